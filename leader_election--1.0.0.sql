@@ -1,0 +1,295 @@
+/* leader_election--1.0.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION leader_election" to load this file. \quit
+
+--
+-- Tokens: the last value is the last token that may have been handed out.
+--
+CREATE SEQUENCE le_token_seq MINVALUE 1;
+SELECT pg_catalog.pg_extension_config_dump('le_token_seq', '');
+COMMENT ON SEQUENCE le_token_seq IS
+'source of fencing tokens, drawn in blocks; never set it back';
+
+--
+-- Session scope
+--
+CREATE FUNCTION le_try_become_leader(name text, identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_try_become_leader'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_try_become_leader(text, text) IS
+'lead the election for the rest of the session, if nobody else leads; does not wait';
+
+CREATE FUNCTION le_try_become_leader(key bigint, identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_try_become_leader_key'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_try_become_leader(bigint, text) IS
+'lead the election of a bare key, shared with pg_advisory_lock(key), if nobody else holds it; does not wait';
+
+CREATE FUNCTION le_become_leader(name text, timeout interval DEFAULT NULL,
+								 identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_become_leader'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_become_leader(text, interval, text) IS
+'wait to lead the election for the rest of the session; false after the timeout (NULL: wait for ever)';
+
+CREATE FUNCTION le_become_leader(key bigint, timeout interval DEFAULT NULL,
+								 identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_become_leader_key'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_become_leader(bigint, interval, text) IS
+'wait to lead the election of a bare key, shared with pg_advisory_lock(key); false after the timeout (NULL: wait for ever)';
+
+CREATE FUNCTION le_am_leader(name text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_am_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_am_leader(text) IS
+'does this session lead the election?';
+
+CREATE FUNCTION le_am_leader(key bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_am_leader_key'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_am_leader(bigint) IS
+'does this session lead the election of a bare key?';
+
+CREATE FUNCTION le_token(name text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'le_token'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_token(text) IS
+'fencing token of the term that this session leads, NULL if it does not lead the election';
+
+CREATE FUNCTION le_token(key bigint)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'le_token_key'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_token(bigint) IS
+'fencing token of the term that this session leads by a bare key, NULL if it does not lead the election';
+
+CREATE FUNCTION le_resign(name text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_resign'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_resign(text) IS
+'end this session''s leadership of the election; false, with a warning that tells who leads, if it has none';
+
+CREATE FUNCTION le_resign(key bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_resign_key'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_resign(bigint) IS
+'end this session''s leadership of the election of a bare key; false, with a warning that tells who leads, if it has none';
+
+CREATE FUNCTION le_resign_all()
+RETURNS integer
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_resign_all() IS
+'end all leadership that this session holds in session scope, and return of how many elections';
+
+--
+-- Transaction scope
+--
+CREATE FUNCTION le_try_become_leader_xact(name text, identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_try_become_leader_xact'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_try_become_leader_xact(text, text) IS
+'lead the election until the end of the transaction, if nobody else leads; does not wait';
+
+CREATE FUNCTION le_try_become_leader_xact(key bigint, identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_try_become_leader_xact_key'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_try_become_leader_xact(bigint, text) IS
+'lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction, if nobody else holds it; does not wait';
+
+CREATE FUNCTION le_become_leader_xact(name text, timeout interval DEFAULT NULL,
+									  identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_become_leader_xact'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_become_leader_xact(text, interval, text) IS
+'wait to lead the election until the end of the transaction; false after the timeout (NULL: wait for ever)';
+
+CREATE FUNCTION le_become_leader_xact(key bigint, timeout interval DEFAULT NULL,
+									  identity text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_become_leader_xact_key'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_become_leader_xact(bigint, interval, text) IS
+'wait to lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction; false after the timeout (NULL: wait for ever)';
+
+--
+-- Who leads
+--
+CREATE FUNCTION le_key(name text)
+RETURNS bigint
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION le_key(text) IS
+'key of the election of that name, hashtextextended(name, 0): classid and objid in pg_locks, with objsubid 19525';
+
+CREATE FUNCTION le_registry_terms(OUT lock_class integer, OUT key bigint,
+								  OUT name text, OUT scope text,
+								  OUT identity text, OUT token bigint,
+								  OUT pid integer, OUT since timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION le_registry_terms() IS
+'what the registry has on record of terms and of bare keys that somebody asked for; who leads is shown by le_leaders';
+
+CREATE FUNCTION le_registry_candidates(OUT lock_class integer, OUT key bigint,
+									   OUT name text, OUT identity text,
+									   OUT pid integer)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION le_registry_candidates() IS
+'what the registry has on record of candidates; who waits is shown by le_candidates';
+
+CREATE VIEW le_locks AS
+SELECT DISTINCT l.objsubid::integer AS lock_class,
+	   l.classid::bigint << 32 | l.objid::bigint AS key,
+	   l.pid, l.granted, l.waitstart
+FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 19525)
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+					WHERE d.datname = pg_catalog.current_database());
+COMMENT ON VIEW le_locks IS
+'the advisory locks on which elections of this database can stand, also of applications that never heard of the extension';
+COMMENT ON COLUMN le_locks.lock_class IS
+'objsubid in pg_locks: 19525 for an election by name, 1 for a bare key';
+COMMENT ON COLUMN le_locks.key IS 'key of the election';
+COMMENT ON COLUMN le_locks.pid IS 'process that holds the lock or waits for it';
+COMMENT ON COLUMN le_locks.granted IS 'true if the process holds the lock, false if it waits';
+COMMENT ON COLUMN le_locks.waitstart IS 'when the process began to wait';
+
+CREATE FUNCTION le_holders(any_key bigint DEFAULT NULL,
+						   OUT name text, OUT key bigint, OUT scope text,
+						   OUT identity text, OUT token bigint,
+						   OUT pid integer, OUT usename name,
+						   OUT application_name text, OUT client_addr inet,
+						   OUT since timestamptz, OUT candidates bigint)
+RETURNS SETOF record
+LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 100
+BEGIN ATOMIC
+	WITH locks AS MATERIALIZED (
+		SELECT * FROM le_locks
+	), terms AS MATERIALIZED (
+		SELECT * FROM le_registry_terms()
+	), waiting AS (
+		SELECT lock_class, key, count(*) AS candidates
+		FROM locks WHERE NOT granted GROUP BY lock_class, key
+	)
+	SELECT t.name, l.key, t.scope, t.identity, t.token,
+		   l.pid, a.usename, a.application_name, a.client_addr,
+		   t.since, coalesce(w.candidates, 0)
+	FROM locks l
+	LEFT JOIN terms t
+		   ON t.lock_class = l.lock_class AND t.key = l.key AND t.pid = l.pid
+	LEFT JOIN waiting w ON w.lock_class = l.lock_class AND w.key = l.key
+	LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+	WHERE l.granted
+	  AND (t.token IS NOT NULL
+		   OR l.lock_class = 1
+			  AND (l.key = any_key
+				   OR EXISTS (SELECT FROM terms k
+							  WHERE k.lock_class = 1 AND k.key = l.key)));
+END;
+COMMENT ON FUNCTION le_holders(bigint) IS
+'the rows of le_leaders, and whoever else holds the given bare key';
+
+CREATE VIEW le_leaders AS
+SELECT name, key, scope, identity, token, pid, usename, application_name,
+	   client_addr, since, candidates
+FROM le_holders();
+COMMENT ON VIEW le_leaders IS
+'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
+COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';
+COMMENT ON COLUMN le_leaders.key IS 'key of the election';
+COMMENT ON COLUMN le_leaders.scope IS
+'what the term is bound to: session or transaction; NULL if the holder did not come through the extension';
+COMMENT ON COLUMN le_leaders.identity IS
+'who leads, in the application''s words; NULL if the holder did not come through the extension';
+COMMENT ON COLUMN le_leaders.token IS
+'fencing token of the term; NULL if the holder did not come through the extension';
+COMMENT ON COLUMN le_leaders.pid IS 'process that leads';
+COMMENT ON COLUMN le_leaders.usename IS 'role of the process that leads';
+COMMENT ON COLUMN le_leaders.application_name IS 'application_name of the process that leads';
+COMMENT ON COLUMN le_leaders.client_addr IS
+'address of the client that leads, if the current role may see it in pg_stat_activity; NULL for a local one';
+COMMENT ON COLUMN le_leaders.since IS
+'when the term began; NULL if the holder did not come through the extension';
+COMMENT ON COLUMN le_leaders.candidates IS 'how many candidates wait';
+
+CREATE FUNCTION le_leader(name text,
+						  OUT name text, OUT key bigint, OUT scope text,
+						  OUT identity text, OUT token bigint,
+						  OUT pid integer, OUT usename name,
+						  OUT application_name text, OUT client_addr inet,
+						  OUT since timestamptz, OUT candidates bigint)
+RETURNS SETOF record
+LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
+BEGIN ATOMIC
+	SELECT h.* FROM le_holders() h WHERE h.key = le_key($1) AND h.name = $1;
+END;
+COMMENT ON FUNCTION le_leader(text) IS
+'who leads the election: its row of le_leaders, or none';
+
+CREATE FUNCTION le_leader(key bigint,
+						  OUT name text, OUT key bigint, OUT scope text,
+						  OUT identity text, OUT token bigint,
+						  OUT pid integer, OUT usename name,
+						  OUT application_name text, OUT client_addr inet,
+						  OUT since timestamptz, OUT candidates bigint)
+RETURNS SETOF record
+LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
+BEGIN ATOMIC
+	SELECT h.* FROM le_holders($1) h WHERE h.key = $1 AND h.name IS NULL;
+END;
+COMMENT ON FUNCTION le_leader(bigint) IS
+'who holds a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
+
+CREATE VIEW le_candidates AS
+WITH waiting AS MATERIALIZED (
+	SELECT * FROM le_locks WHERE NOT granted
+), terms AS MATERIALIZED (
+	SELECT * FROM le_registry_terms()
+)
+SELECT c.name, w.key,
+	   (SELECT count(*) + 1
+		FROM unnest(pg_catalog.pg_blocking_pids(w.pid)) AS ahead(pid)
+		JOIN waiting o USING (pid)
+		WHERE o.lock_class = w.lock_class AND o.key = w.key) AS position,
+	   c.identity, w.pid, a.usename, a.application_name, a.client_addr,
+	   w.waitstart AS since
+FROM waiting w
+LEFT JOIN le_registry_candidates() c
+	   ON c.lock_class = w.lock_class AND c.key = w.key AND c.pid = w.pid
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid
+WHERE c.pid IS NOT NULL
+   OR EXISTS (SELECT FROM terms t
+			  WHERE t.lock_class = w.lock_class AND t.key = w.key);
+COMMENT ON VIEW le_candidates IS
+'who waits to be elected: one row for each candidate';
+COMMENT ON COLUMN le_candidates.name IS 'name of the election, NULL for a bare key';
+COMMENT ON COLUMN le_candidates.key IS 'key of the election';
+COMMENT ON COLUMN le_candidates.position IS 'place in the queue: 1 is elected next';
+COMMENT ON COLUMN le_candidates.identity IS
+'who stands, in the application''s words; NULL if it did not come through the extension';
+COMMENT ON COLUMN le_candidates.pid IS 'process that waits';
+COMMENT ON COLUMN le_candidates.usename IS 'role of the process that waits';
+COMMENT ON COLUMN le_candidates.application_name IS 'application_name of the process that waits';
+COMMENT ON COLUMN le_candidates.client_addr IS
+'address of the client that waits, if the current role may see it in pg_stat_activity; NULL for a local one';
+COMMENT ON COLUMN le_candidates.since IS 'when the candidate began to wait';
+
+GRANT SELECT ON le_locks, le_leaders, le_candidates TO PUBLIC;

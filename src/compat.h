@@ -1,0 +1,92 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  Every difference between the supported server versions, so that no call
+ *	  site needs an #if.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_COMPAT_H
+#define LE_COMPAT_H
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
+#include "lib/dshash.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/fmgroids.h"
+
+#if PG_VERSION_NUM < 150000
+#error "leader_election requires PostgreSQL 15 or newer"
+#endif
+
+/* Does this session hold the lock in just this mode? */
+static inline bool
+LockHeldByMeCompat(const LOCKTAG *tag, LOCKMODE mode)
+{
+#if PG_VERSION_NUM >= 170000
+	return LockHeldByMe(tag, mode, false);
+#else
+	return LockHeldByMe(tag, mode);
+#endif
+}
+
+/* The schema of an extension; throws when there is none of that OID */
+static inline Oid
+get_extension_schema_compat(Oid extension)
+{
+#if PG_VERSION_NUM >= 170000
+	return get_extension_schema(extension);
+#else
+	Oid			schema = InvalidOid;
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(extension));
+	scan = systable_beginscan(rel, ExtensionOidIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+
+	if (!OidIsValid(schema))
+		elog(ERROR, "could not find tuple for extension %u", extension);
+	return schema;
+#endif
+}
+
+/* Parameters of a dshash table whose key is plain memory */
+static inline dshash_parameters
+dshash_parameters_compat(size_t key_size, size_t entry_size, int tranche_id)
+{
+	dshash_parameters params = {0};
+
+	params.key_size = key_size;
+	params.entry_size = entry_size;
+	params.compare_function = dshash_memcmp;
+	params.hash_function = dshash_memhash;
+#if PG_VERSION_NUM >= 170000
+	params.copy_function = dshash_memcpy;
+#endif
+	params.tranche_id = tranche_id;
+	return params;
+}
+
+/* Is the interval 'infinity' or '-infinity', where the server knows these? */
+#if PG_VERSION_NUM >= 170000
+#define IntervalIsPlusInfinityCompat(interval) INTERVAL_IS_NOEND(interval)
+#define IntervalIsMinusInfinityCompat(interval) INTERVAL_IS_NOBEGIN(interval)
+#else
+#define IntervalIsPlusInfinityCompat(interval) false
+#define IntervalIsMinusInfinityCompat(interval) false
+#endif
+
+#endif							/* LE_COMPAT_H */

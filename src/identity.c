@@ -1,0 +1,78 @@
+/*-------------------------------------------------------------------------
+ *
+ * identity.c
+ *	  Who leads or stands, in words for people.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "libpq/libpq-be.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+
+#include "leader_election.h"
+
+/*
+ * Fill in the identity: the given one, else application_name, else user@client
+ *
+ * The caller has checked the given one's length.
+ */
+void
+le_identity_fill(LeIdentity *identity, const text *given)
+{
+	identity->has_client = false;
+
+	if (given != NULL)
+	{
+		int			length = VARSIZE_ANY_EXHDR(given);
+
+		Assert(length > 0 && length <= LE_TEXT_MAX);
+		memcpy(identity->text, VARDATA_ANY(given), length);
+		identity->text[length] = '\0';
+	}
+	else if (application_name != NULL && application_name[0] != '\0')
+	{
+		strlcpy(identity->text, application_name, LE_TEXT_SIZE);
+	}
+	else
+	{
+		const char *client = "local";
+
+		if (MyProcPort != NULL && MyProcPort->remote_host != NULL &&
+			MyProcPort->remote_host[0] != '[')
+			client = MyProcPort->remote_host;
+		identity->has_client = true;
+		snprintf(identity->text, LE_TEXT_SIZE, "%s@%s",
+				 GetUserNameFromId(GetSessionUserId(), false), client);
+
+		/* a host name can be long */
+		identity->text[pg_mbcliplen(identity->text, strlen(identity->text),
+									LE_TEXT_MAX)] = '\0';
+	}
+}
+
+/*
+ * Return the identity as the current user may see it
+ *
+ * One that was made up of the client's address shows no more than its user part
+ * to those from whom pg_stat_activity hides the address.  role is the role that
+ * the identity belongs to.
+ */
+const char *
+le_identity_shown(const LeIdentity *identity, Oid role)
+{
+	const char *at;
+
+	if (!identity->has_client ||
+		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
+		has_privs_of_role(GetUserId(), role))
+		return identity->text;
+
+	at = strrchr(identity->text, '@');
+	return at == NULL ? identity->text
+		: pnstrdup(identity->text, at - identity->text);
+}

@@ -1,0 +1,147 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader_election.c
+ *	  Module load, settings, and the callbacks at the end of transactions and
+ *	  sessions.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/xact.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+
+#include "leader_election.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+/*
+ * An administrator whose applications elect many times a second may want the
+ * beginning and end of each term out of the server log.
+ */
+bool		le_log_terms = true;
+
+/*
+ * Every term takes a slot of the lock table that all sessions share.  Whoever
+ * raises this may have to raise max_locks_per_transaction, too.
+ */
+int			le_max_terms_per_session = 1000;
+
+/*
+ * Define the settings
+ */
+void
+_PG_init(void)
+{
+	DefineCustomBoolVariable("leader_election.log_terms",
+							 "Logs the beginning and the end of each term.",
+							 NULL,
+							 &le_log_terms,
+							 true,
+							 PGC_SUSET,
+							 0,
+							 NULL,
+							 NULL,
+							 NULL);
+
+	DefineCustomIntVariable("leader_election.max_terms_per_session",
+							"Sets the maximum number of elections that one session may lead at a time.",
+							"Each term takes one slot of the lock table, which all sessions share.",
+							&le_max_terms_per_session,
+							1000,
+							1,
+							INT_MAX,
+							PGC_SUSET,
+							0,
+							NULL,
+							NULL,
+							NULL);
+
+	MarkGUCPrefixReserved("leader_election");
+}
+
+/*
+ * Keep this session's terms in step with the end of its transactions
+ *
+ * At XACT_EVENT_COMMIT and XACT_EVENT_ABORT the transaction's locks are still
+ * held: see term.c for why that matters.
+ */
+static void
+at_xact_event(XactEvent event, void *arg pg_attribute_unused())
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			le_terms_at_prepare();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
+			le_terms_at_xact_end();
+			break;
+		case XACT_EVENT_ABORT:
+			le_withdraw();
+			le_terms_at_xact_end();
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * Keep this session's terms in step with the end of its subtransactions
+ */
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId mine,
+				 SubTransactionId parent, void *arg pg_attribute_unused())
+{
+	switch (event)
+	{
+		case SUBXACT_EVENT_COMMIT_SUB:
+			le_terms_at_subxact_commit(mine, parent);
+			break;
+		case SUBXACT_EVENT_ABORT_SUB:
+			le_withdraw();
+			le_terms_at_subxact_abort(mine);
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * End this session's terms before the server releases its locks
+ *
+ * A FATAL error can bring us here from within a transaction, with LWLocks held.
+ * Aborting it first is what the server is about to do itself.
+ */
+static void
+before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
+{
+	AbortOutOfAnyTransaction();
+	le_terms_at_exit();
+}
+
+/*
+ * Register the callbacks, once, in a backend that bids for leadership
+ *
+ * A backend that never bids has none.
+ */
+void
+le_register_callbacks(void)
+{
+	static bool registered = false;
+
+	if (registered)
+		return;
+
+	/* first, as it is the one that can fail */
+	before_shmem_exit(before_exit, (Datum) 0);
+	RegisterXactCallback(at_xact_event, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
+	registered = true;
+}

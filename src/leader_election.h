@@ -1,0 +1,172 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader_election.h
+ *	  What the files of the extension share.
+ *
+ * Words: an election is a contest for one job in one database; a term is one
+ * unbroken period of one leader, known by its token; a candidate waits to be
+ * elected.  README.md explains how the parts work together.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LEADER_ELECTION_H
+#define LEADER_ELECTION_H
+
+#include "datatype/timestamp.h"
+#include "fmgr.h"
+#include "storage/lock.h"
+
+#include "compat.h"
+
+/* Names and identities are 1 to 255 bytes long, and kept with their NUL */
+#define LE_TEXT_MAX		255
+#define LE_TEXT_SIZE	(LE_TEXT_MAX + 1)
+
+/*
+ * The fourth field of an advisory lock's tag (objsubid in pg_locks).  The
+ * server uses 1 for bigint keys and 2 for pairs of integers, and offers no way
+ * to lock any other, so that elections by name collide with no application's
+ * advisory locks.  Elections by bare key use the server's own class on purpose.
+ */
+typedef enum LeLockClass
+{
+	LE_CLASS_BARE_KEY = 1,
+	LE_CLASS_ELECTION = 0x4C45	/* "LE" */
+} LeLockClass;
+
+/* SQLSTATEs of our own, in a class that the SQL standard leaves to us */
+#define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
+
+/* What a term is bound to */
+typedef enum LeScope
+{
+	LE_SCOPE_SESSION,
+	LE_SCOPE_TRANSACTION
+} LeScope;
+
+/* Why a term ended */
+typedef enum LeEndReason
+{
+	LE_END_RESIGNED,
+	LE_END_TRANSACTION,
+	LE_END_SESSION,
+	LE_END_LOCK_RELEASED
+} LeEndReason;
+
+/* What identifies an election in the server; no padding, as it is hashed */
+typedef struct LeElectionKey
+{
+	int64		key;
+	Oid			database;
+	uint32		lock_class;		/* LeLockClass */
+} LeElectionKey;
+
+StaticAssertDecl(sizeof(LeElectionKey) == 16, "LeElectionKey must have no padding");
+
+/* An election, as a caller named it */
+typedef struct LeElection
+{
+	LeElectionKey key;
+	LOCKTAG		tag;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+} LeElection;
+
+/* Who stands for leader, in words for people */
+typedef struct LeIdentity
+{
+	char		text[LE_TEXT_SIZE];
+	bool		has_client;		/* made up as user@client: see le_identity_shown */
+} LeIdentity;
+
+/* A term on record in the registry; registry.c says what protects it */
+typedef struct LeTerm
+{
+	LeElectionKey election;		/* hash key; must be first */
+	int64		token;			/* 0: no term runs */
+	LeScope		scope;
+	int			pid;
+	Oid			role;
+	TimestampTz since;
+	LeIdentity	identity;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+} LeTerm;
+
+/* A backend that waits in the lock manager's queue to be elected */
+typedef struct LeCandidate
+{
+	int			pid;			/* hash key; must be first */
+	Oid			role;
+	LeElectionKey election;
+	LeIdentity	identity;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+} LeCandidate;
+
+/* How long a bid waits, in milliseconds; else one of these */
+#define LE_WAIT_NOT			INT64CONST(0)
+#define LE_WAIT_FOR_EVER	INT64CONST(-1)
+
+/* leader_election.c */
+extern bool le_log_terms;
+extern int	le_max_terms_per_session;
+extern void le_register_callbacks(void);
+
+/* election_key.c */
+extern void le_election_by_name(LeElection *election, const text *name);
+extern void le_election_by_key(LeElection *election, int64 key);
+extern const char *le_election_label(const LeElectionKey *key, const char *name);
+extern char *le_escape_line(const char *text);
+
+/* registry.c */
+extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
+extern bool le_registry_begin_term(const LeTerm *term, LeTerm *stale);
+extern bool le_registry_end_term(const LeElectionKey *key, int64 token);
+extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
+extern void le_registry_remember_key(const LeElection *election);
+extern void le_registry_bound_keys(void);
+extern void le_registry_add_candidate(const LeCandidate *candidate);
+extern void le_registry_remove_candidate(int pid);
+extern LeTerm *le_registry_list_terms(int *count);
+extern LeCandidate *le_registry_list_candidates(int *count);
+extern bool le_registry_take_token(Oid sequence, int64 *token);
+extern int64 le_registry_token_floor(void);
+extern void le_registry_offer_tokens(Oid sequence, int64 first, int64 end);
+
+/* token.c */
+extern int64 le_next_token(void);
+
+/* term.c */
+typedef struct LeHeldTerm LeHeldTerm;
+extern LeHeldTerm *le_held_term(const LeElection *election);
+extern int	le_held_count(void);
+extern int64 le_held_token(const LeHeldTerm *held);
+extern bool le_held_for_session(const LeHeldTerm *held);
+extern void le_begin_term(const LeElection *election, LeScope scope,
+						  const LeIdentity *identity);
+extern void le_hold_for_session(LeHeldTerm *held);
+extern void le_hold_for_transaction(LeHeldTerm *held);
+extern void le_let_go_for_session(LeHeldTerm *held);
+extern int	le_let_go_all_for_session(void);
+extern void le_terms_at_prepare(void);
+extern void le_terms_at_xact_end(void);
+extern void le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
+extern void le_terms_at_subxact_abort(SubTransactionId mine);
+extern void le_terms_at_exit(void);
+extern const char *le_scope_name(LeScope scope);
+
+/* campaign.c */
+extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);
+extern void le_release_for_xact(const LeElection *election);
+extern void le_refuse_collision(const LeElection *election, const char *name);
+extern bool le_elect(const LeElection *election, LeScope scope, int64 wait_ms,
+					 const text *given_identity);
+extern void le_withdraw(void);
+extern bool le_resign_term(const LeElection *election);
+
+/* identity.c */
+extern void le_identity_fill(LeIdentity *identity, const text *given);
+extern const char *le_identity_shown(const LeIdentity *identity, Oid role);
+
+/* liveness.c */
+extern void le_require_client(void);
+
+#endif							/* LEADER_ELECTION_H */

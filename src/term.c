@@ -1,0 +1,459 @@
+/*-------------------------------------------------------------------------
+ *
+ * term.c
+ *	  The terms that this session runs: how they begin, what holds them, and how
+ *	  they end.
+ *
+ * A term runs as long as this session holds the election's lock.  It may hold it
+ * at session level, at transaction level, or both, just as with
+ * pg_advisory_lock; the term lasts until the last hold is let go.
+ *
+ * Every term begins at transaction level, whatever was asked for, and session
+ * scope is added when all is written down.  So if anything fails or is cancelled
+ * before, the server releases the lock, and le_terms_at_xact_end removes what was
+ * written down: no exit leaves half a term.
+ *
+ * A transaction-level hold belongs to the subtransaction that asked for it: that
+ * one's resource owner has the lock, and xact_hold bears its number.
+ *
+ * The registry's entry is removed before the lock is let go.  At the end of a
+ * transaction this works because the server calls us before it releases the
+ * transaction's locks.  Where the lock went away behind our back, it may be too
+ * late: then whoever was elected since has removed the entry.
+ *
+ * Session-level locks on names can only go all at once (pg_advisory_unlock_all,
+ * DISCARD ALL), because no application can name their lock class.  So of the
+ * terms held for the session, in the order in which they came to be, the first
+ * has lost its lock if any has; that makes the check at the end of each
+ * transaction cheap.  Bare keys can go one by one, and are all looked at.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "utils/hsearch.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "leader_election.h"
+
+struct LeHeldTerm
+{
+	LeElection	election;		/* hash key first: election.key */
+	int64		token;
+	bool		session_hold;
+	SubTransactionId xact_hold; /* InvalidSubTransactionId: none */
+	dlist_node	session_node;	/* in names_held or keys_held */
+	dlist_node	xact_node;		/* in xact_held */
+};
+
+static HTAB *held_terms = NULL;
+static dlist_head names_held = DLIST_STATIC_INIT(names_held);
+static dlist_head keys_held = DLIST_STATIC_INIT(keys_held);
+static dlist_head xact_held = DLIST_STATIC_INIT(xact_held);
+
+/* Indexed by LeScope */
+static const char *const scope_names[] = {
+	[LE_SCOPE_SESSION] = "session",
+	[LE_SCOPE_TRANSACTION] = "transaction",
+};
+
+/* Indexed by LeEndReason */
+static const char *const reason_names[] = {
+	[LE_END_RESIGNED] = "resigned",
+	[LE_END_TRANSACTION] = "transaction ended",
+	[LE_END_SESSION] = "session ended",
+	[LE_END_LOCK_RELEASED] = "lock released",
+};
+
+const char *
+le_scope_name(LeScope scope)
+{
+	return scope_names[scope];
+}
+
+static void
+log_begin(const LeTerm *term)
+{
+	if (le_log_terms)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope",
+						le_election_label(&term->election, term->name),
+						term->token, le_escape_line(term->identity.text),
+						term->pid, scope_names[term->scope]),
+				 errhidestmt(true), errhidecontext(true)));
+}
+
+static void
+log_end(const LeElectionKey *key, const char *name, int64 token,
+		LeEndReason reason)
+{
+	if (le_log_terms)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("leader_election: election %s: term " INT64_FORMAT " ended: %s",
+						le_election_label(key, name), token,
+						reason_names[reason]),
+				 errhidestmt(true), errhidecontext(true)));
+}
+
+static void
+create_held_terms(void)
+{
+	HASHCTL		info = {
+		.keysize = sizeof(LeElectionKey),
+		.entrysize = sizeof(LeHeldTerm)
+	};
+
+	held_terms = hash_create("leader_election terms", 32, &info,
+							 HASH_ELEM | HASH_BLOBS);
+}
+
+/*
+ * Is the lock still ours?
+ *
+ * A bare key's lock can be released and taken again by the application itself,
+ * with another leader in between; the registry tells.
+ */
+static bool
+still_leads(const LeHeldTerm *held)
+{
+	LeTerm		term;
+
+	if (!LockHeldByMeCompat(&held->election.tag, ExclusiveLock))
+		return false;
+	if (held->election.key.lock_class != LE_CLASS_BARE_KEY)
+		return true;
+	return le_registry_read(&held->election.key, &term) &&
+		term.token == held->token;
+}
+
+/*
+ * Take the term off the record and forget it
+ *
+ * Leaves the lock alone.
+ */
+static void
+end_term(LeHeldTerm *held, LeEndReason reason)
+{
+	if (le_registry_end_term(&held->election.key, held->token))
+		log_end(&held->election.key, held->election.name, held->token, reason);
+
+	if (held->session_hold)
+		dlist_delete(&held->session_node);
+	if (held->xact_hold != InvalidSubTransactionId)
+		dlist_delete(&held->xact_node);
+	hash_search(held_terms, &held->election.key, HASH_REMOVE, NULL);
+}
+
+/*
+ * Return this session's running term of the election, or NULL
+ *
+ * Throws if it leads another election that has the same key.
+ */
+LeHeldTerm *
+le_held_term(const LeElection *election)
+{
+	LeHeldTerm *held;
+
+	if (held_terms == NULL)
+		return NULL;
+	held = hash_search(held_terms, &election->key, HASH_FIND, NULL);
+	if (held == NULL)
+		return NULL;
+	if (!still_leads(held))
+	{
+		end_term(held, LE_END_LOCK_RELEASED);
+		return NULL;
+	}
+	le_refuse_collision(election, held->election.name);
+	return held;
+}
+
+/*
+ * Return how many elections this session leads
+ */
+int
+le_held_count(void)
+{
+	return held_terms == NULL ? 0 : (int) hash_get_num_entries(held_terms);
+}
+
+int64
+le_held_token(const LeHeldTerm *held)
+{
+	return held->token;
+}
+
+bool
+le_held_for_session(const LeHeldTerm *held)
+{
+	return held->session_hold;
+}
+
+/*
+ * Add the hold of the subtransaction that has just got the lock
+ */
+static void
+note_xact_hold(LeHeldTerm *held)
+{
+	held->xact_hold = GetCurrentSubTransactionId();
+	dlist_push_tail(&xact_held, &held->xact_node);
+}
+
+static void
+forget_xact_hold(LeHeldTerm *held)
+{
+	dlist_delete(&held->xact_node);
+	held->xact_hold = InvalidSubTransactionId;
+}
+
+/*
+ * Hold the term for the session
+ */
+static void
+add_session_hold(LeHeldTerm *held)
+{
+	Assert(!held->session_hold);
+	(void) LockAcquire(&held->election.tag, ExclusiveLock, true, true);
+	held->session_hold = true;
+	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
+					&keys_held : &names_held, &held->session_node);
+}
+
+/*
+ * Begin a term; this subtransaction has just been granted the election's lock
+ *
+ * On error, the abort of the transaction undoes all of it.
+ */
+void
+le_begin_term(const LeElection *election, LeScope scope,
+			  const LeIdentity *identity)
+{
+	LeTerm		term = {0};
+	LeTerm		stale;
+	LeHeldTerm *held;
+
+	if (held_terms == NULL)
+		create_held_terms();
+
+	term.election = election->key;
+	term.token = le_next_token();
+	term.scope = scope;
+	term.pid = MyProcPid;
+	term.role = GetUserId();
+	term.since = GetCurrentTimestamp();
+	term.identity = *identity;
+	strcpy(term.name, election->name);
+
+	held = hash_search(held_terms, &election->key, HASH_ENTER, NULL);
+	held->election = *election;
+	held->token = term.token;
+	held->session_hold = false;
+	note_xact_hold(held);
+
+	if (le_registry_begin_term(&term, &stale))
+		log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
+
+	if (scope == LE_SCOPE_SESSION)
+	{
+		add_session_hold(held);
+		le_release_for_xact(election);
+		forget_xact_hold(held);
+	}
+	log_begin(&term);
+}
+
+/*
+ * Hold the running term for the session, too; nothing if it is
+ */
+void
+le_hold_for_session(LeHeldTerm *held)
+{
+	if (held->session_hold)
+		return;
+	add_session_hold(held);
+	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
+}
+
+/*
+ * Hold the running term for this transaction, too; nothing if it is
+ */
+void
+le_hold_for_transaction(LeHeldTerm *held)
+{
+	if (held->xact_hold != InvalidSubTransactionId)
+		return;
+	(void) le_acquire_for_xact(&held->election, true);
+	note_xact_hold(held);
+}
+
+/*
+ * Let go of the session's hold, and so end the term unless the transaction
+ * holds it, too
+ */
+void
+le_let_go_for_session(LeHeldTerm *held)
+{
+	LOCKTAG		tag = held->election.tag;
+
+	Assert(held->session_hold);
+	if (held->xact_hold == InvalidSubTransactionId)
+		end_term(held, LE_END_RESIGNED);
+	else
+	{
+		le_registry_set_scope(&held->election.key, held->token,
+							  LE_SCOPE_TRANSACTION);
+		dlist_delete(&held->session_node);
+		held->session_hold = false;
+	}
+	(void) LockRelease(&tag, ExclusiveLock, true);
+}
+
+static int
+let_go_list(dlist_head *list)
+{
+	dlist_mutable_iter iter;
+	int			count = 0;
+
+	dlist_foreach_modify(iter, list)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
+
+		if (still_leads(held))
+		{
+			le_let_go_for_session(held);
+			count++;
+		}
+		else
+			end_term(held, LE_END_LOCK_RELEASED);
+	}
+	return count;
+}
+
+/*
+ * Let go of all the session's holds; return how many there were
+ */
+int
+le_let_go_all_for_session(void)
+{
+	return let_go_list(&names_held) + let_go_list(&keys_held);
+}
+
+/*
+ * Let go of the transaction's hold; the server is about to release its lock
+ */
+static void
+drop_xact_hold(LeHeldTerm *held)
+{
+	if (held->session_hold)
+		forget_xact_hold(held);
+	else
+		end_term(held, LE_END_TRANSACTION);
+}
+
+/*
+ * Refuse to prepare a transaction that holds leadership
+ *
+ * A prepared transaction has no session that could be its leader.
+ */
+void
+le_terms_at_prepare(void)
+{
+	LeHeldTerm *held;
+
+	if (dlist_is_empty(&xact_held))
+		return;
+	held = dlist_head_element(LeHeldTerm, xact_node, &xact_held);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot PREPARE a transaction that leads election %s",
+					le_election_label(&held->election.key, held->election.name)),
+			 errhint("Use session scope, or commit without PREPARE TRANSACTION.")));
+}
+
+/*
+ * End the terms of the list that have lost their lock
+ */
+static void
+end_lost(dlist_head *list)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, list)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
+
+		if (!LockHeldByMeCompat(&held->election.tag, ExclusiveLock))
+			end_term(held, LE_END_LOCK_RELEASED);
+		else if (list == &names_held)
+			break;				/* then the later ones have theirs */
+	}
+}
+
+/*
+ * End the terms that end with the transaction, and those that have lost their
+ * lock in it
+ */
+void
+le_terms_at_xact_end(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &xact_held)
+		drop_xact_hold(dlist_container(LeHeldTerm, xact_node, iter.cur));
+	end_lost(&names_held);
+	end_lost(&keys_held);
+}
+
+/*
+ * Pass a subtransaction's holds on to its parent
+ */
+void
+le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &xact_held)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, xact_node, iter.cur);
+
+		if (held->xact_hold == mine)
+			held->xact_hold = parent;
+	}
+}
+
+/*
+ * Let go of a subtransaction's holds
+ */
+void
+le_terms_at_subxact_abort(SubTransactionId mine)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &xact_held)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, xact_node, iter.cur);
+
+		if (held->xact_hold == mine)
+			drop_xact_hold(held);
+	}
+}
+
+/*
+ * End all terms; the server is about to release all locks of this session
+ */
+void
+le_terms_at_exit(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &names_held)
+		end_term(dlist_container(LeHeldTerm, session_node, iter.cur),
+				 LE_END_SESSION);
+	dlist_foreach_modify(iter, &keys_held)
+		end_term(dlist_container(LeHeldTerm, session_node, iter.cur),
+				 LE_END_SESSION);
+}
