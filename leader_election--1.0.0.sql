@@ -136,6 +136,13 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION le_key(text) IS
 'key of the election of that name, hashtextextended(name, 0): classid and objid in pg_locks, with objsubid 19525';
 
+CREATE FUNCTION le_key(key bigint)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'le_key_key'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION le_key(bigint) IS
+'key of the election of a bare key: the key itself';
+
 CREATE FUNCTION le_registry_terms(OUT lock_class integer, OUT key bigint,
 								  OUT name text, OUT scope text,
 								  OUT identity text, OUT token bigint,
@@ -156,13 +163,16 @@ COMMENT ON FUNCTION le_registry_candidates() IS
 'what the registry has on record of candidates; who waits is shown by le_candidates';
 
 CREATE VIEW le_locks AS
-SELECT DISTINCT l.objsubid::integer AS lock_class,
+SELECT l.objsubid::integer AS lock_class,
 	   l.classid::bigint << 32 | l.objid::bigint AS key,
-	   l.pid, l.granted, l.waitstart
+	   l.pid, l.granted,
+	   pg_catalog.bool_or(l.mode = 'ExclusiveLock') AS exclusive,
+	   pg_catalog.max(l.waitstart) AS waitstart
 FROM pg_catalog.pg_locks l
 WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 19525)
   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
-					WHERE d.datname = pg_catalog.current_database());
+					WHERE d.datname = pg_catalog.current_database())
+GROUP BY l.objsubid, l.classid, l.objid, l.pid, l.granted;
 COMMENT ON VIEW le_locks IS
 'the advisory locks on which elections of this database can stand, also of applications that never heard of the extension';
 COMMENT ON COLUMN le_locks.lock_class IS
@@ -170,6 +180,7 @@ COMMENT ON COLUMN le_locks.lock_class IS
 COMMENT ON COLUMN le_locks.key IS 'key of the election';
 COMMENT ON COLUMN le_locks.pid IS 'process that holds the lock or waits for it';
 COMMENT ON COLUMN le_locks.granted IS 'true if the process holds the lock, false if it waits';
+COMMENT ON COLUMN le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader has';
 COMMENT ON COLUMN le_locks.waitstart IS 'when the process began to wait';
 
 CREATE FUNCTION le_holders(any_key bigint DEFAULT NULL,
@@ -186,7 +197,7 @@ BEGIN ATOMIC
 	), terms AS MATERIALIZED (
 		SELECT * FROM le_registry_terms()
 	), waiting AS (
-		SELECT lock_class, key, count(*) AS candidates
+		SELECT lock_class, key, pg_catalog.count(*) AS candidates
 		FROM locks WHERE NOT granted GROUP BY lock_class, key
 	)
 	SELECT t.name, l.key, t.scope, t.identity, t.token,
@@ -195,6 +206,7 @@ BEGIN ATOMIC
 	FROM locks l
 	LEFT JOIN terms t
 		   ON t.lock_class = l.lock_class AND t.key = l.key AND t.pid = l.pid
+		  AND l.exclusive
 	LEFT JOIN waiting w ON w.lock_class = l.lock_class AND w.key = l.key
 	LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 	WHERE l.granted
@@ -210,7 +222,7 @@ COMMENT ON FUNCTION le_holders(bigint) IS
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
 	   client_addr, since, candidates
-FROM le_holders();
+FROM le_holders(NULL::bigint);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
 COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';
@@ -239,7 +251,9 @@ CREATE FUNCTION le_leader(name text,
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
-	SELECT h.* FROM le_holders() h WHERE h.key = le_key($1) AND h.name = $1;
+	-- le_key is there for its errors, too: even if nobody leads at all
+	SELECT h.* FROM le_holders(NULL::bigint) h
+	WHERE le_key($1) IS NOT NULL AND h.key = le_key($1) AND h.name = $1;
 END;
 COMMENT ON FUNCTION le_leader(text) IS
 'who leads the election: its row of le_leaders, or none';
@@ -253,7 +267,8 @@ CREATE FUNCTION le_leader(key bigint,
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
-	SELECT h.* FROM le_holders($1) h WHERE h.key = $1 AND h.name IS NULL;
+	SELECT h.* FROM le_holders($1) h
+	WHERE le_key($1) IS NOT NULL AND h.key = $1 AND h.name IS NULL;
 END;
 COMMENT ON FUNCTION le_leader(bigint) IS
 'who holds a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
@@ -265,8 +280,8 @@ WITH waiting AS MATERIALIZED (
 	SELECT * FROM le_registry_terms()
 )
 SELECT c.name, w.key,
-	   (SELECT count(*) + 1
-		FROM unnest(pg_catalog.pg_blocking_pids(w.pid)) AS ahead(pid)
+	   (SELECT pg_catalog.count(*) + 1
+		FROM pg_catalog.unnest(pg_catalog.pg_blocking_pids(w.pid)) AS ahead(pid)
 		JOIN waiting o USING (pid)
 		WHERE o.lock_class = w.lock_class AND o.key = w.key) AS position,
 	   c.identity, w.pid, a.usename, a.application_name, a.client_addr,

@@ -32,7 +32,8 @@ static bool standing = false;
  * Take the election's lock for the current subtransaction
  *
  * The lock belongs to the subtransaction itself, not to the portal that runs the
- * statement, so that it can be released, and ends, with the subtransaction.
+ * statement, so that it can be released, and ends, with the subtransaction.  On
+ * error, the server's own abort sets the resource owner anew.
  */
 bool
 le_acquire_for_xact(const LeElection *election, bool dont_wait)
@@ -41,15 +42,8 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 	LockAcquireResult result;
 
 	CurrentResourceOwner = CurTransactionResourceOwner;
-	PG_TRY();
-	{
-		result = LockAcquire(&election->tag, ExclusiveLock, false, dont_wait);
-	}
-	PG_FINALLY();
-	{
-		CurrentResourceOwner = portal;
-	}
-	PG_END_TRY();
+	result = LockAcquire(&election->tag, ExclusiveLock, false, dont_wait);
+	CurrentResourceOwner = portal;
 
 	return result != LOCKACQUIRE_NOT_AVAIL;
 }
@@ -105,12 +99,14 @@ require_primary(void)
 static void
 require_room(void)
 {
-	if (le_held_count() >= le_max_terms_per_session)
+	if (!le_leads_fewer_than(le_max_terms_per_session))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many elections led by this session"),
-				 errdetail("A session may lead at most %d elections at a time.",
-						   le_max_terms_per_session),
+				 errdetail_plural("A session may lead at most %d election at a time.",
+								  "A session may lead at most %d elections at a time.",
+								  le_max_terms_per_session,
+								  le_max_terms_per_session),
 				 errhint("Resign from some, or ask an administrator to raise \"%s\".",
 						 "leader_election.max_terms_per_session")));
 }
@@ -124,7 +120,7 @@ stand(const LeElection *election, const LeIdentity *identity)
 	LeCandidate candidate = {0};
 
 	candidate.pid = MyProcPid;
-	candidate.role = GetUserId();
+	candidate.role = GetSessionUserId();
 	candidate.election = election->key;
 	candidate.identity = *identity;
 	strcpy(candidate.name, election->name);
@@ -230,19 +226,6 @@ acquire(const LeElection *election, int64 wait_ms, const LeIdentity *identity)
 }
 
 /*
- * Tell who takes session scope in a transaction block that it outlives the block
- */
-static void
-notice_outlives(const LeElection *election)
-{
-	if (IsTransactionBlock())
-		ereport(NOTICE,
-				(errmsg("leadership of election %s outlives this transaction",
-						le_election_label(&election->key, election->name)),
-				 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
-}
-
-/*
  * Make this session the leader of the election, in the scope asked for
  *
  * True if it leads when this returns; asking again while it leads is true, and
@@ -262,13 +245,10 @@ le_elect(const LeElection *election, LeScope scope, int64 wait_ms,
 	held = le_held_term(election);
 	if (held != NULL)
 	{
-		if (scope == LE_SCOPE_TRANSACTION)
-			le_hold_for_transaction(held);
-		else if (!le_held_for_session(held))
-		{
+		if (scope == LE_SCOPE_SESSION)
 			le_hold_for_session(held);
-			notice_outlives(election);
-		}
+		else
+			le_hold_for_transaction(held);
 		return true;
 	}
 
@@ -280,16 +260,16 @@ le_elect(const LeElection *election, LeScope scope, int64 wait_ms,
 		return false;
 
 	le_begin_term(election, scope, &identity);
-	if (scope == LE_SCOPE_SESSION)
-		notice_outlives(election);
 	return true;
 }
 
 /*
- * Return the process that holds the election's lock, or 0
+ * Find a holder of the election's lock; false if there is none
+ *
+ * A prepared transaction holds it with the process ID 0.
  */
-static int
-lock_holder(const LeElection *election)
+static bool
+find_holder(const LeElection *election, int *pid)
 {
 	LockData   *locks = GetLockStatusData();
 
@@ -299,9 +279,12 @@ lock_holder(const LeElection *election)
 
 		if (lock->holdMask != 0 &&
 			memcmp(&lock->locktag, &election->tag, sizeof(LOCKTAG)) == 0)
-			return lock->pid;
+		{
+			*pid = lock->pid;
+			return true;
+		}
 	}
-	return 0;
+	return false;
 }
 
 /*
@@ -310,37 +293,34 @@ lock_holder(const LeElection *election)
 static void
 warn_not_leader(const LeElection *election)
 {
-	const char *label = le_election_label(&election->key, election->name);
-	int			pid = lock_holder(election);
+	int			pid = 0;
+	bool		locked = find_holder(election, &pid);
 	LeTerm		term;
 	bool		on_record = le_registry_read(&election->key, &term) &&
-		term.pid == pid;
+		locked && term.pid == pid;
 
-	if (pid == 0)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("this session does not lead election %s", label),
-				 errdetail("Nobody leads it.")));
-	else if (pid == MyProcPid && on_record)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("leadership of election %s is bound to this transaction", label),
-				 errdetail("It ends with the transaction.")));
-	else if (pid == MyProcPid)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("this session does not lead election %s", label),
-				 errdetail("It holds the key by a plain advisory lock."),
-				 errhint("Release it with pg_advisory_unlock.")));
-	else
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("this session does not lead election %s", label),
-				 on_record ?
-				 errdetail("\"%s\" leads it, in the session with process ID %d.",
-						   le_identity_shown(&term.identity, term.role), pid) :
-				 errdetail("The session with process ID %d holds its lock.", pid),
-				 errhint("Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.")));
+	if (on_record)
+		le_refuse_collision(election, term.name);
+
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 on_record && pid == MyProcPid ?
+			 errmsg("leadership of election %s is bound to this transaction",
+					le_election_label(&election->key, election->name)) :
+			 errmsg("this session does not lead election %s",
+					le_election_label(&election->key, election->name)),
+			 !locked ? errdetail("Nobody leads it.") :
+			 pid == 0 ? errdetail("A prepared transaction holds its lock.") :
+			 pid == MyProcPid && on_record ?
+			 errdetail("It ends with the transaction.") :
+			 pid == MyProcPid ?
+			 errdetail("It holds the key by a plain advisory lock.") :
+			 on_record ?
+			 errdetail("\"%s\" leads it, in the session with process ID %d.",
+					   le_identity_shown(&term.identity, term.role), pid) :
+			 errdetail("The session with process ID %d holds its lock.", pid),
+			 locked && pid != 0 && pid != MyProcPid ?
+			 errhint("Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.") : 0));
 }
 
 /*

@@ -19,6 +19,7 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/fmgroids.h"
+#include "utils/rel.h"
 
 #if PG_VERSION_NUM < 150000
 #error "leader_election requires PostgreSQL 15 or newer"
@@ -32,6 +33,33 @@ LockHeldByMeCompat(const LOCKTAG *tag, LOCKMODE mode)
 	return LockHeldByMe(tag, mode, false);
 #else
 	return LockHeldByMe(tag, mode);
+#endif
+}
+
+/* Like LockAcquire for the session without waiting, and return the local lock */
+static inline LOCALLOCK *
+LockAcquireLocalCompat(const LOCKTAG *tag, LOCKMODE mode)
+{
+	LOCALLOCK  *local;
+
+	(void) LockAcquireExtended(tag, mode, true, true, true, &local
+#if PG_VERSION_NUM >= 180000
+							   ,false
+#endif
+		);
+	return local;
+}
+
+/* Has the current transaction created the relation, or given it a new file? */
+static inline bool
+RelationIsNewCompat(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	return rel->rd_createSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+#else
+	return rel->rd_createSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
 #endif
 }
 

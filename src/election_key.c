@@ -55,26 +55,26 @@ le_election_by_key(LeElection *election, int64 key)
 }
 
 /*
- * Return a copy of the text in which every control character is escaped, so
+ * Return a copy of the string in which every control character is escaped, so
  * that it stays on one line of the log
  */
 char *
-le_escape_line(const char *text)
+le_escape_line(const char *string)
 {
 	StringInfoData line;
 
 	initStringInfo(&line);
-	while (*text != '\0')
+	while (*string != '\0')
 	{
-		int			length = pg_mblen(text);
+		int			length = pg_mblen(string);
 
-		if (length == 1 && (unsigned char) *text < ' ')
-			appendStringInfo(&line, "\\x%02x", (unsigned char) *text);
-		else if (*text == 0x7f)
+		if (length == 1 && (unsigned char) *string < ' ')
+			appendStringInfo(&line, "\\x%02x", (unsigned char) *string);
+		else if (*string == 0x7f)
 			appendStringInfoString(&line, "\\x7f");
 		else
-			appendBinaryStringInfo(&line, text, length);
-		text += length;
+			appendBinaryStringInfo(&line, string, length);
+		string += length;
 	}
 	return line.data;
 }

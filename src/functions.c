@@ -97,7 +97,7 @@ static int64
 get_timeout(FunctionCallInfo fcinfo, int argument)
 {
 	Interval   *timeout;
-	double		ms;
+	double		us;
 
 	if (PG_ARGISNULL(argument))
 		return LE_WAIT_FOR_EVER;
@@ -106,20 +106,20 @@ get_timeout(FunctionCallInfo fcinfo, int argument)
 	if (IntervalIsPlusInfinityCompat(timeout))
 		return LE_WAIT_FOR_EVER;
 
-	ms = ((double) timeout->month * DAYS_PER_MONTH + timeout->day) *
-		((double) USECS_PER_DAY / 1000) + ceil((double) timeout->time / 1000);
-	if (ms < 0 || IntervalIsMinusInfinityCompat(timeout))
+	us = ((double) timeout->month * DAYS_PER_MONTH + timeout->day) *
+		USECS_PER_DAY + timeout->time;
+	if (us < 0 || IntervalIsMinusInfinityCompat(timeout))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("timeout must not be negative")));
-	if (ms > INT_MAX)
+	if (us > INT_MAX * 1000.0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERVAL_FIELD_OVERFLOW),
 				 errmsg("timeout is too long"),
 				 errdetail("At most %d milliseconds, or about 24 days, are allowed.",
 						   INT_MAX),
 				 errhint("Leave it out, or pass NULL, to wait for ever.")));
-	return (int64) ms;
+	return (int64) ceil(us / 1000);
 }
 
 /*
@@ -171,6 +171,15 @@ resign(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	PG_RETURN_BOOL(le_resign_term(&election));
 }
 
+static Datum
+key(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+
+	get_election(fcinfo, called_by, &election);
+	PG_RETURN_INT64(election.key.key);
+}
+
 PG_FUNCTION_INFO_V1(le_try_become_leader);
 PG_FUNCTION_INFO_V1(le_try_become_leader_key);
 PG_FUNCTION_INFO_V1(le_try_become_leader_xact);
@@ -187,6 +196,7 @@ PG_FUNCTION_INFO_V1(le_resign);
 PG_FUNCTION_INFO_V1(le_resign_key);
 PG_FUNCTION_INFO_V1(le_resign_all);
 PG_FUNCTION_INFO_V1(le_key);
+PG_FUNCTION_INFO_V1(le_key_key);
 
 Datum
 le_try_become_leader(PG_FUNCTION_ARGS)
@@ -281,8 +291,11 @@ le_resign_all(PG_FUNCTION_ARGS pg_attribute_unused())
 Datum
 le_key(PG_FUNCTION_ARGS)
 {
-	LeElection	election;
+	return key(fcinfo, LE_BY_NAME);
+}
 
-	get_election(fcinfo, LE_BY_NAME, &election);
-	PG_RETURN_INT64(election.key.key);
+Datum
+le_key_key(PG_FUNCTION_ARGS)
+{
+	return key(fcinfo, LE_BY_KEY);
 }

@@ -31,12 +31,12 @@ le_identity_fill(LeIdentity *identity, const text *given)
 		int			length = VARSIZE_ANY_EXHDR(given);
 
 		Assert(length > 0 && length <= LE_TEXT_MAX);
-		memcpy(identity->text, VARDATA_ANY(given), length);
-		identity->text[length] = '\0';
+		memcpy(identity->string, VARDATA_ANY(given), length);
+		identity->string[length] = '\0';
 	}
 	else if (application_name != NULL && application_name[0] != '\0')
 	{
-		strlcpy(identity->text, application_name, LE_TEXT_SIZE);
+		strlcpy(identity->string, application_name, LE_TEXT_SIZE);
 	}
 	else
 	{
@@ -46,12 +46,12 @@ le_identity_fill(LeIdentity *identity, const text *given)
 			MyProcPort->remote_host[0] != '[')
 			client = MyProcPort->remote_host;
 		identity->has_client = true;
-		snprintf(identity->text, LE_TEXT_SIZE, "%s@%s",
+		snprintf(identity->string, LE_TEXT_SIZE, "%s@%s",
 				 GetUserNameFromId(GetSessionUserId(), false), client);
 
 		/* a host name can be long */
-		identity->text[pg_mbcliplen(identity->text, strlen(identity->text),
-									LE_TEXT_MAX)] = '\0';
+		identity->string[pg_mbcliplen(identity->string, strlen(identity->string),
+									  LE_TEXT_MAX)] = '\0';
 	}
 }
 
@@ -70,9 +70,9 @@ le_identity_shown(const LeIdentity *identity, Oid role)
 	if (!identity->has_client ||
 		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
 		has_privs_of_role(GetUserId(), role))
-		return identity->text;
+		return identity->string;
 
-	at = strrchr(identity->text, '@');
-	return at == NULL ? identity->text
-		: pnstrdup(identity->text, at - identity->text);
+	at = strrchr(identity->string, '@');
+	return at == NULL ? identity->string
+		: pnstrdup(identity->string, at - identity->string);
 }

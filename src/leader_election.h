@@ -74,8 +74,8 @@ typedef struct LeElection
 /* Who stands for leader, in words for people */
 typedef struct LeIdentity
 {
-	char		text[LE_TEXT_SIZE];
-	bool		has_client;		/* made up as user@client: see le_identity_shown */
+	char		string[LE_TEXT_SIZE];
+	bool		has_client;		/* made up as user@client, see identity.c */
 } LeIdentity;
 
 /* A term on record in the registry; registry.c says what protects it */
@@ -114,7 +114,7 @@ extern void le_register_callbacks(void);
 extern void le_election_by_name(LeElection *election, const text *name);
 extern void le_election_by_key(LeElection *election, int64 key);
 extern const char *le_election_label(const LeElectionKey *key, const char *name);
-extern char *le_escape_line(const char *text);
+extern char *le_escape_line(const char *string);
 
 /* registry.c */
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
@@ -137,7 +137,7 @@ extern int64 le_next_token(void);
 /* term.c */
 typedef struct LeHeldTerm LeHeldTerm;
 extern LeHeldTerm *le_held_term(const LeElection *election);
-extern int	le_held_count(void);
+extern bool le_leads_fewer_than(int limit);
 extern int64 le_held_token(const LeHeldTerm *held);
 extern bool le_held_for_session(const LeHeldTerm *held);
 extern void le_begin_term(const LeElection *election, LeScope scope,

@@ -21,6 +21,10 @@
  * transaction's locks.  Where the lock went away behind our back, it may be too
  * late: then whoever was elected since has removed the entry.
  *
+ * Not only may a lock go away behind our back: so may its session level alone,
+ * while the transaction level stays.  verify_holds brings a term in line with the
+ * lock manager before anything is said or done about it.
+ *
  * Session-level locks on names can only go all at once (pg_advisory_unlock_all,
  * DISCARD ALL), because no application can name their lock class.  So of the
  * terms held for the session, in the order in which they came to be, the first
@@ -44,6 +48,7 @@ struct LeHeldTerm
 {
 	LeElection	election;		/* hash key first: election.key */
 	int64		token;
+	bool		noticed;		/* was its leader told: see notice_outlives */
 	bool		session_hold;
 	SubTransactionId xact_hold; /* InvalidSubTransactionId: none */
 	dlist_node	session_node;	/* in names_held or keys_held */
@@ -80,10 +85,10 @@ log_begin(const LeTerm *term)
 {
 	if (le_log_terms)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope",
-						le_election_label(&term->election, term->name),
-						term->token, le_escape_line(term->identity.text),
-						term->pid, scope_names[term->scope]),
+				(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope",
+								 le_election_label(&term->election, term->name),
+								 term->token, le_escape_line(term->identity.string),
+								 term->pid, scope_names[term->scope]),
 				 errhidestmt(true), errhidecontext(true)));
 }
 
@@ -93,9 +98,9 @@ log_end(const LeElectionKey *key, const char *name, int64 token,
 {
 	if (le_log_terms)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("leader_election: election %s: term " INT64_FORMAT " ended: %s",
-						le_election_label(key, name), token,
-						reason_names[reason]),
+				(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s",
+								 le_election_label(key, name), token,
+								 reason_names[reason]),
 				 errhidestmt(true), errhidecontext(true)));
 }
 
@@ -112,22 +117,84 @@ create_held_terms(void)
 }
 
 /*
- * Is the lock still ours?
+ * Does this session hold the lock at session level?
  *
- * A bare key's lock can be released and taken again by the application itself,
- * with another leader in between; the registry tells.
+ * Only LockAcquire gives access to the counts by level: take the lock once more,
+ * and let it go.  That stays within this backend, as it is held already.
  */
 static bool
-still_leads(const LeHeldTerm *held)
+session_level_held(const LOCKTAG *tag)
 {
+	LOCALLOCK  *local;
+	bool		held = false;
+
+	if (!LockHeldByMeCompat(tag, ExclusiveLock))
+		return false;
+
+	local = LockAcquireLocalCompat(tag, ExclusiveLock);
+	for (int i = 0; i < local->numLockOwners; i++)
+	{
+		if (local->lockOwners[i].owner == NULL)
+			held = local->lockOwners[i].nLocks > 1;
+	}
+	(void) LockRelease(tag, ExclusiveLock, true);
+	return held;
+}
+
+static void
+forget_xact_hold(LeHeldTerm *held)
+{
+	dlist_delete(&held->xact_node);
+	held->xact_hold = InvalidSubTransactionId;
+}
+
+static void
+forget_session_hold(LeHeldTerm *held)
+{
+	dlist_delete(&held->session_node);
+	held->session_hold = false;
+}
+
+/*
+ * Narrow a term with both holds to the transaction
+ */
+static void
+narrow_to_transaction(LeHeldTerm *held)
+{
+	le_registry_set_scope(&held->election.key, held->token,
+						  LE_SCOPE_TRANSACTION);
+	forget_session_hold(held);
+}
+
+/*
+ * Bring the term's holds in line with the lock manager; false if none is left
+ *
+ * A lock on a name that is held only for the session is as easily checked as it
+ * is common.  A bare key's lock may also be released, and taken again, by the
+ * application itself, with another leader in between; the registry tells.
+ */
+static bool
+verify_holds(LeHeldTerm *held)
+{
+	const LOCKTAG *tag = &held->election.tag;
+	bool		bare_key = held->election.key.lock_class == LE_CLASS_BARE_KEY;
+	bool		xact_hold = held->xact_hold != InvalidSubTransactionId;
 	LeTerm		term;
 
-	if (!LockHeldByMeCompat(&held->election.tag, ExclusiveLock))
+	if (!LockHeldByMeCompat(tag, ExclusiveLock))
 		return false;
-	if (held->election.key.lock_class != LE_CLASS_BARE_KEY)
-		return true;
-	return le_registry_read(&held->election.key, &term) &&
-		term.token == held->token;
+
+	if (held->session_hold && (bare_key || xact_hold) &&
+		!session_level_held(tag))
+	{
+		if (!xact_hold)
+			return false;
+		narrow_to_transaction(held);
+	}
+
+	return !bare_key ||
+		(le_registry_read(&held->election.key, &term) &&
+		 term.token == held->token);
 }
 
 /*
@@ -163,7 +230,7 @@ le_held_term(const LeElection *election)
 	held = hash_search(held_terms, &election->key, HASH_FIND, NULL);
 	if (held == NULL)
 		return NULL;
-	if (!still_leads(held))
+	if (!verify_holds(held))
 	{
 		end_term(held, LE_END_LOCK_RELEASED);
 		return NULL;
@@ -173,12 +240,37 @@ le_held_term(const LeElection *election)
 }
 
 /*
- * Return how many elections this session leads
+ * End the terms of the list that have lost their lock
+ *
+ * Of the names, if the first has its lock, then so have all.
  */
-int
-le_held_count(void)
+static void
+end_lost(dlist_head *list)
 {
-	return held_terms == NULL ? 0 : (int) hash_get_num_entries(held_terms);
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, list)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
+
+		if (!verify_holds(held))
+			end_term(held, LE_END_LOCK_RELEASED);
+		else if (list == &names_held && held->session_hold)
+			break;
+	}
+}
+
+/*
+ * Does this session lead fewer elections than that?
+ */
+bool
+le_leads_fewer_than(int limit)
+{
+	if (held_terms == NULL || hash_get_num_entries(held_terms) < limit)
+		return true;
+	end_lost(&names_held);
+	end_lost(&keys_held);
+	return hash_get_num_entries(held_terms) < limit;
 }
 
 int64
@@ -203,13 +295,6 @@ note_xact_hold(LeHeldTerm *held)
 	dlist_push_tail(&xact_held, &held->xact_node);
 }
 
-static void
-forget_xact_hold(LeHeldTerm *held)
-{
-	dlist_delete(&held->xact_node);
-	held->xact_hold = InvalidSubTransactionId;
-}
-
 /*
  * Hold the term for the session
  */
@@ -221,6 +306,22 @@ add_session_hold(LeHeldTerm *held)
 	held->session_hold = true;
 	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
 					&keys_held : &names_held, &held->session_node);
+}
+
+/*
+ * Tell who takes session scope in a transaction block, once a term, that
+ * leadership outlives the block
+ */
+static void
+notice_outlives(LeHeldTerm *held)
+{
+	if (held->noticed || !IsTransactionBlock())
+		return;
+	held->noticed = true;
+	ereport(NOTICE,
+			(errmsg("leadership of election %s outlives this transaction",
+					le_election_label(&held->election.key, held->election.name)),
+			 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
 }
 
 /*
@@ -243,7 +344,7 @@ le_begin_term(const LeElection *election, LeScope scope,
 	term.token = le_next_token();
 	term.scope = scope;
 	term.pid = MyProcPid;
-	term.role = GetUserId();
+	term.role = GetSessionUserId();
 	term.since = GetCurrentTimestamp();
 	term.identity = *identity;
 	strcpy(term.name, election->name);
@@ -251,6 +352,7 @@ le_begin_term(const LeElection *election, LeScope scope,
 	held = hash_search(held_terms, &election->key, HASH_ENTER, NULL);
 	held->election = *election;
 	held->token = term.token;
+	held->noticed = false;
 	held->session_hold = false;
 	note_xact_hold(held);
 
@@ -264,6 +366,8 @@ le_begin_term(const LeElection *election, LeScope scope,
 		forget_xact_hold(held);
 	}
 	log_begin(&term);
+	if (scope == LE_SCOPE_SESSION)
+		notice_outlives(held);
 }
 
 /*
@@ -276,6 +380,7 @@ le_hold_for_session(LeHeldTerm *held)
 		return;
 	add_session_hold(held);
 	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
+	notice_outlives(held);
 }
 
 /*
@@ -303,12 +408,7 @@ le_let_go_for_session(LeHeldTerm *held)
 	if (held->xact_hold == InvalidSubTransactionId)
 		end_term(held, LE_END_RESIGNED);
 	else
-	{
-		le_registry_set_scope(&held->election.key, held->token,
-							  LE_SCOPE_TRANSACTION);
-		dlist_delete(&held->session_node);
-		held->session_hold = false;
-	}
+		narrow_to_transaction(held);
 	(void) LockRelease(&tag, ExclusiveLock, true);
 }
 
@@ -322,13 +422,13 @@ let_go_list(dlist_head *list)
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 
-		if (still_leads(held))
+		if (!verify_holds(held))
+			end_term(held, LE_END_LOCK_RELEASED);
+		else if (held->session_hold)
 		{
 			le_let_go_for_session(held);
 			count++;
 		}
-		else
-			end_term(held, LE_END_LOCK_RELEASED);
 	}
 	return count;
 }
@@ -348,7 +448,7 @@ le_let_go_all_for_session(void)
 static void
 drop_xact_hold(LeHeldTerm *held)
 {
-	if (held->session_hold)
+	if (held->session_hold && session_level_held(&held->election.tag))
 		forget_xact_hold(held);
 	else
 		end_term(held, LE_END_TRANSACTION);
@@ -372,25 +472,6 @@ le_terms_at_prepare(void)
 			 errmsg("cannot PREPARE a transaction that leads election %s",
 					le_election_label(&held->election.key, held->election.name)),
 			 errhint("Use session scope, or commit without PREPARE TRANSACTION.")));
-}
-
-/*
- * End the terms of the list that have lost their lock
- */
-static void
-end_lost(dlist_head *list)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, list)
-	{
-		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
-
-		if (!LockHeldByMeCompat(&held->election.tag, ExclusiveLock))
-			end_term(held, LE_END_LOCK_RELEASED);
-		else if (list == &names_held)
-			break;				/* then the later ones have theirs */
-	}
 }
 
 /*

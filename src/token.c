@@ -15,6 +15,9 @@
  * with itself keeps two sessions from drawing the same block; it is taken after
  * the election's lock, and no session that holds it takes an election's lock.
  *
+ * In a transaction that has created or rewritten the sequence no block is drawn:
+ * its rollback would take the block back.
+ *
  * The upper 32 bits of a token are zero.  They are kept for a generation.
  *
  *-------------------------------------------------------------------------
@@ -168,6 +171,12 @@ le_next_token(void)
 
 	/* one session draws the next block, the others wait for it here */
 	rel = relation_open(sequence, ShareUpdateExclusiveLock);
+	if (RelationIsNewCompat(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot elect a leader in the transaction that created or changed sequence \"%s\"",
+						LE_SEQUENCE),
+				 errhint("Commit the transaction first.")));
 	while (!le_registry_take_token(sequence, &token))
 	{
 		int64		first = advance_sequence(rel);

@@ -1,0 +1,129 @@
+--
+-- DROP EXTENSION while leading, and its return; schemas
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE TEMP VIEW advisory AS
+SELECT objsubid, classid::bigint << 32 | objid::bigint AS key, mode, granted
+FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_pid();
+SELECT le_try_become_leader('job', 'me'), le_try_become_leader(42);
+SELECT le_token('job') AS t1, le_token(42) AS t2 \gset
+
+-- dropped and rolled back: nothing has happened
+BEGIN;
+DROP EXTENSION leader_election;
+SELECT count(*) FROM advisory;
+ROLLBACK;
+SELECT le_token('job') = :t1 AS same;
+
+-- dropped for good: the locks stay, as no one resigned
+DROP EXTENSION leader_election;
+SELECT le_am_leader('job');
+SELECT count(*) FROM advisory;
+SHOW leader_election.max_terms_per_session;
+
+-- and it leads on when the extension is back
+CREATE EXTENSION leader_election;
+SELECT le_am_leader('job'), le_token('job') = :t1 AS same;
+SELECT name, key = 42 AS bare, identity = 'me' AS identity FROM le_leaders ORDER BY name;
+SELECT le_try_become_leader('job'), le_try_become_leader('next'), le_token('next') > :t2 AS greater;
+SELECT le_token('next') AS t2 \gset
+SELECT last_value >= :t2 AS covers FROM le_token_seq;
+SELECT le_resign('job'), le_resign_all();
+SELECT * FROM advisory;
+
+-- dropped, and the locks let go while it is away
+SELECT le_try_become_leader('job');
+DROP EXTENSION leader_election;
+SELECT pg_advisory_unlock_all();
+CREATE EXTENSION leader_election;
+SELECT le_am_leader('job');
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+
+-- no token is drawn in the transaction that made the sequence: if it were rolled
+-- back, a server that restarts could hand the token out again
+SELECT le_try_become_leader('job');
+SELECT le_token('job') AS t1 \gset
+BEGIN;
+DROP EXTENSION leader_election;
+CREATE EXTENSION leader_election;
+SAVEPOINT a;
+SELECT le_try_become_leader('next');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO a;
+SELECT le_am_leader('job'), le_token('job') = :t1 AS same, le_am_leader('next');
+SELECT * FROM advisory;
+COMMIT;
+SELECT le_am_leader('job'), le_token('job') = :t1 AS same;
+SELECT le_try_become_leader('next'), le_token('next') > :t1 AS greater, le_resign_all();
+SELECT last_value >= :t1 AS covers FROM le_token_seq;
+
+-- likewise where it was given a new file
+SELECT last_value AS last FROM le_token_seq \gset
+BEGIN;
+ALTER SEQUENCE le_token_seq MAXVALUE 1000000000;
+SET LOCAL leader_election.log_terms = off;
+SET LOCAL client_min_messages = warning;
+SELECT count(*) FILTER (WHERE le_try_become_leader('job') AND le_resign('job')) FROM generate_series(1, 1100);
+ROLLBACK;
+SELECT last_value = :last AS unchanged FROM le_token_seq;
+SELECT le_resign_all();
+SELECT * FROM advisory;
+
+-- not by CASCADE from anything that an application owns
+CREATE VIEW regress_le_view AS SELECT name FROM le_leaders;
+\set VERBOSITY terse
+DROP EXTENSION leader_election;
+\set VERBOSITY default
+DROP VIEW regress_le_view;
+DROP VIEW le_leaders;
+DROP FUNCTION le_key(text);
+DROP SEQUENCE le_token_seq;
+DROP EXTENSION leader_election;
+
+-- in a schema of its own, called with that schema out of the path
+CREATE SCHEMA regress_le;
+CREATE EXTENSION leader_election SCHEMA regress_le;
+SELECT le_try_become_leader('job');
+SELECT regress_le.le_try_become_leader('job', 'me'), regress_le.le_try_become_leader(42), regress_le.le_token('job') > :t1 AS greater;
+SELECT name, identity FROM regress_le.le_leaders WHERE name = 'job';
+SELECT name, identity FROM regress_le.le_leader('job');
+SELECT count(*) FROM regress_le.le_leader(42);
+SELECT * FROM regress_le.le_candidates;
+SET search_path = '';
+SELECT name FROM regress_le.le_leaders WHERE name = 'job';
+SELECT regress_le.le_try_become_leader_xact('other'), regress_le.le_resign('job');
+RESET search_path;
+
+-- moved to another schema while it leads
+SELECT regress_le.le_try_become_leader('job');
+SELECT regress_le.le_token('job') AS t1 \gset
+CREATE SCHEMA regress_le_2;
+ALTER EXTENSION leader_election SET SCHEMA regress_le_2;
+SELECT regress_le_2.le_token('job') = :t1 AS same;
+SELECT name FROM regress_le_2.le_leaders WHERE name = 'job';
+SELECT name FROM regress_le_2.le_leader('job');
+SELECT key FROM regress_le_2.le_leader(42);
+SELECT * FROM regress_le_2.le_candidates;
+-- tokens go on from there, past the end of a block
+SET leader_election.log_terms = off;
+DO $$ BEGIN FOR i IN 1 .. 1100 LOOP PERFORM regress_le_2.le_try_become_leader_xact('job ' || i); IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$;
+RESET leader_election.log_terms;
+SELECT regress_le_2.le_try_become_leader('next'), regress_le_2.le_token('next') > :t1 + 1100 AS greater;
+SELECT regress_le_2.le_resign_all();
+DROP SCHEMA regress_le;
+\set VERBOSITY terse
+DROP SCHEMA regress_le_2;
+DROP EXTENSION leader_election;
+DROP SCHEMA regress_le_2;
+
+-- objects in the schema of the extension's own names stop the installation
+CREATE SCHEMA regress_le;
+CREATE FUNCTION regress_le.le_key(name text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+CREATE EXTENSION leader_election SCHEMA regress_le;
+DROP SCHEMA regress_le CASCADE;
+CREATE EXTENSION leader_election;
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM advisory;

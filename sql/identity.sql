@@ -1,0 +1,91 @@
+--
+-- Identity: the application's word for who leads, and who sees what
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE ROLE regress_le_leader LOGIN;
+CREATE ROLE regress_le_member LOGIN IN ROLE regress_le_leader;
+CREATE ROLE regress_le_stats LOGIN IN ROLE pg_read_all_stats;
+CREATE ROLE regress_le_other LOGIN;
+
+-- the default is application_name at the time of the bid
+SET application_name = 'worker 1';
+SELECT le_try_become_leader('job');
+SET application_name = 'worker 2';
+SELECT identity, application_name FROM le_leader('job');
+SELECT le_try_become_leader('job', 'worker 3');
+SELECT identity FROM le_leader('job');
+SELECT le_resign('job'), le_try_become_leader('job', 'given');
+SELECT identity FROM le_leader('job');
+SELECT le_resign('job'), le_become_leader('job', '1 s');
+SELECT identity FROM le_leader('job');
+SELECT le_resign('job'), le_try_become_leader('job', E'two\nlines, "quoted", ünïcödé');
+SELECT identity FROM le_leader('job');
+SELECT le_resign('job');
+
+-- without one: user@client
+\set user :USER
+\c - regress_le_leader
+SET application_name = '';
+SELECT le_try_become_leader('job');
+SELECT identity, usename FROM le_leaders;
+-- a given one that looks like it is just text
+SELECT le_try_become_leader('given', 'user@host');
+-- a role switched to is not who connected
+SELECT le_resign('job');
+\c - regress_le_member
+SET application_name = '';
+SET ROLE regress_le_leader;
+SELECT current_user, le_try_become_leader('job');
+SELECT identity, usename FROM le_leaders;
+\c - :user
+SET SESSION AUTHORIZATION regress_le_leader;
+SET application_name = '';
+SELECT le_try_become_leader('job'), le_try_become_leader('given', 'user@host');
+SELECT name, identity, usename FROM le_leaders ORDER BY name;
+RESET SESSION AUTHORIZATION;
+
+-- what others see of it
+SET ROLE regress_le_member;
+SELECT name, identity FROM le_leaders ORDER BY name;
+SET ROLE regress_le_stats;
+SELECT name, identity FROM le_leaders ORDER BY name;
+SET ROLE regress_le_other;
+SELECT name, identity FROM le_leaders ORDER BY name;
+SELECT identity FROM le_leader('job');
+SELECT identity FROM le_registry_terms() WHERE name = 'job';
+RESET ROLE;
+SELECT le_resign_all();
+
+-- a name with an @ in it is cut at the last one
+CREATE ROLE "regress_le@home" LOGIN;
+SET SESSION AUTHORIZATION "regress_le@home";
+SELECT le_try_become_leader('job');
+RESET SESSION AUTHORIZATION;
+SET ROLE regress_le_other;
+SELECT identity FROM le_leader('job');
+RESET ROLE;
+
+-- the role goes, the term stays
+DROP ROLE "regress_le@home";
+SELECT name, identity FROM le_leaders;
+SET ROLE regress_le_other;
+SELECT name, identity FROM le_leaders;
+RESET ROLE;
+SELECT le_resign_all();
+
+-- the address belongs to who connected, as in pg_stat_activity: not to the
+-- group whose role the session had put on
+CREATE ROLE regress_le_group;
+GRANT regress_le_group TO regress_le_leader, regress_le_other;
+SET SESSION AUTHORIZATION regress_le_leader;
+SET ROLE regress_le_group;
+SELECT le_try_become_leader('job');
+RESET SESSION AUTHORIZATION;
+SET ROLE regress_le_other;
+SELECT identity AS shown_to_fellow_member FROM le_leader('job');
+RESET ROLE;
+SELECT le_resign_all();
+
+DROP ROLE regress_le_leader, regress_le_member, regress_le_stats, regress_le_other, regress_le_group;

@@ -1,0 +1,159 @@
+--
+-- What callers may pass
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+\set VERBOSITY terse
+
+-- every call form
+SELECT le_try_become_leader('n'), le_try_become_leader('n', 'i'), le_try_become_leader('n', NULL),
+       le_try_become_leader(name => 'n'), le_try_become_leader(name => 'n', identity => 'i'), le_try_become_leader('n', identity => 'i');
+SELECT le_become_leader('n'), le_become_leader('n', '1 s'), le_become_leader('n', NULL), le_become_leader('n', NULL, 'i'),
+       le_become_leader('n', identity => 'i'), le_become_leader('n', timeout => '1 s'),
+       le_become_leader(identity => 'i', timeout => '0', name => 'n');
+SELECT le_am_leader('n'), le_am_leader(name => 'n'), le_token('n') = le_token(name => 'n') AS token, le_key('n') = le_key(name => 'n') AS key;
+SELECT count(*) FROM le_leader('n') a, le_leader(name => 'n') b;
+SELECT le_resign(name => 'n');
+SELECT le_try_become_leader_xact('n'), le_try_become_leader_xact('n', 'i'), le_try_become_leader_xact(name => 'n', identity => 'i'),
+       le_become_leader_xact('n'), le_become_leader_xact('n', '1 s'), le_become_leader_xact('n', '1 s', 'i'),
+       le_become_leader_xact('n', identity => 'i'), le_become_leader_xact('n', timeout => '1 s');
+SELECT le_try_become_leader(1), le_try_become_leader(1, 'i'), le_try_become_leader(key => 1), le_try_become_leader(key => '1', identity => 'i'),
+       le_become_leader(1), le_become_leader(1, '1 s'), le_become_leader(1, NULL, 'i'), le_become_leader(key => 1, timeout => '1 s', identity => 'i');
+SELECT le_am_leader(1), le_am_leader(key => 1), le_token(1) = le_token(key => 1) AS token;
+SELECT count(*) FROM le_leader(1) a, le_leader(key => 1) b;
+SELECT le_resign(key => 1);
+SELECT le_try_become_leader_xact(1), le_try_become_leader_xact(1, 'i'), le_try_become_leader_xact(key => 1, identity => 'i'),
+       le_become_leader_xact(1), le_become_leader_xact(1, '1 s'), le_become_leader_xact(1, '1 s', 'i'),
+       le_become_leader_xact(1, identity => 'i'), le_become_leader_xact(1, timeout => '1 s');
+SELECT le_resign_all();
+
+-- types that are neither
+SELECT le_try_become_leader(1.5);
+SELECT le_try_become_leader(9223372036854775808);
+SELECT le_try_become_leader(true);
+SELECT le_try_become_leader('n'::varchar), le_am_leader('n'::name), le_am_leader('n'::text), le_resign('n');
+SELECT le_become_leader('n', 5);
+SELECT le_become_leader('n', '5 parsecs');
+SELECT le_become_leader('n', 'i'::text);
+SELECT le_try_become_leader();
+
+-- NULL is an error, never a NULL that a client takes for false
+\set VERBOSITY default
+SELECT le_try_become_leader(NULL);
+SELECT le_try_become_leader(NULL::bigint);
+\set VERBOSITY terse
+CREATE FUNCTION pg_temp.state_of(call text) RETURNS text LANGUAGE plpgsql
+SET client_min_messages = warning AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE 'SELECT ' || call INTO result;
+	RETURN coalesce(result, 'null');
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ': ' || SQLERRM;
+END
+$$;
+SELECT f || a AS call, pg_temp.state_of(f || a)
+FROM unnest('{le_try_become_leader,le_become_leader,le_try_become_leader_xact,le_become_leader_xact,le_am_leader,le_token,le_resign}'::text[]) WITH ORDINALITY f(f, i),
+     unnest(ARRAY['(NULL::text)', '(NULL::bigint)', '('''')', '(repeat(''n'', 256))']) WITH ORDINALITY a(a, j)
+ORDER BY i, j;
+SELECT pg_temp.state_of('le_key(NULL)'), pg_temp.state_of('le_key('''')'), pg_temp.state_of('le_key(repeat(''n'', 256))');
+
+-- the look-ups say so, too, whether or not somebody leads
+SELECT pg_temp.state_of('count(*) FROM le_leader(NULL::text)') AS null_name,
+       pg_temp.state_of('count(*) FROM le_leader(NULL::bigint)') AS null_key,
+       pg_temp.state_of('count(*) FROM le_leader('''')') AS empty,
+       pg_temp.state_of('count(*) FROM le_leader(repeat(''n'', 256))') AS long;
+SELECT le_try_become_leader('n');
+SELECT pg_temp.state_of('count(*) FROM le_leader(NULL::text)') AS null_name,
+       pg_temp.state_of('count(*) FROM le_leader(NULL::bigint)') AS null_key,
+       pg_temp.state_of('count(*) FROM le_leader('''')') AS empty,
+       pg_temp.state_of('count(*) FROM le_leader(repeat(''n'', 256))') AS long;
+SELECT le_resign('n');
+
+-- 1 to 255 bytes
+\set VERBOSITY default
+SELECT le_try_become_leader('');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_try_become_leader(repeat('n', 256));
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_try_become_leader('n', '');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_become_leader('n', '0', repeat('i', 256));
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_try_become_leader(repeat('n', 100000));
+\set VERBOSITY terse
+SELECT le_try_become_leader(1, ''), le_am_leader(1);
+SELECT le_try_become_leader(repeat('n', 255), repeat('i', 255)), le_try_become_leader('x'), le_try_become_leader(' ');
+SELECT length(name), length(identity), name = repeat('n', 255) AS name, key = hashtextextended(name, 0) AS key
+FROM le_leader(repeat('n', 255));
+SELECT le_am_leader(repeat('n', 254)), le_resign(repeat('n', 255)), le_resign('x'), le_resign(' ');
+-- bytes, not characters
+SELECT le_try_become_leader(repeat('ü', 127) || 'x'), le_am_leader(repeat('ü', 127) || 'x');
+SELECT le_try_become_leader(repeat('ü', 128));
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_try_become_leader('n', repeat('€', 85));
+SELECT identity = repeat('€', 85) AS identity FROM le_leader('n');
+SELECT le_try_become_leader('m', repeat('€', 85) || 'x');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_resign_all();
+-- a compressed or toasted name
+CREATE TEMP TABLE names (n text);
+ALTER TABLE names ALTER n SET STORAGE EXTERNAL;
+INSERT INTO names VALUES (repeat('t', 200)), (repeat('t', 3000));
+SELECT length(n), pg_temp.state_of(format('le_try_become_leader(%L)', n)) FROM names;
+SELECT le_try_become_leader(n) FROM names WHERE length(n) > 255;
+SELECT le_am_leader(n), le_resign(n) FROM names WHERE length(n) < 255;
+
+-- an argument that is wrong is an error to who leads, too
+SELECT le_try_become_leader('n');
+SELECT le_try_become_leader('n', ''), 'not reached';
+SELECT le_become_leader('n', '-1 s'), 'not reached';
+SELECT le_become_leader('n', '1 year'), 'not reached';
+SELECT le_am_leader('n'), le_resign('n');
+
+-- quotes, newlines, case and spaces: every byte counts
+\set VERBOSITY default
+SELECT le_try_become_leader(n) FROM unnest(ARRAY['a"b', 'a''b', E'a\nb', E'a\tb', 'a\b', 'A"B', 'a b', 'a b ', '%s%d%n', 'ünïcödé ✓']) n;
+SELECT name, key = hashtextextended(name, 0) AS key FROM le_leaders ORDER BY name COLLATE "C";
+SELECT le_am_leader('a"B'), le_am_leader(' a b'), le_am_leader('unicode');
+SELECT le_resign('%s%d%n'), le_resign('a"b'), le_resign(E'a\nb');
+SELECT le_resign('%s%d%n');
+SELECT le_resign('a"b');
+SELECT le_resign(E'a\nb\x7f');
+SELECT le_resign('ünïcödé ✓') FROM generate_series(1, 2);
+SELECT le_resign_all();
+
+-- timeouts
+SELECT le_become_leader('n', '-1 ms');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_become_leader('n', '2147483648 ms');
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY terse
+SELECT t, pg_temp.state_of(format('le_become_leader(%L, %L)', 'n', t))
+FROM unnest(ARRAY['0', '00:00', '1 us', '1 ms', '2147483647 ms', '2147483646.5 ms', '24 days 20:31:23.647', '24 days', '1 day -23:59:59.999',
+                  '1 month -30 days', '1 month -29 days', '-1 day +24:00:00', '-1 month +31 days',
+                  '-1 us', '-999 us', '-0.5 ms', '-1 s', '-1 day', '-1 month', '1 month -31 days', '1 day -24:00:01',
+                  '2147483647.001 ms', '24 days 20:31:23.648', '25 days', '1 month', '1 year', '178000000 years', '-178000000 years']) WITH ORDINALITY AS v(t, i)
+ORDER BY i;
+SELECT le_resign_all();
+SELECT le_become_leader_xact('n', '-1 ms'), le_become_leader(1, '-1 ms');
+SELECT le_become_leader_xact(1, '25 days');
+
+-- parameters without a type: text is preferred
+PREPARE bid AS SELECT le_try_become_leader($1);
+PREPARE bid_as AS SELECT le_become_leader($1, $2, $3);
+PREPARE bid_key AS SELECT le_try_become_leader($1::bigint);
+PREPARE resign AS SELECT le_resign($1);
+SELECT name, parameter_types FROM pg_prepared_statements ORDER BY name;
+EXECUTE bid('prepared');
+EXECUTE bid_as('other', '1 s', 'me');
+EXECUTE bid_key(10);
+EXECUTE bid_key('11');
+EXECUTE bid(12);
+SELECT name, key = 10 AS ten, key = 11 AS eleven, key = 12 AS twelve FROM le_leaders ORDER BY name, key;
+EXECUTE bid(NULL);
+EXECUTE resign('prepared');
+SELECT le_resign_all();
+DEALLOCATE ALL;

@@ -1,0 +1,127 @@
+--
+-- leader_election.max_terms_per_session
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE TEMP VIEW advisory AS
+SELECT objsubid, classid::bigint << 32 | objid::bigint AS key, mode, granted
+FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_pid();
+LOAD 'leader_election';
+SET leader_election.max_terms_per_session = 3;
+SELECT le_try_become_leader('one'), le_try_become_leader('two'), le_try_become_leader('three');
+SELECT le_try_become_leader('four');
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) FROM advisory;
+
+-- every way to bid, names and keys alike
+\set VERBOSITY terse
+SELECT le_become_leader('four', '0');
+SELECT le_become_leader('four');
+SELECT le_try_become_leader_xact('four');
+SELECT le_become_leader_xact('four', '1 s');
+SELECT le_try_become_leader(4);
+SELECT le_try_become_leader_xact(4);
+\set VERBOSITY default
+
+-- asking again for what it leads is no new term
+SELECT le_try_become_leader('one'), le_try_become_leader_xact('two'), le_become_leader('three', '1 s');
+SELECT le_resign('two'), le_try_become_leader('four');
+SELECT le_resign('one'), le_try_become_leader(5);
+SELECT count(*) FROM advisory;
+SELECT le_resign_all();
+
+-- both scopes count, and one that has both counts once
+BEGIN;
+SELECT le_try_become_leader_xact('one'), le_try_become_leader('two'), le_try_become_leader_xact('two'), le_try_become_leader_xact('three');
+SAVEPOINT a;
+SELECT le_try_become_leader_xact('four');
+ROLLBACK TO a;
+SELECT count(*) FROM advisory;
+COMMIT;
+SELECT le_try_become_leader('three'), le_try_become_leader('four');
+SELECT count(*) FROM advisory;
+
+-- a savepoint gives its terms back
+SELECT le_resign('four');
+BEGIN;
+SAVEPOINT a;
+SELECT le_try_become_leader_xact('four');
+ROLLBACK TO a;
+SELECT le_try_become_leader_xact('five');
+COMMIT;
+
+-- lowered below what is led: nothing ends, nothing begins
+SET leader_election.max_terms_per_session = 1;
+SELECT name FROM le_leaders ORDER BY name;
+SELECT le_try_become_leader('two'), le_am_leader('three');
+SELECT le_resign('two');
+SELECT le_try_become_leader('two');
+SELECT le_resign('three');
+SELECT le_try_become_leader('two');
+SELECT le_resign_all();
+
+-- a bid that is denied anyway
+BEGIN;
+SELECT pg_advisory_xact_lock(6);
+PREPARE TRANSACTION 'regress_limits';
+SELECT le_try_become_leader('one'), le_try_become_leader(1);
+SELECT le_try_become_leader(6);
+SELECT le_resign_all();
+SELECT le_try_become_leader(6), le_become_leader(6, '1 ms');
+SELECT le_try_become_leader(1), le_resign(1);
+ROLLBACK PREPARED 'regress_limits';
+
+-- terms that lost their lock are no terms: the session leads nothing
+SET leader_election.max_terms_per_session = 2;
+BEGIN;
+SELECT le_try_become_leader('one'), le_try_become_leader(2);
+SELECT pg_advisory_unlock_all();
+SELECT count(*) AS leads FROM le_leaders;
+SELECT le_try_become_leader('three');
+COMMIT;
+SELECT le_am_leader('three');
+SELECT pg_advisory_unlock_all();
+SELECT le_try_become_leader('one'), le_try_become_leader('two');
+SELECT pg_advisory_unlock_all(), le_try_become_leader('three') AS in_one_statement;
+SELECT le_resign_all() >= 0 AS cleaned;
+RESET leader_election.max_terms_per_session;
+
+-- who may set it
+CREATE ROLE regress_le_limits LOGIN;
+SET ROLE regress_le_limits;
+SET leader_election.max_terms_per_session = 2000;
+SET leader_election.log_terms = off;
+RESET leader_election.max_terms_per_session;
+SELECT set_config('leader_election.max_terms_per_session', '2000', true);
+RESET ROLE;
+ALTER ROLE regress_le_limits SET leader_election.max_terms_per_session = 1;
+GRANT SET ON PARAMETER leader_election.max_terms_per_session TO regress_le_limits;
+SET ROLE regress_le_limits;
+SET leader_election.max_terms_per_session = 2;
+RESET ROLE;
+REVOKE SET ON PARAMETER leader_election.max_terms_per_session FROM regress_le_limits;
+RESET leader_election.max_terms_per_session;
+-- what an administrator set for the role holds, also before the module is loaded
+\set user :USER
+\c - regress_le_limits
+SELECT le_try_become_leader('one');
+SELECT le_try_become_leader('two');
+-- a placeholder that the role set before the module was loaded does not
+\c - :user
+ALTER ROLE regress_le_limits RESET ALL;
+\c - regress_le_limits
+SET leader_election.max_terms_per_session = 1;
+SELECT le_try_become_leader('one'), le_try_become_leader('two');
+SHOW leader_election.max_terms_per_session;
+\c - :user
+DROP ROLE regress_le_limits;
+
+-- the default, and past it
+SELECT count(*) FROM generate_series(1, 1000) i WHERE le_try_become_leader('job ' || i);
+\set VERBOSITY terse
+SELECT le_try_become_leader('job 1001');
+SELECT count(*), count(DISTINCT token), max(token) - min(token) >= 999 AS tokens FROM le_leaders;
+SELECT le_resign_all();
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;

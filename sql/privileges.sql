@@ -1,0 +1,57 @@
+--
+-- What a role without any rights can do: elect, look, and no more
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE ROLE regress_le_nobody;
+SELECT le_try_become_leader('of the administrator', 'boss');
+SET ROLE regress_le_nobody;
+
+-- all functions
+SELECT le_try_become_leader('mine'), le_become_leader('mine too', '1 s'), le_try_become_leader(42);
+SELECT le_am_leader('mine'), le_token('mine') > 0 AS token, le_key('mine') IS NOT NULL AS key;
+BEGIN;
+SELECT le_try_become_leader_xact('xact'), le_become_leader_xact('xact too');
+COMMIT;
+
+-- all views
+SELECT name, identity FROM le_leaders WHERE name LIKE 'of%';
+SELECT count(*) FROM le_leaders;
+SELECT count(*) FROM le_candidates;
+SELECT count(*) FROM le_locks;
+SELECT count(*) FROM le_leader('mine') a, le_leader(42) b, le_registry_terms() t WHERE t.name = 'mine';
+SELECT count(*) FROM le_registry_candidates();
+SELECT count(*) FROM le_holders(43);
+
+-- not the tokens
+SELECT last_value FROM le_token_seq;
+SELECT nextval('le_token_seq');
+SELECT setval('le_token_seq', 1);
+SELECT pg_sequence_last_value('le_token_seq');
+ALTER SEQUENCE le_token_seq RESTART;
+DROP EXTENSION leader_election;
+
+-- leadership is the session's, whichever role it puts on
+SELECT le_resign('of the administrator');
+RESET ROLE;
+SELECT le_am_leader('mine'), le_resign_all();
+
+-- an administrator may take the functions away
+REVOKE EXECUTE ON FUNCTION le_try_become_leader(text, text) FROM PUBLIC;
+SET ROLE regress_le_nobody;
+SELECT le_try_become_leader('mine');
+SELECT le_try_become_leader(42), le_resign(42);
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION le_try_become_leader(text, text) TO PUBLIC;
+
+-- a function with another's rights can lend leadership
+CREATE FUNCTION pg_temp.elect() RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $$
+	SELECT le_try_become_leader('lent', 'me') $$;
+GRANT EXECUTE ON FUNCTION pg_temp.elect() TO regress_le_nobody;
+SET ROLE regress_le_nobody;
+SELECT pg_temp.elect(), le_am_leader('lent');
+SELECT le_resign('lent');
+RESET ROLE;
+DROP FUNCTION pg_temp.elect;
+DROP ROLE regress_le_nobody;
