@@ -2,12 +2,14 @@ MODULE_big = leader_election
 OBJS = \
 	src/campaign.o \
 	src/election_key.o \
+	src/election_lock.o \
 	src/functions.o \
 	src/identity.o \
 	src/leader_election.o \
 	src/liveness.o \
 	src/registry.o \
 	src/term.o \
+	src/term_log.o \
 	src/token.o \
 	src/views.o
 PGFILEDESC = "leader_election - exactly one of your programs leads"
@@ -15,6 +17,43 @@ PGFILEDESC = "leader_election - exactly one of your programs leads"
 EXTENSION = leader_election
 DATA = leader_election--1.0.0.sql
 
-PG_CONFIG = pg_config
-PGXS := $(shell $(PG_CONFIG) --pgxs)
+# make installcheck: each suite starts a server of its own, with test.conf
+REGRESS := $(sort $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)))
+REGRESS_OPTS = --temp-instance=tmp_check --temp-config=test.conf \
+	--encoding=UTF8 --no-locale
+ISOLATION := $(sort $(patsubst specs/%.spec,%,$(wildcard specs/*.spec)))
+ISOLATION_OPTS = --temp-instance=tmp_check_iso --temp-config=test.conf \
+	--encoding=UTF8 --no-locale
+TAP_TESTS = 1
+PROVE_FLAGS += -I $(CURDIR)/t
+EXTRA_CLEAN = $(wildcard src/*.gcda src/*.gcno) log
+
+# Without a server's headers there is still make test, demo and lint; the
+# first two install what they need.
+PG_CONFIG ?= pg_config
+PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
+ifneq ($(PGXS),)
 include $(PGXS)
+else
+all install installcheck clean:
+	@echo "$(PG_CONFIG) knows of no PostgreSQL server headers: install them, or set PG_CONFIG" >&2
+	@exit 1
+endif
+
+# make test [SUITES="regress isolation tap"] [TESTS="name ..."]
+test:
+	@tools/test
+
+# make demo [KEEP=1]
+demo:
+	@tools/demo
+
+# make bench [BENCH="--rounds 3"]
+bench:
+	@tools/bench
+
+# make lint [PGINDENT=path]
+lint:
+	@tools/lint
+
+.PHONY: all install installcheck clean test demo bench lint

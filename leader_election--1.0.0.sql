@@ -34,7 +34,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader(text, interval, text) IS
-'wait to lead the election for the rest of the session; false after the timeout (NULL: wait for ever)';
+'wait to lead the election for the rest of the session; false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_become_leader(key bigint, timeout interval DEFAULT NULL,
 								 identity text DEFAULT NULL)
@@ -42,7 +42,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader(bigint, interval, text) IS
-'wait to lead the election of a bare key, shared with pg_advisory_lock(key); false after the timeout (NULL: wait for ever)';
+'wait to lead the election of a bare key, shared with pg_advisory_lock(key); false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_am_leader(name text)
 RETURNS boolean
@@ -116,7 +116,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_xact'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader_xact(text, interval, text) IS
-'wait to lead the election until the end of the transaction; false after the timeout (NULL: wait for ever)';
+'wait to lead the election until the end of the transaction; false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_become_leader_xact(key bigint, timeout interval DEFAULT NULL,
 									  identity text DEFAULT NULL)
@@ -124,7 +124,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_xact_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader_xact(bigint, interval, text) IS
-'wait to lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction; false after the timeout (NULL: wait for ever)';
+'wait to lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction; false after the timeout (NULL: wait forever)';
 
 --
 -- Who leads
@@ -183,7 +183,7 @@ COMMENT ON COLUMN le_locks.granted IS 'true if the process holds the lock, false
 COMMENT ON COLUMN le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader has';
 COMMENT ON COLUMN le_locks.waitstart IS 'when the process began to wait';
 
-CREATE FUNCTION le_holders(any_key bigint DEFAULT NULL,
+CREATE FUNCTION le_holders(any_key bigint,
 						   OUT name text, OUT key bigint, OUT scope text,
 						   OUT identity text, OUT token bigint,
 						   OUT pid integer, OUT usename name,

@@ -40,12 +40,13 @@ CREATE FUNCTION regress_hostile.le_key(text) RETURNS bigint LANGUAGE plpgsql AS 
 CREATE FUNCTION regress_hostile.le_registry_terms() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 SET search_path = regress_hostile, pg_catalog, public;
 SELECT public.le_try_become_leader('job', 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s');
-SELECT public.le_am_leader('job'), public.le_token('job') > 2;
+SELECT public.le_am_leader('job'), public.le_token('job') <= (SELECT last_value FROM public.le_token_seq) AS covered;
+SELECT is_called FROM regress_hostile.le_token_seq;
 SELECT pg_catalog.count(*) FROM public.le_leaders;
 SELECT pg_catalog.count(*) FROM public.le_candidates;
 SELECT identity FROM public.le_leader('job');
 SELECT identity IS NOT NULL AS identity FROM public.le_leader(42);
-SELECT pg_catalog.count(*) FROM public.le_holders();
+SELECT pg_catalog.count(*) FROM public.le_holders(NULL);
 SELECT public.le_resign_all();
 RESET search_path;
 DROP EXTENSION leader_election;

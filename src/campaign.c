@@ -29,57 +29,6 @@
 static bool standing = false;
 
 /*
- * Take the election's lock for the current subtransaction
- *
- * The lock belongs to the subtransaction itself, not to the portal that runs the
- * statement, so that it can be released, and ends, with the subtransaction.  On
- * error, the server's own abort sets the resource owner anew.
- */
-bool
-le_acquire_for_xact(const LeElection *election, bool dont_wait)
-{
-	ResourceOwner portal = CurrentResourceOwner;
-	LockAcquireResult result;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	result = LockAcquire(&election->tag, ExclusiveLock, false, dont_wait);
-	CurrentResourceOwner = portal;
-
-	return result != LOCKACQUIRE_NOT_AVAIL;
-}
-
-/*
- * Release the lock that le_acquire_for_xact took in this subtransaction
- */
-void
-le_release_for_xact(const LeElection *election)
-{
-	ResourceOwner portal = CurrentResourceOwner;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(&election->tag, ExclusiveLock, false);
-	CurrentResourceOwner = portal;
-}
-
-/*
- * Throw if the election shares its key with the one of that name
- */
-void
-le_refuse_collision(const LeElection *election, const char *name)
-{
-	if (strcmp(election->name, name) == 0)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_LE_KEY_COLLISION),
-			 errmsg("election %s has the same key as election %s",
-					le_election_label(&election->key, election->name),
-					le_election_label(&election->key, name)),
-			 errdetail("Both names have the key " INT64_FORMAT ".",
-					   election->key.key),
-			 errhint("Rename one of the two elections.")));
-}
-
-/*
  * Throw if nobody may bid here
  */
 static void
@@ -129,8 +78,16 @@ stand(const LeElection *election, const LeIdentity *identity)
 	le_registry_add_candidate(&candidate);
 }
 
+static void
+remove_candidate(void *argument pg_attribute_unused())
+{
+	le_registry_remove_candidate(MyProcPid);
+}
+
 /*
  * Show this session as a candidate no more; also called when a wait fails
+ *
+ * Does not throw.
  */
 void
 le_withdraw(void)
@@ -138,7 +95,20 @@ le_withdraw(void)
 	if (!standing)
 		return;
 	standing = false;
-	le_registry_remove_candidate(MyProcPid);
+	le_catching(remove_candidate, NULL);
+}
+
+/*
+ * Wait for the election's lock
+ *
+ * A lock_timeout may strike just after the lock was granted: then it must be heard
+ * before anything is made of the lock.
+ */
+static void
+acquire_waiting(const LeElection *election)
+{
+	(void) le_acquire_for_xact(election, false);
+	CHECK_FOR_INTERRUPTS();
 }
 
 /*
@@ -164,7 +134,7 @@ acquire_within(const LeElection *election, int64 wait_ms)
 	{
 		if (ours)
 			LockTimeout = (int) wait_ms;
-		(void) le_acquire_for_xact(election, false);
+		acquire_waiting(election);
 		LockTimeout = lock_timeout;
 
 		ReleaseCurrentSubTransaction();
@@ -200,7 +170,7 @@ static bool
 acquire(const LeElection *election, int64 wait_ms, const LeIdentity *identity)
 {
 	LeTerm		term;
-	bool		acquired;
+	bool		acquired = true;
 
 	if (le_acquire_for_xact(election, true))
 		return true;
@@ -213,8 +183,8 @@ acquire(const LeElection *election, int64 wait_ms, const LeIdentity *identity)
 		return false;
 
 	stand(election, identity);
-	if (wait_ms == LE_WAIT_FOR_EVER)
-		acquired = le_acquire_for_xact(election, false);
+	if (wait_ms == LE_WAIT_FOREVER)
+		acquire_waiting(election);
 	else
 		acquired = acquire_within(election, wait_ms);
 	le_withdraw();
@@ -264,63 +234,50 @@ le_elect(const LeElection *election, LeScope scope, int64 wait_ms,
 }
 
 /*
- * Find a holder of the election's lock; false if there is none
- *
- * A prepared transaction holds it with the process ID 0.
- */
-static bool
-find_holder(const LeElection *election, int *pid)
-{
-	LockData   *locks = GetLockStatusData();
-
-	for (int i = 0; i < locks->nelements; i++)
-	{
-		LockInstanceData *lock = &locks->locks[i];
-
-		if (lock->holdMask != 0 &&
-			memcmp(&lock->locktag, &election->tag, sizeof(LOCKTAG)) == 0)
-		{
-			*pid = lock->pid;
-			return true;
-		}
-	}
-	return false;
-}
-
-/*
  * Tell who tried to resign why that did nothing
  */
 static void
 warn_not_leader(const LeElection *election)
 {
-	int			pid = 0;
-	bool		locked = find_holder(election, &pid);
+	const char *label = le_election_label(&election->key, election->name);
 	LeTerm		term;
-	bool		on_record = le_registry_read(&election->key, &term) &&
-		locked && term.pid == pid;
+	int			pid = 0;
+	bool		locked = le_find_holder(election, &pid);
+	bool		leads = locked && le_registry_read(&election->key, &term) &&
+		term.pid == pid;
 
-	if (on_record)
+	if (leads)
 		le_refuse_collision(election, term.name);
 
-	ereport(WARNING,
-			(errcode(ERRCODE_WARNING),
-			 on_record && pid == MyProcPid ?
-			 errmsg("leadership of election %s is bound to this transaction",
-					le_election_label(&election->key, election->name)) :
-			 errmsg("this session does not lead election %s",
-					le_election_label(&election->key, election->name)),
-			 !locked ? errdetail("Nobody leads it.") :
-			 pid == 0 ? errdetail("A prepared transaction holds its lock.") :
-			 pid == MyProcPid && on_record ?
-			 errdetail("It ends with the transaction.") :
-			 pid == MyProcPid ?
-			 errdetail("It holds the key by a plain advisory lock.") :
-			 on_record ?
-			 errdetail("\"%s\" leads it, in the session with process ID %d.",
-					   le_identity_shown(&term.identity, term.role), pid) :
-			 errdetail("The session with process ID %d holds its lock.", pid),
-			 locked && pid != 0 && pid != MyProcPid ?
-			 errhint("Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.") : 0));
+	if (leads && pid == MyProcPid)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("leadership of election %s is bound to this transaction", label),
+				 errdetail("It ends with the transaction.")));
+	else if (!locked)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("this session does not lead election %s", label),
+				 errdetail("Nobody leads it.")));
+	else if (pid == 0)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("this session does not lead election %s", label),
+				 errdetail("A prepared transaction holds its lock.")));
+	else if (pid == MyProcPid)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("this session does not lead election %s", label),
+				 errdetail("It holds the key by a plain advisory lock.")));
+	else
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("this session does not lead election %s", label),
+				 leads ?
+				 errdetail("\"%s\" leads it, in the session with process ID %d.",
+						   le_identity_shown(&term.identity, term.role), pid) :
+				 errdetail("The session with process ID %d holds its lock.", pid),
+				 errhint("Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.")));
 }
 
 /*
@@ -334,7 +291,7 @@ le_resign_term(const LeElection *election)
 {
 	LeHeldTerm *held = le_held_term(election);
 
-	if (held == NULL || !le_held_for_session(held))
+	if (held == NULL || !held->session_hold)
 	{
 		warn_not_leader(election);
 		return false;

@@ -36,18 +36,17 @@ LockHeldByMeCompat(const LOCKTAG *tag, LOCKMODE mode)
 #endif
 }
 
-/* Like LockAcquire for the session without waiting, and return the local lock */
-static inline LOCALLOCK *
-LockAcquireLocalCompat(const LOCKTAG *tag, LOCKMODE mode)
+/* LockAcquire that also returns the backend's own record of the lock */
+static inline LockAcquireResult
+LockAcquireExtendedCompat(const LOCKTAG *tag, LOCKMODE mode, bool session,
+						  bool dont_wait, LOCALLOCK **local)
 {
-	LOCALLOCK  *local;
-
-	(void) LockAcquireExtended(tag, mode, true, true, true, &local
 #if PG_VERSION_NUM >= 180000
-							   ,false
+	return LockAcquireExtended(tag, mode, session, dont_wait, true, local,
+							   false);
+#else
+	return LockAcquireExtended(tag, mode, session, dont_wait, true, local);
 #endif
-		);
-	return local;
 }
 
 /* Has the current transaction created the relation, or given it a new file? */

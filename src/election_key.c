@@ -10,7 +10,6 @@
 
 #include "common/hashfn.h"
 #include "lib/stringinfo.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 
 #include "leader_election.h"
@@ -57,6 +56,8 @@ le_election_by_key(LeElection *election, int64 key)
 /*
  * Return a copy of the string in which every control character is escaped, so
  * that it stays on one line of the log
+ *
+ * In no server encoding is such a byte part of another character.
  */
 char *
 le_escape_line(const char *string)
@@ -64,17 +65,14 @@ le_escape_line(const char *string)
 	StringInfoData line;
 
 	initStringInfo(&line);
-	while (*string != '\0')
+	for (; *string != '\0'; string++)
 	{
-		int			length = pg_mblen(string);
+		unsigned char byte = (unsigned char) *string;
 
-		if (length == 1 && (unsigned char) *string < ' ')
-			appendStringInfo(&line, "\\x%02x", (unsigned char) *string);
-		else if (*string == 0x7f)
-			appendStringInfoString(&line, "\\x7f");
+		if (byte < ' ' || byte == 0x7f)
+			appendStringInfo(&line, "\\x%02x", byte);
 		else
-			appendBinaryStringInfo(&line, string, length);
-		string += length;
+			appendStringInfoChar(&line, *string);
 	}
 	return line.data;
 }
@@ -88,4 +86,22 @@ le_election_label(const LeElectionKey *key, const char *name)
 	if (key->lock_class == LE_CLASS_BARE_KEY)
 		return psprintf(INT64_FORMAT, key->key);
 	return psprintf("\"%s\"", le_escape_line(name));
+}
+
+/*
+ * Throw if the election shares its key with the one of that name
+ */
+void
+le_refuse_collision(const LeElection *election, const char *name)
+{
+	if (strcmp(election->name, name) == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_LE_KEY_COLLISION),
+			 errmsg("election %s has the same key as election %s",
+					le_election_label(&election->key, election->name),
+					le_election_label(&election->key, name)),
+			 errdetail("Both names have the key " INT64_FORMAT ".",
+					   election->key.key),
+			 errhint("Rename one of the two elections.")));
 }

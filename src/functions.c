@@ -100,11 +100,11 @@ get_timeout(FunctionCallInfo fcinfo, int argument)
 	double		us;
 
 	if (PG_ARGISNULL(argument))
-		return LE_WAIT_FOR_EVER;
+		return LE_WAIT_FOREVER;
 
 	timeout = PG_GETARG_INTERVAL_P(argument);
 	if (IntervalIsPlusInfinityCompat(timeout))
-		return LE_WAIT_FOR_EVER;
+		return LE_WAIT_FOREVER;
 
 	us = ((double) timeout->month * DAYS_PER_MONTH + timeout->day) *
 		USECS_PER_DAY + timeout->time;
@@ -118,7 +118,7 @@ get_timeout(FunctionCallInfo fcinfo, int argument)
 				 errmsg("timeout is too long"),
 				 errdetail("At most %d milliseconds, or about 24 days, are allowed.",
 						   INT_MAX),
-				 errhint("Leave it out, or pass NULL, to wait for ever.")));
+				 errhint("Leave it out, or pass NULL, to wait forever.")));
 	return (int64) ceil(us / 1000);
 }
 
@@ -159,7 +159,7 @@ token(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	held = le_held_term(&election);
 	if (held == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_INT64(le_held_token(held));
+	PG_RETURN_INT64(held->token);
 }
 
 static Datum

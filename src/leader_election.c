@@ -11,7 +11,9 @@
 #include <limits.h>
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "utils/guc.h"
 
 #include "leader_election.h"
@@ -66,6 +68,33 @@ _PG_init(void)
 }
 
 /*
+ * Run the action, and let nothing that it throws get further
+ *
+ * For callbacks from the end of a transaction: an error would take down the
+ * server after a commit, and come again and again in an abort.  No LWLock may be
+ * held by the caller.
+ */
+void
+le_catching(void (*action) (void *), void *argument)
+{
+	MemoryContext context = CurrentMemoryContext;
+	uint32		interrupts_held = InterruptHoldoffCount;
+
+	PG_TRY();
+	{
+		action(argument);
+	}
+	PG_CATCH();
+	{
+		LWLockReleaseAll();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		InterruptHoldoffCount = interrupts_held;
+	}
+	PG_END_TRY();
+}
+
+/*
  * Keep this session's terms in step with the end of its transactions
  *
  * At XACT_EVENT_COMMIT and XACT_EVENT_ABORT the transaction's locks are still
@@ -77,15 +106,18 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 	switch (event)
 	{
 		case XACT_EVENT_PRE_PREPARE:
-			le_terms_at_prepare();
+			le_terms_before_prepare();
+			le_terms_before_commit();
+			break;
+		case XACT_EVENT_PRE_COMMIT:
+			le_terms_before_commit();
 			break;
 		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
-			le_terms_at_xact_end();
+			le_terms_at_xact_end(true);
 			break;
 		case XACT_EVENT_ABORT:
 			le_withdraw();
-			le_terms_at_xact_end();
+			le_terms_at_xact_end(false);
 			break;
 		default:
 			break;
@@ -139,7 +171,6 @@ le_register_callbacks(void)
 	if (registered)
 		return;
 
-	/* first, as it is the one that can fail */
 	before_shmem_exit(before_exit, (Datum) 0);
 	RegisterXactCallback(at_xact_event, NULL);
 	RegisterSubXactCallback(at_subxact_event, NULL);

@@ -14,6 +14,7 @@
 
 #include "datatype/timestamp.h"
 #include "fmgr.h"
+#include "lib/ilist.h"
 #include "storage/lock.h"
 
 #include "compat.h"
@@ -101,20 +102,52 @@ typedef struct LeCandidate
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeCandidate;
 
+/* The block that a database's tokens come from; token.c says what protects it */
+typedef struct LeTokenBlock
+{
+	Oid			database;		/* hash key; must be first */
+	Oid			sequence;		/* the sequence it was drawn from */
+	int64		next;
+	int64		end;			/* exclusive */
+} LeTokenBlock;
+
+/* A term that this session runs; term.c says what the holds are */
+typedef struct LeHeldTerm
+{
+	LeElection	election;		/* hash key first: election.key */
+	int64		token;
+	bool		noticed;		/* was its leader told: see notice_outlives */
+	bool		session_hold;
+	SubTransactionId xact_hold; /* InvalidSubTransactionId: none */
+	dlist_node	session_node;	/* in names_held or keys_held */
+	dlist_node	xact_node;		/* in xact_held */
+} LeHeldTerm;
+
 /* How long a bid waits, in milliseconds; else one of these */
 #define LE_WAIT_NOT			INT64CONST(0)
-#define LE_WAIT_FOR_EVER	INT64CONST(-1)
+#define LE_WAIT_FOREVER	INT64CONST(-1)
 
 /* leader_election.c */
 extern bool le_log_terms;
 extern int	le_max_terms_per_session;
 extern void le_register_callbacks(void);
+extern void le_catching(void (*action) (void *), void *argument);
 
 /* election_key.c */
 extern void le_election_by_name(LeElection *election, const text *name);
 extern void le_election_by_key(LeElection *election, int64 key);
 extern const char *le_election_label(const LeElectionKey *key, const char *name);
+extern void le_refuse_collision(const LeElection *election, const char *name);
 extern char *le_escape_line(const char *string);
+
+/* election_lock.c */
+extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);
+extern void le_release_for_xact(const LeElection *election);
+extern void le_acquire_for_session(const LeElection *election);
+extern void le_release_for_session(const LeElection *election);
+extern bool le_has_lock(const LeElection *election);
+extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
+extern bool le_find_holder(const LeElection *election, int *pid);
 
 /* registry.c */
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
@@ -127,36 +160,34 @@ extern void le_registry_add_candidate(const LeCandidate *candidate);
 extern void le_registry_remove_candidate(int pid);
 extern LeTerm *le_registry_list_terms(int *count);
 extern LeCandidate *le_registry_list_candidates(int *count);
-extern bool le_registry_take_token(Oid sequence, int64 *token);
-extern int64 le_registry_token_floor(void);
-extern void le_registry_offer_tokens(Oid sequence, int64 first, int64 end);
+extern dshash_table *le_registry_token_blocks(void);
 
 /* token.c */
 extern int64 le_next_token(void);
 
 /* term.c */
-typedef struct LeHeldTerm LeHeldTerm;
 extern LeHeldTerm *le_held_term(const LeElection *election);
 extern bool le_leads_fewer_than(int limit);
-extern int64 le_held_token(const LeHeldTerm *held);
-extern bool le_held_for_session(const LeHeldTerm *held);
 extern void le_begin_term(const LeElection *election, LeScope scope,
 						  const LeIdentity *identity);
 extern void le_hold_for_session(LeHeldTerm *held);
 extern void le_hold_for_transaction(LeHeldTerm *held);
 extern void le_let_go_for_session(LeHeldTerm *held);
 extern int	le_let_go_all_for_session(void);
-extern void le_terms_at_prepare(void);
-extern void le_terms_at_xact_end(void);
+extern void le_terms_before_prepare(void);
+extern void le_terms_before_commit(void);
+extern void le_terms_at_xact_end(bool committed);
 extern void le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
 extern void le_terms_at_subxact_abort(SubTransactionId mine);
 extern void le_terms_at_exit(void);
+
+/* term_log.c */
+extern void le_log_begin(const LeTerm *term);
+extern void le_log_end(const LeElectionKey *key, const char *name, int64 token,
+					   LeEndReason reason);
 extern const char *le_scope_name(LeScope scope);
 
 /* campaign.c */
-extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);
-extern void le_release_for_xact(const LeElection *election);
-extern void le_refuse_collision(const LeElection *election, const char *name);
 extern bool le_elect(const LeElection *election, LeScope scope, int64 wait_ms,
 					 const text *given_identity);
 extern void le_withdraw(void);

@@ -22,14 +22,18 @@
  *				An entry without a token is a bare key that somebody asked for:
  *				anybody may add or remove one.
  *	candidates	An entry is written and removed by its own backend only.
- *	tokens		One entry a database: the block that tokens come from.  next and
- *				end only grow, whatever sequence they come from.
+ *	tokens		One entry a database: the block that tokens come from.  token.c
+ *				says how it is used.
  *
  * Order: a lock of the lock manager is taken before a partition lock, never
- * after; never two partition locks at a time.  Under a partition lock there is
- * no catalog access, no allocation in private memory and no ereport.  What can
- * throw there is dshash itself, when it is out of memory, and then it has
- * changed nothing; the server releases the LWLock on abort.
+ * after, and nothing else is taken while one is held.  Under a partition lock
+ * there is no catalog access, no allocation in private memory and no ereport.
+ *
+ * What can throw is dshash itself, when it runs out of memory or cannot map a
+ * segment that another backend has added.  It has changed nothing then, and the
+ * server releases the LWLock on abort.  Where the server cannot bear an error, at
+ * the end of a transaction, callers catch it (le_catching): a term that stays on
+ * record without a lock misleads nobody.
  *
  *-------------------------------------------------------------------------
  */
@@ -46,32 +50,26 @@
 /* How many bare keys without a term are remembered before a look at them */
 #define LE_KNOWN_KEYS	1000
 
-/* The struct in the server's own shared memory; protected by AddinShmemInitLock */
+/* The struct in the server's own shared memory */
 typedef struct LeControl
 {
+	/* written once, under AddinShmemInitLock */
 	bool		ready;			/* are the tables there? */
 	int			tranche_id;		/* 0 until first set up */
 	dsa_handle	area;
 	dshash_table_handle terms;
 	dshash_table_handle candidates;
-	dshash_table_handle tokens;
-	pg_atomic_uint32 keys_remembered;	/* since the last sweep */
-} LeControl;
+	dshash_table_handle token_blocks;
 
-/* The block that a database's tokens come from */
-typedef struct LeTokenBlock
-{
-	Oid			database;		/* hash key; must be first */
-	Oid			sequence;		/* the sequence it was drawn from */
-	int64		next;
-	int64		end;			/* exclusive */
-} LeTokenBlock;
+	/* atomic: how many bare keys were added since the last sweep */
+	pg_atomic_uint32 keys_added;
+} LeControl;
 
 /* This backend's way to the registry; NULL until first used */
 static LeControl *control = NULL;
 static dshash_table *terms;
 static dshash_table *candidates;
-static dshash_table *tokens;
+static dshash_table *token_blocks;
 
 static dshash_parameters
 term_parameters(void)
@@ -88,7 +86,7 @@ candidate_parameters(void)
 }
 
 static dshash_parameters
-token_parameters(void)
+token_block_parameters(void)
 {
 	return dshash_parameters_compat(sizeof(Oid), sizeof(LeTokenBlock),
 									control->tranche_id);
@@ -109,14 +107,14 @@ create_tables(void)
 	terms = dshash_create(area, &params, NULL);
 	params = candidate_parameters();
 	candidates = dshash_create(area, &params, NULL);
-	params = token_parameters();
-	tokens = dshash_create(area, &params, NULL);
+	params = token_block_parameters();
+	token_blocks = dshash_create(area, &params, NULL);
 
 	dsa_pin(area);
 	dsa_pin_mapping(area);
 	control->terms = dshash_get_hash_table_handle(terms);
 	control->candidates = dshash_get_hash_table_handle(candidates);
-	control->tokens = dshash_get_hash_table_handle(tokens);
+	control->token_blocks = dshash_get_hash_table_handle(token_blocks);
 	control->area = dsa_get_handle(area);
 	control->ready = true;
 }
@@ -131,8 +129,8 @@ attach_tables(void)
 	terms = dshash_attach(area, &params, control->terms, NULL);
 	params = candidate_parameters();
 	candidates = dshash_attach(area, &params, control->candidates, NULL);
-	params = token_parameters();
-	tokens = dshash_attach(area, &params, control->tokens, NULL);
+	params = token_block_parameters();
+	token_blocks = dshash_attach(area, &params, control->token_blocks, NULL);
 	dsa_pin_mapping(area);
 }
 
@@ -154,7 +152,7 @@ attach(void)
 	if (!found)
 	{
 		memset(control, 0, sizeof(LeControl));
-		pg_atomic_init_u32(&control->keys_remembered, 0);
+		pg_atomic_init_u32(&control->keys_added, 0);
 	}
 	if (control->tranche_id == 0)
 		control->tranche_id = LWLockNewTrancheId();
@@ -192,6 +190,16 @@ le_registry_read(const LeElectionKey *key, LeTerm *term)
 }
 
 /*
+ * Count an entry that was added, if it is for a bare key
+ */
+static void
+count_key(const LeElectionKey *key)
+{
+	if (key->lock_class == LE_CLASS_BARE_KEY)
+		pg_atomic_fetch_add_u32(&control->keys_added, 1);
+}
+
+/*
  * Write down a term
  *
  * True when it took the place of a term whose lock had gone away behind its
@@ -202,15 +210,18 @@ le_registry_begin_term(const LeTerm *term, LeTerm *stale)
 {
 	LeTerm	   *entry;
 	bool		found;
+	bool		was_stale;
 
 	attach();
 	entry = dshash_find_or_insert(terms, &term->election, &found);
-	found = found && entry->token != 0;
-	if (found)
+	was_stale = found && entry->token != 0;
+	if (was_stale)
 		*stale = *entry;
 	*entry = *term;
 	dshash_release_lock(terms, entry);
-	return found;
+	if (!found)
+		count_key(&term->election);
+	return was_stale;
 }
 
 /*
@@ -239,7 +250,6 @@ le_registry_end_term(const LeElectionKey *key, int64 token)
 		memset(entry, 0, sizeof(LeTerm));
 		entry->election = *key;
 		dshash_release_lock(terms, entry);
-		pg_atomic_fetch_add_u32(&control->keys_remembered, 1);
 	}
 	else
 		dshash_delete_entry(terms, entry);
@@ -383,7 +393,7 @@ le_registry_remember_key(const LeElection *election)
 	}
 	dshash_release_lock(terms, entry);
 	if (!found)
-		pg_atomic_fetch_add_u32(&control->keys_remembered, 1);
+		count_key(&election->key);
 }
 
 /*
@@ -397,9 +407,9 @@ le_registry_bound_keys(void)
 	uint32		remembered;
 
 	attach();
-	remembered = pg_atomic_read_u32(&control->keys_remembered);
+	remembered = pg_atomic_read_u32(&control->keys_added);
 	if (remembered < LE_KNOWN_KEYS ||
-		!pg_atomic_compare_exchange_u32(&control->keys_remembered,
+		!pg_atomic_compare_exchange_u32(&control->keys_added,
 										&remembered, 0))
 		return;
 	sweep_keys();
@@ -468,63 +478,11 @@ le_registry_list_candidates(int *count)
 }
 
 /*
- * Take the next token of the block; false when the block is used up, or was
- * drawn from another sequence
+ * Return the table of token blocks, for token.c
  */
-bool
-le_registry_take_token(Oid sequence, int64 *token)
+dshash_table *
+le_registry_token_blocks(void)
 {
-	LeTokenBlock *block;
-	bool		taken = false;
-
 	attach();
-	block = dshash_find(tokens, &MyDatabaseId, true);
-	if (block == NULL)
-		return false;
-	if (block->sequence == sequence && block->next < block->end)
-	{
-		*token = block->next++;
-		taken = true;
-	}
-	dshash_release_lock(tokens, block);
-	return taken;
-}
-
-/*
- * Return the greatest token that may have been handed out since the server
- * started, 0 if none was
- */
-int64
-le_registry_token_floor(void)
-{
-	LeTokenBlock *block;
-	int64		floor;
-
-	attach();
-	block = dshash_find(tokens, &MyDatabaseId, false);
-	if (block == NULL)
-		return 0;
-	floor = block->end - 1;
-	dshash_release_lock(tokens, block);
-	return floor;
-}
-
-/*
- * Hand out tokens from this block from now on
- *
- * The caller holds the lock on the sequence under which it drew the block.
- */
-void
-le_registry_offer_tokens(Oid sequence, int64 first, int64 end)
-{
-	LeTokenBlock *block;
-	bool		found;
-
-	attach();
-	block = dshash_find_or_insert(tokens, &MyDatabaseId, &found);
-	Assert(!found || first >= block->end);
-	block->sequence = sequence;
-	block->next = first;
-	block->end = end;
-	dshash_release_lock(tokens, block);
+	return token_blocks;
 }

@@ -18,12 +18,15 @@
  *
  * The registry's entry is removed before the lock is let go.  At the end of a
  * transaction this works because the server calls us before it releases the
- * transaction's locks.  Where the lock went away behind our back, it may be too
+ * transaction's locks.  It is too late to throw there: so nothing that can is done
+ * but in le_catching.  Where the lock went away behind our back, it may be too
  * late: then whoever was elected since has removed the entry.
  *
  * Not only may a lock go away behind our back: so may its session level alone,
- * while the transaction level stays.  verify_holds brings a term in line with the
- * lock manager before anything is said or done about it.
+ * while the transaction level stays; and a bare key's lock may be released and
+ * taken again by the application itself, with another leader in between.
+ * verify_holds brings a term in line with the lock manager before anything is
+ * said or done about it.
  *
  * Session-level locks on names can only go all at once (pg_advisory_unlock_all,
  * DISCARD ALL), because no application can name their lock class.  So of the
@@ -36,73 +39,16 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "lib/ilist.h"
 #include "miscadmin.h"
 #include "utils/hsearch.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "leader_election.h"
-
-struct LeHeldTerm
-{
-	LeElection	election;		/* hash key first: election.key */
-	int64		token;
-	bool		noticed;		/* was its leader told: see notice_outlives */
-	bool		session_hold;
-	SubTransactionId xact_hold; /* InvalidSubTransactionId: none */
-	dlist_node	session_node;	/* in names_held or keys_held */
-	dlist_node	xact_node;		/* in xact_held */
-};
 
 static HTAB *held_terms = NULL;
 static dlist_head names_held = DLIST_STATIC_INIT(names_held);
 static dlist_head keys_held = DLIST_STATIC_INIT(keys_held);
 static dlist_head xact_held = DLIST_STATIC_INIT(xact_held);
-
-/* Indexed by LeScope */
-static const char *const scope_names[] = {
-	[LE_SCOPE_SESSION] = "session",
-	[LE_SCOPE_TRANSACTION] = "transaction",
-};
-
-/* Indexed by LeEndReason */
-static const char *const reason_names[] = {
-	[LE_END_RESIGNED] = "resigned",
-	[LE_END_TRANSACTION] = "transaction ended",
-	[LE_END_SESSION] = "session ended",
-	[LE_END_LOCK_RELEASED] = "lock released",
-};
-
-const char *
-le_scope_name(LeScope scope)
-{
-	return scope_names[scope];
-}
-
-static void
-log_begin(const LeTerm *term)
-{
-	if (le_log_terms)
-		ereport(LOG_SERVER_ONLY,
-				(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope",
-								 le_election_label(&term->election, term->name),
-								 term->token, le_escape_line(term->identity.string),
-								 term->pid, scope_names[term->scope]),
-				 errhidestmt(true), errhidecontext(true)));
-}
-
-static void
-log_end(const LeElectionKey *key, const char *name, int64 token,
-		LeEndReason reason)
-{
-	if (le_log_terms)
-		ereport(LOG_SERVER_ONLY,
-				(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s",
-								 le_election_label(key, name), token,
-								 reason_names[reason]),
-				 errhidestmt(true), errhidecontext(true)));
-}
 
 static void
 create_held_terms(void)
@@ -114,31 +60,6 @@ create_held_terms(void)
 
 	held_terms = hash_create("leader_election terms", 32, &info,
 							 HASH_ELEM | HASH_BLOBS);
-}
-
-/*
- * Does this session hold the lock at session level?
- *
- * Only LockAcquire gives access to the counts by level: take the lock once more,
- * and let it go.  That stays within this backend, as it is held already.
- */
-static bool
-session_level_held(const LOCKTAG *tag)
-{
-	LOCALLOCK  *local;
-	bool		held = false;
-
-	if (!LockHeldByMeCompat(tag, ExclusiveLock))
-		return false;
-
-	local = LockAcquireLocalCompat(tag, ExclusiveLock);
-	for (int i = 0; i < local->numLockOwners; i++)
-	{
-		if (local->lockOwners[i].owner == NULL)
-			held = local->lockOwners[i].nLocks > 1;
-	}
-	(void) LockRelease(tag, ExclusiveLock, true);
-	return held;
 }
 
 static void
@@ -167,52 +88,74 @@ narrow_to_transaction(LeHeldTerm *held)
 }
 
 /*
+ * Does the term have any hold left?  Does not throw, but takes a lock's word for
+ * it: see verify_holds
+ */
+static bool
+holds_lock(LeHeldTerm *held)
+{
+	return le_has_lock(&held->election);
+}
+
+/*
  * Bring the term's holds in line with the lock manager; false if none is left
- *
- * A lock on a name that is held only for the session is as easily checked as it
- * is common.  A bare key's lock may also be released, and taken again, by the
- * application itself, with another leader in between; the registry tells.
  */
 static bool
 verify_holds(LeHeldTerm *held)
 {
-	const LOCKTAG *tag = &held->election.tag;
-	bool		bare_key = held->election.key.lock_class == LE_CLASS_BARE_KEY;
 	bool		xact_hold = held->xact_hold != InvalidSubTransactionId;
-	LeTerm		term;
+	bool		session_level;
 
-	if (!LockHeldByMeCompat(tag, ExclusiveLock))
+	/* the common case: only we can have taken it, and only for the session */
+	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !xact_hold)
+		return holds_lock(held);
+
+	if (!le_lock_unbroken(&held->election, &session_level))
 		return false;
-
-	if (held->session_hold && (bare_key || xact_hold) &&
-		!session_level_held(tag))
+	if (held->session_hold && !session_level)
 	{
 		if (!xact_hold)
 			return false;
 		narrow_to_transaction(held);
 	}
+	return true;
+}
 
-	return !bare_key ||
-		(le_registry_read(&held->election.key, &term) &&
-		 term.token == held->token);
+/* A term that ends, as le_catching passes it on */
+typedef struct LeEndingTerm
+{
+	LeElection	election;
+	int64		token;
+	LeEndReason reason;
+} LeEndingTerm;
+
+static void
+take_off_record(void *argument)
+{
+	LeEndingTerm *ending = argument;
+
+	if (le_registry_end_term(&ending->election.key, ending->token))
+		le_log_end(&ending->election.key, ending->election.name, ending->token,
+				   ending->reason);
 }
 
 /*
- * Take the term off the record and forget it
+ * Forget the term and take it off the record
  *
- * Leaves the lock alone.
+ * Leaves the lock alone.  Does not throw, so that the lock can be let go after it.
  */
 static void
 end_term(LeHeldTerm *held, LeEndReason reason)
 {
-	if (le_registry_end_term(&held->election.key, held->token))
-		log_end(&held->election.key, held->election.name, held->token, reason);
+	LeEndingTerm ending = {held->election, held->token, reason};
 
 	if (held->session_hold)
 		dlist_delete(&held->session_node);
 	if (held->xact_hold != InvalidSubTransactionId)
 		dlist_delete(&held->xact_node);
-	hash_search(held_terms, &held->election.key, HASH_REMOVE, NULL);
+	hash_search(held_terms, &ending.election.key, HASH_REMOVE, NULL);
+
+	le_catching(take_off_record, &ending);
 }
 
 /*
@@ -245,7 +188,7 @@ le_held_term(const LeElection *election)
  * Of the names, if the first has its lock, then so have all.
  */
 static void
-end_lost(dlist_head *list)
+end_lost(dlist_head *list, bool (*still_held) (LeHeldTerm *))
 {
 	dlist_mutable_iter iter;
 
@@ -253,7 +196,7 @@ end_lost(dlist_head *list)
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 
-		if (!verify_holds(held))
+		if (!still_held(held))
 			end_term(held, LE_END_LOCK_RELEASED);
 		else if (list == &names_held && held->session_hold)
 			break;
@@ -268,21 +211,9 @@ le_leads_fewer_than(int limit)
 {
 	if (held_terms == NULL || hash_get_num_entries(held_terms) < limit)
 		return true;
-	end_lost(&names_held);
-	end_lost(&keys_held);
+	end_lost(&names_held, verify_holds);
+	end_lost(&keys_held, verify_holds);
 	return hash_get_num_entries(held_terms) < limit;
-}
-
-int64
-le_held_token(const LeHeldTerm *held)
-{
-	return held->token;
-}
-
-bool
-le_held_for_session(const LeHeldTerm *held)
-{
-	return held->session_hold;
 }
 
 /*
@@ -302,7 +233,7 @@ static void
 add_session_hold(LeHeldTerm *held)
 {
 	Assert(!held->session_hold);
-	(void) LockAcquire(&held->election.tag, ExclusiveLock, true, true);
+	le_acquire_for_session(&held->election);
 	held->session_hold = true;
 	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
 					&keys_held : &names_held, &held->session_node);
@@ -327,7 +258,8 @@ notice_outlives(LeHeldTerm *held)
 /*
  * Begin a term; this subtransaction has just been granted the election's lock
  *
- * On error, the abort of the transaction undoes all of it.
+ * On an error before the session holds it, the abort of the transaction undoes all
+ * of it.
  */
 void
 le_begin_term(const LeElection *election, LeScope scope,
@@ -357,17 +289,16 @@ le_begin_term(const LeElection *election, LeScope scope,
 	note_xact_hold(held);
 
 	if (le_registry_begin_term(&term, &stale))
-		log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
+		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
+	le_log_begin(&term);
 
 	if (scope == LE_SCOPE_SESSION)
 	{
 		add_session_hold(held);
 		le_release_for_xact(election);
 		forget_xact_hold(held);
-	}
-	log_begin(&term);
-	if (scope == LE_SCOPE_SESSION)
 		notice_outlives(held);
+	}
 }
 
 /*
@@ -402,14 +333,14 @@ le_hold_for_transaction(LeHeldTerm *held)
 void
 le_let_go_for_session(LeHeldTerm *held)
 {
-	LOCKTAG		tag = held->election.tag;
+	LeElection	election = held->election;
 
 	Assert(held->session_hold);
 	if (held->xact_hold == InvalidSubTransactionId)
 		end_term(held, LE_END_RESIGNED);
 	else
 		narrow_to_transaction(held);
-	(void) LockRelease(&tag, ExclusiveLock, true);
+	le_release_for_session(&election);
 }
 
 static int
@@ -448,7 +379,7 @@ le_let_go_all_for_session(void)
 static void
 drop_xact_hold(LeHeldTerm *held)
 {
-	if (held->session_hold && session_level_held(&held->election.tag))
+	if (held->session_hold)
 		forget_xact_hold(held);
 	else
 		end_term(held, LE_END_TRANSACTION);
@@ -460,7 +391,7 @@ drop_xact_hold(LeHeldTerm *held)
  * A prepared transaction has no session that could be its leader.
  */
 void
-le_terms_at_prepare(void)
+le_terms_before_prepare(void)
 {
 	LeHeldTerm *held;
 
@@ -475,18 +406,44 @@ le_terms_at_prepare(void)
 }
 
 /*
- * End the terms that end with the transaction, and those that have lost their
- * lock in it
+ * End the terms that have lost their lock in the transaction that is about to
+ * commit
+ *
+ * Here it is not too late to throw.
  */
 void
-le_terms_at_xact_end(void)
+le_terms_before_commit(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &xact_held)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, xact_node, iter.cur);
+
+		if (!verify_holds(held))
+			end_term(held, LE_END_LOCK_RELEASED);
+	}
+	end_lost(&names_held, verify_holds);
+	end_lost(&keys_held, verify_holds);
+}
+
+/*
+ * End the terms that end with the transaction
+ *
+ * An aborted one was not looked at before: there, end those whose lock is plainly
+ * gone, too.  Does not throw.
+ */
+void
+le_terms_at_xact_end(bool committed)
 {
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &xact_held)
 		drop_xact_hold(dlist_container(LeHeldTerm, xact_node, iter.cur));
-	end_lost(&names_held);
-	end_lost(&keys_held);
+	if (committed)
+		return;
+	end_lost(&names_held, holds_lock);
+	end_lost(&keys_held, holds_lock);
 }
 
 /*

@@ -5,10 +5,14 @@
  *
  * A token only ever grows, across every election of the database.  Tokens come
  * from a sequence, in blocks: the sequence's last value is the last token that
- * may have been handed out, the registry hands out the rest of the present
- * block.  A block is on disk, and on the standbys that a commit would wait for,
- * before its first token is handed out.  So neither a rollback nor a crash of
- * the server takes a token back, and most elections write nothing.
+ * may have been handed out, and the rest of the present block is in the registry.
+ * A block is on disk before its first token is handed out, so that neither a
+ * rollback nor a crash of the server takes a token back, and most elections write
+ * nothing.  It is waited for on synchronous standbys as a commit would be: if that
+ * wait is cancelled, there is the server's warning, and the block is used.
+ *
+ * Of a database's block in the registry, next and end only grow, whatever
+ * sequence they come from.  It is written under its partition's LWLock.
  *
  * The sequence is advanced by setval, not nextval: nextval would change what
  * lastval() returns to the application.  A lock on the sequence that conflicts
@@ -24,6 +28,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -33,6 +38,7 @@
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
@@ -90,20 +96,88 @@ find_sequence(void)
 }
 
 /*
- * Return the last value of the sequence, 0 if it has none yet
+ * Take the next token of the block; false when the block is used up, or was
+ * drawn from another sequence
+ */
+static bool
+take_token(Oid sequence, int64 *token)
+{
+	dshash_table *blocks = le_registry_token_blocks();
+	LeTokenBlock *block;
+	bool		taken = false;
+
+	block = dshash_find(blocks, &MyDatabaseId, true);
+	if (block == NULL)
+		return false;
+	if (block->sequence == sequence && block->next < block->end)
+	{
+		*token = block->next++;
+		taken = true;
+	}
+	dshash_release_lock(blocks, block);
+	return taken;
+}
+
+/*
+ * Return the greatest token that may have been handed out since the server
+ * started, 0 if none was
  */
 static int64
-read_sequence(Oid sequence)
+token_floor(void)
 {
-	LOCAL_FCINFO(fcinfo, 1);
-	Datum		value;
+	dshash_table *blocks = le_registry_token_blocks();
+	LeTokenBlock *block;
+	int64		floor;
 
-	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
-	fcinfo->args[0].value = ObjectIdGetDatum(sequence);
-	fcinfo->args[0].isnull = false;
-	value = pg_sequence_last_value(fcinfo);
+	block = dshash_find(blocks, &MyDatabaseId, false);
+	if (block == NULL)
+		return 0;
+	floor = block->end - 1;
+	dshash_release_lock(blocks, block);
+	return floor;
+}
 
-	return fcinfo->isnull ? 0 : DatumGetInt64(value);
+/*
+ * Hand out tokens from this block from now on
+ *
+ * The caller holds the lock on the sequence under which it drew the block.
+ */
+static void
+offer_tokens(Oid sequence, int64 first, int64 end)
+{
+	dshash_table *blocks = le_registry_token_blocks();
+	LeTokenBlock *block;
+	bool		found;
+
+	block = dshash_find_or_insert(blocks, &MyDatabaseId, &found);
+	Assert(!found || first >= block->end);
+	block->sequence = sequence;
+	block->next = first;
+	block->end = end;
+	dshash_release_lock(blocks, block);
+}
+
+/*
+ * Return the last value that the sequence has given out
+ *
+ * From its one tuple: pg_sequence_last_value does not tell where a sequence
+ * begins that was restarted.
+ */
+static int64
+read_sequence(Relation sequence)
+{
+	Buffer		buffer = ReadBuffer(sequence, 0);
+	Page		page;
+	HeapTupleHeader tuple;
+	FormData_pg_sequence_data data;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+	memcpy(&data, (char *) tuple + tuple->t_hoff, sizeof(data));
+	UnlockReleaseBuffer(buffer);
+
+	return data.is_called ? data.last_value : data.last_value - 1;
 }
 
 /*
@@ -116,7 +190,6 @@ read_sequence(Oid sequence)
 static int64
 advance_sequence(Relation sequence)
 {
-	Oid			relid = RelationGetRelid(sequence);
 	Oid			user;
 	int			context;
 	bool		read_only = XactReadOnly;
@@ -128,8 +201,9 @@ advance_sequence(Relation sequence)
 	XactReadOnly = false;
 
 	/* a sequence that was created anew must not repeat what was handed out */
-	first = Max(read_sequence(relid), le_registry_token_floor()) + 1;
-	DirectFunctionCall2(setval_oid, ObjectIdGetDatum(relid),
+	first = Max(read_sequence(sequence), token_floor()) + 1;
+	DirectFunctionCall2(setval_oid,
+						ObjectIdGetDatum(RelationGetRelid(sequence)),
 						Int64GetDatum(first + LE_TOKEN_BLOCK - 1));
 
 	XactReadOnly = read_only;
@@ -162,27 +236,36 @@ make_durable(void)
 int64
 le_next_token(void)
 {
-	Oid			sequence = find_sequence();
+	Oid			sequence;
 	Relation	rel;
 	int64		token;
 
-	if (le_registry_take_token(sequence, &token))
-		return token;
+	do
+	{
+		sequence = find_sequence();
+		if (take_token(sequence, &token))
+			return token;
 
-	/* one session draws the next block, the others wait for it here */
-	rel = relation_open(sequence, ShareUpdateExclusiveLock);
+		/*
+		 * One session draws the next block, the others wait for it here.  The
+		 * sequence is gone if the extension was replaced while we waited to
+		 * be elected; asking for its lock has told forget_sequence so.
+		 */
+		rel = try_relation_open(sequence, ShareUpdateExclusiveLock);
+	} while (rel == NULL);
+
 	if (RelationIsNewCompat(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot elect a leader in the transaction that created or changed sequence \"%s\"",
 						LE_SEQUENCE),
 				 errhint("Commit the transaction first.")));
-	while (!le_registry_take_token(sequence, &token))
+	while (!take_token(sequence, &token))
 	{
 		int64		first = advance_sequence(rel);
 
 		make_durable();
-		le_registry_offer_tokens(sequence, first, first + LE_TOKEN_BLOCK);
+		offer_tokens(sequence, first, first + LE_TOKEN_BLOCK);
 	}
 	relation_close(rel, ShareUpdateExclusiveLock);
 

@@ -1,0 +1,142 @@
+/*-------------------------------------------------------------------------
+ *
+ * election_lock.c
+ *	  An election's lock in the lock manager: to take it, to let it go, to see
+ *	  whether it is still there.
+ *
+ * The lock is a PostgreSQL advisory lock, always exclusive.  A session may hold
+ * it at transaction level, at session level, or both.  It may go away without a
+ * call from here: when the transaction ends, and when the application releases
+ * it by pg_advisory_unlock_all and the like.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/resowner.h"
+
+#include "leader_election.h"
+
+/*
+ * Take the election's lock for the current subtransaction
+ *
+ * The lock belongs to the subtransaction itself, not to the portal that runs the
+ * statement, so that it can be released, and ends, with the subtransaction.  On
+ * error, the server's own abort sets the resource owner anew.  The lock is marked
+ * for le_lock_unbroken to know it again.
+ */
+bool
+le_acquire_for_xact(const LeElection *election, bool dont_wait)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+	LOCALLOCK  *local;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockAcquireExtendedCompat(&election->tag, ExclusiveLock, false,
+									 dont_wait, &local);
+	CurrentResourceOwner = portal;
+
+	if (local == NULL)
+		return false;
+	MarkLockClear(local);
+	return true;
+}
+
+/*
+ * Release the lock that le_acquire_for_xact took in this subtransaction
+ */
+void
+le_release_for_xact(const LeElection *election)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockRelease(&election->tag, ExclusiveLock, false);
+	CurrentResourceOwner = portal;
+}
+
+/*
+ * Take the election's lock, which this session holds already, for the session
+ */
+void
+le_acquire_for_session(const LeElection *election)
+{
+	(void) LockAcquire(&election->tag, ExclusiveLock, true, true);
+}
+
+/*
+ * Release the election's lock for the session, and let the first candidate in
+ * unless the transaction holds it, too
+ */
+void
+le_release_for_session(const LeElection *election)
+{
+	(void) LockRelease(&election->tag, ExclusiveLock, true);
+}
+
+/*
+ * Does this session hold the lock, at whatever level?  Does not throw
+ */
+bool
+le_has_lock(const LeElection *election)
+{
+	return LockHeldByMeCompat(&election->tag, ExclusiveLock);
+}
+
+/*
+ * Is the lock still the one that the term began with, and is it held at session
+ * level, too?
+ *
+ * The backend's own record of a lock lasts as long as the lock is held at any
+ * level, and le_acquire_for_xact has marked it.  The mark is lockCleared, which
+ * the server uses for relations only.  The way to the record is to take the lock
+ * once more, and let it go: that stays within this backend.
+ */
+bool
+le_lock_unbroken(const LeElection *election, bool *session_level)
+{
+	const LOCKTAG *tag = &election->tag;
+	LOCALLOCK  *local;
+	bool		unbroken;
+
+	*session_level = false;
+	if (!le_has_lock(election))
+		return false;
+
+	(void) LockAcquireExtendedCompat(tag, ExclusiveLock, true, true, &local);
+	unbroken = local->lockCleared;
+	for (int i = 0; i < local->numLockOwners; i++)
+	{
+		if (local->lockOwners[i].owner == NULL)
+			*session_level = local->lockOwners[i].nLocks > 1;
+	}
+	(void) LockRelease(tag, ExclusiveLock, true);
+	return unbroken;
+}
+
+/*
+ * Find a holder of the election's lock, preferably this session; false if there
+ * is none
+ *
+ * A prepared transaction holds it with the process ID 0.
+ */
+bool
+le_find_holder(const LeElection *election, int *pid)
+{
+	LockData   *locks = GetLockStatusData();
+	bool		found = false;
+
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		LockInstanceData *lock = &locks->locks[i];
+
+		if (lock->holdMask == 0 ||
+			memcmp(&lock->locktag, &election->tag, sizeof(LOCKTAG)) != 0)
+			continue;
+		if (!found || lock->pid == MyProcPid)
+			*pid = lock->pid;
+		found = true;
+	}
+	return found;
+}

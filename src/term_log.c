@@ -1,0 +1,75 @@
+/*-------------------------------------------------------------------------
+ *
+ * term_log.c
+ *	  What the server log says of terms: one line when a term begins, and one when
+ *	  it ends.
+ *
+ * The functions hold interrupts.  ereport looks for them when it is done, and a
+ * cancel must not come between one half of a change and the other.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "leader_election.h"
+
+/* Indexed by LeScope */
+static const char *const scope_names[] = {
+	[LE_SCOPE_SESSION] = "session",
+	[LE_SCOPE_TRANSACTION] = "transaction",
+};
+
+/* Indexed by LeEndReason */
+static const char *const reason_names[] = {
+	[LE_END_RESIGNED] = "resigned",
+	[LE_END_TRANSACTION] = "transaction ended",
+	[LE_END_SESSION] = "session ended",
+	[LE_END_LOCK_RELEASED] = "lock released",
+};
+
+/*
+ * Return what a scope is called in SQL and in the log
+ */
+const char *
+le_scope_name(LeScope scope)
+{
+	return scope_names[scope];
+}
+
+/*
+ * Log that a term began
+ */
+void
+le_log_begin(const LeTerm *term)
+{
+	if (!le_log_terms)
+		return;
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope",
+							 le_election_label(&term->election, term->name),
+							 term->token, le_escape_line(term->identity.string),
+							 term->pid, scope_names[term->scope]),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * Log that a term ended, and why
+ */
+void
+le_log_end(const LeElectionKey *key, const char *name, int64 token,
+		   LeEndReason reason)
+{
+	if (!le_log_terms)
+		return;
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s",
+							 le_election_label(key, name), token,
+							 reason_names[reason]),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
