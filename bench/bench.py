@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Measure leader_election beside what a user would call otherwise.
+
+Every figure is a ratio of two things measured in one run, in interleaved
+rounds, as medians.  Needs a running server with the extension's files, found
+through PGHOST and the like, and its data directory in PGDATA.  `make bench`
+prepares all that.
+"""
+import argparse
+import os
+import re
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+# Each script has the same shape, so that only the statements differ.  NAME and
+# KEY stand for the election of each client.  FIRST is run once by each client.
+SCRIPT = """\
+\\if :first
+{first};
+\\set first 0
+\\endif
+{statements};
+"""
+BACKEND_PID = ("SELECT pg_backend_pid()",) * 2
+AM_LEADER = ("SELECT le_try_become_leader(NAME)", "SELECT le_am_leader(NAME)")
+ELECT = "SELECT le_try_become_leader(NAME)"
+ELECT_RESIGN = ELECT + ";\nSELECT le_resign(NAME)"
+LOCK = "SELECT pg_try_advisory_lock(KEY)"
+LOCK_UNLOCK = LOCK + ";\nSELECT pg_advisory_unlock(KEY)"
+SELF_CHECK = """SELECT count(*) FROM pg_locks
+ WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 10"""
+NOTHING = "SELECT 1"
+
+# What, its first and its repeated statements, against what, likewise, the least
+# ratio, and what is special about the first side: runs with 5,000 other advisory
+# locks held ("crowd"), or with leader_election.log_terms off ("quiet")
+WORKLOADS = [
+    ("le_am_leader, leading", AM_LEADER,
+     "SELECT pg_backend_pid()", BACKEND_PID, 0.95, None),
+    ("le_am_leader, 5,000 other advisory locks held", AM_LEADER,
+     "the same without them", AM_LEADER, 0.95, "crowd"),
+    ("le_try_become_leader, denied",
+     (NOTHING, "SELECT le_try_become_leader('held')"),
+     "pg_try_advisory_lock, denied",
+     (NOTHING, "SELECT pg_try_advisory_lock(77)"), 0.95, None),
+    ("le_try_become_leader, leading already", (ELECT, ELECT),
+     "pg_try_advisory_lock, re-entrant", (LOCK, LOCK), 0.95, None),
+    ("le_try_become_leader + le_resign, log_terms off",
+     (NOTHING, ELECT_RESIGN),
+     "pg_try_advisory_lock + pg_advisory_unlock",
+     (NOTHING, LOCK_UNLOCK), 0.85, "quiet"),
+    ("le_try_become_leader + le_resign, each term logged",
+     (NOTHING, ELECT_RESIGN),
+     "pg_try_advisory_lock + pg_advisory_unlock",
+     (NOTHING, LOCK_UNLOCK), None, None),
+    ("self-check over pg_locks, 5,000 advisory locks held",
+     (NOTHING, SELF_CHECK),
+     "SELECT pg_backend_pid()", BACKEND_PID, None, "crowd"),
+]
+
+
+def psql(sql):
+    """Run SQL in a session of its own and return its output."""
+    return subprocess.run(["psql", "-XqAtc", sql], check=True,
+                          stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+class Session:
+    """A psql that stays, so that it can hold locks, wait, and be killed."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(["psql", "-XqAt"],
+                                        stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
+
+    def send(self, sql):
+        self.process.stdin.write(sql + ";\n")
+        self.process.stdin.flush()
+
+    def answer(self):
+        return self.process.stdout.readline().strip()
+
+    def ask(self, sql):
+        self.send(sql)
+        return self.answer()
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def pin(cores):
+    """Let the postmaster, this process and their children use these cores."""
+    with open(os.path.join(os.environ["PGDATA"], "postmaster.pid")) as file:
+        postmaster = int(file.readline())
+    for process in (postmaster, 0):
+        os.sched_setaffinity(process, cores)
+
+
+def cost():
+    """How far WAL and transaction ids have come."""
+    row = psql("SELECT pg_current_wal_insert_lsn() - '0/0',"
+               " pg_snapshot_xmax(pg_current_snapshot())")
+    return [int(value) for value in row.split("|")]
+
+
+class Side:
+    """One side of a comparison: a pgbench script, its rates and costs."""
+
+    def __init__(self, path, statements, clients, special):
+        self.path = path
+        self.special = special
+        self.rates = []
+        self.wal = self.xids = self.transactions = 0
+        script = SCRIPT.format(first=statements[0], statements=statements[1])
+        if clients == 1:
+            script = script.replace("NAME", "'scheduler'")
+            script = script.replace("KEY", "1001")
+        else:
+            script = script.replace("NAME", ":client_id::text")
+            script = script.replace("KEY", ":client_id")
+        with open(path, "w") as file:
+            file.write(script)
+
+    def run(self, clients, seconds):
+        options = "-c leader_election.log_terms=off"
+        environment = dict(os.environ,
+                           PGOPTIONS=options if self.special == "quiet" else "")
+        wal, xids = cost()
+        output = subprocess.run(
+            ["pgbench", "-n", "-M", "prepared", "-D", "first=1",
+             "-c", str(clients), "-T", str(seconds), "-f", self.path],
+            check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=environment).stdout
+        wal_after, xids_after = cost()
+        self.rates.append(float(re.search(r"tps = ([0-9.]+)", output)[1]))
+        self.transactions += int(
+            re.search(r"actually processed: ([0-9]+)", output)[1])
+        self.wal += wal_after - wal
+        self.xids += xids_after - xids
+
+    def per_transaction(self):
+        return (f"{self.wal / self.transactions:.2f}",
+                f"{self.xids / self.transactions:.4f}")
+
+
+def compare(directory, clients, rounds, seconds, crowd):
+    """Run all workloads in interleaved rounds and print their ratios."""
+    sides = [[Side(os.path.join(directory, f"{number}.ours"), what[1], clients,
+                   what[5]),
+              Side(os.path.join(directory, f"{number}.theirs"), what[3],
+                   clients, None)]
+             for number, what in enumerate(WORKLOADS)]
+    for turn in range(rounds):
+        for pair in sides:
+            for side in pair if turn % 2 == 0 else reversed(pair):
+                if side.special == "crowd":
+                    crowd.ask("SELECT count(pg_advisory_lock(i))"
+                              " FROM generate_series(100001, 105000) i")
+                side.run(clients, seconds)
+                if side.special == "crowd":
+                    crowd.ask("SELECT pg_advisory_unlock_all() IS NULL")
+
+    for workload, pair in zip(WORKLOADS, sides):
+        ratio = (statistics.median(pair[0].rates)
+                 / statistics.median(pair[1].rates))
+        least = "" if workload[4] is None else f"{workload[4]:.2f}"
+        wal, xids = pair[0].per_transaction()
+        print(f"| {workload[0]} | {workload[2]} | {clients} "
+              f"| {statistics.median(pair[0].rates):,.0f} | {ratio:.3f} "
+              f"| {least} | {wal} | {xids} |", flush=True)
+
+
+def handover(elect, hold):
+    """Milliseconds from the leader's client's death to the next one's answer."""
+    leader, candidate = Session(), Session()
+    leader.ask(hold)
+    pid = candidate.ask("SELECT pg_backend_pid()")
+    candidate.send(elect)
+    while psql("SELECT count(*) FROM pg_locks WHERE NOT granted"
+               f" AND pid = {pid}") != "1":
+        pass
+    start = time.perf_counter()
+    leader.kill()
+    candidate.answer()
+    elapsed = (time.perf_counter() - start) * 1000
+    candidate.close()
+    return elapsed
+
+
+def compare_handover(rounds):
+    """Print how long a handover takes, beside that of a plain lock."""
+    ours, plain = [], []
+    for turn in range(rounds + 5):
+        def run_ours():
+            ours.append(handover("SELECT le_become_leader('handover')",
+                                 "SELECT le_become_leader('handover')"))
+
+        def run_plain():
+            plain.append(handover("SELECT pg_advisory_lock(99) IS NULL",
+                                  "SELECT pg_advisory_lock(99) IS NULL"))
+        for run in ((run_ours, run_plain) if turn % 2 == 0
+                    else (run_plain, run_ours)):
+            run()
+    ours, plain = sorted(ours[5:]), sorted(plain[5:])   # the rest warmed up
+    for name, place in (("median", len(ours) // 2),
+                        ("p99", len(ours) * 99 // 100 - 1)):
+        print(f"| SIGKILL of the leader's client to the candidate's answer,"
+              f" {name} of {rounds} | the same with pg_advisory_lock"
+              f" | {ours[place]:.2f} ms | {plain[place]:.2f} ms"
+              f" | {ours[place] / plain[place]:.2f} | 1.10 |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--handovers", type=int, default=100)
+    arguments = parser.parse_args()
+
+    psql("SET client_min_messages = warning;"
+         "CREATE EXTENSION IF NOT EXISTS leader_election")
+    cores = os.sched_getaffinity(0)
+    holder = Session()
+    holder.ask("SELECT le_try_become_leader('held'), pg_advisory_lock(77)")
+    crowd = Session()
+
+    print("| what | against | clients | per second | ratio | at least"
+          " | WAL bytes each | xids each |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as directory:
+        pin({min(cores)})
+        compare(directory, 1, arguments.rounds, arguments.seconds, crowd)
+        pin(cores)
+        compare(directory, 8, arguments.rounds, arguments.seconds, crowd)
+    crowd.close()
+    holder.close()
+
+    print("\n| what | against | ours | theirs | ratio | at most |")
+    print("|---|---|--:|--:|--:|--:|")
+    compare_handover(arguments.handovers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+# However a session ends, its terms end with it, and the next candidate leads.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use LeaderElection;
+
+my $node = new_server('ends', conf => "max_prepared_transactions = 2\n");
+$node->safe_psql('postgres', 'CREATE TABLE work (n integer)');
+
+my $dba = session($node);
+
+sub terminate
+{
+	my ($leader) = @_;
+	ask($dba, 'SELECT pg_terminate_backend(' . $leader->{backend} . ')');
+}
+
+sub busy_then_terminate
+{
+	my ($leader) = @_;
+	post($leader, 'SELECT pg_sleep(600)');
+	$node->poll_query_until('postgres',
+		"SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $leader->{backend}"
+	);
+	terminate($leader);
+}
+
+sub idle { }
+
+# what the leader does before and after it is elected, and how its session ends;
+# begun: the scope in which its term began, where it was widened later
+my @roads = (
+	{ road => 'clean exit', end => sub { $_[0]->{stdin} .= "\\q\n"; $_[0]->{run}->pump_nb; } },
+	{ road => 'SIGKILL of an idle client', end => \&kill_client },
+	{
+		road => 'SIGKILL of a client in a transaction',
+		before => 'BEGIN',
+		end => \&kill_client
+	},
+	{ road => 'pg_terminate_backend when idle', end => \&terminate },
+	{
+		road => 'idle_session_timeout',
+		after => 'SET idle_session_timeout = 1',
+		end => \&idle
+	},
+	{
+		road => 'idle_in_transaction_session_timeout',
+		after => 'SET idle_in_transaction_session_timeout = 1; BEGIN',
+		end => \&idle
+	},
+	{
+		road => 'idle_in_transaction_session_timeout, transaction scope',
+		scope => 'transaction',
+		before => 'BEGIN',
+		after => 'SET idle_in_transaction_session_timeout = 1',
+		end => \&idle
+	},
+	{ road => 'FATAL in mid-statement', end => \&busy_then_terminate },
+	{
+		road => 'FATAL in mid-statement, elected and written in the transaction',
+		before => 'BEGIN',
+		after => 'INSERT INTO work VALUES (1)',
+		end => \&busy_then_terminate
+	},
+	{
+		road => 'FATAL in mid-statement, in two subtransactions',
+		before => 'BEGIN; SAVEPOINT one; INSERT INTO work VALUES (1); SAVEPOINT two',
+		end => \&busy_then_terminate
+	},
+	{
+		road => 'FATAL in a failed transaction',
+		before => 'BEGIN',
+		after => 'INSERT INTO work VALUES (1); SELECT 1/0',
+		end => \&terminate
+	},
+	{
+		road => 'FATAL in mid-statement, transaction scope',
+		scope => 'transaction',
+		before => 'BEGIN; INSERT INTO work VALUES (1)',
+		end => \&busy_then_terminate
+	},
+	{
+		road => 'FATAL in mid-statement, transaction scope in a subtransaction',
+		scope => 'transaction',
+		before => 'BEGIN; SAVEPOINT one',
+		end => \&busy_then_terminate
+	},
+	{
+		road => 'FATAL in mid-statement, both scopes',
+		begun => 'transaction',
+		before => q{BEGIN; SELECT le_try_become_leader_xact('job', 'first')},
+		end => \&busy_then_terminate
+	},
+	{
+		road => 'FATAL in mid-statement, temporary table',
+		before => 'CREATE TEMP TABLE mine (n integer); BEGIN; INSERT INTO mine VALUES (1)',
+		end => \&busy_then_terminate
+	});
+
+foreach my $case (@roads)
+{
+	subtest $case->{road} => sub {
+		my $scope = $case->{scope} // 'session';
+		my $begun = $case->{begun} // $scope;
+		my $function =
+		  $scope eq 'session'
+		  ? 'le_try_become_leader'
+		  : 'le_try_become_leader_xact';
+		my $offset = log_from($node);
+		my $first = session($node);
+		my $second = session($node);
+
+		backend_pid($first);
+		ask($first, $case->{before}) if $case->{before};
+		is(ask($first, "SELECT $function('job', 'first')"), 't', 'first leads');
+		my $token = ask($first, "SELECT le_token('job')");
+		my $bare = '';
+		if ($scope eq 'session')
+		{
+			is(ask($first, "SELECT le_try_become_leader(4711, 'first')"),
+				't', 'first leads a bare key, too');
+			$bare = ask($first, 'SELECT le_token(4711)');
+		}
+		is(leads_in_view($node, 'job'), "first/$scope", 'the view says so');
+		my $waiter = backend_pid($second);
+		post($second, q{SELECT le_become_leader('job', NULL, 'second')});
+		wait_until_waiting($node, $waiter);
+		ask($first, $case->{after}) if $case->{after};
+
+		$case->{end}->($first);
+		is(collect($second), 't', 'the candidate leads');
+		is(leads_in_view($node, 'job'), 'second/session', 'the view says so');
+		my $next = ask($second, "SELECT le_token('job')");
+		cmp_ok($next, '>', $token, 'with a greater token');
+		no_trace($node, $first->{backend}, 'nothing of the first session is left');
+
+		my @lines = grep { /"job"/ } term_lines($node, $offset);
+		my $reason =
+		  $scope eq 'session' ? 'session ended' : 'transaction ended';
+		is_deeply(
+			\@lines,
+			[
+				qq{election "job": term $token began: "first" leads, process $first->{backend}, $begun scope},
+				qq{election "job": term $token ended: $reason},
+				qq{election "job": term $next began: "second" leads, process $waiter, session scope}
+			],
+			'the log tells it in order');
+		if ($bare ne '')
+		{
+			is(scalar(grep { $_ eq "election 4711: term $bare ended: session ended" }
+					  term_lines($node, $offset)),
+				1, 'the bare key is free, too');
+		}
+		end_session($first, $second);
+		$node->poll_query_until('postgres',
+			"SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $waiter");
+		is(leads_in_view($node, 'job'), '', 'vacant in the end');
+	};
+}
+
+subtest 'DROP DATABASE ... FORCE ends the term of a session in it' => sub {
+	$node->safe_psql('postgres', 'CREATE DATABASE doomed');
+	create_extension($node, 'doomed');
+	my $offset = log_from($node);
+	my $leader = session($node, db => 'doomed');
+	is(ask($leader, q{SELECT le_try_become_leader('job', 'lost')}),
+		't', 'a leader in the database');
+	$node->safe_psql('postgres', 'DROP DATABASE doomed WITH (FORCE)');
+	ok((grep { /^election "job": term 1 ended: session ended$/ } term_lines($node, $offset)) == 1,
+		'its term ended');
+	end_session($leader);
+};
+
+my $log = slurp_file($node->logfile);
+unlike($log, qr/WARNING|PANIC|TRAP|terminated by signal/, 'no complaints in the log');
+end_session($dba);
+$node->stop;
+done_testing();

@@ -1,0 +1,177 @@
+# Two databases know nothing of each other; the extension can be dropped and
+# created again while terms run.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use LeaderElection;
+
+my $node = new_server('databases', conf => "autovacuum = off\n");
+
+subtest 'the same election in two databases' => sub {
+	$node->safe_psql('postgres', 'CREATE DATABASE other');
+	create_extension($node, 'other');
+	my $here = session($node, app => 'here');
+	my $there = session($node, db => 'other', app => 'there');
+	foreach my $election (q{'job'}, '10')
+	{
+		is(ask($_, "SELECT le_try_become_leader($election)"), 't', "both lead $election")
+		  foreach $here, $there;
+	}
+	is(leads_in_view($node, 'job'), 'here/session', 'each sees its own');
+	is(leads_in_view($node, 'job', 'other'), 'there/session', 'each sees its own');
+	is($node->safe_psql($_, 'SELECT count(*) FROM le_leaders'), '2', "two in $_")
+	  foreach 'postgres', 'other';
+	is($node->safe_psql('postgres', 'SELECT identity FROM le_leader(10)'), 'here', 'bare key');
+	is($node->safe_psql('other', 'SELECT identity FROM le_leader(10)'), 'there', 'bare key');
+	is(ask($_, q{SELECT le_token('job'), le_token(10)}), '1|2', 'each has its own tokens')
+	  foreach $here, $there;
+
+	# a candidate in one of them
+	my $waiter = session($node, db => 'other', app => 'waiter');
+	my $pid = backend_pid($waiter);
+	post($waiter, q{SELECT le_become_leader('job')});
+	wait_until_waiting($node, $pid);
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_candidates'), '0', 'no candidate here');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_registry_candidates()'), '0', 'nor on record');
+	is($node->safe_psql('other', 'SELECT identity FROM le_candidates'), 'waiter', 'but there');
+	is(ask($here, 'SELECT le_resign_all()'), '2', 'to resign here');
+	is(leads_in_view($node, 'job', 'other'), 'there/session', 'changes nothing there');
+	$node->safe_psql('postgres', 'SELECT le_resign_all()');
+	end_session($there);
+	is(collect($waiter), 't', 'the candidate there is elected');
+	is(ask($waiter, q{SELECT le_token('job')}), '3', 'with the next token there');
+	end_session($here, $waiter);
+	$node->poll_query_until('other', 'SELECT count(*) = 0 FROM le_leaders');
+	$node->safe_psql('postgres', 'DROP DATABASE other WITH (FORCE)');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_database WHERE datname = \'other\''),
+		'0', 'a database can be dropped after its terms');
+};
+
+subtest 'a database made of another has greater tokens' => sub {
+	$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE postgres');
+	cmp_ok(
+		$node->safe_psql('copy', q{SELECT le_try_become_leader('x'); SELECT le_token('x')}) =~ /(\d+)\z/ ? $1 : 0,
+		'>',
+		$node->safe_psql('postgres', 'SELECT last_value FROM le_token_seq'),
+		'greater than those that the other has handed out');
+};
+
+sub token_of
+{
+	my ($psql, $name) = @_;
+	return ask($psql, "SELECT le_token('$name')");
+}
+
+subtest 'DROP EXTENSION by the leader' => sub {
+	my $psql = session($node, app => 'owner');
+	my $dba = session($node);
+	is(ask($psql, q{SELECT le_try_become_leader('kept'), le_try_become_leader('left'), le_try_become_leader(99)}),
+		't|t|t', 'leads');
+	my $token = token_of($psql, 'left');
+	my $high = ask($psql, 'SELECT le_token(99)');
+	ask($psql, 'DROP EXTENSION leader_election');
+	is(stderr_of($psql), '', 'dropped');
+	ask($psql, q{SELECT le_am_leader('kept')});
+	like(stderr_of($psql), qr/does not exist/, 'no function');
+	ask($psql, 'CREATE EXTENSION leader_election');
+	is(stderr_of($psql), '', 'created again');
+	is(ask($psql, q{SELECT le_am_leader('kept'), le_am_leader('left'), le_am_leader(99)}), 't|t|t', 'the terms ran on');
+	is(token_of($psql, 'left'), $token, 'with their tokens');
+	all_consistent($node, 'no ghost');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_leaders'), '3', 'the views show them');
+	is(ask($dba, q{SELECT le_try_become_leader('kept')}), 'f', 'nobody else leads');
+	is(ask($psql, q{SELECT le_resign('left')}), 't', 'it can resign');
+	is(ask($dba, q{SELECT le_try_become_leader('left')}), 't', 'then somebody else leads');
+	cmp_ok(token_of($dba, 'left'), '>', $high, 'with a greater token');
+	is(ask($psql, q{SELECT le_resign_all()}), '2', 'it can resign from all');
+	end_session($psql, $dba);
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
+	all_consistent($node, 'no ghost in the end');
+};
+
+subtest 'DROP EXTENSION by another session, the leader never resigns' => sub {
+	my $psql = session($node, app => 'leader');
+	my $offset = log_from($node);
+	is(ask($psql, q{SELECT le_try_become_leader('job')}), 't', 'leads');
+	my $token = token_of($psql, 'job');
+	$node->safe_psql('postgres', 'DROP EXTENSION leader_election');
+	end_session($psql);
+	$node->wait_for_log(qr/election "job": term $token ended: session ended/, $offset);
+	create_extension($node);
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL'), '0', 'no ghost');
+	$psql = session($node);
+	is(ask($psql, q{SELECT le_try_become_leader('job')}), 't', 'vacant');
+	cmp_ok(token_of($psql, 'job'), '>', $token, 'greater token');
+	end_session($psql);
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
+};
+
+foreach my $used ('a session that was elected before', 'a new session')
+{
+	foreach my $again (0, 1)
+	{
+		subtest "DROP EXTENSION while $used waits" . ($again ? ', and CREATE again' : '') => sub {
+			my $leader = session($node);
+			my $candidate = session($node);
+			my $pid = backend_pid($candidate);
+			ask($candidate, q{SELECT le_try_become_leader('before') AND le_resign('before')})
+			  if $used =~ /before/;
+			ask($leader, q{SELECT le_try_become_leader('job')});
+			my $token = token_of($leader, 'job');
+			post($candidate, '\set VERBOSITY verbose');
+			collect($candidate);
+			post($candidate, q{SELECT le_become_leader('job')});
+			wait_until_waiting($node, $pid);
+			$node->safe_psql('postgres', 'DROP EXTENSION leader_election');
+			create_extension($node) if $again;
+			end_session($leader);
+			my $answer = collect($candidate);
+			if ($answer eq 't')
+			{
+				pass('elected');
+			}
+			else
+			{
+				unlike(stderr_of($candidate), qr/ERROR:  XX000/, 'not an internal error');
+				like(stderr_of($candidate), qr/ERROR:  42/, 'undefined object');
+			}
+			create_extension($node) unless $again;
+			if ($answer eq 't')
+			{
+				is(ask($candidate, q{SELECT le_am_leader('job')}), 't', 'it leads');
+				cmp_ok(token_of($candidate, 'job'), '>', $token, 'greater token');
+				is(ask($candidate, q{SELECT le_resign('job')}), 't', 'and can resign');
+			}
+			no_trace($node, $pid, 'nothing is left');
+			end_session($candidate);
+			$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
+		};
+	}
+}
+
+subtest 'an election in the transaction that creates the extension' => sub {
+	my $psql = session($node);
+	ask($psql, '\set VERBOSITY verbose');
+	is(ask($psql, q{SELECT le_try_become_leader('before')}), 't', 'elected');
+	my $token = token_of($psql, 'before');
+	ask($psql, q{DROP EXTENSION leader_election; BEGIN; CREATE EXTENSION leader_election});
+	is(ask($psql, q{SELECT le_am_leader('before')}), 't', 'an older term runs on');
+	ask($psql, q{SELECT le_try_become_leader('job')});
+	like(stderr_of($psql), qr/ERROR:  55000: cannot elect a leader in the transaction that created or changed sequence/,
+		'refused, as a rollback would take the tokens back');
+	ask($psql, 'ROLLBACK');
+	create_extension($node);
+	is(ask($psql, q{SELECT le_am_leader('job'), le_am_leader('before')}), 'f|t', 'nothing came of it');
+	all_consistent($node, 'nothing half done');
+	is(ask($psql, q{SELECT le_try_become_leader('job')}), 't', 'elected when it is there');
+	cmp_ok(token_of($psql, 'job'), '>', $token, 'greater token');
+	end_session($psql);
+};
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();

@@ -1,0 +1,143 @@
+# A million elections leave the server's memory where it was.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use LeaderElection;
+
+plan skip_all => 'needs /dev/shm and /proc'
+  unless -d '/dev/shm' && -r '/proc/self/maps';
+
+my $node = new_server('memory', conf => qq{
+leader_election.log_terms = off
+log_statement = none
+dynamic_shared_memory_type = posix
+});
+
+my $backend = session($node);
+my $pid = backend_pid($backend);
+
+# Dynamic shared memory that this server has mapped, in bytes: all of the
+# registry is in segments that this backend has attached
+sub shared_size
+{
+	my %segments;
+	open my $maps, '<', "/proc/$pid/maps" or return;
+	while (<$maps>)
+	{
+		next unless m{^([0-9a-f]+)-([0-9a-f]+) .*(/dev/shm/PostgreSQL\.\d+)};
+		$segments{$3} = hex($2) - hex($1);
+	}
+	my $sum = 0;
+	$sum += $_ foreach values %segments;
+	return $sum;
+}
+
+sub private_size
+{
+	return ask($backend, 'SELECT sum(total_bytes) FROM pg_backend_memory_contexts');
+}
+
+sub lock_count
+{
+	return ask($backend, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'});
+}
+
+# After a first use of everything
+ask($backend, q{SELECT le_try_become_leader('x'), le_resign('x'), le_try_become_leader(1), le_resign(1)});
+ask($backend, q{SELECT count(*) FROM le_leaders});
+private_size();
+
+sub grows_little
+{
+	my ($what, $sql, $expected) = @_;
+	subtest $what => sub {
+		my $shared = shared_size();
+		my $private = private_size();
+		my $held = lock_count();
+		cmp_ok($shared, '>', 0, "the registry is in sight: $shared bytes");
+		is(ask($backend, $sql), $expected, 'done');
+		is(stderr_of($backend), '', 'without complaint');
+		my $shared_now = shared_size();
+		my $private_now = private_size();
+		cmp_ok($shared_now, '<=', $shared + 2 * 1024 * 1024,
+			"shared memory: $shared bytes before, $shared_now after");
+		cmp_ok($private_now, '<=', $private + 1024 * 1024,
+			"private memory: $private bytes before, $private_now after");
+		is(lock_count(), $held, 'no lock is left');
+		cmp_ok(ask($backend, 'SELECT count(*) FROM le_registry_terms()'), '<=', 1100,
+			'the registry is small');
+	};
+}
+
+grows_little('1,000,000 elections by name in one statement',
+	q{SELECT count(*) FROM generate_series(1, 1000000) i WHERE le_try_become_leader('job ' || i) AND le_resign('job ' || i)},
+	'1000000');
+
+# Each statement an own transaction, with both scopes and a wait
+$node->safe_psql('postgres', q{
+CREATE PROCEDURE many(n integer) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. n LOOP
+		PERFORM le_become_leader('s' || i, '1s');
+		PERFORM le_become_leader_xact('x' || i);
+		PERFORM le_resign('s' || i);
+		COMMIT;
+	END LOOP;
+END $$});
+grows_little('20,000 transactions', 'CALL many(20000)', '');
+grows_little('20,000 statements',
+	join(";\n", map { "SELECT 1 WHERE NOT le_try_become_leader('m$_') OR NOT le_resign('m$_')" } 1 .. 20000), '');
+
+grows_little('100,000 bare keys, elected and resigned',
+	q{SELECT count(*) FROM generate_series(1, 100000) i WHERE le_try_become_leader(i) AND le_resign(i)},
+	'100000');
+
+# Denied ones: another session holds each key while this one asks for it
+$node->safe_psql('postgres', q{
+CREATE EXTENSION dblink;
+CREATE PROCEDURE denied(n integer) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM dblink_connect('other', 'dbname=' || current_database()
+		|| ' port=' || current_setting('port')
+		|| ' host=' || current_setting('unix_socket_directories'));
+	FOR k IN 1 .. n BY 1000 LOOP
+		PERFORM * FROM dblink('other', format(
+			'SELECT count(pg_advisory_lock(k)) FROM generate_series(%s, %s) k',
+			k, k + 999)) AS t(n bigint);
+		IF EXISTS (SELECT FROM generate_series(k, k + 999) i
+				   WHERE le_try_become_leader(i) OR le_become_leader_xact(i, '0')) THEN
+			RAISE 'not denied';
+		END IF;
+		PERFORM * FROM dblink('other',
+			'SELECT pg_advisory_unlock_all()') AS t(n text);
+		COMMIT;
+	END LOOP;
+	PERFORM dblink_disconnect('other');
+END $$});
+grows_little('100,000 bare keys, denied', 'CALL denied(100000)', '');
+
+# Denied by a leader, at once and after a wait
+my $leader = session($node);
+ask($leader, q{SELECT le_try_become_leader('taken')});
+grows_little(
+	'100,000 denied bids by name',
+	q{SELECT count(*) FROM generate_series(1, 100000) i WHERE le_try_become_leader('taken') AND i > 0},
+	'0');
+grows_little(
+	'1,000 waits in vain',
+	q{SELECT count(*) FROM generate_series(1, 1000) i WHERE le_become_leader('taken', '1ms') AND i > 0},
+	'0');
+end_session($leader);
+
+# Sessions come and go
+my $shared = shared_size();
+$node->safe_psql('postgres', q{SELECT le_try_become_leader('s' || i) FROM generate_series(1, 50) i}) foreach 1 .. 20;
+$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leaders WHERE name LIKE 's%'});
+cmp_ok(shared_size(), '<=', $shared + 1024 * 1024, 'sessions leave nothing behind');
+end_session($backend);
+$node->stop;
+done_testing();

@@ -1,0 +1,110 @@
+# What the server log says, and to whom.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use LeaderElection;
+
+my $node = new_server('log', conf => "log_statement = none\n");
+$node->safe_psql('postgres', 'SELECT 1');
+my $psql = session($node, app => 'worker');
+my $pid = backend_pid($psql);
+
+# SQL of the name or identity, and what the log makes of it
+my @texts = (
+	[ q{'plain'}, 'plain' ],
+	[ q{E'two\nlines'}, 'two\x0alines' ],
+	[ q{E'\r\n'}, '\x0d\x0a' ],
+	[ q{E'a\tb'}, 'a\x09b' ],
+	[ q{E'bell\007'}, 'bell\x07' ],
+	[ q{E'delete\177'}, 'delete\x7f' ],
+	[ q{E'single '' double "'}, q{single ' double "} ],
+	[ q{E'back\\\\slash %s %m %'}, 'back\\slash %s %m %' ],
+	[ q{U&'\00e9\20ac\6f22\+01f600'}, "\xc3\xa9\xe2\x82\xac\xe6\xbc\xa2\xf0\x9f\x98\x80" ],
+	[ q{repeat('x', 255)}, 'x' x 255 ],
+	[ q{repeat(U&'\00e9', 127)}, "\xc3\xa9" x 127 ]);
+
+foreach my $case (@texts)
+{
+	my ($sql, $shown) = @$case;
+	subtest "as name and as identity: $sql" => sub {
+		my $offset = log_from($node);
+		is(ask($psql, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
+		my $token = ask($psql, "SELECT le_token($sql)");
+		is(ask($psql, "SELECT le_resign($sql)"), 't', 'resigned');
+		is(ask($psql, "SELECT le_try_become_leader_xact($sql, $sql)"), 't', 'elected');
+		my $next = $token + 1;
+		my $log = log_since($node, $offset);
+		my @lines = split /\n/, $log;
+		is(scalar(@lines), 4, 'four lines in all');
+		my @expected = (
+			qq{election "$shown": term $token began: "$shown" leads, process $pid, session scope},
+			qq{election "$shown": term $token ended: resigned},
+			qq{election "$shown": term $next began: "$shown" leads, process $pid, transaction scope},
+			qq{election "$shown": term $next ended: transaction ended});
+		foreach my $i (0 .. 3)
+		{
+			like($lines[$i], qr/LOG:  leader_election: \Q$expected[$i]\E$/, 'line ' . ($i + 1));
+		}
+	};
+}
+
+subtest 'every end has its line' => sub {
+	my $offset = log_from($node);
+	ask($psql, q{SELECT le_try_become_leader('a'), le_try_become_leader(-7)});
+	ask($psql, 'SELECT pg_advisory_unlock_all()');
+	ask($psql, q{SELECT le_try_become_leader('a')});
+	ask($psql, 'DISCARD ALL');
+	ask($psql, q{SELECT le_try_become_leader('a')});
+	ask($psql, 'SELECT le_resign_all()');
+	ask($psql, q{BEGIN; SELECT le_try_become_leader_xact('a'); SAVEPOINT s; SELECT le_try_become_leader_xact('b'); ROLLBACK TO s});
+	ask($psql, 'ROLLBACK');
+	my $ends = join ' ', map { /^election "?(.+?)"?: term \d+ ended: (.*)$/ ? "$1 $2," : () } term_lines($node, $offset);
+	is($ends, 'a lock released, -7 lock released, a lock released, a resigned, b transaction ended, a transaction ended,', 'in order');
+};
+
+subtest 'no line reaches the client' => sub {
+	my $client = session($node);
+	ask($client, 'SET client_min_messages = debug5');
+	ask($client, q{SELECT le_try_become_leader('quiet'), le_try_become_leader(8)});
+	my $said = stderr_of($client);
+	ask($client, q{SELECT le_resign('quiet')});
+	$said .= stderr_of($client);
+	ask($client, q{BEGIN; SELECT le_try_become_leader_xact('quiet'); COMMIT});
+	$said .= stderr_of($client);
+	ask($client, 'SET client_min_messages = log; SELECT le_try_become_leader(9); SELECT pg_advisory_unlock_all()');
+	$said .= stderr_of($client);
+	like($said, qr/DEBUG/, 'the client hears much');
+	unlike($said, qr/leader_election:|election .* term/, 'but no line of a term');
+	end_session($client);
+};
+
+subtest 'log_terms = off' => sub {
+	my $offset = log_from($node);
+	ask($psql, 'SET leader_election.log_terms = off');
+	is(ask($psql, q{SELECT le_try_become_leader('quiet'), le_try_become_leader_xact('x'), le_resign('quiet')}), 't|t|t', 'a cycle');
+	is(log_since($node, $offset), '', 'nothing in the log');
+	ask($psql, 'RESET leader_election.log_terms');
+	ask($psql, q{SELECT le_try_become_leader('loud')});
+	is(scalar(term_lines($node, $offset)), 1, 'and on again');
+
+	$node->safe_psql('postgres', 'CREATE ROLE regress_le_user LOGIN');
+	my ($rc, $out, $err) = $node->psql('postgres',
+		q{SELECT le_am_leader('x'); SET ROLE regress_le_user; SET leader_election.log_terms = off});
+	like($err, qr/permission denied to set parameter "leader_election.log_terms"/, 'superusers only');
+	$offset = log_from($node);
+	($rc, $out, $err) = $node->psql('postgres',
+		q{SET SESSION AUTHORIZATION regress_le_user; SET leader_election.log_terms = off; SELECT le_try_become_leader('sneaky')},
+		on_error_die => 0, on_error_stop => 0);
+	like($err, qr/permission denied to set parameter "leader_election.log_terms"/, 'nor before the module is loaded');
+	is(scalar(grep { /"sneaky"/ } term_lines($node, $offset)), 2, 'its terms are logged');
+};
+
+end_session($psql);
+my $complaints = join "\n", grep { /WARNING|PANIC|TRAP/ && !/permission denied to set parameter/ } split /\n/, slurp_file($node->logfile);
+is($complaints, '', 'no complaints in the log');
+$node->stop;
+done_testing();

@@ -1,0 +1,166 @@
+# CREATE EXTENSION is the whole installation; preloading changes nothing; a dump
+# carries the tokens on.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use LeaderElection;
+
+my $node = new_server('install', extension => 0, conf => "log_statement = none\n");
+
+sub cycle
+{
+	my ($how) = @_;
+	my $one = session($node);
+	my $two = session($node);
+	my $pid = backend_pid($two);
+	is(ask($one, q{SELECT le_try_become_leader('job', 'one')}), 't', "$how: elected");
+	is(ask($two, q{SELECT le_try_become_leader('job', 'two')}), 'f', 'denied');
+	post($two, q{SELECT le_become_leader('job', NULL, 'two')});
+	wait_until_waiting($node, $pid);
+	is(leads_in_view($node, 'job'), 'one/session', 'shown');
+	is(ask($one, q{SELECT le_resign('job')}), 't', 'resigned');
+	is(collect($two), 't', 'the next one');
+	end_session($one, $two);
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
+}
+
+subtest 'nothing preloaded, no restart' => sub {
+	is($node->safe_psql('postgres', 'SHOW shared_preload_libraries'), '', 'nothing is preloaded');
+	my $early = session($node);
+	ask($early, 'SELECT 1');
+	create_extension($node);
+	cycle('at once');
+	is(ask($early, q{SELECT le_try_become_leader('early')}), 't', 'in a session that was there before');
+	end_session($early);
+};
+
+foreach my $setting ('shared_preload_libraries', 'session_preload_libraries')
+{
+	subtest $setting => sub {
+		$node->append_conf('postgresql.conf', "$setting = 'leader_election'\nleader_election.max_terms_per_session = 7\n");
+		$node->restart;
+		is($node->safe_psql('postgres', 'SHOW leader_election.max_terms_per_session'), '7', 'the settings are there');
+		cycle($setting);
+		$node->adjust_conf('postgresql.conf', $setting, "''");
+		$node->restart;
+		is($node->safe_psql('postgres', q{SELECT le_am_leader('x'); SHOW leader_election.max_terms_per_session}), "f\n7", 'the settings take when loaded later');
+	};
+}
+
+subtest 'a dump restores, and its tokens grow on' => sub {
+	my $psql = session($node);
+	is(ask($psql, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('job') AND le_resign('job')}), '3000', 'many terms');
+	ask($psql, q{SELECT le_try_become_leader('job')});
+	my $token = ask($psql, q{SELECT le_token('job')});
+	my $dump = $node->basedir . '/dump.sql';
+	$node->safe_psql('postgres', 'CREATE VIEW mine AS SELECT * FROM le_leaders; CREATE FUNCTION f() RETURNS boolean LANGUAGE SQL BEGIN ATOMIC SELECT le_am_leader(\'job\'); END');
+	foreach my $format ('p', 'c')
+	{
+		$node->command_ok([ 'pg_dump', '-F', $format, '-f', $dump, $node->connstr('postgres') ], "dumped, format $format");
+		$node->safe_psql('postgres', "CREATE DATABASE restored_$format TEMPLATE template0");
+		if ($format eq 'p')
+		{
+			my ($rc, $out, $err) = $node->psql("restored_$format", slurp_file($dump), on_error_stop => 1);
+			is($err, '', 'restored without complaint');
+		}
+		else
+		{
+			$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr("restored_$format"), $dump ], 'restored');
+		}
+		my $there = session($node, db => "restored_$format");
+		is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'nobody leads there');
+		is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'somebody does');
+		cmp_ok(ask($there, q{SELECT le_token('job')}), '>', $token, 'with a greater token');
+		end_session($there);
+	}
+
+	# into the same database, over the running terms
+	$node->command_ok([ 'pg_dump', '-c', '-f', $dump, $node->connstr('postgres') ], 'dumped with --clean');
+	my ($rc, $out, $err) = $node->psql('postgres', slurp_file($dump), on_error_stop => 1);
+	is($rc, 0, 'restored over what was there');
+	is(ask($psql, q{SELECT le_am_leader('job'), le_resign('job')}), 't|t', 'the leader led on');
+	ask($psql, q{SELECT le_try_become_leader('job')});
+	cmp_ok(ask($psql, q{SELECT le_token('job')}), '>', $token, 'its next token is greater');
+	end_session($psql);
+};
+
+subtest 'a dump of a database that never elected' => sub {
+	my $dump = $node->basedir . '/fresh.sql';
+	$node->safe_psql('postgres', 'CREATE DATABASE fresh TEMPLATE template0');
+	create_extension($node, 'fresh');
+	$node->command_ok([ 'pg_dump', '-f', $dump, $node->connstr('fresh') ], 'dumped');
+	$node->safe_psql('postgres', 'CREATE DATABASE fresh2 TEMPLATE template0');
+	my ($rc, $out, $err) = $node->psql('fresh2', slurp_file($dump), on_error_stop => 1);
+	is($err, '', 'restored');
+	is($node->safe_psql('fresh2', q{SELECT le_try_become_leader('job'); SELECT le_token('job')}), "t\n1", 'begins with token 1');
+};
+
+subtest 'another schema' => sub {
+	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere TEMPLATE template0');
+	$node->safe_psql('elsewhere', 'CREATE SCHEMA "Odd one"; CREATE EXTENSION leader_election SCHEMA "Odd one"');
+	my $psql = session($node, db => 'elsewhere');
+	is(ask($psql, q{SELECT "Odd one".le_try_become_leader('job'), "Odd one".le_token('job')}), 't|1', 'elected');
+	is(ask($psql, q{SELECT name FROM "Odd one".le_leaders}), 'job', 'views work with no search_path');
+	ask($psql, 'ALTER EXTENSION leader_election SET SCHEMA public');
+	is(stderr_of($psql), '', 'moved');
+	is(ask($psql, q{SELECT le_resign('job'), le_try_become_leader('job'), le_token('job')}), 't|t|2', 'works on');
+	my $new = session($node, db => 'elsewhere');
+	is(ask($new, q{SELECT le_try_become_leader('other'), le_token('other')}), 't|3', 'in new sessions, too');
+	end_session($psql, $new);
+};
+
+subtest 'functions dropped and created again under a pooled session' => sub {
+	my $pooled = session($node);
+	ask($pooled, q{PREPARE try(text) AS SELECT le_try_become_leader($1)});
+	ask($pooled, q{PREPARE token(text) AS SELECT le_token($1)});
+	ask($pooled, q{PREPARE resign(text) AS SELECT le_resign($1)});
+	ask($pooled, q{EXECUTE try('job')}) for 1 .. 7;
+	my $before = ask($pooled, q{EXECUTE token('job')});
+	ask($pooled, q{EXECUTE resign('job')});
+	is(stderr_of($pooled), '', 'resigned');
+	$node->safe_psql('postgres', 'DROP EXTENSION leader_election CASCADE; CREATE EXTENSION leader_election');
+	# the prepared statements know the old functions by OID
+	foreach my $attempt (1, 2)
+	{
+		ask($pooled, 'DISCARD ALL');
+		is(ask($pooled, q{SELECT le_try_become_leader('job')}), 't', 'elected');
+		cmp_ok(ask($pooled, q{SELECT le_token('job')}), '>', $before, 'greater token');
+	}
+	end_session($pooled);
+};
+
+subtest 'parallel plans' => sub {
+	my $psql = session($node);
+	ask($psql, q{CREATE TABLE big AS SELECT g FROM generate_series(1, 20000) g; ANALYZE big});
+	ask($psql, q{SELECT le_try_become_leader('job'), le_try_become_leader(3)});
+	my $token = ask($psql, q{SELECT le_token('job')});
+	foreach my $mode ('on', 'off')
+	{
+		ask($psql, "SET force_parallel_mode = $mode; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0");
+		is(ask($psql, q{SELECT le_am_leader('job'), le_am_leader(3), le_am_leader('no'), le_token('job')}), "t|t|f|$token", "alone, $mode");
+		like(ask($psql, q{EXPLAIN (COSTS off) SELECT count(*), le_am_leader('job') FROM big}), qr/Gather/, 'a parallel plan');
+		is(ask($psql, q{SELECT count(*), le_am_leader('job'), le_token('job') FROM big}), "20000|t|$token", 'over a parallel scan');
+		is(ask($psql, q{SELECT count(*) FROM big WHERE le_am_leader('job')}), '20000', 'in its condition');
+		is(ask($psql, q{SELECT l.name FROM le_leaders l, le_leader('job') WHERE l.name IS NOT NULL}), 'job', 'views');
+		is(ask($psql, q{SELECT count(*) FROM le_candidates}), '0', 'views');
+		is(ask($psql, q{SELECT le_resign('job'), le_try_become_leader('job')}), 't|t', "bids");
+		is(stderr_of($psql), '', 'without complaint');
+		$token = ask($psql, q{SELECT le_token('job')});
+	}
+	# a bid that hides in a function that claims to be parallel safe
+	ask($psql, q{SET force_parallel_mode = on;
+CREATE FUNCTION liar() RETURNS boolean LANGUAGE SQL PARALLEL SAFE VOLATILE AS $$ SELECT le_try_become_leader('liar') $$});
+	ask($psql, 'SELECT liar()');
+	like(stderr_of($psql), qr/ERROR:  cannot execute a bid for leadership during a parallel operation/, 'a bid in a worker is refused');
+	is(ask($psql, q{SELECT le_am_leader('liar'), le_am_leader('job')}), 'f|t', 'and nothing else happens');
+	all_consistent($node, 'nothing half done');
+	end_session($psql);
+};
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();

@@ -1,0 +1,210 @@
+# What the TAP tests share: a server with the extension, and sessions whose
+# statements can be left running and whose clients can be killed.
+package LeaderElection;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IPC::Run;
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+our @EXPORT = qw(
+  new_server create_extension
+  session post collect ask stderr_of backend_pid kill_client end_session
+  leads_in_view no_trace wait_until_waiting log_from log_since term_lines
+  all_consistent
+);
+
+# A server that runs; %params: conf, allows_streaming, extension (0: none)
+sub new_server
+{
+	my ($name, %params) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(
+		allows_streaming => $params{allows_streaming},
+		extra => [ '--locale=C.UTF-8', '--encoding=UTF8' ]);
+	$node->append_conf('postgresql.conf', $params{conf}) if $params{conf};
+	$node->start;
+	create_extension($node)
+	  unless defined $params{extension} && !$params{extension};
+	return $node;
+}
+
+sub create_extension
+{
+	my ($node, $database) = @_;
+	$node->safe_psql($database // 'postgres',
+		'CREATE EXTENSION leader_election');
+}
+
+# A client; %params: db, connstr (added to the server's), app
+sub session
+{
+	my ($node, %params) = @_;
+	my @extra;
+	my $connstr = $params{connstr} // '';
+
+	$connstr .= " application_name='$params{app}'" if defined $params{app};
+	push @extra, '-d',
+	  $node->connstr($params{db} // 'postgres') . ' ' . $connstr
+	  if $connstr ne '';
+	my $psql = $node->background_psql($params{db} // 'postgres',
+		on_error_stop => 0, extra_params => \@extra);
+	$psql->{posted} = 0;
+	$psql->{collected} = 0;
+	return $psql;
+}
+
+# Send statements, without waiting for what they return
+sub post
+{
+	my ($psql, $sql) = @_;
+	my $banner = 'answered ' . ++$psql->{posted};
+
+	$psql->{stdin} .= "$sql\n;\n\\echo '$banner'\n\\warn '$banner'\n";
+	eval { $psql->{run}->pump_nb; };
+	return;
+}
+
+# Wait for what the first statements posted return; undef when the client has
+# ended without an answer
+sub collect
+{
+	my ($psql) = @_;
+	my $banner = 'answered ' . ++$psql->{collected};
+	my $output;
+
+	until ($psql->{stdout} =~ /\Q$banner\E\n/
+		&& $psql->{stderr} =~ /\Q$banner\E\n/)
+	{
+		die "session timed out" if $psql->{timeout}->is_expired;
+		my $pumped = eval { $psql->{run}->pump; };
+		die $@ if $@ && $@ =~ /timeout/;
+		last unless $pumped;
+	}
+	$psql->{errors} = $psql->{stderr};
+	if ($psql->{stdout} =~ s/\A(.*?)\n?\Q$banner\E\n//s)
+	{
+		$output = $1;
+		$psql->{stderr} =~ s/\A(.*?)\Q$banner\E\n//s;
+		$psql->{errors} = $1;
+	}
+	return $output;
+}
+
+sub ask
+{
+	my ($psql, $sql) = @_;
+	post($psql, $sql);
+	return collect($psql);
+}
+
+# What the last answer said on stderr
+sub stderr_of
+{
+	my ($psql) = @_;
+	return $psql->{errors};
+}
+
+sub backend_pid
+{
+	my ($psql) = @_;
+	return $psql->{backend} //= ask($psql, 'SELECT pg_backend_pid()');
+}
+
+# SIGKILL to the client; end_session is still to be called
+sub kill_client
+{
+	my ($psql) = @_;
+	kill 9, $psql->{run}{KIDS}[0]{PID};
+	return;
+}
+
+# Whatever became of the client
+sub end_session
+{
+	my (@psqls) = @_;
+	foreach my $psql (@psqls)
+	{
+		$psql->{stdin} .= "\\q\n" if eval { $psql->{run}->pumpable };
+		eval { $psql->{run}->finish; };
+	}
+	return;
+}
+
+# Who leads, as the view has it, like "alice/session"; empty: nobody
+sub leads_in_view
+{
+	my ($node, $name, $database) = @_;
+	return $node->safe_psql($database // 'postgres',
+		"SELECT identity || '/' || scope FROM le_leaders WHERE name = '$name'"
+	);
+}
+
+sub wait_until_waiting
+{
+	my ($node, $pid, $database) = @_;
+	return $node->poll_query_until($database // 'postgres',
+		"SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND NOT granted AND locktype = 'advisory'"
+	) || die "process $pid does not wait";
+}
+
+# Nothing of this process is left in the lock table or in the registry
+sub no_trace
+{
+	my ($node, $pid, $test) = @_;
+	is( $node->safe_psql(
+			'postgres', qq{
+SELECT (SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'),
+	(SELECT count(*) FROM le_candidates WHERE pid = $pid),
+	(SELECT count(*) FROM le_registry_candidates() WHERE pid = $pid),
+	(SELECT count(*) FROM le_registry_terms() WHERE pid = $pid)}),
+		'0|0|0|0', $test);
+	return;
+}
+
+# Every term on record has its lock, and no lock of an election by name is
+# without a term
+sub all_consistent
+{
+	my ($node, $test, $database) = @_;
+	is( $node->safe_psql(
+			$database // 'postgres', q{
+WITH l AS (SELECT * FROM le_locks WHERE granted AND lock_class = 19525),
+	t AS (SELECT * FROM le_registry_terms() WHERE token IS NOT NULL)
+SELECT (SELECT count(*) FROM t WHERE NOT EXISTS
+		(SELECT FROM le_locks g WHERE g.granted AND (g.lock_class, g.key, g.pid) = (t.lock_class, t.key, t.pid))),
+	(SELECT count(*) FROM l WHERE NOT EXISTS
+		(SELECT FROM t WHERE (l.lock_class, l.key, l.pid) = (t.lock_class, t.key, t.pid)))}
+		),
+		'0|0', $test);
+	return;
+}
+
+# Where the server log ends now
+sub log_from
+{
+	my ($node) = @_;
+	return -s $node->logfile;
+}
+
+sub log_since
+{
+	my ($node, $offset) = @_;
+	return slurp_file($node->logfile, $offset);
+}
+
+# The log's lines of terms, from "election" on
+sub term_lines
+{
+	my ($node, $offset) = @_;
+	return
+	  map { /LOG:  leader_election: (election .*)$/ ? $1 : () }
+	  split /\n/, log_since($node, $offset);
+}
+
+1;

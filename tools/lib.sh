@@ -1,0 +1,278 @@
+# shellcheck shell=bash
+# What tools/test and tools/demo share: they need a PostgreSQL server with the
+# extension in it, but must touch neither the system's installation nor its
+# clusters.  So they work on a copy of the source tree and on a private
+# installation, both in one work directory that is gone when they end.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+work=''				# the work directory
+as_user=()			# runs a command as the user who owns the work directory
+on_exit=(true)		# what else to do before the work directory goes
+dropin=/etc/postgresql-common/createcluster.d/zz-leader_election-tools.conf
+oldest_major=15
+
+say()
+{
+	printf '== %s\n' "$*"
+}
+
+die()
+{
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+# Forget what would lead make, psql or the tests elsewhere.
+clean_environment()
+{
+	local name
+
+	for name in $(compgen -e PG) MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES; do
+		[[ $name == PG_CONFIG ]] || unset "$name"
+	done
+	export LANG=C.UTF-8 LC_ALL=C.UTF-8
+}
+
+# Run a command quietly; show what it said only if it fails.
+quietly()
+{
+	local out
+
+	out=$("$@" 2>&1) || {
+		printf '%s\n' "$out" "failed: $*" >&2
+		return 1
+	}
+}
+
+as_root()
+{
+	if ((EUID == 0)); then
+		"$@"
+	elif ! command -v sudo >/dev/null; then
+		die "needs root or sudo for: $*"
+	elif [[ -t 0 ]]; then
+		sudo "$@"
+	else
+		sudo -n "$@"
+	fi
+}
+
+# Print those of the given Debian packages that are not installed.
+missing_packages()
+{
+	local package
+
+	for package; do
+		dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null |
+			grep -qx installed || echo "$package"
+	done
+}
+
+# Refresh the package lists, once per run.
+update_package_lists()
+{
+	[[ -n ${lists_updated:-} ]] && return
+	quietly as_root apt-get -qq -o DPkg::Lock::Timeout=600 update
+	lists_updated=yes
+}
+
+remove_dropin()
+{
+	if [[ -n ${dropin_made:-} ]]; then
+		as_root rm -f "$dropin"
+		as_root rmdir --ignore-fail-on-non-empty "${dropin%/*}"
+		dropin_made=''
+	fi
+}
+
+# Install the Debian packages that are missing.  The package of a server makes
+# and starts a cluster, unless it is told not to.
+install_packages()
+{
+	local -a missing
+
+	command -v dpkg-query >/dev/null || return 0
+	mapfile -t missing < <(missing_packages "$@")
+	((${#missing[@]})) || return 0
+
+	say "installing ${missing[*]}"
+	update_package_lists
+	dropin_made=yes
+	as_root install -D -m 644 /dev/stdin "$dropin" \
+		<<<'create_main_cluster = false'
+	quietly as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get -qq -y -o DPkg::Lock::Timeout=600 install \
+		--no-install-recommends "${missing[@]}"
+	remove_dropin
+}
+
+# Can the extension be built for, and run by, the server of this pg_config?
+server_usable()
+{
+	local version
+
+	version=$("$1" --version 2>/dev/null) || return
+	version=${version#PostgreSQL }
+	((${version%%[!0-9]*} >= oldest_major)) &&
+		[[ -f $("$1" --pgxs) && -x $("$1" --bindir)/postgres &&
+			-f $("$1" --includedir-server)/postgres.h ]]
+}
+
+# Print the major version of the packages to install: the one asked for by
+# PG_CONFIG, or the newest server that is there, or the distribution's own.
+choose_major()
+{
+	local dir
+
+	if [[ ${PG_CONFIG:-} =~ ^/usr/lib/postgresql/([0-9]+)/ ]]; then
+		echo "${BASH_REMATCH[1]}"
+		return
+	fi
+	[[ -z ${PG_CONFIG:-} ]] || die "no server with its headers at $PG_CONFIG"
+	for dir in $(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -rV); do
+		dir=${dir#/usr/lib/postgresql/}
+		if [[ -x /usr/lib/postgresql/$dir ]] &&
+			((${dir%%/*} >= oldest_major)); then
+			echo "${dir%%/*}"
+			return
+		fi
+	done
+	apt-cache depends --important postgresql |
+		sed -n 's/^ *Depends: postgresql-\([0-9]*\)$/\1/p'
+}
+
+# Set PG_CONFIG to a server that is installed, installing one if need be.
+find_server()
+{
+	local candidate major
+
+	[[ ${PG_CONFIG:-} != pg_config ]] || PG_CONFIG=$(type -P pg_config || true)
+	if [[ -n ${PG_CONFIG:-} ]]; then
+		if server_usable "$PG_CONFIG"; then
+			return
+		fi
+	else
+		for candidate in \
+			$(printf '%s\n' /usr/lib/postgresql/*/bin/pg_config | sort -rV) \
+			pg_config; do
+			if server_usable "$candidate"; then
+				PG_CONFIG=$(type -P "$candidate")
+				return
+			fi
+		done
+	fi
+
+	command -v apt-get >/dev/null ||
+		die "no PostgreSQL server with its headers found; set PG_CONFIG"
+	update_package_lists
+	major=$(choose_major)
+	[[ -n $major ]] || die "no package of a PostgreSQL server found"
+	install_packages "postgresql-$major" "postgresql-server-dev-$major"
+	PG_CONFIG=/usr/lib/postgresql/$major/bin/pg_config
+	server_usable "$PG_CONFIG" ||
+		die "PostgreSQL $oldest_major or newer is needed"
+}
+
+# Install what is missing: always what a build needs, and the given packages.
+install_needs()
+{
+	find_server
+	install_packages gcc libc6-dev make libkrb5-dev "$@"
+}
+
+# Make the work directory, for a user whom the server accepts: not root.  Its
+# path is short, for the sockets in it.
+make_work_dir()
+{
+	local base=${TMPDIR:-/tmp} user=postgres
+
+	((${#base} <= 40)) || base=/tmp
+	work=$(mktemp -d "$base/le.XXXXXX")
+	if ((EUID == 0)); then
+		id -u "$user" >/dev/null 2>&1 || user=nobody
+		chown "$user" "$work"
+		# setpriv does not stay in between, so that signals and $! are right
+		if command -v setpriv >/dev/null; then
+			as_user=(setpriv "--reuid=$user" "--regid=$(id -g "$user")"
+				--init-groups --)
+		else
+			as_user=(runuser -u "$user" --)
+		fi
+	fi
+	export HOME=$work TMPDIR=$work/tmp
+	cd "$work"
+	"${as_user[@]}" mkdir "$TMPDIR" ||
+		die "user $user cannot get at $work; set TMPDIR to another place"
+}
+
+# Copy the source tree, with what is not committed yet, without what was built.
+copy_tree()
+{
+	local -a git=(git -c 'safe.directory=*' -C "$root")
+
+	"${as_user[@]}" mkdir "$1"
+	if "${git[@]}" rev-parse --git-dir >/dev/null 2>&1; then
+		"${git[@]}" ls-files -z --cached --others --exclude-standard |
+			while IFS= read -r -d '' file; do
+				[[ ! -e $root/$file ]] || printf '%s\0' "$file"
+			done
+	else
+		(cd "$root" && find . -type f \
+			! -path './.git/*' ! -path './tmp_check*' ! -path './output_iso/*' \
+			! -name '*.o' ! -name '*.bc' ! -name '*.so' -print0)
+	fi | tar -C "$root" -c --null -T - -f - |
+		"${as_user[@]}" tar -C "$1" -xo -f -
+}
+
+# build DIRECTORY [MAKE-ARGUMENT...]
+build()
+{
+	quietly "${as_user[@]}" make -s -j "$(nproc)" -C "$1" \
+		PG_CONFIG="$PG_CONFIG" with_llvm=no "${@:2}"
+}
+
+# Make a private installation of the server, with the extension as built in
+# the given directory, and put its programs first in PATH.  It is made of
+# symbolic links, but for the programs: these look for the rest of their
+# installation from where they really are.
+install_privately()
+{
+	local dir
+
+	for dir in $("$PG_CONFIG" --sharedir) $("$PG_CONFIG" --pkglibdir); do
+		"${as_user[@]}" mkdir -p "$work$dir"
+		"${as_user[@]}" cp -rs "$dir/." "$work$dir/"
+	done
+	bin=$work$("$PG_CONFIG" --bindir)
+	"${as_user[@]}" mkdir -p "$bin"
+	"${as_user[@]}" cp -L "$("$PG_CONFIG" --bindir)"/* "$bin/"
+	quietly "${as_user[@]}" make -s -C "$1" PG_CONFIG="$PG_CONFIG" \
+		with_llvm=no DESTDIR="$work" "${@:2}" install
+	export PATH=$bin:$PATH
+}
+
+# shellcheck disable=SC2317 # called by the trap
+cleanup()
+{
+	local rc=$? pidfile
+
+	trap '' INT TERM HUP
+	trap - EXIT
+	set +e
+	"${on_exit[@]}"
+	remove_dropin
+	if [[ -n $work ]]; then
+		find "$work" -name postmaster.pid | while read -r pidfile; do
+			"${as_user[@]}" pg_ctl stop -s -m immediate -D "${pidfile%/*}"
+		done
+		cd /
+		rm -rf "$work"
+	fi
+	exit "$rc"
+}
+
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+clean_environment
