@@ -170,8 +170,9 @@ def compare(directory, clients, rounds, seconds, crowd):
                     crowd.ask("SELECT pg_advisory_unlock_all() IS NULL")
 
     for workload, pair in zip(WORKLOADS, sides):
-        ratio = (statistics.median(pair[0].rates)
-                 / statistics.median(pair[1].rates))
+        # of the two in one round, which had the same weather
+        ratio = statistics.median(ours / theirs for ours, theirs
+                                  in zip(pair[0].rates, pair[1].rates))
         least = "" if workload[4] is None else f"{workload[4]:.2f}"
         wal, xids = pair[0].per_transaction()
         print(f"| {workload[0]} | {workload[2]} | {clients} "
@@ -221,8 +222,8 @@ def compare_handover(rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=int, default=1)
     parser.add_argument("--handovers", type=int, default=100)
     arguments = parser.parse_args()
 

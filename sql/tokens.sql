@@ -125,3 +125,9 @@ DO $$ BEGIN FOR i IN 1 .. 1100 LOOP PERFORM le_try_become_leader('job') AND le_r
 SELECT le_try_become_leader('job'), le_token('job') > :t1 + 1100 AS greater, le_resign('job');
 SELECT last_value > :t1 + 1100 AS last FROM le_token_seq;
 SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+
+-- a sequence that an administrator has raised, called or not
+ALTER SEQUENCE le_token_seq RESTART WITH 1000000;
+SELECT count(*) FILTER (WHERE le_try_become_leader('job') AND le_resign('job')) AS elected FROM generate_series(1, 1024);
+SELECT le_try_become_leader('job'), le_token('job') BETWEEN 1000000 AND 1001024 AS raised, le_resign('job');
+SELECT last_value BETWEEN 1000000 + 1023 AND 1000000 + 2047 AS covers FROM le_token_seq;

@@ -32,7 +32,6 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
@@ -44,7 +43,6 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 
 #include "leader_election.h"
 

@@ -1,0 +1,75 @@
+# The end of a transaction may need a part of the registry that this backend has
+# not mapped yet, and fail to map it.  It is too late for an error then: one at
+# commit would take the whole server down.
+#
+# The failure is made by a limit on the backend's address space (prlimit).
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+plan skip_all => 'prlimit and /proc are needed'
+  unless -r '/proc/self/status' && system('prlimit --version >/dev/null 2>&1') == 0;
+
+my $node = new_server('end_of_transaction', conf => <<'CONF');
+max_locks_per_transaction = 1000
+leader_election.max_terms_per_session = 100000
+log_min_messages = warning
+CONF
+$node->safe_psql('postgres', 'CREATE TABLE written (what text)');
+
+# Let the backend's address space grow no more, or without limit again.
+sub limit_memory
+{
+	my ($pid, $limited) = @_;
+	my $limit = 'unlimited';
+
+	if ($limited)
+	{
+		slurp_file("/proc/$pid/status") =~ /^VmSize:\s+(\d+) kB/m
+		  or die 'no VmSize';
+		$limit = $1 * 1024 + 65536;
+	}
+	system('prlimit', "--pid=$pid", "--as=$limit:") == 0 or die 'prlimit failed';
+}
+
+for my $end ('COMMIT', 'ROLLBACK')
+{
+	my $leader = session($node, app => 'leader');
+	my $pid = $leader->query_safe('SELECT pg_backend_pid()');
+	my $other = session($node, app => 'other');
+
+	$leader->query_safe("BEGIN; INSERT INTO written VALUES ('$end');"
+		  . " SELECT le_try_become_leader_xact('job')");
+	$other->query_safe('SET leader_election.log_terms = off;'
+		  . " SELECT count(le_try_become_leader('$end' || i))"
+		  . ' FROM generate_series(1, 30000) i');
+	limit_memory($pid, 1);
+	$leader->query("$end");
+	limit_memory($pid, 0);
+
+	# the server warns of the segment that it could not map
+	is($leader->query('SELECT pg_backend_pid()'),
+		$pid, "$end: the session goes on");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM written WHERE what = '$end'"),
+		$end eq 'COMMIT' ? 1 : 0, "$end: it did what it says");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM le_leader('job')"),
+		0, "$end: nobody is shown to lead");
+	is($node->safe_psql('postgres', "SELECT le_try_become_leader('job')"),
+		't', "$end: the next one leads");
+	is($other->query_safe('SELECT le_resign_all()'),
+		30000, "$end: others led on all the while");
+	$leader->quit;
+	$other->quit;
+}
+unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/,
+	'the server took no harm');
+
+$node->stop;
+done_testing();
