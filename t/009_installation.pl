@@ -135,12 +135,15 @@ subtest 'functions dropped and created again under a pooled session' => sub {
 
 subtest 'parallel plans' => sub {
 	my $psql = session($node);
+	# the setting's name, old or new, that forces them
+	my $force = ask($psql, q{SELECT name FROM pg_settings
+WHERE name IN ('force_parallel_mode', 'debug_parallel_query')});
 	ask($psql, q{CREATE TABLE big AS SELECT g FROM generate_series(1, 20000) g; ANALYZE big});
 	ask($psql, q{SELECT le_try_become_leader('job'), le_try_become_leader(3)});
 	my $token = ask($psql, q{SELECT le_token('job')});
 	foreach my $mode ('on', 'off')
 	{
-		ask($psql, "SET force_parallel_mode = $mode; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0");
+		ask($psql, "SET $force = $mode; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0");
 		is(ask($psql, q{SELECT le_am_leader('job'), le_am_leader(3), le_am_leader('no'), le_token('job')}), "t|t|f|$token", "alone, $mode");
 		like(ask($psql, q{EXPLAIN (COSTS off) SELECT count(*), le_am_leader('job') FROM big}), qr/Gather/, 'a parallel plan');
 		is(ask($psql, q{SELECT count(*), le_am_leader('job'), le_token('job') FROM big}), "20000|t|$token", 'over a parallel scan');
@@ -152,7 +155,8 @@ subtest 'parallel plans' => sub {
 		$token = ask($psql, q{SELECT le_token('job')});
 	}
 	# a bid that hides in a function that claims to be parallel safe
-	ask($psql, q{SET force_parallel_mode = on;
+	ask($psql, "SET $force = on");
+	ask($psql, q{
 CREATE FUNCTION liar() RETURNS boolean LANGUAGE SQL PARALLEL SAFE VOLATILE AS $$ SELECT le_try_become_leader('liar') $$});
 	ask($psql, 'SELECT liar()');
 	like(stderr_of($psql), qr/ERROR:  cannot execute a bid for leadership during a parallel operation/, 'a bid in a worker is refused');
