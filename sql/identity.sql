@@ -33,12 +33,13 @@ SELECT identity, usename FROM le_leaders;
 -- a given one that looks like it is just text
 SELECT le_try_become_leader('given', 'user@host');
 -- a role switched to is not who connected
-SELECT le_resign('job');
+SELECT le_resign_all();
 \c - regress_le_member
 SET application_name = '';
 SET ROLE regress_le_leader;
 SELECT current_user, le_try_become_leader('job');
 SELECT identity, usename FROM le_leaders;
+SELECT le_resign_all();
 \c - :user
 SET SESSION AUTHORIZATION regress_le_leader;
 SET application_name = '';

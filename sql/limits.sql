@@ -108,6 +108,7 @@ RESET leader_election.max_terms_per_session;
 \c - regress_le_limits
 SELECT le_try_become_leader('one');
 SELECT le_try_become_leader('two');
+SELECT le_resign_all();
 -- a placeholder that the role set before the module was loaded does not
 \c - :user
 ALTER ROLE regress_le_limits RESET ALL;
@@ -115,6 +116,7 @@ ALTER ROLE regress_le_limits RESET ALL;
 SET leader_election.max_terms_per_session = 1;
 SELECT le_try_become_leader('one'), le_try_become_leader('two');
 SHOW leader_election.max_terms_per_session;
+SELECT le_resign_all();
 \c - :user
 DROP ROLE regress_le_limits;
 
