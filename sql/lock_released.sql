@@ -176,3 +176,17 @@ SELECT le_am_leader('job'), le_resign('job');
 TABLE regress_le.state;
 SET client_min_messages = warning;
 DROP SCHEMA regress_le CASCADE;
+
+-- a transaction that is rolled back leaves no term on record without its lock
+BEGIN;
+SELECT le_try_become_leader('a'), le_try_become_leader_xact('a'), le_try_become_leader('b');
+SELECT pg_advisory_unlock_all();
+ROLLBACK;
+SELECT name FROM le_registry_terms() WHERE token IS NOT NULL;
+BEGIN;
+SELECT le_try_become_leader('a'), le_try_become_leader('b');
+SAVEPOINT s;
+SELECT pg_advisory_unlock_all();
+ROLLBACK TO s;
+SELECT name FROM le_registry_terms() WHERE token IS NOT NULL;
+COMMIT;

@@ -68,17 +68,19 @@ _PG_init(void)
 }
 
 /*
- * Run the action, and let nothing that it throws get further
+ * Run the action, and let nothing that it throws get further than the log
  *
  * For callbacks from the end of a transaction: an error would take down the
  * server after a commit, and come again and again in an abort.  No LWLock may be
- * held by the caller.
+ * held by the caller.  At the end of a session this is in vain, because the server
+ * makes every error fatal there.
  */
 void
 le_catching(void (*action) (void *), void *argument)
 {
 	MemoryContext context = CurrentMemoryContext;
 	uint32		interrupts_held = InterruptHoldoffCount;
+	volatile bool failed = false;
 
 	PG_TRY();
 	{
@@ -90,15 +92,26 @@ le_catching(void (*action) (void *), void *argument)
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		InterruptHoldoffCount = interrupts_held;
+		failed = true;
 	}
 	PG_END_TRY();
+
+	if (failed)
+	{
+		HOLD_INTERRUPTS();
+		ereport(LOG_SERVER_ONLY,
+				(errmsg_internal("leader_election: could not bring the registry up to date"),
+				 errhidestmt(true), errhidecontext(true)));
+		RESUME_INTERRUPTS();
+	}
 }
 
 /*
  * Keep this session's terms in step with the end of its transactions
  *
  * At XACT_EVENT_COMMIT and XACT_EVENT_ABORT the transaction's locks are still
- * held: see term.c for why that matters.
+ * held: see term.c for why that matters.  Before a commit it is not too late to
+ * throw; after it, and in an abort, it is.
  */
 static void
 at_xact_event(XactEvent event, void *arg pg_attribute_unused())
@@ -107,17 +120,18 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 	{
 		case XACT_EVENT_PRE_PREPARE:
 			le_terms_before_prepare();
-			le_terms_before_commit();
+			le_verify_terms(NULL);
 			break;
 		case XACT_EVENT_PRE_COMMIT:
-			le_terms_before_commit();
+			le_verify_terms(NULL);
 			break;
 		case XACT_EVENT_COMMIT:
-			le_terms_at_xact_end(true);
+			le_terms_at_xact_end();
 			break;
 		case XACT_EVENT_ABORT:
 			le_withdraw();
-			le_terms_at_xact_end(false);
+			le_catching(le_verify_terms, NULL);
+			le_terms_at_xact_end();
 			break;
 		default:
 			break;
@@ -138,6 +152,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			le_withdraw();
+			le_catching(le_verify_terms, NULL);
 			le_terms_at_subxact_abort(mine);
 			break;
 		default:

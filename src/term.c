@@ -88,16 +88,6 @@ narrow_to_transaction(LeHeldTerm *held)
 }
 
 /*
- * Does the term have any hold left?  Does not throw, but takes a lock's word for
- * it: see verify_holds
- */
-static bool
-holds_lock(LeHeldTerm *held)
-{
-	return le_has_lock(&held->election);
-}
-
-/*
  * Bring the term's holds in line with the lock manager; false if none is left
  */
 static bool
@@ -108,7 +98,7 @@ verify_holds(LeHeldTerm *held)
 
 	/* the common case: only we can have taken it, and only for the session */
 	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !xact_hold)
-		return holds_lock(held);
+		return le_has_lock(&held->election);
 
 	if (!le_lock_unbroken(&held->election, &session_level))
 		return false;
@@ -188,7 +178,7 @@ le_held_term(const LeElection *election)
  * Of the names, if the first has its lock, then so have all.
  */
 static void
-end_lost(dlist_head *list, bool (*still_held) (LeHeldTerm *))
+end_lost(dlist_head *list)
 {
 	dlist_mutable_iter iter;
 
@@ -196,7 +186,7 @@ end_lost(dlist_head *list, bool (*still_held) (LeHeldTerm *))
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 
-		if (!still_held(held))
+		if (!verify_holds(held))
 			end_term(held, LE_END_LOCK_RELEASED);
 		else if (list == &names_held && held->session_hold)
 			break;
@@ -211,8 +201,7 @@ le_leads_fewer_than(int limit)
 {
 	if (held_terms == NULL || hash_get_num_entries(held_terms) < limit)
 		return true;
-	end_lost(&names_held, verify_holds);
-	end_lost(&keys_held, verify_holds);
+	le_verify_terms(NULL);
 	return hash_get_num_entries(held_terms) < limit;
 }
 
@@ -309,8 +298,8 @@ le_hold_for_session(LeHeldTerm *held)
 {
 	if (held->session_hold)
 		return;
-	add_session_hold(held);
 	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
+	add_session_hold(held);
 	notice_outlives(held);
 }
 
@@ -406,13 +395,12 @@ le_terms_before_prepare(void)
 }
 
 /*
- * End the terms that have lost their lock in the transaction that is about to
- * commit
+ * End the terms that have lost their lock, and bring the others' holds in line
  *
- * Here it is not too late to throw.
+ * May throw; then the rest is left for the next time.
  */
 void
-le_terms_before_commit(void)
+le_verify_terms(void *unused pg_attribute_unused())
 {
 	dlist_mutable_iter iter;
 
@@ -423,27 +411,20 @@ le_terms_before_commit(void)
 		if (!verify_holds(held))
 			end_term(held, LE_END_LOCK_RELEASED);
 	}
-	end_lost(&names_held, verify_holds);
-	end_lost(&keys_held, verify_holds);
+	end_lost(&names_held);
+	end_lost(&keys_held);
 }
 
 /*
- * End the terms that end with the transaction
- *
- * An aborted one was not looked at before: there, end those whose lock is plainly
- * gone, too.  Does not throw.
+ * End the terms that end with the transaction.  Does not throw
  */
 void
-le_terms_at_xact_end(bool committed)
+le_terms_at_xact_end(void)
 {
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &xact_held)
 		drop_xact_hold(dlist_container(LeHeldTerm, xact_node, iter.cur));
-	if (committed)
-		return;
-	end_lost(&names_held, holds_lock);
-	end_lost(&keys_held, holds_lock);
 }
 
 /*
@@ -464,7 +445,7 @@ le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 }
 
 /*
- * Let go of a subtransaction's holds
+ * Let go of a subtransaction's holds.  Does not throw
  */
 void
 le_terms_at_subxact_abort(SubTransactionId mine)

@@ -228,7 +228,8 @@ make_durable(void)
 /*
  * Return a token greater than any that was ever handed out in this database
  *
- * May write WAL, wait for it and throw.  No LWLock may be held; to keep the
+ * May write WAL and throw, and wait: for other sessions that draw a block, for DDL
+ * on the sequence, for synchronous standbys.  No LWLock may be held; to keep the
  * tokens of an election in order, the election's lock must be.
  */
 int64
@@ -238,7 +239,7 @@ le_next_token(void)
 	Relation	rel;
 	int64		token;
 
-	do
+	for (;;)
 	{
 		sequence = find_sequence();
 		if (take_token(sequence, &token))
@@ -247,10 +248,14 @@ le_next_token(void)
 		/*
 		 * One session draws the next block, the others wait for it here.  The
 		 * sequence is gone if the extension was replaced while we waited to
-		 * be elected; asking for its lock has told forget_sequence so.
+		 * be elected.
 		 */
 		rel = try_relation_open(sequence, ShareUpdateExclusiveLock);
-	} while (rel == NULL);
+		if (rel != NULL)
+			break;
+		sequence_oid = InvalidOid;
+		CHECK_FOR_INTERRUPTS();
+	}
 
 	if (RelationIsNewCompat(rel))
 		ereport(ERROR,

@@ -17,13 +17,6 @@ use Test::More;
 plan skip_all => 'prlimit and /proc are needed'
   unless -r '/proc/self/status' && system('prlimit --version >/dev/null 2>&1') == 0;
 
-my $node = new_server('end_of_transaction', conf => <<'CONF');
-max_locks_per_transaction = 1000
-leader_election.max_terms_per_session = 100000
-log_min_messages = warning
-CONF
-$node->safe_psql('postgres', 'CREATE TABLE written (what text)');
-
 # Let the backend's address space grow no more, or without limit again.
 sub limit_memory
 {
@@ -39,8 +32,15 @@ sub limit_memory
 	system('prlimit', "--pid=$pid", "--as=$limit:") == 0 or die 'prlimit failed';
 }
 
+# a server for each: one whose registry has grown has nothing new to map
 for my $end ('COMMIT', 'ROLLBACK')
 {
+	my $node = new_server("end_by_$end", conf => <<'CONF');
+max_locks_per_transaction = 1000
+leader_election.max_terms_per_session = 100000
+log_min_messages = warning
+CONF
+	$node->safe_psql('postgres', 'CREATE TABLE written (what text)');
 	my $leader = session($node, app => 'leader');
 	my $pid = $leader->query_safe('SELECT pg_backend_pid()');
 	my $other = session($node, app => 'other');
@@ -50,13 +50,20 @@ for my $end ('COMMIT', 'ROLLBACK')
 	$other->query_safe('SET leader_election.log_terms = off;'
 		  . " SELECT count(le_try_become_leader('$end' || i))"
 		  . ' FROM generate_series(1, 30000) i');
+	my $logged = -s $node->logfile;
 	limit_memory($pid, 1);
 	$leader->query("$end");
 	limit_memory($pid, 0);
+	ok($node->log_contains('could not bring the registry up to date', $logged),
+		"$end: the failure came about");
 
 	# the server warns of the segment that it could not map
 	is($leader->query('SELECT pg_backend_pid()'),
 		$pid, "$end: the session goes on");
+	$leader->{stderr} = '';
+	$leader->query("SELECT pg_cancel_backend($pid), pg_sleep(180)");
+	like($leader->{stderr}, qr/canceling statement due to user request/,
+		"$end: it can be cancelled");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM written WHERE what = '$end'"),
 		$end eq 'COMMIT' ? 1 : 0, "$end: it did what it says");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM le_leader('job')"),
@@ -67,9 +74,9 @@ for my $end ('COMMIT', 'ROLLBACK')
 		30000, "$end: others led on all the while");
 	$leader->quit;
 	$other->quit;
+	unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/,
+		"$end: the server took no harm");
+	$node->stop;
 }
-unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/,
-	'the server took no harm');
 
-$node->stop;
 done_testing();
