@@ -200,7 +200,7 @@ make_work_dir()
 		fi
 	fi
 	export HOME=$work TMPDIR=$work/tmp
-	cd "$work"
+	cd "$work" || exit
 	"${as_user[@]}" mkdir "$TMPDIR" ||
 		die "user $user cannot get at $work; set TMPDIR to another place"
 }
