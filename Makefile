@@ -25,7 +25,6 @@ ISOLATION := $(sort $(patsubst specs/%.spec,%,$(wildcard specs/*.spec)))
 ISOLATION_OPTS = --temp-instance=tmp_check_iso --temp-config=test.conf \
 	--encoding=UTF8 --no-locale
 TAP_TESTS = 1
-PROVE_FLAGS += -I $(CURDIR)/t
 EXTRA_CLEAN = $(wildcard src/*.gcda src/*.gcno) log
 
 # Without a server's headers there is still make test, demo and lint; the

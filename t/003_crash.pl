@@ -7,6 +7,8 @@ use Test::More;
 use Time::HiRes qw(usleep);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
 use LeaderElection;
 
 my $node = new_server('crash', conf => "restart_after_crash = on\n");

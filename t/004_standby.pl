@@ -7,6 +7,8 @@ use warnings;
 use Test::More;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
 use LeaderElection;
 
 my $primary = new_server('primary',

@@ -6,6 +6,8 @@ use warnings;
 use Test::More;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
 use LeaderElection;
 
 my $node = new_server('handover', conf => "log_statement = none\nmax_connections = 50\n");

@@ -7,6 +7,8 @@ use warnings;
 use Test::More;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
 use LeaderElection;
 
 my $node = new_server('half', conf => "log_statement = none\n");
@@ -18,6 +20,25 @@ FROM (SELECT le_am_leader('n' || i) AS me,
 		EXISTS (SELECT FROM le_leader('n' || i) l WHERE l.pid = pg_backend_pid()) AS shown,
 		EXISTS (SELECT FROM le_locks l WHERE l.key = le_key('n' || i) AND l.pid = pg_backend_pid()) AS locked
 	FROM generate_series(1, 20) i) s};
+
+# Leave the transaction and take the timeout away; on a busy machine it may cut
+# short these statements, too
+sub calm
+{
+	my ($psql) = @_;
+
+	foreach my $attempt (1 .. 1000)
+	{
+		ask($psql, 'ROLLBACK');
+		ask($psql, 'SET statement_timeout = 0');
+		if (ask($psql, 'SHOW statement_timeout') eq '0')
+		{
+			stderr_of($psql);
+			return;
+		}
+	}
+	die 'the timeout stays';
+}
 
 foreach my $what (
 	[ 'le_resign', q{'n' || (1 + i % 20)}, q{le_resign('n' || (1 + i % 20))} ],
@@ -36,7 +57,7 @@ foreach my $what (
 			ask($psql, sprintf 'SET statement_timeout = %d', 3 + $round % 7);
 			ask($psql, "SELECT count(*) FROM generate_series(1, 5000) i WHERE le_try_become_leader($election) AND $end");
 			$cancelled++ if stderr_of($psql) =~ /canceling statement due to statement timeout/;
-			ask($psql, 'SET statement_timeout = 0');
+			calm($psql);
 			my $answer = ask($psql, $agrees);
 			$bad = $answer if $answer ne $plain;
 			ask($psql, 'SELECT le_resign_all()');
@@ -63,7 +84,8 @@ foreach my $what (
 
 subtest 'a cancelled bid leads, or not, for all alike' => sub {
 	my $psql = session($node);
-	my $bad = 0;
+	my $plain = '0|0|0';
+	my $bad = '';
 	foreach my $block (0, 1)
 	{
 		foreach my $round (1 .. 40)
@@ -71,13 +93,13 @@ subtest 'a cancelled bid leads, or not, for all alike' => sub {
 			ask($psql, sprintf 'SET client_min_messages = error; SET statement_timeout = %d', 2 + $round % 5);
 			ask($psql, 'BEGIN') if $block;
 			ask($psql, "SELECT count(le_try_become_leader_xact('n' || (1 + i % 20))), count(le_try_become_leader('n' || (1 + i % 20))), count(le_resign_all()) FROM generate_series(1, 5000) i");
-			ask($psql, 'ROLLBACK') if $block;
-			ask($psql, 'SET statement_timeout = 0');
-			$bad++ if ask($psql, $agrees) ne '0|0|0';
+			calm($psql);
+			my $answer = ask($psql, $agrees);
+			$bad = $answer . stderr_of($psql) if $answer ne $plain;
 			ask($psql, 'SELECT le_resign_all()');
 		}
 	}
-	is($bad, 0, 'session and view always agreed');
+	is($bad || $plain, $plain, 'session and view always agreed');
 	end_session($psql);
 };
 
