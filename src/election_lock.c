@@ -119,7 +119,8 @@ le_lock_unbroken(const LeElection *election, bool *session_level)
  * Find a holder of the election's lock, preferably this session; false if there
  * is none
  *
- * A prepared transaction holds it with the process ID 0.
+ * A prepared transaction holds it with the process ID 0.  Copies the whole lock
+ * table, as pg_locks does, so not for the common path.
  */
 bool
 le_find_holder(const LeElection *election, int *pid)

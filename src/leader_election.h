@@ -125,7 +125,7 @@ typedef struct LeHeldTerm
 
 /* How long a bid waits, in milliseconds; else one of these */
 #define LE_WAIT_NOT			INT64CONST(0)
-#define LE_WAIT_FOREVER	INT64CONST(-1)
+#define LE_WAIT_FOREVER		INT64CONST(-1)
 
 /* leader_election.c */
 extern bool le_log_terms;

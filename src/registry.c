@@ -29,10 +29,11 @@
  * after, and nothing else is taken while one is held.  Under a partition lock
  * there is no catalog access, no allocation in private memory and no ereport.
  *
- * What can throw is dshash itself, when it runs out of memory or cannot map a
- * segment that another backend has added.  It has changed nothing then, and the
- * server releases the LWLock on abort.  Where the server cannot bear an error, at
- * the end of a transaction, callers catch it (le_catching): a term that stays on
+ * Every function that other files call may throw, and none may be called with an
+ * LWLock held.  What throws is dshash itself, when it runs out of memory or cannot
+ * map a segment that another backend has added.  It has changed nothing then, and
+ * the server releases the LWLock on abort.  Where the server cannot bear an error,
+ * at the end of a transaction, callers catch it (le_catching): a term that stays on
  * record without a lock misleads nobody.
  *
  *-------------------------------------------------------------------------
@@ -227,8 +228,8 @@ le_registry_begin_term(const LeTerm *term, LeTerm *stale)
 /*
  * Remove the term with that token; false when it was not on record any more
  *
- * A bare key stays known.  While the session still has the election's lock, it
- * must hold it; where it has lost it, the token keeps a successor's term safe.
+ * A bare key stays known.  To be called before the election's lock is let go; where
+ * it has gone already, the token keeps a successor's term safe.
  */
 bool
 le_registry_end_term(const LeElectionKey *key, int64 token)
