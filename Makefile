@@ -3,11 +3,17 @@ OBJS = \
 	src/campaign.o \
 	src/election_key.o \
 	src/election_lock.o \
+	src/extension_relation.o \
 	src/functions.o \
 	src/identity.o \
 	src/leader_election.o \
+	src/lease.o \
+	src/lease_grant.o \
+	src/lease_table.o \
 	src/liveness.o \
 	src/registry.o \
+	src/registry_leases.o \
+	src/registry_terms.o \
 	src/term.o \
 	src/term_log.o \
 	src/token.o \

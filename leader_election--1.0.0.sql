@@ -12,6 +12,30 @@ COMMENT ON SEQUENCE le_token_seq IS
 'source of fencing tokens, drawn in blocks; never set it back';
 
 --
+-- Leases: a row is written when a lease is taken, and void (ttl zero) when it is
+-- over.  The columns of fixed size come first, as the library counts on it.
+--
+CREATE TABLE le_leases (
+	token bigint NOT NULL,
+	ttl interval NOT NULL,
+	since timestamptz NOT NULL,
+	role oid NOT NULL,
+	identity_has_client boolean NOT NULL,
+	name text COLLATE "C" NOT NULL,
+	identity text NOT NULL,
+	PRIMARY KEY (name, token)
+);
+COMMENT ON TABLE le_leases IS
+'by which leases survive a restart; who leads is shown by le_leaders; never write to it';
+COMMENT ON COLUMN le_leases.token IS 'fencing token of the lease';
+COMMENT ON COLUMN le_leases.ttl IS 'how long the lease runs after each renewal; zero: it is over';
+COMMENT ON COLUMN le_leases.since IS 'when the lease was taken';
+COMMENT ON COLUMN le_leases.role IS 'role that took the lease';
+COMMENT ON COLUMN le_leases.identity_has_client IS 'was the identity made up of the address of the client';
+COMMENT ON COLUMN le_leases.name IS 'name of the election';
+COMMENT ON COLUMN le_leases.identity IS 'who leads, in the application''s words';
+
+--
 -- Session scope
 --
 CREATE FUNCTION le_try_become_leader(name text, identity text DEFAULT NULL)
@@ -127,6 +151,38 @@ COMMENT ON FUNCTION le_become_leader_xact(bigint, interval, text) IS
 'wait to lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction; false after the timeout (NULL: wait forever)';
 
 --
+-- Lease scope
+--
+CREATE FUNCTION le_lease(name text, ttl interval, identity text DEFAULT NULL,
+						 token bigint DEFAULT NULL)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'le_lease'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_lease(text, interval, text, bigint) IS
+'be or stay leader for the ttl (100 ms to 1 day): renew the lease with that token, else take a new one; its token, or NULL if somebody else leads; does not wait';
+
+CREATE FUNCTION le_renew(name text, token bigint, ttl interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_renew'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_renew(text, bigint, interval) IS
+'renew the lease with that token, for the ttl it has (NULL) or another one; false if it is over';
+
+CREATE FUNCTION le_am_leader(name text, token bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_am_leader_token'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_am_leader(text, bigint) IS
+'does the lease with that token run?';
+
+CREATE FUNCTION le_resign(name text, token bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_resign_token'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_resign(text, bigint) IS
+'end the lease with that token; false, with a warning that tells who leads, if it does not run';
+
+--
 -- Who leads
 --
 CREATE FUNCTION le_key(name text)
@@ -143,19 +199,24 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION le_key(bigint) IS
 'key of the election of a bare key: the key itself';
 
-CREATE FUNCTION le_registry_terms(OUT lock_class integer, OUT key bigint,
+CREATE FUNCTION le_registry_terms(only_lock_class integer DEFAULT NULL,
+								  only_key bigint DEFAULT NULL,
+								  OUT lock_class integer, OUT key bigint,
 								  OUT name text, OUT scope text,
 								  OUT identity text, OUT token bigint,
-								  OUT pid integer, OUT since timestamptz)
+								  OUT pid integer, OUT since timestamptz,
+								  OUT role oid, OUT ttl interval,
+								  OUT renewed_at timestamptz,
+								  OUT renewals bigint, OUT expires_in interval)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION le_registry_terms() IS
-'what the registry has on record of terms and of bare keys that somebody asked for; who leads is shown by le_leaders';
+COMMENT ON FUNCTION le_registry_terms(integer, bigint) IS
+'what the registry has on record of terms and of bare keys that somebody asked for, or of one election; who leads is shown by le_leaders';
 
 CREATE FUNCTION le_registry_candidates(OUT lock_class integer, OUT key bigint,
 									   OUT name text, OUT identity text,
-									   OUT pid integer)
+									   OUT pid integer, OUT since timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
@@ -183,77 +244,103 @@ COMMENT ON COLUMN le_locks.granted IS 'true if the process holds the lock, false
 COMMENT ON COLUMN le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader has';
 COMMENT ON COLUMN le_locks.waitstart IS 'when the process began to wait';
 
-CREATE FUNCTION le_holders(any_key bigint,
+CREATE FUNCTION le_holders(only_lock_class integer, only_key bigint,
 						   OUT name text, OUT key bigint, OUT scope text,
 						   OUT identity text, OUT token bigint,
 						   OUT pid integer, OUT usename name,
 						   OUT application_name text, OUT client_addr inet,
-						   OUT since timestamptz, OUT candidates bigint)
+						   OUT since timestamptz, OUT candidates bigint,
+						   OUT ttl interval, OUT renewed_at timestamptz,
+						   OUT renewals bigint, OUT expires_in interval)
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 100
 BEGIN ATOMIC
 	WITH locks AS MATERIALIZED (
-		SELECT * FROM le_locks
+		SELECT * FROM le_locks l
+		WHERE only_key IS NULL
+		   OR l.lock_class = only_lock_class AND l.key = only_key
 	), terms AS MATERIALIZED (
-		SELECT * FROM le_registry_terms()
-	), waiting AS (
-		SELECT lock_class, key, pg_catalog.count(*) AS candidates
-		FROM locks WHERE NOT granted GROUP BY lock_class, key
+		SELECT * FROM le_registry_terms(only_lock_class, only_key)
+	), standing AS (
+		-- who waits for the lock, or holds it and waits for the end of a lease
+		SELECT l.lock_class, l.key, pg_catalog.count(*) AS candidates
+		FROM locks l
+		WHERE NOT l.granted
+		   OR (l.lock_class, l.key, l.pid) IN
+			  (SELECT c.lock_class, c.key, c.pid FROM le_registry_candidates() c)
+		GROUP BY l.lock_class, l.key
 	)
 	SELECT t.name, l.key, t.scope, t.identity, t.token,
 		   l.pid, a.usename, a.application_name, a.client_addr,
-		   t.since, coalesce(w.candidates, 0)
+		   t.since, coalesce(s.candidates, 0),
+		   NULL::interval, NULL::timestamptz, NULL::bigint, NULL::interval
 	FROM locks l
 	LEFT JOIN terms t
 		   ON t.lock_class = l.lock_class AND t.key = l.key AND t.pid = l.pid
 		  AND l.exclusive
-	LEFT JOIN waiting w ON w.lock_class = l.lock_class AND w.key = l.key
+	LEFT JOIN standing s ON s.lock_class = l.lock_class AND s.key = l.key
 	LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 	WHERE l.granted
 	  AND (t.token IS NOT NULL
 		   OR l.lock_class = 1
-			  AND (l.key = any_key
+			  AND (only_key IS NOT NULL
 				   OR EXISTS (SELECT FROM terms k
-							  WHERE k.lock_class = 1 AND k.key = l.key)));
+							  WHERE k.lock_class = 1 AND k.key = l.key)))
+	UNION ALL
+	SELECT t.name, t.key, t.scope, t.identity, t.token,
+		   NULL, r.rolname, NULL, NULL,
+		   t.since, coalesce(s.candidates, 0),
+		   t.ttl, t.renewed_at, t.renewals, t.expires_in
+	FROM terms t
+	LEFT JOIN standing s ON s.lock_class = t.lock_class AND s.key = t.key
+	LEFT JOIN pg_catalog.pg_roles r ON r.oid = t.role
+	WHERE t.scope = 'lease';
 END;
-COMMENT ON FUNCTION le_holders(bigint) IS
-'the rows of le_leaders, and whoever else holds the given bare key';
+COMMENT ON FUNCTION le_holders(integer, bigint) IS
+'the rows of le_leaders; with a lock class and key, those of one election, and whoever else holds it if it is a bare key';
 
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
-	   client_addr, since, candidates
-FROM le_holders(NULL::bigint);
+	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in
+FROM le_holders(NULL, NULL);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
 COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';
 COMMENT ON COLUMN le_leaders.key IS 'key of the election';
 COMMENT ON COLUMN le_leaders.scope IS
-'what the term is bound to: session or transaction; NULL if the holder did not come through the extension';
+'what the term is bound to: session, transaction or lease; NULL if the holder did not come through the extension';
 COMMENT ON COLUMN le_leaders.identity IS
 'who leads, in the application''s words; NULL if the holder did not come through the extension';
 COMMENT ON COLUMN le_leaders.token IS
 'fencing token of the term; NULL if the holder did not come through the extension';
-COMMENT ON COLUMN le_leaders.pid IS 'process that leads';
-COMMENT ON COLUMN le_leaders.usename IS 'role of the process that leads';
+COMMENT ON COLUMN le_leaders.pid IS 'process that leads; NULL for a lease, which is bound to none';
+COMMENT ON COLUMN le_leaders.usename IS 'role of the process that leads, or that took the lease';
 COMMENT ON COLUMN le_leaders.application_name IS 'application_name of the process that leads';
 COMMENT ON COLUMN le_leaders.client_addr IS
 'address of the client that leads, if the current role may see it in pg_stat_activity; NULL for a local one';
 COMMENT ON COLUMN le_leaders.since IS
 'when the term began; NULL if the holder did not come through the extension';
 COMMENT ON COLUMN le_leaders.candidates IS 'how many candidates wait';
+COMMENT ON COLUMN le_leaders.ttl IS 'how long the lease runs after each renewal; NULL if it is no lease';
+COMMENT ON COLUMN le_leaders.renewed_at IS
+'when the lease was last renewed, or began, or was first looked at after a restart; NULL if it is no lease';
+COMMENT ON COLUMN le_leaders.renewals IS
+'how often the lease was renewed since it began or the server started; NULL if it is no lease';
+COMMENT ON COLUMN le_leaders.expires_in IS
+'after which time the lease is over if it is not renewed; NULL if it is no lease';
 
 CREATE FUNCTION le_leader(name text,
 						  OUT name text, OUT key bigint, OUT scope text,
 						  OUT identity text, OUT token bigint,
 						  OUT pid integer, OUT usename name,
 						  OUT application_name text, OUT client_addr inet,
-						  OUT since timestamptz, OUT candidates bigint)
+						  OUT since timestamptz, OUT candidates bigint,
+						  OUT ttl interval, OUT renewed_at timestamptz,
+						  OUT renewals bigint, OUT expires_in interval)
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
-	-- le_key is there for its errors, too: even if nobody leads at all
-	SELECT h.* FROM le_holders(NULL::bigint) h
-	WHERE le_key($1) IS NOT NULL AND h.key = le_key($1) AND h.name = $1;
+	SELECT h.* FROM le_holders(19525, le_key($1)) h WHERE h.name = $1;
 END;
 COMMENT ON FUNCTION le_leader(text) IS
 'who leads the election: its row of le_leaders, or none';
@@ -263,36 +350,42 @@ CREATE FUNCTION le_leader(key bigint,
 						  OUT identity text, OUT token bigint,
 						  OUT pid integer, OUT usename name,
 						  OUT application_name text, OUT client_addr inet,
-						  OUT since timestamptz, OUT candidates bigint)
+						  OUT since timestamptz, OUT candidates bigint,
+						  OUT ttl interval, OUT renewed_at timestamptz,
+						  OUT renewals bigint, OUT expires_in interval)
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
-	SELECT h.* FROM le_holders($1) h
-	WHERE le_key($1) IS NOT NULL AND h.key = $1 AND h.name IS NULL;
+	SELECT h.* FROM le_holders(1, le_key($1)) h;
 END;
 COMMENT ON FUNCTION le_leader(bigint) IS
 'who holds a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
 
 CREATE VIEW le_candidates AS
-WITH waiting AS MATERIALIZED (
-	SELECT * FROM le_locks WHERE NOT granted
-), terms AS MATERIALIZED (
-	SELECT * FROM le_registry_terms()
+WITH locks AS MATERIALIZED (
+	SELECT * FROM le_locks
+), stood AS MATERIALIZED (
+	SELECT * FROM le_registry_candidates()
+), standing AS MATERIALIZED (
+	-- who waits for the lock, or holds it and waits for the end of a lease
+	SELECT l.lock_class, l.key, l.pid, l.waitstart,
+		   c.name, c.identity, c.since, c.pid IS NOT NULL AS known
+	FROM locks l LEFT JOIN stood c USING (lock_class, key, pid)
+	WHERE NOT l.granted OR c.pid IS NOT NULL
+), known_keys AS MATERIALIZED (
+	SELECT t.lock_class, t.key FROM le_registry_terms() t WHERE t.lock_class = 1
 )
-SELECT c.name, w.key,
+SELECT s.name, s.key,
 	   (SELECT pg_catalog.count(*) + 1
-		FROM pg_catalog.unnest(pg_catalog.pg_blocking_pids(w.pid)) AS ahead(pid)
-		JOIN waiting o USING (pid)
-		WHERE o.lock_class = w.lock_class AND o.key = w.key) AS position,
-	   c.identity, w.pid, a.usename, a.application_name, a.client_addr,
-	   w.waitstart AS since
-FROM waiting w
-LEFT JOIN le_registry_candidates() c
-	   ON c.lock_class = w.lock_class AND c.key = w.key AND c.pid = w.pid
-LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid
-WHERE c.pid IS NOT NULL
-   OR EXISTS (SELECT FROM terms t
-			  WHERE t.lock_class = w.lock_class AND t.key = w.key);
+		FROM pg_catalog.unnest(pg_catalog.pg_blocking_pids(s.pid)) AS ahead(pid)
+		JOIN standing o USING (pid)
+		WHERE o.lock_class = s.lock_class AND o.key = s.key) AS position,
+	   s.identity, s.pid, a.usename, a.application_name, a.client_addr,
+	   coalesce(s.since, s.waitstart) AS since
+FROM standing s
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.pid
+WHERE s.known
+   OR (s.lock_class, s.key) IN (SELECT k.lock_class, k.key FROM known_keys k);
 COMMENT ON VIEW le_candidates IS
 'who waits to be elected: one row for each candidate';
 COMMENT ON COLUMN le_candidates.name IS 'name of the election, NULL for a bare key';

@@ -5,11 +5,13 @@
  *
  * A candidate takes the election's lock, in the lock manager's own queue, where
  * it is first come, first served, seen by the deadlock detector and subject to
- * lock_timeout and cancels.  Whoever has the lock, and whose client is still
- * there, is elected: term.c gives it a token and writes the term down.
+ * lock_timeout and cancels.  If a lease runs, it waits for its end, holding the lock
+ * and so the first place in line (lease.c).  Whoever has the lock while no lease
+ * runs, and whose client is still there, is elected: term.c gives it a token and
+ * writes the term down.
  *
- * Order of locks: the election's lock, then the lock on the tokens' sequence,
- * then the registry's LWLocks.
+ * Order of locks: the election's lock, then its guard lock, then the lock on the
+ * tokens' sequence and those on le_leases, then the registry's LWLocks.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,8 +22,10 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
 
 #include "leader_election.h"
 
@@ -29,17 +33,16 @@
 static bool standing = false;
 
 /*
- * Throw if nobody may bid here
+ * Throw if this is no place to lead
  */
-static void
-require_primary(void)
+void
+le_require_primary(void)
 {
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot elect a leader during recovery"),
 				 errhint("Connect to the primary server.")));
-	PreventCommandIfParallelMode("a bid for leadership");
 }
 
 /*
@@ -71,6 +74,7 @@ stand(const LeElection *election, const LeIdentity *identity)
 	candidate.pid = MyProcPid;
 	candidate.role = GetSessionUserId();
 	candidate.election = election->key;
+	candidate.since = GetCurrentTimestamp();
 	candidate.identity = *identity;
 	strcpy(candidate.name, election->name);
 
@@ -98,44 +102,83 @@ le_withdraw(void)
 	le_catching(remove_candidate, NULL);
 }
 
+/* How long a candidate waits in all */
+typedef struct LeWaitLimit
+{
+	uint64		deadline;		/* by le_monotonic_us; 0: none */
+	int			lock_timeout;	/* the user's own, for each wait */
+	bool		ours;			/* is the deadline due before that? */
+} LeWaitLimit;
+
 /*
- * Wait for the election's lock
+ * Let the next wait end in time
+ *
+ * The server's own lock timeout does the work.
+ */
+static void
+limit_wait(volatile LeWaitLimit *limit)
+{
+	uint64		now = le_monotonic_us();
+	uint64		left_ms = 1;
+
+	if (limit->deadline == 0)
+		return;
+	if (limit->deadline > now)
+		left_ms = (limit->deadline - now + 999) / 1000;
+	limit->ours = limit->lock_timeout == 0 || left_ms < (uint64) limit->lock_timeout;
+	LockTimeout = limit->ours ? (int) left_ms : limit->lock_timeout;
+}
+
+/*
+ * Wait for the election's lock, and then until no lease runs
  *
  * A lock_timeout may strike just after the lock was granted: then it must be heard
  * before anything is made of the lock.
  */
 static void
-acquire_waiting(const LeElection *election)
+wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 {
+	limit_wait(limit);
 	(void) le_acquire_for_xact(election, false);
 	CHECK_FOR_INTERRUPTS();
+
+	/* the extension may have been replaced meanwhile */
+	AcceptInvalidationMessages();
+	le_leases_ready();
+
+	for (;;)
+	{
+		limit_wait(limit);
+		if (le_lease_clear(election, false))
+			return;
+		le_lease_wait(election);
+	}
 }
 
 /*
- * Wait for the election's lock, for wait_ms at most; false if that was too short
+ * The same, for wait_ms at most; false if that was too short
  *
- * The server's own lock timeout does the work, in a subtransaction from which we
- * can come back.  A lock_timeout of the user's that is due earlier is an error,
- * as it always is.
+ * In a subtransaction, so that we can come back from the error that says so.  A
+ * lock_timeout of the user's that is due earlier is an error, as it always is.
  */
 static bool
-acquire_within(const LeElection *election, int64 wait_ms)
+wait_for_turn_within(const LeElection *election, int64 wait_ms)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	int			lock_timeout = LockTimeout;
-	bool		ours = lock_timeout == 0 || wait_ms < lock_timeout;
+	volatile LeWaitLimit limit;
 	volatile bool acquired = true;
+
+	limit.deadline = le_monotonic_us() + wait_ms * 1000;
+	limit.lock_timeout = LockTimeout;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 
 	PG_TRY();
 	{
-		if (ours)
-			LockTimeout = (int) wait_ms;
-		acquire_waiting(election);
-		LockTimeout = lock_timeout;
+		wait_for_turn(election, &limit);
+		LockTimeout = limit.lock_timeout;
 
 		ReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
@@ -145,7 +188,7 @@ acquire_within(const LeElection *election, int64 wait_ms)
 	{
 		ErrorData  *error;
 
-		LockTimeout = lock_timeout;
+		LockTimeout = limit.lock_timeout;
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -153,7 +196,7 @@ acquire_within(const LeElection *election, int64 wait_ms)
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
 
-		if (!ours || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		if (!limit.ours || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 			ReThrowError(error);
 		FreeErrorData(error);
 		acquired = false;
@@ -164,29 +207,53 @@ acquire_within(const LeElection *election, int64 wait_ms)
 }
 
 /*
+ * Take the election's lock for the current subtransaction, if it is free and no
+ * lease runs
+ *
+ * To look at the record first saves those who are denied by a lease the way to the
+ * lock.
+ */
+static bool
+acquire_now(const LeElection *election)
+{
+	LeTerm		term;
+	bool		on_record = le_registry_read(&election->key, &term);
+
+	if (!on_record || !le_lease_runs(&term))
+	{
+		if (le_acquire_for_xact(election, true))
+		{
+			if (le_lease_clear(election, true))
+				return true;
+			le_release_for_xact(election);
+			return false;
+		}
+		le_registry_remember_key(election);
+	}
+	if (on_record)
+		le_refuse_collision(election, term.name);
+	return false;
+}
+
+/*
  * Take the election's lock for the current subtransaction, or give up
  */
 static bool
 acquire(const LeElection *election, int64 wait_ms, const LeIdentity *identity)
 {
-	LeTerm		term;
+	volatile LeWaitLimit forever = {0};
 	bool		acquired = true;
 
-	if (le_acquire_for_xact(election, true))
+	if (acquire_now(election))
 		return true;
-
-	/* somebody else leads, or stands before us */
-	le_registry_remember_key(election);
-	if (le_registry_read(&election->key, &term))
-		le_refuse_collision(election, term.name);
 	if (wait_ms == LE_WAIT_NOT)
 		return false;
 
 	stand(election, identity);
 	if (wait_ms == LE_WAIT_FOREVER)
-		acquire_waiting(election);
+		wait_for_turn(election, &forever);
 	else
-		acquired = acquire_within(election, wait_ms);
+		acquired = wait_for_turn_within(election, wait_ms);
 	le_withdraw();
 
 	/* who died while waiting is never elected */
@@ -196,88 +263,140 @@ acquire(const LeElection *election, int64 wait_ms, const LeIdentity *identity)
 }
 
 /*
- * Make this session the leader of the election, in the scope asked for
- *
- * True if it leads when this returns; asking again while it leads is true, and
- * the term stays the same.  False if somebody else still leads after wait_ms.
- * May wait for the lock, throw, and end the session of a client that has gone.
+ * Make a session that leads the election already hold it in the bid's scope, too
  */
-bool
-le_elect(const LeElection *election, LeScope scope, int64 wait_ms,
-		 const text *given_identity)
+static void
+add_hold(LeHeldTerm *held, LeScope scope)
 {
+	if (scope == LE_SCOPE_SESSION)
+		le_hold_for_session(held);
+	else
+		le_hold_for_transaction(held);
+}
+
+/*
+ * Deny a bid that this very session stands in the way of; throw if it would wait
+ *
+ * The lock that the session holds would not keep it from itself.
+ */
+static void
+deny_own(const LeBid *bid, const char *detail)
+{
+	if (bid->wait_ms != LE_WAIT_NOT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot wait to lead election %s, which this session leads in another way",
+						le_election_label(&bid->election.key, bid->election.name)),
+				 errdetail_internal("%s", detail)));
+}
+
+/*
+ * Make this session the leader of the election, or take its lease, as the bid asks
+ *
+ * Returns the token of the term; 0 if somebody else still leads after wait_ms.  A
+ * session that leads when asked again goes on to do so, and nothing changes; but a
+ * lease is renewed by its token only.  May wait, throw, and end the session of a
+ * client that has gone.
+ */
+int64
+le_elect(const LeBid *bid)
+{
+	const LeElection *election = &bid->election;
 	LeHeldTerm *held;
 	LeIdentity	identity;
 
-	require_primary();
+	le_require_primary();
+	PreventCommandIfParallelMode("a bid for leadership");
 	le_register_callbacks();
+	le_leases_ready();
 
 	held = le_held_term(election);
+	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
+	{
+		add_hold(held, bid->scope);
+		return held->token;
+	}
 	if (held != NULL)
 	{
-		if (scope == LE_SCOPE_SESSION)
-			le_hold_for_session(held);
-		else
-			le_hold_for_transaction(held);
-		return true;
+		deny_own(bid, "It is bound to the session or transaction.");
+		return 0;
+	}
+	if (le_find_grant(election) != NULL)
+	{
+		deny_own(bid, "This transaction has taken its lease.");
+		return 0;
 	}
 
 	require_room();
 	if (election->key.lock_class == LE_CLASS_BARE_KEY)
 		le_registry_bound_keys();
-	le_identity_fill(&identity, given_identity);
-	if (!acquire(election, wait_ms, &identity))
-		return false;
+	le_identity_fill(&identity, bid->identity);
+	if (!acquire(election, bid->wait_ms, &identity))
+		return 0;
 
-	le_begin_term(election, scope, &identity);
-	return true;
+	if (bid->scope != LE_SCOPE_LEASE)
+		return le_begin_term(bid, &identity);
+	le_lease_sweep();
+	return le_grant_lease(bid, &identity);
 }
 
 /*
- * Tell who tried to resign why that did nothing
+ * Return who leads the election, in a sentence; what to do about it, if anything, is
+ * put into *hint
  */
-static void
-warn_not_leader(const LeElection *election)
+static const char *
+describe_leader(const LeElection *election, const char **hint)
 {
-	const char *label = le_election_label(&election->key, election->name);
+	LeGrant    *grant = le_find_grant(election);
 	LeTerm		term;
 	int			pid = 0;
-	bool		locked = le_find_holder(election, &pid);
-	bool		leads = locked && le_registry_read(&election->key, &term) &&
-		term.pid == pid;
+	bool		on_record = le_registry_read(&election->key, &term);
 
-	if (leads)
+	*hint = NULL;
+	if (grant != NULL)
+		return psprintf("This transaction has taken its lease, with token " INT64_FORMAT ".",
+						grant->token);
+	if (on_record && le_lease_runs(&term))
+	{
 		le_refuse_collision(election, term.name);
+		*hint = "A lease is ended by its token.";
+		return psprintf("\"%s\" leads it, by the lease with token " INT64_FORMAT ".",
+						le_identity_shown(&term.identity, term.role), term.token);
+	}
+	if (!le_find_holder(election, &pid))
+		return "Nobody leads it.";
+	if (pid == 0)
+		return "A prepared transaction holds its lock.";
 
-	if (leads && pid == MyProcPid)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("leadership of election %s is bound to this transaction", label),
-				 errdetail("It ends with the transaction.")));
-	else if (!locked)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("this session does not lead election %s", label),
-				 errdetail("Nobody leads it.")));
-	else if (pid == 0)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("this session does not lead election %s", label),
-				 errdetail("A prepared transaction holds its lock.")));
-	else if (pid == MyProcPid)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("this session does not lead election %s", label),
-				 errdetail("It holds the key by a plain advisory lock.")));
-	else
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("this session does not lead election %s", label),
-				 leads ?
-				 errdetail("\"%s\" leads it, in the session with process ID %d.",
-						   le_identity_shown(&term.identity, term.role), pid) :
-				 errdetail("The session with process ID %d holds its lock.", pid),
-				 errhint("Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.")));
+	on_record = on_record && term.pid == pid;
+	if (on_record)
+		le_refuse_collision(election, term.name);
+	if (pid == MyProcPid)
+		return on_record ? "This session leads it, without a lease."
+			: "This session holds the key by a plain advisory lock.";
+
+	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
+	if (on_record)
+		return psprintf("\"%s\" leads it, in the session with process ID %d.",
+						le_identity_shown(&term.identity, term.role), pid);
+	return psprintf("The session with process ID %d holds its lock.", pid);
+}
+
+/*
+ * Tell who tried to resign why that did nothing: whose it was, and who leads
+ */
+static void
+warn_not_leader(const LeElection *election, const char *whose)
+{
+	const char *hint;
+	const char *detail = describe_leader(election, &hint);
+
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("%s does not lead election %s", whose,
+					le_election_label(&election->key, election->name)),
+			 errdetail_internal("%s", detail),
+			 hint != NULL ? errhint("%s", hint) : 0));
 }
 
 /*
@@ -291,11 +410,36 @@ le_resign_term(const LeElection *election)
 {
 	LeHeldTerm *held = le_held_term(election);
 
-	if (held == NULL || !held->session_hold)
+	if (held == NULL)
 	{
-		warn_not_leader(election);
+		le_leases_ready();
+		warn_not_leader(election, "this session");
+		return false;
+	}
+	if (!held->session_hold)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("leadership of election %s is bound to this transaction",
+						le_election_label(&election->key, election->name)),
+				 errdetail("It ends with the transaction.")));
 		return false;
 	}
 	le_let_go_for_session(held);
 	return true;
+}
+
+/*
+ * End the lease of the election that has this token
+ *
+ * False, with a warning, if no such lease runs.  At once, and for good.
+ */
+bool
+le_resign_by_token(const LeElection *election, int64 token)
+{
+	le_require_primary();
+	if (le_lease_resign(election, token))
+		return true;
+	warn_not_leader(election, psprintf("token " INT64_FORMAT, token));
+	return false;
 }

@@ -20,9 +20,10 @@
 #include "storage/lock.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
+#include "utils/wait_event.h"
 
-#if PG_VERSION_NUM < 150000
-#error "leader_election requires PostgreSQL 15 or newer"
+#if PG_VERSION_NUM < 150009
+#error "leader_election requires PostgreSQL 15.9 or newer"
 #endif
 
 /* Does this session hold the lock in just this mode? */
@@ -59,6 +60,28 @@ RelationIsNewCompat(Relation rel)
 #else
 	return rel->rd_createSubid != InvalidSubTransactionId ||
 		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+#endif
+}
+
+/* The index of the relation's primary key, invalid if it has none */
+static inline Oid
+RelationGetPrimaryKeyIndexCompat(Relation rel)
+{
+#if PG_VERSION_NUM >= 180000
+	return RelationGetPrimaryKeyIndex(rel, false);
+#else
+	return RelationGetPrimaryKeyIndex(rel);
+#endif
+}
+
+/* What a session that waits for something of the extension's own waits for */
+static inline uint32
+WaitEventExtensionCompat(const char *name pg_attribute_unused())
+{
+#if PG_VERSION_NUM >= 170000
+	return WaitEventExtensionNew(name);
+#else
+	return PG_WAIT_EXTENSION;
 #endif
 }
 

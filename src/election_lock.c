@@ -9,6 +9,11 @@
  * call from here: when the transaction ends, and when the application releases
  * it by pg_advisory_unlock_all and the like.
  *
+ * Beside it there is the election's guard lock.  It is held by whoever changes what
+ * is written down of the running term, until that is durable; one at a time, in
+ * ShareUpdateExclusiveLock.  Whoever is about to be elected takes it exclusively
+ * while holding the election's lock, and so waits for those who have begun.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -113,6 +118,46 @@ le_lock_unbroken(const LeElection *election, bool *session_level)
 	}
 	(void) LockRelease(tag, ExclusiveLock, true);
 	return unbroken;
+}
+
+static void
+guard_tag(const LeElection *election, LOCKTAG *tag)
+{
+	*tag = election->tag;
+	tag->locktag_field4 = LE_CLASS_GUARD;
+}
+
+/*
+ * Take the election's guard lock for the current subtransaction; false if it is
+ * held and that is not to be waited for
+ */
+bool
+le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+	LOCKTAG		tag;
+	LockAcquireResult result;
+
+	guard_tag(election, &tag);
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	result = LockAcquire(&tag, mode, false, dont_wait);
+	CurrentResourceOwner = portal;
+	return result != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/*
+ * Release the lock that le_acquire_guard took in this subtransaction
+ */
+void
+le_release_guard(const LeElection *election, LOCKMODE mode)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+	LOCKTAG		tag;
+
+	guard_tag(election, &tag);
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockRelease(&tag, mode, false);
+	CurrentResourceOwner = portal;
 }
 
 /*

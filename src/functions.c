@@ -18,6 +18,9 @@
 
 #include "leader_election.h"
 
+#define LE_MIN_TTL_US	(100 * INT64CONST(1000))
+#define LE_MAX_TTL_US	USECS_PER_DAY
+
 /* How an election is called in SQL */
 typedef enum LeCalledBy
 {
@@ -123,21 +126,60 @@ get_timeout(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
+ * Return the ttl in that argument, in microseconds
+ *
+ * A month has no fixed length, and so cannot be one.
+ */
+static int64
+get_ttl(FunctionCallInfo fcinfo, int argument)
+{
+	double		us = 0;
+
+	if (!PG_ARGISNULL(argument))
+	{
+		Interval   *ttl = PG_GETARG_INTERVAL_P(argument);
+
+		if (ttl->month == 0)
+			us = (double) ttl->day * USECS_PER_DAY + ttl->time;
+	}
+	if (us < LE_MIN_TTL_US || us > LE_MAX_TTL_US)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 PG_ARGISNULL(argument) ? errmsg("ttl must not be null") :
+				 errmsg("ttl is out of range"),
+				 errdetail("It must be from 100 milliseconds to 1 day, and without months.")));
+	return (int64) us;
+}
+
+/*
+ * Return the token in that argument
+ */
+static int64
+get_token(FunctionCallInfo fcinfo, int argument)
+{
+	if (PG_ARGISNULL(argument))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("token must not be null")));
+	return PG_GETARG_INT64(argument);
+}
+
+/*
  * Bid for leadership: (election, identity), or (election, timeout, identity) for
  * the functions that wait
  */
 static Datum
 bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
 {
-	LeElection	election;
-	int64		wait_ms = LE_WAIT_NOT;
+	LeBid		bid;
 	int			argument = 1;
 
-	get_election(fcinfo, called_by, &election);
-	if (waits)
-		wait_ms = get_timeout(fcinfo, argument++);
-	PG_RETURN_BOOL(le_elect(&election, scope, wait_ms,
-							get_identity(fcinfo, argument)));
+	get_election(fcinfo, called_by, &bid.election);
+	bid.scope = scope;
+	bid.wait_ms = waits ? get_timeout(fcinfo, argument++) : LE_WAIT_NOT;
+	bid.ttl_us = 0;
+	bid.identity = get_identity(fcinfo, argument);
+	PG_RETURN_BOOL(le_elect(&bid) != 0);
 }
 
 static Datum
@@ -195,6 +237,10 @@ PG_FUNCTION_INFO_V1(le_token_key);
 PG_FUNCTION_INFO_V1(le_resign);
 PG_FUNCTION_INFO_V1(le_resign_key);
 PG_FUNCTION_INFO_V1(le_resign_all);
+PG_FUNCTION_INFO_V1(le_lease);
+PG_FUNCTION_INFO_V1(le_renew);
+PG_FUNCTION_INFO_V1(le_am_leader_token);
+PG_FUNCTION_INFO_V1(le_resign_token);
 PG_FUNCTION_INFO_V1(le_key);
 PG_FUNCTION_INFO_V1(le_key_key);
 
@@ -286,6 +332,71 @@ Datum
 le_resign_all(PG_FUNCTION_ARGS pg_attribute_unused())
 {
 	PG_RETURN_INT32(le_let_go_all_for_session());
+}
+
+/*
+ * (name, ttl, identity, token): be or stay leader
+ */
+Datum
+le_lease(PG_FUNCTION_ARGS)
+{
+	LeBid		bid;
+	int64		token;
+
+	le_election_by_name(&bid.election, get_name(fcinfo));
+	bid.scope = LE_SCOPE_LEASE;
+	bid.wait_ms = LE_WAIT_NOT;
+	bid.ttl_us = get_ttl(fcinfo, 1);
+	bid.identity = get_identity(fcinfo, 2);
+
+	if (!PG_ARGISNULL(3))
+	{
+		le_require_primary();
+		if (le_lease_renew(&bid.election, PG_GETARG_INT64(3), bid.ttl_us))
+			PG_RETURN_INT64(PG_GETARG_INT64(3));
+	}
+	token = le_elect(&bid);
+	if (token == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/*
+ * (name, token, ttl)
+ */
+Datum
+le_renew(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	int64		token;
+	int64		ttl_us;
+
+	le_election_by_name(&election, get_name(fcinfo));
+	token = get_token(fcinfo, 1);
+	ttl_us = PG_ARGISNULL(2) ? 0 : get_ttl(fcinfo, 2);
+	le_require_primary();
+	PG_RETURN_BOOL(le_lease_renew(&election, token, ttl_us));
+}
+
+Datum
+le_am_leader_token(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	int64		token;
+
+	le_election_by_name(&election, get_name(fcinfo));
+	token = get_token(fcinfo, 1);
+	le_require_primary();
+	PG_RETURN_BOOL(le_lease_is_led(&election, token));
+}
+
+Datum
+le_resign_token(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+
+	le_election_by_name(&election, get_name(fcinfo));
+	PG_RETURN_BOOL(le_resign_by_token(&election, get_token(fcinfo, 1)));
 }
 
 Datum

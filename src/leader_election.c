@@ -120,6 +120,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 	{
 		case XACT_EVENT_PRE_PREPARE:
 			le_terms_before_prepare();
+			le_grants_before_prepare();
 			le_verify_terms(NULL);
 			break;
 		case XACT_EVENT_PRE_COMMIT:
@@ -127,11 +128,13 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			break;
 		case XACT_EVENT_COMMIT:
 			le_terms_at_xact_end();
+			le_grants_at_commit();
 			break;
 		case XACT_EVENT_ABORT:
 			le_withdraw();
 			le_catching(le_verify_terms, NULL);
 			le_terms_at_xact_end();
+			le_grants_at_abort();
 			break;
 		default:
 			break;
@@ -149,11 +152,13 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			le_terms_at_subxact_commit(mine, parent);
+			le_grants_at_subxact_commit(mine, parent);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			le_withdraw();
 			le_catching(le_verify_terms, NULL);
 			le_terms_at_subxact_abort(mine);
+			le_grants_at_subxact_abort(mine);
 			break;
 		default:
 			break;

@@ -15,7 +15,10 @@
 #include "datatype/timestamp.h"
 #include "fmgr.h"
 #include "lib/ilist.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
 #include "storage/lock.h"
+#include "utils/dsa.h"
 
 #include "compat.h"
 
@@ -32,7 +35,8 @@
 typedef enum LeLockClass
 {
 	LE_CLASS_BARE_KEY = 1,
-	LE_CLASS_ELECTION = 0x4C45	/* "LE" */
+	LE_CLASS_ELECTION = 0x4C45, /* "LE" */
+	LE_CLASS_GUARD = 0x4C47		/* "LG", see election_lock.c */
 } LeLockClass;
 
 /* SQLSTATEs of our own, in a class that the SQL standard leaves to us */
@@ -42,7 +46,8 @@ typedef enum LeLockClass
 typedef enum LeScope
 {
 	LE_SCOPE_SESSION,
-	LE_SCOPE_TRANSACTION
+	LE_SCOPE_TRANSACTION,
+	LE_SCOPE_LEASE
 } LeScope;
 
 /* Why a term ended */
@@ -51,7 +56,9 @@ typedef enum LeEndReason
 	LE_END_RESIGNED,
 	LE_END_TRANSACTION,
 	LE_END_SESSION,
-	LE_END_LOCK_RELEASED
+	LE_END_LOCK_RELEASED,
+	LE_END_EXPIRED,
+	LE_END_EXTENSION_DROPPED
 } LeEndReason;
 
 /* What identifies an election in the server; no padding, as it is hashed */
@@ -79,15 +86,51 @@ typedef struct LeIdentity
 	bool		has_client;		/* made up as user@client, see identity.c */
 } LeIdentity;
 
-/* A term on record in the registry; registry.c says what protects it */
-typedef struct LeTerm
+/*
+ * When a lease runs out, by le_monotonic_us; else one of these, which are long past.
+ * A lease that is over stays so.
+ */
+#define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
+#define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it ran out */
+
+/* What of a lease in the registry changes while it runs */
+typedef struct LeLease
+{
+	int64		ttl_us;
+	pg_atomic_uint64 deadline;
+	pg_atomic_uint64 renewals;
+	ConditionVariable ended;	/* waited on by the first candidate in line */
+} LeLease;
+
+/* A term as the registry keeps it; registry.c says what protects it */
+typedef struct LeTermEntry
 {
 	LeElectionKey election;		/* hash key; must be first */
 	int64		token;			/* 0: no term runs */
 	LeScope		scope;
-	int			pid;
+	int			pid;			/* 0: a lease, which is bound to no process */
 	Oid			role;
+	Oid			lease_table;	/* where a lease is written down, see lease.c */
 	TimestampTz since;
+	LeLease		lease;
+	bool		identity_has_client;
+	dsa_pointer strings;		/* identity and name, with their NULs; may be
+								 * invalid: both empty */
+} LeTermEntry;
+
+/* A copy of a term */
+typedef struct LeTerm
+{
+	LeElectionKey election;
+	int64		token;			/* 0: no term runs */
+	LeScope		scope;
+	int			pid;			/* 0: a lease */
+	Oid			role;
+	Oid			lease_table;
+	TimestampTz since;
+	int64		ttl_us;
+	uint64		deadline;
+	uint64		renewals;
 	LeIdentity	identity;
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeTerm;
@@ -98,18 +141,25 @@ typedef struct LeCandidate
 	int			pid;			/* hash key; must be first */
 	Oid			role;
 	LeElectionKey election;
+	TimestampTz since;
 	LeIdentity	identity;
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeCandidate;
 
-/* The block that a database's tokens come from; token.c says what protects it */
-typedef struct LeTokenBlock
+/* What the registry keeps for each database */
+typedef struct LeDatabase
 {
 	Oid			database;		/* hash key; must be first */
+
+	/* the block that tokens come from; token.c says what protects it */
 	Oid			sequence;		/* the sequence it was drawn from */
 	int64		next;
 	int64		end;			/* exclusive */
-} LeTokenBlock;
+
+	/* lease.c says how these are used */
+	Oid			loaded_table;	/* the table whose leases are in the registry */
+	pg_atomic_uint32 leases_begun;	/* since the last sweep */
+} LeDatabase;
 
 /* A term that this session runs; term.c says what the holds are */
 typedef struct LeHeldTerm
@@ -123,9 +173,46 @@ typedef struct LeHeldTerm
 	dlist_node	xact_node;		/* in xact_held */
 } LeHeldTerm;
 
+/* A lease that this transaction has taken */
+typedef struct LeGrant
+{
+	LeElection	election;
+	int64		token;
+	SubTransactionId subxact;	/* that took it */
+	LeLease    *lease;			/* where the registry keeps it */
+	dlist_node	node;
+} LeGrant;
+
 /* How long a bid waits, in milliseconds; else one of these */
 #define LE_WAIT_NOT			INT64CONST(0)
 #define LE_WAIT_FOREVER		INT64CONST(-1)
+
+/* A bid for leadership, as the caller made it */
+typedef struct LeBid
+{
+	LeElection	election;
+	LeScope		scope;
+	int64		wait_ms;
+	int64		ttl_us;			/* in lease scope */
+	const text *identity;		/* NULL: the default one */
+} LeBid;
+
+/* What is to be done with a lease that runs */
+typedef enum LeLeaseAction
+{
+	LE_LEASE_LOOK,				/* nothing */
+	LE_LEASE_RENEW,				/* for the ttl that it has */
+	LE_LEASE_SET_TTL,			/* renew it for another one */
+	LE_LEASE_END
+} LeLeaseAction;
+
+/* What came of it */
+typedef enum LeLeaseAnswer
+{
+	LE_LEASE_DONE,
+	LE_LEASE_NOT_RUNNING,		/* no lease with that token */
+	LE_LEASE_OF_ANOTHER_ROLE
+} LeLeaseAnswer;
 
 /* leader_election.c */
 extern bool le_log_terms;
@@ -148,19 +235,45 @@ extern void le_release_for_session(const LeElection *election);
 extern bool le_has_lock(const LeElection *election);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_find_holder(const LeElection *election, int *pid);
+extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
+extern void le_release_guard(const LeElection *election, LOCKMODE mode);
+
+/* extension_relation.c */
+extern Oid	le_token_sequence(void);
+extern Oid	le_lease_table(void);
+extern void le_make_durable(void);
 
 /* registry.c */
+extern dsa_area *le_registry_area(void);
+extern dshash_table *le_registry_term_table(void);
+extern LeDatabase *le_registry_lock_database(bool exclusive);
+extern void le_registry_unlock_database(LeDatabase *database);
+extern pg_atomic_uint32 *le_registry_keys_added(void);
+extern void le_registry_add_candidate(const LeCandidate *candidate);
+extern void le_registry_remove_candidate(int pid);
+extern LeCandidate *le_registry_list_candidates(int *count);
+
+/* registry_terms.c */
+extern LeTermEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
+extern void le_registry_unlock_entry(LeTermEntry *entry);
+extern const char *le_registry_entry_name(const LeTermEntry *entry);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
-extern bool le_registry_begin_term(const LeTerm *term, LeTerm *stale);
+extern bool le_registry_begin_term(const LeTerm *term, LeTerm *stale,
+								   LeLease **lease);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token);
 extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
 extern void le_registry_remember_key(const LeElection *election);
 extern void le_registry_bound_keys(void);
-extern void le_registry_add_candidate(const LeCandidate *candidate);
-extern void le_registry_remove_candidate(int pid);
 extern LeTerm *le_registry_list_terms(int *count);
-extern LeCandidate *le_registry_list_candidates(int *count);
-extern dshash_table *le_registry_token_blocks(void);
+extern int	le_registry_list_ended_leases(LeTerm *array, int capacity);
+
+/* registry_leases.c */
+extern uint64 le_monotonic_us(void);
+extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
+									   Oid lease_table, Oid *role,
+									   LeLeaseAction action, int64 *ttl_us);
+extern LeLease *le_registry_find_lease(const LeElectionKey *key);
+extern void le_registry_load_lease(const LeTerm *term);
 
 /* token.c */
 extern int64 le_next_token(void);
@@ -168,8 +281,8 @@ extern int64 le_next_token(void);
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
 extern bool le_leads_fewer_than(int limit);
-extern void le_begin_term(const LeElection *election, LeScope scope,
-						  const LeIdentity *identity);
+extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
+extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
 extern void le_hold_for_session(LeHeldTerm *held);
 extern void le_hold_for_transaction(LeHeldTerm *held);
 extern void le_let_go_for_session(LeHeldTerm *held);
@@ -187,11 +300,40 @@ extern void le_log_end(const LeElectionKey *key, const char *name, int64 token,
 					   LeEndReason reason);
 extern const char *le_scope_name(LeScope scope);
 
+/* lease.c */
+extern void le_leases_ready(void);
+extern bool le_lease_runs(const LeTerm *term);
+extern bool le_lease_is_led(const LeElection *election, int64 token);
+extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
+extern bool le_lease_resign(const LeElection *election, int64 token);
+extern bool le_lease_clear(const LeElection *election, bool dont_wait);
+extern void le_lease_wait(const LeElection *election);
+extern void le_lease_sweep(void);
+
+/* lease_grant.c */
+extern int	le_grant_count(void);
+extern LeGrant *le_find_grant(const LeElection *election);
+extern int64 le_grant_lease(const LeBid *bid, const LeIdentity *identity);
+extern void le_give_up_grant(LeGrant *grant);
+extern void le_grants_before_prepare(void);
+extern void le_grants_at_commit(void);
+extern void le_grants_at_abort(void);
+extern void le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
+extern void le_grants_at_subxact_abort(SubTransactionId mine);
+
+/* lease_table.c */
+extern void le_lease_insert(const LeTerm *term);
+extern bool le_lease_overwrite_ttl(const LeElection *election, int64 token,
+								   int64 ttl_us);
+extern void le_lease_delete_void(const LeElection *election);
+extern int	le_lease_load(Relation table);
+
 /* campaign.c */
-extern bool le_elect(const LeElection *election, LeScope scope, int64 wait_ms,
-					 const text *given_identity);
+extern int64 le_elect(const LeBid *bid);
 extern void le_withdraw(void);
 extern bool le_resign_term(const LeElection *election);
+extern bool le_resign_by_token(const LeElection *election, int64 token);
+extern void le_require_primary(void);
 
 /* identity.c */
 extern void le_identity_fill(LeIdentity *identity, const text *given);

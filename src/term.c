@@ -193,16 +193,22 @@ end_lost(dlist_head *list)
 	}
 }
 
+static int
+count_held(void)
+{
+	return held_terms == NULL ? 0 : hash_get_num_entries(held_terms);
+}
+
 /*
- * Does this session lead fewer elections than that?
+ * Does this session lead fewer elections than that, by terms and uncommitted leases?
  */
 bool
 le_leads_fewer_than(int limit)
 {
-	if (held_terms == NULL || hash_get_num_entries(held_terms) < limit)
+	if (count_held() + le_grant_count() < limit)
 		return true;
 	le_verify_terms(NULL);
-	return hash_get_num_entries(held_terms) < limit;
+	return count_held() + le_grant_count() < limit;
 }
 
 /*
@@ -245,49 +251,62 @@ notice_outlives(LeHeldTerm *held)
 }
 
 /*
- * Begin a term; this subtransaction has just been granted the election's lock
+ * Fill in a term that is about to begin, with a new token
  *
- * On an error before the session holds it, the abort of the transaction undoes all
- * of it.
+ * May throw and wait, as le_next_token does.
  */
 void
-le_begin_term(const LeElection *election, LeScope scope,
-			  const LeIdentity *identity)
+le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 {
-	LeTerm		term = {0};
+	memset(term, 0, sizeof(LeTerm));
+	term->election = bid->election.key;
+	term->token = le_next_token();
+	term->scope = bid->scope;
+	term->pid = MyProcPid;
+	term->role = GetSessionUserId();
+	term->since = GetCurrentTimestamp();
+	term->identity = *identity;
+	strcpy(term->name, bid->election.name);
+}
+
+/*
+ * Begin a term; this subtransaction has just been granted the election's lock
+ *
+ * Returns its token.  On an error before the session holds it, the abort of the
+ * transaction undoes all of it.
+ */
+int64
+le_begin_term(const LeBid *bid, const LeIdentity *identity)
+{
+	LeTerm		term;
 	LeTerm		stale;
+	LeLease    *no_lease;
 	LeHeldTerm *held;
 
 	if (held_terms == NULL)
 		create_held_terms();
 
-	term.election = election->key;
-	term.token = le_next_token();
-	term.scope = scope;
-	term.pid = MyProcPid;
-	term.role = GetSessionUserId();
-	term.since = GetCurrentTimestamp();
-	term.identity = *identity;
-	strcpy(term.name, election->name);
+	le_fill_term(&term, bid, identity);
 
-	held = hash_search(held_terms, &election->key, HASH_ENTER, NULL);
-	held->election = *election;
+	held = hash_search(held_terms, &bid->election.key, HASH_ENTER, NULL);
+	held->election = bid->election;
 	held->token = term.token;
 	held->noticed = false;
 	held->session_hold = false;
 	note_xact_hold(held);
 
-	if (le_registry_begin_term(&term, &stale))
+	if (le_registry_begin_term(&term, &stale, &no_lease))
 		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
 	le_log_begin(&term);
 
-	if (scope == LE_SCOPE_SESSION)
+	if (bid->scope == LE_SCOPE_SESSION)
 	{
 		add_session_hold(held);
-		le_release_for_xact(election);
+		le_release_for_xact(&bid->election);
 		forget_xact_hold(held);
 		notice_outlives(held);
 	}
+	return term.token;
 }
 
 /*

@@ -19,6 +19,7 @@
 static const char *const scope_names[] = {
 	[LE_SCOPE_SESSION] = "session",
 	[LE_SCOPE_TRANSACTION] = "transaction",
+	[LE_SCOPE_LEASE] = "lease",
 };
 
 /* Indexed by LeEndReason */
@@ -27,6 +28,8 @@ static const char *const reason_names[] = {
 	[LE_END_TRANSACTION] = "transaction ended",
 	[LE_END_SESSION] = "session ended",
 	[LE_END_LOCK_RELEASED] = "lock released",
+	[LE_END_EXPIRED] = "expired",
+	[LE_END_EXTENSION_DROPPED] = "extension dropped",
 };
 
 /*
@@ -39,19 +42,23 @@ le_scope_name(LeScope scope)
 }
 
 /*
- * Log that a term began
+ * Log that a term began, in this session
  */
 void
 le_log_begin(const LeTerm *term)
 {
+	const char *ttl = "";
+
 	if (!le_log_terms)
 		return;
+	if (term->scope == LE_SCOPE_LEASE)
+		ttl = psprintf(", ttl " INT64_FORMAT " ms", term->ttl_us / 1000);
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope",
+			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope%s",
 							 le_election_label(&term->election, term->name),
 							 term->token, le_escape_line(term->identity.string),
-							 term->pid, scope_names[term->scope]),
+							 MyProcPid, scope_names[term->scope], ttl),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
 }

@@ -6,10 +6,9 @@
  * A token only ever grows, across every election of the database.  Tokens come
  * from a sequence, in blocks: the sequence's last value is the last token that
  * may have been handed out, and the rest of the present block is in the registry.
- * A block is on disk before its first token is handed out, so that neither a
+ * A block is durable before its first token is handed out, so that neither a
  * rollback nor a crash of the server takes a token back, and most elections write
- * nothing.  It is waited for on synchronous standbys as a commit would be: if that
- * wait is cancelled, there is the server's warning, and the block is used.
+ * nothing.
  *
  * Of a database's block in the registry, next and end only grow, whatever
  * sequence they come from.  It is written under its partition's LWLock.
@@ -31,67 +30,16 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
-#include "access/xlog.h"
-#include "catalog/pg_class.h"
-#include "commands/extension.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
-#include "replication/syncrep.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/fmgrprotos.h"
-#include "utils/inval.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "leader_election.h"
 
-#define LE_EXTENSION	"leader_election"
-#define LE_SEQUENCE		"le_token_seq"
 #define LE_TOKEN_BLOCK	1024
-
-/* the sequence's OID, or invalid until looked up and after it was dropped */
-static Oid	sequence_oid = InvalidOid;
-
-/*
- * Forget the sequence's OID when the sequence was dropped or changed
- */
-static void
-forget_sequence(Datum arg pg_attribute_unused(), Oid relid)
-{
-	if (relid == InvalidOid || relid == sequence_oid)
-		sequence_oid = InvalidOid;
-}
-
-/*
- * Return the OID of the extension's sequence
- */
-static Oid
-find_sequence(void)
-{
-	static bool registered = false;
-	Oid			schema;
-	Oid			relid;
-
-	if (OidIsValid(sequence_oid))
-		return sequence_oid;
-
-	if (!registered)
-	{
-		CacheRegisterRelcacheCallback(forget_sequence, (Datum) 0);
-		registered = true;
-	}
-
-	schema = get_extension_schema_compat(get_extension_oid(LE_EXTENSION, false));
-	relid = get_relname_relid(LE_SEQUENCE, schema);
-	if (!OidIsValid(relid) || get_rel_relkind(relid) != RELKIND_SEQUENCE)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("sequence \"%s\" of extension \"%s\" does not exist",
-						LE_SEQUENCE, LE_EXTENSION)));
-
-	return sequence_oid = relid;
-}
 
 /*
  * Take the next token of the block; false when the block is used up, or was
@@ -100,19 +48,15 @@ find_sequence(void)
 static bool
 take_token(Oid sequence, int64 *token)
 {
-	dshash_table *blocks = le_registry_token_blocks();
-	LeTokenBlock *block;
+	LeDatabase *database = le_registry_lock_database(true);
 	bool		taken = false;
 
-	block = dshash_find(blocks, &MyDatabaseId, true);
-	if (block == NULL)
-		return false;
-	if (block->sequence == sequence && block->next < block->end)
+	if (database->sequence == sequence && database->next < database->end)
 	{
-		*token = block->next++;
+		*token = database->next++;
 		taken = true;
 	}
-	dshash_release_lock(blocks, block);
+	le_registry_unlock_database(database);
 	return taken;
 }
 
@@ -123,15 +67,10 @@ take_token(Oid sequence, int64 *token)
 static int64
 token_floor(void)
 {
-	dshash_table *blocks = le_registry_token_blocks();
-	LeTokenBlock *block;
-	int64		floor;
+	LeDatabase *database = le_registry_lock_database(false);
+	int64		floor = database->end - 1;
 
-	block = dshash_find(blocks, &MyDatabaseId, false);
-	if (block == NULL)
-		return 0;
-	floor = block->end - 1;
-	dshash_release_lock(blocks, block);
+	le_registry_unlock_database(database);
 	return floor;
 }
 
@@ -143,16 +82,13 @@ token_floor(void)
 static void
 offer_tokens(Oid sequence, int64 first, int64 end)
 {
-	dshash_table *blocks = le_registry_token_blocks();
-	LeTokenBlock *block;
-	bool		found;
+	LeDatabase *database = le_registry_lock_database(true);
 
-	block = dshash_find_or_insert(blocks, &MyDatabaseId, &found);
-	Assert(!found || first >= block->end);
-	block->sequence = sequence;
-	block->next = first;
-	block->end = end;
-	dshash_release_lock(blocks, block);
+	Assert(first >= database->end);
+	database->sequence = sequence;
+	database->next = first;
+	database->end = end;
+	le_registry_unlock_database(database);
 }
 
 /*
@@ -211,21 +147,6 @@ advance_sequence(Relation sequence)
 }
 
 /*
- * Make sure that the block just drawn is remembered by whoever comes after us
- */
-static void
-make_durable(void)
-{
-	XLogRecPtr	drawn = XactLastRecEnd;
-
-	XLogFlush(drawn);
-
-	HOLD_INTERRUPTS();
-	SyncRepWaitForLSN(drawn, true);
-	RESUME_INTERRUPTS();
-}
-
-/*
  * Return a token greater than any that was ever handed out in this database
  *
  * May write WAL and throw, and wait: for other sessions that draw a block, for DDL
@@ -241,7 +162,7 @@ le_next_token(void)
 
 	for (;;)
 	{
-		sequence = find_sequence();
+		sequence = le_token_sequence();
 		if (take_token(sequence, &token))
 			return token;
 
@@ -253,7 +174,6 @@ le_next_token(void)
 		rel = try_relation_open(sequence, ShareUpdateExclusiveLock);
 		if (rel != NULL)
 			break;
-		sequence_oid = InvalidOid;
 		CHECK_FOR_INTERRUPTS();
 	}
 
@@ -261,13 +181,13 @@ le_next_token(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot elect a leader in the transaction that created or changed sequence \"%s\"",
-						LE_SEQUENCE),
+						RelationGetRelationName(rel)),
 				 errhint("Commit the transaction first.")));
 	while (!take_token(sequence, &token))
 	{
 		int64		first = advance_sequence(rel);
 
-		make_durable();
+		le_make_durable();
 		offer_tokens(sequence, first, first + LE_TOKEN_BLOCK);
 	}
 	relation_close(rel, ShareUpdateExclusiveLock);

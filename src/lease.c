@@ -1,0 +1,388 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease.c
+ *	  Leases: terms that are bound to no session, but run for a ttl from the last
+ *	  renewal.
+ *
+ * A lease runs as long as the registry has it with a deadline in the future.  It
+ * begins at the commit of the transaction that took it, which holds the election's
+ * lock until then; while it runs, nobody needs to hold that lock, and whoever gets
+ * it finds the lease on record and is not elected.
+ *
+ * Renewals are in the registry only.  That a lease was taken, for which ttl, and
+ * that it is over, is written down in the table le_leases as well, before it counts.
+ * So after a restart, the table tells which leases may still have a holder who
+ * believes in them: each of these runs for its full ttl from when the table is first
+ * looked at.  For each lease that has ended, the table is told before anybody else
+ * is elected: so none comes back to life beside a successor with a greater token.
+ *
+ * The table is read into the registry once after each start of the server, under a
+ * lock on the table that conflicts with itself, before this database's leases are
+ * first asked for or any bid is made; loaded_table says so.  The entries bear
+ * the table's OID: DROP EXTENSION ends the leases that were in it.
+ *
+ * Order of locks: the election's lock, then its guard lock (see election_lock.c),
+ * then what lease_table.c needs, then the registry's LWLocks.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xlog.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/timeout.h"
+
+#include "leader_election.h"
+
+/* After how many new leases some that are over are cleared away, and how many */
+#define LE_SWEEP	16
+
+/* this backend knows that the leases of this table are in the registry */
+static Oid	ready_table = InvalidOid;
+
+static bool
+is_loaded(Oid table)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		loaded = database->loaded_table == table;
+
+	le_registry_unlock_database(database);
+	return loaded;
+}
+
+static void
+set_loaded(Oid table)
+{
+	LeDatabase *database = le_registry_lock_database(true);
+
+	database->loaded_table = table;
+	le_registry_unlock_database(database);
+}
+
+/*
+ * See to it that the registry has the database's leases
+ *
+ * A table that this transaction has created has none, and may go with it.  May wait
+ * for another session that reads the table, and throw.
+ */
+void
+le_leases_ready(void)
+{
+	Oid			oid = le_lease_table();
+	Relation	table;
+
+	if (likely(oid == ready_table) || RecoveryInProgress())
+		return;
+
+	/* if the extension has just been replaced, look for its new table */
+	while ((table = try_table_open(oid, ShareUpdateExclusiveLock)) == NULL)
+		oid = le_lease_table();
+	if (RelationIsNewCompat(table))
+	{
+		table_close(table, ShareUpdateExclusiveLock);
+		return;
+	}
+	if (!is_loaded(oid))
+	{
+		int			running = le_lease_load(table);
+
+		set_loaded(oid);
+		if (running > 0)
+			ereport(LOG_SERVER_ONLY,
+					(errmsg_internal("leader_election: %d leases run on in database \"%s\"",
+									 running, get_database_name(MyDatabaseId)),
+					 errhidestmt(true), errhidecontext(true)));
+	}
+	table_close(table, ShareUpdateExclusiveLock);
+	ready_table = oid;
+}
+
+/*
+ * Does this lease, as copied from the registry, run?
+ */
+bool
+le_lease_runs(const LeTerm *term)
+{
+	return term->token != 0 && term->scope == LE_SCOPE_LEASE &&
+		term->lease_table == le_lease_table() &&
+		term->deadline > le_monotonic_us();
+}
+
+/*
+ * Do something with the lease, if it runs; throw if its role is not ours
+ */
+static bool
+act(const LeElection *election, int64 token, LeLeaseAction action, int64 *ttl_us)
+{
+	Oid			table;
+	Oid			role = GetUserId();
+	LeLeaseAnswer answer;
+
+	le_leases_ready();
+	table = le_lease_table();
+	answer = le_registry_lease(election, token, table, &role, action, ttl_us);
+	if (answer == LE_LEASE_OF_ANOTHER_ROLE)
+	{
+		if (!has_privs_of_role(GetUserId(), role))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied for the lease of election %s",
+							le_election_label(&election->key, election->name)),
+					 errdetail("Only members of the role that took the lease may use its token.")));
+		answer = le_registry_lease(election, token, table, &role, action, ttl_us);
+	}
+	return answer == LE_LEASE_DONE;
+}
+
+/*
+ * Is this the token of the lease by which the election is led?
+ */
+bool
+le_lease_is_led(const LeElection *election, int64 token)
+{
+	LeGrant    *grant = le_find_grant(election);
+	int64		ttl_us = 0;
+
+	if (grant != NULL)
+		return grant->token == token;
+	return act(election, token, LE_LEASE_LOOK, &ttl_us);
+}
+
+/*
+ * Give a running lease another ttl; false if it has run out by now
+ *
+ * The ttl in the table is never shorter than the one in the registry: whoever was
+ * promised the longer one has it after a restart, too.
+ */
+static bool
+change_ttl(const LeElection *election, int64 token, int64 old_ttl_us,
+		   int64 ttl_us)
+{
+	bool		longer = ttl_us > old_ttl_us;
+	bool		changed;
+	int64		registry_ttl_us = ttl_us;
+
+	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
+	changed = (!longer || le_lease_overwrite_ttl(election, token, ttl_us)) &&
+		act(election, token, LE_LEASE_SET_TTL, &registry_ttl_us) &&
+		(longer || le_lease_overwrite_ttl(election, token, ttl_us));
+	le_release_guard(election, ShareUpdateExclusiveLock);
+	return changed;
+}
+
+/*
+ * Renew the lease that has this token; false if none does that still runs
+ *
+ * A ttl of 0 leaves the lease the one it has.  Another one than it has is written
+ * down before it counts.  May throw and, with another ttl, wait for one who is doing
+ * the same, and for synchronous standbys.
+ */
+bool
+le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
+{
+	LeGrant    *grant = le_find_grant(election);
+	int64		old_ttl_us = 0;
+
+	if (grant != NULL)
+	{
+		if (grant->token != token)
+			return false;
+		if (ttl_us != 0 && ttl_us != grant->lease->ttl_us)
+		{
+			/* only this transaction makes anything of it before it begins */
+			(void) le_lease_overwrite_ttl(election, token, ttl_us);
+			grant->lease->ttl_us = ttl_us;
+		}
+		return true;
+	}
+
+	if (!act(election, token, LE_LEASE_RENEW, &old_ttl_us))
+		return false;
+	return ttl_us == 0 || ttl_us == old_ttl_us ||
+		change_ttl(election, token, old_ttl_us, ttl_us);
+}
+
+/*
+ * End the lease that has this token; false if none does that still runs
+ *
+ * At once, whatever becomes of the transaction.  The guard lock keeps a successor
+ * from being elected before the table knows.
+ */
+bool
+le_lease_resign(const LeElection *election, int64 token)
+{
+	LeGrant    *grant = le_find_grant(election);
+	int64		ttl_us = 0;
+
+	if (grant != NULL)
+	{
+		if (grant->token != token)
+			return false;
+		(void) le_lease_overwrite_ttl(election, token, 0);
+		le_give_up_grant(grant);
+		return true;
+	}
+
+	if (!act(election, token, LE_LEASE_LOOK, &ttl_us))
+		return false;
+	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
+	if (!act(election, token, LE_LEASE_END, &ttl_us))
+	{
+		le_release_guard(election, ShareUpdateExclusiveLock);
+		return false;
+	}
+	le_log_end(&election->key, election->name, token, LE_END_RESIGNED);
+	(void) le_lease_overwrite_ttl(election, token, 0);
+	le_release_guard(election, ShareUpdateExclusiveLock);
+	return true;
+}
+
+/*
+ * Take a lease that is over off the record, and the election is free; false if a
+ * lease runs, or, with dont_wait, if somebody is just changing it
+ *
+ * To be called with the election's lock.  Throws if the lease that runs is of
+ * another election with the same key.
+ */
+bool
+le_lease_clear(const LeElection *election, bool dont_wait)
+{
+	LeTerm		term;
+	LeElection	ended;
+	LeEndReason reason = LE_END_EXPIRED;
+
+	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE)
+		return true;
+	if (le_lease_runs(&term))
+	{
+		le_refuse_collision(election, term.name);
+		return false;
+	}
+	if (le_find_grant(election) != NULL)
+		return false;
+
+	if (term.lease_table != le_lease_table())
+		reason = LE_END_EXTENSION_DROPPED;
+	else
+	{
+		/* whose name it is, if it is one with the same key */
+		ended = *election;
+		strcpy(ended.name, term.name);
+		if (!le_acquire_guard(election, ExclusiveLock, dont_wait))
+			return false;
+		(void) le_lease_overwrite_ttl(&ended, term.token, 0);
+		le_release_guard(election, ExclusiveLock);
+	}
+
+	if (le_registry_end_term(&election->key, term.token) &&
+		term.deadline != LE_DEADLINE_OVER)
+		le_log_end(&election->key, term.name, term.token, reason);
+	return true;
+}
+
+static void
+sleep_until_ended(LeLease *lease)
+{
+	static uint32 wait_event = 0;
+	uint64		deadline;
+	uint64		now;
+
+	if (wait_event == 0)
+		wait_event = WaitEventExtensionCompat("LeaderElectionLease");
+
+	ConditionVariablePrepareToSleep(&lease->ended);
+	while ((deadline = pg_atomic_read_u64(&lease->deadline)) >
+		   (now = le_monotonic_us()))
+	{
+		(void) ConditionVariableTimedSleep(&lease->ended,
+										   (deadline - now + 999) / 1000,
+										   wait_event);
+
+		/* a candidate who has gone shall not keep the next one waiting */
+		le_require_client();
+	}
+	ConditionVariableCancelSleep();
+}
+
+/*
+ * Wait until the election's lease is over
+ *
+ * To be called with the election's lock, by the first candidate in line; so the
+ * lease stays on record, and nobody else waits here.  Obeys LockTimeout, as the wait
+ * for a lock does.
+ */
+void
+le_lease_wait(const LeElection *election)
+{
+	LeLease    *lease = le_registry_find_lease(&election->key);
+
+	if (lease == NULL)
+		return;
+
+	PG_TRY();
+	{
+		if (LockTimeout > 0)
+			enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+		sleep_until_ended(lease);
+		if (LockTimeout > 0)
+			disable_timeout(LOCK_TIMEOUT, true);
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_FINALLY();
+	{
+		if (LockTimeout > 0)
+			disable_timeout(LOCK_TIMEOUT, false);
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Is it time to clear some leases away?  Counts one more
+ */
+static bool
+sweep_is_due(void)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	uint32		begun = pg_atomic_add_fetch_u32(&database->leases_begun, 1);
+
+	le_registry_unlock_database(database);
+	return begun % LE_SWEEP == 0;
+}
+
+/*
+ * Once in a while, clear away leases that have ended and whose election nobody has
+ * asked for since
+ *
+ * To be called for each new lease: so there never are many more of them than of
+ * leases that run.
+ */
+void
+le_lease_sweep(void)
+{
+	LeTerm	   *ended;
+	int			count;
+
+	if (!sweep_is_due())
+		return;
+
+	ended = palloc_array(LeTerm, LE_SWEEP);
+	count = le_registry_list_ended_leases(ended, LE_SWEEP);
+	for (int i = 0; i < count; i++)
+	{
+		LeElection	election;
+
+		CHECK_FOR_INTERRUPTS();
+		le_election_by_name(&election, cstring_to_text(ended[i].name));
+		if (!le_acquire_for_xact(&election, true))
+			continue;
+		if (le_lease_clear(&election, true))
+			le_lease_delete_void(&election);
+		le_release_for_xact(&election);
+	}
+	pfree(ended);
+}

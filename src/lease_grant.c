@@ -1,0 +1,208 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease_grant.c
+ *	  The leases that the current transaction has taken, until it ends.
+ *
+ * Until then the transaction holds the election's lock, the row in le_leases is its
+ * own, and the registry's entry says LE_DEADLINE_UNCOMMITTED: nobody else makes
+ * anything of the lease.  When the transaction has committed, the lease is given its
+ * deadline; when the transaction or the savepoint is rolled back, it is marked as
+ * over.  Either is one store to an address that was looked up before, which cannot
+ * fail.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "leader_election.h"
+
+/* in TopTransactionContext */
+static dlist_head grants = DLIST_STATIC_INIT(grants);
+static int	grant_count = 0;
+
+/*
+ * How many leases has this transaction taken?
+ */
+int
+le_grant_count(void)
+{
+	return grant_count;
+}
+
+/*
+ * Return the lease of the election that this transaction has taken, or NULL
+ *
+ * Throws if it is of another election that has the same key.
+ */
+LeGrant *
+le_find_grant(const LeElection *election)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &grants)
+	{
+		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
+
+		if (memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+		{
+			le_refuse_collision(election, grant->election.name);
+			return grant;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Take the lease; this subtransaction has just been granted the election's lock
+ *
+ * Returns its token.  On an error, the abort of the transaction undoes all of it.
+ */
+int64
+le_grant_lease(const LeBid *bid, const LeIdentity *identity)
+{
+	LeTerm		term;
+	LeTerm		stale;
+	LeLease    *lease;
+	LeGrant    *grant;
+
+	le_fill_term(&term, bid, identity);
+	term.pid = 0;
+	term.role = GetUserId();
+	term.lease_table = le_lease_table();
+	term.ttl_us = bid->ttl_us;
+	term.deadline = LE_DEADLINE_UNCOMMITTED;
+
+	le_lease_delete_void(&bid->election);
+	le_lease_insert(&term);
+
+	grant = MemoryContextAlloc(TopTransactionContext, sizeof(LeGrant));
+	if (le_registry_begin_term(&term, &stale, &lease))
+		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
+
+	grant->election = bid->election;
+	grant->token = term.token;
+	grant->subxact = GetCurrentSubTransactionId();
+	grant->lease = lease;
+	dlist_push_tail(&grants, &grant->node);
+	grant_count++;
+	return term.token;
+}
+
+static void
+forget(LeGrant *grant)
+{
+	dlist_delete(&grant->node);
+	grant_count--;
+}
+
+/*
+ * Give up the lease that this transaction took.  Does not throw
+ */
+void
+le_give_up_grant(LeGrant *grant)
+{
+	pg_atomic_write_u64(&grant->lease->deadline, LE_DEADLINE_OVER);
+	forget(grant);
+}
+
+static void
+log_grant(void *argument)
+{
+	LeGrant    *grant = argument;
+	LeTerm		term;
+
+	if (le_registry_read(&grant->election.key, &term) && term.token == grant->token)
+		le_log_begin(&term);
+}
+
+static void
+begin(LeGrant *grant)
+{
+	pg_atomic_write_u64(&grant->lease->deadline,
+						le_monotonic_us() + grant->lease->ttl_us);
+	forget(grant);
+	if (le_log_terms)
+		le_catching(log_grant, grant);
+}
+
+/*
+ * Refuse to prepare a transaction that has taken a lease
+ *
+ * Whoever commits it later cannot begin the lease.
+ */
+void
+le_grants_before_prepare(void)
+{
+	LeGrant    *grant;
+
+	if (dlist_is_empty(&grants))
+		return;
+	grant = dlist_head_element(LeGrant, node, &grants);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
+					le_election_label(&grant->election.key, grant->election.name)),
+			 errhint("Take it in a transaction of its own.")));
+}
+
+/*
+ * Begin the leases of a transaction that has committed.  Does not throw
+ */
+void
+le_grants_at_commit(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &grants)
+		begin(dlist_container(LeGrant, node, iter.cur));
+}
+
+/*
+ * Give up the leases of a transaction that was rolled back.  Does not throw
+ */
+void
+le_grants_at_abort(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &grants)
+		le_give_up_grant(dlist_container(LeGrant, node, iter.cur));
+}
+
+/*
+ * Pass a subtransaction's leases on to its parent
+ */
+void
+le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &grants)
+	{
+		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
+
+		if (grant->subxact == mine)
+			grant->subxact = parent;
+	}
+}
+
+/*
+ * Give up a subtransaction's leases.  Does not throw
+ */
+void
+le_grants_at_subxact_abort(SubTransactionId mine)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &grants)
+	{
+		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
+
+		if (grant->subxact == mine)
+			le_give_up_grant(grant);
+	}
+}

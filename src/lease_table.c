@@ -1,0 +1,268 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease_table.c
+ *	  The rows of le_leases, by which leases survive a restart.
+ *
+ * A lease's row is inserted by the transaction that takes the lease, and so is
+ * there when that has committed.  What happens to the lease later cannot wait for
+ * a commit: it may have happened in a transaction that is rolled back, or that
+ * stays open for an hour.  So the one thing that changes in a row, its ttl, is
+ * overwritten in place, as the server does with its own statistics in pg_class.  A
+ * ttl of zero makes the row void: that lease is over, for good.  Void rows are
+ * deleted by whoever comes by later.
+ *
+ * Rules:
+ *
+ *	A row is inserted and deleted by a backend that holds the election's lock,
+ *	and deleted only when it is void.  So a row that is not void is being
+ *	deleted by nobody, and to overwrite it waits for nobody.
+ *	A row is overwritten under the election's guard lock, so that only one
+ *	backend does.
+ *
+ * All reads use SnapshotSelf, which sees what is committed now, at every isolation
+ * level, and takes part in no serialization conflict.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "leader_election.h"
+
+/* The columns of le_leases that have a fixed size; none may be null */
+typedef struct LeLeaseRow
+{
+	int64		token;
+	Interval	ttl;			/* zero: void */
+	TimestampTz since;
+	Oid			role;
+	bool		identity_has_client;
+} LeLeaseRow;
+
+/* All columns */
+#define Anum_le_leases_token				1
+#define Anum_le_leases_ttl					2
+#define Anum_le_leases_since				3
+#define Anum_le_leases_role					4
+#define Anum_le_leases_identity_has_client	5
+#define Anum_le_leases_name					6
+#define Anum_le_leases_identity				7
+#define Natts_le_leases						7
+
+static Relation
+open_table(void)
+{
+	return table_open(le_lease_table(), RowExclusiveLock);
+}
+
+/*
+ * Find the rows of the election, or, with a token, the one of that lease
+ *
+ * The keys are those of the primary key.  Names compare as bytes there.
+ */
+static SysScanDesc
+begin_scan(Relation table, const LeElection *election, int64 token)
+{
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], Anum_le_leases_name, BTEqualStrategyNumber, F_TEXTEQ,
+				CStringGetTextDatum(election->name));
+	ScanKeyInit(&keys[1], Anum_le_leases_token, BTEqualStrategyNumber, F_INT8EQ,
+				Int64GetDatum(token));
+	return systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true,
+							  SnapshotSelf, token == 0 ? 1 : 2, keys);
+}
+
+static LeLeaseRow *
+get_row(HeapTuple tuple)
+{
+	return (LeLeaseRow *) GETSTRUCT(tuple);
+}
+
+static bool
+is_void(HeapTuple tuple)
+{
+	return get_row(tuple)->ttl.time == 0;
+}
+
+/*
+ * Write down a lease; it counts when the transaction has committed
+ *
+ * The commit is made durable even if the session has synchronous_commit off.
+ */
+void
+le_lease_insert(const LeTerm *term)
+{
+	Relation	table = open_table();
+	Interval	ttl = {.time = term->ttl_us};
+	Datum		values[Natts_le_leases];
+	bool		nulls[Natts_le_leases] = {0};
+	HeapTuple	tuple;
+
+	values[Anum_le_leases_token - 1] = Int64GetDatum(term->token);
+	values[Anum_le_leases_ttl - 1] = IntervalPGetDatum(&ttl);
+	values[Anum_le_leases_since - 1] = TimestampTzGetDatum(term->since);
+	values[Anum_le_leases_role - 1] = ObjectIdGetDatum(term->role);
+	values[Anum_le_leases_identity_has_client - 1] =
+		BoolGetDatum(term->identity.has_client);
+	values[Anum_le_leases_name - 1] = CStringGetTextDatum(term->name);
+	values[Anum_le_leases_identity - 1] =
+		CStringGetTextDatum(term->identity.string);
+
+	tuple = heap_form_tuple(RelationGetDescr(table), values, nulls);
+	CatalogTupleInsert(table, tuple);
+	heap_freetuple(tuple);
+	table_close(table, NoLock);
+
+	/* so that this very transaction can overwrite or delete it */
+	CommandCounterIncrement();
+	ForceSyncCommit();
+}
+
+/*
+ * Lock the buffer of the row that the scan has found; false if another backend has
+ * got in between, and the scan has been ended
+ */
+static bool
+lock_row(SysScanDesc scan, HeapTuple *tuple, Buffer *buffer)
+{
+	BufferHeapTupleTableSlot *slot = (BufferHeapTupleTableSlot *) scan->slot;
+
+	*tuple = slot->base.tuple;
+	*buffer = slot->buffer;
+	return heap_inplace_lock(scan->heap_rel, *tuple, *buffer,
+							 (void (*) (void *)) systable_endscan, scan);
+}
+
+/*
+ * Overwrite the ttl in the lease's row, zero to make it void; false if it is void
+ * or there is none
+ *
+ * At once, durably, and whatever becomes of the transaction.  To be called with the
+ * election's guard lock.
+ */
+bool
+le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
+{
+	Relation	table = open_table();
+	bool		overwritten = false;
+
+	for (;;)
+	{
+		SysScanDesc scan = begin_scan(table, election, token);
+		HeapTuple	tuple = systable_getnext(scan);
+		HeapTuple	changed;
+		Buffer		buffer;
+
+		if (!HeapTupleIsValid(tuple) || is_void(tuple))
+		{
+			systable_endscan(scan);
+			break;
+		}
+
+		/* nothing but the ttl ever changes: copy the row before it is locked */
+		changed = heap_copytuple(tuple);
+		get_row(changed)->ttl.time = ttl_us;
+		if (lock_row(scan, &tuple, &buffer))
+		{
+			heap_inplace_update_and_unlock(table, tuple, changed, buffer);
+			systable_endscan(scan);
+			overwritten = true;
+			break;
+		}
+	}
+
+	table_close(table, RowExclusiveLock);
+	if (overwritten)
+		le_make_durable();
+	return overwritten;
+}
+
+/*
+ * Delete the void rows of the election
+ *
+ * A row that another transaction is about to delete is left to it: if that is
+ * rolled back, it stays until the next time.
+ */
+void
+le_lease_delete_void(const LeElection *election)
+{
+	Relation	table = open_table();
+	SysScanDesc scan = begin_scan(table, election, 0);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		TM_FailureData failure;
+
+		if (is_void(tuple))
+			(void) table_tuple_delete(table, &tuple->t_self,
+									  GetCurrentCommandId(true), InvalidSnapshot,
+									  InvalidSnapshot, false, &failure, false);
+	}
+	systable_endscan(scan);
+	table_close(table, NoLock);
+}
+
+static void
+read_row(LeTerm *term, Relation table, HeapTuple tuple)
+{
+	LeLeaseRow *row = get_row(tuple);
+	LeElection	election;
+	Datum		values[Natts_le_leases];
+	bool		nulls[Natts_le_leases];
+
+	heap_deform_tuple(tuple, RelationGetDescr(table), values, nulls);
+	le_election_by_name(&election,
+						DatumGetTextPP(values[Anum_le_leases_name - 1]));
+
+	memset(term, 0, sizeof(LeTerm));
+	term->election = election.key;
+	term->token = row->token;
+	term->scope = LE_SCOPE_LEASE;
+	term->role = row->role;
+	term->lease_table = RelationGetRelid(table);
+	term->since = row->since;
+	term->ttl_us = row->ttl.time;
+	term->deadline = is_void(tuple) ? LE_DEADLINE_OVER :
+		le_monotonic_us() + row->ttl.time;
+	term->identity.has_client = row->identity_has_client;
+	text_to_cstring_buffer(DatumGetTextPP(values[Anum_le_leases_identity - 1]),
+						   term->identity.string, LE_TEXT_SIZE);
+	strcpy(term->name, election.name);
+}
+
+/*
+ * Put all leases of the table on record; return how many of them run
+ *
+ * The caller sees to it that nobody else reads or writes the table.
+ */
+int
+le_lease_load(Relation table)
+{
+	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf,
+										  0, NULL);
+	HeapTuple	tuple;
+	int			running = 0;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		LeTerm		term;
+
+		CHECK_FOR_INTERRUPTS();
+		read_row(&term, table, tuple);
+		le_registry_load_lease(&term);
+		if (term.deadline != LE_DEADLINE_OVER)
+			running++;
+	}
+	systable_endscan(scan);
+	return running;
+}

@@ -1,0 +1,150 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry_leases.c
+ *	  The leases in the registry: to renew and end them, and the clock by which
+ *	  they run out.
+ *
+ * registry.c says which locks protect what, lease.c what a lease is.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "utils/timestamp.h"
+
+#include "leader_election.h"
+
+/*
+ * Return the time in microseconds on a clock that nobody sets.  Does not throw
+ *
+ * The same in all processes, and only good for comparison.
+ */
+uint64
+le_monotonic_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+}
+
+/*
+ * Put off the deadline to one ttl from now; false if it has passed
+ *
+ * Others may do the same at the same time; the latest deadline stays.
+ */
+static bool
+put_off_deadline(LeLease *lease)
+{
+	uint64		now = le_monotonic_us();
+	uint64		new_deadline = now + lease->ttl_us;
+	uint64		deadline = pg_atomic_read_u64(&lease->deadline);
+
+	do
+	{
+		if (deadline <= now)
+			return false;
+	} while (deadline < new_deadline &&
+			 !pg_atomic_compare_exchange_u64(&lease->deadline, &deadline,
+											 new_deadline));
+	return true;
+}
+
+/*
+ * Do something with a lease whose partition is locked; false if it is over
+ */
+static bool
+act_on_lease(LeTermEntry *entry, LeLeaseAction action, int64 ttl_us)
+{
+	LeLease    *lease = &entry->lease;
+
+	if (action == LE_LEASE_RENEW)
+	{
+		if (!put_off_deadline(lease))
+			return false;
+		pg_atomic_fetch_add_u64(&lease->renewals, 1);
+		return true;
+	}
+
+	if (pg_atomic_read_u64(&lease->deadline) <= le_monotonic_us())
+		return false;
+	if (action == LE_LEASE_SET_TTL)
+	{
+		lease->ttl_us = ttl_us;
+		pg_atomic_write_u64(&lease->deadline, le_monotonic_us() + ttl_us);
+	}
+	else if (action == LE_LEASE_END)
+		pg_atomic_write_u64(&lease->deadline, LE_DEADLINE_OVER);
+	if (action != LE_LEASE_LOOK)
+		ConditionVariableSignal(&lease->ended);
+	return true;
+}
+
+/*
+ * Do something with the election's lease that has this token, if it runs and
+ * belongs to the role
+ *
+ * *role is set to the role that it belongs to, *ttl_us to the ttl that it has had.
+ */
+LeLeaseAnswer
+le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
+				  Oid *role, LeLeaseAction action, int64 *ttl_us)
+{
+	bool		exclusive = action == LE_LEASE_SET_TTL || action == LE_LEASE_END;
+	LeTermEntry *entry = le_registry_lock_entry(&election->key, exclusive);
+	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
+	int64		old_ttl_us;
+
+	if (entry == NULL)
+		return LE_LEASE_NOT_RUNNING;
+	if (entry->token == token && entry->scope == LE_SCOPE_LEASE &&
+		entry->lease_table == lease_table &&
+		strcmp(le_registry_entry_name(entry), election->name) == 0)
+	{
+		old_ttl_us = entry->lease.ttl_us;
+		if (entry->role != *role)
+			action = LE_LEASE_LOOK;
+		if (act_on_lease(entry, action, *ttl_us))
+			answer = entry->role == *role ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
+		*role = entry->role;
+		*ttl_us = old_ttl_us;
+	}
+	le_registry_unlock_entry(entry);
+	return answer;
+}
+
+/*
+ * Return where the registry keeps the election's lease; NULL if it has none
+ *
+ * For whoever holds the election's lock: so it stays there.
+ */
+LeLease *
+le_registry_find_lease(const LeElectionKey *key)
+{
+	LeTermEntry *entry = le_registry_lock_entry(key, false);
+	LeLease    *lease = NULL;
+
+	if (entry == NULL)
+		return NULL;
+	if (entry->token != 0 && entry->scope == LE_SCOPE_LEASE)
+		lease = &entry->lease;
+	le_registry_unlock_entry(entry);
+	return lease;
+}
+
+/*
+ * Put a lease that was found written down on record, unless the registry knows
+ * better
+ */
+void
+le_registry_load_lease(const LeTerm *term)
+{
+	LeTerm		known;
+	LeLease    *lease;
+
+	if (le_registry_read(&term->election, &known) && known.token > term->token)
+		return;
+	(void) le_registry_begin_term(term, &known, &lease);
+}
