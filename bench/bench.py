@@ -24,6 +24,8 @@ SCRIPT = """\
 \\endif
 {statements};
 """
+# what a lease's holder knows is kept in pgbench's variables
+GSET = " \\gset\nSELECT 1"
 BACKEND_PID = ("SELECT pg_backend_pid()",) * 2
 AM_LEADER = ("SELECT le_try_become_leader(NAME)", "SELECT le_am_leader(NAME)")
 ELECT = "SELECT le_try_become_leader(NAME)"
@@ -33,6 +35,21 @@ LOCK_UNLOCK = LOCK + ";\nSELECT pg_advisory_unlock(KEY)"
 SELF_CHECK = """SELECT count(*) FROM pg_locks
  WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 10"""
 NOTHING = "SELECT 1"
+HOLD_LEASE = """SELECT 'lease ' || :client_id AS lease, coalesce(
+ (SELECT token FROM le_leader('lease ' || :client_id)),
+ le_lease('lease ' || :client_id, '1 day')) AS token""" + GSET
+RENEW = (HOLD_LEASE, "SELECT le_renew(:lease, :token)")
+LEASE = (HOLD_LEASE, "SELECT le_lease(:lease, '1 day', 'me', :token)")
+# what people write today, with one row for each election
+UPSERT_TABLE = """CREATE TABLE lease (key text PRIMARY KEY,
+ leader_id text NOT NULL, valid_until timestamptz NOT NULL)"""
+UPSERT = """INSERT INTO lease VALUES ({key}, {leader}, now() + '1 day')
+ ON CONFLICT (key) DO UPDATE
+ SET leader_id = excluded.leader_id, valid_until = excluded.valid_until
+ WHERE lease.valid_until < now() OR lease.leader_id = excluded.leader_id"""
+UPSERT_OWN = ("SELECT 'lease ' || :client_id AS lease" + GSET,
+              UPSERT.format(key=":lease", leader="'me'"))
+UPSERT_DENIED = (NOTHING, UPSERT.format(key="'held'", leader="'follower'"))
 
 # What, its first and its repeated statements, against what, likewise, the least
 # ratio, and what is special about the first side: runs with 5,000 other advisory
@@ -56,6 +73,22 @@ WORKLOADS = [
      (NOTHING, ELECT_RESIGN),
      "pg_try_advisory_lock + pg_advisory_unlock",
      (NOTHING, LOCK_UNLOCK), None, None),
+    ("le_renew, by the holder", RENEW,
+     "SELECT pg_backend_pid()", BACKEND_PID, 0.90, None),
+    ("le_lease, by the holder", LEASE,
+     "SELECT pg_backend_pid()", BACKEND_PID, 0.90, None),
+    ("le_renew, by the holder", RENEW,
+     "upsert of a lease table, by the holder", UPSERT_OWN, 10, None),
+    ("le_lease, by the holder", LEASE,
+     "upsert of a lease table, by the holder", UPSERT_OWN, 10, None),
+    ("le_lease, denied by a lease",
+     (NOTHING, "SELECT le_lease('leased', '1 day')"),
+     "pg_try_advisory_lock, denied",
+     (NOTHING, "SELECT pg_try_advisory_lock(77)"), 0.90, None),
+    ("upsert of a lease table, by the holder", UPSERT_OWN,
+     "SELECT pg_backend_pid()", BACKEND_PID, None, None),
+    ("upsert of a lease table, denied", UPSERT_DENIED,
+     "SELECT pg_backend_pid()", BACKEND_PID, None, None),
     ("self-check over pg_locks, 5,000 advisory locks held",
      (NOTHING, SELF_CHECK),
      "SELECT pg_backend_pid()", BACKEND_PID, None, "crowd"),
@@ -224,11 +257,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=int, default=1)
+    parser.add_argument("--only", default="",
+                        help="workloads that have this in their names")
     parser.add_argument("--handovers", type=int, default=100)
     arguments = parser.parse_args()
+    WORKLOADS[:] = [what for what in WORKLOADS if arguments.only in what[0]]
 
     psql("SET client_min_messages = warning;"
-         "CREATE EXTENSION IF NOT EXISTS leader_election")
+         "CREATE EXTENSION IF NOT EXISTS leader_election;" + UPSERT_TABLE)
+    psql("SELECT le_lease('leased', '1 day');"
+         + UPSERT.format(key="'held'", leader="'leader'"))
     cores = os.sched_getaffinity(0)
     holder = Session()
     holder.ask("SELECT le_try_become_leader('held'), pg_advisory_lock(77)")
