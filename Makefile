@@ -8,6 +8,7 @@ OBJS = \
 	src/identity.o \
 	src/leader_election.o \
 	src/lease.o \
+	src/lease_end.o \
 	src/lease_grant.o \
 	src/lease_table.o \
 	src/liveness.o \

@@ -19,17 +19,19 @@ CREATE TABLE le_leases (
 	token bigint NOT NULL,
 	ttl interval NOT NULL,
 	since timestamptz NOT NULL,
+	database oid NOT NULL,
 	role oid NOT NULL,
 	identity_has_client boolean NOT NULL,
 	name text COLLATE "C" NOT NULL,
 	identity text NOT NULL,
 	PRIMARY KEY (name, token)
-);
+) USING heap;
 COMMENT ON TABLE le_leases IS
 'by which leases survive a restart; who leads is shown by le_leaders; never write to it';
 COMMENT ON COLUMN le_leases.token IS 'fencing token of the lease';
 COMMENT ON COLUMN le_leases.ttl IS 'how long the lease runs after each renewal; zero: it is over';
 COMMENT ON COLUMN le_leases.since IS 'when the lease was taken';
+COMMENT ON COLUMN le_leases.database IS 'database that the lease is of: not that of a copy';
 COMMENT ON COLUMN le_leases.role IS 'role that took the lease';
 COMMENT ON COLUMN le_leases.identity_has_client IS 'was the identity made up of the address of the client';
 COMMENT ON COLUMN le_leases.name IS 'name of the election';

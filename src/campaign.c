@@ -102,6 +102,20 @@ le_withdraw(void)
 	le_catching(remove_candidate, NULL);
 }
 
+/*
+ * Throw if what is on record is of another election that has the same key
+ *
+ * For when it is certain that it keeps us from being elected.
+ */
+static void
+refuse_other_name(const LeElection *election)
+{
+	LeTerm		term;
+
+	if (le_registry_read(&election->key, &term))
+		le_refuse_collision(election, term.name);
+}
+
 /* How long a candidate waits in all */
 typedef struct LeWaitLimit
 {
@@ -142,15 +156,17 @@ wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 	(void) le_acquire_for_xact(election, false);
 	CHECK_FOR_INTERRUPTS();
 
-	/* the extension may have been replaced meanwhile */
-	AcceptInvalidationMessages();
-	le_leases_ready();
-
 	for (;;)
 	{
 		limit_wait(limit);
+
+		/* the extension may have been replaced meanwhile */
+		AcceptInvalidationMessages();
+		le_leases_ready(true);
 		if (le_lease_clear(election, false))
 			return;
+		refuse_other_name(election);
+		limit_wait(limit);
 		le_lease_wait(election);
 	}
 }
@@ -226,6 +242,7 @@ acquire_now(const LeElection *election)
 			if (le_lease_clear(election, true))
 				return true;
 			le_release_for_xact(election);
+			refuse_other_name(election);
 			return false;
 		}
 		le_registry_remember_key(election);
@@ -308,7 +325,8 @@ le_elect(const LeBid *bid)
 	le_require_primary();
 	PreventCommandIfParallelMode("a bid for leadership");
 	le_register_callbacks();
-	le_leases_ready();
+	AcceptInvalidationMessages();
+	le_leases_ready(true);
 
 	held = le_held_term(election);
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
@@ -371,9 +389,12 @@ describe_leader(const LeElection *election, const char **hint)
 	on_record = on_record && term.pid == pid;
 	if (on_record)
 		le_refuse_collision(election, term.name);
+	if (pid == MyProcPid && on_record)
+		return "This session leads it, without a lease.";
+	if (pid == MyProcPid && election->key.lock_class == LE_CLASS_BARE_KEY)
+		return "This session holds the key by a plain advisory lock.";
 	if (pid == MyProcPid)
-		return on_record ? "This session leads it, without a lease."
-			: "This session holds the key by a plain advisory lock.";
+		return "Nobody leads it before this transaction has ended.";
 
 	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
 	if (on_record)
@@ -412,7 +433,7 @@ le_resign_term(const LeElection *election)
 
 	if (held == NULL)
 	{
-		le_leases_ready();
+		le_leases_ready(false);
 		warn_not_leader(election, "this session");
 		return false;
 	}

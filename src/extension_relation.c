@@ -88,17 +88,17 @@ le_lease_table(void)
 }
 
 /*
- * Make sure that what this backend has just written to the WAL is remembered by
- * whoever comes after it, however its transaction ends
+ * Make sure that the WAL up to there, if anywhere, is remembered by whoever comes
+ * after us, however this transaction ends
  *
  * It is waited for on synchronous standbys as a commit would be: if that wait is
  * cancelled, there is the server's warning, and no error.  No LWLock may be held.
  */
 void
-le_make_durable(void)
+le_make_durable(XLogRecPtr written)
 {
-	XLogRecPtr	written = XactLastRecEnd;
-
+	if (XLogRecPtrIsInvalid(written))
+		return;
 	XLogFlush(written);
 
 	HOLD_INTERRUPTS();

@@ -12,6 +12,7 @@
 #ifndef LEADER_ELECTION_H
 #define LEADER_ELECTION_H
 
+#include "access/xlogdefs.h"
 #include "datatype/timestamp.h"
 #include "fmgr.h"
 #include "lib/ilist.h"
@@ -88,7 +89,7 @@ typedef struct LeIdentity
 
 /*
  * When a lease runs out, by le_monotonic_us; else one of these, which are long past.
- * A lease that is over stays so.
+ * A lease that is marked as over stays so.
  */
 #define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
 #define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it ran out */
@@ -135,7 +136,10 @@ typedef struct LeTerm
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeTerm;
 
-/* A backend that waits in the lock manager's queue to be elected */
+/*
+ * A backend that waits to be elected: in the lock manager's queue, or, first in
+ * line, for the end of a lease
+ */
 typedef struct LeCandidate
 {
 	int			pid;			/* hash key; must be first */
@@ -159,6 +163,7 @@ typedef struct LeDatabase
 	/* lease.c says how these are used */
 	Oid			loaded_table;	/* the table whose leases are in the registry */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
+	pg_atomic_uint32 sweep_after;	/* so many */
 } LeDatabase;
 
 /* A term that this session runs; term.c says what the holds are */
@@ -178,8 +183,10 @@ typedef struct LeGrant
 {
 	LeElection	election;
 	int64		token;
+	Oid			role;
 	SubTransactionId subxact;	/* that took it */
 	LeLease    *lease;			/* where the registry keeps it */
+	bool		given_up;		/* only the lock is left */
 	dlist_node	node;
 } LeGrant;
 
@@ -241,7 +248,7 @@ extern void le_release_guard(const LeElection *election, LOCKMODE mode);
 /* extension_relation.c */
 extern Oid	le_token_sequence(void);
 extern Oid	le_lease_table(void);
-extern void le_make_durable(void);
+extern void le_make_durable(XLogRecPtr written);
 
 /* registry.c */
 extern dsa_area *le_registry_area(void);
@@ -265,13 +272,14 @@ extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope
 extern void le_registry_remember_key(const LeElection *election);
 extern void le_registry_bound_keys(void);
 extern LeTerm *le_registry_list_terms(int *count);
-extern int	le_registry_list_ended_leases(LeTerm *array, int capacity);
+extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
 
 /* registry_leases.c */
 extern uint64 le_monotonic_us(void);
 extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
-									   Oid lease_table, Oid *role,
-									   LeLeaseAction action, int64 *ttl_us);
+									   Oid lease_table, LeLeaseAction action,
+									   int64 ttl_us, Oid *role, int64 *old_ttl_us);
+extern bool le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired);
 extern LeLease *le_registry_find_lease(const LeElectionKey *key);
 extern void le_registry_load_lease(const LeTerm *term);
 
@@ -301,13 +309,16 @@ extern void le_log_end(const LeElectionKey *key, const char *name, int64 token,
 extern const char *le_scope_name(LeScope scope);
 
 /* lease.c */
-extern void le_leases_ready(void);
+extern void le_leases_ready(bool for_bid);
+extern bool le_is_lease_table(Oid table);
 extern bool le_lease_runs(const LeTerm *term);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
 extern bool le_lease_resign(const LeElection *election, int64 token);
-extern bool le_lease_clear(const LeElection *election, bool dont_wait);
 extern void le_lease_wait(const LeElection *election);
+
+/* lease_end.c */
+extern bool le_lease_clear(const LeElection *election, bool dont_wait);
 extern void le_lease_sweep(void);
 
 /* lease_grant.c */
@@ -323,9 +334,9 @@ extern void le_grants_at_subxact_abort(SubTransactionId mine);
 
 /* lease_table.c */
 extern void le_lease_insert(const LeTerm *term);
-extern bool le_lease_overwrite_ttl(const LeElection *election, int64 token,
-								   int64 ttl_us);
-extern void le_lease_delete_void(const LeElection *election);
+extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token,
+										 int64 ttl_us);
+extern bool le_lease_delete_void(const LeElection *election);
 extern int	le_lease_load(Relation table);
 
 /* campaign.c */

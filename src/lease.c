@@ -34,16 +34,31 @@
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
-#include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/timeout.h"
 
 #include "leader_election.h"
 
-/* After how many new leases some that are over are cleared away, and how many */
-#define LE_SWEEP	16
+/* How long the first candidate in line sleeps at a time */
+#define LE_LOOK_UP_MS	5000
 
 /* this backend knows that the leases of this table are in the registry */
 static Oid	ready_table = InvalidOid;
+
+/*
+ * Is this the table that leases are written down in?
+ *
+ * If it seems not to be, we may just not have heard yet that the extension was
+ * replaced.
+ */
+bool
+le_is_lease_table(Oid table)
+{
+	if (likely(table == le_lease_table()))
+		return true;
+	AcceptInvalidationMessages();
+	return table == le_lease_table();
+}
 
 static bool
 is_loaded(Oid table)
@@ -67,11 +82,12 @@ set_loaded(Oid table)
 /*
  * See to it that the registry has the database's leases
  *
- * A table that this transaction has created has none, and may go with it.  May wait
- * for another session that reads the table, and throw.
+ * A table that this transaction has created has none, and may go with it, and the
+ * leases of the one before may come back: then there is no bid.  May wait for another
+ * session that reads the table, and throw.
  */
 void
-le_leases_ready(void)
+le_leases_ready(bool for_bid)
 {
 	Oid			oid = le_lease_table();
 	Relation	table;
@@ -79,11 +95,24 @@ le_leases_ready(void)
 	if (likely(oid == ready_table) || RecoveryInProgress())
 		return;
 
+	/* nobody can have loaded a table that is not committed */
+	if (is_loaded(oid))
+	{
+		ready_table = oid;
+		return;
+	}
+
 	/* if the extension has just been replaced, look for its new table */
 	while ((table = try_table_open(oid, ShareUpdateExclusiveLock)) == NULL)
 		oid = le_lease_table();
-	if (RelationIsNewCompat(table))
+	if (table->rd_createSubid != InvalidSubTransactionId)
 	{
+		if (for_bid)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot elect a leader in the transaction that created table \"%s\"",
+							RelationGetRelationName(table)),
+					 errhint("Commit the transaction first.")));
 		table_close(table, ShareUpdateExclusiveLock);
 		return;
 	}
@@ -109,32 +138,64 @@ bool
 le_lease_runs(const LeTerm *term)
 {
 	return term->token != 0 && term->scope == LE_SCOPE_LEASE &&
-		term->lease_table == le_lease_table() &&
+		le_is_lease_table(term->lease_table) &&
 		term->deadline > le_monotonic_us();
 }
 
 /*
+ * Throw unless the current user may use the token of a lease of that role
+ */
+static void
+require_role(const LeElection *election, Oid role)
+{
+	if (!has_privs_of_role(GetUserId(), role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for the lease of election %s",
+						le_election_label(&election->key, election->name)),
+				 errdetail("Only members of the role that took the lease may use its token.")));
+}
+
+/*
+ * Return the lease that this transaction has taken, or NULL; throw if its role is
+ * not ours
+ */
+static LeGrant *
+find_grant(const LeElection *election, int64 token)
+{
+	LeGrant    *grant = le_find_grant(election);
+
+	if (grant != NULL && grant->token == token)
+		require_role(election, grant->role);
+	return grant;
+}
+
+/*
  * Do something with the lease, if it runs; throw if its role is not ours
+ *
+ * ttl_us is for LE_LEASE_SET_TTL.  *old_ttl_us is set to what the ttl has been.
  */
 static bool
-act(const LeElection *election, int64 token, LeLeaseAction action, int64 *ttl_us)
+act(const LeElection *election, int64 token, LeLeaseAction action,
+	int64 ttl_us, int64 *old_ttl_us)
 {
 	Oid			table;
 	Oid			role = GetUserId();
 	LeLeaseAnswer answer;
 
-	le_leases_ready();
-	table = le_lease_table();
-	answer = le_registry_lease(election, token, table, &role, action, ttl_us);
+	do
+	{
+		le_leases_ready(false);
+		table = le_lease_table();
+		answer = le_registry_lease(election, token, table, action, ttl_us,
+								   &role, old_ttl_us);
+	} while (answer == LE_LEASE_NOT_RUNNING && !le_is_lease_table(table));
+
 	if (answer == LE_LEASE_OF_ANOTHER_ROLE)
 	{
-		if (!has_privs_of_role(GetUserId(), role))
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied for the lease of election %s",
-							le_election_label(&election->key, election->name)),
-					 errdetail("Only members of the role that took the lease may use its token.")));
-		answer = le_registry_lease(election, token, table, &role, action, ttl_us);
+		require_role(election, role);
+		answer = le_registry_lease(election, token, table, action, ttl_us, &role,
+								   old_ttl_us);
 	}
 	return answer == LE_LEASE_DONE;
 }
@@ -145,12 +206,12 @@ act(const LeElection *election, int64 token, LeLeaseAction action, int64 *ttl_us
 bool
 le_lease_is_led(const LeElection *election, int64 token)
 {
-	LeGrant    *grant = le_find_grant(election);
-	int64		ttl_us = 0;
+	LeGrant    *grant = find_grant(election, token);
+	int64		ttl_us;
 
 	if (grant != NULL)
 		return grant->token == token;
-	return act(election, token, LE_LEASE_LOOK, &ttl_us);
+	return act(election, token, LE_LEASE_LOOK, 0, &ttl_us);
 }
 
 /*
@@ -160,17 +221,19 @@ le_lease_is_led(const LeElection *election, int64 token)
  * promised the longer one has it after a restart, too.
  */
 static bool
-change_ttl(const LeElection *election, int64 token, int64 old_ttl_us,
-		   int64 ttl_us)
+change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 {
-	bool		longer = ttl_us > old_ttl_us;
+	int64		old_ttl_us;
 	bool		changed;
-	int64		registry_ttl_us = ttl_us;
 
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	changed = (!longer || le_lease_overwrite_ttl(election, token, ttl_us)) &&
-		act(election, token, LE_LEASE_SET_TTL, &registry_ttl_us) &&
-		(longer || le_lease_overwrite_ttl(election, token, ttl_us));
+	changed = act(election, token, LE_LEASE_LOOK, 0, &old_ttl_us);
+	if (changed && ttl_us > old_ttl_us)
+		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
+	changed = changed &&
+		act(election, token, LE_LEASE_SET_TTL, ttl_us, &old_ttl_us);
+	if (changed && ttl_us < old_ttl_us)
+		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	return changed;
 }
@@ -185,8 +248,8 @@ change_ttl(const LeElection *election, int64 token, int64 old_ttl_us,
 bool
 le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 {
-	LeGrant    *grant = le_find_grant(election);
-	int64		old_ttl_us = 0;
+	LeGrant    *grant = find_grant(election, token);
+	int64		old_ttl_us;
 
 	if (grant != NULL)
 	{
@@ -201,10 +264,10 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 		return true;
 	}
 
-	if (!act(election, token, LE_LEASE_RENEW, &old_ttl_us))
+	if (!act(election, token, LE_LEASE_RENEW, 0, &old_ttl_us))
 		return false;
 	return ttl_us == 0 || ttl_us == old_ttl_us ||
-		change_ttl(election, token, old_ttl_us, ttl_us);
+		change_ttl(election, token, ttl_us);
 }
 
 /*
@@ -216,8 +279,8 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 bool
 le_lease_resign(const LeElection *election, int64 token)
 {
-	LeGrant    *grant = le_find_grant(election);
-	int64		ttl_us = 0;
+	LeGrant    *grant = find_grant(election, token);
+	int64		ttl_us;
 
 	if (grant != NULL)
 	{
@@ -228,67 +291,31 @@ le_lease_resign(const LeElection *election, int64 token)
 		return true;
 	}
 
-	if (!act(election, token, LE_LEASE_LOOK, &ttl_us))
+	if (!act(election, token, LE_LEASE_LOOK, 0, &ttl_us))
 		return false;
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	if (!act(election, token, LE_LEASE_END, &ttl_us))
+	if (!act(election, token, LE_LEASE_END, 0, &ttl_us))
 	{
 		le_release_guard(election, ShareUpdateExclusiveLock);
 		return false;
 	}
 	le_log_end(&election->key, election->name, token, LE_END_RESIGNED);
-	(void) le_lease_overwrite_ttl(election, token, 0);
+	le_make_durable(le_lease_overwrite_ttl(election, token, 0));
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	return true;
 }
 
 /*
- * Take a lease that is over off the record, and the election is free; false if a
- * lease runs, or, with dont_wait, if somebody is just changing it
+ * Sleep until the lease is over
  *
- * To be called with the election's lock.  Throws if the lease that runs is of
- * another election with the same key.
+ * Most often one sleep is all.  But a ttl can be a day, and nobody tells us that our
+ * client has gone, or that the extension was dropped, and the lease with it.
  */
-bool
-le_lease_clear(const LeElection *election, bool dont_wait)
-{
-	LeTerm		term;
-	LeElection	ended;
-	LeEndReason reason = LE_END_EXPIRED;
-
-	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE)
-		return true;
-	if (le_lease_runs(&term))
-	{
-		le_refuse_collision(election, term.name);
-		return false;
-	}
-	if (le_find_grant(election) != NULL)
-		return false;
-
-	if (term.lease_table != le_lease_table())
-		reason = LE_END_EXTENSION_DROPPED;
-	else
-	{
-		/* whose name it is, if it is one with the same key */
-		ended = *election;
-		strcpy(ended.name, term.name);
-		if (!le_acquire_guard(election, ExclusiveLock, dont_wait))
-			return false;
-		(void) le_lease_overwrite_ttl(&ended, term.token, 0);
-		le_release_guard(election, ExclusiveLock);
-	}
-
-	if (le_registry_end_term(&election->key, term.token) &&
-		term.deadline != LE_DEADLINE_OVER)
-		le_log_end(&election->key, term.name, term.token, reason);
-	return true;
-}
-
 static void
 sleep_until_ended(LeLease *lease)
 {
 	static uint32 wait_event = 0;
+	Oid			table = le_lease_table();
 	uint64		deadline;
 	uint64		now;
 
@@ -299,12 +326,15 @@ sleep_until_ended(LeLease *lease)
 	while ((deadline = pg_atomic_read_u64(&lease->deadline)) >
 		   (now = le_monotonic_us()))
 	{
-		(void) ConditionVariableTimedSleep(&lease->ended,
-										   (deadline - now + 999) / 1000,
-										   wait_event);
+		uint64		left_ms = (deadline - now + 999) / 1000;
 
-		/* a candidate who has gone shall not keep the next one waiting */
+		(void) ConditionVariableTimedSleep(&lease->ended,
+										   Min(left_ms, LE_LOOK_UP_MS),
+										   wait_event);
 		le_require_client();
+		AcceptInvalidationMessages();
+		if (table != le_lease_table())
+			break;
 	}
 	ConditionVariableCancelSleep();
 }
@@ -339,50 +369,4 @@ le_lease_wait(const LeElection *election)
 			disable_timeout(LOCK_TIMEOUT, false);
 	}
 	PG_END_TRY();
-}
-
-/*
- * Is it time to clear some leases away?  Counts one more
- */
-static bool
-sweep_is_due(void)
-{
-	LeDatabase *database = le_registry_lock_database(false);
-	uint32		begun = pg_atomic_add_fetch_u32(&database->leases_begun, 1);
-
-	le_registry_unlock_database(database);
-	return begun % LE_SWEEP == 0;
-}
-
-/*
- * Once in a while, clear away leases that have ended and whose election nobody has
- * asked for since
- *
- * To be called for each new lease: so there never are many more of them than of
- * leases that run.
- */
-void
-le_lease_sweep(void)
-{
-	LeTerm	   *ended;
-	int			count;
-
-	if (!sweep_is_due())
-		return;
-
-	ended = palloc_array(LeTerm, LE_SWEEP);
-	count = le_registry_list_ended_leases(ended, LE_SWEEP);
-	for (int i = 0; i < count; i++)
-	{
-		LeElection	election;
-
-		CHECK_FOR_INTERRUPTS();
-		le_election_by_name(&election, cstring_to_text(ended[i].name));
-		if (!le_acquire_for_xact(&election, true))
-			continue;
-		if (le_lease_clear(&election, true))
-			le_lease_delete_void(&election);
-		le_release_for_xact(&election);
-	}
-	pfree(ended);
 }

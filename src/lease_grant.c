@@ -25,7 +25,7 @@ static dlist_head grants = DLIST_STATIC_INIT(grants);
 static int	grant_count = 0;
 
 /*
- * How many leases has this transaction taken?
+ * How many leases has this transaction taken, whose locks it holds?
  */
 int
 le_grant_count(void)
@@ -47,7 +47,8 @@ le_find_grant(const LeElection *election)
 	{
 		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
 
-		if (memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+		if (!grant->given_up &&
+			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
 		{
 			le_refuse_collision(election, grant->election.name);
 			return grant;
@@ -66,6 +67,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 {
 	LeTerm		term;
 	LeTerm		stale;
+	bool		was_stale;
 	LeLease    *lease;
 	LeGrant    *grant;
 
@@ -80,15 +82,18 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	le_lease_insert(&term);
 
 	grant = MemoryContextAlloc(TopTransactionContext, sizeof(LeGrant));
-	if (le_registry_begin_term(&term, &stale, &lease))
-		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
-
+	was_stale = le_registry_begin_term(&term, &stale, &lease);
 	grant->election = bid->election;
 	grant->token = term.token;
+	grant->role = term.role;
+	grant->given_up = false;
 	grant->subxact = GetCurrentSubTransactionId();
 	grant->lease = lease;
 	dlist_push_tail(&grants, &grant->node);
 	grant_count++;
+
+	if (was_stale)
+		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
 	return term.token;
 }
 
@@ -101,11 +106,24 @@ forget(LeGrant *grant)
 
 /*
  * Give up the lease that this transaction took.  Does not throw
+ *
+ * The transaction keeps the election's lock.
  */
 void
 le_give_up_grant(LeGrant *grant)
 {
 	pg_atomic_write_u64(&grant->lease->deadline, LE_DEADLINE_OVER);
+	grant->given_up = true;
+}
+
+/*
+ * The lock goes, and with it our claim to the entry: it may be another's from now
+ */
+static void
+drop(LeGrant *grant)
+{
+	if (!grant->given_up)
+		le_give_up_grant(grant);
 	forget(grant);
 }
 
@@ -122,9 +140,11 @@ log_grant(void *argument)
 static void
 begin(LeGrant *grant)
 {
+	forget(grant);
+	if (grant->given_up)
+		return;
 	pg_atomic_write_u64(&grant->lease->deadline,
 						le_monotonic_us() + grant->lease->ttl_us);
-	forget(grant);
 	if (le_log_terms)
 		le_catching(log_grant, grant);
 }
@@ -132,7 +152,8 @@ begin(LeGrant *grant)
 /*
  * Refuse to prepare a transaction that has taken a lease
  *
- * Whoever commits it later cannot begin the lease.
+ * Whoever commits it later cannot begin the lease; and without a lease, the lock
+ * would be held until then for nothing.
  */
 void
 le_grants_before_prepare(void)
@@ -170,7 +191,7 @@ le_grants_at_abort(void)
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &grants)
-		le_give_up_grant(dlist_container(LeGrant, node, iter.cur));
+		drop(dlist_container(LeGrant, node, iter.cur));
 }
 
 /*
@@ -203,6 +224,6 @@ le_grants_at_subxact_abort(SubTransactionId mine)
 		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
 
 		if (grant->subxact == mine)
-			le_give_up_grant(grant);
+			drop(grant);
 	}
 }

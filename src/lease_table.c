@@ -13,11 +13,12 @@
  *
  * Rules:
  *
- *	A row is inserted and deleted by a backend that holds the election's lock,
- *	and deleted only when it is void.  So a row that is not void is being
- *	deleted by nobody, and to overwrite it waits for nobody.
- *	A row is overwritten under the election's guard lock, so that only one
- *	backend does.
+ *	A row is inserted by a backend that holds the election's lock.
+ *	It is overwritten under the election's guard lock, so that only one backend
+ *	does; or by the transaction that has inserted it, before it commits.
+ *	It is deleted by a backend that holds the election's lock, and only when it
+ *	is void.  So a row that is not void is being deleted by nobody, and to
+ *	overwrite it waits for nobody.
  *
  * All reads use SnapshotSelf, which sees what is committed now, at every isolation
  * level, and takes part in no serialization conflict.
@@ -29,6 +30,8 @@
 #include "access/heapam.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
+#include "storage/bufmgr.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -43,6 +46,7 @@ typedef struct LeLeaseRow
 	int64		token;
 	Interval	ttl;			/* zero: void */
 	TimestampTz since;
+	Oid			database;		/* a copy of another one's has its rows, too */
 	Oid			role;
 	bool		identity_has_client;
 } LeLeaseRow;
@@ -51,16 +55,30 @@ typedef struct LeLeaseRow
 #define Anum_le_leases_token				1
 #define Anum_le_leases_ttl					2
 #define Anum_le_leases_since				3
-#define Anum_le_leases_role					4
-#define Anum_le_leases_identity_has_client	5
-#define Anum_le_leases_name					6
-#define Anum_le_leases_identity				7
-#define Natts_le_leases						7
+#define Anum_le_leases_database				4
+#define Anum_le_leases_role					5
+#define Anum_le_leases_identity_has_client	6
+#define Anum_le_leases_name					7
+#define Anum_le_leases_identity				8
+#define Natts_le_leases						8
+
+static void
+require_shape(Relation table)
+{
+	if (RelationGetNumberOfAttributes(table) != Natts_le_leases)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has been altered",
+						RelationGetRelationName(table))));
+}
 
 static Relation
 open_table(void)
 {
-	return table_open(le_lease_table(), RowExclusiveLock);
+	Relation	table = table_open(le_lease_table(), RowExclusiveLock);
+
+	require_shape(table);
+	return table;
 }
 
 /*
@@ -110,6 +128,7 @@ le_lease_insert(const LeTerm *term)
 	values[Anum_le_leases_token - 1] = Int64GetDatum(term->token);
 	values[Anum_le_leases_ttl - 1] = IntervalPGetDatum(&ttl);
 	values[Anum_le_leases_since - 1] = TimestampTzGetDatum(term->since);
+	values[Anum_le_leases_database - 1] = ObjectIdGetDatum(MyDatabaseId);
 	values[Anum_le_leases_role - 1] = ObjectIdGetDatum(term->role);
 	values[Anum_le_leases_identity_has_client - 1] =
 		BoolGetDatum(term->identity.has_client);
@@ -128,42 +147,55 @@ le_lease_insert(const LeTerm *term)
 }
 
 /*
- * Lock the buffer of the row that the scan has found; false if another backend has
- * got in between, and the scan has been ended
+ * Return the buffer that the row which the scan has found is in
+ */
+static Buffer
+get_buffer(SysScanDesc scan)
+{
+	return ((BufferHeapTupleTableSlot *) scan->slot)->buffer;
+}
+
+/*
+ * Lock that buffer; false if another backend has got in between, and the scan has
+ * been ended
  */
 static bool
-lock_row(SysScanDesc scan, HeapTuple *tuple, Buffer *buffer)
+lock_row(SysScanDesc scan, HeapTuple *tuple)
 {
-	BufferHeapTupleTableSlot *slot = (BufferHeapTupleTableSlot *) scan->slot;
-
-	*tuple = slot->base.tuple;
-	*buffer = slot->buffer;
-	return heap_inplace_lock(scan->heap_rel, *tuple, *buffer,
+	*tuple = ((BufferHeapTupleTableSlot *) scan->slot)->base.tuple;
+	return heap_inplace_lock(scan->heap_rel, *tuple, get_buffer(scan),
 							 (void (*) (void *)) systable_endscan, scan);
 }
 
 /*
- * Overwrite the ttl in the lease's row, zero to make it void; false if it is void
+ * Overwrite the ttl in the lease's row, zero to make it void; nothing if it is void
  * or there is none
  *
- * At once, durably, and whatever becomes of the transaction.  To be called with the
- * election's guard lock.
+ * At once, and whatever becomes of the transaction.  Returns up to where the WAL must
+ * be made durable before anything is made of it; invalid if there is no row.  To be
+ * called with the election's guard lock.
  */
-bool
+XLogRecPtr
 le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 {
 	Relation	table = open_table();
-	bool		overwritten = false;
+	XLogRecPtr	written = InvalidXLogRecPtr;
 
 	for (;;)
 	{
 		SysScanDesc scan = begin_scan(table, election, token);
 		HeapTuple	tuple = systable_getnext(scan);
 		HeapTuple	changed;
-		Buffer		buffer;
 
-		if (!HeapTupleIsValid(tuple) || is_void(tuple))
+		if (!HeapTupleIsValid(tuple))
 		{
+			systable_endscan(scan);
+			break;
+		}
+		if (is_void(tuple))
+		{
+			/* by somebody who may have failed before it was durable */
+			written = BufferGetLSNAtomic(get_buffer(scan));
 			systable_endscan(scan);
 			break;
 		}
@@ -171,38 +203,40 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 		/* nothing but the ttl ever changes: copy the row before it is locked */
 		changed = heap_copytuple(tuple);
 		get_row(changed)->ttl.time = ttl_us;
-		if (lock_row(scan, &tuple, &buffer))
+		if (lock_row(scan, &tuple))
 		{
-			heap_inplace_update_and_unlock(table, tuple, changed, buffer);
+			heap_inplace_update_and_unlock(table, tuple, changed,
+										   get_buffer(scan));
 			systable_endscan(scan);
-			overwritten = true;
+			written = XactLastRecEnd;
 			break;
 		}
 	}
 
 	table_close(table, RowExclusiveLock);
-	if (overwritten)
-		le_make_durable();
-	return overwritten;
+	return written;
 }
 
 /*
- * Delete the void rows of the election
+ * Delete the void rows of the election; true if there are rows that are not deleted
+ * for good yet
  *
  * A row that another transaction is about to delete is left to it: if that is
  * rolled back, it stays until the next time.
  */
-void
+bool
 le_lease_delete_void(const LeElection *election)
 {
 	Relation	table = open_table();
 	SysScanDesc scan = begin_scan(table, election, 0);
 	HeapTuple	tuple;
+	bool		found = false;
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		TM_FailureData failure;
 
+		found = true;
 		if (is_void(tuple))
 			(void) table_tuple_delete(table, &tuple->t_self,
 									  GetCurrentCommandId(true), InvalidSnapshot,
@@ -210,19 +244,26 @@ le_lease_delete_void(const LeElection *election)
 	}
 	systable_endscan(scan);
 	table_close(table, NoLock);
+	return found;
 }
 
-static void
+/*
+ * Read a row; false if it is none of ours
+ */
+static bool
 read_row(LeTerm *term, Relation table, HeapTuple tuple)
 {
 	LeLeaseRow *row = get_row(tuple);
 	LeElection	election;
 	Datum		values[Natts_le_leases];
 	bool		nulls[Natts_le_leases];
+	text	   *name;
 
 	heap_deform_tuple(tuple, RelationGetDescr(table), values, nulls);
-	le_election_by_name(&election,
-						DatumGetTextPP(values[Anum_le_leases_name - 1]));
+	name = DatumGetTextPP(values[Anum_le_leases_name - 1]);
+	if (VARSIZE_ANY_EXHDR(name) == 0 || VARSIZE_ANY_EXHDR(name) > LE_TEXT_MAX)
+		return false;
+	le_election_by_name(&election, name);
 
 	memset(term, 0, sizeof(LeTerm));
 	term->election = election.key;
@@ -232,12 +273,14 @@ read_row(LeTerm *term, Relation table, HeapTuple tuple)
 	term->lease_table = RelationGetRelid(table);
 	term->since = row->since;
 	term->ttl_us = row->ttl.time;
-	term->deadline = is_void(tuple) ? LE_DEADLINE_OVER :
-		le_monotonic_us() + row->ttl.time;
+	term->deadline = LE_DEADLINE_OVER;
+	if (!is_void(tuple) && row->database == MyDatabaseId)
+		term->deadline = le_monotonic_us() + row->ttl.time;
 	term->identity.has_client = row->identity_has_client;
 	text_to_cstring_buffer(DatumGetTextPP(values[Anum_le_leases_identity - 1]),
 						   term->identity.string, LE_TEXT_SIZE);
 	strcpy(term->name, election.name);
+	return true;
 }
 
 /*
@@ -253,12 +296,14 @@ le_lease_load(Relation table)
 	HeapTuple	tuple;
 	int			running = 0;
 
+	require_shape(table);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		LeTerm		term;
 
 		CHECK_FOR_INTERRUPTS();
-		read_row(&term, table, tuple);
+		if (!read_row(&term, table, tuple))
+			continue;
 		le_registry_load_lease(&term);
 		if (term.deadline != LE_DEADLINE_OVER)
 			running++;

@@ -20,13 +20,16 @@
  *				a lease; the former it may overwrite, the latter only when it is
  *				over.  Whoever removes a term names its token, so that it never
  *				removes a successor's.
+ *				(Leases that are loaded after a restart are written by whoever
+ *				loads them, before anybody can hold a lock.)
  *				An entry without a token is a bare key that somebody asked for:
  *				anybody may add or remove one.
  *				A lease is renewed and ended by whoever has its token.  Its
  *				deadline and renewals are atomic: to renew it, the shared lock
  *				is enough; to end it or to change its ttl takes the exclusive
- *				one.  A deadline that has passed stays as it is, so nothing
- *				revives a lease that is over.
+ *				one.  Who renews has read the clock under the shared lock; so a
+ *				lease that has run out is over only when it has been marked as
+ *				over, under the exclusive one.  Nothing revives it then.
  *				Of an uncommitted lease, the transaction that took it has the
  *				address, and sets the deadline without an LWLock: it holds the
  *				election's lock, so that the entry stays.  In the same way the
@@ -226,6 +229,7 @@ le_registry_lock_database(bool exclusive)
 		entry->database = MyDatabaseId;
 		entry->next = entry->end = 1;
 		pg_atomic_init_u32(&entry->leases_begun, 0);
+		pg_atomic_init_u32(&entry->sweep_after, 0);
 	}
 	return entry;
 }

@@ -53,12 +53,12 @@ put_off_deadline(LeLease *lease)
 }
 
 /*
- * Do something with a lease whose partition is locked; false if it is over
+ * Do something with a lease whose partition is locked, exclusively but to look or
+ * to renew; false if it is over
  */
 static bool
-act_on_lease(LeTermEntry *entry, LeLeaseAction action, int64 ttl_us)
+act_on_lease(LeLease *lease, LeLeaseAction action, int64 ttl_us)
 {
-	LeLease    *lease = &entry->lease;
 
 	if (action == LE_LEASE_RENEW)
 	{
@@ -86,16 +86,17 @@ act_on_lease(LeTermEntry *entry, LeLeaseAction action, int64 ttl_us)
  * Do something with the election's lease that has this token, if it runs and
  * belongs to the role
  *
- * *role is set to the role that it belongs to, *ttl_us to the ttl that it has had.
+ * *role is set to the role that it belongs to, *old_ttl_us to the ttl that it has
+ * had.  ttl_us is for LE_LEASE_SET_TTL.
  */
 LeLeaseAnswer
 le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
-				  Oid *role, LeLeaseAction action, int64 *ttl_us)
+				  LeLeaseAction action, int64 ttl_us, Oid *role,
+				  int64 *old_ttl_us)
 {
 	bool		exclusive = action == LE_LEASE_SET_TTL || action == LE_LEASE_END;
 	LeTermEntry *entry = le_registry_lock_entry(&election->key, exclusive);
 	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
-	int64		old_ttl_us;
 
 	if (entry == NULL)
 		return LE_LEASE_NOT_RUNNING;
@@ -103,16 +104,45 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 		entry->lease_table == lease_table &&
 		strcmp(le_registry_entry_name(entry), election->name) == 0)
 	{
-		old_ttl_us = entry->lease.ttl_us;
-		if (entry->role != *role)
-			action = LE_LEASE_LOOK;
-		if (act_on_lease(entry, action, *ttl_us))
-			answer = entry->role == *role ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
+		bool		is_ours = entry->role == *role;
+
+		*old_ttl_us = entry->lease.ttl_us;
 		*role = entry->role;
-		*ttl_us = old_ttl_us;
+		if (act_on_lease(&entry->lease, is_ours ? action : LE_LEASE_LOOK, ttl_us))
+			answer = is_ours ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
 	}
 	le_registry_unlock_entry(entry);
 	return answer;
+}
+
+/*
+ * Mark the lease with that token as over if its deadline has passed; false if it
+ * has not
+ *
+ * Whoever is about to renew it has read the clock under the shared lock, maybe just
+ * in time: so only under the exclusive one is it certain that the lease has run
+ * out.  *expired is set if it had not been marked before.
+ */
+bool
+le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired)
+{
+	LeTermEntry *entry = le_registry_lock_entry(key, true);
+	bool		closed = true;
+
+	*expired = false;
+	if (entry == NULL)
+		return true;
+	if (entry->token == token && entry->scope == LE_SCOPE_LEASE)
+	{
+		uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+
+		closed = deadline <= le_monotonic_us();
+		*expired = closed && deadline != LE_DEADLINE_OVER;
+		if (closed)
+			pg_atomic_write_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
+	}
+	le_registry_unlock_entry(entry);
+	return closed;
 }
 
 /*
@@ -137,14 +167,15 @@ le_registry_find_lease(const LeElectionKey *key)
 /*
  * Put a lease that was found written down on record, unless the registry knows
  * better
+ *
+ * For whoever loads the table, before anybody can bid.
  */
 void
 le_registry_load_lease(const LeTerm *term)
 {
 	LeTerm		known;
-	LeLease    *lease;
 
-	if (le_registry_read(&term->election, &known) && known.token > term->token)
+	if (le_registry_read(&term->election, &known) && known.token >= term->token)
 		return;
-	(void) le_registry_begin_term(term, &known, &lease);
+	(void) le_registry_begin_term(term, &known, NULL);
 }

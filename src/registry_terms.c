@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -170,8 +171,9 @@ fill_entry(LeTermEntry *entry, const LeTerm *term, dsa_pointer strings)
  * Write down a term
  *
  * True when it took the place of a term whose lock had gone away behind its
- * back; that one is copied to stale.  *lease is set to where the registry keeps it
- * if it is a lease.  The election's lock must be held, and no lease may run.
+ * back; that one is copied to stale.  *lease, unless NULL, is set to where the
+ * registry keeps what changes of a lease.  The election's lock must be held, and no
+ * lease may run.
  */
 bool
 le_registry_begin_term(const LeTerm *term, LeTerm *stale, LeLease **lease)
@@ -203,7 +205,8 @@ le_registry_begin_term(const LeTerm *term, LeTerm *stale, LeLease **lease)
 		copy_entry(stale, entry);
 	old_strings = entry->strings;
 	fill_entry(entry, term, strings);
-	*lease = &entry->lease;
+	if (lease != NULL)
+		*lease = &entry->lease;
 	dshash_release_lock(table, entry);
 
 	free_strings(old_strings);
@@ -274,14 +277,17 @@ has_no_token(LeTermEntry *entry)
 }
 
 static bool
-is_ended_lease(LeTermEntry *entry)
+is_lease(LeTermEntry *entry)
 {
-	uint64		deadline;
+	return is_of_this_database(entry) && entry->token != 0 &&
+		entry->scope == LE_SCOPE_LEASE;
+}
 
-	if (!is_of_this_database(entry) || entry->token == 0 ||
-		entry->scope != LE_SCOPE_LEASE)
-		return false;
-	deadline = pg_atomic_read_u64(&entry->lease.deadline);
+static bool
+is_over(LeLease *lease)
+{
+	uint64		deadline = pg_atomic_read_u64(&lease->deadline);
+
 	return deadline != LE_DEADLINE_UNCOMMITTED && deadline <= le_monotonic_us();
 }
 
@@ -343,12 +349,37 @@ le_registry_list_terms(int *count)
 
 /*
  * Copy up to capacity of this database's leases that are over to array; return how
- * many
+ * many.  *leases is set to the number of all leases
+ *
+ * If there are more, any of them: some may be such that nothing can be done about
+ * them for now, and they must not stand in the way of the others.
  */
 int
-le_registry_list_ended_leases(LeTerm *array, int capacity)
+le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
 {
-	return Min(copy_terms(array, capacity, is_ended_lease), capacity);
+	dshash_seq_status status;
+	LeTermEntry *entry;
+	int			count = 0;
+
+	*leases = 0;
+	dshash_seq_init(&status, le_registry_term_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		uint64		place = count;
+
+		if (!is_lease(entry))
+			continue;
+		(*leases)++;
+		if (!is_over(&entry->lease))
+			continue;
+		if (count >= capacity)
+			place = pg_prng_uint64_range(&pg_global_prng_state, 0, count);
+		if (place < (uint64) capacity)
+			copy_entry(&array[place], entry);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return Min(count, capacity);
 }
 
 /*

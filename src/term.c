@@ -280,7 +280,6 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 {
 	LeTerm		term;
 	LeTerm		stale;
-	LeLease    *no_lease;
 	LeHeldTerm *held;
 
 	if (held_terms == NULL)
@@ -295,7 +294,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->session_hold = false;
 	note_xact_hold(held);
 
-	if (le_registry_begin_term(&term, &stale, &no_lease))
+	if (le_registry_begin_term(&term, &stale, NULL))
 		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
 	le_log_begin(&term);
 

@@ -30,6 +30,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -187,7 +188,7 @@ le_next_token(void)
 	{
 		int64		first = advance_sequence(rel);
 
-		le_make_durable();
+		le_make_durable(XactLastRecEnd);
 		offer_tokens(sequence, first, first + LE_TOKEN_BLOCK);
 	}
 	relation_close(rel, ShareUpdateExclusiveLock);

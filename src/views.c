@@ -114,7 +114,7 @@ le_registry_terms(PG_FUNCTION_ARGS)
 	int			count = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
-	le_leases_ready();
+	le_leases_ready(false);
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		terms = le_registry_list_terms(&count);

@@ -8,6 +8,7 @@ use warnings;
 use Exporter 'import';
 use IPC::Run;
 use Test::More;
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
@@ -16,6 +17,7 @@ our @EXPORT = qw(
   session post collect ask stderr_of backend_pid kill_client end_session
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   all_consistent
+  monotonic sleep_past wait_until_sleeping lease_lines
 );
 
 # A server that runs; %params: conf, allows_streaming, extension (0: none)
@@ -204,6 +206,42 @@ sub term_lines
 	my ($node, $offset) = @_;
 	return
 	  map { /LOG:  leader_election: (election .*)$/ ? $1 : () }
+	  split /\n/, log_since($node, $offset);
+}
+
+# Seconds on the clock by which leases run
+sub monotonic
+{
+	return clock_gettime(CLOCK_MONOTONIC);
+}
+
+# Sleep until that clock has passed the time
+sub sleep_past
+{
+	my ($time) = @_;
+	while ((my $left = $time - monotonic()) >= 0)
+	{
+		Time::HiRes::sleep($left + 0.001);
+	}
+	return;
+}
+
+# The process has the election's lock, and sleeps until its lease is over
+sub wait_until_sleeping
+{
+	my ($node, $pid, $database) = @_;
+	return $node->poll_query_until($database // 'postgres',
+		"SELECT wait_event_type = 'Extension' FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+		WHERE pid = $pid AND l.locktype = 'advisory' AND l.objsubid = 19525 AND l.granted"
+	) || die "process $pid does not sleep on a lease";
+}
+
+# The log's lines of how many leases run on after a restart
+sub lease_lines
+{
+	my ($node, $offset) = @_;
+	return
+	  map { /LOG:  leader_election: (\d+ leases? runs? on .*)$/ ? $1 : () }
 	  split /\n/, log_since($node, $offset);
 }
 

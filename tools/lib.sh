@@ -9,6 +9,8 @@ work=''				# the work directory
 as_user=()			# runs a command as the user who owns the work directory
 on_exit=(true)		# what else to do before the work directory goes
 dropin=/etc/postgresql-common/createcluster.d/zz-leader_election-tools.conf
+policy=/usr/sbin/policy-rc.d
+lent_files=()		# files of the system's that are to be removed again
 oldest_major=15
 
 say()
@@ -76,17 +78,28 @@ update_package_lists()
 	lists_updated=yes
 }
 
-remove_dropin()
+# Write a file of the system's that is to be there while packages are installed.
+lend_file()
 {
-	if [[ -n ${dropin_made:-} ]]; then
-		as_root rm -f "$dropin"
+	lent_files+=("$1")
+	as_root install -D -m "$2" /dev/stdin "$1"
+}
+
+take_back_files()
+{
+	local file
+
+	for file in "${lent_files[@]}"; do
+		as_root rm -f "$file"
+	done
+	if ((${#lent_files[@]})); then
 		as_root rmdir --ignore-fail-on-non-empty "${dropin%/*}"
-		dropin_made=''
 	fi
+	lent_files=()
 }
 
 # Install the Debian packages that are missing.  The package of a server makes
-# and starts a cluster, unless it is told not to.
+# a cluster, and that of a daemon starts it, unless it is told not to.
 install_packages()
 {
 	local -a missing
@@ -97,13 +110,19 @@ install_packages()
 
 	say "installing ${missing[*]}"
 	update_package_lists
-	dropin_made=yes
-	as_root install -D -m 644 /dev/stdin "$dropin" \
-		<<<'create_main_cluster = false'
+	lend_file "$dropin" 644 <<<'create_main_cluster = false'
+	[[ -e $policy ]] ||
+		lend_file "$policy" 755 <<<$'#!/bin/sh\nexit 101'
 	quietly as_root env DEBIAN_FRONTEND=noninteractive \
 		apt-get -qq -y -o DPkg::Lock::Timeout=600 install \
 		--no-install-recommends "${missing[@]}"
-	remove_dropin
+	take_back_files
+
+	# nor is it to start with the machine from now on
+	if [[ " ${missing[*]} " == *' pgbouncer '* ]] &&
+		command -v systemctl >/dev/null; then
+		as_root systemctl disable pgbouncer >/dev/null 2>&1 || true
+	fi
 }
 
 # Can the extension be built for, and run by, the server of this pg_config?
@@ -260,7 +279,7 @@ cleanup()
 	trap - EXIT
 	set +e
 	"${on_exit[@]}"
-	remove_dropin
+	take_back_files
 	if [[ -n $work ]]; then
 		find "$work" -name postmaster.pid | while read -r pidfile; do
 			"${as_user[@]}" pg_ctl stop -s -m immediate -D "${pidfile%/*}"

@@ -1,0 +1,93 @@
+--
+-- What a lease's functions refuse, and what they just accept
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+
+-- NULL
+SELECT le_lease(NULL, '1 s');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease('job', NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_renew(NULL, 1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_renew('job', NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_am_leader(NULL, 1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_am_leader('job', NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_resign(NULL, 1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_resign('job', NULL);
+\echo :LAST_ERROR_SQLSTATE
+
+-- the ttl: 100 ms to 1 day, in whatever words
+SELECT le_lease('job', '99.999 ms');
+\echo :LAST_ERROR_SQLSTATE
+CREATE FUNCTION pg_temp.answer(ttl interval) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	t bigint;
+BEGIN
+	t := le_lease('ttl', ttl);
+	RETURN (t > 0 AND le_renew('ttl', t, ttl) AND le_resign('ttl', t))::text;
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE;
+END
+$$;
+SELECT ttl, pg_temp.answer(ttl::interval)
+FROM (VALUES (1, '100 ms'), (2, '100.001 ms'), (3, '1 day'), (4, '24 hours'), (5, '23:59:59.999999'),
+	(6, '-1 day 25 hours'), (7, '2 days -24 hours'), (8, '1 day -1 us'),
+	(9, '99.999 ms'), (10, '0'), (11, '-1 s'), (12, '-1 day'), (13, '1 day 1 us'), (14, '24:00:00.000001'),
+	(15, '2 days'), (16, '-1 day 24 hours'), (17, '-1 day 24:00:00.099999'), (18, '1 day -24 hours'),
+	(19, '1 month'), (20, '1 month -30 days'), (21, '1 month -30 days 1 s'), (22, '-1 month 31 days'), (23, '1 year'),
+	(24, '178000000 years'), (25, '-178000000 years'), (26, '2147483647 days'), (27, '-2147483648 days'),
+	(28, '2562047788:00:54.775807'), (29, '-2562047788:00:54.775807'),
+	(30, '-2147483648 days 2562047788:00:54.775807')) v(n, ttl)
+ORDER BY n;
+SELECT pg_temp.answer(NULL);
+-- which is what counts, and what is shown
+SELECT le_lease('ttl', '-1 day 25 hours') AS t1 \gset
+SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
+SELECT le_renew('ttl', :t1, '1 day');
+SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
+
+-- to be refused leaves the lease as it is: also where another token or nobody leads
+SELECT le_renew('ttl', :t1, '1 day 1 us');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease('ttl', '1 ms', NULL, :t1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_renew('ttl', :t1 + 1000000, '1 month');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_renew('nobody''s', 1, '0');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease('ttl', '1 s', '', :t1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT r.ttl, renewals, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
+SELECT le_renew('ttl', :t1, NULL), le_lease('ttl', '1 day', NULL, NULL);
+SELECT ttl, renewals, le_resign('ttl', :t1) FROM le_leader('ttl');
+
+-- names and identities
+\set VERBOSITY terse
+SELECT le_lease('', '1 s');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease(repeat('n', 256), '1 s');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease(repeat('ü', 128), '1 s');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease('job', '1 s', '');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease('job', '1 s', repeat('i', 256));
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_renew('', 1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_am_leader('', 1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_resign(repeat('n', 256), 1);
+\echo :LAST_ERROR_SQLSTATE
+
+-- none of these took anything
+SELECT count(*) FROM le_leases WHERE ttl > '0';
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();

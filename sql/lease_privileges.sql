@@ -1,0 +1,129 @@
+--
+-- A lease belongs to the role that took it, and that role's members
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE ROLE regress_le_owner;
+CREATE ROLE regress_le_member IN ROLE regress_le_owner;
+CREATE ROLE regress_le_nephew IN ROLE regress_le_member;
+CREATE ROLE regress_le_noinherit NOINHERIT IN ROLE regress_le_owner;
+CREATE ROLE regress_le_nobody;
+SET ROLE regress_le_owner;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+
+-- not another's, whatever he asks, with whatever ttl
+SET ROLE regress_le_nobody;
+SELECT le_renew('job', :t1);
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY terse
+SELECT le_renew('job', :t1, '1 s');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_lease('job', '1 s', 'me', :t1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_am_leader('job', :t1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_resign('job', :t1);
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY default
+-- but to be wrong is no error
+SELECT le_renew('job', 0), le_am_leader('job', 0), le_lease('job', '1 hour', 'me', 0);
+-- what he sees: what anybody sees
+SELECT name, scope, identity, token = :t1 AS token, pid, usename, application_name, client_addr, candidates, ttl, renewals
+FROM le_leaders WHERE scope = 'lease';
+SELECT identity, usename FROM le_leader('job');
+-- and nothing in the table
+TABLE le_leases;
+INSERT INTO le_leases SELECT * FROM le_leases;
+UPDATE le_leases SET ttl = '0';
+DELETE FROM le_leases;
+TRUNCATE le_leases;
+
+-- membership goes one way
+SET ROLE regress_le_member;
+SELECT le_lease('of a member', '1 hour') AS t2 \gset
+SET ROLE regress_le_owner;
+SELECT le_renew('of a member', :t2);
+\echo :LAST_ERROR_SQLSTATE
+
+-- a member may do all, and so may a member of his
+SET ROLE regress_le_member;
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '1 hour', NULL, :t1) = :t1 AS lease;
+SELECT le_renew('job', :t1, '10 min');
+SELECT ttl FROM le_leader('job');
+SET ROLE regress_le_nephew;
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '3 hours', NULL, :t1) = :t1 AS lease;
+SELECT ttl, usename FROM le_leader('job');
+-- who does not inherit has to put the role on
+SET ROLE regress_le_noinherit;
+SELECT le_renew('job', :t1);
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+-- a superuser may
+SELECT le_renew('job', :t1, '4 hours');
+SELECT r.ttl, t.ttl, usename, renewals FROM le_leader('job') r JOIN le_leases t USING (name, token);
+SET ROLE regress_le_nephew;
+SELECT le_resign('job', :t1);
+RESET ROLE;
+SELECT count(*) FROM le_leader('job');
+
+-- in the transaction that has taken it, too
+BEGIN;
+SET LOCAL ROLE regress_le_owner;
+SELECT le_lease('job', '1 hour') AS t3 \gset
+SET LOCAL ROLE regress_le_member;
+SELECT le_am_leader('job', :t3), le_renew('job', :t3);
+SET LOCAL ROLE regress_le_nobody;
+SAVEPOINT a;
+SELECT le_am_leader('job', :t3);
+ROLLBACK TO a;
+SELECT le_renew('job', :t3);
+ROLLBACK TO a;
+SELECT le_resign('job', :t3);
+ROLLBACK;
+
+-- a made-up identity shows another's user name only
+SET ROLE regress_le_owner;
+SET application_name = '';
+SELECT le_lease('made up', '1 hour') AS t4 \gset
+RESET application_name;
+SELECT identity LIKE '%@%' AS mine FROM le_leader('made up');
+SET ROLE regress_le_nobody;
+SELECT identity LIKE '%@%' AS others FROM le_leader('made up');
+RESET ROLE;
+
+-- a function with another's rights leads for that other
+CREATE FUNCTION pg_temp.take() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS $$
+	SELECT le_lease('lent', '1 hour', 'me') $$;
+CREATE FUNCTION pg_temp.keep(bigint) RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $$
+	SELECT le_renew('lent', $1) $$;
+GRANT EXECUTE ON FUNCTION pg_temp.take, pg_temp.keep TO regress_le_nobody;
+GRANT regress_le_nobody TO regress_le_owner;
+ALTER FUNCTION pg_temp.take OWNER TO regress_le_owner;
+ALTER FUNCTION pg_temp.keep OWNER TO regress_le_owner;
+SET ROLE regress_le_nobody;
+SELECT pg_temp.take() AS t5 \gset
+SELECT usename FROM le_leader('lent');
+SELECT pg_temp.keep(:t5);
+SELECT le_renew('lent', :t5);
+RESET ROLE;
+
+-- when the role is gone, a superuser is left
+DROP FUNCTION pg_temp.take, pg_temp.keep;
+DROP ROLE regress_le_owner, regress_le_member, regress_le_nephew, regress_le_noinherit;
+SELECT usename, le_am_leader('lent', :t5), le_renew('lent', :t5) FROM le_leader('lent');
+SET ROLE regress_le_nobody;
+SELECT le_renew('lent', :t5);
+SELECT identity LIKE '%@%' AS others FROM le_leader('made up');
+RESET ROLE;
+SELECT le_resign('lent', :t5), le_resign('made up', :t4), le_resign('of a member', :t2);
+
+-- an administrator may take the functions away, one by one
+REVOKE EXECUTE ON FUNCTION le_lease(text, interval, text, bigint) FROM PUBLIC;
+SET ROLE regress_le_nobody;
+SELECT le_lease('job', '1 hour');
+SELECT le_renew('job', 0);
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION le_lease(text, interval, text, bigint) TO PUBLIC;
+DROP ROLE regress_le_nobody;
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;

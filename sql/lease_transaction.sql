@@ -1,0 +1,168 @@
+--
+-- Leases and transactions: a grant counts from its commit, and everything else
+-- at once
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE TEMP VIEW advisory AS
+SELECT objsubid, mode, granted
+FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525, 19527) AND pid = pg_backend_pid();
+
+-- before the commit: his who took it, and shown to nobody
+BEGIN;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+TABLE advisory;
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_renew('job', :t1, '20 min'), le_lease('job', '30 min', NULL, :t1) = :t1 AS lease;
+SELECT le_am_leader('job', 0), le_renew('job', 0), le_am_leader('job'), le_token('job');
+SELECT le_lease('job', '1 hour'), le_try_become_leader('job'), le_try_become_leader_xact('job'), le_become_leader('job', '0');
+SELECT count(*) FROM le_leaders WHERE name = 'job';
+SELECT count(*) FROM le_leader('job');
+COMMIT;
+TABLE advisory;
+SELECT scope, ttl, renewals FROM le_leader('job');
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_resign('job', :t1);
+
+-- it expires in no open transaction: the ttl runs from the commit
+BEGIN;
+SELECT le_lease('job', '200 ms') AS t1 \gset
+SELECT pg_sleep(0.6);
+SELECT le_am_leader('job', :t1), le_renew('job', :t1, '1 hour');
+SELECT clock_timestamp() AS before_commit \gset
+COMMIT;
+SELECT renewed_at > :'before_commit'::timestamptz - interval '300 ms' AS from_commit, le_resign('job', :t1) FROM le_leader('job');
+
+-- nobody may wait for a lease that only his own commit can end
+BEGIN;
+SELECT le_lease('waited for', '1 hour') > 0 AS taken;
+SAVEPOINT a;
+SELECT le_become_leader('waited for');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO a;
+SELECT le_become_leader_xact('waited for', '1 hour');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+
+-- rolled back, it never was
+BEGIN;
+SELECT le_lease('back', '1 hour') AS t2 \gset
+ROLLBACK;
+SELECT le_am_leader('back', :t2), le_renew('back', :t2);
+SELECT count(*) FROM le_leader('back');
+SELECT count(*) FROM le_leases WHERE name = 'back';
+BEGIN;
+SELECT le_lease('back', '1 hour') AS t3 \gset
+SELECT 1 / 0;
+COMMIT;
+SELECT :t3 > :t2 AS greater, le_am_leader('back', :t3), le_lease('back', '1 hour') AS t4 \gset
+SELECT :t4 > :t3 AS greater, le_resign('back', :t4);
+
+-- to a savepoint, before and after
+BEGIN;
+SELECT le_lease('top', '1 hour') AS top \gset
+SAVEPOINT a;
+SELECT le_lease('sub', '1 hour') AS sub \gset
+SELECT le_am_leader('sub', :sub), le_am_leader('top', :top);
+ROLLBACK TO a;
+SELECT le_am_leader('sub', :sub), le_renew('sub', :sub), le_am_leader('top', :top);
+SELECT count(*) FROM advisory;
+SELECT le_lease('sub', '1 hour') AS sub2 \gset
+SAVEPOINT b;
+SAVEPOINT c;
+SELECT le_lease('released', '1 hour') AS released \gset
+RELEASE b;
+SELECT le_renew('released', :released, '2 hours');
+COMMIT;
+SELECT name, token = CASE name WHEN 'top' THEN :top WHEN 'sub' THEN :sub2 ELSE :released END AS token, ttl
+FROM le_leaders WHERE scope = 'lease' ORDER BY name;
+SELECT name, ttl FROM le_leases WHERE name IN ('top', 'sub', 'released') ORDER BY name;
+SELECT le_resign('top', :top), le_resign('sub', :sub2), le_resign('released', :released);
+
+-- given up in the transaction that took it: at once, and not brought back
+BEGIN;
+SELECT le_lease('job', '1 hour') AS t5 \gset
+SAVEPOINT a;
+SELECT le_resign('job', :t5), le_am_leader('job', :t5), le_renew('job', :t5);
+ROLLBACK TO a;
+SELECT le_am_leader('job', :t5), le_renew('job', :t5);
+SELECT le_lease('job', '1 hour', 'again', :t5) AS t6 \gset
+SELECT :t6 > :t5 AS new;
+COMMIT;
+SELECT identity, token = :t6 AS token FROM le_leader('job');
+SELECT name, token = :t6 AS token, ttl FROM le_leases WHERE name = 'job' AND ttl > '0';
+
+-- renewed, changed and given up: at once, whatever becomes of the transaction
+BEGIN;
+SELECT le_renew('job', :t6), le_renew('job', :t6, '2 hours');
+ROLLBACK;
+SELECT r.ttl, t.ttl, renewals FROM le_leader('job') r JOIN le_leases t USING (name, token);
+BEGIN;
+SELECT le_resign('job', :t6);
+TABLE advisory;
+SELECT le_am_leader('job', :t6);
+ROLLBACK;
+SELECT le_am_leader('job', :t6), count(*) FROM le_leader('job');
+SELECT count(*) FROM le_leases WHERE name = 'job' AND ttl > '0';
+
+-- a renewal takes no transaction ID
+BEGIN;
+SELECT le_lease('xid', '1 hour') AS x, pg_current_xact_id_if_assigned() IS NOT NULL AS grant \gset
+COMMIT;
+BEGIN;
+SELECT le_renew('xid', :x), le_lease('xid', '1 hour', NULL, :x) = :x, le_renew('xid', :x, '2 hours'), le_lease('xid', '1 s') IS NULL;
+SELECT le_resign('xid', :x);
+SELECT pg_current_xact_id_if_assigned();
+COMMIT;
+
+-- blocks: an exception takes the lease back, a commit begins it
+CREATE PROCEDURE pg_temp.work() LANGUAGE plpgsql AS $$
+DECLARE
+	t bigint;
+BEGIN
+	BEGIN
+		t := le_lease('block', '1 hour');
+		RAISE division_by_zero;
+	EXCEPTION WHEN division_by_zero THEN
+		RAISE INFO 'after the exception: %', le_am_leader('block', t);
+	END;
+	t := le_lease('block', '1 hour');
+	RAISE INFO 'before the commit: %, shown %', le_am_leader('block', t), (SELECT count(*) FROM le_leader('block'));
+	COMMIT;
+	RAISE INFO 'after the commit: %, shown %', le_am_leader('block', t), (SELECT count(*) FROM le_leader('block'));
+	PERFORM le_resign('block', t);
+	t := le_lease('block', '1 hour');
+	ROLLBACK;
+	RAISE INFO 'after the rollback: %', le_am_leader('block', t);
+	t := le_lease('block', '1 hour');
+	BEGIN
+		PERFORM le_resign('block', t);
+		RAISE division_by_zero;
+	EXCEPTION WHEN division_by_zero THEN
+		RAISE INFO 'resigned in a block that failed: %', le_am_leader('block', t);
+	END;
+END
+$$;
+CALL pg_temp.work();
+SELECT count(*) FROM le_leader('block');
+
+-- by a deferred trigger and a held cursor, as the transaction commits
+CREATE TEMP TABLE t (i int);
+CREATE FUNCTION pg_temp.elect() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM le_lease('from a trigger', '1 hour');
+	RETURN NULL;
+END
+$$;
+CREATE CONSTRAINT TRIGGER elect AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION pg_temp.elect();
+BEGIN;
+INSERT INTO t VALUES (1);
+DECLARE c CURSOR WITH HOLD FOR SELECT le_lease('from a cursor', '1 hour') > 0 AS taken;
+COMMIT;
+FETCH c;
+CLOSE c;
+SELECT name, le_resign(name, token) FROM le_leaders WHERE name LIKE 'from a %' ORDER BY name;
+DROP TABLE t;
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+TABLE advisory;

@@ -1,0 +1,212 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease_end.c
+ *	  What is to be done about a lease that is over, by whoever comes next.
+ *
+ * A lease that runs out does so by itself, and nobody is there to write it down.
+ * The next one who wants to lead the election does that, holding the election's lock:
+ * first it marks the lease as over in the registry, then it makes the row in le_leases
+ * void, durably, and only then may be elected.  Leases in which nobody is interested
+ * any more are cleared away by those who take other ones.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "leader_election.h"
+
+/*
+ * Leases that are over are looked for after at least so many new ones, or this share
+ * of all there are, and cleared away in batches of so many
+ */
+#define LE_SWEEP		16
+#define LE_SWEEP_SHARE	64
+#define LE_SWEEP_BATCH	64
+
+/*
+ * See whether the lease on record is over, and write down that it is; false if it
+ * runs, or, with dont_wait, if somebody is just changing it
+ *
+ * *written is set to where the WAL must be made durable before anybody is elected.
+ * To be called with the election's lock, which keeps others from it until then.
+ */
+static bool
+write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
+		  XLogRecPtr *written)
+{
+	LeElection	ended = *election;
+	bool		expired;
+
+	*written = InvalidXLogRecPtr;
+	if (le_lease_runs(term))
+		return false;
+	if (!le_is_lease_table(term->lease_table))
+	{
+		le_log_end(&election->key, term->name, term->token,
+				   LE_END_EXTENSION_DROPPED);
+		return true;
+	}
+
+	/* the same but for its name, if that is another one with the same key */
+	strcpy(ended.name, term->name);
+
+	if (!le_acquire_guard(election, ExclusiveLock, dont_wait))
+		return false;
+	if (!le_registry_close_lease(&election->key, term->token, &expired))
+	{
+		le_release_guard(election, ExclusiveLock);
+		return false;
+	}
+	if (expired)
+		le_log_end(&election->key, term->name, term->token, LE_END_EXPIRED);
+	*written = le_lease_overwrite_ttl(&ended, term->token, 0);
+	le_release_guard(election, ExclusiveLock);
+	return true;
+}
+
+/*
+ * Delete the void rows of an election whose lease is over; true if they are gone
+ *
+ * That they are void does not depend on what becomes of the transaction.
+ */
+static bool
+delete_rows(const LeElection *election, const LeTerm *term)
+{
+	LeElection	ended = *election;
+
+	strcpy(ended.name, term->name);
+	return !le_lease_delete_void(&ended);
+}
+
+/*
+ * Take a lease that is over off the record, and the election is free; false if a
+ * lease runs, or, with dont_wait, if somebody is just changing it
+ *
+ * To be called with the election's lock, where no lease is this transaction's own.
+ * The lease may be of another election with the same key.
+ */
+bool
+le_lease_clear(const LeElection *election, bool dont_wait)
+{
+	LeTerm		term;
+	XLogRecPtr	written;
+
+	Assert(le_find_grant(election) == NULL);
+	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE)
+		return true;
+	if (!write_off(election, &term, dont_wait, &written))
+		return false;
+	le_make_durable(written);
+	(void) delete_rows(election, &term);
+	(void) le_registry_end_term(&election->key, term.token);
+	return true;
+}
+
+/*
+ * Is it time to clear leases away?  Counts one more that has begun
+ *
+ * *after is set to how many have begun since the last time.
+ */
+static bool
+sweep_is_due(uint32 *after)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	uint32		begun = pg_atomic_add_fetch_u32(&database->leases_begun, 1);
+	bool		due;
+
+	*after = Max(pg_atomic_read_u32(&database->sweep_after), LE_SWEEP);
+	due = begun >= *after &&
+		pg_atomic_compare_exchange_u32(&database->leases_begun, &begun, 0);
+	le_registry_unlock_database(database);
+	return due;
+}
+
+static void
+set_sweep_after(uint32 count)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+
+	pg_atomic_write_u32(&database->sweep_after, count);
+	le_registry_unlock_database(database);
+}
+
+/*
+ * Clear some leases away that are over
+ *
+ * Those whose lock somebody has are left to him.  A lease stays on record until a
+ * later sweep sees that its row is gone: the deletion may be rolled back.
+ */
+static void
+clear_away(const LeTerm *ended, int count)
+{
+	LeElection *elections = palloc_array(LeElection, count);
+	bool	   *ours = palloc0_array(bool, count);
+	XLogRecPtr	all_written = InvalidXLogRecPtr;
+
+	for (int i = 0; i < count; i++)
+	{
+		XLogRecPtr	written;
+		LeTerm		term;
+
+		le_election_by_name(&elections[i], cstring_to_text(ended[i].name));
+		if (le_find_grant(&elections[i]) != NULL ||
+			!le_acquire_for_xact(&elections[i], true))
+			continue;
+
+		/* it may have been succeeded since it was listed */
+		ours[i] = le_registry_read(&elections[i].key, &term) &&
+			term.token == ended[i].token &&
+			write_off(&elections[i], &term, true, &written);
+		if (!ours[i])
+			le_release_for_xact(&elections[i]);
+		else if (written > all_written)
+			all_written = written;
+	}
+	le_make_durable(all_written);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (!ours[i])
+			continue;
+		if (delete_rows(&elections[i], &ended[i]))
+			(void) le_registry_end_term(&elections[i].key, ended[i].token);
+		le_release_for_xact(&elections[i]);
+	}
+	pfree(elections);
+	pfree(ours);
+}
+
+/*
+ * Once in a while, clear away leases that are over and whose election nobody has
+ * asked for since
+ *
+ * To be called for each new lease.  The more leases there are to look at, the rarer
+ * that is done, and the more of them are cleared away then: so one new lease costs
+ * the same however many there are, and never many more are over than run.
+ */
+void
+le_lease_sweep(void)
+{
+	LeTerm	   *ended;
+	uint32		capacity;
+	uint32		leases;
+	int			count;
+
+	if (!sweep_is_due(&capacity))
+		return;
+
+	capacity *= 3;
+	ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
+	count = le_registry_list_ended_leases(ended, capacity, &leases);
+	for (int i = 0; i < count; i += LE_SWEEP_BATCH)
+	{
+		CHECK_FOR_INTERRUPTS();
+		clear_away(&ended[i], Min(count - i, LE_SWEEP_BATCH));
+	}
+	set_sweep_after(leases / LE_SWEEP_SHARE);
+	pfree(ended);
+}

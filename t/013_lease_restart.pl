@@ -1,0 +1,490 @@
+# What a restart or a crash leaves of leases: those that ran go on for their ttl
+# from the first look, with the same token; those that were over stay so.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+# nothing in the background flushes the log for us
+my $node = new_server('lease_restart', conf => qq{
+synchronous_commit = off
+wal_writer_delay = '10s'
+autovacuum = off
+checkpoint_timeout = '1h'
+restart_after_crash = on
+max_prepared_transactions = 5
+});
+our $greatest = 0;
+
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+create_extension($node, 'other');
+
+# A token that is greater than all before
+sub new_token
+{
+	my ($token, $test) = @_;
+	like($token, qr/^\d+$/, $test) or return;
+	cmp_ok($token, '>', $greatest, 'with a greater token');
+	$greatest = $token if $token > $greatest;
+	return $token;
+}
+
+sub take
+{
+	my ($psql, $name, $ttl, $me) = @_;
+	$me //= 'holder';
+	return new_token(ask($psql, "SELECT le_lease('$name', '$ttl', '$me')"),
+		"lease \"$name\" is taken");
+}
+
+sub crash
+{
+	my (@sessions) = @_;
+	$node->stop('immediate');
+	$node->start;
+	end_session(@sessions);
+	return;
+}
+
+# The holder goes on; nobody else is elected, in no scope
+sub runs_on
+{
+	my ($psql, $name, $token) = @_;
+	is(ask($psql, "SELECT le_lease('$name', '1 min', 'other')"), '', "$name: a lease is denied");
+	is(ask($psql, "SELECT le_lease('$name', '1 min', 'other', $token + 1)"), '', 'with a wrong token, too');
+	is(ask($psql, "SELECT le_try_become_leader('$name'), le_try_become_leader_xact('$name')"), 'f|f', 'so are sessions');
+	is(ask($psql, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_am_leader('$name', $token + 1)"), 't|t|f', 'the holder renews with the same token');
+	is(ask($psql, "SELECT name, scope, identity, token FROM le_leader('$name')"), "$name|lease|holder|$token", 'and is shown');
+	return;
+}
+
+# The token is worth nothing, and somebody else can be elected at once
+sub is_over
+{
+	my ($psql, $name, $token) = @_;
+	is(ask($psql, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_renew('$name', $token, '5 s'), le_resign('$name', $token)"), 'f|f|f|f', "$name: the old token is refused");
+	is(ask($psql, "SELECT count(*) FROM le_leader('$name')"), '0', 'nobody leads');
+	my $new = take($psql, $name, '1 min', 'next');
+	is(ask($psql, "SELECT le_renew('$name', $token), le_renew('$name', $new)"), 'f|t', 'the successor has another token');
+	is(ask($psql, "SELECT le_resign('$name', $new)"), 't', 'and resigns');
+	return;
+}
+
+subtest 'everything that can have become of a lease, and a crash' => sub {
+	my $psql = session($node);
+	my $other = session($node, db => 'other');
+	my (%running, %over, %ttl);
+
+	# short ones first, so that they are over by the time that they are needed
+	my $expired = monotonic() + 0.12;
+	foreach my $name ('succeeded', 'overtaken', 'overtaken and back', 'overtaken by session')
+	{
+		$over{$name} = take($psql, $name, '100 ms');
+	}
+
+	foreach my $name ('held', 'renewed', 'vacuumed', 'checkpointed')
+	{
+		$running{$name} = take($psql, $name, '1 min');
+	}
+	is(ask($psql, "SELECT le_renew('renewed', $running{renewed})"), 't', 'renewed');
+
+	foreach my $function ('renew', 'lease')
+	{
+		foreach my $change ([ 'longer', '50 s', '1 h' ], [ 'shorter', '1 h', '50 s' ])
+		{
+			my ($what, $ttl, $new) = @$change;
+			my $name = "$what by le_$function";
+			my $token = take($psql, $name, $ttl);
+			is( ask($psql, $function eq 'renew'
+					? "SELECT le_renew('$name', $token, '$new')"
+					: "SELECT le_lease('$name', '$new', 'holder', $token) IS NOT NULL"),
+				't', 'its ttl is changed');
+			$running{$name} = $token;
+			$ttl{$name} = $new;
+		}
+	}
+	$running{'changed in a transaction that is rolled back'} = my $changed =
+	  take($psql, 'changed in a transaction that is rolled back', '50 s');
+	$ttl{'changed in a transaction that is rolled back'} = '2 h';
+	is(ask($psql, "BEGIN; SELECT le_renew('changed in a transaction that is rolled back', $changed, '2 h'); ROLLBACK"), 't', 'changed');
+
+	$over{resigned} = take($psql, 'resigned', '1 min');
+	is(ask($psql, "SELECT le_resign('resigned', $over{resigned})"), 't', 'resigned');
+	$over{'resigned in vain'} = take($psql, 'resigned in vain', '1 min');
+	is(ask($psql, "BEGIN; SELECT le_resign('resigned in vain', $over{'resigned in vain'}); ROLLBACK"), 't', 'resigned in a transaction that is rolled back');
+	$over{'changed and resigned'} = take($psql, 'changed and resigned', '1 min');
+	is(ask($psql, "SELECT le_renew('changed and resigned', $over{'changed and resigned'}, '1 h')"), 't', 'changed');
+	is(ask($psql, "SELECT le_resign('changed and resigned', $over{'changed and resigned'})"), 't', 'and resigned');
+
+	ask($psql, 'BEGIN');
+	$over{'taken and resigned'} = take($psql, 'taken and resigned', '1 min');
+	is(ask($psql, "SELECT le_resign('taken and resigned', $over{'taken and resigned'})"), 't', 'resigned before it began');
+	ask($psql, 'COMMIT');
+	ask($psql, 'BEGIN');
+	ask($psql, 'SAVEPOINT one');
+	$over{'rolled back to a savepoint'} = take($psql, 'rolled back to a savepoint', '1 min');
+	ask($psql, 'ROLLBACK TO one');
+	$running{'after a savepoint'} = take($psql, 'after a savepoint', '1 min');
+	ask($psql, 'COMMIT');
+	ask($psql, 'BEGIN');
+	$over{'rolled back'} = take($psql, 'rolled back', '1 min');
+	ask($psql, 'ROLLBACK');
+	ask($psql, 'BEGIN');
+	my $changed_before = take($psql, 'changed before it began', '1 min');
+	is(ask($psql, "SELECT le_renew('changed before it began', $changed_before, '3 h')"), 't', 'changed before it began');
+	ask($psql, 'COMMIT');
+	$running{'changed before it began'} = $changed_before;
+	$ttl{'changed before it began'} = '3 h';
+
+	sleep_past($expired);
+	my $succeeded = delete $over{succeeded};
+	$running{succeeded} = take($psql, 'succeeded', '1 min');
+	ask($psql, 'BEGIN');
+	is(ask($psql, q{SELECT le_try_become_leader_xact('overtaken')}), 't', 'elected over a lease that is over');
+	ask($psql, 'ROLLBACK');
+	ask($psql, 'BEGIN');
+	is(ask($psql, q{SELECT le_try_become_leader('overtaken and back')}), 't', 'elected over another');
+	is(ask($psql, q{SELECT le_resign('overtaken and back')}), 't', 'and resigned');
+	ask($psql, 'ROLLBACK');
+	my $leader = session($node);
+
+	# the row is moved, by a change of the table's file
+	ask($psql, 'VACUUM FULL le_leases');
+	is(ask($psql, "SELECT le_renew('vacuumed', $running{vacuumed}, '55 s')"), 't', 'changed after VACUUM FULL');
+	$ttl{vacuumed} = '55 s';
+	is(ask($psql, 'VACUUM (FREEZE) le_leases; CHECKPOINT; SELECT 1'), '1', 'vacuumed, and a checkpoint');
+	is(ask($psql, "SELECT le_renew('checkpointed', $running{checkpointed}, '56 s')"), 't', 'changed after that');
+	$ttl{checkpointed} = '56 s';
+	$over{'resigned after a checkpoint'} = take($psql, 'resigned after a checkpoint', '1 min');
+	is(ask($psql, 'CHECKPOINT; SELECT 1'), '1', 'a checkpoint');
+	is(ask($psql, "SELECT le_resign('resigned after a checkpoint', $over{'resigned after a checkpoint'})"), 't', 'resigned after that');
+
+	is(ask($leader, q{BEGIN; SELECT le_try_become_leader('overtaken by session')}), 't', 'elected over a third, in an open transaction');
+
+	# open when the server crashes
+	my $open = session($node);
+	ask($open, 'BEGIN');
+	$over{open} = take($open, 'open', '1 min');
+	is(ask($open, "SELECT le_am_leader('open', $over{open})"), 't', 'in its own transaction it is there');
+	my $open2 = session($node);
+	$over{'resigned in an open transaction'} = take($psql, 'resigned in an open transaction', '1 min');
+	is(ask($open2, "BEGIN; SELECT le_resign('resigned in an open transaction', $over{'resigned in an open transaction'})"), 't', 'resigned in an open transaction');
+
+	my $elsewhere = new_token(ask($other, q{SELECT le_lease('held', '5 s', 'elsewhere') + 1000000}), 'in another database') - 1000000;
+	$greatest -= 1000000;
+	# the last thing before the crash is a lease
+	$running{last} = take($psql, 'last', '1 min');
+
+	my $offset = log_from($node);
+	crash($psql, $other, $open, $open2, $leader);
+
+	$psql = session($node);
+	is(ask($psql, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock is taken');
+	is_over($psql, $_, $over{$_}) foreach sort keys %over;
+	is(ask($psql, "SELECT le_am_leader('succeeded', $succeeded), le_renew('succeeded', $succeeded)"), 'f|f', 'the predecessor is over');
+	runs_on($psql, $_, $running{$_}) foreach sort keys %running;
+	is(ask($psql, "SELECT ttl = '$ttl{$_}', expires_in <= '$ttl{$_}', expires_in > '$ttl{$_}' - interval '30 s' FROM le_leader('$_')"), 't|t|t', "$_: has its ttl of $ttl{$_}") foreach sort keys %ttl;
+	my @lines = lease_lines($node, $offset);
+	is(scalar(@lines), 1, 'one line in the log')
+	  and like($lines[0], qr/^(\d+) leases run on in database "postgres"$/, 'tells so');
+	is(($lines[0] =~ /^(\d+)/)[0], scalar(keys %running), 'how many run on');
+
+	# the other database has not been looked at, however long this took: its
+	# lease has not begun to run out
+	$other = session($node, db => 'other');
+	is(ask($other, q{SELECT le_lease('held', '1 s', 'thief')}), '', 'in another database: denied');
+	is(ask($other, "SELECT le_am_leader('held', $elsewhere), le_renew('held', $elsewhere)"), 't|t', 'and renewed');
+	is(ask($other, q{SELECT count(*), max(identity) FROM le_leaders}), '1|elsewhere', 'the databases are apart');
+	end_session($other, $psql);
+};
+
+# Nothing after it that would flush the log for it
+my @last = (
+	{
+		what => 'a resignation',
+		ttl => '1 h',
+		sql => q{SELECT le_resign('job', TOKEN)}
+	},
+	{
+		what => 'a resignation in an open transaction',
+		ttl => '1 h',
+		sql => q{BEGIN; SELECT le_resign('job', TOKEN)}
+	},
+	{
+		what => 'an election for an open transaction, after the lease was over',
+		ttl => '100 ms',
+		sql => q{BEGIN; SELECT le_try_become_leader_xact('job')}
+	},
+	{
+		what => 'an election for the session, after the lease was over',
+		ttl => '100 ms',
+		sql => q{SELECT le_try_become_leader('job')}
+	},
+	{
+		what => 'a longer ttl by le_renew',
+		ttl => '1 s',
+		sql => q{SELECT le_renew('job', TOKEN, '1 h')},
+		new_ttl => '1 h'
+	},
+	{
+		what => 'a longer ttl by le_lease, in an open transaction',
+		ttl => '1 s',
+		sql => q{BEGIN; SELECT le_lease('job', '1 h', 'holder', TOKEN) = TOKEN},
+		new_ttl => '1 h'
+	},
+	{
+		what => 'a shorter ttl',
+		ttl => '2 h',
+		sql => q{SELECT le_renew('job', TOKEN, '1 h')},
+		new_ttl => '1 h'
+	});
+foreach my $case (@last)
+{
+	subtest "the last thing before a crash: $case->{what}" => sub {
+		my $psql = session($node);
+		my $token = take($psql, 'job', $case->{ttl});
+		sleep_past(monotonic() + 0.11) if $case->{ttl} eq '100 ms';
+		(my $sql = $case->{sql}) =~ s/TOKEN/$token/g;
+		is(ask($psql, $sql), 't', 'done');
+		crash($psql);
+		$psql = session($node);
+		if ($case->{new_ttl})
+		{
+			is(ask($psql, "SELECT ttl FROM le_leader('job') WHERE token = $token AND ttl = '$case->{new_ttl}'"), '01:00:00', 'the new ttl counts');
+			is(ask($psql, "SELECT le_renew('job', $token), le_resign('job', $token)"), 't|t', 'the lease runs on');
+		}
+		else
+		{
+			is_over($psql, 'job', $token);
+		}
+		end_session($psql);
+	};
+}
+
+# Whatever the first look is, the ttl counts from it, and not from before
+my @looks = (
+	{ what => 'le_leaders', sql => q{SELECT count(*) FROM le_leaders WHERE name = 'job'}, answer => '1' },
+	{ what => 'le_leader', sql => q{SELECT identity FROM le_leader('job')}, answer => 'holder' },
+	{ what => 'le_renew', sql => q{SELECT le_renew('job', TOKEN)}, answer => 't' },
+	{ what => 'le_renew with a ttl', sql => q{SELECT le_renew('job', TOKEN, '1200 ms')}, answer => 't', ttl => 1.2 },
+	{ what => 'le_lease by the holder', sql => q{SELECT le_lease('job', '2 s', 'holder', TOKEN) = TOKEN}, answer => 't', ttl => 2 },
+	{ what => 'le_lease by another', sql => q{SELECT le_lease('job', '1 h', 'other')}, answer => '' },
+	{ what => 'le_am_leader', sql => q{SELECT le_am_leader('job', TOKEN)}, answer => 't' },
+	{ what => 'a bid in session scope', sql => q{SELECT le_try_become_leader('job')}, answer => 'f' },
+	{ what => 'a bid in transaction scope', sql => q{SELECT le_try_become_leader_xact('job')}, answer => 'f' },
+	{ what => 'a bid in another election', sql => q{SELECT le_try_become_leader('none') AND le_resign('none')}, answer => 't' },
+	{ what => 'a wait', sql => q{SELECT le_become_leader('job', '10 ms')}, answer => 'f' },
+	{ what => 'le_resign without a token', sql => q{SELECT le_resign('job')}, answer => 'f' },
+	{ what => 'le_resign with a wrong token', sql => q{SELECT le_resign('job', TOKEN + 1)}, answer => 'f' },
+);
+my $ttl = 1.5;
+
+# Each look in a database of its own, as the first look there
+$node->safe_psql('postgres', 'CREATE DATABASE look TEMPLATE template0');
+create_extension($node, 'look');
+foreach my $i (0 .. $#looks)
+{
+	$looks[$i]{db} = "look$i";
+	$node->safe_psql('postgres', "CREATE DATABASE look$i TEMPLATE look");
+}
+
+sub go_down_and_up
+{
+	my ($way) = @_;
+
+	if ($way eq 'crash of a backend')
+	{
+		my $offset = log_from($node);
+		my $victim = session($node);
+		kill 9, backend_pid($victim);
+		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
+		$node->poll_query_until('postgres', 'SELECT true');
+		end_session($victim);
+	}
+	else
+	{
+		$node->stop($way);
+		$node->start;
+	}
+	return;
+}
+
+foreach my $way ('immediate', 'fast', 'crash of a backend')
+{
+	subtest "first looks after: $way" => sub {
+		foreach my $look (@looks)
+		{
+			my $psql = session($node, db => $look->{db});
+			$look->{token} = ask($psql, "SELECT le_lease('job', '$ttl s', 'holder')");
+			like($look->{token}, qr/^\d+$/, "$look->{what}: lease is taken");
+			end_session($psql);
+		}
+		go_down_and_up($way);
+		my $up = monotonic();
+		$_->{psql} = session($node, db => $_->{db}) foreach @looks;
+
+		# by now, each lease would be over had it gone on with the server's start
+		sleep_past($up + $ttl);
+		foreach my $look (@looks)
+		{
+			(my $sql = $look->{sql}) =~ s/TOKEN/$look->{token}/g;
+			$look->{before} = monotonic();
+			is(ask($look->{psql}, $sql), $look->{answer}, "$look->{what}: it runs");
+		}
+
+		# the holder died with the server: somebody else is elected after the ttl
+		# from the first look, and not before
+		foreach my $look (@looks)
+		{
+			my ($answer, $asked);
+			do
+			{
+				$asked = monotonic();
+				$answer = ask($look->{psql}, q{SELECT le_lease('job', '1 min', 'successor')});
+			} until ($answer ne '' || $asked > $look->{before} + 60);
+			my $over = $look->{before} + ($look->{ttl} // $ttl);
+			cmp_ok($answer, '>', $look->{token}, "$look->{what}: somebody else is elected");
+			cmp_ok(monotonic(), '>=', $over, 'not before the ttl is over');
+			cmp_ok($asked, '<', $over + 20, 'and not much later');
+			is(ask($look->{psql}, "SELECT le_renew('job', $look->{token}), le_am_leader('job', $look->{token}), le_resign('job', $answer)"),
+				'f|f|t', 'the first holder comes too late');
+			end_session($look->{psql});
+		}
+	};
+}
+
+subtest 'a transaction that is open over the first look' => sub {
+	my $psql = session($node);
+	my $token = take($psql, 'job', '1 min');
+	crash($psql);
+
+	# an old snapshot, and no permission to write
+	$psql = session($node);
+	ask($psql, 'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY; SELECT 1');
+	is(ask($psql, "SELECT le_renew('job', $token)"), 't', 'first look in a read-only transaction');
+	ask($psql, 'ROLLBACK');
+	my $second = session($node);
+	is(ask($second, "SELECT le_am_leader('job', $token), le_try_become_leader('job')"), 't|f', 'a rollback does not undo it');
+	is(ask($second, "SELECT le_resign('job', $token)"), 't', 'resigned');
+	end_session($psql, $second);
+};
+
+# A pool opens connections at any time: their first renewal must not wait for
+# maintenance of the table, once its leases have been looked at
+subtest 'the first renewal of a new session, while le_leases is being vacuumed' => sub {
+	my $psql = session($node);
+	my $token = take($psql, 'job', '1 h');
+	# the lock that VACUUM, ANALYZE and autovacuum hold
+	is(ask($psql, 'BEGIN; LOCK TABLE le_leases IN SHARE UPDATE EXCLUSIVE MODE; SELECT 1'), '1', 'locked');
+	my $new = session($node);
+	ask($new, q{SET statement_timeout = '5 s'});
+	is(ask($new, "SELECT le_renew('job', $token)"), 't', 'renewed');
+	is(stderr_of($new), '', 'without waiting');
+	ask($psql, 'COMMIT');
+	is(ask($new, "SELECT le_resign('job', $token)"), 't', 'resigned');
+	end_session($psql, $new);
+};
+
+subtest 'a dump carries the tokens on, and no lease' => sub {
+	my $psql = session($node);
+	my $dump = $node->basedir . '/dump';
+	my $token = take($psql, 'job', '1 h');
+	foreach my $format ('p', 'c')
+	{
+		my $database = "restored_$format";
+		$node->command_ok([ 'pg_dump', '-F', $format, '-f', $dump, $node->connstr('postgres') ], "dumped, format $format");
+		$node->safe_psql('postgres', "CREATE DATABASE $database TEMPLATE template0");
+		$node->command_ok(
+			$format eq 'p'
+			? [ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr($database), '-f', $dump ]
+			: [ 'pg_restore', '-e', '-d', $node->connstr($database), $dump ], 'restored');
+		my $there = session($node, db => $database);
+		local $greatest = $token;
+		is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'nobody leads');
+		is(ask($there, "SELECT le_renew('job', $token), le_am_leader('job', $token)"), 'f|f', 'the token is of no use there');
+		take($there, 'job', '1 min');
+		end_session($there);
+	}
+	is(ask($psql, "SELECT le_renew('job', $token)"), 't', 'where it came from it runs on');
+	is(ask($psql, "SELECT le_resign('job', $token)"), 't', 'resigned');
+	end_session($psql);
+};
+
+subtest 'DROP EXTENSION' => sub {
+	my $psql = session($node);
+	my $other = session($node);
+	my $token = take($psql, 'job', '1 h');
+	my $second = take($psql, 'second', '1 h');
+	my $third = take($psql, 'third', '1 h');
+	is(ask($other, "SELECT le_renew('job', $token)"), 't', 'both sessions know it');
+
+	ask($other, 'BEGIN; DROP EXTENSION leader_election; ROLLBACK');
+	is(stderr_of($other), '', 'rolled back');
+	is(ask($other, "SELECT le_renew('job', $token), le_lease('job', '1 s') IS NULL"), 't|t', 'the lease runs on');
+	is(ask($psql, "SELECT le_renew('job', $token)"), 't', 'for others, too');
+
+	my $offset = log_from($node);
+	ask($other, 'DROP EXTENSION leader_election');
+	is(stderr_of($other), '', 'dropped by another session while leases run');
+	ask($psql, "SELECT le_renew('job', $token)");
+	like(stderr_of($psql), qr/ERROR:  function le_renew\(.*\) does not exist/, 'it is gone');
+	create_extension($node);
+	is(ask($psql, "SELECT le_renew('job', $token), le_am_leader('job', $token)"), 'f|f', 'its leases are over');
+	is(ask($psql, 'SELECT count(*) FROM le_leaders'), '0', 'and not shown');
+	take($other, 'job', '1 h');
+	is(ask($other, q{SELECT le_try_become_leader('second')}), 't', 'elected for the session');
+	is(ask($psql, "SELECT le_renew('job', $token), le_renew('second', $second), le_renew('third', $third)"), 'f|f|f', 'over, all of them');
+	is(scalar(grep { /ended: extension dropped$/ } term_lines($node, $offset)), 2, 'the log tells of each when it is found');
+
+	# and by the session itself, with one of its leases not committed
+	ask($psql, 'BEGIN');
+	my $uncommitted = take($psql, 'uncommitted', '1 h');
+	ask($psql, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election; COMMIT');
+	is(stderr_of($psql), '', 'dropped and created again in the transaction that takes a lease');
+	is(ask($psql, "SELECT le_renew('uncommitted', $uncommitted)"), 'f', 'the lease never was');
+	is(ask($psql, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '0', 'nobody has any');
+	take($psql, 'uncommitted', '1 min');
+
+	crash($psql, $other);
+	$psql = session($node);
+	is(ask($psql, q{SELECT string_agg(name, ' ') FROM le_leaders}), 'uncommitted', 'only the last one runs on after a crash');
+	end_session($psql);
+};
+
+# A candidate who waits for the end of a lease when the extension is dropped must
+# not stand in the way of others until the ttl of what is gone is over
+subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
+	my $psql = session($node);
+	my $candidate = session($node);
+	my $pid = backend_pid($candidate);
+	take($psql, 'job', '1 h');
+	ask($candidate, '\set VERBOSITY verbose');
+	post($candidate, q{SELECT le_become_leader('job')});
+	wait_until_sleeping($node, $pid);
+	$node->safe_psql('postgres', 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
+	my $ended = 0;
+	my $patience = monotonic() + 10;
+	until ($ended || monotonic() > $patience)
+	{
+		$ended = $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND state = 'idle'");
+	}
+	ok($ended, 'the wait is over');
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)") unless $ended;
+	my $answer = collect($candidate);
+	unlike(stderr_of($candidate), qr/ERROR:  XX/, 'without an internal error');
+	is($answer, 't', 'the candidate is elected, as there is no lease any more');
+	end_session($candidate);
+	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leaders WHERE name = 'job'});
+	take($psql, 'job', '1 min');
+	end_session($psql);
+};
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|segmentation|could not open relation/i, 'no accident in the log');
+$node->stop;
+done_testing();

@@ -1,0 +1,142 @@
+# A step of the wall clock neither ends nor prolongs a lease, nor a wait for its
+# end.  The clock is libfaketime's, for the server alone.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my ($library) = glob('/usr/lib/*/faketime/libfaketime.so.1');
+plan skip_all => 'needs libfaketime (Debian package libfaketime)'
+  unless defined $library;
+
+# How far the server's clock is off; the library reads the file at each call
+my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
+
+sub set_clock
+{
+	my ($offset) = @_;
+	# at once for each reader, who must never find it empty
+	append_to_file("$clock.new", "$offset\n");
+	rename "$clock.new", $clock or die $!;
+	return;
+}
+
+set_clock('+0s');
+my $node = new_server('lease_wall_clock', extension => 0);
+$node->stop;
+{
+	local %ENV = (%ENV,
+		LD_PRELOAD => $library,
+		FAKETIME_TIMESTAMP_FILE => $clock,
+		FAKETIME_NO_CACHE => 1,
+		FAKETIME_DONT_FAKE_MONOTONIC => 1,
+		DONT_FAKE_MONOTONIC => 1);
+	$node->start;
+}
+create_extension($node);
+
+my $holder = session($node, app => 'holder');
+my $other = session($node, app => 'other');
+backend_pid($other);
+
+# How far the server's wall clock is from ours, in hours
+sub hours_off
+{
+	my $server = ask($holder, 'SELECT extract(epoch FROM clock_timestamp())');
+	return sprintf '%.0f', ($server - time) / 3600;
+}
+
+sub expires_in
+{
+	my ($name) = @_;
+	return ask($holder, "SELECT extract(epoch FROM expires_in) FROM le_leader('$name')");
+}
+
+is(hours_off(), '0', 'the clock is right to begin with');
+
+my $jumps = 0;
+foreach my $step ([ '+3600s', 1 ], [ '-3600s', -1 ])
+{
+	my ($offset, $hours) = @$step;
+
+	subtest "the clock jumps to $hours hours off" => sub {
+		set_clock('+0s');
+		is(hours_off(), '0', 'the clock is right');
+		my $asked = monotonic();
+		my $short = ask($holder, q{SELECT le_lease('short', '2 s')});
+		my $begun = monotonic();
+		my $long = ask($holder, q{SELECT le_lease('long', '10 min')});
+		post($other, q{SELECT le_become_leader('short')});
+		wait_until_sleeping($node, $other->{backend});
+
+		set_clock($offset);
+		is(hours_off(), $hours, 'now() has jumped') and $jumps++;
+
+		# the short one before, so that the machine has all of its ttl to do this
+		my $looked = monotonic();
+		my $left = expires_in('short');
+		if ($left)
+		{
+			cmp_ok($left, '<=', 2 - ($looked - $begun) + 0.001, 'the lease is not prolonged');
+			cmp_ok($left, '>=', 2 - (monotonic() - $asked) - 0.001, 'nor cut short');
+		}
+		else
+		{
+			cmp_ok(monotonic(), '>', $asked + 2, 'the machine is too slow to see it run');
+		}
+		$left = expires_in('long');
+		cmp_ok($left, '>', 540, 'a longer one runs on');
+		cmp_ok($left, '<=', 600, 'for no longer than its ttl');
+		is(ask($holder, "SELECT le_renew('long', $long), le_lease('long', '10 min') IS NULL"), 't|t', 'is renewed, and denied to others');
+		is(ask($holder, q{SELECT renewed_at BETWEEN clock_timestamp() - interval '1 min' AND clock_timestamp() + interval '1 s' FROM le_leader('long')}), 't', 'renewed_at is on the clock as it is now');
+		is(collect($other), 't', 'who waits for the short one is elected');
+		my $elected = monotonic();
+		cmp_ok($elected, '>=', $asked + 2, 'not before the ttl is over');
+		cmp_ok($elected, '<', $asked + 2 + 20, 'and not much later');
+		diag(sprintf 'elected %.0f ms after the ttl', 1000 * ($elected - $asked - 2));
+		is(ask($holder, "SELECT le_renew('short', $short), le_resign('long', $long)"), 'f|t', 'its lease is over, the longer one was not');
+		is(ask($other, q{SELECT le_resign('short')}), 't', 'resigned');
+	};
+}
+is($jumps, 2, 'the clock did jump');
+
+subtest 'a candidate with a timeout, and the clock goes back' => sub {
+	set_clock('+0s');
+	my $asked = monotonic();
+	my $token = ask($holder, q{SELECT le_lease('job', '2 s')});
+	post($other, q{SELECT le_become_leader('job', '1 min')});
+	wait_until_sleeping($node, $other->{backend});
+	set_clock('-3600s');
+	is(collect($other), 't', 'elected');
+	cmp_ok(monotonic(), '>=', $asked + 2, 'not before the ttl is over');
+	cmp_ok(monotonic(), '<', $asked + 22, 'and not much later');
+	is(ask($other, q{SELECT le_resign('job')}), 't', 'resigned');
+
+	# the limit itself
+	set_clock('+0s');
+	$token = ask($holder, q{SELECT le_lease('job', '1 h')});
+	$asked = monotonic();
+	post($other, q{SELECT le_become_leader('job', '1 s')});
+	wait_until_sleeping($node, $other->{backend});
+	set_clock('-3600s');
+	my $ended = 0;
+	until ($ended || monotonic() > $asked + 10)
+	{
+		$ended = $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $other->{backend} AND state = 'idle'");
+	}
+	ok($ended, 'a wait of one second ends');
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($other->{backend})") unless $ended;
+	is(collect($other), 'f', 'without election');
+	is(ask($holder, "SELECT le_resign('job', $token)"), 't', 'resigned');
+};
+
+end_session($holder, $other);
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();
