@@ -163,7 +163,7 @@ subtest 'an election in the transaction that creates the extension' => sub {
 	ask($psql, q{DROP EXTENSION leader_election; BEGIN; CREATE EXTENSION leader_election});
 	is(ask($psql, q{SELECT le_am_leader('before')}), 't', 'an older term runs on');
 	ask($psql, q{SELECT le_try_become_leader('job')});
-	like(stderr_of($psql), qr/ERROR:  55000: cannot elect a leader in the transaction that created or changed sequence/,
+	like(stderr_of($psql), qr/ERROR:  55000: cannot elect a leader in the transaction that created table/,
 		'refused, as a rollback would take the tokens back');
 	ask($psql, 'ROLLBACK');
 	create_extension($node);
