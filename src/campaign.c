@@ -253,18 +253,15 @@ acquire_now(const LeElection *election)
 }
 
 /*
- * Take the election's lock for the current subtransaction, or give up
+ * Wait in line for the election's lock, shown as a candidate, and take it for the
+ * current subtransaction; false if that takes longer than wait_ms
  */
 static bool
-acquire(const LeElection *election, int64 wait_ms, const LeIdentity *identity)
+acquire_in_line(const LeElection *election, int64 wait_ms,
+				const LeIdentity *identity)
 {
 	volatile LeWaitLimit forever = {0};
 	bool		acquired = true;
-
-	if (acquire_now(election))
-		return true;
-	if (wait_ms == LE_WAIT_NOT)
-		return false;
 
 	stand(election, identity);
 	if (wait_ms == LE_WAIT_FOREVER)
@@ -321,11 +318,11 @@ le_elect(const LeBid *bid)
 	const LeElection *election = &bid->election;
 	LeHeldTerm *held;
 	LeIdentity	identity;
+	bool		acquired;
 
 	le_require_primary();
 	PreventCommandIfParallelMode("a bid for leadership");
 	le_register_callbacks();
-	AcceptInvalidationMessages();
 	le_leases_ready(true);
 
 	held = le_held_term(election);
@@ -348,12 +345,20 @@ le_elect(const LeBid *bid)
 	require_room();
 	if (election->key.lock_class == LE_CLASS_BARE_KEY)
 		le_registry_bound_keys();
+
+	acquired = acquire_now(election);
+	if (!acquired && bid->wait_ms == LE_WAIT_NOT)
+		return 0;
 	le_identity_fill(&identity, bid->identity);
-	if (!acquire(election, bid->wait_ms, &identity))
+	if (!acquired && !acquire_in_line(election, bid->wait_ms, &identity))
 		return 0;
 
 	if (bid->scope != LE_SCOPE_LEASE)
 		return le_begin_term(bid, &identity);
+
+	/* in an old transaction, we may not have heard of a new extension */
+	AcceptInvalidationMessages();
+	le_leases_ready(true);
 	le_lease_sweep();
 	return le_grant_lease(bid, &identity);
 }
