@@ -147,11 +147,14 @@ limit_wait(volatile LeWaitLimit *limit)
  * Wait for the election's lock, and then until no lease runs
  *
  * A lock_timeout may strike just after the lock was granted: then it must be heard
- * before anything is made of the lock.
+ * before anything is made of the lock.  For a lease it counts as for one more lock.
  */
 static void
 wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 {
+	uint64		give_up_at = 0;
+	bool		ours = false;
+
 	limit_wait(limit);
 	(void) le_acquire_for_xact(election, false);
 	CHECK_FOR_INTERRUPTS();
@@ -166,8 +169,22 @@ wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 		if (le_lease_clear(election, false))
 			return;
 		refuse_other_name(election);
-		limit_wait(limit);
-		le_lease_wait(election);
+
+		if (give_up_at == 0)
+		{
+			limit_wait(limit);
+			ours = limit->ours;
+			give_up_at = LockTimeout > 0 ?
+				le_monotonic_us() + LockTimeout * INT64CONST(1000) : PG_UINT64_MAX;
+		}
+		if (le_monotonic_us() >= give_up_at)
+		{
+			limit->ours = ours;
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("canceling statement due to lock timeout")));
+		}
+		le_lease_wait(election, give_up_at);
 	}
 }
 

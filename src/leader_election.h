@@ -282,6 +282,7 @@ extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
 extern bool le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired);
 extern LeLease *le_registry_find_lease(const LeElectionKey *key);
 extern void le_registry_load_lease(const LeTerm *term);
+extern int	le_registry_start_loaded(Oid lease_table);
 
 /* token.c */
 extern int64 le_next_token(void);
@@ -315,7 +316,7 @@ extern bool le_lease_runs(const LeTerm *term);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
 extern bool le_lease_resign(const LeElection *election, int64 token);
-extern void le_lease_wait(const LeElection *election);
+extern void le_lease_wait(const LeElection *election, uint64 until);
 
 /* lease_end.c */
 extern bool le_lease_clear(const LeElection *election, bool dont_wait);
@@ -337,7 +338,8 @@ extern void le_lease_insert(const LeTerm *term);
 extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token,
 										 int64 ttl_us);
 extern bool le_lease_delete_void(const LeElection *election);
-extern int	le_lease_load(Relation table);
+extern void le_lease_load(Relation table);
+extern void le_lease_lock_table(void);
 
 /* campaign.c */
 extern int64 le_elect(const LeBid *bid);

@@ -10,7 +10,8 @@
  * it finds the lease on record and is not elected.
  *
  * Renewals are in the registry only.  That a lease was taken, for which ttl, and
- * that it is over, is written down in the table le_leases as well, before it counts.
+ * that it is over, is written down in the table le_leases as well: before a client is
+ * told of it, and before anybody else is elected.
  * So after a restart, the table tells which leases may still have a holder who
  * believes in them: each of these runs for its full ttl from when the table is first
  * looked at.  For each lease that has ended, the table is told before anybody else
@@ -32,10 +33,8 @@
 #include "access/xlog.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
-#include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/inval.h"
-#include "utils/timeout.h"
 
 #include "leader_election.h"
 
@@ -118,8 +117,10 @@ le_leases_ready(bool for_bid)
 	}
 	if (!is_loaded(oid))
 	{
-		int			running = le_lease_load(table);
+		int			running;
 
+		le_lease_load(table);
+		running = le_registry_start_loaded(oid);
 		set_loaded(oid);
 		if (running > 0)
 			ereport(LOG_SERVER_ONLY,
@@ -180,11 +181,12 @@ act(const LeElection *election, int64 token, LeLeaseAction action,
 	int64 ttl_us, int64 *old_ttl_us)
 {
 	Oid			table;
-	Oid			role = GetUserId();
+	Oid			role;
 	LeLeaseAnswer answer;
 
 	do
 	{
+		role = GetUserId();
 		le_leases_ready(false);
 		table = le_lease_table();
 		answer = le_registry_lease(election, token, table, action, ttl_us,
@@ -281,6 +283,7 @@ le_lease_resign(const LeElection *election, int64 token)
 {
 	LeGrant    *grant = find_grant(election, token);
 	int64		ttl_us;
+	bool		ended;
 
 	if (grant != NULL)
 	{
@@ -294,79 +297,49 @@ le_lease_resign(const LeElection *election, int64 token)
 	if (!act(election, token, LE_LEASE_LOOK, 0, &ttl_us))
 		return false;
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	if (!act(election, token, LE_LEASE_END, 0, &ttl_us))
+	le_lease_lock_table();
+	ended = act(election, token, LE_LEASE_END, 0, &ttl_us);
+	if (ended)
 	{
-		le_release_guard(election, ShareUpdateExclusiveLock);
-		return false;
+		le_make_durable(le_lease_overwrite_ttl(election, token, 0));
+		le_log_end(&election->key, election->name, token, LE_END_RESIGNED);
 	}
-	le_log_end(&election->key, election->name, token, LE_END_RESIGNED);
-	le_make_durable(le_lease_overwrite_ttl(election, token, 0));
 	le_release_guard(election, ShareUpdateExclusiveLock);
-	return true;
+	return ended;
 }
 
 /*
- * Sleep until the lease is over
+ * Sleep until the election's lease is over, or that time has come; but not for long
  *
- * Most often one sleep is all.  But a ttl can be a day, and nobody tells us that our
- * client has gone, or that the extension was dropped, and the lease with it.
+ * To be called with the election's lock, by the first candidate in line; so the
+ * lease stays on record, and nobody else sleeps here.  Most often one sleep is all.
+ * But a ttl can be a day, and nobody tells us that our client has gone, or that the
+ * extension was dropped, and the lease with it.
  */
-static void
-sleep_until_ended(LeLease *lease)
+void
+le_lease_wait(const LeElection *election, uint64 until)
 {
 	static uint32 wait_event = 0;
-	Oid			table = le_lease_table();
+	LeLease    *lease = le_registry_find_lease(&election->key);
 	uint64		deadline;
 	uint64		now;
 
+	if (lease == NULL)
+		return;
 	if (wait_event == 0)
 		wait_event = WaitEventExtensionCompat("LeaderElectionLease");
 
 	ConditionVariablePrepareToSleep(&lease->ended);
-	while ((deadline = pg_atomic_read_u64(&lease->deadline)) >
-		   (now = le_monotonic_us()))
+	deadline = Min(pg_atomic_read_u64(&lease->deadline), until);
+	now = le_monotonic_us();
+	if (deadline > now)
 	{
 		uint64		left_ms = (deadline - now + 999) / 1000;
 
 		(void) ConditionVariableTimedSleep(&lease->ended,
 										   Min(left_ms, LE_LOOK_UP_MS),
 										   wait_event);
-		le_require_client();
-		AcceptInvalidationMessages();
-		if (table != le_lease_table())
-			break;
 	}
 	ConditionVariableCancelSleep();
-}
-
-/*
- * Wait until the election's lease is over
- *
- * To be called with the election's lock, by the first candidate in line; so the
- * lease stays on record, and nobody else waits here.  Obeys LockTimeout, as the wait
- * for a lock does.
- */
-void
-le_lease_wait(const LeElection *election)
-{
-	LeLease    *lease = le_registry_find_lease(&election->key);
-
-	if (lease == NULL)
-		return;
-
-	PG_TRY();
-	{
-		if (LockTimeout > 0)
-			enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
-		sleep_until_ended(lease);
-		if (LockTimeout > 0)
-			disable_timeout(LOCK_TIMEOUT, true);
-		CHECK_FOR_INTERRUPTS();
-	}
-	PG_FINALLY();
-	{
-		if (LockTimeout > 0)
-			disable_timeout(LOCK_TIMEOUT, false);
-	}
-	PG_END_TRY();
+	le_require_client();
 }

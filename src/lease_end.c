@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -25,7 +26,7 @@
  */
 #define LE_SWEEP		16
 #define LE_SWEEP_SHARE	64
-#define LE_SWEEP_BATCH	64
+#define LE_SWEEP_BATCH	8
 
 /*
  * See whether the lease on record is over, and write down that it is; false if it
@@ -46,8 +47,9 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 		return false;
 	if (!le_is_lease_table(term->lease_table))
 	{
-		le_log_end(&election->key, term->name, term->token,
-				   LE_END_EXTENSION_DROPPED);
+		if (le_registry_end_term(&election->key, term->token))
+			le_log_end(&election->key, term->name, term->token,
+					   LE_END_EXTENSION_DROPPED);
 		return true;
 	}
 
@@ -56,6 +58,7 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 
 	if (!le_acquire_guard(election, ExclusiveLock, dont_wait))
 		return false;
+	le_lease_lock_table();
 	if (!le_registry_close_lease(&election->key, term->token, &expired))
 	{
 		le_release_guard(election, ExclusiveLock);
@@ -138,11 +141,13 @@ set_sweep_after(uint32 count)
  * Clear some leases away that are over
  *
  * Those whose lock somebody has are left to him.  A lease stays on record until a
- * later sweep sees that its row is gone: the deletion may be rolled back.
+ * later transaction sees that its row is gone: the deletion may be rolled back.
  */
 static void
 clear_away(const LeTerm *ended, int count)
 {
+	/* the transaction that was last to delete a row here, if by this backend */
+	static TransactionId deleting = InvalidTransactionId;
 	LeElection *elections = palloc_array(LeElection, count);
 	bool	   *ours = palloc0_array(bool, count);
 	XLogRecPtr	all_written = InvalidXLogRecPtr;
@@ -172,7 +177,9 @@ clear_away(const LeTerm *ended, int count)
 	{
 		if (!ours[i])
 			continue;
-		if (delete_rows(&elections[i], &ended[i]))
+		if (!delete_rows(&elections[i], &ended[i]))
+			deleting = GetTopTransactionId();
+		else if (!TransactionIdEquals(deleting, GetTopTransactionIdIfAny()))
 			(void) le_registry_end_term(&elections[i].key, ended[i].token);
 		le_release_for_xact(&elections[i]);
 	}

@@ -57,6 +57,33 @@ le_find_grant(const LeElection *election)
 	return NULL;
 }
 
+static void
+forget(LeGrant *grant)
+{
+	dlist_delete(&grant->node);
+	grant_count--;
+	pfree(grant);
+}
+
+/*
+ * Forget what this subtransaction has given up of the election: the lock that it
+ * keeps is from now on that of the new lease
+ */
+static void
+forget_given_up(const LeElection *election)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &grants)
+	{
+		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
+
+		if (grant->given_up && grant->subxact == GetCurrentSubTransactionId() &&
+			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+			forget(grant);
+	}
+}
+
 /*
  * Take the lease; this subtransaction has just been granted the election's lock
  *
@@ -78,6 +105,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	term.ttl_us = bid->ttl_us;
 	term.deadline = LE_DEADLINE_UNCOMMITTED;
 
+	forget_given_up(&bid->election);
 	le_lease_delete_void(&bid->election);
 	le_lease_insert(&term);
 
@@ -95,13 +123,6 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	if (was_stale)
 		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
 	return term.token;
-}
-
-static void
-forget(LeGrant *grant)
-{
-	dlist_delete(&grant->node);
-	grant_count--;
 }
 
 /*
@@ -140,13 +161,14 @@ log_grant(void *argument)
 static void
 begin(LeGrant *grant)
 {
+	if (!grant->given_up)
+	{
+		pg_atomic_write_u64(&grant->lease->deadline,
+							le_monotonic_us() + grant->lease->ttl_us);
+		if (le_log_terms)
+			le_catching(log_grant, grant);
+	}
 	forget(grant);
-	if (grant->given_up)
-		return;
-	pg_atomic_write_u64(&grant->lease->deadline,
-						le_monotonic_us() + grant->lease->ttl_us);
-	if (le_log_terms)
-		le_catching(log_grant, grant);
 }
 
 /*

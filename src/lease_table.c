@@ -9,7 +9,8 @@
  * stays open for an hour.  So the one thing that changes in a row, its ttl, is
  * overwritten in place, as the server does with its own statistics in pg_class.  A
  * ttl of zero makes the row void: that lease is over, for good.  Void rows are
- * deleted by whoever comes by later.
+ * deleted by whoever comes by later.  (One that is left behind by a rollback, where no
+ * lease follows, is found after the next start.)
  *
  * Rules:
  *
@@ -72,13 +73,37 @@ require_shape(Relation table)
 						RelationGetRelationName(table))));
 }
 
+/*
+ * Open the table, and keep it locked to the end of the transaction
+ *
+ * If this transaction has rewritten the table, a rollback throws the new file away:
+ * then nothing can be overwritten for good.
+ */
 static Relation
 open_table(void)
 {
 	Relation	table = table_open(le_lease_table(), RowExclusiveLock);
 
 	require_shape(table);
+	if (RelationIsNewCompat(table))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot begin or end a lease in the transaction that created or changed table \"%s\"",
+						RelationGetRelationName(table)),
+				 errhint("Commit the transaction first.")));
 	return table;
+}
+
+/*
+ * Lock the table, so that what is to be written down can be
+ *
+ * To be called before something is made of it that is to be written down.  May wait
+ * for DDL on the table.
+ */
+void
+le_lease_lock_table(void)
+{
+	table_close(open_table(), NoLock);
 }
 
 /*
@@ -213,7 +238,7 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 		}
 	}
 
-	table_close(table, RowExclusiveLock);
+	table_close(table, NoLock);
 	return written;
 }
 
@@ -275,7 +300,7 @@ read_row(LeTerm *term, Relation table, HeapTuple tuple)
 	term->ttl_us = row->ttl.time;
 	term->deadline = LE_DEADLINE_OVER;
 	if (!is_void(tuple) && row->database == MyDatabaseId)
-		term->deadline = le_monotonic_us() + row->ttl.time;
+		term->deadline = LE_DEADLINE_UNCOMMITTED;
 	term->identity.has_client = row->identity_has_client;
 	text_to_cstring_buffer(DatumGetTextPP(values[Anum_le_leases_identity - 1]),
 						   term->identity.string, LE_TEXT_SIZE);
@@ -284,17 +309,16 @@ read_row(LeTerm *term, Relation table, HeapTuple tuple)
 }
 
 /*
- * Put all leases of the table on record; return how many of them run
+ * Put all leases of the table on record, those that run on with no deadline yet
  *
  * The caller sees to it that nobody else reads or writes the table.
  */
-int
+void
 le_lease_load(Relation table)
 {
 	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf,
 										  0, NULL);
 	HeapTuple	tuple;
-	int			running = 0;
 
 	require_shape(table);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
@@ -302,12 +326,8 @@ le_lease_load(Relation table)
 		LeTerm		term;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!read_row(&term, table, tuple))
-			continue;
-		le_registry_load_lease(&term);
-		if (term.deadline != LE_DEADLINE_OVER)
-			running++;
+		if (read_row(&term, table, tuple))
+			le_registry_load_lease(&term);
 	}
 	systable_endscan(scan);
-	return running;
 }

@@ -31,7 +31,7 @@
  *				lease that has run out is over only when it has been marked as
  *				over, under the exclusive one.  Nothing revives it then.
  *				Of an uncommitted lease, the transaction that took it has the
- *				address, and sets the deadline without an LWLock: it holds the
+ *				address, and sets deadline and ttl without an LWLock: it holds the
  *				election's lock, so that the entry stays.  In the same way the
  *				first candidate in line sleeps on a lease's condition variable.
  *	candidates	An entry is written and removed by its own backend only.

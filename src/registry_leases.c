@@ -59,7 +59,6 @@ put_off_deadline(LeLease *lease)
 static bool
 act_on_lease(LeLease *lease, LeLeaseAction action, int64 ttl_us)
 {
-
 	if (action == LE_LEASE_RENEW)
 	{
 		if (!put_off_deadline(lease))
@@ -168,14 +167,15 @@ le_registry_find_lease(const LeElectionKey *key)
  * Put a lease that was found written down on record, unless the registry knows
  * better
  *
- * For whoever loads the table, before anybody can bid.
+ * For whoever loads the table, before anybody can bid.  If one who was at it before
+ * has failed, his entries are written anew.
  */
 void
 le_registry_load_lease(const LeTerm *term)
 {
 	LeTerm		known;
 
-	if (le_registry_read(&term->election, &known) && known.token >= term->token)
+	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
 	(void) le_registry_begin_term(term, &known, NULL);
 }

@@ -383,6 +383,34 @@ le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
 }
 
 /*
+ * Begin the leases that were loaded from the table; return how many there are
+ *
+ * All at once, when the last of them is there: nobody can renew the first one before.
+ */
+int
+le_registry_start_loaded(Oid lease_table)
+{
+	dshash_seq_status status;
+	LeTermEntry *entry;
+	uint64		now = le_monotonic_us();
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_term_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		LeLease    *lease = &entry->lease;
+
+		if (!is_lease(entry) || entry->lease_table != lease_table ||
+			pg_atomic_read_u64(&lease->deadline) != LE_DEADLINE_UNCOMMITTED)
+			continue;
+		pg_atomic_write_u64(&lease->deadline, now + lease->ttl_us);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
  * Forget the bare keys that nobody holds or waits for
  *
  * What remains is at most what the lock table holds.
