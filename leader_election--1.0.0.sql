@@ -185,6 +185,18 @@ COMMENT ON FUNCTION le_resign(text, bigint) IS
 'end the lease with that token; false, with a warning that tells who leads, if it does not run';
 
 --
+-- To wait without a snapshot
+--
+CREATE PROCEDURE le_campaign(name text, timeout interval DEFAULT NULL,
+							 identity text DEFAULT NULL,
+							 ttl interval DEFAULT NULL,
+							 INOUT token bigint DEFAULT NULL)
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+COMMENT ON PROCEDURE le_campaign(text, interval, text, interval, bigint) IS
+'wait to be elected, for the rest of the session, or with a ttl to a lease, and hold no snapshot meanwhile; its token, or NULL after the timeout (NULL: wait forever)';
+
+--
 -- Who leads
 --
 CREATE FUNCTION le_key(name text)

@@ -25,6 +25,7 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "leader_election.h"
@@ -155,6 +156,9 @@ wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 	uint64		give_up_at = 0;
 	bool		ours = false;
 
+	/* we look at nothing while we wait, and nothing is to be kept for us */
+	InvalidateCatalogSnapshotConditionally();
+
 	limit_wait(limit);
 	(void) le_acquire_for_xact(election, false);
 	CHECK_FOR_INTERRUPTS();
@@ -184,6 +188,7 @@ wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("canceling statement due to lock timeout")));
 		}
+		InvalidateCatalogSnapshotConditionally();
 		le_lease_wait(election, give_up_at);
 	}
 }

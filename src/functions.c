@@ -13,6 +13,11 @@
 #include <limits.h>
 #include <math.h>
 
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -239,6 +244,7 @@ PG_FUNCTION_INFO_V1(le_resign_key);
 PG_FUNCTION_INFO_V1(le_resign_all);
 PG_FUNCTION_INFO_V1(le_lease);
 PG_FUNCTION_INFO_V1(le_renew);
+PG_FUNCTION_INFO_V1(le_campaign);
 PG_FUNCTION_INFO_V1(le_am_leader_token);
 PG_FUNCTION_INFO_V1(le_resign_token);
 PG_FUNCTION_INFO_V1(le_key);
@@ -376,6 +382,64 @@ le_renew(PG_FUNCTION_ARGS)
 	ttl_us = PG_ARGISNULL(2) ? 0 : get_ttl(fcinfo, 2);
 	le_require_primary();
 	PG_RETURN_BOOL(le_lease_renew(&election, token, ttl_us));
+}
+
+/*
+ * End the transaction that the procedure was called in, and with it the snapshot
+ * that the caller holds, if the caller allows that
+ *
+ * In a transaction block, in a function and in an exception block it does not.
+ */
+static void
+let_go_of_snapshot(FunctionCallInfo fcinfo)
+{
+	CallContext *call = (CallContext *) fcinfo->context;
+
+	if (call == NULL || !IsA(call, CallContext) || call->atomic ||
+		IsSubTransaction())
+		return;
+
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	SPI_commit();
+	SPI_finish();
+}
+
+/*
+ * Return the one output parameter of a procedure
+ */
+static Datum
+output_token(int64 token)
+{
+	TupleDesc	desc = CreateTemplateTupleDesc(1);
+	Datum		value = Int64GetDatum(token);
+	bool		is_null = token == 0;
+
+	TupleDescInitEntry(desc, 1, "token", INT8OID, -1, 0);
+	desc = BlessTupleDesc(desc);
+	return HeapTupleGetDatum(heap_form_tuple(desc, &value, &is_null));
+}
+
+/*
+ * (name, timeout, identity, ttl, INOUT token): wait to be elected
+ */
+Datum
+le_campaign(PG_FUNCTION_ARGS)
+{
+	LeBid		bid;
+
+	le_election_by_name(&bid.election, get_name(fcinfo));
+	bid.wait_ms = get_timeout(fcinfo, 1);
+	bid.identity = get_identity(fcinfo, 2);
+	bid.scope = PG_ARGISNULL(3) ? LE_SCOPE_SESSION : LE_SCOPE_LEASE;
+	bid.ttl_us = PG_ARGISNULL(3) ? 0 : get_ttl(fcinfo, 3);
+	le_require_primary();
+
+	if (bid.scope == LE_SCOPE_LEASE && !PG_ARGISNULL(4) &&
+		le_lease_renew(&bid.election, PG_GETARG_INT64(4), bid.ttl_us))
+		return output_token(PG_GETARG_INT64(4));
+
+	let_go_of_snapshot(fcinfo);
+	return output_token(le_elect(&bid));
 }
 
 Datum
