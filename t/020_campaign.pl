@@ -122,12 +122,13 @@ subtest 'a candidate whose client has died is not elected' => sub {
 		wait_for($next, 0);
 		my $offset = log_from($node);
 		kill_client($dead);
+		end_session($dead);
 		ask($leader, $name eq 'job' ? q{SELECT le_resign('job')} : "SELECT le_resign('leased', $lease)");
 		my $token = collect($next);
 		like($token, qr/^\d+$/, "$name: the next one is elected");
 		unlike(log_since($node, $offset), qr/\Q"$name": term\E \d+ began: .*process @{[ backend_pid($dead) ]}/, 'the dead one was not');
 		is(ask($other, "SELECT le_resign('$name', $token)"), 't', 'resigned');
-		end_session($dead, $next);
+		end_session($next);
 	}
 };
 
