@@ -20,23 +20,6 @@ dynamic_shared_memory_type = posix
 });
 
 my $backend = session($node);
-my $pid = backend_pid($backend);
-
-# Dynamic shared memory that this server has mapped, in bytes: all of the
-# registry is in segments that this backend has attached
-sub shared_size
-{
-	my %segments;
-	open my $maps, '<', "/proc/$pid/maps" or return;
-	while (<$maps>)
-	{
-		next unless m{^([0-9a-f]+)-([0-9a-f]+) .*(/dev/shm/PostgreSQL\.\d+)};
-		$segments{$3} = hex($2) - hex($1);
-	}
-	my $sum = 0;
-	$sum += $_ foreach values %segments;
-	return $sum;
-}
 
 sub private_size
 {
@@ -57,13 +40,13 @@ sub grows_little
 {
 	my ($what, $sql, $expected) = @_;
 	subtest $what => sub {
-		my $shared = shared_size();
+		my $shared = shared_size($backend);
 		my $private = private_size();
 		my $held = lock_count();
 		cmp_ok($shared, '>', 0, "the registry is in sight: $shared bytes");
 		is(ask($backend, $sql), $expected, 'done');
 		is(stderr_of($backend), '', 'without complaint');
-		my $shared_now = shared_size();
+		my $shared_now = shared_size($backend);
 		my $private_now = private_size();
 		cmp_ok($shared_now, '<=', $shared + 2 * 1024 * 1024,
 			"shared memory: $shared bytes before, $shared_now after");
@@ -136,10 +119,10 @@ grows_little(
 end_session($leader);
 
 # Sessions come and go
-my $shared = shared_size();
+my $shared = shared_size($backend);
 $node->safe_psql('postgres', q{SELECT le_try_become_leader('s' || i) FROM generate_series(1, 50) i}) foreach 1 .. 20;
 $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leaders WHERE name LIKE 's%'});
-cmp_ok(shared_size(), '<=', $shared + 1024 * 1024, 'sessions leave nothing behind');
+cmp_ok(shared_size($backend), '<=', $shared + 1024 * 1024, 'sessions leave nothing behind');
 end_session($backend);
 $node->stop;
 done_testing();

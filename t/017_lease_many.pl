@@ -29,7 +29,6 @@ shared_buffers = '256MB'
 dynamic_shared_memory_type = posix
 });
 my $psql = session($node);
-my $pid = backend_pid($psql);
 
 $node->safe_psql('postgres', q{
 CREATE PROCEDURE take(prefix text, n integer, ttl interval) LANGUAGE plpgsql AS $$
@@ -64,24 +63,6 @@ BEGIN
 	RETURN best;
 END $$});
 
-# Dynamic shared memory that this server has mapped, in bytes: all of the
-# registry is in segments that this backend has attached
-sub shared_size
-{
-	my %segments;
-	# a look at every entry attaches every segment
-	ask($psql, 'SELECT count(*) FROM le_registry_terms()');
-	open my $maps, '<', "/proc/$pid/maps" or return;
-	while (<$maps>)
-	{
-		next unless m{^([0-9a-f]+)-([0-9a-f]+) .*(/dev/shm/PostgreSQL\.\d+)};
-		$segments{$3} = hex($2) - hex($1);
-	}
-	my $sum = 0;
-	$sum += $_ foreach values %segments;
-	return $sum;
-}
-
 sub timed
 {
 	my ($what, $calls) = @_;
@@ -100,7 +81,7 @@ my %operations = (
 my %with_one = map { $_ => timed(@{ $operations{$_} }) } sort keys %operations;
 
 subtest "$many leases" => sub {
-	my $shared = shared_size();
+	my $shared = shared_size($psql);
 	my $begun = monotonic();
 	ask($psql, "CALL take('warm ', 2000, '1 day')");
 	is(stderr_of($psql), '', '2000 are taken');
@@ -119,7 +100,7 @@ subtest "$many leases" => sub {
 	my $count = $many + 4001;
 	is(ask($psql, q{SELECT count(*) FROM le_registry_terms() WHERE scope = 'lease'}), $count, 'all run');
 
-	my $bytes = (shared_size() - $shared) / ($many + 4000);
+	my $bytes = (shared_size($psql) - $shared) / ($many + 4000);
 	diag(sprintf 'shared memory: %.0f bytes a lease', $bytes);
 	cmp_ok($bytes, '>', 50, 'shared memory is in sight');
 	cmp_ok($bytes, '<', 2000, 'and bounded');
@@ -158,7 +139,6 @@ subtest 'after a crash' => sub {
 	$node->start;
 	end_session($psql);
 	$psql = session($node);
-	$pid = backend_pid($psql);
 	my $begun = monotonic();
 	is(ask($psql, "SELECT le_renew('one', $token)"), 't', 'the holder renews');
 	diag(sprintf 'the first look after a crash, with %d leases: %.2f s', $many, monotonic() - $begun);
@@ -174,7 +154,6 @@ $node->stop('immediate');
 $node->start;
 end_session($psql);
 $psql = session($node);
-$pid = backend_pid($psql);
 $node->safe_psql('postgres', 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
 
 # Rows, of leases that run and of others
@@ -186,7 +165,7 @@ sub left_over
 subtest 'short leases of names that nobody asks for again' => sub {
 	# some to grow to the usual size
 	ask($psql, q{CALL take('early ', 2000, '100 ms')});
-	my $shared = shared_size();
+	my $shared = shared_size($psql);
 	my @left = left_over();
 	foreach my $round (1 .. 4)
 	{
@@ -197,7 +176,7 @@ subtest 'short leases of names that nobody asks for again' => sub {
 	sleep_past(monotonic() + 0.11);
 	ask($psql, q{CALL take('late ', 2000, '100 ms')});
 	push @left, left_over();
-	my $grown = shared_size() - $shared;
+	my $grown = shared_size($psql) - $shared;
 	diag("rows of le_leases after 2000, 4 times 3000, and 2000 more: @left; shared memory has grown by $grown bytes");
 	# what is left is what has run at a time; all but the last 2000 are over
 	cmp_ok($left[-1], '<=', 8000, 'rows do not pile up: less than half of those taken are left');
@@ -206,12 +185,12 @@ subtest 'short leases of names that nobody asks for again' => sub {
 };
 
 subtest 'each in a transaction of its own that is rolled back' => sub {
-	my $shared = shared_size();
+	my $shared = shared_size($psql);
 	my $before = left_over();
 	ask($psql, q{DO $$ BEGIN FOR i IN 1 .. 5000 LOOP PERFORM le_lease('never ' || i, '1 day'); ROLLBACK; END LOOP; END $$});
 	is(stderr_of($psql), '', 'taken, and rolled back');
 	cmp_ok(left_over(), '<=', $before, 'no row');
-	cmp_ok(shared_size(), '<=', $shared + 4 * 1024 * 1024, 'nor memory');
+	cmp_ok(shared_size($psql), '<=', $shared + 4 * 1024 * 1024, 'nor memory');
 	is(ask($psql, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'never%'}), '0', 'nobody leads');
 };
 

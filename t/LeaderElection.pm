@@ -16,7 +16,7 @@ our @EXPORT = qw(
   new_server create_extension
   session post collect ask stderr_of backend_pid kill_client end_session
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
-  all_consistent
+  shared_size all_consistent
   monotonic sleep_past wait_until_sleeping lease_lines
 );
 
@@ -136,6 +136,26 @@ sub end_session
 		eval { $psql->{run}->finish; };
 	}
 	return;
+}
+
+# Dynamic shared memory that the session's backend has mapped, in bytes: all of the
+# registry, because a look at every entry attaches every segment
+sub shared_size
+{
+	my ($psql) = @_;
+	my $pid = backend_pid($psql);
+	my %segments;
+
+	ask($psql, 'SELECT count(*) FROM le_registry_terms()');
+	open my $maps, '<', "/proc/$pid/maps" or return;
+	while (<$maps>)
+	{
+		next unless m{^([0-9a-f]+)-([0-9a-f]+) .*(/dev/shm/PostgreSQL\.\d+)};
+		$segments{$3} = hex($2) - hex($1);
+	}
+	my $sum = 0;
+	$sum += $_ foreach values %segments;
+	return $sum;
 }
 
 # Who leads, as the view has it, like "alice/session"; empty: nobody
