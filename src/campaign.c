@@ -106,7 +106,7 @@ le_withdraw(void)
 /*
  * Throw if what is on record is of another election that has the same key
  *
- * For when it is certain that it keeps us from being elected.
+ * For whoever was just denied: it may be about to end, but not to make room for us.
  */
 static void
 refuse_other_name(const LeElection *election)
