@@ -1,9 +1,13 @@
 MODULE_big = leader_election
 OBJS = \
+	src/announce.o \
+	src/arguments.o \
 	src/campaign.o \
+	src/campaign_many.o \
 	src/election_key.o \
 	src/election_lock.o \
 	src/extension_relation.o \
+	src/follow.o \
 	src/functions.o \
 	src/identity.o \
 	src/leader_election.o \
@@ -12,13 +16,19 @@ OBJS = \
 	src/lease_grant.o \
 	src/lease_table.o \
 	src/liveness.o \
+	src/procedures.o \
+	src/proclaim.o \
 	src/registry.o \
+	src/registry_elections.o \
 	src/registry_leases.o \
+	src/registry_stats.o \
 	src/registry_terms.o \
+	src/resign.o \
 	src/term.o \
 	src/term_log.o \
 	src/token.o \
-	src/views.o
+	src/views.o \
+	src/watch.o
 PGFILEDESC = "leader_election - exactly one of your programs leads"
 
 EXTENSION = leader_election

@@ -196,6 +196,38 @@ LANGUAGE C;
 COMMENT ON PROCEDURE le_campaign(text, interval, text, interval, bigint) IS
 'wait to be elected, for the rest of the session, or with a ttl to a lease, and hold no snapshot meanwhile; its token, or NULL after the timeout (NULL: wait forever)';
 
+-- The token comes before the name, and a ttl before both, so that a call with
+-- parameters of unknown type is always taken for that of the other le_campaign.
+CREATE PROCEDURE le_campaign(names text[], timeout interval DEFAULT NULL,
+							 identity text DEFAULT NULL,
+							 ttl interval DEFAULT NULL,
+							 INOUT token bigint DEFAULT NULL,
+							 INOUT name text DEFAULT NULL)
+AS 'MODULE_PATHNAME', 'le_campaign_names'
+LANGUAGE C;
+COMMENT ON PROCEDURE le_campaign(text[], interval, text, interval, bigint, text) IS
+'wait to be elected in any of many elections, and hold no snapshot meanwhile; token and name of the first that is won, or NULLs after the timeout (NULL: wait forever)';
+
+CREATE PROCEDURE le_observe(name text, after_token bigint DEFAULT NULL,
+							timeout interval DEFAULT NULL,
+							INOUT token bigint DEFAULT NULL,
+							INOUT identity text DEFAULT NULL,
+							INOUT value text DEFAULT NULL)
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+COMMENT ON PROCEDURE le_observe(text, bigint, interval, bigint, text, text) IS
+'wait until the leader is another than that of after_token (NULL or 0: do not wait), or its published value another than value (NULL: than none), and hold no snapshot meanwhile; its token, or while vacant the negative of the last one''s: hand back all that the last call returned';
+
+--
+-- To publish
+--
+CREATE FUNCTION le_proclaim(name text, value text, token bigint DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_proclaim(text, text, bigint) IS
+'publish a value (up to 8 kB, NULL: none any more) as the leader, with the commit, for the rest of the term; by lease, with its token; false, with a warning, if the caller does not lead';
+
 --
 -- Who leads
 --
@@ -221,21 +253,24 @@ CREATE FUNCTION le_registry_terms(only_lock_class integer DEFAULT NULL,
 								  OUT pid integer, OUT since timestamptz,
 								  OUT role oid, OUT ttl interval,
 								  OUT renewed_at timestamptz,
-								  OUT renewals bigint, OUT expires_in interval)
+								  OUT renewals bigint, OUT expires_in interval,
+								  OUT value text, OUT followers integer)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION le_registry_terms(integer, bigint) IS
 'what the registry has on record of terms and of bare keys that somebody asked for, or of one election; who leads is shown by le_leaders';
 
-CREATE FUNCTION le_registry_candidates(OUT lock_class integer, OUT key bigint,
+CREATE FUNCTION le_registry_candidates(only_in_line boolean,
+									   OUT lock_class integer, OUT key bigint,
 									   OUT name text, OUT identity text,
-									   OUT pid integer, OUT since timestamptz)
+									   OUT pid integer, OUT since timestamptz,
+									   OUT in_line boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION le_registry_candidates() IS
-'what the registry has on record of candidates; who waits is shown by le_candidates';
+COMMENT ON FUNCTION le_registry_candidates(boolean) IS
+'what the registry has on record of candidates, or of those only that stand in line for one election; who waits is shown by le_candidates';
 
 CREATE VIEW le_locks AS
 SELECT l.objsubid::integer AS lock_class,
@@ -265,7 +300,8 @@ CREATE FUNCTION le_holders(only_lock_class integer, only_key bigint,
 						   OUT application_name text, OUT client_addr inet,
 						   OUT since timestamptz, OUT candidates bigint,
 						   OUT ttl interval, OUT renewed_at timestamptz,
-						   OUT renewals bigint, OUT expires_in interval)
+						   OUT renewals bigint, OUT expires_in interval,
+						   OUT value text)
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 100
 BEGIN ATOMIC
@@ -281,13 +317,14 @@ BEGIN ATOMIC
 		FROM locks l
 		WHERE NOT l.granted
 		   OR (l.lock_class, l.key, l.pid) IN
-			  (SELECT c.lock_class, c.key, c.pid FROM le_registry_candidates() c)
+			  (SELECT c.lock_class, c.key, c.pid FROM le_registry_candidates(true) c)
 		GROUP BY l.lock_class, l.key
 	)
 	SELECT t.name, l.key, t.scope, t.identity, t.token,
 		   l.pid, a.usename, a.application_name, a.client_addr,
-		   t.since, coalesce(s.candidates, 0),
-		   NULL::interval, NULL::timestamptz, NULL::bigint, NULL::interval
+		   t.since, coalesce(s.candidates, 0) + coalesce(t.followers, 0),
+		   NULL::interval, NULL::timestamptz, NULL::bigint, NULL::interval,
+		   t.value
 	FROM locks l
 	LEFT JOIN terms t
 		   ON t.lock_class = l.lock_class AND t.key = l.key AND t.pid = l.pid
@@ -303,8 +340,8 @@ BEGIN ATOMIC
 	UNION ALL
 	SELECT t.name, t.key, t.scope, t.identity, t.token,
 		   NULL, r.rolname, NULL, NULL,
-		   t.since, coalesce(s.candidates, 0),
-		   t.ttl, t.renewed_at, t.renewals, t.expires_in
+		   t.since, coalesce(s.candidates, 0) + t.followers,
+		   t.ttl, t.renewed_at, t.renewals, t.expires_in, t.value
 	FROM terms t
 	LEFT JOIN standing s ON s.lock_class = t.lock_class AND s.key = t.key
 	LEFT JOIN pg_catalog.pg_roles r ON r.oid = t.role
@@ -315,7 +352,7 @@ COMMENT ON FUNCTION le_holders(integer, bigint) IS
 
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
-	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in
+	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in, value
 FROM le_holders(NULL, NULL);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
@@ -342,6 +379,7 @@ COMMENT ON COLUMN le_leaders.renewals IS
 'how often the lease was renewed since it began or the server started; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.expires_in IS
 'after which time the lease is over if it is not renewed; NULL if it is no lease';
+COMMENT ON COLUMN le_leaders.value IS 'what the leader has published by le_proclaim; NULL if nothing';
 
 CREATE FUNCTION le_leader(name text,
 						  OUT name text, OUT key bigint, OUT scope text,
@@ -350,7 +388,8 @@ CREATE FUNCTION le_leader(name text,
 						  OUT application_name text, OUT client_addr inet,
 						  OUT since timestamptz, OUT candidates bigint,
 						  OUT ttl interval, OUT renewed_at timestamptz,
-						  OUT renewals bigint, OUT expires_in interval)
+						  OUT renewals bigint, OUT expires_in interval,
+						  OUT value text)
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
@@ -366,7 +405,8 @@ CREATE FUNCTION le_leader(key bigint,
 						  OUT application_name text, OUT client_addr inet,
 						  OUT since timestamptz, OUT candidates bigint,
 						  OUT ttl interval, OUT renewed_at timestamptz,
-						  OUT renewals bigint, OUT expires_in interval)
+						  OUT renewals bigint, OUT expires_in interval,
+						  OUT value text)
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
@@ -379,7 +419,7 @@ CREATE VIEW le_candidates AS
 WITH locks AS MATERIALIZED (
 	SELECT * FROM le_locks
 ), stood AS MATERIALIZED (
-	SELECT * FROM le_registry_candidates()
+	SELECT * FROM le_registry_candidates(true)
 ), standing AS MATERIALIZED (
 	-- who waits for the lock, or holds it and waits for the end of a lease
 	SELECT l.lock_class, l.key, l.pid, l.waitstart,
@@ -399,12 +439,19 @@ SELECT s.name, s.key,
 FROM standing s
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.pid
 WHERE s.known
-   OR (s.lock_class, s.key) IN (SELECT k.lock_class, k.key FROM known_keys k);
+   OR (s.lock_class, s.key) IN (SELECT k.lock_class, k.key FROM known_keys k)
+UNION ALL
+SELECT c.name, c.key, NULL, c.identity, c.pid, a.usename, a.application_name,
+	   a.client_addr, c.since
+FROM le_registry_candidates(false) c
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid
+WHERE NOT c.in_line;
 COMMENT ON VIEW le_candidates IS
-'who waits to be elected: one row for each candidate';
+'who waits to be elected: one row for each candidate, and for each election that it waits for';
 COMMENT ON COLUMN le_candidates.name IS 'name of the election, NULL for a bare key';
 COMMENT ON COLUMN le_candidates.key IS 'key of the election';
-COMMENT ON COLUMN le_candidates.position IS 'place in the queue: 1 is elected next';
+COMMENT ON COLUMN le_candidates.position IS
+'place in the queue: 1 is elected next; NULL for who campaigns for many elections, and comes after all others';
 COMMENT ON COLUMN le_candidates.identity IS
 'who stands, in the application''s words; NULL if it did not come through the extension';
 COMMENT ON COLUMN le_candidates.pid IS 'process that waits';
@@ -414,4 +461,87 @@ COMMENT ON COLUMN le_candidates.client_addr IS
 'address of the client that waits, if the current role may see it in pg_stat_activity; NULL for a local one';
 COMMENT ON COLUMN le_candidates.since IS 'when the candidate began to wait';
 
-GRANT SELECT ON le_locks, le_leaders, le_candidates TO PUBLIC;
+--
+-- Statistics
+--
+CREATE FUNCTION le_registry_statistics(OUT lock_class integer, OUT key bigint,
+									   OUT name text, OUT terms bigint,
+									   OUT resigned bigint,
+									   OUT transaction_ended bigint,
+									   OUT session_ended bigint,
+									   OUT lock_released bigint,
+									   OUT expired bigint,
+									   OUT extension_dropped bigint,
+									   OUT denied bigint,
+									   OUT time_vacant interval,
+									   OUT time_led interval,
+									   OUT longest_wait interval,
+									   OUT followers integer)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION le_registry_statistics() IS
+'what the registry counts; see pg_stat_leader_election';
+
+CREATE VIEW pg_stat_leader_election AS
+SELECT s.name, s.key, s.terms, s.resigned, s.session_ended, s.transaction_ended,
+	   s.expired, s.lock_released, s.extension_dropped, s.denied,
+	   s.time_vacant, s.time_led, s.longest_wait,
+	   coalesce(w.candidates, 0) + s.followers AS candidates
+FROM le_registry_statistics() s
+LEFT JOIN (SELECT l.lock_class, l.key, pg_catalog.count(*) AS candidates
+		   FROM le_locks l
+		   WHERE NOT l.granted
+			  OR (l.lock_class, l.key, l.pid) IN
+				 (SELECT c.lock_class, c.key, c.pid FROM le_registry_candidates(true) c)
+		   GROUP BY l.lock_class, l.key) w
+	   ON w.lock_class = s.lock_class AND w.key = s.key;
+COMMENT ON VIEW pg_stat_leader_election IS
+'what was counted of each election of this database since it was first heard of, or since pg_stat_leader_election_reset()';
+COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election, NULL for a bare key';
+COMMENT ON COLUMN pg_stat_leader_election.key IS 'key of the election';
+COMMENT ON COLUMN pg_stat_leader_election.terms IS 'terms that have begun';
+COMMENT ON COLUMN pg_stat_leader_election.resigned IS 'terms that ended because their leader resigned';
+COMMENT ON COLUMN pg_stat_leader_election.session_ended IS 'terms that ended with their session';
+COMMENT ON COLUMN pg_stat_leader_election.transaction_ended IS 'terms that ended with their transaction';
+COMMENT ON COLUMN pg_stat_leader_election.expired IS 'leases that ran out';
+COMMENT ON COLUMN pg_stat_leader_election.lock_released IS
+'terms that ended because their lock was released behind their back, as by DISCARD ALL';
+COMMENT ON COLUMN pg_stat_leader_election.extension_dropped IS 'leases that ended with DROP EXTENSION';
+COMMENT ON COLUMN pg_stat_leader_election.denied IS
+'bids that were denied: at once, or because their timeout passed';
+COMMENT ON COLUMN pg_stat_leader_election.time_vacant IS 'time without a leader';
+COMMENT ON COLUMN pg_stat_leader_election.time_led IS 'time with a leader';
+COMMENT ON COLUMN pg_stat_leader_election.longest_wait IS
+'the longest time that a candidate has waited, until it was elected or gave up';
+COMMENT ON COLUMN pg_stat_leader_election.candidates IS 'how many candidates wait now';
+
+CREATE FUNCTION le_registry_info(OUT elections bigint, OUT evictions bigint,
+								 OUT stats_reset timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_registry_info() IS
+'what the registry knows of itself; see pg_stat_leader_election_info';
+
+CREATE VIEW pg_stat_leader_election_info AS
+SELECT elections, evictions, stats_reset FROM le_registry_info();
+COMMENT ON VIEW pg_stat_leader_election_info IS
+'one row on the statistics themselves';
+COMMENT ON COLUMN pg_stat_leader_election_info.elections IS
+'elections of all databases that are remembered';
+COMMENT ON COLUMN pg_stat_leader_election_info.evictions IS
+'elections of all databases that were forgotten, and their counts with them, because there were more than leader_election.max_tracked';
+COMMENT ON COLUMN pg_stat_leader_election_info.stats_reset IS
+'when the statistics of this database were last reset; NULL: not since the server started';
+
+CREATE FUNCTION pg_stat_leader_election_reset()
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION pg_stat_leader_election_reset() IS
+'count from zero in this database';
+REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
+
+GRANT SELECT ON le_locks, le_leaders, le_candidates, pg_stat_leader_election,
+	pg_stat_leader_election_info TO PUBLIC;

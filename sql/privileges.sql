@@ -21,7 +21,7 @@ SELECT count(*) FROM le_leaders;
 SELECT count(*) FROM le_candidates;
 SELECT count(*) FROM le_locks;
 SELECT count(*) FROM le_leader('mine') a, le_leader(42) b, le_registry_terms() t WHERE t.name = 'mine';
-SELECT count(*) FROM le_registry_candidates();
+SELECT count(*) FROM le_registry_candidates(false);
 SELECT count(*) FROM le_holders(NULL, NULL);
 
 -- not the tokens

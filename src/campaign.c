@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * campaign.c
- *	  The one algorithm of being elected, and of resigning.
+ *	  The one algorithm of being elected.
  *
  * A candidate takes the election's lock, in the lock manager's own queue, where
  * it is first come, first served, seen by the deadlock detector and subject to
@@ -30,8 +30,10 @@
 
 #include "leader_election.h"
 
-/* does the registry show this session as a candidate? */
+/* does the registry show this session as a candidate, since when, and for what? */
 static bool standing = false;
+static uint64 standing_since;
+static LeElectionKey standing_for;	/* all zero: many elections */
 
 /*
  * Throw if this is no place to lead
@@ -49,8 +51,8 @@ le_require_primary(void)
 /*
  * Throw if this session leads as many elections as it may
  */
-static void
-require_room(void)
+void
+le_require_room(void)
 {
 	if (!le_leads_fewer_than(le_max_terms_per_session))
 		ereport(ERROR,
@@ -64,9 +66,6 @@ require_room(void)
 						 "leader_election.max_terms_per_session")));
 }
 
-/*
- * Show this session as a candidate
- */
 static void
 stand(const LeElection *election, const LeIdentity *identity)
 {
@@ -77,16 +76,49 @@ stand(const LeElection *election, const LeIdentity *identity)
 	candidate.election = election->key;
 	candidate.since = GetCurrentTimestamp();
 	candidate.identity = *identity;
+	candidate.keys = InvalidDsaPointer;
 	strcpy(candidate.name, election->name);
 
 	standing = true;
 	le_registry_add_candidate(&candidate);
 }
 
+/*
+ * Show this session as a candidate for one election, in line
+ */
+static void
+stand_in_line(const LeElection *election, const LeIdentity *identity)
+{
+	standing_since = le_monotonic_us();
+	standing_for = election->key;
+	stand(election, identity);
+
+	/* in the views of a bare key, too */
+	le_registry_remember(election);
+}
+
+/*
+ * Show this session as a candidate for many elections
+ */
+void
+le_stand_for_many(const LeElection *elections, int count, const LeIdentity *identity)
+{
+	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(int64));
+
+	for (int i = 0; i < count; i++)
+		keys[i] = elections[i].key.key;
+	memset(&standing_for, 0, sizeof(standing_for));
+	stand(&elections[0], identity);
+	le_registry_add_keys(MyProcPid, keys, count);
+	pfree(keys);
+}
+
 static void
 remove_candidate(void *argument pg_attribute_unused())
 {
 	le_registry_remove_candidate(MyProcPid);
+	if (standing_for.lock_class != 0)
+		le_registry_note_wait(&standing_for, le_monotonic_us() - standing_since);
 }
 
 /*
@@ -115,6 +147,17 @@ refuse_other_name(const LeElection *election)
 
 	if (le_registry_read(&election->key, &term))
 		le_refuse_collision(election, term.name);
+}
+
+/*
+ * Throw what the server throws after lock_timeout
+ */
+void
+le_throw_lock_timeout(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("canceling statement due to lock timeout")));
 }
 
 /* How long a candidate waits in all */
@@ -184,9 +227,7 @@ wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 		if (le_monotonic_us() >= give_up_at)
 		{
 			limit->ours = ours;
-			ereport(ERROR,
-					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("canceling statement due to lock timeout")));
+			le_throw_lock_timeout();
 		}
 		InvalidateCatalogSnapshotConditionally();
 		le_lease_wait(election, give_up_at);
@@ -251,8 +292,8 @@ wait_for_turn_within(const LeElection *election, int64 wait_ms)
  * To look at the record first saves those who are denied by a lease the way to the
  * lock.
  */
-static bool
-acquire_now(const LeElection *election)
+bool
+le_acquire_now(const LeElection *election)
 {
 	LeTerm		term;
 	bool		on_record = le_registry_read(&election->key, &term);
@@ -263,11 +304,10 @@ acquire_now(const LeElection *election)
 		{
 			if (le_lease_clear(election, true))
 				return true;
-			le_release_for_xact(election);
+			le_release_in_vain(election);
 			refuse_other_name(election);
 			return false;
 		}
-		le_registry_remember_key(election);
 	}
 	if (on_record)
 		le_refuse_collision(election, term.name);
@@ -285,7 +325,7 @@ acquire_in_line(const LeElection *election, int64 wait_ms,
 	volatile LeWaitLimit forever = {0};
 	bool		acquired = true;
 
-	stand(election, identity);
+	stand_in_line(election, identity);
 	if (wait_ms == LE_WAIT_FOREVER)
 		wait_for_turn(election, &forever);
 	else
@@ -327,6 +367,37 @@ deny_own(const LeBid *bid, const char *detail)
 }
 
 /*
+ * Throw if this session cannot bid, and see to it that it can
+ */
+void
+le_prepare_to_bid(void)
+{
+	le_require_primary();
+	PreventCommandIfParallelMode("a bid for leadership");
+	le_register_callbacks();
+	le_leases_ready(true);
+	le_registry_bound_elections();
+}
+
+/*
+ * Begin the term, or take the lease, that the bid asks for; its token
+ *
+ * This subtransaction has just been granted the election's lock, and no lease runs.
+ */
+int64
+le_begin_elected(const LeBid *bid, const LeIdentity *identity)
+{
+	if (bid->scope != LE_SCOPE_LEASE)
+		return le_begin_term(bid, identity);
+
+	/* in an old transaction, we may not have heard of a new extension */
+	AcceptInvalidationMessages();
+	le_leases_ready(true);
+	le_lease_sweep();
+	return le_grant_lease(bid, identity);
+}
+
+/*
  * Make this session the leader of the election, or take its lease, as the bid asks
  *
  * Returns the token of the term; 0 if somebody else still leads after wait_ms.  A
@@ -342,10 +413,7 @@ le_elect(const LeBid *bid)
 	LeIdentity	identity;
 	bool		acquired;
 
-	le_require_primary();
-	PreventCommandIfParallelMode("a bid for leadership");
-	le_register_callbacks();
-	le_leases_ready(true);
+	le_prepare_to_bid();
 
 	held = le_held_term(election);
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
@@ -363,131 +431,17 @@ le_elect(const LeBid *bid)
 		deny_own(bid, "This transaction has taken its lease.");
 		return 0;
 	}
+	le_require_room();
 
-	require_room();
-	if (election->key.lock_class == LE_CLASS_BARE_KEY)
-		le_registry_bound_keys();
-
-	acquired = acquire_now(election);
-	if (!acquired && bid->wait_ms == LE_WAIT_NOT)
+	acquired = le_acquire_now(election);
+	if (acquired || bid->wait_ms != LE_WAIT_NOT)
+		le_identity_fill(&identity, bid->identity);
+	if (!acquired && bid->wait_ms != LE_WAIT_NOT)
+		acquired = acquire_in_line(election, bid->wait_ms, &identity);
+	if (!acquired)
+	{
+		le_registry_count_denial(election);
 		return 0;
-	le_identity_fill(&identity, bid->identity);
-	if (!acquired && !acquire_in_line(election, bid->wait_ms, &identity))
-		return 0;
-
-	if (bid->scope != LE_SCOPE_LEASE)
-		return le_begin_term(bid, &identity);
-
-	/* in an old transaction, we may not have heard of a new extension */
-	AcceptInvalidationMessages();
-	le_leases_ready(true);
-	le_lease_sweep();
-	return le_grant_lease(bid, &identity);
-}
-
-/*
- * Return who leads the election, in a sentence; what to do about it, if anything, is
- * put into *hint
- */
-static const char *
-describe_leader(const LeElection *election, const char **hint)
-{
-	LeGrant    *grant = le_find_grant(election);
-	LeTerm		term;
-	int			pid = 0;
-	bool		on_record = le_registry_read(&election->key, &term);
-
-	*hint = NULL;
-	if (grant != NULL)
-		return psprintf("This transaction has taken its lease, with token " INT64_FORMAT ".",
-						grant->token);
-	if (on_record && le_lease_runs(&term))
-	{
-		le_refuse_collision(election, term.name);
-		*hint = "A lease is ended by its token.";
-		return psprintf("\"%s\" leads it, by the lease with token " INT64_FORMAT ".",
-						le_identity_shown(&term.identity, term.role), term.token);
 	}
-	if (!le_find_holder(election, &pid))
-		return "Nobody leads it.";
-	if (pid == 0)
-		return "A prepared transaction holds its lock.";
-
-	on_record = on_record && term.pid == pid;
-	if (on_record)
-		le_refuse_collision(election, term.name);
-	if (pid == MyProcPid && on_record)
-		return "This session leads it, without a lease.";
-	if (pid == MyProcPid && election->key.lock_class == LE_CLASS_BARE_KEY)
-		return "This session holds the key by a plain advisory lock.";
-	if (pid == MyProcPid)
-		return "Nobody leads it before this transaction has ended.";
-
-	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
-	if (on_record)
-		return psprintf("\"%s\" leads it, in the session with process ID %d.",
-						le_identity_shown(&term.identity, term.role), pid);
-	return psprintf("The session with process ID %d holds its lock.", pid);
-}
-
-/*
- * Tell who tried to resign why that did nothing: whose it was, and who leads
- */
-static void
-warn_not_leader(const LeElection *election, const char *whose)
-{
-	const char *hint;
-	const char *detail = describe_leader(election, &hint);
-
-	ereport(WARNING,
-			(errcode(ERRCODE_WARNING),
-			 errmsg("%s does not lead election %s", whose,
-					le_election_label(&election->key, election->name)),
-			 errdetail_internal("%s", detail),
-			 hint != NULL ? errhint("%s", hint) : 0));
-}
-
-/*
- * End this session's session-scoped leadership of the election
- *
- * False, with a warning, if it has none.  At once, and for good: a rollback does
- * not bring it back.
- */
-bool
-le_resign_term(const LeElection *election)
-{
-	LeHeldTerm *held = le_held_term(election);
-
-	if (held == NULL)
-	{
-		le_leases_ready(false);
-		warn_not_leader(election, "this session");
-		return false;
-	}
-	if (!held->session_hold)
-	{
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("leadership of election %s is bound to this transaction",
-						le_election_label(&election->key, election->name)),
-				 errdetail("It ends with the transaction.")));
-		return false;
-	}
-	le_let_go_for_session(held);
-	return true;
-}
-
-/*
- * End the lease of the election that has this token
- *
- * False, with a warning, if no such lease runs.  At once, and for good.
- */
-bool
-le_resign_by_token(const LeElection *election, int64 token)
-{
-	le_require_primary();
-	if (le_lease_resign(election, token))
-		return true;
-	warn_not_leader(election, psprintf("token " INT64_FORMAT, token));
-	return false;
+	return le_begin_elected(bid, &identity);
 }

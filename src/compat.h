@@ -16,8 +16,11 @@
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "lib/dshash.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/sinval.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
@@ -83,6 +86,19 @@ WaitEventExtensionCompat(const char *name pg_attribute_unused())
 #else
 	return PG_WAIT_EXTENSION;
 #endif
+}
+
+/*
+ * Have the server run an empty transaction in this session as soon as it is idle;
+ * may be called in a signal handler
+ *
+ * That is how it catches up on invalidation messages.
+ */
+static inline void
+RequestCatchupCompat(void)
+{
+	catchupInterruptPending = true;
+	SetLatch(MyLatch);
 }
 
 /* The schema of an extension; throws when there is none of that OID */

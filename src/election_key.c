@@ -14,14 +14,23 @@
 
 #include "leader_election.h"
 
+/*
+ * Fill in the tag of the election's lock
+ */
+void
+le_election_tag(const LeElectionKey *key, LOCKTAG *tag)
+{
+	SET_LOCKTAG_ADVISORY(*tag, key->database, (uint32) (key->key >> 32),
+						 (uint32) key->key, key->lock_class);
+}
+
 static void
 fill_key(LeElection *election, int64 key, LeLockClass lock_class)
 {
 	election->key.key = key;
 	election->key.database = MyDatabaseId;
 	election->key.lock_class = lock_class;
-	SET_LOCKTAG_ADVISORY(election->tag, MyDatabaseId,
-						 (uint32) (key >> 32), (uint32) key, lock_class);
+	le_election_tag(&election->key, &election->tag);
 }
 
 /*

@@ -37,15 +37,37 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 	ResourceOwner portal = CurrentResourceOwner;
 	LOCALLOCK  *local;
 
+	/* before: we may be granted the lock, and fail without getting to know it */
+	le_note_lock(election);
 	CurrentResourceOwner = CurTransactionResourceOwner;
 	(void) LockAcquireExtendedCompat(&election->tag, ExclusiveLock, false,
 									 dont_wait, &local);
 	CurrentResourceOwner = portal;
 
 	if (local == NULL)
+	{
+		le_forget_lock(election);
 		return false;
+	}
 	MarkLockClear(local);
 	return true;
+}
+
+/*
+ * Release the lock that le_acquire_for_xact took in this subtransaction, to no avail:
+ * all is as it was before
+ *
+ * Who was refused meanwhile has seen the same on record as we have, and looks again.
+ */
+void
+le_release_in_vain(const LeElection *election)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockRelease(&election->tag, ExclusiveLock, false);
+	CurrentResourceOwner = portal;
+	le_forget_lock(election);
 }
 
 /*
@@ -54,11 +76,9 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 void
 le_release_for_xact(const LeElection *election)
 {
-	ResourceOwner portal = CurrentResourceOwner;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(&election->tag, ExclusiveLock, false);
-	CurrentResourceOwner = portal;
+	le_release_in_vain(election);
+	if (!le_has_lock(&election->key))
+		le_tell_followers(&election->key);
 }
 
 /*
@@ -78,15 +98,20 @@ void
 le_release_for_session(const LeElection *election)
 {
 	(void) LockRelease(&election->tag, ExclusiveLock, true);
+	if (!le_has_lock(&election->key))
+		le_tell_followers(&election->key);
 }
 
 /*
  * Does this session hold the lock, at whatever level?  Does not throw
  */
 bool
-le_has_lock(const LeElection *election)
+le_has_lock(const LeElectionKey *key)
 {
-	return LockHeldByMeCompat(&election->tag, ExclusiveLock);
+	LOCKTAG		tag;
+
+	le_election_tag(key, &tag);
+	return LockHeldByMeCompat(&tag, ExclusiveLock);
 }
 
 /*
@@ -106,7 +131,7 @@ le_lock_unbroken(const LeElection *election, bool *session_level)
 	bool		unbroken;
 
 	*session_level = false;
-	if (!le_has_lock(election))
+	if (!le_has_lock(&election->key))
 		return false;
 
 	(void) LockAcquireExtendedCompat(tag, ExclusiveLock, true, true, &local);

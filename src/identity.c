@@ -56,23 +56,31 @@ le_identity_fill(LeIdentity *identity, const text *given)
 }
 
 /*
+ * Return the identity as everybody may see it: one that was made up of the client's
+ * address shows no more than its user part
+ */
+const char *
+le_identity_public(const LeIdentity *identity)
+{
+	const char *at = strrchr(identity->string, '@');
+
+	if (!identity->has_client || at == NULL)
+		return identity->string;
+	return pnstrdup(identity->string, at - identity->string);
+}
+
+/*
  * Return the identity as the current user may see it
  *
- * One that was made up of the client's address shows no more than its user part
- * to those from whom pg_stat_activity hides the address.  role is the role that
- * the identity belongs to.
+ * As a whole to those to whom pg_stat_activity shows the address.  role is the role
+ * that the identity belongs to.
  */
 const char *
 le_identity_shown(const LeIdentity *identity, Oid role)
 {
-	const char *at;
-
 	if (!identity->has_client ||
 		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
 		has_privs_of_role(GetUserId(), role))
 		return identity->string;
-
-	at = strrchr(identity->string, '@');
-	return at == NULL ? identity->string
-		: pnstrdup(identity->string, at - identity->string);
+	return le_identity_public(identity);
 }

@@ -15,6 +15,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "utils/guc.h"
+#include "utils/resowner.h"
 
 #include "leader_election.h"
 
@@ -33,6 +34,19 @@ bool		le_log_terms = true;
  * raises this may have to raise max_locks_per_transaction, too.
  */
 int			le_max_terms_per_session = 1000;
+
+/*
+ * Every transaction that changes who leads sends a notification, which takes a
+ * transaction ID and a lock that all such commits share.  Programs that elect
+ * thousands of times a second, and whose followers do not listen, may want that off.
+ */
+bool		le_notify = true;
+
+/*
+ * Who has many thousand elections may want to see all of them in the statistics;
+ * each takes less than a kilobyte of shared memory.
+ */
+int			le_max_tracked = 5000;
 
 /*
  * Define the settings
@@ -64,23 +78,48 @@ _PG_init(void)
 							NULL,
 							NULL);
 
+	DefineCustomBoolVariable("leader_election.notify",
+							 "Announces changes on the channel \"leader_election\".",
+							 NULL,
+							 &le_notify,
+							 true,
+							 PGC_USERSET,
+							 0,
+							 NULL,
+							 NULL,
+							 NULL);
+
+	DefineCustomIntVariable("leader_election.max_tracked",
+							"Sets the maximum number of elections that are remembered while nobody leads them.",
+							NULL,
+							&le_max_tracked,
+							5000,
+							100,
+							INT_MAX / 2,
+							PGC_SIGHUP,
+							0,
+							NULL,
+							NULL,
+							NULL);
+
 	MarkGUCPrefixReserved("leader_election");
 }
 
 /*
- * Run the action, and let nothing that it throws get further than the log
+ * Run the action; false if it has thrown an error, which is forgotten
  *
- * For callbacks from the end of a transaction: an error would take down the
- * server after a commit, and come again and again in an abort.  No LWLock may be
- * held by the caller.  At the end of a session this is in vain, because the server
- * makes every error fatal there.
+ * It must not leave anything to clean up but LWLocks.  No LWLock may be held by the
+ * caller.  At the end of a session this is in vain, because the server makes every
+ * error fatal there.
  */
-void
-le_catching(void (*action) (void *), void *argument)
+bool
+le_try(void (*action) (void *), void *argument)
 {
 	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
 	uint32		interrupts_held = InterruptHoldoffCount;
-	volatile bool failed = false;
+	uint32		cancels_held = QueryCancelHoldoffCount;
+	volatile bool done = true;
 
 	PG_TRY();
 	{
@@ -91,19 +130,43 @@ le_catching(void (*action) (void *), void *argument)
 		LWLockReleaseAll();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
+		CurrentResourceOwner = owner;
 		InterruptHoldoffCount = interrupts_held;
-		failed = true;
+		QueryCancelHoldoffCount = cancels_held;
+		done = false;
 	}
 	PG_END_TRY();
 
-	if (failed)
-	{
-		HOLD_INTERRUPTS();
-		ereport(LOG_SERVER_ONLY,
-				(errmsg_internal("leader_election: could not bring the registry up to date"),
-				 errhidestmt(true), errhidecontext(true)));
-		RESUME_INTERRUPTS();
-	}
+	return done;
+}
+
+/*
+ * Run the action, and let nothing that it throws get further than the log
+ *
+ * For callbacks from the end of a transaction: an error would take down the
+ * server after a commit, and come again and again in an abort.
+ */
+void
+le_catching(void (*action) (void *), void *argument)
+{
+	if (le_try(action, argument))
+		return;
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: could not bring the registry up to date"),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * A wait has failed: leave nothing of it behind.  Does not throw
+ */
+static void
+stop_waiting(void)
+{
+	le_withdraw();
+	le_stop_following();
+	le_stop_observing();
 }
 
 /*
@@ -121,20 +184,33 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_PRE_PREPARE:
 			le_terms_before_prepare();
 			le_grants_before_prepare();
+			le_proclamations_before_prepare();
 			le_verify_terms(NULL);
+			break;
+		case XACT_EVENT_PREPARE:
+			le_announcements_ask();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 			le_verify_terms(NULL);
+			le_catching(le_terms_before_commit, NULL);
+			le_catching(le_grants_before_commit, NULL);
+			le_proclamations_before_commit();
+			le_announcements_before_commit();
 			break;
 		case XACT_EVENT_COMMIT:
 			le_terms_at_xact_end();
 			le_grants_at_commit();
+			le_proclamations_at_commit();
+			le_announcements_at_commit();
 			break;
 		case XACT_EVENT_ABORT:
-			le_withdraw();
+			stop_waiting();
+			le_terms_not_committed();
 			le_catching(le_verify_terms, NULL);
 			le_terms_at_xact_end();
 			le_grants_at_abort();
+			le_proclamations_at_abort(InvalidSubTransactionId);
+			le_announcements_at_abort();
 			break;
 		default:
 			break;
@@ -153,16 +229,44 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 		case SUBXACT_EVENT_COMMIT_SUB:
 			le_terms_at_subxact_commit(mine, parent);
 			le_grants_at_subxact_commit(mine, parent);
+			le_proclamations_at_subxact_commit(mine, parent);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
-			le_withdraw();
+			stop_waiting();
 			le_catching(le_verify_terms, NULL);
 			le_terms_at_subxact_abort(mine);
 			le_grants_at_subxact_abort(mine);
+			le_proclamations_at_abort(mine);
 			break;
 		default:
 			break;
 	}
+}
+
+/*
+ * Tell who waits that locks have been released
+ *
+ * Called for statements as well.  The resource owner is on its way out: what is mapped
+ * now must not belong to it.
+ */
+static void
+at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
+		   void *arg pg_attribute_unused())
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (phase != RESOURCE_RELEASE_AFTER_LOCKS)
+		return;
+	CurrentResourceOwner = NULL;
+	le_locks_released(is_commit, is_top_level);
+	CurrentResourceOwner = owner;
+
+	/*
+	 * each error has stopped all timers, and the end of the block is not told
+	 * us
+	 */
+	if (TransactionBlockStatusCode() == 'E')
+		le_announcements_ask();
 }
 
 /*
@@ -176,6 +280,7 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 {
 	AbortOutOfAnyTransaction();
 	le_terms_at_exit();
+	le_announcements_at_exit();
 }
 
 /*
@@ -194,5 +299,7 @@ le_register_callbacks(void)
 	before_shmem_exit(before_exit, (Datum) 0);
 	RegisterXactCallback(at_xact_event, NULL);
 	RegisterSubXactCallback(at_subxact_event, NULL);
+	RegisterResourceReleaseCallback(at_release, NULL);
+	le_register_announcements();
 	registered = true;
 }

@@ -27,6 +27,10 @@
 #define LE_TEXT_MAX		255
 #define LE_TEXT_SIZE	(LE_TEXT_MAX + 1)
 
+/* A published value is up to 8 kB long */
+#define LE_VALUE_MAX	8192
+#define LE_VALUE_SIZE	(LE_VALUE_MAX + 1)
+
 /*
  * The fourth field of an advisory lock's tag (objsubid in pg_locks).  The
  * server uses 1 for bigint keys and 2 for pairs of integers, and offers no way
@@ -41,6 +45,7 @@ typedef enum LeLockClass
 } LeLockClass;
 
 /* SQLSTATEs of our own, in a class that the SQL standard leaves to us */
+#define ERRCODE_LE_NOT_LEADER		MAKE_SQLSTATE('L', 'E', '0', '0', '1')
 #define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
 
 /* What a term is bound to */
@@ -61,6 +66,8 @@ typedef enum LeEndReason
 	LE_END_EXPIRED,
 	LE_END_EXTENSION_DROPPED
 } LeEndReason;
+
+#define LE_END_REASONS	(LE_END_EXTENSION_DROPPED + 1)
 
 /* What identifies an election in the server; no padding, as it is hashed */
 typedef struct LeElectionKey
@@ -100,13 +107,40 @@ typedef struct LeLease
 	int64		ttl_us;
 	pg_atomic_uint64 deadline;
 	pg_atomic_uint64 renewals;
-	ConditionVariable ended;	/* waited on by the first candidate in line */
 } LeLease;
 
-/* A term as the registry keeps it; registry.c says what protects it */
-typedef struct LeTermEntry
+/*
+ * What is counted of an election, since it was first heard of or the last reset.
+ * Times are by le_monotonic_us
+ */
+typedef struct LeTally
+{
+	int64		terms;
+	int64		ended[LE_END_REASONS];
+	uint64		led_us;			/* by terms that have ended */
+	uint64		vacant_us;		/* before the last term began */
+	uint64		changed_at;		/* when that began, or the last one ended */
+	bool		runs;			/* has a term begun, and not been counted as
+								 * ended? */
+	pg_atomic_uint64 denied;
+	pg_atomic_uint64 longest_wait_us;
+} LeTally;
+
+/* For whom an election's entry stays where it is */
+typedef enum LeWatcher
+{
+	LE_OBSERVER,				/* who may be about to sleep on it */
+	LE_FOLLOWER					/* who campaigns for many elections, and this
+								 * one */
+} LeWatcher;
+
+/* An election as the registry keeps it; registry.c says what protects it */
+typedef struct LeElectionEntry
 {
 	LeElectionKey election;		/* hash key; must be first */
+	dsa_pointer name;			/* invalid: a bare key */
+
+	/* the term */
 	int64		token;			/* 0: no term runs */
 	LeScope		scope;
 	int			pid;			/* 0: a lease, which is bound to no process */
@@ -115,9 +149,16 @@ typedef struct LeTermEntry
 	TimestampTz since;
 	LeLease		lease;
 	bool		identity_has_client;
-	dsa_pointer strings;		/* identity and name, with their NULs; may be
-								 * invalid: both empty */
-} LeTermEntry;
+	dsa_pointer identity;		/* invalid: no term */
+	dsa_pointer value;			/* that its leader has published; invalid:
+								 * none */
+
+	/* the election */
+	int64		last_token;		/* of the last term that has ended; 0: unknown */
+	LeTally		tally;
+	int			watchers[2];	/* how many there are, by LeWatcher */
+	ConditionVariable changed;	/* term, value or deadline has */
+} LeElectionEntry;
 
 /* A copy of a term */
 typedef struct LeTerm
@@ -132,13 +173,44 @@ typedef struct LeTerm
 	int64		ttl_us;
 	uint64		deadline;
 	uint64		renewals;
+	bool		has_value;
+	int			followers;
 	LeIdentity	identity;
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeTerm;
 
+/* What observers are told of an election */
+typedef struct LeSight
+{
+	int64		token;			/* negative, or 0: vacant, see watch.c */
+	uint64		deadline;		/* of a lease that runs; 0: none */
+	Oid			lease_table;	/* likewise */
+	bool		expired;		/* a lease has just run out, and nobody has
+								 * seen it */
+	bool		has_value;
+	Oid			role;
+	LeIdentity	identity;		/* of who leads, or has just expired */
+	char		name[LE_TEXT_SIZE]; /* of the election that has the key */
+	char		value[LE_VALUE_SIZE];
+} LeSight;
+
+/* A row of the statistics */
+typedef struct LeStatistics
+{
+	LeElectionKey election;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+	int64		terms;
+	int64		ended[LE_END_REASONS];
+	uint64		denied;
+	uint64		led_us;
+	uint64		vacant_us;
+	uint64		longest_wait_us;
+	int			followers;
+} LeStatistics;
+
 /*
  * A backend that waits to be elected: in the lock manager's queue, or, first in
- * line, for the end of a lease
+ * line, for the end of a lease; or for any of many elections
  */
 typedef struct LeCandidate
 {
@@ -147,8 +219,13 @@ typedef struct LeCandidate
 	LeElectionKey election;
 	TimestampTz since;
 	LeIdentity	identity;
-	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+	dsa_pointer keys;			/* of many elections by name; invalid: of one */
+	int			key_count;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key, and for many */
 } LeCandidate;
+
+/* Elections whose lock was let go, the last so many */
+#define LE_RELEASES		256
 
 /* What the registry keeps for each database */
 typedef struct LeDatabase
@@ -164,14 +241,32 @@ typedef struct LeDatabase
 	Oid			loaded_table;	/* the table whose leases are in the registry */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
 	pg_atomic_uint32 sweep_after;	/* so many */
+
+	/* follow.c says how these are used */
+	uint64		release_count;
+	int64		released[LE_RELEASES];	/* keys of elections by name, in turn */
+	ConditionVariable release;
+
+	TimestampTz stats_reset;	/* 0: never */
 } LeDatabase;
+
+/* Counters of the registry; atomic, and no more than hints but for evictions */
+typedef struct LeCounters
+{
+	pg_atomic_uint32 elections; /* entries in all */
+	pg_atomic_uint32 terms;		/* of which have a token */
+	pg_atomic_uint32 pinned;	/* of the others, could not be evicted */
+	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
+	pg_atomic_uint64 evictions;
+} LeCounters;
 
 /* A term that this session runs; term.c says what the holds are */
 typedef struct LeHeldTerm
 {
 	LeElection	election;		/* hash key first: election.key */
 	int64		token;
-	bool		noticed;		/* was its leader told: see notice_outlives */
+	bool		noticed;		/* was its leader told: see le_notice_outlives */
+	bool		announced;		/* that it ends with the commit at hand */
 	bool		session_hold;
 	SubTransactionId xact_hold; /* InvalidSubTransactionId: none */
 	dlist_node	session_node;	/* in names_held or keys_held */
@@ -185,7 +280,7 @@ typedef struct LeGrant
 	int64		token;
 	Oid			role;
 	SubTransactionId subxact;	/* that took it */
-	LeLease    *lease;			/* where the registry keeps it */
+	LeElectionEntry *entry;		/* where the registry keeps it */
 	bool		given_up;		/* only the lock is left */
 	dlist_node	node;
 } LeGrant;
@@ -221,13 +316,25 @@ typedef enum LeLeaseAnswer
 	LE_LEASE_OF_ANOTHER_ROLE
 } LeLeaseAnswer;
 
+/* What a session that sleeps is doing */
+typedef enum LeSleep
+{
+	LE_SLEEP_LEASE,				/* first in line, until a lease is over */
+	LE_SLEEP_OBSERVE,
+	LE_SLEEP_CAMPAIGN			/* for many elections */
+} LeSleep;
+
 /* leader_election.c */
 extern bool le_log_terms;
+extern bool le_notify;
 extern int	le_max_terms_per_session;
+extern int	le_max_tracked;
 extern void le_register_callbacks(void);
+extern bool le_try(void (*action) (void *), void *argument);
 extern void le_catching(void (*action) (void *), void *argument);
 
 /* election_key.c */
+extern void le_election_tag(const LeElectionKey *key, LOCKTAG *tag);
 extern void le_election_by_name(LeElection *election, const text *name);
 extern void le_election_by_key(LeElection *election, int64 key);
 extern const char *le_election_label(const LeElectionKey *key, const char *name);
@@ -237,9 +344,10 @@ extern char *le_escape_line(const char *string);
 /* election_lock.c */
 extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);
 extern void le_release_for_xact(const LeElection *election);
+extern void le_release_in_vain(const LeElection *election);
 extern void le_acquire_for_session(const LeElection *election);
 extern void le_release_for_session(const LeElection *election);
-extern bool le_has_lock(const LeElection *election);
+extern bool le_has_lock(const LeElectionKey *key);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_find_holder(const LeElection *election, int *pid);
 extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
@@ -251,26 +359,54 @@ extern Oid	le_lease_table(void);
 extern void le_make_durable(XLogRecPtr written);
 
 /* registry.c */
-extern dsa_area *le_registry_area(void);
-extern dshash_table *le_registry_term_table(void);
+extern dshash_table *le_registry_election_table(void);
 extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
-extern pg_atomic_uint32 *le_registry_keys_added(void);
+extern LeCounters *le_registry_counters(void);
+extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
+extern const char *le_registry_string(dsa_pointer stored);
+extern void le_registry_free(dsa_pointer *stored);
+extern void le_throw_registry_full(void) pg_attribute_noreturn();
 extern void le_registry_add_candidate(const LeCandidate *candidate);
+extern void le_registry_add_keys(int pid, const int64 *keys, int count);
 extern void le_registry_remove_candidate(int pid);
+extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
 extern LeCandidate *le_registry_list_candidates(int *count);
 
+/* registry_elections.c */
+extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
+extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);
+extern void le_registry_unlock_entry(LeElectionEntry *entry);
+extern void le_registry_rename_entry(LeElectionEntry *entry, const char *name);
+extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
+extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
+extern void le_registry_remember(const LeElection *election);
+extern bool le_registry_is_followed(const LeElectionKey *key);
+extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
+extern void le_registry_bound_elections(void);
+
+/* registry_stats.c */
+extern void le_tally_reset(LeTally *tally);
+extern void le_count_begin(LeElectionEntry *entry);
+extern void le_count_loaded(LeElectionEntry *entry);
+extern void le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at);
+extern void le_registry_count_denial(const LeElection *election);
+extern void le_registry_note_wait(const LeElectionKey *key, uint64 waited_us);
+extern LeStatistics *le_registry_list_statistics(int *count);
+extern void le_registry_reset_statistics(void);
+extern TimestampTz le_registry_stats_reset(void);
+
 /* registry_terms.c */
-extern LeTermEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
-extern void le_registry_unlock_entry(LeTermEntry *entry);
-extern const char *le_registry_entry_name(const LeTermEntry *entry);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern bool le_registry_begin_term(const LeTerm *term, LeTerm *stale,
-								   LeLease **lease);
-extern bool le_registry_end_term(const LeElectionKey *key, int64 token);
+								   LeElectionEntry **kept);
+extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
+								 LeEndReason reason, LeTerm *term);
 extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
-extern void le_registry_remember_key(const LeElection *election);
-extern void le_registry_bound_keys(void);
+extern void le_registry_look(const LeElectionKey *key, LeSight *sight);
+extern void le_registry_set_value(const LeElectionKey *key, int64 token,
+								  dsa_pointer *value);
+extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);
 extern LeTerm *le_registry_list_terms(int *count);
 extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
 
@@ -280,7 +416,8 @@ extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
 									   Oid lease_table, LeLeaseAction action,
 									   int64 ttl_us, Oid *role, int64 *old_ttl_us);
 extern bool le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired);
-extern LeLease *le_registry_find_lease(const LeElectionKey *key);
+extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
+extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
 extern void le_registry_load_lease(const LeTerm *term);
 extern int	le_registry_start_loaded(Oid lease_table);
 
@@ -298,6 +435,8 @@ extern void le_let_go_for_session(LeHeldTerm *held);
 extern int	le_let_go_all_for_session(void);
 extern void le_terms_before_prepare(void);
 extern void le_verify_terms(void *unused);
+extern void le_terms_before_commit(void *unused);
+extern void le_terms_not_committed(void);
 extern void le_terms_at_xact_end(void);
 extern void le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
 extern void le_terms_at_subxact_abort(SubTransactionId mine);
@@ -305,15 +444,54 @@ extern void le_terms_at_exit(void);
 
 /* term_log.c */
 extern void le_log_begin(const LeTerm *term);
-extern void le_log_end(const LeElectionKey *key, const char *name, int64 token,
-					   LeEndReason reason);
+extern void le_log_end(const LeTerm *term, LeEndReason reason);
+extern void le_notice_outlives(LeHeldTerm *held);
 extern const char *le_scope_name(LeScope scope);
+extern const char *le_reason_name(LeEndReason reason);
+
+/* announce.c */
+extern void le_announce_begin(const LeTerm *term, bool with_commit);
+extern void le_announce_end(const LeTerm *term, LeEndReason reason, bool with_commit);
+extern void le_announce_value(const LeTerm *term);
+extern void le_tell_begin(const LeTerm *term);
+extern void le_tell_end(const LeTerm *term, LeEndReason reason);
+extern void le_announcements_before_commit(void);
+extern void le_announcements_at_commit(void);
+extern void le_announcements_at_abort(void);
+extern void le_announcements_commit(void (*commit) (void));
+extern void le_announcements_at_exit(void);
+extern void le_announcements_ask(void);
+extern void le_register_announcements(void);
+
+/* follow.c */
+extern void le_note_lock(const LeElection *election);
+extern void le_forget_lock(const LeElection *election);
+extern void le_tell_followers(const LeElectionKey *key);
+extern void le_locks_released(bool is_commit, bool is_top_level);
+extern ConditionVariable *le_follow_from(uint64 *place);
+extern int	le_releases_since(uint64 *place, int64 *keys);
+
+/* watch.c */
+extern void le_observe_election(const LeElection *election, int64 known,
+								const char *known_value, int64 wait_ms, LeSight *sight);
+extern void le_stop_observing(void);
+
+/* proclaim.c */
+extern bool le_publish(const LeElection *election, int64 token, const text *value);
+extern void le_unpublish(const LeElection *election, int64 token);
+extern void le_proclamations_before_prepare(void);
+extern void le_proclamations_before_commit(void);
+extern void le_proclamations_at_commit(void);
+extern void le_proclamations_at_abort(SubTransactionId mine);
+extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
+											   SubTransactionId parent);
 
 /* lease.c */
 extern void le_leases_ready(bool for_bid);
 extern bool le_is_lease_table(Oid table);
 extern bool le_lease_runs(const LeTerm *term);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
+extern bool le_lease_is_running(const LeElection *election, int64 token);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
 extern bool le_lease_resign(const LeElection *election, int64 token);
 extern void le_lease_wait(const LeElection *election, uint64 until);
@@ -328,6 +506,7 @@ extern LeGrant *le_find_grant(const LeElection *election);
 extern int64 le_grant_lease(const LeBid *bid, const LeIdentity *identity);
 extern void le_give_up_grant(LeGrant *grant);
 extern void le_grants_before_prepare(void);
+extern void le_grants_before_commit(void *unused);
 extern void le_grants_at_commit(void);
 extern void le_grants_at_abort(void);
 extern void le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
@@ -340,19 +519,47 @@ extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token
 extern bool le_lease_delete_void(const LeElection *election);
 extern void le_lease_load(Relation table);
 extern void le_lease_lock_table(void);
+extern void le_lease_unlock_table(void);
 
 /* campaign.c */
-extern int64 le_elect(const LeBid *bid);
+extern void le_prepare_to_bid(void);
+extern void le_require_primary(void);
+extern void le_require_room(void);
+extern void le_stand_for_many(const LeElection *elections, int count,
+							  const LeIdentity *identity);
 extern void le_withdraw(void);
+extern bool le_acquire_now(const LeElection *election);
+extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
+extern void le_throw_lock_timeout(void) pg_attribute_noreturn();
+extern int64 le_elect(const LeBid *bid);
+
+/* campaign_many.c */
+extern const LeElection *le_elect_any(LeBid *bid, LeElection *elections, int count,
+									  int64 *token);
+extern void le_stop_following(void);
+
+/* resign.c */
+extern void le_warn_not_leader(const LeElection *election, const char *whose);
+extern void le_warn_bound_to_transaction(const LeElection *election);
 extern bool le_resign_term(const LeElection *election);
 extern bool le_resign_by_token(const LeElection *election, int64 token);
-extern void le_require_primary(void);
+
+/* arguments.c */
+extern text *le_arg_name(FunctionCallInfo fcinfo);
+extern void le_check_name(const text *name);
+extern text *le_arg_identity(FunctionCallInfo fcinfo, int argument);
+extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
+extern int64 le_arg_timeout(FunctionCallInfo fcinfo, int argument);
+extern int64 le_arg_ttl(FunctionCallInfo fcinfo, int argument);
+extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
 
 /* identity.c */
 extern void le_identity_fill(LeIdentity *identity, const text *given);
+extern const char *le_identity_public(const LeIdentity *identity);
 extern const char *le_identity_shown(const LeIdentity *identity, Oid role);
 
 /* liveness.c */
 extern void le_require_client(void);
+extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
 
 #endif							/* LEADER_ELECTION_H */

@@ -38,9 +38,6 @@
 
 #include "leader_election.h"
 
-/* How long the first candidate in line sleeps at a time */
-#define LE_LOOK_UP_MS	5000
-
 /* this backend knows that the leases of this table are in the registry */
 static Oid	ready_table = InvalidOid;
 
@@ -237,6 +234,7 @@ change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 	if (changed && ttl_us < old_ttl_us)
 		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
 	le_release_guard(election, ShareUpdateExclusiveLock);
+	le_tell_followers(&election->key);
 	return changed;
 }
 
@@ -257,11 +255,11 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 	{
 		if (grant->token != token)
 			return false;
-		if (ttl_us != 0 && ttl_us != grant->lease->ttl_us)
+		if (ttl_us != 0 && ttl_us != grant->entry->lease.ttl_us)
 		{
 			/* only this transaction makes anything of it before it begins */
 			(void) le_lease_overwrite_ttl(election, token, ttl_us);
-			grant->lease->ttl_us = ttl_us;
+			grant->entry->lease.ttl_us = ttl_us;
 		}
 		return true;
 	}
@@ -282,6 +280,7 @@ bool
 le_lease_resign(const LeElection *election, int64 token)
 {
 	LeGrant    *grant = find_grant(election, token);
+	LeTerm		term;
 	int64		ttl_us;
 	bool		ended;
 
@@ -302,44 +301,50 @@ le_lease_resign(const LeElection *election, int64 token)
 	if (ended)
 	{
 		le_make_durable(le_lease_overwrite_ttl(election, token, 0));
-		le_log_end(&election->key, election->name, token, LE_END_RESIGNED);
+		if (le_registry_read(&election->key, &term) && term.token == token)
+			le_tell_end(&term, LE_END_RESIGNED);
 	}
 	le_release_guard(election, ShareUpdateExclusiveLock);
+	if (ended)
+		le_tell_followers(&election->key);
 	return ended;
 }
 
 /*
- * Sleep until the election's lease is over, or that time has come; but not for long
+ * Sleep until the election's lease is over, or that time has come; but maybe not as
+ * long, see le_sleep
  *
  * To be called with the election's lock, by the first candidate in line; so the
- * lease stays on record, and nobody else sleeps here.  Most often one sleep is all.
- * But a ttl can be a day, and nobody tells us that our client has gone, or that the
- * extension was dropped, and the lease with it.
+ * lease stays on record.
  */
 void
 le_lease_wait(const LeElection *election, uint64 until)
 {
-	static uint32 wait_event = 0;
-	LeLease    *lease = le_registry_find_lease(&election->key);
+	LeElectionEntry *entry = le_registry_find_lease(&election->key);
 	uint64		deadline;
-	uint64		now;
 
-	if (lease == NULL)
+	if (entry == NULL)
 		return;
-	if (wait_event == 0)
-		wait_event = WaitEventExtensionCompat("LeaderElectionLease");
-
-	ConditionVariablePrepareToSleep(&lease->ended);
-	deadline = Min(pg_atomic_read_u64(&lease->deadline), until);
-	now = le_monotonic_us();
-	if (deadline > now)
-	{
-		uint64		left_ms = (deadline - now + 999) / 1000;
-
-		(void) ConditionVariableTimedSleep(&lease->ended,
-										   Min(left_ms, LE_LOOK_UP_MS),
-										   wait_event);
-	}
+	ConditionVariablePrepareToSleep(&entry->changed);
+	deadline = Min(pg_atomic_read_u64(&entry->lease.deadline), until);
+	if (deadline > le_monotonic_us())
+		le_sleep(&entry->changed, deadline, LE_SLEEP_LEASE);
 	ConditionVariableCancelSleep();
-	le_require_client();
+}
+
+/*
+ * Does the lease with that token run, whoever took it?
+ */
+bool
+le_lease_is_running(const LeElection *election, int64 token)
+{
+	LeGrant    *grant = le_find_grant(election);
+	Oid			role = InvalidOid;
+	int64		ttl_us;
+
+	if (grant != NULL)
+		return grant->token == token;
+	le_leases_ready(false);
+	return le_registry_lease(election, token, le_lease_table(), LE_LEASE_LOOK, 0,
+							 &role, &ttl_us) != LE_LEASE_NOT_RUNNING;
 }

@@ -40,6 +40,7 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 		  XLogRecPtr *written)
 {
 	LeElection	ended = *election;
+	LeTerm		dropped;
 	bool		expired;
 
 	*written = InvalidXLogRecPtr;
@@ -47,9 +48,9 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 		return false;
 	if (!le_is_lease_table(term->lease_table))
 	{
-		if (le_registry_end_term(&election->key, term->token))
-			le_log_end(&election->key, term->name, term->token,
-					   LE_END_EXTENSION_DROPPED);
+		if (le_registry_end_term(&election->key, term->token,
+								 LE_END_EXTENSION_DROPPED, &dropped))
+			le_tell_end(&dropped, LE_END_EXTENSION_DROPPED);
 		return true;
 	}
 
@@ -61,11 +62,12 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 	le_lease_lock_table();
 	if (!le_registry_close_lease(&election->key, term->token, &expired))
 	{
+		le_lease_unlock_table();
 		le_release_guard(election, ExclusiveLock);
 		return false;
 	}
 	if (expired)
-		le_log_end(&election->key, term->name, term->token, LE_END_EXPIRED);
+		le_tell_end(term, LE_END_EXPIRED);
 	*written = le_lease_overwrite_ttl(&ended, term->token, 0);
 	le_release_guard(election, ExclusiveLock);
 	return true;
@@ -105,7 +107,7 @@ le_lease_clear(const LeElection *election, bool dont_wait)
 		return false;
 	le_make_durable(written);
 	(void) delete_rows(election, &term);
-	(void) le_registry_end_term(&election->key, term.token);
+	(void) le_registry_end_term(&election->key, term.token, LE_END_EXPIRED, &term);
 	return true;
 }
 
@@ -151,6 +153,7 @@ clear_away(const LeTerm *ended, int count)
 	LeElection *elections = palloc_array(LeElection, count);
 	bool	   *ours = palloc0_array(bool, count);
 	XLogRecPtr	all_written = InvalidXLogRecPtr;
+	LeTerm		cleared;
 
 	for (int i = 0; i < count; i++)
 	{
@@ -180,7 +183,8 @@ clear_away(const LeTerm *ended, int count)
 		if (!delete_rows(&elections[i], &ended[i]))
 			deleting = GetTopTransactionId();
 		else if (!TransactionIdEquals(deleting, GetTopTransactionIdIfAny()))
-			(void) le_registry_end_term(&elections[i].key, ended[i].token);
+			(void) le_registry_end_term(&elections[i].key, ended[i].token,
+										LE_END_EXPIRED, &cleared);
 		le_release_for_xact(&elections[i]);
 	}
 	pfree(elections);

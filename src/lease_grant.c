@@ -95,7 +95,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	LeTerm		term;
 	LeTerm		stale;
 	bool		was_stale;
-	LeLease    *lease;
+	LeElectionEntry *entry;
 	LeGrant    *grant;
 
 	le_fill_term(&term, bid, identity);
@@ -110,18 +110,18 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	le_lease_insert(&term);
 
 	grant = MemoryContextAlloc(TopTransactionContext, sizeof(LeGrant));
-	was_stale = le_registry_begin_term(&term, &stale, &lease);
+	was_stale = le_registry_begin_term(&term, &stale, &entry);
 	grant->election = bid->election;
 	grant->token = term.token;
 	grant->role = term.role;
 	grant->given_up = false;
 	grant->subxact = GetCurrentSubTransactionId();
-	grant->lease = lease;
+	grant->entry = entry;
 	dlist_push_tail(&grants, &grant->node);
 	grant_count++;
 
 	if (was_stale)
-		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
+		le_tell_end(&stale, LE_END_LOCK_RELEASED);
 	return term.token;
 }
 
@@ -133,7 +133,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 void
 le_give_up_grant(LeGrant *grant)
 {
-	pg_atomic_write_u64(&grant->lease->deadline, LE_DEADLINE_OVER);
+	pg_atomic_write_u64(&grant->entry->lease.deadline, LE_DEADLINE_OVER);
 	grant->given_up = true;
 }
 
@@ -149,24 +149,34 @@ drop(LeGrant *grant)
 }
 
 static void
-log_grant(void *argument)
+begin_on_record(void *argument)
 {
 	LeGrant    *grant = argument;
 	LeTerm		term;
 
-	if (le_registry_read(&grant->election.key, &term) && term.token == grant->token)
+	if (!le_registry_begin_lease(&grant->election.key, grant->token))
+		return;
+	if (le_log_terms && le_registry_read(&grant->election.key, &term) &&
+		term.token == grant->token)
 		le_log_begin(&term);
 }
 
 static void
 begin(LeGrant *grant)
 {
+	pg_atomic_uint64 *deadline = &grant->entry->lease.deadline;
+
 	if (!grant->given_up)
 	{
-		pg_atomic_write_u64(&grant->lease->deadline,
-							le_monotonic_us() + grant->lease->ttl_us);
-		if (le_log_terms)
-			le_catching(log_grant, grant);
+		le_catching(begin_on_record, grant);
+
+		/*
+		 * if that has failed: we have the election's lock, so it is still
+		 * ours
+		 */
+		if (pg_atomic_read_u64(deadline) == LE_DEADLINE_UNCOMMITTED)
+			pg_atomic_write_u64(deadline,
+								le_monotonic_us() + grant->entry->lease.ttl_us);
 	}
 	forget(grant);
 }
@@ -190,6 +200,25 @@ le_grants_before_prepare(void)
 			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
 					le_election_label(&grant->election.key, grant->election.name)),
 			 errhint("Take it in a transaction of its own.")));
+}
+
+/*
+ * Announce the leases that the commit at hand is about to begin
+ */
+void
+le_grants_before_commit(void *unused pg_attribute_unused())
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &grants)
+	{
+		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
+		LeTerm		term;
+
+		if (!grant->given_up && le_registry_read(&grant->election.key, &term) &&
+			term.token == grant->token)
+			le_announce_begin(&term, true);
+	}
 }
 
 /*

@@ -107,6 +107,17 @@ le_lease_lock_table(void)
 }
 
 /*
+ * Undo that, if nothing is to be written down after all
+ *
+ * A wait may follow, and is not to keep DDL from the table.
+ */
+void
+le_lease_unlock_table(void)
+{
+	UnlockRelationOid(le_lease_table(), RowExclusiveLock);
+}
+
+/*
  * Find the rows of the election, or, with a token, the one of that lease
  *
  * The keys are those of the primary key.  Names compare as bytes there.
@@ -137,6 +148,21 @@ is_void(HeapTuple tuple)
 }
 
 /*
+ * See to it that there is a snapshot, as there must be when rows are written; true if
+ * it is to be popped
+ *
+ * Who waits without one may have none.
+ */
+static bool
+push_snapshot(void)
+{
+	if (ActiveSnapshotSet())
+		return false;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	return true;
+}
+
+/*
  * Write down a lease; it counts when the transaction has committed
  *
  * The commit is made durable even if the session has synchronous_commit off.
@@ -148,6 +174,7 @@ le_lease_insert(const LeTerm *term)
 	Interval	ttl = {.time = term->ttl_us};
 	Datum		values[Natts_le_leases];
 	bool		nulls[Natts_le_leases] = {0};
+	bool		pushed = push_snapshot();
 	HeapTuple	tuple;
 
 	values[Anum_le_leases_token - 1] = Int64GetDatum(term->token);
@@ -165,6 +192,9 @@ le_lease_insert(const LeTerm *term)
 	CatalogTupleInsert(table, tuple);
 	heap_freetuple(tuple);
 	table_close(table, NoLock);
+
+	if (pushed)
+		PopActiveSnapshot();
 
 	/* so that this very transaction can overwrite or delete it */
 	CommandCounterIncrement();
@@ -254,6 +284,7 @@ le_lease_delete_void(const LeElection *election)
 {
 	Relation	table = open_table();
 	SysScanDesc scan = begin_scan(table, election, 0);
+	bool		pushed = push_snapshot();
 	HeapTuple	tuple;
 	bool		found = false;
 
@@ -268,6 +299,8 @@ le_lease_delete_void(const LeElection *election)
 									  InvalidSnapshot, false, &failure, false);
 	}
 	systable_endscan(scan);
+	if (pushed)
+		PopActiveSnapshot();
 	table_close(table, NoLock);
 	return found;
 }

@@ -13,30 +13,35 @@
  * read an entry, exclusive to write, add or remove one.  Callers get copies, and
  * never an entry, with the exceptions named here.  Beyond that:
  *
- *	terms		An entry with a token is written and removed only by a backend
- *				that holds the election's lock in the lock manager, before it
- *				lets go of it.  So whoever comes to hold the lock and finds a
- *				token has found a term whose lock went away behind its back, or
- *				a lease; the former it may overwrite, the latter only when it is
- *				over.  Whoever removes a term names its token, so that it never
- *				removes a successor's.
+ *	elections	An entry for each election that was heard of, with its term, if one
+ *				runs, and what is counted of it.  Anybody may add one.
+ *				A term is written and removed only by a backend that holds the
+ *				election's lock in the lock manager, before it lets go of it.  So
+ *				whoever comes to hold the lock and finds a token has found a term
+ *				whose lock went away behind its back, or a lease; the former it may
+ *				overwrite, the latter only when it is over.  Whoever removes a term
+ *				names its token, so that it never removes a successor's.
  *				(Leases that are loaded after a restart are written by whoever
  *				loads them, before anybody can hold a lock.)
- *				An entry without a token is a bare key that somebody asked for:
- *				anybody may add or remove one.
  *				A lease is renewed and ended by whoever has its token.  Its
  *				deadline and renewals are atomic: to renew it, the shared lock
  *				is enough; to end it or to change its ttl takes the exclusive
  *				one.  Who renews has read the clock under the shared lock; so a
  *				lease that has run out is over only when it has been marked as
- *				over, under the exclusive one.  Nothing revives it then.
- *				Of an uncommitted lease, the transaction that took it has the
- *				address, and sets deadline and ttl without an LWLock: it holds the
- *				election's lock, so that the entry stays.  In the same way the
- *				first candidate in line sleeps on a lease's condition variable.
+ *				over, under the exclusive one.  Nothing revives it then.  Anybody
+ *				may mark it who finds that it has run out.
+ *				An entry without a term may be removed by anybody (evicted), unless
+ *				it has observers or followers.  They count themselves in and out
+ *				under the exclusive lock, so that it stays where it is, and sleep on
+ *				its condition variable without an LWLock.  In the same way the entry
+ *				of an uncommitted lease stays where it is for the transaction that
+ *				took it and holds the election's lock, and sets deadline and ttl
+ *				without an LWLock; and that of a lease for the first candidate in line.
+ *				Denials and the longest wait are atomic and counted under the shared
+ *				lock.
  *	candidates	An entry is written and removed by its own backend only.
- *	databases	One entry a database, never removed.  token.c and lease.c say
- *				what they keep there.
+ *	databases	One entry a database, never removed.  token.c, lease.c and follow.c
+ *				say what they keep there.
  *
  * Order: a lock of the lock manager is taken before a partition lock, never
  * after, and no lock but the area's own is taken while one is held.  Under a
@@ -50,7 +55,9 @@
  * the server cannot bear an error, at the end of a transaction, callers catch it
  * (le_catching): a term that stays on record without a lock misleads nobody.
  *
- * registry_terms.c has what is done with the terms.
+ * registry_elections.c has what is done with the entries of elections,
+ * registry_terms.c and registry_leases.c what is done with their terms, and
+ * registry_stats.c what is counted.
  *
  *-------------------------------------------------------------------------
  */
@@ -70,25 +77,24 @@ typedef struct LeControl
 	bool		ready;			/* are the tables there? */
 	int			tranche_id;		/* 0 until first set up */
 	dsa_handle	area;
-	dshash_table_handle terms;
+	dshash_table_handle elections;
 	dshash_table_handle candidates;
 	dshash_table_handle databases;
 
-	/* atomic: how many bare keys were added since the last sweep */
-	pg_atomic_uint32 keys_added;
+	LeCounters	counters;
 } LeControl;
 
 /* This backend's way to the registry; NULL until first used */
 static LeControl *control = NULL;
 static dsa_area *area;
-static dshash_table *terms;
+static dshash_table *elections;
 static dshash_table *candidates;
 static dshash_table *databases;
 
 static dshash_parameters
-term_parameters(void)
+election_parameters(void)
 {
-	return dshash_parameters_compat(sizeof(LeElectionKey), sizeof(LeTermEntry),
+	return dshash_parameters_compat(sizeof(LeElectionKey), sizeof(LeElectionEntry),
 									control->tranche_id);
 }
 
@@ -117,8 +123,8 @@ create_tables(void)
 	dshash_parameters params;
 
 	area = dsa_create(control->tranche_id);
-	params = term_parameters();
-	terms = dshash_create(area, &params, NULL);
+	params = election_parameters();
+	elections = dshash_create(area, &params, NULL);
 	params = candidate_parameters();
 	candidates = dshash_create(area, &params, NULL);
 	params = database_parameters();
@@ -126,7 +132,7 @@ create_tables(void)
 
 	dsa_pin(area);
 	dsa_pin_mapping(area);
-	control->terms = dshash_get_hash_table_handle(terms);
+	control->elections = dshash_get_hash_table_handle(elections);
 	control->candidates = dshash_get_hash_table_handle(candidates);
 	control->databases = dshash_get_hash_table_handle(databases);
 	control->area = dsa_get_handle(area);
@@ -139,13 +145,23 @@ attach_tables(void)
 	dshash_parameters params;
 
 	area = dsa_attach(control->area);
-	params = term_parameters();
-	terms = dshash_attach(area, &params, control->terms, NULL);
+	params = election_parameters();
+	elections = dshash_attach(area, &params, control->elections, NULL);
 	params = candidate_parameters();
 	candidates = dshash_attach(area, &params, control->candidates, NULL);
 	params = database_parameters();
 	databases = dshash_attach(area, &params, control->databases, NULL);
 	dsa_pin_mapping(area);
+}
+
+static void
+init_counters(LeCounters *counters)
+{
+	pg_atomic_init_u32(&counters->elections, 0);
+	pg_atomic_init_u32(&counters->terms, 0);
+	pg_atomic_init_u32(&counters->pinned, 0);
+	pg_atomic_init_u32(&counters->followers, 0);
+	pg_atomic_init_u64(&counters->evictions, 0);
 }
 
 /*
@@ -166,7 +182,7 @@ attach(void)
 	if (!found)
 	{
 		memset(control, 0, sizeof(LeControl));
-		pg_atomic_init_u32(&control->keys_added, 0);
+		init_counters(&control->counters);
 	}
 	if (control->tranche_id == 0)
 		control->tranche_id = LWLockNewTrancheId();
@@ -185,23 +201,13 @@ attach(void)
 }
 
 /*
- * Return the area that the tables are in
- */
-dsa_area *
-le_registry_area(void)
-{
-	attach();
-	return area;
-}
-
-/*
- * Return the table of terms, for registry_terms.c
+ * Return the table of elections, for registry_elections.c and its like
  */
 dshash_table *
-le_registry_term_table(void)
+le_registry_election_table(void)
 {
 	attach();
-	return terms;
+	return elections;
 }
 
 /*
@@ -230,6 +236,7 @@ le_registry_lock_database(bool exclusive)
 		entry->next = entry->end = 1;
 		pg_atomic_init_u32(&entry->leases_begun, 0);
 		pg_atomic_init_u32(&entry->sweep_after, 0);
+		ConditionVariableInit(&entry->release);
 	}
 	return entry;
 }
@@ -241,17 +248,65 @@ le_registry_unlock_database(LeDatabase *entry)
 }
 
 /*
- * Return the counter of the bare keys that were added, for registry_terms.c
+ * Return the counters
  */
-pg_atomic_uint32 *
-le_registry_keys_added(void)
+LeCounters *
+le_registry_counters(void)
 {
 	attach();
-	return &control->keys_added;
+	return &control->counters;
 }
 
 /*
- * Write down that this backend is about to wait in an election's lock queue
+ * Throw because there is no shared memory left
+ */
+void
+le_throw_registry_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("out of shared memory"),
+			 errdetail("The registry of elections has no room left.")));
+}
+
+/*
+ * Put a string into shared memory; false if there is none left
+ */
+bool
+le_registry_store_string(const char *string, dsa_pointer *stored)
+{
+	size_t		size = strlen(string) + 1;
+
+	attach();
+	*stored = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
+	if (!DsaPointerIsValid(*stored))
+		return false;
+	memcpy(dsa_get_address(area, *stored), string, size);
+	return true;
+}
+
+/*
+ * Return a string in shared memory, or an empty one for none
+ */
+const char *
+le_registry_string(dsa_pointer stored)
+{
+	return DsaPointerIsValid(stored) ? dsa_get_address(area, stored) : "";
+}
+
+/*
+ * Free something in shared memory, if it is there, and forget it
+ */
+void
+le_registry_free(dsa_pointer *stored)
+{
+	if (DsaPointerIsValid(*stored))
+		dsa_free(area, *stored);
+	*stored = InvalidDsaPointer;
+}
+
+/*
+ * Write down that this backend is about to wait
  */
 void
 le_registry_add_candidate(const LeCandidate *candidate)
@@ -266,13 +321,67 @@ le_registry_add_candidate(const LeCandidate *candidate)
 }
 
 /*
+ * Write down the keys of all elections that this backend, which is a candidate, is
+ * one for
+ */
+void
+le_registry_add_keys(int pid, const int64 *keys, int count)
+{
+	size_t		size = count * sizeof(int64);
+	dsa_pointer stored;
+	LeCandidate *entry;
+
+	attach();
+	stored = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
+	if (!DsaPointerIsValid(stored))
+		le_throw_registry_full();
+	memcpy(dsa_get_address(area, stored), keys, size);
+
+	entry = dshash_find(candidates, &pid, true);
+	Assert(entry != NULL);
+	entry->keys = stored;
+	entry->key_count = count;
+	dshash_release_lock(candidates, entry);
+}
+
+/*
  * Remove this backend's entry, if there is one
  */
 void
 le_registry_remove_candidate(int pid)
 {
+	LeCandidate *entry;
+	dsa_pointer keys;
+
 	attach();
-	(void) dshash_delete_key(candidates, &pid);
+	entry = dshash_find(candidates, &pid, true);
+	if (entry == NULL)
+		return;
+	keys = entry->keys;
+	dshash_delete_entry(candidates, entry);
+	le_registry_free(&keys);
+}
+
+/*
+ * Copy the keys of a candidate for many elections, if it still is one
+ */
+bool
+le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
+{
+	LeCandidate *entry;
+	bool		stands;
+
+	attach();
+	entry = dshash_find(candidates, &candidate->pid, false);
+	if (entry == NULL)
+		return false;
+	stands = entry->keys == candidate->keys &&
+		entry->key_count == candidate->key_count;
+	if (stands)
+		memcpy(keys, dsa_get_address(area, entry->keys),
+			   entry->key_count * sizeof(int64));
+	dshash_release_lock(candidates, entry);
+	return stands;
 }
 
 static int

@@ -57,8 +57,10 @@ put_off_deadline(LeLease *lease)
  * to renew; false if it is over
  */
 static bool
-act_on_lease(LeLease *lease, LeLeaseAction action, int64 ttl_us)
+act_on_lease(LeElectionEntry *entry, LeLeaseAction action, int64 ttl_us)
 {
+	LeLease    *lease = &entry->lease;
+
 	if (action == LE_LEASE_RENEW)
 	{
 		if (!put_off_deadline(lease))
@@ -75,9 +77,12 @@ act_on_lease(LeLease *lease, LeLeaseAction action, int64 ttl_us)
 		pg_atomic_write_u64(&lease->deadline, le_monotonic_us() + ttl_us);
 	}
 	else if (action == LE_LEASE_END)
+	{
 		pg_atomic_write_u64(&lease->deadline, LE_DEADLINE_OVER);
+		le_count_end(entry, LE_END_RESIGNED, le_monotonic_us());
+	}
 	if (action != LE_LEASE_LOOK)
-		ConditionVariableSignal(&lease->ended);
+		ConditionVariableBroadcast(&entry->changed);
 	return true;
 }
 
@@ -94,20 +99,20 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 				  int64 *old_ttl_us)
 {
 	bool		exclusive = action == LE_LEASE_SET_TTL || action == LE_LEASE_END;
-	LeTermEntry *entry = le_registry_lock_entry(&election->key, exclusive);
+	LeElectionEntry *entry = le_registry_lock_entry(&election->key, exclusive);
 	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
 
 	if (entry == NULL)
 		return LE_LEASE_NOT_RUNNING;
 	if (entry->token == token && entry->scope == LE_SCOPE_LEASE &&
 		entry->lease_table == lease_table &&
-		strcmp(le_registry_entry_name(entry), election->name) == 0)
+		strcmp(le_registry_string(entry->name), election->name) == 0)
 	{
 		bool		is_ours = entry->role == *role;
 
 		*old_ttl_us = entry->lease.ttl_us;
 		*role = entry->role;
-		if (act_on_lease(&entry->lease, is_ours ? action : LE_LEASE_LOOK, ttl_us))
+		if (act_on_lease(entry, is_ours ? action : LE_LEASE_LOOK, ttl_us))
 			answer = is_ours ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
 	}
 	le_registry_unlock_entry(entry);
@@ -125,7 +130,7 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 bool
 le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired)
 {
-	LeTermEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 	bool		closed = true;
 
 	*expired = false;
@@ -139,28 +144,54 @@ le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired)
 		*expired = closed && deadline != LE_DEADLINE_OVER;
 		if (closed)
 			pg_atomic_write_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
+		if (*expired)
+			le_count_end(entry, LE_END_EXPIRED, deadline);
 	}
 	le_registry_unlock_entry(entry);
 	return closed;
 }
 
 /*
- * Return where the registry keeps the election's lease; NULL if it has none
+ * Return the entry of the election; NULL if it has no lease
  *
  * For whoever holds the election's lock: so it stays there.
  */
-LeLease *
+LeElectionEntry *
 le_registry_find_lease(const LeElectionKey *key)
 {
-	LeTermEntry *entry = le_registry_lock_entry(key, false);
-	LeLease    *lease = NULL;
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		has_lease;
 
 	if (entry == NULL)
 		return NULL;
-	if (entry->token != 0 && entry->scope == LE_SCOPE_LEASE)
-		lease = &entry->lease;
+	has_lease = entry->token != 0 && entry->scope == LE_SCOPE_LEASE;
 	le_registry_unlock_entry(entry);
-	return lease;
+	return has_lease ? entry : NULL;
+}
+
+/*
+ * Begin the lease with that token; false if it is off the record already
+ *
+ * For the transaction that took it, when it has committed.
+ */
+bool
+le_registry_begin_lease(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		found;
+
+	if (entry == NULL)
+		return false;
+	found = entry->token == token;
+	if (found)
+	{
+		pg_atomic_write_u64(&entry->lease.deadline,
+							le_monotonic_us() + entry->lease.ttl_us);
+		le_count_begin(entry);
+		ConditionVariableBroadcast(&entry->changed);
+	}
+	le_registry_unlock_entry(entry);
+	return found;
 }
 
 /*

@@ -15,87 +15,9 @@
 
 #include "leader_election.h"
 
-/* How many bare keys without a term are remembered before a look at them */
-#define LE_KNOWN_KEYS	1000
-
-/*
- * Return the entry of the election, with its partition locked; NULL if none
- */
-LeTermEntry *
-le_registry_lock_entry(const LeElectionKey *key, bool exclusive)
-{
-	return dshash_find(le_registry_term_table(), key, exclusive);
-}
-
-void
-le_registry_unlock_entry(LeTermEntry *entry)
-{
-	dshash_release_lock(le_registry_term_table(), entry);
-}
-
-/*
- * Make an entry one of a bare key that somebody asked for
- */
 static void
-clear_entry(LeTermEntry *entry)
+copy_entry(LeTerm *term, LeElectionEntry *entry)
 {
-	LeElectionKey key = entry->election;
-
-	memset(entry, 0, sizeof(LeTermEntry));
-	entry->election = key;
-	entry->strings = InvalidDsaPointer;
-}
-
-static void
-free_strings(dsa_pointer strings)
-{
-	if (DsaPointerIsValid(strings))
-		dsa_free(le_registry_area(), strings);
-}
-
-/*
- * Put the term's identity and name into shared memory; false if there is none left
- */
-static bool
-store_strings(const LeTerm *term, dsa_pointer *strings)
-{
-	size_t		identity_size = strlen(term->identity.string) + 1;
-	size_t		name_size = strlen(term->name) + 1;
-	dsa_area   *area = le_registry_area();
-	char	   *address;
-
-	*strings = dsa_allocate_extended(area, identity_size + name_size,
-									 DSA_ALLOC_NO_OOM);
-	if (!DsaPointerIsValid(*strings))
-		return false;
-	address = dsa_get_address(area, *strings);
-	memcpy(address, term->identity.string, identity_size);
-	memcpy(address + identity_size, term->name, name_size);
-	return true;
-}
-
-/*
- * Return the entry's name, which stays where it is while the partition is locked
- */
-const char *
-le_registry_entry_name(const LeTermEntry *entry)
-{
-	const char *strings;
-
-	if (!DsaPointerIsValid(entry->strings))
-		return "";
-	strings = dsa_get_address(le_registry_area(), entry->strings);
-	return strings + strlen(strings) + 1;
-}
-
-static void
-copy_entry(LeTerm *term, LeTermEntry *entry)
-{
-	const char *identity = "";
-
-	if (DsaPointerIsValid(entry->strings))
-		identity = dsa_get_address(le_registry_area(), entry->strings);
-
 	term->election = entry->election;
 	term->token = entry->token;
 	term->scope = entry->scope;
@@ -109,9 +31,11 @@ copy_entry(LeTerm *term, LeTermEntry *entry)
 		term->deadline = pg_atomic_read_u64(&entry->lease.deadline);
 		term->renewals = pg_atomic_read_u64(&entry->lease.renewals);
 	}
+	term->has_value = DsaPointerIsValid(entry->value);
+	term->followers = entry->watchers[LE_FOLLOWER];
 	term->identity.has_client = entry->identity_has_client;
-	strcpy(term->identity.string, identity);
-	strcpy(term->name, le_registry_entry_name(entry));
+	strcpy(term->identity.string, le_registry_string(entry->identity));
+	strcpy(term->name, le_registry_string(entry->name));
 }
 
 /*
@@ -123,7 +47,7 @@ copy_entry(LeTerm *term, LeTermEntry *entry)
 bool
 le_registry_read(const LeElectionKey *key, LeTerm *term)
 {
-	LeTermEntry *entry = le_registry_lock_entry(key, false);
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 
 	if (entry == NULL)
 		return false;
@@ -137,18 +61,8 @@ le_registry_read(const LeElectionKey *key, LeTerm *term)
 	return true;
 }
 
-/*
- * Count an entry that was added, if it is for a bare key
- */
 static void
-count_key(const LeElectionKey *key)
-{
-	if (key->lock_class == LE_CLASS_BARE_KEY)
-		pg_atomic_fetch_add_u32(le_registry_keys_added(), 1);
-}
-
-static void
-fill_entry(LeTermEntry *entry, const LeTerm *term, dsa_pointer strings)
+fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 {
 	entry->token = term->token;
 	entry->scope = term->scope;
@@ -156,95 +70,101 @@ fill_entry(LeTermEntry *entry, const LeTerm *term, dsa_pointer strings)
 	entry->role = term->role;
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
+	entry->identity_has_client = term->identity.has_client;
+	entry->identity = identity;
 	if (term->scope == LE_SCOPE_LEASE)
 	{
 		entry->lease.ttl_us = term->ttl_us;
-		pg_atomic_init_u64(&entry->lease.deadline, term->deadline);
-		pg_atomic_init_u64(&entry->lease.renewals, term->renewals);
-		ConditionVariableInit(&entry->lease.ended);
+		pg_atomic_write_u64(&entry->lease.deadline, term->deadline);
+		pg_atomic_write_u64(&entry->lease.renewals, term->renewals);
 	}
-	entry->identity_has_client = term->identity.has_client;
-	entry->strings = strings;
+	else
+		le_count_begin(entry);
+}
+
+/*
+ * Take the term off the record
+ *
+ * The entry's partition is locked exclusively.  Frees shared memory under it, which
+ * takes no other lock than the area's.
+ */
+static void
+clear_term(LeElectionEntry *entry, LeEndReason reason)
+{
+	uint64		now = le_monotonic_us();
+
+	/* a lease may have run out long ago */
+	if (entry->scope == LE_SCOPE_LEASE)
+		now = Min(now, pg_atomic_read_u64(&entry->lease.deadline));
+	le_count_end(entry, reason, now);
+	entry->token = 0;
+	le_registry_free(&entry->identity);
+	le_registry_free(&entry->value);
+	pg_atomic_fetch_sub_u32(&le_registry_counters()->terms, 1);
 }
 
 /*
  * Write down a term
  *
  * True when it took the place of a term whose lock had gone away behind its
- * back; that one is copied to stale.  *lease, unless NULL, is set to where the
- * registry keeps what changes of a lease.  The election's lock must be held, and no
- * lease may run.
+ * back; that one is copied to stale.  *kept, unless NULL, is set to the entry, for a
+ * lease.  The election's lock must be held, and no lease may run.
  */
 bool
-le_registry_begin_term(const LeTerm *term, LeTerm *stale, LeLease **lease)
+le_registry_begin_term(const LeTerm *term, LeTerm *stale, LeElectionEntry **kept)
 {
-	dshash_table *table = le_registry_term_table();
-	LeTermEntry *entry;
-	dsa_pointer strings;
-	dsa_pointer old_strings;
-	bool		found;
+	LeElectionEntry *entry;
+	dsa_pointer identity;
 	bool		was_stale;
 
-	entry = dshash_find_or_insert(table, &term->election, &found);
-	if (!found)
-		clear_entry(entry);
-	if (!store_strings(term, &strings))
-	{
-		if (found)
-			dshash_release_lock(table, entry);
-		else
-			dshash_delete_entry(table, entry);
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of shared memory"),
-				 errdetail("The registry of elections has no room for another term.")));
-	}
-
+	entry = le_registry_lock_or_add(&term->election, term->name);
 	was_stale = entry->token != 0;
 	if (was_stale)
+	{
 		copy_entry(stale, entry);
-	old_strings = entry->strings;
-	fill_entry(entry, term, strings);
-	if (lease != NULL)
-		*lease = &entry->lease;
-	dshash_release_lock(table, entry);
+		clear_term(entry, LE_END_LOCK_RELEASED);
+	}
+	le_registry_rename_entry(entry, term->name);
+	if (!le_registry_store_string(term->identity.string, &identity))
+	{
+		le_registry_unlock_entry(entry);
+		le_throw_registry_full();
+	}
 
-	free_strings(old_strings);
-	if (!found)
-		count_key(&term->election);
+	fill_entry(entry, term, identity);
+	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
+	ConditionVariableBroadcast(&entry->changed);
+	if (kept != NULL)
+		*kept = entry;
+	le_registry_unlock_entry(entry);
 	return was_stale;
 }
 
 /*
- * Remove the term with that token; false when it was not on record any more
+ * Remove the term with that token, which is copied; false when it was not on record
+ * any more
  *
- * A bare key stays known.  To be called before the election's lock is let go; where
- * it has gone already, the token keeps a successor's term safe.
+ * To be called before the election's lock is let go; where it has gone already, the
+ * token keeps a successor's term safe.
  */
 bool
-le_registry_end_term(const LeElectionKey *key, int64 token)
+le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
+					 LeTerm *term)
 {
-	LeTermEntry *entry = le_registry_lock_entry(key, true);
-	dsa_pointer strings;
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		ended;
 
 	if (entry == NULL)
 		return false;
-	if (entry->token != token)
+	ended = entry->token == token;
+	if (ended)
 	{
-		le_registry_unlock_entry(entry);
-		return false;
+		copy_entry(term, entry);
+		clear_term(entry, reason);
+		ConditionVariableBroadcast(&entry->changed);
 	}
-
-	strings = entry->strings;
-	if (key->lock_class == LE_CLASS_BARE_KEY)
-	{
-		clear_entry(entry);
-		le_registry_unlock_entry(entry);
-	}
-	else
-		dshash_delete_entry(le_registry_term_table(), entry);
-	free_strings(strings);
-	return true;
+	le_registry_unlock_entry(entry);
+	return ended;
 }
 
 /*
@@ -253,7 +173,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token)
 void
 le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
 {
-	LeTermEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
 	if (entry == NULL)
 		return;
@@ -262,22 +182,93 @@ le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
 	le_registry_unlock_entry(entry);
 }
 
-typedef bool (*LeTermFilter) (LeTermEntry *entry);
+/*
+ * See what observers are told of the election, whose entry is there
+ *
+ * A lease may be of an extension that was dropped since.
+ */
+void
+le_registry_look(const LeElectionKey *key, LeSight *sight)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
+	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	bool		led = entry->token != 0 && (!is_lease || deadline > le_monotonic_us());
+	int64		last_token = entry->tally.runs ? entry->token : entry->last_token;
+
+	sight->token = led ? entry->token : -Max(last_token, 1);
+	sight->deadline = led && is_lease ? deadline : 0;
+	sight->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
+	sight->expired = !led && is_lease && entry->tally.runs;
+	sight->role = entry->role;
+	sight->identity.has_client = entry->identity_has_client;
+	strcpy(sight->identity.string, le_registry_string(entry->identity));
+	strcpy(sight->name, le_registry_string(entry->name));
+	sight->has_value = led && DsaPointerIsValid(entry->value);
+	if (sight->has_value)
+		strcpy(sight->value, le_registry_string(entry->value));
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Make *value, in shared memory, what the leader with that token publishes, if it
+ * leads
+ *
+ * What is to be freed now is put in its place.
+ */
+void
+le_registry_set_value(const LeElectionKey *key, int64 token, dsa_pointer *value)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	if (entry->token == token)
+	{
+		dsa_pointer old = entry->value;
+
+		entry->value = *value;
+		*value = old;
+		ConditionVariableBroadcast(&entry->changed);
+	}
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Copy what the leader with that token publishes; false if there is nothing
+ */
+bool
+le_registry_copy_value(const LeElectionKey *key, int64 token, char *value)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		found;
+
+	if (entry == NULL)
+		return false;
+	found = entry->token == token && DsaPointerIsValid(entry->value);
+	if (found)
+		strcpy(value, le_registry_string(entry->value));
+	le_registry_unlock_entry(entry);
+	return found;
+}
+
+typedef bool (*LeTermFilter) (LeElectionEntry *entry);
 
 static bool
-is_of_this_database(LeTermEntry *entry)
+is_of_this_database(LeElectionEntry *entry)
 {
 	return entry->election.database == MyDatabaseId;
 }
 
 static bool
-has_no_token(LeTermEntry *entry)
+is_shown(LeElectionEntry *entry)
 {
-	return entry->token == 0;
+	return is_of_this_database(entry) &&
+		(entry->token != 0 || entry->election.lock_class == LE_CLASS_BARE_KEY);
 }
 
 static bool
-is_lease(LeTermEntry *entry)
+is_lease(LeElectionEntry *entry)
 {
 	return is_of_this_database(entry) && entry->token != 0 &&
 		entry->scope == LE_SCOPE_LEASE;
@@ -298,10 +289,10 @@ static int
 copy_terms(LeTerm *array, int capacity, LeTermFilter passes)
 {
 	dshash_seq_status status;
-	LeTermEntry *entry;
+	LeElectionEntry *entry;
 	int			count = 0;
 
-	dshash_seq_init(&status, le_registry_term_table(), false);
+	dshash_seq_init(&status, le_registry_election_table(), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (!passes(entry))
@@ -344,7 +335,7 @@ list_terms(LeTermFilter passes, int *count)
 LeTerm *
 le_registry_list_terms(int *count)
 {
-	return list_terms(is_of_this_database, count);
+	return list_terms(is_shown, count);
 }
 
 /*
@@ -358,11 +349,11 @@ int
 le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
 {
 	dshash_seq_status status;
-	LeTermEntry *entry;
+	LeElectionEntry *entry;
 	int			count = 0;
 
 	*leases = 0;
-	dshash_seq_init(&status, le_registry_term_table(), false);
+	dshash_seq_init(&status, le_registry_election_table(), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		uint64		place = count;
@@ -391,11 +382,11 @@ int
 le_registry_start_loaded(Oid lease_table)
 {
 	dshash_seq_status status;
-	LeTermEntry *entry;
+	LeElectionEntry *entry;
 	uint64		now = le_monotonic_us();
 	int			count = 0;
 
-	dshash_seq_init(&status, le_registry_term_table(), true);
+	dshash_seq_init(&status, le_registry_election_table(), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		LeLease    *lease = &entry->lease;
@@ -404,85 +395,10 @@ le_registry_start_loaded(Oid lease_table)
 			pg_atomic_read_u64(&lease->deadline) != LE_DEADLINE_UNCOMMITTED)
 			continue;
 		pg_atomic_write_u64(&lease->deadline, now + lease->ttl_us);
+		le_count_loaded(entry);
+		ConditionVariableBroadcast(&entry->changed);
 		count++;
 	}
 	dshash_seq_term(&status);
 	return count;
-}
-
-/*
- * Forget the bare keys that nobody holds or waits for
- *
- * What remains is at most what the lock table holds.
- */
-static void
-sweep_keys(void)
-{
-	int			count;
-	LeTerm	   *known = list_terms(has_no_token, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		LeElectionKey *key = &known[i].election;
-		LOCKTAG		tag;
-		LeTermEntry *entry;
-
-		SET_LOCKTAG_ADVISORY(tag, key->database, (uint32) (key->key >> 32),
-							 (uint32) key->key, LE_CLASS_BARE_KEY);
-		if (LockWaiterCount(&tag) > 0)
-			continue;
-		entry = le_registry_lock_entry(key, true);
-		if (entry == NULL)
-			continue;
-		if (entry->token == 0)
-			dshash_delete_entry(le_registry_term_table(), entry);
-		else
-			le_registry_unlock_entry(entry);
-	}
-	if (known != NULL)
-		pfree(known);
-}
-
-/*
- * Remember that somebody asked for this bare key, so that le_leaders shows it
- */
-void
-le_registry_remember_key(const LeElection *election)
-{
-	LeTermEntry *entry;
-	bool		found;
-
-	if (election->key.lock_class != LE_CLASS_BARE_KEY)
-		return;
-
-	entry = le_registry_lock_entry(&election->key, false);
-	if (entry != NULL)
-	{
-		le_registry_unlock_entry(entry);
-		return;
-	}
-
-	entry = dshash_find_or_insert(le_registry_term_table(), &election->key, &found);
-	if (!found)
-		clear_entry(entry);
-	le_registry_unlock_entry(entry);
-	if (!found)
-		count_key(&election->key);
-}
-
-/*
- * Keep the number of bare keys in the registry within bounds
- *
- * Called when no lock is held that matters to others.
- */
-void
-le_registry_bound_keys(void)
-{
-	pg_atomic_uint32 *added = le_registry_keys_added();
-	uint32		remembered = pg_atomic_read_u32(added);
-
-	if (remembered < LE_KNOWN_KEYS ||
-		!pg_atomic_compare_exchange_u32(added, &remembered, 0))
-		return;
-	sweep_keys();
 }

@@ -98,7 +98,7 @@ verify_holds(LeHeldTerm *held)
 
 	/* the common case: only we can have taken it, and only for the session */
 	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !xact_hold)
-		return le_has_lock(&held->election);
+		return le_has_lock(&held->election.key);
 
 	if (!le_lock_unbroken(&held->election, &session_level))
 		return false;
@@ -114,19 +114,23 @@ verify_holds(LeHeldTerm *held)
 /* A term that ends, as le_catching passes it on */
 typedef struct LeEndingTerm
 {
-	LeElection	election;
+	LeElectionKey election;
 	int64		token;
 	LeEndReason reason;
+	bool		announced;
 } LeEndingTerm;
 
 static void
 take_off_record(void *argument)
 {
 	LeEndingTerm *ending = argument;
+	LeTerm		term;
 
-	if (le_registry_end_term(&ending->election.key, ending->token))
-		le_log_end(&ending->election.key, ending->election.name, ending->token,
-				   ending->reason);
+	if (!le_registry_end_term(&ending->election, ending->token, ending->reason, &term))
+		return;
+	le_log_end(&term, ending->reason);
+	if (!ending->announced)
+		le_announce_end(&term, ending->reason, false);
 }
 
 /*
@@ -137,15 +141,17 @@ take_off_record(void *argument)
 static void
 end_term(LeHeldTerm *held, LeEndReason reason)
 {
-	LeEndingTerm ending = {held->election, held->token, reason};
+	LeEndingTerm ending = {held->election.key, held->token, reason, held->announced};
 
 	if (held->session_hold)
 		dlist_delete(&held->session_node);
 	if (held->xact_hold != InvalidSubTransactionId)
 		dlist_delete(&held->xact_node);
-	hash_search(held_terms, &ending.election.key, HASH_REMOVE, NULL);
+	hash_search(held_terms, &ending.election, HASH_REMOVE, NULL);
 
 	le_catching(take_off_record, &ending);
+	if (reason == LE_END_LOCK_RELEASED)
+		le_tell_followers(&ending.election);
 }
 
 /*
@@ -235,22 +241,6 @@ add_session_hold(LeHeldTerm *held)
 }
 
 /*
- * Tell who takes session scope in a transaction block, once a term, that
- * leadership outlives the block
- */
-static void
-notice_outlives(LeHeldTerm *held)
-{
-	if (held->noticed || !IsTransactionBlock())
-		return;
-	held->noticed = true;
-	ereport(NOTICE,
-			(errmsg("leadership of election %s outlives this transaction",
-					le_election_label(&held->election.key, held->election.name)),
-			 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
-}
-
-/*
  * Fill in a term that is about to begin, with a new token
  *
  * May throw and wait, as le_next_token does.
@@ -291,19 +281,20 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->election = bid->election;
 	held->token = term.token;
 	held->noticed = false;
+	held->announced = false;
 	held->session_hold = false;
 	note_xact_hold(held);
 
 	if (le_registry_begin_term(&term, &stale, NULL))
-		le_log_end(&stale.election, stale.name, stale.token, LE_END_LOCK_RELEASED);
-	le_log_begin(&term);
+		le_tell_end(&stale, LE_END_LOCK_RELEASED);
+	le_tell_begin(&term);
 
 	if (bid->scope == LE_SCOPE_SESSION)
 	{
 		add_session_hold(held);
 		le_release_for_xact(&bid->election);
 		forget_xact_hold(held);
-		notice_outlives(held);
+		le_notice_outlives(held);
 	}
 	return term.token;
 }
@@ -318,7 +309,7 @@ le_hold_for_session(LeHeldTerm *held)
 		return;
 	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
 	add_session_hold(held);
-	notice_outlives(held);
+	le_notice_outlives(held);
 }
 
 /*
@@ -343,6 +334,7 @@ le_let_go_for_session(LeHeldTerm *held)
 	LeElection	election = held->election;
 
 	Assert(held->session_hold);
+	le_unpublish(&election, held->token);
 	if (held->xact_hold == InvalidSubTransactionId)
 		end_term(held, LE_END_RESIGNED);
 	else
@@ -433,6 +425,41 @@ le_verify_terms(void *unused pg_attribute_unused())
 	end_lost(&keys_held);
 }
 
+static void
+announce_end_with_commit(LeHeldTerm *held)
+{
+	LeTerm		term;
+
+	if (held->session_hold || !le_registry_read(&held->election.key, &term))
+		return;
+	le_announce_end(&term, LE_END_TRANSACTION, true);
+	held->announced = true;
+}
+
+/*
+ * Announce the terms that the commit at hand is about to end
+ */
+void
+le_terms_before_commit(void *unused pg_attribute_unused())
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &xact_held)
+		announce_end_with_commit(dlist_container(LeHeldTerm, xact_node, iter.cur));
+}
+
+/*
+ * The commit has failed, and with it went the announcements.  Does not throw
+ */
+void
+le_terms_not_committed(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &xact_held)
+		dlist_container(LeHeldTerm, xact_node, iter.cur)->announced = false;
+}
+
 /*
  * End the terms that end with the transaction.  Does not throw
  */
@@ -479,18 +506,29 @@ le_terms_at_subxact_abort(SubTransactionId mine)
 	}
 }
 
+static void
+end_at_exit(dlist_head *list)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, list)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
+		LeElection	election = held->election;
+		bool		has_lock = le_has_lock(&election.key);
+
+		end_term(held, has_lock ? LE_END_SESSION : LE_END_LOCK_RELEASED);
+		if (has_lock)
+			le_release_for_session(&election);
+	}
+}
+
 /*
- * End all terms; the server is about to release all locks of this session
+ * End all terms, and release their locks, so that what is announced after it is true
  */
 void
 le_terms_at_exit(void)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &names_held)
-		end_term(dlist_container(LeHeldTerm, session_node, iter.cur),
-				 LE_END_SESSION);
-	dlist_foreach_modify(iter, &keys_held)
-		end_term(dlist_container(LeHeldTerm, session_node, iter.cur),
-				 LE_END_SESSION);
+	end_at_exit(&names_held);
+	end_at_exit(&keys_held);
 }

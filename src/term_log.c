@@ -2,15 +2,16 @@
  *
  * term_log.c
  *	  What the server log says of terms: one line when a term begins, and one when
- *	  it ends.
+ *	  it ends.  And what their leader is told.
  *
- * The functions hold interrupts.  ereport looks for them when it is done, and a
+ * What writes to the log holds interrupts.  ereport looks for them when it is done, and a
  * cancel must not come between one half of a change and the other.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 
 #include "leader_election.h"
@@ -42,6 +43,15 @@ le_scope_name(LeScope scope)
 }
 
 /*
+ * Return what a reason is called in the log, in announcements and statistics
+ */
+const char *
+le_reason_name(LeEndReason reason)
+{
+	return reason_names[reason];
+}
+
+/*
  * Log that a term began, in this session
  */
 void
@@ -67,16 +77,31 @@ le_log_begin(const LeTerm *term)
  * Log that a term ended, and why
  */
 void
-le_log_end(const LeElectionKey *key, const char *name, int64 token,
-		   LeEndReason reason)
+le_log_end(const LeTerm *term, LeEndReason reason)
 {
 	if (!le_log_terms)
 		return;
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s",
-							 le_election_label(key, name), token,
-							 reason_names[reason]),
+							 le_election_label(&term->election, term->name),
+							 term->token, reason_names[reason]),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
+}
+
+/*
+ * Tell who takes session scope in a transaction block, once a term, that
+ * leadership outlives the block
+ */
+void
+le_notice_outlives(LeHeldTerm *held)
+{
+	if (held->noticed || !IsTransactionBlock())
+		return;
+	held->noticed = true;
+	ereport(NOTICE,
+			(errmsg("leadership of election %s outlives this transaction",
+					le_election_label(&held->election.key, held->election.name)),
+			 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
 }

@@ -150,9 +150,10 @@ advance_sequence(Relation sequence)
 /*
  * Return a token greater than any that was ever handed out in this database
  *
- * May write WAL and throw, and wait: for other sessions that draw a block, for DDL
- * on the sequence, for synchronous standbys.  No LWLock may be held; to keep the
- * tokens of an election in order, the election's lock must be.
+ * May write WAL, throw, end the session of a client that has gone, and wait: for
+ * other sessions that draw a block, for DDL on the sequence, for synchronous standbys.
+ * No LWLock may be held; to keep the tokens of an election in order, the election's
+ * lock must be.
  */
 int64
 le_next_token(void)
@@ -193,5 +194,7 @@ le_next_token(void)
 	}
 	relation_close(rel, ShareUpdateExclusiveLock);
 
+	/* that may have taken long */
+	le_require_client();
 	return token;
 }

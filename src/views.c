@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -16,6 +17,9 @@
 
 PG_FUNCTION_INFO_V1(le_registry_terms);
 PG_FUNCTION_INFO_V1(le_registry_candidates);
+PG_FUNCTION_INFO_V1(le_registry_statistics);
+PG_FUNCTION_INFO_V1(le_registry_info);
+PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
 /*
  * Return the columns that terms and candidates have in common: which lock, and
@@ -55,6 +59,8 @@ enum
 	LE_TERMS_RENEWED_AT,
 	LE_TERMS_RENEWALS,
 	LE_TERMS_EXPIRES_IN,
+	LE_TERMS_VALUE,
+	LE_TERMS_FOLLOWERS,
 	LE_TERMS_COLUMNS
 };
 
@@ -72,6 +78,17 @@ fill_lease(const LeTerm *term, Datum *values)
 		TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
 	values[LE_TERMS_RENEWALS] = Int64GetDatum((int64) term->renewals);
 	values[LE_TERMS_EXPIRES_IN] = interval_datum(Max(left_us, 0));
+}
+
+static void
+fill_value(const LeTerm *term, Datum *datum, bool *is_null)
+{
+	char		value[LE_VALUE_SIZE];
+
+	*is_null = !term->has_value ||
+		!le_registry_copy_value(&term->election, term->token, value);
+	if (!*is_null)
+		*datum = CStringGetTextDatum(value);
 }
 
 static void
@@ -96,7 +113,9 @@ put_term(ReturnSetInfo *rsinfo, const LeTerm *term)
 		if (term->scope == LE_SCOPE_LEASE)
 			fill_lease(term, values);
 		else
-			memset(nulls + LE_TERMS_TTL, true, LE_TERMS_COLUMNS - LE_TERMS_TTL);
+			memset(nulls + LE_TERMS_TTL, true, LE_TERMS_VALUE - LE_TERMS_TTL);
+		fill_value(term, &values[LE_TERMS_VALUE], &nulls[LE_TERMS_VALUE]);
+		values[LE_TERMS_FOLLOWERS] = Int32GetDatum(term->followers);
 	}
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -146,12 +165,62 @@ le_registry_terms(PG_FUNCTION_ARGS)
 }
 
 /*
- * Return the candidates on record
+ * Return a candidate, for one of its elections
+ */
+static void
+put_candidate(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
+			  const LeElectionKey *election, const char *name)
+{
+	const char *identity = le_identity_shown(&candidate->identity, candidate->role);
+	Datum		values[7] = {0};
+	bool		nulls[7] = {0};
+
+	fill_election(election, name, values, nulls);
+	values[3] = CStringGetTextDatum(identity);
+	values[4] = Int32GetDatum(candidate->pid);
+	values[5] = TimestampTzGetDatum(candidate->since);
+	values[6] = BoolGetDatum(candidate->key_count == 0);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+
+	/* there may be millions */
+	pfree(DatumGetPointer(values[3]));
+	if (!nulls[2])
+		pfree(DatumGetPointer(values[2]));
+}
+
+/*
+ * Return a candidate for many elections, once for each
+ */
+static void
+put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
+{
+	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext,
+											  candidate->key_count * sizeof(int64));
+	LeElectionKey election = candidate->election;
+	char		name[LE_TEXT_SIZE];
+
+	int			count = 0;
+
+	if (le_registry_copy_keys(candidate, keys))
+		count = candidate->key_count;
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		election.key = keys[i];
+		if (le_registry_copy_name(&election, name))
+			put_candidate(rsinfo, candidate, &election, name);
+	}
+	pfree(keys);
+}
+
+/*
+ * Return the candidates on record; with true, those only that stand in line
  */
 Datum
 le_registry_candidates(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	bool		only_in_line = !PG_ARGISNULL(0) && PG_GETARG_BOOL(0);
 	int			count;
 	LeCandidate *candidates;
 
@@ -159,16 +228,70 @@ le_registry_candidates(PG_FUNCTION_ARGS)
 	candidates = le_registry_list_candidates(&count);
 	for (int i = 0; i < count; i++)
 	{
-		LeCandidate *candidate = &candidates[i];
-		Datum		values[6] = {0};
-		bool		nulls[6] = {0};
+		if (candidates[i].key_count == 0)
+			put_candidate(rsinfo, &candidates[i], &candidates[i].election,
+						  candidates[i].name);
+		else if (!only_in_line)
+			put_candidate_for_many(rsinfo, &candidates[i]);
+	}
+	return (Datum) 0;
+}
 
-		fill_election(&candidate->election, candidate->name, values, nulls);
-		values[3] = CStringGetTextDatum(le_identity_shown(&candidate->identity,
-														  candidate->role));
-		values[4] = Int32GetDatum(candidate->pid);
-		values[5] = TimestampTzGetDatum(candidate->since);
+/*
+ * Return what is counted of each election
+ */
+Datum
+le_registry_statistics(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	int			count;
+	LeStatistics *rows;
+
+	InitMaterializedSRF(fcinfo, 0);
+	rows = le_registry_list_statistics(&count);
+	for (int i = 0; i < count; i++)
+	{
+		Datum		values[9 + LE_END_REASONS] = {0};
+		bool		nulls[9 + LE_END_REASONS] = {0};
+		int			column = 3;
+
+		fill_election(&rows[i].election, rows[i].name, values, nulls);
+		values[column++] = Int64GetDatum(rows[i].terms);
+		for (int reason = 0; reason < LE_END_REASONS; reason++)
+			values[column++] = Int64GetDatum(rows[i].ended[reason]);
+		values[column++] = Int64GetDatum((int64) rows[i].denied);
+		values[column++] = interval_datum((int64) rows[i].vacant_us);
+		values[column++] = interval_datum((int64) rows[i].led_us);
+		values[column++] = interval_datum((int64) rows[i].longest_wait_us);
+		values[column++] = Int32GetDatum(rows[i].followers);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+/*
+ * Return how many elections were evicted, and when the statistics were reset
+ */
+Datum
+le_registry_info(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	TimestampTz reset = le_registry_stats_reset();
+	LeCounters *counters = le_registry_counters();
+	Datum		values[3];
+	bool		nulls[3] = {false, false, reset == 0};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "function does not return a row");
+	values[0] = Int64GetDatum((int64) pg_atomic_read_u32(&counters->elections));
+	values[1] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->evictions));
+	values[2] = TimestampTzGetDatum(reset);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+Datum
+pg_stat_leader_election_reset(PG_FUNCTION_ARGS pg_attribute_unused())
+{
+	le_registry_reset_statistics();
+	PG_RETURN_VOID();
 }

@@ -15,6 +15,7 @@ plan skip_all => 'needs /dev/shm and /proc'
 
 my $node = new_server('memory', conf => qq{
 leader_election.log_terms = off
+leader_election.max_tracked = 1000
 log_statement = none
 dynamic_shared_memory_type = posix
 });

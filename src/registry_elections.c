@@ -1,0 +1,327 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry_elections.c
+ *	  The entries of elections in the registry: to find and add them, to keep
+ *	  them where they are, and to evict them.
+ *
+ * registry.c says which locks protect what.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "leader_election.h"
+
+/*
+ * Return the entry of the election, with its partition locked; NULL if none
+ */
+LeElectionEntry *
+le_registry_lock_entry(const LeElectionKey *key, bool exclusive)
+{
+	return dshash_find(le_registry_election_table(), key, exclusive);
+}
+
+void
+le_registry_unlock_entry(LeElectionEntry *entry)
+{
+	dshash_release_lock(le_registry_election_table(), entry);
+}
+
+static void
+init_entry(LeElectionEntry *entry)
+{
+	LeElectionKey key = entry->election;
+
+	memset(entry, 0, sizeof(LeElectionEntry));
+	entry->election = key;
+	entry->name = InvalidDsaPointer;
+	entry->identity = InvalidDsaPointer;
+	entry->value = InvalidDsaPointer;
+	pg_atomic_init_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
+	pg_atomic_init_u64(&entry->lease.renewals, 0);
+	pg_atomic_init_u64(&entry->tally.denied, 0);
+	pg_atomic_init_u64(&entry->tally.longest_wait_us, 0);
+	ConditionVariableInit(&entry->changed);
+	le_tally_reset(&entry->tally);
+}
+
+static void
+delete_entry(LeElectionEntry *entry)
+{
+	dsa_pointer name = entry->name;
+
+	Assert(entry->token == 0);
+	dshash_delete_entry(le_registry_election_table(), entry);
+	le_registry_free(&name);
+	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
+}
+
+static bool
+is_watched(const LeElectionEntry *entry)
+{
+	return entry->watchers[LE_OBSERVER] > 0 || entry->watchers[LE_FOLLOWER] > 0;
+}
+
+/*
+ * Give the entry, whose partition is locked exclusively, to the election of that
+ * name; it counts from zero
+ *
+ * Nothing if it has the name.  Unlocks the entry and throws if there is no room for
+ * the name.
+ */
+void
+le_registry_rename_entry(LeElectionEntry *entry, const char *name)
+{
+	dsa_pointer stored = InvalidDsaPointer;
+
+	if (strcmp(le_registry_string(entry->name), name) == 0)
+		return;
+	if (name[0] != '\0' && !le_registry_store_string(name, &stored))
+	{
+		le_registry_unlock_entry(entry);
+		le_throw_registry_full();
+	}
+	le_registry_free(&entry->name);
+	entry->name = stored;
+	entry->last_token = 0;
+	le_tally_reset(&entry->tally);
+}
+
+/*
+ * Return the election's entry with its partition locked exclusively; it is added if
+ * there is none
+ *
+ * An entry of another election with the same key is given to this one, unless
+ * somebody leads that one or watches it.
+ */
+LeElectionEntry *
+le_registry_lock_or_add(const LeElectionKey *key, const char *name)
+{
+	LeElectionEntry *entry;
+	bool		found;
+
+	entry = dshash_find_or_insert(le_registry_election_table(), key, &found);
+	if (!found)
+	{
+		init_entry(entry);
+		pg_atomic_fetch_add_u32(&le_registry_counters()->elections, 1);
+	}
+	if (entry->token == 0 && !is_watched(entry))
+		le_registry_rename_entry(entry, name);
+	return entry;
+}
+
+/*
+ * Count a watcher in: from now on the entry stays where it is
+ *
+ * To be undone by le_registry_unwatch.  Throws if another election that has the same
+ * key is in the way.
+ */
+LeElectionEntry *
+le_registry_watch(const LeElection *election, LeWatcher what)
+{
+	LeElectionEntry *entry = le_registry_lock_or_add(&election->key, election->name);
+	char		name[LE_TEXT_SIZE];
+	bool		is_ours;
+
+	strcpy(name, le_registry_string(entry->name));
+	is_ours = strcmp(name, election->name) == 0;
+	if (is_ours)
+		entry->watchers[what]++;
+	le_registry_unlock_entry(entry);
+	if (!is_ours)
+		le_refuse_collision(election, name);
+	return entry;
+}
+
+static void
+count_down(pg_atomic_uint32 *counter)
+{
+	uint32		value = pg_atomic_read_u32(counter);
+
+	while (value > 0 &&
+		   !pg_atomic_compare_exchange_u32(counter, &value, value - 1))
+		;
+}
+
+void
+le_registry_unwatch(const LeElectionKey *key, LeWatcher what)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	Assert(entry->watchers[what] > 0);
+	entry->watchers[what]--;
+	if (entry->token == 0 && !is_watched(entry))
+		count_down(&le_registry_counters()->pinned);
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * See to it that the registry has an entry of the election, if only for a while
+ */
+void
+le_registry_remember(const LeElection *election)
+{
+	le_registry_unlock_entry(le_registry_lock_or_add(&election->key, election->name));
+}
+
+/*
+ * Does anybody follow the election?
+ */
+bool
+le_registry_is_followed(const LeElectionKey *key)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		followed;
+
+	if (entry == NULL)
+		return false;
+	followed = entry->watchers[LE_FOLLOWER] > 0;
+	le_registry_unlock_entry(entry);
+	return followed;
+}
+
+/*
+ * Copy the name of an election by its key; false if it is not known
+ */
+bool
+le_registry_copy_name(const LeElectionKey *key, char *name)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+
+	if (entry == NULL)
+		return false;
+	strcpy(name, le_registry_string(entry->name));
+	le_registry_unlock_entry(entry);
+	return true;
+}
+
+/*
+ * How many entries have no term?
+ *
+ * The two counters are not read at the same time.
+ */
+static uint32
+count_idle(void)
+{
+	LeCounters *counters = le_registry_counters();
+	uint32		running = pg_atomic_read_u32(&counters->terms);
+	uint32		all = pg_atomic_read_u32(&counters->elections);
+
+	return all > running ? all - running : 0;
+}
+
+/* An entry that may be evicted */
+typedef struct LeIdleElection
+{
+	LeElectionKey key;
+	uint64		changed_at;
+} LeIdleElection;
+
+static int
+compare_idle(const void *a, const void *b)
+{
+	uint64		first = ((const LeIdleElection *) a)->changed_at;
+	uint64		second = ((const LeIdleElection *) b)->changed_at;
+
+	return first < second ? -1 : first > second ? 1 : 0;
+}
+
+/*
+ * Copy up to capacity entries that may be evicted, and count those that may not
+ */
+static int
+copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	*pinned = 0;
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (entry->token != 0)
+			continue;
+		if (is_watched(entry))
+			(*pinned)++;
+		else if (count < capacity)
+		{
+			array[count].key = entry->election;
+			array[count++].changed_at = entry->tally.changed_at;
+		}
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
+ * Evict an entry; false if it is in use
+ *
+ * A bare key that somebody holds or waits for remains: le_leaders shows who.
+ */
+static bool
+evict(const LeElectionKey *key)
+{
+	LeElectionEntry *entry;
+	LOCKTAG		tag;
+
+	le_election_tag(key, &tag);
+	if (LockWaiterCount(&tag) > 0)
+		return false;
+	entry = le_registry_lock_entry(key, true);
+	if (entry == NULL)
+		return true;
+	if (entry->token != 0 || is_watched(entry))
+	{
+		le_registry_unlock_entry(entry);
+		return false;
+	}
+	delete_entry(entry);
+	pg_atomic_fetch_add_u64(&le_registry_counters()->evictions, 1);
+	return true;
+}
+
+/*
+ * Keep the number of elections that the registry remembers without a term within
+ * leader_election.max_tracked
+ *
+ * Those where nothing has changed for longest go first, a tenth at a time.  Called
+ * when no lock is held that matters to others.
+ */
+void
+le_registry_bound_elections(void)
+{
+	LeCounters *counters = le_registry_counters();
+	uint32		pinned = pg_atomic_read_u32(&counters->pinned);
+	uint32		idle = count_idle();
+	uint32		excess;
+	LeIdleElection *array;
+	int			count;
+
+	if (likely(idle <= (uint32) le_max_tracked + pinned))
+		return;
+
+	/* of those that come here at the same time, one does it */
+	if (!pg_atomic_compare_exchange_u32(&counters->pinned, &pinned, idle))
+		return;
+
+	array = MemoryContextAllocHuge(CurrentMemoryContext, idle * sizeof(LeIdleElection));
+	count = copy_idle(array, idle, &pinned);
+	qsort(array, count, sizeof(LeIdleElection), compare_idle);
+	excess = Max(count - le_max_tracked, 0) + le_max_tracked / 10;
+	for (int i = 0; i < count && excess > 0; i++)
+	{
+		if (evict(&array[i].key))
+			excess--;
+		else
+			pinned++;
+	}
+	pg_atomic_write_u32(&counters->pinned, pinned);
+	pfree(array);
+}

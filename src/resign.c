@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * resign.c
+ *	  To resign, and what is said to those who cannot because they do not lead.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "leader_election.h"
+
+/*
+ * Return who leads the election, in a sentence; what to do about it, if anything, is
+ * put into *hint
+ */
+static const char *
+describe_leader(const LeElection *election, const char **hint)
+{
+	LeGrant    *grant = le_find_grant(election);
+	LeTerm		term;
+	int			pid = 0;
+	bool		on_record = le_registry_read(&election->key, &term);
+
+	*hint = NULL;
+	if (grant != NULL)
+		return psprintf("This transaction has taken its lease, with token " INT64_FORMAT ".",
+						grant->token);
+	if (on_record && le_lease_runs(&term))
+	{
+		le_refuse_collision(election, term.name);
+		*hint = "A lease is ended by its token.";
+		return psprintf("\"%s\" leads it, by the lease with token " INT64_FORMAT ".",
+						le_identity_shown(&term.identity, term.role), term.token);
+	}
+	if (!le_find_holder(election, &pid))
+		return "Nobody leads it.";
+	if (pid == 0)
+		return "A prepared transaction holds its lock.";
+
+	on_record = on_record && term.pid == pid;
+	if (on_record)
+		le_refuse_collision(election, term.name);
+	if (pid == MyProcPid && on_record)
+		return "This session leads it, without a lease.";
+	if (pid == MyProcPid && election->key.lock_class == LE_CLASS_BARE_KEY)
+		return "This session holds the key by a plain advisory lock.";
+	if (pid == MyProcPid)
+		return "Nobody leads it before this transaction has ended.";
+
+	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
+	if (on_record)
+		return psprintf("\"%s\" leads it, in the session with process ID %d.",
+						le_identity_shown(&term.identity, term.role), pid);
+	return psprintf("The session with process ID %d holds its lock.", pid);
+}
+
+/*
+ * Tell who tried to act as the leader why that did nothing: who it was, and who leads
+ */
+void
+le_warn_not_leader(const LeElection *election, const char *whose)
+{
+	const char *hint;
+	const char *detail = describe_leader(election, &hint);
+
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("%s does not lead election %s", whose,
+					le_election_label(&election->key, election->name)),
+			 errdetail_internal("%s", detail),
+			 hint != NULL ? errhint("%s", hint) : 0));
+}
+
+/*
+ * Tell who leads for the transaction only that this is not enough
+ */
+void
+le_warn_bound_to_transaction(const LeElection *election)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("leadership of election %s is bound to this transaction",
+					le_election_label(&election->key, election->name)),
+			 errdetail("It ends with the transaction.")));
+}
+
+/*
+ * End this session's session-scoped leadership of the election
+ *
+ * False, with a warning, if it has none.  At once, and for good: a rollback does
+ * not bring it back.
+ */
+bool
+le_resign_term(const LeElection *election)
+{
+	LeHeldTerm *held = le_held_term(election);
+
+	if (held == NULL)
+	{
+		le_leases_ready(false);
+		le_warn_not_leader(election, "this session");
+		return false;
+	}
+	if (!held->session_hold)
+	{
+		le_warn_bound_to_transaction(election);
+		return false;
+	}
+	le_let_go_for_session(held);
+	return true;
+}
+
+/*
+ * End the lease of the election that has this token
+ *
+ * False, with a warning, if no such lease runs.  At once, and for good.
+ */
+bool
+le_resign_by_token(const LeElection *election, int64 token)
+{
+	le_require_primary();
+	le_register_callbacks();
+	if (le_lease_resign(election, token))
+	{
+		le_unpublish(election, token);
+		return true;
+	}
+	le_warn_not_leader(election, psprintf("token " INT64_FORMAT, token));
+	return false;
+}
