@@ -1,0 +1,347 @@
+--
+-- le_proclaim: a leader publishes a value, with the commit, for the rest of its term
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE TEMP TABLE note (note text);
+
+-- at commit
+SELECT le_try_become_leader('job', 'me');
+SELECT value IS NULL AS none FROM le_leader('job');
+SELECT le_proclaim('job', 'one');
+SELECT value FROM le_leader('job');
+SELECT value FROM le_leaders WHERE name = 'job';
+BEGIN;
+SELECT le_proclaim('job', 'two');
+SELECT value FROM le_leader('job');
+COMMIT;
+SELECT value FROM le_leader('job');
+-- not when it is rolled back
+BEGIN;
+SELECT le_proclaim('job', 'three');
+ROLLBACK;
+BEGIN;
+SELECT le_proclaim('job', 'three');
+SELECT 1 / 0;
+COMMIT;
+SELECT value FROM le_leader('job');
+-- the last one counts, of those that were not rolled back
+BEGIN;
+SELECT le_proclaim('job', 'four'), le_proclaim('job', 'five');
+SAVEPOINT a;
+SELECT le_proclaim('job', 'six');
+ROLLBACK TO a;
+COMMIT;
+SELECT value FROM le_leader('job');
+BEGIN;
+SAVEPOINT a;
+SELECT le_proclaim('job', 'seven');
+SAVEPOINT b;
+SELECT le_proclaim('job', 'eight');
+RELEASE b;
+SAVEPOINT c;
+SELECT le_proclaim('job', 'nine');
+ROLLBACK TO c;
+RELEASE a;
+COMMIT;
+SELECT value FROM le_leader('job');
+BEGIN;
+SAVEPOINT a;
+SAVEPOINT b;
+SELECT le_proclaim('job', 'ten');
+RELEASE b;
+ROLLBACK TO a;
+COMMIT;
+SELECT value FROM le_leader('job');
+DO $$
+BEGIN
+	BEGIN
+		PERFORM le_proclaim('job', 'eleven');
+		RAISE division_by_zero;
+	EXCEPTION WHEN division_by_zero THEN
+		PERFORM le_proclaim('job', value || ' still') FROM le_leader('job');
+	END;
+END $$;
+SELECT value FROM le_leader('job');
+-- a procedure that commits
+DO $$
+BEGIN
+	PERFORM le_proclaim('job', 'first');
+	COMMIT;
+	RAISE NOTICE '%', (SELECT value FROM le_leader('job'));
+	PERFORM le_proclaim('job', 'second');
+	ROLLBACK;
+	RAISE NOTICE '%', (SELECT value FROM le_leader('job'));
+END $$;
+
+-- '' is a value, NULL is none
+SELECT le_proclaim('job', '');
+SELECT value = '' AS empty FROM le_leader('job');
+SELECT le_proclaim('job', NULL);
+SELECT value IS NULL AS none FROM le_leader('job');
+SELECT le_proclaim('job', NULL);
+BEGIN;
+SELECT le_proclaim('job', 'v'), le_proclaim('job', NULL);
+COMMIT;
+SELECT value IS NULL AS none FROM le_leader('job');
+
+-- how long: in bytes
+SELECT le_proclaim('job', repeat('x', 8192));
+SELECT value = repeat('x', 8192) AS whole FROM le_leader('job');
+SELECT le_proclaim('job', repeat('x', 8193));
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_proclaim('job', repeat(U&'\20AC', 2730) || 'xy');
+SELECT value = repeat(U&'\20AC', 2730) || 'xy' AS whole, octet_length(value) FROM le_leader('job');
+SELECT le_proclaim('job', repeat(U&'\20AC', 2731));
+\echo :LAST_ERROR_SQLSTATE
+SELECT octet_length(value) FROM le_leader('job');
+-- as it is, and whatever it was stored as
+CREATE TEMP TABLE compressed AS SELECT repeat('abc ', 2048) AS value;
+SELECT le_proclaim('job', value), octet_length(value) FROM compressed;
+SELECT value = repeat('abc ', 2048) AS whole FROM le_leader('job');
+SELECT le_proclaim('job', E'quote''s, \\, %s, \n, \x01');
+SELECT value = E'quote''s, \\, %s, \n, \x01' AS whole FROM le_leader('job');
+
+-- the term: its end is the end of the value
+SELECT le_resign('job'), le_try_become_leader('job');
+SELECT value IS NULL AS none FROM le_leader('job');
+-- asked again, it is the same term
+SELECT le_proclaim('job', 'v'), le_try_become_leader('job');
+SELECT value FROM le_leader('job');
+-- by its token, too
+SELECT le_proclaim('job', 'by token', le_token('job'));
+SELECT value FROM le_leader('job');
+SELECT le_token('job') AS t1 \gset
+-- another one is refused
+\set VERBOSITY sqlstate
+SELECT le_proclaim('job', 'w', :t1 + 1), le_proclaim('job', 'w', -1);
+SELECT le_proclaim('another', 'w', :t1);
+\set VERBOSITY default
+SELECT value FROM le_leader('job');
+
+-- resigned in the same transaction: then there is nothing to publish
+BEGIN;
+SELECT le_proclaim('job', 'last words');
+SELECT le_resign('job');
+INSERT INTO note VALUES ('resigned');
+COMMIT;
+SELECT count(*) FROM le_leader('job');
+TABLE note;
+-- and elected again
+SELECT le_try_become_leader('job');
+BEGIN;
+SELECT le_proclaim('job', 'of the old term'), le_resign('job'), le_try_become_leader('job');
+COMMIT;
+SELECT value IS NULL AS none FROM le_leader('job');
+SELECT le_resign('job');
+-- likewise if he resigns from all
+SELECT le_try_become_leader('job'), le_try_become_leader('other');
+BEGIN;
+SELECT le_proclaim('job', 'last words'), le_proclaim('other', 'last words');
+SELECT le_resign_all();
+COMMIT;
+SELECT count(*) FROM le_leaders;
+
+-- who does not lead
+SELECT le_proclaim('job', 'v');
+\set VERBOSITY sqlstate
+SELECT le_proclaim('job', 'v', :t1);
+\set VERBOSITY terse
+SELECT le_proclaim('job', NULL);
+SELECT le_proclaim('never heard of', 'v');
+SELECT le_lease('job', '1 hour', 'lease') AS t2 \gset
+SELECT le_proclaim('job', 'v');
+\set VERBOSITY default
+-- transaction scope is not enough
+BEGIN;
+SELECT le_try_become_leader_xact('xact');
+SELECT le_proclaim('xact', 'v');
+SELECT le_proclaim('xact', 'v', le_token('xact'));
+SELECT value IS NULL AS none FROM le_leader('xact');
+COMMIT;
+-- beside session scope it does not matter
+BEGIN;
+SELECT le_try_become_leader_xact('xact');
+SELECT le_try_become_leader('xact'), le_proclaim('xact', 'both');
+COMMIT;
+SELECT value FROM le_leader('xact');
+-- narrowed again in the same transaction
+SELECT le_resign('xact');
+BEGIN;
+SELECT le_try_become_leader_xact('xact') AND le_try_become_leader('xact') AS both, le_proclaim('xact', 'v'), le_resign('xact');
+COMMIT;
+SELECT count(*) FROM le_leader('xact');
+
+-- leases: with the token
+SELECT le_proclaim('job', 'leased', :t2);
+SELECT value, scope FROM le_leader('job');
+SELECT le_renew('job', :t2), le_renew('job', :t2, '2 hours'), le_lease('job', '1 hour', NULL, :t2) = :t2 AS same;
+SELECT value FROM le_leader('job');
+BEGIN;
+SELECT le_proclaim('job', 'last words', :t2);
+SELECT le_resign('job', :t2);
+COMMIT;
+SELECT count(*) FROM le_leader('job');
+\set VERBOSITY sqlstate
+SELECT le_proclaim('job', 'v', :t2);
+\set VERBOSITY default
+-- the next lease has none
+SELECT le_lease('job', '1 hour') AS t3 \gset
+SELECT value IS NULL AS none FROM le_leader('job');
+SELECT le_resign('job', :t3);
+-- with the commit of the lease itself
+BEGIN;
+SELECT le_lease('job', '1 hour') AS t4 \gset
+SELECT le_proclaim('job', 'born with it', :t4);
+SELECT count(*) FROM le_leader('job');
+COMMIT;
+SELECT value FROM le_leader('job');
+SELECT le_resign('job', :t4);
+BEGIN;
+SELECT le_lease('job', '1 hour') AS t5 \gset
+SELECT le_proclaim('job', 'v', :t5);
+ROLLBACK;
+SELECT count(*) FROM le_leader('job');
+BEGIN;
+SAVEPOINT a;
+SELECT le_lease('job', '1 hour') AS t5 \gset
+SELECT le_proclaim('job', 'v', :t5);
+ROLLBACK TO a;
+SELECT le_lease('job', '1 hour') AS t6 \gset
+COMMIT;
+SELECT value IS NULL AS none, token = :t6 AS same FROM le_leader('job');
+SELECT le_resign('job', :t6);
+BEGIN;
+SELECT le_lease('job', '1 hour') AS t5 \gset
+SELECT le_proclaim('job', 'v', :t5), le_resign('job', :t5);
+COMMIT;
+SELECT count(*) FROM le_leader('job');
+
+-- a lease that has run out before the commit: nothing of the transaction happens
+SELECT le_lease('job', '1 s') AS t7, le_lease('other', '1 hour') AS t8 \gset
+TRUNCATE note;
+BEGIN;
+INSERT INTO note VALUES ('by a leader that is none');
+SELECT le_proclaim('other', 'v', :t8);
+SELECT le_proclaim('job', 'v', :t7);
+SELECT pg_sleep(1.1);
+\set VERBOSITY sqlstate
+COMMIT;
+\set VERBOSITY default
+\echo :LAST_ERROR_SQLSTATE
+TABLE note;
+SELECT value IS NULL AS none FROM le_leader('other');
+SELECT count(*) FROM le_leader('job');
+-- a lock that went away
+SELECT le_try_become_leader('job');
+BEGIN;
+INSERT INTO note VALUES ('by a leader that is none');
+SELECT le_proclaim('job', 'v');
+SELECT pg_advisory_unlock_all();
+\set VERBOSITY sqlstate
+COMMIT;
+\set VERBOSITY default
+\echo :LAST_ERROR_SQLSTATE
+TABLE note;
+-- and was taken again
+SELECT le_try_become_leader('job');
+BEGIN;
+SELECT le_proclaim('job', 'v');
+SELECT pg_advisory_unlock_all();
+SELECT le_try_become_leader('job');
+\set VERBOSITY sqlstate
+COMMIT;
+\set VERBOSITY default
+SELECT le_am_leader('job'), value IS NULL AS none FROM le_leader('job');
+SELECT le_proclaim('job', 'v');
+SELECT le_resign('other', :t8);
+-- no trace after the end of all terms, however they end
+SELECT le_resign_all();
+SELECT le_try_become_leader('job');
+SELECT value IS NULL AS none FROM le_leader('job');
+SELECT le_proclaim('job', 'v');
+DISCARD ALL;
+SELECT count(*) FROM le_leaders;
+SELECT le_try_become_leader('job');
+SELECT value IS NULL AS none FROM le_leader('job');
+SELECT le_resign('job');
+
+-- a transaction that is to be prepared cannot publish
+SELECT le_try_become_leader('job');
+CREATE TEMP VIEW v AS SELECT value FROM le_leader('job');
+BEGIN;
+SELECT le_proclaim('job', 'v');
+PREPARE TRANSACTION 'regress_proclaim';
+\echo :LAST_ERROR_SQLSTATE
+TABLE v;
+SELECT count(*) FROM pg_prepared_xacts;
+SELECT le_resign('job');
+
+-- in read-only transactions, as everything else about terms
+SELECT le_try_become_leader('job');
+BEGIN READ ONLY;
+SELECT le_proclaim('job', 'read only');
+COMMIT;
+TABLE v;
+
+-- whose: terms are the session's, leases are the role's
+CREATE ROLE regress_proclaim_owner;
+CREATE ROLE regress_proclaim_member IN ROLE regress_proclaim_owner;
+CREATE ROLE regress_proclaim_other;
+SET ROLE regress_proclaim_other;
+SELECT le_proclaim('job', 'by another role');
+RESET ROLE;
+TABLE v;
+SELECT le_resign('job');
+SET ROLE regress_proclaim_owner;
+SELECT le_lease('job', '1 hour') AS t9 \gset
+SELECT le_proclaim('job', 'the owner''s', :t9);
+SET ROLE regress_proclaim_other;
+SELECT le_proclaim('job', 'another''s', :t9);
+\echo :LAST_ERROR_SQLSTATE
+SELECT value, usename FROM le_leader('job');
+SELECT value FROM le_leaders;
+CALL le_observe('job') \gset
+SELECT :'value' AS value;
+SET ROLE regress_proclaim_member;
+SELECT le_proclaim('job', 'the member''s', :t9);
+RESET ROLE;
+TABLE v;
+-- who may not use the token when it is proclaimed is refused, who may not any more at commit is not
+BEGIN;
+SET LOCAL ROLE regress_proclaim_owner;
+SELECT le_proclaim('job', 'the owner''s again', :t9);
+SET LOCAL ROLE regress_proclaim_other;
+COMMIT;
+TABLE v;
+SELECT le_resign('job', :t9);
+DROP ROLE regress_proclaim_member, regress_proclaim_owner, regress_proclaim_other;
+
+-- many at once
+SELECT count(*) FILTER (WHERE le_try_become_leader('many ' || i)) FROM generate_series(1, 300) i;
+SELECT count(*) FILTER (WHERE le_proclaim('many ' || i, repeat('x', 8000) || i)) FROM generate_series(1, 300) i;
+SELECT count(*), count(*) FILTER (WHERE value = repeat('x', 8000) || substr(name, 6)) AS right FROM le_leaders;
+SELECT le_resign_all();
+
+-- bad input
+\set VERBOSITY sqlstate
+SELECT le_proclaim(NULL, 'v');
+SELECT le_proclaim('', 'v');
+SELECT le_proclaim(repeat('x', 256), 'v');
+\set VERBOSITY default
+
+-- two names with one 64-bit key: see collision.sql
+\set a worker-queue-mail.sender
+\set b HwFfjYHs9PGi-Rwb-Amyj4y5
+SELECT le_try_become_leader(:'a');
+\set VERBOSITY terse
+SELECT le_proclaim(:'b', 'v');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_resign(:'a');
+SELECT le_lease(:'a', '1 hour') AS t10 \gset
+SELECT le_proclaim(:'b', 'v', :t10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT value IS NULL AS none, le_resign(:'a', :t10) FROM le_leader(:'a');
+
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
