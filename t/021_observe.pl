@@ -1,0 +1,353 @@
+# Who waits in le_observe hears of every change at once, holds back nobody
+# meanwhile, and leaves nothing behind.
+#
+# An observer that nobody wakes looks up after 5 seconds all the same.  So the
+# bound says that it was woken.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $bound = 2.5;
+my $node = new_server('observe', conf => "autovacuum = off\nleader_election.max_tracked = 100");
+my $control = wire($node);
+my @observers = map { wire($node, app => 'observer') } 1 .. 3;
+my $number = 0;
+my $slowest = 0;
+
+sub number_seen
+{
+	my ($name) = @_;
+	return wire_ask($control, "CALL le_observe('$name')") =~ /^(-?\d+)\|/ ? $1 : die $control->{error};
+}
+
+sub until_observing
+{
+	foreach my $client (@_)
+	{
+		wire_until($control, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
+		  || die 'it does not wait';
+	}
+	return;
+}
+
+# By statements, in a transaction block, and in a function
+sub start_observing
+{
+	my ($name, $value) = @_;
+	my $known = number_seen($name);
+	my $call = "CALL le_observe('$name', $known, '1 min', NULL, NULL, " . ($value // 'NULL') . ')';
+	wire_ask($observers[1], 'BEGIN');
+	wire_send($observers[0], $call);
+	wire_send($observers[1], $call);
+	wire_send($observers[2], "DO \$\$ DECLARE t bigint; i text; v text := " . ($value // 'NULL')
+		  . "; BEGIN CALL le_observe('$name', $known, '1 min', t, i, v); RAISE NOTICE 'seen %', concat_ws('|', t, coalesce(i, ''), coalesce(v, '')); END \$\$");
+	until_observing(@observers);
+	return $known;
+}
+
+# All have the answer, soon after that time
+sub heard_since
+{
+	my ($time, $what, $expected) = @_;
+	foreach my $observer (@observers)
+	{
+		my $answer = wire_answer($observer);
+		my $took = monotonic() - $time;
+		$answer = $1 if $answer eq '' && $observer->{notices} =~ s/seen (.*)\n//;
+		$slowest = $took if $took > $slowest;
+		ref $expected ? like($answer, $expected, "$what: seen") : is($answer, $expected, "$what: seen");
+		cmp_ok($took, '<', $bound, sprintf '%s: at once (%.0f ms)', $what, 1000 * $took);
+	}
+	wire_ask($observers[1], 'COMMIT');
+	return;
+}
+
+sub nobody_hears
+{
+	my ($what) = @_;
+	wire_hear(0, @observers);
+	is(scalar(grep { $_->{ready} } @observers), 0, "$what: not seen");
+	return;
+}
+
+# How a term begins, and what ends it
+my @session = (q{SELECT le_try_become_leader('%s')});
+my @transaction = ('BEGIN', q{SELECT le_try_become_leader_xact('%s')});
+foreach my $case (
+	[ 'le_resign', \@session, q{SELECT le_resign('%s')} ],
+	[ 'le_resign in a transaction block', \@session, q{BEGIN; SELECT le_resign('%s')} ],
+	[ 'le_resign_all', \@session, q{SELECT le_resign_all()} ],
+	[ 'DISCARD ALL', \@session, q{DISCARD ALL} ],
+	[ 'pg_advisory_unlock_all', \@session, q{SELECT pg_advisory_unlock_all()} ],
+	[ 'an error in the statement that resigns', \@session, q{SELECT 1 / (le_resign('%s')::int - 1)} ],
+	[ '\q', \@session, '\q' ],
+	[ 'SIGKILL', \@session, \&kill_client ],
+	[ 'SIGKILL in a transaction', [ 'BEGIN', @session ], \&kill_client ],
+	[ 'pg_terminate_backend', \@session, sub { wire_ask($control, 'SELECT pg_terminate_backend(' . backend_pid($_[0]) . ')') } ],
+	[ 'COMMIT', \@transaction, 'COMMIT' ],
+	[ 'ROLLBACK', \@transaction, 'ROLLBACK' ],
+	[ 'ROLLBACK TO', [ 'BEGIN', 'SAVEPOINT a', $transaction[1] ], 'ROLLBACK TO a' ],
+	[ 'SIGKILL in the transaction that leads', \@transaction, \&kill_client ],
+	[ 'an error', \@transaction, 'SELECT 1 / 0' ],
+	[ 'le_resign by token', [q{SELECT le_lease('%s', '1 h')}], q{SELECT le_resign('%s', le_token)  FROM (SELECT token AS le_token FROM le_leader('%s')) l} ],
+	[ 'le_resign by token, in a transaction block', [q{SELECT le_lease('%s', '1 h')}], q{BEGIN; SELECT le_resign('%s', token) FROM le_leader('%s')} ])
+{
+	my ($what, $begin, $end) = @$case;
+	my $name = 'job ' . ++$number;
+	my $leader = session($node, app => 'leader');
+	backend_pid($leader);
+	ask($leader, s/%s/$name/gr) foreach @$begin;
+	my $token = start_observing($name);
+	cmp_ok($token, '>', 0, "$what: there is a leader");
+	my $time = monotonic();
+	ref $end ? $end->($leader) : post($leader, $end =~ s/%s/$name/gr);
+	heard_since($time, $what, "-$token||");
+	end_session($leader);
+	is(wire_ask($control, "CALL le_observe('$name', $token, '1 min')"), "-$token||", "$what: seen by who looks later");
+}
+
+subtest 'expiry' => sub {
+	my $time = monotonic();
+	my $token = wire_ask($control, q{SELECT le_lease('expires', '700 ms')});
+	is(start_observing('expires'), $token, 'there is a lease');
+	foreach (1 .. 2)
+	{
+		sleep_past($time + 0.4);
+		$time = monotonic();
+		wire_ask($control, "SELECT le_renew('expires', $token)") eq 't' or note('too late');
+	}
+	heard_since($time + 0.7, 'expiry', "-$token||");
+	cmp_ok(monotonic(), '>=', $time + 0.7, 'not before the deadline');
+
+	$token = wire_ask($control, q{SELECT le_lease('expires', '1 h')});
+	start_observing('expires');
+	$time = monotonic();
+	is(wire_ask($control, "SELECT le_renew('expires', $token, '300 ms')"), 't', 'a shorter ttl');
+	heard_since($time + 0.3, 'a deadline that comes nearer', "-$token||");
+	cmp_ok(monotonic(), '>=', $time + 0.3, 'not before the deadline');
+};
+
+# Who comes to lead
+my $leader = wire($node, app => 'leader');
+foreach my $case (
+	[ 'le_try_become_leader', [q{SELECT le_try_become_leader('%s')}] ],
+	[ 'le_try_become_leader_xact', [ 'BEGIN', q{SELECT le_try_become_leader_xact('%s')} ] ],
+	[ 'le_campaign', [q{CALL le_campaign('%s')}] ],
+	[ 'le_lease', [q{SELECT le_lease('%s', '1 h')}] ],
+	[ 'le_campaign for a lease', [q{CALL le_campaign('%s', ttl => '1 h')}] ],
+	[ 'le_campaign for any', [q{CALL le_campaign(array['%s', '%s 2'])}] ],
+	[ 'le_lease, committed', [ 'BEGIN', q{SELECT le_lease('%s', '1 h')}, 'COMMIT' ], 1 ],
+	[ 'le_lease at a savepoint, committed', [ 'BEGIN', 'SAVEPOINT a', q{SELECT le_lease('%s', '1 h')}, 'RELEASE a', 'COMMIT' ], 1 ])
+{
+	my ($what, $statements, $wait) = @$case;
+	my $name = 'office ' . ++$number;
+	my @statements = map { s/%s/$name/gr } @$statements;
+	my $last = pop @statements;
+	is(start_observing($name), -1, "$what: nobody leads, nobody has");
+	wire_ask($leader, $_) foreach @statements;
+	nobody_hears($what) if $wait;
+	my $time = monotonic();
+	wire_ask($leader, $last);
+	heard_since($time, $what, qr/^[1-9]\d*\|leader\|$/);
+	wire_ask($leader, 'COMMIT') if $statements[0];
+	wire_ask($leader, 'SELECT le_resign_all()');
+}
+
+subtest 'a lease that is rolled back is never seen' => sub {
+	start_observing('never');
+	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_lease('never', '1 h')}, 'ROLLBACK';
+	Time::HiRes::sleep(0.1);
+	nobody_hears('rolled back');
+	my $time = monotonic();
+	wire_ask($leader, q{SELECT le_try_become_leader('never')});
+	heard_since($time, 'the next one', qr/^\d+\|leader\|$/);
+};
+
+subtest 'a handover' => sub {
+	my $next = wire($node, app => 'next');
+	wire_send($next, q{CALL le_campaign('never')});
+	wire_until($control, qq{SELECT count(*) FROM le_candidates WHERE pid = $next->{pid}}, 1);
+	my $token = start_observing('never');
+	my $time = monotonic();
+	wire_ask($leader, q{SELECT le_resign('never')});
+	my $new = wire_answer($next);
+	heard_since($time, 'handed over', qr/^(-$token\|\||$new\|next\|)$/);
+	is(wire_ask($control, "CALL le_observe('never', -$token, '1 min')"), "$new|next|", 'the new leader');
+	wire_drop($next);
+};
+
+subtest 'values' => sub {
+	wire_ask($leader, q{SELECT le_try_become_leader('value')});
+	my $token = start_observing('value');
+	my $time = monotonic();
+	wire_ask($leader, q{SELECT le_proclaim('value', 'a')});
+	heard_since($time, 'published', "$token|leader|a");
+
+	start_observing('value', q{'a'});
+	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'x')}, 'ROLLBACK';
+	wire_ask($leader, q{SELECT le_proclaim('value', 'a')});
+	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'b')};
+	Time::HiRes::sleep(0.1);
+	nobody_hears('rolled back, the same, not committed');
+	$time = monotonic();
+	wire_ask($leader, 'COMMIT');
+	heard_since($time, 'at the commit', "$token|leader|b");
+
+	start_observing('value', q{'b'});
+	$time = monotonic();
+	wire_ask($leader, q{SELECT le_proclaim('value', NULL)});
+	heard_since($time, 'withdrawn', "$token|leader|");
+
+	is(wire_ask($control, "CALL le_observe('value', $token, '1 min', NULL, NULL, 'b')"), "$token|leader|", 'another value is seen at once');
+	$token = wire_ask($leader, q{SELECT le_lease('value 2', '1 h')});
+	start_observing('value 2');
+	$time = monotonic();
+	is(wire_ask($leader, "SELECT le_proclaim('value 2', 'c', $token)"), 't', 'by lease');
+	heard_since($time, 'by lease', "$token|leader|c");
+	start_observing('value 2', q{'c'});
+	$time = monotonic();
+	wire_ask($leader, "SELECT le_resign('value 2', $token)");
+	heard_since($time, 'gone with the lease', "-$token||");
+};
+
+subtest 'nothing is missed between two calls' => sub {
+	my ($known, $seen, $missed) = (number_seen('quick'), 0, 0);
+	my $observer = $observers[0];
+	my $rounds = 0;
+	my $over = monotonic() + 2;
+	wire_send($observer, "CALL le_observe('quick', $known, '1 min')");
+	until ($missed || monotonic() > $over)
+	{
+		wire_send($leader, ++$rounds % 2 ? q{SELECT le_try_become_leader('quick')} : q{SELECT le_resign('quick')});
+		until ($leader->{ready})
+		{
+			wire_hear(1, $leader, $observer);
+			next unless $observer->{ready};
+			$known = (split /\|/, $observer->{rows}[0])[0];
+			$seen++;
+			wire_send($observer, "CALL le_observe('quick', $known, '1 min')");
+		}
+		next if rand() < 0.9;
+
+		# now and then: the observer must come to know what is so now
+		my $last = number_seen('quick');
+		my $time = monotonic();
+		until ($known == $last || monotonic() > $time + $bound)
+		{
+			wire_hear($bound, $observer);
+			next unless $observer->{ready};
+			$known = (split /\|/, $observer->{rows}[0])[0];
+			$seen++;
+			wire_send($observer, "CALL le_observe('quick', $known, '1 min')");
+		}
+		$missed = $known != $last;
+	}
+	ok(!$missed, "it saw each change that was the last for a while: $rounds changes, $seen seen");
+	wire_ask($control, "SELECT pg_cancel_backend($observer->{pid})");
+	wire_answer($observer);
+};
+
+subtest 'it holds back nobody' => sub {
+	my $other = session($node);
+	ask($other, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
+	wire_send($observers[0], q{CALL le_observe('job 1', } . number_seen('job 1') . ')');
+	until_observing($observers[0]);
+	is(wire_ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $observers[0]{pid}"), 't|t', 'no snapshot, no transaction ID');
+	is(wire_ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $observers[0]{pid} AND locktype NOT IN ('virtualxid')"), '0', 'no lock');
+	ask($other, 'INSERT INTO work SELECT generate_series(1, 100)');
+	ask($other, 'DELETE FROM work');
+	ask($other, 'VACUUM (VERBOSE) work');
+	like(stderr_of($other), qr/\b0 (?:are dead but not yet removable|dead row versions cannot be removed yet)/, 'VACUUM removes what was deleted since');
+	ask($other, q{SET statement_timeout = '1 min'; });
+	ask($other, 'CREATE INDEX CONCURRENTLY work_id ON work (id)');
+	is(stderr_of($other), '', 'CREATE INDEX CONCURRENTLY finishes');
+	ok(!$observers[0]{ready}, 'meanwhile it waits');
+	wire_ask($control, "SELECT pg_cancel_backend($observers[0]{pid})");
+	wire_answer($observers[0]);
+	is($observers[0]{code}, '57014', 'cancelled');
+	end_session($other);
+};
+
+# Elections that are vacant are forgotten if there are many, unless they are observed
+sub is_remembered
+{
+	my ($name) = @_;
+	wire_ask($control, q{SELECT le_try_become_leader(n) AND le_resign(n) FROM (SELECT 'some ' || generate_series(1, 250) AS n) s});
+	return wire_ask($control, "SELECT count(*) FROM pg_stat_leader_election WHERE name = '$name'");
+}
+
+my %ends = (
+	timeout => { timeout => q{'300 ms'}, answer => '-1||' },
+	'statement_timeout' => { before => q{SET statement_timeout = '300 ms'}, code => '57014' },
+	'pg_cancel_backend' => { act => sub { wire_ask($control, "SELECT pg_cancel_backend($_[0]{pid})") }, code => '57014' },
+	'pg_terminate_backend' => { act => sub { wire_ask($control, "SELECT pg_terminate_backend($_[0]{pid})") }, code => '57P01' },
+	'the death of the client' => { act => \&wire_drop },
+	'an answer' => { act => sub { wire_ask($leader, q{SELECT le_try_become_leader('observed'), le_resign('observed')}) }, answer => qr/^-?\d+\|(leader)?\|$/ });
+foreach my $end (sort keys %ends)
+{
+	foreach my $block ('', 'BEGIN', 'BEGIN; SAVEPOINT a')
+	{
+		subtest "ended by $end" . ($block && ", in $block") => sub {
+			my $case = $ends{$end};
+			my $client = wire($node, app => 'short-lived');
+			is(is_remembered('observed'), 0, 'not remembered');
+			wire_ask($client, $case->{before}) if $case->{before};
+			wire_ask($client, $block) if $block;
+			wire_send($client, q{CALL le_observe('observed', -1, } . ($case->{timeout} // 'NULL') . ')');
+			until_observing($client) if $case->{act};
+			is(is_remembered('observed'), 1, 'remembered while it is observed') if $case->{act};
+			$case->{act}->($client) if $case->{act};
+			my $answer = wire_answer($client) unless $end =~ /death/;
+			is($client->{code}, $case->{code} // '', 'error or not');
+			ref $case->{answer} ? like($answer, $case->{answer}, 'answer') : is($answer, $case->{answer}, 'answer') if $case->{answer};
+			is(wire_ask($client, 'ROLLBACK; SELECT 1'), '1', 'the session goes on') unless $client->{closed};
+			is(wire_ask($client, q{DISCARD ALL}), '', 'DISCARD ALL') unless $client->{closed} || $block;
+			ok(wire_until($control, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $client->{pid}"), 'gone') if $client->{closed};
+			is(is_remembered('observed'), 0, 'not remembered any more');
+			wire_drop($client);
+		};
+	}
+}
+is(wire_ask($control, q{SELECT count(*) FROM le_candidates}), '0', 'an observer is no candidate');
+
+subtest 'restart' => sub {
+	my $lease = wire_ask($control, q{SELECT le_lease('leased', '1 h', 'holder')});
+	wire_ask($leader, q{SELECT le_try_become_leader('led')});
+	my $token = number_seen('led');
+	wire_send($observers[0], "CALL le_observe('led', $token)");
+	until_observing($observers[0]);
+	$node->restart('fast');
+	like(wire_answer($observers[0]) // '', qr/^(-$token\|\|)?$/, 'no answer, or that its leader has gone before');
+	ok(wire_ended($observers[0]), 'and it is gone');
+	$control = wire($node);
+	@observers = map { wire($node) } 1 .. 3;
+	is(wire_ask($control, "CALL le_observe('led', $token)"), '-1||', 'vacant, and no term is known');
+	is(wire_ask($control, q{CALL le_observe('led', -1, '10 ms')}), '-1||', 'and that does not change');
+	is(start_observing('leased'), $lease, 'the lease still leads');
+	nobody_hears('nothing new');
+	my $time = monotonic();
+	is(wire_ask($control, "SELECT le_resign('leased', $lease)"), 't', 'resigned');
+	heard_since($time, 'resigned after the restart', "-$lease||");
+
+	$lease = wire_ask($control, q{SELECT le_lease('leased', '1 s', 'holder')});
+	$node->stop('immediate');
+	$node->start;
+	$control = wire($node);
+	@observers = map { wire($node) } 1 .. 3;
+	$time = monotonic();
+	is(start_observing('leased'), $lease, 'after a crash, too');
+	$time = monotonic() if monotonic() < $time;
+	heard_since($time + 1, 'expired after the crash', "-$lease||");
+};
+
+note(sprintf 'slowest: %.0f ms', 1000 * $slowest);
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
+$node->stop;
+done_testing();

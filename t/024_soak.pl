@@ -1,0 +1,346 @@
+# Fifty candidates on five elections, in every way there is to wait, and two
+# observers of each; for a minute they are killed, cancelled and terminated at random,
+# and leaders resign, die and let their leases run out.
+#
+# Wrong outcomes: two lead at a time; nobody leads though somebody waits; an
+# observer does not come to know; a token is not greater than the one before; what has
+# gone has left something behind.
+#
+# The seed and the length of the soak can be set: LE_SOAK_SEED, LE_SOAK_SECONDS.
+
+use strict;
+use warnings;
+
+use List::Util qw(shuffle sum0);
+use Test::More;
+use Time::HiRes;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $seconds = $ENV{LE_SOAK_SECONDS} // 60;
+my $seed = $ENV{LE_SOAK_SEED} // int(rand(2**31));
+my $candidates = 50;
+my @elections = map { "soak $_" } 1 .. 5;
+
+# A vacancy is to be filled at once; but the machine may be busy
+my $bound = 10;
+
+srand($seed);
+diag("seed $seed");
+
+my $node = new_server('soak', conf => "max_connections = 120\nclient_connection_check_interval = 500ms\nleader_election.notify = on");
+my $control = wire($node, app => 'control');
+my $listener = wire($node, app => 'listener');
+wire_ask($listener, 'LISTEN leader_election');
+my (@clients, @observers, %done, @failures, %longest);
+my $born = 0;
+
+sub failed
+{
+	my ($what) = @_;
+	push @failures, $what;
+	diag($what) if @failures <= 10;
+	return;
+}
+
+sub some { return $_[ int rand @_ ]; }
+
+# What clients do when they are not asked to do anything else: wait to be elected
+my @ways = (
+	{ way => 'le_campaign', sql => sub { "CALL le_campaign('$_[0]')" } },
+	{ way => 'le_campaign, timeout', sql => sub { "CALL le_campaign('$_[0]', '" . (1 + int rand 3) . " s')" } },
+	{ way => 'le_campaign for a lease', sql => sub { "CALL le_campaign('$_[0]', ttl => '" . (100 + int rand 900) . " ms')" }, lease => 1 },
+	{ way => 'le_campaign for any', sql => sub { 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } shuffle(@elections)) . '])' }, any => 1 },
+	{ way => 'le_campaign for any lease', sql => sub { "CALL le_campaign(ARRAY['$_[0]', '" . some(@elections) . "'], ttl => '" . (100 + int rand 900) . " ms')" }, any => 1, lease => 1 },
+	{ way => 'le_become_leader', sql => sub { "SELECT le_become_leader('$_[0]')" } },
+	{ way => 'le_become_leader_xact', sql => sub { "BEGIN; SELECT le_become_leader_xact('$_[0]')" }, block => 1 },
+	{ way => 'le_campaign in a transaction block', sql => sub { "BEGIN; CALL le_campaign('$_[0]')" }, block => 1 });
+
+sub stand
+{
+	my ($client) = @_;
+	my $way = some(@ways);
+
+	@$client{qw(way waits leads token name then at)} = ($way, 1, undef, undef, some(@elections), undef, undef);
+	$done{ $way->{way} }++;
+	wire_send($client, $way->{sql}->($client->{name}));
+	return;
+}
+
+sub bear
+{
+	my $client = wire($node, app => 'candidate ' . ++$born);
+	push @clients, $client;
+	stand($client);
+	return;
+}
+
+# A candidate has an answer; if it was elected, it leads for a while
+sub answered
+{
+	my ($client) = @_;
+	my $answer = $client->{rows}[-1] // '';
+
+	$client->{waits} = 0;
+	return if $client->{code} && $client->{code} eq '57P01';
+	if ($client->{then}) { return $client->{then}->($client); }
+	if ($client->{code} || $answer =~ /^(f|\|?)$/)
+	{
+		failed("$client->{way}{way}: $client->{error}") if $client->{code} && $client->{code} ne '57014';
+		@$client{qw(at then)} = (monotonic(), \&stand);
+		wire_send($client, 'ROLLBACK');
+		return;
+	}
+	(my $token, my $name) = split /\|/, $answer, 2;
+	$client->{name} = $name if $client->{way}{any};
+	$client->{token} = $token if $client->{way}{lease};
+	$client->{leads} = $client->{name};
+	$client->{at} = monotonic() + rand(rand() < 0.1 ? 1.5 : 0.15);
+	return;
+}
+
+# A leader has led for long enough: one way or the other its term ends
+sub act
+{
+	my ($client) = @_;
+	my $what = int rand 10;
+	my $name = $client->{leads};
+
+	$client->{leads} = undef;
+	if ($client->{way}{lease})
+	{
+		# run out; be renewed and resigned from; resigned from by a dying client
+		$client->{at} = undef;
+		$client->{then} = \&stand;
+		return wire_send($client, 'SELECT 1') if $what < 4;
+		return wire_send($client, "SELECT le_renew('$name', $client->{token}); SELECT le_resign('$name', $client->{token})");
+	}
+	if ($what == 0) { $done{'died leading'}++; return wire_drop($client); }
+	if ($what == 1)
+	{
+		$done{'terminated leading'}++;
+		$client->{then} = sub { };
+		$client->{at} = undef;
+		wire_send($client, 'SELECT pg_terminate_backend(pg_backend_pid())');
+		return;
+	}
+	@$client{qw(at then)} = (undef, \&stand);
+	return wire_send($client, $what < 4 ? 'DISCARD ALL' : "SELECT le_resign('$name')") unless $client->{way}{block};
+	my $end = some('COMMIT', 'ROLLBACK', 'SELECT 1 / 0; ');
+	$client->{then} = sub {
+		my ($self) = @_;
+		$self->{then} = \&stand;
+		wire_send($self, 'ROLLBACK; SELECT le_resign_all()');
+	};
+	return wire_send($client, $end);
+}
+
+# Somebody is hit, whatever he does
+sub hit
+{
+	my $client = some(@clients) // return;
+	my $what = some('cancel', 'cancel', 'terminate', 'kill', 'kill');
+
+	return if $client->{closed};
+	$done{"$what " . ($client->{waits} ? 'a candidate' : 'another')}++;
+	if ($what eq 'kill') { return wire_drop($client); }
+	wire_ask($control, "SELECT pg_${what}_backend($client->{pid})");
+	return;
+}
+
+sub observe
+{
+	my ($observer) = @_;
+	wire_send($observer, "CALL le_observe('$observer->{name}', $observer->{known})");
+	return;
+}
+
+sub start_observer
+{
+	my ($name) = @_;
+	my $observer = wire($node, app => 'observer');
+	@$observer{qw(name known seen)} = ($name, 0, 0);
+	push @observers, $observer;
+	observe($observer);
+	return;
+}
+
+sub observed
+{
+	my ($observer) = @_;
+	return if $observer->{code} && $observer->{code} eq '57P01';
+	if ($observer->{code})
+	{
+		failed("observer: $observer->{error}") unless $observer->{code} eq '57014';
+		return observe($observer);
+	}
+	my ($token) = split /\|/, $observer->{rows}[0];
+	failed("observer of $observer->{name} saw $token after $observer->{known}")
+	  if abs $token < abs $observer->{known} && $token != -1;
+	$observer->{known} = $token;
+	$observer->{seen}++;
+	return observe($observer);
+}
+
+# At any time: one leader at most; with candidates, not none for long
+my %vacant_since;
+sub look
+{
+	my %candidates;
+	foreach (split /\n/, wire_ask($control, 'SELECT e, (SELECT count(*) FROM le_leaders WHERE name = e), (SELECT count(*) FROM le_candidates WHERE name = e)
+		FROM (VALUES ' . join(', ', map { "('$_')" } @elections) . ') v (e)'))
+	{
+		my ($name, $leaders, $waiting) = split /\|/;
+		failed("$leaders lead $name") if $leaders > 1;
+		$vacant_since{$name} = undef if $leaders || !$waiting;
+		next if $leaders || !$waiting;
+		$vacant_since{$name} //= monotonic();
+		my $vacant = monotonic() - $vacant_since{$name};
+		$longest{$name} = $vacant if $vacant > ($longest{$name} // 0);
+		if ($vacant > $bound)
+		{
+			failed("$name is vacant, and $waiting wait");
+			diag(wire_ask($control, "SELECT name, position, pid, identity, wait_event_type, wait_event, query FROM le_candidates JOIN pg_stat_activity USING (pid) WHERE name = '$name'"));
+			$vacant_since{$name} = undef;
+		}
+	}
+	return;
+}
+
+sub reap
+{
+	@clients = grep { !$_->{closed} } @clients;
+	@observers = grep { !$_->{closed} } @observers;
+	bear() while @clients < $candidates;
+	foreach my $name (@elections)
+	{
+		start_observer($name) while 2 > grep { $_->{name} eq $name } @observers;
+	}
+	return;
+}
+
+sub turn
+{
+	my ($wait) = @_;
+	wire_hear($wait, @clients, @observers, $listener);
+	foreach my $client (grep { !$_->{closed} } @clients)
+	{
+		if ($client->{ready} && ($client->{waits} || $client->{then})) { answered($client); }
+		if (!$client->{closed} && $client->{ready} && $client->{leads} && monotonic() > $client->{at}) { act($client); }
+	}
+	observed($_) foreach grep { !$_->{closed} && $_->{ready} } @observers;
+	return;
+}
+
+my $over = monotonic() + $seconds;
+my ($next_look, $next_hit) = (0, 0);
+while (monotonic() < $over && @failures < 100)
+{
+	reap();
+	turn(0.02);
+	if (monotonic() > $next_hit)
+	{
+		hit();
+		wire_drop(some(@observers)) if rand() < 0.02;
+		wire_ask($control, 'SELECT pg_cancel_backend(' . some(@observers)->{pid} . ')') if rand() < 0.02;
+		$next_hit = monotonic() + rand(0.1);
+	}
+	if (monotonic() > $next_look)
+	{
+		look();
+		$next_look = monotonic() + 0.25;
+	}
+}
+note(join ', ', map { "$_: $done{$_}" } sort keys %done);
+note(join ', ', map { sprintf '%s vacant for %.1f s', $_, $longest{$_} } sort keys %longest);
+is(scalar @failures, 0, 'no failure') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
+
+# All candidates leave, and the last of each election's leaders
+wire_drop(@clients);
+ok(wire_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'candidate%'}, 0), 'all candidates go');
+ok(wire_until($control, q{SELECT count(*) FROM le_leaders}, 0), 'and the last leases run out');
+@clients = ();
+foreach my $round (1 .. 2)
+{
+	my $leader = wire($node, app => 'last');
+	my $right = 0;
+	foreach my $name (@elections)
+	{
+		wire_ask($leader, $round == 1 ? "SELECT le_try_become_leader('$name')" : 'SELECT 1');
+	}
+	my $patience = monotonic() + 2.5;
+	my %now;
+	foreach my $name (@elections)
+	{
+		($now{$name}) = split /\|/, wire_ask($control, "CALL le_observe('$name')");
+		failed("$name: $now{$name}") unless $round == 1 ? $now{$name} > 0 : $now{$name} < 0;
+	}
+	while (monotonic() < $patience)
+	{
+		turn(0.1);
+		$right = grep { $_->{known} == $now{ $_->{name} } } @observers;
+		last if $right == @observers;
+	}
+	is($right, scalar @observers, 'all observers know who leads: ' . ($round == 1 ? 'the last' : 'nobody'));
+	wire_drop($leader);
+	wire_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'last'}, 0);
+}
+note(sum0(map { $_->{seen} } @observers) . ' changes seen by the last observers');
+
+# Nothing is left behind
+is(wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
+is(wire_ask($control, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock');
+is(wire_ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped}), '0', 'each term has ended, and once');
+wire_drop(@observers);
+
+# The log has all terms: one after the other, with growing tokens
+my (%last, %began, %ended);
+foreach my $line (term_lines($node, 0))
+{
+	next unless $line =~ /^election "(soak \d)": term (\d+) (began|ended: (.*))/;
+	my ($name, $token, $what, $reason) = ($1, $2, $3, $4);
+	if ($reason)
+	{
+		failed("$name: term $token ends twice") if $ended{$token}++;
+		$done{$reason}++;
+	}
+	else
+	{
+		failed("$name: $token after " . ($last{$name} // 0)) if $token <= ($last{$name} // 0);
+		failed("$name: term $token begins twice") if $began{$token}++;
+		$last{$name} = $token;
+	}
+}
+is(scalar @failures, 0, 'tokens grow') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
+is_deeply([ sort { $a <=> $b } keys %began ], [ sort { $a <=> $b } keys %ended ], 'what began has ended');
+is(wire_ask($control, q{SELECT sum(terms) FROM pg_stat_leader_election WHERE name LIKE 'soak%'}), scalar keys %began, 'and is counted');
+foreach my $case ([ 'resigned', 'resigned' ], [ 'session ended', 'session_ended' ], [ 'transaction ended', 'transaction_ended' ], [ 'expired', 'expired' ], [ 'lock released', 'lock_released' ])
+{
+	is(wire_ask($control, "SELECT sum($case->[1]) FROM pg_stat_leader_election WHERE name LIKE 'soak%'"), $done{ $case->[0] } // 0, "$case->[0]: counted as logged");
+}
+cmp_ok(scalar keys %began, '>', 5 * $seconds, scalar(keys %began) . ' terms');
+
+# Each was announced once
+wire_ask($listener, 'SELECT 1');
+my (%elected, %over);
+foreach my $heard (@{ $listener->{heard} })
+{
+	next unless $heard->{payload} =~ /"election": "soak \d", "event": "(\w+)", "token": (\d+)/;
+	$1 eq 'elected' ? $elected{$2}++ : $over{$2}++;
+}
+foreach my $case ([ 'beginning', \%elected ], [ 'end', \%over ])
+{
+	my ($what, $count) = @$case;
+	is_deeply([ map { "term $_: " . ($count->{$_} // 0) } grep { ($count->{$_} // 0) != 1 } sort keys %began ], [], "each $what was announced once");
+}
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
+my %errors;
+$errors{$_}++ foreach grep { !/division by zero|user request|administrator command|connection to client lost/ }
+	map { /(?:ERROR|FATAL):  (.*)/ ? $1 : () } split /\n/, slurp_file($node->logfile);
+is_deeply(\%errors, {}, 'no unexpected error in the log');
+$node->stop;
+done_testing();

@@ -1,0 +1,252 @@
+# Who waits for any of many elections, or observes one, is neither left asleep nor kept
+# busy by what goes wrong with others: a candidate cancelled in the moment it gets the
+# lock, a resignation that hangs, an extension that is dropped and created anew.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $bound = 2.5;
+my $node = new_server('names_faults', conf => q{
+wal_level = replica
+max_wal_senders = 2
+max_connections = 30
+max_locks_per_transaction = 10
+synchronous_commit = local
+autovacuum = off
+});
+my $control = wire($node);
+my $holder = wire($node, app => 'holder');
+my @followers = map { wire($node, app => "follower $_") } 1 .. 3;
+
+sub until_asleep
+{
+	foreach my $client (@_)
+	{
+		wire_until($control, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", 't', 10)
+		  || die "it does not wait: $client->{error}";
+	}
+	return;
+}
+
+sub until_in_line
+{
+	my ($client) = @_;
+	wire_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 'advisory' AND NOT granted", 1);
+	return;
+}
+
+# The answer, which comes soon after that time
+sub answered
+{
+	my ($client, $since, $expected, $what) = @_;
+	my $answer = wire_answer($client, 10);
+	my $took = monotonic() - $since;
+	unless (defined $answer)
+	{
+		wire_ask($control, "SELECT pg_cancel_backend($client->{pid})");
+		wire_answer($client);
+	}
+	like($answer // 'none', $expected, "$what: answer") or diag($client->{error});
+	cmp_ok($took, '<', $bound, sprintf '%s: in time (%.0f ms)', $what, 1000 * $took);
+	return;
+}
+
+# Seconds of processor time that the session's backend has taken
+sub processor_time
+{
+	my ($client) = @_;
+	my $stat = slurp_file("/proc/$client->{pid}/stat");
+	my @fields = split ' ', $stat =~ s/.*\) //sr;
+	return ($fields[11] + $fields[12]) / 100;
+}
+
+sub no_trace_of_any
+{
+	my ($what) = @_;
+	is( wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM le_registry_candidates(false))}),
+		'0|0|0', "$what: no trace");
+	return;
+}
+
+subtest 'of one election, and of one that is named twice' => sub {
+	wire_ask($holder, q{SELECT le_try_become_leader('job')});
+	foreach my $array (q{ARRAY['job']}, q{ARRAY['job', 'job']})
+	{
+		wire_send($followers[0], "CALL le_campaign($array)");
+		until_asleep($followers[0]);
+		is(wire_ask($control, q{SELECT name, position, identity FROM le_candidates}), 'job||follower 1', "$array: shown once");
+		is(wire_ask($control, q{SELECT candidates FROM le_leader('job')}), '1', 'counted once');
+		is(wire_ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job'}), '1', 'and in the statistics');
+		my $time = monotonic();
+		wire_ask($holder, q{SELECT le_resign('job')});
+		answered($followers[0], $time, qr/^\d+\|job$/, $array);
+		no_trace_of_any($array);
+		wire_ask($followers[0], q{SELECT le_resign('job')});
+		wire_ask($holder, q{SELECT le_try_become_leader('job')});
+	}
+	wire_ask($holder, q{SELECT le_resign('job')});
+};
+
+# The lock is granted to a candidate in line that does not live to see it
+foreach my $case (
+	[ 'cancelled', q{SELECT le_become_leader('job')}, 'INT' ],
+	[ 'cancelled, in time', q{SELECT le_become_leader('job', '1 h')}, 'INT' ],
+	[ 'cancelled, for a lease', q{CALL le_campaign('job', NULL, NULL, '1 h')}, 'INT' ],
+	[ 'cancelled, in a subtransaction', q{DO $$ BEGIN PERFORM le_become_leader('job'); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(60); END $$}, 'INT' ],
+	[ 'terminated', q{SELECT le_become_leader('job')}, 'TERM' ],
+	[ 'the client is gone', q{SELECT le_become_leader('job')}, undef ])
+{
+	my ($what, $sql, $signal) = @$case;
+	my $queued = wire($node, app => 'queued');
+	wire_ask($holder, q{SELECT le_try_become_leader('job'), le_try_become_leader('other')});
+	wire_send($queued, $sql);
+	until_in_line($queued);
+	wire_send($followers[0], q{CALL le_campaign(ARRAY['other', 'job'])});
+	until_asleep($followers[0]);
+
+	kill 'STOP', $queued->{pid};
+	is(wire_ask($holder, q{SELECT le_resign('job')}), 't', "$what: resigned");
+	ok(wire_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $queued->{pid} AND locktype = 'advisory' AND granted", 1, 5), 'granted to the first in line');
+	is(wire_answer($followers[0], 0.3), undef, 'who overtakes nobody');
+	my $time = monotonic();
+	$signal ? kill($signal, $queued->{pid}) : wire_drop($queued);
+	kill 'CONT', $queued->{pid};
+	answered($followers[0], $time, qr/^\d+\|job$/, $what);
+	wire_ask($control, "SELECT pg_terminate_backend($queued->{pid})");
+	wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $queued->{pid}", 0);
+	wire_drop($queued);
+	no_trace_of_any($what);
+	wire_ask($_, 'SELECT le_resign_all()') foreach $followers[0], $holder;
+}
+
+# Who resigns holds the guard lock until that is durable
+subtest 'nobody spins while a resignation hangs' => sub {
+	my $token = wire_ask($holder, q{SELECT le_lease('job', '1 h')});
+	my $resigner = wire($node, app => 'resigner');
+	my $observer = wire($node, app => 'observer');
+	my $late = wire($node, app => 'follower 4');
+	wire_ask($control, q{SELECT le_try_become_leader('other')});
+	wire_ask($resigner, 'SET synchronous_commit = on');
+	wire_send($_, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')}) foreach @followers;
+	until_asleep(@followers);
+	wire_ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
+	$node->reload;
+	wire_until($resigner, 'SHOW synchronous_standby_names', 'nobody');
+
+	# the checkpointer has heard of it, too, when this hangs
+	my $probe = wire($node);
+	wire_ask($probe, 'SET synchronous_commit = on');
+	wire_until($probe, 'SHOW synchronous_standby_names', 'nobody');
+	foreach my $attempt (1 .. 50)
+	{
+		wire_send($probe, 'CREATE TABLE probe (); DROP TABLE probe');
+		last unless defined wire_answer($probe, 0.2);
+		Time::HiRes::sleep(0.1);
+	}
+
+	wire_send($resigner, "SELECT le_resign('job', $token)");
+	ok(wire_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $resigner->{pid}", 't', 10), 'it hangs');
+	wire_send($observer, "CALL le_observe('job', -$token, '20 s')");
+
+	# the others have not been told yet; this one sees a lease that is over
+	wire_send($late, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')});
+	until_asleep($late);
+	my @before = map { processor_time($_) } @followers, $late, $observer;
+	Time::HiRes::sleep(2);
+	my @took = map { processor_time($_) } @followers, $late, $observer;
+	$took[$_] -= $before[$_] foreach 0 .. $#took;
+	cmp_ok($took[$_], '<', 0.3, "$_: sleeps (took $took[$_] s)") foreach 0 .. $#took;
+	ok(!$_->{ready}, 'nobody is elected') foreach @followers, $late;
+
+	wire_ask($control, q{ALTER SYSTEM RESET synchronous_standby_names});
+	my $time = monotonic();
+	$node->reload;
+	is(wire_answer($resigner, 10), 't', 'resigned');
+	wire_answer($probe, 10);
+	my $elected;
+	while (!$elected && monotonic() - $time < 10)
+	{
+		wire_hear(1, @followers, $late);
+		($elected) = grep { $_->{ready} } @followers, $late;
+	}
+	ok($elected, 'one is elected') && answered($elected, $time, qr/^\d+\|job$/, 'after it');
+	answered($observer, $time, qr/^\d+\|follower \d\|$/, 'the observer');
+	foreach my $follower (grep { !$elected || $_ != $elected } @followers, $late)
+	{
+		wire_ask($control, "SELECT pg_cancel_backend($follower->{pid})");
+		wire_answer($follower);
+	}
+	no_trace_of_any('in the end');
+	wire_ask($elected, q{SELECT le_resign('job', token) FROM le_leader('job')}) if $elected;
+	wire_ask($control, 'SELECT le_resign_all()');
+	wire_drop($resigner, $observer, $probe, $late);
+};
+
+# Leases end with the extension; session scope does not
+subtest 'the extension is dropped and created anew while they wait' => sub {
+	my ($one, $any, $both) = @followers;
+	my $observer = wire($node, app => 'observer');
+	my $token = wire_ask($holder, q{SELECT le_lease('one', '1 h')});
+	wire_ask($holder, q{SELECT le_lease('any', '1 h')});
+	wire_ask($holder, q{SELECT le_try_become_leader('led')});
+	wire_send($one, q{CALL le_campaign('one')});
+	wire_send($any, q{CALL le_campaign(ARRAY['led', 'any'])});
+	wire_send($both, q{CALL le_campaign(ARRAY['led'], NULL, NULL, '1 h')});
+	wire_send($observer, "CALL le_observe('one', $token)");
+	until_asleep(@followers, $observer);
+
+	my $time = monotonic();
+	wire_ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
+	is($control->{error}, '', 'it is replaced');
+	my @answers = map { wire_answer($_, 12) } $one, $any;
+	like($answers[0] // 'none', qr/^\d+$/, 'the candidate is elected') or diag($one->{error});
+	like($answers[1] // 'none', qr/^\d+\|any$/, 'and so is the candidate for any') or diag($any->{error});
+	my $seen = wire_answer($observer, 12);
+	like($seen // 'none', qr/^(?:-$token\|\||\d+\|follower 1\|)$/, 'the observer sees it') or diag($observer->{error});
+	cmp_ok(monotonic() - $time, '<', 12, sprintf 'all when they look up, at the latest (%.1f s)', monotonic() - $time);
+	ok(!$both->{ready}, 'who waits for a leader of session scope waits on');
+	$time = monotonic();
+	is(wire_ask($holder, q{SELECT le_resign('led')}), 't', 'who resigns now');
+	answered($both, $time, qr/^\d+\|led$/, 'and is succeeded');
+	is(wire_ask($control, q{SELECT name, scope FROM le_leaders ORDER BY 1}), "any|session\nled|lease\none|session", 'all is on record');
+	no_trace_of_any('in the end');
+	wire_ask($_, 'SELECT le_resign_all()') foreach $holder, @followers;
+	wire_ask($both, q{SELECT le_resign('led', token) FROM le_leader('led')});
+	wire_drop($observer);
+};
+
+subtest 'the lock table is full' => sub {
+	my $hog = wire($node, app => 'hog');
+	my ($any) = @followers;
+	wire_ask($holder, q{SELECT le_try_become_leader('job')});
+	wire_send($any, q{CALL le_campaign(ARRAY['job'])});
+	until_asleep($any);
+	wire_ask($hog, q{DO $$ BEGIN FOR i IN 1 .. 100000 LOOP PERFORM pg_advisory_lock(i); END LOOP; EXCEPTION WHEN out_of_memory THEN NULL; END $$});
+	wire_ask($holder, q{SELECT le_resign('job')});
+	my $answer = wire_answer($any, 3);
+	ok(!$any->{closed}, 'the session lives');
+	ok(defined $answer ? $any->{code} eq '53200' || $answer =~ /^\d+\|job$/ : 1, 'elected, out of room, or still waiting') or diag($any->{error});
+	wire_drop($hog);
+	wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $hog->{pid}", 0);
+	unless (defined $answer)
+	{
+		wire_ask($control, "SELECT pg_cancel_backend($any->{pid})");
+		wire_answer($any);
+	}
+	wire_ask($_, 'SELECT le_resign_all()') foreach $any, $holder;
+	is(wire_ask($any, q{SELECT le_try_become_leader('job') AND le_resign('job')}), 't', 'and can be elected');
+	no_trace_of_any('in the end');
+};
+
+my $log = slurp_file($node->logfile);
+unlike($log, qr/TRAP|PANIC|terminated by signal|could not bring|protocol synchronization/, 'no accident in the log');
+$node->stop;
+done_testing();
