@@ -9,11 +9,11 @@ prepares all that.
 import argparse
 import os
 import re
-import signal
 import statistics
 import subprocess
 import tempfile
-import time
+
+from handover import Session, compare_handovers
 
 # Each script has the same shape, so that only the statements differ.  NAME and
 # KEY stand for the election of each client.  FIRST is run once by each client.
@@ -51,9 +51,13 @@ UPSERT_OWN = ("SELECT 'lease ' || :client_id AS lease" + GSET,
               UPSERT.format(key=":lease", leader="'me'"))
 UPSERT_DENIED = (NOTHING, UPSERT.format(key="'held'", leader="'follower'"))
 
+OPTIONS = {"unannounced": "-c leader_election.notify=off"}
+OPTIONS["quiet"] = OPTIONS["unannounced"] + " -c leader_election.log_terms=off"
+
 # What, its first and its repeated statements, against what, likewise, the least
 # ratio, and what is special about the first side: runs with 5,000 other advisory
-# locks held ("crowd"), or with leader_election.log_terms off ("quiet")
+# locks held ("crowd"), with leader_election.notify off ("unannounced"), or with
+# leader_election.log_terms off as well ("quiet")
 WORKLOADS = [
     ("le_am_leader, leading", AM_LEADER,
      "SELECT pg_backend_pid()", BACKEND_PID, 0.95, None),
@@ -65,11 +69,15 @@ WORKLOADS = [
      (NOTHING, "SELECT pg_try_advisory_lock(77)"), 0.95, None),
     ("le_try_become_leader, leading already", (ELECT, ELECT),
      "pg_try_advisory_lock, re-entrant", (LOCK, LOCK), 0.95, None),
-    ("le_try_become_leader + le_resign, log_terms off",
+    ("le_try_become_leader + le_resign, log_terms and notify off",
      (NOTHING, ELECT_RESIGN),
      "pg_try_advisory_lock + pg_advisory_unlock",
      (NOTHING, LOCK_UNLOCK), 0.85, "quiet"),
-    ("le_try_become_leader + le_resign, each term logged",
+    ("le_try_become_leader + le_resign, notify off",
+     (NOTHING, ELECT_RESIGN),
+     "pg_try_advisory_lock + pg_advisory_unlock",
+     (NOTHING, LOCK_UNLOCK), None, "unannounced"),
+    ("le_try_become_leader + le_resign",
      (NOTHING, ELECT_RESIGN),
      "pg_try_advisory_lock + pg_advisory_unlock",
      (NOTHING, LOCK_UNLOCK), None, None),
@@ -99,35 +107,6 @@ def psql(sql):
     """Run SQL in a session of its own and return its output."""
     return subprocess.run(["psql", "-XqAtc", sql], check=True,
                           stdout=subprocess.PIPE, text=True).stdout.strip()
-
-
-class Session:
-    """A psql that stays, so that it can hold locks, wait, and be killed."""
-
-    def __init__(self):
-        self.process = subprocess.Popen(["psql", "-XqAt"],
-                                        stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True)
-
-    def send(self, sql):
-        self.process.stdin.write(sql + ";\n")
-        self.process.stdin.flush()
-
-    def answer(self):
-        return self.process.stdout.readline().strip()
-
-    def ask(self, sql):
-        self.send(sql)
-        return self.answer()
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def pin(cores):
@@ -164,9 +143,8 @@ class Side:
             file.write(script)
 
     def run(self, clients, seconds):
-        options = "-c leader_election.log_terms=off"
         environment = dict(os.environ,
-                           PGOPTIONS=options if self.special == "quiet" else "")
+                           PGOPTIONS=OPTIONS.get(self.special, ""))
         wal, xids = cost()
         output = subprocess.run(
             ["pgbench", "-n", "-M", "prepared", "-D", "first=1",
@@ -213,46 +191,6 @@ def compare(directory, clients, rounds, seconds, crowd):
               f"| {least} | {wal} | {xids} |", flush=True)
 
 
-def handover(elect, hold):
-    """Milliseconds from the leader's client's death to the next one's answer."""
-    leader, candidate = Session(), Session()
-    leader.ask(hold)
-    pid = candidate.ask("SELECT pg_backend_pid()")
-    candidate.send(elect)
-    while psql("SELECT count(*) FROM pg_locks WHERE NOT granted"
-               f" AND pid = {pid}") != "1":
-        pass
-    start = time.perf_counter()
-    leader.kill()
-    candidate.answer()
-    elapsed = (time.perf_counter() - start) * 1000
-    candidate.close()
-    return elapsed
-
-
-def compare_handover(rounds):
-    """Print how long a handover takes, beside that of a plain lock."""
-    ours, plain = [], []
-    for turn in range(rounds + 5):
-        def run_ours():
-            ours.append(handover("SELECT le_become_leader('handover')",
-                                 "SELECT le_become_leader('handover')"))
-
-        def run_plain():
-            plain.append(handover("SELECT pg_advisory_lock(99) IS NULL",
-                                  "SELECT pg_advisory_lock(99) IS NULL"))
-        for run in ((run_ours, run_plain) if turn % 2 == 0
-                    else (run_plain, run_ours)):
-            run()
-    ours, plain = sorted(ours[5:]), sorted(plain[5:])   # the rest warmed up
-    for name, place in (("median", len(ours) // 2),
-                        ("p99", len(ours) * 99 // 100 - 1)):
-        print(f"| SIGKILL of the leader's client to the candidate's answer,"
-              f" {name} of {rounds} | the same with pg_advisory_lock"
-              f" | {ours[place]:.2f} ms | {plain[place]:.2f} ms"
-              f" | {ours[place] / plain[place]:.2f} | 1.10 |", flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
@@ -283,9 +221,7 @@ def main():
     crowd.close()
     holder.close()
 
-    print("\n| what | against | ours | theirs | ratio | at most |")
-    print("|---|---|--:|--:|--:|--:|")
-    compare_handover(arguments.handovers)
+    compare_handovers(arguments.handovers)
 
 
 if __name__ == "__main__":
