@@ -211,6 +211,7 @@ SELECT terms FROM pg_stat_leader_election WHERE name = 'stat';
 
 -- each database has its own
 CREATE DATABASE regress_statistics;
+\set database :DBNAME
 \c regress_statistics
 CREATE EXTENSION leader_election;
 SELECT stats_reset FROM pg_stat_leader_election_info;
@@ -231,7 +232,7 @@ SELECT le_try_become_leader('stat session');
 SELECT le_become_leader('stat session', '1 min');
 SELECT terms, session_ended FROM pg_stat_leader_election WHERE name = 'stat session';
 SELECT terms, session_ended FROM pg_stat_leader_election WHERE name = 'stat mine';
-\c regression
+\c :database
 DROP DATABASE regress_statistics;
 SELECT terms FROM pg_stat_leader_election WHERE name = 'stat';
 
