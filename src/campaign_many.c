@@ -90,21 +90,32 @@ follow_all(LeManyCampaign *campaign)
 }
 
 /*
+ * When to look again at an election that was denied us, if nothing is told before
+ */
+static uint64
+look_again_at(const LeElection *election)
+{
+	uint64		now = le_monotonic_us();
+	LeTerm		term;
+
+	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
+		term.deadline == LE_DEADLINE_UNCOMMITTED)
+		return PG_UINT64_MAX;
+	return term.deadline > now ? term.deadline : now + LE_BUSY_US;
+}
+
+/*
  * Bid for one of the elections; its token, or 0
  */
 static int64
 bid_for(LeManyCampaign *campaign, int index)
 {
 	const LeElection *election = &campaign->elections[index];
-	LeTerm		term;
 
-	campaign->look_at[index] = PG_UINT64_MAX;
 	campaign->bid->election = *election;
 	if (le_acquire_now(election))
 		return le_begin_elected(campaign->bid, &campaign->identity);
-	if (le_registry_read(&election->key, &term) && term.scope == LE_SCOPE_LEASE &&
-		term.deadline != LE_DEADLINE_UNCOMMITTED)
-		campaign->look_at[index] = Max(term.deadline, le_monotonic_us() + LE_BUSY_US);
+	campaign->look_at[index] = look_again_at(election);
 	return 0;
 }
 
