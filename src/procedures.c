@@ -50,7 +50,7 @@ let_go_of_snapshot(FunctionCallInfo fcinfo)
  * To be called before the procedure waits: it may be dropped meanwhile.
  */
 static TupleDesc
-output_type (FunctionCallInfo fcinfo)
+output_row_type(FunctionCallInfo fcinfo)
 {
 	TupleDesc	type;
 
@@ -93,7 +93,7 @@ get_bid(FunctionCallInfo fcinfo, LeBid *bid)
 Datum
 le_campaign(PG_FUNCTION_ARGS)
 {
-	TupleDesc	type = output_type (fcinfo);
+	TupleDesc	type = output_row_type(fcinfo);
 	LeBid		bid;
 
 	le_election_by_name(&bid.election, le_arg_name(fcinfo));
@@ -149,7 +149,7 @@ get_elections(FunctionCallInfo fcinfo, int *count)
 Datum
 le_campaign_names(PG_FUNCTION_ARGS)
 {
-	TupleDesc	type = output_type (fcinfo);
+	TupleDesc	type = output_row_type(fcinfo);
 	LeBid		bid;
 	LeElection *elections;
 	const LeElection *won;
@@ -179,7 +179,7 @@ le_campaign_names(PG_FUNCTION_ARGS)
 Datum
 le_observe(PG_FUNCTION_ARGS)
 {
-	TupleDesc	type = output_type (fcinfo);
+	TupleDesc	type = output_row_type(fcinfo);
 	LeElection	election;
 	LeSight    *sight = palloc_object(LeSight);
 	int64		known = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
