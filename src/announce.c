@@ -49,7 +49,7 @@
 
 #define LE_CHANNEL	"leader_election"
 
-/* What one transaction can announce; what is more is not */
+/* How many a session can owe; what is more is not announced */
 #define LE_ANNOUNCEMENTS_MAX	10000
 
 /* What is sent with one commit, in bytes, unless it is a single announcement */

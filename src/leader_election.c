@@ -262,8 +262,8 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 	CurrentResourceOwner = owner;
 
 	/*
-	 * each error has stopped all timers, and the end of the block is not told
-	 * us
+	 * each error has stopped all timers, and we hear nothing of the block's
+	 * end
 	 */
 	if (TransactionBlockStatusCode() == 'E')
 		le_announcements_ask();
@@ -284,9 +284,10 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 }
 
 /*
- * Register the callbacks, once, in a backend that bids for leadership
+ * Register the callbacks, once, in a backend that bids, observes, publishes a value,
+ * or resigns from a lease
  *
- * A backend that never bids has none.
+ * A backend that never calls the extension, or only asks who leads, has none.
  */
 void
 le_register_callbacks(void)
