@@ -9,13 +9,14 @@ OBJS = \
 	src/extension_relation.o \
 	src/follow.o \
 	src/functions.o \
+	src/guard.o \
 	src/identity.o \
 	src/leader_election.o \
 	src/lease.o \
-	src/lease_end.o \
 	src/lease_grant.o \
 	src/lease_table.o \
 	src/liveness.o \
+	src/origin.o \
 	src/procedures.o \
 	src/proclaim.o \
 	src/registry.o \
@@ -24,6 +25,7 @@ OBJS = \
 	src/registry_stats.o \
 	src/registry_terms.o \
 	src/resign.o \
+	src/succession.o \
 	src/term.o \
 	src/term_log.o \
 	src/token.o \

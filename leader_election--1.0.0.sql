@@ -12,6 +12,28 @@ COMMENT ON SEQUENCE le_token_seq IS
 'source of fencing tokens, drawn in blocks; never set it back';
 
 --
+-- Where tokens were last drawn and leases last granted: a server of another origin
+-- may not know of all of them.
+--
+CREATE FUNCTION le_origin(of_tokens boolean)
+RETURNS bigint
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_origin(boolean) IS
+'what tells the tokens, or the leases, of this server and timeline from those of others';
+
+CREATE SEQUENCE le_token_origin_seq;
+CREATE SEQUENCE le_lease_origin_seq;
+SELECT pg_catalog.setval('le_token_origin_seq', le_origin(true)),
+	   pg_catalog.setval('le_lease_origin_seq', le_origin(false));
+SELECT pg_catalog.pg_extension_config_dump('le_token_origin_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('le_lease_origin_seq', '');
+COMMENT ON SEQUENCE le_token_origin_seq IS
+'where tokens were last drawn, see le_origin(boolean); elsewhere their generation grows';
+COMMENT ON SEQUENCE le_lease_origin_seq IS
+'where leases were last granted, see le_origin(boolean); elsewhere none is granted for leader_election.max_ttl';
+
+--
 -- Leases: a row is written when a lease is taken, and void (ttl zero) when it is
 -- over.  The columns of fixed size come first, as the library counts on it.
 --
@@ -161,7 +183,7 @@ RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_lease'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_lease(text, interval, text, bigint) IS
-'be or stay leader for the ttl (100 ms to 1 day): renew the lease with that token, else take a new one; its token, or NULL if somebody else leads; does not wait';
+'be or stay leader for the ttl (from 100 ms to leader_election.max_ttl): renew the lease with that token, else take a new one; its token, or NULL if somebody else leads; does not wait';
 
 CREATE FUNCTION le_renew(name text, token bigint, ttl interval DEFAULT NULL)
 RETURNS boolean
@@ -183,6 +205,23 @@ AS 'MODULE_PATHNAME', 'le_resign_token'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_resign(text, bigint) IS
 'end the lease with that token; false, with a warning that tells who leads, if it does not run';
+
+--
+-- Guards
+--
+CREATE FUNCTION le_assert_leader(name text, token bigint DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_assert_leader(text, bigint) IS
+'error LE001 unless the term with that token runs (NULL: unless this session leads); else guard the transaction: no new term begins before its end, and it commits only if this one still runs';
+
+CREATE FUNCTION le_guard()
+RETURNS trigger
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_guard() IS
+'trigger with the name of an election as its argument: who writes must lead it, or have the leader''s token in leader_election.token; guards the transaction as le_assert_leader does';
 
 --
 -- To wait without a snapshot
@@ -265,7 +304,8 @@ CREATE FUNCTION le_registry_candidates(only_in_line boolean,
 									   OUT lock_class integer, OUT key bigint,
 									   OUT name text, OUT identity text,
 									   OUT pid integer, OUT since timestamptz,
-									   OUT in_line boolean)
+									   OUT in_line boolean,
+									   OUT waits_for text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
@@ -423,7 +463,8 @@ WITH locks AS MATERIALIZED (
 ), standing AS MATERIALIZED (
 	-- who waits for the lock, or holds it and waits for the end of a lease
 	SELECT l.lock_class, l.key, l.pid, l.waitstart,
-		   c.name, c.identity, c.since, c.pid IS NOT NULL AS known
+		   c.name, c.identity, c.since, coalesce(c.waits_for, 'leader') AS waits_for,
+		   c.pid IS NOT NULL AS known
 	FROM locks l LEFT JOIN stood c USING (lock_class, key, pid)
 	WHERE NOT l.granted OR c.pid IS NOT NULL
 ), known_keys AS MATERIALIZED (
@@ -431,18 +472,20 @@ WITH locks AS MATERIALIZED (
 )
 SELECT s.name, s.key,
 	   (SELECT pg_catalog.count(*) + 1
-		FROM pg_catalog.unnest(pg_catalog.pg_blocking_pids(s.pid)) AS ahead(pid)
+		FROM pg_catalog.unnest(b.pids) AS ahead(pid)
 		JOIN standing o USING (pid)
 		WHERE o.lock_class = s.lock_class AND o.key = s.key) AS position,
 	   s.identity, s.pid, a.usename, a.application_name, a.client_addr,
-	   coalesce(s.since, s.waitstart) AS since
+	   coalesce(s.since, s.waitstart) AS since,
+	   s.waits_for, b.pids AS blocked_by
 FROM standing s
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_blocking_pids(s.pid) AS pids OFFSET 0) b
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.pid
 WHERE s.known
    OR (s.lock_class, s.key) IN (SELECT k.lock_class, k.key FROM known_keys k)
 UNION ALL
 SELECT c.name, c.key, NULL, c.identity, c.pid, a.usename, a.application_name,
-	   a.client_addr, c.since
+	   a.client_addr, c.since, NULL, NULL
 FROM le_registry_candidates(false) c
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid
 WHERE NOT c.in_line;
@@ -460,6 +503,10 @@ COMMENT ON COLUMN le_candidates.application_name IS 'application_name of the pro
 COMMENT ON COLUMN le_candidates.client_addr IS
 'address of the client that waits, if the current role may see it in pg_stat_activity; NULL for a local one';
 COMMENT ON COLUMN le_candidates.since IS 'when the candidate began to wait';
+COMMENT ON COLUMN le_candidates.waits_for IS
+'leader: somebody leads, or is ahead in the queue; guard: transactions that are guarded by the last term; promotion: leases are not granted yet on a server that was promoted or restored; NULL for who campaigns for many elections';
+COMMENT ON COLUMN le_candidates.blocked_by IS
+'processes that the candidate waits for, as pg_blocking_pids tells; 0: a prepared transaction';
 
 --
 -- Statistics

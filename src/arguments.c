@@ -13,10 +13,10 @@
 
 #include "utils/timestamp.h"
 
+#include "utils/guc.h"
+
 #include "leader_election.h"
 
-#define LE_MIN_TTL_US	(100 * INT64CONST(1000))
-#define LE_MAX_TTL_US	USECS_PER_DAY
 
 /*
  * Throw if the text is longer than that many bytes
@@ -150,12 +150,16 @@ le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 		if (ttl->month == 0)
 			us = (double) ttl->day * USECS_PER_DAY + ttl->time;
 	}
-	if (us < LE_MIN_TTL_US || us > LE_MAX_TTL_US)
+	if (us < LE_MIN_TTL_MS * 1000.0 || us > le_max_ttl * 1000.0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 PG_ARGISNULL(argument) ? errmsg("ttl must not be null") :
 				 errmsg("ttl is out of range"),
-				 errdetail("It must be from 100 milliseconds to 1 day, and without months.")));
+				 errdetail("It must be from %dms to %s, and without months.", LE_MIN_TTL_MS,
+						   GetConfigOptionByName("leader_election.max_ttl", NULL, false)),
+				 us > le_max_ttl * 1000.0 && us <= LE_MAX_TTL_MS * 1000.0 ?
+				 errhint("An administrator can raise \"%s\".",
+						 "leader_election.max_ttl") : 0));
 	return (int64) us;
 }
 

@@ -6,9 +6,11 @@
  * A candidate takes the election's lock, in the lock manager's own queue, where
  * it is first come, first served, seen by the deadlock detector and subject to
  * lock_timeout and cancels.  If a lease runs, it waits for its end, holding the lock
- * and so the first place in line (lease.c).  Whoever has the lock while no lease
- * runs, and whose client is still there, is elected: term.c gives it a token and
- * writes the term down.
+ * and so the first place in line (lease.c).  Then it waits for the transactions that are
+ * guarded by the last term (guard.c), and, for a lease, until there can be no other one
+ * that a promoted server does not know of (origin.c).  Whoever has the lock then, and
+ * whose client is still there, is elected: term.c gives it a token and writes the term
+ * down.
  *
  * Order of locks: the election's lock, then its guard lock, then the lock on the
  * tokens' sequence and those on le_leases, then the registry's LWLocks.
@@ -74,6 +76,7 @@ stand(const LeElection *election, const LeIdentity *identity)
 	candidate.pid = MyProcPid;
 	candidate.role = GetSessionUserId();
 	candidate.election = election->key;
+	candidate.waits_for = LE_WAITS_FOR_LEADER;
 	candidate.since = GetCurrentTimestamp();
 	candidate.identity = *identity;
 	candidate.keys = InvalidDsaPointer;
@@ -111,6 +114,16 @@ le_stand_for_many(const LeElection *elections, int count, const LeIdentity *iden
 	stand(&elections[0], identity);
 	le_registry_add_keys(MyProcPid, keys, count);
 	pfree(keys);
+}
+
+/*
+ * Show what this session waits for, if it stands in line
+ */
+void
+le_note_wait(LeWait waits_for)
+{
+	if (standing)
+		le_registry_set_wait(MyProcPid, waits_for);
 }
 
 static void
@@ -188,14 +201,25 @@ limit_wait(volatile LeWaitLimit *limit)
 }
 
 /*
- * Wait for the election's lock, and then until no lease runs
- *
- * A lock_timeout may strike just after the lock was granted: then it must be heard
- * before anything is made of the lock.  For a lease it counts as for one more lock.
+ * Sleep until that time, but maybe not as long, see le_sleep
  */
 static void
-wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
+wait_after_promotion(uint64 until)
 {
+	le_note_wait(LE_WAITS_AFTER_PROMOTION);
+	le_sleep(NULL, until, LE_SLEEP_PROMOTION);
+}
+
+/*
+ * Wait for the election's lock, and then until nothing is in the way of a new term
+ *
+ * A lock_timeout may strike just after the lock was granted: then it must be heard
+ * before anything is made of the lock.  What follows counts as one more lock.
+ */
+static void
+wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
+{
+	const LeElection *election = &bid->election;
 	uint64		give_up_at = 0;
 	bool		ours = false;
 
@@ -208,14 +232,20 @@ wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 
 	for (;;)
 	{
+		bool		cleared;
+		uint64		grants_from;
+
 		limit_wait(limit);
 
 		/* the extension may have been replaced meanwhile */
 		AcceptInvalidationMessages();
 		le_leases_ready(true);
-		if (le_lease_clear(election, false))
+		cleared = le_clear_record(election, false);
+		grants_from = bid->scope == LE_SCOPE_LEASE ? le_grants_from() : 0;
+		if (cleared && grants_from <= le_monotonic_us())
 			return;
-		refuse_other_name(election);
+		if (!cleared)
+			refuse_other_name(election);
 
 		if (give_up_at == 0)
 		{
@@ -230,25 +260,31 @@ wait_for_turn(const LeElection *election, volatile LeWaitLimit *limit)
 			le_throw_lock_timeout();
 		}
 		InvalidateCatalogSnapshotConditionally();
-		le_lease_wait(election, give_up_at);
+		if (cleared)
+			wait_after_promotion(Min(grants_from, give_up_at));
+		else
+		{
+			le_note_wait(LE_WAITS_FOR_LEADER);
+			le_lease_wait(election, give_up_at);
+		}
 	}
 }
 
 /*
- * The same, for wait_ms at most; false if that was too short
+ * The same, for as long as the bid waits; false if that was too short
  *
  * In a subtransaction, so that we can come back from the error that says so.  A
  * lock_timeout of the user's that is due earlier is an error, as it always is.
  */
 static bool
-wait_for_turn_within(const LeElection *election, int64 wait_ms)
+wait_for_turn_within(const LeBid *bid)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile LeWaitLimit limit;
 	volatile bool acquired = true;
 
-	limit.deadline = le_monotonic_us() + wait_ms * 1000;
+	limit.deadline = le_monotonic_us() + bid->wait_ms * 1000;
 	limit.lock_timeout = LockTimeout;
 
 	BeginInternalSubTransaction(NULL);
@@ -256,7 +292,7 @@ wait_for_turn_within(const LeElection *election, int64 wait_ms)
 
 	PG_TRY();
 	{
-		wait_for_turn(election, &limit);
+		wait_for_turn(bid, &limit);
 		LockTimeout = limit.lock_timeout;
 
 		ReleaseCurrentSubTransaction();
@@ -286,15 +322,17 @@ wait_for_turn_within(const LeElection *election, int64 wait_ms)
 }
 
 /*
- * Take the election's lock for the current subtransaction, if it is free and no
- * lease runs
+ * Take the election's lock for the current subtransaction, if it is free and nothing
+ * else is in the way of a new term
  *
  * To look at the record first saves those who are denied by a lease the way to the
- * lock.
+ * lock.  Throws if all that is in the way is that leases are not granted yet, and the
+ * bid does not wait.
  */
 bool
-le_acquire_now(const LeElection *election)
+le_acquire_now(const LeBid *bid)
 {
+	const LeElection *election = &bid->election;
 	LeTerm		term;
 	bool		on_record = le_registry_read(&election->key, &term);
 
@@ -302,8 +340,15 @@ le_acquire_now(const LeElection *election)
 	{
 		if (le_acquire_for_xact(election, true))
 		{
-			if (le_lease_clear(election, true))
+			bool		cleared = le_clear_record(election, true);
+			uint64		grants_from = cleared && bid->scope == LE_SCOPE_LEASE ?
+				le_grants_from() : 0;
+			bool		granted = grants_from <= le_monotonic_us();
+
+			if (cleared && granted)
 				return true;
+			if (!granted && bid->wait_ms == LE_WAIT_NOT)
+				le_throw_not_yet(election, grants_from);
 			le_release_in_vain(election);
 			refuse_other_name(election);
 			return false;
@@ -316,20 +361,19 @@ le_acquire_now(const LeElection *election)
 
 /*
  * Wait in line for the election's lock, shown as a candidate, and take it for the
- * current subtransaction; false if that takes longer than wait_ms
+ * current subtransaction; false if that takes longer than the bid waits
  */
 static bool
-acquire_in_line(const LeElection *election, int64 wait_ms,
-				const LeIdentity *identity)
+acquire_in_line(const LeBid *bid, const LeIdentity *identity)
 {
 	volatile LeWaitLimit forever = {0};
 	bool		acquired = true;
 
-	stand_in_line(election, identity);
-	if (wait_ms == LE_WAIT_FOREVER)
-		wait_for_turn(election, &forever);
+	stand_in_line(&bid->election, identity);
+	if (bid->wait_ms == LE_WAIT_FOREVER)
+		wait_for_turn(bid, &forever);
 	else
-		acquired = wait_for_turn_within(election, wait_ms);
+		acquired = wait_for_turn_within(bid);
 	le_withdraw();
 
 	/* who died while waiting is never elected */
@@ -433,11 +477,11 @@ le_elect(const LeBid *bid)
 	}
 	le_require_room();
 
-	acquired = le_acquire_now(election);
+	acquired = le_acquire_now(bid);
 	if (acquired || bid->wait_ms != LE_WAIT_NOT)
 		le_identity_fill(&identity, bid->identity);
 	if (!acquired && bid->wait_ms != LE_WAIT_NOT)
-		acquired = acquire_in_line(election, bid->wait_ms, &identity);
+		acquired = acquire_in_line(bid, &identity);
 	if (!acquired)
 	{
 		le_registry_count_denial(election);

@@ -22,10 +22,12 @@
 #include "leader_election.h"
 
 /*
- * When to look again at an election where somebody is just writing down that a lease
- * has ended
+ * When to look again at an election that seems to be free but was denied us, at first
+ * and in the long run: somebody may just be about to be elected and fail, or a prepared
+ * transaction be committed by a session that does not know of us
  */
-#define LE_BUSY_US		(20 * INT64CONST(1000))
+#define LE_BUSY_US			(20 * INT64CONST(1000))
+#define LE_BUSY_LONG_US		USECS_PER_SEC
 
 /* One of the elections, by its key */
 typedef struct LeChoice
@@ -93,15 +95,22 @@ follow_all(LeManyCampaign *campaign)
  * When to look again at an election that was denied us, if nothing is told before
  */
 static uint64
-look_again_at(const LeElection *election)
+look_again_at(const LeBid *bid)
 {
 	uint64		now = le_monotonic_us();
+	uint64		vacant_us = LE_BUSY_LONG_US;
 	LeTerm		term;
 
-	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
-		term.deadline == LE_DEADLINE_UNCOMMITTED)
-		return PG_UINT64_MAX;
-	return term.deadline > now ? term.deadline : now + LE_BUSY_US;
+	if (le_registry_read(&bid->election.key, &term))
+	{
+		if (term.scope != LE_SCOPE_LEASE || term.deadline == LE_DEADLINE_UNCOMMITTED)
+			return PG_UINT64_MAX;
+		if (term.deadline > now)
+			return term.deadline;
+		vacant_us = now - term.deadline;
+	}
+	now += Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
+	return bid->scope == LE_SCOPE_LEASE ? Max(now, le_grants_from()) : now;
 }
 
 /*
@@ -110,12 +119,10 @@ look_again_at(const LeElection *election)
 static int64
 bid_for(LeManyCampaign *campaign, int index)
 {
-	const LeElection *election = &campaign->elections[index];
-
-	campaign->bid->election = *election;
-	if (le_acquire_now(election))
+	campaign->bid->election = campaign->elections[index];
+	if (le_acquire_now(campaign->bid))
 		return le_begin_elected(campaign->bid, &campaign->identity);
-	campaign->look_at[index] = look_again_at(election);
+	campaign->look_at[index] = look_again_at(campaign->bid);
 	return 0;
 }
 

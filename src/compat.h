@@ -22,6 +22,7 @@
 #include "storage/lock.h"
 #include "storage/sinval.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
 
@@ -144,6 +145,17 @@ dshash_parameters_compat(size_t key_size, size_t entry_size, int tranche_id)
 #endif
 	params.tranche_id = tranche_id;
 	return params;
+}
+
+/* Memory for the extra of a setting */
+static inline void *
+GucMallocCompat(size_t size)
+{
+#if PG_VERSION_NUM >= 160000
+	return guc_malloc(LOG, size);
+#else
+	return malloc(size);
+#endif
 }
 
 /* Is the interval 'infinity' or '-infinity', where the server knows these? */

@@ -4,15 +4,16 @@
  *	  An election's lock in the lock manager: to take it, to let it go, to see
  *	  whether it is still there.
  *
- * The lock is a PostgreSQL advisory lock, always exclusive.  A session may hold
+ * The lock is a PostgreSQL advisory lock, and a leader's is exclusive.  A session may hold
  * it at transaction level, at session level, or both.  It may go away without a
  * call from here: when the transaction ends, and when the application releases
  * it by pg_advisory_unlock_all and the like.
  *
- * Beside it there is the election's guard lock.  It is held by whoever changes what
- * is written down of the running term, until that is durable; one at a time, in
+ * Beside it there is the election's guard lock.  It is held, in RowShareLock, by the
+ * transactions that are guarded by the running term (guard.c), and by whoever changes
+ * what is written down of that term, until that is durable; one at a time, in
  * ShareUpdateExclusiveLock.  Whoever is about to be elected takes it exclusively
- * while holding the election's lock, and so waits for those who have begun.
+ * while holding the election's lock, and so waits for all of these.
  *
  *-------------------------------------------------------------------------
  */
@@ -145,6 +146,23 @@ le_lock_unbroken(const LeElection *election, bool *session_level)
 	return unbroken;
 }
 
+/*
+ * Does another session hold the election's lock?
+ *
+ * To ask is to try to share it.  If nobody has it, a bid may be denied at that very
+ * moment; so this is only for elections that somebody seems to lead.
+ */
+bool
+le_lock_is_anothers(const LeElection *election)
+{
+	if (le_has_lock(&election->key))
+		return false;
+	if (LockAcquire(&election->tag, RowShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	(void) LockRelease(&election->tag, RowShareLock, true);
+	return false;
+}
+
 static void
 guard_tag(const LeElection *election, LOCKTAG *tag)
 {
@@ -196,13 +214,15 @@ bool
 le_find_holder(const LeElection *election, int *pid)
 {
 	LockData   *locks = GetLockStatusData();
+	LOCKMASK	wanted = election->key.lock_class == LE_CLASS_BARE_KEY ?
+		~0 : LOCKBIT_ON(ExclusiveLock);
 	bool		found = false;
 
 	for (int i = 0; i < locks->nelements; i++)
 	{
 		LockInstanceData *lock = &locks->locks[i];
 
-		if (lock->holdMask == 0 ||
+		if ((lock->holdMask & wanted) == 0 ||
 			memcmp(&lock->locktag, &election->tag, sizeof(LOCKTAG)) != 0)
 			continue;
 		if (!found || lock->pid == MyProcPid)

@@ -1,20 +1,28 @@
 /*-------------------------------------------------------------------------
  *
  * extension_relation.c
- *	  The extension's own sequence and table: to find them, and to make durable
- *	  what is written to them without regard to the transaction.
+ *	  The extension's own sequences and table: to find them, to read and write the
+ *	  sequences, and to make durable what is written without regard to the
+ *	  transaction.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "commands/extension.h"
+#include "commands/sequence.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
+#include "storage/bufmgr.h"
+#include "utils/fmgrprotos.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 #include "leader_election.h"
 
@@ -27,8 +35,19 @@ typedef struct LeRelation
 	Oid			oid;			/* invalid until looked up, and when changed */
 } LeRelation;
 
-static LeRelation token_sequence = {"le_token_seq", RELKIND_SEQUENCE, InvalidOid};
+static LeRelation sequences[] = {
+	[LE_TOKENS] = {"le_token_seq", RELKIND_SEQUENCE, InvalidOid},
+	[LE_TOKEN_ORIGIN] = {"le_token_origin_seq", RELKIND_SEQUENCE, InvalidOid},
+	[LE_LEASE_ORIGIN] = {"le_lease_origin_seq", RELKIND_SEQUENCE, InvalidOid},
+};
 static LeRelation lease_table = {"le_leases", RELKIND_RELATION, InvalidOid};
+
+static void
+forget(LeRelation *relation, Oid relid)
+{
+	if (relid == InvalidOid || relid == relation->oid)
+		relation->oid = InvalidOid;
+}
 
 /*
  * Forget the OIDs when a relation was dropped or changed
@@ -36,10 +55,9 @@ static LeRelation lease_table = {"le_leases", RELKIND_RELATION, InvalidOid};
 static void
 forget_relation(Datum arg pg_attribute_unused(), Oid relid)
 {
-	if (relid == InvalidOid || relid == token_sequence.oid)
-		token_sequence.oid = InvalidOid;
-	if (relid == InvalidOid || relid == lease_table.oid)
-		lease_table.oid = InvalidOid;
+	for (size_t i = 0; i < lengthof(sequences); i++)
+		forget(&sequences[i], relid);
+	forget(&lease_table, relid);
 }
 
 static Oid
@@ -70,12 +88,21 @@ find_relation(LeRelation *relation)
 }
 
 /*
- * Return the OID of the sequence that tokens come from; throws if it is gone
+ * Is the extension still there?
+ */
+bool
+le_extension_exists(void)
+{
+	return OidIsValid(lease_table.oid) || OidIsValid(get_extension_oid(LE_EXTENSION, true));
+}
+
+/*
+ * Return the OID of the sequence; throws if it is gone
  */
 Oid
-le_token_sequence(void)
+le_sequence_oid(LeSequence sequence)
 {
-	return find_relation(&token_sequence);
+	return find_relation(&sequences[sequence]);
 }
 
 /*
@@ -88,20 +115,98 @@ le_lease_table(void)
 }
 
 /*
+ * Open the sequence; if the extension has just been replaced, the new one
+ */
+static Relation
+open_sequence(LeSequence sequence)
+{
+	Relation	rel;
+
+	while ((rel = try_relation_open(le_sequence_oid(sequence), AccessShareLock)) == NULL)
+		CHECK_FOR_INTERRUPTS();
+	return rel;
+}
+
+/*
+ * Return the last value that the sequence has given out
+ *
+ * From its one tuple: pg_sequence_last_value does not tell where a sequence
+ * begins that was restarted.
+ */
+int64
+le_sequence_read(LeSequence sequence)
+{
+	Relation	rel = open_sequence(sequence);
+	Buffer		buffer = ReadBuffer(rel, 0);
+	Page		page;
+	HeapTupleHeader tuple;
+	FormData_pg_sequence_data data;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+	memcpy(&data, (char *) tuple + tuple->t_hoff, sizeof(data));
+	UnlockReleaseBuffer(buffer);
+	relation_close(rel, AccessShareLock);
+
+	return data.is_called ? data.last_value : data.last_value - 1;
+}
+
+/*
+ * Make that the last value which the sequence has given out, whatever becomes of the
+ * transaction
+ *
+ * As the sequence's owner, and in a read-only transaction, too: an election is
+ * no change of the user's data, just as an advisory lock is none.  On error, the
+ * server's own abort restores both.
+ */
+void
+le_sequence_set(LeSequence sequence, int64 value)
+{
+	Relation	rel = open_sequence(sequence);
+	Oid			user;
+	int			context;
+	bool		read_only = XactReadOnly;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(rel->rd_rel->relowner,
+						   context | SECURITY_LOCAL_USERID_CHANGE);
+	XactReadOnly = false;
+	DirectFunctionCall2(setval_oid, ObjectIdGetDatum(RelationGetRelid(rel)),
+						Int64GetDatum(value));
+	XactReadOnly = read_only;
+	SetUserIdAndSecContext(user, context);
+	relation_close(rel, AccessShareLock);
+}
+
+static void
+set_synchronous_commit(int level)
+{
+	synchronous_commit = level;
+	assign_synchronous_commit(level, NULL);
+}
+
+/*
  * Make sure that the WAL up to there, if anywhere, is remembered by whoever comes
  * after us, however this transaction ends
  *
- * It is waited for on synchronous standbys as a commit would be: if that wait is
- * cancelled, there is the server's warning, and no error.  No LWLock may be held.
+ * It is waited for on synchronous standbys as a commit would be, and as it is by default
+ * where the session does without: others depend on it.  If that wait is cancelled, there
+ * is the server's warning, and no error.  No LWLock may be held.
  */
 void
 le_make_durable(XLogRecPtr written)
 {
+	int			sessions_own = synchronous_commit;
+
 	if (XLogRecPtrIsInvalid(written))
 		return;
 	XLogFlush(written);
 
 	HOLD_INTERRUPTS();
+	if (synchronous_commit <= SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
+		set_synchronous_commit(SYNCHRONOUS_COMMIT_REMOTE_FLUSH);
 	SyncRepWaitForLSN(written, true);
+	set_synchronous_commit(sessions_own);
 	RESUME_INTERRUPTS();
 }

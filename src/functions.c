@@ -10,6 +10,9 @@
  */
 #include "postgres.h"
 
+#include "commands/trigger.h"
+#include "utils/builtins.h"
+
 #include "leader_election.h"
 
 /* How an election is called in SQL */
@@ -113,6 +116,9 @@ PG_FUNCTION_INFO_V1(le_renew);
 PG_FUNCTION_INFO_V1(le_proclaim);
 PG_FUNCTION_INFO_V1(le_am_leader_token);
 PG_FUNCTION_INFO_V1(le_resign_token);
+PG_FUNCTION_INFO_V1(le_assert_leader);
+PG_FUNCTION_INFO_V1(le_guard);
+PG_FUNCTION_INFO_V1(le_origin);
 PG_FUNCTION_INFO_V1(le_key);
 PG_FUNCTION_INFO_V1(le_key_key);
 
@@ -285,6 +291,95 @@ le_proclaim(PG_FUNCTION_ARGS)
 	value = le_arg_value(fcinfo, 1);
 	token = PG_ARGISNULL(2) ? 0 : le_arg_token(fcinfo, 2);
 	PG_RETURN_BOOL(le_publish(&election, token, value));
+}
+
+/*
+ * Return the token of this session's own term of the election, 0 if it leads none
+ */
+static int64
+own_token(const LeElection *election)
+{
+	LeHeldTerm *held = le_held_term(election);
+
+	return held == NULL ? 0 : held->token;
+}
+
+/*
+ * (name, token)
+ */
+Datum
+le_assert_leader(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	bool		own = PG_ARGISNULL(1);
+	int64		token;
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	token = own ? own_token(&election) : PG_GETARG_INT64(1);
+	if (!le_guard_transaction(&election, token, false))
+		le_throw_not_leader(&election, own ? "this session" :
+							psprintf("token " INT64_FORMAT, token));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Throw if the function was not called as a trigger with one argument
+ */
+static TriggerData *
+get_trigger(FunctionCallInfo fcinfo)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("%s can only be called as a trigger", "le_guard")));
+	if (trigger->tg_trigger->tgnargs != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("trigger \"%s\" must have one argument, the name of an election",
+						trigger->tg_trigger->tgname)));
+	return trigger;
+}
+
+/*
+ * Trigger: who writes must lead the election
+ *
+ * Before or after each row or statement; a row goes through unchanged.
+ */
+Datum
+le_guard(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = get_trigger(fcinfo);
+	text	   *name = cstring_to_text(trigger->tg_trigger->tgargs[0]);
+	LeElection	election;
+	int64		token;
+
+	le_check_name(name);
+	le_election_by_name(&election, name);
+	pfree(name);
+
+	token = le_guarded_by(&election);
+	if (token == 0)
+		token = own_token(&election);
+	if (token == 0)
+		token = le_session_token;
+	if (!le_guard_transaction(&election, token, true))
+		le_throw_not_leader(&election, token == 0 ? "this session" :
+							psprintf("token " INT64_FORMAT, token));
+
+	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
+		return PointerGetDatum(trigger->tg_newtuple);
+	return PointerGetDatum(trigger->tg_trigtuple);
+}
+
+/*
+ * (of_tokens): for the installation script
+ */
+Datum
+le_origin(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(le_origin_now(PG_GETARG_BOOL(0)));
 }
 
 Datum

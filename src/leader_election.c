@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
 #include <limits.h>
 
 #include "access/xact.h"
@@ -47,6 +48,51 @@ bool		le_notify = true;
  * each takes less than a kilobyte of shared memory.
  */
 int			le_max_tracked = 5000;
+
+/*
+ * A server that is promoted may not know of the last leases that were granted before.
+ * It waits until they have run out, whoever has them: so long must be known.  It must
+ * be as long on all servers that may be promoted, and not be lowered while longer leases
+ * run.
+ */
+int			le_max_ttl = 60 * 1000;
+
+/*
+ * By what an application that writes through any connection tells the trigger le_guard
+ * who it is: the token of its term; 0: none.
+ */
+int64		le_session_token = 0;
+static char *session_token = NULL;
+
+static bool
+check_session_token(char **value, void **extra, GucSource source pg_attribute_unused())
+{
+	int64		token = 0;
+
+	if (**value != '\0')
+	{
+		char	   *end;
+
+		errno = 0;
+		token = strtoi64(*value, &end, 10);
+		if (!isdigit((unsigned char) **value) || errno != 0 || *end != '\0' || token <= 0)
+		{
+			GUC_check_errdetail("It must be a token, a positive bigint, or empty for none.");
+			return false;
+		}
+	}
+	*extra = GucMallocCompat(sizeof(int64));
+	if (*extra == NULL)
+		return false;
+	*(int64 *) *extra = token;
+	return true;
+}
+
+static void
+assign_session_token(const char *value pg_attribute_unused(), void *extra)
+{
+	le_session_token = *(int64 *) extra;
+}
 
 /*
  * Define the settings
@@ -101,6 +147,30 @@ _PG_init(void)
 							NULL,
 							NULL,
 							NULL);
+
+	DefineCustomIntVariable("leader_election.max_ttl",
+							"Sets the maximum ttl of a lease.",
+							"A server that was promoted grants no lease for as long.",
+							&le_max_ttl,
+							60 * 1000,
+							LE_MIN_TTL_MS,
+							LE_MAX_TTL_MS,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL,
+							NULL,
+							NULL);
+
+	DefineCustomStringVariable("leader_election.token",
+							   "Sets the token by which the trigger le_guard knows the leader.",
+							   "Empty: the session must lead itself.",
+							   &session_token,
+							   "",
+							   PGC_USERSET,
+							   0,
+							   check_session_token,
+							   assign_session_token,
+							   NULL);
 
 	MarkGUCPrefixReserved("leader_election");
 }
@@ -186,12 +256,15 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			le_grants_before_prepare();
 			le_proclamations_before_prepare();
 			le_verify_terms(NULL);
+			le_guards_before_commit();
 			break;
 		case XACT_EVENT_PREPARE:
+			le_guards_at_xact_end();
 			le_announcements_ask();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 			le_verify_terms(NULL);
+			le_guards_before_commit();
 			le_catching(le_terms_before_commit, NULL);
 			le_catching(le_grants_before_commit, NULL);
 			le_proclamations_before_commit();
@@ -200,6 +273,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_COMMIT:
 			le_terms_at_xact_end();
 			le_grants_at_commit();
+			le_guards_at_xact_end();
 			le_proclamations_at_commit();
 			le_announcements_at_commit();
 			break;
@@ -209,6 +283,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			le_catching(le_verify_terms, NULL);
 			le_terms_at_xact_end();
 			le_grants_at_abort();
+			le_guards_at_xact_end();
 			le_proclamations_at_abort(InvalidSubTransactionId);
 			le_announcements_at_abort();
 			break;
@@ -229,6 +304,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 		case SUBXACT_EVENT_COMMIT_SUB:
 			le_terms_at_subxact_commit(mine, parent);
 			le_grants_at_subxact_commit(mine, parent);
+			le_guards_at_subxact_commit(mine, parent);
 			le_proclamations_at_subxact_commit(mine, parent);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
@@ -236,6 +312,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 			le_catching(le_verify_terms, NULL);
 			le_terms_at_subxact_abort(mine);
 			le_grants_at_subxact_abort(mine);
+			le_guards_at_subxact_abort(mine);
 			le_proclamations_at_abort(mine);
 			break;
 		default:
@@ -285,7 +362,7 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 
 /*
  * Register the callbacks, once, in a backend that bids, observes, publishes a value,
- * or resigns from a lease
+ * is guarded, or resigns from a lease
  *
  * A backend that never calls the extension, or only asks who leads, has none.
  */

@@ -27,6 +27,10 @@
 #define LE_TEXT_MAX		255
 #define LE_TEXT_SIZE	(LE_TEXT_MAX + 1)
 
+/* The shortest ttl of a lease, and the longest that can be allowed */
+#define LE_MIN_TTL_MS	100
+#define LE_MAX_TTL_MS	(24 * 60 * 60 * 1000)
+
 /* A published value is up to 8 kB long */
 #define LE_VALUE_MAX	8192
 #define LE_VALUE_SIZE	(LE_VALUE_MAX + 1)
@@ -47,6 +51,7 @@ typedef enum LeLockClass
 /* SQLSTATEs of our own, in a class that the SQL standard leaves to us */
 #define ERRCODE_LE_NOT_LEADER		MAKE_SQLSTATE('L', 'E', '0', '0', '1')
 #define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
+#define ERRCODE_LE_NOT_YET			MAKE_SQLSTATE('L', 'E', '0', '0', '3')
 
 /* What a term is bound to */
 typedef enum LeScope
@@ -208,6 +213,14 @@ typedef struct LeStatistics
 	int			followers;
 } LeStatistics;
 
+/* What the first candidate in line waits for */
+typedef enum LeWait
+{
+	LE_WAITS_FOR_LEADER,		/* or, further back, for those ahead */
+	LE_WAITS_FOR_GUARD,
+	LE_WAITS_AFTER_PROMOTION
+} LeWait;
+
 /*
  * A backend that waits to be elected: in the lock manager's queue, or, first in
  * line, for the end of a lease; or for any of many elections
@@ -217,6 +230,7 @@ typedef struct LeCandidate
 	int			pid;			/* hash key; must be first */
 	Oid			role;
 	LeElectionKey election;
+	LeWait		waits_for;
 	TimestampTz since;
 	LeIdentity	identity;
 	dsa_pointer keys;			/* of many elections by name; invalid: of one */
@@ -316,10 +330,19 @@ typedef enum LeLeaseAnswer
 	LE_LEASE_OF_ANOTHER_ROLE
 } LeLeaseAnswer;
 
+/* The extension's sequences */
+typedef enum LeSequence
+{
+	LE_TOKENS,
+	LE_TOKEN_ORIGIN,			/* see origin.c */
+	LE_LEASE_ORIGIN
+} LeSequence;
+
 /* What a session that sleeps is doing */
 typedef enum LeSleep
 {
 	LE_SLEEP_LEASE,				/* first in line, until a lease is over */
+	LE_SLEEP_PROMOTION,			/* first in line, until leases are granted */
 	LE_SLEEP_OBSERVE,
 	LE_SLEEP_CAMPAIGN			/* for many elections */
 } LeSleep;
@@ -327,6 +350,8 @@ typedef enum LeSleep
 /* leader_election.c */
 extern bool le_log_terms;
 extern bool le_notify;
+extern int64 le_session_token;
+extern int	le_max_ttl;
 extern int	le_max_terms_per_session;
 extern int	le_max_tracked;
 extern void le_register_callbacks(void);
@@ -349,13 +374,17 @@ extern void le_acquire_for_session(const LeElection *election);
 extern void le_release_for_session(const LeElection *election);
 extern bool le_has_lock(const LeElectionKey *key);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
+extern bool le_lock_is_anothers(const LeElection *election);
 extern bool le_find_holder(const LeElection *election, int *pid);
 extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
 extern void le_release_guard(const LeElection *election, LOCKMODE mode);
 
 /* extension_relation.c */
-extern Oid	le_token_sequence(void);
+extern bool le_extension_exists(void);
+extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
+extern int64 le_sequence_read(LeSequence sequence);
+extern void le_sequence_set(LeSequence sequence, int64 value);
 extern void le_make_durable(XLogRecPtr written);
 
 /* registry.c */
@@ -367,7 +396,11 @@ extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
 extern const char *le_registry_string(dsa_pointer stored);
 extern void le_registry_free(dsa_pointer *stored);
 extern void le_throw_registry_full(void) pg_attribute_noreturn();
+extern uint64 le_registry_primary_since(void);
+extern void le_registry_note_guard(void);
+extern bool le_registry_has_guards(void);
 extern void le_registry_add_candidate(const LeCandidate *candidate);
+extern void le_registry_set_wait(int pid, LeWait waits_for);
 extern void le_registry_add_keys(int pid, const int64 *keys, int count);
 extern void le_registry_remove_candidate(int pid);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
@@ -398,8 +431,8 @@ extern TimestampTz le_registry_stats_reset(void);
 
 /* registry_terms.c */
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
-extern bool le_registry_begin_term(const LeTerm *term, LeTerm *stale,
-								   LeElectionEntry **kept);
+extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
+extern void le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *term);
 extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
@@ -423,6 +456,12 @@ extern int	le_registry_start_loaded(Oid lease_table);
 
 /* token.c */
 extern int64 le_next_token(void);
+
+/* origin.c */
+extern int64 le_origin_now(bool of_tokens);
+extern int64 le_first_token(int64 last, int64 then, int64 now, time_t clock);
+extern uint64 le_grants_from(void);
+extern void le_throw_not_yet(const LeElection *election, uint64 grants_from) pg_attribute_noreturn();
 
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
@@ -471,6 +510,15 @@ extern void le_locks_released(bool is_commit, bool is_top_level);
 extern ConditionVariable *le_follow_from(uint64 *place);
 extern int	le_releases_since(uint64 *place, int64 *keys);
 
+/* guard.c */
+extern int64 le_guarded_by(const LeElection *election);
+extern bool le_guard_transaction(const LeElection *election, int64 token,
+								 bool in_trigger);
+extern void le_guards_before_commit(void);
+extern void le_guards_at_xact_end(void);
+extern void le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
+extern void le_guards_at_subxact_abort(SubTransactionId mine);
+
 /* watch.c */
 extern void le_observe_election(const LeElection *election, int64 known,
 								const char *known_value, int64 wait_ms, LeSight *sight);
@@ -490,14 +538,15 @@ extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
 extern void le_leases_ready(bool for_bid);
 extern bool le_is_lease_table(Oid table);
 extern bool le_lease_runs(const LeTerm *term);
+extern void le_require_role(const LeElection *election, Oid role);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
-extern bool le_lease_is_running(const LeElection *election, int64 token);
+extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
 extern bool le_lease_resign(const LeElection *election, int64 token);
 extern void le_lease_wait(const LeElection *election, uint64 until);
 
-/* lease_end.c */
-extern bool le_lease_clear(const LeElection *election, bool dont_wait);
+/* succession.c */
+extern bool le_clear_record(const LeElection *election, bool dont_wait);
 extern void le_lease_sweep(void);
 
 /* lease_grant.c */
@@ -518,6 +567,7 @@ extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token
 										 int64 ttl_us);
 extern bool le_lease_delete_void(const LeElection *election);
 extern void le_lease_load(Relation table);
+extern LeTerm *le_lease_list(int *count);
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
 
@@ -527,8 +577,9 @@ extern void le_require_primary(void);
 extern void le_require_room(void);
 extern void le_stand_for_many(const LeElection *elections, int count,
 							  const LeIdentity *identity);
+extern void le_note_wait(LeWait waits_for);
 extern void le_withdraw(void);
-extern bool le_acquire_now(const LeElection *election);
+extern bool le_acquire_now(const LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 extern void le_throw_lock_timeout(void) pg_attribute_noreturn();
 extern int64 le_elect(const LeBid *bid);
@@ -539,6 +590,7 @@ extern const LeElection *le_elect_any(LeBid *bid, LeElection *elections, int cou
 extern void le_stop_following(void);
 
 /* resign.c */
+extern void le_throw_not_leader(const LeElection *election, const char *whose) pg_attribute_noreturn();
 extern void le_warn_not_leader(const LeElection *election, const char *whose);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 extern bool le_resign_term(const LeElection *election);

@@ -91,6 +91,9 @@ le_leases_ready(bool for_bid)
 	if (likely(oid == ready_table) || RecoveryInProgress())
 		return;
 
+	/* from now on we count: see origin.c */
+	(void) le_registry_primary_since();
+
 	/* nobody can have loaded a table that is not committed */
 	if (is_loaded(oid))
 	{
@@ -141,17 +144,17 @@ le_lease_runs(const LeTerm *term)
 }
 
 /*
- * Throw unless the current user may use the token of a lease of that role
+ * Throw unless the current user may use the token of a term of that role
  */
-static void
-require_role(const LeElection *election, Oid role)
+void
+le_require_role(const LeElection *election, Oid role)
 {
 	if (!has_privs_of_role(GetUserId(), role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for the lease of election %s",
+				 errmsg("permission denied for the token of election %s",
 						le_election_label(&election->key, election->name)),
-				 errdetail("Only members of the role that took the lease may use its token.")));
+				 errdetail("Only members of the role that was elected may use it.")));
 }
 
 /*
@@ -164,7 +167,7 @@ find_grant(const LeElection *election, int64 token)
 	LeGrant    *grant = le_find_grant(election);
 
 	if (grant != NULL && grant->token == token)
-		require_role(election, grant->role);
+		le_require_role(election, grant->role);
 	return grant;
 }
 
@@ -192,7 +195,7 @@ act(const LeElection *election, int64 token, LeLeaseAction action,
 
 	if (answer == LE_LEASE_OF_ANOTHER_ROLE)
 	{
-		require_role(election, role);
+		le_require_role(election, role);
 		answer = le_registry_lease(election, token, table, action, ttl_us, &role,
 								   old_ttl_us);
 	}
@@ -333,18 +336,29 @@ le_lease_wait(const LeElection *election, uint64 until)
 }
 
 /*
- * Does the lease with that token run, whoever took it?
+ * Does the lease with that token run, whoever took it?  *role, unless NULL, is set to
+ * who did
  */
 bool
-le_lease_is_running(const LeElection *election, int64 token)
+le_lease_is_running(const LeElection *election, int64 token, Oid *role)
 {
 	LeGrant    *grant = le_find_grant(election);
-	Oid			role = InvalidOid;
+	Oid			taken_by = InvalidOid;
 	int64		ttl_us;
+	bool		running;
 
 	if (grant != NULL)
-		return grant->token == token;
-	le_leases_ready(false);
-	return le_registry_lease(election, token, le_lease_table(), LE_LEASE_LOOK, 0,
-							 &role, &ttl_us) != LE_LEASE_NOT_RUNNING;
+	{
+		taken_by = grant->role;
+		running = grant->token == token;
+	}
+	else
+	{
+		le_leases_ready(false);
+		running = le_registry_lease(election, token, le_lease_table(), LE_LEASE_LOOK, 0,
+									&taken_by, &ttl_us) != LE_LEASE_NOT_RUNNING;
+	}
+	if (role != NULL)
+		*role = taken_by;
+	return running;
 }

@@ -93,8 +93,6 @@ int64
 le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 {
 	LeTerm		term;
-	LeTerm		stale;
-	bool		was_stale;
 	LeElectionEntry *entry;
 	LeGrant    *grant;
 
@@ -110,7 +108,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	le_lease_insert(&term);
 
 	grant = MemoryContextAlloc(TopTransactionContext, sizeof(LeGrant));
-	was_stale = le_registry_begin_term(&term, &stale, &entry);
+	le_registry_begin_term(&term, &entry);
 	grant->election = bid->election;
 	grant->token = term.token;
 	grant->role = term.role;
@@ -120,8 +118,6 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	dlist_push_tail(&grants, &grant->node);
 	grant_count++;
 
-	if (was_stale)
-		le_tell_end(&stale, LE_END_LOCK_RELEASED);
 	return term.token;
 }
 

@@ -342,6 +342,39 @@ read_row(LeTerm *term, Relation table, HeapTuple tuple)
 }
 
 /*
+ * Return the leases that the table has, to who cannot load it: as of the transaction's
+ * snapshot, with no deadline
+ */
+LeTerm *
+le_lease_list(int *count)
+{
+	Relation	table = table_open(le_lease_table(), AccessShareLock);
+	SysScanDesc scan = systable_beginscan(table, InvalidOid, false,
+										  GetActiveSnapshot(), 0, NULL);
+	LeTerm	   *terms = palloc_object(LeTerm);
+	int			capacity = 1;
+	HeapTuple	tuple;
+
+	*count = 0;
+	require_shape(table);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!read_row(&terms[*count], table, tuple) ||
+			terms[*count].deadline == LE_DEADLINE_OVER)
+			continue;
+		if (++*count == capacity)
+		{
+			capacity *= 2;
+			terms = repalloc_huge(terms, capacity * sizeof(LeTerm));
+		}
+	}
+	systable_endscan(scan);
+	table_close(table, AccessShareLock);
+	return terms;
+}
+
+/*
  * Put all leases of the table on record, those that run on with no deadline yet
  *
  * The caller sees to it that nobody else reads or writes the table.

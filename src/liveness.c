@@ -10,6 +10,7 @@
 
 #include "libpq/libpq.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 
 #include "leader_election.h"
 
@@ -40,6 +41,7 @@ wait_event(LeSleep what)
 {
 	static const char *const names[] = {
 		[LE_SLEEP_LEASE] = "LeaderElectionLease",
+		[LE_SLEEP_PROMOTION] = "LeaderElectionPromotion",
 		[LE_SLEEP_OBSERVE] = "LeaderElectionObserve",
 		[LE_SLEEP_CAMPAIGN] = "LeaderElectionCampaign",
 	};
@@ -51,7 +53,7 @@ wait_event(LeSleep what)
 }
 
 /*
- * Sleep on the condition variable until that time, by le_monotonic_us
+ * Sleep on the condition variable, if any, until that time, by le_monotonic_us
  *
  * But maybe not as long: nobody tells us that our client has gone, or that the
  * extension has.  And the server's sleep counts in milliseconds; so the last one is
@@ -64,13 +66,22 @@ le_sleep(ConditionVariable *condition, uint64 until, LeSleep what)
 	uint64		now = le_monotonic_us();
 	uint64		left_us = until > now ? until - now : 0;
 
-	/* we may have been woken, and waited for something else since */
-	SetLatch(MyLatch);
-	if (left_us >= 1000)
+	if (left_us < 1000)
+		pg_usleep(left_us);
+	else if (condition == NULL)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Min(left_us / 1000, LE_LOOK_UP_MS), wait_event(what));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	else
+	{
+		/* we may have been woken, and waited for something else since */
+		SetLatch(MyLatch);
 		(void) ConditionVariableTimedSleep(condition,
 										   Min(left_us / 1000, LE_LOOK_UP_MS),
 										   wait_event(what));
-	else
-		pg_usleep(left_us);
+	}
 	le_require_client();
 }

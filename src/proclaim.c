@@ -48,7 +48,7 @@ is_led(const LeElection *election, int64 token)
 
 	if (held != NULL && held->token == token)
 		return held->session_hold;
-	return le_lease_is_running(election, token);
+	return le_lease_is_running(election, token, NULL);
 }
 
 /*

@@ -63,6 +63,8 @@
  */
 #include "postgres.h"
 
+#include "access/twophase.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -81,6 +83,8 @@ typedef struct LeControl
 	dshash_table_handle candidates;
 	dshash_table_handle databases;
 
+	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
+	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
 	LeCounters	counters;
 } LeControl;
 
@@ -182,6 +186,8 @@ attach(void)
 	if (!found)
 	{
 		memset(control, 0, sizeof(LeControl));
+		pg_atomic_init_u64(&control->primary_since, 0);
+		pg_atomic_init_u32(&control->has_guards, max_prepared_xacts > 0);
 		init_counters(&control->counters);
 	}
 	if (control->tranche_id == 0)
@@ -270,6 +276,48 @@ le_throw_registry_full(void)
 }
 
 /*
+ * Return when the registry was first used by a server that is no standby, in whatever
+ * database, by le_monotonic_us
+ *
+ * The server was started or promoted before that; when, no clock tells that nobody sets.
+ */
+uint64
+le_registry_primary_since(void)
+{
+	uint64		since = 0;
+	uint64		now = le_monotonic_us();
+
+	Assert(!RecoveryInProgress());
+	attach();
+	if (pg_atomic_compare_exchange_u64(&control->primary_since, &since, now))
+		return now;
+	return since;
+}
+
+/*
+ * Write down that a transaction is about to be guarded
+ */
+void
+le_registry_note_guard(void)
+{
+	attach();
+	if (pg_atomic_read_u32(&control->has_guards) == 0)
+		pg_atomic_write_u32(&control->has_guards, 1);
+	pg_memory_barrier();
+}
+
+/*
+ * Has a transaction been guarded since the server started, or before, and been prepared?
+ */
+bool
+le_registry_has_guards(void)
+{
+	attach();
+	pg_memory_barrier();
+	return pg_atomic_read_u32(&control->has_guards) != 0;
+}
+
+/*
  * Put a string into shared memory; false if there is none left
  */
 bool
@@ -341,6 +389,22 @@ le_registry_add_keys(int pid, const int64 *keys, int count)
 	Assert(entry != NULL);
 	entry->keys = stored;
 	entry->key_count = count;
+	dshash_release_lock(candidates, entry);
+}
+
+/*
+ * Write down what this backend, which is a candidate, waits for
+ */
+void
+le_registry_set_wait(int pid, LeWait waits_for)
+{
+	LeCandidate *entry;
+
+	attach();
+	entry = dshash_find(candidates, &pid, true);
+	if (entry == NULL)
+		return;
+	entry->waits_for = waits_for;
 	dshash_release_lock(candidates, entry);
 }
 

@@ -208,5 +208,5 @@ le_registry_load_lease(const LeTerm *term)
 
 	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
-	(void) le_registry_begin_term(term, &known, NULL);
+	le_registry_begin_term(term, NULL);
 }

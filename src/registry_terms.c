@@ -61,6 +61,27 @@ le_registry_read(const LeElectionKey *key, LeTerm *term)
 	return true;
 }
 
+/*
+ * Is the election led by the term with that token, as far as the record tells, or is
+ * that an uncommitted lease?
+ */
+bool
+le_registry_is_led(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	uint64		deadline;
+	bool		led;
+
+	if (entry == NULL)
+		return false;
+	deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	led = token != 0 && entry->token == token &&
+		(entry->scope != LE_SCOPE_LEASE || deadline == LE_DEADLINE_UNCOMMITTED ||
+		 deadline > le_monotonic_us());
+	le_registry_unlock_entry(entry);
+	return led;
+}
+
 static void
 fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 {
@@ -106,24 +127,19 @@ clear_term(LeElectionEntry *entry, LeEndReason reason)
 /*
  * Write down a term
  *
- * True when it took the place of a term whose lock had gone away behind its
- * back; that one is copied to stale.  *kept, unless NULL, is set to the entry, for a
- * lease.  The election's lock must be held, and no lease may run.
+ * *kept, unless NULL, is set to the entry, for a lease.  The election's lock must be
+ * held, and none be on record (see le_clear_record); but one that is loaded takes the
+ * place of what it was loaded as before.
  */
-bool
-le_registry_begin_term(const LeTerm *term, LeTerm *stale, LeElectionEntry **kept)
+void
+le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept)
 {
 	LeElectionEntry *entry;
 	dsa_pointer identity;
-	bool		was_stale;
 
 	entry = le_registry_lock_or_add(&term->election, term->name);
-	was_stale = entry->token != 0;
-	if (was_stale)
-	{
-		copy_entry(stale, entry);
+	if (entry->token != 0)
 		clear_term(entry, LE_END_LOCK_RELEASED);
-	}
 	le_registry_rename_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
@@ -137,7 +153,6 @@ le_registry_begin_term(const LeTerm *term, LeTerm *stale, LeElectionEntry **kept
 	if (kept != NULL)
 		*kept = entry;
 	le_registry_unlock_entry(entry);
-	return was_stale;
 }
 
 /*

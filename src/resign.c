@@ -13,10 +13,10 @@
 
 /*
  * Return who leads the election, in a sentence; what to do about it, if anything, is
- * put into *hint
+ * put into *hint, for_lease if it is led by a lease
  */
 static const char *
-describe_leader(const LeElection *election, const char **hint)
+describe_leader(const LeElection *election, const char *for_lease, const char **hint)
 {
 	LeGrant    *grant = le_find_grant(election);
 	LeTerm		term;
@@ -30,7 +30,7 @@ describe_leader(const LeElection *election, const char **hint)
 	if (on_record && le_lease_runs(&term))
 	{
 		le_refuse_collision(election, term.name);
-		*hint = "A lease is ended by its token.";
+		*hint = for_lease;
 		return psprintf("\"%s\" leads it, by the lease with token " INT64_FORMAT ".",
 						le_identity_shown(&term.identity, term.role), term.token);
 	}
@@ -56,21 +56,39 @@ describe_leader(const LeElection *election, const char **hint)
 	return psprintf("The session with process ID %d holds its lock.", pid);
 }
 
+static void
+report_not_leader(int level, const LeElection *election, const char *whose,
+				  const char *for_lease)
+{
+	const char *hint;
+	const char *detail = describe_leader(election, for_lease, &hint);
+
+	ereport(level,
+			(errcode(level == ERROR ? ERRCODE_LE_NOT_LEADER : ERRCODE_WARNING),
+			 errmsg("%s does not lead election %s", whose,
+					le_election_label(&election->key, election->name)),
+			 errdetail_internal("%s", detail),
+			 hint != NULL ? errhint("%s", hint) : 0));
+}
+
 /*
  * Tell who tried to act as the leader why that did nothing: who it was, and who leads
  */
 void
 le_warn_not_leader(const LeElection *election, const char *whose)
 {
-	const char *hint;
-	const char *detail = describe_leader(election, &hint);
+	report_not_leader(WARNING, election, whose, "A lease is ended by its token.");
+}
 
-	ereport(WARNING,
-			(errcode(ERRCODE_WARNING),
-			 errmsg("%s does not lead election %s", whose,
-					le_election_label(&election->key, election->name)),
-			 errdetail_internal("%s", detail),
-			 hint != NULL ? errhint("%s", hint) : 0));
+/*
+ * Throw to who must be the leader and is not: who it was, and who leads
+ */
+void
+le_throw_not_leader(const LeElection *election, const char *whose)
+{
+	report_not_leader(ERROR, election, whose,
+					  "Its leader passes the token of the lease, or puts it into \"leader_election.token\".");
+	pg_unreachable();
 }
 
 /*

@@ -269,7 +269,6 @@ int64
 le_begin_term(const LeBid *bid, const LeIdentity *identity)
 {
 	LeTerm		term;
-	LeTerm		stale;
 	LeHeldTerm *held;
 
 	if (held_terms == NULL)
@@ -285,8 +284,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->session_hold = false;
 	note_xact_hold(held);
 
-	if (le_registry_begin_term(&term, &stale, NULL))
-		le_tell_end(&stale, LE_END_LOCK_RELEASED);
+	le_registry_begin_term(&term, NULL);
 	le_tell_begin(&term);
 
 	if (bid->scope == LE_SCOPE_SESSION)

@@ -11,7 +11,8 @@
  * nothing.
  *
  * Of a database's block in the registry, next and end only grow, whatever
- * sequence they come from.  It is written under its partition's LWLock.
+ * sequence they come from.  It is written under its partition's LWLock.  A standby
+ * draws none, so that what is there is of this timeline.
  *
  * The sequence is advanced by setval, not nextval: nextval would change what
  * lastval() returns to the application.  A lock on the sequence that conflicts
@@ -21,21 +22,19 @@
  * In a transaction that has created or rewritten the sequence no block is drawn:
  * its rollback would take the block back.
  *
- * The upper 32 bits of a token are zero.  They are kept for a generation.
+ * The upper 32 bits of a token are its generation.  It grows when the server may not
+ * know of all tokens that were handed out: origin.c says when.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include <time.h>
+
 #include "access/relation.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "commands/sequence.h"
-#include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 
 #include "leader_election.h"
@@ -93,57 +92,25 @@ offer_tokens(Oid sequence, int64 first, int64 end)
 }
 
 /*
- * Return the last value that the sequence has given out
- *
- * From its one tuple: pg_sequence_last_value does not tell where a sequence
- * begins that was restarted.
- */
-static int64
-read_sequence(Relation sequence)
-{
-	Buffer		buffer = ReadBuffer(sequence, 0);
-	Page		page;
-	HeapTupleHeader tuple;
-	FormData_pg_sequence_data data;
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
-	memcpy(&data, (char *) tuple + tuple->t_hoff, sizeof(data));
-	UnlockReleaseBuffer(buffer);
-
-	return data.is_called ? data.last_value : data.last_value - 1;
-}
-
-/*
  * Advance the sequence by one block and return the block's first token
  *
- * As the sequence's owner, and in a read-only transaction, too: an election is
- * no change of the user's data, just as an advisory lock is none.  On error, the
- * server's own abort restores both.
+ * The origin is written after it: should it get lost, then the generation grows once
+ * more.
  */
 static int64
-advance_sequence(Relation sequence)
+advance_sequence(void)
 {
-	Oid			user;
-	int			context;
-	bool		read_only = XactReadOnly;
+	int64		then = le_sequence_read(LE_TOKEN_ORIGIN);
+	int64		now = le_origin_now(true);
+	int64		last;
 	int64		first;
 
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(sequence->rd_rel->relowner,
-						   context | SECURITY_LOCAL_USERID_CHANGE);
-	XactReadOnly = false;
-
 	/* a sequence that was created anew must not repeat what was handed out */
-	first = Max(read_sequence(sequence), token_floor()) + 1;
-	DirectFunctionCall2(setval_oid,
-						ObjectIdGetDatum(RelationGetRelid(sequence)),
-						Int64GetDatum(first + LE_TOKEN_BLOCK - 1));
-
-	XactReadOnly = read_only;
-	SetUserIdAndSecContext(user, context);
-
+	last = Max(le_sequence_read(LE_TOKENS), token_floor());
+	first = le_first_token(last, then, now, time(NULL));
+	le_sequence_set(LE_TOKENS, first + LE_TOKEN_BLOCK - 1);
+	if (then != now)
+		le_sequence_set(LE_TOKEN_ORIGIN, now);
 	return first;
 }
 
@@ -164,7 +131,7 @@ le_next_token(void)
 
 	for (;;)
 	{
-		sequence = le_token_sequence();
+		sequence = le_sequence_oid(LE_TOKENS);
 		if (take_token(sequence, &token))
 			return token;
 
@@ -187,7 +154,7 @@ le_next_token(void)
 				 errhint("Commit the transaction first.")));
 	while (!take_token(sequence, &token))
 	{
-		int64		first = advance_sequence(rel);
+		int64		first = advance_sequence();
 
 		le_make_durable(XactLastRecEnd);
 		offer_tokens(sequence, first, first + LE_TOKEN_BLOCK);

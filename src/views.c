@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xlog.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -67,13 +68,22 @@ enum
 /*
  * Return the columns that only leases have; none of the others' times is on the
  * clock that deadlines are on
+ *
+ * Renewals are not replicated, so that a standby knows of none.
  */
 static void
-fill_lease(const LeTerm *term, Datum *values)
+fill_lease(const LeTerm *term, Datum *values, bool *nulls)
 {
 	int64		left_us = (int64) (term->deadline - le_monotonic_us());
 
 	values[LE_TERMS_TTL] = interval_datum(term->ttl_us);
+	if (term->deadline == LE_DEADLINE_UNCOMMITTED)
+	{
+		nulls[LE_TERMS_RENEWED_AT] = true;
+		nulls[LE_TERMS_RENEWALS] = true;
+		nulls[LE_TERMS_EXPIRES_IN] = true;
+		return;
+	}
 	values[LE_TERMS_RENEWED_AT] =
 		TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
 	values[LE_TERMS_RENEWALS] = Int64GetDatum((int64) term->renewals);
@@ -111,13 +121,42 @@ put_term(ReturnSetInfo *rsinfo, const LeTerm *term)
 		values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
 		nulls[LE_TERMS_PID] = term->scope == LE_SCOPE_LEASE;
 		if (term->scope == LE_SCOPE_LEASE)
-			fill_lease(term, values);
+			fill_lease(term, values, nulls);
 		else
 			memset(nulls + LE_TERMS_TTL, true, LE_TERMS_VALUE - LE_TERMS_TTL);
 		fill_value(term, &values[LE_TERMS_VALUE], &nulls[LE_TERMS_VALUE]);
 		values[LE_TERMS_FOLLOWERS] = Int32GetDatum(term->followers);
 	}
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Return what is on record, or, with a key, what is of that election; *count is set to
+ * how many there are
+ *
+ * A standby has no record, but the leases that were replicated.
+ */
+static LeTerm *
+list_terms(bool on_standby, const LeElectionKey *only, int *count)
+{
+	LeTerm	   *terms;
+
+	if (on_standby)
+		return le_lease_list(count);
+	le_leases_ready(false);
+	if (only == NULL)
+		return le_registry_list_terms(count);
+	terms = palloc_object(LeTerm);
+	*count = le_registry_read(only, terms) ? 1 : 0;
+	return terms;
+}
+
+static bool
+is_shown(bool on_standby, const LeTerm *term, const LeElectionKey *only)
+{
+	if (only != NULL && memcmp(&term->election, only, sizeof(LeElectionKey)) != 0)
+		return false;
+	return term->scope != LE_SCOPE_LEASE || on_standby || le_lease_runs(term);
 }
 
 /*
@@ -129,40 +168,40 @@ le_registry_terms(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext row_context;
+	bool		on_standby = RecoveryInProgress();
+	LeElectionKey key = {.database = MyDatabaseId};
+	const LeElectionKey *only = NULL;
 	LeTerm	   *terms;
 	int			count = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
-	le_leases_ready(false);
-
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		terms = le_registry_list_terms(&count);
-	else
+	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
 	{
-		LeElectionKey key = {
-			.key = PG_GETARG_INT64(1),
-			.database = MyDatabaseId,
-			.lock_class = PG_GETARG_INT32(0)
-		};
-
-		terms = palloc_object(LeTerm);
-		count = le_registry_read(&key, terms) ? 1 : 0;
+		key.lock_class = PG_GETARG_INT32(0);
+		key.key = PG_GETARG_INT64(1);
+		only = &key;
 	}
+	terms = list_terms(on_standby, only, &count);
 
 	row_context = AllocSetContextCreate(CurrentMemoryContext, "leader_election row",
 										ALLOCSET_SMALL_SIZES);
 	for (int i = 0; i < count; i++)
 	{
-		LeTerm	   *term = &terms[i];
 		MemoryContext caller = MemoryContextSwitchTo(row_context);
 
-		if (term->scope != LE_SCOPE_LEASE || le_lease_runs(term))
-			put_term(rsinfo, term);
+		if (is_shown(on_standby, &terms[i], only))
+			put_term(rsinfo, &terms[i]);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);
 	}
 	return (Datum) 0;
 }
+
+static const char *const wait_names[] = {
+	[LE_WAITS_FOR_LEADER] = "leader",
+	[LE_WAITS_FOR_GUARD] = "guard",
+	[LE_WAITS_AFTER_PROMOTION] = "promotion",
+};
 
 /*
  * Return a candidate, for one of its elections
@@ -172,18 +211,20 @@ put_candidate(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
 			  const LeElectionKey *election, const char *name)
 {
 	const char *identity = le_identity_shown(&candidate->identity, candidate->role);
-	Datum		values[7] = {0};
-	bool		nulls[7] = {0};
+	Datum		values[8] = {0};
+	bool		nulls[8] = {0};
 
 	fill_election(election, name, values, nulls);
 	values[3] = CStringGetTextDatum(identity);
 	values[4] = Int32GetDatum(candidate->pid);
 	values[5] = TimestampTzGetDatum(candidate->since);
 	values[6] = BoolGetDatum(candidate->key_count == 0);
+	values[7] = CStringGetTextDatum(wait_names[candidate->waits_for]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 
 	/* there may be millions */
 	pfree(DatumGetPointer(values[3]));
+	pfree(DatumGetPointer(values[7]));
 	if (!nulls[2])
 		pfree(DatumGetPointer(values[2]));
 }

@@ -1,5 +1,6 @@
-# A standby takes and renews no lease; after promotion, those that were replicated
-# run on for their full ttl from the first look, and those that had ended do not.
+# A standby takes and renews no lease, and shows those that were replicated; after
+# promotion, these run on for their full ttl from the first look, and those that had
+# ended do not.
 
 use strict;
 use warnings;
@@ -67,9 +68,10 @@ subtest 'a standby refuses all that takes a token' => sub {
 			ask($there, 'ROLLBACK') if $block;
 		}
 	}
-	is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'no leader is shown');
+	is(ask($there, q{SELECT string_agg(name, ' ' ORDER BY name), bool_and(scope = 'lease' AND expires_in IS NULL AND renewed_at IS NULL AND renewals IS NULL) FROM le_leaders}), 'dead job longer shorter succeeded|t', 'the replicated leases are shown');
 	is(stderr_of($there), '', 'without complaint');
-	is(ask($there, q{SELECT count(*) FROM le_leader('job')}), '0', 'nor asked for by name');
+	is(ask($there, q{SELECT token, identity, ttl FROM le_leader('job')}), "$job|holder|01:00:00", 'and one that is asked for by name');
+	is(ask($there, q{SELECT count(*) FROM le_leader('resigned')}), '0', 'but none that is over');
 	is(ask($there, q{SELECT le_am_leader('job')}), 'f', 'nor is this session one');
 	is(ask($there, q{SELECT le_resign('job')}), 'f', 'nothing to resign from');
 	is(ask($holder, "SELECT le_renew('job', $job)"), 't', 'on the primary the lease runs on');
@@ -97,11 +99,13 @@ subtest 'promotion' => sub {
 	is(ask($there, "SELECT le_renew('resigned', $resigned), le_renew('succeeded', $succeeded), le_renew('overtaken', $overtaken), le_renew('uncommitted', $uncommitted)"), 'f|f|f|f', 'what was over is over');
 	is(ask($there, "SELECT le_renew('succeeded', $successor)"), 't', 'the successor goes on');
 
+	$standby->append_conf('postgresql.conf', 'leader_election.max_ttl = 1s');
+	$standby->reload;
 	my ($answer, $asked);
 	do
 	{
 		$asked = monotonic();
-		$answer = ask($new, q{SELECT le_lease('dead', '1 min', 'next')});
+		$answer = ask($new, q{SELECT le_lease('dead', '1 s', 'next')});
 	} until ($answer ne '' || $asked > $looked + 60);
 	cmp_ok(monotonic(), '>=', $looked + $ttl, 'nobody renews: nobody else before the ttl is over');
 	cmp_ok($asked, '<', $looked + $ttl + 20, 'and not much later');
@@ -109,7 +113,7 @@ subtest 'promotion' => sub {
 	is(ask($there, "SELECT le_renew('dead', $dead), le_am_leader('dead', $dead)"), 'f|f', 'the first holder comes too late');
 	foreach my $name ('resigned', 'overtaken', 'uncommitted')
 	{
-		cmp_ok(ask($new, "SELECT le_lease('$name', '1 min')"), '>', $uncommitted, "$name can be had");
+		cmp_ok(ask($new, "SELECT le_lease('$name', '1 s')"), '>', $uncommitted, "$name can be had");
 	}
 	is(ask($there, "SELECT le_resign('job', $job), le_try_become_leader('job')"), 't|t', 'resigned, and elected for the session');
 	is(ask($new, "SELECT le_renew('job', $job)"), 'f', 'which ends the token');

@@ -20,7 +20,8 @@ our @EXPORT = qw(
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
   monotonic sleep_past wait_until_sleeping lease_lines
-  wire wire_send wire_hear wire_answer wire_ask wire_until wire_heard wire_ended wire_drop
+  wire wire_send wire_hear wire_answer wire_ask wire_fails wire_elect wire_until wire_heard wire_ended wire_drop
+  kill_server greatest_token
 );
 
 # A server that runs; %params: conf, allows_streaming, extension (0: none)
@@ -32,6 +33,7 @@ sub new_server
 	$node->init(
 		allows_streaming => $params{allows_streaming},
 		extra => [ '--locale=C.UTF-8', '--encoding=UTF8' ]);
+	$node->append_conf('postgresql.conf', 'leader_election.max_ttl = 1d');
 	$node->append_conf('postgresql.conf', $params{conf}) if $params{conf};
 	$node->start;
 	create_extension($node)
@@ -388,6 +390,29 @@ sub wire_ask
 	return wire_answer($client);
 }
 
+# The statement fails with this SQLSTATE
+sub wire_fails
+{
+	my ($client, $sql, $code, $test) = @_;
+	my $answer = wire_ask($client, $sql);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	is($client->{code}, $code, $test)
+	  or diag("$sql: " . ($answer // 'connection lost') . " $client->{error}");
+	return;
+}
+
+# Lead, resign, and return the token
+sub wire_elect
+{
+	my ($client, $name, $function) = @_;
+	$function //= 'le_try_become_leader';
+	my @answers = split /\n/,
+	  wire_ask($client, "BEGIN; SELECT $function('$name'); SELECT le_token('$name'); COMMIT");
+	wire_ask($client, "SELECT le_resign('$name')") unless $function =~ /_xact$/;
+	return $answers[1];
+}
+
 # Ask until this is the answer; false if it never is
 sub wire_until
 {
@@ -425,6 +450,38 @@ sub wire_heard
 		return if $left <= 0 || $client->{closed};
 		wire_hear($left, $client);
 	}
+}
+
+# SIGKILL to all processes of the server
+sub kill_server
+{
+	my ($node) = @_;
+	my $postmaster = $node->{_pid};
+	my @pids;
+
+	# so that it starts no more of them
+	kill 'STOP', $postmaster;
+	@pids = (split(' ', `ps -o pid= --ppid $postmaster`), $postmaster);
+	kill 'KILL', @pids;
+	$node->kill9;
+	# and until somebody has waited for them: a server that starts asks for its like
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+	Time::HiRes::sleep(0.01) while monotonic() < $patience && grep { kill 0, $_ } @pids;
+	return;
+}
+
+# The greatest token of all terms that have begun, by the server's log
+sub greatest_token
+{
+	my ($node) = @_;
+	my $greatest = 0;
+
+	open my $log, '<', $node->logfile or die $!;
+	while (<$log>)
+	{
+		$greatest = $1 if /: term (\d+) began: / && $1 > $greatest;
+	}
+	return $greatest;
 }
 
 # Wait until the server has closed the connection; false if it does not

@@ -1,13 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * lease_end.c
- *	  What is to be done about a lease that is over, by whoever comes next.
+ * succession.c
+ *	  What is to be done about a term that is over, by whoever comes next.
  *
  * A lease that runs out does so by itself, and nobody is there to write it down.
  * The next one who wants to lead the election does that, holding the election's lock:
- * first it marks the lease as over in the registry, then it makes the row in le_leases
- * void, durably, and only then may be elected.  Leases in which nobody is interested
- * any more are cleared away by those who take other ones.
+ * first it takes the guard lock, and so waits for those who are guarded by the lease
+ * (guard.c); then it marks the lease as over in the registry, then it makes the row in
+ * le_leases void, durably, and only then may be elected.  Leases in which nobody is
+ * interested any more are cleared away by those who take other ones.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,8 +30,27 @@
 #define LE_SWEEP_BATCH	8
 
 /*
+ * Take the guard lock, to let all those through who have it now
+ *
+ * A lock_timeout may strike just after it was granted: then it must be heard before
+ * anything is made of the lock.
+ */
+static bool
+take_guard(const LeElection *election, bool dont_wait)
+{
+	if (le_acquire_guard(election, ExclusiveLock, true))
+		return true;
+	if (dont_wait)
+		return false;
+	le_note_wait(LE_WAITS_FOR_GUARD);
+	(void) le_acquire_guard(election, ExclusiveLock, false);
+	CHECK_FOR_INTERRUPTS();
+	return true;
+}
+
+/*
  * See whether the lease on record is over, and write down that it is; false if it
- * runs, or, with dont_wait, if somebody is just changing it
+ * runs, or, with dont_wait, if somebody has the guard lock
  *
  * *written is set to where the WAL must be made durable before anybody is elected.
  * To be called with the election's lock, which keeps others from it until then.
@@ -40,24 +60,16 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 		  XLogRecPtr *written)
 {
 	LeElection	ended = *election;
-	LeTerm		dropped;
 	bool		expired;
 
 	*written = InvalidXLogRecPtr;
 	if (le_lease_runs(term))
 		return false;
-	if (!le_is_lease_table(term->lease_table))
-	{
-		if (le_registry_end_term(&election->key, term->token,
-								 LE_END_EXTENSION_DROPPED, &dropped))
-			le_tell_end(&dropped, LE_END_EXTENSION_DROPPED);
-		return true;
-	}
 
 	/* the same but for its name, if that is another one with the same key */
 	strcpy(ended.name, term->name);
 
-	if (!le_acquire_guard(election, ExclusiveLock, dont_wait))
+	if (!take_guard(election, dont_wait))
 		return false;
 	le_lease_lock_table();
 	if (!le_registry_close_lease(&election->key, term->token, &expired))
@@ -69,6 +81,22 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 	if (expired)
 		le_tell_end(term, LE_END_EXPIRED);
 	*written = le_lease_overwrite_ttl(&ended, term->token, 0);
+	le_release_guard(election, ExclusiveLock);
+	return true;
+}
+
+/*
+ * Let all those through who have the guard lock; false, with dont_wait, if anybody does
+ *
+ * No term is on record.  Nobody guards bare keys, which plain advisory locks share.
+ */
+static bool
+pass_guard(const LeElection *election, bool dont_wait)
+{
+	if (election->key.lock_class == LE_CLASS_BARE_KEY || !le_registry_has_guards())
+		return true;
+	if (!take_guard(election, dont_wait))
+		return false;
 	le_release_guard(election, ExclusiveLock);
 	return true;
 }
@@ -88,21 +116,44 @@ delete_rows(const LeElection *election, const LeTerm *term)
 }
 
 /*
- * Take a lease that is over off the record, and the election is free; false if a
- * lease runs, or, with dont_wait, if somebody is just changing it
+ * Take a term off the record whose lock went away behind its back, or that went with
+ * the extension which it was of
+ */
+static void
+end_stale(const LeTerm *term)
+{
+	LeEndReason reason = term->scope == LE_SCOPE_LEASE ?
+		LE_END_EXTENSION_DROPPED : LE_END_LOCK_RELEASED;
+	LeTerm		ended;
+
+	if (le_registry_end_term(&term->election, term->token, reason, &ended))
+		le_tell_end(&ended, reason);
+}
+
+/*
+ * Take what is over off the record, wait for the transactions that are guarded by it,
+ * and the election is free; false if a lease runs, or, with dont_wait, if somebody has
+ * the guard lock
  *
- * To be called with the election's lock, where no lease is this transaction's own.
- * The lease may be of another election with the same key.
+ * To be called with the election's lock, where no term is this session's own.  What is
+ * on record may be of another election with the same key.  The order is what guard.c
+ * counts on: first nothing is left on record that it takes for a running term, as it
+ * would not take a lease that has run out, then the guard lock.
  */
 bool
-le_lease_clear(const LeElection *election, bool dont_wait)
+le_clear_record(const LeElection *election, bool dont_wait)
 {
 	LeTerm		term;
 	XLogRecPtr	written;
 
 	Assert(le_find_grant(election) == NULL);
-	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE)
-		return true;
+	if (!le_registry_read(&election->key, &term))
+		return pass_guard(election, dont_wait);
+	if (term.scope != LE_SCOPE_LEASE || !le_is_lease_table(term.lease_table))
+	{
+		end_stale(&term);
+		return pass_guard(election, dont_wait);
+	}
 	if (!write_off(election, &term, dont_wait, &written))
 		return false;
 	le_make_durable(written);
@@ -140,6 +191,19 @@ set_sweep_after(uint32 count)
 }
 
 /*
+ * Write off a lease that nobody bids for; false if that cannot be done now, or nothing
+ * more is to be done
+ */
+static bool
+sweep_one(const LeElection *election, const LeTerm *term, XLogRecPtr *written)
+{
+	if (le_is_lease_table(term->lease_table))
+		return write_off(election, term, true, written);
+	end_stale(term);
+	return false;
+}
+
+/*
  * Clear some leases away that are over
  *
  * Those whose lock somebody has are left to him.  A lease stays on record until a
@@ -167,8 +231,7 @@ clear_away(const LeTerm *ended, int count)
 
 		/* it may have been succeeded since it was listed */
 		ours[i] = le_registry_read(&elections[i].key, &term) &&
-			term.token == ended[i].token &&
-			write_off(&elections[i], &term, true, &written);
+			term.token == ended[i].token && sweep_one(&elections[i], &term, &written);
 		if (!ours[i])
 			le_release_for_xact(&elections[i]);
 		else if (written > all_written)

@@ -1,0 +1,774 @@
+--
+-- le_assert_leader: what a transaction writes is written inside a term, or not at all
+--
+-- Messages bear tokens and process IDs: only their SQLSTATEs are shown, or the text
+-- with N for each number.
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+CREATE EXTENSION dblink;
+CREATE SCHEMA regress_guard;
+SET search_path = regress_guard, public;
+CREATE TABLE note (note text);
+-- what a statement fails with
+CREATE FUNCTION refusal(statement text, OUT code text, OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+		detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	message := regexp_replace(message, '\m\d+\M', 'N', 'g');
+	detail := regexp_replace(detail, '\m\d+\M', 'N', 'g');
+END $$;
+-- another session
+SELECT dblink_connect('other', format('dbname=%L port=%L host=%L user=%L application_name=other', current_database(), current_setting('port'),
+                                      split_part(current_setting('unix_socket_directories'), ',', 1), current_user));
+CREATE FUNCTION other(query text) RETURNS text LANGUAGE sql AS $$
+SELECT a FROM dblink('other', query) AS t (a text)
+$$;
+-- would it be elected now, in each of the scopes?  It leaves no term behind
+CREATE FUNCTION vacant(name text, OUT session text, OUT xact text, OUT lease text) LANGUAGE plpgsql AS $$
+BEGIN
+	session := other(format('SELECT le_try_become_leader(%L)', name));
+	PERFORM other('SELECT le_resign_all()');
+	xact := other(format('SELECT le_try_become_leader_xact(%L)', name));
+	PERFORM dblink_exec('other', 'BEGIN');
+	lease := other(format('SELECT le_lease(%L, ''1 hour'') > 0', name));
+	PERFORM dblink_exec('other', 'ROLLBACK');
+END $$;
+-- the guard locks of transactions
+CREATE VIEW guards AS
+SELECT count(*) AS guards FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 19527 AND mode = 'RowShareLock' AND granted;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- the session's own term, without a token and with it
+SELECT le_try_become_leader('job', 'me');
+SELECT le_token('job') AS t1 \gset
+SELECT le_assert_leader('job');
+SELECT le_assert_leader('job', NULL), le_assert_leader('job', :t1), le_assert_leader(name => 'job', token => :t1);
+TABLE guards;
+BEGIN;
+SELECT le_assert_leader('job');
+SELECT le_assert_leader('job', :t1);
+TABLE guards;
+INSERT INTO note VALUES ('session');
+COMMIT;
+TABLE guards;
+-- in transaction scope
+BEGIN;
+SELECT le_try_become_leader_xact('xact');
+SELECT le_assert_leader('xact'), le_assert_leader('xact', le_token('xact'));
+TABLE guards;
+INSERT INTO note VALUES ('transaction');
+COMMIT;
+-- a lease has no session: it takes the token
+SELECT le_lease('leased', '1 hour', 'me') AS t2 \gset
+SELECT le_assert_leader('leased');
+BEGIN;
+SELECT le_assert_leader('leased', :t2);
+TABLE guards;
+INSERT INTO note VALUES ('lease');
+COMMIT;
+-- one that the transaction has itself taken counts
+BEGIN;
+SELECT le_lease('new', '1 hour') AS t3 \gset
+SELECT le_assert_leader('new', :t3);
+INSERT INTO note VALUES ('new lease');
+COMMIT;
+SELECT le_am_leader('new', :t3), le_resign('new', :t3);
+-- and for nobody else before it is committed
+SELECT dblink_exec('other', 'BEGIN');
+SELECT other('SELECT le_lease(''new'', ''1 hour'')') AS t3 \gset
+SELECT le_assert_leader('new', :t3);
+SELECT dblink_exec('other', 'COMMIT');
+SELECT le_assert_leader('new', :t3);
+SELECT le_resign('new', :t3);
+-- another session's term, by its token
+SELECT other('SELECT le_try_become_leader(''theirs'', ''other'')') AS leads, other('SELECT le_token(''theirs'')') AS t4 \gset
+SELECT le_assert_leader('theirs');
+BEGIN;
+SELECT le_assert_leader('theirs', :t4);
+TABLE guards;
+INSERT INTO note VALUES ('another session');
+COMMIT;
+SELECT dblink_exec('other', 'BEGIN');
+SELECT other('SELECT le_try_become_leader_xact(''their xact'')') AS leads, other('SELECT le_token(''their xact'')') AS t5 \gset
+BEGIN;
+SELECT le_assert_leader('their xact', :t5);
+INSERT INTO note VALUES ('another transaction');
+COMMIT;
+SELECT dblink_exec('other', 'COMMIT');
+SELECT le_assert_leader('their xact', :t5);
+TABLE note;
+TRUNCATE note;
+TABLE guards;
+
+-- who does not lead is told who does
+\x on
+SELECT * FROM refusal('SELECT le_assert_leader(''leased'')');
+SELECT * FROM refusal('SELECT le_assert_leader(''leased'', 1)');
+SELECT * FROM refusal('SELECT le_assert_leader(''theirs'')');
+SELECT * FROM refusal('SELECT le_assert_leader(''job'', 0)');
+SELECT * FROM refusal('SELECT le_assert_leader(''never heard of'')');
+\x off
+-- a token is that of one election
+SELECT le_assert_leader('job', :t2);
+SELECT le_assert_leader('leased', :t1);
+SELECT le_assert_leader('leased', -:t2);
+SELECT le_assert_leader('xact', :t1);
+-- of a term that is over
+SELECT le_assert_leader('new', :t3);
+SELECT other('SELECT le_resign(''theirs'')');
+SELECT le_assert_leader('theirs', :t4);
+SELECT other('SELECT le_try_become_leader(''theirs'', ''other'')');
+SELECT le_assert_leader('theirs', :t4);
+SELECT other('SELECT le_resign(''theirs'')');
+SELECT le_lease('short', '100 ms') AS t6 \gset
+SELECT pg_sleep(0.15);
+SELECT le_assert_leader('short', :t6);
+-- names
+SELECT le_assert_leader(NULL);
+SELECT le_assert_leader(NULL, :t1);
+SELECT le_assert_leader('', :t1);
+SELECT le_assert_leader(repeat('x', 256));
+SELECT le_assert_leader(repeat('x', 255));
+-- none of this guards
+BEGIN;
+SELECT code FROM refusal('SELECT le_assert_leader(''leased'')');
+SELECT code FROM refusal('SELECT le_assert_leader(''never heard of'', 7)');
+TABLE guards;
+SELECT session, xact FROM vacant('never heard of');
+COMMIT;
+
+-- two names with one 64-bit key: see collision.sql
+\set a worker-queue-mail.sender
+\set b HwFfjYHs9PGi-Rwb-Amyj4y5
+SELECT le_try_become_leader(:'a') AS leads, le_token(:'a') AS t7 \gset
+SELECT le_assert_leader(:'b');
+SELECT le_assert_leader(:'b', :t7);
+SELECT le_resign(:'a');
+SELECT le_lease(:'a', '1 hour') AS t7 \gset
+SELECT le_assert_leader(:'b');
+SELECT le_assert_leader(:'b', :t7);
+SELECT le_resign(:'a', :t7);
+
+-- the guard holds off whoever is to begin a new term, until the transaction has ended
+SELECT le_resign('job');
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+SELECT other(format('SELECT le_resign(''job'', %s)', :t1));
+SELECT count(*) FROM le_leader('job');
+SELECT * FROM vacant('job');
+SELECT * FROM vacant('unguarded');
+SELECT le_assert_leader('job', :t1);
+ROLLBACK;
+SELECT * FROM vacant('job');
+-- a statement's guard ends with the statement
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_assert_leader('job', :t1), other(format('SELECT le_resign(''job'', %s)', :t1)), (vacant('job')).session;
+SELECT * FROM vacant('job');
+-- and with each transaction of a chain, or of a procedure
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+COMMIT AND CHAIN;
+TABLE guards;
+ROLLBACK;
+\set VERBOSITY terse
+DO $$
+DECLARE
+	token bigint := (SELECT token FROM le_leader('job'));
+BEGIN
+	PERFORM le_assert_leader('job', token);
+	RAISE WARNING '% before', (TABLE guards);
+	COMMIT;
+	RAISE WARNING '% after the commit', (TABLE guards);
+	PERFORM le_assert_leader('job', token);
+	ROLLBACK;
+	RAISE WARNING '% after the rollback', (TABLE guards);
+END $$;
+\set VERBOSITY sqlstate
+
+-- over by the commit: nothing is kept
+BEGIN;
+INSERT INTO note VALUES ('late');
+SELECT le_assert_leader('job', :t1);
+SELECT other(format('SELECT le_resign(''job'', %s)', :t1));
+INSERT INTO note VALUES ('later');
+COMMIT;
+SELECT replace(:'LAST_ERROR_MESSAGE', :'t1', 'N');
+TABLE note;
+TABLE guards;
+-- in a statement of its own, too
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+INSERT INTO note SELECT 'late' FROM le_assert_leader('job', :t1), other(format('SELECT le_resign(''job'', %s)', :t1));
+TABLE note;
+-- by its own doing
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+INSERT INTO note VALUES ('late');
+SELECT le_resign('job', :t1);
+COMMIT;
+TABLE note;
+SELECT le_try_become_leader('job', 'me');
+BEGIN;
+SELECT le_assert_leader('job');
+INSERT INTO note VALUES ('late');
+SELECT le_resign('job');
+SELECT le_assert_leader('job', :t1);
+COMMIT;
+SELECT le_try_become_leader('job', 'me');
+BEGIN;
+SELECT le_assert_leader('job');
+INSERT INTO note VALUES ('late');
+SELECT le_resign_all();
+COMMIT;
+TABLE note;
+-- by its lease running out
+SELECT le_lease('job', '200 ms', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+INSERT INTO note VALUES ('late');
+SELECT pg_sleep(0.25);
+SELECT le_renew('job', :t1), le_am_leader('job', :t1);
+SELECT * FROM vacant('job');
+COMMIT;
+TABLE note;
+-- renewed in time, it commits
+SELECT le_lease('job', '200 ms', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+INSERT INTO note VALUES ('in time');
+SELECT le_renew('job', :t1, '1 hour');
+SELECT pg_sleep(0.25);
+COMMIT;
+TABLE note;
+TRUNCATE note;
+SELECT le_resign('job', :t1);
+-- with the commit of a lease that it has given up
+BEGIN;
+SELECT le_lease('job', '1 hour') AS t1 \gset
+SELECT le_assert_leader('job', :t1), le_resign('job', :t1);
+INSERT INTO note VALUES ('late');
+COMMIT;
+-- in transaction scope there is nothing to resign, and the narrowed term runs on
+BEGIN;
+SELECT le_try_become_leader_xact('job', 'me') AND le_try_become_leader('job', 'me') AS both, le_token('job') AS t1 \gset
+SELECT le_assert_leader('job'), le_resign('job'), le_am_leader('job');
+INSERT INTO note VALUES ('narrowed');
+COMMIT;
+TABLE note;
+TRUNCATE note;
+
+-- elected again within: its own guard does not stand in the way, but the old term is over
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1), le_resign('job', :t1);
+SELECT le_lease('job', '1 hour', 'me') AS t2 \gset
+SELECT :t2 > :t1 AS greater, le_assert_leader('job', :t2);
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+ROLLBACK TO a;
+INSERT INTO note VALUES ('of both terms');
+COMMIT;
+SELECT replace(:'LAST_ERROR_MESSAGE', :'t1', 'N');
+SELECT * FROM vacant('job');
+SELECT le_try_become_leader('job', 'me') AS leads, le_token('job') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job'), le_resign('job');
+SET LOCAL client_min_messages = warning;
+SELECT le_try_become_leader('job', 'me');
+SELECT le_assert_leader('job');
+INSERT INTO note VALUES ('of both terms');
+COMMIT;
+-- what session scope took in the transaction outlives it, as always
+SELECT le_am_leader('job'), le_token('job') > :t1 AS greater;
+SELECT replace(:'LAST_ERROR_MESSAGE', :'t1', 'N');
+TABLE note;
+-- nothing is left of the first guard if it was rolled back before
+BEGIN;
+SAVEPOINT a;
+SELECT le_assert_leader('job');
+ROLLBACK TO a;
+SET LOCAL client_min_messages = warning;
+SELECT le_resign('job'), le_try_become_leader('job', 'me');
+SELECT le_assert_leader('job');
+INSERT INTO note VALUES ('of the second term');
+COMMIT;
+TABLE note;
+TRUNCATE note;
+SELECT le_resign('job');
+
+-- savepoints: rolled back, the guard is gone
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+TABLE guards;
+ROLLBACK TO a;
+TABLE guards;
+INSERT INTO note VALUES ('unguarded');
+SELECT le_resign('job', :t1);
+SELECT * FROM vacant('job');
+COMMIT;
+TABLE note;
+TRUNCATE note;
+-- released, it is the transaction's
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SAVEPOINT a;
+SAVEPOINT b;
+SELECT le_assert_leader('job', :t1);
+RELEASE b;
+RELEASE a;
+TABLE guards;
+INSERT INTO note VALUES ('late');
+SELECT le_resign('job', :t1);
+SELECT * FROM vacant('job');
+COMMIT;
+TABLE note;
+-- released to one that is rolled back
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SAVEPOINT a;
+SAVEPOINT b;
+SELECT le_assert_leader('job', :t1);
+RELEASE b;
+TABLE guards;
+ROLLBACK TO a;
+TABLE guards;
+INSERT INTO note VALUES ('unguarded');
+SELECT le_resign('job', :t1);
+COMMIT;
+TABLE note;
+TRUNCATE note;
+-- the one of the outer transaction stays
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+ROLLBACK TO a;
+TABLE guards;
+INSERT INTO note VALUES ('late');
+SELECT le_resign('job', :t1);
+SELECT * FROM vacant('job');
+COMMIT;
+TABLE note;
+-- and one that was taken again after the rollback
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+ROLLBACK TO a;
+SELECT le_assert_leader('job', :t1);
+RELEASE a;
+TABLE guards;
+INSERT INTO note VALUES ('late');
+SELECT le_resign('job', :t1);
+COMMIT;
+TABLE note;
+-- with the term itself
+BEGIN;
+SAVEPOINT a;
+SELECT le_try_become_leader_xact('xact'), le_assert_leader('xact');
+SELECT le_lease('new', '1 hour') AS t3 \gset
+SELECT le_assert_leader('new', :t3);
+ROLLBACK TO a;
+TABLE guards;
+INSERT INTO note VALUES ('unguarded');
+COMMIT;
+TABLE note;
+TRUNCATE note;
+-- one that fails leaves the others
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+SAVEPOINT a;
+SELECT le_assert_leader('another', :t1);
+ROLLBACK TO a;
+TABLE guards;
+INSERT INTO note VALUES ('in time');
+COMMIT;
+TABLE note;
+TRUNCATE note;
+
+-- exception blocks are savepoints
+\set VERBOSITY terse
+DO $$
+DECLARE
+	token bigint := (SELECT token FROM le_leader('job'));
+BEGIN
+	BEGIN
+		PERFORM le_assert_leader('job', token);
+		RAISE WARNING '% within', (TABLE guards);
+		RAISE division_by_zero;
+	EXCEPTION WHEN division_by_zero THEN
+		RAISE WARNING '% after the error', (TABLE guards);
+	END;
+	BEGIN
+		PERFORM le_assert_leader('job', token + 1);
+	EXCEPTION WHEN SQLSTATE 'LE001' THEN
+		INSERT INTO note VALUES ('caught');
+	END;
+	BEGIN
+		PERFORM le_assert_leader('job', token);
+	EXCEPTION WHEN OTHERS THEN
+		RAISE WARNING '%', SQLERRM;
+	END;
+	RAISE WARNING '% after the block', (TABLE guards);
+END $$;
+\set VERBOSITY sqlstate
+TABLE note;
+DO $$
+DECLARE
+	token bigint := (SELECT token FROM le_leader('job'));
+BEGIN
+	-- what the commit says comes too late to be caught
+	BEGIN
+		PERFORM le_assert_leader('job', token), le_resign('job', token);
+		INSERT INTO note VALUES ('late');
+	EXCEPTION WHEN OTHERS THEN
+		RAISE WARNING '%', SQLERRM;
+	END;
+END $$;
+TABLE note;
+TRUNCATE note;
+
+-- locks that go behind our back: the guard stays, an election's lock does not
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+SELECT pg_advisory_unlock_all();
+TABLE guards;
+SELECT other(format('SELECT le_resign(''job'', %s)', :t1));
+SELECT * FROM vacant('job');
+ROLLBACK;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1), pg_advisory_unlock_all();
+INSERT INTO note VALUES ('by lease');
+COMMIT;
+SELECT le_resign('job', :t1), le_try_become_leader('job', 'me');
+BEGIN;
+SELECT le_assert_leader('job'), pg_advisory_unlock_all();
+SELECT * FROM vacant('job');
+INSERT INTO note VALUES ('by session');
+COMMIT;
+TABLE note;
+TRUNCATE note;
+TABLE guards;
+SELECT le_try_become_leader('job', 'me');
+BEGIN;
+SELECT le_assert_leader('job'), pg_advisory_unlock_all();
+SET LOCAL client_min_messages = warning;
+SELECT le_try_become_leader('job', 'me');
+INSERT INTO note VALUES ('of both terms');
+COMMIT;
+TABLE note;
+SELECT le_resign('job');
+
+-- a prepared transaction stays guarded
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+INSERT INTO note VALUES ('prepared');
+SELECT le_assert_leader('job', :t1);
+PREPARE TRANSACTION 'regress_guard';
+TABLE guards;
+SELECT le_renew('job', :t1), le_renew('job', :t1, '2 hours'), le_assert_leader('job', :t1);
+SELECT le_resign('job', :t1);
+SELECT count(*) FROM le_leader('job');
+SELECT * FROM vacant('job');
+SELECT le_try_become_leader('job'), le_lease('job', '1 hour'), le_become_leader('job', '10 ms');
+COMMIT PREPARED 'regress_guard';
+TABLE note;
+SELECT * FROM vacant('job');
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+INSERT INTO note VALUES ('rolled back');
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+RELEASE a;
+PREPARE TRANSACTION 'regress_guard';
+TABLE guards;
+ROLLBACK PREPARED 'regress_guard';
+TABLE guards;
+SELECT le_resign('job', :t1);
+-- of the session's own term
+SELECT le_try_become_leader('job', 'me');
+BEGIN;
+INSERT INTO note VALUES ('prepared, too');
+SELECT le_assert_leader('job');
+PREPARE TRANSACTION 'regress_guard';
+SELECT le_am_leader('job'), le_assert_leader('job');
+SELECT le_resign('job');
+SELECT le_try_become_leader('job');
+COMMIT PREPARED 'regress_guard';
+TABLE note;
+TRUNCATE note;
+SELECT * FROM vacant('job');
+-- not if the term is over by then
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+INSERT INTO note VALUES ('late');
+SELECT le_assert_leader('job', :t1), le_resign('job', :t1);
+PREPARE TRANSACTION 'regress_guard';
+SELECT replace(:'LAST_ERROR_MESSAGE', :'t1', 'N');
+SELECT count(*) FROM pg_prepared_xacts;
+TABLE guards;
+TABLE note;
+SELECT * FROM vacant('job');
+-- a guard that was rolled back is none
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+INSERT INTO note VALUES ('unguarded');
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+ROLLBACK TO a;
+SELECT le_resign('job', :t1);
+PREPARE TRANSACTION 'regress_guard';
+SELECT * FROM vacant('job');
+COMMIT PREPARED 'regress_guard';
+TABLE note;
+TRUNCATE note;
+
+-- whatever the snapshot shows
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM le_leases WHERE name = 'job' AND ttl > '0';
+SELECT other('SELECT le_lease(''job'', ''1 hour'', ''other'')') AS t1 \gset
+SELECT le_assert_leader('job', :t1);
+SELECT count(*) FROM le_leases WHERE name = 'job' AND ttl > '0';
+INSERT INTO note VALUES ('repeatable read');
+COMMIT;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM le_leases WHERE name = 'job' AND ttl > '0';
+SELECT other(format('SELECT le_resign(''job'', %s)', :t1));
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+ROLLBACK TO a;
+SELECT other('SELECT le_lease(''job'', ''1 hour'', ''other'')') AS t2 \gset
+SELECT le_assert_leader('job', :t1);
+ROLLBACK;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT count(*) FROM note;
+SELECT other(format('SELECT le_resign(''job'', %s)', :t2));
+SELECT other('SELECT le_lease(''job'', ''1 hour'', ''other'')') AS t3 \gset
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t2);
+ROLLBACK TO a;
+SELECT le_assert_leader('job', :t3);
+INSERT INTO note VALUES ('serializable');
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+INSERT INTO note VALUES ('late');
+SELECT le_assert_leader('job', :t3);
+SELECT other(format('SELECT le_resign(''job'', %s)', :t3));
+COMMIT;
+TABLE note;
+TRUNCATE note;
+
+-- who only reads, reads inside the term
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN READ ONLY;
+SELECT le_assert_leader('job', :t1);
+TABLE guards;
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE;
+SELECT le_assert_leader('job', :t1);
+SELECT le_resign('job', :t1);
+COMMIT;
+
+-- whose lease: the role's, and its members'
+CREATE ROLE regress_guard_owner;
+CREATE ROLE regress_guard_member IN ROLE regress_guard_owner;
+CREATE ROLE regress_guard_other;
+GRANT USAGE ON SCHEMA regress_guard TO PUBLIC;
+GRANT SELECT, INSERT ON note, guards TO PUBLIC;
+SET ROLE regress_guard_owner;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_assert_leader('job', :t1);
+SET ROLE regress_guard_member;
+SELECT le_assert_leader('job', :t1);
+SET ROLE regress_guard_other;
+SELECT le_assert_leader('job', :t1);
+SELECT le_assert_leader('job', :t1 + 1);
+SELECT message, detail FROM refusal(format('SELECT le_assert_leader(''job'', %s)', :t1));
+BEGIN;
+SELECT code FROM refusal(format('SELECT le_assert_leader(''job'', %s)', :t1));
+TABLE guards;
+COMMIT;
+RESET ROLE;
+SELECT le_assert_leader('job', :t1);
+-- at the commit it does not matter who it is by then
+BEGIN;
+SET LOCAL ROLE regress_guard_member;
+SELECT le_assert_leader('job', :t1);
+SET LOCAL ROLE regress_guard_other;
+INSERT INTO note VALUES ('of a member');
+COMMIT;
+TABLE note;
+TRUNCATE note;
+-- with a function's rights
+CREATE FUNCTION guarded(bigint) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public AS $$
+	SELECT le_assert_leader('job', $1) $$;
+GRANT regress_guard_other TO regress_guard_owner;
+GRANT CREATE ON SCHEMA regress_guard TO regress_guard_owner;
+ALTER FUNCTION guarded OWNER TO regress_guard_owner;
+SET ROLE regress_guard_other;
+BEGIN;
+SELECT guarded(:t1);
+TABLE guards;
+INSERT INTO note VALUES ('by the function');
+COMMIT;
+SELECT le_assert_leader('job', :t1);
+RESET ROLE;
+BEGIN;
+SET LOCAL ROLE regress_guard_other;
+SELECT guarded(:t1);
+INSERT INTO note VALUES ('late');
+RESET ROLE;
+SELECT le_resign('job', :t1);
+COMMIT;
+TABLE note;
+TRUNCATE note;
+-- the session's own term is the session's, whatever role it is in; by token it is the login role's
+SELECT le_try_become_leader('job', 'me');
+SET ROLE regress_guard_other;
+SELECT le_assert_leader('job'), le_assert_leader('job', le_token('job'));
+RESET ROLE;
+SELECT le_resign('job');
+SELECT other('SELECT le_try_become_leader(''job'', ''other'')') AS leads, other('SELECT le_token(''job'')') AS t1 \gset
+SET ROLE regress_guard_other;
+SELECT le_assert_leader('job', :t1);
+RESET ROLE;
+SELECT le_assert_leader('job', :t1);
+SELECT other('SELECT le_resign(''job'')');
+REVOKE EXECUTE ON FUNCTION le_assert_leader FROM PUBLIC;
+SET ROLE regress_guard_other;
+SELECT le_assert_leader('job');
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION le_assert_leader TO PUBLIC;
+DROP FUNCTION guarded;
+REVOKE ALL ON SCHEMA regress_guard FROM regress_guard_owner;
+DROP ROLE regress_guard_member, regress_guard_owner, regress_guard_other;
+
+-- what runs within the commit: a cursor that is kept, a deferred trigger
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+DECLARE kept CURSOR WITH HOLD FOR SELECT i, le_assert_leader('job', :t1) IS NOT NULL AS guarded FROM generate_series(1, 2) i;
+TABLE guards;
+COMMIT;
+FETCH ALL FROM kept;
+CLOSE kept;
+TABLE guards;
+BEGIN;
+DECLARE kept CURSOR WITH HOLD FOR SELECT le_assert_leader('job', :t1 + 1);
+INSERT INTO note VALUES ('late');
+COMMIT;
+BEGIN;
+DECLARE kept CURSOR WITH HOLD FOR SELECT 1 AS one;
+SELECT le_assert_leader('job', :t1);
+INSERT INTO note VALUES ('late');
+SELECT le_resign('job', :t1);
+COMMIT;
+CLOSE ALL;
+TABLE note;
+CREATE TABLE work (id bigint);
+CREATE FUNCTION write_note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM le_assert_leader('job', new.id);
+	INSERT INTO note VALUES ('at the commit');
+	RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER deferred AFTER INSERT ON work DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION write_note();
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+INSERT INTO work VALUES (:t1);
+TABLE guards;
+COMMIT;
+TABLE note;
+BEGIN;
+INSERT INTO work VALUES (:t1);
+SELECT le_resign('job', :t1);
+COMMIT;
+-- one that ends the term
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+CREATE OR REPLACE FUNCTION write_note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO note VALUES ('late');
+	PERFORM le_resign('job', new.id);
+	RETURN NULL;
+END $$;
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+INSERT INTO work VALUES (:t1);
+COMMIT;
+TABLE note;
+SELECT count(*) FROM work;
+TABLE guards;
+TRUNCATE note;
+
+-- many elections in one transaction; it fails with the one that is over
+SELECT count(le_lease('many ' || i, '1 hour')) FROM generate_series(1, 300) i;
+BEGIN;
+SELECT count(le_assert_leader(name, token)) FROM le_leaders WHERE name LIKE 'many %';
+SELECT count(le_assert_leader(name, token)) FROM le_leaders WHERE name LIKE 'many %';
+TABLE guards;
+COMMIT;
+TABLE guards;
+BEGIN;
+SELECT count(le_assert_leader(name, token)) FROM le_leaders WHERE name LIKE 'many %';
+SELECT le_resign(name, token) FROM le_leader('many 237');
+COMMIT;
+SELECT :'LAST_ERROR_MESSAGE' LIKE '%"many 237" any more' AS named;
+TABLE guards;
+SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders WHERE name LIKE 'many %';
+
+-- without the extension, a lease is over; a session leads on
+SELECT le_resign('leased', token) FROM le_leader('leased');
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+DROP EXTENSION leader_election;
+INSERT INTO note VALUES ('late');
+COMMIT;
+TABLE note;
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+DROP EXTENSION leader_election;
+ROLLBACK;
+TABLE guards;
+SELECT le_assert_leader('job', :t1);
+BEGIN;
+SAVEPOINT a;
+SELECT le_assert_leader('job', :t1);
+ROLLBACK TO a;
+DROP EXTENSION leader_election;
+CREATE EXTENSION leader_election SCHEMA public;
+SELECT le_assert_leader('job', :t1);
+ROLLBACK;
+SELECT le_resign('job', :t1);
+SELECT le_try_become_leader('job', 'me');
+BEGIN;
+SELECT le_assert_leader('job');
+DROP EXTENSION leader_election;
+INSERT INTO note VALUES ('by session');
+COMMIT;
+TABLE note;
+CREATE EXTENSION leader_election SCHEMA public;
+SELECT le_resign('job');
+
+SELECT dblink_disconnect('other');
+SET client_min_messages = warning;
+DROP SCHEMA regress_guard CASCADE;
+DROP EXTENSION dblink;
+RESET search_path;
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT name FROM le_leases WHERE ttl > '0';
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();

@@ -1,0 +1,791 @@
+--
+-- le_guard: a trigger by which only the leader may write to a table
+--
+-- Messages bear tokens and process IDs: only their SQLSTATEs are shown, or the text
+-- with N for each number.
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+CREATE EXTENSION dblink;
+CREATE SCHEMA regress_guard;
+SET search_path = regress_guard, public;
+-- what a statement fails with
+CREATE FUNCTION refusal(statement text, OUT code text, OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+		detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	message := regexp_replace(message, '\m\d+\M', 'N', 'g');
+	detail := regexp_replace(detail, '\m\d+\M', 'N', 'g');
+END $$;
+CREATE FUNCTION run(statement text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE statement; END $$;
+-- another session
+CREATE FUNCTION open_other() RETURNS text LANGUAGE sql AS $$
+SELECT dblink_connect('other', format('dbname=%L port=%L host=%L user=%L application_name=other', current_database(), current_setting('port'),
+                                      split_part(current_setting('unix_socket_directories'), ',', 1), current_user))
+$$;
+SELECT open_other();
+CREATE FUNCTION other(query text) RETURNS text LANGUAGE sql AS $$
+SELECT a FROM dblink('other', query) AS t (a text)
+$$;
+-- the guard locks of transactions
+CREATE VIEW guards AS
+SELECT count(*) AS guards FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 19527 AND mode = 'RowShareLock' AND granted;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+CREATE TABLE work (id int PRIMARY KEY, done text);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+
+-- nobody leads: nobody writes, not the owner, nor the superuser
+INSERT INTO work VALUES (1, 'nobody');
+UPDATE work SET done = 'nobody';
+DELETE FROM work;
+TRUNCATE work;
+COPY work FROM stdin;
+1	nobody
+\.
+\x on
+SELECT * FROM refusal('INSERT INTO work VALUES (1)');
+-- the session leads, in either scope
+SELECT le_try_become_leader('job', 'me');
+\x off
+INSERT INTO work VALUES (1, 'session');
+UPDATE work SET done = 'still' WHERE id = 1;
+UPDATE work SET done = 'no row' WHERE id = 0;
+COPY work FROM stdin;
+2	copied
+3	copied
+\.
+TABLE work;
+DELETE FROM work WHERE id = 3;
+TRUNCATE work;
+BEGIN;
+INSERT INTO work VALUES (1, 'session');
+TABLE guards;
+UPDATE work SET done = 'again';
+TABLE guards;
+COMMIT;
+TABLE guards;
+SELECT le_resign('job');
+INSERT INTO work VALUES (2, 'nobody');
+BEGIN;
+SELECT le_try_become_leader_xact('job', 'me');
+INSERT INTO work VALUES (2, 'transaction');
+TABLE guards;
+COMMIT;
+INSERT INTO work VALUES (3, 'nobody');
+TABLE work;
+-- readers are not asked
+SELECT count(*) FROM work;
+BEGIN;
+SELECT id FROM work WHERE id = 1 FOR UPDATE;
+LOCK TABLE work;
+COPY work TO stdout;
+COMMIT;
+
+-- the transaction is guarded: it commits only if the term still runs
+SELECT le_try_become_leader('job', 'me');
+BEGIN;
+INSERT INTO work VALUES (3, 'late');
+SELECT le_resign('job');
+SAVEPOINT a;
+INSERT INTO work VALUES (4, 'later');
+ROLLBACK TO a;
+COMMIT;
+TABLE work;
+-- and keeps others from leading until it has ended
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SET LOCAL leader_election.token = :t1;
+INSERT INTO work VALUES (3, 'late');
+SELECT other(format('SELECT le_resign(''job'', %s)', :t1)), other('SELECT le_try_become_leader_xact(''job'')'), other('SELECT le_lease(''job'', ''1 hour'')');
+ROLLBACK;
+SELECT other('SELECT le_try_become_leader_xact(''job'')');
+-- a trigger that is rolled back guards nothing
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+BEGIN;
+SET LOCAL leader_election.token = :t1;
+SAVEPOINT a;
+INSERT INTO work VALUES (3, 'late');
+TABLE guards;
+ROLLBACK TO a;
+TABLE guards;
+SELECT le_resign('job', :t1);
+COMMIT;
+
+-- by the token of the term, in the setting leader_election.token
+SHOW leader_election.token;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+INSERT INTO work VALUES (3, 'without');
+\x on
+SELECT * FROM refusal('INSERT INTO work VALUES (3)');
+\x off
+BEGIN;
+SET LOCAL leader_election.token = :t1;
+INSERT INTO work VALUES (3, 'set local');
+COMMIT;
+SHOW leader_election.token;
+BEGIN;
+SELECT set_config('leader_election.token', :'t1', true) IS NOT NULL AS set;
+INSERT INTO work VALUES (4, 'set_config');
+ROLLBACK;
+SHOW leader_election.token;
+SET leader_election.token = :'t1';
+INSERT INTO work VALUES (4, 'set');
+SET leader_election.token = '';
+INSERT INTO work VALUES (5, 'reset');
+SET leader_election.token = :'t1';
+RESET leader_election.token;
+INSERT INTO work VALUES (5, 'reset');
+-- for a function
+CREATE FUNCTION write_work(int, text) RETURNS void LANGUAGE sql AS $$ INSERT INTO work VALUES ($1, $2) $$;
+SELECT run(format('ALTER FUNCTION write_work SET leader_election.token = %L', :'t1'));
+SELECT write_work(5, 'function');
+INSERT INTO work VALUES (6, 'without');
+-- in a savepoint
+BEGIN;
+SAVEPOINT a;
+SET LOCAL leader_election.token = :t1;
+ROLLBACK TO a;
+INSERT INTO work VALUES (6, 'rolled back');
+ROLLBACK;
+-- once guarded, the transaction needs it no more
+BEGIN;
+SET LOCAL leader_election.token = :t1;
+UPDATE work SET done = 'guarded' WHERE id = 5;
+SET LOCAL leader_election.token = '';
+INSERT INTO work VALUES (6, 'guarded');
+COMMIT;
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+INSERT INTO work VALUES (7, 'asserted');
+COMMIT;
+-- spelling
+BEGIN;
+SELECT set_config('leader_election.token', '00' || :'t1', true) IS NOT NULL AS set;
+INSERT INTO work VALUES (8, 'spelling');
+COMMIT;
+TABLE work;
+-- another token than that of the running term
+SET leader_election.token = '1';
+INSERT INTO work VALUES (9, 'other token');
+\x on
+SELECT * FROM refusal('INSERT INTO work VALUES (9)');
+\x off
+SET leader_election.token = '9223372036854775807';
+INSERT INTO work VALUES (9, 'other token');
+SELECT le_lease('another', '1 hour', 'me') AS t2 \gset
+SET leader_election.token = :t2;
+INSERT INTO work VALUES (9, 'another''s token');
+SELECT le_resign('another', :t2);
+SET leader_election.token = :t1;
+SELECT le_resign('job', :t1);
+INSERT INTO work VALUES (9, 'over');
+SELECT le_lease('job', '1 hour', 'successor') AS t3 \gset
+INSERT INTO work VALUES (9, 'deposed');
+SET leader_election.token = :t3;
+INSERT INTO work VALUES (9, 'successor');
+-- what is no token is refused when it is set
+SET leader_election.token = 'scheduler';
+SET leader_election.token = '0';
+SET leader_election.token = '-1';
+SET leader_election.token = '9223372036854775808';
+SET leader_election.token = '0x10';
+SET leader_election.token = '1.0';
+SET leader_election.token = '1 2';
+SET leader_election.token = ' ';
+BEGIN;
+SET LOCAL leader_election.token = '7 ';
+ROLLBACK;
+SELECT message, detail FROM refusal('SET leader_election.token = ''scheduler''');
+SELECT set_config('leader_election.token', NULL, false);
+INSERT INTO work VALUES (10, 'NULL is none');
+RESET leader_election.token;
+-- the session's own term counts before the token
+SELECT le_resign('job', :t3), le_try_become_leader('job', 'me');
+SET leader_election.token = :t3;
+INSERT INTO work VALUES (10, 'own');
+-- another session's term, by its token
+SELECT le_resign('job');
+SELECT other('SELECT le_try_become_leader(''job'', ''other'')') AS leads, other('SELECT le_token(''job'')') AS t4 \gset
+INSERT INTO work VALUES (11, 'deposed');
+SET leader_election.token = :t4;
+INSERT INTO work VALUES (11, 'another session''s token');
+-- that ends before the commit
+BEGIN;
+INSERT INTO work VALUES (12, 'late');
+SELECT other('SELECT le_resign(''job'')');
+COMMIT;
+SELECT replace(:'LAST_ERROR_MESSAGE', :'t4', 'N');
+RESET leader_election.token;
+TABLE work;
+-- a lease of the same transaction
+BEGIN;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SAVEPOINT a;
+TRUNCATE work;
+ROLLBACK TO a;
+SET LOCAL leader_election.token = :t1;
+TRUNCATE work;
+INSERT INTO work VALUES (1, 'of the same transaction');
+COMMIT;
+TABLE work;
+
+-- set before the library is loaded
+\c
+SET search_path = regress_guard, public;
+SET leader_election.token = :t1;
+INSERT INTO work VALUES (2, 'before the library');
+\c
+SET search_path = regress_guard, public;
+BEGIN;
+SELECT set_config('leader_election.token', :'t1', true) IS NOT NULL AS set;
+INSERT INTO work VALUES (3, 'before the library');
+COMMIT;
+INSERT INTO work VALUES (4, 'without');
+-- what is no token is dropped then, with a warning
+\c
+SET search_path = regress_guard, public;
+SET leader_election.token = 'scheduler';
+INSERT INTO work VALUES (4, 'invalid');
+SHOW leader_election.token;
+-- for a role or a database
+SELECT run(format('ALTER ROLE %I IN DATABASE %I SET leader_election.token = %L', current_user, current_database(), :'t1'));
+\c
+SET search_path = regress_guard, public;
+INSERT INTO work VALUES (4, 'of the role');
+SELECT run(format('ALTER ROLE %I IN DATABASE %I RESET leader_election.token', current_user, current_database()));
+\c
+SET search_path = regress_guard, public;
+SELECT open_other();
+INSERT INTO work VALUES (5, 'without');
+TABLE work;
+
+-- each kind of trigger, with the token and without it
+SET leader_election.token = :t1;
+TRUNCATE work;
+INSERT INTO work SELECT i, 'old' FROM generate_series(1, 3) i;
+CREATE PROCEDURE try_all(tab text) LANGUAGE plpgsql AS $$
+DECLARE
+	statement text;
+	code text;
+BEGIN
+	FOREACH statement IN ARRAY ARRAY[
+		'INSERT INTO %I VALUES (4, ''new'')',
+		'UPDATE %I SET done = ''new'' WHERE id = 1',
+		'DELETE FROM %I WHERE id = 2',
+		'UPDATE %I SET done = ''new'' WHERE id = 0',
+		'DELETE FROM %I WHERE false',
+		'INSERT INTO %I SELECT 5 WHERE false',
+		'INSERT INTO %I SELECT i, ''new'' FROM generate_series(6, 8) i',
+		'WITH a AS (INSERT INTO %1$I VALUES (5, ''new'') RETURNING id) SELECT id FROM a',
+		'WITH a AS (DELETE FROM %1$I WHERE id = 3) UPDATE %1$I SET done = ''new'' WHERE id = 3',
+		'INSERT INTO %I VALUES (1, ''new'') ON CONFLICT (id) DO UPDATE SET done = ''conflict''',
+		'INSERT INTO %I VALUES (1, ''new'') ON CONFLICT DO NOTHING',
+		'TRUNCATE %I'] LOOP
+		code := (refusal(format(statement, tab))).code;
+		RAISE WARNING '%: %', coalesce(code, 'passes'), format(statement, tab);
+	END LOOP;
+END $$;
+CREATE PROCEDURE with_and_without(tab text) LANGUAGE plpgsql AS $$
+DECLARE
+	token text := current_setting('leader_election.token');
+BEGIN
+	RAISE WARNING 'without the token';
+	PERFORM set_config('leader_election.token', '', true);
+	CALL try_all(tab);
+	RAISE WARNING 'with the token';
+	PERFORM set_config('leader_election.token', token, true);
+	CALL try_all(tab);
+END $$;
+\set VERBOSITY terse
+CALL with_and_without('work');
+TABLE work;
+DROP TRIGGER guard ON work;
+INSERT INTO work VALUES (1, 'old'), (2, 'old'), (3, 'old');
+CREATE TRIGGER guard AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+CALL with_and_without('work');
+DROP TRIGGER guard ON work;
+INSERT INTO work VALUES (1, 'old'), (2, 'old'), (3, 'old');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON work
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+CALL with_and_without('work');
+TABLE work;
+-- the row goes through as it is, and as other triggers have made it
+CREATE FUNCTION change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN new.done := upper(new.done); RETURN new; END $$;
+CREATE TRIGGER before_it BEFORE INSERT OR UPDATE ON work FOR EACH ROW EXECUTE FUNCTION change();
+CREATE TRIGGER zafter_it BEFORE INSERT OR UPDATE ON work FOR EACH ROW EXECUTE FUNCTION change();
+INSERT INTO work VALUES (1, 'one'), (2, 'two'), (3, NULL) RETURNING *;
+UPDATE work SET done = 'three', id = 4 WHERE id = 3 RETURNING *;
+DELETE FROM work WHERE id = 4 RETURNING *;
+DROP TRIGGER before_it ON work;
+DROP TRIGGER zafter_it ON work;
+TRUNCATE work;
+DROP TRIGGER guard ON work;
+INSERT INTO work VALUES (1, 'old'), (2, 'old'), (3, 'old');
+CREATE TRIGGER guard AFTER INSERT OR UPDATE OR DELETE ON work
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+CALL with_and_without('work');
+\set VERBOSITY sqlstate
+DROP TRIGGER guard ON work;
+-- one that is deferred to the commit
+CREATE CONSTRAINT TRIGGER guard AFTER INSERT OR UPDATE OR DELETE ON work DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+BEGIN;
+SET LOCAL leader_election.token = '';
+INSERT INTO work VALUES (1, 'deferred');
+TABLE guards;
+SET LOCAL leader_election.token = :t1;
+COMMIT;
+BEGIN;
+INSERT INTO work VALUES (2, 'deferred');
+SET LOCAL leader_election.token = '';
+COMMIT;
+BEGIN;
+INSERT INTO work VALUES (2, 'deferred');
+SET CONSTRAINTS ALL IMMEDIATE;
+TABLE guards;
+SET LOCAL leader_election.token = '';
+COMMIT;
+TABLE work;
+DROP TRIGGER guard ON work;
+-- with a condition, and for a column only
+CREATE TRIGGER guard BEFORE UPDATE OF done ON work
+FOR EACH ROW WHEN (old.done IS DISTINCT FROM new.done) EXECUTE FUNCTION le_guard('job');
+SET leader_election.token = '';
+UPDATE work SET id = 3 WHERE id = 2;
+UPDATE work SET done = 'deferred' WHERE id = 3;
+UPDATE work SET done = 'done' WHERE id = 3;
+DROP TRIGGER guard ON work;
+TRUNCATE work;
+
+-- a view: INSTEAD OF for its rows, or the table's own trigger
+INSERT INTO work VALUES (1, 'old');
+CREATE VIEW work_view AS SELECT * FROM work;
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON work_view
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+CREATE FUNCTION write_through() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF tg_op <> 'INSERT' THEN
+		DELETE FROM work WHERE id = old.id;
+	END IF;
+	IF tg_op <> 'DELETE' THEN
+		INSERT INTO work VALUES (new.id, new.done || ' by way of the view');
+		RETURN new;
+	END IF;
+	RETURN old;
+END $$;
+CREATE TRIGGER through INSTEAD OF INSERT OR UPDATE OR DELETE ON work_view
+FOR EACH ROW EXECUTE FUNCTION write_through();
+INSERT INTO work_view VALUES (2, 'new');
+UPDATE work_view SET done = 'new';
+DELETE FROM work_view;
+SET leader_election.token = :t1;
+INSERT INTO work_view VALUES (2, 'new');
+UPDATE work_view SET done = 'newer' WHERE id = 1;
+DELETE FROM work_view WHERE id = 2;
+TABLE work;
+DROP TRIGGER guard ON work_view;
+DROP TRIGGER through ON work_view;
+CREATE TRIGGER guard INSTEAD OF INSERT OR UPDATE OR DELETE ON work_view
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+-- which stands for the write that is not done
+INSERT INTO work_view VALUES (2, 'new') RETURNING *;
+UPDATE work_view SET done = 'new' WHERE id = 1 RETURNING *;
+DELETE FROM work_view WHERE id = 1 RETURNING *;
+TABLE work;
+SET leader_election.token = '';
+INSERT INTO work_view VALUES (2, 'new');
+UPDATE work_view SET done = 'new' WHERE id = 1;
+UPDATE work_view SET done = 'new' WHERE id = 0;
+DELETE FROM work_view WHERE id = 1;
+DROP TRIGGER guard ON work_view;
+-- a view that is updatable itself
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+INSERT INTO work_view VALUES (2, 'new');
+UPDATE work_view SET done = 'new';
+DELETE FROM work_view;
+SET leader_election.token = :t1;
+INSERT INTO work_view VALUES (2, 'new');
+UPDATE work_view SET done = 'new' WHERE id = 2;
+DELETE FROM work_view WHERE id = 1;
+TABLE work;
+-- and a rule
+CREATE TABLE inbox (id int, done text);
+CREATE RULE forward AS ON INSERT TO inbox DO INSTEAD INSERT INTO work VALUES (new.id, new.done);
+INSERT INTO inbox VALUES (3, 'by rule');
+SET leader_election.token = '';
+INSERT INTO inbox VALUES (4, 'by rule');
+DROP TABLE inbox;
+DROP VIEW work_view;
+
+-- MERGE
+SET leader_election.token = :t1;
+TRUNCATE work;
+INSERT INTO work VALUES (1, 'old'), (2, 'old');
+CREATE TABLE source (id int, what text);
+INSERT INTO source VALUES (1, 'update'), (2, 'delete'), (3, 'insert');
+PREPARE merge_all AS MERGE INTO work w USING source s ON w.id = s.id
+	WHEN MATCHED AND what = 'update' THEN UPDATE SET done = 'merged'
+	WHEN MATCHED AND what = 'delete' THEN DELETE
+	WHEN NOT MATCHED THEN INSERT VALUES (s.id, 'merged');
+PREPARE merge_update AS MERGE INTO work w USING source s ON w.id = s.id WHEN MATCHED THEN UPDATE SET done = 'merged';
+PREPARE merge_delete AS MERGE INTO work w USING source s ON w.id = s.id WHEN MATCHED THEN DELETE;
+PREPARE merge_insert AS MERGE INTO work w USING source s ON w.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, 'merged');
+PREPARE merge_nothing AS MERGE INTO work w USING source s ON w.id = s.id WHEN MATCHED THEN DO NOTHING;
+SET leader_election.token = '';
+EXECUTE merge_all;
+EXECUTE merge_update;
+EXECUTE merge_delete;
+EXECUTE merge_insert;
+EXECUTE merge_nothing;
+SET leader_election.token = :t1;
+EXECUTE merge_all;
+SELECT * FROM work ORDER BY id;
+-- by rows
+DROP TRIGGER guard ON work;
+TRUNCATE work;
+INSERT INTO work VALUES (1, 'old'), (2, 'old');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON work
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+SET leader_election.token = '';
+EXECUTE merge_update;
+EXECUTE merge_delete;
+EXECUTE merge_insert;
+SET leader_election.token = :t1;
+EXECUTE merge_all;
+SELECT * FROM work ORDER BY id;
+DEALLOCATE ALL;
+-- ON CONFLICT by rows: the rows that conflict
+SET leader_election.token = '';
+INSERT INTO work VALUES (1, 'new') ON CONFLICT DO NOTHING;
+INSERT INTO work VALUES (1, 'new') ON CONFLICT (id) DO UPDATE SET done = excluded.done;
+SET leader_election.token = :t1;
+INSERT INTO work VALUES (1, 'new'), (4, 'new') ON CONFLICT DO NOTHING RETURNING *;
+INSERT INTO work VALUES (1, 'new'), (5, 'new') ON CONFLICT (id) DO UPDATE SET done = excluded.done RETURNING *;
+-- COPY by rows
+SET leader_election.token = '';
+COPY work FROM stdin;
+6	copied
+\.
+SET leader_election.token = :t1;
+COPY work FROM stdin;
+6	copied
+7	copied
+\.
+SELECT * FROM work ORDER BY id;
+DROP TRIGGER guard ON work;
+
+-- partitions: the statement trigger is that of the table that is named
+CREATE TABLE parts (id int, done text) PARTITION BY LIST (id);
+CREATE TABLE part1 PARTITION OF parts FOR VALUES IN (1);
+CREATE TABLE part2 PARTITION OF parts FOR VALUES IN (2);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON parts
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+SET leader_election.token = '';
+INSERT INTO parts VALUES (1, 'new');
+COPY parts FROM stdin;
+1	new
+\.
+TRUNCATE parts;
+INSERT INTO part1 VALUES (1, 'directly');
+UPDATE part1 SET done = 'directly, again';
+UPDATE parts SET done = 'new';
+UPDATE parts SET id = 2;
+DELETE FROM parts;
+TABLE parts;
+TRUNCATE part1;
+-- a row trigger is each partition's, also of later ones
+DROP TRIGGER guard ON parts;
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON parts
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+CREATE TABLE part3 PARTITION OF parts FOR VALUES IN (3);
+INSERT INTO parts VALUES (1, 'new');
+INSERT INTO part1 VALUES (1, 'directly');
+INSERT INTO part3 VALUES (3, 'directly');
+COPY part2 FROM stdin;
+2	directly
+\.
+SET leader_election.token = :t1;
+INSERT INTO parts VALUES (1, 'new'), (2, 'new');
+INSERT INTO part3 VALUES (3, 'directly');
+SET leader_election.token = '';
+UPDATE part1 SET done = 'directly';
+DELETE FROM part2;
+-- moved from one to another
+UPDATE parts SET id = 3 WHERE id = 1;
+SET leader_election.token = :t1;
+UPDATE parts SET id = 3, done = 'moved' WHERE id = 1 RETURNING *;
+SELECT tableoid::regclass, * FROM parts ORDER BY id, done;
+-- with a trigger on one of the two only
+DROP TRIGGER guard ON parts;
+CREATE TRIGGER guard BEFORE INSERT ON part2 FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+CREATE TRIGGER guard BEFORE DELETE ON part3 FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+SET leader_election.token = '';
+INSERT INTO parts VALUES (1, 'free');
+UPDATE parts SET id = 2 WHERE id = 1;
+UPDATE parts SET id = 1 WHERE id = 3;
+UPDATE parts SET id = 3 WHERE id = 1;
+SET leader_election.token = :t1;
+UPDATE parts SET id = 2 WHERE id = 3;
+SELECT tableoid::regclass, * FROM parts ORDER BY id, done;
+DROP TABLE parts;
+-- inheritance: the statement trigger is that of the table that is named, the rows' are each table's own
+CREATE TABLE child () INHERITS (work);
+TRUNCATE work;
+INSERT INTO child VALUES (1, 'old');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+SET leader_election.token = '';
+UPDATE work SET done = 'by way of the parent';
+INSERT INTO child VALUES (2, 'directly');
+UPDATE child SET done = 'directly';
+DROP TRIGGER guard ON work;
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON work
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+UPDATE work SET done = 'by way of the parent';
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON child
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+UPDATE work SET done = 'again';
+SET leader_election.token = :t1;
+UPDATE work SET done = 'by the leader';
+SELECT * FROM work ORDER BY id;
+DROP TABLE child;
+DROP TRIGGER guard ON work;
+
+-- two tables of two elections
+CREATE TABLE mail (id int, done text);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON mail
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('mailer');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+SELECT le_lease('mailer', '1 hour', 'me') AS t2 \gset
+SET leader_election.token = :t1;
+WITH a AS (INSERT INTO work VALUES (1, 'both') RETURNING *) INSERT INTO mail SELECT * FROM a;
+TABLE work;
+BEGIN;
+SELECT le_assert_leader('mailer', :t2);
+WITH a AS (INSERT INTO work VALUES (1, 'both') RETURNING *) INSERT INTO mail SELECT * FROM a;
+TABLE guards;
+COMMIT;
+RESET leader_election.token;
+BEGIN;
+SELECT le_assert_leader('job', :t1), le_assert_leader('mailer', :t2);
+INSERT INTO work VALUES (2, 'asserted');
+INSERT INTO mail VALUES (2, 'asserted');
+COMMIT;
+BEGIN;
+SET LOCAL leader_election.token = :t1;
+INSERT INTO work VALUES (3, 'one by one');
+SET LOCAL leader_election.token = :t2;
+INSERT INTO mail VALUES (3, 'one by one');
+INSERT INTO work VALUES (4, 'one by one');
+COMMIT;
+-- one of the two is over: nothing of either
+BEGIN;
+SELECT le_assert_leader('job', :t1), le_assert_leader('mailer', :t2);
+INSERT INTO work VALUES (5, 'late');
+INSERT INTO mail VALUES (5, 'late');
+SELECT le_resign('mailer', :t2);
+COMMIT;
+SELECT * FROM work FULL JOIN mail USING (id) ORDER BY id;
+-- one table of two elections
+CREATE TRIGGER guard2 BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard('mailer');
+SET leader_election.token = :t1;
+INSERT INTO work VALUES (6, 'one of two');
+SELECT le_try_become_leader('mailer', 'me');
+INSERT INTO work VALUES (6, 'both');
+SELECT le_resign('mailer');
+DROP TRIGGER guard2 ON work;
+DROP TABLE mail;
+RESET leader_election.token;
+-- two names with one 64-bit key: see collision.sql
+CREATE TABLE colliding (id int);
+CREATE TRIGGER guard BEFORE INSERT ON colliding FOR EACH STATEMENT EXECUTE FUNCTION le_guard('HwFfjYHs9PGi-Rwb-Amyj4y5');
+SELECT le_lease('worker-queue-mail.sender', '1 hour') AS t3 \gset
+INSERT INTO colliding VALUES (1);
+SET leader_election.token = :t3;
+INSERT INTO colliding VALUES (1);
+BEGIN;
+SELECT le_assert_leader('worker-queue-mail.sender', :t3);
+INSERT INTO colliding VALUES (1);
+ROLLBACK;
+RESET leader_election.token;
+SELECT le_resign('worker-queue-mail.sender', :t3);
+DROP TABLE colliding;
+
+-- roles: the one that leads, and its members; a table's owner need not be one
+SELECT le_resign('job', :t1);
+CREATE ROLE regress_guard_table;
+CREATE ROLE regress_guard_leader;
+CREATE ROLE regress_guard_member IN ROLE regress_guard_leader;
+CREATE ROLE regress_guard_other;
+GRANT USAGE, CREATE ON SCHEMA regress_guard TO regress_guard_table, regress_guard_leader, regress_guard_member, regress_guard_other;
+CREATE TABLE boss (id int PRIMARY KEY, name text);
+CREATE TABLE clerk (id int, boss int REFERENCES boss ON DELETE CASCADE ON UPDATE CASCADE);
+CREATE TABLE guest (id int, boss int REFERENCES boss ON DELETE SET NULL ON UPDATE SET NULL);
+INSERT INTO boss VALUES (1, 'one'), (2, 'two'), (3, 'three'), (4, 'four'), (5, 'five');
+INSERT INTO clerk VALUES (1, 1), (2, 2), (3, 3), (4, 4);
+INSERT INTO guest VALUES (1, 1), (2, 2), (3, 3), (4, 4);
+ALTER TABLE boss OWNER TO regress_guard_table;
+ALTER TABLE clerk OWNER TO regress_guard_table;
+ALTER TABLE guest OWNER TO regress_guard_table;
+ALTER TABLE work OWNER TO regress_guard_table;
+GRANT ALL ON boss, clerk, guest, work, guards TO regress_guard_leader, regress_guard_member, regress_guard_other;
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON clerk
+FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guest
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+SET ROLE regress_guard_leader;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SET leader_election.token = :t1;
+DELETE FROM work;
+SET ROLE regress_guard_member;
+INSERT INTO work VALUES (1, 'member');
+SET ROLE regress_guard_other;
+INSERT INTO work VALUES (2, 'other');
+SELECT message, detail FROM refusal('INSERT INTO work VALUES (2)');
+SET ROLE regress_guard_table;
+INSERT INTO work VALUES (2, 'owner');
+UPDATE clerk SET id = 0;
+RESET ROLE;
+INSERT INTO work VALUES (2, 'superuser');
+-- cascades run as the owner: it counts who has caused them
+SET ROLE regress_guard_member;
+DELETE FROM boss WHERE id = 1;
+UPDATE boss SET id = 20 WHERE id = 2;
+SET ROLE regress_guard_other;
+DELETE FROM boss WHERE id = 3;
+UPDATE boss SET id = 30 WHERE id = 3;
+SET ROLE regress_guard_table;
+DELETE FROM boss WHERE id = 3;
+SET ROLE regress_guard_member;
+RESET leader_election.token;
+DELETE FROM boss WHERE id = 3;
+UPDATE boss SET id = 30 WHERE id = 3;
+-- a statement trigger does not look at rows, nor whether there are any
+DELETE FROM boss WHERE id = 5;
+-- guarded before, or by the session's own term
+BEGIN;
+SELECT le_assert_leader('job', :t1);
+DELETE FROM boss WHERE id = 3;
+COMMIT;
+RESET ROLE;
+SELECT le_resign('job', :t1);
+SET ROLE regress_guard_other;
+SELECT le_try_become_leader('job', 'me');
+UPDATE boss SET id = 40 WHERE id = 4;
+INSERT INTO work VALUES (3, 'own term');
+SELECT le_resign('job');
+RESET ROLE;
+SELECT * FROM clerk ORDER BY id;
+SELECT * FROM guest ORDER BY id;
+SELECT * FROM work ORDER BY id;
+SELECT id FROM boss ORDER BY id;
+-- or whose table it is
+ALTER TABLE clerk OWNER TO regress_guard_leader;
+INSERT INTO boss VALUES (6, 'six');
+SET ROLE regress_guard_leader;
+SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SET leader_election.token = :t1;
+INSERT INTO clerk VALUES (6, 6);
+SET ROLE regress_guard_other;
+DELETE FROM clerk WHERE id = 6;
+DELETE FROM boss WHERE id = 6;
+RESET ROLE;
+SELECT id FROM clerk ORDER BY id;
+-- a function with another's rights writes as that other
+CREATE FUNCTION write_as(int) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = regress_guard, public AS $$
+	INSERT INTO work VALUES ($1, 'with the rights of the leader') $$;
+ALTER FUNCTION write_as OWNER TO regress_guard_leader;
+SET ROLE regress_guard_other;
+SET leader_election.token = :t1;
+SELECT write_as(4);
+INSERT INTO work VALUES (5, 'without');
+RESET ROLE;
+ALTER FUNCTION write_as OWNER TO regress_guard_other;
+SET ROLE regress_guard_leader;
+SELECT write_as(5);
+RESET ROLE;
+SELECT * FROM work ORDER BY id;
+-- nobody needs a privilege for the function, as it was checked when the trigger was made
+REVOKE EXECUTE ON FUNCTION le_guard FROM PUBLIC;
+SET ROLE regress_guard_leader;
+INSERT INTO work VALUES (6, 'revoked');
+SET ROLE regress_guard_table;
+CREATE TRIGGER another BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION le_guard TO PUBLIC;
+RESET leader_election.token;
+DROP FUNCTION write_as;
+DROP TABLE boss, clerk, guest;
+REASSIGN OWNED BY regress_guard_table TO CURRENT_USER;
+DROP OWNED BY regress_guard_table, regress_guard_leader, regress_guard_member, regress_guard_other;
+SELECT le_resign('job', :t1);
+DROP ROLE regress_guard_member, regress_guard_leader, regress_guard_table, regress_guard_other;
+
+-- who may change the table may switch the trigger off
+ALTER TABLE work DISABLE TRIGGER guard;
+INSERT INTO work VALUES (7, 'disabled');
+ALTER TABLE work ENABLE TRIGGER guard;
+INSERT INTO work VALUES (8, 'enabled');
+ALTER TABLE work DISABLE TRIGGER USER;
+INSERT INTO work VALUES (8, 'disabled');
+ALTER TABLE work ENABLE TRIGGER USER;
+-- and a superuser all of them
+SET session_replication_role = replica;
+INSERT INTO work VALUES (9, 'replica');
+ALTER TABLE work ENABLE ALWAYS TRIGGER guard;
+INSERT INTO work VALUES (10, 'always');
+RESET session_replication_role;
+SELECT * FROM work WHERE id >= 7 ORDER BY id;
+
+-- wrong use
+SELECT le_guard();
+DROP TRIGGER guard ON work;
+CREATE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard();
+INSERT INTO work VALUES (20);
+SELECT message FROM refusal('INSERT INTO work VALUES (20)');
+CREATE OR REPLACE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job', 'another');
+INSERT INTO work VALUES (20);
+CREATE OR REPLACE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard('');
+INSERT INTO work VALUES (20);
+DROP TRIGGER guard ON work;
+SELECT run(format('CREATE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard(%L)', repeat('x', 256)));
+INSERT INTO work VALUES (20);
+SELECT count(*) FROM work WHERE id = 20;
+DROP TRIGGER guard ON work;
+-- names of any kind
+SELECT run(format('CREATE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard(%L)', E'it''s "a" job\\ \u20ac'));
+INSERT INTO work VALUES (20, 'nobody');
+SELECT le_try_become_leader(E'it''s "a" job\\ \u20ac');
+INSERT INTO work VALUES (20, 'odd name');
+SELECT le_resign_all();
+DROP TRIGGER guard ON work;
+-- a number is a name, too
+CREATE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard(2929);
+SELECT le_try_become_leader(2929);
+INSERT INTO work VALUES (21, 'bare key');
+SELECT le_resign(2929), le_try_become_leader('2929');
+INSERT INTO work VALUES (21, 'named so');
+SELECT le_resign_all();
+SELECT * FROM work WHERE id >= 20 ORDER BY id;
+-- the trigger holds on to the extension
+\set VERBOSITY terse
+DROP EXTENSION leader_election;
+
+SELECT dblink_disconnect('other');
+SET client_min_messages = warning;
+DROP SCHEMA regress_guard CASCADE;
+DROP EXTENSION dblink;
+RESET search_path;
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT name FROM le_leases WHERE ttl > '0';
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
