@@ -1,0 +1,350 @@
+# The primary is killed while its standby lags behind: the standby that is promoted
+# hands out greater tokens than were ever handed out, has the leases that it knows of
+# held, and grants no other one before the longest that it may not know of is over.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $dead_port = PostgreSQL::Test::Cluster::get_free_port();
+my $max_ttl = 3;
+our $greatest = 0;
+
+# A token that is greater than all before
+sub is_new
+{
+	my ($token, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	cmp_ok($token || 0, '>', $greatest, $test);
+	$greatest = $token if ($token || 0) > $greatest;
+	return $token;
+}
+
+sub take
+{
+	my ($client, $name, $ttl) = @_;
+	return is_new(wire_ask($client, "SELECT le_lease('$name', '$ttl', 'holder')"), "lease \"$name\"");
+}
+
+# A standby that receives from that server
+sub standby_of
+{
+	my ($name, $from, $backup_of) = @_;
+	my $standby = PostgreSQL::Test::Cluster->new($name);
+	$standby->init_from_backup($backup_of // $from, 'base', has_streaming => 1);
+	$standby->append_conf('postgresql.conf',
+		"primary_conninfo = '" . $from->connstr . " application_name=$name'");
+	$standby->start;
+	return $standby;
+}
+
+# The standby receives no more
+sub cut_off
+{
+	my ($primary, $standby) = @_;
+	$standby->append_conf('postgresql.conf',
+		"primary_conninfo = '" . $primary->connstr . " port=$dead_port'");
+	$standby->reload;
+	$primary->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_replication')
+	  or die 'the standby is still there';
+	return;
+}
+
+sub catch_up
+{
+	my ($primary, $standby) = @_;
+	# what is not committed is to arrive, too
+	$primary->safe_psql('postgres', 'SELECT pg_logical_emit_message(true, $$$$, $$$$)');
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
+	return;
+}
+
+# Programs that elect in all scopes, and one that renews, until they are stopped
+sub start_load
+{
+	my ($node, $token) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my %scripts = (
+		session => q{SELECT le_try_become_leader('s' || :client_id);
+			SELECT le_resign('s' || :client_id);},
+		transaction => q{BEGIN; SELECT le_try_become_leader_xact('t' || :client_id); COMMIT;},
+		lease => q{SELECT coalesce(le_lease('l' || :client_id, '3 s'), 0) AS token \gset
+			SELECT le_resign('l' || :client_id, :token);},
+		renewal => "SELECT 1 / le_renew('held', $token)::int;");
+	append_to_file("$dir/$_", $scripts{$_}) foreach keys %scripts;
+	my $load = { output => '' };
+	$load->{run} = IPC::Run::start([ 'pgbench', '-n', '-c', 3, '-T', 600, '-h', $node->host, '-p', $node->port,
+			(map { ('-f', "$dir/$_") } sort keys %scripts), 'postgres' ], '>&', \$load->{output});
+	return $load;
+}
+
+sub stop_load
+{
+	my ($load) = @_;
+	eval { $load->{run}->signal('TERM'); $load->{run}->finish; };
+	unlike($load->{output}, qr/ERROR/, 'no election or renewal has failed');
+	return;
+}
+
+# Waits for the guard of a prepared transaction, on the new primary
+sub prepared_holds
+{
+	my ($node, $token) = @_;
+	my $client = wire($node);
+	my $waiting = wire($node);
+	is(wire_ask($client, "SELECT le_renew('prepared', $token), le_resign('prepared', $token)"), 't|t', 'its lease ran on, and is resigned');
+	is(wire_ask($client, q{SELECT le_try_become_leader('prepared'), le_lease('prepared', '1 s') IS NULL}), 'f|t', 'nobody is elected');
+	wire_send($waiting, q{CALL le_campaign('prepared')});
+	ok(wire_until($client, "SELECT waits_for, blocked_by FROM le_candidates WHERE pid = $waiting->{pid}", 'guard|{0}'), 'who waits, waits for the guard');
+	wire_ask($client, q{COMMIT PREPARED 'guarded'});
+	is(wire_ask($client, 'SELECT count(*) FROM written'), '1', 'committed');
+	is_new(wire_answer($waiting), 'and somebody is elected');
+	wire_drop($client, $waiting);
+	return;
+}
+
+sub shown
+{
+	my ($client, $columns, $condition) = @_;
+	return wire_ask($client, "SELECT string_agg(concat_ws(' ', $columns), ', ' ORDER BY name) FROM le_leaders WHERE $condition");
+}
+
+sub reads_on_standby
+{
+	my ($there, $held) = @_;
+	is(shown($there, 'name, scope, identity, token', q{name = 'held'}), "held lease holder $held", 'le_leaders shows a lease');
+	is(wire_ask($there, q{SELECT token, ttl, renewed_at IS NULL, renewals IS NULL, expires_in IS NULL, pid IS NULL, usename = current_user FROM le_leader('held')}),
+		"$held|01:00:00|t|t|t|t|t", 'le_leader, too, without what is not replicated');
+	is(shown($there, 'name, ttl', 'true'), 'held 01:00:00, lasting 02:00:00, prepared 01:00:00, resigned late 01:00:00, shortened 00:20:00',
+		'not what is resigned or not committed, and each with the ttl that it has now');
+	foreach my $sql ("le_lease('held', '1 s', NULL, $held)", "le_lease('free', '1 s')", "le_renew('held', $held)",
+		"le_am_leader('held', $held)", "le_resign('held', $held)", "le_assert_leader('held', $held)",
+		"le_assert_leader('held')", "le_try_become_leader('free')", "le_become_leader_xact('free')")
+	{
+		wire_fails($there, "SELECT $sql", '25006', $sql);
+	}
+	wire_fails($there, "CALL $_", '25006', $_)
+	  foreach q{le_campaign('free')}, q{le_campaign('free', ttl => '1 s')}, q{le_campaign(ARRAY['free'])},
+	  q{le_campaign(ARRAY['free'], ttl => '1 s')}, q{le_observe('held')};
+	is(wire_ask($there, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()}), '0', 'no lock is left');
+	return;
+}
+
+# Nobody gets a lease that is held, nor one that might be held
+sub no_lease_yet
+{
+	my ($node, $held) = @_;
+	my $client = wire($node);
+	my $waiting = wire($node);
+
+	is(wire_ask($client, q{SELECT le_lease('held', '1 s') IS NULL, le_try_become_leader('held')}), 't|f', 'a lease that is held is denied');
+	wire_fails($client, q{SELECT le_lease('lost', '1 s')}, 'LE003', 'the lease that did not arrive is not granted');
+	is($client->{error}, 'cannot grant a lease of election "lost" yet', 'the message');
+	wire_fails($client, q{SELECT le_lease('lost', '1 s', token => 1)}, 'LE003', 'with another token');
+	wire_fails($client, q{CALL le_campaign('lost', timeout => '0', ttl => '1 s')}, 'LE003', 'nor to a campaign that does not wait');
+	is(wire_ask($client, q{BEGIN; SAVEPOINT s; SELECT le_try_become_leader('other') AND le_resign('other'); SAVEPOINT t}), 't', 'another scope');
+	wire_fails($client, q{SELECT le_lease('lost', '1 s')}, 'LE003', 'in a transaction');
+	is(wire_ask($client, q{ROLLBACK TO t; SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()}), '0', 'leaves no lock behind');
+	wire_ask($client, 'COMMIT');
+
+	is(wire_ask($client, q{CALL le_campaign('lost', timeout => '100 ms', ttl => '1 s')}), '', 'a timeout that is too short: NULL');
+	is(wire_ask($client, q{CALL le_campaign(ARRAY['lost', 'held'], timeout => '100 ms', ttl => '1 s')}), '|', 'for many elections, too');
+	wire_ask($client, q{SET lock_timeout = '100 ms'});
+	wire_fails($client, q{CALL le_campaign('lost', ttl => '1 s')}, '55P03', 'lock_timeout');
+	wire_fails($client, q{CALL le_campaign(ARRAY['lost', 'held'], ttl => '1 s')}, '55P03', 'for many elections, too');
+	wire_ask($client, 'RESET lock_timeout');
+	no_trace($node, $client->{pid}, 'nothing of it is left');
+
+	wire_send($waiting, q{CALL le_campaign('lost', ttl => '1 s', identity => 'patient')});
+	ok(wire_until($client, q{SELECT name, position, identity, waits_for, blocked_by FROM le_candidates}, 'lost|1|patient|promotion|{}'), 'le_candidates says what is waited for');
+	is(wire_ask($client, q{SELECT le_try_become_leader('lost'), le_lease('lost', '1 s') IS NULL}), 'f|t', 'nobody overtakes who waits');
+	wire_ask($client, "SELECT pg_cancel_backend($waiting->{pid})");
+	wire_answer($waiting);
+	is($waiting->{code}, '57014', 'cancelled');
+	no_trace($node, $waiting->{pid}, 'nothing of that is left');
+	is_new(wire_elect($client, 'lost'), 'in session scope, it is led at once');
+	is_new(wire_elect($client, 'lost', 'le_try_become_leader_xact'), 'in transaction scope, too');
+	is(wire_ask($client, "SELECT le_renew('held', $held)"), 't', 'a lease that arrived is renewed');
+	wire_drop($client, $waiting);
+	return;
+}
+
+# A wait that began before the server was started again is of no account; one that is
+# over is never to be waited for again
+sub wait_is_over_once
+{
+	my ($node, $held) = @_;
+	$node->append_conf('postgresql.conf', "leader_election.max_ttl = '${max_ttl}s'");
+	$node->restart('fast');
+	my @clients = map { wire($node) } 1 .. 3;
+	my $before = monotonic();
+	wire_send($clients[0], q{CALL le_campaign('lost', ttl => '1 s')});
+	wire_send($clients[1], q{CALL le_campaign(ARRAY['held', 'lost too', 'free'], ttl => '1 s')});
+	my $early = 0;
+	my $answer;
+	until (($answer = wire_ask($clients[2], q{SELECT le_lease('polled', '1 s')})) ne '')
+	{
+		die "no lease: $clients[2]->{error}" if $clients[2]->{code} ne 'LE003' || monotonic() > $before + 60;
+		wire_hear(0.02, @clients);
+		$early ||= monotonic() < $before + $max_ttl && grep { $_->{ready} } @clients[0, 1];
+	}
+	cmp_ok(monotonic(), '>=', $before + $max_ttl, 'none is granted before the longest ttl from the start is over');
+	ok(!$early, 'to nobody');
+	cmp_ok($_, '>', $greatest, 'then it is')
+	  foreach $answer, wire_answer($clients[0]), (split /\|/, wire_answer($clients[1]))[0];
+	cmp_ok(monotonic(), '<', $before + $max_ttl + 20, 'and not much later');
+	$greatest = greatest_token($node);
+	is(wire_ask($clients[2], "SELECT le_renew('held', $held), le_lease('held', '1 s') IS NULL"), 't|t', 'none that is held was granted twice');
+	wire_drop(@clients);
+
+	$node->append_conf('postgresql.conf', 'leader_election.max_ttl = 1d');
+	$node->restart('fast');
+	my $client = wire($node);
+	is_new(wire_ask($client, q{SELECT le_lease('after a restart', '1 h')}), 'once it is over, a restart does not begin it again');
+	is(wire_ask($client, "SELECT le_renew('held', $held)"), 't', 'and the old lease is held on');
+	wire_drop($client);
+	return;
+}
+
+foreach my $synchronous (0, 1)
+{
+	subtest $synchronous ? 'a synchronous standby' : 'an asynchronous standby' => sub {
+		my $suffix = $synchronous ? 'sync' : 'async';
+		my $primary = new_server("primary_$suffix", allows_streaming => 1,
+			conf => "autovacuum = off\nmax_prepared_transactions = 5\nmax_wal_senders = 5\n");
+		local $greatest = 0;
+		$primary->backup('base');
+		my $standby = standby_of("standby_$suffix", $primary);
+		$primary->append_conf('postgresql.conf', q{synchronous_standby_names = '*'}) if $synchronous;
+		$primary->reload;
+
+		my $client = wire($primary);
+		my $leader = wire($primary);
+		my $open = wire($primary);
+		my $resigned;
+		my %lease = map { ($_ => take($client, $_, '1 h')) } 'held', 'prepared', 'resigned', 'resigned late', 'lasting', 'shortened';
+		is(wire_ask($client, "SELECT le_renew('lasting', $lease{lasting}, '2 h'), le_renew('shortened', $lease{shortened}, '20 min'), le_resign('resigned', $lease{resigned})"), 't|t|t', 'leases');
+		wire_ask($client, 'CREATE TABLE written ()');
+		wire_ask($client, "BEGIN; SELECT le_assert_leader('prepared', $lease{prepared}); INSERT INTO written DEFAULT VALUES; PREPARE TRANSACTION 'guarded'");
+		is($client->{error}, '', 'a guarded transaction is prepared');
+		is(wire_ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader(5)}), 't|t', 'leaders in session scope');
+		wire_ask($open, 'BEGIN');
+		take($open, 'uncommitted', '1 h');
+		my $load = start_load($primary, $lease{held});
+		$primary->poll_query_until('postgres', q{SELECT count(DISTINCT name) = 10 FROM pg_stat_leader_election WHERE terms > 10 AND name ~ '^[slt][0-9]$' OR name = 'held'});
+		stop_load($load) if $synchronous;
+		wire_ask($client, q{SELECT le_resign(name, token) FROM le_leaders WHERE name ~ '^l[0-9]$'});
+		catch_up($primary, $standby);
+		my $there = wire($standby);
+		reads_on_standby($there, $lease{held}) if $synchronous;
+
+		cut_off($primary, $standby);
+		wire_ask($client, q{SET leader_election.notify = off});
+		if ($synchronous)
+		{
+			# the rest of the block
+			my $last = wire_ask($client, 'SELECT last_value FROM le_token_seq');
+			my $rest = $last - wire_elect($client, 'more');
+			is(wire_ask($client, "SELECT count(*) FROM generate_series(1, $rest - 1) WHERE le_try_become_leader('more') AND le_resign('more')"), $rest - 1, 'elections out of the present block do not wait');
+			is(wire_ask($client, q{SELECT le_try_become_leader('more'), le_token('more')}), "t|$last", 'to its last token');
+			is(wire_ask($client, "SELECT le_renew('held', $lease{held})"), 't', 'nor does a renewal');
+			wire_send($leader, q{SELECT le_try_become_leader('next'), le_token('next')});
+			ok(wire_until($client, "SELECT wait_event FROM pg_stat_activity WHERE pid = $leader->{pid}", 'SyncRep'), 'the next block waits for the standby');
+			is(wire_ask($client, q{SELECT count(*) FROM le_leader('next')}), '0', 'before anybody is elected');
+			wire_ask($client, q{SET statement_timeout = '200 ms'});
+			wire_fails($client, q{SELECT le_try_become_leader_xact('another')}, '57014', 'everybody who needs one waits');
+			is(greatest_token($primary), $last, 'none of it has been handed out');
+			wire_ask($client, 'RESET statement_timeout');
+			# for the block, and for the commit
+			my $answer;
+			wire_ask($client, "SELECT pg_cancel_backend($leader->{pid})") until defined($answer = wire_answer($leader, 0.1));
+			like($answer, qr/^t\|\d+$/, 'a wait that is cancelled ends with an election');
+			like($leader->{notices}, qr/WARNING:  canceling wait for synchronous replication/, 'and a warning');
+			$primary->append_conf('postgresql.conf', q{synchronous_standby_names = ''});
+			$primary->reload;
+		}
+		wire_send($client, q{SELECT count(*) FROM generate_series(1, 10000) WHERE le_try_become_leader('more') AND le_resign('more')});
+		is(wire_answer($client), '10000', '10,000 more elections');
+		my $lost = take($client, 'lost', '1 h');
+		is(wire_ask($client, "SELECT le_resign('resigned late', $lease{'resigned late'})"), 't', 'a resignation that will not arrive');
+		kill_server($primary);
+		stop_load($load) unless $synchronous;
+		$greatest = greatest_token($primary);
+		cmp_ok($greatest, '>', 11000, 'tokens were handed out');
+		wire_drop($client, $leader, $open);
+
+		$standby->promote;
+		is(wire_ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_resign_all()}), 'f|f|0', 'a session that was there before holds nothing');
+		is(shown($there, 'name', 'true') =~ s/, l[0-9]//gr, 'held, lasting, prepared, resigned late, shortened', 'nobody leads but by the leases that arrived');
+		is(wire_ask($there, "SELECT le_renew('lost', $lost), le_renew('resigned', $lease{resigned})"), 'f|f', 'no other one is renewed');
+		my $first = is_new(wire_elect($there, 'job'), 'it is elected, with a greater token');
+		is(wire_ask($there, 'SELECT le_try_become_leader(5)'), 't', 'by bare key, too');
+		is_new(wire_ask($there, 'SELECT le_token(5)'), 'tokens grow');
+		is_new(wire_elect($there, 'job', 'le_become_leader_xact'), 'in transaction scope, too');
+		is(wire_ask($there, "SELECT le_renew('$_', $lease{$_})"), 't', "\"$_\" is renewed") foreach 'held', 'lasting', 'shortened';
+		is(wire_ask($there, "SELECT le_am_leader('held', $lease{held}), le_assert_leader('held', $lease{held})"), 't|', 'and guards');
+
+		subtest 'before the wait for other leases is over' => sub { no_lease_yet($standby, $lease{held}) };
+		subtest 'a prepared transaction that is guarded' => sub { prepared_holds($standby, $lease{prepared}) };
+		subtest 'when it is over' => sub { wait_is_over_once($standby, $lease{held}) } unless $synchronous;
+
+		subtest 'the old primary beside the new one' => sub {
+			$primary->start;
+			my $zombie = wire($primary);
+			wire_ask($zombie, q{SELECT count(*) FROM generate_series(1, 3000) WHERE le_try_become_leader('more') AND le_resign('more')});
+			cmp_ok(wire_elect($zombie, 'job'), '<', $first, 'its tokens are lower');
+			cmp_ok(greatest_token($primary), '<', $first, 'all of them');
+			wire_drop($zombie);
+			$primary->stop('immediate');
+		};
+		wire_drop($there);
+		second_promotion($standby) unless $synchronous;
+		unlike(slurp_file($_->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log') foreach $primary, $standby;
+		$standby->stop('immediate');
+	};
+}
+
+# A standby of the new primary, and one of that one
+sub second_promotion
+{
+	my ($node) = @_;
+	$node->backup('base');
+	my $second = standby_of('second', $node);
+	my $third = standby_of('third', $second, $node);
+
+	subtest 'the next promotion' => sub {
+		my $client = wire($node);
+		catch_up($node, $second);
+		cut_off($node, $second);
+		is_new(wire_elect($client, 'job'), 'a token that does not arrive');
+		is(wire_ask($client, q{SELECT count(*) FROM generate_series(1, 2000) WHERE le_try_become_leader('more') AND le_resign('more')}), '2000', 'and more of them');
+		$greatest = greatest_token($node);
+		kill_server($node);
+		wire_drop($client);
+
+		# none is drawn before the third one has lost it
+		$second->promote;
+		ok($third->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_wal_receiver WHERE received_tli = 3}), 'its own standby follows it');
+		cut_off($second, $third);
+		$client = wire($second);
+		is_new(wire_elect($client, 'job'), 'the token is greater');
+		is(wire_ask($client, q{SELECT count(*) FROM generate_series(1, 2000) WHERE le_try_become_leader('more') AND le_resign('more')}), '2000', 'and more of them');
+		$greatest = greatest_token($second);
+		kill_server($second);
+		wire_drop($client);
+
+		$third->promote;
+		$client = wire($third);
+		is_new(wire_elect($client, 'job'), 'a promotion of which no token has arrived counts, too');
+		wire_drop($client);
+		$third->stop('immediate');
+	};
+}
+
+done_testing();

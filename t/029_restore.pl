@@ -1,0 +1,281 @@
+# Tokens grow through whatever can become of a database: crash, restart, point-in-time
+# recovery, copies, dumps and upgrades.  Leases come along where the files do.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $max_ttl = 2;
+our $greatest = 0;
+
+my $node = new_server('origin', allows_streaming => 1,
+	conf => "autovacuum = off\nmax_wal_senders = 5\n");
+$node->enable_archiving;
+$node->restart;
+
+# The next tokens are greater than all before, and of one generation, even those of
+# the next block: of a new one, or that of before
+sub grows
+{
+	my ($from, $test, $in, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $before = $greatest >> 32;
+	my $client = wire($from, db => $db // 'postgres');
+	my $first = wire_elect($client, 'job') // 0;
+	cmp_ok($first, '>', $greatest, $test);
+	wire_ask($client, q{SET leader_election.notify = off});
+	wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1500) WHERE le_try_become_leader('more') AND le_resign('more')});
+	my $last = wire_elect($client, 'job', 'le_become_leader_xact') // 0;
+	cmp_ok($last, '>', $first + 1500, 'and go on');
+	is($last >> 32, $first >> 32, 'in one generation');
+	cmp_ok($first >> 32, $in eq 'new' ? '>' : '==', $before, "the $in one");
+	wire_drop($client);
+	$greatest = $last if $last > $greatest;
+	return $last >> 32;
+}
+
+sub take
+{
+	my ($name) = @_;
+	my $token = $node->safe_psql('postgres', "SELECT le_lease('$name', '1 h', 'holder')");
+	cmp_ok($token, '>', $greatest, "lease \"$name\"");
+	return $greatest = $token;
+}
+
+# This lease came along, and is held; others are granted when all that may have been
+# granted elsewhere is over
+sub lease_came_along
+{
+	my ($there, $name, $token) = @_;
+	my $client = wire($there);
+	my $before = monotonic();
+	my $answer;
+	is(wire_ask($client, "SELECT identity, token, ttl, expires_in BETWEEN '59 min' AND '1 h' FROM le_leader('$name')"), "holder|$token|01:00:00|t", 'a lease that came along runs for its full ttl');
+	is(wire_ask($client, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL, le_try_become_leader('$name')"), 't|t|f', 'held by who has its token');
+	until (($answer = wire_ask($client, q{SELECT le_lease('another', '1 s')})) ne '')
+	{
+		die $client->{error} if $client->{code} ne 'LE003' || monotonic() > $before + 60;
+		Time::HiRes::sleep(0.02);
+	}
+	cmp_ok(monotonic(), '>=', $before + $max_ttl, 'another one is granted after the longest ttl, and not before');
+	cmp_ok(monotonic(), '<', $before + $max_ttl + 20, 'nor much later');
+	cmp_ok($answer, '>', $greatest, 'with a greater token');
+	cmp_ok($answer >> 32, '>', $greatest >> 32, 'of a new generation');
+	$greatest = $answer;
+	is(wire_ask($client, "SELECT le_resign('$name', $token), le_try_become_leader('$name')"), 't|t', 'the first one is resigned');
+	wire_drop($client);
+	return;
+}
+
+# What is short enough to wait for
+sub limit_ttl
+{
+	my ($there) = @_;
+	$there->append_conf('postgresql.conf', "leader_election.max_ttl = '${max_ttl}s'");
+	return;
+}
+
+subtest 'crash and restart' => sub {
+	grows($node, 'at first', 'same');
+	foreach my $mode ('immediate', 'fast')
+	{
+		take("before $mode");
+		$node->restart($mode);
+		grows($node, "tokens grow: $mode", 'same');
+	}
+};
+
+subtest 'point-in-time recovery' => sub {
+	my $held = take('held');
+	$node->backup('base');
+	$node->safe_psql('postgres', q{SELECT pg_create_restore_point('target')});
+	take('late');
+	grows($node, 'tokens that are forgotten', 'same');
+	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
+	local $greatest = $greatest;
+	foreach my $action ('pause', 'promote')
+	{
+		my $there = PostgreSQL::Test::Cluster->new("to_$action");
+		$there->init_from_backup($node, 'base', has_restoring => 1, standby => 0);
+		limit_ttl($there);
+
+		# none knows of the other, and both choose the same timeline
+		$there->append_conf('postgresql.conf', "archive_mode = off\nrecovery_target_name = 'target'\nrecovery_target_action = '$action'");
+		$there->start;
+		if ($action eq 'pause')
+		{
+			$there->poll_query_until('postgres', q{SELECT pg_get_wal_replay_pause_state() = 'paused'});
+			my $client = wire($there);
+			wire_fails($client, q{SELECT le_try_become_leader('job')}, '25006', 'nobody is elected while it is paused');
+			is(wire_ask($client, q{SELECT string_agg(name, ', ' ORDER BY name) FROM le_leaders WHERE name IN ('held', 'late')}), 'held', 'but what was there then is shown');
+			wire_drop($client);
+			$there->promote;
+		}
+		$there->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
+		lease_came_along($there, 'held', $held);
+		is($there->safe_psql('postgres', q{SELECT count(*) FROM le_leader('late')}), '0', 'what was granted later is not known');
+
+		grows($there, "tokens grow: $action", 'same');
+		like($there->safe_psql('postgres', 'SELECT pg_walfile_name(pg_current_wal_lsn())'), qr/^00000002/, 'on timeline 2');
+		$there->stop;
+	}
+};
+
+subtest 'a copy of the files, promoted' => sub {
+	my $held = take('copied');
+	my $there = PostgreSQL::Test::Cluster->new('copy');
+	$node->backup('copy');
+	$there->init_from_backup($node, 'copy', has_restoring => 1);
+	limit_ttl($there);
+	grows($node, 'tokens that the copy does not know of', 'same');
+	local $greatest = $greatest;
+	$there->start;
+	$there->promote;
+	lease_came_along($there, 'copied', $held);
+	grows($there, 'tokens grow', 'same');
+	$there->stop;
+};
+
+sub dump_and_restore
+{
+	my ($format, $there, $db, $test) = @_;
+	my $is_other = $there ne $node;
+	my $dump = $node->basedir . "/dump.$format";
+	$there->safe_psql('postgres', "CREATE DATABASE $db TEMPLATE template0");
+	$there->command_ok(
+		$format eq 'plain'
+		? [ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $there->connstr($db), '-f', $dump ]
+		: [ 'pg_restore', '-e', '-d', $there->connstr($db), $dump ], $test);
+
+	# of two copies of one dump, the clock tells the later one
+	sleep_past(monotonic() + 1);
+	my $client = wire($there, db => $db);
+	is(wire_ask($client, 'SELECT count(*) FROM le_leases'), '0', 'no lease comes along');
+	if ($is_other)
+	{
+		wire_fails($client, q{SELECT le_lease('another', '1 s')}, 'LE003', 'and none is granted yet');
+	}
+	else
+	{
+		my $token = wire_ask($client, q{SELECT le_lease('another', '100 ms')});
+		cmp_ok($token, '>', $greatest, 'one is granted at once');
+		$greatest = $token;
+	}
+	wire_drop($client);
+	grows($there, 'tokens grow', $is_other ? 'new' : 'same', $db);
+	return;
+}
+
+subtest 'dumps' => sub {
+	my $new = new_server('new_cluster', extension => 0);
+	take('not dumped');
+	foreach my $format ('plain', 'custom')
+	{
+		$node->command_ok([ 'pg_dump', '-F', $format, '-f', $node->basedir . "/dump.$format", '-d', $node->connstr('postgres') ], $format);
+	}
+	grows($node, 'tokens after the dump', 'same');
+	local $greatest = $greatest;
+	foreach my $format ('plain', 'custom')
+	{
+		dump_and_restore($format, $new, "restored_$format", "$format, into another cluster");
+		dump_and_restore($format, $node, "restored_$format", "$format, into the same");
+	}
+	$new->stop;
+};
+
+subtest 'a copy of a database' => sub {
+	$node->safe_psql('postgres', 'CREATE DATABASE model');
+	create_extension($node, 'model');
+	local $greatest = 0;
+	grows($node, 'in the model', 'same', 'model');
+	my $held = $node->safe_psql('model', q{SELECT le_lease('held', '1 h')});
+	$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE model');
+	grows($node, 'more of them', 'same', 'model');
+	is($node->safe_psql('copy', "SELECT le_renew('held', $held), count(*) FROM le_leaders"), 'f|0', 'a lease is of one database');
+	grows($node, 'in the copy they grow', 'new', 'copy');
+	$node->safe_psql('postgres', 'CREATE DATABASE copy_of_copy TEMPLATE copy');
+	grows($node, 'in its copy, too', 'new', 'copy_of_copy');
+};
+
+# The lower half of a token runs over into the upper one; near that, a new generation
+# keeps away from what others may have handed out
+subtest 'the end of a generation' => sub {
+	# a generation that the clock has not come to
+	my $generation = 1 << 30;
+	my $start = $generation << 32;
+	my $client;
+	my $set = sub {
+		my ($to) = @_;
+		$node->safe_psql('model', "SELECT setval('le_token_seq', $to)");
+		# what is left of the present block goes first
+		$client = wire($node, db => 'model');
+		wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
+	};
+	my $copy = sub {
+		my ($db) = @_;
+		local $greatest = $greatest;
+		wire_drop($client);
+		$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'model'});
+		$node->safe_psql('postgres', "CREATE DATABASE $db TEMPLATE model");
+		return grows($node, "tokens grow in $db", 'new', $db) - $generation;
+	};
+
+	local $greatest = $start;
+	$set->($start + (1 << 31) - 5000);
+	is($copy->('before_half'), 1, 'before half of it is used, the next one follows');
+	$set->($start + (1 << 31) + 2000);
+	is($copy->('after_half'), 2, 'after that, one is left out');
+	$set->($start + (1 << 32) - 1600);
+	my ($before, $token, $falls) = ($greatest, 0, 0);
+	while ($token < $start + (1 << 32) + 1100)
+	{
+		$token = wire_elect($client, 'job');
+		$falls++ if $token <= $before;
+		$before = $token;
+	}
+	is($falls, 0, 'tokens grow over the end of a generation');
+	$greatest = $token;
+	is($copy->('over'), 2, 'which is one more generation');
+};
+
+# pg_upgrade, to this version and all others that are installed with the extension
+my $old_bin = $node->config_data('--bindir');
+my ($old_major) = $node->config_data('--version') =~ /(\d+)/;
+my @others = grep { !m{/$old_major\z} && -e "$_/bin/pg_upgrade" && -e "$_/lib/leader_election.so" }
+  glob '/usr/lib/postgresql/*';
+diag("pg_upgrade from $old_major to $old_major" . (@others ? " and @others" : ' only: no other version is installed with the extension'));
+
+foreach my $path (undef, @others)
+{
+	subtest 'pg_upgrade' . (defined $path ? " to $path" : '') => sub {
+		my $name = 'upgraded' . (defined $path ? '_' . $path =~ s{.*/}{}r : '');
+		my $new = PostgreSQL::Test::Cluster->new($name, defined $path ? (install_path => $path) : ());
+		my $held = take("held over $name");
+		grows($node, 'before', 'same');
+		local $greatest = $greatest;
+		$new->init(extra => [ '--locale=C.UTF-8', '--encoding=UTF8' ]);
+		limit_ttl($new);
+		$node->stop;
+		chdir $new->basedir or die;
+		command_ok([ 'pg_upgrade', '--no-sync', '-b', $old_bin, '-B', $new->config_data('--bindir'),
+				'-d', $node->data_dir, '-D', $new->data_dir, '-s', $new->host,
+				'-p', $node->port, '-P', $new->port ], 'pg_upgrade');
+		$new->start;
+		lease_came_along($new, "held over $name", $held);
+		grows($new, 'tokens grow', 'same');
+		is($new->safe_psql('copy', 'SELECT count(*) FROM le_leaders'), '0', 'leases are of the same databases as before');
+		is($new->safe_psql('model', q{SELECT string_agg(name, ', ') FROM le_leaders}), 'held', 'each');
+		$new->stop;
+		$node->start;
+	};
+}
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();
