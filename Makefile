@@ -70,8 +70,12 @@ demo:
 bench:
 	@tools/bench
 
+# make test-patroni [ROUNDS=2]
+test-patroni:
+	@tools/test-patroni
+
 # make lint [PGINDENT=path]
 lint:
 	@tools/lint
 
-.PHONY: all install installcheck clean test demo bench lint
+.PHONY: all install installcheck clean test test-patroni demo bench lint

@@ -103,6 +103,7 @@ take_back_files()
 install_packages()
 {
 	local -a missing
+	local package
 
 	command -v dpkg-query >/dev/null || return 0
 	mapfile -t missing < <(missing_packages "$@")
@@ -119,10 +120,10 @@ install_packages()
 	take_back_files
 
 	# nor is it to start with the machine from now on
-	if [[ " ${missing[*]} " == *' pgbouncer '* ]] &&
-		command -v systemctl >/dev/null; then
-		as_root systemctl disable pgbouncer >/dev/null 2>&1 || true
-	fi
+	for package in "${missing[@]}"; do
+		[[ $package =~ ^(pgbouncer|patroni|etcd-server)$ ]] || continue
+		as_root systemctl disable "${package%-server}" >/dev/null 2>&1 || true
+	done
 }
 
 # Can the extension be built for, and run by, the server of this pg_config?
