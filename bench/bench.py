@@ -51,6 +51,28 @@ UPSERT_OWN = ("SELECT 'lease ' || :client_id AS lease" + GSET,
               UPSERT.format(key=":lease", leader="'me'"))
 UPSERT_DENIED = (NOTHING, UPSERT.format(key="'held'", leader="'follower'"))
 
+# a write of the leader's, on any of its connections: without a guard, guarded, and
+# checked as people do it today, in as many statements
+LEADER = """SELECT set_config('leader_election.token', token::text, false), token
+ FROM le_leader('leased')""" + GSET
+LAZY = "SET synchronous_commit = off;\n" + LEADER
+WRITE = "UPDATE {table} SET n = n + 1 WHERE id = :client_id"
+PLAIN = WRITE.format(table="plain")
+GUARDED = WRITE.format(table="guarded")
+BLOCK = "BEGIN;\n{check};\n" + PLAIN + ";\nCOMMIT"
+ASSERTED = BLOCK.format(check="SELECT le_assert_leader('leased', :token)")
+SHARED = BLOCK.format(
+    check="SELECT token FROM epoch WHERE name = 'leased' AND token = :token FOR SHARE")
+WRITE_TABLES = """CREATE TABLE plain WITH (fillfactor = 50) AS
+ SELECT id, 0 AS n FROM generate_series(0, 7) AS id;
+ ALTER TABLE plain ADD PRIMARY KEY (id);
+ CREATE TABLE guarded (LIKE plain INCLUDING ALL);
+ INSERT INTO guarded SELECT * FROM plain;
+ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON guarded
+ EXECUTE FUNCTION le_guard('leased');
+ CREATE TABLE epoch AS SELECT name, token FROM le_leader('leased');
+ ALTER TABLE epoch ADD PRIMARY KEY (name)"""
+
 OPTIONS = {"unannounced": "-c leader_election.notify=off"}
 OPTIONS["quiet"] = OPTIONS["unannounced"] + " -c leader_election.log_terms=off"
 
@@ -93,6 +115,14 @@ WORKLOADS = [
      (NOTHING, "SELECT le_lease('leased', '1 day')"),
      "pg_try_advisory_lock, denied",
      (NOTHING, "SELECT pg_try_advisory_lock(77)"), 0.90, None),
+    ("one-row UPDATE, guarded by the trigger le_guard", (LEADER, GUARDED),
+     "the same UPDATE without it", (LEADER, PLAIN), 0.90, None),
+    ("one-row UPDATE after le_assert_leader", (LEADER, ASSERTED),
+     "the same after SELECT ... FOR SHARE", (LEADER, SHARED), 1, None),
+    ("one-row UPDATE, guarded, synchronous_commit off", (LAZY, GUARDED),
+     "the same UPDATE without a guard", (LAZY, PLAIN), None, None),
+    ("one-row UPDATE after le_assert_leader, synchronous_commit off", (LAZY, ASSERTED),
+     "the same after SELECT ... FOR SHARE", (LAZY, SHARED), None, None),
     ("upsert of a lease table, by the holder", UPSERT_OWN,
      "SELECT pg_backend_pid()", BACKEND_PID, None, None),
     ("upsert of a lease table, denied", UPSERT_DENIED,
@@ -205,6 +235,7 @@ def main():
          "CREATE EXTENSION IF NOT EXISTS leader_election;" + UPSERT_TABLE)
     psql("SELECT le_lease('leased', '1 day');"
          + UPSERT.format(key="'held'", leader="'leader'"))
+    psql(WRITE_TABLES)
     cores = os.sched_getaffinity(0)
     holder = Session()
     holder.ask("SELECT le_try_become_leader('held'), pg_advisory_lock(77)")
@@ -221,7 +252,8 @@ def main():
     crowd.close()
     holder.close()
 
-    compare_handovers(arguments.handovers)
+    if arguments.handovers > 0:
+        compare_handovers(arguments.handovers)
 
 
 if __name__ == "__main__":
