@@ -28,7 +28,7 @@ sub answer
 	{
 		$sessions{$name} = $node->background_psql('postgres', on_error_stop => 0);
 		$sessions{$name}->query_safe(
-			"\\pset format aligned\n\\pset tuples_only off\nSELECT 1");
+			"\\pset format aligned\n\\pset tuples_only off\n\\set QUIET off\nSELECT 1");
 	}
 	my $session = $sessions{$name};
 	my $output = $session->query($statement);
