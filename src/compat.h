@@ -25,6 +25,9 @@
 #include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 160000
+#include "utils/guc_hooks.h"
+#endif
 
 #if PG_VERSION_NUM < 150009
 #error "leader_election requires PostgreSQL 15.9 or newer"

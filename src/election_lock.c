@@ -39,7 +39,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 	LOCALLOCK  *local;
 
 	/* before: we may be granted the lock, and fail without getting to know it */
-	le_note_lock(election);
+	le_note_lock(election, 0);
 	CurrentResourceOwner = CurTransactionResourceOwner;
 	(void) LockAcquireExtendedCompat(&election->tag, ExclusiveLock, false,
 									 dont_wait, &local);
@@ -160,6 +160,7 @@ le_lock_is_anothers(const LeElection *election)
 	if (LockAcquire(&election->tag, RowShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		return true;
 	(void) LockRelease(&election->tag, RowShareLock, true);
+	le_tell_followers(&election->key);
 	return false;
 }
 

@@ -191,7 +191,7 @@ set_synchronous_commit(int level)
  * after us, however this transaction ends
  *
  * It is waited for on synchronous standbys as a commit would be, and as it is by default
- * where the session does without: others depend on it.  If that wait is cancelled, there
+ * where the session asks for less: others depend on it.  If that wait is cancelled, there
  * is the server's warning, and no error.  No LWLock may be held.
  */
 void
@@ -204,7 +204,7 @@ le_make_durable(XLogRecPtr written)
 	XLogFlush(written);
 
 	HOLD_INTERRUPTS();
-	if (synchronous_commit <= SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
+	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
 		set_synchronous_commit(SYNCHRONOUS_COMMIT_REMOTE_FLUSH);
 	SyncRepWaitForLSN(written, true);
 	set_synchronous_commit(sessions_own);

@@ -16,8 +16,8 @@
  * that.  So either the one sees the lock free, or the other sees the mark.
  *
  * A lock that was taken at transaction level goes with the (sub)transaction, when
- * nobody asks us.  So the keys of such locks are noted, and told when the server
- * has released the transaction's locks.
+ * nobody asks us.  So the keys of such locks, guard locks included, are noted, and told
+ * when the server has released the transaction's locks.
  *
  * The ring is protected by the lock of the database's entry.
  *
@@ -30,28 +30,37 @@
 
 #include "leader_election.h"
 
-/* Elections whose lock this transaction has taken at transaction level, at least */
-static LeElectionKey *taken = NULL;
+/* An election whose lock this transaction has taken at transaction level, at least */
+typedef struct LeTakenLock
+{
+	LeElectionKey election;
+	int64		guarded_by;		/* the guard lock, by that term; 0: the
+								 * election's own lock */
+} LeTakenLock;
+
+static LeTakenLock *taken = NULL;
 static int	taken_count = 0;
 static int	taken_size = 0;
 
 /*
- * Note a lock that is about to be taken at transaction level
+ * Note a lock that is about to be taken at transaction level; or, with a token, that the
+ * guard lock is, which is of no interest as long as that term runs
  */
 void
-le_note_lock(const LeElection *election)
+le_note_lock(const LeElection *election, int64 guarded_by)
 {
 	if (taken == NULL)
 	{
 		taken_size = 8;
-		taken = MemoryContextAlloc(TopMemoryContext, taken_size * sizeof(LeElectionKey));
+		taken = MemoryContextAlloc(TopMemoryContext, taken_size * sizeof(LeTakenLock));
 	}
 	else if (taken_count == taken_size)
 	{
-		taken = repalloc_huge(taken, 2 * taken_size * sizeof(LeElectionKey));
+		taken = repalloc_huge(taken, 2 * taken_size * sizeof(LeTakenLock));
 		taken_size *= 2;
 	}
-	taken[taken_count++] = election->key;
+	taken[taken_count].election = election->key;
+	taken[taken_count++].guarded_by = guarded_by;
 }
 
 /*
@@ -62,19 +71,23 @@ le_note_lock(const LeElection *election)
 void
 le_forget_lock(const LeElection *election)
 {
-	if (taken_count > 0 &&
-		memcmp(&taken[taken_count - 1], &election->key, sizeof(LeElectionKey)) == 0)
+	LeTakenLock *last = &taken[taken_count - 1];
+
+	if (taken_count > 0 && last->guarded_by == 0 &&
+		memcmp(&last->election, &election->key, sizeof(LeElectionKey)) == 0)
 		taken_count--;
 }
 
 static void
 tell(void *argument)
 {
-	const LeElectionKey *key = argument;
+	const LeTakenLock *lock = argument;
+	const LeElectionKey *key = &lock->election;
 	LeDatabase *database;
 	ConditionVariable *release;
 
-	if (!le_registry_is_followed(key))
+	if (!le_registry_is_followed(key) ||
+		(lock->guarded_by != 0 && le_registry_is_led(key, lock->guarded_by)))
 		return;
 	database = le_registry_lock_database(true);
 	database->released[database->release_count++ % LE_RELEASES] = key->key;
@@ -85,6 +98,14 @@ tell(void *argument)
 	ConditionVariableBroadcast(release);
 }
 
+static void
+tell_if_followed(LeTakenLock *lock)
+{
+	if (lock->election.lock_class == LE_CLASS_ELECTION &&
+		pg_atomic_read_u32(&le_registry_counters()->followers) > 0)
+		le_catching(tell, lock);
+}
+
 /*
  * Tell followers that the election may be free, or free earlier than it seemed
  *
@@ -93,11 +114,9 @@ tell(void *argument)
 void
 le_tell_followers(const LeElectionKey *key)
 {
-	LeElectionKey copy = *key;
+	LeTakenLock lock = {.election = *key};
 
-	if (key->lock_class == LE_CLASS_ELECTION &&
-		pg_atomic_read_u32(&le_registry_counters()->followers) > 0)
-		le_catching(tell, &copy);
+	tell_if_followed(&lock);
 }
 
 /*
@@ -110,8 +129,8 @@ le_locks_released(bool is_commit, bool is_top_level)
 		return;
 	for (int i = 0; i < taken_count; i++)
 	{
-		if (!le_has_lock(&taken[i]))
-			le_tell_followers(&taken[i]);
+		if (!le_has_lock(&taken[i].election))
+			tell_if_followed(&taken[i]);
 	}
 	if (is_top_level)
 		taken_count = 0;

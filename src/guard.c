@@ -145,6 +145,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	le_require_primary();
 	PreventCommandIfParallelMode("a guard");
 	le_register_callbacks();
+	le_leases_ready(false);
 	if (find(election, token) != NULL)
 		return token != 0 && term_runs(election, token, &role);
 
@@ -203,12 +204,11 @@ le_guards_before_commit(void)
 }
 
 static void
-note_if_over(void *argument)
+note(void *argument)
 {
 	LeGuard    *guard = argument;
 
-	if (!le_registry_is_led(&guard->election.key, guard->token))
-		le_note_lock(&guard->election);
+	le_note_lock(&guard->election, guard->token);
 }
 
 /*
@@ -218,8 +218,7 @@ note_if_over(void *argument)
 static void
 forget(LeGuard *guard)
 {
-	if (pg_atomic_read_u32(&le_registry_counters()->followers) > 0)
-		le_catching(note_if_over, guard);
+	le_catching(note, guard);
 	dlist_delete(&guard->node);
 	pfree(guard);
 }

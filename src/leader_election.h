@@ -459,7 +459,8 @@ extern int64 le_next_token(void);
 
 /* origin.c */
 extern int64 le_origin_now(bool of_tokens);
-extern int64 le_first_token(int64 last, int64 then, int64 now, time_t clock);
+extern int64 le_first_token(int64 last, int64 then, int64 now,
+							const struct timeval *clock);
 extern uint64 le_grants_from(void);
 extern void le_throw_not_yet(const LeElection *election, uint64 grants_from) pg_attribute_noreturn();
 
@@ -503,7 +504,7 @@ extern void le_announcements_ask(void);
 extern void le_register_announcements(void);
 
 /* follow.c */
-extern void le_note_lock(const LeElection *election);
+extern void le_note_lock(const LeElection *election, int64 guarded_by);
 extern void le_forget_lock(const LeElection *election);
 extern void le_tell_followers(const LeElectionKey *key);
 extern void le_locks_released(bool is_commit, bool is_top_level);

@@ -27,10 +27,11 @@
  */
 #include "postgres.h"
 
-#include <time.h>
+#include <sys/time.h>
 
 #include "access/xlog.h"
 #include "common/hashfn.h"
+#include "datatype/timestamp.h"
 #include "miscadmin.h"
 
 #include "leader_election.h"
@@ -89,21 +90,26 @@ generations_between(int64 then, int64 now)
  * on less than half a generation: so who has half of it behind him leaves one out.
  *
  * Two servers that do not know of each other's promotion have chosen the same timeline,
- * as two restores of one dump have the same origin.  There the clock tells the later one.
- * Nothing else depends on it.
+ * as two restores of one dump have the same origin.  There the clock tells the later one,
+ * to the microsecond: a generation begins with some of it, in less than a quarter of its
+ * numbers.  Those promotions that are known by their timeline only count a day each: so
+ * much the clocks may differ there.
  */
 int64
-le_first_token(int64 last, int64 then, int64 now, time_t clock)
+le_first_token(int64 last, int64 then, int64 now, const struct timeval *clock)
 {
 	int64		generations = generations_between(then, now);
 	int64		generation;
-	int64		by_clock = Min(clock - LE_GENERATION_EPOCH, LE_GENERATION_BY_CLOCK_MAX);
+	int64		by_clock = Min(clock->tv_sec - LE_GENERATION_EPOCH,
+							   LE_GENERATION_BY_CLOCK_MAX);
 
 	if (generations == 0)
 		return last + 1;
 	generation = (last + LE_TOKENS_PER_GENERATION / 2) / LE_TOKENS_PER_GENERATION +
 		generations;
-	return Max(generation, by_clock) * LE_TOKENS_PER_GENERATION + 1;
+	if (generation >= by_clock)
+		return generation * LE_TOKENS_PER_GENERATION + 1;
+	return by_clock * LE_TOKENS_PER_GENERATION + clock->tv_usec * INT64CONST(1024) + 1;
 }
 
 /*

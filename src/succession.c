@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 
 #include "leader_election.h"
@@ -71,6 +72,14 @@ write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
 
 	if (!take_guard(election, dont_wait))
 		return false;
+
+	/* while we waited, the extension may have gone */
+	AcceptInvalidationMessages();
+	if (!le_is_lease_table(term->lease_table))
+	{
+		le_release_guard(election, ExclusiveLock);
+		return false;
+	}
 	le_lease_lock_table();
 	if (!le_registry_close_lease(&election->key, term->token, &expired))
 	{

@@ -29,7 +29,7 @@
  */
 #include "postgres.h"
 
-#include <time.h>
+#include <sys/time.h>
 
 #include "access/relation.h"
 #include "access/xact.h"
@@ -104,10 +104,12 @@ advance_sequence(void)
 	int64		now = le_origin_now(true);
 	int64		last;
 	int64		first;
+	struct timeval clock;
 
 	/* a sequence that was created anew must not repeat what was handed out */
 	last = Max(le_sequence_read(LE_TOKENS), token_floor());
-	first = le_first_token(last, then, now, time(NULL));
+	gettimeofday(&clock, NULL);
+	first = le_first_token(last, then, now, &clock);
 	le_sequence_set(LE_TOKENS, first + LE_TOKEN_BLOCK - 1);
 	if (then != now)
 		le_sequence_set(LE_TOKEN_ORIGIN, now);

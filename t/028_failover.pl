@@ -269,8 +269,7 @@ foreach my $synchronous (0, 1)
 			$primary->append_conf('postgresql.conf', q{synchronous_standby_names = ''});
 			$primary->reload;
 		}
-		wire_send($client, q{SELECT count(*) FROM generate_series(1, 10000) WHERE le_try_become_leader('more') AND le_resign('more')});
-		is(wire_answer($client), '10000', '10,000 more elections');
+		is(wire_ask($client, q{SELECT count(*) FROM generate_series(1, 10000) WHERE le_try_become_leader('more') AND le_resign('more')}), '10000', '10,000 more elections');
 		my $lost = take($client, 'lost', '1 h');
 		is(wire_ask($client, "SELECT le_resign('resigned late', $lease{'resigned late'})"), 't', 'a resignation that will not arrive');
 		kill_server($primary);

@@ -331,6 +331,15 @@ ignore_startup_parameters = extra_float_digits
 	eval { $pgbouncer->finish };
 };
 
+subtest 'the first thing after a restart' => sub {
+	my $token = wire_ask($watcher, q{SELECT le_lease('first', '1 h')});
+	wire_drop($watcher);
+	$node->restart;
+	$watcher = wire($node);
+	is(wire_ask($watcher, "SELECT le_assert_leader('first', $token)"), '', 'the lease runs on');
+	is(wire_ask($watcher, "SELECT le_resign('first', $token)"), 't', 'and is resigned');
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC/, 'no accident in the log');
 wire_drop($watcher);
 $node->stop;
