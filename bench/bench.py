@@ -61,8 +61,10 @@ PLAIN = WRITE.format(table="plain")
 GUARDED = WRITE.format(table="guarded")
 BLOCK = "BEGIN;\n{check};\n" + PLAIN + ";\nCOMMIT"
 ASSERTED = BLOCK.format(check="SELECT le_assert_leader('leased', :token)")
-SHARED = BLOCK.format(
-    check="SELECT token FROM epoch WHERE name = 'leased' AND token = :token FOR SHARE")
+EPOCH = "SELECT token FROM epoch WHERE name = 'leased' AND token = :token FOR SHARE"
+SHARED = BLOCK.format(check=EPOCH)
+SHARED_AT_ONCE = """WITH epoch AS MATERIALIZED (""" + EPOCH + """)
+ UPDATE plain SET n = n + 1 FROM epoch WHERE id = :client_id"""
 WRITE_TABLES = """CREATE TABLE plain WITH (fillfactor = 50) AS
  SELECT id, 0 AS n FROM generate_series(0, 7) AS id;
  ALTER TABLE plain ADD PRIMARY KEY (id);
@@ -117,6 +119,9 @@ WORKLOADS = [
      (NOTHING, "SELECT pg_try_advisory_lock(77)"), 0.90, None),
     ("one-row UPDATE, guarded by the trigger le_guard", (LEADER, GUARDED),
      "the same UPDATE without it", (LEADER, PLAIN), 0.90, None),
+    ("one-row UPDATE, guarded by the trigger le_guard", (LEADER, GUARDED),
+     "the same UPDATE with SELECT ... FOR SHARE in it",
+     (LEADER, SHARED_AT_ONCE), 1, None),
     ("one-row UPDATE after le_assert_leader", (LEADER, ASSERTED),
      "the same after SELECT ... FOR SHARE", (LEADER, SHARED), 1, None),
     ("one-row UPDATE, guarded, synchronous_commit off", (LAZY, GUARDED),
