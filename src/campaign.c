@@ -84,6 +84,7 @@ stand(const LeElection *election, const LeIdentity *identity)
 
 	standing = true;
 	le_registry_add_candidate(&candidate);
+	le_watch_client();
 }
 
 /*
@@ -114,6 +115,15 @@ le_stand_for_many(const LeElection *elections, int count, const LeIdentity *iden
 	stand(&elections[0], identity);
 	le_registry_add_keys(MyProcPid, keys, count);
 	pfree(keys);
+}
+
+/*
+ * Does this session wait to be elected?
+ */
+bool
+le_is_candidate(void)
+{
+	return standing;
 }
 
 /*

@@ -58,6 +58,13 @@ int			le_max_tracked = 5000;
 int			le_max_ttl = 60 * 1000;
 
 /*
+ * How long a client's host may be silent before the session is given up, while it leads or
+ * waits; in seconds.  Who waits for long for clients that do not read may want it longer;
+ * 0 leaves it to the server's own settings.
+ */
+int			le_dead_peer_timeout = 15;
+
+/*
  * By what an application that writes through any connection tells the trigger le_guard
  * who it is: the token of its term; 0: none.
  */
@@ -161,6 +168,19 @@ _PG_init(void)
 							NULL,
 							NULL);
 
+	DefineCustomIntVariable("leader_election.dead_peer_timeout",
+							"Sets the time in which a client that has vanished is found while it leads or waits.",
+							"0 leaves that to the settings tcp_keepalives_idle and the like.",
+							&le_dead_peer_timeout,
+							15,
+							0,
+							24 * 60 * 60,
+							PGC_USERSET,
+							GUC_UNIT_S,
+							NULL,
+							NULL,
+							NULL);
+
 	DefineCustomStringVariable("leader_election.token",
 							   "Sets the token by which the trigger le_guard knows the leader.",
 							   "Empty: the session must lead itself.",
@@ -240,6 +260,19 @@ stop_waiting(void)
 }
 
 /*
+ * Go on looking after the client of a session that leads or waits, and of no other.  Does
+ * not throw
+ */
+static void
+update_watch(void)
+{
+	if (le_leads_for_session() || le_is_candidate())
+		le_watch_client();
+	else
+		le_unwatch_client();
+}
+
+/*
  * Keep this session's terms in step with the end of its transactions
  *
  * At XACT_EVENT_COMMIT and XACT_EVENT_ABORT the transaction's locks are still
@@ -261,6 +294,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_PREPARE:
 			le_guards_at_xact_end();
 			le_announcements_ask();
+			update_watch();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 			le_verify_terms(NULL);
@@ -276,6 +310,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			le_guards_at_xact_end();
 			le_proclamations_at_commit();
 			le_announcements_at_commit();
+			update_watch();
 			break;
 		case XACT_EVENT_ABORT:
 			stop_waiting();
@@ -286,6 +321,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			le_guards_at_xact_end();
 			le_proclamations_at_abort(InvalidSubTransactionId);
 			le_announcements_at_abort();
+			update_watch();
 			break;
 		default:
 			break;
@@ -313,6 +349,10 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 			le_terms_at_subxact_abort(mine);
 			le_grants_at_subxact_abort(mine);
 			le_guards_at_subxact_abort(mine);
+
+			/* the error has stopped all timers */
+			if (le_leads_for_session())
+				le_watch_client();
 			le_proclamations_at_abort(mine);
 			break;
 		default:

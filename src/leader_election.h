@@ -352,6 +352,7 @@ extern bool le_log_terms;
 extern bool le_notify;
 extern int64 le_session_token;
 extern int	le_max_ttl;
+extern int	le_dead_peer_timeout;
 extern int	le_max_terms_per_session;
 extern int	le_max_tracked;
 extern void le_register_callbacks(void);
@@ -466,6 +467,7 @@ extern void le_throw_not_yet(const LeElection *election, uint64 grants_from) pg_
 
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
+extern bool le_leads_for_session(void);
 extern bool le_leads_fewer_than(int limit);
 extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
 extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
@@ -578,6 +580,7 @@ extern void le_require_primary(void);
 extern void le_require_room(void);
 extern void le_stand_for_many(const LeElection *elections, int count,
 							  const LeIdentity *identity);
+extern bool le_is_candidate(void);
 extern void le_note_wait(LeWait waits_for);
 extern void le_withdraw(void);
 extern bool le_acquire_now(const LeBid *bid);
@@ -613,6 +616,8 @@ extern const char *le_identity_shown(const LeIdentity *identity, Oid role);
 
 /* liveness.c */
 extern void le_require_client(void);
+extern void le_watch_client(void);
+extern void le_unwatch_client(void);
 extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
 
 #endif							/* LEADER_ELECTION_H */

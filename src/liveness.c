@@ -4,13 +4,25 @@
  *	  Is the client behind this session still there?  And how to sleep without
  *	  forgetting it.
  *
+ * A client whose host has gone says nothing, and by default TCP believes in it for
+ * hours.  So while a session leads or waits, its socket is told to probe the peer and
+ * to give up on it in time.  A session that is idle hears of that by itself, one that
+ * runs a statement does not look: for that it has a timer.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include <poll.h>
+
 #include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
 
 #include "leader_election.h"
 
@@ -31,6 +43,133 @@ le_require_client(void)
 	ClientConnectionLost = true;
 	InterruptPending = true;
 	CHECK_FOR_INTERRUPTS();
+}
+
+/* How often the client is looked at while a statement runs */
+#define LE_CHECK_MS		500
+
+static bool watched = false;
+static TimeoutId check_timeout;
+
+#ifndef POLLRDHUP
+#define POLLRDHUP 0
+#endif
+
+/*
+ * Note it if the client has gone; called by the timer, in a signal handler
+ *
+ * Between statements the server finds out by itself, and hears what the client has said
+ * before it went.
+ */
+static void
+check_client(void)
+{
+	struct pollfd client = {.fd = MyProcPort->sock,.events = POLLRDHUP};
+	int			saved_errno = errno;
+
+	if (debug_query_string != NULL && poll(&client, 1, 0) > 0 &&
+		(client.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+	{
+		ClientConnectionLost = true;
+		InterruptPending = true;
+		SetLatch(MyLatch);
+	}
+	errno = saved_errno;
+}
+
+/* The most keepalive probes that Linux allows */
+#define LE_KEEPALIVES_MAX	127
+
+/*
+ * Return the shorter of our time and that which is set, if any is
+ */
+static int
+shorter(int ours, int set)
+{
+	return set > 0 ? Min(ours, set) : ours;
+}
+
+/*
+ * Have a peer found that has vanished for that long; 0: as the server's settings say
+ *
+ * It is probed each second, so that what it has said last is a second old at most, and
+ * given up at the first probe after the user timeout: not before it has been gone for that
+ * time, and two seconds later at the latest.  Sockets of the local machine have no such
+ * options.
+ */
+static void
+set_socket(int seconds)
+{
+	int			idle = tcp_keepalives_idle;
+	int			interval = tcp_keepalives_interval;
+	int			count = tcp_keepalives_count;
+	int			user_timeout = tcp_user_timeout;
+
+	if (MyProcPort->laddr.addr.ss_family == AF_UNIX)
+		return;
+	if (seconds > 0)
+	{
+		idle = 1;
+		interval = 1;
+		count = shorter(Min(seconds, LE_KEEPALIVES_MAX), count);
+		user_timeout = shorter((seconds + 1) * 1000, user_timeout);
+	}
+
+	HOLD_INTERRUPTS();
+	(void) pq_setkeepalivesidle(idle, MyProcPort);
+	(void) pq_setkeepalivesinterval(interval, MyProcPort);
+	(void) pq_setkeepalivescount(count, MyProcPort);
+#ifdef TCP_USER_TIMEOUT
+	(void) pq_settcpusertimeout(user_timeout, MyProcPort);
+#endif
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * See to it that a client which vanishes is found in time, from now on
+ *
+ * To be called again and again: the settings may have changed, and whoever has changed
+ * those of the server has set the socket anew.  Does not throw.
+ */
+void
+le_watch_client(void)
+{
+	static bool registered = false;
+
+	if (MyProcPort == NULL)
+		return;
+	if (le_dead_peer_timeout == 0)
+	{
+		le_unwatch_client();
+		return;
+	}
+	if (!registered)
+	{
+		check_timeout = RegisterTimeout(USER_TIMEOUT, check_client);
+		registered = true;
+	}
+	watched = true;
+	set_socket(le_dead_peer_timeout);
+
+	/* each error stops all timers */
+	if (!get_timeout_active(check_timeout))
+		enable_timeout_every(check_timeout,
+							 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+														 LE_CHECK_MS),
+							 LE_CHECK_MS);
+}
+
+/*
+ * Leave the client to the server's settings again.  Does not throw
+ */
+void
+le_unwatch_client(void)
+{
+	if (!watched)
+		return;
+	watched = false;
+	disable_timeout(check_timeout, false);
+	set_socket(0);
 }
 
 /* How long we sleep at a time */

@@ -199,6 +199,15 @@ end_lost(dlist_head *list)
 	}
 }
 
+/*
+ * Does this session lead anything in session scope?  Does not throw
+ */
+bool
+le_leads_for_session(void)
+{
+	return !dlist_is_empty(&names_held) || !dlist_is_empty(&keys_held);
+}
+
 static int
 count_held(void)
 {
@@ -238,6 +247,7 @@ add_session_hold(LeHeldTerm *held)
 	held->session_hold = true;
 	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
 					&keys_held : &names_held, &held->session_node);
+	le_watch_client();
 }
 
 /*

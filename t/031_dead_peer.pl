@@ -1,0 +1,349 @@
+# Clients that vanish without a word, behind a real network, and clients that are killed in
+# mid-statement: how soon the next candidate leads, who stays, and what the socket is told.
+
+use strict;
+use warnings;
+
+use Test::More;
+
+# Two network namespaces: first the server's, for which file descriptor 9 stands, then that of
+# the clients and of this program; both vanish with their processes.  Each link between them
+# has two ends: sN, 10.93.N.1, and cN, 10.93.N.2.  Behind one is a router, which stays when
+# the client's host behind that has gone.
+BEGIN
+{
+	my $server = q{PATH=$PATH:/usr/sbin:/sbin; exec 9</proc/self/ns/net
+ip link set lo up && exec unshare --net sh -c "$LE_CLIENTS" sh "$@"};
+	my $clients = q{server="nsenter --net=/proc/self/fd/9"; ip link set lo up || exit
+for n in 1 2 3 4; do
+	ip link add c$n type veth peer name s$n netns /proc/self/fd/9 &&
+	ip addr add 10.93.$n.2/24 dev c$n && $server ip addr add 10.93.$n.1/24 dev s$n &&
+	ip link set c$n up && $server ip link set s$n up || exit
+done
+ip addr add 10.93.3.3/24 dev c3 && $server ip route add 10.93.3.2/32 via 10.93.3.3 && exec "$@"};
+
+	if (!defined $ENV{LE_CLIENTS} && !$^C)
+	{
+		@ENV{qw(LE_SERVER LE_CLIENTS)} = ($server, $clients);
+		my $inside = 'unshare --user --map-current-user --keep-caps --net sh -c "$LE_SERVER" sh';
+		my $said = qx{$inside true 2>&1} =~ s/\s+/ /gr;
+		plan skip_all => "cannot make network namespaces by unshare, ip and nsenter: $said" if $? != 0;
+		exec 'sh', '-c', "exec $inside \"\$@\"", 'sh', $^X, (map { "-I$_" } @INC), $0 or die $!;
+	}
+	delete @ENV{qw(LE_SERVER LE_CLIENTS)};
+}
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $timeout = 3;
+my %links = (steady => 1, unplugged => 2, gone => 3, flapping => 4);
+
+my $node;
+{
+	no warnings 'redefine';
+	my $system_log = \&PostgreSQL::Test::Utils::system_log;
+	local *PostgreSQL::Test::Utils::system_log = sub { $system_log->('nsenter', "--net=/proc/$$/fd/9", @_) };
+	$node = new_server('dead_peer', conf =>
+		  "listen_addresses = '*'\nmax_connections = 150\nmax_prepared_transactions = 1\nleader_election.dead_peer_timeout = $timeout\n");
+}
+append_to_file($node->data_dir . '/pg_hba.conf', "host all all 10.93.0.0/16 trust\n");
+$node->reload;
+my $watcher = wire($node);
+
+# A client behind that link; it would wait for its server for long
+my @clients;
+END { local $?; $_->{run}->signal('KILL') foreach @clients; }
+
+sub over
+{
+	my ($link) = @_;
+	push @clients, session($node, connstr => "host=10.93.$links{$link}.1");
+	backend_pid($clients[-1]);
+	return $clients[-1];
+}
+
+sub lead
+{
+	my ($psql, $name) = @_;
+	ask($psql, "SELECT le_try_become_leader('$name')") eq 't' or die "does not lead $name";
+	return $psql;
+}
+
+# Somebody on the server's host who waits for a lock
+sub follower
+{
+	my ($sql) = @_;
+	my $client = wire($node);
+	wire_send($client, $sql);
+	wait_until_waiting($node, $client->{pid});
+	return $client;
+}
+
+sub elected
+{
+	my ($client) = @_;
+	return $client->{ready} && "@{ $client->{rows} }" eq 't';
+}
+
+sub wait_until_candidate
+{
+	my ($pid) = @_;
+	wire_until($watcher, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $pid") or die "process $pid does not stand";
+	return;
+}
+
+# What its socket is told: keepalives count, idle and interval, and the user timeout
+sub socket_of
+{
+	my ($psql) = @_;
+	return ask($psql, q{SELECT string_agg(setting, '/' ORDER BY name) FROM pg_settings WHERE name ~ '^tcp_'});
+}
+
+# These have said nothing for long when they vanish
+my %silent = map { $_ => lead(over($_), "silent, $_") } qw(unplugged gone);
+my $silent_since = monotonic();
+
+subtest 'what the socket is told' => sub {
+	my $psql = over('steady');
+	my ($default, $own, $watched) = (socket_of($psql), '8/77/11/99000', "$timeout/1/1/" . 1000 * ($timeout + 1));
+	my ($lead, $resign) = (q{SELECT le_try_become_leader('a')}, q{SELECT le_resign('a')});
+	my $too_short = q{SELECT le_become_leader('taken', '50 ms')};
+	my $is = sub {
+		my ($expected, $test, @statements) = @_;
+		local $Test::Builder::Level = $Test::Builder::Level + 1;
+		ask($psql, $_) foreach @statements;
+		is(socket_of($psql), $expected, $test);
+	};
+
+	wire_ask($watcher, q{SELECT le_try_become_leader('taken')});
+	$is->($default, 'a bid that is denied at once', q{SELECT le_try_become_leader('taken')});
+	$is->($watched, 'leads', $lead);
+	$is->($default, 'has resigned', $resign);
+	$is->($own, 'settings of its own', 'SET tcp_keepalives_idle = 77', 'SET tcp_keepalives_interval = 11',
+		'SET tcp_keepalives_count = 8', q{SET tcp_user_timeout = '99s'});
+	$is->($watched, 'leads twice', $lead, q{SELECT le_try_become_leader('b')});
+	$is->($watched, 'has resigned once', $resign);
+	$is->($own, 'has resigned twice', q{SELECT le_resign('b')});
+	$is->($watched, 'session scope, rolled back', 'BEGIN', $lead, 'ROLLBACK');
+	$is->($own, 'has resigned in a block', 'BEGIN', $resign, 'COMMIT');
+	$is->($own, 'pg_advisory_unlock_all', $lead, 'SELECT pg_advisory_unlock_all()');
+	$is->($own, 'transaction scope, rolled back', 'BEGIN', q{SELECT le_try_become_leader_xact('a')}, 'ROLLBACK');
+
+	$is->($watched, 'has waited in this transaction', 'BEGIN', $too_short);
+	$is->($own, 'and it is committed', 'COMMIT');
+	$is->($watched, 'waited in transaction scope', 'BEGIN', q{SELECT le_become_leader_xact('taken', '50 ms')});
+	$is->($own, 'rolled back', 'ROLLBACK');
+	$is->($own, 'waited, prepared', 'BEGIN', $too_short, q{PREPARE TRANSACTION 'p'});
+	ask($psql, q{ROLLBACK PREPARED 'p'});
+	$is->($own, 'le_campaign timed out', q{CALL le_campaign('taken', '50 ms')});
+	$is->($own, 'le_campaign for many timed out', q{CALL le_campaign(ARRAY['taken'], '50 ms')});
+	$is->($own, 'a wait that fails, rolled back to a savepoint', 'BEGIN', 'SAVEPOINT s', q{SET LOCAL lock_timeout = '50ms'},
+		q{SELECT le_become_leader('taken')}, 'ROLLBACK TO s', 'COMMIT');
+	post($psql, q{SELECT le_become_leader('taken')});
+	wait_until_candidate($psql->{backend});
+	wire_ask($watcher, "SELECT pg_cancel_backend($psql->{backend})");
+	is(collect($psql), '', 'a wait is cancelled');
+	$is->($own, 'and this is the end of it');
+
+	$is->('2/1/1/2000', 'what is tighter is kept', q{SET tcp_user_timeout = '2s'; SET tcp_keepalives_count = 2}, $lead);
+	$is->('2/77/11/2000', 'and restored', $resign);
+	$is->('2/77/11/2000', 'no watch is wanted', 'SET leader_election.dead_peer_timeout = 0', $lead);
+	end_session($psql);
+
+	# the server reads its settings again, the second time as they were
+	$psql = over('steady');
+	$is->($watched, 'leads', $lead);
+	foreach my $round (1, 2)
+	{
+		$node->append_conf('postgresql.conf', "tcp_keepalives_idle = 60\ntcp_user_timeout = 90s\ntest.round = $round");
+		$node->reload;
+		Time::HiRes::sleep(0.01) until ask($psql, q{SELECT current_setting('test.round', true)}) eq $round;
+		$is->($watched, "leads, after reload $round");
+	}
+	$is->('9/60/75/90000', "the server's settings", $resign);
+	end_session($psql);
+	$node->append_conf('postgresql.conf', "tcp_keepalives_idle = 0\ntcp_user_timeout = 0");
+	$node->reload;
+
+	# sockets of the local machine have no such options
+	$psql = session($node);
+	$is->('0/0/0/0', 'leads by a unix socket', $lead);
+	is(stderr_of($psql), '', 'without a complaint');
+	is(ask($psql, "$too_short; $resign"), "f\nt", 'waits and resigns by it');
+	end_session($psql);
+};
+
+# How a leader comes to be in the middle of something when its client is killed
+my %killed = (
+	'a statement' => ['SELECT pg_sleep(60)'],
+	'a procedure' => ['DO $$ BEGIN FOR i IN 1 .. 600 LOOP PERFORM pg_sleep(0.1); END LOOP; END $$'],
+	'a busy statement' => ['SELECT count(*) FROM generate_series(1, 10000) a, generate_series(1, 10000) b, generate_series(1, 10000) c'],
+	'a lock queue' => ['SELECT pg_advisory_lock(1)'],
+	'another election' => [q{SELECT le_become_leader('taken')}],
+	'a statement after an error' => ['SELECT 1 / 0', 'SELECT pg_sleep(60)'],
+	'a statement after statement_timeout' =>
+	  [q{SET statement_timeout = '50ms'}, 'SELECT pg_sleep(60)', 'SET statement_timeout = 0', 'SELECT pg_sleep(60)'],
+	'a statement after an error under a savepoint' => ['BEGIN', 'SAVEPOINT s', 'SELECT 1 / 0', 'ROLLBACK TO s', 'SELECT pg_sleep(60)'],
+	'a statement, with another timeout' => [q{SET leader_election.dead_peer_timeout = '1h'}, 'SELECT pg_sleep(60)']);
+
+subtest 'clients killed in mid-statement' => sub {
+	my (@leaders, %followers, %elected);
+	wire_ask($watcher, 'SELECT pg_advisory_lock(1)');
+	foreach my $where (map { ("$_, unix socket", "$_, TCP") } keys %killed)
+	{
+		my ($what, $by) = $where =~ /\A(.*), (.*?)\z/;
+		my @before = @{ $killed{$what} };
+		my $statement = pop @before;
+		my $psql = lead($by eq 'TCP' ? over('steady') : session($node), $where);
+		push @leaders, $psql;
+		backend_pid($psql);
+		ask($psql, $_) foreach @before;
+		post($psql, $statement);
+		$followers{$where} = follower("SELECT le_become_leader('$where')");
+	}
+
+	# until all are in the middle of it, and longer than it takes to look at the client once
+	my $pids = join ', ', map { $_->{backend} } @leaders;
+	wire_until($watcher, "SELECT bool_and(state = 'active') FROM pg_stat_activity WHERE pid IN ($pids)") or die 'some do nothing';
+	Time::HiRes::sleep(1);
+	wire_hear(0, values %followers);
+	ok(!(grep { $_->{ready} } values %followers), 'nobody is elected while they live');
+
+	my $killed_at = monotonic();
+	kill_client($_) foreach @leaders;
+	while (monotonic() < $killed_at + 3 && keys %elected < keys %followers)
+	{
+		wire_hear(0.05, values %followers);
+		$elected{$_} //= monotonic() - $killed_at foreach grep { elected($followers{$_}) } keys %followers;
+	}
+	ok(defined $elected{$_}, sprintf 'killed in %s: next leader after %.2f s', $_, $elected{$_} // 'Inf') foreach sort keys %followers;
+	end_session(@leaders);
+};
+
+# These are not found in time
+my ($disabled, $plain) = map { over('gone') } 1, 2;
+ask($disabled, 'SET leader_election.dead_peer_timeout = 0');
+lead($disabled, 'disabled');
+ask($plain, 'SELECT pg_advisory_lock(2)');
+my @left_waiting = (follower(q{SELECT le_become_leader('disabled')}), follower('SELECT pg_advisory_lock(2)'));
+my $cut_at;
+
+# How a candidate waits
+my %waits = (
+	'le_become_leader' => q{SELECT le_become_leader('%s')},
+	'le_become_leader_xact' => q{SELECT le_become_leader_xact('%s')},
+	'le_campaign' => q{CALL le_campaign('%s')},
+	'le_campaign for many' => q{CALL le_campaign(ARRAY['%1$s', '%1$s too'])},
+	'behind a lease' => q{SELECT le_become_leader('%s')},
+	'for a lease, behind a lease' => q{CALL le_campaign('%s', ttl => '1 h')});
+
+subtest 'clients that vanish' => sub {
+	my (%successors, %candidates, %next, %tokens, @psqls, %seen);
+	foreach my $link (qw(unplugged gone))
+	{
+		my %leaders = (silent => $silent{$link},
+			map { $_ => lead(over($link), "$_, $link") } qw(idle busy block failed queue));
+		ask($leaders{$_}, 'BEGIN') foreach qw(block failed);
+		ask($leaders{failed}, 'SELECT 1 / 0');
+		post($leaders{busy}, 'SELECT pg_sleep(600)');
+		post($leaders{queue}, 'SELECT pg_advisory_lock(1)');
+		$successors{"$_, $link"} = follower("SELECT le_become_leader('$_, $link')") foreach keys %leaders;
+		push @psqls, values %leaders;
+
+		foreach my $how (keys %waits)
+		{
+			my $name = "$how, $link";
+			push @psqls, $candidates{$name} = over($link);
+			$tokens{$name} = wire_ask($watcher,
+				$how =~ /behind/ ? "SELECT le_lease('$name', '1 h')" : "SELECT le_become_leader('$name'), le_become_leader('$name too')");
+			post($candidates{$name}, sprintf $waits{$how}, $name);
+			wait_until_candidate($candidates{$name}{backend});
+			$next{$name} = wire($node);
+			wire_send($next{$name}, "SELECT le_become_leader('$name')");
+			wait_until_candidate($next{$name}{pid});
+		}
+	}
+
+	# those who stay
+	my ($flapping, $in_flight, $waiting) = map { over('flapping') } 1 .. 3;
+	my $token = ask(lead($flapping, 'flapping'), q{SELECT le_token('flapping')});
+	lead($in_flight, 'in flight');
+	post($in_flight, "SELECT pg_sleep($timeout + 1), 'answers', le_token('in flight') IS NOT NULL");
+	post($waiting, q{SELECT le_become_leader('in flight')});
+	wait_until_candidate($waiting->{backend});
+
+	sleep_past($silent_since + 2 * $timeout);
+	wire_hear(0, values %successors);
+	ok(!(grep { $_->{ready} } values %successors), 'all leaders stay while their links do');
+
+	$cut_at = monotonic();
+	system_or_bail('sh', '-c', 'ip link set c2 down && ip link set c4 down &&
+		ip addr del 10.93.3.2/24 dev c3 && ip route add blackhole 10.93.3.2/32');
+	my $up = 0;
+	while (monotonic() < $cut_at + $timeout + 4 && keys %seen < keys(%successors) + keys %candidates)
+	{
+		system_or_bail(qw(ip link set c4 up)) if !$up && monotonic() > $cut_at + $timeout / 3 && ++$up;
+		wire_hear(0.05, values %successors);
+		my %stand = map { $_ => 1 } split /\n/, wire_ask($watcher, 'SELECT pid FROM le_candidates');
+		$seen{"leader: $_"} //= monotonic() - $cut_at foreach grep { elected($successors{$_}) } keys %successors;
+		$seen{"candidate: $_"} //= monotonic() - $cut_at foreach grep { !$stand{ $candidates{$_}{backend} } } keys %candidates;
+	}
+	foreach my $who (sort map({ "leader: $_" } keys %successors), map({ "candidate: $_" } keys %candidates))
+	{
+		# the kernel may have been a little late with its last probe
+		my $time = $seen{$who} // 'Inf';
+		ok($time >= $timeout - 0.2 && $time < $timeout + 4, sprintf '%s: found after %.2f s', $who, $time);
+	}
+	foreach my $name (sort keys %next)
+	{
+		wire_hear(0, $next{$name});
+		ok(!$next{$name}{ready}, "$name: nobody is elected before the leader resigns");
+		wire_ask($watcher, "SELECT le_resign('$name'" . ($name =~ /behind/ ? ", $tokens{$name})" : ')'));
+		is(wire_answer($next{$name}, 5), 't', 'then the next one is');
+	}
+
+	is(collect($in_flight), '|answers|t', 'a flapping link: the statement in flight answers');
+	is(ask($flapping, q{SELECT le_token('flapping')}), $token, 'the leader stays, with its token');
+	ask($in_flight, q{SELECT le_resign('in flight')});
+	is(collect($waiting), 't', 'and the candidate, until it is elected');
+	kill_client($_) foreach @psqls;
+	end_session(@psqls, $flapping, $in_flight, $waiting);
+};
+
+subtest 'clients that leave as they should' => sub {
+	my $offset = log_from($node);
+	foreach my $round (1 .. 50)
+	{
+		my $psql = lead($round % 2 ? over('steady') : session($node), "round $round");
+		post($psql, 'SELECT 1') if $round % 4 < 2;
+		end_session($psql);
+	}
+
+	# looked at when they have left, and have not been heard yet
+	foreach my $psql (over('steady'), session($node))
+	{
+		my $pid = backend_pid($psql);
+		lead($psql, "round $pid");
+		kill 'STOP', $pid;
+		end_session($psql);
+		Time::HiRes::sleep(1);
+		kill 'CONT', $pid;
+	}
+	ok(wire_until($watcher, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'round %'}, '0'), 'all have left');
+	unlike(log_since($node, $offset), qr/FATAL|connection to client/, 'no complaint in the log');
+};
+
+sleep_past($cut_at + 5 * $timeout);
+wire_hear(0, @left_waiting);
+ok(!$left_waiting[0]{ready}, 'with dead_peer_timeout = 0, a candidate still waits for who has vanished');
+ok(!$left_waiting[1]{ready}, 'and so does who wants a plain advisory lock');
+
+my @log = split /\n/, log_since($node, 0);
+is(join("\n", grep { /[gs]etsockopt|not supported/ } @log), '', 'no complaint about sockets in the log');
+is(join("\n", grep { /TRAP|PANIC|WARNING|terminated by signal/ } @log), '', 'no accident in the log');
+$node->stop('immediate');
+done_testing();
