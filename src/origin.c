@@ -100,11 +100,12 @@ le_first_token(int64 last, int64 then, int64 now, const struct timeval *clock)
 {
 	int64		generations = generations_between(then, now);
 	int64		generation;
-	int64		by_clock = Min(clock->tv_sec - LE_GENERATION_EPOCH,
-							   LE_GENERATION_BY_CLOCK_MAX);
+	int64		by_clock = clock->tv_sec - LE_GENERATION_EPOCH;
 
 	if (generations == 0)
 		return last + 1;
+	by_clock += (generations - 1) * SECS_PER_DAY;
+	by_clock = Min(by_clock, LE_GENERATION_BY_CLOCK_MAX);
 	generation = (last + LE_TOKENS_PER_GENERATION / 2) / LE_TOKENS_PER_GENERATION +
 		generations;
 	if (generation >= by_clock)

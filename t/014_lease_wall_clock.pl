@@ -1,5 +1,6 @@
 # A step of the wall clock neither ends nor prolongs a lease, nor a wait for its
-# end.  The clock is libfaketime's, for the server alone.
+# end, and a clock that is wrong takes no promotion back.  The clock is libfaketime's,
+# for the server alone.
 
 use strict;
 use warnings;
@@ -27,10 +28,9 @@ sub set_clock
 	return;
 }
 
-set_clock('+0s');
-my $node = new_server('lease_wall_clock', extension => 0);
-$node->stop;
+sub start_with_clock
 {
+	my ($node) = @_;
 	local %ENV = (%ENV,
 		LD_PRELOAD => $library,
 		FAKETIME_TIMESTAMP_FILE => $clock,
@@ -38,7 +38,13 @@ $node->stop;
 		FAKETIME_DONT_FAKE_MONOTONIC => 1,
 		DONT_FAKE_MONOTONIC => 1);
 	$node->start;
+	return;
 }
+
+set_clock('+0s');
+my $node = new_server('lease_wall_clock', extension => 0);
+$node->stop;
+start_with_clock($node);
 create_extension($node);
 
 my $holder = session($node, app => 'holder');
@@ -139,4 +145,29 @@ subtest 'a candidate with a timeout, and the clock goes back' => sub {
 end_session($holder, $other);
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
+
+# the third server follows the second, and misses the tokens that it draws
+subtest 'a promotion that is known by its timeline only' => sub {
+	my $elect = q{SELECT le_token('job') FROM le_try_become_leader('job')};
+	my $first = new_server('first', allows_streaming => 1);
+	$first->backup('base');
+	my ($second, $third) = map { PostgreSQL::Test::Cluster->new($_) } 'second', 'third';
+	$_->init_from_backup($first, 'base', has_streaming => 1) foreach $second, $third;
+	$third->append_conf('postgresql.conf', "primary_conninfo = '" . $second->connstr . "'");
+	$second->start;
+	set_clock('-3600s');
+	start_with_clock($third);
+
+	$first->stop('immediate');
+	$second->promote;
+	ok($third->poll_query_until('postgres', 'SELECT count(*) = 1 FROM pg_stat_wal_receiver WHERE received_tli = 2'), 'its standby follows it');
+	$third->append_conf('postgresql.conf', q{primary_conninfo = 'port=1'});
+	$third->reload;
+	ok($third->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_wal_receiver'), 'and is cut off');
+	my $token = $second->safe_psql('postgres', $elect);
+	$second->stop('immediate');
+	$third->promote;
+	cmp_ok($third->safe_psql('postgres', $elect), '>', $token, 'the token is greater, though the clock is an hour behind');
+	$third->stop('immediate');
+};
 done_testing();
