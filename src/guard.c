@@ -158,6 +158,9 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	guard->token = token;
 	guard->subxact = GetCurrentSubTransactionId();
 	le_registry_note_guard();
+
+	/* who is denied because of it is to hear of its end, however that comes */
+	le_note_lock(election, token);
 	(void) le_acquire_guard(election, RowShareLock, false);
 
 	/* the extension may have been replaced, too */
@@ -165,6 +168,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	if (!term_runs(election, token, &role))
 	{
 		le_release_guard(election, RowShareLock);
+		le_tell_followers(&election->key);
 		pfree(guard);
 		return false;
 	}
@@ -204,21 +208,8 @@ le_guards_before_commit(void)
 }
 
 static void
-note(void *argument)
-{
-	LeGuard    *guard = argument;
-
-	le_note_lock(&guard->election, guard->token);
-}
-
-/*
- * The guard lock is about to be released: who was denied because of it is to hear of
- * that
- */
-static void
 forget(LeGuard *guard)
 {
-	le_catching(note, guard);
 	dlist_delete(&guard->node);
 	pfree(guard);
 }
