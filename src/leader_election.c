@@ -101,23 +101,9 @@ assign_session_token(const char *value pg_attribute_unused(), void *extra)
 	le_session_token = *(int64 *) extra;
 }
 
-/*
- * Define the settings
- */
-void
-_PG_init(void)
+static void
+define_limits(void)
 {
-	DefineCustomBoolVariable("leader_election.log_terms",
-							 "Logs the beginning and the end of each term.",
-							 NULL,
-							 &le_log_terms,
-							 true,
-							 PGC_SUSET,
-							 0,
-							 NULL,
-							 NULL,
-							 NULL);
-
 	DefineCustomIntVariable("leader_election.max_terms_per_session",
 							"Sets the maximum number of elections that one session may lead at a time.",
 							"Each term takes one slot of the lock table, which all sessions share.",
@@ -130,17 +116,6 @@ _PG_init(void)
 							NULL,
 							NULL,
 							NULL);
-
-	DefineCustomBoolVariable("leader_election.notify",
-							 "Announces changes on the channel \"leader_election\".",
-							 NULL,
-							 &le_notify,
-							 true,
-							 PGC_USERSET,
-							 0,
-							 NULL,
-							 NULL,
-							 NULL);
 
 	DefineCustomIntVariable("leader_election.max_tracked",
 							"Sets the maximum number of elections that are remembered while nobody leads them.",
@@ -180,7 +155,42 @@ _PG_init(void)
 							NULL,
 							NULL,
 							NULL);
+}
 
+static void
+define_reports(void)
+{
+	DefineCustomBoolVariable("leader_election.log_terms",
+							 "Logs the beginning and the end of each term.",
+							 NULL,
+							 &le_log_terms,
+							 true,
+							 PGC_SUSET,
+							 0,
+							 NULL,
+							 NULL,
+							 NULL);
+
+	DefineCustomBoolVariable("leader_election.notify",
+							 "Announces changes on the channel \"leader_election\".",
+							 NULL,
+							 &le_notify,
+							 true,
+							 PGC_USERSET,
+							 0,
+							 NULL,
+							 NULL,
+							 NULL);
+}
+
+/*
+ * Define the settings
+ */
+void
+_PG_init(void)
+{
+	define_limits();
+	define_reports();
 	DefineCustomStringVariable("leader_election.token",
 							   "Sets the token by which the trigger le_guard knows the leader.",
 							   "Empty: the session must lead itself.",
