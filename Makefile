@@ -29,6 +29,7 @@ OBJS = \
 	src/term.o \
 	src/term_log.o \
 	src/token.o \
+	src/vacancy.o \
 	src/views.o \
 	src/watch.o
 PGFILEDESC = "leader_election - exactly one of your programs leads"

@@ -198,13 +198,15 @@ SELECT le_become_leader('job', '1 min', 'me');
 DO $$
 DECLARE
 	heard text;
+	election text := '';
 BEGIN
-	LOOP
-		SELECT extra INTO heard FROM dblink_get_notify('ear') WHERE extra::json->>'reason' = 'session ended';
-		EXIT WHEN heard IS NOT NULL;
+	WHILE election <> 'job' LOOP
+		FOR heard IN SELECT extra FROM dblink_get_notify('ear') WHERE extra::json->>'reason' = 'session ended' LOOP
+			election := heard::json->>'election';
+			RAISE NOTICE '% %', election, heard::json->>'identity';
+		END LOOP;
 		PERFORM pg_sleep(0.005);
 	END LOOP;
-	RAISE NOTICE '% %', heard::json->>'election', heard::json->>'identity';
 END $$;
 SELECT le_resign('job');
 CALL hear();

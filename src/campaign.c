@@ -7,8 +7,8 @@
  * it is first come, first served, seen by the deadlock detector and subject to
  * lock_timeout and cancels.  If a lease runs, it waits for its end, holding the lock
  * and so the first place in line (lease.c).  Then it waits for the transactions that are
- * guarded by the last term (guard.c), and, for a lease, until there can be no other one
- * that a promoted server does not know of (origin.c).  Whoever has the lock then, and
+ * guarded by the last term (guard.c), and as long as the election is to stay vacant
+ * (vacancy.c).  Whoever has the lock then, and
  * whose client is still there, is elected: term.c gives it a token and writes the term
  * down.
  *
@@ -211,16 +211,6 @@ limit_wait(volatile LeWaitLimit *limit)
 }
 
 /*
- * Sleep until that time, but maybe not as long, see le_sleep
- */
-static void
-wait_after_promotion(uint64 until)
-{
-	le_note_wait(LE_WAITS_AFTER_PROMOTION);
-	le_sleep(NULL, until, LE_SLEEP_PROMOTION);
-}
-
-/*
  * Wait for the election's lock, and then until nothing is in the way of a new term
  *
  * A lock_timeout may strike just after the lock was granted: then it must be heard
@@ -242,8 +232,9 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 
 	for (;;)
 	{
+		uint64		vacant_until = 0;
+		LeWait		why;
 		bool		cleared;
-		uint64		grants_from;
 
 		limit_wait(limit);
 
@@ -251,8 +242,9 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 		AcceptInvalidationMessages();
 		le_leases_ready(true);
 		cleared = le_clear_record(election, false);
-		grants_from = bid->scope == LE_SCOPE_LEASE ? le_grants_from() : 0;
-		if (cleared && grants_from <= le_monotonic_us())
+		if (cleared)
+			vacant_until = le_vacant_until(bid, &why);
+		if (cleared && vacant_until <= le_monotonic_us())
 			return;
 		if (!cleared)
 			refuse_other_name(election);
@@ -271,7 +263,7 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 		}
 		InvalidateCatalogSnapshotConditionally();
 		if (cleared)
-			wait_after_promotion(Min(grants_from, give_up_at));
+			le_sit_out(Min(vacant_until, give_up_at), why);
 		else
 		{
 			le_note_wait(LE_WAITS_FOR_LEADER);
@@ -351,14 +343,14 @@ le_acquire_now(const LeBid *bid)
 		if (le_acquire_for_xact(election, true))
 		{
 			bool		cleared = le_clear_record(election, true);
-			uint64		grants_from = cleared && bid->scope == LE_SCOPE_LEASE ?
-				le_grants_from() : 0;
-			bool		granted = grants_from <= le_monotonic_us();
+			LeWait		why;
+			uint64		vacant_until = cleared ? le_vacant_until(bid, &why) : 0;
+			bool		vacant = vacant_until > le_monotonic_us();
 
-			if (cleared && granted)
+			if (cleared && !vacant)
 				return true;
-			if (!granted && bid->wait_ms == LE_WAIT_NOT)
-				le_throw_not_yet(election, grants_from);
+			if (vacant && why == LE_WAITS_AFTER_PROMOTION && bid->wait_ms == LE_WAIT_NOT)
+				le_throw_not_yet(election, vacant_until);
 			le_release_in_vain(election);
 			refuse_other_name(election);
 			return false;

@@ -100,6 +100,7 @@ look_again_at(const LeBid *bid)
 	uint64		now = le_monotonic_us();
 	uint64		vacant_us = LE_BUSY_LONG_US;
 	LeTerm		term;
+	LeWait		why;
 
 	if (le_registry_read(&bid->election.key, &term))
 	{
@@ -110,7 +111,7 @@ look_again_at(const LeBid *bid)
 		vacant_us = now - term.deadline;
 	}
 	now += Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
-	return bid->scope == LE_SCOPE_LEASE ? Max(now, le_grants_from()) : now;
+	return Max(now, le_vacant_until(bid, &why));
 }
 
 /*

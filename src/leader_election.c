@@ -58,6 +58,12 @@ int			le_max_tracked = 5000;
 int			le_max_ttl = 60 * 1000;
 
 /*
+ * A program that has lost its leadership goes on until it notices.  Who knows how long
+ * that takes can leave the job to nobody meanwhile.
+ */
+int			le_grace_period = 0;
+
+/*
  * How long a client's host may be silent before the session is given up, while it leads or
  * waits; in seconds.  Who waits for long for clients that do not read may want it longer;
  * 0 leaves it to the server's own settings.
@@ -138,6 +144,19 @@ define_limits(void)
 							LE_MIN_TTL_MS,
 							LE_MAX_TTL_MS,
 							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL,
+							NULL,
+							NULL);
+
+	DefineCustomIntVariable("leader_election.grace_period",
+							"Sets how long an election stays vacant after a term that ended without resignation.",
+							"In that time, who has led can notice and stop.",
+							&le_grace_period,
+							0,
+							0,
+							LE_MAX_TTL_MS,
+							PGC_SUSET,
 							GUC_UNIT_MS,
 							NULL,
 							NULL,

@@ -160,6 +160,8 @@ typedef struct LeElectionEntry
 
 	/* the election */
 	int64		last_token;		/* of the last term that has ended; 0: unknown */
+	uint64		lost_at;		/* when that has, without resignation, by
+								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
 	int			watchers[2];	/* how many there are, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has */
@@ -218,6 +220,7 @@ typedef enum LeWait
 {
 	LE_WAITS_FOR_LEADER,		/* or, further back, for those ahead */
 	LE_WAITS_FOR_GUARD,
+	LE_WAITS_FOR_GRACE,
 	LE_WAITS_AFTER_PROMOTION
 } LeWait;
 
@@ -253,6 +256,7 @@ typedef struct LeDatabase
 
 	/* lease.c says how these are used */
 	Oid			loaded_table;	/* the table whose leases are in the registry */
+	bool		had_terms;		/* was there any before that was loaded? */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
 	pg_atomic_uint32 sweep_after;	/* so many */
 
@@ -342,6 +346,7 @@ typedef enum LeSequence
 typedef enum LeSleep
 {
 	LE_SLEEP_LEASE,				/* first in line, until a lease is over */
+	LE_SLEEP_GRACE,				/* first in line, until the grace is over */
 	LE_SLEEP_PROMOTION,			/* first in line, until leases are granted */
 	LE_SLEEP_OBSERVE,
 	LE_SLEEP_CAMPAIGN			/* for many elections */
@@ -352,6 +357,7 @@ extern bool le_log_terms;
 extern bool le_notify;
 extern int64 le_session_token;
 extern int	le_max_ttl;
+extern int	le_grace_period;
 extern int	le_dead_peer_timeout;
 extern int	le_max_terms_per_session;
 extern int	le_max_tracked;
@@ -398,6 +404,8 @@ extern const char *le_registry_string(dsa_pointer stored);
 extern void le_registry_free(dsa_pointer *stored);
 extern void le_throw_registry_full(void) pg_attribute_noreturn();
 extern uint64 le_registry_primary_since(void);
+extern void le_registry_forget_end(uint64 lost_at);
+extern uint64 le_registry_forgotten_at(void);
 extern void le_registry_note_guard(void);
 extern bool le_registry_has_guards(void);
 extern void le_registry_add_candidate(const LeCandidate *candidate);
@@ -417,6 +425,7 @@ extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
 extern void le_registry_remember(const LeElection *election);
 extern bool le_registry_is_followed(const LeElectionKey *key);
 extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
+extern uint64 le_registry_lost_at(const LeElectionKey *key);
 extern void le_registry_bound_elections(void);
 
 /* registry_stats.c */
@@ -573,6 +582,10 @@ extern void le_lease_load(Relation table);
 extern LeTerm *le_lease_list(int *count);
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
+
+/* vacancy.c */
+extern uint64 le_vacant_until(const LeBid *bid, LeWait *why);
+extern void le_sit_out(uint64 until, LeWait why);
 
 /* campaign.c */
 extern void le_prepare_to_bid(void);

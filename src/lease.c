@@ -69,9 +69,11 @@ is_loaded(Oid table)
 static void
 set_loaded(Oid table)
 {
+	bool		had_terms = le_sequence_read(LE_TOKENS) > 0;
 	LeDatabase *database = le_registry_lock_database(true);
 
 	database->loaded_table = table;
+	database->had_terms = had_terms;
 	le_registry_unlock_database(database);
 }
 

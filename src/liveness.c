@@ -180,6 +180,7 @@ wait_event(LeSleep what)
 {
 	static const char *const names[] = {
 		[LE_SLEEP_LEASE] = "LeaderElectionLease",
+		[LE_SLEEP_GRACE] = "LeaderElectionGrace",
 		[LE_SLEEP_PROMOTION] = "LeaderElectionPromotion",
 		[LE_SLEEP_OBSERVE] = "LeaderElectionObserve",
 		[LE_SLEEP_CAMPAIGN] = "LeaderElectionCampaign",

@@ -84,6 +84,7 @@ typedef struct LeControl
 	dshash_table_handle databases;
 
 	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
+	pg_atomic_uint64 forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
 	LeCounters	counters;
 } LeControl;
@@ -187,6 +188,7 @@ attach(void)
 	{
 		memset(control, 0, sizeof(LeControl));
 		pg_atomic_init_u64(&control->primary_since, 0);
+		pg_atomic_init_u64(&control->forgotten_at, 0);
 		pg_atomic_init_u32(&control->has_guards, max_prepared_xacts > 0);
 		init_counters(&control->counters);
 	}
@@ -292,6 +294,38 @@ le_registry_primary_since(void)
 	if (pg_atomic_compare_exchange_u64(&control->primary_since, &since, now))
 		return now;
 	return since;
+}
+
+/*
+ * The registry is about to forget an election whose last term ended then, without
+ * resignation.  Does not throw
+ */
+void
+le_registry_forget_end(uint64 lost_at)
+{
+	uint64		latest = pg_atomic_read_u64(&control->forgotten_at);
+
+	while (latest < lost_at &&
+		   !pg_atomic_compare_exchange_u64(&control->forgotten_at, &latest, lost_at))
+		;
+}
+
+/*
+ * Return when the last term of an election that the registry does not know may have
+ * ended without resignation, at the latest; 0: no such term can have
+ *
+ * The registry knows nothing of what was before it was first used by this server.
+ */
+uint64
+le_registry_forgotten_at(void)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		had_terms = database->had_terms;
+	uint64		forgotten_at;
+
+	le_registry_unlock_database(database);
+	forgotten_at = pg_atomic_read_u64(&control->forgotten_at);
+	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;
 }
 
 /*

@@ -54,6 +54,7 @@ delete_entry(LeElectionEntry *entry)
 	dsa_pointer name = entry->name;
 
 	Assert(entry->token == 0);
+	le_registry_forget_end(entry->lost_at);
 	dshash_delete_entry(le_registry_election_table(), entry);
 	le_registry_free(&name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
@@ -84,9 +85,11 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 		le_registry_unlock_entry(entry);
 		le_throw_registry_full();
 	}
+	le_registry_forget_end(entry->lost_at);
 	le_registry_free(&entry->name);
 	entry->name = stored;
 	entry->last_token = 0;
+	entry->lost_at = 0;
 	le_tally_reset(&entry->tally);
 }
 
@@ -199,6 +202,26 @@ le_registry_copy_name(const LeElectionKey *key, char *name)
 	strcpy(name, le_registry_string(entry->name));
 	le_registry_unlock_entry(entry);
 	return true;
+}
+
+/*
+ * Return when the last term of an election that nobody leads ended without resignation,
+ * or may have, if it is not known; 0: it was resigned, or there was none
+ */
+uint64
+le_registry_lost_at(const LeElectionKey *key)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	uint64		lost_at = 0;
+	bool		known = false;
+
+	if (entry != NULL)
+	{
+		known = entry->last_token != 0;
+		lost_at = entry->lost_at;
+		le_registry_unlock_entry(entry);
+	}
+	return known ? lost_at : le_registry_forgotten_at();
 }
 
 /*

@@ -40,6 +40,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
@@ -389,7 +390,7 @@ drop_xact_hold(LeHeldTerm *held)
 	if (held->session_hold)
 		forget_xact_hold(held);
 	else
-		end_term(held, LE_END_TRANSACTION);
+		end_term(held, proc_exit_inprogress ? LE_END_SESSION : LE_END_TRANSACTION);
 }
 
 /*

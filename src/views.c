@@ -200,6 +200,7 @@ le_registry_terms(PG_FUNCTION_ARGS)
 static const char *const wait_names[] = {
 	[LE_WAITS_FOR_LEADER] = "leader",
 	[LE_WAITS_FOR_GUARD] = "guard",
+	[LE_WAITS_FOR_GRACE] = "grace",
 	[LE_WAITS_AFTER_PROMOTION] = "promotion",
 };
 

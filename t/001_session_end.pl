@@ -141,13 +141,11 @@ foreach my $case (@roads)
 		no_trace($node, $first->{backend}, 'nothing of the first session is left');
 
 		my @lines = grep { /"job"/ } term_lines($node, $offset);
-		my $reason =
-		  $scope eq 'session' ? 'session ended' : 'transaction ended';
 		is_deeply(
 			\@lines,
 			[
 				qq{election "job": term $token began: "first" leads, process $first->{backend}, $begun scope},
-				qq{election "job": term $token ended: $reason},
+				qq{election "job": term $token ended: session ended},
 				qq{election "job": term $next began: "second" leads, process $waiter, session scope}
 			],
 			'the log tells it in order');
