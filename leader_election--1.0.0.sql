@@ -258,6 +258,23 @@ COMMENT ON PROCEDURE le_observe(text, bigint, interval, bigint, text, text) IS
 'wait until the leader is another than that of after_token (NULL or 0: do not wait), or its published value another than value (NULL: than none), and hold no snapshot meanwhile; its token, or while vacant the negative of the last one''s: hand back all that the last call returned';
 
 --
+-- Control
+--
+CREATE FUNCTION le_depose(name text, reason text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_depose'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_depose(text, text) IS
+'end the term of whoever leads the election: terminate the session, or end the lease, and terminate what is guarded by it; for superusers, members of pg_signal_backend and of the role that leads; false, with a warning, if nobody leads';
+
+CREATE FUNCTION le_depose(key bigint, reason text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_depose_key'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_depose(bigint, text) IS
+'end the term of whoever leads the election of a bare key: terminate the session; for superusers, members of pg_signal_backend and of the role that leads; false, with a warning, if nobody leads';
+
+--
 -- To publish
 --
 CREATE FUNCTION le_proclaim(name text, value text, token bigint DEFAULT NULL)
@@ -514,6 +531,7 @@ COMMENT ON COLUMN le_candidates.blocked_by IS
 CREATE FUNCTION le_registry_statistics(OUT lock_class integer, OUT key bigint,
 									   OUT name text, OUT terms bigint,
 									   OUT resigned bigint,
+									   OUT deposed bigint,
 									   OUT transaction_ended bigint,
 									   OUT session_ended bigint,
 									   OUT lock_released bigint,
@@ -531,7 +549,7 @@ COMMENT ON FUNCTION le_registry_statistics() IS
 'what the registry counts; see pg_stat_leader_election';
 
 CREATE VIEW pg_stat_leader_election AS
-SELECT s.name, s.key, s.terms, s.resigned, s.session_ended, s.transaction_ended,
+SELECT s.name, s.key, s.terms, s.resigned, s.deposed, s.session_ended, s.transaction_ended,
 	   s.expired, s.lock_released, s.extension_dropped, s.denied,
 	   s.time_vacant, s.time_led, s.longest_wait,
 	   coalesce(w.candidates, 0) + s.followers AS candidates
@@ -549,6 +567,7 @@ COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election, NULL fo
 COMMENT ON COLUMN pg_stat_leader_election.key IS 'key of the election';
 COMMENT ON COLUMN pg_stat_leader_election.terms IS 'terms that have begun';
 COMMENT ON COLUMN pg_stat_leader_election.resigned IS 'terms that ended because their leader resigned';
+COMMENT ON COLUMN pg_stat_leader_election.deposed IS 'terms that were ended by le_depose';
 COMMENT ON COLUMN pg_stat_leader_election.session_ended IS 'terms that ended with their session';
 COMMENT ON COLUMN pg_stat_leader_election.transaction_ended IS 'terms that ended with their transaction';
 COMMENT ON COLUMN pg_stat_leader_election.expired IS 'leases that ran out';

@@ -97,12 +97,12 @@ append_string(StringInfo payload, const char *field, const char *value)
 /*
  * Fill in the payload, a JSON object
  *
- * A name and an identity of 255 bytes each are at most 1530 bytes long when escaped,
- * so that it always fits into a notification.
+ * A name, an identity and a reason of 255 bytes each are at most 1530 bytes long when
+ * escaped, so that it always fits into a notification.
  */
 static void
 fill_payload(StringInfo payload, const LeTerm *term, const char *event,
-			 const char *reason)
+			 const char *by, const char *reason)
 {
 	appendStringInfoString(payload, "{\"election\": ");
 	if (term->name[0] != '\0')
@@ -112,6 +112,8 @@ fill_payload(StringInfo payload, const LeTerm *term, const char *event,
 	append_string(payload, "event", event);
 	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
 	append_string(payload, "identity", le_identity_public(&term->identity));
+	if (by != NULL)
+		append_string(payload, "by", by);
 	if (reason != NULL)
 		append_string(payload, "reason", reason);
 	appendStringInfoChar(payload, '}');
@@ -121,7 +123,8 @@ fill_payload(StringInfo payload, const LeTerm *term, const char *event,
  * Announce what has become of the term, or will have, with the next commit
  */
 static void
-announce(const LeTerm *term, const char *event, const char *reason, bool with_commit)
+announce(const LeTerm *term, const char *event, const char *by, const char *reason,
+		 bool with_commit)
 {
 	StringInfoData payload;
 	LeAnnouncement *announcement;
@@ -144,7 +147,7 @@ announce(const LeTerm *term, const char *event, const char *reason, bool with_co
 													 "leader_election announcements",
 													 ALLOCSET_SMALL_SIZES);
 	initStringInfo(&payload);
-	fill_payload(&payload, term, event, reason);
+	fill_payload(&payload, term, event, by, reason);
 	announcement = MemoryContextAlloc(announcement_context,
 									  offsetof(LeAnnouncement, payload) +
 									  payload.len + 1);
@@ -163,7 +166,7 @@ announce(const LeTerm *term, const char *event, const char *reason, bool with_co
 void
 le_announce_begin(const LeTerm *term, bool with_commit)
 {
-	announce(term, "elected", NULL, with_commit);
+	announce(term, "elected", NULL, NULL, with_commit);
 }
 
 /*
@@ -172,7 +175,16 @@ le_announce_begin(const LeTerm *term, bool with_commit)
 void
 le_announce_end(const LeTerm *term, LeEndReason reason, bool with_commit)
 {
-	announce(term, "ended", le_reason_name(reason), with_commit);
+	announce(term, "ended", NULL, le_reason_name(reason), with_commit);
+}
+
+/*
+ * Announce by whom the leader is deposed, and why, if that was said
+ */
+void
+le_announce_deposed(const LeTerm *term, const char *by, const char *why)
+{
+	announce(term, "deposed", by, why, false);
 }
 
 /*
@@ -181,7 +193,7 @@ le_announce_end(const LeTerm *term, LeEndReason reason, bool with_commit)
 void
 le_announce_value(const LeTerm *term)
 {
-	announce(term, "proclaimed", NULL, true);
+	announce(term, "proclaimed", NULL, NULL, true);
 }
 
 /*

@@ -11,12 +11,11 @@
 #include <limits.h>
 #include <math.h>
 
+#include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 
-#include "utils/guc.h"
-
 #include "leader_election.h"
-
 
 /*
  * Throw if the text is longer than that many bytes
@@ -84,6 +83,21 @@ le_arg_identity(FunctionCallInfo fcinfo, int argument)
 	identity = PG_GETARG_TEXT_PP(argument);
 	check_text(identity, "identity");
 	return identity;
+}
+
+/*
+ * Return the reason for a deposition in that argument, NULL for none
+ */
+char *
+le_arg_reason(FunctionCallInfo fcinfo, int argument)
+{
+	text	   *reason;
+
+	if (PG_ARGISNULL(argument))
+		return NULL;
+	reason = PG_GETARG_TEXT_PP(argument);
+	check_text(reason, "reason");
+	return text_to_cstring(reason);
 }
 
 /*

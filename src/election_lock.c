@@ -205,30 +205,68 @@ le_release_guard(const LeElection *election, LOCKMODE mode)
 }
 
 /*
- * Find a holder of the election's lock, preferably this session; false if there
- * is none
+ * Return the process IDs of those who hold the lock in one of these modes, 0 for a
+ * prepared transaction
  *
- * A prepared transaction holds it with the process ID 0.  Copies the whole lock
- * table, as pg_locks does, so not for the common path.
+ * Copies the whole lock table, as pg_locks does, so not for the common path.
  */
-bool
-le_find_holder(const LeElection *election, int *pid)
+static int *
+list_holders(const LOCKTAG *tag, LOCKMASK modes, int *count)
 {
 	LockData   *locks = GetLockStatusData();
-	LOCKMASK	wanted = election->key.lock_class == LE_CLASS_BARE_KEY ?
-		~0 : LOCKBIT_ON(ExclusiveLock);
-	bool		found = false;
+	int		   *pids = palloc_array(int, locks->nelements + 1);
 
+	*count = 0;
 	for (int i = 0; i < locks->nelements; i++)
 	{
 		LockInstanceData *lock = &locks->locks[i];
 
-		if ((lock->holdMask & wanted) == 0 ||
-			memcmp(&lock->locktag, &election->tag, sizeof(LOCKTAG)) != 0)
-			continue;
-		if (!found || lock->pid == MyProcPid)
-			*pid = lock->pid;
-		found = true;
+		if ((lock->holdMask & modes) != 0 &&
+			memcmp(&lock->locktag, tag, sizeof(LOCKTAG)) == 0)
+			pids[(*count)++] = lock->pid;
 	}
-	return found;
+	return pids;
+}
+
+/*
+ * Return the process IDs of those who hold the election's lock as leaders do, or, of a
+ * bare key, in whatever way; see list_holders
+ */
+int *
+le_list_holders(const LeElection *election, int *count)
+{
+	return list_holders(&election->tag,
+						election->key.lock_class == LE_CLASS_BARE_KEY ?
+						~0 : LOCKBIT_ON(ExclusiveLock), count);
+}
+
+/*
+ * Return the process IDs of those whose transactions are guarded in the election; see
+ * list_holders
+ */
+int *
+le_list_guarded(const LeElection *election, int *count)
+{
+	LOCKTAG		tag;
+
+	guard_tag(election, &tag);
+	return list_holders(&tag, LOCKBIT_ON(RowShareLock), count);
+}
+
+/*
+ * Find a holder of the election's lock, preferably this session; false if there
+ * is none
+ */
+bool
+le_find_holder(const LeElection *election, int *pid)
+{
+	int			count;
+	int		   *pids = le_list_holders(election, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (i == 0 || pids[i] == MyProcPid)
+			*pid = pids[i];
+	}
+	return count > 0;
 }

@@ -87,6 +87,18 @@ resign(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	PG_RETURN_BOOL(le_resign_term(&election));
 }
 
+/*
+ * (election, reason)
+ */
+static Datum
+depose(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+
+	get_election(fcinfo, called_by, &election);
+	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
+}
+
 static Datum
 key(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
@@ -119,6 +131,8 @@ PG_FUNCTION_INFO_V1(le_resign_token);
 PG_FUNCTION_INFO_V1(le_assert_leader);
 PG_FUNCTION_INFO_V1(le_guard);
 PG_FUNCTION_INFO_V1(le_origin);
+PG_FUNCTION_INFO_V1(le_depose);
+PG_FUNCTION_INFO_V1(le_depose_key);
 PG_FUNCTION_INFO_V1(le_key);
 PG_FUNCTION_INFO_V1(le_key_key);
 
@@ -380,6 +394,18 @@ Datum
 le_origin(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(le_origin_now(PG_GETARG_BOOL(0)));
+}
+
+Datum
+le_depose(PG_FUNCTION_ARGS)
+{
+	return depose(fcinfo, LE_BY_NAME);
+}
+
+Datum
+le_depose_key(PG_FUNCTION_ARGS)
+{
+	return depose(fcinfo, LE_BY_KEY);
 }
 
 Datum

@@ -65,6 +65,7 @@ typedef enum LeScope
 typedef enum LeEndReason
 {
 	LE_END_RESIGNED,
+	LE_END_DEPOSED,
 	LE_END_TRANSACTION,
 	LE_END_SESSION,
 	LE_END_LOCK_RELEASED,
@@ -153,6 +154,7 @@ typedef struct LeElectionEntry
 	Oid			lease_table;	/* where a lease is written down, see lease.c */
 	TimestampTz since;
 	LeLease		lease;
+	bool		deposed;		/* is its session being terminated for that? */
 	bool		identity_has_client;
 	dsa_pointer identity;		/* invalid: no term */
 	dsa_pointer value;			/* that its leader has published; invalid:
@@ -180,6 +182,7 @@ typedef struct LeTerm
 	int64		ttl_us;
 	uint64		deadline;
 	uint64		renewals;
+	LeEndReason end_reason;		/* of one that has ended */
 	bool		has_value;
 	int			followers;
 	LeIdentity	identity;
@@ -323,7 +326,8 @@ typedef enum LeLeaseAction
 	LE_LEASE_LOOK,				/* nothing */
 	LE_LEASE_RENEW,				/* for the ttl that it has */
 	LE_LEASE_SET_TTL,			/* renew it for another one */
-	LE_LEASE_END
+	LE_LEASE_END,
+	LE_LEASE_DEPOSE				/* the same, whoever took it */
 } LeLeaseAction;
 
 /* What came of it */
@@ -349,6 +353,7 @@ typedef enum LeSleep
 	LE_SLEEP_GRACE,				/* first in line, until the grace is over */
 	LE_SLEEP_PROMOTION,			/* first in line, until leases are granted */
 	LE_SLEEP_OBSERVE,
+	LE_SLEEP_DEPOSE,			/* until those are gone who were told to */
 	LE_SLEEP_CAMPAIGN			/* for many elections */
 } LeSleep;
 
@@ -382,6 +387,8 @@ extern void le_release_for_session(const LeElection *election);
 extern bool le_has_lock(const LeElectionKey *key);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_lock_is_anothers(const LeElection *election);
+extern int *le_list_holders(const LeElection *election, int *count);
+extern int *le_list_guarded(const LeElection *election, int *count);
 extern bool le_find_holder(const LeElection *election, int *pid);
 extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
 extern void le_release_guard(const LeElection *election, LOCKMODE mode);
@@ -445,6 +452,7 @@ extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
 extern void le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *term);
+extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed);
 extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
 extern void le_registry_look(const LeElectionKey *key, LeSight *sight);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
@@ -496,6 +504,7 @@ extern void le_terms_at_exit(void);
 /* term_log.c */
 extern void le_log_begin(const LeTerm *term);
 extern void le_log_end(const LeTerm *term, LeEndReason reason);
+extern void le_log_deposed(const LeTerm *term, const char *by, const char *why);
 extern void le_notice_outlives(LeHeldTerm *held);
 extern const char *le_scope_name(LeScope scope);
 extern const char *le_reason_name(LeEndReason reason);
@@ -503,6 +512,7 @@ extern const char *le_reason_name(LeEndReason reason);
 /* announce.c */
 extern void le_announce_begin(const LeTerm *term, bool with_commit);
 extern void le_announce_end(const LeTerm *term, LeEndReason reason, bool with_commit);
+extern void le_announce_deposed(const LeTerm *term, const char *by, const char *why);
 extern void le_announce_value(const LeTerm *term);
 extern void le_tell_begin(const LeTerm *term);
 extern void le_tell_end(const LeTerm *term, LeEndReason reason);
@@ -554,6 +564,7 @@ extern void le_require_role(const LeElection *election, Oid role);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
+extern bool le_lease_end(const LeElection *election, int64 token, LeLeaseAction action);
 extern bool le_lease_resign(const LeElection *election, int64 token);
 extern void le_lease_wait(const LeElection *election, uint64 until);
 
@@ -609,14 +620,19 @@ extern void le_stop_following(void);
 /* resign.c */
 extern void le_throw_not_leader(const LeElection *election, const char *whose) pg_attribute_noreturn();
 extern void le_warn_not_leader(const LeElection *election, const char *whose);
+extern void le_warn_not_led(const LeElection *election);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 extern bool le_resign_term(const LeElection *election);
 extern bool le_resign_by_token(const LeElection *election, int64 token);
+
+/* depose.c */
+extern bool le_depose_leader(const LeElection *election, const char *why);
 
 /* arguments.c */
 extern text *le_arg_name(FunctionCallInfo fcinfo);
 extern void le_check_name(const text *name);
 extern text *le_arg_identity(FunctionCallInfo fcinfo, int argument);
+extern char *le_arg_reason(FunctionCallInfo fcinfo, int argument);
 extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_timeout(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_ttl(FunctionCallInfo fcinfo, int argument);

@@ -276,16 +276,33 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 }
 
 /*
- * End the lease that has this token; false if none does that still runs
+ * End the lease that has this token, in that way; false if none does that still runs
  *
- * At once, whatever becomes of the transaction.  The guard lock keeps a successor
- * from being elected before the table knows.
+ * At once, whatever becomes of the transaction.  To be called with the guard lock, which
+ * keeps a successor from being elected before the table knows.
+ */
+bool
+le_lease_end(const LeElection *election, int64 token, LeLeaseAction action)
+{
+	LeTerm		term;
+	int64		ttl_us;
+
+	le_lease_lock_table();
+	if (!act(election, token, action, 0, &ttl_us))
+		return false;
+	le_make_durable(le_lease_overwrite_ttl(election, token, 0));
+	if (le_registry_read(&election->key, &term) && term.token == token)
+		le_tell_end(&term, action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	return true;
+}
+
+/*
+ * Resign from the lease that has this token; false if none does that still runs
  */
 bool
 le_lease_resign(const LeElection *election, int64 token)
 {
 	LeGrant    *grant = find_grant(election, token);
-	LeTerm		term;
 	int64		ttl_us;
 	bool		ended;
 
@@ -301,14 +318,7 @@ le_lease_resign(const LeElection *election, int64 token)
 	if (!act(election, token, LE_LEASE_LOOK, 0, &ttl_us))
 		return false;
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	le_lease_lock_table();
-	ended = act(election, token, LE_LEASE_END, 0, &ttl_us);
-	if (ended)
-	{
-		le_make_durable(le_lease_overwrite_ttl(election, token, 0));
-		if (le_registry_read(&election->key, &term) && term.token == token)
-			le_tell_end(&term, LE_END_RESIGNED);
-	}
+	ended = le_lease_end(election, token, LE_LEASE_END);
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	if (ended)
 		le_tell_followers(&election->key);

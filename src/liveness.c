@@ -182,6 +182,7 @@ wait_event(LeSleep what)
 		[LE_SLEEP_LEASE] = "LeaderElectionLease",
 		[LE_SLEEP_GRACE] = "LeaderElectionGrace",
 		[LE_SLEEP_PROMOTION] = "LeaderElectionPromotion",
+		[LE_SLEEP_DEPOSE] = "LeaderElectionDepose",
 		[LE_SLEEP_OBSERVE] = "LeaderElectionObserve",
 		[LE_SLEEP_CAMPAIGN] = "LeaderElectionCampaign",
 	};

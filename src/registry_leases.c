@@ -52,6 +52,12 @@ put_off_deadline(LeLease *lease)
 	return true;
 }
 
+static bool
+ends(LeLeaseAction action)
+{
+	return action == LE_LEASE_END || action == LE_LEASE_DEPOSE;
+}
+
 /*
  * Do something with a lease whose partition is locked, exclusively but to look or
  * to renew; false if it is over
@@ -76,10 +82,11 @@ act_on_lease(LeElectionEntry *entry, LeLeaseAction action, int64 ttl_us)
 		lease->ttl_us = ttl_us;
 		pg_atomic_write_u64(&lease->deadline, le_monotonic_us() + ttl_us);
 	}
-	else if (action == LE_LEASE_END)
+	else if (ends(action))
 	{
 		pg_atomic_write_u64(&lease->deadline, LE_DEADLINE_OVER);
-		le_count_end(entry, LE_END_RESIGNED, le_monotonic_us());
+		le_count_end(entry, action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED,
+					 le_monotonic_us());
 	}
 	if (action != LE_LEASE_LOOK)
 		ConditionVariableBroadcast(&entry->changed);
@@ -88,7 +95,7 @@ act_on_lease(LeElectionEntry *entry, LeLeaseAction action, int64 ttl_us)
 
 /*
  * Do something with the election's lease that has this token, if it runs and
- * belongs to the role
+ * belongs to the role, or is to be deposed
  *
  * *role is set to the role that it belongs to, *old_ttl_us to the ttl that it has
  * had.  ttl_us is for LE_LEASE_SET_TTL.
@@ -98,7 +105,7 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 				  LeLeaseAction action, int64 ttl_us, Oid *role,
 				  int64 *old_ttl_us)
 {
-	bool		exclusive = action == LE_LEASE_SET_TTL || action == LE_LEASE_END;
+	bool		exclusive = action == LE_LEASE_SET_TTL || ends(action);
 	LeElectionEntry *entry = le_registry_lock_entry(&election->key, exclusive);
 	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
 
@@ -108,7 +115,7 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 		entry->lease_table == lease_table &&
 		strcmp(le_registry_string(entry->name), election->name) == 0)
 	{
-		bool		is_ours = entry->role == *role;
+		bool		is_ours = entry->role == *role || action == LE_LEASE_DEPOSE;
 
 		*old_ttl_us = entry->lease.ttl_us;
 		*role = entry->role;

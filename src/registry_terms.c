@@ -91,6 +91,7 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->role = term->role;
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
+	entry->deposed = false;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
 	if (term->scope == LE_SCOPE_LEASE)
@@ -156,8 +157,8 @@ le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept)
 }
 
 /*
- * Remove the term with that token, which is copied; false when it was not on record
- * any more
+ * Remove the term with that token, which is copied, and with it why it ended; false
+ * when it was not on record any more
  *
  * To be called before the election's lock is let go; where it has gone already, the
  * token keeps a successor's term safe.
@@ -175,11 +176,32 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 	if (ended)
 	{
 		copy_entry(term, entry);
-		clear_term(entry, reason);
+		term->end_reason = entry->deposed && reason == LE_END_SESSION ?
+			LE_END_DEPOSED : reason;
+		clear_term(entry, term->end_reason);
 		ConditionVariableBroadcast(&entry->changed);
 	}
 	le_registry_unlock_entry(entry);
 	return ended;
+}
+
+/*
+ * Note that the session which leads the term with that token is being terminated, or is
+ * not after all; false when it does not lead any more
+ */
+bool
+le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		leads;
+
+	if (entry == NULL)
+		return false;
+	leads = entry->token == token;
+	if (leads)
+		entry->deposed = deposed;
+	le_registry_unlock_entry(entry);
+	return leads;
 }
 
 /*

@@ -92,6 +92,22 @@ le_throw_not_leader(const LeElection *election, const char *whose)
 }
 
 /*
+ * Tell who tried to depose a leader that there is none, and who holds the lock, if
+ * anybody does
+ */
+void
+le_warn_not_led(const LeElection *election)
+{
+	const char *hint;
+
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("election %s has no leader who could be deposed",
+					le_election_label(&election->key, election->name)),
+			 errdetail_internal("%s", describe_leader(election, NULL, &hint))));
+}
+
+/*
  * Tell who leads for the transaction only that this is not enough
  */
 void

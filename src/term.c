@@ -129,9 +129,9 @@ take_off_record(void *argument)
 
 	if (!le_registry_end_term(&ending->election, ending->token, ending->reason, &term))
 		return;
-	le_log_end(&term, ending->reason);
+	le_log_end(&term, term.end_reason);
 	if (!ending->announced)
-		le_announce_end(&term, ending->reason, false);
+		le_announce_end(&term, term.end_reason, false);
 }
 
 /*

@@ -26,6 +26,7 @@ static const char *const scope_names[] = {
 /* Indexed by LeEndReason */
 static const char *const reason_names[] = {
 	[LE_END_RESIGNED] = "resigned",
+	[LE_END_DEPOSED] = "deposed",
 	[LE_END_TRANSACTION] = "transaction ended",
 	[LE_END_SESSION] = "session ended",
 	[LE_END_LOCK_RELEASED] = "lock released",
@@ -86,6 +87,25 @@ le_log_end(const LeTerm *term, LeEndReason reason)
 			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s",
 							 le_election_label(&term->election, term->name),
 							 term->token, reason_names[reason]),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * Log by whom a leader is deposed, and why, if that was said
+ */
+void
+le_log_deposed(const LeTerm *term, const char *by, const char *why)
+{
+	const char *colon = why != NULL ? ": " : "";
+	const char *line = why != NULL ? le_escape_line(why) : "";
+
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: election %s: \"%s\", who leads with token " INT64_FORMAT ", is deposed by role \"%s\", process %d%s%s",
+							 le_election_label(&term->election, term->name),
+							 le_escape_line(term->identity.string), term->token,
+							 le_escape_line(by), MyProcPid, colon, line),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
 }

@@ -1,0 +1,266 @@
+/*-------------------------------------------------------------------------
+ *
+ * depose.c
+ *	  To end another's term.
+ *
+ * A session that leads is terminated, as by pg_terminate_backend(); a lease is ended.
+ * Then the transactions are terminated that are guarded by the term, since they keep the
+ * next one from beginning.
+ *
+ * All of it is done with the election's guard lock, in the mode that is for whoever changes
+ * a term (election_lock.c).  So nobody passes it who is about to lead, and whoever holds the
+ * guard lock is guarded by the term that is being ended, not by the next one.
+ *
+ * What was done stays done, whatever becomes of the transaction.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/acl.h"
+#include "utils/fmgrprotos.h"
+
+#include "leader_election.h"
+
+/* How often we look whether a process has gone: at first, and later */
+#define LE_LOOK_SOON_US		500
+#define LE_LOOK_AGAIN_US	50000
+
+/*
+ * Copy the election's term if it runs; false if nobody leads through the extension
+ */
+static bool
+read_leader(const LeElection *election, LeTerm *term)
+{
+	int			pid;
+
+	if (!le_registry_read(&election->key, term))
+		return false;
+	le_refuse_collision(election, term->name);
+	if (term->scope == LE_SCOPE_LEASE)
+		return le_lease_runs(term);
+	return le_find_holder(election, &pid) && pid == term->pid;
+}
+
+/*
+ * May the current user terminate what belongs to that role?  The server's own rule for
+ * its processes
+ */
+static bool
+may_terminate(Oid role)
+{
+	if (!OidIsValid(role) || superuser_arg(role))
+		return superuser();
+	return has_privs_of_role(GetUserId(), role) ||
+		has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND);
+}
+
+static void
+require_right(const LeElection *election, Oid role)
+{
+	if (may_terminate(role))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied to depose the leader of election %s",
+					le_election_label(&election->key, election->name)),
+			 superuser_arg(role) ?
+			 errdetail("Its role is a superuser: only superusers may do that.") :
+			 errdetail("Only members of its role and of \"%s\" may do that.",
+					   "pg_signal_backend")));
+}
+
+/*
+ * Throw if it is this very session, or transaction, that leads
+ */
+static void
+refuse_own(const LeElection *election)
+{
+	if (le_held_term(election) == NULL && le_find_grant(election) == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot depose the leader of election %s, which is this session",
+					le_election_label(&election->key, election->name)),
+			 errhint("Use %s.", "le_resign()")));
+}
+
+static void
+terminate(int pid)
+{
+	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
+}
+
+static bool
+is_among(int pid, const int *pids, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (pids[i] == pid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Wait until none of these processes is listed any more
+ *
+ * May throw, and end the session of a client that has gone.
+ */
+static void
+wait_until_gone(const LeElection *election, const int *pids, int count,
+				int *(*list) (const LeElection *election, int *count))
+{
+	uint64		sleep_us = LE_LOOK_SOON_US;
+
+	for (;;)
+	{
+		int			listed_count;
+		int		   *listed = list(election, &listed_count);
+		bool		gone = true;
+
+		for (int i = 0; gone && i < count; i++)
+			gone = !is_among(pids[i], listed, listed_count);
+		pfree(listed);
+		if (gone)
+			return;
+		le_sleep(NULL, le_monotonic_us() + sleep_us, LE_SLEEP_DEPOSE);
+		CHECK_FOR_INTERRUPTS();
+		sleep_us = Min(2 * sleep_us, LE_LOOK_AGAIN_US);
+	}
+}
+
+/*
+ * Terminate the session that leads, and wait until it has let go of the election; false if
+ * it does not lead any more
+ *
+ * By the mark, it knows why it ends.
+ */
+static bool
+terminate_leader(const LeElection *election, const LeTerm *term)
+{
+	if (!le_registry_set_deposed(&election->key, term->token, true))
+		return false;
+	PG_TRY();
+	{
+		terminate(term->pid);
+	}
+	PG_CATCH();
+	{
+		(void) le_registry_set_deposed(&election->key, term->token, false);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return true;
+}
+
+/*
+ * Warn that a transaction goes on, and keeps the next term from beginning
+ */
+static void
+warn_guarded(const LeElection *election, const char *which, const char *hint)
+{
+	ereport(WARNING,
+			(errmsg("could not terminate %s, which is guarded by the term of election %s that has ended",
+					which, le_election_label(&election->key, election->name)),
+			 errdetail("It keeps the next term from beginning, and will not commit."),
+			 hint != NULL ? errhint("%s", hint) : 0));
+}
+
+/*
+ * Terminate the sessions whose transactions are guarded, and wait until these have ended
+ *
+ * Those that the user may not terminate, and those that are prepared, are left alone, with
+ * a warning.
+ */
+static void
+terminate_guarded(const LeElection *election)
+{
+	int			listed_count;
+	int		   *listed = le_list_guarded(election, &listed_count);
+	int		   *told = palloc_array(int, listed_count + 1);
+	int			told_count = 0;
+
+	for (int i = 0; i < listed_count; i++)
+	{
+		PGPROC	   *process = listed[i] == 0 ? NULL : BackendPidGetProc(listed[i]);
+
+		if (listed[i] == 0)
+			warn_guarded(election, "a prepared transaction",
+						 "Roll it back by ROLLBACK PREPARED.");
+		else if (process == NULL || listed[i] == MyProcPid)
+			continue;
+		else if (!may_terminate(process->roleId))
+			warn_guarded(election, psprintf("process %d", listed[i]), NULL);
+		else
+		{
+			terminate(listed[i]);
+			told[told_count++] = listed[i];
+		}
+	}
+	wait_until_gone(election, told, told_count, le_list_guarded);
+}
+
+/*
+ * End the term that runs, with the guard lock; false if none does
+ */
+static bool
+end_running_term(const LeElection *election, const char *why)
+{
+	const char *by = GetUserNameFromId(GetUserId(), false);
+	LeTerm		term;
+	bool		ended;
+
+	if (!read_leader(election, &term))
+		return false;
+	require_right(election, term.role);
+	if (term.scope == LE_SCOPE_LEASE)
+		ended = le_lease_end(election, term.token, LE_LEASE_DEPOSE);
+	else
+		ended = terminate_leader(election, &term);
+	if (!ended)
+		return false;
+
+	le_log_deposed(&term, by, why);
+	le_announce_deposed(&term, by, why);
+	if (term.scope != LE_SCOPE_LEASE)
+		wait_until_gone(election, &term.pid, 1, le_list_holders);
+	terminate_guarded(election);
+	return true;
+}
+
+/*
+ * End the term of whoever leads the election; false, with a warning, if nobody does
+ *
+ * Returns when the term is over and nothing that it guards keeps the next one from
+ * beginning.  May throw, wait, and end the session of a client that has gone; what was done
+ * by then stays done.
+ */
+bool
+le_depose_leader(const LeElection *election, const char *why)
+{
+	LeTerm		term;
+	bool		deposed = false;
+
+	le_require_primary();
+	le_register_callbacks();
+	le_leases_ready(false);
+	refuse_own(election);
+
+	/* who may not is to keep nobody waiting */
+	if (read_leader(election, &term))
+	{
+		require_right(election, term.role);
+		(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
+		deposed = end_running_term(election, why);
+		le_release_guard(election, ShareUpdateExclusiveLock);
+		le_tell_followers(&election->key);
+	}
+	if (!deposed)
+		le_warn_not_led(election);
+	return deposed;
+}
