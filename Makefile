@@ -4,6 +4,7 @@ OBJS = \
 	src/arguments.o \
 	src/campaign.o \
 	src/campaign_many.o \
+	src/declaration.o \
 	src/depose.o \
 	src/election_key.o \
 	src/election_lock.o \

@@ -21,6 +21,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_origin(boolean) IS
 'what tells the tokens, or the leases, of this server and timeline from those of others';
+REVOKE ALL ON FUNCTION le_origin(boolean) FROM PUBLIC;
 
 CREATE SEQUENCE le_token_origin_seq;
 CREATE SEQUENCE le_lease_origin_seq;
@@ -58,6 +59,61 @@ COMMENT ON COLUMN le_leases.role IS 'role that took the lease';
 COMMENT ON COLUMN le_leases.identity_has_client IS 'was the identity made up of the address of the client';
 COMMENT ON COLUMN le_leases.name IS 'name of the election';
 COMMENT ON COLUMN le_leases.identity IS 'who leads, in the application''s words';
+
+--
+-- Declared elections
+--
+CREATE TABLE le_declarations (
+	name text COLLATE "C" PRIMARY KEY
+		CHECK (pg_catalog.octet_length(name) BETWEEN 1 AND 255),
+	candidates regrole,
+	grace interval,
+	max_ttl interval,
+	private boolean NOT NULL DEFAULT false
+) USING heap;
+SELECT pg_catalog.pg_extension_config_dump('le_declarations', '');
+COMMENT ON TABLE le_declarations IS
+'elections that are declared: who may stand, and by which rules; written by le_declare and le_undeclare';
+COMMENT ON COLUMN le_declarations.name IS 'name of the election';
+COMMENT ON COLUMN le_declarations.candidates IS
+'role whose members may stand; NULL: everybody';
+COMMENT ON COLUMN le_declarations.grace IS
+'how long the election stays vacant after a term that ended without resignation; NULL: as leader_election.grace_period says';
+COMMENT ON COLUMN le_declarations.max_ttl IS
+'the longest ttl of a lease; NULL: as leader_election.max_ttl says';
+COMMENT ON COLUMN le_declarations.private IS
+'true if only members of that role may see what the leader publishes';
+
+CREATE FUNCTION le_declarations_changed()
+RETURNS trigger
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_declarations_changed() IS
+'trigger: tell all sessions to read le_declarations again';
+REVOKE ALL ON FUNCTION le_declarations_changed() FROM PUBLIC;
+CREATE TRIGGER le_declarations_changed
+	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON le_declarations
+	FOR EACH STATEMENT EXECUTE FUNCTION le_declarations_changed();
+ALTER TABLE le_declarations ENABLE ALWAYS TRIGGER le_declarations_changed;
+
+CREATE FUNCTION le_declare(name text, candidates regrole DEFAULT NULL,
+						   grace interval DEFAULT NULL,
+						   max_ttl interval DEFAULT NULL,
+						   private boolean DEFAULT false)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_declare(text, regrole, interval, interval, boolean) IS
+'declare an election, or change its declaration: only members of candidates may stand (NULL: everybody), with a grace period and a longest ttl of its own (NULL: as set); private: only they may see what the leader publishes';
+REVOKE ALL ON FUNCTION le_declare(text, regrole, interval, interval, boolean) FROM PUBLIC;
+
+CREATE FUNCTION le_undeclare(name text)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_undeclare(text) IS
+'remove the declaration of an election; false if it has none';
+REVOKE ALL ON FUNCTION le_undeclare(text) FROM PUBLIC;
 
 --
 -- Session scope
@@ -609,5 +665,5 @@ COMMENT ON FUNCTION pg_stat_leader_election_reset() IS
 'count from zero in this database';
 REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
 
-GRANT SELECT ON le_locks, le_leaders, le_candidates, pg_stat_leader_election,
+GRANT SELECT ON le_declarations, le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <math.h>
 
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
@@ -148,22 +149,27 @@ le_arg_timeout(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the ttl in that argument, in microseconds
+ * Return how long that is, in microseconds; -1 if it has months
  *
- * A month has no fixed length, and so cannot be one.
+ * A month has no fixed length.
+ */
+static double
+fixed_length(const Interval *interval)
+{
+	if (interval->month != 0)
+		return -1;
+	return (double) interval->day * USECS_PER_DAY + interval->time;
+}
+
+/*
+ * Return the ttl in that argument, in microseconds
  */
 int64
 le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 {
-	double		us = 0;
+	double		us = PG_ARGISNULL(argument) ? -1 :
+		fixed_length(PG_GETARG_INTERVAL_P(argument));
 
-	if (!PG_ARGISNULL(argument))
-	{
-		Interval   *ttl = PG_GETARG_INTERVAL_P(argument);
-
-		if (ttl->month == 0)
-			us = (double) ttl->day * USECS_PER_DAY + ttl->time;
-	}
 	if (us < LE_MIN_TTL_MS * 1000.0 || us > le_max_ttl * 1000.0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -175,6 +181,43 @@ le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 				 errhint("An administrator can raise \"%s\".",
 						 "leader_election.max_ttl") : 0));
 	return (int64) us;
+}
+
+/*
+ * Return the time in that argument that an election is to be declared with, NULL for none
+ */
+const Interval *
+le_arg_limit(FunctionCallInfo fcinfo, int argument, const char *what, int min_ms)
+{
+	Interval   *limit;
+	double		us;
+
+	if (PG_ARGISNULL(argument))
+		return NULL;
+	limit = PG_GETARG_INTERVAL_P(argument);
+	us = fixed_length(limit);
+	if (us < min_ms * 1000.0 || us > LE_MAX_TTL_MS * 1000.0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is out of range", what),
+				 errdetail("It must be from %dms to %s, and without months.", min_ms, "1d")));
+	return limit;
+}
+
+/*
+ * Return the role in that argument, NULL for none; throw if it does not exist
+ */
+const Oid *
+le_arg_role(FunctionCallInfo fcinfo, int argument)
+{
+	Oid		   *role;
+
+	if (PG_ARGISNULL(argument))
+		return NULL;
+	role = palloc_object(Oid);
+	*role = PG_GETARG_OID(argument);
+	(void) GetUserNameFromId(*role, false);
+	return role;
 }
 
 /*

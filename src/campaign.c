@@ -238,9 +238,10 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 
 		limit_wait(limit);
 
-		/* the extension may have been replaced meanwhile */
+		/* the extension may have been replaced meanwhile, or we be shut out */
 		AcceptInvalidationMessages();
 		le_leases_ready(true);
+		le_require_candidate(bid);
 		cleared = le_clear_record(election, false);
 		if (cleared)
 			vacant_until = le_vacant_until(bid, &why);
@@ -336,8 +337,10 @@ le_acquire_now(const LeBid *bid)
 {
 	const LeElection *election = &bid->election;
 	LeTerm		term;
-	bool		on_record = le_registry_read(&election->key, &term);
+	bool		on_record;
 
+	le_require_candidate(bid);
+	on_record = le_registry_read(&election->key, &term);
 	if (!on_record || !le_lease_runs(&term))
 	{
 		if (le_acquire_for_xact(election, true))

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * extension_relation.c
- *	  The extension's own sequences and table: to find them, to read and write the
+ *	  The extension's own sequences and tables: to find them, to read and write the
  *	  sequences, and to make durable what is written without regard to the
  *	  transaction.
  *
@@ -41,6 +41,7 @@ static LeRelation sequences[] = {
 	[LE_LEASE_ORIGIN] = {"le_lease_origin_seq", RELKIND_SEQUENCE, InvalidOid},
 };
 static LeRelation lease_table = {"le_leases", RELKIND_RELATION, InvalidOid};
+static LeRelation declaration_table = {"le_declarations", RELKIND_RELATION, InvalidOid};
 
 static void
 forget(LeRelation *relation, Oid relid)
@@ -58,6 +59,7 @@ forget_relation(Datum arg pg_attribute_unused(), Oid relid)
 	for (size_t i = 0; i < lengthof(sequences); i++)
 		forget(&sequences[i], relid);
 	forget(&lease_table, relid);
+	forget(&declaration_table, relid);
 }
 
 static Oid
@@ -112,6 +114,15 @@ Oid
 le_lease_table(void)
 {
 	return find_relation(&lease_table);
+}
+
+/*
+ * Return the OID of the table of declarations; throws if it is gone
+ */
+Oid
+le_declaration_table(void)
+{
+	return find_relation(&declaration_table);
 }
 
 /*

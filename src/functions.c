@@ -133,6 +133,9 @@ PG_FUNCTION_INFO_V1(le_guard);
 PG_FUNCTION_INFO_V1(le_origin);
 PG_FUNCTION_INFO_V1(le_depose);
 PG_FUNCTION_INFO_V1(le_depose_key);
+PG_FUNCTION_INFO_V1(le_declare);
+PG_FUNCTION_INFO_V1(le_undeclare);
+PG_FUNCTION_INFO_V1(le_declarations_changed);
 PG_FUNCTION_INFO_V1(le_key);
 PG_FUNCTION_INFO_V1(le_key_key);
 
@@ -337,23 +340,16 @@ le_assert_leader(PG_FUNCTION_ARGS)
 }
 
 /*
- * Throw if the function was not called as a trigger with one argument
+ * Throw if the function was not called as a trigger
  */
 static TriggerData *
-get_trigger(FunctionCallInfo fcinfo)
+get_trigger(FunctionCallInfo fcinfo, const char *function)
 {
-	TriggerData *trigger = (TriggerData *) fcinfo->context;
-
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("%s can only be called as a trigger", "le_guard")));
-	if (trigger->tg_trigger->tgnargs != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("trigger \"%s\" must have one argument, the name of an election",
-						trigger->tg_trigger->tgname)));
-	return trigger;
+				 errmsg("%s can only be called as a trigger", function)));
+	return (TriggerData *) fcinfo->context;
 }
 
 /*
@@ -364,11 +360,17 @@ get_trigger(FunctionCallInfo fcinfo)
 Datum
 le_guard(PG_FUNCTION_ARGS)
 {
-	TriggerData *trigger = get_trigger(fcinfo);
-	text	   *name = cstring_to_text(trigger->tg_trigger->tgargs[0]);
+	TriggerData *trigger = get_trigger(fcinfo, "le_guard");
 	LeElection	election;
+	text	   *name;
 	int64		token;
 
+	if (trigger->tg_trigger->tgnargs != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("trigger \"%s\" must have one argument, the name of an election",
+						trigger->tg_trigger->tgname)));
+	name = cstring_to_text(trigger->tg_trigger->tgargs[0]);
 	le_check_name(name);
 	le_election_by_name(&election, name);
 	pfree(name);
@@ -406,6 +408,43 @@ Datum
 le_depose_key(PG_FUNCTION_ARGS)
 {
 	return depose(fcinfo, LE_BY_KEY);
+}
+
+/*
+ * (name, candidates, grace, max_ttl, private)
+ */
+Datum
+le_declare(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_declare_election(&election, le_arg_role(fcinfo, 1),
+						le_arg_limit(fcinfo, 2, "grace", 0),
+						le_arg_limit(fcinfo, 3, "max_ttl", LE_MIN_TTL_MS),
+						!PG_ARGISNULL(4) && PG_GETARG_BOOL(4));
+	PG_RETURN_VOID();
+}
+
+Datum
+le_undeclare(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	PG_RETURN_BOOL(le_undeclare_election(&election));
+}
+
+/*
+ * Trigger on le_declarations, for each statement
+ */
+Datum
+le_declarations_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = get_trigger(fcinfo, "le_declarations_changed");
+
+	le_declarations_written(trigger->tg_relation);
+	return PointerGetDatum(NULL);
 }
 
 Datum

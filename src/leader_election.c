@@ -71,6 +71,12 @@ int			le_grace_period = 0;
 int			le_dead_peer_timeout = 15;
 
 /*
+ * Who runs the server for others may want to know which elections are held there, and by
+ * whom.
+ */
+bool		le_declared_only = false;
+
+/*
  * By what an application that writes through any connection tells the trigger le_guard
  * who it is: the token of its term; 0: none.
  */
@@ -149,6 +155,23 @@ define_limits(void)
 							NULL,
 							NULL);
 
+	DefineCustomIntVariable("leader_election.dead_peer_timeout",
+							"Sets the time in which a client that has vanished is found while it leads or waits.",
+							"0 leaves that to the settings tcp_keepalives_idle and the like.",
+							&le_dead_peer_timeout,
+							15,
+							0,
+							24 * 60 * 60,
+							PGC_USERSET,
+							GUC_UNIT_S,
+							NULL,
+							NULL,
+							NULL);
+}
+
+static void
+define_rules(void)
+{
 	DefineCustomIntVariable("leader_election.grace_period",
 							"Sets how long an election stays vacant after a term that ended without resignation.",
 							"In that time, who has led can notice and stop.",
@@ -162,18 +185,16 @@ define_limits(void)
 							NULL,
 							NULL);
 
-	DefineCustomIntVariable("leader_election.dead_peer_timeout",
-							"Sets the time in which a client that has vanished is found while it leads or waits.",
-							"0 leaves that to the settings tcp_keepalives_idle and the like.",
-							&le_dead_peer_timeout,
-							15,
-							0,
-							24 * 60 * 60,
-							PGC_USERSET,
-							GUC_UNIT_S,
-							NULL,
-							NULL,
-							NULL);
+	DefineCustomBoolVariable("leader_election.declared_only",
+							 "Closes all elections that are not declared.",
+							 NULL,
+							 &le_declared_only,
+							 false,
+							 PGC_SUSET,
+							 0,
+							 NULL,
+							 NULL,
+							 NULL);
 }
 
 static void
@@ -209,6 +230,7 @@ void
 _PG_init(void)
 {
 	define_limits();
+	define_rules();
 	define_reports();
 	DefineCustomStringVariable("leader_election.token",
 							   "Sets the token by which the trigger le_guard knows the leader.",

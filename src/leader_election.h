@@ -320,6 +320,17 @@ typedef struct LeBid
 	const text *identity;		/* NULL: the default one */
 } LeBid;
 
+/* By which rules an election is held, if they are declared */
+typedef struct LeDeclaration
+{
+	char		name[LE_TEXT_SIZE]; /* hash key; must be first */
+	bool		for_everybody;
+	Oid			candidates;		/* else: whose members may stand */
+	int64		grace_us;		/* -1: as set */
+	int64		max_ttl_us;		/* 0: as set */
+	bool		private_value;	/* only they may see what the leader publishes */
+} LeDeclaration;
+
 /* What is to be done with a lease that runs */
 typedef enum LeLeaseAction
 {
@@ -363,6 +374,7 @@ extern bool le_notify;
 extern int64 le_session_token;
 extern int	le_max_ttl;
 extern int	le_grace_period;
+extern bool le_declared_only;
 extern int	le_dead_peer_timeout;
 extern int	le_max_terms_per_session;
 extern int	le_max_tracked;
@@ -397,6 +409,7 @@ extern void le_release_guard(const LeElection *election, LOCKMODE mode);
 extern bool le_extension_exists(void);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
+extern Oid	le_declaration_table(void);
 extern int64 le_sequence_read(LeSequence sequence);
 extern void le_sequence_set(LeSequence sequence, int64 value);
 extern void le_make_durable(XLogRecPtr written);
@@ -594,6 +607,18 @@ extern LeTerm *le_lease_list(int *count);
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
 
+/* declaration.c */
+extern void le_require_ttl(const LeElection *election, int64 ttl_us);
+extern void le_require_candidate(const LeBid *bid);
+extern void le_require_observer(const LeElection *election);
+extern bool le_may_observe(const char *name);
+extern int64 le_grace_of(const LeElection *election);
+extern void le_declare_election(const LeElection *election, const Oid *candidates,
+								const Interval *grace, const Interval *max_ttl,
+								bool private_value);
+extern bool le_undeclare_election(const LeElection *election);
+extern void le_declarations_written(Relation table);
+
 /* vacancy.c */
 extern uint64 le_vacant_until(const LeBid *bid, LeWait *why);
 extern void le_sit_out(uint64 until, LeWait why);
@@ -636,6 +661,9 @@ extern char *le_arg_reason(FunctionCallInfo fcinfo, int argument);
 extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_timeout(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_ttl(FunctionCallInfo fcinfo, int argument);
+extern const Oid *le_arg_role(FunctionCallInfo fcinfo, int argument);
+extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
+									const char *what, int min_ms);
 extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
 
 /* identity.c */

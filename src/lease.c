@@ -256,6 +256,8 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 	LeGrant    *grant = find_grant(election, token);
 	int64		old_ttl_us;
 
+	if (ttl_us != 0)
+		le_require_ttl(election, ttl_us);
 	if (grant != NULL)
 	{
 		if (grant->token != token)

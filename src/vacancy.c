@@ -28,7 +28,7 @@
 static uint64
 grace_until(const LeElection *election)
 {
-	int64		grace_us = le_grace_period * INT64CONST(1000);
+	int64		grace_us = le_grace_of(election);
 	uint64		lost_at;
 
 	if (likely(grace_us == 0))

@@ -95,7 +95,7 @@ fill_value(const LeTerm *term, Datum *datum, bool *is_null)
 {
 	char		value[LE_VALUE_SIZE];
 
-	*is_null = !term->has_value ||
+	*is_null = !term->has_value || !le_may_observe(term->name) ||
 		!le_registry_copy_value(&term->election, term->token, value);
 	if (!*is_null)
 		*datum = CStringGetTextDatum(value);

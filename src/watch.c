@@ -130,6 +130,7 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 	{
 		uint64		until = give_up_at;
 
+		le_require_observer(election);
 		look(election, sight);
 		if (differs(sight, known, known_value) || le_monotonic_us() >= give_up_at)
 			break;
