@@ -12,6 +12,7 @@ OBJS = \
 	src/follow.o \
 	src/functions.o \
 	src/guard.o \
+	src/handover.o \
 	src/identity.o \
 	src/leader_election.o \
 	src/lease.o \

@@ -176,12 +176,13 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_token(bigint) IS
 'fencing token of the term that this session leads by a bare key, NULL if it does not lead the election';
 
-CREATE FUNCTION le_resign(name text)
+CREATE FUNCTION le_resign(name text, token bigint DEFAULT NULL,
+						  successor text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_resign'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_resign(text) IS
-'end this session''s leadership of the election; false, with a warning that tells who leads, if it has none';
+COMMENT ON FUNCTION le_resign(text, bigint, text) IS
+'end this session''s leadership of the election (NULL), or the lease with that token; with a successor, in favour of the candidate with that identity, whatever its place in line; false, with a warning, if the caller does not lead, or that one does not wait';
 
 CREATE FUNCTION le_resign(key bigint)
 RETURNS boolean
@@ -254,13 +255,6 @@ AS 'MODULE_PATHNAME', 'le_am_leader_token'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_am_leader(text, bigint) IS
 'does the lease with that token run?';
-
-CREATE FUNCTION le_resign(name text, token bigint)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_resign_token'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_resign(text, bigint) IS
-'end the lease with that token; false, with a warning that tells who leads, if it does not run';
 
 --
 -- Guards

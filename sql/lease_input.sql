@@ -20,8 +20,8 @@ SELECT le_am_leader('job', NULL);
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_resign(NULL, 1);
 \echo :LAST_ERROR_SQLSTATE
+-- that is the session's own
 SELECT le_resign('job', NULL);
-\echo :LAST_ERROR_SQLSTATE
 
 -- the ttl: 100 ms to 1 day, in whatever words
 SELECT le_lease('job', '99.999 ms');

@@ -211,10 +211,25 @@ limit_wait(volatile LeWaitLimit *limit)
 }
 
 /*
- * Wait for the election's lock, and then until nothing is in the way of a new term
+ * Wait in line for the election's lock
  *
  * A lock_timeout may strike just after the lock was granted: then it must be heard
- * before anything is made of the lock.  What follows counts as one more lock.
+ * before anything is made of the lock.
+ */
+static void
+wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
+{
+	limit_wait(limit);
+	le_note_wait(LE_WAITS_FOR_LEADER);
+	(void) le_acquire_for_xact(election, false);
+	CHECK_FOR_INTERRUPTS();
+	le_let_back_in(election);
+}
+
+/*
+ * Wait for the election's lock, and then until nothing is in the way of a new term
+ *
+ * What comes after the lock was granted counts as one more lock.
  */
 static void
 wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
@@ -226,10 +241,7 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 	/* we look at nothing while we wait, and nothing is to be kept for us */
 	InvalidateCatalogSnapshotConditionally();
 
-	limit_wait(limit);
-	(void) le_acquire_for_xact(election, false);
-	CHECK_FOR_INTERRUPTS();
-
+	wait_in_line(election, limit);
 	for (;;)
 	{
 		uint64		vacant_until = 0;
@@ -243,6 +255,11 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 		le_leases_ready(true);
 		le_require_candidate(bid);
 		cleared = le_clear_record(election, false);
+		if (cleared && le_give_way(election))
+		{
+			wait_in_line(election, limit);
+			continue;
+		}
 		if (cleared)
 			vacant_until = le_vacant_until(bid, &why);
 		if (cleared && vacant_until <= le_monotonic_us())

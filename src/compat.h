@@ -20,6 +20,7 @@
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "storage/sinval.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
@@ -54,6 +55,19 @@ LockAcquireExtendedCompat(const LOCKTAG *tag, LOCKMODE mode, bool session,
 							   false);
 #else
 	return LockAcquireExtended(tag, mode, session, dont_wait, true, local);
+#endif
+}
+
+/* Move a process that waits for a lock, whose partition is locked, to the front */
+static inline void
+LockQueueMoveToFrontCompat(LOCK *lock, PGPROC *process)
+{
+#if PG_VERSION_NUM >= 160000
+	dclist_delete_from(&lock->waitProcs, &process->links);
+	dclist_push_head(&lock->waitProcs, &process->links);
+#else
+	SHMQueueDelete(&process->links);
+	SHMQueueInsertAfter(&lock->waitProcs.links, &process->links);
 #endif
 }
 

@@ -20,6 +20,9 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/resowner.h"
 
 #include "leader_election.h"
@@ -101,6 +104,32 @@ le_release_for_session(const LeElection *election)
 	(void) LockRelease(&election->tag, ExclusiveLock, true);
 	if (!le_has_lock(&election->key))
 		le_tell_followers(&election->key);
+}
+
+/*
+ * Move that process, which waits for the election's lock, to the front of the lock's
+ * queue; false if it does not wait for it
+ *
+ * As the deadlock detector does to solve a soft deadlock, and protected as there, by the
+ * lock's partition.  A process waits for one lock at a time.
+ */
+bool
+le_move_to_front(const LeElection *election, int pid)
+{
+	LWLock	   *partition = LockHashPartitionLock(LockTagHashCode(&election->tag));
+	PGPROC	   *process = BackendPidGetProc(pid);
+	bool		waits;
+
+	if (process == NULL)
+		return false;
+	LWLockAcquire(partition, LW_EXCLUSIVE);
+	waits = process->pid == pid && process->waitStatus == PROC_WAIT_STATUS_WAITING &&
+		process->waitLock != NULL &&
+		memcmp(&process->waitLock->tag, &election->tag, sizeof(LOCKTAG)) == 0;
+	if (waits)
+		LockQueueMoveToFrontCompat(process->waitLock, process);
+	LWLockRelease(partition);
+	return waits;
 }
 
 /*

@@ -78,15 +78,6 @@ token(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	PG_RETURN_INT64(held->token);
 }
 
-static Datum
-resign(FunctionCallInfo fcinfo, LeCalledBy called_by)
-{
-	LeElection	election;
-
-	get_election(fcinfo, called_by, &election);
-	PG_RETURN_BOOL(le_resign_term(&election));
-}
-
 /*
  * (election, reason)
  */
@@ -127,7 +118,6 @@ PG_FUNCTION_INFO_V1(le_lease);
 PG_FUNCTION_INFO_V1(le_renew);
 PG_FUNCTION_INFO_V1(le_proclaim);
 PG_FUNCTION_INFO_V1(le_am_leader_token);
-PG_FUNCTION_INFO_V1(le_resign_token);
 PG_FUNCTION_INFO_V1(le_assert_leader);
 PG_FUNCTION_INFO_V1(le_guard);
 PG_FUNCTION_INFO_V1(le_origin);
@@ -211,16 +201,31 @@ le_token_key(PG_FUNCTION_ARGS)
 	return token(fcinfo, LE_BY_KEY);
 }
 
+/*
+ * (name, token, successor)
+ */
 Datum
 le_resign(PG_FUNCTION_ARGS)
 {
-	return resign(fcinfo, LE_BY_NAME);
+	LeElection	election;
+	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+	text	   *successor;
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	successor = le_arg_identity(fcinfo, 2);
+	if (successor != NULL && (PG_ARGISNULL(1) || token != 0))
+		PG_RETURN_BOOL(le_resign_to(&election, token, text_to_cstring(successor)));
+	PG_RETURN_BOOL(PG_ARGISNULL(1) ? le_resign_term(&election) :
+				   le_resign_by_token(&election, token));
 }
 
 Datum
 le_resign_key(PG_FUNCTION_ARGS)
 {
-	return resign(fcinfo, LE_BY_KEY);
+	LeElection	election;
+
+	get_election(fcinfo, LE_BY_KEY, &election);
+	PG_RETURN_BOOL(le_resign_term(&election));
 }
 
 Datum
@@ -283,15 +288,6 @@ le_am_leader_token(PG_FUNCTION_ARGS)
 	token = le_arg_token(fcinfo, 1);
 	le_require_primary();
 	PG_RETURN_BOOL(le_lease_is_led(&election, token));
-}
-
-Datum
-le_resign_token(PG_FUNCTION_ARGS)
-{
-	LeElection	election;
-
-	le_election_by_name(&election, le_arg_name(fcinfo));
-	PG_RETURN_BOOL(le_resign_by_token(&election, le_arg_token(fcinfo, 1)));
 }
 
 /*

@@ -164,6 +164,10 @@ typedef struct LeElectionEntry
 	int64		last_token;		/* of the last term that has ended; 0: unknown */
 	uint64		lost_at;		/* when that has, without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
+	int			successor;		/* process that is to lead next; 0: the first
+								 * in line */
+	int			gave_way;		/* the first in line, who let it; see
+								 * handover.c */
 	LeTally		tally;
 	int			watchers[2];	/* how many there are, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has */
@@ -397,6 +401,7 @@ extern void le_release_in_vain(const LeElection *election);
 extern void le_acquire_for_session(const LeElection *election);
 extern void le_release_for_session(const LeElection *election);
 extern bool le_has_lock(const LeElectionKey *key);
+extern bool le_move_to_front(const LeElection *election, int pid);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_lock_is_anothers(const LeElection *election);
 extern int *le_list_holders(const LeElection *election, int *count);
@@ -446,6 +451,10 @@ extern void le_registry_remember(const LeElection *election);
 extern bool le_registry_is_followed(const LeElectionKey *key);
 extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
 extern uint64 le_registry_lost_at(const LeElectionKey *key);
+extern void le_registry_name_successor(const LeElectionKey *key, int64 token, int pid);
+extern void le_registry_set_gave_way(const LeElectionKey *key, int pid);
+extern void le_registry_get_handover(const LeElectionKey *key, int *successor,
+									 int *gave_way);
 extern void le_registry_bound_elections(void);
 
 /* registry_stats.c */
@@ -649,6 +658,11 @@ extern void le_warn_not_led(const LeElection *election);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 extern bool le_resign_term(const LeElection *election);
 extern bool le_resign_by_token(const LeElection *election, int64 token);
+
+/* handover.c */
+extern bool le_resign_to(const LeElection *election, int64 token, const char *identity);
+extern bool le_give_way(const LeElection *election);
+extern void le_let_back_in(const LeElection *election);
 
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);

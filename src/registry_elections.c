@@ -225,6 +225,51 @@ le_registry_lost_at(const LeElectionKey *key)
 }
 
 /*
+ * Write down which process is to lead after the term with that token, if that is on record
+ */
+void
+le_registry_name_successor(const LeElectionKey *key, int64 token, int pid)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	if (entry->token == token)
+		entry->successor = pid;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Write down which process has given way to the successor; 0: none
+ */
+void
+le_registry_set_gave_way(const LeElectionKey *key, int pid)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	entry->gave_way = pid;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Return what was written down by these two
+ */
+void
+le_registry_get_handover(const LeElectionKey *key, int *successor, int *gave_way)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+
+	*successor = *gave_way = 0;
+	if (entry == NULL)
+		return;
+	*successor = entry->successor;
+	*gave_way = entry->gave_way;
+	le_registry_unlock_entry(entry);
+}
+
+/*
  * How many entries have no term?
  *
  * The two counters are not read at the same time.

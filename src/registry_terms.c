@@ -92,6 +92,7 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
 	entry->deposed = false;
+	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
 	if (term->scope == LE_SCOPE_LEASE)
