@@ -4,6 +4,7 @@ OBJS = \
 	src/arguments.o \
 	src/campaign.o \
 	src/campaign_many.o \
+	src/candidate.o \
 	src/declaration.o \
 	src/depose.o \
 	src/election_key.o \
@@ -23,6 +24,7 @@ OBJS = \
 	src/procedures.o \
 	src/proclaim.o \
 	src/registry.o \
+	src/registry_candidates.o \
 	src/registry_elections.o \
 	src/registry_leases.o \
 	src/registry_stats.o \

@@ -421,6 +421,8 @@ extern void le_make_durable(XLogRecPtr written);
 
 /* registry.c */
 extern dshash_table *le_registry_election_table(void);
+extern dshash_table *le_registry_candidate_table(void);
+extern dsa_area *le_registry_area(void);
 extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
 extern LeCounters *le_registry_counters(void);
@@ -433,6 +435,8 @@ extern void le_registry_forget_end(uint64 lost_at);
 extern uint64 le_registry_forgotten_at(void);
 extern void le_registry_note_guard(void);
 extern bool le_registry_has_guards(void);
+
+/* registry_candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate);
 extern void le_registry_set_wait(int pid, LeWait waits_for);
 extern void le_registry_add_keys(int pid, const int64 *keys, int count);
@@ -632,15 +636,18 @@ extern void le_declarations_written(Relation table);
 extern uint64 le_vacant_until(const LeBid *bid, LeWait *why);
 extern void le_sit_out(uint64 until, LeWait why);
 
-/* campaign.c */
-extern void le_prepare_to_bid(void);
-extern void le_require_primary(void);
-extern void le_require_room(void);
+/* candidate.c */
+extern void le_stand_in_line(const LeElection *election, const LeIdentity *identity);
 extern void le_stand_for_many(const LeElection *elections, int count,
 							  const LeIdentity *identity);
 extern bool le_is_candidate(void);
 extern void le_note_wait(LeWait waits_for);
 extern void le_withdraw(void);
+
+/* campaign.c */
+extern void le_prepare_to_bid(void);
+extern void le_require_primary(void);
+extern void le_require_room(void);
 extern bool le_acquire_now(const LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 extern void le_throw_lock_timeout(void) pg_attribute_noreturn();

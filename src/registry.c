@@ -56,8 +56,9 @@
  * (le_catching): a term that stays on record without a lock misleads nobody.
  *
  * registry_elections.c has what is done with the entries of elections,
- * registry_terms.c and registry_leases.c what is done with their terms, and
- * registry_stats.c what is counted.
+ * registry_terms.c and registry_leases.c what is done with their terms,
+ * registry_candidates.c what is done with candidates, and registry_stats.c what is
+ * counted.
  *
  *-------------------------------------------------------------------------
  */
@@ -216,6 +217,26 @@ le_registry_election_table(void)
 {
 	attach();
 	return elections;
+}
+
+/*
+ * Return the table of candidates, for registry_candidates.c
+ */
+dshash_table *
+le_registry_candidate_table(void)
+{
+	attach();
+	return candidates;
+}
+
+/*
+ * Return the area that the tables are in
+ */
+dsa_area *
+le_registry_area(void)
+{
+	attach();
+	return area;
 }
 
 /*
@@ -385,136 +406,4 @@ le_registry_free(dsa_pointer *stored)
 	if (DsaPointerIsValid(*stored))
 		dsa_free(area, *stored);
 	*stored = InvalidDsaPointer;
-}
-
-/*
- * Write down that this backend is about to wait
- */
-void
-le_registry_add_candidate(const LeCandidate *candidate)
-{
-	LeCandidate *entry;
-	bool		found;
-
-	attach();
-	entry = dshash_find_or_insert(candidates, &candidate->pid, &found);
-	*entry = *candidate;
-	dshash_release_lock(candidates, entry);
-}
-
-/*
- * Write down the keys of all elections that this backend, which is a candidate, is
- * one for
- */
-void
-le_registry_add_keys(int pid, const int64 *keys, int count)
-{
-	size_t		size = count * sizeof(int64);
-	dsa_pointer stored;
-	LeCandidate *entry;
-
-	attach();
-	stored = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
-	if (!DsaPointerIsValid(stored))
-		le_throw_registry_full();
-	memcpy(dsa_get_address(area, stored), keys, size);
-
-	entry = dshash_find(candidates, &pid, true);
-	Assert(entry != NULL);
-	entry->keys = stored;
-	entry->key_count = count;
-	dshash_release_lock(candidates, entry);
-}
-
-/*
- * Write down what this backend, which is a candidate, waits for
- */
-void
-le_registry_set_wait(int pid, LeWait waits_for)
-{
-	LeCandidate *entry;
-
-	attach();
-	entry = dshash_find(candidates, &pid, true);
-	if (entry == NULL)
-		return;
-	entry->waits_for = waits_for;
-	dshash_release_lock(candidates, entry);
-}
-
-/*
- * Remove this backend's entry, if there is one
- */
-void
-le_registry_remove_candidate(int pid)
-{
-	LeCandidate *entry;
-	dsa_pointer keys;
-
-	attach();
-	entry = dshash_find(candidates, &pid, true);
-	if (entry == NULL)
-		return;
-	keys = entry->keys;
-	dshash_delete_entry(candidates, entry);
-	le_registry_free(&keys);
-}
-
-/*
- * Copy the keys of a candidate for many elections, if it still is one
- */
-bool
-le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
-{
-	LeCandidate *entry;
-	bool		stands;
-
-	attach();
-	entry = dshash_find(candidates, &candidate->pid, false);
-	if (entry == NULL)
-		return false;
-	stands = entry->keys == candidate->keys &&
-		entry->key_count == candidate->key_count;
-	if (stands)
-		memcpy(keys, dsa_get_address(area, entry->keys),
-			   entry->key_count * sizeof(int64));
-	dshash_release_lock(candidates, entry);
-	return stands;
-}
-
-static int
-copy_candidates(LeCandidate *array, int capacity)
-{
-	dshash_seq_status status;
-	LeCandidate *entry;
-	int			count = 0;
-
-	dshash_seq_init(&status, candidates, false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (entry->election.database != MyDatabaseId)
-			continue;
-		if (count < capacity)
-			array[count] = *entry;
-		count++;
-	}
-	dshash_seq_term(&status);
-	return count;
-}
-
-/*
- * Return copies of this database's candidates
- *
- * One that has been elected or has given up by now may be among them.
- */
-LeCandidate *
-le_registry_list_candidates(int *count)
-{
-	LeCandidate *array;
-
-	/* there is at most one a backend */
-	attach();
-	array = palloc_array(LeCandidate, MaxBackends);
-	*count = Min(copy_candidates(array, MaxBackends), MaxBackends);
-	return array;
 }
