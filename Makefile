@@ -36,7 +36,8 @@ OBJS = \
 	src/token.o \
 	src/vacancy.o \
 	src/views.o \
-	src/watch.o
+	src/watch.o \
+	src/xact_list.o
 PGFILEDESC = "leader_election - exactly one of your programs leads"
 
 EXTENSION = leader_election

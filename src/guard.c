@@ -42,10 +42,9 @@
 /* What the transaction is guarded by */
 typedef struct LeGuard
 {
-	dlist_node	node;
+	LeXactItem	item;			/* of the subtransaction that holds the lock */
 	LeElection	election;
 	int64		token;
-	SubTransactionId subxact;	/* that holds the lock */
 } LeGuard;
 
 /* in TopTransactionContext */
@@ -62,7 +61,7 @@ find(const LeElection *election, int64 token)
 
 	dlist_foreach(iter, &guards)
 	{
-		LeGuard    *guard = dlist_container(LeGuard, node, iter.cur);
+		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
 
 		if ((token == 0 || guard->token == token) &&
 			memcmp(&guard->election.key, &election->key, sizeof(LeElectionKey)) == 0)
@@ -156,7 +155,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	guard = MemoryContextAlloc(TopTransactionContext, sizeof(LeGuard));
 	guard->election = *election;
 	guard->token = token;
-	guard->subxact = GetCurrentSubTransactionId();
+	guard->item.subxact = GetCurrentSubTransactionId();
 	le_registry_note_guard();
 
 	/* who is denied because of it is to hear of its end, however that comes */
@@ -174,7 +173,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	}
 	if (OidIsValid(role))
 		require_role(election, role, in_trigger);
-	dlist_push_tail(&guards, &guard->node);
+	dlist_push_tail(&guards, &guard->item.node);
 	return true;
 }
 
@@ -194,7 +193,7 @@ le_guards_before_commit(void)
 	AcceptInvalidationMessages();
 	dlist_foreach(iter, &guards)
 	{
-		LeGuard    *guard = dlist_container(LeGuard, node, iter.cur);
+		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
 
 		if (!term_runs(&guard->election, guard->token, &role))
 			ereport(ERROR,
@@ -208,10 +207,10 @@ le_guards_before_commit(void)
 }
 
 static void
-forget(LeGuard *guard)
+forget(LeXactItem *item)
 {
-	dlist_delete(&guard->node);
-	pfree(guard);
+	dlist_delete(&item->node);
+	pfree((LeGuard *) item);
 }
 
 /*
@@ -220,10 +219,7 @@ forget(LeGuard *guard)
 void
 le_guards_at_xact_end(void)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &guards)
-		forget(dlist_container(LeGuard, node, iter.cur));
+	le_xact_list_each(&guards, forget);
 }
 
 /*
@@ -232,15 +228,7 @@ le_guards_at_xact_end(void)
 void
 le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &guards)
-	{
-		LeGuard    *guard = dlist_container(LeGuard, node, iter.cur);
-
-		if (guard->subxact == mine)
-			guard->subxact = parent;
-	}
+	le_xact_list_commit(&guards, mine, parent);
 }
 
 /*
@@ -249,13 +237,5 @@ le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_guards_at_subxact_abort(SubTransactionId mine)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &guards)
-	{
-		LeGuard    *guard = dlist_container(LeGuard, node, iter.cur);
-
-		if (guard->subxact == mine)
-			forget(guard);
-	}
+	le_xact_list_abort(&guards, mine, forget);
 }

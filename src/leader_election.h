@@ -151,6 +151,13 @@ extern int64 le_first_token(int64 last, int64 then, int64 now,
 extern uint64 le_grants_from(void);
 extern void le_throw_not_yet(const LeElection *election, uint64 grants_from) pg_attribute_noreturn();
 
+/* xact_list.c */
+extern void le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item));
+extern void le_xact_list_abort(dlist_head *list, SubTransactionId mine,
+							   void (*remove) (LeXactItem *item));
+extern void le_xact_list_commit(dlist_head *list, SubTransactionId mine,
+								SubTransactionId parent);
+
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
 extern bool le_leads_for_session(void);

@@ -45,7 +45,7 @@ le_find_grant(const LeElection *election)
 
 	dlist_foreach(iter, &grants)
 	{
-		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
+		LeGrant    *grant = (LeGrant *) dlist_container(LeXactItem, node, iter.cur);
 
 		if (!grant->given_up &&
 			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
@@ -60,7 +60,7 @@ le_find_grant(const LeElection *election)
 static void
 forget(LeGrant *grant)
 {
-	dlist_delete(&grant->node);
+	dlist_delete(&grant->item.node);
 	grant_count--;
 	pfree(grant);
 }
@@ -76,9 +76,9 @@ forget_given_up(const LeElection *election)
 
 	dlist_foreach_modify(iter, &grants)
 	{
-		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
+		LeGrant    *grant = (LeGrant *) dlist_container(LeXactItem, node, iter.cur);
 
-		if (grant->given_up && grant->subxact == GetCurrentSubTransactionId() &&
+		if (grant->given_up && grant->item.subxact == GetCurrentSubTransactionId() &&
 			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
 			forget(grant);
 	}
@@ -113,9 +113,9 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	grant->token = term.token;
 	grant->role = term.role;
 	grant->given_up = false;
-	grant->subxact = GetCurrentSubTransactionId();
+	grant->item.subxact = GetCurrentSubTransactionId();
 	grant->entry = entry;
-	dlist_push_tail(&grants, &grant->node);
+	dlist_push_tail(&grants, &grant->item.node);
 	grant_count++;
 
 	return term.token;
@@ -137,8 +137,10 @@ le_give_up_grant(LeGrant *grant)
  * The lock goes, and with it our claim to the entry: it may be another's from now
  */
 static void
-drop(LeGrant *grant)
+drop(LeXactItem *item)
 {
+	LeGrant    *grant = (LeGrant *) item;
+
 	if (!grant->given_up)
 		le_give_up_grant(grant);
 	forget(grant);
@@ -158,8 +160,9 @@ begin_on_record(void *argument)
 }
 
 static void
-begin(LeGrant *grant)
+begin(LeXactItem *item)
 {
+	LeGrant    *grant = (LeGrant *) item;
 	pg_atomic_uint64 *deadline = &grant->entry->lease.deadline;
 
 	if (!grant->given_up)
@@ -190,12 +193,23 @@ le_grants_before_prepare(void)
 
 	if (dlist_is_empty(&grants))
 		return;
-	grant = dlist_head_element(LeGrant, node, &grants);
+	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
 					le_election_label(&grant->election.key, grant->election.name)),
 			 errhint("Take it in a transaction of its own.")));
+}
+
+static void
+announce_with_commit(LeXactItem *item)
+{
+	LeGrant    *grant = (LeGrant *) item;
+	LeTerm		term;
+
+	if (!grant->given_up && le_registry_read(&grant->election.key, &term) &&
+		term.token == grant->token)
+		le_announce_begin(&term, true);
 }
 
 /*
@@ -204,17 +218,7 @@ le_grants_before_prepare(void)
 void
 le_grants_before_commit(void *unused pg_attribute_unused())
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &grants)
-	{
-		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
-		LeTerm		term;
-
-		if (!grant->given_up && le_registry_read(&grant->election.key, &term) &&
-			term.token == grant->token)
-			le_announce_begin(&term, true);
-	}
+	le_xact_list_each(&grants, announce_with_commit);
 }
 
 /*
@@ -223,10 +227,7 @@ le_grants_before_commit(void *unused pg_attribute_unused())
 void
 le_grants_at_commit(void)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &grants)
-		begin(dlist_container(LeGrant, node, iter.cur));
+	le_xact_list_each(&grants, begin);
 }
 
 /*
@@ -235,10 +236,7 @@ le_grants_at_commit(void)
 void
 le_grants_at_abort(void)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &grants)
-		drop(dlist_container(LeGrant, node, iter.cur));
+	le_xact_list_each(&grants, drop);
 }
 
 /*
@@ -247,15 +245,7 @@ le_grants_at_abort(void)
 void
 le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &grants)
-	{
-		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
-
-		if (grant->subxact == mine)
-			grant->subxact = parent;
-	}
+	le_xact_list_commit(&grants, mine, parent);
 }
 
 /*
@@ -264,13 +254,5 @@ le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_grants_at_subxact_abort(SubTransactionId mine)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &grants)
-	{
-		LeGrant    *grant = dlist_container(LeGrant, node, iter.cur);
-
-		if (grant->subxact == mine)
-			drop(grant);
-	}
+	le_xact_list_abort(&grants, mine, drop);
 }

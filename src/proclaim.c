@@ -27,10 +27,9 @@
 /* A value that this transaction publishes */
 typedef struct LeProclamation
 {
-	dlist_node	node;
+	LeXactItem	item;
 	LeElection	election;
 	int64		token;
-	SubTransactionId subxact;	/* that did it */
 	dsa_pointer stored;			/* invalid before the commit, and for no value */
 	char	   *value;			/* NULL: none any more */
 } LeProclamation;
@@ -88,7 +87,7 @@ free_stored(void *argument)
 static void
 forget(LeProclamation *proclamation)
 {
-	dlist_delete(&proclamation->node);
+	dlist_delete(&proclamation->item.node);
 	if (DsaPointerIsValid(proclamation->stored))
 		le_catching(free_stored, &proclamation->stored);
 	if (proclamation->value != NULL)
@@ -106,9 +105,9 @@ find(int64 token, SubTransactionId subxact)
 
 	dlist_foreach(iter, &proclamations)
 	{
-		LeProclamation *proclamation = dlist_container(LeProclamation, node, iter.cur);
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
 
-		if (proclamation->token == token && proclamation->subxact == subxact)
+		if (proclamation->token == token && proclamation->item.subxact == subxact)
 			return proclamation;
 	}
 	return NULL;
@@ -151,13 +150,13 @@ le_publish(const LeElection *election, int64 token, const text *value)
 	proclamation = palloc0_object(LeProclamation);
 	proclamation->election = *election;
 	proclamation->token = token;
-	proclamation->subxact = GetCurrentSubTransactionId();
+	proclamation->item.subxact = GetCurrentSubTransactionId();
 	proclamation->stored = InvalidDsaPointer;
 	if (value != NULL)
 		proclamation->value = text_to_cstring(value);
 	MemoryContextSwitchTo(caller);
-	forget_earlier(token, proclamation->subxact);
-	dlist_push_tail(&proclamations, &proclamation->node);
+	forget_earlier(token, proclamation->item.subxact);
+	dlist_push_tail(&proclamations, &proclamation->item.node);
 	return true;
 }
 
@@ -171,7 +170,7 @@ le_unpublish(const LeElection *election, int64 token)
 
 	dlist_foreach_modify(iter, &proclamations)
 	{
-		LeProclamation *proclamation = dlist_container(LeProclamation, node, iter.cur);
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
 
 		if (proclamation->token == token &&
 			memcmp(&proclamation->election.key, &election->key,
@@ -190,7 +189,7 @@ le_proclamations_before_prepare(void)
 
 	if (dlist_is_empty(&proclamations))
 		return;
-	proclamation = dlist_head_element(LeProclamation, node, &proclamations);
+	proclamation = (LeProclamation *) dlist_head_element(LeXactItem, node, &proclamations);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that publishes a value for election %s",
@@ -230,7 +229,7 @@ le_proclamations_before_commit(void)
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &proclamations)
-		get_ready(dlist_container(LeProclamation, node, iter.cur));
+		get_ready((LeProclamation *) dlist_container(LeXactItem, node, iter.cur));
 }
 
 static void
@@ -252,7 +251,7 @@ le_proclamations_at_commit(void)
 
 	dlist_foreach_modify(iter, &proclamations)
 	{
-		LeProclamation *proclamation = dlist_container(LeProclamation, node, iter.cur);
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
 
 		le_catching(publish, proclamation);
 		forget(proclamation);
@@ -270,9 +269,9 @@ le_proclamations_at_abort(SubTransactionId mine)
 
 	dlist_foreach_modify(iter, &proclamations)
 	{
-		LeProclamation *proclamation = dlist_container(LeProclamation, node, iter.cur);
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
 
-		if (mine == InvalidSubTransactionId || proclamation->subxact == mine)
+		if (mine == InvalidSubTransactionId || proclamation->item.subxact == mine)
 			forget(proclamation);
 	}
 }
@@ -287,11 +286,11 @@ le_proclamations_at_subxact_commit(SubTransactionId mine, SubTransactionId paren
 
 	dlist_foreach_modify(iter, &proclamations)
 	{
-		LeProclamation *proclamation = dlist_container(LeProclamation, node, iter.cur);
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
 
-		if (proclamation->subxact != mine)
+		if (proclamation->item.subxact != mine)
 			continue;
 		forget_earlier(proclamation->token, parent);
-		proclamation->subxact = parent;
+		proclamation->item.subxact = parent;
 	}
 }

@@ -14,7 +14,7 @@
  * written down: no exit leaves half a term.
  *
  * A transaction-level hold belongs to the subtransaction that asked for it: that
- * one's resource owner has the lock, and xact_hold bears its number.
+ * one's resource owner has the lock, and xact_item bears its number.
  *
  * The registry's entry is removed before the lock is let go.  At the end of a
  * transaction this works because the server calls us before it releases the
@@ -63,11 +63,20 @@ create_held_terms(void)
 							 HASH_ELEM | HASH_BLOBS);
 }
 
+/*
+ * Return the term whose hold by the transaction that is
+ */
+static LeHeldTerm *
+of_item(LeXactItem *item)
+{
+	return (LeHeldTerm *) ((char *) item - offsetof(LeHeldTerm, xact_item));
+}
+
 static void
 forget_xact_hold(LeHeldTerm *held)
 {
-	dlist_delete(&held->xact_node);
-	held->xact_hold = InvalidSubTransactionId;
+	dlist_delete(&held->xact_item.node);
+	held->xact_hold = false;
 }
 
 static void
@@ -94,18 +103,17 @@ narrow_to_transaction(LeHeldTerm *held)
 static bool
 verify_holds(LeHeldTerm *held)
 {
-	bool		xact_hold = held->xact_hold != InvalidSubTransactionId;
 	bool		session_level;
 
 	/* the common case: only we can have taken it, and only for the session */
-	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !xact_hold)
+	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !held->xact_hold)
 		return le_has_lock(&held->election.key);
 
 	if (!le_lock_unbroken(&held->election, &session_level))
 		return false;
 	if (held->session_hold && !session_level)
 	{
-		if (!xact_hold)
+		if (!held->xact_hold)
 			return false;
 		narrow_to_transaction(held);
 	}
@@ -146,8 +154,8 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 
 	if (held->session_hold)
 		dlist_delete(&held->session_node);
-	if (held->xact_hold != InvalidSubTransactionId)
-		dlist_delete(&held->xact_node);
+	if (held->xact_hold)
+		dlist_delete(&held->xact_item.node);
 	hash_search(held_terms, &ending.election, HASH_REMOVE, NULL);
 
 	le_catching(take_off_record, &ending);
@@ -233,8 +241,9 @@ le_leads_fewer_than(int limit)
 static void
 note_xact_hold(LeHeldTerm *held)
 {
-	held->xact_hold = GetCurrentSubTransactionId();
-	dlist_push_tail(&xact_held, &held->xact_node);
+	held->xact_hold = true;
+	held->xact_item.subxact = GetCurrentSubTransactionId();
+	dlist_push_tail(&xact_held, &held->xact_item.node);
 }
 
 /*
@@ -327,7 +336,7 @@ le_hold_for_session(LeHeldTerm *held)
 void
 le_hold_for_transaction(LeHeldTerm *held)
 {
-	if (held->xact_hold != InvalidSubTransactionId)
+	if (held->xact_hold)
 		return;
 	(void) le_acquire_for_xact(&held->election, true);
 	note_xact_hold(held);
@@ -344,7 +353,7 @@ le_let_go_for_session(LeHeldTerm *held)
 
 	Assert(held->session_hold);
 	le_unpublish(&election, held->token);
-	if (held->xact_hold == InvalidSubTransactionId)
+	if (!held->xact_hold)
 		end_term(held, LE_END_RESIGNED);
 	else
 		narrow_to_transaction(held);
@@ -385,8 +394,10 @@ le_let_go_all_for_session(void)
  * Let go of the transaction's hold; the server is about to release its lock
  */
 static void
-drop_xact_hold(LeHeldTerm *held)
+drop_xact_hold(LeXactItem *item)
 {
+	LeHeldTerm *held = of_item(item);
+
 	if (held->session_hold)
 		forget_xact_hold(held);
 	else
@@ -405,12 +416,21 @@ le_terms_before_prepare(void)
 
 	if (dlist_is_empty(&xact_held))
 		return;
-	held = dlist_head_element(LeHeldTerm, xact_node, &xact_held);
+	held = of_item(dlist_head_element(LeXactItem, node, &xact_held));
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that leads election %s",
 					le_election_label(&held->election.key, held->election.name)),
 			 errhint("Use session scope, or commit without PREPARE TRANSACTION.")));
+}
+
+static void
+end_if_lost(LeXactItem *item)
+{
+	LeHeldTerm *held = of_item(item);
+
+	if (!verify_holds(held))
+		end_term(held, LE_END_LOCK_RELEASED);
 }
 
 /*
@@ -421,22 +441,15 @@ le_terms_before_prepare(void)
 void
 le_verify_terms(void *unused pg_attribute_unused())
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &xact_held)
-	{
-		LeHeldTerm *held = dlist_container(LeHeldTerm, xact_node, iter.cur);
-
-		if (!verify_holds(held))
-			end_term(held, LE_END_LOCK_RELEASED);
-	}
+	le_xact_list_each(&xact_held, end_if_lost);
 	end_lost(&names_held);
 	end_lost(&keys_held);
 }
 
 static void
-announce_end_with_commit(LeHeldTerm *held)
+announce_end_with_commit(LeXactItem *item)
 {
+	LeHeldTerm *held = of_item(item);
 	LeTerm		term;
 
 	if (held->session_hold || !le_registry_read(&held->election.key, &term))
@@ -451,10 +464,13 @@ announce_end_with_commit(LeHeldTerm *held)
 void
 le_terms_before_commit(void *unused pg_attribute_unused())
 {
-	dlist_iter	iter;
+	le_xact_list_each(&xact_held, announce_end_with_commit);
+}
 
-	dlist_foreach(iter, &xact_held)
-		announce_end_with_commit(dlist_container(LeHeldTerm, xact_node, iter.cur));
+static void
+forget_announcement(LeXactItem *item)
+{
+	of_item(item)->announced = false;
 }
 
 /*
@@ -463,10 +479,7 @@ le_terms_before_commit(void *unused pg_attribute_unused())
 void
 le_terms_not_committed(void)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &xact_held)
-		dlist_container(LeHeldTerm, xact_node, iter.cur)->announced = false;
+	le_xact_list_each(&xact_held, forget_announcement);
 }
 
 /*
@@ -475,10 +488,7 @@ le_terms_not_committed(void)
 void
 le_terms_at_xact_end(void)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &xact_held)
-		drop_xact_hold(dlist_container(LeHeldTerm, xact_node, iter.cur));
+	le_xact_list_each(&xact_held, drop_xact_hold);
 }
 
 /*
@@ -487,15 +497,7 @@ le_terms_at_xact_end(void)
 void
 le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &xact_held)
-	{
-		LeHeldTerm *held = dlist_container(LeHeldTerm, xact_node, iter.cur);
-
-		if (held->xact_hold == mine)
-			held->xact_hold = parent;
-	}
+	le_xact_list_commit(&xact_held, mine, parent);
 }
 
 /*
@@ -504,15 +506,7 @@ le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_terms_at_subxact_abort(SubTransactionId mine)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &xact_held)
-	{
-		LeHeldTerm *held = dlist_container(LeHeldTerm, xact_node, iter.cur);
-
-		if (held->xact_hold == mine)
-			drop_xact_hold(held);
-	}
+	le_xact_list_abort(&xact_held, mine, drop_xact_hold);
 }
 
 static void

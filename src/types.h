@@ -284,6 +284,13 @@ typedef struct LeCounters
 	pg_atomic_uint64 evictions;
 } LeCounters;
 
+/* What belongs to the current transaction, in a list; see xact_list.c */
+typedef struct LeXactItem
+{
+	dlist_node	node;
+	SubTransactionId subxact;	/* that it belongs to */
+} LeXactItem;
+
 /* A term that this session runs; term.c says what the holds are */
 typedef struct LeHeldTerm
 {
@@ -292,21 +299,20 @@ typedef struct LeHeldTerm
 	bool		noticed;		/* was its leader told: see le_notice_outlives */
 	bool		announced;		/* that it ends with the commit at hand */
 	bool		session_hold;
-	SubTransactionId xact_hold; /* InvalidSubTransactionId: none */
+	bool		xact_hold;
 	dlist_node	session_node;	/* in names_held or keys_held */
-	dlist_node	xact_node;		/* in xact_held */
+	LeXactItem	xact_item;		/* in xact_held */
 } LeHeldTerm;
 
 /* A lease that this transaction has taken */
 typedef struct LeGrant
 {
+	LeXactItem	item;
 	LeElection	election;
 	int64		token;
 	Oid			role;
-	SubTransactionId subxact;	/* that took it */
 	LeElectionEntry *entry;		/* where the registry keeps it */
 	bool		given_up;		/* only the lock is left */
-	dlist_node	node;
 } LeGrant;
 
 /* How long a bid waits, in milliseconds; else one of these */
