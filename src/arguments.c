@@ -207,7 +207,7 @@ le_arg_limit(FunctionCallInfo fcinfo, int argument, const char *what, int min_ms
 /*
  * Return the role in that argument, NULL for none; throw if it does not exist
  */
-const Oid *
+const Oid  *
 le_arg_role(FunctionCallInfo fcinfo, int argument)
 {
 	Oid		   *role;

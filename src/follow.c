@@ -71,9 +71,12 @@ le_note_lock(const LeElection *election, int64 guarded_by)
 void
 le_forget_lock(const LeElection *election)
 {
-	LeTakenLock *last = &taken[taken_count - 1];
+	LeTakenLock *last;
 
-	if (taken_count > 0 && last->guarded_by == 0 &&
+	if (taken_count == 0)
+		return;
+	last = &taken[taken_count - 1];
+	if (last->guarded_by == 0 &&
 		memcmp(&last->election, &election->key, sizeof(LeElectionKey)) == 0)
 		taken_count--;
 }

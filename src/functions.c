@@ -56,6 +56,17 @@ bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
 	PG_RETURN_BOOL(le_elect(&bid) != 0);
 }
 
+/*
+ * Return the token of this session's own term of the election, 0 if it leads none
+ */
+static int64
+own_token(const LeElection *election)
+{
+	LeHeldTerm *held = le_held_term(election);
+
+	return held == NULL ? 0 : held->token;
+}
+
 static Datum
 am_leader(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
@@ -69,13 +80,13 @@ static Datum
 token(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
-	LeHeldTerm *held;
+	int64		token;
 
 	get_election(fcinfo, called_by, &election);
-	held = le_held_term(&election);
-	if (held == NULL)
+	token = own_token(&election);
+	if (token == 0)
 		PG_RETURN_NULL();
-	PG_RETURN_INT64(held->token);
+	PG_RETURN_INT64(token);
 }
 
 /*
@@ -304,17 +315,6 @@ le_proclaim(PG_FUNCTION_ARGS)
 	value = le_arg_value(fcinfo, 1);
 	token = PG_ARGISNULL(2) ? 0 : le_arg_token(fcinfo, 2);
 	PG_RETURN_BOOL(le_publish(&election, token, value));
-}
-
-/*
- * Return the token of this session's own term of the election, 0 if it leads none
- */
-static int64
-own_token(const LeElection *election)
-{
-	LeHeldTerm *held = le_held_term(election);
-
-	return held == NULL ? 0 : held->token;
 }
 
 /*
