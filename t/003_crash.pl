@@ -144,7 +144,7 @@ subtest 'fast restart' => sub {
 	my @lines = term_lines($node, $offset);
 	is(scalar(grep { /^election (?:"one"|"two"|12): .* ended: session ended$/ } @lines),
 		3, 'the log tells that session scope ended');
-	is(scalar(grep { /^election "three": .* ended: transaction ended$/ } @lines),
+	is(scalar(grep { /^election "three": .* ended: session ended$/ } @lines),
 		1, 'and transaction scope');
 	vacant('a fast restart');
 };
