@@ -61,19 +61,23 @@ find_candidate(const LeElection *election, const char *identity)
 }
 
 /*
- * Does that process wait in the election's line?
+ * Return the process that has given way to the election's successor, and stands in line
+ * since; 0: none
  */
-static bool
-stands(const LeElection *election, int pid)
+static int
+find_who_gave_way(const LeElection *election)
 {
 	int			count;
 	LeCandidate *candidates = le_registry_list_candidates(&count);
-	bool		found = false;
+	int			pid = 0;
 
-	for (int i = 0; i < count && !found; i++)
-		found = candidates[i].pid == pid && is_in_line(&candidates[i], election);
+	for (int i = 0; i < count && pid == 0; i++)
+	{
+		if (candidates[i].gave_way && is_in_line(&candidates[i], election))
+			pid = candidates[i].pid;
+	}
 	pfree(candidates);
-	return found;
+	return pid;
 }
 
 static void
@@ -132,13 +136,11 @@ le_resign_to(const LeElection *election, int64 token, const char *identity)
 bool
 le_give_way(const LeElection *election)
 {
-	int			successor;
-	int			gave_way;
+	int			successor = le_registry_successor(&election->key);
 
-	le_registry_get_handover(&election->key, &successor, &gave_way);
 	if (successor == 0 || successor == MyProcPid || !le_move_to_front(election, successor))
 		return false;
-	le_registry_set_gave_way(&election->key, MyProcPid);
+	le_registry_set_gave_way(MyProcPid);
 	le_release_for_xact(election);
 	return true;
 }
@@ -146,23 +148,21 @@ le_give_way(const LeElection *election)
 /*
  * Move who has given way to the front, as soon as he has lined up again
  *
- * For whoever has just been granted the election's lock.  May throw, and wait a moment.
+ * For whoever has just been granted the election's lock: the successor, or, if he is gone,
+ * another.  May throw, and wait a moment.
  */
 void
 le_let_back_in(const LeElection *election)
 {
-	int			successor;
-	int			gave_way;
-
-	le_registry_get_handover(&election->key, &successor, &gave_way);
-	if (gave_way == 0)
+	if (le_registry_successor(&election->key) == 0)
 		return;
-	for (int i = 0; i < LE_LINE_UP_TRIES && gave_way != MyProcPid; i++)
+	for (int i = 0; i < LE_LINE_UP_TRIES; i++)
 	{
-		if (le_move_to_front(election, gave_way) || !stands(election, gave_way))
+		int			pid = find_who_gave_way(election);
+
+		if (pid == 0 || pid == MyProcPid || le_move_to_front(election, pid))
 			break;
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(LE_LINE_UP_US);
 	}
-	le_registry_set_gave_way(&election->key, 0);
 }

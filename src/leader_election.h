@@ -82,6 +82,7 @@ extern bool le_registry_has_guards(void);
 /* registry_candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate);
 extern void le_registry_set_wait(int pid, LeWait waits_for);
+extern void le_registry_set_gave_way(int pid);
 extern void le_registry_add_keys(int pid, const int64 *keys, int count);
 extern void le_registry_remove_candidate(int pid);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
@@ -99,9 +100,7 @@ extern bool le_registry_is_followed(const LeElectionKey *key);
 extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
 extern uint64 le_registry_lost_at(const LeElectionKey *key);
 extern void le_registry_name_successor(const LeElectionKey *key, int64 token, int pid);
-extern void le_registry_set_gave_way(const LeElectionKey *key, int pid);
-extern void le_registry_get_handover(const LeElectionKey *key, int *successor,
-									 int *gave_way);
+extern int	le_registry_successor(const LeElectionKey *key);
 extern void le_registry_bound_elections(void);
 
 /* registry_stats.c */

@@ -66,6 +66,20 @@ le_registry_set_wait(int pid, LeWait waits_for)
 }
 
 /*
+ * Write down that this backend, which is a candidate, gives way to a successor
+ */
+void
+le_registry_set_gave_way(int pid)
+{
+	LeCandidate *entry = dshash_find(le_registry_candidate_table(), &pid, true);
+
+	if (entry == NULL)
+		return;
+	entry->gave_way = true;
+	dshash_release_lock(le_registry_candidate_table(), entry);
+}
+
+/*
  * Remove this backend's entry, if there is one
  */
 void

@@ -240,33 +240,19 @@ le_registry_name_successor(const LeElectionKey *key, int64 token, int pid)
 }
 
 /*
- * Write down which process has given way to the successor; 0: none
+ * Return that process; 0: none
  */
-void
-le_registry_set_gave_way(const LeElectionKey *key, int pid)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-
-	if (entry == NULL)
-		return;
-	entry->gave_way = pid;
-	le_registry_unlock_entry(entry);
-}
-
-/*
- * Return what was written down by these two
- */
-void
-le_registry_get_handover(const LeElectionKey *key, int *successor, int *gave_way)
+int
+le_registry_successor(const LeElectionKey *key)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	int			successor;
 
-	*successor = *gave_way = 0;
 	if (entry == NULL)
-		return;
-	*successor = entry->successor;
-	*gave_way = entry->gave_way;
+		return 0;
+	successor = entry->successor;
 	le_registry_unlock_entry(entry);
+	return successor;
 }
 
 /*

@@ -49,11 +49,11 @@ le_count_begin(LeElectionEntry *entry)
 	LeTally    *tally = &entry->tally;
 	uint64		now = le_monotonic_us();
 
-	Assert(!tally->runs);
+	Assert(!entry->counted);
 	tally->terms++;
 	tally->vacant_us += time_between(tally->changed_at, now);
 	tally->changed_at = now;
-	tally->runs = true;
+	entry->counted = true;
 }
 
 /*
@@ -63,7 +63,7 @@ void
 le_count_loaded(LeElectionEntry *entry)
 {
 	entry->tally.changed_at = le_monotonic_us();
-	entry->tally.runs = true;
+	entry->counted = true;
 }
 
 /*
@@ -86,14 +86,14 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 {
 	LeTally    *tally = &entry->tally;
 
-	if (!tally->runs)
+	if (!entry->counted)
 		return;
 	entry->last_token = entry->token;
 	entry->lost_at = is_resignation(reason) ? 0 : at;
 	tally->ended[reason]++;
 	tally->led_us += time_between(tally->changed_at, at);
 	tally->changed_at = Max(tally->changed_at, at);
-	tally->runs = false;
+	entry->counted = false;
 }
 
 /*
@@ -146,9 +146,9 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	row->vacant_us = tally->vacant_us;
 
 	/* a lease that has run out may not have been found yet */
-	if (tally->runs && entry->scope == LE_SCOPE_LEASE)
+	if (entry->counted && entry->scope == LE_SCOPE_LEASE)
 		end = Max(Min(end, pg_atomic_read_u64(&entry->lease.deadline)), tally->changed_at);
-	if (tally->runs)
+	if (entry->counted)
 	{
 		row->led_us += time_between(tally->changed_at, end);
 		row->vacant_us += time_between(end, now);

@@ -232,12 +232,12 @@ le_registry_look(const LeElectionKey *key, LeSight *sight)
 	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
 	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
 	bool		led = entry->token != 0 && (!is_lease || deadline > le_monotonic_us());
-	int64		last_token = entry->tally.runs ? entry->token : entry->last_token;
+	int64		last_token = entry->counted ? entry->token : entry->last_token;
 
 	sight->token = led ? entry->token : -Max(last_token, 1);
 	sight->deadline = led && is_lease ? deadline : 0;
 	sight->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
-	sight->expired = !led && is_lease && entry->tally.runs;
+	sight->expired = !led && is_lease && entry->counted;
 	sight->role = entry->role;
 	sight->identity.has_client = entry->identity_has_client;
 	strcpy(sight->identity.string, le_registry_string(entry->identity));

@@ -125,8 +125,6 @@ typedef struct LeTally
 	uint64		led_us;			/* by terms that have ended */
 	uint64		vacant_us;		/* before the last term began */
 	uint64		changed_at;		/* when that began, or the last one ended */
-	bool		runs;			/* has a term begun, and not been counted as
-								 * ended? */
 	pg_atomic_uint64 denied;
 	pg_atomic_uint64 longest_wait_us;
 } LeTally;
@@ -139,7 +137,11 @@ typedef enum LeWatcher
 								 * one */
 } LeWatcher;
 
-/* An election as the registry keeps it; registry.c says what protects it */
+/*
+ * An election as the registry keeps it; registry.c says what protects it
+ *
+ * What is small comes last, as there may be a million of these.
+ */
 typedef struct LeElectionEntry
 {
 	LeElectionKey election;		/* hash key; must be first */
@@ -147,30 +149,34 @@ typedef struct LeElectionEntry
 
 	/* the term */
 	int64		token;			/* 0: no term runs */
-	LeScope		scope;
-	int			pid;			/* 0: a lease, which is bound to no process */
-	Oid			role;
-	Oid			lease_table;	/* where a lease is written down, see lease.c */
 	TimestampTz since;
 	LeLease		lease;
-	bool		deposed;		/* is its session being terminated for that? */
-	bool		identity_has_client;
 	dsa_pointer identity;		/* invalid: no term */
 	dsa_pointer value;			/* that its leader has published; invalid:
 								 * none */
+	int			pid;			/* 0: a lease, which is bound to no process */
+	Oid			role;
+	Oid			lease_table;	/* where a lease is written down, see lease.c */
 
 	/* the election */
+	int			successor;		/* process that is to lead next; 0: the first
+								 * in line */
 	int64		last_token;		/* of the last term that has ended; 0: unknown */
 	uint64		lost_at;		/* when that has, without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
-	int			successor;		/* process that is to lead next; 0: the first
-								 * in line */
-	int			gave_way;		/* the first in line, who let it; see
-								 * handover.c */
 	LeTally		tally;
 	int			watchers[2];	/* how many there are, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has */
+
+	/* again the term */
+	uint8		scope;			/* LeScope */
+	bool		identity_has_client;
+	bool		deposed;		/* is its session being terminated for that? */
+	bool		counted;		/* as begun, and not as ended */
 } LeElectionEntry;
+
+StaticAssertDecl(sizeof(LeElectionEntry) <= 240,
+				 "with dshash's own 16 bytes, an entry must fit into 256");
 
 /* A copy of a term */
 typedef struct LeTerm
@@ -240,6 +246,7 @@ typedef struct LeCandidate
 	Oid			role;
 	LeElectionKey election;
 	LeWait		waits_for;
+	bool		gave_way;		/* to a successor, see handover.c */
 	TimestampTz since;
 	LeIdentity	identity;
 	dsa_pointer keys;			/* of many elections by name; invalid: of one */
