@@ -66,9 +66,9 @@ COMMENT ON COLUMN le_leases.identity IS 'who leads, in the application''s words'
 CREATE TABLE le_declarations (
 	name text COLLATE "C" PRIMARY KEY
 		CHECK (pg_catalog.octet_length(name) BETWEEN 1 AND 255),
-	candidates regrole,
-	grace interval,
-	max_ttl interval,
+	candidates name COLLATE "C",
+	grace interval CHECK (grace BETWEEN '0' AND '1 day'),
+	max_ttl interval CHECK (max_ttl BETWEEN '100 ms' AND '1 day'),
 	private boolean NOT NULL DEFAULT false
 ) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_declarations', '');
@@ -76,7 +76,7 @@ COMMENT ON TABLE le_declarations IS
 'elections that are declared: who may stand, and by which rules; written by le_declare and le_undeclare';
 COMMENT ON COLUMN le_declarations.name IS 'name of the election';
 COMMENT ON COLUMN le_declarations.candidates IS
-'role whose members may stand; NULL: everybody';
+'name of the role whose members may stand; NULL: everybody';
 COMMENT ON COLUMN le_declarations.grace IS
 'how long the election stays vacant after a term that ended without resignation; NULL: as leader_election.grace_period says';
 COMMENT ON COLUMN le_declarations.max_ttl IS
@@ -91,10 +91,16 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_declarations_changed() IS
 'trigger: tell all sessions to read le_declarations again';
 REVOKE ALL ON FUNCTION le_declarations_changed() FROM PUBLIC;
+-- for each row, as there are no statements where they are replicated
 CREATE TRIGGER le_declarations_changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON le_declarations
+	AFTER INSERT OR UPDATE OR DELETE ON le_declarations
+	FOR EACH ROW EXECUTE FUNCTION le_declarations_changed();
+CREATE TRIGGER le_declarations_truncated
+	AFTER TRUNCATE ON le_declarations
 	FOR EACH STATEMENT EXECUTE FUNCTION le_declarations_changed();
-ALTER TABLE le_declarations ENABLE ALWAYS TRIGGER le_declarations_changed;
+ALTER TABLE le_declarations
+	ENABLE ALWAYS TRIGGER le_declarations_changed,
+	ENABLE ALWAYS TRIGGER le_declarations_truncated;
 
 CREATE FUNCTION le_declare(name text, candidates regrole DEFAULT NULL,
 						   grace interval DEFAULT NULL,
@@ -460,7 +466,7 @@ COMMENT ON FUNCTION le_holders(integer, bigint) IS
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
 	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in, value
-FROM le_holders(NULL, NULL);
+FROM le_holders(NULL::integer, NULL::bigint);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
 COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';

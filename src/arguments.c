@@ -205,19 +205,18 @@ le_arg_limit(FunctionCallInfo fcinfo, int argument, const char *what, int min_ms
 }
 
 /*
- * Return the role in that argument, NULL for none; throw if it does not exist
+ * Return the name of the role in that argument, NULL for none; throw if it does not exist
  */
-const Oid  *
+Name
 le_arg_role(FunctionCallInfo fcinfo, int argument)
 {
-	Oid		   *role;
+	Name		name;
 
 	if (PG_ARGISNULL(argument))
 		return NULL;
-	role = palloc_object(Oid);
-	*role = PG_GETARG_OID(argument);
-	(void) GetUserNameFromId(*role, false);
-	return role;
+	name = palloc_object(NameData);
+	namestrcpy(name, GetUserNameFromId(PG_GETARG_OID(argument), false));
+	return name;
 }
 
 /*

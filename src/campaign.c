@@ -13,7 +13,8 @@
  * down.
  *
  * Order of locks: the election's lock, then its guard lock, then the lock on the
- * tokens' sequence and those on le_leases, then the registry's LWLocks.
+ * tokens' sequence and those on le_leases and le_declarations, then the registry's
+ * LWLocks.
  *
  *-------------------------------------------------------------------------
  */
@@ -116,7 +117,7 @@ limit_wait(volatile LeWaitLimit *limit)
 }
 
 /*
- * Wait in line for the election's lock
+ * Wait in line for the election's lock, until it is our turn
  *
  * A lock_timeout may strike just after the lock was granted: then it must be heard
  * before anything is made of the lock.
@@ -124,11 +125,13 @@ limit_wait(volatile LeWaitLimit *limit)
 static void
 wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 {
-	limit_wait(limit);
-	le_note_wait(LE_WAITS_FOR_LEADER);
-	(void) le_acquire_for_xact(election, false);
-	CHECK_FOR_INTERRUPTS();
-	le_let_back_in(election);
+	do
+	{
+		limit_wait(limit);
+		le_note_wait(LE_WAITS_FOR_LEADER);
+		(void) le_acquire_for_xact(election, false);
+		CHECK_FOR_INTERRUPTS();
+	} while (!le_take_turn(election));
 }
 
 /*
@@ -155,12 +158,12 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 
 		limit_wait(limit);
 
-		/* the extension may have been replaced meanwhile, or we be shut out */
+		/* the extension may have been replaced meanwhile */
 		AcceptInvalidationMessages();
 		le_leases_ready(true);
-		le_require_candidate(bid);
 		cleared = le_clear_record(election, false);
-		if (cleared && le_give_way(election))
+		le_require_candidate(bid);
+		if (cleared && !le_take_turn(election))
 		{
 			wait_in_line(election, limit);
 			continue;

@@ -29,6 +29,9 @@
 #define LE_BUSY_US			(20 * INT64CONST(1000))
 #define LE_BUSY_LONG_US		USECS_PER_SEC
 
+/* And at one that is to stay vacant, as that may be changed */
+#define LE_VACANT_US		(5 * USECS_PER_SEC)
+
 /* One of the elections, by its key */
 typedef struct LeChoice
 {
@@ -111,7 +114,7 @@ look_again_at(const LeBid *bid)
 		vacant_us = now - term.deadline;
 	}
 	now += Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
-	return Max(now, le_vacant_until(bid, &why));
+	return Max(now, Min(le_vacant_until(bid, &why), now + LE_VACANT_US));
 }
 
 /*

@@ -4,7 +4,8 @@
  *	  Declared elections: who may stand, and by which rules.
  *
  * A declaration is a row of the table le_declarations, which is an ordinary one: it counts
- * with the commit, comes back with a dump, and is replicated.  Each session has a copy of
+ * with the commit, comes back with a dump, and is replicated.  It has roles by name, so that
+ * one which is missing where a dump is restored keeps no other declaration out.  Each session has a copy of
  * all of them, and reads the table again when it has heard that it has changed.  Whoever
  * changes it tells so by invalidating the table's relcache entry: le_declare() and
  * le_undeclare() do, and a trigger for those who write to it otherwise, such as pg_restore.
@@ -17,6 +18,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "commands/trigger.h"
@@ -26,6 +28,7 @@
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "leader_election.h"
@@ -37,28 +40,38 @@
 #define Anum_le_declarations_private	5
 #define Natts_le_declarations			5
 
-/* The declarations, by name, in a context of their own; NULL: to be read */
+/* The declarations by name, in a context of their own; NULL: not yet read */
 static HTAB *declarations = NULL;
 static MemoryContext declaration_context = NULL;
-static Oid	read_from = InvalidOid; /* what table they are of */
+static Oid	read_from = InvalidOid; /* what table they are of; invalid: they
+									 * may have changed */
+static Oid	reading;			/* what table we are reading */
+static bool changed;			/* has it changed since? */
 
 static void
 forget_declarations(Datum arg pg_attribute_unused(), Oid relid)
 {
 	if (relid == InvalidOid || relid == read_from)
 		read_from = InvalidOid;
+	if (relid == InvalidOid || relid == reading)
+		changed = true;
 }
 
+/*
+ * Return how long the interval is, in microseconds, as the server compares it; -1 for NULL
+ */
 static int64
-interval_us(Datum interval)
+interval_us(Datum interval, bool is_null)
 {
-	Interval   *value = DatumGetIntervalP(interval);
+	Interval   *value = is_null ? NULL : DatumGetIntervalP(interval);
 
-	return value->day * USECS_PER_DAY + value->time;
+	if (value == NULL)
+		return -1;
+	return (value->month * (int64) DAYS_PER_MONTH + value->day) * USECS_PER_DAY + value->time;
 }
 
 static void
-read_row(HeapTuple tuple, TupleDesc type)
+read_row(HTAB *table, HeapTuple tuple, TupleDesc type)
 {
 	LeDeclaration *declaration;
 	char		name[LE_TEXT_SIZE];
@@ -68,30 +81,50 @@ read_row(HeapTuple tuple, TupleDesc type)
 	heap_deform_tuple(tuple, type, values, nulls);
 	text_to_cstring_buffer(DatumGetTextPP(values[Anum_le_declarations_name - 1]),
 						   name, LE_TEXT_SIZE);
-	declaration = hash_search(declarations, name, HASH_ENTER, NULL);
-	declaration->candidates = nulls[Anum_le_declarations_candidates - 1] ? InvalidOid :
-		DatumGetObjectId(values[Anum_le_declarations_candidates - 1]);
+	declaration = hash_search(table, name, HASH_ENTER, NULL);
 	declaration->for_everybody = nulls[Anum_le_declarations_candidates - 1];
-	declaration->grace_us = nulls[Anum_le_declarations_grace - 1] ? -1 :
-		interval_us(values[Anum_le_declarations_grace - 1]);
-	declaration->max_ttl_us = nulls[Anum_le_declarations_max_ttl - 1] ? 0 :
-		interval_us(values[Anum_le_declarations_max_ttl - 1]);
+	if (!declaration->for_everybody)
+		declaration->candidates =
+			*DatumGetName(values[Anum_le_declarations_candidates - 1]);
+	declaration->grace_us = interval_us(values[Anum_le_declarations_grace - 1],
+										nulls[Anum_le_declarations_grace - 1]);
+	declaration->max_ttl_us = interval_us(values[Anum_le_declarations_max_ttl - 1],
+										  nulls[Anum_le_declarations_max_ttl - 1]);
 	declaration->private_value = DatumGetBool(values[Anum_le_declarations_private - 1]);
 }
 
-static void
-read_rows(Relation table)
+/*
+ * Read all rows into a new hash table, in that context
+ *
+ * As of now, at every isolation level.  By a scan that sees all versions of the rows, and
+ * has each looked at: so it takes part in no serialization conflict.
+ */
+static HTAB *
+read_rows(Relation table, MemoryContext context)
 {
-	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, NULL, 0, NULL);
+	HASHCTL		info = {
+		.keysize = LE_TEXT_SIZE,
+		.entrysize = sizeof(LeDeclaration),
+		.hcxt = context
+	};
+	HTAB	   *rows = hash_create("leader_election declarations", 32, &info,
+								   HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	Snapshot	now = RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(table)));
+	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotAny, 0, NULL);
 	HeapTuple	tuple;
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		read_row(tuple, RelationGetDescr(table));
+	{
+		if (table_tuple_satisfies_snapshot(table, scan->slot, now))
+			read_row(rows, tuple, RelationGetDescr(table));
+	}
 	systable_endscan(scan);
+	UnregisterSnapshot(now);
+	return rows;
 }
 
 /*
- * Read the declarations, unless nothing has changed since that was last done
+ * Read the declarations, unless we have heard of no change since that was last done
  *
  * May wait for DDL on the table, and throw.
  */
@@ -99,21 +132,15 @@ static void
 read_declarations(void)
 {
 	static bool registered = false;
-	HASHCTL		info = {
-		.keysize = LE_TEXT_SIZE,
-		.entrysize = sizeof(LeDeclaration)
-	};
+	MemoryContext context;
 	Relation	table;
+	HTAB	   *rows;
 	Oid			oid;
 
-	AcceptInvalidationMessages();
 	if (likely(OidIsValid(read_from)))
 		return;
 	if (!registered)
 	{
-		declaration_context = AllocSetContextCreate(TopMemoryContext,
-													"leader_election declarations",
-													ALLOCSET_SMALL_SIZES);
 		CacheRegisterRelcacheCallback(forget_declarations, (Datum) 0);
 		registered = true;
 	}
@@ -124,27 +151,26 @@ read_declarations(void)
 		oid = le_declaration_table();
 		table = try_table_open(oid, AccessShareLock);
 	} while (table == NULL);
+	le_require_shape(table, Natts_le_declarations);
 
+	/* what we hear of while we read makes us read again */
+	context = AllocSetContextCreate(CurrentMemoryContext, "leader_election declarations",
+									ALLOCSET_SMALL_SIZES);
+	reading = oid;
 	do
 	{
-		/* what we hear of while we read makes us read again */
-		read_from = oid;
-		MemoryContextReset(declaration_context);
-		info.hcxt = declaration_context;
-		declarations = hash_create("leader_election declarations", 32, &info,
-								   HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
-		PG_TRY();
-		{
-			read_rows(table);
-		}
-		PG_CATCH();
-		{
-			read_from = InvalidOid;
-			PG_RE_THROW();
-		}
-		PG_END_TRY();
-	} while (!OidIsValid(read_from));
+		MemoryContextReset(context);
+		changed = false;
+		rows = read_rows(table, context);
+	} while (changed);
 	table_close(table, AccessShareLock);
+
+	MemoryContextSetParent(context, TopMemoryContext);
+	if (declaration_context != NULL)
+		MemoryContextDelete(declaration_context);
+	declaration_context = context;
+	declarations = rows;
+	read_from = oid;
 }
 
 /*
@@ -163,11 +189,18 @@ find_declaration(const char *name)
 	return hash_search(declarations, name, HASH_FIND, NULL);
 }
 
+/*
+ * May the user stand?  For a role that does not exist, only superusers may
+ */
 static bool
 is_candidate(const LeDeclaration *declaration)
 {
-	return declaration->for_everybody ||
-		has_privs_of_role(GetUserId(), declaration->candidates);
+	Oid			role;
+
+	if (declaration->for_everybody)
+		return true;
+	role = get_role_oid(NameStr(declaration->candidates), true);
+	return OidIsValid(role) ? has_privs_of_role(GetUserId(), role) : superuser();
 }
 
 /*
@@ -189,11 +222,11 @@ refuse(const LeElection *election, const char *what, const char *detail)
 static const char *
 describe_candidates(const LeDeclaration *declaration)
 {
-	const char *role = GetUserNameFromId(declaration->candidates, true);
+	const char *role = NameStr(declaration->candidates);
 
-	if (role == NULL)
-		return "It is declared for a role that does not exist any more.";
-	return psprintf("It is declared for members of role \"%s\".", role);
+	return psprintf(OidIsValid(get_role_oid(role, true)) ?
+					"It is declared for members of role \"%s\"." :
+					"It is declared for role \"%s\", which does not exist.", role);
 }
 
 /*
@@ -204,7 +237,7 @@ le_require_ttl(const LeElection *election, int64 ttl_us)
 {
 	const LeDeclaration *declaration = find_declaration(election->name);
 
-	if (declaration == NULL || declaration->max_ttl_us == 0 ||
+	if (declaration == NULL || declaration->max_ttl_us < 0 ||
 		ttl_us <= declaration->max_ttl_us)
 		return;
 	ereport(ERROR,
@@ -222,8 +255,11 @@ void
 le_require_candidate(const LeBid *bid)
 {
 	const LeElection *election = &bid->election;
-	const LeDeclaration *declaration = find_declaration(election->name);
+	const LeDeclaration *declaration;
 
+	/* in an old transaction, we may not have heard of it */
+	AcceptInvalidationMessages();
+	declaration = find_declaration(election->name);
 	if (declaration == NULL && le_declared_only)
 		refuse(election, "stand for",
 			   "It is not declared, and \"leader_election.declared_only\" is on.");
@@ -241,8 +277,10 @@ le_require_candidate(const LeBid *bid)
 void
 le_require_observer(const LeElection *election)
 {
-	const LeDeclaration *declaration = find_declaration(election->name);
+	const LeDeclaration *declaration;
 
+	AcceptInvalidationMessages();
+	declaration = find_declaration(election->name);
 	if (declaration != NULL && declaration->private_value && !is_candidate(declaration))
 		refuse(election, "observe", describe_candidates(declaration));
 }
@@ -300,10 +338,14 @@ find_row(Relation table, const char *name)
 static Relation
 open_table(const char *command)
 {
+	Relation	table;
+
 	PreventCommandIfReadOnly(command);
 	PreventCommandIfParallelMode(command);
 	PreventCommandDuringRecovery(command);
-	return table_open(le_declaration_table(), ShareRowExclusiveLock);
+	table = table_open(le_declaration_table(), ShareRowExclusiveLock);
+	le_require_shape(table, Natts_le_declarations);
+	return table;
 }
 
 static void
@@ -318,7 +360,7 @@ close_table(Relation table)
  * Declare the election, or give it another declaration; NULL for what is not declared
  */
 void
-le_declare_election(const LeElection *election, const Oid *candidates,
+le_declare_election(const LeElection *election, Name candidates,
 					const Interval *grace, const Interval *max_ttl, bool private_value)
 {
 	Relation	table = open_table("le_declare()");
@@ -330,7 +372,7 @@ le_declare_election(const LeElection *election, const Oid *candidates,
 	values[Anum_le_declarations_name - 1] = CStringGetTextDatum(election->name);
 	nulls[Anum_le_declarations_candidates - 1] = candidates == NULL;
 	if (candidates != NULL)
-		values[Anum_le_declarations_candidates - 1] = ObjectIdGetDatum(*candidates);
+		values[Anum_le_declarations_candidates - 1] = NameGetDatum(candidates);
 	nulls[Anum_le_declarations_grace - 1] = grace == NULL;
 	values[Anum_le_declarations_grace - 1] = IntervalPGetDatum(grace);
 	nulls[Anum_le_declarations_max_ttl - 1] = max_ttl == NULL;

@@ -9,7 +9,10 @@
  *
  * All of it is done with the election's guard lock, in the mode that is for whoever changes
  * a term (election_lock.c).  So nobody passes it who is about to lead, and whoever holds the
- * guard lock is guarded by the term that is being ended, not by the next one.
+ * guard lock is guarded by the term that is being ended, not by the next one.  That holds
+ * where nobody has been guarded before, too, because the mark is set that someone may be.
+ * Bare keys are not guarded, and their guard lock would be that of a name: there it is only
+ * the token by which a successor is told from whom was to be deposed.
  *
  * What was done stays done, whatever becomes of the transaction.
  *
@@ -206,20 +209,20 @@ terminate_guarded(const LeElection *election)
 }
 
 /*
- * End the term that runs, with the guard lock; false if none does
+ * End the term with that token, and what is guarded by it; false if it is over already
  */
 static bool
-end_running_term(const LeElection *election, const char *why)
+end_term(const LeElection *election, int64 token, const char *why)
 {
+	const LeLeaseOrder depose = {LE_LEASE_DEPOSE};
 	const char *by = GetUserNameFromId(GetUserId(), false);
 	LeTerm		term;
 	bool		ended;
 
-	if (!read_leader(election, &term))
+	if (!read_leader(election, &term) || term.token != token)
 		return false;
-	require_right(election, term.role);
 	if (term.scope == LE_SCOPE_LEASE)
-		ended = le_lease_end(election, term.token, LE_LEASE_DEPOSE);
+		ended = le_lease_end(election, token, &depose);
 	else
 		ended = terminate_leader(election, &term);
 	if (!ended)
@@ -229,7 +232,8 @@ end_running_term(const LeElection *election, const char *why)
 	le_announce_deposed(&term, by, why);
 	if (term.scope != LE_SCOPE_LEASE)
 		wait_until_gone(election, &term.pid, 1, le_list_holders);
-	terminate_guarded(election);
+	if (election->key.lock_class != LE_CLASS_BARE_KEY)
+		terminate_guarded(election);
 	return true;
 }
 
@@ -243,24 +247,35 @@ end_running_term(const LeElection *election, const char *why)
 bool
 le_depose_leader(const LeElection *election, const char *why)
 {
+	bool		guarded = election->key.lock_class != LE_CLASS_BARE_KEY;
 	LeTerm		term;
-	bool		deposed = false;
+	bool		deposed;
 
 	le_require_primary();
 	le_register_callbacks();
 	le_leases_ready(false);
 	refuse_own(election);
 
-	/* who may not is to keep nobody waiting */
-	if (read_leader(election, &term))
+	if (!read_leader(election, &term))
 	{
-		require_right(election, term.role);
+		le_warn_not_deposed(election, NULL);
+		return false;
+	}
+
+	/* who may not is to keep nobody waiting */
+	require_right(election, term.role);
+	if (guarded)
+	{
+		le_registry_note_guard();
 		(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-		deposed = end_running_term(election, why);
+	}
+	deposed = end_term(election, term.token, why);
+	if (guarded)
+	{
 		le_release_guard(election, ShareUpdateExclusiveLock);
 		le_tell_followers(&election->key);
 	}
 	if (!deposed)
-		le_warn_not_led(election);
+		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role));
 	return deposed;
 }

@@ -118,16 +118,20 @@ le_move_to_front(const LeElection *election, int pid)
 {
 	LWLock	   *partition = LockHashPartitionLock(LockTagHashCode(&election->tag));
 	PGPROC	   *process = BackendPidGetProc(pid);
+	LOCK	   *lock;
 	bool		waits;
 
 	if (process == NULL)
 		return false;
 	LWLockAcquire(partition, LW_EXCLUSIVE);
-	waits = process->pid == pid && process->waitStatus == PROC_WAIT_STATUS_WAITING &&
-		process->waitLock != NULL &&
-		memcmp(&process->waitLock->tag, &election->tag, sizeof(LOCKTAG)) == 0;
+
+	/* if it waits for a lock of another partition, that may change as we look */
+	lock = *(LOCK *volatile *) &process->waitLock;
+	waits = process->pid == pid && lock != NULL &&
+		memcmp(&lock->tag, &election->tag, sizeof(LOCKTAG)) == 0 &&
+		process->waitStatus == PROC_WAIT_STATUS_WAITING;
 	if (waits)
-		LockQueueMoveToFrontCompat(process->waitLock, process);
+		LockQueueMoveToFrontCompat(lock, process);
 	LWLockRelease(partition);
 	return waits;
 }

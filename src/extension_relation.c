@@ -126,6 +126,19 @@ le_declaration_table(void)
 }
 
 /*
+ * Throw unless the table has so many columns, as the one that came with this library
+ */
+void
+le_require_shape(Relation table, int columns)
+{
+	if (RelationGetNumberOfAttributes(table) != columns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has been altered",
+						RelationGetRelationName(table))));
+}
+
+/*
  * Open the sequence; if the extension has just been replaced, the new one
  */
 static Relation

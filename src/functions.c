@@ -227,7 +227,7 @@ le_resign(PG_FUNCTION_ARGS)
 	if (successor != NULL && (PG_ARGISNULL(1) || token != 0))
 		PG_RETURN_BOOL(le_resign_to(&election, token, text_to_cstring(successor)));
 	PG_RETURN_BOOL(PG_ARGISNULL(1) ? le_resign_term(&election) :
-				   le_resign_by_token(&election, token));
+				   le_resign_by_token(&election, token, 0));
 }
 
 Datum
@@ -432,7 +432,7 @@ le_undeclare(PG_FUNCTION_ARGS)
 }
 
 /*
- * Trigger on le_declarations, for each statement
+ * Trigger on le_declarations, after each row or statement
  */
 Datum
 le_declarations_changed(PG_FUNCTION_ARGS)

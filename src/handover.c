@@ -9,12 +9,13 @@
  * the rest.
  *
  * Where a lease leads, it is the first candidate in line who has the lock, and waits for the
- * end of the lease.  So the leader leaves word in the registry, and then resigns.  The first
- * candidate finds that; he leaves word himself that he gives way, moves the successor to the
- * front, lets go of the lock, and lines up again: at the end, as everybody must.  The
+ * end of the lease.  So the lease ends with word of the successor in the registry.  The
+ * first candidate finds that; he leaves word himself that he gives way, moves the successor
+ * to the front, lets go of the lock, and lines up again: at the end, as everybody must.  The
  * successor, who has the lock then, moves him to the front.
  *
- * A candidate that does not wait any more when its turn has come is passed over.
+ * A successor that does not wait any more when its turn has come is passed over.  Then
+ * whoever has given way to it takes its place, and so gets back his own.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,59 +26,80 @@
 
 #include "leader_election.h"
 
-/* How long we wait for somebody to line up again who has given way, and how often we look */
-#define LE_LINE_UP_TRIES	1000
-#define LE_LINE_UP_US		100
+/* How long we wait for somebody to line up, and how often we look */
+#define LE_LINE_UP_MAX_US	USECS_PER_SEC
+#define LE_LINE_UP_LOOK_US	100
 
-static bool
-is_in_line(const LeCandidate *candidate, const LeElection *election)
-{
-	return candidate->key_count == 0 &&
-		memcmp(&candidate->election, &election->key, sizeof(LeElectionKey)) == 0 &&
-		strcmp(candidate->name, election->name) == 0;
-}
+/* does the registry show that this session has given way? */
+static bool gave_way = false;
+
+typedef bool (*LeCandidateTest) (const LeCandidate *candidate, const void *argument);
 
 /*
- * Return the process that has waited longest in the election's line with that identity; 0:
- * none does
+ * Return the candidate that has waited longest in the election's line of those that pass
+ * the test; 0: none does
  */
 static int
-find_candidate(const LeElection *election, const char *identity)
+find_in_line(const LeElection *election, LeCandidateTest passes, const void *argument)
 {
 	int			count;
 	LeCandidate *candidates = le_registry_list_candidates(&count);
 	LeCandidate *found = NULL;
+	int			pid;
 
 	for (int i = 0; i < count; i++)
 	{
 		LeCandidate *candidate = &candidates[i];
 
-		if (is_in_line(candidate, election) &&
-			strcmp(candidate->identity.string, identity) == 0 &&
-			(found == NULL || candidate->since < found->since))
+		if (candidate->key_count == 0 &&
+			memcmp(&candidate->election, &election->key, sizeof(LeElectionKey)) == 0 &&
+			strcmp(candidate->name, election->name) == 0 &&
+			(found == NULL || candidate->since < found->since) &&
+			passes(candidate, argument))
 			found = candidate;
 	}
-	return found == NULL ? 0 : found->pid;
+	pid = found == NULL ? 0 : found->pid;
+	pfree(candidates);
+	return pid;
+}
+
+/* As everybody is shown it: what is hidden cannot be guessed */
+static bool
+has_identity(const LeCandidate *candidate, const void *identity)
+{
+	return strcmp(le_identity_shown(&candidate->identity, candidate->role), identity) == 0;
+}
+
+static bool
+is_process(const LeCandidate *candidate, const void *pid)
+{
+	return candidate->pid == *(const int *) pid;
+}
+
+static bool
+has_given_way(const LeCandidate *candidate, const void *unused pg_attribute_unused())
+{
+	return candidate->gave_way && candidate->pid != MyProcPid;
 }
 
 /*
- * Return the process that has given way to the election's successor, and stands in line
- * since; 0: none
+ * Move that process to the front of the election's line; false if it does not wait there
+ *
+ * It may just be about to line up: for that we wait, but not for long.  May throw.
  */
-static int
-find_who_gave_way(const LeElection *election)
+static bool
+bring_to_front(const LeElection *election, int pid)
 {
-	int			count;
-	LeCandidate *candidates = le_registry_list_candidates(&count);
-	int			pid = 0;
+	uint64		give_up_at = le_monotonic_us() + LE_LINE_UP_MAX_US;
 
-	for (int i = 0; i < count && pid == 0; i++)
+	while (!le_move_to_front(election, pid))
 	{
-		if (candidates[i].gave_way && is_in_line(&candidates[i], election))
-			pid = candidates[i].pid;
+		if (le_monotonic_us() > give_up_at || find_in_line(election, is_process, &pid) == 0)
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(LE_LINE_UP_LOOK_US);
 	}
-	pfree(candidates);
-	return pid;
+	return true;
 }
 
 static void
@@ -96,7 +118,8 @@ warn_not_waiting(const LeElection *election, const char *identity)
  * Resign in favour of the candidate with that identity; false, with a warning, if the
  * caller does not lead, or that one does not wait
  *
- * token is 0 for the session's own term.
+ * token is 0 for the session's own term.  May throw, and wait a moment for the candidate to
+ * line up.
  */
 bool
 le_resign_to(const LeElection *election, int64 token, const char *identity)
@@ -109,60 +132,63 @@ le_resign_to(const LeElection *election, int64 token, const char *identity)
 	if (token == 0 && (held == NULL || !held->session_hold))
 		return le_resign_term(election);
 	if (token != 0 && !le_lease_is_led(election, token))
-		return le_resign_by_token(election, token);
+		return le_resign_by_token(election, token, 0);
 
-	pid = find_candidate(election, identity);
-	if (pid != 0 && le_has_lock(&election->key))
-	{
-		if (!le_move_to_front(election, pid))
-			pid = 0;
-	}
-	else if (pid != 0)
-		le_registry_name_successor(&election->key, token, pid);
-	if (pid == 0)
+	pid = find_in_line(election, has_identity, identity);
+	if (pid == 0 || (le_has_lock(&election->key) && !bring_to_front(election, pid)))
 	{
 		warn_not_waiting(election, identity);
 		return false;
 	}
-	return token == 0 ? le_resign_term(election) : le_resign_by_token(election, token);
+	return token == 0 ? le_resign_term(election) : le_resign_by_token(election, token, pid);
 }
 
 /*
- * Let the successor go first whom the leader has named, if it waits; false: go on
- *
- * For the first candidate in line, who has the election's lock.  If it does not go on, it
- * has let go of that, and has to line up again.
+ * Let that process go first; false if it does not wait
  */
-bool
-le_give_way(const LeElection *election)
+static bool
+give_way(const LeElection *election, int pid)
 {
-	int			successor = le_registry_successor(&election->key);
-
-	if (successor == 0 || successor == MyProcPid || !le_move_to_front(election, successor))
+	if (pid == 0 || !bring_to_front(election, pid))
 		return false;
-	le_registry_set_gave_way(MyProcPid);
+	gave_way = true;
+	le_registry_set_gave_way(MyProcPid, true);
 	le_release_for_xact(election);
 	return true;
 }
 
 /*
- * Move who has given way to the front, as soon as he has lined up again
+ * Is it this session's turn to lead the election, as far as successors go?
  *
- * For whoever has just been granted the election's lock: the successor, or, if he is gone,
- * another.  May throw, and wait a moment.
+ * To be called by a candidate who has been granted the election's lock, and again when
+ * nobody leads any more.  If not, the lock has been let go, and the candidate is to line up
+ * again.  May throw, and wait a moment for others to line up.
  */
-void
-le_let_back_in(const LeElection *election)
+bool
+le_take_turn(const LeElection *election)
 {
-	if (le_registry_successor(&election->key) == 0)
-		return;
-	for (int i = 0; i < LE_LINE_UP_TRIES; i++)
-	{
-		int			pid = find_who_gave_way(election);
+	int			successor = le_registry_successor(&election->key);
+	int			displaced;
 
-		if (pid == 0 || pid == MyProcPid || le_move_to_front(election, pid))
-			break;
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(LE_LINE_UP_US);
+	if (gave_way)
+	{
+		gave_way = false;
+		le_registry_set_gave_way(MyProcPid, false);
 	}
+	if (successor == 0)
+		return true;
+
+	displaced = find_in_line(election, has_given_way, NULL);
+	if (successor == MyProcPid)
+	{
+		if (displaced != 0)
+			(void) bring_to_front(election, displaced);
+		return true;
+	}
+	if (give_way(election, successor))
+		return false;
+
+	/* it is gone: then it is the turn of who gave way to it */
+	le_registry_name_successor(&election->key, displaced);
+	return !give_way(election, displaced);
 }

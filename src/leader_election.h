@@ -58,6 +58,7 @@ extern bool le_extension_exists(void);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
 extern Oid	le_declaration_table(void);
+extern void le_require_shape(Relation table, int columns);
 extern int64 le_sequence_read(LeSequence sequence);
 extern void le_sequence_set(LeSequence sequence, int64 value);
 extern void le_make_durable(XLogRecPtr written);
@@ -74,7 +75,7 @@ extern const char *le_registry_string(dsa_pointer stored);
 extern void le_registry_free(dsa_pointer *stored);
 extern void le_throw_registry_full(void) pg_attribute_noreturn();
 extern uint64 le_registry_primary_since(void);
-extern void le_registry_forget_end(uint64 lost_at);
+extern void le_registry_forget_end(Oid database, uint64 lost_at);
 extern uint64 le_registry_forgotten_at(void);
 extern void le_registry_note_guard(void);
 extern bool le_registry_has_guards(void);
@@ -82,7 +83,7 @@ extern bool le_registry_has_guards(void);
 /* registry_candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate);
 extern void le_registry_set_wait(int pid, LeWait waits_for);
-extern void le_registry_set_gave_way(int pid);
+extern void le_registry_set_gave_way(int pid, bool gave_way);
 extern void le_registry_add_keys(int pid, const int64 *keys, int count);
 extern void le_registry_remove_candidate(int pid);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
@@ -99,7 +100,7 @@ extern void le_registry_remember(const LeElection *election);
 extern bool le_registry_is_followed(const LeElectionKey *key);
 extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
 extern uint64 le_registry_lost_at(const LeElectionKey *key);
-extern void le_registry_name_successor(const LeElectionKey *key, int64 token, int pid);
+extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern int	le_registry_successor(const LeElectionKey *key);
 extern void le_registry_bound_elections(void);
 
@@ -132,8 +133,8 @@ extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *le
 /* registry_leases.c */
 extern uint64 le_monotonic_us(void);
 extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
-									   Oid lease_table, LeLeaseAction action,
-									   int64 ttl_us, Oid *role, int64 *old_ttl_us);
+									   Oid lease_table, const LeLeaseOrder *order,
+									   Oid *role, int64 *old_ttl_us);
 extern bool le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired);
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
 extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
@@ -239,8 +240,9 @@ extern void le_require_role(const LeElection *election, Oid role);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
-extern bool le_lease_end(const LeElection *election, int64 token, LeLeaseAction action);
-extern bool le_lease_resign(const LeElection *election, int64 token);
+extern bool le_lease_end(const LeElection *election, int64 token,
+						 const LeLeaseOrder *order);
+extern bool le_lease_resign(const LeElection *election, int64 token, int successor);
 extern void le_lease_wait(const LeElection *election, uint64 until);
 
 /* succession.c */
@@ -275,7 +277,7 @@ extern void le_require_candidate(const LeBid *bid);
 extern void le_require_observer(const LeElection *election);
 extern bool le_may_observe(const char *name);
 extern int64 le_grace_of(const LeElection *election);
-extern void le_declare_election(const LeElection *election, const Oid *candidates,
+extern void le_declare_election(const LeElection *election, Name candidates,
 								const Interval *grace, const Interval *max_ttl,
 								bool private_value);
 extern bool le_undeclare_election(const LeElection *election);
@@ -310,15 +312,14 @@ extern void le_stop_following(void);
 /* resign.c */
 extern void le_throw_not_leader(const LeElection *election, const char *whose) pg_attribute_noreturn();
 extern void le_warn_not_leader(const LeElection *election, const char *whose);
-extern void le_warn_not_led(const LeElection *election);
+extern void le_warn_not_deposed(const LeElection *election, const char *identity);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 extern bool le_resign_term(const LeElection *election);
-extern bool le_resign_by_token(const LeElection *election, int64 token);
+extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
 
 /* handover.c */
 extern bool le_resign_to(const LeElection *election, int64 token, const char *identity);
-extern bool le_give_way(const LeElection *election);
-extern void le_let_back_in(const LeElection *election);
+extern bool le_take_turn(const LeElection *election);
 
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);
@@ -331,7 +332,7 @@ extern char *le_arg_reason(FunctionCallInfo fcinfo, int argument);
 extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_timeout(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_ttl(FunctionCallInfo fcinfo, int argument);
-extern const Oid *le_arg_role(FunctionCallInfo fcinfo, int argument);
+extern Name le_arg_role(FunctionCallInfo fcinfo, int argument);
 extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
 									const char *what, int min_ms);
 extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);

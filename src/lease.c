@@ -38,6 +38,9 @@
 
 #include "leader_election.h"
 
+static const LeLeaseOrder look = {LE_LEASE_LOOK};
+static const LeLeaseOrder renew = {LE_LEASE_RENEW};
+
 /* this backend knows that the leases of this table are in the registry */
 static Oid	ready_table = InvalidOid;
 
@@ -176,11 +179,11 @@ find_grant(const LeElection *election, int64 token)
 /*
  * Do something with the lease, if it runs; throw if its role is not ours
  *
- * ttl_us is for LE_LEASE_SET_TTL.  *old_ttl_us is set to what the ttl has been.
+ * *old_ttl_us is set to what the ttl has been.
  */
 static bool
-act(const LeElection *election, int64 token, LeLeaseAction action,
-	int64 ttl_us, int64 *old_ttl_us)
+act(const LeElection *election, int64 token, const LeLeaseOrder *order,
+	int64 *old_ttl_us)
 {
 	Oid			table;
 	Oid			role;
@@ -191,15 +194,13 @@ act(const LeElection *election, int64 token, LeLeaseAction action,
 		role = GetUserId();
 		le_leases_ready(false);
 		table = le_lease_table();
-		answer = le_registry_lease(election, token, table, action, ttl_us,
-								   &role, old_ttl_us);
+		answer = le_registry_lease(election, token, table, order, &role, old_ttl_us);
 	} while (answer == LE_LEASE_NOT_RUNNING && !le_is_lease_table(table));
 
 	if (answer == LE_LEASE_OF_ANOTHER_ROLE)
 	{
 		le_require_role(election, role);
-		answer = le_registry_lease(election, token, table, action, ttl_us, &role,
-								   old_ttl_us);
+		answer = le_registry_lease(election, token, table, order, &role, old_ttl_us);
 	}
 	return answer == LE_LEASE_DONE;
 }
@@ -215,7 +216,7 @@ le_lease_is_led(const LeElection *election, int64 token)
 
 	if (grant != NULL)
 		return grant->token == token;
-	return act(election, token, LE_LEASE_LOOK, 0, &ttl_us);
+	return act(election, token, &look, &ttl_us);
 }
 
 /*
@@ -227,15 +228,17 @@ le_lease_is_led(const LeElection *election, int64 token)
 static bool
 change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 {
+	const LeLeaseOrder set_ttl = {LE_LEASE_SET_TTL,.ttl_us = ttl_us};
 	int64		old_ttl_us;
 	bool		changed;
 
+	le_require_ttl(election, ttl_us);
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	changed = act(election, token, LE_LEASE_LOOK, 0, &old_ttl_us);
+	changed = act(election, token, &look, &old_ttl_us);
 	if (changed && ttl_us > old_ttl_us)
 		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
 	changed = changed &&
-		act(election, token, LE_LEASE_SET_TTL, ttl_us, &old_ttl_us);
+		act(election, token, &set_ttl, &old_ttl_us);
 	if (changed && ttl_us < old_ttl_us)
 		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
 	le_release_guard(election, ShareUpdateExclusiveLock);
@@ -256,8 +259,6 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 	LeGrant    *grant = find_grant(election, token);
 	int64		old_ttl_us;
 
-	if (ttl_us != 0)
-		le_require_ttl(election, ttl_us);
 	if (grant != NULL)
 	{
 		if (grant->token != token)
@@ -265,45 +266,48 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 		if (ttl_us != 0 && ttl_us != grant->entry->lease.ttl_us)
 		{
 			/* only this transaction makes anything of it before it begins */
+			le_require_ttl(election, ttl_us);
 			(void) le_lease_overwrite_ttl(election, token, ttl_us);
 			grant->entry->lease.ttl_us = ttl_us;
 		}
 		return true;
 	}
 
-	if (!act(election, token, LE_LEASE_RENEW, 0, &old_ttl_us))
+	if (!act(election, token, &renew, &old_ttl_us))
 		return false;
 	return ttl_us == 0 || ttl_us == old_ttl_us ||
 		change_ttl(election, token, ttl_us);
 }
 
 /*
- * End the lease that has this token, in that way; false if none does that still runs
+ * End the lease that has this token, as the order says; false if none does that still runs
  *
  * At once, whatever becomes of the transaction.  To be called with the guard lock, which
  * keeps a successor from being elected before the table knows.
  */
 bool
-le_lease_end(const LeElection *election, int64 token, LeLeaseAction action)
+le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 {
 	LeTerm		term;
 	int64		ttl_us;
 
 	le_lease_lock_table();
-	if (!act(election, token, action, 0, &ttl_us))
+	if (!act(election, token, order, &ttl_us))
 		return false;
 	le_make_durable(le_lease_overwrite_ttl(election, token, 0));
 	if (le_registry_read(&election->key, &term) && term.token == token)
-		le_tell_end(&term, action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+		le_tell_end(&term, order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
 	return true;
 }
 
 /*
- * Resign from the lease that has this token; false if none does that still runs
+ * Resign from the lease that has this token, in favour of that process, if any; false if
+ * none does that still runs
  */
 bool
-le_lease_resign(const LeElection *election, int64 token)
+le_lease_resign(const LeElection *election, int64 token, int successor)
 {
+	const LeLeaseOrder end = {LE_LEASE_END,.successor = successor};
 	LeGrant    *grant = find_grant(election, token);
 	int64		ttl_us;
 	bool		ended;
@@ -317,10 +321,10 @@ le_lease_resign(const LeElection *election, int64 token)
 		return true;
 	}
 
-	if (!act(election, token, LE_LEASE_LOOK, 0, &ttl_us))
+	if (!act(election, token, &look, &ttl_us))
 		return false;
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	ended = le_lease_end(election, token, LE_LEASE_END);
+	ended = le_lease_end(election, token, &end);
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	if (ended)
 		le_tell_followers(&election->key);
@@ -369,8 +373,8 @@ le_lease_is_running(const LeElection *election, int64 token, Oid *role)
 	else
 	{
 		le_leases_ready(false);
-		running = le_registry_lease(election, token, le_lease_table(), LE_LEASE_LOOK, 0,
-									&taken_by, &ttl_us) != LE_LEASE_NOT_RUNNING;
+		running = le_registry_lease(election, token, le_lease_table(), &look, &taken_by,
+									&ttl_us) != LE_LEASE_NOT_RUNNING;
 	}
 	if (role != NULL)
 		*role = taken_by;

@@ -63,16 +63,6 @@ typedef struct LeLeaseRow
 #define Anum_le_leases_identity				8
 #define Natts_le_leases						8
 
-static void
-require_shape(Relation table)
-{
-	if (RelationGetNumberOfAttributes(table) != Natts_le_leases)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" has been altered",
-						RelationGetRelationName(table))));
-}
-
 /*
  * Open the table, and keep it locked to the end of the transaction
  *
@@ -84,7 +74,7 @@ open_table(void)
 {
 	Relation	table = table_open(le_lease_table(), RowExclusiveLock);
 
-	require_shape(table);
+	le_require_shape(table, Natts_le_leases);
 	if (RelationIsNewCompat(table))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -356,7 +346,7 @@ le_lease_list(int *count)
 	HeapTuple	tuple;
 
 	*count = 0;
-	require_shape(table);
+	le_require_shape(table, Natts_le_leases);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -386,7 +376,7 @@ le_lease_load(Relation table)
 										  0, NULL);
 	HeapTuple	tuple;
 
-	require_shape(table);
+	le_require_shape(table, Natts_le_leases);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		LeTerm		term;

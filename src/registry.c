@@ -85,7 +85,6 @@ typedef struct LeControl
 	dshash_table_handle databases;
 
 	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
-	pg_atomic_uint64 forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
 	LeCounters	counters;
 } LeControl;
@@ -189,7 +188,6 @@ attach(void)
 	{
 		memset(control, 0, sizeof(LeControl));
 		pg_atomic_init_u64(&control->primary_since, 0);
-		pg_atomic_init_u64(&control->forgotten_at, 0);
 		pg_atomic_init_u32(&control->has_guards, max_prepared_xacts > 0);
 		init_counters(&control->counters);
 	}
@@ -239,6 +237,31 @@ le_registry_area(void)
 	return area;
 }
 
+static LeDatabase *
+lock_database(Oid database, bool exclusive)
+{
+	LeDatabase *entry;
+	bool		found;
+
+	attach();
+	entry = dshash_find(databases, &database, exclusive);
+	if (entry != NULL)
+		return entry;
+
+	/* an entry that was just added is locked exclusively, which will do, too */
+	entry = dshash_find_or_insert(databases, &database, &found);
+	if (!found)
+	{
+		memset(entry, 0, sizeof(LeDatabase));
+		entry->database = database;
+		entry->next = entry->end = 1;
+		pg_atomic_init_u32(&entry->leases_begun, 0);
+		pg_atomic_init_u32(&entry->sweep_after, 0);
+		ConditionVariableInit(&entry->release);
+	}
+	return entry;
+}
+
 /*
  * Return this database's entry with its partition locked
  *
@@ -248,26 +271,7 @@ le_registry_area(void)
 LeDatabase *
 le_registry_lock_database(bool exclusive)
 {
-	LeDatabase *entry;
-	bool		found;
-
-	attach();
-	entry = dshash_find(databases, &MyDatabaseId, exclusive);
-	if (entry != NULL)
-		return entry;
-
-	/* an entry that was just added is locked exclusively, which will do, too */
-	entry = dshash_find_or_insert(databases, &MyDatabaseId, &found);
-	if (!found)
-	{
-		memset(entry, 0, sizeof(LeDatabase));
-		entry->database = MyDatabaseId;
-		entry->next = entry->end = 1;
-		pg_atomic_init_u32(&entry->leases_begun, 0);
-		pg_atomic_init_u32(&entry->sweep_after, 0);
-		ConditionVariableInit(&entry->release);
-	}
-	return entry;
+	return lock_database(MyDatabaseId, exclusive);
 }
 
 void
@@ -318,17 +322,16 @@ le_registry_primary_since(void)
 }
 
 /*
- * The registry is about to forget an election whose last term ended then, without
- * resignation.  Does not throw
+ * The registry is about to forget an election of that database whose last term ended
+ * then, without resignation
  */
 void
-le_registry_forget_end(uint64 lost_at)
+le_registry_forget_end(Oid database, uint64 lost_at)
 {
-	uint64		latest = pg_atomic_read_u64(&control->forgotten_at);
+	LeDatabase *entry = lock_database(database, true);
 
-	while (latest < lost_at &&
-		   !pg_atomic_compare_exchange_u64(&control->forgotten_at, &latest, lost_at))
-		;
+	entry->forgotten_at = Max(entry->forgotten_at, lost_at);
+	le_registry_unlock_database(entry);
 }
 
 /*
@@ -342,10 +345,9 @@ le_registry_forgotten_at(void)
 {
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	uint64		forgotten_at;
+	uint64		forgotten_at = database->forgotten_at;
 
 	le_registry_unlock_database(database);
-	forgotten_at = pg_atomic_read_u64(&control->forgotten_at);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;
 }
 

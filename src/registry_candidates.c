@@ -66,16 +66,16 @@ le_registry_set_wait(int pid, LeWait waits_for)
 }
 
 /*
- * Write down that this backend, which is a candidate, gives way to a successor
+ * Write down whether this backend, which is a candidate, has given way to a successor
  */
 void
-le_registry_set_gave_way(int pid)
+le_registry_set_gave_way(int pid, bool gave_way)
 {
 	LeCandidate *entry = dshash_find(le_registry_candidate_table(), &pid, true);
 
 	if (entry == NULL)
 		return;
-	entry->gave_way = true;
+	entry->gave_way = gave_way;
 	dshash_release_lock(le_registry_candidate_table(), entry);
 }
 

@@ -54,7 +54,6 @@ delete_entry(LeElectionEntry *entry)
 	dsa_pointer name = entry->name;
 
 	Assert(entry->token == 0);
-	le_registry_forget_end(entry->lost_at);
 	dshash_delete_entry(le_registry_election_table(), entry);
 	le_registry_free(&name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
@@ -85,11 +84,10 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 		le_registry_unlock_entry(entry);
 		le_throw_registry_full();
 	}
-	le_registry_forget_end(entry->lost_at);
 	le_registry_free(&entry->name);
 	entry->name = stored;
 	entry->last_token = 0;
-	entry->lost_at = 0;
+	entry->successor = 0;
 	le_tally_reset(&entry->tally);
 }
 
@@ -221,21 +219,23 @@ le_registry_lost_at(const LeElectionKey *key)
 		lost_at = entry->lost_at;
 		le_registry_unlock_entry(entry);
 	}
-	return known ? lost_at : le_registry_forgotten_at();
+	return known ? lost_at : Max(lost_at, le_registry_forgotten_at());
 }
 
 /*
- * Write down which process is to lead after the term with that token, if that is on record
+ * Write down which process is to lead next; 0: the first in line
+ *
+ * To be called with the election's lock.  Who resigns from a lease does it without:
+ * see act_on_lease.
  */
 void
-le_registry_name_successor(const LeElectionKey *key, int64 token, int pid)
+le_registry_name_successor(const LeElectionKey *key, int pid)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
 	if (entry == NULL)
 		return;
-	if (entry->token == token)
-		entry->successor = pid;
+	entry->successor = pid;
 	le_registry_unlock_entry(entry);
 }
 
@@ -275,6 +275,7 @@ typedef struct LeIdleElection
 {
 	LeElectionKey key;
 	uint64		changed_at;
+	uint64		lost_at;
 } LeIdleElection;
 
 static int
@@ -307,6 +308,7 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 		else if (count < capacity)
 		{
 			array[count].key = entry->election;
+			array[count].lost_at = entry->lost_at;
 			array[count++].changed_at = entry->tally.changed_at;
 		}
 	}
@@ -317,21 +319,24 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 /*
  * Evict an entry; false if it is in use
  *
- * A bare key that somebody holds or waits for remains: le_leaders shows who.
+ * A bare key that somebody holds or waits for remains: le_leaders shows who.  When its
+ * last term was lost is written down first, so that it is known at every moment.
  */
 static bool
-evict(const LeElectionKey *key)
+evict(const LeIdleElection *idle)
 {
 	LeElectionEntry *entry;
 	LOCKTAG		tag;
 
-	le_election_tag(key, &tag);
+	le_election_tag(&idle->key, &tag);
 	if (LockWaiterCount(&tag) > 0)
 		return false;
-	entry = le_registry_lock_entry(key, true);
+	if (idle->lost_at != 0)
+		le_registry_forget_end(idle->key.database, idle->lost_at);
+	entry = le_registry_lock_entry(&idle->key, true);
 	if (entry == NULL)
 		return true;
-	if (entry->token != 0 || is_watched(entry))
+	if (entry->token != 0 || entry->lost_at > idle->lost_at || is_watched(entry))
 	{
 		le_registry_unlock_entry(entry);
 		return false;
@@ -371,7 +376,7 @@ le_registry_bound_elections(void)
 	excess = Max(count - le_max_tracked, 0) + le_max_tracked / 10;
 	for (int i = 0; i < count && excess > 0; i++)
 	{
-		if (evict(&array[i].key))
+		if (evict(&array[i]))
 			excess--;
 		else
 			pinned++;

@@ -63,8 +63,9 @@ ends(LeLeaseAction action)
  * to renew; false if it is over
  */
 static bool
-act_on_lease(LeElectionEntry *entry, LeLeaseAction action, int64 ttl_us)
+act_on_lease(LeElectionEntry *entry, const LeLeaseOrder *order)
 {
+	LeLeaseAction action = order->action;
 	LeLease    *lease = &entry->lease;
 
 	if (action == LE_LEASE_RENEW)
@@ -79,12 +80,13 @@ act_on_lease(LeElectionEntry *entry, LeLeaseAction action, int64 ttl_us)
 		return false;
 	if (action == LE_LEASE_SET_TTL)
 	{
-		lease->ttl_us = ttl_us;
-		pg_atomic_write_u64(&lease->deadline, le_monotonic_us() + ttl_us);
+		lease->ttl_us = order->ttl_us;
+		pg_atomic_write_u64(&lease->deadline, le_monotonic_us() + order->ttl_us);
 	}
 	else if (ends(action))
 	{
 		pg_atomic_write_u64(&lease->deadline, LE_DEADLINE_OVER);
+		entry->successor = order->successor;
 		le_count_end(entry, action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED,
 					 le_monotonic_us());
 	}
@@ -98,13 +100,14 @@ act_on_lease(LeElectionEntry *entry, LeLeaseAction action, int64 ttl_us)
  * belongs to the role, or is to be deposed
  *
  * *role is set to the role that it belongs to, *old_ttl_us to the ttl that it has
- * had.  ttl_us is for LE_LEASE_SET_TTL.
+ * had.
  */
 LeLeaseAnswer
 le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
-				  LeLeaseAction action, int64 ttl_us, Oid *role,
-				  int64 *old_ttl_us)
+				  const LeLeaseOrder *order, Oid *role, int64 *old_ttl_us)
 {
+	static const LeLeaseOrder look = {LE_LEASE_LOOK};
+	LeLeaseAction action = order->action;
 	bool		exclusive = action == LE_LEASE_SET_TTL || ends(action);
 	LeElectionEntry *entry = le_registry_lock_entry(&election->key, exclusive);
 	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
@@ -119,7 +122,7 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 
 		*old_ttl_us = entry->lease.ttl_us;
 		*role = entry->role;
-		if (act_on_lease(entry, is_ours ? action : LE_LEASE_LOOK, ttl_us))
+		if (act_on_lease(entry, is_ours ? order : &look))
 			answer = is_ours ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
 	}
 	le_registry_unlock_entry(entry);

@@ -93,17 +93,18 @@ le_throw_not_leader(const LeElection *election, const char *whose)
 
 /*
  * Tell who tried to depose a leader that there is none, and who holds the lock, if
- * anybody does
+ * anybody does; or that the one with that identity, unless NULL, leads no more
  */
 void
-le_warn_not_led(const LeElection *election)
+le_warn_not_deposed(const LeElection *election, const char *identity)
 {
+	const char *label = le_election_label(&election->key, election->name);
 	const char *hint;
 
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
-			 errmsg("election %s has no leader who could be deposed",
-					le_election_label(&election->key, election->name)),
+			 identity == NULL ? errmsg("election %s has no leader who could be deposed", label) :
+			 errmsg("\"%s\" does not lead election %s any more", identity, label),
 			 errdetail_internal("%s", describe_leader(election, NULL, &hint))));
 }
 
@@ -147,16 +148,16 @@ le_resign_term(const LeElection *election)
 }
 
 /*
- * End the lease of the election that has this token
+ * End the lease of the election that has this token, in favour of that process, if any
  *
  * False, with a warning, if no such lease runs.  At once, and for good.
  */
 bool
-le_resign_by_token(const LeElection *election, int64 token)
+le_resign_by_token(const LeElection *election, int64 token, int successor)
 {
 	le_require_primary();
 	le_register_callbacks();
-	if (le_lease_resign(election, token))
+	if (le_lease_resign(election, token, successor))
 	{
 		le_unpublish(election, token);
 		return true;

@@ -270,6 +270,7 @@ typedef struct LeDatabase
 	/* lease.c says how these are used */
 	Oid			loaded_table;	/* the table whose leases are in the registry */
 	bool		had_terms;		/* was there any before that was loaded? */
+	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
 	pg_atomic_uint32 sweep_after;	/* so many */
 
@@ -341,9 +342,9 @@ typedef struct LeDeclaration
 {
 	char		name[LE_TEXT_SIZE]; /* hash key; must be first */
 	bool		for_everybody;
-	Oid			candidates;		/* else: whose members may stand */
+	NameData	candidates;		/* else: the role whose members may stand */
 	int64		grace_us;		/* -1: as set */
-	int64		max_ttl_us;		/* 0: as set */
+	int64		max_ttl_us;		/* -1: as set */
 	bool		private_value;	/* only they may see what the leader publishes */
 } LeDeclaration;
 
@@ -356,6 +357,13 @@ typedef enum LeLeaseAction
 	LE_LEASE_END,
 	LE_LEASE_DEPOSE				/* the same, whoever took it */
 } LeLeaseAction;
+
+typedef struct LeLeaseOrder
+{
+	LeLeaseAction action;
+	int64		ttl_us;			/* for LE_LEASE_SET_TTL */
+	int			successor;		/* for LE_LEASE_END; 0: the first in line */
+} LeLeaseOrder;
 
 /* What came of it */
 typedef enum LeLeaseAnswer
