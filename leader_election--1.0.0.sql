@@ -541,7 +541,7 @@ WITH locks AS MATERIALIZED (
 	FROM locks l LEFT JOIN stood c USING (lock_class, key, pid)
 	WHERE NOT l.granted OR c.pid IS NOT NULL
 ), known_keys AS MATERIALIZED (
-	SELECT t.lock_class, t.key FROM le_registry_terms() t WHERE t.lock_class = 1
+	SELECT t.lock_class, t.key FROM le_registry_terms(NULL::integer, NULL::bigint) t WHERE t.lock_class = 1
 )
 SELECT s.name, s.key,
 	   (SELECT pg_catalog.count(*) + 1
