@@ -1,0 +1,382 @@
+--
+-- leader_election.grace_period: after a term that ended without resignation, nobody
+-- leads for a while
+--
+-- A grace period of an hour does not end here, one of none is over at once: what is
+-- shown between does not depend on time.
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+CREATE EXTENSION dblink;
+CREATE SCHEMA regress_grace;
+SET search_path = regress_grace, public;
+-- other sessions
+CREATE FUNCTION open(who text, role text DEFAULT current_user) RETURNS text LANGUAGE sql AS $$
+SELECT dblink_connect(who, format('dbname=%L port=%L host=%L user=%L application_name=%L', current_database(), current_setting('port'),
+                                  split_part(current_setting('unix_socket_directories'), ',', 1), role, who))
+$$;
+CREATE FUNCTION says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN (SELECT a FROM dblink(who, statement) AS t (a text));
+EXCEPTION WHEN query_canceled OR OTHERS THEN
+	RETURN SQLSTATE;
+END $$;
+-- starts a statement that waits, and returns when it does: for what
+CREATE FUNCTION waits(who text, statement text, what text DEFAULT '%') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	waited text;
+BEGIN
+	IF statement <> '' THEN
+		PERFORM dblink_send_query(who, statement);
+	END IF;
+	FOR i IN 1 .. 1000 LOOP
+		SELECT coalesce(waits_for, 'many') INTO waited FROM le_candidates c
+		WHERE c.application_name = who AND coalesce(waits_for, 'many') LIKE what;
+		EXIT WHEN FOUND OR dblink_is_busy(who) = 0;
+		PERFORM pg_sleep(0.01);
+		PERFORM pg_stat_clear_snapshot();
+	END LOOP;
+	RETURN coalesce(waited, 'IT DOES NOT WAIT');
+END $$;
+-- what that statement has come back with
+CREATE FUNCTION answer(who text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	answer text := 'NONE';
+	next text;
+BEGIN
+	FOR i IN 1 .. 1000 LOOP
+		EXIT WHEN dblink_is_busy(who) = 0;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	IF dblink_is_busy(who) = 1 THEN
+		RETURN 'IT WAITS';
+	END IF;
+	FOR next IN SELECT a FROM dblink_get_result(who) AS t (a text) LOOP
+		answer := next;
+	END LOOP;
+	PERFORM FROM dblink_get_result(who) AS t (a text);
+	RETURN answer;
+EXCEPTION WHEN query_canceled OR OTHERS THEN
+	answer := SQLSTATE;
+	PERFORM FROM dblink_get_result(who) AS t (a text);
+	RETURN answer;
+END $$;
+CREATE FUNCTION cancel(who text) RETURNS boolean LANGUAGE sql AS $$
+SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = who
+$$;
+-- returns when the session has gone
+CREATE FUNCTION gone(who text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	WHILE EXISTS (SELECT FROM pg_stat_activity WHERE application_name = who) LOOP
+		PERFORM pg_sleep(0.005);
+		PERFORM pg_stat_clear_snapshot();
+	END LOOP;
+	RETURN 'it has gone';
+END $$;
+-- may somebody lead it now?  In each of the ways that do not wait.  Leaves no term
+CREATE FUNCTION now(name text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	session boolean := le_try_become_leader(name);
+	xact boolean;
+	lease bigint;
+	zero boolean;
+BEGIN
+	IF session THEN
+		PERFORM le_resign(name);
+		RETURN 'free';
+	END IF;
+	xact := le_try_become_leader_xact(name);
+	lease := le_lease(name, '1 hour');
+	zero := le_become_leader(name, '0');
+	RETURN CASE WHEN xact OR zero OR lease IS NOT NULL THEN format('DENIED, BUT %s %s %s', xact, lease, zero)
+	            WHEN EXISTS (SELECT FROM le_leader(name)) THEN 'led'
+	            ELSE 'vacant' END;
+END $$;
+CREATE VIEW queue AS SELECT name, position, identity, waits_for, cardinality(blocked_by) AS ahead FROM le_candidates ORDER BY name, position, identity;
+CREATE VIEW counted AS SELECT name, terms, resigned, deposed, session_ended, transaction_ended, expired, lock_released, denied FROM pg_stat_leader_election;
+CREATE VIEW locks AS SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+SELECT open('a'), open('b'), open('c');
+-- of elections that nobody has heard of, it may count from what was forgotten before
+SELECT le_try_become_leader(name), le_resign(name)
+FROM unnest('{resigned,xact,never was,released,discarded,session,open transaction,both,resigned before,terminated,expired,long ago,waited for,m1,m2,given up,line,dropped,dropped and resigned}'::text[]) name;
+SELECT le_try_become_leader(key), le_resign(key) FROM generate_series(5151, 5153) key;
+SELECT pg_stat_leader_election_reset();
+RESET client_min_messages;
+\set VERBOSITY terse
+
+-- the setting
+SHOW leader_election.grace_period;
+SELECT unit, vartype, context, min_val, max_val, boot_val FROM pg_settings WHERE name = 'leader_election.grace_period';
+SET leader_election.grace_period = -1;
+SET leader_election.grace_period = '1d';
+SET leader_election.grace_period = '86400001 ms';
+CREATE ROLE regress_grace LOGIN;
+SET ROLE regress_grace;
+SET leader_election.grace_period = 0;
+RESET ROLE;
+SHOW leader_election.grace_period;
+-- for those who may not set it; that they can before the library is loaded is of no use
+ALTER ROLE regress_grace SET leader_election.grace_period = '1h';
+RESET leader_election.grace_period;
+SELECT open('r', 'regress_grace');
+SELECT says('r', 'SHOW leader_election.grace_period');
+SELECT says('r', 'SET leader_election.grace_period = 0');
+SELECT says('r', 'SELECT le_am_leader(''x'')'), says('r', 'SHOW leader_election.grace_period'), says('r', 'SET leader_election.grace_period = 0');
+
+SET leader_election.grace_period = '1h';
+-- none after a resignation, in each way
+SELECT le_try_become_leader('resigned'), le_resign('resigned');
+SELECT now('resigned');
+SELECT le_try_become_leader('resigned'), le_try_become_leader_xact('resigned'), le_resign_all();
+SELECT now('resigned');
+SELECT le_lease('resigned', '1 hour') AS t1 \gset
+SELECT le_resign('resigned', :t1);
+SELECT now('resigned');
+SELECT le_try_become_leader(5151), le_resign(5151), le_try_become_leader(5151), le_resign(5151);
+-- none after the end of the transaction, in each way
+BEGIN;
+SELECT le_try_become_leader_xact('xact');
+COMMIT;
+SELECT now('xact');
+BEGIN;
+SELECT le_try_become_leader_xact('xact');
+ROLLBACK;
+SELECT now('xact');
+BEGIN;
+SELECT le_try_become_leader_xact('xact');
+SELECT 1 / 0;
+COMMIT;
+SELECT now('xact');
+BEGIN;
+SAVEPOINT a;
+SELECT le_try_become_leader_xact('xact');
+ROLLBACK TO a;
+SELECT le_try_become_leader_xact('xact');
+COMMIT;
+SELECT now('xact');
+-- nor after a lease that never was
+BEGIN;
+SELECT le_lease('never was', '1 hour') > 0 AS taken;
+ROLLBACK;
+BEGIN;
+SELECT le_lease('never was', '1 hour') AS t2 \gset
+SELECT le_resign('never was', :t2);
+COMMIT;
+SELECT dblink_exec('a', 'BEGIN');
+SELECT says('a', 'SELECT le_lease(''never was'', ''1 hour'') > 0');
+SELECT dblink_disconnect('a');
+SELECT gone('a');
+SELECT open('a');
+SELECT now('never was');
+
+-- there is one after the lock was released
+SELECT le_try_become_leader('released'), pg_advisory_unlock_all();
+SELECT now('released');
+SELECT le_try_become_leader('discarded');
+DISCARD ALL;
+SET client_min_messages = warning;
+SET search_path = regress_grace, public;
+SET client_min_messages = notice;
+-- whoever bids decides for himself; and this session is not exempt, nor is the identity
+SHOW leader_election.grace_period;
+SET leader_election.grace_period = '1h';
+SELECT now('discarded');
+SELECT le_try_become_leader('discarded', 'me'), pg_advisory_unlock_all();
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader('discarded', 'me'), pg_advisory_unlock_all();
+SET leader_election.grace_period = '1h';
+SELECT le_try_become_leader('discarded', 'me'), le_try_become_leader('discarded', 'another');
+SELECT says('r', 'SELECT le_try_become_leader(''discarded'')'), says('b', 'SELECT le_try_become_leader(''discarded'')');
+SELECT now('discarded') AS led;
+SELECT says('b', 'SELECT le_resign(''discarded'')'), says('r', 'SELECT le_try_become_leader(''discarded'')'), says('r', 'SELECT le_resign(''discarded'')');
+-- a bare key
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader(5152), pg_advisory_unlock(5152);
+SET leader_election.grace_period = '1h';
+SELECT le_try_become_leader(5152), le_try_become_leader_xact(5152), le_become_leader(5152, '0');
+-- which keeps no plain advisory lock from it, and that ends no term
+SELECT pg_try_advisory_lock(5152), pg_advisory_unlock(5152), pg_advisory_lock(5153), pg_advisory_unlock(5153);
+SELECT le_try_become_leader(5152), le_try_become_leader(5153), le_resign(5153);
+
+-- after the end of a session
+SELECT dblink_disconnect('a');
+SELECT open('a');
+SELECT says('a', 'SELECT le_try_become_leader(''session'', ''a'')'), says('a', 'SELECT le_try_become_leader(''resigned before'')'), says('a', 'SELECT le_resign(''resigned before'')');
+SELECT dblink_exec('a', 'BEGIN');
+SELECT says('a', 'SELECT le_try_become_leader_xact(''open transaction'', ''a'')');
+SELECT says('a', 'SELECT le_try_become_leader(''both'', ''a'')'), says('a', 'SELECT le_try_become_leader_xact(''both'')');
+SELECT dblink_disconnect('a');
+SELECT gone('a');
+SELECT now('session') AS session, now('open transaction') AS xact, now('both') AS "both", now('resigned before') AS resigned;
+SELECT * FROM counted WHERE name IN ('session', 'open transaction', 'both') ORDER BY name;
+-- also if it is terminated
+SELECT open('a');
+SELECT dblink_exec('a', 'BEGIN');
+SELECT says('a', 'SELECT le_try_become_leader_xact(''terminated'', ''a'')');
+SELECT pg_terminate_backend(pid, 10000) FROM le_leader('terminated');
+SELECT dblink_disconnect('a');
+SELECT now('terminated');
+SELECT * FROM counted WHERE name = 'terminated';
+SELECT open('a');
+
+-- after a lease has run out, of which it counts from the deadline
+SET leader_election.grace_period = 0;
+SELECT le_lease('expired', '100 ms') AS t3, le_lease('long ago', '100 ms') AS t4 \gset
+SELECT pg_sleep(0.5);
+SET leader_election.grace_period = '1h';
+SELECT now('expired'), le_renew('expired', :t3), le_am_leader('expired', :t3), le_lease('expired', '1 hour', NULL, :t3);
+SET leader_election.grace_period = '350 ms';
+SELECT le_lease('long ago', '1 hour') > :t4 AS elected;
+SELECT le_resign('long ago', token) FROM le_leader('long ago');
+SELECT now('expired') AS "not from when it was found";
+-- what never was does not end it; what is resigned does
+SET leader_election.grace_period = '1h';
+SELECT now('session');
+SET leader_election.grace_period = 0;
+BEGIN;
+SELECT le_lease('session', '1 hour') > 0 AS taken;
+ROLLBACK;
+SET leader_election.grace_period = '1h';
+SELECT now('session');
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader('session'), le_resign('session');
+SET leader_election.grace_period = '1h';
+SELECT now('session');
+
+-- it is over when it is over, and who waits is elected then
+SELECT le_try_become_leader('waited for'), pg_advisory_unlock_all();
+SET leader_election.grace_period = '250 ms';
+SELECT clock_timestamp() AS start \gset
+SELECT le_become_leader('waited for', '1 min', 'waited');
+SELECT clock_timestamp() - :'start' BETWEEN '200 ms' AND '20 s' AS waited, identity FROM le_leader('waited for');
+-- asked again it goes on to lead
+SELECT le_try_become_leader('waited for'), le_become_leader('waited for'), pg_advisory_unlock_all();
+-- in the other scopes
+BEGIN;
+SELECT le_become_leader_xact('waited for', '1 min');
+SELECT clock_timestamp() - :'start' BETWEEN '400 ms' AND '20 s' AS waited;
+COMMIT;
+SELECT le_try_become_leader('waited for'), pg_advisory_unlock_all(), clock_timestamp() AS start \gset
+CALL le_campaign('waited for', '1 min', 'waited', '1 hour') \gset w
+SELECT clock_timestamp() - :'start' BETWEEN '200 ms' AND '20 s' AS waited, scope, identity, le_resign('waited for', :wtoken) FROM le_leader('waited for');
+-- for many
+SELECT le_try_become_leader('m1'), le_try_become_leader('m2'), pg_advisory_unlock_all(), clock_timestamp() AS start \gset
+CALL le_campaign(ARRAY['m1', 'm2'], '1 min', 'waited') \gset w
+SELECT clock_timestamp() - :'start' BETWEEN '200 ms' AND '20 s' AS waited, :'wname' IN ('m1', 'm2') AS won, le_token(:'wname') = :wtoken AS token, le_resign(:'wname');
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader('m1'), le_try_become_leader('m2'), pg_advisory_unlock_all();
+SET leader_election.grace_period = '1h';
+CALL le_campaign(ARRAY['m1', 'm2'], '100 ms', 'waited') \gset w
+\echo won: :{?wname}
+CALL le_campaign(ARRAY['m1', 'm2'], '0', 'waited') \gset w
+\echo won: :{?wname}
+-- others are won meanwhile
+CALL le_campaign(ARRAY['m1', 'resigned', 'm2'], '1 min', 'waited') \gset w
+SELECT :'wname', le_resign(:'wname');
+
+-- a wait that is too short for it, or given up, leaves nothing
+SELECT le_try_become_leader('given up'), pg_advisory_unlock_all();
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader('given up'), pg_advisory_unlock_all();
+SET leader_election.grace_period = '1h';
+SELECT clock_timestamp() AS start \gset
+SELECT le_become_leader('given up', '200 ms');
+SELECT clock_timestamp() - :'start' BETWEEN '150 ms' AND '20 s' AS waited;
+SELECT le_become_leader_xact('given up', '50 ms');
+CALL le_campaign('given up', '50 ms') \gset w
+\echo won: :{?wtoken}
+CALL le_campaign('given up', '50 ms', NULL, '1 hour') \gset w
+\echo won: :{?wtoken}
+TABLE locks;
+SET lock_timeout = '100 ms';
+\set VERBOSITY sqlstate
+SELECT le_become_leader('given up');
+SELECT le_become_leader_xact('given up', '1 hour');
+CALL le_campaign('given up', NULL, NULL, '1 hour');
+CALL le_campaign(ARRAY['given up', 'm1']);
+SET lock_timeout = '1h';
+SELECT le_become_leader('given up', '50 ms');
+SHOW lock_timeout;
+RESET lock_timeout;
+SET statement_timeout = '100 ms';
+SELECT le_become_leader('given up');
+SELECT le_become_leader('given up', '1 hour');
+CALL le_campaign(ARRAY['given up', 'm1']);
+RESET statement_timeout;
+\set VERBOSITY terse
+TABLE locks;
+SELECT count(*) AS candidates FROM le_candidates;
+SELECT now('given up');
+-- each try of now() and each timeout counts as denied, a cancel does not
+SELECT * FROM counted WHERE name = 'given up';
+-- it is vacant for those who watch
+CALL le_observe('given up') \gset w
+SELECT :wtoken < 0 AS vacant, (SELECT count(*) FROM le_leader('given up')) AS leaders;
+
+-- candidates in line wait it out in order: none of them comes before the other
+SELECT says('a', 'SET leader_election.grace_period = ''1h'''), says('b', 'SET leader_election.grace_period = ''1h''');
+SELECT open('d'), says('d', 'SET leader_election.grace_period = ''1h''');
+SELECT le_try_become_leader('line', 'me');
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader('line', 'me');
+SELECT le_token('line') AS t5 \gset
+SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), waits('b', $$SELECT le_become_leader('line', NULL, 'b')$$),
+       waits('c', $$SELECT le_become_leader('line', NULL, 'c')$$), waits('d', $$CALL le_campaign(ARRAY['line', 'm1'], NULL, 'd')$$);
+SELECT pg_advisory_unlock_all();
+SELECT waits('a', '', 'grace');
+TABLE queue;
+-- with no grace period of its own, a bid does not overtake them
+SELECT now('line');
+-- one gives up, and the next waits
+SELECT cancel('a'), answer('a');
+SELECT waits('b', '', 'grace');
+TABLE queue;
+-- one goes, and the next does not have to wait
+SELECT now('line');
+SELECT dblink_cancel_query('b'), answer('b');
+SELECT answer('c');
+SELECT identity, token > :t5 AS greater, candidates FROM le_leader('line');
+SELECT cancel('d'), answer('d');
+SELECT count(*) AS candidates FROM le_candidates;
+-- in time, the first is elected, and then the others at once
+SELECT says('c', 'SELECT le_resign(''line'')');
+SELECT le_try_become_leader('line', 'me');
+SELECT says(who, 'SET leader_election.grace_period = ''300 ms''') FROM unnest('{a,b,c}'::text[]) who;
+SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), waits('b', $$SELECT le_become_leader('line', NULL, 'b')$$);
+SELECT pg_advisory_unlock_all();
+SELECT waits('c', $$SELECT le_become_leader('line', NULL, 'c')$$);
+SELECT answer('a');
+SELECT identity, candidates FROM le_leader('line');
+SELECT position, identity, waits_for FROM queue;
+SELECT says('a', 'SELECT le_resign(''line'')'), answer('b');
+SELECT says('b', 'SELECT le_resign(''line'')'), answer('c');
+-- behind a lease that runs out
+SELECT says('c', 'SELECT le_resign(''line'')'), le_lease('line', '1 hour') AS t6 \gset
+SELECT says(who, 'SET leader_election.grace_period = ''1h''') FROM unnest('{a,b,c}'::text[]) who;
+SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), waits('b', $$SELECT le_become_leader('line', NULL, 'b')$$);
+SELECT le_renew('line', :t6, '100 ms');
+SELECT waits('a', '', 'grace');
+TABLE queue;
+SELECT cancel('a'), answer('a'), waits('b', '', 'grace'), cancel('b'), answer('b');
+-- a lease that is resigned has none
+SELECT le_lease('line', '1 hour') AS t7 \gset
+SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), le_resign('line', :t7), answer('a');
+SELECT dblink_disconnect(who) FROM unnest('{a,b,c,d,r}'::text[]) who;
+
+-- leases that end with the extension
+SELECT le_lease('dropped', '1 hour') > 0 AS taken, le_try_become_leader('dropped and resigned');
+SET client_min_messages = error;
+DROP EXTENSION leader_election CASCADE;
+CREATE EXTENSION leader_election SCHEMA public;
+RESET client_min_messages;
+SET leader_election.grace_period = '1h';
+SELECT le_try_become_leader('dropped'), le_resign('dropped and resigned'), le_try_become_leader('dropped and resigned'), le_resign('dropped and resigned');
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader('dropped'), le_resign('dropped');
+
+RESET leader_election.grace_period;
+SET client_min_messages = warning;
+DROP SCHEMA regress_grace CASCADE;
+DROP EXTENSION dblink;
+DROP ROLE regress_grace;
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
