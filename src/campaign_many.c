@@ -102,6 +102,7 @@ look_again_at(const LeBid *bid)
 {
 	uint64		now = le_monotonic_us();
 	uint64		vacant_us = LE_BUSY_LONG_US;
+	uint64		vacant_until;
 	LeTerm		term;
 	LeWait		why;
 
@@ -113,8 +114,10 @@ look_again_at(const LeBid *bid)
 			return term.deadline;
 		vacant_us = now - term.deadline;
 	}
-	now += Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
-	return Max(now, Min(le_vacant_until(bid, &why), now + LE_VACANT_US));
+	vacant_until = le_vacant_until(bid, &why);
+	if (vacant_until > now)
+		return Min(vacant_until, now + LE_VACANT_US);
+	return now + Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
 }
 
 /*

@@ -162,16 +162,22 @@ terminate_leader(const LeElection *election, const LeTerm *term)
 }
 
 /*
- * Warn that a transaction goes on, and keeps the next term from beginning
+ * Warn that a transaction goes on, and keeps the next term from beginning; pid is 0 for a
+ * prepared one
  */
 static void
-warn_guarded(const LeElection *election, const char *which, const char *hint)
+warn_guarded(const LeElection *election, int pid)
 {
+	const char *label = le_election_label(&election->key, election->name);
+
 	ereport(WARNING,
-			(errmsg("could not terminate %s, which is guarded by the term of election %s that has ended",
-					which, le_election_label(&election->key, election->name)),
-			 errdetail("It keeps the next term from beginning, and will not commit."),
-			 hint != NULL ? errhint("%s", hint) : 0));
+			(pid == 0 ?
+			 errmsg("a prepared transaction is still guarded by the term of election %s that has ended",
+					label) :
+			 errmsg("could not terminate process %d, which is still guarded by the term of election %s that has ended",
+					pid, label),
+			 errdetail("The next term begins when its transaction has ended."),
+			 pid == 0 ? errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED.") : 0));
 }
 
 /*
@@ -192,13 +198,10 @@ terminate_guarded(const LeElection *election)
 	{
 		PGPROC	   *process = listed[i] == 0 ? NULL : BackendPidGetProc(listed[i]);
 
-		if (listed[i] == 0)
-			warn_guarded(election, "a prepared transaction",
-						 "Roll it back by ROLLBACK PREPARED.");
-		else if (process == NULL || listed[i] == MyProcPid)
+		if (listed[i] != 0 && (process == NULL || listed[i] == MyProcPid))
 			continue;
-		else if (!may_terminate(process->roleId))
-			warn_guarded(election, psprintf("process %d", listed[i]), NULL);
+		if (process == NULL || !may_terminate(process->roleId))
+			warn_guarded(election, listed[i]);
 		else
 		{
 			terminate(listed[i]);
