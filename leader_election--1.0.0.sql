@@ -667,3 +667,6 @@ REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
 
 GRANT SELECT ON le_declarations, le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
+
+-- for pg_dump by who owns the database
+GRANT SELECT ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO PUBLIC;

@@ -47,11 +47,45 @@ le_require_primary(void)
 }
 
 /*
- * Throw if this session leads as many elections as it may
+ * Throw if the server knows of too many elections for so many more
+ *
+ * Some may be of leases that are over, and that nobody has cleared away: we do, but not
+ * again and again.
+ */
+static void
+require_room_on_server(int more)
+{
+	static uint64 swept_at = 0;
+	pg_atomic_uint32 *known = &le_registry_counters()->elections;
+
+	if (likely(pg_atomic_read_u32(known) + (int64) more <= le_max_elections))
+		return;
+	if (le_monotonic_us() - swept_at > USECS_PER_SEC)
+	{
+		le_lease_sweep(true);
+		le_registry_bound_elections();
+		swept_at = le_monotonic_us();
+	}
+	if (pg_atomic_read_u32(known) + (int64) more > le_max_elections)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many elections"),
+				 errdetail("The server knows of at most %d elections at a time.",
+						   le_max_elections),
+				 errhint("An administrator can raise \"%s\".",
+						 "leader_election.max_elections")));
+}
+
+/*
+ * Throw if this session leads as many elections as it may, or the server knows of too many
+ * for so many more
+ *
+ * May wait as le_lease_sweep does.
  */
 void
-le_require_room(void)
+le_require_room(int more)
 {
+	require_room_on_server(more);
 	if (!le_leads_fewer_than(le_max_terms_per_session))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -367,7 +401,7 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 	/* in an old transaction, we may not have heard of a new extension */
 	AcceptInvalidationMessages();
 	le_leases_ready(true);
-	le_lease_sweep();
+	le_lease_sweep(false);
 	return le_grant_lease(bid, identity);
 }
 
@@ -405,7 +439,7 @@ le_elect(const LeBid *bid)
 		deny_own(bid, "This transaction has taken its lease.");
 		return 0;
 	}
-	le_require_room();
+	le_require_room(1);
 
 	acquired = le_acquire_now(bid);
 	if (acquired || bid->wait_ms != LE_WAIT_NOT)

@@ -24,6 +24,7 @@
 #include "storage/sinval.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 160000
@@ -172,6 +173,26 @@ GucMallocCompat(size_t size)
 	return guc_malloc(LOG, size);
 #else
 	return malloc(size);
+#endif
+}
+
+/* Where the value of a setting comes from, a setting that is not defined yet included */
+static inline GucSource
+GucSourceCompat(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	struct config_generic *setting = find_option(name, false, true, 0);
+
+	return setting == NULL ? PGC_S_DEFAULT : setting->source;
+#else
+	struct config_generic **settings = get_guc_variables();
+
+	for (int i = 0; i < GetNumConfigOptions(); i++)
+	{
+		if (pg_strcasecmp(settings[i]->name, name) == 0)
+			return settings[i]->source;
+	}
+	return PGC_S_DEFAULT;
 #endif
 }
 

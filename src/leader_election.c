@@ -50,6 +50,12 @@ bool		le_notify = true;
 int			le_max_tracked = 5000;
 
 /*
+ * Leases, and the names that one session campaigns for, take no locks.  Whoever fears callers
+ * that ask for millions can bound the memory that they take.
+ */
+int			le_max_elections = 1000 * 1000;
+
+/*
  * A server that is promoted may not know of the last leases that were granted before.
  * It waits until they have run out, whoever has them: so long must be known.  It must
  * be as long on all servers that may be promoted, and not be lowered while longer leases
@@ -124,6 +130,19 @@ define_limits(void)
 							1,
 							INT_MAX,
 							PGC_SUSET,
+							0,
+							NULL,
+							NULL,
+							NULL);
+
+	DefineCustomIntVariable("leader_election.max_elections",
+							"Sets the maximum number of elections that the server knows of at a time.",
+							"Those that are led, waited for and remembered, of all databases.",
+							&le_max_elections,
+							1000 * 1000,
+							1000,
+							INT_MAX / 2,
+							PGC_SIGHUP,
 							0,
 							NULL,
 							NULL,
@@ -224,11 +243,43 @@ define_reports(void)
 }
 
 /*
+ * Throw if the client has set what only administrators may set
+ *
+ * As the library may not have been loaded when the session began, the server took it.  It
+ * would drop it now, and with it what the administrator has set.
+ */
+static void
+refuse_settings_of_client(void)
+{
+	static const char *const restricted[] = {
+		"leader_election.declared_only",
+		"leader_election.grace_period",
+		"leader_election.log_terms",
+		"leader_election.max_elections",
+		"leader_election.max_terms_per_session",
+		"leader_election.max_tracked",
+		"leader_election.max_ttl",
+	};
+
+	if (strcmp(GetConfigOption("is_superuser", false, false), "on") == 0)
+		return;
+	for (size_t i = 0; i < lengthof(restricted); i++)
+	{
+		if (GucSourceCompat(restricted[i]) == PGC_S_CLIENT)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied to set parameter \"%s\"", restricted[i]),
+					 errhint("Connect without it.")));
+	}
+}
+
+/*
  * Define the settings
  */
 void
 _PG_init(void)
 {
+	refuse_settings_of_client();
 	define_limits();
 	define_rules();
 	define_reports();

@@ -25,6 +25,7 @@ extern bool le_declared_only;
 extern int	le_dead_peer_timeout;
 extern int	le_max_terms_per_session;
 extern int	le_max_tracked;
+extern int	le_max_elections;
 extern void le_register_callbacks(void);
 extern bool le_try(void (*action) (void *), void *argument);
 extern void le_catching(void (*action) (void *), void *argument);
@@ -247,7 +248,7 @@ extern void le_lease_wait(const LeElection *election, uint64 until);
 
 /* succession.c */
 extern bool le_clear_record(const LeElection *election, bool dont_wait);
-extern void le_lease_sweep(void);
+extern void le_lease_sweep(bool for_room);
 
 /* lease_grant.c */
 extern int	le_grant_count(void);
@@ -298,7 +299,7 @@ extern void le_withdraw(void);
 /* campaign.c */
 extern void le_prepare_to_bid(void);
 extern void le_require_primary(void);
-extern void le_require_room(void);
+extern void le_require_room(int more);
 extern bool le_acquire_now(const LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 extern void le_throw_lock_timeout(void) pg_attribute_noreturn();

@@ -11,6 +11,12 @@
 
 #include "leader_election.h"
 
+static const char *
+describe_identity(const LeTerm *term)
+{
+	return le_escape_line(le_identity_shown(&term->identity, term->role));
+}
+
 /*
  * Return who leads the election, in a sentence; what to do about it, if anything, is
  * put into *hint, for_lease if it is led by a lease
@@ -32,7 +38,7 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 		le_refuse_collision(election, term.name);
 		*hint = for_lease;
 		return psprintf("\"%s\" leads it, by the lease with token " INT64_FORMAT ".",
-						le_identity_shown(&term.identity, term.role), term.token);
+						describe_identity(&term), term.token);
 	}
 	if (!le_find_holder(election, &pid))
 		return "Nobody leads it.";
@@ -52,7 +58,7 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
 	if (on_record)
 		return psprintf("\"%s\" leads it, in the session with process ID %d.",
-						le_identity_shown(&term.identity, term.role), pid);
+						describe_identity(&term), pid);
 	return psprintf("The session with process ID %d holds its lock.", pid);
 }
 
@@ -104,7 +110,8 @@ le_warn_not_deposed(const LeElection *election, const char *identity)
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
 			 identity == NULL ? errmsg("election %s has no leader who could be deposed", label) :
-			 errmsg("\"%s\" does not lead election %s any more", identity, label),
+			 errmsg("\"%s\" does not lead election %s any more",
+					le_escape_line(identity), label),
 			 errdetail_internal("%s", describe_leader(election, NULL, &hint))));
 }
 

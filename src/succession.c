@@ -216,13 +216,12 @@ sweep_one(const LeElection *election, const LeTerm *term, XLogRecPtr *written)
  * Clear some leases away that are over
  *
  * Those whose lock somebody has are left to him.  A lease stays on record until a
- * later transaction sees that its row is gone: the deletion may be rolled back.
+ * later transaction sees that its row is gone, as the deletion may be rolled back; unless
+ * it is for_room: then a void row may be left, to be found after the next start.
  */
 static void
-clear_away(const LeTerm *ended, int count)
+clear_away(const LeTerm *ended, int count, bool has_deleted, bool for_room)
 {
-	/* the transaction that was last to delete a row here, if by this backend */
-	static TransactionId deleting = InvalidTransactionId;
 	LeElection *elections = palloc_array(LeElection, count);
 	bool	   *ours = palloc0_array(bool, count);
 	XLogRecPtr	all_written = InvalidXLogRecPtr;
@@ -252,9 +251,7 @@ clear_away(const LeTerm *ended, int count)
 	{
 		if (!ours[i])
 			continue;
-		if (!delete_rows(&elections[i], &ended[i]))
-			deleting = GetTopTransactionId();
-		else if (!TransactionIdEquals(deleting, GetTopTransactionIdIfAny()))
+		if ((delete_rows(&elections[i], &ended[i]) && !has_deleted) || for_room)
 			(void) le_registry_end_term(&elections[i].key, ended[i].token,
 										LE_END_EXPIRED, &cleared);
 		le_release_for_xact(&elections[i]);
@@ -269,18 +266,25 @@ clear_away(const LeTerm *ended, int count)
  *
  * To be called for each new lease.  The more leases there are to look at, the rarer
  * that is done, and the more of them are cleared away then: so one new lease costs
- * the same however many there are, and never many more are over than run.
+ * the same however many there are, and never many more are over than run.  Or, for_room,
+ * now, because there is no room for more.
  */
 void
-le_lease_sweep(void)
+le_lease_sweep(bool for_room)
 {
+	/* the transaction by which this backend was last to sweep */
+	static TransactionId sweeping = InvalidTransactionId;
+	TransactionId ours;
 	LeTerm	   *ended;
 	uint32		capacity;
 	uint32		leases;
 	int			count;
 
-	if (!sweep_is_due(&capacity))
+	if (!sweep_is_due(&capacity) && !for_room)
 		return;
+
+	/* the lease that we are about to take needs one anyway */
+	ours = GetTopTransactionId();
 
 	capacity *= 3;
 	ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
@@ -288,8 +292,10 @@ le_lease_sweep(void)
 	for (int i = 0; i < count; i += LE_SWEEP_BATCH)
 	{
 		CHECK_FOR_INTERRUPTS();
-		clear_away(&ended[i], Min(count - i, LE_SWEEP_BATCH));
+		clear_away(&ended[i], Min(count - i, LE_SWEEP_BATCH),
+				   TransactionIdEquals(sweeping, ours), for_room);
 	}
+	sweeping = ours;
 	set_sweep_after(leases / LE_SWEEP_SHARE);
 	pfree(ended);
 }
