@@ -23,7 +23,7 @@ FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
 WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e'
   AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'leader_election')
 ORDER BY c.relname COLLATE "C";
-SELECT has_sequence_privilege('public', 'le_token_seq', 'SELECT, USAGE, UPDATE') AS public_sequence;
+SELECT has_sequence_privilege('public', 'le_token_seq', 'USAGE, UPDATE') AS public_sequence;
 
 -- nothing else, but for the views' row types, which newer servers list as well
 SELECT d.classid::regclass AS catalog, count(*)

@@ -24,11 +24,11 @@ SELECT count(*) FROM le_leader('mine') a, le_leader(42) b, le_registry_terms() t
 SELECT count(*) FROM le_registry_candidates(false);
 SELECT count(*) FROM le_holders(NULL, NULL);
 
--- not the tokens
-SELECT last_value FROM le_token_seq;
+-- not the tokens, but to read how far they are, as pg_dump does
+SELECT last_value > 0 AS shown FROM le_token_seq;
 SELECT nextval('le_token_seq');
 SELECT setval('le_token_seq', 1);
-SELECT pg_sequence_last_value('le_token_seq');
+SELECT pg_sequence_last_value('le_token_seq') > 0 AS shown;
 ALTER SEQUENCE le_token_seq RESTART;
 DROP EXTENSION leader_election;
 

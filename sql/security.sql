@@ -1,0 +1,217 @@
+--
+-- Who may do what: each object and each setting of the extension, for a role that has no
+-- rights but those of everybody
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE ROLE regress_le_nobody;
+CREATE TEMP VIEW members AS
+SELECT d.classid::regclass AS catalog, d.objid AS oid,
+       regexp_replace(pg_describe_object(d.classid, d.objid, 0), '^(function|procedure|table|view|sequence) ', '') AS object
+FROM pg_depend d
+WHERE d.deptype = 'e' AND d.classid <> 'pg_type'::regclass AND d.refclassid = 'pg_extension'::regclass
+  AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'leader_election');
+
+GRANT SELECT ON members TO PUBLIC;
+
+-- the outcome of a statement: its SQLSTATE and message, or its value
+CREATE FUNCTION outcome(statement text) RETURNS text LANGUAGE plpgsql
+SET client_min_messages = error AS $$
+DECLARE
+	result text;
+BEGIN
+	IF statement ~ '^(SELECT|CALL)' THEN
+		EXECUTE statement INTO result;
+		RETURN coalesce(result, 'null');
+	END IF;
+	EXECUTE statement;
+	RETURN 'done';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ' ' || SQLERRM;
+END
+$$;
+
+--
+-- Functions: a call of each, what it returns to that role, and whether everybody may call
+-- it.  A function without an entry makes this fail.
+--
+CREATE TABLE calls (object text, call text);
+GRANT SELECT ON calls TO PUBLIC;
+INSERT INTO calls VALUES
+ ('le_try_become_leader(text,text)', $$SELECT le_try_become_leader('n', 'i')$$),
+ ('le_try_become_leader(bigint,text)', $$SELECT le_try_become_leader(1, 'i')$$),
+ ('le_become_leader(text,interval,text)', $$SELECT le_become_leader('n', '0', 'i')$$),
+ ('le_become_leader(bigint,interval,text)', $$SELECT le_become_leader(1, '0', 'i')$$),
+ ('le_try_become_leader_xact(text,text)', $$SELECT le_try_become_leader_xact('n', 'i')$$),
+ ('le_try_become_leader_xact(bigint,text)', $$SELECT le_try_become_leader_xact(1, 'i')$$),
+ ('le_become_leader_xact(text,interval,text)', $$SELECT le_become_leader_xact('n', '0', 'i')$$),
+ ('le_become_leader_xact(bigint,interval,text)', $$SELECT le_become_leader_xact(1, '0', 'i')$$),
+ ('le_am_leader(text)', $$SELECT le_am_leader('of the administrator')$$),
+ ('le_am_leader(bigint)', $$SELECT le_am_leader(2)$$),
+ ('le_am_leader(text,bigint)', $$SELECT le_am_leader('lease', token) FROM le_leader('lease')$$),
+ ('le_token(text)', $$SELECT le_token('nobody''s')$$),
+ ('le_token(bigint)', $$SELECT le_token(2)$$),
+ ('le_resign(text,bigint,text)', $$SELECT le_resign('lease', token) FROM le_leader('lease')$$),
+ ('le_resign(bigint)', $$SELECT le_resign(2)$$),
+ ('le_resign_all()', $$SELECT le_resign_all() > 0$$),
+ ('le_lease(text,interval,text,bigint)', $$SELECT le_lease('lease', '1 s', 'i', token) FROM le_leader('lease')$$),
+ ('le_renew(text,bigint,interval)', $$SELECT le_renew('lease', token, '1 s') FROM le_leader('lease')$$),
+ ('le_assert_leader(text,bigint)', $$SELECT le_assert_leader('lease', token) FROM le_leader('lease')$$),
+ ('le_guard()', 'SELECT le_guard()'),
+ ('le_campaign(text,interval,text,interval,bigint)', $$CALL le_campaign('lease', '0')$$),
+ ('le_campaign(text[],interval,text,interval,bigint,text)', $$CALL le_campaign('{lease}'::text[], '0')$$),
+ ('le_observe(text,bigint,interval,bigint,text,text)', $$CALL le_observe('private', 0, '0')$$),
+ ('le_depose(text,text)', $$SELECT le_depose('lease')$$),
+ ('le_depose(bigint,text)', $$SELECT le_depose(3)$$),
+ ('le_proclaim(text,text,bigint)', $$SELECT le_proclaim('lease', 'v', token) FROM le_leader('lease')$$),
+ ('le_declare(text,regrole,interval,interval,boolean)', $$SELECT le_declare('n')$$),
+ ('le_undeclare(text)', $$SELECT le_undeclare('n')$$),
+ ('le_declarations_changed()', 'SELECT le_declarations_changed()'),
+ ('le_key(text)', $$SELECT le_key('n') = hashtextextended('n', 0)$$),
+ ('le_key(bigint)', 'SELECT le_key(7)'),
+ ('le_leader(text)', $$SELECT identity FROM le_leader('lease')$$),
+ ('le_leader(bigint)', 'SELECT count(*) FROM le_leader(3)'),
+ ('le_holders(integer,bigint)', $$SELECT string_agg(name, ', ' ORDER BY name) FROM le_holders(NULL, NULL)$$),
+ ('le_registry_terms(integer,bigint)', $$SELECT count(value) FROM le_registry_terms()$$),
+ ('le_registry_candidates(boolean)', 'SELECT count(*) FROM le_registry_candidates(false)'),
+ ('le_registry_statistics()', 'SELECT count(*) > 0 FROM le_registry_statistics()'),
+ ('le_registry_info()', 'SELECT elections > 0 FROM le_registry_info()'),
+ ('le_origin(boolean)', 'SELECT le_origin(true)'),
+ ('pg_stat_leader_election_reset()', 'SELECT pg_stat_leader_election_reset()');
+-- what there is to see, and to spoil
+SELECT le_try_become_leader('of the administrator', 'boss'), le_proclaim('of the administrator', 'public value');
+SELECT le_lease('lease', '1 hour', 'l') > 0 AS lease, le_declare('private', 'regress_le_nobody', private => true);
+SELECT le_declare('private', session_user::regrole, private => true), le_try_become_leader('private', 'p'), le_proclaim('private', 'secret');
+SET ROLE regress_le_nobody;
+SELECT m.object, (SELECT outcome(c.call) FROM calls c WHERE c.object = m.object) AS of_nobody,
+       has_function_privilege('public', m.oid, 'EXECUTE') AS public
+FROM members m
+WHERE m.catalog = 'pg_proc'::regclass ORDER BY m.object COLLATE "C";
+RESET ROLE;
+-- entries of functions that are there no more: no rows
+SELECT object FROM calls EXCEPT SELECT object FROM members;
+-- nothing was spoilt: leadership by session is the session's, whichever role it put on
+SELECT le_resign_all() >= 0 AS resigned;
+SELECT name, identity, ttl FROM le_leaders;
+SELECT count(*) FROM le_declarations;
+-- none has another's rights, or looks for anything in the path of who calls
+SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND (p.prosecdef OR p.proleakproof OR p.proconfig IS NOT NULL);
+SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql') AND p.prosqlbody IS NULL;
+
+-- a function that the administrator has taken away is gone, each of them
+CREATE FUNCTION revoked() RETURNS TABLE (object text) LANGUAGE plpgsql AS $$
+DECLARE
+	m record;
+	outcome text;
+BEGIN
+	FOR m IN SELECT * FROM members JOIN calls USING (object) ORDER BY object LOOP
+		EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM PUBLIC', m.object);
+		SET LOCAL ROLE regress_le_nobody;
+		outcome := outcome(m.call);
+		RESET ROLE;
+		object := m.object || ': ' || outcome;
+		IF outcome NOT LIKE '42501 permission denied for function %' AND outcome NOT LIKE '42501 permission denied for procedure %' THEN
+			RETURN NEXT;
+		END IF;
+	END LOOP;
+END
+$$;
+BEGIN;
+SELECT * FROM revoked();
+ROLLBACK;
+
+--
+-- Relations: what each privilege is to everybody.  One without an entry makes this fail.
+--
+CREATE TABLE relations (object text, may text);
+INSERT INTO relations VALUES
+ ('le_token_seq', 'SELECT'), ('le_token_origin_seq', 'SELECT'), ('le_lease_origin_seq', 'SELECT'),
+ ('le_leases', ''),
+ ('le_declarations', 'SELECT'), ('le_locks', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
+ ('pg_stat_leader_election', 'SELECT'), ('pg_stat_leader_election_info', 'SELECT');
+CREATE TEMP VIEW rights AS
+SELECT m.object, c.relkind,
+       CASE WHEN c.relkind = 'S' THEN
+         (SELECT coalesce(string_agg(p, ', '), '') FROM unnest('{SELECT,USAGE,UPDATE}'::text[]) p WHERE has_sequence_privilege('regress_le_nobody', m.oid, p))
+       ELSE
+         (SELECT coalesce(string_agg(p, ', '), '') FROM unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) p WHERE has_table_privilege('regress_le_nobody', m.oid, p))
+         || (SELECT coalesce(string_agg(DISTINCT ', column ' || p, ''), '') FROM unnest('{INSERT,UPDATE,REFERENCES}'::text[]) p WHERE has_any_column_privilege('regress_le_nobody', m.oid, p))
+       END AS may
+FROM members m JOIN pg_class c ON c.oid = m.oid WHERE m.catalog = 'pg_class'::regclass;
+GRANT SELECT ON rights TO PUBLIC;
+-- no rows
+SELECT * FROM rights r FULL JOIN relations e USING (object) WHERE r.may IS DISTINCT FROM e.may;
+-- other objects than functions and relations: no rows
+SELECT catalog, object FROM members WHERE catalog NOT IN ('pg_proc'::regclass, 'pg_class'::regclass)
+  AND object <> 'trigger le_declarations_changed on table le_declarations';
+SET ROLE regress_le_nobody;
+SELECT object, outcome(format('SELECT count(*) > 0 FROM %s', object)) AS read,
+       left(outcome(format('DELETE FROM %s', object)), 5) AS delete, left(outcome(format('TRUNCATE %s', object)), 5) AS truncate,
+       left(outcome(format('LOCK %s IN EXCLUSIVE MODE', object)), 5) AS lock, left(outcome(format('DROP %s %s', CASE relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, object)), 5) AS drop,
+       left(outcome(format('ALTER TABLE %s RENAME TO mine', object)), 5) AS alter
+FROM rights ORDER BY object COLLATE "C";
+SELECT object, outcome(format('SELECT nextval(%L)', object)) AS nextval, outcome(format('SELECT setval(%L, 1)', object)) AS setval, outcome(format('SELECT pg_sequence_last_value(%L) > 0', object)) AS last_value,
+       outcome(format('ALTER SEQUENCE %s RESTART', object)) AS restart, outcome(format('SELECT last_value > 0 FROM %s', object)) AS read
+FROM rights WHERE relkind = 'S' ORDER BY object COLLATE "C";
+SELECT outcome(s) FROM unnest(ARRAY['CREATE TRIGGER t AFTER INSERT ON le_declarations EXECUTE FUNCTION le_guard(''n'')', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
+  'DROP TRIGGER le_declarations_changed ON le_declarations', 'CREATE RULE r AS ON INSERT TO le_leases DO INSTEAD NOTHING', 'CREATE INDEX ON le_leases (token)',
+  'CREATE OR REPLACE FUNCTION le_key(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW le_locks AS SELECT 1 AS lock_class',
+  'ALTER EXTENSION leader_election DROP TABLE le_leases', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp', 'DROP EXTENSION leader_election', 'COMMENT ON TABLE le_leases IS ''mine''',
+  'SET session_replication_role = replica']) s;
+RESET ROLE;
+
+--
+-- Settings: what an ordinary role can do with each.  One without an entry makes this fail.
+--
+CREATE TABLE settings (name text, value text, everybody boolean);
+GRANT SELECT ON settings TO PUBLIC;
+INSERT INTO settings VALUES
+ ('declared_only', 'on', false), ('grace_period', '1s', false), ('log_terms', 'off', false), ('max_terms_per_session', '7', false),
+ ('max_tracked', '100', false), ('max_ttl', '1s', false),
+ ('dead_peer_timeout', '20s', true), ('notify', 'off', true), ('token', '7', true);
+-- no rows
+SELECT * FROM settings FULL JOIN (SELECT substr(name, 17) AS name FROM pg_settings WHERE name LIKE 'leader\_election.%') s USING (name)
+WHERE value IS NULL OR s.name IS NULL;
+SET ROLE regress_le_nobody;
+SELECT name, everybody, outcome(format('SET LOCAL leader_election.%s = %L', name, value)) AS set,
+       outcome(format('SELECT set_config(%L, %L, true)', 'leader_election.' || name, value)) AS set_config
+FROM settings ORDER BY name;
+SELECT name, left(outcome(format('RESET leader_election.%s', name)), 5) AS reset,
+       left(outcome(format('ALTER ROLE regress_le_nobody SET leader_election.%s = %L', name, value)), 5) AS alter_role,
+       left(outcome(format('CREATE OR REPLACE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql SET leader_election.%s = %L AS $f$ SELECT 1 $f$', name, value)), 5) AS for_a_function,
+       left(outcome(format('UPDATE pg_settings SET setting = %L WHERE name = %L', value, 'leader_election.' || name)), 5) AS pg_settings
+FROM settings ORDER BY name;
+ALTER SYSTEM SET leader_election.max_ttl = '1s';
+RESET ROLE;
+RESET ALL;
+-- as the superuser, those that are not the server's
+SELECT name, outcome(format('SET LOCAL leader_election.%s = %L', name, value)) AS set FROM settings WHERE NOT everybody ORDER BY name;
+RESET ALL;
+-- only where it is granted
+GRANT SET ON PARAMETER leader_election.declared_only TO regress_le_nobody;
+SET ROLE regress_le_nobody;
+SELECT outcome('SET leader_election.declared_only = on'), outcome('SET leader_election.grace_period = 1');
+RESET leader_election.declared_only;
+RESET ROLE;
+REVOKE SET ON PARAMETER leader_election.declared_only FROM regress_le_nobody;
+
+--
+-- In a schema that is closed to the role, there is nothing for it
+--
+CREATE SCHEMA regress_closed;
+ALTER EXTENSION leader_election SET SCHEMA regress_closed;
+SET ROLE regress_le_nobody;
+SELECT DISTINCT outcome(regexp_replace(call, '\m(le_\w+|pg_stat_leader_election_reset)\M(?=\()', 'regress_closed.\1', 'g')) FROM calls;
+SELECT DISTINCT outcome(format('SELECT count(*) FROM regress_closed.%s', object)) FROM unnest('{le_leaders,le_candidates,le_locks,le_declarations,le_leases,le_token_seq,pg_stat_leader_election}'::text[]) object;
+RESET ROLE;
+ALTER EXTENSION leader_election SET SCHEMA public;
+DROP SCHEMA regress_closed;
+
+SELECT le_resign('lease', token), le_undeclare('private') FROM le_leader('lease');
+DROP FUNCTION outcome, revoked, pg_temp.f;
+DROP TABLE calls, relations CASCADE;
+DROP TABLE settings;
+DROP VIEW rights;
+DROP ROLE regress_le_nobody;
+SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;

@@ -1,0 +1,260 @@
+# Declarations come along: with a dump, over a restart, a crash and a promotion; and who
+# bids already where they arrive hears of them.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $node = new_server('declarations', allows_streaming => 1,
+	conf => "autovacuum = off\nmax_wal_senders = 5\n");
+
+# What does not go unquoted into SQL, or into COPY
+my @roles = ('regress odd', 'regress "quoted"', q{regress 'single'}, 'regress \\back', "regress\ttab",
+	"regress\nline", "regr\xc3\xa9ss", 'REGRESS', '12345', '-', '\N', 'null', 'regress.dot', '%s%n', '{regress}',
+	'r' x 63);
+my @names = ('job', '\N', '\.', "tab\there", "line\nhere", 'back\\slash', q{'; DROP TABLE x; --}, '"', ' ',
+	"\xf0\x9f\x98\x80", "\xc3\xa9" x 127, 'x' x 255, "\x01\x7f");
+
+sub literal
+{
+	my ($string) = @_;
+	$string =~ s/(['\\])/$1$1/g;
+	return "E'$string'";
+}
+
+sub sql
+{
+	my ($sql, $db) = @_;
+	return $node->safe_psql($db // 'postgres', $sql);
+}
+
+# All of them, in an order of their own
+my $all = q{SELECT encode(convert_to(name, 'UTF8'), 'hex'), candidates, grace, max_ttl, private
+FROM le_declarations ORDER BY name};
+
+sub role { return '"' . ($_[0] =~ s/"/""/gr) . '"'; }
+
+sql('CREATE ROLE regress_team; CREATE ROLE regress_stranger LOGIN; CREATE ROLE regress_member LOGIN IN ROLE regress_team');
+foreach my $role (@roles)
+{
+	sql('CREATE ROLE ' . role($role) . ' LOGIN');
+	sql('SELECT le_declare(' . literal("for $role") . ', (SELECT oid FROM pg_roles WHERE rolname = ' . literal($role) . '), private => true)');
+}
+sql('SELECT le_declare(' . literal($_) . q{, 'regress_team', '1 s', '1 min 0.5 s', true)}) foreach @names;
+# one of which nobody can be a member any more
+sql(q{CREATE ROLE regress_gone; SELECT le_declare('for who is gone', 'regress_gone', private => true); DROP ROLE regress_gone});
+my $declared = sql($all);
+is(scalar(split /\n/, sql('SELECT 1 FROM le_declarations')), @roles + @names + 1, 'all are declared');
+
+# They hold there: strangers are shut out, of all elections, members are not
+sub hold
+{
+	my ($there, $test, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	subtest $test => sub {
+		my $stranger = wire($there, db => $db, user => 'regress_stranger');
+		my $member = wire($there, db => $db, user => 'regress_member');
+		foreach my $name (@names)
+		{
+			my $bid = 'SELECT le_try_become_leader(' . literal($name) . ')';
+			wire_fails($stranger, $bid, '42501', "a stranger may not stand for: $name");
+			# in another database, after a grace period
+			is(wire_ask($member, 'SELECT le_become_leader(' . literal($name) . q{, '10 s')}), 't', 'a member may');
+			wire_ask($member, 'SELECT le_resign_all()');
+		}
+		foreach my $role (@roles)
+		{
+			my $bid = 'SELECT le_try_become_leader(' . literal("for $role") . ')';
+			wire_fails($stranger, $bid, '42501', "nor for that of role: $role");
+		}
+		wire_fails($_, q{SELECT le_try_become_leader('for who is gone')}, '42501', 'nor anybody for that of a role that is gone') foreach $stranger, $member;
+		my $boss = wire($there, db => $db);
+		foreach my $role (@roles)
+		{
+			wire_ask($boss, 'SET ROLE ' . role($role));
+			is(wire_ask($boss, 'SELECT le_try_become_leader(' . literal("for $role") . ')'), 't', "who may: $role");
+			wire_fails($boss, q{SELECT le_try_become_leader('job')}, '42501', 'but not for another');
+			wire_ask($boss, 'RESET ROLE; SELECT le_resign_all()');
+		}
+		is(wire_ask($boss, $all), $declared, 'all of them');
+		wire_drop($stranger, $member, $boss);
+	};
+	return;
+}
+
+hold($node, 'here', 'postgres');
+
+# Sessions that bid there before the dump arrives hear of it
+foreach my $case ([ 'plain', 0 ], [ 'plain', 1 ], [ 'custom', 0 ], [ 'custom', 1 ], [ 'plain', 0, '-a' ], [ 'custom', 1, '-a' ], [ 'custom', 1, '-a', '--disable-triggers' ], [ 'directory', 1, '-a', '-j', '2' ])
+{
+	my ($format, $bids_there, @options) = @$case;
+	my $db = 'there' . ++(our $n);
+	my $how = join ' ', $format, $bids_there ? 'where somebody bids' : (), @options;
+	my $dump = $node->basedir . "/$db.dump";
+	my $early;
+
+	subtest "a dump: $how" => sub {
+		sql("CREATE DATABASE $db TEMPLATE template0");
+		my $data_only = grep { $_ eq '-a' } @options;
+		my @jobs = grep { /^-j|^\d/ } @options;
+		create_extension($node, $db) if $bids_there || $data_only;
+		if ($bids_there)
+		{
+			$early = wire($node, db => $db, user => 'regress_stranger');
+			is(wire_ask($early, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'a stranger leads there');
+			wire_ask($early, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
+			wire_ask($early, 'SELECT count(*) FROM le_declarations');
+		}
+		$node->command_ok([ 'pg_dump', '-F', substr($format, 0, 1), '-f', $dump, @options[ 0 .. ($data_only ? 0 : -1) ], '-d', $node->connstr('postgres') ], 'dumped');
+		$node->command_ok($format eq 'plain'
+			? [ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr($db), '-f', $dump ]
+			: [ 'pg_restore', '-e', @options, '-d', $node->connstr($db), $dump ], 'restored');
+		if ($bids_there)
+		{
+			wire_fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'in the same transaction, he is shut out');
+			wire_ask($early, 'ROLLBACK');
+			wire_fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'and after it');
+			wire_drop($early);
+		}
+		hold($node, 'they hold', $db);
+		# --disable-triggers enables them again in the ordinary way
+		is(sql('SELECT DISTINCT tgenabled FROM pg_trigger WHERE tgname LIKE $$le_declarations_%$$', $db), 'A', 'the triggers are as they were')
+		  unless grep { /triggers/ } @options;
+		sql("DROP DATABASE $db WITH (FORCE)");
+	};
+}
+
+subtest 'a copy of the database' => sub {
+	sql('CREATE DATABASE model');
+	create_extension($node, 'model');
+	sql(q{SELECT le_declare('job', 'regress_team')}, 'model');
+	sql('CREATE DATABASE copy TEMPLATE model');
+	my $there = wire($node, db => 'copy', user => 'regress_stranger');
+	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they hold there');
+	sql('DELETE FROM le_declarations', 'model');
+	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'each database has its own');
+	sql(q{SELECT le_undeclare('job')}, 'copy');
+	is(wire_ask($there, q{SELECT le_try_become_leader('job')}), 't', 'heard');
+	wire_drop($there);
+};
+
+subtest 'DROP and CREATE EXTENSION' => sub {
+	my $there = wire($node, db => 'copy', user => 'regress_stranger');
+	my $waits = wire($node, db => 'copy', user => 'regress_stranger');
+	my $boss = wire($node, db => 'copy');
+	wire_ask($boss, q{SELECT le_declare('job', 'regress_team')});
+	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'declared');
+	wire_ask($boss, q{SELECT le_try_become_leader('other')});
+	wire_send($waits, q{SELECT le_become_leader('other')});
+	wire_until($boss, q{SELECT count(*) FROM le_candidates}, '1');
+	wire_ask($boss, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
+	is(wire_ask($boss, 'SELECT count(*) FROM le_declarations'), '0', 'a new extension has none');
+	is(wire_ask($there, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'who was shut out is not');
+	wire_ask($boss, q{SELECT le_declare('job', 'regress_team'); SELECT le_declare('other', 'regress_team')});
+	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'until it is declared there');
+	wire_ask($boss, q{SELECT le_resign('other')});
+	wire_answer($waits);
+	is($waits->{code}, '42501', 'also for who waited meanwhile');
+	wire_ask($boss, 'BEGIN; DROP EXTENSION leader_election');
+	wire_ask($boss, 'ROLLBACK');
+	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they stay after a rollback');
+	wire_ask($boss, 'CREATE SCHEMA other; ALTER EXTENSION leader_election SET SCHEMA other; GRANT USAGE ON SCHEMA other TO PUBLIC');
+	wire_fails($there, q{SELECT other.le_try_become_leader('job')}, '42501', 'and in another schema');
+	wire_ask($boss, q{SELECT other.le_undeclare('job')});
+	is(wire_ask($there, q{SELECT other.le_try_become_leader('job')}), 't', 'where they can be changed');
+	wire_drop($there, $waits, $boss);
+};
+
+foreach my $mode ('fast', 'immediate')
+{
+	# the last one just before the end
+	sql(q{SELECT le_declare('last', 'regress_team', private => true)});
+	$node->restart($mode);
+	my $stranger = wire($node, user => 'regress_stranger');
+	wire_fails($stranger, q{SELECT le_try_become_leader('last')}, '42501', "after $mode they hold");
+	wire_drop($stranger);
+	sql(q{SELECT le_undeclare('last')});
+	hold($node, "all, after $mode", 'postgres');
+}
+
+subtest 'settings that ordinary roles cannot turn off' => sub {
+	sql('ALTER DATABASE copy SET leader_election.declared_only = on');
+	foreach my $how ('startup', 'SET', 'set_config', 'ALTER ROLE', 'CREATE FUNCTION')
+	{
+		my $client = wire($node, db => 'copy', user => 'regress_stranger',
+			$how eq 'startup' ? (options => '-c leader_election.declared_only=off -c leader_election.grace_period=0') : ());
+		wire_ask($client, 'SET leader_election.declared_only = off') if $how eq 'SET';
+		wire_ask($client, q{SELECT set_config('leader_election.declared_only', 'off', false)}) if $how eq 'set_config';
+		if ($how eq 'ALTER ROLE')
+		{
+			wire_ask($client, 'ALTER ROLE regress_stranger SET leader_election.declared_only = off');
+			is($client->{code}, '42501', 'not even for himself');
+			wire_drop($client);
+			$client = wire($node, db => 'copy', user => 'regress_stranger');
+		}
+		if ($how eq 'CREATE FUNCTION')
+		{
+			wire_ask($client, q{CREATE FUNCTION pg_temp.f() RETURNS boolean LANGUAGE sql SET leader_election.declared_only = off AS $$ SELECT other.le_try_become_leader('any') $$});
+			wire_ask($client, 'SELECT pg_temp.f()');
+			isnt($client->{code}, '', 'no function does');
+		}
+		wire_fails($client, q{SELECT other.le_try_become_leader('any')}, '42501', "before the module is loaded: $how");
+		if ($how eq 'startup')
+		{
+			like($client->{error}, qr/permission denied to set parameter "leader_election.declared_only"/, 'what he has set is refused');
+		}
+		else
+		{
+			is(wire_ask($client, 'SHOW leader_election.declared_only'), 'on', 'it is on');
+		}
+		wire_drop($client);
+	}
+	my $boss = wire($node, db => 'copy', options => '-c leader_election.declared_only=off');
+	is(wire_ask($boss, q{SELECT other.le_try_become_leader('any')}), 't', 'but a superuser may');
+	wire_drop($boss);
+	sql('ALTER DATABASE copy RESET leader_election.declared_only');
+};
+
+subtest 'a standby' => sub {
+	$node->backup('base');
+	my $standby = PostgreSQL::Test::Cluster->new('standby');
+	$standby->init_from_backup($node, 'base', has_streaming => 1);
+	$standby->start;
+	my $early = wire($standby, user => 'regress_stranger');
+	my $boss = wire($standby);
+	is(wire_ask($boss, $all), $declared, 'sees them');
+	sql(q{SELECT le_declare('late', 'regress_team', '1 s', '2 s', true)});
+	my $lease = sql(q{SELECT le_lease('late', '2 s')});
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('flush'));
+	is(wire_ask($boss, q{SELECT candidates, private FROM le_declarations WHERE name = 'late'}), 'regress_team|t', 'and new ones');
+	is(wire_ask($early, q{SELECT name, value IS NULL FROM le_leaders}), 'late|t', 'and the lease');
+	foreach my $client ($early, $boss)
+	{
+		wire_fails($client, q{SELECT le_try_become_leader('late')}, '25006', 'but elects nobody');
+		wire_fails($client, q{CALL le_observe('late')}, '25006', 'nor shows who leads');
+	}
+	wire_fails($boss, q{SELECT le_declare('late')}, '25006', 'nor declares');
+	wire_fails($boss, q{SELECT le_undeclare('late')}, '25006', 'nor takes back');
+	$node->stop('immediate');
+	$standby->promote;
+	wire_fails($early, q{SELECT le_try_become_leader('late')}, '42501', 'once promoted, it shuts out who was there before');
+	wire_fails($early, q{CALL le_observe('late')}, '42501', 'also from what is private');
+	wire_ask($boss, q{DELETE FROM le_declarations WHERE name = 'late'});
+	$declared = wire_ask($boss, $all);
+	hold($standby, 'and everybody', 'postgres');
+	is(wire_ask($boss, q{SELECT le_declare('new', 'regress_team')}), '', 'can be declared there');
+	wire_fails($early, q{SELECT le_try_become_leader('new')}, '42501', 'which is heard');
+	wire_drop($early, $boss);
+	$standby->stop;
+	$node->start;
+};
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();

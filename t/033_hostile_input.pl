@@ -1,0 +1,180 @@
+# Names, identities, values, reasons and roles that try to break out of what they are put
+# into: a line of the log, a JSON object, an SQL statement, a message.
+
+use strict;
+use warnings;
+
+use JSON::PP;
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $node = new_server('hostile', conf => "log_statement = none\nlog_min_error_statement = panic\nlog_min_messages = warning\n");
+my $boss = wire($node);
+my $ear = wire($node, app => 'ear');
+wire_ask($ear, 'LISTEN leader_election');
+my $json = JSON::PP->new->utf8;
+
+# A string literal, with no byte of it as it is but letters
+sub literal
+{
+	my ($string) = @_;
+	$string =~ s/([^A-Za-z0-9 ])/sprintf '\\x%02x', ord $1/ge;
+	return "E'$string'";
+}
+
+sub bytes_of
+{
+	my ($string) = @_;
+	utf8::encode($string);
+	return $string;
+}
+
+# What the log makes of it
+sub on_line
+{
+	my ($string) = @_;
+	$string =~ s/([\x00-\x1f\x7f])/sprintf '\\x%02x', ord $1/ge;
+	return $string;
+}
+
+# All are strings of bytes, in UTF-8
+my @strings = (
+	'"', "'", '\\', '\\"', '\\\\n', "\n", "\r\n", "\t", join('', map { chr } 1 .. 31, 127),
+	'%s %n %d %m %%', '$1 :name \gset', '$$', q{'); DROP TABLE le_leases; --},
+	'", "event": "elected", "token": 9, "x": "', '"}', '{"election": null}', '\u0000', '\\u000a', '[1,2', 'null', '</script>',
+	qq{x" leads\n2026-01-01 00:00:00.000 UTC [1] LOG:  leader_election: election "job": term 99 began: "evil" leads, process 1, session scope},
+	q{2026-01-01 00:00:00.000 UTC [1] LOG:  leader_election: election "job": term 99 ended: resigned},
+	"\e[2J\e]0;owned\a", "\xe2\x80\xa8\xe2\x80\xa9", "\xe2\x80\xae\xe2\x80\x8b", "\xef\xbb\xbf", "\xc2\x85\xc2\x9b",
+	"\xf0\x9f\x92\xa9" x 63, "\xf4\x8f\xbf\xbf", "\xc3\xa9" x 127, '"' x 255, '\\' x 255, "\x01" x 255, "\n" x 255, ' ' x 255, 'a@b@c', '@');
+
+foreach my $string (@strings)
+{
+	my $sql = literal($string);
+	my $shown = on_line($string);
+	subtest 'hostile: ' . on_line(substr $string, 0, 60) => sub {
+		my $leader = wire($node);
+		my $offset = log_from($node);
+		$ear->{heard} = [];
+		my $value = $string x int(8192 / length $string);
+		my $long = literal($value);
+
+		is(wire_ask($leader, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
+		my $token = wire_ask($leader, "SELECT le_token($sql)");
+		is(wire_ask($leader, "SELECT le_proclaim($sql, $long)"), 't', 'publishes');
+		is(wire_ask($boss, "SELECT name = $sql, identity = $sql, value = $long FROM le_leaders"), 't|t|t', 'le_leaders shows all as it is');
+		is(wire_ask($boss, "SELECT identity FROM le_leader($sql)"), $string, 'and so does le_leader');
+		is(wire_ask($boss, "CALL le_observe($sql)"), "$token|$string|$value", 'and le_observe');
+		is(wire_ask($boss, "SELECT name = $sql FROM pg_stat_leader_election WHERE key = le_key($sql)"), 't', 'and the statistics');
+		# which tells in words
+		is(wire_ask($boss, "SELECT le_resign($sql)"), 'f', 'a warning');
+		wire_ask($boss, "SELECT le_assert_leader($sql)");
+		is($boss->{code}, 'LE001', 'an error');
+		like($boss->{error}, qr/\Q"$shown"\E/, 'of one line') unless $string =~ /[\xe2]/;
+		# a candidate
+		my $waits = wire($node);
+		wire_send($waits, "SELECT le_become_leader($sql, NULL, $sql)");
+		wire_until($boss, 'SELECT count(*) FROM le_candidates', '1');
+		is(wire_ask($boss, "SELECT name = $sql, identity = $sql FROM le_candidates"), 't|t', 'le_candidates, too');
+		is(wire_ask($leader, "SELECT le_resign($sql, successor => $sql)"), 't', 'resigns in favour of that one');
+		is(wire_answer($waits), 't', 'who is elected');
+		my $next = wire_ask($waits, "SELECT le_token($sql)");
+		# a declaration
+		wire_ask($boss, "SELECT le_declare($sql)");
+		is(wire_ask($boss, "SELECT name = $sql FROM le_declarations"), 't', 'declared');
+		is(wire_ask($boss, "SELECT le_undeclare($sql)"), 't', 'and not any more');
+		# deposed, for that reason
+		is(wire_ask($boss, "SELECT le_depose($sql, $sql)"), 't', 'is deposed');
+		wire_ended($waits, 10);
+		wire_drop($waits);
+		wire_ask($boss, "SELECT le_become_leader($sql, NULL, 'last')");
+		wire_ask($boss, "SELECT le_resign($sql)");
+		# heard
+		my @events;
+		while (my $heard = wire_heard($ear, 10, sub { 1 }))
+		{
+			my $object = eval { $json->decode($heard->{payload}) };
+			ok(defined $object, 'JSON') or diag($heard->{payload});
+			is(bytes_of($object->{election}), $string, "its election: $object->{event}") or last;
+			is(bytes_of($object->{identity}), $string, 'its identity') unless $object->{identity} eq 'last';
+			is(bytes_of($object->{reason}), $string, 'its reason') if $object->{event} eq 'deposed';
+			push @events, $object->{event};
+			last if $object->{identity} eq 'last' && $object->{event} eq 'ended';
+		}
+		is(join(' ', sort @events), 'deposed elected elected elected ended ended ended proclaimed', 'all events');
+		# logged
+		# the server begins what is not the first line of a message with a tab
+		my @lines = split /\n/, log_since($node, $offset);
+		is(scalar(grep { !/^(\t|\d+-\d+-\d+ [\d:.]+ \w+ \[($leader->{pid}|$boss->{pid}|$waits->{pid})\] )/ } @lines), 0, 'no line is forged')
+		  or diag(join "\n", @lines);
+		my @said = grep { /^\S+ \S+ \S+ \[\d+\] \S+ LOG:  leader_election: / } @lines;
+		is(scalar(@said), 7, 'as many lines as there were events');
+		my $depose = (grep { /is deposed by/ } @said)[0];
+		like($depose, qr/LOG:  leader_election: election "\Q$shown\E": "\Q$shown\E", who leads with token $next, is deposed by role "[^"]*", process \d+: \Q$shown\E$/, 'the deposition');
+		like($said[0], qr/LOG:  leader_election: election "\Q$shown\E": term $token began: "\Q$shown\E" leads, process $leader->{pid}, session scope$/, 'the first term');
+		wire_drop($leader);
+		wire_until($boss, 'SELECT count(*) FROM le_leaders', '0');
+	};
+}
+
+subtest 'roles and application names' => sub {
+	foreach my $role ('regr"ess', "regr\ness", 'regr\\ess', 'regr%s%n', "regr'ess", 'regr@ess@host', "regr\x01ess", "\xc3\xa9" x 31, '{"role"}')
+	{
+		my $quoted = '"' . ($role =~ s/"/""/gr) . '"';
+		wire_ask($boss, "CREATE ROLE $quoted LOGIN SUPERUSER");
+		my $client = wire($node, user => $role, app => '');
+		my $victim = wire($node, user => $role, app => '');
+		my $offset = log_from($node);
+		$ear->{heard} = [];
+		is(wire_ask($victim, q{SELECT le_try_become_leader('job')}), 't', 'leads: ' . on_line($role));
+		is(wire_ask($boss, q{SELECT identity FROM le_leaders}), "$role\@local", 'shown as it is');
+		is(wire_ask($boss, q{SELECT usename FROM le_leaders}), $role, 'with its role');
+		wire_ask($client, q{SELECT le_depose('job')});
+		wire_ended($victim, 10);
+		my $heard = wire_heard($ear, 10, sub { $_->{payload} =~ /"event": "deposed"/ });
+		my $object = $json->decode($heard->{payload});
+		is(bytes_of($object->{by}), $role, 'by whom it was deposed');
+		is(bytes_of($object->{identity}), $role, 'whose client is told to nobody');
+		my $line = on_line($role);
+		like(log_since($node, $offset), qr/LOG:  leader_election: election "job": "\Q$line\E\@local", who leads with token \d+, is deposed by role "\Q$line\E", process \d+$/m, 'logged on one line');
+		wire_drop($client, $victim);
+		wire_until($boss, 'SELECT count(*) FROM le_leaders', '0');
+		wire_ask($boss, "DROP ROLE $quoted");
+		is($boss->{code}, q{}, 'and nothing is left of it') or diag($boss->{error});
+	}
+	my $client = wire($node, app => qq{a"b\\c\n%s});
+	$ear->{heard} = [];
+	wire_ask($client, q{SELECT le_try_become_leader('job')});
+	my $app = wire_ask($client, 'SHOW application_name');
+	is(wire_ask($boss, 'SELECT identity FROM le_leaders'), $app, 'application_name as the server has it');
+	is($json->decode(wire_heard($ear, 10, sub { 1 })->{payload})->{identity}, $app, 'and in JSON');
+	wire_ask($client, q{SELECT le_resign('job')});
+	wire_drop($client);
+};
+
+subtest 'what is refused' => sub {
+	wire_fails($boss, q{SELECT le_try_become_leader(E'a\000b')}, '22021', 'U+0000');
+	wire_fails($boss, q{SELECT le_try_become_leader(U&'a\0000b')}, '42601', 'U+0000, in another way');
+	wire_fails($boss, q{SELECT le_try_become_leader(chr(0))}, '54000', 'chr(0)');
+	wire_fails($boss, q{SELECT le_try_become_leader('"\u0000"'::jsonb #>> '{}')}, '22P05', 'U+0000 of JSON');
+	wire_fails($boss, q{SELECT le_try_become_leader(E'\xff')}, '22021', 'no UTF-8');
+	wire_fails($boss, q{SELECT le_try_become_leader(E'\xed\xa0\x80')}, '22021', 'a surrogate');
+	wire_fails($boss, qq{SELECT le_try_become_leader(repeat(U&'\\\\00e9', 128))}, '22001', '256 bytes of 128 characters');
+	wire_fails($boss, q{SELECT le_try_become_leader('x', repeat('i', 256))}, '22001', 'an identity of 256 bytes');
+	is(wire_ask($boss, q{SELECT le_try_become_leader('x')}), 't', 'leads');
+	wire_fails($boss, q{SELECT le_proclaim('x', repeat('v', 8193))}, '22001', 'a value of 8193 bytes');
+	wire_fails($boss, q{SELECT le_proclaim('x', repeat(U&'\00e9', 4097))}, '22001', 'of 8194');
+	is(wire_ask($boss, q{SELECT le_proclaim('x', repeat(U&'\00e9', 4096))}), 't', 'of 8192, not');
+	wire_fails($boss, q{SELECT le_depose('x', repeat('r', 256))}, '22001', 'a reason of 256 bytes');
+	wire_fails($boss, q{SELECT le_try_become_leader(repeat('x', 100000000))}, '22001', 'a name of 100 MB');
+	wire_fails($boss, q{SELECT le_proclaim('x', repeat('v', 100000000))}, '22001', 'a value of 100 MB');
+	wire_ask($boss, q{SELECT le_resign_all()});
+};
+
+is(wire_ask($boss, 'SELECT count(*) FROM pg_locks WHERE locktype = $$advisory$$'), '0', 'nothing is left');
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();

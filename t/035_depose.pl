@@ -1,0 +1,461 @@
+# A leader is deposed in whatever state it is: its term is over, what it guards ends, and
+# whoever has waited longest is elected.  At the end, under load, guarded writes of one
+# term never come after those of a later one.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use Actors;
+
+my $seed = $ENV{LE_SEED} // int(rand(2**31));
+srand($seed);
+diag("seed $seed");
+
+my $node = new_server('depose', allows_streaming => 1, conf => 'max_connections = 100');
+my $watcher = wire($node);
+my $listener = wire($node);
+my $user = wire_ask($watcher, 'SELECT current_user');
+$node->safe_psql('postgres', 'CREATE TABLE held (); CREATE TABLE written (at bigserial, token bigint, who text)');
+wire_ask($listener, 'LISTEN leader_election');
+
+# So many candidates that wait, in this order
+sub candidates
+{
+	my ($name, $count) = @_;
+	my @clients = map { wire($node, app => "candidate $_") } 1 .. $count;
+	my @ways = ("CALL le_campaign('$name')", "SELECT le_become_leader('$name')", "CALL le_campaign('$name', ttl => '1 h')");
+	foreach my $i (0 .. $#clients)
+	{
+		wire_send($clients[$i], $ways[ $i % @ways ]);
+		wire_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $clients[$i]{pid}", '1') or die 'nobody waits';
+	}
+	return @clients;
+}
+
+# Each is elected in turn; the first one at once after the time
+sub in_order
+{
+	my ($name, @clients) = @_;
+	foreach my $client (@clients)
+	{
+		my $answer = wire_answer($client) // '';
+		like($answer, qr/^(?:t|\d+)$/, 'the next one is elected') or diag($client->{error});
+		wire_ask($client, $answer =~ /^\d/ && wire_ask($client, "SELECT le_am_leader('$name')") eq 'f' ? "SELECT le_resign('$name', $answer)" : "SELECT le_resign('$name')");
+	}
+	wire_drop(@clients);
+	return;
+}
+
+# What is said to those who listen of this election, from the first event on
+sub events
+{
+	my ($name, $count) = @_;
+	my @events;
+	while (@events < $count)
+	{
+		my $heard = wire_heard($listener, 20, sub { $_->{payload} =~ /"election": "\Q$name\E"/ }) or last;
+		push @events, $heard->{payload};
+	}
+	return @events;
+}
+
+sub process_state
+{
+	return wire_ask($watcher, "SELECT concat_ws(' ', state, wait_event_type) FROM pg_stat_activity WHERE pid = $_[0]");
+}
+
+# What a leader can be doing: a session, and its client's process
+my @blocker = (wire($node));
+wire_ask($blocker[0], 'BEGIN; LOCK held');
+my %states = (
+	'idle' => [ sub { }, 'idle Client' ],
+	'in mid-statement' => [ sub { post($_[0], 'SELECT pg_sleep(600)') }, 'active Timeout' ],
+	'idle in transaction' => [ sub { ask($_[0], 'BEGIN') }, 'idle in transaction Client' ],
+	'in a failed transaction' => [ sub { ask($_[0], 'BEGIN; SELECT 1 / 0') }, 'idle in transaction (aborted) Client' ],
+	'waiting for a lock' => [ sub { post($_[0], 'SELECT * FROM held') }, 'active Lock' ],
+	'a candidate elsewhere' => [ sub { wire_ask($blocker[0], q{SELECT le_try_become_leader('elsewhere')}); post($_[0], q{SELECT le_become_leader('elsewhere')}) }, 'active Lock' ],
+	'an observer' => [ sub { post($_[0], q{CALL le_observe('nobody', -1)}) }, 'active Extension' ],
+	'with a client that is stopped' => [ sub { $_[0]{stopped} = pause_process($_[0]{run}{KIDS}[0]{PID}) }, 'idle Client' ],
+	'... and is sent a lot' => [ sub {
+		post($_[0], 'SELECT repeat($$x$$, 1000) FROM generate_series(1, 200000)');
+		wire_until($watcher, 'SELECT state FROM pg_stat_activity WHERE pid = ' . backend_pid($_[0]), 'active');
+		$_[0]{stopped} = pause_process($_[0]{run}{KIDS}[0]{PID});
+	}, 'active Client' ],
+	'in transaction scope' => [ sub { }, 'idle in transaction Client', 'le_become_leader_xact' ],
+	'... in mid-statement' => [ sub { post($_[0], 'SAVEPOINT s; SELECT pg_sleep(600)') }, 'active Timeout', 'le_become_leader_xact' ],
+	'... waiting for a lock' => [ sub { post($_[0], 'SELECT * FROM held') }, 'active Lock', 'le_become_leader_xact' ]);
+foreach my $state (sort keys %states)
+{
+	subtest "a leader that is: $state" => sub {
+		my ($enter, $seen, $function) = @{ $states{$state} };
+		my $name = "state $state";
+		my $psql = session($node, app => "boss\n$state");
+		my $pid = backend_pid($psql);
+		$function //= 'le_become_leader';
+		ask($psql, 'BEGIN') if $function =~ /xact/;
+		my $token = ask($psql, "SELECT $function('$name', identity => E'boss\\n1')::text");
+		is($token, 'true', 'it leads');
+		$token = wire_ask($watcher, "SELECT token FROM le_leader('$name')");
+		$enter->($psql);
+		my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+		Time::HiRes::sleep(0.005) while process_state($pid) ne $seen && monotonic() < $patience;
+		is(process_state($pid), $seen, $seen);
+		my @clients = candidates($name, 5);
+		my $offset = log_from($node);
+		my $client = wire($node);
+
+		my $before = monotonic();
+		is(wire_ask($client, "SELECT le_depose('$name', E'it\\thangs: \"$state\"')"), 't', 'deposed');
+		my $after = monotonic();
+		is($client->{notices}, '', 'without a warning');
+		is(wire_ask($watcher, "SELECT count(*) FROM le_locks WHERE pid = $pid AND granted"), '0', 'it has let go of the election');
+		my $answer = wire_answer($clients[0]);
+		diag(sprintf '%s: le_depose took %.1f ms, a successor elected %.1f ms after it was called', $state,
+			1000 * ($after - $before), 1000 * (monotonic() - $before));
+		kill 'CONT', $psql->{stopped} if $psql->{stopped};
+		in_order($name, @clients);
+
+		my @lines = grep { /"\Q$name\E"/ } term_lines($node, $offset);
+		# the deposer and who is deposed write at the same time
+		my $by = qq{election "$name": "boss\\x0a1", who leads with token $token, is deposed by role "$user", process $client->{pid}: it\\x09hangs: "$state"};
+		is(scalar(grep { $_ eq $by } @lines), 1, 'the log tells by whom, and why') or diag(join "\n", @lines);
+		my ($ended, $began) = grep { $_ ne $by } @lines;
+		is($ended, qq{election "$name": term $token ended: deposed}, 'and how the term ended');
+		like($began, qr/^election "\Q$name\E": term \d+ began: "candidate 1" leads/, 'and who is next');
+		is(wire_ask($watcher, "SELECT terms, deposed, resigned, session_ended, transaction_ended FROM pg_stat_leader_election WHERE name = '$name'"), '6|1|5|0|0', 'counted');
+		my @events = events($name, 13);
+		(my $json = qq{it\\thangs: "$state"}) =~ s/"/\\"/g;
+		# the latter two come from two sessions
+		my %heard = map { $_ => 1 } @events;
+		ok($heard{qq|{"election": "$name", "event": "ended", "token": $token, "identity": "boss\\n1", "reason": "deposed"}|}, 'announced: ended');
+		ok($heard{qq|{"election": "$name", "event": "deposed", "token": $token, "identity": "boss\\n1", "by": "$user", "reason": "$json"}|}, 'and by whom, and why')
+		  or diag(join "\n", @events);
+		is(scalar(@events), 13, 'with all else');
+		ok(wire_until($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", '0'), 'the session has ended') unless $psql->{stopped};
+		wire_drop($client);
+		end_session($psql);
+	};
+}
+wire_drop(@blocker);
+
+subtest 'a backend that is stopped' => sub {
+	my ($leader, $client, $other) = map { wire($node) } 1 .. 3;
+	wire_ask($leader, q{SELECT le_try_become_leader('stopped')});
+	my ($first, $second) = candidates('stopped', 2);
+	my $offset = log_from($node);
+	pause_process($leader->{pid});
+	wire_send($client, q{SELECT le_depose('stopped')});
+	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $client->{pid}", 'Extension'), 'le_depose waits');
+	is(wire_ask($watcher, q{SELECT count(*) FROM le_leader('stopped')}), '1', 'it leads');
+	is(wire_ask($watcher, "SELECT pg_cancel_backend($client->{pid})"), 't', 'cancel');
+	wire_answer($client);
+	is($client->{code}, '57014', 'cancelled');
+	is(wire_ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $client->{pid}"), '0', 'no lock is left');
+	wire_fails($client, q{SET statement_timeout = '100 ms'; SELECT le_depose('stopped', 'again')}, '57014', 'statement_timeout');
+	wire_ask($client, 'RESET statement_timeout');
+	wire_ask($client, 'ROLLBACK');
+	wire_send($client, q{SELECT le_depose('stopped', 'once more')});
+	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $client->{pid}", 'Extension'), 'le_depose waits');
+	wire_send($other, q{SELECT le_depose('stopped', 'the other one')});
+	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Lock'), 'another one waits for him') or diag(process_state($other->{pid}));
+	wire_ask($watcher, "SELECT pg_terminate_backend($client->{pid})");
+	ok(wire_ended($client), 'the deposer is killed');
+	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Extension'), 'the other one goes on');
+	kill 'CONT', $leader->{pid};
+	is(wire_answer($other), 't', 'when it is woken, it ends');
+	is(wire_ask($watcher, q{SELECT deposed, session_ended FROM pg_stat_leader_election WHERE name = 'stopped'}), '1|0', 'deposed');
+	is(scalar(grep { /^election "stopped": term \d+ ended: deposed$/ } term_lines($node, $offset)), 1, 'says the log');
+	in_order('stopped', $first, $second);
+	wire_drop($leader, $other);
+};
+
+subtest 'deposed by one who gave up' => sub {
+	my ($leader, $client) = map { wire($node) } 1 .. 2;
+	wire_ask($leader, q{SELECT le_try_become_leader('late')});
+	pause_process($leader->{pid});
+	wire_fails($client, q{SET statement_timeout = '100 ms'; SELECT le_depose('late')}, '57014', 'too long');
+	kill 'CONT', $leader->{pid};
+	ok(wire_until($watcher, q{SELECT deposed FROM pg_stat_leader_election WHERE name = 'late'}, '1'), 'it ends all the same, deposed');
+	ok(wire_ended($leader), 'its session, too');
+	wire_drop($client);
+};
+
+# The first one to be guarded on this server.  Whoever has never been told that there are
+# guards does not wait for them
+foreach my $guarded_before (0, 1)
+{
+	subtest $guarded_before ? 'two deposers' : 'two deposers, where nobody was guarded before' => sub {
+		my $server = new_server("deposers_$guarded_before");
+		my ($leader, $next, $second, $control, @deposers) = map { wire($server) } 1 .. 6;
+		wire_ask($control, q{SELECT le_try_become_leader('other'), le_assert_leader('other')}) if $guarded_before;
+		wire_ask($leader, q{SELECT le_try_become_leader('job')});
+		wire_send($next, q{SELECT le_become_leader('job'); SELECT le_token('job')});
+		wire_until($control, q{SELECT count(*) FROM le_candidates}, '1');
+		pause_process($leader->{pid});
+		wire_send($deposers[0], q{SELECT le_depose('job', 'one')});
+		wire_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", 'Extension');
+		wire_send($deposers[1], q{SELECT le_depose('job', 'two')});
+		wire_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[1]{pid}", 'Lock');
+		kill 'CONT', $leader->{pid};
+		is(join(' ', map { wire_answer($_) } @deposers), 't f', 'one deposes the leader, for the other one there is none');
+		like(wire_answer($next) // 'lost', qr/^t\n\d+$/, 'the next one is elected');
+		is(wire_ask($next, q{SELECT le_am_leader('job')}), 't', 'and still leads') or diag($next->{error});
+
+		# what the next one guards is not guarded by the term that has ended
+		($leader, $next) = map { wire($server) } 1 .. 2 if $next->{closed};
+		wire_ask($next, q{SELECT le_resign_all()});
+		$leader = wire($server);
+		is(wire_ask($leader, q{SELECT le_try_become_leader('job')}), 't', 'a leader');
+		pause_process($leader->{pid});
+		wire_send($next, q{SELECT le_become_leader('job'); BEGIN; SELECT le_assert_leader('job'); SELECT pg_sleep(0.5); SELECT 'done'; COMMIT});
+		wire_until($control, q{SELECT count(*) FROM le_candidates}, '1');
+		wire_send($deposers[0], q{SELECT le_depose('job', 'one')});
+		wire_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", 'Extension');
+		# he looks less and less often
+		Time::HiRes::sleep(0.3);
+		kill 'CONT', $leader->{pid};
+		is(wire_answer($deposers[0]), 't', 'deposed');
+		like(wire_answer($next) // 'lost', qr/done/, 'the transactions of the next one are left alone') or diag($next->{error});
+		wire_drop($leader, $next, $second, $control, @deposers);
+		$server->stop;
+	};
+}
+
+subtest 'guarded transactions on other connections' => sub {
+	my ($taker, $deposer, $free, $waiting) = map { wire($node) } 1 .. 4;
+	my $token = wire_ask($taker, q{SELECT le_lease('guarded', '1 h')});
+	my @guarded = map { wire($node) } 1 .. 12;
+	foreach my $client (@guarded)
+	{
+		wire_ask($client, "BEGIN; SAVEPOINT s; SELECT le_assert_leader('guarded', $token); INSERT INTO written (token, who) VALUES ($token, 'guarded')");
+		is($client->{error}, '', 'guarded') if $client->{error};
+	}
+	wire_send($guarded[0], 'SELECT pg_sleep(600)');
+	wire_ask($guarded[1], 'LOCK held');
+	wire_send($guarded[2], 'LOCK held');
+	wire_ask($guarded[3], 'SELECT 1 / 0');
+	wire_ask($guarded[4], 'ROLLBACK TO s');
+	wire_ask($free, 'BEGIN; INSERT INTO written (token, who) VALUES (0, $$free$$)');
+	my @clients = candidates('guarded', 3);
+	pause_process($guarded[5]{pid});
+	wire_send($deposer, q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT le_depose('guarded', 'now')});
+	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposer->{pid}", 'Extension'), 'le_depose waits for one that is stopped');
+	is(wire_ask($watcher, "SELECT le_am_leader('guarded', $token)"), 'f', 'the lease is over');
+	wire_hear(0, @clients);
+	ok(!grep({ $_->{ready} } @clients), 'nobody is elected');
+	kill 'CONT', $guarded[5]{pid};
+	is(wire_answer($deposer), "1\nt", 'deposed');
+	is($deposer->{notices}, '', 'without a warning');
+	is(wire_ask($watcher, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 19527 AND mode = 'RowShareLock'}), '0', 'nothing is guarded any more');
+	wire_ask($deposer, 'ROLLBACK');
+	my @gone = grep { wire_ended($guarded[$_]) } 0, 1, 2, 5 .. 11;
+	is(scalar(@gone), 10, 'they have gone');
+	is(wire_ask($guarded[3], 'ROLLBACK; SELECT 1'), '1', 'but not one that had failed');
+	is(wire_ask($guarded[4], 'COMMIT; SELECT 1'), '1', 'nor one that was guarded in a subtransaction');
+	is(wire_ask($free, 'COMMIT; SELECT 1'), '1', 'nor one that never was');
+	is(wire_ask($watcher, q{SELECT string_agg(who, ' ') FROM written}), 'free', 'nothing of them is kept');
+	in_order('guarded', @clients);
+	ok(wire_heard($listener, 20, sub { $_->{payload} =~ /"election": "guarded", "event": "deposed", "token": $token,/ }), 'announced, though it was rolled back');
+	wire_drop($taker, $deposer, $free, @guarded);
+	wire_ask($watcher, 'TRUNCATE written');
+};
+
+subtest 'through PgBouncer' => sub {
+	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
+	plan skip_all => 'needs PgBouncer (Debian package pgbouncer), and not to run as root'
+	  unless defined $program && $> != 0;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	append_to_file("$dir/pgbouncer.ini", qq{
+[databases]
+* = host='@{[ $node->host ]}' port=@{[ $node->port ]} dbname=postgres user=$user
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = $port
+unix_socket_dir =
+auth_type = any
+logfile = $dir/pgbouncer.log
+pool_mode = transaction
+default_pool_size = 3
+server_round_robin = 1
+server_login_retry = 0
+ignore_startup_parameters = extra_float_digits
+});
+	my $pgbouncer = IPC::Run::start([ $program, '-q', "$dir/pgbouncer.ini" ], '<', \undef, '>&', "$dir/output");
+	foreach my $attempt (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		last if IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1);
+		Time::HiRes::sleep(0.01);
+	}
+	my $connstr = "host=127.0.0.1 port=$port dbname=job connect_timeout=10";
+	my ($boss, $guarded, $deposer) = map { session($node, connstr => $connstr) } 1 .. 3;
+	my $token = ask($boss, q{SELECT le_lease('pooled', '1 h', 'boss')});
+	like($token, qr/^\d+$/, 'a lease');
+	ask($guarded, 'BEGIN');
+	ask($guarded, "SELECT le_assert_leader('pooled', $token)");
+	ask($guarded, "INSERT INTO written (token, who) VALUES ($token, 'pooled')");
+	my $backend = ask($guarded, 'SELECT pg_backend_pid()');
+	my ($next) = candidates('pooled', 1);
+	is(ask($deposer, q{SELECT le_depose('pooled', 'through the pool')}), 't', 'deposed through the pool');
+	ok(wire_until($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $backend", '0'), 'the server connection has gone');
+	post($guarded, 'COMMIT');
+	# the pool closes the client's connection, too
+	ok(!defined eval { collect($guarded) } || stderr_of($guarded) ne '', 'the client is told');
+	is(ask($boss, "SELECT le_renew('pooled', $token)"), 'f', 'the leader hears that it leads no more, on another connection');
+	ask($boss, "SELECT le_assert_leader('pooled', $token)");
+	like(stderr_of($boss), qr/ERROR:  token $token does not lead election "pooled"/, 'and writes no more');
+	in_order('pooled', $next);
+	is(wire_ask($watcher, 'SELECT count(*) FROM written'), '0', 'nothing was written');
+	end_session($boss, $guarded, $deposer);
+	$pgbouncer->signal('TERM');
+	eval { $pgbouncer->finish };
+};
+
+# Leaders by session and by lease, deposers, and those who write for the leases, as fast
+# as they can
+subtest 'under load' => sub {
+	my (%token, @errors, %count);
+	wire_ask($watcher, 'TRUNCATE written; SELECT pg_stat_leader_election_reset()');
+	my @names = ('load 1', 'load 2');
+	my $offset = log_from($node);
+	my %fine = map { $_ => 1 } '', '57P01', 'LE001', '57014';
+	my $check = sub {
+		my ($actor, $answer) = @_;
+		my $code = $actor->{client}{code};
+		push @errors, "$actor->{say}: $actor->{client}{error}" if defined $answer && defined $actor->{say} && !$fine{$code};
+		$count{ defined $answer ? $code || 'fine' : 'lost' }++;
+	};
+	my $write = sub { "BEGIN; SELECT le_assert_leader('$_[0]'" . ($_[1] ? ", $_[1]" : '') . '); SELECT pg_sleep(0.00' . int(rand 10) . "); INSERT INTO written (token, who) VALUES (coalesce("
+		. ($_[1] // 'NULL') . ", le_token('$_[0]')), '$_[0]'); COMMIT" };
+
+	# leads for a session, writes, and resigns or does not
+	my $session = sub {
+		my ($actor, $answer) = @_;
+		$check->(@_);
+		my $name = $actor->{name} = defined $answer && $actor->{leads} ? $actor->{name} : some(@names);
+		if (defined $answer && $actor->{waits} && $answer eq 't' && !$actor->{client}{code}) { @$actor{qw(leads waits)} = (1 + int rand 5, 0); }
+		elsif (!defined $answer || $actor->{waits}) { @$actor{qw(leads waits)} = (0, 0); }
+		return ("ROLLBACK; SELECT le_resign_all()") if $actor->{stop} && !$actor->{ended}++;
+		return if $actor->{stop};
+		return 'ROLLBACK' if $actor->{client}{code};
+		if (!$actor->{leads})
+		{
+			$actor->{waits} = 1;
+			return "SELECT le_become_leader('$name', '" . (1 + int rand 500) . " ms')";
+		}
+		return --$actor->{leads} ? $write->($name) : rand() < 0.5 ? "SELECT le_resign('$name')" : 'DISCARD ALL';
+	};
+	# takes leases, and lets others write
+	my $lease = sub {
+		my ($actor, $answer) = @_;
+		$check->(@_);
+		my $name = $actor->{name} //= some(@names);
+		if ($actor->{waits} && defined $answer && $answer =~ /^\d+$/) { $actor->{token} = $token{$name} = $answer; }
+		$actor->{waits} = 0;
+		if ($actor->{stop})
+		{
+			my $mine = delete $actor->{token};
+			return $mine ? "ROLLBACK; SELECT le_resign('$name', $mine)" : ();
+		}
+		return 'ROLLBACK' if $actor->{client}{code};
+		if (!$actor->{token})
+		{
+			$actor->{waits} = 1;
+			$actor->{name} = $name = some(@names);
+			return "CALL le_campaign('$name', timeout => '" . (1 + int rand 500) . " ms', ttl => '" . (100 + int rand 100) . " ms')";
+		}
+		my $what = rand();
+		return ("SELECT le_renew('$name', $actor->{token}" . ($what < 0.1 ? q{, '150 ms'} : '') . ')', rand 0.05) if $what < 0.6;
+		my $mine = delete $actor->{token};
+		return ($what < 0.8 ? "SELECT le_resign('$name', $mine)" : 'SELECT 1', rand 0.1);
+	};
+	my $writer = sub {
+		my ($actor, $answer) = @_;
+		$check->(@_);
+		return if $actor->{stop} && $actor->{ended}++;
+		my $name = some(@names);
+		return 'ROLLBACK' if $actor->{stop} || $actor->{client}{code} || !$token{$name};
+		return ($write->($name, $token{$name}), rand 0.02);
+	};
+	my $deposer = sub {
+		my ($actor, $answer) = @_;
+		$check->(@_);
+		return if $actor->{stop};
+		$count{deposed}++ if defined $answer && $answer eq 't';
+		return ((rand() < 0.3 ? q{SET statement_timeout = 3; } : q{SET statement_timeout = 0; }) . "SELECT le_depose('" . some(@names) . "', 'load')", rand 0.08);
+	};
+	my @actors = ((map { actor($node, $session, app => "session $_") } 1 .. 6), (map { actor($node, $lease, app => "lease $_") } 1 .. 5),
+		(map { actor($node, $writer, app => "writer $_") } 1 .. 6), (map { actor($node, $deposer, app => "deposer $_") } 1 .. 3));
+	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, sub { wire_hear(0, $listener) }, @actors);
+	is(scalar(@hang), 0, 'nobody hangs') or diag(map { "$_->{say} " . process_state($_->{client}{pid}) . "\n" } @hang);
+	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
+	wire_drop(map { $_->{client} } @actors);
+	ok(wire_until($watcher, q{SELECT count(*) FROM le_leaders}, '0'), 'in the end, nobody leads');
+	ok(wire_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'or waits, or holds a lock');
+	# so that the last leases are found to be over
+	wire_ask($watcher, "SELECT le_try_become_leader('$_'), le_resign('$_')") foreach @names;
+
+	is(wire_ask($watcher, q{SELECT count(*) FROM (SELECT who, token, max(token) OVER (PARTITION BY who ORDER BY at ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) AS before FROM written) w WHERE token < before}), '0', 'no write comes after one of a later term');
+	diag(wire_ask($watcher, q{SELECT count(*) || ' writes of ' || count(DISTINCT token) || ' terms' FROM written}), ', ', join ', ', map { "$_: $count{$_}" } sort keys %count);
+	cmp_ok(wire_ask($watcher, 'SELECT count(DISTINCT token) FROM written'), '>', 20, 'many have written');
+	my $sums = wire_ask($watcher, q{SELECT sum(terms), sum(resigned + deposed + session_ended + transaction_ended + expired + lock_released + extension_dropped), sum(deposed), sum(transaction_ended) FROM pg_stat_leader_election});
+	my ($terms, $ended, $deposed) = split /\|/, $sums;
+	is($ended, $terms, 'each term has ended once, by the statistics');
+	my @lines = grep { /^election "load/ } term_lines($node, $offset);
+	is(scalar(grep { /: term \d+ began/ } @lines), $terms, 'so many have begun, says the log');
+	is(scalar(grep { /: term \d+ ended: deposed/ } @lines), $deposed, 'so many were deposed');
+	cmp_ok(scalar(grep { /who leads with token \d+, is deposed by/ } @lines), '>=', $deposed, 'by somebody');
+	my %ended;
+	$ended{$_}++ foreach map { /term (\d+) ended/ } @lines;
+	is(scalar(grep { $_ > 1 } values %ended), 0, 'none has ended twice');
+	cmp_ok($deposed, '>', 10, "$deposed were deposed");
+	is(wire_ask($watcher, 'SELECT sum(candidates) FROM pg_stat_leader_election'), '0', 'no candidate is counted');
+	my (%elected, %over);
+	my $complete = sub { keys %elected == $terms && keys %over == $terms };
+	my $patience = monotonic() + 20;
+	until ($complete->() || monotonic() > $patience)
+	{
+		my $heard = wire_heard($listener, 1, sub { $_->{payload} =~ /"election": "load.*"event": "(elected|ended)", "token": (\d+)/ }) or next;
+		$heard->{payload} =~ /"event": "(elected|ended)", "token": (\d+)/;
+		($1 eq 'elected' ? \%elected : \%over)->{$2}++;
+	}
+	is(keys(%elected) . ' ' . keys(%over), "$terms $terms", 'all of them were announced');
+	is(scalar(grep { $_ > 1 } values %elected, values %over), 0, 'once');
+};
+
+subtest 'a crash right after a lease was deposed' => sub {
+	my $token = wire_ask($watcher, q{SELECT le_lease('crash', '1 h')});
+	my $other = wire_ask($watcher, q{SELECT le_lease('other', '1 h')});
+	is(wire_ask($watcher, q{BEGIN; SELECT le_depose('crash')}), 't', 'deposed, and not committed');
+	kill_server($node);
+	wire_drop($watcher, $listener);
+	$node->start;
+	$watcher = wire($node);
+	is(wire_ask($watcher, "SELECT le_renew('crash', $token), le_am_leader('crash', $token), le_renew('other', $other)"), 'f|f|t', 'it stays deposed');
+	is(wire_ask($watcher, q{SELECT le_depose('crash'), le_try_become_leader('crash')}), 'f|t', 'another one is elected');
+	like($watcher->{notices}, qr/WARNING:  election "crash" has no leader who could be deposed/, 'said so');
+	is(wire_ask($watcher, q{SELECT le_depose('other', 'a lease that ran on over the restart')}), 't', 'a lease that ran on is deposed');
+};
+
+subtest 'on a standby' => sub {
+	my $token = wire_ask($watcher, q{SELECT le_lease('job', '1 h')});
+	wire_drop($watcher);
+	$node->stop;
+	$node->set_standby_mode;
+	$node->start;
+	$watcher = wire($node);
+	is(wire_ask($watcher, q{SELECT token FROM le_leader('job')}), $token, 'it knows who leads');
+	wire_fails($watcher, "SELECT $_", '25006', $_) foreach q{le_depose('job')}, q{le_depose('nobody', 'why')}, 'le_depose(5)';
+	wire_fails($watcher, q{SELECT le_depose('job', '')}, '2200F', 'an empty reason');
+};
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+wire_drop($watcher);
+$node->stop;
+done_testing();

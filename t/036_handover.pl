@@ -1,0 +1,433 @@
+# A leader names who is to lead next.  That one does, whatever its place in line, and all
+# others keep theirs; also where candidates and those who give way are cancelled, killed
+# and stopped.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use Actors;
+
+my $seed = $ENV{LE_SEED} // int(rand(2**31));
+srand($seed);
+diag("seed $seed");
+
+my $node = new_server('handover', conf => 'max_connections = 60');
+my $watcher = wire($node);
+my @scopes = qw(session transaction lease);
+
+# The client waits for the election, last in line; or leads, if nobody does
+sub line_up
+{
+	my ($client, $name, $scope, $timeout) = @_;
+	$timeout = $timeout ? "'$timeout'" : 'NULL';
+	@$client{qw(scope election token)} = ($scope, $name, undef);
+	wire_send($client, $scope eq 'session' ? "SELECT le_become_leader('$name', $timeout, '$client->{identity}')" :
+		  $scope eq 'transaction' ? "BEGIN; SELECT le_become_leader_xact('$name', $timeout, '$client->{identity}')" :
+		  "CALL le_campaign('$name', $timeout, '$client->{identity}', '1 h')");
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+	until (wire_ask($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid}") eq '1')
+	{
+		wire_hear(0, $client);
+		return $client if $client->{ready};
+		die 'does not wait' if monotonic() > $patience;
+		Time::HiRes::sleep(0.001);
+	}
+	return $client;
+}
+
+sub newcomer
+{
+	my ($identity) = @_;
+	my $client = wire($node);
+	$client->{identity} = $identity;
+	return $client;
+}
+
+# A leader, and who waits, in this order
+sub line
+{
+	my ($name, $scope, @identities) = @_;
+	my @clients = map { newcomer($_) } 'leader', @identities;
+	line_up($clients[0], $name, $scope);
+	is_elected($clients[0], 'the leader');
+	line_up($_, $name, 'session') foreach @clients[ 1 .. $#clients ];
+	return @clients;
+}
+
+# The client, who waits, is elected; it learns its token
+sub is_elected
+{
+	my ($client, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $answer = wire_answer($client) // 'connection lost';
+	my $elected = $answer =~ ($client->{scope} eq 'lease' ? qr/^(\d+)$/ : qr/^t$/);
+
+	$client->{token} = $1 if $elected && $client->{scope} eq 'lease';
+	ok($elected, $test) or diag("$client->{identity}: $answer $client->{error}");
+	return $elected;
+}
+
+# In favour of somebody
+sub hand_over
+{
+	my ($client, $successor) = @_;
+	return wire_ask($client, "SELECT le_resign('$client->{election}', " . ($client->{token} // 'NULL') . ", '$successor')");
+}
+
+sub resign
+{
+	my ($client) = @_;
+	return wire_ask($client, $client->{scope} eq 'transaction' ? 'COMMIT' : "SELECT le_resign('$client->{election}', " . ($client->{token} // 'NULL') . ')');
+}
+
+sub in_line
+{
+	my ($name) = @_;
+	return "SELECT string_agg(identity, ' ' ORDER BY position) FROM le_candidates WHERE name = '$name'";
+}
+
+sub nobody_elected
+{
+	my ($name, @clients) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	wire_hear(0.3, grep { !$_->{ready} } @clients);
+	ok(!grep({ $_->{ready} } @clients), 'nobody is elected');
+	is(wire_ask($watcher, "SELECT (SELECT count(*) FROM le_leader('$name')), le_try_become_leader('$name')"), '0|f', 'nor is there anything to be had');
+	return;
+}
+
+# All that wait are elected, in this order
+sub then_in_order
+{
+	my ($name, @clients) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach my $client (@clients)
+	{
+		is_elected($client, "then $client->{identity}") or return;
+		resign($client);
+	}
+	is(wire_ask($watcher, "SELECT count(*) FROM le_candidates WHERE name = '$name' AND position IS NOT NULL"), '0', 'nobody is left');
+	return;
+}
+
+# What is to happen is known: a model of the line, and random events
+subtest 'the order of the line' => sub {
+	my @all = map { newcomer("w$_") } 1 .. 8;
+	my ($leader, @line);
+	my %count;
+	my $in_front = sub { my ($client) = @_; $leader = $client; @line = grep { $_ != $client } @line; };
+
+	line_up($all[0], 'model', 'lease');
+	is_elected($all[0], 'somebody leads');
+	$leader = $all[0];
+	foreach my $client (@all[ 1 .. 7 ])
+	{
+		line_up($client, 'model', some(@scopes));
+		push @line, $client;
+	}
+	my $until = monotonic() + ($ENV{LE_LOAD_SECONDS} // 7);
+	my $wrong = 0;
+	while (monotonic() < $until && !$wrong)
+	{
+		local $Test::Builder::Level = $Test::Builder::Level + 1;
+		my $old = $leader;
+		my $scope = $old->{scope};
+		my $successor = some(@line);
+		my $what = rand();
+		my @back = ($old);
+
+		# somebody leaves the line, maybe the first one
+		if (rand() < 0.3)
+		{
+			my $gone = rand() < 0.4 ? $line[0] : some(@line);
+			if (rand() < 0.5)
+			{
+				wire_ask($watcher, "SELECT pg_cancel_backend($gone->{pid})");
+				wire_answer($gone);
+				wire_ask($gone, 'ROLLBACK');
+				$count{cancelled}++;
+			}
+			else
+			{
+				wire_ask($watcher, "SELECT pg_terminate_backend($gone->{pid})");
+				wire_ended($gone);
+				wire_until($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $gone->{pid}", '0');
+				%$gone = %{ newcomer($gone->{identity}) };
+				$count{terminated}++;
+			}
+			@line = grep { $_ != $gone } @line;
+			push @back, $gone;
+			$successor = some(@line) if $successor == $gone;
+		}
+		my $expected = $line[0];
+		my $case;
+		if ($what < 0.1)
+		{
+			my $answer = hand_over($old, 'nobody');
+			$wrong ||= 'nobody has been named, and it has worked' if $answer ne 'f';
+			$case = 'nobody named';
+			resign($old);
+		}
+		elsif ($what < 0.25 || $scope eq 'transaction')
+		{
+			my $answer = $scope eq 'transaction' ? hand_over($old, $successor->{identity}) : 'f';
+			$wrong ||= 'resigned from within a transaction' if $answer ne 'f';
+			$case = 'resigned';
+			resign($old);
+		}
+		else
+		{
+			$case = 'handed over';
+			$expected = $successor;
+			my $answer = hand_over($old, $successor->{identity});
+			$wrong ||= "$case to $successor->{identity}: $answer $old->{notices}" if $answer ne 't';
+		}
+		my $answer = wire_answer($expected, 20);
+		$wrong ||= "$case, $scope scope: $expected->{identity} is not elected: " . ($answer // '') . " $expected->{error}" unless ($answer // '') =~ /^(?:t|\d+)$/;
+		last if $wrong;
+		$expected->{token} = $answer if $expected->{scope} eq 'lease';
+		$in_front->($expected);
+		wire_hear(0, @line);
+		$wrong ||= 'somebody else is elected, too' if grep { $_->{ready} } @line;
+		my $order = join ' ', map { $_->{identity} } @line;
+		$wrong ||= "$case, $scope scope, to $expected->{identity}: not in order: " . wire_ask($watcher, in_line('model')) . ", expected $order"
+		  unless wire_until($watcher, in_line('model'), $order, 5);
+		foreach my $client (@back)
+		{
+			line_up($client, 'model', some(@scopes));
+			push @line, $client;
+		}
+		$count{$case}++;
+		$count{"$case, $scope"}++;
+	}
+	is($wrong, 0, 'all is as it should be');
+	diag(join ', ', map { "$_: $count{$_}" } sort keys %count);
+	cmp_ok($count{'handed over, lease'} // 0, '>', 10, 'leases were handed over');
+	cmp_ok($count{'handed over, session'} // 0, '>', 10, 'terms of sessions, too');
+	wire_drop(@all);
+	wire_ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
+};
+
+# Everybody at the same time.  Some are killed and cancelled and lose patience; of those
+# who are not, it is known that they wait when they are named
+subtest 'everybody at the same time' => sub {
+	my (%handed, %count, @errors);
+	my $offset = log_from($node);
+	my %fine = map { $_ => 1 } '', '57014', '57P01';
+	my $candidate = sub {
+		my ($actor, $answer) = @_;
+		my ($state, $was, $code) = ($actor->{state} // 'new', $actor->{leading}, $actor->{client}{code});
+		my $id = $actor->{params}{app};
+		my $own = $actor->{token} // 'NULL';
+
+		push @errors, "$actor->{say}: $actor->{client}{error}" if defined $answer && !$fine{$code};
+		@$actor{qw(state token)} = ('new', undef) if !defined $answer || $code;
+		return 'ROLLBACK; SELECT le_resign_all()' if $code;
+		return if $actor->{stop} && $actor->{state} && $actor->{state} eq 'new';
+		if (($actor->{state} // 'new') eq 'new')
+		{
+			my $scope = $actor->{scope} = some(@scopes, 'session', 'lease');
+			my $timeout = $actor->{frail} && rand() < 0.3 ? q{'} . int(rand 100) . q{ ms'} : 'NULL';
+			$actor->{state} = 'waits';
+			return $scope eq 'session' ? "SELECT le_become_leader('storm', $timeout)" :
+			  $scope eq 'transaction' ? "BEGIN; SELECT le_become_leader_xact('storm', $timeout)" : "CALL le_campaign('storm', $timeout, ttl => '" . ($actor->{frail} ? 200 : 60000) . " ms')";
+		}
+		if ($state eq 'waits')
+		{
+			$actor->{state} = 'new', return 'ROLLBACK' unless $answer =~ /^(?:t|\d+)$/;
+			$actor->{token} = $answer if $actor->{scope} eq 'lease';
+			$actor->{state} = $actor->{scope} eq 'transaction' ? 'ends' : 'looks';
+			return 'COMMIT' if $actor->{scope} eq 'transaction';
+			return (q{SELECT string_agg(identity, ' '), (SELECT token FROM le_leader('storm')) FROM le_candidates WHERE name = 'storm' AND position IS NOT NULL}, rand 0.01);
+		}
+		if ($state eq 'looks')
+		{
+			my ($waiting, $token) = split /\|/, $answer;
+			my @others = split / /, $waiting;
+			@$actor{qw(state named term)} = ('resigns', @others ? some(@others) : 'nobody', $token);
+			return "SELECT le_resign('storm', $own, '$actor->{named}')";
+		}
+		if ($state eq 'resigns')
+		{
+			$handed{ $actor->{term} } = $actor->{named} if $answer eq 't';
+			$count{"handed over: $answer"}++;
+			@$actor{qw(state token)} = ('ends', undef) if $answer eq 't';
+			$actor->{state} = 'ends';
+			return "SELECT le_resign('storm', $own)" if $answer ne 't';
+		}
+		@$actor{qw(state token)} = ('new', undef);
+		return ('SELECT 1', rand 0.02);
+	};
+	my @actors = ((map { actor($node, $candidate, app => "sturdy$_") } 1 .. 4), map { actor($node, $candidate, app => "frail$_") } 1 .. 4);
+	$_->{frail} = 1 foreach @actors[ 4 .. 7 ];
+	my $next = 0;
+	my $disturb = sub {
+		return if monotonic() < $next;
+		$next = monotonic() + rand 0.03;
+		my $victim = some(@actors[ 4 .. 7 ]);
+		my $what = rand();
+		if ($what < 0.5) { wire_ask($watcher, "SELECT pg_cancel_backend($victim->{client}{pid})"); }
+		elsif ($what < 0.75) { wire_ask($watcher, "SELECT pg_terminate_backend($victim->{client}{pid})"); }
+		elsif (!$victim->{done}) { lose($victim); }
+	};
+	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, $disturb, @actors);
+	is(scalar(@hang), 0, 'nobody hangs') or diag(map { "$_->{params}{app} $_->{say}\n" } @hang);
+	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
+	wire_drop(map { $_->{client} } @actors);
+	wire_ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
+	ok(wire_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'nothing is left behind');
+
+	my (@wrong, $ended, $leads);
+	foreach my $line (grep { /^election "storm"/ } term_lines($node, $offset))
+	{
+		if ($line =~ /term (\d+) ended/) { ($ended, $leads) = ($1, undef); }
+		elsif ($line =~ /term (\d+) began: "(\w+)" leads/)
+		{
+			push @wrong, "$2 leads beside term $leads" if $leads;
+			my $named = $ended ? delete $handed{$ended} : undef;
+			$count{'named is next'}++ if $named && $named eq $2;
+			push @wrong, "term $ended was handed over to $named, but $2 is next" if $named && $named ne $2 && $named =~ /sturdy/;
+			$count{'named is not next'}++ if $named && $named ne $2;
+			$leads = $1;
+		}
+	}
+	is(scalar(@wrong), 0, 'who was named is next') or diag(join "\n", @wrong[0 .. ($#wrong < 9 ? $#wrong : 9)]);
+	diag(join ', ', map { "$_: $count{$_}" } sort keys %count);
+	cmp_ok($count{'named is next'} // 0, '>', 50, 'many times');
+};
+
+foreach my $scope (qw(session lease))
+{
+	subtest "who can be named, $scope scope" => sub {
+		my ($leader, $first, $second, $third) = line('named', $scope, 'first', 'twin', 'twin');
+		my $many = wire($node);
+		wire_send($many, q{CALL le_campaign(ARRAY['named', 'named'], identity => 'many')});
+		wire_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $many->{pid}", '1');
+		foreach my $identity ('nobody', 'many', 'leader')
+		{
+			is(hand_over($leader, $identity), 'f', "not $identity");
+			like($leader->{notices}, qr/WARNING:  "$identity" does not wait to lead election "named"/, 'said so');
+		}
+		is(wire_ask($watcher, q{SELECT identity FROM le_leader('named')}), 'leader', 'nothing was resigned');
+		is(hand_over($leader, 'twin'), 't', 'of two, the one that has waited longer');
+		is_elected($second, 'elected');
+		is(hand_over($second, 'twin'), 't', 'the other one');
+		is_elected($third, 'elected');
+		resign($third);
+		then_in_order('named', $first);
+		is(wire_answer($many) =~ s/\d+//r, '|named', 'and at last the one for many elections');
+		wire_drop($leader, $first, $second, $third, $many);
+	};
+
+	subtest "a successor that is stopped, $scope scope" => sub {
+		my ($leader, $first, $second, $third) = line('stopped', $scope, qw(first second third));
+		pause_process($third->{pid});
+		is(hand_over($leader, 'third'), 't', 'named');
+		nobody_elected('stopped', $first, $second);
+		is(wire_ask($watcher, "SELECT granted FROM le_locks WHERE pid = $third->{pid}"), 't', 'it has the lock');
+		kill 'CONT', $third->{pid};
+		is_elected($third, 'when it is woken, it is elected');
+		ok(wire_until($watcher, in_line('stopped'), 'first second'), 'the others are where they were');
+		resign($third);
+		then_in_order('stopped', $first, $second);
+		wire_drop($leader, $first, $second, $third);
+	};
+
+	subtest "a successor that is stopped, and killed, $scope scope" => sub {
+		my ($leader, $first, $second, $third, $fourth) = line('killed', $scope, qw(first second third fourth));
+		pause_process($third->{pid});
+		is(hand_over($leader, 'third'), 't', 'named');
+		# the first one has lined up again
+		ok(wire_until($watcher, "SELECT count(*) FROM le_locks WHERE NOT granted AND pid IN ($first->{pid}, $second->{pid}, $fourth->{pid})", '3'), 'all others wait');
+		wire_ask($watcher, "SELECT pg_terminate_backend($third->{pid})");
+		kill 'CONT', $third->{pid};
+		ok(wire_ended($third), 'it ends');
+		wire_hear(1, $first, $second, $fourth) until grep { $_->{ready} } $first, $second, $fourth;
+		wire_hear(0, $first);
+		ok($first->{ready}, 'who has waited longest is elected');
+		foreach my $turn (1 .. 3)
+		{
+			my @left = grep { $_->{election} } $first, $second, $fourth;
+			wire_hear(1, @left) until grep { $_->{ready} } @left;
+			my ($elected) = grep { $_->{ready} } @left;
+			is_elected($elected, "$elected->{identity} is elected");
+			resign($elected);
+			$elected->{election} = undef;
+		}
+		wire_drop($leader, $first, $second, $fourth);
+	};
+
+	subtest "a successor whose client was killed, $scope scope" => sub {
+		my ($leader, $first, $second, $third) = line('dead', $scope, qw(first second third));
+		wire_drop($third);
+		like(hand_over($leader, 'third'), qr/^[tf]$/, 'named');
+		resign($leader);
+		then_in_order('dead', $first, $second);
+		wire_drop($leader, $first, $second);
+	};
+}
+
+# With a lease, it is the first one in line who has to give way
+subtest 'who has to give way is stopped' => sub {
+	my ($leader, $first, $second, $third) = line('way', 'lease', qw(first second third));
+	pause_process($first->{pid});
+	is(hand_over($leader, 'third'), 't', 'named');
+	nobody_elected('way', $second, $third);
+	is(wire_ask($watcher, in_line('way')), 'first second third', 'they are where they were');
+	kill 'CONT', $first->{pid};
+	my $woken = monotonic();
+	is_elected($third, 'when he is woken, the one who was named is elected');
+	diag(sprintf 'elected %.1f ms after the one who gives way was woken', 1000 * (monotonic() - $woken));
+	ok(wire_until($watcher, in_line('way'), 'first second'), 'who gave way is the first again');
+	resign($third);
+	then_in_order('way', $first, $second);
+	wire_drop($leader, $first, $second, $third);
+};
+
+subtest 'who has to give way is stopped, and killed' => sub {
+	foreach my $how ('pg_terminate_backend', 'pg_cancel_backend')
+	{
+		my ($leader, $first, $second, $third) = line('way', 'lease', qw(first second third));
+		pause_process($first->{pid});
+		is(hand_over($leader, 'third'), 't', "named, $how");
+		wire_ask($watcher, "SELECT $how($first->{pid})");
+		kill 'CONT', $first->{pid};
+		$how eq 'pg_cancel_backend' ? wire_answer($first) : wire_ended($first);
+		is($first->{code}, $how eq 'pg_cancel_backend' ? '57014' : '57P01', 'it is gone');
+		is_elected($third, 'the one who was named is elected');
+		resign($third);
+		then_in_order('way', $second);
+		wire_drop($leader, $first, $second, $third);
+	}
+};
+
+subtest 'who gives way keeps his timeout' => sub {
+	my ($leader, $third) = map { newcomer($_) } 'leader', 'third';
+	my @first = map { newcomer("first$_") } 1, 2;
+	line_up($leader, 'time', 'lease');
+	is_elected($leader, 'the leader');
+	my $before = monotonic();
+	line_up($first[0], 'time', 'session', '1 s');
+	line_up($first[1], 'time', 'lease', '1500 ms');
+	line_up($third, 'time', 'session');
+	is(hand_over($leader, 'third'), 't', 'named');
+	is_elected($third, 'elected');
+	is(wire_answer($first[0]), 'f', 'his timeout is over');
+	cmp_ok(monotonic(), '>=', $before + 1, 'not too early');
+	is(wire_answer($first[1]), '', 'the next one, too');
+	cmp_ok(monotonic(), '<', $before + 20, 'not too late');
+	diag(sprintf 'timeouts of 1.0 and 1.5 s: over %.3f s after the first began to wait', monotonic() - $before);
+	no_trace($node, $_->{pid}, 'nothing of it is left') foreach @first;
+	wire_drop($leader, $third, @first);
+};
+
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+wire_drop($watcher);
+$node->stop;
+done_testing();

@@ -1,0 +1,186 @@
+# One session asks for more elections than anybody needs: what bounds it, with an error
+# that tells so; others go on being elected meanwhile; and memory is used again.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $node = new_server('flood', conf => qq{
+autovacuum = off
+log_statement = none
+leader_election.log_terms = off
+leader_election.max_tracked = 1000
+});
+$node->safe_psql('postgres', 'CREATE ROLE regress_flood LOGIN; GRANT CREATE ON SCHEMA public TO regress_flood; GRANT pg_read_all_stats TO regress_flood');
+my $flood = wire($node, user => 'regress_flood');
+my $other = wire($node);
+my $psql = session($node);
+
+# Another session is elected, in no time
+sub elected
+{
+	my ($test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $before = monotonic();
+	my $name = 'other ' . ++(our $elections);
+	is(wire_ask($other, "SELECT le_try_become_leader('$name'), le_become_leader_xact('$name x', '10 s'), le_resign('$name')"), 't|t|t', $test)
+	  or diag($other->{error});
+	cmp_ok(monotonic() - $before, '<', 2, 'at once');
+	return;
+}
+
+sub tracked
+{
+	return wire_ask($other, 'SELECT elections FROM pg_stat_leader_election_info');
+}
+
+sub flood_memory
+{
+	return wire_ask($flood, 'SELECT sum(used_bytes) FROM pg_backend_memory_contexts');
+}
+
+subtest 'in one transaction' => sub {
+	foreach my $bid (q{le_try_become_leader('n' || i)}, q{le_become_leader('n' || i, '0')}, q{le_try_become_leader_xact('n' || i)},
+		q{le_lease('n' || i, '1 h') > 0}, q{le_try_become_leader(i)})
+	{
+		wire_fails($flood, "SELECT count(*) FROM generate_series(1, 1000000::bigint) i WHERE $bid", '53400', "a million, by $bid");
+		elected('others are elected');
+		is(wire_ask($flood, q{SELECT le_resign_all() IN (0, 1000)}), 't', 'what it has, it can resign from');
+	}
+	is(wire_ask($other, 'SELECT count(*) FROM le_leaders'), '0', 'all free again');
+	is(wire_ask($other, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'in the lock table, too');
+};
+
+# Beyond leader_election.max_tracked come those that were in use when elections were last
+# forgotten
+my $many = 2200;
+
+subtest 'in many transactions' => sub {
+	my $statement = q{DO $$ BEGIN FOR i IN %d .. %d LOOP PERFORM le_try_become_leader('m' || i); PERFORM le_resign('m' || i); COMMIT; END LOOP; END $$};
+	wire_ask($flood, 'SET leader_election.notify = off');
+	wire_ask($flood, sprintf $statement, 1, 5000);
+	is($flood->{code}, '', 'five times as many as are tracked');
+	cmp_ok(tracked(), '<=', $many, 'most are forgotten');
+	my $memory = flood_memory();
+	my $shared = shared_size($psql);
+	wire_ask($flood, sprintf $statement, 5001, 15000);
+	cmp_ok(tracked(), '<=', $many, 'and of as many more');
+	cmp_ok(shared_size($psql), '<=', $shared, 'in the same shared memory');
+	cmp_ok(flood_memory(), '<', $memory + 100_000, 'and the same memory of the session');
+	elected('others are elected');
+};
+
+subtest 'observers' => sub {
+	wire_ask($flood, q{DO $$ DECLARE t bigint; i text; v text; BEGIN FOR n IN 1 .. 5000 LOOP CALL le_observe('o' || n, 0, '0', t, i, v); END LOOP; END $$});
+	is($flood->{code}, '', 'observes many, one after another') or diag($flood->{error});
+	cmp_ok(tracked(), '<=', $many, 'which are forgotten');
+	wire_ask($flood, q{SELECT count(*) FROM generate_series(1, 20000) n, LATERAL le_leader('l' || n)});
+	cmp_ok(tracked(), '<=', $many, 'to look is to leave nothing');
+	elected('others are elected');
+};
+
+# Each lease is an entry, as long as it runs: nothing but their ttl bounds them
+subtest 'leases' => sub {
+	my $statement = q{DO $$ BEGIN FOR i IN 1 .. 2000 LOOP PERFORM le_lease('%s' || i, '%s'); COMMIT; END LOOP; END $$};
+	wire_ask($flood, sprintf $statement, 'a', '3 s');
+	is($flood->{code}, '', 'more than one session may lead');
+	cmp_ok(wire_ask($other, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '>', 1000, 'all run');
+	elected('others are elected');
+	wire_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
+	my @tracked;
+	foreach my $round (1 .. 4)
+	{
+		wire_ask($flood, sprintf $statement, "b$round", '100 ms');
+		push @tracked, tracked();
+	}
+	my $shared = shared_size($psql);
+	cmp_ok($tracked[3], '<', $tracked[1] + 2000, "those that are over are forgotten: @tracked");
+	wire_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
+	wire_ask($flood, sprintf $statement, 'c', '100 ms');
+	cmp_ok(shared_size($psql), '<=', $shared, 'as many again take no more memory');
+	cmp_ok(wire_ask($other, 'SELECT count(*) FROM le_leases'), '<', 6000, 'and their rows are cleared');
+};
+
+subtest 'a campaign for very many' => sub {
+	# nobody is elected in an election of which nothing is known
+	my $names = q{SELECT set_config('flood.names', (SELECT array_agg('%s' || i)::text FROM generate_series(1, %d) i), false) IS NULL};
+	my $campaign = q{DO $$ DECLARE t bigint; n text; BEGIN CALL le_campaign(current_setting('flood.names')::text[], '%s', NULL, NULL, t, n); END $$};
+	wire_ask($flood, 'SELECT le_try_become_leader($$a$$), le_resign($$a$$)');
+	$node->safe_psql('postgres', q{ALTER ROLE regress_flood SET leader_election.grace_period = '1 h'});
+	wire_drop($flood, $other);
+	end_session($psql);
+	$node->restart;
+	$flood = wire($node, user => 'regress_flood');
+	$other = wire($node);
+	$psql = session($node);
+
+	wire_ask($flood, sprintf $names, 'c', 200000);
+	my $memory = flood_memory();
+	wire_send($flood, sprintf $campaign, '2 s');
+	ok(wire_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20), 'it waits');
+	is(wire_ask($other, 'SELECT count(*) FROM le_candidates'), '200000', 'for 200,000 elections');
+	elected('others are elected') for 1 .. 3;
+	is(wire_ask($other, q{SELECT le_try_become_leader('c77'), le_resign('c77')}), 't|t', 'in one of those, too');
+	wire_answer($flood);
+	is($flood->{code}, '', 'until its time is over') or diag($flood->{error});
+	cmp_ok(flood_memory(), '<', $memory + 1_000_000, 'memory is given back');
+	is(wire_ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'nobody stands');
+	elected('others are elected');
+	cmp_ok(tracked(), '<', 20000, 'most elections are forgotten');
+	my $shared = shared_size($psql);
+	diag("200,000 names: $shared bytes of shared memory");
+	my @sizes;
+	foreach my $round (1 .. 3)
+	{
+		wire_ask($flood, sprintf $names, "d$round", 50000);
+		wire_ask($flood, sprintf $campaign, '1 ms');
+		elected('others are elected');
+		push @sizes, shared_size($psql);
+		cmp_ok(tracked(), '<', 70000, 'and forgotten');
+	}
+	cmp_ok($sizes[2], '<=', $sizes[0], "others take the same memory: @sizes");
+
+	# cancelled, and killed
+	wire_send($flood, sprintf $campaign, '1 h');
+	wire_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20);
+	wire_ask($other, "SELECT pg_cancel_backend($flood->{pid})");
+	wire_answer($flood);
+	is($flood->{code}, '57014', 'cancelled');
+	wire_send($flood, sprintf $campaign, '1 h');
+	wire_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20);
+	is(wire_ask($other, "SELECT pg_terminate_backend($flood->{pid}, 20000)"), 't', 'terminated');
+	is(wire_ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'nothing is left');
+	elected('others are elected');
+	cmp_ok(tracked(), '<', 70000, 'and all is forgotten');
+};
+
+subtest 'a limit for all' => sub {
+	$node->safe_psql('postgres', 'ALTER ROLE regress_flood RESET leader_election.grace_period');
+	$flood = wire($node, user => 'regress_flood');
+	my $mine = wire_ask($other, q{SELECT le_lease('mine', '1 h')});
+	wire_ask($other, "ALTER SYSTEM SET leader_election.$_") foreach 'max_tracked = 100', 'max_elections = 3000';
+	$node->reload;
+	wire_until($other, 'SHOW leader_election.max_elections', '3000');
+	wire_until($other, q{SELECT elections < 1000 FROM pg_stat_leader_election_info, le_try_become_leader('x'), le_resign('x')}, 't', 10);
+	wire_fails($flood, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('m' || i) FROM generate_series(1, 3000) i); BEGIN CALL le_campaign(names, '0', NULL, NULL, t, n); END $$}, '53400', 'more names than the server may know of');
+	wire_fails($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('lim' || i, '1 h'); COMMIT; END LOOP; END $$}, '53400', 'more leases');
+	cmp_ok(tracked(), '<=', 3000, 'it does not');
+	is(wire_ask($other, "SELECT le_renew('mine', $mine), le_resign('mine', $mine)"), 't|t', 'who leads renews, and resigns');
+	cmp_ok(wire_ask($flood, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '>', 2000, 'leases are given up');
+	ok(wire_until($other, q{SELECT le_try_become_leader('y'), le_resign('y')}, 't|t', 10), 'and make room for others');
+	wire_ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('short' || i, '100 ms'); COMMIT; END LOOP; END $$});
+	ok(wire_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'so do those that run out');
+	wire_drop($flood);
+};
+
+wire_drop($other);
+end_session($psql);
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();
