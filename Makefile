@@ -30,6 +30,7 @@ OBJS = \
 	src/registry_stats.o \
 	src/registry_terms.o \
 	src/resign.o \
+	src/settings.o \
 	src/succession.o \
 	src/term.o \
 	src/term_log.o \

@@ -15,7 +15,7 @@
 
 #include "types.h"
 
-/* leader_election.c */
+/* settings.c */
 extern bool le_log_terms;
 extern bool le_notify;
 extern int64 le_session_token;
@@ -26,6 +26,9 @@ extern int	le_dead_peer_timeout;
 extern int	le_max_terms_per_session;
 extern int	le_max_tracked;
 extern int	le_max_elections;
+extern void le_define_settings(void);
+
+/* leader_election.c */
 extern void le_register_callbacks(void);
 extern bool le_try(void (*action) (void *), void *argument);
 extern void le_catching(void (*action) (void *), void *argument);
