@@ -217,7 +217,7 @@ terminate_guarded(const LeElection *election)
 static bool
 end_term(const LeElection *election, int64 token, const char *why)
 {
-	const LeLeaseOrder depose = {LE_LEASE_DEPOSE};
+	const LeLeaseOrder depose = {.action = LE_LEASE_DEPOSE};
 	const char *by = GetUserNameFromId(GetUserId(), false);
 	LeTerm		term;
 	bool		ended;

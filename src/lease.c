@@ -38,8 +38,8 @@
 
 #include "leader_election.h"
 
-static const LeLeaseOrder look = {LE_LEASE_LOOK};
-static const LeLeaseOrder renew = {LE_LEASE_RENEW};
+static const LeLeaseOrder look = {.action = LE_LEASE_LOOK};
+static const LeLeaseOrder renew = {.action = LE_LEASE_RENEW};
 
 /* this backend knows that the leases of this table are in the registry */
 static Oid	ready_table = InvalidOid;
@@ -228,7 +228,7 @@ le_lease_is_led(const LeElection *election, int64 token)
 static bool
 change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 {
-	const LeLeaseOrder set_ttl = {LE_LEASE_SET_TTL,.ttl_us = ttl_us};
+	const LeLeaseOrder set_ttl = {.action = LE_LEASE_SET_TTL,.ttl_us = ttl_us};
 	int64		old_ttl_us;
 	bool		changed;
 
@@ -307,7 +307,7 @@ le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 bool
 le_lease_resign(const LeElection *election, int64 token, int successor)
 {
-	const LeLeaseOrder end = {LE_LEASE_END,.successor = successor};
+	const LeLeaseOrder end = {.action = LE_LEASE_END,.successor = successor};
 	LeGrant    *grant = find_grant(election, token);
 	int64		ttl_us;
 	bool		ended;

@@ -106,7 +106,7 @@ LeLeaseAnswer
 le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 				  const LeLeaseOrder *order, Oid *role, int64 *old_ttl_us)
 {
-	static const LeLeaseOrder look = {LE_LEASE_LOOK};
+	static const LeLeaseOrder look = {.action = LE_LEASE_LOOK};
 	LeLeaseAction action = order->action;
 	bool		exclusive = action == LE_LEASE_SET_TTL || ends(action);
 	LeElectionEntry *entry = le_registry_lock_entry(&election->key, exclusive);
