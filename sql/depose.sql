@@ -10,57 +10,11 @@ CREATE SCHEMA regress_depose;
 GRANT USAGE ON SCHEMA regress_depose TO PUBLIC;
 SET search_path = regress_depose, public;
 CREATE TABLE note (note text);
--- other sessions
-CREATE FUNCTION open(who text, role text DEFAULT current_user) RETURNS text LANGUAGE sql AS $$
-SELECT dblink_connect(who, format('dbname=%L port=%L host=%L user=%L application_name=%L options=%L', current_database(), current_setting('port'),
-                                  split_part(current_setting('unix_socket_directories'), ',', 1), role, who, '-c search_path=regress_depose,public'))
-$$;
-CREATE FUNCTION says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	RETURN (SELECT a FROM dblink(who, statement) AS t (a text));
-EXCEPTION WHEN OTHERS THEN
-	RETURN SQLSTATE;
-END $$;
--- starts a statement that waits, and returns when it does: for what
-CREATE FUNCTION waits(who text, statement text, what text DEFAULT '%') RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	waited text;
-BEGIN
-	IF statement <> '' THEN
-		PERFORM dblink_send_query(who, statement);
-	END IF;
-	FOR i IN 1 .. 1000 LOOP
-		SELECT coalesce(waits_for, 'many') INTO waited FROM le_candidates c
-		WHERE c.application_name = who AND coalesce(waits_for, 'many') LIKE what;
-		EXIT WHEN FOUND OR dblink_is_busy(who) = 0;
-		PERFORM pg_sleep(0.01);
-		PERFORM pg_stat_clear_snapshot();
-	END LOOP;
-	RETURN coalesce(waited, 'IT DOES NOT WAIT');
-END $$;
--- what that statement has come back with
-CREATE FUNCTION answer(who text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	answer text := 'NONE';
-	next text;
-BEGIN
-	FOR i IN 1 .. 1000 LOOP
-		EXIT WHEN dblink_is_busy(who) = 0;
-		PERFORM pg_sleep(0.01);
-	END LOOP;
-	IF dblink_is_busy(who) = 1 THEN
-		RETURN 'IT WAITS';
-	END IF;
-	FOR next IN SELECT a FROM dblink_get_result(who) AS t (a text) LOOP
-		answer := next;
-	END LOOP;
-	PERFORM FROM dblink_get_result(who) AS t (a text);
-	RETURN answer;
-EXCEPTION WHEN query_canceled OR OTHERS THEN
-	answer := SQLSTATE;
-	PERFORM FROM dblink_get_result(who) AS t (a text);
-	RETURN answer;
-END $$;
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set sessions :abs_srcdir '/sql/include/sessions.psql'
+\set ECHO none
+\i :sessions
+\set ECHO all
 -- returns when the session has gone
 CREATE FUNCTION gone(who text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
