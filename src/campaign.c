@@ -49,8 +49,8 @@ le_require_primary(void)
 /*
  * Throw if the server knows of too many elections for so many more
  *
- * Some may be of leases that are over, and that nobody has cleared away: we do, but not
- * again and again.
+ * Those that nobody leads make room.  Some may be of leases that are over, and that nobody
+ * has cleared away: we do, but not again and again.
  */
 static void
 require_room_on_server(int more)
@@ -60,10 +60,12 @@ require_room_on_server(int more)
 
 	if (likely(pg_atomic_read_u32(known) + (int64) more <= le_max_elections))
 		return;
-	if (le_monotonic_us() - swept_at > USECS_PER_SEC)
+	le_registry_bound_elections(more);
+	if (pg_atomic_read_u32(known) + (int64) more > le_max_elections &&
+		le_monotonic_us() - swept_at > USECS_PER_SEC)
 	{
 		le_lease_sweep(true);
-		le_registry_bound_elections();
+		le_registry_bound_elections(more);
 		swept_at = le_monotonic_us();
 	}
 	if (pg_atomic_read_u32(known) + (int64) more > le_max_elections)
@@ -200,6 +202,7 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 		if (cleared && !le_take_turn(election))
 		{
 			wait_in_line(election, limit);
+			give_up_at = 0;
 			continue;
 		}
 		if (cleared)
@@ -384,7 +387,7 @@ le_prepare_to_bid(void)
 	PreventCommandIfParallelMode("a bid for leadership");
 	le_register_callbacks();
 	le_leases_ready(true);
-	le_registry_bound_elections();
+	le_registry_bound_elections(0);
 }
 
 /*

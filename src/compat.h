@@ -176,23 +176,21 @@ GucMallocCompat(size_t size)
 #endif
 }
 
-/* Where the value of a setting comes from, a setting that is not defined yet included */
-static inline GucSource
-GucSourceCompat(const char *name)
+/* What the server knows of a setting, which may not be defined yet; NULL: nothing */
+static inline struct config_generic *
+find_option_compat(const char *name)
 {
 #if PG_VERSION_NUM >= 160000
-	struct config_generic *setting = find_option(name, false, true, 0);
-
-	return setting == NULL ? PGC_S_DEFAULT : setting->source;
+	return find_option(name, false, true, 0);
 #else
 	struct config_generic **settings = get_guc_variables();
 
 	for (int i = 0; i < GetNumConfigOptions(); i++)
 	{
 		if (pg_strcasecmp(settings[i]->name, name) == 0)
-			return settings[i]->source;
+			return settings[i];
 	}
-	return PGC_S_DEFAULT;
+	return NULL;
 #endif
 }
 

@@ -35,31 +35,52 @@ static bool gave_way = false;
 
 typedef bool (*LeCandidateTest) (const LeCandidate *candidate, const void *argument);
 
-/*
- * Return the candidate that has waited longest in the election's line of those that pass
- * the test; 0: none does
- */
 static int
-find_in_line(const LeElection *election, LeCandidateTest passes, const void *argument)
+compare_waits(const void *a, const void *b)
 {
-	int			count;
-	LeCandidate *candidates = le_registry_list_candidates(&count);
-	LeCandidate *found = NULL;
-	int			pid;
+	TimestampTz first = ((const LeCandidate *) a)->since;
+	TimestampTz second = ((const LeCandidate *) b)->since;
 
-	for (int i = 0; i < count; i++)
+	return first < second ? -1 : first > second ? 1 : 0;
+}
+
+/*
+ * Return the candidates in the election's line that pass the test, the one that has waited
+ * longest first
+ */
+static LeCandidate *
+list_in_line(const LeElection *election, LeCandidateTest passes, const void *argument,
+			 int *count)
+{
+	int			all;
+	LeCandidate *candidates = le_registry_list_candidates(&all);
+
+	*count = 0;
+	for (int i = 0; i < all; i++)
 	{
 		LeCandidate *candidate = &candidates[i];
 
 		if (candidate->key_count == 0 &&
 			memcmp(&candidate->election, &election->key, sizeof(LeElectionKey)) == 0 &&
 			strcmp(candidate->name, election->name) == 0 &&
-			(found == NULL || candidate->since < found->since) &&
 			passes(candidate, argument))
-			found = candidate;
+			candidates[(*count)++] = *candidate;
 	}
-	pid = found == NULL ? 0 : found->pid;
-	pfree(candidates);
+	qsort(candidates, *count, sizeof(LeCandidate), compare_waits);
+	return candidates;
+}
+
+/*
+ * Return the process of the first of these; 0: there is none
+ */
+static int
+find_in_line(const LeElection *election, LeCandidateTest passes, const void *argument)
+{
+	int			count;
+	LeCandidate *found = list_in_line(election, passes, argument, &count);
+	int			pid = count > 0 ? found[0].pid : 0;
+
+	pfree(found);
 	return pid;
 }
 
@@ -158,6 +179,20 @@ give_way(const LeElection *election, int pid)
 }
 
 /*
+ * Move all who have given way to the front, each behind those who came before him
+ */
+static void
+bring_back(const LeElection *election)
+{
+	int			count;
+	LeCandidate *displaced = list_in_line(election, has_given_way, NULL, &count);
+
+	while (count > 0)
+		(void) bring_to_front(election, displaced[--count].pid);
+	pfree(displaced);
+}
+
+/*
  * Is it this session's turn to lead the election, as far as successors go?
  *
  * To be called by a candidate who has been granted the election's lock, and again when
@@ -178,17 +213,16 @@ le_take_turn(const LeElection *election)
 	if (successor == 0)
 		return true;
 
-	displaced = find_in_line(election, has_given_way, NULL);
 	if (successor == MyProcPid)
 	{
-		if (displaced != 0)
-			(void) bring_to_front(election, displaced);
+		bring_back(election);
 		return true;
 	}
 	if (give_way(election, successor))
 		return false;
 
 	/* it is gone: then it is the turn of who gave way to it */
+	displaced = find_in_line(election, has_given_way, NULL);
 	le_registry_name_successor(&election->key, displaced);
 	return !give_way(election, displaced);
 }

@@ -106,7 +106,7 @@ extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
 extern uint64 le_registry_lost_at(const LeElectionKey *key);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern int	le_registry_successor(const LeElectionKey *key);
-extern void le_registry_bound_elections(void);
+extern void le_registry_bound_elections(int more);
 
 /* registry_stats.c */
 extern void le_tally_reset(LeTally *tally);

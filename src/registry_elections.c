@@ -347,23 +347,37 @@ evict(const LeIdleElection *idle)
 }
 
 /*
+ * How many entries without a term may there be, if there is to be room for so many more?
+ */
+static uint32
+max_idle(int more)
+{
+	int64		room = (int64) le_max_elections - more -
+		pg_atomic_read_u32(&le_registry_counters()->terms);
+
+	return (uint32) Max(Min(room, le_max_tracked), 0);
+}
+
+/*
  * Keep the number of elections that the registry remembers without a term within
- * leader_election.max_tracked
+ * leader_election.max_tracked, and let there be room for so many more
  *
  * Those where nothing has changed for longest go first, a tenth at a time.  Called
  * when no lock is held that matters to others.
  */
 void
-le_registry_bound_elections(void)
+le_registry_bound_elections(int more)
 {
 	LeCounters *counters = le_registry_counters();
 	uint32		pinned = pg_atomic_read_u32(&counters->pinned);
 	uint32		idle = count_idle();
-	uint32		excess;
+	int64		limit = max_idle(more);
+	int64		excess;
 	LeIdleElection *array;
 	int			count;
 
-	if (likely(idle <= (uint32) le_max_tracked + pinned))
+	/* some could not be evicted when we last looked: that may have changed */
+	if (likely(idle <= limit + (more > 0 ? 0 : pinned)))
 		return;
 
 	/* of those that come here at the same time, one does it */
@@ -373,7 +387,7 @@ le_registry_bound_elections(void)
 	array = MemoryContextAllocHuge(CurrentMemoryContext, idle * sizeof(LeIdleElection));
 	count = copy_idle(array, idle, &pinned);
 	qsort(array, count, sizeof(LeIdleElection), compare_idle);
-	excess = Max(count - le_max_tracked, 0) + le_max_tracked / 10;
+	excess = Max(count - limit, 0) + limit / 10;
 	for (int i = 0; i < count && excess > 0; i++)
 	{
 		if (evict(&array[i]))

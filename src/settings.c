@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <limits.h>
 
+#include "utils/acl.h"
 #include "utils/guc.h"
 
 #include "leader_election.h"
@@ -232,6 +233,37 @@ define_reports(void)
 							 NULL);
 }
 
+/* What only administrators may set: at any time, or in the server's configuration only */
+static const struct
+{
+	const char *name;
+	GucContext	context;
+}			restricted[] = {
+	{"leader_election.declared_only", PGC_SUSET},
+	{"leader_election.grace_period", PGC_SUSET},
+	{"leader_election.log_terms", PGC_SUSET},
+	{"leader_election.max_terms_per_session", PGC_SUSET},
+	{"leader_election.max_elections", PGC_SIGHUP},
+	{"leader_election.max_tracked", PGC_SIGHUP},
+	{"leader_election.max_ttl", PGC_SIGHUP},
+};
+
+/*
+ * Has the client set this when it connected, who may not?
+ */
+static bool
+is_set_by_client(const char *name, GucContext context)
+{
+	struct config_generic *setting = find_option_compat(name);
+
+	if (setting == NULL || setting->reset_source != PGC_S_CLIENT)
+		return false;
+	if (context == PGC_SIGHUP)
+		return true;
+	return setting->reset_scontext != PGC_SU_BACKEND &&
+		pg_parameter_aclcheck(name, setting->reset_srole, ACL_SET) != ACLCHECK_OK;
+}
+
 /*
  * Throw if the client has set what only administrators may set
  *
@@ -241,24 +273,13 @@ define_reports(void)
 static void
 refuse_settings_of_client(void)
 {
-	static const char *const restricted[] = {
-		"leader_election.declared_only",
-		"leader_election.grace_period",
-		"leader_election.log_terms",
-		"leader_election.max_elections",
-		"leader_election.max_terms_per_session",
-		"leader_election.max_tracked",
-		"leader_election.max_ttl",
-	};
-
-	if (strcmp(GetConfigOption("is_superuser", false, false), "on") == 0)
-		return;
 	for (size_t i = 0; i < lengthof(restricted); i++)
 	{
-		if (GucSourceCompat(restricted[i]) == PGC_S_CLIENT)
+		if (is_set_by_client(restricted[i].name, restricted[i].context))
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied to set parameter \"%s\"", restricted[i]),
+					 errmsg("permission denied to set parameter \"%s\"",
+							restricted[i].name),
 					 errhint("Connect without it.")));
 	}
 }

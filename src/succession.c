@@ -30,6 +30,9 @@
 #define LE_SWEEP_SHARE	64
 #define LE_SWEEP_BATCH	8
 
+/* And so many of them where there is no room for more */
+#define LE_SWEEP_FOR_ROOM	10000
+
 /*
  * Take the guard lock, to let all those through who have it now
  *
@@ -286,7 +289,7 @@ le_lease_sweep(bool for_room)
 	/* the lease that we are about to take needs one anyway */
 	ours = GetTopTransactionId();
 
-	capacity *= 3;
+	capacity = for_room ? LE_SWEEP_FOR_ROOM : capacity * 3;
 	ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
 	count = le_registry_list_ended_leases(ended, capacity, &leases);
 	for (int i = 0; i < count; i += LE_SWEEP_BATCH)

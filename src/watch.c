@@ -118,7 +118,7 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 
 	le_require_primary();
 	le_register_callbacks();
-	le_registry_bound_elections();
+	le_registry_bound_elections(0);
 	if (wait_ms != LE_WAIT_FOREVER)
 		give_up_at = le_monotonic_us() + wait_ms * 1000;
 

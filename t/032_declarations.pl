@@ -185,11 +185,11 @@ foreach my $mode ('fast', 'immediate')
 
 subtest 'settings that ordinary roles cannot turn off' => sub {
 	sql('ALTER DATABASE copy SET leader_election.declared_only = on');
-	foreach my $how ('startup', 'SET', 'set_config', 'ALTER ROLE', 'CREATE FUNCTION')
+	foreach my $how ('startup', 'startup and SET', 'SET', 'set_config', 'ALTER ROLE', 'CREATE FUNCTION')
 	{
 		my $client = wire($node, db => 'copy', user => 'regress_stranger',
-			$how eq 'startup' ? (options => '-c leader_election.declared_only=off -c leader_election.grace_period=0') : ());
-		wire_ask($client, 'SET leader_election.declared_only = off') if $how eq 'SET';
+			$how =~ /^startup/ ? (options => '-c leader_election.declared_only=off -c leader_election.grace_period=0') : ());
+		wire_ask($client, 'SET leader_election.declared_only = off') if $how =~ /SET$/;
 		wire_ask($client, q{SELECT set_config('leader_election.declared_only', 'off', false)}) if $how eq 'set_config';
 		if ($how eq 'ALTER ROLE')
 		{
@@ -205,7 +205,7 @@ subtest 'settings that ordinary roles cannot turn off' => sub {
 			isnt($client->{code}, '', 'no function does');
 		}
 		wire_fails($client, q{SELECT other.le_try_become_leader('any')}, '42501', "before the module is loaded: $how");
-		if ($how eq 'startup')
+		if ($how =~ /^startup/)
 		{
 			like($client->{error}, qr/permission denied to set parameter "leader_election.declared_only"/, 'what he has set is refused');
 		}
