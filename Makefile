@@ -82,8 +82,12 @@ bench:
 test-patroni:
 	@tools/test-patroni
 
+# make test-examples [EXAMPLES="--only go"]
+test-examples:
+	@tools/test-examples
+
 # make lint [PGINDENT=path]
 lint:
 	@tools/lint
 
-.PHONY: all install installcheck clean test test-patroni demo bench lint
+.PHONY: all install installcheck clean test test-patroni test-examples demo bench lint
