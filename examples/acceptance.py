@@ -459,6 +459,19 @@ def only_on_leader(port):
         sys.exit(f"FAILED: only-on-leader.sh: {outputs}, {led}, {killed}")
 
 
+def pitfall(port):
+    """Who resigns on another connection of the pool is told who leads, and why that is so."""
+    say("go-database-sql/pitfall")
+    url = f"postgres://postgres@127.0.0.1:{port}/postgres"
+    said = subprocess.run([str(HERE / "go-database-sql/pitfall/pitfall"), "pitfall", "w1"],
+                          env={**os.environ, "DATABASE_URL": url}, timeout=60,
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    wanted = ('WARNING: this session does not lead election "pitfall"', '"w1" leads it',
+              "use a lease", "leads: true, resigned: false")
+    if not all(words in said for words in wanted):
+        sys.exit(f"FAILED: go-database-sql/pitfall: {said}")
+
+
 def report(fleets):
     names = [name for name in fleets[0].phases if name not in ("start", "calm")]
     print("\n| seconds without a leader, and with two | " + " | ".join(names) + " |")
@@ -507,6 +520,7 @@ def main():
         group.finish()
     finish(fleets, options.port)
     only_on_leader(options.port)
+    pitfall(options.port)
     sys.exit(0 if report(fleets) else 1)
 
 
