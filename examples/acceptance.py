@@ -472,6 +472,16 @@ def pitfall(port):
         sys.exit(f"FAILED: go-database-sql/pitfall: {said}")
 
 
+def check_types(python, port):
+    """With each of these drivers, calls need the casts that README.md tells, and no others."""
+    say("parameter types")
+    url = f"postgres://postgres@127.0.0.1:{port}/postgres"
+    for command in ([python, HERE / "python-psycopg/check_types.py"],
+                    ["node", HERE / "node-pg/check_types.js"],
+                    [HERE / "go-database-sql/types/types"]):
+        subprocess.run(command, env={**os.environ, "DATABASE_URL": url}, timeout=120, check=True)
+
+
 def report(fleets):
     names = [name for name in fleets[0].phases if name not in ("start", "calm")]
     print("\n| seconds without a leader, and with two | " + " | ".join(names) + " |")
@@ -521,6 +531,7 @@ def main():
     finish(fleets, options.port)
     only_on_leader(options.port)
     pitfall(options.port)
+    check_types(options.python, options.port)
     sys.exit(0 if report(fleets) else 1)
 
 
