@@ -138,10 +138,9 @@ wait_until_gone(const LeElection *election, const int *pids, int count,
 }
 
 /*
- * Terminate the session that leads, and wait until it has let go of the election; false if
- * it does not lead any more
+ * Terminate the session that leads; false if it does not lead any more
  *
- * By the mark, it knows why it ends.
+ * By the mark, it knows why its term ends.
  */
 static bool
 terminate_leader(const LeElection *election, const LeTerm *term)
