@@ -176,9 +176,13 @@ subtest 'a limit for all' => sub {
 	ok(wire_until($other, q{SELECT le_try_become_leader('y'), le_resign('y')}, 't|t', 10), 'and make room for others');
 	wire_ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('short' || i, '100 ms'); COMMIT; END LOOP; END $$});
 	ok(wire_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'so do those that run out');
+	wire_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
 	wire_ask($other, "ALTER SYSTEM SET leader_election.$_") foreach 'max_tracked = 5000', 'max_elections = 1000';
 	$node->reload;
 	wire_until($other, 'SHOW leader_election.max_elections', '1000');
+
+	# leases that are over are cleared away once a second
+	ok(wire_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'there is room within a lower limit');
 	is(wire_ask($flood, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('idle' || i) AND le_resign('idle' || i)}), '3000',
 		'nor are those in the way that nobody leads any more') or diag($flood->{error});
 	elected('others are elected');
