@@ -111,7 +111,7 @@ assign_session_token(const char *value pg_attribute_unused(), void *extra)
 }
 
 static void
-define_limits(void)
+define_limits_of_session(void)
 {
 	DefineCustomIntVariable("leader_election.max_terms_per_session",
 							"Sets the maximum number of elections that one session may lead at a time.",
@@ -126,6 +126,23 @@ define_limits(void)
 							NULL,
 							NULL);
 
+	DefineCustomIntVariable("leader_election.dead_peer_timeout",
+							"Sets the time in which a client that has vanished is found while it leads or waits.",
+							"0 leaves that to the settings tcp_keepalives_idle and the like.",
+							&le_dead_peer_timeout,
+							15,
+							0,
+							24 * 60 * 60,
+							PGC_USERSET,
+							GUC_UNIT_S,
+							NULL,
+							NULL,
+							NULL);
+}
+
+static void
+define_limits_of_server(void)
+{
 	DefineCustomIntVariable("leader_election.max_elections",
 							"Sets the maximum number of elections that the server knows of at a time.",
 							"Those that are led, waited for and remembered, of all databases.",
@@ -161,19 +178,6 @@ define_limits(void)
 							LE_MAX_TTL_MS,
 							PGC_SIGHUP,
 							GUC_UNIT_MS,
-							NULL,
-							NULL,
-							NULL);
-
-	DefineCustomIntVariable("leader_election.dead_peer_timeout",
-							"Sets the time in which a client that has vanished is found while it leads or waits.",
-							"0 leaves that to the settings tcp_keepalives_idle and the like.",
-							&le_dead_peer_timeout,
-							15,
-							0,
-							24 * 60 * 60,
-							PGC_USERSET,
-							GUC_UNIT_S,
 							NULL,
 							NULL,
 							NULL);
@@ -293,7 +297,8 @@ void
 le_define_settings(void)
 {
 	refuse_settings_of_client();
-	define_limits();
+	define_limits_of_session();
+	define_limits_of_server();
 	define_rules();
 	define_reports();
 	DefineCustomStringVariable("leader_election.token",
