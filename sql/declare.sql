@@ -14,22 +14,11 @@ CREATE ROLE regress_le_member LOGIN IN ROLE regress_le_team;
 CREATE ROLE regress_le_nephew IN ROLE regress_le_member;
 CREATE ROLE regress_le_apart LOGIN NOINHERIT IN ROLE regress_le_team;
 CREATE ROLE regress_le_stranger LOGIN;
--- the outcome of a statement: its SQLSTATE and message, or its value
-CREATE FUNCTION outcome(statement text) RETURNS text LANGUAGE plpgsql
-SET client_min_messages = error AS $$
-DECLARE
-	result text;
-BEGIN
-	IF statement ~ '^(SELECT|CALL)' THEN
-		EXECUTE statement INTO result;
-		RETURN coalesce(result, 'null');
-	END IF;
-	EXECUTE statement;
-	RETURN 'done';
-EXCEPTION WHEN OTHERS THEN
-	RETURN SQLSTATE || ' ' || SQLERRM;
-END
-$$;
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set outcome :abs_srcdir '/sql/include/outcome.psql'
+\set ECHO none
+\i :outcome
+\set ECHO all
 
 -- what is declared is there to be read
 SELECT le_declare('job', 'regress_le_team');

@@ -15,22 +15,11 @@ WHERE d.deptype = 'e' AND d.classid <> 'pg_type'::regclass AND d.refclassid = 'p
 
 GRANT SELECT ON members TO PUBLIC;
 
--- the outcome of a statement: its SQLSTATE and message, or its value
-CREATE FUNCTION outcome(statement text) RETURNS text LANGUAGE plpgsql
-SET client_min_messages = error AS $$
-DECLARE
-	result text;
-BEGIN
-	IF statement ~ '^(SELECT|CALL)' THEN
-		EXECUTE statement INTO result;
-		RETURN coalesce(result, 'null');
-	END IF;
-	EXECUTE statement;
-	RETURN 'done';
-EXCEPTION WHEN OTHERS THEN
-	RETURN SQLSTATE || ' ' || SQLERRM;
-END
-$$;
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set outcome :abs_srcdir '/sql/include/outcome.psql'
+\set ECHO none
+\i :outcome
+\set ECHO all
 
 --
 -- Functions: a call of each, what it returns to that role, and whether everybody may call
