@@ -14,74 +14,23 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
-plan skip_all => 'needs PgBouncer (Debian package pgbouncer)'
-  unless defined $program;
-plan skip_all => 'PgBouncer does not run as root' if $> == 0;
+plan skip_all => 'needs PgBouncer (Debian package pgbouncer), and not to run as root'
+  unless defined pooler_program();
 
 my $ttl = 2;
 my $node = new_server('lease_pgbouncer');
 my $dir = PostgreSQL::Test::Utils::tempdir();
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-my $user = getpwuid $>;
-my $pgbouncer = 0;
 my $owner = $$;
 
-append_to_file("$dir/pgbouncer.ini", qq{
-[databases]
-* = host='@{[ $node->host ]}' port=@{[ $node->port ]} dbname=postgres user=$user
-session = host='@{[ $node->host ]}' port=@{[ $node->port ]} dbname=postgres user=$user pool_mode=session
-
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir =
-auth_type = any
-logfile = $dir/pgbouncer.log
-pool_mode = transaction
-default_pool_size = 3
+my $pooler = new_pooler($node, q{
 min_pool_size = 3
-server_round_robin = 1
-server_reset_query = DISCARD ALL
 server_lifetime = 3600
-ignore_startup_parameters = extra_float_digits
 max_client_conn = 50
 });
 
 sub bounce_session
 {
-	my ($database) = @_;
-	return session($node, connstr => "host=127.0.0.1 port=$port dbname=$database connect_timeout=10");
-}
-
-sub start_pgbouncer
-{
-	$pgbouncer = fork();
-	die "fork: $!" unless defined $pgbouncer;
-	if ($pgbouncer == 0)
-	{
-		open STDIN, '<', '/dev/null';
-		open STDOUT, '>>', "$dir/pgbouncer.out";
-		open STDERR, '>&', \*STDOUT;
-		exec $program, '-q', "$dir/pgbouncer.ini" or POSIX::_exit(127);
-	}
-	foreach my $attempt (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		last if IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1);
-		die 'PgBouncer has ended: ' . slurp_file("$dir/pgbouncer.out")
-		  if waitpid($pgbouncer, POSIX::WNOHANG()) > 0;
-		usleep(10_000);
-	}
-	return;
-}
-
-sub stop_pgbouncer
-{
-	return unless $pgbouncer;
-	kill 'TERM', $pgbouncer;
-	waitpid $pgbouncer, 0;
-	$pgbouncer = 0;
-	return;
+	return pooled_session($pooler, @_);
 }
 
 # A program's loop: be or stay leader by one statement, through the pooler, and
@@ -183,7 +132,7 @@ sub create_file
 }
 
 require IO::Socket::INET;
-start_pgbouncer();
+start_pooler($pooler);
 my @programs = map { start_program("program$_") } 1 .. 3;
 my @handovers;
 
@@ -213,8 +162,8 @@ subtest 'PgBouncer is restarted in mid-term: the holder goes on' => sub {
 		wait_heard("program $i", sub { $_[0]->{me} eq "program$i" && $_[0]->{asked} > $since });
 	}
 	my $down = monotonic();
-	stop_pgbouncer();
-	start_pgbouncer();
+	stop_pooler($pooler);
+	start_pooler($pooler);
 	my $up = monotonic();
 	my $after = wait_heard('the leader again', sub { $_[0]->{token} && $_[0]->{asked} > $up });
 	diag(sprintf 'PgBouncer was down for %.0f ms, the leader without it for %.0f ms', 1000 * ($up - $down), 1000 * ($after->{at} - $down));
@@ -326,7 +275,7 @@ subtest 'session scope behind session mode' => sub {
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
-stop_pgbouncer();
+stop_pooler($pooler);
 $node->stop;
 done_testing();
 
@@ -337,7 +286,7 @@ END
 	{
 		my $status = $?;
 		create_file('stop') if defined $dir;
-		stop_pgbouncer();
+		stop_pooler($pooler);
 		$? = $status;
 	}
 }

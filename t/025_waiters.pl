@@ -301,45 +301,12 @@ END $$});
 };
 
 # Behind a pool
-my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
 SKIP:
 {
-	skip 'needs PgBouncer, and not to be root', 1 if !defined $program || $> == 0;
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $user = getpwuid $>;
-
-	append_to_file("$dir/pgbouncer.ini", qq{
-[databases]
-transaction = host='@{[ $node->host ]}' port=@{[ $node->port ]} dbname=postgres user=$user pool_mode=transaction
-session = host='@{[ $node->host ]}' port=@{[ $node->port ]} dbname=postgres user=$user pool_mode=session
-
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir =
-auth_type = any
-logfile = $dir/pgbouncer.log
-default_pool_size = 5
-server_reset_query = DISCARD ALL
-ignore_startup_parameters = extra_float_digits
-});
-	my $pooler = fork();
-	die "fork: $!" unless defined $pooler;
-	if ($pooler == 0)
-	{
-		open STDIN, '<', '/dev/null';
-		open STDOUT, '>>', "$dir/pgbouncer.out";
-		open STDERR, '>&', \*STDOUT;
-		exec $program, '-q', "$dir/pgbouncer.ini" or POSIX::_exit(127);
-	}
-	require IO::Socket::INET;
-	foreach my $attempt (1 .. 1000)
-	{
-		last if IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1);
-		Time::HiRes::sleep(0.02);
-	}
-	my $pooled = sub { session($node, connstr => "host=127.0.0.1 port=$port dbname=$_[0] connect_timeout=10") };
+	skip 'needs PgBouncer, and not to be root', 1 unless defined pooler_program();
+	my $pooler = new_pooler($node, 'default_pool_size = 5');
+	my $pooled = sub { pooled_session($pooler, @_) };
+	start_pooler($pooler);
 
 	subtest 'le_campaign through a pool in session mode' => sub {
 		my ($first, $dead, $second) = map { $pooled->('session') } 1 .. 3;
@@ -374,8 +341,7 @@ ignore_startup_parameters = extra_float_digits
 		is(ask($observers[2], "SELECT le_resign('pooled', $new)"), 't', 'and resigned from by any');
 		end_session(@observers);
 	};
-	kill 'TERM', $pooler;
-	waitpid $pooler, 0;
+	stop_pooler($pooler);
 }
 
 is(wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM le_leaders)}), '0|0|0', 'nothing is left');

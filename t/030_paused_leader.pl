@@ -254,35 +254,12 @@ subtest 'SIGKILL of the backend' => sub {
 };
 
 subtest 'through PgBouncer, each transaction on another connection' => sub {
-	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
 	plan skip_all => 'needs PgBouncer (Debian package pgbouncer), and not to run as root'
-	  unless defined $program && $> != 0;
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	append_to_file("$dir/pgbouncer.ini", qq{
-[databases]
-* = host='@{[ $node->host ]}' port=@{[ $node->port ]} dbname=postgres user=@{[ scalar getpwuid $> ]}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir =
-auth_type = any
-logfile = $dir/pgbouncer.log
-pool_mode = transaction
-default_pool_size = 3
-min_pool_size = 3
-server_round_robin = 1
-ignore_startup_parameters = extra_float_digits
-});
-	my $pgbouncer = IPC::Run::start([ $program, '-q', "$dir/pgbouncer.ini" ], '<', \undef, '>&', "$dir/output");
-	my $connect = sub { session($node, connstr => "host=127.0.0.1 port=$port dbname=job connect_timeout=10") };
-	my @psqls;
-	foreach my $attempt (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		last if IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1);
-		Time::HiRes::sleep(0.01);
-	}
-	@psqls = map { $connect->() } 1 .. 3;
+	  unless defined pooler_program();
+	my $pooler = new_pooler($node, 'min_pool_size = 3');
+	my $connect = sub { pooled_session($pooler, 'job') };
+	start_pooler($pooler);
+	my @psqls = map { $connect->() } 1 .. 3;
 
 	# the pool opens as many connections as it needs at a time
 	ask($_, 'BEGIN; SELECT 1') foreach @psqls;
@@ -327,8 +304,7 @@ ignore_startup_parameters = extra_float_digits
 	}
 	is(wire_ask($watcher, q{SELECT count(*) FROM guarded WHERE who !~ '^\d$'}), '0', 'nothing else was written');
 	go_home($next, @psqls);
-	$pgbouncer->signal('TERM');
-	eval { $pgbouncer->finish };
+	stop_pooler($pooler);
 };
 
 subtest 'the first thing after a restart' => sub {

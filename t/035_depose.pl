@@ -267,34 +267,11 @@ subtest 'guarded transactions on other connections' => sub {
 };
 
 subtest 'through PgBouncer' => sub {
-	my ($program) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
 	plan skip_all => 'needs PgBouncer (Debian package pgbouncer), and not to run as root'
-	  unless defined $program && $> != 0;
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	append_to_file("$dir/pgbouncer.ini", qq{
-[databases]
-* = host='@{[ $node->host ]}' port=@{[ $node->port ]} dbname=postgres user=$user
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir =
-auth_type = any
-logfile = $dir/pgbouncer.log
-pool_mode = transaction
-default_pool_size = 3
-server_round_robin = 1
-server_login_retry = 0
-ignore_startup_parameters = extra_float_digits
-});
-	my $pgbouncer = IPC::Run::start([ $program, '-q', "$dir/pgbouncer.ini" ], '<', \undef, '>&', "$dir/output");
-	foreach my $attempt (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		last if IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1);
-		Time::HiRes::sleep(0.01);
-	}
-	my $connstr = "host=127.0.0.1 port=$port dbname=job connect_timeout=10";
-	my ($boss, $guarded, $deposer) = map { session($node, connstr => $connstr) } 1 .. 3;
+	  unless defined pooler_program();
+	my $pooler = new_pooler($node, 'server_login_retry = 0');
+	start_pooler($pooler);
+	my ($boss, $guarded, $deposer) = map { pooled_session($pooler, 'job') } 1 .. 3;
 	my $token = ask($boss, q{SELECT le_lease('pooled', '1 h', 'boss')});
 	like($token, qr/^\d+$/, 'a lease');
 	ask($guarded, 'BEGIN');
@@ -313,8 +290,7 @@ ignore_startup_parameters = extra_float_digits
 	in_order('pooled', $next);
 	is(wire_ask($watcher, 'SELECT count(*) FROM written'), '0', 'nothing was written');
 	end_session($boss, $guarded, $deposer);
-	$pgbouncer->signal('TERM');
-	eval { $pgbouncer->finish };
+	stop_pooler($pooler);
 };
 
 # Leaders by session and by lease, deposers, and those who write for the leases, as fast
