@@ -42,7 +42,11 @@ OBJS = \
 PGFILEDESC = "leader_election - exactly one of your programs leads"
 
 EXTENSION = leader_election
-DATA = leader_election--1.0.0.sql
+DATA = $(wildcard leader_election--*.sql)
+
+# the control file says which version this is
+EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" leader_election.control)
+PG_CPPFLAGS = -DLE_LIBRARY_VERSION='"$(EXTVERSION)"'
 
 # make installcheck: each suite starts a server of its own, with test.conf
 REGRESS := $(sort $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)))

@@ -15,15 +15,6 @@ CREATE TABLE note (note text);
 \set ECHO none
 \i :sessions
 \set ECHO all
--- returns when the session has gone
-CREATE FUNCTION gone(who text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	WHILE EXISTS (SELECT FROM pg_stat_activity WHERE application_name = who) LOOP
-		PERFORM pg_sleep(0.005);
-		PERFORM pg_stat_clear_snapshot();
-	END LOOP;
-	RETURN 'it has gone';
-END $$;
 -- what a statement fails with
 CREATE FUNCTION refusal(statement text, OUT code text, OUT message text, OUT detail text, OUT hint text)
 LANGUAGE plpgsql AS $$

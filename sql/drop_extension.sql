@@ -20,7 +20,9 @@ SELECT le_token('job') = :t1 AS same;
 
 -- dropped for good: the locks stay, as no one resigned
 DROP EXTENSION leader_election;
+\set VERBOSITY terse
 SELECT le_am_leader('job');
+\set VERBOSITY default
 SELECT count(*) FROM advisory;
 SHOW leader_election.max_terms_per_session;
 
@@ -86,7 +88,9 @@ DROP EXTENSION leader_election;
 -- in a schema of its own, called with that schema out of the path
 CREATE SCHEMA regress_le;
 CREATE EXTENSION leader_election SCHEMA regress_le;
+\set VERBOSITY terse
 SELECT le_try_become_leader('job');
+\set VERBOSITY default
 SELECT regress_le.le_try_become_leader('job', 'me'), regress_le.le_try_become_leader(42), regress_le.le_token('job') > :t1 AS greater;
 SELECT name, identity FROM regress_le.le_leaders WHERE name = 'job';
 SELECT name, identity FROM regress_le.le_leader('job');

@@ -18,15 +18,6 @@ SET search_path = regress_grace, public;
 CREATE FUNCTION cancel(who text) RETURNS boolean LANGUAGE sql AS $$
 SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = who
 $$;
--- returns when the session has gone
-CREATE FUNCTION gone(who text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	WHILE EXISTS (SELECT FROM pg_stat_activity WHERE application_name = who) LOOP
-		PERFORM pg_sleep(0.005);
-		PERFORM pg_stat_clear_snapshot();
-	END LOOP;
-	RETURN 'it has gone';
-END $$;
 -- may somebody lead it now?  In each of the ways that do not wait.  Leaves no term
 CREATE FUNCTION now(name text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -61,9 +52,11 @@ RESET client_min_messages;
 -- the setting
 SHOW leader_election.grace_period;
 SELECT unit, vartype, context, min_val, max_val, boot_val FROM pg_settings WHERE name = 'leader_election.grace_period';
+\set VERBOSITY sqlstate
 SET leader_election.grace_period = -1;
 SET leader_election.grace_period = '1d';
 SET leader_election.grace_period = '86400001 ms';
+\set VERBOSITY default
 CREATE ROLE regress_grace LOGIN;
 SET ROLE regress_grace;
 SET leader_election.grace_period = 0;

@@ -3,6 +3,8 @@
 -- do: nothing.  See hostile_schema for functions and operators of whom the server's own
 -- would be found first.
 --
+-- newer servers tell where in the script they were
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
 CREATE ROLE regress_le_mallory;

@@ -3,6 +3,8 @@
 --
 -- A transaction that was prepared with a plain lock on the key is who leads.
 --
+-- newer servers tell what they were at
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
 RESET client_min_messages;

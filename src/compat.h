@@ -12,6 +12,8 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -21,6 +23,7 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "storage/shmem.h"
 #include "storage/sinval.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
@@ -30,9 +33,22 @@
 #if PG_VERSION_NUM >= 160000
 #include "utils/guc_hooks.h"
 #endif
+#if PG_VERSION_NUM >= 170000
+#include "storage/dsm_registry.h"
+#endif
 
 #if PG_VERSION_NUM < 150009
 #error "leader_election requires PostgreSQL 15.9 or newer"
+#endif
+
+/* Before the declaration of a function that does not return */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
+/* What the library says of itself */
+#if PG_VERSION_NUM < 180000
+#define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC
 #endif
 
 /* Does this session hold the lock in just this mode? */
@@ -63,7 +79,10 @@ LockAcquireExtendedCompat(const LOCKTAG *tag, LOCKMODE mode, bool session,
 static inline void
 LockQueueMoveToFrontCompat(LOCK *lock, PGPROC *process)
 {
-#if PG_VERSION_NUM >= 160000
+#if PG_VERSION_NUM >= 190000
+	dclist_delete_from(&lock->waitProcs, &process->waitLink);
+	dclist_push_head(&lock->waitProcs, &process->waitLink);
+#elif PG_VERSION_NUM >= 160000
 	dclist_delete_from(&lock->waitProcs, &process->links);
 	dclist_push_head(&lock->waitProcs, &process->links);
 #else
@@ -163,6 +182,80 @@ dshash_parameters_compat(size_t key_size, size_t entry_size, int tranche_id)
 #endif
 	params.tranche_id = tranche_id;
 	return params;
+}
+
+/* A tranche of LWLocks */
+static inline int
+LWLockNewTrancheIdCompat(const char *name pg_attribute_unused())
+{
+#if PG_VERSION_NUM >= 190000
+	return LWLockNewTrancheId(name);
+#else
+	return LWLockNewTrancheId();
+#endif
+}
+
+/* Tell this session what it is called */
+static inline void
+LWLockRegisterTrancheCompat(int tranche_id pg_attribute_unused(),
+							const char *name pg_attribute_unused())
+{
+#if PG_VERSION_NUM < 190000
+	LWLockRegisterTranche(tranche_id, name);
+#endif
+}
+
+#if PG_VERSION_NUM >= 190000
+/* For GetNamedMemoryCompat: call what the argument points to */
+static inline void
+initialize_by_argument(void *memory, void *argument)
+{
+	void		(**initialize) (void *memory) = argument;
+
+	(*initialize) (memory);
+}
+#endif
+
+/*
+ * Memory of that name that all sessions share, which whoever comes first initializes;
+ * AddinShmemInitLock must be held exclusively
+ *
+ * It is always asked for in the same size: another one is an error, and not a clear one.
+ */
+static inline void *
+GetNamedMemoryCompat(const char *name, size_t size, void (*initialize) (void *memory))
+{
+	bool		found;
+
+#if PG_VERSION_NUM >= 190000
+	return GetNamedDSMSegment(name, size, initialize_by_argument, &found, &initialize);
+#elif PG_VERSION_NUM >= 170000
+	return GetNamedDSMSegment(name, size, initialize, &found);
+#else
+	void	   *memory = ShmemInitStruct(name, size, &found);
+
+	if (!found)
+		initialize(memory);
+	return memory;
+#endif
+}
+
+/*
+ * Delete a row of the table unless another transaction is at it, without waiting for that
+ */
+static inline void
+table_tuple_try_delete_compat(Relation table, ItemPointer tid)
+{
+	CommandId	command = GetCurrentCommandId(true);
+	TM_FailureData failure;
+
+#if PG_VERSION_NUM >= 190000
+	(void) table_tuple_delete(table, tid, command, 0, InvalidSnapshot, InvalidSnapshot,
+							  false, &failure);
+#else
+	(void) table_tuple_delete(table, tid, command, InvalidSnapshot, InvalidSnapshot,
+							  false, &failure, false);
+#endif
 }
 
 /* Memory for the extra of a setting */

@@ -15,7 +15,10 @@
 
 #include "leader_election.h"
 
-PG_MODULE_MAGIC;
+PG_MODULE_MAGIC_EXT(
+					.name = "leader_election",
+					.version = LE_LIBRARY_VERSION
+);
 
 void		_PG_init(void);
 

@@ -77,7 +77,7 @@ extern LeCounters *le_registry_counters(void);
 extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
 extern const char *le_registry_string(dsa_pointer stored);
 extern void le_registry_free(dsa_pointer *stored);
-extern void le_throw_registry_full(void) pg_attribute_noreturn();
+pg_noreturn extern void le_throw_registry_full(void);
 extern uint64 le_registry_primary_since(void);
 extern void le_registry_forget_end(Oid database, uint64 lost_at);
 extern uint64 le_registry_forgotten_at(void);
@@ -153,7 +153,7 @@ extern int64 le_origin_now(bool of_tokens);
 extern int64 le_first_token(int64 last, int64 then, int64 now,
 							const struct timeval *clock);
 extern uint64 le_grants_from(void);
-extern void le_throw_not_yet(const LeElection *election, uint64 grants_from) pg_attribute_noreturn();
+pg_noreturn extern void le_throw_not_yet(const LeElection *election, uint64 grants_from);
 
 /* xact_list.c */
 extern void le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item));
@@ -305,7 +305,7 @@ extern void le_require_primary(void);
 extern void le_require_room(int more);
 extern bool le_acquire_now(const LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
-extern void le_throw_lock_timeout(void) pg_attribute_noreturn();
+pg_noreturn extern void le_throw_lock_timeout(void);
 extern int64 le_elect(const LeBid *bid);
 
 /* campaign_many.c */
@@ -314,7 +314,7 @@ extern const LeElection *le_elect_any(LeBid *bid, LeElection *elections, int cou
 extern void le_stop_following(void);
 
 /* resign.c */
-extern void le_throw_not_leader(const LeElection *election, const char *whose) pg_attribute_noreturn();
+pg_noreturn extern void le_throw_not_leader(const LeElection *election, const char *whose);
 extern void le_warn_not_leader(const LeElection *election, const char *whose);
 extern void le_warn_not_deposed(const LeElection *election, const char *identity);
 extern void le_warn_bound_to_transaction(const LeElection *election);

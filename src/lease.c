@@ -35,6 +35,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 
 #include "leader_election.h"
 

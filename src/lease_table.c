@@ -200,6 +200,12 @@ get_buffer(SysScanDesc scan)
 	return ((BufferHeapTupleTableSlot *) scan->slot)->buffer;
 }
 
+static void
+end_scan(void *scan)
+{
+	systable_endscan(scan);
+}
+
 /*
  * Lock that buffer; false if another backend has got in between, and the scan has
  * been ended
@@ -209,7 +215,7 @@ lock_row(SysScanDesc scan, HeapTuple *tuple)
 {
 	*tuple = ((BufferHeapTupleTableSlot *) scan->slot)->base.tuple;
 	return heap_inplace_lock(scan->heap_rel, *tuple, get_buffer(scan),
-							 (void (*) (void *)) systable_endscan, scan);
+							 end_scan, scan);
 }
 
 /*
@@ -280,13 +286,9 @@ le_lease_delete_void(const LeElection *election)
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		TM_FailureData failure;
-
 		found = true;
 		if (is_void(tuple))
-			(void) table_tuple_delete(table, &tuple->t_self,
-									  GetCurrentCommandId(true), InvalidSnapshot,
-									  InvalidSnapshot, false, &failure, false);
+			table_tuple_try_delete_compat(table, &tuple->t_self);
 	}
 	systable_endscan(scan);
 	if (pushed)

@@ -102,6 +102,7 @@ subtest 'log_terms = off' => sub {
 		q{SET SESSION AUTHORIZATION regress_le_user; SET leader_election.log_terms = off; SELECT le_try_become_leader('sneaky')},
 		on_error_die => 0, on_error_stop => 0);
 	like($err, qr/permission denied to set parameter "leader_election.log_terms"/, 'nor before the module is loaded');
+	$node->wait_for_log(qr/"sneaky": term \d+ ended/, $offset);
 	is(scalar(grep { /"sneaky"/ } term_lines($node, $offset)), 2, 'its terms are logged');
 };
 
