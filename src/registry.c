@@ -6,8 +6,9 @@
  *
  * A lock of the lock manager says who leads; the registry holds what a lock
  * cannot hold: names, identities, tokens, and leases, which have no lock.  It lives
- * in dynamic shared memory, found through a small struct in the server's own, both
- * made on first use, and is empty after a restart.
+ * in dynamic shared memory, found through a small struct of a well-known name, both
+ * made on first use, and is empty after a restart.  A library of another version that
+ * finds it leaves it alone.
  *
  * Three hash tables, each guarded by the LWLocks of its partitions: shared to
  * read an entry, exclusive to write, add or remove one.  Callers get copies, and
@@ -68,14 +69,37 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/memutils.h"
 
 #include "leader_election.h"
 
-/* The struct in the server's own shared memory */
+/*
+ * The version of the registry: to be counted up with every change of what is in it,
+ * and of what protects it
+ */
+#ifndef LE_REGISTRY_VERSION
+#define LE_REGISTRY_VERSION 1
+#endif
+
+/*
+ * How the library that has made the registry lays it out
+ *
+ * Sizes tell of a change for which nobody has counted up the version.
+ */
+typedef struct LeLayout
+{
+	uint32		version;
+	uint32		control_size;
+	uint32		election_size;
+	uint32		candidate_size;
+	uint32		database_size;
+} LeLayout;
+
+/* The struct by which the registry is found */
 typedef struct LeControl
 {
+	LeLayout	layout;			/* of whatever version this is; must be first */
+
 	/* written once, under AddinShmemInitLock */
 	bool		ready;			/* are the tables there? */
 	int			tranche_id;		/* 0 until first set up */
@@ -88,6 +112,11 @@ typedef struct LeControl
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
 	LeCounters	counters;
 } LeControl;
+
+/* It has the same size in every version */
+#define LE_CONTROL_SIZE 512
+
+StaticAssertDecl(sizeof(LeControl) <= LE_CONTROL_SIZE, "LeControl must not outgrow its place");
 
 /* This backend's way to the registry; NULL until first used */
 static LeControl *control = NULL;
@@ -169,6 +198,47 @@ init_counters(LeCounters *counters)
 	pg_atomic_init_u64(&counters->evictions, 0);
 }
 
+/* This library's own */
+static const LeLayout my_layout = {
+	.version = LE_REGISTRY_VERSION,
+	.control_size = sizeof(LeControl),
+	.election_size = sizeof(LeElectionEntry),
+	.candidate_size = sizeof(LeCandidate),
+	.database_size = sizeof(LeDatabase)
+};
+
+static void
+init_control(void *memory)
+{
+	LeControl  *new = memory;
+
+	memset(new, 0, LE_CONTROL_SIZE);
+	new->layout = my_layout;
+	pg_atomic_init_u64(&new->primary_since, 0);
+	pg_atomic_init_u32(&new->has_guards, max_prepared_xacts > 0);
+	init_counters(&new->counters);
+}
+
+/*
+ * Throw if the registry is that of a library which another version has replaced while
+ * the server runs, or the other way round
+ *
+ * Sessions that have loaded that one go on with it.  Two registries would know nothing
+ * of each other's leases.
+ */
+static void
+check_layout(const LeLayout *layout)
+{
+	if (memcmp(layout, &my_layout, sizeof(LeLayout)) == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the registry of elections was made by another version of leader_election"),
+			 errdetail("The registry has version %u, and this session's library uses version %u.",
+					   layout->version, my_layout.version),
+			 errhint("Restart the server, so that all sessions use the same library.")));
+}
+
 /*
  * Find the registry, or make it
  */
@@ -177,23 +247,16 @@ attach(void)
 {
 	static bool attached = false;
 	MemoryContext caller;
-	bool		found;
 
 	if (likely(attached))
 		return;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	control = ShmemInitStruct("leader_election", sizeof(LeControl), &found);
-	if (!found)
-	{
-		memset(control, 0, sizeof(LeControl));
-		pg_atomic_init_u64(&control->primary_since, 0);
-		pg_atomic_init_u32(&control->has_guards, max_prepared_xacts > 0);
-		init_counters(&control->counters);
-	}
+	control = GetNamedMemoryCompat("leader_election", LE_CONTROL_SIZE, init_control);
+	check_layout(&control->layout);
 	if (control->tranche_id == 0)
-		control->tranche_id = LWLockNewTrancheId();
-	LWLockRegisterTranche(control->tranche_id, "leader_election");
+		control->tranche_id = LWLockNewTrancheIdCompat("leader_election");
+	LWLockRegisterTrancheCompat(control->tranche_id, "leader_election");
 
 	/* what is made here lasts as long as the session */
 	caller = MemoryContextSwitchTo(TopMemoryContext);
