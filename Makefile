@@ -74,6 +74,10 @@ endif
 test:
 	@tools/test
 
+# make matrix [VERSIONS="17 18"] [JOBS=2]
+matrix:
+	@tools/matrix
+
 # make demo [KEEP=1]
 demo:
 	@tools/demo
@@ -94,4 +98,4 @@ test-examples:
 lint:
 	@tools/lint
 
-.PHONY: all install installcheck clean test test-patroni test-examples demo bench lint
+.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench lint
