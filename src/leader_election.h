@@ -109,7 +109,7 @@ extern int	le_registry_successor(const LeElectionKey *key);
 extern void le_registry_bound_elections(int more);
 
 /* registry_stats.c */
-extern void le_tally_reset(LeTally *tally);
+extern void le_tally_init(LeTally *tally);
 extern void le_count_begin(LeElectionEntry *entry);
 extern void le_count_loaded(LeElectionEntry *entry);
 extern void le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at);

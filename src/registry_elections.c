@@ -42,10 +42,8 @@ init_entry(LeElectionEntry *entry)
 	entry->value = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
 	pg_atomic_init_u64(&entry->lease.renewals, 0);
-	pg_atomic_init_u64(&entry->tally.denied, 0);
-	pg_atomic_init_u64(&entry->tally.longest_wait_us, 0);
 	ConditionVariableInit(&entry->changed);
-	le_tally_reset(&entry->tally);
+	le_tally_init(&entry->tally);
 }
 
 static void
@@ -88,7 +86,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 	entry->name = stored;
 	entry->last_token = 0;
 	entry->successor = 0;
-	le_tally_reset(&entry->tally);
+	le_tally_init(&entry->tally);
 }
 
 /*

@@ -15,27 +15,75 @@
 
 #include "leader_election.h"
 
-/*
- * Count from zero, from now on; what runs runs on
- *
- * The entry's partition must be locked exclusively.  Does not throw.
- */
-void
-le_tally_reset(LeTally *tally)
-{
-	tally->terms = 0;
-	memset(tally->ended, 0, sizeof(tally->ended));
-	tally->led_us = 0;
-	tally->vacant_us = 0;
-	tally->changed_at = le_monotonic_us();
-	pg_atomic_write_u64(&tally->denied, 0);
-	pg_atomic_write_u64(&tally->longest_wait_us, 0);
-}
-
 static uint64
 time_between(uint64 start, uint64 end)
 {
 	return end > start ? end - start : 0;
+}
+
+/*
+ * Return since when nobody leads, at the latest now: the term may be that of a lease which
+ * has run out, and has not been found yet
+ */
+static uint64
+vacant_from(LeElectionEntry *entry, uint64 now)
+{
+	uint64		changed_at = entry->tally.changed_at;
+	uint64		deadline;
+
+	if (!entry->counted)
+		return Min(changed_at, now);
+	if (entry->scope != LE_SCOPE_LEASE)
+		return now;
+	deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	return Max(Min(deadline, now), changed_at);
+}
+
+/*
+ * Return how long the election has been led until then, and how long it has been vacant
+ * since, of the time that its tally does not have yet
+ */
+static void
+time_since_change(LeElectionEntry *entry, uint64 now, uint64 *led, uint64 *vacant)
+{
+	uint64		from = vacant_from(entry, now);
+
+	*led = entry->counted ? time_between(entry->tally.changed_at, from) : 0;
+	*vacant = time_between(from, now);
+}
+
+/*
+ * Begin to count an election that is first heard of.  Does not throw
+ */
+void
+le_tally_init(LeTally *tally)
+{
+	memset(tally, 0, sizeof(LeTally));
+	tally->changed_at = le_monotonic_us();
+	pg_atomic_init_u64(&tally->denied, 0);
+	pg_atomic_init_u64(&tally->longest_wait_us, 0);
+}
+
+/*
+ * Count from zero, from now on; what runs runs on, and what is vacant is vacant since it was
+ *
+ * So the time until now, which will be added, is taken off before: these numbers are
+ * unsigned.  The entry's partition must be locked exclusively.
+ */
+static void
+reset_tally(LeElectionEntry *entry, uint64 now)
+{
+	LeTally    *tally = &entry->tally;
+	uint64		led;
+	uint64		vacant;
+
+	time_since_change(entry, now, &led, &vacant);
+	tally->terms = 0;
+	memset(tally->ended, 0, sizeof(tally->ended));
+	tally->led_us = -led;
+	tally->vacant_us = -vacant;
+	pg_atomic_write_u64(&tally->denied, 0);
+	pg_atomic_write_u64(&tally->longest_wait_us, 0);
 }
 
 /*
@@ -133,7 +181,8 @@ static void
 copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 {
 	LeTally    *tally = &entry->tally;
-	uint64		end = now;
+	uint64		led;
+	uint64		vacant;
 
 	row->election = entry->election;
 	strcpy(row->name, le_registry_string(entry->name));
@@ -142,19 +191,12 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	row->denied = pg_atomic_read_u64(&tally->denied);
 	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
 	row->followers = entry->watchers[LE_FOLLOWER];
-	row->led_us = tally->led_us;
-	row->vacant_us = tally->vacant_us;
 
-	/* a lease that has run out may not have been found yet */
-	if (entry->counted && entry->scope == LE_SCOPE_LEASE)
-		end = Max(Min(end, pg_atomic_read_u64(&entry->lease.deadline)), tally->changed_at);
-	if (entry->counted)
-	{
-		row->led_us += time_between(tally->changed_at, end);
-		row->vacant_us += time_between(end, now);
-	}
-	else
-		row->vacant_us += time_between(tally->changed_at, now);
+	time_since_change(entry, now, &led, &vacant);
+	row->led_us = tally->led_us + led;
+	row->vacant_us = tally->vacant_us + vacant;
+	row->is_vacant = !entry->counted || vacant > 0;
+	row->vacant_for_us = vacant;
 }
 
 static int
@@ -210,12 +252,13 @@ le_registry_reset_statistics(void)
 	dshash_seq_status status;
 	LeElectionEntry *entry;
 	LeDatabase *database;
+	uint64		now = le_monotonic_us();
 
 	dshash_seq_init(&status, le_registry_election_table(), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (entry->election.database == MyDatabaseId)
-			le_tally_reset(&entry->tally);
+			reset_tally(entry, now);
 	}
 	dshash_seq_term(&status);
 

@@ -224,6 +224,8 @@ typedef struct LeStatistics
 	uint64		led_us;
 	uint64		vacant_us;
 	uint64		longest_wait_us;
+	uint64		vacant_for_us;	/* now */
+	bool		is_vacant;
 	int			followers;
 } LeStatistics;
 

@@ -20,6 +20,7 @@
 PG_FUNCTION_INFO_V1(le_registry_terms);
 PG_FUNCTION_INFO_V1(le_registry_candidates);
 PG_FUNCTION_INFO_V1(le_registry_statistics);
+PG_FUNCTION_INFO_V1(le_registry_statistics_1_1);
 PG_FUNCTION_INFO_V1(le_registry_info);
 PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
@@ -281,12 +282,13 @@ le_registry_candidates(PG_FUNCTION_ARGS)
 }
 
 /*
- * Return what is counted of each election
+ * Put out what is counted of each election, in the columns of version 1.0 or 1.1
  */
-Datum
-le_registry_statistics(PG_FUNCTION_ARGS)
+static void
+put_statistics(FunctionCallInfo fcinfo, bool since_1_1)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TimestampTz now = GetCurrentTimestamp();
 	int			count;
 	LeStatistics *rows;
 
@@ -294,8 +296,8 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 	rows = le_registry_list_statistics(&count);
 	for (int i = 0; i < count; i++)
 	{
-		Datum		values[9 + LE_END_REASONS] = {0};
-		bool		nulls[9 + LE_END_REASONS] = {0};
+		Datum		values[10 + LE_END_REASONS] = {0};
+		bool		nulls[10 + LE_END_REASONS] = {0};
 		int			column = 3;
 
 		fill_election(&rows[i].election, rows[i].name, values, nulls);
@@ -307,8 +309,32 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 		values[column++] = interval_datum((int64) rows[i].led_us);
 		values[column++] = interval_datum((int64) rows[i].longest_wait_us);
 		values[column++] = Int32GetDatum(rows[i].followers);
+		if (since_1_1)
+		{
+			values[column] = TimestampTzGetDatum(now - rows[i].vacant_for_us);
+			nulls[column++] = !rows[i].is_vacant;
+		}
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
+}
+
+/*
+ * Return what is counted of each election
+ */
+Datum
+le_registry_statistics_1_1(PG_FUNCTION_ARGS)
+{
+	put_statistics(fcinfo, true);
+	return (Datum) 0;
+}
+
+/*
+ * The same for the SQL objects of version 1.0
+ */
+Datum
+le_registry_statistics(PG_FUNCTION_ARGS)
+{
+	put_statistics(fcinfo, false);
 	return (Datum) 0;
 }
 

@@ -1,0 +1,77 @@
+--
+-- pg_stat_leader_election.vacant_since: since when nobody leads
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+SELECT pg_stat_leader_election_reset();
+-- is it vacant, and not before the moment that was noted last?
+CREATE TEMP TABLE moment AS SELECT clock_timestamp() AS noted;
+CREATE TEMP VIEW vacancy AS
+SELECT vacant_since IS NOT NULL AS vacant, vacant_since >= noted - interval '20 ms' AS since_then,
+       vacant_since <= clock_timestamp() AS in_the_past
+FROM pg_stat_leader_election, moment WHERE name = 'vacancy';
+-- with the time since the last reset, and a bit for clocks that are read one after the other
+CREATE TEMP VIEW counts AS
+SELECT s.*, clock_timestamp() - stats_reset + interval '20 ms' AS since_reset
+FROM pg_stat_leader_election s, pg_stat_leader_election_info;
+
+-- unknown; led; resigned
+SELECT le_resign('vacancy');
+TABLE vacancy;
+SELECT le_try_become_leader('vacancy');
+TABLE vacancy;
+SELECT pg_sleep(0.1);
+UPDATE moment SET noted = clock_timestamp();
+SELECT le_resign('vacancy');
+TABLE vacancy;
+-- it stays where it is, also when counts begin anew
+SELECT vacant_since AS before FROM pg_stat_leader_election WHERE name = 'vacancy' \gset
+SELECT pg_sleep(0.1);
+SELECT pg_stat_leader_election_reset();
+SELECT terms, time_vacant <= since_reset AS vacant_since_reset, time_led,
+       vacant_since - :'before'::timestamptz BETWEEN '-20 ms' AND '20 ms' AS as_before
+FROM counts WHERE name = 'vacancy';
+-- in a transaction
+BEGIN;
+SELECT le_try_become_leader_xact('vacancy');
+TABLE vacancy;
+UPDATE moment SET noted = clock_timestamp();
+ROLLBACK;
+TABLE vacancy;
+UPDATE moment SET noted = clock_timestamp();
+BEGIN;
+SELECT le_try_become_leader_xact('vacancy');
+SELECT pg_sleep(0.1);
+COMMIT;
+TABLE vacancy;
+
+-- what leads counts from zero, too
+SELECT le_try_become_leader('vacancy');
+SELECT pg_sleep(0.1);
+SELECT pg_stat_leader_election_reset();
+SELECT time_led <= since_reset AS led_since_reset, time_vacant, vacant_since FROM counts WHERE name = 'vacancy';
+SELECT le_resign('vacancy');
+SELECT terms, resigned, time_led <= since_reset AS led_since_reset, time_vacant <= since_reset AS vacant_since_reset
+FROM counts WHERE name = 'vacancy';
+
+-- a lease that has run out, which nobody has noticed; counted anew as well
+SELECT le_lease('vacancy', '200 ms') > 0 AS lease;
+TABLE vacancy;
+UPDATE moment SET noted = clock_timestamp() + interval '100 ms';
+SELECT pg_sleep(0.3);
+TABLE vacancy;
+SELECT pg_stat_leader_election_reset();
+SELECT terms, expired, time_led, time_vacant <= since_reset AS vacant_since_reset, vacant_since > noted AS since_then
+FROM counts, moment WHERE name = 'vacancy';
+-- and when somebody does
+SELECT le_lease('vacancy', '1 hour') AS lease \gset
+SELECT terms, expired, time_led <= since_reset AS led_since_reset, time_vacant <= since_reset AS vacant_since_reset, vacant_since
+FROM counts WHERE name = 'vacancy';
+-- not while it is not committed
+SELECT le_resign('vacancy', :lease);
+BEGIN;
+SELECT le_lease('vacancy', '1 hour') > 0 AS lease;
+TABLE vacancy;
+ROLLBACK;
+TABLE vacancy;
