@@ -1,0 +1,165 @@
+# A package replaces the library under a running server: sessions that have loaded the old
+# one go on with it, new ones load the new one.  They share the registry if both lay it out
+# in the same way; else the new ones are told so, and do nothing at all.
+
+use strict;
+use warnings;
+
+use Digest::SHA;
+use File::Copy;
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $source = "$FindBin::RealBin/..";
+my $pg_config = $ENV{PG_CONFIG} // 'pg_config';
+
+# Databases were made by it, and every CREATE EXTENSION begins with it: what has to change
+# is for an upgrade script.
+is(Digest::SHA->new(256)->addfile("$source/leader_election--1.0.0.sql")->hexdigest,
+	'b0e5350b55fc2fab9a6eb33a7d315e8b048aec5b65f93d929b56a59e03bc7043',
+	'the script of 1.0.0 is as it was released');
+
+my $node = new_server('upgrade');
+my $installed = $node->safe_psql('postgres', q{SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'}) . '/leader_election.so';
+my $original = $node->basedir . '/original.so';
+my $is_replaced = 0;
+
+if (!-w $installed)
+{
+	note 'the library cannot be replaced where it is installed';
+	$node->stop;
+	done_testing();
+	exit;
+}
+copy($installed, $original) or die "$original: $!";
+
+# Install another library in the way a package does: the file that runs is not written to
+sub replace_by
+{
+	my ($library) = @_;
+	$is_replaced = 1;
+	copy($library, "$installed.new") or die "$installed.new: $!";
+	rename "$installed.new", $installed or die "$installed: $!";
+}
+
+END
+{
+	my $status = $?;
+	replace_by($original) if $is_replaced;
+	$? = $status;
+}
+
+# Build the library with other options, and return where it is
+sub build_library
+{
+	my ($name, $options) = @_;
+	my $dir = $node->basedir . "/$name";
+	mkdir $dir and mkdir "$dir/src" or die "$dir: $!";
+	copy($_, "$dir/src") foreach glob "$source/src/*.[ch]";
+	copy("$source/$_", $dir) foreach ('Makefile', 'leader_election.control');
+	system_or_bail('make', '-s', '-C', $dir, "PG_CONFIG=$pg_config", 'with_llvm=no', "COPT=$options", 'leader_election.so');
+	return "$dir/leader_election.so";
+}
+
+my $other_layout = build_library('other_layout', '-DLE_REGISTRY_VERSION=4711');
+my $same_layout = build_library('same_layout', '-O1');
+
+sub fails_as_another_version
+{
+	my ($psql, $statement) = @_;
+	ask($psql, "\\set VERBOSITY verbose\n$statement");
+	my $said = stderr_of($psql);
+	return is(scalar($said =~ /ERROR:  55000: the registry of elections was made by another version of leader_election\n(?:psql:.*?)?DETAIL:  The registry has version 1, and this session's library uses version 4711\.\n(?:psql:.*?)?HINT:  Restart the server, so that all sessions use the same library\./),
+		1, "refused: $statement") || diag $said;
+}
+
+my $leader = session($node, app => 'leader');
+is(ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader(4711)}), 't|t', 'a leader');
+my $lease = ask($leader, q{SELECT le_lease('lease', '1 hour')});
+my $candidate = session($node, app => 'candidate');
+my $candidate_pid = backend_pid($candidate);
+post($candidate, q{SELECT le_become_leader('job')});
+wait_until_waiting($node, $candidate_pid);
+
+subtest 'a library that shares the registry' => sub {
+	replace_by($same_layout);
+	my $new = session($node);
+	is(ask($new, q{SELECT le_try_become_leader('job'), le_try_become_leader('of its own')}), 'f|t', 'knows who leads');
+	is(ask($new, qq{SELECT le_renew('lease', $lease), (SELECT count(*) FROM le_leaders), (SELECT count(*) FROM le_candidates)}), 't|4|1', 'shares leases and views');
+	is(ask($leader, q{SELECT identity IS NOT NULL FROM le_leader('of its own')}), 't', 'is known to the old one');
+	end_session($new);
+	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leader('of its own')});
+};
+
+subtest 'a library of another layout' => sub {
+	replace_by($other_layout);
+	my $new = session($node);
+	my $pid = backend_pid($new);
+	fails_as_another_version($new, $_) foreach (
+		q{SELECT le_try_become_leader('job')},
+		q{SELECT le_try_become_leader('vacant')},
+		q{SELECT le_try_become_leader(4712)},
+		q{SELECT le_become_leader('job', '1 s')},
+		q{SELECT le_try_become_leader_xact('vacant')},
+		q{CALL le_campaign('vacant')},
+		q{CALL le_campaign(ARRAY['vacant', 'job'])},
+		q{SELECT le_lease('vacant', '1 s')},
+		qq{SELECT le_lease('lease', '1 s', NULL, $lease)},
+		qq{SELECT le_renew('lease', $lease)},
+		qq{SELECT le_resign('lease', $lease)},
+		qq{SELECT le_assert_leader('lease', $lease)},
+		qq{SELECT le_proclaim('lease', 'value', $lease)},
+		q{CALL le_observe('job')},
+		q{SELECT le_depose('job')},
+		q{SELECT * FROM le_leaders},
+		q{SELECT * FROM le_leader('job')},
+		q{SELECT * FROM le_candidates},
+		q{SELECT * FROM pg_stat_leader_election},
+		q{SELECT * FROM pg_stat_leader_election_info},
+		q{SELECT pg_stat_leader_election_reset()});
+	fails_as_another_version($new, "BEGIN; SAVEPOINT a; SELECT le_try_become_leader('vacant')");
+	is(ask($new, q{ROLLBACK TO a; SELECT 'goes on'; COMMIT}), 'goes on', 'nothing but the statement fails');
+	isnt(ask($new, q{SELECT le_am_leader('job')}), 't', 'it does not lead what another leads');
+	stderr_of($new);
+	is(ask($new, "SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'"), '0', 'nothing is left of bids');
+	is(ask($new, q{BEGIN; DROP EXTENSION leader_election; ROLLBACK; SELECT 'still there'}), 'still there', 'the extension can be dropped');
+	is(stderr_of($new), '', 'without complaint');
+	end_session($new);
+};
+
+subtest 'sessions of the old library' => sub {
+	is(ask($leader, qq{SELECT le_am_leader('job'), le_renew('lease', $lease), (SELECT count(*) FROM le_leaders)}), 't|t|3', 'lead on');
+	is(ask($leader, q{SELECT le_resign('job')}), 't', 'resign');
+	is(collect($candidate), 't', 'and elect each other');
+	is(ask($candidate, q{SELECT le_resign('job')}), 't', 'all the time');
+	is(stderr_of($leader) . stderr_of($candidate), '', 'without complaint');
+};
+
+subtest 'after a restart' => sub {
+	end_session($leader, $candidate);
+	$node->restart;
+	my $new = session($node);
+	is(ask($new, qq{SELECT le_try_become_leader('job'), le_token('job') > $lease}), 't|t', 'tokens grow');
+	is(ask($new, qq{SELECT le_renew('lease', $lease), le_resign('lease', $lease)}), 't|t', 'leases run on');
+	all_consistent($node, 'nothing half done');
+
+	# and back
+	replace_by($original);
+	my $old = session($node);
+	ask($old, q{SELECT le_try_become_leader('job')});
+	like(stderr_of($old), qr/ERROR:  the registry of elections was made by another version/, 'nor does an old library touch a new registry');
+	is(ask($new, q{SELECT le_am_leader('job')}), 't', 'whose sessions lead on');
+	end_session($old, $new);
+	$node->restart;
+	is($node->safe_psql('postgres', q{SELECT le_try_become_leader('job')}), 't', 'back, with another restart');
+};
+
+my $log = slurp_file($node->logfile);
+unlike($log, qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+is(join("\n", grep { /WARNING|could not bring/ } split /\n/, $log), '', 'no warnings');
+$node->stop;
+done_testing();
