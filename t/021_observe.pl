@@ -323,7 +323,7 @@ subtest 'restart' => sub {
 	my $token = number_seen('led');
 	wire_send($observers[0], "CALL le_observe('led', $token)");
 	until_observing($observers[0]);
-	$node->restart('fast');
+	$node->restart;
 	like(wire_answer($observers[0]) // '', qr/^(-$token\|\|)?$/, 'no answer, or that its leader has gone before');
 	ok(wire_ended($observers[0]), 'and it is gone');
 	$control = wire($node);

@@ -181,7 +181,7 @@ sub wait_is_over_once
 {
 	my ($node, $held) = @_;
 	$node->append_conf('postgresql.conf', "leader_election.max_ttl = '${max_ttl}s'");
-	$node->restart('fast');
+	$node->restart;
 	my @clients = map { wire($node) } 1 .. 3;
 	my $before = monotonic();
 	wire_send($clients[0], q{CALL le_campaign('lost', ttl => '1 s')});
@@ -204,7 +204,7 @@ sub wait_is_over_once
 	wire_drop(@clients);
 
 	$node->append_conf('postgresql.conf', 'leader_election.max_ttl = 1d');
-	$node->restart('fast');
+	$node->restart;
 	my $client = wire($node);
 	is_new(wire_ask($client, q{SELECT le_lease('after a restart', '1 h')}), 'once it is over, a restart does not begin it again');
 	is(wire_ask($client, "SELECT le_renew('held', $held)"), 't', 'and the old lease is held on');

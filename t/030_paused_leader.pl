@@ -242,7 +242,8 @@ subtest 'SIGKILL of the backend' => sub {
 	my $next = successor('session', 'prepared');
 	waits_for_guard($next, 0);
 	is(wire_ask($watcher, q{SELECT le_try_become_leader('prepared'), le_lease('prepared', '1 s') IS NULL}), 'f|t', 'nobody is elected while the other one is prepared');
-	$node->restart('immediate');
+	$node->stop('immediate');
+	$node->start;
 	wire_drop($next, $watcher);
 	$watcher = wire($node);
 	$next = successor('session', 'prepared');

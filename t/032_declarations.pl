@@ -175,7 +175,8 @@ foreach my $mode ('fast', 'immediate')
 {
 	# the last one just before the end
 	sql(q{SELECT le_declare('last', 'regress_team', private => true)});
-	$node->restart($mode);
+	$node->stop($mode);
+	$node->start;
 	my $stranger = wire($node, user => 'regress_stranger');
 	wire_fails($stranger, q{SELECT le_try_become_leader('last')}, '42501', "after $mode they hold");
 	wire_drop($stranger);
