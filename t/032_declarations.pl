@@ -14,10 +14,12 @@ use LeaderElection;
 my $node = new_server('declarations', allows_streaming => 1,
 	conf => "autovacuum = off\nmax_wal_senders = 5\n");
 
-# What does not go unquoted into SQL, or into COPY
+# What does not go unquoted into SQL, or into COPY.  A role cannot have a line feed in its
+# name from 19 on.
 my @roles = ('regress odd', 'regress "quoted"', q{regress 'single'}, 'regress \\back', "regress\ttab",
-	"regress\nline", "regr\xc3\xa9ss", 'REGRESS', '12345', '-', '\N', 'null', 'regress.dot', '%s%n', '{regress}',
+	"regr\xc3\xa9ss", 'REGRESS', '12345', '-', '\N', 'null', 'regress.dot', '%s%n', '{regress}',
 	'r' x 63);
+push @roles, "regress\nline" if sql('SHOW server_version_num') < 190000;
 my @names = ('job', '\N', '\.', "tab\there", "line\nhere", 'back\\slash', q{'; DROP TABLE x; --}, '"', ' ',
 	"\xf0\x9f\x98\x80", "\xc3\xa9" x 127, 'x' x 255, "\x01\x7f");
 

@@ -12,7 +12,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my $node = new_server('hostile', conf => "log_statement = none\nlog_min_error_statement = panic\nlog_min_messages = warning\n");
+my $node = new_server('hostile', conf => "log_line_prefix = '%m [%p] %q%a '\nlog_statement = none\nlog_min_error_statement = panic\nlog_min_messages = warning\n");
 my $boss = wire($node);
 my $ear = wire($node, app => 'ear');
 wire_ask($ear, 'LISTEN leader_election');
@@ -125,6 +125,7 @@ subtest 'roles and application names' => sub {
 	{
 		my $quoted = '"' . ($role =~ s/"/""/gr) . '"';
 		wire_ask($boss, "CREATE ROLE $quoted LOGIN SUPERUSER");
+		next if $boss->{error} =~ /contains a newline/;    # from 19 on
 		my $client = wire($node, user => $role, app => '');
 		my $victim = wire($node, user => $role, app => '');
 		my $offset = log_from($node);
