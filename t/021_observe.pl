@@ -29,9 +29,10 @@ sub number_seen
 
 sub until_observing
 {
+	my $event = wait_event($node, 'Observe');
 	foreach my $client (@_)
 	{
-		wire_until($control, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
+		wire_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
 		  || die 'it does not wait';
 	}
 	return;

@@ -44,9 +44,10 @@ sub campaign
 
 sub until_campaigning
 {
+	my $event = wait_event($node, 'Campaign');
 	foreach my $client (@_)
 	{
-		wire_until($control, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
+		wire_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
 		  || die "it does not wait: $client->{error}";
 	}
 	return;

@@ -163,6 +163,7 @@ sub no_lease_yet
 
 	wire_send($waiting, q{CALL le_campaign('lost', ttl => '1 s', identity => 'patient')});
 	ok(wire_until($client, q{SELECT name, position, identity, waits_for, blocked_by FROM le_candidates}, 'lost|1|patient|promotion|{}'), 'le_candidates says what is waited for');
+	is(wire_ask($client, "SELECT wait_event FROM pg_stat_activity WHERE pid = $waiting->{pid}"), wait_event($node, 'Promotion'), 'and so does pg_stat_activity');
 	is(wire_ask($client, q{SELECT le_try_become_leader('lost'), le_lease('lost', '1 s') IS NULL}), 'f|t', 'nobody overtakes who waits');
 	wire_ask($client, "SELECT pg_cancel_backend($waiting->{pid})");
 	wire_answer($waiting);

@@ -152,6 +152,7 @@ subtest 'the end of a session' => sub {
 		if ($case->{way} eq 'le_campaign')
 		{
 			is(wire_ask($strict, "SELECT waits_for FROM le_candidates WHERE pid = $second->{pid}"), 'grace', 'who is in line waits for the grace to end');
+			ok(wire_until($strict, "SELECT wait_event FROM pg_stat_activity WHERE pid = $second->{pid}", wait_event($node, 'Grace')), 'which pg_stat_activity shows, too');
 			wire_ask($strict, "SELECT pg_terminate_backend($second->{pid}, 10000)");
 		}
 		elected_after_grace($first, $case->{from}, $case->{to}, $case->{end});

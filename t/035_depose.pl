@@ -70,6 +70,9 @@ sub process_state
 	return wire_ask($watcher, "SELECT concat_ws(' ', state, wait_event_type) FROM pg_stat_activity WHERE pid = $_[0]");
 }
 
+# What le_depose waits for
+my $deposing = wait_event($node, 'Depose');
+
 # What a leader can be doing: a session, and its client's process
 my @blocker = (wire($node));
 wire_ask($blocker[0], 'BEGIN; LOCK held');
@@ -151,7 +154,7 @@ subtest 'a backend that is stopped' => sub {
 	my $offset = log_from($node);
 	pause_process($leader->{pid});
 	wire_send($client, q{SELECT le_depose('stopped')});
-	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $client->{pid}", 'Extension'), 'le_depose waits');
+	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", $deposing), 'le_depose waits');
 	is(wire_ask($watcher, q{SELECT count(*) FROM le_leader('stopped')}), '1', 'it leads');
 	is(wire_ask($watcher, "SELECT pg_cancel_backend($client->{pid})"), 't', 'cancel');
 	wire_answer($client);
@@ -161,12 +164,12 @@ subtest 'a backend that is stopped' => sub {
 	wire_ask($client, 'RESET statement_timeout');
 	wire_ask($client, 'ROLLBACK');
 	wire_send($client, q{SELECT le_depose('stopped', 'once more')});
-	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $client->{pid}", 'Extension'), 'le_depose waits');
+	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", $deposing), 'le_depose waits');
 	wire_send($other, q{SELECT le_depose('stopped', 'the other one')});
 	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Lock'), 'another one waits for him') or diag(process_state($other->{pid}));
 	wire_ask($watcher, "SELECT pg_terminate_backend($client->{pid})");
 	ok(wire_ended($client), 'the deposer is killed');
-	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Extension'), 'the other one goes on');
+	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}", $deposing), 'the other one goes on');
 	kill 'CONT', $leader->{pid};
 	is(wire_answer($other), 't', 'when it is woken, it ends');
 	is(wire_ask($watcher, q{SELECT deposed, session_ended FROM pg_stat_leader_election WHERE name = 'stopped'}), '1|0', 'deposed');
@@ -199,7 +202,7 @@ foreach my $guarded_before (0, 1)
 		wire_until($control, q{SELECT count(*) FROM le_candidates}, '1');
 		pause_process($leader->{pid});
 		wire_send($deposers[0], q{SELECT le_depose('job', 'one')});
-		wire_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", 'Extension');
+		wire_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", $deposing);
 		wire_send($deposers[1], q{SELECT le_depose('job', 'two')});
 		wire_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[1]{pid}", 'Lock');
 		kill 'CONT', $leader->{pid};
@@ -216,7 +219,7 @@ foreach my $guarded_before (0, 1)
 		wire_send($next, q{SELECT le_become_leader('job'); BEGIN; SELECT le_assert_leader('job'); SELECT pg_sleep(0.5); SELECT 'done'; COMMIT});
 		wire_until($control, q{SELECT count(*) FROM le_candidates}, '1');
 		wire_send($deposers[0], q{SELECT le_depose('job', 'one')});
-		wire_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", 'Extension');
+		wire_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", $deposing);
 		# he looks less and less often
 		Time::HiRes::sleep(0.3);
 		kill 'CONT', $leader->{pid};
@@ -245,7 +248,7 @@ subtest 'guarded transactions on other connections' => sub {
 	my @clients = candidates('guarded', 3);
 	pause_process($guarded[5]{pid});
 	wire_send($deposer, q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT le_depose('guarded', 'now')});
-	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposer->{pid}", 'Extension'), 'le_depose waits for one that is stopped');
+	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposer->{pid}", $deposing), 'le_depose waits for one that is stopped');
 	is(wire_ask($watcher, "SELECT le_am_leader('guarded', $token)"), 'f', 'the lease is over');
 	wire_hear(0, @clients);
 	ok(!grep({ $_->{ready} } @clients), 'nobody is elected');

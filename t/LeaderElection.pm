@@ -21,7 +21,7 @@ our @EXPORT = qw(
   session post collect ask stderr_of backend_pid kill_client end_session
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
-  monotonic sleep_past wait_until_sleeping lease_lines
+  monotonic sleep_past wait_until_sleeping wait_event lease_lines
   wire wire_send wire_hear wire_answer wire_ask wire_fails wire_elect wire_until wire_heard wire_ended wire_drop
   kill_server greatest_token
   pooler_program new_pooler start_pooler stop_pooler pooled_session
@@ -254,12 +254,20 @@ sub sleep_past
 	return;
 }
 
+# How a wait of the extension's own is called in pg_stat_activity
+sub wait_event
+{
+	my ($node, $what) = @_;
+	return $node->safe_psql('postgres', 'SHOW server_version_num') < 170000 ? 'Extension' : "LeaderElection$what";
+}
+
 # The process has the election's lock, and sleeps until its lease is over
 sub wait_until_sleeping
 {
 	my ($node, $pid, $database) = @_;
+	my $event = wait_event($node, 'Lease');
 	return $node->poll_query_until($database // 'postgres',
-		"SELECT wait_event_type = 'Extension' FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+		"SELECT wait_event = '$event' FROM pg_stat_activity a JOIN pg_locks l USING (pid)
 		WHERE pid = $pid AND l.locktype = 'advisory' AND l.objsubid = 19525 AND l.granted"
 	) || die "process $pid does not sleep on a lease";
 }
