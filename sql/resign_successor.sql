@@ -29,6 +29,19 @@ BEGIN
 	END LOOP;
 	RETURN (SELECT string_agg(identity, '' ORDER BY position) FROM le_candidates WHERE name = 'job');
 END $$;
+-- the application of who leads next
+CREATE FUNCTION next_leader() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	successor text;
+BEGIN
+	FOR i IN 1 .. 1000 LOOP
+		PERFORM pg_stat_clear_snapshot();
+		SELECT application_name INTO successor FROM le_leader('job');
+		EXIT WHEN FOUND;
+		PERFORM pg_sleep(0.005);
+	END LOOP;
+	RETURN successor;
+END $$;
 -- who is elected, one after the other, when each resigns that leads; and what they are told
 CREATE FUNCTION served(names text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -185,7 +198,7 @@ DROP ROLE regress_resign;
 -- of two with one identity, the one that has waited longest
 SELECT le_try_become_leader('job', 'me'), line_up('abcd', 'b:SELECT le_become_leader(''job'', NULL, ''x'')', 'c:SELECT le_become_leader(''job'', NULL, ''x'')');
 SELECT le_resign('job', successor => 'x');
-SELECT application_name FROM le_leader('job');
+SELECT next_leader();
 SELECT served('abcd');
 
 -- held by the transaction as well: it is the transaction's then, and the successor comes after it
