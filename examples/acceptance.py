@@ -4,7 +4,7 @@ server is restarted.  `make test-examples` prepares what this needs.
 
 All programs go through each fault at the same time, each in an election of its own.  The
 loops "as published" do, too, but are measured only.  Ends with a table, and fails if an
-example did not do what README.md promises.
+example did not do what doc/examples.md promises.
 """
 import argparse
 import collections
@@ -477,7 +477,7 @@ def pitfall(port):
 
 
 def check_types(python, port):
-    """With each of these drivers, calls need the casts that README.md tells, and no others."""
+    """With each of these drivers, calls need the casts that doc/examples.md tells, and no others."""
     say("parameter types")
     url = f"postgres://postgres@127.0.0.1:{port}/postgres"
     for command in ([python, HERE / "python-psycopg/check_types.py"],

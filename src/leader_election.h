@@ -6,7 +6,7 @@
  *
  * Words: an election is a contest for one job in one database; a term is one
  * unbroken period of one leader, known by its token; a candidate waits to be
- * elected.  README.md explains how the parts work together.
+ * elected.  doc/internals.md explains how the parts work together.
  *
  *-------------------------------------------------------------------------
  */
