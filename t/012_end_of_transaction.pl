@@ -45,6 +45,9 @@ CONF
 	my $pid = $leader->query_safe('SELECT pg_backend_pid()');
 	my $other = session($node, app => 'other');
 
+	# from 19 on, the server's own notifications have to map memory, too
+	$leader->query_safe('SET leader_election.notify = off')
+	  if $leader->query_safe('SHOW server_version_num') >= 190000;
 	$leader->query_safe("BEGIN; INSERT INTO written VALUES ('$end');"
 		  . " SELECT le_try_become_leader_xact('job')");
 	$other->query_safe('SET leader_election.log_terms = off;'
