@@ -94,8 +94,12 @@ test-patroni:
 test-examples:
 	@tools/test-examples
 
+# make fuzz [FUZZ_TARGETS="names tokens"] [FUZZ_SECONDS=60] [SQLSMITH_SECONDS=600]
+fuzz:
+	@tools/fuzz
+
 # make lint [PGINDENT=path]
 lint:
 	@tools/lint
 
-.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench lint
+.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench fuzz lint
