@@ -121,7 +121,7 @@ install_packages()
 
 	# nor is it to start with the machine from now on
 	for package in "${missing[@]}"; do
-		[[ $package =~ ^(pgbouncer|patroni|etcd-server)$ ]] || continue
+		[[ $package =~ ^(pgbouncer|patroni|etcd-server|prometheus(-postgres-exporter)?)$ ]] || continue
 		as_root systemctl disable "${package%-server}" >/dev/null 2>&1 || true
 	done
 }
