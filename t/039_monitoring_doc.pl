@@ -1,0 +1,97 @@
+# What doc/monitoring.md shows is so: each statement runs in psql, by the role that the first
+# one makes, and shows what is so; those with \watch again and again, until they are
+# interrupted.  It names the metrics and alerts that there are.
+
+use strict;
+use warnings;
+
+use IPC::Run;
+use Test::More;
+use Time::HiRes;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $doc = slurp_file('doc/monitoring.md');
+my $node = new_server('monitoring_doc', conf => "autovacuum = off\n");
+
+# --- one leads and one waits; one leads by a lease; one is vacant; one waits for a guarded transaction
+my ($leader, $candidate, $guarded, $late, $restless) = map { wire($node, app => $_) } qw(worker-1 worker-2 worker-3 worker-4 worker-5);
+wire_ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader(2929)});
+wire_ask($leader, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
+wire_ask($leader, q{SELECT le_lease('mailer', '1 h')});
+my $token = wire_ask($guarded, q{SELECT le_lease('reports', '1 h')});
+wire_ask($guarded, qq{BEGIN; SELECT le_assert_leader('reports', $token)});
+wire_ask($leader, qq{SELECT le_resign('reports', $token)});
+wire_send($candidate, q{SELECT le_become_leader('scheduler')});
+wire_send($late, q{SELECT le_become_leader('reports')});
+wire_until($leader, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('leader', 'guard')}, '2');
+
+# What the statements show, in order
+my @shows = (
+	qr/GRANT ROLE/,
+	qr/^ +key 2929 +\| session.*^ mailer +\| lease +\| worker-1 .*\| 00:59:.*^ scheduler +\| session \| worker-1 +\| +\d+ \|.*\| +1$/ms,
+	qr/^ reports +\| +1 \| worker-4 .*\| guard +\| \{\d+\}\n scheduler +\| +1 \| worker-2 .*\| leader +\| \{$leader->{pid}\}$/m,
+	qr/^ billing +\| 00:00:\d\d +\| +0 \| +1 \| +1 \|.*^ reports +\| 00:00:\d\d +\| +1 \|/ms,
+	qr/^ mailer \| worker-1 \| 01:00:00 \| 00:59:.* \| +100 \| +0$/m,
+	qr/^ reports +\| worker-4 +\| guard +\| +$guarded->{pid} \| .*idle in transaction/m,
+	qr/^ restless \| +[1-9]\d* \| +[1-9]\d* \| +0 \|/m,
+	qr/^ reports \| +1$/m);
+my @blocks = $doc =~ /^```sql\n(.*?)^```$/gms;
+is(scalar @blocks, scalar @shows, 'each statement is known');
+
+# Run it in a psql, which is interrupted when it has told so often; meanwhile, terms begin and end
+sub told_by_psql
+{
+	my ($sql, $user, $times) = @_;
+	my ($input, $output, $errors) = ($sql =~ s/\\watch \d+/\\watch 0.3/r, '', '');
+	my $psql = IPC::Run::start([ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres') . " user=$user" ],
+		'<', \$input, '>', \$output, '2>', \$errors, my $timeout = IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+
+	if ($times)
+	{
+		while ((() = $output =~ /\(every [\d.]+s\)\n\n.*?\(\d+ rows?\)/gs) < $times && $psql->pumpable)
+		{
+			wire_ask($restless, q{SELECT le_try_become_leader('restless'); SELECT le_resign('restless')});
+			$psql->pump_nb;
+			Time::HiRes::sleep(0.02);
+			$timeout->is_expired and die 'psql shows nothing';
+		}
+		$psql->signal('INT');
+	}
+	$psql->finish;
+	return ($output, $errors);
+}
+
+foreach my $block (@blocks)
+{
+	my ($first) = $block =~ /\A(.*)/;
+	my $times = $block =~ /\\watch/ ? 3 : 0;
+	my ($output, $errors) = told_by_psql($block, $block =~ /CREATE ROLE/ ? scalar getpwuid($>) : 'prometheus', $times);
+
+	unlike($errors, qr/ERROR/, "$first: no error") or diag($errors);
+	like($output, shift @shows, "$first: shows what is so");
+}
+
+# --- what it names
+my @metrics;
+my $queries = slurp_file('monitoring/postgres_exporter.yaml');
+while ($queries =~ /^(\w+):\n(.*?)(?=^\w|\z)/gms)
+{
+	my ($namespace, $body) = ($1, $2);
+	push @metrics, map { "${namespace}_$_" } $body =~ /^    - (\w+): \{ usage: (?!LABEL)/gm;
+}
+cmp_ok(scalar @metrics, '>', 15, 'there are metrics');
+my ($section) = $doc =~ /^### Metrics\n(.*?)^### /ms;
+my %named = map { $_ => 1 } map { /`(leader_election_\w+)`/g } map { /^\| (`[^|]*) \|/ } split /\n/, $section;
+is(join(' ', sort keys %named), join(' ', sort @metrics), 'all of them are in the table, and no others');
+my @alerts = slurp_file('monitoring/alerts.yaml') =~ /- alert: (\w+)/g;
+is(join(' ', $doc =~ /^\| `(LeaderElection\w+)`/gm), "@alerts", 'so are the alerts');
+my %used = map { $_ => 1 } slurp_file('monitoring/alerts.yaml') =~ /(leader_election_\w+)/g;
+is(join(' ', grep { !$named{$_} } sort keys %used), '', 'which use such metrics only');
+
+wire_drop($leader, $candidate, $guarded, $late, $restless);
+$node->stop;
+done_testing();
