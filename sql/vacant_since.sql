@@ -75,3 +75,13 @@ SELECT le_lease('vacancy', '1 hour') > 0 AS lease;
 TABLE vacancy;
 ROLLBACK;
 TABLE vacancy;
+
+-- a lease of an extension that was dropped, whoever looks first
+SELECT le_lease('vacancy', '1 hour') > 0 AS lease;
+UPDATE moment SET noted = clock_timestamp();
+SET client_min_messages = warning;
+DROP EXTENSION leader_election CASCADE;
+CREATE EXTENSION leader_election;
+RESET client_min_messages;
+SELECT terms, extension_dropped, vacant_since >= noted - interval '20 ms' AS since_then
+FROM pg_stat_leader_election, moment WHERE name = 'vacancy';

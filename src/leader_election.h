@@ -250,6 +250,7 @@ extern bool le_lease_resign(const LeElection *election, int64 token, int success
 extern void le_lease_wait(const LeElection *election, uint64 until);
 
 /* succession.c */
+extern void le_end_dropped_leases(Oid lease_table);
 extern bool le_clear_record(const LeElection *election, bool dont_wait);
 extern void le_lease_sweep(bool for_room);
 

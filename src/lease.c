@@ -125,6 +125,7 @@ le_leases_ready(bool for_bid)
 	{
 		int			running;
 
+		le_end_dropped_leases(oid);
 		le_lease_load(table);
 		running = le_registry_start_loaded(oid);
 		set_loaded(oid);

@@ -143,6 +143,24 @@ end_stale(const LeTerm *term)
 }
 
 /*
+ * End this database's leases that are written down in any other table than this one, which
+ * has been committed: the extension that they were of was dropped
+ */
+void
+le_end_dropped_leases(Oid lease_table)
+{
+	int			count;
+	LeTerm	   *terms = le_registry_list_terms(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (terms[i].token != 0 && terms[i].scope == LE_SCOPE_LEASE &&
+			terms[i].lease_table != lease_table)
+			end_stale(&terms[i]);
+	}
+}
+
+/*
  * Take what is over off the record, wait for the transactions that are guarded by it,
  * and the election is free; false if a lease runs, or, with dont_wait, if somebody has
  * the guard lock

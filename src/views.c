@@ -293,6 +293,7 @@ put_statistics(FunctionCallInfo fcinfo, bool since_1_1)
 	LeStatistics *rows;
 
 	InitMaterializedSRF(fcinfo, 0);
+	le_leases_ready(false);
 	rows = le_registry_list_statistics(&count);
 	for (int i = 0; i < count; i++)
 	{
