@@ -102,4 +102,12 @@ fuzz:
 lint:
 	@tools/lint
 
-.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench fuzz lint
+# dist/leader_election-VERSION.zip, for PGXN
+dist:
+	@tools/dist
+
+# make deb [MAJORS="15 17"] [SUITE=trixie] [INSTALLCHECK=1]
+deb:
+	@tools/deb
+
+.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench fuzz lint dist deb
