@@ -1,0 +1,171 @@
+# shellcheck shell=bash
+# What tools/test and tools/test-asan share: to run the suites against the private
+# installation, and to count in test files.
+#
+#	SUITES="regress isolation tap"	only these suites
+#	TESTS="name t/name.pl"			only these tests, whichever suite they are in
+
+# shellcheck source=tools/lib.sh
+. "${BASH_SOURCE[0]%/*}/lib.sh"
+
+# the packages of what the tests start
+# shellcheck disable=SC2034 # for those who source this
+test_programs=(perl libipc-run-perl pgbouncer libfaketime iproute2
+	prometheus prometheus-postgres-exporter)
+passed=0
+failed=0
+
+# Tell the result and leave, with what it says as the exit status.
+finish()
+{
+	echo "$passed passed, $failed failed"
+	((failed == 0)) || exit 1
+	exit 0
+}
+
+fail()
+{
+	echo "FAILED: $*"
+	failed=$((failed + 1))
+}
+
+# Print the tests of a suite that are to run, by the names its runner knows.
+tests_of()
+{
+	local file name want
+
+	cd "$work/src" || return
+	case $1 in
+		regress) set -- sql/*.sql ;;
+		isolation) set -- specs/*.spec ;;
+		tap) set -- t/*.pl ;;
+		*) return 1 ;;
+	esac
+	for file; do
+		[[ -e $file ]] || continue
+		name=${file#*/}
+		name=${name%.*}
+		for want in ${TESTS:-"$name"}; do
+			[[ $want == "$name" || $want == "$file" ]] || continue
+			if [[ $file == t/* ]]; then echo "$file"; else echo "$name"; fi
+		done
+	done
+}
+
+# Run a regress or isolation suite: run_regress SUITE PROGRAM DATABASE TEST...
+run_regress()
+{
+	local suite=$1 program=$2 database=$3 out=$work/$1 rc=0
+
+	shift 3
+	# a test without its expected output is to fail, not to stop the others
+	(cd "$work/src" && "${as_user[@]}" mkdir -p expected &&
+		for test; do "${as_user[@]}" touch -a "expected/$test.out"; done)
+	"${as_user[@]}" "$pgxs_test/$program" --bindir="$bin" \
+		--inputdir="$work/src" --outputdir="$out" \
+		--temp-instance="$out/tmp_check" --temp-config="$work/src/test.conf" \
+		--encoding=UTF8 --no-locale --dbname="$database" "$@" 2>&1 |
+		tee "$work/$suite.out" || rc=$?
+
+	# " All 3 tests passed. " or " 1 of 3 tests failed. ", "# " before it since 16
+	if [[ $(<"$work/$suite.out") =~ All\ ([0-9]+)\ tests\ passed ]] &&
+		((rc == 0 && BASH_REMATCH[1] == $#)); then
+		passed=$((passed + $#))
+	elif [[ $(<"$work/$suite.out") =~ ([0-9]+)\ of\ ([0-9]+)\ tests\ failed ]]; then
+		passed=$((passed + BASH_REMATCH[2] - BASH_REMATCH[1]))
+		failed=$((failed + BASH_REMATCH[1]))
+	else
+		fail "suite $suite did not run to its end"
+		tail -n 30 "$out"/log/*.log || true
+	fi
+	if ((rc != 0)) && [[ -s $out/regression.diffs ]]; then
+		head -n 500 "$out/regression.diffs"
+	fi
+	check_server_log "$suite" "$out/log/postmaster.log"
+}
+
+# These suites crash nothing on purpose.
+check_server_log()
+{
+	if [[ ! -f $2 ]]; then
+		fail "suite $1 left no server log"
+	elif grep -nE -B 2 -A 8 'terminated by signal|PANIC: |TRAP: ' "$2"; then
+		fail "the server crashed in suite $1"
+	fi
+}
+
+run_tap()
+{
+	local out=$work/tap rc=0 files=0 bad skipped log
+
+	"${as_user[@]}" mkdir -p "$out/tmp_check/log"
+	(
+		cd "$work/src"
+		export PERL5LIB=$pgxs_test/perl PG_REGRESS=$pgxs_test/regress/pg_regress
+		export PG_CONFIG
+		export TESTDIR=$out TESTDATADIR=$out/tmp_check PGPORT=65432
+		export TESTLOGDIR=$out/tmp_check/log PG_TEST_PORT_DIR=$out/portlock
+		export top_builddir=$out
+		# the state tells the result of each file, which the summary may not
+		"${as_user[@]}" prove --nocolor --state=save "$@" 2>&1
+	) | tee "$work/tap.out" || rc=$?
+
+	[[ ! $(<"$work/tap.out") =~ Files=([0-9]+) ]] || files=${BASH_REMATCH[1]}
+	bad=$(grep -c 'last_result: [^0]' "$work/src/.prove" || true)
+	skipped=$(grep -cE '^t/[^ ]+ \.+ skipped' "$work/tap.out" || true)
+	passed=$((passed + files - bad - skipped))
+	failed=$((failed + bad))
+	((skipped == 0)) || echo "$skipped of $# files skipped"
+	((skipped < $#)) || fail "every test of suite tap was skipped"
+	((files == $#)) || fail "suite tap ran $files of $# files"
+	((rc == 0 || bad > 0)) || fail "suite tap ended with status $rc"
+	((rc == 0)) || for log in "$out"/tmp_check/log/*; do
+		[[ $log == */regress_log_* && -s $log ]] || continue
+		if ! grep -qE "^t/${log##*/regress_log_}\.pl \.+ ok" "$work/tap.out"; then
+			echo "--- end of ${log##*/}"
+			tail -n 60 "$log"
+		fi
+	done
+}
+
+run_suite()
+{
+	local -a tests
+
+	mapfile -t tests < <(tests_of "$1")
+	if ((${#tests[@]} == 0)); then
+		[[ -n ${TESTS:-} ]] || fail "suite $1 has no tests"
+		return 0
+	fi
+	say "suite $1"
+	case $1 in
+		regress) run_regress "$1" regress/pg_regress contrib_regression "${tests[@]}" ;;
+		isolation) run_regress "$1" isolation/pg_isolation_regress isolation_regression "${tests[@]}" ;;
+		tap) run_tap "${tests[@]}" ;;
+	esac
+}
+
+# Set suites to those asked for, out of the given ones.
+choose_suites()
+{
+	local suite
+
+	read -ra suites <<<"${SUITES:-$*}"
+	for suite in "${suites[@]}"; do
+		[[ " $* " == *" $suite "* ]] || die "no suite is called $suite"
+	done
+}
+
+# See that the tests asked for are in the tree copied, and where the server has
+# the programs that run them.
+find_tests()
+{
+	local test found
+
+	pgxs_test=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
+	pgxs_test=$(cd "$pgxs_test" && pwd)
+	for test in ${TESTS:-}; do
+		found=$(TESTS=$test; for suite in "${suites[@]}"; do tests_of "$suite"; done)
+		[[ -n $found ]] || die "no test is called $test"
+	done
+}
