@@ -251,6 +251,7 @@ wait_for_turn_within(const LeBid *bid)
 
 	limit.deadline = le_monotonic_us() + bid->wait_ms * 1000;
 	limit.lock_timeout = LockTimeout;
+	limit.ours = false;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
