@@ -98,6 +98,10 @@ test-examples:
 fuzz:
 	@tools/fuzz
 
+# make sanitize [PARTS="static asan valgrind"] [SUITES=...] [TESTS=...]
+sanitize:
+	@tools/sanitize
+
 # make lint [PGINDENT=path]
 lint:
 	@tools/lint
@@ -110,4 +114,5 @@ dist:
 deb:
 	@tools/deb
 
-.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench fuzz lint dist deb
+.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench fuzz \
+	sanitize lint dist deb
