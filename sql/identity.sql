@@ -44,7 +44,7 @@ SELECT le_resign_all();
 SET SESSION AUTHORIZATION regress_le_leader;
 SET application_name = '';
 SELECT le_try_become_leader('job'), le_try_become_leader('given', 'user@host');
-SELECT name, identity, usename FROM le_leaders ORDER BY name;
+SELECT name, identity, usename = :'user' AS of_who_logged_in FROM le_leaders ORDER BY name;
 RESET SESSION AUTHORIZATION;
 
 -- what others see of it
