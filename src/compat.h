@@ -9,6 +9,15 @@
 #ifndef LE_COMPAT_H
 #define LE_COMPAT_H
 
+/* Those minor releases brought a safe way to overwrite a row: see lease_table.c */
+#if PG_VERSION_NUM < 150009
+#error "leader_election requires PostgreSQL 15.9 or newer"
+#elif PG_VERSION_NUM >= 160000 && PG_VERSION_NUM < 160005
+#error "leader_election requires PostgreSQL 16.5 or newer"
+#elif PG_VERSION_NUM >= 170000 && PG_VERSION_NUM < 170001
+#error "leader_election requires PostgreSQL 17.1 or newer"
+#endif
+
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -35,15 +44,6 @@
 #endif
 #if PG_VERSION_NUM >= 170000
 #include "storage/dsm_registry.h"
-#endif
-
-/* Those minor releases brought a safe way to overwrite a row: see lease_table.c */
-#if PG_VERSION_NUM < 150009
-#error "leader_election requires PostgreSQL 15.9 or newer"
-#elif PG_VERSION_NUM >= 160000 && PG_VERSION_NUM < 160005
-#error "leader_election requires PostgreSQL 16.5 or newer"
-#elif PG_VERSION_NUM >= 170000 && PG_VERSION_NUM < 170001
-#error "leader_election requires PostgreSQL 17.1 or newer"
 #endif
 
 /* Before the declaration of a function that does not return */
