@@ -28,10 +28,9 @@ my @followers = map { wire($node, app => "follower $_") } 1 .. 3;
 
 sub until_asleep
 {
-	my $event = wait_event($node, 'Campaign');
 	foreach my $client (@_)
 	{
-		wire_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", 't', 10)
+		wire_until($control, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", 't', 10)
 		  || die "it does not wait: $client->{error}";
 	}
 	return;
