@@ -13,6 +13,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Pooler;
 
 plan skip_all => 'needs PgBouncer (Debian package pgbouncer), and not to run as root'
   unless defined pooler_program();

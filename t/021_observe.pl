@@ -13,6 +13,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $bound = 2.5;
 my $node = new_server('observe', conf => "autovacuum = off\nleader_election.max_tracked = 100");

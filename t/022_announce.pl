@@ -15,6 +15,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $bound = 2.5;
 my $node = new_server('announce', conf => "wal_level = replica\nmax_wal_senders = 2\nclient_connection_check_interval = 50ms\nsynchronous_commit = local\nrestart_after_crash = on");

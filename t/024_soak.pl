@@ -19,6 +19,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $seconds = $ENV{LE_SOAK_SECONDS} // 60;
 my $seed = $ENV{LE_SOAK_SEED} // int(rand(2**31));

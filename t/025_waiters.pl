@@ -13,6 +13,8 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Pooler;
+use Wire;
 
 # Fast enough to be woken up; the look-up interval is 5 seconds
 my $bound = 2.5;

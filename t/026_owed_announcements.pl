@@ -13,6 +13,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $bound = 1.5;
 my $node = new_server('owed', conf => q{

@@ -12,6 +12,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $bound = 2.5;
 my $node = new_server('names_faults', conf => q{

@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $dead_port = PostgreSQL::Test::Cluster::get_free_port();
 my $max_ttl = 3;

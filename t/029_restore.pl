@@ -10,6 +10,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $max_ttl = 2;
 our $greatest = 0;

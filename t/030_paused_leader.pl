@@ -11,6 +11,8 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Pooler;
+use Wire;
 
 my $node = new_server('paused', conf => 'restart_after_crash = on');
 $node->safe_psql('postgres', q{

@@ -38,6 +38,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $timeout = 3;
 my %links = (steady => 1, unplugged => 2, gone => 3, flapping => 4);

@@ -10,6 +10,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $node = new_server('declarations', allows_streaming => 1,
 	conf => "autovacuum = off\nmax_wal_senders = 5\n");

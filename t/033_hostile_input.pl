@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $node = new_server('hostile', conf => "log_line_prefix = '%m [%p] %q%a '\nlog_statement = none\nlog_min_error_statement = panic\nlog_min_messages = warning\n");
 my $boss = wire($node);

@@ -15,6 +15,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $grace = 1;
 my $node = new_server('grace', allows_streaming => 1,

@@ -11,6 +11,8 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Pooler;
+use Wire;
 use Actors;
 
 my $seed = $ENV{LE_SEED} // int(rand(2**31));

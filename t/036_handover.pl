@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 use Actors;
 
 my $seed = $ENV{LE_SEED} // int(rand(2**31));

@@ -10,6 +10,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $node = new_server('flood', conf => qq{
 autovacuum = off

@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 use Monitoring;
 
 my $program = monitoring_program('prometheus-postgres-exporter');

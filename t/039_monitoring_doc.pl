@@ -13,6 +13,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Wire;
 
 my $doc = slurp_file('doc/monitoring.md');
 my $node = new_server('monitoring_doc', conf => "autovacuum = off\n");

@@ -6,6 +6,7 @@ use warnings;
 
 use Exporter 'import';
 use LeaderElection;
+use Wire;
 
 our @EXPORT = qw(actor play lose pause_process some);
 
