@@ -167,14 +167,14 @@ wrap_server()
 }
 
 # Count reports as one more failure, and show them: those in files of their own, and
-# those that libubsan writes to the server's log whatever it is told.
+# those in the server's log, of libubsan's and of assertions that do not hold.
 check_reports()
 {
 	local reports
 
 	reports=$(
 		find "$work/reports" -type f -size +0 -exec cat {} +
-		find "$work" -name '*.log' -exec grep -h -A 12 'runtime error: ' {} +
+		find "$work" -name '*.log' -exec grep -hE -A 12 'runtime error: |TRAP: ' {} +
 	) || true
 	if [[ -n $reports ]]; then
 		head -n 1000 <<<"$reports"
