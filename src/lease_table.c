@@ -32,9 +32,12 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xloginsert.h"
 #include "storage/bufmgr.h"
+#include "catalog/pg_control.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "replication/syncrep.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -219,6 +222,24 @@ lock_row(SysScanDesc scan, HeapTuple *tuple)
 }
 
 /*
+ * Return up to where to wait, so that what somebody else has written is durable
+ *
+ * Whoever wrote it may be waiting for a synchronous standby, and the server has it that
+ * no two backends wait there for the same place: it is the end of a record of our own.
+ */
+static XLogRecPtr
+record_after(XLogRecPtr written)
+{
+	char		nothing = 0;
+
+	if (SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
+		return written;
+	XLogBeginInsert();
+	XLogRegisterData(&nothing, sizeof(nothing));
+	return XLogInsert(RM_XLOG_ID, XLOG_NOOP);
+}
+
+/*
  * Overwrite the ttl in the lease's row, zero to make it void; nothing if it is void
  * or there is none
  *
@@ -246,7 +267,7 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 		if (is_void(tuple))
 		{
 			/* by somebody who may have failed before it was durable */
-			written = BufferGetLSNAtomic(get_buffer(scan));
+			written = record_after(BufferGetLSNAtomic(get_buffer(scan)));
 			systable_endscan(scan);
 			break;
 		}
