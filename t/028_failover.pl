@@ -277,7 +277,7 @@ foreach my $synchronous (0, 1)
 		kill_server($primary);
 		stop_load($load) unless $synchronous;
 		$greatest = greatest_token($primary);
-		cmp_ok($greatest, '>', 11000, 'tokens were handed out');
+		cmp_ok($greatest, '>', 10000, 'tokens were handed out');
 		wire_drop($client, $leader, $open);
 
 		$standby->promote;
