@@ -38,6 +38,11 @@ subtest 'nothing preloaded, no restart' => sub {
 	cycle('at once');
 	is(ask($early, q{SELECT le_try_become_leader('early')}), 't', 'in a session that was there before');
 	end_session($early);
+
+	# the library tells which it is, from 18 on
+	is($node->safe_psql('postgres', q{LOAD 'leader_election'; SELECT version = (SELECT default_version FROM pg_available_extensions WHERE name = 'leader_election')
+FROM pg_get_loaded_modules() WHERE module_name = 'leader_election'}), 't', 'a library of that version')
+	  if $node->safe_psql('postgres', 'SHOW server_version_num') >= 180000;
 };
 
 foreach my $setting ('shared_preload_libraries', 'session_preload_libraries')
