@@ -306,7 +306,7 @@ sub go_down_and_up
 		my $victim = session($node);
 		kill 9, backend_pid($victim);
 		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-		$node->poll_query_until('postgres', 'SELECT true');
+		$node->poll_query_until('postgres', undef, '');
 		end_session($victim);
 	}
 	else

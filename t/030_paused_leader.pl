@@ -233,7 +233,7 @@ subtest 'SIGKILL of the backend' => sub {
 	my $offset = log_from($node);
 	kill 9, backend_pid($psql);
 	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-	$node->poll_query_until('postgres', 'SELECT true');
+	$node->poll_query_until('postgres', undef, '');
 	end_session($psql);
 	wire_drop($second, $watcher);
 	$watcher = wire($node);

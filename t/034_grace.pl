@@ -296,7 +296,7 @@ sub vacant_after
 sub start_again
 {
 	my ($how) = @_;
-	$node->poll_query_until('postgres', 'SELECT true') if $how =~ /backend/;
+	$node->poll_query_until('postgres', undef, '') if $how =~ /backend/;
 	return;
 }
 
@@ -311,7 +311,7 @@ my %restarts = (
 		my $offset = log_from($node);
 		kill 9, $_[0]{clients}[1]{pid};
 		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-		$node->poll_query_until('postgres', 'SELECT true');
+		$node->poll_query_until('postgres', undef, '');
 	});
 foreach my $restart ('a crash', 'kill -9 of all processes', 'a fast restart', 'kill -9 of a backend')
 {
