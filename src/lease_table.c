@@ -37,7 +37,6 @@
 #include "catalog/pg_control.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "replication/syncrep.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -222,18 +221,17 @@ lock_row(SysScanDesc scan, HeapTuple *tuple)
 }
 
 /*
- * Return up to where to wait, so that what somebody else has written is durable
+ * Write a record, and return its end: whoever waits until that is durable has waited for
+ * what was written before, too
  *
- * Whoever wrote it may be waiting for a synchronous standby, and the server has it that
- * no two backends wait there for the same place: it is the end of a record of our own.
+ * The server has it that no two backends wait for the same place on a synchronous standby;
+ * so this is one of our own.
  */
 static XLogRecPtr
-record_after(XLogRecPtr written)
+write_nothing(void)
 {
 	char		nothing = 0;
 
-	if (SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
-		return written;
 	XLogBeginInsert();
 	XLogRegisterData(&nothing, sizeof(nothing));
 	return XLogInsert(RM_XLOG_ID, XLOG_NOOP);
@@ -267,7 +265,7 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 		if (is_void(tuple))
 		{
 			/* by somebody who may have failed before it was durable */
-			written = record_after(BufferGetLSNAtomic(get_buffer(scan)));
+			written = write_nothing();
 			systable_endscan(scan);
 			break;
 		}

@@ -23,7 +23,9 @@
  *				overwrite, the latter only when it is over.  Whoever removes a term
  *				names its token, so that it never removes a successor's.
  *				(Leases that are loaded after a restart are written by whoever
- *				loads them, before anybody can hold a lock.)
+ *				loads them, before anybody can hold a lock.  And whoever loads
+ *				those of an extension that was created anew removes those of the
+ *				one before, which nobody can renew or take any more.)
  *				A lease is renewed and ended by whoever has its token.  Its
  *				deadline and renewals are atomic: to renew it, the shared lock
  *				is enough; to end it or to change its ttl takes the exclusive
@@ -221,7 +223,7 @@ init_control(void *memory)
 
 /*
  * Throw if the registry is that of a library which another version has replaced while
- * the server runs, or the other way round
+ * the server runs, or the other way round; NULL: of one that had no layout yet
  *
  * Sessions that have loaded that one go on with it.  Two registries would know nothing
  * of each other's leases.
@@ -229,13 +231,14 @@ init_control(void *memory)
 static void
 check_layout(const LeLayout *layout)
 {
-	if (memcmp(layout, &my_layout, sizeof(LeLayout)) == 0)
+	if (layout != NULL && memcmp(layout, &my_layout, sizeof(LeLayout)) == 0)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("the registry of elections was made by another version of leader_election"),
 			 errdetail("The registry has version %u, and this session's library uses version %u.",
-					   layout->version, my_layout.version),
+					   layout == NULL ? 0 : layout->version,
+					   my_layout.version),
 			 errhint("Restart the server, so that all sessions use the same library.")));
 }
 
@@ -253,7 +256,7 @@ attach(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	control = GetNamedMemoryCompat("leader_election", LE_CONTROL_SIZE, init_control);
-	check_layout(&control->layout);
+	check_layout(control == NULL ? NULL : &control->layout);
 	if (control->tranche_id == 0)
 		control->tranche_id = LWLockNewTrancheIdCompat("leader_election");
 	LWLockRegisterTrancheCompat(control->tranche_id, "leader_election");

@@ -105,12 +105,17 @@ le_count_begin(LeElectionEntry *entry)
 }
 
 /*
- * The same for a lease that was found after a restart: it began before that
+ * The same for a lease that was found after a restart: it began before that, but it was
+ * not known
  */
 void
 le_count_loaded(LeElectionEntry *entry)
 {
-	entry->tally.changed_at = le_monotonic_us();
+	LeTally    *tally = &entry->tally;
+	uint64		now = le_monotonic_us();
+
+	tally->vacant_us += time_between(tally->changed_at, now);
+	tally->changed_at = now;
 	entry->counted = true;
 }
 
@@ -193,8 +198,10 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	row->followers = entry->watchers[LE_FOLLOWER];
 
 	time_since_change(entry, now, &led, &vacant);
-	row->led_us = tally->led_us + led;
-	row->vacant_us = tally->vacant_us + vacant;
+
+	/* a reset may have looked at the clock after us */
+	row->led_us = Max((int64) (tally->led_us + led), 0);
+	row->vacant_us = Max((int64) (tally->vacant_us + vacant), 0);
 	row->is_vacant = !entry->counted || vacant > 0;
 	row->vacant_for_us = vacant;
 }

@@ -128,17 +128,28 @@ delete_rows(const LeElection *election, const LeTerm *term)
 }
 
 /*
- * Take a term off the record whose lock went away behind its back, or that went with
- * the extension which it was of
+ * Why has this term on record ended, of which nothing else is left?  Its lock went away
+ * behind its back, or it is a lease that has run out, or went with the extension
+ */
+static LeEndReason
+why_stale(const LeTerm *term)
+{
+	if (term->scope != LE_SCOPE_LEASE)
+		return LE_END_LOCK_RELEASED;
+	return term->deadline <= le_monotonic_us() ? LE_END_EXPIRED : LE_END_EXTENSION_DROPPED;
+}
+
+/*
+ * Take such a term off the record, and tell of it unless that was done, or it never began
  */
 static void
 end_stale(const LeTerm *term)
 {
-	LeEndReason reason = term->scope == LE_SCOPE_LEASE ?
-		LE_END_EXTENSION_DROPPED : LE_END_LOCK_RELEASED;
+	LeEndReason reason = why_stale(term);
 	LeTerm		ended;
 
-	if (le_registry_end_term(&term->election, term->token, reason, &ended))
+	if (le_registry_end_term(&term->election, term->token, reason, &ended) &&
+		(ended.scope != LE_SCOPE_LEASE || ended.deadline > LE_DEADLINE_OVER))
 		le_tell_end(&ended, reason);
 }
 
@@ -152,8 +163,11 @@ le_end_dropped_leases(Oid lease_table)
 	int			count;
 	LeTerm	   *terms = le_registry_list_terms(&count);
 
+	/* whoever only looks has to tell what he finds, too */
+	le_register_callbacks();
 	for (int i = 0; i < count; i++)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (terms[i].token != 0 && terms[i].scope == LE_SCOPE_LEASE &&
 			terms[i].lease_table != lease_table)
 			end_stale(&terms[i]);

@@ -288,13 +288,14 @@ static void
 put_statistics(FunctionCallInfo fcinfo, bool since_1_1)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now;
 	int			count;
 	LeStatistics *rows;
 
 	InitMaterializedSRF(fcinfo, 0);
 	le_leases_ready(false);
 	rows = le_registry_list_statistics(&count);
+	now = GetCurrentTimestamp();
 	for (int i = 0; i < count; i++)
 	{
 		Datum		values[10 + LE_END_REASONS] = {0};

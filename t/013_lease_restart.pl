@@ -489,6 +489,9 @@ subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
 	end_session($psql);
 };
 
+my %ends;
+/term (\d+) ended/ and $ends{$1}++ foreach term_lines($node, 0);
+is(join(' ', grep { $ends{$_} > 1 } sort keys %ends), '', 'the log tells of the end of each term once');
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|segmentation|could not open relation/i, 'no accident in the log');
 $node->stop;
 done_testing();

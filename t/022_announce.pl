@@ -364,6 +364,16 @@ subtest 'another commit is sending, and hangs' => sub {
 	$leader = wire($node, app => 'leader');
 };
 
+subtest 'an extension that was dropped with a lease, found by who only looks' => sub {
+	wire_ask($leader, q{SELECT le_lease('dropped', '1 h', 'holder')});
+	announced('it begins', 'dropped elected holder');
+	wire_ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
+	my $reader = wire($node);
+	wire_ask($reader, 'SELECT count(*) FROM pg_stat_leader_election');
+	announced('its end', 'dropped ended holder extension dropped');
+	wire_drop($reader);
+};
+
 subtest 'fast shutdown with leaders connected' => sub {
 	my @leaders = map { wire($node, app => "leader $_") } 1 .. 10;
 	wire_ask($leaders[$_], "SELECT le_try_become_leader('shutdown $_')") foreach 0 .. 9;

@@ -70,10 +70,12 @@ my $same_layout = build_library('same_layout', '-O1');
 
 sub fails_as_another_version
 {
-	my ($psql, $statement) = @_;
+	my ($psql, $statement, $theirs, $ours) = @_;
+	$theirs //= 1;
+	$ours //= 4711;
 	ask($psql, "\\set VERBOSITY verbose\n$statement");
 	my $said = stderr_of($psql);
-	return is(scalar($said =~ /ERROR:  55000: the registry of elections was made by another version of leader_election\n(?:psql:.*?)?DETAIL:  The registry has version 1, and this session's library uses version 4711\.\n(?:psql:.*?)?HINT:  Restart the server, so that all sessions use the same library\./),
+	return is(scalar($said =~ /ERROR:  55000: the registry of elections was made by another version of leader_election\n(?:psql:.*?)?DETAIL:  The registry has version $theirs, and this session's library uses version $ours\.\n(?:psql:.*?)?HINT:  Restart the server, so that all sessions use the same library\./),
 		1, "refused: $statement") || diag $said;
 }
 
@@ -157,6 +159,52 @@ subtest 'after a restart' => sub {
 	$node->restart;
 	is($node->safe_psql('postgres', q{SELECT le_try_become_leader('job')}), 't', 'back, with another restart');
 };
+
+# 1.0.0 knew of no layouts: its struct has another size, and nothing in front that tells.  It
+# cannot be built for 19 and newer.
+subtest 'the registry of 1.0.0' => sub {
+	my $dir = $node->basedir . '/first';
+	mkdir $dir or die "$dir: $!";
+	append_to_file("$dir/first.c", <<'SOURCE');
+#include "postgres.h"
+#include "fmgr.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+PG_MODULE_MAGIC;
+PG_FUNCTION_INFO_V1(first);
+
+Datum
+first(PG_FUNCTION_ARGS)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	(void) ShmemInitStruct("leader_election", 80, &found);
+	LWLockRelease(AddinShmemInitLock);
+	PG_RETURN_BOOL(found);
+}
+SOURCE
+	append_to_file("$dir/Makefile", "MODULES = first\nPGXS := \$(shell \$(PG_CONFIG) --pgxs)\ninclude \$(PGXS)\n");
+	system_or_bail('make', '-s', '-C', $dir, "PG_CONFIG=$pg_config", 'with_llvm=no', 'first.so');
+
+	$node->safe_psql('postgres', "CREATE FUNCTION first() RETURNS boolean LANGUAGE C AS '$dir/first'");
+	my $new = session($node);
+	ask($new, 'SELECT first()');
+	like(stderr_of($new), qr/ERROR:  ShmemIndex entry size is wrong/, 'it cannot make one beside ours');
+	end_session($new);
+	$node->restart;
+	$new = session($node);
+	is(ask($new, 'SELECT first()'), 'f', 'its own');
+	fails_as_another_version($new, $_, 0, 1) foreach (
+		q{SELECT le_try_become_leader('job')},
+		q{SELECT le_lease('job', '1 s')},
+		q{SELECT * FROM le_leaders});
+	is(ask($new, q{SELECT 'goes on'}), 'goes on', 'the session goes on');
+	end_session($new);
+	$node->restart;
+	is($node->safe_psql('postgres', q{SELECT le_try_become_leader('job')}), 't', 'gone with a restart');
+} if $node->safe_psql('postgres', 'SHOW server_version_num') < 190000;
 
 my $log = slurp_file($node->logfile);
 unlike($log, qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
