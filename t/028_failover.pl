@@ -122,7 +122,7 @@ sub reads_on_standby
 	is(shown($there, 'name, scope, identity, token', q{name = 'held'}), "held lease holder $held", 'le_leaders shows a lease');
 	is(wire_ask($there, q{SELECT token, ttl, renewed_at IS NULL, renewals IS NULL, expires_in IS NULL, pid IS NULL, usename = current_user FROM le_leader('held')}),
 		"$held|01:00:00|t|t|t|t|t", 'le_leader, too, without what is not replicated');
-	is(shown($there, 'name, ttl', 'true'), 'held 01:00:00, lasting 02:00:00, prepared 01:00:00, resigned late 01:00:00, shortened 00:20:00',
+	is(shown($there, 'name, ttl', q{name !~ '^l[0-9]$'}), 'held 01:00:00, lasting 02:00:00, prepared 01:00:00, resigned late 01:00:00, shortened 00:20:00',
 		'not what is resigned or not committed, and each with the ttl that it has now');
 	foreach my $sql ("le_lease('held', '1 s', NULL, $held)", "le_lease('free', '1 s')", "le_renew('held', $held)",
 		"le_am_leader('held', $held)", "le_resign('held', $held)", "le_assert_leader('held', $held)",
