@@ -9,6 +9,7 @@ OBJS = \
 	src/depose.o \
 	src/election_key.o \
 	src/election_lock.o \
+	src/end_reason.o \
 	src/extension_relation.o \
 	src/follow.o \
 	src/functions.o \

@@ -15,24 +15,24 @@ COMMENT ON SEQUENCE le_token_seq IS
 -- Where tokens were last drawn and leases last granted: a server of another origin
 -- may not know of all of them.
 --
-CREATE FUNCTION le_origin(of_tokens boolean)
+CREATE FUNCTION _le_origin(of_tokens boolean)
 RETURNS bigint
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'le_origin'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
-COMMENT ON FUNCTION le_origin(boolean) IS
+COMMENT ON FUNCTION _le_origin(boolean) IS
 'what tells the tokens, or the leases, of this server and timeline from those of others';
-REVOKE ALL ON FUNCTION le_origin(boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION _le_origin(boolean) FROM PUBLIC;
 
 CREATE SEQUENCE le_token_origin_seq;
 CREATE SEQUENCE le_lease_origin_seq;
-SELECT pg_catalog.setval('le_token_origin_seq', le_origin(true)),
-	   pg_catalog.setval('le_lease_origin_seq', le_origin(false));
+SELECT pg_catalog.setval('le_token_origin_seq', _le_origin(true)),
+	   pg_catalog.setval('le_lease_origin_seq', _le_origin(false));
 SELECT pg_catalog.pg_extension_config_dump('le_token_origin_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('le_lease_origin_seq', '');
 COMMENT ON SEQUENCE le_token_origin_seq IS
-'where tokens were last drawn, see le_origin(boolean); elsewhere their generation grows';
+'where tokens were last drawn, see _le_origin(boolean); elsewhere their generation grows';
 COMMENT ON SEQUENCE le_lease_origin_seq IS
-'where leases were last granted, see le_origin(boolean); elsewhere none is granted for leader_election.max_ttl';
+'where leases were last granted, see _le_origin(boolean); elsewhere none is granted for leader_election.max_ttl';
 
 --
 -- Leases: a row is written when a lease is taken, and void (ttl zero) when it is
@@ -84,22 +84,22 @@ COMMENT ON COLUMN le_declarations.max_ttl IS
 COMMENT ON COLUMN le_declarations.private IS
 'true if only members of that role may see what the leader publishes';
 
-CREATE FUNCTION le_declarations_changed()
+CREATE FUNCTION _le_declarations_changed()
 RETURNS trigger
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'le_declarations_changed'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_declarations_changed() IS
+COMMENT ON FUNCTION _le_declarations_changed() IS
 'trigger: tell all sessions to read le_declarations again';
-REVOKE ALL ON FUNCTION le_declarations_changed() FROM PUBLIC;
+REVOKE ALL ON FUNCTION _le_declarations_changed() FROM PUBLIC;
 -- for each row, as there are no statements where they are replicated
-CREATE TRIGGER le_declarations_changed
+CREATE TRIGGER _le_declarations_changed
 	AFTER INSERT OR UPDATE OR DELETE ON le_declarations
-	FOR EACH ROW EXECUTE FUNCTION le_declarations_changed();
+	FOR EACH ROW EXECUTE FUNCTION _le_declarations_changed();
 CREATE TRIGGER le_declarations_truncated
 	AFTER TRUNCATE ON le_declarations
-	FOR EACH STATEMENT EXECUTE FUNCTION le_declarations_changed();
+	FOR EACH STATEMENT EXECUTE FUNCTION _le_declarations_changed();
 ALTER TABLE le_declarations
-	ENABLE ALWAYS TRIGGER le_declarations_changed,
+	ENABLE ALWAYS TRIGGER _le_declarations_changed,
 	ENABLE ALWAYS TRIGGER le_declarations_truncated;
 
 CREATE FUNCTION le_declare(name text, candidates regrole DEFAULT NULL,
@@ -357,7 +357,7 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION le_key(bigint) IS
 'key of the election of a bare key: the key itself';
 
-CREATE FUNCTION le_registry_terms(only_lock_class integer DEFAULT NULL,
+CREATE FUNCTION _le_registry_terms(only_lock_class integer DEFAULT NULL,
 								  only_key bigint DEFAULT NULL,
 								  OUT lock_class integer, OUT key bigint,
 								  OUT name text, OUT scope text,
@@ -368,24 +368,24 @@ CREATE FUNCTION le_registry_terms(only_lock_class integer DEFAULT NULL,
 								  OUT renewals bigint, OUT expires_in interval,
 								  OUT value text, OUT followers integer)
 RETURNS SETOF record
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'le_registry_terms'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION le_registry_terms(integer, bigint) IS
+COMMENT ON FUNCTION _le_registry_terms(integer, bigint) IS
 'what the registry has on record of terms and of bare keys that somebody asked for, or of one election; who leads is shown by le_leaders';
 
-CREATE FUNCTION le_registry_candidates(only_in_line boolean,
+CREATE FUNCTION _le_registry_candidates(only_in_line boolean,
 									   OUT lock_class integer, OUT key bigint,
 									   OUT name text, OUT identity text,
 									   OUT pid integer, OUT since timestamptz,
 									   OUT in_line boolean,
 									   OUT waits_for text)
 RETURNS SETOF record
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'le_registry_candidates'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION le_registry_candidates(boolean) IS
+COMMENT ON FUNCTION _le_registry_candidates(boolean) IS
 'what the registry has on record of candidates, or of those only that stand in line for one election; who waits is shown by le_candidates';
 
-CREATE VIEW le_locks AS
+CREATE VIEW _le_locks AS
 SELECT l.objsubid::integer AS lock_class,
 	   l.classid::bigint << 32 | l.objid::bigint AS key,
 	   l.pid, l.granted,
@@ -396,17 +396,17 @@ WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 19525)
   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
 					WHERE d.datname = pg_catalog.current_database())
 GROUP BY l.objsubid, l.classid, l.objid, l.pid, l.granted;
-COMMENT ON VIEW le_locks IS
+COMMENT ON VIEW _le_locks IS
 'the advisory locks on which elections of this database can stand, also of applications that never heard of the extension';
-COMMENT ON COLUMN le_locks.lock_class IS
+COMMENT ON COLUMN _le_locks.lock_class IS
 'objsubid in pg_locks: 19525 for an election by name, 1 for a bare key';
-COMMENT ON COLUMN le_locks.key IS 'key of the election';
-COMMENT ON COLUMN le_locks.pid IS 'process that holds the lock or waits for it';
-COMMENT ON COLUMN le_locks.granted IS 'true if the process holds the lock, false if it waits';
-COMMENT ON COLUMN le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader has';
-COMMENT ON COLUMN le_locks.waitstart IS 'when the process began to wait';
+COMMENT ON COLUMN _le_locks.key IS 'key of the election';
+COMMENT ON COLUMN _le_locks.pid IS 'process that holds the lock or waits for it';
+COMMENT ON COLUMN _le_locks.granted IS 'true if the process holds the lock, false if it waits';
+COMMENT ON COLUMN _le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader has';
+COMMENT ON COLUMN _le_locks.waitstart IS 'when the process began to wait';
 
-CREATE FUNCTION le_holders(only_lock_class integer, only_key bigint,
+CREATE FUNCTION _le_holders(only_lock_class integer, only_key bigint,
 						   OUT name text, OUT key bigint, OUT scope text,
 						   OUT identity text, OUT token bigint,
 						   OUT pid integer, OUT usename name,
@@ -419,18 +419,18 @@ RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 100
 BEGIN ATOMIC
 	WITH locks AS MATERIALIZED (
-		SELECT * FROM le_locks l
+		SELECT * FROM _le_locks l
 		WHERE only_key IS NULL
 		   OR l.lock_class = only_lock_class AND l.key = only_key
 	), terms AS MATERIALIZED (
-		SELECT * FROM le_registry_terms(only_lock_class, only_key)
+		SELECT * FROM _le_registry_terms(only_lock_class, only_key)
 	), standing AS (
 		-- who waits for the lock, or holds it and waits for the end of a lease
 		SELECT l.lock_class, l.key, pg_catalog.count(*) AS candidates
 		FROM locks l
 		WHERE NOT l.granted
 		   OR (l.lock_class, l.key, l.pid) IN
-			  (SELECT c.lock_class, c.key, c.pid FROM le_registry_candidates(true) c)
+			  (SELECT c.lock_class, c.key, c.pid FROM _le_registry_candidates(true) c)
 		GROUP BY l.lock_class, l.key
 	)
 	SELECT t.name, l.key, t.scope, t.identity, t.token,
@@ -460,13 +460,13 @@ BEGIN ATOMIC
 	LEFT JOIN pg_catalog.pg_roles r ON r.oid = t.role
 	WHERE t.scope = 'lease';
 END;
-COMMENT ON FUNCTION le_holders(integer, bigint) IS
+COMMENT ON FUNCTION _le_holders(integer, bigint) IS
 'the rows of le_leaders; with a lock class and key, those of one election, and whoever else holds it if it is a bare key';
 
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
 	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in, value
-FROM le_holders(NULL::integer, NULL::bigint);
+FROM _le_holders(NULL::integer, NULL::bigint);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
 COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';
@@ -494,45 +494,29 @@ COMMENT ON COLUMN le_leaders.expires_in IS
 'after which time the lease is over if it is not renewed; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.value IS 'what the leader has published by le_proclaim; NULL if nothing';
 
-CREATE FUNCTION le_leader(name text,
-						  OUT name text, OUT key bigint, OUT scope text,
-						  OUT identity text, OUT token bigint,
-						  OUT pid integer, OUT usename name,
-						  OUT application_name text, OUT client_addr inet,
-						  OUT since timestamptz, OUT candidates bigint,
-						  OUT ttl interval, OUT renewed_at timestamptz,
-						  OUT renewals bigint, OUT expires_in interval,
-						  OUT value text)
-RETURNS SETOF record
+CREATE FUNCTION le_leader(name text)
+RETURNS SETOF le_leaders
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
-	SELECT h.* FROM le_holders(19525, le_key($1)) h WHERE h.name = $1;
+	SELECT h.* FROM _le_holders(19525, le_key($1)) h WHERE h.name = $1;
 END;
 COMMENT ON FUNCTION le_leader(text) IS
 'who leads the election: its row of le_leaders, or none';
 
-CREATE FUNCTION le_leader(key bigint,
-						  OUT name text, OUT key bigint, OUT scope text,
-						  OUT identity text, OUT token bigint,
-						  OUT pid integer, OUT usename name,
-						  OUT application_name text, OUT client_addr inet,
-						  OUT since timestamptz, OUT candidates bigint,
-						  OUT ttl interval, OUT renewed_at timestamptz,
-						  OUT renewals bigint, OUT expires_in interval,
-						  OUT value text)
-RETURNS SETOF record
+CREATE FUNCTION le_leader(key bigint)
+RETURNS SETOF le_leaders
 LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
 BEGIN ATOMIC
-	SELECT h.* FROM le_holders(1, le_key($1)) h;
+	SELECT h.* FROM _le_holders(1, le_key($1)) h;
 END;
 COMMENT ON FUNCTION le_leader(bigint) IS
 'who holds a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
 
 CREATE VIEW le_candidates AS
 WITH locks AS MATERIALIZED (
-	SELECT * FROM le_locks
+	SELECT * FROM _le_locks
 ), stood AS MATERIALIZED (
-	SELECT * FROM le_registry_candidates(true)
+	SELECT * FROM _le_registry_candidates(true)
 ), standing AS MATERIALIZED (
 	-- who waits for the lock, or holds it and waits for the end of a lease
 	SELECT l.lock_class, l.key, l.pid, l.waitstart,
@@ -541,7 +525,7 @@ WITH locks AS MATERIALIZED (
 	FROM locks l LEFT JOIN stood c USING (lock_class, key, pid)
 	WHERE NOT l.granted OR c.pid IS NOT NULL
 ), known_keys AS MATERIALIZED (
-	SELECT t.lock_class, t.key FROM le_registry_terms(NULL::integer, NULL::bigint) t WHERE t.lock_class = 1
+	SELECT t.lock_class, t.key FROM _le_registry_terms(NULL::integer, NULL::bigint) t WHERE t.lock_class = 1
 )
 SELECT s.name, s.key,
 	   (SELECT pg_catalog.count(*) + 1
@@ -559,7 +543,7 @@ WHERE s.known
 UNION ALL
 SELECT c.name, c.key, NULL, c.identity, c.pid, a.usename, a.application_name,
 	   a.client_addr, c.since, NULL, NULL
-FROM le_registry_candidates(false) c
+FROM _le_registry_candidates(false) c
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid
 WHERE NOT c.in_line;
 COMMENT ON VIEW le_candidates IS
@@ -584,37 +568,35 @@ COMMENT ON COLUMN le_candidates.blocked_by IS
 --
 -- Statistics
 --
-CREATE FUNCTION le_registry_statistics(OUT lock_class integer, OUT key bigint,
-									   OUT name text, OUT terms bigint,
-									   OUT resigned bigint,
-									   OUT deposed bigint,
-									   OUT transaction_ended bigint,
-									   OUT session_ended bigint,
-									   OUT lock_released bigint,
-									   OUT expired bigint,
-									   OUT extension_dropped bigint,
-									   OUT denied bigint,
-									   OUT time_vacant interval,
-									   OUT time_led interval,
-									   OUT longest_wait interval,
-									   OUT followers integer)
+-- ended: by reason, in the order of the library; a later version may append to it
+CREATE FUNCTION _le_registry_statistics(OUT lock_class integer, OUT key bigint,
+										OUT name text, OUT terms bigint,
+										OUT ended bigint[], OUT denied bigint,
+										OUT time_vacant interval,
+										OUT time_led interval,
+										OUT longest_wait interval,
+										OUT followers integer,
+										OUT vacant_since timestamptz)
 RETURNS SETOF record
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'le_registry_statistics'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION le_registry_statistics() IS
+COMMENT ON FUNCTION _le_registry_statistics() IS
 'what the registry counts; see pg_stat_leader_election';
 
 CREATE VIEW pg_stat_leader_election AS
-SELECT s.name, s.key, s.terms, s.resigned, s.deposed, s.session_ended, s.transaction_ended,
-	   s.expired, s.lock_released, s.extension_dropped, s.denied,
+SELECT s.name, s.key, s.terms, s.ended[1] AS resigned, s.ended[2] AS deposed,
+	   s.ended[4] AS session_ended, s.ended[3] AS transaction_ended,
+	   s.ended[6] AS expired, s.ended[5] AS lock_released,
+	   s.ended[7] AS extension_dropped, s.denied,
 	   s.time_vacant, s.time_led, s.longest_wait,
-	   coalesce(w.candidates, 0) + s.followers AS candidates
-FROM le_registry_statistics() s
+	   coalesce(w.candidates, 0) + s.followers AS candidates,
+	   s.vacant_since
+FROM _le_registry_statistics() s
 LEFT JOIN (SELECT l.lock_class, l.key, pg_catalog.count(*) AS candidates
-		   FROM le_locks l
+		   FROM _le_locks l
 		   WHERE NOT l.granted
 			  OR (l.lock_class, l.key, l.pid) IN
-				 (SELECT c.lock_class, c.key, c.pid FROM le_registry_candidates(true) c)
+				 (SELECT c.lock_class, c.key, c.pid FROM _le_registry_candidates(true) c)
 		   GROUP BY l.lock_class, l.key) w
 	   ON w.lock_class = s.lock_class AND w.key = s.key;
 COMMENT ON VIEW pg_stat_leader_election IS
@@ -637,17 +619,19 @@ COMMENT ON COLUMN pg_stat_leader_election.time_led IS 'time with a leader';
 COMMENT ON COLUMN pg_stat_leader_election.longest_wait IS
 'the longest time that a candidate has waited, until it was elected or gave up';
 COMMENT ON COLUMN pg_stat_leader_election.candidates IS 'how many candidates wait now';
+COMMENT ON COLUMN pg_stat_leader_election.vacant_since IS
+'since when nobody leads: the end of the last term, or when the election was first heard of; NULL while somebody leads';
 
-CREATE FUNCTION le_registry_info(OUT elections bigint, OUT evictions bigint,
+CREATE FUNCTION _le_registry_info(OUT elections bigint, OUT evictions bigint,
 								 OUT stats_reset timestamptz)
 RETURNS record
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'le_registry_info'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION le_registry_info() IS
+COMMENT ON FUNCTION _le_registry_info() IS
 'what the registry knows of itself; see pg_stat_leader_election_info';
 
 CREATE VIEW pg_stat_leader_election_info AS
-SELECT elections, evictions, stats_reset FROM le_registry_info();
+SELECT elections, evictions, stats_reset FROM _le_registry_info();
 COMMENT ON VIEW pg_stat_leader_election_info IS
 'one row on the statistics themselves';
 COMMENT ON COLUMN pg_stat_leader_election_info.elections IS
@@ -665,7 +649,7 @@ COMMENT ON FUNCTION pg_stat_leader_election_reset() IS
 'count from zero in this database';
 REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
 
-GRANT SELECT ON le_declarations, le_locks, le_leaders, le_candidates, pg_stat_leader_election,
+GRANT SELECT ON le_declarations, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
 
 -- for pg_dump by who owns the database

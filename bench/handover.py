@@ -187,7 +187,7 @@ class Bench:
         self.waiter.send(sql)
         before = time.perf_counter()
         self.control.ask("SELECT extract(epoch FROM expires_in)::float8 FROM"
-                         " le_registry_terms(19525, le_key('handover'))")
+                         " _le_registry_terms(19525, le_key('handover'))")
         # the earliest that the deadline can be: the figure is no better than true
         deadline = before + self.control.cursor.fetchone()[0]
         token = self.waiter.answer()[0]

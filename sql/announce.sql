@@ -319,4 +319,4 @@ DROP VIEW announced;
 DROP TABLE heard;
 DROP FUNCTION connect_as;
 DROP EXTENSION dblink;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

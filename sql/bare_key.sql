@@ -150,7 +150,7 @@ SELECT name, key, scope, identity, token, pid, candidates FROM le_leaders;
 SELECT name, key, scope, identity, token, pid, candidates FROM le_leader(108);
 SELECT le_resign(108);
 SELECT le_am_leader(108);
-SELECT * FROM le_registry_candidates(false);
+SELECT * FROM _le_registry_candidates(false);
 ROLLBACK PREPARED 'regress_bare_key';
 SELECT le_try_become_leader(108), le_resign(108);
 

@@ -10,7 +10,7 @@ FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_pid();
 -- (on_record comes first: the question whether it leads would tidy up)
 CREATE TEMP VIEW state AS
-SELECT (SELECT count(*) FROM le_registry_terms() WHERE name = 'job') AS on_record,
+SELECT (SELECT count(*) FROM _le_registry_terms() WHERE name = 'job') AS on_record,
        (SELECT count(*) FROM advisory) AS locks, le_am_leader('job') AS leads,
        (SELECT scope FROM le_leader('job')) AS scope,
        le_token('job') = (SELECT token FROM le_leader('job')) AS token;
@@ -183,5 +183,5 @@ SELECT scope FROM le_leader(42);
 COMMIT;
 SELECT le_am_leader(42);
 
-SELECT name, scope FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT name, scope FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT * FROM advisory;

@@ -300,4 +300,4 @@ SELECT le_resign_all();
 
 TABLE mine;
 TABLE left_over;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

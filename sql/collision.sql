@@ -88,5 +88,5 @@ SELECT name FROM le_leaders;
 COMMIT;
 SELECT le_am_leader(:'b'), le_resign(:'b');
 
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT * FROM advisory;

@@ -266,9 +266,9 @@ SELECT value FROM le_leader('job');
 SET ROLE regress_le_stranger;
 SELECT name, identity, value FROM le_leaders;
 SELECT identity, value FROM le_leader('job');
-SELECT identity, value FROM le_holders(NULL, NULL);
-SELECT name, value FROM le_registry_terms() WHERE token IS NOT NULL;
-SELECT name, value FROM le_registry_terms(19525, le_key('job'));
+SELECT identity, value FROM _le_holders(NULL, NULL);
+SELECT name, value FROM _le_registry_terms() WHERE token IS NOT NULL;
+SELECT name, value FROM _le_registry_terms(19525, le_key('job'));
 CALL le_observe('job', timeout => '0');
 \echo :LAST_ERROR_SQLSTATE
 SELECT outcome($$CALL le_observe('job')$$), outcome($$CALL le_observe('job', 1, value => 'secret')$$);
@@ -404,9 +404,9 @@ SELECT stranger();
 DELETE FROM le_declarations;
 -- the trigger is for that table
 CREATE TEMP TABLE another (a int);
-CREATE TRIGGER t AFTER INSERT ON another FOR EACH STATEMENT EXECUTE FUNCTION le_declarations_changed();
+CREATE TRIGGER t AFTER INSERT ON another FOR EACH STATEMENT EXECUTE FUNCTION _le_declarations_changed();
 INSERT INTO another VALUES (1);
-SELECT outcome($$SELECT le_declarations_changed()$$);
+SELECT outcome($$SELECT _le_declarations_changed()$$);
 DROP TABLE another;
 
 --
@@ -419,7 +419,7 @@ SELECT le_undeclare('job');
 \echo :LAST_ERROR_SQLSTATE
 SELECT outcome($$INSERT INTO le_declarations (name) VALUES ('n')$$), outcome('DELETE FROM le_declarations'), outcome('TRUNCATE le_declarations'),
        outcome($$UPDATE le_declarations SET name = 'n'$$), outcome('LOCK le_declarations IN EXCLUSIVE MODE');
-SELECT outcome('CREATE TEMP TABLE own (a int); CREATE TRIGGER t AFTER INSERT ON own EXECUTE FUNCTION le_declarations_changed()');
+SELECT outcome('CREATE TEMP TABLE own (a int); CREATE TRIGGER t AFTER INSERT ON own EXECUTE FUNCTION _le_declarations_changed()');
 SELECT count(*) FROM le_declarations;
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION le_declare TO regress_le_stranger;
@@ -541,4 +541,4 @@ DROP FUNCTION stranger, stand, outcome, connect_as;
 DROP TABLE bids;
 DROP EXTENSION dblink;
 DROP ROLE regress_le_team, regress_le_member, regress_le_nephew, regress_le_apart, regress_le_stranger;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -444,5 +444,5 @@ SET client_min_messages = warning;
 DROP SCHEMA regress_depose CASCADE;
 DROP ROLE regress_depose_leader, regress_depose_member, regress_depose_noinherit, regress_depose_stranger, regress_depose_signal, regress_depose_super;
 DROP EXTENSION dblink;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
-SELECT * FROM le_registry_candidates(false);
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_candidates(false);

@@ -42,7 +42,7 @@ DROP EXTENSION leader_election;
 SELECT pg_advisory_unlock_all();
 CREATE EXTENSION leader_election;
 SELECT le_am_leader('job');
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 
 -- no token is drawn in the transaction that made the sequence: if it were rolled
 -- back, a server that restarts could hand the token out again
@@ -129,5 +129,5 @@ CREATE FUNCTION regress_le.le_key(name text) RETURNS bigint LANGUAGE sql AS 'SEL
 CREATE EXTENSION leader_election SCHEMA regress_le;
 DROP SCHEMA regress_le CASCADE;
 CREATE EXTENSION leader_election;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT * FROM advisory;

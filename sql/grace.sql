@@ -326,4 +326,4 @@ SET client_min_messages = warning;
 DROP SCHEMA regress_grace CASCADE;
 DROP EXTENSION dblink;
 DROP ROLE regress_grace;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

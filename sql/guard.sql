@@ -769,6 +769,6 @@ SET client_min_messages = warning;
 DROP SCHEMA regress_guard CASCADE;
 DROP EXTENSION dblink;
 RESET search_path;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT name FROM le_leases WHERE ttl > '0';
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();

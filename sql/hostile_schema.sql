@@ -35,9 +35,9 @@ CREATE AGGREGATE regress_hostile.count(int8) (SFUNC = int8pl, STYPE = int8);
 -- first in the path of who calls, before pg_catalog
 CREATE EXTENSION leader_election SCHEMA public;
 CREATE SEQUENCE regress_hostile.le_token_seq MAXVALUE 2;
-CREATE VIEW regress_hostile.le_locks AS SELECT regress_hostile.caught();
+CREATE VIEW regress_hostile._le_locks AS SELECT regress_hostile.caught();
 CREATE FUNCTION regress_hostile.le_key(text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
-CREATE FUNCTION regress_hostile.le_registry_terms() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
+CREATE FUNCTION regress_hostile._le_registry_terms() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 SET search_path = regress_hostile, pg_catalog, public;
 SELECT public.le_try_become_leader('job', 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s');
 SELECT public.le_am_leader('job'), public.le_token('job') <= (SELECT last_value FROM public.le_token_seq) AS covered;
@@ -46,13 +46,13 @@ SELECT pg_catalog.count(*) FROM public.le_leaders;
 SELECT pg_catalog.count(*) FROM public.le_candidates;
 SELECT identity FROM public.le_leader('job');
 SELECT identity IS NOT NULL AS identity FROM public.le_leader(42);
-SELECT pg_catalog.count(*) FROM public.le_holders(NULL, NULL);
+SELECT pg_catalog.count(*) FROM public._le_holders(NULL, NULL);
 SELECT public.le_resign_all();
 RESET search_path;
 DROP EXTENSION leader_election;
 DROP SEQUENCE regress_hostile.le_token_seq;
-DROP VIEW regress_hostile.le_locks;
-DROP FUNCTION regress_hostile.le_key, regress_hostile.le_registry_terms;
+DROP VIEW regress_hostile._le_locks;
+DROP FUNCTION regress_hostile.le_key, regress_hostile._le_registry_terms;
 
 -- the schema that is installed to
 CREATE EXTENSION leader_election SCHEMA regress_hostile;
@@ -75,7 +75,7 @@ WHERE d.deptype = 'n' AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::r
 DROP EXTENSION leader_election;
 
 -- a function that a call without arguments could mean is not taken for it
-CREATE FUNCTION regress_hostile.le_holders() RETURNS SETOF int LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
+CREATE FUNCTION regress_hostile._le_holders() RETURNS SETOF int LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 CREATE EXTENSION leader_election SCHEMA regress_hostile;
 SELECT * FROM regress_hostile.le_leaders;
 DROP EXTENSION IF EXISTS leader_election;

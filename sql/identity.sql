@@ -55,7 +55,7 @@ SELECT name, identity FROM le_leaders ORDER BY name;
 SET ROLE regress_le_other;
 SELECT name, identity FROM le_leaders ORDER BY name;
 SELECT identity FROM le_leader('job');
-SELECT identity FROM le_registry_terms() WHERE name = 'job';
+SELECT identity FROM _le_registry_terms() WHERE name = 'job';
 RESET ROLE;
 SELECT le_resign_all();
 

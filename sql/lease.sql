@@ -99,5 +99,5 @@ SELECT count(le_lease('many ' || i, '1 hour')) FROM generate_series(1, 200) i;
 TABLE advisory;
 SELECT count(*), count(DISTINCT token), min(ttl) = max(ttl) AS ttl FROM le_leaders WHERE name LIKE 'many %';
 SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders WHERE scope = 'lease';
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 TABLE advisory;

@@ -61,5 +61,5 @@ SELECT name, identity FROM le_leaders WHERE scope = 'lease';
 SELECT name = :'b' AS b FROM le_leases WHERE name IN (:'a', :'b') AND ttl > '0';
 SELECT le_resign(:'b', :t5), le_lease(:'a', '1 hour') > :t5 AS again;
 SELECT le_resign(name, token) FROM le_leader(:'a');
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();

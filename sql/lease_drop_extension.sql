@@ -91,5 +91,5 @@ ROLLBACK;
 CREATE EXTENSION leader_election;
 SELECT le_lease('job', '1 hour') AS t7 \gset
 SELECT le_resign('job', :t7);
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 TABLE advisory;

@@ -21,7 +21,7 @@ SELECT le_resign('job', :t1);
 RESET client_min_messages;
 SELECT count(*) FROM le_leader('job');
 SELECT count(*) FROM le_leaders WHERE name = 'job';
-SELECT count(*) FROM le_registry_terms() WHERE name = 'job';
+SELECT count(*) FROM _le_registry_terms() WHERE name = 'job';
 -- le_lease begins a new term
 SELECT le_lease('job', '1 hour', 'second', :t1) AS t2 \gset
 SELECT :t2 > :t1 AS greater, le_am_leader('job', :t2), le_am_leader('job', :t1), le_renew('job', :t1);
@@ -96,4 +96,4 @@ SELECT count(*) FILTER (WHERE name LIKE 'short %') AS short, count(*) FILTER (WH
 TABLE advisory;
 
 SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders WHERE scope = 'lease';
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

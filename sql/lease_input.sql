@@ -89,5 +89,5 @@ SELECT le_resign(repeat('n', 256), 1);
 
 -- none of these took anything
 SELECT count(*) FROM le_leases WHERE ttl > '0';
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();

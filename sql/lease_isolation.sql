@@ -44,5 +44,5 @@ ROLLBACK;
 BEGIN READ ONLY;
 SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders WHERE scope = 'lease';
 ROLLBACK;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT name FROM le_leases WHERE ttl > '0';

@@ -48,6 +48,6 @@ SELECT le_am_leader('before', :t1), le_lease('before', '1 hour') AS t6 \gset
 SELECT :t6 > :t1 AS successor;
 ROLLBACK PREPARED 'regress_le';
 SELECT le_am_leader('before', :t6), le_resign('before', :t6);
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT name FROM le_leases WHERE ttl > '0';
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();

@@ -126,4 +126,4 @@ SELECT le_renew('job', 0);
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION le_lease(text, interval, text, bigint) TO PUBLIC;
 DROP ROLE regress_le_nobody;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -164,5 +164,5 @@ FETCH c;
 CLOSE c;
 SELECT name, le_resign(name, token) FROM le_leaders WHERE name LIKE 'from a %' ORDER BY name;
 DROP TABLE t;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 TABLE advisory;

@@ -21,11 +21,11 @@ FROM le_leaders a, le_leader('lease') b WHERE a.name = 'lease';
 SELECT key = le_key('lease') AS key, token = :t1 AS token, since BETWEEN :'t0' AND clock_timestamp() AS since FROM le_leader('lease');
 SELECT count(*) FROM le_leader('lease') a, le_leader('uncommitted') b;
 SELECT count(*) FROM le_leader(le_key('lease'));
-SELECT count(*) FROM le_holders(19525, le_key('lease'));
+SELECT count(*) FROM _le_holders(19525, le_key('lease'));
 SELECT lock_class, key = le_key('lease') AS key, name, scope, pid, role::regrole = current_user::regrole AS role, ttl
-FROM le_registry_terms(19525, le_key('lease'));
-SELECT count(*) FROM le_registry_terms(1, le_key('lease'));
-SELECT count(*) FROM le_locks WHERE key = le_key('lease');
+FROM _le_registry_terms(19525, le_key('lease'));
+SELECT count(*) FROM _le_registry_terms(1, le_key('lease'));
+SELECT count(*) FROM _le_locks WHERE key = le_key('lease');
 
 -- the times
 SELECT renewed_at BETWEEN since - interval '1 s' AND clock_timestamp() + interval '1 s' AS renewed_at,
@@ -45,8 +45,8 @@ SELECT le_lease('short', '100 ms') > 0 AS short;
 SELECT pg_sleep(0.15);
 SELECT name FROM le_leaders WHERE scope = 'lease' ORDER BY name;
 SELECT count(*) FROM le_leader('short');
-SELECT count(*) FROM le_registry_terms(19525, le_key('short'));
-SELECT count(*) FROM le_holders(19525, le_key('short'));
+SELECT count(*) FROM _le_registry_terms(19525, le_key('short'));
+SELECT count(*) FROM _le_holders(19525, le_key('short'));
 
 -- a join does not repeat it, a cursor and a materialized copy can have it
 SELECT count(*) FROM le_leaders a JOIN le_leaders b USING (name) WHERE a.scope = 'lease';
@@ -62,4 +62,4 @@ SELECT count(*), count(DISTINCT (name, key)), sum(candidates) FROM le_leaders WH
 SELECT count(*) FROM generate_series(1, 500, 100) i, le_leader('many ' || i) WHERE expires_in > '0';
 SELECT count(*) FILTER (WHERE le_resign(name, token)), le_resign_all() FROM le_leaders WHERE scope = 'lease';
 RESET application_name;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -126,4 +126,4 @@ SELECT count(*) FROM generate_series(1, 1000) i WHERE le_try_become_leader('job 
 SELECT le_try_become_leader('job 1001');
 SELECT count(*), count(DISTINCT token), max(token) - min(token) >= 999 AS tokens FROM le_leaders;
 SELECT le_resign_all();
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

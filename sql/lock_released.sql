@@ -9,7 +9,7 @@ CREATE VIEW regress_le.state AS
 SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
         AND objsubid IN (1, 2, 19525)) AS locks,
        (SELECT count(*) FROM le_leaders) AS leaders,
-       (SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL) AS on_record;
+       (SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL) AS on_record;
 
 -- what a term survives
 SELECT le_try_become_leader('job'), le_try_become_leader(42);
@@ -182,11 +182,11 @@ BEGIN;
 SELECT le_try_become_leader('a'), le_try_become_leader_xact('a'), le_try_become_leader('b');
 SELECT pg_advisory_unlock_all();
 ROLLBACK;
-SELECT name FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT name FROM _le_registry_terms() WHERE token IS NOT NULL;
 BEGIN;
 SELECT le_try_become_leader('a'), le_try_become_leader('b');
 SAVEPOINT s;
 SELECT pg_advisory_unlock_all();
 ROLLBACK TO s;
-SELECT name FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT name FROM _le_registry_terms() WHERE token IS NOT NULL;
 COMMIT;

@@ -265,4 +265,4 @@ CALL le_observe(:'b') \gset
 SELECT :token = -:t9 AS vacant;
 
 TABLE left_over;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -82,7 +82,7 @@ SELECT le_am_leader('session');
 BEGIN;
 SELECT pg_advisory_unlock_all();
 PREPARE TRANSACTION 'regress_le';
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 COMMIT PREPARED 'regress_le';
 SELECT le_am_leader('session');
 

@@ -344,4 +344,4 @@ SELECT le_proclaim(:'b', 'v', :t10);
 \echo :LAST_ERROR_SQLSTATE
 SELECT value IS NULL AS none, le_resign(:'a', :t10) FROM le_leader(:'a');
 
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -299,4 +299,4 @@ SELECT dblink_disconnect(who) FROM unnest('{a,b,c,d,g}'::text[]) who;
 SET client_min_messages = warning;
 DROP SCHEMA regress_resign CASCADE;
 DROP EXTENSION dblink;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -56,17 +56,17 @@ INSERT INTO calls VALUES
  ('le_proclaim(text,text,bigint)', $$SELECT le_proclaim('lease', 'v', token) FROM le_leader('lease')$$),
  ('le_declare(text,regrole,interval,interval,boolean)', $$SELECT le_declare('n')$$),
  ('le_undeclare(text)', $$SELECT le_undeclare('n')$$),
- ('le_declarations_changed()', 'SELECT le_declarations_changed()'),
+ ('_le_declarations_changed()', 'SELECT _le_declarations_changed()'),
  ('le_key(text)', $$SELECT le_key('n') = hashtextextended('n', 0)$$),
  ('le_key(bigint)', 'SELECT le_key(7)'),
  ('le_leader(text)', $$SELECT identity FROM le_leader('lease')$$),
  ('le_leader(bigint)', 'SELECT count(*) FROM le_leader(3)'),
- ('le_holders(integer,bigint)', $$SELECT string_agg(name, ', ' ORDER BY name) FROM le_holders(NULL, NULL)$$),
- ('le_registry_terms(integer,bigint)', $$SELECT count(value) FROM le_registry_terms()$$),
- ('le_registry_candidates(boolean)', 'SELECT count(*) FROM le_registry_candidates(false)'),
- ('le_registry_statistics()', 'SELECT count(*) > 0 FROM le_registry_statistics()'),
- ('le_registry_info()', 'SELECT elections > 0 FROM le_registry_info()'),
- ('le_origin(boolean)', 'SELECT le_origin(true)'),
+ ('_le_holders(integer,bigint)', $$SELECT string_agg(name, ', ' ORDER BY name) FROM _le_holders(NULL, NULL)$$),
+ ('_le_registry_terms(integer,bigint)', $$SELECT count(value) FROM _le_registry_terms()$$),
+ ('_le_registry_candidates(boolean)', 'SELECT count(*) FROM _le_registry_candidates(false)'),
+ ('_le_registry_statistics()', 'SELECT count(*) > 0 FROM _le_registry_statistics()'),
+ ('_le_registry_info()', 'SELECT elections > 0 FROM _le_registry_info()'),
+ ('_le_origin(boolean)', 'SELECT _le_origin(true)'),
  ('pg_stat_leader_election_reset()', 'SELECT pg_stat_leader_election_reset()');
 -- what there is to see, and to spoil
 SELECT le_try_become_leader('of the administrator', 'boss'), le_proclaim('of the administrator', 'public value');
@@ -117,7 +117,7 @@ CREATE TABLE relations (object text, may text);
 INSERT INTO relations VALUES
  ('le_token_seq', 'SELECT'), ('le_token_origin_seq', 'SELECT'), ('le_lease_origin_seq', 'SELECT'),
  ('le_leases', ''),
- ('le_declarations', 'SELECT'), ('le_locks', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
+ ('le_declarations', 'SELECT'), ('_le_locks', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
  ('pg_stat_leader_election', 'SELECT'), ('pg_stat_leader_election_info', 'SELECT');
 CREATE TEMP VIEW rights AS
 SELECT m.object, c.relkind,
@@ -133,7 +133,7 @@ GRANT SELECT ON rights TO PUBLIC;
 SELECT * FROM rights r FULL JOIN relations e USING (object) WHERE r.may IS DISTINCT FROM e.may;
 -- other objects than functions and relations: no rows
 SELECT catalog, object FROM members WHERE catalog NOT IN ('pg_proc'::regclass, 'pg_class'::regclass)
-  AND object <> 'trigger le_declarations_changed on table le_declarations';
+  AND object <> 'trigger _le_declarations_changed on table le_declarations';
 SET ROLE regress_le_nobody;
 SELECT object, outcome(format('SELECT count(*) > 0 FROM %s', object)) AS read,
        left(outcome(format('DELETE FROM %s', object)), 5) AS delete, left(outcome(format('TRUNCATE %s', object)), 5) AS truncate,
@@ -144,8 +144,8 @@ SELECT object, outcome(format('SELECT nextval(%L)', object)) AS nextval, outcome
        outcome(format('ALTER SEQUENCE %s RESTART', object)) AS restart, outcome(format('SELECT last_value > 0 FROM %s', object)) AS read
 FROM rights WHERE relkind = 'S' ORDER BY object COLLATE "C";
 SELECT outcome(s) FROM unnest(ARRAY['CREATE TRIGGER t AFTER INSERT ON le_declarations EXECUTE FUNCTION le_guard(''n'')', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
-  'DROP TRIGGER le_declarations_changed ON le_declarations', 'CREATE RULE r AS ON INSERT TO le_leases DO INSTEAD NOTHING', 'CREATE INDEX ON le_leases (token)',
-  'CREATE OR REPLACE FUNCTION le_key(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW le_locks AS SELECT 1 AS lock_class',
+  'DROP TRIGGER _le_declarations_changed ON le_declarations', 'CREATE RULE r AS ON INSERT TO le_leases DO INSTEAD NOTHING', 'CREATE INDEX ON le_leases (token)',
+  'CREATE OR REPLACE FUNCTION le_key(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW _le_locks AS SELECT 1 AS lock_class',
   'ALTER EXTENSION leader_election DROP TABLE le_leases', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp', 'DROP EXTENSION leader_election', 'COMMENT ON TABLE le_leases IS ''mine''',
   'SET session_replication_role = replica']) s;
 RESET ROLE;
@@ -191,8 +191,8 @@ REVOKE SET ON PARAMETER leader_election.declared_only FROM regress_le_nobody;
 CREATE SCHEMA regress_closed;
 ALTER EXTENSION leader_election SET SCHEMA regress_closed;
 SET ROLE regress_le_nobody;
-SELECT DISTINCT outcome(regexp_replace(call, '\m(le_\w+|pg_stat_leader_election_reset)\M(?=\()', 'regress_closed.\1', 'g')) FROM calls;
-SELECT DISTINCT outcome(format('SELECT count(*) FROM regress_closed.%s', object)) FROM unnest('{le_leaders,le_candidates,le_locks,le_declarations,le_leases,le_token_seq,pg_stat_leader_election}'::text[]) object;
+SELECT DISTINCT outcome(regexp_replace(call, '\m(_?le_\w+|pg_stat_leader_election_reset)\M(?=\()', 'regress_closed.\1', 'g')) FROM calls;
+SELECT DISTINCT outcome(format('SELECT count(*) FROM regress_closed.%s', object)) FROM unnest('{le_leaders,le_candidates,_le_locks,le_declarations,le_leases,le_token_seq,pg_stat_leader_election}'::text[]) object;
 RESET ROLE;
 ALTER EXTENSION leader_election SET SCHEMA public;
 DROP SCHEMA regress_closed;
@@ -203,4 +203,4 @@ DROP TABLE calls, relations CASCADE;
 DROP TABLE settings;
 DROP VIEW rights;
 DROP ROLE regress_le_nobody;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -64,7 +64,7 @@ CREATE TEMP TABLE le_leases (LIKE public.le_leases);
 CREATE TEMP TABLE le_declarations (LIKE public.le_declarations);
 CREATE TEMP SEQUENCE le_token_seq MAXVALUE 2;
 CREATE TEMP VIEW pg_locks AS SELECT * FROM regress_evil.pg_locks;
-CREATE TEMP VIEW le_locks AS SELECT * FROM regress_evil.pg_locks;
+CREATE TEMP VIEW _le_locks AS SELECT * FROM regress_evil.pg_locks;
 CREATE TEMP TABLE pg_stat_activity (pid int);
 RESET client_min_messages;
 
@@ -86,7 +86,7 @@ SELECT identity, value FROM public.le_leader('job');
 SELECT identity FROM public.le_leader('lease');
 SELECT pg_catalog.count(*) FROM public.le_leader(42);
 SELECT pg_catalog.count(*) FROM public.le_candidates;
-SELECT pg_catalog.count(*) AS locks FROM public.le_locks;
+SELECT pg_catalog.count(*) AS locks FROM public._le_locks;
 SELECT pg_catalog.count(*) >= 5 AS counted FROM public.pg_stat_leader_election;
 SELECT pg_catalog.count(*) FROM public.pg_stat_leader_election_info;
 CALL public.le_campaign('campaign', '0', token => NULL) \gset won_
@@ -102,7 +102,7 @@ RESET search_path;
 SELECT * FROM regress_evil.caught;
 SELECT is_called FROM regress_evil.le_token_seq UNION ALL SELECT is_called FROM pg_temp.le_token_seq;
 DROP TABLE pg_temp.le_leases, pg_temp.le_declarations, pg_temp.pg_stat_activity;
-DROP VIEW pg_temp.pg_locks, pg_temp.le_locks;
+DROP VIEW pg_temp.pg_locks, pg_temp._le_locks;
 DROP SEQUENCE pg_temp.le_token_seq;
 
 --
@@ -120,15 +120,15 @@ DROP FUNCTION regress_evil.le_key(text);
 -- calls: in each case one that a call with NULLs, and one that a call without arguments
 -- could mean
 SET ROLE regress_le_mallory;
-CREATE FUNCTION regress_evil.le_holders(a text, b text, OUT name text, OUT key bigint, OUT scope text,
+CREATE FUNCTION regress_evil._le_holders(a text, b text, OUT name text, OUT key bigint, OUT scope text,
 	OUT identity text, OUT token bigint, OUT pid integer, OUT usename name, OUT application_name text, OUT client_addr inet,
 	OUT since timestamptz, OUT candidates bigint, OUT ttl interval, OUT renewed_at timestamptz, OUT renewals bigint,
 	OUT expires_in interval, OUT value text)
 RETURNS SETOF record LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_evil.trap(); END $$;
-CREATE FUNCTION regress_evil.le_origin(text) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
-CREATE FUNCTION regress_evil.le_registry_candidates(anyelement) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
-CREATE FUNCTION regress_evil.le_registry_terms(VARIADIC int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
-CREATE FUNCTION regress_evil.le_registry_statistics(VARIADIC int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
+CREATE FUNCTION regress_evil._le_origin(text) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
+CREATE FUNCTION regress_evil._le_registry_candidates(anyelement) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
+CREATE FUNCTION regress_evil._le_registry_terms(VARIADIC int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
+CREATE FUNCTION regress_evil._le_registry_statistics(VARIADIC int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
 CREATE FUNCTION regress_evil.le_key(anyelement) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
 CREATE FUNCTION regress_evil.pg_extension_config_dump(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 RESET ROLE;
@@ -159,7 +159,7 @@ WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_class':
   AND (SELECT (pg_identify_object(d.refclassid, d.refobjid, 0)).schema) = 'regress_evil'
 ORDER BY 1, 2;
 SELECT regress_evil.le_resign_all();
-SELECT regress_evil.le_resign('lease', token) FROM regress_evil.le_registry_terms(NULL::int, NULL::bigint) WHERE name = 'lease';
+SELECT regress_evil.le_resign('lease', token) FROM regress_evil._le_registry_terms(NULL::int, NULL::bigint) WHERE name = 'lease';
 -- its owner cannot change, or take out, what is the extension's
 SET ROLE regress_le_mallory;
 DROP FUNCTION regress_evil.le_key(text);

@@ -21,7 +21,7 @@ SELECT * FROM advisory;
 SELECT * FROM le_leaders;
 SELECT le_am_leader('job'), le_token('job');
 SELECT le_resign('job');
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 
 -- one token in a term, a greater one in the next
 SELECT le_try_become_leader('job', 'first') FROM generate_series(1, 2);
@@ -174,5 +174,5 @@ SELECT le_resign_all();
 SELECT 1 AS one\; SELECT le_try_become_leader('string');
 SELECT le_resign('string');
 
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT * FROM advisory;

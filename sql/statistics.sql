@@ -241,4 +241,4 @@ SELECT le_try_become_leader('worker-queue-mail.sender'), le_resign('worker-queue
 SELECT le_try_become_leader('HwFfjYHs9PGi-Rwb-Amyj4y5'), le_resign('HwFfjYHs9PGi-Rwb-Amyj4y5');
 SELECT name, terms, resigned FROM pg_stat_leader_election WHERE key = le_key('worker-queue-mail.sender') AND name IS NOT NULL;
 
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -124,7 +124,7 @@ SELECT setval('le_token_seq', 1);
 DO $$ BEGIN FOR i IN 1 .. 1100 LOOP PERFORM le_try_become_leader('job') AND le_resign('job'); END LOOP; END $$;
 SELECT le_try_become_leader('job'), le_token('job') > :t1 + 1100 AS greater, le_resign('job');
 SELECT last_value > :t1 + 1100 AS last FROM le_token_seq;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 
 -- a sequence that an administrator has raised, called or not
 ALTER SEQUENCE le_token_seq RESTART WITH 1000000;

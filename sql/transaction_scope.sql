@@ -11,7 +11,7 @@ WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_p
 -- a plain transaction-level lock, key 42, is taken beside each bid
 -- (on_record comes first: the question whether it leads would tidy up)
 CREATE TEMP VIEW beside AS
-SELECT (SELECT count(*) FROM le_registry_terms() WHERE name = 'job') AS on_record,
+SELECT (SELECT count(*) FROM _le_registry_terms() WHERE name = 'job') AS on_record,
        count(*) FILTER (WHERE objsubid = 19525) AS election,
        count(*) FILTER (WHERE objsubid = 1 AND key = 42) AS plain,
        le_am_leader('job') AS leads, le_token('job') IS NOT NULL AS token
@@ -26,7 +26,7 @@ SELECT objsubid, mode, granted FROM advisory ORDER BY objsubid;
 TABLE beside;
 COMMIT;
 TABLE beside;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 
 -- rollback, and an error
 BEGIN;
@@ -56,7 +56,7 @@ SELECT le_try_become_leader_xact('job'), pg_try_advisory_xact_lock(42);
 SELECT 1 / 0;
 ROLLBACK TO a;
 TABLE beside;
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 COMMIT;
 
 -- rollback to a savepoint set after
@@ -210,5 +210,5 @@ TABLE beside;
 SELECT le_resign_all();
 DROP TABLE t;
 
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT * FROM advisory;

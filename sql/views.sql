@@ -6,7 +6,7 @@ CREATE EXTENSION IF NOT EXISTS leader_election;
 RESET client_min_messages;
 \d le_leaders
 \d le_candidates
-\d le_locks
+\d _le_locks
 \df le_leader
 
 SET application_name = 'regress_views';
@@ -46,7 +46,7 @@ SELECT le_resign('name');
 SELECT count(*) FROM unnest('{-1,-4294967296,4294967295,-9223372036854775808,9223372036854775807,2147483648,-2147483648}'::bigint[]) k
 WHERE le_try_become_leader(k);
 SELECT l.key, k.key = l.key AS by_key, lock.key = l.key AS lock
-FROM le_leaders l, le_leader(l.key) k, le_locks lock WHERE lock.key = l.key ORDER BY 1;
+FROM le_leaders l, le_leader(l.key) k, _le_locks lock WHERE lock.key = l.key ORDER BY 1;
 SELECT le_resign_all();
 
 -- plain advisory locks on keys that nobody asked for are not elections
@@ -57,7 +57,7 @@ SELECT name, key, scope, identity, token, pid = pg_backend_pid() AS pid, usename
 FROM le_leader(555);
 SELECT key, pid = pg_backend_pid() AS pid FROM le_leader(557);
 SELECT * FROM le_leader(556);
-SELECT lock_class, key, pid = pg_backend_pid() AS pid, granted, waitstart FROM le_locks ORDER BY key;
+SELECT lock_class, key, pid = pg_backend_pid() AS pid, granted, waitstart FROM _le_locks ORDER BY key;
 -- once asked for, they are, for as long as somebody holds them
 SELECT le_try_become_leader(555), le_resign(555);
 SELECT key, scope, token FROM le_leaders;
@@ -73,7 +73,7 @@ SELECT * FROM le_leader(555);
 
 -- bare keys that were asked for do not pile up
 SELECT count(*) FROM generate_series(10001, 13000) k WHERE le_try_become_leader(k) AND le_resign(k);
-SELECT count(*) < 1100 AS bounded FROM le_registry_terms();
+SELECT count(*) < 1100 AS bounded FROM _le_registry_terms();
 
 -- as rows anywhere
 CREATE TEMP VIEW mine AS SELECT name, identity FROM le_leaders WHERE pid = pg_backend_pid();
@@ -89,4 +89,4 @@ SELECT le_resign_all();
 EXECUTE who('a');
 DEALLOCATE who;
 INSERT INTO le_leaders (name) VALUES ('me');
-DELETE FROM le_locks;
+DELETE FROM _le_locks;

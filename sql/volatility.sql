@@ -54,4 +54,4 @@ INSERT INTO jobs VALUES ('job');
 INSERT INTO jobs VALUES (NULL);
 SET enable_seqscan = off;
 SELECT name FROM jobs WHERE le_key(name) = le_key('job');
-SELECT * FROM le_registry_terms() WHERE token IS NOT NULL;
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -16,7 +16,7 @@ BEGIN;
 SELECT pg_advisory_xact_lock(42);
 PREPARE TRANSACTION 'regress_le';
 CREATE TEMP VIEW state AS
-SELECT (SELECT count(*) FROM advisory) AS locks, (SELECT count(*) FROM le_registry_candidates(false)) AS candidates,
+SELECT (SELECT count(*) FROM advisory) AS locks, (SELECT count(*) FROM _le_registry_candidates(false)) AS candidates,
        current_setting('lock_timeout') AS lock_timeout, le_am_leader(42) AS leads;
 
 -- timeout over: false, in every scope, and the transaction goes on
@@ -102,7 +102,7 @@ DO $$
 BEGIN
 	PERFORM le_become_leader(42, '1 min');
 EXCEPTION WHEN query_canceled THEN
-	RAISE INFO 'caught: % candidates, lock_timeout %', (SELECT count(*) FROM le_registry_candidates(false)), current_setting('lock_timeout');
+	RAISE INFO 'caught: % candidates, lock_timeout %', (SELECT count(*) FROM _le_registry_candidates(false)), current_setting('lock_timeout');
 END
 $$;
 RESET statement_timeout;

@@ -221,44 +221,9 @@ initialize_by_argument(void *memory, void *argument)
 }
 #endif
 
-#if PG_VERSION_NUM < 190000
 /*
- * ShmemInitStruct, or NULL if there is one of that name in another size; any other error
- * is thrown
- */
-static inline void *
-ShmemInitStructCompat(const char *name, size_t size, bool *found)
-{
-	MemoryContext context = CurrentMemoryContext;
-	uint32		interrupts_held = InterruptHoldoffCount;
-	uint32		cancels_held = QueryCancelHoldoffCount;
-	void	   *volatile memory = NULL;
-
-	PG_TRY();
-	{
-		memory = ShmemInitStruct(name, size, found);
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_INTERNAL_ERROR)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		InterruptHoldoffCount = interrupts_held;
-		QueryCancelHoldoffCount = cancels_held;
-	}
-	PG_END_TRY();
-	return memory;
-}
-#endif
-
-/*
- * Memory of that name that all sessions share, which whoever comes first initializes;
- * NULL if a library of version 1.0 has made its own.  AddinShmemInitLock must be held
- * exclusively
- *
- * It is always asked for in the same size.  That library uses ShmemInitStruct and another
- * size, in servers up to 17: whatever the size there, one finds the other.
+ * Memory of that name that all sessions share, which the first session initializes; always
+ * asked for in the same size.  AddinShmemInitLock must be held exclusively
  */
 static inline void *
 GetNamedMemoryCompat(const char *name, size_t size, void (*initialize) (void *memory))
@@ -268,13 +233,11 @@ GetNamedMemoryCompat(const char *name, size_t size, void (*initialize) (void *me
 #if PG_VERSION_NUM >= 190000
 	return GetNamedDSMSegment(name, size, initialize_by_argument, &found, &initialize);
 #elif PG_VERSION_NUM >= 170000
-	if (ShmemInitStructCompat(name, 1, &found) == NULL)
-		return NULL;
 	return GetNamedDSMSegment(name, size, initialize, &found);
 #else
-	void	   *memory = ShmemInitStructCompat(name, size, &found);
+	void	   *memory = ShmemInitStruct(name, size, &found);
 
-	if (memory != NULL && !found)
+	if (!found)
 		initialize(memory);
 	return memory;
 #endif

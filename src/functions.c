@@ -437,7 +437,7 @@ le_undeclare(PG_FUNCTION_ARGS)
 Datum
 le_declarations_changed(PG_FUNCTION_ARGS)
 {
-	TriggerData *trigger = get_trigger(fcinfo, "le_declarations_changed");
+	TriggerData *trigger = get_trigger(fcinfo, "_le_declarations_changed");
 
 	le_declarations_written(trigger->tg_relation);
 	return PointerGetDatum(NULL);

@@ -33,6 +33,10 @@ extern void le_register_callbacks(void);
 extern bool le_try(void (*action) (void *), void *argument);
 extern void le_catching(void (*action) (void *), void *argument);
 
+/* end_reason.c */
+extern const char *le_reason_name(LeEndReason reason);
+extern bool le_is_resignation(LeEndReason reason);
+
 /* election_key.c */
 extern void le_election_tag(const LeElectionKey *key, LOCKTAG *tag);
 extern void le_election_by_name(LeElection *election, const text *name);
@@ -187,7 +191,6 @@ extern void le_log_end(const LeTerm *term, LeEndReason reason);
 extern void le_log_deposed(const LeTerm *term, const char *by, const char *why);
 extern void le_notice_outlives(LeHeldTerm *held);
 extern const char *le_scope_name(LeScope scope);
-extern const char *le_reason_name(LeEndReason reason);
 
 /* announce.c */
 extern void le_announce_begin(const LeTerm *term, bool with_commit);

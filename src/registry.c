@@ -222,23 +222,21 @@ init_control(void *memory)
 }
 
 /*
- * Throw if the registry is that of a library which another version has replaced while
- * the server runs, or the other way round; NULL: of one that had no layout yet
+ * Raise an error if a library of another version has made the registry
  *
- * Sessions that have loaded that one go on with it.  Two registries would know nothing
- * of each other's leases.
+ * Such a library was replaced while the server runs.  Sessions that have loaded it go on
+ * with it.  Two registries would know nothing of each other's leases.
  */
 static void
 check_layout(const LeLayout *layout)
 {
-	if (layout != NULL && memcmp(layout, &my_layout, sizeof(LeLayout)) == 0)
+	if (memcmp(layout, &my_layout, sizeof(LeLayout)) == 0)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("the registry of elections was made by another version of leader_election"),
 			 errdetail("The registry has version %u, and this session's library uses version %u.",
-					   layout == NULL ? 0 : layout->version,
-					   my_layout.version),
+					   layout->version, my_layout.version),
 			 errhint("Restart the server, so that all sessions use the same library.")));
 }
 
@@ -256,7 +254,7 @@ attach(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	control = GetNamedMemoryCompat("leader_election", LE_CONTROL_SIZE, init_control);
-	check_layout(control == NULL ? NULL : &control->layout);
+	check_layout(&control->layout);
 	if (control->tranche_id == 0)
 		control->tranche_id = LWLockNewTrancheIdCompat("leader_election");
 	LWLockRegisterTrancheCompat(control->tranche_id, "leader_election");

@@ -120,15 +120,6 @@ le_count_loaded(LeElectionEntry *entry)
 }
 
 /*
- * Did whoever led know that the term was about to end?
- */
-static bool
-is_resignation(LeEndReason reason)
-{
-	return reason == LE_END_RESIGNED || reason == LE_END_TRANSACTION;
-}
-
-/*
  * Count the entry's term as ended at that time, unless it is so already, or never
  * began
  *
@@ -142,7 +133,7 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 	if (!entry->counted)
 		return;
 	entry->last_token = entry->token;
-	entry->lost_at = is_resignation(reason) ? 0 : at;
+	entry->lost_at = le_is_resignation(reason) ? 0 : at;
 	tally->ended[reason]++;
 	tally->led_us += time_between(tally->changed_at, at);
 	tally->changed_at = Max(tally->changed_at, at);

@@ -23,17 +23,6 @@ static const char *const scope_names[] = {
 	[LE_SCOPE_LEASE] = "lease",
 };
 
-/* Indexed by LeEndReason */
-static const char *const reason_names[] = {
-	[LE_END_RESIGNED] = "resigned",
-	[LE_END_DEPOSED] = "deposed",
-	[LE_END_TRANSACTION] = "transaction ended",
-	[LE_END_SESSION] = "session ended",
-	[LE_END_LOCK_RELEASED] = "lock released",
-	[LE_END_EXPIRED] = "expired",
-	[LE_END_EXTENSION_DROPPED] = "extension dropped",
-};
-
 /*
  * Return what a scope is called in SQL and in the log
  */
@@ -41,15 +30,6 @@ const char *
 le_scope_name(LeScope scope)
 {
 	return scope_names[scope];
-}
-
-/*
- * Return what a reason is called in the log, in announcements and statistics
- */
-const char *
-le_reason_name(LeEndReason reason)
-{
-	return reason_names[reason];
 }
 
 /*
@@ -86,7 +66,7 @@ le_log_end(const LeTerm *term, LeEndReason reason)
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s",
 							 le_election_label(&term->election, term->name),
-							 term->token, reason_names[reason]),
+							 term->token, le_reason_name(reason)),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
 }

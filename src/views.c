@@ -9,8 +9,10 @@
 
 #include "access/htup_details.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -20,7 +22,6 @@
 PG_FUNCTION_INFO_V1(le_registry_terms);
 PG_FUNCTION_INFO_V1(le_registry_candidates);
 PG_FUNCTION_INFO_V1(le_registry_statistics);
-PG_FUNCTION_INFO_V1(le_registry_statistics_1_1);
 PG_FUNCTION_INFO_V1(le_registry_info);
 PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
@@ -282,12 +283,59 @@ le_registry_candidates(PG_FUNCTION_ARGS)
 }
 
 /*
- * Put out what is counted of each election, in the columns of version 1.0 or 1.1
+ * Return the numbers of terms that have ended, by LeEndReason
  */
-static void
-put_statistics(FunctionCallInfo fcinfo, bool since_1_1)
+static Datum
+ended_datum(const LeStatistics *row)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum		counts[LE_END_REASONS];
+
+	for (int reason = 0; reason < LE_END_REASONS; reason++)
+		counts[reason] = Int64GetDatum(row->ended[reason]);
+	return PointerGetDatum(construct_array(counts, LE_END_REASONS, INT8OID,
+										   sizeof(int64), FLOAT8PASSBYVAL,
+										   TYPALIGN_DOUBLE));
+}
+
+/* The columns of le_registry_statistics */
+enum
+{
+	LE_STATISTICS_TERMS = 3,
+	LE_STATISTICS_ENDED,
+	LE_STATISTICS_DENIED,
+	LE_STATISTICS_TIME_VACANT,
+	LE_STATISTICS_TIME_LED,
+	LE_STATISTICS_LONGEST_WAIT,
+	LE_STATISTICS_FOLLOWERS,
+	LE_STATISTICS_VACANT_SINCE,
+	LE_STATISTICS_COLUMNS
+};
+
+static void
+put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, TimestampTz now)
+{
+	Datum		values[LE_STATISTICS_COLUMNS] = {0};
+	bool		nulls[LE_STATISTICS_COLUMNS] = {0};
+
+	fill_election(&row->election, row->name, values, nulls);
+	values[LE_STATISTICS_TERMS] = Int64GetDatum(row->terms);
+	values[LE_STATISTICS_ENDED] = ended_datum(row);
+	values[LE_STATISTICS_DENIED] = Int64GetDatum((int64) row->denied);
+	values[LE_STATISTICS_TIME_VACANT] = interval_datum((int64) row->vacant_us);
+	values[LE_STATISTICS_TIME_LED] = interval_datum((int64) row->led_us);
+	values[LE_STATISTICS_LONGEST_WAIT] = interval_datum((int64) row->longest_wait_us);
+	values[LE_STATISTICS_FOLLOWERS] = Int32GetDatum(row->followers);
+	values[LE_STATISTICS_VACANT_SINCE] = TimestampTzGetDatum(now - row->vacant_for_us);
+	nulls[LE_STATISTICS_VACANT_SINCE] = !row->is_vacant;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Return what is counted of each election
+ */
+Datum
+le_registry_statistics(PG_FUNCTION_ARGS)
+{
 	TimestampTz now;
 	int			count;
 	LeStatistics *rows;
@@ -297,46 +345,7 @@ put_statistics(FunctionCallInfo fcinfo, bool since_1_1)
 	rows = le_registry_list_statistics(&count);
 	now = GetCurrentTimestamp();
 	for (int i = 0; i < count; i++)
-	{
-		Datum		values[10 + LE_END_REASONS] = {0};
-		bool		nulls[10 + LE_END_REASONS] = {0};
-		int			column = 3;
-
-		fill_election(&rows[i].election, rows[i].name, values, nulls);
-		values[column++] = Int64GetDatum(rows[i].terms);
-		for (int reason = 0; reason < LE_END_REASONS; reason++)
-			values[column++] = Int64GetDatum(rows[i].ended[reason]);
-		values[column++] = Int64GetDatum((int64) rows[i].denied);
-		values[column++] = interval_datum((int64) rows[i].vacant_us);
-		values[column++] = interval_datum((int64) rows[i].led_us);
-		values[column++] = interval_datum((int64) rows[i].longest_wait_us);
-		values[column++] = Int32GetDatum(rows[i].followers);
-		if (since_1_1)
-		{
-			values[column] = TimestampTzGetDatum(now - rows[i].vacant_for_us);
-			nulls[column++] = !rows[i].is_vacant;
-		}
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-}
-
-/*
- * Return what is counted of each election
- */
-Datum
-le_registry_statistics_1_1(PG_FUNCTION_ARGS)
-{
-	put_statistics(fcinfo, true);
-	return (Datum) 0;
-}
-
-/*
- * The same for the SQL objects of version 1.0
- */
-Datum
-le_registry_statistics(PG_FUNCTION_ARGS)
-{
-	put_statistics(fcinfo, false);
+		put_statistics((ReturnSetInfo *) fcinfo->resultinfo, &rows[i], now);
 	return (Datum) 0;
 }
 

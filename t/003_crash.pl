@@ -55,7 +55,7 @@ sub vacant
 	is( $node->safe_psql(
 			'postgres', q{
 SELECT (SELECT count(*) FROM le_leaders), (SELECT count(*) FROM le_candidates),
-	(SELECT count(*) FROM le_registry_terms()), (SELECT count(*) FROM le_registry_candidates(false)),
+	(SELECT count(*) FROM _le_registry_terms()), (SELECT count(*) FROM _le_registry_candidates(false)),
 	(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}),
 		'0|0|0|0|0',
 		"nothing is taken after $how");

@@ -38,7 +38,7 @@ subtest 'the same election in two databases' => sub {
 	post($waiter, q{SELECT le_become_leader('job')});
 	wait_until_waiting($node, $pid);
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_candidates'), '0', 'no candidate here');
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_registry_candidates(false)'), '0', 'nor on record');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM _le_registry_candidates(false)'), '0', 'nor on record');
 	is($node->safe_psql('other', 'SELECT identity FROM le_candidates'), 'waiter', 'but there');
 	is(ask($here, 'SELECT le_resign_all()'), '2', 'to resign here');
 	is(leads_in_view($node, 'job', 'other'), 'there/session', 'changes nothing there');
@@ -104,7 +104,7 @@ subtest 'DROP EXTENSION by another session, the leader never resigns' => sub {
 	end_session($psql);
 	$node->wait_for_log(qr/election "job": term $token ended: session ended/, $offset);
 	create_extension($node);
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL'), '0', 'no ghost');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL'), '0', 'no ghost');
 	$psql = session($node);
 	is(ask($psql, q{SELECT le_try_become_leader('job')}), 't', 'vacant');
 	cmp_ok(token_of($psql, 'job'), '>', $token, 'greater token');

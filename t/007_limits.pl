@@ -67,7 +67,7 @@ subtest 'the lock table is full, and the leader stays' => sub {
 	ask($psql, $fill);
 	like(stderr_of($psql), qr/ERROR:  out of shared memory/, 'full');
 	my $many = ask($psql, q{SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND granted});
-	is(ask($psql, q{SELECT count(*) FROM le_registry_terms() WHERE pid = pg_backend_pid()}), $many, 'as many terms as locks');
+	is(ask($psql, q{SELECT count(*) FROM _le_registry_terms() WHERE pid = pg_backend_pid()}), $many, 'as many terms as locks');
 	ask($other, q{SELECT count(*) FROM generate_series(1, 10000) i WHERE le_become_leader_xact('more ' || i, '1s')});
 	like(stderr_of($other), qr/ERROR:  out of shared memory/, 'others meet the error');
 	is(ask($other, q{SELECT le_am_leader('more 1'), le_am_leader('other')}), 'f|t', 'and lead what they led');
@@ -78,7 +78,7 @@ subtest 'the lock table is full, and the leader stays' => sub {
 	all_consistent($node, 'nothing half done');
 	end_session($psql);
 	$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM le_leaders');
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL'), '1', 'all gone with the session');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL'), '1', 'all gone with the session');
 };
 
 subtest 'max_terms_per_session' => sub {
@@ -110,8 +110,8 @@ subtest 'max_terms_per_session' => sub {
 
 sub no_trace_of_four
 {
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM le_registry_terms() WHERE name = 'n4' OR key = 4 AND token IS NOT NULL}), '0', 'no term of it');
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM le_registry_candidates(false)}), '0', 'no candidate');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM _le_registry_terms() WHERE name = 'n4' OR key = 4 AND token IS NOT NULL}), '0', 'no term of it');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM _le_registry_candidates(false)}), '0', 'no candidate');
 }
 
 end_session($other);

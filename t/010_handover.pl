@@ -41,7 +41,7 @@ subtest '50 leaders killed, 8 candidates' => sub {
 	end_all(@queue);
 	ask($dba, 'SELECT 1');
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
-	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_registry_candidates(false)');
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM _le_registry_candidates(false)');
 	all_consistent($node, 'nothing is left');
 	end_session($dba);
 };
@@ -176,7 +176,7 @@ WHERE token <= before}),
 		is($wrong, 0, 'the log has one term after the other');
 		is($began, $node->safe_psql('postgres', 'SELECT count(*) FROM terms WHERE token > 0'), 'each of them');
 		is($node->safe_psql('postgres', 'SELECT count(*) FROM le_leaders'), '0', 'vacant in the end');
-		is($node->safe_psql('postgres', q{SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL}), '0', 'nothing on record');
+		is($node->safe_psql('postgres', q{SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL}), '0', 'nothing on record');
 	};
 }
 
@@ -203,7 +203,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 
 	$pgbench->finish;
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'load'});
 	is( $node->safe_psql('postgres', q{
-SELECT (SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL), (SELECT count(*) FROM le_registry_candidates(false)),
+SELECT (SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL), (SELECT count(*) FROM _le_registry_candidates(false)),
 	(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}),
 		'0|0|0', 'nothing is left');
 };

@@ -18,7 +18,7 @@ my $agrees = q{
 SELECT count(*) FILTER (WHERE me AND NOT shown), count(*) FILTER (WHERE shown AND NOT me), count(*) FILTER (WHERE me AND NOT locked)
 FROM (SELECT le_am_leader('n' || i) AS me,
 		EXISTS (SELECT FROM le_leader('n' || i) l WHERE l.pid = pg_backend_pid()) AS shown,
-		EXISTS (SELECT FROM le_locks l WHERE l.key = le_key('n' || i) AND l.pid = pg_backend_pid()) AS locked
+		EXISTS (SELECT FROM _le_locks l WHERE l.key = le_key('n' || i) AND l.pid = pg_backend_pid()) AS locked
 	FROM generate_series(1, 20) i) s};
 
 # Leave the transaction and take the timeout away; on a busy machine it may cut
@@ -66,7 +66,7 @@ foreach my $what (
 		cmp_ok(scalar(term_lines($node, $offset)), '>', 1000, 'in the midst of elections');
 		is($bad || $plain, $plain, 'session and view always agreed');
 		is(ask($psql, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock is left');
-		is(ask($psql, 'SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL'), '0', 'no term is left');
+		is(ask($psql, 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL'), '0', 'no term is left');
 
 		# each term that began has ended, once
 		my %state;
@@ -117,7 +117,7 @@ subtest 'pg_advisory_unlock_all() while a transaction holds the term, too' => su
 	is(leads_in_view($node, 'n1') =~ s/.*\///r, 'transaction', 'in transaction scope');
 	is(ask($other, q{SELECT le_try_become_leader('n1')}), 'f', 'others are denied');
 	ask($psql, 'COMMIT');
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL}), '0', 'after it no term is on record');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL}), '0', 'after it no term is on record');
 	is(join(' ', sort map { /^election "(n\d)": term \d+ ended/ ? $1 : () } term_lines($node, $offset)), 'n1 n2', 'the log has both ends');
 	is(ask($psql, q{SELECT le_am_leader('n1'), le_am_leader('n2')}), 'f|f', 'the session knows');
 

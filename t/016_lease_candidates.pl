@@ -268,7 +268,7 @@ subtest 'a lease that is not committed' => sub {
 };
 
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock is left');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM le_registry_candidates(false)}), '0', 'no candidate is left');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM _le_registry_candidates(false)}), '0', 'no candidate is left');
 
 subtest 'the server is stopped while a candidate sleeps' => sub {
 	my $token = take('stop', '1 day');

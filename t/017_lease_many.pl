@@ -98,7 +98,7 @@ subtest "$many leases" => sub {
 		1e6 * $first, 1e6 * $each, 1e6 * $last, $many, $last / $first);
 	cmp_ok($last, '<', 10 * $first + 0.0003, 'to take one more is not much slower');
 	my $count = $many + 4001;
-	is(ask($psql, q{SELECT count(*) FROM le_registry_terms() WHERE scope = 'lease'}), $count, 'all run');
+	is(ask($psql, q{SELECT count(*) FROM _le_registry_terms() WHERE scope = 'lease'}), $count, 'all run');
 
 	my $bytes = (shared_size($psql) - $shared) / ($many + 4000);
 	diag(sprintf 'shared memory: %.0f bytes a lease', $bytes);
@@ -181,7 +181,7 @@ subtest 'short leases of names that nobody asks for again' => sub {
 	# what is left is what has run at a time; all but the last 2000 are over
 	cmp_ok($left[-1], '<=', 8000, 'rows do not pile up: less than half of those taken are left');
 	cmp_ok($grown, '<=', 4 * 1024 * 1024, 'nor does shared memory');
-	cmp_ok(ask($psql, 'SELECT count(*) FROM le_registry_terms()'), '<=', 4000, 'nor is shown what is over');
+	cmp_ok(ask($psql, 'SELECT count(*) FROM _le_registry_terms()'), '<=', 4000, 'nor is shown what is over');
 };
 
 subtest 'each in a transaction of its own that is rolled back' => sub {

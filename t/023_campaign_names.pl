@@ -75,7 +75,7 @@ sub won
 sub no_candidates
 {
 	my ($what) = @_;
-	is( wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM le_registry_candidates(false))}),
+	is( wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
 		'0|0|0', "$what: no trace");
 	return;
 }

@@ -292,7 +292,7 @@ foreach my $round (1 .. 2)
 note(sum0(map { $_->{seen} } @observers) . ' changes seen by the last observers');
 
 # Nothing is left behind
-is(wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
+is(wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM _le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
 is(wire_ask($control, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock');
 is(wire_ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped}), '0', 'each term has ended, and once');
 wire_drop(@observers);

@@ -41,8 +41,8 @@ sub trace
 	my ($client) = @_;
 	return wire_ask($control, qq{
 SELECT (SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 'advisory'),
-	(SELECT count(*) FROM le_registry_candidates(false) WHERE pid = $client->{pid}),
-	(SELECT count(*) FROM le_registry_terms() WHERE pid = $client->{pid})});
+	(SELECT count(*) FROM _le_registry_candidates(false) WHERE pid = $client->{pid}),
+	(SELECT count(*) FROM _le_registry_terms() WHERE pid = $client->{pid})});
 }
 
 # Hand out tokens until none of the block is left: the next leader has to draw one

@@ -119,7 +119,7 @@ foreach my $state (sort keys %states)
 		is(wire_ask($client, "SELECT le_depose('$name', E'it\\thangs: \"$state\"')"), 't', 'deposed');
 		my $after = monotonic();
 		is($client->{notices}, '', 'without a warning');
-		is(wire_ask($watcher, "SELECT count(*) FROM le_locks WHERE pid = $pid AND granted"), '0', 'it has let go of the election');
+		is(wire_ask($watcher, "SELECT count(*) FROM _le_locks WHERE pid = $pid AND granted"), '0', 'it has let go of the election');
 		my $answer = wire_answer($clients[0]);
 		diag(sprintf '%s: le_depose took %.1f ms, a successor elected %.1f ms after it was called', $state,
 			1000 * ($after - $before), 1000 * (monotonic() - $before));
@@ -378,7 +378,7 @@ subtest 'under load' => sub {
 	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
 	wire_drop(map { $_->{client} } @actors);
 	ok(wire_until($watcher, q{SELECT count(*) FROM le_leaders}, '0'), 'in the end, nobody leads');
-	ok(wire_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'or waits, or holds a lock');
+	ok(wire_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM _le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'or waits, or holds a lock');
 	# so that the last leases are found to be over
 	wire_ask($watcher, "SELECT le_try_become_leader('$_'), le_resign('$_')") foreach @names;
 

@@ -331,7 +331,7 @@ foreach my $scope (qw(session lease))
 		pause_process($third->{pid});
 		is(hand_over($leader, 'third'), 't', 'named');
 		nobody_elected('stopped', $first, $second);
-		is(wire_ask($watcher, "SELECT granted FROM le_locks WHERE pid = $third->{pid}"), 't', 'it has the lock');
+		is(wire_ask($watcher, "SELECT granted FROM _le_locks WHERE pid = $third->{pid}"), 't', 'it has the lock');
 		kill 'CONT', $third->{pid};
 		is_elected($third, 'when it is woken, it is elected');
 		ok(wire_until($watcher, in_line('stopped'), 'first second'), 'the others are where they were');
@@ -345,7 +345,7 @@ foreach my $scope (qw(session lease))
 		pause_process($third->{pid});
 		is(hand_over($leader, 'third'), 't', 'named');
 		# the first one has lined up again
-		ok(wire_until($watcher, "SELECT count(*) FROM le_locks WHERE NOT granted AND pid IN ($first->{pid}, $second->{pid}, $fourth->{pid})", '3'), 'all others wait');
+		ok(wire_until($watcher, "SELECT count(*) FROM _le_locks WHERE NOT granted AND pid IN ($first->{pid}, $second->{pid}, $fourth->{pid})", '3'), 'all others wait');
 		wire_ask($watcher, "SELECT pg_terminate_backend($third->{pid})");
 		kill 'CONT', $third->{pid};
 		ok(wire_ended($third), 'it ends');

@@ -5,7 +5,6 @@
 use strict;
 use warnings;
 
-use Digest::SHA;
 use File::Copy;
 use Test::More;
 use PostgreSQL::Test::Cluster;
@@ -16,12 +15,6 @@ use LeaderElection;
 
 my $source = "$FindBin::RealBin/..";
 my $pg_config = $ENV{PG_CONFIG} // 'pg_config';
-
-# Databases were made by it, and every CREATE EXTENSION begins with it: what has to change
-# is for an upgrade script.
-is(Digest::SHA->new(256)->addfile("$source/leader_election--1.0.0.sql")->hexdigest,
-	'b0e5350b55fc2fab9a6eb33a7d315e8b048aec5b65f93d929b56a59e03bc7043',
-	'the script of 1.0.0 is as it was released');
 
 my $node = new_server('upgrade');
 my $installed = $node->safe_psql('postgres', q{SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'}) . '/leader_election.so';
@@ -70,12 +63,10 @@ my $same_layout = build_library('same_layout', '-O1');
 
 sub fails_as_another_version
 {
-	my ($psql, $statement, $theirs, $ours) = @_;
-	$theirs //= 1;
-	$ours //= 4711;
+	my ($psql, $statement) = @_;
 	ask($psql, "\\set VERBOSITY verbose\n$statement");
 	my $said = stderr_of($psql);
-	return is(scalar($said =~ /ERROR:  55000: the registry of elections was made by another version of leader_election\n(?:psql:.*?)?DETAIL:  The registry has version $theirs, and this session's library uses version $ours\.\n(?:psql:.*?)?HINT:  Restart the server, so that all sessions use the same library\./),
+	return is(scalar($said =~ /ERROR:  55000: the registry of elections was made by another version of leader_election\n(?:psql:.*?)?DETAIL:  The registry has version 1, and this session's library uses version 4711\.\n(?:psql:.*?)?HINT:  Restart the server, so that all sessions use the same library\./),
 		1, "refused: $statement") || diag $said;
 }
 
@@ -160,51 +151,52 @@ subtest 'after a restart' => sub {
 	is($node->safe_psql('postgres', q{SELECT le_try_become_leader('job')}), 't', 'back, with another restart');
 };
 
-# 1.0.0 knew of no layouts: its struct has another size, and nothing in front that tells.  It
-# cannot be built for 19 and newer.
-subtest 'the registry of 1.0.0' => sub {
-	my $dir = $node->basedir . '/first';
-	mkdir $dir or die "$dir: $!";
-	append_to_file("$dir/first.c", <<'SOURCE');
-#include "postgres.h"
-#include "fmgr.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
+# A next version, made up: it adds a column to a view
+subtest 'an update of the SQL objects' => sub {
+	my $script = $node->safe_psql('postgres', q{SELECT setting FROM pg_config WHERE name = 'SHAREDIR'}) .
+		'/extension/leader_election--1.0.0--99.sql';
+	append_to_file($script, <<'SQL');
+CREATE OR REPLACE VIEW pg_stat_leader_election_info AS
+SELECT elections, evictions, stats_reset, 99 AS made_up FROM _le_registry_info();
+COMMENT ON COLUMN pg_stat_leader_election_info.made_up IS 'made up';
+SQL
+	my $objects = q{SELECT string_agg(concat_ws('|', pg_describe_object(d.classid, d.objid, 0),
+			coalesce(pg_get_functiondef(p.oid), pg_get_viewdef(c.oid)), obj_description(d.objid, d.classid::regclass::name),
+			coalesce(p.proacl, c.relacl)), E'\n' ORDER BY 1)
+		FROM pg_depend d
+		LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+		LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind = 'v'
+		WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass
+		  AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'leader_election')};
+	$node->safe_psql('postgres', q{
+		CREATE ROLE others;
+		CREATE VIEW of_others AS SELECT elections FROM pg_stat_leader_election_info;
+		CREATE TABLE guarded (id int);
+		CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH STATEMENT EXECUTE FUNCTION le_guard('up job');
+		REVOKE SELECT ON pg_stat_leader_election_info FROM PUBLIC;
+		GRANT SELECT ON pg_stat_leader_election_info TO others});
+	my $before = $node->safe_psql('postgres', $objects);
+	my $session = session($node);
+	my $leased = ask($session, q{SELECT le_lease('up lease', '1 h')});
+	is(ask($session, q{SELECT le_try_become_leader('up job'), le_try_become_leader(710)}), 't|t', 'terms run');
 
-PG_MODULE_MAGIC;
-PG_FUNCTION_INFO_V1(first);
-
-Datum
-first(PG_FUNCTION_ARGS)
-{
-	bool		found;
-
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	(void) ShmemInitStruct("leader_election", 80, &found);
-	LWLockRelease(AddinShmemInitLock);
-	PG_RETURN_BOOL(found);
-}
-SOURCE
-	append_to_file("$dir/Makefile", "MODULES = first\nPGXS := \$(shell \$(PG_CONFIG) --pgxs)\ninclude \$(PGXS)\n");
-	system_or_bail('make', '-s', '-C', $dir, "PG_CONFIG=$pg_config", 'with_llvm=no', 'first.so');
-
-	$node->safe_psql('postgres', "CREATE FUNCTION first() RETURNS boolean LANGUAGE C AS '$dir/first'");
-	my $new = session($node);
-	ask($new, 'SELECT first()');
-	like(stderr_of($new), qr/ERROR:  ShmemIndex entry size is wrong/, 'it cannot make one beside ours');
-	end_session($new);
-	$node->restart;
-	$new = session($node);
-	is(ask($new, 'SELECT first()'), 'f', 'its own');
-	fails_as_another_version($new, $_, 0, 1) foreach (
-		q{SELECT le_try_become_leader('job')},
-		q{SELECT le_lease('job', '1 s')},
-		q{SELECT * FROM le_leaders});
-	is(ask($new, q{SELECT 'goes on'}), 'goes on', 'the session goes on');
-	end_session($new);
-	$node->restart;
-	is($node->safe_psql('postgres', q{SELECT le_try_become_leader('job')}), 't', 'gone with a restart');
-} if $node->safe_psql('postgres', 'SHOW server_version_num') < 190000;
+	$node->safe_psql('postgres', q{BEGIN; ALTER EXTENSION leader_election UPDATE TO '99'; SELECT made_up FROM pg_stat_leader_election_info; ROLLBACK});
+	is($node->safe_psql('postgres', $objects), $before, 'a rollback leaves all as it was');
+	$node->safe_psql('postgres', q{ALTER EXTENSION leader_election UPDATE TO '99'});
+	is($node->safe_psql('postgres', q{SELECT extversion FROM pg_extension WHERE extname = 'leader_election'}), '99', 'updated');
+	my %before = map { $_ => 1 } split /\n/, $before;
+	my @changed = grep { !$before{$_} } split /\n/, $node->safe_psql('postgres', $objects);
+	is(scalar(grep { /^[a-z]+ / && !/^view pg_stat_leader_election_info/ } @changed), 0, 'what was to change has changed, and nothing else');
+	is($node->safe_psql('postgres', q{SELECT elections > 0 FROM of_others}), 't', 'views of others stay');
+	is($node->safe_psql('postgres', q{SELECT has_table_privilege('public', 'pg_stat_leader_election_info', 'SELECT'), has_table_privilege('others', 'pg_stat_leader_election_info', 'SELECT')}),
+		'f|t', 'and rights');
+	is(ask($session, qq{SELECT le_am_leader('up job'), le_am_leader(710), le_renew('up lease', $leased)}), 't|t|t', 'leaders lead on');
+	ask($session, q{INSERT INTO guarded VALUES (1)});
+	is(stderr_of($session), '', 'guards let them write');
+	is(ask($session, qq{SELECT le_resign('up lease', $leased), le_resign_all()}), 't|2', 'they resign');
+	end_session($session);
+	unlink $script or die "$script: $!";
+};
 
 my $log = slurp_file($node->logfile);
 unlike($log, qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

@@ -147,7 +147,7 @@ sub shared_size
 	my $pid = backend_pid($psql);
 	my %segments;
 
-	ask($psql, 'SELECT count(*) FROM le_registry_terms()');
+	ask($psql, 'SELECT count(*) FROM _le_registry_terms()');
 	open my $maps, '<', "/proc/$pid/maps" or return;
 	while (<$maps>)
 	{
@@ -184,8 +184,8 @@ sub no_trace
 			'postgres', qq{
 SELECT (SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'),
 	(SELECT count(*) FROM le_candidates WHERE pid = $pid),
-	(SELECT count(*) FROM le_registry_candidates(false) WHERE pid = $pid),
-	(SELECT count(*) FROM le_registry_terms() WHERE pid = $pid)}),
+	(SELECT count(*) FROM _le_registry_candidates(false) WHERE pid = $pid),
+	(SELECT count(*) FROM _le_registry_terms() WHERE pid = $pid)}),
 		'0|0|0|0', $test);
 	return;
 }
@@ -197,10 +197,10 @@ sub all_consistent
 	my ($node, $test, $database) = @_;
 	is( $node->safe_psql(
 			$database // 'postgres', q{
-WITH l AS (SELECT * FROM le_locks WHERE granted AND lock_class = 19525),
-	t AS (SELECT * FROM le_registry_terms() WHERE token IS NOT NULL)
+WITH l AS (SELECT * FROM _le_locks WHERE granted AND lock_class = 19525),
+	t AS (SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL)
 SELECT (SELECT count(*) FROM t WHERE NOT EXISTS
-		(SELECT FROM le_locks g WHERE g.granted AND (g.lock_class, g.key, g.pid) = (t.lock_class, t.key, t.pid))),
+		(SELECT FROM _le_locks g WHERE g.granted AND (g.lock_class, g.key, g.pid) = (t.lock_class, t.key, t.pid))),
 	(SELECT count(*) FROM l WHERE NOT EXISTS
 		(SELECT FROM t WHERE (l.lock_class, l.key, l.pid) = (t.lock_class, t.key, t.pid)))}
 		),
