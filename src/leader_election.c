@@ -113,7 +113,9 @@ update_watch(void)
  *
  * At XACT_EVENT_COMMIT and XACT_EVENT_ABORT the transaction's locks are still
  * held: see term.c for why that matters.  Before a commit it is not too late to
- * throw; after it, and in an abort, it is.
+ * throw; after it, when it is prepared, and in an abort, it is.  What is called there
+ * allocates nothing, looks up nothing in a catalog, and registers nothing, unless within
+ * le_catching.  Timers and sockets are set: these exist since the callbacks do.
  */
 static void
 at_xact_event(XactEvent event, void *arg pg_attribute_unused())
@@ -166,6 +168,8 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 
 /*
  * Keep this session's terms in step with the end of its subtransactions
+ *
+ * An error in an abort would be followed by another one: see at_xact_event.
  */
 static void
 at_subxact_event(SubXactEvent event, SubTransactionId mine,
@@ -199,8 +203,8 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 /*
  * Tell who waits that locks have been released
  *
- * Called for statements as well.  The resource owner is on its way out: what is mapped
- * now must not belong to it.
+ * Called for statements as well, and after a commit: see at_xact_event.  The resource
+ * owner is on its way out: what is mapped now must not belong to it.
  */
 static void
 at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
@@ -227,33 +231,83 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
  *
  * A FATAL error can bring us here from within a transaction, with LWLocks held.
  * Aborting it first is what the server is about to do itself.
+ *
+ * Every error is fatal here, and le_catching in vain.  The server goes on with the next
+ * callback then: this one again, for the terms that are left.  Each call ends one at least.
  */
 static void
 before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 {
 	AbortOutOfAnyTransaction();
+	LWLockReleaseAll();
+	if (le_leads_for_session())
+		before_shmem_exit(before_exit, (Datum) 0);
 	le_terms_at_exit();
 	le_announcements_at_exit();
+}
+
+/*
+ * Add what to do about it to the server's message that there is no timer left
+ */
+static void
+hint_at_timers(void *arg pg_attribute_unused())
+{
+	errhint("%s takes two timers in each session. Load fewer libraries that use timers.",
+			"leader_election");
+}
+
+/*
+ * Register the timers
+ *
+ * If none is left, the server ends the session.  Nothing has begun then: after a commit,
+ * it would be the end of all sessions.
+ */
+static void
+register_timers(void)
+{
+	ErrorContextCallback explain = {
+		.callback = hint_at_timers,
+		.previous = error_context_stack
+	};
+
+	error_context_stack = &explain;
+	le_register_announcements();
+	le_register_liveness();
+	error_context_stack = explain.previous;
 }
 
 /*
  * Register the callbacks, once, in a backend that bids, observes, publishes a value,
  * is guarded, or resigns from a lease
  *
- * A backend that never calls the extension, or only asks who leads, has none.
+ * A backend that never calls the extension, or only asks who leads, has none.  If memory
+ * runs out in between, the next call goes on from there.
  */
 void
 le_register_callbacks(void)
 {
-	static bool registered = false;
+	static int	registered = 0;
 
-	if (registered)
-		return;
-
-	before_shmem_exit(before_exit, (Datum) 0);
-	RegisterXactCallback(at_xact_event, NULL);
-	RegisterSubXactCallback(at_subxact_event, NULL);
-	RegisterResourceReleaseCallback(at_release, NULL);
-	le_register_announcements();
-	registered = true;
+	switch (registered)
+	{
+		case 0:
+			register_timers();
+			before_shmem_exit(before_exit, (Datum) 0);
+			registered++;
+			/* FALLTHROUGH */
+		case 1:
+			RegisterXactCallback(at_xact_event, NULL);
+			registered++;
+			/* FALLTHROUGH */
+		case 2:
+			RegisterSubXactCallback(at_subxact_event, NULL);
+			registered++;
+			/* FALLTHROUGH */
+		case 3:
+			RegisterResourceReleaseCallback(at_release, NULL);
+			registered++;
+			/* FALLTHROUGH */
+		default:
+			break;
+	}
 }

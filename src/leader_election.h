@@ -352,6 +352,7 @@ extern const char *le_identity_shown(const LeIdentity *identity, Oid role);
 
 /* liveness.c */
 extern void le_require_client(void);
+extern void le_register_liveness(void);
 extern void le_watch_client(void);
 extern void le_unwatch_client(void);
 extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);

@@ -77,6 +77,18 @@ check_client(void)
 	errno = saved_errno;
 }
 
+/*
+ * Make ready to watch the client; once in a session that may lead or wait
+ *
+ * What watches and does not is called at the end of transactions, when it is too late to
+ * find that there is no timer.
+ */
+void
+le_register_liveness(void)
+{
+	check_timeout = RegisterTimeout(USER_TIMEOUT, check_client);
+}
+
 /* The most keepalive probes that Linux allows */
 #define LE_KEEPALIVES_MAX	127
 
@@ -134,19 +146,12 @@ set_socket(int seconds)
 void
 le_watch_client(void)
 {
-	static bool registered = false;
-
 	if (MyProcPort == NULL)
 		return;
 	if (le_dead_peer_timeout == 0)
 	{
 		le_unwatch_client();
 		return;
-	}
-	if (!registered)
-	{
-		check_timeout = RegisterTimeout(USER_TIMEOUT, check_client);
-		registered = true;
 	}
 	watched = true;
 	set_socket(le_dead_peer_timeout);

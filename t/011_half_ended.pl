@@ -168,6 +168,28 @@ subtest 'a bare key held by a prepared transaction' => sub {
 	end_session($psql);
 };
 
+# What is done when a term ends fails after the fact, each time
+subtest 'an error at the end of a term' => sub {
+	my $library = build_library('fail_at_log');
+	my $on_record = 'SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL';
+	my $locks = q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'};
+	my $psql = session($node);
+	my $offset = log_from($node);
+	ask($psql, "LOAD '$library'");
+	ask($psql, q{BEGIN; SELECT le_try_become_leader_xact('fails at commit'); CREATE TABLE t (i int); COMMIT});
+	is(stderr_of($psql), '', 'is none of a commit');
+	ask($psql, q{BEGIN; SELECT le_try_become_leader_xact('fails at rollback'); ROLLBACK});
+	is(stderr_of($psql), '', 'nor of a rollback');
+	is(ask($psql, $on_record), '0', 'no term is left');
+	ask($psql, q{SELECT le_try_become_leader('fails at exit ' || i) FROM generate_series(1, 3) i});
+	ask($psql, q{SELECT le_try_become_leader('ends')});
+	is(ask($psql, $on_record), '4', 'elected four times');
+	end_session($psql);
+	ok($node->poll_query_until('postgres', "SELECT ($locks) = 0"), 'the session ends');
+	is($node->safe_psql('postgres', $on_record), '0', 'and no term is left');
+	is(scalar(() = log_since($node, $offset) =~ /FATAL:  out of luck/g), 3, 'in spite of three errors');
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
 done_testing();

@@ -17,7 +17,7 @@ our @EXPORT = qw(
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
   monotonic sleep_past wait_until_sleeping wait_event lease_lines
-  kill_server greatest_token
+  kill_server greatest_token build_library
 );
 
 # A server that runs; %params: conf, allows_streaming, extension (0: none)
@@ -137,6 +137,19 @@ sub end_session
 		eval { $psql->{run}->finish; };
 	}
 	return;
+}
+
+# A library of the tests' own, for LOAD: its source is in this directory
+sub build_library
+{
+	my ($source, @options) = @_;
+	my $library = PostgreSQL::Test::Utils::tempdir() . "/$source.so";
+	my $pg_config = $ENV{PG_CONFIG} // 'pg_config';
+
+	chomp(my $include = `$pg_config --includedir-server`);
+	system_or_bail('cc', '-shared', '-fPIC', "-I$include", @options, '-o', $library,
+		"$FindBin::RealBin/$source.c");
+	return $library;
 }
 
 # Dynamic shared memory that the session's backend has mapped, in bytes: all of the

@@ -1,0 +1,57 @@
+# Where other libraries have taken the server's timers, a session is refused at its
+# first call, and nothing fails at the end of a transaction.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my %library = map { $_ => build_library('take_timers', "-DTIMERS_LEFT=$_") } 1, 2;
+my $node = new_server('timers');
+my $watcher = session($node);
+my $alive = ask($watcher, 'SELECT pg_postmaster_start_time()');
+
+# the first of all looks for leases that have to be announced
+ask($watcher, 'SELECT count(*) FROM le_leaders');
+
+# Each session has two: one for its client, one for announcements
+subtest 'one timer left' => sub {
+	foreach my $call (q{le_try_become_leader('one')}, q{le_lease('one', '1 min')})
+	{
+		my $psql = session($node);
+		my $offset = log_from($node);
+		ask($psql, "LOAD '$library{1}'");
+		ask($psql, 'SET leader_election.dead_peer_timeout = 0');
+		is(ask($psql, q{SELECT count(*) FROM le_leader('one')}), '0', 'a session may look');
+		ask($psql, "SELECT $call");
+		like(stderr_of($psql), qr/FATAL:  cannot add more timeout reasons/, "refused: $call");
+		like(stderr_of($psql), qr/HINT:  .*leader_election/, 'with a hint');
+
+		# where it is not refused, the end of a transaction is too late
+		ask($psql, 'BEGIN; SET leader_election.dead_peer_timeout = 15; CREATE TABLE t (i int); COMMIT');
+		unlike(log_since($node, $offset), qr/PANIC/, 'no panic');
+		end_session($psql);
+	}
+	is(ask($watcher, 'SELECT count(*) FROM le_leaders'), '0', 'no term is left');
+};
+
+subtest 'two timers left' => sub {
+	my $psql = session($node);
+	ask($psql, "LOAD '$library{2}'");
+	ask($psql, 'SET leader_election.dead_peer_timeout = 0');
+	is(ask($psql, q{SELECT le_try_become_leader('two')}), 't', 'elected');
+	ask($psql, 'BEGIN; SET leader_election.dead_peer_timeout = 15; CREATE TABLE t (i int); COMMIT');
+	is(stderr_of($psql), '', 'the transaction ends as any other');
+	is(ask($psql, q{SELECT le_am_leader('two')}), 't', 'the session leads on');
+	end_session($psql);
+};
+
+is(ask($watcher, 'SELECT pg_postmaster_start_time()'), $alive, 'no session was ended but those');
+end_session($watcher);
+$node->stop;
+done_testing();
