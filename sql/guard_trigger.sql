@@ -689,7 +689,7 @@ SELECT * FROM clerk ORDER BY id;
 SELECT * FROM guest ORDER BY id;
 SELECT * FROM work ORDER BY id;
 SELECT id FROM boss ORDER BY id;
--- or whose table it is
+-- not whose table it is
 ALTER TABLE clerk OWNER TO regress_guard_leader;
 INSERT INTO boss VALUES (6, 'six');
 SET ROLE regress_guard_leader;
@@ -699,7 +699,51 @@ INSERT INTO clerk VALUES (6, 6);
 SET ROLE regress_guard_other;
 DELETE FROM clerk WHERE id = 6;
 DELETE FROM boss WHERE id = 6;
+-- nor whose function it is that has caused the cascade
+CREATE FUNCTION delete_boss(int) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = regress_guard, public AS $$
+	DELETE FROM boss WHERE id = $1 $$;
+CREATE FUNCTION guard_for(bigint) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = regress_guard, public AS $$
+	SELECT le_assert_leader('job', $1) $$;
 RESET ROLE;
+ALTER FUNCTION delete_boss OWNER TO regress_guard_leader;
+ALTER FUNCTION guard_for OWNER TO regress_guard_leader;
+SET ROLE regress_guard_other;
+SELECT delete_boss(6);
+-- nor that another role has been guarded in the same transaction
+BEGIN;
+SELECT guard_for(:t1);
+DELETE FROM boss WHERE id = 6;
+ROLLBACK;
+BEGIN;
+SELECT guard_for(:t1);
+INSERT INTO work VALUES (4, 'guarded for another');
+ROLLBACK;
+BEGIN;
+SELECT guard_for(:t1);
+SELECT le_assert_leader('job', :t1);
+ROLLBACK;
+BEGIN;
+SET LOCAL ROLE regress_guard_member;
+UPDATE clerk SET id = 7 WHERE id = 6;
+SET LOCAL ROLE regress_guard_other;
+UPDATE clerk SET id = 8 WHERE id = 7;
+ROLLBACK;
+-- nor within such a function of a third role
+BEGIN;
+SELECT guard_for(:t1);
+SAVEPOINT a;
+INSERT INTO work VALUES (4, 'guarded for another');
+ROLLBACK TO a;
+SELECT delete_boss(6);
+ROLLBACK;
+-- who may, causes it directly
+SET ROLE regress_guard_member;
+BEGIN;
+DELETE FROM boss WHERE id = 6;
+SELECT count(*) FROM clerk;
+ROLLBACK;
+RESET ROLE;
+DROP FUNCTION delete_boss, guard_for;
 SELECT id FROM clerk ORDER BY id;
 -- a function with another's rights writes as that other
 CREATE FUNCTION write_as(int) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = regress_guard, public AS $$
@@ -725,6 +769,24 @@ RESET ROLE;
 GRANT EXECUTE ON FUNCTION le_guard TO PUBLIC;
 RESET leader_election.token;
 DROP FUNCTION write_as;
+-- at the commit, it is the user of the session who counts
+CREATE TABLE late (id int);
+CREATE CONSTRAINT TRIGGER guard AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION le_guard('job');
+GRANT INSERT, SELECT ON late TO regress_guard_leader, regress_guard_other;
+BEGIN;
+SET LOCAL ROLE regress_guard_leader;
+SELECT set_config('leader_election.token', :'t1', true) IS NOT NULL AS set, le_assert_leader('job', :t1);
+SET LOCAL ROLE regress_guard_other;
+INSERT INTO late VALUES (1);
+COMMIT;
+BEGIN;
+SET LOCAL ROLE regress_guard_leader;
+SELECT le_assert_leader('job', :t1);
+INSERT INTO late VALUES (2);
+COMMIT;
+TABLE late;
+DROP TABLE late;
 DROP TABLE boss, clerk, guest;
 REASSIGN OWNED BY regress_guard_table TO CURRENT_USER;
 DROP OWNED BY regress_guard_table, regress_guard_leader, regress_guard_member, regress_guard_other;

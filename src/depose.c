@@ -73,7 +73,7 @@ require_right(const LeElection *election, Oid role)
 					le_election_label(&election->key, election->name)),
 			 superuser_arg(role) ?
 			 errdetail("Its role is a superuser: only superusers may do that.") :
-			 errdetail("Only members of its role and of \"%s\" may do that.",
+			 errdetail("Only roles with the privileges of its role or of \"%s\" may do that.",
 					   "pg_signal_backend")));
 }
 

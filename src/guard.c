@@ -33,7 +33,6 @@
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 
@@ -113,19 +112,37 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 }
 
 /*
- * Throw unless the user may use the token of a term of that role
+ * Return the user who writes, or asks for a guard
  *
- * The server runs the cascades of a foreign key as the owner of the table.  To the
- * trigger there, it is enough that the user of the session may; but not where an owner's
- * code runs in the session of another, as in maintenance commands.
+ * The server runs the cascades of a foreign key as the owner of the table.  To a trigger
+ * there, it is the user of the session who writes, by SET ROLE if need be: the owner has
+ * not asked for it, nor has the owner of a function that has caused the cascade, as far as
+ * can be seen there.
  */
-static void
-require_role(const LeElection *election, Oid role, bool in_trigger)
+static Oid
+writing_user(bool in_trigger)
 {
-	if (in_trigger && InNoForceRLSOperation() && !InSecurityRestrictedOperation() &&
-		has_privs_of_role(GetOuterUserId(), role))
-		return;
-	le_require_role(election, role);
+	return in_trigger && InNoForceRLSOperation() ? GetOuterUserId() : GetUserId();
+}
+
+/*
+ * Does the term with that token run?  Raises an error if the user may not use it
+ *
+ * The user is looked at each time, as it may be another one than the user for whom the
+ * transaction has been guarded: after SET ROLE, within and after a function that runs with
+ * its owner's rights, in a cascade, and in triggers that are deferred to the commit.  A
+ * term of this session's own is the session's, whatever the user.
+ */
+static bool
+may_use_term(const LeElection *election, int64 token, bool in_trigger)
+{
+	Oid			role;
+
+	if (!term_runs(election, token, &role))
+		return false;
+	if (OidIsValid(role))
+		le_require_role(election, writing_user(in_trigger), role);
+	return true;
 }
 
 /*
@@ -139,14 +156,13 @@ bool
 le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 {
 	LeGuard    *guard;
-	Oid			role;
 
 	le_require_primary();
 	PreventCommandIfParallelMode("a guard");
 	le_register_callbacks();
 	le_leases_ready(false);
 	if (find(election, token) != NULL)
-		return token != 0 && term_runs(election, token, &role);
+		return token != 0 && may_use_term(election, token, in_trigger);
 
 	/* nobody is to be denied because of a token that does not lead */
 	if (!le_registry_is_led(&election->key, token))
@@ -164,15 +180,13 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 
 	/* the extension may have been replaced, too */
 	AcceptInvalidationMessages();
-	if (!term_runs(election, token, &role))
+	if (!may_use_term(election, token, in_trigger))
 	{
 		le_release_guard(election, RowShareLock);
 		le_tell_followers(&election->key);
 		pfree(guard);
 		return false;
 	}
-	if (OidIsValid(role))
-		require_role(election, role, in_trigger);
 	dlist_push_tail(&guards, &guard->item.node);
 	return true;
 }

@@ -243,7 +243,7 @@ extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
 extern void le_leases_ready(bool for_bid);
 extern bool le_is_lease_table(Oid table);
 extern bool le_lease_runs(const LeTerm *term);
-extern void le_require_role(const LeElection *election, Oid role);
+extern void le_require_role(const LeElection *election, Oid user, Oid role);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);

@@ -151,17 +151,17 @@ le_lease_runs(const LeTerm *term)
 }
 
 /*
- * Throw unless the current user may use the token of a term of that role
+ * Throw unless the user may use the token of a term of that role
  */
 void
-le_require_role(const LeElection *election, Oid role)
+le_require_role(const LeElection *election, Oid user, Oid role)
 {
-	if (!has_privs_of_role(GetUserId(), role))
+	if (!has_privs_of_role(user, role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for the token of election %s",
 						le_election_label(&election->key, election->name)),
-				 errdetail("Only members of the role that was elected may use it.")));
+				 errdetail("Only roles with the privileges of the role that was elected may use it.")));
 }
 
 /*
@@ -174,7 +174,7 @@ find_grant(const LeElection *election, int64 token)
 	LeGrant    *grant = le_find_grant(election);
 
 	if (grant != NULL && grant->token == token)
-		le_require_role(election, grant->role);
+		le_require_role(election, GetUserId(), grant->role);
 	return grant;
 }
 
@@ -201,7 +201,7 @@ act(const LeElection *election, int64 token, const LeLeaseOrder *order,
 
 	if (answer == LE_LEASE_OF_ANOTHER_ROLE)
 	{
-		le_require_role(election, role);
+		le_require_role(election, GetUserId(), role);
 		answer = le_registry_lease(election, token, table, order, &role, old_ttl_us);
 	}
 	return answer == LE_LEASE_DONE;
