@@ -11,7 +11,9 @@
 #include "postgres.h"
 
 #include "commands/trigger.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 
 #include "leader_election.h"
 
@@ -21,6 +23,23 @@ typedef enum LeCalledBy
 	LE_BY_NAME,
 	LE_BY_KEY
 } LeCalledBy;
+
+/*
+ * Raise an error if the function is called by code that the session has not asked for,
+ * such as an index expression in the ANALYZE of another's table
+ *
+ * What it begins or ends would be the session's, and outlive the command.
+ */
+void
+le_refuse_restricted(FunctionCallInfo fcinfo)
+{
+	if (likely(!InSecurityRestrictedOperation()))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("cannot execute %s() within security-restricted operation",
+					get_func_name(fcinfo->flinfo->fn_oid))));
+}
 
 /*
  * Fill in the election that argument 0 calls by name or key
@@ -48,6 +67,7 @@ bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
 	LeBid		bid;
 	int			argument = 1;
 
+	le_refuse_restricted(fcinfo);
 	get_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_WAIT_NOT;
@@ -97,6 +117,7 @@ depose(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
+	le_refuse_restricted(fcinfo);
 	get_election(fcinfo, called_by, &election);
 	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
 }
@@ -222,6 +243,7 @@ le_resign(PG_FUNCTION_ARGS)
 	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
 	text	   *successor;
 
+	le_refuse_restricted(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	successor = le_arg_identity(fcinfo, 2);
 	if (successor != NULL && (PG_ARGISNULL(1) || token != 0))
@@ -235,13 +257,15 @@ le_resign_key(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
+	le_refuse_restricted(fcinfo);
 	get_election(fcinfo, LE_BY_KEY, &election);
 	PG_RETURN_BOOL(le_resign_term(&election));
 }
 
 Datum
-le_resign_all(PG_FUNCTION_ARGS pg_attribute_unused())
+le_resign_all(PG_FUNCTION_ARGS)
 {
+	le_refuse_restricted(fcinfo);
 	PG_RETURN_INT32(le_let_go_all_for_session());
 }
 
@@ -254,6 +278,7 @@ le_lease(PG_FUNCTION_ARGS)
 	LeBid		bid;
 	int64		token;
 
+	le_refuse_restricted(fcinfo);
 	le_election_by_name(&bid.election, le_arg_name(fcinfo));
 	bid.scope = LE_SCOPE_LEASE;
 	bid.wait_ms = LE_WAIT_NOT;
@@ -311,6 +336,7 @@ le_proclaim(PG_FUNCTION_ARGS)
 	text	   *value;
 	int64		token;
 
+	le_refuse_restricted(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	value = le_arg_value(fcinfo, 1);
 	token = PG_ARGISNULL(2) ? 0 : le_arg_token(fcinfo, 2);
@@ -327,6 +353,7 @@ le_assert_leader(PG_FUNCTION_ARGS)
 	bool		own = PG_ARGISNULL(1);
 	int64		token;
 
+	le_refuse_restricted(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	token = own ? own_token(&election) : PG_GETARG_INT64(1);
 	if (!le_guard_transaction(&election, token, false))
@@ -361,6 +388,7 @@ le_guard(PG_FUNCTION_ARGS)
 	text	   *name;
 	int64		token;
 
+	le_refuse_restricted(fcinfo);
 	if (trigger->tg_trigger->tgnargs != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
@@ -414,6 +442,7 @@ le_declare(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
+	le_refuse_restricted(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	le_declare_election(&election, le_arg_role(fcinfo, 1),
 						le_arg_limit(fcinfo, 2, "grace", 0),
@@ -427,6 +456,7 @@ le_undeclare(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
+	le_refuse_restricted(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	PG_RETURN_BOOL(le_undeclare_election(&election));
 }

@@ -345,6 +345,9 @@ extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
 									const char *what, int min_ms);
 extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
 
+/* functions.c */
+extern void le_refuse_restricted(FunctionCallInfo fcinfo);
+
 /* identity.c */
 extern void le_identity_fill(LeIdentity *identity, const text *given);
 extern const char *le_identity_public(const LeIdentity *identity);

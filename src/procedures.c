@@ -96,6 +96,7 @@ le_campaign(PG_FUNCTION_ARGS)
 	TupleDesc	type = output_row_type(fcinfo);
 	LeBid		bid;
 
+	le_refuse_restricted(fcinfo);
 	le_election_by_name(&bid.election, le_arg_name(fcinfo));
 	get_bid(fcinfo, &bid);
 
@@ -158,6 +159,7 @@ le_campaign_names(PG_FUNCTION_ARGS)
 	Datum		values[2] = {0};
 	bool		nulls[2] = {true, true};
 
+	le_refuse_restricted(fcinfo);
 	elections = get_elections(fcinfo, &count);
 	get_bid(fcinfo, &bid);
 	let_go_of_snapshot(fcinfo);

@@ -19,6 +19,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -51,10 +52,26 @@ is_led(const LeElection *election, int64 token)
 }
 
 /*
+ * Raise an error unless the user may publish a value in the term of this session
+ *
+ * The term is the session's, but not all code in it is: so the user is to be the session's
+ * own, or to be allowed to stand.
+ */
+static void
+require_publisher(const LeElection *election)
+{
+	LeBid		bid = {.election = *election,.scope = LE_SCOPE_SESSION};
+
+	if (!has_privs_of_role(GetUserId(), GetSessionUserId()))
+		le_require_candidate(&bid);
+}
+
+/*
  * Return the token of the term that the caller may publish a value in; 0, with a
  * warning, if he leads none
  *
- * token is 0 for the term of this session.  Throws if the lease belongs to others.
+ * token is 0 for the term of this session.  Throws if that is not the user's to publish
+ * in, or the lease belongs to others.
  */
 static int64
 token_to_use(const LeElection *election, int64 token)
@@ -64,7 +81,10 @@ token_to_use(const LeElection *election, int64 token)
 	if (held != NULL && (token == 0 || held->token == token))
 	{
 		if (held->session_hold)
+		{
+			require_publisher(election);
 			return held->token;
+		}
 		le_warn_bound_to_transaction(election);
 		return 0;
 	}
