@@ -151,7 +151,7 @@ read_declarations(void)
 		oid = le_declaration_table();
 		table = try_table_open(oid, AccessShareLock);
 	} while (table == NULL);
-	le_require_shape(table, Natts_le_declarations);
+	le_require_unaltered(table, LE_DECLARATIONS);
 
 	/* what we hear of while we read makes us read again */
 	context = AllocSetContextCreate(CurrentMemoryContext, "leader_election declarations",
@@ -344,7 +344,7 @@ open_table(const char *command)
 	PreventCommandIfParallelMode(command);
 	PreventCommandDuringRecovery(command);
 	table = table_open(le_declaration_table(), ShareRowExclusiveLock);
-	le_require_shape(table, Natts_le_declarations);
+	le_require_unaltered(table, LE_DECLARATIONS);
 	return table;
 }
 

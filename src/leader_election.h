@@ -66,7 +66,7 @@ extern bool le_extension_exists(void);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
 extern Oid	le_declaration_table(void);
-extern void le_require_shape(Relation table, int columns);
+extern void le_require_unaltered(Relation table, LeTable which);
 extern int64 le_sequence_read(LeSequence sequence);
 extern void le_sequence_set(LeSequence sequence, int64 value);
 extern void le_make_durable(XLogRecPtr written);

@@ -76,7 +76,7 @@ open_table(void)
 {
 	Relation	table = table_open(le_lease_table(), RowExclusiveLock);
 
-	le_require_shape(table, Natts_le_leases);
+	le_require_unaltered(table, LE_LEASES);
 	if (RelationIsNewCompat(table))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -367,7 +367,7 @@ le_lease_list(int *count)
 	HeapTuple	tuple;
 
 	*count = 0;
-	le_require_shape(table, Natts_le_leases);
+	le_require_unaltered(table, LE_LEASES);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -397,7 +397,7 @@ le_lease_load(Relation table)
 										  0, NULL);
 	HeapTuple	tuple;
 
-	le_require_shape(table, Natts_le_leases);
+	le_require_unaltered(table, LE_LEASES);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		LeTerm		term;

@@ -383,6 +383,13 @@ typedef enum LeSequence
 	LE_LEASE_ORIGIN
 } LeSequence;
 
+/* The extension's tables */
+typedef enum LeTable
+{
+	LE_LEASES,
+	LE_DECLARATIONS
+} LeTable;
+
 /* What a session that sleeps is doing */
 typedef enum LeSleep
 {

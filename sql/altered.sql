@@ -1,0 +1,99 @@
+--
+-- Tables and sequences that their owner has altered: an error, and nothing else
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+CREATE ACCESS METHOD regress_le_heap TYPE TABLE HANDLER heap_tableam_handler;
+CREATE TABLE regress_le_parent ();
+CREATE TABLE regress_le_whole (LIKE le_leases) PARTITION BY LIST (name);
+CREATE FUNCTION outcome(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	message text;
+	detail text;
+BEGIN
+	EXECUTE statement;
+	RETURN 'done';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
+	RETURN concat_ws(' ', sqlstate, message || '.', detail);
+END $$;
+-- what statements answer after the change, which is rolled back
+CREATE PROCEDURE try(change text, statements text[]) LANGUAGE plpgsql AS $$
+DECLARE
+	statement text;
+	answers text[];
+BEGIN
+	BEGIN
+		EXECUTE change;
+		FOREACH statement IN ARRAY statements LOOP
+			answers := answers || outcome(statement);
+		END LOOP;
+		RAISE EXCEPTION USING errcode = 'RB000';
+	EXCEPTION WHEN sqlstate 'RB000' THEN
+		NULL;
+	END;
+	RAISE WARNING '%: %', change, array_to_string(answers, ' / ');
+END $$;
+CREATE PROCEDURE try_leases(change text) LANGUAGE sql AS $$
+CALL try(change, ARRAY['SELECT le_lease(''altered'', ''1 min'')']) $$;
+CREATE PROCEDURE try_declarations(change text) LANGUAGE sql AS $$
+CALL try(change, ARRAY['SELECT le_try_become_leader_xact(''altered'')', 'SELECT le_declare(''altered'')']) $$;
+\set VERBOSITY terse
+SELECT le_lease('as it was', '1 min') IS NOT NULL AS granted, le_declare('as it was');
+
+-- le_leases
+CALL try_leases('ALTER TABLE le_leases ADD more int');
+CALL try_leases('ALTER TABLE le_leases DROP identity CASCADE');
+CALL try_leases('ALTER TABLE le_leases ALTER identity TYPE varchar');
+CALL try_leases('ALTER TABLE le_leases ALTER ttl TYPE text');
+CALL try_leases('ALTER TABLE le_leases ALTER name TYPE text COLLATE "POSIX"');
+CALL try_leases('ALTER TABLE le_leases ALTER identity DROP NOT NULL');
+CALL try_leases('ALTER TABLE le_leases SET UNLOGGED');
+CALL try_leases('ALTER TABLE le_leases SET ACCESS METHOD regress_le_heap');
+CALL try_leases('CREATE INDEX ON le_leases (lower(name))');
+CALL try_leases('CREATE INDEX ON le_leases (name, token) WHERE token > 0');
+CALL try_leases('CREATE INDEX ON le_leases (token)');
+CALL try_leases('ALTER TABLE le_leases ADD UNIQUE (name, token) DEFERRABLE');
+CALL try_leases('ALTER TABLE le_leases DROP CONSTRAINT le_leases_pkey');
+CALL try_leases('ALTER TABLE le_leases DROP CONSTRAINT le_leases_pkey, ADD PRIMARY KEY (token)');
+CALL try_leases('ALTER TABLE le_leases DROP CONSTRAINT le_leases_pkey, ADD PRIMARY KEY (name, token) DEFERRABLE');
+CALL try_leases('ALTER TABLE le_leases DROP CONSTRAINT le_leases_pkey, ADD PRIMARY KEY (name, token) INCLUDE (ttl)');
+CALL try_leases('CREATE RULE r AS ON INSERT TO le_leases DO INSTEAD NOTHING');
+CALL try_leases('ALTER TABLE le_leases INHERIT regress_le_parent');
+CALL try_leases('CREATE TABLE regress_le_child () INHERITS (le_leases)');
+CALL try_leases('ALTER TABLE regress_le_whole ATTACH PARTITION le_leases DEFAULT');
+-- what the server itself may leave behind is harmless
+CALL try_leases('CREATE UNIQUE INDEX ON le_leases (name, token)');
+CALL try_leases('REINDEX TABLE le_leases');
+CALL try_leases('ANALYZE le_leases');
+CALL try_leases('ALTER TABLE le_leases ALTER identity SET STORAGE EXTERNAL');
+
+-- le_declarations
+CALL try_declarations('ALTER TABLE le_declarations ADD more int');
+CALL try_declarations('ALTER TABLE le_declarations ALTER candidates TYPE text');
+CALL try_declarations('ALTER TABLE le_declarations ALTER private DROP DEFAULT, ALTER private TYPE text');
+CALL try_declarations('ALTER TABLE le_declarations ALTER private DROP NOT NULL');
+CALL try_declarations('ALTER TABLE le_declarations SET UNLOGGED');
+CALL try_declarations('CREATE INDEX ON le_declarations (lower(name))');
+CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_pkey');
+CALL try_declarations('CREATE RULE r AS ON INSERT TO le_declarations DO ALSO NOTHING');
+CALL try_declarations('CREATE TABLE regress_le_child () INHERITS (le_declarations)');
+
+-- the sequences: a token may be left of the last block
+CALL try('ALTER SEQUENCE le_token_origin_seq SET UNLOGGED', ARRAY['SELECT count(le_try_become_leader_xact(i::text)) FROM generate_series(1, 2000) i']);
+ALTER SEQUENCE le_token_seq SET UNLOGGED;
+SELECT outcome('SELECT count(le_try_become_leader_xact(i::text)) FROM generate_series(1, 2000) i');
+ALTER SEQUENCE le_token_seq SET LOGGED;
+
+-- a table of that name that is not the extension's
+CALL try($$ALTER EXTENSION leader_election DROP TABLE le_declarations; ALTER TABLE le_declarations RENAME TO regress_le_taken;
+	CREATE TABLE le_declarations (LIKE regress_le_taken INCLUDING ALL)$$, ARRAY['SELECT le_try_become_leader(''altered'')', 'SELECT le_declare(''altered'')']);
+
+-- all is as it was
+SELECT le_resign('as it was', token), le_undeclare('as it was') FROM le_leader('as it was');
+SELECT le_try_become_leader('altered'), le_resign('altered');
+\set VERBOSITY default
+DROP PROCEDURE try, try_leases, try_declarations;
+DROP FUNCTION outcome;
+DROP TABLE regress_le_parent, regress_le_whole;
+DROP ACCESS METHOD regress_le_heap;
