@@ -10,6 +10,7 @@
 
 #include "common/hashfn.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 
 #include "leader_election.h"
@@ -63,25 +64,76 @@ le_election_by_key(LeElection *election, int64 key)
 }
 
 /*
- * Return a copy of the string in which every control character is escaped, so
- * that it stays on one line of the log
+ * Return the character of a UTF-8 string that a terminal or a reader of logs may take for
+ * something else than text, in that many bytes: the control characters of ISO 6429, line
+ * and paragraph separators, and what changes the direction of text; 0 if it is none
+ */
+static unsigned int
+find_control_char(const unsigned char *string, int *bytes)
+{
+	unsigned int code;
+
+	*bytes = 2;
+	if (string[0] == 0xC2 && string[1] >= 0x80 && string[1] <= 0x9F)
+		return string[1];
+	if (string[0] == 0xD8 && string[1] == 0x9C)
+		return 0x061C;
+	if (string[0] != 0xE2 || (string[1] != 0x80 && string[1] != 0x81))
+		return 0;
+	*bytes = 3;
+	code = 0x2000 | (string[1] & 0x01) << 6 | (string[2] & 0x3F);
+	if (code == 0x200E || code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
+		(code >= 0x2066 && code <= 0x2069))
+		return code;
+	return 0;
+}
+
+/*
+ * Are the bytes from 0x80 to 0x9F control characters in the database's encoding?
+ */
+static bool
+has_control_bytes(int encoding)
+{
+	return (encoding >= PG_LATIN1 && encoding <= PG_LATIN10) ||
+		(encoding >= PG_ISO_8859_5 && encoding <= PG_ISO_8859_8);
+}
+
+/*
+ * Return a copy of the string in which quotes, backslashes and all control characters are
+ * escaped, so that it stays on one line of the log, and within its quotes
  *
- * In no server encoding is such a byte part of another character.
+ * In no server encoding is a byte that is escaped by itself part of another character.
  */
 char *
 le_escape_line(const char *string)
 {
+	int			encoding = GetDatabaseEncoding();
+	bool		control_bytes = has_control_bytes(encoding);
 	StringInfoData line;
 
 	initStringInfo(&line);
 	for (; *string != '\0'; string++)
 	{
 		unsigned char byte = (unsigned char) *string;
+		unsigned int code = 0;
+		int			bytes;
 
-		if (byte < ' ' || byte == 0x7f)
+		if (encoding == PG_UTF8)
+			code = find_control_char((const unsigned char *) string, &bytes);
+		if (code != 0)
+		{
+			appendStringInfo(&line, "\\u%04x", code);
+			string += bytes - 1;
+		}
+		else if (byte < ' ' || byte == 0x7f ||
+				 (control_bytes && byte >= 0x80 && byte <= 0x9F))
 			appendStringInfo(&line, "\\x%02x", byte);
 		else
+		{
+			if (byte == '"' || byte == '\\')
+				appendStringInfoChar(&line, '\\');
 			appendStringInfoChar(&line, *string);
+		}
 	}
 	return line.data;
 }

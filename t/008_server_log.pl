@@ -23,8 +23,13 @@ my @texts = (
 	[ q{E'a\tb'}, 'a\x09b' ],
 	[ q{E'bell\007'}, 'bell\x07' ],
 	[ q{E'delete\177'}, 'delete\x7f' ],
-	[ q{E'single '' double "'}, q{single ' double "} ],
-	[ q{E'back\\\\slash %s %m %'}, 'back\\slash %s %m %' ],
+	[ q{E'single '' double "'}, q{single ' double \"} ],
+	[ q{E'back\\\\slash %s %m %'}, 'back\\\\slash %s %m %' ],
+	[ q{'x": term 7 began: "y" leads'}, q{x\": term 7 began: \"y\" leads} ],
+	[ q{'\x0a'}, '\\\x0a' ],
+	[ q{U&'\0080\009b\009f\00a0'}, "\\u0080\\u009b\\u009f\xc2\xa0" ],
+	[ q{U&'\2027\2028\2029\202f'}, "\xe2\x80\xa7\\u2028\\u2029\xe2\x80\xaf" ],
+	[ q{U&'\061c\200d\200e\200f\202a\202e\2066\2069\206a'}, "\\u061c\xe2\x80\x8d\\u200e\\u200f\\u202a\\u202e\\u2066\\u2069\xe2\x81\xaa" ],
 	[ q{U&'\00e9\20ac\6f22\+01f600'}, "\xc3\xa9\xe2\x82\xac\xe6\xbc\xa2\xf0\x9f\x98\x80" ],
 	[ q{repeat('x', 255)}, 'x' x 255 ],
 	[ q{repeat(U&'\00e9', 127)}, "\xc3\xa9" x 127 ]);
@@ -53,6 +58,20 @@ foreach my $case (@texts)
 		}
 	};
 }
+
+# Where a character is one byte, some of those are control characters, too
+subtest 'in another encoding' => sub {
+	foreach my $case ([ 'LATIN1', '\x9b' . "\xa0" ], [ 'WIN1252', "\x9b\xa0" ])
+	{
+		my ($encoding, $shown) = @$case;
+		$node->safe_psql('postgres', "CREATE DATABASE one_byte TEMPLATE template0 ENCODING $encoding LOCALE 'C'");
+		create_extension($node, 'one_byte');
+		my $offset = log_from($node);
+		$node->safe_psql('one_byte', q{SELECT le_try_become_leader(convert_from('\x9ba0', getdatabaseencoding()))});
+		like(log_since($node, $offset), qr/election "\Q$shown\E": term \d+ began/, $encoding);
+		$node->safe_psql('postgres', 'DROP DATABASE one_byte');
+	}
+};
 
 subtest 'every end has its line' => sub {
 	my $offset = log_from($node);
