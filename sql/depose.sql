@@ -435,7 +435,12 @@ ROLLBACK PREPARED 'regress_depose';
 SELECT answer('a'), says('a', 'SELECT le_resign(''job'')'), count(*) FROM note;
 SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'') > 0'), guard('g', 'job', 'prepared and committed');
 SELECT dblink_exec('g', 'PREPARE TRANSACTION ''regress_depose''');
+\set VERBOSITY default
 SELECT le_depose('job'), le_try_become_leader('job') AS now;
+-- which is named when nobody leads, too
+SELECT le_depose('job');
+SELECT le_depose('another job');
+\set VERBOSITY terse
 COMMIT PREPARED 'regress_depose';
 SELECT le_try_become_leader('job'), le_resign('job'), count(*) FROM note;
 SELECT dblink_disconnect(who), gone(who) FROM unnest('{a,b,e,g,h,i,v,w}'::text[]) who;

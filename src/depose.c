@@ -21,11 +21,14 @@
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
 #include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
 
 #include "leader_election.h"
 
@@ -161,22 +164,73 @@ terminate_leader(const LeElection *election, const LeTerm *term)
 }
 
 /*
- * Warn that a transaction goes on, and keeps the next term from beginning; pid is 0 for a
- * prepared one
+ * Return the identifiers of the prepared transactions that are guarded in the election;
+ * NULL if there are none
+ *
+ * By the lock on its own transaction ID, a transaction is known.  Operators are named with
+ * their schema, as the caller's search_path counts.
+ */
+static char *
+list_prepared(const LeElection *election)
+{
+	static const char *const query =
+		"SELECT pg_catalog.string_agg(pg_catalog.quote_literal(p.gid), ', ' ORDER BY p.gid)"
+		" FROM pg_catalog.pg_locks g, pg_catalog.pg_locks t, pg_catalog.pg_prepared_xacts p"
+		" WHERE (g.locktype, g.mode, g.database, g.classid, g.objid, g.objsubid)"
+		" OPERATOR(pg_catalog.=) ('advisory', 'RowShareLock', $1, $2, $3, $4)"
+		" AND g.granted AND g.pid IS NULL AND t.locktype OPERATOR(pg_catalog.=) 'transactionid'"
+		" AND t.virtualtransaction OPERATOR(pg_catalog.=) g.virtualtransaction"
+		" AND t.transactionid OPERATOR(pg_catalog.=) p.transaction";
+	Oid			types[] = {OIDOID, OIDOID, OIDOID, INT2OID};
+	Datum		values[] = {
+		ObjectIdGetDatum(election->key.database),
+		ObjectIdGetDatum((uint32) (election->key.key >> 32)),
+		ObjectIdGetDatum((uint32) election->key.key),
+		Int16GetDatum(LE_CLASS_GUARD)
+	};
+	MemoryContext caller = CurrentMemoryContext;
+	char	   *list = NULL;
+
+	if (election->key.lock_class == LE_CLASS_BARE_KEY)
+		return NULL;
+	SPI_connect();
+	if (SPI_execute_with_args(query, lengthof(values), types, values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for prepared transactions");
+	list = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (list != NULL)
+		list = MemoryContextStrdup(caller, le_escape_line(list));
+	SPI_finish();
+	return list;
+}
+
+/*
+ * Warn that the caller may not terminate a process, whose transaction keeps the next term
+ * from beginning
  */
 static void
 warn_guarded(const LeElection *election, int pid)
 {
-	const char *label = le_election_label(&election->key, election->name);
-
 	ereport(WARNING,
-			(pid == 0 ?
-			 errmsg("a prepared transaction is still guarded by the term of election %s that has ended",
-					label) :
-			 errmsg("could not terminate process %d, which is still guarded by the term of election %s that has ended",
-					pid, label),
-			 errdetail("The next term begins when its transaction has ended."),
-			 pid == 0 ? errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED.") : 0));
+			(errmsg("could not terminate process %d, which is still guarded by the term of election %s that has ended",
+					pid, le_election_label(&election->key, election->name)),
+			 errdetail("The next term begins when its transaction has ended.")));
+}
+
+/*
+ * Warn that prepared transactions, if any, keep the next term from beginning
+ */
+static void
+warn_prepared(const LeElection *election)
+{
+	char	   *prepared = list_prepared(election);
+
+	if (prepared == NULL)
+		return;
+	ereport(WARNING,
+			(errmsg("a prepared transaction is still guarded by the term of election %s that has ended",
+					le_election_label(&election->key, election->name)),
+			 errdetail("The next term waits for: %s.", prepared),
+			 errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED.")));
 }
 
 /*
@@ -192,14 +246,16 @@ terminate_guarded(const LeElection *election)
 	int		   *listed = le_list_guarded(election, &listed_count);
 	int		   *told = palloc_array(int, listed_count + 1);
 	int			told_count = 0;
+	bool		any_prepared = false;
 
 	for (int i = 0; i < listed_count; i++)
 	{
 		PGPROC	   *process = listed[i] == 0 ? NULL : BackendPidGetProc(listed[i]);
 
-		if (listed[i] != 0 && (process == NULL || listed[i] == MyProcPid))
+		any_prepared = any_prepared || listed[i] == 0;
+		if (process == NULL || listed[i] == MyProcPid)
 			continue;
-		if (process == NULL || !may_terminate(process->roleId))
+		if (!may_terminate(process->roleId))
 			warn_guarded(election, listed[i]);
 		else
 		{
@@ -207,6 +263,8 @@ terminate_guarded(const LeElection *election)
 			told[told_count++] = listed[i];
 		}
 	}
+	if (any_prepared)
+		warn_prepared(election);
 	wait_until_gone(election, told, told_count, le_list_guarded);
 }
 
@@ -260,7 +318,7 @@ le_depose_leader(const LeElection *election, const char *why)
 
 	if (!read_leader(election, &term))
 	{
-		le_warn_not_deposed(election, NULL);
+		le_warn_not_deposed(election, NULL, list_prepared(election));
 		return false;
 	}
 
@@ -278,6 +336,7 @@ le_depose_leader(const LeElection *election, const char *why)
 		le_tell_followers(&election->key);
 	}
 	if (!deposed)
-		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role));
+		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
+							list_prepared(election));
 	return deposed;
 }

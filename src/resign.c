@@ -99,10 +99,11 @@ le_throw_not_leader(const LeElection *election, const char *whose)
 
 /*
  * Tell who tried to depose a leader that there is none, and who holds the lock, if
- * anybody does; or that the one with that identity, unless NULL, leads no more
+ * anybody does; or that the one with that identity, unless NULL, leads no more.  And which
+ * prepared transactions keep the next term from beginning, unless NULL
  */
 void
-le_warn_not_deposed(const LeElection *election, const char *identity)
+le_warn_not_deposed(const LeElection *election, const char *identity, const char *prepared)
 {
 	const char *label = le_election_label(&election->key, election->name);
 	const char *hint;
@@ -112,7 +113,9 @@ le_warn_not_deposed(const LeElection *election, const char *identity)
 			 identity == NULL ? errmsg("election %s has no leader who could be deposed", label) :
 			 errmsg("\"%s\" does not lead election %s any more",
 					le_escape_line(identity), label),
-			 errdetail_internal("%s", describe_leader(election, NULL, &hint))));
+			 errdetail_internal("%s%s%s", describe_leader(election, NULL, &hint),
+								prepared == NULL ? "" : " The next term waits for the end of the prepared transaction ",
+								prepared == NULL ? "" : psprintf("%s.", prepared))));
 }
 
 /*
