@@ -97,6 +97,15 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	LeGrant    *grant;
 
 	le_fill_term(&term, bid, identity);
+
+	/*
+	 * The extension may have been replaced while we waited for the token.  A
+	 * lease that is inserted into a table which is not loaded would be loaded
+	 * beside the one that we begin.
+	 */
+	le_lease_lock_table();
+	le_leases_ready(true);
+
 	term.pid = 0;
 	term.role = GetUserId();
 	term.lease_table = le_lease_table();
