@@ -11,7 +11,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my %library = map { $_ => build_library('take_timers', "-DTIMERS_LEFT=$_") } 1, 2;
+my %library = map { $_ => build_test_library('take_timers', "-DTIMERS_LEFT=$_") } 1, 2;
 my $node = new_server('timers');
 my $watcher = session($node);
 my $alive = ask($watcher, 'SELECT pg_postmaster_start_time()');

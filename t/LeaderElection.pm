@@ -17,7 +17,7 @@ our @EXPORT = qw(
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
   monotonic sleep_past wait_until_sleeping wait_event lease_lines
-  kill_server greatest_token build_library
+  kill_server greatest_token build_test_library
 );
 
 # A server that runs; %params: conf, allows_streaming, extension (0: none)
@@ -140,7 +140,7 @@ sub end_session
 }
 
 # A library of the tests' own, for LOAD: its source is in this directory
-sub build_library
+sub build_test_library
 {
 	my ($source, @options) = @_;
 	my $library = PostgreSQL::Test::Utils::tempdir() . "/$source.so";
