@@ -9,8 +9,15 @@
  * and so the first place in line (lease.c).  Then it waits for the transactions that are
  * guarded by the last term (guard.c), and as long as the election is to stay vacant
  * (vacancy.c).  Whoever has the lock then, and
- * whose client is still there, is elected: term.c gives it a token and writes the term
- * down.
+ * whose client is still there, draws a token (token.c) and is elected: term.c writes the
+ * term down.
+ *
+ * What a new term relies on must be durable on the synchronous standbys before it begins:
+ * the end of the last lease, and the block that the token comes from.  For that the
+ * candidate waits here, with the election's lock and no other; a timeout, a lock_timeout or
+ * a cancel ends the wait, and nobody is elected.  A bid that does not wait lets the
+ * standbys answer for LE_STANDBY_PATIENCE_US in all, and is denied then.  The next bid
+ * goes on where it has stopped.
  *
  * Order of locks: the election's lock, then its guard lock, then the lock on the
  * tokens' sequence and those on le_leases and le_declarations, then the registry's
@@ -173,10 +180,11 @@ wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 /*
  * Wait for the election's lock, and then until nothing is in the way of a new term
  *
- * What comes after the lock was granted counts as one more lock.
+ * What comes after the lock was granted counts as one more lock.  The bid has its token
+ * then.
  */
 static void
-wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
+wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 {
 	const LeElection *election = &bid->election;
 	uint64		give_up_at = 0;
@@ -189,6 +197,7 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 	for (;;)
 	{
 		uint64		vacant_until = 0;
+		XLogRecPtr	undurable;
 		LeWait		why;
 		bool		cleared;
 
@@ -197,7 +206,7 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 		/* the extension may have been replaced meanwhile */
 		AcceptInvalidationMessages();
 		le_leases_ready(true);
-		cleared = le_clear_record(election, false);
+		cleared = le_clear_record(election, false, &undurable);
 		le_require_candidate(bid);
 		if (cleared && !le_take_turn(election))
 		{
@@ -207,9 +216,10 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 		}
 		if (cleared)
 			vacant_until = le_vacant_until(bid, &why);
-		if (cleared && vacant_until <= le_monotonic_us())
+		if (cleared && vacant_until <= le_monotonic_us() &&
+			(bid->token = le_next_token(give_up_at)) != 0)
 			return;
-		if (!cleared)
+		if (!cleared && XLogRecPtrIsInvalid(undurable))
 			refuse_other_name(election);
 
 		if (give_up_at == 0)
@@ -225,8 +235,12 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
 			le_throw_lock_timeout();
 		}
 		InvalidateCatalogSnapshotConditionally();
-		if (cleared)
+		if (cleared && vacant_until > le_monotonic_us())
 			le_sit_out(Min(vacant_until, give_up_at), why);
+		else if (cleared)
+			continue;
+		else if (!XLogRecPtrIsInvalid(undurable))
+			(void) le_await_durable(undurable, give_up_at);
 		else
 		{
 			le_note_wait(LE_WAITS_FOR_LEADER);
@@ -242,7 +256,7 @@ wait_for_turn(const LeBid *bid, volatile LeWaitLimit *limit)
  * lock_timeout of the user's that is due earlier is an error, as it always is.
  */
 static bool
-wait_for_turn_within(const LeBid *bid)
+wait_for_turn_within(LeBid *bid)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -288,15 +302,55 @@ wait_for_turn_within(const LeBid *bid)
 }
 
 /*
- * Take the election's lock for the current subtransaction, if it is free and nothing
- * else is in the way of a new term
+ * Return until when, by le_monotonic_us, a bid that does not wait lets standbys answer
+ *
+ * That begins when it first has to.
+ */
+static uint64
+lose_patience_at(LeBid *bid)
+{
+	if (bid->patience_until == 0)
+		bid->patience_until = le_monotonic_us() + LE_STANDBY_PATIENCE_US;
+	return bid->patience_until;
+}
+
+/*
+ * Call le_clear_record without waiting, except for standbys as long as there is patience
+ */
+static bool
+clear_record_now(LeBid *bid)
+{
+	XLogRecPtr	undurable;
+
+	if (le_clear_record(&bid->election, true, &undurable))
+		return true;
+	return !XLogRecPtrIsInvalid(undurable) &&
+		le_await_durable(undurable, lose_patience_at(bid)) &&
+		le_clear_record(&bid->election, true, &undurable);
+}
+
+/*
+ * Draw the bid's token likewise; false if there is none
+ */
+static bool
+draw_token_now(LeBid *bid)
+{
+	bid->token = le_next_token(0);
+	if (bid->token == 0)
+		bid->token = le_next_token(lose_patience_at(bid));
+	return bid->token != 0;
+}
+
+/*
+ * Take the election's lock for the current subtransaction, and a token, if it is free and
+ * nothing else is in the way of a new term
  *
  * To look at the record first saves those who are denied by a lease the way to the
  * lock.  Throws if all that is in the way is that leases are not granted yet, and the
  * bid does not wait.
  */
 bool
-le_acquire_now(const LeBid *bid)
+le_acquire_now(LeBid *bid)
 {
 	const LeElection *election = &bid->election;
 	LeTerm		term;
@@ -308,12 +362,12 @@ le_acquire_now(const LeBid *bid)
 	{
 		if (le_acquire_for_xact(election, true))
 		{
-			bool		cleared = le_clear_record(election, true);
+			bool		cleared = clear_record_now(bid);
 			LeWait		why;
 			uint64		vacant_until = cleared ? le_vacant_until(bid, &why) : 0;
 			bool		vacant = vacant_until > le_monotonic_us();
 
-			if (cleared && !vacant)
+			if (cleared && !vacant && draw_token_now(bid))
 				return true;
 			if (vacant && why == LE_WAITS_AFTER_PROMOTION && bid->wait_ms == LE_WAIT_NOT)
 				le_throw_not_yet(election, vacant_until);
@@ -332,7 +386,7 @@ le_acquire_now(const LeBid *bid)
  * current subtransaction; false if that takes longer than the bid waits
  */
 static bool
-acquire_in_line(const LeBid *bid, const LeIdentity *identity)
+acquire_in_line(LeBid *bid, const LeIdentity *identity)
 {
 	volatile LeWaitLimit forever = {0};
 	bool		acquired = true;
@@ -418,7 +472,7 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
  * client that has gone.
  */
 int64
-le_elect(const LeBid *bid)
+le_elect(LeBid *bid)
 {
 	const LeElection *election = &bid->election;
 	LeHeldTerm *held;
@@ -445,6 +499,8 @@ le_elect(const LeBid *bid)
 	}
 	le_require_room(1);
 
+	/* who stands in line has all the time that it takes there */
+	bid->patience_until = bid->wait_ms == LE_WAIT_NOT ? 0 : 1;
 	acquired = le_acquire_now(bid);
 	if (acquired || bid->wait_ms != LE_WAIT_NOT)
 		le_identity_fill(&identity, bid->identity);

@@ -6,7 +6,9 @@
  * Such a candidate stands in no queue, and bids for an election without waiting
  * whenever that may have become free: follow.c tells it when.  A bid overtakes
  * nobody who stands in the queue of the election's lock.  The end of a lease it has
- * to know by itself: it notes when the lease that it was denied by runs out.
+ * to know by itself: it notes when the lease that it was denied by runs out.  And a leader
+ * may lose its lock in the middle of a transaction, by pg_advisory_unlock_all(), which tells
+ * nobody: so it looks each second whether the locks are still held, without touching them.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +31,12 @@
 #define LE_BUSY_US			(20 * INT64CONST(1000))
 #define LE_BUSY_LONG_US		USECS_PER_SEC
 
+/*
+ * And at one that is led by a session or transaction, whose lock may be lost without a
+ * word; only if that is free then, is there a bid.  All such are looked at together.
+ */
+#define LE_LOCK_LOOK_US		USECS_PER_SEC
+
 /* And at one that is to stay vacant, as that may be changed */
 #define LE_VACANT_US		(5 * USECS_PER_SEC)
 
@@ -47,9 +55,11 @@ typedef struct LeManyCampaign
 	int			count;
 	uint64	   *look_at;		/* when to bid again, if nothing is told
 								 * before */
+	bool	   *by_lock;		/* was it led by a session or transaction? */
 	HTAB	   *by_key;			/* LeChoice */
 	uint64		place;			/* in the ring of releases */
 	ConditionVariable *release;
+	uint64		give_up_at;
 	Oid			lease_table;	/* whose leases we have seen */
 } LeManyCampaign;
 
@@ -95,10 +105,23 @@ follow_all(LeManyCampaign *campaign)
 }
 
 /*
- * When to look again at an election that was denied us, if nothing is told before
+ * When to see whether locks were lost: each second, at a time of this process's own
  */
 static uint64
-look_again_at(const LeBid *bid)
+next_lock_look(uint64 now)
+{
+	uint64		phase = MyProcPid % 1000 * INT64CONST(1000);
+
+	return ((now + phase) / LE_LOCK_LOOK_US + 1) * LE_LOCK_LOOK_US - phase;
+}
+
+/*
+ * When to look again at an election that was denied us, if nothing is told before
+ *
+ * *by_lock is set if it is led as long as a session or transaction has its lock.
+ */
+static uint64
+look_again_at(const LeBid *bid, bool *by_lock)
 {
 	uint64		now = le_monotonic_us();
 	uint64		vacant_us = LE_BUSY_LONG_US;
@@ -106,10 +129,14 @@ look_again_at(const LeBid *bid)
 	LeTerm		term;
 	LeWait		why;
 
+	*by_lock = false;
 	if (le_registry_read(&bid->election.key, &term))
 	{
 		if (term.scope != LE_SCOPE_LEASE || term.deadline == LE_DEADLINE_UNCOMMITTED)
-			return PG_UINT64_MAX;
+		{
+			*by_lock = true;
+			return next_lock_look(now);
+		}
 		if (term.deadline > now)
 			return term.deadline;
 		vacant_us = now - term.deadline;
@@ -129,13 +156,40 @@ bid_for(LeManyCampaign *campaign, int index)
 	campaign->bid->election = campaign->elections[index];
 	if (le_acquire_now(campaign->bid))
 		return le_begin_elected(campaign->bid, &campaign->identity);
-	campaign->look_at[index] = look_again_at(campaign->bid);
+	campaign->look_at[index] = look_again_at(campaign->bid, &campaign->by_lock[index]);
 	return 0;
+}
+
+/*
+ * Bid for one of the elections whose time has come; its token, or 0
+ *
+ * One whose lock is not free is not bid for.
+ */
+static int64
+look_at(LeManyCampaign *campaign, int index, uint64 now)
+{
+	if (campaign->by_lock[index] && le_lock_is_busy(&campaign->elections[index]))
+	{
+		campaign->look_at[index] = next_lock_look(now);
+		return 0;
+	}
+	return bid_for(campaign, index);
+}
+
+/*
+ * Let standbys answer for so long, in all the bids that follow
+ */
+static void
+be_patient(LeManyCampaign *campaign)
+{
+	campaign->bid->patience_until = Min(le_monotonic_us() + LE_STANDBY_PATIENCE_US,
+										campaign->give_up_at);
 }
 
 static int
 bid_for_all(LeManyCampaign *campaign, int64 *token)
 {
+	be_patient(campaign);
 	campaign->lease_table = le_lease_table();
 	for (int i = 0; i < campaign->count; i++)
 	{
@@ -160,6 +214,7 @@ bid_for_some(LeManyCampaign *campaign, int64 *token)
 	/* leases end with the extension that they were taken from */
 	if (count < 0 || campaign->lease_table != le_lease_table())
 		return bid_for_all(campaign, token);
+	be_patient(campaign);
 	for (int i = 0; i < count; i++)
 	{
 		LeChoice   *choice = hash_search(campaign->by_key, &keys[i], HASH_FIND, NULL);
@@ -174,7 +229,7 @@ bid_for_some(LeManyCampaign *campaign, int64 *token)
 	{
 		if (campaign->look_at[i] > now)
 			continue;
-		*token = bid_for(campaign, i);
+		*token = look_at(campaign, i, now);
 		if (*token != 0)
 			return i;
 	}
@@ -232,17 +287,17 @@ choose(LeManyCampaign *campaign)
  * Sleep and bid until elected; -1 if that takes until give_up_at
  */
 static int
-wait_for_any(LeManyCampaign *campaign, uint64 give_up_at, int64 *token)
+wait_for_any(LeManyCampaign *campaign, int64 *token)
 {
 	int			won;
 
 	follow_all(campaign);
 	ConditionVariablePrepareToSleep(campaign->release);
 	won = bid_for_all(campaign, token);
-	while (won < 0 && le_monotonic_us() < give_up_at)
+	while (won < 0 && le_monotonic_us() < campaign->give_up_at)
 	{
 		InvalidateCatalogSnapshotConditionally();
-		le_sleep(campaign->release, Min(next_look(campaign), give_up_at),
+		le_sleep(campaign->release, Min(next_look(campaign), campaign->give_up_at),
 				 LE_SLEEP_CAMPAIGN);
 		AcceptInvalidationMessages();
 		le_leases_ready(true);
@@ -288,6 +343,9 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 	choose(&campaign);
 	campaign.look_at = MemoryContextAllocHuge(CurrentMemoryContext,
 											  count * sizeof(uint64));
+	campaign.by_lock = MemoryContextAllocHuge(CurrentMemoryContext,
+											  count * sizeof(bool));
+	campaign.give_up_at = PG_UINT64_MAX;
 	won = bid_for_all(&campaign, token);
 	if (won < 0 && bid->wait_ms != LE_WAIT_NOT)
 	{
@@ -297,7 +355,8 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 			lock_timeout_at = start + LockTimeout * INT64CONST(1000);
 		if (campaign.count > 0)
 			le_stand_for_many(elections, campaign.count, &campaign.identity);
-		won = wait_for_any(&campaign, Min(give_up_at, lock_timeout_at), token);
+		campaign.give_up_at = Min(give_up_at, lock_timeout_at);
+		won = wait_for_any(&campaign, token);
 		if (won < 0 && lock_timeout_at < give_up_at)
 			le_throw_lock_timeout();
 		le_stop_following();

@@ -26,8 +26,11 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
+#include "commands/sequence.h"
 #include "lib/dshash.h"
 #include "miscadmin.h"
+#include "replication/syncrep.h"
+#include "replication/walsender_private.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -44,6 +47,9 @@
 #endif
 #if PG_VERSION_NUM >= 170000
 #include "storage/dsm_registry.h"
+#endif
+#if PG_VERSION_NUM >= 190000
+#include "commands/sequence_xlog.h"
 #endif
 
 /* Before the declaration of a function that does not return */
@@ -107,6 +113,48 @@ RelationIsNewCompat(Relation rel)
 	return rel->rd_createSubid != InvalidSubTransactionId ||
 		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
 #endif
+}
+
+/* Where the relation's file is, as WAL records name it */
+#if PG_VERSION_NUM >= 160000
+#define RelationGetLocatorCompat(rel) ((rel)->rd_locator)
+#else
+#define RelationGetLocatorCompat(rel) ((rel)->rd_node)
+#endif
+
+/*
+ * Does the server have synchronous standbys?
+ *
+ * This relies on what the server shares among its own processes (walsender_private.h):
+ * the checkpointer's view of synchronous_standby_names here, and in durability.c how far
+ * the standbys have got, WalSndCtl->lsn[], which is kept even if no commit waits.  Minor
+ * releases of May 2025 have changed what the first of the two means, in the same byte.  A
+ * library may run on another minor release than it was built for: so the running one tells.
+ */
+static inline bool
+SyncStandbysDefinedCompat(void)
+{
+	/* SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED, which older headers do not have */
+	const uint8 init = 1 << 0;
+	const uint8 defined = 1 << 1;
+	static int	has_flags = -1;
+	uint8		status;
+
+#ifdef SYNC_STANDBY_DEFINED
+	status = *(volatile uint8 *) &WalSndCtl->sync_standbys_status;
+#else
+	status = *(volatile uint8 *) &WalSndCtl->sync_standbys_defined;
+#endif
+	if (unlikely(has_flags < 0))
+	{
+		int			version = atoi(GetConfigOption("server_version_num", false, false));
+
+		has_flags = version >= (version < 160000 ? 150013 : version < 170000 ? 160009 : 170005);
+	}
+	if (!has_flags)
+		return status != 0;
+	return (status & init) != 0 ? (status & defined) != 0 :
+		SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
 }
 
 /* The index of the relation's primary key, invalid if it has none */

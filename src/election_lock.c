@@ -58,10 +58,10 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 }
 
 /*
- * Release the lock that le_acquire_for_xact took in this subtransaction, to no avail:
- * all is as it was before
+ * Release the lock that le_acquire_for_xact took in this subtransaction, to no avail
  *
- * Who was refused meanwhile has seen the same on record as we have, and looks again.
+ * Followers are not told.  A candidate that was refused meanwhile looks again by itself,
+ * see look_again_at.
  */
 void
 le_release_in_vain(const LeElection *election)
@@ -177,6 +177,17 @@ le_lock_unbroken(const LeElection *election, bool *session_level)
 	}
 	(void) LockRelease(tag, ExclusiveLock, true);
 	return unbroken;
+}
+
+/*
+ * Does any session hold the election's lock, or wait for it?
+ *
+ * This does not touch the lock, so no bid is denied by it.
+ */
+bool
+le_lock_is_busy(const LeElection *election)
+{
+	return LockWaiterCount(&election->tag) > 0;
 }
 
 /*

@@ -1,9 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * extension_relation.c
- *	  The extension's own sequences and tables: to find them, to read and write the
- *	  sequences, and to make durable what is written without regard to the
- *	  transaction.
+ *	  The extension's own sequences and tables: to find them, and to read and write the
+ *	  sequences.
  *
  * The tables are read and written as the server does with its catalogs, which have
  * neither rules nor index expressions, and whose rows are C structs.  So a table must be
@@ -16,20 +15,19 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
-#include "access/xlog.h"
+#include "access/xloginsert.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_sequence.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
-#include "replication/syncrep.h"
 #include "storage/bufmgr.h"
-#include "utils/fmgrprotos.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -340,11 +338,11 @@ le_require_unaltered(Relation table, LeTable which)
  * Open the sequence; if the extension has just been replaced, the new one
  */
 static Relation
-open_sequence(LeSequence sequence)
+open_sequence(LeSequence sequence, LOCKMODE mode)
 {
 	Relation	rel;
 
-	while ((rel = try_relation_open(le_sequence_oid(sequence), AccessShareLock)) == NULL)
+	while ((rel = try_relation_open(le_sequence_oid(sequence), mode)) == NULL)
 		CHECK_FOR_INTERRUPTS();
 	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		throw_altered(rel, "It is not permanent.");
@@ -360,7 +358,7 @@ open_sequence(LeSequence sequence)
 int64
 le_sequence_read(LeSequence sequence)
 {
-	Relation	rel = open_sequence(sequence);
+	Relation	rel = open_sequence(sequence, AccessShareLock);
 	Buffer		buffer = ReadBuffer(rel, 0);
 	Page		page;
 	HeapTupleHeader tuple;
@@ -377,60 +375,76 @@ le_sequence_read(LeSequence sequence)
 }
 
 /*
- * Make that the last value which the sequence has given out, whatever becomes of the
- * transaction
+ * Raise an error if the sequence cannot have that value
  *
- * As the sequence's owner, and in a read-only transaction, too: an election is
- * no change of the user's data, just as an advisory lock is none.  On error, the
- * server's own abort restores both.
+ * An administrator may have set bounds to it.
  */
-void
-le_sequence_set(LeSequence sequence, int64 value)
-{
-	Relation	rel = open_sequence(sequence);
-	Oid			user;
-	int			context;
-	bool		read_only = XactReadOnly;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(rel->rd_rel->relowner,
-						   context | SECURITY_LOCAL_USERID_CHANGE);
-	XactReadOnly = false;
-	DirectFunctionCall2(setval_oid, ObjectIdGetDatum(RelationGetRelid(rel)),
-						Int64GetDatum(value));
-	XactReadOnly = read_only;
-	SetUserIdAndSecContext(user, context);
-	relation_close(rel, AccessShareLock);
-}
-
 static void
-set_synchronous_commit(int level)
+require_in_bounds(Relation rel, int64 value)
 {
-	synchronous_commit = level;
-	assign_synchronous_commit(level, NULL);
+	HeapTuple	tuple = SearchSysCache1(SEQRELID,
+										ObjectIdGetDatum(RelationGetRelid(rel)));
+	Form_pg_sequence definition;
+	bool		in_bounds;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for sequence %u", RelationGetRelid(rel));
+	definition = (Form_pg_sequence) GETSTRUCT(tuple);
+	in_bounds = value >= definition->seqmin && value <= definition->seqmax;
+	ReleaseSysCache(tuple);
+	if (!in_bounds)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("value " INT64_FORMAT " is out of bounds for sequence \"%s\"",
+						value, RelationGetRelationName(rel))));
 }
 
 /*
- * Make sure that the WAL up to there, if anywhere, is remembered by whoever comes
- * after us, however this transaction ends
+ * Make that the last value which the sequence has given out, whatever becomes of the
+ * transaction; return up to where the WAL must be made durable for that
  *
- * It is waited for on synchronous standbys as a commit would be, and as it is by default
- * where the session asks for less: others depend on it.  If that wait is cancelled, there
- * is the server's warning, and no error.  No LWLock may be held.
+ * In a read-only transaction, too, and whatever the user may do: an election is no change
+ * of the user's data, just as an advisory lock is none.  This is what setval() does, but
+ * for one thing: setval() gives the transaction an ID, so that its commit waits for
+ * synchronous standbys, and a bid that was denied would wait for them after all.
  */
-void
-le_make_durable(XLogRecPtr written)
+XLogRecPtr
+le_sequence_set(LeSequence sequence, int64 value)
 {
-	int			sessions_own = synchronous_commit;
+	Relation	rel = open_sequence(sequence, RowExclusiveLock);
+	XLogRecPtr	written = InvalidXLogRecPtr;
+	Buffer		buffer;
+	Page		page;
+	ItemId		item;
+	HeapTupleHeader tuple;
+	Form_pg_sequence_data data;
 
-	if (XLogRecPtrIsInvalid(written))
-		return;
-	XLogFlush(written);
+	require_in_bounds(rel, value);
+	buffer = ReadBuffer(rel, 0);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page = BufferGetPage(buffer);
+	item = PageGetItemId(page, FirstOffsetNumber);
+	tuple = (HeapTupleHeader) PageGetItem(page, item);
+	data = (Form_pg_sequence_data) ((char *) tuple + tuple->t_hoff);
 
-	HOLD_INTERRUPTS();
-	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
-		set_synchronous_commit(SYNCHRONOUS_COMMIT_REMOTE_FLUSH);
-	SyncRepWaitForLSN(written, true);
-	set_synchronous_commit(sessions_own);
-	RESUME_INTERRUPTS();
+	START_CRIT_SECTION();
+	data->last_value = value;
+	data->is_called = true;
+	data->log_cnt = 0;
+	MarkBufferDirty(buffer);
+	if (RelationNeedsWAL(rel))
+	{
+		xl_seq_rec	record = {RelationGetLocatorCompat(rel)};
+
+		XLogBeginInsert();
+		XLogRegisterBuffer(0, buffer, REGBUF_WILL_INIT);
+		XLogRegisterData((char *) &record, sizeof(record));
+		XLogRegisterData((char *) tuple, ItemIdGetLength(item));
+		written = XLogInsert(RM_SEQ_ID, XLOG_SEQ_LOG);
+		PageSetLSN(page, written);
+	}
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+	relation_close(rel, RowExclusiveLock);
+	return written;
 }

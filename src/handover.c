@@ -14,6 +14,9 @@
  * to the front, lets go of the lock, and lines up again: at the end, as everybody must.  The
  * successor, who has the lock then, moves him to the front.
  *
+ * Nobody may have that lock yet: then the successor is a candidate that is just lining up.
+ * Until it has done so, a bid that does not wait is denied, as by one that waits.
+ *
  * A successor that does not wait any more when its turn has come is passed over.  Then
  * whoever has given way to it takes its place, and so gets back his own.
  *
@@ -101,6 +104,19 @@ static bool
 has_given_way(const LeCandidate *candidate, const void *unused pg_attribute_unused())
 {
 	return candidate->gave_way && candidate->pid != MyProcPid;
+}
+
+/*
+ * Check whether the successor that was named, if any, is another session that still is a
+ * candidate
+ *
+ * It may not be in the lock's queue yet: a bid that does not wait must not overtake it.
+ */
+bool
+le_successor_waits(const LeElection *election, int successor)
+{
+	return successor != 0 && successor != MyProcPid &&
+		find_in_line(election, is_process, &successor) != 0;
 }
 
 /*

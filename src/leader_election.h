@@ -54,6 +54,7 @@ extern void le_release_for_session(const LeElection *election);
 extern bool le_has_lock(const LeElectionKey *key);
 extern bool le_move_to_front(const LeElection *election, int pid);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
+extern bool le_lock_is_busy(const LeElection *election);
 extern bool le_lock_is_anothers(const LeElection *election);
 extern int *le_list_holders(const LeElection *election, int *count);
 extern int *le_list_guarded(const LeElection *election, int *count);
@@ -68,8 +69,13 @@ extern Oid	le_lease_table(void);
 extern Oid	le_declaration_table(void);
 extern void le_require_unaltered(Relation table, LeTable which);
 extern int64 le_sequence_read(LeSequence sequence);
-extern void le_sequence_set(LeSequence sequence, int64 value);
+extern XLogRecPtr le_sequence_set(LeSequence sequence, int64 value);
+
+/* durability.c */
 extern void le_make_durable(XLogRecPtr written);
+extern bool le_has_synchronous_standbys(void);
+extern bool le_is_durable(XLogRecPtr written);
+extern bool le_await_durable(XLogRecPtr written, uint64 until);
 
 /* registry.c */
 extern dshash_table *le_registry_election_table(void);
@@ -129,6 +135,9 @@ extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
 extern void le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *term);
+extern void le_registry_note_void(const LeElectionKey *key, int64 token,
+								  XLogRecPtr voided_at);
+extern bool le_registry_note_lost(const LeElectionKey *key, int64 token);
 extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed);
 extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
 extern void le_registry_look(const LeElectionKey *key, LeSight *sight);
@@ -150,7 +159,7 @@ extern void le_registry_load_lease(const LeTerm *term);
 extern int	le_registry_start_loaded(Oid lease_table);
 
 /* token.c */
-extern int64 le_next_token(void);
+extern int64 le_next_token(uint64 until);
 
 /* origin.c */
 extern int64 le_origin_now(bool of_tokens);
@@ -254,7 +263,8 @@ extern void le_lease_wait(const LeElection *election, uint64 until);
 
 /* succession.c */
 extern void le_end_dropped_leases(Oid lease_table);
-extern bool le_clear_record(const LeElection *election, bool dont_wait);
+extern bool le_clear_record(const LeElection *election, bool dont_wait,
+							XLogRecPtr *undurable);
 extern void le_lease_sweep(bool for_room);
 
 /* lease_grant.c */
@@ -307,10 +317,10 @@ extern void le_withdraw(void);
 extern void le_prepare_to_bid(void);
 extern void le_require_primary(void);
 extern void le_require_room(int more);
-extern bool le_acquire_now(const LeBid *bid);
+extern bool le_acquire_now(LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 pg_noreturn extern void le_throw_lock_timeout(void);
-extern int64 le_elect(const LeBid *bid);
+extern int64 le_elect(LeBid *bid);
 
 /* campaign_many.c */
 extern const LeElection *le_elect_any(LeBid *bid, LeElection *elections, int count,
@@ -329,6 +339,7 @@ extern bool le_resign_by_token(const LeElection *election, int64 token, int succ
 /* handover.c */
 extern bool le_resign_to(const LeElection *election, int64 token, const char *identity);
 extern bool le_take_turn(const LeElection *election);
+extern bool le_successor_waits(const LeElection *election, int successor);
 
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);

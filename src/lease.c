@@ -291,12 +291,15 @@ bool
 le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 {
 	LeTerm		term;
+	XLogRecPtr	written;
 	int64		ttl_us;
 
 	le_lease_lock_table();
 	if (!act(election, token, order, &ttl_us))
 		return false;
-	le_make_durable(le_lease_overwrite_ttl(election, token, 0));
+	written = le_lease_overwrite_ttl(election, token, 0);
+	le_registry_note_void(&election->key, token, written);
+	le_make_durable(written);
 	if (le_registry_read(&election->key, &term) && term.token == token)
 		le_tell_end(&term, order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
 	return true;

@@ -18,8 +18,9 @@
  *	It is overwritten under the election's guard lock, so that only one backend
  *	does; or by the transaction that has inserted it, before it commits.
  *	It is deleted by a backend that holds the election's lock, and only when it
- *	is void.  So a row that is not void is being deleted by nobody, and to
- *	overwrite it waits for nobody.
+ *	is void, durably, on the synchronous standbys, too.  So a row that is not void
+ *	is being deleted by nobody, and to overwrite it waits for nobody.  And a row that
+ *	is gone needs not to be made void: no failover brings it back.
  *
  * All reads use SnapshotSelf, which sees what is committed now, at every isolation
  * level, and takes part in no serialization conflict.
@@ -32,9 +33,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "access/xloginsert.h"
 #include "storage/bufmgr.h"
-#include "catalog/pg_control.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -221,29 +220,13 @@ lock_row(SysScanDesc scan, HeapTuple *tuple)
 }
 
 /*
- * Write a record, and return its end: whoever waits until that is durable has waited for
- * what was written before, too
- *
- * The server has it that no two backends wait for the same place on a synchronous standby;
- * so this is one of our own.
- */
-static XLogRecPtr
-write_nothing(void)
-{
-	char		nothing = 0;
-
-	XLogBeginInsert();
-	XLogRegisterData(&nothing, sizeof(nothing));
-	return XLogInsert(RM_XLOG_ID, XLOG_NOOP);
-}
-
-/*
  * Overwrite the ttl in the lease's row, zero to make it void; nothing if it is void
  * or there is none
  *
  * At once, and whatever becomes of the transaction.  Returns up to where the WAL must
  * be made durable before anything is made of it; invalid if there is no row.  To be
- * called with the election's guard lock.
+ * called with the election's guard lock.  The table is not kept locked: what is written
+ * counts at once.
  */
 XLogRecPtr
 le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
@@ -264,8 +247,8 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 		}
 		if (is_void(tuple))
 		{
-			/* by somebody who may have failed before it was durable */
-			written = write_nothing();
+			/* by a backend that may have failed before it was durable */
+			written = BufferGetLSNAtomic(get_buffer(scan));
 			systable_endscan(scan);
 			break;
 		}
@@ -283,7 +266,7 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 		}
 	}
 
-	table_close(table, NoLock);
+	table_close(table, RowExclusiveLock);
 	return written;
 }
 

@@ -193,6 +193,9 @@ wait_event(LeSleep what)
 	};
 	static uint32 events[lengthof(names)];
 
+	/* as a commit that waits for them */
+	if (what == LE_SLEEP_STANDBY)
+		return WAIT_EVENT_SYNC_REP;
 	if (events[what] == 0)
 		events[what] = WaitEventExtensionCompat(names[what]);
 	return events[what];

@@ -116,8 +116,9 @@ le_first_token(int64 last, int64 then, int64 now, const struct timeval *clock)
 /*
  * Return when leases are granted, by le_monotonic_us; 0 if they are
  *
- * May throw.  When the wait is over, it is written down durably, and may be waited for
- * on synchronous standbys.  No LWLock may be held.
+ * May throw.  When the wait is over, it is written to this server's disk.  A standby that
+ * is promoted is another origin, and begins a wait of its own: so none is waited for.  No
+ * LWLock may be held.
  */
 uint64
 le_grants_from(void)
@@ -136,8 +137,7 @@ le_grants_from(void)
 		from = le_registry_primary_since() + le_max_ttl * INT64CONST(1000);
 		if (from > le_monotonic_us())
 			return from;
-		le_sequence_set(LE_LEASE_ORIGIN, now);
-		le_make_durable(XactLastRecEnd);
+		XLogFlush(le_sequence_set(LE_LEASE_ORIGIN, now));
 	}
 	granting = sequence;
 	return 0;

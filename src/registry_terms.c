@@ -24,6 +24,8 @@ copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->pid = entry->pid;
 	term->role = entry->role;
 	term->lease_table = entry->lease_table;
+	term->voided_at = entry->voided_at;
+	term->successor = entry->successor;
 	term->since = entry->since;
 	if (entry->scope == LE_SCOPE_LEASE)
 	{
@@ -42,17 +44,19 @@ copy_entry(LeTerm *term, LeElectionEntry *entry)
  * Copy the election's term; false when none is on record
  *
  * What is on record may be the term of a leader that has just lost its lock, or a
- * lease that is over.
+ * lease that is over.  The successor that was named is set in any case.
  */
 bool
 le_registry_read(const LeElectionKey *key, LeTerm *term)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 
+	term->successor = 0;
 	if (entry == NULL)
 		return false;
 	if (entry->token == 0)
 	{
+		term->successor = entry->successor;
 		le_registry_unlock_entry(entry);
 		return false;
 	}
@@ -91,7 +95,9 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->role = term->role;
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
+	entry->voided_at = InvalidXLogRecPtr;
 	entry->deposed = false;
+	entry->lost = false;
 	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
@@ -187,6 +193,48 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 }
 
 /*
+ * Note up to where the WAL says that the lease with that token is over
+ *
+ * Its row is void from now on, so that none writes that down again.  To be called with the
+ * guard lock.
+ */
+void
+le_registry_note_void(const LeElectionKey *key, int64 token, XLogRecPtr voided_at)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	if (entry->token == token)
+		entry->voided_at = voided_at;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Note that the term with that token has lost its lock, which was just seen free; false
+ * if it is off the record already
+ *
+ * A term is on record only while its lock is held, unless the lock was lost.
+ */
+bool
+le_registry_note_lost(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		lost;
+
+	if (entry == NULL)
+		return false;
+	lost = entry->token == token && entry->scope != LE_SCOPE_LEASE;
+	if (lost)
+	{
+		entry->lost = true;
+		ConditionVariableBroadcast(&entry->changed);
+	}
+	le_registry_unlock_entry(entry);
+	return lost;
+}
+
+/*
  * Note that the session which leads the term with that token is being terminated, or is
  * not after all; false when it does not lead any more
  */
@@ -231,10 +279,12 @@ le_registry_look(const LeElectionKey *key, LeSight *sight)
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
 	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
-	bool		led = entry->token != 0 && (!is_lease || deadline > le_monotonic_us());
+	bool		led = entry->token != 0 &&
+		(is_lease ? deadline > le_monotonic_us() : !entry->lost);
 	int64		last_token = entry->counted ? entry->token : entry->last_token;
 
 	sight->token = led ? entry->token : -Max(last_token, 1);
+	sight->by_lock = led && !is_lease;
 	sight->deadline = led && is_lease ? deadline : 0;
 	sight->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
 	sight->expired = !led && is_lease && entry->counted;

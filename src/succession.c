@@ -5,16 +5,31 @@
  *
  * A lease that runs out does so by itself, and nobody is there to write it down.
  * The next one who wants to lead the election does that, holding the election's lock:
- * first it takes the guard lock, and so waits for those who are guarded by the lease
- * (guard.c); then it marks the lease as over in the registry, then it makes the row in
- * le_leases void, durably, and only then may be elected.  Leases in which nobody is
- * interested any more are cleared away by those who take other ones.
+ * it marks the lease as over in the registry, makes the row in le_leases void, and waits
+ * for the transactions that are guarded by the lease (guard.c).  It may be elected when
+ * that row is durable.  Leases in which nobody is interested any more are cleared away by
+ * those who take other ones.
+ *
+ * Rules:
+ *
+ *	A lease is marked and its row overwritten under the guard lock, in a mode that
+ *	conflicts with itself.  Guarded transactions are no reason to put that off: a lease that
+ *	has been found over must not come back after a crash.
+ *	A lease's entry comes off the record, and its row is deleted, only when the void row is
+ *	durable on the synchronous standbys, too (voided_at says where in the WAL it is).  Else
+ *	a failover might bring the lease back beside a successor.
+ *	Nothing here waits for standbys.  A bid does, in campaign.c; a sweep leaves what is not
+ *	durable to a later one.
+ *
+ * Order of locks: as campaign.c has it.  A sweep holds the lock of one other election at a
+ * time, waits for nothing while it does, and does not wait for that lock either.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -24,77 +39,107 @@
 
 /*
  * Leases that are over are looked for after at least so many new ones, or this share
- * of all there are, and cleared away in batches of so many
+ * of all there are
  */
 #define LE_SWEEP		16
 #define LE_SWEEP_SHARE	64
-#define LE_SWEEP_BATCH	8
+
+/*
+ * So many times as many are looked at: a lease is made void, deleted, and taken off the
+ * record by up to three sweeps, and some cannot be cleared away for now
+ */
+#define LE_SWEEP_VISITS	4
 
 /* And so many of them where there is no room for more */
 #define LE_SWEEP_FOR_ROOM	10000
 
 /*
- * Take the guard lock, to let all those through who have it now
+ * Take the guard lock: exclusively, to let all those through who have it now
  *
  * A lock_timeout may strike just after it was granted: then it must be heard before
  * anything is made of the lock.
  */
 static bool
-take_guard(const LeElection *election, bool dont_wait)
+take_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 {
-	if (le_acquire_guard(election, ExclusiveLock, true))
+	if (le_acquire_guard(election, mode, true))
 		return true;
 	if (dont_wait)
 		return false;
 	le_note_wait(LE_WAITS_FOR_GUARD);
-	(void) le_acquire_guard(election, ExclusiveLock, false);
+	(void) le_acquire_guard(election, mode, false);
 	CHECK_FOR_INTERRUPTS();
 	return true;
 }
 
 /*
- * See whether the lease on record is over, and write down that it is; false if it
- * runs, or, with dont_wait, if somebody has the guard lock
+ * Write down that the lease on record is over, unless that was done; false if it runs, or
+ * has gone with the extension
  *
- * *written is set to where the WAL must be made durable before anybody is elected.
- * To be called with the election's lock, which keeps others from it until then.
+ * Sets voided_at.  To be called with the guard lock.
  */
 static bool
-write_off(const LeElection *election, const LeTerm *term, bool dont_wait,
-		  XLogRecPtr *written)
+void_lease(const LeElection *election, LeTerm *term)
 {
 	LeElection	ended = *election;
 	bool		expired;
-
-	*written = InvalidXLogRecPtr;
-	if (le_lease_runs(term))
-		return false;
-
-	/* the same but for its name, if that is another one with the same key */
-	strcpy(ended.name, term->name);
-
-	if (!take_guard(election, dont_wait))
-		return false;
+	bool		over;
 
 	/* while we waited, the extension may have gone */
 	AcceptInvalidationMessages();
 	if (!le_is_lease_table(term->lease_table))
-	{
-		le_release_guard(election, ExclusiveLock);
 		return false;
-	}
+	if (!XLogRecPtrIsInvalid(term->voided_at))
+		return true;
+
+	/* the same but for its name, if that is another one with the same key */
+	strcpy(ended.name, term->name);
+
 	le_lease_lock_table();
-	if (!le_registry_close_lease(&election->key, term->token, &expired))
-	{
-		le_lease_unlock_table();
-		le_release_guard(election, ExclusiveLock);
-		return false;
-	}
+	over = le_registry_close_lease(&election->key, term->token, &expired);
 	if (expired)
 		le_tell_end(term, LE_END_EXPIRED);
-	*written = le_lease_overwrite_ttl(&ended, term->token, 0);
+	if (over)
+	{
+		term->voided_at = le_lease_overwrite_ttl(&ended, term->token, 0);
+		le_registry_note_void(&election->key, term->token, term->voided_at);
+	}
+	le_lease_unlock_table();
+	return over;
+}
+
+/*
+ * See whether the lease on record is over, write down that it is, and let all those
+ * through who have the guard lock; false if it runs, or, with dont_wait, if any session
+ * has that lock
+ *
+ * If guarded transactions are in the way, that it is over is on this server's disk before
+ * they are waited for.  Sets voided_at.  To be called with the election's lock.
+ */
+static bool
+write_off(const LeElection *election, LeTerm *term, bool dont_wait)
+{
+	bool		passed;
+	bool		over;
+
+	if (le_lease_runs(term))
+		return false;
+	passed = le_acquire_guard(election, ExclusiveLock, true);
+	if (!passed && XLogRecPtrIsInvalid(term->voided_at))
+	{
+		if (!take_guard(election, ShareUpdateExclusiveLock, dont_wait))
+			return false;
+		over = void_lease(election, term);
+		le_release_guard(election, ShareUpdateExclusiveLock);
+		if (!over)
+			return false;
+		(void) le_await_durable(term->voided_at, 0);
+	}
+	if (!passed && !take_guard(election, ExclusiveLock, dont_wait))
+		return false;
+	over = void_lease(election, term);
 	le_release_guard(election, ExclusiveLock);
-	return true;
+	return over;
 }
 
 /*
@@ -107,7 +152,7 @@ pass_guard(const LeElection *election, bool dont_wait)
 {
 	if (election->key.lock_class == LE_CLASS_BARE_KEY || !le_registry_has_guards())
 		return true;
-	if (!take_guard(election, dont_wait))
+	if (!take_guard(election, ExclusiveLock, dont_wait))
 		return false;
 	le_release_guard(election, ExclusiveLock);
 	return true;
@@ -175,33 +220,56 @@ le_end_dropped_leases(Oid lease_table)
 }
 
 /*
+ * Would the commit wait for synchronous standbys only because rows were deleted?
+ */
+static bool
+deletion_delays_commit(void)
+{
+	return le_has_synchronous_standbys() &&
+		!TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
+/*
  * Take what is over off the record, wait for the transactions that are guarded by it,
- * and the election is free; false if a lease runs, or, with dont_wait, if somebody has
- * the guard lock
+ * and the election is free; false if a lease runs, or its end is not durable yet, or, with
+ * dont_wait, if a session has the guard lock, or a successor is lining up
  *
- * To be called with the election's lock, where no term is this session's own.  What is
- * on record may be of another election with the same key.  The order is what guard.c
- * counts on: first nothing is left on record that it takes for a running term, as it
- * would not take a lease that has run out, then the guard lock.
+ * *undurable is set to the WAL that must be made durable before this is called again;
+ * invalid if something else is in the way.  To be called with the election's lock, where
+ * no term is this session's own.  What is on record may be of another election with the
+ * same key.  The order is what guard.c counts on: first nothing is left on record that it
+ * takes for a running term, as it would not take a lease that has run out, then the guard
+ * lock.
  */
 bool
-le_clear_record(const LeElection *election, bool dont_wait)
+le_clear_record(const LeElection *election, bool dont_wait, XLogRecPtr *undurable)
 {
 	LeTerm		term;
-	XLogRecPtr	written;
+	bool		on_record;
 
 	Assert(le_find_grant(election) == NULL);
-	if (!le_registry_read(&election->key, &term))
+	*undurable = InvalidXLogRecPtr;
+	on_record = le_registry_read(&election->key, &term);
+	if (dont_wait && le_successor_waits(election, term.successor))
+		return false;
+	if (!on_record)
 		return pass_guard(election, dont_wait);
 	if (term.scope != LE_SCOPE_LEASE || !le_is_lease_table(term.lease_table))
 	{
 		end_stale(&term);
 		return pass_guard(election, dont_wait);
 	}
-	if (!write_off(election, &term, dont_wait, &written))
+	if (!write_off(election, &term, dont_wait))
 		return false;
-	le_make_durable(written);
-	(void) delete_rows(election, &term);
+	if (!le_await_durable(term.voided_at, 0))
+	{
+		*undurable = term.voided_at;
+		return false;
+	}
+
+	/* else that is left to the next lease of the election */
+	if (!deletion_delays_commit())
+		(void) delete_rows(election, &term);
 	(void) le_registry_end_term(&election->key, term.token, LE_END_EXPIRED, &term);
 	return true;
 }
@@ -234,65 +302,84 @@ set_sweep_after(uint32 count)
 	le_registry_unlock_database(database);
 }
 
+/* What a sweep may do */
+typedef struct LeSweep
+{
+	bool		has_deleted;	/* may rows be gone by this very transaction? */
+	bool		for_room;
+	XLogRecPtr	undurable;		/* what was put off waits for that */
+} LeSweep;
+
 /*
- * Write off a lease that nobody bids for; false if that cannot be done now, or nothing
- * more is to be done
+ * Clear the lease away whose row is void, as far as can be done; false if the void row is
+ * not durable yet
+ *
+ * A lease stays on record until a later transaction sees that its row is gone, as the
+ * deletion may be rolled back; unless it is for_room: then a void row may be left, to be
+ * found after the next start.  To be called with the election's lock.
  */
 static bool
-sweep_one(const LeElection *election, const LeTerm *term, XLogRecPtr *written)
+clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
 {
-	if (le_is_lease_table(term->lease_table))
-		return write_off(election, term, true, written);
-	end_stale(term);
-	return false;
+	LeTerm		cleared;
+	bool		gone;
+
+	if (!le_is_durable(term->voided_at))
+	{
+		sweep->undurable = Max(sweep->undurable, term->voided_at);
+		return false;
+	}
+	gone = delete_rows(election, term);
+	if ((gone && !sweep->has_deleted) || sweep->for_room)
+		(void) le_registry_end_term(&election->key, term->token, LE_END_EXPIRED, &cleared);
+	return true;
 }
 
 /*
- * Clear some leases away that are over
+ * Clear a lease away that is over and that nobody bids for; false if that is to be tried
+ * again when more is durable
  *
- * Those whose lock somebody has are left to him.  A lease stays on record until a
- * later transaction sees that its row is gone, as the deletion may be rolled back; unless
- * it is for_room: then a void row may be left, to be found after the next start.
+ * It is left alone if a session has the election's lock or a successor is lining up.
  */
-static void
-clear_away(const LeTerm *ended, int count, bool has_deleted, bool for_room)
+static bool
+clear_away(const LeTerm *ended, LeSweep *sweep)
 {
-	LeElection *elections = palloc_array(LeElection, count);
-	bool	   *ours = palloc0_array(bool, count);
-	XLogRecPtr	all_written = InvalidXLogRecPtr;
-	LeTerm		cleared;
+	LeElection	election;
+	LeTerm		term;
+	bool		done = true;
+
+	le_election_by_name(&election, cstring_to_text(ended->name));
+	if (le_find_grant(&election) != NULL || !le_acquire_for_xact(&election, true))
+		return true;
+
+	/* it may have been succeeded since it was listed */
+	if (le_registry_read(&election.key, &term) && term.token == ended->token &&
+		!le_successor_waits(&election, term.successor))
+	{
+		if (!le_is_lease_table(term.lease_table))
+			end_stale(&term);
+		else if (write_off(&election, &term, true))
+			done = clear_void(&election, &term, sweep);
+	}
+	le_release_for_xact(&election);
+	return done;
+}
+
+/*
+ * Clear these leases away; those that were put off are moved to the front, return how many
+ */
+static int
+clear_all_away(LeTerm *ended, int count, LeSweep *sweep)
+{
+	int			put_off = 0;
 
 	for (int i = 0; i < count; i++)
 	{
-		XLogRecPtr	written;
-		LeTerm		term;
-
-		le_election_by_name(&elections[i], cstring_to_text(ended[i].name));
-		if (le_find_grant(&elections[i]) != NULL ||
-			!le_acquire_for_xact(&elections[i], true))
-			continue;
-
-		/* it may have been succeeded since it was listed */
-		ours[i] = le_registry_read(&elections[i].key, &term) &&
-			term.token == ended[i].token && sweep_one(&elections[i], &term, &written);
-		if (!ours[i])
-			le_release_for_xact(&elections[i]);
-		else if (written > all_written)
-			all_written = written;
+		CHECK_FOR_INTERRUPTS();
+		if (!clear_away(&ended[i], sweep))
+			ended[put_off++] = ended[i];
 	}
-	le_make_durable(all_written);
-
-	for (int i = 0; i < count; i++)
-	{
-		if (!ours[i])
-			continue;
-		if ((delete_rows(&elections[i], &ended[i]) && !has_deleted) || for_room)
-			(void) le_registry_end_term(&elections[i].key, ended[i].token,
-										LE_END_EXPIRED, &cleared);
-		le_release_for_xact(&elections[i]);
-	}
-	pfree(elections);
-	pfree(ours);
+	return put_off;
 }
 
 /*
@@ -309,6 +396,7 @@ le_lease_sweep(bool for_room)
 {
 	/* the transaction by which this backend was last to sweep */
 	static TransactionId sweeping = InvalidTransactionId;
+	LeSweep		sweep = {.for_room = for_room};
 	TransactionId ours;
 	LeTerm	   *ended;
 	uint32		capacity;
@@ -320,15 +408,18 @@ le_lease_sweep(bool for_room)
 
 	/* the lease that we are about to take needs one anyway */
 	ours = GetTopTransactionId();
+	sweep.has_deleted = TransactionIdEquals(sweeping, ours);
 
-	capacity = for_room ? LE_SWEEP_FOR_ROOM : capacity * 3;
+	capacity = for_room ? LE_SWEEP_FOR_ROOM : capacity * LE_SWEEP_VISITS;
 	ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
 	count = le_registry_list_ended_leases(ended, capacity, &leases);
-	for (int i = 0; i < count; i += LE_SWEEP_BATCH)
+	count = clear_all_away(ended, count, &sweep);
+
+	/* no lock is held that matters to others; standbys are not waited for */
+	if (count > 0)
 	{
-		CHECK_FOR_INTERRUPTS();
-		clear_away(&ended[i], Min(count - i, LE_SWEEP_BATCH),
-				   TransactionIdEquals(sweeping, ours), for_room);
+		XLogFlush(sweep.undurable);
+		(void) clear_all_away(ended, count, &sweep);
 	}
 	sweeping = ours;
 	set_sweep_after(leases / LE_SWEEP_SHARE);

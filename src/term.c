@@ -261,16 +261,14 @@ add_session_hold(LeHeldTerm *held)
 }
 
 /*
- * Fill in a term that is about to begin, with a new token
- *
- * May throw and wait, as le_next_token does.
+ * Fill in a term that is about to begin
  */
 void
 le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 {
 	memset(term, 0, sizeof(LeTerm));
 	term->election = bid->election.key;
-	term->token = le_next_token();
+	term->token = bid->token;
 	term->scope = bid->scope;
 	term->pid = MyProcPid;
 	term->role = GetSessionUserId();

@@ -157,6 +157,8 @@ typedef struct LeElectionEntry
 	int			pid;			/* 0: a lease, which is bound to no process */
 	Oid			role;
 	Oid			lease_table;	/* where a lease is written down, see lease.c */
+	XLogRecPtr	voided_at;		/* end of the WAL that says there that it is
+								 * over; invalid: not known to say so */
 
 	/* the election */
 	int			successor;		/* process that is to lead next; 0: the first
@@ -173,6 +175,7 @@ typedef struct LeElectionEntry
 	bool		identity_has_client;
 	bool		deposed;		/* is its session being terminated for that? */
 	bool		counted;		/* as begun, and not as ended */
+	bool		lost;			/* was its lock seen free: see watch.c */
 } LeElectionEntry;
 
 /* An entry takes one of the sizes of dsa.c, and dshash adds 16 bytes to it */
@@ -191,6 +194,8 @@ typedef struct LeTerm
 	int64		ttl_us;
 	uint64		deadline;
 	uint64		renewals;
+	XLogRecPtr	voided_at;		/* of a lease that is over */
+	int			successor;		/* of the election, see LeElectionEntry */
 	LeEndReason end_reason;		/* of one that has ended */
 	bool		has_value;
 	int			followers;
@@ -202,6 +207,7 @@ typedef struct LeTerm
 typedef struct LeSight
 {
 	int64		token;			/* negative, or 0: vacant, see watch.c */
+	bool		by_lock;		/* led as long as its session has the lock */
 	uint64		deadline;		/* of a lease that runs; 0: none */
 	Oid			lease_table;	/* likewise */
 	bool		expired;		/* a lease has just run out, and nobody has
@@ -235,7 +241,8 @@ typedef enum LeWait
 	LE_WAITS_FOR_LEADER,		/* or, further back, for those ahead */
 	LE_WAITS_FOR_GUARD,
 	LE_WAITS_FOR_GRACE,
-	LE_WAITS_AFTER_PROMOTION
+	LE_WAITS_AFTER_PROMOTION,
+	LE_WAITS_FOR_STANDBY
 } LeWait;
 
 /*
@@ -259,6 +266,14 @@ typedef struct LeCandidate
 /* Elections whose lock was let go, the last so many */
 #define LE_RELEASES		256
 
+/* A block of tokens that was drawn */
+typedef struct LeTokenBlock
+{
+	Oid			sequence;		/* that it was drawn from */
+	int64		first;			/* 0: none */
+	XLogRecPtr	written;		/* must be durable before it is used */
+} LeTokenBlock;
+
 /* What the registry keeps for each database */
 typedef struct LeDatabase
 {
@@ -268,6 +283,7 @@ typedef struct LeDatabase
 	Oid			sequence;		/* the sequence it was drawn from */
 	int64		next;
 	int64		end;			/* exclusive */
+	LeTokenBlock drawn;			/* the next one, until it is used */
 
 	/* lease.c says how these are used */
 	Oid			loaded_table;	/* the table whose leases are in the registry */
@@ -329,6 +345,9 @@ typedef struct LeGrant
 #define LE_WAIT_NOT			INT64CONST(0)
 #define LE_WAIT_FOREVER		INT64CONST(-1)
 
+/* How long a bid that does not wait lets synchronous standbys answer */
+#define LE_STANDBY_PATIENCE_US	(100 * INT64CONST(1000))
+
 /* A bid for leadership, as the caller made it */
 typedef struct LeBid
 {
@@ -337,6 +356,10 @@ typedef struct LeBid
 	int64		wait_ms;
 	int64		ttl_us;			/* in lease scope */
 	const text *identity;		/* NULL: the default one */
+
+	/* what comes of it, see campaign.c */
+	uint64		patience_until; /* with standbys; 0: not yet tried */
+	int64		token;			/* of the term that is about to begin */
 } LeBid;
 
 /* By which rules an election is held, if they are declared */
@@ -398,7 +421,8 @@ typedef enum LeSleep
 	LE_SLEEP_PROMOTION,			/* first in line, until leases are granted */
 	LE_SLEEP_OBSERVE,
 	LE_SLEEP_DEPOSE,			/* until those are gone who were told to */
-	LE_SLEEP_CAMPAIGN			/* for many elections */
+	LE_SLEEP_CAMPAIGN,			/* for many elections */
+	LE_SLEEP_STANDBY			/* until synchronous standbys have the WAL */
 } LeSleep;
 
 #endif							/* LE_TYPES_H */

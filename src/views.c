@@ -205,6 +205,7 @@ static const char *const wait_names[] = {
 	[LE_WAITS_FOR_GUARD] = "guard",
 	[LE_WAITS_FOR_GRACE] = "grace",
 	[LE_WAITS_AFTER_PROMOTION] = "promotion",
+	[LE_WAITS_FOR_STANDBY] = "standby",
 };
 
 /*

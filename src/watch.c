@@ -7,7 +7,14 @@
  * the two differ.  It sleeps on the condition variable of the election's entry, on
  * which everybody broadcasts who changes the entry.  It keeps the entry where it is
  * meanwhile, and gets ready to sleep before it looks: so it misses nothing.  An
- * expiry is broadcast by nobody: for that it sets its alarm.
+ * expiry is broadcast by nobody: for that it sets its alarm.  Nor is it broadcast that the
+ * leader's lock was lost in the middle of a transaction, by pg_advisory_unlock_all(): so
+ * while a session or transaction leads, it looks each second whether the lock is held.
+ *
+ * A term is on record only while its lock is held, unless the lock was lost.  So if the lock
+ * is free and the term still on record after that, it is over, for good, though it may stay
+ * on record for hours.  The registry notes that, so that all observers are told the same,
+ * and what is seen does not change when the term is taken off the record.
  *
  * What is seen is named by a number.  While the election is led, that is the
  * leader's token.  While it is vacant, it is the negative of the last term's token,
@@ -67,6 +74,18 @@ tell_expired(const LeElection *election, const LeSight *sight)
 	return true;
 }
 
+/* How often we look whether the leader's lock is held */
+#define LE_LOCK_LOOK_US	USECS_PER_SEC
+
+static void
+make_vacant(LeSight *sight)
+{
+	sight->token = -sight->token;
+	sight->by_lock = false;
+	sight->deadline = 0;
+	sight->has_value = false;
+}
+
 static void
 look(const LeElection *election, LeSight *sight)
 {
@@ -79,11 +98,11 @@ look(const LeElection *election, LeSight *sight)
 
 	/* a lease ends with the extension that it was taken from */
 	if (OidIsValid(sight->lease_table) && !le_is_lease_table(sight->lease_table))
-	{
-		sight->token = -sight->token;
-		sight->deadline = 0;
-		sight->has_value = false;
-	}
+		make_vacant(sight);
+
+	if (sight->by_lock && !le_lock_is_busy(election) &&
+		le_registry_note_lost(&election->key, sight->token))
+		make_vacant(sight);
 }
 
 /*
@@ -136,6 +155,8 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 			break;
 		if (sight->deadline != 0)
 			until = Min(until, sight->deadline);
+		if (sight->by_lock)
+			until = Min(until, le_monotonic_us() + LE_LOCK_LOOK_US);
 		InvalidateCatalogSnapshotConditionally();
 		le_sleep(&entry->changed, until, LE_SLEEP_OBSERVE);
 		AcceptInvalidationMessages();
