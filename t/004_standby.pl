@@ -76,7 +76,7 @@ sub waits_for_standby
 	ask($psql, "SET synchronous_commit = $setting; SET client_min_messages = warning");
 	ask($psql, 'BEGIN');
 	$standby->stop;
-	post($psql, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('sync') AND le_resign('sync')});
+	post($psql, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_become_leader('sync') AND le_resign('sync')});
 	post($psql, q{SELECT le_try_become_leader('sync'), le_token('sync')});
 	return ($psql, $block);
 }
@@ -96,9 +96,11 @@ subtest 'a block of tokens waits for the synchronous standby' => sub {
 		my $second = session($primary);
 		ask($second, q{SET statement_timeout = '200ms'});
 		is(ask($second, q{SELECT le_try_become_leader('sync')}), 'f', 'others are denied');
-		ask($second, q{SELECT le_try_become_leader('other')});
+		ask($second, q{SELECT le_become_leader('other')});
 		like(stderr_of($second), qr/canceling statement due to statement timeout/,
 			'or wait for the block, too, as none of it may be handed out');
+		ask($second, 'RESET statement_timeout');
+		is(ask($second, q{SELECT le_try_become_leader('other')}), 'f', 'or are denied, if they do not wait');
 		is(ask($second, q{SELECT le_am_leader('other')}), 'f', 'and have not been elected then');
 		is(ask($second, q{SELECT count(*) FROM le_leaders WHERE name = 'other'}), '0', 'nobody has');
 		$standby->start;

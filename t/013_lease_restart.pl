@@ -489,6 +489,24 @@ subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
 	end_session($psql);
 };
 
+# Those who bid, observe and listen have been told that it is over
+subtest 'a lease that has run out, and was bid for in vain as a guarded transaction was open' => sub {
+	foreach my $bid (q{SELECT le_lease('guarded', '1 min')}, q{SELECT le_try_become_leader('guarded')}, q{SELECT le_become_leader('guarded', '200 ms')})
+	{
+		my ($psql, $writer, $bidder) = map { session($node) } 1 .. 3;
+		my $token = take($psql, 'guarded', '500 ms');
+		ask($writer, "BEGIN; SELECT le_assert_leader('guarded', $token)");
+		sleep_past(monotonic() + 0.6);
+		like(ask($bidder, $bid), qr/^f?$/, "$bid: denied");
+		crash($psql, $writer, $bidder);
+		$psql = session($node);
+		is(ask($psql, "SELECT le_am_leader('guarded', $token), le_renew('guarded', $token)"), 'f|f', 'it does not come back');
+		new_token(ask($psql, q{SELECT le_lease('guarded', '100 ms')}), 'and the next one is taken at once');
+		sleep_past(monotonic() + 0.15);
+		end_session($psql);
+	}
+};
+
 my %ends;
 /term (\d+) ended/ and $ends{$1}++ foreach term_lines($node, 0);
 is(join(' ', grep { $ends{$_} > 1 } sort keys %ends), '', 'the log tells of the end of each term once');

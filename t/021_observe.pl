@@ -349,6 +349,33 @@ subtest 'restart' => sub {
 	heard_since($time + 1, 'expired after the crash', "-$lease||");
 };
 
+subtest 'a lock that is pulled away in a transaction, or by a statement that lasts' => sub {
+	my $leader = wire($node, app => 'leader');
+	foreach my $sql ('BEGIN; SELECT pg_advisory_unlock_all()', 'SELECT pg_advisory_unlock_all(), pg_sleep(60)')
+	{
+		is(wire_ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
+		my $token = wire_ask($leader, q{SELECT le_token('pulled')});
+		wire_ask($leader, q{SELECT le_proclaim('pulled', 'here')});
+		is(start_observing('pulled', q{'here'}), $token, 'observed');
+		my $time = monotonic();
+		wire_send($leader, $sql);
+		heard_since($time, $sql, "-$token||");
+
+		# the term is still on record
+		is(wire_ask($control, "CALL le_observe('pulled')"), "-$token||", 'vacant');
+		wire_send($observers[0], "CALL le_observe('pulled', -$token, '3 s')");
+		wire_hear(1.5, $observers[0]);
+		ok(!$observers[0]->{ready}, 'that is told once');
+		wire_ask($control, "SELECT pg_cancel_backend($leader->{pid})") if $sql =~ /sleep/;
+		wire_answer($leader);
+		wire_ask($leader, 'ROLLBACK');
+		is(wire_ask($leader, q{SELECT le_am_leader('pulled')}), 'f', 'the session does not lead');
+		is(wire_answer($observers[0]), "-$token||", 'nor again when the term is taken off the record');
+		cmp_ok(monotonic(), '>=', $time + 3, 'but when the time is over');
+	}
+	wire_drop($leader);
+};
+
 note(sprintf 'slowest: %.0f ms', 1000 * $slowest);
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 $node->stop;

@@ -247,6 +247,32 @@ subtest 'the lock table is full' => sub {
 	no_trace_of_any('in the end');
 };
 
+# Nobody is woken by that; the leader's session ends the term when its transaction ends
+subtest 'a lock that is pulled away in a transaction, or by a statement that lasts' => sub {
+	foreach my $sql ('BEGIN; SELECT pg_advisory_unlock_all()', 'SELECT pg_advisory_unlock_all(), pg_sleep(60)')
+	{
+		my $any = wire($node, app => 'any');
+		my @names = ('pulled', map { "held $_" } 1 .. 100);
+		is(wire_ask($holder, q{SELECT count(*) FROM generate_series(1, 100) i WHERE le_try_become_leader('held ' || i)}), '100', 'others are led, too')
+		  if $sql =~ /BEGIN/;
+		my $leader = wire($node, app => 'leader');
+		is(wire_ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
+		wire_send($any, 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } @names) . '])');
+		until_asleep($any);
+		my $before = processor_time($any);
+		Time::HiRes::sleep(2);
+		my $took = processor_time($any) - $before;
+		cmp_ok($took, '<', 0.2, "to look after them costs little ($took s in 2)");
+		my $time = monotonic();
+		wire_send($leader, $sql);
+		answered($any, $time, qr/^\d+\|pulled$/, $sql);
+		wire_ask($control, "SELECT pg_cancel_backend($leader->{pid})") if $sql =~ /sleep/;
+		wire_answer($leader);
+		wire_drop($leader, $any);
+	}
+	wire_ask($holder, 'SELECT le_resign_all()');
+};
+
 my $log = slurp_file($node->logfile);
 unlike($log, qr/TRAP|PANIC|terminated by signal|could not bring|protocol synchronization/, 'no accident in the log');
 $node->stop;
