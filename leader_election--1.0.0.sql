@@ -561,7 +561,7 @@ COMMENT ON COLUMN le_candidates.client_addr IS
 'address of the client that waits, if the current role may see it in pg_stat_activity; NULL for a local one';
 COMMENT ON COLUMN le_candidates.since IS 'when the candidate began to wait';
 COMMENT ON COLUMN le_candidates.waits_for IS
-'leader: somebody leads, or is ahead in the queue; guard: transactions that are guarded by the last term; grace: the last term was not resigned; promotion: leases are not granted yet on a server that was promoted or restored; NULL for who campaigns for many elections';
+'leader: somebody leads, or is ahead in the queue; guard: transactions that are guarded by the last term; grace: the last term was not resigned; promotion: leases are not granted yet on a server that was promoted or restored; standby: a synchronous standby does not have yet what the new term relies on; NULL for who campaigns for many elections';
 COMMENT ON COLUMN le_candidates.blocked_by IS
 'processes that the candidate waits for, as pg_blocking_pids tells; 0: a prepared transaction';
 

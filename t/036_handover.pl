@@ -428,6 +428,60 @@ subtest 'who gives way keeps his timeout' => sub {
 	wire_drop($leader, $third, @first);
 };
 
+# Let the client bid, and stop it when it is shown as a candidate but stands in no queue
+# yet; returns what makes it go on, or undef where a debugger cannot do that
+sub stop_lining_up
+{
+	my ($client, $name) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $go_on = sub { PostgreSQL::Test::Utils::append_to_file("$dir/go", ''); };
+	my $output = '';
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+
+	# the library is loaded when the session has used it
+	wire_ask($client, q{SELECT le_am_leader('nothing')});
+	my $debugger = eval { IPC::Run::start([ 'gdb', '-p', $client->{pid}, '-batch', '-ex', 'set pagination off',
+		'-ex', 'handle all nostop noprint pass', '-ex', 'break le_registry_remember', '-ex', "shell touch $dir/ready", '-ex', 'continue',
+		'-ex', "shell touch $dir/stopped; until [ -e $dir/go ]; do sleep 0.01; done" ], '>&', \$output) } or return;
+	foreach my $step ('ready', 'stopped')
+	{
+		until (-e "$dir/$step")
+		{
+			$debugger->pump_nb;
+			die "the debugger does nothing: $output" if monotonic() > $patience;
+			if (!$debugger->pumpable || $output =~ /ptrace: |not defined/)
+			{
+				diag($output);
+				$go_on->();
+				eval { $debugger->finish };
+				return;
+			}
+			Time::HiRes::sleep(0.01);
+		}
+		wire_send($client, "SELECT le_become_leader('$name', NULL, '$client->{identity}')") if $step eq 'ready';
+	}
+	@$client{qw(scope election token)} = ('session', $name, undef);
+	return sub { $go_on->(); $debugger->finish; };
+}
+
+# It stands in no queue whose lock it could be given
+SKIP: {
+	my ($leader, $third) = map { newcomer($_) } 'leader', 'third';
+	foreach my $bid (q{SELECT le_try_become_leader('up')}, q{SELECT coalesce(le_lease('up', '1 h')::text, 'f')}, q{CALL le_campaign(ARRAY['up'], timeout => '0')})
+	{
+		line_up($leader, 'up', 'lease');
+		is_elected($leader, 'the leader');
+		my $go_on = stop_lining_up($third, 'up') or skip 'no debugger', 1;
+		is(wire_ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $third->{pid} AND locktype = 'advisory'"), '0', 'it is just lining up');
+		is(hand_over($leader, 'third'), 't', 'and is named');
+		like(wire_ask($watcher, $bid), qr/^(f|\|)$/, "nobody overtakes it: $bid");
+		$go_on->();
+		is_elected($third, 'it is elected when it goes on') or last;
+		resign($third);
+	}
+	wire_drop($leader, $third);
+}
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 wire_drop($watcher);
 $node->stop;
