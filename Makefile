@@ -29,6 +29,7 @@ OBJS = \
 	src/registry_candidates.o \
 	src/registry_elections.o \
 	src/registry_leases.o \
+	src/registry_news.o \
 	src/registry_stats.o \
 	src/registry_terms.o \
 	src/resign.o \

@@ -167,6 +167,77 @@ ROLLBACK;
 CALL hear();
 TABLE announced;
 
+-- by the setting of the leader's session, not of the one that finds it
+SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+SELECT pg_sleep(0.15);
+SET leader_election.notify = off;
+CALL le_observe('lease') \gset
+CALL hear();
+TABLE announced;
+SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+RESET leader_election.notify;
+SELECT pg_sleep(0.15);
+CALL le_observe('lease') \gset
+CALL hear();
+TABLE announced;
+-- by the next one that finds it, if the first one stays in its transaction
+SELECT connect_as('other');
+SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+SELECT pg_sleep(0.15);
+SELECT dblink_exec('other', 'BEGIN');
+SELECT identity FROM dblink('other', $$CALL le_observe('lease')$$) AS t (token bigint, identity text, value text);
+CALL hear();
+TABLE announced;
+CALL le_observe('lease') \gset
+CALL hear();
+TABLE announced;
+SELECT dblink_exec('other', 'COMMIT');
+CALL hear();
+TABLE announced;
+-- also if that one has taken a lease and let it go again
+SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+SELECT pg_sleep(0.15);
+SELECT dblink_exec('other', 'BEGIN; SAVEPOINT a');
+SELECT * FROM dblink('other', $$SELECT le_lease('lease', '1 hour', 'other') > 0$$) AS t (lease boolean);
+SELECT dblink_exec('other', 'ROLLBACK TO a');
+CALL hear();
+TABLE announced;
+CALL le_observe('lease') \gset
+CALL hear();
+TABLE announced;
+SELECT dblink_exec('other', 'COMMIT');
+CALL hear();
+TABLE announced;
+
+-- in the order of the terms: the next leader announces what is left of the one before
+SELECT dblink_exec('other', 'BEGIN');
+SELECT * FROM dblink('other', $$SELECT le_try_become_leader('job', 'first'), le_resign('job')$$) AS t (leads boolean, resigned boolean);
+SELECT le_try_become_leader('job', 'second');
+CALL hear();
+TABLE announced;
+SELECT dblink_exec('other', 'COMMIT');
+CALL hear();
+TABLE announced;
+SELECT le_resign('job');
+CALL hear();
+TABLE announced;
+-- a lease does so when it is committed, and what was rolled back has not been
+SELECT dblink_exec('other', 'BEGIN');
+SELECT * FROM dblink('other', $$SELECT le_try_become_leader('lease', 'first'), le_resign('lease')$$) AS t (leads boolean, resigned boolean);
+BEGIN;
+SELECT le_lease('lease', '1 hour', 'second') > 0 AS lease;
+ROLLBACK;
+CALL hear();
+TABLE announced;
+SELECT le_lease('lease', '1 hour', 'third') AS t3 \gset
+CALL hear();
+TABLE announced;
+SELECT dblink_exec('other', 'COMMIT');
+SELECT le_resign('lease', :t3);
+CALL hear();
+TABLE announced;
+SELECT dblink_disconnect('other');
+
 -- locks that went away
 SELECT le_try_become_leader('job', 'me');
 SELECT pg_advisory_unlock_all();
@@ -239,6 +310,8 @@ SELECT count(le_lease(name, '1 hour', name)) FROM nasty;
 SELECT bool_and(le_resign(name, token)) FROM le_leaders;
 CALL hear();
 SELECT count(*), count(payload::json), bool_and(octet_length(payload) < 8000) AS fit, max(octet_length(payload)) > 3000 AS long FROM heard;
+-- in ASCII
+SELECT bool_and(octet_length(payload) = length(payload)) AS ascii FROM heard;
 SELECT count(*), count(*) FILTER (WHERE election = identity) AS same, count(*) FILTER (WHERE election IN (SELECT name FROM nasty)) AS known FROM announced;
 
 -- bare keys

@@ -72,7 +72,7 @@ END $$;
 CREATE VIEW announced AS
 SELECT payload::json->>'election' AS election, payload::json->>'event' AS event,
        payload::json->>'identity' AS identity, payload::json->>'by' = session_user AS by_me,
-       payload::json->>'by' AS by, payload::json->>'reason' AS reason
+       payload::json->>'by' AS by, payload::json->>'reason' AS reason, payload::json->>'why' AS why
 FROM heard ORDER BY 1, 2, n;
 SELECT pg_stat_leader_election_reset();
 RESET client_min_messages;
@@ -86,8 +86,8 @@ SELECT count(*) AS leaders FROM le_leader('job');
 SELECT gone('w'), says('w', 'SELECT le_am_leader(''job'')');
 SELECT dblink_disconnect('w');
 CALL hear();
-SELECT election, event, identity, by_me, reason FROM announced WHERE identity = 'w';
-SELECT replace(replace(payload, '"token": ' || :t1, '"token": T1'), current_user, 'ME') AS payload FROM heard WHERE payload LIKE '%"deposed", "token"%';
+SELECT election, event, identity, reason, by_me, why FROM announced WHERE identity = 'w';
+SELECT replace(replace(payload, '"token": ' || :t1, '"token": T1'), current_user, 'ME') AS payload FROM heard WHERE payload LIKE '%"deposed"%';
 SELECT * FROM counted WHERE name = 'job';
 -- free, and the next token is greater
 SELECT le_try_become_leader('job'), le_token('job') > :t1 AS greater, le_resign('job');
@@ -98,8 +98,8 @@ SELECT le_depose('job');
 SELECT count(*) AS leaders FROM le_leader('job');
 SELECT gone('w'), dblink_disconnect('w'), count(*) AS notes FROM note;
 CALL hear();
-SELECT election, event, identity, by_me, reason FROM announced WHERE identity = 'w';
-SELECT payload::jsonb ? 'reason' AS reason FROM heard WHERE payload LIKE '%"event": "deposed"%';
+SELECT election, event, identity, reason, by_me, why FROM announced WHERE identity = 'w';
+SELECT payload::jsonb ? 'why' AS why FROM heard WHERE payload LIKE '%"deposed"%';
 -- both
 SELECT lead('w', 'session', 'job');
 SELECT dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_try_become_leader_xact(''job'')'), le_depose('job'), gone('w');
@@ -115,7 +115,7 @@ RESET client_min_messages;
 SELECT le_lease('job', '1 hour', NULL, :t2) AS t3 \gset
 SELECT :t3 > :t2 AS greater, le_resign('job', :t3);
 CALL hear();
-SELECT DISTINCT election, event, identity, by_me, reason FROM announced WHERE event = 'deposed' OR reason = 'deposed' ORDER BY 1, 2, 5;
+SELECT DISTINCT election, event, identity, by_me, why FROM announced WHERE reason = 'deposed' ORDER BY 1, 2, 5;
 SELECT * FROM counted WHERE name = 'job';
 SELECT dblink_disconnect('w'), gone('w');
 -- a lease that this session has taken: it is not bound to it
@@ -132,7 +132,7 @@ SELECT open('w'), dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_try_become_lea
 SELECT dblink_disconnect('w');
 SELECT key, terms, deposed FROM pg_stat_leader_election WHERE name IS NULL AND key = 4242;
 CALL hear();
-SELECT payload::json->'election' AS election, payload::json->'key' AS key, payload::json->>'event' AS event, payload::json->>'reason' AS reason FROM heard WHERE payload LIKE '%4242%' AND payload LIKE '%deposed%' ORDER BY 3, 4;
+SELECT payload::json->'election' AS election, payload::json->'key' AS key, payload::json->>'event' AS event, payload::json->>'why' AS why FROM heard WHERE payload LIKE '%4242%' AND payload LIKE '%deposed%' ORDER BY 3, 4;
 -- that is a name, too, which is another election
 SELECT lead('w', 'session', '4242'), le_depose(4242), alive(), le_depose('4242'), gone('w');
 SELECT dblink_disconnect('w');
@@ -218,7 +218,7 @@ ROLLBACK;
 SELECT gone('w'), (SELECT count(*) FROM le_leaders WHERE name IN ('job', 'lease')) AS leaders, (SELECT ttl FROM le_leases WHERE name = 'lease') AS ttl;
 SELECT dblink_disconnect('w');
 CALL hear();
-SELECT election, event, identity, by_me, reason FROM announced WHERE reason IN ('rolled back', 'deposed');
+SELECT election, event, identity, by_me, why FROM announced WHERE reason = 'deposed';
 DO $$
 BEGIN
 	PERFORM says('v', 'SELECT le_lease(''lease'', ''1 hour'')');
@@ -314,7 +314,7 @@ SET ROLE "regress_depose ""x"" \";
 SELECT le_depose('job');
 RESET ROLE;
 CALL hear();
-SELECT by FROM announced WHERE event = 'deposed';
+SELECT by FROM announced WHERE reason = 'deposed';
 DROP ROLE "regress_depose ""x"" \";
 
 -- reasons, and names, that break something: JSON, lines of the log
@@ -324,8 +324,9 @@ INSERT INTO nasty (name) VALUES ('"'), ('\'), ('\"'), ('it''s'), (E'one line\nan
 CALL hear();
 SELECT count(says('w', format('SELECT le_lease(%L, ''1 hour'', %L) > 0', name, name))), bool_and(le_depose(name, name)) FROM nasty;
 CALL hear();
-SELECT count(*), count(*) FILTER (WHERE election = identity AND identity = reason) AS same, count(*) FILTER (WHERE election IN (SELECT name FROM nasty)) AS known, bool_and(by_me) AS by_me FROM announced WHERE event = 'deposed';
+SELECT count(*), count(*) FILTER (WHERE election = identity AND identity = why) AS same, count(*) FILTER (WHERE election IN (SELECT name FROM nasty)) AS known, bool_and(by_me) AS by_me FROM announced WHERE reason = 'deposed';
 SELECT count(*), bool_and(reason = 'deposed') AS deposed FROM announced WHERE event = 'ended';
+SELECT bool_and(octet_length(payload) = length(payload)) AS ascii, max(octet_length(payload)) < 8000 AS fit FROM heard;
 SELECT sum(deposed) FROM counted WHERE name IN (SELECT name FROM nasty);
 -- one line each in the log
 CREATE VIEW logged AS
@@ -334,7 +335,7 @@ FROM regexp_split_to_table(pg_read_file('../../log/postmaster.log'), '\n') line
 WHERE line LIKE '%LOG:  leader_election: %is deposed by role%';
 SELECT * FROM logged WHERE line LIKE ANY ('{%x0a%,%\\%s \\%d%,%it was time,%does not answer,%a key}') AND length(line) < 500 ORDER BY line COLLATE "C";
 SELECT count(*) AS broken FROM regexp_split_to_table(pg_read_file('../../log/postmaster.log'), '\n') line WHERE line ~ '^(another|LOG:)';
--- also if terms are not logged, and nothing is to be announced
+-- also if terms are not logged; and the setting of the leader's session counts
 SET leader_election.log_terms = off;
 SET leader_election.notify = off;
 SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'', ''quiet'') > 0'), le_depose('job', 'logged always');

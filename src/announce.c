@@ -21,10 +21,18 @@
  * transaction that an idle session runs when it is to catch up on invalidation
  * messages: the commit of that one takes the announcements along.  A timer asks until
  * the list is empty, because in a transaction block that has failed nothing can be
- * sent before its end.  An error in that transaction would end the session.
+ * sent before its end.  An error in that transaction would end the session, because the
+ * server is about to read a command.  So what we do there cannot raise one.  What the
+ * server does afterwards can: it writes a page of its queue to make room for another one,
+ * and that may fail, as on a full disk.
  *
  * A session that ends sends what it owes in transactions of its own, when its terms
  * are over and their locks are free.
+ *
+ * What a session owes need not be sent by that session.  The next leader, or a session
+ * that finds an expired lease, may be faster: see registry_news.c.  So just before
+ * it is sent, it is claimed there, and dropped if it has been announced.  A claim is
+ * kept if the commit fails.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,6 +42,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_database.h"
 #include "commands/async.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
@@ -77,7 +86,12 @@ typedef struct LeAnnouncement
 	bool		with_commit;	/* it becomes true with the commit at hand
 								 * only */
 	bool		sent;			/* given to the server, for that commit */
-	char		payload[FLEXIBLE_ARRAY_MEMBER];
+	bool		ours;			/* no other session announces it */
+	bool		doubtful;		/* another session may have announced it */
+	uint8		what;			/* LE_NEWS_BEGIN, _END or _VALUE */
+	int64		token;
+	LeElectionKey election;
+	char		payload[FLEXIBLE_ARRAY_MEMBER]; /* in the server's encoding */
 } LeAnnouncement;
 
 static dlist_head announcements = DLIST_STATIC_INIT(announcements);
@@ -97,25 +111,34 @@ append_string(StringInfo payload, const char *field, const char *value)
 /*
  * Fill in the payload, a JSON object
  *
- * A name, an identity and a reason of 255 bytes each are at most 1530 bytes long when
- * escaped, so that it always fits into a notification.
+ * It is sent in ASCII (to_ascii), and must be shorter than 8000 bytes.  No byte of a
+ * string becomes more than six: one control character or byte of a single-byte encoding
+ * is \uXXXX; two bytes of any other encoding are two of these at most.  So a name, an
+ * identity and a reason of 255 bytes each and a role of 63 are 4968 bytes at most, and
+ * all the rest is no more than 200.
  */
 static void
-fill_payload(StringInfo payload, const LeTerm *term, const char *event,
-			 const char *by, const char *reason)
+fill_payload(StringInfo payload, const LeNews *news, uint8 what)
 {
+	const LeTerm *term = &news->term;
+
 	appendStringInfoString(payload, "{\"election\": ");
 	if (term->name[0] != '\0')
 		escape_json(payload, term->name);
 	else
 		appendStringInfo(payload, "null, \"key\": " INT64_FORMAT, term->election.key);
-	append_string(payload, "event", event);
+	append_string(payload, "event", what == LE_NEWS_BEGIN ? "elected" :
+				  what == LE_NEWS_END ? "ended" : "proclaimed");
 	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
 	append_string(payload, "identity", le_identity_public(&term->identity));
-	if (by != NULL)
-		append_string(payload, "by", by);
-	if (reason != NULL)
-		append_string(payload, "reason", reason);
+	if (what == LE_NEWS_END)
+	{
+		append_string(payload, "reason", le_reason_name(term->end_reason));
+		if (news->by[0] != '\0')
+			append_string(payload, "by", news->by);
+		if (news->why[0] != '\0')
+			append_string(payload, "why", news->why);
+	}
 	appendStringInfoChar(payload, '}');
 }
 
@@ -123,13 +146,13 @@ fill_payload(StringInfo payload, const LeTerm *term, const char *event,
  * Announce what has become of the term, or will have, with the next commit
  */
 static void
-announce(const LeTerm *term, const char *event, const char *by, const char *reason,
-		 bool with_commit)
+announce(const LeNews *news, uint8 what, LeDuty duty, bool with_commit)
 {
+	const LeTerm *term = &news->term;
 	StringInfoData payload;
 	LeAnnouncement *announcement;
 
-	if (!le_notify || announcement_count > LE_ANNOUNCEMENTS_MAX)
+	if (announcement_count > LE_ANNOUNCEMENTS_MAX)
 		return;
 	if (announcement_count++ == LE_ANNOUNCEMENTS_MAX)
 	{
@@ -147,7 +170,7 @@ announce(const LeTerm *term, const char *event, const char *by, const char *reas
 													 "leader_election announcements",
 													 ALLOCSET_SMALL_SIZES);
 	initStringInfo(&payload);
-	fill_payload(&payload, term, event, by, reason);
+	fill_payload(&payload, news, what);
 	announcement = MemoryContextAlloc(announcement_context,
 									  offsetof(LeAnnouncement, payload) +
 									  payload.len + 1);
@@ -155,6 +178,11 @@ announce(const LeTerm *term, const char *event, const char *by, const char *reas
 		owed_since = le_monotonic_us();
 	announcement->with_commit = with_commit;
 	announcement->sent = false;
+	announcement->ours = duty == LE_DUTY_TAKEN;
+	announcement->doubtful = duty == LE_DUTY_SHARED;
+	announcement->what = what;
+	announcement->token = term->token;
+	announcement->election = term->election;
 	strcpy(announcement->payload, payload.data);
 	dlist_push_tail(&announcements, &announcement->node);
 	pfree(payload.data);
@@ -166,25 +194,66 @@ announce(const LeTerm *term, const char *event, const char *by, const char *reas
 void
 le_announce_begin(const LeTerm *term, bool with_commit)
 {
-	announce(term, "elected", NULL, NULL, with_commit);
+	LeNews		news;
+
+	if (!term->announces)
+		return;
+	news.term = *term;
+	announce(&news, LE_NEWS_BEGIN, LE_DUTY_OWN, with_commit);
 }
 
 /*
- * Announce that a term has ended; with_commit: that it does if the commit succeeds
+ * Return what comes before that in the list if it is this news, or NULL; node is NULL if
+ * the search has failed already
  */
-void
-le_announce_end(const LeTerm *term, LeEndReason reason, bool with_commit)
+static dlist_node *
+match_back(dlist_node *node, const LeNews *news, uint8 what)
 {
-	announce(term, "ended", NULL, le_reason_name(reason), with_commit);
+	LeAnnouncement *announcement;
+
+	if (node == NULL || (news->what & what) == 0)
+		return node;
+	if (node == &announcements.head)
+		return NULL;
+	announcement = dlist_container(LeAnnouncement, node, node);
+	if (announcement->what != what || announcement->token != news->term.token)
+		return NULL;
+	return node->prev;
 }
 
 /*
- * Announce by whom the leader is deposed, and why, if that was said
+ * Take over what is at the end of this session's own list, as where one session leads
+ * again and again in one transaction; false if that is not all of the news
+ */
+static bool
+take_from_own_list(const LeNews *news)
+{
+	dlist_node *node;
+	dlist_node *end;
+
+	if (news->what == 0 || dlist_is_empty(&announcements))
+		return false;
+	node = dlist_tail_node(&announcements);
+	end = match_back(match_back(node, news, LE_NEWS_END), news, LE_NEWS_BEGIN);
+	if (end == NULL)
+		return false;
+	for (; node != end; node = node->prev)
+		dlist_container(LeAnnouncement, node, node)->ours = true;
+	return true;
+}
+
+/*
+ * Announce what is still to be announced of a term that has ended, or will have
  */
 void
-le_announce_deposed(const LeTerm *term, const char *by, const char *why)
+le_announce_news(const LeNews *news, LeDuty duty, bool with_commit)
 {
-	announce(term, "deposed", by, why, false);
+	if (duty == LE_DUTY_TAKEN && take_from_own_list(news))
+		return;
+	if (news->what & LE_NEWS_BEGIN)
+		announce(news, LE_NEWS_BEGIN, duty, with_commit);
+	if (news->what & LE_NEWS_END)
+		announce(news, LE_NEWS_END, duty, with_commit);
 }
 
 /*
@@ -193,27 +262,24 @@ le_announce_deposed(const LeTerm *term, const char *by, const char *why)
 void
 le_announce_value(const LeTerm *term)
 {
-	announce(term, "proclaimed", NULL, NULL, true);
+	LeNews		news;
+
+	if (!le_notify)
+		return;
+	news.term = *term;
+	announce(&news, LE_NEWS_VALUE, LE_DUTY_OWN, true);
 }
 
 /*
- * Tell the log and the world that a term has begun
+ * Announce the end of the election's last term, if the session that was to do it has not
  */
 void
-le_tell_begin(const LeTerm *term)
+le_announce_owed(const LeElection *election)
 {
-	le_log_begin(term);
-	le_announce_begin(term, false);
-}
+	LeNews		news;
 
-/*
- * Tell the log and the world that a term has ended
- */
-void
-le_tell_end(const LeTerm *term, LeEndReason reason)
-{
-	le_log_end(term, reason);
-	le_announce_end(term, reason, false);
+	if (le_registry_find_news(&election->key, &news))
+		le_announce_news(&news, LE_DUTY_SHARED, false);
 }
 
 static void
@@ -299,32 +365,148 @@ can_send(void)
 }
 
 /*
+ * Forget what other sessions have announced, up to the first that is still to be
+ * announced: so that nothing is got ready for nothing
+ */
+static void
+forget_told(void *unused pg_attribute_unused())
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &announcements)
+	{
+		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+
+		if (announcement->ours || !announcement->doubtful ||
+			le_registry_is_untold(&announcement->election, announcement->token,
+								  announcement->what))
+			break;
+		forget(announcement);
+	}
+	if (dlist_is_empty(&announcements))
+		forget_all();
+}
+
+/* A string to be converted to UTF-8 */
+typedef struct LeConversion
+{
+	const char *from;
+	const char *to;				/* NULL: it cannot be */
+} LeConversion;
+
+static void
+convert(void *argument)
+{
+	LeConversion *conversion = argument;
+	const char *from = conversion->from;
+
+	if (GetDatabaseEncoding() != PG_SQL_ASCII)
+		conversion->to = pg_server_to_any(from, strlen(from), PG_UTF8);
+}
+
+static void
+append_utf16(StringInfo ascii, pg_wchar character)
+{
+	if (character < 0x10000)
+		appendStringInfo(ascii, "\\u%04x", character);
+	else
+		appendStringInfo(ascii, "\\u%04x\\u%04x",
+						 0xD7C0 + (character >> 10), 0xDC00 + (character & 0x3FF));
+}
+
+/*
+ * Return the JSON in ASCII, which every client's encoding has: an idle session that
+ * listens is ended if it is sent what cannot be converted
+ *
+ * What cannot be converted here, as the bytes of SQL_ASCII, is taken for Latin 1.
+ */
+static const char *
+to_ascii(const char *json)
+{
+	LeConversion conversion = {.from = json};
+	StringInfoData ascii;
+	const unsigned char *next = (const unsigned char *) json;
+
+	while (*next != '\0' && !IS_HIGHBIT_SET(*next))
+		next++;
+	if (*next == '\0')
+		return json;
+
+	(void) le_try(convert, &conversion);
+	initStringInfo(&ascii);
+	next = (const unsigned char *) (conversion.to != NULL ? conversion.to : json);
+	while (*next != '\0')
+	{
+		bool		is_utf8 = conversion.to != NULL;
+
+		if (!IS_HIGHBIT_SET(*next))
+			appendStringInfoChar(&ascii, *next);
+		else
+			append_utf16(&ascii, is_utf8 ? utf8_to_unicode(next) : *next);
+		next += is_utf8 ? pg_utf_mblen(next) : 1;
+	}
+	return ascii.data;
+}
+
+/*
+ * Give the announcement to the server, unless another session has; return how long it is
+ */
+static size_t
+give(LeAnnouncement *announcement)
+{
+	const char *payload = to_ascii(announcement->payload);
+
+	if (!announcement->ours &&
+		!le_registry_claim_news(&announcement->election, announcement->token,
+								announcement->what))
+	{
+		forget(announcement);
+		return 0;
+	}
+	announcement->ours = true;
+	Async_Notify(LE_CHANNEL, payload);
+	announcement->sent = true;
+	return strlen(payload);
+}
+
+/*
  * Give the server what is to be sent with the commit at hand
  */
-void
-le_announcements_before_commit(void)
+static void
+give_all(void *unused pg_attribute_unused())
 {
 	static size_t bytes = 0;
-	dlist_iter	iter;
+	dlist_mutable_iter iter;
 
-	if (dlist_is_empty(&announcements) || !can_send())
-		return;
 	if (queue_is_full(bytes))
 	{
 		forget_all();
 		return;
 	}
 	bytes = 0;
-	dlist_foreach(iter, &announcements)
+	dlist_foreach_modify(iter, &announcements)
 	{
-		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
-
 		if (bytes > LE_ANNOUNCEMENTS_BYTES)
 			break;
-		Async_Notify(LE_CHANNEL, announcement->payload);
-		announcement->sent = true;
-		bytes += strlen(announcement->payload);
+		bytes += give(dlist_container(LeAnnouncement, node, iter.cur));
 	}
+	if (dlist_is_empty(&announcements))
+		forget_all();
+}
+
+/*
+ * Give the server what it is to send with the commit at hand, if that can be done
+ *
+ * Never throws.  What cannot be given stays on the list.
+ */
+void
+le_announcements_before_commit(void)
+{
+	if (dlist_is_empty(&announcements))
+		return;
+	le_catching(forget_told, NULL);
+	if (!dlist_is_empty(&announcements) && can_send())
+		le_catching(give_all, NULL);
 }
 
 /*
@@ -368,6 +550,7 @@ le_announcements_at_commit(void)
 		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
 
 		announcement->with_commit = false;
+		announcement->doubtful = true;
 		if (announcement->sent)
 		{
 			forget(announcement);
@@ -396,6 +579,7 @@ le_announcements_at_abort(void)
 		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
 
 		announcement->sent = false;
+		announcement->doubtful = true;
 		if (announcement->with_commit)
 			forget(announcement);
 	}

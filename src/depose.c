@@ -141,26 +141,40 @@ wait_until_gone(const LeElection *election, const int *pids, int count,
 }
 
 /*
- * Terminate the session that leads; false if it does not lead any more
- *
- * By the mark, it knows why its term ends.
+ * Terminate the session that leads, or end the lease; false if it does not run any more
  */
 static bool
-terminate_leader(const LeElection *election, const LeTerm *term)
+end_leader(const LeElection *election, const LeTerm *term)
 {
-	if (!le_registry_set_deposed(&election->key, term->token, true))
+	const LeLeaseOrder depose = {.action = LE_LEASE_DEPOSE};
+
+	if (term->scope == LE_SCOPE_LEASE)
+		return le_lease_end(election, term->token, &depose);
+	terminate(term->pid);
+	return true;
+}
+
+/*
+ * The same, and write down who does it, and why, for the session that announces it
+ */
+static bool
+end_marked(const LeElection *election, const LeTerm *term, const char *by, const char *why)
+{
+	volatile bool ended = false;
+
+	if (!le_registry_set_deposed(&election->key, term->token, by, why))
 		return false;
 	PG_TRY();
 	{
-		terminate(term->pid);
+		ended = end_leader(election, term);
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
-		(void) le_registry_set_deposed(&election->key, term->token, false);
-		PG_RE_THROW();
+		if (!ended)
+			(void) le_registry_set_deposed(&election->key, term->token, NULL, NULL);
 	}
 	PG_END_TRY();
-	return true;
+	return ended;
 }
 
 /*
@@ -274,22 +288,15 @@ terminate_guarded(const LeElection *election)
 static bool
 end_term(const LeElection *election, int64 token, const char *why)
 {
-	const LeLeaseOrder depose = {.action = LE_LEASE_DEPOSE};
 	const char *by = GetUserNameFromId(GetUserId(), false);
 	LeTerm		term;
-	bool		ended;
 
 	if (!read_leader(election, &term) || term.token != token)
 		return false;
-	if (term.scope == LE_SCOPE_LEASE)
-		ended = le_lease_end(election, token, &depose);
-	else
-		ended = terminate_leader(election, &term);
-	if (!ended)
+	if (!end_marked(election, &term, by, why))
 		return false;
 
 	le_log_deposed(&term, by, why);
-	le_announce_deposed(&term, by, why);
 	if (term.scope != LE_SCOPE_LEASE)
 		wait_until_gone(election, &term.pid, 1, le_list_holders);
 	if (election->key.lock_class != LE_CLASS_BARE_KEY)

@@ -132,13 +132,16 @@ extern TimestampTz le_registry_stats_reset(void);
 /* registry_terms.c */
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
-extern void le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept);
+extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
+extern void le_registry_begin_term(const LeTerm *term, LeNews *before);
+extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
-								 LeEndReason reason, LeTerm *term);
+								 LeEndReason reason, LeNews *news);
 extern void le_registry_note_void(const LeElectionKey *key, int64 token,
 								  XLogRecPtr voided_at);
 extern bool le_registry_note_lost(const LeElectionKey *key, int64 token);
-extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed);
+extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token,
+									const char *by, const char *why);
 extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
 extern void le_registry_look(const LeElectionKey *key, LeSight *sight);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
@@ -147,12 +150,33 @@ extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *
 extern LeTerm *le_registry_list_terms(int *count);
 extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
 
+/* registry_news.c */
+extern void le_news_forget(LeElectionEntry *entry);
+extern void le_news_keep(LeElectionEntry *entry);
+extern void le_news_begin(LeElectionEntry *entry);
+extern void le_news_loaded(LeElectionEntry *entry);
+extern void le_news_end(LeElectionEntry *entry, LeEndReason reason);
+extern bool le_news_owed(const LeElectionEntry *entry);
+extern void le_news_copy(LeNews *news, LeElectionEntry *entry);
+extern void le_news_take(LeNews *news, LeElectionEntry *entry);
+extern void le_copy_deposition(LeNews *news, const LeElectionEntry *entry);
+extern bool le_registry_find_news(const LeElectionKey *key, LeNews *news);
+extern bool le_registry_read_ended(const LeElectionKey *key, int64 token, LeNews *news);
+extern bool le_registry_precede_lease(const LeElectionKey *key, int64 token,
+									  LeTerm *term, LeNews *before);
+extern bool le_registry_end_foreseen(const LeElectionKey *key, int64 token,
+									 LeNews *news);
+extern void le_registry_end_unforeseen(const LeElectionKey *key, int64 token);
+extern bool le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 what);
+extern bool le_registry_claim_news(const LeElectionKey *key, int64 token, uint8 what);
+
 /* registry_leases.c */
 extern uint64 le_monotonic_us(void);
 extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
 									   Oid lease_table, const LeLeaseOrder *order,
 									   Oid *role, int64 *old_ttl_us);
-extern bool le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired);
+extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
+									bool *expired, LeNews *news);
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
 extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
 extern void le_registry_load_lease(const LeTerm *term);
@@ -203,11 +227,9 @@ extern const char *le_scope_name(LeScope scope);
 
 /* announce.c */
 extern void le_announce_begin(const LeTerm *term, bool with_commit);
-extern void le_announce_end(const LeTerm *term, LeEndReason reason, bool with_commit);
-extern void le_announce_deposed(const LeTerm *term, const char *by, const char *why);
+extern void le_announce_news(const LeNews *news, LeDuty duty, bool with_commit);
 extern void le_announce_value(const LeTerm *term);
-extern void le_tell_begin(const LeTerm *term);
-extern void le_tell_end(const LeTerm *term, LeEndReason reason);
+extern void le_announce_owed(const LeElection *election);
 extern void le_announcements_before_commit(void);
 extern void le_announcements_at_commit(void);
 extern void le_announcements_at_abort(void);

@@ -290,7 +290,7 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 bool
 le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 {
-	LeTerm		term;
+	LeNews		news;
 	XLogRecPtr	written;
 	int64		ttl_us;
 
@@ -300,8 +300,10 @@ le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 	written = le_lease_overwrite_ttl(election, token, 0);
 	le_registry_note_void(&election->key, token, written);
 	le_make_durable(written);
-	if (le_registry_read(&election->key, &term) && term.token == token)
-		le_tell_end(&term, order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	if (!le_registry_read_ended(&election->key, token, &news))
+		return true;
+	le_log_end(&news.term, order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	le_announce_news(&news, LE_DUTY_OWN, false);
 	return true;
 }
 

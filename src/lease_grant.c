@@ -117,7 +117,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	le_lease_insert(&term);
 
 	grant = MemoryContextAlloc(TopTransactionContext, sizeof(LeGrant));
-	le_registry_begin_term(&term, &entry);
+	le_registry_add_lease(&term, &entry);
 	grant->election = bid->election;
 	grant->token = term.token;
 	grant->role = term.role;
@@ -215,10 +215,13 @@ announce_with_commit(LeXactItem *item)
 {
 	LeGrant    *grant = (LeGrant *) item;
 	LeTerm		term;
+	LeNews		before;
 
-	if (!grant->given_up && le_registry_read(&grant->election.key, &term) &&
-		term.token == grant->token)
-		le_announce_begin(&term, true);
+	if (grant->given_up ||
+		!le_registry_precede_lease(&grant->election.key, grant->token, &term, &before))
+		return;
+	le_announce_news(&before, LE_DUTY_TAKEN, false);
+	le_announce_begin(&term, true);
 }
 
 /*

@@ -386,8 +386,12 @@ le_lease_load(Relation table)
 		LeTerm		term;
 
 		CHECK_FOR_INTERRUPTS();
-		if (read_row(&term, table, tuple))
-			le_registry_load_lease(&term);
+		if (!read_row(&term, table, tuple))
+			continue;
+
+		/* the setting of the session that took it is not written down */
+		term.announces = true;
+		le_registry_load_lease(&term);
 	}
 	systable_endscan(scan);
 }

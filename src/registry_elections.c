@@ -40,6 +40,9 @@ init_entry(LeElectionEntry *entry)
 	entry->name = InvalidDsaPointer;
 	entry->identity = InvalidDsaPointer;
 	entry->value = InvalidDsaPointer;
+	entry->news_identity = InvalidDsaPointer;
+	entry->deposed_by = InvalidDsaPointer;
+	entry->deposed_why = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
 	pg_atomic_init_u64(&entry->lease.renewals, 0);
 	ConditionVariableInit(&entry->changed);
@@ -52,6 +55,7 @@ delete_entry(LeElectionEntry *entry)
 	dsa_pointer name = entry->name;
 
 	Assert(entry->token == 0);
+	le_news_forget(entry);
 	dshash_delete_entry(le_registry_election_table(), entry);
 	le_registry_free(&name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
@@ -86,6 +90,8 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 	entry->name = stored;
 	entry->last_token = 0;
 	entry->successor = 0;
+	le_news_forget(entry);
+	entry->news_token = 0;
 	le_tally_init(&entry->tally);
 }
 

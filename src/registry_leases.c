@@ -135,15 +135,18 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
  *
  * Whoever is about to renew it has read the clock under the shared lock, maybe just
  * in time: so only under the exclusive one is it certain that the lease has run
- * out.  *expired is set if it had not been marked before.
+ * out.  *expired is set if it had not been marked before, and *news to what this session
+ * is to announce.
  */
 bool
-le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired)
+le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
+						LeNews *news)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 	bool		closed = true;
 
 	*expired = false;
+	news->what = 0;
 	if (entry == NULL)
 		return true;
 	if (entry->token == token && entry->scope == LE_SCOPE_LEASE)
@@ -156,6 +159,8 @@ le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired)
 			pg_atomic_write_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
 		if (*expired)
 			le_count_end(entry, LE_END_EXPIRED, deadline);
+		if (*expired || le_news_owed(entry))
+			le_news_copy(news, entry);
 	}
 	le_registry_unlock_entry(entry);
 	return closed;
@@ -218,5 +223,5 @@ le_registry_load_lease(const LeTerm *term)
 
 	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
-	le_registry_begin_term(term, NULL);
+	le_registry_add_lease(term, NULL);
 }

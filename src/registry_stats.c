@@ -138,6 +138,7 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 	tally->led_us += time_between(tally->changed_at, at);
 	tally->changed_at = Max(tally->changed_at, at);
 	entry->counted = false;
+	le_news_end(entry, reason);
 }
 
 /*

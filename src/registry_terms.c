@@ -15,8 +15,11 @@
 
 #include "leader_election.h"
 
-static void
-copy_entry(LeTerm *term, LeElectionEntry *entry)
+/*
+ * Copy the entry, whose partition is locked.  Never throws
+ */
+void
+le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 {
 	term->election = entry->election;
 	term->token = entry->token;
@@ -34,6 +37,7 @@ copy_entry(LeTerm *term, LeElectionEntry *entry)
 		term->renewals = pg_atomic_read_u64(&entry->lease.renewals);
 	}
 	term->has_value = DsaPointerIsValid(entry->value);
+	term->announces = entry->announces;
 	term->followers = entry->watchers[LE_FOLLOWER];
 	term->identity.has_client = entry->identity_has_client;
 	strcpy(term->identity.string, le_registry_string(entry->identity));
@@ -60,7 +64,7 @@ le_registry_read(const LeElectionKey *key, LeTerm *term)
 		le_registry_unlock_entry(entry);
 		return false;
 	}
-	copy_entry(term, entry);
+	le_copy_entry(term, entry);
 	le_registry_unlock_entry(entry);
 	return true;
 }
@@ -96,8 +100,8 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
 	entry->voided_at = InvalidXLogRecPtr;
-	entry->deposed = false;
 	entry->lost = false;
+	entry->announces = term->announces;
 	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
@@ -126,6 +130,7 @@ clear_term(LeElectionEntry *entry, LeEndReason reason)
 	if (entry->scope == LE_SCOPE_LEASE)
 		now = Min(now, pg_atomic_read_u64(&entry->lease.deadline));
 	le_count_end(entry, reason, now);
+	le_news_keep(entry);
 	entry->token = 0;
 	le_registry_free(&entry->identity);
 	le_registry_free(&entry->value);
@@ -133,14 +138,12 @@ clear_term(LeElectionEntry *entry, LeEndReason reason)
 }
 
 /*
- * Write down a term
+ * Write down a term, and return its entry with its partition locked
  *
- * *kept, unless NULL, is set to the entry, for a lease.  The election's lock must be
- * held, and none be on record (see le_clear_record); but one that is loaded takes the
- * place of what it was loaded as before.
+ * *before, unless NULL, is set to what this session is to announce first.
  */
-void
-le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept)
+static LeElectionEntry *
+write_term(const LeTerm *term, LeNews *before)
 {
 	LeElectionEntry *entry;
 	dsa_pointer identity;
@@ -155,24 +158,53 @@ le_registry_begin_term(const LeTerm *term, LeElectionEntry **kept)
 		le_throw_registry_full();
 	}
 
+	if (before != NULL)
+		le_news_take(before, entry);
 	fill_entry(entry, term, identity);
+	if (before != NULL)
+		le_news_begin(entry);
 	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
 	ConditionVariableBroadcast(&entry->changed);
+	return entry;
+}
+
+/*
+ * Write down a term that begins, and copy what is to be announced before it
+ *
+ * The election's lock must be held, and none be on record (see le_clear_record).
+ */
+void
+le_registry_begin_term(const LeTerm *term, LeNews *before)
+{
+	le_registry_unlock_entry(write_term(term, before));
+}
+
+/*
+ * Write down a lease that will begin, and set *kept, unless NULL, to its entry
+ *
+ * The same must hold; but one that is loaded takes the place of what it was loaded as
+ * before.
+ */
+void
+le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept)
+{
+	LeElectionEntry *entry = write_term(term, NULL);
+
 	if (kept != NULL)
 		*kept = entry;
 	le_registry_unlock_entry(entry);
 }
 
 /*
- * Remove the term with that token, which is copied, and with it why it ended; false
- * when it was not on record any more
+ * Remove the term with that token; false when it was not on record any more
  *
+ * It is copied, unless news is NULL, with why it ended and what is now to be announced.
  * To be called before the election's lock is let go; where it has gone already, the
  * token keeps a successor's term safe.
  */
 bool
 le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
-					 LeTerm *term)
+					 LeNews *news)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 	bool		ended;
@@ -182,14 +214,42 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 	ended = entry->token == token;
 	if (ended)
 	{
-		copy_entry(term, entry);
-		term->end_reason = entry->deposed && reason == LE_END_SESSION ?
-			LE_END_DEPOSED : reason;
-		clear_term(entry, term->end_reason);
+		bool		counts = entry->counted && entry->announces;
+
+		if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
+			reason = LE_END_DEPOSED;
+		if (news != NULL)
+		{
+			le_copy_entry(&news->term, entry);
+			news->term.end_reason = reason;
+			le_copy_deposition(news, entry);
+		}
+		clear_term(entry, reason);
+		if (news != NULL)
+			news->what = counts ? entry->news : 0;
 		ConditionVariableBroadcast(&entry->changed);
 	}
 	le_registry_unlock_entry(entry);
 	return ended;
+}
+
+static dsa_pointer
+store_if_any(const char *string)
+{
+	dsa_pointer stored = InvalidDsaPointer;
+
+	if (string != NULL && !le_registry_store_string(string, &stored))
+		le_throw_registry_full();
+	return stored;
+}
+
+static void
+swap_pointers(dsa_pointer *one, dsa_pointer *other)
+{
+	dsa_pointer old = *one;
+
+	*one = *other;
+	*other = old;
 }
 
 /*
@@ -235,21 +295,27 @@ le_registry_note_lost(const LeElectionKey *key, int64 token)
 }
 
 /*
- * Note that the session which leads the term with that token is being terminated, or is
- * not after all; false when it does not lead any more
+ * Note which role is about to end the term with that token, and why, if that was said; or,
+ * without a role, that none is after all.  False when it does not run any more
  */
 bool
-le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed)
+le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
+						const char *why)
 {
+	dsa_pointer by_stored = store_if_any(by);
+	dsa_pointer why_stored = store_if_any(why);
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		leads;
+	bool		leads = entry != NULL && entry->token == token && entry->counted;
 
-	if (entry == NULL)
-		return false;
-	leads = entry->token == token;
 	if (leads)
-		entry->deposed = deposed;
-	le_registry_unlock_entry(entry);
+	{
+		swap_pointers(&entry->deposed_by, &by_stored);
+		swap_pointers(&entry->deposed_why, &why_stored);
+	}
+	if (entry != NULL)
+		le_registry_unlock_entry(entry);
+	le_registry_free(&by_stored);
+	le_registry_free(&why_stored);
 	return leads;
 }
 
@@ -288,6 +354,7 @@ le_registry_look(const LeElectionKey *key, LeSight *sight)
 	sight->deadline = led && is_lease ? deadline : 0;
 	sight->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
 	sight->expired = !led && is_lease && entry->counted;
+	sight->owed = !led && le_news_owed(entry);
 	sight->role = entry->role;
 	sight->identity.has_client = entry->identity_has_client;
 	strcpy(sight->identity.string, le_registry_string(entry->identity));
@@ -386,7 +453,7 @@ copy_terms(LeTerm *array, int capacity, LeTermFilter passes)
 		if (!passes(entry))
 			continue;
 		if (count < capacity)
-			copy_entry(&array[count], entry);
+			le_copy_entry(&array[count], entry);
 		count++;
 	}
 	dshash_seq_term(&status);
@@ -454,7 +521,7 @@ le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
 		if (count >= capacity)
 			place = pg_prng_uint64_range(&pg_global_prng_state, 0, count);
 		if (place < (uint64) capacity)
-			copy_entry(&array[place], entry);
+			le_copy_entry(&array[place], entry);
 		count++;
 	}
 	dshash_seq_term(&status);
@@ -484,6 +551,7 @@ le_registry_start_loaded(Oid lease_table)
 			continue;
 		pg_atomic_write_u64(&lease->deadline, now + lease->ttl_us);
 		le_count_loaded(entry);
+		le_news_loaded(entry);
 		ConditionVariableBroadcast(&entry->changed);
 		count++;
 	}

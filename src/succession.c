@@ -82,6 +82,7 @@ static bool
 void_lease(const LeElection *election, LeTerm *term)
 {
 	LeElection	ended = *election;
+	LeNews		news;
 	bool		expired;
 	bool		over;
 
@@ -96,9 +97,11 @@ void_lease(const LeElection *election, LeTerm *term)
 	strcpy(ended.name, term->name);
 
 	le_lease_lock_table();
-	over = le_registry_close_lease(&election->key, term->token, &expired);
+	over = le_registry_close_lease(&election->key, term->token, &expired, &news);
 	if (expired)
-		le_tell_end(term, LE_END_EXPIRED);
+		le_log_end(term, LE_END_EXPIRED);
+	if (over)
+		le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
 	if (over)
 	{
 		term->voided_at = le_lease_overwrite_ttl(&ended, term->token, 0);
@@ -191,11 +194,13 @@ static void
 end_stale(const LeTerm *term)
 {
 	LeEndReason reason = why_stale(term);
-	LeTerm		ended;
+	LeNews		news;
 
-	if (le_registry_end_term(&term->election, term->token, reason, &ended) &&
-		(ended.scope != LE_SCOPE_LEASE || ended.deadline > LE_DEADLINE_OVER))
-		le_tell_end(&ended, reason);
+	if (!le_registry_end_term(&term->election, term->token, reason, &news))
+		return;
+	if (news.term.scope != LE_SCOPE_LEASE || news.term.deadline > LE_DEADLINE_OVER)
+		le_log_end(&news.term, reason);
+	le_announce_news(&news, LE_DUTY_OWN, false);
 }
 
 /*
@@ -270,7 +275,7 @@ le_clear_record(const LeElection *election, bool dont_wait, XLogRecPtr *undurabl
 	/* else that is left to the next lease of the election */
 	if (!deletion_delays_commit())
 		(void) delete_rows(election, &term);
-	(void) le_registry_end_term(&election->key, term.token, LE_END_EXPIRED, &term);
+	(void) le_registry_end_term(&election->key, term.token, LE_END_EXPIRED, NULL);
 	return true;
 }
 
@@ -321,7 +326,6 @@ typedef struct LeSweep
 static bool
 clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
 {
-	LeTerm		cleared;
 	bool		gone;
 
 	if (!le_is_durable(term->voided_at))
@@ -331,7 +335,7 @@ clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
 	}
 	gone = delete_rows(election, term);
 	if ((gone && !sweep->has_deleted) || sweep->for_room)
-		(void) le_registry_end_term(&election->key, term->token, LE_END_EXPIRED, &cleared);
+		(void) le_registry_end_term(&election->key, term->token, LE_END_EXPIRED, NULL);
 	return true;
 }
 

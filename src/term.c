@@ -126,20 +126,21 @@ typedef struct LeEndingTerm
 	LeElectionKey election;
 	int64		token;
 	LeEndReason reason;
-	bool		announced;
 } LeEndingTerm;
 
 static void
 take_off_record(void *argument)
 {
 	LeEndingTerm *ending = argument;
-	LeTerm		term;
+	LeNews		news;
 
-	if (!le_registry_end_term(&ending->election, ending->token, ending->reason, &term))
+	if (!le_registry_end_term(&ending->election, ending->token, ending->reason, &news))
 		return;
-	le_log_end(&term, term.end_reason);
-	if (!ending->announced)
-		le_announce_end(&term, term.end_reason, false);
+	le_log_end(&news.term, news.term.end_reason);
+
+	/* the beginning is on the list, or was sent */
+	news.what &= LE_NEWS_END;
+	le_announce_news(&news, LE_DUTY_OWN, false);
 }
 
 /*
@@ -150,7 +151,7 @@ take_off_record(void *argument)
 static void
 end_term(LeHeldTerm *held, LeEndReason reason)
 {
-	LeEndingTerm ending = {held->election.key, held->token, reason, held->announced};
+	LeEndingTerm ending = {held->election.key, held->token, reason};
 
 	if (held->session_hold)
 		dlist_delete(&held->session_node);
@@ -273,6 +274,7 @@ le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 	term->pid = MyProcPid;
 	term->role = GetSessionUserId();
 	term->since = GetCurrentTimestamp();
+	term->announces = le_notify;
 	term->identity = *identity;
 	strcpy(term->name, bid->election.name);
 }
@@ -287,6 +289,7 @@ int64
 le_begin_term(const LeBid *bid, const LeIdentity *identity)
 {
 	LeTerm		term;
+	LeNews		before;
 	LeHeldTerm *held;
 
 	if (held_terms == NULL)
@@ -302,8 +305,10 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->session_hold = false;
 	note_xact_hold(held);
 
-	le_registry_begin_term(&term, NULL);
-	le_tell_begin(&term);
+	le_registry_begin_term(&term, &before);
+	le_announce_news(&before, LE_DUTY_TAKEN, false);
+	le_log_begin(&term);
+	le_announce_begin(&term, false);
 
 	if (bid->scope == LE_SCOPE_SESSION)
 	{
@@ -448,12 +453,13 @@ static void
 announce_end_with_commit(LeXactItem *item)
 {
 	LeHeldTerm *held = of_item(item);
-	LeTerm		term;
+	LeNews		news;
 
-	if (held->session_hold || !le_registry_read(&held->election.key, &term))
+	if (held->session_hold ||
+		!le_registry_end_foreseen(&held->election.key, held->token, &news))
 		return;
-	le_announce_end(&term, LE_END_TRANSACTION, true);
 	held->announced = true;
+	le_announce_news(&news, LE_DUTY_OWN, true);
 }
 
 /*
@@ -466,9 +472,21 @@ le_terms_before_commit(void *unused pg_attribute_unused())
 }
 
 static void
+undo_announcement(void *argument)
+{
+	LeHeldTerm *held = argument;
+
+	le_registry_end_unforeseen(&held->election.key, held->token);
+}
+
+static void
 forget_announcement(LeXactItem *item)
 {
-	of_item(item)->announced = false;
+	LeHeldTerm *held = of_item(item);
+
+	if (held->announced)
+		le_catching(undo_announcement, held);
+	held->announced = false;
 }
 
 /*

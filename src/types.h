@@ -173,13 +173,29 @@ typedef struct LeElectionEntry
 	/* again the term */
 	uint8		scope;			/* LeScope */
 	bool		identity_has_client;
-	bool		deposed;		/* is its session being terminated for that? */
+	bool		announces;		/* is its end to be announced? */
 	bool		counted;		/* as begun, and not as ended */
 	bool		lost;			/* was its lock seen free: see watch.c */
+
+	/* what is not announced yet, see registry_news.c */
+	bool		news_has_client;
+	uint8		news;			/* LE_NEWS_BEGIN and LE_NEWS_END */
+	uint8		end_reason;		/* LeEndReason */
+	int			teller;			/* process that was last to put the end on its
+								 * list */
+	int64		news_token;		/* the term that the news is of */
+	dsa_pointer news_identity;	/* once that is off the record */
+	dsa_pointer deposed_by;		/* role that ends the term by le_depose */
+	dsa_pointer deposed_why;
 } LeElectionEntry;
 
 /* An entry takes one of the sizes of dsa.c, and dshash adds 16 bytes to it */
 StaticAssertDecl(sizeof(LeElectionEntry) <= 304, "an entry must fit into 320 bytes");
+
+/* What is announced of a term */
+#define LE_NEWS_BEGIN	1
+#define LE_NEWS_END		2
+#define LE_NEWS_VALUE	4
 
 /* A copy of a term */
 typedef struct LeTerm
@@ -198,10 +214,28 @@ typedef struct LeTerm
 	int			successor;		/* of the election, see LeElectionEntry */
 	LeEndReason end_reason;		/* of one that has ended */
 	bool		has_value;
+	bool		announces;		/* are its beginning and end announced? */
 	int			followers;
 	LeIdentity	identity;
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeTerm;
+
+/* A term, and what is still to be announced of it */
+typedef struct LeNews
+{
+	uint8		what;			/* LE_NEWS_BEGIN and LE_NEWS_END */
+	LeTerm		term;
+	char		by[NAMEDATALEN];	/* role that has deposed its leader */
+	char		why[LE_TEXT_SIZE];	/* empty if that was not said */
+} LeNews;
+
+/* What makes a session announce something */
+typedef enum LeDuty
+{
+	LE_DUTY_OWN,				/* it is first to know */
+	LE_DUTY_SHARED,				/* another session may announce it first */
+	LE_DUTY_TAKEN				/* it has taken it over */
+} LeDuty;
 
 /* What observers are told of an election */
 typedef struct LeSight
@@ -212,6 +246,7 @@ typedef struct LeSight
 	Oid			lease_table;	/* likewise */
 	bool		expired;		/* a lease has just run out, and nobody has
 								 * seen it */
+	bool		owed;			/* that a term has ended was not announced */
 	bool		has_value;
 	Oid			role;
 	LeIdentity	identity;		/* of who leads, or has just expired */

@@ -61,16 +61,17 @@ static bool
 tell_expired(const LeElection *election, const LeSight *sight)
 {
 	LeTerm		ended = {0};
+	LeNews		news;
 	bool		expired;
 
 	ended.election = election->key;
 	ended.token = -sight->token;
-	ended.identity = sight->identity;
 	strcpy(ended.name, sight->name);
-	if (!le_registry_close_lease(&election->key, ended.token, &expired))
+	if (!le_registry_close_lease(&election->key, ended.token, &expired, &news))
 		return false;
 	if (expired)
-		le_tell_end(&ended, LE_END_EXPIRED);
+		le_log_end(&ended, LE_END_EXPIRED);
+	le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
 	return true;
 }
 
@@ -95,6 +96,8 @@ look(const LeElection *election, LeSight *sight)
 		le_registry_look(&election->key, sight);
 		le_refuse_collision(election, sight->name);
 	} while (sight->expired && !tell_expired(election, sight));
+	if (sight->owed)
+		le_announce_owed(election);
 
 	/* a lease ends with the extension that it was taken from */
 	if (OidIsValid(sight->lease_table) && !le_is_lease_table(sight->lease_table))

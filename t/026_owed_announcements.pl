@@ -271,6 +271,11 @@ subtest 'another commit is notifying, and hangs' => sub {
 			'other 3' => ['job 2 elected'] },
 		'all is announced, each in its order');
 	cmp_ok($heard_at - $time, '<', $bound, 'in time');
+	1 while wire_heard($listener, 0.5, sub { 1 });
+
+	# what the session that has gone could not announce, the next leader does
+	wire_ask($others[0], q{SELECT le_try_become_leader('leaving')});
+	announced('the next term', 'leaving ended leaving session ended', 'leaving elected other 1');
 	wire_drop($blocker, @others);
 	wire_until($control, 'SELECT count(*) FROM le_leaders', 0);
 	1 while wire_heard($listener, 0.5, sub { 1 });
