@@ -22,7 +22,7 @@
 typedef struct LeFuzzNews
 {
 	uint8		what;			/* 0: elected, 1: proclaimed, 2: deposed, else
-								 * ended */
+								 * ended in another way */
 	LeEndReason end_reason;
 	LeTerm		term;
 	char	   *by;
@@ -118,20 +118,28 @@ has_number(Jsonb *object, const char *member, int64 expected)
 static void
 check_payload(const char *payload)
 {
-	static const char *const events[] = {"elected", "proclaimed", "deposed", "ended"};
+	static const char *const events[] = {"elected", "proclaimed", "ended", "ended"};
 	const LeTerm *term = &told->term;
 	bool		is_bare = term->election.lock_class == LE_CLASS_BARE_KEY;
 	bool		is_deposed = told->what == 2;
-	bool		is_end = told->what == 3;
-	const char *reason = is_end ? le_reason_name(told->end_reason) :
-		is_deposed ? told->reason : NULL;
+	const char *reason = is_deposed ? le_reason_name(LE_END_DEPOSED) :
+		told->what == 3 ? le_reason_name(told->end_reason) : NULL;
+	const char *why = is_deposed ? told->reason : NULL;
 	Jsonb	   *object;
 
-	LE_FUZZ_CHECK(strlen(payload) == (size_t) pg_encoding_verifymbstr(GetDatabaseEncoding(),
-																	  payload, strlen(payload)));
+	for (const char *next = payload; *next != '\0'; next++)
+		LE_FUZZ_CHECK(*next >= ' ' && !IS_HIGHBIT_SET(*next));
+
+	/* the server takes no such escape where it knows no encoding */
+	for (const char *next = payload; GetDatabaseEncoding() == PG_SQL_ASCII && *next != '\0'; next++)
+	{
+		if (strncmp(next, "\\u00", 4) == 0 && next[4] >= '8')
+			return;
+	}
 	object = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(payload)));
 	LE_FUZZ_CHECK(JB_ROOT_IS_OBJECT(object));
-	LE_FUZZ_CHECK(JB_ROOT_COUNT(object) == 4 + is_bare + is_deposed + (reason != NULL));
+	LE_FUZZ_CHECK(JB_ROOT_COUNT(object) == 4 + is_bare + is_deposed + (reason != NULL) +
+				  (why != NULL));
 	if (is_bare)
 		LE_FUZZ_CHECK(has_number(object, "key", term->election.key));
 	else
@@ -141,6 +149,7 @@ check_payload(const char *payload)
 	LE_FUZZ_CHECK(has_string(object, "identity", le_identity_public(&term->identity)));
 	LE_FUZZ_CHECK(has_string(object, "by", is_deposed ? told->by : NULL));
 	LE_FUZZ_CHECK(has_string(object, "reason", reason));
+	LE_FUZZ_CHECK(has_string(object, "why", why));
 }
 
 static void
@@ -170,10 +179,18 @@ void
 le_fuzz_notifications(LeFuzzInput *input)
 {
 	LeFuzzNews	news;
+	LeNews		end = {.what = LE_NEWS_END};
 
 	take_news(input, &news);
 	told = &news;
 	notifications = 0;
+	news.term.announces = true;
+	end.term = news.term;
+	end.term.end_reason = news.what == 2 ? LE_END_DEPOSED : news.end_reason;
+	if (news.what == 2)
+		strlcpy(end.by, news.by, NAMEDATALEN);
+	if (news.what == 2 && news.reason != NULL)
+		strlcpy(end.why, news.reason, LE_TEXT_SIZE);
 	switch (news.what)
 	{
 		case 0:
@@ -182,17 +199,16 @@ le_fuzz_notifications(LeFuzzInput *input)
 		case 1:
 			le_announce_value(&news.term);
 			break;
-		case 2:
-			le_announce_deposed(&news.term, news.by, news.reason);
-			break;
 		default:
-			le_announce_end(&news.term, news.end_reason, false);
+			le_announce_news(&end, LE_DUTY_TAKEN, false);
 			break;
 	}
 	le_announcements_before_commit();
 	le_announcements_at_commit();
 	told = NULL;
-	LE_FUZZ_CHECK(notifications == 1);
+
+	/* a value is announced while its term runs, and this one does not */
+	LE_FUZZ_CHECK(notifications == (news.what != 1));
 }
 
 /*

@@ -26,6 +26,9 @@ my $follower = wire($node, app => 'follower');
 wire_ask($listener, 'LISTEN leader_election');
 my $slowest = 0;
 
+# The token of the last announcement of each election: they come in the order of the terms
+my %last_token;
+
 # The next announcement, decoded, with its time and process; undef after the bound
 sub next_event
 {
@@ -34,6 +37,9 @@ sub next_event
 	is($heard->{channel}, 'leader_election', 'the channel') if $heard->{channel} ne 'leader_election';
 	my $event = eval { JSON::PP->new->utf8->decode($heard->{payload}) };
 	return fail("valid JSON: $heard->{payload}") unless $event;
+	my $last = \($last_token{ $event->{election} // $event->{key} } //= 0);
+	is($event->{token}, "$$last or greater", 'in the order of the terms') if $event->{token} < $$last;
+	$$last = $event->{token};
 	return { %$event, time => $heard->{time}, pid => $heard->{pid} };
 }
 
@@ -199,13 +205,36 @@ subtest 'a failed transaction block announces at its end' => sub {
 	wire_ask($leader, $_) foreach q{SELECT le_try_become_leader('job')}, 'BEGIN', q{SELECT le_resign('job')}, 'SELECT 1 / 0';
 	announced('elected', 'job elected leader');
 	silence('nothing while it is open', 0.6);
-	is(wire_ask($follower, q{SELECT le_try_become_leader('job')}), 't', 'though the election is free');
-	announced('the next term', 'job elected follower');
 	my $time = monotonic();
 	wire_ask($leader, 'ROLLBACK');
 	ok(in_time($time, announced('then it is', 'job ended leader resigned')), 'in time');
+};
+
+subtest 'the next leader announces the end of a term whose leader has not' => sub {
+	wire_ask($leader, $_) foreach q{SELECT le_try_become_leader('job')}, 'BEGIN', q{SELECT le_resign('job')}, 'SELECT 1 / 0';
+	announced('elected', 'job elected leader');
+	my $time = monotonic();
+	is(wire_ask($follower, q{SELECT le_try_become_leader('job')}), 't', 'the election is free');
+	ok(in_time($time, announced('before its own', 'job ended leader resigned', 'job elected follower')), 'in time');
+	wire_ask($leader, 'ROLLBACK');
+	silence('which has nothing more to tell');
 	wire_ask($follower, q{SELECT le_resign('job')});
 	announced('the next term', 'job ended follower resigned');
+};
+
+subtest 'an observer announces what a session has not for a while' => sub {
+	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job'), le_resign('job')};
+	wire_ask($follower, q{CALL le_observe('job')});
+	silence('not at once', 0.2);
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+	until (@{ $listener->{heard} } || monotonic() > $patience)
+	{
+		wire_ask($follower, q{CALL le_observe('job')});
+		wire_hear(0.1, $listener);
+	}
+	announced('the whole term', 'job elected leader', 'job ended leader resigned');
+	wire_ask($leader, 'COMMIT');
+	silence('once');
 };
 
 subtest 'a commit that fails announces nothing of what was to come with it' => sub {

@@ -94,18 +94,21 @@ foreach my $string (@strings)
 		wire_ask($boss, "SELECT le_become_leader($sql, NULL, 'last')");
 		wire_ask($boss, "SELECT le_resign($sql)");
 		# heard
-		my @events;
+		my (@events, @tokens);
 		while (my $heard = wire_heard($ear, 10, sub { 1 }))
 		{
 			my $object = eval { $json->decode($heard->{payload}) };
 			ok(defined $object, 'JSON') or diag($heard->{payload});
 			is(bytes_of($object->{election}), $string, "its election: $object->{event}") or last;
 			is(bytes_of($object->{identity}), $string, 'its identity') unless $object->{identity} eq 'last';
-			is(bytes_of($object->{reason}), $string, 'its reason') if $object->{event} eq 'deposed';
+			like($heard->{payload}, qr/^[\x20-\x7f]+$/, 'in ASCII');
+			is(bytes_of($object->{why}), $string, 'why') if ($object->{reason} // '') eq 'deposed';
 			push @events, $object->{event};
+			push @tokens, $object->{token};
 			last if $object->{identity} eq 'last' && $object->{event} eq 'ended';
 		}
-		is(join(' ', sort @events), 'deposed elected elected elected ended ended ended proclaimed', 'all events');
+		is("@events", 'elected proclaimed ended elected ended elected ended', 'all events');
+		is("@tokens", join(' ', sort { $a <=> $b } @tokens), 'in the order of their terms');
 		# logged
 		# the server begins what is not the first line of a message with a tab
 		my @lines = split /\n/, log_since($node, $offset);
@@ -136,7 +139,7 @@ subtest 'roles and application names' => sub {
 		is(wire_ask($boss, q{SELECT usename FROM le_leaders}), $role, 'with its role');
 		wire_ask($client, q{SELECT le_depose('job')});
 		wire_ended($victim, 10);
-		my $heard = wire_heard($ear, 10, sub { $_->{payload} =~ /"event": "deposed"/ });
+		my $heard = wire_heard($ear, 10, sub { $_->{payload} =~ /"reason": "deposed"/ });
 		my $object = $json->decode($heard->{payload});
 		is(bytes_of($object->{by}), $role, 'by whom it was deposed');
 		is(bytes_of($object->{identity}), $role, 'whose client is told to nobody');
@@ -155,6 +158,47 @@ subtest 'roles and application names' => sub {
 	is($json->decode(wire_heard($ear, 10, sub { 1 })->{payload})->{identity}, $app, 'and in JSON');
 	wire_ask($client, q{SELECT le_resign('job')});
 	wire_drop($client);
+};
+
+# A notification that cannot be converted would end a session that listens
+subtest 'other encodings' => sub {
+	my %databases = (UTF8 => 'postgres', map { $_ => lc } qw(LATIN1 EUC_JP EUC_JIS_2004 SQL_ASCII));
+	my %bytes = (
+		UTF8 => "\xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x92\xa9",
+		LATIN1 => "W\xe4hler",
+		EUC_JP => "\xc6\xfc\xcb\xdc",
+		EUC_JIS_2004 => "\xc6\xfc\xcb\xdc \xa4\xf7",
+		SQL_ASCII => "a\xff\x80");
+	my %shown = (
+		UTF8 => "\x{65e5}\x{672c} \x{1f4a9}",
+		LATIN1 => "W\xe4hler",
+		EUC_JP => "\x{65e5}\x{672c}",
+		EUC_JIS_2004 => "\x{65e5}\x{672c} \x{304b}\x{309a}",
+		SQL_ASCII => "a\xff\x80");
+	foreach my $encoding (sort keys %databases)
+	{
+		my $db = $databases{$encoding};
+		if ($db ne 'postgres')
+		{
+			wire_ask($boss, "CREATE DATABASE $db ENCODING '$encoding' LOCALE 'C' TEMPLATE template0");
+			create_extension($node, $db);
+		}
+		my $leader = wire($node, db => $db, options => "-c client_encoding=$encoding");
+		my @ears = map { wire($node, db => $db, options => "-c client_encoding=$_") } $encoding, $encoding eq 'UTF8' ? ('LATIN2', 'KOI8R') : 'UTF8';
+		wire_ask($_, 'LISTEN leader_election') foreach @ears;
+		my $string = $bytes{$encoding};
+		is(wire_ask($leader, "SELECT le_try_become_leader('$string', '$string')"), 't', "$encoding: elected") or diag($leader->{error});
+		foreach my $ear (@ears)
+		{
+			my $heard = wire_heard($ear, 20, sub { 1 });
+			ok($heard, 'heard') or next;
+			like($heard->{payload}, qr/^[\x20-\x7f]+$/, 'in ASCII');
+			is_deeply([ @{ $json->decode($heard->{payload}) }{qw(election identity)} ], [ ($shown{$encoding}) x 2 ], 'as it is');
+			is(wire_ask($ear, 'SELECT 1'), '1', 'and goes on');
+		}
+		wire_drop($leader, @ears);
+	}
+	wire_until($boss, 'SELECT count(*) FROM le_leaders', '0');
 };
 
 subtest 'what is refused' => sub {
