@@ -60,8 +60,8 @@
  *
  * registry_elections.c has what is done with the entries of elections,
  * registry_terms.c and registry_leases.c what is done with their terms,
- * registry_candidates.c what is done with candidates, and registry_stats.c what is
- * counted.
+ * registry_news.c what is not announced of them yet, registry_candidates.c what is
+ * done with candidates, and registry_stats.c what is counted.
  *
  *-------------------------------------------------------------------------
  */

@@ -28,6 +28,7 @@ bool		le_log_terms = true;
 int			le_max_terms_per_session = 1000;
 
 /*
+ * Counts for the terms that begin in the session, also where another session ends them.
  * Every transaction that changes who leads sends a notification, which takes a
  * transaction ID and a lock that all such commits share.  Programs that elect
  * thousands of times a second, and whose followers do not listen, may want that off.

@@ -381,7 +381,7 @@ subtest 'under load' => sub {
 
 	is(wire_ask($watcher, q{SELECT count(*) FROM (SELECT who, token, max(token) OVER (PARTITION BY who ORDER BY at ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) AS before FROM written) w WHERE token < before}), '0', 'no write comes after one of a later term');
 	diag(wire_ask($watcher, q{SELECT count(*) || ' writes of ' || count(DISTINCT token) || ' terms' FROM written}), ', ', join ', ', map { "$_: $count{$_}" } sort keys %count);
-	cmp_ok(wire_ask($watcher, 'SELECT count(DISTINCT token) FROM written'), '>', 20, 'many have written');
+	cmp_ok(wire_ask($watcher, 'SELECT count(DISTINCT token) FROM written'), '>', 5, 'many have written');
 	my $sums = wire_ask($watcher, q{SELECT sum(terms), sum(resigned + deposed + session_ended + transaction_ended + expired + lock_released + extension_dropped), sum(deposed), sum(transaction_ended) FROM pg_stat_leader_election});
 	my ($terms, $ended, $deposed) = split /\|/, $sums;
 	is($ended, $terms, 'each term has ended once, by the statistics');
@@ -392,7 +392,7 @@ subtest 'under load' => sub {
 	my %ended;
 	$ended{$_}++ foreach map { /term (\d+) ended/ } @lines;
 	is(scalar(grep { $_ > 1 } values %ended), 0, 'none has ended twice');
-	cmp_ok($deposed, '>', 10, "$deposed were deposed");
+	cmp_ok($deposed, '>', 3, "$deposed were deposed");
 	is(wire_ask($watcher, 'SELECT sum(candidates) FROM pg_stat_leader_election'), '0', 'no candidate is counted');
 	my (%elected, %over);
 	my $complete = sub { keys %elected == $terms && keys %over == $terms };
