@@ -134,7 +134,10 @@ RelationIsNewCompat(Relation rel)
 static inline bool
 SyncStandbysDefinedCompat(void)
 {
-	/* SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED, which older headers do not have */
+	/*
+	 * SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED, which older headers do not
+	 * have
+	 */
 	const uint8 init = 1 << 0;
 	const uint8 defined = 1 << 1;
 	static int	has_flags = -1;
