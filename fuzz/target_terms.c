@@ -212,25 +212,21 @@ le_fuzz_notifications(LeFuzzInput *input)
 }
 
 /*
- * Does the line tell that string, with its control characters escaped?
+ * Does the line tell that string, with its control characters and quotes escaped?
  */
 static bool
 tells(const char *line, const char *string)
 {
-	char	   *escaped = palloc(4 * strlen(string) + 1);
-	char	   *end = escaped;
+	return strstr(line, le_escape_line(string)) != NULL;
+}
 
-	for (; *string != '\0'; string++)
-	{
-		unsigned char byte = (unsigned char) *string;
-
-		if (byte < ' ' || byte == 0x7f)
-			end += sprintf(end, "\\x%02x", byte);
-		else
-			*end++ = *string;
-	}
-	*end = '\0';
-	return strstr(line, escaped) != NULL;
+/*
+ * The same, in quotes
+ */
+static bool
+quotes(const char *line, const char *string)
+{
+	return strstr(line, psprintf("\"%s\"", le_escape_line(string))) != NULL;
 }
 
 /*
@@ -249,14 +245,14 @@ check_log_line(ErrorData *error)
 		LE_FUZZ_CHECK(strncmp(line, "leader_election: election ", 26) == 0);
 		LE_FUZZ_CHECK(le_fuzz_is_one_line(line));
 		LE_FUZZ_CHECK(error->hide_stmt && error->detail == NULL && error->hint == NULL);
-		LE_FUZZ_CHECK(tells(line, term->election.lock_class == LE_CLASS_BARE_KEY ?
-							psprintf(INT64_FORMAT, term->election.key) :
-							psprintf("\"%s\"", term->name)));
+		LE_FUZZ_CHECK(term->election.lock_class == LE_CLASS_BARE_KEY ?
+					  tells(line, psprintf(INT64_FORMAT, term->election.key)) :
+					  quotes(line, term->name));
 		LE_FUZZ_CHECK(tells(line, psprintf(INT64_FORMAT, term->token)));
 		if (told->what != 3)
-			LE_FUZZ_CHECK(tells(line, psprintf("\"%s\"", term->identity.string)));
+			LE_FUZZ_CHECK(quotes(line, term->identity.string));
 		if (told->what == 2)
-			LE_FUZZ_CHECK(tells(line, psprintf("\"%s\"", told->by)) &&
+			LE_FUZZ_CHECK(quotes(line, told->by) &&
 						  (told->reason == NULL || tells(line, told->reason)));
 	}
 	if (next_log_hook != NULL)

@@ -38,7 +38,11 @@ sub bytes_of
 sub on_line
 {
 	my ($string) = @_;
+	utf8::decode($string);
+	$string =~ s/(["\\])/\\$1/g;
 	$string =~ s/([\x00-\x1f\x7f])/sprintf '\\x%02x', ord $1/ge;
+	$string =~ s/([\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}])/sprintf '\\u%04x', ord $1/ge;
+	utf8::encode($string);
 	return $string;
 }
 

@@ -128,7 +128,7 @@ foreach my $state (sort keys %states)
 
 		my @lines = grep { /"\Q$name\E"/ } term_lines($node, $offset);
 		# the deposer and who is deposed write at the same time
-		my $by = qq{election "$name": "boss\\x0a1", who leads with token $token, is deposed by role "$user", process $client->{pid}: it\\x09hangs: "$state"};
+		my $by = qq{election "$name": "boss\\x0a1", who leads with token $token, is deposed by role "$user", process $client->{pid}: it\\x09hangs: \\"$state\\"};
 		is(scalar(grep { $_ eq $by } @lines), 1, 'the log tells by whom, and why') or diag(join "\n", @lines);
 		my ($ended, $began) = grep { $_ ne $by } @lines;
 		is($ended, qq{election "$name": term $token ended: deposed}, 'and how the term ended');
