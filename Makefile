@@ -23,6 +23,7 @@ OBJS = \
 	src/lease_table.o \
 	src/liveness.o \
 	src/origin.o \
+	src/other_client.o \
 	src/procedures.o \
 	src/proclaim.o \
 	src/registry.o \

@@ -154,12 +154,13 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader(bigint, interval, text) IS
 'wait to lead the election of a bare key, shared with pg_advisory_lock(key); false after the timeout (NULL: wait forever)';
 
-CREATE FUNCTION le_am_leader(name text)
+CREATE FUNCTION le_am_leader(name text, token bigint DEFAULT NULL,
+							 identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_am_leader'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION le_am_leader(text) IS
-'does this session lead the election?';
+COMMENT ON FUNCTION le_am_leader(text, bigint, text) IS
+'does this session lead the election (NULL), or does the lease with that token run? With an identity, only if it is led as that';
 
 CREATE FUNCTION le_am_leader(key bigint)
 RETURNS boolean
@@ -183,12 +184,13 @@ COMMENT ON FUNCTION le_token(bigint) IS
 'fencing token of the term that this session leads by a bare key, NULL if it does not lead the election';
 
 CREATE FUNCTION le_resign(name text, token bigint DEFAULT NULL,
-						  successor text DEFAULT NULL)
+						  successor text DEFAULT NULL,
+						  identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_resign'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_resign(text, bigint, text) IS
-'end this session''s leadership of the election (NULL), or the lease with that token; with a successor, in favour of the candidate with that identity, whatever its place in line; false, with a warning, if the caller does not lead, or that one does not wait';
+COMMENT ON FUNCTION le_resign(text, bigint, text, text) IS
+'end this session''s leadership of the election (NULL), or the lease with that token; with a successor, in favour of the candidate with that identity, whatever its place in line; with an identity, only if it is led as that; false, with a warning, if the caller does not lead, or the successor does not wait';
 
 CREATE FUNCTION le_resign(key bigint)
 RETURNS boolean
@@ -254,13 +256,6 @@ AS 'MODULE_PATHNAME', 'le_renew'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_renew(text, bigint, interval) IS
 'renew the lease with that token, for the ttl it has (NULL) or another one; false if it is over';
-
-CREATE FUNCTION le_am_leader(name text, token bigint)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_am_leader_token'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION le_am_leader(text, bigint) IS
-'does the lease with that token run?';
 
 --
 -- Guards

@@ -304,7 +304,7 @@ RESET leader_election.notify;
 -- JSON, whatever the name, and the identity
 CREATE TEMP TABLE nasty (n serial, name text);
 INSERT INTO nasty (name) VALUES ('"'), ('\'), ('\"'), ('''; DROP TABLE x; --'), (E'\n\r\t\b\f'), (E'\x7f'), (repeat(E'\x01', 255)), (repeat('\', 255)), (repeat('"', 255)),
-  (U&'\+01F600 \00E9 \2028'), (repeat(U&'\+01F600', 63)), ('null'), ('{"a": 1}'), ('%s %d %n'), ('</script>');
+  (U&'\+01F600 \00E9 \2028'), (repeat(U&'\+01F600', 63)), ('null'), ('json {"a": 1}'), ('%s %d %n'), ('</script>');
 SELECT count(*), bool_and(le_try_become_leader(name, name) AND le_proclaim(name, 'v') AND le_resign(name)) FROM nasty;
 SELECT count(le_lease(name, '1 hour', name)) FROM nasty;
 SELECT bool_and(le_resign(name, token)) FROM le_leaders;

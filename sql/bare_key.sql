@@ -18,15 +18,15 @@ SELECT le_resign(42);
 SELECT * FROM advisory;
 SELECT le_resign(42);
 
--- a name is never a key
-SELECT le_try_become_leader('42');
-SELECT le_am_leader(42), le_am_leader('42');
-SELECT le_try_become_leader(le_key('42'));
-SELECT objsubid, key = le_key('42') AS key FROM advisory ORDER BY objsubid;
-SELECT name, key = le_key('42') AS key FROM le_leaders ORDER BY name;
-SELECT name FROM le_leader('42');
-SELECT name, key = le_key('42') AS key FROM le_leader(le_key('42'));
-SELECT le_resign('42'), le_am_leader(le_key('42'));
+-- a name is never a key, not even the number of its key
+SELECT le_try_become_leader('job');
+SELECT le_am_leader(le_key('job')), le_am_leader('job');
+SELECT le_try_become_leader(le_key('job'));
+SELECT objsubid, key = le_key('job') AS key FROM advisory ORDER BY objsubid;
+SELECT name, key = le_key('job') AS key FROM le_leaders ORDER BY name;
+SELECT name FROM le_leader('job');
+SELECT name, key = le_key('job') AS key FROM le_leader(le_key('job'));
+SELECT le_resign('job'), le_am_leader(le_key('job'));
 SELECT le_resign_all();
 
 -- the edges

@@ -517,6 +517,7 @@ SELECT call, outcome('SELECT ' || call) FROM unnest(ARRAY[
  $$le_declare('n', 'regress_le_no_such')$$, $$le_declare('n', '')$$, $$le_declare('n', '-')$$, $$le_declare('n', 0)$$, $$le_declare('n', 4294967295)$$, $$le_declare('n', 'public')$$,
  $$le_declare('n', grace => '-1 ms')$$, $$le_declare('n', grace => '1 d 1 us')$$, $$le_declare('n', grace => '1 mon')$$, $$le_declare('n', grace => '1 mon -30 d')$$, $$le_declare('n', grace => '178000000 y')$$,
  $$le_declare('n', max_ttl => '0')$$, $$le_declare('n', max_ttl => '99.999 ms')$$, $$le_declare('n', max_ttl => '1 d 1 us')$$, $$le_declare('n', max_ttl => '1 mon')$$, $$le_declare('n', max_ttl => '-1 s')$$,
+ $$le_declare('42')$$, $$le_declare('{n}')$$, $$le_undeclare('+42')$$,
  $$le_declare('n', 'regress_le_team', '1 s', '1 s', 'perhaps')$$, $$le_declare(42)$$]) call;
 SELECT * FROM le_declarations;
 SELECT le_declare('n', grace => 'soon');
@@ -525,7 +526,7 @@ SELECT le_declare('n', grace => '25 h');
 SELECT le_declare('n', max_ttl => '1 ms');
 -- the limits themselves
 SELECT le_declare(repeat('n', 255), grace => '1 d', max_ttl => '1 d'), le_declare(repeat(U&'\00e9', 127), grace => '24 h', max_ttl => '100 ms'),
-       le_declare('1', grace => '1 us'), le_declare('2', grace => '2 d -24 h');
+       le_declare('a', grace => '1 us'), le_declare('b', grace => '2 d -24 h');
 SELECT octet_length(name), grace, max_ttl FROM le_declarations ORDER BY name;
 SELECT bool_and(le_undeclare(name)) FROM le_declarations;
 

@@ -14,8 +14,51 @@ SET application_name = 'worker 1';
 SELECT le_try_become_leader('job');
 SET application_name = 'worker 2';
 SELECT identity, application_name FROM le_leader('job');
-SELECT le_try_become_leader('job', 'worker 3');
+SELECT le_try_become_leader('job'), le_try_become_leader('job', 'worker 1');
 SELECT identity FROM le_leader('job');
+
+-- a bid under another identity is another client's, on the same connection
+SELECT denied FROM pg_stat_leader_election WHERE name = 'job' \gset
+SELECT le_try_become_leader('job', 'worker 3');
+SELECT le_become_leader('job', '1 h', 'worker 3');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_become_leader('job', '0', 'worker 3');
+SELECT le_lease('job', '1 s', 'worker 3');
+CALL le_campaign('job', '1 h', 'worker 3');
+\echo :LAST_ERROR_SQLSTATE
+CALL le_campaign('job', '1 h', 'worker 3', '1 s');
+CALL le_campaign('job', '0', 'worker 3');
+CALL le_campaign('job', '0', 'worker 3', '1 s');
+SELECT le_am_leader('job', identity => 'worker 1') AS one, le_am_leader('job', identity => 'worker 3') AS three,
+       le_am_leader('job', identity => 'worker 11') AS eleven, le_am_leader('job', identity => 'worker ') AS shorter, le_am_leader('job') AS anybody;
+SELECT le_resign('job', identity => 'worker 3');
+SELECT le_resign('job', identity => 'worker 3', successor => 'worker 1');
+SELECT identity, le_am_leader('job') FROM le_leader('job');
+SELECT le_am_leader('other', identity => 'worker 1'), le_resign('other', identity => 'worker 1');
+SELECT le_am_leader('job', identity => '');
+SELECT le_resign('job', identity => '');
+SELECT le_resign('job', identity => 'worker 1'), le_try_become_leader('job', 'worker 3');
+SELECT denied - :denied AS denied FROM pg_stat_leader_election WHERE name = 'job';
+-- by bare key
+SELECT le_try_become_leader(42, 'a'), le_try_become_leader(42, 'a');
+SELECT le_try_become_leader(42, 'b');
+SELECT le_become_leader(42, identity => 'b');
+SELECT le_resign(42);
+-- with the token of a lease
+SELECT le_lease('lease', '1 h', 'a') AS token \gset
+SELECT le_lease('lease', '1 h', 'a', :token) = :token AS renewed, le_lease('lease', '1 h', NULL, :token) = :token AS by_anybody;
+SELECT le_am_leader('lease', :token, 'a') AS a, le_am_leader('lease', :token, 'b') AS b, le_am_leader('lease', :token) AS anybody;
+SELECT le_lease('lease', '1 h', 'b', :token);
+CALL le_campaign('lease', '0', 'b', '1 h', :token);
+SELECT le_resign('lease', :token, identity => 'b');
+SELECT le_resign('lease', :token, successor => 'c', identity => 'b');
+SELECT identity, renewals FROM le_leader('lease');
+SELECT le_am_leader('lease', :token - 1, 'b') AS earlier, le_resign('lease', :token, identity => 'a');
+-- in the transaction that takes it
+BEGIN;
+SELECT le_lease('lease', '1 h', 'a') AS token \gset
+SELECT le_am_leader('lease', :token, 'a') AS a, le_am_leader('lease', :token, 'b') AS b;
+ROLLBACK;
 SELECT le_resign('job'), le_try_become_leader('job', 'given');
 SELECT identity FROM le_leader('job');
 SELECT le_resign('job'), le_become_leader('job', '1 s');

@@ -7,25 +7,30 @@ RESET client_min_messages;
 \set VERBOSITY terse
 
 -- every call form
-SELECT le_try_become_leader('n'), le_try_become_leader('n', 'i'), le_try_become_leader('n', NULL),
+SELECT le_try_become_leader('n', 'i'), le_try_become_leader('n'), le_try_become_leader('n', NULL),
        le_try_become_leader(name => 'n'), le_try_become_leader(name => 'n', identity => 'i'), le_try_become_leader('n', identity => 'i');
 SELECT le_become_leader('n'), le_become_leader('n', '1 s'), le_become_leader('n', NULL), le_become_leader('n', NULL, 'i'),
        le_become_leader('n', identity => 'i'), le_become_leader('n', timeout => '1 s'),
        le_become_leader(identity => 'i', timeout => '0', name => 'n');
-SELECT le_am_leader('n'), le_am_leader(name => 'n'), le_token('n') = le_token(name => 'n') AS token, le_key('n') = le_key(name => 'n') AS key;
+SELECT le_am_leader('n'), le_am_leader(name => 'n'), le_am_leader('n', NULL), le_am_leader('n', NULL, 'i'), le_am_leader('n', identity => 'i'),
+       le_am_leader('n', token => NULL), le_token('n') = le_token(name => 'n') AS token, le_key('n') = le_key(name => 'n') AS key;
 SELECT count(*) FROM le_leader('n') a, le_leader(name => 'n') b;
-SELECT le_resign(name => 'n');
-SELECT le_try_become_leader_xact('n'), le_try_become_leader_xact('n', 'i'), le_try_become_leader_xact(name => 'n', identity => 'i'),
+SELECT le_resign(name => 'n', identity => 'i');
+BEGIN;
+SELECT le_try_become_leader_xact('n', 'i'), le_try_become_leader_xact('n'), le_try_become_leader_xact(name => 'n', identity => 'i'),
        le_become_leader_xact('n'), le_become_leader_xact('n', '1 s'), le_become_leader_xact('n', '1 s', 'i'),
        le_become_leader_xact('n', identity => 'i'), le_become_leader_xact('n', timeout => '1 s');
-SELECT le_try_become_leader(1), le_try_become_leader(1, 'i'), le_try_become_leader(key => 1), le_try_become_leader(key => '1', identity => 'i'),
+COMMIT;
+SELECT le_try_become_leader(1, 'i'), le_try_become_leader(1), le_try_become_leader(key => 1), le_try_become_leader(key => '1', identity => 'i'),
        le_become_leader(1), le_become_leader(1, '1 s'), le_become_leader(1, NULL, 'i'), le_become_leader(key => 1, timeout => '1 s', identity => 'i');
 SELECT le_am_leader(1), le_am_leader(key => 1), le_token(1) = le_token(key => 1) AS token;
 SELECT count(*) FROM le_leader(1) a, le_leader(key => 1) b;
 SELECT le_resign(key => 1);
-SELECT le_try_become_leader_xact(1), le_try_become_leader_xact(1, 'i'), le_try_become_leader_xact(key => 1, identity => 'i'),
+BEGIN;
+SELECT le_try_become_leader_xact(1, 'i'), le_try_become_leader_xact(1), le_try_become_leader_xact(key => 1, identity => 'i'),
        le_become_leader_xact(1), le_become_leader_xact(1, '1 s'), le_become_leader_xact(1, '1 s', 'i'),
        le_become_leader_xact(1, identity => 'i'), le_become_leader_xact(1, timeout => '1 s');
+COMMIT;
 SELECT le_resign_all();
 
 -- types that are neither
@@ -113,6 +118,29 @@ SELECT le_become_leader('n', '-1 s'), 'not reached';
 SELECT le_become_leader('n', '1 year'), 'not reached';
 SELECT le_am_leader('n'), le_resign('n');
 
+-- what a driver makes of a key or an array without its type is no name
+\set VERBOSITY default
+SELECT le_try_become_leader('2929');
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_try_become_leader('{a,b}');
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY terse
+SELECT call, pg_temp.state_of(call)
+FROM unnest(ARRAY[
+ $$le_try_become_leader('0')$$, $$le_try_become_leader('-1')$$, $$le_try_become_leader('+1')$$, $$le_try_become_leader('9223372036854775808')$$,
+ $$le_try_become_leader(repeat('7', 255))$$, $$le_try_become_leader('{}')$$, $$le_try_become_leader(E'{a\nb}')$$,
+ $$le_become_leader('42', '0')$$, $$le_try_become_leader_xact('42')$$, $$le_become_leader_xact('42', '0')$$, $$le_am_leader('42')$$, $$le_am_leader('42', 1)$$,
+ $$le_token('42')$$, $$le_resign('42')$$, $$le_resign('42', 1)$$, $$le_lease('42', '1 s')$$, $$le_renew('42', 1)$$, $$le_assert_leader('42')$$,
+ $$le_proclaim('42', 'v')$$, $$le_depose('42')$$, $$le_key('42')$$, $$le_key('{42}')$$, $$count(*) FROM le_leader('42')$$]) call;
+CALL le_campaign('42');
+CALL le_campaign(ARRAY['job', '42']);
+CALL le_campaign('{job,{}}');
+CALL le_observe('{job}');
+-- but everything else is
+SELECT n, pg_temp.state_of(format('le_try_become_leader(%L)', n))
+FROM unnest(ARRAY['+', '-', '--1', '1-', '1.5', '1 ', ' 1', '1e3', 'a1', '{', '}', '{a', 'a}', ' {a}', '[a]', U&'\0661']) n;
+SELECT le_resign_all();
+
 -- quotes, newlines, case and spaces: every byte counts
 \set VERBOSITY default
 SELECT le_try_become_leader(n) FROM unnest(ARRAY['a"b', 'a''b', E'a\nb', E'a\tb', 'a\b', 'A"B', 'a b', 'a b ', '%s%d%n', 'ünïcödé ✓']) n;
@@ -152,6 +180,19 @@ EXECUTE bid_as('other', '1 s', 'me');
 EXECUTE bid_key(10);
 EXECUTE bid_key('11');
 EXECUTE bid(12);
+PREPARE am AS SELECT le_am_leader($1);
+PREPARE am_by AS SELECT le_am_leader($1, $2);
+PREPARE am_as AS SELECT le_am_leader($1, $2, $3);
+PREPARE am_named AS SELECT le_am_leader($1, identity => $2);
+PREPARE resign_as AS SELECT le_resign($1, $2, $3, $4);
+PREPARE am_key AS SELECT le_am_leader($1::bigint);
+SELECT name, parameter_types FROM pg_prepared_statements WHERE name ~ '^am|_as$' ORDER BY name;
+EXECUTE am('other');
+EXECUTE am_by('other', NULL);
+EXECUTE am_as('other', NULL, 'me');
+EXECUTE am_named('other', 'you');
+EXECUTE am_key(10);
+EXECUTE resign_as('other', NULL, NULL, 'you');
 SELECT name, key = 10 AS ten, key = 11 AS eleven, key = 12 AS twelve FROM le_leaders ORDER BY name, key;
 EXECUTE bid(NULL);
 EXECUTE resign('prepared');

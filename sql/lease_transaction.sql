@@ -166,3 +166,18 @@ SELECT name, le_resign(name, token) FROM le_leaders WHERE name LIKE 'from a %' O
 DROP TABLE t;
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 TABLE advisory;
+
+-- a lease that begins with the commit says so, once a transaction
+BEGIN;
+SELECT le_lease('one', '1 h') AS one, le_lease('two', '1 h') AS two \gset
+SELECT le_lease('one', '2 h', token => :one) = :one AS renewed;
+COMMIT;
+SELECT le_resign('one', :one), le_resign('two', :two);
+BEGIN;
+CALL le_campaign(ARRAY['one'], ttl => '1 h') \gset
+CALL le_campaign('two', ttl => '1 h') \gset
+ROLLBACK;
+-- and not where the statement is the transaction
+SELECT le_lease('one', '1 h') AS one \gset
+DO $$ BEGIN PERFORM le_lease('two', '1 h'); END $$;
+SELECT count(le_resign(name, token)) FROM le_leaders;

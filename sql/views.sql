@@ -37,7 +37,7 @@ COMMIT;
 SELECT le_try_become_leader('name', 'first');
 SELECT since, token FROM le_leader('name') \gset
 BEGIN;
-SELECT le_try_become_leader('name', 'second'), le_try_become_leader_xact('name', 'third');
+SELECT le_try_become_leader('name'), le_try_become_leader_xact('name', 'first');
 SELECT since = :'since' AS since, token = :token AS token, identity FROM le_leader('name');
 COMMIT;
 SELECT le_resign('name');

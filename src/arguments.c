@@ -8,12 +8,12 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <math.h>
 
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "leader_election.h"
@@ -29,8 +29,7 @@ check_length(const text *value, const char *what, int max)
 	if (length > max)
 		ereport(ERROR,
 				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
-				 errmsg("%s is too long", what),
-				 errdetail("It has %d bytes; at most %d are allowed.", length, max)));
+				 errmsg("%s is too long: %d bytes, at most %d", what, length, max)));
 }
 
 /*
@@ -47,6 +46,47 @@ check_text(const text *value, const char *what)
 }
 
 /*
+ * Check whether the text consists of digits, with a sign or without
+ */
+static bool
+is_number(const char *bytes, int length)
+{
+	int			start = bytes[0] == '-' || bytes[0] == '+' ? 1 : 0;
+
+	for (int i = start; i < length; i++)
+	{
+		if (!isdigit((unsigned char) bytes[i]))
+			return false;
+	}
+	return length > start;
+}
+
+/*
+ * Throw if the name is what a driver makes of a key or an array that has no type
+ *
+ * It would elect nobody to what the caller means, and exclude nobody from it.
+ */
+static void
+refuse_untyped(const text *name)
+{
+	const char *bytes = VARDATA_ANY(name);
+	int			length = VARSIZE_ANY_EXHDR(name);
+
+	if (is_number(bytes, length))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("election name must not be a number: \"%s\"",
+						text_to_cstring(name)),
+				 errhint("Pass a key as $1::bigint, or put a letter into the name.")));
+	if (length > 1 && bytes[0] == '{' && bytes[length - 1] == '}')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("election name must not be enclosed in braces: \"%s\"",
+						le_escape_line(text_to_cstring(name))),
+				 errhint("Pass an array of names as $1::text[].")));
+}
+
+/*
  * Throw unless this can be the name of an election; NULL cannot
  */
 void
@@ -57,6 +97,7 @@ le_check_name(const text *name)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("election name must not be null")));
 	check_text(name, "election name");
+	refuse_untyped(name);
 }
 
 /*
@@ -141,24 +182,33 @@ le_arg_timeout(FunctionCallInfo fcinfo, int argument)
 	if (us > INT_MAX * 1000.0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERVAL_FIELD_OVERFLOW),
-				 errmsg("timeout is too long"),
-				 errdetail("At most %d milliseconds, or about 24 days, are allowed.",
-						   INT_MAX),
+				 errmsg("timeout must be at most %d ms, which is about 24 days", INT_MAX),
 				 errhint("Leave it out, or pass NULL, to wait forever.")));
 	return (int64) ceil(us / 1000);
 }
 
 /*
- * Return how long that is, in microseconds; -1 if it has months
+ * Return how long that is, in microseconds; throw if it is out of range
  *
- * A month has no fixed length.
+ * A month has no fixed length.  setting is what an administrator can raise to have the
+ * maximum raised up to LE_MAX_TTL_MS; NULL: nothing.
  */
 static double
-fixed_length(const Interval *interval)
+get_duration(const Interval *interval, const char *what, int min_ms, int max_ms,
+			 const char *setting)
 {
-	if (interval->month != 0)
-		return -1;
-	return (double) interval->day * USECS_PER_DAY + interval->time;
+	double		us = (double) interval->day * USECS_PER_DAY + interval->time;
+	bool		months = interval->month != 0;
+
+	if (months || us < min_ms * 1000.0 || us > max_ms * 1000.0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg(months ? "%s must be from %d ms to %d ms, and without months" :
+						"%s must be from %d ms to %d ms", what, min_ms, max_ms),
+				 setting != NULL && !months && us > max_ms * 1000.0 &&
+				 us <= LE_MAX_TTL_MS * 1000.0 ?
+				 errhint("An administrator can raise \"%s\".", setting) : 0));
+	return us;
 }
 
 /*
@@ -167,20 +217,12 @@ fixed_length(const Interval *interval)
 int64
 le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 {
-	double		us = PG_ARGISNULL(argument) ? -1 :
-		fixed_length(PG_GETARG_INTERVAL_P(argument));
-
-	if (us < LE_MIN_TTL_MS * 1000.0 || us > le_max_ttl * 1000.0)
+	if (PG_ARGISNULL(argument))
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 PG_ARGISNULL(argument) ? errmsg("ttl must not be null") :
-				 errmsg("ttl is out of range"),
-				 errdetail("It must be from %dms to %s, and without months.", LE_MIN_TTL_MS,
-						   GetConfigOptionByName("leader_election.max_ttl", NULL, false)),
-				 us > le_max_ttl * 1000.0 && us <= LE_MAX_TTL_MS * 1000.0 ?
-				 errhint("An administrator can raise \"%s\".",
-						 "leader_election.max_ttl") : 0));
-	return (int64) us;
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("ttl must not be null")));
+	return (int64) get_duration(PG_GETARG_INTERVAL_P(argument), "ttl", LE_MIN_TTL_MS,
+								le_max_ttl, "leader_election.max_ttl");
 }
 
 /*
@@ -190,17 +232,11 @@ const Interval *
 le_arg_limit(FunctionCallInfo fcinfo, int argument, const char *what, int min_ms)
 {
 	Interval   *limit;
-	double		us;
 
 	if (PG_ARGISNULL(argument))
 		return NULL;
 	limit = PG_GETARG_INTERVAL_P(argument);
-	us = fixed_length(limit);
-	if (us < min_ms * 1000.0 || us > LE_MAX_TTL_MS * 1000.0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s is out of range", what),
-				 errdetail("It must be from %dms to %s, and without months.", min_ms, "1d")));
+	(void) get_duration(limit, what, min_ms, LE_MAX_TTL_MS, NULL);
 	return limit;
 }
 

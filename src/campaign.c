@@ -78,9 +78,8 @@ require_room_on_server(int more)
 	if (pg_atomic_read_u32(known) + (int64) more > le_max_elections)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many elections"),
-				 errdetail("The server knows of at most %d elections at a time.",
-						   le_max_elections),
+				 errmsg("too many elections: the server knows of at most %d at a time",
+						le_max_elections),
 				 errhint("An administrator can raise \"%s\".",
 						 "leader_election.max_elections")));
 }
@@ -98,11 +97,8 @@ le_require_room(int more)
 	if (!le_leads_fewer_than(le_max_terms_per_session))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many elections led by this session"),
-				 errdetail_plural("A session may lead at most %d election at a time.",
-								  "A session may lead at most %d elections at a time.",
-								  le_max_terms_per_session,
-								  le_max_terms_per_session),
+				 errmsg("too many elections led by this session: at most %d at a time",
+						le_max_terms_per_session),
 				 errhint("Resign from some, or ask an administrator to raise \"%s\".",
 						 "leader_election.max_terms_per_session")));
 }
@@ -419,17 +415,41 @@ add_hold(LeHeldTerm *held, LeScope scope)
 /*
  * Deny a bid that this very session stands in the way of; throw if it would wait
  *
- * The lock that the session holds would not keep it from itself.
+ * The lock that the session holds would not keep it from itself.  "how" says how the
+ * session leads.
  */
 static void
-deny_own(const LeBid *bid, const char *detail)
+deny_own(const LeBid *bid, const char *how, const char *hint)
 {
 	if (bid->wait_ms != LE_WAIT_NOT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot wait to lead election %s, which this session leads in another way",
-						le_election_label(&bid->election.key, bid->election.name)),
-				 errdetail_internal("%s", detail)));
+				 errmsg("cannot wait to lead election %s, which this session leads %s",
+						le_election_label(&bid->election.key, bid->election.name), how),
+				 hint != NULL ? errhint("%s", hint) : 0));
+}
+
+/*
+ * Deny a bid for an election that this session leads under another identity than that of
+ * the bid: it is another client's.  False if it is not
+ *
+ * Throws if it would wait.
+ */
+bool
+le_deny_other_client(const LeBid *bid)
+{
+	LeHeldTerm *held;
+	const char *as;
+
+	if (bid->identity == NULL)
+		return false;
+	held = le_held_term(&bid->election);
+	if (held == NULL || le_is_held_as(held, bid->identity, &as))
+		return false;
+	deny_own(bid, as, LE_HINT_SHARED_SESSION);
+	le_warn_held_as(&bid->election, as);
+	le_registry_count_denial(&bid->election);
+	return true;
 }
 
 /*
@@ -453,6 +473,8 @@ le_prepare_to_bid(void)
 int64
 le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 {
+	int64		token;
+
 	if (bid->scope != LE_SCOPE_LEASE)
 		return le_begin_term(bid, identity);
 
@@ -460,7 +482,9 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 	AcceptInvalidationMessages();
 	le_leases_ready(true);
 	le_lease_sweep(false);
-	return le_grant_lease(bid, identity);
+	token = le_grant_lease(bid, identity);
+	le_notice_not_begun(&bid->election);
+	return token;
 }
 
 /*
@@ -468,7 +492,7 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
  *
  * Returns the token of the term; 0 if somebody else still leads after wait_ms.  A
  * session that leads when asked again goes on to do so, and nothing changes; but a
- * lease is renewed by its token only.  May wait, throw, and end the session of a
+ * lease is renewed by its token only, and another identity is another candidate.  May wait, throw, and end the session of a
  * client that has gone.
  */
 int64
@@ -481,6 +505,8 @@ le_elect(LeBid *bid)
 
 	le_prepare_to_bid();
 
+	if (le_deny_other_client(bid))
+		return 0;
 	held = le_held_term(election);
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
 	{
@@ -489,12 +515,12 @@ le_elect(LeBid *bid)
 	}
 	if (held != NULL)
 	{
-		deny_own(bid, "It is bound to the session or transaction.");
+		deny_own(bid, "without a lease", NULL);
 		return 0;
 	}
 	if (le_find_grant(election) != NULL)
 	{
-		deny_own(bid, "This transaction has taken its lease.");
+		deny_own(bid, "by a lease that this transaction has taken", NULL);
 		return 0;
 	}
 	le_require_room(1);

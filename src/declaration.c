@@ -204,20 +204,20 @@ is_candidate(const LeDeclaration *declaration)
 }
 
 /*
- * Throw because the user may not do that; what is "stand for" or "observe"
+ * Throw because the user may not do that; what is "stand for" or "observe", and why says
+ * which election that is
  */
 static void
-refuse(const LeElection *election, const char *what, const char *detail)
+refuse(const LeElection *election, const char *what, const char *why)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied to %s election %s", what,
-					le_election_label(&election->key, election->name)),
-			 errdetail_internal("%s", detail)));
+			 errmsg("permission denied to %s election %s, which is %s", what,
+					le_election_label(&election->key, election->name), why)));
 }
 
 /*
- * Return the role that candidates must be members of, in a sentence
+ * Return for which role the election is declared, in words for refuse
  */
 static const char *
 describe_candidates(const LeDeclaration *declaration)
@@ -225,8 +225,8 @@ describe_candidates(const LeDeclaration *declaration)
 	const char *role = NameStr(declaration->candidates);
 
 	return psprintf(OidIsValid(get_role_oid(role, true)) ?
-					"It is declared for members of role \"%s\"." :
-					"It is declared for role \"%s\", which does not exist.", role);
+					"declared for members of role \"%s\"" :
+					"declared for role \"%s\", which does not exist", role);
 }
 
 /*
@@ -242,10 +242,9 @@ le_require_ttl(const LeElection *election, int64 ttl_us)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("ttl is out of range"),
-			 errdetail("Election %s is declared with a maximum of " INT64_FORMAT " ms.",
-					   le_election_label(&election->key, election->name),
-					   declaration->max_ttl_us / 1000)));
+			 errmsg("ttl must be at most " INT64_FORMAT " ms, as election %s is declared",
+					declaration->max_ttl_us / 1000,
+					le_election_label(&election->key, election->name))));
 }
 
 /*
@@ -262,7 +261,7 @@ le_require_candidate(const LeBid *bid)
 	declaration = find_declaration(election->name);
 	if (declaration == NULL && le_declared_only)
 		refuse(election, "stand for",
-			   "It is not declared, and \"leader_election.declared_only\" is on.");
+			   "not declared, while \"leader_election.declared_only\" is on");
 	if (declaration == NULL)
 		return;
 	if (!is_candidate(declaration))

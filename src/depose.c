@@ -72,12 +72,12 @@ require_right(const LeElection *election, Oid role)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied to depose the leader of election %s",
-					le_election_label(&election->key, election->name)),
 			 superuser_arg(role) ?
-			 errdetail("Its role is a superuser: only superusers may do that.") :
-			 errdetail("Only roles with the privileges of its role or of \"%s\" may do that.",
-					   "pg_signal_backend")));
+			 errmsg("permission denied to depose the leader of election %s, which is a superuser",
+					le_election_label(&election->key, election->name)) :
+			 errmsg("permission denied to depose the leader of election %s: only roles with the privileges of its role or of \"%s\" may",
+					le_election_label(&election->key, election->name),
+					"pg_signal_backend")));
 }
 
 /*

@@ -10,10 +10,14 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "commands/trigger.h"
+#include "executor/execdesc.h"
 #include "miscadmin.h"
+#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 
 #include "leader_election.h"
 
@@ -58,6 +62,42 @@ get_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election
 }
 
 /*
+ * Check whether the top-level statement itself makes the call, and not a function,
+ * procedure or DO block that it runs
+ *
+ * These run their statements with snapshots of their own.
+ */
+static bool
+is_called_at_top_level(void)
+{
+	return ActivePortal != NULL && ActivePortal->queryDesc != NULL &&
+		ActiveSnapshotSet() &&
+		GetActiveSnapshot() == ActivePortal->queryDesc->snapshot;
+}
+
+/*
+ * Warn, once a statement, if leadership in transaction scope ends with the very statement
+ * that bids for it
+ *
+ * Where a function bids, the statement that called it can be the job.
+ */
+static void
+warn_outside_transaction(const char *function)
+{
+	static TimestampTz warned = 0;
+	TimestampTz statement = GetCurrentStatementStartTimestamp();
+
+	if (IsTransactionBlock() || IsSubTransaction() || !is_called_at_top_level() ||
+		warned == statement)
+		return;
+	warned = statement;
+	ereport(WARNING,
+			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+			 errmsg("%s can only be used in transaction blocks", function),
+			 errdetail("Leadership ends with this statement.")));
+}
+
+/*
  * Bid for leadership: (election, identity), or (election, timeout, identity) for
  * the functions that wait
  */
@@ -73,6 +113,9 @@ bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_WAIT_NOT;
 	bid.ttl_us = 0;
 	bid.identity = le_arg_identity(fcinfo, argument);
+	if (scope == LE_SCOPE_TRANSACTION)
+		warn_outside_transaction(waits ? "le_become_leader_xact()" :
+								 "le_try_become_leader_xact()");
 	PG_RETURN_BOOL(le_elect(&bid) != 0);
 }
 
@@ -85,15 +128,6 @@ own_token(const LeElection *election)
 	LeHeldTerm *held = le_held_term(election);
 
 	return held == NULL ? 0 : held->token;
-}
-
-static Datum
-am_leader(FunctionCallInfo fcinfo, LeCalledBy called_by)
-{
-	LeElection	election;
-
-	get_election(fcinfo, called_by, &election);
-	PG_RETURN_BOOL(le_held_term(&election) != NULL);
 }
 
 static Datum
@@ -149,7 +183,6 @@ PG_FUNCTION_INFO_V1(le_resign_all);
 PG_FUNCTION_INFO_V1(le_lease);
 PG_FUNCTION_INFO_V1(le_renew);
 PG_FUNCTION_INFO_V1(le_proclaim);
-PG_FUNCTION_INFO_V1(le_am_leader_token);
 PG_FUNCTION_INFO_V1(le_assert_leader);
 PG_FUNCTION_INFO_V1(le_guard);
 PG_FUNCTION_INFO_V1(le_origin);
@@ -209,16 +242,37 @@ le_become_leader_xact_key(PG_FUNCTION_ARGS)
 	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, true);
 }
 
+/*
+ * (name, token, identity)
+ */
 Datum
 le_am_leader(PG_FUNCTION_ARGS)
 {
-	return am_leader(fcinfo, LE_BY_NAME);
+	LeElection	election;
+	LeHeldTerm *held;
+	text	   *identity;
+	const char *as;
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	identity = le_arg_identity(fcinfo, 2);
+	if (!PG_ARGISNULL(1))
+	{
+		int64		token = PG_GETARG_INT64(1);
+
+		le_require_primary();
+		PG_RETURN_BOOL(le_is_leased_as(&election, token, identity));
+	}
+	held = le_held_term(&election);
+	PG_RETURN_BOOL(held != NULL && le_is_held_as(held, identity, &as));
 }
 
 Datum
 le_am_leader_key(PG_FUNCTION_ARGS)
 {
-	return am_leader(fcinfo, LE_BY_KEY);
+	LeElection	election;
+
+	get_election(fcinfo, LE_BY_KEY, &election);
+	PG_RETURN_BOOL(le_held_term(&election) != NULL);
 }
 
 Datum
@@ -234,7 +288,7 @@ le_token_key(PG_FUNCTION_ARGS)
 }
 
 /*
- * (name, token, successor)
+ * (name, token, successor, identity)
  */
 Datum
 le_resign(PG_FUNCTION_ARGS)
@@ -246,6 +300,8 @@ le_resign(PG_FUNCTION_ARGS)
 	le_refuse_restricted(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	successor = le_arg_identity(fcinfo, 2);
+	if (!le_may_resign_as(&election, token, le_arg_identity(fcinfo, 3)))
+		PG_RETURN_BOOL(false);
 	if (successor != NULL && (PG_ARGISNULL(1) || token != 0))
 		PG_RETURN_BOOL(le_resign_to(&election, token, text_to_cstring(successor)));
 	PG_RETURN_BOOL(PG_ARGISNULL(1) ? le_resign_term(&election) :
@@ -288,7 +344,7 @@ le_lease(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(3))
 	{
 		le_require_primary();
-		if (le_lease_renew(&bid.election, PG_GETARG_INT64(3), bid.ttl_us))
+		if (le_renew_by_bid(&bid, PG_GETARG_INT64(3)))
 			PG_RETURN_INT64(PG_GETARG_INT64(3));
 	}
 	token = le_elect(&bid);
@@ -312,18 +368,6 @@ le_renew(PG_FUNCTION_ARGS)
 	ttl_us = PG_ARGISNULL(2) ? 0 : le_arg_ttl(fcinfo, 2);
 	le_require_primary();
 	PG_RETURN_BOOL(le_lease_renew(&election, token, ttl_us));
-}
-
-Datum
-le_am_leader_token(PG_FUNCTION_ARGS)
-{
-	LeElection	election;
-	int64		token;
-
-	le_election_by_name(&election, le_arg_name(fcinfo));
-	token = le_arg_token(fcinfo, 1);
-	le_require_primary();
-	PG_RETURN_BOOL(le_lease_is_led(&election, token));
 }
 
 /*

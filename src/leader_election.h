@@ -222,6 +222,7 @@ extern void le_terms_at_exit(void);
 extern void le_log_begin(const LeTerm *term);
 extern void le_log_end(const LeTerm *term, LeEndReason reason);
 extern void le_log_deposed(const LeTerm *term, const char *by, const char *why);
+extern void le_notice_not_begun(const LeElection *election);
 extern void le_notice_outlives(LeHeldTerm *held);
 extern const char *le_scope_name(LeScope scope);
 
@@ -339,6 +340,7 @@ extern void le_withdraw(void);
 extern void le_prepare_to_bid(void);
 extern void le_require_primary(void);
 extern void le_require_room(int more);
+extern bool le_deny_other_client(const LeBid *bid);
 extern bool le_acquire_now(LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 pg_noreturn extern void le_throw_lock_timeout(void);
@@ -357,6 +359,13 @@ extern void le_warn_not_deposed(const LeElection *election, const char *identity
 extern void le_warn_bound_to_transaction(const LeElection *election);
 extern bool le_resign_term(const LeElection *election);
 extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
+
+/* other_client.c */
+extern bool le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as);
+extern bool le_is_leased_as(const LeElection *election, int64 token, const text *identity);
+extern void le_warn_held_as(const LeElection *election, const char *as);
+extern bool le_renew_by_bid(const LeBid *bid, int64 token);
+extern bool le_may_resign_as(const LeElection *election, int64 token, const text *identity);
 
 /* handover.c */
 extern bool le_resign_to(const LeElection *election, int64 token, const char *identity);

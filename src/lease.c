@@ -159,9 +159,8 @@ le_require_role(const LeElection *election, Oid user, Oid role)
 	if (!has_privs_of_role(user, role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for the token of election %s",
-						le_election_label(&election->key, election->name)),
-				 errdetail("Only roles with the privileges of the role that was elected may use it.")));
+				 errmsg("permission denied for the token of election %s, which is of another role",
+						le_election_label(&election->key, election->name))));
 }
 
 /*

@@ -101,7 +101,7 @@ le_campaign(PG_FUNCTION_ARGS)
 	get_bid(fcinfo, &bid);
 
 	if (bid.scope == LE_SCOPE_LEASE && !PG_ARGISNULL(4) &&
-		le_lease_renew(&bid.election, PG_GETARG_INT64(4), bid.ttl_us))
+		le_renew_by_bid(&bid, PG_GETARG_INT64(4)))
 		return output_token(type, PG_GETARG_INT64(4));
 
 	let_go_of_snapshot(fcinfo);
@@ -145,6 +145,24 @@ get_elections(FunctionCallInfo fcinfo, int *count)
 }
 
 /*
+ * Warn if this session leads any of the elections under another identity than that of the
+ * bid; throw if the bid would wait
+ *
+ * They are passed over, as are all that this session leads.
+ */
+static void
+deny_other_client(LeBid *bid, const LeElection *elections, int count)
+{
+	for (int i = 0; i < count && bid->identity != NULL; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		bid->election = elections[i];
+		if (le_deny_other_client(bid))
+			return;
+	}
+}
+
+/*
  * (names, timeout, identity, ttl, INOUT token, INOUT name): wait to be elected in any
  */
 Datum
@@ -163,6 +181,7 @@ le_campaign_names(PG_FUNCTION_ARGS)
 	elections = get_elections(fcinfo, &count);
 	get_bid(fcinfo, &bid);
 	let_go_of_snapshot(fcinfo);
+	deny_other_client(&bid, elections, count);
 
 	won = le_elect_any(&bid, elections, count, &token);
 	if (won != NULL)

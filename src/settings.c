@@ -94,7 +94,8 @@ check_session_token(char **value, void **extra, GucSource source pg_attribute_un
 		token = strtoi64(*value, &end, 10);
 		if (!isdigit((unsigned char) **value) || errno != 0 || *end != '\0' || token <= 0)
 		{
-			GUC_check_errdetail("It must be a token, a positive bigint, or empty for none.");
+			GUC_check_errmsg("parameter \"%s\" must be a token, which is a positive bigint, or empty: \"%s\"",
+							 "leader_election.token", *value);
 			return false;
 		}
 	}

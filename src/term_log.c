@@ -91,6 +91,20 @@ le_log_deposed(const LeTerm *term, const char *by, const char *why)
 }
 
 /*
+ * Tell the client, once a transaction, that a lease which it has just taken in a
+ * transaction block counts from the commit
+ */
+void
+le_notice_not_begun(const LeElection *election)
+{
+	if (le_grant_count() > 1 || !IsTransactionBlock())
+		return;
+	ereport(NOTICE,
+			(errmsg("the lease of election %s begins when this transaction commits",
+					le_election_label(&election->key, election->name))));
+}
+
+/*
  * Tell who takes session scope in a transaction block, once a term, that
  * leadership outlives the block
  */

@@ -52,6 +52,10 @@ typedef enum LeLockClass
 #define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
 #define ERRCODE_LE_NOT_YET			MAKE_SQLSTATE('L', 'E', '0', '0', '3')
 
+/* What to do where two clients are on one session */
+#define LE_HINT_SHARED_SESSION \
+	"Another client may use the same connection, as through a pooler in transaction mode or a connection pool. To lead through these, use a lease."
+
 /* What a term is bound to */
 typedef enum LeScope
 {
