@@ -49,6 +49,7 @@ extern char *le_fuzz_long_string(LeFuzzInput *input, int max);
 extern text *le_fuzz_text(const char *string, bool packed);
 extern bool le_fuzz_is_one_line(const char *string);
 extern int	le_fuzz_length_error(size_t length, size_t max);
+extern int	le_fuzz_name_error(const char *name);
 
 /* the targets */
 extern void le_fuzz_names(LeFuzzInput *input);

@@ -46,7 +46,7 @@ le_fuzz_prepare_guard(void)
 static int
 expected_error(const char *name)
 {
-	int			error = le_fuzz_length_error(strlen(name), LE_TEXT_MAX);
+	int			error = le_fuzz_name_error(name);
 
 	if (error == 0 && strcmp(name, LED) != 0)
 		error = ERRCODE_LE_NOT_LEADER;

@@ -84,7 +84,7 @@ expected_error(int dimensions, int count, Datum *names, bool *nulls)
 
 	for (int i = 0; i < count && error == 0; i++)
 		error = nulls[i] ? ERRCODE_NULL_VALUE_NOT_ALLOWED :
-			le_fuzz_length_error(VARSIZE_ANY_EXHDR(DatumGetPointer(names[i])), LE_TEXT_MAX);
+			le_fuzz_name_error(text_to_cstring(DatumGetTextPP(names[i])));
 	return error;
 }
 

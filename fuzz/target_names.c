@@ -135,22 +135,22 @@ le_fuzz_names(LeFuzzInput *input)
 	text	   *argument = le_fuzz_text(string, flags & 1);
 	size_t		length = strlen(string);
 	int			error = le_fuzz_length_error(length, LE_TEXT_MAX);
+	int			name_error = le_fuzz_name_error(string);
 	Datum		result;
 
 	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = PointerGetDatum(argument);
 	fcinfo->args[0].isnull = false;
 
-	LE_FUZZ_CHECK(le_fuzz_call(le_key, fcinfo, &result) == error);
+	LE_FUZZ_CHECK(le_fuzz_call(le_key, fcinfo, &result) == name_error);
 	LE_FUZZ_CHECK(le_fuzz_call(get_identity, fcinfo, NULL) == error);
 	LE_FUZZ_CHECK(le_fuzz_call(get_reason, fcinfo, NULL) == error);
 	LE_FUZZ_CHECK(le_fuzz_call(get_value, fcinfo, NULL) ==
 				  le_fuzz_length_error(length, LE_VALUE_MAX));
-	if (error == 0)
-	{
+	if (name_error == 0)
 		check_election(string, argument);
+	if (error == 0)
 		check_identity(string, argument, flags & 2);
-	}
 
 	fcinfo->args[0].isnull = true;
 	LE_FUZZ_CHECK(le_fuzz_call(le_key, fcinfo, NULL) == ERRCODE_NULL_VALUE_NOT_ALLOWED);

@@ -15,9 +15,12 @@
 #include "executor/execdesc.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/portal.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "leader_election.h"
 
@@ -62,7 +65,19 @@ get_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election
 }
 
 /*
- * Check whether the top-level statement itself makes the call, and not a function,
+ * Check whether the client's own statement is in that portal, and not a function's cursor
+ *
+ * The portals of the simple protocol and of EXECUTE are not visible, cursors are.
+ */
+static bool
+is_of_client(Portal portal)
+{
+	return !portal->visible ||
+		(debug_query_string != NULL && strcmp(portal->sourceText, debug_query_string) == 0);
+}
+
+/*
+ * Check whether the client's statement itself makes the call, and not a function,
  * procedure or DO block that it runs
  *
  * These run their statements with snapshots of their own.
@@ -70,9 +85,10 @@ get_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election
 static bool
 is_called_at_top_level(void)
 {
-	return ActivePortal != NULL && ActivePortal->queryDesc != NULL &&
-		ActiveSnapshotSet() &&
-		GetActiveSnapshot() == ActivePortal->queryDesc->snapshot;
+	Portal		portal = ActivePortal;
+
+	return portal != NULL && portal->queryDesc != NULL && is_of_client(portal) &&
+		ActiveSnapshotSet() && GetActiveSnapshot() == portal->queryDesc->snapshot;
 }
 
 /*

@@ -1,6 +1,7 @@
 # Leases through PgBouncer in transaction mode: each statement on whatever server
 # connection it gets, and one leader at a time.  Session scope behind session
-# mode: the term ends with the client.
+# mode: the term ends with the client.  Session scope behind transaction mode, which
+# is a mistake: clients on one server connection are told apart by their identities.
 
 use strict;
 use warnings;
@@ -273,6 +274,39 @@ subtest 'session scope behind session mode' => sub {
 		end_session($one, $two);
 		$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leader('session job')});
 	}
+};
+
+subtest 'session scope behind transaction mode: two clients, one server connection' => sub {
+	my $narrow = new_pooler($node, "default_pool_size = 1\n");
+	start_pooler($narrow);
+	my %client = map { $_ => pooled_session($narrow, 'transaction') } 'one', 'two';
+	my %pid = map { $_ => ask($client{$_}, 'SELECT pg_backend_pid()') } keys %client;
+	is($pid{one}, $pid{two}, 'they share a server connection');
+	my $warning = qr/WARNING: .*this session leads election "shared" as "one".*HINT: .*a pooler in transaction mode/s;
+
+	like(ask($client{one}, q{CALL le_campaign('shared', identity => 'one')}), qr/^\d+$/, 'one is elected');
+	foreach my $bid (
+		q{SELECT le_try_become_leader('shared', 'two')},
+		q{SELECT le_become_leader('shared', '0', 'two')},
+		q{SELECT le_am_leader('shared', identity => 'two')},
+		q{SELECT le_resign('shared', identity => 'two')})
+	{
+		is(ask($client{two}, $bid), 'f', "two: $bid");
+		like(stderr_of($client{two}), $warning, 'and is told who leads, and of the pooler') unless $bid =~ /am_leader/;
+	}
+	foreach my $bid (q{CALL le_campaign('shared', identity => 'two')}, q{CALL le_campaign(ARRAY['shared', 'free'], identity => 'two')})
+	{
+		ask($client{two}, $bid);
+		like(stderr_of($client{two}), qr/ERROR: .*cannot wait to lead election "shared", which this session leads as "one"/, "two: $bid");
+	}
+	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 't', 'one leads on');
+	is(ask($client{one}, q{SELECT le_try_become_leader('shared', 'one')}), 't', 'and is confirmed');
+	is($node->safe_psql('postgres', q{SELECT identity FROM le_leader('shared')}), 'one', 'nobody else does');
+	is(ask($client{one}, q{SELECT le_resign('shared', identity => 'one')}), 't', 'one resigns');
+	is(ask($client{two}, q{SELECT le_try_become_leader('shared', 'two')}), 't', 'then two is elected');
+	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 'f', 'and one does not lead');
+	end_session(values %client);
+	stop_pooler($narrow);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

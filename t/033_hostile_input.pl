@@ -50,7 +50,7 @@ sub on_line
 my @strings = (
 	'"', "'", '\\', '\\"', '\\\\n', "\n", "\r\n", "\t", join('', map { chr } 1 .. 31, 127),
 	'%s %n %d %m %%', '$1 :name \gset', '$$', q{'); DROP TABLE le_leases; --},
-	'", "event": "elected", "token": 9, "x": "', '"}', '{"election": null}', '\u0000', '\\u000a', '[1,2', 'null', '</script>',
+	'", "event": "elected", "token": 9, "x": "', '"}', '{"election": null},', '\u0000', '\\u000a', '[1,2', 'null', '</script>',
 	qq{x" leads\n2026-01-01 00:00:00.000 UTC [1] LOG:  leader_election: election "job": term 99 began: "evil" leads, process 1, session scope},
 	q{2026-01-01 00:00:00.000 UTC [1] LOG:  leader_election: election "job": term 99 ended: resigned},
 	"\e[2J\e]0;owned\a", "\xe2\x80\xa8\xe2\x80\xa9", "\xe2\x80\xae\xe2\x80\x8b", "\xef\xbb\xbf", "\xc2\x85\xc2\x9b",

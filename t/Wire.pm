@@ -14,7 +14,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(
-  wire wire_send wire_hear wire_answer wire_ask wire_fails wire_elect wire_until wire_heard
+  wire wire_send wire_execute wire_hear wire_answer wire_ask wire_fails wire_elect wire_until wire_heard
   wire_ended wire_drop
 );
 
@@ -57,6 +57,23 @@ sub wire_send
 	local $SIG{PIPE} = 'IGNORE';
 	syswrite $client->{socket}, 'Q' . pack('N', 5 + length $sql) . "$sql\0";
 	return;
+}
+
+# The same by the extended protocol, with parameters as text, and without types
+sub wire_execute
+{
+	my ($client, $sql, @values) = @_;
+	my $send = sub { $_[0] . pack('N', 4 + length $_[1]) . $_[1] };
+	my $bound = join '', map { pack('N/a*', $_) } @values;
+
+	wire_forget($client);
+	local $SIG{PIPE} = 'IGNORE';
+	syswrite $client->{socket},
+		$send->('P', "\0$sql\0" . pack('n', 0))
+	  . $send->('B', "\0\0" . pack('nn', 0, scalar @values) . $bound . pack('n', 0))
+	  . $send->('E', "\0" . pack('N', 0))
+	  . $send->('S', '');
+	return wire_answer($client);
 }
 
 sub wire_message

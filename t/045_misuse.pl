@@ -1,0 +1,84 @@
+# What looks like leadership and is none is told at once, by the extended protocol as well:
+# most drivers use no other, and send keys and arrays without their types.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use Wire;
+
+my $node = new_server('misuse');
+my $client = wire($node);
+
+# The answer and the notices of a statement by the extended protocol
+sub execute
+{
+	my ($sql, @values) = @_;
+	$client->{notices} = '';
+	my $answer = wire_execute($client, $sql, @values);
+	return ($answer, $client->{notices});
+}
+
+subtest 'transaction scope outside a transaction block' => sub {
+	foreach my $function (qw(le_try_become_leader_xact le_become_leader_xact))
+	{
+		my ($answer, $notices) = execute("SELECT $function(\$1)", 'job');
+		is($answer, 't', "$function: elected");
+		is($notices, "WARNING:  $function() can only be used in transaction blocks\n", 'and warned');
+	}
+	is((execute('SELECT * FROM le_leader($1)', 'job'))[0], '', 'nobody leads');
+
+	$client->{notices} = '';
+	wire_ask($client, q{CREATE FUNCTION job() RETURNS boolean LANGUAGE plpgsql AS
+		$$ BEGIN RETURN le_try_become_leader_xact('job') AND le_am_leader('job'); END $$});
+	wire_ask($client, q{CREATE FUNCTION job_in_sql() RETURNS boolean LANGUAGE sql AS
+		$$ SELECT le_try_become_leader_xact('job'); SELECT le_am_leader('job') $$});
+	wire_ask($client, q{CREATE FUNCTION job_in_loop() RETURNS boolean LANGUAGE plpgsql AS
+		$$ DECLARE leads boolean; BEGIN FOR leads IN SELECT le_try_become_leader_xact('job') LOOP RETURN leads; END LOOP; END $$});
+	wire_ask($client, q{CREATE PROCEDURE job_called() LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM le_try_become_leader_xact('job'); COMMIT; PERFORM le_become_leader_xact('job'); END $$});
+	foreach my $call ('SELECT job()', 'SELECT job_in_sql()', 'SELECT * FROM job_in_sql()', 'SELECT job_in_loop()')
+	{
+		is_deeply([ execute($call) ], [ 't', '' ], "$call: the statement is the job");
+	}
+	is_deeply([ execute($_) ], [ '', '' ], "$_: likewise")
+	  foreach 'CALL job_called()', q{DO $$ BEGIN PERFORM le_try_become_leader_xact('job'); END $$};
+
+	execute('BEGIN');
+	is_deeply([ execute('SELECT le_try_become_leader_xact($1)', 'job') ], [ 't', '' ], 'in a transaction block, no warning');
+	execute('COMMIT');
+};
+
+subtest 'a lease that is taken in a transaction block' => sub {
+	execute('BEGIN');
+	my ($token, $notices) = execute('SELECT le_lease($1, $2)', 'mailer', '1 min');
+	is($notices, qq{NOTICE:  the lease of election "mailer" begins when this transaction commits\n}, 'a notice');
+	execute('COMMIT');
+	is_deeply([ execute('SELECT le_lease($1, $2, NULL, $3) = $3', 'mailer', '1 min', $token) ], [ 't', '' ], 'it has begun');
+};
+
+subtest 'parameters without a type' => sub {
+	foreach my $call ('SELECT le_try_become_leader($1)', 'SELECT le_am_leader($1)', 'SELECT le_resign($1)', 'CALL le_campaign($1)', 'CALL le_observe($1)')
+	{
+		execute($call, '2929');
+		is($client->{code}, '22023', "$call: a number is no name");
+		like($client->{error}, qr/must not be a number/, 'the rule is in the message');
+		execute($call, '{a,b}');
+		is($client->{code}, '22023', "$call: an array is no name");
+		like($client->{error}, qr/must not be enclosed in braces/, 'the rule is in the message');
+	}
+	is((execute('SELECT le_try_become_leader($1::bigint)', '2929'))[0], 't', 'a key with its type');
+	like((execute('CALL le_campaign($1::text[])', '{a,b}'))[0], qr/^\d+\|a$/, 'an array with its type');
+	is((execute('SELECT le_am_leader($1)', 'a'))[0], 't', 'a name');
+	is((execute('SELECT le_am_leader($1, identity => $2)', 'a', 'another'))[0], 'f', 'with another identity');
+	is((execute('SELECT le_resign($1, identity => $2)', 'a', 'another'))[0], 'f', 'which cannot resign');
+	like($client->{notices}, qr/WARNING:  this session leads election "a" as/, 'and is told why');
+};
+
+$node->stop;
+done_testing();
