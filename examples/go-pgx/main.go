@@ -64,7 +64,7 @@ func (c *Candidate) serveTerm(ctx context.Context) error {
 	stop()
 	<-stopped
 	if err == nil {
-		_, err = c.ask(conn, "SELECT le_resign($1)")
+		_, err = c.ask(conn, "SELECT le_resign($1, identity => $2)")
 	}
 	c.OnOusted(token)
 	return err
@@ -81,7 +81,7 @@ func (c *Candidate) watch(ctx context.Context, conn *pgx.Conn) error {
 			return nil
 		} else if err != nil && !pgconn.Timeout(err) {
 			return err
-		} else if leads, err := c.ask(conn, "SELECT le_am_leader($1)"); err != nil {
+		} else if leads, err := c.ask(conn, "SELECT le_am_leader($1, identity => $2)"); err != nil {
 			return err
 		} else if !leads {
 			return errors.New("this session does not lead any more")
@@ -93,7 +93,7 @@ func (c *Candidate) watch(ctx context.Context, conn *pgx.Conn) error {
 func (c *Candidate) ask(conn *pgx.Conn, question string) (answer bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	err = conn.QueryRow(ctx, question, c.Election).Scan(&answer)
+	err = conn.QueryRow(ctx, question, c.Election, c.Identity).Scan(&answer)
 	return answer, err
 }
 

@@ -23,7 +23,7 @@ import time
 
 import psycopg
 
-KEY, IDENTITY = int(sys.argv[1]), sys.argv[2]  # an int, so that psycopg sends a number: text would be taken for a name
+KEY, IDENTITY = int(sys.argv[1]), sys.argv[2]  # an int, so that psycopg sends a number: text would be a name, and is refused
 CONNECTION = dict(
     autocommit=True, connect_timeout=5, application_name=IDENTITY,
     keepalives_idle=1, keepalives_interval=1, keepalives_count=5, tcp_user_timeout=5000,

@@ -44,7 +44,7 @@ async function stillLeads(client, over) {
     client.end() // breaks the connection, as it waits for an answer
   }, 5000)
   try {
-    const { rows } = await client.query('SELECT le_am_leader($1) AS leads', [election])
+    const { rows } = await client.query('SELECT le_am_leader($1, identity => $2) AS leads', [election, identity])
     return rows[0].leads
   } finally {
     clearTimeout(watchdog)
@@ -61,7 +61,7 @@ async function lead(client, token, over) {
       await pause(1000, over.signal)
     }
     await job
-    if (stop.signal.aborted) await client.query('SELECT le_resign($1)', [election])
+    if (stop.signal.aborted) await client.query('SELECT le_resign($1, identity => $2)', [election, identity])
     over.signal.throwIfAborted() // tells why
   } finally {
     over.abort()

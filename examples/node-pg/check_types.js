@@ -18,6 +18,7 @@ const KEY = 2929002
 const calls = [ // SQL, arguments, expected (a row of one column: its value; of more: an array)
   // by name; strings, null and intervals need no cast
   ['SELECT le_try_become_leader($1, $2)', [S, 'w'], true], // the first call's identity stays
+  ['SELECT le_try_become_leader($1, $2)', [S, 'w2'], false], // and another is another client's
   ['SELECT le_try_become_leader($1)', [S], true],
   ['SELECT le_try_become_leader($1, $2)', [S, null], true],
   ['SELECT le_try_become_leader($1, $2)', [S, undefined], true],
@@ -27,6 +28,9 @@ const calls = [ // SQL, arguments, expected (a row of one column: its value; of 
   ['SELECT le_become_leader($1, $2, $3)', [S, null, 'w'], true],
   ['SELECT le_become_leader($1, $2)', [BUSY, MS], false],
   ['SELECT le_am_leader($1)', [S], true],
+  ['SELECT le_am_leader($1, identity => $2)', [S, 'w'], true],
+  ['SELECT le_am_leader($1, $2, $3)', [S, null, 'w2'], false],
+  ['SELECT le_resign($1, identity => $2)', [S, 'w2'], false],
   ['SELECT le_token($1)', [S], TOKEN],
   ['SELECT le_proclaim($1, $2)', [S, 'v'], true],
   ['SELECT le_assert_leader($1)', [S], OK],
@@ -42,7 +46,8 @@ const calls = [ // SQL, arguments, expected (a row of one column: its value; of 
   ['SELECT le_renew($1, $2)', [L, TOKEN], true],
   ['SELECT le_renew($1, $2, $3)', [L, BIG, S3], true],
   ['SELECT le_am_leader($1, $2)', [L, TOKEN], true],
-  ['SELECT le_am_leader($1, $2)', [L, null], error('22004')],
+  ['SELECT le_am_leader($1, $2, $3)', [L, TOKEN, 'w2'], false],
+  ['SELECT le_am_leader($1, $2)', [L, null], false],
   ['SELECT le_proclaim($1, $2, $3)', [L, 'v', TOKEN], true],
   ['SELECT le_assert_leader($1, $2)', [L, TOKEN], OK],
   ['SELECT le_resign($1, $2)', [L, TOKEN], true],
@@ -55,10 +60,14 @@ const calls = [ // SQL, arguments, expected (a row of one column: its value; of 
   ['CALL le_campaign($1, timeout => $2, identity => $3)', [BUSY, '20 ms', 'w'], null],
   ['CALL le_campaign($1, ttl => $2, token => $3)', [L, S3, null], TOKEN],
   ['SELECT le_resign($1, $2)', [L, TOKEN], true],
-  // many: an array needs the cast (without it, it is the name of one election, and no error)
+  // many: an array needs the cast (without it, it is a name that is refused)
+  ['CALL le_campaign($1)', [[M, N]], error('22023')],
   ['CALL le_campaign($1::text[])', [[M, N]], [TOKEN, M]],
   ['SELECT le_resign($1)', [M], true],
-  // bare keys need the cast, or key => (without, a number is the name of an election, and no error)
+  // bare keys need the cast, or key => (without, a number is a name that is refused)
+  ['SELECT le_try_become_leader($1)', [KEY], error('22023')],
+  ['SELECT le_try_become_leader($1)', [BigInt(-KEY)], error('22023')],
+  ['SELECT le_am_leader($1)', [KEY], error('22023')],
   ['SELECT le_try_become_leader($1::bigint)', [KEY], true],
   ['SELECT le_try_become_leader(key => $1)', [KEY], true],
   ['SELECT le_am_leader($1::bigint)', [BigInt(KEY)], true],

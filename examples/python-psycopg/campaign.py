@@ -61,7 +61,7 @@ def still_leads(conn: psycopg.Connection):
     watchdog = threading.Timer(5, hang_up, [conn.fileno()])
     watchdog.start()
     try:
-        return conn.execute("SELECT le_am_leader(%s)", (ELECTION,)).fetchone()[0]
+        return conn.execute("SELECT le_am_leader(%s, identity => %s)", (ELECTION, IDENTITY)).fetchone()[0]
     finally:
         watchdog.cancel()
 
@@ -73,7 +73,7 @@ def hang_up(fileno):
 
 def resign(conn: psycopg.Connection):
     try:
-        conn.execute("SELECT le_resign_all()")
+        conn.execute("SELECT le_resign(%s, identity => %s)", (ELECTION, IDENTITY))
     except psycopg.Error as error:  # the connection is about to be closed, which ends the term as well
         say("error", error)
 

@@ -51,7 +51,7 @@ async def ask(conn, query):
     (Not asyncio.timeout: psycopg 3.2 and later wait for the server when a statement is cancelled.)"""
     watchdog = asyncio.get_running_loop().call_later(5, hang_up, conn.fileno())
     try:
-        cursor = await conn.execute(query, (ELECTION,))
+        cursor = await conn.execute(query, (ELECTION, IDENTITY))
         return (await cursor.fetchone())[0]
     finally:
         watchdog.cancel()
@@ -64,7 +64,7 @@ def hang_up(fileno):
 
 async def watch(conn):
     """Raise as soon as this session does not lead any more, or that cannot be told."""
-    while await ask(conn, "SELECT le_am_leader(%s)"):
+    while await ask(conn, "SELECT le_am_leader(%s, identity => %s)"):
         await readable(conn, 1)
     raise psycopg.OperationalError("this session does not lead any more")
 
@@ -85,7 +85,7 @@ async def lead(conn):
             await asyncio.wait({task})
         if conn.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             try:
-                await ask(conn, "SELECT le_resign(%s)")
+                await ask(conn, "SELECT le_resign(%s, identity => %s)")
             except psycopg.Error as error:  # to close the connection ends the term as well
                 say("error", error)
         say("ousted", token)

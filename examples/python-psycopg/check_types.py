@@ -25,6 +25,7 @@ KEY = 2929001
 CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: a tuple)
     # by name; strings, NULL and intervals need no cast
     ('SELECT le_try_become_leader(%s, %s)', [S, 'w'], True),  # the first call's identity stays
+    ('SELECT le_try_become_leader(%s, %s)', [S, 'w2'], False),  # and another is another client's
     ('SELECT le_try_become_leader(%s)', [S], True),
     ('SELECT le_try_become_leader(%s, %s)', [S, None], True),
     ('SELECT le_try_become_leader(%s, identity => %s)', [S, 'w'], True),
@@ -33,6 +34,9 @@ CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: 
     ('SELECT le_become_leader(%s, %s, %s)', [S, None, 'w'], True),
     ('SELECT le_become_leader(%s, %s)', [BUSY, MS], False),
     ('SELECT le_am_leader(%s)', [S], True),
+    ('SELECT le_am_leader(%s, identity => %s)', [S, 'w'], True),
+    ('SELECT le_am_leader(%s, %s, %s)', [S, None, 'w2'], False),
+    ('SELECT le_resign(%s, identity => %s)', [S, 'w2'], False),
     ('SELECT le_token(%s)', [S], TOKEN),
     ('SELECT le_proclaim(%s, %s)', [S, 'v'], True),
     ('SELECT le_assert_leader(%s)', [S], OK),
@@ -48,7 +52,8 @@ CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: 
     ('SELECT le_renew(%s, %s)', [L, TOKEN], True),
     ('SELECT le_renew(%s, %s, %s)', [L, TOKEN, S3], True),
     ('SELECT le_am_leader(%s, %s)', [L, TOKEN], True),
-    ('SELECT le_am_leader(%s, %s)', [L, None], Error('22004')),
+    ('SELECT le_am_leader(%s, %s, %s)', [L, TOKEN, 'w2'], False),
+    ('SELECT le_am_leader(%s, %s)', [L, None], False),
     ('SELECT le_proclaim(%s, %s, %s)', [L, 'v', TOKEN], True),
     ('SELECT le_assert_leader(%s, %s)', [L, TOKEN], OK),
     ('SELECT le_resign(%s, %s)', [L, TOKEN], True),
@@ -61,7 +66,8 @@ CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: 
     ('CALL le_campaign(%s, timeout => %s, identity => %s)', [BUSY, '20 ms', 'w'], None),
     ('CALL le_campaign(%s, ttl => %s, token => %s)', [L, S3, None], TOKEN),
     ('SELECT le_resign(%s, %s)', [L, TOKEN], True),
-    # many: a list needs the cast (without it, it is the name of one election, and no error)
+    # many: a list needs the cast (without it, it is a name that is refused)
+    ('CALL le_campaign(%s)', [[M, N]], Error('22023')),
     ('CALL le_campaign(%s::text[])', [[M, N]], (TOKEN, M)),
     ('SELECT le_resign(%s)', [M], True),
     # bare keys: an int is one, with or without the cast; le_campaign takes none
@@ -70,6 +76,8 @@ CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: 
     ('SELECT le_am_leader(%s::bigint)', [KEY], True),
     ('SELECT le_resign(%s::bigint)', [KEY], True),
     ('CALL le_campaign(%s)', [KEY], Error('42883')),
+    ('SELECT le_try_become_leader(%s)', [str(KEY)], Error('22023')),  # as text, it is a name that is refused
+    ('SELECT le_try_become_leader(%s)', ['-' + str(KEY)], Error('22023')),
     # the token as a setting
     ("SELECT set_config('leader_election.token', %s::text, true)", [5], '5'),
     ("SELECT set_config('leader_election.token', %s, true)", [5], Error('42883')),

@@ -32,7 +32,7 @@ read -r -t 30 -u 3 token || { echo "$0: no answer from the server" >&2; exit 69;
 command=$!
 watch() { # ask each second whether we lead; if the script itself is killed, the watch goes on
 	while kill -0 "$command" 2>/dev/null; do
-		echo "SELECT le_am_leader(:'e');" >&4 2>/dev/null
+		echo "SELECT le_am_leader(:'e', identity => :'i');" >&4 2>/dev/null
 		answer=
 		read -r -t 5 -u 3 answer
 		[ "$answer" = t ] || { echo "$0: leadership of \"$election\" is lost" >&2; kill_command; return; }
@@ -47,6 +47,6 @@ status=$?
 while kill -0 "$command" 2>/dev/null; do wait "$command"; status=$?; done # wait was interrupted by a signal
 kill "$watch" 2>/dev/null
 wait "$watch" 2>/dev/null
-echo "SELECT le_resign(:'e');" >&4 2>/dev/null
+echo "SELECT le_resign(:'e', identity => :'i');" >&4 2>/dev/null
 exec 4>&- # psql ends
 exit $status

@@ -53,11 +53,11 @@ func serveTerm(ctx context.Context, db *sql.DB, election, identity string) error
 	job, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); defer stop(); doJob(job, token) }()
-	err = watch(job, conn, election)
+	err = watch(job, conn, election, identity)
 	stop()
 	<-stopped
 	if err == nil {
-		_, err = ask(conn, "SELECT le_resign($1)", election)
+		_, err = ask(conn, "SELECT le_resign($1, identity => $2)", election, identity)
 	}
 	say("ousted", token)
 	return err
@@ -65,14 +65,14 @@ func serveTerm(ctx context.Context, db *sql.DB, election, identity string) error
 
 // watch returns an error when leadership is lost, and nil when ctx is cancelled. As database/sql cannot read from an idle
 // connection, it asks, four times a second: it learns that much later that the connection is lost.
-func watch(ctx context.Context, conn *sql.Conn, election string) error {
+func watch(ctx context.Context, conn *sql.Conn, election, identity string) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(250 * time.Millisecond):
 		}
-		if leads, err := ask(conn, "SELECT le_am_leader($1)", election); err != nil {
+		if leads, err := ask(conn, "SELECT le_am_leader($1, identity => $2)", election, identity); err != nil {
 			return err
 		} else if !leads {
 			return errors.New("this session does not lead any more")
@@ -81,10 +81,10 @@ func watch(ctx context.Context, conn *sql.Conn, election string) error {
 }
 
 // ask is not held up by a silent network, and asks even when the program has been told to end.
-func ask(conn *sql.Conn, question, election string) (answer bool, err error) {
+func ask(conn *sql.Conn, question, election, identity string) (answer bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	err = conn.QueryRowContext(ctx, question, election).Scan(&answer)
+	err = conn.QueryRowContext(ctx, question, election, identity).Scan(&answer)
 	return answer, err
 }
 

@@ -35,7 +35,11 @@ const (
 var null *int64
 var calls = []call{
 	// by name; strings, nil and intervals need no cast
-	{"SELECT le_try_become_leader($1, $2)", args{s, "w"}, true}, // the first call's identity stays
+	{"SELECT le_try_become_leader($1, $2)", args{s, "w"}, true},   // the first call's identity stays
+	{"SELECT le_try_become_leader($1, $2)", args{s, "w2"}, false}, // and another is another client's
+	{"SELECT le_am_leader($1, identity => $2)", args{s, "w"}, true},
+	{"SELECT le_am_leader($1, $2, $3)", args{s, null, "w2"}, false},
+	{"SELECT le_resign($1, identity => $2)", args{s, "w2"}, false},
 	{"SELECT le_try_become_leader($1)", args{s}, true},
 	{"SELECT le_try_become_leader($1, $2)", args{s, nil}, true},
 	{"SELECT le_try_become_leader($1, identity => $2)", args{s, "w"}, true},
@@ -56,7 +60,8 @@ var calls = []call{
 	{"SELECT le_renew($1, $2)", args{l, token}, true},
 	{"SELECT le_renew($1, $2, $3)", args{l, token, s3}, true},
 	{"SELECT le_am_leader($1, $2)", args{l, token}, true},
-	{"SELECT le_am_leader($1, $2)", args{l, null}, fails("22004")},
+	{"SELECT le_am_leader($1, $2, $3)", args{l, token, "w2"}, false},
+	{"SELECT le_am_leader($1, $2)", args{l, null}, false},
 	{"SELECT le_proclaim($1, $2, $3)", args{l, "v", token}, true},
 	{"SELECT le_assert_leader($1, $2)", args{l, token}, ok},
 	{"SELECT le_resign($1, $2)", args{l, token}, true},
@@ -80,11 +85,18 @@ var calls = []call{
 	{"SELECT le_resign_all()", nil, 0}, // nothing is led any more, under whatever name
 }
 
-// errors in the modes that ask the server for the types; in exec and simple_protocol the first two are silently wrong
+// errors of the client in the modes that ask the server for the types
 var typed = []call{
 	{"CALL le_campaign($1)", args{[]string{m, n}}, noEncode},
 	{"SELECT le_try_become_leader($1)", args{key}, noEncode},
 	{"SELECT set_config('leader_election.token', $1::text, true)", args{int64(5)}, noEncode},
+}
+
+// and of the server in exec and simple_protocol: these are names
+var untyped = []call{
+	{"CALL le_campaign($1)", args{[]string{m, n}}, fails("22023")},
+	{"SELECT le_try_become_leader($1)", args{key}, fails("22023")},
+	{"SELECT le_try_become_leader($1)", args{-key}, fails("22023")},
 }
 
 func fits(got, expected any) bool {
@@ -118,10 +130,11 @@ func main() {
 		}
 		db := stdlib.OpenDB(*config)
 		db.SetMaxOpenConns(1)
-		table := calls
+		refused := untyped
 		if mode < pgx.QueryExecModeExec {
-			table = append(typed[:len(typed):len(typed)], calls...)
+			refused = typed
 		}
+		table := append(refused[:len(refused):len(refused)], calls...)
 		for driver, query := range map[string]func(string, args) (args, error){
 			"pgx": func(sql string, a args) (row args, err error) {
 				rows, _ := conn.Query(ctx, sql, a...)

@@ -63,7 +63,10 @@ impl Worker {
                 ended = job.join_next() => return Err(format!("the job has ended: {ended:?}").into()),
                 _ = sleep(Duration::from_secs(1)) => {}
             }
-            let ask = sqlx::query_scalar("SELECT le_am_leader($1)").bind(&self.election).fetch_one(&mut *conn);
+            let ask = sqlx::query_scalar("SELECT le_am_leader($1, identity => $2)")
+                .bind(&self.election)
+                .bind(&self.identity)
+                .fetch_one(&mut *conn);
             if !timeout(Duration::from_secs(2), ask).await?? {
                 return Err("the session leads no more".into());
             }
@@ -71,7 +74,7 @@ impl Worker {
     }
 
     async fn resign(&self, conn: &mut PgConnection) -> Result<(), Error> {
-        let ask = sqlx::query("SELECT le_resign($1)").bind(&self.election).execute(conn);
+        let ask = sqlx::query("SELECT le_resign($1, identity => $2)").bind(&self.election).bind(&self.identity).execute(conn);
         timeout(Duration::from_secs(2), ask).await??;
         Ok(())
     }

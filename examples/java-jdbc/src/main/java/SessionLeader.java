@@ -93,8 +93,9 @@ public final class SessionLeader {
     /** Returns with an exception when the leader does not lead any more, or is to stop. */
     private static void watch(Connection connection, Worker worker) throws SQLException, InterruptedException {
         connection.setNetworkTimeout(Runnable::run, 2_000);
-        try (PreparedStatement ask = connection.prepareStatement("SELECT le_am_leader(?)")) {
+        try (PreparedStatement ask = connection.prepareStatement("SELECT le_am_leader(?, identity => ?)")) {
             ask.setString(1, worker.election);
+            ask.setString(2, worker.identity);
             while (true) {
                 Thread.sleep(1_000);
                 if (!Worker.answer(ask, Boolean.class)) {
@@ -105,8 +106,9 @@ public final class SessionLeader {
     }
 
     private static void resign(Connection connection, Worker worker) throws SQLException {
-        try (PreparedStatement ask = connection.prepareStatement("SELECT le_resign(?)")) {
+        try (PreparedStatement ask = connection.prepareStatement("SELECT le_resign(?, identity => ?)")) {
             ask.setString(1, worker.election);
+            ask.setString(2, worker.identity);
             ask.execute();
         }
     }
