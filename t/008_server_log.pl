@@ -42,7 +42,7 @@ foreach my $case (@texts)
 		is(ask($psql, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
 		my $token = ask($psql, "SELECT le_token($sql)");
 		is(ask($psql, "SELECT le_resign($sql)"), 't', 'resigned');
-		is(ask($psql, "SELECT le_try_become_leader_xact($sql, $sql)"), 't', 'elected');
+		is(ask($psql, "BEGIN; SELECT le_try_become_leader_xact($sql, $sql); COMMIT"), 't', 'elected');
 		my $next = $token + 1;
 		my $log = log_since($node, $offset);
 		my @lines = split /\n/, $log;
@@ -106,7 +106,7 @@ subtest 'no line reaches the client' => sub {
 subtest 'log_terms = off' => sub {
 	my $offset = log_from($node);
 	ask($psql, 'SET leader_election.log_terms = off');
-	is(ask($psql, q{SELECT le_try_become_leader('quiet'), le_try_become_leader_xact('x'), le_resign('quiet')}), 't|t|t', 'a cycle');
+	is(ask($psql, q{BEGIN; SELECT le_try_become_leader('quiet'), le_try_become_leader_xact('x'), le_resign('quiet'); COMMIT}), 't|t|t', 'a cycle');
 	is(log_since($node, $offset), '', 'nothing in the log');
 	ask($psql, 'RESET leader_election.log_terms');
 	ask($psql, q{SELECT le_try_become_leader('loud')});
