@@ -15,7 +15,7 @@
  * What a new term relies on must be durable on the synchronous standbys before it begins:
  * the end of the last lease, and the block that the token comes from.  For that the
  * candidate waits here, with the election's lock and no other; a timeout, a lock_timeout or
- * a cancel ends the wait, and nobody is elected.  A bid that does not wait lets the
+ * a cancel ends the wait, and no term begins.  A bid that does not wait lets the
  * standbys answer for LE_STANDBY_PATIENCE_US in all, and is denied then.  The next bid
  * goes on where it has stopped.
  *
@@ -525,7 +525,7 @@ le_elect(LeBid *bid)
 	}
 	le_require_room(1);
 
-	/* who stands in line has all the time that it takes there */
+	/* a candidate in line has all the time that it takes there */
 	bid->patience_until = bid->wait_ms == LE_WAIT_NOT ? 0 : 1;
 	acquired = le_acquire_now(bid);
 	if (acquired || bid->wait_ms != LE_WAIT_NOT)

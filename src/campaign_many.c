@@ -7,8 +7,9 @@
  * whenever that may have become free: follow.c tells it when.  A bid overtakes
  * nobody who stands in the queue of the election's lock.  The end of a lease it has
  * to know by itself: it notes when the lease that it was denied by runs out.  And a leader
- * may lose its lock in the middle of a transaction, by pg_advisory_unlock_all(), which tells
- * nobody: so it looks each second whether the locks are still held, without touching them.
+ * may lose its lock in the middle of a transaction, by pg_advisory_unlock_all(), which wakes
+ * no candidate.  So the candidate looks each second whether the locks of sessions and
+ * transactions are still held, without touching them, and bids for those that are free.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,12 +31,6 @@
  */
 #define LE_BUSY_US			(20 * INT64CONST(1000))
 #define LE_BUSY_LONG_US		USECS_PER_SEC
-
-/*
- * And at one that is led by a session or transaction, whose lock may be lost without a
- * word; only if that is free then, is there a bid.  All such are looked at together.
- */
-#define LE_LOCK_LOOK_US		USECS_PER_SEC
 
 /* And at one that is to stay vacant, as that may be changed */
 #define LE_VACANT_US		(5 * USECS_PER_SEC)
@@ -105,7 +100,8 @@ follow_all(LeManyCampaign *campaign)
 }
 
 /*
- * When to see whether locks were lost: each second, at a time of this process's own
+ * When to see whether locks were lost: all at once, each second, at a time of this
+ * process's own
  */
 static uint64
 next_lock_look(uint64 now)

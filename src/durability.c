@@ -7,7 +7,7 @@
  * commit.  There are two ways to get there:
  *
  *	A bid polls (le_await_durable).  It must be able to give up, be cancelled, or time out,
- *	with nobody elected, and several bids may wait for the same place.
+ *	without a new term, and several bids may wait for the same place.
  *	What ends or changes a lease waits as a commit does (le_make_durable): it is done
  *	already, and cannot be undone.
  *
@@ -67,8 +67,8 @@ le_make_durable(XLogRecPtr written)
 /*
  * Check whether the server has synchronous standbys now.  Never throws.
  *
- * The server's own answer, not the session's: if the list of standbys is emptied, those
- * that wait in the middle of a statement learn of it, too.
+ * The server's own answer, not the session's: if the list of standbys is emptied, a bid
+ * that waits in the middle of a statement learns of it, too.
  */
 bool
 le_has_synchronous_standbys(void)

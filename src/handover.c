@@ -14,7 +14,7 @@
  * to the front, lets go of the lock, and lines up again: at the end, as everybody must.  The
  * successor, who has the lock then, moves him to the front.
  *
- * Nobody may have that lock yet: then the successor is a candidate that is just lining up.
+ * That lock may still be free: then the successor is a candidate that is just lining up.
  * Until it has done so, a bid that does not wait is denied, as by one that waits.
  *
  * A successor that does not wait any more when its turn has come is passed over.  Then

@@ -32,7 +32,10 @@
  *				one.  Who renews has read the clock under the shared lock; so a
  *				lease that has run out is over only when it has been marked as
  *				over, under the exclusive one.  Nothing revives it then.  Anybody
- *				may mark it who finds that it has run out.
+ *				may mark it who finds that it has run out.  That its row is void is noted
+ *				by a backend that holds the guard lock.
+ *				A term whose lock was seen free is marked as lost, by any backend, under
+ *				the exclusive lock; it stays on record until it is removed as above.
  *				An entry without a term may be removed by anybody (evicted), unless
  *				it has observers or followers.  They count themselves in and out
  *				under the exclusive lock, so that it stays where it is, and sleep on

@@ -7,8 +7,8 @@
  * The next one who wants to lead the election does that, holding the election's lock:
  * it marks the lease as over in the registry, makes the row in le_leases void, and waits
  * for the transactions that are guarded by the lease (guard.c).  It may be elected when
- * that row is durable.  Leases in which nobody is interested any more are cleared away by
- * those who take other ones.
+ * that row is durable.  Leases whose elections have no candidate any more are cleared away
+ * by sessions that take other leases.
  *
  * Rules:
  *
@@ -340,7 +340,7 @@ clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
 }
 
 /*
- * Clear a lease away that is over and that nobody bids for; false if that is to be tried
+ * Clear a lease away that is over and that has no candidate; false if that is to be tried
  * again when more is durable
  *
  * It is left alone if a session has the election's lock or a successor is lining up.

@@ -384,6 +384,9 @@ typedef struct LeGrant
 #define LE_WAIT_NOT			INT64CONST(0)
 #define LE_WAIT_FOREVER		INT64CONST(-1)
 
+/* How often it is looked whether sessions and transactions have kept the lock they lead by */
+#define LE_LOCK_LOOK_US		USECS_PER_SEC
+
 /* How long a bid that does not wait lets synchronous standbys answer */
 #define LE_STANDBY_PATIENCE_US	(100 * INT64CONST(1000))
 

@@ -9,7 +9,8 @@
  * meanwhile, and gets ready to sleep before it looks: so it misses nothing.  An
  * expiry is broadcast by nobody: for that it sets its alarm.  Nor is it broadcast that the
  * leader's lock was lost in the middle of a transaction, by pg_advisory_unlock_all(): so
- * while a session or transaction leads, it looks each second whether the lock is held.
+ * while a session or transaction leads, an observer looks each second whether the lock is
+ * held.
  *
  * A term is on record only while its lock is held, unless the lock was lost.  So if the lock
  * is free and the term still on record after that, it is over, for good, though it may stay
@@ -74,9 +75,6 @@ tell_expired(const LeElection *election, const LeSight *sight)
 	le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
 	return true;
 }
-
-/* How often we look whether the leader's lock is held */
-#define LE_LOCK_LOOK_US	USECS_PER_SEC
 
 static void
 make_vacant(LeSight *sight)
