@@ -4,16 +4,19 @@
 \echo Use "CREATE EXTENSION leader_election" to load this file. \quit
 
 --
--- Tokens: the last value is the last token that may have been handed out.
+-- Tokens: the last value is the last token that may have been handed out.  None is 2^53
+-- or more, so that they are exact as JSON and double precision.
 --
-CREATE SEQUENCE le_token_seq MINVALUE 1;
+CREATE SEQUENCE le_token_seq MINVALUE 1 MAXVALUE 9007199254740991;
 SELECT pg_catalog.pg_extension_config_dump('le_token_seq', '');
 COMMENT ON SEQUENCE le_token_seq IS
 'source of fencing tokens, drawn in blocks; never set it back';
 
 --
 -- Where tokens were last drawn and leases last granted: a server of another origin
--- may not know of all of them.
+-- may not know of all of them.  Nor does this one know of tokens from before CREATE
+-- EXTENSION: not called, that sequence stands at the timeline before, and the first
+-- block begins by the clock.  There is no lease to wait for.
 --
 CREATE FUNCTION _le_origin(of_tokens boolean)
 RETURNS bigint
@@ -25,12 +28,12 @@ REVOKE ALL ON FUNCTION _le_origin(boolean) FROM PUBLIC;
 
 CREATE SEQUENCE le_token_origin_seq;
 CREATE SEQUENCE le_lease_origin_seq;
-SELECT pg_catalog.setval('le_token_origin_seq', _le_origin(true)),
+SELECT pg_catalog.setval('le_token_origin_seq', _le_origin(true), false),
 	   pg_catalog.setval('le_lease_origin_seq', _le_origin(false));
 SELECT pg_catalog.pg_extension_config_dump('le_token_origin_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('le_lease_origin_seq', '');
 COMMENT ON SEQUENCE le_token_origin_seq IS
-'where tokens were last drawn, see _le_origin(boolean); elsewhere their generation grows';
+'where tokens were last drawn, see _le_origin(boolean); elsewhere they go on by the clock';
 COMMENT ON SEQUENCE le_lease_origin_seq IS
 'where leases were last granted, see _le_origin(boolean); elsewhere none is granted for leader_election.max_ttl';
 

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * target_tokens.c
- *	  Tokens: they only grow, from whatever origin to whatever other, by whatever clock.
- *	  And those that are handed in, as a setting.
+ *	  Tokens: they only grow, from whatever origin to whatever other, by whatever clock,
+ *	  and are less than 2^53.  And those that are handed in, as a setting.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,15 +14,45 @@
 
 #include "fuzz.h"
 
-#define GENERATION			(INT64CONST(1) << 32)
+#define SECOND			(INT64CONST(1) << 22)
+#define LEAP			(INT64CONST(1) << 33)
 
-/* What a server can reach in its life: generations, and promotions at a time */
-#define GENERATION_MAX		INT64CONST(0x7ffe0000)
-#define PROMOTIONS_MAX		0xffff
+/* The year 2025 begins, and ends in 2092 */
+#define YEAR_BEGINS		INT64CONST(1735689600)
+#define CLOCK_ENDS		(YEAR_BEGINS + 0x7f000000)
 
-/* The year 2025 begins, and ends */
-#define YEAR_BEGINS			INT64CONST(1735689600)
-#define YEAR_ENDS			INT64CONST(1767225600)
+/*
+ * Two servers that do not know of each other go on from the same origin, the second one
+ * so much later, with whatever it has received: the clock tells
+ */
+static void
+check_rivals(LeFuzzInput *input, int64 first, int64 then, int64 now, struct timeval clock)
+{
+	int64		usec = le_fuzz_int64(input) & 0xffffffff;
+	int64		received = le_fuzz_int64(input) & (first / 2);
+
+	clock.tv_sec += (clock.tv_usec + usec) / 1000000;
+	clock.tv_usec = (clock.tv_usec + usec) % 1000000;
+	if (clock.tv_sec < CLOCK_ENDS)
+		LE_FUZZ_CHECK(le_first_token(received, then, now, &clock) >= first + 4 * usec);
+}
+
+/*
+ * Where the clock does not help, the second one has the next timeline, and has not
+ * received all that the first one had, nor what that has handed out: up to a leap
+ */
+static void
+check_successor(LeFuzzInput *input, int64 last, int64 then, int64 now)
+{
+	struct timeval clock = {0};
+	int64		lost = le_fuzz_int64(input) & (LEAP - 1);
+	int64		more = (le_fuzz_int64(input) & (LEAP - 1)) % (LEAP - lost);
+
+	if (then >> 32 == (now + 1) >> 32 && now > then && now - then < 0x4000 &&
+		last < LE_TOKEN_MAX / 2)
+		LE_FUZZ_CHECK(le_first_token(last, then, now + 1, &clock) >
+					  le_first_token(last + lost, then, now, &clock) + more - 1);
+}
 
 /*
  * Tokens are drawn here, and then there
@@ -40,32 +70,41 @@ le_fuzz_tokens(LeFuzzInput *input)
 	/* the same server, promoted so often */
 	if (time >> 63)
 		now = then + le_fuzz_byte(input) * 256 + le_fuzz_byte(input);
-	if (last / GENERATION > GENERATION_MAX)
-		last %= GENERATION_MAX * GENERATION;
-	if (then >> 32 == now >> 32 && now - then > PROMOTIONS_MAX)
+	if (time >> 62 & 1)
+		clock.tv_sec = YEAR_BEGINS + clock.tv_sec % INT64CONST(0x80000000);
+
+	/* tokens that the sequence allows, and those that an administrator may set beyond */
+	if (le_fuzz_byte(input) & 1)
+		last &= LE_TOKEN_MAX;
+	if (last == PG_INT64_MAX)
 		return;
 
 	first = le_first_token(last, then, now, &clock);
 	LE_FUZZ_CHECK(first > last);
-	LE_FUZZ_CHECK(first <= PG_INT64_MAX - GENERATION / 2);
-	if (then == now)
+	if (last < LE_TOKEN_MAX)
+		LE_FUZZ_CHECK(first <= LE_TOKEN_MAX);
+	if (then == now || last >= LE_TOKEN_MAX)
 	{
 		LE_FUZZ_CHECK(first == last + 1);
 		return;
 	}
 
-	/* of another generation, and with all but a quarter of it to go */
-	LE_FUZZ_CHECK(first / GENERATION > last / GENERATION);
-	LE_FUZZ_CHECK(first % GENERATION > 0 && first % GENERATION <= GENERATION / 4);
+	/* always room for as much again */
+	LE_FUZZ_CHECK(LE_TOKEN_MAX - first >= (LE_TOKEN_MAX - last) / 2 - 1 || first / SECOND <= 0x7f000000);
 
-	/* greater than what another server may draw, up to half a generation */
-	LE_FUZZ_CHECK(first > last + GENERATION / 2);
+	/* by the clock, or far from what is known */
+	if (clock.tv_sec >= YEAR_BEGINS && clock.tv_sec < CLOCK_ENDS)
+		LE_FUZZ_CHECK(first > (clock.tv_sec - YEAR_BEGINS) * SECOND);
+	if (last >= (clock.tv_sec - YEAR_BEGINS + 1) * SECOND && (then >> 32 != now >> 32 || now < then))
+		LE_FUZZ_CHECK(first > last + Min(LEAP, (LE_TOKEN_MAX - last) / 2));
 
 	/* a copy of this that is found elsewhere, at the same time, goes on from here */
-	LE_FUZZ_CHECK(le_first_token(first, now, now ^ GENERATION, &clock) > first);
-	if (clock.tv_sec >= YEAR_BEGINS && clock.tv_sec < YEAR_ENDS &&
-		(then >> 32 != now >> 32 || now < then))
-		LE_FUZZ_CHECK(first / GENERATION >= clock.tv_sec - YEAR_BEGINS);
+	LE_FUZZ_CHECK(le_first_token(first, now, now ^ (INT64CONST(1) << 32), &clock) > first);
+
+	check_successor(input, last, then, now);
+	if (clock.tv_sec >= YEAR_BEGINS && clock.tv_sec < CLOCK_ENDS &&
+		last < (clock.tv_sec - YEAR_BEGINS) * SECOND && (then >> 32 != now >> 32 || now < then))
+		check_rivals(input, first, then, now, clock);
 }
 
 static int64 token_seen;

@@ -13,6 +13,10 @@ SELECT :t1 >= 1 AS positive, :t2 > :t1 AS grows;
 SELECT token = :t1 AS name, (SELECT token = :t2 FROM le_leader(42)) AS key FROM le_leader('job');
 SELECT le_try_become_leader('job'), le_token('job') = :t1 AS same;
 
+-- it begins by the clock, in seconds since 2025, and is exact where numbers are floats
+SELECT now() - to_timestamp(:t1 / (1 << 22) + 1735689600) BETWEEN '0' AND '1 day' AS clock, (:t1::float8)::bigint = :t1 AS exact;
+SELECT setval('le_token_seq', (2 ^ 53)::bigint);
+
 -- a question draws none, nor does a bid of who leads
 SELECT le_try_become_leader('job'), le_become_leader('job'), le_am_leader('job'), le_token('job') IS NULL FROM generate_series(1, 3);
 SELECT le_try_become_leader('next'), le_token('next') = :t2 + 1 AS next;
@@ -103,7 +107,7 @@ EXCEPTION WHEN numeric_value_out_of_range THEN
 END
 $$;
 ROLLBACK;
-ALTER SEQUENCE le_token_seq NO MAXVALUE;
+ALTER SEQUENCE le_token_seq MAXVALUE 9007199254740991;
 DROP ROLE regress_le_tokens;
 SELECT last_value = :last AS unchanged FROM le_token_seq;
 SELECT le_try_become_leader('job'), le_token('job') > :t1 AS greater, le_resign('job');
@@ -127,7 +131,8 @@ SELECT last_value > :t1 + 1100 AS last FROM le_token_seq;
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 
 -- a sequence that an administrator has raised, called or not
-ALTER SEQUENCE le_token_seq RESTART WITH 1000000;
+SELECT last_value + 1000000 AS raised FROM le_token_seq \gset
+ALTER SEQUENCE le_token_seq RESTART WITH :raised;
 SELECT count(*) FILTER (WHERE le_try_become_leader('job') AND le_resign('job')) AS elected FROM generate_series(1, 1024);
-SELECT le_try_become_leader('job'), le_token('job') BETWEEN 1000000 AND 1001024 AS raised, le_resign('job');
-SELECT last_value BETWEEN 1000000 + 1023 AND 1000000 + 2047 AS covers FROM le_token_seq;
+SELECT le_try_become_leader('job'), le_token('job') BETWEEN :raised AND :raised + 1024 AS raised, le_resign('job');
+SELECT last_value BETWEEN :raised + 1023 AND :raised + 2047 AS covers FROM le_token_seq;

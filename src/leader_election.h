@@ -186,6 +186,7 @@ extern int	le_registry_start_loaded(Oid lease_table);
 extern int64 le_next_token(uint64 until);
 
 /* origin.c */
+#define LE_TOKEN_MAX	((INT64CONST(1) << 53) - 1)
 extern int64 le_origin_now(bool of_tokens);
 extern int64 le_first_token(int64 last, int64 then, int64 now,
 							const struct timeval *clock);

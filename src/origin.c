@@ -10,9 +10,10 @@
  * another than it was, the server distrusts what it finds.  (A copy of the files that is
  * started as if nothing had happened has the origin of its original.)
  *
- *	tokens	The generation, a token's upper half, grows before the next block of
- *			tokens is drawn (token.c).  As a database may be restored beside or over
- *			itself, its OID and that of the sequence are part of their origin.
+ *	tokens	The next block of tokens (token.c) begins by the clock.  As a database may
+ *			be restored beside or over itself, its OID and that of the sequence are
+ *			part of their origin.  A new sequence begins by the clock, too: its
+ *			origin is one timeline before that of CREATE EXTENSION.
  *	leases	A lease may have been granted that did not arrive.  None is granted until
  *			it must have run out, that is, for the longest ttl there can be.  Leases
  *			that have arrived run on, and those who have them renew them.  A copy of a
@@ -38,11 +39,16 @@
 
 #define LE_TIMELINE_BITS	32
 
-#define LE_TOKENS_PER_GENERATION	(INT64CONST(1) << 32)
+/* A token by the clock: seconds since the year 2025 begins, and microseconds */
+#define LE_TOKENS_PER_USEC		4
+#define LE_TOKENS_PER_SECOND	(INT64CONST(1) << 22)
+#define LE_CLOCK_EPOCH			INT64CONST(1735689600)
 
-/* A generation by the clock: seconds since the year 2025, for the next 68 years */
-#define LE_GENERATION_EPOCH			INT64CONST(1735689600)
-#define LE_GENERATION_BY_CLOCK_MAX	(INT64CONST(0x7fff0000))
+/* In 2092 the clock comes to an end, and leaves room for 8192 leaps */
+#define LE_CLOCK_MAX			INT64CONST(0x7f000000)
+
+/* What is left out where the clock does not help */
+#define LE_TOKEN_LEAP			(INT64CONST(1) << 33)
 
 /*
  * Return the origin of what this server writes, of tokens or of leases: a hash of the
@@ -67,14 +73,13 @@ le_origin_now(bool of_tokens)
 }
 
 /*
- * How many generations of tokens may have been begun that we do not know of, with the
- * one that we begin now?
+ * How many servers may have drawn tokens that we do not know of, with us?
  *
- * Each promotion begins a timeline, and a generation.  If they are of the same server,
- * those promotions count, too, of which nothing else has arrived here.
+ * Each promotion begins a timeline.  If they are of the same server, those promotions
+ * count, too, of which nothing else has arrived here.
  */
 static int64
-generations_between(int64 then, int64 now)
+origins_between(int64 then, int64 now)
 {
 	if (then == now)
 		return 0;
@@ -84,33 +89,67 @@ generations_between(int64 then, int64 now)
 }
 
 /*
+ * Return the token of that time; 0 before 2025
+ *
+ * Promotions that are known by their timeline only count a day each: so much the clocks
+ * may differ there.
+ */
+static int64
+token_by_clock(const struct timeval *clock, int64 origins)
+{
+	int64		seconds = clock->tv_sec - LE_CLOCK_EPOCH + (origins - 1) * SECS_PER_DAY;
+
+	if (seconds < 0)
+		return 0;
+	return Min(seconds, LE_CLOCK_MAX) * LE_TOKENS_PER_SECOND +
+		clock->tv_usec * LE_TOKENS_PER_USEC;
+}
+
+/*
+ * Return how many tokens to leave out, but no more than half of those that are left
+ */
+static int64
+token_leap(int64 last, int64 origins)
+{
+	int64		left = Max(LE_TOKEN_MAX - last, 0);
+
+	return Min(Min(origins, LE_TOKEN_MAX / LE_TOKEN_LEAP) * LE_TOKEN_LEAP, left / 2);
+}
+
+/*
  * Return the first token to be handed out after the last one that we know of
  *
- * Another server may have handed out more of the last one's generation.  We may count
- * on less than half a generation: so who has half of it behind him leaves one out.
+ * Where the origin is another one, that is the token of this time.  No database hands
+ * out four million tokens in a second.  So where the clocks are right, all tokens that
+ * were ever handed out are behind the clock, whether or not we know of them, and this
+ * needs not know the last one.  Two servers that do not know of each other's promotion
+ * have chosen the same timeline, as two restores of one dump have the same origin: the
+ * later one has the greater tokens.  A server that was cut off and goes on stays
+ * below, until it has handed out four million for each second that it had drawn
+ * tokens when the next one began.
  *
- * Two servers that do not know of each other's promotion have chosen the same timeline,
- * as two restores of one dump have the same origin.  There the clock tells the later one,
- * to the microsecond: a generation begins with some of it, in less than a quarter of its
- * numbers.  Those promotions that are known by their timeline only count a day each: so
- * much the clocks may differ there.
+ * Where the last token is not behind the clock, the clock is wrong or was, or a promotion
+ * has counted a day.  Then we know only what has arrived here, and leave out 2^33
+ * tokens for each origin, as we do in any case where there is more than one.  The
+ * server of the origin before ours may have received more than we have: what did not
+ * arrive here and what that server has handed out must be less than that, together.
+ *
+ * There is no such leap where the clock is ahead by less: it would put the tokens ahead
+ * of the clock for half an hour.  For so long the clock could tell neither two promotions
+ * from each other nor a new sequence from the one before.
  */
 int64
 le_first_token(int64 last, int64 then, int64 now, const struct timeval *clock)
 {
-	int64		generations = generations_between(then, now);
-	int64		generation;
-	int64		by_clock = clock->tv_sec - LE_GENERATION_EPOCH;
+	int64		origins = origins_between(then, now);
+	int64		by_clock;
 
-	if (generations == 0)
+	if (origins == 0)
 		return last + 1;
-	by_clock += (generations - 1) * SECS_PER_DAY;
-	by_clock = Min(by_clock, LE_GENERATION_BY_CLOCK_MAX);
-	generation = (last + LE_TOKENS_PER_GENERATION / 2) / LE_TOKENS_PER_GENERATION +
-		generations;
-	if (generation >= by_clock)
-		return generation * LE_TOKENS_PER_GENERATION + 1;
-	return by_clock * LE_TOKENS_PER_GENERATION + clock->tv_usec * INT64CONST(1024) + 1;
+	by_clock = token_by_clock(clock, origins);
+	if (by_clock > last && origins == 1)
+		return by_clock + 1;
+	return Max(by_clock, last + token_leap(last, origins)) + 1;
 }
 
 /*

@@ -27,8 +27,9 @@
  * In a transaction that has created or rewritten the sequence no block is drawn:
  * its rollback would take the block back.
  *
- * The upper 32 bits of a token are its generation.  It grows when the server may not
- * know of all tokens that were handed out: origin.c says when.
+ * The first token is that of the time, as is the next one whenever the server may not
+ * know of all tokens that were handed out: see origin.c.  Tokens are less than 2^53, which
+ * the sequence sees to, so that they are exact in JSON.
  *
  *-------------------------------------------------------------------------
  */
@@ -144,8 +145,8 @@ has_tokens(Oid sequence)
 /*
  * Advance the sequence by one block
  *
- * The origin is written after it: should it get lost, then the generation grows once
- * more.
+ * The origin is written after it: should it get lost, then the next block begins by the
+ * clock once more.
  */
 static void
 advance_sequence(LeTokenBlock *block)

@@ -176,8 +176,8 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	$over{'resigned in an open transaction'} = take($psql, 'resigned in an open transaction', '1 min');
 	is(ask($open2, "BEGIN; SELECT le_resign('resigned in an open transaction', $over{'resigned in an open transaction'})"), 't', 'resigned in an open transaction');
 
-	my $elsewhere = new_token(ask($other, q{SELECT le_lease('held', '5 s', 'elsewhere') + 1000000}), 'in another database') - 1000000;
-	$greatest -= 1000000;
+	my $elsewhere = ask($other, q{SELECT le_lease('held', '5 s', 'elsewhere')});
+	like($elsewhere, qr/^\d+$/, 'in another database');
 	# the last thing before the crash is a lease
 	$running{last} = take($psql, 'last', '1 min');
 

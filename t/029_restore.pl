@@ -20,25 +20,34 @@ my $node = new_server('origin', allows_streaming => 1,
 $node->enable_archiving;
 $node->restart;
 
-# The next tokens are greater than all before, and of one generation, even those of
-# the next block: of a new one, or that of before
+# When a token was the first one, by the clock
+sub time_of
+{
+	my ($token) = @_;
+	return ($token >> 22) + 1735689600;
+}
+
+# The next tokens are greater than all before, and without a gap, even those of the next
+# block: after those of before, or from this time on
 sub grows
 {
 	my ($from, $test, $in, $db) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $before = $greatest >> 32;
+	my $now = time;
 	my $client = wire($from, db => $db // 'postgres');
 	my $first = wire_elect($client, 'job') // 0;
 	cmp_ok($first, '>', $greatest, $test);
 	wire_ask($client, q{SET leader_election.notify = off});
 	wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1500) WHERE le_try_become_leader('more') AND le_resign('more')});
 	my $last = wire_elect($client, 'job', 'le_become_leader_xact') // 0;
-	cmp_ok($last, '>', $first + 1500, 'and go on');
-	is($last >> 32, $first >> 32, 'in one generation');
-	cmp_ok($first >> 32, $in eq 'new' ? '>' : '==', $before, "the $in one");
+	cmp_ok($last - $first, '>', 1500, 'and go on');
+	cmp_ok($last - $first, '<=', 1500 + 1024, 'without a gap');
+	cmp_ok($last, '<', 2**53, 'in the range where numbers are exact');
+	if ($in eq 'same') { cmp_ok($first - $greatest, '<=', 10 * 1024, 'after those of before'); }
+	elsif ($in eq 'new') { cmp_ok(time_of($first), '>=', $now, 'from this time on'); }
 	wire_drop($client);
 	$greatest = $last if $last > $greatest;
-	return $last >> 32;
+	return $first;
 }
 
 sub take
@@ -56,6 +65,7 @@ sub lease_came_along
 	my ($there, $name, $token) = @_;
 	my $client = wire($there);
 	my $before = monotonic();
+	my $now = time;
 	my $answer;
 	is(wire_ask($client, "SELECT identity, token, ttl, expires_in BETWEEN '59 min' AND '1 h' FROM le_leader('$name')"), "holder|$token|01:00:00|t", 'a lease that came along runs for its full ttl');
 	is(wire_ask($client, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL, le_try_become_leader('$name')"), 't|t|f', 'held by who has its token');
@@ -67,7 +77,7 @@ sub lease_came_along
 	cmp_ok(monotonic(), '>=', $before + $max_ttl, 'another one is granted after the longest ttl, and not before');
 	cmp_ok(monotonic(), '<', $before + $max_ttl + 20, 'nor much later');
 	cmp_ok($answer, '>', $greatest, 'with a greater token');
-	cmp_ok($answer >> 32, '>', $greatest >> 32, 'of a new generation');
+	cmp_ok(time_of($answer), '>=', $now, 'by the clock');
 	$greatest = $answer;
 	is(wire_ask($client, "SELECT le_resign('$name', $token), le_try_become_leader('$name')"), 't|t', 'the first one is resigned');
 	wire_drop($client);
@@ -83,7 +93,7 @@ sub limit_ttl
 }
 
 subtest 'crash and restart' => sub {
-	grows($node, 'at first', 'same');
+	grows($node, 'at first', 'new');
 	foreach my $mode ('immediate', 'fast')
 	{
 		take("before $mode");
@@ -195,7 +205,7 @@ subtest 'a copy of a database' => sub {
 	$node->safe_psql('postgres', 'CREATE DATABASE model');
 	create_extension($node, 'model');
 	local $greatest = 0;
-	grows($node, 'in the model', 'same', 'model');
+	grows($node, 'in the model', 'new', 'model');
 	my $held = $node->safe_psql('model', q{SELECT le_lease('held', '1 h')});
 	$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE model');
 	grows($node, 'more of them', 'same', 'model');
@@ -205,19 +215,59 @@ subtest 'a copy of a database' => sub {
 	grows($node, 'in its copy, too', 'new', 'copy_of_copy');
 };
 
-# The lower half of a token runs over into the upper one; near that, a new generation
-# keeps away from what others may have handed out
-subtest 'the end of a generation' => sub {
-	# a generation that the clock has not come to
-	my $generation = 1 << 30;
-	my $start = $generation << 32;
+# A role that may not write the sequences, and a tool that leaves their values out
+subtest 'dumps without the last token' => sub {
+	my $dump = $node->basedir . '/without';
+	my $new = new_server('without_values', extension => 0);
+	$node->safe_psql('postgres', 'CREATE ROLE restorer LOGIN');
+	$node->command_ok([ 'pg_dump', '-f', "$dump.sql", '-d', $node->connstr('postgres') ], 'dumped');
+	append_to_file("$dump.values", join '', grep { !/\bsetval\b/ } split /^/, slurp_file("$dump.sql"));
+	foreach my $there ($new, $node)
+	{
+		local $greatest = $greatest;
+		$there->safe_psql('postgres', "CREATE DATABASE without_$_ TEMPLATE template0") foreach 'rights', 'values';
+		create_extension($there, 'without_rights');
+		$there->safe_psql('postgres', 'CREATE ROLE restorer LOGIN') if $there ne $node;
+		my (undef, undef, $complaints) = $there->psql('without_rights', slurp_file("$dump.sql"), on_error_stop => 0, extra_params => [ '-U', 'restorer' ]);
+		like($complaints, qr/permission denied for sequence le_token_seq/, 'by a role without rights');
+		grows($there, 'tokens grow', 'new', 'without_rights');
+		$there->safe_psql('without_values', slurp_file("$dump.values"));
+		grows($there, 'without values, too', 'new', 'without_values');
+	}
+	$new->stop;
+};
+
+subtest 'DROP EXTENSION, and CREATE EXTENSION' => sub {
+	local $greatest = $greatest;
+	$node->safe_psql('postgres', 'CREATE DATABASE replaced TEMPLATE model');
+	foreach my $mode ('', 'fast', 'immediate')
+	{
+		grows($node, 'before', 'new', 'replaced');
+		$node->safe_psql('replaced', 'DROP EXTENSION leader_election');
+		$node->restart if $mode eq 'fast';
+		if ($mode eq 'immediate')
+		{
+			$node->stop('immediate');
+			$node->start;
+		}
+		create_extension($node, 'replaced');
+	}
+	grows($node, 'after', 'new', 'replaced');
+};
+
+# A clock that was wrong is not followed back, and leaves half of the tokens that are left
+subtest 'tokens that are ahead of the clock' => sub {
+	my $leap = 2**33;
+	my $end = 2**53 - 1;
 	my $client;
+	# returns the last token of the present block
 	my $set = sub {
 		my ($to) = @_;
 		$node->safe_psql('model', "SELECT setval('le_token_seq', $to)");
 		# what is left of the present block goes first
 		$client = wire($node, db => 'model');
 		wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
+		return wire_ask($client, 'SELECT last_value FROM le_token_seq');
 	};
 	my $copy = sub {
 		my ($db) = @_;
@@ -225,25 +275,21 @@ subtest 'the end of a generation' => sub {
 		wire_drop($client);
 		$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'model'});
 		$node->safe_psql('postgres', "CREATE DATABASE $db TEMPLATE model");
-		return grows($node, "tokens grow in $db", 'new', $db) - $generation;
+		return grows($node, "tokens grow in $db", 'ahead', $db);
 	};
 
-	local $greatest = $start;
-	$set->($start + (1 << 31) - 5000);
-	is($copy->('before_half'), 1, 'before half of it is used, the next one follows');
-	$set->($start + (1 << 31) + 2000);
-	is($copy->('after_half'), 2, 'after that, one is left out');
-	$set->($start + (1 << 32) - 1600);
-	my ($before, $token, $falls) = ($greatest, 0, 0);
-	while ($token < $start + (1 << 32) + 1100)
-	{
-		$token = wire_elect($client, 'job');
-		$falls++ if $token <= $before;
-		$before = $token;
-	}
-	is($falls, 0, 'tokens grow over the end of a generation');
-	$greatest = $token;
-	is($copy->('over'), 2, 'which is one more generation');
+	my $last = $set->((time + 86400 - 1735689600) << 22);
+	is($copy->('ahead') - $last, $leap + 1, 'by a day: what may have been handed out is left out');
+	$last = $set->($end - $leap);
+	is($copy->('near_the_end') - $last, int(($end - $last) / 2) + 1, 'near the end: half of the rest');
+	$last = $set->($end - 20000);
+	is($copy->('nearer') - $last, int(($end - $last) / 2) + 1, 'nearer: likewise');
+
+	$set->($end - 1500);
+	wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
+	is($client->{code}, '22003', 'at the end nobody is elected');
+	is(wire_ask($client, q{SELECT string_agg(name, ', ') FROM le_leaders}), 'held', 'and but for the lease, nobody leads');
+	wire_drop($client);
 };
 
 # pg_upgrade, to this version and all others that are installed with the extension

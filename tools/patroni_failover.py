@@ -194,8 +194,8 @@ class Cluster:
 # --- the test ---------------------------------------------------------------
 
 def shown(token):
-    """A token by its generation and its number in that."""
-    return f"{token >> 32}:{token & 0xffffffff}"
+    """A token by the second that it was the first one of, and its number from there."""
+    return f"{token >> 22}:{token & 0x3fffff}"
 
 
 class Test:
