@@ -8,6 +8,7 @@
 #						prompt "=# " (more lines: "-# ") is run, and what follows must be its
 #						answer, but for process IDs.  Where nothing follows, the statement
 #						waits; its answer begins the next block of that session.
+#						A token (15 digits) of the document stands for one of the server.
 #	```sql				Runs without an error, in a session of its own that ends with it
 #		session=NAME	in that session, which lasts until the end of the document
 #		error=CODE		it fails with these SQLSTATEs, with commas between them
@@ -33,7 +34,7 @@ my @documents = ('README.md', sort glob 'doc/*.md');
 my $reference = 'doc/reference.md';
 
 # What is made for the views and the library only: its name is enough
-my $internal = qr/^(?:le_registry_\w+|_le_holders|_le_origin|_le_declarations_changed|_le_locks|le_leases|le_\w+_seq)$/;
+my $internal = qr/^(?:_le_registry_\w+|_le_holders|_le_origin|_le_declarations_changed|_le_locks|le_leases|le_\w+_seq)$/;
 
 my $node = PostgreSQL::Test::Cluster->new('documents');
 $node->init(extra => [ '--locale=C.UTF-8', '--encoding=UTF8' ]);
@@ -41,8 +42,9 @@ $node->append_conf('postgresql.conf', 'max_prepared_transactions = 5');
 $node->start;
 create_extension($node);
 
-# of the document that is run
-my ($database, %sessions);
+# of the document that is run; the server's tokens by those of the document
+my ($database, %sessions, %token_of);
+my $token = qr/\b\d{15,16}\b/;
 
 # The blocks of a document: line, language, text, and what comes after the language
 sub blocks_of
@@ -147,6 +149,39 @@ sub answer
 	return join("\n", grep { $_ ne '' } stderr_of($psql), $output);
 }
 
+# The server's tokens instead of the document's, as far as they have been seen
+sub with_tokens
+{
+	my ($text) = @_;
+	return $text =~ s/($token)/$token_of{$1} \/\/ $1/ger;
+}
+
+# Note which tokens of the server stand where the document has its own: the greater one
+# there is the greater one here
+sub note_tokens
+{
+	my ($expected, $said) = @_;
+	my @documented = $expected =~ /$token/g;
+	my @tokens = $said =~ /$token/g;
+
+	return if @documented != @tokens;
+	foreach my $i (0 .. $#tokens)
+	{
+		$token_of{$documented[$i]} //= $tokens[$i]
+		  unless grep { ($_ <=> $documented[$i]) != ($token_of{$_} <=> $tokens[$i]) } keys %token_of;
+	}
+	return;
+}
+
+sub is_answer
+{
+	my ($said, $expected, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	note_tokens($expected, $said);
+	return is(normalize($said), normalize(with_tokens($expected)), $test);
+}
+
 # Leave out what differs from run to run, or does not show in print.
 sub normalize
 {
@@ -173,7 +208,7 @@ sub run_psql
 	if ($psql->{waits})
 	{
 		$text =~ s/\A(.*?)(?==# |\z)//s;
-		is(normalize(answer($psql)), normalize($1), "$document, line $block->{line}: $name has waited");
+		is_answer(answer($psql), $1, "$document, line $block->{line}: $name has waited");
 		$count++;
 	}
 	while ($text =~ /^=# ([^\n]+(?:\n-# [^\n]+)*)\n(.*?)(?=^=# |\z)/gms)
@@ -181,7 +216,7 @@ sub run_psql
 		my ($statement, $expected) = ($1, $2);
 		my $test = "$document, line $block->{line}: $name: $statement";
 
-		$statement =~ s/^-# //gm;
+		$statement = with_tokens($statement =~ s/^-# //gmr);
 		$count++;
 		if ($expected !~ /\S/)
 		{
@@ -190,7 +225,7 @@ sub run_psql
 		}
 		else
 		{
-			is(normalize(answer($psql, $statement)), normalize($expected), $test);
+			is_answer(answer($psql, $statement), $expected, $test);
 		}
 	}
 	return $count;
@@ -212,7 +247,7 @@ sub run_sql
 	my $named = defined $block->{session};
 	my $psql = $named ? session_of($block->{session}) : new_session('reader');
 	my $test = "$document, line $block->{line}: SQL";
-	my $text = $block->{text} =~ s/^\\watch\b.*$/;/gmr;
+	my $text = with_tokens($block->{text} =~ s/^\\watch\b.*$/;/gmr);
 	my $said;
 
 	if ($psql->{waits})
@@ -270,7 +305,7 @@ sub clean_up
 
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($_)") foreach @waiting;
 	end_session(values %sessions);
-	%sessions = ();
+	%sessions = %token_of = ();
 	$node->safe_psql('postgres', "DROP DATABASE $database WITH (FORCE)");
 	$node->safe_psql('postgres', $_)
 	  foreach split /\n/, $node->safe_psql('postgres',

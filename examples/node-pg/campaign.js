@@ -2,8 +2,7 @@
 //
 // Use it where the program can keep a connection of its own: straight to PostgreSQL, or through PgBouncer in session
 // mode. Never on a client of a Pool, nor through PgBouncer in transaction mode: see lease.js for those.
-// Tokens are bigint, which node-postgres returns as strings: keep them so, or make BigInt of them; never Number, as
-// tokens are greater than 2^53 after a failover.
+// Tokens are bigint, which node-postgres returns as strings; to compare them, make Number of them.
 //
 //     DATABASE_URL=postgres://me@127.0.0.1:5432/app node campaign.js ELECTION IDENTITY
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -2,8 +2,7 @@
 //
 // Use it where connections come from a Pool or through PgBouncer in transaction mode, or to lead on when a connection or
 // the server restarts. (Parameters are sent without naming a prepared statement, so any PgBouncer will do: do not add
-// `name:` to the query.) Tokens are bigint, which node-postgres returns as strings, and takes as such: never Number,
-// as tokens are greater than 2^53 after a failover.
+// `name:` to the query.) Tokens are bigint, which node-postgres returns as strings, and takes as such.
 //
 //     DATABASE_URL=postgres://me@127.0.0.1:6432/app node lease.js ELECTION IDENTITY
 import { setTimeout as sleep } from 'node:timers/promises'
