@@ -34,7 +34,7 @@ my @documents = ('README.md', sort glob 'doc/*.md');
 my $reference = 'doc/reference.md';
 
 # What is made for the views and the library only: its name is enough
-my $internal = qr/^(?:_le_registry_\w+|_le_holders|_le_origin|_le_declarations_changed|_le_locks|le_leases|le_\w+_seq)$/;
+my $internal = qr/^(?:_le_\w+|le_leases|le_\w+_seq)$/;
 
 my $node = PostgreSQL::Test::Cluster->new('documents');
 $node->init(extra => [ '--locale=C.UTF-8', '--encoding=UTF8' ]);
