@@ -13,6 +13,7 @@ OBJS = \
 	src/end_reason.o \
 	src/extension_relation.o \
 	src/follow.o \
+	src/forget.o \
 	src/functions.o \
 	src/guard.o \
 	src/handover.o \

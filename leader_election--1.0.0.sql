@@ -644,11 +644,27 @@ RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION pg_stat_leader_election_reset() IS
-'count from zero in this database';
+'count from zero in this database, and forget elections that are vacant and that nothing waits for';
 REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
+
+CREATE FUNCTION le_forget(name text)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_forget(text) IS
+'forget what was counted of an election that is vacant; false if it is not known, and with a warning if it is led or waited for';
+REVOKE ALL ON FUNCTION le_forget(text) FROM PUBLIC;
+
+CREATE FUNCTION le_forget(key bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_forget_key'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_forget(bigint) IS
+'forget what was counted of the election of a bare key that is vacant; false if it is not known, and with a warning if it is led or waited for';
+REVOKE ALL ON FUNCTION le_forget(bigint) FROM PUBLIC;
 
 GRANT SELECT ON le_declarations, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
 
--- for pg_dump by who owns the database
+-- for pg_dump by the owner of the database
 GRANT SELECT ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO PUBLIC;

@@ -55,6 +55,8 @@ INSERT INTO calls VALUES
  ('le_proclaim(text,text,bigint)', $$SELECT le_proclaim('lease', 'v', token) FROM le_leader('lease')$$),
  ('le_declare(text,regrole,interval,interval,boolean)', $$SELECT le_declare('n')$$),
  ('le_undeclare(text)', $$SELECT le_undeclare('n')$$),
+ ('le_forget(text)', $$SELECT le_forget('of the administrator')$$),
+ ('le_forget(bigint)', $$SELECT le_forget(2)$$),
  ('_le_declarations_changed()', 'SELECT _le_declarations_changed()'),
  ('le_key(text)', $$SELECT le_key('n') = hashtextextended('n', 0)$$),
  ('le_key(bigint)', 'SELECT le_key(7)'),

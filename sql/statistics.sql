@@ -165,12 +165,12 @@ SELECT le_try_become_leader(4712), le_resign(4712);
 SELECT name, key = le_key('stat asked') AS key, terms, time_led FROM pg_stat_leader_election WHERE name = 'stat asked';
 SELECT name, key, terms FROM pg_stat_leader_election WHERE key = 4712;
 
--- reset: all from zero, and what runs runs on
+-- reset: all from zero, and what runs runs on; what is vacant is forgotten
 SELECT le_try_become_leader('stat runs'), le_lease('stat lease', '1 hour') AS t3 \gset
 SELECT elections AS e1, evictions AS ev1 FROM pg_stat_leader_election_info \gset
 SELECT pg_sleep(0.1);
 SELECT clock_timestamp() AS now, pg_stat_leader_election_reset() \gset
-SELECT stats_reset BETWEEN :'now' AND clock_timestamp() AS reset, elections = :e1 AS kept, evictions = :ev1 AS evictions FROM pg_stat_leader_election_info;
+SELECT stats_reset BETWEEN :'now' AND clock_timestamp() AS reset, elections < :e1 AS forgotten, evictions = :ev1 AS evictions FROM pg_stat_leader_election_info;
 TABLE counts;
 SELECT max(longest_wait), max(time_led) < clock_timestamp() - :'now' AS led, max(time_vacant) < clock_timestamp() - :'now' AS vacant,
        bool_and(time_led = '0' OR name IN ('stat runs', 'stat lease')) AS others FROM pg_stat_leader_election;
@@ -179,7 +179,7 @@ SELECT le_am_leader('stat runs'), le_am_leader('stat lease', :t3);
 SELECT le_resign('stat runs'), le_resign('stat lease', :t3);
 SELECT name, terms, resigned, time_led > '0' AS led FROM pg_stat_leader_election WHERE name IN ('stat runs', 'stat lease') ORDER BY name;
 TABLE balance;
--- a lease that had run out before, and was not found: that time does not count
+-- a lease that had run out before, and was not found: forgotten as well
 SELECT le_lease('stat unseen', '100 ms') > 0 AS lease;
 SELECT pg_sleep(0.3);
 SELECT pg_stat_leader_election_reset() AS reset, clock_timestamp() AS now \gset

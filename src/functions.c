@@ -173,6 +173,15 @@ depose(FunctionCallInfo fcinfo, LeCalledBy called_by)
 }
 
 static Datum
+forget(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+
+	get_election(fcinfo, called_by, &election);
+	PG_RETURN_BOOL(le_forget_election(&election));
+}
+
+static Datum
 key(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
@@ -207,6 +216,8 @@ PG_FUNCTION_INFO_V1(le_depose_key);
 PG_FUNCTION_INFO_V1(le_declare);
 PG_FUNCTION_INFO_V1(le_undeclare);
 PG_FUNCTION_INFO_V1(le_declarations_changed);
+PG_FUNCTION_INFO_V1(le_forget);
+PG_FUNCTION_INFO_V1(le_forget_key);
 PG_FUNCTION_INFO_V1(le_key);
 PG_FUNCTION_INFO_V1(le_key_key);
 
@@ -531,6 +542,18 @@ le_declarations_changed(PG_FUNCTION_ARGS)
 
 	le_declarations_written(trigger->tg_relation);
 	return PointerGetDatum(NULL);
+}
+
+Datum
+le_forget(PG_FUNCTION_ARGS)
+{
+	return forget(fcinfo, LE_BY_NAME);
+}
+
+Datum
+le_forget_key(PG_FUNCTION_ARGS)
+{
+	return forget(fcinfo, LE_BY_KEY);
 }
 
 Datum

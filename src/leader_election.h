@@ -113,6 +113,7 @@ extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
 extern void le_registry_remember(const LeElection *election);
 extern bool le_registry_is_followed(const LeElectionKey *key);
 extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
+extern LeForgotten le_registry_forget(const LeElection *election);
 extern uint64 le_registry_lost_at(const LeElectionKey *key);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern int	le_registry_successor(const LeElectionKey *key);
@@ -312,6 +313,10 @@ extern void le_lease_load(Relation table);
 extern LeTerm *le_lease_list(int *count);
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
+
+/* forget.c */
+extern bool le_forget_election(const LeElection *election);
+extern void le_reset_statistics(void);
 
 /* declaration.c */
 extern void le_require_ttl(const LeElection *election, int64 ttl_us);

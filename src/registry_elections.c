@@ -68,6 +68,17 @@ is_watched(const LeElectionEntry *entry)
 }
 
 /*
+ * Check whether no term is on record, or only a lease that is marked as over
+ */
+static bool
+is_vacant(LeElectionEntry *entry)
+{
+	return entry->token == 0 ||
+		(entry->scope == LE_SCOPE_LEASE &&
+		 pg_atomic_read_u64(&entry->lease.deadline) == LE_DEADLINE_OVER);
+}
+
+/*
  * Give the entry, whose partition is locked exclusively, to the election of that
  * name; it counts from zero
  *
@@ -96,6 +107,17 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 }
 
 /*
+ * Count a hidden election from zero, as one that is first heard of
+ */
+static void
+show_entry(LeElectionEntry *entry)
+{
+	Assert(!entry->counted);
+	entry->hidden = false;
+	le_tally_init(&entry->tally);
+}
+
+/*
  * Return the election's entry with its partition locked exclusively; it is added if
  * there is none
  *
@@ -114,6 +136,8 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 		init_entry(entry);
 		pg_atomic_fetch_add_u32(&le_registry_counters()->elections, 1);
 	}
+	if (entry->hidden)
+		show_entry(entry);
 	if (entry->token == 0 && !is_watched(entry))
 		le_registry_rename_entry(entry, name);
 	return entry;
@@ -204,6 +228,35 @@ le_registry_copy_name(const LeElectionKey *key, char *name)
 	strcpy(name, le_registry_string(entry->name));
 	le_registry_unlock_entry(entry);
 	return true;
+}
+
+/*
+ * Forget an election that is vacant and not watched
+ *
+ * One that has been led is hidden instead: how and when its last term ended decides
+ * whether a grace period follows.
+ */
+LeForgotten
+le_registry_forget(const LeElection *election)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(&election->key, true);
+	LeForgotten answer = LE_FORGOTTEN;
+
+	if (entry == NULL)
+		return LE_NOT_KNOWN;
+	if (entry->hidden || strcmp(le_registry_string(entry->name), election->name) != 0)
+		answer = LE_NOT_KNOWN;
+	else if (is_watched(entry) || !is_vacant(entry))
+		answer = LE_IN_USE;
+	else if (entry->token == 0 && entry->last_token == 0 && entry->lost_at == 0)
+	{
+		delete_entry(entry);
+		return LE_FORGOTTEN;
+	}
+	else
+		entry->hidden = true;
+	le_registry_unlock_entry(entry);
+	return answer;
 }
 
 /*

@@ -149,6 +149,11 @@ le_registry_count_denial(const LeElection *election)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(&election->key, false);
 
+	if (entry != NULL && entry->hidden)
+	{
+		le_registry_unlock_entry(entry);
+		entry = NULL;
+	}
 	if (entry == NULL)
 		entry = le_registry_lock_or_add(&election->key, election->name);
 	pg_atomic_fetch_add_u64(&entry->tally.denied, 1);
@@ -209,7 +214,7 @@ copy_all_statistics(LeStatistics *array, int capacity)
 	dshash_seq_init(&status, le_registry_election_table(), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (entry->election.database != MyDatabaseId)
+		if (entry->election.database != MyDatabaseId || entry->hidden)
 			continue;
 		if (count < capacity)
 			copy_statistics(&array[count], entry, now);

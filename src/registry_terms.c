@@ -419,7 +419,8 @@ static bool
 is_shown(LeElectionEntry *entry)
 {
 	return is_of_this_database(entry) &&
-		(entry->token != 0 || entry->election.lock_class == LE_CLASS_BARE_KEY);
+		(entry->token != 0 ||
+		 (entry->election.lock_class == LE_CLASS_BARE_KEY && !entry->hidden));
 }
 
 static bool

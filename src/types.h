@@ -180,6 +180,8 @@ typedef struct LeElectionEntry
 	bool		announces;		/* is its end to be announced? */
 	bool		counted;		/* as begun, and not as ended */
 	bool		lost;			/* was its lock seen free: see watch.c */
+	bool		hidden;			/* forgotten but for its last term, and not
+								 * heard of since */
 
 	/* what is not announced yet, see registry_news.c */
 	bool		news_has_client;
@@ -200,6 +202,14 @@ StaticAssertDecl(sizeof(LeElectionEntry) <= 304, "an entry must fit into 320 byt
 #define LE_NEWS_BEGIN	1
 #define LE_NEWS_END		2
 #define LE_NEWS_VALUE	4
+
+/* What came of an attempt to forget an election */
+typedef enum LeForgotten
+{
+	LE_FORGOTTEN,
+	LE_NOT_KNOWN,
+	LE_IN_USE
+} LeForgotten;
 
 /* A copy of a term */
 typedef struct LeTerm

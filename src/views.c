@@ -373,6 +373,6 @@ le_registry_info(PG_FUNCTION_ARGS)
 Datum
 pg_stat_leader_election_reset(PG_FUNCTION_ARGS pg_attribute_unused())
 {
-	le_registry_reset_statistics();
+	le_reset_statistics();
 	PG_RETURN_VOID();
 }
