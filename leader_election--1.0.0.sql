@@ -668,3 +668,18 @@ GRANT SELECT ON le_declarations, _le_locks, le_leaders, le_candidates, pg_stat_l
 
 -- for pg_dump by the owner of the database
 GRANT SELECT ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO PUBLIC;
+
+--
+-- The owner of a database who has created the extension without being a superuser owns
+-- none of its objects, and is granted what others are not.  No more than EXECUTE may be
+-- granted on: to write to the relations is for the restore of a dump.
+--
+GRANT EXECUTE ON FUNCTION
+	le_declare(text, regrole, interval, interval, boolean),
+	le_undeclare(text),
+	le_forget(text),
+	le_forget(bigint),
+	pg_stat_leader_election_reset()
+TO @extowner@ WITH GRANT OPTION;
+GRANT INSERT ON le_declarations TO @extowner@;
+GRANT UPDATE ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO @extowner@;

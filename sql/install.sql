@@ -76,4 +76,4 @@ SHOW leader_election.no_such_setting;
 
 -- who may install it
 SELECT count(*) AS versions FROM pg_available_extension_versions
-WHERE name = 'leader_election' AND version = '1.0.0' AND superuser AND NOT trusted AND relocatable;
+WHERE name = 'leader_election' AND version = '1.0.0' AND superuser AND trusted AND relocatable;

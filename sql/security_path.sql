@@ -132,16 +132,7 @@ CREATE FUNCTION regress_evil._le_registry_statistics(VARIADIC int[]) RETURNS SET
 CREATE FUNCTION regress_evil.le_key(anyelement) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
 CREATE FUNCTION regress_evil.pg_extension_config_dump(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 RESET ROLE;
-RESET client_min_messages;
-CREATE EXTENSION leader_election SCHEMA regress_evil;
-SELECT regress_evil.le_try_become_leader('job', 'me'), regress_evil.le_lease('lease', '1 min') > 0 AS lease;
-SELECT regress_evil.le_declare('declared', 'regress_le_team');
-SELECT name FROM regress_evil.le_leaders ORDER BY name;
-SELECT identity FROM regress_evil.le_leader('job');
-SELECT count(*) FROM regress_evil.le_candidates;
-SELECT count(*) > 0 AS counted FROM regress_evil.pg_stat_leader_election;
-SELECT * FROM regress_evil.caught;
--- what the extension made refers to nothing in the schema but its own: no rows
+CREATE TEMP VIEW captured AS
 WITH m AS (
 	SELECT classid, objid FROM pg_depend
 	WHERE deptype = 'e' AND refclassid = 'pg_extension'::regclass
@@ -158,6 +149,36 @@ WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_class':
   AND (d.refclassid, d.refobjid) NOT IN (SELECT * FROM parts)
   AND (SELECT (pg_identify_object(d.refclassid, d.refobjid, 0)).schema) = 'regress_evil'
 ORDER BY 1, 2;
+-- by the owner of the schema, whose traps must not be sprung by the superuser that the
+-- script runs as
+\set database :DBNAME
+GRANT CREATE ON DATABASE :"database" TO regress_le_mallory;
+SET SESSION AUTHORIZATION regress_le_mallory;
+SET search_path = regress_evil, pg_catalog;
+CREATE EXTENSION leader_election;
+SELECT le_declare('declared', 'regress_le_team'), le_forget('declared'), pg_stat_leader_election_reset();
+SELECT le_try_become_leader('job', 'me'), le_resign('job'), le_undeclare('declared');
+RESET search_path;
+RESET SESSION AUTHORIZATION;
+SELECT DISTINCT who FROM regress_evil.caught;
+SELECT extowner::regrole FROM pg_extension WHERE extname = 'leader_election';
+TABLE captured;
+SET SESSION AUTHORIZATION regress_le_mallory;
+DROP EXTENSION leader_election;
+RESET SESSION AUTHORIZATION;
+REVOKE CREATE ON DATABASE :"database" FROM regress_le_mallory;
+TRUNCATE regress_evil.caught;
+RESET client_min_messages;
+CREATE EXTENSION leader_election SCHEMA regress_evil;
+SELECT regress_evil.le_try_become_leader('job', 'me'), regress_evil.le_lease('lease', '1 min') > 0 AS lease;
+SELECT regress_evil.le_declare('declared', 'regress_le_team');
+SELECT name FROM regress_evil.le_leaders ORDER BY name;
+SELECT identity FROM regress_evil.le_leader('job');
+SELECT count(*) FROM regress_evil.le_candidates;
+SELECT count(*) > 0 AS counted FROM regress_evil.pg_stat_leader_election;
+SELECT * FROM regress_evil.caught;
+-- what the extension made refers to nothing in the schema but its own: no rows
+TABLE captured;
 SELECT regress_evil.le_resign_all();
 SELECT regress_evil.le_resign('lease', token) FROM regress_evil._le_registry_terms(NULL::int, NULL::bigint) WHERE name = 'lease';
 -- its owner cannot change, or take out, what is the extension's
