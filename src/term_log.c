@@ -12,7 +12,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "leader_election.h"
 
@@ -33,6 +35,19 @@ le_scope_name(LeScope scope)
 }
 
 /*
+ * Return where this session's client is, as log_line_prefix has it, after a comma; nothing
+ * for a local one
+ */
+static const char *
+client_clause(void)
+{
+	if (MyProcPort == NULL || MyProcPort->remote_host == NULL ||
+		MyProcPort->remote_host[0] == '\0' || MyProcPort->remote_host[0] == '[')
+		return "";
+	return psprintf(", client %s", le_escape_line(MyProcPort->remote_host));
+}
+
+/*
  * Log that a term began, in this session
  */
 void
@@ -46,16 +61,48 @@ le_log_begin(const LeTerm *term)
 		ttl = psprintf(", ttl " INT64_FORMAT " ms", term->ttl_us / 1000);
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d, %s scope%s",
+			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d%s, %s scope%s",
 							 le_election_label(&term->election, term->name),
 							 term->token, le_escape_line(term->identity.string),
-							 MyProcPid, scope_names[term->scope], ttl),
+							 MyProcPid, client_clause(), scope_names[term->scope],
+							 ttl),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
 }
 
 /*
- * Log that a term ended, and why
+ * Return for how long the term was led until now, or until its lease ran out, in
+ * microseconds
+ *
+ * By the wall clock, as the term may have begun before the server started.
+ */
+static int64
+led_us(const LeTerm *term, LeEndReason reason)
+{
+	int64		led = GetCurrentTimestamp() - term->since;
+
+	if (reason == LE_END_EXPIRED && term->scope == LE_SCOPE_LEASE &&
+		term->deadline > LE_DEADLINE_OVER)
+		led -= (int64) (le_monotonic_us() - term->deadline);
+	return Max(led, 0);
+}
+
+/*
+ * Return a time as an interval in hours, minutes, seconds and milliseconds
+ */
+static const char *
+format_duration(int64 us)
+{
+	return psprintf("%02d:%02d:%02d.%03d", (int) (us / USECS_PER_HOUR),
+					(int) (us / USECS_PER_MINUTE % MINS_PER_HOUR),
+					(int) (us / USECS_PER_SEC % SECS_PER_MINUTE),
+					(int) (us / 1000 % 1000));
+}
+
+/*
+ * Log that a term ended: why, who led, and for how long
+ *
+ * The reason comes first, so that no identity can be taken for it.
  */
 void
 le_log_end(const LeTerm *term, LeEndReason reason)
@@ -64,9 +111,11 @@ le_log_end(const LeTerm *term, LeEndReason reason)
 		return;
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s",
+			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s, \"%s\" led for %s",
 							 le_election_label(&term->election, term->name),
-							 term->token, le_reason_name(reason)),
+							 term->token, le_reason_name(reason),
+							 le_escape_line(term->identity.string),
+							 format_duration(led_us(term, reason))),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
 }

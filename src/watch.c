@@ -61,13 +61,12 @@ le_stop_observing(void)
 static bool
 tell_expired(const LeElection *election, const LeSight *sight)
 {
-	LeTerm		ended = {0};
+	LeTerm		ended;
 	LeNews		news;
 	bool		expired;
 
-	ended.election = election->key;
-	ended.token = -sight->token;
-	strcpy(ended.name, sight->name);
+	if (!le_registry_read(&election->key, &ended) || ended.token != -sight->token)
+		return true;
 	if (!le_registry_close_lease(&election->key, ended.token, &expired, &news))
 		return false;
 	if (expired)

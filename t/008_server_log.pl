@@ -15,6 +15,9 @@ $node->safe_psql('postgres', 'SELECT 1');
 my $psql = session($node, app => 'worker');
 my $pid = backend_pid($psql);
 
+# hours, minutes, seconds and milliseconds
+my $duration = '(\d\d+:\d\d:\d\d\.\d\d\d)';
+
 # SQL of the name or identity, and what the log makes of it
 my @texts = (
 	[ q{'plain'}, 'plain' ],
@@ -49,12 +52,12 @@ foreach my $case (@texts)
 		is(scalar(@lines), 4, 'four lines in all');
 		my @expected = (
 			qq{election "$shown": term $token began: "$shown" leads, process $pid, session scope},
-			qq{election "$shown": term $token ended: resigned},
+			qq{election "$shown": term $token ended: resigned, "$shown" led for },
 			qq{election "$shown": term $next began: "$shown" leads, process $pid, transaction scope},
-			qq{election "$shown": term $next ended: transaction ended});
+			qq{election "$shown": term $next ended: transaction ended, "$shown" led for });
 		foreach my $i (0 .. 3)
 		{
-			like($lines[$i], qr/LOG:  leader_election: \Q$expected[$i]\E$/, 'line ' . ($i + 1));
+			like($lines[$i], qr/LOG:  leader_election: \Q$expected[$i]\E@{[ $i % 2 ? $duration : '' ]}$/, 'line ' . ($i + 1));
 		}
 	};
 }
@@ -85,6 +88,53 @@ subtest 'every end has its line' => sub {
 	ask($psql, 'ROLLBACK');
 	my $ends = join ' ', map { /^election "?(.+?)"?: term \d+ ended: (.*)$/ ? "$1 $2," : () } term_lines($node, $offset);
 	is($ends, 'a lock released, -7 lock released, a lock released, a resigned, b transaction ended, a transaction ended,', 'in order');
+};
+
+# For how long the last term was led, by the log, is from the least to the greatest
+sub led_for
+{
+	my ($reason, $identity, $offset, $least, $greatest) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($led) = log_since($node, $offset) =~ /ended: $reason, "$identity" led for $duration$/m;
+	is($node->safe_psql('postgres', "SELECT interval '$led' BETWEEN '$least' AND '$greatest'"), 't', "$reason: led for $led");
+	return;
+}
+
+subtest 'for how long it was led' => sub {
+	my $offset = log_from($node);
+	my $begun = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+	ask($psql, q{SELECT le_try_become_leader('long', 'long leader'); SELECT pg_sleep(1.2); SELECT le_resign('long')});
+	my $took = $node->safe_psql('postgres', "SELECT clock_timestamp() - '$begun'");
+	led_for('resigned', 'long leader', $offset, '1.2 s', $took);
+
+	# a lease, until it ran out, whoever finds that: a bid, an observer, le_forget
+	foreach my $finder (q{SELECT le_lease('short', '1 s')}, q{CALL le_observe('short')}, q{SELECT le_forget('short')})
+	{
+		my $token = ask($psql, q{SELECT le_lease('short', '200 ms', 'lessee')});
+		$offset = log_from($node);
+		ask($psql, 'SELECT pg_sleep(1)');
+		my ($found) = ask($psql, $finder) =~ /^(\d+)$/;
+		led_for('expired', 'lessee', $offset, '0.19 s', '0.9 s');
+		ask($psql, "SELECT le_resign('short', $found)") if $found;
+	}
+};
+
+subtest 'where the client is' => sub {
+	$node->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'");
+	$node->append_conf('pg_hba.conf', 'host all all 127.0.0.1/32 trust');
+	end_session($psql);
+	$node->restart;
+	my $offset = log_from($node);
+	$psql = session($node, app => 'worker');
+	my $remote = session($node, connstr => "host=127.0.0.1");
+	ask($psql, q{SELECT le_try_become_leader('here')});
+	ask($remote, q{SELECT le_try_become_leader('there', 'r'), le_lease('leased there', '1 s', 'r')});
+	my $remote_pid = backend_pid($remote);
+	my @lines = grep { / began: / } term_lines($node, $offset);
+	like($lines[0], qr/"worker" leads, process \d+, session scope$/, 'a local one is not told');
+	like($lines[1], qr/"r" leads, process $remote_pid, client 127\.0\.0\.1, session scope$/, 'address');
+	like($lines[2], qr/"r" leads, process $remote_pid, client 127\.0\.0\.1, lease scope, ttl 1000 ms$/, 'of who takes a lease, too');
+	end_session($remote);
 };
 
 subtest 'no line reaches the client' => sub {

@@ -234,12 +234,13 @@ sub log_since
 	return slurp_file($node->logfile, $offset);
 }
 
-# The log's lines of terms, from "election" on
+# The log's lines of terms, from "election" on, but for who led until the end, and for how
+# long: see 008_server_log.pl
 sub term_lines
 {
 	my ($node, $offset) = @_;
 	return
-	  map { /LOG:  leader_election: (election .*)$/ ? $1 : () }
+	  map { /LOG:  leader_election: (election .*?)(?:, ".*" led for \d\d+:\d\d:\d\d\.\d{3})?$/ ? $1 : () }
 	  split /\n/, log_since($node, $offset);
 }
 
