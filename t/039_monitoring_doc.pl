@@ -21,6 +21,8 @@ my $node = new_server('monitoring_doc', conf => "autovacuum = off\n");
 # --- one leads and one waits; one leads by a lease; one is vacant; one waits for a guarded transaction
 my ($leader, $candidate, $guarded, $late, $restless) = map { wire($node, app => $_) } qw(worker-1 worker-2 worker-3 worker-4 worker-5);
 wire_ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader(2929)});
+# also a bare key that is the key of a name, which nobody leads for that
+wire_ask($leader, q{SELECT le_try_become_leader(le_key('reports'))});
 wire_ask($leader, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
 wire_ask($leader, q{SELECT le_lease('mailer', '1 h')});
 my $token = wire_ask($guarded, q{SELECT le_lease('reports', '1 h')});
@@ -89,7 +91,14 @@ my ($section) = $doc =~ /^### Metrics\n(.*?)^### /ms;
 my %named = map { $_ => 1 } map { /`(leader_election_\w+)`/g } map { /^\| (`[^|]*) \|/ } split /\n/, $section;
 is(join(' ', sort keys %named), join(' ', sort @metrics), 'all of them are in the table, and no others');
 my @alerts = slurp_file('monitoring/alerts.yaml') =~ /- alert: (\w+)/g;
-is(join(' ', $doc =~ /^\| `(LeaderElection\w+)`/gm), "@alerts", 'so are the alerts');
+is(join(' ', $doc =~ /^#### (LeaderElection\w+)$/gm), "@alerts", 'each alert has its section');
+foreach my $alert (@alerts)
+{
+	my ($text) = $doc =~ /^#### $alert\n(.*?)^#{1,4} /ms;
+	my ($rule) = slurp_file('monitoring/alerts.yaml') =~ /- alert: $alert\n(.*?)(?=- alert: |\z)/s;
+	like($text, qr/\A\n\S.*^\*Look here:\* .*^\*Do this:\* /ms, "$alert: what it means, where to look, what to do");
+	like($rule, qr{^ +description: '.+'\n +runbook_url: doc/monitoring\.md#\L$alert\E$}m, 'to which the alert points');
+}
 my %used = map { $_ => 1 } slurp_file('monitoring/alerts.yaml') =~ /(leader_election_\w+)/g;
 is(join(' ', grep { !$named{$_} } sort keys %used), '', 'which use such metrics only');
 
