@@ -7,6 +7,7 @@ OBJS = \
 	src/candidate.o \
 	src/declaration.o \
 	src/depose.o \
+	src/drop_notice.o \
 	src/durability.o \
 	src/election_key.o \
 	src/election_lock.o \

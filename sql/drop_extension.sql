@@ -85,6 +85,35 @@ DROP FUNCTION le_key(text);
 DROP SEQUENCE le_token_seq;
 DROP EXTENSION leader_election;
 
+-- it tells how many elections are led, in sessions that have loaded the library: by leases
+-- and sessions, however it is dropped, and only if any are
+CREATE EXTENSION leader_election;
+SELECT le_lease('mailer', '1 hour') > 0 AS leased, le_lease('over', '100 ms') > 0 AS over, le_try_become_leader('job'), le_try_become_leader(42);
+SELECT pg_sleep(0.2);
+BEGIN;
+SELECT le_try_become_leader_xact('in this transaction');
+DROP EXTENSION leader_election;
+ROLLBACK;
+CREATE SCHEMA regress_le;
+ALTER EXTENSION leader_election SET SCHEMA regress_le;
+\set VERBOSITY terse
+DROP SCHEMA regress_le CASCADE;
+\set VERBOSITY default
+CREATE EXTENSION leader_election;
+SELECT count(*) FROM le_leaders;
+SELECT le_resign('job');
+DROP EXTENSION leader_election;
+CREATE EXTENSION leader_election;
+SELECT le_resign_all();
+DROP EXTENSION leader_election;
+-- nor of another extension
+CREATE EXTENSION leader_election;
+SELECT le_try_become_leader('job');
+CREATE EXTENSION dblink;
+DROP EXTENSION dblink;
+SELECT le_resign('job');
+DROP EXTENSION leader_election;
+
 -- in a schema of its own, called with that schema out of the path
 CREATE SCHEMA regress_le;
 CREATE EXTENSION leader_election SCHEMA regress_le;

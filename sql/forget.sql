@@ -84,13 +84,13 @@ SELECT waits('a', $$SELECT le_become_leader('waited for')$$);
 SELECT le_forget('waited for');
 SELECT le_resign('waited for', :lease), answer('a'), le_forget('waited for');
 SELECT says('a', $$SELECT le_resign('waited for')$$), le_forget('waited for');
-INSERT INTO last SELECT le_lease('observed', '1 hour');
-SELECT le_resign('observed', token) FROM last;
-SELECT observes('a', 'observed'), le_forget('observed');
+INSERT INTO last SELECT le_lease('seen', '1 hour');
+SELECT le_resign('seen', token) FROM last;
+SELECT observes('a', 'seen'), le_forget('seen');
 SELECT pg_stat_leader_election_reset();
 TABLE known;
-SELECT le_try_become_leader('observed'), answer('a') <> '' AS observed;
-SELECT le_resign('observed'), le_forget('observed');
+SELECT le_try_become_leader('seen'), answer('a') <> '' AS observed;
+SELECT le_resign('seen'), le_forget('seen');
 SELECT le_try_become_leader('followed'), pg_advisory_unlock_all();
 SELECT says('a', 'SET leader_election.grace_period = ''1 h''');
 SELECT waits('a', 'CALL le_campaign(ARRAY[''followed''])'), le_forget('followed');
@@ -98,8 +98,8 @@ SELECT dblink_cancel_query('a'), answer('a'), le_forget('followed');
 SELECT says('a', 'RESET leader_election.grace_period');
 
 -- the end of a term that was not resigned is not forgotten: the grace period goes on
-SET leader_election.grace_period = '1 h';
 SELECT le_try_become_leader('lost'), le_try_become_leader('lost 2'), le_try_become_leader(6004), pg_advisory_unlock_all();
+SET leader_election.grace_period = '1 h';
 SELECT le_forget('lost'), le_forget(6004), le_forget('lost');
 SELECT pg_stat_leader_election_reset();
 TABLE known;

@@ -185,6 +185,17 @@ le_extension_exists(void)
 }
 
 /*
+ * Check whether that is this extension
+ */
+bool
+le_is_extension(Oid extension)
+{
+	const char *name = get_extension_name(extension);
+
+	return name != NULL && strcmp(name, LE_EXTENSION) == 0;
+}
+
+/*
  * Return the OID of the sequence; throws if it is gone
  */
 Oid

@@ -23,12 +23,13 @@ PG_MODULE_MAGIC_EXT(
 void		_PG_init(void);
 
 /*
- * Define the settings
+ * Define the settings, and look out for DROP EXTENSION
  */
 void
 _PG_init(void)
 {
 	le_define_settings();
+	le_watch_drops();
 }
 
 /*

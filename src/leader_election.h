@@ -64,6 +64,7 @@ extern void le_release_guard(const LeElection *election, LOCKMODE mode);
 
 /* extension_relation.c */
 extern bool le_extension_exists(void);
+extern bool le_is_extension(Oid extension);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
 extern Oid	le_declaration_table(void);
@@ -313,6 +314,9 @@ extern void le_lease_load(Relation table);
 extern LeTerm *le_lease_list(int *count);
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
+
+/* drop_notice.c */
+extern void le_watch_drops(void);
 
 /* forget.c */
 extern bool le_forget_election(const LeElection *election);
