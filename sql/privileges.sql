@@ -54,4 +54,35 @@ SELECT pg_temp.elect(), le_am_leader('lent');
 SELECT le_resign('lent');
 RESET ROLE;
 DROP FUNCTION pg_temp.elect;
-DROP ROLE regress_le_nobody;
+
+-- in a schema of its own, it is closed to all but those with USAGE; a trigger runs for all
+-- that may write to its table
+CREATE SCHEMA le;
+ALTER EXTENSION leader_election SET SCHEMA le;
+CREATE ROLE regress_le_app;
+GRANT USAGE ON SCHEMA le TO regress_le_app;
+CREATE TABLE regress_le_guarded (i int);
+CREATE TRIGGER only_the_leader BEFORE INSERT ON regress_le_guarded EXECUTE FUNCTION le.le_guard('closed');
+GRANT INSERT ON regress_le_guarded TO regress_le_app, regress_le_nobody;
+SET ROLE regress_le_app;
+SELECT le.le_lease('closed', '1 min') AS token \gset
+SELECT name FROM le.le_leaders;
+SELECT set_config('leader_election.token', :'token', false) = :'token' AS set;
+INSERT INTO regress_le_guarded VALUES (1);
+SET ROLE regress_le_nobody;
+SELECT le.le_try_become_leader('open');
+CALL le.le_campaign('open');
+SELECT name FROM le.le_leaders;
+SELECT le.le_resign('closed', 1);
+TABLE le.le_declarations;
+\set VERBOSITY sqlstate
+INSERT INTO regress_le_guarded VALUES (2);
+SET leader_election.token = '';
+INSERT INTO regress_le_guarded VALUES (2);
+\set VERBOSITY default
+RESET ROLE;
+SELECT le.le_resign('closed', :token);
+DROP TABLE regress_le_guarded;
+ALTER EXTENSION leader_election SET SCHEMA public;
+DROP SCHEMA le;
+DROP ROLE regress_le_app, regress_le_nobody;
