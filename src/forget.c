@@ -21,13 +21,17 @@ static void
 close_lease(const LeElection *election)
 {
 	LeTerm		term;
+	LeNews		news;
 	bool		expired;
 
 	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
 		term.deadline <= LE_DEADLINE_OVER || term.deadline > le_monotonic_us())
 		return;
-	if (le_registry_close_lease(&election->key, term.token, &expired) && expired)
-		le_tell_end(&term, LE_END_EXPIRED);
+	if (!le_registry_close_lease(&election->key, term.token, &expired, &news))
+		return;
+	if (expired)
+		le_log_end(&term, LE_END_EXPIRED);
+	le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
 }
 
 /*
