@@ -43,6 +43,8 @@
  *				of an uncommitted lease stays where it is for the transaction that
  *				took it and holds the election's lock, and sets deadline and ttl
  *				without an LWLock; and that of a lease for the first candidate in line.
+ *				A vacant entry that is forgotten on demand is hidden if it tells of a
+ *				grace period, and shown again by le_registry_lock_or_add.
  *				Denials and the longest wait are atomic and counted under the shared
  *				lock.
  *	candidates	An entry is written and removed by its own backend only.
