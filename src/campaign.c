@@ -492,8 +492,8 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
  *
  * Returns the token of the term; 0 if somebody else still leads after wait_ms.  A
  * session that leads when asked again goes on to do so, and nothing changes; but a
- * lease is renewed by its token only, and another identity is another candidate.  May wait, throw, and end the session of a
- * client that has gone.
+ * lease is renewed by its token only, and another identity is another candidate's.
+ * May wait, throw, and end the session of a client that has gone.
  */
 int64
 le_elect(LeBid *bid)
