@@ -72,7 +72,9 @@ CREATE TABLE le_declarations (
 	candidates name COLLATE "C",
 	grace interval CHECK (grace BETWEEN '0' AND '1 day'),
 	max_ttl interval CHECK (max_ttl BETWEEN '100 ms' AND '1 day'),
-	private boolean NOT NULL DEFAULT false
+	private boolean NOT NULL DEFAULT false,
+	candidates_oid oid,
+	origin bigint
 ) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_declarations', '');
 COMMENT ON TABLE le_declarations IS
@@ -86,6 +88,10 @@ COMMENT ON COLUMN le_declarations.max_ttl IS
 'the longest ttl of a lease; NULL: as leader_election.max_ttl says';
 COMMENT ON COLUMN le_declarations.private IS
 'true if only members of that role may see what the leader publishes';
+COMMENT ON COLUMN le_declarations.candidates_oid IS
+'OID of that role when it was declared: another role of that name is not the same candidate; NULL: the name decides';
+COMMENT ON COLUMN le_declarations.origin IS
+'which database on which server the OID is of: in any other, the name decides';
 
 CREATE FUNCTION _le_declarations_changed()
 RETURNS trigger
@@ -108,12 +114,12 @@ ALTER TABLE le_declarations
 CREATE FUNCTION le_declare(name text, candidates regrole DEFAULT NULL,
 						   grace interval DEFAULT NULL,
 						   max_ttl interval DEFAULT NULL,
-						   private boolean DEFAULT false)
+						   private boolean DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_declare(text, regrole, interval, interval, boolean) IS
-'declare an election, or change its declaration: only members of candidates may stand (NULL: everybody), with a grace period and a longest ttl of its own (NULL: as set); private: only they may see what the leader publishes';
+'declare an election, or change those rules of its declaration that are given: only members of candidates may stand, with a grace period and a longest ttl of its own; private: only they may see what the leader publishes; NULL: leave the rule as it is, or, of a new declaration, undeclared';
 REVOKE ALL ON FUNCTION le_declare(text, regrole, interval, interval, boolean) FROM PUBLIC;
 
 CREATE FUNCTION le_undeclare(name text)
@@ -121,7 +127,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_undeclare(text) IS
-'remove the declaration of an election; false if it has none';
+'remove the declaration of an election, with all its rules; false if it has none';
 REVOKE ALL ON FUNCTION le_undeclare(text) FROM PUBLIC;
 
 --
@@ -319,14 +325,22 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_depose'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(text, text) IS
-'end the term of whoever leads the election: terminate the session, or end the lease, and terminate what is guarded by it; for superusers, members of pg_signal_backend and of the role that leads; false, with a warning, if nobody leads';
+'end the term of whoever leads the election: terminate the session, or end the lease, and terminate what is guarded by it; for superusers, members of pg_signal_backend and of the role that leads, and who may call le_depose_role; false, with a warning, if nobody leads';
 
 CREATE FUNCTION le_depose(key bigint, reason text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_depose_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(bigint, text) IS
-'end the term of whoever leads the election of a bare key: terminate the session; for superusers, members of pg_signal_backend and of the role that leads; false, with a warning, if nobody leads';
+'end the term of whoever leads the election of a bare key: terminate the session; for superusers, members of pg_signal_backend and of the role that leads, and who may call le_depose_role; false, with a warning, if nobody leads';
+
+CREATE FUNCTION le_depose_role(role regrole, reason text DEFAULT NULL)
+RETURNS integer
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_depose_role(regrole, text) IS
+'end all terms of a role in this database, as le_depose does, but for this session''s; return how many; to end those of a superuser is for superusers';
+REVOKE ALL ON FUNCTION le_depose_role(regrole, text) FROM PUBLIC;
 
 --
 -- To publish

@@ -88,5 +88,54 @@ SELECT name FROM le_leaders;
 COMMIT;
 SELECT le_am_leader(:'b'), le_resign(:'b');
 
+--
+-- An election that is declared: the other name is refused wherever it could be in the way
+--
+CREATE FUNCTION pg_temp.came_of(what text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE what INTO result;
+	RETURN 'done: ' || coalesce(result, '');
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ' ' || SQLERRM;
+END
+$$;
+SELECT le_declare(:'a', max_ttl => '1 min');
+SELECT le_declare(:'b');
+\echo :LAST_ERROR_SQLSTATE
+CREATE TEMP TABLE guarded (i int);
+CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION le_guard(:'b');
+SET client_min_messages = error;
+SELECT call, pg_temp.came_of(format(call, :'b', :'a')) FROM unnest(ARRAY[
+ 'SELECT le_try_become_leader(%1$L)', 'SELECT le_become_leader(%1$L)', 'SELECT le_become_leader(%1$L, ''0'')', 'SELECT le_become_leader(%1$L, ''1 s'')',
+ 'SELECT le_try_become_leader_xact(%1$L)', 'SELECT le_become_leader_xact(%1$L)', 'SELECT le_lease(%1$L, ''1 s'')', 'SELECT le_lease(%1$L, ''1 s'', NULL, 7)',
+ 'CALL le_campaign(%1$L)', 'CALL le_campaign(%1$L, ''0'')', 'CALL le_campaign(ARRAY[%1$L])', 'CALL le_campaign(ARRAY[%1$L], ''0'', ttl => ''1 s'')',
+ 'CALL le_campaign(ARRAY[%2$L, %1$L], ''0'')', 'CALL le_observe(%1$L)', 'CALL le_observe(%1$L, -1, ''1 s'')',
+ 'SELECT le_assert_leader(%1$L)', 'SELECT le_assert_leader(%1$L, 7)', 'INSERT INTO guarded VALUES (1)']) call;
+RESET client_min_messages;
+-- which has left nothing, and has let the declared one be
+SELECT le_resign(:'a');
+SELECT * FROM advisory;
+SELECT le_try_become_leader(:'a'), le_am_leader(:'a'), le_resign(:'a');
+SELECT le_lease(:'a', '1 s') AS taken \gset
+SELECT pg_temp.came_of(format('SELECT le_lease(%L, ''1 s'')', :'b')), le_resign(:'a', :taken);
+SELECT name, terms FROM pg_stat_leader_election WHERE key = le_key(:'a') AND name IS NOT NULL;
+-- the bare key is another election
+SELECT le_try_become_leader(le_key(:'b')), le_resign(le_key(:'b'));
+-- who led the other one before goes on, and can be deposed
+SELECT le_undeclare(:'a');
+SELECT le_lease(:'b', '1 hour') AS before \gset
+SELECT le_declare(:'a');
+SELECT le_renew(:'b', :before), le_am_leader(:'b', :before);
+SELECT pg_temp.came_of(format('SELECT le_try_become_leader(%L)', :'a'));
+SELECT pg_temp.came_of(format('SELECT le_assert_leader(%L, %s)', :'b', :before));
+SELECT le_depose(:'b'), le_try_become_leader(:'a'), le_resign(:'a');
+-- of two that were declared otherwise, each has its own
+INSERT INTO le_declarations (name) VALUES (:'b');
+SELECT le_try_become_leader(:'a'), le_resign(:'a'), le_try_become_leader(:'b'), le_resign(:'b');
+SELECT le_undeclare(:'a'), le_try_become_leader(:'b'), le_resign(:'b'), pg_temp.came_of(format('SELECT le_try_become_leader(%L)', :'a'));
+SELECT le_undeclare(:'b'), le_try_become_leader(:'a'), le_resign(:'a'), le_try_become_leader(:'b'), le_resign(:'b');
+
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT * FROM advisory;

@@ -24,12 +24,17 @@ CREATE ROLE regress_le_stranger LOGIN;
 SELECT le_declare('job', 'regress_le_team');
 SELECT le_declare('all', 'regress_le_team', '1 min', '2 min', true);
 SELECT le_declare('rules', grace => '0', max_ttl => '100 ms');
-SELECT * FROM le_declarations ORDER BY name;
--- each declaration replaces the one before, as a whole
+CREATE VIEW declared AS SELECT name, candidates, grace, max_ttl, private, candidates_oid::regrole AS role, origin > 0 AS here FROM le_declarations ORDER BY name;
+TABLE declared;
+-- each declaration changes what is given, and leaves the rest as it is
 SELECT le_declare('all', max_ttl => '1 h');
 SELECT le_declare(name => 'rules');
 SELECT le_declare('rules', NULL, NULL, NULL, NULL);
-SELECT * FROM le_declarations ORDER BY name;
+TABLE declared;
+SELECT le_declare('all', 'regress_le_member', grace => '0'), le_declare('rules', private => true);
+TABLE declared;
+SELECT le_declare('all', private => false);
+SELECT name, candidates, private FROM declared;
 SELECT le_undeclare('all'), le_undeclare('rules'), le_undeclare('rules'), le_undeclare('never was');
 SELECT name FROM le_declarations;
 
@@ -154,6 +159,10 @@ SELECT le_resign_all();
 -- and so is this one, when it is not declared, or for everybody
 RESET ROLE;
 SELECT le_declare('job', grace => '1 s');
+SET ROLE regress_le_stranger;
+SELECT DISTINCT came_of_it FROM stand();
+RESET ROLE;
+SELECT le_undeclare('job'), le_declare('job', grace => '1 s');
 SET ROLE regress_le_stranger;
 SELECT DISTINCT came_of_it FROM stand();
 RESET ROLE;
@@ -290,13 +299,13 @@ CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset see
 SELECT :'seen_value' AS value;
 RESET ROLE;
 -- private to everybody is for all
-SELECT le_declare('job', private => true);
+SELECT le_undeclare('job'), le_declare('job', private => true);
 SET ROLE regress_le_stranger;
 SELECT value FROM le_leader('job');
 RESET ROLE;
 -- a lease's, too
 SELECT * FROM dblink('member', $$SELECT le_resign('job')$$) AS t (resigned boolean);
-SELECT le_declare('job', 'regress_le_team', private => true);
+SELECT le_declare('job', 'regress_le_team');
 SELECT le_lease('job', '1 min', 'l') AS token \gset
 SELECT le_proclaim('job', 'secret', :token);
 SET ROLE regress_le_stranger;
@@ -336,7 +345,7 @@ SELECT outcome($$SELECT le_try_become_leader('job')$$), le_resign('job');
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS elsewhere (leads boolean);
 COMMIT;
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job'), le_resign('job')$$) AS elsewhere (leads boolean, resigned boolean);
-SELECT * FROM le_declarations;
+TABLE declared;
 -- in one statement, too
 SELECT le_declare('job ' || i, 'regress_le_team') FROM generate_series(1, 3) i;
 SELECT count(*) FROM le_declarations;
@@ -369,7 +378,7 @@ SELECT stranger();
 TRUNCATE le_declarations;
 SELECT stranger();
 COPY le_declarations FROM stdin;
-job	regress_le_team	\N	\N	f
+job	regress_le_team	\N	\N	f	\N	\N
 \.
 SELECT stranger();
 BEGIN;
@@ -466,13 +475,38 @@ SELECT candidates FROM le_declarations;
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS t (leads boolean);
 SELECT * FROM dblink('stranger', $$CALL le_observe('job')$$, false) AS t (token bigint, identity text, value text);
 SELECT le_try_become_leader('job'), le_resign('job');
--- one that is created with that name is the one that is meant
+-- one that is created with that name, or given it, is another
 CREATE ROLE regress_le_short_lived;
-SELECT stranger();
 GRANT regress_le_short_lived TO regress_le_stranger;
+SELECT stranger();
+SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS t (leads boolean);
+SELECT * FROM dblink('stranger', $$CALL le_observe('job')$$, false) AS t (token bigint, identity text, value text);
+SELECT le_try_become_leader('job'), le_resign('job');
+-- until that one is declared
+SELECT le_declare('job', 'regress_le_short_lived');
+SELECT stranger();
+ALTER ROLE regress_le_short_lived RENAME TO regress_le_renamed;
+SELECT stranger();
+ALTER ROLE regress_le_renamed RENAME TO regress_le_short_lived;
+SELECT stranger();
+-- elsewhere, and where it was written without its OID, the name is what is meant
+DROP ROLE regress_le_short_lived;
+CREATE ROLE regress_le_short_lived;
+GRANT regress_le_short_lived TO regress_le_stranger;
+SELECT stranger();
+UPDATE le_declarations SET origin = origin + 1;
+SELECT stranger();
+UPDATE le_declarations SET origin = origin - 1;
+SELECT stranger();
+UPDATE le_declarations SET origin = NULL;
+SELECT stranger();
+UPDATE le_declarations SET candidates_oid = NULL;
 SELECT stranger();
 DROP ROLE regress_le_short_lived;
 SELECT stranger();
+-- a number is the OID of a role, as regrole has it
+SELECT le_declare('job', '10');
+SELECT candidates = (SELECT rolname FROM pg_roles WHERE oid = 10) AS same FROM le_declarations;
 SELECT le_undeclare('job');
 
 --
@@ -486,7 +520,7 @@ SELECT outcome(f || '(42)') FROM unnest('{SELECT le_try_become_leader,SELECT le_
 SELECT le_try_become_leader(42);
 SELECT outcome($$SELECT le_try_become_leader((-9223372036854775808)::bigint)$$);
 -- what is declared, is open to whom it says
-SELECT le_declare('job');
+SELECT le_undeclare('job'), le_declare('job');
 SELECT DISTINCT came_of_it FROM stand();
 SELECT outcome($$CALL le_campaign(ARRAY['another', 'job'], '0')$$), le_resign_all();
 SELECT le_declare('job', 'regress_le_team');
@@ -519,7 +553,7 @@ SELECT call, outcome('SELECT ' || call) FROM unnest(ARRAY[
  $$le_declare('n', max_ttl => '0')$$, $$le_declare('n', max_ttl => '99.999 ms')$$, $$le_declare('n', max_ttl => '1 d 1 us')$$, $$le_declare('n', max_ttl => '1 mon')$$, $$le_declare('n', max_ttl => '-1 s')$$,
  $$le_declare('42')$$, $$le_declare('{n}')$$, $$le_undeclare('+42')$$,
  $$le_declare('n', 'regress_le_team', '1 s', '1 s', 'perhaps')$$, $$le_declare(42)$$]) call;
-SELECT * FROM le_declarations;
+TABLE declared;
 SELECT le_declare('n', grace => 'soon');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_declare('n', grace => '25 h');

@@ -310,6 +310,22 @@ SELECT le_lease('line', '1 hour') AS t7 \gset
 SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), le_resign('line', :t7), answer('a');
 SELECT dblink_disconnect(who) FROM unnest('{a,b,c,d,r}'::text[]) who;
 
+-- a declared election: another's terms that were lost and forgotten are none of its
+SELECT le_declare('declared', grace => '1h');
+SELECT now('declared');
+SELECT le_try_become_leader('declared'), pg_advisory_unlock_all();
+SELECT now('declared');
+SELECT le_undeclare('declared');
+-- the end of a term is known by its key, whatever name the election has had since
+\set a worker-queue-mail.sender
+\set b HwFfjYHs9PGi-Rwb-Amyj4y5
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader(:'a'), pg_advisory_unlock_all();
+SET leader_election.grace_period = '1h';
+SELECT now(:'b'), now(:'a'), now(:'b');
+SET leader_election.grace_period = 0;
+SELECT le_try_become_leader(:'b'), le_resign(:'b');
+
 -- leases that end with the extension
 SELECT le_lease('dropped', '1 hour') > 0 AS taken, le_try_become_leader('dropped and resigned');
 SET client_min_messages = error;

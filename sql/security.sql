@@ -53,6 +53,7 @@ INSERT INTO calls VALUES
  ('le_depose(text,text)', $$SELECT le_depose('lease')$$),
  ('le_depose(bigint,text)', $$SELECT le_depose(3)$$),
  ('le_proclaim(text,text,bigint)', $$SELECT le_proclaim('lease', 'v', token) FROM le_leader('lease')$$),
+ ('le_depose_role(regrole,text)', $$SELECT le_depose_role('regress_le_nobody')$$),
  ('le_declare(text,regrole,interval,interval,boolean)', $$SELECT le_declare('n')$$),
  ('le_undeclare(text)', $$SELECT le_undeclare('n')$$),
  ('le_forget(text)', $$SELECT le_forget('of the administrator')$$),
@@ -158,7 +159,7 @@ CREATE TABLE settings (name text, value text, everybody boolean);
 GRANT SELECT ON settings TO PUBLIC;
 INSERT INTO settings VALUES
  ('declared_only', 'on', false), ('grace_period', '1s', false), ('log_terms', 'off', false), ('max_terms_per_session', '7', false),
- ('max_tracked', '100', false), ('max_ttl', '1s', false),
+ ('max_tracked', '100', false), ('max_ttl', '1s', false), ('max_elections', '1000', false), ('max_elections_per_role', '7', false),
  ('dead_peer_timeout', '20s', true), ('notify', 'off', true), ('token', '7', true);
 -- no rows
 SELECT * FROM settings FULL JOIN (SELECT substr(name, 17) AS name FROM pg_settings WHERE name LIKE 'leader\_election.%') s USING (name)

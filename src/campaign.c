@@ -54,46 +54,144 @@ le_require_primary(void)
 }
 
 /*
- * Throw if the server knows of too many elections for so many more
- *
- * Those that nobody leads make room.  Some may be of leases that are over, and that nobody
- * has cleared away: we do, but not again and again.
+ * Clear away the leases that are over, wherever they were, but not again and again
  */
 static void
-require_room_on_server(int more)
+sweep_for_room(void)
 {
 	static uint64 swept_at = 0;
-	pg_atomic_uint32 *known = &le_registry_counters()->elections;
 
-	if (likely(pg_atomic_read_u32(known) + (int64) more <= le_max_elections))
+	if (le_monotonic_us() - swept_at < USECS_PER_SEC)
 		return;
-	le_registry_bound_elections(more);
-	if (pg_atomic_read_u32(known) + (int64) more > le_max_elections &&
-		le_monotonic_us() - swept_at > USECS_PER_SEC)
-	{
-		le_lease_sweep(true);
-		le_registry_bound_elections(more);
-		swept_at = le_monotonic_us();
-	}
-	if (pg_atomic_read_u32(known) + (int64) more > le_max_elections)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many elections: the server knows of at most %d at a time",
-						le_max_elections),
-				 errhint("An administrator can raise \"%s\".",
-						 "leader_election.max_elections")));
+	le_lease_sweep(true);
+	le_registry_forget_dropped();
+	le_registry_evict_leases();
+	swept_at = le_monotonic_us();
+}
+
+static bool
+fits_on_server(int more)
+{
+	uint32		known = pg_atomic_read_u32(&le_registry_counters()->elections);
+
+	return known + (int64) more <= le_max_elections;
 }
 
 /*
- * Throw if this session leads as many elections as it may, or the server knows of too many
- * for so many more
+ * May these elections use what is kept for declared ones, and for superusers?
+ */
+static bool
+may_use_reserve(const LeElection *elections, int count)
+{
+	if (superuser())
+		return true;
+	for (int i = 0; i < count; i++)
+	{
+		if (!le_is_declared(&elections[i]))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Throw if the server knows of too many elections for these, too
+ *
+ * Those that nobody leads make room, and leases that are over.
+ */
+static void
+require_room_on_server(const LeElection *elections, int count)
+{
+	int			reserve = le_max_elections / 10;
+
+	if (likely(fits_on_server(count + reserve)))
+		return;
+	if (may_use_reserve(elections, count))
+		reserve = 0;
+	if (fits_on_server(count + reserve))
+		return;
+	le_registry_bound_elections(count + reserve);
+	if (fits_on_server(count + reserve))
+		return;
+	sweep_for_room();
+	le_registry_bound_elections(count + reserve);
+	if (fits_on_server(count + reserve))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections),
+			 reserve == 0 ? 0 :
+			 errdetail("Of these, %d are reserved for declared elections and superusers.",
+					   reserve),
+			 errhint("An administrator can raise \"%s\".", "leader_election.max_elections")));
+}
+
+static bool
+fits_for_role(int more)
+{
+	uint32		used = pg_atomic_read_u32(le_registry_used_by(GetUserId(), NULL));
+
+	return used + (int64) more <= le_max_elections_per_role || superuser();
+}
+
+pg_noreturn static void
+throw_role_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many elections for role \"%s\": at most %d at a time",
+					GetUserNameFromId(GetUserId(), false), le_max_elections_per_role),
+			 errdetail("Its running leases count, and what its sessions observe, or campaign for as one of many."),
+			 errhint("Resign from some, or ask an administrator to raise \"%s\".",
+					 "leader_election.max_elections_per_role")));
+}
+
+/*
+ * Throw if so many elections can never be campaigned for at a time
+ */
+void
+le_require_countable(int count)
+{
+	if (count > le_max_elections_per_role && !superuser())
+		throw_role_full();
+	if (count > le_max_elections)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections)));
+}
+
+static void
+require_room_for_role(int more)
+{
+	if (likely(more == 0 || fits_for_role(more)))
+		return;
+	sweep_for_room();
+	if (!fits_for_role(more))
+		throw_role_full();
+}
+
+/*
+ * Throw if there is no room to watch one more election, by the server or the current user
  *
  * May wait as le_lease_sweep does.
  */
 void
-le_require_room(int more)
+le_require_room_to_watch(const LeElection *election)
 {
-	require_room_on_server(more);
+	require_room_for_role(1);
+	require_room_on_server(election, 1);
+}
+
+/*
+ * Throw if this session leads as many elections as it may, or the server knows of too many
+ * for these, too, or the current user has too many for so many more that are counted
+ *
+ * May wait as le_lease_sweep does.
+ */
+void
+le_require_room(const LeElection *elections, int count, int counted)
+{
+	require_room_for_role(counted);
+	require_room_on_server(elections, count);
 	if (!le_leads_fewer_than(le_max_terms_per_session))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -523,7 +621,7 @@ le_elect(LeBid *bid)
 		deny_own(bid, "by a lease that this transaction has taken", NULL);
 		return 0;
 	}
-	le_require_room(1);
+	le_require_room(election, 1, bid->scope == LE_SCOPE_LEASE ? 1 : 0);
 
 	/* a candidate in line has all the time that it takes there */
 	bid->patience_until = bid->wait_ms == LE_WAIT_NOT ? 0 : 1;

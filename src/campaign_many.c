@@ -334,7 +334,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 	int			won;
 
 	le_prepare_to_bid();
-	le_require_room(count);
+	le_require_room(elections, count, count);
 	le_identity_fill(&campaign.identity, bid->identity);
 	choose(&campaign);
 	campaign.look_at = MemoryContextAllocHuge(CurrentMemoryContext,

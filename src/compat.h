@@ -25,6 +25,7 @@
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
 #include "lib/dshash.h"
@@ -37,6 +38,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "storage/sinval.h"
+#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -309,6 +311,17 @@ table_tuple_try_delete_compat(Relation table, ItemPointer tid)
 #else
 	(void) table_tuple_delete(table, tid, command, InvalidSnapshot, InvalidSnapshot,
 							  false, &failure, false);
+#endif
+}
+
+/* May the role do that with the function? */
+static inline AclResult
+function_aclcheck_compat(Oid function, Oid role, AclMode mode)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, mode);
+#else
+	return pg_proc_aclcheck(function, role, mode);
 #endif
 }
 

@@ -298,6 +298,18 @@ le_list_guarded(const LeElection *election, int *count)
 }
 
 /*
+ * Does any other session have the election's guard lock, which this one has, or wait for it?
+ */
+bool
+le_guard_is_contended(const LeElection *election)
+{
+	LOCKTAG		tag;
+
+	guard_tag(election, &tag);
+	return LockWaiterCount(&tag) > 1;
+}
+
+/*
  * Find a holder of the election's lock, preferably this session; false if there
  * is none
  */

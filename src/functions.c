@@ -213,6 +213,7 @@ PG_FUNCTION_INFO_V1(le_guard);
 PG_FUNCTION_INFO_V1(le_origin);
 PG_FUNCTION_INFO_V1(le_depose);
 PG_FUNCTION_INFO_V1(le_depose_key);
+PG_FUNCTION_INFO_V1(le_depose_role);
 PG_FUNCTION_INFO_V1(le_declare);
 PG_FUNCTION_INFO_V1(le_undeclare);
 PG_FUNCTION_INFO_V1(le_declarations_changed);
@@ -506,19 +507,33 @@ le_depose_key(PG_FUNCTION_ARGS)
 }
 
 /*
+ * (role, reason)
+ */
+Datum
+le_depose_role(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("role must not be null")));
+	PG_RETURN_INT32(le_depose_all(PG_GETARG_OID(0), le_arg_reason(fcinfo, 1)));
+}
+
+/*
  * (name, candidates, grace, max_ttl, private)
  */
 Datum
 le_declare(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
+	bool		private_value = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
 
 	le_refuse_restricted(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	le_declare_election(&election, le_arg_role(fcinfo, 1),
 						le_arg_limit(fcinfo, 2, "grace", 0),
 						le_arg_limit(fcinfo, 3, "max_ttl", LE_MIN_TTL_MS),
-						!PG_ARGISNULL(4) && PG_GETARG_BOOL(4));
+						PG_ARGISNULL(4) ? NULL : &private_value);
 	PG_RETURN_VOID();
 }
 

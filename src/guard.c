@@ -161,6 +161,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	PreventCommandIfParallelMode("a guard");
 	le_register_callbacks();
 	le_leases_ready(false);
+	le_require_own_key(election);
 	if (find(election, token) != NULL)
 		return token != 0 && may_use_term(election, token, in_trigger);
 

@@ -26,6 +26,7 @@ extern int	le_dead_peer_timeout;
 extern int	le_max_terms_per_session;
 extern int	le_max_tracked;
 extern int	le_max_elections;
+extern int	le_max_elections_per_role;
 extern void le_define_settings(void);
 
 /* leader_election.c */
@@ -58,6 +59,7 @@ extern bool le_lock_is_busy(const LeElection *election);
 extern bool le_lock_is_anothers(const LeElection *election);
 extern int *le_list_holders(const LeElection *election, int *count);
 extern int *le_list_guarded(const LeElection *election, int *count);
+extern bool le_guard_is_contended(const LeElection *election);
 extern bool le_find_holder(const LeElection *election, int *pid);
 extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
 extern void le_release_guard(const LeElection *election, LOCKMODE mode);
@@ -91,7 +93,12 @@ extern void le_registry_free(dsa_pointer *stored);
 pg_noreturn extern void le_throw_registry_full(void);
 extern uint64 le_registry_primary_since(void);
 extern void le_registry_forget_end(Oid database, uint64 lost_at);
-extern uint64 le_registry_forgotten_at(void);
+extern uint64 le_registry_forgotten_at(bool declared);
+extern void le_registry_forget_dropped(void);
+extern pg_atomic_uint32 *le_registry_used_by(Oid role, dsa_pointer *place);
+extern uint64 le_registry_lease_evictions(void);
+extern uint64 le_registry_reloads(bool begin);
+extern void le_registry_note_eviction(Oid database, uint64 reloads);
 extern void le_registry_note_guard(void);
 extern bool le_registry_has_guards(void);
 
@@ -115,10 +122,14 @@ extern void le_registry_remember(const LeElection *election);
 extern bool le_registry_is_followed(const LeElectionKey *key);
 extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
 extern LeForgotten le_registry_forget(const LeElection *election);
-extern uint64 le_registry_lost_at(const LeElectionKey *key);
+extern uint64 le_registry_lost_at(const LeElection *election, bool declared,
+								  bool has_lock);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern int	le_registry_successor(const LeElectionKey *key);
 extern void le_registry_bound_elections(int more);
+extern void le_registry_evict_leases(void);
+extern void le_registry_delete_elections(Oid database);
+extern void le_registry_mark_declared(uint64 declarations);
 
 /* registry_stats.c */
 extern void le_tally_init(LeTally *tally);
@@ -135,8 +146,10 @@ extern TimestampTz le_registry_stats_reset(void);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
 extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
+extern void le_clear_term(LeElectionEntry *entry, LeEndReason reason);
 extern void le_registry_begin_term(const LeTerm *term, LeNews *before);
 extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);
+extern void le_registry_restore_lease(const LeTerm *term);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeNews *news);
 extern void le_registry_note_void(const LeElectionKey *key, int64 token,
@@ -276,12 +289,16 @@ extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
 
 /* lease.c */
 extern void le_leases_ready(bool for_bid);
+extern bool le_read_record(const LeElection *election, LeTerm *term);
 extern bool le_is_lease_table(Oid table);
 extern bool le_lease_runs(const LeTerm *term);
 extern void le_require_role(const LeElection *election, Oid user, Oid role);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
+extern void le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason);
+extern bool le_lease_write_end(const LeElection *election, int64 token,
+							   const LeLeaseOrder *order, XLogRecPtr *written);
 extern bool le_lease_end(const LeElection *election, int64 token,
 						 const LeLeaseOrder *order);
 extern bool le_lease_resign(const LeElection *election, int64 token, int successor);
@@ -310,7 +327,7 @@ extern void le_lease_insert(const LeTerm *term);
 extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token,
 										 int64 ttl_us);
 extern bool le_lease_delete_void(const LeElection *election);
-extern void le_lease_load(Relation table);
+extern void le_lease_load(Relation table, bool again);
 extern LeTerm *le_lease_list(int *count);
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
@@ -325,12 +342,16 @@ extern void le_reset_statistics(void);
 /* declaration.c */
 extern void le_require_ttl(const LeElection *election, int64 ttl_us);
 extern void le_require_candidate(const LeBid *bid);
+extern void le_require_own_key(const LeElection *election);
 extern void le_require_observer(const LeElection *election);
+extern bool le_is_declared(const LeElection *election);
+extern bool le_knows_declared(const LeElectionKey *key, const char *name,
+							  bool *declared);
 extern bool le_may_observe(const char *name);
 extern int64 le_grace_of(const LeElection *election);
 extern void le_declare_election(const LeElection *election, Name candidates,
 								const Interval *grace, const Interval *max_ttl,
-								bool private_value);
+								const bool *private_value);
 extern bool le_undeclare_election(const LeElection *election);
 extern void le_declarations_written(Relation table);
 
@@ -349,7 +370,9 @@ extern void le_withdraw(void);
 /* campaign.c */
 extern void le_prepare_to_bid(void);
 extern void le_require_primary(void);
-extern void le_require_room(int more);
+extern void le_require_countable(int count);
+extern void le_require_room_to_watch(const LeElection *election);
+extern void le_require_room(const LeElection *elections, int count, int counted);
 extern bool le_deny_other_client(const LeBid *bid);
 extern bool le_acquire_now(LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
@@ -384,6 +407,7 @@ extern bool le_successor_waits(const LeElection *election, int successor);
 
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);
+extern int	le_depose_all(Oid role, const char *why);
 
 /* arguments.c */
 extern text *le_arg_name(FunctionCallInfo fcinfo);

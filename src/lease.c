@@ -22,6 +22,15 @@
  * first asked for or any bid is made; loaded_table says so.  The entries bear
  * the table's OID: DROP EXTENSION ends the leases that were in it.
  *
+ * A lease that ran out in this database may have made room for elections of another one: then
+ * the registry has no entry of it, and its row may not be void (see registry.c).  Before the
+ * next bid, the table is read again, under the same lock.  A committed row that is not void and
+ * is missing in the registry is one of those, as every lease that is being taken or runs is
+ * there.  It is put on record as over, not as running, so the next candidate makes it void
+ * as it would any other.  That may happen while others hold election locks: only an
+ * election without a term gets one, and a candidate that finds no term on record asks once
+ * more whether there was an eviction (le_read_record).
+ *
  * Order of locks: the election's lock, then its guard lock (see election_lock.c),
  * then what lease_table.c needs, then the registry's LWLocks.
  *
@@ -44,6 +53,9 @@ static const LeLeaseOrder renew = {.action = LE_LEASE_RENEW};
 
 /* this backend knows that the leases of this table are in the registry */
 static Oid	ready_table = InvalidOid;
+
+/* and that none was missing when so many marks of evictions had been made */
+static uint64 ready_evictions = 0;
 
 /*
  * Is this the table that leases are written down in?
@@ -70,19 +82,72 @@ is_loaded(Oid table)
 	return loaded;
 }
 
+static bool
+has_evictions(void)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		evicted = database->leases_evicted != 0;
+
+	le_registry_unlock_database(database);
+	return evicted;
+}
+
+/*
+ * Leave word that the table has been read; marks from after that was begun stay
+ */
 static void
-set_loaded(Oid table)
+set_loaded(Oid table, uint64 reload)
 {
 	bool		had_terms = le_sequence_read(LE_TOKENS) > 0;
 	LeDatabase *database = le_registry_lock_database(true);
 
-	database->loaded_table = table;
-	database->had_terms = had_terms;
+	if (database->loaded_table != table)
+	{
+		database->loaded_table = table;
+		database->had_terms = had_terms;
+	}
+	if (database->leases_evicted <= reload)
+		database->leases_evicted = 0;
 	le_registry_unlock_database(database);
 }
 
 /*
- * See to it that the registry has the database's leases
+ * Read the table for the first time since the server started, or the extension was created
+ */
+static void
+load_leases(Relation table)
+{
+	Oid			oid = RelationGetRelid(table);
+	uint64		reload = le_registry_reloads(true);
+	int			running;
+
+	le_registry_forget_dropped();
+	le_end_dropped_leases(oid);
+	le_lease_load(table, false);
+	running = le_registry_start_loaded(oid);
+	set_loaded(oid, reload);
+	if (running > 0)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg_internal("leader_election: %d leases run on in database \"%s\"",
+								 running, get_database_name(MyDatabaseId)),
+				 errhidestmt(true), errhidecontext(true)));
+}
+
+/*
+ * Put those leases on record, as over, that were evicted
+ */
+static void
+reload_leases(Relation table)
+{
+	uint64		reload = le_registry_reloads(true);
+
+	le_lease_load(table, true);
+	set_loaded(RelationGetRelid(table), reload);
+}
+
+/*
+ * See to it that the registry has the database's leases; for_bid, also those that were
+ * over and have been evicted
  *
  * A table that this transaction has created has none, and may go with it, and the
  * leases of the one before may come back: then there is no bid.  May wait for another
@@ -93,17 +158,22 @@ le_leases_ready(bool for_bid)
 {
 	Oid			oid = le_lease_table();
 	Relation	table;
+	uint64		evictions;
 
-	if (likely(oid == ready_table) || RecoveryInProgress())
+	if (likely(oid == ready_table &&
+			   (!for_bid || le_registry_lease_evictions() == ready_evictions)) ||
+		RecoveryInProgress())
 		return;
 
 	/* from now on we count: see origin.c */
 	(void) le_registry_primary_since();
 
 	/* nobody can have loaded a table that is not committed */
-	if (is_loaded(oid))
+	evictions = for_bid ? le_registry_lease_evictions() : ready_evictions;
+	if (is_loaded(oid) && !(for_bid && has_evictions()))
 	{
 		ready_table = oid;
+		ready_evictions = evictions;
 		return;
 	}
 
@@ -122,21 +192,29 @@ le_leases_ready(bool for_bid)
 		return;
 	}
 	if (!is_loaded(oid))
-	{
-		int			running;
-
-		le_end_dropped_leases(oid);
-		le_lease_load(table);
-		running = le_registry_start_loaded(oid);
-		set_loaded(oid);
-		if (running > 0)
-			ereport(LOG_SERVER_ONLY,
-					(errmsg_internal("leader_election: %d leases run on in database \"%s\"",
-									 running, get_database_name(MyDatabaseId)),
-					 errhidestmt(true), errhidecontext(true)));
-	}
+		load_leases(table);
+	else if (for_bid && has_evictions())
+		reload_leases(table);
 	table_close(table, ShareUpdateExclusiveLock);
 	ready_table = oid;
+	ready_evictions = evictions;
+}
+
+/*
+ * Copy what is on record of the election, for whoever has its lock and is about to lead;
+ * false if there is no term, nor has one been evicted whose row may not be void
+ *
+ * May throw, and wait as le_leases_ready does.
+ */
+bool
+le_read_record(const LeElection *election, LeTerm *term)
+{
+	if (le_registry_read(&election->key, term))
+		return true;
+	if (likely(le_registry_lease_evictions() == ready_evictions))
+		return false;
+	le_leases_ready(true);
+	return le_registry_read(&election->key, term);
 }
 
 /*
@@ -281,28 +359,54 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 }
 
 /*
- * End the lease that has this token, as the order says; false if none does that still runs
+ * End the lease that has this token, as the order says, and write that down; false if none
+ * does that still runs
  *
  * At once, whatever becomes of the transaction.  To be called with the guard lock, which
- * keeps a successor from being elected before the table knows.
+ * keeps a successor from being elected before the table knows.  *written is set to where the
+ * WAL is to be made durable before anybody is told; a successor does so itself.
  */
 bool
-le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
+le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *order,
+				   XLogRecPtr *written)
 {
-	LeNews		news;
-	XLogRecPtr	written;
 	int64		ttl_us;
 
 	le_lease_lock_table();
 	if (!act(election, token, order, &ttl_us))
 		return false;
-	written = le_lease_overwrite_ttl(election, token, 0);
-	le_registry_note_void(&election->key, token, written);
-	le_make_durable(written);
-	if (!le_registry_read_ended(&election->key, token, &news))
-		return true;
-	le_log_end(&news.term, order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	*written = le_lease_overwrite_ttl(election, token, 0);
+	le_registry_note_void(&election->key, token, *written);
+	return true;
+}
+
+/*
+ * Tell of a lease that was ended for that reason
+ */
+void
+le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason)
+{
+	LeNews		news;
+
+	if (!le_registry_read_ended(key, token, &news))
+		return;
+	le_log_end(&news.term, reason);
 	le_announce_news(&news, LE_DUTY_OWN, false);
+}
+
+/*
+ * End the lease likewise, durably, and tell of it
+ */
+bool
+le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
+{
+	XLogRecPtr	written;
+
+	if (!le_lease_write_end(election, token, order, &written))
+		return false;
+	le_make_durable(written);
+	le_lease_tell_end(&election->key, token,
+					  order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
 	return true;
 }
 

@@ -369,12 +369,28 @@ le_lease_list(int *count)
 }
 
 /*
- * Put all leases of the table on record, those that run on with no deadline yet
+ * Put a lease on record that was evicted after it was over
  *
- * The caller sees to it that nobody else reads or writes the table.
+ * If its row is void, nothing needs to know of it.
+ */
+static void
+restore_lease(LeTerm *term)
+{
+	if (term->deadline == LE_DEADLINE_OVER)
+		return;
+	term->deadline = LE_DEADLINE_OVER;
+	le_registry_restore_lease(term);
+}
+
+/*
+ * Put all leases of the table on record, those that run on with no deadline yet; or,
+ * again, those that are missing there, as over
+ *
+ * The caller sees to it that nobody else reads the table at the same time, nor, the first
+ * time, writes it.
  */
 void
-le_lease_load(Relation table)
+le_lease_load(Relation table, bool again)
 {
 	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf,
 										  0, NULL);
@@ -391,7 +407,10 @@ le_lease_load(Relation table)
 
 		/* the setting of the session that took it is not written down */
 		term.announces = true;
-		le_registry_load_lease(&term);
+		if (again)
+			restore_lease(&term);
+		else
+			le_registry_load_lease(&term);
 	}
 	systable_endscan(scan);
 }

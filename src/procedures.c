@@ -128,6 +128,7 @@ get_elections(FunctionCallInfo fcinfo, int *count)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("election names must be a one-dimensional array, and not empty")));
+	le_require_countable(ARR_DIMS(array)[0]);
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, count);
 	elections = MemoryContextAllocHuge(CurrentMemoryContext,
 									   *count * sizeof(LeElection));

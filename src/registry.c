@@ -10,7 +10,7 @@
  * made on first use, and is empty after a restart.  A library of another version that
  * finds it leaves it alone.
  *
- * Three hash tables, each guarded by the LWLocks of its partitions: shared to
+ * Four hash tables, each guarded by the LWLocks of its partitions: shared to
  * read an entry, exclusive to write, add or remove one.  Callers get copies, and
  * never an entry, with the exceptions named here.  Beyond that:
  *
@@ -37,7 +37,9 @@
  *				A term whose lock was seen free is marked as lost, by any backend, under
  *				the exclusive lock; it stays on record until it is removed as above.
  *				An entry without a term may be removed by anybody (evicted), unless
- *				it has observers or followers.  They count themselves in and out
+ *				it has observers or followers, or its election is declared.  So may,
+ *				from other databases, the entry of a lease whose deadline has passed
+ *				(see below).  Observers and followers count themselves in and out
  *				under the exclusive lock, so that it stays where it is, and sleep on
  *				its condition variable without an LWLock.  In the same way the entry
  *				of an uncommitted lease stays where it is for the transaction that
@@ -48,12 +50,30 @@
  *				Denials and the longest wait are atomic and counted under the shared
  *				lock.
  *	candidates	An entry is written and removed by its own backend only.
- *	databases	One entry a database, never removed.  token.c, lease.c and follow.c
+ *	databases	One entry a database, removed when the database was dropped, and with
+ *				it the entries of its elections.  token.c, lease.c and follow.c
  *				say what they keep there.
+ *	roles		One entry a role that has ever been counted, never removed.  It leads to
+ *				a counter, which is atomic.  The entry of a lease has a pointer to
+ *				the counter that it is counted in.
+ *
+ * Leases that are evicted.  Once a database's leases have been loaded, each lease whose row
+ * is committed and not void has an entry with its token (lease.c).  An election without
+ * one is free.  Eviction breaks that: the entry goes, and the row may not be void.  So
+ * the database is marked before (leases_evicted), and a session that is about to lead and
+ * finds no term looks for new marks, after it has looked for the term.  The first that finds
+ * one reads the table again, and puts what is missing on record, as over.  Then the row
+ * is made void before anybody leads.  A mark is good until a session begins to read a table
+ * again: which entries that session has seen already, nobody knows.  So it counts up
+ * (reloads), then looks for entries; and an entry is removed only if nothing was
+ * counted since the mark, which is checked under the entry's exclusive lock.
+ * Whoever waits for the end of a lease has the election's lock, and keeps the entry:
+ * the lock manager is asked for that under the entry's lock, too.
  *
  * Order: a lock of the lock manager is taken before a partition lock, never
- * after, and no lock but the area's own is taken while one is held.  Under a
- * partition lock there is no catalog access, no allocation in private memory and
+ * after, and no lock but the area's own is taken while one is held; but to evict an
+ * entry, the lock manager is asked whether its lock is free, which never waits for
+ * one of these.  Under a partition lock there is no catalog access, no allocation in private memory and
  * no ereport.
  *
  * Every function that other files call may throw, unless it says that it does not,
@@ -77,6 +97,7 @@
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "leader_election.h"
 
@@ -100,6 +121,7 @@ typedef struct LeLayout
 	uint32		election_size;
 	uint32		candidate_size;
 	uint32		database_size;
+	uint32		role_size;
 } LeLayout;
 
 /* The struct by which the registry is found */
@@ -114,7 +136,10 @@ typedef struct LeControl
 	dshash_table_handle elections;
 	dshash_table_handle candidates;
 	dshash_table_handle databases;
+	dshash_table_handle roles;
 
+	pg_atomic_uint64 lease_evictions;	/* marks that leases were evicted */
+	pg_atomic_uint64 reloads;	/* of tables whose leases were evicted */
 	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
 	LeCounters	counters;
@@ -131,6 +156,7 @@ static dsa_area *area;
 static dshash_table *elections;
 static dshash_table *candidates;
 static dshash_table *databases;
+static dshash_table *roles;
 
 static dshash_parameters
 election_parameters(void)
@@ -153,6 +179,12 @@ database_parameters(void)
 									control->tranche_id);
 }
 
+static dshash_parameters
+role_parameters(void)
+{
+	return dshash_parameters_compat(sizeof(Oid), sizeof(LeRole), control->tranche_id);
+}
+
 /*
  * Create the tables, and leave word of them when all are there
  *
@@ -170,12 +202,15 @@ create_tables(void)
 	candidates = dshash_create(area, &params, NULL);
 	params = database_parameters();
 	databases = dshash_create(area, &params, NULL);
+	params = role_parameters();
+	roles = dshash_create(area, &params, NULL);
 
 	dsa_pin(area);
 	dsa_pin_mapping(area);
 	control->elections = dshash_get_hash_table_handle(elections);
 	control->candidates = dshash_get_hash_table_handle(candidates);
 	control->databases = dshash_get_hash_table_handle(databases);
+	control->roles = dshash_get_hash_table_handle(roles);
 	control->area = dsa_get_handle(area);
 	control->ready = true;
 }
@@ -192,6 +227,8 @@ attach_tables(void)
 	candidates = dshash_attach(area, &params, control->candidates, NULL);
 	params = database_parameters();
 	databases = dshash_attach(area, &params, control->databases, NULL);
+	params = role_parameters();
+	roles = dshash_attach(area, &params, control->roles, NULL);
 	dsa_pin_mapping(area);
 }
 
@@ -211,7 +248,8 @@ static const LeLayout my_layout = {
 	.control_size = sizeof(LeControl),
 	.election_size = sizeof(LeElectionEntry),
 	.candidate_size = sizeof(LeCandidate),
-	.database_size = sizeof(LeDatabase)
+	.database_size = sizeof(LeDatabase),
+	.role_size = sizeof(LeRole)
 };
 
 static void
@@ -222,6 +260,8 @@ init_control(void *memory)
 	memset(new, 0, LE_CONTROL_SIZE);
 	new->layout = my_layout;
 	pg_atomic_init_u64(&new->primary_since, 0);
+	pg_atomic_init_u64(&new->lease_evictions, 0);
+	pg_atomic_init_u64(&new->reloads, 0);
 	pg_atomic_init_u32(&new->has_guards, max_prepared_xacts > 0);
 	init_counters(&new->counters);
 }
@@ -350,6 +390,137 @@ le_registry_unlock_database(LeDatabase *entry)
 }
 
 /*
+ * Return the counter of what that role uses up, which stays where it is
+ *
+ * *place, unless NULL, is set to where it is in shared memory.  May throw.
+ */
+pg_atomic_uint32 *
+le_registry_used_by(Oid role, dsa_pointer *place)
+{
+	static Oid	last_role = InvalidOid;
+	static dsa_pointer last = InvalidDsaPointer;
+
+	attach();
+	if (role != last_role)
+	{
+		bool		found;
+		LeRole	   *entry = dshash_find(roles, &role, false);
+
+		if (entry == NULL)
+		{
+			dsa_pointer used = dsa_allocate(area, sizeof(pg_atomic_uint32));
+
+			pg_atomic_init_u32(dsa_get_address(area, used), 0);
+			entry = dshash_find_or_insert(roles, &role, &found);
+			if (!found)
+				entry->used = used;
+			else
+				dsa_free(area, used);
+		}
+		last = entry->used;
+		last_role = role;
+		dshash_release_lock(roles, entry);
+	}
+	if (place != NULL)
+		*place = last;
+	return dsa_get_address(area, last);
+}
+
+/*
+ * Return the number of marks that leases were evicted, of whatever database
+ */
+uint64
+le_registry_lease_evictions(void)
+{
+	attach();
+	return pg_atomic_read_u64(&control->lease_evictions);
+}
+
+/*
+ * Return how often a table was read again; count once more before that is done
+ */
+uint64
+le_registry_reloads(bool begin)
+{
+	attach();
+	if (begin)
+		return pg_atomic_add_fetch_u64(&control->reloads, 1);
+	return pg_atomic_read_u64(&control->reloads);
+}
+
+/*
+ * Mark the database: its leases are about to be evicted, until the next table is read again
+ */
+void
+le_registry_note_eviction(Oid database, uint64 reloads)
+{
+	LeDatabase *entry;
+	bool		is_new;
+
+	attach();
+	entry = dshash_find(databases, &database, true);
+	if (entry == NULL)
+		return;
+	is_new = entry->leases_evicted != reloads + 1;
+	entry->leases_evicted = reloads + 1;
+	dshash_release_lock(databases, entry);
+	if (is_new)
+		pg_atomic_fetch_add_u64(&control->lease_evictions, 1);
+}
+
+/*
+ * Copy the databases of which there is an entry to palloc'd memory
+ */
+static Oid *
+list_databases(int *count)
+{
+	dshash_seq_status status;
+	LeDatabase *entry;
+	int			capacity = 64;
+	Oid		   *oids;
+
+	attach();
+	for (;;)
+	{
+		oids = palloc_array(Oid, capacity);
+		*count = 0;
+		dshash_seq_init(&status, databases, false);
+		while ((entry = dshash_seq_next(&status)) != NULL)
+		{
+			if (*count < capacity)
+				oids[*count] = entry->database;
+			(*count)++;
+		}
+		dshash_seq_term(&status);
+		if (*count <= capacity)
+			return oids;
+		pfree(oids);
+		capacity = *count + 64;
+	}
+}
+
+/*
+ * Forget the databases that were dropped, with all their elections
+ *
+ * No session is left there, nor a prepared transaction.
+ */
+void
+le_registry_forget_dropped(void)
+{
+	int			count;
+	Oid		   *oids = list_databases(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(oids[i])))
+			continue;
+		le_registry_delete_elections(oids[i]);
+		(void) dshash_delete_key(databases, &oids[i]);
+	}
+	pfree(oids);
+}
+
+/*
  * Return the counters
  */
 LeCounters *
@@ -407,14 +578,15 @@ le_registry_forget_end(Oid database, uint64 lost_at)
  * Return when the last term of an election that the registry does not know may have
  * ended without resignation, at the latest; 0: no such term can have
  *
- * The registry knows nothing of what was before it was first used by this server.
+ * The registry knows nothing of what was before it was first used by this server.  A
+ * declared election was never evicted.
  */
 uint64
-le_registry_forgotten_at(void)
+le_registry_forgotten_at(bool declared)
 {
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	uint64		forgotten_at = database->forgotten_at;
+	uint64		forgotten_at = declared ? 0 : database->forgotten_at;
 
 	le_registry_unlock_database(database);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;

@@ -43,6 +43,7 @@ init_entry(LeElectionEntry *entry)
 	entry->news_identity = InvalidDsaPointer;
 	entry->deposed_by = InvalidDsaPointer;
 	entry->deposed_why = InvalidDsaPointer;
+	entry->used = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
 	pg_atomic_init_u64(&entry->lease.renewals, 0);
 	ConditionVariableInit(&entry->changed);
@@ -79,8 +80,31 @@ is_vacant(LeElectionEntry *entry)
 }
 
 /*
+ * Must the entry stay although no term is on record?
+ */
+static bool
+is_kept(const LeElectionEntry *entry)
+{
+	return entry->declared || is_watched(entry);
+}
+
+/*
+ * Note whether the entry's election is declared, as far as this session knows
+ *
+ * The entry's partition must be locked exclusively.  Never throws.
+ */
+static void
+note_declared(LeElectionEntry *entry)
+{
+	const char *name = le_registry_string(entry->name);
+
+	if (entry->election.database == MyDatabaseId)
+		(void) le_knows_declared(&entry->election, name, &entry->declared);
+}
+
+/*
  * Give the entry, whose partition is locked exclusively, to the election of that
- * name; it counts from zero
+ * name; it counts from zero, but for the end of the last term, which a grace counts from
  *
  * Nothing if it has the name.  Unlocks the entry and throws if there is no room for
  * the name.
@@ -99,6 +123,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 	}
 	le_registry_free(&entry->name);
 	entry->name = stored;
+	entry->lost_at_known = entry->lost_at_known || entry->last_token != 0;
 	entry->last_token = 0;
 	entry->successor = 0;
 	le_news_forget(entry);
@@ -121,8 +146,8 @@ show_entry(LeElectionEntry *entry)
  * Return the election's entry with its partition locked exclusively; it is added if
  * there is none
  *
- * An entry of another election with the same key is given to this one, unless
- * somebody leads that one or watches it.
+ * An entry of another election with the same key is given to this one, unless that one is
+ * led, watched or declared.
  */
 LeElectionEntry *
 le_registry_lock_or_add(const LeElectionKey *key, const char *name)
@@ -138,10 +163,17 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 	}
 	if (entry->hidden)
 		show_entry(entry);
-	if (entry->token == 0 && !is_watched(entry))
+	note_declared(entry);
+	if (entry->token == 0 && !is_kept(entry))
+	{
 		le_registry_rename_entry(entry, name);
+		note_declared(entry);
+	}
 	return entry;
 }
+
+/* The counter of the role that this session watches for */
+static pg_atomic_uint32 *watched_by = NULL;
 
 /*
  * Count a watcher in: from now on the entry stays where it is
@@ -152,14 +184,19 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 LeElectionEntry *
 le_registry_watch(const LeElection *election, LeWatcher what)
 {
-	LeElectionEntry *entry = le_registry_lock_or_add(&election->key, election->name);
+	LeElectionEntry *entry;
 	char		name[LE_TEXT_SIZE];
 	bool		is_ours;
 
+	watched_by = le_registry_used_by(GetUserId(), NULL);
+	entry = le_registry_lock_or_add(&election->key, election->name);
 	strcpy(name, le_registry_string(entry->name));
 	is_ours = strcmp(name, election->name) == 0;
 	if (is_ours)
+	{
 		entry->watchers[what]++;
+		pg_atomic_fetch_add_u32(watched_by, 1);
+	}
 	le_registry_unlock_entry(entry);
 	if (!is_ours)
 		le_refuse_collision(election, name);
@@ -185,7 +222,8 @@ le_registry_unwatch(const LeElectionKey *key, LeWatcher what)
 		return;
 	Assert(entry->watchers[what] > 0);
 	entry->watchers[what]--;
-	if (entry->token == 0 && !is_watched(entry))
+	pg_atomic_fetch_sub_u32(watched_by, 1);
+	if (entry->token == 0 && !is_kept(entry))
 		count_down(&le_registry_counters()->pinned);
 	le_registry_unlock_entry(entry);
 }
@@ -260,23 +298,48 @@ le_registry_forget(const LeElection *election)
 }
 
 /*
+ * Write down when the last term ended, or may have, of an election of which that is not
+ * known
+ */
+static uint64
+set_lost_at(const LeElection *election, uint64 lost_at)
+{
+	LeElectionEntry *entry = le_registry_lock_or_add(&election->key, election->name);
+
+	if (entry->last_token == 0 && !entry->lost_at_known)
+	{
+		entry->lost_at = Max(entry->lost_at, lost_at);
+		entry->lost_at_known = true;
+	}
+	lost_at = entry->lost_at;
+	le_registry_unlock_entry(entry);
+	return lost_at;
+}
+
+/*
  * Return when the last term of an election that nobody leads ended without resignation,
  * or may have, if it is not known; 0: it was resigned, or there was none
+ *
+ * With the election's lock, that time is final: a term that is lost and forgotten from
+ * now on is of another election.
  */
 uint64
-le_registry_lost_at(const LeElectionKey *key)
+le_registry_lost_at(const LeElection *election, bool declared, bool has_lock)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	LeElectionEntry *entry = le_registry_lock_entry(&election->key, false);
 	uint64		lost_at = 0;
 	bool		known = false;
 
 	if (entry != NULL)
 	{
-		known = entry->last_token != 0;
+		known = entry->last_token != 0 || entry->lost_at_known;
 		lost_at = entry->lost_at;
 		le_registry_unlock_entry(entry);
 	}
-	return known ? lost_at : Max(lost_at, le_registry_forgotten_at());
+	if (known)
+		return lost_at;
+	lost_at = Max(lost_at, le_registry_forgotten_at(declared));
+	return has_lock ? set_lost_at(election, lost_at) : lost_at;
 }
 
 /*
@@ -360,7 +423,7 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 	{
 		if (entry->token != 0)
 			continue;
-		if (is_watched(entry))
+		if (is_kept(entry))
 			(*pinned)++;
 		else if (count < capacity)
 		{
@@ -393,7 +456,7 @@ evict(const LeIdleElection *idle)
 	entry = le_registry_lock_entry(&idle->key, true);
 	if (entry == NULL)
 		return true;
-	if (entry->token != 0 || entry->lost_at > idle->lost_at || is_watched(entry))
+	if (entry->token != 0 || entry->lost_at > idle->lost_at || is_kept(entry))
 	{
 		le_registry_unlock_entry(entry);
 		return false;
@@ -454,4 +517,151 @@ le_registry_bound_elections(int more)
 	}
 	pg_atomic_write_u32(&counters->pinned, pinned);
 	pfree(array);
+}
+
+/*
+ * May the entry's lease be evicted, by what the entry says?  It has run out or ended in another
+ * database, whose sessions may never look for it
+ *
+ * A declared election is left to its own database.
+ */
+static bool
+is_spent_lease(LeElectionEntry *entry)
+{
+	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+
+	return entry->election.database != MyDatabaseId && entry->token != 0 &&
+		entry->scope == LE_SCOPE_LEASE && !is_kept(entry) &&
+		deadline != LE_DEADLINE_UNCOMMITTED && deadline <= le_monotonic_us();
+}
+
+/*
+ * Return when that lease was lost; 0: it was resigned
+ */
+static uint64
+lease_lost_at(LeElectionEntry *entry)
+{
+	return entry->counted ? pg_atomic_read_u64(&entry->lease.deadline) : entry->lost_at;
+}
+
+static int
+copy_spent_leases(LeIdleElection *array, int capacity)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while (count < capacity && (entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (!is_spent_lease(entry))
+			continue;
+		array[count].key = entry->election;
+		array[count++].lost_at = lease_lost_at(entry);
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
+ * Evict the lease if nobody has or waits for the election's lock, and the table in which it
+ * may still be running has not been read again since the database was marked
+ *
+ * registry.c says why.
+ */
+static void
+evict_lease(const LeIdleElection *spent)
+{
+	uint64		reloads = le_registry_reloads(false);
+	LeElectionEntry *entry;
+	LOCKTAG		tag;
+
+	le_election_tag(&spent->key, &tag);
+	le_registry_note_eviction(spent->key.database, reloads);
+	if (spent->lost_at != 0)
+		le_registry_forget_end(spent->key.database, spent->lost_at);
+	entry = le_registry_lock_entry(&spent->key, true);
+	if (entry == NULL)
+		return;
+	if (!is_spent_lease(entry) || lease_lost_at(entry) > spent->lost_at ||
+		LockWaiterCount(&tag) > 0 || le_registry_reloads(false) != reloads)
+	{
+		le_registry_unlock_entry(entry);
+		return;
+	}
+	le_clear_term(entry, LE_END_EXPIRED);
+	delete_entry(entry);
+	pg_atomic_fetch_add_u64(&le_registry_counters()->evictions, 1);
+}
+
+/*
+ * Evict the leases of other databases that are over
+ *
+ * Called when no lock is held that matters to others.
+ */
+void
+le_registry_evict_leases(void)
+{
+	int			capacity = pg_atomic_read_u32(&le_registry_counters()->terms);
+	LeIdleElection *array = MemoryContextAllocHuge(CurrentMemoryContext,
+												   (capacity + 1) * sizeof(LeIdleElection));
+	int			count = copy_spent_leases(array, capacity);
+
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		evict_lease(&array[i]);
+	}
+	pfree(array);
+}
+
+/*
+ * Delete all entries of a database that was dropped
+ */
+void
+le_registry_delete_elections(Oid database)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+
+	dshash_seq_init(&status, le_registry_election_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		dsa_pointer name = entry->name;
+
+		if (entry->election.database != database)
+			continue;
+		if (entry->token != 0)
+			le_clear_term(entry, LE_END_EXTENSION_DROPPED);
+		dshash_delete_current(&status);
+		le_registry_free(&name);
+		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
+	}
+	dshash_seq_term(&status);
+}
+
+/*
+ * Mark the entries of this database's declared elections, and no others, unless that was
+ * done for these declarations; the number stands for them
+ */
+void
+le_registry_mark_declared(uint64 declarations)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		marked = database->declarations == declarations;
+
+	le_registry_unlock_database(database);
+	if (marked)
+		return;
+
+	dshash_seq_init(&status, le_registry_election_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+		note_declared(entry);
+	dshash_seq_term(&status);
+
+	database = le_registry_lock_database(true);
+	database->declarations = declarations;
+	le_registry_unlock_database(database);
 }

@@ -121,8 +121,8 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
  * The entry's partition is locked exclusively.  Frees shared memory under it, which
  * takes no other lock than the area's.
  */
-static void
-clear_term(LeElectionEntry *entry, LeEndReason reason)
+void
+le_clear_term(LeElectionEntry *entry, LeEndReason reason)
 {
 	uint64		now = le_monotonic_us();
 
@@ -135,22 +135,32 @@ clear_term(LeElectionEntry *entry, LeEndReason reason)
 	le_registry_free(&entry->identity);
 	le_registry_free(&entry->value);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->terms, 1);
+	if (DsaPointerIsValid(entry->used))
+		pg_atomic_fetch_sub_u32(dsa_get_address(le_registry_area(), entry->used), 1);
+	entry->used = InvalidDsaPointer;
 }
 
 /*
- * Write down a term, and return its entry with its partition locked
+ * Write down a term in the place of the one that is on record, and return its entry with
+ * its partition locked; if_missing, only if there is none, nor has been a later one
  *
- * *before, unless NULL, is set to what this session is to announce first.
+ * A lease counts for its role.  *before, unless NULL, is set to what this session is to
+ * announce first.
  */
 static LeElectionEntry *
-write_term(const LeTerm *term, LeNews *before)
+put_term(const LeTerm *term, bool if_missing, LeNews *before)
 {
 	LeElectionEntry *entry;
 	dsa_pointer identity;
+	dsa_pointer used = InvalidDsaPointer;
 
+	if (term->scope == LE_SCOPE_LEASE)
+		(void) le_registry_used_by(term->role, &used);
 	entry = le_registry_lock_or_add(&term->election, term->name);
+	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
+		return entry;
 	if (entry->token != 0)
-		clear_term(entry, LE_END_LOCK_RELEASED);
+		le_clear_term(entry, LE_END_LOCK_RELEASED);
 	le_registry_rename_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
@@ -163,6 +173,9 @@ write_term(const LeTerm *term, LeNews *before)
 	fill_entry(entry, term, identity);
 	if (before != NULL)
 		le_news_begin(entry);
+	entry->used = used;
+	if (DsaPointerIsValid(used))
+		pg_atomic_fetch_add_u32(dsa_get_address(le_registry_area(), used), 1);
 	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
 	ConditionVariableBroadcast(&entry->changed);
 	return entry;
@@ -176,7 +189,7 @@ write_term(const LeTerm *term, LeNews *before)
 void
 le_registry_begin_term(const LeTerm *term, LeNews *before)
 {
-	le_registry_unlock_entry(write_term(term, before));
+	le_registry_unlock_entry(put_term(term, false, before));
 }
 
 /*
@@ -188,11 +201,21 @@ le_registry_begin_term(const LeTerm *term, LeNews *before)
 void
 le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept)
 {
-	LeElectionEntry *entry = write_term(term, NULL);
+	LeElectionEntry *entry = put_term(term, false, NULL);
 
 	if (kept != NULL)
 		*kept = entry;
 	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Put a lease that is over, and whose entry was evicted, on record again; nothing if
+ * the registry knows better
+ */
+void
+le_registry_restore_lease(const LeTerm *term)
+{
+	le_registry_unlock_entry(put_term(term, true, NULL));
 }
 
 /*
@@ -224,7 +247,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 			news->term.end_reason = reason;
 			le_copy_deposition(news, entry);
 		}
-		clear_term(entry, reason);
+		le_clear_term(entry, reason);
 		if (news != NULL)
 			news->what = counts ? entry->news : 0;
 		ConditionVariableBroadcast(&entry->changed);

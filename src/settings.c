@@ -42,10 +42,11 @@ bool		le_notify = true;
 int			le_max_tracked = 5000;
 
 /*
- * Leases, and the names that one session campaigns for, take no locks.  Whoever fears callers
- * that ask for millions can bound the memory that they take.
+ * Leases, and the names that one session campaigns for, take no locks.  So the memory that they
+ * take is bounded for all, and what one role can use up of it.
  */
-int			le_max_elections = 1000 * 1000;
+int			le_max_elections = 100 * 1000;
+int			le_max_elections_per_role = 10 * 1000;
 
 /*
  * A server that is promoted may not know of the last leases that were granted before.
@@ -128,6 +129,19 @@ define_limits_of_session(void)
 							NULL,
 							NULL);
 
+	DefineCustomIntVariable("leader_election.max_elections_per_role",
+							"Sets the maximum number of running leases and watched elections of a role.",
+							"Superusers are exempt.",
+							&le_max_elections_per_role,
+							10 * 1000,
+							1,
+							INT_MAX / 2,
+							PGC_SUSET,
+							0,
+							NULL,
+							NULL,
+							NULL);
+
 	DefineCustomIntVariable("leader_election.dead_peer_timeout",
 							"Sets the time in which a client that has vanished is found while it leads or waits.",
 							"0 leaves that to the settings tcp_keepalives_idle and the like.",
@@ -147,9 +161,9 @@ define_limits_of_server(void)
 {
 	DefineCustomIntVariable("leader_election.max_elections",
 							"Sets the maximum number of elections that the server knows of at a time.",
-							"Those that are led, waited for and remembered, of all databases.",
+							"Those that are led, waited for and remembered, of all databases; a tenth is reserved for declared elections and superusers.",
 							&le_max_elections,
-							1000 * 1000,
+							100 * 1000,
 							1000,
 							INT_MAX / 2,
 							PGC_SIGHUP,
@@ -248,6 +262,7 @@ static const struct
 	{"leader_election.declared_only", PGC_SUSET},
 	{"leader_election.grace_period", PGC_SUSET},
 	{"leader_election.log_terms", PGC_SUSET},
+	{"leader_election.max_elections_per_role", PGC_SUSET},
 	{"leader_election.max_terms_per_session", PGC_SUSET},
 	{"leader_election.max_elections", PGC_SIGHUP},
 	{"leader_election.max_tracked", PGC_SIGHUP},

@@ -254,7 +254,7 @@ le_clear_record(const LeElection *election, bool dont_wait, XLogRecPtr *undurabl
 
 	Assert(le_find_grant(election) == NULL);
 	*undurable = InvalidXLogRecPtr;
-	on_record = le_registry_read(&election->key, &term);
+	on_record = le_read_record(election, &term);
 	if (dont_wait && le_successor_waits(election, term.successor))
 		return false;
 	if (!on_record)

@@ -163,6 +163,8 @@ typedef struct LeElectionEntry
 	Oid			lease_table;	/* where a lease is written down, see lease.c */
 	XLogRecPtr	voided_at;		/* end of the WAL that says there that it is
 								 * over; invalid: not known to say so */
+	dsa_pointer used;			/* by its role: the counter that a lease is
+								 * counted in; invalid: none */
 
 	/* the election */
 	int			successor;		/* process that is to lead next; 0: the first
@@ -173,6 +175,10 @@ typedef struct LeElectionEntry
 	LeTally		tally;
 	int			watchers[2];	/* how many there are, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has */
+
+	/* again the election */
+	bool		declared;		/* never evicted */
+	bool		lost_at_known;	/* although its last term is not */
 
 	/* again the term */
 	uint8		scope;			/* LeScope */
@@ -196,7 +202,7 @@ typedef struct LeElectionEntry
 } LeElectionEntry;
 
 /* An entry takes one of the sizes of dsa.c, and dshash adds 16 bytes to it */
-StaticAssertDecl(sizeof(LeElectionEntry) <= 304, "an entry must fit into 320 bytes");
+StaticAssertDecl(sizeof(LeElectionEntry) <= 368, "an entry must fit into 384 bytes");
 
 /* What is announced of a term */
 #define LE_NEWS_BEGIN	1
@@ -340,6 +346,10 @@ typedef struct LeDatabase
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
 	pg_atomic_uint32 sweep_after;	/* so many */
+	uint64		leases_evicted; /* see le_registry_note_eviction */
+
+	/* which declarations the entries are marked by, see declaration.c */
+	uint64		declarations;
 
 	/* follow.c says how these are used */
 	uint64		release_count;
@@ -348,6 +358,16 @@ typedef struct LeDatabase
 
 	TimestampTz stats_reset;	/* 0: never */
 } LeDatabase;
+
+/*
+ * What a role uses up: its running leases, and what its sessions watch.  The counter never
+ * moves or goes, so that it can be counted down under any lock
+ */
+typedef struct LeRole
+{
+	Oid			role;			/* hash key; must be first */
+	dsa_pointer used;			/* a pg_atomic_uint32 */
+} LeRole;
 
 /* Counters of the registry; atomic, and no more than hints but for evictions */
 typedef struct LeCounters
@@ -420,6 +440,7 @@ typedef struct LeDeclaration
 	char		name[LE_TEXT_SIZE]; /* hash key; must be first */
 	bool		for_everybody;
 	NameData	candidates;		/* else: the role whose members may stand */
+	Oid			role;			/* the OID that it must have; invalid: any */
 	int64		grace_us;		/* -1: as set */
 	int64		max_ttl_us;		/* -1: as set */
 	bool		private_value;	/* only they may see what the leader publishes */

@@ -8,7 +8,8 @@
  * can notice and stop.  It counts from when the term ended: a session's, when the server
  * saw it go; a lease's, when it ran out.  Of an election that the registry knows no term
  * of, the last one may have ended with a crash, or have been forgotten (see
- * le_registry_lost_at).
+ * le_registry_lost_at).  Where that is not known, it is fixed when a candidate that has the
+ * election's lock first asks, so that terms which others lose meanwhile do not put it off.
  *
  * Whoever bids decides this by the settings of his session and the election's declaration.
  * A candidate waits here with the election's lock, and so keeps the first place in line.
@@ -34,7 +35,8 @@ grace_until(const LeElection *election)
 	if (likely(grace_us == 0))
 		return 0;
 	le_announce_owed(election);
-	lost_at = le_registry_lost_at(&election->key);
+	lost_at = le_registry_lost_at(election, le_is_declared(election),
+								  le_has_lock(&election->key));
 	return lost_at == 0 ? 0 : lost_at + grace_us;
 }
 
