@@ -225,6 +225,28 @@ subtest 'settings that ordinary roles cannot turn off' => sub {
 	sql('ALTER DATABASE copy RESET leader_election.declared_only');
 };
 
+# Who is created with the name of a role that was dropped is not the same candidate here; where
+# the dump is restored, the name is all that there is to know
+subtest 'a role that has the name of another' => sub {
+	sql('CREATE ROLE regress_gone LOGIN; CREATE DATABASE elsewhere TEMPLATE template0');
+	my $dump = $node->basedir . '/elsewhere.dump';
+	my $bid = q{SELECT le_try_become_leader('for who is gone')};
+	my $here = wire($node, user => 'regress_gone');
+	wire_fails($here, $bid, '42501', 'it may not stand where another was declared');
+	wire_fails($here, q{CALL le_observe('for who is gone')}, '42501', 'nor observe');
+	$node->command_ok([ 'pg_dump', '-F', 'c', '-f', $dump, '-d', $node->connstr('postgres') ], 'dumped');
+	$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('elsewhere'), $dump ], 'restored');
+	my $there = wire($node, db => 'elsewhere', user => 'regress_gone');
+	is(wire_ask($there, 'SELECT le_become_leader($$for who is gone$$, $$10 s$$)'), 't', 'it may elsewhere');
+	wire_drop($here, $there);
+	sql('DROP DATABASE elsewhere WITH (FORCE)');
+	$node->restart;
+	$here = wire($node, user => 'regress_gone');
+	wire_fails($here, $bid, '42501', 'nor may it after a restart');
+	wire_drop($here);
+	sql('DROP ROLE regress_gone');
+};
+
 subtest 'a standby' => sub {
 	$node->backup('base');
 	my $standby = PostgreSQL::Test::Cluster->new('standby');

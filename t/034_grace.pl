@@ -108,6 +108,49 @@ subtest 'eviction' => sub {
 	wire_drop($client, $other);
 };
 
+# Terms of other elections that are lost, and pushed out of the registry
+subtest 'what others lose' => sub {
+	my $client = wire($node);
+	my $other = wire($node);
+	my $flood = wire($node, options => '-c leader_election.grace_period=0');
+	my $lose = sub {
+		wire_ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 300 LOOP
+			PERFORM le_try_become_leader('flood ' || random() || i); PERFORM pg_advisory_unlock_all(); END LOOP; END $$});
+		is($flood->{code}, '', 'many are lost') or diag($flood->{error});
+	};
+	wire_ask($other, q{SELECT le_declare('declared', grace => '1 h'), le_declare('soon', grace => '1 s')});
+	$lose->() for 1 .. 2;
+	free_at_once($client, 'declared', 'one that is declared, and has not been led, is free');
+	is(wire_ask($client, q{SELECT terms FROM pg_stat_leader_election WHERE name = 'declared'}), '1', 'this is counted');
+	$lose->() for 1 .. 2;
+	is(wire_ask($client, q{SELECT terms, resigned FROM pg_stat_leader_election WHERE name = 'declared'}), '1|1', 'and not forgotten');
+	free_at_once($client, 'declared', 'it is known to have been resigned');
+	wire_ask($client, q{SELECT le_try_become_leader('soon')});
+	my $lost = monotonic();
+	wire_ask($client, 'SELECT pg_advisory_unlock_all()');
+	candidate($other, $client, 'soon');
+	$lose->() for 1 .. 2;
+	elected_after_grace($client, $lost, monotonic(), 'one that is declared, whatever others lose');
+	wire_ask($client, q{SELECT le_resign('soon')});
+
+	# one that is not declared, and is not known, waits for one grace period at most
+	candidate($other, $client, 'unknown');
+	my $until = monotonic() + $grace + 15;
+	my $led = 0;
+	until ($led || monotonic() > $until)
+	{
+		$lose->();
+		$led = wire_ask($other, q{SELECT count(*) FROM le_leader('unknown')});
+	}
+	ok($led, 'nobody keeps an election vacant that somebody waits for');
+	wire_answer($client);
+	wire_ask($other, q{SELECT le_undeclare('declared'), le_undeclare('soon')});
+
+	# of what is lost here, the others are to see nothing
+	is(wire_ask($other, q{SELECT le_become_leader('afterwards', '1 min')}), 't', 'this grace is over');
+	wire_drop($client, $other, $flood);
+};
+
 # How a session loses its leadership; each is done to a leader that has a psql of its own
 my %ends = (
 	'kill -9 of the client' => sub { kill_client($_[0]) },

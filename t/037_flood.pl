@@ -17,8 +17,9 @@ autovacuum = off
 log_statement = none
 leader_election.log_terms = off
 leader_election.max_tracked = 1000
+leader_election.max_elections = 1000000
 });
-$node->safe_psql('postgres', 'CREATE ROLE regress_flood LOGIN; GRANT CREATE ON SCHEMA public TO regress_flood; GRANT pg_read_all_stats TO regress_flood');
+$node->safe_psql('postgres', 'CREATE ROLE regress_flood LOGIN; ALTER ROLE regress_flood SET leader_election.max_elections_per_role = 1000000; GRANT CREATE ON SCHEMA public TO regress_flood; GRANT pg_read_all_stats TO regress_flood');
 my $flood = wire($node, user => 'regress_flood');
 my $other = wire($node);
 my $psql = session($node);
@@ -192,6 +193,162 @@ subtest 'a limit for all' => sub {
 
 wire_drop($other);
 end_session($psql);
+
+# With the settings as they are by default
+my $default = new_server('bounds', conf => "autovacuum = off\nlog_statement = none\nmax_prepared_transactions = 2\n");
+$default->append_conf('postgresql.conf', 'leader_election.log_terms = off');
+$default->reload;
+$default->safe_psql('postgres', q{CREATE ROLE regress_flood LOGIN; CREATE ROLE regress_other LOGIN; SELECT le_declare('declared')});
+
+# As many leases as it can have, so many in a transaction
+sub take_all
+{
+	my ($client, $prefix, $ttl, $at_once) = @_;
+	wire_ask($client, 'SET leader_election.notify = off');
+	wire_ask($client, qq{DO \$\$ BEGIN FOR r IN 0 .. 2000 LOOP
+		PERFORM le_lease('$prefix ' || r * $at_once + i, '$ttl') FROM generate_series(1, $at_once) i; COMMIT; END LOOP; END \$\$});
+	return $client->{code};
+}
+
+sub elects
+{
+	my ($client, $test, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$name //= 'other ' . ++(our $others);
+	is(wire_ask($client, "SELECT le_try_become_leader('$name'), le_resign('$name'), le_become_leader_xact('$name', '1 s')"), 't|t|t', $test)
+	  or diag($client->{error});
+	is(wire_ask($client, "SELECT le_resign('$name', le_lease('$name', '1 min'))"), 't', '... and by a lease') or diag($client->{error});
+	return;
+}
+
+subtest 'what one role can take' => sub {
+	my $mallory = wire($default, user => 'regress_flood');
+	my $other_role = wire($default, user => 'regress_other');
+	my $boss = wire($default);
+	is(take_all($mallory, 'all', '1 h', 500), '53400', 'it cannot take them all');
+	like($mallory->{error}, qr/too many elections for role "regress_flood", which may have 10000/, 'which it is told');
+	is(wire_ask($boss, q{SELECT count(*) FROM le_leaders}), '10000', 'it has ten thousand');
+	my $second = wire($default, user => 'regress_flood');
+	wire_fails($second, q{SELECT le_lease('one more', '1 s')}, '53400', 'nor by another session');
+	wire_fails($second, q{CALL le_observe('one more', -1, '0')}, '53400', 'nor does it observe');
+	wire_fails($second, q{CALL le_campaign(ARRAY['one more'], '0')}, '53400', 'nor campaign for one of many');
+	is(wire_ask($second, q{SELECT count(*) FILTER (WHERE le_renew(name, token)) FROM le_leaders}), '10000', 'but it renews what it has');
+	is(wire_ask($second, q{SELECT le_try_become_leader('by a lock'), le_resign('by a lock')}), 't|t', 'and leads by a lock');
+	elects($other_role, 'another role is elected');
+	elects($boss, 'so is a superuser');
+
+	# memory is not taken before that is looked at
+	my $before = peak_memory($second);
+	wire_fails($second, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('' || i || '.') FROM generate_series(1, 1000000) i);
+		BEGIN CALL le_campaign(names, '0', NULL, NULL, t, n); END $$}, '53400', 'a million names are too many');
+	cmp_ok(peak_memory($second) - $before, '<', 250_000, 'and take no memory but their own');
+
+	# one lease less makes room for one
+	is(wire_ask($second, q{SELECT le_resign('all 7', token) FROM le_leader('all 7')}), 't', 'a lease is resigned');
+	wire_until($second, q{SELECT le_lease('all 7', '1 h') > 0}, 't', 10);
+	is($second->{code}, '', 'and another one taken') or diag($second->{error});
+
+	# what is reserved
+	wire_ask($boss, "ALTER SYSTEM SET leader_election.$_") foreach 'max_elections = 11000', 'max_tracked = 100';
+	$default->reload;
+	wire_until($boss, 'SHOW leader_election.max_elections', '11000');
+	wire_fails($other_role, $_, '53400', "nine tenths are in use: $_")
+	  foreach q{SELECT le_try_become_leader('undeclared')}, q{SELECT le_lease('undeclared', '1 s')}, q{CALL le_campaign(ARRAY['declared', 'undeclared'], '0')};
+	like($other_role->{error}, qr/too many elections, the server may know of 11000/, 'with the limit');
+	elects($other_role, 'a declared election has its room', 'declared');
+	elects($boss, 'and so has a superuser');
+	is(wire_ask($other_role, q{SELECT le_try_become_leader('declared'), le_resign('declared')}), 't|t', 'again');
+
+	# one statement ends it all
+	my $start = monotonic();
+	is(wire_ask($boss, q{SELECT le_depose_role('regress_flood')}), '10000', 'all that it has is ended') or diag($boss->{error});
+	diag(sprintf 'in %.1f s', monotonic() - $start);
+	is(wire_ask($boss, q{SELECT count(*) FROM le_leaders}), '0', 'nobody leads');
+	is(wire_ask($boss, q{SELECT count(*) FROM le_leases WHERE ttl > '0'}), '0', 'nor will after a restart');
+	ok(wire_until($other_role, q{SELECT le_try_become_leader('undeclared'), le_resign('undeclared')}, 't|t', 30), 'there is room for all');
+	ok(wire_until($mallory, q{SELECT le_lease('all 1', '100 ms') > 0}, 't', 30), 'for that role, too');
+	$default->safe_psql('postgres', 'ALTER SYSTEM RESET ALL');
+	$default->reload;
+	wire_until($boss, 'SHOW leader_election.max_elections', '100000');
+
+	# leases that have run out make room
+	is(take_all($mallory, 'short', '1 s', 500), '53400', 'it takes all again') if wire_until($boss, 'SELECT count(*) FROM le_leaders', '0', 10);
+	ok(wire_until($mallory, q{SELECT le_lease('again', '100 ms') > 0}, 't', 30), 'until they have run out');
+	wire_drop($mallory, $second, $other_role, $boss);
+};
+
+# The greatest size that the backend has had, in kB
+sub peak_memory
+{
+	my ($client) = @_;
+	return slurp_file("/proc/$client->{pid}/status") =~ /^VmHWM:\s+(\d+) kB/m ? $1 : die;
+}
+
+subtest 'leases of other databases' => sub {
+	$default->append_conf('postgresql.conf', 'leader_election.max_elections = 1000');
+	foreach my $database ('over', 'dropped', 'without')
+	{
+		$default->safe_psql('postgres', "CREATE DATABASE $database");
+		create_extension($default, $database);
+	}
+	$default->restart;
+	my $other = wire($default, user => 'regress_other');
+	my $left = wire($default, db => 'over', user => 'regress_flood');
+	my $in_left = wire($default, db => 'over');
+	is(wire_ask($in_left, q{SELECT le_try_become_leader('warm'), le_resign('warm')}), 't|t', 'a session that knows of no eviction');
+	wire_ask($in_left, q{SELECT le_declare('of their own')});
+	is(wire_ask($left, q{SELECT le_lease('of their own', '200 ms') > 0}), 't', 'one is declared there');
+	is(take_all($left, 'n', '5 s', 1), '53400', 'as many as there is room for, in one database');
+	my $taken = wire_ask($in_left, q{SELECT count(*) FROM le_leases WHERE ttl > '0'});
+	cmp_ok($taken, '>', 800, "$taken leases");
+	wire_fails($other, q{SELECT le_try_become_leader('here')}, '53400', 'here is none');
+	ok(wire_until($in_left, 'SELECT count(*) FROM le_leaders', '0', 20), 'they run out, and nobody bids there');
+	ok(wire_until($other, q{SELECT le_try_become_leader('here'), le_resign('here')}, 't|t', 20), 'when they have run out, there is room in another');
+	wire_ask($other, q{DO $$ BEGIN FOR i IN 1 .. 800 LOOP PERFORM le_lease('here ' || i, '1 h'); COMMIT; END LOOP; END $$});
+	is($other->{code}, '', 'for many') or diag($other->{error});
+	is(wire_ask($in_left, q{SELECT count(*) FROM pg_stat_leader_election WHERE name = 'of their own'}), '1', 'what is declared stays');
+
+	# their rows were not void: the next leader's are, before it leads
+	my ($name, $token) = split /\|/, wire_ask($in_left, q{SELECT name, token FROM le_leases WHERE ttl > '0' AND name <> 'of their own' ORDER BY token LIMIT 1});
+	my $other_name = wire_ask($in_left, qq{SELECT name FROM le_leases WHERE ttl > '0' AND name NOT IN ('$name', 'of their own') ORDER BY token LIMIT 1});
+	cmp_ok($token, '>', 0, 'there is such a row');
+	is(wire_ask($in_left, "SELECT le_am_leader('$name', $token), le_renew('$name', $token)"), 'f|f', 'it is over');
+	is(wire_ask($in_left, "SELECT le_try_become_leader('$name')"), 't', 'another one leads') or diag($in_left->{error});
+	cmp_ok(wire_ask($in_left, "SELECT le_token('$name')"), '>', $token, 'with a greater token');
+	is(wire_ask($in_left, "SELECT count(*) FROM le_leases WHERE name = '$name' AND ttl > '0'"), '0', 'and the row is void');
+	my $new = wire_ask($in_left, "SELECT le_lease('$other_name', '1 h')");
+	cmp_ok($new, '>', $token, 'the same by a lease');
+	is(wire_ask($in_left, "SELECT count(*) FROM le_leases WHERE name = '$other_name' AND token < $new AND ttl > '0'"), '0', 'the old row is void or gone');
+	wire_drop($left, $in_left, $other);
+	$default->stop('immediate');
+	$default->start;
+	$in_left = wire($default, db => 'over');
+	is(wire_ask($in_left, "SELECT le_am_leader('$name', $token), count(*) FROM le_leader('$name')"), 'f|0', 'after a crash the old one does not lead');
+	is(wire_ask($in_left, "SELECT le_am_leader('$other_name', $new)"), 't', 'but the new one');
+	wire_drop($in_left);
+	$other = wire($default, user => 'regress_other');
+	is(wire_ask($other, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '800', 'those here are resigned');
+
+	# a database that is dropped, and an extension
+	foreach my $case ([ 'dropped', 'DROP DATABASE dropped WITH (FORCE)', 'postgres', '1 h' ], [ 'without', 'DROP EXTENSION leader_election', 'without', '5 s' ])
+	{
+		my ($database, $statement, $in, $ttl) = @$case;
+		my $flood = wire($default, db => $database, user => 'regress_flood');
+		ok(wire_until($flood, q{SELECT le_try_become_leader('there'), le_resign('there')}, 't|t', 30), "there is room in $database");
+		is(take_all($flood, 'n', $ttl, 1), '53400', 'it is taken');
+		wire_fails($other, q{SELECT le_try_become_leader('here')}, '53400', 'here is none');
+		wire_drop($flood);
+		$default->safe_psql($in, $statement);
+		ok(wire_until($other, q{SELECT le_try_become_leader('here'), le_resign('here')}, 't|t', 30), "but after $statement");
+		wire_ask($other, q{DO $$ BEGIN FOR i IN 1 .. 500 LOOP PERFORM le_lease('here ' || i, '1 h'); COMMIT; END LOOP; END $$});
+		is($other->{code}, '', 'for many') or diag($other->{error});
+		is(wire_ask($other, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '500', 'and those are resigned');
+	}
+	wire_drop($other);
+};
+
+unlike(slurp_file($default->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$default->stop;
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
 done_testing();
