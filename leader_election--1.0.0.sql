@@ -693,6 +693,7 @@ GRANT EXECUTE ON FUNCTION
 	le_undeclare(text),
 	le_forget(text),
 	le_forget(bigint),
+	le_depose_role(regrole, text),
 	pg_stat_leader_election_reset()
 TO @extowner@ WITH GRANT OPTION;
 GRANT INSERT ON le_declarations TO @extowner@;

@@ -573,6 +573,7 @@ SELECT count(*) FILTER (WHERE le_undeclare(name)) FROM le_declarations;
 
 SELECT dblink_disconnect('stranger'), dblink_disconnect('member');
 DROP FUNCTION stranger, stand, outcome, connect_as;
+DROP VIEW declared;
 DROP TABLE bids;
 DROP EXTENSION dblink;
 DROP ROLE regress_le_team, regress_le_member, regress_le_nephew, regress_le_apart, regress_le_stranger;

@@ -60,7 +60,7 @@ typedef struct LeDeclaredKey
 {
 	int64		key;			/* hash key; must be first */
 	const LeDeclaration *declaration;
-} LeDeclaredKey;
+}			LeDeclaredKey;
 
 /* The declarations by name and by key, in a context of their own; NULL: not yet read */
 static HTAB *declarations = NULL;
@@ -275,7 +275,7 @@ read_declarations(void)
 static const LeDeclaration *
 look_up(const LeElectionKey *key, const char *name)
 {
-	const LeDeclaredKey *declared;
+	const		LeDeclaredKey *declared;
 	const LeDeclaration *by_name = NULL;
 
 	if (key->lock_class != LE_CLASS_ELECTION || hash_get_num_entries(declarations) == 0)

@@ -74,13 +74,15 @@ static const LeShape shape_of_leases = {
 };
 
 static const LeShape shape_of_declarations = {
-	5,
+	7,
 	{
 		{TEXTOID, true, C_COLLATION_OID},
 		{NAMEOID, false, InvalidOid},
 		{INTERVALOID, false, InvalidOid},
 		{INTERVALOID, false, InvalidOid},
-		{BOOLOID, true, InvalidOid}
+		{BOOLOID, true, InvalidOid},
+		{OIDOID, false, InvalidOid},
+		{INT8OID, false, InvalidOid}
 	},
 	1, {1}
 };
