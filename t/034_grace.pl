@@ -134,6 +134,7 @@ subtest 'what others lose' => sub {
 	wire_ask($client, q{SELECT le_resign('soon')});
 
 	# one that is not declared, and is not known, waits for one grace period at most
+	$lose->() for 1 .. 2;
 	candidate($other, $client, 'unknown');
 	my $until = monotonic() + $grace + 15;
 	my $led = 0;
