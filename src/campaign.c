@@ -310,9 +310,14 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 		}
 		if (cleared)
 			vacant_until = le_vacant_until(bid, &why);
-		if (cleared && vacant_until <= le_monotonic_us() &&
-			(bid->token = le_next_token(give_up_at)) != 0)
-			return;
+		if (cleared && vacant_until <= le_monotonic_us())
+		{
+			/* a client that died while it waited draws no token */
+			le_require_client();
+			bid->token = le_next_token(give_up_at);
+			if (bid->token != 0)
+				return;
+		}
 		if (!cleared && XLogRecPtrIsInvalid(undurable))
 			refuse_other_name(election);
 
@@ -491,10 +496,6 @@ acquire_in_line(LeBid *bid, const LeIdentity *identity)
 	else
 		acquired = wait_for_turn_within(bid);
 	le_withdraw();
-
-	/* who died while waiting is never elected */
-	if (acquired)
-		le_require_client();
 	return acquired;
 }
 

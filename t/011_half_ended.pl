@@ -171,7 +171,7 @@ subtest 'a bare key held by a prepared transaction' => sub {
 # What is done when a term ends fails after the fact, each time
 subtest 'an error at the end of a term' => sub {
 	my $library = build_test_library('fail_at_log');
-	my $on_record = 'SELECT count(*) FROM le_registry_terms() WHERE token IS NOT NULL';
+	my $on_record = 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL';
 	my $locks = q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'};
 	my $psql = session($node);
 	my $offset = log_from($node);
