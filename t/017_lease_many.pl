@@ -20,6 +20,7 @@ my $many = 100_000;
 my $node = new_server('lease_many', conf => q{
 leader_election.log_terms = off
 log_statement = none
+leader_election.max_elections = 1000000
 fsync = off
 full_page_writes = off
 autovacuum = off

@@ -226,7 +226,7 @@ subtest 'what one role can take' => sub {
 	my $other_role = wire($default, user => 'regress_other');
 	my $boss = wire($default);
 	is(take_all($mallory, 'all', '1 h', 500), '53400', 'it cannot take them all');
-	like($mallory->{error}, qr/too many elections for role "regress_flood", which may have 10000/, 'which it is told');
+	like($mallory->{error}, qr/too many elections for role "regress_flood": at most 10000 at a time/, 'which it is told');
 	is(wire_ask($boss, q{SELECT count(*) FROM le_leaders}), '10000', 'it has ten thousand');
 	my $second = wire($default, user => 'regress_flood');
 	wire_fails($second, q{SELECT le_lease('one more', '1 s')}, '53400', 'nor by another session');
@@ -254,7 +254,7 @@ subtest 'what one role can take' => sub {
 	wire_until($boss, 'SHOW leader_election.max_elections', '11000');
 	wire_fails($other_role, $_, '53400', "nine tenths are in use: $_")
 	  foreach q{SELECT le_try_become_leader('undeclared')}, q{SELECT le_lease('undeclared', '1 s')}, q{CALL le_campaign(ARRAY['declared', 'undeclared'], '0')};
-	like($other_role->{error}, qr/too many elections, the server may know of 11000/, 'with the limit');
+	like($other_role->{error}, qr/too many elections: the server knows of at most 11000 at a time/, 'with the limit');
 	elects($other_role, 'a declared election has its room', 'declared');
 	elects($boss, 'and so has a superuser');
 	is(wire_ask($other_role, q{SELECT le_try_become_leader('declared'), le_resign('declared')}), 't|t', 'again');
