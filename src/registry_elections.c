@@ -633,6 +633,7 @@ le_registry_delete_elections(Oid database)
 			continue;
 		if (entry->token != 0)
 			le_clear_term(entry, LE_END_EXTENSION_DROPPED);
+		le_news_forget(entry);
 		dshash_delete_current(&status);
 		le_registry_free(&name);
 		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);

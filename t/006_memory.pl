@@ -124,6 +124,24 @@ my $shared = shared_size($backend);
 $node->safe_psql('postgres', q{SELECT le_try_become_leader('s' || i) FROM generate_series(1, 50) i}) foreach 1 .. 20;
 $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leaders WHERE name LIKE 's%'});
 cmp_ok(shared_size($backend), '<=', $shared + 1024 * 1024, 'sessions leave nothing behind');
+
+# Databases come and go, with the leases that run there
+sub drop_with_leases
+{
+	my ($name) = @_;
+	$node->safe_psql('postgres', "CREATE DATABASE $name");
+	create_extension($node, $name);
+	$node->safe_psql($name, "SELECT count(le_lease('lease $_ ' || i, '1 h', repeat('i', 255))) FROM generate_series(1, 1000) i")
+	  foreach 1 .. 5;
+	$node->safe_psql('postgres', "DROP DATABASE $name WITH (FORCE)");
+}
+
+# each is forgotten by the next
+drop_with_leases('first');
+drop_with_leases('second');
+$shared = shared_size($backend);
+drop_with_leases("next$_") foreach 1 .. 4;
+cmp_ok(shared_size($backend), '<=', $shared + 2 * 1024 * 1024, 'dropped databases leave nothing behind');
 end_session($backend);
 $node->stop;
 done_testing();
