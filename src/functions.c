@@ -512,6 +512,7 @@ le_depose_key(PG_FUNCTION_ARGS)
 Datum
 le_depose_role(PG_FUNCTION_ARGS)
 {
+	le_refuse_restricted(fcinfo);
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
