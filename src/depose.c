@@ -439,6 +439,8 @@ end_lease(const LeTerm *term, const char *by, const char *why, XLogRecPtr *writt
 	if (ended && le_guard_is_contended(&election))
 		terminate_guarded(&election);
 	le_release_guard(&election, ShareUpdateExclusiveLock);
+	if (ended)
+		le_tell_followers(&election.key);
 	return ended;
 }
 
@@ -468,7 +470,6 @@ end_leases(LeTerm *terms, int count, const char *by, const char *why)
 	{
 		le_lease_tell_end(&terms[i].election, terms[i].token, LE_END_DEPOSED);
 		le_log_deposed(&terms[i], by, why);
-		le_tell_followers(&terms[i].election);
 	}
 	return ended;
 }

@@ -377,6 +377,9 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 		return false;
 	*written = le_lease_overwrite_ttl(election, token, 0);
 	le_registry_note_void(&election->key, token, *written);
+
+	/* now, as the caller may fail before it releases the guard lock */
+	le_tell_followers(&election->key);
 	return true;
 }
 

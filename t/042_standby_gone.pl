@@ -188,6 +188,28 @@ subtest 'clearing old leases away' => sub {
 	wire_drop($candidate);
 };
 
+subtest 'deposing a role that fails half-way' => sub {
+	my $many = wire($node);
+	my %token = map { $_ => wire_ask($other, "SELECT le_lease('half $_', '1 h')") } 1 .. 3;
+
+	# they are deposed in that order, and the last is renewed for longer, which hangs
+	my @order = split /,/, wire_ask($control, q{SELECT string_agg(right(name, 1), ',') FROM _le_registry_terms() WHERE name LIKE 'half%'});
+	wire_send($many, "CALL le_campaign(ARRAY['half $order[0]', 'half $order[1]'])");
+	ok(wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'half%'}, '2'), 'a candidate waits for two leases');
+	standby_is_gone();
+	wire_send($other, "SELECT le_renew('half $order[2]', $token{$order[2]}, '2 h')");
+	ok(wire_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}", 'SyncRep'), 'a renewal waits');
+	wire_ask($bidder, q{SET lock_timeout = '300 ms'});
+	wire_fails($bidder, 'SELECT le_depose_role(current_user::regrole)', '55P03', 'and so does le_depose_role, behind it');
+	wire_ask($bidder, 'RESET lock_timeout');
+	is_vacant("half $_") foreach @order[0, 1];
+	standby_is_given_up();
+	like(wire_answer($many, 10), qr/^\d+\|half [123]$/, 'the candidate hears that they are over');
+	is(wire_answer($other, 10), 't', 'renewed');
+	wire_ask($control, "SELECT pg_terminate_backend($many->{pid})");
+	wire_drop($many);
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring|past end of generated/, 'no accident in the log');
 wire_drop($control, $bidder, $other);
 $node->stop;
