@@ -575,7 +575,6 @@ SELECT dblink_disconnect('stranger'), dblink_disconnect('member');
 DROP FUNCTION stranger, stand, outcome, connect_as;
 DROP VIEW declared;
 DROP TABLE bids;
-DROP VIEW declared;
 DROP EXTENSION dblink;
 DROP ROLE regress_le_team, regress_le_member, regress_le_nephew, regress_le_apart, regress_le_stranger;
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
