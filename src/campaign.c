@@ -78,19 +78,20 @@ fits_on_server(int more)
 }
 
 /*
- * May these elections use what is kept for declared ones, and for superusers?
+ * Return how many of the elections that the server may know of are reserved for others: a
+ * tenth for superusers and declared elections, and half of that for superusers
  */
-static bool
-may_use_reserve(const LeElection *elections, int count)
+static int
+reserved_for_others(const LeElection *elections, int count)
 {
 	if (superuser())
-		return true;
+		return 0;
 	for (int i = 0; i < count; i++)
 	{
-		if (!le_is_declared(&elections[i]))
-			return false;
+		if (!le_is_kept(&elections[i]))
+			return le_max_elections / 10;
 	}
-	return true;
+	return le_max_elections / 20;
 }
 
 /*
@@ -105,8 +106,7 @@ require_room_on_server(const LeElection *elections, int count)
 
 	if (likely(fits_on_server(count + reserve)))
 		return;
-	if (may_use_reserve(elections, count))
-		reserve = 0;
+	reserve = reserved_for_others(elections, count);
 	if (fits_on_server(count + reserve))
 		return;
 	le_registry_bound_elections(count + reserve);

@@ -138,6 +138,7 @@ read_row(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 	declaration->max_ttl_us = interval_us(values[Anum_le_declarations_max_ttl - 1],
 										  nulls[Anum_le_declarations_max_ttl - 1]);
 	declaration->private_value = DatumGetBool(values[Anum_le_declarations_private - 1]);
+	declaration->kept = hash_get_num_entries(by_name) <= le_max_elections_per_role;
 }
 
 /*
@@ -307,28 +308,35 @@ find_declaration(const LeElection *election)
 }
 
 /*
- * Does this session know whether the election of that name is declared?  *declared is
- * set if so, and left alone if not.  Never throws
+ * Does this session know whether the registry keeps the election of that name, see
+ * le_is_kept?  *kept is set if so, and left alone if not.  Never throws
  */
 bool
-le_knows_declared(const LeElectionKey *key, const char *name, bool *declared)
+le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
 {
 	const LeDeclaration *declaration;
 
 	if (!OidIsValid(read_from) || uncommitted)
 		return false;
 	declaration = look_up(key, name);
-	*declared = declaration != NULL && strcmp(declaration->name, name) == 0;
+	*kept = declaration != NULL && declaration->kept &&
+		strcmp(declaration->name, name) == 0;
 	return true;
 }
 
 /*
- * Is the election declared?  Throws if another one that has the same key is
+ * Check whether the registry keeps the election, because it is declared
+ *
+ * Of each database it keeps as many as a role may have: the owner of a database can
+ * declare elections without end.  Raises an error if another election that has the same
+ * key is declared.
  */
 bool
-le_is_declared(const LeElection *election)
+le_is_kept(const LeElection *election)
 {
-	return find_declaration(election) != NULL;
+	const LeDeclaration *declaration = find_declaration(election);
+
+	return declaration != NULL && declaration->kept;
 }
 
 /*

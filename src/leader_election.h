@@ -344,9 +344,9 @@ extern void le_require_ttl(const LeElection *election, int64 ttl_us);
 extern void le_require_candidate(const LeBid *bid);
 extern void le_require_own_key(const LeElection *election);
 extern void le_require_observer(const LeElection *election);
-extern bool le_is_declared(const LeElection *election);
-extern bool le_knows_declared(const LeElectionKey *key, const char *name,
-							  bool *declared);
+extern bool le_is_kept(const LeElection *election);
+extern bool le_knows_kept(const LeElectionKey *key, const char *name,
+						  bool *kept);
 extern bool le_may_observe(const char *name);
 extern int64 le_grace_of(const LeElection *election);
 extern void le_declare_election(const LeElection *election, Name candidates,

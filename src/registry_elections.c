@@ -99,7 +99,7 @@ note_declared(LeElectionEntry *entry)
 	const char *name = le_registry_string(entry->name);
 
 	if (entry->election.database == MyDatabaseId)
-		(void) le_knows_declared(&entry->election, name, &entry->declared);
+		(void) le_knows_kept(&entry->election, name, &entry->declared);
 }
 
 /*

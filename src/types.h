@@ -444,6 +444,7 @@ typedef struct LeDeclaration
 	int64		grace_us;		/* -1: as set */
 	int64		max_ttl_us;		/* -1: as set */
 	bool		private_value;	/* only they may see what the leader publishes */
+	bool		kept;			/* by the registry, see le_is_kept */
 } LeDeclaration;
 
 /* What is to be done with a lease that runs */

@@ -35,7 +35,7 @@ grace_until(const LeElection *election)
 	if (likely(grace_us == 0))
 		return 0;
 	le_announce_owed(election);
-	lost_at = le_registry_lost_at(election, le_is_declared(election),
+	lost_at = le_registry_lost_at(election, le_is_kept(election),
 								  le_has_lock(&election->key));
 	return lost_at == 0 ? 0 : lost_at + grace_us;
 }

@@ -284,6 +284,26 @@ sub peak_memory
 	return slurp_file("/proc/$client->{pid}/status") =~ /^VmHWM:\s+(\d+) kB/m ? $1 : die;
 }
 
+# The registry keeps declared elections, and the owner of a database can declare them
+subtest 'declared without end' => sub {
+	$default->safe_psql('postgres', 'CREATE ROLE regress_tenant LOGIN CREATEDB; CREATE DATABASE tenant OWNER regress_tenant');
+	$default->append_conf('postgresql.conf', "leader_election.max_elections = 1000\nleader_election.max_elections_per_role = 200");
+	$default->restart;
+	my $tenant = wire($default, db => 'tenant', user => 'regress_tenant');
+	wire_ask($tenant, 'CREATE EXTENSION leader_election');
+	wire_ask($tenant, q{SELECT count(le_declare('d' || i)) FROM generate_series(1, 1000) i});
+	wire_ask($tenant, q{SELECT count(*) FILTER (WHERE le_try_become_leader('d' || i) AND le_resign('d' || i)) FROM generate_series(1, 1000) i});
+	is($tenant->{code}, '', 'the owner of a database declares and leads all there can be');
+	my $other = wire($default, user => 'regress_other');
+	my $boss = wire($default);
+	is(wire_ask($other, q{SELECT le_try_become_leader('elsewhere'), le_resign('elsewhere')}), 't|t', 'another role is elected elsewhere') or diag($other->{error});
+	is(wire_ask($boss, q{SELECT le_try_become_leader('boss'), le_resign('boss')}), 't|t', 'and a superuser') or diag($boss->{error});
+	is(wire_ask($tenant, 'SELECT count(*) >= 200 FROM pg_stat_leader_election'), 't', 'so many are kept');
+	wire_drop($tenant, $other, $boss);
+	$default->safe_psql('postgres', 'DROP DATABASE tenant WITH (FORCE); DROP ROLE regress_tenant');
+	$default->append_conf('postgresql.conf', 'leader_election.max_elections_per_role = 10000');
+};
+
 subtest 'leases of other databases' => sub {
 	$default->append_conf('postgresql.conf', 'leader_election.max_elections = 1000');
 	foreach my $database ('over', 'dropped', 'without')
