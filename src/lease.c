@@ -23,11 +23,11 @@
  * the table's OID: DROP EXTENSION ends the leases that were in it.
  *
  * A lease that ran out in this database may have made room for elections of another one: then
- * the registry has no entry of it, and its row may not be void (see registry.c).  Before the
- * next bid, the table is read again, under the same lock.  A committed row that is not void and
- * is missing in the registry is one of those, as every lease that is being taken or runs is
- * there.  It is put on record as over, not as running, so the next candidate makes it void
- * as it would any other.  That may happen while others hold election locks: only an
+ * the registry has no entry of it, and its row may not be void durably (see registry.c).  Before
+ * the next bid, the table is read again, under the same lock.  A committed row that is not void
+ * durably and is missing in the registry is one of those, as every lease that is being taken or
+ * runs is there.  It is put on record as over, not as running, so the next candidate makes it
+ * void as it would any other.  That may happen while others hold election locks: only an
  * election without a term gets one, and a candidate that finds no term on record asks once
  * more whether there was an eviction (le_read_record).
  *
@@ -202,7 +202,7 @@ le_leases_ready(bool for_bid)
 
 /*
  * Copy what is on record of the election, for whoever has its lock and is about to lead;
- * false if there is no term, nor has one been evicted whose row may not be void
+ * false if there is no term, nor has one been evicted whose row may not be void durably
  *
  * May throw, and wait as le_leases_ready does.
  */

@@ -371,12 +371,13 @@ le_lease_list(int *count)
 /*
  * Put a lease on record that was evicted after it was over
  *
- * If its row is void, nothing needs to know of it.
+ * If its row, on a page that was last changed there in the WAL, is void durably, nothing
+ * needs to know of it.
  */
 static void
-restore_lease(LeTerm *term)
+restore_lease(LeTerm *term, XLogRecPtr changed)
 {
-	if (term->deadline == LE_DEADLINE_OVER)
+	if (term->deadline == LE_DEADLINE_OVER && le_is_durable(changed))
 		return;
 	term->deadline = LE_DEADLINE_OVER;
 	le_registry_restore_lease(term);
@@ -408,7 +409,7 @@ le_lease_load(Relation table, bool again)
 		/* the setting of the session that took it is not written down */
 		term.announces = true;
 		if (again)
-			restore_lease(&term);
+			restore_lease(&term, BufferGetLSNAtomic(get_buffer(scan)));
 		else
 			le_registry_load_lease(&term);
 	}

@@ -58,12 +58,13 @@
  *				the counter that it is counted in.
  *
  * Leases that are evicted.  Once a database's leases have been loaded, each lease whose row
- * is committed and not void has an entry with its token (lease.c).  An election without
- * one is free.  Eviction breaks that: the entry goes, and the row may not be void.  So
+ * is committed and not void durably has an entry with its token (lease.c).  An election
+ * without one is free.  Eviction breaks that: the entry goes, and the row may not be void,
+ * or a failover may bring it back.  So
  * the database is marked before (leases_evicted), and a session that is about to lead and
  * finds no term looks for new marks, after it has looked for the term.  The first that finds
  * one reads the table again, and puts what is missing on record, as over.  Then the row
- * is made void before anybody leads.  A mark is good until a session begins to read a table
+ * is made void, durably, before anybody leads.  A mark is good until a session begins to read a table
  * again: which entries that session has seen already, nobody knows.  So it counts up
  * (reloads), then looks for entries; and an entry is removed only if nothing was
  * counted since the mark, which is checked under the entry's exclusive lock.

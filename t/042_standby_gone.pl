@@ -210,6 +210,27 @@ subtest 'deposing a role that fails half-way' => sub {
 	wire_drop($many);
 };
 
+# A role that may use up so much, and asks for more, has what is over cleared away first
+subtest 'making room' => sub {
+	$node->safe_psql('postgres', q{CREATE ROLE regress_bounded LOGIN; ALTER ROLE regress_bounded SET leader_election.max_elections_per_role = 2});
+	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
+	create_extension($node, 'elsewhere');
+	my $elsewhere = wire($node, user => 'regress_bounded', db => 'elsewhere');
+	my $observe = q{CALL le_observe('watched', 0, '0')};
+
+	is(wire_ask(wire($node, user => 'regress_bounded', db => 'elsewhere'), "SELECT count(le_lease('full ' || i, '1 h')) FROM generate_series(1, 2) i"), '2', 'it leads elsewhere');
+	run_out('evicted');
+	standby_is_gone();
+	is(soon($bidder, q{SELECT le_try_become_leader('evicted')}), 'f', 'denied behind a lease that has run out');
+	my $evictions = wire_ask($control, 'SELECT evictions FROM pg_stat_leader_election_info');
+	wire_fails($elsewhere, $observe, '53400', 'another database asks for room');
+	cmp_ok(wire_ask($control, 'SELECT evictions FROM pg_stat_leader_election_info'), '>', $evictions, 'which is evicted');
+	is(soon($bidder, q{SELECT le_try_become_leader('evicted')}), 'f', 'denied, as the standby may still have it');
+	standby_is_given_up();
+	is(soon($bidder, q{SELECT le_try_become_leader('evicted'), le_resign('evicted')}), 't|t', 'elected');
+	wire_drop($elsewhere);
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring|past end of generated/, 'no accident in the log');
 wire_drop($control, $bidder, $other);
 $node->stop;
