@@ -321,7 +321,8 @@ typedef struct LeSweep
  *
  * A lease stays on record until a later transaction sees that its row is gone, as the
  * deletion may be rolled back; unless it is for_room: then a void row may be left, to be
- * found after the next start.  To be called with the election's lock.
+ * found after the next start, and is left if only its deletion would have the commit wait
+ * for standbys.  To be called with the election's lock.
  */
 static bool
 clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
@@ -333,7 +334,7 @@ clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
 		sweep->undurable = Max(sweep->undurable, term->voided_at);
 		return false;
 	}
-	gone = delete_rows(election, term);
+	gone = !(sweep->for_room && deletion_delays_commit()) && delete_rows(election, term);
 	if ((gone && !sweep->has_deleted) || sweep->for_room)
 		(void) le_registry_end_term(&election->key, term->token, LE_END_EXPIRED, NULL);
 	return true;
@@ -401,7 +402,6 @@ le_lease_sweep(bool for_room)
 	/* the transaction by which this backend was last to sweep */
 	static TransactionId sweeping = InvalidTransactionId;
 	LeSweep		sweep = {.for_room = for_room};
-	TransactionId ours;
 	LeTerm	   *ended;
 	uint32		capacity;
 	uint32		leases;
@@ -410,9 +410,10 @@ le_lease_sweep(bool for_room)
 	if (!sweep_is_due(&capacity) && !for_room)
 		return;
 
-	/* the lease that we are about to take needs one anyway */
-	ours = GetTopTransactionId();
-	sweep.has_deleted = TransactionIdEquals(sweeping, ours);
+	/* a lease that is about to be taken needs one anyway */
+	if (!for_room)
+		(void) GetTopTransactionId();
+	sweep.has_deleted = TransactionIdEquals(sweeping, GetTopTransactionIdIfAny());
 
 	capacity = for_room ? LE_SWEEP_FOR_ROOM : capacity * LE_SWEEP_VISITS;
 	ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
@@ -425,7 +426,7 @@ le_lease_sweep(bool for_room)
 		XLogFlush(sweep.undurable);
 		(void) clear_all_away(ended, count, &sweep);
 	}
-	sweeping = ours;
+	sweeping = GetTopTransactionIdIfAny();
 	set_sweep_after(leases / LE_SWEEP_SHARE);
 	pfree(ended);
 }

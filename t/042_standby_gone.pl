@@ -215,8 +215,16 @@ subtest 'making room' => sub {
 	$node->safe_psql('postgres', q{CREATE ROLE regress_bounded LOGIN; ALTER ROLE regress_bounded SET leader_election.max_elections_per_role = 2});
 	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
 	create_extension($node, 'elsewhere');
+	my $bounded = wire($node, user => 'regress_bounded');
 	my $elsewhere = wire($node, user => 'regress_bounded', db => 'elsewhere');
 	my $observe = q{CALL le_observe('watched', 0, '0')};
+
+	wire_ask($bounded, q{SELECT le_lease('small', '100 ms')});
+	wire_ask($bounded, $_) foreach 'BEGIN', q{SELECT le_lease('small, too', '1 h')}, 'ROLLBACK';
+	sleep_past(monotonic() + 0.15);
+	standby_is_gone();
+	like(soon($bounded, $observe), qr/^-1\|/, 'there is room for what was rolled back');
+	standby_is_given_up();
 
 	is(wire_ask(wire($node, user => 'regress_bounded', db => 'elsewhere'), "SELECT count(le_lease('full ' || i, '1 h')) FROM generate_series(1, 2) i"), '2', 'it leads elsewhere');
 	run_out('evicted');
@@ -228,7 +236,7 @@ subtest 'making room' => sub {
 	is(soon($bidder, q{SELECT le_try_become_leader('evicted')}), 'f', 'denied, as the standby may still have it');
 	standby_is_given_up();
 	is(soon($bidder, q{SELECT le_try_become_leader('evicted'), le_resign('evicted')}), 't|t', 'elected');
-	wire_drop($elsewhere);
+	wire_drop($bounded, $elsewhere);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring|past end of generated/, 'no accident in the log');
