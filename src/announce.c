@@ -349,17 +349,20 @@ get_ready(void *argument)
 
 /*
  * Is the commit at hand to take announcements along?
+ *
+ * To notify takes a transaction ID.  One that has written without it, as a bid does, waits
+ * for standbys only if it gets one: so it never takes them along.
  */
 static bool
 can_send(void)
 {
-	bool		has_written = TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
-		XactLastRecEnd != InvalidXLogRecPtr;
+	bool		has_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
+	bool		has_written = has_xid || XactLastRecEnd != InvalidXLogRecPtr;
 	LockAcquireResult lock;
 
 	if (has_written && SyncRepRequested() && SyncRepStandbyNames != NULL &&
 		SyncRepStandbyNames[0] != '\0' &&
-		le_monotonic_us() - owed_since < LE_PATIENCE_US)
+		(!has_xid || le_monotonic_us() - owed_since < LE_PATIENCE_US))
 		return false;
 	return le_try(get_ready, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
 }

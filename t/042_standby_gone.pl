@@ -239,6 +239,24 @@ subtest 'making room' => sub {
 	wire_drop($bounded, $elsewhere);
 };
 
+# Nor does the announcement that the lease has ended
+subtest 'an end that is announced late' => sub {
+	my $listener = wire($node);
+	my $announcer = wire($node);
+	wire_ask($listener, 'LISTEN leader_election');
+	wire_ask($announcer, 'SET leader_election.notify = on');
+	wire_ask($announcer, q{SELECT le_lease('announced', '100 ms')});
+	sleep_past(monotonic() + 0.15);
+	standby_is_gone();
+	wire_ask($announcer, 'BEGIN');
+	is(soon($announcer, q{SELECT le_try_become_leader('announced')}), 'f', 'denied');
+	sleep_past(monotonic() + 1.2);
+	is(soon($announcer, 'COMMIT'), '', 'the transaction ends at once');
+	ok(wire_until($control, "SELECT pg_notification_queue_usage() >= 0 AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')", 't'), 'nobody waits for the standby');
+	standby_is_given_up();
+	wire_drop($listener, $announcer);
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring|past end of generated/, 'no accident in the log');
 wire_drop($control, $bidder, $other);
 $node->stop;
