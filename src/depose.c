@@ -468,7 +468,8 @@ end_leases(LeTerm *terms, int count, const char *by, const char *why)
 	le_make_durable(all_written);
 	for (int i = 0; i < ended; i++)
 	{
-		le_lease_tell_end(&terms[i].election, terms[i].token, LE_END_DEPOSED);
+		if (!le_lease_tell_end(&terms[i].election, terms[i].token, LE_END_DEPOSED))
+			le_log_end(&terms[i], LE_END_DEPOSED);
 		le_log_deposed(&terms[i], by, why);
 	}
 	return ended;

@@ -296,7 +296,7 @@ extern void le_require_role(const LeElection *election, Oid user, Oid role);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
-extern void le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason);
+extern bool le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason);
 extern bool le_lease_write_end(const LeElection *election, int64 token,
 							   const LeLeaseOrder *order, XLogRecPtr *written);
 extern bool le_lease_end(const LeElection *election, int64 token,

@@ -384,17 +384,20 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 }
 
 /*
- * Tell of a lease that was ended for that reason
+ * Tell of a lease that was ended for that reason; false if it is off the record already
+ *
+ * Then a successor announces its end.
  */
-void
+bool
 le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason)
 {
 	LeNews		news;
 
 	if (!le_registry_read_ended(key, token, &news))
-		return;
+		return false;
 	le_log_end(&news.term, reason);
 	le_announce_news(&news, LE_DUTY_OWN, false);
+	return true;
 }
 
 /*
@@ -408,8 +411,8 @@ le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 	if (!le_lease_write_end(election, token, order, &written))
 		return false;
 	le_make_durable(written);
-	le_lease_tell_end(&election->key, token,
-					  order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	(void) le_lease_tell_end(&election->key, token,
+							 order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
 	return true;
 }
 

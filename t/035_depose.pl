@@ -407,6 +407,22 @@ subtest 'under load' => sub {
 	is(scalar(grep { $_ > 1 } values %elected, values %over), 0, 'once');
 };
 
+# A successor may be faster than the session that is about to tell of the end
+subtest 'the log tells of every lease of a role' => sub {
+	$node->safe_psql('postgres', 'CREATE ROLE regress_many LOGIN; GRANT CREATE ON SCHEMA public TO regress_many');
+	my $many = wire($node, user => 'regress_many');
+	my @candidates = map { wire($node) } 1 .. 8;
+	is(wire_ask($many, q{SELECT count(le_lease('many ' || i, '1 h')) FROM generate_series(1, 800) i}), '800', 'it has many');
+	wire_send($candidates[$_], "SELECT le_become_leader('many ' || 100 * $_ + 1)") foreach 0 .. 7;
+	ok(wire_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'many %'}, '8'), 'candidates wait');
+	my $offset = -s $node->logfile;
+	is(wire_ask($watcher, q{SELECT le_depose_role('regress_many')}), '800', 'all are deposed');
+	is(wire_answer($_), 't', 'a candidate is elected') foreach @candidates;
+	my $ended = () = slurp_file($node->logfile, $offset) =~ /election "many \d+": term \d+ ended: deposed/g;
+	is($ended, 800, 'and logged');
+	wire_drop($many, @candidates);
+};
+
 subtest 'a crash right after a lease was deposed' => sub {
 	my $token = wire_ask($watcher, q{SELECT le_lease('crash', '1 h')});
 	my $other = wire_ask($watcher, q{SELECT le_lease('other', '1 h')});
