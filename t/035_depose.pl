@@ -420,7 +420,23 @@ subtest 'the log tells of every lease of a role' => sub {
 	is(wire_answer($_), 't', 'a candidate is elected') foreach @candidates;
 	my $ended = () = slurp_file($node->logfile, $offset) =~ /election "many \d+": term \d+ ended: deposed/g;
 	is($ended, 800, 'and logged');
-	wire_drop($many, @candidates);
+	wire_drop(@candidates);
+
+	# one that is guarded by a process which does not end
+	is(wire_ask($many, q{SELECT count(le_lease('some ' || i, '1 h')) FROM generate_series(1, 20) i}), '20', 'it has some again');
+	my $guarded = wire($node, user => 'regress_many');
+	wire_ask($guarded, $_) foreach 'BEGIN', q{SELECT le_assert_leader('some 1', token) FROM le_leader('some 1')};
+	is($guarded->{code}, '', 'guarded') or diag($guarded->{error});
+	my $follower = wire($node);
+	wire_send($follower, q{CALL le_campaign(ARRAY['} . join(q{','}, map { "some $_" } 2 .. 20) . q{'])});
+	ok(wire_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'some %'}, '19'), 'a candidate waits for many');
+	kill 'STOP', $guarded->{pid};
+	wire_ask($watcher, q{SET statement_timeout = '2 s'});
+	wire_fails($watcher, q{SELECT le_depose_role('regress_many')}, '57014', 'it is not deposed as a whole');
+	kill 'CONT', $guarded->{pid};
+	wire_ask($watcher, 'RESET statement_timeout');
+	like(wire_answer($follower, 10) // 'not elected', qr/^\d+\|some \d+$/, 'the candidate has heard of what was');
+	wire_drop($many, $guarded, $follower);
 };
 
 subtest 'a crash right after a lease was deposed' => sub {
