@@ -177,6 +177,7 @@ forget(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
+	le_refuse_restricted(fcinfo);
 	get_election(fcinfo, called_by, &election);
 	PG_RETURN_BOOL(le_forget_election(&election));
 }

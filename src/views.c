@@ -371,8 +371,9 @@ le_registry_info(PG_FUNCTION_ARGS)
 }
 
 Datum
-pg_stat_leader_election_reset(PG_FUNCTION_ARGS pg_attribute_unused())
+pg_stat_leader_election_reset(PG_FUNCTION_ARGS)
 {
+	le_refuse_restricted(fcinfo);
 	le_reset_statistics();
 	PG_RETURN_VOID();
 }
