@@ -81,13 +81,13 @@ COMMENT ON TABLE le_declarations IS
 'elections that are declared: who may stand, and by which rules; written by le_declare and le_undeclare';
 COMMENT ON COLUMN le_declarations.name IS 'name of the election';
 COMMENT ON COLUMN le_declarations.candidates IS
-'name of the role whose members may stand; NULL: everybody';
+'name of the role: roles with its privileges may stand; NULL: everybody';
 COMMENT ON COLUMN le_declarations.grace IS
 'how long the election stays vacant after a term that ended without resignation; NULL: as leader_election.grace_period says';
 COMMENT ON COLUMN le_declarations.max_ttl IS
 'the longest ttl of a lease; NULL: as leader_election.max_ttl says';
 COMMENT ON COLUMN le_declarations.private IS
-'true if only members of that role may see what the leader publishes';
+'true if only roles with the privileges of that role may see what the leader publishes';
 COMMENT ON COLUMN le_declarations.candidates_oid IS
 'OID of that role when it was declared: another role of that name is not the same candidate; NULL: the name decides';
 COMMENT ON COLUMN le_declarations.origin IS
@@ -119,7 +119,7 @@ RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_declare(text, regrole, interval, interval, boolean) IS
-'declare an election, or change those rules of its declaration that are given: only members of candidates may stand, with a grace period and a longest ttl of its own; private: only they may see what the leader publishes; NULL: leave the rule as it is, or, of a new declaration, undeclared';
+'declare an election, or change those rules of its declaration that are given: only roles with the privileges of candidates may stand, with a grace period and a longest ttl of its own; private: only they may see what the leader publishes; NULL: leave the rule as it is, or, of a new declaration, undeclared';
 REVOKE ALL ON FUNCTION le_declare(text, regrole, interval, interval, boolean) FROM PUBLIC;
 
 CREATE FUNCTION le_undeclare(name text)
@@ -315,7 +315,7 @@ CREATE PROCEDURE le_observe(name text, after_token bigint DEFAULT NULL,
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 COMMENT ON PROCEDURE le_observe(text, bigint, interval, bigint, text, text) IS
-'wait until the leader is another than that of after_token (NULL or 0: do not wait), or its published value another than value (NULL: than none), and hold no snapshot meanwhile; its token, or while vacant the negative of the last one''s: hand back all that the last call returned';
+'wait until the leader is another than that of after_token (NULL or 0: do not wait), or its published value another than value (NULL: than none), and hold no snapshot meanwhile; its token, or while vacant the negative of the last one''s: hand back the token, as after_token, and the value that the last call returned';
 
 --
 -- Control
@@ -325,14 +325,14 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_depose'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(text, text) IS
-'end the term of whoever leads the election: terminate the session, or end the lease, and terminate what is guarded by it; for superusers, members of pg_signal_backend and of the role that leads, and who may call le_depose_role; false, with a warning, if nobody leads';
+'end the term of whoever leads the election: terminate the session, or end the lease, and terminate what is guarded by it; for superusers, and for roles with the privileges of the role that leads or of pg_signal_backend, or with EXECUTE on le_depose_role; false, with a warning, if nobody leads';
 
 CREATE FUNCTION le_depose(key bigint, reason text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_depose_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(bigint, text) IS
-'end the term of whoever leads the election of a bare key: terminate the session; for superusers, members of pg_signal_backend and of the role that leads, and who may call le_depose_role; false, with a warning, if nobody leads';
+'end the term of whoever leads the election of a bare key: terminate the session; for superusers, and for roles with the privileges of the role that leads or of pg_signal_backend, or with EXECUTE on le_depose_role; false, with a warning, if nobody leads';
 
 CREATE FUNCTION le_depose_role(role regrole, reason text DEFAULT NULL)
 RETURNS integer
@@ -649,7 +649,7 @@ COMMENT ON VIEW pg_stat_leader_election_info IS
 COMMENT ON COLUMN pg_stat_leader_election_info.elections IS
 'elections of all databases that are remembered';
 COMMENT ON COLUMN pg_stat_leader_election_info.evictions IS
-'elections of all databases that were forgotten, and their counts with them, because there were more than leader_election.max_tracked';
+'elections of all databases that were forgotten, and their counts with them, to keep within leader_election.max_tracked or to make room';
 COMMENT ON COLUMN pg_stat_leader_election_info.stats_reset IS
 'when the statistics of this database were last reset; NULL: not since the server started';
 
@@ -666,7 +666,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_forget(text) IS
-'forget what was counted of an election that is vacant; false if it is not known, and with a warning if it is led or waited for';
+'forget what was counted of an election that is vacant, but not how its last term ended; false if it is not known, and with a warning if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(text) FROM PUBLIC;
 
 CREATE FUNCTION le_forget(key bigint)
@@ -674,7 +674,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_forget_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_forget(bigint) IS
-'forget what was counted of the election of a bare key that is vacant; false if it is not known, and with a warning if it is led or waited for';
+'forget what was counted of the election of a bare key that is vacant, but not how its last term ended; false if it is not known, and with a warning if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(bigint) FROM PUBLIC;
 
 GRANT SELECT ON le_declarations, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
