@@ -77,7 +77,7 @@ SELECT string_agg(format('%s %s', object, rights), E'\n' ORDER BY object COLLATE
 FROM (
 	SELECT p.oid::regprocedure::text AS object, p.proacl AS acl, i.initprivs
 	FROM pg_proc p LEFT JOIN pg_init_privs i ON i.objoid = p.oid AND i.classoid = 'pg_proc'::regclass
-	WHERE p.proname IN ('le_declare', 'le_undeclare', 'le_forget', 'pg_stat_leader_election_reset')
+	WHERE p.proname IN ('le_declare', 'le_undeclare', 'le_depose_role', 'le_forget', 'pg_stat_leader_election_reset')
 	UNION ALL
 	SELECT c.oid::regclass::text, c.relacl, i.initprivs
 	FROM pg_class c LEFT JOIN pg_init_privs i ON i.objoid = c.oid AND i.classoid = 'pg_class'::regclass
@@ -93,6 +93,7 @@ subtest 'the owner of a database installs it' => sub {
 	does($owner, $db, 'CREATE EXTENSION leader_election', '', 'installed');
 	is($node->safe_psql($db, $rights), qq{le_declarations "$owner":INSERT public:SELECT
 le_declare(text,regrole,interval,interval,boolean) "$owner":EXECUTE*
+le_depose_role(regrole,text) "$owner":EXECUTE*
 le_forget(bigint) "$owner":EXECUTE*
 le_forget(text) "$owner":EXECUTE*
 le_lease_origin_seq "$owner":UPDATE public:SELECT
@@ -107,7 +108,7 @@ WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid
 AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 
 	does($owner, $db, q{SELECT le_declare('scheduler', 'app', '1 s', '20 s'), le_declare('mailer'), le_declare('other'), le_undeclare('other')}, '|||t');
-	does($owner, $db, q{SELECT le_forget('scheduler'), le_forget(7), pg_stat_leader_election_reset()}, 'f|f|');
+	does($owner, $db, q{SELECT le_forget('scheduler'), le_forget(7), le_depose_role('app'), pg_stat_leader_election_reset()}, 'f|f|0|');
 	does('app', $db, q{SELECT le_try_become_leader('scheduler'), le_resign('scheduler')}, 't|t');
 	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not stand');
 
@@ -181,6 +182,7 @@ subtest 'a superuser\'s installation gives the owner nothing' => sub {
 	create_extension($node, $db);
 	is($node->safe_psql($db, $rights), 'le_declarations public:SELECT
 le_declare(text,regrole,interval,interval,boolean) 
+le_depose_role(regrole,text) 
 le_forget(bigint) 
 le_forget(text) 
 le_lease_origin_seq public:SELECT
