@@ -501,10 +501,13 @@ le_registry_bound_elections(int more)
 		return;
 
 	/* of those that come here at the same time, one does it */
-	if (!pg_atomic_compare_exchange_u32(&counters->pinned, &pinned, idle))
-		return;
-
 	array = MemoryContextAllocHuge(CurrentMemoryContext, idle * sizeof(LeIdleElection));
+	if (!pg_atomic_compare_exchange_u32(&counters->pinned, &pinned, idle))
+	{
+		pfree(array);
+		return;
+	}
+
 	count = copy_idle(array, idle, &pinned);
 	qsort(array, count, sizeof(LeIdleElection), compare_idle);
 	excess = Max(count - limit, 0) + limit / 10;
