@@ -206,6 +206,14 @@ pg_stat_leader_election_reset() |t', 'there are no rights but those of everybody
 		restore_as($role, $there, $dump);
 		goes_on($there, $token);
 	}
+
+	# over such an installation, the owner cannot
+	my $there = new_database('over_theirs');
+	create_extension($node, $there);
+	$node->command_checks_all([ 'psql', '-X', '-q', '-U', $owner, '-d', $there, '-f', $dump ], 0, [qr//],
+		[qr/permission denied for table le_declarations.*permission denied for sequence le_token_seq/s], 'psql goes on after errors');
+	is($node->safe_psql($there, 'SELECT count(*) FROM le_declarations'), '0', 'nothing is declared');
+	cmp_ok($node->safe_psql($there, q{SELECT le_lease('x', '1 s')}), '>', $token, 'tokens grow on');
 };
 
 # the roles can go
