@@ -386,7 +386,7 @@ describe_candidates(const LeDeclaration *declaration)
 	const char *role = NameStr(declaration->candidates);
 
 	return psprintf(OidIsValid(candidates_of(declaration)) ?
-					"declared for members of role \"%s\"" :
+					"declared for role \"%s\"" :
 					OidIsValid(get_role_oid(role, true)) ?
 					"declared for a role that had the name \"%s\" and does not exist any more" :
 					"declared for role \"%s\", which does not exist", role);

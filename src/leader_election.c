@@ -277,6 +277,30 @@ register_timers(void)
 	error_context_stack = explain.previous;
 }
 
+static void
+register_exit(void)
+{
+	before_shmem_exit(before_exit, (Datum) 0);
+}
+
+static void
+register_xact(void)
+{
+	RegisterXactCallback(at_xact_event, NULL);
+}
+
+static void
+register_subxact(void)
+{
+	RegisterSubXactCallback(at_subxact_event, NULL);
+}
+
+static void
+register_release(void)
+{
+	RegisterResourceReleaseCallback(at_release, NULL);
+}
+
 /*
  * Register the callbacks, once, in a backend that bids, observes, publishes a value,
  * is guarded, or resigns from a lease
@@ -287,28 +311,15 @@ register_timers(void)
 void
 le_register_callbacks(void)
 {
-	static int	registered = 0;
+	static void (*const steps[]) (void) = {
+		register_timers,
+		register_exit,
+		register_xact,
+		register_subxact,
+		register_release
+	};
+	static size_t registered = 0;
 
-	switch (registered)
-	{
-		case 0:
-			register_timers();
-			before_shmem_exit(before_exit, (Datum) 0);
-			registered++;
-			/* FALLTHROUGH */
-		case 1:
-			RegisterXactCallback(at_xact_event, NULL);
-			registered++;
-			/* FALLTHROUGH */
-		case 2:
-			RegisterSubXactCallback(at_subxact_event, NULL);
-			registered++;
-			/* FALLTHROUGH */
-		case 3:
-			RegisterResourceReleaseCallback(at_release, NULL);
-			registered++;
-			/* FALLTHROUGH */
-		default:
-			break;
-	}
+	for (; registered < lengthof(steps); registered++)
+		steps[registered] ();
 }
