@@ -103,6 +103,16 @@ sub answered
 	return;
 }
 
+# A cancel that was meant for the wait may strike when it is over: what was to end the term is asked again
+sub resigned
+{
+	my ($client) = @_;
+
+	return stand($client) unless $client->{code} && $client->{code} eq '57014';
+	$client->{then} = \&resigned;
+	return wire_send($client, 'ROLLBACK; SELECT le_resign_all()');
+}
+
 # A leader has led for long enough: one way or the other its term ends
 sub act
 {
@@ -128,12 +138,12 @@ sub act
 		wire_send($client, 'SELECT pg_terminate_backend(pg_backend_pid())');
 		return;
 	}
-	@$client{qw(at then)} = (undef, \&stand);
+	@$client{qw(at then)} = (undef, \&resigned);
 	return wire_send($client, $what < 4 ? 'DISCARD ALL' : "SELECT le_resign('$name')") unless $client->{way}{block};
 	my $end = some('COMMIT', 'ROLLBACK', 'SELECT 1 / 0; ');
 	$client->{then} = sub {
 		my ($self) = @_;
-		$self->{then} = \&stand;
+		$self->{then} = \&resigned;
 		wire_send($self, 'ROLLBACK; SELECT le_resign_all()');
 	};
 	return wire_send($client, $end);

@@ -235,11 +235,12 @@ subtest 'the timeout of an idle leader ends its term' => sub {
 		my $client = wire($node, app => 'idle');
 		wire_ask($client, 'LISTEN leader_election');
 		wire_ask($client, q{SELECT le_try_become_leader('idle')});
+		my $token = wire_ask($client, q{SELECT le_token('idle')});
 		wire_ask($client, "SET $setting = '300 ms'");
 		wire_ask($client, $block) if $block;
 		wire_send($next, q{CALL le_campaign('idle')});
 		like(wire_answer($next, $bound) // 'none', qr/^\d+$/, "$setting, '$block': the next one leads");
-		my $heard = wire_heard($listener, $bound, sub { $_->{pid} == $client->{pid} && $_->{payload} =~ /"ended"/ });
+		my $heard = wire_heard($listener, $bound, sub { $_->{payload} =~ /"ended", "token": $token\b/ });
 		like($heard->{payload}, qr/"reason": "session ended"/, 'the end is announced');
 		gone($client);
 		wire_ask($next, q{SELECT le_resign('idle')});
