@@ -82,11 +82,11 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	my (%running, %over, %ttl);
 
 	# short ones first, so that they are over by the time that they are needed
-	my $expired = monotonic() + 0.12;
 	foreach my $name ('succeeded', 'overtaken', 'overtaken and back', 'overtaken by session')
 	{
 		$over{$name} = take($psql, $name, '100 ms');
 	}
+	my $expired = monotonic() + 0.12;
 
 	foreach my $name ('held', 'renewed', 'vacuumed', 'checkpointed')
 	{
