@@ -272,6 +272,34 @@ wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 }
 
 /*
+ * Draw the token of a bid whose turn has come, unless its client has died; false if that
+ * takes until that time
+ */
+static bool
+draw_token_in_line(LeBid *bid, uint64 until)
+{
+	le_require_client();
+	bid->token = le_next_token(until);
+	return bid->token != 0;
+}
+
+/*
+ * Wait for the end of the term that is on record, or until what says that it is over is
+ * durable, or until that time; but maybe not as long
+ */
+static void
+await_end(const LeElection *election, XLogRecPtr undurable, uint64 until)
+{
+	if (!XLogRecPtrIsInvalid(undurable))
+	{
+		(void) le_await_durable(undurable, until);
+		return;
+	}
+	le_note_wait(LE_WAITS_FOR_LEADER);
+	le_lease_wait(election, until);
+}
+
+/*
  * Wait for the election's lock, and then until nothing is in the way of a new term
  *
  * What comes after the lock was granted counts as one more lock.  The bid has its token
@@ -310,14 +338,9 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 		}
 		if (cleared)
 			vacant_until = le_vacant_until(bid, &why);
-		if (cleared && vacant_until <= le_monotonic_us())
-		{
-			/* a client that died while it waited draws no token */
-			le_require_client();
-			bid->token = le_next_token(give_up_at);
-			if (bid->token != 0)
-				return;
-		}
+		if (cleared && vacant_until <= le_monotonic_us() &&
+			draw_token_in_line(bid, give_up_at))
+			return;
 		if (!cleared && XLogRecPtrIsInvalid(undurable))
 			refuse_other_name(election);
 
@@ -334,17 +357,10 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 			le_throw_lock_timeout();
 		}
 		InvalidateCatalogSnapshotConditionally();
-		if (cleared && vacant_until > le_monotonic_us())
+		if (!cleared)
+			await_end(election, undurable, give_up_at);
+		else if (vacant_until > le_monotonic_us())
 			le_sit_out(Min(vacant_until, give_up_at), why);
-		else if (cleared)
-			continue;
-		else if (!XLogRecPtrIsInvalid(undurable))
-			(void) le_await_durable(undurable, give_up_at);
-		else
-		{
-			le_note_wait(LE_WAITS_FOR_LEADER);
-			le_lease_wait(election, give_up_at);
-		}
 	}
 }
 
