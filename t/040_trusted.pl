@@ -142,7 +142,7 @@ sub goes_on
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($node->safe_psql($db, q{SELECT string_agg(concat_ws(' ', name, candidates, grace, max_ttl), ', ' ORDER BY name) FROM le_declarations}),
 		'apps own, mailer, scheduler app 00:00:01 00:00:20', 'the declarations are there');
-	my ($out, $err) = as('app', $db, q{SELECT le_try_become_leader('scheduler'); SELECT le_token('scheduler')});
+	my ($out, $err) = as('app', $db, q{SELECT le_become_leader('scheduler', '1 min'); SELECT le_token('scheduler')});
 	is($err, '', 'elected');
 	cmp_ok((split /\n/, $out)[1], '>', $token, 'with a greater token');
 	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not stand');
