@@ -5,6 +5,7 @@ OBJS = \
 	src/campaign.o \
 	src/campaign_many.o \
 	src/candidate.o \
+	src/clock.o \
 	src/declaration.o \
 	src/depose.o \
 	src/drop_notice.o \
@@ -36,6 +37,7 @@ OBJS = \
 	src/registry_stats.o \
 	src/registry_terms.o \
 	src/resign.o \
+	src/safely.o \
 	src/settings.o \
 	src/succession.o \
 	src/term.o \

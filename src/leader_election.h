@@ -31,8 +31,13 @@ extern void le_define_settings(void);
 
 /* leader_election.c */
 extern void le_register_callbacks(void);
+
+/* safely.c */
 extern bool le_try(void (*action) (void *), void *argument);
 extern void le_catching(void (*action) (void *), void *argument);
+
+/* clock.c */
+extern uint64 le_monotonic_us(void);
 
 /* end_reason.c */
 extern const char *le_reason_name(LeEndReason reason);
@@ -186,7 +191,6 @@ extern bool le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 w
 extern bool le_registry_claim_news(const LeElectionKey *key, int64 token, uint8 what);
 
 /* registry_leases.c */
-extern uint64 le_monotonic_us(void);
 extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
 									   Oid lease_table, const LeLeaseOrder *order,
 									   Oid *role, int64 *old_ttl_us);

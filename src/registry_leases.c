@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry_leases.c
- *	  The leases in the registry: to renew and end them, and the clock by which
- *	  they run out.
+ *	  The leases in the registry: to renew and end them.
  *
  * registry.c says which locks protect what, lease.c what a lease is.
  *
@@ -10,25 +9,9 @@
  */
 #include "postgres.h"
 
-#include <time.h>
-
 #include "utils/timestamp.h"
 
 #include "leader_election.h"
-
-/*
- * Return the time in microseconds on a clock that nobody sets.  Does not throw
- *
- * The same in all processes, and only good for comparison.
- */
-uint64
-le_monotonic_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
-}
 
 /*
  * Put off the deadline to one ttl from now; false if it has passed
