@@ -575,7 +575,6 @@ le_prepare_to_bid(void)
 {
 	le_require_primary();
 	PreventCommandIfParallelMode("a bid for leadership");
-	le_register_callbacks();
 	le_leases_ready(true);
 	le_registry_bound_elections(0);
 }

@@ -359,7 +359,6 @@ le_depose_leader(const LeElection *election, const char *why)
 	bool		deposed;
 
 	le_require_primary();
-	le_register_callbacks();
 	le_leases_ready(false);
 	refuse_own(election);
 
@@ -618,7 +617,6 @@ le_depose_all(Oid role, const char *why)
 				 errdetail("It is a superuser: only superusers may do that.") : 0));
 	le_require_primary();
 	PreventCommandIfParallelMode("le_depose_role()");
-	le_register_callbacks();
 	le_leases_ready(false);
 	le_registry_note_guard();
 

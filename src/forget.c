@@ -57,7 +57,6 @@ le_forget_election(const LeElection *election)
 	LeForgotten answer;
 
 	le_require_primary();
-	le_register_callbacks();
 	le_leases_ready(false);
 
 	answer = forget_vacant(election);
@@ -83,7 +82,6 @@ le_reset_statistics(void)
 	if (RecoveryInProgress())
 		return;
 
-	le_register_callbacks();
 	le_leases_ready(false);
 	rows = le_registry_list_statistics(&count);
 	for (int i = 0; i < count; i++)

@@ -17,7 +17,6 @@
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -32,20 +31,13 @@ typedef enum LeCalledBy
 } LeCalledBy;
 
 /*
- * Raise an error if the function is called by code that the session has not asked for,
- * such as an index expression in the ANALYZE of another's table
- *
- * What it begins or ends would be the session's, and outlive the command.
+ * Prepare for a function that begins, ends or guards something, or deposes a leader
  */
-void
-le_refuse_restricted(FunctionCallInfo fcinfo)
+static void
+prepare(FunctionCallInfo fcinfo)
 {
-	if (likely(!InSecurityRestrictedOperation()))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("cannot execute %s() within security-restricted operation",
-					get_func_name(fcinfo->flinfo->fn_oid))));
+	le_refuse_restricted(fcinfo);
+	le_register_callbacks();
 }
 
 /*
@@ -123,7 +115,7 @@ bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
 	LeBid		bid;
 	int			argument = 1;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	get_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_WAIT_NOT;
@@ -167,7 +159,7 @@ depose(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	get_election(fcinfo, called_by, &election);
 	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
 }
@@ -177,7 +169,7 @@ forget(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	get_election(fcinfo, called_by, &election);
 	PG_RETURN_BOOL(le_forget_election(&election));
 }
@@ -288,6 +280,7 @@ le_am_leader(PG_FUNCTION_ARGS)
 	{
 		int64		token = PG_GETARG_INT64(1);
 
+		le_register_callbacks();
 		le_require_primary();
 		PG_RETURN_BOOL(le_is_leased_as(&election, token, identity));
 	}
@@ -326,7 +319,7 @@ le_resign(PG_FUNCTION_ARGS)
 	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
 	text	   *successor;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	successor = le_arg_identity(fcinfo, 2);
 	if (!le_may_resign_as(&election, token, le_arg_identity(fcinfo, 3)))
@@ -342,7 +335,7 @@ le_resign_key(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	get_election(fcinfo, LE_BY_KEY, &election);
 	PG_RETURN_BOOL(le_resign_term(&election));
 }
@@ -350,7 +343,7 @@ le_resign_key(PG_FUNCTION_ARGS)
 Datum
 le_resign_all(PG_FUNCTION_ARGS)
 {
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	PG_RETURN_INT32(le_let_go_all_for_session());
 }
 
@@ -363,7 +356,7 @@ le_lease(PG_FUNCTION_ARGS)
 	LeBid		bid;
 	int64		token;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	le_election_by_name(&bid.election, le_arg_name(fcinfo));
 	bid.scope = LE_SCOPE_LEASE;
 	bid.wait_ms = LE_WAIT_NOT;
@@ -392,6 +385,7 @@ le_renew(PG_FUNCTION_ARGS)
 	int64		token;
 	int64		ttl_us;
 
+	le_register_callbacks();
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	token = le_arg_token(fcinfo, 1);
 	ttl_us = PG_ARGISNULL(2) ? 0 : le_arg_ttl(fcinfo, 2);
@@ -409,7 +403,7 @@ le_proclaim(PG_FUNCTION_ARGS)
 	text	   *value;
 	int64		token;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	value = le_arg_value(fcinfo, 1);
 	token = PG_ARGISNULL(2) ? 0 : le_arg_token(fcinfo, 2);
@@ -426,7 +420,7 @@ le_assert_leader(PG_FUNCTION_ARGS)
 	bool		own = PG_ARGISNULL(1);
 	int64		token;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	token = own ? own_token(&election) : PG_GETARG_INT64(1);
 	if (!le_guard_transaction(&election, token, false))
@@ -461,7 +455,7 @@ le_guard(PG_FUNCTION_ARGS)
 	text	   *name;
 	int64		token;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	if (trigger->tg_trigger->tgnargs != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
@@ -513,7 +507,7 @@ le_depose_key(PG_FUNCTION_ARGS)
 Datum
 le_depose_role(PG_FUNCTION_ARGS)
 {
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -530,7 +524,7 @@ le_declare(PG_FUNCTION_ARGS)
 	LeElection	election;
 	bool		private_value = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	le_declare_election(&election, le_arg_role(fcinfo, 1),
 						le_arg_limit(fcinfo, 2, "grace", 0),
@@ -544,7 +538,7 @@ le_undeclare(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
-	le_refuse_restricted(fcinfo);
+	prepare(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	PG_RETURN_BOOL(le_undeclare_election(&election));
 }

@@ -159,7 +159,6 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 
 	le_require_primary();
 	PreventCommandIfParallelMode("a guard");
-	le_register_callbacks();
 	le_leases_ready(false);
 	le_require_own_key(election);
 	if (find(election, token) != NULL)

@@ -165,7 +165,6 @@ le_resign_to(const LeElection *election, int64 token, const char *identity)
 	int			pid;
 
 	le_require_primary();
-	le_register_callbacks();
 	if (token == 0 && (held == NULL || !held->session_hold))
 		return le_resign_term(election);
 	if (token != 0 && !le_lease_is_led(election, token))

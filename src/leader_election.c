@@ -249,11 +249,12 @@ register_release(void)
 }
 
 /*
- * Register the callbacks, once, in a backend that bids, observes, publishes a value,
- * is guarded, or resigns from a lease
+ * Register the callbacks, once
  *
- * A backend that never calls the extension, or only asks who leads, has none.  If memory
- * runs out in between, the next call goes on from there.
+ * Called by each SQL function that may begin, end, guard or announce something, before it
+ * does.  A function that looks at leases may have to announce that some have ended.  A
+ * backend that never calls the extension, or only asks whether it leads, has no callbacks.
+ * If memory runs out in between, the next call goes on from there.
  */
 void
 le_register_callbacks(void)

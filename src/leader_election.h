@@ -414,6 +414,7 @@ extern bool le_depose_leader(const LeElection *election, const char *why);
 extern int	le_depose_all(Oid role, const char *why);
 
 /* arguments.c */
+extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
 extern void le_check_name(const text *name);
 extern text *le_arg_identity(FunctionCallInfo fcinfo, int argument);
@@ -425,9 +426,6 @@ extern Name le_arg_role(FunctionCallInfo fcinfo, int argument);
 extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
 									const char *what, int min_ms);
 extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
-
-/* functions.c */
-extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 
 /* identity.c */
 extern void le_identity_fill(LeIdentity *identity, const text *given);

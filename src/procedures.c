@@ -85,6 +85,7 @@ get_bid(FunctionCallInfo fcinfo, LeBid *bid)
 	bid->scope = PG_ARGISNULL(3) ? LE_SCOPE_SESSION : LE_SCOPE_LEASE;
 	bid->ttl_us = PG_ARGISNULL(3) ? 0 : le_arg_ttl(fcinfo, 3);
 	le_require_primary();
+	le_register_callbacks();
 }
 
 /*
@@ -215,6 +216,7 @@ le_observe(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(5))
 		known_value = text_to_cstring(PG_GETARG_TEXT_PP(5));
 	le_require_primary();
+	le_register_callbacks();
 
 	let_go_of_snapshot(fcinfo);
 	le_observe_election(&election, known, known_value, wait_ms, sight);

@@ -159,7 +159,6 @@ le_publish(const LeElection *election, int64 token, const text *value)
 
 	le_require_primary();
 	PreventCommandIfParallelMode("a proclamation");
-	le_register_callbacks();
 	le_leases_ready(false);
 
 	token = token_to_use(election, token);

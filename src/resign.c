@@ -166,7 +166,6 @@ bool
 le_resign_by_token(const LeElection *election, int64 token, int successor)
 {
 	le_require_primary();
-	le_register_callbacks();
 	if (le_lease_resign(election, token, successor))
 	{
 		le_unpublish(election, token);

@@ -213,8 +213,6 @@ le_end_dropped_leases(Oid lease_table)
 	int			count;
 	LeTerm	   *terms = le_registry_list_terms(&count);
 
-	/* whoever only looks has to tell what he finds, too */
-	le_register_callbacks();
 	for (int i = 0; i < count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -178,6 +178,7 @@ le_registry_terms(PG_FUNCTION_ARGS)
 	int			count = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
+	le_register_callbacks();
 	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
 	{
 		key.lock_class = PG_GETARG_INT32(0);
@@ -342,6 +343,7 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 	LeStatistics *rows;
 
 	InitMaterializedSRF(fcinfo, 0);
+	le_register_callbacks();
 	le_leases_ready(false);
 	rows = le_registry_list_statistics(&count);
 	now = GetCurrentTimestamp();
@@ -374,6 +376,7 @@ Datum
 pg_stat_leader_election_reset(PG_FUNCTION_ARGS)
 {
 	le_refuse_restricted(fcinfo);
+	le_register_callbacks();
 	le_reset_statistics();
 	PG_RETURN_VOID();
 }

@@ -136,7 +136,6 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 	LeElectionEntry *entry;
 
 	le_require_primary();
-	le_register_callbacks();
 	le_require_observer(election);
 	le_registry_bound_elections(0);
 	le_require_room_to_watch(election);
