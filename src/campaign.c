@@ -41,19 +41,6 @@
 #include "leader_election.h"
 
 /*
- * Throw if this is no place to lead
- */
-void
-le_require_primary(void)
-{
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot elect a leader during recovery"),
-				 errhint("Connect to the primary server.")));
-}
-
-/*
  * Clear away the leases that are over, wherever they were, but not again and again
  */
 static void

@@ -25,6 +25,18 @@ le_election_tag(const LeElectionKey *key, LOCKTAG *tag)
 						 (uint32) key->key, key->lock_class);
 }
 
+/*
+ * Does this session hold the lock, at whatever level?  Does not throw
+ */
+bool
+le_has_lock(const LeElectionKey *key)
+{
+	LOCKTAG		tag;
+
+	le_election_tag(key, &tag);
+	return LockHeldByMeCompat(&tag, ExclusiveLock);
+}
+
 static void
 fill_key(LeElection *election, int64 key, LeLockClass lock_class)
 {

@@ -137,18 +137,6 @@ le_move_to_front(const LeElection *election, int pid)
 }
 
 /*
- * Does this session hold the lock, at whatever level?  Does not throw
- */
-bool
-le_has_lock(const LeElectionKey *key)
-{
-	LOCKTAG		tag;
-
-	le_election_tag(key, &tag);
-	return LockHeldByMeCompat(&tag, ExclusiveLock);
-}
-
-/*
  * Is the lock still the one that the term began with, and is it held at session
  * level, too?
  *

@@ -45,6 +45,7 @@ extern bool le_is_resignation(LeEndReason reason);
 
 /* election_key.c */
 extern void le_election_tag(const LeElectionKey *key, LOCKTAG *tag);
+extern bool le_has_lock(const LeElectionKey *key);
 extern void le_election_by_name(LeElection *election, const text *name);
 extern void le_election_by_key(LeElection *election, int64 key);
 extern const char *le_election_label(const LeElectionKey *key, const char *name);
@@ -57,7 +58,6 @@ extern void le_release_for_xact(const LeElection *election);
 extern void le_release_in_vain(const LeElection *election);
 extern void le_acquire_for_session(const LeElection *election);
 extern void le_release_for_session(const LeElection *election);
-extern bool le_has_lock(const LeElectionKey *key);
 extern bool le_move_to_front(const LeElection *election, int pid);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_lock_is_busy(const LeElection *election);
@@ -206,6 +206,7 @@ extern int64 le_next_token(uint64 until);
 
 /* origin.c */
 #define LE_TOKEN_MAX	((INT64CONST(1) << 53) - 1)
+extern void le_require_primary(void);
 extern int64 le_origin_now(bool of_tokens);
 extern int64 le_first_token(int64 last, int64 then, int64 now,
 							const struct timeval *clock);
@@ -373,7 +374,6 @@ extern void le_withdraw(void);
 
 /* campaign.c */
 extern void le_prepare_to_bid(void);
-extern void le_require_primary(void);
 extern void le_require_countable(int count);
 extern void le_require_room_to_watch(const LeElection *election);
 extern void le_require_room(const LeElection *elections, int count, int counted);
