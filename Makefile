@@ -25,6 +25,7 @@ OBJS = \
 	src/lease_grant.o \
 	src/lease_table.o \
 	src/liveness.o \
+	src/not_leader.o \
 	src/origin.o \
 	src/other_client.o \
 	src/procedures.o \

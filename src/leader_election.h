@@ -388,12 +388,14 @@ extern const LeElection *le_elect_any(LeBid *bid, LeElection *elections, int cou
 									  int64 *token);
 extern void le_stop_following(void);
 
-/* resign.c */
+/* not_leader.c */
 pg_noreturn extern void le_throw_not_leader(const LeElection *election, const char *whose);
 extern void le_warn_not_leader(const LeElection *election, const char *whose);
 extern void le_warn_not_deposed(const LeElection *election, const char *identity,
 								const char *prepared);
 extern void le_warn_bound_to_transaction(const LeElection *election);
+
+/* resign.c */
 extern bool le_resign_term(const LeElection *election);
 extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
 
