@@ -23,6 +23,7 @@ OBJS = \
 	src/leader_election.o \
 	src/lease.o \
 	src/lease_grant.o \
+	src/lease_load.o \
 	src/lease_table.o \
 	src/liveness.o \
 	src/not_leader.o \

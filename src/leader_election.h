@@ -293,10 +293,6 @@ extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
 											   SubTransactionId parent);
 
 /* lease.c */
-extern void le_leases_ready(bool for_bid);
-extern bool le_read_record(const LeElection *election, LeTerm *term);
-extern bool le_is_lease_table(Oid table);
-extern bool le_lease_runs(const LeTerm *term);
 extern void le_require_role(const LeElection *election, Oid user, Oid role);
 extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
@@ -310,7 +306,6 @@ extern bool le_lease_resign(const LeElection *election, int64 token, int success
 extern void le_lease_wait(const LeElection *election, uint64 until);
 
 /* succession.c */
-extern void le_end_dropped_leases(Oid lease_table);
 extern bool le_clear_record(const LeElection *election, bool dont_wait,
 							XLogRecPtr *undurable);
 extern void le_lease_sweep(bool for_room);
@@ -328,6 +323,8 @@ extern void le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId 
 extern void le_grants_at_subxact_abort(SubTransactionId mine);
 
 /* lease_table.c */
+extern bool le_is_lease_table(Oid table);
+extern bool le_lease_runs(const LeTerm *term);
 extern void le_lease_insert(const LeTerm *term);
 extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token,
 										 int64 ttl_us);
@@ -336,6 +333,11 @@ extern void le_lease_load(Relation table, bool again);
 extern LeTerm *le_lease_list(int *count);
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
+
+/* lease_load.c */
+extern void le_end_stale(const LeTerm *term);
+extern void le_leases_ready(bool for_bid);
+extern bool le_read_record(const LeElection *election, LeTerm *term);
 
 /* drop_notice.c */
 extern void le_watch_drops(void);

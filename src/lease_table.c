@@ -415,3 +415,29 @@ le_lease_load(Relation table, bool again)
 	}
 	systable_endscan(scan);
 }
+
+/*
+ * Is this the table that leases are written down in?
+ *
+ * If it seems not to be, we may just not have heard yet that the extension was
+ * replaced.
+ */
+bool
+le_is_lease_table(Oid table)
+{
+	if (likely(table == le_lease_table()))
+		return true;
+	AcceptInvalidationMessages();
+	return table == le_lease_table();
+}
+
+/*
+ * Does this lease, as copied from the registry, run?
+ */
+bool
+le_lease_runs(const LeTerm *term)
+{
+	return term->token != 0 && term->scope == LE_SCOPE_LEASE &&
+		le_is_lease_table(term->lease_table) &&
+		term->deadline > le_monotonic_us();
+}

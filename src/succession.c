@@ -176,53 +176,6 @@ delete_rows(const LeElection *election, const LeTerm *term)
 }
 
 /*
- * Why has this term on record ended, of which nothing else is left?  Its lock went away
- * behind its back, or it is a lease that has run out, or went with the extension
- */
-static LeEndReason
-why_stale(const LeTerm *term)
-{
-	if (term->scope != LE_SCOPE_LEASE)
-		return LE_END_LOCK_RELEASED;
-	return term->deadline <= le_monotonic_us() ? LE_END_EXPIRED : LE_END_EXTENSION_DROPPED;
-}
-
-/*
- * Take such a term off the record, and tell of it unless that was done, or it never began
- */
-static void
-end_stale(const LeTerm *term)
-{
-	LeEndReason reason = why_stale(term);
-	LeNews		news;
-
-	if (!le_registry_end_term(&term->election, term->token, reason, &news))
-		return;
-	if (news.term.scope != LE_SCOPE_LEASE || news.term.deadline > LE_DEADLINE_OVER)
-		le_log_end(&news.term, reason);
-	le_announce_news(&news, LE_DUTY_OWN, false);
-}
-
-/*
- * End this database's leases that are written down in any other table than this one, which
- * has been committed: the extension that they were of was dropped
- */
-void
-le_end_dropped_leases(Oid lease_table)
-{
-	int			count;
-	LeTerm	   *terms = le_registry_list_terms(&count);
-
-	for (int i = 0; i < count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (terms[i].token != 0 && terms[i].scope == LE_SCOPE_LEASE &&
-			terms[i].lease_table != lease_table)
-			end_stale(&terms[i]);
-	}
-}
-
-/*
  * Would the commit wait for synchronous standbys only because rows were deleted?
  */
 static bool
@@ -259,7 +212,7 @@ le_clear_record(const LeElection *election, bool dont_wait, XLogRecPtr *undurabl
 		return pass_guard(election, dont_wait);
 	if (term.scope != LE_SCOPE_LEASE || !le_is_lease_table(term.lease_table))
 	{
-		end_stale(&term);
+		le_end_stale(&term);
 		return pass_guard(election, dont_wait);
 	}
 	if (!write_off(election, &term, dont_wait))
@@ -360,7 +313,7 @@ clear_away(const LeTerm *ended, LeSweep *sweep)
 		!le_successor_waits(&election, term.successor))
 	{
 		if (!le_is_lease_table(term.lease_table))
-			end_stale(&term);
+			le_end_stale(&term);
 		else if (write_off(&election, &term, true))
 			done = clear_void(&election, &term, sweep);
 	}
