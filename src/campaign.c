@@ -169,6 +169,18 @@ le_require_room_to_watch(const LeElection *election)
 }
 
 /*
+ * Does this session lead fewer elections than that, by terms and uncommitted leases?
+ */
+static bool
+leads_fewer_than(int limit)
+{
+	if (le_count_held() + le_grant_count() < limit)
+		return true;
+	le_verify_terms(NULL);
+	return le_count_held() + le_grant_count() < limit;
+}
+
+/*
  * Throw if this session leads as many elections as it may, or the server knows of too many
  * for these, too, or the current user has too many for so many more that are counted
  *
@@ -179,7 +191,7 @@ le_require_room(const LeElection *elections, int count, int counted)
 {
 	require_room_for_role(counted);
 	require_room_on_server(elections, count);
-	if (!le_leads_fewer_than(le_max_terms_per_session))
+	if (!leads_fewer_than(le_max_terms_per_session))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many elections led by this session: at most %d at a time",
@@ -567,6 +579,20 @@ le_prepare_to_bid(void)
 }
 
 /*
+ * Tell the client, once a transaction, that a lease which it has just taken in a
+ * transaction block counts from the commit
+ */
+static void
+notice_not_begun(const LeElection *election)
+{
+	if (le_grant_count() > 1 || !IsTransactionBlock())
+		return;
+	ereport(NOTICE,
+			(errmsg("the lease of election %s begins when this transaction commits",
+					le_election_label(&election->key, election->name))));
+}
+
+/*
  * Begin the term, or take the lease, that the bid asks for; its token
  *
  * This subtransaction has just been granted the election's lock, and no lease runs.
@@ -584,7 +610,7 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 	le_leases_ready(true);
 	le_lease_sweep(false);
 	token = le_grant_lease(bid, identity);
-	le_notice_not_begun(&bid->election);
+	notice_not_begun(&bid->election);
 	return token;
 }
 

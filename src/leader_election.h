@@ -223,7 +223,7 @@ extern void le_xact_list_commit(dlist_head *list, SubTransactionId mine,
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
 extern bool le_leads_for_session(void);
-extern bool le_leads_fewer_than(int limit);
+extern int	le_count_held(void);
 extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
 extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
 extern void le_hold_for_session(LeHeldTerm *held);
@@ -243,8 +243,6 @@ extern void le_terms_at_exit(void);
 extern void le_log_begin(const LeTerm *term);
 extern void le_log_end(const LeTerm *term, LeEndReason reason);
 extern void le_log_deposed(const LeTerm *term, const char *by, const char *why);
-extern void le_notice_not_begun(const LeElection *election);
-extern void le_notice_outlives(LeHeldTerm *held);
 extern const char *le_scope_name(LeScope scope);
 
 /* announce.c */

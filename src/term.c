@@ -218,22 +218,13 @@ le_leads_for_session(void)
 	return !dlist_is_empty(&names_held) || !dlist_is_empty(&keys_held);
 }
 
-static int
-count_held(void)
+/*
+ * Count the terms that this session runs.  Never throws
+ */
+int
+le_count_held(void)
 {
 	return held_terms == NULL ? 0 : hash_get_num_entries(held_terms);
-}
-
-/*
- * Does this session lead fewer elections than that, by terms and uncommitted leases?
- */
-bool
-le_leads_fewer_than(int limit)
-{
-	if (count_held() + le_grant_count() < limit)
-		return true;
-	le_verify_terms(NULL);
-	return count_held() + le_grant_count() < limit;
 }
 
 /*
@@ -280,6 +271,22 @@ le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
+ * Tell who takes session scope in a transaction block, once a term, that
+ * leadership outlives the block
+ */
+static void
+notice_outlives(LeHeldTerm *held)
+{
+	if (held->noticed || !IsTransactionBlock())
+		return;
+	held->noticed = true;
+	ereport(NOTICE,
+			(errmsg("leadership of election %s outlives this transaction",
+					le_election_label(&held->election.key, held->election.name)),
+			 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
+}
+
+/*
  * Begin a term; this subtransaction has just been granted the election's lock
  *
  * Returns its token.  On an error before the session holds it, the abort of the
@@ -315,7 +322,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 		add_session_hold(held);
 		le_release_for_xact(&bid->election);
 		forget_xact_hold(held);
-		le_notice_outlives(held);
+		notice_outlives(held);
 	}
 	return term.token;
 }
@@ -330,7 +337,7 @@ le_hold_for_session(LeHeldTerm *held)
 		return;
 	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
 	add_session_hold(held);
-	le_notice_outlives(held);
+	notice_outlives(held);
 }
 
 /*

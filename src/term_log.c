@@ -2,7 +2,7 @@
  *
  * term_log.c
  *	  What the server log says of terms: one line when a term begins, and one when
- *	  it ends.  And what their leader is told.
+ *	  it ends.
  *
  * What writes to the log holds interrupts.  ereport looks for them when it is done, and a
  * cancel must not come between one half of a change and the other.
@@ -137,34 +137,4 @@ le_log_deposed(const LeTerm *term, const char *by, const char *why)
 							 le_escape_line(by), MyProcPid, colon, line),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
-}
-
-/*
- * Tell the client, once a transaction, that a lease which it has just taken in a
- * transaction block counts from the commit
- */
-void
-le_notice_not_begun(const LeElection *election)
-{
-	if (le_grant_count() > 1 || !IsTransactionBlock())
-		return;
-	ereport(NOTICE,
-			(errmsg("the lease of election %s begins when this transaction commits",
-					le_election_label(&election->key, election->name))));
-}
-
-/*
- * Tell who takes session scope in a transaction block, once a term, that
- * leadership outlives the block
- */
-void
-le_notice_outlives(LeHeldTerm *held)
-{
-	if (held->noticed || !IsTransactionBlock())
-		return;
-	held->noticed = true;
-	ereport(NOTICE,
-			(errmsg("leadership of election %s outlives this transaction",
-					le_election_label(&held->election.key, held->election.name)),
-			 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
 }

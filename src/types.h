@@ -391,7 +391,7 @@ typedef struct LeHeldTerm
 {
 	LeElection	election;		/* hash key first: election.key */
 	int64		token;
-	bool		noticed;		/* was its leader told: see le_notice_outlives */
+	bool		noticed;		/* was its leader told: see notice_outlives */
 	bool		announced;		/* that it ends with the commit at hand */
 	bool		session_hold;
 	bool		xact_hold;
