@@ -137,7 +137,7 @@ lead_all(FunctionCallInfo fcinfo, int different)
 		led++;
 	}
 	LE_FUZZ_CHECK(led == different);
-	LE_FUZZ_CHECK(le_let_go_all_for_session() == led);
+	LE_FUZZ_CHECK(le_resign_terms() == led);
 }
 
 void

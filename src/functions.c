@@ -344,7 +344,7 @@ Datum
 le_resign_all(PG_FUNCTION_ARGS)
 {
 	prepare(fcinfo);
-	PG_RETURN_INT32(le_let_go_all_for_session());
+	PG_RETURN_INT32(le_resign_terms());
 }
 
 /*

@@ -229,7 +229,7 @@ extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
 extern void le_hold_for_session(LeHeldTerm *held);
 extern void le_hold_for_transaction(LeHeldTerm *held);
 extern void le_let_go_for_session(LeHeldTerm *held);
-extern int	le_let_go_all_for_session(void);
+extern int	le_let_go_all_for_session(void (*before) (const LeHeldTerm *held));
 extern void le_terms_before_prepare(void);
 extern void le_verify_terms(void *unused);
 extern void le_terms_before_commit(void *unused);
@@ -397,6 +397,7 @@ extern void le_warn_bound_to_transaction(const LeElection *election);
 
 /* resign.c */
 extern bool le_resign_term(const LeElection *election);
+extern int	le_resign_terms(void);
 extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
 
 /* other_client.c */

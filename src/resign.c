@@ -12,6 +12,16 @@
 #include "leader_election.h"
 
 /*
+ * Forget what the transaction at hand was to publish in that term
+ */
+static void
+unpublish(const LeHeldTerm *held)
+{
+	le_unpublish(&held->election, held->token);
+}
+
+
+/*
  * End this session's session-scoped leadership of the election
  *
  * False, with a warning, if it has none.  At once, and for good: a rollback does
@@ -33,8 +43,18 @@ le_resign_term(const LeElection *election)
 		le_warn_bound_to_transaction(election);
 		return false;
 	}
+	unpublish(held);
 	le_let_go_for_session(held);
 	return true;
+}
+
+/*
+ * End all of this session's session-scoped leadership; return how many terms
+ */
+int
+le_resign_terms(void)
+{
+	return le_let_go_all_for_session(unpublish);
 }
 
 /*

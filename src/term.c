@@ -362,7 +362,6 @@ le_let_go_for_session(LeHeldTerm *held)
 	LeElection	election = held->election;
 
 	Assert(held->session_hold);
-	le_unpublish(&election, held->token);
 	if (!held->xact_hold)
 		end_term(held, LE_END_RESIGNED);
 	else
@@ -371,7 +370,7 @@ le_let_go_for_session(LeHeldTerm *held)
 }
 
 static int
-let_go_list(dlist_head *list)
+let_go_list(dlist_head *list, void (*before) (const LeHeldTerm *held))
 {
 	dlist_mutable_iter iter;
 	int			count = 0;
@@ -384,6 +383,7 @@ let_go_list(dlist_head *list)
 			end_term(held, LE_END_LOCK_RELEASED);
 		else if (held->session_hold)
 		{
+			before(held);
 			le_let_go_for_session(held);
 			count++;
 		}
@@ -392,12 +392,13 @@ let_go_list(dlist_head *list)
 }
 
 /*
- * Let go of all the session's holds; return how many there were
+ * Let go of all the session's holds, each after the function was called for it; return how
+ * many there were
  */
 int
-le_let_go_all_for_session(void)
+le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
 {
-	return let_go_list(&names_held) + let_go_list(&keys_held);
+	return let_go_list(&names_held, before) + let_go_list(&keys_held, before);
 }
 
 /*
