@@ -33,7 +33,10 @@ OBJS = \
 	src/proclaim.o \
 	src/registry.o \
 	src/registry_candidates.o \
+	src/registry_databases.o \
 	src/registry_elections.o \
+	src/registry_entry.o \
+	src/registry_eviction.o \
 	src/registry_leases.o \
 	src/registry_news.o \
 	src/registry_stats.o \

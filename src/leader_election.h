@@ -88,22 +88,18 @@ extern bool le_await_durable(XLogRecPtr written, uint64 until);
 /* registry.c */
 extern dshash_table *le_registry_election_table(void);
 extern dshash_table *le_registry_candidate_table(void);
+extern dshash_table *le_registry_database_table(void);
 extern dsa_area *le_registry_area(void);
-extern LeDatabase *le_registry_lock_database(bool exclusive);
-extern void le_registry_unlock_database(LeDatabase *database);
+extern void le_registry_count_lease_eviction(void);
 extern LeCounters *le_registry_counters(void);
 extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
 extern const char *le_registry_string(dsa_pointer stored);
 extern void le_registry_free(dsa_pointer *stored);
 pg_noreturn extern void le_throw_registry_full(void);
 extern uint64 le_registry_primary_since(void);
-extern void le_registry_forget_end(Oid database, uint64 lost_at);
-extern uint64 le_registry_forgotten_at(bool declared);
-extern void le_registry_forget_dropped(void);
 extern pg_atomic_uint32 *le_registry_used_by(Oid role, dsa_pointer *place);
 extern uint64 le_registry_lease_evictions(void);
 extern uint64 le_registry_reloads(bool begin);
-extern void le_registry_note_eviction(Oid database, uint64 reloads);
 extern void le_registry_note_guard(void);
 extern bool le_registry_has_guards(void);
 
@@ -116,10 +112,29 @@ extern void le_registry_remove_candidate(int pid);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
 extern LeCandidate *le_registry_list_candidates(int *count);
 
-/* registry_elections.c */
+/* registry_databases.c */
+extern LeDatabase *le_registry_lock_database(bool exclusive);
+extern void le_registry_unlock_database(LeDatabase *database);
+extern void le_registry_note_eviction(Oid database, uint64 reloads);
+extern void le_registry_forget_end(Oid database, uint64 lost_at);
+extern uint64 le_registry_forgotten_at(bool declared);
+extern Oid *le_registry_list_databases(int *count);
+extern void le_registry_forget_database(Oid database);
+
+/* registry_entry.c */
 extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
-extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);
 extern void le_registry_unlock_entry(LeElectionEntry *entry);
+extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
+
+/* registry_eviction.c */
+extern void le_registry_bound_elections(int more);
+extern void le_registry_evict_leases(void);
+extern void le_registry_forget_dropped(void);
+
+/* registry_elections.c */
+extern void le_delete_entry(LeElectionEntry *entry);
+extern bool le_entry_is_kept(const LeElectionEntry *entry);
+extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);
 extern void le_registry_rename_entry(LeElectionEntry *entry, const char *name);
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
 extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
@@ -131,13 +146,9 @@ extern uint64 le_registry_lost_at(const LeElection *election, bool declared,
 								  bool has_lock);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern int	le_registry_successor(const LeElectionKey *key);
-extern void le_registry_bound_elections(int more);
-extern void le_registry_evict_leases(void);
-extern void le_registry_delete_elections(Oid database);
 extern void le_registry_mark_declared(uint64 declarations);
 
 /* registry_stats.c */
-extern void le_tally_init(LeTally *tally);
 extern void le_count_begin(LeElectionEntry *entry);
 extern void le_count_loaded(LeElectionEntry *entry);
 extern void le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at);
@@ -150,7 +161,6 @@ extern TimestampTz le_registry_stats_reset(void);
 /* registry_terms.c */
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
-extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
 extern void le_clear_term(LeElectionEntry *entry, LeEndReason reason);
 extern void le_registry_begin_term(const LeTerm *term, LeNews *before);
 extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);

@@ -29,8 +29,6 @@
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
-#include "utils/inval.h"
-#include "utils/lsyscache.h"
 
 #include "leader_election.h"
 

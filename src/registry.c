@@ -84,8 +84,9 @@
  * the server cannot bear an error, at the end of a transaction, callers catch it
  * (le_catching): a term that stays on record without a lock misleads nobody.
  *
- * registry_elections.c has what is done with the entries of elections,
- * registry_terms.c and registry_leases.c what is done with their terms,
+ * registry_entry.c has what is done with one entry of an election, registry_elections.c how
+ * entries come and stay, registry_eviction.c how they go, registry_databases.c what is kept
+ * for each database, registry_terms.c and registry_leases.c what is done with their terms,
  * registry_news.c what is not announced of them yet, registry_candidates.c what is
  * done with candidates, and registry_stats.c what is counted.
  *
@@ -98,7 +99,6 @@
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
 
 #include "leader_election.h"
 
@@ -338,6 +338,16 @@ le_registry_candidate_table(void)
 }
 
 /*
+ * Return the table of databases, for registry_databases.c
+ */
+dshash_table *
+le_registry_database_table(void)
+{
+	attach();
+	return databases;
+}
+
+/*
  * Return the area that the tables are in
  */
 dsa_area *
@@ -345,49 +355,6 @@ le_registry_area(void)
 {
 	attach();
 	return area;
-}
-
-static LeDatabase *
-lock_database(Oid database, bool exclusive)
-{
-	LeDatabase *entry;
-	bool		found;
-
-	attach();
-	entry = dshash_find(databases, &database, exclusive);
-	if (entry != NULL)
-		return entry;
-
-	/* an entry that was just added is locked exclusively, which will do, too */
-	entry = dshash_find_or_insert(databases, &database, &found);
-	if (!found)
-	{
-		memset(entry, 0, sizeof(LeDatabase));
-		entry->database = database;
-		entry->next = entry->end = 1;
-		pg_atomic_init_u32(&entry->leases_begun, 0);
-		pg_atomic_init_u32(&entry->sweep_after, 0);
-		ConditionVariableInit(&entry->release);
-	}
-	return entry;
-}
-
-/*
- * Return this database's entry with its partition locked
- *
- * To be given back by le_registry_unlock_database, with nothing but reading and
- * writing it in between.
- */
-LeDatabase *
-le_registry_lock_database(bool exclusive)
-{
-	return lock_database(MyDatabaseId, exclusive);
-}
-
-void
-le_registry_unlock_database(LeDatabase *entry)
-{
-	dshash_release_lock(databases, entry);
 }
 
 /*
@@ -438,6 +405,15 @@ le_registry_lease_evictions(void)
 }
 
 /*
+ * Count one more mark.  Never throws
+ */
+void
+le_registry_count_lease_eviction(void)
+{
+	pg_atomic_fetch_add_u64(&control->lease_evictions, 1);
+}
+
+/*
  * Return how often a table was read again; count once more before that is done
  */
 uint64
@@ -447,78 +423,6 @@ le_registry_reloads(bool begin)
 	if (begin)
 		return pg_atomic_add_fetch_u64(&control->reloads, 1);
 	return pg_atomic_read_u64(&control->reloads);
-}
-
-/*
- * Mark the database: its leases are about to be evicted, until the next table is read again
- */
-void
-le_registry_note_eviction(Oid database, uint64 reloads)
-{
-	LeDatabase *entry;
-	bool		is_new;
-
-	attach();
-	entry = dshash_find(databases, &database, true);
-	if (entry == NULL)
-		return;
-	is_new = entry->leases_evicted != reloads + 1;
-	entry->leases_evicted = reloads + 1;
-	dshash_release_lock(databases, entry);
-	if (is_new)
-		pg_atomic_fetch_add_u64(&control->lease_evictions, 1);
-}
-
-/*
- * Copy the databases of which there is an entry to palloc'd memory
- */
-static Oid *
-list_databases(int *count)
-{
-	dshash_seq_status status;
-	LeDatabase *entry;
-	int			capacity = 64;
-	Oid		   *oids;
-
-	attach();
-	for (;;)
-	{
-		oids = palloc_array(Oid, capacity);
-		*count = 0;
-		dshash_seq_init(&status, databases, false);
-		while ((entry = dshash_seq_next(&status)) != NULL)
-		{
-			if (*count < capacity)
-				oids[*count] = entry->database;
-			(*count)++;
-		}
-		dshash_seq_term(&status);
-		if (*count <= capacity)
-			return oids;
-		pfree(oids);
-		capacity = *count + 64;
-	}
-}
-
-/*
- * Forget the databases that were dropped, with all their elections
- *
- * No session is left there, nor a prepared transaction.
- */
-void
-le_registry_forget_dropped(void)
-{
-	int			count;
-	Oid		   *oids = list_databases(&count);
-
-	for (int i = 0; i < count; i++)
-	{
-		if (SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(oids[i])))
-			continue;
-		le_registry_delete_elections(oids[i]);
-		(void) dshash_delete_key(databases, &oids[i]);
-	}
-	pfree(oids);
 }
 
 /*
@@ -560,37 +464,6 @@ le_registry_primary_since(void)
 	if (pg_atomic_compare_exchange_u64(&control->primary_since, &since, now))
 		return now;
 	return since;
-}
-
-/*
- * The registry is about to forget an election of that database whose last term ended
- * then, without resignation
- */
-void
-le_registry_forget_end(Oid database, uint64 lost_at)
-{
-	LeDatabase *entry = lock_database(database, true);
-
-	entry->forgotten_at = Max(entry->forgotten_at, lost_at);
-	le_registry_unlock_database(entry);
-}
-
-/*
- * Return when the last term of an election that the registry does not know may have
- * ended without resignation, at the latest; 0: no such term can have
- *
- * The registry knows nothing of what was before it was first used by this server.  A
- * declared election was never evicted.
- */
-uint64
-le_registry_forgotten_at(bool declared)
-{
-	LeDatabase *database = le_registry_lock_database(false);
-	bool		had_terms = database->had_terms;
-	uint64		forgotten_at = declared ? 0 : database->forgotten_at;
-
-	le_registry_unlock_database(database);
-	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;
 }
 
 /*

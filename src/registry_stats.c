@@ -53,18 +53,6 @@ time_since_change(LeElectionEntry *entry, uint64 now, uint64 *led, uint64 *vacan
 }
 
 /*
- * Begin to count an election that is first heard of.  Does not throw
- */
-void
-le_tally_init(LeTally *tally)
-{
-	memset(tally, 0, sizeof(LeTally));
-	tally->changed_at = le_monotonic_us();
-	pg_atomic_init_u64(&tally->denied, 0);
-	pg_atomic_init_u64(&tally->longest_wait_us, 0);
-}
-
-/*
  * Count from zero, from now on; what runs runs on, and what is vacant is vacant since it was
  *
  * So the time until now, which will be added, is taken off before: these numbers are

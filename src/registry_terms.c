@@ -16,35 +16,6 @@
 #include "leader_election.h"
 
 /*
- * Copy the entry, whose partition is locked.  Never throws
- */
-void
-le_copy_entry(LeTerm *term, LeElectionEntry *entry)
-{
-	term->election = entry->election;
-	term->token = entry->token;
-	term->scope = entry->scope;
-	term->pid = entry->pid;
-	term->role = entry->role;
-	term->lease_table = entry->lease_table;
-	term->voided_at = entry->voided_at;
-	term->successor = entry->successor;
-	term->since = entry->since;
-	if (entry->scope == LE_SCOPE_LEASE)
-	{
-		term->ttl_us = entry->lease.ttl_us;
-		term->deadline = pg_atomic_read_u64(&entry->lease.deadline);
-		term->renewals = pg_atomic_read_u64(&entry->lease.renewals);
-	}
-	term->has_value = DsaPointerIsValid(entry->value);
-	term->announces = entry->announces;
-	term->followers = entry->watchers[LE_FOLLOWER];
-	term->identity.has_client = entry->identity_has_client;
-	strcpy(term->identity.string, le_registry_string(entry->identity));
-	strcpy(term->name, le_registry_string(entry->name));
-}
-
-/*
  * Copy the election's term; false when none is on record
  *
  * What is on record may be the term of a leader that has just lost its lock, or a
