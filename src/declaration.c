@@ -74,6 +74,14 @@ static TransactionId written_by = InvalidTransactionId; /* our last one that has
 														 * written to it */
 static bool uncommitted;		/* is what we know known to us only? */
 
+/*
+ * Called with a number that stands for the declared names, whenever these have been read
+ * on a primary, as committed; may raise an error
+ *
+ * The registry marks the entries of declared elections then.
+ */
+void		(*le_declarations_read_hook) (uint64 declarations) = NULL;
+
 static void
 forget_declarations(Datum arg pg_attribute_unused(), Oid relid)
 {
@@ -264,7 +272,7 @@ read_declarations(void)
 	replace_declarations(context, rows, by_key, oid);
 	uncommitted = have_changed(table);
 	if (!RecoveryInProgress() && !uncommitted)
-		le_registry_mark_declared(fingerprint());
+		le_declarations_read_hook(fingerprint());
 	table_close(table, AccessShareLock);
 }
 

@@ -23,12 +23,13 @@ PG_MODULE_MAGIC_EXT(
 void		_PG_init(void);
 
 /*
- * Define the settings, and look out for DROP EXTENSION
+ * Define the settings, and set the hooks
  */
 void
 _PG_init(void)
 {
 	le_define_settings();
+	le_declarations_read_hook = le_registry_mark_declared;
 	le_watch_drops();
 }
 

@@ -355,6 +355,7 @@ extern bool le_forget_election(const LeElection *election);
 extern void le_reset_statistics(void);
 
 /* declaration.c */
+extern void (*le_declarations_read_hook) (uint64 declarations);
 extern void le_require_ttl(const LeElection *election, int64 ttl_us);
 extern void le_require_candidate(const LeBid *bid);
 extern void le_require_own_key(const LeElection *election);
