@@ -278,7 +278,12 @@ static bool
 draw_token_in_line(LeBid *bid, uint64 until)
 {
 	le_require_client();
-	bid->token = le_next_token(until);
+	bid->token = le_next_token(0);
+	if (bid->token == 0)
+	{
+		le_note_wait(LE_WAITS_FOR_STANDBY);
+		bid->token = le_next_token(until);
+	}
 	return bid->token != 0;
 }
 
@@ -291,6 +296,7 @@ await_end(const LeElection *election, XLogRecPtr undurable, uint64 until)
 {
 	if (!XLogRecPtrIsInvalid(undurable))
 	{
+		le_note_wait(LE_WAITS_FOR_STANDBY);
 		(void) le_await_durable(undurable, until);
 		return;
 	}

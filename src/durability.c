@@ -124,10 +124,7 @@ le_await_durable(XLogRecPtr written, uint64 until)
 		if (now >= until)
 			return false;
 		if (pause_us == LE_POLL_MIN_US)
-		{
-			le_note_wait(LE_WAITS_FOR_STANDBY);
 			InvalidateCatalogSnapshotConditionally();
-		}
 		le_sleep(NULL, Min(until, now + pause_us), LE_SLEEP_STANDBY);
 		CHECK_FOR_INTERRUPTS();
 		pause_us = Min(pause_us * 2, LE_POLL_MAX_US);
