@@ -24,6 +24,7 @@ OBJS = \
 	src/lease.o \
 	src/lease_grant.o \
 	src/lease_load.o \
+	src/lease_sweep.o \
 	src/lease_table.o \
 	src/liveness.o \
 	src/not_leader.o \
@@ -42,6 +43,7 @@ OBJS = \
 	src/registry_stats.o \
 	src/registry_terms.o \
 	src/resign.o \
+	src/room.o \
 	src/safely.o \
 	src/settings.o \
 	src/succession.o \

@@ -316,6 +316,11 @@ extern void le_lease_wait(const LeElection *election, uint64 until);
 /* succession.c */
 extern bool le_clear_record(const LeElection *election, bool dont_wait,
 							XLogRecPtr *undurable);
+extern bool le_write_off(const LeElection *election, LeTerm *term, bool dont_wait);
+extern bool le_delete_rows(const LeElection *election, const LeTerm *term);
+extern bool le_deletion_delays_commit(void);
+
+/* lease_sweep.c */
 extern void le_lease_sweep(bool for_room);
 
 /* lease_grant.c */
@@ -383,11 +388,13 @@ extern bool le_is_candidate(void);
 extern void le_note_wait(LeWait waits_for);
 extern void le_withdraw(void);
 
-/* campaign.c */
-extern void le_prepare_to_bid(void);
+/* room.c */
 extern void le_require_countable(int count);
 extern void le_require_room_to_watch(const LeElection *election);
 extern void le_require_room(const LeElection *elections, int count, int counted);
+
+/* campaign.c */
+extern void le_prepare_to_bid(void);
 extern bool le_deny_other_client(const LeBid *bid);
 extern bool le_acquire_now(LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);

@@ -219,6 +219,7 @@ le_observe(PG_FUNCTION_ARGS)
 	le_register_callbacks();
 
 	let_go_of_snapshot(fcinfo);
+	le_require_room_to_watch(&election);
 	le_observe_election(&election, known, known_value, wait_ms, sight);
 
 	values[0] = Int64GetDatum(sight->token);

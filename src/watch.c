@@ -138,7 +138,6 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 	le_require_primary();
 	le_require_observer(election);
 	le_registry_bound_elections(0);
-	le_require_room_to_watch(election);
 	if (wait_ms != LE_WAIT_FOREVER)
 		give_up_at = le_monotonic_us() + wait_ms * 1000;
 
