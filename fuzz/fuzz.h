@@ -12,7 +12,13 @@
 #ifndef LE_FUZZ_H
 #define LE_FUZZ_H
 
+#include "campaign/campaign.h"
+#include "leader/leader.h"
 #include "leader_election.h"
+#include "lease/lease.h"
+#include "registry/internal.h"
+#include "sql/sql.h"
+#include "term/term.h"
 
 /* What is left of the bytes */
 typedef struct LeFuzzInput

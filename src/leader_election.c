@@ -13,6 +13,10 @@
 #include "storage/lwlock.h"
 #include "utils/resowner.h"
 
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+#include "campaign/campaign.h"
 #include "leader_election.h"
 
 PG_MODULE_MAGIC_EXT(

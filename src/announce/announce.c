@@ -1,0 +1,651 @@
+/*-------------------------------------------------------------------------
+ *
+ * announce/announce.c
+ *	  Announcements: NOTIFY on the channel leader_election when a term begins or
+ *	  ends, or its leader publishes a value.
+ *
+ * The server sends notifications with a commit, and throws them away with a
+ * rollback.  But most of what is announced does not depend on the transaction in
+ * which it happened: a session resigns for good, even if the transaction is rolled
+ * back.  So announcements are kept in a list of our own, given to the server just
+ * before a commit, and forgotten after it.
+ *
+ * An announcement must not stand in the way of what it announces, nor of anybody
+ * else.  All commits that notify hold one lock until they are done; so a commit that
+ * may have to wait for standbys does not take announcements along, unless they have
+ * waited long.  Nor does one that would have to wait for that lock, or that cannot get
+ * what notifying takes.
+ *
+ * What is left on the list after a commit or rollback is owed to the world, and the
+ * client may send nothing for an hour.  So the session asks the server for the
+ * transaction that an idle session runs when it is to catch up on invalidation
+ * messages: the commit of that one takes the announcements along.  A timer asks until
+ * the list is empty, because in a transaction block that has failed nothing can be
+ * sent before its end.  An error in that transaction would end the session, because the
+ * server is about to read a command.  So what we do there cannot raise one.  What the
+ * server does afterwards can: it writes a page of its queue to make room for another one,
+ * and that may fail, as on a full disk.
+ *
+ * A session that ends sends what it owes in transactions of its own, when its terms
+ * are over and their locks are free.
+ *
+ * What a session owes need not be sent by that session.  The next leader, or a session
+ * that finds an expired lease, may be faster: see registry/news.c.  So just before
+ * it is sent, it is claimed there, and dropped if it has been announced.  A claim is
+ * kept if the commit fails.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_database.h"
+#include "commands/async.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "storage/ipc.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "announce/announce.h"
+
+#define LE_CHANNEL	"leader_election"
+
+/* How many a session can owe; what is more is not announced */
+#define LE_ANNOUNCEMENTS_MAX	10000
+
+/* What is sent with one commit, in bytes, unless it is a single announcement */
+#define LE_ANNOUNCEMENTS_BYTES	32768
+
+/* After which time they are sent with a commit that waits for standbys, too */
+#define LE_PATIENCE_US			USECS_PER_SEC
+
+/* How often an idle session tries to send what it owes: at first, and later */
+#define LE_ASK_SOON_MS			10
+#define LE_ASK_SOON_US			(2 * USECS_PER_SEC)
+#define LE_ASK_AGAIN_MS			200
+
+/* How long the end of a session, or a wait, is put off for it, and how often we try */
+#define LE_PUT_OFF_US			USECS_PER_SEC
+#define LE_TRY_AGAIN_US			1000
+
+/* How full the server's queue may be, and how often we look */
+#define LE_QUEUE_USAGE_MAX		0.9
+#define LE_QUEUE_LOOK_US		USECS_PER_SEC
+
+typedef struct LeAnnouncement
+{
+	dlist_node	node;
+	bool		with_commit;	/* it becomes true with the commit at hand
+								 * only */
+	bool		sent;			/* given to the server, for that commit */
+	bool		ours;			/* no other session announces it */
+	bool		doubtful;		/* another session may have announced it */
+	uint8		what;			/* LE_NEWS_BEGIN, _END or _VALUE */
+	int64		token;
+	LeElectionKey election;
+	char		payload[FLEXIBLE_ARRAY_MEMBER]; /* in the server's encoding */
+} LeAnnouncement;
+
+static dlist_head announcements = DLIST_STATIC_INIT(announcements);
+static int	announcement_count = 0;
+static MemoryContext announcement_context = NULL;	/* reset when there are
+													 * none */
+static uint64 owed_since;		/* when the first was put on the list */
+static TimeoutId ask_timeout;
+
+static void
+append_string(StringInfo payload, const char *field, const char *value)
+{
+	appendStringInfo(payload, ", \"%s\": ", field);
+	escape_json(payload, value);
+}
+
+/*
+ * Fill in the payload, a JSON object
+ *
+ * It is sent in ASCII (to_ascii), and must be shorter than 8000 bytes.  No byte of a
+ * string becomes more than six: one control character or byte of a single-byte encoding
+ * is \uXXXX; two bytes of any other encoding are two of these at most.  So a name, an
+ * identity and a reason of 255 bytes each and a role of 63 are 4968 bytes at most, and
+ * all the rest is no more than 200.
+ */
+static void
+fill_payload(StringInfo payload, const LeNews *news, uint8 what)
+{
+	const LeTerm *term = &news->term;
+
+	appendStringInfoString(payload, "{\"election\": ");
+	if (term->name[0] != '\0')
+		escape_json(payload, term->name);
+	else
+		appendStringInfo(payload, "null, \"key\": " INT64_FORMAT, term->election.key);
+	append_string(payload, "event", what == LE_NEWS_BEGIN ? "elected" :
+				  what == LE_NEWS_END ? "ended" : "proclaimed");
+	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
+	append_string(payload, "identity", le_identity_public(&term->identity));
+	if (what == LE_NEWS_END)
+	{
+		append_string(payload, "reason", le_reason_name(term->end_reason));
+		if (news->by[0] != '\0')
+			append_string(payload, "by", news->by);
+		if (news->why[0] != '\0')
+			append_string(payload, "why", news->why);
+	}
+	appendStringInfoChar(payload, '}');
+}
+
+/*
+ * Announce what has become of the term, or will have, with the next commit
+ */
+static void
+announce(const LeNews *news, uint8 what, LeDuty duty, bool with_commit)
+{
+	const LeTerm *term = &news->term;
+	StringInfoData payload;
+	LeAnnouncement *announcement;
+
+	if (announcement_count > LE_ANNOUNCEMENTS_MAX)
+		return;
+	if (announcement_count++ == LE_ANNOUNCEMENTS_MAX)
+	{
+		HOLD_INTERRUPTS();
+		ereport(LOG_SERVER_ONLY,
+				(errmsg_internal("leader_election: more than %d changes in one transaction, the rest is not announced",
+								 LE_ANNOUNCEMENTS_MAX),
+				 errhidestmt(true), errhidecontext(true)));
+		RESUME_INTERRUPTS();
+		return;
+	}
+
+	if (announcement_context == NULL)
+		announcement_context = AllocSetContextCreate(TopMemoryContext,
+													 "leader_election announcements",
+													 ALLOCSET_SMALL_SIZES);
+	initStringInfo(&payload);
+	fill_payload(&payload, news, what);
+	announcement = MemoryContextAlloc(announcement_context,
+									  offsetof(LeAnnouncement, payload) +
+									  payload.len + 1);
+	if (dlist_is_empty(&announcements))
+		owed_since = le_monotonic_us();
+	announcement->with_commit = with_commit;
+	announcement->sent = false;
+	announcement->ours = duty == LE_DUTY_TAKEN;
+	announcement->doubtful = duty == LE_DUTY_SHARED;
+	announcement->what = what;
+	announcement->token = term->token;
+	announcement->election = term->election;
+	strcpy(announcement->payload, payload.data);
+	dlist_push_tail(&announcements, &announcement->node);
+	pfree(payload.data);
+}
+
+/*
+ * Announce that a term has begun; with_commit: that it does if the commit succeeds
+ */
+void
+le_announce_begin(const LeTerm *term, bool with_commit)
+{
+	LeNews		news;
+
+	if (!term->announces)
+		return;
+	news.term = *term;
+	announce(&news, LE_NEWS_BEGIN, LE_DUTY_OWN, with_commit);
+}
+
+/*
+ * Return what comes before that in the list if it is this news, or NULL; node is NULL if
+ * the search has failed already
+ */
+static dlist_node *
+match_back(dlist_node *node, const LeNews *news, uint8 what)
+{
+	LeAnnouncement *announcement;
+
+	if (node == NULL || (news->what & what) == 0)
+		return node;
+	if (node == &announcements.head)
+		return NULL;
+	announcement = dlist_container(LeAnnouncement, node, node);
+	if (announcement->what != what || announcement->token != news->term.token)
+		return NULL;
+	return node->prev;
+}
+
+/*
+ * Take over what is at the end of this session's own list, as where one session leads
+ * again and again in one transaction; false if that is not all of the news
+ */
+static bool
+take_from_own_list(const LeNews *news)
+{
+	dlist_node *node;
+	dlist_node *end;
+
+	if (news->what == 0 || dlist_is_empty(&announcements))
+		return false;
+	node = dlist_tail_node(&announcements);
+	end = match_back(match_back(node, news, LE_NEWS_END), news, LE_NEWS_BEGIN);
+	if (end == NULL)
+		return false;
+	for (; node != end; node = node->prev)
+		dlist_container(LeAnnouncement, node, node)->ours = true;
+	return true;
+}
+
+/*
+ * Announce what is still to be announced of a term that has ended, or will have
+ */
+void
+le_announce_news(const LeNews *news, LeDuty duty, bool with_commit)
+{
+	if (duty == LE_DUTY_TAKEN && take_from_own_list(news))
+		return;
+	if (news->what & LE_NEWS_BEGIN)
+		announce(news, LE_NEWS_BEGIN, duty, with_commit);
+	if (news->what & LE_NEWS_END)
+		announce(news, LE_NEWS_END, duty, with_commit);
+}
+
+/*
+ * Announce that the leader publishes another value if the commit succeeds
+ */
+void
+le_announce_value(const LeTerm *term)
+{
+	LeNews		news;
+
+	if (!le_notify)
+		return;
+	news.term = *term;
+	announce(&news, LE_NEWS_VALUE, LE_DUTY_OWN, true);
+}
+
+/*
+ * Announce the end of the election's last term, if the session that was to do it has not
+ */
+void
+le_announce_owed(const LeElection *election)
+{
+	LeNews		news;
+
+	if (le_registry_find_news(&election->key, &news))
+		le_announce_news(&news, LE_DUTY_SHARED, false);
+}
+
+static void
+forget(LeAnnouncement *announcement)
+{
+	dlist_delete(&announcement->node);
+	pfree(announcement);
+	announcement_count--;
+}
+
+/*
+ * Forget all, and ask no more
+ */
+static void
+forget_all(void)
+{
+	dlist_init(&announcements);
+	announcement_count = 0;
+	MemoryContextReset(announcement_context);
+	if (get_timeout_active(ask_timeout))
+		disable_timeout(ask_timeout, false);
+}
+
+/*
+ * Is the server's queue of notifications so full that a commit could fail for it?
+ *
+ * bytes is what we have given to the server since the last call.
+ */
+static bool
+queue_is_full(size_t bytes)
+{
+	static uint64 looked_at = 0;
+	static size_t given = 0;
+	static bool full = false;
+	uint64		now = le_monotonic_us();
+
+	given += bytes;
+	if (looked_at == 0 || now - looked_at > LE_QUEUE_LOOK_US ||
+		given > LE_ANNOUNCEMENTS_BYTES)
+	{
+		full = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE)) >
+			LE_QUEUE_USAGE_MAX;
+		looked_at = now;
+		given = 0;
+		if (full)
+			ereport(LOG_SERVER_ONLY,
+					(errmsg_internal("leader_election: changes are not announced, because the queue of notifications is nearly full"),
+					 errhidestmt(true), errhidecontext(true)));
+	}
+	return full;
+}
+
+/*
+ * Get what notifying takes, if it is to be had without waiting
+ */
+static void
+get_ready(void *argument)
+{
+	LockAcquireResult *lock = argument;
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
+	*lock = LockAcquire(&tag, AccessExclusiveLock, false, true);
+	if (*lock != LOCKACQUIRE_NOT_AVAIL)
+		(void) GetCurrentTransactionId();
+}
+
+/*
+ * Is the commit at hand to take announcements along?
+ *
+ * To notify takes a transaction ID.  One that has written without it, as a bid does, waits
+ * for standbys only if it gets one: so it never takes them along.
+ */
+static bool
+can_send(void)
+{
+	bool		has_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
+	bool		has_written = has_xid || XactLastRecEnd != InvalidXLogRecPtr;
+	LockAcquireResult lock;
+
+	if (has_written && SyncRepRequested() && SyncRepStandbyNames != NULL &&
+		SyncRepStandbyNames[0] != '\0' &&
+		(!has_xid || le_monotonic_us() - owed_since < LE_PATIENCE_US))
+		return false;
+	return le_try(get_ready, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/*
+ * Forget what other sessions have announced, up to the first that is still to be
+ * announced: so that nothing is got ready for nothing
+ */
+static void
+forget_told(void *unused pg_attribute_unused())
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &announcements)
+	{
+		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+
+		if (announcement->ours || !announcement->doubtful ||
+			le_registry_is_untold(&announcement->election, announcement->token,
+								  announcement->what))
+			break;
+		forget(announcement);
+	}
+	if (dlist_is_empty(&announcements))
+		forget_all();
+}
+
+/* A string to be converted to UTF-8 */
+typedef struct LeConversion
+{
+	const char *from;
+	const char *to;				/* NULL: it cannot be */
+} LeConversion;
+
+static void
+convert(void *argument)
+{
+	LeConversion *conversion = argument;
+	const char *from = conversion->from;
+
+	if (GetDatabaseEncoding() != PG_SQL_ASCII)
+		conversion->to = pg_server_to_any(from, strlen(from), PG_UTF8);
+}
+
+static void
+append_utf16(StringInfo ascii, pg_wchar character)
+{
+	if (character < 0x10000)
+		appendStringInfo(ascii, "\\u%04x", character);
+	else
+		appendStringInfo(ascii, "\\u%04x\\u%04x",
+						 0xD7C0 + (character >> 10), 0xDC00 + (character & 0x3FF));
+}
+
+/*
+ * Return the JSON in ASCII, which every client's encoding has: an idle session that
+ * listens is ended if it is sent what cannot be converted
+ *
+ * What cannot be converted here, as the bytes of SQL_ASCII, is taken for Latin 1.
+ */
+static const char *
+to_ascii(const char *json)
+{
+	LeConversion conversion = {.from = json};
+	StringInfoData ascii;
+	const unsigned char *next = (const unsigned char *) json;
+
+	while (*next != '\0' && !IS_HIGHBIT_SET(*next))
+		next++;
+	if (*next == '\0')
+		return json;
+
+	(void) le_try(convert, &conversion);
+	initStringInfo(&ascii);
+	next = (const unsigned char *) (conversion.to != NULL ? conversion.to : json);
+	while (*next != '\0')
+	{
+		bool		is_utf8 = conversion.to != NULL;
+
+		if (!IS_HIGHBIT_SET(*next))
+			appendStringInfoChar(&ascii, *next);
+		else
+			append_utf16(&ascii, is_utf8 ? utf8_to_unicode(next) : *next);
+		next += is_utf8 ? pg_utf_mblen(next) : 1;
+	}
+	return ascii.data;
+}
+
+/*
+ * Give the announcement to the server, unless another session has; return how long it is
+ */
+static size_t
+give(LeAnnouncement *announcement)
+{
+	const char *payload = to_ascii(announcement->payload);
+
+	if (!announcement->ours &&
+		!le_registry_claim_news(&announcement->election, announcement->token,
+								announcement->what))
+	{
+		forget(announcement);
+		return 0;
+	}
+	announcement->ours = true;
+	Async_Notify(LE_CHANNEL, payload);
+	announcement->sent = true;
+	return strlen(payload);
+}
+
+/*
+ * Give the server what is to be sent with the commit at hand
+ */
+static void
+give_all(void *unused pg_attribute_unused())
+{
+	static size_t bytes = 0;
+	dlist_mutable_iter iter;
+
+	if (queue_is_full(bytes))
+	{
+		forget_all();
+		return;
+	}
+	bytes = 0;
+	dlist_foreach_modify(iter, &announcements)
+	{
+		if (bytes > LE_ANNOUNCEMENTS_BYTES)
+			break;
+		bytes += give(dlist_container(LeAnnouncement, node, iter.cur));
+	}
+	if (dlist_is_empty(&announcements))
+		forget_all();
+}
+
+/*
+ * Give the server what it is to send with the commit at hand, if that can be done
+ *
+ * Never throws.  What cannot be given stays on the list.
+ */
+void
+le_announcements_before_commit(void)
+{
+	if (dlist_is_empty(&announcements))
+		return;
+	le_catching(forget_told, NULL);
+	if (!dlist_is_empty(&announcements) && can_send())
+		le_catching(give_all, NULL);
+}
+
+/*
+ * Ask for a transaction after that time, and again and again after it
+ */
+static void
+ask(int delay_ms)
+{
+	if (dlist_is_empty(&announcements) || proc_exit_inprogress)
+		return;
+	if (get_timeout_active(ask_timeout))
+		disable_timeout(ask_timeout, false);
+	enable_timeout_every(ask_timeout,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms),
+						 LE_ASK_AGAIN_MS);
+}
+
+/*
+ * See to it that what is left on the list is sent as soon as the session is idle.
+ * Does not throw
+ */
+void
+le_announcements_ask(void)
+{
+	ask(0);
+}
+
+/*
+ * Forget what was sent; what was not is true now.  Does not throw
+ */
+void
+le_announcements_at_commit(void)
+{
+	dlist_mutable_iter iter;
+	bool		any_sent = false;
+
+	if (dlist_is_empty(&announcements))
+		return;
+	dlist_foreach_modify(iter, &announcements)
+	{
+		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+
+		announcement->with_commit = false;
+		announcement->doubtful = true;
+		if (announcement->sent)
+		{
+			forget(announcement);
+			any_sent = true;
+		}
+	}
+	if (dlist_is_empty(&announcements))
+		forget_all();
+	else if (any_sent || !get_timeout_active(ask_timeout))
+		ask(0);
+	else if (le_monotonic_us() - owed_since < LE_ASK_SOON_US)
+		ask(LE_ASK_SOON_MS);
+}
+
+/*
+ * Nothing was sent, and what was to become true with the commit has not.  Does not
+ * throw
+ */
+void
+le_announcements_at_abort(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &announcements)
+	{
+		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+
+		announcement->sent = false;
+		announcement->doubtful = true;
+		if (announcement->with_commit)
+			forget(announcement);
+	}
+	if (!dlist_is_empty(&announcements))
+		le_announcements_ask();
+	else if (announcement_context != NULL)
+		forget_all();
+}
+
+/*
+ * Commit, by that function, until nothing is owed any more, but not for long
+ *
+ * Before we wait for something, as then nothing is sent.
+ */
+void
+le_announcements_commit(void (*commit) (void))
+{
+	uint64		give_up_at = le_monotonic_us() + LE_PUT_OFF_US;
+
+	while (!dlist_is_empty(&announcements))
+	{
+		int			owed = announcement_count;
+
+		commit();
+		if (announcement_count < owed)
+			continue;
+		if (le_monotonic_us() > give_up_at)
+			break;
+		pg_usleep(LE_TRY_AGAIN_US);
+	}
+}
+
+static void
+commit_nothing(void)
+{
+	StartTransactionCommand();
+	CommitTransactionCommand();
+}
+
+/*
+ * Send what is left at the end of a session, which has no transaction any more
+ *
+ * No standby is waited for, as nobody could cancel that.
+ */
+void
+le_announcements_at_exit(void)
+{
+	if (dlist_is_empty(&announcements) || RecoveryInProgress())
+		return;
+	synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+	le_announcements_commit(commit_nothing);
+	if (!dlist_is_empty(&announcements))
+		ereport(LOG_SERVER_ONLY,
+				(errmsg_internal("leader_election: %d changes are not announced, because others are sending notifications all the time",
+								 announcement_count),
+				 errhidestmt(true), errhidecontext(true)));
+}
+
+/*
+ * Make ready to ask for transactions; once in a session that may announce something
+ */
+void
+le_register_announcements(void)
+{
+	ask_timeout = RegisterTimeout(USER_TIMEOUT, RequestCatchupCompat);
+}

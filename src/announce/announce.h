@@ -1,0 +1,56 @@
+/*-------------------------------------------------------------------------
+ *
+ * announce/announce.h
+ *	  Who is told: the server log, notifications, followers of many elections, and users.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_ANNOUNCE_H
+#define LE_ANNOUNCE_H
+
+#include "registry/registry.h"
+
+/* What makes a session announce something */
+typedef enum LeDuty
+{
+	LE_DUTY_OWN,				/* it is first to know */
+	LE_DUTY_SHARED,				/* another session may announce it first */
+	LE_DUTY_TAKEN				/* it has taken it over */
+} LeDuty;
+
+/* announce.c */
+extern void le_announce_begin(const LeTerm *term, bool with_commit);
+extern void le_announce_news(const LeNews *news, LeDuty duty, bool with_commit);
+extern void le_announce_value(const LeTerm *term);
+extern void le_announce_owed(const LeElection *election);
+extern void le_announcements_before_commit(void);
+extern void le_announcements_ask(void);
+extern void le_announcements_at_commit(void);
+extern void le_announcements_at_abort(void);
+extern void le_announcements_commit(void (*commit) (void));
+extern void le_announcements_at_exit(void);
+extern void le_register_announcements(void);
+
+/* drop_notice.c */
+extern void le_watch_drops(void);
+
+/* follow.c */
+extern void le_note_lock(const LeElection *election, int64 guarded_by);
+extern void le_forget_lock(const LeElection *election);
+extern void le_tell_followers(const LeElectionKey *key);
+extern void le_locks_released(bool is_commit, bool is_top_level);
+extern ConditionVariable *le_follow_from(uint64 *place);
+extern int	le_releases_since(uint64 *place, int64 *keys);
+
+/* identity.c */
+extern void le_identity_fill(LeIdentity *identity, const text *given);
+extern const char *le_identity_public(const LeIdentity *identity);
+extern const char *le_identity_shown(const LeIdentity *identity, Oid role);
+
+/* term_log.c */
+extern const char *le_scope_name(LeScope scope);
+extern void le_log_begin(const LeTerm *term);
+extern void le_log_end(const LeTerm *term, LeEndReason reason);
+extern void le_log_deposed(const LeTerm *term, const char *by, const char *why);
+
+#endif							/* LE_ANNOUNCE_H */

@@ -1,0 +1,140 @@
+/*-------------------------------------------------------------------------
+ *
+ * announce/term_log.c
+ *	  What the server log says of terms: one line when a term begins, and one when
+ *	  it ends.
+ *
+ * What writes to the log holds interrupts.  ereport looks for them when it is done, and a
+ * cancel must not come between one half of a change and the other.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "announce/announce.h"
+
+/* Indexed by LeScope */
+static const char *const scope_names[] = {
+	[LE_SCOPE_SESSION] = "session",
+	[LE_SCOPE_TRANSACTION] = "transaction",
+	[LE_SCOPE_LEASE] = "lease",
+};
+
+/*
+ * Return what a scope is called in SQL and in the log
+ */
+const char *
+le_scope_name(LeScope scope)
+{
+	return scope_names[scope];
+}
+
+/*
+ * Return where this session's client is, as log_line_prefix has it, after a comma; nothing
+ * for a local one
+ */
+static const char *
+client_clause(void)
+{
+	if (MyProcPort == NULL || MyProcPort->remote_host == NULL ||
+		MyProcPort->remote_host[0] == '\0' || MyProcPort->remote_host[0] == '[')
+		return "";
+	return psprintf(", client %s", le_escape_line(MyProcPort->remote_host));
+}
+
+/*
+ * Log that a term began, in this session
+ */
+void
+le_log_begin(const LeTerm *term)
+{
+	const char *ttl = "";
+
+	if (!le_log_terms)
+		return;
+	if (term->scope == LE_SCOPE_LEASE)
+		ttl = psprintf(", ttl " INT64_FORMAT " ms", term->ttl_us / 1000);
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d%s, %s scope%s",
+							 le_election_label(&term->election, term->name),
+							 term->token, le_escape_line(term->identity.string),
+							 MyProcPid, client_clause(), scope_names[term->scope],
+							 ttl),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * Return for how long the term was led until now, or until its lease ran out, in
+ * microseconds
+ *
+ * By the wall clock, as the term may have begun before the server started.
+ */
+static int64
+led_us(const LeTerm *term, LeEndReason reason)
+{
+	int64		led = GetCurrentTimestamp() - term->since;
+
+	if (reason == LE_END_EXPIRED && term->scope == LE_SCOPE_LEASE &&
+		term->deadline > LE_DEADLINE_OVER)
+		led -= (int64) (le_monotonic_us() - term->deadline);
+	return Max(led, 0);
+}
+
+/*
+ * Return a time as an interval in hours, minutes, seconds and milliseconds
+ */
+static const char *
+format_duration(int64 us)
+{
+	return psprintf("%02d:%02d:%02d.%03d", (int) (us / USECS_PER_HOUR),
+					(int) (us / USECS_PER_MINUTE % MINS_PER_HOUR),
+					(int) (us / USECS_PER_SEC % SECS_PER_MINUTE),
+					(int) (us / 1000 % 1000));
+}
+
+/*
+ * Log that a term ended: why, who led, and for how long
+ *
+ * The reason comes first, so that no identity can be taken for it.
+ */
+void
+le_log_end(const LeTerm *term, LeEndReason reason)
+{
+	if (!le_log_terms)
+		return;
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s, \"%s\" led for %s",
+							 le_election_label(&term->election, term->name),
+							 term->token, le_reason_name(reason),
+							 le_escape_line(term->identity.string),
+							 format_duration(led_us(term, reason))),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * Log by whom a leader is deposed, and why, if that was said
+ */
+void
+le_log_deposed(const LeTerm *term, const char *by, const char *why)
+{
+	const char *colon = why != NULL ? ": " : "";
+	const char *line = why != NULL ? le_escape_line(why) : "";
+
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: election %s: \"%s\", who leads with token " INT64_FORMAT ", is deposed by role \"%s\", process %d%s%s",
+							 le_election_label(&term->election, term->name),
+							 le_escape_line(term->identity.string), term->token,
+							 le_escape_line(by), MyProcPid, colon, line),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}

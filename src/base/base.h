@@ -1,0 +1,235 @@
+/*-------------------------------------------------------------------------
+ *
+ * base/base.h
+ *	  What all other folders stand on: elections and their keys, settings, declarations, the
+ *	  clock, and errors that are caught.
+ *
+ *	  Words: an election is a contest for one job in one database; a term is one unbroken period
+ *	  of one leader, known by its token; a candidate waits to be elected.  doc/internals.md
+ *	  explains how the parts work together.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_BASE_H
+#define LE_BASE_H
+
+#include "access/xlogdefs.h"
+#include "datatype/timestamp.h"
+#include "fmgr.h"
+#include "lib/ilist.h"
+#include "storage/condition_variable.h"
+#include "storage/lock.h"
+
+#include "base/compat.h"
+
+/* Names and identities are 1 to 255 bytes long, and kept with their NUL */
+#define LE_TEXT_MAX		255
+#define LE_TEXT_SIZE	(LE_TEXT_MAX + 1)
+
+/* The shortest ttl of a lease, and the longest that can be allowed */
+#define LE_MIN_TTL_MS	100
+#define LE_MAX_TTL_MS	(24 * 60 * 60 * 1000)
+
+/* A published value is up to 8 kB long */
+#define LE_VALUE_MAX	8192
+#define LE_VALUE_SIZE	(LE_VALUE_MAX + 1)
+
+/*
+ * The fourth field of an advisory lock's tag (objsubid in pg_locks).  The
+ * server uses 1 for bigint keys and 2 for pairs of integers, and offers no way
+ * to lock any other, so that elections by name collide with no application's
+ * advisory locks.  Elections by bare key use the server's own class on purpose.
+ */
+typedef enum LeLockClass
+{
+	LE_CLASS_BARE_KEY = 1,
+	LE_CLASS_ELECTION = 0x4C45, /* "LE" */
+	LE_CLASS_GUARD = 0x4C47		/* "LG", see election_lock.c */
+} LeLockClass;
+
+/* SQLSTATEs of our own, in a class that the SQL standard leaves to us */
+#define ERRCODE_LE_NOT_LEADER		MAKE_SQLSTATE('L', 'E', '0', '0', '1')
+#define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
+#define ERRCODE_LE_NOT_YET			MAKE_SQLSTATE('L', 'E', '0', '0', '3')
+
+/* What a term is bound to */
+typedef enum LeScope
+{
+	LE_SCOPE_SESSION,
+	LE_SCOPE_TRANSACTION,
+	LE_SCOPE_LEASE
+} LeScope;
+
+/* Why a term ended; end_reason.c says what a new reason needs */
+typedef enum LeEndReason
+{
+	LE_END_RESIGNED,
+	LE_END_DEPOSED,
+	LE_END_TRANSACTION,
+	LE_END_SESSION,
+	LE_END_LOCK_RELEASED,
+	LE_END_EXPIRED,
+	LE_END_EXTENSION_DROPPED
+} LeEndReason;
+
+#define LE_END_REASONS	(LE_END_EXTENSION_DROPPED + 1)
+
+/* What identifies an election in the server; no padding, as it is hashed */
+typedef struct LeElectionKey
+{
+	int64		key;
+	Oid			database;
+	uint32		lock_class;		/* LeLockClass */
+} LeElectionKey;
+
+StaticAssertDecl(sizeof(LeElectionKey) == 16, "LeElectionKey must have no padding");
+
+/* An election, as a caller named it */
+typedef struct LeElection
+{
+	LeElectionKey key;
+	LOCKTAG		tag;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+} LeElection;
+
+/* Who stands for leader, in words for people */
+typedef struct LeIdentity
+{
+	char		string[LE_TEXT_SIZE];
+	bool		has_client;		/* made up as user@client, see identity.c */
+} LeIdentity;
+
+/* How long a bid waits, in milliseconds; else one of these */
+#define LE_WAIT_NOT			INT64CONST(0)
+#define LE_WAIT_FOREVER		INT64CONST(-1)
+
+/* A bid for leadership, as the caller made it */
+typedef struct LeBid
+{
+	LeElection	election;
+	LeScope		scope;
+	int64		wait_ms;
+	int64		ttl_us;			/* in lease scope */
+	const text *identity;		/* NULL: the default one */
+
+	/* what comes of it, see campaign.c */
+	uint64		patience_until; /* with standbys; 0: not yet tried */
+	int64		token;			/* of the term that is about to begin */
+} LeBid;
+
+/* What belongs to the current transaction, in a list; see xact_list.c */
+typedef struct LeXactItem
+{
+	dlist_node	node;
+	SubTransactionId subxact;	/* that it belongs to */
+} LeXactItem;
+
+/* The extension's sequences */
+typedef enum LeSequence
+{
+	LE_TOKENS,
+	LE_TOKEN_ORIGIN,			/* see origin.c */
+	LE_LEASE_ORIGIN
+} LeSequence;
+
+/* The extension's tables */
+typedef enum LeTable
+{
+	LE_LEASES,
+	LE_DECLARATIONS
+} LeTable;
+
+/* What a session that sleeps is doing */
+typedef enum LeSleep
+{
+	LE_SLEEP_LEASE,				/* first in line, until a lease is over */
+	LE_SLEEP_GRACE,				/* first in line, until the grace is over */
+	LE_SLEEP_PROMOTION,			/* first in line, until leases are granted */
+	LE_SLEEP_OBSERVE,
+	LE_SLEEP_DEPOSE,			/* until those are gone who were told to */
+	LE_SLEEP_CAMPAIGN,			/* for many elections */
+	LE_SLEEP_STANDBY			/* until synchronous standbys have the WAL */
+} LeSleep;
+
+/* clock.c */
+extern uint64 le_monotonic_us(void);
+
+/* declaration.c */
+extern void (*le_declarations_read_hook) (uint64 declarations);
+extern bool le_knows_kept(const LeElectionKey *key, const char *name,
+						  bool *kept);
+extern bool le_is_kept(const LeElection *election);
+extern void le_require_ttl(const LeElection *election, int64 ttl_us);
+extern void le_require_candidate(const LeBid *bid);
+extern void le_require_own_key(const LeElection *election);
+extern void le_require_observer(const LeElection *election);
+extern bool le_may_observe(const char *name);
+extern int64 le_grace_of(const LeElection *election);
+extern void le_declare_election(const LeElection *election, Name candidates,
+								const Interval *grace, const Interval *max_ttl,
+								const bool *private_value);
+extern bool le_undeclare_election(const LeElection *election);
+extern void le_declarations_written(Relation table);
+
+/* durability.c */
+extern void le_make_durable(XLogRecPtr written);
+extern bool le_has_synchronous_standbys(void);
+extern bool le_is_durable(XLogRecPtr written);
+extern bool le_await_durable(XLogRecPtr written, uint64 until);
+
+/* election_key.c */
+extern void le_election_tag(const LeElectionKey *key, LOCKTAG *tag);
+extern bool le_has_lock(const LeElectionKey *key);
+extern void le_election_by_name(LeElection *election, const text *name);
+extern void le_election_by_key(LeElection *election, int64 key);
+extern char *le_escape_line(const char *string);
+extern const char *le_election_label(const LeElectionKey *key, const char *name);
+extern void le_refuse_collision(const LeElection *election, const char *name);
+
+/* end_reason.c */
+extern const char *le_reason_name(LeEndReason reason);
+extern bool le_is_resignation(LeEndReason reason);
+
+/* extension_relation.c */
+extern bool le_extension_exists(void);
+extern bool le_is_extension(Oid extension);
+extern Oid	le_sequence_oid(LeSequence sequence);
+extern Oid	le_lease_table(void);
+extern Oid	le_declaration_table(void);
+extern void le_require_unaltered(Relation table, LeTable which);
+extern int64 le_sequence_read(LeSequence sequence);
+extern XLogRecPtr le_sequence_set(LeSequence sequence, int64 value);
+
+/* liveness.c */
+extern void le_require_client(void);
+extern void le_register_liveness(void);
+extern void le_watch_client(void);
+extern void le_unwatch_client(void);
+extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
+
+/* safely.c */
+extern bool le_try(void (*action) (void *), void *argument);
+extern void le_catching(void (*action) (void *), void *argument);
+
+/* settings.c */
+extern bool le_log_terms;
+extern bool le_notify;
+extern int64 le_session_token;
+extern int	le_max_ttl;
+extern int	le_grace_period;
+extern bool le_declared_only;
+extern int	le_dead_peer_timeout;
+extern int	le_max_terms_per_session;
+extern int	le_max_tracked;
+extern int	le_max_elections;
+extern int	le_max_elections_per_role;
+extern void le_define_settings(void);
+
+/* xact_list.c */
+extern void le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item));
+extern void le_xact_list_abort(dlist_head *list, SubTransactionId mine,
+							   void (*remove) (LeXactItem *item));
+extern void le_xact_list_commit(dlist_head *list, SubTransactionId mine,
+								SubTransactionId parent);
+
+#endif							/* LE_BASE_H */

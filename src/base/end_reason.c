@@ -1,0 +1,51 @@
+/*-------------------------------------------------------------------------
+ *
+ * base/end_reason.c
+ *	  Why terms end: what each reason is called, and whether it is a resignation.
+ *
+ * A new reason needs a value of LeEndReason at the end of the enum, a row here, a
+ * column of pg_stat_leader_election, and a place in doc/reference.md and
+ * monitoring/postgres_exporter.yaml.  The registry counts by reason, so its version
+ * grows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "base/base.h"
+
+typedef struct LeEndReasonInfo
+{
+	const char *name;			/* in the log, in announcements and statistics */
+	bool		resignation;	/* did the leader know that the term was about
+								 * to end? */
+} LeEndReasonInfo;
+
+static const LeEndReasonInfo reasons[LE_END_REASONS] = {
+	[LE_END_RESIGNED] = {"resigned", true},
+	[LE_END_DEPOSED] = {"deposed", false},
+	[LE_END_TRANSACTION] = {"transaction ended", true},
+	[LE_END_SESSION] = {"session ended", false},
+	[LE_END_LOCK_RELEASED] = {"lock released", false},
+	[LE_END_EXPIRED] = {"expired", false},
+	[LE_END_EXTENSION_DROPPED] = {"extension dropped", false},
+};
+
+/*
+ * Return what a reason is called.  Never throws.
+ */
+const char *
+le_reason_name(LeEndReason reason)
+{
+	return reasons[reason].name;
+}
+
+/*
+ * Check whether a term that ended for this reason was resigned: then no grace
+ * period follows.  Never throws.
+ */
+bool
+le_is_resignation(LeEndReason reason)
+{
+	return reasons[reason].resignation;
+}

@@ -1,0 +1,463 @@
+/*-------------------------------------------------------------------------
+ *
+ * base/extension_relation.c
+ *	  The extension's own sequences and tables: to find them, and to read and write the
+ *	  sequences.
+ *
+ * The tables are read and written as the server does with its catalogs, which have
+ * neither rules nor index expressions, and whose rows are C structs.  So a table must be
+ * just as the extension has created it: its owner can alter it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/xact.h"
+#include "access/xloginsert.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_sequence.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "commands/sequence.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/syscache.h"
+
+#include "base/base.h"
+
+#define LE_EXTENSION	"leader_election"
+
+/* A column as the extension has created it */
+typedef struct LeColumn
+{
+	Oid			type;
+	bool		not_null;
+	Oid			collation;		/* invalid: any */
+} LeColumn;
+
+#define LE_MAX_COLUMNS	8
+#define LE_MAX_KEYS		2
+
+/* A table as the extension has created it */
+typedef struct LeShape
+{
+	int			column_count;
+	LeColumn	columns[LE_MAX_COLUMNS];
+	int			key_count;
+	AttrNumber	keys[LE_MAX_KEYS];	/* the primary key */
+} LeShape;
+
+static const LeShape shape_of_leases = {
+	8,
+	{
+		{INT8OID, true, InvalidOid},
+		{INTERVALOID, true, InvalidOid},
+		{TIMESTAMPTZOID, true, InvalidOid},
+		{OIDOID, true, InvalidOid},
+		{OIDOID, true, InvalidOid},
+		{BOOLOID, true, InvalidOid},
+		{TEXTOID, true, C_COLLATION_OID},
+		{TEXTOID, true, InvalidOid}
+	},
+	2, {7, 1}
+};
+
+static const LeShape shape_of_declarations = {
+	7,
+	{
+		{TEXTOID, true, C_COLLATION_OID},
+		{NAMEOID, false, InvalidOid},
+		{INTERVALOID, false, InvalidOid},
+		{INTERVALOID, false, InvalidOid},
+		{BOOLOID, true, InvalidOid},
+		{OIDOID, false, InvalidOid},
+		{INT8OID, false, InvalidOid}
+	},
+	1, {1}
+};
+
+typedef struct LeRelation
+{
+	const char *name;
+	char		kind;
+	const LeShape *shape;		/* of a table */
+	Oid			oid;			/* invalid until looked up, and when changed */
+	Oid			unaltered;		/* found to have that shape; likewise */
+} LeRelation;
+
+static LeRelation sequences[] = {
+	[LE_TOKENS] = {.name = "le_token_seq",.kind = RELKIND_SEQUENCE},
+	[LE_TOKEN_ORIGIN] = {.name = "le_token_origin_seq",.kind = RELKIND_SEQUENCE},
+	[LE_LEASE_ORIGIN] = {.name = "le_lease_origin_seq",.kind = RELKIND_SEQUENCE},
+};
+static LeRelation tables[] = {
+	[LE_LEASES] = {
+		.name = "le_leases",.kind = RELKIND_RELATION,.shape = &shape_of_leases
+	},
+	[LE_DECLARATIONS] = {
+		.name = "le_declarations",.kind = RELKIND_RELATION,.shape = &shape_of_declarations
+	},
+};
+
+/* how often a relation was changed, of those that we have looked at */
+static uint64 changes = 0;
+
+static void
+forget(LeRelation *relation, Oid relid)
+{
+	if (relid == InvalidOid || relid == relation->oid)
+		relation->oid = InvalidOid;
+	if (relid == InvalidOid || relid == relation->unaltered)
+		relation->unaltered = InvalidOid;
+}
+
+/*
+ * Forget the OIDs when a relation was dropped or changed
+ */
+static void
+forget_relation(Datum arg pg_attribute_unused(), Oid relid)
+{
+	changes++;
+	for (size_t i = 0; i < lengthof(sequences); i++)
+		forget(&sequences[i], relid);
+	for (size_t i = 0; i < lengthof(tables); i++)
+		forget(&tables[i], relid);
+}
+
+/*
+ * Return the OID of the relation: the one of that name in the extension's schema, if it is
+ * of that kind, and a member of the extension; else invalid
+ */
+static Oid
+look_up(const LeRelation *relation)
+{
+	Oid			extension = get_extension_oid(LE_EXTENSION, false);
+	Oid			oid = get_relname_relid(relation->name,
+										get_extension_schema_compat(extension));
+
+	if (OidIsValid(oid) && get_rel_relkind(oid) == relation->kind &&
+		getExtensionOfObject(RelationRelationId, oid) == extension)
+		return oid;
+	return InvalidOid;
+}
+
+static Oid
+find_relation(LeRelation *relation)
+{
+	static bool registered = false;
+	Oid			oid;
+
+	if (likely(OidIsValid(relation->oid)))
+		return relation->oid;
+
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(forget_relation, (Datum) 0);
+		registered = true;
+	}
+
+	oid = look_up(relation);
+	if (!OidIsValid(oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"%s\" of extension \"%s\" does not exist",
+						relation->name, LE_EXTENSION)));
+
+	return relation->oid = oid;
+}
+
+/*
+ * Is the extension still there?
+ */
+bool
+le_extension_exists(void)
+{
+	return OidIsValid(tables[LE_LEASES].oid) || OidIsValid(get_extension_oid(LE_EXTENSION, true));
+}
+
+/*
+ * Check whether that is this extension
+ */
+bool
+le_is_extension(Oid extension)
+{
+	const char *name = get_extension_name(extension);
+
+	return name != NULL && strcmp(name, LE_EXTENSION) == 0;
+}
+
+/*
+ * Return the OID of the sequence; throws if it is gone
+ */
+Oid
+le_sequence_oid(LeSequence sequence)
+{
+	return find_relation(&sequences[sequence]);
+}
+
+/*
+ * Return the OID of the table that leases are written down in; throws if it is gone
+ */
+Oid
+le_lease_table(void)
+{
+	return find_relation(&tables[LE_LEASES]);
+}
+
+/*
+ * Return the OID of the table of declarations; throws if it is gone
+ */
+Oid
+le_declaration_table(void)
+{
+	return find_relation(&tables[LE_DECLARATIONS]);
+}
+
+static bool
+has_columns(TupleDesc type, const LeShape *shape)
+{
+	if (type->natts != shape->column_count)
+		return false;
+	for (int i = 0; i < type->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(type, i);
+		const LeColumn *expected = &shape->columns[i];
+
+		if (column->attisdropped || column->atttypid != expected->type ||
+			(expected->not_null && !column->attnotnull) ||
+			(OidIsValid(expected->collation) && column->attcollation != expected->collation))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Is that an index on the key's columns and nothing else, which can be kept up to date as
+ * those of catalogs are?  *primary is set if it is the primary key
+ */
+static bool
+is_on_key(Oid index, const LeShape *shape, bool *primary)
+{
+	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
+	Form_pg_index form;
+	bool		on_key;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_index) GETSTRUCT(tuple);
+	on_key = form->indnatts == shape->key_count && form->indimmediate &&
+		!form->indisexclusion && heap_attisnull(tuple, Anum_pg_index_indpred, NULL);
+	for (int i = 0; on_key && i < shape->key_count; i++)
+		on_key = form->indkey.values[i] == shape->keys[i];
+	if (form->indisprimary)
+		*primary = form->indisvalid && form->indisready;
+	ReleaseSysCache(tuple);
+	return on_key;
+}
+
+/*
+ * Has the table its primary key, and no other index but copies of that, as REINDEX
+ * CONCURRENTLY makes them?
+ */
+static bool
+has_key(Relation table, const LeShape *shape)
+{
+	List	   *indexes = RelationGetIndexList(table);
+	ListCell   *cell;
+	bool		primary = false;
+	bool		all_on_key = true;
+
+	foreach(cell, indexes)
+		all_on_key = all_on_key && is_on_key(lfirst_oid(cell), shape, &primary);
+	list_free(indexes);
+	return all_on_key && primary;
+}
+
+static bool
+is_inherited(Relation table)
+{
+	Oid			oid = RelationGetRelid(table);
+
+	return table->rd_rel->relispartition || has_superclass(oid) ||
+		(table->rd_rel->relhassubclass && find_inheritance_children(oid, NoLock) != NIL);
+}
+
+/*
+ * Return what is wrong with the table, in a sentence; NULL if it is as the extension has
+ * created it
+ */
+static const char *
+find_alteration(Relation table, const LeShape *shape)
+{
+	if (!has_columns(RelationGetDescr(table), shape))
+		return "Its columns are not those that the extension has created.";
+	if (table->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		return "It is not permanent.";
+	if (table->rd_rel->relam != HEAP_TABLE_AM_OID)
+		return "Its access method is not heap.";
+	if (!has_key(table, shape))
+		return "Its indexes are not those that the extension has created.";
+	if (table->rd_rules != NULL)
+		return "It has rules.";
+	if (is_inherited(table))
+		return "It takes part in inheritance or partitioning.";
+	return NULL;
+}
+
+static void
+throw_altered(Relation rel, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("relation \"%s\" has been altered", RelationGetRelationName(rel)),
+			 errdetail_internal("%s", detail)));
+}
+
+/*
+ * Raise an error unless the table is as the extension has created it
+ *
+ * Looks at it once after each change.  The caller has locked it: what is written by its
+ * struct must not be altered before.
+ */
+void
+le_require_unaltered(Relation table, LeTable which)
+{
+	LeRelation *relation = &tables[which];
+	Oid			oid = RelationGetRelid(table);
+	uint64		changes_before = changes;
+	const char *detail;
+
+	if (likely(relation->unaltered == oid))
+		return;
+	detail = find_alteration(table, relation->shape);
+	if (detail != NULL)
+		throw_altered(table, detail);
+	if (changes == changes_before)
+		relation->unaltered = oid;
+}
+
+/*
+ * Open the sequence; if the extension has just been replaced, the new one
+ */
+static Relation
+open_sequence(LeSequence sequence, LOCKMODE mode)
+{
+	Relation	rel;
+
+	while ((rel = try_relation_open(le_sequence_oid(sequence), mode)) == NULL)
+		CHECK_FOR_INTERRUPTS();
+	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		throw_altered(rel, "It is not permanent.");
+	return rel;
+}
+
+/*
+ * Return the last value that the sequence has given out
+ *
+ * From its one tuple: pg_sequence_last_value does not tell where a sequence
+ * begins that was restarted.
+ */
+int64
+le_sequence_read(LeSequence sequence)
+{
+	Relation	rel = open_sequence(sequence, AccessShareLock);
+	Buffer		buffer = ReadBuffer(rel, 0);
+	Page		page;
+	HeapTupleHeader tuple;
+	FormData_pg_sequence_data data;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+	memcpy(&data, (char *) tuple + tuple->t_hoff, sizeof(data));
+	UnlockReleaseBuffer(buffer);
+	relation_close(rel, AccessShareLock);
+
+	return data.is_called ? data.last_value : data.last_value - 1;
+}
+
+/*
+ * Raise an error if the sequence cannot have that value
+ *
+ * An administrator may have set bounds to it.
+ */
+static void
+require_in_bounds(Relation rel, int64 value)
+{
+	HeapTuple	tuple = SearchSysCache1(SEQRELID,
+										ObjectIdGetDatum(RelationGetRelid(rel)));
+	Form_pg_sequence definition;
+	bool		in_bounds;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for sequence %u", RelationGetRelid(rel));
+	definition = (Form_pg_sequence) GETSTRUCT(tuple);
+	in_bounds = value >= definition->seqmin && value <= definition->seqmax;
+	ReleaseSysCache(tuple);
+	if (!in_bounds)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("value " INT64_FORMAT " is out of bounds for sequence \"%s\"",
+						value, RelationGetRelationName(rel))));
+}
+
+/*
+ * Make that the last value which the sequence has given out, whatever becomes of the
+ * transaction; return up to where the WAL must be made durable for that
+ *
+ * In a read-only transaction, too, and whatever the user may do: an election is no change
+ * of the user's data, just as an advisory lock is none.  This is what setval() does, but
+ * for one thing: setval() gives the transaction an ID, so that its commit waits for
+ * synchronous standbys, and a bid that was denied would wait for them after all.
+ */
+XLogRecPtr
+le_sequence_set(LeSequence sequence, int64 value)
+{
+	Relation	rel = open_sequence(sequence, RowExclusiveLock);
+	XLogRecPtr	written = InvalidXLogRecPtr;
+	Buffer		buffer;
+	Page		page;
+	ItemId		item;
+	HeapTupleHeader tuple;
+	Form_pg_sequence_data data;
+
+	require_in_bounds(rel, value);
+	buffer = ReadBuffer(rel, 0);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page = BufferGetPage(buffer);
+	item = PageGetItemId(page, FirstOffsetNumber);
+	tuple = (HeapTupleHeader) PageGetItem(page, item);
+	data = (Form_pg_sequence_data) ((char *) tuple + tuple->t_hoff);
+
+	START_CRIT_SECTION();
+	data->last_value = value;
+	data->is_called = true;
+	data->log_cnt = 0;
+	MarkBufferDirty(buffer);
+	if (RelationNeedsWAL(rel))
+	{
+		xl_seq_rec	record = {RelationGetLocatorCompat(rel)};
+
+		XLogBeginInsert();
+		XLogRegisterBuffer(0, buffer, REGBUF_WILL_INIT);
+		XLogRegisterData((char *) &record, sizeof(record));
+		XLogRegisterData((char *) tuple, ItemIdGetLength(item));
+		written = XLogInsert(RM_SEQ_ID, XLOG_SEQ_LOG);
+		PageSetLSN(page, written);
+	}
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+	relation_close(rel, RowExclusiveLock);
+	return written;
+}

@@ -1,0 +1,371 @@
+/*-------------------------------------------------------------------------
+ *
+ * campaign/campaign_many.c
+ *	  To wait for any of many elections, on one connection.
+ *
+ * Such a candidate stands in no queue, and bids for an election without waiting
+ * whenever that may have become free: follow.c tells it when.  A bid overtakes
+ * nobody who stands in the queue of the election's lock.  The end of a lease it has
+ * to know by itself: it notes when the lease that it was denied by runs out.  And a leader
+ * may lose its lock in the middle of a transaction, by pg_advisory_unlock_all(), which wakes
+ * no candidate.  So the candidate looks each second whether the locks of sessions and
+ * transactions are still held, without touching them, and bids for those that are free.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+#include "campaign/campaign.h"
+
+/*
+ * When to look again at an election that seems to be free but was denied us, at first
+ * and in the long run: somebody may just be about to be elected and fail, or a prepared
+ * transaction be committed by a session that does not know of us
+ */
+#define LE_BUSY_US			(20 * INT64CONST(1000))
+#define LE_BUSY_LONG_US		USECS_PER_SEC
+
+/* And at one that is to stay vacant, as that may be changed */
+#define LE_VACANT_US		(5 * USECS_PER_SEC)
+
+/* One of the elections, by its key */
+typedef struct LeChoice
+{
+	int64		key;			/* hash key; must be first */
+	int			index;			/* in the array of elections */
+} LeChoice;
+
+typedef struct LeManyCampaign
+{
+	LeBid	   *bid;
+	LeIdentity	identity;
+	LeElection *elections;		/* each but once, and none that we lead */
+	int			count;
+	uint64	   *look_at;		/* when to bid again, if nothing is told
+								 * before */
+	bool	   *by_lock;		/* was it led by a session or transaction? */
+	HTAB	   *by_key;			/* LeChoice */
+	uint64		place;			/* in the ring of releases */
+	ConditionVariable *release;
+	uint64		give_up_at;
+	Oid			lease_table;	/* whose leases we have seen */
+} LeManyCampaign;
+
+/* What this session follows, in TopMemoryContext; NULL: nothing */
+static LeElectionKey *followed = NULL;
+static int	followed_count;
+
+static void
+unfollow(void *argument pg_attribute_unused())
+{
+	while (followed_count > 0)
+		le_registry_unwatch(&followed[--followed_count], LE_FOLLOWER);
+}
+
+/*
+ * Follow no more; also called when a campaign fails.  Does not throw
+ */
+void
+le_stop_following(void)
+{
+	if (followed == NULL)
+		return;
+	le_catching(unfollow, NULL);
+	pg_atomic_fetch_sub_u32(&le_registry_counters()->followers, 1);
+	pfree(followed);
+	followed = NULL;
+}
+
+static void
+follow_all(LeManyCampaign *campaign)
+{
+	followed_count = 0;
+	followed = MemoryContextAllocHuge(TopMemoryContext,
+									  campaign->count * sizeof(LeElectionKey));
+	pg_atomic_fetch_add_u32(&le_registry_counters()->followers, 1);
+	for (int i = 0; i < campaign->count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) le_registry_watch(&campaign->elections[i], LE_FOLLOWER);
+		followed[followed_count++] = campaign->elections[i].key;
+	}
+	campaign->release = le_follow_from(&campaign->place);
+}
+
+/*
+ * When to see whether locks were lost: all at once, each second, at a time of this
+ * process's own
+ */
+static uint64
+next_lock_look(uint64 now)
+{
+	uint64		phase = MyProcPid % 1000 * INT64CONST(1000);
+
+	return ((now + phase) / LE_LOCK_LOOK_US + 1) * LE_LOCK_LOOK_US - phase;
+}
+
+/*
+ * When to look again at an election that was denied us, if nothing is told before
+ *
+ * *by_lock is set if it is led as long as a session or transaction has its lock.
+ */
+static uint64
+look_again_at(const LeBid *bid, bool *by_lock)
+{
+	uint64		now = le_monotonic_us();
+	uint64		vacant_us = LE_BUSY_LONG_US;
+	uint64		vacant_until;
+	LeTerm		term;
+	LeWait		why;
+
+	*by_lock = false;
+	if (le_registry_read(&bid->election.key, &term))
+	{
+		if (term.scope != LE_SCOPE_LEASE || term.deadline == LE_DEADLINE_UNCOMMITTED)
+		{
+			*by_lock = true;
+			return next_lock_look(now);
+		}
+		if (term.deadline > now)
+			return term.deadline;
+		vacant_us = now - term.deadline;
+	}
+	vacant_until = le_vacant_until(bid, &why);
+	if (vacant_until > now)
+		return Min(vacant_until, now + LE_VACANT_US);
+	return now + Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
+}
+
+/*
+ * Bid for one of the elections; its token, or 0
+ */
+static int64
+bid_for(LeManyCampaign *campaign, int index)
+{
+	campaign->bid->election = campaign->elections[index];
+	if (le_acquire_now(campaign->bid))
+		return le_begin_elected(campaign->bid, &campaign->identity);
+	campaign->look_at[index] = look_again_at(campaign->bid, &campaign->by_lock[index]);
+	return 0;
+}
+
+/*
+ * Bid for one of the elections whose time has come; its token, or 0
+ *
+ * One whose lock is not free is not bid for.
+ */
+static int64
+look_at(LeManyCampaign *campaign, int index, uint64 now)
+{
+	if (campaign->by_lock[index] && le_lock_is_busy(&campaign->elections[index]))
+	{
+		campaign->look_at[index] = next_lock_look(now);
+		return 0;
+	}
+	return bid_for(campaign, index);
+}
+
+/*
+ * Let standbys answer for so long, in all the bids that follow
+ */
+static void
+be_patient(LeManyCampaign *campaign)
+{
+	campaign->bid->patience_until = Min(le_monotonic_us() + LE_STANDBY_PATIENCE_US,
+										campaign->give_up_at);
+}
+
+static int
+bid_for_all(LeManyCampaign *campaign, int64 *token)
+{
+	be_patient(campaign);
+	campaign->lease_table = le_lease_table();
+	for (int i = 0; i < campaign->count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		*token = bid_for(campaign, i);
+		if (*token != 0)
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * Bid for the elections that we were told about, or whose time has come
+ */
+static int
+bid_for_some(LeManyCampaign *campaign, int64 *token)
+{
+	int64		keys[LE_RELEASES];
+	int			count = le_releases_since(&campaign->place, keys);
+	uint64		now = le_monotonic_us();
+
+	/* leases end with the extension that they were taken from */
+	if (count < 0 || campaign->lease_table != le_lease_table())
+		return bid_for_all(campaign, token);
+	be_patient(campaign);
+	for (int i = 0; i < count; i++)
+	{
+		LeChoice   *choice = hash_search(campaign->by_key, &keys[i], HASH_FIND, NULL);
+
+		if (choice == NULL)
+			continue;
+		*token = bid_for(campaign, choice->index);
+		if (*token != 0)
+			return choice->index;
+	}
+	for (int i = 0; i < campaign->count; i++)
+	{
+		if (campaign->look_at[i] > now)
+			continue;
+		*token = look_at(campaign, i, now);
+		if (*token != 0)
+			return i;
+	}
+	return -1;
+}
+
+static uint64
+next_look(const LeManyCampaign *campaign)
+{
+	uint64		next = PG_UINT64_MAX;
+
+	for (int i = 0; i < campaign->count; i++)
+		next = Min(next, campaign->look_at[i]);
+	return next;
+}
+
+/*
+ * Leave out of the elections what is there twice, and what this session leads already;
+ * index the others by their keys
+ */
+static void
+choose(LeManyCampaign *campaign)
+{
+	HASHCTL		info = {
+		.keysize = sizeof(int64),
+		.entrysize = sizeof(LeChoice),
+		.hcxt = CurrentMemoryContext
+	};
+	int			given = campaign->count;
+
+	campaign->by_key = hash_create("leader_election campaign", given, &info,
+								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	campaign->count = 0;
+	for (int i = 0; i < given; i++)
+	{
+		LeElection *election = &campaign->elections[i];
+		LeChoice   *choice;
+		bool		found;
+
+		CHECK_FOR_INTERRUPTS();
+		if (le_held_term(election) != NULL || le_find_grant(election) != NULL)
+			continue;
+		choice = hash_search(campaign->by_key, &election->key.key, HASH_ENTER, &found);
+		if (found)
+			le_refuse_collision(election, campaign->elections[choice->index].name);
+		else
+		{
+			choice->index = campaign->count;
+			campaign->elections[campaign->count++] = *election;
+		}
+	}
+}
+
+/*
+ * Sleep and bid until elected; -1 if that takes until give_up_at
+ */
+static int
+wait_for_any(LeManyCampaign *campaign, int64 *token)
+{
+	int			won;
+
+	follow_all(campaign);
+	ConditionVariablePrepareToSleep(campaign->release);
+	won = bid_for_all(campaign, token);
+	while (won < 0 && le_monotonic_us() < campaign->give_up_at)
+	{
+		InvalidateCatalogSnapshotConditionally();
+		le_sleep(campaign->release, Min(next_look(campaign), campaign->give_up_at),
+				 LE_SLEEP_CAMPAIGN);
+		AcceptInvalidationMessages();
+		le_leases_ready(true);
+		won = bid_for_some(campaign, token);
+	}
+	ConditionVariableCancelSleep();
+	return won;
+}
+
+/*
+ * Count what has come of it for those elections that were not won
+ */
+static void
+count_failure(const LeManyCampaign *campaign, uint64 waited_us)
+{
+	for (int i = 0; i < campaign->count; i++)
+	{
+		le_registry_count_denial(&campaign->elections[i]);
+		le_registry_note_wait(&campaign->elections[i].key, waited_us);
+	}
+}
+
+/*
+ * Lead the first of these elections by name that can be led, in the bid's scope
+ *
+ * Returns which one, or NULL if that takes longer than the bid waits; its token is put
+ * into *token.  Those that this session leads already are passed over.  A lock_timeout
+ * that is due earlier is an error, as if for one lock.  May wait, throw, end the session
+ * of a client that has gone, and changes the array of elections.
+ */
+const LeElection *
+le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
+{
+	LeManyCampaign campaign = {.bid = bid,.elections = elections,.count = count};
+	uint64		start = le_monotonic_us();
+	uint64		give_up_at = PG_UINT64_MAX;
+	uint64		lock_timeout_at = PG_UINT64_MAX;
+	int			won;
+
+	le_prepare_to_bid();
+	le_require_room(elections, count, count);
+	le_identity_fill(&campaign.identity, bid->identity);
+	choose(&campaign);
+	campaign.look_at = MemoryContextAllocHuge(CurrentMemoryContext,
+											  count * sizeof(uint64));
+	campaign.by_lock = MemoryContextAllocHuge(CurrentMemoryContext,
+											  count * sizeof(bool));
+	campaign.give_up_at = PG_UINT64_MAX;
+	won = bid_for_all(&campaign, token);
+	if (won < 0 && bid->wait_ms != LE_WAIT_NOT)
+	{
+		if (bid->wait_ms != LE_WAIT_FOREVER)
+			give_up_at = start + bid->wait_ms * 1000;
+		if (LockTimeout > 0)
+			lock_timeout_at = start + LockTimeout * INT64CONST(1000);
+		if (campaign.count > 0)
+			le_stand_for_many(elections, campaign.count, &campaign.identity);
+		campaign.give_up_at = Min(give_up_at, lock_timeout_at);
+		won = wait_for_any(&campaign, token);
+		if (won < 0 && lock_timeout_at < give_up_at)
+			le_throw_lock_timeout();
+		le_stop_following();
+		le_withdraw();
+	}
+	if (won < 0)
+	{
+		count_failure(&campaign, le_monotonic_us() - start);
+		return NULL;
+	}
+	le_registry_note_wait(&elections[won].key, le_monotonic_us() - start);
+	return &elections[won];
+}

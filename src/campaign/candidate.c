@@ -1,0 +1,109 @@
+/*-------------------------------------------------------------------------
+ *
+ * campaign/candidate.c
+ *	  This session as a candidate: what others see of it while it waits.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "campaign/campaign.h"
+
+/* does the registry show this session as a candidate, since when, and for what? */
+static bool standing = false;
+static uint64 standing_since;
+static LeElectionKey standing_for;	/* all zero: many elections */
+
+static void
+stand(const LeElection *election, const LeIdentity *identity)
+{
+	LeCandidate candidate = {0};
+
+	candidate.pid = MyProcPid;
+	candidate.role = GetSessionUserId();
+	candidate.election = election->key;
+	candidate.waits_for = LE_WAITS_FOR_LEADER;
+	candidate.since = GetCurrentTimestamp();
+	candidate.identity = *identity;
+	candidate.keys = InvalidDsaPointer;
+	strcpy(candidate.name, election->name);
+
+	standing = true;
+	le_registry_add_candidate(&candidate);
+	le_watch_client();
+}
+
+/*
+ * Show this session as a candidate for one election, in line
+ */
+void
+le_stand_in_line(const LeElection *election, const LeIdentity *identity)
+{
+	standing_since = le_monotonic_us();
+	standing_for = election->key;
+	stand(election, identity);
+
+	/* in the views of a bare key, too */
+	le_registry_remember(election);
+}
+
+/*
+ * Show this session as a candidate for many elections
+ */
+void
+le_stand_for_many(const LeElection *elections, int count, const LeIdentity *identity)
+{
+	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(int64));
+
+	for (int i = 0; i < count; i++)
+		keys[i] = elections[i].key.key;
+	memset(&standing_for, 0, sizeof(standing_for));
+	stand(&elections[0], identity);
+	le_registry_add_keys(MyProcPid, keys, count);
+	pfree(keys);
+}
+
+/*
+ * Does this session wait to be elected?
+ */
+bool
+le_is_candidate(void)
+{
+	return standing;
+}
+
+/*
+ * Show what this session waits for, if it stands in line
+ */
+void
+le_note_wait(LeWait waits_for)
+{
+	if (standing)
+		le_registry_set_wait(MyProcPid, waits_for);
+}
+
+static void
+remove_candidate(void *argument pg_attribute_unused())
+{
+	le_registry_remove_candidate(MyProcPid);
+	if (standing_for.lock_class != 0)
+		le_registry_note_wait(&standing_for, le_monotonic_us() - standing_since);
+}
+
+/*
+ * Show this session as a candidate no more; also called when a wait fails
+ *
+ * Does not throw.
+ */
+void
+le_withdraw(void)
+{
+	if (!standing)
+		return;
+	standing = false;
+	le_catching(remove_candidate, NULL);
+}

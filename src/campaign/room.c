@@ -1,0 +1,174 @@
+/*-------------------------------------------------------------------------
+ *
+ * campaign/room.c
+ *	  How many elections the server, a role and a session may have.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "lease/lease.h"
+#include "campaign/campaign.h"
+
+/*
+ * Clear away the leases that are over, wherever they were, but not again and again
+ */
+static void
+sweep_for_room(void)
+{
+	static uint64 swept_at = 0;
+
+	if (le_monotonic_us() - swept_at < USECS_PER_SEC)
+		return;
+	le_lease_sweep(true);
+	le_registry_forget_dropped();
+	le_registry_evict_leases();
+	swept_at = le_monotonic_us();
+}
+
+static bool
+fits_on_server(int more)
+{
+	uint32		known = pg_atomic_read_u32(&le_registry_counters()->elections);
+
+	return known + (int64) more <= le_max_elections;
+}
+
+/*
+ * Return how many of the elections that the server may know of are reserved for others: a
+ * tenth for superusers and declared elections, and half of that for superusers
+ */
+static int
+reserved_for_others(const LeElection *elections, int count)
+{
+	if (superuser())
+		return 0;
+	for (int i = 0; i < count; i++)
+	{
+		if (!le_is_kept(&elections[i]))
+			return le_max_elections / 10;
+	}
+	return le_max_elections / 20;
+}
+
+/*
+ * Throw if the server knows of too many elections for these, too
+ *
+ * Those that nobody leads make room, and leases that are over.
+ */
+static void
+require_room_on_server(const LeElection *elections, int count)
+{
+	int			reserve = le_max_elections / 10;
+
+	if (likely(fits_on_server(count + reserve)))
+		return;
+	reserve = reserved_for_others(elections, count);
+	if (fits_on_server(count + reserve))
+		return;
+	le_registry_bound_elections(count + reserve);
+	if (fits_on_server(count + reserve))
+		return;
+	sweep_for_room();
+	le_registry_bound_elections(count + reserve);
+	if (fits_on_server(count + reserve))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections),
+			 reserve == 0 ? 0 :
+			 errdetail("Of these, %d are reserved for declared elections and superusers.",
+					   reserve),
+			 errhint("An administrator can raise \"%s\".", "leader_election.max_elections")));
+}
+
+static bool
+fits_for_role(int more)
+{
+	uint32		used = pg_atomic_read_u32(le_registry_used_by(GetUserId(), NULL));
+
+	return used + (int64) more <= le_max_elections_per_role || superuser();
+}
+
+pg_noreturn static void
+throw_role_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many elections for role \"%s\": at most %d at a time",
+					GetUserNameFromId(GetUserId(), false), le_max_elections_per_role),
+			 errdetail("Its running leases count, and what its sessions observe, or campaign for as one of many."),
+			 errhint("Resign from some, or ask an administrator to raise \"%s\".",
+					 "leader_election.max_elections_per_role")));
+}
+
+/*
+ * Throw if so many elections can never be campaigned for at a time
+ */
+void
+le_require_countable(int count)
+{
+	if (count > le_max_elections_per_role && !superuser())
+		throw_role_full();
+	if (count > le_max_elections)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections)));
+}
+
+static void
+require_room_for_role(int more)
+{
+	if (likely(more == 0 || fits_for_role(more)))
+		return;
+	sweep_for_room();
+	if (!fits_for_role(more))
+		throw_role_full();
+}
+
+/*
+ * Throw if there is no room to watch one more election, by the server or the current user
+ *
+ * May wait as le_lease_sweep does.
+ */
+void
+le_require_room_to_watch(const LeElection *election)
+{
+	require_room_for_role(1);
+	require_room_on_server(election, 1);
+}
+
+/*
+ * Does this session lead fewer elections than that, by terms and uncommitted leases?
+ */
+static bool
+leads_fewer_than(int limit)
+{
+	if (le_count_held() + le_grant_count() < limit)
+		return true;
+	le_verify_terms(NULL);
+	return le_count_held() + le_grant_count() < limit;
+}
+
+/*
+ * Throw if this session leads as many elections as it may, or the server knows of too many
+ * for these, too, or the current user has too many for so many more that are counted
+ *
+ * May wait as le_lease_sweep does.
+ */
+void
+le_require_room(const LeElection *elections, int count, int counted)
+{
+	require_room_for_role(counted);
+	require_room_on_server(elections, count);
+	if (!leads_fewer_than(le_max_terms_per_session))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many elections led by this session: at most %d at a time",
+						le_max_terms_per_session),
+				 errhint("Resign from some, or ask an administrator to raise \"%s\".",
+						 "leader_election.max_terms_per_session")));
+}

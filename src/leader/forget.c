@@ -1,0 +1,100 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/forget.c
+ *	  To forget what was counted: of one election, or of all in this database.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+
+/*
+ * If the election's lease has run out and that is not yet on record, record and report it
+ *
+ * May raise an error.
+ */
+static void
+close_lease(const LeElection *election)
+{
+	LeTerm		term;
+	LeNews		news;
+	bool		expired;
+
+	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
+		term.deadline <= LE_DEADLINE_OVER || term.deadline > le_monotonic_us())
+		return;
+	if (!le_registry_close_lease(&election->key, term.token, &expired, &news))
+		return;
+	if (expired)
+		le_log_end(&term, LE_END_EXPIRED);
+	le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
+}
+
+/*
+ * Forget the election if it is vacant and nothing waits for it
+ *
+ * LockWaiterCount also counts processes that hold the lock.  May raise an error.
+ */
+static LeForgotten
+forget_vacant(const LeElection *election)
+{
+	close_lease(election);
+	if (LockWaiterCount(&election->tag) > 0)
+		return LE_IN_USE;
+	return le_registry_forget(election);
+}
+
+/*
+ * Forget the election; false if it is not known, and with a warning if it is in use
+ */
+bool
+le_forget_election(const LeElection *election)
+{
+	LeForgotten answer;
+
+	le_require_primary();
+	le_leases_ready(false);
+
+	answer = forget_vacant(election);
+	if (answer == LE_IN_USE)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("election %s is in use and was not forgotten",
+						le_election_label(&election->key, election->name)),
+				 errdetail("It is led, or candidates or observers wait for it.")));
+	return answer == LE_FORGOTTEN;
+}
+
+/*
+ * Count from zero in this database, and forget what is not in use
+ */
+void
+le_reset_statistics(void)
+{
+	LeStatistics *rows;
+	int			count;
+
+	le_registry_reset_statistics();
+	if (RecoveryInProgress())
+		return;
+
+	le_leases_ready(false);
+	rows = le_registry_list_statistics(&count);
+	for (int i = 0; i < count; i++)
+	{
+		LeElection	election = {.key = rows[i].election};
+
+		CHECK_FOR_INTERRUPTS();
+		strcpy(election.name, rows[i].name);
+		le_election_tag(&election.key, &election.tag);
+		if (rows[i].is_vacant)
+			(void) forget_vacant(&election);
+	}
+	pfree(rows);
+}

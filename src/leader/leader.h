@@ -1,0 +1,72 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/leader.h
+ *	  What a leader does, and what is done to it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_LEADER_H
+#define LE_LEADER_H
+
+#include "registry/registry.h"
+#include "term/term.h"
+
+/* What to do where two clients are on one session */
+#define LE_HINT_SHARED_SESSION \
+	"Another client may use the same connection, as through a pooler in transaction mode or a connection pool. To lead through these, use a lease."
+
+/* How often it is looked whether sessions and transactions have kept the lock they lead by */
+#define LE_LOCK_LOOK_US		USECS_PER_SEC
+
+/* depose.c */
+extern bool le_depose_leader(const LeElection *election, const char *why);
+extern int	le_depose_all(Oid role, const char *why);
+
+/* forget.c */
+extern bool le_forget_election(const LeElection *election);
+extern void le_reset_statistics(void);
+
+/* guard.c */
+extern int64 le_guarded_by(const LeElection *election);
+extern bool le_guard_transaction(const LeElection *election, int64 token,
+								 bool in_trigger);
+extern void le_guards_before_commit(void);
+extern void le_guards_at_xact_end(void);
+extern void le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
+extern void le_guards_at_subxact_abort(SubTransactionId mine);
+
+/* not_leader.c */
+extern void le_warn_not_leader(const LeElection *election, const char *whose);
+pg_noreturn extern void le_throw_not_leader(const LeElection *election, const char *whose);
+extern void le_warn_not_deposed(const LeElection *election, const char *identity,
+								const char *prepared);
+extern void le_warn_bound_to_transaction(const LeElection *election);
+
+/* other_client.c */
+extern bool le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as);
+extern bool le_is_leased_as(const LeElection *election, int64 token, const text *identity);
+extern void le_warn_held_as(const LeElection *election, const char *as);
+extern bool le_renew_by_bid(const LeBid *bid, int64 token);
+extern bool le_may_resign_as(const LeElection *election, int64 token, const text *identity);
+
+/* proclaim.c */
+extern bool le_publish(const LeElection *election, int64 token, const text *value);
+extern void le_unpublish(const LeElection *election, int64 token);
+extern void le_proclamations_before_prepare(void);
+extern void le_proclamations_before_commit(void);
+extern void le_proclamations_at_commit(void);
+extern void le_proclamations_at_abort(SubTransactionId mine);
+extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
+											   SubTransactionId parent);
+
+/* resign.c */
+extern bool le_resign_term(const LeElection *election);
+extern int	le_resign_terms(void);
+extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
+
+/* watch.c */
+extern void le_stop_observing(void);
+extern void le_observe_election(const LeElection *election, int64 known,
+								const char *known_value, int64 wait_ms, LeSight *sight);
+
+#endif							/* LE_LEADER_H */

@@ -1,0 +1,134 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/not_leader.c
+ *	  What is said to a session that does not lead.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+
+static const char *
+describe_identity(const LeTerm *term)
+{
+	return le_escape_line(le_identity_shown(&term->identity, term->role));
+}
+
+/*
+ * Return who leads the election, in a sentence; what to do about it, if anything, is
+ * put into *hint, for_lease if it is led by a lease
+ */
+static const char *
+describe_leader(const LeElection *election, const char *for_lease, const char **hint)
+{
+	LeGrant    *grant = le_find_grant(election);
+	LeTerm		term;
+	int			pid = 0;
+	bool		on_record = le_registry_read(&election->key, &term);
+
+	*hint = NULL;
+	if (grant != NULL)
+		return psprintf("This transaction has taken its lease, with token " INT64_FORMAT ".",
+						grant->token);
+	if (on_record && le_lease_runs(&term))
+	{
+		le_refuse_collision(election, term.name);
+		*hint = for_lease;
+		return psprintf("\"%s\" leads it, by the lease with token " INT64_FORMAT ".",
+						describe_identity(&term), term.token);
+	}
+	if (!le_find_holder(election, &pid))
+		return "Nobody leads it.";
+	if (pid == 0)
+		return "A prepared transaction holds its lock.";
+
+	on_record = on_record && term.pid == pid;
+	if (on_record)
+		le_refuse_collision(election, term.name);
+	if (pid == MyProcPid && on_record)
+		return "This session leads it, without a lease.";
+	if (pid == MyProcPid && election->key.lock_class == LE_CLASS_BARE_KEY)
+		return "This session holds the key by a plain advisory lock.";
+	if (pid == MyProcPid)
+		return "Nobody leads it before this transaction has ended.";
+
+	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
+	if (on_record)
+		return psprintf("\"%s\" leads it, in the session with process ID %d.",
+						describe_identity(&term), pid);
+	return psprintf("The session with process ID %d holds its lock.", pid);
+}
+
+static void
+report_not_leader(int level, const LeElection *election, const char *whose,
+				  const char *for_lease)
+{
+	const char *hint;
+	const char *detail = describe_leader(election, for_lease, &hint);
+
+	ereport(level,
+			(errcode(level == ERROR ? ERRCODE_LE_NOT_LEADER : ERRCODE_WARNING),
+			 errmsg("%s does not lead election %s", whose,
+					le_election_label(&election->key, election->name)),
+			 errdetail_internal("%s", detail),
+			 hint != NULL ? errhint("%s", hint) : 0));
+}
+
+/*
+ * Tell who tried to act as the leader why that did nothing: who it was, and who leads
+ */
+void
+le_warn_not_leader(const LeElection *election, const char *whose)
+{
+	report_not_leader(WARNING, election, whose, "A lease is ended by its token.");
+}
+
+/*
+ * Throw to who must be the leader and is not: who it was, and who leads
+ */
+void
+le_throw_not_leader(const LeElection *election, const char *whose)
+{
+	report_not_leader(ERROR, election, whose,
+					  "Its leader passes the token of the lease, or puts it into \"leader_election.token\".");
+	pg_unreachable();
+}
+
+/*
+ * Tell who tried to depose a leader that there is none, and who holds the lock, if
+ * anybody does; or that the one with that identity, unless NULL, leads no more.  And which
+ * prepared transactions keep the next term from beginning, unless NULL
+ */
+void
+le_warn_not_deposed(const LeElection *election, const char *identity, const char *prepared)
+{
+	const char *label = le_election_label(&election->key, election->name);
+	const char *hint;
+
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 identity == NULL ? errmsg("election %s has no leader who could be deposed", label) :
+			 errmsg("\"%s\" does not lead election %s any more",
+					le_escape_line(identity), label),
+			 errdetail_internal("%s%s%s", describe_leader(election, NULL, &hint),
+								prepared == NULL ? "" : " The next term waits for the end of the prepared transaction ",
+								prepared == NULL ? "" : psprintf("%s.", prepared))));
+}
+
+/*
+ * Tell who leads for the transaction only that this is not enough
+ */
+void
+le_warn_bound_to_transaction(const LeElection *election)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("leadership of election %s is bound to this transaction",
+					le_election_label(&election->key, election->name)),
+			 errdetail("It ends with the transaction.")));
+}

@@ -1,0 +1,153 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/other_client.c
+ *	  Clients that share a session, or a token, told apart by their identities.
+ *
+ * A connection pool, or a pooler in transaction mode, hands one session to many
+ * clients in turn.  To the lock manager they are one.  So a client that passes an
+ * identity leads only if the term was begun under that identity.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+
+/*
+ * Check whether the term that has this token is led under that identity, NULL for any
+ *
+ * If not, *as is set to the identity that leads, in words for a message.  True as well if
+ * the term is not on record.  May throw.
+ */
+static bool
+is_led_as(const LeElection *election, int64 token, const text *identity, const char **as)
+{
+	LeTerm		term;
+	size_t		length;
+
+	if (likely(identity == NULL))
+		return true;
+	if (!le_registry_read(&election->key, &term) || term.token != token)
+		return true;
+	length = VARSIZE_ANY_EXHDR(identity);
+	if (strlen(term.identity.string) == length &&
+		memcmp(term.identity.string, VARDATA_ANY(identity), length) == 0)
+		return true;
+	*as = psprintf("as \"%s\"",
+				   le_escape_line(le_identity_shown(&term.identity, term.role)));
+	return false;
+}
+
+/*
+ * Check whether this session leads the term under that identity, NULL for any
+ *
+ * If not, *as is set to how it leads, for a message.  May throw.
+ */
+bool
+le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as)
+{
+	return is_led_as(&held->election, held->token, identity, as);
+}
+
+/*
+ * Check whether the lease that has this token runs under another identity; NULL is any
+ *
+ * If so, *as is set to that, for a message.  Throws if its role is not ours.
+ */
+static bool
+is_leased_as_another(const LeElection *election, int64 token, const text *identity,
+					 const char **as)
+{
+	if (likely(identity == NULL))
+		return false;
+
+	/* what is not in the registry yet cannot be compared */
+	le_leases_ready(false);
+	return !is_led_as(election, token, identity, as) && le_lease_is_led(election, token);
+}
+
+/*
+ * Check whether the lease that has this token runs, and under that identity; NULL is any
+ *
+ * Throws if its role is not ours.
+ */
+bool
+le_is_leased_as(const LeElection *election, int64 token, const text *identity)
+{
+	const char *as;
+
+	return le_lease_is_led(election, token) &&
+		!is_leased_as_another(election, token, identity, &as);
+}
+
+/*
+ * Warn a client that this session leads as another one
+ */
+void
+le_warn_held_as(const LeElection *election, const char *as)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("this session leads election %s %s",
+					le_election_label(&election->key, election->name), as),
+			 errhint("%s", LE_HINT_SHARED_SESSION)));
+}
+
+static void
+warn_leased_as(const LeElection *election, const char *as)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("the lease with this token leads election %s %s",
+					le_election_label(&election->key, election->name), as),
+			 errhint("Pass the identity that took the lease, or none.")));
+}
+
+/*
+ * Renew the lease that has this token, as the bid asks; false if no such lease runs, or,
+ * with a warning, if it runs under another identity than that of the bid
+ *
+ * May throw, and wait as le_lease_renew does.
+ */
+bool
+le_renew_by_bid(const LeBid *bid, int64 token)
+{
+	const char *as;
+
+	if (!is_leased_as_another(&bid->election, token, bid->identity, &as))
+		return le_lease_renew(&bid->election, token, bid->ttl_us);
+	warn_leased_as(&bid->election, as);
+	return false;
+}
+
+/*
+ * Check whether a client of that identity, NULL for any, may resign from what it asks to
+ * resign from; warn if not
+ *
+ * token is 0 for the session's own term.  True as well if there is nothing to resign from.
+ * May throw.
+ */
+bool
+le_may_resign_as(const LeElection *election, int64 token, const text *identity)
+{
+	LeHeldTerm *held;
+	const char *as;
+
+	if (identity == NULL)
+		return true;
+	if (token != 0)
+	{
+		le_require_primary();
+		if (!is_leased_as_another(election, token, identity, &as))
+			return true;
+		warn_leased_as(election, as);
+		return false;
+	}
+	held = le_held_term(election);
+	if (held == NULL || le_is_held_as(held, identity, &as))
+		return true;
+	le_warn_held_as(election, as);
+	return false;
+}

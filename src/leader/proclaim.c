@@ -1,0 +1,317 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/proclaim.c
+ *	  Values that leaders publish.
+ *
+ * A value counts when the transaction that proclaims it has committed, and only
+ * if the term runs then.  Until then it is in this backend's list.  Before the
+ * commit, it is put into shared memory, where there may be no room for it, and
+ * the commit fails if the term is over; after it, the registry's entry is made to
+ * point to it, which cannot fail.  Should the term end in between, then the value
+ * has ended with it.
+ *
+ * The list has at most one value for each term and subtransaction, with those of
+ * inner subtransactions after those of outer ones.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+
+/* A value that this transaction publishes */
+typedef struct LeProclamation
+{
+	LeXactItem	item;
+	LeElection	election;
+	int64		token;
+	dsa_pointer stored;			/* invalid before the commit, and for no value */
+	char	   *value;			/* NULL: none any more */
+} LeProclamation;
+
+/* in TopTransactionContext */
+static dlist_head proclamations = DLIST_STATIC_INIT(proclamations);
+
+/*
+ * Does the term run, be it this session's or a lease?
+ */
+static bool
+is_led(const LeElection *election, int64 token)
+{
+	LeHeldTerm *held = le_held_term(election);
+
+	if (held != NULL && held->token == token)
+		return held->session_hold;
+	return le_lease_is_running(election, token, NULL);
+}
+
+/*
+ * Raise an error unless the user may publish a value in the term of this session
+ *
+ * The term is the session's, but not all code in it is: so the user is to be the session's
+ * own, or to be allowed to stand.
+ */
+static void
+require_publisher(const LeElection *election)
+{
+	LeBid		bid = {.election = *election,.scope = LE_SCOPE_SESSION};
+
+	if (!has_privs_of_role(GetUserId(), GetSessionUserId()))
+		le_require_candidate(&bid);
+}
+
+/*
+ * Return the token of the term that the caller may publish a value in; 0, with a
+ * warning, if he leads none
+ *
+ * token is 0 for the term of this session.  Throws if that is not the user's to publish
+ * in, or the lease belongs to others.
+ */
+static int64
+token_to_use(const LeElection *election, int64 token)
+{
+	LeHeldTerm *held = le_held_term(election);
+
+	if (held != NULL && (token == 0 || held->token == token))
+	{
+		if (held->session_hold)
+		{
+			require_publisher(election);
+			return held->token;
+		}
+		le_warn_bound_to_transaction(election);
+		return 0;
+	}
+	if (token != 0 && le_lease_is_led(election, token))
+		return token;
+	le_warn_not_leader(election, token == 0 ? "this session" :
+					   psprintf("token " INT64_FORMAT, token));
+	return 0;
+}
+
+static void
+free_stored(void *argument)
+{
+	le_registry_free(argument);
+}
+
+/*
+ * Does not throw
+ */
+static void
+forget(LeProclamation *proclamation)
+{
+	dlist_delete(&proclamation->item.node);
+	if (DsaPointerIsValid(proclamation->stored))
+		le_catching(free_stored, &proclamation->stored);
+	if (proclamation->value != NULL)
+		pfree(proclamation->value);
+	pfree(proclamation);
+}
+
+/*
+ * Return what this subtransaction publishes in that term so far; NULL if nothing
+ */
+static LeProclamation *
+find(int64 token, SubTransactionId subxact)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &proclamations)
+	{
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
+
+		if (proclamation->token == token && proclamation->item.subxact == subxact)
+			return proclamation;
+	}
+	return NULL;
+}
+
+/*
+ * Forget what the value that is about to be published takes the place of
+ */
+static void
+forget_earlier(int64 token, SubTransactionId subxact)
+{
+	LeProclamation *earlier = find(token, subxact);
+
+	if (earlier != NULL)
+		forget(earlier);
+}
+
+/*
+ * Publish a value, NULL for none any more, with the commit of this transaction
+ *
+ * False, with a warning, if the caller does not lead.  token is 0 for the term of
+ * this session.
+ */
+bool
+le_publish(const LeElection *election, int64 token, const text *value)
+{
+	LeProclamation *proclamation;
+	MemoryContext caller;
+
+	le_require_primary();
+	PreventCommandIfParallelMode("a proclamation");
+	le_leases_ready(false);
+
+	token = token_to_use(election, token);
+	if (token == 0)
+		return false;
+
+	caller = MemoryContextSwitchTo(TopTransactionContext);
+	proclamation = palloc0_object(LeProclamation);
+	proclamation->election = *election;
+	proclamation->token = token;
+	proclamation->item.subxact = GetCurrentSubTransactionId();
+	proclamation->stored = InvalidDsaPointer;
+	if (value != NULL)
+		proclamation->value = text_to_cstring(value);
+	MemoryContextSwitchTo(caller);
+	forget_earlier(token, proclamation->item.subxact);
+	dlist_push_tail(&proclamations, &proclamation->item.node);
+	return true;
+}
+
+/*
+ * Forget what was to be published in a term that its leader has resigned from
+ */
+void
+le_unpublish(const LeElection *election, int64 token)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &proclamations)
+	{
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
+
+		if (proclamation->token == token &&
+			memcmp(&proclamation->election.key, &election->key,
+				   sizeof(LeElectionKey)) == 0)
+			forget(proclamation);
+	}
+}
+
+/*
+ * Refuse to prepare a transaction that publishes a value
+ */
+void
+le_proclamations_before_prepare(void)
+{
+	LeProclamation *proclamation;
+
+	if (dlist_is_empty(&proclamations))
+		return;
+	proclamation = (LeProclamation *) dlist_head_element(LeXactItem, node, &proclamations);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot PREPARE a transaction that publishes a value for election %s",
+					le_election_label(&proclamation->election.key,
+									  proclamation->election.name))));
+}
+
+/*
+ * Make ready to publish a value with the commit at hand; throw if that must not be
+ */
+static void
+get_ready(LeProclamation *proclamation)
+{
+	LeElection *election = &proclamation->election;
+	LeTerm		term;
+
+	if (!is_led(election, proclamation->token))
+		ereport(ERROR,
+				(errcode(ERRCODE_LE_NOT_LEADER),
+				 errmsg("token " INT64_FORMAT " does not lead election %s any more",
+						proclamation->token,
+						le_election_label(&election->key, election->name)),
+				 errdetail("The transaction publishes a value as its leader.")));
+	if (proclamation->value != NULL &&
+		!le_registry_store_string(proclamation->value, &proclamation->stored))
+		le_throw_registry_full();
+	if (le_registry_read(&election->key, &term) && term.token == proclamation->token)
+		le_announce_value(&term);
+}
+
+/*
+ * Make ready to publish the transaction's values with the commit at hand
+ */
+void
+le_proclamations_before_commit(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &proclamations)
+		get_ready((LeProclamation *) dlist_container(LeXactItem, node, iter.cur));
+}
+
+static void
+publish(void *argument)
+{
+	LeProclamation *proclamation = argument;
+
+	le_registry_set_value(&proclamation->election.key, proclamation->token,
+						  &proclamation->stored);
+}
+
+/*
+ * Publish the transaction's values.  Does not throw
+ */
+void
+le_proclamations_at_commit(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &proclamations)
+	{
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
+
+		le_catching(publish, proclamation);
+		forget(proclamation);
+	}
+}
+
+/*
+ * Forget what a transaction or subtransaction that was rolled back would have
+ * published; InvalidSubTransactionId: all.  Does not throw
+ */
+void
+le_proclamations_at_abort(SubTransactionId mine)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &proclamations)
+	{
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
+
+		if (mine == InvalidSubTransactionId || proclamation->item.subxact == mine)
+			forget(proclamation);
+	}
+}
+
+/*
+ * Pass what a subtransaction publishes on to its parent
+ */
+void
+le_proclamations_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &proclamations)
+	{
+		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
+
+		if (proclamation->item.subxact != mine)
+			continue;
+		forget_earlier(proclamation->token, parent);
+		proclamation->item.subxact = parent;
+	}
+}

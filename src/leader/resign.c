@@ -1,0 +1,77 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/resign.c
+ *	  To resign.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "lease/lease.h"
+#include "leader/leader.h"
+
+/*
+ * Forget what the transaction at hand was to publish in that term
+ */
+static void
+unpublish(const LeHeldTerm *held)
+{
+	le_unpublish(&held->election, held->token);
+}
+
+
+/*
+ * End this session's session-scoped leadership of the election
+ *
+ * False, with a warning, if it has none.  At once, and for good: a rollback does
+ * not bring it back.
+ */
+bool
+le_resign_term(const LeElection *election)
+{
+	LeHeldTerm *held = le_held_term(election);
+
+	if (held == NULL)
+	{
+		le_leases_ready(false);
+		le_warn_not_leader(election, "this session");
+		return false;
+	}
+	if (!held->session_hold)
+	{
+		le_warn_bound_to_transaction(election);
+		return false;
+	}
+	unpublish(held);
+	le_let_go_for_session(held);
+	return true;
+}
+
+/*
+ * End all of this session's session-scoped leadership; return how many terms
+ */
+int
+le_resign_terms(void)
+{
+	return le_let_go_all_for_session(unpublish);
+}
+
+/*
+ * End the lease of the election that has this token, in favour of that process, if any
+ *
+ * False, with a warning, if no such lease runs.  At once, and for good.
+ */
+bool
+le_resign_by_token(const LeElection *election, int64 token, int successor)
+{
+	le_require_primary();
+	if (le_lease_resign(election, token, successor))
+	{
+		le_unpublish(election, token);
+		return true;
+	}
+	le_warn_not_leader(election, psprintf("token " INT64_FORMAT, token));
+	return false;
+}

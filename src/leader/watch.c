@@ -1,0 +1,168 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/watch.c
+ *	  To observe who leads an election, and what its leader publishes.
+ *
+ * An observer compares what it sees with what its client knows, and sleeps until
+ * the two differ.  It sleeps on the condition variable of the election's entry, on
+ * which everybody broadcasts who changes the entry.  It keeps the entry where it is
+ * meanwhile, and gets ready to sleep before it looks: so it misses nothing.  An
+ * expiry is broadcast by nobody: for that it sets its alarm.  Nor is it broadcast that the
+ * leader's lock was lost in the middle of a transaction, by pg_advisory_unlock_all(): so
+ * while a session or transaction leads, an observer looks each second whether the lock is
+ * held.
+ *
+ * A term is on record only while its lock is held, unless the lock was lost.  So if the lock
+ * is free and the term still on record after that, it is over, for good, though it may stay
+ * on record for hours.  The registry notes that, so that all observers are told the same,
+ * and what is seen does not change when the term is taken off the record.
+ *
+ * What is seen is named by a number.  While the election is led, that is the
+ * leader's token.  While it is vacant, it is the negative of the last term's token,
+ * so that one vacancy can be told from the next, and neither be taken for a token.
+ * It is -1 if no term is known.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/inval.h"
+#include "utils/snapmgr.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+
+/* the election whose entry this session keeps where it is */
+static LeElectionKey pinned;
+static bool has_pin = false;
+
+static void
+unpin(void *argument pg_attribute_unused())
+{
+	le_registry_unwatch(&pinned, LE_OBSERVER);
+}
+
+/*
+ * Observe no more; also called when that fails.  Does not throw
+ */
+void
+le_stop_observing(void)
+{
+	if (!has_pin)
+		return;
+	has_pin = false;
+	le_catching(unpin, NULL);
+}
+
+/*
+ * See to it that somebody announces that a lease has run out: we are the first to see;
+ * false if it has just been renewed
+ */
+static bool
+tell_expired(const LeElection *election, const LeSight *sight)
+{
+	LeTerm		ended;
+	LeNews		news;
+	bool		expired;
+
+	if (!le_registry_read(&election->key, &ended) || ended.token != -sight->token)
+		return true;
+	if (!le_registry_close_lease(&election->key, ended.token, &expired, &news))
+		return false;
+	if (expired)
+		le_log_end(&ended, LE_END_EXPIRED);
+	le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
+	return true;
+}
+
+static void
+make_vacant(LeSight *sight)
+{
+	sight->token = -sight->token;
+	sight->by_lock = false;
+	sight->deadline = 0;
+	sight->has_value = false;
+}
+
+static void
+look(const LeElection *election, LeSight *sight)
+{
+	do
+	{
+		le_leases_ready(false);
+		le_registry_look(&election->key, sight);
+		le_refuse_collision(election, sight->name);
+	} while (sight->expired && !tell_expired(election, sight));
+	if (sight->owed)
+		le_announce_owed(election);
+
+	/* a lease ends with the extension that it was taken from */
+	if (OidIsValid(sight->lease_table) && !le_is_lease_table(sight->lease_table))
+		make_vacant(sight);
+
+	if (sight->by_lock && !le_lock_is_busy(election) &&
+		le_registry_note_lost(&election->key, sight->token))
+		make_vacant(sight);
+}
+
+/*
+ * Is that something else than the client knows?
+ */
+static bool
+differs(const LeSight *sight, int64 known, const char *known_value)
+{
+	if (known == 0 || sight->token != known)
+		return true;
+	if (sight->token < 0)
+		return false;
+	if (known_value == NULL || !sight->has_value)
+		return known_value != NULL || sight->has_value;
+	return strcmp(known_value, sight->value) != 0;
+}
+
+/*
+ * Wait until the election is led by another term than the known one, or is vacant in
+ * another way, or its leader publishes another value than the known one, if any; for
+ * wait_ms at most
+ *
+ * What is seen then is put into *sight.  known is 0 to return at once.  May throw, and
+ * end the session of a client that has gone.
+ */
+void
+le_observe_election(const LeElection *election, int64 known, const char *known_value,
+					int64 wait_ms, LeSight *sight)
+{
+	uint64		give_up_at = PG_UINT64_MAX;
+	LeElectionEntry *entry;
+
+	le_require_primary();
+	le_require_observer(election);
+	le_registry_bound_elections(0);
+	if (wait_ms != LE_WAIT_FOREVER)
+		give_up_at = le_monotonic_us() + wait_ms * 1000;
+
+	entry = le_registry_watch(election, LE_OBSERVER);
+	pinned = election->key;
+	has_pin = true;
+	ConditionVariablePrepareToSleep(&entry->changed);
+	for (;;)
+	{
+		uint64		until = give_up_at;
+
+		le_require_observer(election);
+		look(election, sight);
+		if (differs(sight, known, known_value) || le_monotonic_us() >= give_up_at)
+			break;
+		if (sight->deadline != 0)
+			until = Min(until, sight->deadline);
+		if (sight->by_lock)
+			until = Min(until, le_monotonic_us() + LE_LOCK_LOOK_US);
+		InvalidateCatalogSnapshotConditionally();
+		le_sleep(&entry->changed, until, LE_SLEEP_OBSERVE);
+		AcceptInvalidationMessages();
+	}
+	ConditionVariableCancelSleep();
+	le_stop_observing();
+}

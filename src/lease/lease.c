@@ -1,0 +1,307 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease/lease.c
+ *	  Leases: terms that are bound to no session, but run for a ttl from the last
+ *	  renewal.
+ *
+ * A lease runs as long as the registry has it with a deadline in the future.  It
+ * begins at the commit of the transaction that took it, which holds the election's
+ * lock until then; while it runs, nobody needs to hold that lock, and whoever gets
+ * it finds the lease on record and is not elected.
+ *
+ * Renewals are in the registry only.  That a lease was taken, for which ttl, and
+ * that it is over, is written down in the table le_leases as well: before a client is
+ * told of it, and before anybody else is elected.
+ * So after a restart, the table tells which leases may still have a holder who
+ * believes in them: each of these runs for its full ttl from when the table is first
+ * looked at.  For each lease that has ended, the table is told before anybody else
+ * is elected: so none comes back to life beside a successor with a greater token.
+ *
+ * Order of locks: the election's lock, then its guard lock (see election_lock.c),
+ * then what lease_table.c needs, then the registry's LWLocks.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xlog.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+
+#include "announce/announce.h"
+#include "term/term.h"
+#include "lease/lease.h"
+
+static const LeLeaseOrder look = {.action = LE_LEASE_LOOK};
+static const LeLeaseOrder renew = {.action = LE_LEASE_RENEW};
+
+/*
+ * Throw unless the user may use the token of a term of that role
+ */
+void
+le_require_role(const LeElection *election, Oid user, Oid role)
+{
+	if (!has_privs_of_role(user, role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for the token of election %s, which is of another role",
+						le_election_label(&election->key, election->name))));
+}
+
+/*
+ * Return the lease that this transaction has taken, or NULL; throw if its role is
+ * not ours
+ */
+static LeGrant *
+find_grant(const LeElection *election, int64 token)
+{
+	LeGrant    *grant = le_find_grant(election);
+
+	if (grant != NULL && grant->token == token)
+		le_require_role(election, GetUserId(), grant->role);
+	return grant;
+}
+
+/*
+ * Do something with the lease, if it runs; throw if its role is not ours
+ *
+ * *old_ttl_us is set to what the ttl has been.
+ */
+static bool
+act(const LeElection *election, int64 token, const LeLeaseOrder *order,
+	int64 *old_ttl_us)
+{
+	Oid			table;
+	Oid			role;
+	LeLeaseAnswer answer;
+
+	do
+	{
+		role = GetUserId();
+		le_leases_ready(false);
+		table = le_lease_table();
+		answer = le_registry_lease(election, token, table, order, &role, old_ttl_us);
+	} while (answer == LE_LEASE_NOT_RUNNING && !le_is_lease_table(table));
+
+	if (answer == LE_LEASE_OF_ANOTHER_ROLE)
+	{
+		le_require_role(election, GetUserId(), role);
+		answer = le_registry_lease(election, token, table, order, &role, old_ttl_us);
+	}
+	return answer == LE_LEASE_DONE;
+}
+
+/*
+ * Is this the token of the lease by which the election is led?
+ */
+bool
+le_lease_is_led(const LeElection *election, int64 token)
+{
+	LeGrant    *grant = find_grant(election, token);
+	int64		ttl_us;
+
+	if (grant != NULL)
+		return grant->token == token;
+	return act(election, token, &look, &ttl_us);
+}
+
+/*
+ * Give a running lease another ttl; false if it has run out by now
+ *
+ * The ttl in the table is never shorter than the one in the registry: whoever was
+ * promised the longer one has it after a restart, too.
+ */
+static bool
+change_ttl(const LeElection *election, int64 token, int64 ttl_us)
+{
+	const LeLeaseOrder set_ttl = {.action = LE_LEASE_SET_TTL,.ttl_us = ttl_us};
+	int64		old_ttl_us;
+	bool		changed;
+
+	le_require_ttl(election, ttl_us);
+	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
+	changed = act(election, token, &look, &old_ttl_us);
+	if (changed && ttl_us > old_ttl_us)
+		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
+	changed = changed &&
+		act(election, token, &set_ttl, &old_ttl_us);
+	if (changed && ttl_us < old_ttl_us)
+		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
+	le_release_guard(election, ShareUpdateExclusiveLock);
+	le_tell_followers(&election->key);
+	return changed;
+}
+
+/*
+ * Renew the lease that has this token; false if none does that still runs
+ *
+ * A ttl of 0 leaves the lease the one it has.  Another one than it has is written
+ * down before it counts.  May throw and, with another ttl, wait for one who is doing
+ * the same, and for synchronous standbys.
+ */
+bool
+le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
+{
+	LeGrant    *grant = find_grant(election, token);
+	int64		old_ttl_us;
+
+	if (grant != NULL)
+	{
+		if (grant->token != token)
+			return false;
+		if (ttl_us != 0 && ttl_us != grant->entry->lease.ttl_us)
+		{
+			/* only this transaction makes anything of it before it begins */
+			le_require_ttl(election, ttl_us);
+			(void) le_lease_overwrite_ttl(election, token, ttl_us);
+			grant->entry->lease.ttl_us = ttl_us;
+		}
+		return true;
+	}
+
+	if (!act(election, token, &renew, &old_ttl_us))
+		return false;
+	return ttl_us == 0 || ttl_us == old_ttl_us ||
+		change_ttl(election, token, ttl_us);
+}
+
+/*
+ * End the lease that has this token, as the order says, and write that down; false if none
+ * does that still runs
+ *
+ * At once, whatever becomes of the transaction.  To be called with the guard lock, which
+ * keeps a successor from being elected before the table knows.  *written is set to where the
+ * WAL is to be made durable before anybody is told; a successor does so itself.
+ */
+bool
+le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *order,
+				   XLogRecPtr *written)
+{
+	int64		ttl_us;
+
+	le_lease_lock_table();
+	if (!act(election, token, order, &ttl_us))
+		return false;
+	*written = le_lease_overwrite_ttl(election, token, 0);
+	le_registry_note_void(&election->key, token, *written);
+
+	/* now, as the caller may fail before it releases the guard lock */
+	le_tell_followers(&election->key);
+	return true;
+}
+
+/*
+ * Tell of a lease that was ended for that reason; false if it is off the record already
+ *
+ * Then a successor announces its end.
+ */
+bool
+le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason)
+{
+	LeNews		news;
+
+	if (!le_registry_read_ended(key, token, &news))
+		return false;
+	le_log_end(&news.term, reason);
+	le_announce_news(&news, LE_DUTY_OWN, false);
+	return true;
+}
+
+/*
+ * End the lease likewise, durably, and tell of it
+ */
+bool
+le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
+{
+	XLogRecPtr	written;
+
+	if (!le_lease_write_end(election, token, order, &written))
+		return false;
+	le_make_durable(written);
+	(void) le_lease_tell_end(&election->key, token,
+							 order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	return true;
+}
+
+/*
+ * Resign from the lease that has this token, in favour of that process, if any; false if
+ * none does that still runs
+ */
+bool
+le_lease_resign(const LeElection *election, int64 token, int successor)
+{
+	const LeLeaseOrder end = {.action = LE_LEASE_END,.successor = successor};
+	LeGrant    *grant = find_grant(election, token);
+	int64		ttl_us;
+	bool		ended;
+
+	if (grant != NULL)
+	{
+		if (grant->token != token)
+			return false;
+		(void) le_lease_overwrite_ttl(election, token, 0);
+		le_give_up_grant(grant);
+		return true;
+	}
+
+	if (!act(election, token, &look, &ttl_us))
+		return false;
+	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
+	ended = le_lease_end(election, token, &end);
+	le_release_guard(election, ShareUpdateExclusiveLock);
+	if (ended)
+		le_tell_followers(&election->key);
+	return ended;
+}
+
+/*
+ * Sleep until the election's lease is over, or that time has come; but maybe not as
+ * long, see le_sleep
+ *
+ * To be called with the election's lock, by the first candidate in line; so the
+ * lease stays on record.
+ */
+void
+le_lease_wait(const LeElection *election, uint64 until)
+{
+	LeElectionEntry *entry = le_registry_find_lease(&election->key);
+	uint64		deadline;
+
+	if (entry == NULL)
+		return;
+	ConditionVariablePrepareToSleep(&entry->changed);
+	deadline = Min(pg_atomic_read_u64(&entry->lease.deadline), until);
+	if (deadline > le_monotonic_us())
+		le_sleep(&entry->changed, deadline, LE_SLEEP_LEASE);
+	ConditionVariableCancelSleep();
+}
+
+/*
+ * Does the lease with that token run, whoever took it?  *role, unless NULL, is set to
+ * who did
+ */
+bool
+le_lease_is_running(const LeElection *election, int64 token, Oid *role)
+{
+	LeGrant    *grant = le_find_grant(election);
+	Oid			taken_by = InvalidOid;
+	int64		ttl_us;
+	bool		running;
+
+	if (grant != NULL)
+	{
+		taken_by = grant->role;
+		running = grant->token == token;
+	}
+	else
+	{
+		le_leases_ready(false);
+		running = le_registry_lease(election, token, le_lease_table(), &look, &taken_by,
+									&ttl_us) != LE_LEASE_NOT_RUNNING;
+	}
+	if (role != NULL)
+		*role = taken_by;
+	return running;
+}

@@ -1,0 +1,272 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease/lease_grant.c
+ *	  The leases that the current transaction has taken, until it ends.
+ *
+ * Until then the transaction holds the election's lock, the row in le_leases is its
+ * own, and the registry's entry says LE_DEADLINE_UNCOMMITTED: nobody else makes
+ * anything of the lease.  When the transaction has committed, the lease is given its
+ * deadline; when the transaction or the savepoint is rolled back, it is marked as
+ * over.  Either is one store to an address that was looked up before, which cannot
+ * fail.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "announce/announce.h"
+#include "term/term.h"
+#include "lease/lease.h"
+
+/* in TopTransactionContext */
+static dlist_head grants = DLIST_STATIC_INIT(grants);
+static int	grant_count = 0;
+
+/*
+ * How many leases has this transaction taken, whose locks it holds?
+ */
+int
+le_grant_count(void)
+{
+	return grant_count;
+}
+
+/*
+ * Return the lease of the election that this transaction has taken, or NULL
+ *
+ * Throws if it is of another election that has the same key.
+ */
+LeGrant *
+le_find_grant(const LeElection *election)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &grants)
+	{
+		LeGrant    *grant = (LeGrant *) dlist_container(LeXactItem, node, iter.cur);
+
+		if (!grant->given_up &&
+			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+		{
+			le_refuse_collision(election, grant->election.name);
+			return grant;
+		}
+	}
+	return NULL;
+}
+
+static void
+forget(LeGrant *grant)
+{
+	dlist_delete(&grant->item.node);
+	grant_count--;
+	pfree(grant);
+}
+
+/*
+ * Forget what this subtransaction has given up of the election: the lock that it
+ * keeps is from now on that of the new lease
+ */
+static void
+forget_given_up(const LeElection *election)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &grants)
+	{
+		LeGrant    *grant = (LeGrant *) dlist_container(LeXactItem, node, iter.cur);
+
+		if (grant->given_up && grant->item.subxact == GetCurrentSubTransactionId() &&
+			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+			forget(grant);
+	}
+}
+
+/*
+ * Take the lease; this subtransaction has just been granted the election's lock
+ *
+ * Returns its token.  On an error, the abort of the transaction undoes all of it.
+ */
+int64
+le_grant_lease(const LeBid *bid, const LeIdentity *identity)
+{
+	LeTerm		term;
+	LeElectionEntry *entry;
+	LeGrant    *grant;
+
+	le_fill_term(&term, bid, identity);
+
+	/*
+	 * The extension may have been replaced while we waited for the token.  A
+	 * lease that is inserted into a table which is not loaded would be loaded
+	 * beside the one that we begin.
+	 */
+	le_lease_lock_table();
+	le_leases_ready(true);
+
+	term.pid = 0;
+	term.role = GetUserId();
+	term.lease_table = le_lease_table();
+	term.ttl_us = bid->ttl_us;
+	term.deadline = LE_DEADLINE_UNCOMMITTED;
+
+	forget_given_up(&bid->election);
+	le_lease_delete_void(&bid->election);
+	le_lease_insert(&term);
+
+	grant = MemoryContextAlloc(TopTransactionContext, sizeof(LeGrant));
+	le_registry_add_lease(&term, &entry);
+	grant->election = bid->election;
+	grant->token = term.token;
+	grant->role = term.role;
+	grant->given_up = false;
+	grant->item.subxact = GetCurrentSubTransactionId();
+	grant->entry = entry;
+	dlist_push_tail(&grants, &grant->item.node);
+	grant_count++;
+
+	return term.token;
+}
+
+/*
+ * Give up the lease that this transaction took.  Does not throw
+ *
+ * The transaction keeps the election's lock.
+ */
+void
+le_give_up_grant(LeGrant *grant)
+{
+	pg_atomic_write_u64(&grant->entry->lease.deadline, LE_DEADLINE_OVER);
+	grant->given_up = true;
+}
+
+/*
+ * The lock goes, and with it our claim to the entry: it may be another's from now
+ */
+static void
+drop(LeXactItem *item)
+{
+	LeGrant    *grant = (LeGrant *) item;
+
+	if (!grant->given_up)
+		le_give_up_grant(grant);
+	forget(grant);
+}
+
+static void
+begin_on_record(void *argument)
+{
+	LeGrant    *grant = argument;
+	LeTerm		term;
+
+	if (!le_registry_begin_lease(&grant->election.key, grant->token))
+		return;
+	if (le_log_terms && le_registry_read(&grant->election.key, &term) &&
+		term.token == grant->token)
+		le_log_begin(&term);
+}
+
+static void
+begin(LeXactItem *item)
+{
+	LeGrant    *grant = (LeGrant *) item;
+	pg_atomic_uint64 *deadline = &grant->entry->lease.deadline;
+
+	if (!grant->given_up)
+	{
+		le_catching(begin_on_record, grant);
+
+		/*
+		 * if that has failed: we have the election's lock, so it is still
+		 * ours
+		 */
+		if (pg_atomic_read_u64(deadline) == LE_DEADLINE_UNCOMMITTED)
+			pg_atomic_write_u64(deadline,
+								le_monotonic_us() + grant->entry->lease.ttl_us);
+	}
+	forget(grant);
+}
+
+/*
+ * Refuse to prepare a transaction that has taken a lease
+ *
+ * Whoever commits it later cannot begin the lease; and without a lease, the lock
+ * would be held until then for nothing.
+ */
+void
+le_grants_before_prepare(void)
+{
+	LeGrant    *grant;
+
+	if (dlist_is_empty(&grants))
+		return;
+	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
+					le_election_label(&grant->election.key, grant->election.name)),
+			 errhint("Take it in a transaction of its own.")));
+}
+
+static void
+announce_with_commit(LeXactItem *item)
+{
+	LeGrant    *grant = (LeGrant *) item;
+	LeTerm		term;
+	LeNews		before;
+
+	if (grant->given_up ||
+		!le_registry_precede_lease(&grant->election.key, grant->token, &term, &before))
+		return;
+	le_announce_news(&before, LE_DUTY_TAKEN, false);
+	le_announce_begin(&term, true);
+}
+
+/*
+ * Announce the leases that the commit at hand is about to begin
+ */
+void
+le_grants_before_commit(void *unused pg_attribute_unused())
+{
+	le_xact_list_each(&grants, announce_with_commit);
+}
+
+/*
+ * Begin the leases of a transaction that has committed.  Does not throw
+ */
+void
+le_grants_at_commit(void)
+{
+	le_xact_list_each(&grants, begin);
+}
+
+/*
+ * Give up the leases of a transaction that was rolled back.  Does not throw
+ */
+void
+le_grants_at_abort(void)
+{
+	le_xact_list_each(&grants, drop);
+}
+
+/*
+ * Pass a subtransaction's leases on to its parent
+ */
+void
+le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
+{
+	le_xact_list_commit(&grants, mine, parent);
+}
+
+/*
+ * Give up a subtransaction's leases.  Does not throw
+ */
+void
+le_grants_at_subxact_abort(SubTransactionId mine)
+{
+	le_xact_list_abort(&grants, mine, drop);
+}

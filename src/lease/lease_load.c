@@ -1,0 +1,229 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease/lease_load.c
+ *	  To have the leases of the table le_leases in the registry: after a restart, with a
+ *	  new extension, and after some were evicted.
+ *
+ * The table is read into the registry once after each start of the server, under a
+ * lock on the table that conflicts with itself, before this database's leases are
+ * first asked for or any bid is made; loaded_table says so.  The entries bear
+ * the table's OID: DROP EXTENSION ends the leases that were in it.
+ *
+ * A lease that ran out in this database may have made room for elections of another one: then
+ * the registry has no entry of it, and its row may not be void durably (see registry.c).  Before
+ * the next bid, the table is read again, under the same lock.  A committed row that is not void
+ * durably and is missing in the registry is one of those, as every lease that is being taken or
+ * runs is there.  It is put on record as over, not as running, so the next candidate makes it
+ * void as it would any other.  That may happen while others hold election locks: only an
+ * election without a term gets one, and a candidate that finds no term on record asks once
+ * more whether there was an eviction (le_read_record).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xlog.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+
+/* this backend knows that the leases of this table are in the registry */
+static Oid	ready_table = InvalidOid;
+
+/* and that none was missing when so many marks of evictions had been made */
+static uint64 ready_evictions = 0;
+
+static bool
+is_loaded(Oid table)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		loaded = database->loaded_table == table;
+
+	le_registry_unlock_database(database);
+	return loaded;
+}
+
+static bool
+has_evictions(void)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		evicted = database->leases_evicted != 0;
+
+	le_registry_unlock_database(database);
+	return evicted;
+}
+
+/*
+ * Leave word that the table has been read; marks from after that was begun stay
+ */
+static void
+set_loaded(Oid table, uint64 reload)
+{
+	bool		had_terms = le_sequence_read(LE_TOKENS) > 0;
+	LeDatabase *database = le_registry_lock_database(true);
+
+	if (database->loaded_table != table)
+	{
+		database->loaded_table = table;
+		database->had_terms = had_terms;
+	}
+	if (database->leases_evicted <= reload)
+		database->leases_evicted = 0;
+	le_registry_unlock_database(database);
+}
+
+/*
+ * Why has this term on record ended, of which nothing else is left?  Its lock went away
+ * behind its back, or it is a lease that has run out, or went with the extension
+ */
+static LeEndReason
+why_stale(const LeTerm *term)
+{
+	if (term->scope != LE_SCOPE_LEASE)
+		return LE_END_LOCK_RELEASED;
+	return term->deadline <= le_monotonic_us() ? LE_END_EXPIRED : LE_END_EXTENSION_DROPPED;
+}
+
+/*
+ * Take such a term off the record, and tell of it unless that was done, or it never began
+ */
+void
+le_end_stale(const LeTerm *term)
+{
+	LeEndReason reason = why_stale(term);
+	LeNews		news;
+
+	if (!le_registry_end_term(&term->election, term->token, reason, &news))
+		return;
+	if (news.term.scope != LE_SCOPE_LEASE || news.term.deadline > LE_DEADLINE_OVER)
+		le_log_end(&news.term, reason);
+	le_announce_news(&news, LE_DUTY_OWN, false);
+}
+
+/*
+ * End this database's leases that are written down in any other table than this one, which
+ * has been committed: the extension that they were of was dropped
+ */
+static void
+end_dropped_leases(Oid lease_table)
+{
+	int			count;
+	LeTerm	   *terms = le_registry_list_terms(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (terms[i].token != 0 && terms[i].scope == LE_SCOPE_LEASE &&
+			terms[i].lease_table != lease_table)
+			le_end_stale(&terms[i]);
+	}
+}
+
+/*
+ * Read the table for the first time since the server started, or the extension was created
+ */
+static void
+load_leases(Relation table)
+{
+	Oid			oid = RelationGetRelid(table);
+	uint64		reload = le_registry_reloads(true);
+	int			running;
+
+	le_registry_forget_dropped();
+	end_dropped_leases(oid);
+	le_lease_load(table, false);
+	running = le_registry_start_loaded(oid);
+	set_loaded(oid, reload);
+	if (running > 0)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg_internal("leader_election: %d leases run on in database \"%s\"",
+								 running, get_database_name(MyDatabaseId)),
+				 errhidestmt(true), errhidecontext(true)));
+}
+
+/*
+ * Put those leases on record, as over, that were evicted
+ */
+static void
+reload_leases(Relation table)
+{
+	uint64		reload = le_registry_reloads(true);
+
+	le_lease_load(table, true);
+	set_loaded(RelationGetRelid(table), reload);
+}
+
+/*
+ * See to it that the registry has the database's leases; for_bid, also those that were
+ * over and have been evicted
+ *
+ * A table that this transaction has created has none, and may go with it, and the
+ * leases of the one before may come back: then there is no bid.  May wait for another
+ * session that reads the table, and throw.
+ */
+void
+le_leases_ready(bool for_bid)
+{
+	Oid			oid = le_lease_table();
+	Relation	table;
+	uint64		evictions;
+
+	if (likely(oid == ready_table &&
+			   (!for_bid || le_registry_lease_evictions() == ready_evictions)) ||
+		RecoveryInProgress())
+		return;
+
+	/* from now on we count: see origin.c */
+	(void) le_registry_primary_since();
+
+	/* nobody can have loaded a table that is not committed */
+	evictions = for_bid ? le_registry_lease_evictions() : ready_evictions;
+	if (is_loaded(oid) && !(for_bid && has_evictions()))
+	{
+		ready_table = oid;
+		ready_evictions = evictions;
+		return;
+	}
+
+	/* if the extension has just been replaced, look for its new table */
+	while ((table = try_table_open(oid, ShareUpdateExclusiveLock)) == NULL)
+		oid = le_lease_table();
+	if (table->rd_createSubid != InvalidSubTransactionId)
+	{
+		if (for_bid)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot elect a leader in the transaction that created table \"%s\"",
+							RelationGetRelationName(table)),
+					 errhint("Commit the transaction first.")));
+		table_close(table, ShareUpdateExclusiveLock);
+		return;
+	}
+	if (!is_loaded(oid))
+		load_leases(table);
+	else if (for_bid && has_evictions())
+		reload_leases(table);
+	table_close(table, ShareUpdateExclusiveLock);
+	ready_table = oid;
+	ready_evictions = evictions;
+}
+
+/*
+ * Copy what is on record of the election, for whoever has its lock and is about to lead;
+ * false if there is no term, nor has one been evicted whose row may not be void durably
+ *
+ * May throw, and wait as le_leases_ready does.
+ */
+bool
+le_read_record(const LeElection *election, LeTerm *term)
+{
+	if (le_registry_read(&election->key, term))
+		return true;
+	if (likely(le_registry_lease_evictions() == ready_evictions))
+		return false;
+	le_leases_ready(true);
+	return le_registry_read(&election->key, term);
+}

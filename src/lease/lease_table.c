@@ -1,0 +1,444 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease/lease_table.c
+ *	  The rows of le_leases, by which leases survive a restart.
+ *
+ * A lease's row is inserted by the transaction that takes the lease, and so is
+ * there when that has committed.  What happens to the lease later cannot wait for
+ * a commit: it may have happened in a transaction that is rolled back, or that
+ * stays open for an hour.  So the one thing that changes in a row, its ttl, is
+ * overwritten in place, as the server does with its own statistics in pg_class.  A
+ * ttl of zero makes the row void: that lease is over, for good.  Void rows are
+ * deleted by whoever comes by later.  (One that is left behind by a rollback, where no
+ * lease follows, is found after the next start.)
+ *
+ * Rules:
+ *
+ *	A row is inserted by a backend that holds the election's lock.
+ *	It is overwritten under the election's guard lock, so that only one backend
+ *	does; or by the transaction that has inserted it, before it commits.
+ *	It is deleted by a backend that holds the election's lock, and only when it
+ *	is void, durably, on the synchronous standbys, too.  So a row that is not void
+ *	is being deleted by nobody, and to overwrite it waits for nobody.  And a row that
+ *	is gone needs not to be made void: no failover brings it back.
+ *
+ * All reads use SnapshotSelf, which sees what is committed now, at every isolation
+ * level, and takes part in no serialization conflict.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "storage/bufmgr.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "lease/lease.h"
+
+/* The columns of le_leases that have a fixed size; none may be null */
+typedef struct LeLeaseRow
+{
+	int64		token;
+	Interval	ttl;			/* zero: void */
+	TimestampTz since;
+	Oid			database;		/* a copy of another one's has its rows, too */
+	Oid			role;
+	bool		identity_has_client;
+} LeLeaseRow;
+
+/* All columns */
+#define Anum_le_leases_token				1
+#define Anum_le_leases_ttl					2
+#define Anum_le_leases_since				3
+#define Anum_le_leases_database				4
+#define Anum_le_leases_role					5
+#define Anum_le_leases_identity_has_client	6
+#define Anum_le_leases_name					7
+#define Anum_le_leases_identity				8
+#define Natts_le_leases						8
+
+/*
+ * Open the table, and keep it locked to the end of the transaction
+ *
+ * If this transaction has rewritten the table, a rollback throws the new file away:
+ * then nothing can be overwritten for good.
+ */
+static Relation
+open_table(void)
+{
+	Relation	table = table_open(le_lease_table(), RowExclusiveLock);
+
+	le_require_unaltered(table, LE_LEASES);
+	if (RelationIsNewCompat(table))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot begin or end a lease in the transaction that created or changed table \"%s\"",
+						RelationGetRelationName(table)),
+				 errhint("Commit the transaction first.")));
+	return table;
+}
+
+/*
+ * Lock the table, so that what is to be written down can be
+ *
+ * To be called before something is made of it that is to be written down.  May wait
+ * for DDL on the table.
+ */
+void
+le_lease_lock_table(void)
+{
+	table_close(open_table(), NoLock);
+}
+
+/*
+ * Undo that, if nothing is to be written down after all
+ *
+ * A wait may follow, and is not to keep DDL from the table.
+ */
+void
+le_lease_unlock_table(void)
+{
+	UnlockRelationOid(le_lease_table(), RowExclusiveLock);
+}
+
+/*
+ * Find the rows of the election, or, with a token, the one of that lease
+ *
+ * The keys are those of the primary key.  Names compare as bytes there.
+ */
+static SysScanDesc
+begin_scan(Relation table, const LeElection *election, int64 token)
+{
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], Anum_le_leases_name, BTEqualStrategyNumber, F_TEXTEQ,
+				CStringGetTextDatum(election->name));
+	ScanKeyInit(&keys[1], Anum_le_leases_token, BTEqualStrategyNumber, F_INT8EQ,
+				Int64GetDatum(token));
+	return systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true,
+							  SnapshotSelf, token == 0 ? 1 : 2, keys);
+}
+
+static LeLeaseRow *
+get_row(HeapTuple tuple)
+{
+	return (LeLeaseRow *) GETSTRUCT(tuple);
+}
+
+static bool
+is_void(HeapTuple tuple)
+{
+	return get_row(tuple)->ttl.time == 0;
+}
+
+/*
+ * See to it that there is a snapshot, as there must be when rows are written; true if
+ * it is to be popped
+ *
+ * Who waits without one may have none.
+ */
+static bool
+push_snapshot(void)
+{
+	if (ActiveSnapshotSet())
+		return false;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	return true;
+}
+
+/*
+ * Write down a lease; it counts when the transaction has committed
+ *
+ * The commit is made durable even if the session has synchronous_commit off.
+ */
+void
+le_lease_insert(const LeTerm *term)
+{
+	Relation	table = open_table();
+	Interval	ttl = {.time = term->ttl_us};
+	Datum		values[Natts_le_leases];
+	bool		nulls[Natts_le_leases] = {0};
+	bool		pushed = push_snapshot();
+	HeapTuple	tuple;
+
+	values[Anum_le_leases_token - 1] = Int64GetDatum(term->token);
+	values[Anum_le_leases_ttl - 1] = IntervalPGetDatum(&ttl);
+	values[Anum_le_leases_since - 1] = TimestampTzGetDatum(term->since);
+	values[Anum_le_leases_database - 1] = ObjectIdGetDatum(MyDatabaseId);
+	values[Anum_le_leases_role - 1] = ObjectIdGetDatum(term->role);
+	values[Anum_le_leases_identity_has_client - 1] =
+		BoolGetDatum(term->identity.has_client);
+	values[Anum_le_leases_name - 1] = CStringGetTextDatum(term->name);
+	values[Anum_le_leases_identity - 1] =
+		CStringGetTextDatum(term->identity.string);
+
+	tuple = heap_form_tuple(RelationGetDescr(table), values, nulls);
+	CatalogTupleInsert(table, tuple);
+	heap_freetuple(tuple);
+	table_close(table, NoLock);
+
+	if (pushed)
+		PopActiveSnapshot();
+
+	/* so that this very transaction can overwrite or delete it */
+	CommandCounterIncrement();
+	ForceSyncCommit();
+}
+
+/*
+ * Return the buffer that the row which the scan has found is in
+ */
+static Buffer
+get_buffer(SysScanDesc scan)
+{
+	return ((BufferHeapTupleTableSlot *) scan->slot)->buffer;
+}
+
+static void
+end_scan(void *scan)
+{
+	systable_endscan(scan);
+}
+
+/*
+ * Lock that buffer; false if another backend has got in between, and the scan has
+ * been ended
+ */
+static bool
+lock_row(SysScanDesc scan, HeapTuple *tuple)
+{
+	*tuple = ((BufferHeapTupleTableSlot *) scan->slot)->base.tuple;
+	return heap_inplace_lock(scan->heap_rel, *tuple, get_buffer(scan),
+							 end_scan, scan);
+}
+
+/*
+ * Overwrite the ttl in the lease's row, zero to make it void; nothing if it is void
+ * or there is none
+ *
+ * At once, and whatever becomes of the transaction.  Returns up to where the WAL must
+ * be made durable before anything is made of it; invalid if there is no row.  To be
+ * called with the election's guard lock.  The table is not kept locked: what is written
+ * counts at once.
+ */
+XLogRecPtr
+le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
+{
+	Relation	table = open_table();
+	XLogRecPtr	written = InvalidXLogRecPtr;
+
+	for (;;)
+	{
+		SysScanDesc scan = begin_scan(table, election, token);
+		HeapTuple	tuple = systable_getnext(scan);
+		HeapTuple	changed;
+
+		if (!HeapTupleIsValid(tuple))
+		{
+			systable_endscan(scan);
+			break;
+		}
+		if (is_void(tuple))
+		{
+			/* by a backend that may have failed before it was durable */
+			written = BufferGetLSNAtomic(get_buffer(scan));
+			systable_endscan(scan);
+			break;
+		}
+
+		/* nothing but the ttl ever changes: copy the row before it is locked */
+		changed = heap_copytuple(tuple);
+		get_row(changed)->ttl.time = ttl_us;
+		if (lock_row(scan, &tuple))
+		{
+			heap_inplace_update_and_unlock(table, tuple, changed,
+										   get_buffer(scan));
+			systable_endscan(scan);
+			written = XactLastRecEnd;
+			break;
+		}
+	}
+
+	table_close(table, RowExclusiveLock);
+	return written;
+}
+
+/*
+ * Delete the void rows of the election; true if there are rows that are not deleted
+ * for good yet
+ *
+ * A row that another transaction is about to delete is left to it: if that is
+ * rolled back, it stays until the next time.
+ */
+bool
+le_lease_delete_void(const LeElection *election)
+{
+	Relation	table = open_table();
+	SysScanDesc scan = begin_scan(table, election, 0);
+	bool		pushed = push_snapshot();
+	HeapTuple	tuple;
+	bool		found = false;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		found = true;
+		if (is_void(tuple))
+			table_tuple_try_delete_compat(table, &tuple->t_self);
+	}
+	systable_endscan(scan);
+	if (pushed)
+		PopActiveSnapshot();
+	table_close(table, NoLock);
+	return found;
+}
+
+/*
+ * Read a row; false if it is none of ours
+ */
+static bool
+read_row(LeTerm *term, Relation table, HeapTuple tuple)
+{
+	LeLeaseRow *row = get_row(tuple);
+	LeElection	election;
+	Datum		values[Natts_le_leases];
+	bool		nulls[Natts_le_leases];
+	text	   *name;
+
+	heap_deform_tuple(tuple, RelationGetDescr(table), values, nulls);
+	name = DatumGetTextPP(values[Anum_le_leases_name - 1]);
+	if (VARSIZE_ANY_EXHDR(name) == 0 || VARSIZE_ANY_EXHDR(name) > LE_TEXT_MAX)
+		return false;
+	le_election_by_name(&election, name);
+
+	memset(term, 0, sizeof(LeTerm));
+	term->election = election.key;
+	term->token = row->token;
+	term->scope = LE_SCOPE_LEASE;
+	term->role = row->role;
+	term->lease_table = RelationGetRelid(table);
+	term->since = row->since;
+	term->ttl_us = row->ttl.time;
+	term->deadline = LE_DEADLINE_OVER;
+	if (!is_void(tuple) && row->database == MyDatabaseId)
+		term->deadline = LE_DEADLINE_UNCOMMITTED;
+	term->identity.has_client = row->identity_has_client;
+	text_to_cstring_buffer(DatumGetTextPP(values[Anum_le_leases_identity - 1]),
+						   term->identity.string, LE_TEXT_SIZE);
+	strcpy(term->name, election.name);
+	return true;
+}
+
+/*
+ * Return the leases that the table has, to who cannot load it: as of the transaction's
+ * snapshot, with no deadline
+ */
+LeTerm *
+le_lease_list(int *count)
+{
+	Relation	table = table_open(le_lease_table(), AccessShareLock);
+	SysScanDesc scan = systable_beginscan(table, InvalidOid, false,
+										  GetActiveSnapshot(), 0, NULL);
+	LeTerm	   *terms = palloc_object(LeTerm);
+	int			capacity = 1;
+	HeapTuple	tuple;
+
+	*count = 0;
+	le_require_unaltered(table, LE_LEASES);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!read_row(&terms[*count], table, tuple) ||
+			terms[*count].deadline == LE_DEADLINE_OVER)
+			continue;
+		if (++*count == capacity)
+		{
+			capacity *= 2;
+			terms = repalloc_huge(terms, capacity * sizeof(LeTerm));
+		}
+	}
+	systable_endscan(scan);
+	table_close(table, AccessShareLock);
+	return terms;
+}
+
+/*
+ * Put a lease on record that was evicted after it was over
+ *
+ * If its row, on a page that was last changed there in the WAL, is void durably, nothing
+ * needs to know of it.
+ */
+static void
+restore_lease(LeTerm *term, XLogRecPtr changed)
+{
+	if (term->deadline == LE_DEADLINE_OVER && le_is_durable(changed))
+		return;
+	term->deadline = LE_DEADLINE_OVER;
+	le_registry_restore_lease(term);
+}
+
+/*
+ * Put all leases of the table on record, those that run on with no deadline yet; or,
+ * again, those that are missing there, as over
+ *
+ * The caller sees to it that nobody else reads the table at the same time, nor, the first
+ * time, writes it.
+ */
+void
+le_lease_load(Relation table, bool again)
+{
+	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf,
+										  0, NULL);
+	HeapTuple	tuple;
+
+	le_require_unaltered(table, LE_LEASES);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		LeTerm		term;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!read_row(&term, table, tuple))
+			continue;
+
+		/* the setting of the session that took it is not written down */
+		term.announces = true;
+		if (again)
+			restore_lease(&term, BufferGetLSNAtomic(get_buffer(scan)));
+		else
+			le_registry_load_lease(&term);
+	}
+	systable_endscan(scan);
+}
+
+/*
+ * Is this the table that leases are written down in?
+ *
+ * If it seems not to be, we may just not have heard yet that the extension was
+ * replaced.
+ */
+bool
+le_is_lease_table(Oid table)
+{
+	if (likely(table == le_lease_table()))
+		return true;
+	AcceptInvalidationMessages();
+	return table == le_lease_table();
+}
+
+/*
+ * Does this lease, as copied from the registry, run?
+ */
+bool
+le_lease_runs(const LeTerm *term)
+{
+	return term->token != 0 && term->scope == LE_SCOPE_LEASE &&
+		le_is_lease_table(term->lease_table) &&
+		term->deadline > le_monotonic_us();
+}

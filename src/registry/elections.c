@@ -1,0 +1,406 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry/elections.c
+ *	  The entries of elections in the registry: to find and add them, and to
+ *	  keep them where they are.
+ *
+ * registry.c says which locks protect what.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "registry/internal.h"
+
+/*
+ * Begin to count an election that is first heard of.  Never throws
+ */
+static void
+init_tally(LeTally *tally)
+{
+	memset(tally, 0, sizeof(LeTally));
+	tally->changed_at = le_monotonic_us();
+	pg_atomic_init_u64(&tally->denied, 0);
+	pg_atomic_init_u64(&tally->longest_wait_us, 0);
+}
+
+static void
+init_entry(LeElectionEntry *entry)
+{
+	LeElectionKey key = entry->election;
+
+	memset(entry, 0, sizeof(LeElectionEntry));
+	entry->election = key;
+	entry->name = InvalidDsaPointer;
+	entry->identity = InvalidDsaPointer;
+	entry->value = InvalidDsaPointer;
+	entry->news_identity = InvalidDsaPointer;
+	entry->deposed_by = InvalidDsaPointer;
+	entry->deposed_why = InvalidDsaPointer;
+	entry->used = InvalidDsaPointer;
+	pg_atomic_init_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
+	pg_atomic_init_u64(&entry->lease.renewals, 0);
+	ConditionVariableInit(&entry->changed);
+	init_tally(&entry->tally);
+}
+
+/*
+ * Delete the entry, which has no term, and unlock its partition, which is locked exclusively
+ *
+ * Never throws.
+ */
+void
+le_delete_entry(LeElectionEntry *entry)
+{
+	dsa_pointer name = entry->name;
+
+	Assert(entry->token == 0);
+	le_news_forget(entry);
+	dshash_delete_entry(le_registry_election_table(), entry);
+	le_registry_free(&name);
+	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
+}
+
+static bool
+is_watched(const LeElectionEntry *entry)
+{
+	return entry->watchers[LE_OBSERVER] > 0 || entry->watchers[LE_FOLLOWER] > 0;
+}
+
+/*
+ * Check whether no term is on record, or only a lease that is marked as over
+ */
+static bool
+is_vacant(LeElectionEntry *entry)
+{
+	return entry->token == 0 ||
+		(entry->scope == LE_SCOPE_LEASE &&
+		 pg_atomic_read_u64(&entry->lease.deadline) == LE_DEADLINE_OVER);
+}
+
+/*
+ * Check whether the entry must stay although no term is on record
+ *
+ * The entry's partition must be locked.  Never throws.
+ */
+bool
+le_entry_is_kept(const LeElectionEntry *entry)
+{
+	return entry->declared || is_watched(entry);
+}
+
+/*
+ * Note whether the entry's election is declared, as far as this session knows
+ *
+ * The entry's partition must be locked exclusively.  Never throws.
+ */
+static void
+note_declared(LeElectionEntry *entry)
+{
+	const char *name = le_registry_string(entry->name);
+
+	if (entry->election.database == MyDatabaseId)
+		(void) le_knows_kept(&entry->election, name, &entry->declared);
+}
+
+/*
+ * Give the entry, whose partition is locked exclusively, to the election of that
+ * name; it counts from zero, but for the end of the last term, which a grace counts from
+ *
+ * Nothing if it has the name.  Unlocks the entry and throws if there is no room for
+ * the name.
+ */
+void
+le_registry_rename_entry(LeElectionEntry *entry, const char *name)
+{
+	dsa_pointer stored = InvalidDsaPointer;
+
+	if (strcmp(le_registry_string(entry->name), name) == 0)
+		return;
+	if (name[0] != '\0' && !le_registry_store_string(name, &stored))
+	{
+		le_registry_unlock_entry(entry);
+		le_throw_registry_full();
+	}
+	le_registry_free(&entry->name);
+	entry->name = stored;
+	entry->lost_at_known = entry->lost_at_known || entry->last_token != 0;
+	entry->last_token = 0;
+	entry->successor = 0;
+	le_news_forget(entry);
+	entry->news_token = 0;
+	init_tally(&entry->tally);
+}
+
+/*
+ * Count a hidden election from zero, as one that is first heard of
+ */
+static void
+show_entry(LeElectionEntry *entry)
+{
+	Assert(!entry->counted);
+	entry->hidden = false;
+	init_tally(&entry->tally);
+}
+
+/*
+ * Return the election's entry with its partition locked exclusively; it is added if
+ * there is none
+ *
+ * An entry of another election with the same key is given to this one, unless that one is
+ * led, watched or declared.
+ */
+LeElectionEntry *
+le_registry_lock_or_add(const LeElectionKey *key, const char *name)
+{
+	LeElectionEntry *entry;
+	bool		found;
+
+	entry = dshash_find_or_insert(le_registry_election_table(), key, &found);
+	if (!found)
+	{
+		init_entry(entry);
+		pg_atomic_fetch_add_u32(&le_registry_counters()->elections, 1);
+	}
+	if (entry->hidden)
+		show_entry(entry);
+	note_declared(entry);
+	if (entry->token == 0 && !le_entry_is_kept(entry))
+	{
+		le_registry_rename_entry(entry, name);
+		note_declared(entry);
+	}
+	return entry;
+}
+
+/* The counter of the role that this session watches for */
+static pg_atomic_uint32 *watched_by = NULL;
+
+/*
+ * Count a watcher in: from now on the entry stays where it is
+ *
+ * To be undone by le_registry_unwatch.  Throws if another election that has the same
+ * key is in the way.
+ */
+LeElectionEntry *
+le_registry_watch(const LeElection *election, LeWatcher what)
+{
+	LeElectionEntry *entry;
+	char		name[LE_TEXT_SIZE];
+	bool		is_ours;
+
+	watched_by = le_registry_used_by(GetUserId(), NULL);
+	entry = le_registry_lock_or_add(&election->key, election->name);
+	strcpy(name, le_registry_string(entry->name));
+	is_ours = strcmp(name, election->name) == 0;
+	if (is_ours)
+	{
+		entry->watchers[what]++;
+		pg_atomic_fetch_add_u32(watched_by, 1);
+	}
+	le_registry_unlock_entry(entry);
+	if (!is_ours)
+		le_refuse_collision(election, name);
+	return entry;
+}
+
+static void
+count_down(pg_atomic_uint32 *counter)
+{
+	uint32		value = pg_atomic_read_u32(counter);
+
+	while (value > 0 &&
+		   !pg_atomic_compare_exchange_u32(counter, &value, value - 1))
+		;
+}
+
+void
+le_registry_unwatch(const LeElectionKey *key, LeWatcher what)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	Assert(entry->watchers[what] > 0);
+	entry->watchers[what]--;
+	pg_atomic_fetch_sub_u32(watched_by, 1);
+	if (entry->token == 0 && !le_entry_is_kept(entry))
+		count_down(&le_registry_counters()->pinned);
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * See to it that the registry has an entry of the election, if only for a while
+ */
+void
+le_registry_remember(const LeElection *election)
+{
+	le_registry_unlock_entry(le_registry_lock_or_add(&election->key, election->name));
+}
+
+/*
+ * Does anybody follow the election?
+ */
+bool
+le_registry_is_followed(const LeElectionKey *key)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		followed;
+
+	if (entry == NULL)
+		return false;
+	followed = entry->watchers[LE_FOLLOWER] > 0;
+	le_registry_unlock_entry(entry);
+	return followed;
+}
+
+/*
+ * Copy the name of an election by its key; false if it is not known
+ */
+bool
+le_registry_copy_name(const LeElectionKey *key, char *name)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+
+	if (entry == NULL)
+		return false;
+	strcpy(name, le_registry_string(entry->name));
+	le_registry_unlock_entry(entry);
+	return true;
+}
+
+/*
+ * Forget an election that is vacant and not watched
+ *
+ * One that has been led is hidden instead: how and when its last term ended decides
+ * whether a grace period follows.
+ */
+LeForgotten
+le_registry_forget(const LeElection *election)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(&election->key, true);
+	LeForgotten answer = LE_FORGOTTEN;
+
+	if (entry == NULL)
+		return LE_NOT_KNOWN;
+	if (entry->hidden || strcmp(le_registry_string(entry->name), election->name) != 0)
+		answer = LE_NOT_KNOWN;
+	else if (is_watched(entry) || !is_vacant(entry))
+		answer = LE_IN_USE;
+	else if (entry->token == 0 && entry->last_token == 0 && entry->lost_at == 0)
+	{
+		le_delete_entry(entry);
+		return LE_FORGOTTEN;
+	}
+	else
+		entry->hidden = true;
+	le_registry_unlock_entry(entry);
+	return answer;
+}
+
+/*
+ * Write down when the last term ended, or may have, of an election of which that is not
+ * known
+ */
+static uint64
+set_lost_at(const LeElection *election, uint64 lost_at)
+{
+	LeElectionEntry *entry = le_registry_lock_or_add(&election->key, election->name);
+
+	if (entry->last_token == 0 && !entry->lost_at_known)
+	{
+		entry->lost_at = Max(entry->lost_at, lost_at);
+		entry->lost_at_known = true;
+	}
+	lost_at = entry->lost_at;
+	le_registry_unlock_entry(entry);
+	return lost_at;
+}
+
+/*
+ * Return when the last term of an election that nobody leads ended without resignation,
+ * or may have, if it is not known; 0: it was resigned, or there was none
+ *
+ * With the election's lock, that time is final: a term that is lost and forgotten from
+ * now on is of another election.
+ */
+uint64
+le_registry_lost_at(const LeElection *election, bool declared, bool has_lock)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(&election->key, false);
+	uint64		lost_at = 0;
+	bool		known = false;
+
+	if (entry != NULL)
+	{
+		known = entry->last_token != 0 || entry->lost_at_known;
+		lost_at = entry->lost_at;
+		le_registry_unlock_entry(entry);
+	}
+	if (known)
+		return lost_at;
+	lost_at = Max(lost_at, le_registry_forgotten_at(declared));
+	return has_lock ? set_lost_at(election, lost_at) : lost_at;
+}
+
+/*
+ * Write down which process is to lead next; 0: the first in line
+ *
+ * To be called with the election's lock.  Who resigns from a lease does it without:
+ * see act_on_lease.
+ */
+void
+le_registry_name_successor(const LeElectionKey *key, int pid)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	entry->successor = pid;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Return that process; 0: none
+ */
+int
+le_registry_successor(const LeElectionKey *key)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	int			successor;
+
+	if (entry == NULL)
+		return 0;
+	successor = entry->successor;
+	le_registry_unlock_entry(entry);
+	return successor;
+}
+
+/*
+ * Mark the entries of this database's declared elections, and no others, unless that was
+ * done for these declarations; the number stands for them
+ */
+void
+le_registry_mark_declared(uint64 declarations)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		marked = database->declarations == declarations;
+
+	le_registry_unlock_database(database);
+	if (marked)
+		return;
+
+	dshash_seq_init(&status, le_registry_election_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+		note_declared(entry);
+	dshash_seq_term(&status);
+
+	database = le_registry_lock_database(true);
+	database->declarations = declarations;
+	le_registry_unlock_database(database);
+}

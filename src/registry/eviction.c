@@ -1,0 +1,307 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry/eviction.c
+ *	  To make room in the registry: entries of elections that nobody leads, leases of other
+ *	  databases that are over, and what is left of databases that were dropped.
+ *
+ * registry.c says which locks protect what, and what the eviction of a lease must not break.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "registry/internal.h"
+
+/*
+ * How many entries have no term?
+ *
+ * The two counters are not read at the same time.
+ */
+static uint32
+count_idle(void)
+{
+	LeCounters *counters = le_registry_counters();
+	uint32		running = pg_atomic_read_u32(&counters->terms);
+	uint32		all = pg_atomic_read_u32(&counters->elections);
+
+	return all > running ? all - running : 0;
+}
+
+/* An entry that may be evicted */
+typedef struct LeIdleElection
+{
+	LeElectionKey key;
+	uint64		changed_at;
+	uint64		lost_at;
+} LeIdleElection;
+
+static int
+compare_idle(const void *a, const void *b)
+{
+	uint64		first = ((const LeIdleElection *) a)->changed_at;
+	uint64		second = ((const LeIdleElection *) b)->changed_at;
+
+	return first < second ? -1 : first > second ? 1 : 0;
+}
+
+/*
+ * Copy up to capacity entries that may be evicted, and count those that may not
+ */
+static int
+copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	*pinned = 0;
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (entry->token != 0)
+			continue;
+		if (le_entry_is_kept(entry))
+			(*pinned)++;
+		else if (count < capacity)
+		{
+			array[count].key = entry->election;
+			array[count].lost_at = entry->lost_at;
+			array[count++].changed_at = entry->tally.changed_at;
+		}
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
+ * Evict an entry; false if it is in use
+ *
+ * A bare key that somebody holds or waits for remains: le_leaders shows who.  When its
+ * last term was lost is written down first, so that it is known at every moment.
+ */
+static bool
+evict(const LeIdleElection *idle)
+{
+	LeElectionEntry *entry;
+	LOCKTAG		tag;
+
+	le_election_tag(&idle->key, &tag);
+	if (LockWaiterCount(&tag) > 0)
+		return false;
+	if (idle->lost_at != 0)
+		le_registry_forget_end(idle->key.database, idle->lost_at);
+	entry = le_registry_lock_entry(&idle->key, true);
+	if (entry == NULL)
+		return true;
+	if (entry->token != 0 || entry->lost_at > idle->lost_at || le_entry_is_kept(entry))
+	{
+		le_registry_unlock_entry(entry);
+		return false;
+	}
+	le_delete_entry(entry);
+	pg_atomic_fetch_add_u64(&le_registry_counters()->evictions, 1);
+	return true;
+}
+
+/*
+ * How many entries without a term may there be, if there is to be room for so many more?
+ */
+static uint32
+max_idle(int more)
+{
+	int64		room = (int64) le_max_elections - more -
+		pg_atomic_read_u32(&le_registry_counters()->terms);
+
+	return (uint32) Max(Min(room, le_max_tracked), 0);
+}
+
+/*
+ * Keep the number of elections that the registry remembers without a term within
+ * leader_election.max_tracked, and let there be room for so many more
+ *
+ * Those where nothing has changed for longest go first, a tenth at a time.  Called
+ * when no lock is held that matters to others.
+ */
+void
+le_registry_bound_elections(int more)
+{
+	LeCounters *counters = le_registry_counters();
+	uint32		pinned = pg_atomic_read_u32(&counters->pinned);
+	uint32		idle = count_idle();
+	int64		limit = max_idle(more);
+	int64		excess;
+	LeIdleElection *array;
+	int			count;
+
+	/* some could not be evicted when we last looked: that may have changed */
+	if (likely(idle <= limit + (more > 0 ? 0 : pinned)))
+		return;
+
+	/* of those that come here at the same time, one does it */
+	array = MemoryContextAllocHuge(CurrentMemoryContext, idle * sizeof(LeIdleElection));
+	if (!pg_atomic_compare_exchange_u32(&counters->pinned, &pinned, idle))
+	{
+		pfree(array);
+		return;
+	}
+
+	count = copy_idle(array, idle, &pinned);
+	qsort(array, count, sizeof(LeIdleElection), compare_idle);
+	excess = Max(count - limit, 0) + limit / 10;
+	for (int i = 0; i < count && excess > 0; i++)
+	{
+		if (evict(&array[i]))
+			excess--;
+		else
+			pinned++;
+	}
+	pg_atomic_write_u32(&counters->pinned, pinned);
+	pfree(array);
+}
+
+/*
+ * May the entry's lease be evicted, by what the entry says?  It has run out or ended in another
+ * database, whose sessions may never look for it
+ *
+ * A declared election is left to its own database.
+ */
+static bool
+is_spent_lease(LeElectionEntry *entry)
+{
+	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+
+	return entry->election.database != MyDatabaseId && entry->token != 0 &&
+		entry->scope == LE_SCOPE_LEASE && !le_entry_is_kept(entry) &&
+		deadline != LE_DEADLINE_UNCOMMITTED && deadline <= le_monotonic_us();
+}
+
+/*
+ * Return when that lease was lost; 0: it was resigned
+ */
+static uint64
+lease_lost_at(LeElectionEntry *entry)
+{
+	return entry->counted ? pg_atomic_read_u64(&entry->lease.deadline) : entry->lost_at;
+}
+
+static int
+copy_spent_leases(LeIdleElection *array, int capacity)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while (count < capacity && (entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (!is_spent_lease(entry))
+			continue;
+		array[count].key = entry->election;
+		array[count++].lost_at = lease_lost_at(entry);
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
+ * Evict the lease if nobody has or waits for the election's lock, and the table in which it
+ * may still be running has not been read again since the database was marked
+ *
+ * registry.c says why.
+ */
+static void
+evict_lease(const LeIdleElection *spent)
+{
+	uint64		reloads = le_registry_reloads(false);
+	LeElectionEntry *entry;
+	LOCKTAG		tag;
+
+	le_election_tag(&spent->key, &tag);
+	le_registry_note_eviction(spent->key.database, reloads);
+	if (spent->lost_at != 0)
+		le_registry_forget_end(spent->key.database, spent->lost_at);
+	entry = le_registry_lock_entry(&spent->key, true);
+	if (entry == NULL)
+		return;
+	if (!is_spent_lease(entry) || lease_lost_at(entry) > spent->lost_at ||
+		LockWaiterCount(&tag) > 0 || le_registry_reloads(false) != reloads)
+	{
+		le_registry_unlock_entry(entry);
+		return;
+	}
+	le_clear_term(entry, LE_END_EXPIRED);
+	le_delete_entry(entry);
+	pg_atomic_fetch_add_u64(&le_registry_counters()->evictions, 1);
+}
+
+/*
+ * Evict the leases of other databases that are over
+ *
+ * Called when no lock is held that matters to others.
+ */
+void
+le_registry_evict_leases(void)
+{
+	int			capacity = pg_atomic_read_u32(&le_registry_counters()->terms);
+	LeIdleElection *array = MemoryContextAllocHuge(CurrentMemoryContext,
+												   (capacity + 1) * sizeof(LeIdleElection));
+	int			count = copy_spent_leases(array, capacity);
+
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		evict_lease(&array[i]);
+	}
+	pfree(array);
+}
+
+/*
+ * Delete all entries of a database that was dropped
+ */
+static void
+delete_elections(Oid database)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+
+	dshash_seq_init(&status, le_registry_election_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		dsa_pointer name = entry->name;
+
+		if (entry->election.database != database)
+			continue;
+		if (entry->token != 0)
+			le_clear_term(entry, LE_END_EXTENSION_DROPPED);
+		le_news_forget(entry);
+		dshash_delete_current(&status);
+		le_registry_free(&name);
+		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
+	}
+	dshash_seq_term(&status);
+}
+
+/*
+ * Forget the databases that were dropped, with all their elections
+ *
+ * No session is left there, nor a prepared transaction.
+ */
+void
+le_registry_forget_dropped(void)
+{
+	int			count;
+	Oid		   *oids = le_registry_list_databases(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(oids[i])))
+			continue;
+		delete_elections(oids[i]);
+		le_registry_forget_database(oids[i]);
+	}
+	pfree(oids);
+}

@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry/internal.h
+ *	  What the files of the registry share, and no other file needs.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_REGISTRY_INTERNAL_H
+#define LE_REGISTRY_INTERNAL_H
+
+#include "lib/dshash.h"
+
+#include "registry/registry.h"
+
+/*
+ * What a role uses up: its running leases, and what its sessions watch.  The counter never
+ * moves or goes, so that it can be counted down under any lock
+ */
+typedef struct LeRole
+{
+	Oid			role;			/* hash key; must be first */
+	dsa_pointer used;			/* a pg_atomic_uint32 */
+} LeRole;
+
+/* registry.c */
+extern dshash_table *le_registry_election_table(void);
+extern dshash_table *le_registry_candidate_table(void);
+extern dshash_table *le_registry_database_table(void);
+extern dsa_area *le_registry_area(void);
+extern void le_registry_count_lease_eviction(void);
+extern const char *le_registry_string(dsa_pointer stored);
+
+/* databases.c */
+extern void le_registry_note_eviction(Oid database, uint64 reloads);
+extern Oid *le_registry_list_databases(int *count);
+extern void le_registry_forget_database(Oid database);
+
+/* entry.c */
+extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
+extern void le_registry_unlock_entry(LeElectionEntry *entry);
+extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
+
+/* elections.c */
+extern void le_delete_entry(LeElectionEntry *entry);
+extern bool le_entry_is_kept(const LeElectionEntry *entry);
+extern void le_registry_rename_entry(LeElectionEntry *entry, const char *name);
+extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);
+
+/* terms.c */
+extern void le_clear_term(LeElectionEntry *entry, LeEndReason reason);
+
+/* news.c */
+extern void le_news_forget(LeElectionEntry *entry);
+extern void le_news_keep(LeElectionEntry *entry);
+extern void le_news_begin(LeElectionEntry *entry);
+extern void le_news_loaded(LeElectionEntry *entry);
+extern void le_news_end(LeElectionEntry *entry, LeEndReason reason);
+extern bool le_news_owed(const LeElectionEntry *entry);
+extern void le_copy_deposition(LeNews *news, const LeElectionEntry *entry);
+extern void le_news_copy(LeNews *news, LeElectionEntry *entry);
+extern void le_news_take(LeNews *news, LeElectionEntry *entry);
+
+/* stats.c */
+extern void le_count_begin(LeElectionEntry *entry);
+extern void le_count_loaded(LeElectionEntry *entry);
+extern void le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at);
+
+#endif							/* LE_REGISTRY_INTERNAL_H */

@@ -1,0 +1,396 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry/registry.h
+ *	  The registry: what shared memory remembers of elections, terms, candidates and databases.
+ *
+ *	  registry.c says which locks protect what.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_REGISTRY_H
+#define LE_REGISTRY_H
+
+#include "port/atomics.h"
+#include "utils/dsa.h"
+
+#include "base/base.h"
+
+/*
+ * When a lease runs out, by le_monotonic_us; else one of these, which are long past.
+ * A lease that is marked as over stays so.
+ */
+#define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
+#define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it ran out */
+
+/* What of a lease in the registry changes while it runs */
+typedef struct LeLease
+{
+	int64		ttl_us;
+	pg_atomic_uint64 deadline;
+	pg_atomic_uint64 renewals;
+} LeLease;
+
+/*
+ * What is counted of an election, since it was first heard of or the last reset.
+ * Times are by le_monotonic_us
+ */
+typedef struct LeTally
+{
+	int64		terms;
+	int64		ended[LE_END_REASONS];
+	uint64		led_us;			/* by terms that have ended */
+	uint64		vacant_us;		/* before the last term began */
+	uint64		changed_at;		/* when that began, or the last one ended */
+	pg_atomic_uint64 denied;
+	pg_atomic_uint64 longest_wait_us;
+} LeTally;
+
+/* For whom an election's entry stays where it is */
+typedef enum LeWatcher
+{
+	LE_OBSERVER,				/* who may be about to sleep on it */
+	LE_FOLLOWER					/* who campaigns for many elections, and this
+								 * one */
+} LeWatcher;
+
+/*
+ * An election as the registry keeps it; registry.c says what protects it
+ *
+ * What is small comes last, as there may be a million of these.
+ */
+typedef struct LeElectionEntry
+{
+	LeElectionKey election;		/* hash key; must be first */
+	dsa_pointer name;			/* invalid: a bare key */
+
+	/* the term */
+	int64		token;			/* 0: no term runs */
+	TimestampTz since;
+	LeLease		lease;
+	dsa_pointer identity;		/* invalid: no term */
+	dsa_pointer value;			/* that its leader has published; invalid:
+								 * none */
+	int			pid;			/* 0: a lease, which is bound to no process */
+	Oid			role;
+	Oid			lease_table;	/* where a lease is written down, see lease.c */
+	XLogRecPtr	voided_at;		/* end of the WAL that says there that it is
+								 * over; invalid: not known to say so */
+	dsa_pointer used;			/* by its role: the counter that a lease is
+								 * counted in; invalid: none */
+
+	/* the election */
+	int			successor;		/* process that is to lead next; 0: the first
+								 * in line */
+	int64		last_token;		/* of the last term that has ended; 0: unknown */
+	uint64		lost_at;		/* when that has, without resignation, by
+								 * le_monotonic_us; 0: it was resigned */
+	LeTally		tally;
+	int			watchers[2];	/* how many there are, by LeWatcher */
+	ConditionVariable changed;	/* term, value or deadline has */
+
+	/* again the election */
+	bool		declared;		/* never evicted */
+	bool		lost_at_known;	/* although its last term is not */
+
+	/* again the term */
+	uint8		scope;			/* LeScope */
+	bool		identity_has_client;
+	bool		announces;		/* is its end to be announced? */
+	bool		counted;		/* as begun, and not as ended */
+	bool		lost;			/* was its lock seen free: see watch.c */
+	bool		hidden;			/* forgotten but for its last term, and not
+								 * heard of since */
+
+	/* what is not announced yet, see registry/news.c */
+	bool		news_has_client;
+	uint8		news;			/* LE_NEWS_BEGIN and LE_NEWS_END */
+	uint8		end_reason;		/* LeEndReason */
+	int			teller;			/* process that was last to put the end on its
+								 * list */
+	int64		news_token;		/* the term that the news is of */
+	dsa_pointer news_identity;	/* once that is off the record */
+	dsa_pointer deposed_by;		/* role that ends the term by le_depose */
+	dsa_pointer deposed_why;
+} LeElectionEntry;
+
+/* An entry takes one of the sizes of dsa.c, and dshash adds 16 bytes to it */
+StaticAssertDecl(sizeof(LeElectionEntry) <= 368, "an entry must fit into 384 bytes");
+
+/* What is announced of a term */
+#define LE_NEWS_BEGIN	1
+#define LE_NEWS_END		2
+#define LE_NEWS_VALUE	4
+
+/* What came of an attempt to forget an election */
+typedef enum LeForgotten
+{
+	LE_FORGOTTEN,
+	LE_NOT_KNOWN,
+	LE_IN_USE
+} LeForgotten;
+
+/* A copy of a term */
+typedef struct LeTerm
+{
+	LeElectionKey election;
+	int64		token;			/* 0: no term runs */
+	LeScope		scope;
+	int			pid;			/* 0: a lease */
+	Oid			role;
+	Oid			lease_table;
+	TimestampTz since;
+	int64		ttl_us;
+	uint64		deadline;
+	uint64		renewals;
+	XLogRecPtr	voided_at;		/* of a lease that is over */
+	int			successor;		/* of the election, see LeElectionEntry */
+	LeEndReason end_reason;		/* of one that has ended */
+	bool		has_value;
+	bool		announces;		/* are its beginning and end announced? */
+	int			followers;
+	LeIdentity	identity;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+} LeTerm;
+
+/* A term, and what is still to be announced of it */
+typedef struct LeNews
+{
+	uint8		what;			/* LE_NEWS_BEGIN and LE_NEWS_END */
+	LeTerm		term;
+	char		by[NAMEDATALEN];	/* role that has deposed its leader */
+	char		why[LE_TEXT_SIZE];	/* empty if that was not said */
+} LeNews;
+
+/* What observers are told of an election */
+typedef struct LeSight
+{
+	int64		token;			/* negative, or 0: vacant, see watch.c */
+	bool		by_lock;		/* led as long as its session has the lock */
+	uint64		deadline;		/* of a lease that runs; 0: none */
+	Oid			lease_table;	/* likewise */
+	bool		expired;		/* a lease has just run out, and nobody has
+								 * seen it */
+	bool		owed;			/* that a term has ended was not announced */
+	bool		has_value;
+	Oid			role;
+	LeIdentity	identity;		/* of who leads, or has just expired */
+	char		name[LE_TEXT_SIZE]; /* of the election that has the key */
+	char		value[LE_VALUE_SIZE];
+} LeSight;
+
+/* A row of the statistics */
+typedef struct LeStatistics
+{
+	LeElectionKey election;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+	int64		terms;
+	int64		ended[LE_END_REASONS];
+	uint64		denied;
+	uint64		led_us;
+	uint64		vacant_us;
+	uint64		longest_wait_us;
+	uint64		vacant_for_us;	/* now */
+	bool		is_vacant;
+	int			followers;
+} LeStatistics;
+
+/* What the first candidate in line waits for */
+typedef enum LeWait
+{
+	LE_WAITS_FOR_LEADER,		/* or, further back, for those ahead */
+	LE_WAITS_FOR_GUARD,
+	LE_WAITS_FOR_GRACE,
+	LE_WAITS_AFTER_PROMOTION,
+	LE_WAITS_FOR_STANDBY
+} LeWait;
+
+/*
+ * A backend that waits to be elected: in the lock manager's queue, or, first in
+ * line, for the end of a lease; or for any of many elections
+ */
+typedef struct LeCandidate
+{
+	int			pid;			/* hash key; must be first */
+	Oid			role;
+	LeElectionKey election;
+	LeWait		waits_for;
+	bool		gave_way;		/* to a successor, see handover.c */
+	TimestampTz since;
+	LeIdentity	identity;
+	dsa_pointer keys;			/* of many elections by name; invalid: of one */
+	int			key_count;
+	char		name[LE_TEXT_SIZE]; /* empty for a bare key, and for many */
+} LeCandidate;
+
+/* Elections whose lock was let go, the last so many */
+#define LE_RELEASES		256
+
+/* A block of tokens that was drawn */
+typedef struct LeTokenBlock
+{
+	Oid			sequence;		/* that it was drawn from */
+	int64		first;			/* 0: none */
+	XLogRecPtr	written;		/* must be durable before it is used */
+} LeTokenBlock;
+
+/* What the registry keeps for each database */
+typedef struct LeDatabase
+{
+	Oid			database;		/* hash key; must be first */
+
+	/* the block that tokens come from; token.c says what protects it */
+	Oid			sequence;		/* the sequence it was drawn from */
+	int64		next;
+	int64		end;			/* exclusive */
+	LeTokenBlock drawn;			/* the next one, until it is used */
+
+	/* lease.c says how these are used */
+	Oid			loaded_table;	/* the table whose leases are in the registry */
+	bool		had_terms;		/* was there any before that was loaded? */
+	uint64		forgotten_at;	/* see le_registry_forgotten_at */
+	pg_atomic_uint32 leases_begun;	/* since the last sweep */
+	pg_atomic_uint32 sweep_after;	/* so many */
+	uint64		leases_evicted; /* see le_registry_note_eviction */
+
+	/* which declarations the entries are marked by, see declaration.c */
+	uint64		declarations;
+
+	/* follow.c says how these are used */
+	uint64		release_count;
+	int64		released[LE_RELEASES];	/* keys of elections by name, in turn */
+	ConditionVariable release;
+
+	TimestampTz stats_reset;	/* 0: never */
+} LeDatabase;
+
+/* Counters of the registry; atomic, and no more than hints but for evictions */
+typedef struct LeCounters
+{
+	pg_atomic_uint32 elections; /* entries in all */
+	pg_atomic_uint32 terms;		/* of which have a token */
+	pg_atomic_uint32 pinned;	/* of the others, could not be evicted */
+	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
+	pg_atomic_uint64 evictions;
+} LeCounters;
+
+/* What is to be done with a lease that runs */
+typedef enum LeLeaseAction
+{
+	LE_LEASE_LOOK,				/* nothing */
+	LE_LEASE_RENEW,				/* for the ttl that it has */
+	LE_LEASE_SET_TTL,			/* renew it for another one */
+	LE_LEASE_END,
+	LE_LEASE_DEPOSE				/* the same, whoever took it */
+} LeLeaseAction;
+
+typedef struct LeLeaseOrder
+{
+	LeLeaseAction action;
+	int64		ttl_us;			/* for LE_LEASE_SET_TTL */
+	int			successor;		/* for LE_LEASE_END; 0: the first in line */
+} LeLeaseOrder;
+
+/* What came of it */
+typedef enum LeLeaseAnswer
+{
+	LE_LEASE_DONE,
+	LE_LEASE_NOT_RUNNING,		/* no lease with that token */
+	LE_LEASE_OF_ANOTHER_ROLE
+} LeLeaseAnswer;
+
+/* registry.c */
+extern pg_atomic_uint32 *le_registry_used_by(Oid role, dsa_pointer *place);
+extern uint64 le_registry_lease_evictions(void);
+extern uint64 le_registry_reloads(bool begin);
+extern LeCounters *le_registry_counters(void);
+pg_noreturn extern void le_throw_registry_full(void);
+extern uint64 le_registry_primary_since(void);
+extern void le_registry_note_guard(void);
+extern bool le_registry_has_guards(void);
+extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
+extern void le_registry_free(dsa_pointer *stored);
+
+/* databases.c */
+extern LeDatabase *le_registry_lock_database(bool exclusive);
+extern void le_registry_unlock_database(LeDatabase *database);
+extern void le_registry_forget_end(Oid database, uint64 lost_at);
+extern uint64 le_registry_forgotten_at(bool declared);
+
+/* elections.c */
+extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
+extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
+extern void le_registry_remember(const LeElection *election);
+extern bool le_registry_is_followed(const LeElectionKey *key);
+extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
+extern LeForgotten le_registry_forget(const LeElection *election);
+extern uint64 le_registry_lost_at(const LeElection *election, bool declared,
+								  bool has_lock);
+extern void le_registry_name_successor(const LeElectionKey *key, int pid);
+extern int	le_registry_successor(const LeElectionKey *key);
+extern void le_registry_mark_declared(uint64 declarations);
+
+/* eviction.c */
+extern void le_registry_bound_elections(int more);
+extern void le_registry_evict_leases(void);
+extern void le_registry_forget_dropped(void);
+
+/* terms.c */
+extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
+extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
+extern void le_registry_begin_term(const LeTerm *term, LeNews *before);
+extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);
+extern void le_registry_restore_lease(const LeTerm *term);
+extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
+								 LeEndReason reason, LeNews *news);
+extern void le_registry_note_void(const LeElectionKey *key, int64 token,
+								  XLogRecPtr voided_at);
+extern bool le_registry_note_lost(const LeElectionKey *key, int64 token);
+extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token,
+									const char *by, const char *why);
+extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
+extern void le_registry_look(const LeElectionKey *key, LeSight *sight);
+extern void le_registry_set_value(const LeElectionKey *key, int64 token,
+								  dsa_pointer *value);
+extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);
+extern LeTerm *le_registry_list_terms(int *count);
+extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
+extern int	le_registry_start_loaded(Oid lease_table);
+
+/* leases.c */
+extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
+									   Oid lease_table, const LeLeaseOrder *order,
+									   Oid *role, int64 *old_ttl_us);
+extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
+									bool *expired, LeNews *news);
+extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
+extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
+extern void le_registry_load_lease(const LeTerm *term);
+
+/* news.c */
+extern bool le_registry_find_news(const LeElectionKey *key, LeNews *news);
+extern bool le_registry_read_ended(const LeElectionKey *key, int64 token, LeNews *news);
+extern bool le_registry_precede_lease(const LeElectionKey *key, int64 token,
+									  LeTerm *term, LeNews *before);
+extern bool le_registry_end_foreseen(const LeElectionKey *key, int64 token,
+									 LeNews *news);
+extern void le_registry_end_unforeseen(const LeElectionKey *key, int64 token);
+extern bool le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 what);
+extern bool le_registry_claim_news(const LeElectionKey *key, int64 token, uint8 what);
+
+/* candidates.c */
+extern void le_registry_add_candidate(const LeCandidate *candidate);
+extern void le_registry_add_keys(int pid, const int64 *keys, int count);
+extern void le_registry_set_wait(int pid, LeWait waits_for);
+extern void le_registry_set_gave_way(int pid, bool gave_way);
+extern void le_registry_remove_candidate(int pid);
+extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
+extern LeCandidate *le_registry_list_candidates(int *count);
+
+/* stats.c */
+extern void le_registry_count_denial(const LeElection *election);
+extern void le_registry_note_wait(const LeElectionKey *key, uint64 waited_us);
+extern LeStatistics *le_registry_list_statistics(int *count);
+extern void le_registry_reset_statistics(void);
+extern TimestampTz le_registry_stats_reset(void);
+
+#endif							/* LE_REGISTRY_H */

@@ -1,0 +1,273 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry/stats.c
+ *	  What the registry counts of each election.
+ *
+ * registry.c says which locks protect what.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "registry/internal.h"
+
+static uint64
+time_between(uint64 start, uint64 end)
+{
+	return end > start ? end - start : 0;
+}
+
+/*
+ * Return since when nobody leads, at the latest now: the term may be that of a lease which
+ * has run out, and has not been found yet
+ */
+static uint64
+vacant_from(LeElectionEntry *entry, uint64 now)
+{
+	uint64		changed_at = entry->tally.changed_at;
+	uint64		deadline;
+
+	if (!entry->counted)
+		return Min(changed_at, now);
+	if (entry->scope != LE_SCOPE_LEASE)
+		return now;
+	deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	return Max(Min(deadline, now), changed_at);
+}
+
+/*
+ * Return how long the election has been led until then, and how long it has been vacant
+ * since, of the time that its tally does not have yet
+ */
+static void
+time_since_change(LeElectionEntry *entry, uint64 now, uint64 *led, uint64 *vacant)
+{
+	uint64		from = vacant_from(entry, now);
+
+	*led = entry->counted ? time_between(entry->tally.changed_at, from) : 0;
+	*vacant = time_between(from, now);
+}
+
+/*
+ * Count from zero, from now on; what runs runs on, and what is vacant is vacant since it was
+ *
+ * So the time until now, which will be added, is taken off before: these numbers are
+ * unsigned.  The entry's partition must be locked exclusively.
+ */
+static void
+reset_tally(LeElectionEntry *entry, uint64 now)
+{
+	LeTally    *tally = &entry->tally;
+	uint64		led;
+	uint64		vacant;
+
+	time_since_change(entry, now, &led, &vacant);
+	tally->terms = 0;
+	memset(tally->ended, 0, sizeof(tally->ended));
+	tally->led_us = -led;
+	tally->vacant_us = -vacant;
+	pg_atomic_write_u64(&tally->denied, 0);
+	pg_atomic_write_u64(&tally->longest_wait_us, 0);
+}
+
+/*
+ * Count a term that begins
+ *
+ * The entry's partition must be locked exclusively.  Does not throw.
+ */
+void
+le_count_begin(LeElectionEntry *entry)
+{
+	LeTally    *tally = &entry->tally;
+	uint64		now = le_monotonic_us();
+
+	Assert(!entry->counted);
+	tally->terms++;
+	tally->vacant_us += time_between(tally->changed_at, now);
+	tally->changed_at = now;
+	entry->counted = true;
+}
+
+/*
+ * The same for a lease that was found after a restart: it began before that, but it was
+ * not known
+ */
+void
+le_count_loaded(LeElectionEntry *entry)
+{
+	LeTally    *tally = &entry->tally;
+	uint64		now = le_monotonic_us();
+
+	tally->vacant_us += time_between(tally->changed_at, now);
+	tally->changed_at = now;
+	entry->counted = true;
+}
+
+/*
+ * Count the entry's term as ended at that time, unless it is so already, or never
+ * began
+ *
+ * The entry's partition must be locked exclusively.  Does not throw.
+ */
+void
+le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
+{
+	LeTally    *tally = &entry->tally;
+
+	if (!entry->counted)
+		return;
+	entry->last_token = entry->token;
+	entry->lost_at = le_is_resignation(reason) ? 0 : at;
+	tally->ended[reason]++;
+	tally->led_us += time_between(tally->changed_at, at);
+	tally->changed_at = Max(tally->changed_at, at);
+	entry->counted = false;
+	le_news_end(entry, reason);
+}
+
+/*
+ * Count a bid that was denied
+ */
+void
+le_registry_count_denial(const LeElection *election)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(&election->key, false);
+
+	if (entry != NULL && entry->hidden)
+	{
+		le_registry_unlock_entry(entry);
+		entry = NULL;
+	}
+	if (entry == NULL)
+		entry = le_registry_lock_or_add(&election->key, election->name);
+	pg_atomic_fetch_add_u64(&entry->tally.denied, 1);
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Note how long a candidate has waited
+ */
+void
+le_registry_note_wait(const LeElectionKey *key, uint64 waited_us)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	uint64		longest;
+
+	if (entry == NULL)
+		return;
+	longest = pg_atomic_read_u64(&entry->tally.longest_wait_us);
+	while (longest < waited_us &&
+		   !pg_atomic_compare_exchange_u64(&entry->tally.longest_wait_us, &longest,
+										   waited_us))
+		;
+	le_registry_unlock_entry(entry);
+}
+
+static void
+copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
+{
+	LeTally    *tally = &entry->tally;
+	uint64		led;
+	uint64		vacant;
+
+	row->election = entry->election;
+	strcpy(row->name, le_registry_string(entry->name));
+	row->terms = tally->terms;
+	memcpy(row->ended, tally->ended, sizeof(row->ended));
+	row->denied = pg_atomic_read_u64(&tally->denied);
+	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
+	row->followers = entry->watchers[LE_FOLLOWER];
+
+	time_since_change(entry, now, &led, &vacant);
+
+	/* a reset may have looked at the clock after us */
+	row->led_us = Max((int64) (tally->led_us + led), 0);
+	row->vacant_us = Max((int64) (tally->vacant_us + vacant), 0);
+	row->is_vacant = !entry->counted || vacant > 0;
+	row->vacant_for_us = vacant;
+}
+
+static int
+copy_all_statistics(LeStatistics *array, int capacity)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	uint64		now = le_monotonic_us();
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (entry->election.database != MyDatabaseId || entry->hidden)
+			continue;
+		if (count < capacity)
+			copy_statistics(&array[count], entry, now);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
+ * Return the statistics of this database's elections
+ *
+ * The memory must be there before the table is locked: see list_terms.
+ */
+LeStatistics *
+le_registry_list_statistics(int *count)
+{
+	int			capacity = pg_atomic_read_u32(&le_registry_counters()->elections) + 8;
+	LeStatistics *array;
+
+	for (;;)
+	{
+		array = MemoryContextAllocHuge(CurrentMemoryContext,
+									   capacity * sizeof(LeStatistics));
+		*count = copy_all_statistics(array, capacity);
+		if (*count <= capacity)
+			return array;
+		pfree(array);
+		capacity = *count + *count / 4;
+	}
+}
+
+/*
+ * Count from zero in this database
+ */
+void
+le_registry_reset_statistics(void)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	LeDatabase *database;
+	uint64		now = le_monotonic_us();
+
+	dshash_seq_init(&status, le_registry_election_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (entry->election.database == MyDatabaseId)
+			reset_tally(entry, now);
+	}
+	dshash_seq_term(&status);
+
+	database = le_registry_lock_database(true);
+	database->stats_reset = GetCurrentTimestamp();
+	le_registry_unlock_database(database);
+}
+
+/*
+ * When was that last done in this database?  0: never since the server started
+ */
+TimestampTz
+le_registry_stats_reset(void)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	TimestampTz reset = database->stats_reset;
+
+	le_registry_unlock_database(database);
+	return reset;
+}

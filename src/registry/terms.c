@@ -1,0 +1,555 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry/terms.c
+ *	  The terms in the registry: to read, begin, renew, end and list them.
+ *
+ * registry.c says which locks protect what.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "registry/internal.h"
+
+/*
+ * Copy the election's term; false when none is on record
+ *
+ * What is on record may be the term of a leader that has just lost its lock, or a
+ * lease that is over.  The successor that was named is set in any case.
+ */
+bool
+le_registry_read(const LeElectionKey *key, LeTerm *term)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+
+	term->successor = 0;
+	if (entry == NULL)
+		return false;
+	if (entry->token == 0)
+	{
+		term->successor = entry->successor;
+		le_registry_unlock_entry(entry);
+		return false;
+	}
+	le_copy_entry(term, entry);
+	le_registry_unlock_entry(entry);
+	return true;
+}
+
+/*
+ * Is the election led by the term with that token, as far as the record tells, or is
+ * that an uncommitted lease?
+ */
+bool
+le_registry_is_led(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	uint64		deadline;
+	bool		led;
+
+	if (entry == NULL)
+		return false;
+	deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	led = token != 0 && entry->token == token &&
+		(entry->scope != LE_SCOPE_LEASE || deadline == LE_DEADLINE_UNCOMMITTED ||
+		 deadline > le_monotonic_us());
+	le_registry_unlock_entry(entry);
+	return led;
+}
+
+static void
+fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
+{
+	entry->token = term->token;
+	entry->scope = term->scope;
+	entry->pid = term->pid;
+	entry->role = term->role;
+	entry->lease_table = term->lease_table;
+	entry->since = term->since;
+	entry->voided_at = InvalidXLogRecPtr;
+	entry->lost = false;
+	entry->announces = term->announces;
+	entry->successor = 0;
+	entry->identity_has_client = term->identity.has_client;
+	entry->identity = identity;
+	if (term->scope == LE_SCOPE_LEASE)
+	{
+		entry->lease.ttl_us = term->ttl_us;
+		pg_atomic_write_u64(&entry->lease.deadline, term->deadline);
+		pg_atomic_write_u64(&entry->lease.renewals, term->renewals);
+	}
+	else
+		le_count_begin(entry);
+}
+
+/*
+ * Take the term off the record
+ *
+ * The entry's partition is locked exclusively.  Frees shared memory under it, which
+ * takes no other lock than the area's.
+ */
+void
+le_clear_term(LeElectionEntry *entry, LeEndReason reason)
+{
+	uint64		now = le_monotonic_us();
+
+	/* a lease may have run out long ago */
+	if (entry->scope == LE_SCOPE_LEASE)
+		now = Min(now, pg_atomic_read_u64(&entry->lease.deadline));
+	le_count_end(entry, reason, now);
+	le_news_keep(entry);
+	entry->token = 0;
+	le_registry_free(&entry->identity);
+	le_registry_free(&entry->value);
+	pg_atomic_fetch_sub_u32(&le_registry_counters()->terms, 1);
+	if (DsaPointerIsValid(entry->used))
+		pg_atomic_fetch_sub_u32(dsa_get_address(le_registry_area(), entry->used), 1);
+	entry->used = InvalidDsaPointer;
+}
+
+/*
+ * Write down a term in the place of the one that is on record, and return its entry with
+ * its partition locked; if_missing, only if there is none, nor has been a later one
+ *
+ * A lease counts for its role.  *before, unless NULL, is set to what this session is to
+ * announce first.
+ */
+static LeElectionEntry *
+put_term(const LeTerm *term, bool if_missing, LeNews *before)
+{
+	LeElectionEntry *entry;
+	dsa_pointer identity;
+	dsa_pointer used = InvalidDsaPointer;
+
+	if (term->scope == LE_SCOPE_LEASE)
+		(void) le_registry_used_by(term->role, &used);
+	entry = le_registry_lock_or_add(&term->election, term->name);
+	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
+		return entry;
+	if (entry->token != 0)
+		le_clear_term(entry, LE_END_LOCK_RELEASED);
+	le_registry_rename_entry(entry, term->name);
+	if (!le_registry_store_string(term->identity.string, &identity))
+	{
+		le_registry_unlock_entry(entry);
+		le_throw_registry_full();
+	}
+
+	if (before != NULL)
+		le_news_take(before, entry);
+	fill_entry(entry, term, identity);
+	if (before != NULL)
+		le_news_begin(entry);
+	entry->used = used;
+	if (DsaPointerIsValid(used))
+		pg_atomic_fetch_add_u32(dsa_get_address(le_registry_area(), used), 1);
+	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
+	ConditionVariableBroadcast(&entry->changed);
+	return entry;
+}
+
+/*
+ * Write down a term that begins, and copy what is to be announced before it
+ *
+ * The election's lock must be held, and none be on record (see le_clear_record).
+ */
+void
+le_registry_begin_term(const LeTerm *term, LeNews *before)
+{
+	le_registry_unlock_entry(put_term(term, false, before));
+}
+
+/*
+ * Write down a lease that will begin, and set *kept, unless NULL, to its entry
+ *
+ * The same must hold; but one that is loaded takes the place of what it was loaded as
+ * before.
+ */
+void
+le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept)
+{
+	LeElectionEntry *entry = put_term(term, false, NULL);
+
+	if (kept != NULL)
+		*kept = entry;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Put a lease that is over, and whose entry was evicted, on record again; nothing if
+ * the registry knows better
+ */
+void
+le_registry_restore_lease(const LeTerm *term)
+{
+	le_registry_unlock_entry(put_term(term, true, NULL));
+}
+
+/*
+ * Remove the term with that token; false when it was not on record any more
+ *
+ * It is copied, unless news is NULL, with why it ended and what is now to be announced.
+ * To be called before the election's lock is let go; where it has gone already, the
+ * token keeps a successor's term safe.
+ */
+bool
+le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
+					 LeNews *news)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		ended;
+
+	if (entry == NULL)
+		return false;
+	ended = entry->token == token;
+	if (ended)
+	{
+		bool		counts = entry->counted && entry->announces;
+
+		if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
+			reason = LE_END_DEPOSED;
+		if (news != NULL)
+		{
+			le_copy_entry(&news->term, entry);
+			news->term.end_reason = reason;
+			le_copy_deposition(news, entry);
+		}
+		le_clear_term(entry, reason);
+		if (news != NULL)
+			news->what = counts ? entry->news : 0;
+		ConditionVariableBroadcast(&entry->changed);
+	}
+	le_registry_unlock_entry(entry);
+	return ended;
+}
+
+static dsa_pointer
+store_if_any(const char *string)
+{
+	dsa_pointer stored = InvalidDsaPointer;
+
+	if (string != NULL && !le_registry_store_string(string, &stored))
+		le_throw_registry_full();
+	return stored;
+}
+
+static void
+swap_pointers(dsa_pointer *one, dsa_pointer *other)
+{
+	dsa_pointer old = *one;
+
+	*one = *other;
+	*other = old;
+}
+
+/*
+ * Note up to where the WAL says that the lease with that token is over
+ *
+ * Its row is void from now on, so that none writes that down again.  To be called with the
+ * guard lock.
+ */
+void
+le_registry_note_void(const LeElectionKey *key, int64 token, XLogRecPtr voided_at)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	if (entry->token == token)
+		entry->voided_at = voided_at;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Note that the term with that token has lost its lock, which was just seen free; false
+ * if it is off the record already
+ *
+ * A term is on record only while its lock is held, unless the lock was lost.
+ */
+bool
+le_registry_note_lost(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		lost;
+
+	if (entry == NULL)
+		return false;
+	lost = entry->token == token && entry->scope != LE_SCOPE_LEASE;
+	if (lost)
+	{
+		entry->lost = true;
+		ConditionVariableBroadcast(&entry->changed);
+	}
+	le_registry_unlock_entry(entry);
+	return lost;
+}
+
+/*
+ * Note which role is about to end the term with that token, and why, if that was said; or,
+ * without a role, that none is after all.  False when it does not run any more
+ */
+bool
+le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
+						const char *why)
+{
+	dsa_pointer by_stored = store_if_any(by);
+	dsa_pointer why_stored = store_if_any(why);
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		leads = entry != NULL && entry->token == token && entry->counted;
+
+	if (leads)
+	{
+		swap_pointers(&entry->deposed_by, &by_stored);
+		swap_pointers(&entry->deposed_why, &why_stored);
+	}
+	if (entry != NULL)
+		le_registry_unlock_entry(entry);
+	le_registry_free(&by_stored);
+	le_registry_free(&why_stored);
+	return leads;
+}
+
+/*
+ * Change what the term with that token is bound to
+ */
+void
+le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	if (entry->token == token)
+		entry->scope = scope;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * See what observers are told of the election, whose entry is there
+ *
+ * A lease may be of an extension that was dropped since.
+ */
+void
+le_registry_look(const LeElectionKey *key, LeSight *sight)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
+	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	bool		led = entry->token != 0 &&
+		(is_lease ? deadline > le_monotonic_us() : !entry->lost);
+	int64		last_token = entry->counted ? entry->token : entry->last_token;
+
+	sight->token = led ? entry->token : -Max(last_token, 1);
+	sight->by_lock = led && !is_lease;
+	sight->deadline = led && is_lease ? deadline : 0;
+	sight->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
+	sight->expired = !led && is_lease && entry->counted;
+	sight->owed = !led && le_news_owed(entry);
+	sight->role = entry->role;
+	sight->identity.has_client = entry->identity_has_client;
+	strcpy(sight->identity.string, le_registry_string(entry->identity));
+	strcpy(sight->name, le_registry_string(entry->name));
+	sight->has_value = led && DsaPointerIsValid(entry->value);
+	if (sight->has_value)
+		strcpy(sight->value, le_registry_string(entry->value));
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Make *value, in shared memory, what the leader with that token publishes, if it
+ * leads
+ *
+ * What is to be freed now is put in its place.
+ */
+void
+le_registry_set_value(const LeElectionKey *key, int64 token, dsa_pointer *value)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+
+	if (entry == NULL)
+		return;
+	if (entry->token == token)
+	{
+		dsa_pointer old = entry->value;
+
+		entry->value = *value;
+		*value = old;
+		ConditionVariableBroadcast(&entry->changed);
+	}
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Copy what the leader with that token publishes; false if there is nothing
+ */
+bool
+le_registry_copy_value(const LeElectionKey *key, int64 token, char *value)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		found;
+
+	if (entry == NULL)
+		return false;
+	found = entry->token == token && DsaPointerIsValid(entry->value);
+	if (found)
+		strcpy(value, le_registry_string(entry->value));
+	le_registry_unlock_entry(entry);
+	return found;
+}
+
+typedef bool (*LeTermFilter) (LeElectionEntry *entry);
+
+static bool
+is_of_this_database(LeElectionEntry *entry)
+{
+	return entry->election.database == MyDatabaseId;
+}
+
+static bool
+is_shown(LeElectionEntry *entry)
+{
+	return is_of_this_database(entry) &&
+		(entry->token != 0 ||
+		 (entry->election.lock_class == LE_CLASS_BARE_KEY && !entry->hidden));
+}
+
+static bool
+is_lease(LeElectionEntry *entry)
+{
+	return is_of_this_database(entry) && entry->token != 0 &&
+		entry->scope == LE_SCOPE_LEASE;
+}
+
+static bool
+is_over(LeLease *lease)
+{
+	uint64		deadline = pg_atomic_read_u64(&lease->deadline);
+
+	return deadline != LE_DEADLINE_UNCOMMITTED && deadline <= le_monotonic_us();
+}
+
+/*
+ * Copy up to capacity entries that pass the filter to array; return how many do
+ */
+static int
+copy_terms(LeTerm *array, int capacity, LeTermFilter passes)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (!passes(entry))
+			continue;
+		if (count < capacity)
+			le_copy_entry(&array[count], entry);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
+ * Copy the entries that pass the filter to palloc'd memory
+ *
+ * The memory must be there before the table is locked, and the table may grow in
+ * between: look again until it suffices.
+ */
+static LeTerm *
+list_terms(LeTermFilter passes, int *count)
+{
+	LeTerm	   *array = NULL;
+	int			capacity = 0;
+
+	while ((*count = copy_terms(array, capacity, passes)) > capacity)
+	{
+		capacity = *count + *count / 4 + 8;
+		if (array != NULL)
+			pfree(array);
+		array = MemoryContextAllocHuge(CurrentMemoryContext,
+									   capacity * sizeof(LeTerm));
+	}
+	return array;
+}
+
+/*
+ * Return copies of this database's terms, of its leases that are over, and of the
+ * bare keys that somebody asked for, which have no token
+ */
+LeTerm *
+le_registry_list_terms(int *count)
+{
+	return list_terms(is_shown, count);
+}
+
+/*
+ * Copy up to capacity of this database's leases that are over to array; return how
+ * many.  *leases is set to the number of all leases
+ *
+ * If there are more, any of them: some may be such that nothing can be done about
+ * them for now, and they must not stand in the way of the others.
+ */
+int
+le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	*leases = 0;
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		uint64		place = count;
+
+		if (!is_lease(entry))
+			continue;
+		(*leases)++;
+		if (!is_over(&entry->lease))
+			continue;
+		if (count >= capacity)
+			place = pg_prng_uint64_range(&pg_global_prng_state, 0, count);
+		if (place < (uint64) capacity)
+			le_copy_entry(&array[place], entry);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return Min(count, capacity);
+}
+
+/*
+ * Begin the leases that were loaded from the table; return how many there are
+ *
+ * All at once, when the last of them is there: nobody can renew the first one before.
+ */
+int
+le_registry_start_loaded(Oid lease_table)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	uint64		now = le_monotonic_us();
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_election_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		LeLease    *lease = &entry->lease;
+
+		if (!is_lease(entry) || entry->lease_table != lease_table ||
+			pg_atomic_read_u64(&lease->deadline) != LE_DEADLINE_UNCOMMITTED)
+			continue;
+		pg_atomic_write_u64(&lease->deadline, now + lease->ttl_us);
+		le_count_loaded(entry);
+		le_news_loaded(entry);
+		ConditionVariableBroadcast(&entry->changed);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return count;
+}

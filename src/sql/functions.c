@@ -1,0 +1,584 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql/functions.c
+ *	  What SQL can call: check the arguments, call the rest.
+ *
+ * The functions are not strict: a NULL name must be an error, not a NULL result
+ * that a client takes for false.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/trigger.h"
+#include "executor/execdesc.h"
+#include "miscadmin.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "lease/lease.h"
+#include "leader/leader.h"
+#include "campaign/campaign.h"
+#include "sql/sql.h"
+#include "leader_election.h"
+
+/* How an election is called in SQL */
+typedef enum LeCalledBy
+{
+	LE_BY_NAME,
+	LE_BY_KEY
+} LeCalledBy;
+
+/*
+ * Prepare for a function that begins, ends or guards something, or deposes a leader
+ */
+static void
+prepare(FunctionCallInfo fcinfo)
+{
+	le_refuse_restricted(fcinfo);
+	le_register_callbacks();
+}
+
+/*
+ * Fill in the election that argument 0 calls by name or key
+ */
+static void
+get_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election)
+{
+	if (called_by == LE_BY_NAME)
+		le_election_by_name(election, le_arg_name(fcinfo));
+	else if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("election key must not be null")));
+	else
+		le_election_by_key(election, PG_GETARG_INT64(0));
+}
+
+/*
+ * Check whether the client's own statement is in that portal, and not a function's cursor
+ *
+ * The portals of the simple protocol and of EXECUTE are not visible, cursors are.
+ */
+static bool
+is_of_client(Portal portal)
+{
+	return !portal->visible ||
+		(debug_query_string != NULL && strcmp(portal->sourceText, debug_query_string) == 0);
+}
+
+/*
+ * Check whether the client's statement itself makes the call, and not a function,
+ * procedure or DO block that it runs
+ *
+ * These run their statements with snapshots of their own.
+ */
+static bool
+is_called_at_top_level(void)
+{
+	Portal		portal = ActivePortal;
+
+	return portal != NULL && portal->queryDesc != NULL && is_of_client(portal) &&
+		ActiveSnapshotSet() && GetActiveSnapshot() == portal->queryDesc->snapshot;
+}
+
+/*
+ * Warn, once a statement, if leadership in transaction scope ends with the very statement
+ * that bids for it
+ *
+ * Where a function bids, the statement that called it can be the job.
+ */
+static void
+warn_outside_transaction(const char *function)
+{
+	static TimestampTz warned = 0;
+	TimestampTz statement = GetCurrentStatementStartTimestamp();
+
+	if (IsTransactionBlock() || IsSubTransaction() || !is_called_at_top_level() ||
+		warned == statement)
+		return;
+	warned = statement;
+	ereport(WARNING,
+			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+			 errmsg("%s can only be used in transaction blocks", function),
+			 errdetail("Leadership ends with this statement.")));
+}
+
+/*
+ * Bid for leadership: (election, identity), or (election, timeout, identity) for
+ * the functions that wait
+ */
+static Datum
+bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
+{
+	LeBid		bid;
+	int			argument = 1;
+
+	prepare(fcinfo);
+	get_election(fcinfo, called_by, &bid.election);
+	bid.scope = scope;
+	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_WAIT_NOT;
+	bid.ttl_us = 0;
+	bid.identity = le_arg_identity(fcinfo, argument);
+	if (scope == LE_SCOPE_TRANSACTION)
+		warn_outside_transaction(waits ? "le_become_leader_xact()" :
+								 "le_try_become_leader_xact()");
+	PG_RETURN_BOOL(le_elect(&bid) != 0);
+}
+
+/*
+ * Return the token of this session's own term of the election, 0 if it leads none
+ */
+static int64
+own_token(const LeElection *election)
+{
+	LeHeldTerm *held = le_held_term(election);
+
+	return held == NULL ? 0 : held->token;
+}
+
+static Datum
+token(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+	int64		token;
+
+	get_election(fcinfo, called_by, &election);
+	token = own_token(&election);
+	if (token == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/*
+ * (election, reason)
+ */
+static Datum
+depose(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+
+	prepare(fcinfo);
+	get_election(fcinfo, called_by, &election);
+	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
+}
+
+static Datum
+forget(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+
+	prepare(fcinfo);
+	get_election(fcinfo, called_by, &election);
+	PG_RETURN_BOOL(le_forget_election(&election));
+}
+
+static Datum
+key(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+
+	get_election(fcinfo, called_by, &election);
+	PG_RETURN_INT64(election.key.key);
+}
+
+PG_FUNCTION_INFO_V1(le_try_become_leader);
+PG_FUNCTION_INFO_V1(le_try_become_leader_key);
+PG_FUNCTION_INFO_V1(le_try_become_leader_xact);
+PG_FUNCTION_INFO_V1(le_try_become_leader_xact_key);
+PG_FUNCTION_INFO_V1(le_become_leader);
+PG_FUNCTION_INFO_V1(le_become_leader_key);
+PG_FUNCTION_INFO_V1(le_become_leader_xact);
+PG_FUNCTION_INFO_V1(le_become_leader_xact_key);
+PG_FUNCTION_INFO_V1(le_am_leader);
+PG_FUNCTION_INFO_V1(le_am_leader_key);
+PG_FUNCTION_INFO_V1(le_token);
+PG_FUNCTION_INFO_V1(le_token_key);
+PG_FUNCTION_INFO_V1(le_resign);
+PG_FUNCTION_INFO_V1(le_resign_key);
+PG_FUNCTION_INFO_V1(le_resign_all);
+PG_FUNCTION_INFO_V1(le_lease);
+PG_FUNCTION_INFO_V1(le_renew);
+PG_FUNCTION_INFO_V1(le_proclaim);
+PG_FUNCTION_INFO_V1(le_assert_leader);
+PG_FUNCTION_INFO_V1(le_guard);
+PG_FUNCTION_INFO_V1(le_origin);
+PG_FUNCTION_INFO_V1(le_depose);
+PG_FUNCTION_INFO_V1(le_depose_key);
+PG_FUNCTION_INFO_V1(le_depose_role);
+PG_FUNCTION_INFO_V1(le_declare);
+PG_FUNCTION_INFO_V1(le_undeclare);
+PG_FUNCTION_INFO_V1(le_declarations_changed);
+PG_FUNCTION_INFO_V1(le_forget);
+PG_FUNCTION_INFO_V1(le_forget_key);
+PG_FUNCTION_INFO_V1(le_key);
+PG_FUNCTION_INFO_V1(le_key_key);
+
+Datum
+le_try_become_leader(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, false);
+}
+
+Datum
+le_try_become_leader_key(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, false);
+}
+
+Datum
+le_try_become_leader_xact(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, false);
+}
+
+Datum
+le_try_become_leader_xact_key(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, false);
+}
+
+Datum
+le_become_leader(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, true);
+}
+
+Datum
+le_become_leader_key(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, true);
+}
+
+Datum
+le_become_leader_xact(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, true);
+}
+
+Datum
+le_become_leader_xact_key(PG_FUNCTION_ARGS)
+{
+	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, true);
+}
+
+/*
+ * (name, token, identity)
+ */
+Datum
+le_am_leader(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	LeHeldTerm *held;
+	text	   *identity;
+	const char *as;
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	identity = le_arg_identity(fcinfo, 2);
+	if (!PG_ARGISNULL(1))
+	{
+		int64		token = PG_GETARG_INT64(1);
+
+		le_register_callbacks();
+		le_require_primary();
+		PG_RETURN_BOOL(le_is_leased_as(&election, token, identity));
+	}
+	held = le_held_term(&election);
+	PG_RETURN_BOOL(held != NULL && le_is_held_as(held, identity, &as));
+}
+
+Datum
+le_am_leader_key(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+
+	get_election(fcinfo, LE_BY_KEY, &election);
+	PG_RETURN_BOOL(le_held_term(&election) != NULL);
+}
+
+Datum
+le_token(PG_FUNCTION_ARGS)
+{
+	return token(fcinfo, LE_BY_NAME);
+}
+
+Datum
+le_token_key(PG_FUNCTION_ARGS)
+{
+	return token(fcinfo, LE_BY_KEY);
+}
+
+/*
+ * (name, token, successor, identity)
+ */
+Datum
+le_resign(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+	text	   *successor;
+
+	prepare(fcinfo);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	successor = le_arg_identity(fcinfo, 2);
+	if (!le_may_resign_as(&election, token, le_arg_identity(fcinfo, 3)))
+		PG_RETURN_BOOL(false);
+	if (successor != NULL && (PG_ARGISNULL(1) || token != 0))
+		PG_RETURN_BOOL(le_resign_to(&election, token, text_to_cstring(successor)));
+	PG_RETURN_BOOL(PG_ARGISNULL(1) ? le_resign_term(&election) :
+				   le_resign_by_token(&election, token, 0));
+}
+
+Datum
+le_resign_key(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+
+	prepare(fcinfo);
+	get_election(fcinfo, LE_BY_KEY, &election);
+	PG_RETURN_BOOL(le_resign_term(&election));
+}
+
+Datum
+le_resign_all(PG_FUNCTION_ARGS)
+{
+	prepare(fcinfo);
+	PG_RETURN_INT32(le_resign_terms());
+}
+
+/*
+ * (name, ttl, identity, token): be or stay leader
+ */
+Datum
+le_lease(PG_FUNCTION_ARGS)
+{
+	LeBid		bid;
+	int64		token;
+
+	prepare(fcinfo);
+	le_election_by_name(&bid.election, le_arg_name(fcinfo));
+	bid.scope = LE_SCOPE_LEASE;
+	bid.wait_ms = LE_WAIT_NOT;
+	bid.ttl_us = le_arg_ttl(fcinfo, 1);
+	bid.identity = le_arg_identity(fcinfo, 2);
+
+	if (!PG_ARGISNULL(3))
+	{
+		le_require_primary();
+		if (le_renew_by_bid(&bid, PG_GETARG_INT64(3)))
+			PG_RETURN_INT64(PG_GETARG_INT64(3));
+	}
+	token = le_elect(&bid);
+	if (token == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/*
+ * (name, token, ttl)
+ */
+Datum
+le_renew(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	int64		token;
+	int64		ttl_us;
+
+	le_register_callbacks();
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	token = le_arg_token(fcinfo, 1);
+	ttl_us = PG_ARGISNULL(2) ? 0 : le_arg_ttl(fcinfo, 2);
+	le_require_primary();
+	PG_RETURN_BOOL(le_lease_renew(&election, token, ttl_us));
+}
+
+/*
+ * (name, value, token)
+ */
+Datum
+le_proclaim(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	text	   *value;
+	int64		token;
+
+	prepare(fcinfo);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	value = le_arg_value(fcinfo, 1);
+	token = PG_ARGISNULL(2) ? 0 : le_arg_token(fcinfo, 2);
+	PG_RETURN_BOOL(le_publish(&election, token, value));
+}
+
+/*
+ * (name, token)
+ */
+Datum
+le_assert_leader(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	bool		own = PG_ARGISNULL(1);
+	int64		token;
+
+	prepare(fcinfo);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	token = own ? own_token(&election) : PG_GETARG_INT64(1);
+	if (!le_guard_transaction(&election, token, false))
+		le_throw_not_leader(&election, own ? "this session" :
+							psprintf("token " INT64_FORMAT, token));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Throw if the function was not called as a trigger
+ */
+static TriggerData *
+get_trigger(FunctionCallInfo fcinfo, const char *function)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("%s can only be called as a trigger", function)));
+	return (TriggerData *) fcinfo->context;
+}
+
+/*
+ * Trigger: who writes must lead the election
+ *
+ * Before or after each row or statement; a row goes through unchanged.
+ */
+Datum
+le_guard(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = get_trigger(fcinfo, "le_guard");
+	LeElection	election;
+	text	   *name;
+	int64		token;
+
+	prepare(fcinfo);
+	if (trigger->tg_trigger->tgnargs != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("trigger \"%s\" must have one argument, the name of an election",
+						trigger->tg_trigger->tgname)));
+	name = cstring_to_text(trigger->tg_trigger->tgargs[0]);
+	le_check_name(name);
+	le_election_by_name(&election, name);
+	pfree(name);
+
+	token = le_guarded_by(&election);
+	if (token == 0)
+		token = own_token(&election);
+	if (token == 0)
+		token = le_session_token;
+	if (!le_guard_transaction(&election, token, true))
+		le_throw_not_leader(&election, token == 0 ? "this session" :
+							psprintf("token " INT64_FORMAT, token));
+
+	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
+		return PointerGetDatum(trigger->tg_newtuple);
+	return PointerGetDatum(trigger->tg_trigtuple);
+}
+
+/*
+ * (of_tokens): for the installation script
+ */
+Datum
+le_origin(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(le_origin_now(PG_GETARG_BOOL(0)));
+}
+
+Datum
+le_depose(PG_FUNCTION_ARGS)
+{
+	return depose(fcinfo, LE_BY_NAME);
+}
+
+Datum
+le_depose_key(PG_FUNCTION_ARGS)
+{
+	return depose(fcinfo, LE_BY_KEY);
+}
+
+/*
+ * (role, reason)
+ */
+Datum
+le_depose_role(PG_FUNCTION_ARGS)
+{
+	prepare(fcinfo);
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("role must not be null")));
+	PG_RETURN_INT32(le_depose_all(PG_GETARG_OID(0), le_arg_reason(fcinfo, 1)));
+}
+
+/*
+ * (name, candidates, grace, max_ttl, private)
+ */
+Datum
+le_declare(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	bool		private_value = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
+
+	prepare(fcinfo);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_declare_election(&election, le_arg_role(fcinfo, 1),
+						le_arg_limit(fcinfo, 2, "grace", 0),
+						le_arg_limit(fcinfo, 3, "max_ttl", LE_MIN_TTL_MS),
+						PG_ARGISNULL(4) ? NULL : &private_value);
+	PG_RETURN_VOID();
+}
+
+Datum
+le_undeclare(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+
+	prepare(fcinfo);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	PG_RETURN_BOOL(le_undeclare_election(&election));
+}
+
+/*
+ * Trigger on le_declarations, after each row or statement
+ */
+Datum
+le_declarations_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = get_trigger(fcinfo, "_le_declarations_changed");
+
+	le_declarations_written(trigger->tg_relation);
+	return PointerGetDatum(NULL);
+}
+
+Datum
+le_forget(PG_FUNCTION_ARGS)
+{
+	return forget(fcinfo, LE_BY_NAME);
+}
+
+Datum
+le_forget_key(PG_FUNCTION_ARGS)
+{
+	return forget(fcinfo, LE_BY_KEY);
+}
+
+Datum
+le_key(PG_FUNCTION_ARGS)
+{
+	return key(fcinfo, LE_BY_NAME);
+}
+
+Datum
+le_key_key(PG_FUNCTION_ARGS)
+{
+	return key(fcinfo, LE_BY_KEY);
+}

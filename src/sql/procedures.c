@@ -1,0 +1,242 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql/procedures.c
+ *	  What SQL can CALL: what waits, without a snapshot.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "announce/announce.h"
+#include "leader/leader.h"
+#include "campaign/campaign.h"
+#include "sql/sql.h"
+#include "leader_election.h"
+
+PG_FUNCTION_INFO_V1(le_campaign);
+PG_FUNCTION_INFO_V1(le_campaign_names);
+PG_FUNCTION_INFO_V1(le_observe);
+
+/*
+ * End the transaction that the procedure was called in, and with it the snapshot
+ * that the caller holds, if the caller allows that
+ *
+ * In a transaction block, in a function and in an exception block it does not.
+ */
+static void
+let_go_of_snapshot(FunctionCallInfo fcinfo)
+{
+	CallContext *call = (CallContext *) fcinfo->context;
+
+	if (call == NULL || !IsA(call, CallContext) || call->atomic ||
+		IsSubTransaction())
+		return;
+
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	SPI_commit();
+	le_announcements_commit(SPI_commit);
+	SPI_finish();
+}
+
+/*
+ * Return the row type of the output parameters
+ *
+ * To be called before the procedure waits: it may be dropped meanwhile.
+ */
+static TupleDesc
+output_row_type(FunctionCallInfo fcinfo)
+{
+	TupleDesc	type;
+
+	if (get_call_result_type(fcinfo, NULL, &type) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "procedure does not return a row");
+	return BlessTupleDesc(type);
+}
+
+static Datum
+output(TupleDesc type, Datum *values, bool *nulls)
+{
+	return HeapTupleGetDatum(heap_form_tuple(type, values, nulls));
+}
+
+static Datum
+output_token(TupleDesc type, int64 token)
+{
+	Datum		value = Int64GetDatum(token);
+	bool		is_null = token == 0;
+
+	return output(type, &value, &is_null);
+}
+
+/*
+ * Fill in what both ways to campaign have in common: (..., timeout, identity, ttl)
+ */
+static void
+get_bid(FunctionCallInfo fcinfo, LeBid *bid)
+{
+	bid->wait_ms = le_arg_timeout(fcinfo, 1);
+	bid->identity = le_arg_identity(fcinfo, 2);
+	bid->scope = PG_ARGISNULL(3) ? LE_SCOPE_SESSION : LE_SCOPE_LEASE;
+	bid->ttl_us = PG_ARGISNULL(3) ? 0 : le_arg_ttl(fcinfo, 3);
+	le_require_primary();
+	le_register_callbacks();
+}
+
+/*
+ * (name, timeout, identity, ttl, INOUT token): wait to be elected
+ */
+Datum
+le_campaign(PG_FUNCTION_ARGS)
+{
+	TupleDesc	type = output_row_type(fcinfo);
+	LeBid		bid;
+
+	le_refuse_restricted(fcinfo);
+	le_election_by_name(&bid.election, le_arg_name(fcinfo));
+	get_bid(fcinfo, &bid);
+
+	if (bid.scope == LE_SCOPE_LEASE && !PG_ARGISNULL(4) &&
+		le_renew_by_bid(&bid, PG_GETARG_INT64(4)))
+		return output_token(type, PG_GETARG_INT64(4));
+
+	let_go_of_snapshot(fcinfo);
+	return output_token(type, le_elect(&bid));
+}
+
+/*
+ * Return the elections by name in argument 0
+ */
+static LeElection *
+get_elections(FunctionCallInfo fcinfo, int *count)
+{
+	ArrayType  *array;
+	Datum	   *names;
+	bool	   *nulls;
+	LeElection *elections;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("election names must not be null")));
+	array = PG_GETARG_ARRAYTYPE_P(0);
+	if (ARR_NDIM(array) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("election names must be a one-dimensional array, and not empty")));
+	le_require_countable(ARR_DIMS(array)[0]);
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, count);
+	elections = MemoryContextAllocHuge(CurrentMemoryContext,
+									   *count * sizeof(LeElection));
+	for (int i = 0; i < *count; i++)
+	{
+		text	   *name;
+
+		CHECK_FOR_INTERRUPTS();
+		name = nulls[i] ? NULL : DatumGetTextPP(names[i]);
+
+		le_check_name(name);
+		le_election_by_name(&elections[i], name);
+	}
+	return elections;
+}
+
+/*
+ * Warn if this session leads any of the elections under another identity than that of the
+ * bid; throw if the bid would wait
+ *
+ * They are passed over, as are all that this session leads.
+ */
+static void
+deny_other_client(LeBid *bid, const LeElection *elections, int count)
+{
+	for (int i = 0; i < count && bid->identity != NULL; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		bid->election = elections[i];
+		if (le_deny_other_client(bid))
+			return;
+	}
+}
+
+/*
+ * (names, timeout, identity, ttl, INOUT token, INOUT name): wait to be elected in any
+ */
+Datum
+le_campaign_names(PG_FUNCTION_ARGS)
+{
+	TupleDesc	type = output_row_type(fcinfo);
+	LeBid		bid;
+	LeElection *elections;
+	const LeElection *won;
+	int			count;
+	int64		token = 0;
+	Datum		values[2] = {0};
+	bool		nulls[2] = {true, true};
+
+	le_refuse_restricted(fcinfo);
+	elections = get_elections(fcinfo, &count);
+	get_bid(fcinfo, &bid);
+	let_go_of_snapshot(fcinfo);
+	deny_other_client(&bid, elections, count);
+
+	won = le_elect_any(&bid, elections, count, &token);
+	if (won != NULL)
+	{
+		values[0] = Int64GetDatum(token);
+		values[1] = CStringGetTextDatum(won->name);
+		nulls[0] = nulls[1] = false;
+	}
+	return output(type, values, nulls);
+}
+
+/*
+ * (name, after_token, timeout, INOUT token, INOUT identity, INOUT value): wait until
+ * the leader is another than that of after_token, or publishes another value
+ */
+Datum
+le_observe(PG_FUNCTION_ARGS)
+{
+	TupleDesc	type = output_row_type(fcinfo);
+	LeElection	election;
+	LeSight    *sight = palloc_object(LeSight);
+	int64		known = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+	int64		wait_ms;
+	char	   *known_value = NULL;
+	Datum		values[3] = {0};
+	bool		nulls[3] = {false, true, true};
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	wait_ms = le_arg_timeout(fcinfo, 2);
+	if (!PG_ARGISNULL(5))
+		known_value = text_to_cstring(PG_GETARG_TEXT_PP(5));
+	le_require_primary();
+	le_register_callbacks();
+
+	let_go_of_snapshot(fcinfo);
+	le_require_room_to_watch(&election);
+	le_observe_election(&election, known, known_value, wait_ms, sight);
+
+	values[0] = Int64GetDatum(sight->token);
+	if (sight->token > 0)
+	{
+		values[1] = CStringGetTextDatum(le_identity_shown(&sight->identity,
+														  sight->role));
+		nulls[1] = false;
+	}
+	if (sight->has_value)
+	{
+		values[2] = CStringGetTextDatum(sight->value);
+		nulls[2] = false;
+	}
+	return output(type, values, nulls);
+}

@@ -1,0 +1,386 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql/views.c
+ *	  The registry as rows, for the views to join with pg_locks.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/leader.h"
+#include "sql/sql.h"
+#include "leader_election.h"
+
+PG_FUNCTION_INFO_V1(le_registry_terms);
+PG_FUNCTION_INFO_V1(le_registry_candidates);
+PG_FUNCTION_INFO_V1(le_registry_statistics);
+PG_FUNCTION_INFO_V1(le_registry_info);
+PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
+
+/*
+ * Return the columns that terms and candidates have in common: which lock, and
+ * the name, NULL for a bare key
+ */
+static void
+fill_election(const LeElectionKey *election, const char *name,
+			  Datum *values, bool *nulls)
+{
+	values[0] = Int32GetDatum((int32) election->lock_class);
+	values[1] = Int64GetDatum(election->key);
+	if (name[0] == '\0')
+		nulls[2] = true;
+	else
+		values[2] = CStringGetTextDatum(name);
+}
+
+static Datum
+interval_datum(int64 us)
+{
+	Interval   *interval = palloc0_object(Interval);
+
+	interval->time = us;
+	return IntervalPGetDatum(interval);
+}
+
+/* The columns of le_registry_terms */
+enum
+{
+	LE_TERMS_SCOPE = 3,
+	LE_TERMS_IDENTITY,
+	LE_TERMS_TOKEN,
+	LE_TERMS_PID,
+	LE_TERMS_SINCE,
+	LE_TERMS_ROLE,
+	LE_TERMS_TTL,
+	LE_TERMS_RENEWED_AT,
+	LE_TERMS_RENEWALS,
+	LE_TERMS_EXPIRES_IN,
+	LE_TERMS_VALUE,
+	LE_TERMS_FOLLOWERS,
+	LE_TERMS_COLUMNS
+};
+
+/*
+ * Return the columns that only leases have; none of the others' times is on the
+ * clock that deadlines are on
+ *
+ * Renewals are not replicated, so that a standby knows of none.
+ */
+static void
+fill_lease(const LeTerm *term, Datum *values, bool *nulls)
+{
+	int64		left_us = (int64) (term->deadline - le_monotonic_us());
+
+	values[LE_TERMS_TTL] = interval_datum(term->ttl_us);
+	if (term->deadline == LE_DEADLINE_UNCOMMITTED)
+	{
+		nulls[LE_TERMS_RENEWED_AT] = true;
+		nulls[LE_TERMS_RENEWALS] = true;
+		nulls[LE_TERMS_EXPIRES_IN] = true;
+		return;
+	}
+	values[LE_TERMS_RENEWED_AT] =
+		TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
+	values[LE_TERMS_RENEWALS] = Int64GetDatum((int64) term->renewals);
+	values[LE_TERMS_EXPIRES_IN] = interval_datum(Max(left_us, 0));
+}
+
+static void
+fill_value(const LeTerm *term, Datum *datum, bool *is_null)
+{
+	char		value[LE_VALUE_SIZE];
+
+	*is_null = !term->has_value || !le_may_observe(term->name) ||
+		!le_registry_copy_value(&term->election, term->token, value);
+	if (!*is_null)
+		*datum = CStringGetTextDatum(value);
+}
+
+static void
+put_term(ReturnSetInfo *rsinfo, const LeTerm *term)
+{
+	Datum		values[LE_TERMS_COLUMNS] = {0};
+	bool		nulls[LE_TERMS_COLUMNS] = {0};
+
+	fill_election(&term->election, term->name, values, nulls);
+	if (term->token == 0)
+		memset(nulls + LE_TERMS_SCOPE, true, LE_TERMS_COLUMNS - LE_TERMS_SCOPE);
+	else
+	{
+		values[LE_TERMS_SCOPE] = CStringGetTextDatum(le_scope_name(term->scope));
+		values[LE_TERMS_IDENTITY] =
+			CStringGetTextDatum(le_identity_shown(&term->identity, term->role));
+		values[LE_TERMS_TOKEN] = Int64GetDatum(term->token);
+		values[LE_TERMS_PID] = Int32GetDatum(term->pid);
+		values[LE_TERMS_SINCE] = TimestampTzGetDatum(term->since);
+		values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
+		nulls[LE_TERMS_PID] = term->scope == LE_SCOPE_LEASE;
+		if (term->scope == LE_SCOPE_LEASE)
+			fill_lease(term, values, nulls);
+		else
+			memset(nulls + LE_TERMS_TTL, true, LE_TERMS_VALUE - LE_TERMS_TTL);
+		fill_value(term, &values[LE_TERMS_VALUE], &nulls[LE_TERMS_VALUE]);
+		values[LE_TERMS_FOLLOWERS] = Int32GetDatum(term->followers);
+	}
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Return what is on record, or, with a key, what is of that election; *count is set to
+ * how many there are
+ *
+ * A standby has no record, but the leases that were replicated.
+ */
+static LeTerm *
+list_terms(bool on_standby, const LeElectionKey *only, int *count)
+{
+	LeTerm	   *terms;
+
+	if (on_standby)
+		return le_lease_list(count);
+	le_leases_ready(false);
+	if (only == NULL)
+		return le_registry_list_terms(count);
+	terms = palloc_object(LeTerm);
+	*count = le_registry_read(only, terms) ? 1 : 0;
+	return terms;
+}
+
+static bool
+is_shown(bool on_standby, const LeTerm *term, const LeElectionKey *only)
+{
+	if (only != NULL && memcmp(&term->election, only, sizeof(LeElectionKey)) != 0)
+		return false;
+	return term->scope != LE_SCOPE_LEASE || on_standby || le_lease_runs(term);
+}
+
+/*
+ * Return the terms on record, and the bare keys that somebody asked for; with a
+ * lock class and key, only what is on record of that election
+ */
+Datum
+le_registry_terms(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext row_context;
+	bool		on_standby = RecoveryInProgress();
+	LeElectionKey key = {.database = MyDatabaseId};
+	const LeElectionKey *only = NULL;
+	LeTerm	   *terms;
+	int			count = 0;
+
+	InitMaterializedSRF(fcinfo, 0);
+	le_register_callbacks();
+	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
+	{
+		key.lock_class = PG_GETARG_INT32(0);
+		key.key = PG_GETARG_INT64(1);
+		only = &key;
+	}
+	terms = list_terms(on_standby, only, &count);
+
+	row_context = AllocSetContextCreate(CurrentMemoryContext, "leader_election row",
+										ALLOCSET_SMALL_SIZES);
+	for (int i = 0; i < count; i++)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(row_context);
+
+		if (is_shown(on_standby, &terms[i], only))
+			put_term(rsinfo, &terms[i]);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(row_context);
+	}
+	return (Datum) 0;
+}
+
+static const char *const wait_names[] = {
+	[LE_WAITS_FOR_LEADER] = "leader",
+	[LE_WAITS_FOR_GUARD] = "guard",
+	[LE_WAITS_FOR_GRACE] = "grace",
+	[LE_WAITS_AFTER_PROMOTION] = "promotion",
+	[LE_WAITS_FOR_STANDBY] = "standby",
+};
+
+/*
+ * Return a candidate, for one of its elections
+ */
+static void
+put_candidate(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
+			  const LeElectionKey *election, const char *name)
+{
+	const char *identity = le_identity_shown(&candidate->identity, candidate->role);
+	Datum		values[8] = {0};
+	bool		nulls[8] = {0};
+
+	fill_election(election, name, values, nulls);
+	values[3] = CStringGetTextDatum(identity);
+	values[4] = Int32GetDatum(candidate->pid);
+	values[5] = TimestampTzGetDatum(candidate->since);
+	values[6] = BoolGetDatum(candidate->key_count == 0);
+	values[7] = CStringGetTextDatum(wait_names[candidate->waits_for]);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+
+	/* there may be millions */
+	pfree(DatumGetPointer(values[3]));
+	pfree(DatumGetPointer(values[7]));
+	if (!nulls[2])
+		pfree(DatumGetPointer(values[2]));
+}
+
+/*
+ * Return a candidate for many elections, once for each
+ */
+static void
+put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
+{
+	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext,
+											  candidate->key_count * sizeof(int64));
+	LeElectionKey election = candidate->election;
+	char		name[LE_TEXT_SIZE];
+
+	int			count = 0;
+
+	if (le_registry_copy_keys(candidate, keys))
+		count = candidate->key_count;
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		election.key = keys[i];
+		if (le_registry_copy_name(&election, name))
+			put_candidate(rsinfo, candidate, &election, name);
+	}
+	pfree(keys);
+}
+
+/*
+ * Return the candidates on record; with true, those only that stand in line
+ */
+Datum
+le_registry_candidates(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	bool		only_in_line = !PG_ARGISNULL(0) && PG_GETARG_BOOL(0);
+	int			count;
+	LeCandidate *candidates;
+
+	InitMaterializedSRF(fcinfo, 0);
+	candidates = le_registry_list_candidates(&count);
+	for (int i = 0; i < count; i++)
+	{
+		if (candidates[i].key_count == 0)
+			put_candidate(rsinfo, &candidates[i], &candidates[i].election,
+						  candidates[i].name);
+		else if (!only_in_line)
+			put_candidate_for_many(rsinfo, &candidates[i]);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * Return the numbers of terms that have ended, by LeEndReason
+ */
+static Datum
+ended_datum(const LeStatistics *row)
+{
+	Datum		counts[LE_END_REASONS];
+
+	for (int reason = 0; reason < LE_END_REASONS; reason++)
+		counts[reason] = Int64GetDatum(row->ended[reason]);
+	return PointerGetDatum(construct_array(counts, LE_END_REASONS, INT8OID,
+										   sizeof(int64), FLOAT8PASSBYVAL,
+										   TYPALIGN_DOUBLE));
+}
+
+/* The columns of le_registry_statistics */
+enum
+{
+	LE_STATISTICS_TERMS = 3,
+	LE_STATISTICS_ENDED,
+	LE_STATISTICS_DENIED,
+	LE_STATISTICS_TIME_VACANT,
+	LE_STATISTICS_TIME_LED,
+	LE_STATISTICS_LONGEST_WAIT,
+	LE_STATISTICS_FOLLOWERS,
+	LE_STATISTICS_VACANT_SINCE,
+	LE_STATISTICS_COLUMNS
+};
+
+static void
+put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, TimestampTz now)
+{
+	Datum		values[LE_STATISTICS_COLUMNS] = {0};
+	bool		nulls[LE_STATISTICS_COLUMNS] = {0};
+
+	fill_election(&row->election, row->name, values, nulls);
+	values[LE_STATISTICS_TERMS] = Int64GetDatum(row->terms);
+	values[LE_STATISTICS_ENDED] = ended_datum(row);
+	values[LE_STATISTICS_DENIED] = Int64GetDatum((int64) row->denied);
+	values[LE_STATISTICS_TIME_VACANT] = interval_datum((int64) row->vacant_us);
+	values[LE_STATISTICS_TIME_LED] = interval_datum((int64) row->led_us);
+	values[LE_STATISTICS_LONGEST_WAIT] = interval_datum((int64) row->longest_wait_us);
+	values[LE_STATISTICS_FOLLOWERS] = Int32GetDatum(row->followers);
+	values[LE_STATISTICS_VACANT_SINCE] = TimestampTzGetDatum(now - row->vacant_for_us);
+	nulls[LE_STATISTICS_VACANT_SINCE] = !row->is_vacant;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Return what is counted of each election
+ */
+Datum
+le_registry_statistics(PG_FUNCTION_ARGS)
+{
+	TimestampTz now;
+	int			count;
+	LeStatistics *rows;
+
+	InitMaterializedSRF(fcinfo, 0);
+	le_register_callbacks();
+	le_leases_ready(false);
+	rows = le_registry_list_statistics(&count);
+	now = GetCurrentTimestamp();
+	for (int i = 0; i < count; i++)
+		put_statistics((ReturnSetInfo *) fcinfo->resultinfo, &rows[i], now);
+	return (Datum) 0;
+}
+
+/*
+ * Return how many elections were evicted, and when the statistics were reset
+ */
+Datum
+le_registry_info(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	TimestampTz reset = le_registry_stats_reset();
+	LeCounters *counters = le_registry_counters();
+	Datum		values[3];
+	bool		nulls[3] = {false, false, reset == 0};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "function does not return a row");
+	values[0] = Int64GetDatum((int64) pg_atomic_read_u32(&counters->elections));
+	values[1] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->evictions));
+	values[2] = TimestampTzGetDatum(reset);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+Datum
+pg_stat_leader_election_reset(PG_FUNCTION_ARGS)
+{
+	le_refuse_restricted(fcinfo);
+	le_register_callbacks();
+	le_reset_statistics();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,76 @@
+/*-------------------------------------------------------------------------
+ *
+ * term/term.h
+ *	  A session's own terms, and what they are made of: locks in the lock manager, and tokens.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_TERM_H
+#define LE_TERM_H
+
+#include "registry/registry.h"
+
+/* Tokens are exact as numbers in JavaScript and JSON */
+#define LE_TOKEN_MAX	((INT64CONST(1) << 53) - 1)
+
+/* A term that this session runs; term.c says what the holds are */
+typedef struct LeHeldTerm
+{
+	LeElection	election;		/* hash key first: election.key */
+	int64		token;
+	bool		noticed;		/* was its leader told: see notice_outlives */
+	bool		announced;		/* that it ends with the commit at hand */
+	bool		session_hold;
+	bool		xact_hold;
+	dlist_node	session_node;	/* in names_held or keys_held */
+	LeXactItem	xact_item;		/* in xact_held */
+} LeHeldTerm;
+
+/* term.c */
+extern LeHeldTerm *le_held_term(const LeElection *election);
+extern bool le_leads_for_session(void);
+extern int	le_count_held(void);
+extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
+extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
+extern void le_hold_for_session(LeHeldTerm *held);
+extern void le_hold_for_transaction(LeHeldTerm *held);
+extern void le_let_go_for_session(LeHeldTerm *held);
+extern int	le_let_go_all_for_session(void (*before) (const LeHeldTerm *held));
+extern void le_terms_before_prepare(void);
+extern void le_verify_terms(void *unused);
+extern void le_terms_before_commit(void *unused);
+extern void le_terms_not_committed(void);
+extern void le_terms_at_xact_end(void);
+extern void le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
+extern void le_terms_at_subxact_abort(SubTransactionId mine);
+extern void le_terms_at_exit(void);
+
+/* election_lock.c */
+extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);
+extern void le_release_in_vain(const LeElection *election);
+extern void le_release_for_xact(const LeElection *election);
+extern void le_acquire_for_session(const LeElection *election);
+extern void le_release_for_session(const LeElection *election);
+extern bool le_move_to_front(const LeElection *election, int pid);
+extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
+extern bool le_lock_is_busy(const LeElection *election);
+extern bool le_lock_is_anothers(const LeElection *election);
+extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
+extern void le_release_guard(const LeElection *election, LOCKMODE mode);
+extern int *le_list_holders(const LeElection *election, int *count);
+extern int *le_list_guarded(const LeElection *election, int *count);
+extern bool le_guard_is_contended(const LeElection *election);
+extern bool le_find_holder(const LeElection *election, int *pid);
+
+/* origin.c */
+extern void le_require_primary(void);
+extern int64 le_origin_now(bool of_tokens);
+extern int64 le_first_token(int64 last, int64 then, int64 now,
+							const struct timeval *clock);
+extern uint64 le_grants_from(void);
+pg_noreturn extern void le_throw_not_yet(const LeElection *election, uint64 grants_from);
+
+/* token.c */
+extern int64 le_next_token(uint64 until);
+
+#endif							/* LE_TERM_H */
