@@ -12,6 +12,7 @@
 #ifndef LE_FUZZ_H
 #define LE_FUZZ_H
 
+#include "announce/announce.h"
 #include "campaign/campaign.h"
 #include "leader/leader.h"
 #include "leader_election.h"

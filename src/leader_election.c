@@ -68,7 +68,7 @@ update_watch(void)
  * held: see term.c for why that matters.  Before a commit it is not too late to
  * throw; after it, when it is prepared, and in an abort, it is.  What is called there
  * allocates nothing, looks up nothing in a catalog, and registers nothing, unless within
- * le_catching.  Timers and sockets are set: these exist since the callbacks do.
+ * le_run_safely.  Timers and sockets are set: these exist since the callbacks do.
  */
 static void
 at_xact_event(XactEvent event, void *arg pg_attribute_unused())
@@ -90,8 +90,8 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_PRE_COMMIT:
 			le_verify_terms(NULL);
 			le_guards_before_commit();
-			le_catching(le_terms_before_commit, NULL);
-			le_catching(le_grants_before_commit, NULL);
+			le_run_safely(le_terms_before_commit, NULL);
+			le_run_safely(le_grants_before_commit, NULL);
 			le_proclamations_before_commit();
 			le_announcements_before_commit();
 			break;
@@ -106,7 +106,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_ABORT:
 			stop_waiting();
 			le_terms_not_committed();
-			le_catching(le_verify_terms, NULL);
+			le_run_safely(le_verify_terms, NULL);
 			le_terms_at_xact_end();
 			le_grants_at_abort();
 			le_guards_at_xact_end();
@@ -138,7 +138,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			stop_waiting();
-			le_catching(le_verify_terms, NULL);
+			le_run_safely(le_verify_terms, NULL);
 			le_terms_at_subxact_abort(mine);
 			le_grants_at_subxact_abort(mine);
 			le_guards_at_subxact_abort(mine);
@@ -185,7 +185,7 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
  * A FATAL error can bring us here from within a transaction, with LWLocks held.
  * Aborting it first is what the server is about to do itself.
  *
- * Every error is fatal here, and le_catching in vain.  The server goes on with the next
+ * Every error is fatal here, and le_run_safely in vain.  The server goes on with the next
  * callback then: this one again, for the terms that are left.  Each call ends one at least.
  */
 static void

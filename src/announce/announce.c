@@ -283,7 +283,7 @@ le_announce_owed(const LeElection *election)
 }
 
 static void
-forget(LeAnnouncement *announcement)
+forget_announcement(LeAnnouncement *announcement)
 {
 	dlist_delete(&announcement->node);
 	pfree(announcement);
@@ -294,7 +294,7 @@ forget(LeAnnouncement *announcement)
  * Forget all, and ask no more
  */
 static void
-forget_all(void)
+forget_announcements(void)
 {
 	dlist_init(&announcements);
 	announcement_count = 0;
@@ -336,7 +336,7 @@ queue_is_full(size_t bytes)
  * Get what notifying takes, if it is to be had without waiting
  */
 static void
-get_ready(void *argument)
+prepare_to_notify(void *argument)
 {
 	LockAcquireResult *lock = argument;
 	LOCKTAG		tag;
@@ -364,7 +364,7 @@ can_send(void)
 		SyncRepStandbyNames[0] != '\0' &&
 		(!has_xid || le_monotonic_us() - owed_since < LE_PATIENCE_US))
 		return false;
-	return le_try(get_ready, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
+	return le_try(prepare_to_notify, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
 }
 
 /*
@@ -372,7 +372,7 @@ can_send(void)
  * announced: so that nothing is got ready for nothing
  */
 static void
-forget_told(void *unused pg_attribute_unused())
+forget_announced(void *unused pg_attribute_unused())
 {
 	dlist_mutable_iter iter;
 
@@ -384,10 +384,10 @@ forget_told(void *unused pg_attribute_unused())
 			le_registry_is_untold(&announcement->election, announcement->token,
 								  announcement->what))
 			break;
-		forget(announcement);
+		forget_announcement(announcement);
 	}
 	if (dlist_is_empty(&announcements))
-		forget_all();
+		forget_announcements();
 }
 
 /* A string to be converted to UTF-8 */
@@ -455,7 +455,7 @@ to_ascii(const char *json)
  * Give the announcement to the server, unless another session has; return how long it is
  */
 static size_t
-give(LeAnnouncement *announcement)
+give_announcement(LeAnnouncement *announcement)
 {
 	const char *payload = to_ascii(announcement->payload);
 
@@ -463,7 +463,7 @@ give(LeAnnouncement *announcement)
 		!le_registry_claim_news(&announcement->election, announcement->token,
 								announcement->what))
 	{
-		forget(announcement);
+		forget_announcement(announcement);
 		return 0;
 	}
 	announcement->ours = true;
@@ -476,14 +476,14 @@ give(LeAnnouncement *announcement)
  * Give the server what is to be sent with the commit at hand
  */
 static void
-give_all(void *unused pg_attribute_unused())
+give_announcements(void *unused pg_attribute_unused())
 {
 	static size_t bytes = 0;
 	dlist_mutable_iter iter;
 
 	if (queue_is_full(bytes))
 	{
-		forget_all();
+		forget_announcements();
 		return;
 	}
 	bytes = 0;
@@ -491,10 +491,10 @@ give_all(void *unused pg_attribute_unused())
 	{
 		if (bytes > LE_ANNOUNCEMENTS_BYTES)
 			break;
-		bytes += give(dlist_container(LeAnnouncement, node, iter.cur));
+		bytes += give_announcement(dlist_container(LeAnnouncement, node, iter.cur));
 	}
 	if (dlist_is_empty(&announcements))
-		forget_all();
+		forget_announcements();
 }
 
 /*
@@ -507,9 +507,9 @@ le_announcements_before_commit(void)
 {
 	if (dlist_is_empty(&announcements))
 		return;
-	le_catching(forget_told, NULL);
+	le_run_safely(forget_announced, NULL);
 	if (!dlist_is_empty(&announcements) && can_send())
-		le_catching(give_all, NULL);
+		le_run_safely(give_announcements, NULL);
 }
 
 /*
@@ -556,12 +556,12 @@ le_announcements_at_commit(void)
 		announcement->doubtful = true;
 		if (announcement->sent)
 		{
-			forget(announcement);
+			forget_announcement(announcement);
 			any_sent = true;
 		}
 	}
 	if (dlist_is_empty(&announcements))
-		forget_all();
+		forget_announcements();
 	else if (any_sent || !get_timeout_active(ask_timeout))
 		ask(0);
 	else if (le_monotonic_us() - owed_since < LE_ASK_SOON_US)
@@ -584,12 +584,12 @@ le_announcements_at_abort(void)
 		announcement->sent = false;
 		announcement->doubtful = true;
 		if (announcement->with_commit)
-			forget(announcement);
+			forget_announcement(announcement);
 	}
 	if (!dlist_is_empty(&announcements))
 		le_announcements_ask();
 	else if (announcement_context != NULL)
-		forget_all();
+		forget_announcements();
 }
 
 /*

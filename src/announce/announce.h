@@ -35,9 +35,9 @@ extern void le_register_announcements(void);
 extern void le_watch_drops(void);
 
 /* follow.c */
-extern void le_note_lock(const LeElection *election, int64 guarded_by);
-extern void le_forget_lock(const LeElection *election);
-extern void le_tell_followers(const LeElectionKey *key);
+extern void le_track_lock(const LeElection *election, int64 guarded_by);
+extern void le_untrack_lock(const LeElection *election);
+extern void le_wake_followers(const LeElectionKey *key);
 extern void le_locks_released(bool is_commit, bool is_top_level);
 extern ConditionVariable *le_follow_from(uint64 *place);
 extern int	le_releases_since(uint64 *place, int64 *keys);

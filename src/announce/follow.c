@@ -47,7 +47,7 @@ static int	taken_size = 0;
  * guard lock is, which is of no interest as long as that term runs
  */
 void
-le_note_lock(const LeElection *election, int64 guarded_by)
+le_track_lock(const LeElection *election, int64 guarded_by)
 {
 	if (taken == NULL)
 	{
@@ -69,7 +69,7 @@ le_note_lock(const LeElection *election, int64 guarded_by)
  * If others were noted after it, it stays: that does no harm.
  */
 void
-le_forget_lock(const LeElection *election)
+le_untrack_lock(const LeElection *election)
 {
 	LeTakenLock *last;
 
@@ -82,7 +82,7 @@ le_forget_lock(const LeElection *election)
 }
 
 static void
-tell(void *argument)
+wake_followers(void *argument)
 {
 	const LeTakenLock *lock = argument;
 	const LeElectionKey *key = &lock->election;
@@ -102,11 +102,11 @@ tell(void *argument)
 }
 
 static void
-tell_if_followed(LeTakenLock *lock)
+wake_if_followed(LeTakenLock *lock)
 {
 	if (lock->election.lock_class == LE_CLASS_ELECTION &&
 		pg_atomic_read_u32(&le_registry_counters()->followers) > 0)
-		le_catching(tell, lock);
+		le_run_safely(wake_followers, lock);
 }
 
 /*
@@ -115,11 +115,11 @@ tell_if_followed(LeTakenLock *lock)
  * To be called after that has become so.  Does not throw.
  */
 void
-le_tell_followers(const LeElectionKey *key)
+le_wake_followers(const LeElectionKey *key)
 {
 	LeTakenLock lock = {.election = *key};
 
-	tell_if_followed(&lock);
+	wake_if_followed(&lock);
 }
 
 /*
@@ -133,7 +133,7 @@ le_locks_released(bool is_commit, bool is_top_level)
 	for (int i = 0; i < taken_count; i++)
 	{
 		if (!le_has_lock(&taken[i].election))
-			tell_if_followed(&taken[i]);
+			wake_if_followed(&taken[i]);
 	}
 	if (is_top_level)
 		taken_count = 0;

@@ -100,7 +100,7 @@ typedef struct LeIdentity
 } LeIdentity;
 
 /* How long a bid waits, in milliseconds; else one of these */
-#define LE_WAIT_NOT			INT64CONST(0)
+#define LE_NO_WAIT			INT64CONST(0)
 #define LE_WAIT_FOREVER		INT64CONST(-1)
 
 /* A bid for leadership, as the caller made it */
@@ -209,7 +209,7 @@ extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
 
 /* safely.c */
 extern bool le_try(void (*action) (void *), void *argument);
-extern void le_catching(void (*action) (void *), void *argument);
+extern void le_run_safely(void (*action) (void *), void *argument);
 
 /* settings.c */
 extern bool le_log_terms;

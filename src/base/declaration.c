@@ -73,7 +73,7 @@ typedef struct LeDeclaredKey
 {
 	int64		key;			/* hash key; must be first */
 	const LeDeclaration *declaration;
-}			LeDeclaredKey;
+} LeDeclaredKey;
 
 /* The declarations by name and by key, in a context of their own; NULL: not yet read */
 static HTAB *declarations = NULL;
@@ -130,7 +130,7 @@ origin_of_roles(void)
 }
 
 static void
-read_row(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
+read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 {
 	LeDeclaration *declaration;
 	LeElection	election;
@@ -192,7 +192,7 @@ read_rows(Relation table, MemoryContext context, HTAB **by_key)
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		if (table_tuple_satisfies_snapshot(table, scan->slot, now))
-			read_row(rows, *by_key, tuple, RelationGetDescr(table));
+			read_declaration(rows, *by_key, tuple, RelationGetDescr(table));
 	}
 	systable_endscan(scan);
 	UnregisterSnapshot(now);
@@ -249,7 +249,7 @@ have_changed(Relation table)
 static void
 read_declarations(void)
 {
-	static bool registered = false;
+	static bool callback_registered = false;
 	MemoryContext context;
 	Relation	table;
 	HTAB	   *rows;
@@ -258,10 +258,10 @@ read_declarations(void)
 
 	if (likely(OidIsValid(read_from)))
 		return;
-	if (!registered)
+	if (!callback_registered)
 	{
 		CacheRegisterRelcacheCallback(forget_declarations, (Datum) 0);
-		registered = true;
+		callback_registered = true;
 	}
 
 	/* if the extension has just been replaced, look for its new table */
@@ -295,9 +295,9 @@ read_declarations(void)
  * From the copy as it is.  Never throws.
  */
 static const LeDeclaration *
-look_up(const LeElectionKey *key, const char *name)
+look_up_declaration(const LeElectionKey *key, const char *name)
 {
-	const		LeDeclaredKey *declared;
+	const LeDeclaredKey *declared;
 	const LeDeclaration *by_name = NULL;
 
 	if (key->lock_class != LE_CLASS_ELECTION || hash_get_num_entries(declarations) == 0)
@@ -322,7 +322,7 @@ find_declaration(const LeElection *election)
 	const LeDeclaration *declaration;
 
 	read_declarations();
-	declaration = look_up(&election->key, election->name);
+	declaration = look_up_declaration(&election->key, election->name);
 	if (declaration != NULL)
 		le_refuse_collision(election, declaration->name);
 	return declaration;
@@ -339,7 +339,7 @@ le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
 
 	if (!OidIsValid(read_from) || uncommitted)
 		return false;
-	declaration = look_up(key, name);
+	declaration = look_up_declaration(key, name);
 	*kept = declaration != NULL && declaration->kept &&
 		strcmp(declaration->name, name) == 0;
 	return true;
@@ -390,7 +390,7 @@ is_candidate(const LeDeclaration *declaration)
  * which election that is
  */
 static void
-refuse(const LeElection *election, const char *what, const char *why)
+refuse_user(const LeElection *election, const char *what, const char *why)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -444,12 +444,12 @@ le_require_candidate(const LeBid *bid)
 	AcceptInvalidationMessages();
 	declaration = find_declaration(election);
 	if (declaration == NULL && le_declared_only)
-		refuse(election, "stand for",
-			   "not declared, while \"leader_election.declared_only\" is on");
+		refuse_user(election, "stand for",
+					"not declared, while \"leader_election.declared_only\" is on");
 	if (declaration == NULL)
 		return;
 	if (!is_candidate(declaration))
-		refuse(election, "stand for", describe_candidates(declaration));
+		refuse_user(election, "stand for", describe_candidates(declaration));
 	if (bid->scope == LE_SCOPE_LEASE)
 		le_require_ttl(election, bid->ttl_us);
 }
@@ -474,7 +474,7 @@ le_require_observer(const LeElection *election)
 	AcceptInvalidationMessages();
 	declaration = find_declaration(election);
 	if (declaration != NULL && declaration->private_value && !is_candidate(declaration))
-		refuse(election, "observe", describe_candidates(declaration));
+		refuse_user(election, "observe", describe_candidates(declaration));
 }
 
 /*
@@ -530,7 +530,7 @@ find_row(Relation table, const char *name)
  * One session at a time writes, and no snapshot of ours is too old to see the last one's.
  */
 static Relation
-open_table(const char *command)
+open_declarations(const char *command)
 {
 	Relation	table;
 
@@ -543,7 +543,7 @@ open_table(const char *command)
 }
 
 static void
-close_table(Relation table)
+close_declarations(Relation table)
 {
 	le_declarations_written(table);
 	table_close(table, NoLock);
@@ -559,7 +559,7 @@ typedef struct LeNewRow
 } LeNewRow;
 
 static void
-give(LeNewRow *row, int column, Datum value)
+give_column(LeNewRow *row, int column, Datum value)
 {
 	row->values[column - 1] = value;
 	row->nulls[column - 1] = false;
@@ -588,7 +588,7 @@ le_declare_election(const LeElection *election, Name candidates,
 					const Interval *grace, const Interval *max_ttl,
 					const bool *private_value)
 {
-	Relation	table = open_table("le_declare()");
+	Relation	table = open_declarations("le_declare()");
 	HeapTuple	old = find_row(table, election->name);
 	HeapTuple	tuple;
 	LeNewRow	row;
@@ -597,29 +597,29 @@ le_declare_election(const LeElection *election, Name candidates,
 	le_require_own_key(election);
 	memset(row.nulls, true, sizeof(row.nulls));
 	memset(row.given, false, sizeof(row.given));
-	give(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
+	give_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
 	if (candidates != NULL)
 	{
 		Oid			role = get_role_oid(NameStr(*candidates), false);
 
-		give(&row, Anum_le_declarations_candidates, NameGetDatum(candidates));
-		give(&row, Anum_le_declarations_role, ObjectIdGetDatum(role));
-		give(&row, Anum_le_declarations_origin, Int64GetDatum(origin_of_roles()));
+		give_column(&row, Anum_le_declarations_candidates, NameGetDatum(candidates));
+		give_column(&row, Anum_le_declarations_role, ObjectIdGetDatum(role));
+		give_column(&row, Anum_le_declarations_origin, Int64GetDatum(origin_of_roles()));
 	}
 	if (grace != NULL)
-		give(&row, Anum_le_declarations_grace, IntervalPGetDatum(grace));
+		give_column(&row, Anum_le_declarations_grace, IntervalPGetDatum(grace));
 	if (max_ttl != NULL)
-		give(&row, Anum_le_declarations_max_ttl, IntervalPGetDatum(max_ttl));
+		give_column(&row, Anum_le_declarations_max_ttl, IntervalPGetDatum(max_ttl));
 	if (old == NULL || private_value != NULL)
-		give(&row, Anum_le_declarations_private,
-			 BoolGetDatum(private_value != NULL && *private_value));
+		give_column(&row, Anum_le_declarations_private,
+					BoolGetDatum(private_value != NULL && *private_value));
 
 	tuple = form_row(table, old, &row);
 	if (old == NULL)
 		CatalogTupleInsert(table, tuple);
 	else
 		CatalogTupleUpdate(table, &old->t_self, tuple);
-	close_table(table);
+	close_declarations(table);
 }
 
 /*
@@ -628,12 +628,12 @@ le_declare_election(const LeElection *election, Name candidates,
 bool
 le_undeclare_election(const LeElection *election)
 {
-	Relation	table = open_table("le_undeclare()");
+	Relation	table = open_declarations("le_undeclare()");
 	HeapTuple	old = find_row(table, election->name);
 
 	if (old != NULL)
 		CatalogTupleDelete(table, &old->t_self);
-	close_table(table);
+	close_declarations(table);
 	return old != NULL;
 }
 

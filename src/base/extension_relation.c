@@ -114,7 +114,7 @@ static LeRelation tables[] = {
 static uint64 changes = 0;
 
 static void
-forget(LeRelation *relation, Oid relid)
+forget_if_is(LeRelation *relation, Oid relid)
 {
 	if (relid == InvalidOid || relid == relation->oid)
 		relation->oid = InvalidOid;
@@ -130,9 +130,9 @@ forget_relation(Datum arg pg_attribute_unused(), Oid relid)
 {
 	changes++;
 	for (size_t i = 0; i < lengthof(sequences); i++)
-		forget(&sequences[i], relid);
+		forget_if_is(&sequences[i], relid);
 	for (size_t i = 0; i < lengthof(tables); i++)
-		forget(&tables[i], relid);
+		forget_if_is(&tables[i], relid);
 }
 
 /*
@@ -140,7 +140,7 @@ forget_relation(Datum arg pg_attribute_unused(), Oid relid)
  * of that kind, and a member of the extension; else invalid
  */
 static Oid
-look_up(const LeRelation *relation)
+look_up_relation(const LeRelation *relation)
 {
 	Oid			extension = get_extension_oid(LE_EXTENSION, false);
 	Oid			oid = get_relname_relid(relation->name,
@@ -167,7 +167,7 @@ find_relation(LeRelation *relation)
 		registered = true;
 	}
 
-	oid = look_up(relation);
+	oid = look_up_relation(relation);
 	if (!OidIsValid(oid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),

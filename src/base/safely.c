@@ -56,7 +56,7 @@ le_try(void (*action) (void *), void *argument)
  * server after a commit, and come again and again in an abort.
  */
 void
-le_catching(void (*action) (void *), void *argument)
+le_run_safely(void (*action) (void *), void *argument)
 {
 	if (le_try(action, argument))
 		return;

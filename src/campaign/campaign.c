@@ -107,7 +107,7 @@ wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 	do
 	{
 		limit_wait(limit);
-		le_note_wait(LE_WAITS_FOR_LEADER);
+		le_show_wait(LE_WAITS_FOR_LEADER);
 		(void) le_acquire_for_xact(election, false);
 		CHECK_FOR_INTERRUPTS();
 	} while (!le_take_turn(election));
@@ -124,7 +124,7 @@ draw_token_in_line(LeBid *bid, uint64 until)
 	bid->token = le_next_token(0);
 	if (bid->token == 0)
 	{
-		le_note_wait(LE_WAITS_FOR_STANDBY);
+		le_show_wait(LE_WAITS_FOR_STANDBY);
 		bid->token = le_next_token(until);
 	}
 	return bid->token != 0;
@@ -139,11 +139,11 @@ await_end(const LeElection *election, XLogRecPtr undurable, uint64 until)
 {
 	if (!XLogRecPtrIsInvalid(undurable))
 	{
-		le_note_wait(LE_WAITS_FOR_STANDBY);
+		le_show_wait(LE_WAITS_FOR_STANDBY);
 		(void) le_await_durable(undurable, until);
 		return;
 	}
-	le_note_wait(LE_WAITS_FOR_LEADER);
+	le_show_wait(LE_WAITS_FOR_LEADER);
 	le_lease_wait(election, until);
 }
 
@@ -208,7 +208,7 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 		if (!cleared)
 			await_end(election, undurable, give_up_at);
 		else if (vacant_until > le_monotonic_us())
-			le_sit_out(Min(vacant_until, give_up_at), why);
+			le_wait_vacant(Min(vacant_until, give_up_at), why);
 	}
 }
 
@@ -332,7 +332,7 @@ le_acquire_now(LeBid *bid)
 
 			if (cleared && !vacant && draw_token_now(bid))
 				return true;
-			if (vacant && why == LE_WAITS_AFTER_PROMOTION && bid->wait_ms == LE_WAIT_NOT)
+			if (vacant && why == LE_WAITS_AFTER_PROMOTION && bid->wait_ms == LE_NO_WAIT)
 				le_throw_not_yet(election, vacant_until);
 			le_release_in_vain(election);
 			refuse_other_name(election);
@@ -384,7 +384,7 @@ add_hold(LeHeldTerm *held, LeScope scope)
 static void
 deny_own(const LeBid *bid, const char *how, const char *hint)
 {
-	if (bid->wait_ms != LE_WAIT_NOT)
+	if (bid->wait_ms != LE_NO_WAIT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot wait to lead election %s, which this session leads %s",
@@ -502,11 +502,11 @@ le_elect(LeBid *bid)
 	le_require_room(election, 1, bid->scope == LE_SCOPE_LEASE ? 1 : 0);
 
 	/* a candidate in line has all the time that it takes there */
-	bid->patience_until = bid->wait_ms == LE_WAIT_NOT ? 0 : 1;
+	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? 0 : 1;
 	acquired = le_acquire_now(bid);
-	if (acquired || bid->wait_ms != LE_WAIT_NOT)
+	if (acquired || bid->wait_ms != LE_NO_WAIT)
 		le_identity_fill(&identity, bid->identity);
-	if (!acquired && bid->wait_ms != LE_WAIT_NOT)
+	if (!acquired && bid->wait_ms != LE_NO_WAIT)
 		acquired = acquire_in_line(bid, &identity);
 	if (!acquired)
 	{

@@ -32,7 +32,7 @@ extern void le_stand_in_line(const LeElection *election, const LeIdentity *ident
 extern void le_stand_for_many(const LeElection *elections, int count,
 							  const LeIdentity *identity);
 extern bool le_is_candidate(void);
-extern void le_note_wait(LeWait waits_for);
+extern void le_show_wait(LeWait waits_for);
 extern void le_withdraw(void);
 
 /* handover.c */
@@ -57,6 +57,6 @@ extern void le_lease_sweep(bool for_room);
 
 /* vacancy.c */
 extern uint64 le_vacant_until(const LeBid *bid, LeWait *why);
-extern void le_sit_out(uint64 until, LeWait why);
+extern void le_wait_vacant(uint64 until, LeWait why);
 
 #endif							/* LE_CAMPAIGN_H */

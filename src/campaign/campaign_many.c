@@ -39,11 +39,11 @@
 #define LE_VACANT_US		(5 * USECS_PER_SEC)
 
 /* One of the elections, by its key */
-typedef struct LeChoice
+typedef struct LeManyEntry
 {
 	int64		key;			/* hash key; must be first */
 	int			index;			/* in the array of elections */
-} LeChoice;
+} LeManyEntry;
 
 typedef struct LeManyCampaign
 {
@@ -54,7 +54,7 @@ typedef struct LeManyCampaign
 	uint64	   *look_at;		/* when to bid again, if nothing is told
 								 * before */
 	bool	   *by_lock;		/* was it led by a session or transaction? */
-	HTAB	   *by_key;			/* LeChoice */
+	HTAB	   *by_key;			/* LeManyEntry */
 	uint64		place;			/* in the ring of releases */
 	ConditionVariable *release;
 	uint64		give_up_at;
@@ -80,7 +80,7 @@ le_stop_following(void)
 {
 	if (followed == NULL)
 		return;
-	le_catching(unfollow, NULL);
+	le_run_safely(unfollow, NULL);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->followers, 1);
 	pfree(followed);
 	followed = NULL;
@@ -216,7 +216,7 @@ bid_for_some(LeManyCampaign *campaign, int64 *token)
 	be_patient(campaign);
 	for (int i = 0; i < count; i++)
 	{
-		LeChoice   *choice = hash_search(campaign->by_key, &keys[i], HASH_FIND, NULL);
+		LeManyEntry *choice = hash_search(campaign->by_key, &keys[i], HASH_FIND, NULL);
 
 		if (choice == NULL)
 			continue;
@@ -254,7 +254,7 @@ choose(LeManyCampaign *campaign)
 {
 	HASHCTL		info = {
 		.keysize = sizeof(int64),
-		.entrysize = sizeof(LeChoice),
+		.entrysize = sizeof(LeManyEntry),
 		.hcxt = CurrentMemoryContext
 	};
 	int			given = campaign->count;
@@ -265,7 +265,7 @@ choose(LeManyCampaign *campaign)
 	for (int i = 0; i < given; i++)
 	{
 		LeElection *election = &campaign->elections[i];
-		LeChoice   *choice;
+		LeManyEntry *choice;
 		bool		found;
 
 		CHECK_FOR_INTERRUPTS();
@@ -315,7 +315,7 @@ count_failure(const LeManyCampaign *campaign, uint64 waited_us)
 	for (int i = 0; i < campaign->count; i++)
 	{
 		le_registry_count_denial(&campaign->elections[i]);
-		le_registry_note_wait(&campaign->elections[i].key, waited_us);
+		le_registry_count_wait(&campaign->elections[i].key, waited_us);
 	}
 }
 
@@ -346,7 +346,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 											  count * sizeof(bool));
 	campaign.give_up_at = PG_UINT64_MAX;
 	won = bid_for_all(&campaign, token);
-	if (won < 0 && bid->wait_ms != LE_WAIT_NOT)
+	if (won < 0 && bid->wait_ms != LE_NO_WAIT)
 	{
 		if (bid->wait_ms != LE_WAIT_FOREVER)
 			give_up_at = start + bid->wait_ms * 1000;
@@ -366,6 +366,6 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 		count_failure(&campaign, le_monotonic_us() - start);
 		return NULL;
 	}
-	le_registry_note_wait(&elections[won].key, le_monotonic_us() - start);
+	le_registry_count_wait(&elections[won].key, le_monotonic_us() - start);
 	return &elections[won];
 }

@@ -80,7 +80,7 @@ le_is_candidate(void)
  * Show what this session waits for, if it stands in line
  */
 void
-le_note_wait(LeWait waits_for)
+le_show_wait(LeWait waits_for)
 {
 	if (standing)
 		le_registry_set_wait(MyProcPid, waits_for);
@@ -91,7 +91,7 @@ remove_candidate(void *argument pg_attribute_unused())
 {
 	le_registry_remove_candidate(MyProcPid);
 	if (standing_for.lock_class != 0)
-		le_registry_note_wait(&standing_for, le_monotonic_us() - standing_since);
+		le_registry_count_wait(&standing_for, le_monotonic_us() - standing_since);
 }
 
 /*
@@ -105,5 +105,5 @@ le_withdraw(void)
 	if (!standing)
 		return;
 	standing = false;
-	le_catching(remove_candidate, NULL);
+	le_run_safely(remove_candidate, NULL);
 }

@@ -52,7 +52,7 @@ take_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 		return true;
 	if (dont_wait)
 		return false;
-	le_note_wait(LE_WAITS_FOR_GUARD);
+	le_show_wait(LE_WAITS_FOR_GUARD);
 	(void) le_acquire_guard(election, mode, false);
 	CHECK_FOR_INTERRUPTS();
 	return true;
@@ -91,7 +91,7 @@ void_lease(const LeElection *election, LeTerm *term)
 	if (over)
 	{
 		term->voided_at = le_lease_overwrite_ttl(&ended, term->token, 0);
-		le_registry_note_void(&election->key, term->token, term->voided_at);
+		le_registry_set_voided(&election->key, term->token, term->voided_at);
 	}
 	le_lease_unlock_table();
 	return over;

@@ -60,8 +60,8 @@ le_vacant_until(const LeBid *bid, LeWait *why)
  * Sleep until that time, but maybe not as long, see le_sleep
  */
 void
-le_sit_out(uint64 until, LeWait why)
+le_wait_vacant(uint64 until, LeWait why)
 {
-	le_note_wait(why);
+	le_show_wait(why);
 	le_sleep(NULL, until, why == LE_WAITS_FOR_GRACE ? LE_SLEEP_GRACE : LE_SLEEP_PROMOTION);
 }

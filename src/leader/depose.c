@@ -129,7 +129,7 @@ refuse_own(const LeElection *election)
  * the server's own abort restores the user.
  */
 static void
-terminate(int pid)
+terminate_process(int pid)
 {
 	PGPROC	   *process = BackendPidGetProc(pid);
 	Oid			user;
@@ -192,7 +192,7 @@ end_leader(const LeElection *election, const LeTerm *term)
 
 	if (term->scope == LE_SCOPE_LEASE)
 		return le_lease_end(election, term->token, &depose);
-	terminate(term->pid);
+	terminate_process(term->pid);
 	return true;
 }
 
@@ -315,7 +315,7 @@ terminate_guarded(const LeElection *election)
 			warn_guarded(election, listed[i]);
 		else
 		{
-			terminate(listed[i]);
+			terminate_process(listed[i]);
 			told[told_count++] = listed[i];
 		}
 	}
@@ -328,7 +328,7 @@ terminate_guarded(const LeElection *election)
  * End the term with that token, and what is guarded by it; false if it is over already
  */
 static bool
-end_term(const LeElection *election, int64 token, const char *why)
+depose_term(const LeElection *election, int64 token, const char *why)
 {
 	const char *by = GetUserNameFromId(GetUserId(), false);
 	LeTerm		term;
@@ -374,14 +374,14 @@ le_depose_leader(const LeElection *election, const char *why)
 	require_right(election, term.role);
 	if (guarded)
 	{
-		le_registry_note_guard();
+		le_registry_mark_guarded();
 		(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
 	}
-	deposed = end_term(election, term.token, why);
+	deposed = depose_term(election, term.token, why);
 	if (guarded)
 	{
 		le_release_guard(election, ShareUpdateExclusiveLock);
-		le_tell_followers(&election->key);
+		le_wake_followers(&election->key);
 	}
 	if (!deposed)
 		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
@@ -441,7 +441,7 @@ end_lease(const LeTerm *term, const char *by, const char *why, XLogRecPtr *writt
 		terminate_guarded(&election);
 	le_release_guard(&election, ShareUpdateExclusiveLock);
 	if (ended)
-		le_tell_followers(&election.key);
+		le_wake_followers(&election.key);
 	return ended;
 }
 
@@ -469,7 +469,7 @@ end_leases(LeTerm *terms, int count, const char *by, const char *why)
 	le_make_durable(all_written);
 	for (int i = 0; i < ended; i++)
 	{
-		if (!le_lease_tell_end(&terms[i].election, terms[i].token, LE_END_DEPOSED))
+		if (!le_lease_report_end(&terms[i].election, terms[i].token, LE_END_DEPOSED))
 			le_log_end(&terms[i], LE_END_DEPOSED);
 		le_log_deposed(&terms[i], by, why);
 	}
@@ -494,7 +494,7 @@ lock_guards(const LeTerm *terms, int count, bool take)
 		else
 		{
 			le_release_guard(&election, ShareUpdateExclusiveLock);
-			le_tell_followers(&election.key);
+			le_wake_followers(&election.key);
 		}
 	}
 }
@@ -525,7 +525,7 @@ terminate_marked(const LeTerm *terms, int count)
 {
 	PG_TRY();
 	{
-		terminate(terms[0].pid);
+		terminate_process(terms[0].pid);
 	}
 	PG_CATCH();
 	{
@@ -620,7 +620,7 @@ le_depose_all(Oid role, const char *why)
 	le_require_primary();
 	PreventCommandIfParallelMode("le_depose_role()");
 	le_leases_ready(false);
-	le_registry_note_guard();
+	le_registry_mark_guarded();
 
 	/* sessions first, as they may be about to take more */
 	terms = list_terms_of(role, &count);

@@ -56,7 +56,7 @@ static dlist_head guards = DLIST_STATIC_INIT(guards);
  * the election; NULL: none
  */
 static LeGuard *
-find(const LeElection *election, int64 token)
+find_guard(const LeElection *election, int64 token)
 {
 	dlist_iter	iter;
 
@@ -78,7 +78,7 @@ find(const LeElection *election, int64 token)
 int64
 le_guarded_by(const LeElection *election)
 {
-	LeGuard    *guard = find(election, 0);
+	LeGuard    *guard = find_guard(election, 0);
 
 	if (guard == NULL)
 		return 0;
@@ -163,7 +163,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	PreventCommandIfParallelMode("a guard");
 	le_leases_ready(false);
 	le_require_own_key(election);
-	if (find(election, token) != NULL)
+	if (find_guard(election, token) != NULL)
 		return token != 0 && may_use_term(election, token, in_trigger);
 
 	/* nobody is to be denied because of a token that does not lead */
@@ -174,10 +174,10 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	guard->election = *election;
 	guard->token = token;
 	guard->item.subxact = GetCurrentSubTransactionId();
-	le_registry_note_guard();
+	le_registry_mark_guarded();
 
 	/* who is denied because of it is to hear of its end, however that comes */
-	le_note_lock(election, token);
+	le_track_lock(election, token);
 	(void) le_acquire_guard(election, RowShareLock, false);
 
 	/* the extension may have been replaced, too */
@@ -185,7 +185,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	if (!may_use_term(election, token, in_trigger))
 	{
 		le_release_guard(election, RowShareLock);
-		le_tell_followers(&election->key);
+		le_wake_followers(&election->key);
 		pfree(guard);
 		return false;
 	}
@@ -223,7 +223,7 @@ le_guards_before_commit(void)
 }
 
 static void
-forget(LeXactItem *item)
+forget_guard(LeXactItem *item)
 {
 	dlist_delete(&item->node);
 	pfree((LeGuard *) item);
@@ -235,7 +235,7 @@ forget(LeXactItem *item)
 void
 le_guards_at_xact_end(void)
 {
-	le_xact_list_each(&guards, forget);
+	le_xact_list_each(&guards, forget_guard);
 }
 
 /*
@@ -253,5 +253,5 @@ le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_guards_at_subxact_abort(SubTransactionId mine)
 {
-	le_xact_list_abort(&guards, mine, forget);
+	le_xact_list_abort(&guards, mine, forget_guard);
 }

@@ -67,6 +67,6 @@ extern bool le_resign_by_token(const LeElection *election, int64 token, int succ
 /* watch.c */
 extern void le_stop_observing(void);
 extern void le_observe_election(const LeElection *election, int64 known,
-								const char *known_value, int64 wait_ms, LeSight *sight);
+								const char *known_value, int64 wait_ms, LeObservation *seen);
 
 #endif							/* LE_LEADER_H */

@@ -107,11 +107,11 @@ free_stored(void *argument)
  * Does not throw
  */
 static void
-forget(LeProclamation *proclamation)
+forget_proclamation(LeProclamation *proclamation)
 {
 	dlist_delete(&proclamation->item.node);
 	if (DsaPointerIsValid(proclamation->stored))
-		le_catching(free_stored, &proclamation->stored);
+		le_run_safely(free_stored, &proclamation->stored);
 	if (proclamation->value != NULL)
 		pfree(proclamation->value);
 	pfree(proclamation);
@@ -121,7 +121,7 @@ forget(LeProclamation *proclamation)
  * Return what this subtransaction publishes in that term so far; NULL if nothing
  */
 static LeProclamation *
-find(int64 token, SubTransactionId subxact)
+find_proclamation(int64 token, SubTransactionId subxact)
 {
 	dlist_iter	iter;
 
@@ -141,10 +141,10 @@ find(int64 token, SubTransactionId subxact)
 static void
 forget_earlier(int64 token, SubTransactionId subxact)
 {
-	LeProclamation *earlier = find(token, subxact);
+	LeProclamation *earlier = find_proclamation(token, subxact);
 
 	if (earlier != NULL)
-		forget(earlier);
+		forget_proclamation(earlier);
 }
 
 /*
@@ -196,7 +196,7 @@ le_unpublish(const LeElection *election, int64 token)
 		if (proclamation->token == token &&
 			memcmp(&proclamation->election.key, &election->key,
 				   sizeof(LeElectionKey)) == 0)
-			forget(proclamation);
+			forget_proclamation(proclamation);
 	}
 }
 
@@ -222,7 +222,7 @@ le_proclamations_before_prepare(void)
  * Make ready to publish a value with the commit at hand; throw if that must not be
  */
 static void
-get_ready(LeProclamation *proclamation)
+prepare_proclamation(LeProclamation *proclamation)
 {
 	LeElection *election = &proclamation->election;
 	LeTerm		term;
@@ -250,7 +250,7 @@ le_proclamations_before_commit(void)
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &proclamations)
-		get_ready((LeProclamation *) dlist_container(LeXactItem, node, iter.cur));
+		prepare_proclamation((LeProclamation *) dlist_container(LeXactItem, node, iter.cur));
 }
 
 static void
@@ -274,8 +274,8 @@ le_proclamations_at_commit(void)
 	{
 		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
 
-		le_catching(publish, proclamation);
-		forget(proclamation);
+		le_run_safely(publish, proclamation);
+		forget_proclamation(proclamation);
 	}
 }
 
@@ -293,7 +293,7 @@ le_proclamations_at_abort(SubTransactionId mine)
 		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
 
 		if (mine == InvalidSubTransactionId || proclamation->item.subxact == mine)
-			forget(proclamation);
+			forget_proclamation(proclamation);
 	}
 }
 

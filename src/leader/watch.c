@@ -53,7 +53,7 @@ le_stop_observing(void)
 	if (!has_pin)
 		return;
 	has_pin = false;
-	le_catching(unpin, NULL);
+	le_run_safely(unpin, NULL);
 }
 
 /*
@@ -61,13 +61,13 @@ le_stop_observing(void)
  * false if it has just been renewed
  */
 static bool
-tell_expired(const LeElection *election, const LeSight *sight)
+report_expired(const LeElection *election, const LeObservation *seen)
 {
 	LeTerm		ended;
 	LeNews		news;
 	bool		expired;
 
-	if (!le_registry_read(&election->key, &ended) || ended.token != -sight->token)
+	if (!le_registry_read(&election->key, &ended) || ended.token != -seen->token)
 		return true;
 	if (!le_registry_close_lease(&election->key, ended.token, &expired, &news))
 		return false;
@@ -78,48 +78,48 @@ tell_expired(const LeElection *election, const LeSight *sight)
 }
 
 static void
-make_vacant(LeSight *sight)
+make_vacant(LeObservation *seen)
 {
-	sight->token = -sight->token;
-	sight->by_lock = false;
-	sight->deadline = 0;
-	sight->has_value = false;
+	seen->token = -seen->token;
+	seen->by_lock = false;
+	seen->deadline = 0;
+	seen->has_value = false;
 }
 
 static void
-look(const LeElection *election, LeSight *sight)
+look_at_election(const LeElection *election, LeObservation *seen)
 {
 	do
 	{
 		le_leases_ready(false);
-		le_registry_look(&election->key, sight);
-		le_refuse_collision(election, sight->name);
-	} while (sight->expired && !tell_expired(election, sight));
-	if (sight->owed)
+		le_registry_look(&election->key, seen);
+		le_refuse_collision(election, seen->name);
+	} while (seen->expired && !report_expired(election, seen));
+	if (seen->owed)
 		le_announce_owed(election);
 
 	/* a lease ends with the extension that it was taken from */
-	if (OidIsValid(sight->lease_table) && !le_is_lease_table(sight->lease_table))
-		make_vacant(sight);
+	if (OidIsValid(seen->lease_table) && !le_is_lease_table(seen->lease_table))
+		make_vacant(seen);
 
-	if (sight->by_lock && !le_lock_is_busy(election) &&
-		le_registry_note_lost(&election->key, sight->token))
-		make_vacant(sight);
+	if (seen->by_lock && !le_lock_is_busy(election) &&
+		le_registry_mark_lost(&election->key, seen->token))
+		make_vacant(seen);
 }
 
 /*
  * Is that something else than the client knows?
  */
 static bool
-differs(const LeSight *sight, int64 known, const char *known_value)
+differs(const LeObservation *seen, int64 known, const char *known_value)
 {
-	if (known == 0 || sight->token != known)
+	if (known == 0 || seen->token != known)
 		return true;
-	if (sight->token < 0)
+	if (seen->token < 0)
 		return false;
-	if (known_value == NULL || !sight->has_value)
-		return known_value != NULL || sight->has_value;
-	return strcmp(known_value, sight->value) != 0;
+	if (known_value == NULL || !seen->has_value)
+		return known_value != NULL || seen->has_value;
+	return strcmp(known_value, seen->value) != 0;
 }
 
 /*
@@ -127,12 +127,12 @@ differs(const LeSight *sight, int64 known, const char *known_value)
  * another way, or its leader publishes another value than the known one, if any; for
  * wait_ms at most
  *
- * What is seen then is put into *sight.  known is 0 to return at once.  May throw, and
+ * What is seen then is put into *seen.  known is 0 to return at once.  May throw, and
  * end the session of a client that has gone.
  */
 void
 le_observe_election(const LeElection *election, int64 known, const char *known_value,
-					int64 wait_ms, LeSight *sight)
+					int64 wait_ms, LeObservation *seen)
 {
 	uint64		give_up_at = PG_UINT64_MAX;
 	LeElectionEntry *entry;
@@ -152,12 +152,12 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 		uint64		until = give_up_at;
 
 		le_require_observer(election);
-		look(election, sight);
-		if (differs(sight, known, known_value) || le_monotonic_us() >= give_up_at)
+		look_at_election(election, seen);
+		if (differs(seen, known, known_value) || le_monotonic_us() >= give_up_at)
 			break;
-		if (sight->deadline != 0)
-			until = Min(until, sight->deadline);
-		if (sight->by_lock)
+		if (seen->deadline != 0)
+			until = Min(until, seen->deadline);
+		if (seen->by_lock)
 			until = Min(until, le_monotonic_us() + LE_LOCK_LOOK_US);
 		InvalidateCatalogSnapshotConditionally();
 		le_sleep(&entry->changed, until, LE_SLEEP_OBSERVE);

@@ -55,7 +55,7 @@ le_require_role(const LeElection *election, Oid user, Oid role)
  * not ours
  */
 static LeGrant *
-find_grant(const LeElection *election, int64 token)
+find_own_grant(const LeElection *election, int64 token)
 {
 	LeGrant    *grant = le_find_grant(election);
 
@@ -70,8 +70,8 @@ find_grant(const LeElection *election, int64 token)
  * *old_ttl_us is set to what the ttl has been.
  */
 static bool
-act(const LeElection *election, int64 token, const LeLeaseOrder *order,
-	int64 *old_ttl_us)
+act_on_lease(const LeElection *election, int64 token, const LeLeaseOrder *order,
+			 int64 *old_ttl_us)
 {
 	Oid			table;
 	Oid			role;
@@ -82,13 +82,13 @@ act(const LeElection *election, int64 token, const LeLeaseOrder *order,
 		role = GetUserId();
 		le_leases_ready(false);
 		table = le_lease_table();
-		answer = le_registry_lease(election, token, table, order, &role, old_ttl_us);
+		answer = le_registry_act_on_lease(election, token, table, order, &role, old_ttl_us);
 	} while (answer == LE_LEASE_NOT_RUNNING && !le_is_lease_table(table));
 
 	if (answer == LE_LEASE_OF_ANOTHER_ROLE)
 	{
 		le_require_role(election, GetUserId(), role);
-		answer = le_registry_lease(election, token, table, order, &role, old_ttl_us);
+		answer = le_registry_act_on_lease(election, token, table, order, &role, old_ttl_us);
 	}
 	return answer == LE_LEASE_DONE;
 }
@@ -99,12 +99,12 @@ act(const LeElection *election, int64 token, const LeLeaseOrder *order,
 bool
 le_lease_is_led(const LeElection *election, int64 token)
 {
-	LeGrant    *grant = find_grant(election, token);
+	LeGrant    *grant = find_own_grant(election, token);
 	int64		ttl_us;
 
 	if (grant != NULL)
 		return grant->token == token;
-	return act(election, token, &look, &ttl_us);
+	return act_on_lease(election, token, &look, &ttl_us);
 }
 
 /*
@@ -122,15 +122,15 @@ change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 
 	le_require_ttl(election, ttl_us);
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	changed = act(election, token, &look, &old_ttl_us);
+	changed = act_on_lease(election, token, &look, &old_ttl_us);
 	if (changed && ttl_us > old_ttl_us)
 		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
 	changed = changed &&
-		act(election, token, &set_ttl, &old_ttl_us);
+		act_on_lease(election, token, &set_ttl, &old_ttl_us);
 	if (changed && ttl_us < old_ttl_us)
 		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
 	le_release_guard(election, ShareUpdateExclusiveLock);
-	le_tell_followers(&election->key);
+	le_wake_followers(&election->key);
 	return changed;
 }
 
@@ -144,7 +144,7 @@ change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 bool
 le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 {
-	LeGrant    *grant = find_grant(election, token);
+	LeGrant    *grant = find_own_grant(election, token);
 	int64		old_ttl_us;
 
 	if (grant != NULL)
@@ -161,7 +161,7 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 		return true;
 	}
 
-	if (!act(election, token, &renew, &old_ttl_us))
+	if (!act_on_lease(election, token, &renew, &old_ttl_us))
 		return false;
 	return ttl_us == 0 || ttl_us == old_ttl_us ||
 		change_ttl(election, token, ttl_us);
@@ -182,13 +182,13 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 	int64		ttl_us;
 
 	le_lease_lock_table();
-	if (!act(election, token, order, &ttl_us))
+	if (!act_on_lease(election, token, order, &ttl_us))
 		return false;
 	*written = le_lease_overwrite_ttl(election, token, 0);
-	le_registry_note_void(&election->key, token, *written);
+	le_registry_set_voided(&election->key, token, *written);
 
 	/* now, as the caller may fail before it releases the guard lock */
-	le_tell_followers(&election->key);
+	le_wake_followers(&election->key);
 	return true;
 }
 
@@ -198,7 +198,7 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
  * Then a successor announces its end.
  */
 bool
-le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason)
+le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason)
 {
 	LeNews		news;
 
@@ -220,8 +220,8 @@ le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 	if (!le_lease_write_end(election, token, order, &written))
 		return false;
 	le_make_durable(written);
-	(void) le_lease_tell_end(&election->key, token,
-							 order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	(void) le_lease_report_end(&election->key, token,
+							   order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
 	return true;
 }
 
@@ -233,7 +233,7 @@ bool
 le_lease_resign(const LeElection *election, int64 token, int successor)
 {
 	const LeLeaseOrder end = {.action = LE_LEASE_END,.successor = successor};
-	LeGrant    *grant = find_grant(election, token);
+	LeGrant    *grant = find_own_grant(election, token);
 	int64		ttl_us;
 	bool		ended;
 
@@ -246,13 +246,13 @@ le_lease_resign(const LeElection *election, int64 token, int successor)
 		return true;
 	}
 
-	if (!act(election, token, &look, &ttl_us))
+	if (!act_on_lease(election, token, &look, &ttl_us))
 		return false;
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
 	ended = le_lease_end(election, token, &end);
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	if (ended)
-		le_tell_followers(&election->key);
+		le_wake_followers(&election->key);
 	return ended;
 }
 
@@ -298,8 +298,8 @@ le_lease_is_running(const LeElection *election, int64 token, Oid *role)
 	else
 	{
 		le_leases_ready(false);
-		running = le_registry_lease(election, token, le_lease_table(), &look, &taken_by,
-									&ttl_us) != LE_LEASE_NOT_RUNNING;
+		running = le_registry_act_on_lease(election, token, le_lease_table(), &look, &taken_by,
+										   &ttl_us) != LE_LEASE_NOT_RUNNING;
 	}
 	if (role != NULL)
 		*role = taken_by;

@@ -27,7 +27,7 @@ extern bool le_lease_is_led(const LeElection *election, int64 token);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
 extern bool le_lease_write_end(const LeElection *election, int64 token,
 							   const LeLeaseOrder *order, XLogRecPtr *written);
-extern bool le_lease_tell_end(const LeElectionKey *key, int64 token, LeEndReason reason);
+extern bool le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason);
 extern bool le_lease_end(const LeElection *election, int64 token,
 						 const LeLeaseOrder *order);
 extern bool le_lease_resign(const LeElection *election, int64 token, int successor);

@@ -60,7 +60,7 @@ le_find_grant(const LeElection *election)
 }
 
 static void
-forget(LeGrant *grant)
+forget_grant(LeGrant *grant)
 {
 	dlist_delete(&grant->item.node);
 	grant_count--;
@@ -82,7 +82,7 @@ forget_given_up(const LeElection *election)
 
 		if (grant->given_up && grant->item.subxact == GetCurrentSubTransactionId() &&
 			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
-			forget(grant);
+			forget_grant(grant);
 	}
 }
 
@@ -148,13 +148,13 @@ le_give_up_grant(LeGrant *grant)
  * The lock goes, and with it our claim to the entry: it may be another's from now
  */
 static void
-drop(LeXactItem *item)
+drop_grant(LeXactItem *item)
 {
 	LeGrant    *grant = (LeGrant *) item;
 
 	if (!grant->given_up)
 		le_give_up_grant(grant);
-	forget(grant);
+	forget_grant(grant);
 }
 
 static void
@@ -171,14 +171,14 @@ begin_on_record(void *argument)
 }
 
 static void
-begin(LeXactItem *item)
+begin_grant(LeXactItem *item)
 {
 	LeGrant    *grant = (LeGrant *) item;
 	pg_atomic_uint64 *deadline = &grant->entry->lease.deadline;
 
 	if (!grant->given_up)
 	{
-		le_catching(begin_on_record, grant);
+		le_run_safely(begin_on_record, grant);
 
 		/*
 		 * if that has failed: we have the election's lock, so it is still
@@ -188,7 +188,7 @@ begin(LeXactItem *item)
 			pg_atomic_write_u64(deadline,
 								le_monotonic_us() + grant->entry->lease.ttl_us);
 	}
-	forget(grant);
+	forget_grant(grant);
 }
 
 /*
@@ -241,7 +241,7 @@ le_grants_before_commit(void *unused pg_attribute_unused())
 void
 le_grants_at_commit(void)
 {
-	le_xact_list_each(&grants, begin);
+	le_xact_list_each(&grants, begin_grant);
 }
 
 /*
@@ -250,7 +250,7 @@ le_grants_at_commit(void)
 void
 le_grants_at_abort(void)
 {
-	le_xact_list_each(&grants, drop);
+	le_xact_list_each(&grants, drop_grant);
 }
 
 /*
@@ -268,5 +268,5 @@ le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_grants_at_subxact_abort(SubTransactionId mine)
 {
-	le_xact_list_abort(&grants, mine, drop);
+	le_xact_list_abort(&grants, mine, drop_grant);
 }

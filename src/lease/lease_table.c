@@ -72,7 +72,7 @@ typedef struct LeLeaseRow
  * then nothing can be overwritten for good.
  */
 static Relation
-open_table(void)
+open_lease_table(void)
 {
 	Relation	table = table_open(le_lease_table(), RowExclusiveLock);
 
@@ -95,7 +95,7 @@ open_table(void)
 void
 le_lease_lock_table(void)
 {
-	table_close(open_table(), NoLock);
+	table_close(open_lease_table(), NoLock);
 }
 
 /*
@@ -162,7 +162,7 @@ push_snapshot(void)
 void
 le_lease_insert(const LeTerm *term)
 {
-	Relation	table = open_table();
+	Relation	table = open_lease_table();
 	Interval	ttl = {.time = term->ttl_us};
 	Datum		values[Natts_le_leases];
 	bool		nulls[Natts_le_leases] = {0};
@@ -232,7 +232,7 @@ lock_row(SysScanDesc scan, HeapTuple *tuple)
 XLogRecPtr
 le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 {
-	Relation	table = open_table();
+	Relation	table = open_lease_table();
 	XLogRecPtr	written = InvalidXLogRecPtr;
 
 	for (;;)
@@ -281,7 +281,7 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 bool
 le_lease_delete_void(const LeElection *election)
 {
-	Relation	table = open_table();
+	Relation	table = open_lease_table();
 	SysScanDesc scan = begin_scan(table, election, 0);
 	bool		pushed = push_snapshot();
 	HeapTuple	tuple;
@@ -304,7 +304,7 @@ le_lease_delete_void(const LeElection *election)
  * Read a row; false if it is none of ours
  */
 static bool
-read_row(LeTerm *term, Relation table, HeapTuple tuple)
+read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
 {
 	LeLeaseRow *row = get_row(tuple);
 	LeElection	election;
@@ -355,7 +355,7 @@ le_lease_list(int *count)
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!read_row(&terms[*count], table, tuple) ||
+		if (!read_lease_row(&terms[*count], table, tuple) ||
 			terms[*count].deadline == LE_DEADLINE_OVER)
 			continue;
 		if (++*count == capacity)
@@ -404,7 +404,7 @@ le_lease_load(Relation table, bool again)
 		LeTerm		term;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!read_row(&term, table, tuple))
+		if (!read_lease_row(&term, table, tuple))
 			continue;
 
 		/* the setting of the session that took it is not written down */

@@ -59,7 +59,7 @@ le_registry_unlock_database(LeDatabase *entry)
  * Mark the database: its leases are about to be evicted, until the next table is read again
  */
 void
-le_registry_note_eviction(Oid database, uint64 reloads)
+le_registry_mark_evicted(Oid database, uint64 reloads)
 {
 	LeDatabase *entry;
 	bool		is_new;

@@ -98,7 +98,7 @@ le_entry_is_kept(const LeElectionEntry *entry)
  * The entry's partition must be locked exclusively.  Never throws.
  */
 static void
-note_declared(LeElectionEntry *entry)
+mark_entry_declared(LeElectionEntry *entry)
 {
 	const char *name = le_registry_string(entry->name);
 
@@ -167,11 +167,11 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 	}
 	if (entry->hidden)
 		show_entry(entry);
-	note_declared(entry);
+	mark_entry_declared(entry);
 	if (entry->token == 0 && !le_entry_is_kept(entry))
 	{
 		le_registry_rename_entry(entry, name);
-		note_declared(entry);
+		mark_entry_declared(entry);
 	}
 	return entry;
 }
@@ -397,7 +397,7 @@ le_registry_mark_declared(uint64 declarations)
 
 	dshash_seq_init(&status, le_registry_election_table(), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
-		note_declared(entry);
+		mark_entry_declared(entry);
 	dshash_seq_term(&status);
 
 	database = le_registry_lock_database(true);

@@ -221,7 +221,7 @@ evict_lease(const LeIdleElection *spent)
 	LOCKTAG		tag;
 
 	le_election_tag(&spent->key, &tag);
-	le_registry_note_eviction(spent->key.database, reloads);
+	le_registry_mark_evicted(spent->key.database, reloads);
 	if (spent->lost_at != 0)
 		le_registry_forget_end(spent->key.database, spent->lost_at);
 	entry = le_registry_lock_entry(&spent->key, true);
@@ -233,7 +233,7 @@ evict_lease(const LeIdleElection *spent)
 		le_registry_unlock_entry(entry);
 		return;
 	}
-	le_clear_term(entry, LE_END_EXPIRED);
+	le_remove_term(entry, LE_END_EXPIRED);
 	le_delete_entry(entry);
 	pg_atomic_fetch_add_u64(&le_registry_counters()->evictions, 1);
 }
@@ -276,7 +276,7 @@ delete_elections(Oid database)
 		if (entry->election.database != database)
 			continue;
 		if (entry->token != 0)
-			le_clear_term(entry, LE_END_EXTENSION_DROPPED);
+			le_remove_term(entry, LE_END_EXTENSION_DROPPED);
 		le_news_forget(entry);
 		dshash_delete_current(&status);
 		le_registry_free(&name);

@@ -31,7 +31,7 @@ extern void le_registry_count_lease_eviction(void);
 extern const char *le_registry_string(dsa_pointer stored);
 
 /* databases.c */
-extern void le_registry_note_eviction(Oid database, uint64 reloads);
+extern void le_registry_mark_evicted(Oid database, uint64 reloads);
 extern Oid *le_registry_list_databases(int *count);
 extern void le_registry_forget_database(Oid database);
 
@@ -47,7 +47,7 @@ extern void le_registry_rename_entry(LeElectionEntry *entry, const char *name);
 extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);
 
 /* terms.c */
-extern void le_clear_term(LeElectionEntry *entry, LeEndReason reason);
+extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);
 
 /* news.c */
 extern void le_news_forget(LeElectionEntry *entry);

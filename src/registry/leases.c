@@ -46,7 +46,7 @@ ends(LeLeaseAction action)
  * to renew; false if it is over
  */
 static bool
-act_on_lease(LeElectionEntry *entry, const LeLeaseOrder *order)
+act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 {
 	LeLeaseAction action = order->action;
 	LeLease    *lease = &entry->lease;
@@ -86,8 +86,8 @@ act_on_lease(LeElectionEntry *entry, const LeLeaseOrder *order)
  * had.
  */
 LeLeaseAnswer
-le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
-				  const LeLeaseOrder *order, Oid *role, int64 *old_ttl_us)
+le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_table,
+						 const LeLeaseOrder *order, Oid *role, int64 *old_ttl_us)
 {
 	static const LeLeaseOrder look = {.action = LE_LEASE_LOOK};
 	LeLeaseAction action = order->action;
@@ -105,7 +105,7 @@ le_registry_lease(const LeElection *election, int64 token, Oid lease_table,
 
 		*old_ttl_us = entry->lease.ttl_us;
 		*role = entry->role;
-		if (act_on_lease(entry, is_ours ? order : &look))
+		if (act_on_entry(entry, is_ours ? order : &look))
 			answer = is_ours ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
 	}
 	le_registry_unlock_entry(entry);

@@ -82,7 +82,7 @@
  * it runs out of memory or cannot map a segment that another backend has added.
  * It has changed nothing then, and the server releases the LWLock on abort.  Where
  * the server cannot bear an error, at the end of a transaction, callers catch it
- * (le_catching): a term that stays on record without a lock misleads nobody.
+ * (le_run_safely): a term that stays on record without a lock misleads nobody.
  *
  * registry/entry.c has what is done with one entry of an election, registry/elections.c how
  * entries come and stay, registry/eviction.c how they go, registry/databases.c what is kept
@@ -470,7 +470,7 @@ le_registry_primary_since(void)
  * Write down that a transaction is about to be guarded
  */
 void
-le_registry_note_guard(void)
+le_registry_mark_guarded(void)
 {
 	attach();
 	if (pg_atomic_read_u32(&control->has_guards) == 0)

@@ -162,7 +162,7 @@ typedef struct LeNews
 } LeNews;
 
 /* What observers are told of an election */
-typedef struct LeSight
+typedef struct LeObservation
 {
 	int64		token;			/* negative, or 0: vacant, see watch.c */
 	bool		by_lock;		/* led as long as its session has the lock */
@@ -176,7 +176,7 @@ typedef struct LeSight
 	LeIdentity	identity;		/* of who leads, or has just expired */
 	char		name[LE_TEXT_SIZE]; /* of the election that has the key */
 	char		value[LE_VALUE_SIZE];
-} LeSight;
+} LeObservation;
 
 /* A row of the statistics */
 typedef struct LeStatistics
@@ -250,7 +250,7 @@ typedef struct LeDatabase
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
 	pg_atomic_uint32 sweep_after;	/* so many */
-	uint64		leases_evicted; /* see le_registry_note_eviction */
+	uint64		leases_evicted; /* see le_registry_mark_evicted */
 
 	/* which declarations the entries are marked by, see declaration.c */
 	uint64		declarations;
@@ -305,7 +305,7 @@ extern uint64 le_registry_reloads(bool begin);
 extern LeCounters *le_registry_counters(void);
 pg_noreturn extern void le_throw_registry_full(void);
 extern uint64 le_registry_primary_since(void);
-extern void le_registry_note_guard(void);
+extern void le_registry_mark_guarded(void);
 extern bool le_registry_has_guards(void);
 extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
 extern void le_registry_free(dsa_pointer *stored);
@@ -342,13 +342,13 @@ extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);
 extern void le_registry_restore_lease(const LeTerm *term);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeNews *news);
-extern void le_registry_note_void(const LeElectionKey *key, int64 token,
-								  XLogRecPtr voided_at);
-extern bool le_registry_note_lost(const LeElectionKey *key, int64 token);
+extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
+								   XLogRecPtr voided_at);
+extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
 extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token,
 									const char *by, const char *why);
 extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
-extern void le_registry_look(const LeElectionKey *key, LeSight *sight);
+extern void le_registry_look(const LeElectionKey *key, LeObservation *seen);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
 extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);
@@ -357,9 +357,9 @@ extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *le
 extern int	le_registry_start_loaded(Oid lease_table);
 
 /* leases.c */
-extern LeLeaseAnswer le_registry_lease(const LeElection *election, int64 token,
-									   Oid lease_table, const LeLeaseOrder *order,
-									   Oid *role, int64 *old_ttl_us);
+extern LeLeaseAnswer le_registry_act_on_lease(const LeElection *election, int64 token,
+											  Oid lease_table, const LeLeaseOrder *order,
+											  Oid *role, int64 *old_ttl_us);
 extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
 									bool *expired, LeNews *news);
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
@@ -388,7 +388,7 @@ extern LeCandidate *le_registry_list_candidates(int *count);
 
 /* stats.c */
 extern void le_registry_count_denial(const LeElection *election);
-extern void le_registry_note_wait(const LeElectionKey *key, uint64 waited_us);
+extern void le_registry_count_wait(const LeElectionKey *key, uint64 waited_us);
 extern LeStatistics *le_registry_list_statistics(int *count);
 extern void le_registry_reset_statistics(void);
 extern TimestampTz le_registry_stats_reset(void);

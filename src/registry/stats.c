@@ -152,7 +152,7 @@ le_registry_count_denial(const LeElection *election)
  * Note how long a candidate has waited
  */
 void
-le_registry_note_wait(const LeElectionKey *key, uint64 waited_us)
+le_registry_count_wait(const LeElectionKey *key, uint64 waited_us)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 	uint64		longest;

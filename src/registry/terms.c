@@ -93,7 +93,7 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
  * takes no other lock than the area's.
  */
 void
-le_clear_term(LeElectionEntry *entry, LeEndReason reason)
+le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 {
 	uint64		now = le_monotonic_us();
 
@@ -131,7 +131,7 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
 		return entry;
 	if (entry->token != 0)
-		le_clear_term(entry, LE_END_LOCK_RELEASED);
+		le_remove_term(entry, LE_END_LOCK_RELEASED);
 	le_registry_rename_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
@@ -218,7 +218,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 			news->term.end_reason = reason;
 			le_copy_deposition(news, entry);
 		}
-		le_clear_term(entry, reason);
+		le_remove_term(entry, reason);
 		if (news != NULL)
 			news->what = counts ? entry->news : 0;
 		ConditionVariableBroadcast(&entry->changed);
@@ -253,7 +253,7 @@ swap_pointers(dsa_pointer *one, dsa_pointer *other)
  * guard lock.
  */
 void
-le_registry_note_void(const LeElectionKey *key, int64 token, XLogRecPtr voided_at)
+le_registry_set_voided(const LeElectionKey *key, int64 token, XLogRecPtr voided_at)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
@@ -271,7 +271,7 @@ le_registry_note_void(const LeElectionKey *key, int64 token, XLogRecPtr voided_a
  * A term is on record only while its lock is held, unless the lock was lost.
  */
 bool
-le_registry_note_lost(const LeElectionKey *key, int64 token)
+le_registry_mark_lost(const LeElectionKey *key, int64 token)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 	bool		lost;
@@ -334,7 +334,7 @@ le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
  * A lease may be of an extension that was dropped since.
  */
 void
-le_registry_look(const LeElectionKey *key, LeSight *sight)
+le_registry_look(const LeElectionKey *key, LeObservation *seen)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
@@ -343,19 +343,19 @@ le_registry_look(const LeElectionKey *key, LeSight *sight)
 		(is_lease ? deadline > le_monotonic_us() : !entry->lost);
 	int64		last_token = entry->counted ? entry->token : entry->last_token;
 
-	sight->token = led ? entry->token : -Max(last_token, 1);
-	sight->by_lock = led && !is_lease;
-	sight->deadline = led && is_lease ? deadline : 0;
-	sight->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
-	sight->expired = !led && is_lease && entry->counted;
-	sight->owed = !led && le_news_owed(entry);
-	sight->role = entry->role;
-	sight->identity.has_client = entry->identity_has_client;
-	strcpy(sight->identity.string, le_registry_string(entry->identity));
-	strcpy(sight->name, le_registry_string(entry->name));
-	sight->has_value = led && DsaPointerIsValid(entry->value);
-	if (sight->has_value)
-		strcpy(sight->value, le_registry_string(entry->value));
+	seen->token = led ? entry->token : -Max(last_token, 1);
+	seen->by_lock = led && !is_lease;
+	seen->deadline = led && is_lease ? deadline : 0;
+	seen->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
+	seen->expired = !led && is_lease && entry->counted;
+	seen->owed = !led && le_news_owed(entry);
+	seen->role = entry->role;
+	seen->identity.has_client = entry->identity_has_client;
+	strcpy(seen->identity.string, le_registry_string(entry->identity));
+	strcpy(seen->name, le_registry_string(entry->name));
+	seen->has_value = led && DsaPointerIsValid(entry->value);
+	if (seen->has_value)
+		strcpy(seen->value, le_registry_string(entry->value));
 	le_registry_unlock_entry(entry);
 }
 
@@ -410,7 +410,7 @@ is_of_this_database(LeElectionEntry *entry)
 }
 
 static bool
-is_shown(LeElectionEntry *entry)
+is_shown_entry(LeElectionEntry *entry)
 {
 	return is_of_this_database(entry) &&
 		(entry->token != 0 ||
@@ -436,7 +436,7 @@ is_over(LeLease *lease)
  * Copy up to capacity entries that pass the filter to array; return how many do
  */
 static int
-copy_terms(LeTerm *array, int capacity, LeTermFilter passes)
+copy_entries(LeTerm *array, int capacity, LeTermFilter passes)
 {
 	dshash_seq_status status;
 	LeElectionEntry *entry;
@@ -462,12 +462,12 @@ copy_terms(LeTerm *array, int capacity, LeTermFilter passes)
  * between: look again until it suffices.
  */
 static LeTerm *
-list_terms(LeTermFilter passes, int *count)
+list_entries(LeTermFilter passes, int *count)
 {
 	LeTerm	   *array = NULL;
 	int			capacity = 0;
 
-	while ((*count = copy_terms(array, capacity, passes)) > capacity)
+	while ((*count = copy_entries(array, capacity, passes)) > capacity)
 	{
 		capacity = *count + *count / 4 + 8;
 		if (array != NULL)
@@ -485,7 +485,7 @@ list_terms(LeTermFilter passes, int *count)
 LeTerm *
 le_registry_list_terms(int *count)
 {
-	return list_terms(is_shown, count);
+	return list_entries(is_shown_entry, count);
 }
 
 /*

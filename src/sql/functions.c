@@ -114,7 +114,7 @@ warn_outside_transaction(const char *function)
  * the functions that wait
  */
 static Datum
-bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
+make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
 {
 	LeBid		bid;
 	int			argument = 1;
@@ -122,7 +122,7 @@ bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
 	prepare(fcinfo);
 	get_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
-	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_WAIT_NOT;
+	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
 	bid.ttl_us = 0;
 	bid.identity = le_arg_identity(fcinfo, argument);
 	if (scope == LE_SCOPE_TRANSACTION)
@@ -143,7 +143,7 @@ own_token(const LeElection *election)
 }
 
 static Datum
-token(FunctionCallInfo fcinfo, LeCalledBy called_by)
+get_token(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 	int64		token;
@@ -159,7 +159,7 @@ token(FunctionCallInfo fcinfo, LeCalledBy called_by)
  * (election, reason)
  */
 static Datum
-depose(FunctionCallInfo fcinfo, LeCalledBy called_by)
+depose_leader(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
@@ -169,7 +169,7 @@ depose(FunctionCallInfo fcinfo, LeCalledBy called_by)
 }
 
 static Datum
-forget(FunctionCallInfo fcinfo, LeCalledBy called_by)
+forget_election(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
@@ -179,7 +179,7 @@ forget(FunctionCallInfo fcinfo, LeCalledBy called_by)
 }
 
 static Datum
-key(FunctionCallInfo fcinfo, LeCalledBy called_by)
+get_key(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
@@ -222,49 +222,49 @@ PG_FUNCTION_INFO_V1(le_key_key);
 Datum
 le_try_become_leader(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, false);
+	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, false);
 }
 
 Datum
 le_try_become_leader_key(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, false);
+	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, false);
 }
 
 Datum
 le_try_become_leader_xact(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, false);
+	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, false);
 }
 
 Datum
 le_try_become_leader_xact_key(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, false);
+	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, false);
 }
 
 Datum
 le_become_leader(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, true);
+	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, true);
 }
 
 Datum
 le_become_leader_key(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, true);
+	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, true);
 }
 
 Datum
 le_become_leader_xact(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, true);
+	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, true);
 }
 
 Datum
 le_become_leader_xact_key(PG_FUNCTION_ARGS)
 {
-	return bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, true);
+	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, true);
 }
 
 /*
@@ -304,13 +304,13 @@ le_am_leader_key(PG_FUNCTION_ARGS)
 Datum
 le_token(PG_FUNCTION_ARGS)
 {
-	return token(fcinfo, LE_BY_NAME);
+	return get_token(fcinfo, LE_BY_NAME);
 }
 
 Datum
 le_token_key(PG_FUNCTION_ARGS)
 {
-	return token(fcinfo, LE_BY_KEY);
+	return get_token(fcinfo, LE_BY_KEY);
 }
 
 /*
@@ -363,7 +363,7 @@ le_lease(PG_FUNCTION_ARGS)
 	prepare(fcinfo);
 	le_election_by_name(&bid.election, le_arg_name(fcinfo));
 	bid.scope = LE_SCOPE_LEASE;
-	bid.wait_ms = LE_WAIT_NOT;
+	bid.wait_ms = LE_NO_WAIT;
 	bid.ttl_us = le_arg_ttl(fcinfo, 1);
 	bid.identity = le_arg_identity(fcinfo, 2);
 
@@ -496,13 +496,13 @@ le_origin(PG_FUNCTION_ARGS)
 Datum
 le_depose(PG_FUNCTION_ARGS)
 {
-	return depose(fcinfo, LE_BY_NAME);
+	return depose_leader(fcinfo, LE_BY_NAME);
 }
 
 Datum
 le_depose_key(PG_FUNCTION_ARGS)
 {
-	return depose(fcinfo, LE_BY_KEY);
+	return depose_leader(fcinfo, LE_BY_KEY);
 }
 
 /*
@@ -562,23 +562,23 @@ le_declarations_changed(PG_FUNCTION_ARGS)
 Datum
 le_forget(PG_FUNCTION_ARGS)
 {
-	return forget(fcinfo, LE_BY_NAME);
+	return forget_election(fcinfo, LE_BY_NAME);
 }
 
 Datum
 le_forget_key(PG_FUNCTION_ARGS)
 {
-	return forget(fcinfo, LE_BY_KEY);
+	return forget_election(fcinfo, LE_BY_KEY);
 }
 
 Datum
 le_key(PG_FUNCTION_ARGS)
 {
-	return key(fcinfo, LE_BY_NAME);
+	return get_key(fcinfo, LE_BY_NAME);
 }
 
 Datum
 le_key_key(PG_FUNCTION_ARGS)
 {
-	return key(fcinfo, LE_BY_KEY);
+	return get_key(fcinfo, LE_BY_KEY);
 }

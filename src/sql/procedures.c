@@ -208,7 +208,7 @@ le_observe(PG_FUNCTION_ARGS)
 {
 	TupleDesc	type = output_row_type(fcinfo);
 	LeElection	election;
-	LeSight    *sight = palloc_object(LeSight);
+	LeObservation *seen = palloc_object(LeObservation);
 	int64		known = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
 	int64		wait_ms;
 	char	   *known_value = NULL;
@@ -224,18 +224,18 @@ le_observe(PG_FUNCTION_ARGS)
 
 	let_go_of_snapshot(fcinfo);
 	le_require_room_to_watch(&election);
-	le_observe_election(&election, known, known_value, wait_ms, sight);
+	le_observe_election(&election, known, known_value, wait_ms, seen);
 
-	values[0] = Int64GetDatum(sight->token);
-	if (sight->token > 0)
+	values[0] = Int64GetDatum(seen->token);
+	if (seen->token > 0)
 	{
-		values[1] = CStringGetTextDatum(le_identity_shown(&sight->identity,
-														  sight->role));
+		values[1] = CStringGetTextDatum(le_identity_shown(&seen->identity,
+														  seen->role));
 		nulls[1] = false;
 	}
-	if (sight->has_value)
+	if (seen->has_value)
 	{
-		values[2] = CStringGetTextDatum(sight->value);
+		values[2] = CStringGetTextDatum(seen->value);
 		nulls[2] = false;
 	}
 	return output(type, values, nulls);

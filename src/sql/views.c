@@ -109,7 +109,7 @@ fill_value(const LeTerm *term, Datum *datum, bool *is_null)
 }
 
 static void
-put_term(ReturnSetInfo *rsinfo, const LeTerm *term)
+put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 {
 	Datum		values[LE_TERMS_COLUMNS] = {0};
 	bool		nulls[LE_TERMS_COLUMNS] = {0};
@@ -144,7 +144,7 @@ put_term(ReturnSetInfo *rsinfo, const LeTerm *term)
  * A standby has no record, but the leases that were replicated.
  */
 static LeTerm *
-list_terms(bool on_standby, const LeElectionKey *only, int *count)
+list_shown_terms(bool on_standby, const LeElectionKey *only, int *count)
 {
 	LeTerm	   *terms;
 
@@ -159,7 +159,7 @@ list_terms(bool on_standby, const LeElectionKey *only, int *count)
 }
 
 static bool
-is_shown(bool on_standby, const LeTerm *term, const LeElectionKey *only)
+is_shown_term(bool on_standby, const LeTerm *term, const LeElectionKey *only)
 {
 	if (only != NULL && memcmp(&term->election, only, sizeof(LeElectionKey)) != 0)
 		return false;
@@ -189,7 +189,7 @@ le_registry_terms(PG_FUNCTION_ARGS)
 		key.key = PG_GETARG_INT64(1);
 		only = &key;
 	}
-	terms = list_terms(on_standby, only, &count);
+	terms = list_shown_terms(on_standby, only, &count);
 
 	row_context = AllocSetContextCreate(CurrentMemoryContext, "leader_election row",
 										ALLOCSET_SMALL_SIZES);
@@ -197,8 +197,8 @@ le_registry_terms(PG_FUNCTION_ARGS)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(row_context);
 
-		if (is_shown(on_standby, &terms[i], only))
-			put_term(rsinfo, &terms[i]);
+		if (is_shown_term(on_standby, &terms[i], only))
+			put_term_row(rsinfo, &terms[i]);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);
 	}

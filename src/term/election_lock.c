@@ -43,7 +43,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 	LOCALLOCK  *local;
 
 	/* before: we may be granted the lock, and fail without getting to know it */
-	le_note_lock(election, 0);
+	le_track_lock(election, 0);
 	CurrentResourceOwner = CurTransactionResourceOwner;
 	(void) LockAcquireExtendedCompat(&election->tag, ExclusiveLock, false,
 									 dont_wait, &local);
@@ -51,7 +51,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 
 	if (local == NULL)
 	{
-		le_forget_lock(election);
+		le_untrack_lock(election);
 		return false;
 	}
 	MarkLockClear(local);
@@ -72,7 +72,7 @@ le_release_in_vain(const LeElection *election)
 	CurrentResourceOwner = CurTransactionResourceOwner;
 	(void) LockRelease(&election->tag, ExclusiveLock, false);
 	CurrentResourceOwner = portal;
-	le_forget_lock(election);
+	le_untrack_lock(election);
 }
 
 /*
@@ -83,7 +83,7 @@ le_release_for_xact(const LeElection *election)
 {
 	le_release_in_vain(election);
 	if (!le_has_lock(&election->key))
-		le_tell_followers(&election->key);
+		le_wake_followers(&election->key);
 }
 
 /*
@@ -104,7 +104,7 @@ le_release_for_session(const LeElection *election)
 {
 	(void) LockRelease(&election->tag, ExclusiveLock, true);
 	if (!le_has_lock(&election->key))
-		le_tell_followers(&election->key);
+		le_wake_followers(&election->key);
 }
 
 /*
@@ -193,7 +193,7 @@ le_lock_is_anothers(const LeElection *election)
 	if (LockAcquire(&election->tag, RowShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		return true;
 	(void) LockRelease(&election->tag, RowShareLock, true);
-	le_tell_followers(&election->key);
+	le_wake_followers(&election->key);
 	return false;
 }
 

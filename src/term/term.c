@@ -19,7 +19,7 @@
  * The registry's entry is removed before the lock is let go.  At the end of a
  * transaction this works because the server calls us before it releases the
  * transaction's locks.  It is too late to throw there: so nothing that can is done
- * but in le_catching.  Where the lock went away behind our back, it may be too
+ * but in le_run_safely.  Where the lock went away behind our back, it may be too
  * late: then whoever was elected since has removed the entry.
  *
  * Not only may a lock go away behind our back: so may its session level alone,
@@ -121,7 +121,7 @@ verify_holds(LeHeldTerm *held)
 	return true;
 }
 
-/* A term that ends, as le_catching passes it on */
+/* A term that ends, as le_run_safely passes it on */
 typedef struct LeEndingTerm
 {
 	LeElectionKey election;
@@ -160,9 +160,9 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 		dlist_delete(&held->xact_item.node);
 	hash_search(held_terms, &ending.election, HASH_REMOVE, NULL);
 
-	le_catching(take_off_record, &ending);
+	le_run_safely(take_off_record, &ending);
 	if (reason == LE_END_LOCK_RELEASED)
-		le_tell_followers(&ending.election);
+		le_wake_followers(&ending.election);
 }
 
 /*
@@ -232,7 +232,7 @@ le_count_held(void)
  * Add the hold of the subtransaction that has just got the lock
  */
 static void
-note_xact_hold(LeHeldTerm *held)
+add_xact_hold(LeHeldTerm *held)
 {
 	held->xact_hold = true;
 	held->xact_item.subxact = GetCurrentSubTransactionId();
@@ -311,7 +311,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->noticed = false;
 	held->announced = false;
 	held->session_hold = false;
-	note_xact_hold(held);
+	add_xact_hold(held);
 
 	le_registry_begin_term(&term, &before);
 	le_announce_news(&before, LE_DUTY_TAKEN, false);
@@ -350,7 +350,7 @@ le_hold_for_transaction(LeHeldTerm *held)
 	if (held->xact_hold)
 		return;
 	(void) le_acquire_for_xact(&held->election, true);
-	note_xact_hold(held);
+	add_xact_hold(held);
 }
 
 /*
@@ -489,12 +489,12 @@ undo_announcement(void *argument)
 }
 
 static void
-forget_announcement(LeXactItem *item)
+undo_announced_end(LeXactItem *item)
 {
 	LeHeldTerm *held = of_item(item);
 
 	if (held->announced)
-		le_catching(undo_announcement, held);
+		le_run_safely(undo_announcement, held);
 	held->announced = false;
 }
 
@@ -504,7 +504,7 @@ forget_announcement(LeXactItem *item)
 void
 le_terms_not_committed(void)
 {
-	le_xact_list_each(&xact_held, forget_announcement);
+	le_xact_list_each(&xact_held, undo_announced_end);
 }
 
 /*
