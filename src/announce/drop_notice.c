@@ -45,7 +45,7 @@ count_terms(void *argument)
 			continue;
 		if (terms[i].scope != LE_SCOPE_LEASE)
 			counts->sessions++;
-		else if (terms[i].deadline > now)
+		else if (le_deadline_runs(terms[i].deadline, now))
 			counts->leases++;
 	}
 	if (terms != NULL)

@@ -82,7 +82,7 @@ led_us(const LeTerm *term, LeEndReason reason)
 	int64		led = GetCurrentTimestamp() - term->since;
 
 	if (reason == LE_END_EXPIRED && term->scope == LE_SCOPE_LEASE &&
-		term->deadline > LE_DEADLINE_OVER)
+		le_deadline_is_time(term->deadline))
 		led -= (int64) (le_monotonic_us() - term->deadline);
 	return Max(led, 0);
 }

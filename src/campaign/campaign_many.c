@@ -131,12 +131,12 @@ look_again_at(const LeBid *bid, bool *by_lock)
 	*by_lock = false;
 	if (le_registry_read(&bid->election.key, &term))
 	{
-		if (term.scope != LE_SCOPE_LEASE || term.deadline == LE_DEADLINE_UNCOMMITTED)
+		if (term.scope != LE_SCOPE_LEASE || !le_deadline_is_committed(term.deadline))
 		{
 			*by_lock = true;
 			return next_lock_look(now);
 		}
-		if (term.deadline > now)
+		if (le_deadline_runs(term.deadline, now))
 			return term.deadline;
 		vacant_us = now - term.deadline;
 	}

@@ -27,7 +27,8 @@ close_lease(const LeElection *election)
 	bool		expired;
 
 	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
-		term.deadline <= LE_DEADLINE_OVER || term.deadline > le_monotonic_us())
+		!le_deadline_is_time(term.deadline) ||
+		!le_deadline_is_over(term.deadline, le_monotonic_us()))
 		return;
 	if (!le_registry_close_lease(&election->key, term.token, &expired, &news))
 		return;

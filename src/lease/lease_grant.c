@@ -184,7 +184,7 @@ begin_grant(LeXactItem *item)
 		 * if that has failed: we have the election's lock, so it is still
 		 * ours
 		 */
-		if (pg_atomic_read_u64(deadline) == LE_DEADLINE_UNCOMMITTED)
+		if (!le_deadline_is_committed(pg_atomic_read_u64(deadline)))
 			pg_atomic_write_u64(deadline,
 								le_monotonic_us() + grant->entry->lease.ttl_us);
 	}

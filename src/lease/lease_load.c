@@ -84,7 +84,8 @@ why_stale(const LeTerm *term)
 {
 	if (term->scope != LE_SCOPE_LEASE)
 		return LE_END_LOCK_RELEASED;
-	return term->deadline <= le_monotonic_us() ? LE_END_EXPIRED : LE_END_EXTENSION_DROPPED;
+	return le_deadline_runs(term->deadline, le_monotonic_us()) ?
+		LE_END_EXTENSION_DROPPED : LE_END_EXPIRED;
 }
 
 /*
@@ -98,7 +99,7 @@ le_end_stale(const LeTerm *term)
 
 	if (!le_registry_end_term(&term->election, term->token, reason, &news))
 		return;
-	if (news.term.scope != LE_SCOPE_LEASE || news.term.deadline > LE_DEADLINE_OVER)
+	if (news.term.scope != LE_SCOPE_LEASE || le_deadline_is_time(news.term.deadline))
 		le_log_end(&news.term, reason);
 	le_announce_news(&news, LE_DUTY_OWN, false);
 }

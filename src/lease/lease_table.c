@@ -440,5 +440,5 @@ le_lease_runs(const LeTerm *term)
 {
 	return term->token != 0 && term->scope == LE_SCOPE_LEASE &&
 		le_is_lease_table(term->lease_table) &&
-		term->deadline > le_monotonic_us();
+		le_deadline_runs(term->deadline, le_monotonic_us());
 }

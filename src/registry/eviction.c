@@ -176,7 +176,7 @@ is_spent_lease(LeElectionEntry *entry)
 
 	return entry->election.database != MyDatabaseId && entry->token != 0 &&
 		entry->scope == LE_SCOPE_LEASE && !le_entry_is_kept(entry) &&
-		deadline != LE_DEADLINE_UNCOMMITTED && deadline <= le_monotonic_us();
+		le_deadline_is_over(deadline, le_monotonic_us());
 }
 
 /*

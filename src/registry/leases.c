@@ -27,7 +27,7 @@ put_off_deadline(LeLease *lease)
 
 	do
 	{
-		if (deadline <= now)
+		if (!le_deadline_runs(deadline, now))
 			return false;
 	} while (deadline < new_deadline &&
 			 !pg_atomic_compare_exchange_u64(&lease->deadline, &deadline,
@@ -59,7 +59,7 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 		return true;
 	}
 
-	if (pg_atomic_read_u64(&lease->deadline) <= le_monotonic_us())
+	if (!le_deadline_runs(pg_atomic_read_u64(&lease->deadline), le_monotonic_us()))
 		return false;
 	if (action == LE_LEASE_SET_TTL)
 	{
@@ -136,7 +136,7 @@ le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
 	{
 		uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
 
-		closed = deadline <= le_monotonic_us();
+		closed = !le_deadline_runs(deadline, le_monotonic_us());
 		*expired = closed && deadline != LE_DEADLINE_OVER;
 		if (closed)
 			pg_atomic_write_u64(&entry->lease.deadline, LE_DEADLINE_OVER);

@@ -16,11 +16,44 @@
 #include "base/base.h"
 
 /*
- * When a lease runs out, by le_monotonic_us; else one of these, which are long past.
+ * When a lease runs out, by le_monotonic_us; else one of these marks.
  * A lease that is marked as over stays so.
  */
 #define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
 #define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it ran out */
+
+/*
+ * The rule of leases.  A lease is uncommitted, then it runs until its deadline, then it is
+ * over, expired or marked.  All that ask which of these it is, ask here.
+ */
+
+/* Check whether the lease with that deadline is committed: it runs, or has run */
+static inline bool
+le_deadline_is_committed(uint64 deadline)
+{
+	return deadline != LE_DEADLINE_UNCOMMITTED;
+}
+
+/* Check whether the deadline is a time, rather than a mark */
+static inline bool
+le_deadline_is_time(uint64 deadline)
+{
+	return deadline > LE_DEADLINE_OVER;
+}
+
+/* Check whether the lease with that deadline is over by then.  One not begun is not over */
+static inline bool
+le_deadline_is_over(uint64 deadline, uint64 now)
+{
+	return le_deadline_is_committed(deadline) && deadline <= now;
+}
+
+/* Check whether the lease with that deadline runs then */
+static inline bool
+le_deadline_runs(uint64 deadline, uint64 now)
+{
+	return le_deadline_is_committed(deadline) && !le_deadline_is_over(deadline, now);
+}
 
 /* What of a lease in the registry changes while it runs */
 typedef struct LeLease

@@ -55,8 +55,7 @@ le_registry_is_led(const LeElectionKey *key, int64 token)
 		return false;
 	deadline = pg_atomic_read_u64(&entry->lease.deadline);
 	led = token != 0 && entry->token == token &&
-		(entry->scope != LE_SCOPE_LEASE || deadline == LE_DEADLINE_UNCOMMITTED ||
-		 deadline > le_monotonic_us());
+		(entry->scope != LE_SCOPE_LEASE || !le_deadline_is_over(deadline, le_monotonic_us()));
 	le_registry_unlock_entry(entry);
 	return led;
 }
@@ -340,7 +339,7 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
 	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
 	bool		led = entry->token != 0 &&
-		(is_lease ? deadline > le_monotonic_us() : !entry->lost);
+		(is_lease ? le_deadline_runs(deadline, le_monotonic_us()) : !entry->lost);
 	int64		last_token = entry->counted ? entry->token : entry->last_token;
 
 	seen->token = led ? entry->token : -Max(last_token, 1);
@@ -427,9 +426,7 @@ is_lease(LeElectionEntry *entry)
 static bool
 is_over(LeLease *lease)
 {
-	uint64		deadline = pg_atomic_read_u64(&lease->deadline);
-
-	return deadline != LE_DEADLINE_UNCOMMITTED && deadline <= le_monotonic_us();
+	return le_deadline_is_over(pg_atomic_read_u64(&lease->deadline), le_monotonic_us());
 }
 
 /*
@@ -542,7 +539,7 @@ le_registry_start_loaded(Oid lease_table)
 		LeLease    *lease = &entry->lease;
 
 		if (!is_lease(entry) || entry->lease_table != lease_table ||
-			pg_atomic_read_u64(&lease->deadline) != LE_DEADLINE_UNCOMMITTED)
+			le_deadline_is_committed(pg_atomic_read_u64(&lease->deadline)))
 			continue;
 		pg_atomic_write_u64(&lease->deadline, now + lease->ttl_us);
 		le_count_loaded(entry);

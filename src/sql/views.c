@@ -84,7 +84,7 @@ fill_lease(const LeTerm *term, Datum *values, bool *nulls)
 	int64		left_us = (int64) (term->deadline - le_monotonic_us());
 
 	values[LE_TERMS_TTL] = interval_datum(term->ttl_us);
-	if (term->deadline == LE_DEADLINE_UNCOMMITTED)
+	if (!le_deadline_is_committed(term->deadline))
 	{
 		nulls[LE_TERMS_RENEWED_AT] = true;
 		nulls[LE_TERMS_RENEWALS] = true;
