@@ -1,8 +1,68 @@
 /*-------------------------------------------------------------------------
  *
- * compat.h
+ * base/compat.h
  *	  Every difference between the supported server versions, so that no call
  *	  site needs an #if.
+ *
+ * A new major version is tried with this file first.  The compiler tells of a
+ * signature that has changed.  It does not tell of what follows: what the extension
+ * relies on in the server that is no API.  Each line has the file that relies on it, the
+ * reason, and after the arrow what tells that it has changed.
+ *
+ * Locks
+ *	term/election_lock.c	LOCALLOCK.lockCleared, which the server uses for relations
+ *		only, marks the lock that a term began with -> specs/bare_key_unlocked_and_taken_again
+ *	term/election_lock.c	LOCALLOCK.lockOwners tells at which levels this session holds
+ *		a lock -> specs/unlock_all_spares_the_transactions_hold
+ *	term/election_lock.c	PGPROC.waitLock, waitStatus and the links of a lock's queue,
+ *		protected by the lock's partition, as the deadlock detector uses them, to move a
+ *		successor to the front -> specs/handover_keeps_the_line
+ *	term/election_lock.c, leader/depose.c	LockWaiterCount() counts holders, too, and never
+ *		waits for a dshash partition -> sql/forget, t/504_flood.pl
+ *	base/election_key.c		a tag of an advisory lock may have any fourth field, and only 1
+ *		and 2 can be reached from SQL -> specs/names_do_not_collide_with_advisory_keys
+ *	campaign/campaign.c		LockTimeout is read when a wait begins, and can be set for one
+ *		-> specs/shorter_timeout_decides
+ *
+ * Ends of transactions and sessions
+ *	leader_election.c		XACT_EVENT_COMMIT and _ABORT come before the transaction's locks
+ *		are released, RESOURCE_RELEASE_AFTER_LOCKS after that
+ *		-> specs/end_of_transaction_lets_the_candidate_in, t/408_end_of_transaction.pl
+ *	leader_election.c		before_exit() runs before the server's own callbacks, and may
+ *		register itself again -> t/002_session_end.pl, t/006_half_ended.pl
+ *	sql/functions.c			a statement of the client itself runs with the snapshot of its
+ *		portal's query -> sql/transaction_scope
+ *	leader/guard.c			InNoForceRLSOperation() holds in cascades of foreign keys, and
+ *		nowhere else where triggers run -> sql/guard_trigger
+ *
+ * Notifications
+ *	announce/announce.c		NOTIFY takes an AccessExclusiveLock on database 0 before the
+ *		commit (async.c) -> t/304_owed_announcements.pl
+ *	announce/announce.c		an idle session that is to catch up on invalidation messages
+ *		(sinval.c, catchupInterruptPending) runs a transaction -> t/304_owed_announcements.pl
+ *
+ * WAL and tables
+ *	lease/lease_table.c		heap_inplace_lock() and heap_inplace_update_and_unlock() work on
+ *		tables that are no catalogs; XactLastRecEnd is the end of their record; the buffer
+ *		of a scan's row is in its slot -> t/107_lease_table.pl, t/101_lease_restart.pl
+ *	lease/lease_table.c, base/declaration.c	systable_beginscan() takes tables of users and
+ *		any snapshot -> sql/lease_isolation, t/501_declarations.pl
+ *	base/extension_relation.c	a sequence is one page with one row, and its WAL record has
+ *		that row -> t/405_restore.pl, t/404_failover.pl
+ *	base/durability.c		WalSndCtl (walsender_private.h): see SyncStandbysDefinedCompat
+ *		-> t/403_standby_gone.pl
+ *	base/durability.c		synchronous_commit can be set for one wait, with its assign hook
+ *		-> t/403_standby_gone.pl
+ *
+ * Shared memory, settings, clients
+ *	registry/registry.c		memory of a name can be had after the start of the server
+ *		(before 17: ShmemInitStruct) -> t/001_installation.pl
+ *	registry/				a dshash entry stays where it is until it is deleted
+ *		-> t/105_lease_many.pl
+ *	base/settings.c			config_generic.reset_source, reset_scontext and reset_srole tell
+ *		by whom a setting was made before the library was loaded -> sql/security
+ *	base/liveness.c			ClientConnectionLost with InterruptPending ends the session;
+ *		errors stop all timers -> t/407_dead_peer.pl
  *
  *-------------------------------------------------------------------------
  */
@@ -35,6 +95,7 @@
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "storage/sinval.h"
@@ -172,6 +233,45 @@ RelationGetPrimaryKeyIndexCompat(Relation rel)
 	return RelationGetPrimaryKeyIndex(rel);
 #endif
 }
+
+#ifdef USE_ASSERT_CHECKING
+/* For LWLockOfTrancheHeldCompat: which lock is looked for, and whether it was found */
+typedef struct LeTrancheLock
+{
+	int			tranche_id;
+	bool		exclusive;
+	bool		held;
+} LeTrancheLock;
+
+static inline void
+look_for_tranche(LWLock *lock, LWLockMode mode, void *argument)
+{
+	LeTrancheLock *wanted = argument;
+
+	if (lock->tranche == wanted->tranche_id && (mode == LW_EXCLUSIVE || !wanted->exclusive))
+		wanted->held = true;
+}
+
+/*
+ * Check whether this session holds an LWLock of that tranche, at least in that mode
+ *
+ * Since 19, the server only tells that some LWLock is held, by holding interrupts.
+ */
+static inline bool
+LWLockOfTrancheHeldCompat(int tranche_id, bool exclusive)
+{
+#if PG_VERSION_NUM >= 190000
+	(void) tranche_id;
+	(void) exclusive;
+	return InterruptHoldoffCount > 0;
+#else
+	LeTrancheLock wanted = {.tranche_id = tranche_id,.exclusive = exclusive};
+
+	ForEachLWLockHeldByMe(look_for_tranche, &wanted);
+	return wanted.held;
+#endif
+}
+#endif
 
 /* What a session that waits for something of the extension's own waits for */
 static inline uint32

@@ -22,6 +22,16 @@ typedef struct LeRole
 	dsa_pointer used;			/* a pg_atomic_uint32 */
 } LeRole;
 
+/*
+ * What a comment says of the partition of an entry: the function is called with it locked,
+ * or locked exclusively
+ */
+#ifdef USE_ASSERT_CHECKING
+extern bool le_registry_is_locked(bool exclusive);
+#endif
+#define AssertPartitionLocked() Assert(le_registry_is_locked(false))
+#define AssertPartitionLockedExclusively() Assert(le_registry_is_locked(true))
+
 /* registry.c */
 extern dshash_table *le_registry_election_table(void);
 extern dshash_table *le_registry_candidate_table(void);

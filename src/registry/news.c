@@ -48,6 +48,7 @@ forget_deposition(LeElectionEntry *entry)
 void
 le_news_forget(LeElectionEntry *entry)
 {
+	AssertPartitionLockedExclusively();
 	entry->news = 0;
 	le_registry_free(&entry->news_identity);
 	forget_deposition(entry);
@@ -62,6 +63,7 @@ le_news_forget(LeElectionEntry *entry)
 void
 le_news_keep(LeElectionEntry *entry)
 {
+	AssertPartitionLockedExclusively();
 	if (entry->news_token != entry->token)
 		return;
 	if ((entry->news & LE_NEWS_END) == 0)
@@ -82,6 +84,7 @@ le_news_keep(LeElectionEntry *entry)
 void
 le_news_begin(LeElectionEntry *entry)
 {
+	AssertPartitionLockedExclusively();
 	entry->news_token = entry->token;
 	entry->news = entry->announces ? LE_NEWS_BEGIN : 0;
 }
@@ -94,6 +97,7 @@ le_news_begin(LeElectionEntry *entry)
 void
 le_news_loaded(LeElectionEntry *entry)
 {
+	AssertPartitionLockedExclusively();
 	le_news_forget(entry);
 	entry->news_token = entry->token;
 }
@@ -106,6 +110,7 @@ le_news_loaded(LeElectionEntry *entry)
 void
 le_news_end(LeElectionEntry *entry, LeEndReason reason)
 {
+	AssertPartitionLockedExclusively();
 	if (entry->news_token != entry->token)
 	{
 		entry->news_token = entry->token;
@@ -141,6 +146,7 @@ end_is_untold(const LeElectionEntry *entry)
 bool
 le_news_owed(const LeElectionEntry *entry)
 {
+	AssertPartitionLocked();
 	return end_is_untold(entry) && entry->teller != MyProcPid &&
 		(entry->end_reason == LE_END_EXPIRED ||
 		 entry->tally.changed_at + LE_TELLER_PATIENCE_US < le_monotonic_us());
@@ -156,6 +162,7 @@ le_copy_deposition(LeNews *news, const LeElectionEntry *entry)
 {
 	bool		deposed = news->term.end_reason == LE_END_DEPOSED;
 
+	AssertPartitionLocked();
 	strlcpy(news->by, deposed ? le_registry_string(entry->deposed_by) : "", NAMEDATALEN);
 	strlcpy(news->why, deposed ? le_registry_string(entry->deposed_why) : "", LE_TEXT_SIZE);
 }
@@ -169,6 +176,7 @@ le_copy_deposition(LeNews *news, const LeElectionEntry *entry)
 void
 le_news_copy(LeNews *news, LeElectionEntry *entry)
 {
+	AssertPartitionLockedExclusively();
 	le_copy_entry(&news->term, entry);
 	if (entry->token != entry->last_token)
 	{
@@ -191,6 +199,7 @@ le_news_copy(LeNews *news, LeElectionEntry *entry)
 void
 le_news_take(LeNews *news, LeElectionEntry *entry)
 {
+	AssertPartitionLockedExclusively();
 	news->what = 0;
 	if (end_is_untold(entry))
 		le_news_copy(news, entry);

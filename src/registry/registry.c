@@ -317,6 +317,18 @@ attach(void)
 	attached = true;
 }
 
+#ifdef USE_ASSERT_CHECKING
+/*
+ * Check whether this session has a partition of the registry locked, for assertions
+ */
+bool
+le_registry_is_locked(bool exclusive)
+{
+	return LWLockOfTrancheHeldCompat(control->tranche_id, exclusive);
+}
+#endif
+
+
 /*
  * Return the table of elections, for registry/elections.c and its like
  */

@@ -65,6 +65,7 @@ reset_tally(LeElectionEntry *entry, uint64 now)
 	uint64		led;
 	uint64		vacant;
 
+	AssertPartitionLockedExclusively();
 	time_since_change(entry, now, &led, &vacant);
 	tally->terms = 0;
 	memset(tally->ended, 0, sizeof(tally->ended));
@@ -85,6 +86,7 @@ le_count_begin(LeElectionEntry *entry)
 	LeTally    *tally = &entry->tally;
 	uint64		now = le_monotonic_us();
 
+	AssertPartitionLockedExclusively();
 	Assert(!entry->counted);
 	tally->terms++;
 	tally->vacant_us += time_between(tally->changed_at, now);
@@ -102,6 +104,7 @@ le_count_loaded(LeElectionEntry *entry)
 	LeTally    *tally = &entry->tally;
 	uint64		now = le_monotonic_us();
 
+	AssertPartitionLockedExclusively();
 	tally->vacant_us += time_between(tally->changed_at, now);
 	tally->changed_at = now;
 	entry->counted = true;
@@ -118,6 +121,7 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 {
 	LeTally    *tally = &entry->tally;
 
+	AssertPartitionLockedExclusively();
 	if (!entry->counted)
 		return;
 	entry->last_token = entry->token;
