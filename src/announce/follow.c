@@ -86,11 +86,13 @@ wake_followers(void *argument)
 {
 	const LeTakenLock *lock = argument;
 	const LeElectionKey *key = &lock->election;
+	LeRecord	record;
 	LeDatabase *database;
 	ConditionVariable *release;
 
-	if (!le_registry_is_followed(key) ||
-		(lock->guarded_by != 0 && le_registry_is_led(key, lock->guarded_by)))
+	(void) le_registry_read_record(key, &record);
+	if (record.term.followers == 0 ||
+		le_record_is_led(&record, lock->guarded_by, le_monotonic_us()))
 		return;
 	database = le_registry_lock_database(true);
 	database->released[database->release_count++ % LE_RELEASES] = key->key;

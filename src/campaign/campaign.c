@@ -131,20 +131,39 @@ draw_token_in_line(LeBid *bid, uint64 until)
 }
 
 /*
- * Wait for the end of the term that is on record, or until what says that it is over is
- * durable, or until that time; but maybe not as long
+ * Wait for what is in the way, or until that time; but maybe not as long
  */
 static void
-await_end(const LeElection *election, XLogRecPtr undurable, uint64 until)
+wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64 until)
 {
-	if (!XLogRecPtrIsInvalid(undurable))
+	switch (decision->obstacle)
 	{
-		le_show_wait(LE_WAITS_FOR_STANDBY);
-		(void) le_await_durable(undurable, until);
-		return;
+		case LE_NOT_DURABLE:
+			le_show_wait(LE_WAITS_FOR_STANDBY);
+			(void) le_await_durable(decision->undurable, until);
+			break;
+		case LE_GRACE:
+		case LE_PROMOTION:
+			le_wait_vacant(Min(decision->until, until), decision->obstacle);
+			break;
+		case LE_MAY_LEAD:		/* only its token was missing */
+		case LE_GUARDED:		/* the record has changed */
+			break;
+		default:
+			le_show_wait(LE_WAITS_FOR_LEADER);
+			le_lease_wait(election, until);
+			break;
 	}
-	le_show_wait(LE_WAITS_FOR_LEADER);
-	le_lease_wait(election, until);
+}
+
+/*
+ * Check whether nobody leads any more, and nothing of the last term is on record
+ */
+static bool
+is_vacant(const LeDecision *decision)
+{
+	return decision->obstacle == LE_MAY_LEAD || decision->obstacle == LE_GRACE ||
+		decision->obstacle == LE_PROMOTION;
 }
 
 /*
@@ -166,30 +185,24 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 	wait_in_line(election, limit);
 	for (;;)
 	{
-		uint64		vacant_until = 0;
-		XLogRecPtr	undurable;
-		LeWait		why;
-		bool		cleared;
+		LeDecision	decision;
 
 		limit_wait(limit);
 
 		/* the extension may have been replaced meanwhile */
 		AcceptInvalidationMessages();
 		le_leases_ready(true);
-		cleared = le_clear_record(election, false, &undurable);
+		decision = le_clear_record(bid, false);
 		le_require_candidate(bid);
-		if (cleared && !le_take_turn(election))
+		if (is_vacant(&decision) && !le_take_turn(election))
 		{
 			wait_in_line(election, limit);
 			give_up_at = 0;
 			continue;
 		}
-		if (cleared)
-			vacant_until = le_vacant_until(bid, &why);
-		if (cleared && vacant_until <= le_monotonic_us() &&
-			draw_token_in_line(bid, give_up_at))
+		if (decision.obstacle == LE_MAY_LEAD && draw_token_in_line(bid, give_up_at))
 			return;
-		if (!cleared && XLogRecPtrIsInvalid(undurable))
+		if (decision.obstacle == LE_LEASE_RUNS)
 			refuse_other_name(election);
 
 		if (give_up_at == 0)
@@ -205,10 +218,7 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 			le_throw_lock_timeout();
 		}
 		InvalidateCatalogSnapshotConditionally();
-		if (!cleared)
-			await_end(election, undurable, give_up_at);
-		else if (vacant_until > le_monotonic_us())
-			le_wait_vacant(Min(vacant_until, give_up_at), why);
+		wait_for_obstacle(election, &decision, give_up_at);
 	}
 }
 
@@ -280,16 +290,15 @@ lose_patience_at(LeBid *bid)
 /*
  * Call le_clear_record without waiting, except for standbys as long as there is patience
  */
-static bool
+static LeDecision
 clear_record_now(LeBid *bid)
 {
-	XLogRecPtr	undurable;
+	LeDecision	decision = le_clear_record(bid, true);
 
-	if (le_clear_record(&bid->election, true, &undurable))
-		return true;
-	return !XLogRecPtrIsInvalid(undurable) &&
-		le_await_durable(undurable, lose_patience_at(bid)) &&
-		le_clear_record(&bid->election, true, &undurable);
+	if (decision.obstacle == LE_NOT_DURABLE &&
+		le_await_durable(decision.undurable, lose_patience_at(bid)))
+		decision = le_clear_record(bid, true);
+	return decision;
 }
 
 /*
@@ -318,29 +327,24 @@ le_acquire_now(LeBid *bid)
 	const LeElection *election = &bid->election;
 	LeTerm		term;
 	bool		on_record;
+	LeDecision	decision;
 
 	le_require_candidate(bid);
 	on_record = le_registry_read(&election->key, &term);
-	if (!on_record || !le_lease_runs(&term))
+	if ((on_record && le_lease_runs(&term)) || !le_acquire_for_xact(election, true))
 	{
-		if (le_acquire_for_xact(election, true))
-		{
-			bool		cleared = clear_record_now(bid);
-			LeWait		why;
-			uint64		vacant_until = cleared ? le_vacant_until(bid, &why) : 0;
-			bool		vacant = vacant_until > le_monotonic_us();
-
-			if (cleared && !vacant && draw_token_now(bid))
-				return true;
-			if (vacant && why == LE_WAITS_AFTER_PROMOTION && bid->wait_ms == LE_NO_WAIT)
-				le_throw_not_yet(election, vacant_until);
-			le_release_in_vain(election);
-			refuse_other_name(election);
-			return false;
-		}
+		if (on_record)
+			le_refuse_collision(election, term.name);
+		return false;
 	}
-	if (on_record)
-		le_refuse_collision(election, term.name);
+
+	decision = clear_record_now(bid);
+	if (decision.obstacle == LE_MAY_LEAD && draw_token_now(bid))
+		return true;
+	if (decision.obstacle == LE_PROMOTION && bid->wait_ms == LE_NO_WAIT)
+		le_throw_not_yet(election, decision.until);
+	le_release_in_vain(election);
+	refuse_other_name(election);
 	return false;
 }
 

@@ -11,6 +11,46 @@
 #include "registry/registry.h"
 #include "term/term.h"
 
+/* What is in the way of a candidate */
+typedef enum LeObstacle
+{
+	LE_MAY_LEAD,				/* nothing */
+	LE_SUCCESSOR,				/* another candidate was named to be next */
+	LE_LEASE_RUNS,
+	LE_LED_BY_LOCK,				/* by a session or transaction, or a lease
+								 * that is not committed */
+	LE_LEASE_OVER,				/* its end is to be written down */
+	LE_STALE_TERM,				/* it is to be taken off the record */
+	LE_GUARDED,					/* transactions are guarded by the last term */
+	LE_NOT_DURABLE,				/* what says that the last lease is over */
+	LE_GRACE,
+	LE_PROMOTION				/* leases are not granted yet */
+} LeObstacle;
+
+typedef struct LeDecision
+{
+	LeObstacle	obstacle;
+	uint64		until;			/* when a lease, the grace period, or the wait
+								 * after a promotion ends, by le_monotonic_us */
+	XLogRecPtr	undurable;		/* for LE_NOT_DURABLE: up to where */
+} LeDecision;
+
+/* All that decides whether a candidate may be elected */
+typedef struct LeSituation
+{
+	LeRecord	record;			/* read once */
+	bool		has_lock;		/* does the candidate have the election's
+								 * lock? */
+	bool		lease_counts;	/* is a lease on record one of the extension
+								 * that is there now? */
+	bool		successor_waits;	/* does another candidate that was named
+									 * to be next wait, and is the bid not to
+									 * overtake it? */
+	int64		grace_us;		/* 0: none */
+	uint64		grants_from;	/* when the bid may be granted; 0: now */
+	uint64		now;			/* by le_monotonic_us */
+} LeSituation;
+
 /* How long a bid that does not wait lets synchronous standbys answer */
 #define LE_STANDBY_PATIENCE_US	(100 * INT64CONST(1000))
 
@@ -35,6 +75,10 @@ extern bool le_is_candidate(void);
 extern void le_show_wait(LeWait waits_for);
 extern void le_withdraw(void);
 
+/* decision.c */
+extern LeDecision le_decide_vacant(const LeSituation *situation);
+extern LeDecision le_decide(const LeSituation *situation);
+
 /* handover.c */
 extern bool le_successor_waits(const LeElection *election, int successor);
 extern bool le_resign_to(const LeElection *election, int64 token, const char *identity);
@@ -49,14 +93,13 @@ extern void le_require_room(const LeElection *elections, int count, int counted)
 extern bool le_write_off(const LeElection *election, LeTerm *term, bool dont_wait);
 extern bool le_delete_rows(const LeElection *election, const LeTerm *term);
 extern bool le_deletion_delays_commit(void);
-extern bool le_clear_record(const LeElection *election, bool dont_wait,
-							XLogRecPtr *undurable);
+extern LeDecision le_clear_record(const LeBid *bid, bool dont_wait);
 
 /* sweep.c */
 extern void le_lease_sweep(bool for_room);
 
 /* vacancy.c */
-extern uint64 le_vacant_until(const LeBid *bid, LeWait *why);
-extern void le_wait_vacant(uint64 until, LeWait why);
+extern void le_look_at_vacancy(const LeBid *bid, LeSituation *situation);
+extern void le_wait_vacant(uint64 until, LeObstacle why);
 
 #endif							/* LE_CAMPAIGN_H */

@@ -115,6 +115,20 @@ next_lock_look(uint64 now)
 }
 
 /*
+ * Look at the election, without its lock
+ */
+static void
+look_without_lock(const LeBid *bid, LeSituation *situation)
+{
+	const LeElectionKey *key = &bid->election.key;
+
+	memset(situation, 0, sizeof(LeSituation));
+	(void) le_registry_read_record(key, &situation->record);
+	situation->lease_counts = true;
+	situation->now = le_monotonic_us();
+}
+
+/*
  * When to look again at an election that was denied us, if nothing is told before
  *
  * *by_lock is set if it is led as long as a session or transaction has its lock.
@@ -122,28 +136,24 @@ next_lock_look(uint64 now)
 static uint64
 look_again_at(const LeBid *bid, bool *by_lock)
 {
-	uint64		now = le_monotonic_us();
+	LeSituation situation;
+	LeDecision	decision;
 	uint64		vacant_us = LE_BUSY_LONG_US;
-	uint64		vacant_until;
-	LeTerm		term;
-	LeWait		why;
 
-	*by_lock = false;
-	if (le_registry_read(&bid->election.key, &term))
-	{
-		if (term.scope != LE_SCOPE_LEASE || !le_deadline_is_committed(term.deadline))
-		{
-			*by_lock = true;
-			return next_lock_look(now);
-		}
-		if (le_deadline_runs(term.deadline, now))
-			return term.deadline;
-		vacant_us = now - term.deadline;
-	}
-	vacant_until = le_vacant_until(bid, &why);
-	if (vacant_until > now)
-		return Min(vacant_until, now + LE_VACANT_US);
-	return now + Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
+	look_without_lock(bid, &situation);
+	decision = le_decide(&situation);
+	*by_lock = decision.obstacle == LE_LED_BY_LOCK;
+	if (*by_lock)
+		return next_lock_look(situation.now);
+	if (decision.obstacle == LE_LEASE_RUNS)
+		return decision.until;
+	if (decision.obstacle == LE_LEASE_OVER)
+		vacant_us = situation.now - decision.until;
+	le_look_at_vacancy(bid, &situation);
+	decision = le_decide_vacant(&situation);
+	if (decision.obstacle != LE_MAY_LEAD)
+		return Min(decision.until, situation.now + LE_VACANT_US);
+	return situation.now + Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
 }
 
 /*

@@ -220,7 +220,8 @@ bring_back(const LeElection *election)
 bool
 le_take_turn(const LeElection *election)
 {
-	int			successor = le_registry_successor(&election->key);
+	LeRecord	record;
+	int			successor;
 	int			displaced;
 
 	if (gave_way)
@@ -228,6 +229,8 @@ le_take_turn(const LeElection *election)
 		gave_way = false;
 		le_registry_set_gave_way(MyProcPid, false);
 	}
+	(void) le_registry_read_record(&election->key, &record);
+	successor = record.successor;
 	if (successor == 0)
 		return true;
 

@@ -72,6 +72,7 @@ void_lease(const LeElection *election, LeTerm *term)
 	bool		expired;
 	bool		over;
 
+	Assert(le_has_guard(election));
 	/* while we waited, the extension may have gone */
 	AcceptInvalidationMessages();
 	if (!le_is_lease_table(term->lease_table))
@@ -111,6 +112,7 @@ le_write_off(const LeElection *election, LeTerm *term, bool dont_wait)
 	bool		passed;
 	bool		over;
 
+	Assert(le_has_lock(&election->key));
 	if (le_lease_runs(term))
 		return false;
 	passed = le_acquire_guard(election, ExclusiveLock, true);
@@ -172,46 +174,92 @@ le_deletion_delays_commit(void)
 }
 
 /*
- * Take what is over off the record, wait for the transactions that are guarded by it,
- * and the election is free; false if a lease runs, or its end is not durable yet, or, with
- * dont_wait, if a session has the guard lock, or a successor is lining up
+ * Look at the election, whose lock the bid has, and that no term of this session's own is of
  *
- * *undurable is set to the WAL that must be made durable before this is called again;
- * invalid if something else is in the way.  To be called with the election's lock, where
- * no term is this session's own.  What is on record may be of another election with the
- * same key.  The order is what guard.c counts on: first nothing is left on record that it
- * takes for a running term, as it would not take a lease that has run out, then the guard
- * lock.
+ * What is on record may be of another election with the same key.
  */
-bool
-le_clear_record(const LeElection *election, bool dont_wait, XLogRecPtr *undurable)
+static void
+look_with_lock(const LeBid *bid, bool dont_wait, LeSituation *situation)
 {
-	LeTerm		term;
+	const LeElection *election = &bid->election;
+	LeRecord   *record = &situation->record;
 	bool		on_record;
 
-	Assert(le_find_grant(election) == NULL);
-	*undurable = InvalidXLogRecPtr;
-	on_record = le_read_record(election, &term);
-	if (dont_wait && le_successor_waits(election, term.successor))
-		return false;
+	memset((char *) situation + sizeof(LeRecord), 0, sizeof(LeSituation) - sizeof(LeRecord));
+	situation->has_lock = true;
+	on_record = le_read_record(election, record);
+	situation->successor_waits = dont_wait && le_successor_waits(election, record->successor);
 	if (!on_record)
-		return pass_guard(election, dont_wait);
-	if (term.scope != LE_SCOPE_LEASE || !le_is_lease_table(term.lease_table))
-	{
-		le_end_stale(&term);
-		return pass_guard(election, dont_wait);
-	}
-	if (!le_write_off(election, &term, dont_wait))
-		return false;
-	if (!le_await_durable(term.voided_at, 0))
-	{
-		*undurable = term.voided_at;
-		return false;
-	}
+		le_look_at_vacancy(bid, situation);
+	else if (record->term.scope == LE_SCOPE_LEASE)
+		situation->lease_counts = le_is_lease_table(record->term.lease_table);
+	situation->now = le_monotonic_us();
+}
 
-	/* else that is left to the next lease of the election */
-	if (!le_deletion_delays_commit())
-		(void) le_delete_rows(election, &term);
-	(void) le_registry_end_term(&election->key, term.token, LE_END_EXPIRED, NULL);
-	return true;
+/*
+ * Take a lease that is over off the record; if that cannot be done yet, return what is in
+ * the way
+ */
+static LeDecision
+clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
+{
+	LeDecision	decision = {.obstacle = LE_MAY_LEAD};
+
+	if (!le_write_off(election, term, dont_wait))
+		decision.obstacle = le_lease_runs(term) ? LE_LEASE_RUNS : LE_GUARDED;
+	else if (!le_await_durable(term->voided_at, 0))
+	{
+		decision.obstacle = LE_NOT_DURABLE;
+		decision.undurable = term->voided_at;
+	}
+	else
+	{
+		/* else that is left to the next lease of the election */
+		if (!le_deletion_delays_commit())
+			(void) le_delete_rows(election, term);
+		(void) le_registry_end_term(&election->key, term->token, LE_END_EXPIRED, NULL);
+	}
+	return decision;
+}
+
+/*
+ * Take what is over off the record, wait for the transactions that are guarded by it, and
+ * return whether the bid may be elected then, or what is in its way
+ *
+ * With dont_wait, transactions that are guarded are not waited for, and a named successor
+ * that still waits is in the way.  The caller must hold the election's lock, where no term
+ * is this session's own.  The order is what guard.c counts on: first nothing is left on
+ * record that it takes for a running term, as it would not take a lease that has expired,
+ * then the guard lock.
+ */
+LeDecision
+le_clear_record(const LeBid *bid, bool dont_wait)
+{
+	const LeElection *election = &bid->election;
+	LeSituation situation;
+	LeDecision	decision;
+	bool		passed_guard = false;
+
+	Assert(le_has_lock(&election->key));
+	Assert(le_find_grant(election) == NULL);
+	for (;;)
+	{
+		look_with_lock(bid, dont_wait, &situation);
+		decision = le_decide(&situation);
+		if (decision.obstacle == LE_STALE_TERM)
+			le_end_stale(&situation.record.term);
+		else if (decision.obstacle == LE_LEASE_OVER)
+		{
+			decision = clear_lease(election, &situation.record.term, dont_wait);
+			if (decision.obstacle != LE_MAY_LEAD)
+				return decision;
+			passed_guard = true;
+		}
+		else
+			break;
+	}
+	if (situation.record.term.token == 0 && !passed_guard && !situation.successor_waits &&
+		!pass_guard(election, dont_wait))
+		decision.obstacle = LE_GUARDED;
+	return decision;
 }

@@ -86,6 +86,7 @@ clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
 {
 	bool		gone;
 
+	Assert(le_has_lock(&election->key));
 	if (!le_is_durable(term->voided_at))
 	{
 		sweep->undurable = Max(sweep->undurable, term->voided_at);
@@ -107,7 +108,7 @@ static bool
 clear_away(const LeTerm *ended, LeSweep *sweep)
 {
 	LeElection	election;
-	LeTerm		term;
+	LeRecord	record;
 	bool		done = true;
 
 	le_election_by_name(&election, cstring_to_text(ended->name));
@@ -115,13 +116,14 @@ clear_away(const LeTerm *ended, LeSweep *sweep)
 		return true;
 
 	/* it may have been succeeded since it was listed */
-	if (le_registry_read(&election.key, &term) && term.token == ended->token &&
-		!le_successor_waits(&election, term.successor))
+	if (le_registry_read_record(&election.key, &record) &&
+		record.term.token == ended->token &&
+		!le_successor_waits(&election, record.successor))
 	{
-		if (!le_is_lease_table(term.lease_table))
-			le_end_stale(&term);
-		else if (le_write_off(&election, &term, true))
-			done = clear_void(&election, &term, sweep);
+		if (!le_is_lease_table(record.term.lease_table))
+			le_end_stale(&record.term);
+		else if (le_write_off(&election, &record.term, true))
+			done = clear_void(&election, &record.term, sweep);
 	}
 	le_release_for_xact(&election);
 	return done;

@@ -8,7 +8,7 @@
  * can notice and stop.  It counts from when the term ended: a session's, when the server
  * saw it go; a lease's, when it ran out.  Of an election that the registry knows no term
  * of, the last one may have ended with a crash, or have been forgotten (see
- * le_registry_lost_at).  Where that is not known, it is fixed when a candidate that has the
+ * le_registry_forgotten_at).  Where that is not known, it is fixed when a candidate that has the
  * election's lock first asks, so that terms which others lose meanwhile do not put it off.
  *
  * Whoever bids decides this by the settings of his session and the election's declaration.
@@ -22,46 +22,47 @@
 #include "campaign/campaign.h"
 
 /*
- * Until when does the election, which nobody leads, stay vacant after its last term?
- * By le_monotonic_us; 0: it does not
+ * Find out when the last term of the election ended without resignation, or may have
  *
- * May throw.  No LWLock may be held.
+ * With the election's lock, that is final.  Of a term that is still on record, nothing else
+ * is known yet.
  */
-static uint64
-grace_until(const LeElection *election)
+static void
+complete_record(const LeElection *election, LeSituation *situation)
 {
-	int64		grace_us = le_grace_of(election);
-	uint64		lost_at;
+	LeRecord   *record = &situation->record;
 
-	if (likely(grace_us == 0))
-		return 0;
 	le_announce_owed(election);
-	lost_at = le_registry_lost_at(election, le_is_kept(election),
-								  le_has_lock(&election->key));
-	return lost_at == 0 ? 0 : lost_at + grace_us;
+	if (record->end_known)
+		return;
+	record->lost_at = Max(record->lost_at, le_registry_forgotten_at(le_is_kept(election)));
+	if (situation->has_lock)
+		record->lost_at = le_registry_fix_lost_at(election, record->lost_at);
 }
 
 /*
- * Until when must the bid wait although nobody leads, and why?
+ * Look for how long the election, whose record was read, stays vacant after its last term
  *
- * May throw, and wait as le_grants_from does.
+ * May raise an error, and wait as le_grants_from does.  No LWLock may be held.
  */
-uint64
-le_vacant_until(const LeBid *bid, LeWait *why)
+void
+le_look_at_vacancy(const LeBid *bid, LeSituation *situation)
 {
-	uint64		grace = grace_until(&bid->election);
-	uint64		grants_from = bid->scope == LE_SCOPE_LEASE ? le_grants_from() : 0;
-
-	*why = grants_from > grace ? LE_WAITS_AFTER_PROMOTION : LE_WAITS_FOR_GRACE;
-	return Max(grace, grants_from);
+	situation->grace_us = le_grace_of(&bid->election);
+	if (unlikely(situation->grace_us != 0))
+		complete_record(&bid->election, situation);
+	if (bid->scope == LE_SCOPE_LEASE)
+		situation->grants_from = le_grants_from();
 }
 
 /*
  * Sleep until that time, but maybe not as long, see le_sleep
  */
 void
-le_wait_vacant(uint64 until, LeWait why)
+le_wait_vacant(uint64 until, LeObstacle why)
 {
-	le_show_wait(why);
-	le_sleep(NULL, until, why == LE_WAITS_FOR_GRACE ? LE_SLEEP_GRACE : LE_SLEEP_PROMOTION);
+	bool		is_grace = why == LE_GRACE;
+
+	le_show_wait(is_grace ? LE_WAITS_FOR_GRACE : LE_WAITS_AFTER_PROMOTION);
+	le_sleep(NULL, until, is_grace ? LE_SLEEP_GRACE : LE_SLEEP_PROMOTION);
 }

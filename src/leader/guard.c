@@ -157,6 +157,7 @@ may_use_term(const LeElection *election, int64 token, bool in_trigger)
 bool
 le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 {
+	LeRecord	record;
 	LeGuard    *guard;
 
 	le_require_primary();
@@ -167,7 +168,8 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 		return token != 0 && may_use_term(election, token, in_trigger);
 
 	/* nobody is to be denied because of a token that does not lead */
-	if (!le_registry_is_led(&election->key, token))
+	(void) le_registry_read_record(&election->key, &record);
+	if (!le_record_is_led(&record, token, le_monotonic_us()))
 		return false;
 
 	guard = MemoryContextAlloc(TopTransactionContext, sizeof(LeGuard));

@@ -181,6 +181,7 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 {
 	int64		ttl_us;
 
+	Assert(le_has_guard(election));
 	le_lease_lock_table();
 	if (!act_on_lease(election, token, order, &ttl_us))
 		return false;
@@ -269,6 +270,7 @@ le_lease_wait(const LeElection *election, uint64 until)
 	LeElectionEntry *entry = le_registry_find_lease(&election->key);
 	uint64		deadline;
 
+	Assert(le_has_lock(&election->key));
 	if (entry == NULL)
 		return;
 	ConditionVariablePrepareToSleep(&entry->changed);

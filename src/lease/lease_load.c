@@ -213,18 +213,19 @@ le_leases_ready(bool for_bid)
 }
 
 /*
- * Copy what is on record of the election, for whoever has its lock and is about to lead;
- * false if there is no term, nor has one been evicted whose row may not be void durably
+ * Copy what is on record of the election, for a session that has its lock and is about to
+ * lead; false if there is no term, nor has one been evicted whose row may not be void
+ * durably
  *
- * May throw, and wait as le_leases_ready does.
+ * May raise an error, and wait as le_leases_ready does.
  */
 bool
-le_read_record(const LeElection *election, LeTerm *term)
+le_read_record(const LeElection *election, LeRecord *record)
 {
-	if (le_registry_read(&election->key, term))
+	if (le_registry_read_record(&election->key, record))
 		return true;
 	if (likely(le_registry_lease_evictions() == ready_evictions))
 		return false;
 	le_leases_ready(true);
-	return le_registry_read(&election->key, term);
+	return le_registry_read_record(&election->key, record);
 }

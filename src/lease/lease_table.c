@@ -287,6 +287,7 @@ le_lease_delete_void(const LeElection *election)
 	HeapTuple	tuple;
 	bool		found = false;
 
+	Assert(le_has_lock(&election->key));
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		found = true;

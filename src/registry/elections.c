@@ -57,6 +57,7 @@ le_delete_entry(LeElectionEntry *entry)
 {
 	dsa_pointer name = entry->name;
 
+	AssertPartitionLockedExclusively();
 	Assert(entry->token == 0);
 	le_news_forget(entry);
 	dshash_delete_entry(le_registry_election_table(), entry);
@@ -89,6 +90,7 @@ is_vacant(LeElectionEntry *entry)
 bool
 le_entry_is_kept(const LeElectionEntry *entry)
 {
+	AssertPartitionLocked();
 	return entry->declared || is_watched(entry);
 }
 
@@ -102,6 +104,7 @@ mark_entry_declared(LeElectionEntry *entry)
 {
 	const char *name = le_registry_string(entry->name);
 
+	AssertPartitionLockedExclusively();
 	if (entry->election.database == MyDatabaseId)
 		(void) le_knows_kept(&entry->election, name, &entry->declared);
 }
@@ -118,6 +121,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 {
 	dsa_pointer stored = InvalidDsaPointer;
 
+	AssertPartitionLockedExclusively();
 	if (strcmp(le_registry_string(entry->name), name) == 0)
 		return;
 	if (name[0] != '\0' && !le_registry_store_string(name, &stored))
@@ -242,37 +246,6 @@ le_registry_remember(const LeElection *election)
 }
 
 /*
- * Does anybody follow the election?
- */
-bool
-le_registry_is_followed(const LeElectionKey *key)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	bool		followed;
-
-	if (entry == NULL)
-		return false;
-	followed = entry->watchers[LE_FOLLOWER] > 0;
-	le_registry_unlock_entry(entry);
-	return followed;
-}
-
-/*
- * Copy the name of an election by its key; false if it is not known
- */
-bool
-le_registry_copy_name(const LeElectionKey *key, char *name)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-
-	if (entry == NULL)
-		return false;
-	strcpy(name, le_registry_string(entry->name));
-	le_registry_unlock_entry(entry);
-	return true;
-}
-
-/*
  * Forget an election that is vacant and not watched
  *
  * One that has been led is hidden instead: how and when its last term ended decides
@@ -302,14 +275,18 @@ le_registry_forget(const LeElection *election)
 }
 
 /*
- * Write down when the last term ended, or may have, of an election of which that is not
- * known
+ * Write down when the last term of an election that nobody leads ended without resignation,
+ * or may have, unless that is known; return when it did
+ *
+ * Called with the election's lock: from now on, that time is final.  A term that is lost and
+ * forgotten later is of another election.
  */
-static uint64
-set_lost_at(const LeElection *election, uint64 lost_at)
+uint64
+le_registry_fix_lost_at(const LeElection *election, uint64 lost_at)
 {
 	LeElectionEntry *entry = le_registry_lock_or_add(&election->key, election->name);
 
+	Assert(le_has_lock(&election->key));
 	if (entry->last_token == 0 && !entry->lost_at_known)
 	{
 		entry->lost_at = Max(entry->lost_at, lost_at);
@@ -320,31 +297,6 @@ set_lost_at(const LeElection *election, uint64 lost_at)
 	return lost_at;
 }
 
-/*
- * Return when the last term of an election that nobody leads ended without resignation,
- * or may have, if it is not known; 0: it was resigned, or there was none
- *
- * With the election's lock, that time is final: a term that is lost and forgotten from
- * now on is of another election.
- */
-uint64
-le_registry_lost_at(const LeElection *election, bool declared, bool has_lock)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(&election->key, false);
-	uint64		lost_at = 0;
-	bool		known = false;
-
-	if (entry != NULL)
-	{
-		known = entry->last_token != 0 || entry->lost_at_known;
-		lost_at = entry->lost_at;
-		le_registry_unlock_entry(entry);
-	}
-	if (known)
-		return lost_at;
-	lost_at = Max(lost_at, le_registry_forgotten_at(declared));
-	return has_lock ? set_lost_at(election, lost_at) : lost_at;
-}
 
 /*
  * Write down which process is to lead next; 0: the first in line
@@ -357,26 +309,11 @@ le_registry_name_successor(const LeElectionKey *key, int pid)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
+	Assert(le_has_lock(key));
 	if (entry == NULL)
 		return;
 	entry->successor = pid;
 	le_registry_unlock_entry(entry);
-}
-
-/*
- * Return that process; 0: none
- */
-int
-le_registry_successor(const LeElectionKey *key)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	int			successor;
-
-	if (entry == NULL)
-		return 0;
-	successor = entry->successor;
-	le_registry_unlock_entry(entry);
-	return successor;
 }
 
 /*

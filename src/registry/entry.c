@@ -32,6 +32,7 @@ le_registry_unlock_entry(LeElectionEntry *entry)
 void
 le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 {
+	AssertPartitionLocked();
 	term->election = entry->election;
 	term->token = entry->token;
 	term->scope = entry->scope;
@@ -39,7 +40,6 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->role = entry->role;
 	term->lease_table = entry->lease_table;
 	term->voided_at = entry->voided_at;
-	term->successor = entry->successor;
 	term->since = entry->since;
 	if (entry->scope == LE_SCOPE_LEASE)
 	{

@@ -51,6 +51,7 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 	LeLeaseAction action = order->action;
 	LeLease    *lease = &entry->lease;
 
+	AssertPartitionLocked();
 	if (action == LE_LEASE_RENEW)
 	{
 		if (!put_off_deadline(lease))

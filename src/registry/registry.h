@@ -176,7 +176,6 @@ typedef struct LeTerm
 	uint64		deadline;
 	uint64		renewals;
 	XLogRecPtr	voided_at;		/* of a lease that is over */
-	int			successor;		/* of the election, see LeElectionEntry */
 	LeEndReason end_reason;		/* of one that has ended */
 	bool		has_value;
 	bool		announces;		/* are its beginning and end announced? */
@@ -184,6 +183,16 @@ typedef struct LeTerm
 	LeIdentity	identity;
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeTerm;
+
+/* What is on record of an election, at one moment */
+typedef struct LeRecord
+{
+	LeTerm		term;			/* token 0: none is; the name is set, if known */
+	int			successor;		/* process that is to lead next; 0: the first
+								 * in line */
+	bool		end_known;		/* is it known how the last term ended? */
+	uint64		lost_at;		/* if so, see LeElectionEntry */
+} LeRecord;
 
 /* A term, and what is still to be announced of it */
 typedef struct LeNews
@@ -331,6 +340,19 @@ typedef enum LeLeaseAnswer
 	LE_LEASE_OF_ANOTHER_ROLE
 } LeLeaseAnswer;
 
+/*
+ * Check whether the election is led by the term with that token, as far as the record
+ * tells, or that is an uncommitted lease
+ */
+static inline bool
+le_record_is_led(const LeRecord *record, int64 token, uint64 now)
+{
+	const LeTerm *term = &record->term;
+
+	return token != 0 && term->token == token &&
+		(term->scope != LE_SCOPE_LEASE || !le_deadline_is_over(term->deadline, now));
+}
+
 /* registry.c */
 extern pg_atomic_uint32 *le_registry_used_by(Oid role, dsa_pointer *place);
 extern uint64 le_registry_lease_evictions(void);
@@ -353,13 +375,9 @@ extern uint64 le_registry_forgotten_at(bool declared);
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
 extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
 extern void le_registry_remember(const LeElection *election);
-extern bool le_registry_is_followed(const LeElectionKey *key);
-extern bool le_registry_copy_name(const LeElectionKey *key, char *name);
 extern LeForgotten le_registry_forget(const LeElection *election);
-extern uint64 le_registry_lost_at(const LeElection *election, bool declared,
-								  bool has_lock);
+extern uint64 le_registry_fix_lost_at(const LeElection *election, uint64 lost_at);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
-extern int	le_registry_successor(const LeElectionKey *key);
 extern void le_registry_mark_declared(uint64 declarations);
 
 /* eviction.c */
@@ -368,8 +386,8 @@ extern void le_registry_evict_leases(void);
 extern void le_registry_forget_dropped(void);
 
 /* terms.c */
+extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
-extern bool le_registry_is_led(const LeElectionKey *key, int64 token);
 extern void le_registry_begin_term(const LeTerm *term, LeNews *before);
 extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);
 extern void le_registry_restore_lease(const LeTerm *term);

@@ -16,49 +16,47 @@
 #include "registry/internal.h"
 
 /*
- * Copy the election's term; false when none is on record
+ * Copy what is on record of the election; false when no term is
  *
- * What is on record may be the term of a leader that has just lost its lock, or a
- * lease that is over.  The successor that was named is set in any case.
+ * The term on record may be that of a leader that has just lost its lock, or a lease that
+ * is over.
+ */
+bool
+le_registry_read_record(const LeElectionKey *key, LeRecord *record)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+
+	if (entry == NULL)
+	{
+		memset(record, 0, sizeof(LeRecord));
+		return false;
+	}
+	le_copy_entry(&record->term, entry);
+	record->successor = entry->successor;
+	record->end_known = entry->last_token != 0 || entry->lost_at_known;
+	record->lost_at = entry->lost_at;
+	le_registry_unlock_entry(entry);
+	return record->term.token != 0;
+}
+
+/*
+ * Copy the election's term likewise
  */
 bool
 le_registry_read(const LeElectionKey *key, LeTerm *term)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-
-	term->successor = 0;
-	if (entry == NULL)
-		return false;
-	if (entry->token == 0)
-	{
-		term->successor = entry->successor;
-		le_registry_unlock_entry(entry);
-		return false;
-	}
-	le_copy_entry(term, entry);
-	le_registry_unlock_entry(entry);
-	return true;
-}
-
-/*
- * Is the election led by the term with that token, as far as the record tells, or is
- * that an uncommitted lease?
- */
-bool
-le_registry_is_led(const LeElectionKey *key, int64 token)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	uint64		deadline;
-	bool		led;
+	bool		found;
 
 	if (entry == NULL)
 		return false;
-	deadline = pg_atomic_read_u64(&entry->lease.deadline);
-	led = token != 0 && entry->token == token &&
-		(entry->scope != LE_SCOPE_LEASE || !le_deadline_is_over(deadline, le_monotonic_us()));
+	found = entry->token != 0;
+	if (found)
+		le_copy_entry(term, entry);
 	le_registry_unlock_entry(entry);
-	return led;
+	return found;
 }
+
 
 static void
 fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
@@ -96,6 +94,7 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 {
 	uint64		now = le_monotonic_us();
 
+	AssertPartitionLockedExclusively();
 	/* a lease may have run out long ago */
 	if (entry->scope == LE_SCOPE_LEASE)
 		now = Min(now, pg_atomic_read_u64(&entry->lease.deadline));
@@ -159,6 +158,7 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 void
 le_registry_begin_term(const LeTerm *term, LeNews *before)
 {
+	Assert(le_has_lock(&term->election));
 	le_registry_unlock_entry(put_term(term, false, before));
 }
 

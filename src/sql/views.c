@@ -248,8 +248,7 @@ put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext,
 											  candidate->key_count * sizeof(int64));
 	LeElectionKey election = candidate->election;
-	char		name[LE_TEXT_SIZE];
-
+	LeRecord	record;
 	int			count = 0;
 
 	if (le_registry_copy_keys(candidate, keys))
@@ -258,8 +257,9 @@ put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 	{
 		CHECK_FOR_INTERRUPTS();
 		election.key = keys[i];
-		if (le_registry_copy_name(&election, name))
-			put_candidate(rsinfo, candidate, &election, name);
+		(void) le_registry_read_record(&election, &record);
+		if (record.term.name[0] != '\0')
+			put_candidate(rsinfo, candidate, &election, record.term.name);
 	}
 	pfree(keys);
 }

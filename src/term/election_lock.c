@@ -205,6 +205,22 @@ guard_tag(const LeElection *election, LOCKTAG *tag)
 }
 
 /*
+ * Check whether this session has the guard lock as a session that changes the term does
+ *
+ * Never raises an error.
+ */
+bool
+le_has_guard(const LeElection *election)
+{
+	LOCKTAG		tag;
+
+	guard_tag(election, &tag);
+	return LockHeldByMeCompat(&tag, ShareUpdateExclusiveLock) ||
+		LockHeldByMeCompat(&tag, ExclusiveLock);
+}
+
+
+/*
  * Take the election's guard lock for the current subtransaction; false if it is
  * held and that is not to be waited for
  */
