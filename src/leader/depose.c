@@ -67,14 +67,16 @@ read_leader(const LeElection *election, LeTerm *term)
 static bool
 may_depose_roles(void)
 {
-	const char *schema = get_namespace_name(get_rel_namespace(le_lease_table()));
+	char	   *schema = get_namespace_name(get_rel_namespace(le_lease_table()));
 	Oid			arguments[] = {REGROLEOID, TEXTOID};
+	List	   *name;
 	Oid			function;
 
 	if (schema == NULL)
 		return false;
-	function = LookupFuncName(list_make2(makeString(pstrdup(schema)), makeString("le_depose_role")),
-							  lengthof(arguments), arguments, true);
+	name = list_make1(makeString(schema));
+	name = lappend(name, makeString("le_depose_role"));
+	function = LookupFuncName(name, lengthof(arguments), arguments, true);
 	return OidIsValid(function) &&
 		function_aclcheck_compat(function, GetUserId(), ACL_EXECUTE) == ACLCHECK_OK;
 }
