@@ -40,32 +40,21 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_database.h"
 #include "commands/async.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
-#include "replication/walsender.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
-#include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
-#include "announce/announce.h"
+#include "announce/internal.h"
 
 #define LE_CHANNEL	"leader_election"
 
 /* How many a session can owe; what is more is not announced */
 #define LE_ANNOUNCEMENTS_MAX	10000
-
-/* What is sent with one commit, in bytes, unless it is a single announcement */
-#define LE_ANNOUNCEMENTS_BYTES	32768
-
-/* After which time they are sent with a commit that waits for standbys, too */
-#define LE_PATIENCE_US			USECS_PER_SEC
 
 /* How often an idle session tries to send what it owes: at first, and later */
 #define LE_ASK_SOON_MS			10
@@ -75,10 +64,6 @@
 /* How long the end of a session, or a wait, is put off for it, and how often we try */
 #define LE_PUT_OFF_US			USECS_PER_SEC
 #define LE_TRY_AGAIN_US			1000
-
-/* How full the server's queue may be, and how often we look */
-#define LE_QUEUE_USAGE_MAX		0.9
-#define LE_QUEUE_LOOK_US		USECS_PER_SEC
 
 typedef struct LeAnnouncement
 {
@@ -100,47 +85,6 @@ static MemoryContext announcement_context = NULL;	/* reset when there are
 													 * none */
 static uint64 owed_since;		/* when the first was put on the list */
 static TimeoutId ask_timeout;
-
-static void
-append_string(StringInfo payload, const char *field, const char *value)
-{
-	appendStringInfo(payload, ", \"%s\": ", field);
-	escape_json(payload, value);
-}
-
-/*
- * Fill in the payload, a JSON object
- *
- * It is sent in ASCII (to_ascii), and must be shorter than 8000 bytes.  No byte of a
- * string becomes more than six: one control character or byte of a single-byte encoding
- * is \uXXXX; two bytes of any other encoding are two of these at most.  So a name, an
- * identity and a reason of 255 bytes each and a role of 63 are 4968 bytes at most, and
- * all the rest is no more than 200.
- */
-static void
-fill_payload(StringInfo payload, const LeNews *news, uint8 what)
-{
-	const LeTerm *term = &news->term;
-
-	appendStringInfoString(payload, "{\"election\": ");
-	if (term->name[0] != '\0')
-		escape_json(payload, term->name);
-	else
-		appendStringInfo(payload, "null, \"key\": " INT64_FORMAT, term->election.key);
-	append_string(payload, "event", what == LE_NEWS_BEGIN ? "elected" :
-				  what == LE_NEWS_END ? "ended" : "proclaimed");
-	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
-	append_string(payload, "identity", le_identity_public(&term->identity));
-	if (what == LE_NEWS_END)
-	{
-		append_string(payload, "reason", le_reason_name(term->end_reason));
-		if (news->by[0] != '\0')
-			append_string(payload, "by", news->by);
-		if (news->why[0] != '\0')
-			append_string(payload, "why", news->why);
-	}
-	appendStringInfoChar(payload, '}');
-}
 
 /*
  * Announce what has become of the term, or will have, with the next commit
@@ -170,7 +114,7 @@ announce(const LeNews *news, uint8 what, LeDuty duty, bool with_commit)
 													 "leader_election announcements",
 													 ALLOCSET_SMALL_SIZES);
 	initStringInfo(&payload);
-	fill_payload(&payload, news, what);
+	le_fill_payload(&payload, news, what);
 	announcement = MemoryContextAlloc(announcement_context,
 									  offsetof(LeAnnouncement, payload) +
 									  payload.len + 1);
@@ -304,70 +248,6 @@ forget_announcements(void)
 }
 
 /*
- * Is the server's queue of notifications so full that a commit could fail for it?
- *
- * bytes is what we have given to the server since the last call.
- */
-static bool
-queue_is_full(size_t bytes)
-{
-	static uint64 looked_at = 0;
-	static size_t given = 0;
-	static bool full = false;
-	uint64		now = le_monotonic_us();
-
-	given += bytes;
-	if (looked_at == 0 || now - looked_at > LE_QUEUE_LOOK_US ||
-		given > LE_ANNOUNCEMENTS_BYTES)
-	{
-		full = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE)) >
-			LE_QUEUE_USAGE_MAX;
-		looked_at = now;
-		given = 0;
-		if (full)
-			ereport(LOG_SERVER_ONLY,
-					(errmsg_internal("leader_election: changes are not announced, because the queue of notifications is nearly full"),
-					 errhidestmt(true), errhidecontext(true)));
-	}
-	return full;
-}
-
-/*
- * Get what notifying takes, if it is to be had without waiting
- */
-static void
-prepare_to_notify(void *argument)
-{
-	LockAcquireResult *lock = argument;
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
-	*lock = LockAcquire(&tag, AccessExclusiveLock, false, true);
-	if (*lock != LOCKACQUIRE_NOT_AVAIL)
-		(void) GetCurrentTransactionId();
-}
-
-/*
- * Is the commit at hand to take announcements along?
- *
- * To notify takes a transaction ID.  One that has written without it, as a bid does, waits
- * for standbys only if it gets one: so it never takes them along.
- */
-static bool
-can_send(void)
-{
-	bool		has_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
-	bool		has_written = has_xid || XactLastRecEnd != InvalidXLogRecPtr;
-	LockAcquireResult lock;
-
-	if (has_written && SyncRepRequested() && SyncRepStandbyNames != NULL &&
-		SyncRepStandbyNames[0] != '\0' &&
-		(!has_xid || le_monotonic_us() - owed_since < LE_PATIENCE_US))
-		return false;
-	return le_try(prepare_to_notify, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
-}
-
-/*
  * Forget what other sessions have announced, up to the first that is still to be
  * announced: so that nothing is got ready for nothing
  */
@@ -390,74 +270,13 @@ forget_announced(void *unused pg_attribute_unused())
 		forget_announcements();
 }
 
-/* A string to be converted to UTF-8 */
-typedef struct LeConversion
-{
-	const char *from;
-	const char *to;				/* NULL: it cannot be */
-} LeConversion;
-
-static void
-convert(void *argument)
-{
-	LeConversion *conversion = argument;
-	const char *from = conversion->from;
-
-	if (GetDatabaseEncoding() != PG_SQL_ASCII)
-		conversion->to = pg_server_to_any(from, strlen(from), PG_UTF8);
-}
-
-static void
-append_utf16(StringInfo ascii, pg_wchar character)
-{
-	if (character < 0x10000)
-		appendStringInfo(ascii, "\\u%04x", character);
-	else
-		appendStringInfo(ascii, "\\u%04x\\u%04x",
-						 0xD7C0 + (character >> 10), 0xDC00 + (character & 0x3FF));
-}
-
-/*
- * Return the JSON in ASCII, which every client's encoding has: an idle session that
- * listens is ended if it is sent what cannot be converted
- *
- * What cannot be converted here, as the bytes of SQL_ASCII, is taken for Latin 1.
- */
-static const char *
-to_ascii(const char *json)
-{
-	LeConversion conversion = {.from = json};
-	StringInfoData ascii;
-	const unsigned char *next = (const unsigned char *) json;
-
-	while (*next != '\0' && !IS_HIGHBIT_SET(*next))
-		next++;
-	if (*next == '\0')
-		return json;
-
-	(void) le_try(convert, &conversion);
-	initStringInfo(&ascii);
-	next = (const unsigned char *) (conversion.to != NULL ? conversion.to : json);
-	while (*next != '\0')
-	{
-		bool		is_utf8 = conversion.to != NULL;
-
-		if (!IS_HIGHBIT_SET(*next))
-			appendStringInfoChar(&ascii, *next);
-		else
-			append_utf16(&ascii, is_utf8 ? utf8_to_unicode(next) : *next);
-		next += is_utf8 ? pg_utf_mblen(next) : 1;
-	}
-	return ascii.data;
-}
-
 /*
  * Give the announcement to the server, unless another session has; return how long it is
  */
 static size_t
 give_announcement(LeAnnouncement *announcement)
 {
-	const char *payload = to_ascii(announcement->payload);
+	const char *payload = le_payload_to_ascii(announcement->payload);
 
 	if (!announcement->ours &&
 		!le_registry_claim_news(&announcement->election, announcement->token,
@@ -481,7 +300,7 @@ give_announcements(void *unused pg_attribute_unused())
 	static size_t bytes = 0;
 	dlist_mutable_iter iter;
 
-	if (queue_is_full(bytes))
+	if (le_notify_queue_is_full(bytes))
 	{
 		forget_announcements();
 		return;
@@ -508,7 +327,7 @@ le_announcements_before_commit(void)
 	if (dlist_is_empty(&announcements))
 		return;
 	le_run_safely(forget_announced, NULL);
-	if (!dlist_is_empty(&announcements) && can_send())
+	if (!dlist_is_empty(&announcements) && le_can_notify(owed_since))
 		le_run_safely(give_announcements, NULL);
 }
 

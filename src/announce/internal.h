@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * announce/internal.h
+ *	  What the files of announcements share, and no other file needs.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_ANNOUNCE_INTERNAL_H
+#define LE_ANNOUNCE_INTERNAL_H
+
+#include "lib/stringinfo.h"
+
+#include "announce/announce.h"
+
+/* What is sent with one commit, in bytes, unless it is a single announcement */
+#define LE_ANNOUNCEMENTS_BYTES	32768
+
+/* notify.c */
+extern bool le_notify_queue_is_full(size_t bytes);
+extern bool le_can_notify(uint64 owed_since);
+
+/* payload.c */
+extern void le_fill_payload(StringInfo payload, const LeNews *news, uint8 what);
+extern const char *le_payload_to_ascii(const char *json);
+
+#endif							/* LE_ANNOUNCE_INTERNAL_H */

@@ -1,0 +1,92 @@
+/*-------------------------------------------------------------------------
+ *
+ * announce/notify.c
+ *	  Can a commit take notifications along, without standing in anything's way?
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "storage/lock.h"
+#include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
+
+#include "announce/internal.h"
+
+/* How full the server's queue may be, and how often we look */
+#define LE_QUEUE_USAGE_MAX		0.9
+#define LE_QUEUE_LOOK_US		USECS_PER_SEC
+
+/* After which time they are sent with a commit that waits for standbys, too */
+#define LE_PATIENCE_US			USECS_PER_SEC
+
+/*
+ * Is the server's queue of notifications so full that a commit could fail for it?
+ *
+ * bytes is what we have given to the server since the last call.
+ */
+bool
+le_notify_queue_is_full(size_t bytes)
+{
+	static uint64 looked_at = 0;
+	static size_t given = 0;
+	static bool full = false;
+	uint64		now = le_monotonic_us();
+
+	given += bytes;
+	if (looked_at == 0 || now - looked_at > LE_QUEUE_LOOK_US ||
+		given > LE_ANNOUNCEMENTS_BYTES)
+	{
+		full = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE)) >
+			LE_QUEUE_USAGE_MAX;
+		looked_at = now;
+		given = 0;
+		if (full)
+			ereport(LOG_SERVER_ONLY,
+					(errmsg_internal("leader_election: changes are not announced, because the queue of notifications is nearly full"),
+					 errhidestmt(true), errhidecontext(true)));
+	}
+	return full;
+}
+
+/*
+ * Get what notifying takes, if it is to be had without waiting
+ */
+static void
+prepare_to_notify(void *argument)
+{
+	LockAcquireResult *lock = argument;
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, InvalidOid, 0);
+	*lock = LockAcquire(&tag, AccessExclusiveLock, false, true);
+	if (*lock != LOCKACQUIRE_NOT_AVAIL)
+		(void) GetCurrentTransactionId();
+}
+
+/*
+ * Check whether the commit at hand is to take announcements along, the first of which waits
+ * since then
+ *
+ * To notify takes a transaction ID.  One that has written without it, as a bid does, waits
+ * for standbys only if it gets one: so it never takes them along.
+ */
+bool
+le_can_notify(uint64 owed_since)
+{
+	bool		has_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
+	bool		has_written = has_xid || XactLastRecEnd != InvalidXLogRecPtr;
+	LockAcquireResult lock;
+
+	if (has_written && SyncRepRequested() && SyncRepStandbyNames != NULL &&
+		SyncRepStandbyNames[0] != '\0' &&
+		(!has_xid || le_monotonic_us() - owed_since < LE_PATIENCE_US))
+		return false;
+	return le_try(prepare_to_notify, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
+}

@@ -1,0 +1,116 @@
+/*-------------------------------------------------------------------------
+ *
+ * announce/payload.c
+ *	  What a notification says: a JSON object in ASCII.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "utils/json.h"
+
+#include "announce/internal.h"
+
+static void
+append_string(StringInfo payload, const char *field, const char *value)
+{
+	appendStringInfo(payload, ", \"%s\": ", field);
+	escape_json(payload, value);
+}
+
+/*
+ * Fill in the payload, a JSON object
+ *
+ * It is sent in ASCII (le_payload_to_ascii), and must be shorter than 8000 bytes.  No byte of a
+ * string becomes more than six: one control character or byte of a single-byte encoding
+ * is \uXXXX; two bytes of any other encoding are two of these at most.  So a name, an
+ * identity and a reason of 255 bytes each and a role of 63 are 4968 bytes at most, and
+ * all the rest is no more than 200.
+ */
+void
+le_fill_payload(StringInfo payload, const LeNews *news, uint8 what)
+{
+	const LeTerm *term = &news->term;
+
+	appendStringInfoString(payload, "{\"election\": ");
+	if (term->name[0] != '\0')
+		escape_json(payload, term->name);
+	else
+		appendStringInfo(payload, "null, \"key\": " INT64_FORMAT, term->election.key);
+	append_string(payload, "event", what == LE_NEWS_BEGIN ? "elected" :
+				  what == LE_NEWS_END ? "ended" : "proclaimed");
+	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
+	append_string(payload, "identity", le_identity_public(&term->identity));
+	if (what == LE_NEWS_END)
+	{
+		append_string(payload, "reason", le_reason_name(term->end_reason));
+		if (news->by[0] != '\0')
+			append_string(payload, "by", news->by);
+		if (news->why[0] != '\0')
+			append_string(payload, "why", news->why);
+	}
+	appendStringInfoChar(payload, '}');
+}
+
+/* A string to be converted to UTF-8 */
+typedef struct LeConversion
+{
+	const char *from;
+	const char *to;				/* NULL: it cannot be */
+} LeConversion;
+
+static void
+convert(void *argument)
+{
+	LeConversion *conversion = argument;
+	const char *from = conversion->from;
+
+	if (GetDatabaseEncoding() != PG_SQL_ASCII)
+		conversion->to = pg_server_to_any(from, strlen(from), PG_UTF8);
+}
+
+static void
+append_utf16(StringInfo ascii, pg_wchar character)
+{
+	if (character < 0x10000)
+		appendStringInfo(ascii, "\\u%04x", character);
+	else
+		appendStringInfo(ascii, "\\u%04x\\u%04x",
+						 0xD7C0 + (character >> 10), 0xDC00 + (character & 0x3FF));
+}
+
+/*
+ * Return the JSON in ASCII, which every client's encoding has: an idle session that
+ * listens is ended if it is sent what cannot be converted
+ *
+ * What cannot be converted here, as the bytes of SQL_ASCII, is taken for Latin 1.
+ */
+const char *
+le_payload_to_ascii(const char *json)
+{
+	LeConversion conversion = {.from = json};
+	StringInfoData ascii;
+	const unsigned char *next = (const unsigned char *) json;
+
+	while (*next != '\0' && !IS_HIGHBIT_SET(*next))
+		next++;
+	if (*next == '\0')
+		return json;
+
+	(void) le_try(convert, &conversion);
+	initStringInfo(&ascii);
+	next = (const unsigned char *) (conversion.to != NULL ? conversion.to : json);
+	while (*next != '\0')
+	{
+		bool		is_utf8 = conversion.to != NULL;
+
+		if (!IS_HIGHBIT_SET(*next))
+			appendStringInfoChar(&ascii, *next);
+		else
+			append_utf16(&ascii, is_utf8 ? utf8_to_unicode(next) : *next);
+		next += is_utf8 ? pg_utf_mblen(next) : 1;
+	}
+	return ascii.data;
+}
