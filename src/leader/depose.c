@@ -14,9 +14,6 @@
  * Bare keys are not guarded, and their guard lock would be that of a name: there it is only
  * the token by which a successor is told from whom was to be deposed.
  *
- * All that a role holds is ended in the same way: the terms of a session at once, and leases
- * one after another, with one wait for all that was written.
- *
  * What was done stays done, whatever becomes of the transaction.
  *
  *-------------------------------------------------------------------------
@@ -39,7 +36,7 @@
 
 #include "announce/announce.h"
 #include "lease/lease.h"
-#include "leader/leader.h"
+#include "leader/internal.h"
 
 /* How often we look whether a process has gone: at first, and later */
 #define LE_LOOK_SOON_US		500
@@ -48,8 +45,8 @@
 /*
  * Copy the election's term if it runs; false if nobody leads through the extension
  */
-static bool
-read_leader(const LeElection *election, LeTerm *term)
+bool
+le_read_leader(const LeElection *election, LeTerm *term)
 {
 	int			pid;
 
@@ -85,8 +82,8 @@ may_depose_roles(void)
  * May the current user terminate what belongs to that role?  The server's own rule for
  * its processes; and who may depose roles may
  */
-static bool
-may_terminate(Oid role)
+bool
+le_may_terminate(Oid role)
 {
 	if (!OidIsValid(role) || superuser_arg(role))
 		return superuser();
@@ -97,7 +94,7 @@ may_terminate(Oid role)
 static void
 require_right(const LeElection *election, Oid role)
 {
-	if (may_terminate(role))
+	if (le_may_terminate(role))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -130,15 +127,15 @@ refuse_own(const LeElection *election)
  * By a superuser's right, as the server does not know of the right to depose roles.  On error,
  * the server's own abort restores the user.
  */
-static void
-terminate_process(int pid)
+void
+le_terminate_process(int pid)
 {
 	PGPROC	   *process = BackendPidGetProc(pid);
 	Oid			user;
 	int			context;
 
 	GetUserIdAndSecContext(&user, &context);
-	if (process != NULL && may_terminate(process->roleId))
+	if (process != NULL && le_may_terminate(process->roleId))
 		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
 							   context | SECURITY_LOCAL_USERID_CHANGE);
 	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
@@ -161,9 +158,9 @@ is_among(int pid, const int *pids, int count)
  *
  * May throw, and end the session of a client that has gone.
  */
-static void
-wait_until_gone(const LeElection *election, const int *pids, int count,
-				int *(*list) (const LeElection *election, int *count))
+void
+le_wait_until_gone(const LeElection *election, const int *pids, int count,
+				   int *(*list) (const LeElection *election, int *count))
 {
 	uint64		sleep_us = LE_LOOK_SOON_US;
 
@@ -194,7 +191,7 @@ end_leader(const LeElection *election, const LeTerm *term)
 
 	if (term->scope == LE_SCOPE_LEASE)
 		return le_lease_end(election, term->token, &depose);
-	terminate_process(term->pid);
+	le_terminate_process(term->pid);
 	return true;
 }
 
@@ -297,8 +294,8 @@ warn_prepared(const LeElection *election)
  * Those that the user may not terminate, and those that are prepared, are left alone, with
  * a warning.
  */
-static void
-terminate_guarded(const LeElection *election)
+void
+le_terminate_guarded(const LeElection *election)
 {
 	int			listed_count;
 	int		   *listed = le_list_guarded(election, &listed_count);
@@ -313,17 +310,17 @@ terminate_guarded(const LeElection *election)
 		any_prepared = any_prepared || listed[i] == 0;
 		if (process == NULL || listed[i] == MyProcPid)
 			continue;
-		if (!may_terminate(process->roleId))
+		if (!le_may_terminate(process->roleId))
 			warn_guarded(election, listed[i]);
 		else
 		{
-			terminate_process(listed[i]);
+			le_terminate_process(listed[i]);
 			told[told_count++] = listed[i];
 		}
 	}
 	if (any_prepared)
 		warn_prepared(election);
-	wait_until_gone(election, told, told_count, le_list_guarded);
+	le_wait_until_gone(election, told, told_count, le_list_guarded);
 }
 
 /*
@@ -335,16 +332,16 @@ depose_term(const LeElection *election, int64 token, const char *why)
 	const char *by = GetUserNameFromId(GetUserId(), false);
 	LeTerm		term;
 
-	if (!read_leader(election, &term) || term.token != token)
+	if (!le_read_leader(election, &term) || term.token != token)
 		return false;
 	if (!end_marked(election, &term, by, why))
 		return false;
 
 	le_log_deposed(&term, by, why);
 	if (term.scope != LE_SCOPE_LEASE)
-		wait_until_gone(election, &term.pid, 1, le_list_holders);
+		le_wait_until_gone(election, &term.pid, 1, le_list_holders);
 	if (election->key.lock_class != LE_CLASS_BARE_KEY)
-		terminate_guarded(election);
+		le_terminate_guarded(election);
 	return true;
 }
 
@@ -366,7 +363,7 @@ le_depose_leader(const LeElection *election, const char *why)
 	le_leases_ready(false);
 	refuse_own(election);
 
-	if (!read_leader(election, &term))
+	if (!le_read_leader(election, &term))
 	{
 		le_warn_not_deposed(election, NULL, list_prepared(election));
 		return false;
@@ -389,244 +386,4 @@ le_depose_leader(const LeElection *election, const char *why)
 		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
 							list_prepared(election));
 	return deposed;
-}
-
-/*
- * Fill in the election of a term
- */
-static void
-election_of(const LeTerm *term, LeElection *election)
-{
-	if (term->election.lock_class == LE_CLASS_BARE_KEY)
-		le_election_by_key(election, term->election.key);
-	else
-		le_election_by_name(election, cstring_to_text(term->name));
-}
-
-/*
- * Return this database's terms that belong to that role and not to this session
- */
-static LeTerm *
-list_terms_of(Oid role, int *count)
-{
-	int			all;
-	LeTerm	   *terms = le_registry_list_terms(&all);
-
-	*count = 0;
-	for (int i = 0; i < all; i++)
-	{
-		if (terms[i].token != 0 && terms[i].role == role && terms[i].pid != MyProcPid)
-			terms[(*count)++] = terms[i];
-	}
-	return terms;
-}
-
-/*
- * End a lease, and what is guarded by it; false if it is over already
- *
- * *written is set to where the WAL is to be made durable.
- */
-static bool
-end_lease(const LeTerm *term, const char *by, const char *why, XLogRecPtr *written)
-{
-	const LeLeaseOrder depose = {.action = LE_LEASE_DEPOSE};
-	LeElection	election;
-	bool		ended;
-
-	election_of(term, &election);
-	if (le_find_grant(&election) != NULL)
-		return false;
-	(void) le_acquire_guard(&election, ShareUpdateExclusiveLock, false);
-	ended = le_registry_set_deposed(&election.key, term->token, by, why) &&
-		le_lease_write_end(&election, term->token, &depose, written);
-	if (ended && le_guard_is_contended(&election))
-		terminate_guarded(&election);
-	le_release_guard(&election, ShareUpdateExclusiveLock);
-	if (ended)
-		le_wake_followers(&election.key);
-	return ended;
-}
-
-/*
- * End the leases among the terms, and wait for all together until that is durable; return
- * how many there were
- */
-static int
-end_leases(LeTerm *terms, int count, const char *by, const char *why)
-{
-	XLogRecPtr	all_written = InvalidXLogRecPtr;
-	int			ended = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		XLogRecPtr	written;
-
-		CHECK_FOR_INTERRUPTS();
-		if (terms[i].scope != LE_SCOPE_LEASE || !le_lease_runs(&terms[i]) ||
-			!end_lease(&terms[i], by, why, &written))
-			continue;
-		all_written = Max(all_written, written);
-		terms[ended++] = terms[i];
-	}
-	le_make_durable(all_written);
-	for (int i = 0; i < ended; i++)
-	{
-		if (!le_lease_report_end(&terms[i].election, terms[i].token, LE_END_DEPOSED))
-			le_log_end(&terms[i], LE_END_DEPOSED);
-		le_log_deposed(&terms[i], by, why);
-	}
-	return ended;
-}
-
-/*
- * Take or release the guard lock of each of these elections that has one
- */
-static void
-lock_guards(const LeTerm *terms, int count, bool take)
-{
-	for (int i = 0; i < count; i++)
-	{
-		LeElection	election;
-
-		if (terms[i].election.lock_class == LE_CLASS_BARE_KEY)
-			continue;
-		election_of(&terms[i], &election);
-		if (take)
-			(void) le_acquire_guard(&election, ShareUpdateExclusiveLock, false);
-		else
-		{
-			le_release_guard(&election, ShareUpdateExclusiveLock);
-			le_wake_followers(&election.key);
-		}
-	}
-}
-
-/*
- * Mark the terms that still run as deposed, and move them to the front; return how many
- */
-static int
-mark_deposed(LeTerm *terms, int count, const char *by, const char *why)
-{
-	int			marked = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		LeElection	election;
-		LeTerm		running;
-
-		election_of(&terms[i], &election);
-		if (read_leader(&election, &running) && running.token == terms[i].token &&
-			le_registry_set_deposed(&election.key, running.token, by, why))
-			terms[marked++] = running;
-	}
-	return marked;
-}
-
-static void
-terminate_marked(const LeTerm *terms, int count)
-{
-	PG_TRY();
-	{
-		terminate_process(terms[0].pid);
-	}
-	PG_CATCH();
-	{
-		for (int i = 0; i < count; i++)
-			(void) le_registry_set_deposed(&terms[i].election, terms[i].token, NULL, NULL);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-}
-
-/*
- * End the terms of a session, which are all of these, and what is guarded by them; return
- * how many there were
- */
-static int
-end_session_terms(LeTerm *terms, int count, const char *by, const char *why)
-{
-	LeTerm	   *all = palloc_array(LeTerm, count);
-	int			marked;
-
-	memcpy(all, terms, count * sizeof(LeTerm));
-	lock_guards(all, count, true);
-	marked = mark_deposed(terms, count, by, why);
-	if (marked > 0)
-		terminate_marked(terms, marked);
-	for (int i = 0; i < marked; i++)
-	{
-		LeElection	election;
-
-		le_log_deposed(&terms[i], by, why);
-		election_of(&terms[i], &election);
-		wait_until_gone(&election, &terms[i].pid, 1, le_list_holders);
-		if (election.key.lock_class != LE_CLASS_BARE_KEY && le_guard_is_contended(&election))
-			terminate_guarded(&election);
-	}
-	lock_guards(all, count, false);
-	pfree(all);
-	return marked;
-}
-
-static int
-compare_pids(const void *a, const void *b)
-{
-	return ((const LeTerm *) a)->pid - ((const LeTerm *) b)->pid;
-}
-
-/*
- * End the terms among these that sessions lead, session by session; return how many
- *
- * The terms of leases have no process.
- */
-static int
-end_sessions(LeTerm *terms, int count, const char *by, const char *why)
-{
-	int			ended = 0;
-	int			next;
-
-	qsort(terms, count, sizeof(LeTerm), compare_pids);
-	for (int i = 0; i < count; i = next)
-	{
-		for (next = i + 1; next < count && terms[next].pid == terms[i].pid;)
-			next++;
-		if (terms[i].pid != 0)
-			ended += end_session_terms(&terms[i], next - i, by, why);
-	}
-	return ended;
-}
-
-/*
- * End all terms of that role in this database, but for this session's; return how many there
- * were
- *
- * Returns when they are over and nothing that they guard keeps the next ones from
- * beginning.  May throw, wait, and end the session of a client that has gone; what was done
- * by then stays done.
- */
-int
-le_depose_all(Oid role, const char *why)
-{
-	const char *by = GetUserNameFromId(GetUserId(), false);
-	const char *of = GetUserNameFromId(role, false);
-	LeTerm	   *terms;
-	int			count;
-	int			ended;
-
-	if (!may_terminate(role))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to depose role \"%s\"", of),
-				 superuser_arg(role) ?
-				 errdetail("It is a superuser: only superusers may do that.") : 0));
-	le_require_primary();
-	PreventCommandIfParallelMode("le_depose_role()");
-	le_leases_ready(false);
-	le_registry_mark_guarded();
-
-	/* sessions first, as they may be about to take more */
-	terms = list_terms_of(role, &count);
-	ended = end_sessions(terms, count, by, why);
-	terms = list_terms_of(role, &count);
-	return ended + end_leases(terms, count, by, why);
 }

@@ -20,6 +20,8 @@
 
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);
+
+/* depose_role.c */
 extern int	le_depose_all(Oid role, const char *why);
 
 /* forget.c */

@@ -1,0 +1,21 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/internal.h
+ *	  What the files that depose leaders share, and no other file needs.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_LEADER_INTERNAL_H
+#define LE_LEADER_INTERNAL_H
+
+#include "leader/leader.h"
+
+/* depose.c */
+extern bool le_read_leader(const LeElection *election, LeTerm *term);
+extern bool le_may_terminate(Oid role);
+extern void le_terminate_process(int pid);
+extern void le_wait_until_gone(const LeElection *election, const int *pids, int count,
+							   int *(*list) (const LeElection *election, int *count));
+extern void le_terminate_guarded(const LeElection *election);
+
+#endif							/* LE_LEADER_INTERNAL_H */
