@@ -403,9 +403,6 @@ extern void le_registry_look(const LeElectionKey *key, LeObservation *seen);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
 extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);
-extern LeTerm *le_registry_list_terms(int *count);
-extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
-extern int	le_registry_start_loaded(Oid lease_table);
 
 /* leases.c */
 extern LeLeaseAnswer le_registry_act_on_lease(const LeElection *election, int64 token,
@@ -443,5 +440,10 @@ extern void le_registry_count_wait(const LeElectionKey *key, uint64 waited_us);
 extern LeStatistics *le_registry_list_statistics(int *count);
 extern void le_registry_reset_statistics(void);
 extern TimestampTz le_registry_stats_reset(void);
+
+/* lists.c */
+extern LeTerm *le_registry_list_terms(int *count);
+extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
+extern int	le_registry_start_loaded(Oid lease_table);
 
 #endif							/* LE_REGISTRY_H */

@@ -1,0 +1,168 @@
+/*-------------------------------------------------------------------------
+ *
+ * registry/lists.c
+ *	  What needs a look at all terms of a database: to list them, and to begin those that
+ *	  were loaded.
+ *
+ * registry.c says which locks protect what.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "registry/internal.h"
+
+typedef bool (*LeTermFilter) (LeElectionEntry *entry);
+
+static bool
+is_of_this_database(LeElectionEntry *entry)
+{
+	return entry->election.database == MyDatabaseId;
+}
+
+static bool
+is_shown_entry(LeElectionEntry *entry)
+{
+	return is_of_this_database(entry) &&
+		(entry->token != 0 ||
+		 (entry->election.lock_class == LE_CLASS_BARE_KEY && !entry->hidden));
+}
+
+static bool
+is_lease(LeElectionEntry *entry)
+{
+	return is_of_this_database(entry) && entry->token != 0 &&
+		entry->scope == LE_SCOPE_LEASE;
+}
+
+static bool
+is_over(LeLease *lease)
+{
+	return le_deadline_is_over(pg_atomic_read_u64(&lease->deadline), le_monotonic_us());
+}
+
+/*
+ * Copy up to capacity entries that pass the filter to array; return how many do
+ */
+static int
+copy_entries(LeTerm *array, int capacity, LeTermFilter passes)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (!passes(entry))
+			continue;
+		if (count < capacity)
+			le_copy_entry(&array[count], entry);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return count;
+}
+
+/*
+ * Copy the entries that pass the filter to palloc'd memory
+ *
+ * The memory must be there before the table is locked, and the table may grow in
+ * between: look again until it suffices.
+ */
+static LeTerm *
+list_entries(LeTermFilter passes, int *count)
+{
+	LeTerm	   *array = NULL;
+	int			capacity = 0;
+
+	while ((*count = copy_entries(array, capacity, passes)) > capacity)
+	{
+		capacity = *count + *count / 4 + 8;
+		if (array != NULL)
+			pfree(array);
+		array = MemoryContextAllocHuge(CurrentMemoryContext,
+									   capacity * sizeof(LeTerm));
+	}
+	return array;
+}
+
+/*
+ * Return copies of this database's terms, of its leases that are over, and of the
+ * bare keys that somebody asked for, which have no token
+ */
+LeTerm *
+le_registry_list_terms(int *count)
+{
+	return list_entries(is_shown_entry, count);
+}
+
+/*
+ * Copy up to capacity of this database's leases that are over to array; return how
+ * many.  *leases is set to the number of all leases
+ *
+ * If there are more, any of them: some may be such that nothing can be done about
+ * them for now, and they must not stand in the way of the others.
+ */
+int
+le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	int			count = 0;
+
+	*leases = 0;
+	dshash_seq_init(&status, le_registry_election_table(), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		uint64		place = count;
+
+		if (!is_lease(entry))
+			continue;
+		(*leases)++;
+		if (!is_over(&entry->lease))
+			continue;
+		if (count >= capacity)
+			place = pg_prng_uint64_range(&pg_global_prng_state, 0, count);
+		if (place < (uint64) capacity)
+			le_copy_entry(&array[place], entry);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return Min(count, capacity);
+}
+
+/*
+ * Begin the leases that were loaded from the table; return how many there are
+ *
+ * All at once, when the last of them is there: nobody can renew the first one before.
+ */
+int
+le_registry_start_loaded(Oid lease_table)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+	uint64		now = le_monotonic_us();
+	int			count = 0;
+
+	dshash_seq_init(&status, le_registry_election_table(), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		LeLease    *lease = &entry->lease;
+
+		if (!is_lease(entry) || entry->lease_table != lease_table ||
+			le_deadline_is_committed(pg_atomic_read_u64(&lease->deadline)))
+			continue;
+		pg_atomic_write_u64(&lease->deadline, now + lease->ttl_us);
+		le_count_loaded(entry);
+		le_news_loaded(entry);
+		ConditionVariableBroadcast(&entry->changed);
+		count++;
+	}
+	dshash_seq_term(&status);
+	return count;
+}
