@@ -165,11 +165,13 @@ extern void le_require_own_key(const LeElection *election);
 extern void le_require_observer(const LeElection *election);
 extern bool le_may_observe(const char *name);
 extern int64 le_grace_of(const LeElection *election);
+extern void le_declarations_written(Relation table);
+
+/* declare.c */
 extern void le_declare_election(const LeElection *election, Name candidates,
 								const Interval *grace, const Interval *max_ttl,
 								const bool *private_value);
 extern bool le_undeclare_election(const LeElection *election);
-extern void le_declarations_written(Relation table);
 
 /* durability.c */
 extern void le_make_durable(XLogRecPtr written);

@@ -44,16 +44,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "base/base.h"
-
-#define Anum_le_declarations_name		1
-#define Anum_le_declarations_candidates	2
-#define Anum_le_declarations_grace		3
-#define Anum_le_declarations_max_ttl	4
-#define Anum_le_declarations_private	5
-#define Anum_le_declarations_role		6
-#define Anum_le_declarations_origin		7
-#define Natts_le_declarations			7
+#include "base/internal.h"
 
 /* By which rules an election is held, if they are declared */
 typedef struct LeDeclaration
@@ -121,8 +112,8 @@ interval_us(Datum interval, bool is_null)
  * Return what tells this database from those where the OID of a role may mean another one: a
  * hash that is positive
  */
-static int64
-origin_of_roles(void)
+int64
+le_origin_of_roles(void)
 {
 	uint64		place[2] = {GetSystemIdentifier(), MyDatabaseId};
 
@@ -152,7 +143,7 @@ read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 			*DatumGetName(values[Anum_le_declarations_candidates - 1]);
 	declaration->role = InvalidOid;
 	if (!nulls[Anum_le_declarations_role - 1] && !nulls[Anum_le_declarations_origin - 1] &&
-		DatumGetInt64(values[Anum_le_declarations_origin - 1]) == origin_of_roles())
+		DatumGetInt64(values[Anum_le_declarations_origin - 1]) == le_origin_of_roles())
 		declaration->role = DatumGetObjectId(values[Anum_le_declarations_role - 1]);
 	declaration->grace_us = interval_us(values[Anum_le_declarations_grace - 1],
 										nulls[Anum_le_declarations_grace - 1]);
@@ -501,140 +492,6 @@ le_grace_of(const LeElection *election)
 	if (declaration != NULL && declaration->grace_us >= 0)
 		return declaration->grace_us;
 	return le_grace_period * INT64CONST(1000);
-}
-
-/*
- * Find the row of that election, with the table locked; NULL if there is none
- */
-static HeapTuple
-find_row(Relation table, const char *name)
-{
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key, Anum_le_declarations_name, BTEqualStrategyNumber, F_TEXTEQ,
-				CStringGetTextDatum(name));
-	scan = systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true, NULL,
-							  1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		tuple = heap_copytuple(tuple);
-	systable_endscan(scan);
-	return tuple;
-}
-
-/*
- * Open the table to write to it
- *
- * One session at a time writes, and no snapshot of ours is too old to see the last one's.
- */
-static Relation
-open_declarations(const char *command)
-{
-	Relation	table;
-
-	PreventCommandIfReadOnly(command);
-	PreventCommandIfParallelMode(command);
-	PreventCommandDuringRecovery(command);
-	table = table_open(le_declaration_table(), ShareRowExclusiveLock);
-	le_require_unaltered(table, LE_DECLARATIONS);
-	return table;
-}
-
-static void
-close_declarations(Relation table)
-{
-	le_declarations_written(table);
-	table_close(table, NoLock);
-	CommandCounterIncrement();
-}
-
-/* A row to be written: what of it is not to stay as it is */
-typedef struct LeNewRow
-{
-	Datum		values[Natts_le_declarations];
-	bool		nulls[Natts_le_declarations];
-	bool		given[Natts_le_declarations];
-} LeNewRow;
-
-static void
-give_column(LeNewRow *row, int column, Datum value)
-{
-	row->values[column - 1] = value;
-	row->nulls[column - 1] = false;
-	row->given[column - 1] = true;
-}
-
-/*
- * Return the row, as a new one or in the place of the old one
- */
-static HeapTuple
-form_row(Relation table, HeapTuple old, LeNewRow *row)
-{
-	if (old == NULL)
-		return heap_form_tuple(RelationGetDescr(table), row->values, row->nulls);
-	return heap_modify_tuple(old, RelationGetDescr(table), row->values, row->nulls, row->given);
-}
-
-/*
- * Declare the election, or change its declaration; what is NULL is not declared, or stays
- * as it is
- *
- * Throws if another election that has the same key is declared.
- */
-void
-le_declare_election(const LeElection *election, Name candidates,
-					const Interval *grace, const Interval *max_ttl,
-					const bool *private_value)
-{
-	Relation	table = open_declarations("le_declare()");
-	HeapTuple	old = find_row(table, election->name);
-	HeapTuple	tuple;
-	LeNewRow	row;
-
-	/* we have the lock: nobody else is declaring */
-	le_require_own_key(election);
-	memset(row.nulls, true, sizeof(row.nulls));
-	memset(row.given, false, sizeof(row.given));
-	give_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
-	if (candidates != NULL)
-	{
-		Oid			role = get_role_oid(NameStr(*candidates), false);
-
-		give_column(&row, Anum_le_declarations_candidates, NameGetDatum(candidates));
-		give_column(&row, Anum_le_declarations_role, ObjectIdGetDatum(role));
-		give_column(&row, Anum_le_declarations_origin, Int64GetDatum(origin_of_roles()));
-	}
-	if (grace != NULL)
-		give_column(&row, Anum_le_declarations_grace, IntervalPGetDatum(grace));
-	if (max_ttl != NULL)
-		give_column(&row, Anum_le_declarations_max_ttl, IntervalPGetDatum(max_ttl));
-	if (old == NULL || private_value != NULL)
-		give_column(&row, Anum_le_declarations_private,
-					BoolGetDatum(private_value != NULL && *private_value));
-
-	tuple = form_row(table, old, &row);
-	if (old == NULL)
-		CatalogTupleInsert(table, tuple);
-	else
-		CatalogTupleUpdate(table, &old->t_self, tuple);
-	close_declarations(table);
-}
-
-/*
- * Remove the declaration of the election; false if it has none
- */
-bool
-le_undeclare_election(const LeElection *election)
-{
-	Relation	table = open_declarations("le_undeclare()");
-	HeapTuple	old = find_row(table, election->name);
-
-	if (old != NULL)
-		CatalogTupleDelete(table, &old->t_self);
-	close_declarations(table);
-	return old != NULL;
 }
 
 /*

@@ -1,0 +1,153 @@
+/*-------------------------------------------------------------------------
+ *
+ * base/declare.c
+ *	  To declare elections: what writes to the table of declarations.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "base/internal.h"
+
+/*
+ * Find the row of that election, with the table locked; NULL if there is none
+ */
+static HeapTuple
+find_row(Relation table, const char *name)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_le_declarations_name, BTEqualStrategyNumber, F_TEXTEQ,
+				CStringGetTextDatum(name));
+	scan = systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true, NULL,
+							  1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		tuple = heap_copytuple(tuple);
+	systable_endscan(scan);
+	return tuple;
+}
+
+/*
+ * Open the table to write to it
+ *
+ * One session at a time writes, and no snapshot of ours is too old to see the last one's.
+ */
+static Relation
+open_declarations(const char *command)
+{
+	Relation	table;
+
+	PreventCommandIfReadOnly(command);
+	PreventCommandIfParallelMode(command);
+	PreventCommandDuringRecovery(command);
+	table = table_open(le_declaration_table(), ShareRowExclusiveLock);
+	le_require_unaltered(table, LE_DECLARATIONS);
+	return table;
+}
+
+static void
+close_declarations(Relation table)
+{
+	le_declarations_written(table);
+	table_close(table, NoLock);
+	CommandCounterIncrement();
+}
+
+/* A row to be written: what of it is not to stay as it is */
+typedef struct LeNewRow
+{
+	Datum		values[Natts_le_declarations];
+	bool		nulls[Natts_le_declarations];
+	bool		given[Natts_le_declarations];
+} LeNewRow;
+
+static void
+give_column(LeNewRow *row, int column, Datum value)
+{
+	row->values[column - 1] = value;
+	row->nulls[column - 1] = false;
+	row->given[column - 1] = true;
+}
+
+/*
+ * Return the row, as a new one or in the place of the old one
+ */
+static HeapTuple
+form_row(Relation table, HeapTuple old, LeNewRow *row)
+{
+	if (old == NULL)
+		return heap_form_tuple(RelationGetDescr(table), row->values, row->nulls);
+	return heap_modify_tuple(old, RelationGetDescr(table), row->values, row->nulls, row->given);
+}
+
+/*
+ * Declare the election, or change its declaration; what is NULL is not declared, or stays
+ * as it is
+ *
+ * Throws if another election that has the same key is declared.
+ */
+void
+le_declare_election(const LeElection *election, Name candidates,
+					const Interval *grace, const Interval *max_ttl,
+					const bool *private_value)
+{
+	Relation	table = open_declarations("le_declare()");
+	HeapTuple	old = find_row(table, election->name);
+	HeapTuple	tuple;
+	LeNewRow	row;
+
+	/* we have the lock: nobody else is declaring */
+	le_require_own_key(election);
+	memset(row.nulls, true, sizeof(row.nulls));
+	memset(row.given, false, sizeof(row.given));
+	give_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
+	if (candidates != NULL)
+	{
+		Oid			role = get_role_oid(NameStr(*candidates), false);
+
+		give_column(&row, Anum_le_declarations_candidates, NameGetDatum(candidates));
+		give_column(&row, Anum_le_declarations_role, ObjectIdGetDatum(role));
+		give_column(&row, Anum_le_declarations_origin, Int64GetDatum(le_origin_of_roles()));
+	}
+	if (grace != NULL)
+		give_column(&row, Anum_le_declarations_grace, IntervalPGetDatum(grace));
+	if (max_ttl != NULL)
+		give_column(&row, Anum_le_declarations_max_ttl, IntervalPGetDatum(max_ttl));
+	if (old == NULL || private_value != NULL)
+		give_column(&row, Anum_le_declarations_private,
+					BoolGetDatum(private_value != NULL && *private_value));
+
+	tuple = form_row(table, old, &row);
+	if (old == NULL)
+		CatalogTupleInsert(table, tuple);
+	else
+		CatalogTupleUpdate(table, &old->t_self, tuple);
+	close_declarations(table);
+}
+
+/*
+ * Remove the declaration of the election; false if it has none
+ */
+bool
+le_undeclare_election(const LeElection *election)
+{
+	Relation	table = open_declarations("le_undeclare()");
+	HeapTuple	old = find_row(table, election->name);
+
+	if (old != NULL)
+		CatalogTupleDelete(table, &old->t_self);
+	close_declarations(table);
+	return old != NULL;
+}
