@@ -14,7 +14,6 @@
 
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "sql/sql.h"
@@ -267,21 +266,4 @@ le_arg_token(FunctionCallInfo fcinfo, int argument)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("token must not be null")));
 	return PG_GETARG_INT64(argument);
-}
-
-/*
- * Raise an error if the function is called by code that the session has not asked for,
- * such as an index expression in the ANALYZE of another's table
- *
- * What it begins or ends would be the session's, and outlive the command.
- */
-void
-le_refuse_restricted(FunctionCallInfo fcinfo)
-{
-	if (likely(!InSecurityRestrictedOperation()))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("cannot execute %s() within security-restricted operation",
-					get_func_name(fcinfo->flinfo->fn_oid))));
 }

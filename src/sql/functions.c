@@ -10,16 +10,9 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "commands/trigger.h"
-#include "executor/execdesc.h"
 #include "miscadmin.h"
-#include "tcop/pquery.h"
-#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
-#include "utils/portal.h"
-#include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "lease/lease.h"
 #include "leader/leader.h"
@@ -61,55 +54,6 @@ get_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election
 }
 
 /*
- * Check whether the client's own statement is in that portal, and not a function's cursor
- *
- * The portals of the simple protocol and of EXECUTE are not visible, cursors are.
- */
-static bool
-is_of_client(Portal portal)
-{
-	return !portal->visible ||
-		(debug_query_string != NULL && strcmp(portal->sourceText, debug_query_string) == 0);
-}
-
-/*
- * Check whether the client's statement itself makes the call, and not a function,
- * procedure or DO block that it runs
- *
- * These run their statements with snapshots of their own.
- */
-static bool
-is_called_at_top_level(void)
-{
-	Portal		portal = ActivePortal;
-
-	return portal != NULL && portal->queryDesc != NULL && is_of_client(portal) &&
-		ActiveSnapshotSet() && GetActiveSnapshot() == portal->queryDesc->snapshot;
-}
-
-/*
- * Warn, once a statement, if leadership in transaction scope ends with the very statement
- * that bids for it
- *
- * Where a function bids, the statement that called it can be the job.
- */
-static void
-warn_outside_transaction(const char *function)
-{
-	static TimestampTz warned = 0;
-	TimestampTz statement = GetCurrentStatementStartTimestamp();
-
-	if (IsTransactionBlock() || IsSubTransaction() || !is_called_at_top_level() ||
-		warned == statement)
-		return;
-	warned = statement;
-	ereport(WARNING,
-			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
-			 errmsg("%s can only be used in transaction blocks", function),
-			 errdetail("Leadership ends with this statement.")));
-}
-
-/*
  * Bid for leadership: (election, identity), or (election, timeout, identity) for
  * the functions that wait
  */
@@ -126,8 +70,8 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 	bid.ttl_us = 0;
 	bid.identity = le_arg_identity(fcinfo, argument);
 	if (scope == LE_SCOPE_TRANSACTION)
-		warn_outside_transaction(waits ? "le_become_leader_xact()" :
-								 "le_try_become_leader_xact()");
+		le_warn_outside_transaction(waits ? "le_become_leader_xact()" :
+									"le_try_become_leader_xact()");
 	PG_RETURN_BOOL(le_elect(&bid) != 0);
 }
 

@@ -22,6 +22,9 @@ extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
 									const char *what, int min_ms);
 extern Name le_arg_role(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
+
+/* call.c */
 extern void le_refuse_restricted(FunctionCallInfo fcinfo);
+extern void le_warn_outside_transaction(const char *function);
 
 #endif							/* LE_SQL_H */

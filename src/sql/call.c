@@ -1,0 +1,86 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql/call.c
+ *	  By what was a function called?
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/execdesc.h"
+#include "miscadmin.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
+#include "utils/lsyscache.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "sql/sql.h"
+
+/*
+ * Raise an error if the function is called by code that the session has not asked for,
+ * such as an index expression in the ANALYZE of another's table
+ *
+ * What it begins or ends would be the session's, and outlive the command.
+ */
+void
+le_refuse_restricted(FunctionCallInfo fcinfo)
+{
+	if (likely(!InSecurityRestrictedOperation()))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("cannot execute %s() within security-restricted operation",
+					get_func_name(fcinfo->flinfo->fn_oid))));
+}
+
+/*
+ * Check whether the client's own statement is in that portal, and not a function's cursor
+ *
+ * The portals of the simple protocol and of EXECUTE are not visible, cursors are.
+ */
+static bool
+is_of_client(Portal portal)
+{
+	return !portal->visible ||
+		(debug_query_string != NULL && strcmp(portal->sourceText, debug_query_string) == 0);
+}
+
+/*
+ * Check whether the client's statement itself makes the call, and not a function,
+ * procedure or DO block that it runs
+ *
+ * These run their statements with snapshots of their own.
+ */
+static bool
+is_called_at_top_level(void)
+{
+	Portal		portal = ActivePortal;
+
+	return portal != NULL && portal->queryDesc != NULL && is_of_client(portal) &&
+		ActiveSnapshotSet() && GetActiveSnapshot() == portal->queryDesc->snapshot;
+}
+
+/*
+ * Warn, once a statement, if leadership in transaction scope ends with the very statement
+ * that bids for it
+ *
+ * Where a function bids, the statement that called it can be the job.
+ */
+void
+le_warn_outside_transaction(const char *function)
+{
+	static TimestampTz warned = 0;
+	TimestampTz statement = GetCurrentStatementStartTimestamp();
+
+	if (IsTransactionBlock() || IsSubTransaction() || !is_called_at_top_level() ||
+		warned == statement)
+		return;
+	warned = statement;
+	ereport(WARNING,
+			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+			 errmsg("%s can only be used in transaction blocks", function),
+			 errdetail("Leadership ends with this statement.")));
+}
