@@ -18,7 +18,7 @@ my $dba = session($node);
 sub terminate
 {
 	my ($leader) = @_;
-	ask($dba, 'SELECT pg_terminate_backend(' . $leader->{backend} . ')');
+	ask($dba, 'SELECT pg_terminate_backend(' . $leader->{pid} . ')');
 }
 
 sub busy_then_terminate
@@ -26,7 +26,7 @@ sub busy_then_terminate
 	my ($leader) = @_;
 	post($leader, 'SELECT pg_sleep(600)');
 	$node->poll_query_until('postgres',
-		"SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $leader->{backend}"
+		"SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $leader->{pid}"
 	);
 	terminate($leader);
 }
@@ -36,7 +36,7 @@ sub idle { }
 # what the leader does before and after it is elected, and how its session ends;
 # begun: the scope in which its term began, where it was widened later
 my @roads = (
-	{ road => 'clean exit', end => sub { $_[0]->{stdin} .= "\\q\n"; $_[0]->{run}->pump_nb; } },
+	{ road => 'clean exit', end => \&leave },
 	{ road => 'SIGKILL of an idle client', end => \&kill_client },
 	{
 		road => 'SIGKILL of a client in a transaction',
@@ -116,7 +116,6 @@ foreach my $case (@roads)
 		my $first = session($node);
 		my $second = session($node);
 
-		backend_pid($first);
 		ask($first, $case->{before}) if $case->{before};
 		is(ask($first, "SELECT $function('job', 'first')"), 't', 'first leads');
 		my $token = ask($first, "SELECT le_token('job')");
@@ -128,7 +127,7 @@ foreach my $case (@roads)
 			$bare = ask($first, 'SELECT le_token(4711)');
 		}
 		is(leads_in_view($node, 'job'), "first/$scope", 'the view says so');
-		my $waiter = backend_pid($second);
+		my $waiter = $second->{pid};
 		post($second, q{SELECT le_become_leader('job', NULL, 'second')});
 		wait_until_waiting($node, $waiter);
 		ask($first, $case->{after}) if $case->{after};
@@ -138,13 +137,13 @@ foreach my $case (@roads)
 		is(leads_in_view($node, 'job'), 'second/session', 'the view says so');
 		my $next = ask($second, "SELECT le_token('job')");
 		cmp_ok($next, '>', $token, 'with a greater token');
-		no_trace($node, $first->{backend}, 'nothing of the first session is left');
+		no_trace($node, $first->{pid}, 'nothing of the first session is left');
 
 		my @lines = grep { /"job"/ } term_lines($node, $offset);
 		is_deeply(
 			\@lines,
 			[
-				qq{election "job": term $token began: "first" leads, process $first->{backend}, $begun scope},
+				qq{election "job": term $token began: "first" leads, process $first->{pid}, $begun scope},
 				qq{election "job": term $token ended: session ended},
 				qq{election "job": term $next began: "second" leads, process $waiter, session scope}
 			],

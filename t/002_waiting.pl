@@ -48,13 +48,13 @@ my @ends = (
 	{
 		end => 'lock_timeout',
 		before => q{SET lock_timeout = '100ms'},
-		error => qr/ERROR:  canceling statement due to lock timeout/
+		error => qr/ERROR:  55P03: canceling statement due to lock timeout/
 	},
 	{
 		end => 'lock_timeout before timeout',
 		before => q{SET lock_timeout = '100ms'},
 		timeout => q{'1 min'},
-		error => qr/ERROR:  canceling statement due to lock timeout/
+		error => qr/ERROR:  55P03: canceling statement due to lock timeout/
 	},
 	{
 		end => 'timeout before lock_timeout',
@@ -65,35 +65,35 @@ my @ends = (
 	{
 		end => 'statement_timeout',
 		before => q{SET statement_timeout = '100ms'},
-		error => qr/ERROR:  canceling statement due to statement timeout/
+		error => qr/ERROR:  57014: canceling statement due to statement timeout/
 	},
 	{
 		end => 'statement_timeout before timeout',
 		before => q{SET statement_timeout = '100ms'},
 		timeout => q{'1 min'},
-		error => qr/ERROR:  canceling statement due to statement timeout/
+		error => qr/ERROR:  57014: canceling statement due to statement timeout/
 	},
 	{
 		end => 'cancel',
 		act => \&cancel,
-		error => qr/ERROR:  canceling statement due to user request/
+		error => qr/ERROR:  57014: canceling statement due to user request/
 	},
 	{
 		end => 'cancel with a timeout',
 		timeout => q{'1 min'},
 		act => \&cancel,
-		error => qr/ERROR:  canceling statement due to user request/
+		error => qr/ERROR:  57014: canceling statement due to user request/
 	},
 	{
 		end => 'terminate',
 		act => \&terminate,
-		error => qr/FATAL:  terminating connection due to administrator command/
+		error => qr/FATAL:  57P01: terminating connection due to administrator command/
 	},
 	{
 		end => 'terminate with a timeout',
 		timeout => q{'1 min'},
 		act => \&terminate,
-		error => qr/FATAL:  terminating connection due to administrator command/
+		error => qr/FATAL:  57P01: terminating connection due to administrator command/
 	});
 
 foreach my $function ('le_become_leader', 'le_become_leader_xact')
@@ -106,7 +106,7 @@ foreach my $function ('le_become_leader', 'le_become_leader_xact')
 			  . ($block ? ', in a subtransaction' : '');
 			subtest $name => sub {
 				my $candidate = session($node, app => 'candidate');
-				my $pid = backend_pid($candidate);
+				my $pid = $candidate->{pid};
 				my $timeout = $case->{timeout} // 'NULL';
 				my $offset = log_from($node);
 
@@ -117,12 +117,12 @@ foreach my $function ('le_become_leader', 'le_become_leader_xact')
 				my $answer = collect($candidate);
 				if ($case->{error})
 				{
-					like(stderr_of($candidate), $case->{error}, 'error');
+					like($candidate->{messages}, $case->{error}, 'error');
 				}
 				else
 				{
 					is($answer, $case->{answer}, 'answer');
-					unlike(stderr_of($candidate), qr/ERROR|FATAL/, 'no error');
+					unlike($candidate->{messages}, qr/ERROR|FATAL/, 'no error');
 				}
 				if (defined $answer)
 				{
@@ -159,7 +159,7 @@ subtest 'first come, first elected' => sub {
 	foreach my $i (1 .. 5)
 	{
 		my $candidate = session($node, app => "candidate $i");
-		my $pid = backend_pid($candidate);
+		my $pid = $candidate->{pid};
 		post($candidate,
 			"SELECT le_become_leader('job'"
 			  . ($i % 2 ? '' : q{, '1 hour'})
@@ -199,24 +199,21 @@ foreach my $road ('Unix-domain socket', 'TCP')
 	foreach my $scope ('', '_xact')
 	{
 		subtest "candidates that died while waiting, $road, le_become_leader$scope" => sub {
-			my $connstr = $road eq 'TCP' ? 'host=127.0.0.1' : '';
-			my $first = session($node, app => 'leader', connstr => $connstr);
+			my @where = $road eq 'TCP' ? (host => '127.0.0.1') : ();
+			my $first = session($node, app => 'leader', @where);
 			my @candidates;
-			backend_pid($first);
 			is(ask($first, q{SELECT le_try_become_leader('race')}), 't', 'a leader');
 			my $token = ask($first, q{SELECT le_token('race')});
 			foreach my $i (1 .. 5)
 			{
 				my $candidate = session($node,
-					app => "candidate $i",
-					connstr => $connstr);
-				backend_pid($candidate);
+					app => "candidate $i", @where);
 				ask($candidate, 'BEGIN') if $scope || $i == 2;
 				post($candidate,
 					"SELECT le_become_leader$scope('race'"
 					  . ($i == 2 ? q{, '1 hour'} : '')
 					  . ')');
-				wait_until_waiting($node, $candidate->{backend});
+				wait_until_waiting($node, $candidate->{pid});
 				push @candidates, $candidate;
 			}
 			my $offset = log_from($node);
@@ -235,7 +232,7 @@ foreach my $road ('Unix-domain socket', 'TCP')
 				'no lines about the dead');
 			is(scalar(() = log_since($node, $offset) =~ /FATAL:  connection to client lost/g),
 				2, 'their sessions ended');
-			no_trace($node, $_->{backend}, 'nothing of them is left')
+			no_trace($node, $_->{pid}, 'nothing of them is left')
 			  foreach @candidates[ 0, 1 ];
 			is($node->safe_psql('postgres', q{SELECT count(*) FROM le_candidates WHERE name = 'race'}),
 				2, 'the others wait on');
@@ -255,13 +252,12 @@ subtest 'a deadlock between two leaders is found' => sub {
 	my $two = session($node);
 	ask($one, q{SELECT le_try_become_leader('left')});
 	ask($two, q{SELECT le_try_become_leader('right')});
-	backend_pid($one);
 	ask($one, q{SET deadlock_timeout = '1h'});
 	ask($two, q{SET deadlock_timeout = '10ms'});
 	post($one, q{SELECT le_become_leader('right', '1 hour')});
-	wait_until_waiting($node, $one->{backend});
+	wait_until_waiting($node, $one->{pid});
 	ask($two, q{SELECT le_become_leader('left', '1 hour')});
-	like(stderr_of($two), qr/ERROR:  deadlock detected/, 'deadlock');
+	like($two->{messages}, qr/ERROR:  40P01: deadlock detected/, 'deadlock');
 	is(ask($two, q{SELECT le_am_leader('left'), le_am_leader('right')}),
 		'f|t', 'its victim is not elected, and leads what it led');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_candidates'),

@@ -59,14 +59,14 @@ SELECT (SELECT count(*) FROM le_leaders), (SELECT count(*) FROM le_candidates),
 	(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}),
 		'0|0|0|0|0',
 		"nothing is taken after $how");
-	my $psql = session($node);
+	my $session = session($node);
 	foreach my $election (q{'one'}, q{'two'}, q{'three'}, '12')
 	{
-		is(ask($psql, "SELECT le_try_become_leader($election)"),
+		is(ask($session, "SELECT le_try_become_leader($election)"),
 			't', "$election can be had");
-		note_token(ask($psql, "SELECT le_token($election)"));
+		note_token(ask($session, "SELECT le_token($election)"));
 	}
-	end_session($psql);
+	end_session($session);
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
 }
 
@@ -87,9 +87,8 @@ foreach my $round (1, 2)
 	subtest "immediate shutdown, round $round" => sub {
 		my @sessions = lead_much($round);
 		my $waiter = session($node);
-		backend_pid($waiter);
 		post($waiter, q{SELECT le_become_leader('one')});
-		wait_until_waiting($node, $waiter->{backend});
+		wait_until_waiting($node, $waiter->{pid});
 		$node->stop('immediate');
 		$node->start;
 		end_session(@sessions, $waiter);
@@ -98,25 +97,25 @@ foreach my $round (1, 2)
 }
 
 subtest 'a block drawn in an open transaction is on disk' => sub {
-	my $psql = session($node);
-	ask($psql, 'SET synchronous_commit = off');
-	ask($psql, 'BEGIN');
+	my $session = session($node);
+	ask($session, 'SET synchronous_commit = off');
+	ask($session, 'BEGIN');
 	my $blocks = 0;
 	my $inserted = $node->safe_psql('postgres', 'SELECT last_value FROM le_token_seq');
 	my $block = $inserted;
 	while ($block == $inserted)
 	{
-		ask($psql, q{SELECT count(*) FROM generate_series(1, 512) WHERE le_try_become_leader('fine') AND le_resign('fine')});
+		ask($session, q{SELECT count(*) FROM generate_series(1, 512) WHERE le_try_become_leader('fine') AND le_resign('fine')});
 		$block = $node->safe_psql('postgres', 'SELECT last_value FROM le_token_seq');
 	}
-	is(ask($psql, q{SELECT le_try_become_leader('last')}), 't', 'elected');
-	my $token = ask($psql, q{SELECT le_token('last')});
+	is(ask($session, q{SELECT le_try_become_leader('last')}), 't', 'elected');
+	my $token = ask($session, q{SELECT le_token('last')});
 	$greatest = $token if $token > $greatest;
 	cmp_ok($token, '<=', $block, 'the last value covers the token');
 	cmp_ok($token, '>', $inserted, 'a new block was drawn');
 	$node->stop('immediate');
 	$node->start;
-	end_session($psql);
+	end_session($session);
 	cmp_ok($node->safe_psql('postgres', 'SELECT last_value FROM le_token_seq'),
 		'>=', $block, 'it is remembered');
 	vacant('that');
@@ -126,10 +125,9 @@ subtest 'kill -9 of one backend' => sub {
 	my @sessions = lead_much(1);
 	my $victim = session($node);
 	my $offset = log_from($node);
-	backend_pid($victim);
 	ask($victim, q{SELECT le_try_become_leader('victim')});
 	$greatest = ask($victim, q{SELECT le_token('victim')});
-	kill 9, $victim->{backend};
+	kill 9, $victim->{pid};
 	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
 	$node->poll_query_until('postgres', undef, '');
 	end_session(@sessions, $victim);

@@ -29,7 +29,6 @@ my $old = ask($leader, 'SELECT le_token(5)');
 $primary->wait_for_catchup($standby);
 
 my $there = session($standby, app => 'on standby');
-ask($there, '\set VERBOSITY verbose');
 my @bids = (
 	(map { ("le_${_}become_leader('job')", "le_${_}become_leader('free')", "le_${_}become_leader(5)",
 		"le_${_}become_leader_xact('job')", "le_${_}become_leader_xact(5)") } ('try_', '')),
@@ -42,8 +41,8 @@ subtest 'a standby refuses every bid' => sub {
 		{
 			ask($there, $block) if $block;
 			ask($there, "SELECT $bid");
-			like(stderr_of($there), qr/ERROR:  25006: cannot elect a leader during recovery/, "$bid $block");
-			like(stderr_of($there), qr/HINT:  Connect to the primary server\./, 'with the hint');
+			like($there->{messages}, qr/ERROR:  25006: cannot elect a leader during recovery/, "$bid $block");
+			like($there->{messages}, qr/HINT:  Connect to the primary server\./, 'with the hint');
 			ask($there, 'ROLLBACK') if $block;
 		}
 	}
@@ -56,29 +55,29 @@ subtest 'a standby can be asked' => sub {
 	is(ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_token('job') IS NULL, le_token(5) IS NULL}),
 		'f|f|t|t', 'this session does not lead');
 	is(ask($there, q{SELECT le_resign('job')}), 'f', 'nothing to resign from');
-	like(stderr_of($there), qr/WARNING:.*does not lead election "job"\nDETAIL:  Nobody leads it\./, 'warning');
+	like($there->{messages}, qr/WARNING:.*does not lead election "job"\nDETAIL:  Nobody leads it\./, 'warning');
 	is(ask($there, q{SELECT le_resign(5)}), 'f', 'nor from a bare key');
 	is(ask($there, 'SELECT le_resign_all()'), '0', 'nor from any');
 	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'le_leaders');
 	is(ask($there, q{SELECT count(*) FROM le_candidates}), '0', 'le_candidates');
 	is(ask($there, q{SELECT count(*) FROM le_leader('job')}), '0', 'le_leader');
 	is(ask($there, q{SELECT le_key('job') = hashtextextended('job', 0)}), 't', 'le_key');
-	is(stderr_of($there), '', 'without complaint');
+	is($there->{messages}, '', 'without complaint');
 };
 
 sub waits_for_standby
 {
 	my ($setting) = @_;
 	my $block = $primary->safe_psql('postgres', 'SELECT last_value FROM le_token_seq');
-	my $psql = session($primary);
+	my $session = session($primary);
 	my $offset;
-	backend_pid($psql);
-	ask($psql, "SET synchronous_commit = $setting; SET client_min_messages = warning");
-	ask($psql, 'BEGIN');
+	ask($session, "SET synchronous_commit = $setting; SET client_min_messages = warning");
+	ask($session, 'BEGIN');
 	$standby->stop;
-	post($psql, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_become_leader('sync') AND le_resign('sync')});
-	post($psql, q{SELECT le_try_become_leader('sync'), le_token('sync')});
-	return ($psql, $block);
+	post($session,
+		q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_become_leader('sync') AND le_resign('sync')},
+		q{SELECT le_try_become_leader('sync'), le_token('sync')});
+	return ($session, $block);
 }
 
 # also where the session's own commits would not: tokens are for all sessions
@@ -89,27 +88,28 @@ subtest 'a block of tokens waits for the synchronous standby' => sub {
 		q{SELECT sync_state = 'sync' FROM pg_stat_replication});
 	foreach my $setting ('on', 'remote_apply', 'local', 'off')
 	{
-		my ($psql, $block) = waits_for_standby($setting);
+		my ($session, $block) = waits_for_standby($setting);
 		ok($primary->poll_query_until('postgres',
-			"SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $psql->{backend}"),
+			"SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $session->{pid}"),
 			"$setting: the session waits");
 		my $second = session($primary);
 		ask($second, q{SET statement_timeout = '200ms'});
 		is(ask($second, q{SELECT le_try_become_leader('sync')}), 'f', 'others are denied');
 		ask($second, q{SELECT le_become_leader('other')});
-		like(stderr_of($second), qr/canceling statement due to statement timeout/,
+		like($second->{messages}, qr/canceling statement due to statement timeout/,
 			'or wait for the block, too, as none of it may be handed out');
 		ask($second, 'RESET statement_timeout');
 		is(ask($second, q{SELECT le_try_become_leader('other')}), 'f', 'or are denied, if they do not wait');
 		is(ask($second, q{SELECT le_am_leader('other')}), 'f', 'and have not been elected then');
 		is(ask($second, q{SELECT count(*) FROM le_leaders WHERE name = 'other'}), '0', 'nobody has');
 		$standby->start;
-		is(collect($psql), '1024', 'it goes on when the standby is back');
-		my ($elected, $token) = split /\|/, collect($psql);
+		my ($elections, $last) = split /\n/, collect($session);
+		is($elections, '1024', 'it goes on when the standby is back');
+		my ($elected, $token) = split /\|/, $last;
 		is($elected, 't', 'elected');
 		cmp_ok($token, '>', $block, 'from a new block');
 		$old = $token;
-		end_session($psql, $second);
+		end_session($session, $second);
 	}
 
 	$primary->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");

@@ -35,7 +35,7 @@ subtest 'the same election in two databases' => sub {
 
 	# a candidate in one of them
 	my $waiter = session($node, db => 'other', app => 'waiter');
-	my $pid = backend_pid($waiter);
+	my $pid = $waiter->{pid};
 	post($waiter, q{SELECT le_become_leader('job')});
 	wait_until_waiting($node, $pid);
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_candidates'), '0', 'no candidate here');
@@ -65,51 +65,51 @@ subtest 'a database made of another has greater tokens' => sub {
 
 sub token_of
 {
-	my ($psql, $name) = @_;
-	return ask($psql, "SELECT le_token('$name')");
+	my ($session, $name) = @_;
+	return ask($session, "SELECT le_token('$name')");
 }
 
 subtest 'DROP EXTENSION by the leader' => sub {
-	my $psql = session($node, app => 'owner');
+	my $session = session($node, app => 'owner');
 	my $dba = session($node);
-	is(ask($psql, q{SELECT le_try_become_leader('kept'), le_try_become_leader('left'), le_try_become_leader(99)}),
+	is(ask($session, q{SELECT le_try_become_leader('kept'), le_try_become_leader('left'), le_try_become_leader(99)}),
 		't|t|t', 'leads');
-	my $token = token_of($psql, 'left');
-	my $high = ask($psql, 'SELECT le_token(99)');
-	ask($psql, 'DROP EXTENSION leader_election');
-	like(stderr_of($psql), qr/NOTICE:  elections are led in this database: 3 by sessions, 0 by leases/, 'told who leads');
-	ask($psql, q{SELECT le_am_leader('kept')});
-	like(stderr_of($psql), qr/does not exist/, 'no function');
-	ask($psql, 'CREATE EXTENSION leader_election');
-	is(stderr_of($psql), '', 'created again');
-	is(ask($psql, q{SELECT le_am_leader('kept'), le_am_leader('left'), le_am_leader(99)}), 't|t|t', 'the terms ran on');
-	is(token_of($psql, 'left'), $token, 'with their tokens');
+	my $token = token_of($session, 'left');
+	my $high = ask($session, 'SELECT le_token(99)');
+	ask($session, 'DROP EXTENSION leader_election');
+	like($session->{messages}, qr/NOTICE:  00000: elections are led in this database: 3 by sessions, 0 by leases/, 'told who leads');
+	ask($session, q{SELECT le_am_leader('kept')});
+	like($session->{messages}, qr/does not exist/, 'no function');
+	ask($session, 'CREATE EXTENSION leader_election');
+	is($session->{messages}, '', 'created again');
+	is(ask($session, q{SELECT le_am_leader('kept'), le_am_leader('left'), le_am_leader(99)}), 't|t|t', 'the terms ran on');
+	is(token_of($session, 'left'), $token, 'with their tokens');
 	all_consistent($node, 'no ghost');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_leaders'), '3', 'the views show them');
 	is(ask($dba, q{SELECT le_try_become_leader('kept')}), 'f', 'nobody else leads');
-	is(ask($psql, q{SELECT le_resign('left')}), 't', 'it can resign');
+	is(ask($session, q{SELECT le_resign('left')}), 't', 'it can resign');
 	is(ask($dba, q{SELECT le_try_become_leader('left')}), 't', 'then somebody else leads');
 	cmp_ok(token_of($dba, 'left'), '>', $high, 'with a greater token');
-	is(ask($psql, q{SELECT le_resign_all()}), '2', 'it can resign from all');
-	end_session($psql, $dba);
+	is(ask($session, q{SELECT le_resign_all()}), '2', 'it can resign from all');
+	end_session($session, $dba);
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
 	all_consistent($node, 'no ghost in the end');
 };
 
 subtest 'DROP EXTENSION by another session, the leader never resigns' => sub {
-	my $psql = session($node, app => 'leader');
+	my $session = session($node, app => 'leader');
 	my $offset = log_from($node);
-	is(ask($psql, q{SELECT le_try_become_leader('job')}), 't', 'leads');
-	my $token = token_of($psql, 'job');
+	is(ask($session, q{SELECT le_try_become_leader('job')}), 't', 'leads');
+	my $token = token_of($session, 'job');
 	$node->safe_psql('postgres', 'DROP EXTENSION leader_election');
-	end_session($psql);
+	end_session($session);
 	$node->wait_for_log(qr/election "job": term $token ended: session ended/, $offset);
 	create_extension($node);
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL'), '0', 'no ghost');
-	$psql = session($node);
-	is(ask($psql, q{SELECT le_try_become_leader('job')}), 't', 'vacant');
-	cmp_ok(token_of($psql, 'job'), '>', $token, 'greater token');
-	end_session($psql);
+	$session = session($node);
+	is(ask($session, q{SELECT le_try_become_leader('job')}), 't', 'vacant');
+	cmp_ok(token_of($session, 'job'), '>', $token, 'greater token');
+	end_session($session);
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
 };
 
@@ -120,13 +120,11 @@ foreach my $used ('a session that was elected before', 'a new session')
 		subtest "DROP EXTENSION while $used waits" . ($again ? ', and CREATE again' : '') => sub {
 			my $leader = session($node);
 			my $candidate = session($node);
-			my $pid = backend_pid($candidate);
+			my $pid = $candidate->{pid};
 			ask($candidate, q{SELECT le_try_become_leader('before') AND le_resign('before')})
 			  if $used =~ /before/;
 			ask($leader, q{SELECT le_try_become_leader('job')});
 			my $token = token_of($leader, 'job');
-			post($candidate, '\set VERBOSITY verbose');
-			collect($candidate);
 			post($candidate, q{SELECT le_become_leader('job')});
 			wait_until_waiting($node, $pid);
 			$node->safe_psql('postgres', 'DROP EXTENSION leader_election');
@@ -139,8 +137,8 @@ foreach my $used ('a session that was elected before', 'a new session')
 			}
 			else
 			{
-				unlike(stderr_of($candidate), qr/ERROR:  XX000/, 'not an internal error');
-				like(stderr_of($candidate), qr/ERROR:  42/, 'undefined object');
+				unlike($candidate->{messages}, qr/ERROR:  XX000/, 'not an internal error');
+				like($candidate->{messages}, qr/ERROR:  42/, 'undefined object');
 			}
 			create_extension($node) unless $again;
 			if ($answer eq 't')
@@ -157,22 +155,21 @@ foreach my $used ('a session that was elected before', 'a new session')
 }
 
 subtest 'an election in the transaction that creates the extension' => sub {
-	my $psql = session($node);
-	ask($psql, '\set VERBOSITY verbose');
-	is(ask($psql, q{SELECT le_try_become_leader('before')}), 't', 'elected');
-	my $token = token_of($psql, 'before');
-	ask($psql, q{DROP EXTENSION leader_election; BEGIN; CREATE EXTENSION leader_election});
-	is(ask($psql, q{SELECT le_am_leader('before')}), 't', 'an older term runs on');
-	ask($psql, q{SELECT le_try_become_leader('job')});
-	like(stderr_of($psql), qr/ERROR:  55000: cannot elect a leader in the transaction that created table/,
+	my $session = session($node);
+	is(ask($session, q{SELECT le_try_become_leader('before')}), 't', 'elected');
+	my $token = token_of($session, 'before');
+	ask($session, 'DROP EXTENSION leader_election', 'BEGIN', 'CREATE EXTENSION leader_election');
+	is(ask($session, q{SELECT le_am_leader('before')}), 't', 'an older term runs on');
+	ask($session, q{SELECT le_try_become_leader('job')});
+	like($session->{messages}, qr/ERROR:  55000: cannot elect a leader in the transaction that created table/,
 		'refused, as a rollback would take the tokens back');
-	ask($psql, 'ROLLBACK');
+	ask($session, 'ROLLBACK');
 	create_extension($node);
-	is(ask($psql, q{SELECT le_am_leader('job'), le_am_leader('before')}), 'f|t', 'nothing came of it');
+	is(ask($session, q{SELECT le_am_leader('job'), le_am_leader('before')}), 'f|t', 'nothing came of it');
 	all_consistent($node, 'nothing half done');
-	is(ask($psql, q{SELECT le_try_become_leader('job')}), 't', 'elected when it is there');
-	cmp_ok(token_of($psql, 'job'), '>', $token, 'greater token');
-	end_session($psql);
+	is(ask($session, q{SELECT le_try_become_leader('job')}), 't', 'elected when it is there');
+	cmp_ok(token_of($session, 'job'), '>', $token, 'greater token');
+	end_session($session);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

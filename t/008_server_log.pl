@@ -12,8 +12,8 @@ use LeaderElection;
 
 my $node = new_server('log', conf => "log_statement = none\n");
 $node->safe_psql('postgres', 'SELECT 1');
-my $psql = session($node, app => 'worker');
-my $pid = backend_pid($psql);
+my $session = session($node, app => 'worker');
+my $pid = $session->{pid};
 
 # hours, minutes, seconds and milliseconds
 my $duration = '(\d\d+:\d\d:\d\d\.\d\d\d)';
@@ -42,10 +42,10 @@ foreach my $case (@texts)
 	my ($sql, $shown) = @$case;
 	subtest "as name and as identity: $sql" => sub {
 		my $offset = log_from($node);
-		is(ask($psql, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
-		my $token = ask($psql, "SELECT le_token($sql)");
-		is(ask($psql, "SELECT le_resign($sql)"), 't', 'resigned');
-		is(ask($psql, "BEGIN; SELECT le_try_become_leader_xact($sql, $sql); COMMIT"), 't', 'elected');
+		is(ask($session, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
+		my $token = ask($session, "SELECT le_token($sql)");
+		is(ask($session, "SELECT le_resign($sql)"), 't', 'resigned');
+		is(ask($session, "BEGIN; SELECT le_try_become_leader_xact($sql, $sql); COMMIT"), 't', 'elected');
 		my $next = $token + 1;
 		my $log = log_since($node, $offset);
 		my @lines = split /\n/, $log;
@@ -78,14 +78,14 @@ subtest 'in another encoding' => sub {
 
 subtest 'every end has its line' => sub {
 	my $offset = log_from($node);
-	ask($psql, q{SELECT le_try_become_leader('a'), le_try_become_leader(-7)});
-	ask($psql, 'SELECT pg_advisory_unlock_all()');
-	ask($psql, q{SELECT le_try_become_leader('a')});
-	ask($psql, 'DISCARD ALL');
-	ask($psql, q{SELECT le_try_become_leader('a')});
-	ask($psql, 'SELECT le_resign_all()');
-	ask($psql, q{BEGIN; SELECT le_try_become_leader_xact('a'); SAVEPOINT s; SELECT le_try_become_leader_xact('b'); ROLLBACK TO s});
-	ask($psql, 'ROLLBACK');
+	ask($session, q{SELECT le_try_become_leader('a'), le_try_become_leader(-7)});
+	ask($session, 'SELECT pg_advisory_unlock_all()');
+	ask($session, q{SELECT le_try_become_leader('a')});
+	ask($session, 'DISCARD ALL');
+	ask($session, q{SELECT le_try_become_leader('a')});
+	ask($session, 'SELECT le_resign_all()');
+	ask($session, q{BEGIN; SELECT le_try_become_leader_xact('a'); SAVEPOINT s; SELECT le_try_become_leader_xact('b'); ROLLBACK TO s});
+	ask($session, 'ROLLBACK');
 	my $ends = join ' ', map { /^election "?(.+?)"?: term \d+ ended: (.*)$/ ? "$1 $2," : () } term_lines($node, $offset);
 	is($ends, 'a lock released, -7 lock released, a lock released, a resigned, b transaction ended, a transaction ended,', 'in order');
 };
@@ -103,33 +103,33 @@ sub led_for
 subtest 'for how long it was led' => sub {
 	my $offset = log_from($node);
 	my $begun = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
-	ask($psql, q{SELECT le_try_become_leader('long', 'long leader'); SELECT pg_sleep(1.2); SELECT le_resign('long')});
+	ask($session, q{SELECT le_try_become_leader('long', 'long leader')}, 'SELECT pg_sleep(1.2)', q{SELECT le_resign('long')});
 	my $took = $node->safe_psql('postgres', "SELECT clock_timestamp() - '$begun'");
 	led_for('resigned', 'long leader', $offset, '1.2 s', $took);
 
 	# a lease, until it ran out, whoever finds that: a bid, an observer, le_forget
 	foreach my $finder (q{SELECT le_lease('short', '1 s')}, q{CALL le_observe('short')}, q{SELECT le_forget('short')})
 	{
-		my $token = ask($psql, q{SELECT le_lease('short', '200 ms', 'lessee')});
+		my $token = ask($session, q{SELECT le_lease('short', '200 ms', 'lessee')});
 		$offset = log_from($node);
-		ask($psql, 'SELECT pg_sleep(1)');
-		my ($found) = ask($psql, $finder) =~ /^(\d+)$/;
+		ask($session, 'SELECT pg_sleep(1)');
+		my ($found) = ask($session, $finder) =~ /^(\d+)$/;
 		led_for('expired', 'lessee', $offset, '0.19 s', '0.9 s');
-		ask($psql, "SELECT le_resign('short', $found)") if $found;
+		ask($session, "SELECT le_resign('short', $found)") if $found;
 	}
 };
 
 subtest 'where the client is' => sub {
 	$node->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'");
 	$node->append_conf('pg_hba.conf', 'host all all 127.0.0.1/32 trust');
-	end_session($psql);
+	end_session($session);
 	$node->restart;
 	my $offset = log_from($node);
-	$psql = session($node, app => 'worker');
-	my $remote = session($node, connstr => "host=127.0.0.1");
-	ask($psql, q{SELECT le_try_become_leader('here')});
+	$session = session($node, app => 'worker');
+	my $remote = session($node, host => '127.0.0.1');
+	ask($session, q{SELECT le_try_become_leader('here')});
 	ask($remote, q{SELECT le_try_become_leader('there', 'r'), le_lease('leased there', '1 s', 'r')});
-	my $remote_pid = backend_pid($remote);
+	my $remote_pid = $remote->{pid};
 	my @lines = grep { / began: / } term_lines($node, $offset);
 	like($lines[0], qr/"worker" leads, process \d+, session scope$/, 'a local one is not told');
 	like($lines[1], qr/"r" leads, process $remote_pid, client 127\.0\.0\.1, session scope$/, 'address');
@@ -141,13 +141,13 @@ subtest 'no line reaches the client' => sub {
 	my $client = session($node);
 	ask($client, 'SET client_min_messages = debug5');
 	ask($client, q{SELECT le_try_become_leader('quiet'), le_try_become_leader(8)});
-	my $said = stderr_of($client);
+	my $said = $client->{messages};
 	ask($client, q{SELECT le_resign('quiet')});
-	$said .= stderr_of($client);
+	$said .= $client->{messages};
 	ask($client, q{BEGIN; SELECT le_try_become_leader_xact('quiet'); COMMIT});
-	$said .= stderr_of($client);
-	ask($client, 'SET client_min_messages = log; SELECT le_try_become_leader(9); SELECT pg_advisory_unlock_all()');
-	$said .= stderr_of($client);
+	$said .= $client->{messages};
+	ask($client, 'SET client_min_messages = log', 'SELECT le_try_become_leader(9)', 'SELECT pg_advisory_unlock_all()');
+	$said .= $client->{messages};
 	like($said, qr/DEBUG/, 'the client hears much');
 	unlike($said, qr/leader_election:|election .* term/, 'but no line of a term');
 	end_session($client);
@@ -155,11 +155,11 @@ subtest 'no line reaches the client' => sub {
 
 subtest 'log_terms = off' => sub {
 	my $offset = log_from($node);
-	ask($psql, 'SET leader_election.log_terms = off');
-	is(ask($psql, q{BEGIN; SELECT le_try_become_leader('quiet'), le_try_become_leader_xact('x'), le_resign('quiet'); COMMIT}), 't|t|t', 'a cycle');
+	ask($session, 'SET leader_election.log_terms = off');
+	is(ask($session, q{BEGIN; SELECT le_try_become_leader('quiet'), le_try_become_leader_xact('x'), le_resign('quiet'); COMMIT}), 't|t|t', 'a cycle');
 	is(log_since($node, $offset), '', 'nothing in the log');
-	ask($psql, 'RESET leader_election.log_terms');
-	ask($psql, q{SELECT le_try_become_leader('loud')});
+	ask($session, 'RESET leader_election.log_terms');
+	ask($session, q{SELECT le_try_become_leader('loud')});
 	is(scalar(term_lines($node, $offset)), 1, 'and on again');
 
 	$node->safe_psql('postgres', 'CREATE ROLE regress_le_user LOGIN');
@@ -175,7 +175,7 @@ subtest 'log_terms = off' => sub {
 	is(scalar(grep { /"sneaky"/ } term_lines($node, $offset)), 2, 'its terms are logged');
 };
 
-end_session($psql);
+end_session($session);
 my $complaints = join "\n", grep { /WARNING|PANIC|TRAP/ && !/permission denied to set parameter/ } split /\n/, slurp_file($node->logfile);
 is($complaints, '', 'no complaints in the log');
 $node->stop;

@@ -18,7 +18,7 @@ sub cycle
 	my ($how) = @_;
 	my $one = session($node);
 	my $two = session($node);
-	my $pid = backend_pid($two);
+	my $pid = $two->{pid};
 	is(ask($one, q{SELECT le_try_become_leader('job', 'one')}), 't', "$how: elected");
 	is(ask($two, q{SELECT le_try_become_leader('job', 'two')}), 'f', 'denied');
 	post($two, q{SELECT le_become_leader('job', NULL, 'two')});
@@ -59,10 +59,10 @@ foreach my $setting ('shared_preload_libraries', 'session_preload_libraries')
 }
 
 subtest 'a dump restores, and its tokens grow on' => sub {
-	my $psql = session($node);
-	is(ask($psql, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('job') AND le_resign('job')}), '3000', 'many terms');
-	ask($psql, q{SELECT le_try_become_leader('job')});
-	my $token = ask($psql, q{SELECT le_token('job')});
+	my $session = session($node);
+	is(ask($session, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('job') AND le_resign('job')}), '3000', 'many terms');
+	ask($session, q{SELECT le_try_become_leader('job')});
+	my $token = ask($session, q{SELECT le_token('job')});
 	my $dump = $node->basedir . '/dump.sql';
 	$node->safe_psql('postgres', 'CREATE VIEW mine AS SELECT * FROM le_leaders; CREATE FUNCTION f() RETURNS boolean LANGUAGE SQL BEGIN ATOMIC SELECT le_am_leader(\'job\'); END');
 	foreach my $format ('p', 'c')
@@ -89,10 +89,10 @@ subtest 'a dump restores, and its tokens grow on' => sub {
 	$node->command_ok([ 'pg_dump', '-c', '-f', $dump, $node->connstr('postgres') ], 'dumped with --clean');
 	my ($rc, $out, $err) = $node->psql('postgres', slurp_file($dump), on_error_stop => 1);
 	is($rc, 0, 'restored over what was there');
-	is(ask($psql, q{SELECT le_am_leader('job'), le_resign('job')}), 't|t', 'the leader led on');
-	ask($psql, q{SELECT le_try_become_leader('job')});
-	cmp_ok(ask($psql, q{SELECT le_token('job')}), '>', $token, 'its next token is greater');
-	end_session($psql);
+	is(ask($session, q{SELECT le_am_leader('job'), le_resign('job')}), 't|t', 'the leader led on');
+	ask($session, q{SELECT le_try_become_leader('job')});
+	cmp_ok(ask($session, q{SELECT le_token('job')}), '>', $token, 'its next token is greater');
+	end_session($session);
 };
 
 subtest 'a dump of a database that never elected' => sub {
@@ -109,16 +109,16 @@ subtest 'a dump of a database that never elected' => sub {
 subtest 'another schema' => sub {
 	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere TEMPLATE template0');
 	$node->safe_psql('elsewhere', 'CREATE SCHEMA "Odd one"; CREATE EXTENSION leader_election SCHEMA "Odd one"');
-	my $psql = session($node, db => 'elsewhere');
-	is(ask($psql, q{SELECT "Odd one".le_try_become_leader('job')}), 't', 'elected');
-	my $token = ask($psql, q{SELECT "Odd one".le_token('job')});
-	is(ask($psql, q{SELECT name FROM "Odd one".le_leaders}), 'job', 'views work with no search_path');
-	ask($psql, 'ALTER EXTENSION leader_election SET SCHEMA public');
-	is(stderr_of($psql), '', 'moved');
-	is(ask($psql, q{SELECT le_resign('job'), le_try_become_leader('job'), le_token('job')}), 't|t|' . ($token + 1), 'works on');
+	my $session = session($node, db => 'elsewhere');
+	is(ask($session, q{SELECT "Odd one".le_try_become_leader('job')}), 't', 'elected');
+	my $token = ask($session, q{SELECT "Odd one".le_token('job')});
+	is(ask($session, q{SELECT name FROM "Odd one".le_leaders}), 'job', 'views work with no search_path');
+	ask($session, 'ALTER EXTENSION leader_election SET SCHEMA public');
+	is($session->{messages}, '', 'moved');
+	is(ask($session, q{SELECT le_resign('job'), le_try_become_leader('job'), le_token('job')}), 't|t|' . ($token + 1), 'works on');
 	my $new = session($node, db => 'elsewhere');
 	is(ask($new, q{SELECT le_try_become_leader('other'), le_token('other')}), 't|' . ($token + 2), 'in new sessions, too');
-	end_session($psql, $new);
+	end_session($session, $new);
 };
 
 subtest 'functions dropped and created again under a pooled session' => sub {
@@ -129,7 +129,7 @@ subtest 'functions dropped and created again under a pooled session' => sub {
 	ask($pooled, q{EXECUTE try('job')}) for 1 .. 7;
 	my $before = ask($pooled, q{EXECUTE token('job')});
 	ask($pooled, q{EXECUTE resign('job')});
-	is(stderr_of($pooled), '', 'resigned');
+	is($pooled->{messages}, '', 'resigned');
 	$node->safe_psql('postgres', 'DROP EXTENSION leader_election CASCADE; CREATE EXTENSION leader_election');
 	# the prepared statements know the old functions by OID
 	foreach my $attempt (1, 2)
@@ -142,35 +142,35 @@ subtest 'functions dropped and created again under a pooled session' => sub {
 };
 
 subtest 'parallel plans' => sub {
-	my $psql = session($node);
+	my $session = session($node);
 	# the setting's name, old or new, that forces them
-	my $force = ask($psql, q{SELECT name FROM pg_settings
+	my $force = ask($session, q{SELECT name FROM pg_settings
 WHERE name IN ('force_parallel_mode', 'debug_parallel_query')});
-	ask($psql, q{CREATE TABLE big AS SELECT g FROM generate_series(1, 20000) g; ANALYZE big});
-	ask($psql, q{SELECT le_try_become_leader('job'), le_try_become_leader(3)});
-	my $token = ask($psql, q{SELECT le_token('job')});
+	ask($session, 'CREATE TABLE big AS SELECT g FROM generate_series(1, 20000) g', 'ANALYZE big');
+	ask($session, q{SELECT le_try_become_leader('job'), le_try_become_leader(3)});
+	my $token = ask($session, q{SELECT le_token('job')});
 	foreach my $mode ('on', 'off')
 	{
-		ask($psql, "SET $force = $mode; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0");
-		is(ask($psql, q{SELECT le_am_leader('job'), le_am_leader(3), le_am_leader('no'), le_token('job')}), "t|t|f|$token", "alone, $mode");
-		like(ask($psql, q{EXPLAIN (COSTS off) SELECT count(*), le_am_leader('job') FROM big}), qr/Gather/, 'a parallel plan');
-		is(ask($psql, q{SELECT count(*), le_am_leader('job'), le_token('job') FROM big}), "20000|t|$token", 'over a parallel scan');
-		is(ask($psql, q{SELECT count(*) FROM big WHERE le_am_leader('job')}), '20000', 'in its condition');
-		is(ask($psql, q{SELECT l.name FROM le_leaders l, le_leader('job') WHERE l.name IS NOT NULL}), 'job', 'views');
-		is(ask($psql, q{SELECT count(*) FROM le_candidates}), '0', 'views');
-		is(ask($psql, q{SELECT le_resign('job'), le_try_become_leader('job')}), 't|t', "bids");
-		is(stderr_of($psql), '', 'without complaint');
-		$token = ask($psql, q{SELECT le_token('job')});
+		ask($session, "SET $force = $mode; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0");
+		is(ask($session, q{SELECT le_am_leader('job'), le_am_leader(3), le_am_leader('no'), le_token('job')}), "t|t|f|$token", "alone, $mode");
+		like(ask($session, q{EXPLAIN (COSTS off) SELECT count(*), le_am_leader('job') FROM big}), qr/Gather/, 'a parallel plan');
+		is(ask($session, q{SELECT count(*), le_am_leader('job'), le_token('job') FROM big}), "20000|t|$token", 'over a parallel scan');
+		is(ask($session, q{SELECT count(*) FROM big WHERE le_am_leader('job')}), '20000', 'in its condition');
+		is(ask($session, q{SELECT l.name FROM le_leaders l, le_leader('job') WHERE l.name IS NOT NULL}), 'job', 'views');
+		is(ask($session, q{SELECT count(*) FROM le_candidates}), '0', 'views');
+		is(ask($session, q{SELECT le_resign('job'), le_try_become_leader('job')}), 't|t', "bids");
+		is($session->{messages}, '', 'without complaint');
+		$token = ask($session, q{SELECT le_token('job')});
 	}
 	# a bid that hides in a function that claims to be parallel safe
-	ask($psql, "SET $force = on");
-	ask($psql, q{
+	ask($session, "SET $force = on");
+	ask($session, q{
 CREATE FUNCTION liar() RETURNS boolean LANGUAGE SQL PARALLEL SAFE VOLATILE AS $$ SELECT le_try_become_leader('liar') $$});
-	ask($psql, 'SELECT liar()');
-	like(stderr_of($psql), qr/ERROR:  cannot execute a bid for leadership during a parallel operation/, 'a bid in a worker is refused');
-	is(ask($psql, q{SELECT le_am_leader('liar'), le_am_leader('job')}), 'f|t', 'and nothing else happens');
+	ask($session, 'SELECT liar()');
+	like($session->{messages}, qr/ERROR:  25000: cannot execute a bid for leadership during a parallel operation/, 'a bid in a worker is refused');
+	is(ask($session, q{SELECT le_am_leader('liar'), le_am_leader('job')}), 'f|t', 'and nothing else happens');
 	all_consistent($node, 'nothing half done');
-	end_session($psql);
+	end_session($session);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

@@ -26,16 +26,15 @@ subtest '50 leaders killed, 8 candidates' => sub {
 			is($elected, 't', "round $round: the first in the queue is elected");
 			my $now = ask($dba, q{SELECT string_agg(pid || '|' || token, ',') FROM le_leaders WHERE name = 'job'});
 			my ($pid, $next) = split /\|/, $now;
-			is($pid, $leader->{backend}, 'and leads alone');
+			is($pid, $leader->{pid}, 'and leads alone');
 			cmp_ok($next, '>', $token, 'with a greater token');
 			$token = $next;
 			kill_client($leader);
 			end_session($leader);
 		}
 		my $candidate = session($node);
-		backend_pid($candidate);
 		post($candidate, q{SELECT le_become_leader('job')});
-		wait_until_standing($dba, $candidate->{backend});
+		wait_until_standing($dba, $candidate->{pid});
 		push @queue, $candidate;
 	}
 	end_all(@queue);

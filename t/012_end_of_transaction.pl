@@ -42,30 +42,29 @@ log_min_messages = warning
 CONF
 	$node->safe_psql('postgres', 'CREATE TABLE written (what text)');
 	my $leader = session($node, app => 'leader');
-	my $pid = $leader->query_safe('SELECT pg_backend_pid()');
+	my $pid = $leader->{pid};
 	my $other = session($node, app => 'other');
 
 	# from 19 on, the server's own notifications have to map memory, too
-	$leader->query_safe('SET leader_election.notify = off')
-	  if $leader->query_safe('SHOW server_version_num') >= 190000;
-	$leader->query_safe("BEGIN; INSERT INTO written VALUES ('$end');"
-		  . " SELECT le_try_become_leader_xact('job')");
-	$other->query_safe('SET leader_election.log_terms = off;'
-		  . " SELECT count(le_try_become_leader('$end' || i))"
-		  . ' FROM generate_series(1, 30000) i');
+	ask($leader, 'SET leader_election.notify = off')
+	  if ask($leader, 'SHOW server_version_num') >= 190000;
+	ask($leader, 'BEGIN', "INSERT INTO written VALUES ('$end')", q{SELECT le_try_become_leader_xact('job')}) eq 't'
+	  or die $leader->{messages};
+	ask($other, 'SET leader_election.log_terms = off',
+		"SELECT count(le_try_become_leader('$end' || i)) FROM generate_series(1, 30000) i") eq '30000'
+	  or die $other->{messages};
 	my $logged = -s $node->logfile;
 	limit_memory($pid, 1);
-	$leader->query("$end");
+	ask($leader, $end);
 	limit_memory($pid, 0);
 	ok($node->log_contains('could not bring the registry up to date', $logged),
 		"$end: the failure came about");
 
 	# the server warns of the segment that it could not map
-	is($leader->query('SELECT pg_backend_pid()'),
+	is(ask($leader, 'SELECT pg_backend_pid()'),
 		$pid, "$end: the session goes on");
-	$leader->{stderr} = '';
-	$leader->query("SELECT pg_cancel_backend($pid), pg_sleep(180)");
-	like($leader->{stderr}, qr/canceling statement due to user request/,
+	ask($leader, "SELECT pg_cancel_backend($pid), pg_sleep(180)");
+	like($leader->{messages}, qr/canceling statement due to user request/,
 		"$end: it can be cancelled");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM written WHERE what = '$end'"),
 		$end eq 'COMMIT' ? 1 : 0, "$end: it did what it says");
@@ -73,10 +72,9 @@ CONF
 		0, "$end: nobody is shown to lead");
 	is($node->safe_psql('postgres', "SELECT le_try_become_leader('job')"),
 		't', "$end: the next one leads");
-	is($other->query_safe('SELECT le_resign_all()'),
+	is(ask($other, 'SELECT le_resign_all()'),
 		30000, "$end: others led on all the while");
-	$leader->quit;
-	$other->quit;
+	end_session($leader, $other);
 	unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/,
 		"$end: the server took no harm");
 	$node->stop;

@@ -37,9 +37,9 @@ sub new_token
 
 sub take
 {
-	my ($psql, $name, $ttl, $me) = @_;
+	my ($session, $name, $ttl, $me) = @_;
 	$me //= 'holder';
-	return new_token(ask($psql, "SELECT le_lease('$name', '$ttl', '$me')"),
+	return new_token(ask($session, "SELECT le_lease('$name', '$ttl', '$me')"),
 		"lease \"$name\" is taken");
 }
 
@@ -55,44 +55,44 @@ sub crash
 # The holder goes on; nobody else is elected, in no scope
 sub runs_on
 {
-	my ($psql, $name, $token) = @_;
-	is(ask($psql, "SELECT le_lease('$name', '1 min', 'other')"), '', "$name: a lease is denied");
-	is(ask($psql, "SELECT le_lease('$name', '1 min', 'other', $token + 1)"), '', 'with a wrong token, too');
-	is(ask($psql, "SELECT le_try_become_leader('$name'), le_try_become_leader_xact('$name')"), 'f|f', 'so are sessions');
-	is(ask($psql, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_am_leader('$name', $token + 1)"), 't|t|f', 'the holder renews with the same token');
-	is(ask($psql, "SELECT name, scope, identity, token FROM le_leader('$name')"), "$name|lease|holder|$token", 'and is shown');
+	my ($session, $name, $token) = @_;
+	is(ask($session, "SELECT le_lease('$name', '1 min', 'other')"), '', "$name: a lease is denied");
+	is(ask($session, "SELECT le_lease('$name', '1 min', 'other', $token + 1)"), '', 'with a wrong token, too');
+	is(ask($session, "SELECT le_try_become_leader('$name'), le_try_become_leader_xact('$name')"), 'f|f', 'so are sessions');
+	is(ask($session, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_am_leader('$name', $token + 1)"), 't|t|f', 'the holder renews with the same token');
+	is(ask($session, "SELECT name, scope, identity, token FROM le_leader('$name')"), "$name|lease|holder|$token", 'and is shown');
 	return;
 }
 
 # The token is worth nothing, and somebody else can be elected at once
 sub is_over
 {
-	my ($psql, $name, $token) = @_;
-	is(ask($psql, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_renew('$name', $token, '5 s'), le_resign('$name', $token)"), 'f|f|f|f', "$name: the old token is refused");
-	is(ask($psql, "SELECT count(*) FROM le_leader('$name')"), '0', 'nobody leads');
-	my $new = take($psql, $name, '1 min', 'next');
-	is(ask($psql, "SELECT le_renew('$name', $token), le_renew('$name', $new)"), 'f|t', 'the successor has another token');
-	is(ask($psql, "SELECT le_resign('$name', $new)"), 't', 'and resigns');
+	my ($session, $name, $token) = @_;
+	is(ask($session, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_renew('$name', $token, '5 s'), le_resign('$name', $token)"), 'f|f|f|f', "$name: the old token is refused");
+	is(ask($session, "SELECT count(*) FROM le_leader('$name')"), '0', 'nobody leads');
+	my $new = take($session, $name, '1 min', 'next');
+	is(ask($session, "SELECT le_renew('$name', $token), le_renew('$name', $new)"), 'f|t', 'the successor has another token');
+	is(ask($session, "SELECT le_resign('$name', $new)"), 't', 'and resigns');
 	return;
 }
 
 subtest 'everything that can have become of a lease, and a crash' => sub {
-	my $psql = session($node);
+	my $session = session($node);
 	my $other = session($node, db => 'other');
 	my (%running, %over, %ttl);
 
 	# short ones first, so that they are over by the time that they are needed
 	foreach my $name ('succeeded', 'overtaken', 'overtaken and back', 'overtaken by session')
 	{
-		$over{$name} = take($psql, $name, '100 ms');
+		$over{$name} = take($session, $name, '100 ms');
 	}
 	my $expired = monotonic() + 0.12;
 
 	foreach my $name ('held', 'renewed', 'vacuumed', 'checkpointed')
 	{
-		$running{$name} = take($psql, $name, '1 min');
+		$running{$name} = take($session, $name, '1 min');
 	}
-	is(ask($psql, "SELECT le_renew('renewed', $running{renewed})"), 't', 'renewed');
+	is(ask($session, "SELECT le_renew('renewed', $running{renewed})"), 't', 'renewed');
 
 	foreach my $function ('renew', 'lease')
 	{
@@ -100,8 +100,8 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 		{
 			my ($what, $ttl, $new) = @$change;
 			my $name = "$what by le_$function";
-			my $token = take($psql, $name, $ttl);
-			is( ask($psql, $function eq 'renew'
+			my $token = take($session, $name, $ttl);
+			is( ask($session, $function eq 'renew'
 					? "SELECT le_renew('$name', $token, '$new')"
 					: "SELECT le_lease('$name', '$new', 'holder', $token) IS NOT NULL"),
 				't', 'its ttl is changed');
@@ -110,60 +110,60 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 		}
 	}
 	$running{'changed in a transaction that is rolled back'} = my $changed =
-	  take($psql, 'changed in a transaction that is rolled back', '50 s');
+	  take($session, 'changed in a transaction that is rolled back', '50 s');
 	$ttl{'changed in a transaction that is rolled back'} = '2 h';
-	is(ask($psql, "BEGIN; SELECT le_renew('changed in a transaction that is rolled back', $changed, '2 h'); ROLLBACK"), 't', 'changed');
+	is(ask($session, "BEGIN; SELECT le_renew('changed in a transaction that is rolled back', $changed, '2 h'); ROLLBACK"), 't', 'changed');
 
-	$over{resigned} = take($psql, 'resigned', '1 min');
-	is(ask($psql, "SELECT le_resign('resigned', $over{resigned})"), 't', 'resigned');
-	$over{'resigned in vain'} = take($psql, 'resigned in vain', '1 min');
-	is(ask($psql, "BEGIN; SELECT le_resign('resigned in vain', $over{'resigned in vain'}); ROLLBACK"), 't', 'resigned in a transaction that is rolled back');
-	$over{'changed and resigned'} = take($psql, 'changed and resigned', '1 min');
-	is(ask($psql, "SELECT le_renew('changed and resigned', $over{'changed and resigned'}, '1 h')"), 't', 'changed');
-	is(ask($psql, "SELECT le_resign('changed and resigned', $over{'changed and resigned'})"), 't', 'and resigned');
+	$over{resigned} = take($session, 'resigned', '1 min');
+	is(ask($session, "SELECT le_resign('resigned', $over{resigned})"), 't', 'resigned');
+	$over{'resigned in vain'} = take($session, 'resigned in vain', '1 min');
+	is(ask($session, "BEGIN; SELECT le_resign('resigned in vain', $over{'resigned in vain'}); ROLLBACK"), 't', 'resigned in a transaction that is rolled back');
+	$over{'changed and resigned'} = take($session, 'changed and resigned', '1 min');
+	is(ask($session, "SELECT le_renew('changed and resigned', $over{'changed and resigned'}, '1 h')"), 't', 'changed');
+	is(ask($session, "SELECT le_resign('changed and resigned', $over{'changed and resigned'})"), 't', 'and resigned');
 
-	ask($psql, 'BEGIN');
-	$over{'taken and resigned'} = take($psql, 'taken and resigned', '1 min');
-	is(ask($psql, "SELECT le_resign('taken and resigned', $over{'taken and resigned'})"), 't', 'resigned before it began');
-	ask($psql, 'COMMIT');
-	ask($psql, 'BEGIN');
-	ask($psql, 'SAVEPOINT one');
-	$over{'rolled back to a savepoint'} = take($psql, 'rolled back to a savepoint', '1 min');
-	ask($psql, 'ROLLBACK TO one');
-	$running{'after a savepoint'} = take($psql, 'after a savepoint', '1 min');
-	ask($psql, 'COMMIT');
-	ask($psql, 'BEGIN');
-	$over{'rolled back'} = take($psql, 'rolled back', '1 min');
-	ask($psql, 'ROLLBACK');
-	ask($psql, 'BEGIN');
-	my $changed_before = take($psql, 'changed before it began', '1 min');
-	is(ask($psql, "SELECT le_renew('changed before it began', $changed_before, '3 h')"), 't', 'changed before it began');
-	ask($psql, 'COMMIT');
+	ask($session, 'BEGIN');
+	$over{'taken and resigned'} = take($session, 'taken and resigned', '1 min');
+	is(ask($session, "SELECT le_resign('taken and resigned', $over{'taken and resigned'})"), 't', 'resigned before it began');
+	ask($session, 'COMMIT');
+	ask($session, 'BEGIN');
+	ask($session, 'SAVEPOINT one');
+	$over{'rolled back to a savepoint'} = take($session, 'rolled back to a savepoint', '1 min');
+	ask($session, 'ROLLBACK TO one');
+	$running{'after a savepoint'} = take($session, 'after a savepoint', '1 min');
+	ask($session, 'COMMIT');
+	ask($session, 'BEGIN');
+	$over{'rolled back'} = take($session, 'rolled back', '1 min');
+	ask($session, 'ROLLBACK');
+	ask($session, 'BEGIN');
+	my $changed_before = take($session, 'changed before it began', '1 min');
+	is(ask($session, "SELECT le_renew('changed before it began', $changed_before, '3 h')"), 't', 'changed before it began');
+	ask($session, 'COMMIT');
 	$running{'changed before it began'} = $changed_before;
 	$ttl{'changed before it began'} = '3 h';
 
 	sleep_past($expired);
 	my $succeeded = delete $over{succeeded};
-	$running{succeeded} = take($psql, 'succeeded', '1 min');
-	ask($psql, 'BEGIN');
-	is(ask($psql, q{SELECT le_try_become_leader_xact('overtaken')}), 't', 'elected over a lease that is over');
-	ask($psql, 'ROLLBACK');
-	ask($psql, 'BEGIN');
-	is(ask($psql, q{SELECT le_try_become_leader('overtaken and back')}), 't', 'elected over another');
-	is(ask($psql, q{SELECT le_resign('overtaken and back')}), 't', 'and resigned');
-	ask($psql, 'ROLLBACK');
+	$running{succeeded} = take($session, 'succeeded', '1 min');
+	ask($session, 'BEGIN');
+	is(ask($session, q{SELECT le_try_become_leader_xact('overtaken')}), 't', 'elected over a lease that is over');
+	ask($session, 'ROLLBACK');
+	ask($session, 'BEGIN');
+	is(ask($session, q{SELECT le_try_become_leader('overtaken and back')}), 't', 'elected over another');
+	is(ask($session, q{SELECT le_resign('overtaken and back')}), 't', 'and resigned');
+	ask($session, 'ROLLBACK');
 	my $leader = session($node);
 
 	# the row is moved, by a change of the table's file
-	ask($psql, 'VACUUM FULL le_leases');
-	is(ask($psql, "SELECT le_renew('vacuumed', $running{vacuumed}, '55 s')"), 't', 'changed after VACUUM FULL');
+	ask($session, 'VACUUM FULL le_leases');
+	is(ask($session, "SELECT le_renew('vacuumed', $running{vacuumed}, '55 s')"), 't', 'changed after VACUUM FULL');
 	$ttl{vacuumed} = '55 s';
-	is(ask($psql, 'VACUUM (FREEZE) le_leases; CHECKPOINT; SELECT 1'), '1', 'vacuumed, and a checkpoint');
-	is(ask($psql, "SELECT le_renew('checkpointed', $running{checkpointed}, '56 s')"), 't', 'changed after that');
+	is(ask($session, 'VACUUM (FREEZE) le_leases', 'CHECKPOINT', 'SELECT 1'), '1', 'vacuumed, and a checkpoint');
+	is(ask($session, "SELECT le_renew('checkpointed', $running{checkpointed}, '56 s')"), 't', 'changed after that');
 	$ttl{checkpointed} = '56 s';
-	$over{'resigned after a checkpoint'} = take($psql, 'resigned after a checkpoint', '1 min');
-	is(ask($psql, 'CHECKPOINT; SELECT 1'), '1', 'a checkpoint');
-	is(ask($psql, "SELECT le_resign('resigned after a checkpoint', $over{'resigned after a checkpoint'})"), 't', 'resigned after that');
+	$over{'resigned after a checkpoint'} = take($session, 'resigned after a checkpoint', '1 min');
+	is(ask($session, 'CHECKPOINT', 'SELECT 1'), '1', 'a checkpoint');
+	is(ask($session, "SELECT le_resign('resigned after a checkpoint', $over{'resigned after a checkpoint'})"), 't', 'resigned after that');
 
 	is(ask($leader, q{BEGIN; SELECT le_try_become_leader('overtaken by session')}), 't', 'elected over a third, in an open transaction');
 
@@ -173,25 +173,25 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	$over{open} = take($open, 'open', '1 min');
 	is(ask($open, "SELECT le_am_leader('open', $over{open})"), 't', 'in its own transaction it is there');
 	my $open2 = session($node);
-	$over{'resigned in an open transaction'} = take($psql, 'resigned in an open transaction', '1 min');
+	$over{'resigned in an open transaction'} = take($session, 'resigned in an open transaction', '1 min');
 	is(ask($open2, "BEGIN; SELECT le_resign('resigned in an open transaction', $over{'resigned in an open transaction'})"), 't', 'resigned in an open transaction');
 
 	my $elsewhere = ask($other, q{SELECT le_lease('held', '5 s', 'elsewhere')});
 	like($elsewhere, qr/^\d+$/, 'in another database');
 	# the last thing before the crash is a lease
-	$running{last} = take($psql, 'last', '1 min');
+	$running{last} = take($session, 'last', '1 min');
 
 	my $offset = log_from($node);
-	crash($psql, $other, $open, $open2, $leader);
+	crash($session, $other, $open, $open2, $leader);
 	is($node->safe_psql('postgres', q{SELECT vacant_since IS NULL FROM pg_stat_leader_election WHERE name = 'held'}), 't',
 		'the statistics are the first to look at the leases');
 
-	$psql = session($node);
-	is(ask($psql, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock is taken');
-	is_over($psql, $_, $over{$_}) foreach sort keys %over;
-	is(ask($psql, "SELECT le_am_leader('succeeded', $succeeded), le_renew('succeeded', $succeeded)"), 'f|f', 'the predecessor is over');
-	runs_on($psql, $_, $running{$_}) foreach sort keys %running;
-	is(ask($psql, "SELECT ttl = '$ttl{$_}', expires_in <= '$ttl{$_}', expires_in > '$ttl{$_}' - interval '30 s' FROM le_leader('$_')"), 't|t|t', "$_: has its ttl of $ttl{$_}") foreach sort keys %ttl;
+	$session = session($node);
+	is(ask($session, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock is taken');
+	is_over($session, $_, $over{$_}) foreach sort keys %over;
+	is(ask($session, "SELECT le_am_leader('succeeded', $succeeded), le_renew('succeeded', $succeeded)"), 'f|f', 'the predecessor is over');
+	runs_on($session, $_, $running{$_}) foreach sort keys %running;
+	is(ask($session, "SELECT ttl = '$ttl{$_}', expires_in <= '$ttl{$_}', expires_in > '$ttl{$_}' - interval '30 s' FROM le_leader('$_')"), 't|t|t', "$_: has its ttl of $ttl{$_}") foreach sort keys %ttl;
 	my @lines = lease_lines($node, $offset);
 	is(scalar(@lines), 1, 'one line in the log')
 	  and like($lines[0], qr/^(\d+) leases run on in database "postgres"$/, 'tells so');
@@ -203,7 +203,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	is(ask($other, q{SELECT le_lease('held', '1 s', 'thief')}), '', 'in another database: denied');
 	is(ask($other, "SELECT le_am_leader('held', $elsewhere), le_renew('held', $elsewhere)"), 't|t', 'and renewed');
 	is(ask($other, q{SELECT count(*), max(identity) FROM le_leaders}), '1|elsewhere', 'the databases are apart');
-	end_session($other, $psql);
+	end_session($other, $session);
 };
 
 # Nothing after it that would flush the log for it
@@ -249,23 +249,23 @@ my @last = (
 foreach my $case (@last)
 {
 	subtest "the last thing before a crash: $case->{what}" => sub {
-		my $psql = session($node);
-		my $token = take($psql, 'job', $case->{ttl});
+		my $session = session($node);
+		my $token = take($session, 'job', $case->{ttl});
 		sleep_past(monotonic() + 0.11) if $case->{ttl} eq '100 ms';
 		(my $sql = $case->{sql}) =~ s/TOKEN/$token/g;
-		is(ask($psql, $sql), 't', 'done');
-		crash($psql);
-		$psql = session($node);
+		is(ask($session, $sql), 't', 'done');
+		crash($session);
+		$session = session($node);
 		if ($case->{new_ttl})
 		{
-			is(ask($psql, "SELECT ttl FROM le_leader('job') WHERE token = $token AND ttl = '$case->{new_ttl}'"), '01:00:00', 'the new ttl counts');
-			is(ask($psql, "SELECT le_renew('job', $token), le_resign('job', $token)"), 't|t', 'the lease runs on');
+			is(ask($session, "SELECT ttl FROM le_leader('job') WHERE token = $token AND ttl = '$case->{new_ttl}'"), '01:00:00', 'the new ttl counts');
+			is(ask($session, "SELECT le_renew('job', $token), le_resign('job', $token)"), 't|t', 'the lease runs on');
 		}
 		else
 		{
-			is_over($psql, 'job', $token);
+			is_over($session, 'job', $token);
 		}
-		end_session($psql);
+		end_session($session);
 	};
 }
 
@@ -304,7 +304,7 @@ sub go_down_and_up
 	{
 		my $offset = log_from($node);
 		my $victim = session($node);
-		kill 9, backend_pid($victim);
+		kill 9, $victim->{pid};
 		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
 		$node->poll_query_until('postgres', undef, '');
 		end_session($victim);
@@ -322,14 +322,14 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 	subtest "first looks after: $way" => sub {
 		foreach my $look (@looks)
 		{
-			my $psql = session($node, db => $look->{db});
-			$look->{token} = ask($psql, "SELECT le_lease('job', '$ttl s', 'holder')");
+			my $session = session($node, db => $look->{db});
+			$look->{token} = ask($session, "SELECT le_lease('job', '$ttl s', 'holder')");
 			like($look->{token}, qr/^\d+$/, "$look->{what}: lease is taken");
-			end_session($psql);
+			end_session($session);
 		}
 		go_down_and_up($way);
 		my $up = monotonic();
-		$_->{psql} = session($node, db => $_->{db}) foreach @looks;
+		$_->{session} = session($node, db => $_->{db}) foreach @looks;
 
 		# by now, each lease would be over had it gone on with the server's start
 		sleep_past($up + $ttl);
@@ -337,7 +337,7 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 		{
 			(my $sql = $look->{sql}) =~ s/TOKEN/$look->{token}/g;
 			$look->{before} = monotonic();
-			is(ask($look->{psql}, $sql), $look->{answer}, "$look->{what}: it runs");
+			is(ask($look->{session}, $sql), $look->{answer}, "$look->{what}: it runs");
 		}
 
 		# the holder died with the server: somebody else is elected after the ttl
@@ -348,55 +348,55 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 			do
 			{
 				$asked = monotonic();
-				$answer = ask($look->{psql}, q{SELECT le_lease('job', '1 min', 'successor')});
+				$answer = ask($look->{session}, q{SELECT le_lease('job', '1 min', 'successor')});
 			} until ($answer ne '' || $asked > $look->{before} + 60);
 			my $over = $look->{before} + ($look->{ttl} // $ttl);
 			cmp_ok($answer, '>', $look->{token}, "$look->{what}: somebody else is elected");
 			cmp_ok(monotonic(), '>=', $over, 'not before the ttl is over');
 			cmp_ok($asked, '<', $over + 20, 'and not much later');
-			is(ask($look->{psql}, "SELECT le_renew('job', $look->{token}), le_am_leader('job', $look->{token}), le_resign('job', $answer)"),
+			is(ask($look->{session}, "SELECT le_renew('job', $look->{token}), le_am_leader('job', $look->{token}), le_resign('job', $answer)"),
 				'f|f|t', 'the first holder comes too late');
-			end_session($look->{psql});
+			end_session($look->{session});
 		}
 	};
 }
 
 subtest 'a transaction that is open over the first look' => sub {
-	my $psql = session($node);
-	my $token = take($psql, 'job', '1 min');
-	crash($psql);
+	my $session = session($node);
+	my $token = take($session, 'job', '1 min');
+	crash($session);
 
 	# an old snapshot, and no permission to write
-	$psql = session($node);
-	ask($psql, 'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY; SELECT 1');
-	is(ask($psql, "SELECT le_renew('job', $token)"), 't', 'first look in a read-only transaction');
-	ask($psql, 'ROLLBACK');
+	$session = session($node);
+	ask($session, 'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY; SELECT 1');
+	is(ask($session, "SELECT le_renew('job', $token)"), 't', 'first look in a read-only transaction');
+	ask($session, 'ROLLBACK');
 	my $second = session($node);
 	is(ask($second, "SELECT le_am_leader('job', $token), le_try_become_leader('job')"), 't|f', 'a rollback does not undo it');
 	is(ask($second, "SELECT le_resign('job', $token)"), 't', 'resigned');
-	end_session($psql, $second);
+	end_session($session, $second);
 };
 
 # A pool opens connections at any time: their first renewal must not wait for
 # maintenance of the table, once its leases have been looked at
 subtest 'the first renewal of a new session, while le_leases is being vacuumed' => sub {
-	my $psql = session($node);
-	my $token = take($psql, 'job', '1 h');
+	my $session = session($node);
+	my $token = take($session, 'job', '1 h');
 	# the lock that VACUUM, ANALYZE and autovacuum hold
-	is(ask($psql, 'BEGIN; LOCK TABLE le_leases IN SHARE UPDATE EXCLUSIVE MODE; SELECT 1'), '1', 'locked');
+	is(ask($session, 'BEGIN; LOCK TABLE le_leases IN SHARE UPDATE EXCLUSIVE MODE; SELECT 1'), '1', 'locked');
 	my $new = session($node);
 	ask($new, q{SET statement_timeout = '5 s'});
 	is(ask($new, "SELECT le_renew('job', $token)"), 't', 'renewed');
-	is(stderr_of($new), '', 'without waiting');
-	ask($psql, 'COMMIT');
+	is($new->{messages}, '', 'without waiting');
+	ask($session, 'COMMIT');
 	is(ask($new, "SELECT le_resign('job', $token)"), 't', 'resigned');
-	end_session($psql, $new);
+	end_session($session, $new);
 };
 
 subtest 'a dump carries the tokens on, and no lease' => sub {
-	my $psql = session($node);
+	my $session = session($node);
 	my $dump = $node->basedir . '/dump';
-	my $token = take($psql, 'job', '1 h');
+	my $token = take($session, 'job', '1 h');
 	foreach my $format ('p', 'c')
 	{
 		my $database = "restored_$format";
@@ -413,62 +413,61 @@ subtest 'a dump carries the tokens on, and no lease' => sub {
 		take($there, 'job', '1 min');
 		end_session($there);
 	}
-	is(ask($psql, "SELECT le_renew('job', $token)"), 't', 'where it came from it runs on');
-	is(ask($psql, "SELECT le_resign('job', $token)"), 't', 'resigned');
-	end_session($psql);
+	is(ask($session, "SELECT le_renew('job', $token)"), 't', 'where it came from it runs on');
+	is(ask($session, "SELECT le_resign('job', $token)"), 't', 'resigned');
+	end_session($session);
 };
 
 subtest 'DROP EXTENSION' => sub {
-	my $psql = session($node);
+	my $session = session($node);
 	my $other = session($node);
-	my $token = take($psql, 'job', '1 h');
-	my $second = take($psql, 'second', '1 h');
-	my $third = take($psql, 'third', '1 h');
+	my $token = take($session, 'job', '1 h');
+	my $second = take($session, 'second', '1 h');
+	my $third = take($session, 'third', '1 h');
 	is(ask($other, "SELECT le_renew('job', $token)"), 't', 'both sessions know it');
 
 	ask($other, 'BEGIN; DROP EXTENSION leader_election; ROLLBACK');
-	like(stderr_of($other), qr/NOTICE:  elections are led in this database: 0 by sessions, \d+ by leases/, 'rolled back');
+	like($other->{messages}, qr/NOTICE:  00000: elections are led in this database: 0 by sessions, \d+ by leases/, 'rolled back');
 	is(ask($other, "SELECT le_renew('job', $token), le_lease('job', '1 s') IS NULL"), 't|t', 'the lease runs on');
-	is(ask($psql, "SELECT le_renew('job', $token)"), 't', 'for others, too');
+	is(ask($session, "SELECT le_renew('job', $token)"), 't', 'for others, too');
 
 	my $offset = log_from($node);
 	ask($other, 'DROP EXTENSION leader_election');
-	unlike(stderr_of($other), qr/ERROR|WARNING/, 'dropped by another session while leases run');
-	ask($psql, "SELECT le_renew('job', $token)");
-	like(stderr_of($psql), qr/ERROR:  function le_renew\(.*\) does not exist/, 'it is gone');
+	unlike($other->{messages}, qr/ERROR|WARNING/, 'dropped by another session while leases run');
+	ask($session, "SELECT le_renew('job', $token)");
+	like($session->{messages}, qr/ERROR:  42883: function le_renew\(.*\) does not exist/, 'it is gone');
 	create_extension($node);
-	is(ask($psql, "SELECT le_renew('job', $token), le_am_leader('job', $token)"), 'f|f', 'its leases are over');
-	is(ask($psql, 'SELECT count(*) FROM le_leaders'), '0', 'and not shown');
+	is(ask($session, "SELECT le_renew('job', $token), le_am_leader('job', $token)"), 'f|f', 'its leases are over');
+	is(ask($session, 'SELECT count(*) FROM le_leaders'), '0', 'and not shown');
 	take($other, 'job', '1 h');
 	is(ask($other, q{SELECT le_try_become_leader('second')}), 't', 'elected for the session');
-	is(ask($psql, "SELECT le_renew('job', $token), le_renew('second', $second), le_renew('third', $third)"), 'f|f|f', 'over, all of them');
+	is(ask($session, "SELECT le_renew('job', $token), le_renew('second', $second), le_renew('third', $third)"), 'f|f|f', 'over, all of them');
 	my %told;
 	/^election "(.*)": term \d+ ended: extension dropped$/ and $told{$1}++ foreach term_lines($node, $offset);
 	is(join(' ', map { $told{$_} // 0 } 'job', 'second', 'third'), '1 1 1', 'the log tells of each');
 
 	# and by the session itself, with one of its leases not committed
-	ask($psql, 'BEGIN');
-	my $uncommitted = take($psql, 'uncommitted', '1 h');
-	ask($psql, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election; COMMIT');
-	unlike(stderr_of($psql), qr/ERROR|WARNING/, 'dropped and created again in the transaction that takes a lease');
-	is(ask($psql, "SELECT le_renew('uncommitted', $uncommitted)"), 'f', 'the lease never was');
-	is(ask($psql, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '0', 'nobody has any');
-	take($psql, 'uncommitted', '1 min');
+	ask($session, 'BEGIN');
+	my $uncommitted = take($session, 'uncommitted', '1 h');
+	ask($session, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election; COMMIT');
+	unlike($session->{messages}, qr/ERROR|WARNING/, 'dropped and created again in the transaction that takes a lease');
+	is(ask($session, "SELECT le_renew('uncommitted', $uncommitted)"), 'f', 'the lease never was');
+	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '0', 'nobody has any');
+	take($session, 'uncommitted', '1 min');
 
-	crash($psql, $other);
-	$psql = session($node);
-	is(ask($psql, q{SELECT string_agg(name, ' ') FROM le_leaders}), 'uncommitted', 'only the last one runs on after a crash');
-	end_session($psql);
+	crash($session, $other);
+	$session = session($node);
+	is(ask($session, q{SELECT string_agg(name, ' ') FROM le_leaders}), 'uncommitted', 'only the last one runs on after a crash');
+	end_session($session);
 };
 
 # A candidate who waits for the end of a lease when the extension is dropped must
 # not stand in the way of others until the ttl of what is gone is over
 subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
-	my $psql = session($node);
+	my $session = session($node);
 	my $candidate = session($node);
-	my $pid = backend_pid($candidate);
-	take($psql, 'job', '1 h');
-	ask($candidate, '\set VERBOSITY verbose');
+	my $pid = $candidate->{pid};
+	take($session, 'job', '1 h');
 	post($candidate, q{SELECT le_become_leader('job')});
 	wait_until_sleeping($node, $pid);
 	$node->safe_psql('postgres', 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
@@ -481,29 +480,29 @@ subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
 	ok($ended, 'the wait is over');
 	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)") unless $ended;
 	my $answer = collect($candidate);
-	unlike(stderr_of($candidate), qr/ERROR:  XX/, 'without an internal error');
+	unlike($candidate->{messages}, qr/ERROR:  XX/, 'without an internal error');
 	is($answer, 't', 'the candidate is elected, as there is no lease any more');
 	end_session($candidate);
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leaders WHERE name = 'job'});
-	take($psql, 'job', '1 min');
-	end_session($psql);
+	take($session, 'job', '1 min');
+	end_session($session);
 };
 
 # Those who bid, observe and listen have been told that it is over
 subtest 'a lease that has run out, and was bid for in vain as a guarded transaction was open' => sub {
 	foreach my $bid (q{SELECT le_lease('guarded', '1 min')}, q{SELECT le_try_become_leader('guarded')}, q{SELECT le_become_leader('guarded', '200 ms')})
 	{
-		my ($psql, $writer, $bidder) = map { session($node) } 1 .. 3;
-		my $token = take($psql, 'guarded', '500 ms');
+		my ($session, $writer, $bidder) = map { session($node) } 1 .. 3;
+		my $token = take($session, 'guarded', '500 ms');
 		ask($writer, "BEGIN; SELECT le_assert_leader('guarded', $token)");
 		sleep_past(monotonic() + 0.6);
 		like(ask($bidder, $bid), qr/^f?$/, "$bid: denied");
-		crash($psql, $writer, $bidder);
-		$psql = session($node);
-		is(ask($psql, "SELECT le_am_leader('guarded', $token), le_renew('guarded', $token)"), 'f|f', 'it does not come back');
-		new_token(ask($psql, q{SELECT le_lease('guarded', '100 ms')}), 'and the next one is taken at once');
+		crash($session, $writer, $bidder);
+		$session = session($node);
+		is(ask($session, "SELECT le_am_leader('guarded', $token), le_renew('guarded', $token)"), 'f|f', 'it does not come back');
+		new_token(ask($session, q{SELECT le_lease('guarded', '100 ms')}), 'and the next one is taken at once');
 		sleep_past(monotonic() + 0.15);
-		end_session($psql);
+		end_session($session);
 	}
 };
 

@@ -49,7 +49,6 @@ create_extension($node);
 
 my $holder = session($node, app => 'holder');
 my $other = session($node, app => 'other');
-backend_pid($other);
 
 # How far the server's wall clock is from ours, in hours
 sub hours_off
@@ -79,7 +78,7 @@ foreach my $step ([ '+3600s', 1 ], [ '-3600s', -1 ])
 		my $begun = monotonic();
 		my $long = ask($holder, q{SELECT le_lease('long', '10 min')});
 		post($other, q{SELECT le_become_leader('short')});
-		wait_until_sleeping($node, $other->{backend});
+		wait_until_sleeping($node, $other->{pid});
 
 		set_clock($offset);
 		is(hours_off(), $hours, 'now() has jumped') and $jumps++;
@@ -117,7 +116,7 @@ subtest 'a candidate with a timeout, and the clock goes back' => sub {
 	my $asked = monotonic();
 	my $token = ask($holder, q{SELECT le_lease('job', '2 s')});
 	post($other, q{SELECT le_become_leader('job', '1 min')});
-	wait_until_sleeping($node, $other->{backend});
+	wait_until_sleeping($node, $other->{pid});
 	set_clock('-3600s');
 	is(collect($other), 't', 'elected');
 	cmp_ok(monotonic(), '>=', $asked + 2, 'not before the ttl is over');
@@ -129,15 +128,15 @@ subtest 'a candidate with a timeout, and the clock goes back' => sub {
 	$token = ask($holder, q{SELECT le_lease('job', '1 h')});
 	$asked = monotonic();
 	post($other, q{SELECT le_become_leader('job', '1 s')});
-	wait_until_sleeping($node, $other->{backend});
+	wait_until_sleeping($node, $other->{pid});
 	set_clock('-3600s');
 	my $ended = 0;
 	until ($ended || monotonic() > $asked + 10)
 	{
-		$ended = $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $other->{backend} AND state = 'idle'");
+		$ended = $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $other->{pid} AND state = 'idle'");
 	}
 	ok($ended, 'a wait of one second ends');
-	$node->safe_psql('postgres', "SELECT pg_cancel_backend($other->{backend})") unless $ended;
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($other->{pid})") unless $ended;
 	is(collect($other), 'f', 'without election');
 	is(ask($holder, "SELECT le_resign('job', $token)"), 't', 'resigned');
 };

@@ -43,8 +43,8 @@ sub bounce_session
 sub run_program
 {
 	my ($me) = @_;
-	my ($psql, $token);
-	my $sql = "\\o\nSELECT pg_backend_pid(), le_lease('job', '$ttl s', '$me', TOKEN)";
+	my ($session, $token);
+	my $sql = "SELECT pg_backend_pid(), le_lease('job', '$ttl s', '$me', TOKEN)";
 
 	open my $log, '>', "$dir/$me.log" or die $!;
 	$log->autoflush(1);
@@ -57,12 +57,12 @@ sub run_program
 			$token = undef;
 			next;
 		}
-		$psql //= eval { bounce_session('job') };
-		if (defined $psql)
+		$session //= eval { bounce_session('job') };
+		if (defined $session)
 		{
 			(my $statement = $sql) =~ s/TOKEN/$token \/\/ 'NULL'/e;
 			my $asked = monotonic();
-			my $answer = eval { ask($psql, $statement) };
+			my $answer = eval { ask($session, $statement) };
 			if (defined $answer && $answer =~ /^(\d+)\|(\d*)$/)
 			{
 				printf $log "%s %.6f %.6f %d %s\n", $me, $asked, monotonic(), $1, $2 || 0;
@@ -71,13 +71,13 @@ sub run_program
 			else
 			{
 				printf $log "%s lost\n", $me;
-				eval { end_session($psql) };
-				$psql = undef;
+				eval { end_session($session) };
+				$session = undef;
 			}
 		}
 		usleep(20_000);
 	}
-	end_session($psql) if $psql;
+	end_session($session) if $session;
 	return;
 }
 
@@ -232,26 +232,26 @@ subtest 'what the programs have noted' => sub {
 };
 
 subtest 'resignation on whatever connection' => sub {
-	my $psql = bounce_session('job');
+	my $session = bounce_session('job');
 	my $second = bounce_session('job');
 	my $patience = monotonic() + 30;
 	my $token = '';
 	# the last program's lease runs out
-	$token = ask($psql, q{SELECT le_lease('job', '1 h', 'x')}) until $token ne '' || monotonic() > $patience;
+	$token = ask($session, q{SELECT le_lease('job', '1 h', 'x')}) until $token ne '' || monotonic() > $patience;
 	# the pool opens as many connections as it needs
 	ask($second, 'BEGIN; SELECT 1');
-	is(ask($psql, "SELECT le_renew('job', $token)"), 't', 'renewed');
+	is(ask($session, "SELECT le_renew('job', $token)"), 't', 'renewed');
 	ask($second, 'COMMIT');
-	my %backends = map { ask($psql, "SELECT pg_backend_pid() || '|' || le_am_leader('job', $token)") => 1 } 1 .. 9;
+	my %backends = map { ask($session, "SELECT pg_backend_pid() || '|' || le_am_leader('job', $token)") => 1 } 1 .. 9;
 	is(scalar(grep { /\|true$/ } keys %backends), scalar(keys %backends), 'it leads, on ' . keys(%backends) . ' connections');
 	cmp_ok(scalar(keys %backends), '>', 1, 'more than one');
 	ask($second, 'BEGIN; SELECT 1');
-	is(ask($psql, "SELECT le_resign('job', $token)"), 't', 'resigned');
+	is(ask($session, "SELECT le_resign('job', $token)"), 't', 'resigned');
 	is(ask($second, q{SELECT le_lease('job', '1 h', 'y') > 0}), 't', 'another takes it, in a transaction');
-	is(ask($psql, q{SELECT le_lease('job', '1 h', 'x')}), '', 'which is denied');
+	is(ask($session, q{SELECT le_lease('job', '1 h', 'x')}), '', 'which is denied');
 	ask($second, 'ROLLBACK');
-	is(ask($psql, q{SELECT le_lease('job', '1 h', 'x') > 0}), 't', 'and not after the rollback');
-	end_session($psql, $second);
+	is(ask($session, q{SELECT le_lease('job', '1 h', 'x') > 0}), 't', 'and not after the rollback');
+	end_session($session, $second);
 };
 
 subtest 'session scope behind session mode' => sub {
@@ -260,7 +260,7 @@ subtest 'session scope behind session mode' => sub {
 		my $offset = log_from($node);
 		my $one = bounce_session('session');
 		my $two = bounce_session('session');
-		my $pid = backend_pid($one);
+		my $pid = ask($one, 'SELECT pg_backend_pid()');
 		is(ask($one, q{SELECT le_try_become_leader('session job', 'one')}), 't', 'elected');
 		is(ask($two, q{SELECT le_try_become_leader('session job', 'two')}), 'f', 'denied');
 		my $token = ask($one, q{SELECT le_token('session job')});
@@ -292,12 +292,12 @@ subtest 'session scope behind transaction mode: two clients, one server connecti
 		q{SELECT le_resign('shared', identity => 'two')})
 	{
 		is(ask($client{two}, $bid), 'f', "two: $bid");
-		like(stderr_of($client{two}), $warning, 'and is told who leads, and of the pooler') unless $bid =~ /am_leader/;
+		like($client{two}{messages}, $warning, 'and is told who leads, and of the pooler') unless $bid =~ /am_leader/;
 	}
 	foreach my $bid (q{CALL le_campaign('shared', identity => 'two')}, q{CALL le_campaign(ARRAY['shared', 'free'], identity => 'two')})
 	{
 		ask($client{two}, $bid);
-		like(stderr_of($client{two}), qr/ERROR: .*cannot wait to lead election "shared", which this session leads as "one"/, "two: $bid");
+		like($client{two}{messages}, qr/ERROR: .*cannot wait to lead election "shared", which this session leads as "one"/, "two: $bid");
 	}
 	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 't', 'one leads on');
 	is(ask($client{one}, q{SELECT le_try_become_leader('shared', 'one')}), 't', 'and is confirmed');

@@ -18,18 +18,17 @@ sub take
 {
 	my ($name, $ttl) = @_;
 	my $token = ask($holder, "SELECT le_lease('$name', '$ttl', 'holder')");
-	die "lease not taken: $token" . stderr_of($holder) unless $token =~ /^\d+$/;
+	die "lease not taken: $token" . $holder->{messages} unless $token =~ /^\d+$/;
 	return $token;
 }
 
 sub candidate
 {
 	my ($name, $how, @arguments) = @_;
-	my $psql = session($node, app => $how);
-	backend_pid($psql);
-	ask($psql, 'BEGIN') if $how eq 'le_become_leader_xact';
-	post($psql, "SELECT $how(" . join(', ', "'$name'", @arguments) . ')');
-	return $psql;
+	my $session = session($node, app => $how);
+	ask($session, 'BEGIN') if $how eq 'le_become_leader_xact';
+	post($session, "SELECT $how(" . join(', ', "'$name'", @arguments) . ')');
+	return $session;
 }
 
 sub queue
@@ -42,8 +41,8 @@ my $number = 0;
 
 sub elected_after
 {
-	my ($psql, $over, $what) = @_;
-	is(collect($psql), 't', "$what: elected");
+	my ($session, $over, $what) = @_;
+	is(collect($session), 't', "$what: elected");
 	my $now = monotonic();
 	cmp_ok($now, '>=', $over, 'not before the lease is over');
 	cmp_ok($now, '<', $over + 20, 'and not much later');
@@ -59,35 +58,35 @@ foreach my $how ('le_become_leader', 'le_become_leader_xact')
 			my $name = 'job ' . ++$number;
 			my $asked = monotonic();
 			my $token = take($name, '1 s');
-			my $psql = candidate($name, $how, $limit);
-			wait_until_sleeping($node, $psql->{backend});
+			my $session = candidate($name, $how, $limit);
+			wait_until_sleeping($node, $session->{pid});
 			is( $node->safe_psql('postgres', "SELECT l.identity, l.candidates, c.position, c.pid FROM le_leader('$name') l JOIN le_candidates c USING (name)"),
-				"holder|1|1|$psql->{backend}", 'shown') if monotonic() < $asked + 0.8;
-			elected_after($psql, $asked + 1, 'at expiry');
+				"holder|1|1|$session->{pid}", 'shown') if monotonic() < $asked + 0.8;
+			elected_after($session, $asked + 1, 'at expiry');
 			is(ask($holder, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL"), 'f|t', 'the lease is over, and another denied');
 			is(queue($name), '', 'nobody waits any more');
-			ask($psql, 'COMMIT') if $how =~ /xact/;
-			end_session($psql);
+			ask($session, 'COMMIT') if $how =~ /xact/;
+			end_session($session);
 		};
 		subtest "$how, timeout $limit, resignation" => sub {
 			my $name = 'job ' . ++$number;
 			my $token = take($name, '1 h');
-			my $psql = candidate($name, $how, $limit);
-			wait_until_sleeping($node, $psql->{backend});
+			my $session = candidate($name, $how, $limit);
+			wait_until_sleeping($node, $session->{pid});
 			my $resigned = monotonic();
 			is(ask($holder, "SELECT le_resign('$name', $token)"), 't', 'resigned');
-			elected_after($psql, $resigned, 'at resignation');
+			elected_after($session, $resigned, 'at resignation');
 			is(ask($holder, "SELECT le_lease('$name', '1 s') IS NULL"), 't', 'the old holder is denied');
-			ask($psql, 'COMMIT') if $how =~ /xact/;
-			end_session($psql);
+			ask($session, 'COMMIT') if $how =~ /xact/;
+			end_session($session);
 		};
 	}
 }
 
 subtest 'the deadline moves while a candidate sleeps' => sub {
 	my $token = take('moved', '1 s');
-	my $psql = candidate('moved', 'le_become_leader');
-	wait_until_sleeping($node, $psql->{backend});
+	my $session = candidate('moved', 'le_become_leader');
+	wait_until_sleeping($node, $session->{pid});
 	my $renewed;
 	foreach my $i (1 .. 4)
 	{
@@ -95,16 +94,16 @@ subtest 'the deadline moves while a candidate sleeps' => sub {
 		$renewed = monotonic();
 		is(ask($holder, "SELECT le_renew('moved', $token)"), 't', 'renewed');
 	}
-	elected_after($psql, $renewed + 1, 'after the last renewal');
-	end_session($psql);
+	elected_after($session, $renewed + 1, 'after the last renewal');
+	end_session($session);
 
 	$token = take('shorter', '1 h');
-	$psql = candidate('shorter', 'le_become_leader');
-	wait_until_sleeping($node, $psql->{backend});
+	$session = candidate('shorter', 'le_become_leader');
+	wait_until_sleeping($node, $session->{pid});
 	$renewed = monotonic();
 	is(ask($holder, "SELECT le_renew('shorter', $token, '500 ms')"), 't', 'a shorter ttl');
-	elected_after($psql, $renewed + 0.5, 'at the shorter ttl');
-	end_session($psql);
+	elected_after($session, $renewed + 0.5, 'at the shorter ttl');
+	end_session($session);
 };
 
 # How a wait ends without election: nothing is left of it, and the lease runs on
@@ -123,8 +122,7 @@ foreach my $how ('le_become_leader', 'le_become_leader_xact')
 			my $name = 'job ' . ++$number;
 			my $token = take($name, '1 h');
 			my $first = session($node, app => 'first');
-			my $pid = backend_pid($first);
-			ask($first, '\set VERBOSITY verbose');
+			my $pid = $first->{pid};
 			ask($first, $case->{before}) if $case->{before};
 			my $arguments = $case->{arguments} // 'NULL';
 			ask($first, 'BEGIN; SAVEPOINT one') if $number % 2;
@@ -134,13 +132,13 @@ foreach my $how ('le_become_leader', 'le_become_leader_xact')
 			if ($case->{act})
 			{
 				$second = candidate($name, $how);
-				wait_until_waiting($node, $second->{backend});
-				is(queue($name), "$pid $second->{backend}", 'two in line');
+				wait_until_waiting($node, $second->{pid});
+				is(queue($name), "$pid $second->{pid}", 'two in line');
 				$node->safe_psql('postgres', "SELECT $case->{act}($pid)");
 			}
 			my $answer = collect($first);
 			$case->{error}
-			  ? like(stderr_of($first), $case->{error}, 'error')
+			  ? like($first->{messages}, $case->{error}, 'error')
 			  : is($answer, $case->{answer}, 'answer');
 			is(ask($first, 'ROLLBACK; SELECT 1'), '1', 'the session goes on') if $number % 2 && $case->{end} ne 'terminate';
 			no_trace($node, $pid, 'nothing is left of it');
@@ -148,8 +146,8 @@ foreach my $how ('le_become_leader', 'le_become_leader_xact')
 			is($node->safe_psql('postgres', "SELECT identity || candidates FROM le_leader('$name')"), 'holder' . ($second ? 1 : 0), 'is shown');
 			if ($second)
 			{
-				wait_until_sleeping($node, $second->{backend});
-				is(queue($name), $second->{backend}, 'the second is first now');
+				wait_until_sleeping($node, $second->{pid});
+				is(queue($name), $second->{pid}, 'the second is first now');
 			}
 			is(ask($holder, "SELECT le_resign('$name', $token)"), 't', 'resigned');
 			if ($second)
@@ -170,13 +168,12 @@ subtest 'five wait, the clients of two die' => sub {
 	my @waiting;
 	foreach my $i (0 .. 4)
 	{
-		my $psql = session($node, app => "candidate $i");
-		backend_pid($psql);
-		post($psql, q{SELECT le_become_leader('five', NULL)});
-		$i == 0 ? wait_until_sleeping($node, $psql->{backend}) : wait_until_waiting($node, $psql->{backend});
-		push @waiting, $psql;
+		my $session = session($node, app => "candidate $i");
+		post($session, q{SELECT le_become_leader('five', NULL)});
+		$i == 0 ? wait_until_sleeping($node, $session->{pid}) : wait_until_waiting($node, $session->{pid});
+		push @waiting, $session;
 	}
-	is(queue('five'), join(' ', map { $_->{backend} } @waiting), 'five in line') if monotonic() < $asked + 1.5;
+	is(queue('five'), join(' ', map { $_->{pid} } @waiting), 'five in line') if monotonic() < $asked + 1.5;
 	kill_client($waiting[$_]) foreach 0, 2;
 	foreach my $i (1, 3, 4)
 	{
@@ -187,7 +184,7 @@ subtest 'five wait, the clients of two die' => sub {
 	}
 	is(join(' ', map { /term \d+ began: "candidate (\d)" leads/ ? $1 : () } term_lines($node, $offset)), '1 3 4', 'nobody else was');
 	is(scalar(() = log_since($node, $offset) =~ /FATAL:  connection to client lost/g), 2, 'two sessions ended');
-	no_trace($node, $waiting[$_]{backend}, 'nothing is left of a dead one') foreach 0, 2;
+	no_trace($node, $waiting[$_]{pid}, 'nothing is left of a dead one') foreach 0, 2;
 	end_session(@waiting);
 	is(ask($holder, "SELECT le_renew('five', $token)"), 'f', 'the lease is over');
 };
@@ -200,11 +197,11 @@ subtest 'the client of the first in line dies while the lease is renewed' => sub
 	my $renewed = 1;
 	my $patience = monotonic() + 30;
 	kill_client($first);
-	until (queue('renewed') eq $second->{backend} || monotonic() > $patience)
+	until (queue('renewed') eq $second->{pid} || monotonic() > $patience)
 	{
 		$renewed &&= ask($holder, "SELECT le_renew('renewed', $token)") eq 't';
 	}
-	is(queue('renewed'), $second->{backend}, 'the second is first in line');
+	is(queue('renewed'), $second->{pid}, 'the second is first in line');
 	is(ask($holder, "SELECT le_renew('renewed', $token, '1 h')"), 't', 'the lease runs on') if $renewed;
 	ask($holder, "SELECT le_resign('renewed', $token)");
 	is(collect($second), 't', 'the second is elected');
@@ -212,28 +209,27 @@ subtest 'the client of the first in line dies while the lease is renewed' => sub
 };
 
 subtest 'first come, first served, whatever the scope' => sub {
-	my $psql = session($node, app => 'in transaction');
+	my $session = session($node, app => 'in transaction');
 	my $second = session($node, app => 'second');
-	ask($psql, 'BEGIN');
-	is(ask($psql, q{SELECT le_try_become_leader_xact('mixed')}), 't', 'a transaction leads');
+	ask($session, 'BEGIN');
+	is(ask($session, q{SELECT le_try_become_leader_xact('mixed')}), 't', 'a transaction leads');
 	is(ask($holder, q{SELECT le_lease('mixed', '1 h')}), '', 'a lease is denied');
 	my $waiter = candidate('mixed', 'le_become_leader_xact');
-	wait_until_waiting($node, $waiter->{backend});
-	ask($psql, 'COMMIT');
+	wait_until_waiting($node, $waiter->{pid});
+	ask($session, 'COMMIT');
 	is(collect($waiter), 't', 'who waits is elected');
 	is(ask($holder, q{SELECT le_lease('mixed', '1 h')}), '', 'no lease');
 	ask($waiter, 'COMMIT');
 	my $token = take('mixed', '1 h');
-	ask($psql, 'BEGIN');
-	is(ask($psql, q{SELECT le_try_become_leader_xact('mixed'), le_try_become_leader('mixed')}), 'f|f', 'other scopes are denied');
-	is(ask($psql, q{SELECT le_become_leader_xact('mixed', '10 ms')}), 'f', 'after a wait, too');
-	ask($psql, 'ROLLBACK');
+	ask($session, 'BEGIN');
+	is(ask($session, q{SELECT le_try_become_leader_xact('mixed'), le_try_become_leader('mixed')}), 'f|f', 'other scopes are denied');
+	is(ask($session, q{SELECT le_become_leader_xact('mixed', '10 ms')}), 'f', 'after a wait, too');
+	ask($session, 'ROLLBACK');
 	post($waiter, q{BEGIN; SELECT le_become_leader_xact('mixed')});
-	backend_pid($waiter);
-	wait_until_sleeping($node, $waiter->{backend});
+	wait_until_sleeping($node, $waiter->{pid});
 	is(ask($holder, qq{SELECT le_resign('mixed', $token), le_lease('mixed', '1 h') IS NULL}), 't|t', 'who resigns cannot get in before who waits');
 	is(collect($waiter), 't', 'who is elected');
-	end_session($psql, $second, $waiter);
+	end_session($session, $second, $waiter);
 };
 
 subtest 'a lease that is not committed' => sub {
@@ -241,12 +237,12 @@ subtest 'a lease that is not committed' => sub {
 	ask($taker, 'BEGIN');
 	my $token = ask($taker, q{SELECT le_lease('slow', '1 s')});
 	my $first = candidate('slow', 'le_become_leader');
-	wait_until_waiting($node, $first->{backend});
+	wait_until_waiting($node, $first->{pid});
 	my $second = candidate('slow', 'le_become_leader');
-	wait_until_waiting($node, $second->{backend});
+	wait_until_waiting($node, $second->{pid});
 	is(ask($holder, q{SELECT le_lease('slow', '1 s')}), '', 'others are denied');
 	sleep_past(monotonic() + 1.1);
-	is(queue('slow'), "$first->{backend} $second->{backend}", 'the ttl has not begun');
+	is(queue('slow'), "$first->{pid} $second->{pid}", 'the ttl has not begun');
 	my $committed = monotonic();
 	ask($taker, 'COMMIT');
 	is(ask($taker, "SELECT le_renew('slow', $token)"), 't', 'it counts from the commit');
@@ -258,7 +254,7 @@ subtest 'a lease that is not committed' => sub {
 	ask($taker, 'BEGIN; SAVEPOINT one');
 	$token = ask($taker, q{SELECT le_lease('slow', '1 h')});
 	post($second, q{SELECT le_become_leader('slow')});
-	wait_until_waiting($node, $second->{backend});
+	wait_until_waiting($node, $second->{pid});
 	ask($taker, 'ROLLBACK TO one');
 	is(collect($second), 't', 'a rollback to a savepoint lets the next in at once');
 	is(ask($taker, "SELECT le_am_leader('slow', $token), le_renew('slow', $token)"), 'f|f', 'it never was');
@@ -272,14 +268,14 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM _le_registry_candidates(f
 
 subtest 'the server is stopped while a candidate sleeps' => sub {
 	my $token = take('stop', '1 day');
-	my $psql = candidate('stop', 'le_become_leader');
-	wait_until_sleeping($node, $psql->{backend});
+	my $session = candidate('stop', 'le_become_leader');
+	wait_until_sleeping($node, $session->{pid});
 	my $asked = monotonic();
 	$node->stop('fast');
 	note(sprintf 'stopped in %.1f s', monotonic() - $asked);
-	is(collect($psql), undef, 'the candidate has no answer');
-	like($psql->{stderr}, qr/FATAL:  terminating connection due to administrator command/, 'but is told');
-	end_session($psql, $holder);
+	is(collect($session), undef, 'the candidate has no answer');
+	like($session->{stderr}, qr/FATAL:  57P01: terminating connection due to administrator command/, 'but is told');
+	end_session($session, $holder);
 	$node->start;
 	is($node->safe_psql('postgres', "SELECT le_renew('stop', $token), le_resign('stop', $token)"), 't|t', 'the lease runs on');
 };

@@ -29,7 +29,7 @@ max_wal_size = '4GB'
 shared_buffers = '256MB'
 dynamic_shared_memory_type = posix
 });
-my $psql = session($node);
+my $session = session($node);
 
 $node->safe_psql('postgres', q{
 CREATE PROCEDURE take(prefix text, n integer, ttl interval) LANGUAGE plpgsql AS $$
@@ -67,12 +67,12 @@ END $$});
 sub timed
 {
 	my ($what, $calls) = @_;
-	my $ms = ask($psql, "SELECT timed(\$\$$what\$\$, $calls)");
-	die stderr_of($psql) unless $ms =~ /^[\d.e-]+$/;
+	my $ms = ask($session, "SELECT timed(\$\$$what\$\$, $calls)");
+	die $session->{messages} unless $ms =~ /^[\d.e-]+$/;
 	return $ms;
 }
 
-my $token = ask($psql, q{SELECT le_lease('one', '1 day', 'holder')});
+my $token = ask($session, q{SELECT le_lease('one', '1 day', 'holder')});
 my %operations = (
 	'le_renew' => [ "SELECT le_renew('one', $token)", 500 ],
 	'le_lease by the holder' => [ "SELECT le_lease('one', '1 day', 'holder', $token) = $token", 500 ],
@@ -82,45 +82,45 @@ my %operations = (
 my %with_one = map { $_ => timed(@{ $operations{$_} }) } sort keys %operations;
 
 subtest "$many leases" => sub {
-	my $shared = shared_size($psql);
+	my $shared = shared_size($session);
 	my $begun = monotonic();
-	ask($psql, "CALL take('warm ', 2000, '1 day')");
-	is(stderr_of($psql), '', '2000 are taken');
+	ask($session, "CALL take('warm ', 2000, '1 day')");
+	is($session->{messages}, '', '2000 are taken');
 	my $first = (monotonic() - $begun) / 2000;
 	$begun = monotonic();
-	ask($psql, "CALL take('job ', $many, '1 day')");
-	is(stderr_of($psql), '', "$many are taken");
+	ask($session, "CALL take('job ', $many, '1 day')");
+	is($session->{messages}, '', "$many are taken");
 	my $each = (monotonic() - $begun) / $many;
 	$begun = monotonic();
-	ask($psql, "CALL take('last ', 2000, '1 day')");
-	is(stderr_of($psql), '', '2000 are taken after that');
+	ask($session, "CALL take('last ', 2000, '1 day')");
+	is($session->{messages}, '', '2000 are taken after that');
 	my $last = (monotonic() - $begun) / 2000;
 	diag(sprintf 'to take a lease and commit, fsync off: %.0f us among the first 2000, %.0f us on average, %.0f us when %d run (x %.1f)',
 		1e6 * $first, 1e6 * $each, 1e6 * $last, $many, $last / $first);
 	cmp_ok($last, '<', 10 * $first + 0.0003, 'to take one more is not much slower');
 	my $count = $many + 4001;
-	is(ask($psql, q{SELECT count(*) FROM _le_registry_terms() WHERE scope = 'lease'}), $count, 'all run');
+	is(ask($session, q{SELECT count(*) FROM _le_registry_terms() WHERE scope = 'lease'}), $count, 'all run');
 
-	my $bytes = (shared_size($psql) - $shared) / ($many + 4000);
+	my $bytes = (shared_size($session) - $shared) / ($many + 4000);
 	diag(sprintf 'shared memory: %.0f bytes a lease', $bytes);
 	cmp_ok($bytes, '>', 50, 'shared memory is in sight');
 	cmp_ok($bytes, '<', 2000, 'and bounded');
-	diag('le_leases: ' . ask($psql, "SELECT pg_total_relation_size('le_leases') / $count") . ' bytes a lease, with its index');
+	diag('le_leases: ' . ask($session, "SELECT pg_total_relation_size('le_leases') / $count") . ' bytes a lease, with its index');
 
 	$begun = monotonic();
-	is(ask($psql, 'SELECT count(*) FROM le_leaders'), $count, 'le_leaders shows all');
+	is(ask($session, 'SELECT count(*) FROM le_leaders'), $count, 'le_leaders shows all');
 	my @looks = monotonic() - $begun;
 	foreach my $i (1 .. 4)
 	{
 		$begun = monotonic();
-		ask($psql, 'SELECT count(*) FROM le_leaders');
+		ask($session, 'SELECT count(*) FROM le_leaders');
 		push @looks, monotonic() - $begun;
 	}
 	diag(sprintf 'SELECT count(*) FROM le_leaders: %.3f s at first, %.3f s at best', $looks[0], min(@looks));
 	cmp_ok(min(@looks), '<', 5, 'in time');
 	$begun = monotonic();
-	is(ask($psql, q{SELECT count(*), count(DISTINCT token), min(ttl) = '1 day', max(candidates), bool_and(expires_in > '1 h'), min(usename) = max(usename) FROM le_leaders}), "$count|$count|t|0|t|t", 'with all columns')
-	  or diag(stderr_of($psql));
+	is(ask($session, q{SELECT count(*), count(DISTINCT token), min(ttl) = '1 day', max(candidates), bool_and(expires_in > '1 h'), min(usename) = max(usename) FROM le_leaders}), "$count|$count|t|0|t|t", 'with all columns')
+	  or diag($session->{messages});
 	diag(sprintf 'with all columns: %.3f s', monotonic() - $begun);
 };
 
@@ -138,61 +138,61 @@ subtest "as fast as with one" => sub {
 subtest 'after a crash' => sub {
 	$node->stop('immediate');
 	$node->start;
-	end_session($psql);
-	$psql = session($node);
+	end_session($session);
+	$session = session($node);
 	my $begun = monotonic();
-	is(ask($psql, "SELECT le_renew('one', $token)"), 't', 'the holder renews');
+	is(ask($session, "SELECT le_renew('one', $token)"), 't', 'the holder renews');
 	diag(sprintf 'the first look after a crash, with %d leases: %.2f s', $many, monotonic() - $begun);
-	is(ask($psql, 'SELECT count(*) FROM le_leaders'), $many + 4001, 'all run on');
-	ask($psql, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
-	is(ask($psql, 'SELECT count(*) FROM le_leaders'), '0', 'dropped');
-	ask($psql, q{CALL take('new ', 2000, '100 ms')});
-	is(stderr_of($psql), '', 'new ones are taken');
+	is(ask($session, 'SELECT count(*) FROM le_leaders'), $many + 4001, 'all run on');
+	ask($session, 'DROP EXTENSION leader_election', 'CREATE EXTENSION leader_election');
+	is(ask($session, 'SELECT count(*) FROM le_leaders'), '0', 'dropped');
+	ask($session, q{CALL take('new ', 2000, '100 ms')});
+	is($session->{messages}, '', 'new ones are taken');
 };
 
 # A registry without that much left over
 $node->stop('immediate');
 $node->start;
-end_session($psql);
-$psql = session($node);
+end_session($session);
+$session = session($node);
 $node->safe_psql('postgres', 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
 
 # Rows, of leases that run and of others
 sub left_over
 {
-	return ask($psql, 'SELECT count(*) FROM le_leases');
+	return ask($session, 'SELECT count(*) FROM le_leases');
 }
 
 subtest 'short leases of names that nobody asks for again' => sub {
 	# some to grow to the usual size
-	ask($psql, q{CALL take('early ', 2000, '100 ms')});
-	my $shared = shared_size($psql);
+	ask($session, q{CALL take('early ', 2000, '100 ms')});
+	my $shared = shared_size($session);
 	my @left = left_over();
 	foreach my $round (1 .. 4)
 	{
-		ask($psql, "CALL take('one-off $round ', 3000, '100 ms')");
-		is(stderr_of($psql), '', '3000 are taken');
+		ask($session, "CALL take('one-off $round ', 3000, '100 ms')");
+		is($session->{messages}, '', '3000 are taken');
 		push @left, left_over();
 	}
 	sleep_past(monotonic() + 0.11);
-	ask($psql, q{CALL take('late ', 2000, '100 ms')});
+	ask($session, q{CALL take('late ', 2000, '100 ms')});
 	push @left, left_over();
-	my $grown = shared_size($psql) - $shared;
+	my $grown = shared_size($session) - $shared;
 	diag("rows of le_leases after 2000, 4 times 3000, and 2000 more: @left; shared memory has grown by $grown bytes");
 	# what is left is what has run at a time; all but the last 2000 are over
 	cmp_ok($left[-1], '<=', 8000, 'rows do not pile up: less than half of those taken are left');
 	cmp_ok($grown, '<=', 4 * 1024 * 1024, 'nor does shared memory');
-	cmp_ok(ask($psql, 'SELECT count(*) FROM _le_registry_terms()'), '<=', 4000, 'nor is shown what is over');
+	cmp_ok(ask($session, 'SELECT count(*) FROM _le_registry_terms()'), '<=', 4000, 'nor is shown what is over');
 };
 
 subtest 'each in a transaction of its own that is rolled back' => sub {
-	my $shared = shared_size($psql);
+	my $shared = shared_size($session);
 	my $before = left_over();
-	ask($psql, q{DO $$ BEGIN FOR i IN 1 .. 5000 LOOP PERFORM le_lease('never ' || i, '1 day'); ROLLBACK; END LOOP; END $$});
-	is(stderr_of($psql), '', 'taken, and rolled back');
+	ask($session, q{DO $$ BEGIN FOR i IN 1 .. 5000 LOOP PERFORM le_lease('never ' || i, '1 day'); ROLLBACK; END LOOP; END $$});
+	is($session->{messages}, '', 'taken, and rolled back');
 	cmp_ok(left_over(), '<=', $before, 'no row');
-	cmp_ok(shared_size($psql), '<=', $shared + 4 * 1024 * 1024, 'nor memory');
-	is(ask($psql, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'never%'}), '0', 'nobody leads');
+	cmp_ok(shared_size($session), '<=', $shared + 4 * 1024 * 1024, 'nor memory');
+	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'never%'}), '0', 'nobody leads');
 };
 
 # What the leases of a prefix have left, when some thousands more have been taken
@@ -200,12 +200,12 @@ sub left_of
 {
 	my ($prefix) = @_;
 	sleep_past(monotonic() + 0.11);
-	ask($psql, "CALL take('after $prefix', 4000, '100 ms')");
-	return ask($psql, "SELECT count(*) FROM le_leases WHERE name LIKE '$prefix%'");
+	ask($session, "CALL take('after $prefix', 4000, '100 ms')");
+	return ask($session, "SELECT count(*) FROM le_leases WHERE name LIKE '$prefix%'");
 }
 
 subtest 'leases that are followed by leadership of a session' => sub {
-	ask($psql, q{
+	ask($session, q{
 DO $$ BEGIN
 	FOR i IN 1 .. 1000 LOOP
 		PERFORM le_resign('followed ' || i, le_lease('followed ' || i, '1 h'));
@@ -216,20 +216,20 @@ DO $$ BEGIN
 		COMMIT;
 	END LOOP;
 END $$});
-	is(stderr_of($psql), '', 'done');
+	is($session->{messages}, '', 'done');
 	cmp_ok(left_of('followed'), '<', 100, 'their rows do not stay');
 };
 
 subtest 'leases that are cleared away by transactions that are rolled back' => sub {
-	ask($psql, q{CALL take('cleared ', 2000, '100 ms')});
+	ask($session, q{CALL take('cleared ', 2000, '100 ms')});
 	sleep_past(monotonic() + 0.11);
-	ask($psql, q{DO $$ BEGIN FOR i IN 1 .. 10000 LOOP PERFORM le_lease('in vain ' || i, '1 day'); ROLLBACK; END LOOP; END $$});
-	is(stderr_of($psql), '', 'done');
+	ask($session, q{DO $$ BEGIN FOR i IN 1 .. 10000 LOOP PERFORM le_lease('in vain ' || i, '1 day'); ROLLBACK; END LOOP; END $$});
+	is($session->{messages}, '', 'done');
 	left_of('cleared') foreach 1 .. 4;
 	cmp_ok(left_of('cleared'), '<', 500, 'their rows do not stay');
 };
 
-end_session($psql);
+end_session($session);
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
 done_testing();

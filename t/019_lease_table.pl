@@ -15,17 +15,17 @@ my $node = new_server('lease_table', conf => 'leader_election.max_elections = 10
 
 sub take
 {
-	my ($psql, $name, $ttl) = @_;
-	my $token = ask($psql, "SELECT le_lease('$name', '$ttl')");
-	die "lease not taken: $token" . stderr_of($psql) unless $token =~ /^\d+$/;
+	my ($session, $name, $ttl) = @_;
+	my $token = ask($session, "SELECT le_lease('$name', '$ttl')");
+	die "lease not taken: $token" . $session->{messages} unless $token =~ /^\d+$/;
 	return $token;
 }
 
 # A rollback throws the new file away, and with it what was overwritten there
 subtest 'nothing is overwritten in a file that a rollback would throw away' => sub {
-	my $psql = session($node);
-	my $over = take($psql, 'over', '100 ms');
-	my $held = take($psql, 'held', '1 h');
+	my $session = session($node);
+	my $over = take($session, 'over', '100 ms');
+	my $held = take($session, 'held', '1 h');
 	sleep_past(monotonic() + 0.1);
 	foreach my $sql (
 		q{SELECT le_try_become_leader('over')},
@@ -34,37 +34,37 @@ subtest 'nothing is overwritten in a file that a rollback would throw away' => s
 		"SELECT le_resign('held', $held)",
 		"SELECT le_renew('held', $held, '2 h')")
 	{
-		ask($psql, 'BEGIN; CLUSTER le_leases USING le_leases_pkey');
-		ask($psql, $sql);
-		like(stderr_of($psql), qr/ERROR:  cannot begin or end a lease in the transaction that created or changed table "le_leases"/, "refused: $sql");
-		ask($psql, 'ROLLBACK');
+		ask($session, 'BEGIN; CLUSTER le_leases USING le_leases_pkey');
+		ask($session, $sql);
+		like($session->{messages}, qr/ERROR:  55000: cannot begin or end a lease in the transaction that created or changed table "le_leases"/, "refused: $sql");
+		ask($session, 'ROLLBACK');
 	}
-	is(ask($psql, "SELECT le_renew('held', $held), le_renew('over', $over)"), 't|f', 'the one runs on, the other is over');
-	is(ask($psql, q{SELECT le_try_become_leader('over')}), 't', 'elected');
+	is(ask($session, "SELECT le_renew('held', $held), le_renew('over', $over)"), 't|f', 'the one runs on, the other is over');
+	is(ask($session, q{SELECT le_try_become_leader('over')}), 't', 'elected');
 	$node->stop('immediate');
 	$node->start;
-	end_session($psql);
-	$psql = session($node);
-	is(ask($psql, "SELECT le_renew('held', $held), le_renew('over', $over)"), 't|f', 'after a crash as well');
-	end_session($psql);
+	end_session($session);
+	$session = session($node);
+	is(ask($session, "SELECT le_renew('held', $held), le_renew('over', $over)"), 't|f', 'after a crash as well');
+	end_session($session);
 };
 
 subtest 'a resignation that cannot be written down is none' => sub {
-	my $psql = session($node);
+	my $session = session($node);
 	my $blocker = session($node);
-	my $token = take($psql, 'job', '1 h');
+	my $token = take($session, 'job', '1 h');
 	my $offset = log_from($node);
 	ask($blocker, 'BEGIN; LOCK TABLE le_leases');
-	ask($psql, q{SET statement_timeout = '200 ms'});
-	ask($psql, "SELECT le_resign('job', $token)");
-	like(stderr_of($psql), qr/canceling statement due to statement timeout/, 'cancelled');
-	ask($psql, 'RESET statement_timeout');
-	is(ask($psql, "SELECT le_am_leader('job', $token), le_renew('job', $token)"), 't|t', 'the lease runs on');
+	ask($session, q{SET statement_timeout = '200 ms'});
+	ask($session, "SELECT le_resign('job', $token)");
+	like($session->{messages}, qr/canceling statement due to statement timeout/, 'cancelled');
+	ask($session, 'RESET statement_timeout');
+	is(ask($session, "SELECT le_am_leader('job', $token), le_renew('job', $token)"), 't|t', 'the lease runs on');
 	unlike(log_since($node, $offset), qr/ended: resigned/, 'and the log does not say otherwise');
 	ask($blocker, 'ROLLBACK');
-	is(ask($psql, "SELECT le_resign('job', $token)"), 't', 'resigned');
+	is(ask($session, "SELECT le_resign('job', $token)"), 't', 'resigned');
 	like(log_since($node, $offset), qr/term $token ended: resigned/, 'and logged');
-	end_session($psql, $blocker);
+	end_session($session, $blocker);
 };
 
 subtest 'who sleeps on a lease and has to look things up still keeps to its timeout' => sub {
@@ -72,18 +72,17 @@ subtest 'who sleeps on a lease and has to look things up still keeps to its time
 	{
 		my $holder = session($node);
 		my $token = take($holder, "job for $limit", '1 h');
-		my $psql = session($node);
+		my $session = session($node);
 		my $blocker = session($node);
-		backend_pid($psql);
-		ask($psql, q{SET lock_timeout = '9 s'}) if $limit eq 'lock_timeout';
+		ask($session, q{SET lock_timeout = '9 s'}) if $limit eq 'lock_timeout';
 		my $asked = monotonic();
-		post($psql, "SELECT le_become_leader('job for $limit'" . ($limit eq 'timeout' ? q{, '9 s')} : ')'));
-		wait_until_sleeping($node, backend_pid($psql));
+		post($session, "SELECT le_become_leader('job for $limit'" . ($limit eq 'timeout' ? q{, '9 s')} : ')'));
+		wait_until_sleeping($node, $session->{pid});
 		ask($holder, 'ALTER TABLE le_leases SET (fillfactor = 90)');
 		ask($blocker, 'BEGIN; LOCK TABLE pg_extension IN ACCESS EXCLUSIVE MODE');
 		sleep_past($asked + 6);
 		ask($blocker, 'ROLLBACK');
-		my $answer = collect($psql);
+		my $answer = collect($session);
 		cmp_ok(monotonic() - $asked, '>=', 8.9, "$limit: waited that long");
 		if ($limit eq 'timeout')
 		{
@@ -91,45 +90,45 @@ subtest 'who sleeps on a lease and has to look things up still keeps to its time
 		}
 		else
 		{
-			like(stderr_of($psql), qr/canceling statement due to lock timeout/, 'and gave up');
+			like($session->{messages}, qr/canceling statement due to lock timeout/, 'and gave up');
 		}
 		is(ask($holder, "SELECT le_resign('job for $limit', $token)"), 't', 'resigned');
-		end_session($holder, $psql, $blocker);
+		end_session($holder, $session, $blocker);
 	}
 };
 
 # Rows as le_lease writes them, only many at once
 subtest 'a table that is read in vain at first' => sub {
-	my $psql = session($node);
-	my $token = take($psql, 'one', '4 s');
-	ask($psql, q{INSERT INTO le_leases SELECT 1000000 + i, '4 s', since, database, role, identity_has_client, 'many ' || i, identity
+	my $session = session($node);
+	my $token = take($session, 'one', '4 s');
+	ask($session, q{INSERT INTO le_leases SELECT 1000000 + i, '4 s', since, database, role, identity_has_client, 'many ' || i, identity
 		FROM le_leases, generate_series(1, 200000) i WHERE name = 'one'});
-	end_session($psql);
+	end_session($session);
 	$node->restart;
-	$psql = session($node);
+	$session = session($node);
 	my $offset = log_from($node);
-	ask($psql, q{SET statement_timeout = '30 ms'});
-	ask($psql, "SELECT le_renew('one', $token)");
-	like(stderr_of($psql), qr/canceling statement due to statement timeout/, 'cancelled');
-	ask($psql, 'RESET statement_timeout');
+	ask($session, q{SET statement_timeout = '30 ms'});
+	ask($session, "SELECT le_renew('one', $token)");
+	like($session->{messages}, qr/canceling statement due to statement timeout/, 'cancelled');
+	ask($session, 'RESET statement_timeout');
 	sleep_past(monotonic() + 4);
-	is(ask($psql, "SELECT le_renew('one', $token), le_renew('many 1', 1000001), le_renew('many 200000', 1200000)"), 't|t|t', 'each runs for its ttl from when all had been read');
-	is(ask($psql, 'SELECT count(*) FROM le_leaders'), $node->safe_psql('postgres', q{SELECT count(*) FROM le_leases WHERE ttl > '0'}), 'all are there');
+	is(ask($session, "SELECT le_renew('one', $token), le_renew('many 1', 1000001), le_renew('many 200000', 1200000)"), 't|t|t', 'each runs for its ttl from when all had been read');
+	is(ask($session, 'SELECT count(*) FROM le_leaders'), $node->safe_psql('postgres', q{SELECT count(*) FROM le_leases WHERE ttl > '0'}), 'all are there');
 	like(log_since($node, $offset), qr/leader_election: 20000\d leases run on in database "postgres"/, 'and counted');
-	end_session($psql);
+	end_session($session);
 };
 
 subtest 'a copy of the database has none of its leases' => sub {
-	my $psql = session($node);
-	my $token = take($psql, 'copied', '1 h');
-	end_session($psql);
+	my $session = session($node);
+	my $token = take($session, 'copied', '1 h');
+	end_session($session);
 	$node->safe_psql('template1', 'CREATE DATABASE copy TEMPLATE postgres');
 	my $copy = session($node, db => 'copy');
 	is(ask($copy, "SELECT le_am_leader('copied', $token), count(*) FROM le_leaders"), 'f|0', 'nobody leads there');
 	is(ask($copy, q{SELECT le_lease('copied', '1 h') IS NOT NULL}), 't', 'somebody is elected');
-	$psql = session($node);
-	is(ask($psql, "SELECT le_renew('copied', $token)"), 't', 'here it runs on');
-	end_session($psql, $copy);
+	$session = session($node);
+	is(ask($session, "SELECT le_renew('copied', $token)"), 't', 'here it runs on');
+	end_session($session, $copy);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

@@ -20,9 +20,9 @@ $node->safe_psql('postgres', 'CREATE TABLE work (id int) WITH (autovacuum_enable
 
 sub wait_for
 {
-	my ($psql, $sleeps) = @_;
-	return wait_until_sleeping($node, backend_pid($psql)) if $sleeps;
-	return wait_until_waiting($node, backend_pid($psql));
+	my ($session, $sleeps) = @_;
+	return wait_until_sleeping($node, $session->{pid}) if $sleeps;
+	return wait_until_waiting($node, $session->{pid});
 }
 
 # Rows that were deleted after the wait began and cannot be removed by VACUUM
@@ -31,7 +31,7 @@ sub kept_rows
 	ask($other, 'INSERT INTO work SELECT generate_series(1, 100)');
 	ask($other, 'DELETE FROM work');
 	ask($other, 'VACUUM (VERBOSE) work');
-	die stderr_of($other) unless stderr_of($other) =~ /(\d+) (?:are dead but not yet removable|dead row versions cannot be removed yet)/;
+	die $other->{messages} unless $other->{messages} =~ /(\d+) (?:are dead but not yet removable|dead row versions cannot be removed yet)/;
 	return $1;
 }
 
@@ -39,7 +39,7 @@ sub index_is_built
 {
 	ask($other, q{SET statement_timeout = '} . $_[0] . q{'});
 	ask($other, 'CREATE INDEX CONCURRENTLY work_id ON work (id)');
-	my $errors = stderr_of($other);
+	my $errors = $other->{messages};
 	ask($other, 'RESET statement_timeout');
 	ask($other, 'DROP INDEX work_id');
 	return $errors eq '';
@@ -56,17 +56,16 @@ foreach my $case (
 {
 	my ($sql, $sleeps, $harmless) = @$case;
 	subtest $sql => sub {
-		my $psql = session($node, app => 'candidate');
-		backend_pid($psql);
-		post($psql, $sql);
-		wait_for($psql, $sleeps);
-		my $state = $node->safe_psql('postgres', 'SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = ' . backend_pid($psql));
+		my $session = session($node, app => 'candidate');
+		post($session, $sql);
+		wait_for($session, $sleeps);
+		my $state = $node->safe_psql('postgres', 'SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = ' . $session->{pid});
 		if ($harmless)
 		{
 			is($state, 't|t', 'no snapshot, no transaction ID');
 			is(kept_rows(), 0, 'VACUUM removes what was deleted since');
 			ok(index_is_built('1 min'), 'CREATE INDEX CONCURRENTLY finishes');
-			is($node->safe_psql('postgres', 'SELECT position, identity FROM le_candidates WHERE pid = ' . backend_pid($psql)), '1|candidate', 'and it is in line');
+			is($node->safe_psql('postgres', 'SELECT position, identity FROM le_candidates WHERE pid = ' . $session->{pid}), '1|candidate', 'and it is in line');
 		}
 		else
 		{
@@ -74,38 +73,37 @@ foreach my $case (
 			cmp_ok(kept_rows(), '>=', 100, 'VACUUM keeps what was deleted since');
 			ok(!index_is_built('1 s'), 'CREATE INDEX CONCURRENTLY hangs');
 		}
-		$node->safe_psql('postgres', 'SELECT pg_cancel_backend(' . backend_pid($psql) . ')');
-		collect($psql);
-		like(stderr_of($psql), qr/canceling statement due to user request/, 'cancelled');
-		no_trace($node, backend_pid($psql), 'and gone');
-		end_session($psql);
+		$node->safe_psql('postgres', 'SELECT pg_cancel_backend(' . $session->{pid} . ')');
+		collect($session);
+		like($session->{messages}, qr/canceling statement due to user request/, 'cancelled');
+		no_trace($node, $session->{pid}, 'and gone');
+		end_session($session);
 	};
 }
 
 subtest 'session and lease candidates stand in one queue' => sub {
-	my @psqls;
+	my @sessions;
 	foreach my $sql (q{CALL le_campaign('job', ttl => '1 h')}, q{SELECT le_become_leader('job')}, q{CALL le_campaign('job', ttl => '1 h')})
 	{
-		my $psql = session($node);
-		backend_pid($psql);
-		post($psql, $sql);
-		wait_for($psql, 0);
-		push @psqls, $psql;
+		my $session = session($node);
+		post($session, $sql);
+		wait_for($session, 0);
+		push @sessions, $session;
 	}
 	is(ask($leader, q{SELECT le_resign('job')}), 't', 'resigned');
-	my $first = collect($psqls[0]);
+	my $first = collect($sessions[0]);
 	like($first, qr/^\d+$/, 'the first has the lease');
 	is(ask($other, "SELECT le_am_leader('job', $first)"), 't', 'which counts when it is told');
-	wait_until_sleeping($node, backend_pid($psqls[1]));
+	wait_until_sleeping($node, $sessions[1]{pid});
 	is($node->safe_psql('postgres', q{SELECT string_agg(pid::text, ' ' ORDER BY position) FROM le_candidates WHERE name = 'job'}),
-		join(' ', map { backend_pid($_) } @psqls[ 1, 2 ]), 'the others wait, in their order');
+		join(' ', map { $_->{pid} } @sessions[ 1, 2 ]), 'the others wait, in their order');
 	is(ask($other, "SELECT le_resign('job', $first)"), 't', 'resigned');
-	is(collect($psqls[1]), 't', 'the second leads');
-	end_session($psqls[1]);
-	my $third = collect($psqls[2]);
+	is(collect($sessions[1]), 't', 'the second leads');
+	end_session($sessions[1]);
+	my $third = collect($sessions[2]);
 	cmp_ok($third, '>', $first, 'the third has a lease when the second has gone');
 	is(ask($other, "SELECT le_resign('job', $third)"), 't', 'resigned');
-	end_session(@psqls[ 0, 2 ]);
+	end_session(@sessions[ 0, 2 ]);
 	is(leads_in_view($node, 'job'), '', 'nobody is left');
 };
 
@@ -115,7 +113,6 @@ subtest 'a candidate whose client has died is not elected' => sub {
 		is(ask($leader, q{SELECT le_try_become_leader('job')}), 't', 'there is a leader');
 		my $dead = session($node);
 		my $next = session($node);
-		backend_pid($_) foreach $dead, $next;
 		post($dead, "CALL le_campaign('$name', ttl => '1 h')");
 		wait_for($dead, $name eq 'leased');
 		post($next, "CALL le_campaign('$name', ttl => '1 h')");
@@ -126,7 +123,7 @@ subtest 'a candidate whose client has died is not elected' => sub {
 		ask($leader, $name eq 'job' ? q{SELECT le_resign('job')} : "SELECT le_resign('leased', $lease)");
 		my $token = collect($next);
 		like($token, qr/^\d+$/, "$name: the next one is elected");
-		unlike(log_since($node, $offset), qr/\Q"$name": term\E \d+ began: .*process @{[ backend_pid($dead) ]}/, 'the dead one was not');
+		unlike(log_since($node, $offset), qr/\Q"$name": term\E \d+ began: .*process @{[ $dead->{pid} ]}/, 'the dead one was not');
 		is(ask($other, "SELECT le_resign('$name', $token)"), 't', 'resigned');
 		end_session($next);
 	}

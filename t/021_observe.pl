@@ -13,19 +13,18 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $bound = 2.5;
 my $node = new_server('observe', conf => "autovacuum = off\nleader_election.max_tracked = 100");
-my $control = wire($node);
-my @observers = map { wire($node, app => 'observer') } 1 .. 3;
+my $control = session($node);
+my @observers = map { session($node, app => 'observer') } 1 .. 3;
 my $number = 0;
 my $slowest = 0;
 
 sub number_seen
 {
 	my ($name) = @_;
-	return wire_ask($control, "CALL le_observe('$name')") =~ /^(-?\d+)\|/ ? $1 : die $control->{error};
+	return ask($control, "CALL le_observe('$name')") =~ /^(-?\d+)\|/ ? $1 : die $control->{error};
 }
 
 sub until_observing
@@ -33,7 +32,7 @@ sub until_observing
 	my $event = wait_event($node, 'Observe');
 	foreach my $client (@_)
 	{
-		wire_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
+		ask_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
 		  || die 'it does not wait';
 	}
 	return;
@@ -45,10 +44,10 @@ sub start_observing
 	my ($name, $value) = @_;
 	my $known = number_seen($name);
 	my $call = "CALL le_observe('$name', $known, '1 min', NULL, NULL, " . ($value // 'NULL') . ')';
-	wire_ask($observers[1], 'BEGIN');
-	wire_send($observers[0], $call);
-	wire_send($observers[1], $call);
-	wire_send($observers[2], "DO \$\$ DECLARE t bigint; i text; v text := " . ($value // 'NULL')
+	ask($observers[1], 'BEGIN');
+	post($observers[0], $call);
+	post($observers[1], $call);
+	post($observers[2], "DO \$\$ DECLARE t bigint; i text; v text := " . ($value // 'NULL')
 		  . "; BEGIN CALL le_observe('$name', $known, '1 min', t, i, v); RAISE NOTICE 'seen %', concat_ws('|', t, coalesce(i, ''), coalesce(v, '')); END \$\$");
 	until_observing(@observers);
 	return $known;
@@ -60,21 +59,21 @@ sub heard_since
 	my ($time, $what, $expected) = @_;
 	foreach my $observer (@observers)
 	{
-		my $answer = wire_answer($observer);
+		my $answer = collect($observer);
 		my $took = monotonic() - $time;
-		$answer = $1 if $answer eq '' && $observer->{notices} =~ s/seen (.*)\n//;
+		$answer = $1 if $answer eq '' && $observer->{messages} =~ /: seen (.*)$/m;
 		$slowest = $took if $took > $slowest;
 		ref $expected ? like($answer, $expected, "$what: seen") : is($answer, $expected, "$what: seen");
 		cmp_ok($took, '<', $bound, sprintf '%s: at once (%.0f ms)', $what, 1000 * $took);
 	}
-	wire_ask($observers[1], 'COMMIT');
+	ask($observers[1], 'COMMIT');
 	return;
 }
 
 sub nobody_hears
 {
 	my ($what) = @_;
-	wire_hear(0, @observers);
+	hear(0, @observers);
 	is(scalar(grep { $_->{ready} } @observers), 0, "$what: not seen");
 	return;
 }
@@ -89,10 +88,10 @@ foreach my $case (
 	[ 'DISCARD ALL', \@session, q{DISCARD ALL} ],
 	[ 'pg_advisory_unlock_all', \@session, q{SELECT pg_advisory_unlock_all()} ],
 	[ 'an error in the statement that resigns', \@session, q{SELECT 1 / (le_resign('%s')::int - 1)} ],
-	[ '\q', \@session, '\q' ],
+	[ 'the client leaves', \@session, \&leave ],
 	[ 'SIGKILL', \@session, \&kill_client ],
 	[ 'SIGKILL in a transaction', [ 'BEGIN', @session ], \&kill_client ],
-	[ 'pg_terminate_backend', \@session, sub { wire_ask($control, 'SELECT pg_terminate_backend(' . backend_pid($_[0]) . ')') } ],
+	[ 'pg_terminate_backend', \@session, sub { ask($control, 'SELECT pg_terminate_backend(' . $_[0]{pid} . ')') } ],
 	[ 'COMMIT', \@transaction, 'COMMIT' ],
 	[ 'ROLLBACK', \@transaction, 'ROLLBACK' ],
 	[ 'ROLLBACK TO', [ 'BEGIN', 'SAVEPOINT a', $transaction[1] ], 'ROLLBACK TO a' ],
@@ -104,7 +103,6 @@ foreach my $case (
 	my ($what, $begin, $end) = @$case;
 	my $name = 'job ' . ++$number;
 	my $leader = session($node, app => 'leader');
-	backend_pid($leader);
 	ask($leader, s/%s/$name/gr) foreach @$begin;
 	my $token = start_observing($name);
 	cmp_ok($token, '>', 0, "$what: there is a leader");
@@ -112,32 +110,32 @@ foreach my $case (
 	ref $end ? $end->($leader) : post($leader, $end =~ s/%s/$name/gr);
 	heard_since($time, $what, "-$token||");
 	end_session($leader);
-	is(wire_ask($control, "CALL le_observe('$name', $token, '1 min')"), "-$token||", "$what: seen by who looks later");
+	is(ask($control, "CALL le_observe('$name', $token, '1 min')"), "-$token||", "$what: seen by who looks later");
 }
 
 subtest 'expiry' => sub {
 	my $time = monotonic();
-	my $token = wire_ask($control, q{SELECT le_lease('expires', '700 ms')});
+	my $token = ask($control, q{SELECT le_lease('expires', '700 ms')});
 	is(start_observing('expires'), $token, 'there is a lease');
 	foreach (1 .. 2)
 	{
 		sleep_past($time + 0.4);
 		$time = monotonic();
-		wire_ask($control, "SELECT le_renew('expires', $token)") eq 't' or note('too late');
+		ask($control, "SELECT le_renew('expires', $token)") eq 't' or note('too late');
 	}
 	heard_since($time + 0.7, 'expiry', "-$token||");
 	cmp_ok(monotonic(), '>=', $time + 0.7, 'not before the deadline');
 
-	$token = wire_ask($control, q{SELECT le_lease('expires', '1 h')});
+	$token = ask($control, q{SELECT le_lease('expires', '1 h')});
 	start_observing('expires');
 	$time = monotonic();
-	is(wire_ask($control, "SELECT le_renew('expires', $token, '300 ms')"), 't', 'a shorter ttl');
+	is(ask($control, "SELECT le_renew('expires', $token, '300 ms')"), 't', 'a shorter ttl');
 	heard_since($time + 0.3, 'a deadline that comes nearer', "-$token||");
 	cmp_ok(monotonic(), '>=', $time + 0.3, 'not before the deadline');
 };
 
 # Who comes to lead
-my $leader = wire($node, app => 'leader');
+my $leader = session($node, app => 'leader');
 foreach my $case (
 	[ 'le_try_become_leader', [q{SELECT le_try_become_leader('%s')}] ],
 	[ 'le_try_become_leader_xact', [ 'BEGIN', q{SELECT le_try_become_leader_xact('%s')} ] ],
@@ -153,69 +151,69 @@ foreach my $case (
 	my @statements = map { s/%s/$name/gr } @$statements;
 	my $last = pop @statements;
 	is(start_observing($name), -1, "$what: nobody leads, nobody has");
-	wire_ask($leader, $_) foreach @statements;
+	ask($leader, $_) foreach @statements;
 	nobody_hears($what) if $wait;
 	my $time = monotonic();
-	wire_ask($leader, $last);
+	ask($leader, $last);
 	heard_since($time, $what, qr/^[1-9]\d*\|leader\|$/);
-	wire_ask($leader, 'COMMIT') if $statements[0];
-	wire_ask($leader, 'SELECT le_resign_all()');
+	ask($leader, 'COMMIT') if $statements[0];
+	ask($leader, 'SELECT le_resign_all()');
 }
 
 subtest 'a lease that is rolled back is never seen' => sub {
 	start_observing('never');
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_lease('never', '1 h')}, 'ROLLBACK';
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_lease('never', '1 h')}, 'ROLLBACK';
 	Time::HiRes::sleep(0.1);
 	nobody_hears('rolled back');
 	my $time = monotonic();
-	wire_ask($leader, q{SELECT le_try_become_leader('never')});
+	ask($leader, q{SELECT le_try_become_leader('never')});
 	heard_since($time, 'the next one', qr/^\d+\|leader\|$/);
 };
 
 subtest 'a handover' => sub {
-	my $next = wire($node, app => 'next');
-	wire_send($next, q{CALL le_campaign('never')});
-	wire_until($control, qq{SELECT count(*) FROM le_candidates WHERE pid = $next->{pid}}, 1);
+	my $next = session($node, app => 'next');
+	post($next, q{CALL le_campaign('never')});
+	ask_until($control, qq{SELECT count(*) FROM le_candidates WHERE pid = $next->{pid}}, 1);
 	my $token = start_observing('never');
 	my $time = monotonic();
-	wire_ask($leader, q{SELECT le_resign('never')});
-	my $new = wire_answer($next);
+	ask($leader, q{SELECT le_resign('never')});
+	my $new = collect($next);
 	heard_since($time, 'handed over', qr/^(-$token\|\||$new\|next\|)$/);
-	is(wire_ask($control, "CALL le_observe('never', -$token, '1 min')"), "$new|next|", 'the new leader');
-	wire_drop($next);
+	is(ask($control, "CALL le_observe('never', -$token, '1 min')"), "$new|next|", 'the new leader');
+	kill_client($next);
 };
 
 subtest 'values' => sub {
-	wire_ask($leader, q{SELECT le_try_become_leader('value')});
+	ask($leader, q{SELECT le_try_become_leader('value')});
 	my $token = start_observing('value');
 	my $time = monotonic();
-	wire_ask($leader, q{SELECT le_proclaim('value', 'a')});
+	ask($leader, q{SELECT le_proclaim('value', 'a')});
 	heard_since($time, 'published', "$token|leader|a");
 
 	start_observing('value', q{'a'});
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'x')}, 'ROLLBACK';
-	wire_ask($leader, q{SELECT le_proclaim('value', 'a')});
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'b')};
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'x')}, 'ROLLBACK';
+	ask($leader, q{SELECT le_proclaim('value', 'a')});
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'b')};
 	Time::HiRes::sleep(0.1);
 	nobody_hears('rolled back, the same, not committed');
 	$time = monotonic();
-	wire_ask($leader, 'COMMIT');
+	ask($leader, 'COMMIT');
 	heard_since($time, 'at the commit', "$token|leader|b");
 
 	start_observing('value', q{'b'});
 	$time = monotonic();
-	wire_ask($leader, q{SELECT le_proclaim('value', NULL)});
+	ask($leader, q{SELECT le_proclaim('value', NULL)});
 	heard_since($time, 'withdrawn', "$token|leader|");
 
-	is(wire_ask($control, "CALL le_observe('value', $token, '1 min', NULL, NULL, 'b')"), "$token|leader|", 'another value is seen at once');
-	$token = wire_ask($leader, q{SELECT le_lease('value 2', '1 h')});
+	is(ask($control, "CALL le_observe('value', $token, '1 min', NULL, NULL, 'b')"), "$token|leader|", 'another value is seen at once');
+	$token = ask($leader, q{SELECT le_lease('value 2', '1 h')});
 	start_observing('value 2');
 	$time = monotonic();
-	is(wire_ask($leader, "SELECT le_proclaim('value 2', 'c', $token)"), 't', 'by lease');
+	is(ask($leader, "SELECT le_proclaim('value 2', 'c', $token)"), 't', 'by lease');
 	heard_since($time, 'by lease', "$token|leader|c");
 	start_observing('value 2', q{'c'});
 	$time = monotonic();
-	wire_ask($leader, "SELECT le_resign('value 2', $token)");
+	ask($leader, "SELECT le_resign('value 2', $token)");
 	heard_since($time, 'gone with the lease', "-$token||");
 };
 
@@ -224,17 +222,17 @@ subtest 'nothing is missed between two calls' => sub {
 	my $observer = $observers[0];
 	my $rounds = 0;
 	my $over = monotonic() + 2;
-	wire_send($observer, "CALL le_observe('quick', $known, '1 min')");
+	post($observer, "CALL le_observe('quick', $known, '1 min')");
 	until ($missed || monotonic() > $over)
 	{
-		wire_send($leader, ++$rounds % 2 ? q{SELECT le_try_become_leader('quick')} : q{SELECT le_resign('quick')});
+		post($leader, ++$rounds % 2 ? q{SELECT le_try_become_leader('quick')} : q{SELECT le_resign('quick')});
 		until ($leader->{ready})
 		{
-			wire_hear(1, $leader, $observer);
+			hear(1, $leader, $observer);
 			next unless $observer->{ready};
 			$known = (split /\|/, $observer->{rows}[0])[0];
 			$seen++;
-			wire_send($observer, "CALL le_observe('quick', $known, '1 min')");
+			post($observer, "CALL le_observe('quick', $known, '1 min')");
 		}
 		next if rand() < 0.9;
 
@@ -243,36 +241,36 @@ subtest 'nothing is missed between two calls' => sub {
 		my $time = monotonic();
 		until ($known == $last || monotonic() > $time + $bound)
 		{
-			wire_hear($bound, $observer);
+			hear($bound, $observer);
 			next unless $observer->{ready};
 			$known = (split /\|/, $observer->{rows}[0])[0];
 			$seen++;
-			wire_send($observer, "CALL le_observe('quick', $known, '1 min')");
+			post($observer, "CALL le_observe('quick', $known, '1 min')");
 		}
 		$missed = $known != $last;
 	}
 	ok(!$missed, "it saw each change that was the last for a while: $rounds changes, $seen seen");
-	wire_ask($control, "SELECT pg_cancel_backend($observer->{pid})");
-	wire_answer($observer);
+	ask($control, "SELECT pg_cancel_backend($observer->{pid})");
+	collect($observer);
 };
 
 subtest 'it holds back nobody' => sub {
 	my $other = session($node);
 	ask($other, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
-	wire_send($observers[0], q{CALL le_observe('job 1', } . number_seen('job 1') . ')');
+	post($observers[0], q{CALL le_observe('job 1', } . number_seen('job 1') . ')');
 	until_observing($observers[0]);
-	is(wire_ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $observers[0]{pid}"), 't|t', 'no snapshot, no transaction ID');
-	is(wire_ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $observers[0]{pid} AND locktype NOT IN ('virtualxid')"), '0', 'no lock');
+	is(ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $observers[0]{pid}"), 't|t', 'no snapshot, no transaction ID');
+	is(ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $observers[0]{pid} AND locktype NOT IN ('virtualxid')"), '0', 'no lock');
 	ask($other, 'INSERT INTO work SELECT generate_series(1, 100)');
 	ask($other, 'DELETE FROM work');
 	ask($other, 'VACUUM (VERBOSE) work');
-	like(stderr_of($other), qr/\b0 (?:are dead but not yet removable|dead row versions cannot be removed yet)/, 'VACUUM removes what was deleted since');
+	like($other->{messages}, qr/\b0 (?:are dead but not yet removable|dead row versions cannot be removed yet)/, 'VACUUM removes what was deleted since');
 	ask($other, q{SET statement_timeout = '1 min'; });
 	ask($other, 'CREATE INDEX CONCURRENTLY work_id ON work (id)');
-	is(stderr_of($other), '', 'CREATE INDEX CONCURRENTLY finishes');
+	is($other->{messages}, '', 'CREATE INDEX CONCURRENTLY finishes');
 	ok(!$observers[0]{ready}, 'meanwhile it waits');
-	wire_ask($control, "SELECT pg_cancel_backend($observers[0]{pid})");
-	wire_answer($observers[0]);
+	ask($control, "SELECT pg_cancel_backend($observers[0]{pid})");
+	collect($observers[0]);
 	is($observers[0]{code}, '57014', 'cancelled');
 	end_session($other);
 };
@@ -281,68 +279,68 @@ subtest 'it holds back nobody' => sub {
 sub is_remembered
 {
 	my ($name) = @_;
-	wire_ask($control, q{SELECT le_try_become_leader(n) AND le_resign(n) FROM (SELECT 'some ' || generate_series(1, 250) AS n) s});
-	return wire_ask($control, "SELECT count(*) FROM pg_stat_leader_election WHERE name = '$name'");
+	ask($control, q{SELECT le_try_become_leader(n) AND le_resign(n) FROM (SELECT 'some ' || generate_series(1, 250) AS n) s});
+	return ask($control, "SELECT count(*) FROM pg_stat_leader_election WHERE name = '$name'");
 }
 
 my %ends = (
 	timeout => { timeout => q{'300 ms'}, answer => '-1||' },
 	'statement_timeout' => { before => q{SET statement_timeout = '300 ms'}, code => '57014' },
-	'pg_cancel_backend' => { act => sub { wire_ask($control, "SELECT pg_cancel_backend($_[0]{pid})") }, code => '57014' },
-	'pg_terminate_backend' => { act => sub { wire_ask($control, "SELECT pg_terminate_backend($_[0]{pid})") }, code => '57P01' },
-	'the death of the client' => { act => \&wire_drop },
-	'an answer' => { act => sub { wire_ask($leader, q{SELECT le_try_become_leader('observed'), le_resign('observed')}) }, answer => qr/^-?\d+\|(leader)?\|$/ });
+	'pg_cancel_backend' => { act => sub { ask($control, "SELECT pg_cancel_backend($_[0]{pid})") }, code => '57014' },
+	'pg_terminate_backend' => { act => sub { ask($control, "SELECT pg_terminate_backend($_[0]{pid})") }, code => '57P01' },
+	'the death of the client' => { act => \&kill_client },
+	'an answer' => { act => sub { ask($leader, q{SELECT le_try_become_leader('observed'), le_resign('observed')}) }, answer => qr/^-?\d+\|(leader)?\|$/ });
 foreach my $end (sort keys %ends)
 {
 	foreach my $block ('', 'BEGIN', 'BEGIN; SAVEPOINT a')
 	{
 		subtest "ended by $end" . ($block && ", in $block") => sub {
 			my $case = $ends{$end};
-			my $client = wire($node, app => 'short-lived');
+			my $client = session($node, app => 'short-lived');
 			is(is_remembered('observed'), 0, 'not remembered');
-			wire_ask($client, $case->{before}) if $case->{before};
-			wire_ask($client, $block) if $block;
-			wire_send($client, q{CALL le_observe('observed', -1, } . ($case->{timeout} // 'NULL') . ')');
+			ask($client, $case->{before}) if $case->{before};
+			ask($client, $block) if $block;
+			post($client, q{CALL le_observe('observed', -1, } . ($case->{timeout} // 'NULL') . ')');
 			until_observing($client) if $case->{act};
 			is(is_remembered('observed'), 1, 'remembered while it is observed') if $case->{act};
 			$case->{act}->($client) if $case->{act};
-			my $answer = wire_answer($client) unless $end =~ /death/;
+			my $answer = collect($client) unless $end =~ /death/;
 			is($client->{code}, $case->{code} // '', 'error or not');
 			ref $case->{answer} ? like($answer, $case->{answer}, 'answer') : is($answer, $case->{answer}, 'answer') if $case->{answer};
-			is(wire_ask($client, 'ROLLBACK; SELECT 1'), '1', 'the session goes on') unless $client->{closed};
-			is(wire_ask($client, q{DISCARD ALL}), '', 'DISCARD ALL') unless $client->{closed} || $block;
-			ok(wire_until($control, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $client->{pid}"), 'gone') if $client->{closed};
+			is(ask($client, 'ROLLBACK; SELECT 1'), '1', 'the session goes on') unless $client->{closed};
+			is(ask($client, q{DISCARD ALL}), '', 'DISCARD ALL') unless $client->{closed} || $block;
+			ok(ask_until($control, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $client->{pid}"), 'gone') if $client->{closed};
 			is(is_remembered('observed'), 0, 'not remembered any more');
-			wire_drop($client);
+			kill_client($client);
 		};
 	}
 }
-is(wire_ask($control, q{SELECT count(*) FROM le_candidates}), '0', 'an observer is no candidate');
+is(ask($control, q{SELECT count(*) FROM le_candidates}), '0', 'an observer is no candidate');
 
 subtest 'restart' => sub {
-	my $lease = wire_ask($control, q{SELECT le_lease('leased', '1 h', 'holder')});
-	wire_ask($leader, q{SELECT le_try_become_leader('led')});
+	my $lease = ask($control, q{SELECT le_lease('leased', '1 h', 'holder')});
+	ask($leader, q{SELECT le_try_become_leader('led')});
 	my $token = number_seen('led');
-	wire_send($observers[0], "CALL le_observe('led', $token)");
+	post($observers[0], "CALL le_observe('led', $token)");
 	until_observing($observers[0]);
 	$node->restart;
-	like(wire_answer($observers[0]) // '', qr/^(-$token\|\|)?$/, 'no answer, or that its leader has gone before');
-	ok(wire_ended($observers[0]), 'and it is gone');
-	$control = wire($node);
-	@observers = map { wire($node) } 1 .. 3;
-	is(wire_ask($control, "CALL le_observe('led', $token)"), '-1||', 'vacant, and no term is known');
-	is(wire_ask($control, q{CALL le_observe('led', -1, '10 ms')}), '-1||', 'and that does not change');
+	like(collect($observers[0]) // '', qr/^(-$token\|\|)?$/, 'no answer, or that its leader has gone before');
+	ok(wait_for_end($observers[0]), 'and it is gone');
+	$control = session($node);
+	@observers = map { session($node) } 1 .. 3;
+	is(ask($control, "CALL le_observe('led', $token)"), '-1||', 'vacant, and no term is known');
+	is(ask($control, q{CALL le_observe('led', -1, '10 ms')}), '-1||', 'and that does not change');
 	is(start_observing('leased'), $lease, 'the lease still leads');
 	nobody_hears('nothing new');
 	my $time = monotonic();
-	is(wire_ask($control, "SELECT le_resign('leased', $lease)"), 't', 'resigned');
+	is(ask($control, "SELECT le_resign('leased', $lease)"), 't', 'resigned');
 	heard_since($time, 'resigned after the restart', "-$lease||");
 
-	$lease = wire_ask($control, q{SELECT le_lease('leased', '1 s', 'holder')});
+	$lease = ask($control, q{SELECT le_lease('leased', '1 s', 'holder')});
 	$node->stop('immediate');
 	$node->start;
-	$control = wire($node);
-	@observers = map { wire($node) } 1 .. 3;
+	$control = session($node);
+	@observers = map { session($node) } 1 .. 3;
 	$time = monotonic();
 	is(start_observing('leased'), $lease, 'after a crash, too');
 	$time = monotonic() if monotonic() < $time;
@@ -350,30 +348,30 @@ subtest 'restart' => sub {
 };
 
 subtest 'a lock that is pulled away in a transaction, or by a statement that lasts' => sub {
-	my $leader = wire($node, app => 'leader');
+	my $leader = session($node, app => 'leader');
 	foreach my $sql ('BEGIN; SELECT pg_advisory_unlock_all()', 'SELECT pg_advisory_unlock_all(), pg_sleep(60)')
 	{
-		is(wire_ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
-		my $token = wire_ask($leader, q{SELECT le_token('pulled')});
-		wire_ask($leader, q{SELECT le_proclaim('pulled', 'here')});
+		is(ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
+		my $token = ask($leader, q{SELECT le_token('pulled')});
+		ask($leader, q{SELECT le_proclaim('pulled', 'here')});
 		is(start_observing('pulled', q{'here'}), $token, 'observed');
 		my $time = monotonic();
-		wire_send($leader, $sql);
+		post($leader, $sql);
 		heard_since($time, $sql, "-$token||");
 
 		# the term is still on record
-		is(wire_ask($control, "CALL le_observe('pulled')"), "-$token||", 'vacant');
-		wire_send($observers[0], "CALL le_observe('pulled', -$token, '3 s')");
-		wire_hear(1.5, $observers[0]);
+		is(ask($control, "CALL le_observe('pulled')"), "-$token||", 'vacant');
+		post($observers[0], "CALL le_observe('pulled', -$token, '3 s')");
+		hear(1.5, $observers[0]);
 		ok(!$observers[0]->{ready}, 'that is told once');
-		wire_ask($control, "SELECT pg_cancel_backend($leader->{pid})") if $sql =~ /sleep/;
-		wire_answer($leader);
-		wire_ask($leader, 'ROLLBACK');
-		is(wire_ask($leader, q{SELECT le_am_leader('pulled')}), 'f', 'the session does not lead');
-		is(wire_answer($observers[0]), "-$token||", 'nor again when the term is taken off the record');
+		ask($control, "SELECT pg_cancel_backend($leader->{pid})") if $sql =~ /sleep/;
+		collect($leader);
+		ask($leader, 'ROLLBACK');
+		is(ask($leader, q{SELECT le_am_leader('pulled')}), 'f', 'the session does not lead');
+		is(collect($observers[0]), "-$token||", 'nor again when the term is taken off the record');
 		cmp_ok(monotonic(), '>=', $time + 3, 'but when the time is over');
 	}
-	wire_drop($leader);
+	kill_client($leader);
 };
 
 note(sprintf 'slowest: %.0f ms', 1000 * $slowest);

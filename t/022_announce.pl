@@ -15,15 +15,14 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $bound = 2.5;
 my $node = new_server('announce', conf => "wal_level = replica\nmax_wal_senders = 2\nclient_connection_check_interval = 50ms\nsynchronous_commit = local\nrestart_after_crash = on");
 $node->safe_psql('postgres', 'CREATE TABLE written (id int)');
-my $control = wire($node);
-my $listener = wire($node, app => 'listener');
-my $follower = wire($node, app => 'follower');
-wire_ask($listener, 'LISTEN leader_election');
+my $control = session($node);
+my $listener = session($node, app => 'listener');
+my $follower = session($node, app => 'follower');
+ask($listener, 'LISTEN leader_election');
 my $slowest = 0;
 
 # The token of the last announcement of each election: they come in the order of the terms
@@ -33,7 +32,7 @@ my %last_token;
 sub next_event
 {
 	my ($seconds) = @_;
-	my $heard = wire_heard($listener, $seconds // $bound, sub { 1 }) // return;
+	my $heard = next_notification($listener, $seconds // $bound, sub { 1 }) // return;
 	is($heard->{channel}, 'leader_election', 'the channel') if $heard->{channel} ne 'leader_election';
 	my $event = eval { JSON::PP->new->utf8->decode($heard->{payload}) };
 	return fail("valid JSON: $heard->{payload}") unless $event;
@@ -50,7 +49,7 @@ sub announced
 	my @events;
 	push @events, next_event() foreach @expected;
 	my $time = @events && $events[-1] ? $events[-1]{time} : 0;
-	wire_ask($listener, 'SELECT 1');
+	ask($listener, 'SELECT 1');
 	push @events, next_event(0) while @{ $listener->{heard} };
 	is_deeply([ map { join ' ', map { $_ // '' } @$_{qw(election event identity)}, $_->{reason} // () } grep { defined } @events ], \@expected, $what);
 	return $time;
@@ -80,9 +79,9 @@ my %states = (
 	'in a failed transaction' => [ q{SELECT le_try_become_leader('job')}, 'BEGIN', 'INSERT INTO written VALUES (1)', 'SELECT 1 / 0' ],
 	'in a savepoint' => [ 'BEGIN', 'SAVEPOINT a', q{SELECT le_try_become_leader('job')}, 'INSERT INTO written VALUES (1)' ]);
 my %ends = (
-	'death of the client' => \&wire_drop,
-	'pg_terminate_backend' => sub { wire_ask($control, "SELECT pg_terminate_backend($_[0]{pid})") },
-	'\q' => sub { syswrite $_[0]{socket}, pack('aN', 'X', 4) });
+	'death of the client' => \&kill_client,
+	'pg_terminate_backend' => sub { ask($control, "SELECT pg_terminate_backend($_[0]{pid})") },
+	'the client leaves' => \&leave);
 
 sub handed_over
 {
@@ -94,8 +93,8 @@ sub handed_over
 	return "not announced" unless $event;
 	return "not in time: @{[ $event->{time} - $since ]}" unless in_time($since, $event->{time});
 	return "$event->{event} $event->{reason} by $event->{pid}" unless $event->{event} eq 'ended' && $event->{reason} eq 'session ended' && $event->{pid} == $pid;
-	return 'denied' unless wire_ask($follower, "SELECT le_try_become_leader('$name')") eq 't';
-	wire_ask($follower, "SELECT le_resign('$name')");
+	return 'denied' unless ask($follower, "SELECT le_try_become_leader('$name')") eq 't';
+	ask($follower, "SELECT le_resign('$name')");
 	foreach my $expected ('elected', 'ended')
 	{
 		$event = next_event();
@@ -111,13 +110,13 @@ foreach my $state (sort keys %states)
 		my %failures;
 		foreach my $repetition (1 .. $end =~ /death/ ? 30 : 10)
 		{
-			my $leader = wire($node, app => 'leader');
-			wire_ask($leader, $_) foreach @{ $states{$state} };
+			my $leader = session($node, app => 'leader');
+			ask($leader, $_) foreach @{ $states{$state} };
 			my $time = monotonic();
 			$ends{$end}->($leader);
 			my $failure = handed_over('job', $time, $leader->{pid});
 			$failures{$failure}++ if $failure;
-			wire_drop($leader);
+			kill_client($leader);
 			last if $failure;
 		}
 		is_deeply(\%failures, {}, "$end, $state: who hears it and tries leads");
@@ -132,15 +131,15 @@ foreach my $end (sort grep { !/q/ } keys %ends)
 		my %failures;
 		foreach my $repetition (1 .. 10)
 		{
-			my $leader = wire($node, app => 'leader');
-			wire_ask($leader, q{SELECT le_try_become_leader('job')});
-			wire_send($leader, $begin . 'SELECT pg_sleep(600)');
-			wire_until($control, "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $leader->{pid}");
+			my $leader = session($node, app => 'leader');
+			ask($leader, q{SELECT le_try_become_leader('job')});
+			post($leader, $begin . 'SELECT pg_sleep(600)');
+			ask_until($control, "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $leader->{pid}");
 			my $time = monotonic();
 			$ends{$end}->($leader);
 			my $failure = handed_over('job', $time, $leader->{pid});
 			$failures{$failure}++ if $failure;
-			wire_drop($leader);
+			kill_client($leader);
 			last if $failure;
 		}
 		is_deeply(\%failures, {}, "$end, in mid-statement" . ($begin && ' of a transaction') . ': who hears it and tries leads');
@@ -151,7 +150,7 @@ subtest 'SIGKILL of a real client' => sub {
 	foreach my $repetition (1 .. 5)
 	{
 		my $leader = session($node, app => 'leader');
-		my $pid = backend_pid($leader);
+		my $pid = $leader->{pid};
 		ask($leader, q{SELECT le_try_become_leader('job')});
 		my $time = monotonic();
 		kill_client($leader);
@@ -161,7 +160,7 @@ subtest 'SIGKILL of a real client' => sub {
 };
 
 # One session: what it does, and what is announced
-my $leader = wire($node, app => 'leader');
+my $leader = session($node, app => 'leader');
 foreach my $case (
 	[ 'session scope', [q{SELECT le_try_become_leader('job')}], 'elected' ],
 	[ 'asked again', [q{SELECT le_try_become_leader('job')}] ],
@@ -195,89 +194,89 @@ foreach my $case (
 {
 	my ($what, $statements, @expected) = @$case;
 	my $time = monotonic();
-	wire_ask($leader, $_) foreach @$statements;
+	ask($leader, $_) foreach @$statements;
 	my $told = announced("$what: announced", map { my ($event, $reason) = split /\|/; join ' ', 'job', $event, 'leader', $reason // () } @expected);
 	ok(in_time($time, $told), "$what: in time") if @expected;
 	silence("$what: never", 0.45) if !@expected && $what =~ /rolled|off/;
 }
 
 subtest 'a failed transaction block announces at its end' => sub {
-	wire_ask($leader, $_) foreach q{SELECT le_try_become_leader('job')}, 'BEGIN', q{SELECT le_resign('job')}, 'SELECT 1 / 0';
+	ask($leader, $_) foreach q{SELECT le_try_become_leader('job')}, 'BEGIN', q{SELECT le_resign('job')}, 'SELECT 1 / 0';
 	announced('elected', 'job elected leader');
 	silence('nothing while it is open', 0.6);
 	my $time = monotonic();
-	wire_ask($leader, 'ROLLBACK');
+	ask($leader, 'ROLLBACK');
 	ok(in_time($time, announced('then it is', 'job ended leader resigned')), 'in time');
 };
 
 subtest 'the next leader announces the end of a term whose leader has not' => sub {
-	wire_ask($leader, $_) foreach q{SELECT le_try_become_leader('job')}, 'BEGIN', q{SELECT le_resign('job')}, 'SELECT 1 / 0';
+	ask($leader, $_) foreach q{SELECT le_try_become_leader('job')}, 'BEGIN', q{SELECT le_resign('job')}, 'SELECT 1 / 0';
 	announced('elected', 'job elected leader');
 	my $time = monotonic();
-	is(wire_ask($follower, q{SELECT le_try_become_leader('job')}), 't', 'the election is free');
+	is(ask($follower, q{SELECT le_try_become_leader('job')}), 't', 'the election is free');
 	ok(in_time($time, announced('before its own', 'job ended leader resigned', 'job elected follower')), 'in time');
-	wire_ask($leader, 'ROLLBACK');
+	ask($leader, 'ROLLBACK');
 	silence('which has nothing more to tell');
-	wire_ask($follower, q{SELECT le_resign('job')});
+	ask($follower, q{SELECT le_resign('job')});
 	announced('the next term', 'job ended follower resigned');
 };
 
 subtest 'an observer announces what a session has not for a while' => sub {
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job'), le_resign('job')};
-	wire_ask($follower, q{CALL le_observe('job')});
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job'), le_resign('job')};
+	ask($follower, q{CALL le_observe('job')});
 	silence('not at once', 0.2);
 	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
 	until (@{ $listener->{heard} } || monotonic() > $patience)
 	{
-		wire_ask($follower, q{CALL le_observe('job')});
-		wire_hear(0.1, $listener);
+		ask($follower, q{CALL le_observe('job')});
+		hear(0.1, $listener);
 	}
 	announced('the whole term', 'job elected leader', 'job ended leader resigned');
-	wire_ask($leader, 'COMMIT');
+	ask($leader, 'COMMIT');
 	silence('once');
 };
 
 subtest 'a commit that fails announces nothing of what was to come with it' => sub {
-	my $token = wire_ask($leader, q{SELECT le_lease('leased', '1 h')});
-	wire_ask($leader, q{SELECT le_try_become_leader('job')});
+	my $token = ask($leader, q{SELECT le_lease('leased', '1 h')});
+	ask($leader, q{SELECT le_try_become_leader('job')});
 	announced('elected', 'leased elected leader', 'job elected leader');
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('job', 'x')}, q{SELECT le_lease('new', '1 h')}, "SELECT le_proclaim('leased', 'x', $token)";
-	wire_ask($follower, "SELECT le_resign('leased', $token)");
-	wire_ask($leader, 'COMMIT');
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('job', 'x')}, q{SELECT le_lease('new', '1 h')}, "SELECT le_proclaim('leased', 'x', $token)";
+	ask($follower, "SELECT le_resign('leased', $token)");
+	ask($leader, 'COMMIT');
 	is($leader->{code}, 'LE001', 'the commit fails');
 	Time::HiRes::sleep(0.5);
 	announced('only that the lease has ended', 'leased ended leader resigned');
-	wire_ask($leader, q{SELECT le_resign('job')});
+	ask($leader, q{SELECT le_resign('job')});
 	announced('nor later', 'job ended leader resigned');
 };
 
 subtest 'what is left is sent with the next commit or at the end' => sub {
-	wire_ask($leader, q{BEGIN; SELECT le_try_become_leader('job'); ROLLBACK; SELECT 1});
-	wire_ask($leader, q{BEGIN; SELECT le_resign('job'); SELECT 1 / 0});
-	wire_drop($leader);
+	ask($leader, q{BEGIN; SELECT le_try_become_leader('job'); ROLLBACK; SELECT 1});
+	ask($leader, q{BEGIN; SELECT le_resign('job'); SELECT 1 / 0});
+	kill_client($leader);
 	announced('at the end of the session', 'job elected leader', 'job ended leader resigned');
-	$leader = wire($node, app => 'leader');
+	$leader = session($node, app => 'leader');
 };
 
 subtest 'expiry is announced by who finds it' => sub {
 	my %finder = (
-		bidder => sub { sleep_past($_[0]); wire_ask($follower, q{SELECT le_try_become_leader('job'), le_resign('job')}) },
-		observer => sub { wire_ask($follower, "CALL le_observe('job', $_[1], '1 min')") },
-		candidate => sub { wire_ask($follower, q{CALL le_campaign('job')}); wire_ask($follower, q{SELECT le_resign('job')}) },
-		'candidate for any' => sub { wire_ask($follower, q{CALL le_campaign(array['other', 'job'])}); wire_ask($follower, q{SELECT le_resign('job')}) });
-	wire_ask($control, q{SELECT le_try_become_leader('other')});
+		bidder => sub { sleep_past($_[0]); ask($follower, q{SELECT le_try_become_leader('job'), le_resign('job')}) },
+		observer => sub { ask($follower, "CALL le_observe('job', $_[1], '1 min')") },
+		candidate => sub { ask($follower, q{CALL le_campaign('job')}); ask($follower, q{SELECT le_resign('job')}) },
+		'candidate for any' => sub { ask($follower, q{CALL le_campaign(array['other', 'job'])}); ask($follower, q{SELECT le_resign('job')}) });
+	ask($control, q{SELECT le_try_become_leader('other')});
 	next_event();
 	foreach my $finder (sort keys %finder)
 	{
 		my $time = monotonic();
-		my $token = wire_ask($leader, q{SELECT le_lease('job', '200 ms')});
+		my $token = ask($leader, q{SELECT le_lease('job', '200 ms')});
 		my $granted = monotonic();
 		announced("$finder: elected", 'job elected leader');
 		$finder{$finder}->($granted + 0.2, $token);
 		my @next = $finder eq 'observer' ? () : ('job elected follower', 'job ended follower resigned');
 		cmp_ok(announced("$finder: expired, once", 'job ended leader expired', @next), '>', $time + 0.2, 'not before');
 	}
-	wire_ask($control, q{SELECT le_resign('other')});
+	ask($control, q{SELECT le_resign('other')});
 	next_event();
 };
 
@@ -285,131 +284,131 @@ subtest 'any name is valid JSON' => sub {
 	foreach my $text ('"', "a\\b\"c'", "line\nbreak\t\e", 'Wählerkür 選挙 🗳', "\x01" x 255, '"' x 255, '\\' x 255, '🗳' x 63, 'null', '{"a": 1},')
 	{
 		my $quoted = $text =~ s/'/''/gr =~ s/\\/\\\\/gr;
-		wire_ask($leader, encode_utf8("SELECT le_try_become_leader(E'$quoted', E'$quoted')"));
+		ask($leader, encode_utf8("SELECT le_try_become_leader(E'$quoted', E'$quoted')"));
 		is($leader->{error}, '', 'elected');
 		my $event = next_event();
 		is_deeply([ @$event{qw(election identity event)} ], [ $text, $text, 'elected' ], 'name and identity come through');
-		is($event->{token}, wire_ask($control, 'SELECT max(token) FROM le_leaders'), 'and the token');
-		wire_ask($leader, encode_utf8("SELECT le_proclaim(E'$quoted', repeat(E'\\x01', 8192))"));
+		is($event->{token}, ask($control, 'SELECT max(token) FROM le_leaders'), 'and the token');
+		ask($leader, encode_utf8("SELECT le_proclaim(E'$quoted', repeat(E'\\x01', 8192))"));
 		is(next_event()->{event}, 'proclaimed', 'with the greatest value');
-		wire_ask($leader, 'SELECT le_resign_all()');
+		ask($leader, 'SELECT le_resign_all()');
 		is(next_event()->{reason}, 'resigned', 'and the end');
 	}
 	foreach my $key (0, 9223372036854775807, '(-9223372036854775808)')
 	{
-		wire_ask($leader, "SELECT le_try_become_leader($key\::bigint), le_resign($key\::bigint)");
+		ask($leader, "SELECT le_try_become_leader($key\::bigint), le_resign($key\::bigint)");
 		my ($begin, $end) = (next_event(), next_event());
 		ok(!defined $begin->{election} && exists $begin->{election}, 'a bare key has no name');
 		is($begin->{key} . $end->{key} . $begin->{event} . $end->{event}, ($key =~ s/[()]//gr) x 2 . 'electedended', "but its key $key");
 	}
-	my $plain = wire($node);
-	wire_ask($plain, q{RESET application_name});
-	wire_ask($plain, q{SELECT le_try_become_leader('job')});
+	my $plain = session($node);
+	ask($plain, q{RESET application_name});
+	ask($plain, q{SELECT le_try_become_leader('job')});
 	unlike(next_event()->{identity}, qr/@/, 'no address of a client');
-	wire_drop($plain);
+	kill_client($plain);
 	next_event();
 };
 
 subtest 'settings of a role and of a database' => sub {
-	wire_ask($control, 'CREATE DATABASE silent; ');
+	ask($control, 'CREATE DATABASE silent; ');
 	create_extension($node, 'silent');
-	wire_ask($control, 'ALTER DATABASE silent SET leader_election.notify = off');
-	wire_ask($control, 'CREATE ROLE silent LOGIN');
-	wire_ask($control, 'ALTER ROLE silent SET leader_election.notify = off');
-	my $quiet = wire($node, user => 'silent');
-	is(wire_ask($quiet, q{SELECT le_try_become_leader('quiet')}), 't', 'elected');
-	wire_drop($quiet);
-	wire_until($control, q{SELECT count(*) FROM le_leader('quiet')}, 0);
+	ask($control, 'ALTER DATABASE silent SET leader_election.notify = off');
+	ask($control, 'CREATE ROLE silent LOGIN');
+	ask($control, 'ALTER ROLE silent SET leader_election.notify = off');
+	my $quiet = session($node, user => 'silent');
+	is(ask($quiet, q{SELECT le_try_become_leader('quiet')}), 't', 'elected');
+	kill_client($quiet);
+	ask_until($control, q{SELECT count(*) FROM le_leader('quiet')}, 0);
 	silence('nothing of that role');
-	my $here = wire($node, db => 'silent');
-	wire_ask($here, 'LISTEN leader_election');
-	wire_ask($here, q{SELECT le_try_become_leader('here') AND le_resign('here')});
-	wire_ask($here, 'SELECT 1');
+	my $here = session($node, db => 'silent');
+	ask($here, 'LISTEN leader_election');
+	ask($here, q{SELECT le_try_become_leader('here') AND le_resign('here')});
+	ask($here, 'SELECT 1');
 	is(scalar @{ $here->{heard} }, 0, 'nothing in that database');
-	wire_ask($here, 'SET leader_election.notify = on');
-	wire_ask($here, q{SELECT le_try_become_leader('here') AND le_resign('here')});
+	ask($here, 'SET leader_election.notify = on');
+	ask($here, q{SELECT le_try_become_leader('here') AND le_resign('here')});
 	is(scalar @{ $here->{heard} }, 2, 'but when it is set');
 	silence('and nothing of it in another database');
-	wire_drop($here);
+	kill_client($here);
 };
 
 subtest 'a session that listens, and leads' => sub {
-	wire_ask($leader, 'LISTEN leader_election');
-	wire_ask($leader, q{SELECT le_try_become_leader('job')});
-	ok(wire_heard($leader, $bound, sub { $_->{payload} =~ /"elected"/ && $_->{pid} == $leader->{pid} }), 'hears itself');
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_resign('job')}, 'ROLLBACK';
-	ok(wire_heard($leader, $bound, sub { $_->{payload} =~ /"ended"/ && $_->{pid} == $leader->{pid} }), 'after a rollback, while it is idle, too');
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'UNLISTEN *', 'ROLLBACK';
-	ok(wire_heard($leader, $bound, sub { $_->{payload} =~ /"elected"/ }), 'a rollback restores what it listens to');
-	wire_ask($leader, 'UNLISTEN *');
-	wire_ask($leader, q{SELECT le_resign('job')});
+	ask($leader, 'LISTEN leader_election');
+	ask($leader, q{SELECT le_try_become_leader('job')});
+	ok(next_notification($leader, $bound, sub { $_->{payload} =~ /"elected"/ && $_->{pid} == $leader->{pid} }), 'hears itself');
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_resign('job')}, 'ROLLBACK';
+	ok(next_notification($leader, $bound, sub { $_->{payload} =~ /"ended"/ && $_->{pid} == $leader->{pid} }), 'after a rollback, while it is idle, too');
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'UNLISTEN *', 'ROLLBACK';
+	ok(next_notification($leader, $bound, sub { $_->{payload} =~ /"elected"/ }), 'a rollback restores what it listens to');
+	ask($leader, 'UNLISTEN *');
+	ask($leader, q{SELECT le_resign('job')});
 	is(scalar @{ $leader->{heard} }, 0, 'not any more');
 	@{ $listener->{heard} } = ();
-	wire_ask($listener, 'SELECT 1');
+	ask($listener, 'SELECT 1');
 	@{ $listener->{heard} } = ();
 };
 
 subtest 'other notifications of the transaction' => sub {
-	wire_ask($listener, 'LISTEN other');
-	wire_ask($leader, q{BEGIN; NOTIFY other, 'mine'; SELECT le_try_become_leader('job'); COMMIT});
-	my ($first, $second) = map { wire_heard($listener, $bound, sub { 1 }) } 1 .. 2;
+	ask($listener, 'LISTEN other');
+	ask($leader, q{BEGIN; NOTIFY other, 'mine'; SELECT le_try_become_leader('job'); COMMIT});
+	my ($first, $second) = map { next_notification($listener, $bound, sub { 1 }) } 1 .. 2;
 	is(join(' ', sort map { $_->{channel} } $first, $second), 'leader_election other', 'both are heard');
-	wire_ask($leader, q{BEGIN; NOTIFY other, 'mine'; SELECT le_resign('job'); ROLLBACK});
-	is(wire_heard($listener, $bound, sub { 1 })->{channel}, 'leader_election', 'after a rollback only what remains true');
-	wire_ask($listener, 'UNLISTEN other');
+	ask($leader, q{BEGIN; NOTIFY other, 'mine'; SELECT le_resign('job'); ROLLBACK});
+	is(next_notification($listener, $bound, sub { 1 })->{channel}, 'leader_election', 'after a rollback only what remains true');
+	ask($listener, 'UNLISTEN other');
 };
 
 # The commit of another holds the lock by which notifications are put in order: it
 # waits for a standby that there is none of
 subtest 'another commit is sending, and hangs' => sub {
-	my $blocker = wire($node);
-	wire_ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'missing'});
+	my $blocker = session($node);
+	ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'missing'});
 	$node->reload;
-	wire_until($control, 'SHOW synchronous_standby_names', 'missing');
-	wire_ask($blocker, 'SET synchronous_commit = on');
-	wire_until($blocker, 'SHOW synchronous_standby_names', 'missing');
+	ask_until($control, 'SHOW synchronous_standby_names', 'missing');
+	ask($blocker, 'SET synchronous_commit = on');
+	ask_until($blocker, 'SHOW synchronous_standby_names', 'missing');
 	foreach my $attempt (1 .. 50)
 	{
-		wire_send($blocker, 'INSERT INTO written VALUES (1); NOTIFY unheard');
-		last unless defined wire_answer($blocker, 0.2);
+		post($blocker, 'INSERT INTO written VALUES (1); NOTIFY unheard');
+		last unless defined collect($blocker, 0.2);
 		Time::HiRes::sleep(0.1);
 	}
-	ok(wire_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $blocker->{pid}"), 'it hangs');
+	ok(ask_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $blocker->{pid}"), 'it hangs');
 
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'ROLLBACK';
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'ROLLBACK';
 	silence('nothing can be announced', 0.6);
-	is(wire_ask($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $leader->{pid}"), 'idle|ClientRead', 'the leader does not wait for it');
+	is(ask($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $leader->{pid}"), 'idle|ClientRead', 'the leader does not wait for it');
 	my $pid = $leader->{pid};
-	wire_drop($leader);
-	wire_ask($follower, 'SET leader_election.notify = off');
-	ok(wire_until($follower, q{SELECT le_try_become_leader('job')}, 't', $bound), 'it dies, and the next one leads before that is announced');
-	wire_ask($follower, $_) foreach q{SELECT le_resign('job')}, 'RESET leader_election.notify';
-	is(wire_ask($control, q{ALTER SYSTEM RESET synchronous_standby_names}), '', 'the standby is given up');
+	kill_client($leader);
+	ask($follower, 'SET leader_election.notify = off');
+	ok(ask_until($follower, q{SELECT le_try_become_leader('job')}, 't', $bound), 'it dies, and the next one leads before that is announced');
+	ask($follower, $_) foreach q{SELECT le_resign('job')}, 'RESET leader_election.notify';
+	is(ask($control, q{ALTER SYSTEM RESET synchronous_standby_names}), '', 'the standby is given up');
 	my $time = monotonic();
 	$node->reload;
 	ok(in_time($time, announced('all is announced', 'job elected leader', 'job ended leader session ended')), 'in time');
-	ok(wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0), 'the dead one is gone');
-	wire_drop($blocker);
-	$leader = wire($node, app => 'leader');
+	ok(ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0), 'the dead one is gone');
+	kill_client($blocker);
+	$leader = session($node, app => 'leader');
 };
 
 subtest 'an extension that was dropped with a lease, found by who only looks' => sub {
-	wire_ask($leader, q{SELECT le_lease('dropped', '1 h', 'holder')});
+	ask($leader, q{SELECT le_lease('dropped', '1 h', 'holder')});
 	announced('it begins', 'dropped elected holder');
-	wire_ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
-	my $reader = wire($node);
-	wire_ask($reader, 'SELECT count(*) FROM pg_stat_leader_election');
+	ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
+	my $reader = session($node);
+	ask($reader, 'SELECT count(*) FROM pg_stat_leader_election');
 	announced('its end', 'dropped ended holder extension dropped');
-	wire_drop($reader);
+	kill_client($reader);
 };
 
 subtest 'fast shutdown with leaders connected' => sub {
-	my @leaders = map { wire($node, app => "leader $_") } 1 .. 10;
-	wire_ask($leaders[$_], "SELECT le_try_become_leader('shutdown $_')") foreach 0 .. 9;
-	wire_ask($leaders[$_], 'BEGIN; INSERT INTO written VALUES (1)') foreach 0 .. 4;
-	wire_send($leaders[$_], 'SELECT pg_sleep(600)') foreach 3 .. 6;
-	wire_send($leaders[$_], "CALL le_campaign('shutdown 0')") foreach 7, 8;
-	wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'shutdown 0'}, 2);
+	my @leaders = map { session($node, app => "leader $_") } 1 .. 10;
+	ask($leaders[$_], "SELECT le_try_become_leader('shutdown $_')") foreach 0 .. 9;
+	ask($leaders[$_], 'BEGIN; INSERT INTO written VALUES (1)') foreach 0 .. 4;
+	post($leaders[$_], 'SELECT pg_sleep(600)') foreach 3 .. 6;
+	post($leaders[$_], "CALL le_campaign('shutdown 0')") foreach 7, 8;
+	ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'shutdown 0'}, 2);
 	my $offset = log_from($node);
 	my $time = monotonic();
 	$node->stop('fast');
@@ -421,31 +420,31 @@ subtest 'fast shutdown with leaders connected' => sub {
 };
 
 subtest 'crash' => sub {
-	$listener = wire($node);
-	$leader = wire($node, app => 'leader');
-	$control = wire($node);
-	wire_ask($listener, 'LISTEN leader_election');
-	wire_ask($leader, q{SELECT le_try_become_leader('job')});
-	my $lease = wire_ask($leader, q{SELECT le_lease('leased', '1 h')});
-	wire_ask($leader, 'BEGIN; INSERT INTO written VALUES (1)');
+	$listener = session($node);
+	$leader = session($node, app => 'leader');
+	$control = session($node);
+	ask($listener, 'LISTEN leader_election');
+	ask($leader, q{SELECT le_try_become_leader('job')});
+	my $lease = ask($leader, q{SELECT le_lease('leased', '1 h')});
+	ask($leader, 'BEGIN; INSERT INTO written VALUES (1)');
 	$node->stop('immediate');
 	$node->start;
-	($listener, $leader, $control) = map { wire($node, app => $_) } 'listener', 'leader', 'control';
-	wire_ask($listener, 'LISTEN leader_election');
-	is(wire_ask($control, q{SELECT count(*) FROM le_leader('job')}), '0', 'nobody leads');
-	is(wire_ask($leader, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'elections go on');
+	($listener, $leader, $control) = map { session($node, app => $_) } 'listener', 'leader', 'control';
+	ask($listener, 'LISTEN leader_election');
+	is(ask($control, q{SELECT count(*) FROM le_leader('job')}), '0', 'nobody leads');
+	is(ask($leader, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'elections go on');
 	announced('and are announced', 'job elected leader', 'job ended leader resigned');
-	is(wire_ask($leader, "SELECT le_resign('leased', $lease)"), 't', 'a lease that led on resigned');
+	is(ask($leader, "SELECT le_resign('leased', $lease)"), 't', 'a lease that led on resigned');
 	announced('and is announced', 'leased ended leader resigned');
 
 	# a process that dies: the server starts again by itself
-	wire_ask($leader, q{SELECT le_try_become_leader('job')});
+	ask($leader, q{SELECT le_try_become_leader('job')});
 	kill 9, $leader->{pid};
-	wire_ended($_) foreach $leader, $listener, $control;
+	wait_for_end($_) foreach $leader, $listener, $control;
 	$node->poll_query_until('postgres', undef, '');
-	($listener, $leader) = map { wire($node, app => $_) } 'listener', 'leader';
-	wire_ask($listener, 'LISTEN leader_election');
-	is(wire_ask($leader, q{SELECT le_try_become_leader('job')}), 't', 'elections go on');
+	($listener, $leader) = map { session($node, app => $_) } 'listener', 'leader';
+	ask($listener, 'LISTEN leader_election');
+	is(ask($leader, q{SELECT le_try_become_leader('job')}), 't', 'elections go on');
 	announced('and are announced', 'job elected leader');
 };
 

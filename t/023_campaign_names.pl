@@ -13,7 +13,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $bound = 2.5;
 my $names = 10_000;
@@ -24,8 +23,8 @@ max_locks_per_transaction = 800
 leader_election.max_terms_per_session = 30000
 leader_election.log_terms = off
 });
-my $control = wire($node);
-my $candidate = wire($node, app => 'candidate');
+my $control = session($node);
+my $candidate = session($node, app => 'candidate');
 my $slowest = 0;
 
 sub array
@@ -38,8 +37,8 @@ sub array
 sub campaign
 {
 	my ($client, $array, $rest) = @_;
-	my $literal = wire_ask($control, "SELECT quote_literal($array)");
-	wire_send($client, "CALL le_campaign($literal\::text[]" . ($rest // '') . ')');
+	my $literal = ask($control, "SELECT quote_literal($array)");
+	post($client, "CALL le_campaign($literal\::text[]" . ($rest // '') . ')');
 	return;
 }
 
@@ -48,7 +47,7 @@ sub until_campaigning
 	my $event = wait_event($node, 'Campaign');
 	foreach my $client (@_)
 	{
-		wire_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
+		ask_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
 		  || die "it does not wait: $client->{error}";
 	}
 	return;
@@ -58,12 +57,12 @@ sub until_campaigning
 sub won
 {
 	my ($client, $since, $name, $what) = @_;
-	my $answer = wire_answer($client, 10);
+	my $answer = collect($client, 10);
 	my $took = monotonic() - $since;
 	unless (defined $answer)
 	{
-		wire_ask($control, "SELECT pg_cancel_backend($client->{pid})");
-		wire_answer($client);
+		ask($control, "SELECT pg_cancel_backend($client->{pid})");
+		collect($client);
 	}
 	$slowest = $took if $took > $slowest;
 	my ($token, $won) = split /\|/, $answer // '', 2;
@@ -75,14 +74,13 @@ sub won
 sub no_candidates
 {
 	my ($what) = @_;
-	is( wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
+	is( ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
 		'0|0|0', "$what: no trace");
 	return;
 }
 
-# A real client leads them all
+# Somebody leads them all
 my $holder = session($node, app => 'holder');
-backend_pid($holder);
 sub take_all
 {
 	my ($prefix) = @_;
@@ -94,23 +92,23 @@ my @ten = ('ten', 1, 10);
 take_all('job');
 campaign($candidate, array('job', 1, $names));
 until_campaigning($candidate);
-is(wire_ask($control, "SELECT count(*), count(position), min(name), count(DISTINCT key), min(identity) FROM le_candidates WHERE pid = $candidate->{pid}"), "$names|0|job 1|$names|candidate", 'shown for each election');
-is(wire_ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM le_leaders}), "$names|1|1", 'counted of each leader');
-is(wire_ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM pg_stat_leader_election}), "$names|1|1", 'and in the statistics');
+is(ask($control, "SELECT count(*), count(position), min(name), count(DISTINCT key), min(identity) FROM le_candidates WHERE pid = $candidate->{pid}"), "$names|0|job 1|$names|candidate", 'shown for each election');
+is(ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM le_leaders}), "$names|1|1", 'counted of each leader');
+is(ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM pg_stat_leader_election}), "$names|1|1", 'and in the statistics');
 
 subtest 'it holds back nobody' => sub {
-	my $other = wire($node);
-	is(wire_ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $candidate->{pid}"), 't|t', 'no snapshot, no transaction ID');
-	is(wire_ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $candidate->{pid} AND locktype <> 'virtualxid'"), '0', 'no lock');
-	wire_ask($other, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
-	wire_ask($other, 'INSERT INTO work SELECT generate_series(1, 100)');
-	wire_ask($other, 'DELETE FROM work');
-	wire_ask($other, 'VACUUM work');
-	is(wire_ask($other, q{SELECT pg_relation_size('work')}), '0', 'VACUUM removes what was deleted since');
-	wire_ask($other, q{SET statement_timeout = '1 min'});
-	wire_ask($other, 'CREATE INDEX CONCURRENTLY work_id ON work (id)');
+	my $other = session($node);
+	is(ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $candidate->{pid}"), 't|t', 'no snapshot, no transaction ID');
+	is(ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $candidate->{pid} AND locktype <> 'virtualxid'"), '0', 'no lock');
+	ask($other, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
+	ask($other, 'INSERT INTO work SELECT generate_series(1, 100)');
+	ask($other, 'DELETE FROM work');
+	ask($other, 'VACUUM work');
+	is(ask($other, q{SELECT pg_relation_size('work')}), '0', 'VACUUM removes what was deleted since');
+	ask($other, q{SET statement_timeout = '1 min'});
+	ask($other, 'CREATE INDEX CONCURRENTLY work_id ON work (id)');
 	is($other->{error}, '', 'CREATE INDEX CONCURRENTLY finishes');
-	wire_drop($other);
+	kill_client($other);
 };
 
 my $time = monotonic();
@@ -131,167 +129,161 @@ subtest 'many releases while it sleeps' => sub {
 	until_campaigning($candidate);
 
 	# more than the ring keeps, of elections it does not campaign for, and one that it does
-	my $other = wire($node);
-	my $second = wire($node);
-	wire_ask($other, q{SELECT count(le_try_become_leader('other ' || n)) FROM generate_series(1, 2000) n});
+	my $other = session($node);
+	my $second = session($node);
+	ask($other, q{SELECT count(le_try_become_leader('other ' || n)) FROM generate_series(1, 2000) n});
 	campaign($second, array('other', 1, 2000));
 	until_campaigning($second);
 	kill 'STOP', $candidate->{pid};
 	ask($holder, q{SELECT le_resign('job 4321')});
-	wire_ask($other, q{SELECT count(le_resign('other ' || n)) FROM generate_series(1, 2000) n});
+	ask($other, q{SELECT count(le_resign('other ' || n)) FROM generate_series(1, 2000) n});
 	my $time = monotonic();
 	kill 'CONT', $candidate->{pid};
 	won($candidate, $time, 'job 4321', 'after 2000 releases');
-	like(wire_answer($second), qr/^\d+\|other \d+$/, 'another campaign has got another one');
+	like(collect($second), qr/^\d+\|other \d+$/, 'another campaign has got another one');
 
 	# just as many as the ring keeps, and one less and more
 	foreach my $count (254, 255, 256, 257, 258)
 	{
 		my $name = "job $count";
-		wire_ask($second, 'SELECT le_resign_all()');
-		wire_ask($other, q{SELECT count(le_try_become_leader('other ' || n)) FROM generate_series(1, 400) n});
+		ask($second, 'SELECT le_resign_all()');
+		ask($other, q{SELECT count(le_try_become_leader('other ' || n)) FROM generate_series(1, 400) n});
 		campaign($candidate, array('job', 1, $names));
 		campaign($second, array('other', 1, 400));
 		until_campaigning($candidate, $second);
 		kill 'STOP', $candidate->{pid}, $second->{pid};
 		ask($holder, "SELECT le_resign('$name')");
-		wire_ask($other, qq{SELECT count(le_resign('other ' || n)) FROM generate_series(1, $count - 1) n});
+		ask($other, qq{SELECT count(le_resign('other ' || n)) FROM generate_series(1, $count - 1) n});
 		$time = monotonic();
 		kill 'CONT', $candidate->{pid}, $second->{pid};
 		won($candidate, $time, $name, "after $count releases");
-		wire_answer($second);
-		wire_ask($other, 'SELECT le_resign_all()');
+		collect($second);
+		ask($other, 'SELECT le_resign_all()');
 	}
-	wire_drop($other, $second);
+	kill_client($other, $second);
 };
 
 # The end of a lease, the deadline of a lease, the rollback of one
 subtest 'leases' => sub {
-	my $leaser = wire($node, app => 'leaser');
-	my $tokens = wire_ask($leaser, q{SELECT string_agg(le_lease('lease ' || n, '1 h')::text, ' ' ORDER BY n) FROM generate_series(1, 1000) n});
+	my $leaser = session($node, app => 'leaser');
+	my $tokens = ask($leaser, q{SELECT string_agg(le_lease('lease ' || n, '1 h')::text, ' ' ORDER BY n) FROM generate_series(1, 1000) n});
 	my @tokens = (0, split / /, $tokens);
 	campaign($candidate, array('lease', 1, 1000));
 	until_campaigning($candidate);
 	my $time = monotonic();
-	is(wire_ask($leaser, "SELECT le_resign('lease 500', $tokens[500])"), 't', 'one is resigned from');
+	is(ask($leaser, "SELECT le_resign('lease 500', $tokens[500])"), 't', 'one is resigned from');
 	won($candidate, $time, 'lease 500', 'le_resign by token');
 
 	campaign($candidate, array('lease', 1, 1000));
 	until_campaigning($candidate);
 	$time = monotonic();
-	is(wire_ask($leaser, "SELECT le_renew('lease 501', $tokens[501], '300 ms')"), 't', 'one runs out earlier');
+	is(ask($leaser, "SELECT le_renew('lease 501', $tokens[501], '300 ms')"), 't', 'one runs out earlier');
 	won($candidate, $time + 0.3, 'lease 501', 'a shorter ttl');
 	cmp_ok(monotonic(), '>=', $time + 0.3, 'not before');
 
 	$time = monotonic();
-	is(wire_ask($leaser, "SELECT le_renew('lease 502', $tokens[502], '800 ms')"), 't', 'one runs out soon');
+	is(ask($leaser, "SELECT le_renew('lease 502', $tokens[502], '800 ms')"), 't', 'one runs out soon');
 	campaign($candidate, array('lease', 502, 1000));
 	until_campaigning($candidate);
 	my $renewed = monotonic();
-	if (wire_ask($leaser, "SELECT le_renew('lease 502', $tokens[502])") eq 't') { $time = $renewed; }
+	if (ask($leaser, "SELECT le_renew('lease 502', $tokens[502])") eq 't') { $time = $renewed; }
 	won($candidate, $time + 0.8, 'lease 502', 'expiry, after a renewal');
 	cmp_ok(monotonic(), '>=', $time + 0.8, 'not before');
 
-	wire_ask($leaser, 'BEGIN');
-	like(wire_ask($leaser, q{SELECT le_lease('lease x', '1 h')}), qr/^\d+$/, 'one that is not committed');
+	ask($leaser, 'BEGIN');
+	like(ask($leaser, q{SELECT le_lease('lease x', '1 h')}), qr/^\d+$/, 'one that is not committed');
 	campaign($candidate, q{ARRAY['lease x', 'lease 1']});
 	until_campaigning($candidate);
 	$time = monotonic();
-	wire_ask($leaser, 'ROLLBACK');
+	ask($leaser, 'ROLLBACK');
 	won($candidate, $time, 'lease x', 'rollback of a lease');
-	wire_ask($candidate, q{SELECT le_resign('lease x')});
+	ask($candidate, q{SELECT le_resign('lease x')});
 
-	wire_ask($leaser, 'BEGIN; SAVEPOINT a');
-	wire_ask($leaser, q{SELECT le_lease('lease x', '1 h')});
+	ask($leaser, 'BEGIN; SAVEPOINT a');
+	ask($leaser, q{SELECT le_lease('lease x', '1 h')});
 	campaign($candidate, q{ARRAY['lease x', 'lease 1']});
 	until_campaigning($candidate);
 	$time = monotonic();
-	wire_ask($leaser, 'ROLLBACK TO a');
+	ask($leaser, 'ROLLBACK TO a');
 	won($candidate, $time, 'lease x', 'rollback of a lease to a savepoint');
-	wire_ask($candidate, q{SELECT le_resign('lease x')});
-	wire_ask($leaser, 'COMMIT');
+	ask($candidate, q{SELECT le_resign('lease x')});
+	ask($leaser, 'COMMIT');
 
 	# a lease whose ttl begins while it is campaigned for, and who takes leases itself
-	wire_ask($leaser, 'BEGIN');
-	wire_ask($leaser, q{SELECT le_lease('lease x', '300 ms')});
+	ask($leaser, 'BEGIN');
+	ask($leaser, q{SELECT le_lease('lease x', '300 ms')});
 	campaign($candidate, q{ARRAY['lease 1', 'lease x']}, q{, ttl => '500 ms'});
 	until_campaigning($candidate);
 	$time = monotonic();
-	wire_ask($leaser, 'COMMIT');
+	ask($leaser, 'COMMIT');
 	my $token = won($candidate, $time + 0.3, 'lease x', 'expiry of a lease that was committed');
-	is(wire_ask($leaser, "SELECT scope, token FROM le_leader('lease x')"), "lease|$token", 'to lease scope') if monotonic() < $time + 0.5;
-	wire_ask($candidate, "SELECT le_resign('lease x', $token)");
-	wire_ask($candidate, q{SELECT le_resign_all()});
-	wire_drop($leaser);
+	is(ask($leaser, "SELECT scope, token FROM le_leader('lease x')"), "lease|$token", 'to lease scope') if monotonic() < $time + 0.5;
+	ask($candidate, "SELECT le_resign('lease x', $token)");
+	ask($candidate, q{SELECT le_resign_all()});
+	kill_client($leaser);
 };
 no_candidates('leases');
 
 subtest 'transactions' => sub {
-	my $other = wire($node);
+	my $other = session($node);
 	foreach my $end ('COMMIT', 'ROLLBACK', 'ROLLBACK TO a', 'SELECT 1 / 0', 'drop', 'terminate')
 	{
-		wire_ask($other, 'BEGIN; SAVEPOINT a');
-		is(wire_ask($other, q{SELECT count(le_try_become_leader_xact('xact ' || n)) FROM generate_series(1, 50) n}), 50, 'a transaction leads');
+		ask($other, 'BEGIN; SAVEPOINT a');
+		is(ask($other, q{SELECT count(le_try_become_leader_xact('xact ' || n)) FROM generate_series(1, 50) n}), 50, 'a transaction leads');
 		campaign($candidate, array('xact', 50, 50) . ' || ' . array('job', 8000, 8100));
 		until_campaigning($candidate);
 		my $time = monotonic();
-		if ($end eq 'drop') { wire_drop($other); }
-		elsif ($end eq 'terminate') { wire_ask($control, "SELECT pg_terminate_backend($other->{pid})"); }
-		else { wire_ask($other, $end); }
+		if ($end eq 'drop') { kill_client($other); }
+		elsif ($end eq 'terminate') { ask($control, "SELECT pg_terminate_backend($other->{pid})"); }
+		else { ask($other, $end); }
 		won($candidate, $time, 'xact 50', $end);
-		wire_ask($candidate, q{SELECT le_resign('xact 50')});
-		$other->{closed} || $end eq 'terminate' ? ($other = wire($node)) : wire_ask($other, 'ROLLBACK');
+		ask($candidate, q{SELECT le_resign('xact 50')});
+		$other->{closed} || $end eq 'terminate' ? ($other = session($node)) : ask($other, 'ROLLBACK');
 	}
-	wire_drop($other);
+	kill_client($other);
 };
 
 subtest 'it overtakes nobody' => sub {
-	my $waiter = wire($node, app => 'waiter');
+	my $waiter = session($node, app => 'waiter');
 	foreach my $how (q{SELECT le_become_leader('job 5000')}, q{CALL le_campaign('job 5000')}, q{CALL le_campaign('job 5000', ttl => '1 h')})
 	{
 		ask($holder, q{SELECT le_try_become_leader('job 5000')});
 		campaign($candidate, q{ARRAY['job 5000', 'job 5001']});
 		until_campaigning($candidate);
-		wire_send($waiter, $how);
-		wire_until_waiting($waiter);
-		is(wire_ask($control, q{SELECT string_agg(concat(identity, position), ' ' ORDER BY position) FROM le_candidates WHERE name = 'job 5000'}), 'waiter1 candidate', "$how: stands in line");
-		is(wire_ask($control, q{SELECT candidates FROM le_leader('job 5000')}), 2, 'both are counted');
+		post($waiter, $how);
+		wait_until_waiting($node, $waiter->{pid});
+		is(ask($control, q{SELECT string_agg(concat(identity, position), ' ' ORDER BY position) FROM le_candidates WHERE name = 'job 5000'}), 'waiter1 candidate', "$how: stands in line");
+		is(ask($control, q{SELECT candidates FROM le_leader('job 5000')}), 2, 'both are counted');
 		ask($holder, q{SELECT le_resign('job 5000')});
-		my $token = wire_answer($waiter);
+		my $token = collect($waiter);
 		like($token, qr/^(t|\d+)$/, 'is elected, though it came later');
-		ok(!defined wire_answer($candidate, 0.2), 'the campaign goes on');
+		ok(!defined collect($candidate, 0.2), 'the campaign goes on');
 		my $time = monotonic();
-		wire_ask($waiter, $how =~ /ttl/ ? "SELECT le_resign('job 5000', $token)" : q{SELECT le_resign('job 5000')});
+		ask($waiter, $how =~ /ttl/ ? "SELECT le_resign('job 5000', $token)" : q{SELECT le_resign('job 5000')});
 		won($candidate, $time, 'job 5000', 'then the campaign');
-		wire_ask($candidate, q{SELECT le_resign('job 5000')});
+		ask($candidate, q{SELECT le_resign('job 5000')});
 	}
-	wire_drop($waiter);
+	kill_client($waiter);
 };
 
-sub wire_until_waiting
-{
-	my ($client) = @_;
-	return wire_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND NOT granted AND locktype = 'advisory'", 1);
-}
-
 subtest 'ten campaigns for the same hundred' => sub {
-	my @campaigns = map { wire($node, app => "campaign $_") } 1 .. 10;
+	my @campaigns = map { session($node, app => "campaign $_") } 1 .. 10;
 	ask($holder, q{SELECT count(le_try_become_leader('job ' || n)) FROM generate_series(1, 100) n});
 	foreach my $round (1 .. 5)
 	{
 		campaign($_, array('job', 1, 100)) foreach @campaigns;
 		until_campaigning(@campaigns);
-		is(wire_ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job 50'}), 10, 'all are counted');
+		is(ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job 50'}), 10, 'all are counted');
 		my $time = monotonic();
 		is(ask($holder, qq{SELECT count(*) FILTER (WHERE le_resign('job ' || n)) FROM generate_series($round * 10 + 1, $round * 10 + 10) n}), 10, 'ten come free');
 		my %won;
 		foreach my $campaign (@campaigns)
 		{
-			my $answer = wire_answer($campaign, $bound) // 'nothing|nothing';
+			my $answer = collect($campaign, $bound) // 'nothing|nothing';
 			push @{ $won{ (split /\|/, $answer)[1] } }, $answer;
 		}
 		is(join(' ', sort { $a <=> $b } map { /(\d+)/ ? $1 : () } keys %won), join(' ', map { $round * 10 + $_ } 1 .. 10), 'each gets one of its own');
-		wire_ask($_, 'SELECT le_resign_all()') foreach @campaigns;
+		ask($_, 'SELECT le_resign_all()') foreach @campaigns;
 		ask($holder, q{SELECT count(le_try_become_leader('job ' || n)) FROM generate_series(1, 100) n});
 	}
 
@@ -303,19 +295,19 @@ subtest 'ten campaigns for the same hundred' => sub {
 	my @ready;
 	while (!@ready && monotonic() < $patience)
 	{
-		wire_hear(0.1, @campaigns);
+		hear(0.1, @campaigns);
 		@ready = grep { $_->{ready} } @campaigns;
 	}
 	Time::HiRes::sleep(0.2);
-	wire_hear(0, @campaigns);
+	hear(0, @campaigns);
 	is(scalar(grep { $_->{ready} } @campaigns), 1, 'one comes free: one gets it');
-	wire_drop(@campaigns);
-	ok(wire_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'campaign _%'}, 0), 'all die');
+	kill_client(@campaigns);
+	ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'campaign _%'}, 0), 'all die');
 	is(ask($holder, q{SELECT le_try_become_leader('job 1')}), 't', 'and leave nothing');
 };
 
 subtest 'how it ends without election' => sub {
-	my $literal = wire_ask($control, 'SELECT quote_literal(' . array('job', 100, 200) . ')') . '::text[]';
+	my $literal = ask($control, 'SELECT quote_literal(' . array('job', 100, 200) . ')') . '::text[]';
 	foreach my $case (
 		[ 'timeout', '', q{'300 ms'}, undef, '' ],
 		[ 'timeout 0', '', q{'0'}, undef, '' ],
@@ -323,37 +315,37 @@ subtest 'how it ends without election' => sub {
 		[ 'lock_timeout', q{SET lock_timeout = '300 ms'}, 'NULL', undef, '55P03' ],
 		[ 'lock_timeout before the timeout', q{SET lock_timeout = '300 ms'}, q{'1 min'}, undef, '55P03' ],
 		[ 'timeout before lock_timeout', q{SET lock_timeout = '1 min'}, q{'300 ms'}, undef, '' ],
-		[ 'pg_cancel_backend', '', 'NULL', sub { wire_ask($control, "SELECT pg_cancel_backend($_[0]{pid})") }, '57014' ],
-		[ 'pg_terminate_backend', '', 'NULL', sub { wire_ask($control, "SELECT pg_terminate_backend($_[0]{pid})") }, '57P01' ],
-		[ 'death', '', 'NULL', \&wire_drop, undef ])
+		[ 'pg_cancel_backend', '', 'NULL', sub { ask($control, "SELECT pg_cancel_backend($_[0]{pid})") }, '57014' ],
+		[ 'pg_terminate_backend', '', 'NULL', sub { ask($control, "SELECT pg_terminate_backend($_[0]{pid})") }, '57P01' ],
+		[ 'death', '', 'NULL', \&kill_client, undef ])
 	{
 		my ($what, $before, $timeout, $act, $code) = @$case;
 		foreach my $block ($what eq 'death' ? '' : ('', 'BEGIN', 'BEGIN; SAVEPOINT a'))
 		{
-			my $client = wire($node, app => 'short-lived');
+			my $client = session($node, app => 'short-lived');
 			my $where = $what . ($block && " in $block");
-			wire_ask($client, $_) foreach grep { $_ } $before, $block;
-			wire_send($client, "CALL le_campaign($literal, $timeout)");
+			ask($client, $_) foreach grep { $_ } $before, $block;
+			post($client, "CALL le_campaign($literal, $timeout)");
 			if ($act)
 			{
 				until_campaigning($client);
-				is(wire_ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job 150'}), 1, "$where: counted");
+				is(ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job 150'}), 1, "$where: counted");
 				$act->($client);
 			}
-			my $answer = wire_answer($client);
+			my $answer = collect($client);
 			is($client->{code}, $code, "$where: error or not") if defined $code;
 			is($answer, '|', "$where: not elected") if defined $code && $code eq '';
-			ok(wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $client->{pid}", 0), "$where: gone") if $act && $what !~ /cancel/;
+			ok(ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $client->{pid}", 0), "$where: gone") if $act && $what !~ /cancel/;
 			no_candidates($where);
-			is(wire_ask($client, 'ROLLBACK; SELECT 1'), '1', "$where: the session goes on") unless $client->{closed};
-			wire_drop($client);
+			is(ask($client, 'ROLLBACK; SELECT 1'), '1', "$where: the session goes on") unless $client->{closed};
+			kill_client($client);
 		}
 	}
-	is(wire_ask($control, q{SELECT count(*) FROM le_leaders WHERE pid = } . backend_pid($holder) . q{ AND name IN ('job 100', 'job 150', 'job 200')}), 3, 'the leader still leads');
+	is(ask($control, q{SELECT count(*) FROM le_leaders WHERE pid = } . $holder->{pid} . q{ AND name IN ('job 100', 'job 150', 'job 200')}), 3, 'the leader still leads');
 };
 
 # The big ends: everything comes free at once
-wire_ask($candidate, 'SELECT le_resign_all()');
+ask($candidate, 'SELECT le_resign_all()');
 take_all('job');
 foreach my $end ('DISCARD ALL', 'SELECT le_resign_all()', 'SELECT pg_advisory_unlock_all()')
 {
@@ -361,20 +353,20 @@ foreach my $end ('DISCARD ALL', 'SELECT le_resign_all()', 'SELECT pg_advisory_un
 	until_campaigning($candidate);
 	$time = monotonic();
 	ask($holder, $end);
-	like((wire_answer($candidate) // '') . $candidate->{error}, qr/^\d+\|job 90\d\d$/, "$end: elected");
+	like((collect($candidate) // '') . $candidate->{error}, qr/^\d+\|job 90\d\d$/, "$end: elected");
 	cmp_ok(monotonic() - $time, '<', $bound, 'in time');
-	wire_ask($candidate, 'SELECT le_resign_all()');
+	ask($candidate, 'SELECT le_resign_all()');
 	take_all('job');
 }
 campaign($candidate, array('job', 1, $names));
 until_campaigning($candidate);
 $time = monotonic();
 kill_client($holder);
-like(wire_answer($candidate), qr/^\d+\|job \d+$/, 'SIGKILL of the client that leads all: elected');
+like(collect($candidate), qr/^\d+\|job \d+$/, 'SIGKILL of the client that leads all: elected');
 cmp_ok(monotonic() - $time, '<', $bound, 'in time');
 end_session($holder);
-wire_until($control, 'SELECT count(*) FROM pg_stat_activity WHERE pid = ' . backend_pid($holder), 0);
-is(wire_ask($control, 'SELECT count(*) FROM le_leaders WHERE pid IS NOT NULL'), 1, 'it leads one');
+ask_until($control, 'SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $holder->{pid}, 0);
+is(ask($control, 'SELECT count(*) FROM le_leaders WHERE pid IS NOT NULL'), 1, 'it leads one');
 
 no_candidates('the end');
 note(sprintf 'slowest: %.0f ms', 1000 * $slowest);

@@ -19,7 +19,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $seconds = $ENV{LE_SOAK_SECONDS} // 60;
 my $seed = $ENV{LE_SOAK_SEED} // int(rand(2**31));
@@ -33,9 +32,9 @@ srand($seed);
 diag("seed $seed");
 
 my $node = new_server('soak', conf => "max_connections = 120\nclient_connection_check_interval = 500ms\nleader_election.notify = on");
-my $control = wire($node, app => 'control');
-my $listener = wire($node, app => 'listener');
-wire_ask($listener, 'LISTEN leader_election');
+my $control = session($node, app => 'control');
+my $listener = session($node, app => 'listener');
+ask($listener, 'LISTEN leader_election');
 my (@clients, @observers, %done, @failures, %longest);
 my $born = 0;
 
@@ -67,13 +66,13 @@ sub stand
 
 	@$client{qw(way waits leads token name then at)} = ($way, 1, undef, undef, some(@elections), undef, undef);
 	$done{ $way->{way} }++;
-	wire_send($client, $way->{sql}->($client->{name}));
+	post($client, $way->{sql}->($client->{name}));
 	return;
 }
 
 sub bear
 {
-	my $client = wire($node, app => 'candidate ' . ++$born);
+	my $client = session($node, app => 'candidate ' . ++$born);
 	push @clients, $client;
 	stand($client);
 	return;
@@ -92,7 +91,7 @@ sub answered
 	{
 		failed("$client->{way}{way}: $client->{error}") if $client->{code} && $client->{code} ne '57014';
 		@$client{qw(at then)} = (monotonic(), \&stand);
-		wire_send($client, 'ROLLBACK');
+		post($client, 'ROLLBACK');
 		return;
 	}
 	(my $token, my $name) = split /\|/, $answer, 2;
@@ -110,7 +109,7 @@ sub resigned
 
 	return stand($client) unless $client->{code} && $client->{code} eq '57014';
 	$client->{then} = \&resigned;
-	return wire_send($client, 'ROLLBACK; SELECT le_resign_all()');
+	return post($client, 'ROLLBACK; SELECT le_resign_all()');
 }
 
 # A leader has led for long enough: one way or the other its term ends
@@ -126,27 +125,27 @@ sub act
 		# run out; be renewed and resigned from; resigned from by a dying client
 		$client->{at} = undef;
 		$client->{then} = \&stand;
-		return wire_send($client, 'SELECT 1') if $what < 4;
-		return wire_send($client, "SELECT le_renew('$name', $client->{token}); SELECT le_resign('$name', $client->{token})");
+		return post($client, 'SELECT 1') if $what < 4;
+		return post($client, "SELECT le_renew('$name', $client->{token}); SELECT le_resign('$name', $client->{token})");
 	}
-	if ($what == 0) { $done{'died leading'}++; return wire_drop($client); }
+	if ($what == 0) { $done{'died leading'}++; return kill_client($client); }
 	if ($what == 1)
 	{
 		$done{'terminated leading'}++;
 		$client->{then} = sub { };
 		$client->{at} = undef;
-		wire_send($client, 'SELECT pg_terminate_backend(pg_backend_pid())');
+		post($client, 'SELECT pg_terminate_backend(pg_backend_pid())');
 		return;
 	}
 	@$client{qw(at then)} = (undef, \&resigned);
-	return wire_send($client, $what < 4 ? 'DISCARD ALL' : "SELECT le_resign('$name')") unless $client->{way}{block};
+	return post($client, $what < 4 ? 'DISCARD ALL' : "SELECT le_resign('$name')") unless $client->{way}{block};
 	my $end = some('COMMIT', 'ROLLBACK', 'SELECT 1 / 0; ');
 	$client->{then} = sub {
 		my ($self) = @_;
 		$self->{then} = \&resigned;
-		wire_send($self, 'ROLLBACK; SELECT le_resign_all()');
+		post($self, 'ROLLBACK; SELECT le_resign_all()');
 	};
-	return wire_send($client, $end);
+	return post($client, $end);
 }
 
 # Somebody is hit, whatever he does
@@ -157,22 +156,22 @@ sub hit
 
 	return if $client->{closed};
 	$done{"$what " . ($client->{waits} ? 'a candidate' : 'another')}++;
-	if ($what eq 'kill') { return wire_drop($client); }
-	wire_ask($control, "SELECT pg_${what}_backend($client->{pid})");
+	if ($what eq 'kill') { return kill_client($client); }
+	ask($control, "SELECT pg_${what}_backend($client->{pid})");
 	return;
 }
 
 sub observe
 {
 	my ($observer) = @_;
-	wire_send($observer, "CALL le_observe('$observer->{name}', $observer->{known})");
+	post($observer, "CALL le_observe('$observer->{name}', $observer->{known})");
 	return;
 }
 
 sub start_observer
 {
 	my ($name) = @_;
-	my $observer = wire($node, app => 'observer');
+	my $observer = session($node, app => 'observer');
 	@$observer{qw(name known seen)} = ($name, 0, 0);
 	push @observers, $observer;
 	observe($observer);
@@ -201,7 +200,7 @@ my %vacant_since;
 sub look
 {
 	my %candidates;
-	foreach (split /\n/, wire_ask($control, 'SELECT e, (SELECT count(*) FROM le_leaders WHERE name = e), (SELECT count(*) FROM le_candidates WHERE name = e)
+	foreach (split /\n/, ask($control, 'SELECT e, (SELECT count(*) FROM le_leaders WHERE name = e), (SELECT count(*) FROM le_candidates WHERE name = e)
 		FROM (VALUES ' . join(', ', map { "('$_')" } @elections) . ') v (e)'))
 	{
 		my ($name, $leaders, $waiting) = split /\|/;
@@ -214,7 +213,7 @@ sub look
 		if ($vacant > $bound)
 		{
 			failed("$name is vacant, and $waiting wait");
-			diag(wire_ask($control, "SELECT name, position, pid, identity, wait_event_type, wait_event, query FROM le_candidates JOIN pg_stat_activity USING (pid) WHERE name = '$name'"));
+			diag(ask($control, "SELECT name, position, pid, identity, wait_event_type, wait_event, query FROM le_candidates JOIN pg_stat_activity USING (pid) WHERE name = '$name'"));
 			$vacant_since{$name} = undef;
 		}
 	}
@@ -236,7 +235,7 @@ sub reap
 sub turn
 {
 	my ($wait) = @_;
-	wire_hear($wait, @clients, @observers, $listener);
+	hear($wait, @clients, @observers, $listener);
 	foreach my $client (grep { !$_->{closed} } @clients)
 	{
 		if ($client->{ready} && ($client->{waits} || $client->{then})) { answered($client); }
@@ -255,8 +254,8 @@ while (monotonic() < $over && @failures < 100)
 	if (monotonic() > $next_hit)
 	{
 		hit();
-		wire_drop(some(@observers)) if rand() < 0.02;
-		wire_ask($control, 'SELECT pg_cancel_backend(' . some(@observers)->{pid} . ')') if rand() < 0.02;
+		kill_client(some(@observers)) if rand() < 0.02;
+		ask($control, 'SELECT pg_cancel_backend(' . some(@observers)->{pid} . ')') if rand() < 0.02;
 		$next_hit = monotonic() + rand(0.1);
 	}
 	if (monotonic() > $next_look)
@@ -270,23 +269,23 @@ note(join ', ', map { sprintf '%s vacant for %.1f s', $_, $longest{$_} } sort ke
 is(scalar @failures, 0, 'no failure') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
 
 # All candidates leave, and the last of each election's leaders
-wire_drop(@clients);
-ok(wire_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'candidate%'}, 0), 'all candidates go');
-ok(wire_until($control, q{SELECT count(*) FROM le_leaders}, 0), 'and the last leases run out');
+kill_client(@clients);
+ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'candidate%'}, 0), 'all candidates go');
+ok(ask_until($control, q{SELECT count(*) FROM le_leaders}, 0), 'and the last leases run out');
 @clients = ();
 foreach my $round (1 .. 2)
 {
-	my $leader = wire($node, app => 'last');
+	my $leader = session($node, app => 'last');
 	my $right = 0;
 	foreach my $name (@elections)
 	{
-		wire_ask($leader, $round == 1 ? "SELECT le_try_become_leader('$name')" : 'SELECT 1');
+		ask($leader, $round == 1 ? "SELECT le_try_become_leader('$name')" : 'SELECT 1');
 	}
 	my $patience = monotonic() + 2.5;
 	my %now;
 	foreach my $name (@elections)
 	{
-		($now{$name}) = split /\|/, wire_ask($control, "CALL le_observe('$name')");
+		($now{$name}) = split /\|/, ask($control, "CALL le_observe('$name')");
 		failed("$name: $now{$name}") unless $round == 1 ? $now{$name} > 0 : $now{$name} < 0;
 	}
 	while (monotonic() < $patience)
@@ -296,16 +295,16 @@ foreach my $round (1 .. 2)
 		last if $right == @observers;
 	}
 	is($right, scalar @observers, 'all observers know who leads: ' . ($round == 1 ? 'the last' : 'nobody'));
-	wire_drop($leader);
-	wire_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'last'}, 0);
+	kill_client($leader);
+	ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'last'}, 0);
 }
 note(sum0(map { $_->{seen} } @observers) . ' changes seen by the last observers');
 
 # Nothing is left behind
-is(wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM _le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
-is(wire_ask($control, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock');
-is(wire_ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped}), '0', 'each term has ended, and once');
-wire_drop(@observers);
+is(ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM _le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
+is(ask($control, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock');
+is(ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped}), '0', 'each term has ended, and once');
+kill_client(@observers);
 
 # The log has all terms: one after the other, with growing tokens
 my (%last, %began, %ended);
@@ -327,15 +326,15 @@ foreach my $line (term_lines($node, 0))
 }
 is(scalar @failures, 0, 'tokens grow') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
 is_deeply([ sort { $a <=> $b } keys %began ], [ sort { $a <=> $b } keys %ended ], 'what began has ended');
-is(wire_ask($control, q{SELECT sum(terms) FROM pg_stat_leader_election WHERE name LIKE 'soak%'}), scalar keys %began, 'and is counted');
+is(ask($control, q{SELECT sum(terms) FROM pg_stat_leader_election WHERE name LIKE 'soak%'}), scalar keys %began, 'and is counted');
 foreach my $case ([ 'resigned', 'resigned' ], [ 'session ended', 'session_ended' ], [ 'transaction ended', 'transaction_ended' ], [ 'expired', 'expired' ], [ 'lock released', 'lock_released' ])
 {
-	is(wire_ask($control, "SELECT sum($case->[1]) FROM pg_stat_leader_election WHERE name LIKE 'soak%'"), $done{ $case->[0] } // 0, "$case->[0]: counted as logged");
+	is(ask($control, "SELECT sum($case->[1]) FROM pg_stat_leader_election WHERE name LIKE 'soak%'"), $done{ $case->[0] } // 0, "$case->[0]: counted as logged");
 }
 cmp_ok(scalar keys %began, '>', $seconds, scalar(keys %began) . ' terms');
 
 # Each was announced once
-wire_ask($listener, 'SELECT 1');
+ask($listener, 'SELECT 1');
 my (%elected, %over);
 foreach my $heard (@{ $listener->{heard} })
 {

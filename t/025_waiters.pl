@@ -14,32 +14,31 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 use Pooler;
-use Wire;
 
 # Fast enough to be woken up; the look-up interval is 5 seconds
 my $bound = 2.5;
 my $node = new_server('waiters', conf => 'deadlock_timeout = 100ms');
-my $control = wire($node, app => 'control');
-my $leader = wire($node, app => 'leader');
-my $altering = wire($node, app => 'altering');
+my $control = session($node, app => 'control');
+my $leader = session($node, app => 'leader');
+my $altering = session($node, app => 'altering');
 
 sub gone
 {
 	my ($client) = @_;
-	return wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $client->{pid}", 0);
+	return ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $client->{pid}", 0);
 }
 
 sub waits
 {
 	my ($client, $wait) = @_;
-	return wire_until($control, "SELECT wait_event_type || '/' || CASE wait_event_type WHEN 'Lock' THEN wait_event ELSE '' END FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", $wait)
+	return ask_until($control, "SELECT wait_event_type || '/' || CASE wait_event_type WHEN 'Lock' THEN wait_event ELSE '' END FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", $wait)
 	  || die "it does not wait: $client->{error}";
 }
 
 sub trace
 {
 	my ($client) = @_;
-	return wire_ask($control, qq{
+	return ask($control, qq{
 SELECT (SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 'advisory'),
 	(SELECT count(*) FROM _le_registry_candidates(false) WHERE pid = $client->{pid}),
 	(SELECT count(*) FROM _le_registry_terms() WHERE pid = $client->{pid})});
@@ -48,11 +47,11 @@ SELECT (SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 
 # Hand out tokens until none of the block is left: the next leader has to draw one
 sub use_up_tokens
 {
-	wire_ask($control, 'SET leader_election.log_terms = off; SET leader_election.notify = off');
-	my $token = wire_ask($control, q{SELECT CASE WHEN le_try_become_leader('burn') THEN le_token('burn') END});
-	my $left = wire_ask($control, "SELECT last_value - $token FROM le_token_seq");
-	wire_ask($control, qq{SELECT count(*) FROM generate_series(1, $left) WHERE le_resign('burn') AND le_try_become_leader('burn')});
-	die unless wire_ask($control, q{SELECT le_token('burn') = last_value, le_resign('burn') FROM le_token_seq}) eq 't|t';
+	ask($control, 'SET leader_election.log_terms = off; SET leader_election.notify = off');
+	my $token = ask($control, q{SELECT CASE WHEN le_try_become_leader('burn') THEN le_token('burn') END});
+	my $left = ask($control, "SELECT last_value - $token FROM le_token_seq");
+	ask($control, qq{SELECT count(*) FROM generate_series(1, $left) WHERE le_resign('burn') AND le_try_become_leader('burn')});
+	die unless ask($control, q{SELECT le_token('burn') = last_value, le_resign('burn') FROM le_token_seq}) eq 't|t';
 	return;
 }
 
@@ -84,9 +83,9 @@ my %waits = (
 	'le_campaign for a lease' => q{CALL le_campaign('job', ttl => '1 h')},
 	'le_campaign with a timeout, in a block' => q{BEGIN; SAVEPOINT a; CALL le_campaign('job', '1 h')});
 my %ends = (
-	'death of the client' => \&wire_drop,
-	pg_terminate_backend => sub { wire_ask($control, "SELECT pg_terminate_backend($_[0]{pid})") },
-	pg_cancel_backend => sub { wire_ask($control, "SELECT pg_cancel_backend($_[0]{pid})") });
+	'death of the client' => \&kill_client,
+	pg_terminate_backend => sub { ask($control, "SELECT pg_terminate_backend($_[0]{pid})") },
+	pg_cancel_backend => sub { ask($control, "SELECT pg_cancel_backend($_[0]{pid})") });
 
 foreach my $state (sort keys %states)
 {
@@ -96,28 +95,28 @@ foreach my $state (sort keys %states)
 		{
 			subtest "$wait, $state: $end" => sub {
 				my $case = $states{$state};
-				my ($first, $next) = map { wire($node, app => $_) } 'first', 'next';
+				my ($first, $next) = map { session($node, app => $_) } 'first', 'next';
 
 				# who dies with the lock in hand is looked after by the server only
-				my $waiter = wire($node, app => 'waiter', options => '-c client_connection_check_interval=' . ($case->{alter} ? '200ms' : '0'));
+				my $waiter = session($node, app => 'waiter', options => '-c client_connection_check_interval=' . ($case->{alter} ? '200ms' : '0'));
 				my $dies = $end =~ /death/ && !$case->{alter};
 				my $offset = log_from($node);
 				use_up_tokens() if $case->{alter};
-				wire_ask($altering, 'BEGIN; ALTER SEQUENCE le_token_seq CACHE 1') if $case->{alter};
-				wire_ask($leader, $_) foreach @{ $case->{begin} };
+				ask($altering, 'BEGIN; ALTER SEQUENCE le_token_seq CACHE 1') if $case->{alter};
+				ask($leader, $_) foreach @{ $case->{begin} };
 				if ($case->{before})
 				{
-					wire_send($first, q{CALL le_campaign('job')});
+					post($first, q{CALL le_campaign('job')});
 					waits($first, 'Extension/');
 				}
-				wire_send($waiter, $waits{$wait});
+				post($waiter, $waits{$wait});
 				waits($waiter, $case->{wait});
-				wire_send($next, q{CALL le_campaign('job')});
+				post($next, q{CALL le_campaign('job')});
 				waits($next, $case->{next_wait} // 'Lock/advisory');
-				my $many = wire($node, app => 'many');
+				my $many = session($node, app => 'many');
 				if ($state eq 'in the lock queue')
 				{
-					wire_send($many, q{CALL le_campaign(ARRAY['job'])});
+					post($many, q{CALL le_campaign(ARRAY['job'])});
 					waits($many, 'Extension/');
 				}
 
@@ -125,43 +124,43 @@ foreach my $state (sort keys %states)
 				my $time = monotonic();
 				if ($end =~ /cancel/)
 				{
-					wire_answer($waiter);
+					collect($waiter);
 					is($waiter->{code}, '57014', 'cancelled');
 				}
 				elsif (!$dies) { ok(gone($waiter), 'gone'); }
 				is(trace($waiter), '0|0|0', 'no trace') unless $dies;
 
-				wire_ask($leader, $_) foreach @{ $case->{end} };
-				wire_ask($altering, 'ROLLBACK') if $case->{alter};
+				ask($leader, $_) foreach @{ $case->{end} };
+				ask($altering, 'ROLLBACK') if $case->{alter};
 				if ($case->{before})
 				{
-					like(wire_answer($first, $bound) // 'none', qr/^\d+$/, 'who stood before it is elected');
-					wire_ask($first, q{SELECT le_resign('job')});
+					like(collect($first, $bound) // 'none', qr/^\d+$/, 'who stood before it is elected');
+					ask($first, q{SELECT le_resign('job')});
 				}
-				like(wire_answer($next, $bound) // 'none', qr/^\d+$/, 'the next one is elected');
+				like(collect($next, $bound) // 'none', qr/^\d+$/, 'the next one is elected');
 				ok(gone($waiter), 'the dead one is gone') if $dies;
 				is(trace($waiter), '0|0|0', 'no trace');
 				unlike(log_since($node, $offset), qr/: "waiter" leads/, 'it never led');
-				is(wire_ask($waiter, q{ROLLBACK; SELECT le_try_become_leader('job')}), 'f', 'the session goes on, denied') if $end =~ /cancel/;
-				wire_ask($next, q{SELECT le_resign('job')});
-				like(wire_answer($many, $bound), qr/^\d+\|job$/, 'and then who stands in no line') if $state eq 'in the lock queue';
-				wire_drop($first, $waiter, $next, $many);
-				wire_until($control, q{SELECT count(*) FROM le_leaders}, 0);
+				is(ask($waiter, q{ROLLBACK; SELECT le_try_become_leader('job')}), 'f', 'the session goes on, denied') if $end =~ /cancel/;
+				ask($next, q{SELECT le_resign('job')});
+				like(collect($many, $bound), qr/^\d+\|job$/, 'and then who stands in no line') if $state eq 'in the lock queue';
+				kill_client($first, $waiter, $next, $many);
+				ask_until($control, q{SELECT count(*) FROM le_leaders}, 0);
 			};
 		}
 	}
 }
 
 subtest 'the next one need not wait for the end of the one before' => sub {
-	my ($first, $next) = map { wire($node, app => $_) } 'first', 'next';
-	my $token = wire_ask($leader, q{SELECT le_lease('job', '1 s')});
-	wire_send($first, q{CALL le_campaign('job')});
+	my ($first, $next) = map { session($node, app => $_) } 'first', 'next';
+	my $token = ask($leader, q{SELECT le_lease('job', '1 s')});
+	post($first, q{CALL le_campaign('job')});
 	waits($first, 'Extension/');
-	wire_send($next, q{CALL le_campaign('job')});
+	post($next, q{CALL le_campaign('job')});
 	waits($next, 'Lock/advisory');
-	wire_drop($first);
-	like(wire_answer($next, 1 + $bound) // 'none', qr/^\d+$/, 'a dead one first in line does not delay it beyond the expiry');
-	wire_drop($next);
+	kill_client($first);
+	like(collect($next, 1 + $bound) // 'none', qr/^\d+$/, 'a dead one first in line does not delay it beyond the expiry');
+	kill_client($next);
 	gone($_) foreach $first, $next;
 };
 
@@ -173,8 +172,8 @@ my %what_waits = (
 	'le_become_leader' => [ q{SELECT le_become_leader('job')}, 1 ],
 	'le_observe' => [ q{CALL le_observe('job', TOKEN)}, 0 ],
 	'pg_advisory_lock' => [ q{SELECT pg_advisory_lock(7)}, 1 ]);
-wire_ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader('other'), pg_advisory_lock(7)});
-my $token = wire_ask($leader, q{SELECT le_token('job')});
+ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader('other'), pg_advisory_lock(7)});
+my $token = ask($leader, q{SELECT le_token('job')});
 foreach my $wait (sort keys %what_waits)
 {
 	subtest "timeouts of $wait" => sub {
@@ -182,42 +181,42 @@ foreach my $wait (sort keys %what_waits)
 		$sql =~ s/TOKEN/$token/;
 		foreach my $block ('', 'BEGIN; SAVEPOINT a')
 		{
-			my $client = wire($node);
-			wire_ask($client, q{SET statement_timeout = '200 ms'});
-			wire_ask($client, $block) if $block;
+			my $client = session($node);
+			ask($client, q{SET statement_timeout = '200 ms'});
+			ask($client, $block) if $block;
 			my $time = monotonic();
-			wire_ask($client, $sql);
+			ask($client, $sql);
 			is($client->{code}, '57014', "statement_timeout in '$block'");
 			cmp_ok(monotonic() - $time, '<', $bound, 'in time');
 			is(trace($client), '0|0|0', 'no trace');
 			if ($block)
 			{
-				wire_ask($client, $sql);
+				ask($client, $sql);
 				is($client->{code}, '25P02', 'the transaction has failed');
-				wire_ask($client, 'ROLLBACK TO a; SELECT 1');
-				is(wire_ask($client, 'SELECT 2'), $block =~ /SAVE/ ? '2' : '', 'a savepoint helps');
-				wire_ask($client, 'ROLLBACK');
+				ask($client, 'ROLLBACK TO a; SELECT 1');
+				is(ask($client, 'SELECT 2'), $block =~ /SAVE/ ? '2' : '', 'a savepoint helps');
+				ask($client, 'ROLLBACK');
 			}
-			wire_ask($client, q{RESET statement_timeout; SET lock_timeout = '200 ms'});
-			wire_ask($client, $block) if $block;
-			wire_send($client, $sql);
-			my $answer = wire_answer($client, $locks ? $bound : 0.6);
+			ask($client, q{RESET statement_timeout; SET lock_timeout = '200 ms'});
+			ask($client, $block) if $block;
+			post($client, $sql);
+			my $answer = collect($client, $locks ? $bound : 0.6);
 			is($client->{code}, $locks ? '55P03' : '', "lock_timeout in '$block'");
 			ok(!defined $answer, 'which is for locks only') unless $locks;
-			wire_ask($control, "SELECT pg_cancel_backend($client->{pid})") unless $locks;
-			wire_answer($client);
+			ask($control, "SELECT pg_cancel_backend($client->{pid})") unless $locks;
+			collect($client);
 			is(trace($client), '0|0|0', 'no trace');
-			wire_ask($client, 'ROLLBACK');
+			ask($client, 'ROLLBACK');
 
 			# to wait is not to be idle
-			wire_ask($client, q{RESET ALL; SET idle_in_transaction_session_timeout = '200 ms'; SET idle_session_timeout = '200 ms'});
-			wire_ask($client, $block) if $block;
-			wire_send($client, $sql);
-			ok(!defined wire_answer($client, 0.5), 'no idle timeout');
-			wire_ask($control, "SELECT pg_cancel_backend($client->{pid})");
-			wire_answer($client);
+			ask($client, q{RESET ALL; SET idle_in_transaction_session_timeout = '200 ms'; SET idle_session_timeout = '200 ms'});
+			ask($client, $block) if $block;
+			post($client, $sql);
+			ok(!defined collect($client, 0.5), 'no idle timeout');
+			ask($control, "SELECT pg_cancel_backend($client->{pid})");
+			collect($client);
 			is($client->{code}, '57014', 'but it can be cancelled');
-			ok(wire_ended($client), 'and then it is idle');
+			ok(wait_for_end($client), 'and then it is idle');
 			is($client->{code}, $block ? '25P03' : '57P05', 'for too long');
 			gone($client);
 			is(trace($client), '0|0|0', 'no trace');
@@ -226,59 +225,59 @@ foreach my $wait (sort keys %what_waits)
 }
 
 subtest 'the timeout of an idle leader ends its term' => sub {
-	my $next = wire($node, app => 'next');
-	my $listener = wire($node);
-	wire_ask($listener, 'LISTEN leader_election');
+	my $next = session($node, app => 'next');
+	my $listener = session($node);
+	ask($listener, 'LISTEN leader_election');
 	foreach my $case ([ 'idle_session_timeout', '' ], [ 'idle_in_transaction_session_timeout', 'BEGIN' ], [ 'idle_in_transaction_session_timeout', 'BEGIN; INSERT INTO nowhere VALUES (1)' ])
 	{
 		my ($setting, $block) = @$case;
-		my $client = wire($node, app => 'idle');
-		wire_ask($client, 'LISTEN leader_election');
-		wire_ask($client, q{SELECT le_try_become_leader('idle')});
-		my $token = wire_ask($client, q{SELECT le_token('idle')});
-		wire_ask($client, "SET $setting = '300 ms'");
-		wire_ask($client, $block) if $block;
-		wire_send($next, q{CALL le_campaign('idle')});
-		like(wire_answer($next, $bound) // 'none', qr/^\d+$/, "$setting, '$block': the next one leads");
-		my $heard = wire_heard($listener, $bound, sub { $_->{payload} =~ /"ended", "token": $token\b/ });
+		my $client = session($node, app => 'idle');
+		ask($client, 'LISTEN leader_election');
+		ask($client, q{SELECT le_try_become_leader('idle')});
+		my $token = ask($client, q{SELECT le_token('idle')});
+		ask($client, "SET $setting = '300 ms'");
+		ask($client, $block) if $block;
+		post($next, q{CALL le_campaign('idle')});
+		like(collect($next, $bound) // 'none', qr/^\d+$/, "$setting, '$block': the next one leads");
+		my $heard = next_notification($listener, $bound, sub { $_->{payload} =~ /"ended", "token": $token\b/ });
 		like($heard->{payload}, qr/"reason": "session ended"/, 'the end is announced');
 		gone($client);
-		wire_ask($next, q{SELECT le_resign('idle')});
+		ask($next, q{SELECT le_resign('idle')});
 	}
 	# who owes an announcement and is asked for a transaction while idle
-	my $client = wire($node, app => 'idle');
-	wire_ask($client, q{SET idle_session_timeout = '1 s'});
-	wire_ask($client, q{BEGIN; SELECT le_try_become_leader('idle'); ROLLBACK});
+	my $client = session($node, app => 'idle');
+	ask($client, q{SET idle_session_timeout = '1 s'});
+	ask($client, q{BEGIN; SELECT le_try_become_leader('idle'); ROLLBACK});
 	my $time = monotonic();
-	ok(wire_ended($client, 1 + $bound), 'announcements do not keep an idle session alive');
+	ok(wait_for_end($client, 1 + $bound), 'announcements do not keep an idle session alive');
 	is($client->{code}, '57P05', 'that is why');
-	wire_drop($next, $listener);
+	kill_client($next, $listener);
 };
 
 subtest 'DISCARD ALL after a wait' => sub {
 	foreach my $wait (sort keys %what_waits)
 	{
 		my ($sql) = $what_waits{$wait}[0] =~ s/TOKEN/$token/r;
-		my $client = wire($node);
-		wire_ask($client, q{SET statement_timeout = '50 ms'});
-		wire_ask($client, $sql);
-		is(wire_ask($client, 'DISCARD ALL'), '', "$wait: DISCARD ALL");
+		my $client = session($node);
+		ask($client, q{SET statement_timeout = '50 ms'});
+		ask($client, $sql);
+		is(ask($client, 'DISCARD ALL'), '', "$wait: DISCARD ALL");
 		is($client->{error}, '', 'no error');
 		is(trace($client), '0|0|0', 'no trace');
-		wire_drop($client);
+		kill_client($client);
 	}
-	my $client = wire($node);
-	wire_ask($leader, q{SELECT le_resign('other')});
-	like(wire_ask($client, q{CALL le_campaign(ARRAY['job', 'other'])}), qr/\|other$/, 'elected');
-	wire_ask($client, 'DISCARD ALL');
+	my $client = session($node);
+	ask($leader, q{SELECT le_resign('other')});
+	like(ask($client, q{CALL le_campaign(ARRAY['job', 'other'])}), qr/\|other$/, 'elected');
+	ask($client, 'DISCARD ALL');
 	is(trace($client), '0|0|0', 'not after DISCARD ALL');
-	is(wire_ask($leader, q{SELECT le_try_become_leader('other')}), 't', 'free');
-	wire_drop($client);
+	is(ask($leader, q{SELECT le_try_become_leader('other')}), 't', 'free');
+	kill_client($client);
 };
 
 subtest 'in a procedure' => sub {
-	wire_ask($leader, q{SELECT le_resign_all(), pg_advisory_unlock(7)});
-	wire_ask($control, q{
+	ask($leader, q{SELECT le_resign_all(), pg_advisory_unlock(7)});
+	ask($control, q{
 CREATE PROCEDURE work(INOUT result text DEFAULT NULL) LANGUAGE plpgsql AS $$
 DECLARE t bigint; n text; i text; v text;
 BEGIN
@@ -299,7 +298,7 @@ BEGIN
 	ROLLBACK;
 	result := result || le_resign_all()::text;
 END $$});
-	is(wire_ask($leader, 'CALL work()'), 'truetrueotherthirdtrue3', 'a procedure') or diag($leader->{error});
+	is(ask($leader, 'CALL work()'), 'truetrueotherthirdtrue3', 'a procedure') or diag($leader->{error});
 	is(trace($leader), '0|0|0', 'no trace');
 };
 
@@ -315,27 +314,26 @@ SKIP:
 		my ($first, $dead, $second) = map { $pooled->('session') } 1 .. 3;
 		like(ask($first, q{CALL le_campaign('pooled')}), qr/^\d+$/, 'the first is elected');
 		post($dead, q{CALL le_campaign('pooled')});
-		wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 1);
+		ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 1);
 		post($second, q{CALL le_campaign('pooled')});
-		wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 2);
+		ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 2);
 		kill_client($dead);
 		my $time = monotonic();
 		kill_client($first);
 		like(collect($second), qr/^\d+$/, 'the second is elected when the first dies');
 		cmp_ok(monotonic() - $time, '<', $bound, 'at once');
-		ok(wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 0), 'not the one whose client died behind the pool');
-		post($second, '\q');
-		end_session($first, $dead, $second);
-		ok(wire_until($control, q{SELECT count(*) FROM le_leaders}, 0), 'a client that leaves leads no more');
+		ok(ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 0), 'not the one whose client died behind the pool');
+		end_session($second);
+		ok(ask_until($control, q{SELECT count(*) FROM le_leaders}, 0), 'a client that leaves leads no more');
 	};
 
 	subtest 'le_observe through a pool in transaction mode' => sub {
 		my @observers = map { $pooled->('transaction') } 1 .. 3;
-		my $token = wire_ask($leader, q{SELECT le_lease('pooled', '1 h', 'holder')});
+		my $token = ask($leader, q{SELECT le_lease('pooled', '1 h', 'holder')});
 		post($_, "CALL le_observe('pooled', $token, '1 min')") foreach @observers;
-		ok(wire_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND query LIKE 'CALL le_observe(''pooled%'}, 3), 'they wait');
+		ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND query LIKE 'CALL le_observe(''pooled%'}, 3), 'they wait');
 		my $time = monotonic();
-		wire_ask($leader, "SELECT le_resign('pooled', $token)");
+		ask($leader, "SELECT le_resign('pooled', $token)");
 		is(collect($_), "-$token||", 'seen') foreach @observers;
 		cmp_ok(monotonic() - $time, '<', $bound, 'at once');
 		is(ask($observers[0], "CALL le_observe('pooled', $token, '1 min')"), "-$token||", 'nothing is missed between two calls');
@@ -347,7 +345,7 @@ SKIP:
 	stop_pooler($pooler);
 }
 
-is(wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM le_leaders)}), '0|0|0', 'nothing is left');
+is(ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM le_leaders)}), '0|0|0', 'nothing is left');
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 $node->stop;
 done_testing();

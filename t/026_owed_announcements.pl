@@ -13,7 +13,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $bound = 1.5;
 my $node = new_server('owed', conf => q{
@@ -25,10 +24,10 @@ max_prepared_transactions = 2
 synchronous_commit = local
 autovacuum = off
 });
-my $control = wire($node);
-my $listener = wire($node, app => 'listener');
-wire_ask($control, 'CREATE TABLE written (id int)');
-wire_ask($listener, 'LISTEN leader_election');
+my $control = session($node);
+my $listener = session($node, app => 'listener');
+ask($control, 'CREATE TABLE written (id int)');
+ask($listener, 'LISTEN leader_election');
 
 # What is announced next, as "election event identity reason", in the time it may take;
 # *time is set to when the last of them was heard
@@ -40,7 +39,7 @@ sub announced
 
 	foreach (@expected)
 	{
-		my $heard = wire_heard($listener, $bound, sub { 1 }) // last;
+		my $heard = next_notification($listener, $bound, sub { 1 }) // last;
 		my $event = JSON::PP->new->utf8->decode($heard->{payload});
 		$heard_at = $heard->{time};
 		push @events, join ' ', @$event{qw(election event identity)}, $event->{reason} // ();
@@ -53,7 +52,7 @@ sub announced
 sub silence
 {
 	my ($what, $seconds) = @_;
-	is(wire_heard($listener, $seconds // 0.5, sub { 1 }), undef, $what);
+	is(next_notification($listener, $seconds // 0.5, sub { 1 }), undef, $what);
 	return;
 }
 
@@ -67,16 +66,16 @@ sub nothing_more
 sub is_idle
 {
 	my ($client, $what) = @_;
-	is(wire_ask($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $client->{pid}"), 'idle|ClientRead', $what);
+	is(ask($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $client->{pid}"), 'idle|ClientRead', $what);
 	return;
 }
 
 sub until_missing
 {
 	my ($missing, @clients) = @_;
-	wire_ask($control, "ALTER SYSTEM SET synchronous_standby_names = '$missing'");
+	ask($control, "ALTER SYSTEM SET synchronous_standby_names = '$missing'");
 	$node->reload;
-	wire_until($_, 'SHOW synchronous_standby_names', $missing) foreach @clients, $control;
+	ask_until($_, 'SHOW synchronous_standby_names', $missing) foreach @clients, $control;
 	return;
 }
 
@@ -86,37 +85,37 @@ sub hang
 	my ($client, $sql) = @_;
 	foreach my $attempt (1 .. 50)
 	{
-		wire_send($client, $sql);
-		last unless defined wire_answer($client, 0.2);
+		post($client, $sql);
+		last unless defined collect($client, 0.2);
 
 		# the checkpointer had not heard of it
 		Time::HiRes::sleep(0.1);
 	}
-	ok(wire_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $client->{pid}"), 'a commit hangs');
+	ok(ask_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $client->{pid}"), 'a commit hangs');
 	return;
 }
 
 subtest 'a session that does nothing but resign by token' => sub {
-	my $leader = wire($node, app => 'leader');
-	my @tokens = map { wire_ask($leader, "SELECT le_lease('lease $_', '1 h')") } 1 .. 3;
+	my $leader = session($node, app => 'leader');
+	my @tokens = map { ask($leader, "SELECT le_lease('lease $_', '1 h')") } 1 .. 3;
 	announced('elected', map { "lease $_ elected leader" } 1 .. 3);
 
-	my $other = wire($node, app => 'other');
-	wire_ask($other, "SELECT le_resign('lease 1', $tokens[0])");
+	my $other = session($node, app => 'other');
+	ask($other, "SELECT le_resign('lease 1', $tokens[0])");
 	announced('at once', 'lease 1 ended leader resigned');
-	wire_drop($other);
+	kill_client($other);
 
-	$other = wire($node, app => 'other');
-	wire_ask($other, $_) foreach 'BEGIN', "SELECT le_resign('lease 2', $tokens[1])", 'ROLLBACK';
+	$other = session($node, app => 'other');
+	ask($other, $_) foreach 'BEGIN', "SELECT le_resign('lease 2', $tokens[1])", 'ROLLBACK';
 	announced('after a rollback', 'lease 2 ended leader resigned');
-	wire_drop($other);
+	kill_client($other);
 
-	$other = wire($node, app => 'other');
-	wire_ask($other, $_) foreach 'BEGIN', "SELECT le_resign('lease 3', $tokens[2])";
+	$other = session($node, app => 'other');
+	ask($other, $_) foreach 'BEGIN', "SELECT le_resign('lease 3', $tokens[2])";
 	silence('not in the block', 0.3);
-	wire_drop($other);
+	kill_client($other);
 	announced('by one that dies', 'lease 3 ended leader resigned');
-	wire_drop($leader);
+	kill_client($leader);
 	nothing_more('and no more');
 };
 
@@ -135,60 +134,60 @@ foreach my $case (
 	[ 'all in one message', 'SELECT 1 / 0; ROLLBACK', 'SELECT 1; ROLLBACK', 'ROLLBACK' ])
 {
 	my ($what, @statements) = @$case;
-	my $leader = wire($node, app => 'leader');
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, @statements;
+	my $leader = session($node, app => 'leader');
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, @statements;
 	announced("$what: elected", 'job elected leader');
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_resign('job')}, @statements;
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_resign('job')}, @statements;
 	announced("$what: resigned", 'job ended leader resigned');
-	is(wire_ask($leader, 'SELECT 1'), '1', "$what: the session goes on");
-	wire_drop($leader);
+	is(ask($leader, 'SELECT 1'), '1', "$what: the session goes on");
+	kill_client($leader);
 	nothing_more("$what: no more");
 }
 
 subtest 'PREPARE TRANSACTION' => sub {
-	my $leader = wire($node, app => 'leader');
+	my $leader = session($node, app => 'leader');
 	foreach my $end ('COMMIT', 'ROLLBACK')
 	{
-		wire_ask($leader, $_) foreach 'BEGIN', 'INSERT INTO written VALUES (1)', q{SELECT le_try_become_leader('job') AND le_resign('job')}, q{PREPARE TRANSACTION 'job'};
+		ask($leader, $_) foreach 'BEGIN', 'INSERT INTO written VALUES (1)', q{SELECT le_try_become_leader('job') AND le_resign('job')}, q{PREPARE TRANSACTION 'job'};
 		is($leader->{error}, '', 'prepared');
 		announced("announced before $end", 'job elected leader', 'job ended leader resigned');
-		wire_ask($leader, "$end PREPARED 'job'");
+		ask($leader, "$end PREPARED 'job'");
 		is($leader->{error}, '', "$end PREPARED");
 		nothing_more('and no more');
 	}
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, q{SELECT le_try_become_leader_xact('other')}, q{PREPARE TRANSACTION 'job'};
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, q{SELECT le_try_become_leader_xact('other')}, q{PREPARE TRANSACTION 'job'};
 	is($leader->{code}, '0A000', 'not with transaction scope');
 	announced('announced all the same', 'job elected leader', 'other elected leader', 'other ended leader transaction ended');
-	wire_drop($leader);
+	kill_client($leader);
 	announced('the end', 'job ended leader session ended');
 };
 
 subtest 'a commit that has written does not take announcements along' => sub {
-	my $leader = wire($node, app => 'leader');
-	my $other = wire($node, app => 'other');
-	wire_ask($leader, 'SET synchronous_commit = on');
+	my $leader = session($node, app => 'leader');
+	my $other = session($node, app => 'other');
+	ask($leader, 'SET synchronous_commit = on');
 	until_missing('nobody', $leader, $other);
 	hang($leader, q{INSERT INTO written VALUES (1); SELECT le_try_become_leader('job')});
-	is(wire_ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $leader->{pid} AND locktype = 'object' AND classid = 'pg_database'::regclass"), '0', 'nor the lock');
-	is(wire_ask($other, q{SELECT le_try_become_leader('other')}), 't', 'so that others are elected');
+	is(ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $leader->{pid} AND locktype = 'object' AND classid = 'pg_database'::regclass"), '0', 'nor the lock');
+	is(ask($other, q{SELECT le_try_become_leader('other')}), 't', 'so that others are elected');
 	announced('and announced', 'other elected other');
-	wire_ask($other, q{SELECT le_resign('other')});
+	ask($other, q{SELECT le_resign('other')});
 	announced('and resign', 'other ended other resigned');
 	until_missing('', $control);
-	wire_answer($leader);
+	collect($leader);
 	announced('right after it', 'job elected leader');
-	wire_ask($leader, 'BEGIN; INSERT INTO written VALUES (1); COMMIT');
+	ask($leader, 'BEGIN; INSERT INTO written VALUES (1); COMMIT');
 	my $time = monotonic();
-	wire_ask($leader, q{INSERT INTO written VALUES (1); SELECT le_resign('job')});
+	ask($leader, q{INSERT INTO written VALUES (1); SELECT le_resign('job')});
 	announced('right after it', 'job ended leader resigned');
 	cmp_ok($heard_at - $time, '<', 0.5, 'at once');
-	wire_drop($leader, $other);
+	kill_client($leader, $other);
 };
 
 subtest 'a session that commits nothing but what it has written' => sub {
-	my $leader = wire($node, app => 'leader');
+	my $leader = session($node, app => 'leader');
 	my $time = monotonic();
-	wire_send($leader, q{DO $$ BEGIN
+	post($leader, q{DO $$ BEGIN
 		PERFORM le_try_become_leader('job');
 		FOR i IN 1 .. 60 LOOP
 			INSERT INTO written VALUES (i);
@@ -198,33 +197,33 @@ subtest 'a session that commits nothing but what it has written' => sub {
 	END $$});
 	announced('announces', 'job elected leader');
 	cmp_ok(($heard_at // 'inf') - $time, '<', 2, 'before it is done');
-	is(wire_ask($control, "SELECT state FROM pg_stat_activity WHERE pid = $leader->{pid}"), 'active', 'still at it');
-	is(wire_answer($leader), '', 'done');
+	is(ask($control, "SELECT state FROM pg_stat_activity WHERE pid = $leader->{pid}"), 'active', 'still at it');
+	is(collect($leader), '', 'done');
 	is($leader->{error}, '', 'without an error');
-	wire_ask($leader, q{SELECT le_resign('job')});
+	ask($leader, q{SELECT le_resign('job')});
 	announced('the end', 'job ended leader resigned');
 	nothing_more('nothing twice');
-	wire_drop($leader);
+	kill_client($leader);
 };
 
 # All commits that notify hold one lock, and one of them hangs
 subtest 'another commit is notifying, and hangs' => sub {
-	my $blocker = wire($node);
-	my $leaving = wire($node, app => 'leaving');
-	my @others = map { wire($node, app => "other $_") } 1 .. 3;
+	my $blocker = session($node);
+	my $leaving = session($node, app => 'leaving');
+	my @others = map { session($node, app => "other $_") } 1 .. 3;
 	my $slowest = 0;
 	my $quick = sub {
 		my ($client, $sql, $expected) = @_;
 		my $time = monotonic();
-		wire_send($client, $sql);
-		is(wire_answer($client, 10), $expected, $sql) or diag($client->{error});
+		post($client, $sql);
+		is(collect($client, 10), $expected, $sql) or diag($client->{error});
 		my $took = monotonic() - $time;
 		$slowest = $took if $took > $slowest;
 	};
 
-	wire_ask($leaving, q{SELECT le_try_become_leader('leaving')});
+	ask($leaving, q{SELECT le_try_become_leader('leaving')});
 	announced('one leads', 'leaving elected leaving');
-	wire_ask($blocker, 'SET synchronous_commit = on');
+	ask($blocker, 'SET synchronous_commit = on');
 	until_missing('nobody', $blocker);
 	hang($blocker, 'INSERT INTO written VALUES (1); NOTIFY unheard');
 
@@ -247,15 +246,15 @@ subtest 'another commit is notifying, and hangs' => sub {
 	cmp_ok($slowest, '<', 1, sprintf 'nobody waits (%.0f ms)', 1000 * $slowest);
 	my $time = monotonic();
 	my $pid = $leaving->{pid};
-	wire_drop($leaving);
-	ok(wire_until($control, q{SELECT count(*) FROM le_leader('leaving')}, 0, 3), 'one goes');
-	ok(wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 10), 'and is gone');
+	kill_client($leaving);
+	ok(ask_until($control, q{SELECT count(*) FROM le_leader('leaving')}, 0, 3), 'one goes');
+	ok(ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 10), 'and is gone');
 	cmp_ok(monotonic() - $time, '<', 3, 'in time');
 
 	until_missing('', $control);
 	$time = monotonic();
 	my %heard;
-	while (my $heard = wire_heard($listener, $bound, sub { 1 }))
+	while (my $heard = next_notification($listener, $bound, sub { 1 }))
 	{
 		my $event = JSON::PP->new->utf8->decode($heard->{payload});
 		push @{ $heard{ $event->{identity} } }, "$event->{election} $event->{event}";
@@ -271,41 +270,41 @@ subtest 'another commit is notifying, and hangs' => sub {
 			'other 3' => ['job 2 elected'] },
 		'all is announced, each in its order');
 	cmp_ok($heard_at - $time, '<', $bound, 'in time');
-	1 while wire_heard($listener, 0.5, sub { 1 });
+	1 while next_notification($listener, 0.5, sub { 1 });
 
 	# what the session that has gone could not announce, the next leader does
-	wire_ask($others[0], q{SELECT le_try_become_leader('leaving')});
+	ask($others[0], q{SELECT le_try_become_leader('leaving')});
 	announced('the next term', 'leaving ended leaving session ended', 'leaving elected other 1');
-	wire_drop($blocker, @others);
-	wire_until($control, 'SELECT count(*) FROM le_leaders', 0);
-	1 while wire_heard($listener, 0.5, sub { 1 });
+	kill_client($blocker, @others);
+	ask_until($control, 'SELECT count(*) FROM le_leaders', 0);
+	1 while next_notification($listener, 0.5, sub { 1 });
 };
 
 subtest 'the lock table is full' => sub {
-	my $leader = wire($node, app => 'leader');
-	my $hog = wire($node, app => 'hog');
-	wire_ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')};
-	wire_ask($hog, 'BEGIN');
-	wire_ask($hog, q{DO $$ BEGIN FOR i IN 1 .. 100000 LOOP PERFORM pg_advisory_lock(i); END LOOP; EXCEPTION WHEN out_of_memory THEN NULL; END $$});
+	my $leader = session($node, app => 'leader');
+	my $hog = session($node, app => 'hog');
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')};
+	ask($hog, 'BEGIN');
+	ask($hog, q{DO $$ BEGIN FOR i IN 1 .. 100000 LOOP PERFORM pg_advisory_lock(i); END LOOP; EXCEPTION WHEN out_of_memory THEN NULL; END $$});
 	is($hog->{error}, '', 'filled up');
-	wire_ask($hog, 'SELECT pg_advisory_lock(-i) FROM generate_series(1, 100000) i');
+	ask($hog, 'SELECT pg_advisory_lock(-i) FROM generate_series(1, 100000) i');
 	is($hog->{code}, '53200', 'full');
-	wire_ask($leader, 'ROLLBACK');
+	ask($leader, 'ROLLBACK');
 	silence('nothing can be announced');
-	wire_hear(0, $leader);
+	hear(0, $leader);
 	ok(!$leader->{closed}, 'the leader lives');
-	wire_drop($hog);
+	kill_client($hog);
 	announced('announced when there is room', 'job elected leader');
-	is(wire_ask($leader, 'SELECT 1'), '1', 'and works');
+	is(ask($leader, 'SELECT 1'), '1', 'and works');
 
 	# what failed while the session read from its client must not have cost it that
-	wire_ask($leader, q{SET statement_timeout = '100 ms'});
-	wire_ask($leader, 'SELECT pg_sleep(3)');
+	ask($leader, q{SET statement_timeout = '100 ms'});
+	ask($leader, 'SELECT pg_sleep(3)');
 	is($leader->{code}, '57014', 'and its statements can be cancelled') or diag($leader->{error});
-	wire_ask($leader, 'RESET statement_timeout');
-	wire_ask($leader, q{SELECT le_resign('job')});
+	ask($leader, 'RESET statement_timeout');
+	ask($leader, q{SELECT le_resign('job')});
 	announced('and so is the end', 'job ended leader resigned');
-	wire_drop($leader);
+	kill_client($leader);
 };
 
 # The lock is had by somebody, or queued for, nearly all the time
@@ -316,29 +315,29 @@ subtest 'others notify all the time' => sub {
 	my $noise = IPC::Run::start(
 		[ 'pgbench', '-n', '-c', '4', '-T', '60', '-f', $script, '-h', $node->host, '-p', $node->port, 'postgres' ],
 		'>', \$out, '2>', \$err);
-	ok(wire_until($control, q{SELECT count(*) > 1000 FROM written}, 't', 10), 'there is noise');
+	ok(ask_until($control, q{SELECT count(*) > 1000 FROM written}, 't', 10), 'there is noise');
 
 	$bound = 5;
-	my $other = wire($node, app => 'other');
+	my $other = session($node, app => 'other');
 	foreach my $turn (1 .. 5)
 	{
-		my $leader = wire($node, app => 'leader');
-		wire_ask($leader, q{SELECT le_try_become_leader('job')});
+		my $leader = session($node, app => 'leader');
+		ask($leader, q{SELECT le_try_become_leader('job')});
 		announced('an idle session announces', 'job elected leader');
-		wire_ask($other, q{SELECT le_try_become_leader('other')});
+		ask($other, q{SELECT le_try_become_leader('other')});
 		announced('another one', 'other elected other');
-		wire_ask($leader, q{SELECT le_resign('job')});
-		wire_send($leader, q{CALL le_campaign('other')});
+		ask($leader, q{SELECT le_resign('job')});
+		post($leader, q{CALL le_campaign('other')});
 		announced('and one that waits at once', 'job ended leader resigned');
-		wire_ask($other, q{SELECT le_resign('other')});
-		wire_answer($leader);
+		ask($other, q{SELECT le_resign('other')});
+		collect($leader);
 		my %seen;
-		$seen{ wire_heard($listener, $bound, sub { 1 })->{payload} =~ /elected/ ? 'elected' : 'ended' } = 1 foreach 1 .. 2;
+		$seen{ next_notification($listener, $bound, sub { 1 })->{payload} =~ /elected/ ? 'elected' : 'ended' } = 1 foreach 1 .. 2;
 		is_deeply(\%seen, { elected => 1, ended => 1 }, 'the next one leads');
-		wire_drop($leader);
+		kill_client($leader);
 		announced('and one that ends', 'other ended leader session ended');
 	}
-	wire_drop($other);
+	kill_client($other);
 	$noise->signal('INT');
 	$noise->finish;
 };

@@ -12,7 +12,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $bound = 2.5;
 my $node = new_server('names_faults', conf => q{
@@ -23,15 +22,15 @@ max_locks_per_transaction = 10
 synchronous_commit = local
 autovacuum = off
 });
-my $control = wire($node);
-my $holder = wire($node, app => 'holder');
-my @followers = map { wire($node, app => "follower $_") } 1 .. 3;
+my $control = session($node);
+my $holder = session($node, app => 'holder');
+my @followers = map { session($node, app => "follower $_") } 1 .. 3;
 
 sub until_asleep
 {
 	foreach my $client (@_)
 	{
-		wire_until($control, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", 't', 10)
+		ask_until($control, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", 't', 10)
 		  || die "it does not wait: $client->{error}";
 	}
 	return;
@@ -40,7 +39,7 @@ sub until_asleep
 sub until_in_line
 {
 	my ($client) = @_;
-	wire_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 'advisory' AND NOT granted", 1);
+	ask_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 'advisory' AND NOT granted", 1);
 	return;
 }
 
@@ -48,12 +47,12 @@ sub until_in_line
 sub answered
 {
 	my ($client, $since, $expected, $what) = @_;
-	my $answer = wire_answer($client, 10);
+	my $answer = collect($client, 10);
 	my $took = monotonic() - $since;
 	unless (defined $answer)
 	{
-		wire_ask($control, "SELECT pg_cancel_backend($client->{pid})");
-		wire_answer($client);
+		ask($control, "SELECT pg_cancel_backend($client->{pid})");
+		collect($client);
 	}
 	like($answer // 'none', $expected, "$what: answer") or diag($client->{error});
 	cmp_ok($took, '<', $bound, sprintf '%s: in time (%.0f ms)', $what, 1000 * $took);
@@ -72,28 +71,28 @@ sub processor_time
 sub no_trace_of_any
 {
 	my ($what) = @_;
-	is( wire_ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
+	is( ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
 		'0|0|0', "$what: no trace");
 	return;
 }
 
 subtest 'of one election, and of one that is named twice' => sub {
-	wire_ask($holder, q{SELECT le_try_become_leader('job')});
+	ask($holder, q{SELECT le_try_become_leader('job')});
 	foreach my $array (q{ARRAY['job']}, q{ARRAY['job', 'job']})
 	{
-		wire_send($followers[0], "CALL le_campaign($array)");
+		post($followers[0], "CALL le_campaign($array)");
 		until_asleep($followers[0]);
-		is(wire_ask($control, q{SELECT name, position, identity FROM le_candidates}), 'job||follower 1', "$array: shown once");
-		is(wire_ask($control, q{SELECT candidates FROM le_leader('job')}), '1', 'counted once');
-		is(wire_ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job'}), '1', 'and in the statistics');
+		is(ask($control, q{SELECT name, position, identity FROM le_candidates}), 'job||follower 1', "$array: shown once");
+		is(ask($control, q{SELECT candidates FROM le_leader('job')}), '1', 'counted once');
+		is(ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job'}), '1', 'and in the statistics');
 		my $time = monotonic();
-		wire_ask($holder, q{SELECT le_resign('job')});
+		ask($holder, q{SELECT le_resign('job')});
 		answered($followers[0], $time, qr/^\d+\|job$/, $array);
 		no_trace_of_any($array);
-		wire_ask($followers[0], q{SELECT le_resign('job')});
-		wire_ask($holder, q{SELECT le_try_become_leader('job')});
+		ask($followers[0], q{SELECT le_resign('job')});
+		ask($holder, q{SELECT le_try_become_leader('job')});
 	}
-	wire_ask($holder, q{SELECT le_resign('job')});
+	ask($holder, q{SELECT le_resign('job')});
 };
 
 # The lock is granted to a candidate in line that does not live to see it
@@ -106,59 +105,59 @@ foreach my $case (
 	[ 'the client is gone', q{SELECT le_become_leader('job')}, undef ])
 {
 	my ($what, $sql, $signal) = @$case;
-	my $queued = wire($node, app => 'queued');
-	wire_ask($holder, q{SELECT le_try_become_leader('job'), le_try_become_leader('other')});
-	wire_send($queued, $sql);
+	my $queued = session($node, app => 'queued');
+	ask($holder, q{SELECT le_try_become_leader('job'), le_try_become_leader('other')});
+	post($queued, $sql);
 	until_in_line($queued);
-	wire_send($followers[0], q{CALL le_campaign(ARRAY['other', 'job'])});
+	post($followers[0], q{CALL le_campaign(ARRAY['other', 'job'])});
 	until_asleep($followers[0]);
 
 	kill 'STOP', $queued->{pid};
-	is(wire_ask($holder, q{SELECT le_resign('job')}), 't', "$what: resigned");
-	ok(wire_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $queued->{pid} AND locktype = 'advisory' AND granted", 1, 5), 'granted to the first in line');
-	is(wire_answer($followers[0], 0.3), undef, 'who overtakes nobody');
+	is(ask($holder, q{SELECT le_resign('job')}), 't', "$what: resigned");
+	ok(ask_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $queued->{pid} AND locktype = 'advisory' AND granted", 1, 5), 'granted to the first in line');
+	is(collect($followers[0], 0.3), undef, 'who overtakes nobody');
 	my $time = monotonic();
-	$signal ? kill($signal, $queued->{pid}) : wire_drop($queued);
+	$signal ? kill($signal, $queued->{pid}) : kill_client($queued);
 	kill 'CONT', $queued->{pid};
 	answered($followers[0], $time, qr/^\d+\|job$/, $what);
-	wire_ask($control, "SELECT pg_terminate_backend($queued->{pid})");
-	wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $queued->{pid}", 0);
-	wire_drop($queued);
+	ask($control, "SELECT pg_terminate_backend($queued->{pid})");
+	ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $queued->{pid}", 0);
+	kill_client($queued);
 	no_trace_of_any($what);
-	wire_ask($_, 'SELECT le_resign_all()') foreach $followers[0], $holder;
+	ask($_, 'SELECT le_resign_all()') foreach $followers[0], $holder;
 }
 
 # Who resigns holds the guard lock until that is durable
 subtest 'nobody spins while a resignation hangs' => sub {
-	my $token = wire_ask($holder, q{SELECT le_lease('job', '1 h')});
-	my $resigner = wire($node, app => 'resigner');
-	my $observer = wire($node, app => 'observer');
-	my $late = wire($node, app => 'follower 4');
-	wire_ask($control, q{SELECT le_try_become_leader('other')});
-	wire_ask($resigner, 'SET synchronous_commit = on');
-	wire_send($_, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')}) foreach @followers;
+	my $token = ask($holder, q{SELECT le_lease('job', '1 h')});
+	my $resigner = session($node, app => 'resigner');
+	my $observer = session($node, app => 'observer');
+	my $late = session($node, app => 'follower 4');
+	ask($control, q{SELECT le_try_become_leader('other')});
+	ask($resigner, 'SET synchronous_commit = on');
+	post($_, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')}) foreach @followers;
 	until_asleep(@followers);
-	wire_ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
+	ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
 	$node->reload;
-	wire_until($resigner, 'SHOW synchronous_standby_names', 'nobody');
+	ask_until($resigner, 'SHOW synchronous_standby_names', 'nobody');
 
 	# the checkpointer has heard of it, too, when this hangs
-	my $probe = wire($node);
-	wire_ask($probe, 'SET synchronous_commit = on');
-	wire_until($probe, 'SHOW synchronous_standby_names', 'nobody');
+	my $probe = session($node);
+	ask($probe, 'SET synchronous_commit = on');
+	ask_until($probe, 'SHOW synchronous_standby_names', 'nobody');
 	foreach my $attempt (1 .. 50)
 	{
-		wire_send($probe, 'CREATE TABLE probe (); DROP TABLE probe');
-		last unless defined wire_answer($probe, 0.2);
+		post($probe, 'CREATE TABLE probe (); DROP TABLE probe');
+		last unless defined collect($probe, 0.2);
 		Time::HiRes::sleep(0.1);
 	}
 
-	wire_send($resigner, "SELECT le_resign('job', $token)");
-	ok(wire_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $resigner->{pid}", 't', 10), 'it hangs');
-	wire_send($observer, "CALL le_observe('job', -$token, '20 s')");
+	post($resigner, "SELECT le_resign('job', $token)");
+	ok(ask_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $resigner->{pid}", 't', 10), 'it hangs');
+	post($observer, "CALL le_observe('job', -$token, '20 s')");
 
 	# the others have not been told yet; this one sees a lease that is over
-	wire_send($late, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')});
+	post($late, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')});
 	until_asleep($late);
 	my @before = map { processor_time($_) } @followers, $late, $observer;
 	Time::HiRes::sleep(2);
@@ -167,83 +166,83 @@ subtest 'nobody spins while a resignation hangs' => sub {
 	cmp_ok($took[$_], '<', 0.3, "$_: sleeps (took $took[$_] s)") foreach 0 .. $#took;
 	ok(!$_->{ready}, 'nobody is elected') foreach @followers, $late;
 
-	wire_ask($control, q{ALTER SYSTEM RESET synchronous_standby_names});
+	ask($control, q{ALTER SYSTEM RESET synchronous_standby_names});
 	my $time = monotonic();
 	$node->reload;
-	is(wire_answer($resigner, 10), 't', 'resigned');
-	wire_answer($probe, 10);
+	is(collect($resigner, 10), 't', 'resigned');
+	collect($probe, 10);
 	my $elected;
 	while (!$elected && monotonic() - $time < 10)
 	{
-		wire_hear(1, @followers, $late);
+		hear(1, @followers, $late);
 		($elected) = grep { $_->{ready} } @followers, $late;
 	}
 	ok($elected, 'one is elected') && answered($elected, $time, qr/^\d+\|job$/, 'after it');
 	answered($observer, $time, qr/^\d+\|follower \d\|$/, 'the observer');
 	foreach my $follower (grep { !$elected || $_ != $elected } @followers, $late)
 	{
-		wire_ask($control, "SELECT pg_cancel_backend($follower->{pid})");
-		wire_answer($follower);
+		ask($control, "SELECT pg_cancel_backend($follower->{pid})");
+		collect($follower);
 	}
 	no_trace_of_any('in the end');
-	wire_ask($elected, q{SELECT le_resign('job', token) FROM le_leader('job')}) if $elected;
-	wire_ask($control, 'SELECT le_resign_all()');
-	wire_drop($resigner, $observer, $probe, $late);
+	ask($elected, q{SELECT le_resign('job', token) FROM le_leader('job')}) if $elected;
+	ask($control, 'SELECT le_resign_all()');
+	kill_client($resigner, $observer, $probe, $late);
 };
 
 # Leases end with the extension; session scope does not
 subtest 'the extension is dropped and created anew while they wait' => sub {
 	my ($one, $any, $both) = @followers;
-	my $observer = wire($node, app => 'observer');
-	my $token = wire_ask($holder, q{SELECT le_lease('one', '1 h')});
-	wire_ask($holder, q{SELECT le_lease('any', '1 h')});
-	wire_ask($holder, q{SELECT le_try_become_leader('led')});
-	wire_send($one, q{CALL le_campaign('one')});
-	wire_send($any, q{CALL le_campaign(ARRAY['led', 'any'])});
-	wire_send($both, q{CALL le_campaign(ARRAY['led'], NULL, NULL, '1 h')});
-	wire_send($observer, "CALL le_observe('one', $token)");
+	my $observer = session($node, app => 'observer');
+	my $token = ask($holder, q{SELECT le_lease('one', '1 h')});
+	ask($holder, q{SELECT le_lease('any', '1 h')});
+	ask($holder, q{SELECT le_try_become_leader('led')});
+	post($one, q{CALL le_campaign('one')});
+	post($any, q{CALL le_campaign(ARRAY['led', 'any'])});
+	post($both, q{CALL le_campaign(ARRAY['led'], NULL, NULL, '1 h')});
+	post($observer, "CALL le_observe('one', $token)");
 	until_asleep(@followers, $observer);
 
 	my $time = monotonic();
-	wire_ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
+	ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
 	is($control->{error}, '', 'it is replaced');
-	my @answers = map { wire_answer($_, 12) } $one, $any;
+	my @answers = map { collect($_, 12) } $one, $any;
 	like($answers[0] // 'none', qr/^\d+$/, 'the candidate is elected') or diag($one->{error});
 	like($answers[1] // 'none', qr/^\d+\|any$/, 'and so is the candidate for any') or diag($any->{error});
-	my $seen = wire_answer($observer, 12);
+	my $seen = collect($observer, 12);
 	like($seen // 'none', qr/^(?:-$token\|\||\d+\|follower 1\|)$/, 'the observer sees it') or diag($observer->{error});
 	cmp_ok(monotonic() - $time, '<', 12, sprintf 'all when they look up, at the latest (%.1f s)', monotonic() - $time);
 	ok(!$both->{ready}, 'who waits for a leader of session scope waits on');
 	$time = monotonic();
-	is(wire_ask($holder, q{SELECT le_resign('led')}), 't', 'who resigns now');
+	is(ask($holder, q{SELECT le_resign('led')}), 't', 'who resigns now');
 	answered($both, $time, qr/^\d+\|led$/, 'and is succeeded');
-	is(wire_ask($control, q{SELECT name, scope FROM le_leaders ORDER BY 1}), "any|session\nled|lease\none|session", 'all is on record');
+	is(ask($control, q{SELECT name, scope FROM le_leaders ORDER BY 1}), "any|session\nled|lease\none|session", 'all is on record');
 	no_trace_of_any('in the end');
-	wire_ask($_, 'SELECT le_resign_all()') foreach $holder, @followers;
-	wire_ask($both, q{SELECT le_resign('led', token) FROM le_leader('led')});
-	wire_drop($observer);
+	ask($_, 'SELECT le_resign_all()') foreach $holder, @followers;
+	ask($both, q{SELECT le_resign('led', token) FROM le_leader('led')});
+	kill_client($observer);
 };
 
 subtest 'the lock table is full' => sub {
-	my $hog = wire($node, app => 'hog');
+	my $hog = session($node, app => 'hog');
 	my ($any) = @followers;
-	wire_ask($holder, q{SELECT le_try_become_leader('job')});
-	wire_send($any, q{CALL le_campaign(ARRAY['job'])});
+	ask($holder, q{SELECT le_try_become_leader('job')});
+	post($any, q{CALL le_campaign(ARRAY['job'])});
 	until_asleep($any);
-	wire_ask($hog, q{DO $$ BEGIN FOR i IN 1 .. 100000 LOOP PERFORM pg_advisory_lock(i); END LOOP; EXCEPTION WHEN out_of_memory THEN NULL; END $$});
-	wire_ask($holder, q{SELECT le_resign('job')});
-	my $answer = wire_answer($any, 3);
+	ask($hog, q{DO $$ BEGIN FOR i IN 1 .. 100000 LOOP PERFORM pg_advisory_lock(i); END LOOP; EXCEPTION WHEN out_of_memory THEN NULL; END $$});
+	ask($holder, q{SELECT le_resign('job')});
+	my $answer = collect($any, 3);
 	ok(!$any->{closed}, 'the session lives');
 	ok(defined $answer ? $any->{code} eq '53200' || $answer =~ /^\d+\|job$/ : 1, 'elected, out of room, or still waiting') or diag($any->{error});
-	wire_drop($hog);
-	wire_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $hog->{pid}", 0);
+	kill_client($hog);
+	ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $hog->{pid}", 0);
 	unless (defined $answer)
 	{
-		wire_ask($control, "SELECT pg_cancel_backend($any->{pid})");
-		wire_answer($any);
+		ask($control, "SELECT pg_cancel_backend($any->{pid})");
+		collect($any);
 	}
-	wire_ask($_, 'SELECT le_resign_all()') foreach $any, $holder;
-	is(wire_ask($any, q{SELECT le_try_become_leader('job') AND le_resign('job')}), 't', 'and can be elected');
+	ask($_, 'SELECT le_resign_all()') foreach $any, $holder;
+	is(ask($any, q{SELECT le_try_become_leader('job') AND le_resign('job')}), 't', 'and can be elected');
 	no_trace_of_any('in the end');
 };
 
@@ -251,26 +250,26 @@ subtest 'the lock table is full' => sub {
 subtest 'a lock that is pulled away in a transaction, or by a statement that lasts' => sub {
 	foreach my $sql ('BEGIN; SELECT pg_advisory_unlock_all()', 'SELECT pg_advisory_unlock_all(), pg_sleep(60)')
 	{
-		my $any = wire($node, app => 'any');
+		my $any = session($node, app => 'any');
 		my @names = ('pulled', map { "held $_" } 1 .. 100);
-		is(wire_ask($holder, q{SELECT count(*) FROM generate_series(1, 100) i WHERE le_try_become_leader('held ' || i)}), '100', 'others are led, too')
+		is(ask($holder, q{SELECT count(*) FROM generate_series(1, 100) i WHERE le_try_become_leader('held ' || i)}), '100', 'others are led, too')
 		  if $sql =~ /BEGIN/;
-		my $leader = wire($node, app => 'leader');
-		is(wire_ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
-		wire_send($any, 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } @names) . '])');
+		my $leader = session($node, app => 'leader');
+		is(ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
+		post($any, 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } @names) . '])');
 		until_asleep($any);
 		my $before = processor_time($any);
 		Time::HiRes::sleep(2);
 		my $took = processor_time($any) - $before;
 		cmp_ok($took, '<', 0.2, "to look after them costs little ($took s in 2)");
 		my $time = monotonic();
-		wire_send($leader, $sql);
+		post($leader, $sql);
 		answered($any, $time, qr/^\d+\|pulled$/, $sql);
-		wire_ask($control, "SELECT pg_cancel_backend($leader->{pid})") if $sql =~ /sleep/;
-		wire_answer($leader);
-		wire_drop($leader, $any);
+		ask($control, "SELECT pg_cancel_backend($leader->{pid})") if $sql =~ /sleep/;
+		collect($leader);
+		kill_client($leader, $any);
 	}
-	wire_ask($holder, 'SELECT le_resign_all()');
+	ask($holder, 'SELECT le_resign_all()');
 };
 
 my $log = slurp_file($node->logfile);

@@ -10,7 +10,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $max_ttl = 2;
 our $greatest = 0;
@@ -34,18 +33,18 @@ sub grows
 	my ($from, $test, $in, $db) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $now = time;
-	my $client = wire($from, db => $db // 'postgres');
-	my $first = wire_elect($client, 'job') // 0;
+	my $client = session($from, db => $db // 'postgres');
+	my $first = lead_once($client, 'job') // 0;
 	cmp_ok($first, '>', $greatest, $test);
-	wire_ask($client, q{SET leader_election.notify = off});
-	wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1500) WHERE le_try_become_leader('more') AND le_resign('more')});
-	my $last = wire_elect($client, 'job', 'le_become_leader_xact') // 0;
+	ask($client, q{SET leader_election.notify = off});
+	ask($client, q{SELECT count(*) FROM generate_series(1, 1500) WHERE le_try_become_leader('more') AND le_resign('more')});
+	my $last = lead_once($client, 'job', 'le_become_leader_xact') // 0;
 	cmp_ok($last - $first, '>', 1500, 'and go on');
 	cmp_ok($last - $first, '<=', 1500 + 1024, 'without a gap');
 	cmp_ok($last, '<', 2**53, 'in the range where numbers are exact');
 	if ($in eq 'same') { cmp_ok($first - $greatest, '<=', 10 * 1024, 'after those of before'); }
 	elsif ($in eq 'new') { cmp_ok(time_of($first), '>=', $now, 'from this time on'); }
-	wire_drop($client);
+	kill_client($client);
 	$greatest = $last if $last > $greatest;
 	return $first;
 }
@@ -63,13 +62,13 @@ sub take
 sub lease_came_along
 {
 	my ($there, $name, $token) = @_;
-	my $client = wire($there);
+	my $client = session($there);
 	my $before = monotonic();
 	my $now = time;
 	my $answer;
-	is(wire_ask($client, "SELECT identity, token, ttl, expires_in BETWEEN '59 min' AND '1 h' FROM le_leader('$name')"), "holder|$token|01:00:00|t", 'a lease that came along runs for its full ttl');
-	is(wire_ask($client, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL, le_try_become_leader('$name')"), 't|t|f', 'held by who has its token');
-	until (($answer = wire_ask($client, q{SELECT le_lease('another', '1 s')})) ne '')
+	is(ask($client, "SELECT identity, token, ttl, expires_in BETWEEN '59 min' AND '1 h' FROM le_leader('$name')"), "holder|$token|01:00:00|t", 'a lease that came along runs for its full ttl');
+	is(ask($client, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL, le_try_become_leader('$name')"), 't|t|f', 'held by who has its token');
+	until (($answer = ask($client, q{SELECT le_lease('another', '1 s')})) ne '')
 	{
 		die $client->{error} if $client->{code} ne 'LE003' || monotonic() > $before + 60;
 		Time::HiRes::sleep(0.02);
@@ -79,8 +78,8 @@ sub lease_came_along
 	cmp_ok($answer, '>', $greatest, 'with a greater token');
 	cmp_ok(time_of($answer), '>=', $now, 'by the clock');
 	$greatest = $answer;
-	is(wire_ask($client, "SELECT le_resign('$name', $token), le_try_become_leader('$name')"), 't|t', 'the first one is resigned');
-	wire_drop($client);
+	is(ask($client, "SELECT le_resign('$name', $token), le_try_become_leader('$name')"), 't|t', 'the first one is resigned');
+	kill_client($client);
 	return;
 }
 
@@ -123,10 +122,10 @@ subtest 'point-in-time recovery' => sub {
 		if ($action eq 'pause')
 		{
 			$there->poll_query_until('postgres', q{SELECT pg_get_wal_replay_pause_state() = 'paused'});
-			my $client = wire($there);
-			wire_fails($client, q{SELECT le_try_become_leader('job')}, '25006', 'nobody is elected while it is paused');
-			is(wire_ask($client, q{SELECT string_agg(name, ', ' ORDER BY name) FROM le_leaders WHERE name IN ('held', 'late')}), 'held', 'but what was there then is shown');
-			wire_drop($client);
+			my $client = session($there);
+			fails($client, q{SELECT le_try_become_leader('job')}, '25006', 'nobody is elected while it is paused');
+			is(ask($client, q{SELECT string_agg(name, ', ' ORDER BY name) FROM le_leaders WHERE name IN ('held', 'late')}), 'held', 'but what was there then is shown');
+			kill_client($client);
 			$there->promote;
 		}
 		$there->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
@@ -167,19 +166,19 @@ sub dump_and_restore
 
 	# of two copies of one dump, the clock tells the later one
 	sleep_past(monotonic() + 1);
-	my $client = wire($there, db => $db);
-	is(wire_ask($client, 'SELECT count(*) FROM le_leases'), '0', 'no lease comes along');
+	my $client = session($there, db => $db);
+	is(ask($client, 'SELECT count(*) FROM le_leases'), '0', 'no lease comes along');
 	if ($is_other)
 	{
-		wire_fails($client, q{SELECT le_lease('another', '1 s')}, 'LE003', 'and none is granted yet');
+		fails($client, q{SELECT le_lease('another', '1 s')}, 'LE003', 'and none is granted yet');
 	}
 	else
 	{
-		my $token = wire_ask($client, q{SELECT le_lease('another', '100 ms')});
+		my $token = ask($client, q{SELECT le_lease('another', '100 ms')});
 		cmp_ok($token, '>', $greatest, 'one is granted at once');
 		$greatest = $token;
 	}
-	wire_drop($client);
+	kill_client($client);
 	grows($there, 'tokens grow', $is_other ? 'new' : 'same', $db);
 	return;
 }
@@ -265,14 +264,14 @@ subtest 'tokens that are ahead of the clock' => sub {
 		my ($to) = @_;
 		$node->safe_psql('model', "SELECT setval('le_token_seq', $to)");
 		# what is left of the present block goes first
-		$client = wire($node, db => 'model');
-		wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
-		return wire_ask($client, 'SELECT last_value FROM le_token_seq');
+		$client = session($node, db => 'model');
+		ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
+		return ask($client, 'SELECT last_value FROM le_token_seq');
 	};
 	my $copy = sub {
 		my ($db) = @_;
 		local $greatest = $greatest;
-		wire_drop($client);
+		kill_client($client);
 		$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'model'});
 		$node->safe_psql('postgres', "CREATE DATABASE $db TEMPLATE model");
 		return grows($node, "tokens grow in $db", 'ahead', $db);
@@ -286,10 +285,10 @@ subtest 'tokens that are ahead of the clock' => sub {
 	is($copy->('nearer') - $last, int(($end - $last) / 2) + 1, 'nearer: likewise');
 
 	$set->($end - 1500);
-	wire_ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
+	ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
 	is($client->{code}, '22003', 'at the end nobody is elected');
-	is(wire_ask($client, q{SELECT string_agg(name, ', ') FROM le_leaders}), 'held', 'and but for the lease, nobody leads');
-	wire_drop($client);
+	is(ask($client, q{SELECT string_agg(name, ', ') FROM le_leaders}), 'held', 'and but for the lease, nobody leads');
+	kill_client($client);
 };
 
 # pg_upgrade, to this version and all others that are installed with the extension

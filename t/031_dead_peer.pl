@@ -38,7 +38,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $timeout = 3;
 my %links = (steady => 1, unplugged => 2, gone => 3, flapping => 4);
@@ -53,33 +52,28 @@ my $node;
 }
 append_to_file($node->data_dir . '/pg_hba.conf', "host all all 10.93.0.0/16 trust\n");
 $node->reload;
-my $watcher = wire($node);
+my $watcher = session($node);
 
-# A client behind that link; it would wait for its server for long
-my @clients;
-END { local $?; $_->{run}->signal('KILL') foreach @clients; }
-
+# A client behind that link
 sub over
 {
 	my ($link) = @_;
-	push @clients, session($node, connstr => "host=10.93.$links{$link}.1");
-	backend_pid($clients[-1]);
-	return $clients[-1];
+	return session($node, host => "10.93.$links{$link}.1");
 }
 
 sub lead
 {
-	my ($psql, $name) = @_;
-	ask($psql, "SELECT le_try_become_leader('$name')") eq 't' or die "does not lead $name";
-	return $psql;
+	my ($session, $name) = @_;
+	ask($session, "SELECT le_try_become_leader('$name')") eq 't' or die "does not lead $name";
+	return $session;
 }
 
 # Somebody on the server's host who waits for a lock
 sub follower
 {
 	my ($sql) = @_;
-	my $client = wire($node);
-	wire_send($client, $sql);
+	my $client = session($node);
+	post($client, $sql);
 	wait_until_waiting($node, $client->{pid});
 	return $client;
 }
@@ -93,15 +87,15 @@ sub elected
 sub wait_until_candidate
 {
 	my ($pid) = @_;
-	wire_until($watcher, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $pid") or die "process $pid does not stand";
+	ask_until($watcher, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $pid") or die "process $pid does not stand";
 	return;
 }
 
 # What its socket is told: keepalives count, idle and interval, and the user timeout
 sub socket_of
 {
-	my ($psql) = @_;
-	return ask($psql, q{SELECT string_agg(setting, '/' ORDER BY name) FROM pg_settings WHERE name ~ '^tcp_'});
+	my ($session) = @_;
+	return ask($session, q{SELECT string_agg(setting, '/' ORDER BY name) FROM pg_settings WHERE name ~ '^tcp_'});
 }
 
 # These have said nothing for long when they vanish
@@ -109,18 +103,18 @@ my %silent = map { $_ => lead(over($_), "silent, $_") } qw(unplugged gone);
 my $silent_since = monotonic();
 
 subtest 'what the socket is told' => sub {
-	my $psql = over('steady');
-	my ($default, $own, $watched) = (socket_of($psql), '8/77/11/99000', "$timeout/1/1/" . 1000 * ($timeout + 1));
+	my $session = over('steady');
+	my ($default, $own, $watched) = (socket_of($session), '8/77/11/99000', "$timeout/1/1/" . 1000 * ($timeout + 1));
 	my ($lead, $resign) = (q{SELECT le_try_become_leader('a')}, q{SELECT le_resign('a')});
 	my $too_short = q{SELECT le_become_leader('taken', '50 ms')};
 	my $is = sub {
 		my ($expected, $test, @statements) = @_;
 		local $Test::Builder::Level = $Test::Builder::Level + 1;
-		ask($psql, $_) foreach @statements;
-		is(socket_of($psql), $expected, $test);
+		ask($session, $_) foreach @statements;
+		is(socket_of($session), $expected, $test);
 	};
 
-	wire_ask($watcher, q{SELECT le_try_become_leader('taken')});
+	ask($watcher, q{SELECT le_try_become_leader('taken')});
 	$is->($default, 'a bid that is denied at once', q{SELECT le_try_become_leader('taken')});
 	$is->($watched, 'leads', $lead);
 	$is->($default, 'has resigned', $resign);
@@ -139,43 +133,43 @@ subtest 'what the socket is told' => sub {
 	$is->($watched, 'waited in transaction scope', 'BEGIN', q{SELECT le_become_leader_xact('taken', '50 ms')});
 	$is->($own, 'rolled back', 'ROLLBACK');
 	$is->($own, 'waited, prepared', 'BEGIN', $too_short, q{PREPARE TRANSACTION 'p'});
-	ask($psql, q{ROLLBACK PREPARED 'p'});
+	ask($session, q{ROLLBACK PREPARED 'p'});
 	$is->($own, 'le_campaign timed out', q{CALL le_campaign('taken', '50 ms')});
 	$is->($own, 'le_campaign for many timed out', q{CALL le_campaign(ARRAY['taken'], '50 ms')});
 	$is->($own, 'a wait that fails, rolled back to a savepoint', 'BEGIN', 'SAVEPOINT s', q{SET LOCAL lock_timeout = '50ms'},
 		q{SELECT le_become_leader('taken')}, 'ROLLBACK TO s', 'COMMIT');
-	post($psql, q{SELECT le_become_leader('taken')});
-	wait_until_candidate($psql->{backend});
-	wire_ask($watcher, "SELECT pg_cancel_backend($psql->{backend})");
-	is(collect($psql), '', 'a wait is cancelled');
+	post($session, q{SELECT le_become_leader('taken')});
+	wait_until_candidate($session->{pid});
+	ask($watcher, "SELECT pg_cancel_backend($session->{pid})");
+	is(collect($session), '', 'a wait is cancelled');
 	$is->($own, 'and this is the end of it');
 
 	$is->('2/1/1/2000', 'what is tighter is kept', q{SET tcp_user_timeout = '2s'; SET tcp_keepalives_count = 2}, $lead);
 	$is->('2/77/11/2000', 'and restored', $resign);
 	$is->('2/77/11/2000', 'no watch is wanted', 'SET leader_election.dead_peer_timeout = 0', $lead);
-	end_session($psql);
+	end_session($session);
 
 	# the server reads its settings again, the second time as they were
-	$psql = over('steady');
+	$session = over('steady');
 	$is->($watched, 'leads', $lead);
 	foreach my $round (1, 2)
 	{
 		$node->append_conf('postgresql.conf', "tcp_keepalives_idle = 60\ntcp_user_timeout = 90s\ntest.round = $round");
 		$node->reload;
-		Time::HiRes::sleep(0.01) until ask($psql, q{SELECT current_setting('test.round', true)}) eq $round;
+		Time::HiRes::sleep(0.01) until ask($session, q{SELECT current_setting('test.round', true)}) eq $round;
 		$is->($watched, "leads, after reload $round");
 	}
 	$is->('9/60/75/90000', "the server's settings", $resign);
-	end_session($psql);
+	end_session($session);
 	$node->append_conf('postgresql.conf', "tcp_keepalives_idle = 0\ntcp_user_timeout = 0");
 	$node->reload;
 
 	# sockets of the local machine have no such options
-	$psql = session($node);
+	$session = session($node);
 	$is->('0/0/0/0', 'leads by a unix socket', $lead);
-	is(stderr_of($psql), '', 'without a complaint');
-	is(ask($psql, "$too_short; $resign"), "f\nt", 'waits and resigns by it');
-	end_session($psql);
+	is($session->{messages}, '', 'without a complaint');
+	is(ask($session, "$too_short; $resign"), "f\nt", 'waits and resigns by it');
+	end_session($session);
 };
 
 # How a leader comes to be in the middle of something when its client is killed
@@ -193,32 +187,31 @@ my %killed = (
 
 subtest 'clients killed in mid-statement' => sub {
 	my (@leaders, %followers, %elected);
-	wire_ask($watcher, 'SELECT pg_advisory_lock(1)');
+	ask($watcher, 'SELECT pg_advisory_lock(1)');
 	foreach my $where (map { ("$_, unix socket", "$_, TCP") } keys %killed)
 	{
 		my ($what, $by) = $where =~ /\A(.*), (.*?)\z/;
 		my @before = @{ $killed{$what} };
 		my $statement = pop @before;
-		my $psql = lead($by eq 'TCP' ? over('steady') : session($node), $where);
-		push @leaders, $psql;
-		backend_pid($psql);
-		ask($psql, $_) foreach @before;
-		post($psql, $statement);
+		my $session = lead($by eq 'TCP' ? over('steady') : session($node), $where);
+		push @leaders, $session;
+		ask($session, $_) foreach @before;
+		post($session, $statement);
 		$followers{$where} = follower("SELECT le_become_leader('$where')");
 	}
 
 	# until all are in the middle of it, and longer than it takes to look at the client once
-	my $pids = join ', ', map { $_->{backend} } @leaders;
-	wire_until($watcher, "SELECT bool_and(state = 'active') FROM pg_stat_activity WHERE pid IN ($pids)") or die 'some do nothing';
+	my $pids = join ', ', map { $_->{pid} } @leaders;
+	ask_until($watcher, "SELECT bool_and(state = 'active') FROM pg_stat_activity WHERE pid IN ($pids)") or die 'some do nothing';
 	Time::HiRes::sleep(1);
-	wire_hear(0, values %followers);
+	hear(0, values %followers);
 	ok(!(grep { $_->{ready} } values %followers), 'nobody is elected while they live');
 
 	my $killed_at = monotonic();
 	kill_client($_) foreach @leaders;
 	while (monotonic() < $killed_at + 3 && keys %elected < keys %followers)
 	{
-		wire_hear(0.05, values %followers);
+		hear(0.05, values %followers);
 		$elected{$_} //= monotonic() - $killed_at foreach grep { elected($followers{$_}) } keys %followers;
 	}
 	ok(defined $elected{$_}, sprintf 'killed in %s: next leader after %.2f s', $_, $elected{$_} // 'Inf') foreach sort keys %followers;
@@ -243,7 +236,7 @@ my %waits = (
 	'for a lease, behind a lease' => q{CALL le_campaign('%s', ttl => '1 h')});
 
 subtest 'clients that vanish' => sub {
-	my (%successors, %candidates, %next, %tokens, @psqls, %seen);
+	my (%successors, %candidates, %next, %tokens, @sessions, %seen);
 	foreach my $link (qw(unplugged gone))
 	{
 		my %leaders = (silent => $silent{$link},
@@ -253,18 +246,18 @@ subtest 'clients that vanish' => sub {
 		post($leaders{busy}, 'SELECT pg_sleep(600)');
 		post($leaders{queue}, 'SELECT pg_advisory_lock(1)');
 		$successors{"$_, $link"} = follower("SELECT le_become_leader('$_, $link')") foreach keys %leaders;
-		push @psqls, values %leaders;
+		push @sessions, values %leaders;
 
 		foreach my $how (keys %waits)
 		{
 			my $name = "$how, $link";
-			push @psqls, $candidates{$name} = over($link);
-			$tokens{$name} = wire_ask($watcher,
+			push @sessions, $candidates{$name} = over($link);
+			$tokens{$name} = ask($watcher,
 				$how =~ /behind/ ? "SELECT le_lease('$name', '1 h')" : "SELECT le_become_leader('$name'), le_become_leader('$name too')");
 			post($candidates{$name}, sprintf $waits{$how}, $name);
-			wait_until_candidate($candidates{$name}{backend});
-			$next{$name} = wire($node);
-			wire_send($next{$name}, "SELECT le_become_leader('$name')");
+			wait_until_candidate($candidates{$name}{pid});
+			$next{$name} = session($node);
+			post($next{$name}, "SELECT le_become_leader('$name')");
 			wait_until_candidate($next{$name}{pid});
 		}
 	}
@@ -275,10 +268,10 @@ subtest 'clients that vanish' => sub {
 	lead($in_flight, 'in flight');
 	post($in_flight, "SELECT pg_sleep($timeout + 1), 'answers', le_token('in flight') IS NOT NULL");
 	post($waiting, q{SELECT le_become_leader('in flight')});
-	wait_until_candidate($waiting->{backend});
+	wait_until_candidate($waiting->{pid});
 
 	sleep_past($silent_since + 2 * $timeout);
-	wire_hear(0, values %successors);
+	hear(0, values %successors);
 	ok(!(grep { $_->{ready} } values %successors), 'all leaders stay while their links do');
 
 	$cut_at = monotonic();
@@ -288,10 +281,10 @@ subtest 'clients that vanish' => sub {
 	while (monotonic() < $cut_at + $timeout + 4 && keys %seen < keys(%successors) + keys %candidates)
 	{
 		system_or_bail(qw(ip link set c4 up)) if !$up && monotonic() > $cut_at + $timeout / 3 && ++$up;
-		wire_hear(0.05, values %successors);
-		my %stand = map { $_ => 1 } split /\n/, wire_ask($watcher, 'SELECT pid FROM le_candidates');
+		hear(0.05, values %successors);
+		my %stand = map { $_ => 1 } split /\n/, ask($watcher, 'SELECT pid FROM le_candidates');
 		$seen{"leader: $_"} //= monotonic() - $cut_at foreach grep { elected($successors{$_}) } keys %successors;
-		$seen{"candidate: $_"} //= monotonic() - $cut_at foreach grep { !$stand{ $candidates{$_}{backend} } } keys %candidates;
+		$seen{"candidate: $_"} //= monotonic() - $cut_at foreach grep { !$stand{ $candidates{$_}{pid} } } keys %candidates;
 	}
 	foreach my $who (sort map({ "leader: $_" } keys %successors), map({ "candidate: $_" } keys %candidates))
 	{
@@ -301,45 +294,45 @@ subtest 'clients that vanish' => sub {
 	}
 	foreach my $name (sort keys %next)
 	{
-		wire_hear(0, $next{$name});
+		hear(0, $next{$name});
 		ok(!$next{$name}{ready}, "$name: nobody is elected before the leader resigns");
-		wire_ask($watcher, "SELECT le_resign('$name'" . ($name =~ /behind/ ? ", $tokens{$name})" : ')'));
-		is(wire_answer($next{$name}, 5), 't', 'then the next one is');
+		ask($watcher, "SELECT le_resign('$name'" . ($name =~ /behind/ ? ", $tokens{$name})" : ')'));
+		is(collect($next{$name}, 5), 't', 'then the next one is');
 	}
 
 	is(collect($in_flight), '|answers|t', 'a flapping link: the statement in flight answers');
 	is(ask($flapping, q{SELECT le_token('flapping')}), $token, 'the leader stays, with its token');
 	ask($in_flight, q{SELECT le_resign('in flight')});
 	is(collect($waiting), 't', 'and the candidate, until it is elected');
-	kill_client($_) foreach @psqls;
-	end_session(@psqls, $flapping, $in_flight, $waiting);
+	kill_client($_) foreach @sessions;
+	end_session(@sessions, $flapping, $in_flight, $waiting);
 };
 
 subtest 'clients that leave as they should' => sub {
 	my $offset = log_from($node);
 	foreach my $round (1 .. 50)
 	{
-		my $psql = lead($round % 2 ? over('steady') : session($node), "round $round");
-		post($psql, 'SELECT 1') if $round % 4 < 2;
-		end_session($psql);
+		my $session = lead($round % 2 ? over('steady') : session($node), "round $round");
+		post($session, 'SELECT 1') if $round % 4 < 2;
+		end_session($session);
 	}
 
 	# looked at when they have left, and have not been heard yet
-	foreach my $psql (over('steady'), session($node))
+	foreach my $session (over('steady'), session($node))
 	{
-		my $pid = backend_pid($psql);
-		lead($psql, "round $pid");
+		my $pid = $session->{pid};
+		lead($session, "round $pid");
 		kill 'STOP', $pid;
-		end_session($psql);
+		end_session($session);
 		Time::HiRes::sleep(1);
 		kill 'CONT', $pid;
 	}
-	ok(wire_until($watcher, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'round %'}, '0'), 'all have left');
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'round %'}, '0'), 'all have left');
 	unlike(log_since($node, $offset), qr/FATAL|connection to client/, 'no complaint in the log');
 };
 
 sleep_past($cut_at + 5 * $timeout);
-wire_hear(0, @left_waiting);
+hear(0, @left_waiting);
 ok(!$left_waiting[0]{ready}, 'with dead_peer_timeout = 0, a candidate still waits for who has vanished');
 ok(!$left_waiting[1]{ready}, 'and so does who wants a plain advisory lock');
 

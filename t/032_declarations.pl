@@ -10,7 +10,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $node = new_server('declarations', allows_streaming => 1,
 	conf => "autovacuum = off\nmax_wal_senders = 5\n");
@@ -61,32 +60,32 @@ sub hold
 	my ($there, $test, $db) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	subtest $test => sub {
-		my $stranger = wire($there, db => $db, user => 'regress_stranger');
-		my $member = wire($there, db => $db, user => 'regress_member');
+		my $stranger = session($there, db => $db, user => 'regress_stranger');
+		my $member = session($there, db => $db, user => 'regress_member');
 		foreach my $name (@names)
 		{
 			my $bid = 'SELECT le_try_become_leader(' . literal($name) . ')';
-			wire_fails($stranger, $bid, '42501', "a stranger may not stand for: $name");
+			fails($stranger, $bid, '42501', "a stranger may not stand for: $name");
 			# in another database, after a grace period
-			is(wire_ask($member, 'SELECT le_become_leader(' . literal($name) . q{, '10 s')}), 't', 'a member may');
-			wire_ask($member, 'SELECT le_resign_all()');
+			is(ask($member, 'SELECT le_become_leader(' . literal($name) . q{, '10 s')}), 't', 'a member may');
+			ask($member, 'SELECT le_resign_all()');
 		}
 		foreach my $role (@roles)
 		{
 			my $bid = 'SELECT le_try_become_leader(' . literal("for $role") . ')';
-			wire_fails($stranger, $bid, '42501', "nor for that of role: $role");
+			fails($stranger, $bid, '42501', "nor for that of role: $role");
 		}
-		wire_fails($_, q{SELECT le_try_become_leader('for who is gone')}, '42501', 'nor anybody for that of a role that is gone') foreach $stranger, $member;
-		my $boss = wire($there, db => $db);
+		fails($_, q{SELECT le_try_become_leader('for who is gone')}, '42501', 'nor anybody for that of a role that is gone') foreach $stranger, $member;
+		my $boss = session($there, db => $db);
 		foreach my $role (@roles)
 		{
-			wire_ask($boss, 'SET ROLE ' . role($role));
-			is(wire_ask($boss, 'SELECT le_try_become_leader(' . literal("for $role") . ')'), 't', "who may: $role");
-			wire_fails($boss, q{SELECT le_try_become_leader('job')}, '42501', 'but not for another');
-			wire_ask($boss, 'RESET ROLE; SELECT le_resign_all()');
+			ask($boss, 'SET ROLE ' . role($role));
+			is(ask($boss, 'SELECT le_try_become_leader(' . literal("for $role") . ')'), 't', "who may: $role");
+			fails($boss, q{SELECT le_try_become_leader('job')}, '42501', 'but not for another');
+			ask($boss, 'RESET ROLE; SELECT le_resign_all()');
 		}
-		is(wire_ask($boss, $all), $declared, 'all of them');
-		wire_drop($stranger, $member, $boss);
+		is(ask($boss, $all), $declared, 'all of them');
+		kill_client($stranger, $member, $boss);
 	};
 	return;
 }
@@ -109,10 +108,10 @@ foreach my $case ([ 'plain', 0 ], [ 'plain', 1 ], [ 'custom', 0 ], [ 'custom', 1
 		create_extension($node, $db) if $bids_there || $data_only;
 		if ($bids_there)
 		{
-			$early = wire($node, db => $db, user => 'regress_stranger');
-			is(wire_ask($early, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'a stranger leads there');
-			wire_ask($early, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
-			wire_ask($early, 'SELECT count(*) FROM le_declarations');
+			$early = session($node, db => $db, user => 'regress_stranger');
+			is(ask($early, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'a stranger leads there');
+			ask($early, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
+			ask($early, 'SELECT count(*) FROM le_declarations');
 		}
 		$node->command_ok([ 'pg_dump', '-F', substr($format, 0, 1), '-f', $dump, @options[ 0 .. ($data_only ? 0 : -1) ], '-d', $node->connstr('postgres') ], 'dumped');
 		$node->command_ok($format eq 'plain'
@@ -120,10 +119,10 @@ foreach my $case ([ 'plain', 0 ], [ 'plain', 1 ], [ 'custom', 0 ], [ 'custom', 1
 			: [ 'pg_restore', '-e', @options, '-d', $node->connstr($db), $dump ], 'restored');
 		if ($bids_there)
 		{
-			wire_fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'in the same transaction, he is shut out');
-			wire_ask($early, 'ROLLBACK');
-			wire_fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'and after it');
-			wire_drop($early);
+			fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'in the same transaction, he is shut out');
+			ask($early, 'ROLLBACK');
+			fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'and after it');
+			kill_client($early);
 		}
 		hold($node, 'they hold', $db);
 		# --disable-triggers enables them again in the ordinary way
@@ -138,40 +137,40 @@ subtest 'a copy of the database' => sub {
 	create_extension($node, 'model');
 	sql(q{SELECT le_declare('job', 'regress_team')}, 'model');
 	sql('CREATE DATABASE copy TEMPLATE model');
-	my $there = wire($node, db => 'copy', user => 'regress_stranger');
-	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they hold there');
+	my $there = session($node, db => 'copy', user => 'regress_stranger');
+	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they hold there');
 	sql('DELETE FROM le_declarations', 'model');
-	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'each database has its own');
+	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'each database has its own');
 	sql(q{SELECT le_undeclare('job')}, 'copy');
-	is(wire_ask($there, q{SELECT le_try_become_leader('job')}), 't', 'heard');
-	wire_drop($there);
+	is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'heard');
+	kill_client($there);
 };
 
 subtest 'DROP and CREATE EXTENSION' => sub {
-	my $there = wire($node, db => 'copy', user => 'regress_stranger');
-	my $waits = wire($node, db => 'copy', user => 'regress_stranger');
-	my $boss = wire($node, db => 'copy');
-	wire_ask($boss, q{SELECT le_declare('job', 'regress_team')});
-	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'declared');
-	wire_ask($boss, q{SELECT le_try_become_leader('other')});
-	wire_send($waits, q{SELECT le_become_leader('other')});
-	wire_until($boss, q{SELECT count(*) FROM le_candidates}, '1');
-	wire_ask($boss, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
-	is(wire_ask($boss, 'SELECT count(*) FROM le_declarations'), '0', 'a new extension has none');
-	is(wire_ask($there, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'who was shut out is not');
-	wire_ask($boss, q{SELECT le_declare('job', 'regress_team'); SELECT le_declare('other', 'regress_team')});
-	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'until it is declared there');
-	wire_ask($boss, q{SELECT le_resign('other')});
-	wire_answer($waits);
+	my $there = session($node, db => 'copy', user => 'regress_stranger');
+	my $waits = session($node, db => 'copy', user => 'regress_stranger');
+	my $boss = session($node, db => 'copy');
+	ask($boss, q{SELECT le_declare('job', 'regress_team')});
+	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'declared');
+	ask($boss, q{SELECT le_try_become_leader('other')});
+	post($waits, q{SELECT le_become_leader('other')});
+	ask_until($boss, q{SELECT count(*) FROM le_candidates}, '1');
+	ask($boss, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
+	is(ask($boss, 'SELECT count(*) FROM le_declarations'), '0', 'a new extension has none');
+	is(ask($there, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'who was shut out is not');
+	ask($boss, q{SELECT le_declare('job', 'regress_team'); SELECT le_declare('other', 'regress_team')});
+	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'until it is declared there');
+	ask($boss, q{SELECT le_resign('other')});
+	collect($waits);
 	is($waits->{code}, '42501', 'also for who waited meanwhile');
-	wire_ask($boss, 'BEGIN; DROP EXTENSION leader_election');
-	wire_ask($boss, 'ROLLBACK');
-	wire_fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they stay after a rollback');
-	wire_ask($boss, 'CREATE SCHEMA other; ALTER EXTENSION leader_election SET SCHEMA other; GRANT USAGE ON SCHEMA other TO PUBLIC');
-	wire_fails($there, q{SELECT other.le_try_become_leader('job')}, '42501', 'and in another schema');
-	wire_ask($boss, q{SELECT other.le_undeclare('job')});
-	is(wire_ask($there, q{SELECT other.le_try_become_leader('job')}), 't', 'where they can be changed');
-	wire_drop($there, $waits, $boss);
+	ask($boss, 'BEGIN; DROP EXTENSION leader_election');
+	ask($boss, 'ROLLBACK');
+	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they stay after a rollback');
+	ask($boss, 'CREATE SCHEMA other; ALTER EXTENSION leader_election SET SCHEMA other; GRANT USAGE ON SCHEMA other TO PUBLIC');
+	fails($there, q{SELECT other.le_try_become_leader('job')}, '42501', 'and in another schema');
+	ask($boss, q{SELECT other.le_undeclare('job')});
+	is(ask($there, q{SELECT other.le_try_become_leader('job')}), 't', 'where they can be changed');
+	kill_client($there, $waits, $boss);
 };
 
 foreach my $mode ('fast', 'immediate')
@@ -180,9 +179,9 @@ foreach my $mode ('fast', 'immediate')
 	sql(q{SELECT le_declare('last', 'regress_team', private => true)});
 	$node->stop($mode);
 	$node->start;
-	my $stranger = wire($node, user => 'regress_stranger');
-	wire_fails($stranger, q{SELECT le_try_become_leader('last')}, '42501', "after $mode they hold");
-	wire_drop($stranger);
+	my $stranger = session($node, user => 'regress_stranger');
+	fails($stranger, q{SELECT le_try_become_leader('last')}, '42501', "after $mode they hold");
+	kill_client($stranger);
 	sql(q{SELECT le_undeclare('last')});
 	hold($node, "all, after $mode", 'postgres');
 }
@@ -191,37 +190,37 @@ subtest 'settings that ordinary roles cannot turn off' => sub {
 	sql('ALTER DATABASE copy SET leader_election.declared_only = on');
 	foreach my $how ('startup', 'startup and SET', 'SET', 'set_config', 'ALTER ROLE', 'CREATE FUNCTION')
 	{
-		my $client = wire($node, db => 'copy', user => 'regress_stranger',
+		my $client = session($node, db => 'copy', user => 'regress_stranger',
 			$how =~ /^startup/ ? (options => '-c leader_election.declared_only=off -c leader_election.grace_period=0') : ());
-		wire_ask($client, 'SET leader_election.declared_only = off') if $how =~ /SET$/;
-		wire_ask($client, q{SELECT set_config('leader_election.declared_only', 'off', false)}) if $how eq 'set_config';
+		ask($client, 'SET leader_election.declared_only = off') if $how =~ /SET$/;
+		ask($client, q{SELECT set_config('leader_election.declared_only', 'off', false)}) if $how eq 'set_config';
 		if ($how eq 'ALTER ROLE')
 		{
-			wire_ask($client, 'ALTER ROLE regress_stranger SET leader_election.declared_only = off');
+			ask($client, 'ALTER ROLE regress_stranger SET leader_election.declared_only = off');
 			is($client->{code}, '42501', 'not even for himself');
-			wire_drop($client);
-			$client = wire($node, db => 'copy', user => 'regress_stranger');
+			kill_client($client);
+			$client = session($node, db => 'copy', user => 'regress_stranger');
 		}
 		if ($how eq 'CREATE FUNCTION')
 		{
-			wire_ask($client, q{CREATE FUNCTION pg_temp.f() RETURNS boolean LANGUAGE sql SET leader_election.declared_only = off AS $$ SELECT other.le_try_become_leader('any') $$});
-			wire_ask($client, 'SELECT pg_temp.f()');
+			ask($client, q{CREATE FUNCTION pg_temp.f() RETURNS boolean LANGUAGE sql SET leader_election.declared_only = off AS $$ SELECT other.le_try_become_leader('any') $$});
+			ask($client, 'SELECT pg_temp.f()');
 			isnt($client->{code}, '', 'no function does');
 		}
-		wire_fails($client, q{SELECT other.le_try_become_leader('any')}, '42501', "before the module is loaded: $how");
+		fails($client, q{SELECT other.le_try_become_leader('any')}, '42501', "before the module is loaded: $how");
 		if ($how =~ /^startup/)
 		{
 			like($client->{error}, qr/permission denied to set parameter "leader_election.declared_only"/, 'what he has set is refused');
 		}
 		else
 		{
-			is(wire_ask($client, 'SHOW leader_election.declared_only'), 'on', 'it is on');
+			is(ask($client, 'SHOW leader_election.declared_only'), 'on', 'it is on');
 		}
-		wire_drop($client);
+		kill_client($client);
 	}
-	my $boss = wire($node, db => 'copy', options => '-c leader_election.declared_only=off');
-	is(wire_ask($boss, q{SELECT other.le_try_become_leader('any')}), 't', 'but a superuser may');
-	wire_drop($boss);
+	my $boss = session($node, db => 'copy', options => '-c leader_election.declared_only=off');
+	is(ask($boss, q{SELECT other.le_try_become_leader('any')}), 't', 'but a superuser may');
+	kill_client($boss);
 	sql('ALTER DATABASE copy RESET leader_election.declared_only');
 };
 
@@ -231,19 +230,19 @@ subtest 'a role that has the name of another' => sub {
 	sql('CREATE ROLE regress_gone LOGIN; CREATE DATABASE elsewhere TEMPLATE template0');
 	my $dump = $node->basedir . '/elsewhere.dump';
 	my $bid = q{SELECT le_try_become_leader('for who is gone')};
-	my $here = wire($node, user => 'regress_gone');
-	wire_fails($here, $bid, '42501', 'it may not stand where another was declared');
-	wire_fails($here, q{CALL le_observe('for who is gone')}, '42501', 'nor observe');
+	my $here = session($node, user => 'regress_gone');
+	fails($here, $bid, '42501', 'it may not stand where another was declared');
+	fails($here, q{CALL le_observe('for who is gone')}, '42501', 'nor observe');
 	$node->command_ok([ 'pg_dump', '-F', 'c', '-f', $dump, '-d', $node->connstr('postgres') ], 'dumped');
 	$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('elsewhere'), $dump ], 'restored');
-	my $there = wire($node, db => 'elsewhere', user => 'regress_gone');
-	is(wire_ask($there, 'SELECT le_become_leader($$for who is gone$$, $$10 s$$)'), 't', 'it may elsewhere');
-	wire_drop($here, $there);
+	my $there = session($node, db => 'elsewhere', user => 'regress_gone');
+	is(ask($there, 'SELECT le_become_leader($$for who is gone$$, $$10 s$$)'), 't', 'it may elsewhere');
+	kill_client($here, $there);
 	sql('DROP DATABASE elsewhere WITH (FORCE)');
 	$node->restart;
-	$here = wire($node, user => 'regress_gone');
-	wire_fails($here, $bid, '42501', 'nor may it after a restart');
-	wire_drop($here);
+	$here = session($node, user => 'regress_gone');
+	fails($here, $bid, '42501', 'nor may it after a restart');
+	kill_client($here);
 	sql('DROP ROLE regress_gone');
 };
 
@@ -252,31 +251,31 @@ subtest 'a standby' => sub {
 	my $standby = PostgreSQL::Test::Cluster->new('standby');
 	$standby->init_from_backup($node, 'base', has_streaming => 1);
 	$standby->start;
-	my $early = wire($standby, user => 'regress_stranger');
-	my $boss = wire($standby);
-	is(wire_ask($boss, $all), $declared, 'sees them');
+	my $early = session($standby, user => 'regress_stranger');
+	my $boss = session($standby);
+	is(ask($boss, $all), $declared, 'sees them');
 	sql(q{SELECT le_declare('late', 'regress_team', '1 s', '2 s', true)});
 	sql(q{CALL le_campaign('late', '1 min', NULL, '2 s')});
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('flush'));
-	is(wire_ask($boss, q{SELECT candidates, private FROM le_declarations WHERE name = 'late'}), 'regress_team|t', 'and new ones');
-	is(wire_ask($early, q{SELECT name, value IS NULL FROM le_leaders}), 'late|t', 'and the lease');
+	is(ask($boss, q{SELECT candidates, private FROM le_declarations WHERE name = 'late'}), 'regress_team|t', 'and new ones');
+	is(ask($early, q{SELECT name, value IS NULL FROM le_leaders}), 'late|t', 'and the lease');
 	foreach my $client ($early, $boss)
 	{
-		wire_fails($client, q{SELECT le_try_become_leader('late')}, '25006', 'but elects nobody');
-		wire_fails($client, q{CALL le_observe('late')}, '25006', 'nor shows who leads');
+		fails($client, q{SELECT le_try_become_leader('late')}, '25006', 'but elects nobody');
+		fails($client, q{CALL le_observe('late')}, '25006', 'nor shows who leads');
 	}
-	wire_fails($boss, q{SELECT le_declare('late')}, '25006', 'nor declares');
-	wire_fails($boss, q{SELECT le_undeclare('late')}, '25006', 'nor takes back');
+	fails($boss, q{SELECT le_declare('late')}, '25006', 'nor declares');
+	fails($boss, q{SELECT le_undeclare('late')}, '25006', 'nor takes back');
 	$node->stop('immediate');
 	$standby->promote;
-	wire_fails($early, q{SELECT le_try_become_leader('late')}, '42501', 'once promoted, it shuts out who was there before');
-	wire_fails($early, q{CALL le_observe('late')}, '42501', 'also from what is private');
-	wire_ask($boss, q{DELETE FROM le_declarations WHERE name = 'late'});
-	$declared = wire_ask($boss, $all);
+	fails($early, q{SELECT le_try_become_leader('late')}, '42501', 'once promoted, it shuts out who was there before');
+	fails($early, q{CALL le_observe('late')}, '42501', 'also from what is private');
+	ask($boss, q{DELETE FROM le_declarations WHERE name = 'late'});
+	$declared = ask($boss, $all);
 	hold($standby, 'and everybody', 'postgres');
-	is(wire_ask($boss, q{SELECT le_declare('new', 'regress_team')}), '', 'can be declared there');
-	wire_fails($early, q{SELECT le_try_become_leader('new')}, '42501', 'which is heard');
-	wire_drop($early, $boss);
+	is(ask($boss, q{SELECT le_declare('new', 'regress_team')}), '', 'can be declared there');
+	fails($early, q{SELECT le_try_become_leader('new')}, '42501', 'which is heard');
+	kill_client($early, $boss);
 	$standby->stop;
 	$node->start;
 };

@@ -11,12 +11,11 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $node = new_server('hostile', conf => "log_line_prefix = '%m [%p] %q%a '\nlog_statement = none\nlog_min_error_statement = panic\nlog_min_messages = warning\n");
-my $boss = wire($node);
-my $ear = wire($node, app => 'ear');
-wire_ask($ear, 'LISTEN leader_election');
+my $boss = session($node);
+my $ear = session($node, app => 'ear');
+ask($ear, 'LISTEN leader_election');
 my $json = JSON::PP->new->utf8;
 
 # A string literal, with no byte of it as it is but letters
@@ -61,45 +60,45 @@ foreach my $string (@strings)
 	my $sql = literal($string);
 	my $shown = on_line($string);
 	subtest 'hostile: ' . on_line(substr $string, 0, 60) => sub {
-		my $leader = wire($node);
+		my $leader = session($node);
 		my $offset = log_from($node);
 		$ear->{heard} = [];
 		my $value = $string x int(8192 / length $string);
 		my $long = literal($value);
 
-		is(wire_ask($leader, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
-		my $token = wire_ask($leader, "SELECT le_token($sql)");
-		is(wire_ask($leader, "SELECT le_proclaim($sql, $long)"), 't', 'publishes');
-		is(wire_ask($boss, "SELECT name = $sql, identity = $sql, value = $long FROM le_leaders"), 't|t|t', 'le_leaders shows all as it is');
-		is(wire_ask($boss, "SELECT identity FROM le_leader($sql)"), $string, 'and so does le_leader');
-		is(wire_ask($boss, "CALL le_observe($sql)"), "$token|$string|$value", 'and le_observe');
-		is(wire_ask($boss, "SELECT name = $sql FROM pg_stat_leader_election WHERE key = le_key($sql)"), 't', 'and the statistics');
+		is(ask($leader, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
+		my $token = ask($leader, "SELECT le_token($sql)");
+		is(ask($leader, "SELECT le_proclaim($sql, $long)"), 't', 'publishes');
+		is(ask($boss, "SELECT name = $sql, identity = $sql, value = $long FROM le_leaders"), 't|t|t', 'le_leaders shows all as it is');
+		is(ask($boss, "SELECT identity FROM le_leader($sql)"), $string, 'and so does le_leader');
+		is(ask($boss, "CALL le_observe($sql)"), "$token|$string|$value", 'and le_observe');
+		is(ask($boss, "SELECT name = $sql FROM pg_stat_leader_election WHERE key = le_key($sql)"), 't', 'and the statistics');
 		# which tells in words
-		is(wire_ask($boss, "SELECT le_resign($sql)"), 'f', 'a warning');
-		wire_ask($boss, "SELECT le_assert_leader($sql)");
+		is(ask($boss, "SELECT le_resign($sql)"), 'f', 'a warning');
+		ask($boss, "SELECT le_assert_leader($sql)");
 		is($boss->{code}, 'LE001', 'an error');
 		like($boss->{error}, qr/\Q"$shown"\E/, 'of one line') unless $string =~ /[\xe2]/;
 		# a candidate
-		my $waits = wire($node);
-		wire_send($waits, "SELECT le_become_leader($sql, NULL, $sql)");
-		wire_until($boss, 'SELECT count(*) FROM le_candidates', '1');
-		is(wire_ask($boss, "SELECT name = $sql, identity = $sql FROM le_candidates"), 't|t', 'le_candidates, too');
-		is(wire_ask($leader, "SELECT le_resign($sql, successor => $sql)"), 't', 'resigns in favour of that one');
-		is(wire_answer($waits), 't', 'who is elected');
-		my $next = wire_ask($waits, "SELECT le_token($sql)");
+		my $waits = session($node);
+		post($waits, "SELECT le_become_leader($sql, NULL, $sql)");
+		ask_until($boss, 'SELECT count(*) FROM le_candidates', '1');
+		is(ask($boss, "SELECT name = $sql, identity = $sql FROM le_candidates"), 't|t', 'le_candidates, too');
+		is(ask($leader, "SELECT le_resign($sql, successor => $sql)"), 't', 'resigns in favour of that one');
+		is(collect($waits), 't', 'who is elected');
+		my $next = ask($waits, "SELECT le_token($sql)");
 		# a declaration
-		wire_ask($boss, "SELECT le_declare($sql)");
-		is(wire_ask($boss, "SELECT name = $sql FROM le_declarations"), 't', 'declared');
-		is(wire_ask($boss, "SELECT le_undeclare($sql)"), 't', 'and not any more');
+		ask($boss, "SELECT le_declare($sql)");
+		is(ask($boss, "SELECT name = $sql FROM le_declarations"), 't', 'declared');
+		is(ask($boss, "SELECT le_undeclare($sql)"), 't', 'and not any more');
 		# deposed, for that reason
-		is(wire_ask($boss, "SELECT le_depose($sql, $sql)"), 't', 'is deposed');
-		wire_ended($waits, 10);
-		wire_drop($waits);
-		wire_ask($boss, "SELECT le_become_leader($sql, NULL, 'last')");
-		wire_ask($boss, "SELECT le_resign($sql)");
+		is(ask($boss, "SELECT le_depose($sql, $sql)"), 't', 'is deposed');
+		wait_for_end($waits, 10);
+		kill_client($waits);
+		ask($boss, "SELECT le_become_leader($sql, NULL, 'last')");
+		ask($boss, "SELECT le_resign($sql)");
 		# heard
 		my (@events, @tokens);
-		while (my $heard = wire_heard($ear, 10, sub { 1 }))
+		while (my $heard = next_notification($ear, 10, sub { 1 }))
 		{
 			my $object = eval { $json->decode($heard->{payload}) };
 			ok(defined $object, 'JSON') or diag($heard->{payload});
@@ -123,8 +122,8 @@ foreach my $string (@strings)
 		my $depose = (grep { /is deposed by/ } @said)[0];
 		like($depose, qr/LOG:  leader_election: election "\Q$shown\E": "\Q$shown\E", who leads with token $next, is deposed by role "[^"]*", process \d+: \Q$shown\E$/, 'the deposition');
 		like($said[0], qr/LOG:  leader_election: election "\Q$shown\E": term $token began: "\Q$shown\E" leads, process $leader->{pid}, session scope$/, 'the first term');
-		wire_drop($leader);
-		wire_until($boss, 'SELECT count(*) FROM le_leaders', '0');
+		kill_client($leader);
+		ask_until($boss, 'SELECT count(*) FROM le_leaders', '0');
 	};
 }
 
@@ -132,36 +131,36 @@ subtest 'roles and application names' => sub {
 	foreach my $role ('regr"ess', "regr\ness", 'regr\\ess', 'regr%s%n', "regr'ess", 'regr@ess@host', "regr\x01ess", "\xc3\xa9" x 31, '{"role"}')
 	{
 		my $quoted = '"' . ($role =~ s/"/""/gr) . '"';
-		wire_ask($boss, "CREATE ROLE $quoted LOGIN SUPERUSER");
+		ask($boss, "CREATE ROLE $quoted LOGIN SUPERUSER");
 		next if $boss->{error} =~ /contains a newline/;    # from 19 on
-		my $client = wire($node, user => $role, app => '');
-		my $victim = wire($node, user => $role, app => '');
+		my $client = session($node, user => $role, app => '');
+		my $victim = session($node, user => $role, app => '');
 		my $offset = log_from($node);
 		$ear->{heard} = [];
-		is(wire_ask($victim, q{SELECT le_try_become_leader('job')}), 't', 'leads: ' . on_line($role));
-		is(wire_ask($boss, q{SELECT identity FROM le_leaders}), "$role\@local", 'shown as it is');
-		is(wire_ask($boss, q{SELECT usename FROM le_leaders}), $role, 'with its role');
-		wire_ask($client, q{SELECT le_depose('job')});
-		wire_ended($victim, 10);
-		my $heard = wire_heard($ear, 10, sub { $_->{payload} =~ /"reason": "deposed"/ });
+		is(ask($victim, q{SELECT le_try_become_leader('job')}), 't', 'leads: ' . on_line($role));
+		is(ask($boss, q{SELECT identity FROM le_leaders}), "$role\@local", 'shown as it is');
+		is(ask($boss, q{SELECT usename FROM le_leaders}), $role, 'with its role');
+		ask($client, q{SELECT le_depose('job')});
+		wait_for_end($victim, 10);
+		my $heard = next_notification($ear, 10, sub { $_->{payload} =~ /"reason": "deposed"/ });
 		my $object = $json->decode($heard->{payload});
 		is(bytes_of($object->{by}), $role, 'by whom it was deposed');
 		is(bytes_of($object->{identity}), $role, 'whose client is told to nobody');
 		my $line = on_line($role);
 		like(log_since($node, $offset), qr/LOG:  leader_election: election "job": "\Q$line\E\@local", who leads with token \d+, is deposed by role "\Q$line\E", process \d+$/m, 'logged on one line');
-		wire_drop($client, $victim);
-		wire_until($boss, 'SELECT count(*) FROM le_leaders', '0');
-		wire_ask($boss, "DROP ROLE $quoted");
+		kill_client($client, $victim);
+		ask_until($boss, 'SELECT count(*) FROM le_leaders', '0');
+		ask($boss, "DROP ROLE $quoted");
 		is($boss->{code}, q{}, 'and nothing is left of it') or diag($boss->{error});
 	}
-	my $client = wire($node, app => qq{a"b\\c\n%s});
+	my $client = session($node, app => qq{a"b\\c\n%s});
 	$ear->{heard} = [];
-	wire_ask($client, q{SELECT le_try_become_leader('job')});
-	my $app = wire_ask($client, 'SHOW application_name');
-	is(wire_ask($boss, 'SELECT identity FROM le_leaders'), $app, 'application_name as the server has it');
-	is($json->decode(wire_heard($ear, 10, sub { 1 })->{payload})->{identity}, $app, 'and in JSON');
-	wire_ask($client, q{SELECT le_resign('job')});
-	wire_drop($client);
+	ask($client, q{SELECT le_try_become_leader('job')});
+	my $app = ask($client, 'SHOW application_name');
+	is(ask($boss, 'SELECT identity FROM le_leaders'), $app, 'application_name as the server has it');
+	is($json->decode(next_notification($ear, 10, sub { 1 })->{payload})->{identity}, $app, 'and in JSON');
+	ask($client, q{SELECT le_resign('job')});
+	kill_client($client);
 };
 
 # A notification that cannot be converted would end a session that listens
@@ -184,47 +183,47 @@ subtest 'other encodings' => sub {
 		my $db = $databases{$encoding};
 		if ($db ne 'postgres')
 		{
-			wire_ask($boss, "CREATE DATABASE $db ENCODING '$encoding' LOCALE 'C' TEMPLATE template0");
+			ask($boss, "CREATE DATABASE $db ENCODING '$encoding' LOCALE 'C' TEMPLATE template0");
 			create_extension($node, $db);
 		}
-		my $leader = wire($node, db => $db, options => "-c client_encoding=$encoding");
-		my @ears = map { wire($node, db => $db, options => "-c client_encoding=$_") } $encoding, $encoding eq 'UTF8' ? ('LATIN2', 'KOI8R') : 'UTF8';
-		wire_ask($_, 'LISTEN leader_election') foreach @ears;
+		my $leader = session($node, db => $db, options => "-c client_encoding=$encoding");
+		my @ears = map { session($node, db => $db, options => "-c client_encoding=$_") } $encoding, $encoding eq 'UTF8' ? ('LATIN2', 'KOI8R') : 'UTF8';
+		ask($_, 'LISTEN leader_election') foreach @ears;
 		my $string = $bytes{$encoding};
-		is(wire_ask($leader, "SELECT le_try_become_leader('$string', '$string')"), 't', "$encoding: elected") or diag($leader->{error});
+		is(ask($leader, "SELECT le_try_become_leader('$string', '$string')"), 't', "$encoding: elected") or diag($leader->{error});
 		foreach my $ear (@ears)
 		{
-			my $heard = wire_heard($ear, 20, sub { 1 });
+			my $heard = next_notification($ear, 20, sub { 1 });
 			ok($heard, 'heard') or next;
 			like($heard->{payload}, qr/^[\x20-\x7f]+$/, 'in ASCII');
 			is_deeply([ @{ $json->decode($heard->{payload}) }{qw(election identity)} ], [ ($shown{$encoding}) x 2 ], 'as it is');
-			is(wire_ask($ear, 'SELECT 1'), '1', 'and goes on');
+			is(ask($ear, 'SELECT 1'), '1', 'and goes on');
 		}
-		wire_drop($leader, @ears);
+		kill_client($leader, @ears);
 	}
-	wire_until($boss, 'SELECT count(*) FROM le_leaders', '0');
+	ask_until($boss, 'SELECT count(*) FROM le_leaders', '0');
 };
 
 subtest 'what is refused' => sub {
-	wire_fails($boss, q{SELECT le_try_become_leader(E'a\000b')}, '22021', 'U+0000');
-	wire_fails($boss, q{SELECT le_try_become_leader(U&'a\0000b')}, '42601', 'U+0000, in another way');
-	wire_fails($boss, q{SELECT le_try_become_leader(chr(0))}, '54000', 'chr(0)');
-	wire_fails($boss, q{SELECT le_try_become_leader('"\u0000"'::jsonb #>> '{}')}, '22P05', 'U+0000 of JSON');
-	wire_fails($boss, q{SELECT le_try_become_leader(E'\xff')}, '22021', 'no UTF-8');
-	wire_fails($boss, q{SELECT le_try_become_leader(E'\xed\xa0\x80')}, '22021', 'a surrogate');
-	wire_fails($boss, qq{SELECT le_try_become_leader(repeat(U&'\\\\00e9', 128))}, '22001', '256 bytes of 128 characters');
-	wire_fails($boss, q{SELECT le_try_become_leader('x', repeat('i', 256))}, '22001', 'an identity of 256 bytes');
-	is(wire_ask($boss, q{SELECT le_try_become_leader('x')}), 't', 'leads');
-	wire_fails($boss, q{SELECT le_proclaim('x', repeat('v', 8193))}, '22001', 'a value of 8193 bytes');
-	wire_fails($boss, q{SELECT le_proclaim('x', repeat(U&'\00e9', 4097))}, '22001', 'of 8194');
-	is(wire_ask($boss, q{SELECT le_proclaim('x', repeat(U&'\00e9', 4096))}), 't', 'of 8192, not');
-	wire_fails($boss, q{SELECT le_depose('x', repeat('r', 256))}, '22001', 'a reason of 256 bytes');
-	wire_fails($boss, q{SELECT le_try_become_leader(repeat('x', 100000000))}, '22001', 'a name of 100 MB');
-	wire_fails($boss, q{SELECT le_proclaim('x', repeat('v', 100000000))}, '22001', 'a value of 100 MB');
-	wire_ask($boss, q{SELECT le_resign_all()});
+	fails($boss, q{SELECT le_try_become_leader(E'a\000b')}, '22021', 'U+0000');
+	fails($boss, q{SELECT le_try_become_leader(U&'a\0000b')}, '42601', 'U+0000, in another way');
+	fails($boss, q{SELECT le_try_become_leader(chr(0))}, '54000', 'chr(0)');
+	fails($boss, q{SELECT le_try_become_leader('"\u0000"'::jsonb #>> '{}')}, '22P05', 'U+0000 of JSON');
+	fails($boss, q{SELECT le_try_become_leader(E'\xff')}, '22021', 'no UTF-8');
+	fails($boss, q{SELECT le_try_become_leader(E'\xed\xa0\x80')}, '22021', 'a surrogate');
+	fails($boss, qq{SELECT le_try_become_leader(repeat(U&'\\\\00e9', 128))}, '22001', '256 bytes of 128 characters');
+	fails($boss, q{SELECT le_try_become_leader('x', repeat('i', 256))}, '22001', 'an identity of 256 bytes');
+	is(ask($boss, q{SELECT le_try_become_leader('x')}), 't', 'leads');
+	fails($boss, q{SELECT le_proclaim('x', repeat('v', 8193))}, '22001', 'a value of 8193 bytes');
+	fails($boss, q{SELECT le_proclaim('x', repeat(U&'\00e9', 4097))}, '22001', 'of 8194');
+	is(ask($boss, q{SELECT le_proclaim('x', repeat(U&'\00e9', 4096))}), 't', 'of 8192, not');
+	fails($boss, q{SELECT le_depose('x', repeat('r', 256))}, '22001', 'a reason of 256 bytes');
+	fails($boss, q{SELECT le_try_become_leader(repeat('x', 100000000))}, '22001', 'a name of 100 MB');
+	fails($boss, q{SELECT le_proclaim('x', repeat('v', 100000000))}, '22001', 'a value of 100 MB');
+	ask($boss, q{SELECT le_resign_all()});
 };
 
-is(wire_ask($boss, 'SELECT count(*) FROM pg_locks WHERE locktype = $$advisory$$'), '0', 'nothing is left');
+is(ask($boss, 'SELECT count(*) FROM pg_locks WHERE locktype = $$advisory$$'), '0', 'nothing is left');
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
 done_testing();

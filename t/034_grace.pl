@@ -15,7 +15,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $grace = 1;
 my $node = new_server('grace', allows_streaming => 1,
@@ -25,7 +24,7 @@ my $node = new_server('grace', allows_streaming => 1,
 sub strict_one
 {
 	my ($server, %params) = @_;
-	return wire($server, %params, options => '-c leader_election.grace_period=1h');
+	return session($server, %params, options => '-c leader_election.grace_period=1h');
 }
 
 # Somebody who waits to be elected
@@ -33,9 +32,9 @@ sub candidate
 {
 	my ($watcher, $client, $name, $function) = @_;
 	$function //= 'le_become_leader';
-	wire_send($client, $function eq 'le_campaign' ? "CALL le_campaign(ARRAY['$name'])" :
+	post($client, $function eq 'le_campaign' ? "CALL le_campaign(ARRAY['$name'])" :
 		  ($function =~ /_xact$/ ? 'BEGIN; ' : '') . "SELECT $function('$name')");
-	wire_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid} AND name = '$name'", '1')
+	ask_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid} AND name = '$name'", '1')
 	  or die 'nobody waits';
 	return $client;
 }
@@ -46,7 +45,7 @@ sub elected_after_grace
 {
 	my ($client, $from, $to, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $answer = wire_answer($client) // 'connection lost';
+	my $answer = collect($client) // 'connection lost';
 	my $now = monotonic();
 
 	like($answer, qr/^(?:t|\d+\|.*)$/, "$what: elected") or diag($client->{error});
@@ -61,7 +60,7 @@ sub denied
 {
 	my ($client, $name, $test) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is( join('|', map { wire_ask($client, $_) }
+	is( join('|', map { ask($client, $_) }
 			"SELECT le_try_become_leader('$name'), le_try_become_leader_xact('$name')",
 			"SELECT le_lease('$name', '1 s')",
 			"SELECT le_become_leader('$name', '50 ms')", "CALL le_campaign('$name', '50 ms')",
@@ -74,64 +73,64 @@ sub free_at_once
 {
 	my ($client, $name, $test) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is(wire_ask($client, "SELECT le_try_become_leader('$name'), le_resign('$name')"), 't|t', $test);
+	is(ask($client, "SELECT le_try_become_leader('$name'), le_resign('$name')"), 't|t', $test);
 	return;
 }
 
 subtest 'eviction' => sub {
 	my $client = strict_one($node);
-	my $other = wire($node);
+	my $other = session($node);
 	my $fill = sub {
 		my ($prefix) = @_;
-		my $before = wire_ask($client, 'SELECT evictions FROM pg_stat_leader_election_info');
-		wire_ask($client, "SELECT le_try_become_leader('$prefix ' || i), le_resign('$prefix ' || i) FROM generate_series(1, 150) i");
-		cmp_ok(wire_ask($client, 'SELECT evictions FROM pg_stat_leader_election_info'), '>', $before, 'elections are evicted');
+		my $before = ask($client, 'SELECT evictions FROM pg_stat_leader_election_info');
+		ask($client, "SELECT le_try_become_leader('$prefix ' || i), le_resign('$prefix ' || i) FROM generate_series(1, 150) i");
+		cmp_ok(ask($client, 'SELECT evictions FROM pg_stat_leader_election_info'), '>', $before, 'elections are evicted');
 	};
-	my $known = sub { wire_ask($client, "SELECT count(*) FROM pg_stat_leader_election WHERE name = '$_[0]'") };
+	my $known = sub { ask($client, "SELECT count(*) FROM pg_stat_leader_election WHERE name = '$_[0]'") };
 	free_at_once($client, 'first', 'an election');
 	$fill->('resigned');
 	is($known->('first'), '0', 'forgotten');
 	free_at_once($client, $_, "\"$_\" is free: all that were evicted had been resigned") foreach 'first', 'resigned 1', 'new';
 
-	wire_ask($other, q{SELECT le_try_become_leader('lost')});
+	ask($other, q{SELECT le_try_become_leader('lost')});
 	my $lost = monotonic();
-	wire_ask($other, q{SELECT pg_advisory_unlock_all()});
+	ask($other, q{SELECT pg_advisory_unlock_all()});
 	denied($client, 'lost', 'one whose leader lost it is not');
 	$fill->('more');
 	is($known->('lost'), '0', 'forgotten');
 	denied($client, 'lost', 'it keeps its grace');
 	denied($client, 'never', 'and so does whatever is not known');
-	wire_ask($client, 'SET leader_election.grace_period = 0; SELECT le_try_become_leader_xact($$known$$)');
-	wire_ask($client, q{SET leader_election.grace_period = '1 h'});
+	ask($client, 'SET leader_election.grace_period = 0; SELECT le_try_become_leader_xact($$known$$)');
+	ask($client, q{SET leader_election.grace_period = '1 h'});
 	free_at_once($client, 'known', 'but not what is known to have ended');
 	elected_after_grace(candidate($client, $other, 'lost'), $lost, monotonic(), 'evicted');
-	wire_drop($client, $other);
+	kill_client($client, $other);
 };
 
 # Terms of other elections that are lost, and pushed out of the registry
 subtest 'what others lose' => sub {
-	my $client = wire($node);
-	my $other = wire($node);
-	my $flood = wire($node, options => '-c leader_election.grace_period=0');
+	my $client = session($node);
+	my $other = session($node);
+	my $flood = session($node, options => '-c leader_election.grace_period=0');
 	my $lose = sub {
-		wire_ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 300 LOOP
+		ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 300 LOOP
 			PERFORM le_try_become_leader('flood ' || random() || i); PERFORM pg_advisory_unlock_all(); END LOOP; END $$});
 		is($flood->{code}, '', 'many are lost') or diag($flood->{error});
 	};
-	wire_ask($other, q{SELECT le_declare('declared', grace => '1 h'), le_declare('soon', grace => '1 s')});
+	ask($other, q{SELECT le_declare('declared', grace => '1 h'), le_declare('soon', grace => '1 s')});
 	$lose->() for 1 .. 2;
 	free_at_once($client, 'declared', 'one that is declared, and has not been led, is free');
-	is(wire_ask($client, q{SELECT terms FROM pg_stat_leader_election WHERE name = 'declared'}), '1', 'this is counted');
+	is(ask($client, q{SELECT terms FROM pg_stat_leader_election WHERE name = 'declared'}), '1', 'this is counted');
 	$lose->() for 1 .. 2;
-	is(wire_ask($client, q{SELECT terms, resigned FROM pg_stat_leader_election WHERE name = 'declared'}), '1|1', 'and not forgotten');
+	is(ask($client, q{SELECT terms, resigned FROM pg_stat_leader_election WHERE name = 'declared'}), '1|1', 'and not forgotten');
 	free_at_once($client, 'declared', 'it is known to have been resigned');
-	wire_ask($client, q{SELECT le_try_become_leader('soon')});
+	ask($client, q{SELECT le_try_become_leader('soon')});
 	my $lost = monotonic();
-	wire_ask($client, 'SELECT pg_advisory_unlock_all()');
+	ask($client, 'SELECT pg_advisory_unlock_all()');
 	candidate($other, $client, 'soon');
 	$lose->() for 1 .. 2;
 	elected_after_grace($client, $lost, monotonic(), 'one that is declared, whatever others lose');
-	wire_ask($client, q{SELECT le_resign('soon')});
+	ask($client, q{SELECT le_resign('soon')});
 
 	# one that is not declared, and is not known, waits for one grace period at most
 	$lose->() for 1 .. 2;
@@ -141,42 +140,41 @@ subtest 'what others lose' => sub {
 	until ($led || monotonic() > $until)
 	{
 		$lose->();
-		$led = wire_ask($other, q{SELECT count(*) FROM le_leader('unknown')});
+		$led = ask($other, q{SELECT count(*) FROM le_leader('unknown')});
 	}
 	ok($led, 'nobody keeps an election vacant that somebody waits for');
-	wire_answer($client);
-	wire_ask($other, q{SELECT le_undeclare('declared'), le_undeclare('soon')});
+	collect($client);
+	ask($other, q{SELECT le_undeclare('declared'), le_undeclare('soon')});
 
 	# of what is lost here, the others are to see nothing
-	is(wire_ask($other, q{SELECT le_become_leader('afterwards', '1 min')}), 't', 'this grace is over');
-	wire_drop($client, $other, $flood);
+	is(ask($other, q{SELECT le_become_leader('afterwards', '1 min')}), 't', 'this grace is over');
+	kill_client($client, $other, $flood);
 };
 
-# How a session loses its leadership; each is done to a leader that has a psql of its own
+# How a session loses its leadership; each is done to a leader that has a session of its own
 my %ends = (
 	'kill -9 of the client' => sub { kill_client($_[0]) },
 	'the client disconnects' => sub { end_session($_[0]) },
 	'... in a transaction' => sub { ask($_[0], 'BEGIN'); end_session($_[0]) },
-	'pg_terminate_backend' => sub { wire_ask($_[1], 'SELECT pg_terminate_backend(' . backend_pid($_[0]) . ')') },
+	'pg_terminate_backend' => sub { ask($_[1], 'SELECT pg_terminate_backend(' . $_[0]{pid} . ')') },
 	'... in mid-statement' => sub {
-		my $pid = backend_pid($_[0]);
+		my $pid = $_[0]{pid};
 		post($_[0], 'SELECT pg_sleep(600)');
-		wire_until($_[1], "SELECT wait_event FROM pg_stat_activity WHERE pid = $pid", 'PgSleep');
-		wire_ask($_[1], "SELECT pg_terminate_backend($pid)");
+		ask_until($_[1], "SELECT wait_event FROM pg_stat_activity WHERE pid = $pid", 'PgSleep');
+		ask($_[1], "SELECT pg_terminate_backend($pid)");
 	},
 	'idle_session_timeout' => sub { ask($_[0], q{SET idle_session_timeout = '1 ms'}) },
 	'DISCARD ALL' => sub { ask($_[0], 'DISCARD ALL') });
 
 subtest 'the end of a session' => sub {
-	my $watcher = wire($node);
+	my $watcher = session($node);
 	my @cases;
 	my @ways = qw(le_become_leader le_become_leader_xact le_campaign);
 	foreach my $end (sort keys %ends)
 	{
 		my $case = { end => $end, name => "ends by $end", way => $ways[ @cases % 3 ], leader => session($node, app => 'leader') };
-		backend_pid($case->{leader});
 		is(ask($case->{leader}, "SELECT le_try_become_leader('$case->{name}')"), 't', "$end: led");
-		$case->{candidates} = [ wire($node, app => 'first'), strict_one($node, app => 'second') ];
+		$case->{candidates} = [ session($node, app => 'first'), strict_one($node, app => 'second') ];
 		candidate($watcher, $case->{candidates}[0], $case->{name}, $case->{way});
 		candidate($watcher, $case->{candidates}[1], $case->{name});
 		push @cases, $case;
@@ -186,9 +184,9 @@ subtest 'the end of a session' => sub {
 	{
 		$case->{from} = monotonic();
 		$ends{ $case->{end} }->($case->{leader}, $watcher);
-		wire_until($strict, "SELECT count(*) FROM le_leader('$case->{name}')", '0');
+		ask_until($strict, "SELECT count(*) FROM le_leader('$case->{name}')", '0');
 		$case->{to} = monotonic();
-		is(wire_ask($strict, "SELECT le_try_become_leader('$case->{name}')"), 'f', "$case->{end}: a try is denied");
+		is(ask($strict, "SELECT le_try_become_leader('$case->{name}')"), 'f', "$case->{end}: a try is denied");
 	}
 	foreach my $case (sort { $a->{from} <=> $b->{from} } @cases)
 	{
@@ -196,100 +194,100 @@ subtest 'the end of a session' => sub {
 		# who campaigns for many comes after who is in line
 		if ($case->{way} eq 'le_campaign')
 		{
-			is(wire_ask($strict, "SELECT waits_for FROM le_candidates WHERE pid = $second->{pid}"), 'grace', 'who is in line waits for the grace to end');
-			ok(wire_until($strict, "SELECT wait_event FROM pg_stat_activity WHERE pid = $second->{pid}", wait_event($node, 'Grace')), 'which pg_stat_activity shows, too');
-			wire_ask($strict, "SELECT pg_terminate_backend($second->{pid}, 10000)");
+			is(ask($strict, "SELECT waits_for FROM le_candidates WHERE pid = $second->{pid}"), 'grace', 'who is in line waits for the grace to end');
+			ok(ask_until($strict, "SELECT wait_event FROM pg_stat_activity WHERE pid = $second->{pid}", wait_event($node, 'Grace')), 'which pg_stat_activity shows, too');
+			ask($strict, "SELECT pg_terminate_backend($second->{pid}, 10000)");
 		}
 		elected_after_grace($first, $case->{from}, $case->{to}, $case->{end});
 		next if $case->{way} eq 'le_campaign';
-		wire_hear(0, $second);
+		hear(0, $second);
 		ok(!$second->{ready}, 'the next one waits');
 		# this one has thought that the grace is an hour
-		wire_ask($first, $case->{way} eq 'le_become_leader_xact' ? 'COMMIT' : "SELECT le_resign('$case->{name}')");
-		is(wire_answer($second), 't', 'after a resignation there is no grace, and he is elected')
+		ask($first, $case->{way} eq 'le_become_leader_xact' ? 'COMMIT' : "SELECT le_resign('$case->{name}')");
+		is(collect($second), 't', 'after a resignation there is no grace, and he is elected')
 	}
-	wire_drop($watcher, $strict, map { @{ $_->{candidates} } } @cases);
+	kill_client($watcher, $strict, map { @{ $_->{candidates} } } @cases);
 	end_session(map { $_->{leader} } @cases);
 };
 
 subtest 'how it shows, and how a wait ends' => sub {
-	my $watcher = wire($node);
-	my @waiting = (strict_one($node, app => 'one'), wire($node, app => 'two'));
-	my $leader = wire($node);
-	wire_ask($leader, q{SELECT le_try_become_leader('shown'), le_token('shown')});
+	my $watcher = session($node);
+	my @waiting = (strict_one($node, app => 'one'), session($node, app => 'two'));
+	my $leader = session($node);
+	ask($leader, q{SELECT le_try_become_leader('shown'), le_token('shown')});
 	my $token = (split /\|/, $leader->{rows}[0])[1];
 	candidate($watcher, $_, 'shown') foreach @waiting;
-	wire_drop($leader);
-	ok(wire_until($watcher, q{SELECT string_agg(concat_ws(' ', identity, position, waits_for), ', ' ORDER BY position) FROM le_candidates WHERE name = 'shown'},
+	kill_client($leader);
+	ok(ask_until($watcher, q{SELECT string_agg(concat_ws(' ', identity, position, waits_for), ', ' ORDER BY position) FROM le_candidates WHERE name = 'shown'},
 			'one 1 grace, two 2 leader'), 'le_candidates tells who waits for what');
-	is(wire_ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $waiting[0]{pid} AND locktype = 'advisory' AND granted"), '1', 'the first one has the lock');
-	is(wire_ask($watcher, q{CALL le_observe('shown')}), "-$token||", 'observers see a vacancy');
-	wire_ask($watcher, "SELECT pg_cancel_backend($waiting[0]{pid})");
-	wire_answer($waiting[0]);
+	is(ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $waiting[0]{pid} AND locktype = 'advisory' AND granted"), '1', 'the first one has the lock');
+	is(ask($watcher, q{CALL le_observe('shown')}), "-$token||", 'observers see a vacancy');
+	ask($watcher, "SELECT pg_cancel_backend($waiting[0]{pid})");
+	collect($waiting[0]);
 	is($waiting[0]{code}, '57014', 'he is cancelled');
 	no_trace($node, $waiting[0]{pid}, 'nothing of him is left');
-	is(wire_answer($waiting[1]), 't', 'the next one, with a shorter grace, is elected');
-	wire_drop($watcher, @waiting);
+	is(collect($waiting[1]), 't', 'the next one, with a shorter grace, is elected');
+	kill_client($watcher, @waiting);
 };
 
 subtest 'settings' => sub {
-	my $watcher = wire($node);
+	my $watcher = session($node);
 	my $lose = sub {
-		my $leader = wire($node);
-		is(wire_ask($leader, 'SET leader_election.grace_period = 0; SELECT le_try_become_leader($$set$$)'), 't', 'with none at all, elected at once');
-		wire_drop($leader);
-		wire_until($watcher, q{SELECT count(*) FROM le_leader('set')}, '0');
+		my $leader = session($node);
+		is(ask($leader, 'SET leader_election.grace_period = 0; SELECT le_try_become_leader($$set$$)'), 't', 'with none at all, elected at once');
+		kill_client($leader);
+		ask_until($watcher, q{SELECT count(*) FROM le_leader('set')}, '0');
 	};
 	$node->safe_psql('postgres', q{CREATE ROLE app LOGIN});
 	foreach my $sql ('ROLE app', 'DATABASE postgres', 'ROLE app IN DATABASE postgres')
 	{
 		$lose->() foreach 1, 2;
-		wire_ask($watcher, "ALTER $sql SET leader_election.grace_period = '1 h'");
-		my $client = wire($node, user => 'app');
+		ask($watcher, "ALTER $sql SET leader_election.grace_period = '1 h'");
+		my $client = session($node, user => 'app');
 		denied($client, 'set', $sql);
-		is(wire_ask($client, 'SHOW leader_election.grace_period'), '1h', 'shown');
-		wire_fails($client, 'SET leader_election.grace_period = 0', '42501', 'no user can set it');
-		wire_drop($client);
-		wire_ask($watcher, "ALTER $sql SET leader_election.grace_period = 0");
-		$client = wire($node, user => 'app');
+		is(ask($client, 'SHOW leader_election.grace_period'), '1h', 'shown');
+		fails($client, 'SET leader_election.grace_period = 0', '42501', 'no user can set it');
+		kill_client($client);
+		ask($watcher, "ALTER $sql SET leader_election.grace_period = 0");
+		$client = session($node, user => 'app');
 		free_at_once($client, 'set', 'none');
-		wire_drop($client);
-		wire_ask($watcher, "ALTER $sql RESET leader_election.grace_period");
+		kill_client($client);
+		ask($watcher, "ALTER $sql RESET leader_election.grace_period");
 	}
-	wire_drop($watcher);
+	kill_client($watcher);
 };
 
 subtest 'a lease: from its deadline' => sub {
-	my ($watcher, $waiting, $second) = map { wire($node) } 1 .. 3;
+	my ($watcher, $waiting, $second) = map { session($node) } 1 .. 3;
 	my $from = monotonic() + 0.3;
-	wire_ask($watcher, q{SELECT le_lease('lease', '300 ms')});
+	ask($watcher, q{SELECT le_lease('lease', '300 ms')});
 	my $to = monotonic() + 0.3;
 	candidate($watcher, $waiting, 'lease');
 	candidate($watcher, $second, 'lease');
 	elected_after_grace($waiting, $from, $to, 'a candidate');
-	wire_hear(0, $second);
+	hear(0, $second);
 	ok(!$second->{ready}, 'the next one waits');
-	wire_drop($second);
+	kill_client($second);
 	# nobody has looked at this one before
 	$from = monotonic() + 0.1;
-	wire_ask($watcher, q{SELECT le_lease('unseen', '100 ms')});
+	ask($watcher, q{SELECT le_lease('unseen', '100 ms')});
 	$to = monotonic() + 0.1;
 	sleep_past($to + $grace);
-	is(wire_ask($watcher, q{SELECT le_try_become_leader('unseen')}), 't', 'when it was found out does not matter');
+	is(ask($watcher, q{SELECT le_try_become_leader('unseen')}), 't', 'when it was found out does not matter');
 	denied($watcher, 'lease', 'the other one is led');
-	wire_drop($watcher, $waiting);
+	kill_client($watcher, $waiting);
 };
 
 # What is there before a restart
 sub prepare
 {
 	my ($server) = @_;
-	my @clients = map { wire($server) } 1 .. 2;
+	my @clients = map { session($server) } 1 .. 2;
 	my %there = (clients => \@clients);
 
-	is(wire_ask($clients[0], q{SET leader_election.grace_period = 0; SELECT le_try_become_leader('led'), le_try_become_leader('led, and resigned'), le_try_become_leader('none'), le_resign('led, and resigned')}),
+	is(ask($clients[0], q{SET leader_election.grace_period = 0; SELECT le_try_become_leader('led'), le_try_become_leader('led, and resigned'), le_try_become_leader('none'), le_resign('led, and resigned')}),
 		't|t|t|t', 'elections that are led, or were');
-	$there{token} = wire_ask($clients[0], q{SELECT coalesce(le_lease('held', '1 h'), (SELECT le_lease('held', '1 h', token => token) FROM le_leader('held')))});
+	$there{token} = ask($clients[0], q{SELECT coalesce(le_lease('held', '1 h'), (SELECT le_lease('held', '1 h', token => token) FROM le_leader('held')))});
 	like($there{token}, qr/^\d+$/, 'a lease');
 	return \%there;
 }
@@ -299,18 +297,18 @@ sub vacant_after
 {
 	my ($server, $there, $what) = @_;
 	my $strict = strict_one($server);
-	my @waiting = map { wire($server) } 1 .. 3;
-	my $watcher = wire($server);
+	my @waiting = map { session($server) } 1 .. 3;
+	my $watcher = session($server);
 	my $fresh = strict_one($server, db => 'fresh');
-	wire_drop(@{ $there->{clients} });
+	kill_client(@{ $there->{clients} });
 
 	my $from = monotonic();
-	is(wire_ask($strict, "SELECT le_renew('held', $there->{token})"), 't', 'the lease that runs on is renewed at once');
+	is(ask($strict, "SELECT le_renew('held', $there->{token})"), 't', 'the lease that runs on is renewed at once');
 	my $to = monotonic();
 	denied($strict, 'led', 'the election that was led is not to be had');
 	denied($strict, 'led, and resigned', 'nor the one that was resigned before: nobody knows');
-	my $free = wire($server, options => '-c leader_election.grace_period=0');
-	is(wire_ask($free, q{SELECT le_try_become_leader('none')}), 't', 'without grace, it is');
+	my $free = session($server, options => '-c leader_election.grace_period=0');
+	is(ask($free, q{SELECT le_try_become_leader('none')}), 't', 'without grace, it is');
 	free_at_once($fresh, 'led', 'in a database that never had a term, it is, too');
 	denied($strict, 'held', 'the lease is somebody\'s');
 
@@ -318,22 +316,22 @@ sub vacant_after
 	candidate($watcher, $waiting[1], 'led');
 	candidate($watcher, $waiting[2], 'led, and resigned');
 	elected_after_grace($waiting[0], $from, $to, $what);
-	wire_hear(0, $waiting[1]);
+	hear(0, $waiting[1]);
 	ok(!$waiting[1]{ready}, 'the next one waits');
-	is(wire_answer($waiting[2]), 't', 'elected, too');
-	is(wire_ask($waiting[2], q{SELECT le_resign('led, and resigned')}), 't', 'resigned after the start');
+	is(collect($waiting[2]), 't', 'elected, too');
+	is(ask($waiting[2], q{SELECT le_resign('led, and resigned')}), 't', 'resigned after the start');
 	free_at_once($strict, 'led, and resigned', 'then it is to be had at once');
-	wire_ask($waiting[0], q{SELECT le_resign('led')});
-	is(wire_answer($waiting[1]), 't', 'the order is kept');
-	wire_ask($waiting[1], q{SELECT le_resign('led')});
+	ask($waiting[0], q{SELECT le_resign('led')});
+	is(collect($waiting[1]), 't', 'the order is kept');
+	ask($waiting[1], q{SELECT le_resign('led')});
 
 	$from = monotonic() + 0.1;
-	is(wire_ask($watcher, "SELECT le_renew('held', $there->{token}, '100 ms')"), 't', 'the lease is about to run out');
+	is(ask($watcher, "SELECT le_renew('held', $there->{token}, '100 ms')"), 't', 'the lease is about to run out');
 	$to = monotonic() + 0.1;
 	candidate($watcher, $waiting[0], 'held');
 	elected_after_grace($waiting[0], $from, $to, "$what, a lease that ran on");
 	denied($strict, 'held', 'led by somebody else');
-	wire_drop($strict, @waiting, $watcher, $free, $fresh);
+	kill_client($strict, @waiting, $watcher, $free, $fresh);
 	return;
 }
 
@@ -380,14 +378,14 @@ subtest 'promotion of a standby' => sub {
 	my $there = prepare($node);
 	$node->safe_psql('postgres', 'SELECT pg_logical_emit_message(true, $$$$, $$$$)');
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('flush'));
-	my $client = wire($standby);
-	is(wire_ask($client, q{SELECT identity FROM le_leader('held')}), 'postgres@local', 'the standby knows of the lease');
-	wire_fails($client, "SELECT $_", '25006', "$_ on a standby") foreach q{le_depose('held')}, q{le_depose(5, 'why')}, "le_resign('held', $there->{token}, 'somebody')";
+	my $client = session($standby);
+	is(ask($client, q{SELECT identity FROM le_leader('held')}), 'postgres@local', 'the standby knows of the lease');
+	fails($client, "SELECT $_", '25006', "$_ on a standby") foreach q{le_depose('held')}, q{le_depose(5, 'why')}, "le_resign('held', $there->{token}, 'somebody')";
 	kill_server($node);
 	$standby->promote;
 	sleep_past(monotonic() + $grace);
 	vacant_after($standby, $there, 'promotion');
-	wire_drop($client);
+	kill_client($client);
 	unlike(slurp_file($standby->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 	$standby->stop;
 	$node->start;
@@ -402,17 +400,17 @@ sub believer
 	die "fork: $!" unless defined $pid;
 	return $pid if $pid;
 	eval {
-		my $client = wire($node, options => '-c leader_election.grace_period=0');
+		my $client = session($node, options => '-c leader_election.grace_period=0');
 		my $asked = monotonic();
 		open my $log, '>', $file or die $!;
 		$log->autoflush(1);
-		wire_ask($client, "SELECT le_become_leader('$name')");
+		ask($client, "SELECT le_become_leader('$name')");
 		while (1)
 		{
 			my $now = monotonic();
 			if ($now > $asked + $believes)
 			{
-				last unless (wire_ask($client, "SELECT le_am_leader('$name')") // '') eq 't';
+				last unless (ask($client, "SELECT le_am_leader('$name')") // '') eq 't';
 				$asked = $now;
 			}
 			# as late as this he may act
@@ -431,23 +429,23 @@ sub overlap
 {
 	my ($name, $believes, $grace_period, $stopped) = @_;
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/acts';
-	my $watcher = wire($node);
-	my $next = wire($node, options => "-c leader_election.grace_period=${grace_period}s");
+	my $watcher = session($node);
+	my $next = session($node, options => "-c leader_election.grace_period=${grace_period}s");
 	my $acts = sub { -e $file ? split(/\n/, slurp_file($file)) : () };
 	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
 
 	my $program = believer($name, $believes, $file);
 	until ($acts->() || monotonic() > $patience) { Time::HiRes::sleep(0.01) }
-	my $pid = wire_ask($watcher, "SELECT pid FROM le_leader('$name')");
+	my $pid = ask($watcher, "SELECT pid FROM le_leader('$name')");
 	candidate($watcher, $next, $name);
 	kill 'STOP', $program if $stopped;
-	is(wire_ask($watcher, "SELECT pg_terminate_backend($pid, 10000)"), 't', 'its session is terminated');
+	is(ask($watcher, "SELECT pg_terminate_backend($pid, 10000)"), 't', 'its session is terminated');
 	if ($stopped)
 	{
 		sleep_past(monotonic() + 0.6 * $believes);
 		kill 'CONT', $program;
 	}
-	is(wire_answer($next), 't', 'somebody else is elected');
+	is(collect($next), 't', 'somebody else is elected');
 	my $elected = monotonic();
 	waitpid $program, 0;
 	my @times = $acts->();
@@ -455,7 +453,7 @@ sub overlap
 	my $last = $times[-1];
 	diag(sprintf '%s, grace %.1f s: it acts until %.0f ms %s the next one is elected', $stopped ? 'stopped' : 'slow', $grace_period,
 		1000 * abs($last - $elected), $last > $elected ? 'after' : 'before');
-	wire_drop($watcher, $next);
+	kill_client($watcher, $next);
 	return $last > $elected;
 }
 

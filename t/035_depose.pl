@@ -12,7 +12,6 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 use Pooler;
-use Wire;
 use Actors;
 
 my $seed = $ENV{LE_SEED} // int(rand(2**31));
@@ -20,22 +19,22 @@ srand($seed);
 diag("seed $seed");
 
 my $node = new_server('depose', allows_streaming => 1, conf => 'max_connections = 100');
-my $watcher = wire($node);
-my $listener = wire($node);
-my $user = wire_ask($watcher, 'SELECT current_user');
+my $watcher = session($node);
+my $listener = session($node);
+my $user = ask($watcher, 'SELECT current_user');
 $node->safe_psql('postgres', 'CREATE TABLE held (); CREATE TABLE written (at bigserial, token bigint, who text)');
-wire_ask($listener, 'LISTEN leader_election');
+ask($listener, 'LISTEN leader_election');
 
 # So many candidates that wait, in this order
 sub candidates
 {
 	my ($name, $count) = @_;
-	my @clients = map { wire($node, app => "candidate $_") } 1 .. $count;
+	my @clients = map { session($node, app => "candidate $_") } 1 .. $count;
 	my @ways = ("CALL le_campaign('$name')", "SELECT le_become_leader('$name')", "CALL le_campaign('$name', ttl => '1 h')");
 	foreach my $i (0 .. $#clients)
 	{
-		wire_send($clients[$i], $ways[ $i % @ways ]);
-		wire_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $clients[$i]{pid}", '1') or die 'nobody waits';
+		post($clients[$i], $ways[ $i % @ways ]);
+		ask_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $clients[$i]{pid}", '1') or die 'nobody waits';
 	}
 	return @clients;
 }
@@ -46,11 +45,11 @@ sub in_order
 	my ($name, @clients) = @_;
 	foreach my $client (@clients)
 	{
-		my $answer = wire_answer($client) // '';
+		my $answer = collect($client) // '';
 		like($answer, qr/^(?:t|\d+)$/, 'the next one is elected') or diag($client->{error});
-		wire_ask($client, $answer =~ /^\d/ && wire_ask($client, "SELECT le_am_leader('$name')") eq 'f' ? "SELECT le_resign('$name', $answer)" : "SELECT le_resign('$name')");
+		ask($client, $answer =~ /^\d/ && ask($client, "SELECT le_am_leader('$name')") eq 'f' ? "SELECT le_resign('$name', $answer)" : "SELECT le_resign('$name')");
 	}
-	wire_drop(@clients);
+	kill_client(@clients);
 	return;
 }
 
@@ -61,7 +60,7 @@ sub events
 	my @events;
 	while (@events < $count)
 	{
-		my $heard = wire_heard($listener, 20, sub { $_->{payload} =~ /"election": "\Q$name\E"/ }) or last;
+		my $heard = next_notification($listener, 20, sub { $_->{payload} =~ /"election": "\Q$name\E"/ }) or last;
 		push @events, $heard->{payload};
 	}
 	return @events;
@@ -69,29 +68,24 @@ sub events
 
 sub process_state
 {
-	return wire_ask($watcher, "SELECT concat_ws(' ', state, wait_event_type) FROM pg_stat_activity WHERE pid = $_[0]");
+	return ask($watcher, "SELECT concat_ws(' ', state, wait_event_type) FROM pg_stat_activity WHERE pid = $_[0]");
 }
 
 # What le_depose waits for
 my $deposing = wait_event($node, 'Depose');
 
-# What a leader can be doing: a session, and its client's process
-my @blocker = (wire($node));
-wire_ask($blocker[0], 'BEGIN; LOCK held');
+# What a leader can be doing
+my @blocker = (session($node));
+ask($blocker[0], 'BEGIN; LOCK held');
 my %states = (
 	'idle' => [ sub { }, 'idle Client' ],
 	'in mid-statement' => [ sub { post($_[0], 'SELECT pg_sleep(600)') }, 'active Timeout' ],
 	'idle in transaction' => [ sub { ask($_[0], 'BEGIN') }, 'idle in transaction Client' ],
 	'in a failed transaction' => [ sub { ask($_[0], 'BEGIN; SELECT 1 / 0') }, 'idle in transaction (aborted) Client' ],
 	'waiting for a lock' => [ sub { post($_[0], 'SELECT * FROM held') }, 'active Lock' ],
-	'a candidate elsewhere' => [ sub { wire_ask($blocker[0], q{SELECT le_try_become_leader('elsewhere')}); post($_[0], q{SELECT le_become_leader('elsewhere')}) }, 'active Lock' ],
+	'a candidate elsewhere' => [ sub { ask($blocker[0], q{SELECT le_try_become_leader('elsewhere')}); post($_[0], q{SELECT le_become_leader('elsewhere')}) }, 'active Lock' ],
 	'an observer' => [ sub { post($_[0], q{CALL le_observe('nobody', -1)}) }, 'active Extension' ],
-	'with a client that is stopped' => [ sub { $_[0]{stopped} = pause_process($_[0]{run}{KIDS}[0]{PID}) }, 'idle Client' ],
-	'... and is sent a lot' => [ sub {
-		post($_[0], 'SELECT repeat($$x$$, 1000) FROM generate_series(1, 200000)');
-		wire_until($watcher, 'SELECT state FROM pg_stat_activity WHERE pid = ' . backend_pid($_[0]), 'active');
-		$_[0]{stopped} = pause_process($_[0]{run}{KIDS}[0]{PID});
-	}, 'active Client' ],
+	'sent a lot, which its client does not read' => [ sub { post($_[0], 'SELECT repeat($$x$$, 1000) FROM generate_series(1, 200000)') }, 'active Client' ],
 	'in transaction scope' => [ sub { }, 'idle in transaction Client', 'le_become_leader_xact' ],
 	'... in mid-statement' => [ sub { post($_[0], 'SAVEPOINT s; SELECT pg_sleep(600)') }, 'active Timeout', 'le_become_leader_xact' ],
 	'... waiting for a lock' => [ sub { post($_[0], 'SELECT * FROM held') }, 'active Lock', 'le_become_leader_xact' ]);
@@ -100,30 +94,29 @@ foreach my $state (sort keys %states)
 	subtest "a leader that is: $state" => sub {
 		my ($enter, $seen, $function) = @{ $states{$state} };
 		my $name = "state $state";
-		my $psql = session($node, app => "boss\n$state");
-		my $pid = backend_pid($psql);
+		my $session = session($node, app => "boss\n$state");
+		my $pid = $session->{pid};
 		$function //= 'le_become_leader';
-		ask($psql, 'BEGIN') if $function =~ /xact/;
-		my $token = ask($psql, "SELECT $function('$name', identity => E'boss\\n1')::text");
+		ask($session, 'BEGIN') if $function =~ /xact/;
+		my $token = ask($session, "SELECT $function('$name', identity => E'boss\\n1')::text");
 		is($token, 'true', 'it leads');
-		$token = wire_ask($watcher, "SELECT token FROM le_leader('$name')");
-		$enter->($psql);
+		$token = ask($watcher, "SELECT token FROM le_leader('$name')");
+		$enter->($session);
 		my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
 		Time::HiRes::sleep(0.005) while process_state($pid) ne $seen && monotonic() < $patience;
 		is(process_state($pid), $seen, $seen);
 		my @clients = candidates($name, 5);
 		my $offset = log_from($node);
-		my $client = wire($node);
+		my $client = session($node);
 
 		my $before = monotonic();
-		is(wire_ask($client, "SELECT le_depose('$name', E'it\\thangs: \"$state\"')"), 't', 'deposed');
+		is(ask($client, "SELECT le_depose('$name', E'it\\thangs: \"$state\"')"), 't', 'deposed');
 		my $after = monotonic();
-		is($client->{notices}, '', 'without a warning');
-		is(wire_ask($watcher, "SELECT count(*) FROM _le_locks WHERE pid = $pid AND granted"), '0', 'it has let go of the election');
-		my $answer = wire_answer($clients[0]);
+		is($client->{messages}, '', 'without a warning');
+		is(ask($watcher, "SELECT count(*) FROM _le_locks WHERE pid = $pid AND granted"), '0', 'it has let go of the election');
+		my $answer = collect($clients[0]);
 		diag(sprintf '%s: le_depose took %.1f ms, a successor elected %.1f ms after it was called', $state,
 			1000 * ($after - $before), 1000 * (monotonic() - $before));
-		kill 'CONT', $psql->{stopped} if $psql->{stopped};
 		in_order($name, @clients);
 
 		my @lines = grep { /"\Q$name\E"/ } term_lines($node, $offset);
@@ -133,59 +126,59 @@ foreach my $state (sort keys %states)
 		my ($ended, $began) = grep { $_ ne $by } @lines;
 		is($ended, qq{election "$name": term $token ended: deposed}, 'and how the term ended');
 		like($began, qr/^election "\Q$name\E": term \d+ began: "candidate 1" leads/, 'and who is next');
-		is(wire_ask($watcher, "SELECT terms, deposed, resigned, session_ended, transaction_ended FROM pg_stat_leader_election WHERE name = '$name'"), '6|1|5|0|0', 'counted');
+		is(ask($watcher, "SELECT terms, deposed, resigned, session_ended, transaction_ended FROM pg_stat_leader_election WHERE name = '$name'"), '6|1|5|0|0', 'counted');
 		my @events = events($name, 12);
 		(my $json = qq{it\\thangs: "$state"}) =~ s/"/\\"/g;
 		is($events[1], qq|{"election": "$name", "event": "ended", "token": $token, "identity": "boss\\n1", "reason": "deposed", "by": "$user", "why": "$json"}|, 'announced, by whom and why')
 		  or diag(join "\n", @events);
 		is(scalar(@events), 12, 'with all else');
-		ok(wire_until($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", '0'), 'the session has ended') unless $psql->{stopped};
-		wire_drop($client);
-		end_session($psql);
+		ok(ask_until($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", '0'), 'the session has ended');
+		kill_client($client);
+		end_session($session);
 	};
 }
-wire_drop(@blocker);
+kill_client(@blocker);
 
 subtest 'a backend that is stopped' => sub {
-	my ($leader, $client, $other) = map { wire($node) } 1 .. 3;
-	wire_ask($leader, q{SELECT le_try_become_leader('stopped')});
+	my ($leader, $client, $other) = map { session($node) } 1 .. 3;
+	ask($leader, q{SELECT le_try_become_leader('stopped')});
 	my ($first, $second) = candidates('stopped', 2);
 	my $offset = log_from($node);
 	pause_process($leader->{pid});
-	wire_send($client, q{SELECT le_depose('stopped')});
-	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", $deposing), 'le_depose waits');
-	is(wire_ask($watcher, q{SELECT count(*) FROM le_leader('stopped')}), '1', 'it leads');
-	is(wire_ask($watcher, "SELECT pg_cancel_backend($client->{pid})"), 't', 'cancel');
-	wire_answer($client);
+	post($client, q{SELECT le_depose('stopped')});
+	ok(ask_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", $deposing), 'le_depose waits');
+	is(ask($watcher, q{SELECT count(*) FROM le_leader('stopped')}), '1', 'it leads');
+	is(ask($watcher, "SELECT pg_cancel_backend($client->{pid})"), 't', 'cancel');
+	collect($client);
 	is($client->{code}, '57014', 'cancelled');
-	is(wire_ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $client->{pid}"), '0', 'no lock is left');
-	wire_fails($client, q{SET statement_timeout = '100 ms'; SELECT le_depose('stopped', 'again')}, '57014', 'statement_timeout');
-	wire_ask($client, 'RESET statement_timeout');
-	wire_ask($client, 'ROLLBACK');
-	wire_send($client, q{SELECT le_depose('stopped', 'once more')});
-	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", $deposing), 'le_depose waits');
-	wire_send($other, q{SELECT le_depose('stopped', 'the other one')});
-	ok(wire_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Lock'), 'another one waits for him') or diag(process_state($other->{pid}));
-	wire_ask($watcher, "SELECT pg_terminate_backend($client->{pid})");
-	ok(wire_ended($client), 'the deposer is killed');
-	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}", $deposing), 'the other one goes on');
+	is(ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $client->{pid}"), '0', 'no lock is left');
+	fails($client, q{SET statement_timeout = '100 ms'; SELECT le_depose('stopped', 'again')}, '57014', 'statement_timeout');
+	ask($client, 'RESET statement_timeout');
+	ask($client, 'ROLLBACK');
+	post($client, q{SELECT le_depose('stopped', 'once more')});
+	ok(ask_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", $deposing), 'le_depose waits');
+	post($other, q{SELECT le_depose('stopped', 'the other one')});
+	ok(ask_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Lock'), 'another one waits for him') or diag(process_state($other->{pid}));
+	ask($watcher, "SELECT pg_terminate_backend($client->{pid})");
+	ok(wait_for_end($client), 'the deposer is killed');
+	ok(ask_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}", $deposing), 'the other one goes on');
 	kill 'CONT', $leader->{pid};
-	is(wire_answer($other), 't', 'when it is woken, it ends');
-	is(wire_ask($watcher, q{SELECT deposed, session_ended FROM pg_stat_leader_election WHERE name = 'stopped'}), '1|0', 'deposed');
+	is(collect($other), 't', 'when it is woken, it ends');
+	is(ask($watcher, q{SELECT deposed, session_ended FROM pg_stat_leader_election WHERE name = 'stopped'}), '1|0', 'deposed');
 	is(scalar(grep { /^election "stopped": term \d+ ended: deposed$/ } term_lines($node, $offset)), 1, 'says the log');
 	in_order('stopped', $first, $second);
-	wire_drop($leader, $other);
+	kill_client($leader, $other);
 };
 
 subtest 'deposed by one who gave up' => sub {
-	my ($leader, $client) = map { wire($node) } 1 .. 2;
-	wire_ask($leader, q{SELECT le_try_become_leader('late')});
+	my ($leader, $client) = map { session($node) } 1 .. 2;
+	ask($leader, q{SELECT le_try_become_leader('late')});
 	pause_process($leader->{pid});
-	wire_fails($client, q{SET statement_timeout = '100 ms'; SELECT le_depose('late')}, '57014', 'too long');
+	fails($client, q{SET statement_timeout = '100 ms'; SELECT le_depose('late')}, '57014', 'too long');
 	kill 'CONT', $leader->{pid};
-	ok(wire_until($watcher, q{SELECT deposed FROM pg_stat_leader_election WHERE name = 'late'}, '1'), 'it ends all the same, deposed');
-	ok(wire_ended($leader), 'its session, too');
-	wire_drop($client);
+	ok(ask_until($watcher, q{SELECT deposed FROM pg_stat_leader_election WHERE name = 'late'}, '1'), 'it ends all the same, deposed');
+	ok(wait_for_end($leader), 'its session, too');
+	kill_client($client);
 };
 
 # The first one to be guarded on this server.  Whoever has never been told that there are
@@ -194,78 +187,78 @@ foreach my $guarded_before (0, 1)
 {
 	subtest $guarded_before ? 'two deposers' : 'two deposers, where nobody was guarded before' => sub {
 		my $server = new_server("deposers_$guarded_before");
-		my ($leader, $next, $second, $control, @deposers) = map { wire($server) } 1 .. 6;
-		wire_ask($control, q{SELECT le_try_become_leader('other'), le_assert_leader('other')}) if $guarded_before;
-		wire_ask($leader, q{SELECT le_try_become_leader('job')});
-		wire_send($next, q{SELECT le_become_leader('job'); SELECT le_token('job')});
-		wire_until($control, q{SELECT count(*) FROM le_candidates}, '1');
+		my ($leader, $next, $second, $control, @deposers) = map { session($server) } 1 .. 6;
+		ask($control, q{SELECT le_try_become_leader('other'), le_assert_leader('other')}) if $guarded_before;
+		ask($leader, q{SELECT le_try_become_leader('job')});
+		post($next, q{SELECT le_become_leader('job'); SELECT le_token('job')});
+		ask_until($control, q{SELECT count(*) FROM le_candidates}, '1');
 		pause_process($leader->{pid});
-		wire_send($deposers[0], q{SELECT le_depose('job', 'one')});
-		wire_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", $deposing);
-		wire_send($deposers[1], q{SELECT le_depose('job', 'two')});
-		wire_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[1]{pid}", 'Lock');
+		post($deposers[0], q{SELECT le_depose('job', 'one')});
+		ask_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", $deposing);
+		post($deposers[1], q{SELECT le_depose('job', 'two')});
+		ask_until($control, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $deposers[1]{pid}", 'Lock');
 		kill 'CONT', $leader->{pid};
-		is(join(' ', map { wire_answer($_) } @deposers), 't f', 'one deposes the leader, for the other one there is none');
-		like(wire_answer($next) // 'lost', qr/^t\n\d+$/, 'the next one is elected');
-		is(wire_ask($next, q{SELECT le_am_leader('job')}), 't', 'and still leads') or diag($next->{error});
+		is(join(' ', map { collect($_) } @deposers), 't f', 'one deposes the leader, for the other one there is none');
+		like(collect($next) // 'lost', qr/^t\n\d+$/, 'the next one is elected');
+		is(ask($next, q{SELECT le_am_leader('job')}), 't', 'and still leads') or diag($next->{error});
 
 		# what the next one guards is not guarded by the term that has ended
-		($leader, $next) = map { wire($server) } 1 .. 2 if $next->{closed};
-		wire_ask($next, q{SELECT le_resign_all()});
-		$leader = wire($server);
-		is(wire_ask($leader, q{SELECT le_try_become_leader('job')}), 't', 'a leader');
+		($leader, $next) = map { session($server) } 1 .. 2 if $next->{closed};
+		ask($next, q{SELECT le_resign_all()});
+		$leader = session($server);
+		is(ask($leader, q{SELECT le_try_become_leader('job')}), 't', 'a leader');
 		pause_process($leader->{pid});
-		wire_send($next, q{SELECT le_become_leader('job'); BEGIN; SELECT le_assert_leader('job'); SELECT pg_sleep(0.5); SELECT 'done'; COMMIT});
-		wire_until($control, q{SELECT count(*) FROM le_candidates}, '1');
-		wire_send($deposers[0], q{SELECT le_depose('job', 'one')});
-		wire_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", $deposing);
+		post($next, q{SELECT le_become_leader('job'); BEGIN; SELECT le_assert_leader('job'); SELECT pg_sleep(0.5); SELECT 'done'; COMMIT});
+		ask_until($control, q{SELECT count(*) FROM le_candidates}, '1');
+		post($deposers[0], q{SELECT le_depose('job', 'one')});
+		ask_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", $deposing);
 		# he looks less and less often
 		Time::HiRes::sleep(0.3);
 		kill 'CONT', $leader->{pid};
-		is(wire_answer($deposers[0]), 't', 'deposed');
-		like(wire_answer($next) // 'lost', qr/done/, 'the transactions of the next one are left alone') or diag($next->{error});
-		wire_drop($leader, $next, $second, $control, @deposers);
+		is(collect($deposers[0]), 't', 'deposed');
+		like(collect($next) // 'lost', qr/done/, 'the transactions of the next one are left alone') or diag($next->{error});
+		kill_client($leader, $next, $second, $control, @deposers);
 		$server->stop;
 	};
 }
 
 subtest 'guarded transactions on other connections' => sub {
-	my ($taker, $deposer, $free, $waiting) = map { wire($node) } 1 .. 4;
-	my $token = wire_ask($taker, q{SELECT le_lease('guarded', '1 h')});
-	my @guarded = map { wire($node) } 1 .. 12;
+	my ($taker, $deposer, $free, $waiting) = map { session($node) } 1 .. 4;
+	my $token = ask($taker, q{SELECT le_lease('guarded', '1 h')});
+	my @guarded = map { session($node) } 1 .. 12;
 	foreach my $client (@guarded)
 	{
-		wire_ask($client, "BEGIN; SAVEPOINT s; SELECT le_assert_leader('guarded', $token); INSERT INTO written (token, who) VALUES ($token, 'guarded')");
+		ask($client, "BEGIN; SAVEPOINT s; SELECT le_assert_leader('guarded', $token); INSERT INTO written (token, who) VALUES ($token, 'guarded')");
 		is($client->{error}, '', 'guarded') if $client->{error};
 	}
-	wire_send($guarded[0], 'SELECT pg_sleep(600)');
-	wire_ask($guarded[1], 'LOCK held');
-	wire_send($guarded[2], 'LOCK held');
-	wire_ask($guarded[3], 'SELECT 1 / 0');
-	wire_ask($guarded[4], 'ROLLBACK TO s');
-	wire_ask($free, 'BEGIN; INSERT INTO written (token, who) VALUES (0, $$free$$)');
+	post($guarded[0], 'SELECT pg_sleep(600)');
+	ask($guarded[1], 'LOCK held');
+	post($guarded[2], 'LOCK held');
+	ask($guarded[3], 'SELECT 1 / 0');
+	ask($guarded[4], 'ROLLBACK TO s');
+	ask($free, 'BEGIN; INSERT INTO written (token, who) VALUES (0, $$free$$)');
 	my @clients = candidates('guarded', 3);
 	pause_process($guarded[5]{pid});
-	wire_send($deposer, q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT le_depose('guarded', 'now')});
-	ok(wire_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposer->{pid}", $deposing), 'le_depose waits for one that is stopped');
-	is(wire_ask($watcher, "SELECT le_am_leader('guarded', $token)"), 'f', 'the lease is over');
-	wire_hear(0, @clients);
+	post($deposer, q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT le_depose('guarded', 'now')});
+	ok(ask_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposer->{pid}", $deposing), 'le_depose waits for one that is stopped');
+	is(ask($watcher, "SELECT le_am_leader('guarded', $token)"), 'f', 'the lease is over');
+	hear(0, @clients);
 	ok(!grep({ $_->{ready} } @clients), 'nobody is elected');
 	kill 'CONT', $guarded[5]{pid};
-	is(wire_answer($deposer), "1\nt", 'deposed');
-	is($deposer->{notices}, '', 'without a warning');
-	is(wire_ask($watcher, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 19527 AND mode = 'RowShareLock'}), '0', 'nothing is guarded any more');
-	wire_ask($deposer, 'ROLLBACK');
-	my @gone = grep { wire_ended($guarded[$_]) } 0, 1, 2, 5 .. 11;
+	is(collect($deposer), "1\nt", 'deposed');
+	is($deposer->{messages}, '', 'without a warning');
+	is(ask($watcher, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 19527 AND mode = 'RowShareLock'}), '0', 'nothing is guarded any more');
+	ask($deposer, 'ROLLBACK');
+	my @gone = grep { wait_for_end($guarded[$_]) } 0, 1, 2, 5 .. 11;
 	is(scalar(@gone), 10, 'they have gone');
-	is(wire_ask($guarded[3], 'ROLLBACK; SELECT 1'), '1', 'but not one that had failed');
-	is(wire_ask($guarded[4], 'COMMIT; SELECT 1'), '1', 'nor one that was guarded in a subtransaction');
-	is(wire_ask($free, 'COMMIT; SELECT 1'), '1', 'nor one that never was');
-	is(wire_ask($watcher, q{SELECT string_agg(who, ' ') FROM written}), 'free', 'nothing of them is kept');
+	is(ask($guarded[3], 'ROLLBACK; SELECT 1'), '1', 'but not one that had failed');
+	is(ask($guarded[4], 'COMMIT; SELECT 1'), '1', 'nor one that was guarded in a subtransaction');
+	is(ask($free, 'COMMIT; SELECT 1'), '1', 'nor one that never was');
+	is(ask($watcher, q{SELECT string_agg(who, ' ') FROM written}), 'free', 'nothing of them is kept');
 	in_order('guarded', @clients);
-	ok(wire_heard($listener, 20, sub { $_->{payload} =~ /"election": "guarded", "event": "ended", "token": $token,.*"reason": "deposed"/ }), 'announced, though it was rolled back');
-	wire_drop($taker, $deposer, $free, @guarded);
-	wire_ask($watcher, 'TRUNCATE written');
+	ok(next_notification($listener, 20, sub { $_->{payload} =~ /"election": "guarded", "event": "ended", "token": $token,.*"reason": "deposed"/ }), 'announced, though it was rolled back');
+	kill_client($taker, $deposer, $free, @guarded);
+	ask($watcher, 'TRUNCATE written');
 };
 
 subtest 'through PgBouncer' => sub {
@@ -282,15 +275,15 @@ subtest 'through PgBouncer' => sub {
 	my $backend = ask($guarded, 'SELECT pg_backend_pid()');
 	my ($next) = candidates('pooled', 1);
 	is(ask($deposer, q{SELECT le_depose('pooled', 'through the pool')}), 't', 'deposed through the pool');
-	ok(wire_until($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $backend", '0'), 'the server connection has gone');
+	ok(ask_until($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $backend", '0'), 'the server connection has gone');
 	post($guarded, 'COMMIT');
 	# the pool closes the client's connection, too
-	ok(!defined eval { collect($guarded) } || stderr_of($guarded) ne '', 'the client is told');
+	ok(!defined eval { collect($guarded) } || $guarded->{messages} ne '', 'the client is told');
 	is(ask($boss, "SELECT le_renew('pooled', $token)"), 'f', 'the leader hears that it leads no more, on another connection');
 	ask($boss, "SELECT le_assert_leader('pooled', $token)");
-	like(stderr_of($boss), qr/ERROR:  token $token does not lead election "pooled"/, 'and writes no more');
+	like($boss->{messages}, qr/ERROR:  LE001: token $token does not lead election "pooled"/, 'and writes no more');
 	in_order('pooled', $next);
-	is(wire_ask($watcher, 'SELECT count(*) FROM written'), '0', 'nothing was written');
+	is(ask($watcher, 'SELECT count(*) FROM written'), '0', 'nothing was written');
 	end_session($boss, $guarded, $deposer);
 	stop_pooler($pooler);
 };
@@ -299,7 +292,7 @@ subtest 'through PgBouncer' => sub {
 # as they can
 subtest 'under load' => sub {
 	my (%token, @errors, %count);
-	wire_ask($watcher, 'TRUNCATE written; SELECT pg_stat_leader_election_reset()');
+	ask($watcher, 'TRUNCATE written; SELECT pg_stat_leader_election_reset()');
 	my @names = ('load 1', 'load 2');
 	my $offset = log_from($node);
 	my %fine = map { $_ => 1 } '', '57P01', 'LE001', '57014';
@@ -370,19 +363,19 @@ subtest 'under load' => sub {
 	};
 	my @actors = ((map { actor($node, $session, app => "session $_") } 1 .. 6), (map { actor($node, $lease, app => "lease $_") } 1 .. 5),
 		(map { actor($node, $writer, app => "writer $_") } 1 .. 6), (map { actor($node, $deposer, app => "deposer $_") } 1 .. 3));
-	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, sub { wire_hear(0, $listener) }, @actors);
+	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, sub { hear(0, $listener) }, @actors);
 	is(scalar(@hang), 0, 'nobody hangs') or diag(map { "$_->{say} " . process_state($_->{client}{pid}) . "\n" } @hang);
 	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
-	wire_drop(map { $_->{client} } @actors);
-	ok(wire_until($watcher, q{SELECT count(*) FROM le_leaders}, '0'), 'in the end, nobody leads');
-	ok(wire_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM _le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'or waits, or holds a lock');
+	kill_client(map { $_->{client} } @actors);
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_leaders}, '0'), 'in the end, nobody leads');
+	ok(ask_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM _le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'or waits, or holds a lock');
 	# so that the last leases are found to be over
-	wire_ask($watcher, "SELECT le_try_become_leader('$_'), le_resign('$_')") foreach @names;
+	ask($watcher, "SELECT le_try_become_leader('$_'), le_resign('$_')") foreach @names;
 
-	is(wire_ask($watcher, q{SELECT count(*) FROM (SELECT who, token, max(token) OVER (PARTITION BY who ORDER BY at ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) AS before FROM written) w WHERE token < before}), '0', 'no write comes after one of a later term');
-	diag(wire_ask($watcher, q{SELECT count(*) || ' writes of ' || count(DISTINCT token) || ' terms' FROM written}), ', ', join ', ', map { "$_: $count{$_}" } sort keys %count);
-	cmp_ok(wire_ask($watcher, 'SELECT count(DISTINCT token) FROM written'), '>', 5, 'many have written');
-	my $sums = wire_ask($watcher, q{SELECT sum(terms), sum(resigned + deposed + session_ended + transaction_ended + expired + lock_released + extension_dropped), sum(deposed), sum(transaction_ended) FROM pg_stat_leader_election});
+	is(ask($watcher, q{SELECT count(*) FROM (SELECT who, token, max(token) OVER (PARTITION BY who ORDER BY at ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) AS before FROM written) w WHERE token < before}), '0', 'no write comes after one of a later term');
+	diag(ask($watcher, q{SELECT count(*) || ' writes of ' || count(DISTINCT token) || ' terms' FROM written}), ', ', join ', ', map { "$_: $count{$_}" } sort keys %count);
+	cmp_ok(ask($watcher, 'SELECT count(DISTINCT token) FROM written'), '>', 5, 'many have written');
+	my $sums = ask($watcher, q{SELECT sum(terms), sum(resigned + deposed + session_ended + transaction_ended + expired + lock_released + extension_dropped), sum(deposed), sum(transaction_ended) FROM pg_stat_leader_election});
 	my ($terms, $ended, $deposed) = split /\|/, $sums;
 	is($ended, $terms, 'each term has ended once, by the statistics');
 	my @lines = grep { /^election "load/ } term_lines($node, $offset);
@@ -393,13 +386,13 @@ subtest 'under load' => sub {
 	$ended{$_}++ foreach map { /term (\d+) ended/ } @lines;
 	is(scalar(grep { $_ > 1 } values %ended), 0, 'none has ended twice');
 	cmp_ok($deposed, '>', 3, "$deposed were deposed");
-	is(wire_ask($watcher, 'SELECT sum(candidates) FROM pg_stat_leader_election'), '0', 'no candidate is counted');
+	is(ask($watcher, 'SELECT sum(candidates) FROM pg_stat_leader_election'), '0', 'no candidate is counted');
 	my (%elected, %over);
 	my $complete = sub { keys %elected == $terms && keys %over == $terms };
 	my $patience = monotonic() + 20;
 	until ($complete->() || monotonic() > $patience)
 	{
-		my $heard = wire_heard($listener, 1, sub { $_->{payload} =~ /"election": "load.*"event": "(elected|ended)", "token": (\d+)/ }) or next;
+		my $heard = next_notification($listener, 1, sub { $_->{payload} =~ /"election": "load.*"event": "(elected|ended)", "token": (\d+)/ }) or next;
 		$heard->{payload} =~ /"event": "(elected|ended)", "token": (\d+)/;
 		($1 eq 'elected' ? \%elected : \%over)->{$2}++;
 	}
@@ -410,62 +403,62 @@ subtest 'under load' => sub {
 # A successor may be faster than the session that is about to tell of the end
 subtest 'the log tells of every lease of a role' => sub {
 	$node->safe_psql('postgres', 'CREATE ROLE regress_many LOGIN; GRANT CREATE ON SCHEMA public TO regress_many');
-	my $many = wire($node, user => 'regress_many');
-	my @candidates = map { wire($node) } 1 .. 8;
-	is(wire_ask($many, q{SELECT count(le_lease('many ' || i, '1 h')) FROM generate_series(1, 800) i}), '800', 'it has many');
-	wire_send($candidates[$_], "SELECT le_become_leader('many ' || 100 * $_ + 1)") foreach 0 .. 7;
-	ok(wire_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'many %'}, '8'), 'candidates wait');
+	my $many = session($node, user => 'regress_many');
+	my @candidates = map { session($node) } 1 .. 8;
+	is(ask($many, q{SELECT count(le_lease('many ' || i, '1 h')) FROM generate_series(1, 800) i}), '800', 'it has many');
+	post($candidates[$_], "SELECT le_become_leader('many ' || 100 * $_ + 1)") foreach 0 .. 7;
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'many %'}, '8'), 'candidates wait');
 	my $offset = -s $node->logfile;
-	is(wire_ask($watcher, q{SELECT le_depose_role('regress_many')}), '800', 'all are deposed');
-	is(wire_answer($_), 't', 'a candidate is elected') foreach @candidates;
+	is(ask($watcher, q{SELECT le_depose_role('regress_many')}), '800', 'all are deposed');
+	is(collect($_), 't', 'a candidate is elected') foreach @candidates;
 	my $ended = () = slurp_file($node->logfile, $offset) =~ /election "many \d+": term \d+ ended: deposed/g;
 	is($ended, 800, 'and logged');
-	wire_drop(@candidates);
+	kill_client(@candidates);
 
 	# one that is guarded by a process which does not end
-	is(wire_ask($many, q{SELECT count(le_lease('some ' || i, '1 h')) FROM generate_series(1, 20) i}), '20', 'it has some again');
-	my $guarded = wire($node, user => 'regress_many');
-	wire_ask($guarded, $_) foreach 'BEGIN', q{SELECT le_assert_leader('some 1', token) FROM le_leader('some 1')};
+	is(ask($many, q{SELECT count(le_lease('some ' || i, '1 h')) FROM generate_series(1, 20) i}), '20', 'it has some again');
+	my $guarded = session($node, user => 'regress_many');
+	ask($guarded, $_) foreach 'BEGIN', q{SELECT le_assert_leader('some 1', token) FROM le_leader('some 1')};
 	is($guarded->{code}, '', 'guarded') or diag($guarded->{error});
-	my $follower = wire($node);
-	wire_send($follower, q{CALL le_campaign(ARRAY['} . join(q{','}, map { "some $_" } 2 .. 20) . q{'])});
-	ok(wire_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'some %'}, '19'), 'a candidate waits for many');
+	my $follower = session($node);
+	post($follower, q{CALL le_campaign(ARRAY['} . join(q{','}, map { "some $_" } 2 .. 20) . q{'])});
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'some %'}, '19'), 'a candidate waits for many');
 	kill 'STOP', $guarded->{pid};
-	wire_ask($watcher, q{SET statement_timeout = '2 s'});
-	wire_fails($watcher, q{SELECT le_depose_role('regress_many')}, '57014', 'it is not deposed as a whole');
+	ask($watcher, q{SET statement_timeout = '2 s'});
+	fails($watcher, q{SELECT le_depose_role('regress_many')}, '57014', 'it is not deposed as a whole');
 	kill 'CONT', $guarded->{pid};
-	wire_ask($watcher, 'RESET statement_timeout');
-	like(wire_answer($follower, 10) // 'not elected', qr/^\d+\|some \d+$/, 'the candidate has heard of what was');
-	wire_drop($many, $guarded, $follower);
+	ask($watcher, 'RESET statement_timeout');
+	like(collect($follower, 10) // 'not elected', qr/^\d+\|some \d+$/, 'the candidate has heard of what was');
+	kill_client($many, $guarded, $follower);
 };
 
 subtest 'a crash right after a lease was deposed' => sub {
-	my $token = wire_ask($watcher, q{SELECT le_lease('crash', '1 h')});
-	my $other = wire_ask($watcher, q{SELECT le_lease('other', '1 h')});
-	is(wire_ask($watcher, q{BEGIN; SELECT le_depose('crash')}), 't', 'deposed, and not committed');
+	my $token = ask($watcher, q{SELECT le_lease('crash', '1 h')});
+	my $other = ask($watcher, q{SELECT le_lease('other', '1 h')});
+	is(ask($watcher, q{BEGIN; SELECT le_depose('crash')}), 't', 'deposed, and not committed');
 	kill_server($node);
-	wire_drop($watcher, $listener);
+	kill_client($watcher, $listener);
 	$node->start;
-	$watcher = wire($node);
-	is(wire_ask($watcher, "SELECT le_renew('crash', $token), le_am_leader('crash', $token), le_renew('other', $other)"), 'f|f|t', 'it stays deposed');
-	is(wire_ask($watcher, q{SELECT le_depose('crash'), le_try_become_leader('crash')}), 'f|t', 'another one is elected');
-	like($watcher->{notices}, qr/WARNING:  election "crash" has no leader who could be deposed/, 'said so');
-	is(wire_ask($watcher, q{SELECT le_depose('other', 'a lease that ran on over the restart')}), 't', 'a lease that ran on is deposed');
+	$watcher = session($node);
+	is(ask($watcher, "SELECT le_renew('crash', $token), le_am_leader('crash', $token), le_renew('other', $other)"), 'f|f|t', 'it stays deposed');
+	is(ask($watcher, q{SELECT le_depose('crash'), le_try_become_leader('crash')}), 'f|t', 'another one is elected');
+	like($watcher->{messages}, qr/WARNING:  01000: election "crash" has no leader who could be deposed/, 'said so');
+	is(ask($watcher, q{SELECT le_depose('other', 'a lease that ran on over the restart')}), 't', 'a lease that ran on is deposed');
 };
 
 subtest 'on a standby' => sub {
-	my $token = wire_ask($watcher, q{SELECT le_lease('job', '1 h')});
-	wire_drop($watcher);
+	my $token = ask($watcher, q{SELECT le_lease('job', '1 h')});
+	kill_client($watcher);
 	$node->stop;
 	$node->set_standby_mode;
 	$node->start;
-	$watcher = wire($node);
-	is(wire_ask($watcher, q{SELECT token FROM le_leader('job')}), $token, 'it knows who leads');
-	wire_fails($watcher, "SELECT $_", '25006', $_) foreach q{le_depose('job')}, q{le_depose('nobody', 'why')}, 'le_depose(5)';
-	wire_fails($watcher, q{SELECT le_depose('job', '')}, '2200F', 'an empty reason');
+	$watcher = session($node);
+	is(ask($watcher, q{SELECT token FROM le_leader('job')}), $token, 'it knows who leads');
+	fails($watcher, "SELECT $_", '25006', $_) foreach q{le_depose('job')}, q{le_depose('nobody', 'why')}, 'le_depose(5)';
+	fails($watcher, q{SELECT le_depose('job', '')}, '2200F', 'an empty reason');
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
-wire_drop($watcher);
+kill_client($watcher);
 $node->stop;
 done_testing();

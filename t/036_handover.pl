@@ -11,7 +11,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 use Actors;
 
 my $seed = $ENV{LE_SEED} // int(rand(2**31));
@@ -19,7 +18,7 @@ srand($seed);
 diag("seed $seed");
 
 my $node = new_server('handover', conf => 'max_connections = 60');
-my $watcher = wire($node);
+my $watcher = session($node);
 my @scopes = qw(session transaction lease);
 
 # The client waits for the election, last in line; or leads, if nobody does
@@ -28,13 +27,13 @@ sub line_up
 	my ($client, $name, $scope, $timeout) = @_;
 	$timeout = $timeout ? "'$timeout'" : 'NULL';
 	@$client{qw(scope election token)} = ($scope, $name, undef);
-	wire_send($client, $scope eq 'session' ? "SELECT le_become_leader('$name', $timeout, '$client->{identity}')" :
+	post($client, $scope eq 'session' ? "SELECT le_become_leader('$name', $timeout, '$client->{identity}')" :
 		  $scope eq 'transaction' ? "BEGIN; SELECT le_become_leader_xact('$name', $timeout, '$client->{identity}')" :
 		  "CALL le_campaign('$name', $timeout, '$client->{identity}', '1 h')");
 	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
-	until (wire_ask($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid}") eq '1')
+	until (ask($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid}") eq '1')
 	{
-		wire_hear(0, $client);
+		hear(0, $client);
 		return $client if $client->{ready};
 		die 'does not wait' if monotonic() > $patience;
 		Time::HiRes::sleep(0.001);
@@ -45,7 +44,7 @@ sub line_up
 sub newcomer
 {
 	my ($identity) = @_;
-	my $client = wire($node);
+	my $client = session($node);
 	$client->{identity} = $identity;
 	return $client;
 }
@@ -66,7 +65,7 @@ sub is_elected
 {
 	my ($client, $test) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $answer = wire_answer($client) // 'connection lost';
+	my $answer = collect($client) // 'connection lost';
 	my $elected = $answer =~ ($client->{scope} eq 'lease' ? qr/^(\d+)$/ : qr/^t$/);
 
 	$client->{token} = $1 if $elected && $client->{scope} eq 'lease';
@@ -78,13 +77,13 @@ sub is_elected
 sub hand_over
 {
 	my ($client, $successor) = @_;
-	return wire_ask($client, "SELECT le_resign('$client->{election}', " . ($client->{token} // 'NULL') . ", '$successor')");
+	return ask($client, "SELECT le_resign('$client->{election}', " . ($client->{token} // 'NULL') . ", '$successor')");
 }
 
 sub resign
 {
 	my ($client) = @_;
-	return wire_ask($client, $client->{scope} eq 'transaction' ? 'COMMIT' : "SELECT le_resign('$client->{election}', " . ($client->{token} // 'NULL') . ')');
+	return ask($client, $client->{scope} eq 'transaction' ? 'COMMIT' : "SELECT le_resign('$client->{election}', " . ($client->{token} // 'NULL') . ')');
 }
 
 sub in_line
@@ -97,9 +96,9 @@ sub nobody_elected
 {
 	my ($name, @clients) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	wire_hear(0.3, grep { !$_->{ready} } @clients);
+	hear(0.3, grep { !$_->{ready} } @clients);
 	ok(!grep({ $_->{ready} } @clients), 'nobody is elected');
-	is(wire_ask($watcher, "SELECT (SELECT count(*) FROM le_leader('$name')), le_try_become_leader('$name')"), '0|f', 'nor is there anything to be had');
+	is(ask($watcher, "SELECT (SELECT count(*) FROM le_leader('$name')), le_try_become_leader('$name')"), '0|f', 'nor is there anything to be had');
 	return;
 }
 
@@ -113,7 +112,7 @@ sub then_in_order
 		is_elected($client, "then $client->{identity}") or return;
 		resign($client);
 	}
-	is(wire_ask($watcher, "SELECT count(*) FROM le_candidates WHERE name = '$name' AND position IS NOT NULL"), '0', 'nobody is left');
+	is(ask($watcher, "SELECT count(*) FROM le_candidates WHERE name = '$name' AND position IS NOT NULL"), '0', 'nobody is left');
 	return;
 }
 
@@ -151,16 +150,16 @@ subtest 'the order of the line' => sub {
 			my $gone = rand() < 0.4 ? $line[0] : some(@line);
 			if (rand() < 0.5)
 			{
-				wire_ask($watcher, "SELECT pg_cancel_backend($gone->{pid})");
-				wire_answer($gone);
-				wire_ask($gone, 'ROLLBACK');
+				ask($watcher, "SELECT pg_cancel_backend($gone->{pid})");
+				collect($gone);
+				ask($gone, 'ROLLBACK');
 				$count{cancelled}++;
 			}
 			else
 			{
-				wire_ask($watcher, "SELECT pg_terminate_backend($gone->{pid})");
-				wire_ended($gone);
-				wire_until($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $gone->{pid}", '0');
+				ask($watcher, "SELECT pg_terminate_backend($gone->{pid})");
+				wait_for_end($gone);
+				ask_until($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $gone->{pid}", '0');
 				%$gone = %{ newcomer($gone->{identity}) };
 				$count{terminated}++;
 			}
@@ -189,18 +188,18 @@ subtest 'the order of the line' => sub {
 			$case = 'handed over';
 			$expected = $successor;
 			my $answer = hand_over($old, $successor->{identity});
-			$wrong ||= "$case to $successor->{identity}: $answer $old->{notices}" if $answer ne 't';
+			$wrong ||= "$case to $successor->{identity}: $answer $old->{messages}" if $answer ne 't';
 		}
-		my $answer = wire_answer($expected, 20);
+		my $answer = collect($expected, 20);
 		$wrong ||= "$case, $scope scope: $expected->{identity} is not elected: " . ($answer // '') . " $expected->{error}" unless ($answer // '') =~ /^(?:t|\d+)$/;
 		last if $wrong;
 		$expected->{token} = $answer if $expected->{scope} eq 'lease';
 		$in_front->($expected);
-		wire_hear(0, @line);
+		hear(0, @line);
 		$wrong ||= 'somebody else is elected, too' if grep { $_->{ready} } @line;
 		my $order = join ' ', map { $_->{identity} } @line;
-		$wrong ||= "$case, $scope scope, to $expected->{identity}: not in order: " . wire_ask($watcher, in_line('model')) . ", expected $order"
-		  unless wire_until($watcher, in_line('model'), $order, 5);
+		$wrong ||= "$case, $scope scope, to $expected->{identity}: not in order: " . ask($watcher, in_line('model')) . ", expected $order"
+		  unless ask_until($watcher, in_line('model'), $order, 5);
 		foreach my $client (@back)
 		{
 			line_up($client, 'model', some(@scopes));
@@ -212,8 +211,8 @@ subtest 'the order of the line' => sub {
 	is($wrong, 0, 'all is as it should be');
 	diag(join ', ', map { "$_: $count{$_}" } sort keys %count);
 	ok($enough->(), 'leases and terms of sessions were handed over');
-	wire_drop(@all);
-	wire_ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
+	kill_client(@all);
+	ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
 };
 
 # Everybody at the same time.  Some are killed and cancelled and lose patience; of those
@@ -274,16 +273,16 @@ subtest 'everybody at the same time' => sub {
 		$next = monotonic() + rand 0.03;
 		my $victim = some(@actors[ 4 .. 7 ]);
 		my $what = rand();
-		if ($what < 0.5) { wire_ask($watcher, "SELECT pg_cancel_backend($victim->{client}{pid})"); }
-		elsif ($what < 0.75) { wire_ask($watcher, "SELECT pg_terminate_backend($victim->{client}{pid})"); }
+		if ($what < 0.5) { ask($watcher, "SELECT pg_cancel_backend($victim->{client}{pid})"); }
+		elsif ($what < 0.75) { ask($watcher, "SELECT pg_terminate_backend($victim->{client}{pid})"); }
 		elsif (!$victim->{done}) { lose($victim); }
 	};
 	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, $disturb, @actors);
 	is(scalar(@hang), 0, 'nobody hangs') or diag(map { "$_->{params}{app} $_->{say}\n" } @hang);
 	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
-	wire_drop(map { $_->{client} } @actors);
-	wire_ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
-	ok(wire_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'nothing is left behind');
+	kill_client(map { $_->{client} } @actors);
+	ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
+	ok(ask_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'nothing is left behind');
 
 	my (@wrong, $ended, $leads);
 	foreach my $line (grep { /^election "storm"/ } term_lines($node, $offset))
@@ -308,23 +307,23 @@ foreach my $scope (qw(session lease))
 {
 	subtest "who can be named, $scope scope" => sub {
 		my ($leader, $first, $second, $third) = line('named', $scope, 'first', 'twin', 'twin');
-		my $many = wire($node);
-		wire_send($many, q{CALL le_campaign(ARRAY['named', 'named'], identity => 'many')});
-		wire_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $many->{pid}", '1');
+		my $many = session($node);
+		post($many, q{CALL le_campaign(ARRAY['named', 'named'], identity => 'many')});
+		ask_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $many->{pid}", '1');
 		foreach my $identity ('nobody', 'many', 'leader')
 		{
 			is(hand_over($leader, $identity), 'f', "not $identity");
-			like($leader->{notices}, qr/WARNING:  "$identity" does not wait to lead election "named"/, 'said so');
+			like($leader->{messages}, qr/WARNING:  01000: "$identity" does not wait to lead election "named"/, 'said so');
 		}
-		is(wire_ask($watcher, q{SELECT identity FROM le_leader('named')}), 'leader', 'nothing was resigned');
+		is(ask($watcher, q{SELECT identity FROM le_leader('named')}), 'leader', 'nothing was resigned');
 		is(hand_over($leader, 'twin'), 't', 'of two, the one that has waited longer');
 		is_elected($second, 'elected');
 		is(hand_over($second, 'twin'), 't', 'the other one');
 		is_elected($third, 'elected');
 		resign($third);
 		then_in_order('named', $first);
-		is(wire_answer($many) =~ s/\d+//r, '|named', 'and at last the one for many elections');
-		wire_drop($leader, $first, $second, $third, $many);
+		is(collect($many) =~ s/\d+//r, '|named', 'and at last the one for many elections');
+		kill_client($leader, $first, $second, $third, $many);
 	};
 
 	subtest "a successor that is stopped, $scope scope" => sub {
@@ -332,13 +331,13 @@ foreach my $scope (qw(session lease))
 		pause_process($third->{pid});
 		is(hand_over($leader, 'third'), 't', 'named');
 		nobody_elected('stopped', $first, $second);
-		is(wire_ask($watcher, "SELECT granted FROM _le_locks WHERE pid = $third->{pid}"), 't', 'it has the lock');
+		is(ask($watcher, "SELECT granted FROM _le_locks WHERE pid = $third->{pid}"), 't', 'it has the lock');
 		kill 'CONT', $third->{pid};
 		is_elected($third, 'when it is woken, it is elected');
-		ok(wire_until($watcher, in_line('stopped'), 'first second'), 'the others are where they were');
+		ok(ask_until($watcher, in_line('stopped'), 'first second'), 'the others are where they were');
 		resign($third);
 		then_in_order('stopped', $first, $second);
-		wire_drop($leader, $first, $second, $third);
+		kill_client($leader, $first, $second, $third);
 	};
 
 	subtest "a successor that is stopped, and killed, $scope scope" => sub {
@@ -346,32 +345,32 @@ foreach my $scope (qw(session lease))
 		pause_process($third->{pid});
 		is(hand_over($leader, 'third'), 't', 'named');
 		# the first one has lined up again
-		ok(wire_until($watcher, "SELECT count(*) FROM _le_locks WHERE NOT granted AND pid IN ($first->{pid}, $second->{pid}, $fourth->{pid})", '3'), 'all others wait');
-		wire_ask($watcher, "SELECT pg_terminate_backend($third->{pid})");
+		ok(ask_until($watcher, "SELECT count(*) FROM _le_locks WHERE NOT granted AND pid IN ($first->{pid}, $second->{pid}, $fourth->{pid})", '3'), 'all others wait');
+		ask($watcher, "SELECT pg_terminate_backend($third->{pid})");
 		kill 'CONT', $third->{pid};
-		ok(wire_ended($third), 'it ends');
-		wire_hear(1, $first, $second, $fourth) until grep { $_->{ready} } $first, $second, $fourth;
-		wire_hear(0, $first);
+		ok(wait_for_end($third), 'it ends');
+		hear(1, $first, $second, $fourth) until grep { $_->{ready} } $first, $second, $fourth;
+		hear(0, $first);
 		ok($first->{ready}, 'who has waited longest is elected');
 		foreach my $turn (1 .. 3)
 		{
 			my @left = grep { $_->{election} } $first, $second, $fourth;
-			wire_hear(1, @left) until grep { $_->{ready} } @left;
+			hear(1, @left) until grep { $_->{ready} } @left;
 			my ($elected) = grep { $_->{ready} } @left;
 			is_elected($elected, "$elected->{identity} is elected");
 			resign($elected);
 			$elected->{election} = undef;
 		}
-		wire_drop($leader, $first, $second, $fourth);
+		kill_client($leader, $first, $second, $fourth);
 	};
 
 	subtest "a successor whose client was killed, $scope scope" => sub {
 		my ($leader, $first, $second, $third) = line('dead', $scope, qw(first second third));
-		wire_drop($third);
+		kill_client($third);
 		like(hand_over($leader, 'third'), qr/^[tf]$/, 'named');
 		resign($leader);
 		then_in_order('dead', $first, $second);
-		wire_drop($leader, $first, $second);
+		kill_client($leader, $first, $second);
 	};
 }
 
@@ -381,15 +380,15 @@ subtest 'who has to give way is stopped' => sub {
 	pause_process($first->{pid});
 	is(hand_over($leader, 'third'), 't', 'named');
 	nobody_elected('way', $second, $third);
-	is(wire_ask($watcher, in_line('way')), 'first second third', 'they are where they were');
+	is(ask($watcher, in_line('way')), 'first second third', 'they are where they were');
 	kill 'CONT', $first->{pid};
 	my $woken = monotonic();
 	is_elected($third, 'when he is woken, the one who was named is elected');
 	diag(sprintf 'elected %.1f ms after the one who gives way was woken', 1000 * (monotonic() - $woken));
-	ok(wire_until($watcher, in_line('way'), 'first second'), 'who gave way is the first again');
+	ok(ask_until($watcher, in_line('way'), 'first second'), 'who gave way is the first again');
 	resign($third);
 	then_in_order('way', $first, $second);
-	wire_drop($leader, $first, $second, $third);
+	kill_client($leader, $first, $second, $third);
 };
 
 subtest 'who has to give way is stopped, and killed' => sub {
@@ -398,14 +397,14 @@ subtest 'who has to give way is stopped, and killed' => sub {
 		my ($leader, $first, $second, $third) = line('way', 'lease', qw(first second third));
 		pause_process($first->{pid});
 		is(hand_over($leader, 'third'), 't', "named, $how");
-		wire_ask($watcher, "SELECT $how($first->{pid})");
+		ask($watcher, "SELECT $how($first->{pid})");
 		kill 'CONT', $first->{pid};
-		$how eq 'pg_cancel_backend' ? wire_answer($first) : wire_ended($first);
+		$how eq 'pg_cancel_backend' ? collect($first) : wait_for_end($first);
 		is($first->{code}, $how eq 'pg_cancel_backend' ? '57014' : '57P01', 'it is gone');
 		is_elected($third, 'the one who was named is elected');
 		resign($third);
 		then_in_order('way', $second);
-		wire_drop($leader, $first, $second, $third);
+		kill_client($leader, $first, $second, $third);
 	}
 };
 
@@ -420,13 +419,13 @@ subtest 'who gives way keeps his timeout' => sub {
 	line_up($third, 'time', 'session');
 	is(hand_over($leader, 'third'), 't', 'named');
 	is_elected($third, 'elected');
-	is(wire_answer($first[0]), 'f', 'his timeout is over');
+	is(collect($first[0]), 'f', 'his timeout is over');
 	cmp_ok(monotonic(), '>=', $before + 1, 'not too early');
-	is(wire_answer($first[1]), '', 'the next one, too');
+	is(collect($first[1]), '', 'the next one, too');
 	cmp_ok(monotonic(), '<', $before + 20, 'not too late');
 	diag(sprintf 'timeouts of 1.0 and 1.5 s: over %.3f s after the first began to wait', monotonic() - $before);
 	no_trace($node, $_->{pid}, 'nothing of it is left') foreach @first;
-	wire_drop($leader, $third, @first);
+	kill_client($leader, $third, @first);
 };
 
 # Let the client bid, and stop it when it is shown as a candidate but stands in no queue
@@ -440,7 +439,7 @@ sub stop_lining_up
 	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
 
 	# the library is loaded when the session has used it
-	wire_ask($client, q{SELECT le_am_leader('nothing')});
+	ask($client, q{SELECT le_am_leader('nothing')});
 	my $debugger = eval { IPC::Run::start([ 'gdb', '-p', $client->{pid}, '-batch', '-ex', 'set pagination off',
 		'-ex', 'handle all nostop noprint pass', '-ex', 'break le_registry_remember', '-ex', "shell touch $dir/ready", '-ex', 'continue',
 		'-ex', "shell touch $dir/stopped; until [ -e $dir/go ]; do sleep 0.01; done" ], '>&', \$output) } or return;
@@ -459,7 +458,7 @@ sub stop_lining_up
 			}
 			Time::HiRes::sleep(0.01);
 		}
-		wire_send($client, "SELECT le_become_leader('$name', NULL, '$client->{identity}')") if $step eq 'ready';
+		post($client, "SELECT le_become_leader('$name', NULL, '$client->{identity}')") if $step eq 'ready';
 	}
 	@$client{qw(scope election token)} = ('session', $name, undef);
 	return sub { $go_on->(); $debugger->finish; };
@@ -473,17 +472,17 @@ SKIP: {
 		line_up($leader, 'up', 'lease');
 		is_elected($leader, 'the leader');
 		my $go_on = stop_lining_up($third, 'up') or skip 'no debugger', 1;
-		is(wire_ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $third->{pid} AND locktype = 'advisory'"), '0', 'it is just lining up');
+		is(ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $third->{pid} AND locktype = 'advisory'"), '0', 'it is just lining up');
 		is(hand_over($leader, 'third'), 't', 'and is named');
-		like(wire_ask($watcher, $bid), qr/^(f|\|)$/, "nobody overtakes it: $bid");
+		like(ask($watcher, $bid), qr/^(f|\|)$/, "nobody overtakes it: $bid");
 		$go_on->();
 		is_elected($third, 'it is elected when it goes on') or last;
 		resign($third);
 	}
-	wire_drop($leader, $third);
+	kill_client($leader, $third);
 }
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
-wire_drop($watcher);
+kill_client($watcher);
 $node->stop;
 done_testing();

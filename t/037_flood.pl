@@ -10,7 +10,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $node = new_server('flood', conf => qq{
 autovacuum = off
@@ -20,9 +19,9 @@ leader_election.max_tracked = 1000
 leader_election.max_elections = 1000000
 });
 $node->safe_psql('postgres', 'CREATE ROLE regress_flood LOGIN; ALTER ROLE regress_flood SET leader_election.max_elections_per_role = 1000000; GRANT CREATE ON SCHEMA public TO regress_flood; GRANT pg_read_all_stats TO regress_flood');
-my $flood = wire($node, user => 'regress_flood');
-my $other = wire($node);
-my $psql = session($node);
+my $flood = session($node, user => 'regress_flood');
+my $other = session($node);
+my $session = session($node);
 
 # Another session is elected, in no time
 sub elected
@@ -31,7 +30,7 @@ sub elected
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $before = monotonic();
 	my $name = 'other ' . ++(our $elections);
-	is(wire_ask($other, "SELECT le_try_become_leader('$name'), le_become_leader_xact('$name x', '10 s'), le_resign('$name')"), 't|t|t', $test)
+	is(ask($other, "SELECT le_try_become_leader('$name'), le_become_leader_xact('$name x', '10 s'), le_resign('$name')"), 't|t|t', $test)
 	  or diag($other->{error});
 	cmp_ok(monotonic() - $before, '<', 2, 'at once');
 	return;
@@ -39,24 +38,24 @@ sub elected
 
 sub tracked
 {
-	return wire_ask($other, 'SELECT elections FROM pg_stat_leader_election_info');
+	return ask($other, 'SELECT elections FROM pg_stat_leader_election_info');
 }
 
 sub flood_memory
 {
-	return wire_ask($flood, 'SELECT sum(used_bytes) FROM pg_backend_memory_contexts');
+	return ask($flood, 'SELECT sum(used_bytes) FROM pg_backend_memory_contexts');
 }
 
 subtest 'in one transaction' => sub {
 	foreach my $bid (q{le_try_become_leader('n' || i)}, q{le_become_leader('n' || i, '0')}, q{le_try_become_leader_xact('n' || i)},
 		q{le_lease('n' || i, '1 h') > 0}, q{le_try_become_leader(i)})
 	{
-		wire_fails($flood, "SELECT count(*) FROM generate_series(1, 1000000::bigint) i WHERE $bid", '53400', "a million, by $bid");
+		fails($flood, "SELECT count(*) FROM generate_series(1, 1000000::bigint) i WHERE $bid", '53400', "a million, by $bid");
 		elected('others are elected');
-		is(wire_ask($flood, q{SELECT le_resign_all() IN (0, 1000)}), 't', 'what it has, it can resign from');
+		is(ask($flood, q{SELECT le_resign_all() IN (0, 1000)}), 't', 'what it has, it can resign from');
 	}
-	is(wire_ask($other, 'SELECT count(*) FROM le_leaders'), '0', 'all free again');
-	is(wire_ask($other, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'in the lock table, too');
+	is(ask($other, 'SELECT count(*) FROM le_leaders'), '0', 'all free again');
+	is(ask($other, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'in the lock table, too');
 };
 
 # Beyond leader_election.max_tracked come those that were in use when elections were last
@@ -65,24 +64,24 @@ my $many = 2200;
 
 subtest 'in many transactions' => sub {
 	my $statement = q{DO $$ BEGIN FOR i IN %d .. %d LOOP PERFORM le_try_become_leader('m' || i); PERFORM le_resign('m' || i); COMMIT; END LOOP; END $$};
-	wire_ask($flood, 'SET leader_election.notify = off');
-	wire_ask($flood, sprintf $statement, 1, 5000);
+	ask($flood, 'SET leader_election.notify = off');
+	ask($flood, sprintf $statement, 1, 5000);
 	is($flood->{code}, '', 'five times as many as are tracked');
 	cmp_ok(tracked(), '<=', $many, 'most are forgotten');
 	my $memory = flood_memory();
-	my $shared = shared_size($psql);
-	wire_ask($flood, sprintf $statement, 5001, 15000);
+	my $shared = shared_size($session);
+	ask($flood, sprintf $statement, 5001, 15000);
 	cmp_ok(tracked(), '<=', $many, 'and of as many more');
-	cmp_ok(shared_size($psql), '<=', $shared, 'in the same shared memory');
+	cmp_ok(shared_size($session), '<=', $shared, 'in the same shared memory');
 	cmp_ok(flood_memory(), '<', $memory + 100_000, 'and the same memory of the session');
 	elected('others are elected');
 };
 
 subtest 'observers' => sub {
-	wire_ask($flood, q{DO $$ DECLARE t bigint; i text; v text; BEGIN FOR n IN 1 .. 5000 LOOP CALL le_observe('o' || n, 0, '0', t, i, v); END LOOP; END $$});
+	ask($flood, q{DO $$ DECLARE t bigint; i text; v text; BEGIN FOR n IN 1 .. 5000 LOOP CALL le_observe('o' || n, 0, '0', t, i, v); END LOOP; END $$});
 	is($flood->{code}, '', 'observes many, one after another') or diag($flood->{error});
 	cmp_ok(tracked(), '<=', $many, 'which are forgotten');
-	wire_ask($flood, q{SELECT count(*) FROM generate_series(1, 20000) n, LATERAL le_leader('l' || n)});
+	ask($flood, q{SELECT count(*) FROM generate_series(1, 20000) n, LATERAL le_leader('l' || n)});
 	cmp_ok(tracked(), '<=', $many, 'to look is to leave nothing');
 	elected('others are elected');
 };
@@ -90,109 +89,109 @@ subtest 'observers' => sub {
 # Each lease is an entry, as long as it runs: nothing but their ttl bounds them
 subtest 'leases' => sub {
 	my $statement = q{DO $$ BEGIN FOR i IN 1 .. 2000 LOOP PERFORM le_lease('%s' || i, '%s'); COMMIT; END LOOP; END $$};
-	wire_ask($flood, sprintf $statement, 'a', '3 s');
+	ask($flood, sprintf $statement, 'a', '3 s');
 	is($flood->{code}, '', 'more than one session may lead');
-	cmp_ok(wire_ask($other, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '>', 1000, 'all run');
+	cmp_ok(ask($other, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '>', 1000, 'all run');
 	elected('others are elected');
-	wire_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
+	ask_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
 	my @tracked;
 	foreach my $round (1 .. 4)
 	{
-		wire_ask($flood, sprintf $statement, "b$round", '100 ms');
+		ask($flood, sprintf $statement, "b$round", '100 ms');
 		push @tracked, tracked();
 	}
-	my $shared = shared_size($psql);
+	my $shared = shared_size($session);
 	cmp_ok($tracked[3], '<', $tracked[1] + 2000, "those that are over are forgotten: @tracked");
-	wire_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
-	wire_ask($flood, sprintf $statement, 'c', '100 ms');
-	cmp_ok(shared_size($psql), '<=', $shared, 'as many again take no more memory');
-	cmp_ok(wire_ask($other, 'SELECT count(*) FROM le_leases'), '<', 6000, 'and their rows are cleared');
+	ask_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
+	ask($flood, sprintf $statement, 'c', '100 ms');
+	cmp_ok(shared_size($session), '<=', $shared, 'as many again take no more memory');
+	cmp_ok(ask($other, 'SELECT count(*) FROM le_leases'), '<', 6000, 'and their rows are cleared');
 };
 
 subtest 'a campaign for very many' => sub {
 	# nobody is elected in an election of which nothing is known
 	my $names = q{SELECT set_config('flood.names', (SELECT array_agg('%s' || i)::text FROM generate_series(1, %d) i), false) IS NULL};
 	my $campaign = q{DO $$ DECLARE t bigint; n text; BEGIN CALL le_campaign(current_setting('flood.names')::text[], '%s', NULL, NULL, t, n); END $$};
-	wire_ask($flood, 'SELECT le_try_become_leader($$a$$), le_resign($$a$$)');
+	ask($flood, 'SELECT le_try_become_leader($$a$$), le_resign($$a$$)');
 	$node->safe_psql('postgres', q{ALTER ROLE regress_flood SET leader_election.grace_period = '1 h'});
-	wire_drop($flood, $other);
-	end_session($psql);
+	kill_client($flood, $other);
+	end_session($session);
 	$node->restart;
-	$flood = wire($node, user => 'regress_flood');
-	$other = wire($node);
-	$psql = session($node);
+	$flood = session($node, user => 'regress_flood');
+	$other = session($node);
+	$session = session($node);
 
-	wire_ask($flood, sprintf $names, 'c', 200000);
+	ask($flood, sprintf $names, 'c', 200000);
 	my $memory = flood_memory();
-	wire_send($flood, sprintf $campaign, '10 s');
-	ok(wire_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20), 'it waits');
-	ok(wire_until($other, 'SELECT count(*) FROM le_candidates', '200000', 20), 'for 200,000 elections');
+	post($flood, sprintf $campaign, '10 s');
+	ok(ask_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20), 'it waits');
+	ok(ask_until($other, 'SELECT count(*) FROM le_candidates', '200000', 20), 'for 200,000 elections');
 	elected('others are elected') for 1 .. 3;
-	is(wire_ask($other, q{SELECT le_try_become_leader('c77'), le_resign('c77')}), 't|t', 'in one of those, too');
-	wire_answer($flood);
+	is(ask($other, q{SELECT le_try_become_leader('c77'), le_resign('c77')}), 't|t', 'in one of those, too');
+	collect($flood);
 	is($flood->{code}, '', 'until its time is over') or diag($flood->{error});
 	cmp_ok(flood_memory(), '<', $memory + 1_000_000, 'memory is given back');
-	is(wire_ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'nobody stands');
+	is(ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'nobody stands');
 	elected('others are elected');
 	cmp_ok(tracked(), '<', 20000, 'most elections are forgotten');
-	my $shared = shared_size($psql);
+	my $shared = shared_size($session);
 	diag("200,000 names: $shared bytes of shared memory");
 	my @sizes;
 	foreach my $round (1 .. 3)
 	{
-		wire_ask($flood, sprintf $names, "d$round", 50000);
-		wire_ask($flood, sprintf $campaign, '1 ms');
+		ask($flood, sprintf $names, "d$round", 50000);
+		ask($flood, sprintf $campaign, '1 ms');
 		elected('others are elected');
-		push @sizes, shared_size($psql);
+		push @sizes, shared_size($session);
 		cmp_ok(tracked(), '<', 70000, 'and forgotten');
 	}
 	cmp_ok($sizes[2], '<=', $sizes[0], "others take the same memory: @sizes");
 
 	# cancelled, and killed
-	wire_send($flood, sprintf $campaign, '1 h');
-	wire_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20);
-	wire_ask($other, "SELECT pg_cancel_backend($flood->{pid})");
-	wire_answer($flood);
+	post($flood, sprintf $campaign, '1 h');
+	ask_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20);
+	ask($other, "SELECT pg_cancel_backend($flood->{pid})");
+	collect($flood);
 	is($flood->{code}, '57014', 'cancelled');
-	wire_send($flood, sprintf $campaign, '1 h');
-	wire_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20);
-	is(wire_ask($other, "SELECT pg_terminate_backend($flood->{pid}, 20000)"), 't', 'terminated');
-	is(wire_ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'nothing is left');
+	post($flood, sprintf $campaign, '1 h');
+	ask_until($other, 'SELECT count(*) > 0 FROM le_candidates', 't', 20);
+	is(ask($other, "SELECT pg_terminate_backend($flood->{pid}, 20000)"), 't', 'terminated');
+	is(ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'nothing is left');
 	elected('others are elected');
 	cmp_ok(tracked(), '<', 70000, 'and all is forgotten');
 };
 
 subtest 'a limit for all' => sub {
 	$node->safe_psql('postgres', 'ALTER ROLE regress_flood RESET leader_election.grace_period');
-	$flood = wire($node, user => 'regress_flood');
-	my $mine = wire_ask($other, q{SELECT le_lease('mine', '1 h')});
-	wire_ask($other, "ALTER SYSTEM SET leader_election.$_") foreach 'max_tracked = 100', 'max_elections = 3000';
+	$flood = session($node, user => 'regress_flood');
+	my $mine = ask($other, q{SELECT le_lease('mine', '1 h')});
+	ask($other, "ALTER SYSTEM SET leader_election.$_") foreach 'max_tracked = 100', 'max_elections = 3000';
 	$node->reload;
-	wire_until($other, 'SHOW leader_election.max_elections', '3000');
-	wire_until($other, q{SELECT elections < 1000 FROM pg_stat_leader_election_info, le_try_become_leader('x'), le_resign('x')}, 't', 10);
-	wire_fails($flood, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('m' || i) FROM generate_series(1, 3000) i); BEGIN CALL le_campaign(names, '0', NULL, NULL, t, n); END $$}, '53400', 'more names than the server may know of');
-	wire_fails($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('lim' || i, '1 h'); COMMIT; END LOOP; END $$}, '53400', 'more leases');
+	ask_until($other, 'SHOW leader_election.max_elections', '3000');
+	ask_until($other, q{SELECT elections < 1000 FROM pg_stat_leader_election_info, le_try_become_leader('x'), le_resign('x')}, 't', 10);
+	fails($flood, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('m' || i) FROM generate_series(1, 3000) i); BEGIN CALL le_campaign(names, '0', NULL, NULL, t, n); END $$}, '53400', 'more names than the server may know of');
+	fails($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('lim' || i, '1 h'); COMMIT; END LOOP; END $$}, '53400', 'more leases');
 	cmp_ok(tracked(), '<=', 3000, 'it does not');
-	is(wire_ask($other, "SELECT le_renew('mine', $mine), le_resign('mine', $mine)"), 't|t', 'who leads renews, and resigns');
-	cmp_ok(wire_ask($flood, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '>', 2000, 'leases are given up');
-	ok(wire_until($other, q{SELECT le_try_become_leader('y'), le_resign('y')}, 't|t', 10), 'and make room for others');
-	wire_ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('short' || i, '100 ms'); COMMIT; END LOOP; END $$});
-	ok(wire_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'so do those that run out');
-	wire_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
-	wire_ask($other, "ALTER SYSTEM SET leader_election.$_") foreach 'max_tracked = 5000', 'max_elections = 1000';
+	is(ask($other, "SELECT le_renew('mine', $mine), le_resign('mine', $mine)"), 't|t', 'who leads renews, and resigns');
+	cmp_ok(ask($flood, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '>', 2000, 'leases are given up');
+	ok(ask_until($other, q{SELECT le_try_become_leader('y'), le_resign('y')}, 't|t', 10), 'and make room for others');
+	ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('short' || i, '100 ms'); COMMIT; END LOOP; END $$});
+	ok(ask_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'so do those that run out');
+	ask_until($other, 'SELECT count(*) FROM le_leaders', '0', 10);
+	ask($other, "ALTER SYSTEM SET leader_election.$_") foreach 'max_tracked = 5000', 'max_elections = 1000';
 	$node->reload;
-	wire_until($other, 'SHOW leader_election.max_elections', '1000');
+	ask_until($other, 'SHOW leader_election.max_elections', '1000');
 
 	# leases that are over are cleared away once a second
-	ok(wire_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'there is room within a lower limit');
-	is(wire_ask($flood, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('idle' || i) AND le_resign('idle' || i)}), '3000',
+	ok(ask_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'there is room within a lower limit');
+	is(ask($flood, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('idle' || i) AND le_resign('idle' || i)}), '3000',
 		'nor are those in the way that nobody leads any more') or diag($flood->{error});
 	elected('others are elected');
-	wire_drop($flood);
+	kill_client($flood);
 };
 
-wire_drop($other);
-end_session($psql);
+kill_client($other);
+end_session($session);
 
 # With the settings as they are by default
 my $default = new_server('bounds', conf => "autovacuum = off\nlog_statement = none\nmax_prepared_transactions = 2\n");
@@ -204,8 +203,8 @@ $default->safe_psql('postgres', q{CREATE ROLE regress_flood LOGIN; CREATE ROLE r
 sub take_all
 {
 	my ($client, $prefix, $ttl, $at_once) = @_;
-	wire_ask($client, 'SET leader_election.notify = off');
-	wire_ask($client, qq{DO \$\$ BEGIN FOR r IN 0 .. 2000 LOOP
+	ask($client, 'SET leader_election.notify = off');
+	ask($client, qq{DO \$\$ BEGIN FOR r IN 0 .. 2000 LOOP
 		PERFORM le_lease('$prefix ' || r * $at_once + i, '$ttl') FROM generate_series(1, $at_once) i; COMMIT; END LOOP; END \$\$});
 	return $client->{code};
 }
@@ -215,66 +214,66 @@ sub elects
 	my ($client, $test, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$name //= 'other ' . ++(our $others);
-	is(wire_ask($client, "SELECT le_try_become_leader('$name'), le_resign('$name'), le_become_leader_xact('$name', '1 s')"), 't|t|t', $test)
+	is(ask($client, "SELECT le_try_become_leader('$name'), le_resign('$name'), le_become_leader_xact('$name', '1 s')"), 't|t|t', $test)
 	  or diag($client->{error});
-	is(wire_ask($client, "SELECT le_resign('$name', le_lease('$name', '1 min'))"), 't', '... and by a lease') or diag($client->{error});
+	is(ask($client, "SELECT le_resign('$name', le_lease('$name', '1 min'))"), 't', '... and by a lease') or diag($client->{error});
 	return;
 }
 
 subtest 'what one role can take' => sub {
-	my $mallory = wire($default, user => 'regress_flood');
-	my $other_role = wire($default, user => 'regress_other');
-	my $boss = wire($default);
+	my $mallory = session($default, user => 'regress_flood');
+	my $other_role = session($default, user => 'regress_other');
+	my $boss = session($default);
 	is(take_all($mallory, 'all', '1 h', 500), '53400', 'it cannot take them all');
 	like($mallory->{error}, qr/too many elections for role "regress_flood": at most 10000 at a time/, 'which it is told');
-	is(wire_ask($boss, q{SELECT count(*) FROM le_leaders}), '10000', 'it has ten thousand');
-	my $second = wire($default, user => 'regress_flood');
-	wire_fails($second, q{SELECT le_lease('one more', '1 s')}, '53400', 'nor by another session');
-	wire_fails($second, q{CALL le_observe('one more', -1, '0')}, '53400', 'nor does it observe');
-	wire_fails($second, q{CALL le_campaign(ARRAY['one more'], '0')}, '53400', 'nor campaign for one of many');
-	is(wire_ask($second, q{SELECT count(*) FILTER (WHERE le_renew(name, token)) FROM le_leaders}), '10000', 'but it renews what it has');
-	is(wire_ask($second, q{SELECT le_try_become_leader('by a lock'), le_resign('by a lock')}), 't|t', 'and leads by a lock');
+	is(ask($boss, q{SELECT count(*) FROM le_leaders}), '10000', 'it has ten thousand');
+	my $second = session($default, user => 'regress_flood');
+	fails($second, q{SELECT le_lease('one more', '1 s')}, '53400', 'nor by another session');
+	fails($second, q{CALL le_observe('one more', -1, '0')}, '53400', 'nor does it observe');
+	fails($second, q{CALL le_campaign(ARRAY['one more'], '0')}, '53400', 'nor campaign for one of many');
+	is(ask($second, q{SELECT count(*) FILTER (WHERE le_renew(name, token)) FROM le_leaders}), '10000', 'but it renews what it has');
+	is(ask($second, q{SELECT le_try_become_leader('by a lock'), le_resign('by a lock')}), 't|t', 'and leads by a lock');
 	elects($other_role, 'another role is elected');
 	elects($boss, 'so is a superuser');
 
 	# memory is not taken before that is looked at
 	my $before = peak_memory($second);
-	wire_fails($second, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('' || i || '.') FROM generate_series(1, 1000000) i);
+	fails($second, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('' || i || '.') FROM generate_series(1, 1000000) i);
 		BEGIN CALL le_campaign(names, '0', NULL, NULL, t, n); END $$}, '53400', 'a million names are too many');
 	cmp_ok(peak_memory($second) - $before, '<', 250_000, 'and take no memory but their own');
 
 	# one lease less makes room for one
-	is(wire_ask($second, q{SELECT le_resign('all 7', token) FROM le_leader('all 7')}), 't', 'a lease is resigned');
-	wire_until($second, q{SELECT le_lease('all 7', '1 h') > 0}, 't', 10);
+	is(ask($second, q{SELECT le_resign('all 7', token) FROM le_leader('all 7')}), 't', 'a lease is resigned');
+	ask_until($second, q{SELECT le_lease('all 7', '1 h') > 0}, 't', 10);
 	is($second->{code}, '', 'and another one taken') or diag($second->{error});
 
 	# what is reserved
-	wire_ask($boss, "ALTER SYSTEM SET leader_election.$_") foreach 'max_elections = 11000', 'max_tracked = 100';
+	ask($boss, "ALTER SYSTEM SET leader_election.$_") foreach 'max_elections = 11000', 'max_tracked = 100';
 	$default->reload;
-	wire_until($boss, 'SHOW leader_election.max_elections', '11000');
-	wire_fails($other_role, $_, '53400', "nine tenths are in use: $_")
+	ask_until($boss, 'SHOW leader_election.max_elections', '11000');
+	fails($other_role, $_, '53400', "nine tenths are in use: $_")
 	  foreach q{SELECT le_try_become_leader('undeclared')}, q{SELECT le_lease('undeclared', '1 s')}, q{CALL le_campaign(ARRAY['declared', 'undeclared'], '0')};
 	like($other_role->{error}, qr/too many elections: the server knows of at most 11000 at a time/, 'with the limit');
 	elects($other_role, 'a declared election has its room', 'declared');
 	elects($boss, 'and so has a superuser');
-	is(wire_ask($other_role, q{SELECT le_try_become_leader('declared'), le_resign('declared')}), 't|t', 'again');
+	is(ask($other_role, q{SELECT le_try_become_leader('declared'), le_resign('declared')}), 't|t', 'again');
 
 	# one statement ends it all
 	my $start = monotonic();
-	is(wire_ask($boss, q{SELECT le_depose_role('regress_flood')}), '10000', 'all that it has is ended') or diag($boss->{error});
+	is(ask($boss, q{SELECT le_depose_role('regress_flood')}), '10000', 'all that it has is ended') or diag($boss->{error});
 	diag(sprintf 'in %.1f s', monotonic() - $start);
-	is(wire_ask($boss, q{SELECT count(*) FROM le_leaders}), '0', 'nobody leads');
-	is(wire_ask($boss, q{SELECT count(*) FROM le_leases WHERE ttl > '0'}), '0', 'nor will after a restart');
-	ok(wire_until($other_role, q{SELECT le_try_become_leader('undeclared'), le_resign('undeclared')}, 't|t', 30), 'there is room for all');
-	ok(wire_until($mallory, q{SELECT le_lease('all 1', '100 ms') > 0}, 't', 30), 'for that role, too');
+	is(ask($boss, q{SELECT count(*) FROM le_leaders}), '0', 'nobody leads');
+	is(ask($boss, q{SELECT count(*) FROM le_leases WHERE ttl > '0'}), '0', 'nor will after a restart');
+	ok(ask_until($other_role, q{SELECT le_try_become_leader('undeclared'), le_resign('undeclared')}, 't|t', 30), 'there is room for all');
+	ok(ask_until($mallory, q{SELECT le_lease('all 1', '100 ms') > 0}, 't', 30), 'for that role, too');
 	$default->safe_psql('postgres', 'ALTER SYSTEM RESET ALL');
 	$default->reload;
-	wire_until($boss, 'SHOW leader_election.max_elections', '100000');
+	ask_until($boss, 'SHOW leader_election.max_elections', '100000');
 
 	# leases that have run out make room
-	is(take_all($mallory, 'short', '5 s', 500), '53400', 'it takes all again') if wire_until($boss, 'SELECT count(*) FROM le_leaders', '0', 10);
-	ok(wire_until($mallory, q{SELECT le_lease('again', '100 ms') > 0}, 't', 30), 'until they have run out');
-	wire_drop($mallory, $second, $other_role, $boss);
+	is(take_all($mallory, 'short', '5 s', 500), '53400', 'it takes all again') if ask_until($boss, 'SELECT count(*) FROM le_leaders', '0', 10);
+	ok(ask_until($mallory, q{SELECT le_lease('again', '100 ms') > 0}, 't', 30), 'until they have run out');
+	kill_client($mallory, $second, $other_role, $boss);
 };
 
 # The greatest size that the backend has had, in kB
@@ -289,17 +288,17 @@ subtest 'declared without end' => sub {
 	$default->safe_psql('postgres', 'CREATE ROLE regress_tenant LOGIN CREATEDB; CREATE DATABASE tenant OWNER regress_tenant');
 	$default->append_conf('postgresql.conf', "leader_election.max_elections = 1000\nleader_election.max_elections_per_role = 200");
 	$default->restart;
-	my $tenant = wire($default, db => 'tenant', user => 'regress_tenant');
-	wire_ask($tenant, 'CREATE EXTENSION leader_election');
-	wire_ask($tenant, q{SELECT count(le_declare('d' || i)) FROM generate_series(1, 1000) i});
-	wire_ask($tenant, q{SELECT count(*) FILTER (WHERE le_try_become_leader('d' || i) AND le_resign('d' || i)) FROM generate_series(1, 1000) i});
+	my $tenant = session($default, db => 'tenant', user => 'regress_tenant');
+	ask($tenant, 'CREATE EXTENSION leader_election');
+	ask($tenant, q{SELECT count(le_declare('d' || i)) FROM generate_series(1, 1000) i});
+	ask($tenant, q{SELECT count(*) FILTER (WHERE le_try_become_leader('d' || i) AND le_resign('d' || i)) FROM generate_series(1, 1000) i});
 	is($tenant->{code}, '', 'the owner of a database declares and leads all there can be');
-	my $other = wire($default, user => 'regress_other');
-	my $boss = wire($default);
-	is(wire_ask($other, q{SELECT le_try_become_leader('elsewhere'), le_resign('elsewhere')}), 't|t', 'another role is elected elsewhere') or diag($other->{error});
-	is(wire_ask($boss, q{SELECT le_try_become_leader('boss'), le_resign('boss')}), 't|t', 'and a superuser') or diag($boss->{error});
-	is(wire_ask($tenant, 'SELECT count(*) >= 200 FROM pg_stat_leader_election'), 't', 'so many are kept');
-	wire_drop($tenant, $other, $boss);
+	my $other = session($default, user => 'regress_other');
+	my $boss = session($default);
+	is(ask($other, q{SELECT le_try_become_leader('elsewhere'), le_resign('elsewhere')}), 't|t', 'another role is elected elsewhere') or diag($other->{error});
+	is(ask($boss, q{SELECT le_try_become_leader('boss'), le_resign('boss')}), 't|t', 'and a superuser') or diag($boss->{error});
+	is(ask($tenant, 'SELECT count(*) >= 200 FROM pg_stat_leader_election'), 't', 'so many are kept');
+	kill_client($tenant, $other, $boss);
 	$default->safe_psql('postgres', 'DROP DATABASE tenant WITH (FORCE); DROP ROLE regress_tenant');
 	$default->append_conf('postgresql.conf', 'leader_election.max_elections_per_role = 10000');
 };
@@ -312,59 +311,59 @@ subtest 'leases of other databases' => sub {
 		create_extension($default, $database);
 	}
 	$default->restart;
-	my $other = wire($default, user => 'regress_other');
-	my $left = wire($default, db => 'over', user => 'regress_flood');
-	my $in_left = wire($default, db => 'over');
-	is(wire_ask($in_left, q{SELECT le_try_become_leader('warm'), le_resign('warm')}), 't|t', 'a session that knows of no eviction');
-	wire_ask($in_left, q{SELECT le_declare('of their own')});
-	is(wire_ask($left, q{SELECT le_lease('of their own', '200 ms') > 0}), 't', 'one is declared there');
+	my $other = session($default, user => 'regress_other');
+	my $left = session($default, db => 'over', user => 'regress_flood');
+	my $in_left = session($default, db => 'over');
+	is(ask($in_left, q{SELECT le_try_become_leader('warm'), le_resign('warm')}), 't|t', 'a session that knows of no eviction');
+	ask($in_left, q{SELECT le_declare('of their own')});
+	is(ask($left, q{SELECT le_lease('of their own', '200 ms') > 0}), 't', 'one is declared there');
 	is(take_all($left, 'n', '5 s', 1), '53400', 'as many as there is room for, in one database');
-	my $taken = wire_ask($in_left, q{SELECT count(*) FROM le_leases WHERE ttl > '0'});
+	my $taken = ask($in_left, q{SELECT count(*) FROM le_leases WHERE ttl > '0'});
 	cmp_ok($taken, '>', 800, "$taken leases");
-	wire_fails($other, q{SELECT le_try_become_leader('here')}, '53400', 'here is none');
-	ok(wire_until($in_left, 'SELECT count(*) FROM le_leaders', '0', 20), 'they run out, and nobody bids there');
-	ok(wire_until($other, q{SELECT le_try_become_leader('here'), le_resign('here')}, 't|t', 20), 'when they have run out, there is room in another');
-	wire_ask($other, q{DO $$ BEGIN FOR i IN 1 .. 800 LOOP PERFORM le_lease('here ' || i, '1 h'); COMMIT; END LOOP; END $$});
+	fails($other, q{SELECT le_try_become_leader('here')}, '53400', 'here is none');
+	ok(ask_until($in_left, 'SELECT count(*) FROM le_leaders', '0', 20), 'they run out, and nobody bids there');
+	ok(ask_until($other, q{SELECT le_try_become_leader('here'), le_resign('here')}, 't|t', 20), 'when they have run out, there is room in another');
+	ask($other, q{DO $$ BEGIN FOR i IN 1 .. 800 LOOP PERFORM le_lease('here ' || i, '1 h'); COMMIT; END LOOP; END $$});
 	is($other->{code}, '', 'for many') or diag($other->{error});
-	is(wire_ask($in_left, q{SELECT count(*) FROM pg_stat_leader_election WHERE name = 'of their own'}), '1', 'what is declared stays');
+	is(ask($in_left, q{SELECT count(*) FROM pg_stat_leader_election WHERE name = 'of their own'}), '1', 'what is declared stays');
 
 	# their rows were not void: the next leader's are, before it leads
-	my ($name, $token) = split /\|/, wire_ask($in_left, q{SELECT name, token FROM le_leases WHERE ttl > '0' AND name <> 'of their own' ORDER BY token LIMIT 1});
-	my $other_name = wire_ask($in_left, qq{SELECT name FROM le_leases WHERE ttl > '0' AND name NOT IN ('$name', 'of their own') ORDER BY token LIMIT 1});
+	my ($name, $token) = split /\|/, ask($in_left, q{SELECT name, token FROM le_leases WHERE ttl > '0' AND name <> 'of their own' ORDER BY token LIMIT 1});
+	my $other_name = ask($in_left, qq{SELECT name FROM le_leases WHERE ttl > '0' AND name NOT IN ('$name', 'of their own') ORDER BY token LIMIT 1});
 	cmp_ok($token, '>', 0, 'there is such a row');
-	is(wire_ask($in_left, "SELECT le_am_leader('$name', $token), le_renew('$name', $token)"), 'f|f', 'it is over');
-	is(wire_ask($in_left, "SELECT le_try_become_leader('$name')"), 't', 'another one leads') or diag($in_left->{error});
-	cmp_ok(wire_ask($in_left, "SELECT le_token('$name')"), '>', $token, 'with a greater token');
-	is(wire_ask($in_left, "SELECT count(*) FROM le_leases WHERE name = '$name' AND ttl > '0'"), '0', 'and the row is void');
-	my $new = wire_ask($in_left, "SELECT le_lease('$other_name', '1 h')");
+	is(ask($in_left, "SELECT le_am_leader('$name', $token), le_renew('$name', $token)"), 'f|f', 'it is over');
+	is(ask($in_left, "SELECT le_try_become_leader('$name')"), 't', 'another one leads') or diag($in_left->{error});
+	cmp_ok(ask($in_left, "SELECT le_token('$name')"), '>', $token, 'with a greater token');
+	is(ask($in_left, "SELECT count(*) FROM le_leases WHERE name = '$name' AND ttl > '0'"), '0', 'and the row is void');
+	my $new = ask($in_left, "SELECT le_lease('$other_name', '1 h')");
 	cmp_ok($new, '>', $token, 'the same by a lease');
-	is(wire_ask($in_left, "SELECT count(*) FROM le_leases WHERE name = '$other_name' AND token < $new AND ttl > '0'"), '0', 'the old row is void or gone');
-	wire_drop($left, $in_left, $other);
+	is(ask($in_left, "SELECT count(*) FROM le_leases WHERE name = '$other_name' AND token < $new AND ttl > '0'"), '0', 'the old row is void or gone');
+	kill_client($left, $in_left, $other);
 	$default->stop('immediate');
 	$default->start;
-	$in_left = wire($default, db => 'over');
-	is(wire_ask($in_left, "SELECT le_am_leader('$name', $token), count(*) FROM le_leader('$name')"), 'f|0', 'after a crash the old one does not lead');
-	is(wire_ask($in_left, "SELECT le_am_leader('$other_name', $new)"), 't', 'but the new one');
-	wire_drop($in_left);
-	$other = wire($default, user => 'regress_other');
-	is(wire_ask($other, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '800', 'those here are resigned');
+	$in_left = session($default, db => 'over');
+	is(ask($in_left, "SELECT le_am_leader('$name', $token), count(*) FROM le_leader('$name')"), 'f|0', 'after a crash the old one does not lead');
+	is(ask($in_left, "SELECT le_am_leader('$other_name', $new)"), 't', 'but the new one');
+	kill_client($in_left);
+	$other = session($default, user => 'regress_other');
+	is(ask($other, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '800', 'those here are resigned');
 
 	# a database that is dropped, and an extension
 	foreach my $case ([ 'dropped', 'DROP DATABASE dropped WITH (FORCE)', 'postgres', '1 h' ], [ 'without', 'DROP EXTENSION leader_election', 'without', '5 s' ])
 	{
 		my ($database, $statement, $in, $ttl) = @$case;
-		my $flood = wire($default, db => $database, user => 'regress_flood');
-		ok(wire_until($flood, q{SELECT le_try_become_leader('there'), le_resign('there')}, 't|t', 30), "there is room in $database");
+		my $flood = session($default, db => $database, user => 'regress_flood');
+		ok(ask_until($flood, q{SELECT le_try_become_leader('there'), le_resign('there')}, 't|t', 30), "there is room in $database");
 		is(take_all($flood, 'n', $ttl, 1), '53400', 'it is taken');
-		wire_fails($other, q{SELECT le_try_become_leader('here')}, '53400', 'here is none');
-		wire_drop($flood);
+		fails($other, q{SELECT le_try_become_leader('here')}, '53400', 'here is none');
+		kill_client($flood);
 		$default->safe_psql($in, $statement);
-		ok(wire_until($other, q{SELECT le_try_become_leader('here'), le_resign('here')}, 't|t', 30), "but after $statement");
-		wire_ask($other, q{DO $$ BEGIN FOR i IN 1 .. 500 LOOP PERFORM le_lease('here ' || i, '1 h'); COMMIT; END LOOP; END $$});
+		ok(ask_until($other, q{SELECT le_try_become_leader('here'), le_resign('here')}, 't|t', 30), "but after $statement");
+		ask($other, q{DO $$ BEGIN FOR i IN 1 .. 500 LOOP PERFORM le_lease('here ' || i, '1 h'); COMMIT; END LOOP; END $$});
 		is($other->{code}, '', 'for many') or diag($other->{error});
-		is(wire_ask($other, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '500', 'and those are resigned');
+		is(ask($other, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '500', 'and those are resigned');
 	}
-	wire_drop($other);
+	kill_client($other);
 };
 
 unlike(slurp_file($default->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

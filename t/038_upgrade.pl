@@ -63,10 +63,10 @@ my $same_layout = build_library('same_layout', '-O1');
 
 sub fails_as_another_version
 {
-	my ($psql, $statement) = @_;
-	ask($psql, "\\set VERBOSITY verbose\n$statement");
-	my $said = stderr_of($psql);
-	return is(scalar($said =~ /ERROR:  55000: the registry of elections was made by another version of leader_election\n(?:psql:.*?)?DETAIL:  The registry has version 1, and this session's library uses version 4711\.\n(?:psql:.*?)?HINT:  Restart the server, so that all sessions use the same library\./),
+	my ($session, $statement) = @_;
+	ask($session, $statement);
+	my $said = $session->{messages};
+	return is(scalar($said =~ /ERROR:  55000: the registry of elections was made by another version of leader_election\nDETAIL:  The registry has version 1, and this session's library uses version 4711\.\nHINT:  Restart the server, so that all sessions use the same library\./),
 		1, "refused: $statement") || diag $said;
 }
 
@@ -74,7 +74,7 @@ my $leader = session($node, app => 'leader');
 is(ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader(4711)}), 't|t', 'a leader');
 my $lease = ask($leader, q{SELECT le_lease('lease', '1 hour')});
 my $candidate = session($node, app => 'candidate');
-my $candidate_pid = backend_pid($candidate);
+my $candidate_pid = $candidate->{pid};
 post($candidate, q{SELECT le_become_leader('job')});
 wait_until_waiting($node, $candidate_pid);
 
@@ -91,7 +91,7 @@ subtest 'a library that shares the registry' => sub {
 subtest 'a library of another layout' => sub {
 	replace_by($other_layout);
 	my $new = session($node);
-	my $pid = backend_pid($new);
+	my $pid = $new->{pid};
 	fails_as_another_version($new, $_) foreach (
 		q{SELECT le_try_become_leader('job')},
 		q{SELECT le_try_become_leader('vacant')},
@@ -117,10 +117,9 @@ subtest 'a library of another layout' => sub {
 	fails_as_another_version($new, "BEGIN; SAVEPOINT a; SELECT le_try_become_leader('vacant')");
 	is(ask($new, q{ROLLBACK TO a; SELECT 'goes on'; COMMIT}), 'goes on', 'nothing but the statement fails');
 	isnt(ask($new, q{SELECT le_am_leader('job')}), 't', 'it does not lead what another leads');
-	stderr_of($new);
 	is(ask($new, "SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'"), '0', 'nothing is left of bids');
 	is(ask($new, q{BEGIN; DROP EXTENSION leader_election; ROLLBACK; SELECT 'still there'}), 'still there', 'the extension can be dropped');
-	is(stderr_of($new), '', 'without complaint');
+	is($new->{messages}, '', 'without complaint');
 	end_session($new);
 };
 
@@ -129,7 +128,7 @@ subtest 'sessions of the old library' => sub {
 	is(ask($leader, q{SELECT le_resign('job')}), 't', 'resign');
 	is(collect($candidate), 't', 'and elect each other');
 	is(ask($candidate, q{SELECT le_resign('job')}), 't', 'all the time');
-	is(stderr_of($leader) . stderr_of($candidate), '', 'without complaint');
+	is($leader->{messages} . $candidate->{messages}, '', 'without complaint');
 };
 
 subtest 'after a restart' => sub {
@@ -144,7 +143,7 @@ subtest 'after a restart' => sub {
 	replace_by($original);
 	my $old = session($node);
 	ask($old, q{SELECT le_try_become_leader('job')});
-	like(stderr_of($old), qr/ERROR:  the registry of elections was made by another version/, 'nor does an old library touch a new registry');
+	like($old->{messages}, qr/ERROR:  55000: the registry of elections was made by another version/, 'nor does an old library touch a new registry');
 	is(ask($new, q{SELECT le_am_leader('job')}), 't', 'whose sessions lead on');
 	end_session($old, $new);
 	$node->restart;
@@ -192,7 +191,7 @@ SQL
 		'f|t', 'and rights');
 	is(ask($session, qq{SELECT le_am_leader('up job'), le_am_leader(710), le_renew('up lease', $leased)}), 't|t|t', 'leaders lead on');
 	ask($session, q{INSERT INTO guarded VALUES (1)});
-	is(stderr_of($session), '', 'guards let them write');
+	is($session->{messages}, '', 'guards let them write');
 	is(ask($session, qq{SELECT le_resign('up lease', $leased), le_resign_all()}), 't|2', 'they resign');
 	end_session($session);
 	unlink $script or die "$script: $!";

@@ -10,7 +10,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 use Monitoring;
 
 my $program = monitoring_program('prometheus-postgres-exporter');
@@ -21,11 +20,11 @@ plan skip_all => 'needs a server that is built with libxml' unless server_has_li
 
 my $node = new_server('monitoring', allows_streaming => 1, conf => "autovacuum = off\nleader_election.max_tracked = 3000\n");
 my @reasons = ('deposed', 'expired', 'extension dropped', 'lock released', 'resigned', 'session ended', 'transaction ended');
-my $query = wire($node);
+my $query = session($node);
 my $metrics;
 
 # the exporter's role, and one that nobody has granted anything
-wire_ask($query, 'CREATE ROLE regress_exporter LOGIN; GRANT pg_monitor TO regress_exporter; CREATE ROLE regress_nobody LOGIN');
+ask($query, 'CREATE ROLE regress_exporter LOGIN; GRANT pg_monitor TO regress_exporter; CREATE ROLE regress_nobody LOGIN');
 my $exporter = start_exporter($node, user => 'regress_exporter');
 
 # The metrics of one election are these
@@ -54,9 +53,9 @@ sub ended
 sub between
 {
 	my ($name, $election, $sql, $test) = @_;
-	my $before = wire_ask($query, $sql);
+	my $before = ask($query, $sql);
 	$metrics = scrape($exporter);
-	my $after = wire_ask($query, $sql);
+	my $after = ask($query, $sql);
 	my $value = value_of($metrics, "leader_election_$name", election => $election);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
@@ -69,8 +68,8 @@ sub between
 sub candidate
 {
 	my ($client, $sql) = @_;
-	wire_send($client, $sql);
-	wire_until($query, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $client->{pid}") or die 'nobody waits';
+	post($client, $sql);
+	ask_until($query, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $client->{pid}") or die 'nobody waits';
 	return $client;
 }
 
@@ -84,15 +83,15 @@ sub literal
 # --- nobody has asked for anything
 $metrics = scrape($exporter);
 is(value_of($metrics, 'leader_election_extension_info', datname => 'postgres', server_role => 'primary'), '1', 'the extension is there');
-is(labels_of($metrics, 'leader_election_extension_info', 'version'), wire_ask($query, q{SELECT extversion FROM pg_extension WHERE extname = 'leader_election'}), 'its version');
+is(labels_of($metrics, 'leader_election_extension_info', 'version'), ask($query, q{SELECT extversion FROM pg_extension WHERE extname = 'leader_election'}), 'its version');
 is(value_of($metrics, 'leader_election_registry_elections'), '0', 'no election is known');
 is(labels_of($metrics, 'leader_election_led', 'election'), '', 'and none is measured');
 
 # --- one leads, others wait, one is denied
 my $leader = session($node, app => 'worker-1');
 ask($leader, q{SELECT le_try_become_leader('scheduler')});
-my @waiting = map { Time::HiRes::sleep(0.1); candidate(wire($node, app => "worker-$_"), q{SELECT le_become_leader('scheduler')}) } 2, 3;
-wire_ask($query, q{SELECT le_try_become_leader('scheduler')}) for 1 .. 3;
+my @waiting = map { Time::HiRes::sleep(0.1); candidate(session($node, app => "worker-$_"), q{SELECT le_become_leader('scheduler')}) } 2, 3;
+ask($query, q{SELECT le_try_become_leader('scheduler')}) for 1 .. 3;
 $metrics = scrape($exporter);
 measured('scheduler', 'one leads and two wait', led => '1', candidates => '2', terms_begun_total => '1', bids_denied_total => '3',
 	vacancy_age_seconds => '0', leader_info => '1', waiting_candidates => '2', longest_wait_seconds => '0', lease_ttl_seconds => '');
@@ -108,7 +107,7 @@ between('waiting_longest_seconds', 'scheduler', q{SELECT extract(epoch FROM cloc
 
 # --- the leader is killed
 kill_client($leader);
-wire_answer($waiting[0]);
+collect($waiting[0]);
 end_session($leader);
 $metrics = scrape($exporter);
 measured('scheduler', 'the next one leads', led => '1', candidates => '1', terms_begun_total => '2', leader_info => '1');
@@ -118,9 +117,9 @@ between('longest_wait_seconds', 'scheduler', q{SELECT extract(epoch FROM longest
 cmp_ok(value_of($metrics, 'leader_election_longest_wait_seconds'), '>', 0, 'for some time');
 
 # --- nobody leads
-wire_ask($waiting[0], 'SELECT le_resign_all()');
-wire_answer($waiting[1]);
-wire_ask($waiting[1], 'SELECT le_resign_all()');
+ask($waiting[0], 'SELECT le_resign_all()');
+collect($waiting[1]);
+ask($waiting[1], 'SELECT le_resign_all()');
 Time::HiRes::sleep(0.2);
 between('vacant_seconds_total', 'scheduler', q{SELECT extract(epoch FROM time_vacant) FROM pg_stat_leader_election}, 'time vacant');
 cmp_ok(value_of($metrics, 'leader_election_vacant_seconds_total'), '>=', 0.2, 'which is some time');
@@ -131,94 +130,94 @@ between('vacancy_age_seconds', 'scheduler', q{SELECT extract(epoch FROM clock_ti
 cmp_ok(value_of($metrics, 'leader_election_vacancy_age_seconds'), '>=', 0.2, 'which is some time, too');
 
 # --- terms end for every reason
-my $client = wire($node);
-wire_ask($client, q{SELECT le_try_become_leader_xact('reasons')}) for 1 .. 4;
-wire_ask($client, q{SELECT le_try_become_leader('reasons')});
-wire_ask($client, 'SELECT pg_advisory_unlock_all()');
-wire_ask($client, q{SELECT le_lease('reasons', '1 h')});
-wire_ask($query, q{SELECT le_depose('reasons')}) for 1 .. 2;
-wire_ask($client, q{SELECT le_lease('reasons', '100 ms')});
-wire_until($client, q{SELECT le_try_become_leader('reasons')});
-wire_drop($client);
-wire_until($query, q{SELECT count(*) = 0 FROM le_leaders WHERE name = 'reasons'});
+my $client = session($node);
+ask($client, q{SELECT le_try_become_leader_xact('reasons')}) for 1 .. 4;
+ask($client, q{SELECT le_try_become_leader('reasons')});
+ask($client, 'SELECT pg_advisory_unlock_all()');
+ask($client, q{SELECT le_lease('reasons', '1 h')});
+ask($query, q{SELECT le_depose('reasons')}) for 1 .. 2;
+ask($client, q{SELECT le_lease('reasons', '100 ms')});
+ask_until($client, q{SELECT le_try_become_leader('reasons')});
+kill_client($client);
+ask_until($query, q{SELECT count(*) = 0 FROM le_leaders WHERE name = 'reasons'});
 $metrics = scrape($exporter);
 ended('reasons', 'each reason is counted', 'transaction ended' => '4', 'lock released' => '1', deposed => '1', expired => '1', 'session ended' => '1');
 measured('reasons', 'and each term', terms_begun_total => '8', led => '0');
 
 # --- a lease is renewed, and runs out
-my $token = wire_ask($query, q{SELECT le_lease('mailer', '10 min', 'worker-5')});
-wire_ask($query, qq{SELECT le_renew('mailer', $token)}) for 1 .. 7;
+my $token = ask($query, q{SELECT le_lease('mailer', '10 min', 'worker-5')});
+ask($query, qq{SELECT le_renew('mailer', $token)}) for 1 .. 7;
 $metrics = scrape($exporter);
 measured('mailer', 'a lease', led => '1', leader_info => '1', lease_ttl_seconds => '600', lease_renewals_total => '7');
 is(labels_of($metrics, 'leader_election_leader_info', 'scope', election => 'mailer'), 'lease', 'by its scope');
 between('lease_expires_in_seconds', 'mailer', q{SELECT extract(epoch FROM expires_in) FROM le_leader('mailer')}, 'how long it runs');
-wire_ask($query, qq{SELECT le_renew('mailer', $token, '100 ms')});
-wire_until($query, q{SELECT count(*) = 0 FROM le_leader('mailer')});
+ask($query, qq{SELECT le_renew('mailer', $token, '100 ms')});
+ask_until($query, q{SELECT count(*) = 0 FROM le_leader('mailer')});
 $metrics = scrape($exporter);
 measured('mailer', 'it is over', led => '0', leader_info => '', lease_expires_in_seconds => '', terms_begun_total => '1');
 
 # --- candidates that nobody keeps out who leads
-$client = wire($node);
-my $guarded = wire($node);
-$token = wire_ask($client, q{SELECT le_lease('guarded', '10 min')});
-wire_ask($guarded, qq{BEGIN; SELECT le_assert_leader('guarded', $token)});
-wire_ask($client, qq{SELECT le_resign('guarded', $token)});
-wire_ask($query, q{SELECT le_declare('graceful', grace => '1 h')});
-my $lost = wire($node);
-wire_ask($lost, q{SELECT le_try_become_leader('graceful')});
-wire_drop($lost);
-wire_until($query, q{SELECT count(*) = 0 FROM le_leaders});
-@waiting = (candidate(wire($node), q{SELECT le_become_leader('guarded')}), candidate(wire($node), q{SELECT le_become_leader('graceful')}),
-	candidate(wire($node), q{CALL le_campaign(ARRAY['graceful', 'guarded'])}));
-wire_until($query, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('guard', 'grace')}, '2');
+$client = session($node);
+my $guarded = session($node);
+$token = ask($client, q{SELECT le_lease('guarded', '10 min')});
+ask($guarded, qq{BEGIN; SELECT le_assert_leader('guarded', $token)});
+ask($client, qq{SELECT le_resign('guarded', $token)});
+ask($query, q{SELECT le_declare('graceful', grace => '1 h')});
+my $lost = session($node);
+ask($lost, q{SELECT le_try_become_leader('graceful')});
+kill_client($lost);
+ask_until($query, q{SELECT count(*) = 0 FROM le_leaders});
+@waiting = (candidate(session($node), q{SELECT le_become_leader('guarded')}), candidate(session($node), q{SELECT le_become_leader('graceful')}),
+	candidate(session($node), q{CALL le_campaign(ARRAY['graceful', 'guarded'])}));
+ask_until($query, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('guard', 'grace')}, '2');
 $metrics = scrape($exporter);
 is(labels_of($metrics, 'leader_election_waiting_candidates', 'waits_for', election => 'guarded'), 'any guard', 'one waits for a guarded transaction');
 is(labels_of($metrics, 'leader_election_waiting_candidates', 'waits_for', election => 'graceful'), 'any grace', 'one for the end of the grace');
 measured($_, "$_ is vacant", led => '0', candidates => '2') foreach 'guarded', 'graceful';
-wire_drop($guarded, @waiting);
+kill_client($guarded, @waiting);
 
 # --- names that are hard to write down, and bare keys
 my @names = ('say "hello"', 'back\\slash\\n', "line\nbreak\r", "tab\there", q{it's}, '{a="b"} 1', '<x>&amp;]]>', '[1, {"a": 2}]', '$query$', '%1$I %s',
 	"\xc3\xbcbung \xf0\x9f\x98\x80", "\x01\x7f\x1b", "\xef\xbf\xbe\xef\xbf\xbf", ' ', 'key 2929', 'x' x 255);
-$client = wire($node, app => "it's \"me\"\n\\");
-wire_ask($client, 'SELECT le_try_become_leader(' . literal($_) . ', ' . literal($_) . ')') foreach @names;
-wire_ask($client, 'SELECT le_try_become_leader(2929::bigint)');
+$client = session($node, app => "it's \"me\"\n\\");
+ask($client, 'SELECT le_try_become_leader(' . literal($_) . ', ' . literal($_) . ')') foreach @names;
+ask($client, 'SELECT le_try_become_leader(2929::bigint)');
 $metrics = scrape($exporter);
 is(join('|', sort grep { value_of($metrics, 'leader_election_led', election => $_, key => '') eq '1' } @names), join('|', sort @names), 'every name arrives');
 is(join('|', sort map { $_->{labels}{identity} } grep { $_->{name} eq 'leader_election_leader_info' && !$_->{labels}{key} } @$metrics),
 	join('|', sort @names), 'and every identity');
 is(value_of($metrics, 'leader_election_led', election => 'key 2929', key => '2929'), '1', 'a bare key');
-wire_ask($client, 'SELECT le_resign_all()');
+ask($client, 'SELECT le_resign_all()');
 $metrics = scrape($exporter);
 is(value_of($metrics, 'leader_election_led', election => $_, key => ''), '0', 'and is vacant again') foreach @names;
-wire_ask($_, 'SELECT pg_advisory_lock_shared(2929)') foreach $client, $query;
+ask($_, 'SELECT pg_advisory_lock_shared(2929)') foreach $client, $query;
 $metrics = scrape($exporter);
 is(value_of($metrics, 'leader_election_led', key => '2929'), '1', 'a key that is held by plain locks counts as led');
 is(value_of($metrics, 'leader_election_leader_info', key => '2929', scope => '', identity => ''), '1', 'by two who are not told apart');
-wire_ask($query, 'SELECT pg_advisory_unlock_all()');
-wire_drop($client);
+ask($query, 'SELECT pg_advisory_unlock_all()');
+kill_client($client);
 
 # --- more elections than are measured
-wire_ask($query, q{SELECT le_declare('zebra')});
-wire_ask($query, q{SELECT count(le_lease('crowd ' || i, '10 min')) FROM generate_series(1, 1100) i});
-wire_ask($query, q{SELECT le_lease('zebra', '10 min')});
+ask($query, q{SELECT le_declare('zebra')});
+ask($query, q{SELECT count(le_lease('crowd ' || i, '10 min')) FROM generate_series(1, 1100) i});
+ask($query, q{SELECT le_lease('zebra', '10 min')});
 $metrics = scrape($exporter);
 is(scalar(my @all = split / /, value_of($metrics, 'leader_election_led')), 1000, 'a thousand elections are measured');
 foreach my $name ('led', 'lease_ttl_seconds', 'leader_info', 'term_age_seconds')
 {
 	ok(value_of($metrics, "leader_election_$name", election => 'zebra') > 0, "and among them the one that is declared: $name");
 }
-is(value_of($metrics, 'leader_election_registry_elections'), wire_ask($query, 'SELECT elections FROM pg_stat_leader_election_info'), 'the others are counted');
+is(value_of($metrics, 'leader_election_registry_elections'), ask($query, 'SELECT elections FROM pg_stat_leader_election_info'), 'the others are counted');
 is(value_of($metrics, 'leader_election_registry_evictions_total'), '0', 'none was forgotten');
-wire_ask($query, q{ALTER SYSTEM SET leader_election.max_tracked = 100});
-wire_ask($query, 'SELECT pg_reload_conf()');
-wire_until($query, q{SELECT le_try_become_leader_xact('more ' || random()::text) AND evictions > 0 FROM pg_stat_leader_election_info});
+ask($query, q{ALTER SYSTEM SET leader_election.max_tracked = 100});
+ask($query, 'SELECT pg_reload_conf()');
+ask_until($query, q{SELECT le_try_become_leader_xact('more ' || random()::text) AND evictions > 0 FROM pg_stat_leader_election_info});
 $metrics = scrape($exporter);
-is(value_of($metrics, 'leader_election_registry_evictions_total'), wire_ask($query, 'SELECT evictions FROM pg_stat_leader_election_info'), 'some were');
+is(value_of($metrics, 'leader_election_registry_evictions_total'), ask($query, 'SELECT evictions FROM pg_stat_leader_election_info'), 'some were');
 
 # --- the server is restarted
 $node->restart;
-$query = wire($node);
+$query = session($node);
 $metrics = scrape($exporter);
 # whose first answer is that its connection is gone
 $metrics = scrape($exporter) if value_of($metrics, 'leader_election_extension_info') eq '';

@@ -11,7 +11,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 use Monitoring;
 
 my $promtool = monitoring_program('promtool');
@@ -68,36 +67,36 @@ sub from_end_to_end
 	$short =~ s/datname="app"/datname="postgres"/g or die;
 	my $prometheus = start_prometheus($exporter, $short);
 	my $leader = session($node, app => 'worker-1');
-	my $other = wire($node);
+	my $other = session($node);
 
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'an election that nobody has heard of');
 	ask($leader, q{SELECT le_try_become_leader('scheduler')});
-	wire_ask($other, q{SELECT le_try_become_leader('mailer')});
+	ask($other, q{SELECT le_try_become_leader('mailer')});
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'is led');
 	fires($prometheus, 'LeaderElectionVacant', '', 'no election is vacant');
-	wire_ask($other, q{SELECT le_declare('scheduler'), le_declare('mailer')});
-	wire_ask($other, q{SELECT le_try_become_leader('tried once'), le_resign('tried once')});
+	ask($other, q{SELECT le_declare('scheduler'), le_declare('mailer')});
+	ask($other, q{SELECT le_try_become_leader('tried once'), le_resign('tried once')});
 	kill_client($leader);
 	fires($prometheus, 'LeaderElectionVacant', 'scheduler', 'the leader is killed: the election is vacant');
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'and the one that must not be');
 	end_session($leader);
-	wire_ask($other, q{SELECT le_try_become_leader('scheduler')});
+	ask($other, q{SELECT le_try_become_leader('scheduler')});
 	fires($prometheus, 'LeaderElectionVacant', '', 'somebody leads again');
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'that one, too');
 
 	# a restart: one comes back, one does not
 	$node->restart;
-	$other = wire($node);
-	wire_ask($other, q{SELECT le_try_become_leader('scheduler')});
+	$other = session($node);
+	ask($other, q{SELECT le_try_become_leader('scheduler')});
 	fires($prometheus, 'LeaderElectionForgotten', 'mailer', 'nobody asks for one of them after a restart');
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'somebody leads the other');
-	wire_ask($other, q{SELECT le_try_become_leader('mailer')});
+	ask($other, q{SELECT le_try_become_leader('mailer')});
 	fires($prometheus, 'LeaderElectionForgotten', '', 'and again');
 
-	wire_ask($other, q{SELECT le_resign('mailer'), le_lease('mailer', '1 h')});
-	wire_ask($other, q{SELECT le_depose('mailer')});
+	ask($other, q{SELECT le_resign('mailer'), le_lease('mailer', '1 h')});
+	ask($other, q{SELECT le_depose('mailer')});
 	fires($prometheus, 'LeaderElectionDeposed', 'mailer', 'a leader is deposed');
-	wire_ask($other, 'DROP EXTENSION leader_election');
+	ask($other, 'DROP EXTENSION leader_election');
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'the extension is dropped');
 	stop_daemons();
 	$node->stop;

@@ -11,7 +11,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 use Monitoring;
 
 my $program = monitoring_program('prometheus-postgres-exporter');
@@ -38,8 +37,8 @@ sql('old', q{CREATE EXTENSION leader_election});
 create_extension($node, $_) foreach 'latin', 'ascii';
 
 # The same election in each: led in some, vacant in others
-my $leader = wire($node);
-wire_ask($leader, q{SELECT le_try_become_leader('scheduler')});
+my $leader = session($node);
+ask($leader, q{SELECT le_try_become_leader('scheduler')});
 sql('other', q{SET search_path = "an ""odd"" one"; SELECT le_try_become_leader('scheduler')});
 sql('old', q{SELECT le_try_become_leader('scheduler'); SELECT le_resign('scheduler'); SELECT le_lease('mailer', '1 h')});
 sql('latin', q{SELECT le_lease(chr(233), '1 h', 'Andr' || chr(233))});
@@ -110,7 +109,7 @@ is(value_of($metrics, 'leader_election_led', datname => 'postgres', election => 
 all_else_is_there('with such a name');
 
 # The extension goes, and comes again
-wire_ask($leader, q{SELECT le_resign_all()});
+ask($leader, q{SELECT le_resign_all()});
 sql('ascii', 'DROP EXTENSION leader_election');
 sql('postgres', q{SELECT le_lease('mailer', '1 h'); DROP EXTENSION leader_election});
 $metrics = scrape($exporter);

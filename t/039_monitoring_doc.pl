@@ -13,24 +13,23 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $doc = slurp_file('doc/monitoring.md');
 my $node = new_server('monitoring_doc', conf => "autovacuum = off\n");
 
 # --- one leads and one waits; one leads by a lease; one is vacant; one waits for a guarded transaction
-my ($leader, $candidate, $guarded, $late, $restless) = map { wire($node, app => $_) } qw(worker-1 worker-2 worker-3 worker-4 worker-5);
-wire_ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader(2929)});
+my ($leader, $candidate, $guarded, $late, $restless) = map { session($node, app => $_) } qw(worker-1 worker-2 worker-3 worker-4 worker-5);
+ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader(2929)});
 # also a bare key that is the key of a name, which nobody leads for that
-wire_ask($leader, q{SELECT le_try_become_leader(le_key('reports'))});
-wire_ask($leader, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
-wire_ask($leader, q{SELECT le_lease('mailer', '1 h')});
-my $token = wire_ask($guarded, q{SELECT le_lease('reports', '1 h')});
-wire_ask($guarded, qq{BEGIN; SELECT le_assert_leader('reports', $token)});
-wire_ask($leader, qq{SELECT le_resign('reports', $token)});
-wire_send($candidate, q{SELECT le_become_leader('scheduler')});
-wire_send($late, q{SELECT le_become_leader('reports')});
-wire_until($leader, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('leader', 'guard')}, '2');
+ask($leader, q{SELECT le_try_become_leader(le_key('reports'))});
+ask($leader, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
+ask($leader, q{SELECT le_lease('mailer', '1 h')});
+my $token = ask($guarded, q{SELECT le_lease('reports', '1 h')});
+ask($guarded, qq{BEGIN; SELECT le_assert_leader('reports', $token)});
+ask($leader, qq{SELECT le_resign('reports', $token)});
+post($candidate, q{SELECT le_become_leader('scheduler')});
+post($late, q{SELECT le_become_leader('reports')});
+ask_until($leader, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('leader', 'guard')}, '2');
 
 # What the statements show, in order
 my @shows = (
@@ -57,7 +56,7 @@ sub told_by_psql
 	{
 		while ((() = $output =~ /\(every [\d.]+s\)\n\n.*?\(\d+ rows?\)/gs) < $times && $psql->pumpable)
 		{
-			wire_ask($restless, q{SELECT le_try_become_leader('restless'); SELECT le_resign('restless')});
+			ask($restless, q{SELECT le_try_become_leader('restless'); SELECT le_resign('restless')});
 			$psql->pump_nb;
 			Time::HiRes::sleep(0.02);
 			$timeout->is_expired and die 'psql shows nothing';
@@ -102,6 +101,6 @@ foreach my $alert (@alerts)
 my %used = map { $_ => 1 } slurp_file('monitoring/alerts.yaml') =~ /(leader_election_\w+)/g;
 is(join(' ', grep { !$named{$_} } sort keys %used), '', 'which use such metrics only');
 
-wire_drop($leader, $candidate, $guarded, $late, $restless);
+kill_client($leader, $candidate, $guarded, $late, $restless);
 $node->stop;
 done_testing();

@@ -23,32 +23,32 @@ ask($watcher, 'SELECT count(*) FROM le_leaders');
 subtest 'one timer left' => sub {
 	foreach my $call (q{le_try_become_leader('one')}, q{le_lease('one', '1 min')})
 	{
-		my $psql = session($node);
+		my $session = session($node);
 		my $offset = log_from($node);
-		ask($psql, "LOAD '$library{1}'");
-		ask($psql, 'SET leader_election.dead_peer_timeout = 0');
-		is(ask($psql, q{SELECT count(*) FROM le_leader('one')}), '0', 'a session may look');
-		ask($psql, "SELECT $call");
-		like(stderr_of($psql), qr/FATAL:  cannot add more timeout reasons/, "refused: $call");
-		like(stderr_of($psql), qr/HINT:  .*leader_election/, 'with a hint');
+		ask($session, "LOAD '$library{1}'");
+		ask($session, 'SET leader_election.dead_peer_timeout = 0');
+		is(ask($session, q{SELECT count(*) FROM le_leader('one')}), '0', 'a session may look');
+		ask($session, "SELECT $call");
+		like($session->{messages}, qr/FATAL:  53400: cannot add more timeout reasons/, "refused: $call");
+		like($session->{messages}, qr/HINT:  .*leader_election/, 'with a hint');
 
 		# where it is not refused, the end of a transaction is too late
-		ask($psql, 'BEGIN; SET leader_election.dead_peer_timeout = 15; CREATE TABLE t (i int); COMMIT');
+		ask($session, 'BEGIN; SET leader_election.dead_peer_timeout = 15; CREATE TABLE t (i int); COMMIT');
 		unlike(log_since($node, $offset), qr/PANIC/, 'no panic');
-		end_session($psql);
+		end_session($session);
 	}
 	is(ask($watcher, 'SELECT count(*) FROM le_leaders'), '0', 'no term is left');
 };
 
 subtest 'two timers left' => sub {
-	my $psql = session($node);
-	ask($psql, "LOAD '$library{2}'");
-	ask($psql, 'SET leader_election.dead_peer_timeout = 0');
-	is(ask($psql, q{SELECT le_try_become_leader('two')}), 't', 'elected');
-	ask($psql, 'BEGIN; SET leader_election.dead_peer_timeout = 15; CREATE TABLE t (i int); COMMIT');
-	is(stderr_of($psql), '', 'the transaction ends as any other');
-	is(ask($psql, q{SELECT le_am_leader('two')}), 't', 'the session leads on');
-	end_session($psql);
+	my $session = session($node);
+	ask($session, "LOAD '$library{2}'");
+	ask($session, 'SET leader_election.dead_peer_timeout = 0');
+	is(ask($session, q{SELECT le_try_become_leader('two')}), 't', 'elected');
+	ask($session, 'BEGIN; SET leader_election.dead_peer_timeout = 15; CREATE TABLE t (i int); COMMIT');
+	is($session->{messages}, '', 'the transaction ends as any other');
+	is(ask($session, q{SELECT le_am_leader('two')}), 't', 'the session leads on');
+	end_session($session);
 };
 
 is(ask($watcher, 'SELECT pg_postmaster_start_time()'), $alive, 'no session was ended but those');

@@ -12,7 +12,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 # Such a bid takes 0.1 s; one that waits for a standby hangs
 my $bound = 5;
@@ -22,26 +21,26 @@ max_wal_senders = 2
 autovacuum = off
 leader_election.notify = off
 });
-my $control = wire($node);
-my $bidder = wire($node, app => 'bidder');
-my $other = wire($node, app => 'other');
+my $control = session($node);
+my $bidder = session($node, app => 'bidder');
+my $other = session($node, app => 'other');
 
 # Until all of the server has heard of it: the checkpointer has, when a commit hangs or not
 sub set_standbys
 {
 	my ($names) = @_;
-	my $probe = wire($node);
+	my $probe = session($node);
 	$node->append_conf('postgresql.conf', "synchronous_standby_names = '$names'");
 	$node->reload;
-	wire_until($_, 'SHOW synchronous_standby_names', $names) foreach $probe, $control;
+	ask_until($_, 'SHOW synchronous_standby_names', $names) foreach $probe, $control;
 	my $hangs = 0;
 	until ($hangs || $names eq '')
 	{
-		wire_send($probe, 'CREATE TABLE probe (); DROP TABLE probe');
-		$hangs = !defined wire_answer($probe, 0.2);
+		post($probe, 'CREATE TABLE probe (); DROP TABLE probe');
+		$hangs = !defined collect($probe, 0.2);
 	}
-	wire_ask($control, "SELECT pg_terminate_backend($probe->{pid})");
-	wire_drop($probe);
+	ask($control, "SELECT pg_terminate_backend($probe->{pid})");
+	kill_client($probe);
 	return;
 }
 
@@ -53,13 +52,13 @@ sub soon
 {
 	my ($client, $sql) = @_;
 	my $before = monotonic();
-	wire_send($client, $sql);
-	my $answer = wire_answer($client, $bound);
+	post($client, $sql);
+	my $answer = collect($client, $bound);
 	my $took = monotonic() - $before;
 	unless (ok(defined $answer, sprintf '%s: answered (%.0f ms)', $sql, 1000 * $took))
 	{
 		# for the wait in the statement, and for that of the commit
-		wire_ask($control, "SELECT pg_cancel_backend($client->{pid})") until defined wire_answer($client, 0.1);
+		ask($control, "SELECT pg_cancel_backend($client->{pid})") until defined collect($client, 0.1);
 		return 'none';
 	}
 	return $answer;
@@ -70,7 +69,7 @@ sub run_out
 {
 	my @names = @_;
 	my $list = join ',', map { "'$_'" } @names;
-	wire_ask($other, "SELECT count(le_lease(name, '100 ms')) FROM unnest(ARRAY[$list]) name") eq @names || die $other->{error};
+	ask($other, "SELECT count(le_lease(name, '100 ms')) FROM unnest(ARRAY[$list]) name") eq @names || die $other->{error};
 	sleep_past(monotonic() + 0.15);
 	return;
 }
@@ -78,14 +77,14 @@ sub run_out
 sub is_vacant
 {
 	my ($name) = @_;
-	is(wire_ask($control, "SELECT count(*) FROM le_leader('$name')"), '0', "nobody leads \"$name\"");
+	is(ask($control, "SELECT count(*) FROM le_leader('$name')"), '0', "nobody leads \"$name\"");
 	return;
 }
 
 subtest 'behind a lease that has run out' => sub {
 	run_out(map { "over$_" } 1 .. 8);
 	standby_is_gone();
-	my $denied = wire_ask($control, q{SELECT sum(denied) FROM pg_stat_leader_election WHERE name LIKE 'over%'});
+	my $denied = ask($control, q{SELECT sum(denied) FROM pg_stat_leader_election WHERE name LIKE 'over%'});
 	foreach my $round (1, 2)
 	{
 		is(soon($bidder, q{SELECT le_try_become_leader('over1')}), 'f', 'denied in session scope');
@@ -93,40 +92,40 @@ subtest 'behind a lease that has run out' => sub {
 		is(soon($bidder, q{SELECT le_lease('over3', '1 h')}), '', 'in lease scope');
 		is(soon($bidder, q{CALL le_campaign(ARRAY['over4', 'over5', 'over6', 'over7', 'over8'], timeout => '0')}), '|', 'for many elections');
 	}
-	is(wire_ask($control, q{SELECT sum(denied) FROM pg_stat_leader_election WHERE name LIKE 'over%'}) - $denied, 16, 'and that is counted');
+	is(ask($control, q{SELECT sum(denied) FROM pg_stat_leader_election WHERE name LIKE 'over%'}) - $denied, 16, 'and that is counted');
 	is(soon($bidder, q{SELECT le_become_leader('over1', '300 ms')}), 'f', 'a timeout ends the wait');
 	is(soon($bidder, q{CALL le_campaign('over3', timeout => '300 ms', ttl => '1 h')}), '', 'in lease scope');
 	is(soon($bidder, q{CALL le_campaign(ARRAY['over4', 'over5'], timeout => '300 ms')}), '|', 'for many elections');
-	wire_ask($bidder, q{SET lock_timeout = '300 ms'});
-	wire_fails($bidder, q{SELECT le_become_leader('over1')}, '55P03', 'lock_timeout');
-	wire_fails($bidder, q{SELECT le_become_leader('over1', '1 min')}, '55P03', 'lock_timeout before the timeout');
-	wire_ask($bidder, 'RESET lock_timeout');
+	ask($bidder, q{SET lock_timeout = '300 ms'});
+	fails($bidder, q{SELECT le_become_leader('over1')}, '55P03', 'lock_timeout');
+	fails($bidder, q{SELECT le_become_leader('over1', '1 min')}, '55P03', 'lock_timeout before the timeout');
+	ask($bidder, 'RESET lock_timeout');
 	is_vacant("over$_") foreach 1 .. 8;
 
-	wire_send($bidder, q{SELECT le_become_leader('over1')});
-	ok(wire_until($control, 'SELECT name, position, waits_for FROM le_candidates', 'over1|1|standby'), 'le_candidates tells what is waited for');
-	ok(wire_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $bidder->{pid}", 'SyncRep'), 'and so does pg_stat_activity');
+	post($bidder, q{SELECT le_become_leader('over1')});
+	ok(ask_until($control, 'SELECT name, position, waits_for FROM le_candidates', 'over1|1|standby'), 'le_candidates tells what is waited for');
+	ok(ask_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $bidder->{pid}", 'SyncRep'), 'and so does pg_stat_activity');
 	is(soon($other, q{SELECT le_try_become_leader('over1')}), 'f', 'nobody overtakes the candidate');
-	wire_ask($control, "SELECT pg_cancel_backend($bidder->{pid})");
-	wire_answer($bidder);
+	ask($control, "SELECT pg_cancel_backend($bidder->{pid})");
+	collect($bidder);
 	is($bidder->{code}, '57014', 'cancelled');
 	is_vacant('over1');
 	no_trace($node, $bidder->{pid}, 'nothing of it is left');
 
-	my $many = wire($node);
-	wire_send($bidder, q{SELECT le_become_leader('over1')});
-	wire_send($many, q{CALL le_campaign(ARRAY['over4', 'over5'])});
-	ok(wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name IN ('over1', 'over4')}, '2'), 'candidates wait');
+	my $many = session($node);
+	post($bidder, q{SELECT le_become_leader('over1')});
+	post($many, q{CALL le_campaign(ARRAY['over4', 'over5'])});
+	ok(ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name IN ('over1', 'over4')}, '2'), 'candidates wait');
 	standby_is_given_up();
-	is(wire_answer($bidder, 10), 't', 'elected when the standby is given up');
-	like(wire_answer($many, 10), qr/^\d+\|over[45]$/, 'for many elections, too');
-	wire_ask($_, 'SELECT le_resign_all()') foreach $bidder, $many;
-	wire_drop($many);
+	is(collect($bidder, 10), 't', 'elected when the standby is given up');
+	like(collect($many, 10), qr/^\d+\|over[45]$/, 'for many elections, too');
+	ask($_, 'SELECT le_resign_all()') foreach $bidder, $many;
+	kill_client($many);
 };
 
 subtest 'a resignation before that' => sub {
-	my $token = wire_ask($other, q{SELECT le_lease('resigned', '1 h')});
-	wire_ask($other, "SELECT le_resign('resigned', $token)");
+	my $token = ask($other, q{SELECT le_lease('resigned', '1 h')});
+	ask($other, "SELECT le_resign('resigned', $token)");
 	standby_is_gone();
 
 	# no record of it has arrived there, and none was needed then
@@ -136,79 +135,79 @@ subtest 'a resignation before that' => sub {
 };
 
 subtest 'a new block of tokens' => sub {
-	my $last = wire_ask($control, 'SELECT last_value FROM le_token_seq');
-	my $rest = $last - wire_elect($bidder, 'more');
-	is(wire_ask($bidder, "SELECT count(*) FROM generate_series(1, $rest) WHERE le_try_become_leader('more') AND le_resign('more')"), $rest, 'the block is used up');
+	my $last = ask($control, 'SELECT last_value FROM le_token_seq');
+	my $rest = $last - lead_once($bidder, 'more');
+	is(ask($bidder, "SELECT count(*) FROM generate_series(1, $rest) WHERE le_try_become_leader('more') AND le_resign('more')"), $rest, 'the block is used up');
 	standby_is_gone();
 	is(soon($bidder, q{SELECT le_try_become_leader('next')}), 'f', 'denied');
 	is(soon($bidder, q{SELECT le_try_become_leader_xact('next')}), 'f', 'denied');
 	is(soon($bidder, q{SELECT le_become_leader('next', '300 ms')}), 'f', 'a timeout');
 	is_vacant('next');
-	my $drawn = wire_ask($control, 'SELECT last_value FROM le_token_seq');
+	my $drawn = ask($control, 'SELECT last_value FROM le_token_seq');
 	is($drawn - $last, 1024, 'one block was drawn by all of them');
 
 	# those that need it at the same time wait for it at the same time
-	my @crowd = map { wire($node) } 1 .. 10;
+	my @crowd = map { session($node) } 1 .. 10;
 	my $before = monotonic();
-	wire_send($crowd[$_], "SELECT le_try_become_leader('crowd $_')") foreach 0 .. $#crowd;
-	is(wire_answer($_, $bound), 'f', 'denied') foreach @crowd;
-	wire_drop(@crowd);
-	wire_send($bidder, q{SELECT le_become_leader('next'), le_token('next')});
-	ok(wire_until($control, 'SELECT name, waits_for FROM le_candidates', 'next|standby'), 'a candidate waits');
+	post($crowd[$_], "SELECT le_try_become_leader('crowd $_')") foreach 0 .. $#crowd;
+	is(collect($_, $bound), 'f', 'denied') foreach @crowd;
+	kill_client(@crowd);
+	post($bidder, q{SELECT le_become_leader('next'), le_token('next')});
+	ok(ask_until($control, 'SELECT name, waits_for FROM le_candidates', 'next|standby'), 'a candidate waits');
 	standby_is_given_up();
-	is(wire_answer($bidder, 10), 't|' . ($last + 1), 'it has the first token of that block');
-	is(wire_ask($control, 'SELECT last_value FROM le_token_seq'), $drawn, 'and no other one was drawn');
-	wire_ask($bidder, 'SELECT le_resign_all()');
+	is(collect($bidder, 10), 't|' . ($last + 1), 'it has the first token of that block');
+	is(ask($control, 'SELECT last_value FROM le_token_seq'), $drawn, 'and no other one was drawn');
+	ask($bidder, 'SELECT le_resign_all()');
 };
 
 subtest 'clearing old leases away' => sub {
 	my @old = map { "old$_" } 1 .. 24;
-	my $candidate = wire($node);
+	my $candidate = session($node);
 	run_out(@old);
 	standby_is_gone();
-	wire_ask($other, 'BEGIN');
+	ask($other, 'BEGIN');
 	foreach my $sweep (1 .. 3)
 	{
 		is(soon($other, "SELECT count(le_lease('new $sweep ' || i, '1 h')) FROM generate_series(1, 40) i"), '40', 'leases are taken beside them');
 	}
-	is(wire_ask($control, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $other->{pid}"), '120', 'no lock of an old one is held');
+	is(ask($control, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $other->{pid}"), '120', 'no lock of an old one is held');
 	is(soon($bidder, "SELECT count(*) FROM le_leases WHERE name LIKE 'old%' AND ttl = '0'"), '24', 'they are void');
 	is(soon($bidder, "SELECT le_try_become_leader('$_')"), 'f', 'but on record, until that is durable') foreach @old[0 .. 3];
 
-	wire_send($candidate, "SELECT le_become_leader('old1')");
-	ok(wire_until($control, "SELECT name, waits_for FROM le_candidates", 'old1|standby'), 'a candidate waits for the standby only');
+	post($candidate, "SELECT le_become_leader('old1')");
+	ok(ask_until($control, "SELECT name, waits_for FROM le_candidates", 'old1|standby'), 'a candidate waits for the standby only');
 	standby_is_given_up();
-	is(wire_answer($candidate, 10), 't', 'and is elected then');
+	is(collect($candidate, 10), 't', 'and is elected then');
 	is(soon($bidder, "SELECT le_try_become_leader('$_')"), 't', 'so are others') foreach @old[1 .. 3];
-	wire_ask($other, 'ROLLBACK');
+	ask($other, 'ROLLBACK');
 	foreach my $sweep (1 .. 3)
 	{
-		wire_ask($other, "SELECT count(le_lease('$sweep new ' || i, '1 h')) FROM generate_series(1, 40) i");
+		ask($other, "SELECT count(le_lease('$sweep new ' || i, '1 h')) FROM generate_series(1, 40) i");
 	}
-	is(wire_ask($control, q{SELECT count(*) FROM le_leases WHERE name LIKE 'old%'}), '0', 'all are cleared away in the end');
-	wire_drop($candidate);
+	is(ask($control, q{SELECT count(*) FROM le_leases WHERE name LIKE 'old%'}), '0', 'all are cleared away in the end');
+	kill_client($candidate);
 };
 
 subtest 'deposing a role that fails half-way' => sub {
-	my $many = wire($node);
-	my %token = map { $_ => wire_ask($other, "SELECT le_lease('half $_', '1 h')") } 1 .. 3;
+	my $many = session($node);
+	my %token = map { $_ => ask($other, "SELECT le_lease('half $_', '1 h')") } 1 .. 3;
 
 	# they are deposed in that order, and the last is renewed for longer, which hangs
-	my @order = split /,/, wire_ask($control, q{SELECT string_agg(right(name, 1), ',') FROM _le_registry_terms() WHERE name LIKE 'half%'});
-	wire_send($many, "CALL le_campaign(ARRAY['half $order[0]', 'half $order[1]'])");
-	ok(wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'half%'}, '2'), 'a candidate waits for two leases');
+	my @order = split /,/, ask($control, q{SELECT string_agg(right(name, 1), ',') FROM _le_registry_terms() WHERE name LIKE 'half%'});
+	post($many, "CALL le_campaign(ARRAY['half $order[0]', 'half $order[1]'])");
+	ok(ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'half%'}, '2'), 'a candidate waits for two leases');
 	standby_is_gone();
-	wire_send($other, "SELECT le_renew('half $order[2]', $token{$order[2]}, '2 h')");
-	ok(wire_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}", 'SyncRep'), 'a renewal waits');
-	wire_ask($bidder, q{SET lock_timeout = '300 ms'});
-	wire_fails($bidder, 'SELECT le_depose_role(current_user::regrole)', '55P03', 'and so does le_depose_role, behind it');
-	wire_ask($bidder, 'RESET lock_timeout');
+	post($other, "SELECT le_renew('half $order[2]', $token{$order[2]}, '2 h')");
+	ok(ask_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}", 'SyncRep'), 'a renewal waits');
+	ask($bidder, q{SET lock_timeout = '300 ms'});
+	fails($bidder, 'SELECT le_depose_role(current_user::regrole)', '55P03', 'and so does le_depose_role, behind it');
+	ask($bidder, 'RESET lock_timeout');
 	is_vacant("half $_") foreach @order[0, 1];
 	standby_is_given_up();
-	like(wire_answer($many, 10), qr/^\d+\|half [123]$/, 'the candidate hears that they are over');
-	is(wire_answer($other, 10), 't', 'renewed');
-	wire_ask($control, "SELECT pg_terminate_backend($many->{pid})");
-	wire_drop($many);
+	like(collect($many, 10), qr/^\d+\|half [123]$/, 'the candidate hears that they are over');
+	is(collect($other, 10), 't', 'renewed');
+	ask($control, "SELECT pg_terminate_backend($many->{pid})");
+	kill_client($many);
 };
 
 # A role that may use up so much, and asks for more, has what is over cleared away first
@@ -216,49 +215,49 @@ subtest 'making room' => sub {
 	$node->safe_psql('postgres', q{CREATE ROLE regress_bounded LOGIN; ALTER ROLE regress_bounded SET leader_election.max_elections_per_role = 2});
 	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
 	create_extension($node, 'elsewhere');
-	my $bounded = wire($node, user => 'regress_bounded');
-	my $elsewhere = wire($node, user => 'regress_bounded', db => 'elsewhere');
+	my $bounded = session($node, user => 'regress_bounded');
+	my $elsewhere = session($node, user => 'regress_bounded', db => 'elsewhere');
 	my $observe = q{CALL le_observe('watched', 0, '0')};
 
-	wire_ask($bounded, q{SELECT le_lease('small', '100 ms')});
-	wire_ask($bounded, $_) foreach 'BEGIN', q{SELECT le_lease('small, too', '1 h')}, 'ROLLBACK';
+	ask($bounded, q{SELECT le_lease('small', '100 ms')});
+	ask($bounded, $_) foreach 'BEGIN', q{SELECT le_lease('small, too', '1 h')}, 'ROLLBACK';
 	sleep_past(monotonic() + 0.15);
 	standby_is_gone();
 	like(soon($bounded, $observe), qr/^-1\|/, 'there is room for what was rolled back');
 	standby_is_given_up();
 
-	is(wire_ask(wire($node, user => 'regress_bounded', db => 'elsewhere'), "SELECT count(le_lease('full ' || i, '1 h')) FROM generate_series(1, 2) i"), '2', 'it leads elsewhere');
+	is(ask(session($node, user => 'regress_bounded', db => 'elsewhere'), "SELECT count(le_lease('full ' || i, '1 h')) FROM generate_series(1, 2) i"), '2', 'it leads elsewhere');
 	run_out('evicted');
 	standby_is_gone();
 	is(soon($bidder, q{SELECT le_try_become_leader('evicted')}), 'f', 'denied behind a lease that has run out');
-	my $evictions = wire_ask($control, 'SELECT evictions FROM pg_stat_leader_election_info');
-	wire_fails($elsewhere, $observe, '53400', 'another database asks for room');
-	cmp_ok(wire_ask($control, 'SELECT evictions FROM pg_stat_leader_election_info'), '>', $evictions, 'which is evicted');
+	my $evictions = ask($control, 'SELECT evictions FROM pg_stat_leader_election_info');
+	fails($elsewhere, $observe, '53400', 'another database asks for room');
+	cmp_ok(ask($control, 'SELECT evictions FROM pg_stat_leader_election_info'), '>', $evictions, 'which is evicted');
 	is(soon($bidder, q{SELECT le_try_become_leader('evicted')}), 'f', 'denied, as the standby may still have it');
 	standby_is_given_up();
 	is(soon($bidder, q{SELECT le_try_become_leader('evicted'), le_resign('evicted')}), 't|t', 'elected');
-	wire_drop($bounded, $elsewhere);
+	kill_client($bounded, $elsewhere);
 };
 
 # Nor does the announcement that the lease has ended
 subtest 'an end that is announced late' => sub {
-	my $listener = wire($node);
-	my $announcer = wire($node);
-	wire_ask($listener, 'LISTEN leader_election');
-	wire_ask($announcer, 'SET leader_election.notify = on');
-	wire_ask($announcer, q{SELECT le_lease('announced', '100 ms')});
+	my $listener = session($node);
+	my $announcer = session($node);
+	ask($listener, 'LISTEN leader_election');
+	ask($announcer, 'SET leader_election.notify = on');
+	ask($announcer, q{SELECT le_lease('announced', '100 ms')});
 	sleep_past(monotonic() + 0.15);
 	standby_is_gone();
-	wire_ask($announcer, 'BEGIN');
+	ask($announcer, 'BEGIN');
 	is(soon($announcer, q{SELECT le_try_become_leader('announced')}), 'f', 'denied');
 	sleep_past(monotonic() + 1.2);
 	is(soon($announcer, 'COMMIT'), '', 'the transaction ends at once');
-	ok(wire_until($control, "SELECT pg_notification_queue_usage() >= 0 AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')", 't'), 'nobody waits for the standby');
+	ok(ask_until($control, "SELECT pg_notification_queue_usage() >= 0 AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')", 't'), 'nobody waits for the standby');
 	standby_is_given_up();
-	wire_drop($listener, $announcer);
+	kill_client($listener, $announcer);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring|past end of generated/, 'no accident in the log');
-wire_drop($control, $bidder, $other);
+kill_client($control, $bidder, $other);
 $node->stop;
 done_testing();

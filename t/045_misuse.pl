@@ -10,18 +10,16 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $node = new_server('misuse');
-my $client = wire($node);
+my $client = session($node);
 
 # The answer and the notices of a statement by the extended protocol
 sub execute
 {
 	my ($sql, @values) = @_;
-	$client->{notices} = '';
-	my $answer = wire_execute($client, $sql, @values);
-	return ($answer, $client->{notices});
+	my $answer = ask_with($client, $sql, @values);
+	return ($answer, $client->{messages});
 }
 
 subtest 'transaction scope outside a transaction block' => sub {
@@ -29,18 +27,17 @@ subtest 'transaction scope outside a transaction block' => sub {
 	{
 		my ($answer, $notices) = execute("SELECT $function(\$1)", 'job');
 		is($answer, 't', "$function: elected");
-		is($notices, "WARNING:  $function() can only be used in transaction blocks\n", 'and warned');
+		like($notices, qr/\AWARNING:  25P01: $function\(\) can only be used in transaction blocks\n/, 'and warned');
 	}
 	is((execute('SELECT * FROM le_leader($1)', 'job'))[0], '', 'nobody leads');
 
-	$client->{notices} = '';
-	wire_ask($client, q{CREATE FUNCTION job() RETURNS boolean LANGUAGE plpgsql AS
+	ask($client, q{CREATE FUNCTION job() RETURNS boolean LANGUAGE plpgsql AS
 		$$ BEGIN RETURN le_try_become_leader_xact('job') AND le_am_leader('job'); END $$});
-	wire_ask($client, q{CREATE FUNCTION job_in_sql() RETURNS boolean LANGUAGE sql AS
+	ask($client, q{CREATE FUNCTION job_in_sql() RETURNS boolean LANGUAGE sql AS
 		$$ SELECT le_try_become_leader_xact('job'); SELECT le_am_leader('job') $$});
-	wire_ask($client, q{CREATE FUNCTION job_in_loop() RETURNS boolean LANGUAGE plpgsql AS
+	ask($client, q{CREATE FUNCTION job_in_loop() RETURNS boolean LANGUAGE plpgsql AS
 		$$ DECLARE leads boolean; BEGIN FOR leads IN SELECT le_try_become_leader_xact('job') LOOP RETURN leads; END LOOP; END $$});
-	wire_ask($client, q{CREATE PROCEDURE job_called() LANGUAGE plpgsql AS
+	ask($client, q{CREATE PROCEDURE job_called() LANGUAGE plpgsql AS
 		$$ BEGIN PERFORM le_try_become_leader_xact('job'); COMMIT; PERFORM le_become_leader_xact('job'); END $$});
 	foreach my $call ('SELECT job()', 'SELECT job_in_sql()', 'SELECT * FROM job_in_sql()', 'SELECT job_in_loop()')
 	{
@@ -57,7 +54,7 @@ subtest 'transaction scope outside a transaction block' => sub {
 subtest 'a lease that is taken in a transaction block' => sub {
 	execute('BEGIN');
 	my ($token, $notices) = execute('SELECT le_lease($1, $2)', 'mailer', '1 min');
-	is($notices, qq{NOTICE:  the lease of election "mailer" begins when this transaction commits\n}, 'a notice');
+	like($notices, qr/\ANOTICE:  00000: the lease of election "mailer" begins when this transaction commits\n/, 'a notice');
 	execute('COMMIT');
 	is_deeply([ execute('SELECT le_lease($1, $2, NULL, $3) = $3', 'mailer', '1 min', $token) ], [ 't', '' ], 'it has begun');
 };
@@ -77,7 +74,7 @@ subtest 'parameters without a type' => sub {
 	is((execute('SELECT le_am_leader($1)', 'a'))[0], 't', 'a name');
 	is((execute('SELECT le_am_leader($1, identity => $2)', 'a', 'another'))[0], 'f', 'with another identity');
 	is((execute('SELECT le_resign($1, identity => $2)', 'a', 'another'))[0], 'f', 'which cannot resign');
-	like($client->{notices}, qr/WARNING:  this session leads election "a" as/, 'and is told why');
+	like($client->{messages}, qr/WARNING:  01000: this session leads election "a" as/, 'and is told why');
 };
 
 $node->stop;

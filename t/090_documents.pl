@@ -29,6 +29,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Psql;
 
 my @documents = ('README.md', sort glob 'doc/*.md');
 my $reference = 'doc/reference.md';
@@ -96,23 +97,7 @@ sub read_attributes
 sub new_session
 {
 	my ($name) = @_;
-	my $psql = session($node, db => $database, app => $name,
-		connstr => q{options='-c statement_timeout=60s'});
-
-	ask($psql, "\\pset format aligned\n\\pset tuples_only off\n\\set QUIET off");
-	backend_pid_of($psql);
-	return $psql;
-}
-
-# backend_pid() of LeaderElection.pm reads unaligned output
-sub backend_pid_of
-{
-	my ($psql) = @_;
-
-	return $psql->{backend} if $psql->{backend};
-	ask($psql, "SELECT pg_backend_pid() AS pid \\gset\n\\echo :pid") =~ /(\d+)\s*\z/
-	  or die 'no process ID';
-	return $psql->{backend} = $1;
+	return start_psql($node->connstr($database) . " application_name='$name' options='-c statement_timeout=60s'");
 }
 
 sub session_of
@@ -124,7 +109,6 @@ sub session_of
 sub waits
 {
 	my ($psql) = @_;
-	my $pid = backend_pid_of($psql);
 	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default / 6;
 	my $waiting = '';
 
@@ -132,7 +116,7 @@ sub waits
 	while ($waiting ne 't' && monotonic() < $patience)
 	{
 		$waiting = $node->safe_psql('postgres',
-			"SELECT state = 'active' AND wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $pid");
+			"SELECT state = 'active' AND wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $psql->{pid}");
 	}
 	return $waiting eq 't';
 }
@@ -141,12 +125,10 @@ sub waits
 sub answer
 {
 	my ($psql, $statement) = @_;
-	my $output;
 
-	post($psql, $statement) if defined $statement;
+	psql_post($psql, $statement) if defined $statement;
 	$psql->{waits} = 0;
-	$output = collect($psql) // '';
-	return join("\n", grep { $_ ne '' } stderr_of($psql), $output);
+	return psql_collect($psql);
 }
 
 # The server's tokens instead of the document's, as far as they have been seen
@@ -220,7 +202,7 @@ sub run_psql
 		$count++;
 		if ($expected !~ /\S/)
 		{
-			post($psql, $statement);
+			psql_post($psql, $statement);
 			ok(waits($psql), "$test waits");
 		}
 		else
@@ -236,9 +218,9 @@ sub end_reader
 {
 	my ($psql) = @_;
 
-	end_session($psql);
+	end_psql($psql);
 	return $node->poll_query_until('postgres',
-		"SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $psql->{backend}");
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $psql->{pid}");
 }
 
 sub run_sql
@@ -254,10 +236,10 @@ sub run_sql
 	{
 		unlike(answer($psql), qr/ERROR|FATAL/, "$test: what came before has been answered");
 	}
-	ask($psql, '\set VERBOSITY verbose');
+	psql_ask($psql, '\set VERBOSITY verbose');
 	if ($block->{waits})
 	{
-		post($psql, $text);
+		psql_post($psql, $text);
 		ok(waits($psql), "$test waits");
 		$sessions{"$document $block->{line}"} = $psql unless $named;
 		return;
@@ -265,7 +247,7 @@ sub run_sql
 	$said = answer($psql, $text);
 	is(join(',', $said =~ /(?:ERROR|FATAL):  (\w{5}):/g), $block->{error} // '', $test)
 	  or diag($said);
-	ask($psql, '\set VERBOSITY default');
+	psql_ask($psql, '\set VERBOSITY default');
 	end_reader($psql) unless $named;
 	return;
 }
@@ -301,10 +283,10 @@ sub run_document
 # Leave nothing of a document but its tests
 sub clean_up
 {
-	my @waiting = map { $_->{backend} } grep { $_->{waits} } values %sessions;
+	my @waiting = map { $_->{pid} } grep { $_->{waits} } values %sessions;
 
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($_)") foreach @waiting;
-	end_session(values %sessions);
+	end_psql(values %sessions);
 	%sessions = %token_of = ();
 	$node->safe_psql('postgres', "DROP DATABASE $database WITH (FORCE)");
 	$node->safe_psql('postgres', $_)

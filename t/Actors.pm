@@ -6,9 +6,8 @@ use warnings;
 
 use Exporter 'import';
 use LeaderElection;
-use Wire;
 
-our @EXPORT = qw(actor play lose pause_process some);
+our @EXPORT = qw(actor play lose some);
 
 # A client with a script: that is called with the actor and the answer to what it has
 # said last (undef: the connection was lost, and made again), and returns what to say
@@ -17,7 +16,7 @@ our @EXPORT = qw(actor play lose pause_process some);
 sub actor
 {
 	my ($node, $script, %params) = @_;
-	my $actor = { node => $node, script => $script, params => \%params, client => wire($node, %params) };
+	my $actor = { node => $node, script => $script, params => \%params, client => session($node, %params) };
 	turn($actor, '');
 	return $actor;
 }
@@ -36,8 +35,8 @@ sub turn
 sub lose
 {
 	my ($actor) = @_;
-	wire_drop($actor->{client});
-	$actor->{client} = wire($actor->{node}, %{ $actor->{params} });
+	kill_client($actor->{client});
+	$actor->{client} = session($actor->{node}, %{ $actor->{params} });
 	turn($actor, undef);
 	return;
 }
@@ -60,9 +59,9 @@ sub play
 		{
 			next if $actor->{due} > $now && !$actor->{stop};
 			$actor->{busy} = 1;
-			wire_send($actor->{client}, $actor->{say});
+			post($actor->{client}, $actor->{say});
 		}
-		wire_hear(0.005, map { $_->{client} } grep { $_->{busy} } @actors);
+		hear(0.005, map { $_->{client} } grep { $_->{busy} } @actors);
 		foreach my $actor (grep { $_->{busy} } @actors)
 		{
 			if ($actor->{client}{closed}) { lose($actor); }
@@ -70,21 +69,6 @@ sub play
 		}
 	}
 	return;
-}
-
-# SIGSTOP to a process, and wait until it has
-sub pause_process
-{
-	my ($pid) = @_;
-	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
-
-	kill 'STOP', $pid;
-	until (PostgreSQL::Test::Utils::slurp_file("/proc/$pid/stat") =~ /\) T /)
-	{
-		die "process $pid does not stop" if monotonic() > $patience;
-		Time::HiRes::sleep(0.001);
-	}
-	return $pid;
 }
 
 sub some { return $_[ int rand @_ ]; }

@@ -1,5 +1,5 @@
-# What the TAP tests share: a server with the extension, and sessions whose
-# statements can be left running and whose clients can be killed.
+# What the TAP tests share: a server with the extension, and what they want to know of it.
+# Its clients are those of Client.pm, which comes along.
 package LeaderElection;
 
 use strict;
@@ -7,18 +7,18 @@ use warnings;
 
 use Exporter 'import';
 use Test::More;
-use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
+use Time::HiRes;
+use Client;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
-our @EXPORT = qw(
+our @EXPORT = (@Client::EXPORT, qw(
   new_server create_extension
-  session post collect ask stderr_of backend_pid kill_client end_session
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
-  monotonic sleep_past wait_until_sleeping wait_event lease_lines
-  kill_server greatest_token build_test_library
-);
+  sleep_past wait_until_sleeping wait_event lease_lines
+  pause_process kill_server greatest_token build_test_library
+));
 
 # A server that runs; %params: conf, allows_streaming, extension (0: none)
 sub new_server
@@ -44,101 +44,6 @@ sub create_extension
 		'CREATE EXTENSION leader_election');
 }
 
-# A client; %params: db, connstr (added to the server's), app
-sub session
-{
-	my ($node, %params) = @_;
-	my @extra;
-	my $connstr = $params{connstr} // '';
-
-	$connstr .= " application_name='$params{app}'" if defined $params{app};
-	push @extra, '-d',
-	  $node->connstr($params{db} // 'postgres') . ' ' . $connstr
-	  if $connstr ne '';
-	my $psql = $node->background_psql($params{db} // 'postgres',
-		on_error_stop => 0, extra_params => \@extra);
-	$psql->{posted} = 0;
-	$psql->{collected} = 0;
-	return $psql;
-}
-
-# Send statements, without waiting for what they return
-sub post
-{
-	my ($psql, $sql) = @_;
-	my $banner = 'answered ' . ++$psql->{posted};
-
-	$psql->{stdin} .= "$sql\n;\n\\echo '$banner'\n\\warn '$banner'\n";
-	eval { $psql->{run}->pump_nb; };
-	return;
-}
-
-# Wait for what the first statements posted return; undef when the client has
-# ended without an answer
-sub collect
-{
-	my ($psql) = @_;
-	my $banner = 'answered ' . ++$psql->{collected};
-	my $output;
-
-	until ($psql->{stdout} =~ /\Q$banner\E\n/
-		&& $psql->{stderr} =~ /\Q$banner\E\n/)
-	{
-		die "session timed out" if $psql->{timeout}->is_expired;
-		my $pumped = eval { $psql->{run}->pump; };
-		die $@ if $@ && $@ =~ /timeout/;
-		last unless $pumped;
-	}
-	$psql->{errors} = $psql->{stderr};
-	if ($psql->{stdout} =~ s/\A(.*?)\n?\Q$banner\E\n//s)
-	{
-		$output = $1;
-		$psql->{stderr} =~ s/\A(.*?)\Q$banner\E\n//s;
-		$psql->{errors} = $1;
-	}
-	return $output;
-}
-
-sub ask
-{
-	my ($psql, $sql) = @_;
-	post($psql, $sql);
-	return collect($psql);
-}
-
-# What the last answer said on stderr
-sub stderr_of
-{
-	my ($psql) = @_;
-	return $psql->{errors};
-}
-
-sub backend_pid
-{
-	my ($psql) = @_;
-	return $psql->{backend} //= ask($psql, 'SELECT pg_backend_pid()');
-}
-
-# SIGKILL to the client; end_session is still to be called
-sub kill_client
-{
-	my ($psql) = @_;
-	kill 9, $psql->{run}{KIDS}[0]{PID};
-	return;
-}
-
-# Whatever became of the client
-sub end_session
-{
-	my (@psqls) = @_;
-	foreach my $psql (@psqls)
-	{
-		$psql->{stdin} .= "\\q\n" if eval { $psql->{run}->pumpable };
-		eval { $psql->{run}->finish; };
-	}
-	return;
-}
-
 # A library of the tests' own, for LOAD: its source is in this directory
 sub build_test_library
 {
@@ -156,12 +61,11 @@ sub build_test_library
 # registry, because a look at every entry attaches every segment
 sub shared_size
 {
-	my ($psql) = @_;
-	my $pid = backend_pid($psql);
+	my ($client) = @_;
 	my %segments;
 
-	ask($psql, 'SELECT count(*) FROM _le_registry_terms()');
-	open my $maps, '<', "/proc/$pid/maps" or return;
+	ask($client, 'SELECT count(*) FROM _le_registry_terms()');
+	open my $maps, '<', "/proc/$client->{pid}/maps" or return;
 	while (<$maps>)
 	{
 		next unless m{^([0-9a-f]+)-([0-9a-f]+) .*(/dev/shm/PostgreSQL\.\d+)};
@@ -244,13 +148,7 @@ sub term_lines
 	  split /\n/, log_since($node, $offset);
 }
 
-# Seconds on the clock by which leases run
-sub monotonic
-{
-	return clock_gettime(CLOCK_MONOTONIC);
-}
-
-# Sleep until that clock has passed the time
+# Sleep until the clock by which leases run has passed the time
 sub sleep_past
 {
 	my ($time) = @_;
@@ -286,6 +184,21 @@ sub lease_lines
 	return
 	  map { /LOG:  leader_election: (\d+ leases? runs? on .*)$/ ? $1 : () }
 	  split /\n/, log_since($node, $offset);
+}
+
+# SIGSTOP to a process, and wait until it has
+sub pause_process
+{
+	my ($pid) = @_;
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+
+	kill 'STOP', $pid;
+	until (slurp_file("/proc/$pid/stat") =~ /\) T /)
+	{
+		die "process $pid does not stop" if monotonic() > $patience;
+		Time::HiRes::sleep(0.001);
+	}
+	return $pid;
 }
 
 # SIGKILL to all processes of the server

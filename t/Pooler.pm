@@ -92,7 +92,7 @@ sub stop_pooler
 sub pooled_session
 {
 	my ($pooler, $database) = @_;
-	return session($pooler->{node}, connstr => "host=127.0.0.1 port=$pooler->{port} dbname=$database connect_timeout=10");
+	return session($pooler->{node}, host => '127.0.0.1', port => $pooler->{port}, db => $database);
 }
 
 1;
