@@ -124,12 +124,9 @@ subtest 'a block drawn in an open transaction is on disk' => sub {
 subtest 'kill -9 of one backend' => sub {
 	my @sessions = lead_much(1);
 	my $victim = session($node);
-	my $offset = log_from($node);
 	ask($victim, q{SELECT le_try_become_leader('victim')});
 	$greatest = ask($victim, q{SELECT le_token('victim')});
-	kill 9, $victim->{pid};
-	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-	$node->poll_query_until('postgres', undef, '');
+	crash_backend($node, $victim->{pid});
 	end_session(@sessions, $victim);
 	vacant('a crash of one backend');
 };

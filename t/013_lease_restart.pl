@@ -35,7 +35,7 @@ sub new_token
 	return $token;
 }
 
-sub take
+sub take_new
 {
 	my ($session, $name, $ttl, $me) = @_;
 	$me //= 'holder';
@@ -70,7 +70,7 @@ sub is_over
 	my ($session, $name, $token) = @_;
 	is(ask($session, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_renew('$name', $token, '5 s'), le_resign('$name', $token)"), 'f|f|f|f', "$name: the old token is refused");
 	is(ask($session, "SELECT count(*) FROM le_leader('$name')"), '0', 'nobody leads');
-	my $new = take($session, $name, '1 min', 'next');
+	my $new = take_new($session, $name, '1 min', 'next');
 	is(ask($session, "SELECT le_renew('$name', $token), le_renew('$name', $new)"), 'f|t', 'the successor has another token');
 	is(ask($session, "SELECT le_resign('$name', $new)"), 't', 'and resigns');
 	return;
@@ -84,13 +84,13 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	# short ones first, so that they are over by the time that they are needed
 	foreach my $name ('succeeded', 'overtaken', 'overtaken and back', 'overtaken by session')
 	{
-		$over{$name} = take($session, $name, '100 ms');
+		$over{$name} = take_new($session, $name, '100 ms');
 	}
 	my $expired = monotonic() + 0.12;
 
 	foreach my $name ('held', 'renewed', 'vacuumed', 'checkpointed')
 	{
-		$running{$name} = take($session, $name, '1 min');
+		$running{$name} = take_new($session, $name, '1 min');
 	}
 	is(ask($session, "SELECT le_renew('renewed', $running{renewed})"), 't', 'renewed');
 
@@ -100,7 +100,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 		{
 			my ($what, $ttl, $new) = @$change;
 			my $name = "$what by le_$function";
-			my $token = take($session, $name, $ttl);
+			my $token = take_new($session, $name, $ttl);
 			is( ask($session, $function eq 'renew'
 					? "SELECT le_renew('$name', $token, '$new')"
 					: "SELECT le_lease('$name', '$new', 'holder', $token) IS NOT NULL"),
@@ -110,33 +110,33 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 		}
 	}
 	$running{'changed in a transaction that is rolled back'} = my $changed =
-	  take($session, 'changed in a transaction that is rolled back', '50 s');
+	  take_new($session, 'changed in a transaction that is rolled back', '50 s');
 	$ttl{'changed in a transaction that is rolled back'} = '2 h';
 	is(ask($session, "BEGIN; SELECT le_renew('changed in a transaction that is rolled back', $changed, '2 h'); ROLLBACK"), 't', 'changed');
 
-	$over{resigned} = take($session, 'resigned', '1 min');
+	$over{resigned} = take_new($session, 'resigned', '1 min');
 	is(ask($session, "SELECT le_resign('resigned', $over{resigned})"), 't', 'resigned');
-	$over{'resigned in vain'} = take($session, 'resigned in vain', '1 min');
+	$over{'resigned in vain'} = take_new($session, 'resigned in vain', '1 min');
 	is(ask($session, "BEGIN; SELECT le_resign('resigned in vain', $over{'resigned in vain'}); ROLLBACK"), 't', 'resigned in a transaction that is rolled back');
-	$over{'changed and resigned'} = take($session, 'changed and resigned', '1 min');
+	$over{'changed and resigned'} = take_new($session, 'changed and resigned', '1 min');
 	is(ask($session, "SELECT le_renew('changed and resigned', $over{'changed and resigned'}, '1 h')"), 't', 'changed');
 	is(ask($session, "SELECT le_resign('changed and resigned', $over{'changed and resigned'})"), 't', 'and resigned');
 
 	ask($session, 'BEGIN');
-	$over{'taken and resigned'} = take($session, 'taken and resigned', '1 min');
+	$over{'taken and resigned'} = take_new($session, 'taken and resigned', '1 min');
 	is(ask($session, "SELECT le_resign('taken and resigned', $over{'taken and resigned'})"), 't', 'resigned before it began');
 	ask($session, 'COMMIT');
 	ask($session, 'BEGIN');
 	ask($session, 'SAVEPOINT one');
-	$over{'rolled back to a savepoint'} = take($session, 'rolled back to a savepoint', '1 min');
+	$over{'rolled back to a savepoint'} = take_new($session, 'rolled back to a savepoint', '1 min');
 	ask($session, 'ROLLBACK TO one');
-	$running{'after a savepoint'} = take($session, 'after a savepoint', '1 min');
+	$running{'after a savepoint'} = take_new($session, 'after a savepoint', '1 min');
 	ask($session, 'COMMIT');
 	ask($session, 'BEGIN');
-	$over{'rolled back'} = take($session, 'rolled back', '1 min');
+	$over{'rolled back'} = take_new($session, 'rolled back', '1 min');
 	ask($session, 'ROLLBACK');
 	ask($session, 'BEGIN');
-	my $changed_before = take($session, 'changed before it began', '1 min');
+	my $changed_before = take_new($session, 'changed before it began', '1 min');
 	is(ask($session, "SELECT le_renew('changed before it began', $changed_before, '3 h')"), 't', 'changed before it began');
 	ask($session, 'COMMIT');
 	$running{'changed before it began'} = $changed_before;
@@ -144,7 +144,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 
 	sleep_past($expired);
 	my $succeeded = delete $over{succeeded};
-	$running{succeeded} = take($session, 'succeeded', '1 min');
+	$running{succeeded} = take_new($session, 'succeeded', '1 min');
 	ask($session, 'BEGIN');
 	is(ask($session, q{SELECT le_try_become_leader_xact('overtaken')}), 't', 'elected over a lease that is over');
 	ask($session, 'ROLLBACK');
@@ -161,7 +161,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	is(ask($session, 'VACUUM (FREEZE) le_leases', 'CHECKPOINT', 'SELECT 1'), '1', 'vacuumed, and a checkpoint');
 	is(ask($session, "SELECT le_renew('checkpointed', $running{checkpointed}, '56 s')"), 't', 'changed after that');
 	$ttl{checkpointed} = '56 s';
-	$over{'resigned after a checkpoint'} = take($session, 'resigned after a checkpoint', '1 min');
+	$over{'resigned after a checkpoint'} = take_new($session, 'resigned after a checkpoint', '1 min');
 	is(ask($session, 'CHECKPOINT', 'SELECT 1'), '1', 'a checkpoint');
 	is(ask($session, "SELECT le_resign('resigned after a checkpoint', $over{'resigned after a checkpoint'})"), 't', 'resigned after that');
 
@@ -170,16 +170,16 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	# open when the server crashes
 	my $open = session($node);
 	ask($open, 'BEGIN');
-	$over{open} = take($open, 'open', '1 min');
+	$over{open} = take_new($open, 'open', '1 min');
 	is(ask($open, "SELECT le_am_leader('open', $over{open})"), 't', 'in its own transaction it is there');
 	my $open2 = session($node);
-	$over{'resigned in an open transaction'} = take($session, 'resigned in an open transaction', '1 min');
+	$over{'resigned in an open transaction'} = take_new($session, 'resigned in an open transaction', '1 min');
 	is(ask($open2, "BEGIN; SELECT le_resign('resigned in an open transaction', $over{'resigned in an open transaction'})"), 't', 'resigned in an open transaction');
 
 	my $elsewhere = ask($other, q{SELECT le_lease('held', '5 s', 'elsewhere')});
 	like($elsewhere, qr/^\d+$/, 'in another database');
 	# the last thing before the crash is a lease
-	$running{last} = take($session, 'last', '1 min');
+	$running{last} = take_new($session, 'last', '1 min');
 
 	my $offset = log_from($node);
 	crash($session, $other, $open, $open2, $leader);
@@ -208,49 +208,25 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 
 # Nothing after it that would flush the log for it
 my @last = (
-	{
-		what => 'a resignation',
-		ttl => '1 h',
-		sql => q{SELECT le_resign('job', TOKEN)}
-	},
-	{
-		what => 'a resignation in an open transaction',
-		ttl => '1 h',
-		sql => q{BEGIN; SELECT le_resign('job', TOKEN)}
-	},
-	{
-		what => 'an election for an open transaction, after the lease was over',
-		ttl => '100 ms',
-		sql => q{BEGIN; SELECT le_try_become_leader_xact('job')}
-	},
-	{
-		what => 'an election for the session, after the lease was over',
-		ttl => '100 ms',
-		sql => q{SELECT le_try_become_leader('job')}
-	},
-	{
-		what => 'a longer ttl by le_renew',
-		ttl => '1 s',
-		sql => q{SELECT le_renew('job', TOKEN, '1 h')},
-		new_ttl => '1 h'
-	},
-	{
-		what => 'a longer ttl by le_lease, in an open transaction',
-		ttl => '1 s',
-		sql => q{BEGIN; SELECT le_lease('job', '1 h', 'holder', TOKEN) = TOKEN},
-		new_ttl => '1 h'
-	},
-	{
-		what => 'a shorter ttl',
-		ttl => '2 h',
-		sql => q{SELECT le_renew('job', TOKEN, '1 h')},
-		new_ttl => '1 h'
-	});
+	{ what => 'a resignation', ttl => '1 h',
+		sql => q{SELECT le_resign('job', TOKEN)} },
+	{ what => 'a resignation in an open transaction', ttl => '1 h',
+		sql => q{BEGIN; SELECT le_resign('job', TOKEN)} },
+	{ what => 'an election for an open transaction, after the lease was over', ttl => '100 ms',
+		sql => q{BEGIN; SELECT le_try_become_leader_xact('job')} },
+	{ what => 'an election for the session, after the lease was over', ttl => '100 ms',
+		sql => q{SELECT le_try_become_leader('job')} },
+	{ what => 'a longer ttl by le_renew', ttl => '1 s',
+		sql => q{SELECT le_renew('job', TOKEN, '1 h')}, new_ttl => '1 h' },
+	{ what => 'a longer ttl by le_lease, in an open transaction', ttl => '1 s',
+		sql => q{BEGIN; SELECT le_lease('job', '1 h', 'holder', TOKEN) = TOKEN}, new_ttl => '1 h' },
+	{ what => 'a shorter ttl', ttl => '2 h',
+		sql => q{SELECT le_renew('job', TOKEN, '1 h')}, new_ttl => '1 h' });
 foreach my $case (@last)
 {
 	subtest "the last thing before a crash: $case->{what}" => sub {
 		my $session = session($node);
-		my $token = take($session, 'job', $case->{ttl});
+		my $token = take_new($session, 'job', $case->{ttl});
 		sleep_past(monotonic() + 0.11) if $case->{ttl} eq '100 ms';
 		(my $sql = $case->{sql}) =~ s/TOKEN/$token/g;
 		is(ask($session, $sql), 't', 'done');
@@ -302,11 +278,8 @@ sub go_down_and_up
 
 	if ($way eq 'crash of a backend')
 	{
-		my $offset = log_from($node);
 		my $victim = session($node);
-		kill 9, $victim->{pid};
-		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-		$node->poll_query_until('postgres', undef, '');
+		crash_backend($node, $victim->{pid});
 		end_session($victim);
 	}
 	else
@@ -363,7 +336,7 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 
 subtest 'a transaction that is open over the first look' => sub {
 	my $session = session($node);
-	my $token = take($session, 'job', '1 min');
+	my $token = take_new($session, 'job', '1 min');
 	crash($session);
 
 	# an old snapshot, and no permission to write
@@ -381,7 +354,7 @@ subtest 'a transaction that is open over the first look' => sub {
 # maintenance of the table, once its leases have been looked at
 subtest 'the first renewal of a new session, while le_leases is being vacuumed' => sub {
 	my $session = session($node);
-	my $token = take($session, 'job', '1 h');
+	my $token = take_new($session, 'job', '1 h');
 	# the lock that VACUUM, ANALYZE and autovacuum hold
 	is(ask($session, 'BEGIN; LOCK TABLE le_leases IN SHARE UPDATE EXCLUSIVE MODE; SELECT 1'), '1', 'locked');
 	my $new = session($node);
@@ -396,7 +369,7 @@ subtest 'the first renewal of a new session, while le_leases is being vacuumed' 
 subtest 'a dump carries the tokens on, and no lease' => sub {
 	my $session = session($node);
 	my $dump = $node->basedir . '/dump';
-	my $token = take($session, 'job', '1 h');
+	my $token = take_new($session, 'job', '1 h');
 	foreach my $format ('p', 'c')
 	{
 		my $database = "restored_$format";
@@ -410,7 +383,7 @@ subtest 'a dump carries the tokens on, and no lease' => sub {
 		local $greatest = $token;
 		is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'nobody leads');
 		is(ask($there, "SELECT le_renew('job', $token), le_am_leader('job', $token)"), 'f|f', 'the token is of no use there');
-		take($there, 'job', '1 min');
+		take_new($there, 'job', '1 min');
 		end_session($there);
 	}
 	is(ask($session, "SELECT le_renew('job', $token)"), 't', 'where it came from it runs on');
@@ -421,9 +394,9 @@ subtest 'a dump carries the tokens on, and no lease' => sub {
 subtest 'DROP EXTENSION' => sub {
 	my $session = session($node);
 	my $other = session($node);
-	my $token = take($session, 'job', '1 h');
-	my $second = take($session, 'second', '1 h');
-	my $third = take($session, 'third', '1 h');
+	my $token = take_new($session, 'job', '1 h');
+	my $second = take_new($session, 'second', '1 h');
+	my $third = take_new($session, 'third', '1 h');
 	is(ask($other, "SELECT le_renew('job', $token)"), 't', 'both sessions know it');
 
 	ask($other, 'BEGIN; DROP EXTENSION leader_election; ROLLBACK');
@@ -439,7 +412,7 @@ subtest 'DROP EXTENSION' => sub {
 	create_extension($node);
 	is(ask($session, "SELECT le_renew('job', $token), le_am_leader('job', $token)"), 'f|f', 'its leases are over');
 	is(ask($session, 'SELECT count(*) FROM le_leaders'), '0', 'and not shown');
-	take($other, 'job', '1 h');
+	take_new($other, 'job', '1 h');
 	is(ask($other, q{SELECT le_try_become_leader('second')}), 't', 'elected for the session');
 	is(ask($session, "SELECT le_renew('job', $token), le_renew('second', $second), le_renew('third', $third)"), 'f|f|f', 'over, all of them');
 	my %told;
@@ -448,12 +421,12 @@ subtest 'DROP EXTENSION' => sub {
 
 	# and by the session itself, with one of its leases not committed
 	ask($session, 'BEGIN');
-	my $uncommitted = take($session, 'uncommitted', '1 h');
+	my $uncommitted = take_new($session, 'uncommitted', '1 h');
 	ask($session, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election; COMMIT');
 	unlike($session->{messages}, qr/ERROR|WARNING/, 'dropped and created again in the transaction that takes a lease');
 	is(ask($session, "SELECT le_renew('uncommitted', $uncommitted)"), 'f', 'the lease never was');
 	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '0', 'nobody has any');
-	take($session, 'uncommitted', '1 min');
+	take_new($session, 'uncommitted', '1 min');
 
 	crash($session, $other);
 	$session = session($node);
@@ -467,24 +440,17 @@ subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
 	my $session = session($node);
 	my $candidate = session($node);
 	my $pid = $candidate->{pid};
-	take($session, 'job', '1 h');
+	take_new($session, 'job', '1 h');
 	post($candidate, q{SELECT le_become_leader('job')});
 	wait_until_sleeping($node, $pid);
 	$node->safe_psql('postgres', 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
-	my $ended = 0;
-	my $patience = monotonic() + 10;
-	until ($ended || monotonic() > $patience)
-	{
-		$ended = $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND state = 'idle'");
-	}
-	ok($ended, 'the wait is over');
-	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)") unless $ended;
-	my $answer = collect($candidate);
+	my $answer = collect_or_cancel($candidate, $session);
+	ok(defined $answer, 'the wait is over');
 	unlike($candidate->{messages}, qr/ERROR:  XX/, 'without an internal error');
 	is($answer, 't', 'the candidate is elected, as there is no lease any more');
 	end_session($candidate);
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leaders WHERE name = 'job'});
-	take($session, 'job', '1 min');
+	take_new($session, 'job', '1 min');
 	end_session($session);
 };
 
@@ -493,7 +459,7 @@ subtest 'a lease that has run out, and was bid for in vain as a guarded transact
 	foreach my $bid (q{SELECT le_lease('guarded', '1 min')}, q{SELECT le_try_become_leader('guarded')}, q{SELECT le_become_leader('guarded', '200 ms')})
 	{
 		my ($session, $writer, $bidder) = map { session($node) } 1 .. 3;
-		my $token = take($session, 'guarded', '500 ms');
+		my $token = take_new($session, 'guarded', '500 ms');
 		ask($writer, "BEGIN; SELECT le_assert_leader('guarded', $token)");
 		sleep_past(monotonic() + 0.6);
 		like(ask($bidder, $bid), qr/^f?$/, "$bid: denied");

@@ -21,31 +21,23 @@ $standby->start;
 my $ttl = 2;
 my $holder = session($primary, app => 'holder');
 
-sub take
-{
-	my ($session, $name, $time) = @_;
-	my $token = ask($session, "SELECT le_lease('$name', '$time')");
-	die "lease not taken: $token" . $session->{messages} unless $token =~ /^\d+$/;
-	return $token;
-}
-
-my $job = take($holder, 'job', '1 h');
-my $dead = take($holder, 'dead', "$ttl s");
-my $longer = take($holder, 'longer', '1 s');
+my $job = lease_take($holder, 'job', '1 h');
+my $dead = lease_take($holder, 'dead', "$ttl s");
+my $longer = lease_take($holder, 'longer', '1 s');
 is(ask($holder, "SELECT le_renew('longer', $longer, '1 h')"), 't', 'a longer ttl');
-my $shorter = take($holder, 'shorter', '1 h');
+my $shorter = lease_take($holder, 'shorter', '1 h');
 is(ask($holder, "SELECT le_renew('shorter', $shorter, '20 min')"), 't', 'a shorter ttl');
-my $resigned = take($holder, 'resigned', '1 h');
+my $resigned = lease_take($holder, 'resigned', '1 h');
 is(ask($holder, "BEGIN; SELECT le_resign('resigned', $resigned); ROLLBACK"), 't', 'one is resigned, whatever becomes of the transaction');
-my $succeeded = take($holder, 'succeeded', '100 ms');
+my $succeeded = lease_take($holder, 'succeeded', '100 ms');
 sleep_past(monotonic() + 0.11);
-my $successor = take($holder, 'succeeded', '1 h');
-my $overtaken = take($holder, 'overtaken', '100 ms');
+my $successor = lease_take($holder, 'succeeded', '1 h');
+my $overtaken = lease_take($holder, 'overtaken', '100 ms');
 sleep_past(monotonic() + 0.11);
 is(ask($holder, q{BEGIN; SELECT le_try_become_leader_xact('overtaken'); ROLLBACK}), 't', 'one is over, and somebody was elected after it');
 my $open = session($primary);
 ask($open, 'BEGIN');
-my $uncommitted = take($open, 'uncommitted', '1 h');
+my $uncommitted = lease_take($open, 'uncommitted', '1 h');
 # what is not committed is on the standby, too
 $primary->safe_psql('postgres', 'CREATE TABLE flushed ()');
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));

@@ -13,19 +13,11 @@ use LeaderElection;
 
 my $node = new_server('lease_table', conf => 'leader_election.max_elections = 1000000');
 
-sub take
-{
-	my ($session, $name, $ttl) = @_;
-	my $token = ask($session, "SELECT le_lease('$name', '$ttl')");
-	die "lease not taken: $token" . $session->{messages} unless $token =~ /^\d+$/;
-	return $token;
-}
-
 # A rollback throws the new file away, and with it what was overwritten there
 subtest 'nothing is overwritten in a file that a rollback would throw away' => sub {
 	my $session = session($node);
-	my $over = take($session, 'over', '100 ms');
-	my $held = take($session, 'held', '1 h');
+	my $over = lease_take($session, 'over', '100 ms');
+	my $held = lease_take($session, 'held', '1 h');
 	sleep_past(monotonic() + 0.1);
 	foreach my $sql (
 		q{SELECT le_try_become_leader('over')},
@@ -52,7 +44,7 @@ subtest 'nothing is overwritten in a file that a rollback would throw away' => s
 subtest 'a resignation that cannot be written down is none' => sub {
 	my $session = session($node);
 	my $blocker = session($node);
-	my $token = take($session, 'job', '1 h');
+	my $token = lease_take($session, 'job', '1 h');
 	my $offset = log_from($node);
 	ask($blocker, 'BEGIN; LOCK TABLE le_leases');
 	ask($session, q{SET statement_timeout = '200 ms'});
@@ -71,7 +63,7 @@ subtest 'who sleeps on a lease and has to look things up still keeps to its time
 	foreach my $limit ('timeout', 'lock_timeout')
 	{
 		my $holder = session($node);
-		my $token = take($holder, "job for $limit", '1 h');
+		my $token = lease_take($holder, "job for $limit", '1 h');
 		my $session = session($node);
 		my $blocker = session($node);
 		ask($session, q{SET lock_timeout = '9 s'}) if $limit eq 'lock_timeout';
@@ -100,7 +92,7 @@ subtest 'who sleeps on a lease and has to look things up still keeps to its time
 # Rows as le_lease writes them, only many at once
 subtest 'a table that is read in vain at first' => sub {
 	my $session = session($node);
-	my $token = take($session, 'one', '4 s');
+	my $token = lease_take($session, 'one', '4 s');
 	ask($session, q{INSERT INTO le_leases SELECT 1000000 + i, '4 s', since, database, role, identity_has_client, 'many ' || i, identity
 		FROM le_leases, generate_series(1, 200000) i WHERE name = 'one'});
 	end_session($session);
@@ -120,7 +112,7 @@ subtest 'a table that is read in vain at first' => sub {
 
 subtest 'a copy of the database has none of its leases' => sub {
 	my $session = session($node);
-	my $token = take($session, 'copied', '1 h');
+	my $token = lease_take($session, 'copied', '1 h');
 	end_session($session);
 	$node->safe_psql('template1', 'CREATE DATABASE copy TEMPLATE postgres');
 	my $copy = session($node, db => 'copy');

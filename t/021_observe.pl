@@ -27,17 +27,6 @@ sub number_seen
 	return ask($control, "CALL le_observe('$name')") =~ /^(-?\d+)\|/ ? $1 : die $control->{error};
 }
 
-sub until_observing
-{
-	my $event = wait_event($node, 'Observe');
-	foreach my $client (@_)
-	{
-		ask_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
-		  || die 'it does not wait';
-	}
-	return;
-}
-
 # By statements, in a transaction block, and in a function
 sub start_observing
 {
@@ -49,7 +38,7 @@ sub start_observing
 	post($observers[1], $call);
 	post($observers[2], "DO \$\$ DECLARE t bigint; i text; v text := " . ($value // 'NULL')
 		  . "; BEGIN CALL le_observe('$name', $known, '1 min', t, i, v); RAISE NOTICE 'seen %', concat_ws('|', t, coalesce(i, ''), coalesce(v, '')); END \$\$");
-	until_observing(@observers);
+	wait_for_event($node, $control, 'Observe', @observers);
 	return $known;
 }
 
@@ -173,7 +162,7 @@ subtest 'a lease that is rolled back is never seen' => sub {
 subtest 'a handover' => sub {
 	my $next = session($node, app => 'next');
 	post($next, q{CALL le_campaign('never')});
-	ask_until($control, qq{SELECT count(*) FROM le_candidates WHERE pid = $next->{pid}}, 1);
+	wait_for_candidate($control, $next);
 	my $token = start_observing('never');
 	my $time = monotonic();
 	ask($leader, q{SELECT le_resign('never')});
@@ -258,7 +247,7 @@ subtest 'it holds back nobody' => sub {
 	my $other = session($node);
 	ask($other, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
 	post($observers[0], q{CALL le_observe('job 1', } . number_seen('job 1') . ')');
-	until_observing($observers[0]);
+	wait_for_event($node, $control, 'Observe', $observers[0]);
 	is(ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $observers[0]{pid}"), 't|t', 'no snapshot, no transaction ID');
 	is(ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $observers[0]{pid} AND locktype NOT IN ('virtualxid')"), '0', 'no lock');
 	ask($other, 'INSERT INTO work SELECT generate_series(1, 100)');
@@ -301,7 +290,7 @@ foreach my $end (sort keys %ends)
 			ask($client, $case->{before}) if $case->{before};
 			ask($client, $block) if $block;
 			post($client, q{CALL le_observe('observed', -1, } . ($case->{timeout} // 'NULL') . ')');
-			until_observing($client) if $case->{act};
+			wait_for_event($node, $control, 'Observe', $client) if $case->{act};
 			is(is_remembered('observed'), 1, 'remembered while it is observed') if $case->{act};
 			$case->{act}->($client) if $case->{act};
 			my $answer = collect($client) unless $end =~ /death/;
@@ -322,7 +311,7 @@ subtest 'restart' => sub {
 	ask($leader, q{SELECT le_try_become_leader('led')});
 	my $token = number_seen('led');
 	post($observers[0], "CALL le_observe('led', $token)");
-	until_observing($observers[0]);
+	wait_for_event($node, $control, 'Observe', $observers[0]);
 	$node->restart;
 	like(collect($observers[0]) // '', qr/^(-$token\|\|)?$/, 'no answer, or that its leader has gone before');
 	ok(wait_for_end($observers[0]), 'and it is gone');

@@ -367,12 +367,7 @@ subtest 'another commit is sending, and hangs' => sub {
 	ask_until($control, 'SHOW synchronous_standby_names', 'missing');
 	ask($blocker, 'SET synchronous_commit = on');
 	ask_until($blocker, 'SHOW synchronous_standby_names', 'missing');
-	foreach my $attempt (1 .. 50)
-	{
-		post($blocker, 'INSERT INTO written VALUES (1); NOTIFY unheard');
-		last unless defined collect($blocker, 0.2);
-		Time::HiRes::sleep(0.1);
-	}
+	post_until_it_hangs($blocker, 'INSERT INTO written VALUES (1); NOTIFY unheard');
 	ok(ask_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $blocker->{pid}"), 'it hangs');
 
 	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'ROLLBACK';

@@ -42,41 +42,17 @@ sub campaign
 	return;
 }
 
-sub until_campaigning
-{
-	my $event = wait_event($node, 'Campaign');
-	foreach my $client (@_)
-	{
-		ask_until($control, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
-		  || die "it does not wait: $client->{error}";
-	}
-	return;
-}
-
 # The campaign has won this one, soon after that time
 sub won
 {
 	my ($client, $since, $name, $what) = @_;
-	my $answer = collect($client, 10);
+	my $answer = collect_or_cancel($client, $control);
 	my $took = monotonic() - $since;
-	unless (defined $answer)
-	{
-		ask($control, "SELECT pg_cancel_backend($client->{pid})");
-		collect($client);
-	}
 	$slowest = $took if $took > $slowest;
 	my ($token, $won) = split /\|/, $answer // '', 2;
 	is($won, $name, "$what: that one") or diag($client->{error});
 	cmp_ok($took, '<', $bound, sprintf '%s: at once (%.0f ms)', $what, 1000 * $took);
 	return $token;
-}
-
-sub no_candidates
-{
-	my ($what) = @_;
-	is( ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
-		'0|0|0', "$what: no trace");
-	return;
 }
 
 # Somebody leads them all
@@ -91,7 +67,7 @@ my @ten = ('ten', 1, 10);
 
 take_all('job');
 campaign($candidate, array('job', 1, $names));
-until_campaigning($candidate);
+wait_for_event($node, $control, 'Campaign', $candidate);
 is(ask($control, "SELECT count(*), count(position), min(name), count(DISTINCT key), min(identity) FROM le_candidates WHERE pid = $candidate->{pid}"), "$names|0|job 1|$names|candidate", 'shown for each election');
 is(ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM le_leaders}), "$names|1|1", 'counted of each leader');
 is(ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM pg_stat_leader_election}), "$names|1|1", 'and in the statistics');
@@ -114,11 +90,11 @@ subtest 'it holds back nobody' => sub {
 my $time = monotonic();
 is(ask($holder, q{SELECT le_resign('job 7777')}), 't', 'one is resigned from');
 won($candidate, $time, 'job 7777', 'le_resign');
-no_candidates('elected');
+no_candidates($control, 'elected: no trace');
 
 # What that session leads already is passed over
 campaign($candidate, array('job', 1, $names));
-until_campaigning($candidate);
+wait_for_event($node, $control, 'Campaign', $candidate);
 $time = monotonic();
 is(ask($holder, q{BEGIN; SELECT le_resign('job 1')}), 't', 'resigned, in a transaction block');
 won($candidate, $time, 'job 1', 'le_resign in a transaction block');
@@ -126,14 +102,14 @@ ask($holder, 'ROLLBACK');
 
 subtest 'many releases while it sleeps' => sub {
 	campaign($candidate, array('job', 1, $names));
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 
 	# more than the ring keeps, of elections it does not campaign for, and one that it does
 	my $other = session($node);
 	my $second = session($node);
 	ask($other, q{SELECT count(le_try_become_leader('other ' || n)) FROM generate_series(1, 2000) n});
 	campaign($second, array('other', 1, 2000));
-	until_campaigning($second);
+	wait_for_event($node, $control, 'Campaign', $second);
 	kill 'STOP', $candidate->{pid};
 	ask($holder, q{SELECT le_resign('job 4321')});
 	ask($other, q{SELECT count(le_resign('other ' || n)) FROM generate_series(1, 2000) n});
@@ -150,7 +126,7 @@ subtest 'many releases while it sleeps' => sub {
 		ask($other, q{SELECT count(le_try_become_leader('other ' || n)) FROM generate_series(1, 400) n});
 		campaign($candidate, array('job', 1, $names));
 		campaign($second, array('other', 1, 400));
-		until_campaigning($candidate, $second);
+		wait_for_event($node, $control, 'Campaign', $candidate, $second);
 		kill 'STOP', $candidate->{pid}, $second->{pid};
 		ask($holder, "SELECT le_resign('$name')");
 		ask($other, qq{SELECT count(le_resign('other ' || n)) FROM generate_series(1, $count - 1) n});
@@ -169,13 +145,13 @@ subtest 'leases' => sub {
 	my $tokens = ask($leaser, q{SELECT string_agg(le_lease('lease ' || n, '1 h')::text, ' ' ORDER BY n) FROM generate_series(1, 1000) n});
 	my @tokens = (0, split / /, $tokens);
 	campaign($candidate, array('lease', 1, 1000));
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 	my $time = monotonic();
 	is(ask($leaser, "SELECT le_resign('lease 500', $tokens[500])"), 't', 'one is resigned from');
 	won($candidate, $time, 'lease 500', 'le_resign by token');
 
 	campaign($candidate, array('lease', 1, 1000));
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 	$time = monotonic();
 	is(ask($leaser, "SELECT le_renew('lease 501', $tokens[501], '300 ms')"), 't', 'one runs out earlier');
 	won($candidate, $time + 0.3, 'lease 501', 'a shorter ttl');
@@ -184,7 +160,7 @@ subtest 'leases' => sub {
 	$time = monotonic();
 	is(ask($leaser, "SELECT le_renew('lease 502', $tokens[502], '800 ms')"), 't', 'one runs out soon');
 	campaign($candidate, array('lease', 502, 1000));
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 	my $renewed = monotonic();
 	if (ask($leaser, "SELECT le_renew('lease 502', $tokens[502])") eq 't') { $time = $renewed; }
 	won($candidate, $time + 0.8, 'lease 502', 'expiry, after a renewal');
@@ -193,7 +169,7 @@ subtest 'leases' => sub {
 	ask($leaser, 'BEGIN');
 	like(ask($leaser, q{SELECT le_lease('lease x', '1 h')}), qr/^\d+$/, 'one that is not committed');
 	campaign($candidate, q{ARRAY['lease x', 'lease 1']});
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 	$time = monotonic();
 	ask($leaser, 'ROLLBACK');
 	won($candidate, $time, 'lease x', 'rollback of a lease');
@@ -202,7 +178,7 @@ subtest 'leases' => sub {
 	ask($leaser, 'BEGIN; SAVEPOINT a');
 	ask($leaser, q{SELECT le_lease('lease x', '1 h')});
 	campaign($candidate, q{ARRAY['lease x', 'lease 1']});
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 	$time = monotonic();
 	ask($leaser, 'ROLLBACK TO a');
 	won($candidate, $time, 'lease x', 'rollback of a lease to a savepoint');
@@ -213,7 +189,7 @@ subtest 'leases' => sub {
 	ask($leaser, 'BEGIN');
 	ask($leaser, q{SELECT le_lease('lease x', '300 ms')});
 	campaign($candidate, q{ARRAY['lease 1', 'lease x']}, q{, ttl => '500 ms'});
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 	$time = monotonic();
 	ask($leaser, 'COMMIT');
 	my $token = won($candidate, $time + 0.3, 'lease x', 'expiry of a lease that was committed');
@@ -222,7 +198,7 @@ subtest 'leases' => sub {
 	ask($candidate, q{SELECT le_resign_all()});
 	kill_client($leaser);
 };
-no_candidates('leases');
+no_candidates($control, 'leases: no trace');
 
 subtest 'transactions' => sub {
 	my $other = session($node);
@@ -231,7 +207,7 @@ subtest 'transactions' => sub {
 		ask($other, 'BEGIN; SAVEPOINT a');
 		is(ask($other, q{SELECT count(le_try_become_leader_xact('xact ' || n)) FROM generate_series(1, 50) n}), 50, 'a transaction leads');
 		campaign($candidate, array('xact', 50, 50) . ' || ' . array('job', 8000, 8100));
-		until_campaigning($candidate);
+		wait_for_event($node, $control, 'Campaign', $candidate);
 		my $time = monotonic();
 		if ($end eq 'drop') { kill_client($other); }
 		elsif ($end eq 'terminate') { ask($control, "SELECT pg_terminate_backend($other->{pid})"); }
@@ -249,7 +225,7 @@ subtest 'it overtakes nobody' => sub {
 	{
 		ask($holder, q{SELECT le_try_become_leader('job 5000')});
 		campaign($candidate, q{ARRAY['job 5000', 'job 5001']});
-		until_campaigning($candidate);
+		wait_for_event($node, $control, 'Campaign', $candidate);
 		post($waiter, $how);
 		wait_until_waiting($node, $waiter->{pid});
 		is(ask($control, q{SELECT string_agg(concat(identity, position), ' ' ORDER BY position) FROM le_candidates WHERE name = 'job 5000'}), 'waiter1 candidate', "$how: stands in line");
@@ -272,7 +248,7 @@ subtest 'ten campaigns for the same hundred' => sub {
 	foreach my $round (1 .. 5)
 	{
 		campaign($_, array('job', 1, 100)) foreach @campaigns;
-		until_campaigning(@campaigns);
+		wait_for_event($node, $control, 'Campaign', @campaigns);
 		is(ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job 50'}), 10, 'all are counted');
 		my $time = monotonic();
 		is(ask($holder, qq{SELECT count(*) FILTER (WHERE le_resign('job ' || n)) FROM generate_series($round * 10 + 1, $round * 10 + 10) n}), 10, 'ten come free');
@@ -289,7 +265,7 @@ subtest 'ten campaigns for the same hundred' => sub {
 
 	# one comes free for ten
 	campaign($_, array('job', 1, 100)) foreach @campaigns;
-	until_campaigning(@campaigns);
+	wait_for_event($node, $control, 'Campaign', @campaigns);
 	ask($holder, q{SELECT le_resign('job 1')});
 	my $patience = monotonic() + $bound;
 	my @ready;
@@ -328,7 +304,7 @@ subtest 'how it ends without election' => sub {
 			post($client, "CALL le_campaign($literal, $timeout)");
 			if ($act)
 			{
-				until_campaigning($client);
+				wait_for_event($node, $control, 'Campaign', $client);
 				is(ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job 150'}), 1, "$where: counted");
 				$act->($client);
 			}
@@ -336,7 +312,7 @@ subtest 'how it ends without election' => sub {
 			is($client->{code}, $code, "$where: error or not") if defined $code;
 			is($answer, '|', "$where: not elected") if defined $code && $code eq '';
 			ok(ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $client->{pid}", 0), "$where: gone") if $act && $what !~ /cancel/;
-			no_candidates($where);
+			no_candidates($control, "$where: no trace");
 			is(ask($client, 'ROLLBACK; SELECT 1'), '1', "$where: the session goes on") unless $client->{closed};
 			kill_client($client);
 		}
@@ -350,7 +326,7 @@ take_all('job');
 foreach my $end ('DISCARD ALL', 'SELECT le_resign_all()', 'SELECT pg_advisory_unlock_all()')
 {
 	campaign($candidate, array('job', 9000, 9010));
-	until_campaigning($candidate);
+	wait_for_event($node, $control, 'Campaign', $candidate);
 	$time = monotonic();
 	ask($holder, $end);
 	like((collect($candidate) // '') . $candidate->{error}, qr/^\d+\|job 90\d\d$/, "$end: elected");
@@ -359,7 +335,7 @@ foreach my $end ('DISCARD ALL', 'SELECT le_resign_all()', 'SELECT pg_advisory_un
 	take_all('job');
 }
 campaign($candidate, array('job', 1, $names));
-until_campaigning($candidate);
+wait_for_event($node, $control, 'Campaign', $candidate);
 $time = monotonic();
 kill_client($holder);
 like(collect($candidate), qr/^\d+\|job \d+$/, 'SIGKILL of the client that leads all: elected');
@@ -368,7 +344,7 @@ end_session($holder);
 ask_until($control, 'SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $holder->{pid}, 0);
 is(ask($control, 'SELECT count(*) FROM le_leaders WHERE pid IS NOT NULL'), 1, 'it leads one');
 
-no_candidates('the end');
+no_candidates($control, 'the end: no trace');
 note(sprintf 'slowest: %.0f ms', 1000 * $slowest);
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 $node->stop;

@@ -46,8 +46,6 @@ sub failed
 	return;
 }
 
-sub some { return $_[ int rand @_ ]; }
-
 # What clients do when they are not asked to do anything else: wait to be elected
 my @ways = (
 	{ way => 'le_campaign', sql => sub { "CALL le_campaign('$_[0]')" } },

@@ -83,14 +83,7 @@ sub until_missing
 sub hang
 {
 	my ($client, $sql) = @_;
-	foreach my $attempt (1 .. 50)
-	{
-		post($client, $sql);
-		last unless defined collect($client, 0.2);
-
-		# the checkpointer had not heard of it
-		Time::HiRes::sleep(0.1);
-	}
+	post_until_it_hangs($client, $sql);
 	ok(ask_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $client->{pid}"), 'a commit hangs');
 	return;
 }

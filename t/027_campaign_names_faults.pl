@@ -47,13 +47,8 @@ sub until_in_line
 sub answered
 {
 	my ($client, $since, $expected, $what) = @_;
-	my $answer = collect($client, 10);
+	my $answer = collect_or_cancel($client, $control);
 	my $took = monotonic() - $since;
-	unless (defined $answer)
-	{
-		ask($control, "SELECT pg_cancel_backend($client->{pid})");
-		collect($client);
-	}
 	like($answer // 'none', $expected, "$what: answer") or diag($client->{error});
 	cmp_ok($took, '<', $bound, sprintf '%s: in time (%.0f ms)', $what, 1000 * $took);
 	return;
@@ -68,14 +63,6 @@ sub processor_time
 	return ($fields[11] + $fields[12]) / 100;
 }
 
-sub no_trace_of_any
-{
-	my ($what) = @_;
-	is( ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
-		'0|0|0', "$what: no trace");
-	return;
-}
-
 subtest 'of one election, and of one that is named twice' => sub {
 	ask($holder, q{SELECT le_try_become_leader('job')});
 	foreach my $array (q{ARRAY['job']}, q{ARRAY['job', 'job']})
@@ -88,7 +75,7 @@ subtest 'of one election, and of one that is named twice' => sub {
 		my $time = monotonic();
 		ask($holder, q{SELECT le_resign('job')});
 		answered($followers[0], $time, qr/^\d+\|job$/, $array);
-		no_trace_of_any($array);
+		no_candidates($control, "$array: no trace");
 		ask($followers[0], q{SELECT le_resign('job')});
 		ask($holder, q{SELECT le_try_become_leader('job')});
 	}
@@ -123,7 +110,7 @@ foreach my $case (
 	ask($control, "SELECT pg_terminate_backend($queued->{pid})");
 	ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $queued->{pid}", 0);
 	kill_client($queued);
-	no_trace_of_any($what);
+	no_candidates($control, "$what: no trace");
 	ask($_, 'SELECT le_resign_all()') foreach $followers[0], $holder;
 }
 
@@ -145,12 +132,7 @@ subtest 'nobody spins while a resignation hangs' => sub {
 	my $probe = session($node);
 	ask($probe, 'SET synchronous_commit = on');
 	ask_until($probe, 'SHOW synchronous_standby_names', 'nobody');
-	foreach my $attempt (1 .. 50)
-	{
-		post($probe, 'CREATE TABLE probe (); DROP TABLE probe');
-		last unless defined collect($probe, 0.2);
-		Time::HiRes::sleep(0.1);
-	}
+	post_until_it_hangs($probe, 'CREATE TABLE probe (); DROP TABLE probe');
 
 	post($resigner, "SELECT le_resign('job', $token)");
 	ok(ask_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $resigner->{pid}", 't', 10), 'it hangs');
@@ -184,7 +166,7 @@ subtest 'nobody spins while a resignation hangs' => sub {
 		ask($control, "SELECT pg_cancel_backend($follower->{pid})");
 		collect($follower);
 	}
-	no_trace_of_any('in the end');
+	no_candidates($control, 'in the end: no trace');
 	ask($elected, q{SELECT le_resign('job', token) FROM le_leader('job')}) if $elected;
 	ask($control, 'SELECT le_resign_all()');
 	kill_client($resigner, $observer, $probe, $late);
@@ -217,7 +199,7 @@ subtest 'the extension is dropped and created anew while they wait' => sub {
 	is(ask($holder, q{SELECT le_resign('led')}), 't', 'who resigns now');
 	answered($both, $time, qr/^\d+\|led$/, 'and is succeeded');
 	is(ask($control, q{SELECT name, scope FROM le_leaders ORDER BY 1}), "any|session\nled|lease\none|session", 'all is on record');
-	no_trace_of_any('in the end');
+	no_candidates($control, 'in the end: no trace');
 	ask($_, 'SELECT le_resign_all()') foreach $holder, @followers;
 	ask($both, q{SELECT le_resign('led', token) FROM le_leader('led')});
 	kill_client($observer);
@@ -243,7 +225,7 @@ subtest 'the lock table is full' => sub {
 	}
 	ask($_, 'SELECT le_resign_all()') foreach $any, $holder;
 	is(ask($any, q{SELECT le_try_become_leader('job') AND le_resign('job')}), 't', 'and can be elected');
-	no_trace_of_any('in the end');
+	no_candidates($control, 'in the end: no trace');
 };
 
 # Nobody is woken by that; the leader's session ends the term when its transaction ends

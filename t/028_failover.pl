@@ -26,7 +26,7 @@ sub is_new
 	return $token;
 }
 
-sub take
+sub take_new
 {
 	my ($client, $name, $ttl) = @_;
 	return is_new(ask($client, "SELECT le_lease('$name', '$ttl', 'holder')"), "lease \"$name\"");
@@ -229,14 +229,14 @@ foreach my $synchronous (0, 1)
 		my $leader = session($primary);
 		my $open = session($primary);
 		my $resigned;
-		my %lease = map { ($_ => take($client, $_, '1 h')) } 'held', 'prepared', 'resigned', 'resigned late', 'lasting', 'shortened';
+		my %lease = map { ($_ => take_new($client, $_, '1 h')) } 'held', 'prepared', 'resigned', 'resigned late', 'lasting', 'shortened';
 		is(ask($client, "SELECT le_renew('lasting', $lease{lasting}, '2 h'), le_renew('shortened', $lease{shortened}, '20 min'), le_resign('resigned', $lease{resigned})"), 't|t|t', 'leases');
 		ask($client, 'CREATE TABLE written ()');
 		ask($client, "BEGIN; SELECT le_assert_leader('prepared', $lease{prepared}); INSERT INTO written DEFAULT VALUES; PREPARE TRANSACTION 'guarded'");
 		is($client->{error}, '', 'a guarded transaction is prepared');
 		is(ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader(5)}), 't|t', 'leaders in session scope');
 		ask($open, 'BEGIN');
-		take($open, 'uncommitted', '1 h');
+		take_new($open, 'uncommitted', '1 h');
 		my $load = start_load($primary, $lease{held});
 		$primary->poll_query_until('postgres', q{SELECT count(DISTINCT name) = 10 FROM pg_stat_leader_election WHERE terms > 10 AND name ~ '^[slt][0-9]$' OR name = 'held'});
 		stop_load($load) if $synchronous;
@@ -271,7 +271,7 @@ foreach my $synchronous (0, 1)
 			$primary->reload;
 		}
 		is(ask($client, q{SELECT count(*) FROM generate_series(1, 10000) WHERE le_try_become_leader('more') AND le_resign('more')}), '10000', '10,000 more elections');
-		my $lost = take($client, 'lost', '1 h');
+		my $lost = take_new($client, 'lost', '1 h');
 		is(ask($client, "SELECT le_resign('resigned late', $lease{'resigned late'})"), 't', 'a resignation that will not arrive');
 		kill_server($primary);
 		stop_load($load) unless $synchronous;

@@ -49,7 +49,7 @@ sub grows
 	return $first;
 }
 
-sub take
+sub take_new
 {
 	my ($name) = @_;
 	my $token = $node->safe_psql('postgres', "SELECT le_lease('$name', '1 h', 'holder')");
@@ -95,7 +95,7 @@ subtest 'crash and restart' => sub {
 	grows($node, 'at first', 'new');
 	foreach my $mode ('immediate', 'fast')
 	{
-		take("before $mode");
+		take_new("before $mode");
 		$node->stop($mode);
 		$node->start;
 		grows($node, "tokens grow: $mode", 'same');
@@ -103,10 +103,10 @@ subtest 'crash and restart' => sub {
 };
 
 subtest 'point-in-time recovery' => sub {
-	my $held = take('held');
+	my $held = take_new('held');
 	$node->backup('base');
 	$node->safe_psql('postgres', q{SELECT pg_create_restore_point('target')});
-	take('late');
+	take_new('late');
 	grows($node, 'tokens that are forgotten', 'same');
 	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
 	local $greatest = $greatest;
@@ -139,7 +139,7 @@ subtest 'point-in-time recovery' => sub {
 };
 
 subtest 'a copy of the files, promoted' => sub {
-	my $held = take('copied');
+	my $held = take_new('copied');
 	my $there = PostgreSQL::Test::Cluster->new('copy');
 	$node->backup('copy');
 	$there->init_from_backup($node, 'copy', has_restoring => 1);
@@ -185,7 +185,7 @@ sub dump_and_restore
 
 subtest 'dumps' => sub {
 	my $new = new_server('new_cluster', extension => 0);
-	take('not dumped');
+	take_new('not dumped');
 	foreach my $format ('plain', 'custom')
 	{
 		$node->command_ok([ 'pg_dump', '-F', $format, '-f', $node->basedir . "/dump.$format", '-d', $node->connstr('postgres') ], $format);
@@ -303,7 +303,7 @@ foreach my $path (undef, @others)
 	subtest 'pg_upgrade' . (defined $path ? " to $path" : '') => sub {
 		my $name = 'upgraded' . (defined $path ? '_' . $path =~ s{.*/}{}r : '');
 		my $new = PostgreSQL::Test::Cluster->new($name, defined $path ? (install_path => $path) : ());
-		my $held = take("held over $name");
+		my $held = take_new("held over $name");
 		grows($node, 'before', 'same');
 		local $greatest = $greatest;
 		$new->init(extra => [ '--locale=C.UTF-8', '--encoding=UTF8' ]);

@@ -61,7 +61,7 @@ sub successor
 	my $client = session($node, app => 'new');
 	$name //= 'job';
 	post($client, "CALL le_campaign('$name'" . ($scope eq 'lease' ? q{, ttl => '1 h')} : ')'));
-	ok(ask_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid}", '1'), 'somebody waits');
+	ok(wait_for_candidate($watcher, $client), 'somebody waits');
 	return $client;
 }
 
@@ -218,10 +218,7 @@ subtest 'SIGKILL of the backend' => sub {
 	is($second->{error}, '', 'a guarded transaction is prepared');
 	ask($session, "BEGIN; SELECT le_assert_leader('job', $token); INSERT INTO written (who) VALUES ('old')");
 
-	my $offset = log_from($node);
-	kill 9, $session->{pid};
-	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-	$node->poll_query_until('postgres', undef, '');
+	crash_backend($node, $session->{pid});
 	end_session($session);
 	kill_client($second, $watcher);
 	$watcher = session($node);

@@ -84,13 +84,6 @@ sub elected
 	return $client->{ready} && "@{ $client->{rows} }" eq 't';
 }
 
-sub wait_until_candidate
-{
-	my ($pid) = @_;
-	ask_until($watcher, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $pid") or die "process $pid does not stand";
-	return;
-}
-
 # What its socket is told: keepalives count, idle and interval, and the user timeout
 sub socket_of
 {
@@ -139,7 +132,7 @@ subtest 'what the socket is told' => sub {
 	$is->($own, 'a wait that fails, rolled back to a savepoint', 'BEGIN', 'SAVEPOINT s', q{SET LOCAL lock_timeout = '50ms'},
 		q{SELECT le_become_leader('taken')}, 'ROLLBACK TO s', 'COMMIT');
 	post($session, q{SELECT le_become_leader('taken')});
-	wait_until_candidate($session->{pid});
+	wait_for_candidate($watcher, $session);
 	ask($watcher, "SELECT pg_cancel_backend($session->{pid})");
 	is(collect($session), '', 'a wait is cancelled');
 	$is->($own, 'and this is the end of it');
@@ -255,10 +248,10 @@ subtest 'clients that vanish' => sub {
 			$tokens{$name} = ask($watcher,
 				$how =~ /behind/ ? "SELECT le_lease('$name', '1 h')" : "SELECT le_become_leader('$name'), le_become_leader('$name too')");
 			post($candidates{$name}, sprintf $waits{$how}, $name);
-			wait_until_candidate($candidates{$name}{pid});
+			wait_for_candidate($watcher, $candidates{$name});
 			$next{$name} = session($node);
 			post($next{$name}, "SELECT le_become_leader('$name')");
-			wait_until_candidate($next{$name}{pid});
+			wait_for_candidate($watcher, $next{$name});
 		}
 	}
 
@@ -268,7 +261,7 @@ subtest 'clients that vanish' => sub {
 	lead($in_flight, 'in flight');
 	post($in_flight, "SELECT pg_sleep($timeout + 1), 'answers', le_token('in flight') IS NOT NULL");
 	post($waiting, q{SELECT le_become_leader('in flight')});
-	wait_until_candidate($waiting->{pid});
+	wait_for_candidate($watcher, $waiting);
 
 	sleep_past($silent_since + 2 * $timeout);
 	hear(0, values %successors);

@@ -23,13 +23,6 @@ push @roles, "regress\nline" if sql('SHOW server_version_num') < 190000;
 my @names = ('job', '\N', '\.', "tab\there", "line\nhere", 'back\\slash', q{'; DROP TABLE x; --}, '"', ' ',
 	"\xf0\x9f\x98\x80", "\xc3\xa9" x 127, 'x' x 255, "\x01\x7f");
 
-sub literal
-{
-	my ($string) = @_;
-	$string =~ s/(['\\])/$1$1/g;
-	return "E'$string'";
-}
-
 sub sql
 {
 	my ($sql, $db) = @_;
@@ -46,9 +39,9 @@ sql('CREATE ROLE regress_team; CREATE ROLE regress_stranger LOGIN; CREATE ROLE r
 foreach my $role (@roles)
 {
 	sql('CREATE ROLE ' . role($role) . ' LOGIN');
-	sql('SELECT le_declare(' . literal("for $role") . ', (SELECT oid FROM pg_roles WHERE rolname = ' . literal($role) . '), private => true)');
+	sql('SELECT le_declare(' . sql_literal("for $role") . ', (SELECT oid FROM pg_roles WHERE rolname = ' . sql_literal($role) . '), private => true)');
 }
-sql('SELECT le_declare(' . literal($_) . q{, 'regress_team', '1 s', '1 min 0.5 s', true)}) foreach @names;
+sql('SELECT le_declare(' . sql_literal($_) . q{, 'regress_team', '1 s', '1 min 0.5 s', true)}) foreach @names;
 # one of which nobody can be a member any more
 sql(q{CREATE ROLE regress_gone; SELECT le_declare('for who is gone', 'regress_gone', private => true); DROP ROLE regress_gone});
 my $declared = sql($all);
@@ -64,15 +57,15 @@ sub hold
 		my $member = session($there, db => $db, user => 'regress_member');
 		foreach my $name (@names)
 		{
-			my $bid = 'SELECT le_try_become_leader(' . literal($name) . ')';
+			my $bid = 'SELECT le_try_become_leader(' . sql_literal($name) . ')';
 			fails($stranger, $bid, '42501', "a stranger may not stand for: $name");
 			# in another database, after a grace period
-			is(ask($member, 'SELECT le_become_leader(' . literal($name) . q{, '10 s')}), 't', 'a member may');
+			is(ask($member, 'SELECT le_become_leader(' . sql_literal($name) . q{, '10 s')}), 't', 'a member may');
 			ask($member, 'SELECT le_resign_all()');
 		}
 		foreach my $role (@roles)
 		{
-			my $bid = 'SELECT le_try_become_leader(' . literal("for $role") . ')';
+			my $bid = 'SELECT le_try_become_leader(' . sql_literal("for $role") . ')';
 			fails($stranger, $bid, '42501', "nor for that of role: $role");
 		}
 		fails($_, q{SELECT le_try_become_leader('for who is gone')}, '42501', 'nor anybody for that of a role that is gone') foreach $stranger, $member;
@@ -80,7 +73,7 @@ sub hold
 		foreach my $role (@roles)
 		{
 			ask($boss, 'SET ROLE ' . role($role));
-			is(ask($boss, 'SELECT le_try_become_leader(' . literal("for $role") . ')'), 't', "who may: $role");
+			is(ask($boss, 'SELECT le_try_become_leader(' . sql_literal("for $role") . ')'), 't', "who may: $role");
 			fails($boss, q{SELECT le_try_become_leader('job')}, '42501', 'but not for another');
 			ask($boss, 'RESET ROLE; SELECT le_resign_all()');
 		}

@@ -18,14 +18,6 @@ my $ear = session($node, app => 'ear');
 ask($ear, 'LISTEN leader_election');
 my $json = JSON::PP->new->utf8;
 
-# A string literal, with no byte of it as it is but letters
-sub literal
-{
-	my ($string) = @_;
-	$string =~ s/([^A-Za-z0-9 ])/sprintf '\\x%02x', ord $1/ge;
-	return "E'$string'";
-}
-
 sub bytes_of
 {
 	my ($string) = @_;
@@ -57,14 +49,14 @@ my @strings = (
 
 foreach my $string (@strings)
 {
-	my $sql = literal($string);
+	my $sql = sql_literal($string);
 	my $shown = on_line($string);
 	subtest 'hostile: ' . on_line(substr $string, 0, 60) => sub {
 		my $leader = session($node);
 		my $offset = log_from($node);
 		$ear->{heard} = [];
 		my $value = $string x int(8192 / length $string);
-		my $long = literal($value);
+		my $long = sql_literal($value);
 
 		is(ask($leader, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
 		my $token = ask($leader, "SELECT le_token($sql)");

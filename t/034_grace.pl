@@ -335,13 +335,6 @@ sub vacant_after
 	return;
 }
 
-sub start_again
-{
-	my ($how) = @_;
-	$node->poll_query_until('postgres', undef, '') if $how =~ /backend/;
-	return;
-}
-
 $node->safe_psql('postgres', 'CREATE DATABASE fresh');
 create_extension($node, 'fresh');
 $node->safe_psql('fresh', q{SELECT le_key('nobody was ever elected')});
@@ -349,12 +342,7 @@ my %restarts = (
 	'a crash' => sub { $node->stop('immediate'); $node->start },
 	'kill -9 of all processes' => sub { kill_server($node); $node->start },
 	'a fast restart' => sub { $node->restart },
-	'kill -9 of a backend' => sub {
-		my $offset = log_from($node);
-		kill 9, $_[0]{clients}[1]{pid};
-		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-		$node->poll_query_until('postgres', undef, '');
-	});
+	'kill -9 of a backend' => sub { crash_backend($node, $_[0]{clients}[1]{pid}) });
 foreach my $restart ('a crash', 'kill -9 of all processes', 'a fast restart', 'kill -9 of a backend')
 {
 	subtest $restart => sub {

@@ -34,7 +34,7 @@ sub candidates
 	foreach my $i (0 .. $#clients)
 	{
 		post($clients[$i], $ways[ $i % @ways ]);
-		ask_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $clients[$i]{pid}", '1') or die 'nobody waits';
+		wait_for_candidate($watcher, $clients[$i]);
 	}
 	return @clients;
 }

@@ -309,7 +309,7 @@ foreach my $scope (qw(session lease))
 		my ($leader, $first, $second, $third) = line('named', $scope, 'first', 'twin', 'twin');
 		my $many = session($node);
 		post($many, q{CALL le_campaign(ARRAY['named', 'named'], identity => 'many')});
-		ask_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $many->{pid}", '1');
+		wait_for_candidate($watcher, $many);
 		foreach my $identity ('nobody', 'many', 'leader')
 		{
 			is(hand_over($leader, $identity), 'f', "not $identity");

@@ -69,15 +69,7 @@ sub candidate
 {
 	my ($client, $sql) = @_;
 	post($client, $sql);
-	ask_until($query, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $client->{pid}") or die 'nobody waits';
-	return $client;
-}
-
-sub literal
-{
-	my ($string) = @_;
-	$string =~ s/(['\\])/\\$1/g;
-	return "E'$string'";
+	return wait_for_candidate($query, $client);
 }
 
 # --- nobody has asked for anything
@@ -180,7 +172,7 @@ kill_client($guarded, @waiting);
 my @names = ('say "hello"', 'back\\slash\\n', "line\nbreak\r", "tab\there", q{it's}, '{a="b"} 1', '<x>&amp;]]>', '[1, {"a": 2}]', '$query$', '%1$I %s',
 	"\xc3\xbcbung \xf0\x9f\x98\x80", "\x01\x7f\x1b", "\xef\xbf\xbe\xef\xbf\xbf", ' ', 'key 2929', 'x' x 255);
 $client = session($node, app => "it's \"me\"\n\\");
-ask($client, 'SELECT le_try_become_leader(' . literal($_) . ', ' . literal($_) . ')') foreach @names;
+ask($client, 'SELECT le_try_become_leader(' . sql_literal($_) . ', ' . sql_literal($_) . ')') foreach @names;
 ask($client, 'SELECT le_try_become_leader(2929::bigint)');
 $metrics = scrape($exporter);
 is(join('|', sort grep { value_of($metrics, 'leader_election_led', election => $_, key => '') eq '1' } @names), join('|', sort @names), 'every name arrives');

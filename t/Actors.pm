@@ -7,7 +7,7 @@ use warnings;
 use Exporter 'import';
 use LeaderElection;
 
-our @EXPORT = qw(actor play lose some);
+our @EXPORT = qw(actor play lose);
 
 # A client with a script: that is called with the actor and the answer to what it has
 # said last (undef: the connection was lost, and made again), and returns what to say
@@ -70,7 +70,5 @@ sub play
 	}
 	return;
 }
-
-sub some { return $_[ int rand @_ ]; }
 
 1;

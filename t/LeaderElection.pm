@@ -17,7 +17,9 @@ our @EXPORT = (@Client::EXPORT, qw(
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
   sleep_past wait_until_sleeping wait_event lease_lines
-  pause_process kill_server greatest_token build_test_library
+  wait_for_event wait_for_candidate no_candidates lease_take collect_or_cancel post_until_it_hangs
+  pause_process crash_backend kill_server greatest_token build_test_library
+  sql_literal some
 ));
 
 # A server that runs; %params: conf, allows_streaming, extension (0: none)
@@ -91,6 +93,74 @@ sub wait_until_waiting
 	return $node->poll_query_until($database // 'postgres',
 		"SELECT count(*) = 1 FROM pg_locks WHERE pid = $pid AND NOT granted AND locktype = 'advisory'"
 	) || die "process $pid does not wait";
+}
+
+# Wait until these clients are in a wait of the extension's own
+sub wait_for_event
+{
+	my ($node, $watcher, $what, @clients) = @_;
+	my $event = wait_event($node, $what);
+	foreach my $client (@clients)
+	{
+		ask_until($watcher, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
+		  || die "it does not wait: $client->{error}";
+	}
+	return;
+}
+
+# Wait until the client is shown as a candidate, and return it
+sub wait_for_candidate
+{
+	my ($watcher, $client) = @_;
+	ask_until($watcher, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $client->{pid}")
+	  || die "process $client->{pid} is no candidate";
+	return $client;
+}
+
+# Nobody is shown as a candidate, counted as one, or on record
+sub no_candidates
+{
+	my ($watcher, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is( ask($watcher, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
+		'0|0|0', $test);
+	return;
+}
+
+# Take a lease, and return its token
+sub lease_take
+{
+	my ($client, $name, $ttl, $identity) = @_;
+	my $token = ask($client, "SELECT le_lease('$name', '$ttl'" . (defined $identity ? ", '$identity')" : ')'));
+	die "lease not taken: $client->{messages}" unless $token =~ /^\d+$/;
+	return $token;
+}
+
+# Wait for the answer for ten seconds, and then cancel the statement; undef if it has none
+sub collect_or_cancel
+{
+	my ($client, $watcher) = @_;
+	my $answer = collect($client, 10);
+	unless (defined $answer)
+	{
+		ask($watcher, "SELECT pg_cancel_backend($client->{pid})");
+		collect($client);
+	}
+	return $answer;
+}
+
+# Send this until it hangs in its commit, for want of a standby: the processes of the
+# server hear of a changed setting one after the other
+sub post_until_it_hangs
+{
+	my ($client, $sql) = @_;
+	foreach my $attempt (1 .. 50)
+	{
+		post($client, $sql);
+		last unless defined collect($client, 0.2);
+		Time::HiRes::sleep(0.1);
+	}
+	return;
 }
 
 # Nothing of this process is left in the lock table or in the registry
@@ -201,6 +271,18 @@ sub pause_process
 	return $pid;
 }
 
+# SIGKILL to one backend, and wait until the server has started all others anew
+sub crash_backend
+{
+	my ($node, $pid) = @_;
+	my $offset = log_from($node);
+
+	kill 'KILL', $pid;
+	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
+	$node->poll_query_until('postgres', undef, '');
+	return;
+}
+
 # SIGKILL to all processes of the server
 sub kill_server
 {
@@ -232,5 +314,16 @@ sub greatest_token
 	}
 	return $greatest;
 }
+
+# A string literal, with no byte of it as it is but letters, digits and spaces
+sub sql_literal
+{
+	my ($string) = @_;
+	$string =~ s/([^A-Za-z0-9 ])/sprintf '\\x%02x', ord $1/ge;
+	return "E'$string'";
+}
+
+# One of these, at random
+sub some { return $_[ int rand @_ ]; }
 
 1;
