@@ -4,13 +4,8 @@
 -- A name of 24 bytes is hashed in two blocks of 12; the first leaves a known
 -- state, to which the second is added: see hash_bytes_extended().
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, classid::bigint << 32 | objid::bigint AS key, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory.psql
 \set a worker-queue-mail.sender
 \set b HwFfjYHs9PGi-Rwb-Amyj4y5
 SELECT hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS collide,

@@ -15,10 +15,7 @@ CREATE ROLE regress_le_nephew IN ROLE regress_le_member;
 CREATE ROLE regress_le_apart LOGIN NOINHERIT IN ROLE regress_le_team;
 CREATE ROLE regress_le_stranger LOGIN;
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set outcome :abs_srcdir '/sql/include/outcome.psql'
-\set ECHO none
-\i :outcome
-\set ECHO all
+\i :abs_srcdir/sql/include/outcome.psql
 
 -- what is declared is there to be read
 SELECT le_declare('job', 'regress_le_team');

@@ -3,28 +3,10 @@
 --
 -- Messages bear process IDs: only their first lines are shown, in which there are none.
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-CREATE EXTENSION dblink;
-CREATE SCHEMA regress_depose;
-GRANT USAGE ON SCHEMA regress_depose TO PUBLIC;
-SET search_path = regress_depose, public;
-CREATE TABLE note (note text);
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set sessions :abs_srcdir '/sql/include/sessions.psql'
-\set ECHO none
-\i :sessions
-\set ECHO all
--- what a statement fails with
-CREATE FUNCTION refusal(statement text, OUT code text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-	EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-		detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-	message := regexp_replace(message, '\m\d+\M', 'N', 'g');
-END $$;
+\i :abs_srcdir/sql/include/depose.psql
+\i :abs_srcdir/sql/include/sessions.psql
+\i :abs_srcdir/sql/include/refusal.psql
 -- which of the other sessions there are
 CREATE FUNCTION alive() RETURNS text[] LANGUAGE sql AS $$
 SELECT pg_stat_clear_snapshot();

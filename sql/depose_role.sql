@@ -1,21 +1,10 @@
 --
 -- le_depose_role: to end all terms of a role
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-CREATE EXTENSION dblink;
-CREATE SCHEMA regress_depose;
-GRANT USAGE ON SCHEMA regress_depose TO PUBLIC;
-SET search_path = regress_depose, public;
-CREATE TABLE note (note text);
-GRANT ALL ON note TO PUBLIC;
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set sessions :abs_srcdir '/sql/include/sessions.psql'
-\set outcome :abs_srcdir '/sql/include/outcome.psql'
-\set ECHO none
-\i :sessions
-\i :outcome
-\set ECHO all
+\i :abs_srcdir/sql/include/depose.psql
+\i :abs_srcdir/sql/include/sessions.psql
+\i :abs_srcdir/sql/include/outcome.psql
 CREATE ROLE regress_depose_all LOGIN;
 CREATE ROLE regress_depose_other LOGIN;
 CREATE ROLE regress_depose_admin LOGIN;

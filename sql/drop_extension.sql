@@ -1,13 +1,8 @@
 --
 -- DROP EXTENSION while leading, and its return; schemas
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, classid::bigint << 32 | objid::bigint AS key, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory.psql
 SELECT le_try_become_leader('job', 'me'), le_try_become_leader(42);
 SELECT le_token('job') AS t1, le_token(42) AS t2 \gset
 

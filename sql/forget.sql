@@ -4,14 +4,10 @@
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
-CREATE EXTENSION dblink;
 CREATE SCHEMA regress_forget;
 SET search_path = regress_forget, public;
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set sessions :abs_srcdir '/sql/include/sessions.psql'
-\set ECHO none
-\i :sessions
-\set ECHO all
+\i :abs_srcdir/sql/include/sessions.psql
 SELECT open('a');
 -- returns when a session observes an election
 CREATE FUNCTION observes(who text, name text) RETURNS text LANGUAGE plpgsql AS $$

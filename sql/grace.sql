@@ -7,14 +7,10 @@
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
-CREATE EXTENSION dblink;
 CREATE SCHEMA regress_grace;
 SET search_path = regress_grace, public;
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set sessions :abs_srcdir '/sql/include/sessions.psql'
-\set ECHO none
-\i :sessions
-\set ECHO all
+\i :abs_srcdir/sql/include/sessions.psql
 CREATE FUNCTION cancel(who text) RETURNS boolean LANGUAGE sql AS $$
 SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = who
 $$;

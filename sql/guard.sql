@@ -4,29 +4,11 @@
 -- Messages bear tokens and process IDs: only their SQLSTATEs are shown, or the text
 -- with N for each number.
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-CREATE EXTENSION dblink;
-CREATE SCHEMA regress_guard;
-SET search_path = regress_guard, public;
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/guard.psql
+\i :abs_srcdir/sql/include/refusal.psql
+SELECT open_other();
 CREATE TABLE note (note text);
--- what a statement fails with
-CREATE FUNCTION refusal(statement text, OUT code text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-	EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-		detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-	message := regexp_replace(message, '\m\d+\M', 'N', 'g');
-	detail := regexp_replace(detail, '\m\d+\M', 'N', 'g');
-END $$;
--- another session
-SELECT dblink_connect('other', format('dbname=%L port=%L host=%L user=%L application_name=other', current_database(), current_setting('port'),
-                                      split_part(current_setting('unix_socket_directories'), ',', 1), current_user));
-CREATE FUNCTION other(query text) RETURNS text LANGUAGE sql AS $$
-SELECT a FROM dblink('other', query) AS t (a text)
-$$;
 -- would it be elected now, in each of the scopes?  It leaves no term behind
 CREATE FUNCTION vacant(name text, OUT session text, OUT xact text, OUT lease text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -37,10 +19,6 @@ BEGIN
 	lease := other(format('SELECT le_lease(%L, ''1 hour'') > 0', name));
 	PERFORM dblink_exec('other', 'ROLLBACK');
 END $$;
--- the guard locks of transactions
-CREATE VIEW guards AS
-SELECT count(*) AS guards FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid = 19527 AND mode = 'RowShareLock' AND granted;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 

@@ -1,14 +1,8 @@
 --
 -- Leases: taken for a ttl, kept by their token, given up by it
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
--- a lease that runs stands on no lock, nor does what has been done with it
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525, 19527) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory_of_leases.psql
 
 -- elected, once: asked again without the token, the answer is no, to the holder, too
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset

@@ -1,13 +1,8 @@
 --
 -- DROP EXTENSION ends all leases, when it is committed
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525, 19527) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory_of_leases.psql
 SELECT le_lease('job', '1 hour', 'me') AS t1, le_lease('other', '1 hour', 'me') AS t2 \gset
 
 -- rolled back: nothing has happened

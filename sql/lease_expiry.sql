@@ -4,13 +4,8 @@
 -- Nothing here depends on what happens before a lease runs out, but for leases
 -- that run for an hour.
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525, 19527) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory_of_leases.psql
 
 -- over means over: also if nobody else is elected
 SELECT le_lease('job', '100 ms', 'first') AS t1 \gset

@@ -2,13 +2,8 @@
 -- Leases and transactions: a grant counts from its commit, and everything else
 -- at once
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525, 19527) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory_of_leases.psql
 
 -- before the commit: his who took it, and shown to nobody
 BEGIN;

@@ -4,14 +4,10 @@
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
-CREATE EXTENSION dblink;
 CREATE SCHEMA regress_resign;
 SET search_path = regress_resign, public;
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set sessions :abs_srcdir '/sql/include/sessions.psql'
-\set ECHO none
-\i :sessions
-\set ECHO all
+\i :abs_srcdir/sql/include/sessions.psql
 -- these sessions wait in line, in this order; in the election's lock's queue, or the first
 -- of them for the end of a lease
 CREATE FUNCTION line_up(names text, VARIADIC statements text[] DEFAULT '{}') RETURNS text LANGUAGE plpgsql AS $$

@@ -16,10 +16,7 @@ WHERE d.deptype = 'e' AND d.classid <> 'pg_type'::regclass AND d.refclassid = 'p
 GRANT SELECT ON members TO PUBLIC;
 
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set outcome :abs_srcdir '/sql/include/outcome.psql'
-\set ECHO none
-\i :outcome
-\set ECHO all
+\i :abs_srcdir/sql/include/outcome.psql
 
 --
 -- Functions: a call of each, what it returns to that role, and whether everybody may call

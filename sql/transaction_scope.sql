@@ -1,13 +1,8 @@
 --
 -- Transaction scope: just as long as pg_try_advisory_xact_lock
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, classid::bigint << 32 | objid::bigint AS key, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory.psql
 -- a plain transaction-level lock, key 42, is taken beside each bid
 -- (on_record comes first: the question whether it leads would tidy up)
 CREATE TEMP VIEW beside AS

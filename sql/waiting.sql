@@ -5,13 +5,8 @@
 --
 -- newer servers tell what they were at
 \set SHOW_CONTEXT never
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
-CREATE TEMP VIEW advisory AS
-SELECT objsubid, classid::bigint << 32 | objid::bigint AS key, mode, granted
-FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid IN (1, 2, 19525) AND pid = pg_backend_pid();
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/advisory.psql
 BEGIN;
 SELECT pg_advisory_xact_lock(42);
 PREPARE TRANSACTION 'regress_le';
