@@ -1,5 +1,14 @@
 # What the TAP tests share: a server with the extension, and what they want to know of it.
 # Its clients are those of Client.pm, which comes along.
+#
+# The tests are numbered by subject:
+#	0xx	sessions, databases, limits
+#	1xx	leases
+#	2xx	waiting, campaigns, handing over
+#	3xx	what is told: the log, observers, announcements, monitoring
+#	4xx	faults: crashes, standbys, failover, lost connections, a lack of memory or timers
+#	5xx	administration and security
+#	9xx	documents
 package LeaderElection;
 
 use strict;
@@ -209,7 +218,7 @@ sub log_since
 }
 
 # The log's lines of terms, from "election" on, but for who led until the end, and for how
-# long: see 008_server_log.pl
+# long: see 301_server_log.pl
 sub term_lines
 {
 	my ($node, $offset) = @_;
