@@ -15,6 +15,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Psql;
 
 my $bound = 2.5;
 my $node = new_server('announce', conf => "wal_level = replica\nmax_wal_senders = 2\nclient_connection_check_interval = 50ms\nsynchronous_commit = local\nrestart_after_crash = on");
@@ -124,7 +125,7 @@ foreach my $state (sort keys %states)
 }
 
 # In mid-statement: the server looks after the client, or is told
-foreach my $end (sort grep { !/q/ } keys %ends)
+foreach my $end (sort keys %ends)
 {
 	foreach my $begin ('', 'BEGIN; INSERT INTO written VALUES (1); ')
 	{
@@ -149,13 +150,11 @@ foreach my $end (sort grep { !/q/ } keys %ends)
 subtest 'SIGKILL of a real client' => sub {
 	foreach my $repetition (1 .. 5)
 	{
-		my $leader = session($node, app => 'leader');
-		my $pid = $leader->{pid};
-		ask($leader, q{SELECT le_try_become_leader('job')});
+		my $leader = start_psql($node->connstr('postgres') . ' application_name=leader');
+		psql_ask($leader, q{SELECT le_try_become_leader('job')});
 		my $time = monotonic();
-		kill_client($leader);
-		is(handed_over('job', $time, $pid), '', 'who hears it and tries leads');
-		end_session($leader);
+		kill_psql($leader);
+		is(handed_over('job', $time, $leader->{pid}), '', 'who hears it and tries leads');
 	}
 };
 

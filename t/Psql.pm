@@ -1,5 +1,5 @@
-# psql, for what it shows: a process that is given statements now and then.  Where that is
-# not the question, a client of Client.pm does.
+# psql, for what it shows, or as a client that is a process of its own; it is given statements
+# now and then.  Where neither is the question, a client of Client.pm does.
 package Psql;
 
 use strict;
@@ -9,7 +9,7 @@ use Exporter 'import';
 use IPC::Run;
 use PostgreSQL::Test::Utils;
 
-our @EXPORT = qw(start_psql psql_post psql_collect psql_ask end_psql);
+our @EXPORT = qw(start_psql psql_post psql_collect psql_ask end_psql kill_psql);
 
 # With this connection string; {pid} is the process ID of its backend
 sub start_psql
@@ -71,6 +71,14 @@ sub end_psql
 		$psql->{stdin} .= "\\q\n" if $psql->{run}->pumpable;
 		eval { $psql->{run}->finish };
 	}
+	return;
+}
+
+sub kill_psql
+{
+	my ($psql) = @_;
+	$psql->{run}->signal('KILL');
+	eval { $psql->{run}->finish };
 	return;
 }
 
