@@ -217,11 +217,7 @@ foreach my $road ('Unix-domain socket', 'TCP')
 				push @candidates, $candidate;
 			}
 			my $offset = log_from($node);
-			kill_client($candidates[0]);
-			kill_client($candidates[1]);
-			end_session(@candidates[ 0, 1 ]);
-			kill_client($first);
-			end_session($first);
+			kill_client(@candidates[ 0, 1 ], $first);
 
 			is(collect($candidates[2]), 't', 'the third is elected');
 			is(ask($candidates[2], q{SELECT le_token('race')}),

@@ -30,14 +30,13 @@ subtest '50 leaders killed, 8 candidates' => sub {
 			cmp_ok($next, '>', $token, 'with a greater token');
 			$token = $next;
 			kill_client($leader);
-			end_session($leader);
 		}
 		my $candidate = session($node);
 		post($candidate, q{SELECT le_become_leader('job')});
 		wait_until_standing($dba, $candidate->{pid});
 		push @queue, $candidate;
 	}
-	end_all(@queue);
+	kill_client(@queue);
 	ask($dba, 'SELECT 1');
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM _le_registry_candidates(false)');
@@ -57,16 +56,6 @@ sub wait_until_standing
 		select(undef, undef, undef, 0.01);
 	}
 	die "process $pid does not stand";
-}
-
-sub end_all
-{
-	my (@sessions) = @_;
-	foreach my $session (@sessions)
-	{
-		kill_client($session);
-		end_session($session);
-	}
 }
 
 # Each client tries, and when it leads, changes a counter in two transactions

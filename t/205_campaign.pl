@@ -119,7 +119,6 @@ subtest 'a candidate whose client has died is not elected' => sub {
 		wait_for($next, 0);
 		my $offset = log_from($node);
 		kill_client($dead);
-		end_session($dead);
 		ask($leader, $name eq 'job' ? q{SELECT le_resign('job')} : "SELECT le_resign('leased', $lease)");
 		my $token = collect($next);
 		like($token, qr/^\d+$/, "$name: the next one is elected");

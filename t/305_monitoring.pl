@@ -100,7 +100,6 @@ between('waiting_longest_seconds', 'scheduler', q{SELECT extract(epoch FROM cloc
 # --- the leader is killed
 kill_client($leader);
 collect($waiting[0]);
-end_session($leader);
 $metrics = scrape($exporter);
 measured('scheduler', 'the next one leads', led => '1', candidates => '1', terms_begun_total => '2', leader_info => '1');
 is(labels_of($metrics, 'leader_election_leader_info', 'identity'), 'worker-2', 'and is named');

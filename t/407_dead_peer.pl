@@ -208,7 +208,6 @@ subtest 'clients killed in mid-statement' => sub {
 		$elected{$_} //= monotonic() - $killed_at foreach grep { elected($followers{$_}) } keys %followers;
 	}
 	ok(defined $elected{$_}, sprintf 'killed in %s: next leader after %.2f s', $_, $elected{$_} // 'Inf') foreach sort keys %followers;
-	end_session(@leaders);
 };
 
 # These are not found in time
@@ -298,7 +297,7 @@ subtest 'clients that vanish' => sub {
 	ask($in_flight, q{SELECT le_resign('in flight')});
 	is(collect($waiting), 't', 'and the candidate, until it is elected');
 	kill_client($_) foreach @sessions;
-	end_session(@sessions, $flapping, $in_flight, $waiting);
+	end_session($flapping, $in_flight, $waiting);
 };
 
 subtest 'clients that leave as they should' => sub {
@@ -316,7 +315,7 @@ subtest 'clients that leave as they should' => sub {
 		my $pid = $session->{pid};
 		lead($session, "round $pid");
 		kill 'STOP', $pid;
-		end_session($session);
+		leave($session);
 		Time::HiRes::sleep(1);
 		kill 'CONT', $pid;
 	}
