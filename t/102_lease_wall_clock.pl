@@ -78,7 +78,7 @@ foreach my $step ([ '+3600s', 1 ], [ '-3600s', -1 ])
 		my $begun = monotonic();
 		my $long = ask($holder, q{SELECT le_lease('long', '10 min')});
 		post($other, q{SELECT le_become_leader('short')});
-		wait_until_sleeping($node, $other->{pid});
+		wait_until_sleeping($node, $other->{pid}, $asked + 2);
 
 		set_clock($offset);
 		is(hours_off(), $hours, 'now() has jumped') and $jumps++;
@@ -116,7 +116,7 @@ subtest 'a candidate with a timeout, and the clock goes back' => sub {
 	my $asked = monotonic();
 	my $token = ask($holder, q{SELECT le_lease('job', '2 s')});
 	post($other, q{SELECT le_become_leader('job', '1 min')});
-	wait_until_sleeping($node, $other->{pid});
+	wait_until_sleeping($node, $other->{pid}, $asked + 2);
 	set_clock('-3600s');
 	is(collect($other), 't', 'elected');
 	cmp_ok(monotonic(), '>=', $asked + 2, 'not before the ttl is over');
@@ -128,7 +128,7 @@ subtest 'a candidate with a timeout, and the clock goes back' => sub {
 	$token = ask($holder, q{SELECT le_lease('job', '1 h')});
 	$asked = monotonic();
 	post($other, q{SELECT le_become_leader('job', '1 s')});
-	wait_until_sleeping($node, $other->{pid});
+	wait_until_sleeping($node, $other->{pid}, $asked + 1);
 	set_clock('-3600s');
 	my $answer = collect_or_cancel($other, $holder);
 	ok(defined $answer, 'a wait of one second ends');

@@ -193,7 +193,8 @@ subtest 'leases' => sub {
 	$time = monotonic();
 	ask($leaser, 'COMMIT');
 	my $token = won($candidate, $time + 0.3, 'lease x', 'expiry of a lease that was committed');
-	is(ask($leaser, "SELECT scope, token FROM le_leader('lease x')"), "lease|$token", 'to lease scope') if monotonic() < $time + 0.5;
+	my $shown = ask($leaser, "SELECT scope, token FROM le_leader('lease x')");
+	is($shown, "lease|$token", 'to lease scope') if monotonic() < $time + 0.8;
 	ask($candidate, "SELECT le_resign('lease x', $token)");
 	ask($candidate, q{SELECT le_resign_all()});
 	kill_client($leaser);

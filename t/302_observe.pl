@@ -109,8 +109,9 @@ subtest 'expiry' => sub {
 	foreach (1 .. 2)
 	{
 		sleep_past($time + 0.4);
-		$time = monotonic();
-		ask($control, "SELECT le_renew('expires', $token)") eq 't' or note('too late');
+		my $asked = monotonic();
+		if (ask($control, "SELECT le_renew('expires', $token)") eq 't') { $time = $asked; }
+		else { note('too late'); }
 	}
 	heard_since($time + 0.7, 'expiry', "-$token||");
 	cmp_ok(monotonic(), '>=', $time + 0.7, 'not before the deadline');

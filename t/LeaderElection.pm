@@ -104,15 +104,20 @@ sub wait_until_waiting
 	) || die "process $pid does not wait";
 }
 
-# Wait until these clients are in a wait of the extension's own
+# Wait until these clients are in a wait of the extension's own, or have an answer
 sub wait_for_event
 {
 	my ($node, $watcher, $what, @clients) = @_;
 	my $event = wait_event($node, $what);
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
 	foreach my $client (@clients)
 	{
-		ask_until($watcher, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'")
-		  || die "it does not wait: $client->{error}";
+		until ($client->{ready}
+			|| ask($watcher, "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'") eq 't')
+		{
+			die "process $client->{pid} does not wait: $client->{error}" if $client->{closed} || monotonic() > $patience;
+			hear(0.005, $client);
+		}
 	}
 	return;
 }
@@ -245,15 +250,22 @@ sub wait_event
 	return $node->safe_psql('postgres', 'SHOW server_version_num') < 170000 ? 'Extension' : "LeaderElection$what";
 }
 
-# The process has the election's lock, and sleeps until its lease is over
+# The process has the election's lock, and sleeps until its lease is over.  Once it may
+# be over, on a machine that is slow, it need not any more.
 sub wait_until_sleeping
 {
-	my ($node, $pid, $database) = @_;
+	my ($node, $pid, $over) = @_;
 	my $event = wait_event($node, 'Lease');
-	return $node->poll_query_until($database // 'postgres',
-		"SELECT wait_event = '$event' FROM pg_stat_activity a JOIN pg_locks l USING (pid)
-		WHERE pid = $pid AND l.locktype = 'advisory' AND l.objsubid = 19525 AND l.granted"
-	) || die "process $pid does not sleep on a lease";
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+
+	until ($node->safe_psql('postgres',
+			"SELECT count(*) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+			WHERE pid = $pid AND wait_event = '$event' AND l.locktype = 'advisory' AND l.objsubid = 19525 AND l.granted"))
+	{
+		return if defined $over && monotonic() > $over;
+		die "process $pid does not sleep on a lease" if monotonic() > $patience;
+	}
+	return;
 }
 
 # The log's lines of how many leases run on after a restart
