@@ -55,7 +55,7 @@ sub won
 	return $token;
 }
 
-# Somebody leads them all
+# Another session leads them all
 my $holder = session($node, app => 'holder');
 sub take_all
 {

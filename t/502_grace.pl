@@ -34,9 +34,7 @@ sub candidate
 	$function //= 'le_become_leader';
 	post($client, $function eq 'le_campaign' ? "CALL le_campaign(ARRAY['$name'])" :
 		  ($function =~ /_xact$/ ? 'BEGIN; ' : '') . "SELECT $function('$name')");
-	ask_until($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid} AND name = '$name'", '1')
-	  or die 'nobody waits';
-	return $client;
+	return wait_for_candidate($watcher, $client);
 }
 
 # The candidate, who waits, is elected when the grace is over that has begun between

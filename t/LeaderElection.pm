@@ -131,7 +131,7 @@ sub wait_for_candidate
 	return $client;
 }
 
-# Nobody is shown as a candidate, counted as one, or on record
+# No candidate is shown, counted or on record
 sub no_candidates
 {
 	my ($watcher, $test) = @_;
@@ -250,8 +250,8 @@ sub wait_event
 	return $node->safe_psql('postgres', 'SHOW server_version_num') < 170000 ? 'Extension' : "LeaderElection$what";
 }
 
-# The process has the election's lock, and sleeps until its lease is over.  Once it may
-# be over, on a machine that is slow, it need not any more.
+# Wait until the process has the election's lock and sleeps until the lease expires.  From
+# the time on that is given, the lease may have expired: then the process need not sleep.
 sub wait_until_sleeping
 {
 	my ($node, $pid, $over) = @_;
