@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * memcheck.h
- *		Valgrind's header, found instead of it when tools/server-for-checks
+ *		Valgrind's header, found instead of it when tools/checked-server.sh
  *		builds the server: what the server tells valgrind about its memory
  *		contexts, it then tells AddressSanitizer, too.
  *
