@@ -1,6 +1,8 @@
 # A step of the wall clock neither ends nor prolongs a lease, nor a wait for its
 # end, and a clock that is wrong takes no promotion back.  The clock is libfaketime's,
 # for the server alone.
+#
+# needs: libfaketime
 
 use strict;
 use warnings;

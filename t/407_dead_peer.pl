@@ -1,5 +1,7 @@
 # Clients that vanish without a word, behind a real network, and clients that are killed in
 # mid-statement: how soon the next candidate leads, who stays, and what the socket is told.
+#
+# needs: iproute2
 
 use strict;
 use warnings;

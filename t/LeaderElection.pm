@@ -9,6 +9,8 @@
 #	4xx	faults: crashes, standbys, failover, lost connections, a lack of memory or timers
 #	5xx	administration and security
 #	9xx	documents
+#
+# needs: perl libipc-run-perl
 package LeaderElection;
 
 use strict;

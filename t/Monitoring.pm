@@ -1,5 +1,7 @@
 # Prometheus and its postgres_exporter, for the tests of what monitoring/ has: started on a
 # free port, asked by HTTP, and stopped.
+#
+# needs: prometheus prometheus-postgres-exporter
 package Monitoring;
 
 use strict;

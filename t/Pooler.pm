@@ -1,4 +1,6 @@
 # PgBouncer before a server.
+#
+# needs: pgbouncer
 package Pooler;
 
 use strict;
