@@ -13,6 +13,9 @@ DATA := $(call files,leader_election--*.sql)
 EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(here)/leader_election.control)
 PG_CPPFLAGS = -I$(here)/src -DLE_LIBRARY_VERSION='"$(EXTVERSION)"'
 
+# so that a header that has changed builds anew what includes it, see below
+PG_CFLAGS = -MMD -MP
+
 # make installcheck: each suite starts a server of its own, with test.conf
 REGRESS := $(patsubst sql/%.sql,%,$(call files,sql/*.sql))
 REGRESS_OPTS = --temp-instance=tmp_check --temp-config=$(here)/test.conf \
@@ -21,7 +24,7 @@ ISOLATION := $(patsubst specs/%.spec,%,$(call files,specs/*.spec))
 ISOLATION_OPTS = --temp-instance=tmp_check_iso --temp-config=$(here)/test.conf \
 	--encoding=UTF8 --no-locale
 TAP_TESTS = 1
-EXTRA_CLEAN = $(wildcard src/*.gc?? src/*/*.gc??) log
+EXTRA_CLEAN = $(foreach suffix,d gcda gcno,$(OBJS:.o=.$(suffix))) log
 
 # Without a server's headers there is still make test, demo and lint; the
 # first two install what they need.
@@ -37,6 +40,7 @@ all install installcheck clean:
 	@echo "$(PG_CONFIG) knows of no PostgreSQL server headers: install them, or set PG_CONFIG" >&2
 	@exit 1
 endif
+-include $(OBJS:.o=.d)
 
 # make test [SUITES="regress isolation tap"] [TESTS="name ..."]
 test:
