@@ -16,9 +16,9 @@ PG_CPPFLAGS = -I$(here)/src -DLE_LIBRARY_VERSION='"$(EXTVERSION)"'
 # so that a header that has changed builds anew what includes it, see below
 PG_CFLAGS = -MMD -MP
 
-# make installcheck: each suite starts a server of its own, with test.conf
-REGRESS := $(patsubst sql/%.sql,%,$(call files,sql/*.sql))
-REGRESS_OPTS = --temp-instance=tmp_check --temp-config=$(here)/test.conf \
+# each suite of installcheck starts a server of its own, with test.conf
+REGRESS := $(sort $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)))
+REGRESS_OPTS = --temp-instance=tmp_check --temp-config=test.conf \
 	--encoding=UTF8 --no-locale
 ISOLATION := $(patsubst specs/%.spec,%,$(call files,specs/*.spec))
 ISOLATION_OPTS = --temp-instance=tmp_check_iso --temp-config=$(here)/test.conf \
@@ -26,8 +26,8 @@ ISOLATION_OPTS = --temp-instance=tmp_check_iso --temp-config=$(here)/test.conf \
 TAP_TESTS = 1
 EXTRA_CLEAN = $(foreach suffix,d gcda gcno,$(OBJS:.o=.$(suffix))) log
 
-# Without a server's headers there is still make test, demo and lint; the
-# first two install what they need.
+# Without a server's headers there are still the targets below, which install
+# what they need.
 PG_CONFIG ?= pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 ifneq ($(PGXS),)
@@ -42,49 +42,60 @@ all install installcheck clean:
 endif
 -include $(OBJS:.o=.d)
 
-# make test [SUITES="regress isolation tap"] [TESTS="name ..."]
+# What make help shows: a line "# make TARGET: ..." for each target.
+
+# make: builds the extension [PG_CONFIG=path]
+# make install: installs it, as the user who owns the server's files [DESTDIR=directory]
+# make installcheck: runs regress, isolation and TAP with what is installed, not as root [TAP_TESTS=]
+# make clean: removes what was built
+
+# make help: shows this
+help:
+	@sed -n 's/^# \(make[^:]*\): /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+# make test: builds strictly, and runs all suites [SUITES="regress tap"] [TESTS="input t/007_limits"]
 test:
 	@tools/test
 
-# make matrix [VERSIONS="17 18"] [JOBS=2]
-matrix:
-	@tools/matrix
-
-# make demo [KEEP=1]
-demo:
-	@tools/demo
-
-# make bench [BENCH="--rounds 3"]
-bench:
-	@tools/bench
-
-# make test-patroni [ROUNDS=2]
-test-patroni:
-	@tools/test-patroni
-
-# make test-examples [EXAMPLES="--only go"]
-test-examples:
-	@tools/test-examples
-
-# make fuzz [FUZZ_TARGETS="names tokens"] [FUZZ_SECONDS=60] [SQLSMITH_SECONDS=600]
-fuzz:
-	@tools/fuzz
-
-# make sanitize [PARTS="static asan valgrind"] [SUITES=...] [TESTS=...]
-sanitize:
-	@tools/sanitize
-
-# make lint [PGINDENT=path]
+# make lint: checks the format of the sources, which file calls which, and the scripts [PGINDENT=path]
 lint:
 	@tools/lint
 
-# dist/leader_election-VERSION.zip, for PGXN
+# make matrix: make test on each PostgreSQL, in a Debian of its own [VERSIONS="17 18"] [JOBS=2] [SUITES=...] [TESTS=...]
+matrix:
+	@tools/matrix
+
+# make sanitize: analyzers, sanitizers, valgrind [PARTS="static asan valgrind"] [SUITES=...] [TESTS=...]
+sanitize:
+	@tools/sanitize
+
+# make fuzz: libFuzzer and sqlsmith [FUZZ_TARGETS="names tokens"] [FUZZ_SECONDS=60] [SQLSMITH_SECONDS=600]
+fuzz:
+	@tools/fuzz
+
+# make test-examples: builds the examples, and drives them through faults [EXAMPLES="--only go"]
+test-examples:
+	@tools/test-examples
+
+# make test-patroni: fails over a cluster under Patroni, again and again [ROUNDS=2] [KEEP_LOGS=directory]
+test-patroni:
+	@tools/test-patroni
+
+# make bench: measures the extension beside plain PostgreSQL [BENCH="--rounds 3"]
+bench:
+	@tools/bench
+
+# make demo: shows an election with a failover [KEEP=1]
+demo:
+	@tools/demo
+
+# make dist: the archive for PGXN, verified, in dist/
 dist:
 	@tools/dist
 
-# make deb [MAJORS="15 17"] [SUITE=trixie] [INSTALLCHECK=1]
+# make deb: Debian packages, tried in clean systems, in dist/ [MAJORS="15 17"] [SUITE=trixie] [INSTALLCHECK=1]
 deb:
 	@tools/deb
 
-.PHONY: all install installcheck clean test matrix test-patroni test-examples demo bench fuzz \
-	sanitize lint dist deb
+.PHONY: all install installcheck clean help test lint matrix sanitize fuzz test-examples \
+	test-patroni bench demo dist deb
