@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# What tools/test and tools/demo share: they need a PostgreSQL server with the
-# extension in it, but must touch neither the system's installation nor its
-# clusters.  So they work on a copy of the source tree and on a private
-# installation, both in one work directory that is gone when they end.
+# What the tools share: they need a PostgreSQL server with the extension in it,
+# but must touch neither the system's installation nor its clusters.  So they
+# work on a copy of the source tree and on a private installation, both in one
+# work directory that is gone when they end.  What takes long to make is kept in
+# folders below /var/tmp.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=''				# the work directory
@@ -22,6 +23,13 @@ die()
 {
 	printf '%s: %s\n' "${0##*/}" "$*" >&2
 	exit 1
+}
+
+# Leave without a verdict.
+not_run()
+{
+	say "not run: $*"
+	exit 77
 }
 
 # Forget what would lead make, psql or the tests elsewhere.
@@ -62,11 +70,12 @@ as_root()
 # Print those of the given Debian packages that are not installed.
 missing_packages()
 {
-	local package
+	local package installed
 
+	# shellcheck disable=SC2016 # dpkg-query's variables
+	installed=$(dpkg-query -W -f '${db:Status-Status}:${Package} ' "$@" 2>/dev/null || true)
 	for package; do
-		dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null |
-			grep -qx installed || echo "$package"
+		[[ " $installed" == *" installed:$package "* ]] || echo "$package"
 	done
 }
 
@@ -225,6 +234,20 @@ make_work_dir()
 		die "user $user cannot get at $work; set TMPDIR to another place"
 }
 
+# Set kept to a folder that stays, for the user of the work directory: below
+# /var/tmp unless another place is given.  Anybody can write to /var/tmp, so what
+# is run from there must be the user's own.  kept_folder NAME [PLACE]
+kept_folder()
+{
+	local owner
+
+	owner=$("${as_user[@]}" id -u)
+	kept=${2:-/var/tmp/leader_election-$1-$owner}
+	"${as_user[@]}" mkdir -p -m 755 "$kept"
+	[[ ! -L $kept && $(stat -c %u "$kept") == "$owner" ]] ||
+		die "$kept does not belong to user $owner"
+}
+
 # Copy the source tree, with what is not committed yet, without what was built.
 copy_tree()
 {
@@ -253,15 +276,18 @@ build()
 
 # Make a private installation of the server, with the extension as built in
 # the given directory, and put its programs first in PATH.  It is made of
-# symbolic links, but for the programs: these look for the rest of their
-# installation from where they really are.
+# symbolic links, but for the folders that the extension goes to, and for the
+# programs: these look for the rest of their installation from where they really
+# are.
 install_privately()
 {
-	local dir
+	local dir share
 
-	for dir in $("$PG_CONFIG" --sharedir) $("$PG_CONFIG" --pkglibdir); do
+	share=$("$PG_CONFIG" --sharedir)
+	for dir in "$share" "$("$PG_CONFIG" --pkglibdir)" "$share/extension"; do
+		"${as_user[@]}" rm -f "$work$dir"
 		"${as_user[@]}" mkdir -p "$work$dir"
-		"${as_user[@]}" cp -rs "$dir/." "$work$dir/"
+		"${as_user[@]}" ln -s -t "$work$dir" "$dir"/*
 	done
 	bin=$work$("$PG_CONFIG" --bindir)
 	"${as_user[@]}" mkdir -p "$bin"

@@ -8,10 +8,7 @@
 # shellcheck source=tools/lib.sh
 . "${BASH_SOURCE[0]%/*}/lib.sh"
 
-# the packages of what the tests start
-# shellcheck disable=SC2034 # for those who source this
-test_programs=(perl libipc-run-perl pgbouncer libfaketime iproute2
-	prometheus prometheus-postgres-exporter)
+tests_from=$root		# whose tests: the copy's, once there is one
 passed=0
 failed=0
 
@@ -34,7 +31,7 @@ tests_of()
 {
 	local file name want
 
-	cd "$work/src" || return
+	cd "$tests_from" || return
 	case $1 in
 		regress) set -- sql/*.sql ;;
 		isolation) set -- specs/*.spec ;;
@@ -46,7 +43,7 @@ tests_of()
 		name=${file#*/}
 		name=${name%.*}
 		for want in ${TESTS:-"$name"}; do
-			[[ $want == "$name" || $want == "$file" ]] || continue
+			[[ $want == "$name" || $want == "$file" || $want == "${file%.*}" ]] || continue
 			if [[ $file == t/* ]]; then echo "$file"; else echo "$name"; fi
 		done
 	done
@@ -145,27 +142,52 @@ run_suite()
 	esac
 }
 
-# Set suites to those asked for, out of the given ones.
+# Print the packages that those tests of t/ start programs of: a test or a module
+# names them in a line "# needs: package ...", and a test needs what the modules
+# that it uses need.
+packages_for()
+{
+	local test module
+	local -a files=()
+
+	for test; do
+		files+=("$root/$test")
+		while IFS= read -r module; do
+			[[ ! -f $root/t/$module.pm ]] || files+=("$root/t/$module.pm")
+		done < <(sed -n 's/^use \(\w*\);$/\1/p' "$root/$test")
+	done
+	((${#files[@]} == 0)) || sed -n 's/^# needs: //p' "${files[@]}" | tr ' ' '\n' | sort -u
+}
+
+# Set suites to those asked for, out of the given ones, and packages to those that
+# their tests need.
+# shellcheck disable=SC2034 # for those who source this
 choose_suites()
 {
-	local suite
+	local suite test found
+	local -a tests
 
 	read -ra suites <<<"${SUITES:-$*}"
 	for suite in "${suites[@]}"; do
 		[[ " $* " == *" $suite "* ]] || die "no suite is called $suite"
 	done
-}
-
-# See that the tests asked for are in the tree copied, and where the server has
-# the programs that run them.
-find_tests()
-{
-	local test found
-
-	pgxs_test=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
-	pgxs_test=$(cd "$pgxs_test" && pwd)
 	for test in ${TESTS:-}; do
 		found=$(TESTS=$test; for suite in "${suites[@]}"; do tests_of "$suite"; done)
 		[[ -n $found ]] || die "no test is called $test"
 	done
+
+	packages=()
+	if [[ " ${suites[*]} " == *' tap '* ]]; then
+		mapfile -t tests < <(tests_of tap)
+		mapfile -t packages < <(packages_for "${tests[@]}")
+	fi
+}
+
+# Take the tests from the copy of the tree from now on, and see where the server has
+# the programs that run them.
+find_tests()
+{
+	tests_from=$work/src
+	pgxs_test=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
+	pgxs_test=$(cd "$pgxs_test" && pwd)
 }
