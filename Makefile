@@ -53,9 +53,13 @@ endif
 help:
 	@sed -n 's/^# \(make[^:]*\): /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-# make test: builds strictly, and runs all suites [FAST=1] [SUITES="regress tap"] [TESTS="input t/007_limits"]
+# make test: builds strictly, and runs all suites [FAST=1] [KEEP=1] [SUITES="regress tap"] [TESTS="input t/007_limits"]
 test:
 	@tools/test
+
+# make accept: what make test KEEP=1 has printed becomes what is expected [TESTS="input tokens"]
+accept:
+	@tools/accept
 
 # make lint: checks the format of the sources, which file calls which, and the scripts [PGINDENT=path]
 lint:
@@ -65,7 +69,7 @@ lint:
 matrix:
 	@tools/matrix
 
-# make sanitize: analyzers, sanitizers, valgrind [PARTS="static asan valgrind"] [SUITES=...] [TESTS=...]
+# make sanitize: analyzers, sanitizers, valgrind [PARTS="static asan valgrind"] [KEEP=1] [SUITES=...] [TESTS=...]
 sanitize:
 	@tools/sanitize
 
@@ -97,5 +101,5 @@ dist:
 deb:
 	@tools/deb
 
-.PHONY: all install installcheck clean help test lint matrix sanitize fuzz test-examples \
+.PHONY: all install installcheck clean help test accept lint matrix sanitize fuzz test-examples \
 	test-patroni bench demo dist deb

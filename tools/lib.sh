@@ -262,6 +262,7 @@ copy_tree()
 	else
 		(cd "$root" && find . -type f \
 			! -path './.git/*' ! -path './tmp_check*' ! -path './output_iso/*' \
+			! -path './test-results*' \
 			! -name '*.[od]' ! -name '*.bc' ! -name '*.so' -print0)
 	fi | tar -C "$root" -c --null -T - -f - |
 		"${as_user[@]}" tar -C "$1" -xo -f -
