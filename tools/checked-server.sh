@@ -11,15 +11,7 @@
 # shellcheck source=tools/suites.sh
 . "${BASH_SOURCE[0]%/*}/suites.sh"
 
-servers=${CHECKED_SERVERS:-}
 checked_header=$root/tools/memcheck/valgrind/memcheck.h
-
-# Leave without a verdict.
-not_run()
-{
-	say "not run: $*"
-	exit 77
-}
 
 # Print the major version of PG_CONFIG, or of what else tools/test would take.
 wanted_major()
@@ -34,37 +26,11 @@ wanted_major()
 	fi
 }
 
-# Run a program of apt's without touching the system's lists.
-private_apt()
-{
-	local apt=$work/apt
-
-	"${as_user[@]}" env -C "$apt/files" "$1" -o Dir::Etc::SourceList=/dev/null \
-		-o Dir::Etc::SourceParts="$apt/sources" -o Dir::State::Lists="$apt/lists" \
-		-o Dir::Cache="$apt/cache" -o APT::Sandbox::User= "${@:2}"
-}
-
-# Print the versions of a source package that can be had, the newest first.
-source_versions()
-{
-	local file
-
-	"${as_user[@]}" mkdir -p "$work"/apt/{sources,lists/partial,cache,files}
-	for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
-		[[ -f $file ]] || continue
-		sed -E '/^deb-src /d; s/^deb /deb-src /; s/^Types:.*/Types: deb-src/' "$file" |
-			"${as_user[@]}" tee "$work/apt/sources/${file##*/}" >/dev/null
-	done
-	# one archive that has no sources is no reason to give up
-	private_apt apt-get -qq update >/dev/null 2>&1 || true
-	private_apt apt-cache madison "$1" 2>/dev/null | awk '{ print $3 }' | sort -rVu
-}
-
 # Print where the server of that version is kept.  Its name tells how it was
 # built, too.
 kept_at()
 {
-	echo "$servers/$1-$( (declare -f build_server; cat "$checked_header") | sha256sum | head -c 8)"
+	echo "$kept/$1-$( (declare -f build_server; cat "$checked_header") | sha256sum | head -c 8)"
 }
 
 # build_server TARFILE VERSION
@@ -74,7 +40,7 @@ build_server()
 
 	prefix=$(kept_at "$2")
 	say "building a server with assertions from ${1##*/}, to be kept in $prefix"
-	rm -rf "$servers/$2-"*
+	rm -rf "$kept/$2-"*
 	"${as_user[@]}" mkdir "$source"
 	"${as_user[@]}" tee "$work/${1##*/}" <"$1" >/dev/null
 	"${as_user[@]}" tar -C "$source" --strip-components=1 -xf "$work/${1##*/}"
@@ -97,7 +63,7 @@ build_server()
 # these, or where none can be had.
 provide_server()
 {
-	local major=$1 package=postgresql-$1 version
+	local major=$1 package=postgresql-$1 version tar
 
 	if [[ -n ${SERVER_SOURCE:-} ]]; then
 		version=$(source_version "$SERVER_SOURCE")
@@ -106,9 +72,8 @@ provide_server()
 	fi
 	for version in $(source_versions "$package"); do
 		[[ ! -e $(kept_at "${version%-*}")/complete ]] || return 0
-		if private_apt apt-get -qq source --download-only --tar-only \
-			"$package=$version" >/dev/null 2>&1; then
-			build_server "$work/apt/files/${package}_${version%-*}".orig.tar.* "${version%-*}"
+		if tar=$(fetch_source "$package" "$version"); then
+			build_server "$tar" "${version%-*}"
 			return
 		fi
 		say "the sources of $package $version cannot be had"
@@ -123,7 +88,7 @@ source_version()
 # Set PG_CONFIG to such a server.  Makes the work directory.
 install_checked_server()
 {
-	local major owner kept=''
+	local major server
 
 	install_packages gcc libc6-dev make bison flex perl bzip2 zlib1g-dev \
 		libipc-run-perl valgrind util-linux "$@"
@@ -136,19 +101,14 @@ install_checked_server()
 	fi
 	make_work_dir
 
-	# anybody can write to /var/tmp: what is run from there must be the user's own
-	owner=$("${as_user[@]}" id -u)
-	: "${servers:=/var/tmp/leader_election-servers-$owner}"
-	"${as_user[@]}" mkdir -p -m 755 "$servers"
-	[[ ! -L $servers && $(stat -c %u "$servers") == "$owner" ]] ||
-		die "$servers does not belong to user $owner: set CHECKED_SERVERS to another place"
+	kept_folder servers "${CHECKED_SERVERS:-}"
 	(
 		flock 9
 		provide_server "$major"
-	) 9>"$servers/lock"
-	for kept in $(printf '%s\n' "$(kept_at "$major.*")" | sort -rV); do
-		[[ -e $kept/complete ]] || continue
-		PG_CONFIG=$kept/bin/pg_config
+	) 9<"$kept"
+	for server in $(printf '%s\n' "$(kept_at "$major.*")" | sort -rV); do
+		[[ -e $server/complete ]] || continue
+		PG_CONFIG=$server/bin/pg_config
 		return
 	done
 	not_run "the sources of PostgreSQL $major cannot be had: set SERVER_SOURCE"

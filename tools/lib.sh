@@ -13,6 +13,7 @@ dropin=/etc/postgresql-common/createcluster.d/zz-leader_election-tools.conf
 policy=/usr/sbin/policy-rc.d
 lent_files=()		# files of the system's that are to be removed again
 oldest_major=15
+unoptimized='-g -O0 -Wno-cpp'	# Debian's -D_FORTIFY_SOURCE warns of that
 
 say()
 {
@@ -133,6 +134,41 @@ install_packages()
 		[[ $package =~ ^(pgbouncer|patroni|etcd-server|prometheus(-postgres-exporter)?)$ ]] || continue
 		as_root systemctl disable "${package%-server}" >/dev/null 2>&1 || true
 	done
+}
+
+# Run a program of apt's without touching the system's lists.
+private_apt()
+{
+	local apt=$work/apt
+
+	"${as_user[@]}" env -C "$apt/files" "$1" -o Dir::Etc::SourceList=/dev/null \
+		-o Dir::Etc::SourceParts="$apt/sources" -o Dir::State::Lists="$apt/lists" \
+		-o Dir::Cache="$apt/cache" -o APT::Sandbox::User= "${@:2}"
+}
+
+# Print the versions of a source package that can be had where the system's packages
+# are from, or from one more line of a sources.list, the newest first.
+source_versions()
+{
+	local file
+
+	"${as_user[@]}" mkdir -p "$work"/apt/{sources,lists/partial,cache,files}
+	for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
+		[[ -f $file ]] || continue
+		sed -E '/^deb-src /d; s/^deb /deb-src /; s/^Types:.*/Types: deb-src/' "$file" |
+			"${as_user[@]}" tee "$work/apt/sources/${file##*/}" >/dev/null
+	done
+	[[ -z ${2:-} ]] || "${as_user[@]}" tee "$work/apt/sources/more.list" <<<"$2" >/dev/null
+	# one archive that has no sources is no reason to give up
+	private_apt apt-get -qq update >/dev/null 2>&1 || true
+	private_apt apt-cache madison "$1" 2>/dev/null | awk '{ print $3 }' | sort -rVu
+}
+
+# Fetch the tar file of a version of a source package, and print where it is.
+fetch_source()
+{
+	private_apt apt-get -qq source --download-only --tar-only "$1=$2" >/dev/null 2>&1 &&
+		echo "$work/apt/files/$1_${2%-*}".orig.tar.*
 }
 
 # Can the extension be built for, and run by, the server of this pg_config?
@@ -273,6 +309,64 @@ build()
 {
 	quietly "${as_user[@]}" make -s -j "$(nproc)" -C "$1" \
 		PG_CONFIG="$PG_CONFIG" with_llvm=no "${@:2}"
+}
+
+# Print the options with which a compiler lets no warning pass.
+strictly()
+{
+	echo "-Wall -Wextra -Werror -isystem $("$PG_CONFIG" --includedir-server)"
+}
+
+# Print the files of a tree that a build reads.
+sources()
+{
+	(cd "$1" && find Makefile leader_election* src -type f ! -name '*.[od]' ! -name '*.so' -print)
+}
+
+# Bring the sources in a folder up to date with $work/src.  Those that are as they
+# were keep their time, so that what was built from them is new enough.
+update_sources()
+{
+	local file
+	local -a changed=()
+
+	while IFS= read -r file; do
+		cmp -s "$work/src/$file" "$1/$file" || changed+=("$file")
+	done < <(sources "$work/src")
+	if ((${#changed[@]})); then
+		(cd "$work/src" && "${as_user[@]}" cp --parents -t "$1" "${changed[@]}")
+	fi
+	# make does not miss an object, nor mind one too many, if the library is newer
+	while IFS= read -r file; do
+		[[ -e $work/src/$file ]] || "${as_user[@]}" rm -f "$1/$file" "$1/${file%.c}.o" "$1"/*.so
+	done < <(sources "$1")
+	# from these come the options of all
+	if [[ " ${changed[*]} " =~ \ (Makefile|[^/ ]*\.control)\  ]]; then
+		"${as_user[@]}" find "$1" \( -name '*.o' -o -name '*.so' \) -delete
+	fi
+}
+
+# Set kept to a folder with a build of $work/src, not optimized, in which only what
+# has changed since the last time was built.  There is one for each tree and server,
+# up to eight.  It is the caller's alone until release_kept.
+build_kept()
+{
+	kept_folder builds
+	find "$kept" -mindepth 1 -maxdepth 1 -printf '%T@ %p\n' | sort -rn | sed '1,8d; s/^[^ ]* //' |
+		"${as_user[@]}" xargs -r rm -rf
+	kept+=/$(sha256sum <<<"$root $PG_CONFIG $("$PG_CONFIG" --version)" | head -c 16)
+	"${as_user[@]}" mkdir -p "$kept"
+	"${as_user[@]}" touch "$kept"
+	exec {kept_lock}<"$kept"
+	flock "$kept_lock"
+	update_sources "$kept"
+	kept_options=(CC=gcc COPT="$(strictly) $unoptimized")
+	build "$kept" "${kept_options[@]}"
+}
+
+release_kept()
+{
+	exec {kept_lock}<&-
 }
 
 # Make a private installation of the server, with the extension as built in
