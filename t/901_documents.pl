@@ -1,6 +1,6 @@
-# What README.md and doc/*.md say is so: their SQL runs, their psql sessions are what psql
-# really says, every object of the extension has its entry in the reference, and every link
-# leads somewhere.
+# What the documents say is so: their SQL runs, their psql sessions are what psql really
+# says, every object of the extension has its entry in the reference, and every link leads
+# somewhere.
 #
 # Each document has a database of its own.  Its blocks are run from the first to the last:
 #
@@ -31,7 +31,7 @@ use lib $FindBin::RealBin;
 use LeaderElection;
 use Psql;
 
-my @documents = ('README.md', sort glob 'doc/*.md');
+my @documents = ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', sort glob 'doc/*.md');
 my $reference = 'doc/reference.md';
 
 # What is made for the views and the library only: its name is enough
