@@ -12,6 +12,7 @@
 tests_from=$root		# whose tests: the copy's, once there is one
 passed=0
 failed=0
+suites_run=0
 
 # Copy what the suites have printed and logged into the tree, instead of what was there.
 keep_results()
@@ -36,7 +37,9 @@ keep_results()
 # Tell the result and leave, with what it says as the exit status.
 finish()
 {
-	if [[ -n ${KEEP:-} ]]; then
+	if ((!suites_run)); then
+		:
+	elif [[ -n ${KEEP:-} ]]; then
 		keep_results
 	elif ((failed)); then
 		say 'with KEEP=1, results and logs are kept in test-results/; make accept takes them for what is expected'
@@ -163,6 +166,7 @@ run_suite()
 		return 0
 	fi
 	say "suite $1"
+	suites_run=$((suites_run + 1))
 	case $1 in
 		regress) run_regress "$1" regress/pg_regress contrib_regression "${tests[@]}" ;;
 		isolation) run_regress "$1" isolation/pg_isolation_regress isolation_regression "${tests[@]}" ;;
