@@ -17,14 +17,14 @@ PG_CPPFLAGS = -I$(here)/src -DLE_LIBRARY_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -MMD -MP
 
 # each suite of installcheck starts a server of its own, with test.conf
-REGRESS := $(sort $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)))
-REGRESS_OPTS = --temp-instance=tmp_check --temp-config=test.conf \
+REGRESS := $(patsubst sql/%.sql,%,$(call files,sql/*.sql))
+REGRESS_OPTS = --temp-instance=tmp_check --temp-config=$(here)/test.conf \
 	--encoding=UTF8 --no-locale
 ISOLATION := $(patsubst specs/%.spec,%,$(call files,specs/*.spec))
 ISOLATION_OPTS = --temp-instance=tmp_check_iso --temp-config=$(here)/test.conf \
 	--encoding=UTF8 --no-locale
 TAP_TESTS = 1
-EXTRA_CLEAN = $(foreach suffix,d gcda gcno,$(OBJS:.o=.$(suffix))) log
+EXTRA_CLEAN = $(wildcard $(foreach suffix,gcda gcno d,src/*.$(suffix) src/*/*.$(suffix))) log
 
 # Without a server's headers there are still the targets below, which install
 # what they need.
