@@ -16,7 +16,6 @@
 #include "miscadmin.h"
 
 #include "announce/announce.h"
-#include "lease/lease.h"
 
 typedef struct LeTermCounts
 {

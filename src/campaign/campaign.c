@@ -160,7 +160,7 @@ wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64
  * Check whether nobody leads any more, and nothing of the last term is on record
  */
 static bool
-is_vacant(const LeDecision *decision)
+nobody_leads(const LeDecision *decision)
 {
 	return decision->obstacle == LE_MAY_LEAD || decision->obstacle == LE_GRACE ||
 		decision->obstacle == LE_PROMOTION;
@@ -194,7 +194,7 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 		le_leases_ready(true);
 		decision = le_clear_record(bid, false);
 		le_require_candidate(bid);
-		if (is_vacant(&decision) && !le_take_turn(election))
+		if (nobody_leads(&decision) && !le_take_turn(election))
 		{
 			wait_in_line(election, limit);
 			give_up_at = 0;

@@ -36,7 +36,6 @@
 #include "miscadmin.h"
 
 #include "term/term.h"
-#include "lease/lease.h"
 
 #define LE_TIMELINE_BITS	32
 
