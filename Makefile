@@ -53,7 +53,7 @@ endif
 help:
 	@sed -n 's/^# \(make[^:]*\): /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-# make test: builds strictly, and runs all suites [FAST=1] [KEEP=1] [SUITES="regress tap"] [TESTS="input t/007_limits"]
+# make test: builds strictly, and runs all suites [FAST=1] [KEEP=1] [SUITES="regress tap"] [TESTS="input t/004_limits"]
 test:
 	@tools/test
 
