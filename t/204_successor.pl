@@ -30,15 +30,7 @@ sub line_up
 	post($client, $scope eq 'session' ? "SELECT le_become_leader('$name', $timeout, '$client->{identity}')" :
 		  $scope eq 'transaction' ? "BEGIN; SELECT le_become_leader_xact('$name', $timeout, '$client->{identity}')" :
 		  "CALL le_campaign('$name', $timeout, '$client->{identity}', '1 h')");
-	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
-	until (ask($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid}") eq '1')
-	{
-		hear(0, $client);
-		return $client if $client->{ready};
-		die 'does not wait' if monotonic() > $patience;
-		Time::HiRes::sleep(0.001);
-	}
-	return $client;
+	return wait_for_candidate($watcher, $client);
 }
 
 sub newcomer

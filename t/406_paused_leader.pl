@@ -61,7 +61,8 @@ sub successor
 	my $client = session($node, app => 'new');
 	$name //= 'job';
 	post($client, "CALL le_campaign('$name'" . ($scope eq 'lease' ? q{, ttl => '1 h')} : ')'));
-	ok(wait_for_candidate($watcher, $client), 'somebody waits');
+	wait_for_candidate($watcher, $client);
+	ok(!$client->{ready}, 'somebody waits');
 	return $client;
 }
 

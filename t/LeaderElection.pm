@@ -124,12 +124,16 @@ sub wait_for_event
 	return;
 }
 
-# Wait until the client is shown as a candidate, and return it
+# Wait until the client is shown as a candidate, or has an answer, and return it
 sub wait_for_candidate
 {
 	my ($watcher, $client) = @_;
-	ask_until($watcher, "SELECT count(*) > 0 FROM le_candidates WHERE pid = $client->{pid}")
-	  || die "process $client->{pid} is no candidate";
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+	until ($client->{ready} || ask($watcher, "SELECT count(*) FROM le_candidates WHERE pid = $client->{pid}") > 0)
+	{
+		die "process $client->{pid} is no candidate" if $client->{closed} || monotonic() > $patience;
+		hear(0.005, $client);
+	}
 	return $client;
 }
 
