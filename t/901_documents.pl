@@ -398,16 +398,16 @@ END $$};
 # The SQLSTATEs of all errors in the sources
 sub sqlstates
 {
-	my $types = slurp_file('src/types.h');
+	my $sources = join '', map { slurp_file($_) } glob 'src/*.[ch] src/*/*.[ch]';
 	my %states = (ERRCODE_WARNING => '01000');
 	my %used;
 
-	while ($types =~ /^#define (ERRCODE_\w+)\s+MAKE_SQLSTATE\((.*)\)/mg)
+	while ($sources =~ /^#define (ERRCODE_\w+)\s+MAKE_SQLSTATE\((.*)\)/mg)
 	{
 		my ($name, $letters) = ($1, $2);
 		$states{$name} = join '', $letters =~ /'(\w)'/g;
 	}
-	foreach my $name (map { slurp_file($_) =~ /\b(ERRCODE_\w+)/g } glob 'src/*.c')
+	foreach my $name ($sources =~ /\b(ERRCODE_\w+)/g)
 	{
 		my $condition = lc $name =~ s/^ERRCODE_(?:E_R_I_E_)?//r;
 		$used{ $states{$name} //= $node->safe_psql('postgres', "SELECT sqlstate_of('$condition')") } = 1;
