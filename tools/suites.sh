@@ -186,7 +186,7 @@ packages_for()
 		files+=("$root/$test")
 		while IFS= read -r module; do
 			[[ ! -f $root/t/$module.pm ]] || files+=("$root/t/$module.pm")
-		done < <(sed -n 's/^use \(\w*\);$/\1/p' "$root/$test")
+		done < <(sed -n 's/^use \(\w*\)\>.*/\1/p' "$root/$test")
 	done
 	((${#files[@]} == 0)) || sed -n 's/^# needs: //p' "${files[@]}" | tr ' ' '\n' | sort -u
 }
