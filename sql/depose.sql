@@ -114,7 +114,7 @@ SELECT open('w'), dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_try_become_lea
 SELECT dblink_disconnect('w');
 SELECT key, terms, deposed FROM pg_stat_leader_election WHERE name IS NULL AND key = 4242;
 CALL hear();
-SELECT payload::json->'election' AS election, payload::json->'key' AS key, payload::json->>'event' AS event, payload::json->>'why' AS why FROM heard WHERE payload LIKE '%4242%' AND payload LIKE '%deposed%' ORDER BY 3, 4;
+SELECT payload::json->'election' AS election, payload::json->'key' AS key, payload::json->>'event' AS event, payload::json->>'why' AS why FROM heard WHERE payload LIKE '%"key": 4242,%' AND payload LIKE '%deposed%' ORDER BY 3, 4;
 -- a name that has it for its key is another election
 SELECT lead('w', 'session', 'job'), le_depose(le_key('job')), alive(), le_depose('job'), gone('w');
 SELECT dblink_disconnect('w');
