@@ -306,9 +306,9 @@ subtest 'others notify all the time' => sub {
 	append_to_file($script, "BEGIN;\nINSERT INTO written VALUES (1);\nNOTIFY noise, 'x';\nCOMMIT;\n");
 	my ($out, $err) = ('', '');
 	my $noise = IPC::Run::start(
-		[ 'pgbench', '-n', '-c', '4', '-T', '60', '-f', $script, '-h', $node->host, '-p', $node->port, 'postgres' ],
+		[ 'pgbench', '-n', '-c', '4', '-T', '600', '-f', $script, '-h', $node->host, '-p', $node->port, 'postgres' ],
 		'>', \$out, '2>', \$err);
-	ok(ask_until($control, q{SELECT count(*) > 1000 FROM written}, 't', 10), 'there is noise');
+	ok(ask_until($control, q{SELECT count(*) > 1000 FROM written}, 't'), 'there is noise');
 
 	$bound = 5;
 	my $other = session($node, app => 'other');

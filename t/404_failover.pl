@@ -224,6 +224,9 @@ foreach my $synchronous (0, 1)
 		my $standby = standby_of("standby_$suffix", $primary);
 		$primary->append_conf('postgresql.conf', q{synchronous_standby_names = '*'}) if $synchronous;
 		$primary->reload;
+		# a lease is denied while the standby does not answer
+		$primary->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync'})
+		  if $synchronous;
 
 		my $client = session($primary);
 		my $leader = session($primary);
