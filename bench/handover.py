@@ -3,101 +3,15 @@
 Leaders are psql processes, so that they can be killed.  Who waits is a
 connection of this process: so the clock is the same, and hundreds can wait.
 """
-import os
-import select
-import signal
-import subprocess
 import time
 
-import psycopg2
-import psycopg2.extensions
+from clients import Session, Waiter, cancel, wait_until_waiting
+from plots import plot
+from tables import Table, median, median_and_p99
 
-
-class Session:
-    """A psql that stays, so that it can hold locks, and be killed."""
-
-    def __init__(self):
-        self.process = subprocess.Popen(["psql", "-XqAt"],
-                                        stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True)
-
-    def ask(self, sql):
-        self.process.stdin.write(sql + ";\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-
-
-class Waiter:
-    """A connection whose statement can be left running."""
-
-    def __init__(self):
-        self.connection = psycopg2.connect("", async_=True)
-        self.settle()
-        self.cursor = self.connection.cursor()
-        self.pid = self.connection.info.backend_pid
-
-    def settle(self):
-        """Wait for the answer."""
-        while True:
-            state = self.connection.poll()
-            if state == psycopg2.extensions.POLL_OK:
-                return
-            if state == psycopg2.extensions.POLL_READ:
-                select.select([self.connection], [], [])
-            else:
-                select.select([], [self.connection], [])
-
-    def send(self, sql):
-        self.cursor.execute(sql)
-
-    def answer(self):
-        self.settle()
-        return self.cursor.fetchone()
-
-    def ask(self, sql):
-        self.send(sql)
-        self.settle()
-
-    def hear(self):
-        """Wait for a notification."""
-        while not self.connection.notifies:
-            select.select([self.connection], [], [])
-            self.connection.poll()
-        self.connection.notifies.clear()
-
-    def fail(self):
-        """Wait for an error."""
-        try:
-            self.settle()
-        except psycopg2.Error:
-            pass
-
-    def close(self):
-        self.connection.close()
-
-
-def wait_for(control, condition):
-    while True:
-        control.ask("SELECT " + condition)
-        if control.cursor.fetchone()[0]:
-            return
-
-
-def is_waiting(control, pids):
-    """Are these backends in a lock's queue, or asleep in an extension?"""
-    wait_for(control,
-             "count(*) = %d FROM pg_stat_activity WHERE pid = ANY ('{%s}')"
-             " AND (wait_event_type, wait_event) IN"
-             " (('Lock', 'advisory'), ('Extension', 'Extension'))"
-             % (len(pids), ",".join(map(str, pids))))
+ROUNDS = 100
+SMALL = 5						# a round of those with a crowd takes as long as so many
+CANDIDATES = (1, 10, 100, 500)
 
 
 class Bench:
@@ -134,7 +48,7 @@ class Bench:
         """To the answer of a statement that waits."""
         def prepare():
             self.waiter.send(sql)
-            is_waiting(self.control, [self.waiter.pid])
+            wait_until_waiting(self.control, [self.waiter])
         took = self.released(lead, end, prepare, self.waiter.answer)
         self.waiter.ask(let_go)
         return took
@@ -155,14 +69,12 @@ class Bench:
                             "SELECT le_resign('handover')")
 
     def observe(self, end):
-        self.control.ask("CALL le_observe('handover')")
         leader = "SELECT le_try_become_leader('handover')"
 
         def prepare():
-            self.control.ask("CALL le_observe('handover')")
             self.waiter.send("CALL le_observe('handover', %d)"
-                             % self.control.cursor.fetchone()[0])
-            is_waiting(self.control, [self.waiter.pid])
+                             % self.control.ask("CALL le_observe('handover')")[0])
+            wait_until_waiting(self.control, [self.waiter])
         return self.released(leader, end, prepare, self.waiter.answer)
 
     def listen(self, end):
@@ -186,37 +98,32 @@ class Bench:
         self.control.ask("SELECT le_lease('handover', '200 ms')")
         self.waiter.send(sql)
         before = time.perf_counter()
-        self.control.ask("SELECT extract(epoch FROM expires_in)::float8 FROM"
-                         " _le_registry_terms(19525, le_key('handover'))")
+        left = self.control.ask("SELECT extract(epoch FROM expires_in)::float8 FROM"
+                                " _le_registry_terms(19525, le_key('handover'))")[0]
         # the earliest that the deadline can be: the figure is no better than true
-        deadline = before + self.control.cursor.fetchone()[0]
+        deadline = before + left
         token = self.waiter.answer()[0]
         took = (time.perf_counter() - deadline) * 1000
         self.waiter.ask("SELECT le_resign('handover', %d)" % token
                         if "ttl" in sql else "SELECT le_resign('handover')")
         return took
 
-    def crowded(self, lead, sql, let_go, crowd):
+    def crowded(self, lead, end, sql, let_go, crowd):
         """To the first candidate's answer, with a crowd behind it."""
         def prepare():
             self.waiter.send(sql)
-            is_waiting(self.control, [self.waiter.pid])
+            wait_until_waiting(self.control, [self.waiter])
             for one in crowd:
                 one.send(sql)
-            is_waiting(self.control, [one.pid for one in crowd])
-        took = self.released(lead, "kill", prepare, self.waiter.answer)
-        self.control.ask("SELECT count(pg_cancel_backend(pid))"
-                         " FROM unnest('{%s}'::int[]) pid"
-                         % ",".join(str(one.pid) for one in crowd))
-        for one in crowd:
-            one.fail()
+            wait_until_waiting(self.control, crowd)
+        took = self.released(lead, end, prepare, self.waiter.answer)
+        cancel(self.control, crowd)
         self.waiter.ask(let_go)
         return took
 
-
-def median_and_p99(times):
-    times = sorted(times)
-    return times[len(times) // 2], times[max(len(times) * 99 // 100 - 1, 0)]
+    def close(self):
+        self.waiter.close()
+        self.control.close()
 
 
 def interleave(rounds, runs, warm_up=3):
@@ -231,15 +138,23 @@ def interleave(rounds, runs, warm_up=3):
     return times
 
 
-def print_row(what, against, ours, theirs, limits):
-    for name, mine, yours, limit in zip(("median", "p99"), ours, theirs, limits):
-        ratio = "" if yours is None else f"{mine / yours:.2f}"
-        yours = "" if yours is None else f"{yours:.2f} ms"
-        print(f"| {what}, {name} | {against} | {mine:.2f} ms | {yours} | {ratio}"
-              f" | {limit} |", flush=True)
+def print_row(table, what, against, ours, theirs=None, most=None):
+    """Print medians and p99s; most is of the ratio, or of milliseconds without theirs."""
+    for name, number in (("median", 0), ("p99", 1)):
+        row = f"{what}, {name}"
+        mine = f"{ours[number]:.2f} ms"
+        limit = most and most[number]
+        if theirs is None:
+            table.row(row, against, table.judge(row, ours[number], mine, most=limit), "",
+                      "", f"{limit:.2f} ms")
+        else:
+            ratio = ours[number] / theirs[number]
+            table.row(row, against, mine, f"{theirs[number]:.2f} ms",
+                      table.judge(row, ratio, f"{ratio:.2f}", most=limit),
+                      f"{limit:.2f}" if limit else "")
 
 
-def compare_ends(bench, rounds):
+def compare_ends(table, bench, rounds):
     """From the end of a leader to each way to learn of it."""
     for end, name in (("kill", "SIGKILL of the leader's client"),
                       ("resign", "le_resign")):
@@ -256,13 +171,13 @@ def compare_ends(bench, rounds):
                            [lambda way=way: way(statement) for _, way in ways])
         theirs = median_and_p99(times[0])
         for (what, _), ours in zip(ways, times[1:]):
-            limits = (("1.10", "1.10") if what == "le_campaign's answer"
-                      and end == "kill" else ("", ""))
-            print_row(f"{name} to {what}", plain, median_and_p99(ours), theirs,
-                      limits)
+            most = ((1.10, 1.10) if what == "le_campaign's answer" and end == "kill"
+                    else None)
+            print_row(table, f"{name} to {what}", plain, median_and_p99(ours), theirs,
+                      most)
 
 
-def compare_expiries(bench, rounds):
+def compare_expiries(table, bench, rounds):
     """From a lease's deadline to the answer of who waits."""
     ways = (("le_campaign's answer", "CALL le_campaign('handover')"),
             ("the answer of le_campaign with a ttl",
@@ -270,35 +185,47 @@ def compare_expiries(bench, rounds):
     times = interleave(rounds, [lambda sql=sql: bench.expire(sql)
                                 for _, sql in ways], warm_up=1)
     for (what, _), ours in zip(ways, times):
-        print_row(f"deadline of a lease to {what}", "", median_and_p99(ours),
-                  (None, None), ("2.00 ms", "20.00 ms"))
+        print_row(table, f"deadline of a lease to {what}", "", median_and_p99(ours),
+                  most=(2, 20))
 
 
-def compare_crowds(bench, rounds):
-    """Whether a handover takes longer when more wait."""
+def compare_crowds(table, bench, rounds, options):
+    """Whether a handover takes longer when more wait; return the medians."""
     crowd = []
-    for size in (1, 100, 500):
-        while len(crowd) < size - 1:
+    medians = {"le_resign to le_campaign": [], "SIGKILL to le_campaign": [],
+               "pg_advisory_unlock to pg_advisory_lock": []}
+    for size in CANDIDATES:
+        while len(crowd) < options.scaled(size) - 1:
             crowd.append(Waiter())
+        ours = ("SELECT le_try_become_leader('handover')", "CALL le_campaign('handover')",
+                "SELECT le_resign('handover')")
+        theirs = ("SELECT pg_advisory_lock(99) IS NULL",) * 2 + (
+            "SELECT pg_advisory_unlock(99)",)
+        sides = [(side, "kill" if end == "SIGKILL" else side[2])
+                 for end in ("le_resign", "SIGKILL") for side in (ours, theirs)]
         times = interleave(rounds, [
-            lambda: bench.crowded("SELECT le_try_become_leader('handover')",
-                                  "CALL le_campaign('handover')",
-                                  "SELECT le_resign('handover')", crowd),
-            lambda: bench.crowded("SELECT pg_advisory_lock(99) IS NULL",
-                                  "SELECT pg_advisory_lock(99) IS NULL",
-                                  "SELECT pg_advisory_unlock(99)", crowd)],
-                           warm_up=1)
-        print_row(f"SIGKILL to le_campaign's answer, {size} waiting",
-                  "the same with pg_advisory_lock", median_and_p99(times[0]),
-                  median_and_p99(times[1]), ("", ""))
+            lambda side=side, end=end: bench.crowded(side[0], end, side[1], side[2], crowd)
+            for side, end in sides], warm_up=1)
+        for number, end in ((0, "le_resign"), (2, "SIGKILL")):
+            print_row(table, f"{end} to le_campaign's answer, {size} waiting",
+                      "the same with pg_advisory_lock", median_and_p99(times[number]),
+                      median_and_p99(times[number + 1]))
+        for name, number in zip(medians, (0, 2, 1)):
+            medians[name].append(median(times[number]))
     for one in crowd:
         one.close()
+    return medians
 
 
-def compare_handovers(rounds):
-    print("\n| from what to what | against | ours | theirs | ratio | at most |")
-    print("|---|---|--:|--:|--:|--:|")
+def measure_handovers(options):
+    rounds = options.rounds or ROUNDS
+    table = Table("Handover", "-from what to what", "-against", "ours", "theirs", "ratio",
+                  "at most")
     bench = Bench()
-    compare_ends(bench, rounds)
-    compare_expiries(bench, rounds)
-    compare_crowds(bench, max(rounds // 5, 1))
+    compare_ends(table, bench, rounds)
+    compare_expiries(table, bench, rounds)
+    medians = compare_crowds(table, bench, max(rounds // SMALL, 1), options)
+    bench.close()
+    if options.plots:
+        plot(options.plots, "speed-candidates", "candidates that wait",
+             "ms to the next leader's answer", "linear", CANDIDATES, medians)

@@ -1,0 +1,101 @@
+"""How much a second: ours and theirs by pgbench, in interleaved rounds."""
+from clients import Connection, Script, Session
+from crowd import Crowd
+from tables import Table, limit, median
+from workloads import GSET, WORKLOADS, create_tables, hold_others
+
+ROUNDS = 5
+CLIENTS = (1, 8)
+NAMES = "SELECT 'election ' || :client_id AS name, :client_id + 1001 AS key" + GSET
+
+
+class Side:
+    """One side of a comparison: its script, rates and costs."""
+
+    def __init__(self, directory, statements, clients, options=""):
+        self.script = Script(directory, NAMES + ";\n" + statements[0], statements[1])
+        self.clients = clients
+        self.options = options
+        self.rates = []
+        self.wal = self.xids = self.transactions = 0
+
+    def run(self, control, seconds):
+        wal, xids = read_costs(control)
+        rate, transactions = self.script.run(self.clients, seconds, self.options)
+        wal_after, xids_after = read_costs(control)
+        self.rates.append(rate)
+        self.transactions += transactions
+        self.wal += wal_after - wal
+        self.xids += xids_after - xids
+
+
+def read_costs(control):
+    """How far WAL and transaction ids have come."""
+    return [int(value) for value in
+            control.ask("SELECT pg_current_wal_insert_lsn() - '0/0',"
+                        " pg_snapshot_xmax(pg_current_snapshot())::text")]
+
+
+class Comparison:
+    """A workload with a number of clients."""
+
+    def __init__(self, directory, workload, clients):
+        self.workload = workload
+        self.clients = clients
+        self.ours = Side(directory, workload.ours, clients, workload.options)
+        self.theirs = Side(directory, workload.theirs, clients)
+
+    def print(self, table):
+        # of the two in one round, which had the same weather
+        ratio = median([ours / theirs for ours, theirs
+                        in zip(self.ours.rates, self.theirs.rates)])
+        least = self.workload.least
+        what = (f"{self.workload.what}, against {self.workload.against},"
+                f" clients: {self.clients}")
+        table.row(self.workload.what, self.workload.against, self.clients,
+                  f"{median(self.ours.rates):,.0f}",
+                  table.judge(what, ratio, f"{ratio:.3f}", least=least), limit(least),
+                  f"{self.ours.wal / self.ours.transactions:.2f}",
+                  f"{self.ours.xids / self.ours.transactions:.4f}")
+
+
+def run_round(comparisons, turn, control, crowd, options):
+    """Run each comparison once, first theirs or first ours in turn.
+
+    What has to bear the same crowd runs together, so that this is made once.
+    """
+    for beside in dict.fromkeys(one.workload.beside for one in comparisons):
+        group = [one for one in comparisons if one.workload.beside == beside]
+        if beside is None:
+            for one in group:
+                for side in (one.theirs, one.ours)[::-1 if turn % 2 else 1]:
+                    side.run(control, options.seconds)
+            continue
+        for which in ("theirs", "ours")[::-1 if turn % 2 else 1]:
+            if which == "ours":
+                crowd.add(beside[0], options.scaled(beside[1]))
+            for one in group:
+                getattr(one, which).run(control, options.seconds)
+            if which == "ours":
+                crowd.clear()
+
+
+def measure_throughput(options):
+    create_tables()
+    control = Connection()
+    holder = Session()
+    hold_others(holder)
+    crowd = Crowd()
+    comparisons = [Comparison(options.directory, workload, clients)
+                   for clients in CLIENTS for workload in WORKLOADS
+                   if options.rows in workload.what]
+    for turn in range(options.rounds or ROUNDS):
+        run_round(comparisons, turn, control, crowd, options)
+    crowd.close()
+    holder.close()
+    control.close()
+
+    table = Table("Throughput", "-what", "-against", "clients", "per second", "ratio",
+                  "at least", "WAL bytes each", "xids each")
+    for one in comparisons:
+        one.print(table)

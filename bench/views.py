@@ -1,0 +1,85 @@
+"""What it takes to read the views, beside le_leader and among many."""
+from clients import (NOTHING, QUIET, Connection, Script, Waiter, cancel,
+                     wait_until_waiting)
+from crowd import Crowd
+from tables import Table, limit, median
+
+ROUNDS = 3
+TERMS = 50000
+CANDIDATES = 1000
+LEADER = "SELECT * FROM le_leader('viewed')"
+ONE_ROW = [(view, f"SELECT * FROM {view} WHERE name = 'viewed'")
+           for view in ("le_leaders", "le_candidates", "pg_stat_leader_election")]
+# whole rows, made but not sent
+ALL_ROWS = "SELECT count(one) FROM {} AS one"
+
+
+class Reading:
+    """A statement that reads, and how long it takes in each round."""
+
+    def __init__(self, options, sql):
+        self.script = Script(options.directory, NOTHING, sql)
+        self.seconds = options.seconds
+        self.times = []
+
+    def run(self):
+        """Add the milliseconds that it takes, the first run of all apart."""
+        rate, _ = self.script.run(1, self.seconds)
+        self.times.append(1000 / rate)
+
+    def median(self):
+        return median(self.times)
+
+
+def compare_with_leader(table, options, beside):
+    """Read one election's row of each view, and by le_leader."""
+    leader = Reading(options, LEADER)
+    views = [(f"{view} WHERE name = ...{beside}", Reading(options, sql))
+             for view, sql in ONE_ROW]
+    sides = [leader] + [reading for _, reading in views]
+    for turn in range(options.rounds or ROUNDS):
+        for side in sides[::-1 if turn % 2 else 1]:
+            side.run()
+    for what, reading in views:
+        ratio = median([ours / theirs for ours, theirs in zip(reading.times, leader.times)])
+        table.row(what, "le_leader(name)", f"{reading.median():.3f} ms",
+                  f"{leader.median():.3f} ms",
+                  table.judge(what, ratio, f"{ratio:.2f}", most=3), limit(3))
+
+
+def read_all(table, options, what, view, most):
+    """Read all rows of a view."""
+    reading = Reading(options, ALL_ROWS.format(view))
+    for _ in range(options.rounds or ROUNDS):
+        reading.run()
+    took = reading.median()
+    table.row(what, "", table.judge(what, took, f"{took:.1f} ms", most=most), "", "",
+              limit(most, 0, " ms"))
+
+
+def measure_candidates(table, options, control):
+    """Read le_candidates while many candidates wait for one election."""
+    candidates = [Waiter() for _ in range(options.scaled(CANDIDATES))]
+    for one in candidates:
+        one.send("SELECT le_become_leader('viewed')")
+    wait_until_waiting(control, candidates)
+    read_all(table, options, "le_candidates, all of 1,000 candidates of one election",
+             "le_candidates", 50)
+    cancel(control, candidates)
+    for one in candidates:
+        one.close()
+
+
+def measure_views(options):
+    control = Connection(QUIET)
+    control.ask("SELECT le_try_become_leader('viewed')")
+    crowd = Crowd()
+    table = Table("Views", "-what", "-against", "ours", "theirs", "ratio", "at most")
+    compare_with_leader(table, options, "")
+    crowd.add("terms", options.scaled(TERMS))
+    compare_with_leader(table, options, ", among 50,000 terms")
+    read_all(table, options, "le_leaders, all of 50,000 terms", "le_leaders", 150)
+    crowd.clear()
+    crowd.close()
+    measure_candidates(table, options, control)
+    control.close()
