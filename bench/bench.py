@@ -8,13 +8,14 @@ through PGHOST and the like, and its data directory in PGDATA.  `make bench`
 prepares all that.
 """
 import argparse
+import os
 import tempfile
 
 from clients import psql
 from growth import measure_growth
 from handover import measure_handovers
 from pooler import measure_pooler
-from tables import print_summary
+from tables import print_summary, record_tables
 from throughput import measure_throughput
 from transactions import measure_transactions
 from views import measure_views
@@ -51,9 +52,11 @@ def main():
                         help="that each run of pgbench takes")
     parser.add_argument("--scale", type=float, default=1, metavar="FACTOR",
                         help="of the numbers of elections and candidates, for a trial")
-    parser.add_argument("--plots", metavar="DIRECTORY",
-                        help="draw how costs grow, as SVG")
+    parser.add_argument("--record", metavar="DIRECTORY",
+                        help="put the tables into its speed.md, and draw its plots anew")
     options = parser.parse_args()
+    if options.record and (options.scale != 1 or options.rows):
+        parser.error("only whole tables of the full scale can be recorded")
     options.scaled = lambda number: max(int(number * options.scale), 1)
 
     psql("CREATE EXTENSION IF NOT EXISTS leader_election")
@@ -62,6 +65,8 @@ def main():
     with tempfile.TemporaryDirectory() as options.directory:
         for name in options.only:
             TABLES[name](options)
+    if options.record:
+        record_tables(os.path.join(options.record, "speed.md"))
     print_summary()
 
 

@@ -46,6 +46,7 @@ class Crowd:
                     % CHUNK)[0] > 0:
                 pass
         self.connection.ask("TRUNCATE crowd")
+        self.connection.ask("VACUUM le_leases")
         self.connection.ask(FORGET)
 
     def close(self):

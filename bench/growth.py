@@ -43,6 +43,6 @@ def measure_growth(options):
     table = Table("Growth", "elections", *(f"{call}, µs" for call in CALLS))
     for number, size in enumerate(ELECTIONS):
         table.row(f"{size:,}", *(f"{medians[call][number]:,.1f}" for call in CALLS))
-    if options.plots:
-        plot(options.plots, "speed-elections", "elections that are led", "µs each",
+    if options.record:
+        plot(options.record, "speed-elections", "elections that are led", "µs each",
              "log", ELECTIONS, medians)

@@ -226,6 +226,6 @@ def measure_handovers(options):
     compare_expiries(table, bench, rounds)
     medians = compare_crowds(table, bench, max(rounds // SMALL, 1), options)
     bench.close()
-    if options.plots:
-        plot(options.plots, "speed-candidates", "candidates that wait",
+    if options.record:
+        plot(options.record, "speed-candidates", "candidates that wait",
              "ms to the next leader's answer", "linear", CANDIDATES, medians)

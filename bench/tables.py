@@ -1,8 +1,10 @@
 """Tables in Markdown, of which each says what is asked and marks what misses it."""
 import math
+import re
 import statistics
 
 missed = []						# what has missed what is asked, as text
+tables = {}						# lines of each table, by its title
 judged = 0						# of how many figures something is asked
 
 
@@ -21,14 +23,18 @@ class Table:
     """
 
     def __init__(self, title, *columns):
-        print(f"\n### {title}\n")
-        print("| " + " | ".join(name.lstrip("-") for name in columns) + " |")
-        print("|" + "|".join("---" if name[0] == "-" else "--:" for name in columns)
-              + "|", flush=True)
         self.title = title
+        self.lines = tables[title] = []
+        print(f"\n## {title}\n")
+        self.row(*(name.lstrip("-") for name in columns))
+        self.print("|" + "|".join("---" if name[0] == "-" else "--:" for name in columns) + "|")
+
+    def print(self, line):
+        self.lines.append(line + "\n")
+        print(line, flush=True)
 
     def row(self, *cells):
-        print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+        self.print("| " + " | ".join(str(cell) for cell in cells) + " |")
 
     def judge(self, what, value, text, least=None, most=None, over=False):
         """The figure as it is shown: bold if it misses what is asked.
@@ -53,6 +59,20 @@ def print_summary():
           + (":" if missed else "."))
     for line in missed:
         print("- " + line)
+
+
+def record_tables(path):
+    """Put the tables into a document, in the place of those with the same titles."""
+    with open(path) as file:
+        text = file.read()
+    for title, lines in tables.items():
+        # the first table below the heading
+        place = rf"(?m)(^## {re.escape(title)}\n(?:[^|#].*\n|\n)*)(?:^\|.*\n)+"
+        text, count = re.subn(place, lambda match: match[1] + "".join(lines), text)
+        if count != 1:
+            raise RuntimeError(f'{path} has no place for the table "{title}"')
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def limit(value, digits=2, unit=""):

@@ -66,12 +66,13 @@ class Job:
                               most=MOST, over=over), limit(MOST))
 
 
-def interleave(rounds, *jobs):
+def interleave(connection, rounds, *jobs):
     """Do the jobs one after the other, in one transaction each, in many each, ..."""
     for turn in range(rounds):
         for parts in (1, PARTS)[::-1 if turn % 2 else 1]:
             for job in jobs:
                 job.run(parts)
+            connection.ask("VACUUM le_leases")
 
 
 def measure_transactions(options):
@@ -92,10 +93,10 @@ def measure_transactions(options):
     few = options.scaled(10000)
     guard = Job(connection, "le_assert_leader, 10,000 elections", GUARD, few)
     with without_fsync(connection):
-        interleave(rounds, lease, resign_lease)
-        interleave(rounds, elect, resign)
+        interleave(connection, rounds, lease, resign_lease)
+        interleave(connection, rounds, elect, resign)
         elect.do(PARTS)
-        interleave(rounds, guard)
+        interleave(connection, rounds, guard)
     connection.close()
     for job in (lease, resign_lease, elect, resign, guard):
         job.print(table)
