@@ -27,8 +27,9 @@ SCRIPT = """\
 
 def psql(sql):
     """Run SQL in a session of its own and return its output."""
-    return subprocess.run(["psql", "-XqAtc", "SET client_min_messages = warning", "-c", sql], check=True,
-                          stdout=subprocess.PIPE, text=True).stdout.strip()
+    return subprocess.run(
+        ["psql", "-XqAt", "-c", "SET client_min_messages = warning", "-c", sql],
+        check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 class Session:

@@ -100,6 +100,7 @@ class Load:
         with open(self.script, "w") as file:
             file.write(SCRIPT.format(each=elections // CLIENTS, statement=statement))
         self.server, self.bouncer, self.latencies, self.rates = [], [], [], []
+        self.lost = None			# leases, if it renews any
 
     def run(self, token):
         prefix = os.path.join(self.pooler.directory, "latency")
@@ -137,11 +138,12 @@ class Load:
         middle, p99 = median_and_p99(self.latencies)
         table.row(what, f"{median(self.rates):,.0f}", f"{100 * median(self.server):.0f} %",
                   f"{100 * median(self.bouncer):.0f} %", f"{middle:.2f} ms",
-                  f"{p99:.2f} ms")
+                  f"{p99:.2f} ms", "" if self.lost is None else
+                  table.judge(what, self.lost, str(self.lost), most=0))
 
 
 def renew_all(load, control):
-    """Take the leases, run the load, and be sure that it has kept them all."""
+    """Take the leases, run the load, and count those that it has not kept."""
     last = load.elections - 1
     first, taken, numbered = control.ask(TAKE.format(last=last))
     if not taken == numbered == load.elections:
@@ -153,8 +155,7 @@ def renew_all(load, control):
     with without_fsync(control):
         control.ask("SELECT count(le_resign('pooled ' || n, %d + n))"
                     " FROM generate_series(0, %d) n" % (first, last))
-    if kept != load.elections:
-        raise RuntimeError(f"{load.elections - kept} leases were not renewed in time")
+    load.lost = (load.lost or 0) + load.elections - kept
 
 
 def measure_pooler(options):
@@ -170,6 +171,6 @@ def measure_pooler(options):
     control.close()
 
     table = Table("Pooler", "-10,000 elections, 20 server connections", "per second",
-                  "server, of a core", "PgBouncer, of a core", "median", "p99")
+                  "server, of a core", "PgBouncer, of a core", "median", "p99", "expired")
     renew.print(table, "le_renew, each election every 5 s")
     nothing.print(table, "the same load of SELECT number, token")

@@ -57,29 +57,33 @@ def read_all(table, options, what, view, most):
               limit(most, 0, " ms"))
 
 
-def measure_candidates(table, options, control):
-    """Read le_candidates while many candidates wait for one election."""
-    candidates = [Waiter() for _ in range(options.scaled(CANDIDATES))]
-    for one in candidates:
-        one.send("SELECT le_become_leader('viewed')")
+def add_candidates(control, candidates, number):
+    """Have so many more sessions wait to be elected."""
+    for _ in range(number):
+        candidates.append(Waiter())
+        candidates[-1].send("SELECT le_become_leader('viewed')")
     wait_until_waiting(control, candidates)
-    read_all(table, options, "le_candidates, all of 1,000 candidates of one election",
-             "le_candidates", 50)
-    cancel(control, candidates)
-    for one in candidates:
-        one.close()
 
 
 def measure_views(options):
     control = Connection(QUIET)
     control.ask("SELECT le_try_become_leader('viewed')")
+    candidates = []
+    add_candidates(control, candidates, 1)
     crowd = Crowd()
     table = Table("Views", "-what", "-against", "ours", "theirs", "ratio", "at most")
+
     compare_with_leader(table, options, "")
     crowd.add("terms", options.scaled(TERMS))
     compare_with_leader(table, options, ", among 50,000 terms")
     read_all(table, options, "le_leaders, all of 50,000 terms", "le_leaders", 150)
     crowd.clear()
     crowd.close()
-    measure_candidates(table, options, control)
+
+    add_candidates(control, candidates, options.scaled(CANDIDATES) - 1)
+    read_all(table, options, "le_candidates, all of 1,000 candidates of one election",
+             "le_candidates", 50)
+    cancel(control, candidates)
+    for one in candidates:
+        one.close()
     control.close()
