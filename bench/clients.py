@@ -12,6 +12,8 @@ import psycopg2.extensions
 
 # Neither the log nor the announcements of what only prepares a measurement count.
 QUIET = "-c leader_election.notify=off -c leader_election.log_terms=off"
+# A lease is a term of the session's, too, until its transaction ends.
+MANY = "-c leader_election.max_terms_per_session=1000000"
 NOTHING = "SELECT 1"
 
 # Each script has the same shape, so that only the statements differ.  The first

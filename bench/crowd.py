@@ -1,5 +1,5 @@
 """What the measured elections have to bear beside them: others, and other locks."""
-from clients import QUIET, Connection, without_fsync
+from clients import MANY, QUIET, Connection, without_fsync
 
 CHUNK = 1000					# elections in one transaction
 # how many elections remain that are led by nobody is another measurement's matter
@@ -20,8 +20,7 @@ class Crowd:
     """Terms, leases and plain advisory locks, all held by one session."""
 
     def __init__(self):
-        self.connection = Connection(
-            QUIET + " -c leader_election.max_terms_per_session=1000000")
+        self.connection = Connection(f"{QUIET} {MANY}")
         self.connection.ask("CREATE TEMP TABLE crowd (n bigint PRIMARY KEY, token bigint)")
         self.end = 1000000			# of the numbers in use; not those of other locks
 

@@ -9,7 +9,7 @@ import os
 import subprocess
 import time
 
-from clients import QUIET, Connection, postmaster, without_fsync
+from clients import MANY, QUIET, Connection, postmaster, without_fsync
 from tables import Table, median, median_and_p99
 
 ROUNDS = 3
@@ -160,7 +160,7 @@ def renew_all(load, control):
 
 def measure_pooler(options):
     elections = max(options.scaled(ELECTIONS) // CLIENTS, 1) * CLIENTS
-    control = Connection(QUIET + " -c client_min_messages=error")
+    control = Connection(f"{QUIET} {MANY} -c client_min_messages=error")
     pooler = Pooler(options.directory)
     renew = Load(pooler, elections, RENEW)
     nothing = Load(pooler, elections, NOTHING)

@@ -7,7 +7,7 @@ import time
 
 import psycopg2.errors
 
-from clients import Connection, without_fsync
+from clients import MANY, Connection, without_fsync
 from tables import Table, limit, median
 
 ROUNDS = 3
@@ -78,8 +78,7 @@ def interleave(connection, rounds, *jobs):
 def measure_transactions(options):
     rounds = options.rounds or ROUNDS
     many = options.scaled(100000)
-    connection = Connection(f"-c statement_timeout={PATIENCE}s"
-                            " -c leader_election.max_terms_per_session=1000000"
+    connection = Connection(f"{MANY} -c statement_timeout={PATIENCE}s"
                             " -c client_min_messages=error")
     connection.ask("CREATE TEMP TABLE taken (n bigint PRIMARY KEY, token bigint)")
     table = Table("Transactions", "-what", "in one transaction", "in a hundred", "ratio",
