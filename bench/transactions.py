@@ -66,13 +66,15 @@ class Job:
                               most=MOST, over=over), limit(MOST))
 
 
-def interleave(connection, rounds, *jobs):
+def interleave(table, connection, rounds, *jobs):
     """Do the jobs one after the other, in one transaction each, in many each, ..."""
     for turn in range(rounds):
         for parts in (1, PARTS)[::-1 if turn % 2 else 1]:
             for job in jobs:
                 job.run(parts)
             connection.ask("VACUUM le_leases")
+    for job in jobs:
+        job.print(table)
 
 
 def measure_transactions(options):
@@ -92,10 +94,8 @@ def measure_transactions(options):
     few = options.scaled(10000)
     guard = Job(connection, "le_assert_leader, 10,000 elections", GUARD, few)
     with without_fsync(connection):
-        interleave(connection, rounds, lease, resign_lease)
-        interleave(connection, rounds, elect, resign)
-        elect.do(PARTS)
-        interleave(connection, rounds, guard)
+        interleave(table, connection, rounds, lease, resign_lease)
+        interleave(table, connection, rounds, elect, resign)
+        Job(connection, "", ELECT, few).do(PARTS)
+        interleave(table, connection, rounds, guard)
     connection.close()
-    for job in (lease, resign_lease, elect, resign, guard):
-        job.print(table)
