@@ -85,7 +85,7 @@ test-examples:
 test-patroni:
 	@tools/test-patroni
 
-# make bench: measures the extension beside plain PostgreSQL [BENCH="--rounds 3"]
+# make bench: measures the extension beside plain PostgreSQL [BENCH="--only views --rounds 1"] [RECORD=1]
 bench:
 	@tools/bench
 
