@@ -122,7 +122,23 @@ typedef struct LeXactItem
 {
 	dlist_node	node;
 	SubTransactionId subxact;	/* that it belongs to */
+
+	/* in a table */
+	dlist_node	in_bucket;
+	LeElectionKey election;
 } LeXactItem;
+
+/* Such a list whose items are found by election; all zero: empty */
+#define LE_XACT_BUCKETS 8
+
+typedef struct LeXactTable
+{
+	dlist_head	items;			/* in the order in which they were added */
+	uint32		count;
+	uint32		bucket_count;	/* a power of two; 0: first_buckets are used */
+	dlist_head *buckets;		/* in TopTransactionContext */
+	dlist_head	first_buckets[LE_XACT_BUCKETS];
+} LeXactTable;
 
 /* The extension's sequences */
 typedef enum LeSequence
@@ -229,9 +245,15 @@ extern void le_define_settings(void);
 
 /* xact_list.c */
 extern void le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item));
+extern dlist_node *le_xact_list_first_of(dlist_head *list, SubTransactionId mine);
 extern void le_xact_list_abort(dlist_head *list, SubTransactionId mine,
 							   void (*remove) (LeXactItem *item));
 extern void le_xact_list_commit(dlist_head *list, SubTransactionId mine,
 								SubTransactionId parent);
+extern void le_xact_table_add(LeXactTable *table, LeXactItem *item,
+							  const LeElectionKey *election);
+extern void le_xact_table_remove(LeXactTable *table, LeXactItem *item);
+extern LeXactItem *le_xact_table_next(LeXactTable *table, const LeElectionKey *election,
+									  LeXactItem *after);
 
 #endif							/* LE_BASE_H */

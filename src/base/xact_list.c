@@ -5,9 +5,20 @@
  *	  subtransactions: that passes its items on to its parent when it commits, and
  *	  loses them when it is rolled back.
  *
+ * An item is added by the innermost subtransaction, and at the end.  So the items of that
+ * subtransaction are always the last of the list.
+ *
+ * A table (LeXactTable) is such a list whose items can be found by election, however many
+ * there are.  Each item is in one of its buckets, too.  Their number grows when an item is
+ * added, which may raise an error before anything has changed.  To find and to remove an
+ * item allocates nothing and raises none.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include "common/hashfn.h"
+#include "utils/memutils.h"
 
 #include "base/base.h"
 
@@ -24,20 +35,34 @@ le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item))
 }
 
 /*
+ * Return the first item of the innermost subtransaction; the end of the list if it has none
+ */
+dlist_node *
+le_xact_list_first_of(dlist_head *list, SubTransactionId mine)
+{
+	dlist_node *first = &list->head;
+
+	while (first->prev != NULL && first->prev != &list->head &&
+		   dlist_container(LeXactItem, node, first->prev)->subxact == mine)
+		first = first->prev;
+	return first;
+}
+
+/*
  * Call the function for each item of a subtransaction, which removes it
  */
 void
 le_xact_list_abort(dlist_head *list, SubTransactionId mine,
 				   void (*remove) (LeXactItem *item))
 {
-	dlist_mutable_iter iter;
+	dlist_node *node = le_xact_list_first_of(list, mine);
 
-	dlist_foreach_modify(iter, list)
+	while (node != &list->head)
 	{
-		LeXactItem *item = dlist_container(LeXactItem, node, iter.cur);
+		dlist_node *next = node->next;
 
-		if (item->subxact == mine)
-			remove(item);
+		remove(dlist_container(LeXactItem, node, node));
+		node = next;
 	}
 }
 
@@ -47,13 +72,98 @@ le_xact_list_abort(dlist_head *list, SubTransactionId mine,
 void
 le_xact_list_commit(dlist_head *list, SubTransactionId mine, SubTransactionId parent)
 {
+	for (dlist_node *node = le_xact_list_first_of(list, mine); node != &list->head; node = node->next)
+		dlist_container(LeXactItem, node, node)->subxact = parent;
+}
+
+static dlist_head *
+get_bucket(LeXactTable *table, const LeElectionKey *election)
+{
+	uint32		hash = hash_bytes((const unsigned char *) election, sizeof(LeElectionKey));
+
+	if (table->buckets == NULL)
+		return &table->first_buckets[hash % LE_XACT_BUCKETS];
+	return &table->buckets[hash & (table->bucket_count - 1)];
+}
+
+/*
+ * Double the number of buckets, and put all items into them
+ */
+static void
+add_buckets(LeXactTable *table)
+{
+	uint32		bucket_count = 2 * Max(table->bucket_count, LE_XACT_BUCKETS);
+	dlist_head *buckets;
 	dlist_iter	iter;
 
-	dlist_foreach(iter, list)
+	buckets = MemoryContextAllocExtended(TopTransactionContext,
+										 bucket_count * sizeof(dlist_head),
+										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	if (table->buckets != NULL)
+		pfree(table->buckets);
+	table->buckets = buckets;
+	table->bucket_count = bucket_count;
+	dlist_foreach(iter, &table->items)
 	{
 		LeXactItem *item = dlist_container(LeXactItem, node, iter.cur);
 
-		if (item->subxact == mine)
-			item->subxact = parent;
+		dlist_push_tail(get_bucket(table, &item->election), &item->in_bucket);
 	}
+}
+
+/*
+ * Add an item of the election, of the current subtransaction
+ */
+void
+le_xact_table_add(LeXactTable *table, LeXactItem *item, const LeElectionKey *election)
+{
+	if (table->count >= Max(table->bucket_count, LE_XACT_BUCKETS))
+		add_buckets(table);
+	item->election = *election;
+	item->subxact = GetCurrentSubTransactionId();
+	dlist_push_tail(&table->items, &item->node);
+	dlist_push_tail(get_bucket(table, election), &item->in_bucket);
+	table->count++;
+}
+
+/*
+ * Remove the item.  Never raises an error
+ *
+ * With the last one go the buckets, before TopTransactionContext does.
+ */
+void
+le_xact_table_remove(LeXactTable *table, LeXactItem *item)
+{
+	dlist_delete(&item->node);
+	dlist_delete(&item->in_bucket);
+	if (--table->count > 0 || table->buckets == NULL)
+		return;
+	pfree(table->buckets);
+	memset(table, 0, sizeof(LeXactTable));
+}
+
+/*
+ * Return the election's item that was added first, or, after one of them, next; NULL if
+ * there is none.  Never raises an error
+ */
+LeXactItem *
+le_xact_table_next(LeXactTable *table, const LeElectionKey *election, LeXactItem *after)
+{
+	dlist_head *bucket;
+	dlist_node *node;
+
+	if (table->count == 0)
+		return NULL;
+	bucket = get_bucket(table, election);
+	node = after != NULL ? &after->in_bucket : &bucket->head;
+	while (node->next != NULL && node->next != &bucket->head)
+	{
+		LeXactItem *item;
+
+		node = node->next;
+		item = dlist_container(LeXactItem, in_bucket, node);
+		if (memcmp(&item->election, election, sizeof(LeElectionKey)) == 0)
+			return item;
+	}
+	return NULL;
 }

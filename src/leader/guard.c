@@ -49,7 +49,7 @@ typedef struct LeGuard
 } LeGuard;
 
 /* in TopTransactionContext */
-static dlist_head guards = DLIST_STATIC_INIT(guards);
+static LeXactTable guards;
 
 /*
  * Return the guard of the transaction by that term, or, with a token of 0, by any of
@@ -58,14 +58,13 @@ static dlist_head guards = DLIST_STATIC_INIT(guards);
 static LeGuard *
 find_guard(const LeElection *election, int64 token)
 {
-	dlist_iter	iter;
+	LeXactItem *item = NULL;
 
-	dlist_foreach(iter, &guards)
+	while ((item = le_xact_table_next(&guards, &election->key, item)) != NULL)
 	{
-		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
+		LeGuard    *guard = (LeGuard *) item;
 
-		if ((token == 0 || guard->token == token) &&
-			memcmp(&guard->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+		if (token == 0 || guard->token == token)
 			return guard;
 	}
 	return NULL;
@@ -175,7 +174,6 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	guard = MemoryContextAlloc(TopTransactionContext, sizeof(LeGuard));
 	guard->election = *election;
 	guard->token = token;
-	guard->item.subxact = GetCurrentSubTransactionId();
 	le_registry_mark_guarded();
 
 	/* who is denied because of it is to hear of its end, however that comes */
@@ -191,7 +189,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 		pfree(guard);
 		return false;
 	}
-	dlist_push_tail(&guards, &guard->item.node);
+	le_xact_table_add(&guards, &guard->item, &election->key);
 	return true;
 }
 
@@ -206,10 +204,10 @@ le_guards_before_commit(void)
 	dlist_iter	iter;
 	Oid			role;
 
-	if (dlist_is_empty(&guards))
+	if (guards.count == 0)
 		return;
 	AcceptInvalidationMessages();
-	dlist_foreach(iter, &guards)
+	dlist_foreach(iter, &guards.items)
 	{
 		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
 
@@ -227,7 +225,7 @@ le_guards_before_commit(void)
 static void
 forget_guard(LeXactItem *item)
 {
-	dlist_delete(&item->node);
+	le_xact_table_remove(&guards, item);
 	pfree((LeGuard *) item);
 }
 
@@ -237,7 +235,7 @@ forget_guard(LeXactItem *item)
 void
 le_guards_at_xact_end(void)
 {
-	le_xact_list_each(&guards, forget_guard);
+	le_xact_list_each(&guards.items, forget_guard);
 }
 
 /*
@@ -246,7 +244,7 @@ le_guards_at_xact_end(void)
 void
 le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	le_xact_list_commit(&guards, mine, parent);
+	le_xact_list_commit(&guards.items, mine, parent);
 }
 
 /*
@@ -255,5 +253,5 @@ le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_guards_at_subxact_abort(SubTransactionId mine)
 {
-	le_xact_list_abort(&guards, mine, forget_guard);
+	le_xact_list_abort(&guards.items, mine, forget_guard);
 }

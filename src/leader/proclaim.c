@@ -38,7 +38,7 @@ typedef struct LeProclamation
 } LeProclamation;
 
 /* in TopTransactionContext */
-static dlist_head proclamations = DLIST_STATIC_INIT(proclamations);
+static LeXactTable proclamations;
 
 /*
  * Does the term run, be it this session's or a lease?
@@ -109,7 +109,7 @@ free_stored(void *argument)
 static void
 forget_proclamation(LeProclamation *proclamation)
 {
-	dlist_delete(&proclamation->item.node);
+	le_xact_table_remove(&proclamations, &proclamation->item);
 	if (DsaPointerIsValid(proclamation->stored))
 		le_run_safely(free_stored, &proclamation->stored);
 	if (proclamation->value != NULL)
@@ -118,18 +118,19 @@ forget_proclamation(LeProclamation *proclamation)
 }
 
 /*
- * Return what this subtransaction publishes in that term so far; NULL if nothing
+ * Return the first of the values that are published in that term, or, after one of them,
+ * the next; NULL: no more
  */
 static LeProclamation *
-find_proclamation(int64 token, SubTransactionId subxact)
+next_proclamation(const LeElectionKey *election, int64 token, LeProclamation *after)
 {
-	dlist_iter	iter;
+	LeXactItem *item = (LeXactItem *) after;
 
-	dlist_foreach(iter, &proclamations)
+	while ((item = le_xact_table_next(&proclamations, election, item)) != NULL)
 	{
-		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
+		LeProclamation *proclamation = (LeProclamation *) item;
 
-		if (proclamation->token == token && proclamation->item.subxact == subxact)
+		if (proclamation->token == token)
 			return proclamation;
 	}
 	return NULL;
@@ -139,10 +140,13 @@ find_proclamation(int64 token, SubTransactionId subxact)
  * Forget what the value that is about to be published takes the place of
  */
 static void
-forget_earlier(int64 token, SubTransactionId subxact)
+forget_earlier(const LeProclamation *later, SubTransactionId subxact)
 {
-	LeProclamation *earlier = find_proclamation(token, subxact);
+	LeProclamation *earlier = NULL;
 
+	do
+		earlier = next_proclamation(&later->item.election, later->token, earlier);
+	while (earlier != NULL && (earlier == later || earlier->item.subxact != subxact));
 	if (earlier != NULL)
 		forget_proclamation(earlier);
 }
@@ -171,13 +175,12 @@ le_publish(const LeElection *election, int64 token, const text *value)
 	proclamation = palloc0_object(LeProclamation);
 	proclamation->election = *election;
 	proclamation->token = token;
-	proclamation->item.subxact = GetCurrentSubTransactionId();
 	proclamation->stored = InvalidDsaPointer;
 	if (value != NULL)
 		proclamation->value = text_to_cstring(value);
 	MemoryContextSwitchTo(caller);
-	forget_earlier(token, proclamation->item.subxact);
-	dlist_push_tail(&proclamations, &proclamation->item.node);
+	le_xact_table_add(&proclamations, &proclamation->item, &election->key);
+	forget_earlier(proclamation, proclamation->item.subxact);
 	return true;
 }
 
@@ -187,16 +190,13 @@ le_publish(const LeElection *election, int64 token, const text *value)
 void
 le_unpublish(const LeElection *election, int64 token)
 {
-	dlist_mutable_iter iter;
+	LeProclamation *next = next_proclamation(&election->key, token, NULL);
+	LeProclamation *proclamation;
 
-	dlist_foreach_modify(iter, &proclamations)
+	while ((proclamation = next) != NULL)
 	{
-		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
-
-		if (proclamation->token == token &&
-			memcmp(&proclamation->election.key, &election->key,
-				   sizeof(LeElectionKey)) == 0)
-			forget_proclamation(proclamation);
+		next = next_proclamation(&election->key, token, proclamation);
+		forget_proclamation(proclamation);
 	}
 }
 
@@ -208,9 +208,10 @@ le_proclamations_before_prepare(void)
 {
 	LeProclamation *proclamation;
 
-	if (dlist_is_empty(&proclamations))
+	if (proclamations.count == 0)
 		return;
-	proclamation = (LeProclamation *) dlist_head_element(LeXactItem, node, &proclamations);
+	proclamation = (LeProclamation *) dlist_head_element(LeXactItem, node,
+														 &proclamations.items);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that publishes a value for election %s",
@@ -249,7 +250,7 @@ le_proclamations_before_commit(void)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &proclamations)
+	dlist_foreach(iter, &proclamations.items)
 		prepare_proclamation((LeProclamation *) dlist_container(LeXactItem, node, iter.cur));
 }
 
@@ -262,21 +263,28 @@ publish(void *argument)
 						  &proclamation->stored);
 }
 
+static void
+publish_and_forget(LeXactItem *item)
+{
+	LeProclamation *proclamation = (LeProclamation *) item;
+
+	le_run_safely(publish, proclamation);
+	forget_proclamation(proclamation);
+}
+
 /*
  * Publish the transaction's values.  Does not throw
  */
 void
 le_proclamations_at_commit(void)
 {
-	dlist_mutable_iter iter;
+	le_xact_list_each(&proclamations.items, publish_and_forget);
+}
 
-	dlist_foreach_modify(iter, &proclamations)
-	{
-		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
-
-		le_run_safely(publish, proclamation);
-		forget_proclamation(proclamation);
-	}
+static void
+drop_proclamation(LeXactItem *item)
+{
+	forget_proclamation((LeProclamation *) item);
 }
 
 /*
@@ -286,32 +294,23 @@ le_proclamations_at_commit(void)
 void
 le_proclamations_at_abort(SubTransactionId mine)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &proclamations)
-	{
-		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
-
-		if (mine == InvalidSubTransactionId || proclamation->item.subxact == mine)
-			forget_proclamation(proclamation);
-	}
+	if (mine == InvalidSubTransactionId)
+		le_xact_list_each(&proclamations.items, drop_proclamation);
+	else
+		le_xact_list_abort(&proclamations.items, mine, drop_proclamation);
 }
 
 /*
- * Pass what a subtransaction publishes on to its parent
+ * Pass what a subtransaction publishes on to its parent, which takes the place of what that
+ * has published before
  */
 void
 le_proclamations_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	dlist_mutable_iter iter;
+	dlist_head *items = &proclamations.items;
+	dlist_node *node = le_xact_list_first_of(items, mine);
 
-	dlist_foreach_modify(iter, &proclamations)
-	{
-		LeProclamation *proclamation = (LeProclamation *) dlist_container(LeXactItem, node, iter.cur);
-
-		if (proclamation->item.subxact != mine)
-			continue;
-		forget_earlier(proclamation->token, parent);
-		proclamation->item.subxact = parent;
-	}
+	for (; node != &items->head; node = node->next)
+		forget_earlier((LeProclamation *) dlist_container(LeXactItem, node, node), parent);
+	le_xact_list_commit(items, mine, parent);
 }

@@ -23,8 +23,7 @@
 #include "lease/lease.h"
 
 /* in TopTransactionContext */
-static dlist_head grants = DLIST_STATIC_INIT(grants);
-static int	grant_count = 0;
+static LeXactTable grants;
 
 /*
  * How many leases has this transaction taken, whose locks it holds?
@@ -32,7 +31,16 @@ static int	grant_count = 0;
 int
 le_grant_count(void)
 {
-	return grant_count;
+	return grants.count;
+}
+
+/*
+ * Return the election's first grant, or, after one of them, the next; NULL: no more
+ */
+static LeGrant *
+next_grant(const LeElection *election, LeGrant *after)
+{
+	return (LeGrant *) le_xact_table_next(&grants, &election->key, (LeXactItem *) after);
 }
 
 /*
@@ -43,14 +51,11 @@ le_grant_count(void)
 LeGrant *
 le_find_grant(const LeElection *election)
 {
-	dlist_iter	iter;
+	LeGrant    *grant = NULL;
 
-	dlist_foreach(iter, &grants)
+	while ((grant = next_grant(election, grant)) != NULL)
 	{
-		LeGrant    *grant = (LeGrant *) dlist_container(LeXactItem, node, iter.cur);
-
-		if (!grant->given_up &&
-			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+		if (!grant->given_up)
 		{
 			le_refuse_collision(election, grant->election.name);
 			return grant;
@@ -62,8 +67,7 @@ le_find_grant(const LeElection *election)
 static void
 forget_grant(LeGrant *grant)
 {
-	dlist_delete(&grant->item.node);
-	grant_count--;
+	le_xact_table_remove(&grants, &grant->item);
 	pfree(grant);
 }
 
@@ -74,14 +78,13 @@ forget_grant(LeGrant *grant)
 static void
 forget_given_up(const LeElection *election)
 {
-	dlist_mutable_iter iter;
+	LeGrant    *next = next_grant(election, NULL);
+	LeGrant    *grant;
 
-	dlist_foreach_modify(iter, &grants)
+	while ((grant = next) != NULL)
 	{
-		LeGrant    *grant = (LeGrant *) dlist_container(LeXactItem, node, iter.cur);
-
-		if (grant->given_up && grant->item.subxact == GetCurrentSubTransactionId() &&
-			memcmp(&grant->election.key, &election->key, sizeof(LeElectionKey)) == 0)
+		next = next_grant(election, grant);
+		if (grant->given_up && grant->item.subxact == GetCurrentSubTransactionId())
 			forget_grant(grant);
 	}
 }
@@ -95,7 +98,6 @@ int64
 le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 {
 	LeTerm		term;
-	LeElectionEntry *entry;
 	LeGrant    *grant;
 
 	le_fill_term(&term, bid, identity);
@@ -119,16 +121,15 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	le_lease_insert(&term);
 
 	grant = MemoryContextAlloc(TopTransactionContext, sizeof(LeGrant));
-	le_registry_add_lease(&term, &entry);
 	grant->election = bid->election;
 	grant->token = term.token;
 	grant->role = term.role;
-	grant->given_up = false;
-	grant->item.subxact = GetCurrentSubTransactionId();
-	grant->entry = entry;
-	dlist_push_tail(&grants, &grant->item.node);
-	grant_count++;
 
+	/* only the lock is left if there is no room for the entry */
+	grant->given_up = true;
+	le_xact_table_add(&grants, &grant->item, &bid->election.key);
+	le_registry_add_lease(&term, &grant->entry);
+	grant->given_up = false;
 	return term.token;
 }
 
@@ -202,9 +203,9 @@ le_grants_before_prepare(void)
 {
 	LeGrant    *grant;
 
-	if (dlist_is_empty(&grants))
+	if (grants.count == 0)
 		return;
-	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants);
+	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants.items);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
@@ -232,7 +233,7 @@ announce_with_commit(LeXactItem *item)
 void
 le_grants_before_commit(void *unused pg_attribute_unused())
 {
-	le_xact_list_each(&grants, announce_with_commit);
+	le_xact_list_each(&grants.items, announce_with_commit);
 }
 
 /*
@@ -241,7 +242,7 @@ le_grants_before_commit(void *unused pg_attribute_unused())
 void
 le_grants_at_commit(void)
 {
-	le_xact_list_each(&grants, begin_grant);
+	le_xact_list_each(&grants.items, begin_grant);
 }
 
 /*
@@ -250,7 +251,7 @@ le_grants_at_commit(void)
 void
 le_grants_at_abort(void)
 {
-	le_xact_list_each(&grants, drop_grant);
+	le_xact_list_each(&grants.items, drop_grant);
 }
 
 /*
@@ -259,7 +260,7 @@ le_grants_at_abort(void)
 void
 le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	le_xact_list_commit(&grants, mine, parent);
+	le_xact_list_commit(&grants.items, mine, parent);
 }
 
 /*
@@ -268,5 +269,5 @@ le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_grants_at_subxact_abort(SubTransactionId mine)
 {
-	le_xact_list_abort(&grants, mine, drop_grant);
+	le_xact_list_abort(&grants.items, mine, drop_grant);
 }
