@@ -81,8 +81,9 @@ subtest 'observers' => sub {
 	ask($flood, q{DO $$ DECLARE t bigint; i text; v text; BEGIN FOR n IN 1 .. 5000 LOOP CALL le_observe('o' || n, 0, '0', t, i, v); END LOOP; END $$});
 	is($flood->{code}, '', 'observes many, one after another') or diag($flood->{error});
 	cmp_ok(tracked(), '<=', $many, 'which are forgotten');
-	ask($flood, q{SELECT count(*) FROM generate_series(1, 4000) n, LATERAL le_leader('l' || n)});
-	cmp_ok(tracked(), '<=', $many, 'to look is to leave nothing');
+	my $before = tracked();
+	ask($flood, q{SELECT count(*) FROM generate_series(1, 1000) n, LATERAL le_leader('l' || n)});
+	cmp_ok(tracked(), '<=', $before, 'to look is to leave nothing');
 	elected('others are elected');
 };
 
