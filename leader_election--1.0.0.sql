@@ -418,7 +418,17 @@ COMMENT ON COLUMN _le_locks.granted IS 'true if the process holds the lock, fals
 COMMENT ON COLUMN _le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader has';
 COMMENT ON COLUMN _le_locks.waitstart IS 'when the process began to wait';
 
-CREATE FUNCTION _le_holders(only_lock_class integer, only_key bigint,
+-- The views' functions are LATERAL so that the planner simplifies them after it has seen the
+-- query that a view is in, see _le_name_support(internal).
+CREATE FUNCTION _le_name_support(internal)
+RETURNS internal
+AS 'MODULE_PATHNAME', 'le_name_support'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION _le_name_support(internal) IS
+'by which a view that is asked for one name looks at that election only';
+REVOKE ALL ON FUNCTION _le_name_support(internal) FROM PUBLIC;
+
+CREATE FUNCTION _le_holders(only_name text,
 						   OUT name text, OUT key bigint, OUT scope text,
 						   OUT identity text, OUT token bigint,
 						   OUT pid integer, OUT usename name,
@@ -428,57 +438,15 @@ CREATE FUNCTION _le_holders(only_lock_class integer, only_key bigint,
 						   OUT renewals bigint, OUT expires_in interval,
 						   OUT value text)
 RETURNS SETOF record
-LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 100
-BEGIN ATOMIC
-	WITH locks AS MATERIALIZED (
-		SELECT * FROM _le_locks l
-		WHERE only_key IS NULL
-		   OR l.lock_class = only_lock_class AND l.key = only_key
-	), terms AS MATERIALIZED (
-		SELECT * FROM _le_registry_terms(only_lock_class, only_key)
-	), standing AS (
-		-- who waits for the lock, or holds it and waits for the end of a lease
-		SELECT l.lock_class, l.key, pg_catalog.count(*) AS candidates
-		FROM locks l
-		WHERE NOT l.granted
-		   OR (l.lock_class, l.key, l.pid) IN
-			  (SELECT c.lock_class, c.key, c.pid FROM _le_registry_candidates(true) c)
-		GROUP BY l.lock_class, l.key
-	)
-	SELECT t.name, l.key, t.scope, t.identity, t.token,
-		   l.pid, a.usename, a.application_name, a.client_addr,
-		   t.since, coalesce(s.candidates, 0) + coalesce(t.followers, 0),
-		   NULL::interval, NULL::timestamptz, NULL::bigint, NULL::interval,
-		   t.value
-	FROM locks l
-	LEFT JOIN terms t
-		   ON t.lock_class = l.lock_class AND t.key = l.key AND t.pid = l.pid
-		  AND l.exclusive
-	LEFT JOIN standing s ON s.lock_class = l.lock_class AND s.key = l.key
-	LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-	WHERE l.granted
-	  AND (t.token IS NOT NULL
-		   OR l.lock_class = 1
-			  AND (only_key IS NOT NULL
-				   OR EXISTS (SELECT FROM terms k
-							  WHERE k.lock_class = 1 AND k.key = l.key)))
-	UNION ALL
-	SELECT t.name, t.key, t.scope, t.identity, t.token,
-		   NULL, r.rolname, NULL, NULL,
-		   t.since, coalesce(s.candidates, 0) + t.followers,
-		   t.ttl, t.renewed_at, t.renewals, t.expires_in, t.value
-	FROM terms t
-	LEFT JOIN standing s ON s.lock_class = t.lock_class AND s.key = t.key
-	LEFT JOIN pg_catalog.pg_roles r ON r.oid = t.role
-	WHERE t.scope = 'lease';
-END;
-COMMENT ON FUNCTION _le_holders(integer, bigint) IS
-'the rows of le_leaders; with a lock class and key, those of one election, and whoever else holds it if it is a bare key';
+AS 'MODULE_PATHNAME', 'le_holders'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_name_support;
+COMMENT ON FUNCTION _le_holders(text) IS
+'the rows of le_leaders, or those of one election';
 
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
 	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in, value
-FROM _le_holders(NULL::integer, NULL::bigint);
+FROM LATERAL _le_holders(NULL::text);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
 COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';
@@ -508,56 +476,34 @@ COMMENT ON COLUMN le_leaders.value IS 'what the leader has published by le_procl
 
 CREATE FUNCTION le_leader(name text)
 RETURNS SETOF le_leaders
-LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
-BEGIN ATOMIC
-	SELECT h.* FROM _le_holders(19525, le_key($1)) h WHERE h.name = $1;
-END;
+AS 'MODULE_PATHNAME', 'le_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION le_leader(text) IS
 'who leads the election: its row of le_leaders, or none';
 
 CREATE FUNCTION le_leader(key bigint)
 RETURNS SETOF le_leaders
-LANGUAGE SQL VOLATILE PARALLEL RESTRICTED ROWS 1
-BEGIN ATOMIC
-	SELECT h.* FROM _le_holders(1, le_key($1)) h;
-END;
+AS 'MODULE_PATHNAME', 'le_leader_key'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION le_leader(bigint) IS
 'who holds a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
 
+CREATE FUNCTION _le_standing(only_name text,
+							OUT name text, OUT key bigint, OUT "position" bigint,
+							OUT identity text, OUT pid integer, OUT usename name,
+							OUT application_name text, OUT client_addr inet,
+							OUT since timestamptz, OUT waits_for text,
+							OUT blocked_by integer[])
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'le_standing'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100 SUPPORT _le_name_support;
+COMMENT ON FUNCTION _le_standing(text) IS
+'the rows of le_candidates, or those of one election';
+
 CREATE VIEW le_candidates AS
-WITH locks AS MATERIALIZED (
-	SELECT * FROM _le_locks
-), stood AS MATERIALIZED (
-	SELECT * FROM _le_registry_candidates(true)
-), standing AS MATERIALIZED (
-	-- who waits for the lock, or holds it and waits for the end of a lease
-	SELECT l.lock_class, l.key, l.pid, l.waitstart,
-		   c.name, c.identity, c.since, coalesce(c.waits_for, 'leader') AS waits_for,
-		   c.pid IS NOT NULL AS known
-	FROM locks l LEFT JOIN stood c USING (lock_class, key, pid)
-	WHERE NOT l.granted OR c.pid IS NOT NULL
-), known_keys AS MATERIALIZED (
-	SELECT t.lock_class, t.key FROM _le_registry_terms(NULL::integer, NULL::bigint) t WHERE t.lock_class = 1
-)
-SELECT s.name, s.key,
-	   (SELECT pg_catalog.count(*) + 1
-		FROM pg_catalog.unnest(b.pids) AS ahead(pid)
-		JOIN standing o USING (pid)
-		WHERE o.lock_class = s.lock_class AND o.key = s.key) AS position,
-	   s.identity, s.pid, a.usename, a.application_name, a.client_addr,
-	   coalesce(s.since, s.waitstart) AS since,
-	   s.waits_for, b.pids AS blocked_by
-FROM standing s
-CROSS JOIN LATERAL (SELECT pg_catalog.pg_blocking_pids(s.pid) AS pids OFFSET 0) b
-LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.pid
-WHERE s.known
-   OR (s.lock_class, s.key) IN (SELECT k.lock_class, k.key FROM known_keys k)
-UNION ALL
-SELECT c.name, c.key, NULL, c.identity, c.pid, a.usename, a.application_name,
-	   a.client_addr, c.since, NULL, NULL
-FROM _le_registry_candidates(false) c
-LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid
-WHERE NOT c.in_line;
+SELECT name, key, position, identity, pid, usename, application_name, client_addr,
+	   since, waits_for, blocked_by
+FROM LATERAL _le_standing(NULL::text);
 COMMENT ON VIEW le_candidates IS
 'who waits to be elected: one row for each candidate, and for each election that it waits for';
 COMMENT ON COLUMN le_candidates.name IS 'name of the election, NULL for a bare key';
@@ -581,36 +527,28 @@ COMMENT ON COLUMN le_candidates.blocked_by IS
 -- Statistics
 --
 -- ended: by reason, in the order of the library; a later version may append to it
-CREATE FUNCTION _le_registry_statistics(OUT lock_class integer, OUT key bigint,
-										OUT name text, OUT terms bigint,
+CREATE FUNCTION _le_registry_statistics(only_name text,
+										OUT name text, OUT key bigint,
+										OUT terms bigint,
 										OUT ended bigint[], OUT denied bigint,
 										OUT time_vacant interval,
 										OUT time_led interval,
 										OUT longest_wait interval,
-										OUT followers integer,
+										OUT candidates bigint,
 										OUT vacant_since timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_statistics'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION _le_registry_statistics() IS
-'what the registry counts; see pg_stat_leader_election';
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_name_support;
+COMMENT ON FUNCTION _le_registry_statistics(text) IS
+'what the registry counts, of all elections or of one; see pg_stat_leader_election';
 
 CREATE VIEW pg_stat_leader_election AS
-SELECT s.name, s.key, s.terms, s.ended[1] AS resigned, s.ended[2] AS deposed,
-	   s.ended[4] AS session_ended, s.ended[3] AS transaction_ended,
-	   s.ended[6] AS expired, s.ended[5] AS lock_released,
-	   s.ended[7] AS extension_dropped, s.denied,
-	   s.time_vacant, s.time_led, s.longest_wait,
-	   coalesce(w.candidates, 0) + s.followers AS candidates,
-	   s.vacant_since
-FROM _le_registry_statistics() s
-LEFT JOIN (SELECT l.lock_class, l.key, pg_catalog.count(*) AS candidates
-		   FROM _le_locks l
-		   WHERE NOT l.granted
-			  OR (l.lock_class, l.key, l.pid) IN
-				 (SELECT c.lock_class, c.key, c.pid FROM _le_registry_candidates(true) c)
-		   GROUP BY l.lock_class, l.key) w
-	   ON w.lock_class = s.lock_class AND w.key = s.key;
+SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
+	   ended[4] AS session_ended, ended[3] AS transaction_ended,
+	   ended[6] AS expired, ended[5] AS lock_released,
+	   ended[7] AS extension_dropped, denied,
+	   time_vacant, time_led, longest_wait, candidates, vacant_since
+FROM LATERAL _le_registry_statistics(NULL::text);
 COMMENT ON VIEW pg_stat_leader_election IS
 'what was counted of each election of this database since it was first heard of, or since pg_stat_leader_election_reset()';
 COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election, NULL for a bare key';

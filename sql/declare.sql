@@ -272,7 +272,7 @@ SELECT value FROM le_leader('job');
 SET ROLE regress_le_stranger;
 SELECT name, identity, value FROM le_leaders;
 SELECT identity, value FROM le_leader('job');
-SELECT identity, value FROM _le_holders(NULL, NULL);
+SELECT identity, value FROM _le_holders(NULL);
 SELECT name, value FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT name, value FROM _le_registry_terms(19525, le_key('job'));
 CALL le_observe('job', timeout => '0');

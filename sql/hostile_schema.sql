@@ -46,7 +46,7 @@ SELECT pg_catalog.count(*) FROM public.le_leaders;
 SELECT pg_catalog.count(*) FROM public.le_candidates;
 SELECT identity FROM public.le_leader('job');
 SELECT identity IS NOT NULL AS identity FROM public.le_leader(42);
-SELECT pg_catalog.count(*) FROM public._le_holders(NULL, NULL);
+SELECT pg_catalog.count(*) FROM public._le_holders(NULL);
 SELECT public.le_resign_all();
 RESET search_path;
 DROP EXTENSION leader_election;

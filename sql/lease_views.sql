@@ -21,7 +21,7 @@ FROM le_leaders a, le_leader('lease') b WHERE a.name = 'lease';
 SELECT key = le_key('lease') AS key, token = :t1 AS token, since BETWEEN :'t0' AND clock_timestamp() AS since FROM le_leader('lease');
 SELECT count(*) FROM le_leader('lease') a, le_leader('uncommitted') b;
 SELECT count(*) FROM le_leader(le_key('lease'));
-SELECT count(*) FROM _le_holders(19525, le_key('lease'));
+SELECT count(*) FROM _le_holders('lease');
 SELECT lock_class, key = le_key('lease') AS key, name, scope, pid, role::regrole = current_user::regrole AS role, ttl
 FROM _le_registry_terms(19525, le_key('lease'));
 SELECT count(*) FROM _le_registry_terms(1, le_key('lease'));
@@ -46,7 +46,7 @@ SELECT pg_sleep(0.15);
 SELECT name FROM le_leaders WHERE scope = 'lease' ORDER BY name;
 SELECT count(*) FROM le_leader('short');
 SELECT count(*) FROM _le_registry_terms(19525, le_key('short'));
-SELECT count(*) FROM _le_holders(19525, le_key('short'));
+SELECT count(*) FROM _le_holders('short');
 
 -- a join does not repeat it, a cursor and a materialized copy can have it
 SELECT count(*) FROM le_leaders a JOIN le_leaders b USING (name) WHERE a.scope = 'lease';

@@ -22,7 +22,7 @@ SELECT count(*) FROM le_candidates;
 SELECT count(*) FROM _le_locks;
 SELECT count(*) FROM le_leader('mine') a, le_leader(42) b, _le_registry_terms() t WHERE t.name = 'mine';
 SELECT count(*) FROM _le_registry_candidates(false);
-SELECT count(*) FROM _le_holders(NULL, NULL);
+SELECT count(*) FROM _le_holders(NULL);
 
 -- not the tokens, but to read how far they are, as pg_dump does
 SELECT last_value > 0 AS shown FROM le_token_seq;

@@ -60,10 +60,11 @@ INSERT INTO calls VALUES
  ('le_key(bigint)', 'SELECT le_key(7)'),
  ('le_leader(text)', $$SELECT identity FROM le_leader('lease')$$),
  ('le_leader(bigint)', 'SELECT count(*) FROM le_leader(3)'),
- ('_le_holders(integer,bigint)', $$SELECT string_agg(name, ', ' ORDER BY name) FROM _le_holders(NULL, NULL)$$),
+ ('_le_holders(text)', $$SELECT string_agg(name, ', ' ORDER BY name) FROM _le_holders(NULL)$$),
+ ('_le_standing(text)', 'SELECT count(*) FROM _le_standing(NULL)'),
  ('_le_registry_terms(integer,bigint)', $$SELECT count(value) FROM _le_registry_terms()$$),
  ('_le_registry_candidates(boolean)', 'SELECT count(*) FROM _le_registry_candidates(false)'),
- ('_le_registry_statistics()', 'SELECT count(*) > 0 FROM _le_registry_statistics()'),
+ ('_le_registry_statistics(text)', 'SELECT count(*) > 0 FROM _le_registry_statistics(NULL)'),
  ('_le_registry_info()', 'SELECT elections > 0 FROM _le_registry_info()'),
  ('_le_origin(boolean)', 'SELECT _le_origin(true)'),
  ('pg_stat_leader_election_reset()', 'SELECT pg_stat_leader_election_reset()');

@@ -120,7 +120,7 @@ DROP FUNCTION regress_evil.le_key(text);
 -- calls: in each case one that a call with NULLs, and one that a call without arguments
 -- could mean
 SET ROLE regress_le_mallory;
-CREATE FUNCTION regress_evil._le_holders(a text, b text, OUT name text, OUT key bigint, OUT scope text,
+CREATE FUNCTION regress_evil._le_holders(VARIADIC a text[], OUT name text, OUT key bigint, OUT scope text,
 	OUT identity text, OUT token bigint, OUT pid integer, OUT usename name, OUT application_name text, OUT client_addr inet,
 	OUT since timestamptz, OUT candidates bigint, OUT ttl interval, OUT renewed_at timestamptz, OUT renewals bigint,
 	OUT expires_in interval, OUT value text)
@@ -128,7 +128,8 @@ RETURNS SETOF record LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_evil.trap(); E
 CREATE FUNCTION regress_evil._le_origin(text) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
 CREATE FUNCTION regress_evil._le_registry_candidates(anyelement) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
 CREATE FUNCTION regress_evil._le_registry_terms(VARIADIC int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
-CREATE FUNCTION regress_evil._le_registry_statistics(VARIADIC int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
+CREATE FUNCTION regress_evil._le_registry_statistics(VARIADIC text[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
+CREATE FUNCTION regress_evil._le_standing(VARIADIC text[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
 CREATE FUNCTION regress_evil.le_key(anyelement) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
 CREATE FUNCTION regress_evil.pg_extension_config_dump(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 RESET ROLE;

@@ -82,6 +82,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/twophase.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
@@ -100,6 +101,7 @@
 #include "storage/shmem.h"
 #include "storage/sinval.h"
 #include "utils/acl.h"
+#include "utils/backend_status.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -162,6 +164,84 @@ LockQueueMoveToFrontCompat(LOCK *lock, PGPROC *process)
 #else
 	SHMQueueDelete(&process->links);
 	SHMQueueInsertAfter(&lock->waitProcs.links, &process->links);
+#endif
+}
+
+/*
+ * The server's table of locks (lock.c), as a backend attaches to it that was not forked from
+ * the postmaster: by its name, and with the parameters that the server has made it with
+ */
+static inline HTAB *
+AttachLockTableCompat(void)
+{
+	int64		size = (int64) max_locks_per_xact * (MaxBackends + max_prepared_xacts);
+	HASHCTL		info = {
+		.keysize = sizeof(LOCKTAG),
+		.entrysize = sizeof(LOCK),
+		.num_partitions = NUM_LOCK_PARTITIONS
+	};
+
+#if PG_VERSION_NUM >= 190000
+	return ShmemInitHash("LOCK hash", size, &info, HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
+#else
+	return ShmemInitHash("LOCK hash", size / 2, size, &info,
+						 HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
+#endif
+}
+
+/* The hold on a lock, whose partition is locked, after that one; NULL: the first, or no more */
+static inline PROCLOCK *
+LockNextHoldCompat(LOCK *lock, PROCLOCK *after)
+{
+#if PG_VERSION_NUM >= 160000
+	dlist_node *node = after != NULL ? &after->lockLink : &lock->procLocks.head;
+
+	return node->next == &lock->procLocks.head ? NULL :
+		dlist_container(PROCLOCK, lockLink, node->next);
+#else
+	return (PROCLOCK *) SHMQueueNext(&lock->procLocks,
+									 after != NULL ? &after->lockLink : &lock->procLocks,
+									 offsetof(PROCLOCK, lockLink));
+#endif
+}
+
+/* Likewise, the process that waits for the lock after that one */
+static inline PGPROC *
+LockNextWaiterCompat(LOCK *lock, PGPROC *after)
+{
+#if PG_VERSION_NUM >= 190000
+	dlist_node *end = &lock->waitProcs.dlist.head;
+	dlist_node *node = after != NULL ? &after->waitLink : end;
+
+	return node->next == end ? NULL : dlist_container(PGPROC, waitLink, node->next);
+#elif PG_VERSION_NUM >= 160000
+	dlist_node *end = &lock->waitProcs.dlist.head;
+	dlist_node *node = after != NULL ? &after->links : end;
+
+	return node->next == end ? NULL : dlist_container(PGPROC, links, node->next);
+#else
+	SHM_QUEUE  *queue = &lock->waitProcs.links;
+
+	return (PGPROC *) SHMQueueNext(queue, after != NULL ? &after->links : queue,
+								   offsetof(PGPROC, links));
+#endif
+}
+
+/*
+ * Where the server reports what that process does; NULL if it is gone.  It may be another
+ * process's by now
+ *
+ * The entries are in an array, in which each process has its place, as this one has.
+ */
+static inline volatile PgBackendStatus *
+BackendStatusCompat(PGPROC *process)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyBEEntry + (GetNumberFromPGProc(process) - MyProcNumber);
+#else
+	BackendId	id = *(volatile BackendId *) &process->backendId;
+
+	return id == InvalidBackendId ? NULL : MyBEEntry + (id - MyBackendId);
 #endif
 }
 

@@ -22,8 +22,8 @@
  *	is being deleted by nobody, and to overwrite it waits for nobody.  And a row that
  *	is gone needs not to be made void: no failover brings it back.
  *
- * All reads use SnapshotSelf, which sees what is committed now, at every isolation
- * level, and takes part in no serialization conflict.
+ * All reads on a primary use SnapshotSelf, which sees what is committed now, at every
+ * isolation level, and takes part in no serialization conflict.
  *
  *-------------------------------------------------------------------------
  */
@@ -115,7 +115,7 @@ le_lease_unlock_table(void)
  * The keys are those of the primary key.  Names compare as bytes there.
  */
 static SysScanDesc
-begin_scan(Relation table, const LeElection *election, int64 token)
+begin_scan(Relation table, const LeElection *election, int64 token, Snapshot snapshot)
 {
 	ScanKeyData keys[2];
 
@@ -124,7 +124,7 @@ begin_scan(Relation table, const LeElection *election, int64 token)
 	ScanKeyInit(&keys[1], Anum_le_leases_token, BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(token));
 	return systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true,
-							  SnapshotSelf, token == 0 ? 1 : 2, keys);
+							  snapshot, token == 0 ? 1 : 2, keys);
 }
 
 static LeLeaseRow *
@@ -237,7 +237,7 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 
 	for (;;)
 	{
-		SysScanDesc scan = begin_scan(table, election, token);
+		SysScanDesc scan = begin_scan(table, election, token, SnapshotSelf);
 		HeapTuple	tuple = systable_getnext(scan);
 		HeapTuple	changed;
 
@@ -282,7 +282,7 @@ bool
 le_lease_delete_void(const LeElection *election)
 {
 	Relation	table = open_lease_table();
-	SysScanDesc scan = begin_scan(table, election, 0);
+	SysScanDesc scan = begin_scan(table, election, 0, SnapshotSelf);
 	bool		pushed = push_snapshot();
 	HeapTuple	tuple;
 	bool		found = false;
@@ -338,15 +338,16 @@ read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
 }
 
 /*
- * Return the leases that the table has, to who cannot load it: as of the transaction's
- * snapshot, with no deadline
+ * Return the leases that the table has, of one election or of all (NULL), to who cannot load
+ * it: as of the transaction's snapshot, with no deadline
  */
 LeTerm *
-le_lease_list(int *count)
+le_lease_list(const LeElection *election, int *count)
 {
 	Relation	table = table_open(le_lease_table(), AccessShareLock);
-	SysScanDesc scan = systable_beginscan(table, InvalidOid, false,
-										  GetActiveSnapshot(), 0, NULL);
+	SysScanDesc scan = election != NULL ?
+		begin_scan(table, election, 0, GetActiveSnapshot()) :
+		systable_beginscan(table, InvalidOid, false, GetActiveSnapshot(), 0, NULL);
 	LeTerm	   *terms = palloc_object(LeTerm);
 	int			capacity = 1;
 	HeapTuple	tuple;

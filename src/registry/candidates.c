@@ -97,6 +97,25 @@ le_registry_remove_candidate(int pid)
 }
 
 /*
+ * Copy the entry of that backend, if it stands in line for that election
+ */
+bool
+le_registry_read_candidate(int pid, const LeElectionKey *election, LeCandidate *candidate)
+{
+	LeCandidate *entry = dshash_find(le_registry_candidate_table(), &pid, false);
+	bool		stands;
+
+	if (entry == NULL)
+		return false;
+	stands = entry->key_count == 0 &&
+		memcmp(&entry->election, election, sizeof(LeElectionKey)) == 0;
+	if (stands)
+		*candidate = *entry;
+	dshash_release_lock(le_registry_candidate_table(), entry);
+	return stands;
+}
+
+/*
  * Copy the keys of a candidate for many elections, if it still is one
  */
 bool

@@ -404,6 +404,9 @@ extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
 extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);
 
+/* list.c */
+extern LeElectionKey *le_registry_list_keys(bool only_bare, int *count);
+
 /* leases.c */
 extern LeLeaseAnswer le_registry_act_on_lease(const LeElection *election, int64 token,
 											  Oid lease_table, const LeLeaseOrder *order,
@@ -431,6 +434,8 @@ extern void le_registry_add_keys(int pid, const int64 *keys, int count);
 extern void le_registry_set_wait(int pid, LeWait waits_for);
 extern void le_registry_set_gave_way(int pid, bool gave_way);
 extern void le_registry_remove_candidate(int pid);
+extern bool le_registry_read_candidate(int pid, const LeElectionKey *election,
+									   LeCandidate *candidate);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
 extern LeCandidate *le_registry_list_candidates(int *count);
 
@@ -438,6 +443,7 @@ extern LeCandidate *le_registry_list_candidates(int *count);
 extern void le_registry_count_denial(const LeElection *election);
 extern void le_registry_count_wait(const LeElectionKey *key, uint64 waited_us);
 extern LeStatistics *le_registry_list_statistics(int *count);
+extern bool le_registry_read_statistics(const LeElectionKey *key, LeStatistics *row);
 extern void le_registry_reset_statistics(void);
 extern TimestampTz le_registry_stats_reset(void);
 

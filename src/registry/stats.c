@@ -240,6 +240,24 @@ le_registry_list_statistics(int *count)
 }
 
 /*
+ * Copy the statistics of that election; false if there are none
+ */
+bool
+le_registry_read_statistics(const LeElectionKey *key, LeStatistics *row)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	bool		shown;
+
+	if (entry == NULL)
+		return false;
+	shown = !entry->hidden;
+	if (shown)
+		copy_statistics(row, entry, le_monotonic_us());
+	le_registry_unlock_entry(entry);
+	return shown;
+}
+
+/*
  * Count from zero in this database
  */
 void

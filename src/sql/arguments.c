@@ -113,6 +113,37 @@ le_arg_name(FunctionCallInfo fcinfo)
 }
 
 /*
+ * Fill in the election that argument 0 calls by name or key
+ */
+void
+le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election)
+{
+	if (called_by == LE_BY_NAME)
+		le_election_by_name(election, le_arg_name(fcinfo));
+	else if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("election key must not be null")));
+	else
+		le_election_by_key(election, PG_GETARG_INT64(0));
+}
+
+/*
+ * Fill in the election that a query asks a view for, by any text in argument 0; false if that
+ * is no election's name
+ */
+bool
+le_arg_any_name(FunctionCallInfo fcinfo, LeElection *election)
+{
+	text	   *name = PG_GETARG_TEXT_PP(0);
+
+	if (VARSIZE_ANY_EXHDR(name) == 0 || VARSIZE_ANY_EXHDR(name) > LE_TEXT_MAX)
+		return false;
+	le_election_by_name(election, name);
+	return true;
+}
+
+/*
  * Return the identity in that argument, NULL for the default one
  */
 text *

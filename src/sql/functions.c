@@ -20,13 +20,6 @@
 #include "sql/sql.h"
 #include "leader_election.h"
 
-/* How an election is called in SQL */
-typedef enum LeCalledBy
-{
-	LE_BY_NAME,
-	LE_BY_KEY
-} LeCalledBy;
-
 /*
  * Prepare for a function that begins, ends or guards something, or deposes a leader
  */
@@ -35,22 +28,6 @@ prepare(FunctionCallInfo fcinfo)
 {
 	le_refuse_restricted(fcinfo);
 	le_register_callbacks();
-}
-
-/*
- * Fill in the election that argument 0 calls by name or key
- */
-static void
-get_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election)
-{
-	if (called_by == LE_BY_NAME)
-		le_election_by_name(election, le_arg_name(fcinfo));
-	else if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("election key must not be null")));
-	else
-		le_election_by_key(election, PG_GETARG_INT64(0));
 }
 
 /*
@@ -64,7 +41,7 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 	int			argument = 1;
 
 	prepare(fcinfo);
-	get_election(fcinfo, called_by, &bid.election);
+	le_arg_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
 	bid.ttl_us = 0;
@@ -92,7 +69,7 @@ get_token(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	LeElection	election;
 	int64		token;
 
-	get_election(fcinfo, called_by, &election);
+	le_arg_election(fcinfo, called_by, &election);
 	token = own_token(&election);
 	if (token == 0)
 		PG_RETURN_NULL();
@@ -108,7 +85,7 @@ depose_leader(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	LeElection	election;
 
 	prepare(fcinfo);
-	get_election(fcinfo, called_by, &election);
+	le_arg_election(fcinfo, called_by, &election);
 	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
 }
 
@@ -118,7 +95,7 @@ forget_election(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	LeElection	election;
 
 	prepare(fcinfo);
-	get_election(fcinfo, called_by, &election);
+	le_arg_election(fcinfo, called_by, &election);
 	PG_RETURN_BOOL(le_forget_election(&election));
 }
 
@@ -127,7 +104,7 @@ get_key(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
 	LeElection	election;
 
-	get_election(fcinfo, called_by, &election);
+	le_arg_election(fcinfo, called_by, &election);
 	PG_RETURN_INT64(election.key.key);
 }
 
@@ -241,7 +218,7 @@ le_am_leader_key(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
-	get_election(fcinfo, LE_BY_KEY, &election);
+	le_arg_election(fcinfo, LE_BY_KEY, &election);
 	PG_RETURN_BOOL(le_held_term(&election) != NULL);
 }
 
@@ -284,7 +261,7 @@ le_resign_key(PG_FUNCTION_ARGS)
 	LeElection	election;
 
 	prepare(fcinfo);
-	get_election(fcinfo, LE_BY_KEY, &election);
+	le_arg_election(fcinfo, LE_BY_KEY, &election);
 	PG_RETURN_BOOL(le_resign_term(&election));
 }
 

@@ -8,11 +8,27 @@
 #ifndef LE_SQL_H
 #define LE_SQL_H
 
-#include "base/base.h"
+#include "registry/registry.h"
+
+/* How an election is called in SQL */
+typedef enum LeCalledBy
+{
+	LE_BY_NAME,
+	LE_BY_KEY
+} LeCalledBy;
+
+/* Columns that come together: usename, application_name and client_addr */
+#define LE_SESSION_COLUMNS	3
+
+/* ttl, renewed_at, renewals and expires_in */
+#define LE_LEASE_COLUMNS	4
 
 /* arguments.c */
 extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
+extern void le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by,
+							LeElection *election);
+extern bool le_arg_any_name(FunctionCallInfo fcinfo, LeElection *election);
 extern text *le_arg_identity(FunctionCallInfo fcinfo, int argument);
 extern char *le_arg_reason(FunctionCallInfo fcinfo, int argument);
 extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
@@ -26,5 +42,14 @@ extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
 /* call.c */
 extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 extern void le_warn_outside_transaction(const char *function);
+
+/* session.c */
+extern void le_fill_role(Oid role, Datum *value, bool *is_null);
+extern void le_fill_session(PGPROC *process, int pid, Datum *values, bool *nulls);
+
+/* views.c */
+extern void le_fill_lease(const LeTerm *term, Datum *values, bool *nulls);
+extern void le_fill_value(const LeTerm *term, Datum *value, bool *is_null);
+extern const char *le_wait_name(LeWait waits_for);
 
 #endif							/* LE_SQL_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sql/views.c
- *	  The registry as rows, for the views to join with pg_locks.
+ *	  The registry as rows: statistics for their view, and what is on record as it is.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,6 +20,7 @@
 #include "announce/announce.h"
 #include "lease/lease.h"
 #include "leader/leader.h"
+#include "term/term.h"
 #include "sql/sql.h"
 #include "leader_election.h"
 
@@ -63,11 +64,8 @@ enum
 	LE_TERMS_PID,
 	LE_TERMS_SINCE,
 	LE_TERMS_ROLE,
-	LE_TERMS_TTL,
-	LE_TERMS_RENEWED_AT,
-	LE_TERMS_RENEWALS,
-	LE_TERMS_EXPIRES_IN,
-	LE_TERMS_VALUE,
+	LE_TERMS_LEASE,
+	LE_TERMS_VALUE = LE_TERMS_LEASE + LE_LEASE_COLUMNS,
 	LE_TERMS_FOLLOWERS,
 	LE_TERMS_COLUMNS
 };
@@ -78,34 +76,33 @@ enum
  *
  * Renewals are not replicated, so that a standby knows of none.
  */
-static void
-fill_lease(const LeTerm *term, Datum *values, bool *nulls)
+void
+le_fill_lease(const LeTerm *term, Datum *values, bool *nulls)
 {
 	int64		left_us = (int64) (term->deadline - le_monotonic_us());
 
-	values[LE_TERMS_TTL] = interval_datum(term->ttl_us);
-	if (!le_deadline_is_committed(term->deadline))
-	{
-		nulls[LE_TERMS_RENEWED_AT] = true;
-		nulls[LE_TERMS_RENEWALS] = true;
-		nulls[LE_TERMS_EXPIRES_IN] = true;
+	memset(nulls, !le_deadline_is_committed(term->deadline), LE_LEASE_COLUMNS);
+	nulls[0] = false;
+	values[0] = interval_datum(term->ttl_us);
+	if (nulls[1])
 		return;
-	}
-	values[LE_TERMS_RENEWED_AT] =
-		TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
-	values[LE_TERMS_RENEWALS] = Int64GetDatum((int64) term->renewals);
-	values[LE_TERMS_EXPIRES_IN] = interval_datum(Max(left_us, 0));
+	values[1] = TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
+	values[2] = Int64GetDatum((int64) term->renewals);
+	values[3] = interval_datum(Max(left_us, 0));
 }
 
-static void
-fill_value(const LeTerm *term, Datum *datum, bool *is_null)
+/*
+ * Fill in what the leader publishes, if the user may see it
+ */
+void
+le_fill_value(const LeTerm *term, Datum *value_datum, bool *is_null)
 {
 	char		value[LE_VALUE_SIZE];
 
 	*is_null = !term->has_value || !le_may_observe(term->name) ||
 		!le_registry_copy_value(&term->election, term->token, value);
 	if (!*is_null)
-		*datum = CStringGetTextDatum(value);
+		*value_datum = CStringGetTextDatum(value);
 }
 
 static void
@@ -128,10 +125,10 @@ put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 		values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
 		nulls[LE_TERMS_PID] = term->scope == LE_SCOPE_LEASE;
 		if (term->scope == LE_SCOPE_LEASE)
-			fill_lease(term, values, nulls);
+			le_fill_lease(term, &values[LE_TERMS_LEASE], &nulls[LE_TERMS_LEASE]);
 		else
-			memset(nulls + LE_TERMS_TTL, true, LE_TERMS_VALUE - LE_TERMS_TTL);
-		fill_value(term, &values[LE_TERMS_VALUE], &nulls[LE_TERMS_VALUE]);
+			memset(nulls + LE_TERMS_LEASE, true, LE_LEASE_COLUMNS);
+		le_fill_value(term, &values[LE_TERMS_VALUE], &nulls[LE_TERMS_VALUE]);
 		values[LE_TERMS_FOLLOWERS] = Int32GetDatum(term->followers);
 	}
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
@@ -149,7 +146,7 @@ list_shown_terms(bool on_standby, const LeElectionKey *only, int *count)
 	LeTerm	   *terms;
 
 	if (on_standby)
-		return le_lease_list(count);
+		return le_lease_list(NULL, count);
 	le_leases_ready(false);
 	if (only == NULL)
 		return le_registry_list_terms(count);
@@ -214,6 +211,15 @@ static const char *const wait_names[] = {
 };
 
 /*
+ * Return what views call that by which a candidate waits
+ */
+const char *
+le_wait_name(LeWait waits_for)
+{
+	return wait_names[waits_for];
+}
+
+/*
  * Return a candidate, for one of its elections
  */
 static void
@@ -229,7 +235,7 @@ put_candidate(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
 	values[4] = Int32GetDatum(candidate->pid);
 	values[5] = TimestampTzGetDatum(candidate->since);
 	values[6] = BoolGetDatum(candidate->key_count == 0);
-	values[7] = CStringGetTextDatum(wait_names[candidate->waits_for]);
+	values[7] = CStringGetTextDatum(le_wait_name(candidate->waits_for));
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 
 	/* there may be millions */
@@ -306,53 +312,87 @@ ended_datum(const LeStatistics *row)
 /* The columns of le_registry_statistics */
 enum
 {
-	LE_STATISTICS_TERMS = 3,
+	LE_STATISTICS_NAME,
+	LE_STATISTICS_KEY,
+	LE_STATISTICS_TERMS,
 	LE_STATISTICS_ENDED,
 	LE_STATISTICS_DENIED,
 	LE_STATISTICS_TIME_VACANT,
 	LE_STATISTICS_TIME_LED,
 	LE_STATISTICS_LONGEST_WAIT,
-	LE_STATISTICS_FOLLOWERS,
+	LE_STATISTICS_CANDIDATES,
 	LE_STATISTICS_VACANT_SINCE,
 	LE_STATISTICS_COLUMNS
 };
 
 static void
-put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, TimestampTz now)
+put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, LeLockView * view)
 {
 	Datum		values[LE_STATISTICS_COLUMNS] = {0};
 	bool		nulls[LE_STATISTICS_COLUMNS] = {0};
+	int			standing;
 
-	fill_election(&row->election, row->name, values, nulls);
+	le_view_lock(&row->election, view);
+	standing = le_count_standing(&row->election, view, 0);
+	nulls[LE_STATISTICS_NAME] = row->name[0] == '\0';
+	if (!nulls[LE_STATISTICS_NAME])
+		values[LE_STATISTICS_NAME] = CStringGetTextDatum(row->name);
+	values[LE_STATISTICS_KEY] = Int64GetDatum(row->election.key);
 	values[LE_STATISTICS_TERMS] = Int64GetDatum(row->terms);
 	values[LE_STATISTICS_ENDED] = ended_datum(row);
 	values[LE_STATISTICS_DENIED] = Int64GetDatum((int64) row->denied);
 	values[LE_STATISTICS_TIME_VACANT] = interval_datum((int64) row->vacant_us);
 	values[LE_STATISTICS_TIME_LED] = interval_datum((int64) row->led_us);
 	values[LE_STATISTICS_LONGEST_WAIT] = interval_datum((int64) row->longest_wait_us);
-	values[LE_STATISTICS_FOLLOWERS] = Int32GetDatum(row->followers);
-	values[LE_STATISTICS_VACANT_SINCE] = TimestampTzGetDatum(now - row->vacant_for_us);
+	values[LE_STATISTICS_CANDIDATES] = Int64GetDatum(standing + row->followers);
+	values[LE_STATISTICS_VACANT_SINCE] =
+		TimestampTzGetDatum(GetCurrentTimestamp() - row->vacant_for_us);
 	nulls[LE_STATISTICS_VACANT_SINCE] = !row->is_vacant;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
+static void
+put_all_statistics(ReturnSetInfo *rsinfo)
+{
+	int			count;
+	LeStatistics *rows = le_registry_list_statistics(&count);
+	LeLockView	view = {0};
+	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
+													  "leader_election row",
+													  ALLOCSET_SMALL_SIZES);
+
+	if (count > 0)
+		le_view_lock(&rows[0].election, &view); /* so that its memory stays */
+	for (int i = 0; i < count; i++)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(row_context);
+
+		CHECK_FOR_INTERRUPTS();
+		put_statistics(rsinfo, &rows[i], &view);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(row_context);
+	}
+}
+
 /*
- * Return what is counted of each election
+ * Return what is counted of each election, or of one if it is named
  */
 Datum
 le_registry_statistics(PG_FUNCTION_ARGS)
 {
-	TimestampTz now;
-	int			count;
-	LeStatistics *rows;
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	LeElection	election;
+	LeStatistics row;
+	LeLockView	view = {0};
 
-	InitMaterializedSRF(fcinfo, 0);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	le_register_callbacks();
 	le_leases_ready(false);
-	rows = le_registry_list_statistics(&count);
-	now = GetCurrentTimestamp();
-	for (int i = 0; i < count; i++)
-		put_statistics((ReturnSetInfo *) fcinfo->resultinfo, &rows[i], now);
+	if (PG_ARGISNULL(0))
+		put_all_statistics(rsinfo);
+	else if (le_arg_any_name(fcinfo, &election) &&
+			 le_registry_read_statistics(&election.key, &row))
+		put_statistics(rsinfo, &row, &view);
 	return (Datum) 0;
 }
 

@@ -26,6 +26,27 @@ typedef struct LeHeldTerm
 	LeXactItem	xact_item;		/* in xact_held */
 } LeHeldTerm;
 
+/* A process that holds an election's lock, or waits for it */
+typedef struct LeLockUser
+{
+	PGPROC	   *process;
+	int			pid;			/* 0: a prepared transaction */
+	LOCKMASK	held;
+	LOCKMODE	awaited;		/* NoLock: it does not wait for this lock */
+	TimestampTz waits_since;	/* 0: it has just begun to wait */
+}			LeLockUser;
+
+/* A copy of what the lock manager knows of an election's lock */
+typedef struct LeLockView
+{
+	LOCKTAG		tag;
+	LeLockUser *users;			/* holders, then what waits, in line; a
+								 * process can be in both places */
+	int			count;
+	int			holders;
+	int			capacity;
+}			LeLockView;
+
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
 extern bool le_leads_for_session(void);
@@ -62,6 +83,11 @@ extern int *le_list_holders(const LeElection *election, int *count);
 extern int *le_list_guarded(const LeElection *election, int *count);
 extern bool le_guard_is_contended(const LeElection *election);
 extern bool le_find_holder(const LeElection *election, int *pid);
+
+/* lock_view.c */
+extern void le_view_lock(const LeElectionKey *key, LeLockView * view);
+extern const LeLockUser *le_find_leader_in(const LeLockView * view, int pid);
+extern int	le_count_standing(const LeElectionKey *key, const LeLockView * view, int leader);
 
 /* origin.c */
 extern void le_require_primary(void);

@@ -1,0 +1,342 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql/candidates.c
+ *	  Which sessions wait to be elected: what the view le_candidates is made of.
+ *
+ * A session stands in line in the queue of the election's lock, or holds that lock and waits for
+ * something else, such as the end of a lease.  What it stands as, the registry tells.  A session
+ * that waits for the lock of a bare key may never have heard of the extension.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "lib/qunique.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "term/term.h"
+#include "sql/sql.h"
+
+PG_FUNCTION_INFO_V1(le_standing);
+
+/* The columns of le_candidates */
+enum
+{
+	LE_CANDIDATES_NAME,
+	LE_CANDIDATES_KEY,
+	LE_CANDIDATES_POSITION,
+	LE_CANDIDATES_IDENTITY,
+	LE_CANDIDATES_PID,
+	LE_CANDIDATES_SESSION,
+	LE_CANDIDATES_SINCE = LE_CANDIDATES_SESSION + LE_SESSION_COLUMNS,
+	LE_CANDIDATES_WAITS_FOR,
+	LE_CANDIDATES_BLOCKED_BY,
+	LE_CANDIDATES_COLUMNS
+};
+
+/* A row of le_candidates */
+typedef struct LeStanding
+{
+	const		LeLockUser *user;
+	const LeCandidate *candidate;	/* NULL: not through the extension */
+	int			position;
+	Datum		blocked_by;		/* an array */
+}			LeStanding;
+
+/*
+ * Fill in what the registry knows of the candidate
+ */
+static void
+fill_candidate(const LeCandidate *candidate, const char *name, Datum *values, bool *nulls)
+{
+	if (name[0] != '\0')
+	{
+		values[LE_CANDIDATES_NAME] = CStringGetTextDatum(name);
+		nulls[LE_CANDIDATES_NAME] = false;
+	}
+	values[LE_CANDIDATES_IDENTITY] =
+		CStringGetTextDatum(le_identity_shown(&candidate->identity, candidate->role));
+	values[LE_CANDIDATES_SINCE] = TimestampTzGetDatum(candidate->since);
+	nulls[LE_CANDIDATES_IDENTITY] = false;
+	nulls[LE_CANDIDATES_SINCE] = false;
+}
+
+/*
+ * Fill in what is known of every session that waits
+ */
+static void
+fill_process(PGPROC *process, int pid, const LeElectionKey *key, Datum *values, bool *nulls)
+{
+	values[LE_CANDIDATES_KEY] = Int64GetDatum(key->key);
+	nulls[LE_CANDIDATES_KEY] = false;
+	values[LE_CANDIDATES_PID] = Int32GetDatum(pid);
+	nulls[LE_CANDIDATES_PID] = false;
+	le_fill_session(process, pid, &values[LE_CANDIDATES_SESSION],
+					&nulls[LE_CANDIDATES_SESSION]);
+}
+
+/*
+ * Return a session that stands in line
+ */
+static void
+put_standing(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeStanding * standing)
+{
+	const		LeLockUser *user = standing->user;
+	const LeCandidate *candidate = standing->candidate;
+	LeWait		waits_for = candidate != NULL ? candidate->waits_for : LE_WAITS_FOR_LEADER;
+	Datum		values[LE_CANDIDATES_COLUMNS] = {0};
+	bool		nulls[LE_CANDIDATES_COLUMNS];
+
+	memset(nulls, true, sizeof(nulls));
+	fill_process(user->process, user->pid, key, values, nulls);
+	if (candidate != NULL)
+		fill_candidate(candidate, candidate->name, values, nulls);
+	else if (user->waits_since != 0)
+	{
+		values[LE_CANDIDATES_SINCE] = TimestampTzGetDatum(user->waits_since);
+		nulls[LE_CANDIDATES_SINCE] = false;
+	}
+	values[LE_CANDIDATES_POSITION] = Int64GetDatum(standing->position);
+	values[LE_CANDIDATES_WAITS_FOR] = CStringGetTextDatum(le_wait_name(waits_for));
+	values[LE_CANDIDATES_BLOCKED_BY] = standing->blocked_by;
+	nulls[LE_CANDIDATES_POSITION] = false;
+	nulls[LE_CANDIDATES_WAITS_FOR] = false;
+	nulls[LE_CANDIDATES_BLOCKED_BY] = false;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Return the processes that a process waits for which holds the election's lock, as
+ * pg_blocking_pids does: those that have the guard lock, or none
+ */
+static Datum
+blockers_of_holder(const LeLockUser * holder)
+{
+	if (*(LOCK *volatile *) &holder->process->waitLock == NULL)
+		return PointerGetDatum(construct_empty_array(INT4OID));
+	return DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(holder->pid));
+}
+
+/*
+ * Check whether that lock user keeps a waiting one out: by what it holds, or as it is ahead in
+ * line
+ *
+ * That is how pg_blocking_pids sees it.
+ */
+static bool
+is_in_the_way(const LeLockView * view, int other, int waiter)
+{
+	const		LeLockUser *user = &view->users[other];
+	LOCKMODE	awaited = view->users[waiter].awaited;
+	LOCKMASK	conflicts = GetLockTagsMethodTable(&view->tag)->conflictTab[awaited];
+
+	if (user->process == view->users[waiter].process)
+		return false;
+	if (other < view->holders)
+		return (user->held & conflicts) != 0;
+
+	/*
+	 * one that waits, and is in the way by what it holds, was counted as a
+	 * holder
+	 */
+	return other < waiter && (user->held & conflicts) == 0 &&
+		(LOCKBIT_ON(user->awaited) & conflicts) != 0;
+}
+
+/*
+ * Set which processes the waiting one waits for, and its place in line among those that stand
+ *
+ * There is room for as many as use the lock.
+ */
+static void
+find_blockers(LeStanding * standing, const LeLockView * view, const bool *stands, int waiter,
+			  Datum *pids)
+{
+	int			count = 0;
+
+	standing->position = 1;
+	for (int i = 0; i < view->count; i++)
+	{
+		if (!is_in_the_way(view, i, waiter))
+			continue;
+		pids[count++] = Int32GetDatum(view->users[i].pid);
+		if (stands[i])
+			standing->position++;
+	}
+	standing->blocked_by = PointerGetDatum(construct_array(pids, count, INT4OID,
+														   sizeof(int32), true,
+														   TYPALIGN_INT));
+}
+
+/*
+ * Return all that stand in line for the election: what waits for its lock, as long as it is
+ * known to the registry or this is a bare key that a session asked for, and a first candidate
+ * that holds it
+ */
+static void
+put_line(ReturnSetInfo *rsinfo, const LeElectionKey *key, LeLockView * view)
+{
+	bool	   *stands;
+	bool	   *known;
+	Datum	   *pids;
+	LeCandidate *candidates;
+
+	le_view_lock(key, view);
+	if (view->count == 0)
+		return;
+	stands = palloc_array(bool, view->count);
+	known = palloc_array(bool, view->count);
+	pids = palloc_array(Datum, view->count);
+	candidates = palloc_array(LeCandidate, view->count);
+	for (int i = 0; i < view->count; i++)
+	{
+		known[i] = view->users[i].pid != 0 &&
+			le_registry_read_candidate(view->users[i].pid, key, &candidates[i]);
+		stands[i] = known[i] || view->users[i].awaited != NoLock;
+	}
+
+	for (int i = 0; i < view->count; i++)
+	{
+		LeStanding	standing = {
+			.user = &view->users[i],
+			.candidate = known[i] ? &candidates[i] : NULL,
+			.position = 1
+		};
+
+		CHECK_FOR_INTERRUPTS();
+
+		/* a holder that waits comes later */
+		if (!stands[i] || (i < view->holders && view->users[i].awaited != NoLock) ||
+			(!known[i] && key->lock_class != LE_CLASS_BARE_KEY))
+			continue;
+		if (i < view->holders)
+			standing.blocked_by = blockers_of_holder(standing.user);
+		else
+			find_blockers(&standing, view, stands, i, pids);
+		put_standing(rsinfo, key, &standing);
+	}
+}
+
+/*
+ * Return a candidate for many elections, once for each; or, with a name, for that one
+ */
+static void
+put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
+					   const LeElection *only)
+{
+	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext,
+											  candidate->key_count * sizeof(int64));
+	PGPROC	   *process = BackendPidGetProc(candidate->pid);
+	LeElectionKey key = candidate->election;
+	Datum		values[LE_CANDIDATES_COLUMNS] = {0};
+	bool		nulls[LE_CANDIDATES_COLUMNS];
+	LeRecord	record;
+
+	if (process == NULL || !le_registry_copy_keys(candidate, keys))
+		return;
+	memset(nulls, true, sizeof(nulls));
+	fill_process(process, candidate->pid, &key, values, nulls);
+	fill_candidate(candidate, "", values, nulls);
+	nulls[LE_CANDIDATES_NAME] = false;
+	for (int i = 0; i < candidate->key_count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		key.key = keys[i];
+		if (only != NULL && key.key != only->key.key)
+			continue;
+		(void) le_registry_read_record(&key, &record);
+		if (record.term.name[0] == '\0')
+			continue;
+		values[LE_CANDIDATES_KEY] = Int64GetDatum(key.key);
+		values[LE_CANDIDATES_NAME] = CStringGetTextDatum(record.term.name);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+
+		/* there may be millions */
+		pfree(DatumGetPointer(values[LE_CANDIDATES_NAME]));
+	}
+	pfree(keys);
+}
+
+static int
+compare_keys(const void *one, const void *other)
+{
+	return memcmp(one, other, sizeof(LeElectionKey));
+}
+
+/*
+ * Return the elections that have a line, and the bare keys that may have one, each once, which
+ * are these candidates', and what the registry remembers
+ */
+static LeElectionKey *
+list_lines(const LeCandidate *candidates, int candidate_count, int *count)
+{
+	LeElectionKey *keys = le_registry_list_keys(true, count);
+
+	keys = repalloc_huge(keys, (*count + candidate_count + 1) * sizeof(LeElectionKey));
+	for (int i = 0; i < candidate_count; i++)
+	{
+		if (candidates[i].key_count == 0)
+			keys[(*count)++] = candidates[i].election;
+	}
+	qsort(keys, *count, sizeof(LeElectionKey), compare_keys);
+	*count = qunique(keys, *count, sizeof(LeElectionKey), compare_keys);
+	return keys;
+}
+
+static void
+put_all_lines(ReturnSetInfo *rsinfo, const LeCandidate *candidates, int candidate_count)
+{
+	int			count;
+	LeElectionKey *keys = list_lines(candidates, candidate_count, &count);
+	LeLockView	view = {0};
+
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		put_line(rsinfo, &keys[i], &view);
+	}
+}
+
+/*
+ * Return the rows of le_candidates, of one election if it is named
+ */
+Datum
+le_standing(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	LeElection	election;
+	LeElection *only = PG_ARGISNULL(0) ? NULL : &election;
+	LeLockView	view = {0};
+	LeCandidate *candidates;
+	int			count = 0;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (only != NULL && !le_arg_any_name(fcinfo, &election))
+		return (Datum) 0;
+
+	/* none is listed where it can be asked for */
+	if (only != NULL)
+		put_line(rsinfo, &only->key, &view);
+	if (only != NULL && pg_atomic_read_u32(&le_registry_counters()->followers) == 0)
+		return (Datum) 0;
+	candidates = le_registry_list_candidates(&count);
+	if (only == NULL)
+		put_all_lines(rsinfo, candidates, count);
+	for (int i = 0; i < count; i++)
+	{
+		if (candidates[i].key_count > 0)
+			put_candidate_for_many(rsinfo, &candidates[i], only);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,199 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql/pushdown.c
+ *	  To ask for one election where a view is asked for the rows with its name.
+ *
+ * Each view reads a function whose argument is the name of an election, NULL for all.  If the
+ * query that the view has become part of has WHERE name = something, the planner is given the
+ * same call with that as its argument.  The condition stays, so that what the function returns
+ * only has to contain the rows with that name.
+ *
+ * The planner simplifies a function in FROM before it pulls the view up into the query, and
+ * once more after that only if the function is LATERAL, as it is in the views.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_operator.h"
+#include "fmgr.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/pathnodes.h"
+#include "nodes/supportnodes.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "utils/lsyscache.h"
+
+PG_FUNCTION_INFO_V1(le_name_support);
+
+/* The column of those functions */
+#define LE_NAME_COLUMN	1
+
+static bool
+calls_function(const RangeTblEntry *entry, Oid function)
+{
+	RangeTblFunction *first;
+
+	if (entry->rtekind != RTE_FUNCTION || list_length(entry->functions) != 1)
+		return false;
+	first = linitial_node(RangeTblFunction, entry->functions);
+	return IsA(first->funcexpr, FuncExpr) &&
+		castNode(FuncExpr, first->funcexpr)->funcid == function;
+}
+
+/*
+ * Return the place in the query's FROM where the function is called; 0 unless there is just one
+ */
+static int
+find_call(const Query *query, Oid function)
+{
+	int			found = 0;
+	int			relation = 0;
+	ListCell   *cell;
+
+	foreach(cell, query->rtable)
+	{
+		relation++;
+		if (!calls_function(lfirst_node(RangeTblEntry, cell), function))
+			continue;
+		if (found != 0)
+			return 0;
+		found = relation;
+	}
+	return found;
+}
+
+static bool
+is_name_column(const Node *node, int relation)
+{
+	const Var  *column = (const Var *) node;
+
+	return IsA(node, Var) && column->varno == relation &&
+		column->varattno == LE_NAME_COLUMN && column->varlevelsup == 0;
+}
+
+/*
+ * Return what the condition compares the name with, if that is the same for all rows; NULL if
+ * it is another condition
+ *
+ * Names are compared as bytes, so the condition must be, too.
+ */
+static Node *
+compared_with(Node *condition, int relation)
+{
+	OpExpr	   *comparison = (OpExpr *) condition;
+	Node	   *left;
+	Node	   *right;
+
+	if (!IsA(condition, OpExpr) || comparison->opno != TextEqualOperator ||
+		!get_collation_isdeterministic(comparison->inputcollid))
+		return NULL;
+	left = linitial(comparison->args);
+	right = lsecond(comparison->args);
+	if (is_name_column(right, relation))
+		left = right, right = linitial(comparison->args);
+	if (!is_name_column(left, relation) || !is_pseudo_constant_clause(right) ||
+		contain_subplans(right))
+		return NULL;
+	return right;
+}
+
+/*
+ * Return what the name is compared with in that part of the query's FROM and WHERE, if no row
+ * with another name can come of it
+ */
+static Node *
+find_name(Node *part, int relation)
+{
+	List	   *conditions;
+	List	   *parts;
+	ListCell   *cell;
+	Node	   *name = NULL;
+
+	if (IsA(part, FromExpr))
+	{
+		conditions = (List *) castNode(FromExpr, part)->quals;
+		parts = castNode(FromExpr, part)->fromlist;
+	}
+	else if (IsA(part, JoinExpr) && castNode(JoinExpr, part)->jointype == JOIN_INNER)
+	{
+		conditions = (List *) castNode(JoinExpr, part)->quals;
+		parts = list_make2(castNode(JoinExpr, part)->larg, castNode(JoinExpr, part)->rarg);
+	}
+	else
+		return NULL;
+
+	/* else the planner has not come to them yet */
+	if (conditions != NIL && IsA(conditions, List))
+	{
+		foreach(cell, conditions)
+		{
+			if ((name = compared_with(lfirst(cell), relation)) != NULL)
+				return name;
+		}
+	}
+	foreach(cell, parts)
+	{
+		if ((name = find_name(lfirst(cell), relation)) != NULL)
+			return name;
+	}
+	return NULL;
+}
+
+/*
+ * Return the call for the election that the query asks for; NULL: leave it as it is
+ */
+static Node *
+simplify_call(const SupportRequestSimplify *request)
+{
+	Query	   *query = request->root != NULL ? request->root->parse : NULL;
+	Node	   *argument = linitial(request->fcall->args);
+	FuncExpr   *call;
+	Node	   *name;
+	int			relation;
+
+	if (query == NULL || !IsA(argument, Const) || !castNode(Const, argument)->constisnull)
+		return NULL;
+	relation = find_call(query, request->fcall->funcid);
+	if (relation == 0)
+		return NULL;
+	name = find_name((Node *) query->jointree, relation);
+	if (name == NULL)
+		return NULL;
+	call = copyObject(request->fcall);
+	call->args = list_make1(copyObject(name));
+	return (Node *) call;
+}
+
+/*
+ * Estimate that one election has one row; NULL: as the function is declared
+ */
+static Node *
+estimate_rows(SupportRequestRows *request)
+{
+	Node	   *name;
+
+	if (!IsA(request->node, FuncExpr))
+		return NULL;
+	name = linitial(castNode(FuncExpr, request->node)->args);
+	if (IsA(name, Const) && castNode(Const, name)->constisnull)
+		return NULL;
+	request->rows = 1;
+	return (Node *) request;
+}
+
+/*
+ * The planner's support function of the functions that views read
+ */
+Datum
+le_name_support(PG_FUNCTION_ARGS)
+{
+	Node	   *request = (Node *) PG_GETARG_POINTER(0);
+	Node	   *answer = NULL;
+
+	if (IsA(request, SupportRequestSimplify))
+		answer = simplify_call((SupportRequestSimplify *) request);
+	else if (IsA(request, SupportRequestRows))
+		answer = estimate_rows((SupportRequestRows *) request);
+	PG_RETURN_POINTER(answer);
+}
