@@ -26,6 +26,7 @@
 #include "access/xlog.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
+#include "utils/lsyscache.h"
 
 #include "announce/announce.h"
 #include "lease/lease.h"
