@@ -1,0 +1,191 @@
+# To ask who leads one election costs the same however many elections, leases and
+# advisory locks there are, by le_leader and by the views: a monitor or a follower
+# that polls must not become slower with each job, nor hold up the server's other
+# locks.  What the views show of a long line is right and soon there.  A
+# transaction that takes many leases, or does other things for many elections,
+# takes time in proportion to how many.
+#
+# Times are compared with others of the same run, the best of some rounds, and
+# with generous bounds: what went wrong before was out of these by far.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use Wire;
+
+my $many = 20_000;
+my $node = new_server('views_cost', conf => q{
+leader_election.log_terms = off
+leader_election.notify = off
+leader_election.max_elections = 1000000
+leader_election.max_terms_per_session = 1000000
+max_locks_per_transaction = 1024
+max_connections = 120
+log_statement = none
+fsync = off
+autovacuum = off
+jit = off
+});
+my $control = wire($node, app => 'control');
+my $leader = wire($node, app => 'leader');
+
+wire_ask($control, q{
+-- milliseconds, the best of some rounds
+CREATE FUNCTION timed(statement text, calls integer) RETURNS double precision LANGUAGE plpgsql AS $$
+DECLARE
+	begun timestamptz;
+	best double precision := 'infinity';
+	good boolean;
+BEGIN
+	FOR round IN 1 .. 7 LOOP
+		begun := clock_timestamp();
+		FOR i IN 1 .. calls LOOP
+			EXECUTE statement INTO good;
+			IF good IS NOT TRUE THEN
+				RAISE 'not so: %', statement;
+			END IF;
+		END LOOP;
+		best := least(best, extract(epoch FROM clock_timestamp() - begun) * 1000);
+	END LOOP;
+	RETURN best;
+END $$;
+
+-- milliseconds for so many calls of the function, in so many transactions
+CREATE PROCEDURE many(call text, calls integer, transactions integer, INOUT ms double precision) LANGUAGE plpgsql AS $$
+DECLARE
+	begun timestamptz := clock_timestamp();
+	done integer;
+	all_done integer := 0;
+BEGIN
+	FOR i IN 0 .. transactions - 1 LOOP
+		EXECUTE format('SELECT count(%s) FROM generate_series(%s, %s) AS n', call,
+			i * calls / transactions + 1, (i + 1) * calls / transactions) INTO done;
+		all_done := all_done + done;
+		COMMIT;
+	END LOOP;
+	IF all_done <> calls THEN
+		RAISE 'done only % times: %', all_done, call;
+	END IF;
+	ms := extract(epoch FROM clock_timestamp() - begun) * 1000;
+END $$});
+
+sub timed
+{
+	my ($what, $calls) = @_;
+	my $ms = wire_ask($control, "SELECT timed(\$\$$what\$\$, $calls)");
+	die "$what: $control->{error}" if $control->{error} ne '';
+	return $ms;
+}
+
+# What is asked of one election, how many times
+wire_ask($leader, q{SELECT le_try_become_leader('held', 'me'), le_try_become_leader(77, 'me'), le_lease('leased', '1 day', 'me')});
+my %asks = (
+	q{SELECT identity = 'me' FROM le_leader('held')} => 200,
+	q{SELECT identity = 'me' FROM le_leader('leased')} => 200,
+	q{SELECT identity = 'me' FROM le_leader(77)} => 200,
+	q{SELECT count(*) = 0 FROM le_leader('vacant')} => 200,
+	q{SELECT identity = 'me' FROM le_leaders WHERE name = 'held'} => 200,
+	q{SELECT count(*) = 0 FROM le_candidates WHERE name = 'held'} => 200,
+	q{SELECT terms = 1 FROM pg_stat_leader_election WHERE name = 'held'} => 200);
+my %alone = map { $_ => timed($_, $asks{$_}) } keys %asks;
+
+subtest 'a long line' => sub {
+	my $length = 60;
+	my @line;
+
+	for my $place (1 .. $length)
+	{
+		my $client = wire($node, app => "candidate $place");
+		wire_send($client, q{SELECT le_become_leader('held')});
+		wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'held'}, $place) or die;
+		push @line, $client;
+	}
+	is(wire_ask($control, q{SELECT count(*), count(DISTINCT position), max(position),
+	bool_and(application_name = 'candidate ' || position), bool_and(cardinality(blocked_by) = position),
+	bool_and(blocked_by @> ARRAY[(SELECT pid FROM le_leader('held'))]),
+	bool_and((SELECT array_agg(b ORDER BY b) FROM unnest(blocked_by) b) = (SELECT array_agg(b ORDER BY b) FROM unnest(pg_blocking_pids(pid)) b)),
+	bool_and(waits_for = 'leader' AND usename = current_user AND since < clock_timestamp())
+	FROM le_candidates WHERE name = 'held'}), "$length|$length|$length|t|t|t|t|t", 'each has its place');
+	is(wire_ask($control, q{SELECT count(*) FROM le_candidates}), $length, 'they are in the whole view, too');
+	is(wire_ask($control, q{SELECT candidates FROM le_leader('held') UNION ALL SELECT candidates FROM le_leaders WHERE name = 'held'
+	UNION ALL SELECT candidates FROM pg_stat_leader_election WHERE name = 'held'}), "$length\n$length\n$length", 'and are counted');
+	my $alone = timed(q{SELECT pg_blocking_pids(pid) IS NOT NULL FROM le_leader('held')}, 20);
+	my $listed = timed("SELECT count(*) = $length FROM le_candidates", 20);
+	diag(sprintf 'le_candidates with %d: %.2f ms', $length, $listed / 20);
+	cmp_ok($listed, '<', $length * $alone, 'they are listed at once');
+	wire_drop($_) for @line;
+};
+
+# calls of a function, in one transaction and in many
+sub in_one_transaction
+{
+	my ($client, $what, $one, $others, $calls) = @_;
+	my $several = wire_ask($client, "CALL many(\$\$$others\$\$, $calls, 20, 0)");
+	is($client->{error}, '', "$what, in 20 transactions");
+	my $at_once = wire_ask($client, "CALL many(\$\$$one\$\$, $calls, 1, 0)");
+	is($client->{error}, '', "$what, in one");
+	diag(sprintf '%s: %d in one transaction take %.0f ms, in 20 transactions %.0f ms', $what, $calls, $at_once, $several);
+	cmp_ok($at_once, '<', 3 * $several, "$what takes no longer in one transaction");
+	return;
+}
+
+subtest 'many in one transaction' => sub {
+	my $worker = wire($node, app => 'worker');
+
+	in_one_transaction($worker, 'to take a lease',
+		q{le_lease('lease a' || n, '1 day')}, q{le_lease('lease b' || n, '1 day')}, $many);
+	in_one_transaction($worker, 'to lead',
+		q{CASE WHEN le_try_become_leader('term a' || n) THEN 1 END},
+		q{CASE WHEN le_try_become_leader('term b' || n) THEN 1 END}, $many);
+	in_one_transaction($worker, 'a guard',
+		q{le_assert_leader('term a' || n) IS NULL}, q{le_assert_leader('term b' || n) IS NULL}, $many);
+	in_one_transaction($worker, 'to publish',
+		q{CASE WHEN le_proclaim('term a' || n, 'v') THEN 1 END},
+		q{CASE WHEN le_proclaim('term b' || n, 'v') THEN 1 END}, $many);
+	is(wire_ask($worker, q{BEGIN;
+SELECT count(*) FROM generate_series(1, 20000) n WHERE le_proclaim('term b' || n, 'w');
+SELECT count(*) FROM generate_series(1, 19999) n WHERE le_resign('term b' || n);
+COMMIT;
+SELECT count(*), count(value) FROM le_leaders WHERE name LIKE 'term b%'}), "20000\n19999\n1|1", 'what is resigned is published no more');
+	is(wire_ask($control, q{SELECT count(*), count(value) FROM le_leaders WHERE name LIKE 'term a%'}), '20000|20000', 'the rest is');
+
+	# savepoints: what they take is theirs, and their end looks at no other's
+	is(wire_ask($worker, q{
+BEGIN;
+SELECT count(le_lease('outer ' || n, '1 day')) FROM generate_series(1, 10) n;
+SAVEPOINT a;
+SELECT count(le_lease('a ' || n, '1 day')) FROM generate_series(1, 10) n;
+SAVEPOINT b;
+SELECT count(le_lease('b ' || n, '1 day')) FROM generate_series(1, 10) n;
+ROLLBACK TO b;
+SELECT count(le_lease('again ' || n, '1 day')) FROM generate_series(1, 10) n;
+RELEASE a;
+SAVEPOINT c;
+SELECT count(le_lease('c ' || n, '1 day')) FROM generate_series(1, 10) n;
+ROLLBACK TO c;
+COMMIT;
+SELECT string_agg(kind || ' ' || count, ', ' ORDER BY kind) FROM
+ (SELECT split_part(name, ' ', 1) AS kind, count(*) FROM le_leaders WHERE name ~ '^(outer|a|b|again|c) ' GROUP BY 1) l}),
+		"10\n10\n10\n10\n10\na 10, again 10, outer 10", 'savepoints lose what is theirs');
+	wire_ask($worker, 'SELECT count(pg_advisory_lock(1000000 + n)) FROM generate_series(1, 5000) n');
+
+	# all these are there now
+	for my $ask (sort keys %asks)
+	{
+		my $crowded = timed($ask, $asks{$ask});
+		diag(sprintf '%s: %.0f us, %.0f us when alone', $ask, 1000 * $crowded / $asks{$ask}, 1000 * $alone{$ask} / $asks{$ask});
+		cmp_ok($crowded, '<', 3 * $alone{$ask} + 2, "$ask: no slower");
+	}
+	my $all = timed('SELECT count(*) > 60000 FROM le_leaders', 1);
+	diag(sprintf 'le_leaders: %.2f us a row', 1000 * $all / wire_ask($control, 'SELECT count(*) FROM le_leaders'));
+	cmp_ok($all, '<', 5000, 'all leaders are soon listed');
+	wire_drop($worker);
+};
+
+done_testing();
