@@ -138,7 +138,7 @@ typedef struct LeXactTable
 	uint32		bucket_count;	/* a power of two; 0: first_buckets are used */
 	dlist_head *buckets;		/* in TopTransactionContext */
 	dlist_head	first_buckets[LE_XACT_BUCKETS];
-}			LeXactTable;
+} LeXactTable;
 
 /* The extension's sequences */
 typedef enum LeSequence
@@ -250,10 +250,10 @@ extern void le_xact_list_abort(dlist_head *list, SubTransactionId mine,
 							   void (*remove) (LeXactItem *item));
 extern void le_xact_list_commit(dlist_head *list, SubTransactionId mine,
 								SubTransactionId parent);
-extern void le_xact_table_add(LeXactTable * table, LeXactItem *item,
+extern void le_xact_table_add(LeXactTable *table, LeXactItem *item,
 							  const LeElectionKey *election);
-extern void le_xact_table_remove(LeXactTable * table, LeXactItem *item);
-extern LeXactItem *le_xact_table_next(LeXactTable * table, const LeElectionKey *election,
+extern void le_xact_table_remove(LeXactTable *table, LeXactItem *item);
+extern LeXactItem *le_xact_table_next(LeXactTable *table, const LeElectionKey *election,
 									  LeXactItem *after);
 
 #endif							/* LE_BASE_H */

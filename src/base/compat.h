@@ -21,6 +21,9 @@
  *		waits for a dshash partition -> sql/forget, t/504_flood.pl
  *	base/election_key.c		a tag of an advisory lock may have any fourth field, and only 1
  *		and 2 can be reached from SQL -> specs/names_do_not_collide_with_advisory_keys
+ *	term/lock_view.c		the table of locks can be attached to by its name, "LOCK hash", with
+ *		the parameters that lock.c makes it with; one lock's holders and queue are protected
+ *		by its partition -> sql/views_truth
  *	campaign/campaign.c		LockTimeout is read when a wait begins, and can be set for one
  *		-> specs/shorter_timeout_decides
  *

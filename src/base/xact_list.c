@@ -77,7 +77,7 @@ le_xact_list_commit(dlist_head *list, SubTransactionId mine, SubTransactionId pa
 }
 
 static dlist_head *
-get_bucket(LeXactTable * table, const LeElectionKey *election)
+get_bucket(LeXactTable *table, const LeElectionKey *election)
 {
 	uint32		hash = hash_bytes((const unsigned char *) election, sizeof(LeElectionKey));
 
@@ -90,7 +90,7 @@ get_bucket(LeXactTable * table, const LeElectionKey *election)
  * Double the number of buckets, and put all items into them
  */
 static void
-add_buckets(LeXactTable * table)
+add_buckets(LeXactTable *table)
 {
 	uint32		bucket_count = 2 * Max(table->bucket_count, LE_XACT_BUCKETS);
 	dlist_head *buckets;
@@ -115,7 +115,7 @@ add_buckets(LeXactTable * table)
  * Add an item of the election, of the current subtransaction
  */
 void
-le_xact_table_add(LeXactTable * table, LeXactItem *item, const LeElectionKey *election)
+le_xact_table_add(LeXactTable *table, LeXactItem *item, const LeElectionKey *election)
 {
 	if (table->count >= Max(table->bucket_count, LE_XACT_BUCKETS))
 		add_buckets(table);
@@ -132,7 +132,7 @@ le_xact_table_add(LeXactTable * table, LeXactItem *item, const LeElectionKey *el
  * With the last one go the buckets, before TopTransactionContext does.
  */
 void
-le_xact_table_remove(LeXactTable * table, LeXactItem *item)
+le_xact_table_remove(LeXactTable *table, LeXactItem *item)
 {
 	dlist_delete(&item->node);
 	dlist_delete(&item->in_bucket);
@@ -147,7 +147,7 @@ le_xact_table_remove(LeXactTable * table, LeXactItem *item)
  * there is none.  Never raises an error
  */
 LeXactItem *
-le_xact_table_next(LeXactTable * table, const LeElectionKey *election, LeXactItem *after)
+le_xact_table_next(LeXactTable *table, const LeElectionKey *election, LeXactItem *after)
 {
 	dlist_head *bucket;
 	dlist_node *node;

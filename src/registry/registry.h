@@ -404,9 +404,6 @@ extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
 extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);
 
-/* list.c */
-extern LeElectionKey *le_registry_list_keys(bool only_bare, int *count);
-
 /* leases.c */
 extern LeLeaseAnswer le_registry_act_on_lease(const LeElection *election, int64 token,
 											  Oid lease_table, const LeLeaseOrder *order,
@@ -451,5 +448,6 @@ extern TimestampTz le_registry_stats_reset(void);
 extern LeTerm *le_registry_list_terms(int *count);
 extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
 extern int	le_registry_start_loaded(Oid lease_table);
+extern LeElectionKey *le_registry_list_keys(bool only_bare, int *count);
 
 #endif							/* LE_REGISTRY_H */

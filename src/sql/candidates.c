@@ -48,11 +48,11 @@ enum
 /* A row of le_candidates */
 typedef struct LeStanding
 {
-	const		LeLockUser *user;
+	const LeLockUser *user;
 	const LeCandidate *candidate;	/* NULL: not through the extension */
 	int			position;
 	Datum		blocked_by;		/* an array */
-}			LeStanding;
+} LeStanding;
 
 /*
  * Fill in what the registry knows of the candidate
@@ -90,9 +90,9 @@ fill_process(PGPROC *process, int pid, const LeElectionKey *key, Datum *values, 
  * Return a session that stands in line
  */
 static void
-put_standing(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeStanding * standing)
+put_standing(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeStanding *standing)
 {
-	const		LeLockUser *user = standing->user;
+	const LeLockUser *user = standing->user;
 	const LeCandidate *candidate = standing->candidate;
 	LeWait		waits_for = candidate != NULL ? candidate->waits_for : LE_WAITS_FOR_LEADER;
 	Datum		values[LE_CANDIDATES_COLUMNS] = {0};
@@ -121,7 +121,7 @@ put_standing(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeStanding *
  * pg_blocking_pids does: those that have the guard lock, or none
  */
 static Datum
-blockers_of_holder(const LeLockUser * holder)
+blockers_of_holder(const LeLockUser *holder)
 {
 	if (*(LOCK *volatile *) &holder->process->waitLock == NULL)
 		return PointerGetDatum(construct_empty_array(INT4OID));
@@ -135,9 +135,9 @@ blockers_of_holder(const LeLockUser * holder)
  * That is how pg_blocking_pids sees it.
  */
 static bool
-is_in_the_way(const LeLockView * view, int other, int waiter)
+is_in_the_way(const LeLockView *view, int other, int waiter)
 {
-	const		LeLockUser *user = &view->users[other];
+	const LeLockUser *user = &view->users[other];
 	LOCKMODE	awaited = view->users[waiter].awaited;
 	LOCKMASK	conflicts = GetLockTagsMethodTable(&view->tag)->conflictTab[awaited];
 
@@ -160,7 +160,7 @@ is_in_the_way(const LeLockView * view, int other, int waiter)
  * There is room for as many as use the lock.
  */
 static void
-find_blockers(LeStanding * standing, const LeLockView * view, const bool *stands, int waiter,
+find_blockers(LeStanding *standing, const LeLockView *view, const bool *stands, int waiter,
 			  Datum *pids)
 {
 	int			count = 0;
@@ -185,7 +185,7 @@ find_blockers(LeStanding * standing, const LeLockView * view, const bool *stands
  * that holds it
  */
 static void
-put_line(ReturnSetInfo *rsinfo, const LeElectionKey *key, LeLockView * view)
+put_line(ReturnSetInfo *rsinfo, const LeElectionKey *key, LeLockView *view)
 {
 	bool	   *stands;
 	bool	   *known;

@@ -75,7 +75,7 @@ fill_term(const LeTerm *term, Datum *values, bool *nulls)
  * by it, NULL for none
  */
 static void
-put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser * holder,
+put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser *holder,
 		   const LeTerm *term, int candidates)
 {
 	Datum		values[LE_LEADERS_COLUMNS] = {0};
@@ -107,12 +107,12 @@ put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser * h
  * Return the holders of a bare key, whether they came through the extension or not
  */
 static void
-put_holders(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockView * view,
-			const LeLockUser * leader, const LeTerm *term, int candidates)
+put_holders(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockView *view,
+			const LeLockUser *leader, const LeTerm *term, int candidates)
 {
 	for (int i = 0; i < view->holders; i++)
 	{
-		const		LeLockUser *holder = &view->users[i];
+		const LeLockUser *holder = &view->users[i];
 
 		put_leader(rsinfo, key, holder, holder == leader ? term : NULL, candidates);
 	}
@@ -123,9 +123,9 @@ put_holders(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockView * 
  */
 static void
 put_election(ReturnSetInfo *rsinfo, const LeElectionKey *key, const char *name,
-			 LeLockView * view)
+			 LeLockView *view)
 {
-	const		LeLockUser *leader = NULL;
+	const LeLockUser *leader = NULL;
 	LeTerm		term;
 	bool		on_record;
 	bool		leased;

@@ -27,7 +27,7 @@ typedef struct LeReport
 	Oid			role;
 	SockAddr	client;
 	char		application_name[NAMEDATALEN];
-}			LeReport;
+} LeReport;
 
 /*
  * Copy the report of the process; false if it has none any more
@@ -36,7 +36,7 @@ typedef struct LeReport
  * before and after.
  */
 static bool
-read_report(LeReport * report, PGPROC *process, int pid)
+read_report(LeReport *report, PGPROC *process, int pid)
 {
 	volatile PgBackendStatus *status = BackendStatusCompat(process);
 
@@ -64,7 +64,7 @@ read_report(LeReport * report, PGPROC *process, int pid)
  * Return the address of the client as text; NULL if it has none, or it is not to be shown
  */
 static char *
-show_client(const LeReport * report)
+show_client(const LeReport *report)
 {
 	const struct sockaddr_storage *address = &report->client.addr;
 	char		host[NI_MAXHOST];

@@ -326,7 +326,7 @@ enum
 };
 
 static void
-put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, LeLockView * view)
+put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, LeLockView *view)
 {
 	Datum		values[LE_STATISTICS_COLUMNS] = {0};
 	bool		nulls[LE_STATISTICS_COLUMNS] = {0};

@@ -79,7 +79,7 @@ attach_lock_table(void)
 }
 
 static void
-copy_user(LeLockUser * user, LOCK *lock, PGPROC *process, LOCKMASK held)
+copy_user(LeLockUser *user, LOCK *lock, PGPROC *process, LOCKMASK held)
 {
 	bool		waits = process->waitLock == lock;
 
@@ -95,7 +95,7 @@ copy_user(LeLockUser * user, LOCK *lock, PGPROC *process, LOCKMASK held)
  * queue; return how many there are, which may be more than there is room for
  */
 static int
-copy_users(LeLockView * view, LOCK *lock)
+copy_users(LeLockView *view, LOCK *lock)
 {
 	PROCLOCK   *hold = NULL;
 	PGPROC	   *waiter = NULL;
@@ -123,7 +123,7 @@ copy_users(LeLockView * view, LOCK *lock)
  * Make room for so many users; the memory stays in the context of the first call
  */
 static void
-set_capacity(LeLockView * view, int capacity)
+set_capacity(LeLockView *view, int capacity)
 {
 	if (view->users == NULL)
 		view->users = palloc_array(LeLockUser, capacity);
@@ -139,7 +139,7 @@ set_capacity(LeLockView * view, int capacity)
  * No memory is allocated while the partition is locked.
  */
 void
-le_view_lock(const LeElectionKey *key, LeLockView * view)
+le_view_lock(const LeElectionKey *key, LeLockView *view)
 {
 	uint32		hash;
 	LWLock	   *partition;
@@ -170,8 +170,8 @@ le_view_lock(const LeElectionKey *key, LeLockView * view)
 /*
  * Return the process that holds the lock as leaders do; NULL if it does not
  */
-const		LeLockUser *
-le_find_leader_in(const LeLockView * view, int pid)
+const LeLockUser *
+le_find_leader_in(const LeLockView *view, int pid)
 {
 	for (int i = 0; i < view->holders; i++)
 	{
@@ -186,14 +186,14 @@ le_find_leader_in(const LeLockView * view, int pid)
  * waits for the lock, and the first candidate, which may hold it.  The leader is none
  */
 int
-le_count_standing(const LeElectionKey *key, const LeLockView * view, int leader)
+le_count_standing(const LeElectionKey *key, const LeLockView *view, int leader)
 {
 	int			count = view->count - view->holders;
 	LeCandidate candidate;
 
 	for (int i = 0; i < view->holders; i++)
 	{
-		const		LeLockUser *holder = &view->users[i];
+		const LeLockUser *holder = &view->users[i];
 
 		if (holder->pid != 0 && holder->pid != leader && holder->awaited == NoLock &&
 			le_registry_read_candidate(holder->pid, key, &candidate))

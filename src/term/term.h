@@ -34,7 +34,7 @@ typedef struct LeLockUser
 	LOCKMASK	held;
 	LOCKMODE	awaited;		/* NoLock: it does not wait for this lock */
 	TimestampTz waits_since;	/* 0: it has just begun to wait */
-}			LeLockUser;
+} LeLockUser;
 
 /* A copy of what the lock manager knows of an election's lock */
 typedef struct LeLockView
@@ -45,7 +45,7 @@ typedef struct LeLockView
 	int			count;
 	int			holders;
 	int			capacity;
-}			LeLockView;
+} LeLockView;
 
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
@@ -85,9 +85,9 @@ extern bool le_guard_is_contended(const LeElection *election);
 extern bool le_find_holder(const LeElection *election, int *pid);
 
 /* lock_view.c */
-extern void le_view_lock(const LeElectionKey *key, LeLockView * view);
-extern const LeLockUser *le_find_leader_in(const LeLockView * view, int pid);
-extern int	le_count_standing(const LeElectionKey *key, const LeLockView * view, int leader);
+extern void le_view_lock(const LeElectionKey *key, LeLockView *view);
+extern const LeLockUser *le_find_leader_in(const LeLockView *view, int pid);
+extern int	le_count_standing(const LeElectionKey *key, const LeLockView *view, int leader);
 
 /* origin.c */
 extern void le_require_primary(void);

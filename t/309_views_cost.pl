@@ -17,7 +17,6 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
-use Wire;
 
 my $many = 20_000;
 my $node = new_server('views_cost', conf => q{
@@ -32,10 +31,10 @@ fsync = off
 autovacuum = off
 jit = off
 });
-my $control = wire($node, app => 'control');
-my $leader = wire($node, app => 'leader');
+my $control = session($node, app => 'control');
+my $leader = session($node, app => 'leader');
 
-wire_ask($control, q{
+ask($control, q{
 -- milliseconds, the best of some rounds
 CREATE FUNCTION timed(statement text, calls integer) RETURNS double precision LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,13 +77,13 @@ END $$});
 sub timed
 {
 	my ($what, $calls) = @_;
-	my $ms = wire_ask($control, "SELECT timed(\$\$$what\$\$, $calls)");
+	my $ms = ask($control, "SELECT timed(\$\$$what\$\$, $calls)");
 	die "$what: $control->{error}" if $control->{error} ne '';
 	return $ms;
 }
 
 # What is asked of one election, how many times
-wire_ask($leader, q{SELECT le_try_become_leader('held', 'me'), le_try_become_leader(77, 'me'), le_lease('leased', '1 day', 'me')});
+ask($leader, q{SELECT le_try_become_leader('held', 'me'), le_try_become_leader(77, 'me'), le_lease('leased', '1 day', 'me')});
 my %asks = (
 	q{SELECT identity = 'me' FROM le_leader('held')} => 200,
 	q{SELECT identity = 'me' FROM le_leader('leased')} => 200,
@@ -101,34 +100,34 @@ subtest 'a long line' => sub {
 
 	for my $place (1 .. $length)
 	{
-		my $client = wire($node, app => "candidate $place");
-		wire_send($client, q{SELECT le_become_leader('held')});
-		wire_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'held'}, $place) or die;
+		my $client = session($node, app => "candidate $place");
+		post($client, q{SELECT le_become_leader('held')});
+		ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'held'}, $place) or die;
 		push @line, $client;
 	}
-	is(wire_ask($control, q{SELECT count(*), count(DISTINCT position), max(position),
+	is(ask($control, q{SELECT count(*), count(DISTINCT position), max(position),
 	bool_and(application_name = 'candidate ' || position), bool_and(cardinality(blocked_by) = position),
 	bool_and(blocked_by @> ARRAY[(SELECT pid FROM le_leader('held'))]),
 	bool_and((SELECT array_agg(b ORDER BY b) FROM unnest(blocked_by) b) = (SELECT array_agg(b ORDER BY b) FROM unnest(pg_blocking_pids(pid)) b)),
 	bool_and(waits_for = 'leader' AND usename = current_user AND since < clock_timestamp())
 	FROM le_candidates WHERE name = 'held'}), "$length|$length|$length|t|t|t|t|t", 'each has its place');
-	is(wire_ask($control, q{SELECT count(*) FROM le_candidates}), $length, 'they are in the whole view, too');
-	is(wire_ask($control, q{SELECT candidates FROM le_leader('held') UNION ALL SELECT candidates FROM le_leaders WHERE name = 'held'
+	is(ask($control, q{SELECT count(*) FROM le_candidates}), $length, 'they are in the whole view, too');
+	is(ask($control, q{SELECT candidates FROM le_leader('held') UNION ALL SELECT candidates FROM le_leaders WHERE name = 'held'
 	UNION ALL SELECT candidates FROM pg_stat_leader_election WHERE name = 'held'}), "$length\n$length\n$length", 'and are counted');
 	my $alone = timed(q{SELECT pg_blocking_pids(pid) IS NOT NULL FROM le_leader('held')}, 20);
 	my $listed = timed("SELECT count(*) = $length FROM le_candidates", 20);
 	diag(sprintf 'le_candidates with %d: %.2f ms', $length, $listed / 20);
 	cmp_ok($listed, '<', $length * $alone, 'they are listed at once');
-	wire_drop($_) for @line;
+	kill_client($_) for @line;
 };
 
 # calls of a function, in one transaction and in many
 sub in_one_transaction
 {
 	my ($client, $what, $one, $others, $calls) = @_;
-	my $several = wire_ask($client, "CALL many(\$\$$others\$\$, $calls, 20, 0)");
+	my $several = ask($client, "CALL many(\$\$$others\$\$, $calls, 20, 0)");
 	is($client->{error}, '', "$what, in 20 transactions");
-	my $at_once = wire_ask($client, "CALL many(\$\$$one\$\$, $calls, 1, 0)");
+	my $at_once = ask($client, "CALL many(\$\$$one\$\$, $calls, 1, 0)");
 	is($client->{error}, '', "$what, in one");
 	diag(sprintf '%s: %d in one transaction take %.0f ms, in 20 transactions %.0f ms', $what, $calls, $at_once, $several);
 	cmp_ok($at_once, '<', 3 * $several, "$what takes no longer in one transaction");
@@ -136,7 +135,7 @@ sub in_one_transaction
 }
 
 subtest 'many in one transaction' => sub {
-	my $worker = wire($node, app => 'worker');
+	my $worker = session($node, app => 'worker');
 
 	in_one_transaction($worker, 'to take a lease',
 		q{le_lease('lease a' || n, '1 day')}, q{le_lease('lease b' || n, '1 day')}, $many);
@@ -148,15 +147,15 @@ subtest 'many in one transaction' => sub {
 	in_one_transaction($worker, 'to publish',
 		q{CASE WHEN le_proclaim('term a' || n, 'v') THEN 1 END},
 		q{CASE WHEN le_proclaim('term b' || n, 'v') THEN 1 END}, $many);
-	is(wire_ask($worker, q{BEGIN;
+	is(ask($worker, q{BEGIN;
 SELECT count(*) FROM generate_series(1, 20000) n WHERE le_proclaim('term b' || n, 'w');
 SELECT count(*) FROM generate_series(1, 19999) n WHERE le_resign('term b' || n);
 COMMIT;
 SELECT count(*), count(value) FROM le_leaders WHERE name LIKE 'term b%'}), "20000\n19999\n1|1", 'what is resigned is published no more');
-	is(wire_ask($control, q{SELECT count(*), count(value) FROM le_leaders WHERE name LIKE 'term a%'}), '20000|20000', 'the rest is');
+	is(ask($control, q{SELECT count(*), count(value) FROM le_leaders WHERE name LIKE 'term a%'}), '20000|20000', 'the rest is');
 
 	# savepoints: what they take is theirs, and their end looks at no other's
-	is(wire_ask($worker, q{
+	is(ask($worker, q{
 BEGIN;
 SELECT count(le_lease('outer ' || n, '1 day')) FROM generate_series(1, 10) n;
 SAVEPOINT a;
@@ -173,7 +172,7 @@ COMMIT;
 SELECT string_agg(kind || ' ' || count, ', ' ORDER BY kind) FROM
  (SELECT split_part(name, ' ', 1) AS kind, count(*) FROM le_leaders WHERE name ~ '^(outer|a|b|again|c) ' GROUP BY 1) l}),
 		"10\n10\n10\n10\n10\na 10, again 10, outer 10", 'savepoints lose what is theirs');
-	wire_ask($worker, 'SELECT count(pg_advisory_lock(1000000 + n)) FROM generate_series(1, 5000) n');
+	ask($worker, 'SELECT count(pg_advisory_lock(1000000 + n)) FROM generate_series(1, 5000) n');
 
 	# all these are there now
 	for my $ask (sort keys %asks)
@@ -183,9 +182,9 @@ SELECT string_agg(kind || ' ' || count, ', ' ORDER BY kind) FROM
 		cmp_ok($crowded, '<', 3 * $alone{$ask} + 2, "$ask: no slower");
 	}
 	my $all = timed('SELECT count(*) > 60000 FROM le_leaders', 1);
-	diag(sprintf 'le_leaders: %.2f us a row', 1000 * $all / wire_ask($control, 'SELECT count(*) FROM le_leaders'));
+	diag(sprintf 'le_leaders: %.2f us a row', 1000 * $all / ask($control, 'SELECT count(*) FROM le_leaders'));
 	cmp_ok($all, '<', 5000, 'all leaders are soon listed');
-	wire_drop($worker);
+	kill_client($worker);
 };
 
 done_testing();
