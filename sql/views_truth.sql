@@ -6,16 +6,12 @@
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
-CREATE EXTENSION dblink;
 CREATE ROLE regress_le_reader LOGIN;
 CREATE SCHEMA regress_truth;
 GRANT ALL ON SCHEMA regress_truth TO regress_le_reader;
 SET search_path = regress_truth, public;
 \getenv abs_srcdir PG_ABS_SRCDIR
-\set sessions :abs_srcdir '/sql/include/sessions.psql'
-\set ECHO none
-\i :sessions
-\set ECHO all
+\i :abs_srcdir/sql/include/sessions.psql
 RESET client_min_messages;
 
 -- the same by joins: who holds a lock, and leads by it; who waits for one, and as what
