@@ -26,6 +26,7 @@ leader_election.max_elections = 1000000
 leader_election.max_terms_per_session = 1000000
 max_locks_per_transaction = 1024
 max_connections = 120
+listen_addresses = '127.0.0.1'
 log_statement = none
 fsync = off
 autovacuum = off
@@ -93,6 +94,16 @@ my %asks = (
 	q{SELECT count(*) = 0 FROM le_candidates WHERE name = 'held'} => 200,
 	q{SELECT terms = 1 FROM pg_stat_leader_election WHERE name = 'held'} => 200);
 my %alone = map { $_ => timed($_, $asks{$_}) } keys %asks;
+
+subtest 'clients over the network' => sub {
+	my $tcp = sprintf 'host=127.0.0.1 port=%d dbname=postgres application_name=tcp', $node->port;
+	my $same = q{SELECT l.usename = a.usename, l.application_name, l.client_addr, a.client_addr IS NOT DISTINCT FROM l.client_addr
+	FROM le_leader('over the network') l JOIN pg_stat_activity a USING (pid)};
+
+	wire_ask($control, 'CREATE ROLE reader LOGIN');
+	is($node->safe_psql('postgres', "SELECT le_try_become_leader('over the network'); $same; SET ROLE reader; $same; RESET ROLE; $same; ",
+			connstr => $tcp, extra_params => ['-At']), "t\nt|tcp|127.0.0.1|t\nt|tcp||t\nt|tcp|127.0.0.1|t", 'an address is shown to its own role only');
+};
 
 subtest 'a long line' => sub {
 	my $length = 60;

@@ -254,52 +254,50 @@ le_release_guard(const LeElection *election, LOCKMODE mode)
 }
 
 /*
- * Return the process IDs of those who hold the lock in one of these modes, 0 for a
- * prepared transaction
- *
- * Copies the whole lock table, as pg_locks does, so not for the common path.
+ * Return the process IDs of what holds the lock in one of these modes, 0 for a prepared
+ * transaction
  */
 static int *
-list_holders(const LOCKTAG *tag, LOCKMASK modes, int *count)
+list_holders(const LeElectionKey *key, LOCKMASK modes, int *count)
 {
-	LockData   *locks = GetLockStatusData();
-	int		   *pids = palloc_array(int, locks->nelements + 1);
+	LeLockView	view = {0};
+	int		   *pids;
 
+	le_view_lock(key, &view);
+	pids = palloc_array(int, view.holders + 1);
 	*count = 0;
-	for (int i = 0; i < locks->nelements; i++)
+	for (int i = 0; i < view.holders; i++)
 	{
-		LockInstanceData *lock = &locks->locks[i];
-
-		if ((lock->holdMask & modes) != 0 &&
-			memcmp(&lock->locktag, tag, sizeof(LOCKTAG)) == 0)
-			pids[(*count)++] = lock->pid;
+		if ((view.users[i].held & modes) != 0)
+			pids[(*count)++] = view.users[i].pid;
 	}
+	pfree(view.users);
 	return pids;
 }
 
 /*
- * Return the process IDs of those who hold the election's lock as leaders do, or, of a
- * bare key, in whatever way; see list_holders
+ * Return the process IDs of what holds the election's lock as leaders do, or, of a bare key,
+ * in whatever way; see list_holders
  */
 int *
 le_list_holders(const LeElection *election, int *count)
 {
-	return list_holders(&election->tag,
+	return list_holders(&election->key,
 						election->key.lock_class == LE_CLASS_BARE_KEY ?
 						~0 : LOCKBIT_ON(ExclusiveLock), count);
 }
 
 /*
- * Return the process IDs of those whose transactions are guarded in the election; see
+ * Return the process IDs of sessions whose transactions are guarded in the election; see
  * list_holders
  */
 int *
 le_list_guarded(const LeElection *election, int *count)
 {
-	LOCKTAG		tag;
+	LeElectionKey guard = election->key;
 
-	guard_tag(election, &tag);
-	return list_holders(&tag, LOCKBIT_ON(RowShareLock), count);
+	guard.lock_class = LE_CLASS_GUARD;
+	return list_holders(&guard, LOCKBIT_ON(RowShareLock), count);
 }
 
 /*
