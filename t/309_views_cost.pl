@@ -100,7 +100,7 @@ subtest 'clients over the network' => sub {
 	my $same = q{SELECT l.usename = a.usename, l.application_name, l.client_addr, a.client_addr IS NOT DISTINCT FROM l.client_addr
 	FROM le_leader('over the network') l JOIN pg_stat_activity a USING (pid)};
 
-	wire_ask($control, 'CREATE ROLE reader LOGIN');
+	ask($control, 'CREATE ROLE reader LOGIN');
 	is($node->safe_psql('postgres', "SELECT le_try_become_leader('over the network'); $same; SET ROLE reader; $same; RESET ROLE; $same; ",
 			connstr => $tcp, extra_params => ['-At']), "t\nt|tcp|127.0.0.1|t\nt|tcp||t\nt|tcp|127.0.0.1|t", 'an address is shown to its own role only');
 };
