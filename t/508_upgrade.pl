@@ -5,7 +5,9 @@
 use strict;
 use warnings;
 
+use File::Basename;
 use File::Copy;
+use File::Path qw(make_path);
 use Test::More;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -51,8 +53,13 @@ sub build_library
 {
 	my ($name, $options) = @_;
 	my $dir = $node->basedir . "/$name";
-	mkdir $dir and mkdir "$dir/src" or die "$dir: $!";
-	copy($_, "$dir/src") foreach glob "$source/src/*.[ch]";
+	mkdir $dir or die "$dir: $!";
+	foreach my $file (glob "$source/src/*.[ch] $source/src/*/*.[ch]")
+	{
+		my $copy = $file =~ s/^\Q$source\E/$dir/r;
+		make_path(dirname($copy));
+		copy($file, $copy) or die "$copy: $!";
+	}
 	copy("$source/$_", $dir) foreach ('Makefile', 'leader_election.control');
 	system_or_bail('make', '-s', '-C', $dir, "PG_CONFIG=$pg_config", 'with_llvm=no', "COPT=$options", 'leader_election.so');
 	return "$dir/leader_election.so";

@@ -149,7 +149,7 @@ sub start_prometheus
 
 	append_to_file("$dir/rules.yaml", $rules);
 	append_to_file("$dir/prometheus.yaml", <<"YAML");
-global: { scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms }
+global: { scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 500ms }
 rule_files: [rules.yaml]
 scrape_configs:
   - job_name: postgres
