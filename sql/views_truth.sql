@@ -139,7 +139,12 @@ SELECT calls($$SELECT * FROM le_leaders l JOIN le_candidates c USING (name) WHER
 SELECT calls($$SELECT * FROM pg_class k LEFT JOIN le_leaders l ON l.name = k.relname WHERE l.name = 'job'$$);
 SELECT calls($$SELECT * FROM pg_class k JOIN le_leaders l ON l.name = 'job'$$);
 SELECT calls($$SELECT n, EXISTS (SELECT FROM le_leaders WHERE name = n) FROM unnest('{a,b}'::text[]) n$$);
+SELECT calls($$SELECT * FROM pg_class k WHERE EXISTS (SELECT FROM le_leaders l WHERE l.name = 'job' AND l.identity = k.relname)$$);
+SELECT calls($$SELECT * FROM pg_class k LEFT JOIN (SELECT * FROM le_leaders WHERE name = 'job') l ON l.identity = k.relname$$);
 -- these ask for all, or may
+SELECT calls($$SELECT * FROM pg_class k WHERE NOT EXISTS (SELECT FROM le_leaders l WHERE l.name = 'job' AND l.identity = k.relname)$$);
+SELECT calls($$SELECT * FROM le_leaders l, ROWS FROM (_le_holders(NULL), generate_series(1, 2)) r WHERE l.name = 'job'$$);
+SELECT count(*), count(DISTINCT name) FROM (SELECT (_le_holders(NULL)).name AS name FROM le_leaders WHERE name = 'job') h;
 SELECT calls($$SELECT * FROM le_leaders WHERE name = 'job' OR scope = 'lease'$$);
 SELECT calls($$SELECT * FROM le_leaders WHERE name LIKE 'job'$$);
 SELECT calls($$SELECT * FROM le_leaders a, le_leaders b WHERE a.name = 'job' AND b.name = 'other'$$);

@@ -29,38 +29,52 @@ PG_FUNCTION_INFO_V1(le_name_support);
 /* The column of those functions */
 #define LE_NAME_COLUMN	1
 
-static bool
-calls_function(const RangeTblEntry *entry, Oid function)
+/*
+ * Count the calls of the function in that part of the query's FROM
+ */
+static int
+count_calls(const RangeTblEntry *entry, Oid function)
 {
-	RangeTblFunction *first;
+	int			count = 0;
+	ListCell   *cell;
 
-	if (entry->rtekind != RTE_FUNCTION || list_length(entry->functions) != 1)
-		return false;
-	first = linitial_node(RangeTblFunction, entry->functions);
-	return IsA(first->funcexpr, FuncExpr) &&
-		castNode(FuncExpr, first->funcexpr)->funcid == function;
+	if (entry->rtekind != RTE_FUNCTION)
+		return 0;
+	foreach(cell, entry->functions)
+	{
+		Node	   *call = lfirst_node(RangeTblFunction, cell)->funcexpr;
+
+		if (IsA(call, FuncExpr) && castNode(FuncExpr, call)->funcid == function)
+			count++;
+	}
+	return count;
 }
 
 /*
- * Return the place in the query's FROM where the function is called; 0 unless there is just one
+ * Return the place in the query's FROM where the function is called, and nothing beside it; 0
+ * unless the query calls it just once
+ *
+ * Which call is to be simplified is not known.
  */
 static int
 find_call(const Query *query, Oid function)
 {
-	int			found = 0;
+	int			count = 0;
 	int			relation = 0;
+	int			found = 0;
 	ListCell   *cell;
 
 	foreach(cell, query->rtable)
 	{
+		RangeTblEntry *entry = lfirst_node(RangeTblEntry, cell);
+		int			calls = count_calls(entry, function);
+
 		relation++;
-		if (!calls_function(lfirst_node(RangeTblEntry, cell), function))
-			continue;
-		if (found != 0)
-			return 0;
-		found = relation;
+		count += calls;
+		if (calls > 0 && list_length(entry->functions) == 1)
+			found = relation;
 	}
-	return found;
+	return count == 1 && !query->hasTargetSRFs ? found : 0;
 }
 
 static bool
@@ -115,10 +129,14 @@ find_name(Node *part, int relation)
 		conditions = (List *) castNode(FromExpr, part)->quals;
 		parts = castNode(FromExpr, part)->fromlist;
 	}
-	else if (IsA(part, JoinExpr) && castNode(JoinExpr, part)->jointype == JOIN_INNER)
+	else if (IsA(part, JoinExpr))
 	{
-		conditions = (List *) castNode(JoinExpr, part)->quals;
-		parts = list_make2(castNode(JoinExpr, part)->larg, castNode(JoinExpr, part)->rarg);
+		JoinExpr   *join = castNode(JoinExpr, part);
+		bool		filters = join->jointype == JOIN_INNER || join->jointype == JOIN_SEMI;
+
+		/* an outer join has rows for which its condition is not true */
+		conditions = filters ? (List *) join->quals : NIL;
+		parts = list_make2(join->larg, join->rarg);
 	}
 	else
 		return NULL;
