@@ -101,6 +101,8 @@ SELECT name, candidates FROM le_leaders WHERE candidates > 0 ORDER BY 1;
 SELECT * FROM differences();
 -- a plain lock waits for a key, and a holder of a shared lock for an exclusive one
 SELECT open('i');
+-- session b waits for a, and a for b: that is to last
+SELECT says('a', 'SET deadlock_timeout = ''10 min''');
 SELECT dblink_send_query('i', 'SELECT pg_advisory_lock(501)'), dblink_send_query('a', 'SELECT le_become_leader(501)');
 DO $$ BEGIN
 	FOR i IN 1 .. 1000 LOOP
