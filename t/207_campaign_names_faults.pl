@@ -54,15 +54,6 @@ sub answered
 	return;
 }
 
-# Seconds of processor time that the session's backend has taken
-sub processor_time
-{
-	my ($client) = @_;
-	my $stat = slurp_file("/proc/$client->{pid}/stat");
-	my @fields = split ' ', $stat =~ s/.*\) //sr;
-	return ($fields[11] + $fields[12]) / 100;
-}
-
 subtest 'of one election, and of one that is named twice' => sub {
 	ask($holder, q{SELECT le_try_become_leader('job')});
 	foreach my $array (q{ARRAY['job']}, q{ARRAY['job', 'job']})
@@ -141,9 +132,9 @@ subtest 'nobody spins while a resignation hangs' => sub {
 	# the others have not been told yet; this one sees a lease that is over
 	post($late, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')});
 	until_asleep($late);
-	my @before = map { processor_time($_) } @followers, $late, $observer;
+	my @before = map { processor_time($_->{pid}) } @followers, $late, $observer;
 	Time::HiRes::sleep(2);
-	my @took = map { processor_time($_) } @followers, $late, $observer;
+	my @took = map { processor_time($_->{pid}) } @followers, $late, $observer;
 	$took[$_] -= $before[$_] foreach 0 .. $#took;
 	cmp_ok($took[$_], '<', 0.3, "$_: sleeps (took $took[$_] s)") foreach 0 .. $#took;
 	ok(!$_->{ready}, 'nobody is elected') foreach @followers, $late;
@@ -240,9 +231,9 @@ subtest 'a lock that is pulled away in a transaction, or by a statement that las
 		is(ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
 		post($any, 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } @names) . '])');
 		until_asleep($any);
-		my $before = processor_time($any);
+		my $before = processor_time($any->{pid});
 		Time::HiRes::sleep(2);
-		my $took = processor_time($any) - $before;
+		my $took = processor_time($any->{pid}) - $before;
 		cmp_ok($took, '<', 0.2, "to look after them costs little ($took s in 2)");
 		my $time = monotonic();
 		post($leader, $sql);

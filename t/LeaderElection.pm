@@ -27,7 +27,7 @@ our @EXPORT = (@Client::EXPORT, qw(
   new_server create_extension
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
-  sleep_past wait_until_sleeping wait_event lease_lines
+  processor_time sleep_past wait_until_sleeping wait_event lease_lines
   wait_for_event wait_for_candidate no_candidates lease_take collect_or_cancel post_until_it_hangs
   pause_process crash_backend kill_server greatest_token build_test_library
   sql_literal some
@@ -236,6 +236,15 @@ sub term_lines
 	return
 	  map { /LOG:  leader_election: (election .*?)(?:, ".*" led for \d\d+:\d\d:\d\d\.\d{3})?$/ ? $1 : () }
 	  split /\n/, log_since($node, $offset);
+}
+
+# Seconds of processor time that a process has taken
+sub processor_time
+{
+	my ($pid) = @_;
+	my $stat = slurp_file("/proc/$pid/stat");
+	my @fields = split ' ', $stat =~ s/.*\) //sr;
+	return ($fields[11] + $fields[12]) / 100;
 }
 
 # Sleep until the clock by which leases run has passed the time
