@@ -158,7 +158,7 @@ SELECT calls($$SELECT * FROM le_leaders WHERE name = 'JOB' COLLATE any_case$$);
 SELECT name FROM le_leaders WHERE name = 'JOB' COLLATE any_case;
 -- and get the same
 PREPARE one(text) AS SELECT l.name, l.scope, (SELECT count(*) FROM le_candidates c WHERE c.name = $1) AS candidates,
-	(SELECT s.terms FROM pg_stat_leader_election s WHERE s.name = $1) AS terms FROM le_leaders l WHERE l.name = $1;
+	(SELECT s.terms > 0 FROM pg_stat_leader_election s WHERE s.name = $1) AS terms FROM le_leaders l WHERE l.name = $1;
 SET plan_cache_mode = force_generic_plan;
 EXECUTE one('job');
 EXECUTE one('leased');
