@@ -223,8 +223,8 @@ le_wait_name(LeWait waits_for)
  * Return a candidate, for one of its elections
  */
 static void
-put_candidate(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
-			  const LeElectionKey *election, const char *name)
+put_record(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
+		   const LeElectionKey *election, const char *name)
 {
 	const char *identity = le_identity_shown(&candidate->identity, candidate->role);
 	Datum		values[8] = {0};
@@ -249,7 +249,7 @@ put_candidate(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
  * Return a candidate for many elections, once for each
  */
 static void
-put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
+put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 {
 	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext,
 											  candidate->key_count * sizeof(int64));
@@ -265,7 +265,7 @@ put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 		election.key = keys[i];
 		(void) le_registry_read_record(&election, &record);
 		if (record.term.name[0] != '\0')
-			put_candidate(rsinfo, candidate, &election, record.term.name);
+			put_record(rsinfo, candidate, &election, record.term.name);
 	}
 	pfree(keys);
 }
@@ -286,10 +286,10 @@ le_registry_candidates(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 	{
 		if (candidates[i].key_count == 0)
-			put_candidate(rsinfo, &candidates[i], &candidates[i].election,
-						  candidates[i].name);
+			put_record(rsinfo, &candidates[i], &candidates[i].election,
+					   candidates[i].name);
 		else if (!only_in_line)
-			put_candidate_for_many(rsinfo, &candidates[i]);
+			put_record_for_many(rsinfo, &candidates[i]);
 	}
 	return (Datum) 0;
 }
