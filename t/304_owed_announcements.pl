@@ -331,7 +331,7 @@ subtest 'others notify all the time' => sub {
 		announced('and one that ends', 'other ended leader session ended');
 	}
 	kill_client($other);
-	$noise->signal('INT');
+	$noise->signal('TERM');
 	$noise->finish;
 };
 
