@@ -257,8 +257,8 @@ register_release(void)
  * Register the callbacks, once
  *
  * Called by each SQL function that may begin, end, guard or announce something, before it
- * does.  A function that looks at leases may have to announce that some have ended.  A
- * backend that never calls the extension, or only asks whether it leads, has no callbacks.
+ * does.  A backend that never calls the extension, or only looks (le_prepare_to_look), has no
+ * callbacks.
  * If memory runs out in between, the next call goes on from there.
  */
 void

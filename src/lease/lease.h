@@ -48,6 +48,7 @@ extern void le_grants_at_subxact_abort(SubTransactionId mine);
 
 /* lease_load.c */
 extern void le_end_stale(const LeTerm *term);
+extern bool le_leases_are_loaded(void);
 extern void le_leases_ready(bool for_bid);
 extern bool le_read_record(const LeElection *election, LeRecord *record);
 

@@ -159,6 +159,19 @@ reload_leases(Relation table)
 }
 
 /*
+ * Check whether the registry has the database's leases, so that le_leases_ready(false) reads
+ * no table
+ */
+bool
+le_leases_are_loaded(void)
+{
+	Oid			oid = le_lease_table();
+
+	return oid == ready_table || RecoveryInProgress() || is_loaded(oid);
+}
+
+
+/*
  * See to it that the registry has the database's leases; for_bid, also those that were
  * over and have been evicted
  *

@@ -17,7 +17,9 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "lease/lease.h"
 #include "sql/sql.h"
+#include "leader_election.h"
 
 /*
  * Raise an error if the function is called by code that the session has not asked for,
@@ -83,4 +85,19 @@ le_warn_outside_transaction(const char *function)
 			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
 			 errmsg("%s can only be used in transaction blocks", function),
 			 errdetail("Leadership ends with this statement.")));
+}
+
+/*
+ * Prepare for a function that only looks at leases, or renews one
+ *
+ * The first session that looks after a start of the server, or at a new extension, may have
+ * to announce that leases have ended, and needs callbacks for that.  No other session that
+ * looks has any: it is not to be refused where no timer is left.
+ */
+void
+le_prepare_to_look(void)
+{
+	if (!le_leases_are_loaded())
+		le_register_callbacks();
+	le_leases_ready(false);
 }

@@ -205,8 +205,8 @@ le_am_leader(PG_FUNCTION_ARGS)
 	{
 		int64		token = PG_GETARG_INT64(1);
 
-		le_register_callbacks();
 		le_require_primary();
+		le_prepare_to_look();
 		PG_RETURN_BOOL(le_is_leased_as(&election, token, identity));
 	}
 	held = le_held_term(&election);
@@ -310,11 +310,11 @@ le_renew(PG_FUNCTION_ARGS)
 	int64		token;
 	int64		ttl_us;
 
-	le_register_callbacks();
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	token = le_arg_token(fcinfo, 1);
 	ttl_us = PG_ARGISNULL(2) ? 0 : le_arg_ttl(fcinfo, 2);
 	le_require_primary();
+	le_prepare_to_look();
 	PG_RETURN_BOOL(le_lease_renew(&election, token, ttl_us));
 }
 

@@ -22,7 +22,6 @@
 #include "lease/lease.h"
 #include "term/term.h"
 #include "sql/sql.h"
-#include "leader_election.h"
 
 PG_FUNCTION_INFO_V1(le_leader);
 PG_FUNCTION_INFO_V1(le_leader_key);
@@ -216,8 +215,7 @@ put_all(ReturnSetInfo *rsinfo)
 static void
 begin_rows(FunctionCallInfo fcinfo)
 {
-	le_register_callbacks();
-	le_leases_ready(false);
+	le_prepare_to_look();
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 }
 

@@ -42,6 +42,7 @@ extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
 /* call.c */
 extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 extern void le_warn_outside_transaction(const char *function);
+extern void le_prepare_to_look(void);
 
 /* session.c */
 extern void le_fill_role(Oid role, Datum *value, bool *is_null);

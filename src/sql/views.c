@@ -147,7 +147,6 @@ list_shown_terms(bool on_standby, const LeElectionKey *only, int *count)
 
 	if (on_standby)
 		return le_lease_list(NULL, count);
-	le_leases_ready(false);
 	if (only == NULL)
 		return le_registry_list_terms(count);
 	terms = palloc_object(LeTerm);
@@ -179,7 +178,7 @@ le_registry_terms(PG_FUNCTION_ARGS)
 	int			count = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
-	le_register_callbacks();
+	le_prepare_to_look();
 	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
 	{
 		key.lock_class = PG_GETARG_INT32(0);
@@ -386,8 +385,7 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 	LeLockView	view = {0};
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	le_register_callbacks();
-	le_leases_ready(false);
+	le_prepare_to_look();
 	if (PG_ARGISNULL(0))
 		put_all_statistics(rsinfo);
 	else if (le_arg_any_name(fcinfo, &election) &&
