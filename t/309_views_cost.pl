@@ -5,8 +5,8 @@
 # transaction that takes many leases, or does other things for many elections,
 # takes time in proportion to how many.
 #
-# Times are compared with others of the same run, the best of some rounds, and
-# with generous bounds: what went wrong before was out of these by far.
+# Processor times are compared with others of the same run, and with generous
+# bounds: what went wrong before was out of these by far.
 
 use strict;
 use warnings;
@@ -36,30 +36,21 @@ my $control = session($node, app => 'control');
 my $leader = session($node, app => 'leader');
 
 ask($control, q{
--- milliseconds, the best of some rounds
-CREATE FUNCTION timed(statement text, calls integer) RETURNS double precision LANGUAGE plpgsql AS $$
+CREATE PROCEDURE repeat_statement(statement text, calls integer) LANGUAGE plpgsql AS $$
 DECLARE
-	begun timestamptz;
-	best double precision := 'infinity';
 	good boolean;
 BEGIN
-	FOR round IN 1 .. 7 LOOP
-		begun := clock_timestamp();
-		FOR i IN 1 .. calls LOOP
-			EXECUTE statement INTO good;
-			IF good IS NOT TRUE THEN
-				RAISE 'not so: %', statement;
-			END IF;
-		END LOOP;
-		best := least(best, extract(epoch FROM clock_timestamp() - begun) * 1000);
+	FOR i IN 1 .. calls LOOP
+		EXECUTE statement INTO good;
+		IF good IS NOT TRUE THEN
+			RAISE 'not so: %', statement;
+		END IF;
 	END LOOP;
-	RETURN best;
 END $$;
 
--- milliseconds for so many calls of the function, in so many transactions
-CREATE PROCEDURE many(call text, calls integer, transactions integer, INOUT ms double precision) LANGUAGE plpgsql AS $$
+-- so many calls of the function, in so many transactions
+CREATE PROCEDURE many(call text, calls integer, transactions integer) LANGUAGE plpgsql AS $$
 DECLARE
-	begun timestamptz := clock_timestamp();
 	done integer;
 	all_done integer := 0;
 BEGIN
@@ -72,27 +63,34 @@ BEGIN
 	IF all_done <> calls THEN
 		RAISE 'done only % times: %', all_done, call;
 	END IF;
-	ms := extract(epoch FROM clock_timestamp() - begun) * 1000;
 END $$});
+
+# The milliseconds of processor time that the statement takes
+sub cost
+{
+	my ($client, $statement) = @_;
+	my $before = processor_time($client->{pid});
+	ask($client, $statement);
+	die "$statement: $client->{error}" if $client->{error} ne '';
+	return 1000 * (processor_time($client->{pid}) - $before);
+}
 
 sub timed
 {
 	my ($what, $calls) = @_;
-	my $ms = ask($control, "SELECT timed(\$\$$what\$\$, $calls)");
-	die "$what: $control->{error}" if $control->{error} ne '';
-	return $ms;
+	return cost($control, "CALL repeat_statement(\$\$$what\$\$, $calls)");
 }
 
 # What is asked of one election, how many times
 ask($leader, q{SELECT le_try_become_leader('held', 'me'), le_try_become_leader(77, 'me'), le_lease('leased', '1 day', 'me')});
 my %asks = (
-	q{SELECT identity = 'me' FROM le_leader('held')} => 200,
-	q{SELECT identity = 'me' FROM le_leader('leased')} => 200,
-	q{SELECT identity = 'me' FROM le_leader(77)} => 200,
-	q{SELECT count(*) = 0 FROM le_leader('vacant')} => 200,
-	q{SELECT identity = 'me' FROM le_leaders WHERE name = 'held'} => 200,
-	q{SELECT count(*) = 0 FROM le_candidates WHERE name = 'held'} => 200,
-	q{SELECT terms = 1 FROM pg_stat_leader_election WHERE name = 'held'} => 200);
+	q{SELECT identity = 'me' FROM le_leader('held')} => 5000,
+	q{SELECT identity = 'me' FROM le_leader('leased')} => 5000,
+	q{SELECT identity = 'me' FROM le_leader(77)} => 5000,
+	q{SELECT count(*) = 0 FROM le_leader('vacant')} => 5000,
+	q{SELECT identity = 'me' FROM le_leaders WHERE name = 'held'} => 5000,
+	q{SELECT count(*) = 0 FROM le_candidates WHERE name = 'held'} => 5000,
+	q{SELECT terms = 1 FROM pg_stat_leader_election WHERE name = 'held'} => 5000);
 my %alone = map { $_ => timed($_, $asks{$_}) } keys %asks;
 
 subtest 'clients over the network' => sub {
@@ -125,9 +123,9 @@ subtest 'a long line' => sub {
 	is(ask($control, q{SELECT count(*) FROM le_candidates}), $length, 'they are in the whole view, too');
 	is(ask($control, q{SELECT candidates FROM le_leader('held') UNION ALL SELECT candidates FROM le_leaders WHERE name = 'held'
 	UNION ALL SELECT candidates FROM pg_stat_leader_election WHERE name = 'held'}), "$length\n$length\n$length", 'and are counted');
-	my $alone = timed(q{SELECT pg_blocking_pids(pid) IS NOT NULL FROM le_leader('held')}, 20);
-	my $listed = timed("SELECT count(*) = $length FROM le_candidates", 20);
-	diag(sprintf 'le_candidates with %d: %.2f ms', $length, $listed / 20);
+	my $alone = timed(q{SELECT pg_blocking_pids(pid) IS NOT NULL FROM le_leader('held')}, 1000);
+	my $listed = timed("SELECT count(*) = $length FROM le_candidates", 1000);
+	diag(sprintf 'le_candidates with %d: %.2f ms', $length, $listed / 1000);
 	cmp_ok($listed, '<', $length * $alone, 'they are listed at once');
 	kill_client($_) for @line;
 };
@@ -136,12 +134,10 @@ subtest 'a long line' => sub {
 sub in_one_transaction
 {
 	my ($client, $what, $one, $others, $calls) = @_;
-	my $several = ask($client, "CALL many(\$\$$others\$\$, $calls, 20, 0)");
-	is($client->{error}, '', "$what, in 20 transactions");
-	my $at_once = ask($client, "CALL many(\$\$$one\$\$, $calls, 1, 0)");
-	is($client->{error}, '', "$what, in one");
+	my $several = cost($client, "CALL many(\$\$$others\$\$, $calls, 20)");
+	my $at_once = cost($client, "CALL many(\$\$$one\$\$, $calls, 1)");
 	diag(sprintf '%s: %d in one transaction take %.0f ms, in 20 transactions %.0f ms', $what, $calls, $at_once, $several);
-	cmp_ok($at_once, '<', 3 * $several, "$what takes no longer in one transaction");
+	cmp_ok($at_once, '<', 3 * $several + 100, "$what takes no longer in one transaction");
 	return;
 }
 
@@ -190,7 +186,7 @@ SELECT string_agg(kind || ' ' || count, ', ' ORDER BY kind) FROM
 	{
 		my $crowded = timed($ask, $asks{$ask});
 		diag(sprintf '%s: %.0f us, %.0f us when alone', $ask, 1000 * $crowded / $asks{$ask}, 1000 * $alone{$ask} / $asks{$ask});
-		cmp_ok($crowded, '<', 3 * $alone{$ask} + 2, "$ask: no slower");
+		cmp_ok($crowded, '<', 3 * $alone{$ask} + 100, "$ask: no slower");
 	}
 	my $all = timed('SELECT count(*) > 60000 FROM le_leaders', 1);
 	diag(sprintf 'le_leaders: %.2f us a row', 1000 * $all / ask($control, 'SELECT count(*) FROM le_leaders'));
