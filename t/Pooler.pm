@@ -78,13 +78,15 @@ sub start_pooler
 	die 'PgBouncer does not listen: ' . slurp_file($output);
 }
 
-# Stop it; nothing if it does not run
+# Stop it at once, with its clients connected; nothing if it does not run
+#
+# TERM makes one of 1.23 and newer wait until they have gone.
 sub stop_pooler
 {
 	my ($pooler) = @_;
 
 	return unless $pooler && $pooler->{pid};
-	kill 'TERM', $pooler->{pid};
+	kill 'QUIT', $pooler->{pid};
 	waitpid $pooler->{pid}, 0;
 	$pooler->{pid} = 0;
 	return;
