@@ -219,7 +219,7 @@ copy_all_statistics(LeStatistics *array, int capacity)
 /*
  * Return the statistics of this database's elections
  *
- * The memory must be there before the table is locked: see list_terms.
+ * The memory must be there before the table is locked: see list_entries.
  */
 LeStatistics *
 le_registry_list_statistics(int *count)
