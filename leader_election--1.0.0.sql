@@ -419,16 +419,17 @@ COMMENT ON COLUMN _le_locks.exclusive IS 'true if it is an exclusive lock, such 
 COMMENT ON COLUMN _le_locks.waitstart IS 'when the process began to wait';
 
 -- The views' functions are LATERAL so that the planner simplifies them after it has seen the
--- query that a view is in, see _le_name_support(internal).
-CREATE FUNCTION _le_name_support(internal)
+-- query that a view is in, see _le_view_support(internal).  What they return beyond at_most rows
+-- is not wanted.
+CREATE FUNCTION _le_view_support(internal)
 RETURNS internal
-AS 'MODULE_PATHNAME', 'le_name_support'
+AS 'MODULE_PATHNAME', 'le_view_support'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION _le_name_support(internal) IS
-'by which a view that is asked for one name looks at that election only';
-REVOKE ALL ON FUNCTION _le_name_support(internal) FROM PUBLIC;
+COMMENT ON FUNCTION _le_view_support(internal) IS
+'by which a view that is asked for one name looks at that election only, and one with a LIMIT at no more than that needs';
+REVOKE ALL ON FUNCTION _le_view_support(internal) FROM PUBLIC;
 
-CREATE FUNCTION _le_holders(only_name text,
+CREATE FUNCTION _le_holders(only_name text, at_most bigint DEFAULT NULL,
 						   OUT name text, OUT key bigint, OUT scope text,
 						   OUT identity text, OUT token bigint,
 						   OUT pid integer, OUT usename name,
@@ -439,14 +440,14 @@ CREATE FUNCTION _le_holders(only_name text,
 						   OUT value text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_holders'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_name_support;
-COMMENT ON FUNCTION _le_holders(text) IS
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_view_support;
+COMMENT ON FUNCTION _le_holders(text, bigint) IS
 'the rows of le_leaders, or those of one election';
 
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
 	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in, value
-FROM LATERAL _le_holders(NULL::text);
+FROM LATERAL _le_holders(NULL::text, NULL::bigint);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
 COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';
@@ -488,7 +489,7 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION le_leader(bigint) IS
 'who holds a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
 
-CREATE FUNCTION _le_standing(only_name text,
+CREATE FUNCTION _le_standing(only_name text, at_most bigint DEFAULT NULL,
 							OUT name text, OUT key bigint, OUT "position" bigint,
 							OUT identity text, OUT pid integer, OUT usename name,
 							OUT application_name text, OUT client_addr inet,
@@ -496,14 +497,14 @@ CREATE FUNCTION _le_standing(only_name text,
 							OUT blocked_by integer[])
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_standing'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100 SUPPORT _le_name_support;
-COMMENT ON FUNCTION _le_standing(text) IS
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100 SUPPORT _le_view_support;
+COMMENT ON FUNCTION _le_standing(text, bigint) IS
 'the rows of le_candidates, or those of one election';
 
 CREATE VIEW le_candidates AS
 SELECT name, key, position, identity, pid, usename, application_name, client_addr,
 	   since, waits_for, blocked_by
-FROM LATERAL _le_standing(NULL::text);
+FROM LATERAL _le_standing(NULL::text, NULL::bigint);
 COMMENT ON VIEW le_candidates IS
 'who waits to be elected: one row for each candidate, and for each election that it waits for';
 COMMENT ON COLUMN le_candidates.name IS 'name of the election, NULL for a bare key';
@@ -527,7 +528,7 @@ COMMENT ON COLUMN le_candidates.blocked_by IS
 -- Statistics
 --
 -- ended: by reason, in the order of the library; a later version may append to it
-CREATE FUNCTION _le_registry_statistics(only_name text,
+CREATE FUNCTION _le_registry_statistics(only_name text, at_most bigint DEFAULT NULL,
 										OUT name text, OUT key bigint,
 										OUT terms bigint,
 										OUT ended bigint[], OUT denied bigint,
@@ -538,8 +539,8 @@ CREATE FUNCTION _le_registry_statistics(only_name text,
 										OUT vacant_since timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_statistics'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_name_support;
-COMMENT ON FUNCTION _le_registry_statistics(text) IS
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_view_support;
+COMMENT ON FUNCTION _le_registry_statistics(text, bigint) IS
 'what the registry counts, of all elections or of one; see pg_stat_leader_election';
 
 CREATE VIEW pg_stat_leader_election AS
@@ -548,7 +549,7 @@ SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
 	   ended[6] AS expired, ended[5] AS lock_released,
 	   ended[7] AS extension_dropped, denied,
 	   time_vacant, time_led, longest_wait, candidates, vacant_since
-FROM LATERAL _le_registry_statistics(NULL::text);
+FROM LATERAL _le_registry_statistics(NULL::text, NULL::bigint);
 COMMENT ON VIEW pg_stat_leader_election IS
 'what was counted of each election of this database since it was first heard of, or since pg_stat_leader_election_reset()';
 COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election, NULL for a bare key';

@@ -1,6 +1,6 @@
 """What it takes to read the views, beside le_leader and among many."""
 from clients import (NOTHING, QUIET, Connection, Script, Waiter, cancel,
-                     wait_until_waiting)
+                     wait_for, wait_until_waiting)
 from crowd import Crowd
 from tables import Table, limit, median
 
@@ -10,8 +10,11 @@ CANDIDATES = 1000
 LEADER = "SELECT * FROM le_leader('viewed')"
 ONE_ROW = [(view, f"SELECT * FROM {view} WHERE name = 'viewed'")
            for view in ("le_leaders", "le_candidates", "pg_stat_leader_election")]
-# whole rows, made but not sent
-ALL_ROWS = "SELECT count(one) FROM {} AS one"
+# all rows, made but not sent
+ALL_ROWS = "SELECT * FROM {} OFFSET 1000000"
+# Once each has looked for a deadlock, after one second.  Until all have, the server
+# locks all of its locks most of the time.
+CALM = "max(waitstart) < clock_timestamp() - interval '2 s' FROM pg_locks WHERE NOT granted"
 
 
 class Reading:
@@ -81,6 +84,7 @@ def measure_views(options):
     crowd.close()
 
     add_candidates(control, candidates, options.scaled(CANDIDATES) - 1)
+    wait_for(control, CALM)
     read_all(table, options, "le_candidates, all of 1,000 candidates of one election",
              "le_candidates", 50)
     cancel(control, candidates)

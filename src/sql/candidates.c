@@ -295,13 +295,14 @@ list_lines(const LeCandidate *candidates, int candidate_count, int *count)
 }
 
 static void
-put_all_lines(ReturnSetInfo *rsinfo, const LeCandidate *candidates, int candidate_count)
+put_all_lines(FunctionCallInfo fcinfo, const LeCandidate *candidates, int candidate_count)
 {
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	int			count;
 	LeElectionKey *keys = list_lines(candidates, candidate_count, &count);
 	LeLockView	view = {0};
 
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count && !le_has_rows_enough(fcinfo); i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		put_line(rsinfo, &keys[i], &view);
@@ -332,8 +333,8 @@ le_standing(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 	candidates = le_registry_list_candidates(&count);
 	if (only == NULL)
-		put_all_lines(rsinfo, candidates, count);
-	for (int i = 0; i < count; i++)
+		put_all_lines(fcinfo, candidates, count);
+	for (int i = 0; i < count && !le_has_rows_enough(fcinfo); i++)
 	{
 		if (candidates[i].key_count > 0)
 			put_candidate_for_many(rsinfo, &candidates[i], only);

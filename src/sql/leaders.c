@@ -181,8 +181,9 @@ put_one(ReturnSetInfo *rsinfo, const LeElection *election)
  * Return the rows of all elections that are led, and of all bare keys that a session asked for
  */
 static void
-put_all(ReturnSetInfo *rsinfo)
+put_all(FunctionCallInfo fcinfo)
 {
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	LeLockView	view = {0};
 	MemoryContext row_context;
 	LeElectionKey *keys;
@@ -198,7 +199,7 @@ put_all(ReturnSetInfo *rsinfo)
 										ALLOCSET_SMALL_SIZES);
 	if (count > 0)
 		le_view_lock(&keys[0], &view);	/* so that its memory stays */
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count && !le_has_rows_enough(fcinfo); i++)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(row_context);
 
@@ -229,7 +230,7 @@ le_holders(PG_FUNCTION_ARGS)
 
 	begin_rows(fcinfo);
 	if (PG_ARGISNULL(0))
-		put_all((ReturnSetInfo *) fcinfo->resultinfo);
+		put_all(fcinfo);
 	else if (le_arg_any_name(fcinfo, &election))
 		put_one((ReturnSetInfo *) fcinfo->resultinfo, &election);
 	return (Datum) 0;

@@ -1,12 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * sql/pushdown.c
- *	  To ask for one election where a view is asked for the rows with its name.
+ *	  To ask for one election where a view is asked for the rows with its name, and for the
+ *	  first rows where it has a LIMIT.
  *
- * Each view reads a function whose argument is the name of an election, NULL for all.  If the
- * query that the view has become part of has WHERE name = something, the planner is given the
- * same call with that as its argument.  The condition stays, so that what the function returns
- * only has to contain the rows with that name.
+ * Each view reads a function with two arguments: the name of an election, NULL for all, and
+ * how many rows are enough, NULL for all.  If the query that the view has become part of has
+ * WHERE name = something, or LIMIT and nothing that needs further rows, the planner is given
+ * the same call with that as an argument.  The condition and the limit stay in the query, so
+ * that the function may return more rows than were asked for.
  *
  * The planner simplifies a function in FROM before it pulls the view up into the query, and
  * once more after that only if the function is LATERAL, as it is in the views.
@@ -24,7 +26,7 @@
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 
-PG_FUNCTION_INFO_V1(le_name_support);
+PG_FUNCTION_INFO_V1(le_view_support);
 
 /* The column of those functions */
 #define LE_NAME_COLUMN	1
@@ -159,27 +161,72 @@ find_name(Node *part, int relation)
 }
 
 /*
- * Return the call for the election that the query asks for; NULL: leave it as it is
+ * Check whether that part of the query's FROM and WHERE is the function, unconditionally
+ */
+static bool
+is_only(const Node *part, int relation)
+{
+	if (IsA(part, RangeTblRef))
+		return castNode(RangeTblRef, part)->rtindex == relation;
+	return IsA(part, FromExpr) && castNode(FromExpr, part)->quals == NULL &&
+		list_length(castNode(FromExpr, part)->fromlist) == 1 &&
+		is_only(linitial(castNode(FromExpr, part)->fromlist), relation);
+}
+
+/*
+ * Return the query's limit, if its rows are the first that the function returns
+ */
+static Node *
+find_limit(const Query *query, int relation)
+{
+	Node	   *limit = query->limitCount;
+
+	if (limit == NULL ||
+		!(IsA(limit, Const) ||
+		  (IsA(limit, Param) && castNode(Param, limit)->paramkind == PARAM_EXTERN)) ||
+		query->limitOffset != NULL || query->limitOption != LIMIT_OPTION_COUNT ||
+		query->sortClause != NIL || query->groupClause != NIL ||
+		query->groupingSets != NIL || query->distinctClause != NIL ||
+		query->havingQual != NULL || query->setOperations != NULL ||
+		query->hasAggs || query->hasWindowFuncs ||
+		!is_only((Node *) query->jointree, relation))
+		return NULL;
+	return limit;
+}
+
+static bool
+is_null_constant(const Node *argument)
+{
+	return IsA(argument, Const) && castNode(Const, argument)->constisnull;
+}
+
+/*
+ * Return the call for the rows that the query asks for; NULL: leave it as it is
  */
 static Node *
 simplify_call(const SupportRequestSimplify *request)
 {
 	Query	   *query = request->root != NULL ? request->root->parse : NULL;
-	Node	   *argument = linitial(request->fcall->args);
-	FuncExpr   *call;
+	FuncExpr   *call = request->fcall;
 	Node	   *name;
+	Node	   *limit;
 	int			relation;
 
-	if (query == NULL || !IsA(argument, Const) || !castNode(Const, argument)->constisnull)
+	if (query == NULL || !is_null_constant(linitial(call->args)) ||
+		!is_null_constant(lsecond(call->args)))
 		return NULL;
-	relation = find_call(query, request->fcall->funcid);
+	relation = find_call(query, call->funcid);
 	if (relation == 0)
 		return NULL;
 	name = find_name((Node *) query->jointree, relation);
-	if (name == NULL)
+	limit = find_limit(query, relation);
+	if (name == NULL && (limit == NULL || is_null_constant(limit)))
 		return NULL;
-	call = copyObject(request->fcall);
-	call->args = list_make1(copyObject(name));
+	call = copyObject(call);
+	if (name != NULL)
+		linitial(call->args) = copyObject(name);
+	if (limit != NULL)
+		lsecond(call->args) = copyObject(limit);
 	return (Node *) call;
 }
 
@@ -189,12 +236,12 @@ simplify_call(const SupportRequestSimplify *request)
 static Node *
 estimate_rows(SupportRequestRows *request)
 {
-	Node	   *name;
+	List	   *args;
 
 	if (!IsA(request->node, FuncExpr))
 		return NULL;
-	name = linitial(castNode(FuncExpr, request->node)->args);
-	if (IsA(name, Const) && castNode(Const, name)->constisnull)
+	args = castNode(FuncExpr, request->node)->args;
+	if (is_null_constant(linitial(args)))
 		return NULL;
 	request->rows = 1;
 	return (Node *) request;
@@ -204,7 +251,7 @@ estimate_rows(SupportRequestRows *request)
  * The planner's support function of the functions that views read
  */
 Datum
-le_name_support(PG_FUNCTION_ARGS)
+le_view_support(PG_FUNCTION_ARGS)
 {
 	Node	   *request = (Node *) PG_GETARG_POINTER(0);
 	Node	   *answer = NULL;

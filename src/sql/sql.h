@@ -49,6 +49,7 @@ extern void le_fill_role(Oid role, Datum *value, bool *is_null);
 extern void le_fill_session(PGPROC *process, int pid, Datum *values, bool *nulls);
 
 /* views.c */
+extern bool le_has_rows_enough(FunctionCallInfo fcinfo);
 extern void le_fill_lease(const LeTerm *term, Datum *values, bool *nulls);
 extern void le_fill_value(const LeTerm *term, Datum *value, bool *is_null);
 extern const char *le_wait_name(LeWait waits_for);

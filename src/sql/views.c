@@ -31,6 +31,18 @@ PG_FUNCTION_INFO_V1(le_registry_info);
 PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
 /*
+ * Check whether a view's function has returned as many rows as its second argument asks for
+ */
+bool
+le_has_rows_enough(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	return !PG_ARGISNULL(1) &&
+		tuplestore_tuple_count(rsinfo->setResult) >= PG_GETARG_INT64(1);
+}
+
+/*
  * Return the columns that terms and candidates have in common: which lock, and
  * the name, NULL for a bare key
  */
@@ -351,8 +363,9 @@ put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, LeLockView *view)
 }
 
 static void
-put_all_statistics(ReturnSetInfo *rsinfo)
+put_all_statistics(FunctionCallInfo fcinfo)
 {
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	int			count;
 	LeStatistics *rows = le_registry_list_statistics(&count);
 	LeLockView	view = {0};
@@ -362,7 +375,7 @@ put_all_statistics(ReturnSetInfo *rsinfo)
 
 	if (count > 0)
 		le_view_lock(&rows[0].election, &view); /* so that its memory stays */
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count && !le_has_rows_enough(fcinfo); i++)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(row_context);
 
@@ -387,7 +400,7 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	le_prepare_to_look();
 	if (PG_ARGISNULL(0))
-		put_all_statistics(rsinfo);
+		put_all_statistics(fcinfo);
 	else if (le_arg_any_name(fcinfo, &election) &&
 			 le_registry_read_statistics(&election.key, &row))
 		put_statistics(rsinfo, &row, &view);
