@@ -6,7 +6,8 @@ from workloads import GSET, WORKLOADS, create_tables, hold_others
 
 ROUNDS = 5
 CLIENTS = (1, 8)
-NAMES = "SELECT 'election ' || :client_id AS name, :client_id + 1001 AS key" + GSET
+NAMES = ("SELECT 'election ' || :client_id AS name, 'lease ' || :client_id AS leased,"
+         " :client_id + 1001 AS key" + GSET)
 
 
 class Side:

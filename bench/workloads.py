@@ -1,7 +1,8 @@
 """What is compared in throughput: statements of ours, and what they stand beside.
 
 The first statement of a pair is run once by each client, the second again and
-again.  Each client has an election of its own, by :name and by :key.
+again.  Each client has elections of its own, by :name and by :key, and another for its
+lease, :leased.
 """
 from dataclasses import dataclass
 
@@ -20,10 +21,10 @@ LOCK_UNLOCK = (NOTHING, LOCK + ";\nSELECT pg_advisory_unlock(:key)")
 TRY_LOCK_DENIED = (NOTHING, "SELECT pg_try_advisory_lock(77)")
 SELF_CHECK = """SELECT count(*) FROM pg_locks
  WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 10"""
-HOLD_LEASE = """SELECT coalesce((SELECT token FROM le_leader(:name::text)),
- le_lease(:name, '1 day')) AS token""" + GSET
-RENEW = (HOLD_LEASE, "SELECT le_renew(:name, :token)")
-LEASE = (HOLD_LEASE, "SELECT le_lease(:name, '1 day', 'me', :token)")
+HOLD_LEASE = """SELECT coalesce((SELECT token FROM le_leader(:leased::text)),
+ le_lease(:leased, '1 day', 'me')) AS token""" + GSET
+RENEW = (HOLD_LEASE, "SELECT le_renew(:leased, :token)")
+LEASE = (HOLD_LEASE, "SELECT le_lease(:leased, '1 day', 'me', :token)")
 
 # what people write today, with one row for each election
 UPSERT_TABLE = """CREATE TABLE lease (key text PRIMARY KEY,
