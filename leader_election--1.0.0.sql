@@ -133,35 +133,53 @@ REVOKE ALL ON FUNCTION le_undeclare(text) FROM PUBLIC;
 --
 -- Session scope
 --
-CREATE FUNCTION le_try_become_leader(name text, identity text DEFAULT NULL)
+CREATE FUNCTION le_try_become_leader(name text, identity text DEFAULT NULL,
+									 heartbeat interval DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_try_become_leader(text, text) IS
-'lead the election for the rest of the session, if nobody else leads; does not wait';
+COMMENT ON FUNCTION le_try_become_leader(text, text, interval) IS
+'lead the election for the rest of the session, or until no heartbeat comes for that long, if nobody else leads; does not wait';
 
-CREATE FUNCTION le_try_become_leader(key bigint, identity text DEFAULT NULL)
+CREATE FUNCTION le_try_become_leader(key bigint, identity text DEFAULT NULL,
+									 heartbeat interval DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_try_become_leader(bigint, text) IS
-'lead the election of a bare key, shared with pg_advisory_lock(key), if nobody else holds it; does not wait';
+COMMENT ON FUNCTION le_try_become_leader(bigint, text, interval) IS
+'lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long, if nobody else holds it; does not wait';
 
 CREATE FUNCTION le_become_leader(name text, timeout interval DEFAULT NULL,
-								 identity text DEFAULT NULL)
+								 identity text DEFAULT NULL,
+								 heartbeat interval DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_become_leader(text, interval, text) IS
-'wait to lead the election for the rest of the session; false after the timeout (NULL: wait forever)';
+COMMENT ON FUNCTION le_become_leader(text, interval, text, interval) IS
+'wait to lead the election for the rest of the session, or until no heartbeat comes for that long; false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_become_leader(key bigint, timeout interval DEFAULT NULL,
-								 identity text DEFAULT NULL)
+								 identity text DEFAULT NULL,
+								 heartbeat interval DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_become_leader(bigint, interval, text) IS
-'wait to lead the election of a bare key, shared with pg_advisory_lock(key); false after the timeout (NULL: wait forever)';
+COMMENT ON FUNCTION le_become_leader(bigint, interval, text, interval) IS
+'wait to lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long; false after the timeout (NULL: wait forever)';
+
+CREATE FUNCTION le_heartbeat(name text, token bigint DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_heartbeat'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_heartbeat(text, bigint) IS
+'put off the end of the term that this session leads with a heartbeat (NULL), or of the term with that token in any session; false if it is over';
+
+CREATE FUNCTION le_heartbeat(key bigint, token bigint DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'le_heartbeat_key'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION le_heartbeat(bigint, bigint) IS
+'put off the end of the term of a bare key that this session leads with a heartbeat (NULL), or of the term with that token in any session; false if it is over';
 
 CREATE FUNCTION le_am_leader(name text, token bigint DEFAULT NULL,
 							 identity text DEFAULT NULL)
@@ -284,28 +302,66 @@ COMMENT ON FUNCTION le_guard() IS
 'trigger with the name of an election as its argument: who writes must lead it, or have the leader''s token in leader_election.token; guards the transaction as le_assert_leader does';
 
 --
+-- Jobs of a point in time
+--
+CREATE TABLE le_once_done (
+	name text COLLATE "C" PRIMARY KEY,
+	due timestamptz NOT NULL,
+	token bigint NOT NULL
+);
+SELECT pg_catalog.pg_extension_config_dump('le_once_done', '');
+COMMENT ON TABLE le_once_done IS
+'for when the last job was due that is done, of each election: written by le_once';
+COMMENT ON COLUMN le_once_done.name IS 'name of the election';
+COMMENT ON COLUMN le_once_done.due IS 'for when the last job was due that is done';
+COMMENT ON COLUMN le_once_done.token IS 'fencing token of the term that has done it';
+
+CREATE FUNCTION le_once(name text, due timestamptz, token bigint DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_once(text, timestamptz, bigint) IS
+'true if the job of that time is to be done, in this transaction, which is guarded as by le_assert_leader; false if it, or a later one, is done already; error LE001 unless the term with that token runs (NULL: unless this session leads)';
+
+CREATE FUNCTION le_last_once(name text)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_last_once(text) IS
+'for when the last job of the election was due that is done, see le_once; NULL if none is';
+
+--
 -- To wait without a snapshot
 --
 CREATE PROCEDURE le_campaign(name text, timeout interval DEFAULT NULL,
 							 identity text DEFAULT NULL,
 							 ttl interval DEFAULT NULL,
+							 heartbeat interval DEFAULT NULL,
 							 INOUT token bigint DEFAULT NULL)
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
-COMMENT ON PROCEDURE le_campaign(text, interval, text, interval, bigint) IS
-'wait to be elected, for the rest of the session, or with a ttl to a lease, and hold no snapshot meanwhile; its token, or NULL after the timeout (NULL: wait forever)';
+COMMENT ON PROCEDURE le_campaign(text, interval, text, interval, interval, bigint) IS
+'wait to be elected, for the rest of the session, or until no heartbeat comes for that long, or with a ttl to a lease, and hold no snapshot meanwhile; its token, or NULL after the timeout (NULL: wait forever)';
 
--- The token comes before the name, and a ttl before both, so that a call with
+-- The token comes before the name, and both intervals before it, so that a call with
 -- parameters of unknown type is always taken for that of the other le_campaign.
 CREATE PROCEDURE le_campaign(names text[], timeout interval DEFAULT NULL,
 							 identity text DEFAULT NULL,
 							 ttl interval DEFAULT NULL,
+							 heartbeat interval DEFAULT NULL,
 							 INOUT token bigint DEFAULT NULL,
 							 INOUT name text DEFAULT NULL)
 AS 'MODULE_PATHNAME', 'le_campaign_names'
 LANGUAGE C;
-COMMENT ON PROCEDURE le_campaign(text[], interval, text, interval, bigint, text) IS
+COMMENT ON PROCEDURE le_campaign(text[], interval, text, interval, interval, bigint, text) IS
 'wait to be elected in any of many elections, and hold no snapshot meanwhile; token and name of the first that is won, or NULLs after the timeout (NULL: wait forever)';
+
+CREATE FUNCTION le_seats(name text, n integer)
+RETURNS text[]
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION le_seats(text, integer) IS
+'names of n elections, name/1 to name/n, so that at most n lead: for le_campaign';
 
 CREATE PROCEDURE le_observe(name text, after_token bigint DEFAULT NULL,
 							timeout interval DEFAULT NULL,
@@ -376,7 +432,7 @@ CREATE FUNCTION _le_registry_terms(only_lock_class integer DEFAULT NULL,
 								  OUT identity text, OUT token bigint,
 								  OUT pid integer, OUT since timestamptz,
 								  OUT role oid, OUT ttl interval,
-								  OUT renewed_at timestamptz,
+								  OUT heartbeat interval, OUT renewed_at timestamptz,
 								  OUT renewals bigint, OUT expires_in interval,
 								  OUT value text, OUT followers integer)
 RETURNS SETOF record
@@ -435,7 +491,8 @@ CREATE FUNCTION _le_holders(only_name text, at_most bigint DEFAULT NULL,
 						   OUT pid integer, OUT usename name,
 						   OUT application_name text, OUT client_addr inet,
 						   OUT since timestamptz, OUT candidates bigint,
-						   OUT ttl interval, OUT renewed_at timestamptz,
+						   OUT ttl interval, OUT heartbeat interval,
+						   OUT renewed_at timestamptz,
 						   OUT renewals bigint, OUT expires_in interval,
 						   OUT value text)
 RETURNS SETOF record
@@ -446,7 +503,8 @@ COMMENT ON FUNCTION _le_holders(text, bigint) IS
 
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
-	   client_addr, since, candidates, ttl, renewed_at, renewals, expires_in, value
+	   client_addr, since, candidates, ttl, heartbeat, renewed_at, renewals, expires_in,
+	   value
 FROM LATERAL _le_holders(NULL::text, NULL::bigint);
 COMMENT ON VIEW le_leaders IS
 'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
@@ -467,12 +525,14 @@ COMMENT ON COLUMN le_leaders.since IS
 'when the term began; NULL if the holder did not come through the extension';
 COMMENT ON COLUMN le_leaders.candidates IS 'how many candidates wait';
 COMMENT ON COLUMN le_leaders.ttl IS 'how long the lease runs after each renewal; NULL if it is no lease';
+COMMENT ON COLUMN le_leaders.heartbeat IS
+'after which time without le_heartbeat() the term is over; NULL if it has no heartbeat';
 COMMENT ON COLUMN le_leaders.renewed_at IS
 'when the lease was last renewed, or began, or was first looked at after a restart; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.renewals IS
 'how often the lease was renewed since it began or the server started; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.expires_in IS
-'after which time the lease is over if it is not renewed; NULL if it is no lease';
+'after which time the term is over if the lease is not renewed, or no heartbeat comes; NULL if it has neither';
 COMMENT ON COLUMN le_leaders.value IS 'what the leader has published by le_proclaim; NULL if nothing';
 
 CREATE FUNCTION le_leader(name text)
@@ -547,7 +607,7 @@ CREATE VIEW pg_stat_leader_election AS
 SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
 	   ended[4] AS session_ended, ended[3] AS transaction_ended,
 	   ended[6] AS expired, ended[5] AS lock_released,
-	   ended[7] AS extension_dropped, denied,
+	   ended[7] AS extension_dropped, ended[8] AS silent, denied,
 	   time_vacant, time_led, longest_wait, candidates, vacant_since
 FROM LATERAL _le_registry_statistics(NULL::text, NULL::bigint);
 COMMENT ON VIEW pg_stat_leader_election IS
@@ -563,6 +623,7 @@ COMMENT ON COLUMN pg_stat_leader_election.expired IS 'leases that ran out';
 COMMENT ON COLUMN pg_stat_leader_election.lock_released IS
 'terms that ended because their lock was released behind their back, as by DISCARD ALL';
 COMMENT ON COLUMN pg_stat_leader_election.extension_dropped IS 'leases that ended with DROP EXTENSION';
+COMMENT ON COLUMN pg_stat_leader_election.silent IS 'terms that ended because no heartbeat came in time';
 COMMENT ON COLUMN pg_stat_leader_election.denied IS
 'bids that were denied: at once, or because their timeout passed';
 COMMENT ON COLUMN pg_stat_leader_election.time_vacant IS 'time without a leader';
@@ -616,7 +677,7 @@ COMMENT ON FUNCTION le_forget(bigint) IS
 'forget what was counted of the election of a bare key that is vacant, but not how its last term ended; false if it is not known, and with a warning if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(bigint) FROM PUBLIC;
 
-GRANT SELECT ON le_declarations, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
+GRANT SELECT ON le_declarations, le_once_done, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
 
 -- for pg_dump by the owner of the database
@@ -635,5 +696,5 @@ GRANT EXECUTE ON FUNCTION
 	le_depose_role(regrole, text),
 	pg_stat_leader_election_reset()
 TO @extowner@ WITH GRANT OPTION;
-GRANT INSERT ON le_declarations TO @extowner@;
+GRANT INSERT ON le_declarations, le_once_done TO @extowner@;
 GRANT UPDATE ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO @extowner@;

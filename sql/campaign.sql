@@ -19,7 +19,7 @@ SELECT le_am_leader('job', :token), le_am_leader('job');
 SELECT scope, identity, ttl FROM le_leader('job');
 -- with its token: renewed
 \set first :token
-CALL le_campaign('job', '1 s', 'me', '2 min', :token) \gset
+CALL le_campaign('job', '1 s', 'me', '2 min', NULL, :token) \gset
 SELECT :token = :first AS same;
 SELECT ttl, renewals > 0 AS renewed FROM le_leader('job');
 -- without: it has to wait
@@ -28,7 +28,7 @@ CALL le_campaign('job', '100 ms', 'me', '1 min');
 CALL le_campaign('job', '0');
 -- a token that is over does not matter
 SELECT le_resign('job', :token);
-CALL le_campaign('job', '1 s', 'me', '1 min', :token) \gset
+CALL le_campaign('job', '1 s', 'me', '1 min', NULL, :token) \gset
 SELECT :token > :first AS greater, le_resign('job', :token);
 
 -- it waits for the end of a lease

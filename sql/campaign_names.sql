@@ -16,19 +16,19 @@ SELECT name, scope, identity FROM le_leaders ORDER BY name;
 CALL le_campaign('job', '1 s', 'me', '1 min') \gdesc
 CALL le_campaign('job', '1 s', 'me', '1 min') \gset
 SELECT le_resign('job', :token);
-CALL le_campaign('job', '1 s', 'me', '1 min', NULL) \gset
+CALL le_campaign('job', '1 s', 'me', '1 min', NULL, NULL) \gset
 SELECT le_resign('job', :token);
-CALL le_campaign('job', '1 s', 'me', NULL, NULL) \gset
+CALL le_campaign('job', '1 s', 'me', NULL, NULL, NULL) \gset
 SELECT :token = le_token('job') AS same, le_resign('job');
 CALL le_campaign('job') \gset
 SELECT :token = le_token('job') AS same, le_resign('job');
 -- a literal that looks like an array is no name
 CALL le_campaign('{job, other}');
-CALL le_campaign('{job, other}', '1 s', NULL, NULL, NULL);
+CALL le_campaign('{job, other}', '1 s', NULL, NULL, NULL, NULL);
 -- an array is many
 CALL le_campaign(ARRAY['job', 'other'], '1 s', 'me', '1 min') \gset
 SELECT :'name' AS name, le_am_leader(:'name', :token), le_resign(:'name', :token);
-CALL le_campaign(ARRAY['job', 'other'], '1 s', 'me', '1 min', NULL, NULL) \gset
+CALL le_campaign(ARRAY['job', 'other'], '1 s', 'me', '1 min', NULL, NULL, NULL) \gset
 SELECT :'name' AS name, le_am_leader(:'name', :token), le_resign(:'name', :token);
 CALL le_campaign('{job, other}'::text[]) \gset
 SELECT :'name' AS name, le_am_leader(:'name'), le_resign(:'name');
@@ -36,10 +36,10 @@ CALL le_campaign(names => '{job, other}', timeout => '0') \gset
 SELECT :'name' AS name, le_am_leader(:'name'), le_resign(:'name');
 CALL le_campaign('{job, other}', name => NULL) \gset
 SELECT :'name' AS name, le_am_leader(:'name'), le_resign(:'name');
-CALL le_campaign('{job, other}', '1 s', 'me', '1 min', NULL, NULL) \gset
+CALL le_campaign('{job, other}', '1 s', 'me', '1 min', NULL, NULL, NULL) \gset
 SELECT :'name' AS name, le_am_leader(:'name', :token), le_resign(:'name', :token);
 -- what is passed in for the outputs does not matter
-CALL le_campaign(ARRAY['job', 'other'], '0', 'me', NULL, 17, 'other') \gset
+CALL le_campaign(ARRAY['job', 'other'], '0', 'me', NULL, NULL, 17, 'other') \gset
 SELECT :'name' AS name, :token = le_token('job') AS same, le_resign('job');
 DO $$
 DECLARE

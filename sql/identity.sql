@@ -49,7 +49,7 @@ SELECT le_lease('lease', '1 h', 'a') AS token \gset
 SELECT le_lease('lease', '1 h', 'a', :token) = :token AS renewed, le_lease('lease', '1 h', NULL, :token) = :token AS by_anybody;
 SELECT le_am_leader('lease', :token, 'a') AS a, le_am_leader('lease', :token, 'b') AS b, le_am_leader('lease', :token) AS anybody;
 SELECT le_lease('lease', '1 h', 'b', :token);
-CALL le_campaign('lease', '0', 'b', '1 h', :token);
+CALL le_campaign('lease', '0', 'b', '1 h', NULL, :token);
 SELECT le_resign('lease', :token, identity => 'b');
 SELECT le_resign('lease', :token, successor => 'c', identity => 'b');
 SELECT identity, renewals FROM le_leader('lease');

@@ -38,12 +38,12 @@ RESET ROLE;
 SELECT le_am_leader('mine'), le_resign_all();
 
 -- an administrator may take the functions away
-REVOKE EXECUTE ON FUNCTION le_try_become_leader(text, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION le_try_become_leader(text, text, interval) FROM PUBLIC;
 SET ROLE regress_le_nobody;
 SELECT le_try_become_leader('mine');
 SELECT le_try_become_leader(42), le_resign(42);
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION le_try_become_leader(text, text) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION le_try_become_leader(text, text, interval) TO PUBLIC;
 
 -- a function with another's rights can lend leadership
 CREATE FUNCTION pg_temp.elect() RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $$

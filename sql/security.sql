@@ -25,16 +25,21 @@ GRANT SELECT ON members TO PUBLIC;
 CREATE TABLE calls (object text, call text);
 GRANT SELECT ON calls TO PUBLIC;
 INSERT INTO calls VALUES
- ('le_try_become_leader(text,text)', $$SELECT le_try_become_leader('n', 'i')$$),
- ('le_try_become_leader(bigint,text)', $$SELECT le_try_become_leader(1, 'i')$$),
- ('le_become_leader(text,interval,text)', $$SELECT le_become_leader('n', '0', 'i')$$),
- ('le_become_leader(bigint,interval,text)', $$SELECT le_become_leader(1, '0', 'i')$$),
+ ('le_try_become_leader(text,text,interval)', $$SELECT le_try_become_leader('n', 'i')$$),
+ ('le_try_become_leader(bigint,text,interval)', $$SELECT le_try_become_leader(1, 'i')$$),
+ ('le_become_leader(text,interval,text,interval)', $$SELECT le_become_leader('n', '0', 'i')$$),
+ ('le_become_leader(bigint,interval,text,interval)', $$SELECT le_become_leader(1, '0', 'i')$$),
  ('le_try_become_leader_xact(text,text)', $$SELECT le_try_become_leader_xact('n', 'i')$$),
  ('le_try_become_leader_xact(bigint,text)', $$SELECT le_try_become_leader_xact(1, 'i')$$),
  ('le_become_leader_xact(text,interval,text)', $$SELECT le_become_leader_xact('n', '0', 'i')$$),
  ('le_become_leader_xact(bigint,interval,text)', $$SELECT le_become_leader_xact(1, '0', 'i')$$),
  ('le_am_leader(bigint)', $$SELECT le_am_leader(2)$$),
  ('le_am_leader(text,bigint,text)', $$SELECT le_am_leader('lease', token) FROM le_leader('lease')$$),
+ ('le_heartbeat(text,bigint)', $$SELECT le_heartbeat(name, token) FROM le_leader('of the administrator')$$),
+ ('le_heartbeat(bigint,bigint)', $$SELECT le_heartbeat(2)$$),
+ ('le_once(text,timestamp with time zone,bigint)', $$SELECT le_once('lease', 'today', token) FROM le_leader('lease')$$),
+ ('le_last_once(text)', $$SELECT le_last_once('lease')$$),
+ ('le_seats(text,integer)', $$SELECT le_seats('n', 2)$$),
  ('le_token(text)', $$SELECT le_token('nobody''s')$$),
  ('le_token(bigint)', $$SELECT le_token(2)$$),
  ('le_resign(text,bigint,text,text)', $$SELECT le_resign('lease', token) FROM le_leader('lease')$$),
@@ -44,8 +49,8 @@ INSERT INTO calls VALUES
  ('le_renew(text,bigint,interval)', $$SELECT le_renew('lease', token, '1 s') FROM le_leader('lease')$$),
  ('le_assert_leader(text,bigint)', $$SELECT le_assert_leader('lease', token) FROM le_leader('lease')$$),
  ('le_guard()', 'SELECT le_guard()'),
- ('le_campaign(text,interval,text,interval,bigint)', $$CALL le_campaign('lease', '0')$$),
- ('le_campaign(text[],interval,text,interval,bigint,text)', $$CALL le_campaign('{lease}'::text[], '0')$$),
+ ('le_campaign(text,interval,text,interval,interval,bigint)', $$CALL le_campaign('lease', '0')$$),
+ ('le_campaign(text[],interval,text,interval,interval,bigint,text)', $$CALL le_campaign('{lease}'::text[], '0')$$),
  ('le_observe(text,bigint,interval,bigint,text,text)', $$CALL le_observe('private', 0, '0')$$),
  ('le_depose(text,text)', $$SELECT le_depose('lease')$$),
  ('le_depose(bigint,text)', $$SELECT le_depose(3)$$),
@@ -116,7 +121,7 @@ ROLLBACK;
 CREATE TABLE relations (object text, may text);
 INSERT INTO relations VALUES
  ('le_token_seq', 'SELECT'), ('le_token_origin_seq', 'SELECT'), ('le_lease_origin_seq', 'SELECT'),
- ('le_leases', ''),
+ ('le_leases', ''), ('le_once_done', 'SELECT'),
  ('le_declarations', 'SELECT'), ('_le_locks', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
  ('pg_stat_leader_election', 'SELECT'), ('pg_stat_leader_election_info', 'SELECT');
 CREATE TEMP VIEW rights AS

@@ -286,10 +286,10 @@ BEGIN
 	COMMIT;
 	CALL le_observe('job', NULL, NULL, t, i, v);
 	result := result || (t = le_token('job'))::text;
-	CALL le_campaign(ARRAY['job', 'other'], '1 s', NULL, NULL, t, n);
+	CALL le_campaign(ARRAY['job', 'other'], '1 s', NULL, NULL, NULL, t, n);
 	result := result || n;
 	BEGIN
-		CALL le_campaign(ARRAY['job', 'other', 'third'], '1 s', NULL, NULL, t, n);
+		CALL le_campaign(ARRAY['job', 'other', 'third'], '1 s', NULL, NULL, NULL, t, n);
 		result := result || n;
 		RAISE 'undo';
 	EXCEPTION WHEN raise_exception THEN

@@ -57,8 +57,10 @@ le_log_begin(const LeTerm *term)
 
 	if (!le_log_terms)
 		return;
-	if (term->scope == LE_SCOPE_LEASE)
-		ttl = psprintf(", ttl " INT64_FORMAT " ms", term->ttl_us / 1000);
+	if (term->ttl_us != 0)
+		ttl = psprintf(", %s " INT64_FORMAT " ms",
+					   term->scope == LE_SCOPE_LEASE ? "ttl" : "heartbeat",
+					   term->ttl_us / 1000);
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d%s, %s scope%s",
@@ -71,8 +73,7 @@ le_log_begin(const LeTerm *term)
 }
 
 /*
- * Return for how long the term was led until now, or until its lease ran out, in
- * microseconds
+ * Return for how long the term was led until now, or until it ran out, in microseconds
  *
  * By the wall clock, as the term may have begun before the server started.
  */
@@ -81,7 +82,7 @@ led_us(const LeTerm *term, LeEndReason reason)
 {
 	int64		led = GetCurrentTimestamp() - term->since;
 
-	if (reason == LE_END_EXPIRED && term->scope == LE_SCOPE_LEASE &&
+	if ((reason == LE_END_EXPIRED || reason == LE_END_SILENT) &&
 		le_deadline_is_time(term->deadline))
 		led -= (int64) (le_monotonic_us() - term->deadline);
 	return Max(led, 0);

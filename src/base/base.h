@@ -51,6 +51,7 @@ typedef enum LeLockClass
 #define ERRCODE_LE_NOT_LEADER		MAKE_SQLSTATE('L', 'E', '0', '0', '1')
 #define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
 #define ERRCODE_LE_NOT_YET			MAKE_SQLSTATE('L', 'E', '0', '0', '3')
+#define ERRCODE_LE_SILENT			MAKE_SQLSTATE('L', 'E', '0', '0', '4')
 
 /* What a term is bound to */
 typedef enum LeScope
@@ -69,10 +70,11 @@ typedef enum LeEndReason
 	LE_END_SESSION,
 	LE_END_LOCK_RELEASED,
 	LE_END_EXPIRED,
-	LE_END_EXTENSION_DROPPED
+	LE_END_EXTENSION_DROPPED,
+	LE_END_SILENT
 } LeEndReason;
 
-#define LE_END_REASONS	(LE_END_EXTENSION_DROPPED + 1)
+#define LE_END_REASONS	(LE_END_SILENT + 1)
 
 /* What identifies an election in the server; no padding, as it is hashed */
 typedef struct LeElectionKey
@@ -109,7 +111,8 @@ typedef struct LeBid
 	LeElection	election;
 	LeScope		scope;
 	int64		wait_ms;
-	int64		ttl_us;			/* in lease scope */
+	int64		ttl_us;			/* in lease scope; in session scope the
+								 * heartbeat, 0: none */
 	const text *identity;		/* NULL: the default one */
 
 	/* what comes of it, see campaign.c */
@@ -152,7 +155,8 @@ typedef enum LeSequence
 typedef enum LeTable
 {
 	LE_LEASES,
-	LE_DECLARATIONS
+	LE_DECLARATIONS,
+	LE_ONCE
 } LeTable;
 
 /* What a session that sleeps is doing */
@@ -214,6 +218,7 @@ extern bool le_is_extension(Oid extension);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
 extern Oid	le_declaration_table(void);
+extern Oid	le_once_table(void);
 extern void le_require_unaltered(Relation table, LeTable which);
 extern int64 le_sequence_read(LeSequence sequence);
 extern XLogRecPtr le_sequence_set(LeSequence sequence, int64 value);

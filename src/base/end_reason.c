@@ -29,6 +29,7 @@ static const LeEndReasonInfo reasons[LE_END_REASONS] = {
 	[LE_END_LOCK_RELEASED] = {"lock released", false},
 	[LE_END_EXPIRED] = {"expired", false},
 	[LE_END_EXTENSION_DROPPED] = {"extension dropped", false},
+	[LE_END_SILENT] = {"silent", false},
 };
 
 /*

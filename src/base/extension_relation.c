@@ -4,9 +4,9 @@
  *	  The extension's own sequences and tables: to find them, and to read and write the
  *	  sequences.
  *
- * The tables are read and written as the server does with its catalogs, which have
- * neither rules nor index expressions, and whose rows are C structs.  So a table must be
- * just as the extension has created it: its owner can alter it.
+ * Leases and declarations are read and written as the server does with its catalogs, which
+ * have neither rules nor index expressions, and whose rows are C structs.  So their tables
+ * must be just as the extension has created them: their owner can alter them.
  *
  *-------------------------------------------------------------------------
  */
@@ -91,7 +91,7 @@ typedef struct LeRelation
 {
 	const char *name;
 	char		kind;
-	const LeShape *shape;		/* of a table */
+	const LeShape *shape;		/* of a table that is not used by SQL */
 	Oid			oid;			/* invalid until looked up, and when changed */
 	Oid			unaltered;		/* found to have that shape; likewise */
 } LeRelation;
@@ -108,6 +108,7 @@ static LeRelation tables[] = {
 	[LE_DECLARATIONS] = {
 		.name = "le_declarations",.kind = RELKIND_RELATION,.shape = &shape_of_declarations
 	},
+	[LE_ONCE] = {.name = "le_once_done",.kind = RELKIND_RELATION},
 };
 
 /* how often a relation was changed, of those that we have looked at */
@@ -222,6 +223,15 @@ Oid
 le_declaration_table(void)
 {
 	return find_relation(&tables[LE_DECLARATIONS]);
+}
+
+/*
+ * Return the OID of the table of jobs that are done; throws if it is gone
+ */
+Oid
+le_once_table(void)
+{
+	return find_relation(&tables[LE_ONCE]);
 }
 
 static bool

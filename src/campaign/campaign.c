@@ -16,7 +16,7 @@
  * the end of the last lease, and the block that the token comes from.  For that the
  * candidate waits here, with the election's lock and no other; a timeout, a lock_timeout or
  * a cancel ends the wait, and no term begins.  A bid that does not wait lets the
- * standbys answer for LE_STANDBY_PATIENCE_US in all, and is denied then.  The next bid
+ * standbys answer for LE_PATIENCE_US in all, and is denied then.  The next bid
  * goes on where it has stopped.
  *
  * Order of locks: the election's lock, then its guard lock, then the lock on the
@@ -106,6 +106,8 @@ wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 {
 	do
 	{
+		/* from now on a leader that falls silent sees that it is wanted */
+		(void) le_end_silent(election, 0);
 		limit_wait(limit);
 		le_show_wait(LE_WAITS_FOR_LEADER);
 		(void) le_acquire_for_xact(election, false);
@@ -283,7 +285,7 @@ static uint64
 lose_patience_at(LeBid *bid)
 {
 	if (bid->patience_until == 0)
-		bid->patience_until = le_monotonic_us() + LE_STANDBY_PATIENCE_US;
+		bid->patience_until = le_monotonic_us() + LE_PATIENCE_US;
 	return bid->patience_until;
 }
 
@@ -314,6 +316,22 @@ draw_token_now(LeBid *bid)
 }
 
 /*
+ * Take the election's lock for the current subtransaction if it is free, or soon is, as the
+ * leader on record is silent and its session is terminated
+ */
+static bool
+take_lock_now(LeBid *bid, const LeTerm *term)
+{
+	const LeElection *election = &bid->election;
+
+	if (le_acquire_for_xact(election, true))
+		return true;
+	return term != NULL && le_term_is_silent(term, le_monotonic_us()) &&
+		le_end_silent(election, lose_patience_at(bid)) &&
+		le_acquire_for_xact(election, true);
+}
+
+/*
  * Take the election's lock for the current subtransaction, and a token, if it is free and
  * nothing else is in the way of a new term
  *
@@ -331,7 +349,8 @@ le_acquire_now(LeBid *bid)
 
 	le_require_candidate(bid);
 	on_record = le_registry_read(&election->key, &term);
-	if ((on_record && le_lease_runs(&term)) || !le_acquire_for_xact(election, true))
+	if ((on_record && le_lease_runs(&term)) ||
+		!take_lock_now(bid, on_record ? &term : NULL))
 	{
 		if (on_record)
 			le_refuse_collision(election, term.name);
@@ -371,10 +390,10 @@ acquire_in_line(LeBid *bid, const LeIdentity *identity)
  * Make a session that leads the election already hold it in the bid's scope, too
  */
 static void
-add_hold(LeHeldTerm *held, LeScope scope)
+add_hold(LeHeldTerm *held, LeScope scope, int64 heartbeat_us)
 {
 	if (scope == LE_SCOPE_SESSION)
-		le_hold_for_session(held);
+		le_hold_for_session(held, heartbeat_us);
 	else
 		le_hold_for_transaction(held);
 }
@@ -490,7 +509,7 @@ le_elect(LeBid *bid)
 	held = le_held_term(election);
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
 	{
-		add_hold(held, bid->scope);
+		add_hold(held, bid->scope, bid->ttl_us);
 		return held->token;
 	}
 	if (held != NULL)

@@ -51,8 +51,11 @@ typedef struct LeSituation
 	uint64		now;			/* by le_monotonic_us */
 } LeSituation;
 
-/* How long a bid that does not wait lets synchronous standbys answer */
-#define LE_STANDBY_PATIENCE_US	(100 * INT64CONST(1000))
+/*
+ * How long a bid that does not wait lets synchronous standbys answer, and the session of a
+ * silent leader end
+ */
+#define LE_PATIENCE_US	(100 * INT64CONST(1000))
 
 /* campaign.c */
 pg_noreturn extern void le_throw_lock_timeout(void);

@@ -177,7 +177,8 @@ bid_for(LeManyCampaign *campaign, int index)
 static int64
 look_at(LeManyCampaign *campaign, int index, uint64 now)
 {
-	if (campaign->by_lock[index] && le_lock_is_busy(&campaign->elections[index]))
+	if (campaign->by_lock[index] && le_lock_is_busy(&campaign->elections[index]) &&
+		!le_end_silent(&campaign->elections[index], 0))
 	{
 		campaign->look_at[index] = next_lock_look(now);
 		return 0;
@@ -191,7 +192,7 @@ look_at(LeManyCampaign *campaign, int index, uint64 now)
 static void
 be_patient(LeManyCampaign *campaign)
 {
-	campaign->bid->patience_until = Min(le_monotonic_us() + LE_STANDBY_PATIENCE_US,
+	campaign->bid->patience_until = Min(le_monotonic_us() + LE_PATIENCE_US,
 										campaign->give_up_at);
 }
 

@@ -17,6 +17,7 @@
 static bool standing = false;
 static uint64 standing_since;
 static LeElectionKey standing_for;	/* all zero: many elections */
+static bool in_line = false;	/* does it watch that one? */
 
 static void
 stand(const LeElection *election, const LeIdentity *identity)
@@ -47,8 +48,12 @@ le_stand_in_line(const LeElection *election, const LeIdentity *identity)
 	standing_for = election->key;
 	stand(election, identity);
 
-	/* in the views of a bare key, too */
-	le_registry_remember(election);
+	/*
+	 * so a leader with a heartbeat knows of it, and so do the views of a bare
+	 * key
+	 */
+	(void) le_registry_watch(election, LE_IN_LINE);
+	in_line = true;
 }
 
 /*
@@ -87,6 +92,12 @@ le_show_wait(LeWait waits_for)
 }
 
 static void
+leave_line(void *argument pg_attribute_unused())
+{
+	le_registry_unwatch(&standing_for, LE_IN_LINE);
+}
+
+static void
 remove_candidate(void *argument pg_attribute_unused())
 {
 	le_registry_remove_candidate(MyProcPid);
@@ -105,5 +116,10 @@ le_withdraw(void)
 	if (!standing)
 		return;
 	standing = false;
+	if (in_line)
+	{
+		in_line = false;
+		le_run_safely(leave_line, NULL);
+	}
 	le_run_safely(remove_candidate, NULL);
 }

@@ -55,7 +55,8 @@ le_read_leader(const LeElection *election, LeTerm *term)
 	le_refuse_collision(election, term->name);
 	if (term->scope == LE_SCOPE_LEASE)
 		return le_lease_runs(term);
-	return le_find_holder(election, &pid) && pid == term->pid;
+	return !le_term_is_silent(term, le_monotonic_us()) &&
+		le_find_holder(election, &pid) && pid == term->pid;
 }
 
 /*
@@ -122,24 +123,35 @@ refuse_own(const LeElection *election)
 }
 
 /*
- * Terminate the process, if the current user may
+ * Terminate the process, whatever the current user's rights
  *
- * By a superuser's right, as the server does not know of the right to depose roles.  On error,
- * the server's own abort restores the user.
+ * By a superuser's right, as the server knows of no other.  On error, the server's own abort
+ * restores the user.
+ */
+void
+le_terminate_as_superuser(int pid)
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
+	SetUserIdAndSecContext(user, context);
+}
+
+/*
+ * Terminate the process, if the current user may; else the server raises an error
  */
 void
 le_terminate_process(int pid)
 {
 	PGPROC	   *process = BackendPidGetProc(pid);
-	Oid			user;
-	int			context;
 
-	GetUserIdAndSecContext(&user, &context);
 	if (process != NULL && le_may_terminate(process->roleId))
-		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
-							   context | SECURITY_LOCAL_USERID_CHANGE);
-	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
-	SetUserIdAndSecContext(user, context);
+		le_terminate_as_superuser(pid);
+	else
+		(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
 }
 
 static bool
@@ -154,13 +166,14 @@ is_among(int pid, const int *pids, int count)
 }
 
 /*
- * Wait until none of these processes is listed any more
+ * Wait until none of these processes is listed any more, or until that time, by
+ * le_monotonic_us
  *
  * May throw, and end the session of a client that has gone.
  */
 void
 le_wait_until_gone(const LeElection *election, const int *pids, int count,
-				   int *(*list) (const LeElection *election, int *count))
+				   int *(*list) (const LeElection *election, int *count), uint64 until)
 {
 	uint64		sleep_us = LE_LOOK_SOON_US;
 
@@ -173,7 +186,7 @@ le_wait_until_gone(const LeElection *election, const int *pids, int count,
 		for (int i = 0; gone && i < count; i++)
 			gone = !is_among(pids[i], listed, listed_count);
 		pfree(listed);
-		if (gone)
+		if (gone || le_monotonic_us() >= until)
 			return;
 		le_sleep(NULL, le_monotonic_us() + sleep_us, LE_SLEEP_DEPOSE);
 		CHECK_FOR_INTERRUPTS();
@@ -320,7 +333,7 @@ le_terminate_guarded(const LeElection *election)
 	}
 	if (any_prepared)
 		warn_prepared(election);
-	le_wait_until_gone(election, told, told_count, le_list_guarded);
+	le_wait_until_gone(election, told, told_count, le_list_guarded, PG_UINT64_MAX);
 }
 
 /*
@@ -339,7 +352,7 @@ depose_term(const LeElection *election, int64 token, const char *why)
 
 	le_log_deposed(&term, by, why);
 	if (term.scope != LE_SCOPE_LEASE)
-		le_wait_until_gone(election, &term.pid, 1, le_list_holders);
+		le_wait_until_gone(election, &term.pid, 1, le_list_holders, PG_UINT64_MAX);
 	if (election->key.lock_class != LE_CLASS_BARE_KEY)
 		le_terminate_guarded(election);
 	return true;

@@ -187,7 +187,7 @@ end_session_terms(LeTerm *terms, int count, const char *by, const char *why)
 
 		le_log_deposed(&terms[i], by, why);
 		election_of(&terms[i], &election);
-		le_wait_until_gone(&election, &terms[i].pid, 1, le_list_holders);
+		le_wait_until_gone(&election, &terms[i].pid, 1, le_list_holders, PG_UINT64_MAX);
 		if (election.key.lock_class != LE_CLASS_BARE_KEY && le_guard_is_contended(&election))
 			le_terminate_guarded(&election);
 	}

@@ -13,9 +13,11 @@
 /* depose.c */
 extern bool le_read_leader(const LeElection *election, LeTerm *term);
 extern bool le_may_terminate(Oid role);
+extern void le_terminate_as_superuser(int pid);
 extern void le_terminate_process(int pid);
 extern void le_wait_until_gone(const LeElection *election, const int *pids, int count,
-							   int *(*list) (const LeElection *election, int *count));
+							   int *(*list) (const LeElection *election, int *count),
+							   uint64 until);
 extern void le_terminate_guarded(const LeElection *election);
 
 #endif							/* LE_LEADER_INTERNAL_H */

@@ -44,6 +44,10 @@ extern void le_warn_not_deposed(const LeElection *election, const char *identity
 								const char *prepared);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 
+/* once.c */
+extern bool le_do_once(const LeElection *election, TimestampTz due, int64 token);
+extern TimestampTz le_last_done(const LeElection *election, bool *found);
+
 /* other_client.c */
 extern bool le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as);
 extern bool le_is_leased_as(const LeElection *election, int64 token, const text *identity);
@@ -65,6 +69,10 @@ extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
 extern bool le_resign_term(const LeElection *election);
 extern int	le_resign_terms(void);
 extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
+
+/* silence.c */
+extern bool le_end_silent(const LeElection *election, uint64 until);
+extern bool le_beat_by_token(const LeElection *election, int64 token);
 
 /* watch.c */
 extern void le_stop_observing(void);

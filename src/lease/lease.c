@@ -151,12 +151,12 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 	{
 		if (grant->token != token)
 			return false;
-		if (ttl_us != 0 && ttl_us != grant->entry->lease.ttl_us)
+		if (ttl_us != 0 && ttl_us != grant->entry->expiry.ttl_us)
 		{
 			/* only this transaction makes anything of it before it begins */
 			le_require_ttl(election, ttl_us);
 			(void) le_lease_overwrite_ttl(election, token, ttl_us);
-			grant->entry->lease.ttl_us = ttl_us;
+			grant->entry->expiry.ttl_us = ttl_us;
 		}
 		return true;
 	}
@@ -274,7 +274,7 @@ le_lease_wait(const LeElection *election, uint64 until)
 	if (entry == NULL)
 		return;
 	ConditionVariablePrepareToSleep(&entry->changed);
-	deadline = Min(pg_atomic_read_u64(&entry->lease.deadline), until);
+	deadline = Min(pg_atomic_read_u64(&entry->expiry.deadline), until);
 	if (deadline > le_monotonic_us())
 		le_sleep(&entry->changed, deadline, LE_SLEEP_LEASE);
 	ConditionVariableCancelSleep();

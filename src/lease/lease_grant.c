@@ -141,7 +141,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 void
 le_give_up_grant(LeGrant *grant)
 {
-	pg_atomic_write_u64(&grant->entry->lease.deadline, LE_DEADLINE_OVER);
+	pg_atomic_write_u64(&grant->entry->expiry.deadline, LE_DEADLINE_OVER);
 	grant->given_up = true;
 }
 
@@ -175,7 +175,7 @@ static void
 begin_grant(LeXactItem *item)
 {
 	LeGrant    *grant = (LeGrant *) item;
-	pg_atomic_uint64 *deadline = &grant->entry->lease.deadline;
+	pg_atomic_uint64 *deadline = &grant->entry->expiry.deadline;
 
 	if (!grant->given_up)
 	{
@@ -187,7 +187,7 @@ begin_grant(LeXactItem *item)
 		 */
 		if (!le_deadline_is_committed(pg_atomic_read_u64(deadline)))
 			pg_atomic_write_u64(deadline,
-								le_monotonic_us() + grant->entry->lease.ttl_us);
+								le_monotonic_us() + grant->entry->expiry.ttl_us);
 	}
 	forget_grant(grant);
 }

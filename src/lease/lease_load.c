@@ -101,7 +101,7 @@ le_end_stale(const LeTerm *term)
 	if (!le_registry_end_term(&term->election, term->token, reason, &news))
 		return;
 	if (news.term.scope != LE_SCOPE_LEASE || le_deadline_is_time(news.term.deadline))
-		le_log_end(&news.term, reason);
+		le_log_end(&news.term, news.term.end_reason);
 	le_announce_news(&news, LE_DUTY_OWN, false);
 }
 

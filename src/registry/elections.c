@@ -41,8 +41,8 @@ init_entry(LeElectionEntry *entry)
 	entry->deposed_by = InvalidDsaPointer;
 	entry->deposed_why = InvalidDsaPointer;
 	entry->used = InvalidDsaPointer;
-	pg_atomic_init_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
-	pg_atomic_init_u64(&entry->lease.renewals, 0);
+	pg_atomic_init_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
+	pg_atomic_init_u64(&entry->expiry.renewals, 0);
 	ConditionVariableInit(&entry->changed);
 	init_tally(&entry->tally);
 }
@@ -68,7 +68,12 @@ le_delete_entry(LeElectionEntry *entry)
 static bool
 is_watched(const LeElectionEntry *entry)
 {
-	return entry->watchers[LE_OBSERVER] > 0 || entry->watchers[LE_FOLLOWER] > 0;
+	for (int i = 0; i < LE_WATCHERS; i++)
+	{
+		if (entry->watchers[i] > 0)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -79,7 +84,7 @@ is_vacant(LeElectionEntry *entry)
 {
 	return entry->token == 0 ||
 		(entry->scope == LE_SCOPE_LEASE &&
-		 pg_atomic_read_u64(&entry->lease.deadline) == LE_DEADLINE_OVER);
+		 pg_atomic_read_u64(&entry->expiry.deadline) == LE_DEADLINE_OVER);
 }
 
 /*
@@ -184,6 +189,16 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 static pg_atomic_uint32 *watched_by = NULL;
 
 /*
+ * Check whether such a watcher uses up what its role may: a session stands in line for one
+ * election, and its terms are bounded
+ */
+static bool
+counts_for_role(LeWatcher what)
+{
+	return what == LE_OBSERVER || what == LE_FOLLOWER;
+}
+
+/*
  * Count a watcher in: from now on the entry stays where it is
  *
  * To be undone by le_registry_unwatch.  Throws if another election that has the same
@@ -196,14 +211,16 @@ le_registry_watch(const LeElection *election, LeWatcher what)
 	char		name[LE_TEXT_SIZE];
 	bool		is_ours;
 
-	watched_by = le_registry_used_by(GetUserId(), NULL);
+	if (counts_for_role(what))
+		watched_by = le_registry_used_by(GetUserId(), NULL);
 	entry = le_registry_lock_or_add(&election->key, election->name);
 	strcpy(name, le_registry_string(entry->name));
 	is_ours = strcmp(name, election->name) == 0;
 	if (is_ours)
 	{
 		entry->watchers[what]++;
-		pg_atomic_fetch_add_u32(watched_by, 1);
+		if (counts_for_role(what))
+			pg_atomic_fetch_add_u32(watched_by, 1);
 	}
 	le_registry_unlock_entry(entry);
 	if (!is_ours)
@@ -230,19 +247,11 @@ le_registry_unwatch(const LeElectionKey *key, LeWatcher what)
 		return;
 	Assert(entry->watchers[what] > 0);
 	entry->watchers[what]--;
-	pg_atomic_fetch_sub_u32(watched_by, 1);
+	if (counts_for_role(what))
+		pg_atomic_fetch_sub_u32(watched_by, 1);
 	if (entry->token == 0 && !le_entry_is_kept(entry))
 		count_down(&le_registry_counters()->pinned);
 	le_registry_unlock_entry(entry);
-}
-
-/*
- * See to it that the registry has an entry of the election, if only for a while
- */
-void
-le_registry_remember(const LeElection *election)
-{
-	le_registry_unlock_entry(le_registry_lock_or_add(&election->key, election->name));
 }
 
 /*

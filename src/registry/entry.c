@@ -41,12 +41,9 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->lease_table = entry->lease_table;
 	term->voided_at = entry->voided_at;
 	term->since = entry->since;
-	if (entry->scope == LE_SCOPE_LEASE)
-	{
-		term->ttl_us = entry->lease.ttl_us;
-		term->deadline = pg_atomic_read_u64(&entry->lease.deadline);
-		term->renewals = pg_atomic_read_u64(&entry->lease.renewals);
-	}
+	term->ttl_us = entry->expiry.ttl_us;
+	term->deadline = pg_atomic_read_u64(&entry->expiry.deadline);
+	term->renewals = pg_atomic_read_u64(&entry->expiry.renewals);
 	term->has_value = DsaPointerIsValid(entry->value);
 	term->announces = entry->announces;
 	term->followers = entry->watchers[LE_FOLLOWER];

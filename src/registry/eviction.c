@@ -172,7 +172,7 @@ le_registry_bound_elections(int more)
 static bool
 is_spent_lease(LeElectionEntry *entry)
 {
-	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 
 	return entry->election.database != MyDatabaseId && entry->token != 0 &&
 		entry->scope == LE_SCOPE_LEASE && !le_entry_is_kept(entry) &&
@@ -185,7 +185,7 @@ is_spent_lease(LeElectionEntry *entry)
 static uint64
 lease_lost_at(LeElectionEntry *entry)
 {
-	return entry->counted ? pg_atomic_read_u64(&entry->lease.deadline) : entry->lost_at;
+	return entry->counted ? pg_atomic_read_u64(&entry->expiry.deadline) : entry->lost_at;
 }
 
 static int

@@ -59,6 +59,10 @@ extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const 
 /* terms.c */
 extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);
 
+/* heartbeats.c */
+extern bool le_put_off_deadline(LeExpiry *expiry);
+extern bool le_entry_is_silent(LeElectionEntry *entry, uint64 now);
+
 /* news.c */
 extern void le_news_forget(LeElectionEntry *entry);
 extern void le_news_keep(LeElectionEntry *entry);

@@ -13,28 +13,6 @@
 
 #include "registry/internal.h"
 
-/*
- * Put off the deadline to one ttl from now; false if it has passed
- *
- * Others may do the same at the same time; the latest deadline stays.
- */
-static bool
-put_off_deadline(LeLease *lease)
-{
-	uint64		now = le_monotonic_us();
-	uint64		new_deadline = now + lease->ttl_us;
-	uint64		deadline = pg_atomic_read_u64(&lease->deadline);
-
-	do
-	{
-		if (!le_deadline_runs(deadline, now))
-			return false;
-	} while (deadline < new_deadline &&
-			 !pg_atomic_compare_exchange_u64(&lease->deadline, &deadline,
-											 new_deadline));
-	return true;
-}
-
 static bool
 ends(LeLeaseAction action)
 {
@@ -49,12 +27,12 @@ static bool
 act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 {
 	LeLeaseAction action = order->action;
-	LeLease    *lease = &entry->lease;
+	LeExpiry   *lease = &entry->expiry;
 
 	AssertPartitionLocked();
 	if (action == LE_LEASE_RENEW)
 	{
-		if (!put_off_deadline(lease))
+		if (!le_put_off_deadline(lease))
 			return false;
 		pg_atomic_fetch_add_u64(&lease->renewals, 1);
 		return true;
@@ -104,7 +82,7 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 	{
 		bool		is_ours = entry->role == *role || action == LE_LEASE_DEPOSE;
 
-		*old_ttl_us = entry->lease.ttl_us;
+		*old_ttl_us = entry->expiry.ttl_us;
 		*role = entry->role;
 		if (act_on_entry(entry, is_ours ? order : &look))
 			answer = is_ours ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
@@ -135,12 +113,12 @@ le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
 		return true;
 	if (entry->token == token && entry->scope == LE_SCOPE_LEASE)
 	{
-		uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+		uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 
 		closed = !le_deadline_runs(deadline, le_monotonic_us());
 		*expired = closed && deadline != LE_DEADLINE_OVER;
 		if (closed)
-			pg_atomic_write_u64(&entry->lease.deadline, LE_DEADLINE_OVER);
+			pg_atomic_write_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
 		if (*expired)
 			le_count_end(entry, LE_END_EXPIRED, deadline);
 		if (*expired || le_news_owed(entry))
@@ -184,8 +162,8 @@ le_registry_begin_lease(const LeElectionKey *key, int64 token)
 	found = entry->token == token;
 	if (found)
 	{
-		pg_atomic_write_u64(&entry->lease.deadline,
-							le_monotonic_us() + entry->lease.ttl_us);
+		pg_atomic_write_u64(&entry->expiry.deadline,
+							le_monotonic_us() + entry->expiry.ttl_us);
 		le_count_begin(entry);
 		ConditionVariableBroadcast(&entry->changed);
 	}

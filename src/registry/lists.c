@@ -40,7 +40,7 @@ is_lease(LeElectionEntry *entry)
 }
 
 static bool
-is_over(LeLease *lease)
+is_over(LeExpiry *lease)
 {
 	return le_deadline_is_over(pg_atomic_read_u64(&lease->deadline), le_monotonic_us());
 }
@@ -124,7 +124,7 @@ le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
 		if (!is_lease(entry))
 			continue;
 		(*leases)++;
-		if (!is_over(&entry->lease))
+		if (!is_over(&entry->expiry))
 			continue;
 		if (count >= capacity)
 			place = pg_prng_uint64_range(&pg_global_prng_state, 0, count);
@@ -152,7 +152,7 @@ le_registry_start_loaded(Oid lease_table)
 	dshash_seq_init(&status, le_registry_election_table(), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		LeLease    *lease = &entry->lease;
+		LeExpiry   *lease = &entry->expiry;
 
 		if (!is_lease(entry) || entry->lease_table != lease_table ||
 			le_deadline_is_committed(pg_atomic_read_u64(&lease->deadline)))

@@ -16,8 +16,8 @@
 #include "base/base.h"
 
 /*
- * When a lease runs out, by le_monotonic_us; else one of these marks.
- * A lease that is marked as over stays so.
+ * When a term runs out that has a ttl, or a heartbeat, by le_monotonic_us; else one of these
+ * marks.  What is marked as over stays so.
  */
 #define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
 #define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it ran out */
@@ -55,13 +55,13 @@ le_deadline_runs(uint64 deadline, uint64 now)
 	return le_deadline_is_committed(deadline) && !le_deadline_is_over(deadline, now);
 }
 
-/* What of a lease in the registry changes while it runs */
-typedef struct LeLease
+/* What of a term that has a deadline changes while it runs */
+typedef struct LeExpiry
 {
-	int64		ttl_us;
+	int64		ttl_us;			/* of a lease; else the heartbeat, 0: none */
 	pg_atomic_uint64 deadline;
-	pg_atomic_uint64 renewals;
-} LeLease;
+	pg_atomic_uint64 renewals;	/* of a lease */
+} LeExpiry;
 
 /*
  * What is counted of an election, since it was first heard of or the last reset.
@@ -82,9 +82,14 @@ typedef struct LeTally
 typedef enum LeWatcher
 {
 	LE_OBSERVER,				/* who may be about to sleep on it */
-	LE_FOLLOWER					/* who campaigns for many elections, and this
+	LE_FOLLOWER,				/* who campaigns for many elections, and this
 								 * one */
+	LE_IN_LINE,					/* who stands in line for it */
+	LE_BEATING					/* whose term has a heartbeat, see
+								 * term/heartbeat.c */
 } LeWatcher;
+
+#define LE_WATCHERS		(LE_BEATING + 1)
 
 /*
  * An election as the registry keeps it; registry.c says what protects it
@@ -99,7 +104,7 @@ typedef struct LeElectionEntry
 	/* the term */
 	int64		token;			/* 0: no term runs */
 	TimestampTz since;
-	LeLease		lease;
+	LeExpiry	expiry;
 	dsa_pointer identity;		/* invalid: no term */
 	dsa_pointer value;			/* that its leader has published; invalid:
 								 * none */
@@ -118,7 +123,7 @@ typedef struct LeElectionEntry
 	uint64		lost_at;		/* when that has, without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
-	int			watchers[2];	/* how many there are, by LeWatcher */
+	int			watchers[LE_WATCHERS];	/* how many there are, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has */
 
 	/* again the election */
@@ -172,7 +177,7 @@ typedef struct LeTerm
 	Oid			role;
 	Oid			lease_table;
 	TimestampTz since;
-	int64		ttl_us;
+	int64		ttl_us;			/* of a lease; else the heartbeat, 0: none */
 	uint64		deadline;
 	uint64		renewals;
 	XLogRecPtr	voided_at;		/* of a lease that is over */
@@ -341,6 +346,17 @@ typedef enum LeLeaseAnswer
 } LeLeaseAnswer;
 
 /*
+ * Check whether that is the term of a leader which has given no heartbeat in time: it is
+ * over, whether its session still holds the election's lock or not
+ */
+static inline bool
+le_term_is_silent(const LeTerm *term, uint64 now)
+{
+	return term->scope != LE_SCOPE_LEASE && term->ttl_us != 0 &&
+		le_deadline_is_over(term->deadline, now);
+}
+
+/*
  * Check whether the election is led by the term with that token, as far as the record
  * tells, or that is an uncommitted lease
  */
@@ -349,7 +365,7 @@ le_record_is_led(const LeRecord *record, int64 token, uint64 now)
 {
 	const LeTerm *term = &record->term;
 
-	return token != 0 && term->token == token &&
+	return token != 0 && term->token == token && !le_term_is_silent(term, now) &&
 		(term->scope != LE_SCOPE_LEASE || !le_deadline_is_over(term->deadline, now));
 }
 
@@ -374,7 +390,6 @@ extern uint64 le_registry_forgotten_at(bool declared);
 /* elections.c */
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
 extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
-extern void le_registry_remember(const LeElection *election);
 extern LeForgotten le_registry_forget(const LeElection *election);
 extern uint64 le_registry_fix_lost_at(const LeElection *election, uint64 lost_at);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
@@ -388,7 +403,7 @@ extern void le_registry_forget_dropped(void);
 /* terms.c */
 extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
-extern void le_registry_begin_term(const LeTerm *term, LeNews *before);
+extern LeElectionEntry *le_registry_begin_term(const LeTerm *term, LeNews *before);
 extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);
 extern void le_registry_restore_lease(const LeTerm *term);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
@@ -413,6 +428,13 @@ extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
 extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
 extern void le_registry_load_lease(const LeTerm *term);
+
+/* heartbeats.c */
+extern LeElectionEntry *le_registry_set_heartbeat(const LeElectionKey *key, int64 token,
+												  int64 heartbeat_us);
+extern bool le_registry_beat(const LeElectionKey *key, int64 token);
+extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
+extern int	le_registry_close_silent(const LeElectionKey *key);
 
 /* news.c */
 extern bool le_registry_find_news(const LeElectionKey *key, LeNews *news);

@@ -22,8 +22,8 @@ time_between(uint64 start, uint64 end)
 }
 
 /*
- * Return since when nobody leads, at the latest now: the term may be that of a lease which
- * has run out, and has not been found yet
+ * Return since when nobody leads, at the latest now: the term may be a lease which has run
+ * out and has not been found yet, or that of a leader which is silent
  */
 static uint64
 vacant_from(LeElectionEntry *entry, uint64 now)
@@ -33,9 +33,9 @@ vacant_from(LeElectionEntry *entry, uint64 now)
 
 	if (!entry->counted)
 		return Min(changed_at, now);
-	if (entry->scope != LE_SCOPE_LEASE)
+	if (entry->expiry.ttl_us == 0)
 		return now;
-	deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	return Max(Min(deadline, now), changed_at);
 }
 

@@ -72,14 +72,23 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
-	if (term->scope == LE_SCOPE_LEASE)
-	{
-		entry->lease.ttl_us = term->ttl_us;
-		pg_atomic_write_u64(&entry->lease.deadline, term->deadline);
-		pg_atomic_write_u64(&entry->lease.renewals, term->renewals);
-	}
-	else
+	entry->expiry.ttl_us = term->ttl_us;
+	pg_atomic_write_u64(&entry->expiry.deadline, term->deadline);
+	pg_atomic_write_u64(&entry->expiry.renewals, term->renewals);
+	if (term->scope != LE_SCOPE_LEASE)
 		le_count_begin(entry);
+}
+
+/*
+ * Return why the term is over that is being ended for that reason: whatever has come later,
+ * a leader was silent
+ */
+static LeEndReason
+true_reason(LeElectionEntry *entry, LeEndReason reason)
+{
+	if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
+		return LE_END_DEPOSED;
+	return le_entry_is_silent(entry, le_monotonic_us()) ? LE_END_SILENT : reason;
 }
 
 /*
@@ -94,9 +103,9 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 	uint64		now = le_monotonic_us();
 
 	AssertPartitionLockedExclusively();
-	/* a lease may have run out long ago */
-	if (entry->scope == LE_SCOPE_LEASE)
-		now = Min(now, pg_atomic_read_u64(&entry->lease.deadline));
+	/* it may have run out long ago */
+	if (entry->expiry.ttl_us != 0)
+		now = Min(now, pg_atomic_read_u64(&entry->expiry.deadline));
 	le_count_end(entry, reason, now);
 	le_news_keep(entry);
 	entry->token = 0;
@@ -128,7 +137,7 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
 		return entry;
 	if (entry->token != 0)
-		le_remove_term(entry, LE_END_LOCK_RELEASED);
+		le_remove_term(entry, true_reason(entry, LE_END_LOCK_RELEASED));
 	le_registry_rename_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
@@ -150,15 +159,24 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 }
 
 /*
- * Write down a term that begins, and copy what is to be announced before it
+ * Write down a term that begins, and copy what is to be announced before it; return its
+ * entry if it has a heartbeat, else NULL
  *
- * The election's lock must be held, and none be on record (see le_clear_record).
+ * The election's lock must be held, and none be on record (see le_clear_record).  That
+ * entry stays where it is until LE_BEATING watches it no more.
  */
-void
+LeElectionEntry *
 le_registry_begin_term(const LeTerm *term, LeNews *before)
 {
+	LeElectionEntry *entry;
+	bool		beats = term->ttl_us != 0;
+
 	Assert(le_has_lock(&term->election));
-	le_registry_unlock_entry(put_term(term, false, before));
+	entry = put_term(term, false, before);
+	if (beats)
+		entry->watchers[LE_BEATING]++;
+	le_registry_unlock_entry(entry);
+	return beats ? entry : NULL;
 }
 
 /*
@@ -208,8 +226,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 	{
 		bool		counts = entry->counted && entry->announces;
 
-		if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
-			reason = LE_END_DEPOSED;
+		reason = true_reason(entry, reason);
 		if (news != NULL)
 		{
 			le_copy_entry(&news->term, entry);
@@ -313,6 +330,8 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 
 /*
  * Change what the term with that token is bound to
+ *
+ * Only a session's has a heartbeat.
  */
 void
 le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
@@ -322,7 +341,11 @@ le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
 	if (entry == NULL)
 		return;
 	if (entry->token == token)
+	{
 		entry->scope = scope;
+		if (scope == LE_SCOPE_TRANSACTION)
+			entry->expiry.ttl_us = 0;
+	}
 	le_registry_unlock_entry(entry);
 }
 
@@ -336,14 +359,16 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
-	uint64		deadline = pg_atomic_read_u64(&entry->lease.deadline);
+	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
+	uint64		now = le_monotonic_us();
 	bool		led = entry->token != 0 &&
-		(is_lease ? le_deadline_runs(deadline, le_monotonic_us()) : !entry->lost);
+		(is_lease ? le_deadline_runs(deadline, now) :
+		 !entry->lost && !le_entry_is_silent(entry, now));
 	int64		last_token = entry->counted ? entry->token : entry->last_token;
 
 	seen->token = led ? entry->token : -Max(last_token, 1);
 	seen->by_lock = led && !is_lease;
-	seen->deadline = led && is_lease ? deadline : 0;
+	seen->deadline = led && entry->expiry.ttl_us != 0 ? deadline : 0;
 	seen->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
 	seen->expired = !led && is_lease && entry->counted;
 	seen->owed = !led && le_news_owed(entry);

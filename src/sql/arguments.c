@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "term/term.h"
 #include "sql/sql.h"
 
 /*
@@ -254,6 +255,24 @@ le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 				 errmsg("ttl must not be null")));
 	return (int64) get_duration(PG_GETARG_INTERVAL_P(argument), "ttl", LE_MIN_TTL_MS,
 								le_max_ttl, "leader_election.max_ttl");
+}
+
+/*
+ * Return the heartbeat in that argument, in microseconds; 0: none
+ *
+ * Makes the session ready for one.
+ */
+int64
+le_arg_heartbeat(FunctionCallInfo fcinfo, int argument)
+{
+	int64		heartbeat_us;
+
+	if (PG_ARGISNULL(argument))
+		return 0;
+	heartbeat_us = (int64) get_duration(PG_GETARG_INTERVAL_P(argument), "heartbeat",
+										LE_MIN_TTL_MS, LE_MAX_TTL_MS, NULL);
+	le_prepare_heartbeat();
+	return heartbeat_us;
 }
 
 /*

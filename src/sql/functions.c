@@ -32,7 +32,7 @@ prepare(FunctionCallInfo fcinfo)
 
 /*
  * Bid for leadership: (election, identity), or (election, timeout, identity) for
- * the functions that wait
+ * the functions that wait; and a heartbeat, in session scope
  */
 static Datum
 make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
@@ -44,8 +44,8 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 	le_arg_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
-	bid.ttl_us = 0;
-	bid.identity = le_arg_identity(fcinfo, argument);
+	bid.identity = le_arg_identity(fcinfo, argument++);
+	bid.ttl_us = scope == LE_SCOPE_SESSION ? le_arg_heartbeat(fcinfo, argument) : 0;
 	if (scope == LE_SCOPE_TRANSACTION)
 		le_warn_outside_transaction(waits ? "le_become_leader_xact()" :
 									"le_try_become_leader_xact()");
@@ -55,8 +55,8 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 /*
  * Return the token of this session's own term of the election, 0 if it leads none
  */
-static int64
-own_token(const LeElection *election)
+int64
+le_own_token(const LeElection *election)
 {
 	LeHeldTerm *held = le_held_term(election);
 
@@ -70,7 +70,7 @@ get_token(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	int64		token;
 
 	le_arg_election(fcinfo, called_by, &election);
-	token = own_token(&election);
+	token = le_own_token(&election);
 	if (token == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
@@ -347,7 +347,7 @@ le_assert_leader(PG_FUNCTION_ARGS)
 
 	prepare(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
-	token = own ? own_token(&election) : PG_GETARG_INT64(1);
+	token = own ? le_own_token(&election) : PG_GETARG_INT64(1);
 	if (!le_guard_transaction(&election, token, false))
 		le_throw_not_leader(&election, own ? "this session" :
 							psprintf("token " INT64_FORMAT, token));
@@ -393,7 +393,7 @@ le_guard(PG_FUNCTION_ARGS)
 
 	token = le_guarded_by(&election);
 	if (token == 0)
-		token = own_token(&election);
+		token = le_own_token(&election);
 	if (token == 0)
 		token = le_session_token;
 	if (!le_guard_transaction(&election, token, true))

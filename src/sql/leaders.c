@@ -39,8 +39,8 @@ enum
 	LE_LEADERS_SESSION,
 	LE_LEADERS_SINCE = LE_LEADERS_SESSION + LE_SESSION_COLUMNS,
 	LE_LEADERS_CANDIDATES,
-	LE_LEADERS_LEASE,
-	LE_LEADERS_VALUE = LE_LEADERS_LEASE + LE_LEASE_COLUMNS,
+	LE_LEADERS_EXPIRY,
+	LE_LEADERS_VALUE = LE_LEADERS_EXPIRY + LE_EXPIRY_COLUMNS,
 	LE_LEADERS_COLUMNS
 };
 
@@ -64,8 +64,7 @@ fill_term(const LeTerm *term, Datum *values, bool *nulls)
 	nulls[LE_LEADERS_IDENTITY] = false;
 	nulls[LE_LEADERS_TOKEN] = false;
 	nulls[LE_LEADERS_SINCE] = false;
-	if (term->scope == LE_SCOPE_LEASE)
-		le_fill_lease(term, &values[LE_LEADERS_LEASE], &nulls[LE_LEADERS_LEASE]);
+	le_fill_expiry(term, &values[LE_LEADERS_EXPIRY], &nulls[LE_LEADERS_EXPIRY]);
 	le_fill_value(term, &values[LE_LEADERS_VALUE], &nulls[LE_LEADERS_VALUE]);
 }
 
@@ -131,7 +130,7 @@ put_election(ReturnSetInfo *rsinfo, const LeElectionKey *key, const char *name,
 	int			candidates;
 
 	le_view_lock(key, view);
-	on_record = le_registry_read(key, &term);
+	on_record = le_registry_read(key, &term) && !le_term_is_silent(&term, le_monotonic_us());
 	if (on_record && name != NULL && strcmp(term.name, name) != 0)
 		return;
 	leased = on_record && le_lease_runs(&term);

@@ -79,7 +79,7 @@ output_token(TupleDesc type, int64 token)
 }
 
 /*
- * Fill in what both ways to campaign have in common: (..., timeout, identity, ttl)
+ * Fill in what both ways to campaign have in common: (..., timeout, identity, ttl, heartbeat)
  */
 static void
 get_bid(FunctionCallInfo fcinfo, LeBid *bid)
@@ -87,13 +87,18 @@ get_bid(FunctionCallInfo fcinfo, LeBid *bid)
 	bid->wait_ms = le_arg_timeout(fcinfo, 1);
 	bid->identity = le_arg_identity(fcinfo, 2);
 	bid->scope = PG_ARGISNULL(3) ? LE_SCOPE_SESSION : LE_SCOPE_LEASE;
-	bid->ttl_us = PG_ARGISNULL(3) ? 0 : le_arg_ttl(fcinfo, 3);
+	if (!PG_ARGISNULL(3) && !PG_ARGISNULL(4))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ttl and heartbeat must not both be given"),
+				 errdetail("A lease has a ttl, and a session's term may have a heartbeat.")));
+	bid->ttl_us = PG_ARGISNULL(3) ? le_arg_heartbeat(fcinfo, 4) : le_arg_ttl(fcinfo, 3);
 	le_require_primary();
 	le_register_callbacks();
 }
 
 /*
- * (name, timeout, identity, ttl, INOUT token): wait to be elected
+ * (name, timeout, identity, ttl, heartbeat, INOUT token): wait to be elected
  */
 Datum
 le_campaign(PG_FUNCTION_ARGS)
@@ -105,9 +110,9 @@ le_campaign(PG_FUNCTION_ARGS)
 	le_election_by_name(&bid.election, le_arg_name(fcinfo));
 	get_bid(fcinfo, &bid);
 
-	if (bid.scope == LE_SCOPE_LEASE && !PG_ARGISNULL(4) &&
-		le_renew_by_bid(&bid, PG_GETARG_INT64(4)))
-		return output_token(type, PG_GETARG_INT64(4));
+	if (bid.scope == LE_SCOPE_LEASE && !PG_ARGISNULL(5) &&
+		le_renew_by_bid(&bid, PG_GETARG_INT64(5)))
+		return output_token(type, PG_GETARG_INT64(5));
 
 	let_go_of_snapshot(fcinfo);
 	return output_token(type, le_elect(&bid));
@@ -169,7 +174,7 @@ deny_other_client(LeBid *bid, const LeElection *elections, int count)
 }
 
 /*
- * (names, timeout, identity, ttl, INOUT token, INOUT name): wait to be elected in any
+ * (names, timeout, identity, ttl, heartbeat, INOUT token, INOUT name): wait to be elected in any
  */
 Datum
 le_campaign_names(PG_FUNCTION_ARGS)

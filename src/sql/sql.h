@@ -20,8 +20,8 @@ typedef enum LeCalledBy
 /* Columns that come together: usename, application_name and client_addr */
 #define LE_SESSION_COLUMNS	3
 
-/* ttl, renewed_at, renewals and expires_in */
-#define LE_LEASE_COLUMNS	4
+/* ttl, heartbeat, renewed_at, renewals and expires_in */
+#define LE_EXPIRY_COLUMNS	5
 
 /* arguments.c */
 extern void le_check_name(const text *name);
@@ -34,6 +34,7 @@ extern char *le_arg_reason(FunctionCallInfo fcinfo, int argument);
 extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_timeout(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_ttl(FunctionCallInfo fcinfo, int argument);
+extern int64 le_arg_heartbeat(FunctionCallInfo fcinfo, int argument);
 extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
 									const char *what, int min_ms);
 extern Name le_arg_role(FunctionCallInfo fcinfo, int argument);
@@ -44,13 +45,16 @@ extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 extern void le_warn_outside_transaction(const char *function);
 extern void le_prepare_to_look(void);
 
+/* functions.c */
+extern int64 le_own_token(const LeElection *election);
+
 /* session.c */
 extern void le_fill_role(Oid role, Datum *value, bool *is_null);
 extern void le_fill_session(PGPROC *process, int pid, Datum *values, bool *nulls);
 
 /* views.c */
 extern bool le_has_rows_enough(FunctionCallInfo fcinfo);
-extern void le_fill_lease(const LeTerm *term, Datum *values, bool *nulls);
+extern void le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls);
 extern void le_fill_value(const LeTerm *term, Datum *value, bool *is_null);
 extern const char *le_wait_name(LeWait waits_for);
 

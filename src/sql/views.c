@@ -76,31 +76,38 @@ enum
 	LE_TERMS_PID,
 	LE_TERMS_SINCE,
 	LE_TERMS_ROLE,
-	LE_TERMS_LEASE,
-	LE_TERMS_VALUE = LE_TERMS_LEASE + LE_LEASE_COLUMNS,
+	LE_TERMS_EXPIRY,
+	LE_TERMS_VALUE = LE_TERMS_EXPIRY + LE_EXPIRY_COLUMNS,
 	LE_TERMS_FOLLOWERS,
 	LE_TERMS_COLUMNS
 };
 
 /*
- * Return the columns that only leases have; none of the others' times is on the
- * clock that deadlines are on
+ * Return the columns that only leases and terms with a heartbeat have; none of the others'
+ * times is on the clock that deadlines are on
  *
  * Renewals are not replicated, so that a standby knows of none.
  */
 void
-le_fill_lease(const LeTerm *term, Datum *values, bool *nulls)
+le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 {
+	bool		is_lease = term->scope == LE_SCOPE_LEASE;
 	int64		left_us = (int64) (term->deadline - le_monotonic_us());
 
-	memset(nulls, !le_deadline_is_committed(term->deadline), LE_LEASE_COLUMNS);
-	nulls[0] = false;
-	values[0] = interval_datum(term->ttl_us);
-	if (nulls[1])
+	memset(nulls, true, LE_EXPIRY_COLUMNS);
+	if (term->ttl_us == 0)
 		return;
-	values[1] = TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
-	values[2] = Int64GetDatum((int64) term->renewals);
-	values[3] = interval_datum(Max(left_us, 0));
+	values[is_lease ? 0 : 1] = interval_datum(term->ttl_us);
+	nulls[is_lease ? 0 : 1] = false;
+	if (!le_deadline_is_committed(term->deadline))
+		return;
+	values[4] = interval_datum(Max(left_us, 0));
+	nulls[4] = false;
+	if (!is_lease)
+		return;
+	values[2] = TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
+	values[3] = Int64GetDatum((int64) term->renewals);
+	nulls[2] = nulls[3] = false;
 }
 
 /*
@@ -136,10 +143,7 @@ put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 		values[LE_TERMS_SINCE] = TimestampTzGetDatum(term->since);
 		values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
 		nulls[LE_TERMS_PID] = term->scope == LE_SCOPE_LEASE;
-		if (term->scope == LE_SCOPE_LEASE)
-			le_fill_lease(term, &values[LE_TERMS_LEASE], &nulls[LE_TERMS_LEASE]);
-		else
-			memset(nulls + LE_TERMS_LEASE, true, LE_LEASE_COLUMNS);
+		le_fill_expiry(term, &values[LE_TERMS_EXPIRY], &nulls[LE_TERMS_EXPIRY]);
 		le_fill_value(term, &values[LE_TERMS_VALUE], &nulls[LE_TERMS_VALUE]);
 		values[LE_TERMS_FOLLOWERS] = Int32GetDatum(term->followers);
 	}

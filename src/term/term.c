@@ -88,13 +88,19 @@ forget_session_hold(LeHeldTerm *held)
 }
 
 /*
- * Narrow a term with both holds to the transaction
+ * Narrow a term with both holds to the transaction; but one whose leader is silent stays so
  */
 static void
 narrow_to_transaction(LeHeldTerm *held)
 {
+	if (le_held_is_silent(held))
+	{
+		forget_session_hold(held);
+		return;
+	}
 	le_registry_set_scope(&held->election.key, held->token,
 						  LE_SCOPE_TRANSACTION);
+	le_stop_heartbeat(held);
 	forget_session_hold(held);
 }
 
@@ -158,11 +164,28 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 		dlist_delete(&held->session_node);
 	if (held->xact_hold)
 		dlist_delete(&held->xact_item.node);
+	le_stop_heartbeat(held);
 	hash_search(held_terms, &ending.election, HASH_REMOVE, NULL);
 
 	le_run_safely(take_off_record, &ending);
 	if (reason == LE_END_LOCK_RELEASED)
 		le_wake_followers(&ending.election);
+}
+
+/*
+ * End a term whose leader is silent, and let go of the session's hold
+ *
+ * A transaction's hold goes with the transaction.
+ */
+static void
+end_silent(LeHeldTerm *held)
+{
+	LeElection	election = held->election;
+	bool		session_hold = held->session_hold;
+
+	end_term(held, LE_END_SILENT);
+	if (session_hold)
+		le_release_for_session(&election);
 }
 
 /*
@@ -183,6 +206,11 @@ le_held_term(const LeElection *election)
 	if (!verify_holds(held))
 	{
 		end_term(held, LE_END_LOCK_RELEASED);
+		return NULL;
+	}
+	if (le_held_is_silent(held))
+	{
+		end_silent(held);
 		return NULL;
 	}
 	le_refuse_collision(election, held->election.name);
@@ -299,11 +327,14 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	LeTerm		term;
 	LeNews		before;
 	LeHeldTerm *held;
+	LeElectionEntry *entry;
 
 	if (held_terms == NULL)
 		create_held_terms();
 
 	le_fill_term(&term, bid, identity);
+	term.ttl_us = bid->ttl_us;
+	term.deadline = le_monotonic_us() + bid->ttl_us;
 
 	held = hash_search(held_terms, &bid->election.key, HASH_ENTER, NULL);
 	held->election = bid->election;
@@ -311,9 +342,12 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->noticed = false;
 	held->announced = false;
 	held->session_hold = false;
+	held->entry = NULL;
 	add_xact_hold(held);
 
-	le_registry_begin_term(&term, &before);
+	entry = le_registry_begin_term(&term, &before);
+	if (entry != NULL)
+		le_start_heartbeat(held, entry);
 	le_announce_news(&before, LE_DUTY_TAKEN, false);
 	le_log_begin(&term);
 	le_announce_begin(&term, false);
@@ -329,16 +363,36 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Hold the running term for the session, too; nothing if it is
+ * Have the running term end without a heartbeat for so long, from now on
+ *
+ * Nothing if that is what it has, or for 0: to ask for it again is no heartbeat.
+ */
+static void
+set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
+{
+	LeElectionEntry *entry;
+
+	if (heartbeat_us == 0 ||
+		(held->entry != NULL && held->entry->expiry.ttl_us == heartbeat_us))
+		return;
+	entry = le_registry_set_heartbeat(&held->election.key, held->token, heartbeat_us);
+	if (entry != NULL)
+		le_start_heartbeat(held, entry);
+}
+
+/*
+ * Hold the running term for the session, too, with that heartbeat, 0 for what it has
  */
 void
-le_hold_for_session(LeHeldTerm *held)
+le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us)
 {
-	if (held->session_hold)
-		return;
-	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
-	add_session_hold(held);
-	notice_outlives(held);
+	if (!held->session_hold)
+	{
+		le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
+		add_session_hold(held);
+		notice_outlives(held);
+	}
+	set_heartbeat(held, heartbeat_us);
 }
 
 /*
@@ -382,6 +436,8 @@ let_go_list(dlist_head *list, void (*before) (const LeHeldTerm *held))
 
 		if (!verify_holds(held))
 			end_term(held, LE_END_LOCK_RELEASED);
+		else if (le_held_is_silent(held))
+			end_silent(held);
 		else if (held->session_hold)
 		{
 			before(held);

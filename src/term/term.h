@@ -22,6 +22,9 @@ typedef struct LeHeldTerm
 	bool		announced;		/* that it ends with the commit at hand */
 	bool		session_hold;
 	bool		xact_hold;
+	LeElectionEntry *entry;		/* with the deadline of its heartbeat; NULL:
+								 * none */
+	dlist_node	beat_node;
 	dlist_node	session_node;	/* in names_held or keys_held */
 	LeXactItem	xact_item;		/* in xact_held */
 } LeHeldTerm;
@@ -53,7 +56,7 @@ extern bool le_leads_for_session(void);
 extern int	le_count_held(void);
 extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
 extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
-extern void le_hold_for_session(LeHeldTerm *held);
+extern void le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us);
 extern void le_hold_for_transaction(LeHeldTerm *held);
 extern void le_let_go_for_session(LeHeldTerm *held);
 extern int	le_let_go_all_for_session(void (*before) (const LeHeldTerm *held));
@@ -65,6 +68,13 @@ extern void le_terms_at_xact_end(void);
 extern void le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
 extern void le_terms_at_subxact_abort(SubTransactionId mine);
 extern void le_terms_at_exit(void);
+
+/* heartbeat.c */
+extern void le_prepare_heartbeat(void);
+extern void le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry);
+extern void le_stop_heartbeat(LeHeldTerm *held);
+extern bool le_held_is_silent(const LeHeldTerm *held);
+extern bool le_beat(LeHeldTerm *held);
 
 /* election_lock.c */
 extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);

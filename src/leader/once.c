@@ -1,0 +1,137 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/once.c
+ *	  Jobs that are due at points in time, each of which is done once.
+ *
+ * A leader's transaction that does a job writes down for when the job was due.  The guard of
+ * that transaction (guard.c) keeps a former leader's from committing beside it.  The row is
+ * the transaction's as the rest of the job is: both are there after the commit, on each server
+ * that has it, and neither after a rollback, so that the next leader does the job.
+ *
+ * A second transaction of the same leader waits for the row, and then finds it written; one
+ * with an older snapshot gets a serialization failure.
+ *
+ * The table is read and written by SQL, as its owner: others may not write to it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "catalog/pg_class.h"
+
+#include "leader/leader.h"
+
+/*
+ * A job may be due so much later than now, as the clocks of programs differ: what is
+ * written down keeps all earlier jobs from being done
+ */
+#define LE_DUE_AHEAD_US		USECS_PER_DAY
+
+static Oid
+owner_of(Oid table)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", table);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/*
+ * Run a statement on the table, whose name is put into it, as the owner of the table; return
+ * how many rows it has
+ *
+ * SPI must be connected.  On error, the server's own abort restores the user.
+ */
+static uint64
+run_as_owner(const char *statement, int count, Oid *types, Datum *values)
+{
+	Oid			table = le_once_table();
+	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
+												  get_rel_name(table));
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(owner_of(table), context | SECURITY_LOCAL_USERID_CHANGE);
+	if (SPI_execute_with_args(psprintf(statement, name), count, types, values, NULL, false, 1) < 0)
+		elog(ERROR, "could not use table %s", name);
+	SetUserIdAndSecContext(user, context);
+	return SPI_processed;
+}
+
+static void
+require_sane_due(TimestampTz due)
+{
+	if (TIMESTAMP_NOT_FINITE(due))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("the time for which a job is due must be finite")));
+	if (due > GetCurrentTimestamp() + LE_DUE_AHEAD_US)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("the time for which a job is due must be at most one day from now")));
+}
+
+/*
+ * Write down that the job of that time is done, by this transaction, which is guarded by the
+ * term with that token; false if that job, or a later one, is done already
+ *
+ * Raises an error if the term does not run, is of another role, or the snapshot of the
+ * transaction is too old.  May wait, for the guard and for another transaction that does
+ * the same.
+ */
+bool
+le_do_once(const LeElection *election, TimestampTz due, int64 token)
+{
+	Oid			types[] = {TEXTOID, TIMESTAMPTZOID, INT8OID};
+	Datum		values[] = {
+		CStringGetTextDatum(election->name),
+		TimestampTzGetDatum(due),
+		Int64GetDatum(token)
+	};
+	bool		first;
+
+	require_sane_due(due);
+	if (!le_guard_transaction(election, token, false))
+		le_throw_not_leader(election, token == 0 ? "this session" :
+							psprintf("token " INT64_FORMAT, token));
+	SPI_connect();
+	first = run_as_owner("INSERT INTO %s AS done VALUES ($1, $2, $3)"
+						 " ON CONFLICT (name) DO UPDATE SET due = excluded.due, token = excluded.token"
+						 " WHERE done.due OPERATOR(pg_catalog.<) excluded.due",
+						 lengthof(types), types, values) > 0;
+	SPI_finish();
+	return first;
+}
+
+/*
+ * Return for when the last job was due that is done; *found is false if none is
+ */
+TimestampTz
+le_last_done(const LeElection *election, bool *found)
+{
+	Oid			types[] = {TEXTOID};
+	Datum		values[] = {CStringGetTextDatum(election->name)};
+	TimestampTz due = 0;
+	bool		is_null;
+
+	SPI_connect();
+	*found = run_as_owner("SELECT due FROM %s WHERE name OPERATOR(pg_catalog.=) $1",
+						  lengthof(types), types, values) > 0;
+	if (*found)
+		due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+												1, &is_null));
+	SPI_finish();
+	return due;
+}

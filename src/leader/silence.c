@@ -1,0 +1,69 @@
+/*-------------------------------------------------------------------------
+ *
+ * leader/silence.c
+ *	  Leaders with a heartbeat, as other sessions deal with them: to give a heartbeat for one,
+ *	  and to end one that is silent.
+ *
+ * The term of a silent leader is over, but its session holds the election's lock.  Whoever
+ * wants to lead terminates that session.  No right is needed for it: by its bid, the leader
+ * has agreed.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "announce/announce.h"
+#include "lease/lease.h"
+#include "leader/internal.h"
+
+/*
+ * Terminate the session of a leader that is silent, and wait until that time, by
+ * le_monotonic_us, for the lock to be let go; false if no leader is silent
+ *
+ * May throw, and end the session of a client that has gone.
+ */
+bool
+le_end_silent(const LeElection *election, uint64 until)
+{
+	LeLockView	view = {0};
+	int			pid = le_registry_close_silent(&election->key);
+
+	if (pid == 0)
+		return false;
+	le_view_lock(&election->key, &view);
+	if (le_find_leader_in(&view, pid) == NULL)
+		return true;
+	le_terminate_as_superuser(pid);
+	le_wait_until_gone(election, &pid, 1, le_list_holders, until);
+	return true;
+}
+
+/*
+ * Give a heartbeat in the term with that token, in whatever session; false if it is over
+ *
+ * Raises an error if the user may not use the token, or it is that of a lease.
+ */
+bool
+le_beat_by_token(const LeElection *election, int64 token)
+{
+	LeHeldTerm *held = le_held_term(election);
+	LeLockView	view = {0};
+	LeTerm		term;
+
+	if (held != NULL)
+		return held->token == token && le_beat(held);
+	if (!le_extension_exists() || !le_registry_read(&election->key, &term) ||
+		term.token != token)
+		return false;
+	le_refuse_collision(election, term.name);
+	le_require_role(election, GetUserId(), term.role);
+	if (term.scope == LE_SCOPE_LEASE)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("election %s is led by a lease, which has no heartbeat",
+						le_election_label(&election->key, election->name)),
+				 errhint("Use %s.", "le_renew()")));
+	le_view_lock(&election->key, &view);
+	return le_find_leader_in(&view, term.pid) != NULL &&
+		le_registry_beat(&election->key, token);
+}

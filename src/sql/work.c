@@ -1,0 +1,114 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql/work.c
+ *	  What SQL can call: what a leader calls while it works.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "leader/leader.h"
+#include "sql/sql.h"
+#include "leader_election.h"
+
+PG_FUNCTION_INFO_V1(le_heartbeat);
+PG_FUNCTION_INFO_V1(le_heartbeat_key);
+PG_FUNCTION_INFO_V1(le_once);
+PG_FUNCTION_INFO_V1(le_last_once);
+PG_FUNCTION_INFO_V1(le_seats);
+
+/* The most seats that an election can be given */
+#define LE_MAX_SEATS	10000
+
+/*
+ * (election, token)
+ */
+static Datum
+give_heartbeat(FunctionCallInfo fcinfo, LeCalledBy called_by)
+{
+	LeElection	election;
+	LeHeldTerm *held;
+
+	le_arg_election(fcinfo, called_by, &election);
+	le_require_primary();
+	if (!PG_ARGISNULL(1))
+		PG_RETURN_BOOL(le_beat_by_token(&election, PG_GETARG_INT64(1)));
+	held = le_held_term(&election);
+	PG_RETURN_BOOL(held != NULL && le_beat(held));
+}
+
+Datum
+le_heartbeat(PG_FUNCTION_ARGS)
+{
+	return give_heartbeat(fcinfo, LE_BY_NAME);
+}
+
+Datum
+le_heartbeat_key(PG_FUNCTION_ARGS)
+{
+	return give_heartbeat(fcinfo, LE_BY_KEY);
+}
+
+/*
+ * (name, due, token)
+ */
+Datum
+le_once(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	int64		token;
+
+	le_refuse_restricted(fcinfo);
+	le_register_callbacks();
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("the time for which a job is due must not be null")));
+	token = PG_ARGISNULL(2) ? le_own_token(&election) : PG_GETARG_INT64(2);
+	PG_RETURN_BOOL(le_do_once(&election, PG_GETARG_TIMESTAMPTZ(1), token));
+}
+
+Datum
+le_last_once(PG_FUNCTION_ARGS)
+{
+	LeElection	election;
+	TimestampTz due;
+	bool		found;
+
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	due = le_last_done(&election, &found);
+	if (!found)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(due);
+}
+
+/*
+ * (name, n): names for n elections
+ */
+Datum
+le_seats(PG_FUNCTION_ARGS)
+{
+	text	   *name = le_arg_name(fcinfo);
+	int			count = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1);
+	Datum	   *seats;
+
+	if (count < 1 || count > LE_MAX_SEATS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of seats must be from 1 to %d", LE_MAX_SEATS)));
+	seats = palloc_array(Datum, count);
+	for (int i = 0; i < count; i++)
+	{
+		text	   *seat = cstring_to_text(psprintf("%s/%d", text_to_cstring(name), i + 1));
+
+		le_check_name(seat);
+		seats[i] = PointerGetDatum(seat);
+	}
+	PG_RETURN_ARRAYTYPE_P(construct_array(seats, count, TEXTOID, -1, false, TYPALIGN_INT));
+}

@@ -1,0 +1,313 @@
+/*-------------------------------------------------------------------------
+ *
+ * term/heartbeat.c
+ *	  Terms of this session that are over unless their leader gives a heartbeat in time.
+ *
+ * A session's term ends with the session.  One that has a heartbeat also ends when its leader
+ * has given no sign of life for that long.  The registry has the deadline, which a heartbeat
+ * puts off (registry/heartbeats.c).  From the deadline on the term is over for all that look,
+ * but the session still holds the election's lock.  It is ended, so that the lock goes:
+ *
+ *	by itself, at the deadline, if a candidate waits then.  A timer tells.
+ *	by the first bid that comes later (leader/silence.c).
+ *	by its own next call that asks about the election, which lets go of the lock only.
+ *
+ * The timer is the operating system's, not the server's: that one follows the wall clock, and
+ * stops at each error, also where the extension hears of none, as in a transaction block that
+ * has failed.  Its signal handler looks at the entries of these terms, which are watched, and
+ * so stay where they are.  The list of the terms is changed only while the signal is blocked.
+ *
+ * A session that is to end gets SIGTERM, which the server answers when it can.  Why is told
+ * by a hook for log messages, which puts the words in place of the server's.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+#include <time.h>
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/elog.h"
+
+#include "term/term.h"
+
+static dlist_head beating = DLIST_STATIC_INIT(beating);
+static emit_log_hook_type previous_log_hook = NULL;
+static bool prepared = false;
+
+/* what the timer sends, and what is blocked while the list changes */
+static sigset_t timer_signal;
+
+static LeHeldTerm *
+of_node(dlist_node *node)
+{
+	return dlist_container(LeHeldTerm, beat_node, node);
+}
+
+#ifdef SIGRTMIN
+
+static timer_t timer;
+
+/*
+ * Take a real-time signal that has no handler; 0 if there is none
+ */
+static int
+take_signal(void (*handler) (int signal_number))
+{
+	struct sigaction action = {.sa_handler = handler,.sa_flags = SA_RESTART};
+	struct sigaction present;
+
+	sigfillset(&action.sa_mask);
+	for (int number = SIGRTMAX; number >= SIGRTMIN; number--)
+	{
+		if (sigaction(number, NULL, &present) == 0 && present.sa_handler == SIG_DFL &&
+			sigaction(number, &action, NULL) == 0)
+			return number;
+	}
+	return 0;
+}
+
+/*
+ * Create the timer, whose signal has that handler; raises an error if that cannot be done
+ */
+static void
+create_timer(void (*handler) (int signal_number))
+{
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL};
+
+	event.sigev_signo = take_signal(handler);
+	if (event.sigev_signo == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("no real-time signal is left for heartbeats")));
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
+	{
+		int			saved_errno = errno;
+
+		(void) signal(event.sigev_signo, SIG_DFL);
+		errno = saved_errno;
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not create a timer for heartbeats: %m")));
+	}
+	sigemptyset(&timer_signal);
+	sigaddset(&timer_signal, event.sigev_signo);
+}
+
+/*
+ * Set the timer for that time, by le_monotonic_us; PG_UINT64_MAX: stop it
+ */
+static void
+set_timer(uint64 at)
+{
+	struct itimerspec setting = {0};
+
+	if (at != PG_UINT64_MAX)
+	{
+		setting.it_value.tv_sec = at / USECS_PER_SEC;
+		setting.it_value.tv_nsec = at % USECS_PER_SEC * 1000;
+	}
+	(void) timer_settime(timer, TIMER_ABSTIME, &setting, NULL);
+}
+
+#else
+
+static void
+create_timer(void (*handler) (int signal_number))
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("heartbeats are not supported on this operating system")));
+}
+
+static void
+set_timer(uint64 at)
+{
+}
+
+#endif
+
+/*
+ * Check whether any candidate waits for the end of the term.  Does not throw
+ */
+static bool
+is_wanted(const LeElectionEntry *entry)
+{
+	return entry->watchers[LE_IN_LINE] > 0 || entry->watchers[LE_FOLLOWER] > 0;
+}
+
+/*
+ * Look whether the term is over, and end this session if so and a candidate waits; when to
+ * look again
+ *
+ * Where none waits, the term is left to the first bid.
+ */
+static uint64
+look_at_term(LeHeldTerm *held)
+{
+	LeElectionEntry *entry = held->entry;
+	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
+
+	if (entry->token != held->token)
+		return PG_UINT64_MAX;
+	if (!le_deadline_is_over(deadline, le_monotonic_us()))
+		return deadline;
+	if (!is_wanted(entry))
+		return PG_UINT64_MAX;
+	if (!le_entry_close_silent(entry, held->token))
+		return pg_atomic_read_u64(&entry->expiry.deadline);
+	(void) raise(SIGTERM);
+	return PG_UINT64_MAX;
+}
+
+/*
+ * Look at all terms, and set the timer for the next deadline
+ *
+ * Called in a signal handler, or with the signal blocked.
+ */
+static void
+look_at_terms(void)
+{
+	uint64		next = PG_UINT64_MAX;
+	dlist_iter	iter;
+
+	if (proc_exit_inprogress)
+		return;
+	dlist_foreach(iter, &beating)
+	{
+		uint64		at = look_at_term(of_node(iter.cur));
+
+		next = Min(next, at);
+	}
+	set_timer(next);
+}
+
+static void
+on_timer(int signal_number pg_attribute_unused())
+{
+	int			saved_errno = errno;
+
+	look_at_terms();
+	errno = saved_errno;
+}
+
+/*
+ * Return a term that is over because its leader is silent; NULL: none is
+ */
+static const LeHeldTerm *
+find_silent(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &beating)
+	{
+		const LeHeldTerm *held = of_node(iter.cur);
+
+		if (le_held_is_silent(held))
+			return held;
+	}
+	return NULL;
+}
+
+/*
+ * Tell the client, and the log, why a session is terminated whose leader is silent
+ */
+static void
+explain_end(ErrorData *error)
+{
+	const LeHeldTerm *held;
+
+	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN &&
+		(held = find_silent()) != NULL)
+	{
+		const char *label = le_election_label(&held->election.key, held->election.name);
+
+		error->sqlerrcode = ERRCODE_LE_SILENT;
+		error->message = psprintf("terminating connection due to missing heartbeat in election %s",
+								  label);
+		error->detail = psprintf("No heartbeat has come from the leader for " INT64_FORMAT " ms.",
+								 held->entry->expiry.ttl_us / 1000);
+	}
+	if (previous_log_hook != NULL)
+		previous_log_hook(error);
+}
+
+/*
+ * Make this session ready to lead with a heartbeat, once
+ *
+ * To be called before the bid: raises an error if that cannot be done.
+ */
+void
+le_prepare_heartbeat(void)
+{
+	if (prepared)
+		return;
+	create_timer(on_timer);
+	previous_log_hook = emit_log_hook;
+	emit_log_hook = explain_end;
+	prepared = true;
+}
+
+/*
+ * Have the term end unless its leader gives a heartbeat in time
+ *
+ * Its entry, which LE_BEATING watches, has the deadline.  Does not throw.
+ */
+void
+le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
+{
+	sigset_t	before;
+
+	Assert(prepared);
+	sigprocmask(SIG_BLOCK, &timer_signal, &before);
+	if (held->entry == NULL)
+		dlist_push_tail(&beating, &held->beat_node);
+	held->entry = entry;
+	look_at_terms();
+	sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+static void
+unwatch(void *key)
+{
+	le_registry_unwatch(key, LE_BEATING);
+}
+
+/*
+ * Let the term have no heartbeat any more, if it has one.  Does not throw
+ */
+void
+le_stop_heartbeat(LeHeldTerm *held)
+{
+	sigset_t	before;
+
+	if (held->entry == NULL)
+		return;
+	sigprocmask(SIG_BLOCK, &timer_signal, &before);
+	dlist_delete(&held->beat_node);
+	held->entry = NULL;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	le_run_safely(unwatch, &held->election.key);
+}
+
+/*
+ * Check whether the term is over because its leader is silent.  Does not throw
+ */
+bool
+le_held_is_silent(const LeHeldTerm *held)
+{
+	return held->entry != NULL && held->entry->token == held->token &&
+		le_deadline_is_over(pg_atomic_read_u64(&held->entry->expiry.deadline),
+							le_monotonic_us());
+}
+
+/*
+ * Give a heartbeat in the term that this session runs; false if it is over by now
+ */
+bool
+le_beat(LeHeldTerm *held)
+{
+	return held->entry == NULL || le_registry_beat(&held->election.key, held->token);
+}
