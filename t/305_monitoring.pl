@@ -19,7 +19,7 @@ plan skip_all => 'this postgres_exporter knows no --extend.query-path' unless `$
 plan skip_all => 'needs a server that is built with libxml' unless server_has_libxml();
 
 my $node = new_server('monitoring', allows_streaming => 1, conf => "autovacuum = off\nleader_election.max_tracked = 3000\n");
-my @reasons = ('deposed', 'expired', 'extension dropped', 'lock released', 'resigned', 'session ended', 'transaction ended');
+my @reasons = ('deposed', 'expired', 'extension dropped', 'lock released', 'resigned', 'session ended', 'silent', 'transaction ended');
 my $query = session($node);
 my $metrics;
 
@@ -146,6 +146,20 @@ ask($query, qq{SELECT le_renew('mailer', $token, '100 ms')});
 ask_until($query, q{SELECT count(*) = 0 FROM le_leader('mailer')});
 $metrics = scrape($exporter);
 measured('mailer', 'it is over', led => '0', leader_info => '', lease_expires_in_seconds => '', terms_begun_total => '1');
+
+# --- a leader gives heartbeats, and then none
+my $indexer = session($node);
+ask($indexer, q{SELECT le_try_become_leader('indexer', heartbeat => '10 min')});
+$metrics = scrape($exporter);
+measured('indexer', 'a heartbeat', led => '1', leader_info => '1', heartbeat_interval_seconds => '600');
+between('heartbeat_expires_in_seconds', 'indexer', q{SELECT extract(epoch FROM expires_in) FROM le_leader('indexer')}, 'how long it runs without');
+ask($indexer, q{SELECT le_try_become_leader('indexer', heartbeat => '100 ms')});
+ask_until($query, q{SELECT count(*) = 0 FROM le_leader('indexer')});
+is(ask($indexer, q{SELECT le_am_leader('indexer')}), 'f', 'it is silent');
+$metrics = scrape($exporter);
+kill_client($indexer);
+ended('indexer', 'that is counted', silent => '1');
+measured('indexer', 'it is over', led => '0', leader_info => '', heartbeat_expires_in_seconds => '', terms_begun_total => '1');
 
 # --- candidates that nobody keeps out who leads
 $client = session($node);

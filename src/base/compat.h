@@ -64,6 +64,9 @@
  *		-> t/105_lease_many.pl
  *	base/settings.c			config_generic.reset_source, reset_scontext and reset_srole tell
  *		by whom a setting was made before the library was loaded -> sql/security
+ *	term/heartbeat.c		a message that the hook for log messages changes reaches the log and
+ *		the client so; FATAL by SIGTERM has ERRCODE_ADMIN_SHUTDOWN; the server uses no
+ *		real-time signal -> t/108_heartbeat.pl
  *	base/liveness.c			ClientConnectionLost with InterruptPending ends the session;
  *		errors stop all timers -> t/407_dead_peer.pl
  *

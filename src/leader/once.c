@@ -17,6 +17,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -24,7 +25,6 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
-#include "catalog/pg_class.h"
 
 #include "leader/leader.h"
 
@@ -75,11 +75,11 @@ require_sane_due(TimestampTz due)
 {
 	if (TIMESTAMP_NOT_FINITE(due))
 		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 				 errmsg("the time for which a job is due must be finite")));
 	if (due > GetCurrentTimestamp() + LE_DUE_AHEAD_US)
 		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 				 errmsg("the time for which a job is due must be at most one day from now")));
 }
 
