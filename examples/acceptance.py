@@ -22,15 +22,16 @@ import psycopg2
 
 HERE = pathlib.Path(__file__).resolve().parent
 COPIES = 3
-TTL = 3.0                   # of all programs that lead by a lease
+TTL = 3.0                   # of all programs that lead by a lease, or with a heartbeat
 CUT = 60.0                  # how long the partition lasts
 STOP = 8.0                  # how long a leader is stopped
 NOTICE = 3.0                # in which a program notices that it does not lead any more
 SLACK = 5.0                 # for a machine that is busy, wherever something is to happen at once
 PATIENCE = 90.0             # the machine may be busy
 KEY = "2929"                # the election of a fleet that moves over, copy by copy
+WITH_HEARTBEAT = ("go-pgx", "python-psycopg/campaign.py")
 
-Program = collections.namedtuple("Program", "name commands scope pooled published")
+Program = collections.namedtuple("Program", "name commands scope pooled published heartbeat")
 Line = collections.namedtuple("Line", "when event text")
 
 
@@ -59,15 +60,15 @@ def programs(python):
         ("node-pg/lease.js", run("node", HERE / "node-pg/lease.js"), "lease"),
     ]
     for name, command, scope in table:
-        yield Program(name, [command], scope, False, False)
+        yield Program(name, [command], scope, False, False, name in WITH_HEARTBEAT)
         if scope == "lease":
-            yield Program(f"{name}, PgBouncer", [command], scope, True, False)
+            yield Program(f"{name}, PgBouncer", [command], scope, True, False, False)
     yield Program(KEY, [run(python, HERE / "moving-over/old.py"),
-                        run(python, HERE / "moving-over/new.py")], "session", False, False)
+                        run(python, HERE / "moving-over/new.py")], "session", False, False, False)
     for name, scope in (("go-pgx-poll", "session"), ("go-upsert-lease", "lease"),
                         ("go-database-sql-pool", "session")):
         yield Program(f"published/{name}", [run(HERE / f"published/{name}")], scope,
-                      False, True)
+                      False, True, False)
 
 
 class Proxy:
@@ -183,6 +184,10 @@ class Fleet:
         self.count += 1
         command = self.program.commands[min(self.count, len(self.program.commands)) - 1]
         self.copies.append(Copy(command, self.election, f"w{self.count}", self.port))
+
+    def expires(self):
+        """Is a leader that does nothing succeeded after the TTL?"""
+        return self.program.scope == "lease" or self.program.heartbeat
 
     def alive(self):
         return [copy for copy in self.copies if copy.ended is None]
@@ -363,7 +368,7 @@ def stop(fleets):
         leader.pauses[-1][1] = time.time()
         leader.process.send_signal(signal.SIGCONT)
     for fleet, leader in leaders.items():
-        if fleet.program.scope == "session":
+        if not fleet.expires():
             woken = leader.pauses[-1][1]
             fleet.check((fleet.elected_since(stopped, leader) or woken) >= woken,
                         "somebody is elected while the connection of a paused leader stands")
@@ -410,7 +415,7 @@ def partition(fleets):
     for leader in leaders.values():
         leader.proxy.whole.clear()
     for fleet, leader in leaders.items():
-        if fleet.program.scope == "lease":
+        if fleet.expires():
             in_time(fleet, cut, TTL * 4 / 3, "partition", leader)
     time.sleep(max(0, cut + CUT - time.time()))
     mended = time.time()
@@ -420,7 +425,7 @@ def partition(fleets):
                     "a leader that is cut off goes on")
         leader.proxy.whole.set()
     for fleet, leader in leaders.items():
-        if fleet.program.scope == "session" and leader.said("ousted", cut):
+        if not fleet.expires() and leader.said("ousted", cut):
             in_time(fleet, mended, SLACK, "after the partition")
 
 

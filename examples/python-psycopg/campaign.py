@@ -2,7 +2,8 @@
 
 Use it where the program can keep a connection of its own: straight to PostgreSQL, or through PgBouncer in session
 mode. Never on a connection of a pool, nor through PgBouncer in transaction mode: see lease.py for those.
-The connection is the leadership: it waits in le_campaign, and whoever leads keeps it under watch.
+The connection is the leadership: it waits in le_campaign, and is watched while the program leads.  A job that hangs gives
+no heartbeat, and loses the leadership to the next program.
 
     DATABASE_URL=postgres://me@127.0.0.1:5432/app python3 campaign.py ELECTION IDENTITY
 """
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 
 ELECTION, IDENTITY = sys.argv[1:3]
+HEARTBEAT = "3 s"  # longer than a step of the job takes
 
 # autocommit: le_campaign waits without a snapshot only outside a transaction block.
 # The rest finds out in 5 s that the server's host is gone, before the server gives us up (dead_peer_timeout, 15 s).
@@ -31,20 +33,21 @@ def say(event, text):
     print(f"{time.time():.3f} {IDENTITY} {event} {' '.join(str(text).split())}\n", end="", flush=True)
 
 
-def do_the_job(token, stop: threading.Event):
+def do_the_job(token, stop: threading.Event, progress: threading.Event):
     while not stop.wait(0.1):
-        pass  # work in small steps here; pass the token along with what you write elsewhere
+        progress.set()  # work in small steps here; pass the token along with what you write elsewhere
 
 
 def lead(conn: psycopg.Connection, jobs: ThreadPoolExecutor):
     """Wait to be elected, then do the job for as long as we lead."""
-    (token,) = conn.execute("CALL le_campaign(%s, identity => %s)", (ELECTION, IDENTITY)).fetchone()
-    stop, job = threading.Event(), None
+    campaign = "CALL le_campaign(%s, identity => %s, heartbeat => %s)"
+    (token,) = conn.execute(campaign, (ELECTION, IDENTITY, HEARTBEAT)).fetchone()
+    stop, progress, job = threading.Event(), threading.Event(), None
     try:
         say("elected", token)
-        job = jobs.submit(do_the_job, token, stop)
+        job = jobs.submit(do_the_job, token, stop, progress)
         while not job.done():
-            if not still_leads(conn):
+            if not still_leads(conn, progress):
                 raise psycopg.OperationalError("this session does not lead any more")
             select.select([conn], [], [], 1)  # a lost connection becomes readable at once
     finally:  # lost it, SIGTERM, or the job is done
@@ -56,12 +59,19 @@ def lead(conn: psycopg.Connection, jobs: ThreadPoolExecutor):
         say("ousted", token)
 
 
-def still_leads(conn: psycopg.Connection):
-    """Ask, and break the connection if no answer comes, as when a proxy hangs: then execute raises OperationalError."""
+def still_leads(conn: psycopg.Connection, progress: threading.Event):
+    """Give a heartbeat if the job has made progress since the last one, else only ask.
+
+    Break the connection if no answer comes, as when a proxy hangs: then execute raises OperationalError.
+    """
+    question = "SELECT le_am_leader(%s)"
+    if progress.is_set():
+        progress.clear()
+        question = "SELECT le_heartbeat(%s)"
     watchdog = threading.Timer(5, hang_up, [conn.fileno()])
     watchdog.start()
     try:
-        return conn.execute("SELECT le_am_leader(%s, identity => %s)", (ELECTION, IDENTITY)).fetchone()[0]
+        return conn.execute(question, (ELECTION,)).fetchone()[0]
     finally:
         watchdog.cancel()
 

@@ -7,6 +7,8 @@
 # psql that is kept open while the command runs, so it goes straight to PostgreSQL or through PgBouncer in session mode.
 # When leadership is lost, the command is killed, with the processes it has started (its process group): SIGTERM, and
 # SIGKILL two seconds later. It may read the token from the environment, LE_TOKEN.
+# While the command runs, the script gives heartbeats: a host that is suspended, or cut off by a proxy that stands still,
+# loses the leadership after 15 s. What to do about a command that hangs, only its caller knows: see timeout(1).
 # Who asks when the first has finished, leads as well: let a short job go on for longer than the hosts' clocks differ,
 # as in: only-on-leader.sh nightly sh -c 'vacuumdb --all; sleep 30'
 set -u -m # -m: the command gets a process group of its own
@@ -24,15 +26,15 @@ kill_command() {
 	kill -KILL -- "-$command"
 } 2>/dev/null
 
-echo "SELECT CASE WHEN le_try_become_leader(:'e', :'i') THEN le_token(:'e') ELSE 0 END;" >&4
+echo "SELECT CASE WHEN le_try_become_leader(:'e', :'i', heartbeat => '15 s') THEN le_token(:'e') ELSE 0 END;" >&4
 read -r -t 30 -u 3 token || { echo "$0: no answer from the server" >&2; exit 69; }
 [ "$token" != 0 ] || exit 0
 
 (trap - PIPE && LE_TOKEN=$token exec "$@" 3<&- 4>&-) &
 command=$!
-watch() { # ask each second whether we lead; if the script itself is killed, the watch goes on
+watch() { # give a heartbeat each second; if the script itself is killed, the watch goes on
 	while kill -0 "$command" 2>/dev/null; do
-		echo "SELECT le_am_leader(:'e', identity => :'i');" >&4 2>/dev/null
+		echo "SELECT le_heartbeat(:'e');" >&4 2>/dev/null
 		answer=
 		read -r -t 5 -u 3 answer
 		[ "$answer" = t ] || { echo "$0: leadership of \"$election\" is lost" >&2; kill_command; return; }
