@@ -66,6 +66,9 @@ sub start_pooler
 		open STDIN, '<', '/dev/null';
 		open STDOUT, '>>', $output;
 		open STDERR, '>&', \*STDOUT;
+
+		# what runs in the background of a shell ignores it, see stop_pooler
+		$SIG{QUIT} = 'DEFAULT';
 		exec $program, '-q', "$pooler->{dir}/pgbouncer.ini" or POSIX::_exit(127);
 	}
 	foreach my $attempt (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
