@@ -108,6 +108,20 @@ class Bench:
                         if "ttl" in sql else "SELECT le_resign('handover')")
         return took
 
+    def fall_silent(self, sql):
+        """From the deadline of a leader without a heartbeat to the answer of who waits."""
+        leader = Waiter()
+        leader.ask("SELECT le_try_become_leader('handover', heartbeat => '200 ms')")
+        self.waiter.send(sql)
+        before = time.perf_counter()
+        left = self.control.ask("SELECT extract(epoch FROM expires_in)::float8"
+                                " FROM le_leader('handover')")[0]
+        self.waiter.answer()
+        took = (time.perf_counter() - before - left) * 1000
+        leader.close()
+        self.waiter.ask("SELECT le_resign('handover')")
+        return took
+
     def crowded(self, lead, end, sql, let_go, crowd):
         """To the first candidate's answer, with a crowd behind it."""
         def prepare():
@@ -178,7 +192,7 @@ def compare_ends(table, bench, rounds):
 
 
 def compare_expiries(table, bench, rounds):
-    """From a lease's deadline to the answer of who waits."""
+    """From the deadline of a lease, or of a heartbeat, to the answer of who waits."""
     ways = (("le_campaign's answer", "CALL le_campaign('handover')"),
             ("the answer of le_campaign with a ttl",
              "CALL le_campaign('handover', ttl => '1 min')"))
@@ -187,6 +201,14 @@ def compare_expiries(table, bench, rounds):
     for (what, _), ours in zip(ways, times):
         print_row(table, f"deadline of a lease to {what}", "", median_and_p99(ours),
                   most=(2, 20))
+    ways = (("le_campaign's answer", "CALL le_campaign('handover')"),
+            ("the answer of le_campaign with many names",
+             "CALL le_campaign(ARRAY['another', 'handover'])"))
+    times = interleave(rounds, [lambda sql=sql: bench.fall_silent(sql)
+                                for _, sql in ways], warm_up=1)
+    for (what, _), ours in zip(ways, times):
+        print_row(table, f"deadline of a heartbeat to {what}", "", median_and_p99(ours),
+                  most=(5, 20))
 
 
 def compare_crowds(table, bench, rounds, options):

@@ -23,6 +23,8 @@ SELF_CHECK = """SELECT count(*) FROM pg_locks
  WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 10"""
 HOLD_LEASE = """SELECT coalesce((SELECT token FROM le_leader(:leased::text)),
  le_lease(:leased, '1 day', 'me')) AS token""" + GSET
+HEARTBEAT = ("SELECT le_try_become_leader(:name::text, heartbeat => '1 day')",
+             "SELECT le_heartbeat(:name::text)")
 RENEW = (HOLD_LEASE, "SELECT le_renew(:leased, :token)")
 LEASE = (HOLD_LEASE, "SELECT le_lease(:leased, '1 day', 'me', :token)")
 
@@ -144,6 +146,8 @@ WORKLOADS = [
     Workload("le_try_become_leader + le_resign, synchronous_commit off",
              (LAZY + NOTHING, ELECT_RESIGN[1]),
              "the same by hand", (LAZY + NOTHING, ELECT_RESIGN_BY_HAND[1])),
+    Workload("le_heartbeat, by the leader", HEARTBEAT,
+             "SELECT pg_backend_pid()", BACKEND_PID, 0.90),
     Workload("le_renew, by the holder", RENEW,
              "SELECT pg_backend_pid()", BACKEND_PID, 0.90),
     Workload("le_lease, by the holder", LEASE,
