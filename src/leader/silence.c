@@ -57,6 +57,8 @@ le_beat_by_token(const LeElection *election, int64 token)
 		return false;
 	le_refuse_collision(election, term.name);
 	le_require_role(election, GetUserId(), term.role);
+	if (term.scope == LE_SCOPE_LEASE && !le_lease_runs(&term))
+		return false;
 	if (term.scope == LE_SCOPE_LEASE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
