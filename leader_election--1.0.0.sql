@@ -308,7 +308,7 @@ CREATE TABLE le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
 	due timestamptz NOT NULL,
 	token bigint NOT NULL
-);
+) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_once_done', '');
 COMMENT ON TABLE le_once_done IS
 'for when the last job was due that is done, of each election: written by le_once';

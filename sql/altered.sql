@@ -6,13 +6,15 @@ CREATE EXTENSION IF NOT EXISTS leader_election;
 CREATE ACCESS METHOD regress_le_heap TYPE TABLE HANDLER heap_tableam_handler;
 CREATE TABLE regress_le_parent ();
 CREATE TABLE regress_le_whole (LIKE le_leases) PARTITION BY LIST (name);
+CREATE FUNCTION regress_le_nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 CREATE FUNCTION outcome(statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	message text;
 	detail text;
+	answer text;
 BEGIN
-	EXECUTE statement;
-	RETURN 'done';
+	EXECUTE statement INTO answer;
+	RETURN CASE WHEN statement ~ 'once' THEN answer ELSE 'done' END;
 EXCEPTION WHEN OTHERS THEN
 	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
 	RETURN concat_ws(' ', sqlstate, message || '.', detail);
@@ -38,6 +40,9 @@ CREATE PROCEDURE try_leases(change text) LANGUAGE sql AS $$
 CALL try(change, ARRAY['SELECT le_lease(''altered'', ''1 min'')']) $$;
 CREATE PROCEDURE try_declarations(change text) LANGUAGE sql AS $$
 CALL try(change, ARRAY['SELECT le_try_become_leader_xact(''altered'')', 'SELECT le_declare(''altered'')']) $$;
+-- a job that is done, and the next one
+CREATE PROCEDURE try_once(change text) LANGUAGE sql AS $$
+CALL try(change, ARRAY['SELECT le_once(''altered'', ''2026-01-02'')', 'SELECT le_once(''altered'', ''2026-01-02'')', 'SELECT le_last_once(''altered'')']) $$;
 \set VERBOSITY terse
 SELECT le_lease('as it was', '1 min') IS NOT NULL AS granted, le_declare('as it was');
 
@@ -79,6 +84,31 @@ CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declaratio
 CALL try_declarations('CREATE RULE r AS ON INSERT TO le_declarations DO ALSO NOTHING');
 CALL try_declarations('CREATE TABLE regress_le_child () INHERITS (le_declarations)');
 
+-- le_once_done: SQL reads and writes it, which rules, types and triggers would bend
+SELECT le_try_become_leader('altered'), le_once('altered', '2026-01-01 +0');
+CALL try_once('ALTER TABLE le_once_done ADD more int');
+CALL try_once('ALTER TABLE le_once_done DROP token');
+CALL try_once('ALTER TABLE le_once_done ALTER due TYPE text');
+CALL try_once('ALTER TABLE le_once_done ALTER due TYPE timestamp');
+CALL try_once('ALTER TABLE le_once_done ALTER due TYPE timestamptz(0)');
+CALL try_once('ALTER TABLE le_once_done ALTER due DROP NOT NULL');
+CALL try_once('ALTER TABLE le_once_done ALTER token TYPE numeric');
+CALL try_once('ALTER TABLE le_once_done ALTER name TYPE text COLLATE "POSIX"');
+CALL try_once('ALTER TABLE le_once_done RENAME due TO time');
+CALL try_once('ALTER TABLE le_once_done SET UNLOGGED');
+CALL try_once('ALTER TABLE le_once_done SET ACCESS METHOD regress_le_heap');
+CALL try_once('CREATE INDEX ON le_once_done (lower(name))');
+CALL try_once('ALTER TABLE le_once_done DROP CONSTRAINT le_once_done_pkey');
+CALL try_once('CREATE RULE r AS ON INSERT TO le_once_done DO INSTEAD NOTHING');
+CALL try_once('ALTER TABLE le_once_done INHERIT regress_le_parent');
+CALL try_once('CREATE TABLE regress_le_child () INHERITS (le_once_done)');
+CALL try_once('CREATE TRIGGER t BEFORE INSERT ON le_once_done FOR EACH ROW EXECUTE FUNCTION regress_le_nothing()');
+CALL try_once('ALTER TABLE le_once_done ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
+CALL try_once('REINDEX TABLE le_once_done');
+CALL try_once('ANALYZE le_once_done');
+SELECT le_last_once('altered') = '2026-01-01 +0' AS "as it was", le_resign('altered');
+DELETE FROM le_once_done WHERE name = 'altered';
+
 -- the sequences: a token may be left of the last block
 CALL try('ALTER SEQUENCE le_token_origin_seq SET UNLOGGED', ARRAY['SELECT count(le_try_become_leader_xact(''e'' || i)) FROM generate_series(1, 2000) i']);
 ALTER SEQUENCE le_token_seq SET UNLOGGED;
@@ -93,7 +123,7 @@ CALL try($$ALTER EXTENSION leader_election DROP TABLE le_declarations; ALTER TAB
 SELECT le_resign('as it was', token), le_undeclare('as it was') FROM le_leader('as it was');
 SELECT le_try_become_leader('altered'), le_resign('altered');
 \set VERBOSITY default
-DROP PROCEDURE try, try_leases, try_declarations;
-DROP FUNCTION outcome;
+DROP PROCEDURE try, try_leases, try_declarations, try_once;
+DROP FUNCTION outcome, regress_le_nothing;
 DROP TABLE regress_le_parent, regress_le_whole;
 DROP ACCESS METHOD regress_le_heap;

@@ -5,7 +5,8 @@
  *	  sequences.
  *
  * Leases and declarations are read and written as the server does with its catalogs, which
- * have neither rules nor index expressions, and whose rows are C structs.  So their tables
+ * have neither rules nor index expressions, and whose rows are C structs.  What is done once
+ * is read and written by SQL, to which rules, triggers and policies apply.  So the tables
  * must be just as the extension has created them: their owner can alter them.
  *
  *-------------------------------------------------------------------------
@@ -56,6 +57,7 @@ typedef struct LeShape
 	LeColumn	columns[LE_MAX_COLUMNS];
 	int			key_count;
 	AttrNumber	keys[LE_MAX_KEYS];	/* the primary key */
+	bool		by_sql;			/* is used by SQL */
 } LeShape;
 
 static const LeShape shape_of_leases = {
@@ -70,7 +72,8 @@ static const LeShape shape_of_leases = {
 		{TEXTOID, true, C_COLLATION_OID},
 		{TEXTOID, true, InvalidOid}
 	},
-	2, {7, 1}
+	2, {7, 1},
+	false
 };
 
 static const LeShape shape_of_declarations = {
@@ -84,14 +87,26 @@ static const LeShape shape_of_declarations = {
 		{OIDOID, false, InvalidOid},
 		{INT8OID, false, InvalidOid}
 	},
-	1, {1}
+	1, {1},
+	false
+};
+
+static const LeShape shape_of_once = {
+	3,
+	{
+		{TEXTOID, true, C_COLLATION_OID},
+		{TIMESTAMPTZOID, true, InvalidOid},
+		{INT8OID, true, InvalidOid}
+	},
+	1, {1},
+	true
 };
 
 typedef struct LeRelation
 {
 	const char *name;
 	char		kind;
-	const LeShape *shape;		/* of a table that is not used by SQL */
+	const LeShape *shape;		/* of a table */
 	Oid			oid;			/* invalid until looked up, and when changed */
 	Oid			unaltered;		/* found to have that shape; likewise */
 } LeRelation;
@@ -108,7 +123,9 @@ static LeRelation tables[] = {
 	[LE_DECLARATIONS] = {
 		.name = "le_declarations",.kind = RELKIND_RELATION,.shape = &shape_of_declarations
 	},
-	[LE_ONCE] = {.name = "le_once_done",.kind = RELKIND_RELATION},
+	[LE_ONCE] = {
+		.name = "le_once_done",.kind = RELKIND_RELATION,.shape = &shape_of_once
+	},
 };
 
 /* how often a relation was changed, of those that we have looked at */
@@ -245,6 +262,7 @@ has_columns(TupleDesc type, const LeShape *shape)
 		const LeColumn *expected = &shape->columns[i];
 
 		if (column->attisdropped || column->atttypid != expected->type ||
+			column->atttypmod != -1 ||
 			(expected->not_null && !column->attnotnull) ||
 			(OidIsValid(expected->collation) && column->attcollation != expected->collation))
 			return false;
@@ -322,6 +340,8 @@ find_alteration(Relation table, const LeShape *shape)
 		return "It has rules.";
 	if (is_inherited(table))
 		return "It takes part in inheritance or partitioning.";
+	if (shape->by_sql && (table->trigdesc != NULL || table->rd_rel->relrowsecurity))
+		return "It has triggers, or row-level security.";
 	return NULL;
 }
 

@@ -17,13 +17,13 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_class.h"
+#include "access/table.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "leader/leader.h"
@@ -34,17 +34,22 @@
  */
 #define LE_DUE_AHEAD_US		USECS_PER_DAY
 
-static Oid
-owner_of(Oid table)
+/*
+ * Open the table, which is as the extension has created it; if the extension has just been
+ * replaced, the new one
+ *
+ * What it has besides would apply to our statements: with another type, a rule or a trigger,
+ * a job would be taken for done that is not.
+ */
+static Relation
+open_table(LOCKMODE mode)
 {
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
-	Oid			owner;
+	Relation	table;
 
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", table);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
+	while ((table = try_table_open(le_once_table(), mode)) == NULL)
+		CHECK_FOR_INTERRUPTS();
+	le_require_unaltered(table, LE_ONCE);
+	return table;
 }
 
 /*
@@ -54,19 +59,20 @@ owner_of(Oid table)
  * SPI must be connected.  On error, the server's own abort restores the user.
  */
 static uint64
-run_as_owner(const char *statement, int count, Oid *types, Datum *values)
+run_as_owner(LOCKMODE mode, const char *statement, int count, Oid *types, Datum *values)
 {
-	Oid			table = le_once_table();
-	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
-												  get_rel_name(table));
+	Relation	table = open_table(mode);
+	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
+												  RelationGetRelationName(table));
 	Oid			user;
 	int			context;
 
 	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(owner_of(table), context | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext(table->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
 	if (SPI_execute_with_args(psprintf(statement, name), count, types, values, NULL, false, 1) < 0)
 		elog(ERROR, "could not use table %s", name);
 	SetUserIdAndSecContext(user, context);
+	table_close(table, NoLock);
 	return SPI_processed;
 }
 
@@ -107,7 +113,8 @@ le_do_once(const LeElection *election, TimestampTz due, int64 token)
 		le_throw_not_leader(election, token == 0 ? "this session" :
 							psprintf("token " INT64_FORMAT, token));
 	SPI_connect();
-	first = run_as_owner("INSERT INTO %s AS done VALUES ($1, $2, $3)"
+	first = run_as_owner(RowExclusiveLock,
+						 "INSERT INTO %s AS done VALUES ($1, $2, $3)"
 						 " ON CONFLICT (name) DO UPDATE SET due = excluded.due, token = excluded.token"
 						 " WHERE done.due OPERATOR(pg_catalog.<) excluded.due",
 						 lengthof(types), types, values) > 0;
@@ -127,7 +134,8 @@ le_last_done(const LeElection *election, bool *found)
 	bool		is_null;
 
 	SPI_connect();
-	*found = run_as_owner("SELECT due FROM %s WHERE name OPERATOR(pg_catalog.=) $1",
+	*found = run_as_owner(AccessShareLock,
+						  "SELECT due FROM %s WHERE name OPERATOR(pg_catalog.=) $1",
 						  lengthof(types), types, values) > 0;
 	if (*found)
 		due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
