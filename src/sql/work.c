@@ -95,9 +95,13 @@ Datum
 le_seats(PG_FUNCTION_ARGS)
 {
 	text	   *name = le_arg_name(fcinfo);
-	int			count = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1);
+	int			count = PG_GETARG_INT32(1);
 	Datum	   *seats;
 
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("number of seats must not be null")));
 	if (count < 1 || count > LE_MAX_SEATS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
