@@ -307,7 +307,8 @@ COMMENT ON FUNCTION le_guard() IS
 CREATE TABLE le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
 	due timestamptz NOT NULL,
-	token bigint NOT NULL
+	token bigint NOT NULL,
+	role oid NOT NULL
 ) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_once_done', '');
 COMMENT ON TABLE le_once_done IS
@@ -315,6 +316,7 @@ COMMENT ON TABLE le_once_done IS
 COMMENT ON COLUMN le_once_done.name IS 'name of the election';
 COMMENT ON COLUMN le_once_done.due IS 'for when the last job was due that is done';
 COMMENT ON COLUMN le_once_done.token IS 'fencing token of the term that has done it';
+COMMENT ON COLUMN le_once_done.role IS 'role that has done it';
 
 CREATE FUNCTION le_once(name text, due timestamptz, token bigint DEFAULT NULL)
 RETURNS boolean
@@ -686,7 +688,8 @@ GRANT SELECT ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO PUBLIC
 --
 -- The owner of a database who has created the extension without being a superuser owns
 -- none of its objects, and is granted what others are not.  No more than EXECUTE may be
--- granted on: to write to the relations is for the restore of a dump.
+-- granted on: to write to the relations is for the restore of a dump, and to mend what a
+-- leader has written to le_once_done.
 --
 GRANT EXECUTE ON FUNCTION
 	le_declare(text, regrole, interval, interval, boolean),
@@ -696,5 +699,6 @@ GRANT EXECUTE ON FUNCTION
 	le_depose_role(regrole, text),
 	pg_stat_leader_election_reset()
 TO @extowner@ WITH GRANT OPTION;
-GRANT INSERT ON le_declarations, le_once_done TO @extowner@;
+GRANT INSERT ON le_declarations TO @extowner@;
+GRANT INSERT, UPDATE, DELETE ON le_once_done TO @extowner@;
 GRANT UPDATE ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO @extowner@;

@@ -92,11 +92,12 @@ static const LeShape shape_of_declarations = {
 };
 
 static const LeShape shape_of_once = {
-	3,
+	4,
 	{
 		{TEXTOID, true, C_COLLATION_OID},
 		{TIMESTAMPTZOID, true, InvalidOid},
-		{INT8OID, true, InvalidOid}
+		{INT8OID, true, InvalidOid},
+		{OIDOID, true, InvalidOid}
 	},
 	1, {1},
 	true

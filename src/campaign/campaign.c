@@ -326,7 +326,7 @@ take_lock_now(LeBid *bid, const LeTerm *term)
 
 	if (le_acquire_for_xact(election, true))
 		return true;
-	return term != NULL && le_term_is_silent(term, le_monotonic_us()) &&
+	return term != NULL && term->silent &&
 		le_end_silent(election, lose_patience_at(bid)) &&
 		le_acquire_for_xact(election, true);
 }
@@ -517,6 +517,7 @@ le_elect(LeBid *bid)
 		deny_own(bid, "without a lease", NULL);
 		return 0;
 	}
+	le_refuse_silent_hold(election);
 	if (le_find_grant(election) != NULL)
 	{
 		deny_own(bid, "by a lease that this transaction has taken", NULL);

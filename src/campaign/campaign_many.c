@@ -172,13 +172,16 @@ bid_for(LeManyCampaign *campaign, int index)
 /*
  * Bid for one of the elections whose time has come; its token, or 0
  *
- * One whose lock is not free is not bid for.
+ * One whose lock is not free is not bid for, unless its leader is silent.
  */
 static int64
 look_at(LeManyCampaign *campaign, int index, uint64 now)
 {
-	if (campaign->by_lock[index] && le_lock_is_busy(&campaign->elections[index]) &&
-		!le_end_silent(&campaign->elections[index], 0))
+	const LeElection *election = &campaign->elections[index];
+	LeTerm		term;
+
+	if (campaign->by_lock[index] && le_lock_is_busy(election) &&
+		!(le_registry_read(&election->key, &term) && term.silent))
 	{
 		campaign->look_at[index] = next_lock_look(now);
 		return 0;
@@ -282,6 +285,7 @@ choose(LeManyCampaign *campaign)
 		CHECK_FOR_INTERRUPTS();
 		if (le_held_term(election) != NULL || le_find_grant(election) != NULL)
 			continue;
+		le_refuse_silent_hold(election);
 		choice = hash_search(campaign->by_key, &election->key.key, HASH_ENTER, &found);
 		if (found)
 			le_refuse_collision(election, campaign->elections[choice->index].name);

@@ -43,7 +43,8 @@
 #define LE_LOOK_AGAIN_US	50000
 
 /*
- * Copy the election's term if it runs; false if nobody leads through the extension
+ * Copy the election's term if it runs, or is silent and its session still has the lock; false
+ * if there is none
  */
 bool
 le_read_leader(const LeElection *election, LeTerm *term)
@@ -55,8 +56,7 @@ le_read_leader(const LeElection *election, LeTerm *term)
 	le_refuse_collision(election, term->name);
 	if (term->scope == LE_SCOPE_LEASE)
 		return le_lease_runs(term);
-	return !le_term_is_silent(term, le_monotonic_us()) &&
-		le_find_holder(election, &pid) && pid == term->pid;
+	return le_find_holder(election, &pid) && pid == term->pid;
 }
 
 /*
@@ -123,35 +123,24 @@ refuse_own(const LeElection *election)
 }
 
 /*
- * Terminate the process, whatever the current user's rights
+ * Terminate the process, if the current user may
  *
- * By a superuser's right, as the server knows of no other.  On error, the server's own abort
- * restores the user.
- */
-void
-le_terminate_as_superuser(int pid)
-{
-	Oid			user;
-	int			context;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
-	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
-	SetUserIdAndSecContext(user, context);
-}
-
-/*
- * Terminate the process, if the current user may; else the server raises an error
+ * By a superuser's right, as the server does not know of the right to depose roles.  On error,
+ * the server's own abort restores the user.
  */
 void
 le_terminate_process(int pid)
 {
 	PGPROC	   *process = BackendPidGetProc(pid);
+	Oid			user;
+	int			context;
 
+	GetUserIdAndSecContext(&user, &context);
 	if (process != NULL && le_may_terminate(process->roleId))
-		le_terminate_as_superuser(pid);
-	else
-		(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
+		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
+							   context | SECURITY_LOCAL_USERID_CHANGE);
+	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
+	SetUserIdAndSecContext(user, context);
 }
 
 static bool

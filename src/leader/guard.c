@@ -107,7 +107,7 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 	/* another session's: the lock manager is the truth */
 	if (!le_registry_read(&election->key, &term) || term.token != token ||
 		term.scope == LE_SCOPE_LEASE || strcmp(term.name, election->name) != 0 ||
-		le_term_is_silent(&term, le_monotonic_us()))
+		term.silent)
 		return false;
 	*role = term.role;
 	return le_lock_is_anothers(election);

@@ -13,7 +13,6 @@
 /* depose.c */
 extern bool le_read_leader(const LeElection *election, LeTerm *term);
 extern bool le_may_terminate(Oid role);
-extern void le_terminate_as_superuser(int pid);
 extern void le_terminate_process(int pid);
 extern void le_wait_until_gone(const LeElection *election, const int *pids, int count,
 							   int *(*list) (const LeElection *election, int *count),

@@ -56,6 +56,7 @@ extern bool le_renew_by_bid(const LeBid *bid, int64 token);
 extern bool le_may_resign_as(const LeElection *election, int64 token, const text *identity);
 
 /* proclaim.c */
+extern void le_require_own_term(const LeElection *election);
 extern bool le_publish(const LeElection *election, int64 token, const text *value);
 extern void le_unpublish(const LeElection *election, int64 token);
 extern void le_proclamations_before_prepare(void);

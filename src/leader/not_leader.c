@@ -59,7 +59,7 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 
 	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
 	if (on_record)
-		return psprintf(le_term_is_silent(&term, le_monotonic_us()) ?
+		return psprintf(term.silent ?
 						"\"%s\" has led it, in the session with process ID %d, and is silent." :
 						"\"%s\" leads it, in the session with process ID %d.",
 						describe_identity(&term), pid);

@@ -29,10 +29,10 @@
 #include "leader/leader.h"
 
 /*
- * A job may be due so much later than now, as the clocks of programs differ: what is
- * written down keeps all earlier jobs from being done
+ * A job may be due so much later than now, as the clocks of programs differ; but not more:
+ * what is written down keeps all earlier jobs from being done
  */
-#define LE_DUE_AHEAD_US		USECS_PER_DAY
+#define LE_DUE_AHEAD_US		USECS_PER_HOUR
 
 /*
  * Open the table, which is as the extension has created it; if the extension has just been
@@ -86,40 +86,7 @@ require_sane_due(TimestampTz due)
 	if (due > GetCurrentTimestamp() + LE_DUE_AHEAD_US)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
-				 errmsg("the time for which a job is due must be at most one day from now")));
-}
-
-/*
- * Write down that the job of that time is done, by this transaction, which is guarded by the
- * term with that token; false if that job, or a later one, is done already
- *
- * Raises an error if the term does not run, is of another role, or the snapshot of the
- * transaction is too old.  May wait, for the guard and for another transaction that does
- * the same.
- */
-bool
-le_do_once(const LeElection *election, TimestampTz due, int64 token)
-{
-	Oid			types[] = {TEXTOID, TIMESTAMPTZOID, INT8OID};
-	Datum		values[] = {
-		CStringGetTextDatum(election->name),
-		TimestampTzGetDatum(due),
-		Int64GetDatum(token)
-	};
-	bool		first;
-
-	require_sane_due(due);
-	if (!le_guard_transaction(election, token, false))
-		le_throw_not_leader(election, token == 0 ? "this session" :
-							psprintf("token " INT64_FORMAT, token));
-	SPI_connect();
-	first = run_as_owner(RowExclusiveLock,
-						 "INSERT INTO %s AS done VALUES ($1, $2, $3)"
-						 " ON CONFLICT (name) DO UPDATE SET due = excluded.due, token = excluded.token"
-						 " WHERE done.due OPERATOR(pg_catalog.<) excluded.due",
-						 lengthof(types), types, values) > 0;
-	SPI_finish();
-	return first;
+				 errmsg("the time for which a job is due must be at most one hour from now")));
 }
 
 /*
@@ -142,4 +109,86 @@ le_last_done(const LeElection *election, bool *found)
 												1, &is_null));
 	SPI_finish();
 	return due;
+}
+
+/*
+ * Return how many elections there are for which the role has written down a job
+ */
+static int64
+count_of_role(Oid role)
+{
+	Oid			types[] = {OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(role)};
+	bool		is_null;
+
+	(void) run_as_owner(AccessShareLock,
+						"SELECT count(*) FROM %s WHERE role OPERATOR(pg_catalog.=) $1",
+						lengthof(types), types, values);
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null));
+}
+
+/*
+ * Raise an error if the election has no row yet, and the role has as many as it may
+ */
+static void
+require_room(const LeElection *election)
+{
+	Oid			role = GetUserId();
+	bool		found;
+	int64		count;
+
+	if (superuser())
+		return;
+	(void) le_last_done(election, &found);
+	if (found)
+		return;
+	SPI_connect();
+	count = count_of_role(role);
+	SPI_finish();
+	if (count >= le_max_elections_per_role)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many elections with jobs that role \"%s\" has done: at most %d",
+						GetUserNameFromId(role, false), le_max_elections_per_role),
+				 errhint("Ask an administrator to delete rows of \"%s\", or to raise \"%s\".",
+						 "le_once_done", "leader_election.max_elections_per_role")));
+}
+
+/*
+ * Write down that the job of that time is done, by this transaction, which is guarded by the
+ * term with that token; false if that job, or a later one, is done already
+ *
+ * Raises an error if the term does not run, is of another role, or the snapshot of the
+ * transaction is too old.  May wait, for the guard and for another transaction that does
+ * the same.
+ */
+bool
+le_do_once(const LeElection *election, TimestampTz due, int64 token)
+{
+	Oid			types[] = {TEXTOID, TIMESTAMPTZOID, INT8OID, OIDOID};
+	Datum		values[] = {
+		CStringGetTextDatum(election->name),
+		TimestampTzGetDatum(due),
+		Int64GetDatum(token),
+		ObjectIdGetDatum(GetUserId())
+	};
+	LeHeldTerm *held = le_held_term(election);
+	bool		first;
+
+	require_sane_due(due);
+	if (held != NULL && held->token == token)
+		le_require_own_term(election);
+	if (!le_guard_transaction(election, token, false))
+		le_throw_not_leader(election, token == 0 ? "this session" :
+							psprintf("token " INT64_FORMAT, token));
+	require_room(election);
+	SPI_connect();
+	first = run_as_owner(RowExclusiveLock,
+						 "INSERT INTO %s AS done VALUES ($1, $2, $3, $4)"
+						 " ON CONFLICT (name) DO UPDATE"
+						 " SET due = excluded.due, token = excluded.token, role = excluded.role"
+						 " WHERE done.due OPERATOR(pg_catalog.<) excluded.due",
+						 lengthof(types), types, values) > 0;
+	SPI_finish();
+	return first;
 }

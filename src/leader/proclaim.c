@@ -54,13 +54,13 @@ is_led(const LeElection *election, int64 token)
 }
 
 /*
- * Raise an error unless the user may publish a value in the term of this session
+ * Raise an error unless the user may act for the leader in the term of this session
  *
  * The term is the session's, but not all code in it is: so the user is to be the session's
  * own, or to be allowed to stand.
  */
-static void
-require_publisher(const LeElection *election)
+void
+le_require_own_term(const LeElection *election)
 {
 	LeBid		bid = {.election = *election,.scope = LE_SCOPE_SESSION};
 
@@ -84,7 +84,7 @@ token_to_use(const LeElection *election, int64 token)
 	{
 		if (held->session_hold)
 		{
-			require_publisher(election);
+			le_require_own_term(election);
 			return held->token;
 		}
 		le_warn_bound_to_transaction(election);

@@ -4,9 +4,8 @@
  *	  Leaders with a heartbeat, as other sessions deal with them: to give a heartbeat for one,
  *	  and to end one that is silent.
  *
- * The term of a silent leader is over, but its session holds the election's lock.  Whoever
- * wants to lead terminates that session.  No right is needed for it: by its bid, the leader
- * has agreed.
+ * The term of a silent leader is over, but its session holds the election's lock.  A bid
+ * terminates that session.  No right is needed for it: with its own bid, the leader has agreed.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,24 +16,39 @@
 #include "leader/internal.h"
 
 /*
+ * Check whether that process holds the election's lock as leaders do
+ */
+static bool
+holds_lock(const LeElection *election, int pid)
+{
+	LeLockView	view = {0};
+	bool		holds;
+
+	le_view_lock(&election->key, &view);
+	holds = le_find_leader_in(&view, pid) != NULL;
+	pfree(view.users);
+	return holds;
+}
+
+/*
  * Terminate the session of a leader that is silent, and wait until that time, by
  * le_monotonic_us, for the lock to be let go; false if no leader is silent
  *
- * May throw, and end the session of a client that has gone.
+ * For candidates.  May throw, also if another election that has the same key is led, and end
+ * the session of a client that has gone.
  */
 bool
 le_end_silent(const LeElection *election, uint64 until)
 {
-	LeLockView	view = {0};
-	int			pid = le_registry_close_silent(&election->key);
+	LeTerm		term;
 
-	if (pid == 0)
+	if (!le_registry_read(&election->key, &term) || !term.silent)
 		return false;
-	le_view_lock(&election->key, &view);
-	if (le_find_leader_in(&view, pid) == NULL)
+	le_refuse_collision(election, term.name);
+	if (!holds_lock(election, term.pid))
 		return true;
-	le_terminate_as_superuser(pid);
-	le_wait_until_gone(election, &pid, 1, le_list_holders, until);
+	le_registry_terminate_silent(&election->key, term.token);
+	le_wait_until_gone(election, &term.pid, 1, le_list_holders, until);
 	return true;
 }
 
@@ -47,11 +61,13 @@ bool
 le_beat_by_token(const LeElection *election, int64 token)
 {
 	LeHeldTerm *held = le_held_term(election);
-	LeLockView	view = {0};
 	LeTerm		term;
 
 	if (held != NULL)
+	{
+		le_require_own_term(election);
 		return held->token == token && le_beat(held);
+	}
 	if (!le_extension_exists() || !le_registry_read(&election->key, &term) ||
 		term.token != token)
 		return false;
@@ -65,7 +81,5 @@ le_beat_by_token(const LeElection *election, int64 token)
 				 errmsg("election %s is led by a lease, which has no heartbeat",
 						le_election_label(&election->key, election->name)),
 				 errhint("Use %s.", "le_renew()")));
-	le_view_lock(&election->key, &view);
-	return le_find_leader_in(&view, term.pid) != NULL &&
-		le_registry_beat(&election->key, token);
+	return holds_lock(election, term.pid) && le_registry_beat(&election->key, token);
 }

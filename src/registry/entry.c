@@ -44,6 +44,7 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->ttl_us = entry->expiry.ttl_us;
 	term->deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	term->renewals = pg_atomic_read_u64(&entry->expiry.renewals);
+	term->silent = le_entry_close_silent(entry, entry->token);
 	term->has_value = DsaPointerIsValid(entry->value);
 	term->announces = entry->announces;
 	term->followers = entry->watchers[LE_FOLLOWER];

@@ -4,20 +4,22 @@
  *	  The heartbeats of terms in the registry: to store them, and to find that they stay away.
  *
  * The deadline of a term with a heartbeat is put off as that of a lease is: under the shared
- * lock of the partition, by a compare-and-swap on the deadline.  From the deadline on the term
- * is over, and no heartbeat revives it.
+ * lock of the partition, by a compare-and-swap on the deadline.
  *
  * A heartbeat may have read the clock just before the deadline and store its own after it.  So
- * a session that is about to act on the end of the term takes one microsecond off the deadline
- * first, by a compare-and-swap, too: the late heartbeat fails then, reads the clock again, and
- * finds the term over.  That needs no lock where the entry stays in its place, and may be done
- * in a signal handler.
+ * each session that finds the deadline passed takes one microsecond off it first, by a
+ * compare-and-swap, too.  The late heartbeat fails then, reads the clock again, and finds that
+ * it is late.  Only then is the term called silent, and no heartbeat revives it: what one
+ * session has been told of its end is true for all.  That takes no lock where the entry stays
+ * in its place, and is done in a signal handler, too.
  *
  * registry.c says which locks protect what, term/heartbeat.c what a heartbeat is.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <signal.h>
 
 #include "registry/internal.h"
 
@@ -45,20 +47,7 @@ le_put_off_deadline(LeExpiry *expiry)
 }
 
 /*
- * Check whether the entry's term is that of a leader which has given no heartbeat in time
- *
- * The entry's partition must be locked, or the entry be watched.  Does not throw.
- */
-bool
-le_entry_is_silent(LeElectionEntry *entry, uint64 now)
-{
-	return entry->token != 0 && entry->scope != LE_SCOPE_LEASE && entry->expiry.ttl_us != 0 &&
-		le_deadline_is_over(pg_atomic_read_u64(&entry->expiry.deadline), now);
-}
-
-/*
- * See to it that no heartbeat comes any more for the term with that token, if its leader is
- * silent; false if it is not
+ * Check whether the term with that token is silent, and see to it that it stays so
  *
  * The entry's partition must be locked, or the entry be watched.  Does not throw, and is
  * called in a signal handler.
@@ -68,51 +57,84 @@ le_entry_close_silent(LeElectionEntry *entry, int64 token)
 {
 	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 
-	do
+	while (entry->token == token && !entry->silent)
 	{
-		if (entry->token != token || !le_entry_is_silent(entry, le_monotonic_us()))
+		if (token == 0 || entry->scope == LE_SCOPE_LEASE || entry->expiry.ttl_us == 0 ||
+			!le_deadline_is_over(deadline, le_monotonic_us()))
 			return false;
-	} while (!pg_atomic_compare_exchange_u64(&entry->expiry.deadline, &deadline,
-											 deadline - 1));
-	return true;
+		if (pg_atomic_compare_exchange_u64(&entry->expiry.deadline, &deadline, deadline - 1))
+			entry->silent = true;
+	}
+	return entry->token == token && entry->silent;
 }
 
 /*
- * Do the same for the election, and return the process that has led it; 0 if none is silent
+ * Note that the session of the silent term with that token ends it, and goes on; false if it
+ * was told to go
  */
-int
-le_registry_close_silent(const LeElectionKey *key)
+bool
+le_registry_end_in_place(const LeElectionKey *key, int64 token)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	int			pid;
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		told_to_go;
 
 	if (entry == NULL)
-		return 0;
-	pid = le_entry_close_silent(entry, entry->token) ? entry->pid : 0;
+		return true;
+	told_to_go = entry->token == token && entry->terminated;
+	if (entry->token == token && !told_to_go)
+		entry->ends_in_place = true;
 	le_registry_unlock_entry(entry);
-	return pid;
+	return !told_to_go;
 }
 
 /*
- * Give the term of this session with that token another heartbeat, from now on, and return its
- * entry, which stays where it is until LE_BEATING watches it no more; NULL if it is off the
- * record already, or its leader is silent
+ * Terminate the session whose term has that token, and is silent; nothing if that session ends
+ * it in place, or has done so
+ */
+void
+le_registry_terminate_silent(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+
+	if (entry == NULL)
+		return;
+	if (le_entry_close_silent(entry, token) && !entry->ends_in_place)
+	{
+		entry->terminated = true;
+#ifdef HAVE_SETSID
+		(void) kill(-entry->pid, SIGTERM);
+#else
+		(void) kill(entry->pid, SIGTERM);
+#endif
+	}
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Give the term of this session with that token another heartbeat, and return its entry, which
+ * stays where it is until LE_BEATING watches it no more; NULL if it is off the record already,
+ * or silent
+ *
+ * The end of the term may come earlier by that, but no later: to ask is no heartbeat.
  */
 LeElectionEntry *
 le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat_us)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	uint64		deadline = le_monotonic_us() + heartbeat_us;
 	bool		runs;
 
 	if (entry == NULL)
 		return NULL;
-	runs = entry->token == token && !le_entry_is_silent(entry, le_monotonic_us());
+	runs = entry->token == token && !le_entry_close_silent(entry, token);
 	if (runs)
 	{
 		if (entry->expiry.ttl_us == 0)
 			entry->watchers[LE_BEATING]++;
+		else
+			deadline = Min(deadline, pg_atomic_read_u64(&entry->expiry.deadline));
 		entry->expiry.ttl_us = heartbeat_us;
-		pg_atomic_write_u64(&entry->expiry.deadline, le_monotonic_us() + heartbeat_us);
+		pg_atomic_write_u64(&entry->expiry.deadline, deadline);
 		ConditionVariableBroadcast(&entry->changed);
 	}
 	le_registry_unlock_entry(entry);

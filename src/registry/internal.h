@@ -61,7 +61,6 @@ extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);
 
 /* heartbeats.c */
 extern bool le_put_off_deadline(LeExpiry *expiry);
-extern bool le_entry_is_silent(LeElectionEntry *entry, uint64 now);
 
 /* news.c */
 extern void le_news_forget(LeElectionEntry *entry);

@@ -36,10 +36,15 @@
  *				by a backend that holds the guard lock.
  *				A term whose lock was seen free is marked as lost, by any backend, under
  *				the exclusive lock; it stays on record until it is removed as above.
+ *				The deadline of a session's term with a heartbeat is put off in the same way.
+ *				Any session that finds it passed, with the shared lock, or with an entry that it
+ *				watches, marks the term as silent, see registry/heartbeats.c.  The session
+ *				that runs the term looks at its entry without an LWLock, and in a signal
+ *				handler: at token, deadline, and watchers, which may be a moment old then.
  *				An entry without a term may be removed by anybody (evicted), unless
- *				it has observers or followers, or its election is declared.  So may,
+ *				it is watched, or its election is declared.  So may,
  *				from other databases, the entry of a lease whose deadline has passed
- *				(see below).  Observers and followers count themselves in and out
+ *				(see below).  Watchers (LeWatcher) count themselves in and out
  *				under the exclusive lock, so that it stays where it is, and sleep on
  *				its condition variable without an LWLock.  In the same way the entry
  *				of an uncommitted lease stays where it is for the transaction that

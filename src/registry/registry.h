@@ -136,6 +136,10 @@ typedef struct LeElectionEntry
 	bool		announces;		/* is its end to be announced? */
 	bool		counted;		/* as begun, and not as ended */
 	bool		lost;			/* was its lock seen free: see watch.c */
+	bool		silent;			/* no heartbeat has come in time, which was
+								 * seen: see heartbeats.c */
+	bool		terminated;		/* its session was told to go, as it is silent */
+	bool		ends_in_place;	/* or that lets go of the lock by itself */
 	bool		hidden;			/* forgotten but for its last term, and not
 								 * heard of since */
 
@@ -182,6 +186,7 @@ typedef struct LeTerm
 	uint64		renewals;
 	XLogRecPtr	voided_at;		/* of a lease that is over */
 	LeEndReason end_reason;		/* of one that has ended */
+	bool		silent;			/* is it over, as no heartbeat has come? */
 	bool		has_value;
 	bool		announces;		/* are its beginning and end announced? */
 	int			followers;
@@ -346,17 +351,6 @@ typedef enum LeLeaseAnswer
 } LeLeaseAnswer;
 
 /*
- * Check whether that is the term of a leader which has given no heartbeat in time: it is
- * over, whether its session still holds the election's lock or not
- */
-static inline bool
-le_term_is_silent(const LeTerm *term, uint64 now)
-{
-	return term->scope != LE_SCOPE_LEASE && term->ttl_us != 0 &&
-		le_deadline_is_over(term->deadline, now);
-}
-
-/*
  * Check whether the election is led by the term with that token, as far as the record
  * tells, or that is an uncommitted lease
  */
@@ -365,7 +359,7 @@ le_record_is_led(const LeRecord *record, int64 token, uint64 now)
 {
 	const LeTerm *term = &record->term;
 
-	return token != 0 && term->token == token && !le_term_is_silent(term, now) &&
+	return token != 0 && term->token == token && !term->silent &&
 		(term->scope != LE_SCOPE_LEASE || !le_deadline_is_over(term->deadline, now));
 }
 
@@ -434,7 +428,8 @@ extern LeElectionEntry *le_registry_set_heartbeat(const LeElectionKey *key, int6
 												  int64 heartbeat_us);
 extern bool le_registry_beat(const LeElectionKey *key, int64 token);
 extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
-extern int	le_registry_close_silent(const LeElectionKey *key);
+extern bool le_registry_end_in_place(const LeElectionKey *key, int64 token);
+extern void le_registry_terminate_silent(const LeElectionKey *key, int64 token);
 
 /* news.c */
 extern bool le_registry_find_news(const LeElectionKey *key, LeNews *news);

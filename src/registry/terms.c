@@ -56,7 +56,6 @@ le_registry_read(const LeElectionKey *key, LeTerm *term)
 	return found;
 }
 
-
 static void
 fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 {
@@ -68,6 +67,9 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->since = term->since;
 	entry->voided_at = InvalidXLogRecPtr;
 	entry->lost = false;
+	entry->silent = false;
+	entry->terminated = false;
+	entry->ends_in_place = false;
 	entry->announces = term->announces;
 	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
@@ -80,15 +82,17 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 }
 
 /*
- * Return why the term is over that is being ended for that reason: whatever has come later,
- * a leader was silent
+ * Return why the term is over that its own session ends for that reason, or another one whose
+ * lock it has lost
  */
 static LeEndReason
 true_reason(LeElectionEntry *entry, LeEndReason reason)
 {
+	if (reason != LE_END_LOCK_RELEASED && le_entry_close_silent(entry, entry->token))
+		return LE_END_SILENT;
 	if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
 		return LE_END_DEPOSED;
-	return le_entry_is_silent(entry, le_monotonic_us()) ? LE_END_SILENT : reason;
+	return reason;
 }
 
 /*
@@ -137,7 +141,7 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
 		return entry;
 	if (entry->token != 0)
-		le_remove_term(entry, true_reason(entry, LE_END_LOCK_RELEASED));
+		le_remove_term(entry, LE_END_LOCK_RELEASED);
 	le_registry_rename_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
@@ -360,10 +364,9 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
 	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-	uint64		now = le_monotonic_us();
 	bool		led = entry->token != 0 &&
-		(is_lease ? le_deadline_runs(deadline, now) :
-		 !entry->lost && !le_entry_is_silent(entry, now));
+		(is_lease ? le_deadline_runs(deadline, le_monotonic_us()) :
+		 !entry->lost && !le_entry_close_silent(entry, entry->token));
 	int64		last_token = entry->counted ? entry->token : entry->last_token;
 
 	seen->token = led ? entry->token : -Max(last_token, 1);

@@ -130,7 +130,7 @@ put_election(ReturnSetInfo *rsinfo, const LeElectionKey *key, const char *name,
 	int			candidates;
 
 	le_view_lock(key, view);
-	on_record = le_registry_read(key, &term) && !le_term_is_silent(&term, le_monotonic_us());
+	on_record = le_registry_read(key, &term) && !term.silent;
 	if (on_record && name != NULL && strcmp(term.name, name) != 0)
 		return;
 	leased = on_record && le_lease_runs(&term);

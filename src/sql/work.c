@@ -34,12 +34,16 @@ give_heartbeat(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	LeElection	election;
 	LeHeldTerm *held;
 
+	le_refuse_restricted(fcinfo);
 	le_arg_election(fcinfo, called_by, &election);
 	le_require_primary();
 	if (!PG_ARGISNULL(1))
 		PG_RETURN_BOOL(le_beat_by_token(&election, PG_GETARG_INT64(1)));
 	held = le_held_term(&election);
-	PG_RETURN_BOOL(held != NULL && le_beat(held));
+	if (held == NULL)
+		PG_RETURN_BOOL(false);
+	le_require_own_term(&election);
+	PG_RETURN_BOOL(le_beat(held));
 }
 
 Datum

@@ -8,9 +8,11 @@
  * puts off (registry/heartbeats.c).  From the deadline on the term is over for all that look,
  * but the session still holds the election's lock.  It is ended, so that the lock goes:
  *
- *	by itself, at the deadline, if a candidate waits then.  A timer tells.
+ *	by itself, at the deadline, if a candidate waits then.  A timer tells.  What waits in
+ *	pg_advisory_lock() for a bare key, it cannot see, and so ends in any case.
  *	by the first bid that comes later (leader/silence.c).
- *	by its own next call that asks about the election, which lets go of the lock only.
+ *	by its own next call that asks about the election, which lets go of the lock only.  Where
+ *	the transaction holds that, too, it stays, with the term on record, to its end.
  *
  * The timer is the operating system's, not the server's: that one follows the wall clock, and
  * stops at each error, also where the extension hears of none, as in a transaction block that
@@ -46,7 +48,8 @@ of_node(dlist_node *node)
 	return dlist_container(LeHeldTerm, beat_node, node);
 }
 
-#ifdef SIGRTMIN
+/* simulated atomics take a lock, which the handler must not wait for */
+#if defined(SIGRTMIN) && !defined(PG_HAVE_ATOMIC_U64_SIMULATION)
 
 static timer_t timer;
 
@@ -135,12 +138,13 @@ set_timer(uint64 at)
 static bool
 is_wanted(const LeElectionEntry *entry)
 {
-	return entry->watchers[LE_IN_LINE] > 0 || entry->watchers[LE_FOLLOWER] > 0;
+	return entry->election.lock_class == LE_CLASS_BARE_KEY ||
+		entry->watchers[LE_IN_LINE] > 0 || entry->watchers[LE_FOLLOWER] > 0;
 }
 
 /*
  * Look whether the term is over, and end this session if so and a candidate waits; when to
- * look again
+ * look again, which is later than now
  *
  * Where none waits, the term is left to the first bid.
  */
@@ -148,18 +152,21 @@ static uint64
 look_at_term(LeHeldTerm *held)
 {
 	LeElectionEntry *entry = held->entry;
-	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
+	uint64		deadline;
 
 	if (entry->token != held->token)
 		return PG_UINT64_MAX;
-	if (!le_deadline_is_over(deadline, le_monotonic_us()))
-		return deadline;
-	if (!is_wanted(entry))
+	if (le_entry_close_silent(entry, held->token))
+	{
+		if (is_wanted(entry) && !entry->ends_in_place)
+		{
+			entry->terminated = true;
+			(void) raise(SIGTERM);
+		}
 		return PG_UINT64_MAX;
-	if (!le_entry_close_silent(entry, held->token))
-		return pg_atomic_read_u64(&entry->expiry.deadline);
-	(void) raise(SIGTERM);
-	return PG_UINT64_MAX;
+	}
+	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
+	return deadline > le_monotonic_us() ? deadline : PG_UINT64_MAX;
 }
 
 /*
@@ -194,10 +201,10 @@ on_timer(int signal_number pg_attribute_unused())
 }
 
 /*
- * Return a term that is over because its leader is silent; NULL: none is
+ * Return a term for whose silence this session was told to end; NULL: none is
  */
 static const LeHeldTerm *
-find_silent(void)
+find_terminated(void)
 {
 	dlist_iter	iter;
 
@@ -205,10 +212,24 @@ find_silent(void)
 	{
 		const LeHeldTerm *held = of_node(iter.cur);
 
-		if (le_held_is_silent(held))
+		if (held->entry->token == held->token && held->entry->terminated)
 			return held;
 	}
 	return NULL;
+}
+
+static char *
+why_ended(const LeHeldTerm *held)
+{
+	return psprintf("terminating connection due to missing heartbeat in election %s",
+					le_election_label(&held->election.key, held->election.name));
+}
+
+static char *
+how_long_silent(const LeHeldTerm *held)
+{
+	return psprintf("No heartbeat has come from the leader for " INT64_FORMAT " ms.",
+					held->entry->expiry.ttl_us / 1000);
 }
 
 /*
@@ -220,15 +241,11 @@ explain_end(ErrorData *error)
 	const LeHeldTerm *held;
 
 	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN &&
-		(held = find_silent()) != NULL)
+		(held = find_terminated()) != NULL)
 	{
-		const char *label = le_election_label(&held->election.key, held->election.name);
-
 		error->sqlerrcode = ERRCODE_LE_SILENT;
-		error->message = psprintf("terminating connection due to missing heartbeat in election %s",
-								  label);
-		error->detail = psprintf("No heartbeat has come from the leader for " INT64_FORMAT " ms.",
-								 held->entry->expiry.ttl_us / 1000);
+		error->message = why_ended(held);
+		error->detail = how_long_silent(held);
 	}
 	if (previous_log_hook != NULL)
 		previous_log_hook(error);
@@ -293,14 +310,27 @@ le_stop_heartbeat(LeHeldTerm *held)
 }
 
 /*
- * Check whether the term is over because its leader is silent.  Does not throw
+ * Check whether the term is over because no heartbeat has come in time.  Does not throw
  */
 bool
 le_held_is_silent(const LeHeldTerm *held)
 {
-	return held->entry != NULL && held->entry->token == held->token &&
-		le_deadline_is_over(pg_atomic_read_u64(&held->entry->expiry.deadline),
-							le_monotonic_us());
+	return held->entry != NULL && le_entry_close_silent(held->entry, held->token);
+}
+
+/*
+ * See to it that this session may end the silent term in place; else, as it was told to go,
+ * end the session
+ */
+void
+le_claim_end(const LeHeldTerm *held)
+{
+	if (le_registry_end_in_place(&held->election.key, held->token))
+		return;
+	ereport(FATAL,
+			(errcode(ERRCODE_LE_SILENT),
+			 errmsg_internal("%s", why_ended(held)),
+			 errdetail_internal("%s", how_long_silent(held))));
 }
 
 /*

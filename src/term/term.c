@@ -98,9 +98,11 @@ narrow_to_transaction(LeHeldTerm *held)
 		forget_session_hold(held);
 		return;
 	}
+
+	/* first, as its timer must not find a term without a heartbeat */
+	le_stop_heartbeat(held);
 	le_registry_set_scope(&held->election.key, held->token,
 						  LE_SCOPE_TRANSACTION);
-	le_stop_heartbeat(held);
 	forget_session_hold(held);
 }
 
@@ -173,19 +175,42 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 }
 
 /*
- * End a term whose leader is silent, and let go of the session's hold
+ * End a term that is silent, and let go of its lock
  *
- * A transaction's hold goes with the transaction.
+ * Where the transaction holds that, too, both stay as they are until it ends.  Ends the
+ * session if that was told to go.
  */
 static void
 end_silent(LeHeldTerm *held)
 {
 	LeElection	election = held->election;
-	bool		session_hold = held->session_hold;
 
+	if (held->xact_hold)
+		return;
+	le_claim_end(held);
 	end_term(held, LE_END_SILENT);
-	if (session_hold)
-		le_release_for_session(&election);
+	le_release_for_session(&election);
+}
+
+/*
+ * Raise an error if this transaction holds the election's lock by a term that is silent
+ *
+ * A new term cannot begin on that hold, which the transaction cannot let go.
+ */
+void
+le_refuse_silent_hold(const LeElection *election)
+{
+	LeHeldTerm *held = NULL;
+
+	if (held_terms != NULL)
+		held = hash_search(held_terms, &election->key, HASH_FIND, NULL);
+	if (held != NULL && le_held_is_silent(held))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot bid for election %s in the transaction that has led it",
+						le_election_label(&election->key, election->name)),
+				 errdetail("Its term is over, as no heartbeat has come in time, and the transaction holds the lock."),
+				 errhint("End the transaction, and bid again.")));
 }
 
 /*
@@ -363,7 +388,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Have the running term end without a heartbeat for so long, from now on
+ * Have the running term end without a heartbeat for so long
  *
  * Nothing if that is what it has, or for 0: to ask for it again is no heartbeat.
  */
@@ -386,13 +411,15 @@ set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
 void
 le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us)
 {
-	if (!held->session_hold)
-	{
-		le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
-		add_session_hold(held);
-		notice_outlives(held);
-	}
+	bool		outlives = !held->session_hold;
+
+	/* first, so that an error leaves no session's term without it */
 	set_heartbeat(held, heartbeat_us);
+	if (!outlives)
+		return;
+	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
+	add_session_hold(held);
+	notice_outlives(held);
 }
 
 /*

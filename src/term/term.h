@@ -52,6 +52,7 @@ typedef struct LeLockView
 
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
+extern void le_refuse_silent_hold(const LeElection *election);
 extern bool le_leads_for_session(void);
 extern int	le_count_held(void);
 extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
@@ -74,6 +75,7 @@ extern void le_prepare_heartbeat(void);
 extern void le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry);
 extern void le_stop_heartbeat(LeHeldTerm *held);
 extern bool le_held_is_silent(const LeHeldTerm *held);
+extern void le_claim_end(const LeHeldTerm *held);
 extern bool le_beat(LeHeldTerm *held);
 
 /* election_lock.c */
