@@ -1,5 +1,5 @@
-# A step of the wall clock neither ends nor prolongs a lease, nor a wait for its
-# end, and a clock that is wrong takes no promotion back.  The clock is libfaketime's,
+# A step of the wall clock neither ends nor prolongs a lease, a term with a heartbeat, nor a wait
+# for its end, and a clock that is wrong takes no promotion back.  The clock is libfaketime's,
 # for the server alone.
 #
 # needs: libfaketime
@@ -137,6 +137,31 @@ subtest 'a candidate with a timeout, and the clock goes back' => sub {
 	is($answer, 'f', 'without election');
 	is(ask($holder, "SELECT le_resign('job', $token)"), 't', 'resigned');
 };
+
+foreach my $offset ('+3600s', '-3600s')
+{
+	subtest "a term with a heartbeat, and the clock jumps by $offset" => sub {
+		my ($leader, $long) = map { session($node) } 1, 2;
+		set_clock('+0s');
+		ask($long, q{SELECT le_try_become_leader('long beat', heartbeat => '10 min')});
+		post($other, q{SELECT le_become_leader('beat')}) if ask($leader, q{SELECT le_try_become_leader('beat', heartbeat => '10 min')}) eq 't';
+		wait_for_candidate($holder, $other);
+		my $asked = monotonic();
+		ask($leader, q{SELECT le_try_become_leader('beat', heartbeat => '2 s')});
+		set_clock($offset);
+		is(collect($other), 't', 'the candidate is elected');
+		my $elected = monotonic();
+		cmp_ok($elected, '>=', $asked + 2, 'not before the deadline');
+		cmp_ok($elected, '<', $asked + 2 + 20, 'and not much later');
+		ok(wait_for_end($leader), 'the silent session is terminated');
+		is($leader->{code}, 'LE004', 'as it has given no heartbeat');
+		is(ask($long, q{SELECT expires_in BETWEEN '8 min' AND '10 min' FROM le_leader('long beat')}), 't', 'a longer heartbeat keeps its deadline');
+		is(ask($long, q{SELECT le_am_leader('long beat'), le_heartbeat('long beat')}), 't|t', 'and the term runs on');
+		ask($other, q{SELECT le_resign('beat')});
+		end_session($long);
+	};
+}
+set_clock('+0s');
 
 end_session($holder, $other);
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

@@ -54,6 +54,9 @@ my @ways = (
 	{ way => 'le_campaign for any', sql => sub { 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } shuffle(@elections)) . '])' }, any => 1 },
 	{ way => 'le_campaign for any lease', sql => sub { "CALL le_campaign(ARRAY['$_[0]', '" . some(@elections) . "'], ttl => '" . (100 + int rand 900) . " ms')" }, any => 1, lease => 1 },
 	{ way => 'le_become_leader', sql => sub { "SELECT le_become_leader('$_[0]')" } },
+	{ way => 'le_campaign with a heartbeat', sql => sub { "CALL le_campaign('$_[0]', heartbeat => '" . (100 + int rand 900) . " ms')" }, beats => 1 },
+	{ way => 'le_campaign for any with a heartbeat', sql => sub { 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } shuffle(@elections)) . "], heartbeat => '500 ms')" }, any => 1, beats => 1 },
+	{ way => 'le_become_leader with a heartbeat in a transaction block', sql => sub { "BEGIN; SELECT le_become_leader('$_[0]', heartbeat => '300 ms')" }, beats => 1 },
 	{ way => 'le_become_leader_xact', sql => sub { "BEGIN; SELECT le_become_leader_xact('$_[0]')" }, block => 1 },
 	{ way => 'le_campaign in a transaction block', sql => sub { "BEGIN; CALL le_campaign('$_[0]')" }, block => 1 });
 
@@ -83,7 +86,7 @@ sub answered
 	my $answer = $client->{rows}[-1] // '';
 
 	$client->{waits} = 0;
-	return if $client->{code} && $client->{code} eq '57P01';
+	return if $client->{code} && $client->{code} =~ /^(?:57P01|LE004)$/;
 	if ($client->{then}) { return $client->{then}->($client); }
 	if ($client->{code} || $answer =~ /^(f|\|?)$/)
 	{
@@ -106,6 +109,14 @@ sub resigned
 	my ($client) = @_;
 
 	return stand($client) unless $client->{code} && $client->{code} eq '57014';
+	return give_up($client);
+}
+
+# Whatever the transaction has come to, it is rolled back, and all that the session leads is resigned
+sub give_up
+{
+	my ($client) = @_;
+
 	$client->{then} = \&resigned;
 	return post($client, 'ROLLBACK; SELECT le_resign_all()');
 }
@@ -126,6 +137,17 @@ sub act
 		return post($client, 'SELECT 1') if $what < 4;
 		return post($client, "SELECT le_renew('$name', $client->{token}); SELECT le_resign('$name', $client->{token})");
 	}
+	if ($client->{way}{beats})
+	{
+		# it may have been silent long before; where none waits, its session goes on
+		@$client{qw(at then)} = (undef, \&give_up);
+		if ($what < 4)
+		{
+			$done{'hung leading'}++;
+			return post($client, some('SELECT pg_sleep(2)', 'BEGIN; SELECT pg_sleep(2)', 'ROLLBACK; BEGIN; SELECT 1 / 0'));
+		}
+		return post($client, "SELECT le_heartbeat('$name')");
+	}
 	if ($what == 0) { $done{'died leading'}++; return kill_client($client); }
 	if ($what == 1)
 	{
@@ -138,11 +160,7 @@ sub act
 	@$client{qw(at then)} = (undef, \&resigned);
 	return post($client, $what < 4 ? 'DISCARD ALL' : "SELECT le_resign('$name')") unless $client->{way}{block};
 	my $end = some('COMMIT', 'ROLLBACK', 'SELECT 1 / 0; ');
-	$client->{then} = sub {
-		my ($self) = @_;
-		$self->{then} = \&resigned;
-		post($self, 'ROLLBACK; SELECT le_resign_all()');
-	};
+	$client->{then} = \&give_up;
 	return post($client, $end);
 }
 
@@ -301,7 +319,7 @@ note(sum0(map { $_->{seen} } @observers) . ' changes seen by the last observers'
 # Nothing is left behind
 is(ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM _le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
 is(ask($control, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock');
-is(ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped}), '0', 'each term has ended, and once');
+is(ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped + silent}), '0', 'each term has ended, and once');
 kill_client(@observers);
 
 # The log has all terms: one after the other, with growing tokens
@@ -325,7 +343,7 @@ foreach my $line (term_lines($node, 0))
 is(scalar @failures, 0, 'tokens grow') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
 is_deeply([ sort { $a <=> $b } keys %began ], [ sort { $a <=> $b } keys %ended ], 'what began has ended');
 is(ask($control, q{SELECT sum(terms) FROM pg_stat_leader_election WHERE name LIKE 'soak%'}), scalar keys %began, 'and is counted');
-foreach my $case ([ 'resigned', 'resigned' ], [ 'session ended', 'session_ended' ], [ 'transaction ended', 'transaction_ended' ], [ 'expired', 'expired' ], [ 'lock released', 'lock_released' ])
+foreach my $case ([ 'resigned', 'resigned' ], [ 'session ended', 'session_ended' ], [ 'transaction ended', 'transaction_ended' ], [ 'expired', 'expired' ], [ 'lock released', 'lock_released' ], [ 'silent', 'silent' ])
 {
 	is(ask($control, "SELECT sum($case->[1]) FROM pg_stat_leader_election WHERE name LIKE 'soak%'"), $done{ $case->[0] } // 0, "$case->[0]: counted as logged");
 }
@@ -347,7 +365,7 @@ foreach my $case ([ 'beginning', \%elected ], [ 'end', \%over ])
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 my %errors;
-$errors{$_}++ foreach grep { !/division by zero|user request|administrator command|connection to client lost/ }
+$errors{$_}++ foreach grep { !/division by zero|user request|administrator command|connection to client lost|missing heartbeat in election/ }
 	map { /(?:ERROR|FATAL):  (.*)/ ? $1 : () } split /\n/, slurp_file($node->logfile);
 is_deeply(\%errors, {}, 'no unexpected error in the log');
 $node->stop;
