@@ -21,6 +21,7 @@ SET ROLE regress_le_mallory;
 SET search_path = regress_evil;
 CREATE TABLE le_leases (token bigint, ttl interval, since timestamptz, database oid, role oid, identity_has_client boolean, name text, identity text);
 CREATE TABLE le_declarations (name text, candidates regrole, grace interval, max_ttl interval, private boolean);
+CREATE TABLE le_once_done (name text PRIMARY KEY, due timestamptz, token bigint);
 CREATE SEQUENCE le_token_seq MAXVALUE 2;
 CREATE SEQUENCE le_token_origin_seq;
 CREATE SEQUENCE le_lease_origin_seq;
@@ -40,6 +41,7 @@ CREATE FUNCTION f(pg_catalog.int8, pg_catalog.int8) RETURNS pg_catalog.int8 LANG
 CREATE FUNCTION g(pg_catalog.int8, pg_catalog.int8) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 CREATE FUNCTION g(int, int) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 CREATE FUNCTION g(smallint, int) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
+CREATE FUNCTION f(timestamptz, timestamptz) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 CREATE FUNCTION h(pg_catalog.text, pg_catalog.text) RETURNS pg_catalog.text LANGUAGE sql AS 'SELECT regress_evil.trap()::pg_catalog.text';
 CREATE OPERATOR = (FUNCTION = f, LEFTARG = pg_catalog.text, RIGHTARG = pg_catalog.text);
 CREATE OPERATOR = (FUNCTION = f, LEFTARG = name, RIGHTARG = name);
@@ -47,6 +49,7 @@ CREATE OPERATOR = (FUNCTION = g, LEFTARG = pg_catalog.int8, RIGHTARG = pg_catalo
 CREATE OPERATOR = (FUNCTION = g, LEFTARG = int, RIGHTARG = int);
 CREATE OPERATOR = (FUNCTION = g, LEFTARG = smallint, RIGHTARG = int);
 CREATE OPERATOR < (FUNCTION = g, LEFTARG = pg_catalog.int8, RIGHTARG = pg_catalog.int8);
+CREATE OPERATOR < (FUNCTION = f, LEFTARG = timestamptz, RIGHTARG = timestamptz);
 CREATE OPERATOR << (FUNCTION = f, LEFTARG = pg_catalog.int8, RIGHTARG = int);
 CREATE OPERATOR + (FUNCTION = f, LEFTARG = pg_catalog.int8, RIGHTARG = int);
 CREATE OPERATOR + (FUNCTION = f, LEFTARG = pg_catalog.int8, RIGHTARG = pg_catalog.int8);
@@ -62,6 +65,7 @@ RESET ROLE;
 RESET search_path;
 CREATE TEMP TABLE le_leases (LIKE public.le_leases);
 CREATE TEMP TABLE le_declarations (LIKE public.le_declarations);
+CREATE TEMP TABLE le_once_done (LIKE public.le_once_done INCLUDING ALL);
 CREATE TEMP SEQUENCE le_token_seq MAXVALUE 2;
 CREATE TEMP VIEW pg_locks AS SELECT * FROM regress_evil.pg_locks;
 CREATE TEMP VIEW _le_locks AS SELECT * FROM regress_evil.pg_locks;
@@ -81,6 +85,8 @@ SELECT public.le_lease('lease', '1 min', 'l') AS token \gset
 SELECT public.le_am_leader('job'), public.le_token('job') IS NULL AS "null", public.le_am_leader('lease', :token), public.le_renew('lease', :token, '2 min');
 SELECT pg_catalog.count(*) FROM public.le_leases WHERE name OPERATOR(pg_catalog.=) 'lease';
 SELECT public.le_proclaim('job', 'v'), public.le_proclaim('lease', 'v', :token), public.le_assert_leader('lease', :token);
+SELECT public.le_once('job', '2026-01-01 +0'), public.le_once('job', '2026-01-01 +0'), public.le_once('lease', '2026-01-01 +0', :token), public.le_last_once('job');
+SELECT public.le_seats('job', 2);
 SELECT identity, value FROM public.le_leaders WHERE pg_catalog.texteq(name, 'job');
 SELECT identity, value FROM public.le_leader('job');
 SELECT identity FROM public.le_leader('lease');
@@ -95,13 +101,15 @@ CALL public.le_observe('job', token => NULL, identity => NULL, value => NULL) \g
 SELECT :'seen_identity', :'seen_value', :'won_name';
 SET ROLE regress_le_mallory;
 SELECT public.le_try_become_leader('declared');
+SELECT public.le_try_become_leader('theirs'), public.le_once('theirs', '2026-01-01 +0'), public.le_last_once('theirs');
 RESET ROLE;
 SELECT public.le_undeclare('declared'), public.le_resign('lease', :token), public.le_resign_all();
 SELECT public.pg_stat_leader_election_reset();
 RESET search_path;
 SELECT * FROM regress_evil.caught;
+SELECT count(*) FROM (TABLE regress_evil.le_once_done UNION ALL TABLE pg_temp.le_once_done) o;
 SELECT is_called FROM regress_evil.le_token_seq UNION ALL SELECT is_called FROM pg_temp.le_token_seq;
-DROP TABLE pg_temp.le_leases, pg_temp.le_declarations, pg_temp.pg_stat_activity;
+DROP TABLE pg_temp.le_leases, pg_temp.le_declarations, pg_temp.le_once_done, pg_temp.pg_stat_activity;
 DROP VIEW pg_temp.pg_locks, pg_temp._le_locks;
 DROP SEQUENCE pg_temp.le_token_seq;
 
@@ -112,7 +120,7 @@ SET client_min_messages = warning;
 DROP EXTENSION leader_election;
 -- with the names of relations, it fails
 CREATE EXTENSION leader_election SCHEMA regress_evil;
-DROP TABLE regress_evil.le_leases, regress_evil.le_declarations;
+DROP TABLE regress_evil.le_leases, regress_evil.le_declarations, regress_evil.le_once_done;
 DROP SEQUENCE regress_evil.le_token_seq, regress_evil.le_token_origin_seq, regress_evil.le_lease_origin_seq;
 CREATE EXTENSION leader_election SCHEMA regress_evil;
 DROP FUNCTION regress_evil.le_key(text);
@@ -158,7 +166,8 @@ SET SESSION AUTHORIZATION regress_le_mallory;
 SET search_path = regress_evil, pg_catalog;
 CREATE EXTENSION leader_election;
 SELECT le_declare('declared', 'regress_le_team'), le_forget('declared'), pg_stat_leader_election_reset();
-SELECT le_try_become_leader('job', 'me'), le_resign('job'), le_undeclare('declared');
+SELECT le_try_become_leader('job', 'me'), le_once('job', '2026-01-01 +0'), le_last_once('job'), le_undeclare('declared');
+SELECT le_resign('job');
 RESET search_path;
 RESET SESSION AUTHORIZATION;
 SELECT DISTINCT who FROM regress_evil.caught;
@@ -191,7 +200,7 @@ DROP TABLE regress_evil.le_declarations CASCADE;
 RESET ROLE;
 ALTER SCHEMA regress_evil RENAME TO regress_renamed;
 -- which is found wherever it is
-SELECT regress_renamed.le_try_become_leader('job'), regress_renamed.le_undeclare('declared');
+SELECT regress_renamed.le_try_become_leader('job'), regress_renamed.le_once('job', '2026-01-01 +0'), regress_renamed.le_last_once('job'), regress_renamed.le_undeclare('declared');
 ALTER EXTENSION leader_election SET SCHEMA public;
 SELECT le_resign('job');
 
