@@ -119,7 +119,7 @@ SELECT heartbeat FROM le_leader('a');
 -- another heartbeat counts from the bid on, in the same term
 SELECT le_token('a') AS t1 \gset
 SELECT le_try_become_leader('a', heartbeat => '2 h'), le_token('a') = :t1 AS same;
-SELECT heartbeat, expires_in > '1:50' AS expires_in FROM le_leader('a');
+SELECT heartbeat, expires_in < '1:50' AS sooner FROM le_leader('a');
 CALL le_campaign('a', heartbeat => '10 min') \gset
 SELECT :token = :t1 AS same, heartbeat, expires_in BETWEEN '9 min' AND '10 min' AS expires_in FROM le_leader('a');
 -- a term that has none gets one; what is left out leaves it as it is

@@ -24,6 +24,9 @@
  *	term/lock_view.c		the table of locks can be attached to by its name, "LOCK hash", with
  *		the parameters that lock.c makes it with; one lock's holders and queue are protected
  *		by its partition -> sql/views_truth
+ *	term/lock_view.c		a lock stays where it is while a process holds it, and counts in
+ *		nRequested and nGranted, which are read without its partition -> sql/heartbeat_silence,
+ *		t/108_heartbeat.pl
  *	campaign/campaign.c		LockTimeout is read when a wait begins, and can be set for one
  *		-> specs/shorter_timeout_decides
  *

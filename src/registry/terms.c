@@ -82,13 +82,15 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 }
 
 /*
- * Return why the term is over that its own session ends for that reason, or another one whose
- * lock it has lost
+ * Return why the term is over that is being ended for that reason
+ *
+ * Where its lock was lost, it counts which of the two was seen first.
  */
 static LeEndReason
 true_reason(LeElectionEntry *entry, LeEndReason reason)
 {
-	if (reason != LE_END_LOCK_RELEASED && le_entry_close_silent(entry, entry->token))
+	if (entry->silent ||
+		(reason != LE_END_LOCK_RELEASED && le_entry_close_silent(entry, entry->token)))
 		return LE_END_SILENT;
 	if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
 		return LE_END_DEPOSED;
@@ -141,7 +143,7 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
 		return entry;
 	if (entry->token != 0)
-		le_remove_term(entry, LE_END_LOCK_RELEASED);
+		le_remove_term(entry, true_reason(entry, LE_END_LOCK_RELEASED));
 	le_registry_rename_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{

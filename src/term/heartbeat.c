@@ -8,8 +8,8 @@
  * puts off (registry/heartbeats.c).  From the deadline on the term is over for all that look,
  * but the session still holds the election's lock.  It is ended, so that the lock goes:
  *
- *	by itself, at the deadline, if a candidate waits then.  A timer tells.  What waits in
- *	pg_advisory_lock() for a bare key, it cannot see, and so ends in any case.
+ *	by itself, at the deadline, if a candidate waits then.  A timer tells.  What waits for a
+ *	bare key in pg_advisory_lock(), or comes to do so later, it sees in the lock itself.
  *	by the first bid that comes later (leader/silence.c).
  *	by its own next call that asks about the election, which lets go of the lock only.  Where
  *	the transaction holds that, too, it stays, with the term on record, to its end.
@@ -132,14 +132,19 @@ set_timer(uint64 at)
 
 #endif
 
+/* How often it is looked whether plain advisory locks wait for a silent leader's key */
+#define LE_WANTED_LOOK_US	USECS_PER_SEC
+
 /*
- * Check whether any candidate waits for the end of the term.  Does not throw
+ * Check whether anything waits for the end of the term.  Does not throw
  */
 static bool
-is_wanted(const LeElectionEntry *entry)
+is_wanted(const LeHeldTerm *held)
 {
-	return entry->election.lock_class == LE_CLASS_BARE_KEY ||
-		entry->watchers[LE_IN_LINE] > 0 || entry->watchers[LE_FOLLOWER] > 0;
+	const LeElectionEntry *entry = held->entry;
+
+	return entry->watchers[LE_IN_LINE] > 0 || entry->watchers[LE_FOLLOWER] > 0 ||
+		(held->lock != NULL && le_lock_seems_wanted(held->lock, &held->election));
 }
 
 /*
@@ -152,21 +157,23 @@ static uint64
 look_at_term(LeHeldTerm *held)
 {
 	LeElectionEntry *entry = held->entry;
+	uint64		now = le_monotonic_us();
 	uint64		deadline;
 
 	if (entry->token != held->token)
 		return PG_UINT64_MAX;
 	if (le_entry_close_silent(entry, held->token))
 	{
-		if (is_wanted(entry) && !entry->ends_in_place)
-		{
-			entry->terminated = true;
-			(void) raise(SIGTERM);
-		}
+		if (entry->ends_in_place)
+			return PG_UINT64_MAX;
+		if (!is_wanted(held))
+			return held->lock != NULL ? now + LE_WANTED_LOOK_US : PG_UINT64_MAX;
+		entry->terminated = true;
+		(void) raise(SIGTERM);
 		return PG_UINT64_MAX;
 	}
 	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-	return deadline > le_monotonic_us() ? deadline : PG_UINT64_MAX;
+	return deadline > now ? deadline : PG_UINT64_MAX;
 }
 
 /*
@@ -261,6 +268,7 @@ le_prepare_heartbeat(void)
 {
 	if (prepared)
 		return;
+	le_attach_lock_table();
 	create_timer(on_timer);
 	previous_log_hook = emit_log_hook;
 	emit_log_hook = explain_end;
@@ -275,13 +283,17 @@ le_prepare_heartbeat(void)
 void
 le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
 {
+	const LOCK *lock = NULL;
 	sigset_t	before;
 
 	Assert(prepared);
+	if (held->election.key.lock_class == LE_CLASS_BARE_KEY)
+		lock = le_own_lock(&held->election);
 	sigprocmask(SIG_BLOCK, &timer_signal, &before);
 	if (held->entry == NULL)
 		dlist_push_tail(&beating, &held->beat_node);
 	held->entry = entry;
+	held->lock = lock;
 	look_at_terms();
 	sigprocmask(SIG_SETMASK, &before, NULL);
 }

@@ -69,8 +69,11 @@ check_lock_table(void)
 	}
 }
 
-static void
-attach_lock_table(void)
+/*
+ * See to it that this session can look into the table of locks
+ */
+void
+le_attach_lock_table(void)
 {
 	if (likely(lock_table != NULL))
 		return;
@@ -144,7 +147,7 @@ le_view_lock(const LeElectionKey *key, LeLockView *view)
 	uint32		hash;
 	LWLock	   *partition;
 
-	attach_lock_table();
+	le_attach_lock_table();
 	if (view->users == NULL)
 		set_capacity(view, LE_LOCK_USERS);
 	le_election_tag(key, &view->tag);
@@ -165,6 +168,38 @@ le_view_lock(const LeElectionKey *key, LeLockView *view)
 			return;
 		set_capacity(view, view->count + view->count / 4);
 	}
+}
+
+/*
+ * Return the election's lock, which this session holds, and which stays where it is meanwhile;
+ * NULL if it has none
+ *
+ * Does not throw once le_attach_lock_table was called.
+ */
+const LOCK *
+le_own_lock(const LeElection *election)
+{
+	uint32		hash = LockTagHashCode(&election->tag);
+	LWLock	   *partition = LockHashPartitionLock(hash);
+	const LOCK *lock;
+
+	LWLockAcquire(partition, LW_SHARED);
+	lock = find_lock(&election->tag, hash);
+	LWLockRelease(partition);
+	return lock;
+}
+
+/*
+ * Check whether a process waits for that lock of the election, as far as can be seen without
+ * its partition's lock
+ *
+ * For signal handlers.  If this session has lost the lock, its place may be another's.
+ */
+bool
+le_lock_seems_wanted(const LOCK *lock, const LeElection *election)
+{
+	return memcmp(&lock->tag, &election->tag, sizeof(LOCKTAG)) == 0 &&
+		lock->nRequested > lock->nGranted;
 }
 
 /*

@@ -25,6 +25,7 @@ typedef struct LeHeldTerm
 	LeElectionEntry *entry;		/* with the deadline of its heartbeat; NULL:
 								 * none */
 	dlist_node	beat_node;
+	const LOCK *lock;			/* that of a bare key, with a heartbeat */
 	dlist_node	session_node;	/* in names_held or keys_held */
 	LeXactItem	xact_item;		/* in xact_held */
 } LeHeldTerm;
@@ -98,6 +99,9 @@ extern bool le_find_holder(const LeElection *election, int *pid);
 
 /* lock_view.c */
 extern void le_view_lock(const LeElectionKey *key, LeLockView *view);
+extern void le_attach_lock_table(void);
+extern const LOCK *le_own_lock(const LeElection *election);
+extern bool le_lock_seems_wanted(const LOCK *lock, const LeElection *election);
 extern const LeLockUser *le_find_leader_in(const LeLockView *view, int pid);
 extern int	le_count_standing(const LeElectionKey *key, const LeLockView *view, int leader);
 
