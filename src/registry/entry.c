@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/entry.c
- *	  An entry of the registry: to find and lock it, and to copy its term.
+ *	  An entry of the registry: to find and lock it, to see whether its term is silent, and to
+ *	  copy that.
  *
  * registry.c says which locks protect what.
  *
@@ -24,6 +25,29 @@ void
 le_registry_unlock_entry(LeElectionEntry *entry)
 {
 	dshash_release_lock(le_registry_election_table(), entry);
+}
+
+/*
+ * Check whether the term with that token is silent, and see to it that it stays so: see
+ * heartbeats.c
+ *
+ * The entry's partition must be locked, or the entry be watched.  Does not throw, and is
+ * called in a signal handler.
+ */
+bool
+le_entry_close_silent(LeElectionEntry *entry, int64 token)
+{
+	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
+
+	while (entry->token == token && !entry->silent)
+	{
+		if (token == 0 || entry->scope == LE_SCOPE_LEASE || entry->expiry.ttl_us == 0 ||
+			!le_deadline_is_over(deadline, le_monotonic_us()))
+			return false;
+		if (pg_atomic_compare_exchange_u64(&entry->expiry.deadline, &deadline, deadline - 1))
+			entry->silent = true;
+	}
+	return entry->token == token && entry->silent;
 }
 
 /*

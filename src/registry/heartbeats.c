@@ -47,28 +47,6 @@ le_put_off_deadline(LeExpiry *expiry)
 }
 
 /*
- * Check whether the term with that token is silent, and see to it that it stays so
- *
- * The entry's partition must be locked, or the entry be watched.  Does not throw, and is
- * called in a signal handler.
- */
-bool
-le_entry_close_silent(LeElectionEntry *entry, int64 token)
-{
-	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-
-	while (entry->token == token && !entry->silent)
-	{
-		if (token == 0 || entry->scope == LE_SCOPE_LEASE || entry->expiry.ttl_us == 0 ||
-			!le_deadline_is_over(deadline, le_monotonic_us()))
-			return false;
-		if (pg_atomic_compare_exchange_u64(&entry->expiry.deadline, &deadline, deadline - 1))
-			entry->silent = true;
-	}
-	return entry->token == token && entry->silent;
-}
-
-/*
  * Note that the session of the silent term with that token ends it, and goes on; false if it
  * was told to go
  */

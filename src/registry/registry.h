@@ -423,11 +423,13 @@ extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
 extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
 extern void le_registry_load_lease(const LeTerm *term);
 
+/* entry.c */
+extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
+
 /* heartbeats.c */
 extern LeElectionEntry *le_registry_set_heartbeat(const LeElectionKey *key, int64 token,
 												  int64 heartbeat_us);
 extern bool le_registry_beat(const LeElectionKey *key, int64 token);
-extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
 extern bool le_registry_end_in_place(const LeElectionKey *key, int64 token);
 extern void le_registry_terminate_silent(const LeElectionKey *key, int64 token);
 
