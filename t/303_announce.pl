@@ -371,7 +371,7 @@ subtest 'another commit is sending, and hangs' => sub {
 
 	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'ROLLBACK';
 	silence('nothing can be announced', 0.6);
-	is(ask($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $leader->{pid}"), 'idle|ClientRead', 'the leader does not wait for it');
+	ok(ask_until($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $leader->{pid}", 'idle|ClientRead'), 'the leader does not wait for it');
 	my $pid = $leader->{pid};
 	kill_client($leader);
 	ask($follower, 'SET leader_election.notify = off');
