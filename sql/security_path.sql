@@ -21,7 +21,7 @@ SET ROLE regress_le_mallory;
 SET search_path = regress_evil;
 CREATE TABLE le_leases (token bigint, ttl interval, since timestamptz, database oid, role oid, identity_has_client boolean, name text, identity text);
 CREATE TABLE le_declarations (name text, candidates regrole, grace interval, max_ttl interval, private boolean);
-CREATE TABLE le_once_done (name text PRIMARY KEY, due timestamptz, token bigint);
+CREATE TABLE le_once_done (name text PRIMARY KEY, due timestamptz, token bigint, role oid);
 CREATE SEQUENCE le_token_seq MAXVALUE 2;
 CREATE SEQUENCE le_token_origin_seq;
 CREATE SEQUENCE le_lease_origin_seq;

@@ -1,8 +1,8 @@
-# Fifty candidates on five elections, in every way there is to wait, and two
-# observers of each; for a minute they are killed, cancelled and terminated at random,
-# and leaders resign, die and let their leases run out.
+# Fifty candidates on two elections and three seats, in every way there is to wait, and
+# two observers of each; for a minute they are killed, cancelled and terminated at random,
+# and leaders do jobs, resign, die, hang, and let their leases run out.
 #
-# Wrong outcomes: two lead at a time; nobody leads though somebody waits; an
+# Wrong outcomes: two lead at a time; a job is done twice, or recorded and not done; nobody leads though somebody waits; an
 # observer does not come to know; a token is not greater than the one before; what has
 # gone has left something behind.
 #
@@ -23,7 +23,7 @@ use LeaderElection;
 my $seconds = $ENV{LE_SOAK_SECONDS} // 60;
 my $seed = $ENV{LE_SOAK_SEED} // int(rand(2**31));
 my $candidates = 50;
-my @elections = map { "soak $_" } 1 .. 5;
+my @elections = ((map { "soak $_" } 1 .. 2), (map { "soak/$_" } 1 .. 3));
 
 # A vacancy is to be filled at once; but the machine may be busy
 my $bound = 10;
@@ -35,6 +35,7 @@ my $node = new_server('soak', conf => "max_connections = 120\nclient_connection_
 my $control = session($node, app => 'control');
 my $listener = session($node, app => 'listener');
 ask($listener, 'LISTEN leader_election');
+ask($control, 'CREATE TABLE job (name text, due timestamptz)');
 my (@clients, @observers, %done, @failures, %longest);
 my $born = 0;
 
@@ -53,6 +54,7 @@ my @ways = (
 	{ way => 'le_campaign for a lease', sql => sub { "CALL le_campaign('$_[0]', ttl => '" . (100 + int rand 900) . " ms')" }, lease => 1 },
 	{ way => 'le_campaign for any', sql => sub { 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } shuffle(@elections)) . '])' }, any => 1 },
 	{ way => 'le_campaign for any lease', sql => sub { "CALL le_campaign(ARRAY['$_[0]', '" . some(@elections) . "'], ttl => '" . (100 + int rand 900) . " ms')" }, any => 1, lease => 1 },
+	{ way => 'le_campaign for a seat', sql => sub { q{CALL le_campaign(le_seats('soak', 3))} }, any => 1 },
 	{ way => 'le_become_leader', sql => sub { "SELECT le_become_leader('$_[0]')" } },
 	{ way => 'le_campaign with a heartbeat', sql => sub { "CALL le_campaign('$_[0]', heartbeat => '" . (100 + int rand 900) . " ms')" }, beats => 1 },
 	{ way => 'le_campaign for any with a heartbeat', sql => sub { 'CALL le_campaign(ARRAY[' . join(', ', map { "'$_'" } shuffle(@elections)) . "], heartbeat => '500 ms')" }, any => 1, beats => 1 },
@@ -65,7 +67,7 @@ sub stand
 	my ($client) = @_;
 	my $way = some(@ways);
 
-	@$client{qw(way waits leads token name then at)} = ($way, 1, undef, undef, some(@elections), undef, undef);
+	@$client{qw(way waits leads token name then at busy)} = ($way, 1, undef, undef, some(@elections), undef, undef, undef);
 	$done{ $way->{way} }++;
 	post($client, $way->{sql}->($client->{name}));
 	return;
@@ -121,6 +123,32 @@ sub give_up
 	return post($client, 'ROLLBACK; SELECT le_resign_all()');
 }
 
+sub job_done
+{
+	my ($client) = @_;
+
+	if ($client->{code})
+	{
+		$client->{leads} = undef;
+		return give_up($client);
+	}
+	@$client{qw(at then)} = (monotonic(), undef);
+	return;
+}
+
+# A leader does the job of this fifth of a second, unless that is done; then its term ends
+sub do_job
+{
+	my ($client) = @_;
+	my $name = $client->{leads};
+	my $token = $client->{token} // 'NULL';
+
+	$done{'a job'}++;
+	@$client{qw(busy at then)} = (1, undef, \&job_done);
+	return post($client, "BEGIN; INSERT INTO job SELECT '$name', due FROM
+		(SELECT to_timestamp(floor(5 * extract(epoch FROM clock_timestamp())) / 5) AS due) d WHERE le_once('$name', due, $token); COMMIT");
+}
+
 # A leader has led for long enough: one way or the other its term ends
 sub act
 {
@@ -128,6 +156,7 @@ sub act
 	my $what = int rand 10;
 	my $name = $client->{leads};
 
+	return do_job($client) if !$client->{busy} && !$client->{way}{block} && rand() < 0.7;
 	$client->{leads} = undef;
 	if ($client->{way}{lease})
 	{
@@ -320,13 +349,17 @@ note(sum0(map { $_->{seen} } @observers) . ' changes seen by the last observers'
 is(ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM _le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
 is(ask($control, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock');
 is(ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped + silent}), '0', 'each term has ended, and once');
+is(ask($control, 'SELECT name, due FROM job GROUP BY 1, 2 HAVING count(*) > 1'), '', 'no job was done twice');
+is(ask($control, 'SELECT count(*) FROM le_once_done o FULL JOIN (SELECT name, max(due) AS due FROM job GROUP BY 1) j USING (name) WHERE o.due IS DISTINCT FROM j.due'),
+	'0', 'what is recorded was done');
+cmp_ok(ask($control, 'SELECT count(*) FROM job'), '>', $seconds, 'many were done');
 kill_client(@observers);
 
 # The log has all terms: one after the other, with growing tokens
 my (%last, %began, %ended);
 foreach my $line (term_lines($node, 0))
 {
-	next unless $line =~ /^election "(soak \d)": term (\d+) (began|ended: (.*))/;
+	next unless $line =~ /^election "(soak[ \/]\d)": term (\d+) (began|ended: (.*))/;
 	my ($name, $token, $what, $reason) = ($1, $2, $3, $4);
 	if ($reason)
 	{
@@ -354,7 +387,7 @@ ask($listener, 'SELECT 1');
 my (%elected, %over);
 foreach my $heard (@{ $listener->{heard} })
 {
-	next unless $heard->{payload} =~ /"election": "soak \d", "event": "(\w+)", "token": (\d+)/;
+	next unless $heard->{payload} =~ /"election": "soak[ \/]\d", "event": "(\w+)", "token": (\d+)/;
 	$1 eq 'elected' ? $elected{$2}++ : $over{$2}++;
 }
 foreach my $case ([ 'beginning', \%elected ], [ 'end', \%over ])
@@ -365,7 +398,7 @@ foreach my $case ([ 'beginning', \%elected ], [ 'end', \%over ])
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 my %errors;
-$errors{$_}++ foreach grep { !/division by zero|user request|administrator command|connection to client lost|missing heartbeat in election/ }
+$errors{$_}++ foreach grep { !/division by zero|user request|administrator command|connection to client lost|missing heartbeat in election|does not lead election/ }
 	map { /(?:ERROR|FATAL):  (.*)/ ? $1 : () } split /\n/, slurp_file($node->logfile);
 is_deeply(\%errors, {}, 'no unexpected error in the log');
 $node->stop;
