@@ -286,6 +286,9 @@ SELECT le_am_leader('hs');
 
 TABLE on_record;
 TABLE counted;
+-- nothing keeps these elections in the registry
+SELECT name, le_forget(name) FROM counted;
+SELECT le_forget(4343);
 SELECT dblink_disconnect('worker'), gone('worker');
 SET client_min_messages = warning;
 DROP SCHEMA regress_silence CASCADE;

@@ -437,6 +437,7 @@ subtest 'five hundred terms' => sub {
 no_candidates($watcher, 'no candidate is left');
 all_consistent($node, 'each term has its lock');
 is(ask($watcher, 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL'), '0', 'no term is left on record');
+is(ask($watcher, q{SELECT count(*) FILTER (WHERE le_forget(name)) = count(*) FROM pg_stat_leader_election}), 't', 'nothing keeps the elections in the registry');
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 end_session($watcher);
 $node->stop;
