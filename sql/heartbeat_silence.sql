@@ -111,7 +111,7 @@ SELECT until_silent('hs');
 SELECT le_lease('hs', '1 h') AS lease \gset
 SELECT le_resign('hs', :lease), le_try_become_leader('hs', 'me', '100 ms');
 SELECT until_silent('hs');
-CALL le_campaign(ARRAY['hs'], heartbeat => '1 h') \gset
+CALL le_campaign(ARRAY['hs'], '10 s', heartbeat => '1 h') \gset
 SELECT :'name' AS name, le_resign('hs');
 
 -- both scopes: the session's heartbeat ends the term of both; the lock stays as long as the
