@@ -28,6 +28,7 @@ STOP = 8.0                  # how long a leader is stopped
 NOTICE = 3.0                # in which a program notices that it does not lead any more
 SLACK = 5.0                 # for a machine that is busy, wherever something is to happen at once
 PATIENCE = 90.0             # the machine may be busy
+CRON = "python-psycopg/cron.py"
 KEY = "2929"                # the election of a fleet that moves over, copy by copy
 WITH_HEARTBEAT = ("go-pgx", "python-psycopg/campaign.py")
 
@@ -56,6 +57,7 @@ def programs(python):
         ("python-psycopg/campaign_async.py",
          run(python, HERE / "python-psycopg/campaign_async.py"), "session"),
         ("python-psycopg/lease.py", run(python, HERE / "python-psycopg/lease.py"), "lease"),
+        (CRON, run(python, HERE / CRON), "session"),
         ("node-pg/campaign.js", run("node", HERE / "node-pg/campaign.js"), "session"),
         ("node-pg/lease.js", run("node", HERE / "node-pg/lease.js"), "lease"),
     ]
@@ -446,6 +448,12 @@ def finish(fleets, port):
             line for copy in fleet.copies for line in copy.lines if line.event == "elected")
             if line.text != "0"]
         fleet.check(tokens == sorted(tokens), f"tokens do not grow: {tokens}")
+        if fleet.program.name == CRON:
+            done = [line.text for line in sorted(
+                line for copy in fleet.copies for line in copy.said("done", 0))]
+            fleet.check(len(done) >= 5, f"{len(done)} jobs are done")
+            fleet.check(all(one < two for one, two in zip(done, done[1:])),
+                        f"jobs are done twice, or not in order: {done}")
 
 
 def only_on_leader(port):
@@ -466,6 +474,31 @@ def only_on_leader(port):
     killed = "ran" not in run.communicate(timeout=60)[0]
     if sorted(outputs) != ["", "ran\n"] or not (led and killed):
         sys.exit(f"FAILED: only-on-leader.sh: {outputs}, {led}, {killed}")
+
+
+def every_minute(port):
+    """Three that lead in turn, each of which is killed, do the job of each second at most once."""
+    say("shell/every-minute.sql")
+    url = f"postgres://postgres@127.0.0.1:{port}/postgres"
+    ask(port, "CREATE TABLE report (at timestamptz, connections bigint); SELECT")
+    runs = [subprocess.Popen(["psql", "-XqAt", "-v", "election=report", "-v", "every=1 s", "-d", url,
+                              "-f", str(HERE / "shell/every-minute.sql")], stderr=subprocess.PIPE,
+                             stdout=subprocess.DEVNULL, text=True) for _ in range(3)]
+    works = True
+    for number in range(3):
+        works = works and wait_until(
+            lambda: ask(port, "SELECT FROM report GROUP BY at HAVING count(*) = 1 OFFSET %s", 2 * number), 20)
+        if number < 2:
+            (pid,), = ask(port, "SELECT pid FROM le_leader('report')")
+            ask(port, "SELECT pg_terminate_backend(%s)", pid)
+            wait_until(lambda: sum(run.poll() is not None for run in runs) == number + 1, 20)
+    statuses = sorted(str(run.poll()) for run in runs)
+    for run in runs:
+        run.kill()
+        run.communicate()
+    twice = ask(port, "SELECT at FROM report GROUP BY at HAVING count(*) > 1")
+    if not works or twice or statuses != ["2", "2", "None"]:
+        sys.exit(f"FAILED: every-minute.sql: {works}, {twice}, {statuses}")
 
 
 def pitfall(port):
@@ -539,6 +572,7 @@ def main():
         group.finish()
     finish(fleets, options.port)
     only_on_leader(options.port)
+    every_minute(options.port)
     pitfall(options.port)
     check_types(options.python, options.port)
     sys.exit(0 if report(fleets) else 1)
