@@ -253,6 +253,9 @@ explain_end(ErrorData *error)
 		error->sqlerrcode = ERRCODE_LE_SILENT;
 		error->message = why_ended(held);
 		error->detail = how_long_silent(held);
+
+		/* since 19, the server says there which process has sent the signal */
+		error->detail_log = NULL;
 	}
 	if (previous_log_hook != NULL)
 		previous_log_hook(error);
