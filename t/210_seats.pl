@@ -44,7 +44,11 @@ sub await
 {
 	my ($count, @clients) = @_;
 	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
-	hear(0.01, @clients) while monotonic() < $patience && $count > grep { $_->{ready} } @clients;
+	while ($count > grep { $_->{ready} } @clients)
+	{
+		die "not $count are elected" if monotonic() > $patience;
+		hear(0.01, @clients);
+	}
 	return ([ grep { $_->{ready} } @clients ], [ grep { !$_->{ready} } @clients ]);
 }
 
