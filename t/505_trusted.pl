@@ -98,7 +98,7 @@ le_forget(bigint) "$owner":EXECUTE*
 le_forget(text) "$owner":EXECUTE*
 le_lease_origin_seq "$owner":UPDATE public:SELECT
 le_leases 
-le_once_done "$owner":INSERT public:SELECT
+le_once_done "$owner":DELETE "$owner":INSERT "$owner":UPDATE public:SELECT
 le_token_origin_seq "$owner":UPDATE public:SELECT
 le_token_seq "$owner":UPDATE public:SELECT
 le_undeclare(text) "$owner":EXECUTE*
@@ -125,7 +125,7 @@ AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 	refused('app', $db, q{SELECT le_undeclare('mailer')});
 
 	# no more than that: the objects are the superuser's
-	foreach my $statement ('DELETE FROM le_declarations', 'UPDATE le_once_done SET due = now()', 'DELETE FROM le_once_done', 'UPDATE le_declarations SET private = true', 'TRUNCATE le_declarations', 'INSERT INTO le_leases SELECT',
+	foreach my $statement ('DELETE FROM le_declarations', 'TRUNCATE le_once_done', 'UPDATE le_declarations SET private = true', 'TRUNCATE le_declarations', 'INSERT INTO le_leases SELECT',
 		'SELECT FROM le_leases', 'CREATE TRIGGER t BEFORE INSERT ON le_declarations EXECUTE FUNCTION le_guard()', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
 		'CREATE INDEX ON le_declarations (name)', 'CREATE RULE r AS ON INSERT TO le_declarations DO INSTEAD NOTHING', 'ALTER SEQUENCE le_token_seq RESTART',
 		'ALTER EXTENSION leader_election DROP TABLE le_declarations', 'ALTER FUNCTION le_key(text) SECURITY DEFINER', 'ALTER TABLE le_declarations OWNER TO CURRENT_USER',
