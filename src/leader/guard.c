@@ -110,7 +110,7 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 		term.silent)
 		return false;
 	*role = term.role;
-	return le_lock_is_anothers(election);
+	return le_holds_lock(election, term.pid);
 }
 
 /*

@@ -16,21 +16,6 @@
 #include "leader/internal.h"
 
 /*
- * Check whether that process holds the election's lock as leaders do
- */
-static bool
-holds_lock(const LeElection *election, int pid)
-{
-	LeLockView	view = {0};
-	bool		holds;
-
-	le_view_lock(&election->key, &view);
-	holds = le_find_leader_in(&view, pid) != NULL;
-	pfree(view.users);
-	return holds;
-}
-
-/*
  * Terminate the session of a leader that is silent, and wait until that time, by
  * le_monotonic_us, for the lock to be let go; false if no leader is silent
  *
@@ -45,7 +30,7 @@ le_end_silent(const LeElection *election, uint64 until)
 	if (!le_registry_read(&election->key, &term) || !term.silent)
 		return false;
 	le_refuse_collision(election, term.name);
-	if (!holds_lock(election, term.pid))
+	if (!le_holds_lock(election, term.pid))
 		return true;
 	le_registry_terminate_silent(&election->key, term.token);
 	le_wait_until_gone(election, &term.pid, 1, le_list_holders, until);
@@ -81,5 +66,5 @@ le_beat_by_token(const LeElection *election, int64 token)
 				 errmsg("election %s is led by a lease, which has no heartbeat",
 						le_election_label(&election->key, election->name)),
 				 errhint("Use %s.", "le_renew()")));
-	return holds_lock(election, term.pid) && le_registry_beat(&election->key, token);
+	return le_holds_lock(election, term.pid) && le_registry_beat(&election->key, token);
 }

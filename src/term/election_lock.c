@@ -179,24 +179,6 @@ le_lock_is_busy(const LeElection *election)
 	return LockWaiterCount(&election->tag) > 0;
 }
 
-/*
- * Does another session hold the election's lock?
- *
- * To ask is to try to share it.  If nobody has it, a bid may be denied at that very
- * moment; so this is only for elections that somebody seems to lead.
- */
-bool
-le_lock_is_anothers(const LeElection *election)
-{
-	if (le_has_lock(&election->key))
-		return false;
-	if (LockAcquire(&election->tag, RowShareLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-		return true;
-	(void) LockRelease(&election->tag, RowShareLock, true);
-	le_wake_followers(&election->key);
-	return false;
-}
-
 static void
 guard_tag(const LeElection *election, LOCKTAG *tag)
 {

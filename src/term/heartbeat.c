@@ -118,7 +118,7 @@ set_timer(uint64 at)
 #else
 
 static void
-create_timer(void (*handler) (int signal_number))
+create_timer(void (*handler) (int signal_number) pg_attribute_unused())
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -126,7 +126,7 @@ create_timer(void (*handler) (int signal_number))
 }
 
 static void
-set_timer(uint64 at)
+set_timer(uint64 at pg_attribute_unused())
 {
 }
 

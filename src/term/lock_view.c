@@ -217,6 +217,21 @@ le_find_leader_in(const LeLockView *view, int pid)
 }
 
 /*
+ * Check whether that process holds the election's lock as leaders do
+ */
+bool
+le_holds_lock(const LeElection *election, int pid)
+{
+	LeLockView	view = {0};
+	bool		holds;
+
+	le_view_lock(&election->key, &view);
+	holds = le_find_leader_in(&view, pid) != NULL;
+	pfree(view.users);
+	return holds;
+}
+
+/*
  * Count the candidates that stand in line for the election whose lock was seen so: what
  * waits for the lock, and the first candidate, which may hold it.  The leader is none
  */

@@ -88,7 +88,6 @@ extern void le_release_for_session(const LeElection *election);
 extern bool le_move_to_front(const LeElection *election, int pid);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_lock_is_busy(const LeElection *election);
-extern bool le_lock_is_anothers(const LeElection *election);
 extern bool le_has_guard(const LeElection *election);
 extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
 extern void le_release_guard(const LeElection *election, LOCKMODE mode);
@@ -103,6 +102,7 @@ extern void le_attach_lock_table(void);
 extern const LOCK *le_own_lock(const LeElection *election);
 extern bool le_lock_seems_wanted(const LOCK *lock, const LeElection *election);
 extern const LeLockUser *le_find_leader_in(const LeLockView *view, int pid);
+extern bool le_holds_lock(const LeElection *election, int pid);
 extern int	le_count_standing(const LeElectionKey *key, const LeLockView *view, int leader);
 
 /* origin.c */
