@@ -22,7 +22,8 @@ import psycopg2
 
 HERE = pathlib.Path(__file__).resolve().parent
 COPIES = 3
-TTL = 3.0                   # of all programs that lead by a lease, or with a heartbeat
+TTL = 3.0                   # of all programs that lead by a lease
+HEARTBEAT = 5.0             # of those that lead with one
 CUT = 60.0                  # how long the partition lasts
 STOP = 8.0                  # how long a leader is stopped
 NOTICE = 3.0                # in which a program notices that it does not lead any more
@@ -188,8 +189,12 @@ class Fleet:
         self.copies.append(Copy(command, self.election, f"w{self.count}", self.port))
 
     def expires(self):
-        """Is a leader that does nothing succeeded after the TTL?"""
+        """Is a leader that does nothing succeeded?"""
         return self.program.scope == "lease" or self.program.heartbeat
+
+    def lost_after(self):
+        """After how many seconds, if so."""
+        return HEARTBEAT if self.program.heartbeat else TTL * 4 / 3
 
     def alive(self):
         return [copy for copy in self.copies if copy.ended is None]
@@ -375,7 +380,7 @@ def stop(fleets):
             fleet.check((fleet.elected_since(stopped, leader) or woken) >= woken,
                         "somebody is elected while the connection of a paused leader stands")
         else:
-            in_time(fleet, stopped, TTL * 4 / 3, "SIGSTOP", leader)
+            in_time(fleet, stopped, fleet.lost_after(), "SIGSTOP", leader)
             fleet.check(wait_until(lambda: leader.said("ousted", stopped), NOTICE),
                         "does not notice after a pause that it does not lead any more")
 
@@ -418,7 +423,7 @@ def partition(fleets):
         leader.proxy.whole.clear()
     for fleet, leader in leaders.items():
         if fleet.expires():
-            in_time(fleet, cut, TTL * 4 / 3, "partition", leader)
+            in_time(fleet, cut, fleet.lost_after(), "partition", leader)
     time.sleep(max(0, cut + CUT - time.time()))
     mended = time.time()
     for fleet, leader in leaders.items():

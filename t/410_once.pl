@@ -251,7 +251,9 @@ subtest 'workers are killed' => sub {
 	ok(ask_until($client, "SELECT le_last_once('$_') >= '$back'"), "\"$_\" goes on") foreach keys %killed;
 	kill_worker($_) foreach keys %running;
 	ok(ask_until($client, q{SELECT count(*) FROM le_leaders WHERE name IN ('all', 'last')}, '0'), 'the end');
-	is(ask($client, "SELECT count(*) FROM work WHERE name = 'last' AND due > '$last{last}' AND due <= '$back'::timestamptz"), '1', '"last" has caught up one of those missed')
+
+	# none, if the next job is due before the first worker asks
+	cmp_ok(ask($client, "SELECT count(*) FROM work WHERE name = 'last' AND due > '$last{last}' AND due <= '$back'::timestamptz"), '<=', 1, '"last" has caught up at most one of those missed')
 	  or diag(ask($client, "SELECT string_agg(due::text, ' ') FROM work WHERE name = 'last' AND due > '$last{last}'"));
 	cmp_ok(ask($client, "SELECT count(*) FROM work WHERE name = 'all' AND due > '$last{all}' AND due <= '$back'::timestamptz"), '>=', 1 / $step - 2, '"all" has caught up all');
 

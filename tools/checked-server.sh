@@ -46,7 +46,7 @@ build_server()
 	"${as_user[@]}" tar -C "$source" --strip-components=1 -xf "$work/${1##*/}"
 	quietly "${as_user[@]}" env -C "$source" ./configure --prefix="$prefix" \
 		--enable-cassert --enable-debug --enable-tap-tests --without-readline \
-		--without-icu CFLAGS='-Og -g' LDFLAGS_EX='-Wl,-z,dynamic-undefined-weak' \
+		--with-icu CFLAGS='-Og -g' LDFLAGS_EX='-Wl,-z,dynamic-undefined-weak' \
 		CPPFLAGS="-DUSE_VALGRIND -I$work/memcheck"
 	"${as_user[@]}" mkdir -p "$work/memcheck/valgrind"
 	"${as_user[@]}" tee "$work/memcheck/valgrind/memcheck.h" <"$checked_header" >/dev/null
@@ -90,7 +90,7 @@ install_checked_server()
 {
 	local major server
 
-	install_packages gcc libc6-dev make bison flex perl bzip2 zlib1g-dev \
+	install_packages gcc libc6-dev make bison flex perl bzip2 zlib1g-dev libicu-dev pkg-config \
 		libipc-run-perl valgrind util-linux "$@"
 	if [[ -n ${SERVER_SOURCE:-} ]]; then
 		major=$(source_version "$SERVER_SOURCE")

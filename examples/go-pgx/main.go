@@ -35,7 +35,8 @@ type Candidate struct {
 // Job works in steps, each shorter than the heartbeat, and calls progress after each.
 type Job func(ctx context.Context, token int64, progress func())
 
-const heartbeat = 3 * time.Second
+// A leader that hears nothing stops after three seconds: a second between questions, and two for the answer.
+const heartbeat = 5 * time.Second
 
 // Run returns when ctx is cancelled and the candidate does not lead any more.
 func (c *Candidate) Run(ctx context.Context) {

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 
 ELECTION, IDENTITY = sys.argv[1:3]
-HEARTBEAT = "3 s"  # longer than a step of the job takes
+HEARTBEAT = "5 s"  # longer than a step of the job takes, and than it takes to notice that no answer comes
 
 # autocommit: le_campaign waits without a snapshot only outside a transaction block.
 # The rest finds out in 5 s that the server's host is gone, before the server gives us up (dead_peer_timeout, 15 s).
@@ -68,7 +68,7 @@ def still_leads(conn: psycopg.Connection, progress: threading.Event):
     if progress.is_set():
         progress.clear()
         question = "SELECT le_heartbeat(%s)"
-    watchdog = threading.Timer(5, hang_up, [conn.fileno()])
+    watchdog = threading.Timer(2, hang_up, [conn.fileno()])
     watchdog.start()
     try:
         return conn.execute(question, (ELECTION,)).fetchone()[0]
