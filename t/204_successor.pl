@@ -433,7 +433,7 @@ sub stop_lining_up
 	# the library is loaded when the session has used it
 	ask($client, q{SELECT le_am_leader('nothing')});
 	my $debugger = eval { IPC::Run::start([ 'gdb', '-p', $client->{pid}, '-batch', '-ex', 'set pagination off',
-		'-ex', 'handle all nostop noprint pass', '-ex', 'break le_registry_remember', '-ex', "shell touch $dir/ready", '-ex', 'continue',
+		'-ex', 'handle all nostop noprint pass', '-ex', 'break le_registry_watch', '-ex', "shell touch $dir/ready", '-ex', 'continue',
 		'-ex', "shell touch $dir/stopped; until [ -e $dir/go ]; do sleep 0.01; done" ], '>&', \$output) } or return;
 	foreach my $step ('ready', 'stopped')
 	{
