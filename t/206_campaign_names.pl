@@ -100,6 +100,23 @@ is(ask($holder, q{BEGIN; SELECT le_resign('job 1')}), 't', 'resigned, in a trans
 won($candidate, $time, 'job 1', 'le_resign in a transaction block');
 ask($holder, 'ROLLBACK');
 
+# Stop these while they sleep: each second they look at locks, and hold others up if they are
+# stopped at that
+sub stop_asleep
+{
+	foreach my $client (@_)
+	{
+		while (1)
+		{
+			pause_process($client->{pid});
+			last if ask($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}") eq wait_event($node, 'Campaign');
+			kill 'CONT', $client->{pid};
+			wait_for_event($node, $control, 'Campaign', $client);
+		}
+	}
+	return;
+}
+
 subtest 'many releases while it sleeps' => sub {
 	campaign($candidate, array('job', 1, $names));
 	wait_for_event($node, $control, 'Campaign', $candidate);
@@ -110,7 +127,7 @@ subtest 'many releases while it sleeps' => sub {
 	ask($other, q{SELECT count(le_try_become_leader('other ' || n)) FROM generate_series(1, 2000) n});
 	campaign($second, array('other', 1, 2000));
 	wait_for_event($node, $control, 'Campaign', $second);
-	kill 'STOP', $candidate->{pid};
+	stop_asleep($candidate);
 	ask($holder, q{SELECT le_resign('job 4321')});
 	ask($other, q{SELECT count(le_resign('other ' || n)) FROM generate_series(1, 2000) n});
 	my $time = monotonic();
@@ -127,7 +144,7 @@ subtest 'many releases while it sleeps' => sub {
 		campaign($candidate, array('job', 1, $names));
 		campaign($second, array('other', 1, 400));
 		wait_for_event($node, $control, 'Campaign', $candidate, $second);
-		kill 'STOP', $candidate->{pid}, $second->{pid};
+		stop_asleep($candidate, $second);
 		ask($holder, "SELECT le_resign('$name')");
 		ask($other, qq{SELECT count(le_resign('other ' || n)) FROM generate_series(1, $count - 1) n});
 		$time = monotonic();

@@ -140,9 +140,9 @@ subtest 'nobody spins while a resignation hangs' => sub {
 	ok(!$_->{ready}, 'nobody is elected') foreach @followers, $late;
 
 	ask($control, q{ALTER SYSTEM RESET synchronous_standby_names});
-	my $time = monotonic();
 	$node->reload;
 	is(collect($resigner, 10), 't', 'resigned');
+	my $time = monotonic();
 	collect($probe, 10);
 	my $elected;
 	while (!$elected && monotonic() - $time < 10)

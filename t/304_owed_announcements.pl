@@ -66,7 +66,7 @@ sub nothing_more
 sub is_idle
 {
 	my ($client, $what) = @_;
-	is(ask($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $client->{pid}"), 'idle|ClientRead', $what);
+	ok(ask_until($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", 'idle|ClientRead'), $what);
 	return;
 }
 

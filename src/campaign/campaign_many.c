@@ -172,16 +172,13 @@ bid_for(LeManyCampaign *campaign, int index)
 /*
  * Bid for one of the elections whose time has come; its token, or 0
  *
- * One whose lock is not free is not bid for, unless its leader is silent.
+ * One whose lock is not free is not bid for.  A leader that falls silent while this session
+ * follows the election lets go of the lock by itself, see term/heartbeat.c.
  */
 static int64
 look_at(LeManyCampaign *campaign, int index, uint64 now)
 {
-	const LeElection *election = &campaign->elections[index];
-	LeTerm		term;
-
-	if (campaign->by_lock[index] && le_lock_is_busy(election) &&
-		!(le_registry_read(&election->key, &term) && term.silent))
+	if (campaign->by_lock[index] && le_lock_is_busy(&campaign->elections[index]))
 	{
 		campaign->look_at[index] = next_lock_look(now);
 		return 0;
