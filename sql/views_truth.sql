@@ -7,6 +7,8 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
 CREATE ROLE regress_le_reader LOGIN;
+-- session b waits for a, and a for b: that is to last
+ALTER ROLE regress_le_reader SET deadlock_timeout = '10 min';
 CREATE SCHEMA regress_truth;
 GRANT ALL ON SCHEMA regress_truth TO regress_le_reader;
 SET search_path = regress_truth, public;
@@ -112,7 +114,6 @@ SELECT name, candidates FROM le_leaders WHERE candidates > 0 ORDER BY 1;
 SELECT * FROM differences();
 -- a plain lock waits for a key, and a holder of a shared lock for an exclusive one
 SELECT open('i');
--- session b waits for a, and a for b: that is to last
 SELECT says('a', 'SET deadlock_timeout = ''10 min''');
 SELECT dblink_send_query('i', 'SELECT pg_advisory_lock(501)'), dblink_send_query('a', 'SELECT le_become_leader(501)');
 DO $$ BEGIN
