@@ -164,7 +164,7 @@ find_name(Node *part, int relation)
  * Check whether that part of the query's FROM and WHERE is the function, unconditionally
  */
 static bool
-is_only(const Node *part, int relation)
+is_only(Node *part, int relation)
 {
 	if (IsA(part, RangeTblRef))
 		return castNode(RangeTblRef, part)->rtindex == relation;
@@ -195,7 +195,7 @@ find_limit(const Query *query, int relation)
 }
 
 static bool
-is_null_constant(const Node *argument)
+is_null_constant(Node *argument)
 {
 	return IsA(argument, Const) && castNode(Const, argument)->constisnull;
 }
