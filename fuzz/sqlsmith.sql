@@ -57,6 +57,8 @@ CREATE FUNCTION smith.some_bigint() RETURNS bigint LANGUAGE sql VOLATILE AS $$
 				   UNION ALL (SELECT token FROM le_leaders, generate_series(1, 100))) s ORDER BY random() LIMIT 1 $$;
 CREATE FUNCTION smith.some_interval() RETURNS interval LANGUAGE sql VOLATILE AS
 	'SELECT unnest(ARRAY[ttl, timeout]) FROM smith.material ORDER BY random() LIMIT 1';
+CREATE FUNCTION smith.some_time() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+	'SELECT clock_timestamp() - n * interval ''1 min'' FROM generate_series(-100, 100) n ORDER BY random() LIMIT 1';
 CREATE FUNCTION smith.some_names() RETURNS text[] LANGUAGE sql VOLATILE AS
 	'SELECT names FROM smith.material ORDER BY random() LIMIT 1';
 CREATE FUNCTION smith.some_role() RETURNS regrole LANGUAGE sql VOLATILE AS
@@ -72,7 +74,8 @@ CREATE FUNCTION smith.set_token() RETURNS text LANGUAGE sql VOLATILE
 DO $do$
 DECLARE
 	makers CONSTANT jsonb = '{"text": "some_text", "bigint": "some_bigint", "interval": "some_interval", "text[]": "some_names",
-		"regrole": "some_role", "integer": "some_integer", "boolean": "some_boolean"}';
+		"regrole": "some_role", "integer": "some_integer", "boolean": "some_boolean",
+		"timestamp with time zone": "some_time"}';
 	it record;
 	call text;
 BEGIN

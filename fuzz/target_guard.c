@@ -27,13 +27,14 @@ static int64 token_led;
 void
 le_fuzz_prepare_guard(void)
 {
-	LOCAL_FCINFO(fcinfo, 2);
+	LOCAL_FCINFO(fcinfo, 3);
 	LeElection	election;
 
-	InitFunctionCallInfoData(*fcinfo, NULL, 2, InvalidOid, NULL, NULL);
+	InitFunctionCallInfoData(*fcinfo, NULL, 3, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = PointerGetDatum(cstring_to_text(LED));
 	fcinfo->args[0].isnull = false;
 	fcinfo->args[1].isnull = true;
+	fcinfo->args[2].isnull = true;
 	if (!DatumGetBool(le_try_become_leader(fcinfo)))
 		elog(ERROR, "somebody leads already");
 	le_election_by_name(&election, cstring_to_text(LED));

@@ -27,7 +27,7 @@ void
 le_fuzz_prepare_lists(void)
 {
 	Oid			oid = DatumGetObjectId(DirectFunctionCall1(regprocedurein,
-														   CStringGetDatum("le_campaign(text[],interval,text,interval,bigint,text)")));
+														   CStringGetDatum("le_campaign(text[],interval,text,interval,interval,bigint,text)")));
 
 	fmgr_info_cxt(oid, &campaign, TopMemoryContext);
 }
@@ -143,7 +143,7 @@ lead_all(FunctionCallInfo fcinfo, int different)
 void
 le_fuzz_lists(LeFuzzInput *input)
 {
-	LOCAL_FCINFO(fcinfo, 6);
+	LOCAL_FCINFO(fcinfo, 7);
 	Interval	no_time = {0};
 	Datum		names[NAMES_MAX];
 	bool		nulls[NAMES_MAX];
@@ -154,8 +154,8 @@ le_fuzz_lists(LeFuzzInput *input)
 	int			dimensions = take_shape(shape, count, lengths, bounds);
 	int			error = expected_error(dimensions, count, names, nulls);
 
-	InitFunctionCallInfoData(*fcinfo, &campaign, 6, InvalidOid, NULL, NULL);
-	for (int i = 2; i < 6; i++)
+	InitFunctionCallInfoData(*fcinfo, &campaign, 7, InvalidOid, NULL, NULL);
+	for (int i = 2; i < 7; i++)
 		fcinfo->args[i].isnull = true;
 	fcinfo->args[0].isnull = fcinfo->args[1].isnull = false;
 	fcinfo->args[0].value = PointerGetDatum(construct_md_array(names, nulls, dimensions, lengths, bounds,
