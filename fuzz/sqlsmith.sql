@@ -89,7 +89,7 @@ BEGIN
 				FROM unnest(p.proargtypes) WITH ORDINALITY t(type, n)) AS names
 		FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 		WHERE d.refobjid = (SELECT e.oid FROM pg_extension e WHERE e.extname = 'leader_election')
-		  AND p.prorettype <> 'trigger'::regtype
+		  AND p.prorettype NOT IN ('trigger'::regtype, 'internal'::regtype)
 	LOOP
 		call := format('%I(%s)', it.proname, it.arguments);
 		EXECUTE CASE
