@@ -139,7 +139,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_try_become_leader(text, text, interval) IS
-'lead the election for the rest of the session, or until no heartbeat comes for that long, if nobody else leads; does not wait';
+'lead the election for the rest of the session, or until no heartbeat comes for that long, if there is no other leader; does not wait';
 
 CREATE FUNCTION le_try_become_leader(key bigint, identity text DEFAULT NULL,
 									 heartbeat interval DEFAULT NULL)
@@ -147,7 +147,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_try_become_leader(bigint, text, interval) IS
-'lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long, if nobody else holds it; does not wait';
+'lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long, if no other session holds it; does not wait';
 
 CREATE FUNCTION le_become_leader(name text, timeout interval DEFAULT NULL,
 								 identity text DEFAULT NULL,
@@ -241,14 +241,14 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader_xact'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_try_become_leader_xact(text, text) IS
-'lead the election until the end of the transaction, if nobody else leads; does not wait';
+'lead the election until the end of the transaction, if there is no other leader; does not wait';
 
 CREATE FUNCTION le_try_become_leader_xact(key bigint, identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader_xact_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_try_become_leader_xact(bigint, text) IS
-'lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction, if nobody else holds it; does not wait';
+'lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction, if no other session holds it; does not wait';
 
 CREATE FUNCTION le_become_leader_xact(name text, timeout interval DEFAULT NULL,
 									  identity text DEFAULT NULL)

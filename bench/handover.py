@@ -15,7 +15,7 @@ CANDIDATES = (1, 10, 100, 500)
 
 
 class Bench:
-    """Leaders that end, and who waits for that."""
+    """Leaders that end, and candidates that wait for that."""
 
     def __init__(self):
         self.control = Waiter()
@@ -94,7 +94,7 @@ class Bench:
         return took
 
     def expire(self, sql):
-        """From a lease's deadline to the answer of who waits."""
+        """From a lease's deadline to the answer to the candidate."""
         self.control.ask("SELECT le_lease('handover', '200 ms')")
         self.waiter.send(sql)
         before = time.perf_counter()
@@ -109,7 +109,7 @@ class Bench:
         return took
 
     def fall_silent(self, sql):
-        """From the deadline of a leader without a heartbeat to the answer of who waits."""
+        """From the deadline of a leader without a heartbeat to the answer to the candidate."""
         leader = Waiter()
         leader.ask("SELECT le_try_become_leader('handover', heartbeat => '200 ms')")
         self.waiter.send(sql)
@@ -192,7 +192,7 @@ def compare_ends(table, bench, rounds):
 
 
 def compare_expiries(table, bench, rounds):
-    """From the deadline of a lease, or of a heartbeat, to the answer of who waits."""
+    """From the deadline of a lease, or of a heartbeat, to the answer to the candidate."""
     ways = (("le_campaign's answer", "CALL le_campaign('handover')"),
             ("the answer of le_campaign with a ttl",
              "CALL le_campaign('handover', ttl => '1 min')"))

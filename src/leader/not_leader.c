@@ -82,7 +82,8 @@ report_not_leader(int level, const LeElection *election, const char *whose,
 }
 
 /*
- * Tell who tried to act as the leader why that did nothing: who it was, and who leads
+ * Warn a caller that acted as the leader and is not, "this session" or a token: that it does
+ * not lead, and what does
  */
 void
 le_warn_not_leader(const LeElection *election, const char *whose)
@@ -91,7 +92,7 @@ le_warn_not_leader(const LeElection *election, const char *whose)
 }
 
 /*
- * Throw to who must be the leader and is not: who it was, and who leads
+ * Throw the same to a caller that must be the leader
  */
 void
 le_throw_not_leader(const LeElection *election, const char *whose)
@@ -102,8 +103,8 @@ le_throw_not_leader(const LeElection *election, const char *whose)
 }
 
 /*
- * Tell who tried to depose a leader that there is none, and who holds the lock, if
- * anybody does; or that the one with that identity, unless NULL, leads no more.  And which
+ * Warn a caller that deposed no leader: that there is none, and what holds the lock, if
+ * it is held; or that the one with that identity, unless NULL, leads no more.  And which
  * prepared transactions keep the next term from beginning, unless NULL
  */
 void

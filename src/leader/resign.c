@@ -21,7 +21,6 @@ unpublish(const LeHeldTerm *held)
 	le_unpublish(&held->election, held->token);
 }
 
-
 /*
  * End this session's session-scoped leadership of the election
  *

@@ -170,7 +170,6 @@ le_leases_are_loaded(void)
 	return oid == ready_table || RecoveryInProgress() || is_loaded(oid);
 }
 
-
 /*
  * See to it that the registry has the database's leases; for_bid, also those that were
  * over and have been evicted

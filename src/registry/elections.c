@@ -306,7 +306,6 @@ le_registry_fix_lost_at(const LeElection *election, uint64 lost_at)
 	return lost_at;
 }
 
-
 /*
  * Write down which process is to lead next; 0: the first in line
  *

@@ -333,7 +333,6 @@ le_registry_is_locked(bool exclusive)
 }
 #endif
 
-
 /*
  * Return the table of elections, for registry/elections.c and its like
  */

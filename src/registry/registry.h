@@ -81,11 +81,11 @@ typedef struct LeTally
 /* For whom an election's entry stays where it is */
 typedef enum LeWatcher
 {
-	LE_OBSERVER,				/* who may be about to sleep on it */
-	LE_FOLLOWER,				/* who campaigns for many elections, and this
-								 * one */
-	LE_IN_LINE,					/* who stands in line for it */
-	LE_BEATING					/* whose term has a heartbeat, see
+	LE_OBSERVER,				/* a session that may be about to sleep on it */
+	LE_FOLLOWER,				/* a candidate for many elections, with it
+								 * among them */
+	LE_IN_LINE,					/* a candidate that stands in line for it */
+	LE_BEATING					/* a leader with a heartbeat, see
 								 * term/heartbeat.c */
 } LeWatcher;
 

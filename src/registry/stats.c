@@ -22,8 +22,8 @@ time_between(uint64 start, uint64 end)
 }
 
 /*
- * Return since when nobody leads, at the latest now: the term may be a lease which has run
- * out and has not been found yet, or that of a leader which is silent
+ * Return since when the election is vacant, at the latest now: the term on record may be a
+ * lease which has run out and has not been found yet, or that of a leader which is silent
  */
 static uint64
 vacant_from(LeElectionEntry *entry, uint64 now)

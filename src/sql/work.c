@@ -98,14 +98,15 @@ le_last_once(PG_FUNCTION_ARGS)
 Datum
 le_seats(PG_FUNCTION_ARGS)
 {
-	text	   *name = le_arg_name(fcinfo);
-	int			count = PG_GETARG_INT32(1);
+	char	   *name = text_to_cstring(le_arg_name(fcinfo));
+	int			count;
 	Datum	   *seats;
 
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("number of seats must not be null")));
+	count = PG_GETARG_INT32(1);
 	if (count < 1 || count > LE_MAX_SEATS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -113,7 +114,7 @@ le_seats(PG_FUNCTION_ARGS)
 	seats = palloc_array(Datum, count);
 	for (int i = 0; i < count; i++)
 	{
-		text	   *seat = cstring_to_text(psprintf("%s/%d", text_to_cstring(name), i + 1));
+		text	   *seat = cstring_to_text(psprintf("%s/%d", name, i + 1));
 
 		le_check_name(seat);
 		seats[i] = PointerGetDatum(seat);

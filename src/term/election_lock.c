@@ -201,7 +201,6 @@ le_has_guard(const LeElection *election)
 		LockHeldByMeCompat(&tag, ExclusiveLock);
 }
 
-
 /*
  * Take the election's guard lock for the current subtransaction; false if it is
  * held and that is not to be waited for
