@@ -80,11 +80,20 @@ missing_packages()
 	done
 }
 
-# Refresh the package lists, once per run.
+# Refresh the package lists, once per run.  apt-get waits for the lock of the packages, but not
+# for that of the lists, which another run may hold.
 update_package_lists()
 {
+	local out end=$((SECONDS + 600))
+
 	[[ -n ${lists_updated:-} ]] && return
-	quietly as_root apt-get -qq -o DPkg::Lock::Timeout=600 update
+	until out=$(as_root apt-get -qq -o DPkg::Lock::Timeout=600 update 2>&1); do
+		if [[ $out != *'Could not get lock'* ]] || ((SECONDS > end)); then
+			printf '%s\n' "$out" "failed: apt-get update" >&2
+			return 1
+		fi
+		sleep 2
+	done
 	lists_updated=yes
 }
 
