@@ -17,7 +17,7 @@ use lib $FindBin::RealBin;
 use LeaderElection;
 
 my $bound = 10;
-my $node = new_server('heartbeat_races', allows_streaming => 1, conf => 'max_connections = 50');
+my $node = new_server('heartbeat_races', allows_streaming => 1);
 $node->safe_psql('postgres', q{
 CREATE TABLE written (id bigserial, name text, token bigint);
 -- gives a heartbeat at the deadline, more or less, as long as it is in time; tells when it was

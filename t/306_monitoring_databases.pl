@@ -19,7 +19,7 @@ plan skip_all => 'this postgres_exporter knows no --extend.query-path, or discov
   unless `$program --help 2>&1` =~ /--auto-discover-databases.*--extend\.query-path/s;
 plan skip_all => 'needs a server that is built with libxml' unless server_has_libxml();
 
-my $node = new_server('monitoring_databases', allows_streaming => 1, conf => "autovacuum = off\nmax_connections = 50\n");
+my $node = new_server('monitoring_databases', allows_streaming => 1, conf => "autovacuum = off\n");
 
 sub sql
 {

@@ -11,9 +11,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my $primary = new_server('primary',
-	allows_streaming => 1,
-	conf => "max_connections = 30\n");
+my $primary = new_server('primary', allows_streaming => 1);
 $primary->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'base', has_streaming => 1);

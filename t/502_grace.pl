@@ -18,7 +18,7 @@ use LeaderElection;
 
 my $grace = 1;
 my $node = new_server('grace', allows_streaming => 1,
-	conf => "max_connections = 50\nrestart_after_crash = on\nleader_election.grace_period = '$grace s'\nleader_election.max_tracked = 100");
+	conf => "restart_after_crash = on\nleader_election.grace_period = '$grace s'\nleader_election.max_tracked = 100");
 
 # A session that thinks an election is to be vacant for an hour
 sub strict_one

@@ -43,6 +43,8 @@ sub new_server
 		allows_streaming => $params{allows_streaming},
 		extra => [ '--locale=C.UTF-8', '--encoding=UTF8' ]);
 	$node->append_conf('postgresql.conf', 'leader_election.max_ttl = 1d');
+	# init leaves 10 where it allows streaming, too few while clients that have gone still end
+	$node->append_conf('postgresql.conf', 'max_connections = 50') if $params{allows_streaming};
 	$node->append_conf('postgresql.conf', $params{conf}) if $params{conf};
 	$node->start;
 	create_extension($node)
