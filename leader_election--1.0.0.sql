@@ -4,26 +4,28 @@
 \echo Use "CREATE EXTENSION leader_election" to load this file. \quit
 
 --
--- Tokens: the last value is the last token that may have been handed out.  None is 2^53
--- or more, so that they are exact as JSON and double precision.
+-- Tokens: the last value is the last token that may have been handed out.
+-- They are less than 2^53, so that they are exact as JSON and double
+-- precision.
 --
 CREATE SEQUENCE le_token_seq MINVALUE 1 MAXVALUE 9007199254740991;
 SELECT pg_catalog.pg_extension_config_dump('le_token_seq', '');
 COMMENT ON SEQUENCE le_token_seq IS
-'source of fencing tokens, drawn in blocks; never set it back';
+'source of fencing tokens, which are drawn in blocks; never set it back';
 
 --
--- Where tokens were last drawn and leases last granted: a server of another origin
--- may not know of all of them.  Nor does this one know of tokens from before CREATE
--- EXTENSION: not called, that sequence stands at the timeline before, and the first
--- block begins by the clock.  There is no lease to wait for.
+-- Where tokens were last drawn and leases last granted: a server of another
+-- origin may not know all of them.  This server knows no tokens from before
+-- CREATE EXTENSION.  Therefore, their sequence, with is_called false, stands
+-- at the previous timeline, and the first block begins by the clock.  There is
+-- no lease to wait for.
 --
 CREATE FUNCTION _le_origin(of_tokens boolean)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_origin'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION _le_origin(boolean) IS
-'what tells the tokens, or the leases, of this server and timeline from those of others';
+'identifies the tokens, or the leases, of this server and timeline';
 REVOKE ALL ON FUNCTION _le_origin(boolean) FROM PUBLIC;
 
 CREATE SEQUENCE le_token_origin_seq;
@@ -33,13 +35,14 @@ SELECT pg_catalog.setval('le_token_origin_seq', _le_origin(true), false),
 SELECT pg_catalog.pg_extension_config_dump('le_token_origin_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('le_lease_origin_seq', '');
 COMMENT ON SEQUENCE le_token_origin_seq IS
-'where tokens were last drawn, see _le_origin(boolean); elsewhere they go on by the clock';
+'where tokens were last drawn, see _le_origin(boolean); on another server they continue by the clock';
 COMMENT ON SEQUENCE le_lease_origin_seq IS
-'where leases were last granted, see _le_origin(boolean); elsewhere none is granted for leader_election.max_ttl';
+'where leases were last granted, see _le_origin(boolean); on another server none is granted for leader_election.max_ttl';
 
 --
--- Leases: a row is written when a lease is taken, and void (ttl zero) when it is
--- over.  The columns of fixed size come first, as the library counts on it.
+-- Leases: a row is inserted when a lease is taken, and made void (ttl zero)
+-- when it has ended.  The columns of fixed size come first, as the library
+-- relies on it.
 --
 CREATE TABLE le_leases (
 	token bigint NOT NULL,
@@ -53,15 +56,15 @@ CREATE TABLE le_leases (
 	PRIMARY KEY (name, token)
 ) USING heap;
 COMMENT ON TABLE le_leases IS
-'by which leases survive a restart; who leads is shown by le_leaders; never write to it';
+'leases, so that they survive a restart; le_leaders shows the leaders; never write to it';
 COMMENT ON COLUMN le_leases.token IS 'fencing token of the lease';
-COMMENT ON COLUMN le_leases.ttl IS 'how long the lease runs after each renewal; zero: it is over';
+COMMENT ON COLUMN le_leases.ttl IS 'how long the lease runs after each renewal; zero: it has ended';
 COMMENT ON COLUMN le_leases.since IS 'when the lease was taken';
-COMMENT ON COLUMN le_leases.database IS 'database that the lease is of: not that of a copy';
+COMMENT ON COLUMN le_leases.database IS 'database in which the lease was taken, which a copy is not';
 COMMENT ON COLUMN le_leases.role IS 'role that took the lease';
-COMMENT ON COLUMN le_leases.identity_has_client IS 'was the identity made up of the address of the client';
+COMMENT ON COLUMN le_leases.identity_has_client IS 'true if the identity contains the address of the client';
 COMMENT ON COLUMN le_leases.name IS 'name of the election';
-COMMENT ON COLUMN le_leases.identity IS 'who leads, in the application''s words';
+COMMENT ON COLUMN le_leases.identity IS 'identity of the leader';
 
 --
 -- Declared elections
@@ -78,29 +81,29 @@ CREATE TABLE le_declarations (
 ) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_declarations', '');
 COMMENT ON TABLE le_declarations IS
-'elections that are declared: who may stand, and by which rules; written by le_declare and le_undeclare';
+'declared elections: which roles may stand, and under which rules; written by le_declare and le_undeclare';
 COMMENT ON COLUMN le_declarations.name IS 'name of the election';
 COMMENT ON COLUMN le_declarations.candidates IS
-'name of the role: roles with its privileges may stand; NULL: everybody';
+'name of the role whose privileges a role needs to stand; NULL: all roles may stand';
 COMMENT ON COLUMN le_declarations.grace IS
-'how long the election stays vacant after a term that ended without resignation; NULL: as leader_election.grace_period says';
+'how long the election stays vacant after a term that ended without resignation; NULL: leader_election.grace_period';
 COMMENT ON COLUMN le_declarations.max_ttl IS
-'the longest ttl of a lease; NULL: as leader_election.max_ttl says';
+'the longest ttl of a lease; NULL: leader_election.max_ttl';
 COMMENT ON COLUMN le_declarations.private IS
-'true if only roles with the privileges of that role may see what the leader publishes';
+'true if only roles with the privileges of that role may see the published value';
 COMMENT ON COLUMN le_declarations.candidates_oid IS
-'OID of that role when it was declared: another role of that name is not the same candidate; NULL: the name decides';
+'OID of that role when it was declared, so that another role of that name does not count; NULL: the name decides';
 COMMENT ON COLUMN le_declarations.origin IS
-'which database on which server the OID is of: in any other, the name decides';
+'server and database where the OID is valid; elsewhere, the name decides';
 
 CREATE FUNCTION _le_declarations_changed()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'le_declarations_changed'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION _le_declarations_changed() IS
-'trigger: tell all sessions to read le_declarations again';
+'trigger that makes all sessions read le_declarations again';
 REVOKE ALL ON FUNCTION _le_declarations_changed() FROM PUBLIC;
--- for each row, as there are no statements where they are replicated
+-- for each row, as logical replication fires no statement triggers
 CREATE TRIGGER _le_declarations_changed
 	AFTER INSERT OR UPDATE OR DELETE ON le_declarations
 	FOR EACH ROW EXECUTE FUNCTION _le_declarations_changed();
@@ -119,7 +122,7 @@ RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_declare(text, regrole, interval, interval, boolean) IS
-'declare an election, or change those rules of its declaration that are given: only roles with the privileges of candidates may stand, with a grace period and a longest ttl of its own; private: only they may see what the leader publishes; NULL: leave the rule as it is, or, of a new declaration, undeclared';
+'declare an election, or change the given rules of its declaration: only roles with the privileges of candidates may stand; grace and max_ttl replace the settings; private: only candidates may see the published value; NULL: leave the rule as it is, or undeclared if the declaration is new';
 REVOKE ALL ON FUNCTION le_declare(text, regrole, interval, interval, boolean) FROM PUBLIC;
 
 CREATE FUNCTION le_undeclare(name text)
@@ -127,7 +130,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_undeclare(text) IS
-'remove the declaration of an election, with all its rules; false if it has none';
+'remove the declaration of an election, with all its rules; returns false if it has none';
 REVOKE ALL ON FUNCTION le_undeclare(text) FROM PUBLIC;
 
 --
@@ -156,7 +159,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader(text, interval, text, interval) IS
-'wait to lead the election for the rest of the session, or until no heartbeat comes for that long; false after the timeout (NULL: wait forever)';
+'wait to lead the election for the rest of the session, or until no heartbeat comes for that long; returns false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_become_leader(key bigint, timeout interval DEFAULT NULL,
 								 identity text DEFAULT NULL,
@@ -165,21 +168,21 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader(bigint, interval, text, interval) IS
-'wait to lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long; false after the timeout (NULL: wait forever)';
+'wait to lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long; returns false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_heartbeat(name text, token bigint DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_heartbeat'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_heartbeat(text, bigint) IS
-'put off the end of the term that this session leads with a heartbeat (NULL), or of the term with that token in any session; false if it is over';
+'give a heartbeat for the term that this session leads (token NULL), or for the term with that token in any session; returns false if it has ended';
 
 CREATE FUNCTION le_heartbeat(key bigint, token bigint DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_heartbeat_key'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_heartbeat(bigint, bigint) IS
-'put off the end of the term of a bare key that this session leads with a heartbeat (NULL), or of the term with that token in any session; false if it is over';
+'give a heartbeat for the term of a bare key that this session leads (token NULL), or for the term with that token in any session; returns false if it has ended';
 
 CREATE FUNCTION le_am_leader(name text, token bigint DEFAULT NULL,
 							 identity text DEFAULT NULL)
@@ -187,28 +190,28 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_am_leader'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_am_leader(text, bigint, text) IS
-'does this session lead the election (NULL), or does the lease with that token run? With an identity, only if it is led as that';
+'true if this session leads the election (token NULL), or if the lease with that token runs; with an identity, only if it leads under that identity';
 
 CREATE FUNCTION le_am_leader(key bigint)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_am_leader_key'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_am_leader(bigint) IS
-'does this session lead the election of a bare key?';
+'true if this session leads the election of a bare key';
 
 CREATE FUNCTION le_token(name text)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_token'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_token(text) IS
-'fencing token of the term that this session leads, NULL if it does not lead the election';
+'fencing token of the term that this session leads; NULL if it does not lead the election';
 
 CREATE FUNCTION le_token(key bigint)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_token_key'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_token(bigint) IS
-'fencing token of the term that this session leads by a bare key, NULL if it does not lead the election';
+'fencing token of the term that this session leads in the election of a bare key; NULL if it does not lead the election';
 
 CREATE FUNCTION le_resign(name text, token bigint DEFAULT NULL,
 						  successor text DEFAULT NULL,
@@ -217,21 +220,21 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_resign'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_resign(text, bigint, text, text) IS
-'end this session''s leadership of the election (NULL), or the lease with that token; with a successor, in favour of the candidate with that identity, whatever its place in line; with an identity, only if it is led as that; false, with a warning, if the caller does not lead, or the successor does not wait';
+'end this session''s leadership of the election (token NULL), or the lease with that token; with a successor, in favor of the candidate with that identity, whatever its place in line; with an identity, only if it leads under that identity; returns false, with a warning, if the caller does not lead, or the successor does not wait';
 
 CREATE FUNCTION le_resign(key bigint)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_resign_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_resign(bigint) IS
-'end this session''s leadership of the election of a bare key; false, with a warning that tells who leads, if it has none';
+'end this session''s leadership of the election of a bare key; returns false, with a warning, if it does not lead';
 
 CREATE FUNCTION le_resign_all()
 RETURNS integer
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_resign_all() IS
-'end all leadership that this session holds in session scope, and return of how many elections';
+'end all leadership of this session in session scope; returns the number of elections';
 
 --
 -- Transaction scope
@@ -256,7 +259,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_xact'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader_xact(text, interval, text) IS
-'wait to lead the election until the end of the transaction; false after the timeout (NULL: wait forever)';
+'wait to lead the election until the end of the transaction; returns false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_become_leader_xact(key bigint, timeout interval DEFAULT NULL,
 									  identity text DEFAULT NULL)
@@ -264,7 +267,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_xact_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader_xact(bigint, interval, text) IS
-'wait to lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction; false after the timeout (NULL: wait forever)';
+'wait to lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction; returns false after the timeout (NULL: wait forever)';
 
 --
 -- Lease scope
@@ -275,14 +278,14 @@ RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_lease'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_lease(text, interval, text, bigint) IS
-'be or stay leader for the ttl (from 100 ms to leader_election.max_ttl): renew the lease with that token, else take a new one; its token, or NULL if somebody else leads; does not wait';
+'become or stay leader for the ttl (from 100 ms to leader_election.max_ttl): renew the lease with that token, or else take a new one; returns its token, or NULL if there is another leader; does not wait';
 
 CREATE FUNCTION le_renew(name text, token bigint, ttl interval DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_renew'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_renew(text, bigint, interval) IS
-'renew the lease with that token, for the ttl it has (NULL) or another one; false if it is over';
+'renew the lease with that token, for its ttl (NULL) or another one; returns false if it does not run';
 
 --
 -- Guards
@@ -292,17 +295,17 @@ RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_assert_leader(text, bigint) IS
-'error LE001 unless the term with that token runs (NULL: unless this session leads); else guard the transaction: no new term begins before its end, and it commits only if this one still runs';
+'raise error LE001 unless the term with that token runs (NULL: unless this session leads); otherwise guard the transaction: no new term begins before its end, and it commits only if this term still runs';
 
 CREATE FUNCTION le_guard()
 RETURNS trigger
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_guard() IS
-'trigger with the name of an election as its argument: who writes must lead it, or have the leader''s token in leader_election.token; guards the transaction as le_assert_leader does';
+'trigger with the name of an election as its argument: the writing session must lead that election, or have the leader''s token in leader_election.token; guards the transaction as le_assert_leader does';
 
 --
--- Jobs of a point in time
+-- Jobs of points in time
 --
 CREATE TABLE le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
@@ -312,28 +315,28 @@ CREATE TABLE le_once_done (
 ) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_once_done', '');
 COMMENT ON TABLE le_once_done IS
-'for when the last job was due that is done, of each election: written by le_once';
+'the time of the last completed job of each election; written by le_once';
 COMMENT ON COLUMN le_once_done.name IS 'name of the election';
-COMMENT ON COLUMN le_once_done.due IS 'for when the last job was due that is done';
-COMMENT ON COLUMN le_once_done.token IS 'fencing token of the term that has done it';
-COMMENT ON COLUMN le_once_done.role IS 'role that has done it';
+COMMENT ON COLUMN le_once_done.due IS 'time for which the last completed job was due';
+COMMENT ON COLUMN le_once_done.token IS 'fencing token of the term that did the job';
+COMMENT ON COLUMN le_once_done.role IS 'role that did the job';
 
 CREATE FUNCTION le_once(name text, due timestamptz, token bigint DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_once(text, timestamptz, bigint) IS
-'true if the job of that time is to be done, in this transaction, which is guarded as by le_assert_leader; false if it, or a later one, is done already; error LE001 unless the term with that token runs (NULL: unless this session leads)';
+'true if the job for that time must be done now, in this transaction, which is then guarded as by le_assert_leader; false if that job, or a later one, is done already; raises error LE001 unless the term with that token runs (NULL: unless this session leads)';
 
 CREATE FUNCTION le_last_once(name text)
 RETURNS timestamptz
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_last_once(text) IS
-'for when the last job of the election was due that is done, see le_once; NULL if none is';
+'time for which the last completed job of the election was due, see le_once; NULL if there is none';
 
 --
--- To wait without a snapshot
+-- Waiting without a snapshot
 --
 CREATE PROCEDURE le_campaign(name text, timeout interval DEFAULT NULL,
 							 identity text DEFAULT NULL,
@@ -343,10 +346,10 @@ CREATE PROCEDURE le_campaign(name text, timeout interval DEFAULT NULL,
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 COMMENT ON PROCEDURE le_campaign(text, interval, text, interval, interval, bigint) IS
-'wait to be elected, for the rest of the session, or until no heartbeat comes for that long, or with a ttl to a lease, and hold no snapshot meanwhile; its token, or NULL after the timeout (NULL: wait forever)';
+'wait to lead the election for the rest of the session, or until no heartbeat comes for that long, or with a ttl by a lease, without holding a snapshot; returns the token, or NULL after the timeout (NULL: wait forever)';
 
--- The token comes before the name, and both intervals before it, so that a call with
--- parameters of unknown type is always taken for that of the other le_campaign.
+-- The token comes before the name, and both intervals before it, so that a
+-- call with parameters of unknown type always means the other le_campaign.
 CREATE PROCEDURE le_campaign(names text[], timeout interval DEFAULT NULL,
 							 identity text DEFAULT NULL,
 							 ttl interval DEFAULT NULL,
@@ -356,7 +359,7 @@ CREATE PROCEDURE le_campaign(names text[], timeout interval DEFAULT NULL,
 AS 'MODULE_PATHNAME', 'le_campaign_names'
 LANGUAGE C;
 COMMENT ON PROCEDURE le_campaign(text[], interval, text, interval, interval, bigint, text) IS
-'wait to be elected in any of many elections, and hold no snapshot meanwhile; token and name of the first that is won, or NULLs after the timeout (NULL: wait forever)';
+'wait to lead any of many elections, without holding a snapshot; returns token and name of the first one won, or NULLs after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_seats(name text, n integer)
 RETURNS text[]
@@ -373,7 +376,7 @@ CREATE PROCEDURE le_observe(name text, after_token bigint DEFAULT NULL,
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 COMMENT ON PROCEDURE le_observe(text, bigint, interval, bigint, text, text) IS
-'wait until the leader is another than that of after_token (NULL or 0: do not wait), or its published value another than value (NULL: than none), and hold no snapshot meanwhile; its token, or while vacant the negative of the last one''s: hand back the token, as after_token, and the value that the last call returned';
+'wait until there is another leader than that of after_token (NULL or 0: do not wait), or the published value differs from value (NULL: none), without holding a snapshot; returns the leader''s token, or during a vacancy the negative of the last one; pass back the returned token as after_token, and the returned value';
 
 --
 -- Control
@@ -383,42 +386,42 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_depose'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(text, text) IS
-'end the term of whoever leads the election: terminate the session, or end the lease, and terminate what is guarded by it; for superusers, and for roles with the privileges of the role that leads or of pg_signal_backend, or with EXECUTE on le_depose_role; false, with a warning, if nobody leads';
+'end the term of the election''s leader: terminate its session, or end its lease, and terminate the sessions whose transactions it guards; for superusers, and for roles with the privileges of the leader''s role or of pg_signal_backend, or with EXECUTE on le_depose_role; returns false, with a warning, if the election is vacant';
 
 CREATE FUNCTION le_depose(key bigint, reason text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_depose_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(bigint, text) IS
-'end the term of whoever leads the election of a bare key: terminate the session; for superusers, and for roles with the privileges of the role that leads or of pg_signal_backend, or with EXECUTE on le_depose_role; false, with a warning, if nobody leads';
+'end the term of the leader of a bare key''s election: terminate its session; for superusers, and for roles with the privileges of the leader''s role or of pg_signal_backend, or with EXECUTE on le_depose_role; returns false, with a warning, if the election is vacant';
 
 CREATE FUNCTION le_depose_role(role regrole, reason text DEFAULT NULL)
 RETURNS integer
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose_role(regrole, text) IS
-'end all terms of a role in this database, as le_depose does, but for this session''s; return how many; to end those of a superuser is for superusers';
+'end all terms of a role in this database, as le_depose does, except those of this session; returns their number; only superusers can end those of a superuser';
 REVOKE ALL ON FUNCTION le_depose_role(regrole, text) FROM PUBLIC;
 
 --
--- To publish
+-- Publishing
 --
 CREATE FUNCTION le_proclaim(name text, value text, token bigint DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_proclaim(text, text, bigint) IS
-'publish a value (up to 8 kB, NULL: none any more) as the leader, with the commit, for the rest of the term; by lease, with its token; false, with a warning, if the caller does not lead';
+'publish a value (at most 8 kB, NULL: no value) as the leader, from commit to the end of the term; with a lease, pass its token; returns false, with a warning, if the caller does not lead';
 
 --
--- Who leads
+-- Leaders and candidates
 --
 CREATE FUNCTION le_key(name text)
 RETURNS bigint
 AS 'MODULE_PATHNAME'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION le_key(text) IS
-'key of the election of that name, hashtextextended(name, 0): classid and objid in pg_locks, with objsubid 19525';
+'key of the election with that name, hashtextextended(name, 0): classid and objid in pg_locks, with objsubid 19525';
 
 CREATE FUNCTION le_key(key bigint)
 RETURNS bigint
@@ -441,7 +444,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_terms'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION _le_registry_terms(integer, bigint) IS
-'what the registry has on record of terms and of bare keys that somebody asked for, or of one election; who leads is shown by le_leaders';
+'the terms in the registry, and the bare keys that a session has bid for, or those of one election; le_leaders shows the leaders';
 
 CREATE FUNCTION _le_registry_candidates(only_in_line boolean,
 									   OUT lock_class integer, OUT key bigint,
@@ -453,7 +456,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_candidates'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION _le_registry_candidates(boolean) IS
-'what the registry has on record of candidates, or of those only that stand in line for one election; who waits is shown by le_candidates';
+'the candidates in the registry, or only those that stand in line for one election; le_candidates shows all candidates';
 
 CREATE VIEW _le_locks AS
 SELECT l.objsubid::integer AS lock_class,
@@ -467,24 +470,24 @@ WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 19525)
 					WHERE d.datname = pg_catalog.current_database())
 GROUP BY l.objsubid, l.classid, l.objid, l.pid, l.granted;
 COMMENT ON VIEW _le_locks IS
-'the advisory locks on which elections of this database can stand, also of applications that never heard of the extension';
+'the advisory locks that elections of this database can use, including those of applications that do not use the extension';
 COMMENT ON COLUMN _le_locks.lock_class IS
 'objsubid in pg_locks: 19525 for an election by name, 1 for a bare key';
 COMMENT ON COLUMN _le_locks.key IS 'key of the election';
 COMMENT ON COLUMN _le_locks.pid IS 'process that holds the lock or waits for it';
 COMMENT ON COLUMN _le_locks.granted IS 'true if the process holds the lock, false if it waits';
-COMMENT ON COLUMN _le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader has';
+COMMENT ON COLUMN _le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader holds';
 COMMENT ON COLUMN _le_locks.waitstart IS 'when the process began to wait';
 
--- The views' functions are LATERAL so that the planner simplifies them after it has seen the
--- query that a view is in, see _le_view_support(internal).  What they return beyond at_most rows
--- is not wanted.
+-- The views' functions are LATERAL so that the planner simplifies them after
+-- it has seen the query that a view is in: see _le_view_support(internal).
+-- Rows beyond at_most are not needed.
 CREATE FUNCTION _le_view_support(internal)
 RETURNS internal
 AS 'MODULE_PATHNAME', 'le_view_support'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION _le_view_support(internal) IS
-'by which a view that is asked for one name looks at that election only, and one with a LIMIT at no more than that needs';
+'planner support function: a view that is asked for one name reads that election only, and one with a LIMIT no more rows than needed';
 REVOKE ALL ON FUNCTION _le_view_support(internal) FROM PUBLIC;
 
 CREATE FUNCTION _le_holders(only_name text, at_most bigint DEFAULT NULL,
@@ -509,47 +512,47 @@ SELECT name, key, scope, identity, token, pid, usename, application_name,
 	   value
 FROM LATERAL _le_holders(NULL::text, NULL::bigint);
 COMMENT ON VIEW le_leaders IS
-'who leads: one row for each running term, and for each holder of a bare key that somebody asked for';
-COMMENT ON COLUMN le_leaders.name IS 'name of the election, NULL for a bare key';
+'leaders: one row for each running term, and for each holder of a bare key that a session has bid for';
+COMMENT ON COLUMN le_leaders.name IS 'name of the election; NULL for a bare key';
 COMMENT ON COLUMN le_leaders.key IS 'key of the election';
 COMMENT ON COLUMN le_leaders.scope IS
-'what the term is bound to: session, transaction or lease; NULL if the holder did not come through the extension';
+'scope of the term: session, transaction or lease; NULL if the holder does not use the extension';
 COMMENT ON COLUMN le_leaders.identity IS
-'who leads, in the application''s words; NULL if the holder did not come through the extension';
+'identity of the leader; NULL if the holder does not use the extension';
 COMMENT ON COLUMN le_leaders.token IS
-'fencing token of the term; NULL if the holder did not come through the extension';
+'fencing token of the term; NULL if the holder does not use the extension';
 COMMENT ON COLUMN le_leaders.pid IS 'process that leads; NULL for a lease, which is bound to none';
 COMMENT ON COLUMN le_leaders.usename IS 'role of the process that leads, or that took the lease';
 COMMENT ON COLUMN le_leaders.application_name IS 'application_name of the process that leads';
 COMMENT ON COLUMN le_leaders.client_addr IS
-'address of the client that leads, if the current role may see it in pg_stat_activity; NULL for a local one';
+'address of the client that leads, if the current role may see it in pg_stat_activity; NULL for a local client';
 COMMENT ON COLUMN le_leaders.since IS
-'when the term began; NULL if the holder did not come through the extension';
-COMMENT ON COLUMN le_leaders.candidates IS 'how many candidates wait';
+'when the term began; NULL if the holder does not use the extension';
+COMMENT ON COLUMN le_leaders.candidates IS 'number of waiting candidates';
 COMMENT ON COLUMN le_leaders.ttl IS 'how long the lease runs after each renewal; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.heartbeat IS
-'after which time without le_heartbeat() the term is over; NULL if it has no heartbeat';
+'how long the term runs after each le_heartbeat(); NULL if it has no heartbeat';
 COMMENT ON COLUMN le_leaders.renewed_at IS
-'when the lease was last renewed, or began, or was first looked at after a restart; NULL if it is no lease';
+'when the lease was last renewed, began, or was first read after a restart; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.renewals IS
 'how often the lease was renewed since it began or the server started; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.expires_in IS
-'after which time the term is over if the lease is not renewed, or no heartbeat comes; NULL if it has neither';
-COMMENT ON COLUMN le_leaders.value IS 'what the leader has published by le_proclaim; NULL if nothing';
+'time until the lease expires unless renewed, or until the next heartbeat is due; NULL if the term has neither';
+COMMENT ON COLUMN le_leaders.value IS 'value that the leader has published by le_proclaim; NULL if none';
 
 CREATE FUNCTION le_leader(name text)
 RETURNS SETOF le_leaders
 AS 'MODULE_PATHNAME', 'le_leader'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION le_leader(text) IS
-'who leads the election: its row of le_leaders, or none';
+'leader of the election: its row of le_leaders, or none';
 
 CREATE FUNCTION le_leader(key bigint)
 RETURNS SETOF le_leaders
 AS 'MODULE_PATHNAME', 'le_leader_key'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION le_leader(bigint) IS
-'who holds a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
+'holder of a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
 
 CREATE FUNCTION _le_standing(only_name text, at_most bigint DEFAULT NULL,
 							OUT name text, OUT key bigint, OUT "position" bigint,
@@ -568,28 +571,28 @@ SELECT name, key, position, identity, pid, usename, application_name, client_add
 	   since, waits_for, blocked_by
 FROM LATERAL _le_standing(NULL::text, NULL::bigint);
 COMMENT ON VIEW le_candidates IS
-'who waits to be elected: one row for each candidate, and for each election that it waits for';
-COMMENT ON COLUMN le_candidates.name IS 'name of the election, NULL for a bare key';
+'candidates: one row for each candidate and each election that it waits for';
+COMMENT ON COLUMN le_candidates.name IS 'name of the election; NULL for a bare key';
 COMMENT ON COLUMN le_candidates.key IS 'key of the election';
 COMMENT ON COLUMN le_candidates.position IS
-'place in the queue: 1 is elected next; NULL for who campaigns for many elections, and comes after all others';
+'place in line: 1 is elected next; NULL for a candidate for many elections, which comes after all others';
 COMMENT ON COLUMN le_candidates.identity IS
-'who stands, in the application''s words; NULL if it did not come through the extension';
+'identity of the candidate; NULL if it does not use the extension';
 COMMENT ON COLUMN le_candidates.pid IS 'process that waits';
 COMMENT ON COLUMN le_candidates.usename IS 'role of the process that waits';
 COMMENT ON COLUMN le_candidates.application_name IS 'application_name of the process that waits';
 COMMENT ON COLUMN le_candidates.client_addr IS
-'address of the client that waits, if the current role may see it in pg_stat_activity; NULL for a local one';
+'address of the client that waits, if the current role may see it in pg_stat_activity; NULL for a local client';
 COMMENT ON COLUMN le_candidates.since IS 'when the candidate began to wait';
 COMMENT ON COLUMN le_candidates.waits_for IS
-'leader: somebody leads, or is ahead in the queue; guard: transactions that are guarded by the last term; grace: the last term was not resigned; promotion: leases are not granted yet on a server that was promoted or restored; standby: a synchronous standby does not have yet what the new term relies on; NULL for who campaigns for many elections';
+'leader: the leader, or candidates ahead in line; guard: transactions that are guarded by the last term; grace: the grace period, as the last term was not resigned; promotion: leases are not granted yet on a server that was promoted or restored; standby: a synchronous standby does not have yet what the new term relies on; NULL for a candidate for many elections';
 COMMENT ON COLUMN le_candidates.blocked_by IS
-'processes that the candidate waits for, as pg_blocking_pids tells; 0: a prepared transaction';
+'processes that the candidate waits for, as in pg_blocking_pids; 0: a prepared transaction';
 
 --
 -- Statistics
 --
--- ended: by reason, in the order of the library; a later version may append to it
+-- ended: by reason, in the order of the library; later versions may append
 CREATE FUNCTION _le_registry_statistics(only_name text, at_most bigint DEFAULT NULL,
 										OUT name text, OUT key bigint,
 										OUT terms bigint,
@@ -603,7 +606,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_statistics'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_view_support;
 COMMENT ON FUNCTION _le_registry_statistics(text, bigint) IS
-'what the registry counts, of all elections or of one; see pg_stat_leader_election';
+'the statistics of all elections or of one; see pg_stat_leader_election';
 
 CREATE VIEW pg_stat_leader_election AS
 SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
@@ -613,28 +616,28 @@ SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
 	   time_vacant, time_led, longest_wait, candidates, vacant_since
 FROM LATERAL _le_registry_statistics(NULL::text, NULL::bigint);
 COMMENT ON VIEW pg_stat_leader_election IS
-'what was counted of each election of this database since it was first heard of, or since pg_stat_leader_election_reset()';
-COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election, NULL for a bare key';
+'statistics of each election of this database since it became known, or since pg_stat_leader_election_reset()';
+COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election; NULL for a bare key';
 COMMENT ON COLUMN pg_stat_leader_election.key IS 'key of the election';
 COMMENT ON COLUMN pg_stat_leader_election.terms IS 'terms that have begun';
 COMMENT ON COLUMN pg_stat_leader_election.resigned IS 'terms that ended because their leader resigned';
 COMMENT ON COLUMN pg_stat_leader_election.deposed IS 'terms that were ended by le_depose';
 COMMENT ON COLUMN pg_stat_leader_election.session_ended IS 'terms that ended with their session';
 COMMENT ON COLUMN pg_stat_leader_election.transaction_ended IS 'terms that ended with their transaction';
-COMMENT ON COLUMN pg_stat_leader_election.expired IS 'leases that ran out';
+COMMENT ON COLUMN pg_stat_leader_election.expired IS 'leases that expired';
 COMMENT ON COLUMN pg_stat_leader_election.lock_released IS
-'terms that ended because their lock was released behind their back, as by DISCARD ALL';
+'terms that ended because their lock was released without the extension, as by DISCARD ALL';
 COMMENT ON COLUMN pg_stat_leader_election.extension_dropped IS 'leases that ended with DROP EXTENSION';
 COMMENT ON COLUMN pg_stat_leader_election.silent IS 'terms that ended because no heartbeat came in time';
 COMMENT ON COLUMN pg_stat_leader_election.denied IS
-'bids that were denied: at once, or because their timeout passed';
+'bids that were denied, at once or after their timeout';
 COMMENT ON COLUMN pg_stat_leader_election.time_vacant IS 'time without a leader';
 COMMENT ON COLUMN pg_stat_leader_election.time_led IS 'time with a leader';
 COMMENT ON COLUMN pg_stat_leader_election.longest_wait IS
-'the longest time that a candidate has waited, until it was elected or gave up';
-COMMENT ON COLUMN pg_stat_leader_election.candidates IS 'how many candidates wait now';
+'longest time that a candidate waited until it was elected or gave up';
+COMMENT ON COLUMN pg_stat_leader_election.candidates IS 'number of candidates that wait now';
 COMMENT ON COLUMN pg_stat_leader_election.vacant_since IS
-'since when nobody leads: the end of the last term, or when the election was first heard of; NULL while somebody leads';
+'since when the election is vacant: the end of the last term, or when the election became known; NULL if it is not vacant';
 
 CREATE FUNCTION _le_registry_info(OUT elections bigint, OUT evictions bigint,
 								 OUT stats_reset timestamptz)
@@ -642,25 +645,25 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'le_registry_info'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION _le_registry_info() IS
-'what the registry knows of itself; see pg_stat_leader_election_info';
+'statistics of the registry itself; see pg_stat_leader_election_info';
 
 CREATE VIEW pg_stat_leader_election_info AS
 SELECT elections, evictions, stats_reset FROM _le_registry_info();
 COMMENT ON VIEW pg_stat_leader_election_info IS
-'one row on the statistics themselves';
+'one row about the statistics themselves';
 COMMENT ON COLUMN pg_stat_leader_election_info.elections IS
 'elections of all databases that are remembered';
 COMMENT ON COLUMN pg_stat_leader_election_info.evictions IS
-'elections of all databases that were forgotten, and their counts with them, to keep within leader_election.max_tracked or to make room';
+'elections of all databases that were evicted with their statistics, because of leader_election.max_tracked or to make room';
 COMMENT ON COLUMN pg_stat_leader_election_info.stats_reset IS
-'when the statistics of this database were last reset; NULL: not since the server started';
+'when the statistics of this database were last reset; NULL if not since the server started';
 
 CREATE FUNCTION pg_stat_leader_election_reset()
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION pg_stat_leader_election_reset() IS
-'count from zero in this database, and forget elections that are vacant and that nothing waits for';
+'reset the statistics of this database, and forget elections that are vacant and have no candidates or observers';
 REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
 
 CREATE FUNCTION le_forget(name text)
@@ -668,7 +671,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_forget(text) IS
-'forget what was counted of an election that is vacant, but not how its last term ended; false if it is not known, and with a warning if it is led or waited for';
+'forget the statistics of a vacant election, but not how its last term ended; returns false if it is not known, or, with a warning, if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(text) FROM PUBLIC;
 
 CREATE FUNCTION le_forget(key bigint)
@@ -676,7 +679,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_forget_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_forget(bigint) IS
-'forget what was counted of the election of a bare key that is vacant, but not how its last term ended; false if it is not known, and with a warning if it is led or waited for';
+'forget the statistics of a vacant election of a bare key, but not how its last term ended; returns false if it is not known, or, with a warning, if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(bigint) FROM PUBLIC;
 
 GRANT SELECT ON le_declarations, le_once_done, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
@@ -686,10 +689,11 @@ GRANT SELECT ON le_declarations, le_once_done, _le_locks, le_leaders, le_candida
 GRANT SELECT ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO PUBLIC;
 
 --
--- The owner of a database who has created the extension without being a superuser owns
--- none of its objects, and is granted what others are not.  No more than EXECUTE may be
--- granted on: to write to the relations is for the restore of a dump, and to mend what a
--- leader has written to le_once_done.
+-- If the owner of the database has created the extension without being a
+-- superuser, the owner owns none of its objects, and is granted these
+-- privileges instead.  Only EXECUTE has a grant option: the privileges to
+-- write to the relations are for restoring a dump, and for correcting rows of
+-- le_once_done.
 --
 GRANT EXECUTE ON FUNCTION
 	le_declare(text, regrole, interval, interval, boolean),

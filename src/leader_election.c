@@ -38,7 +38,7 @@ _PG_init(void)
 }
 
 /*
- * A wait has failed: leave nothing of it behind.  Does not throw
+ * Clean up after a wait that has failed.  Never raises an error.
  */
 static void
 stop_waiting(void)
@@ -49,8 +49,8 @@ stop_waiting(void)
 }
 
 /*
- * Go on looking after the client of a session that leads or waits, and of no other.  Does
- * not throw
+ * Watch the client if the session leads or waits, and otherwise stop watching
+ * it.  Never raises an error.
  */
 static void
 update_watch(void)
@@ -65,10 +65,11 @@ update_watch(void)
  * Keep this session's terms in step with the end of its transactions
  *
  * At XACT_EVENT_COMMIT and XACT_EVENT_ABORT the transaction's locks are still
- * held: see term.c for why that matters.  Before a commit it is not too late to
- * throw; after it, when it is prepared, and in an abort, it is.  What is called there
- * allocates nothing, looks up nothing in a catalog, and registers nothing, unless within
- * le_run_safely.  Timers and sockets are set: these exist since the callbacks do.
+ * held: see term.c for why that matters.  Before a commit, an error may still
+ * be raised; after it, after a prepare, and in an abort, it may not.  What is
+ * called there allocates nothing, looks up nothing in a catalog, and registers
+ * nothing, except within le_run_safely.  Timers and sockets may be set, since
+ * the timers were registered before the callbacks.
  */
 static void
 at_xact_event(XactEvent event, void *arg pg_attribute_unused())
@@ -122,7 +123,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 /*
  * Keep this session's terms in step with the end of its subtransactions
  *
- * An error in an abort would be followed by another one: see at_xact_event.
+ * An error in an abort would recur: see at_xact_event.
  */
 static void
 at_subxact_event(SubXactEvent event, SubTransactionId mine,
@@ -154,10 +155,11 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 }
 
 /*
- * Tell who waits that locks have been released
+ * Notify candidates that locks have been released
  *
- * Called for statements as well, and after a commit: see at_xact_event.  The resource
- * owner is on its way out: what is mapped now must not belong to it.
+ * Also called for statements, and after a commit: see at_xact_event.  The
+ * current resource owner is being released, so a memory segment that is mapped
+ * now must not belong to it.
  */
 static void
 at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
@@ -172,8 +174,8 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 	CurrentResourceOwner = owner;
 
 	/*
-	 * each error has stopped all timers, and we hear nothing of the block's
-	 * end
+	 * each error has stopped all timers, and no callback is called at the end
+	 * of a failed block
 	 */
 	if (TransactionBlockStatusCode() == 'E')
 		le_announcements_ask();
@@ -182,11 +184,12 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 /*
  * End this session's terms before the server releases its locks
  *
- * A FATAL error can bring us here from within a transaction, with LWLocks held.
- * Aborting it first is what the server is about to do itself.
+ * A FATAL error can lead here from within a transaction, with LWLocks held.
+ * Abort it first, as the server is about to do anyway.
  *
- * Every error is fatal here, and le_run_safely in vain.  The server goes on with the next
- * callback then: this one again, for the terms that are left.  Each call ends one at least.
+ * Every error is fatal here, even within le_run_safely.  The server then
+ * continues with the next callback, which is this one again, for the remaining
+ * terms.  Each call ends at least one.
  */
 static void
 before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
@@ -200,7 +203,7 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 }
 
 /*
- * Add what to do about it to the server's message that there is no timer left
+ * Add a hint to the server's message that there is no timer left
  */
 static void
 hint_at_timers(void *arg pg_attribute_unused())
@@ -212,8 +215,8 @@ hint_at_timers(void *arg pg_attribute_unused())
 /*
  * Register the timers
  *
- * If none is left, the server ends the session.  Nothing has begun then: after a commit,
- * it would be the end of all sessions.
+ * If none is left, the server ends the session.  At this point nothing has
+ * begun.  After a commit, this would end all sessions.
  */
 static void
 register_timers(void)
@@ -256,10 +259,10 @@ register_release(void)
 /*
  * Register the callbacks, once
  *
- * Called by each SQL function that may begin, end, guard or announce something, before it
- * does.  A backend that never calls the extension, or only looks (le_prepare_to_look), has no
- * callbacks.
- * If memory runs out in between, the next call goes on from there.
+ * Called by each SQL function that may begin, end, guard or announce
+ * something, before it does.  A backend that never calls the extension, or
+ * only reads (le_prepare_to_look), has no callbacks.  If memory runs out in
+ * between, the next call continues from there.
  */
 void
 le_register_callbacks(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leader_election.h
- *	  What functions that SQL can call need of the callbacks at the end of transactions.
+ *	  Declaration of the callbacks, for functions that SQL can call.
  *
  *-------------------------------------------------------------------------
  */

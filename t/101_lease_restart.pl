@@ -194,7 +194,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	is(ask($session, "SELECT ttl = '$ttl{$_}', expires_in <= '$ttl{$_}', expires_in > '$ttl{$_}' - interval '30 s' FROM le_leader('$_')"), 't|t|t', "$_: has its ttl of $ttl{$_}") foreach sort keys %ttl;
 	my @lines = lease_lines($node, $offset);
 	is(scalar(@lines), 1, 'one line in the log')
-	  and like($lines[0], qr/^(\d+) leases run on in database "postgres"$/, 'tells so');
+	  and like($lines[0], qr/^(\d+) leases still running in database "postgres"$/, 'tells so');
 	is(($lines[0] =~ /^(\d+)/)[0], scalar(keys %running), 'how many run on');
 
 	# the other database has not been looked at, however long this took: its

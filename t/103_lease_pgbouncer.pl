@@ -297,7 +297,7 @@ subtest 'session scope behind transaction mode: two clients, one server connecti
 	foreach my $bid (q{CALL le_campaign('shared', identity => 'two')}, q{CALL le_campaign(ARRAY['shared', 'free'], identity => 'two')})
 	{
 		ask($client{two}, $bid);
-		like($client{two}{messages}, qr/ERROR: .*cannot wait to lead election "shared", which this session leads as "one"/, "two: $bid");
+		like($client{two}{messages}, qr/ERROR: .*cannot wait to lead election "shared", which this session leads already\nDETAIL:  The session leads it as "one"\./, "two: $bid");
 	}
 	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 't', 'one leads on');
 	is(ask($client{one}, q{SELECT le_try_become_leader('shared', 'one')}), 't', 'and is confirmed');

@@ -107,7 +107,7 @@ subtest 'a table that is read in vain at first' => sub {
 	sleep_past(monotonic() + 4);
 	is(ask($session, "SELECT le_renew('one', $token), le_renew('many 1', 1000001), le_renew('many 200000', 1200000)"), 't|t|t', 'each runs for its ttl from when all had been read');
 	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'many %' AND ttl = '1 h'}), '199998', 'all others are there');
-	like(log_since($node, $offset), qr/leader_election: 20000\d leases run on in database "postgres"/, 'and counted');
+	like(log_since($node, $offset), qr/leader_election: 20000\d leases still running in database "postgres"/, 'and counted');
 	end_session($session);
 };
 

@@ -53,7 +53,7 @@ subtest 'a standby can be asked' => sub {
 	is(ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_token('job') IS NULL, le_token(5) IS NULL}),
 		'f|f|t|t', 'this session does not lead');
 	is(ask($there, q{SELECT le_resign('job')}), 'f', 'nothing to resign from');
-	like($there->{messages}, qr/WARNING:.*does not lead election "job"\nDETAIL:  Nobody leads it\./, 'warning');
+	like($there->{messages}, qr/WARNING:.*does not lead election "job"\nDETAIL:  The election is vacant\./, 'warning');
 	is(ask($there, q{SELECT le_resign(5)}), 'f', 'nor from a bare key');
 	is(ask($there, 'SELECT le_resign_all()'), '0', 'nor from any');
 	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'le_leaders');

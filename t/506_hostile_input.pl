@@ -112,7 +112,7 @@ foreach my $string (@strings)
 		my @said = grep { /^\S+ \S+ \S+ \[\d+\] \S+ LOG:  leader_election: / } @lines;
 		is(scalar(@said), 7, 'as many lines as there were events');
 		my $depose = (grep { /is deposed by/ } @said)[0];
-		like($depose, qr/LOG:  leader_election: election "\Q$shown\E": "\Q$shown\E", who leads with token $next, is deposed by role "[^"]*", process \d+: \Q$shown\E$/, 'the deposition');
+		like($depose, qr/LOG:  leader_election: election "\Q$shown\E": leader "\Q$shown\E" with token $next is deposed by role "[^"]*", process \d+: \Q$shown\E$/, 'the deposition');
 		like($said[0], qr/LOG:  leader_election: election "\Q$shown\E": term $token began: "\Q$shown\E" leads, process $leader->{pid}, session scope$/, 'the first term');
 		kill_client($leader);
 		ask_until($boss, 'SELECT count(*) FROM le_leaders', '0');
@@ -139,7 +139,7 @@ subtest 'roles and application names' => sub {
 		is(bytes_of($object->{by}), $role, 'by whom it was deposed');
 		is(bytes_of($object->{identity}), $role, 'whose client is told to nobody');
 		my $line = on_line($role);
-		like(log_since($node, $offset), qr/LOG:  leader_election: election "job": "\Q$line\E\@local", who leads with token \d+, is deposed by role "\Q$line\E", process \d+$/m, 'logged on one line');
+		like(log_since($node, $offset), qr/LOG:  leader_election: election "job": leader "\Q$line\E\@local" with token \d+ is deposed by role "\Q$line\E", process \d+$/m, 'logged on one line');
 		kill_client($client, $victim);
 		ask_until($boss, 'SELECT count(*) FROM le_leaders', '0');
 		ask($boss, "DROP ROLE $quoted");

@@ -285,12 +285,12 @@ sub wait_until_sleeping
 	return;
 }
 
-# The log's lines of how many leases run on after a restart
+# The log's lines of how many leases still run after a restart
 sub lease_lines
 {
 	my ($node, $offset) = @_;
 	return
-	  map { /LOG:  leader_election: (\d+ leases? runs? on .*)$/ ? $1 : () }
+	  map { /LOG:  leader_election: (\d+ leases still running .*)$/ ? $1 : () }
 	  split /\n/, log_since($node, $offset);
 }
 

@@ -1,38 +1,38 @@
 /*-------------------------------------------------------------------------
  *
  * announce/announce.c
- *	  Announcements: NOTIFY on the channel leader_election when a term begins or
- *	  ends, or its leader publishes a value.
+ *	  Announcements: NOTIFY on the channel leader_election when a term begins
+ *	  or ends, or its leader publishes a value.
  *
- * The server sends notifications with a commit, and throws them away with a
- * rollback.  But most of what is announced does not depend on the transaction in
- * which it happened: a session resigns for good, even if the transaction is rolled
- * back.  So announcements are kept in a list of our own, given to the server just
- * before a commit, and forgotten after it.
+ * The server sends notifications with a commit, and discards them with a
+ * rollback.  But most of what is announced does not depend on the transaction
+ * in which it happened: a resignation is final, even if the transaction is
+ * rolled back.  So announcements are kept in a list of the extension's own,
+ * given to the server just before a commit, and forgotten after it.
  *
- * An announcement must not stand in the way of what it announces, nor of anybody
- * else.  All commits that notify hold one lock until they are done; so a commit that
- * may have to wait for standbys does not take announcements along, unless they have
- * waited long.  Nor does one that would have to wait for that lock, or that cannot get
- * what notifying takes.
+ * An announcement must not delay what it announces, nor other sessions.  All
+ * commits that notify hold one lock until they are done.  So a commit that may
+ * have to wait for standbys does not take announcements along, unless they
+ * have waited long.  Nor does a commit that would have to wait for that lock,
+ * or that cannot get what notifying takes.
  *
- * What is left on the list after a commit or rollback is owed to the world, and the
- * client may send nothing for an hour.  So the session asks the server for the
- * transaction that an idle session runs when it is to catch up on invalidation
- * messages: the commit of that one takes the announcements along.  A timer asks until
- * the list is empty, because in a transaction block that has failed nothing can be
- * sent before its end.  An error in that transaction would end the session, because the
- * server is about to read a command.  So what we do there cannot raise one.  What the
- * server does afterwards can: it writes a page of its queue to make room for another one,
- * and that may fail, as on a full disk.
+ * Announcements still queued after a commit or rollback must be sent later,
+ * but the client may send nothing for an hour.  So the session asks the server
+ * for the transaction that an idle session runs to catch up on invalidation
+ * messages, whose commit takes the announcements along.  A timer asks until
+ * the list is empty, because in a failed transaction block nothing can be sent
+ * before its end.  An error in that transaction would end the session, because
+ * the server is about to read a command.  So what the extension does there
+ * raises none.  What the server does afterwards may: it writes a page of its
+ * queue to make room for another one, which may fail, as on a full disk.
  *
- * A session that ends sends what it owes in transactions of its own, when its terms
- * are over and their locks are free.
+ * A session that ends sends its announcements in transactions of its own,
+ * after its terms have ended and their locks are released.
  *
- * What a session owes need not be sent by that session.  The next leader, or a session
- * that finds an expired lease, may be faster: see registry/news.c.  So just before
- * it is sent, it is claimed there, and dropped if it has been announced.  A claim is
- * kept if the commit fails.
+ * An announcement need not be sent by the session that has it on its list.
+ * The next leader, or a session that finds an expired lease, may be faster:
+ * see registry/news.c.  So just before it is sent, it is claimed there, and
+ * dropped if it has been announced.  A claim is kept if the commit fails.
  *
  *-------------------------------------------------------------------------
  */
@@ -53,24 +53,31 @@
 
 #define LE_CHANNEL	"leader_election"
 
-/* How many a session can owe; what is more is not announced */
+/*
+ * How many announcements a session can have on its list; further ones are
+ * dropped
+ */
 #define LE_ANNOUNCEMENTS_MAX	10000
 
-/* How often an idle session tries to send what it owes: at first, and later */
+/*
+ * How often an idle session tries to send announcements: at first, and later
+ */
 #define LE_ASK_SOON_MS			10
 #define LE_ASK_SOON_US			(2 * USECS_PER_SEC)
 #define LE_ASK_AGAIN_MS			200
 
-/* How long the end of a session, or a wait, is put off for it, and how often we try */
+/*
+ * How long the end of a session, or a wait, is delayed for them, and how often
+ * the session tries
+ */
 #define LE_PUT_OFF_US			USECS_PER_SEC
 #define LE_TRY_AGAIN_US			1000
 
 typedef struct LeAnnouncement
 {
 	dlist_node	node;
-	bool		with_commit;	/* it becomes true with the commit at hand
-								 * only */
-	bool		sent;			/* given to the server, for that commit */
+	bool		with_commit;	/* becomes true with the current commit only */
+	bool		sent;			/* given to the server for this commit */
 	bool		ours;			/* no other session announces it */
 	bool		doubtful;		/* another session may have announced it */
 	uint8		what;			/* LE_NEWS_BEGIN, _END or _VALUE */
@@ -87,7 +94,8 @@ static uint64 owed_since;		/* when the first was put on the list */
 static TimeoutId ask_timeout;
 
 /*
- * Announce what has become of the term, or will have, with the next commit
+ * Put the news of a term on the list.  If with_commit is set, it becomes true
+ * with the current commit.
  */
 static void
 announce(const LeNews *news, uint8 what, LeDuty duty, bool with_commit)
@@ -133,7 +141,8 @@ announce(const LeNews *news, uint8 what, LeDuty duty, bool with_commit)
 }
 
 /*
- * Announce that a term has begun; with_commit: that it does if the commit succeeds
+ * Announce that a term has begun, or, if with_commit is set, that it begins
+ * when the current commit succeeds
  */
 void
 le_announce_begin(const LeTerm *term, bool with_commit)
@@ -147,8 +156,9 @@ le_announce_begin(const LeTerm *term, bool with_commit)
 }
 
 /*
- * Return what comes before that in the list if it is this news, or NULL; node is NULL if
- * the search has failed already
+ * If the node is the given news, return the node before it in the list, else
+ * NULL.  If the news is not to be matched, return the node itself.  NULL
+ * stands for a search that has already failed.
  */
 static dlist_node *
 match_back(dlist_node *node, const LeNews *news, uint8 what)
@@ -166,8 +176,9 @@ match_back(dlist_node *node, const LeNews *news, uint8 what)
 }
 
 /*
- * Take over what is at the end of this session's own list, as where one session leads
- * again and again in one transaction; false if that is not all of the news
+ * Take over the news at the end of this session's own list, which happens if
+ * one session leads repeatedly in one transaction.  Return false if that is
+ * not all of the news.
  */
 static bool
 take_from_own_list(const LeNews *news)
@@ -187,7 +198,8 @@ take_from_own_list(const LeNews *news)
 }
 
 /*
- * Announce what is still to be announced of a term that has ended, or will have
+ * Announce what is still to be announced of a term that has ended, or that
+ * ends with the commit
  */
 void
 le_announce_news(const LeNews *news, LeDuty duty, bool with_commit)
@@ -215,7 +227,8 @@ le_announce_value(const LeTerm *term)
 }
 
 /*
- * Announce the end of the election's last term, if the session that was to do it has not
+ * Announce the end of the election's last term, if the session responsible for
+ * that has not done so
  */
 void
 le_announce_owed(const LeElection *election)
@@ -235,7 +248,7 @@ forget_announcement(LeAnnouncement *announcement)
 }
 
 /*
- * Forget all, and ask no more
+ * Empty the list, and stop the timer
  */
 static void
 forget_announcements(void)
@@ -248,8 +261,8 @@ forget_announcements(void)
 }
 
 /*
- * Forget what other sessions have announced, up to the first that is still to be
- * announced: so that nothing is got ready for nothing
+ * Drop what other sessions have announced, up to the first announcement that
+ * is still to be sent, so that nothing is prepared in vain
  */
 static void
 forget_announced(void *unused pg_attribute_unused())
@@ -271,7 +284,8 @@ forget_announced(void *unused pg_attribute_unused())
 }
 
 /*
- * Give the announcement to the server, unless another session has; return how long it is
+ * Give the announcement to the server, unless another session has announced
+ * it.  Return its length.
  */
 static size_t
 give_announcement(LeAnnouncement *announcement)
@@ -292,7 +306,7 @@ give_announcement(LeAnnouncement *announcement)
 }
 
 /*
- * Give the server what is to be sent with the commit at hand
+ * Give the server what is to be sent with the current commit
  */
 static void
 give_announcements(void *unused pg_attribute_unused())
@@ -317,9 +331,10 @@ give_announcements(void *unused pg_attribute_unused())
 }
 
 /*
- * Give the server what it is to send with the commit at hand, if that can be done
+ * Give the server what is to be sent with the current commit, if that is
+ * possible now
  *
- * Never throws.  What cannot be given stays on the list.
+ * What cannot be given stays on the list.  Never raises an error.
  */
 void
 le_announcements_before_commit(void)
@@ -332,7 +347,7 @@ le_announcements_before_commit(void)
 }
 
 /*
- * Ask for a transaction after that time, and again and again after it
+ * Ask for a transaction after the given time, and repeatedly after that
  */
 static void
 ask(int delay_ms)
@@ -347,8 +362,8 @@ ask(int delay_ms)
 }
 
 /*
- * See to it that what is left on the list is sent as soon as the session is idle.
- * Does not throw
+ * Ensure that what is left on the list is sent as soon as the session is idle.
+ * Never raises an error.
  */
 void
 le_announcements_ask(void)
@@ -357,7 +372,8 @@ le_announcements_ask(void)
 }
 
 /*
- * Forget what was sent; what was not is true now.  Does not throw
+ * After a commit, drop what was sent.  The rest has become true.  Never raises
+ * an error.
  */
 void
 le_announcements_at_commit(void)
@@ -388,8 +404,8 @@ le_announcements_at_commit(void)
 }
 
 /*
- * Nothing was sent, and what was to become true with the commit has not.  Does not
- * throw
+ * After an abort, nothing was sent.  Drop what was to become true with the
+ * commit.  Never raises an error.
  */
 void
 le_announcements_at_abort(void)
@@ -412,9 +428,10 @@ le_announcements_at_abort(void)
 }
 
 /*
- * Commit, by that function, until nothing is owed any more, but not for long
+ * Call the function, which commits, until the list is empty, but only for a
+ * short time
  *
- * Before we wait for something, as then nothing is sent.
+ * Used before a wait, in which nothing can be sent.
  */
 void
 le_announcements_commit(void (*commit) (void))
@@ -444,7 +461,7 @@ commit_nothing(void)
 /*
  * Send what is left at the end of a session, which has no transaction any more
  *
- * No standby is waited for, as nobody could cancel that.
+ * This does not wait for standbys, since nothing could cancel that wait.
  */
 void
 le_announcements_at_exit(void)
@@ -455,13 +472,13 @@ le_announcements_at_exit(void)
 	le_announcements_commit(commit_nothing);
 	if (!dlist_is_empty(&announcements))
 		ereport(LOG_SERVER_ONLY,
-				(errmsg_internal("leader_election: %d changes are not announced, because others are sending notifications all the time",
+				(errmsg_internal("leader_election: %d changes are not announced, because other sessions keep sending notifications",
 								 announcement_count),
 				 errhidestmt(true), errhidecontext(true)));
 }
 
 /*
- * Make ready to ask for transactions; once in a session that may announce something
+ * Register the timer.  Called once in a session that may announce something.
  */
 void
 le_register_announcements(void)

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * announce/announce.h
- *	  Who is told: the server log, notifications, followers of many elections, and users.
+ *	  Reports of changes: the server log, notifications, wakeups of candidates
+ *	  for many elections, and identities.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,10 +11,10 @@
 
 #include "registry/registry.h"
 
-/* What makes a session announce something */
+/* Why a session announces something */
 typedef enum LeDuty
 {
-	LE_DUTY_OWN,				/* it is first to know */
+	LE_DUTY_OWN,				/* it is the first to know */
 	LE_DUTY_SHARED,				/* another session may announce it first */
 	LE_DUTY_TAKEN				/* it has taken it over */
 } LeDuty;

@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * announce/drop_notice.c
- *	  DROP EXTENSION tells how many elections are led.
+ *	  A notice of DROP EXTENSION about the elections that are led.
  *
- * By the server's hook, in sessions that have loaded the library.  An event trigger would
- * tell it in all of them, but every DROP EXTENSION in the database would fail, that of
- * other extensions, too, where the library is missing.
+ * This uses the server's hook, in sessions that have loaded the library.  An
+ * event trigger would work in all sessions, but if the library were missing,
+ * every DROP EXTENSION in the database would fail, also that of other
+ * extensions.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,9 +27,10 @@ typedef struct LeTermCounts
 static object_access_hook_type previous_hook = NULL;
 
 /*
- * Count the terms of this database that the registry knows of
+ * Count the terms of this database that the registry knows
  *
- * Looks at nothing in the catalog, as the extension is being dropped.  May raise an error.
+ * Does not read the catalog, as the extension is being dropped.  May raise an
+ * error.
  */
 static void
 count_terms(void *argument)
@@ -52,9 +54,9 @@ count_terms(void *argument)
 }
 
 /*
- * Tell how many elections are led, and what becomes of them
+ * Report how many elections are led, and what happens to them
  *
- * Nothing that goes wrong here may keep the extension from being dropped.
+ * A failure here must not keep the extension from being dropped.
  */
 static void
 notice_leaders(void)
@@ -66,7 +68,7 @@ notice_leaders(void)
 	ereport(NOTICE,
 			(errmsg("elections are led in this database: %d by sessions, %d by leases",
 					counts.sessions, counts.leases),
-			 errdetail("Sessions keep their locks, and lead on if the extension is created again. Leases end when the drop is committed.")));
+			 errdetail("Sessions keep their locks, and continue to lead if the extension is created again. Leases end when the drop is committed.")));
 }
 
 static void
@@ -79,7 +81,7 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub_object,
 }
 
 /*
- * Have this session tell it from now on
+ * Install the hook in this session
  */
 void
 le_watch_drops(void)

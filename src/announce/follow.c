@@ -1,23 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * announce/follow.c
- *	  To learn that one of many elections may have become free, in order to try it.
+ *	  Following many elections: notice that one of them may have become free,
+ *	  and try it.
  *
- * Who waits for one election stands in the queue of its lock.  Who waits for any
- * of ten thousand cannot: a session waits for one lock at a time.  It follows them:
- * each is marked in the registry as followed, and whenever the lock of one that is
- * followed has been let go, or its lease has ended or may end earlier than it
- * seemed, whoever did that writes the election's key into a ring in the database's
- * entry, and wakes all who follow any.  The ring keeps the last LE_RELEASES keys;
- * who has slept too long to find all that is new in it tries all elections.
+ * A candidate for one election waits in the queue of its lock.  A candidate
+ * for any of ten thousand cannot, since a session waits for one lock at a
+ * time.  It follows them instead: each is marked in the registry as followed.
+ * When the lock of a followed election has been released, or its lease has
+ * ended or may end earlier than before, the session that did so writes the
+ * election's key into a ring in the database's entry, and wakes all followers.
+ * The ring keeps the last LE_RELEASES keys.  A follower that has slept too
+ * long to find all new keys in it tries all its elections.
  *
- * That nothing is missed: a follower marks all elections and notes the place in
- * the ring before it tries them.  Who lets go of a lock looks for the mark after
- * that.  So either the one sees the lock free, or the other sees the mark.
+ * No release is missed: a follower marks all elections and reads its place in
+ * the ring before it tries them.  A session that releases a lock looks for the
+ * mark after the release.  So either the follower sees the lock free, or the
+ * other session sees the mark.
  *
- * A lock that was taken at transaction level goes with the (sub)transaction, when
- * nobody asks us.  So the keys of such locks, guard locks included, are noted, and told
- * when the server has released the transaction's locks.
+ * A lock that was acquired at transaction level is released with the
+ * (sub)transaction, without a call to the extension.  So the keys of such
+ * locks, guard locks included, are remembered, and reported after the server
+ * has released the transaction's locks.
  *
  * The ring is protected by the lock of the database's entry.
  *
@@ -30,12 +34,16 @@
 
 #include "announce/announce.h"
 
-/* An election whose lock this transaction has taken at transaction level, at least */
+/*
+ * An election whose lock this transaction has acquired, at least at
+ * transaction level
+ */
 typedef struct LeTakenLock
 {
 	LeElectionKey election;
-	int64		guarded_by;		/* the guard lock, by that term; 0: the
-								 * election's own lock */
+	int64		guarded_by;		/* if it is the guard lock: token of the term
+								 * it was acquired for; 0: the election's own
+								 * lock */
 } LeTakenLock;
 
 static LeTakenLock *taken = NULL;
@@ -43,8 +51,8 @@ static int	taken_count = 0;
 static int	taken_size = 0;
 
 /*
- * Note a lock that is about to be taken at transaction level; or, with a token, that the
- * guard lock is, which is of no interest as long as that term runs
+ * Remember a lock that is about to be acquired at transaction level.  With a
+ * token, it is the guard lock, which matters only once that term has ended.
  */
 void
 le_track_lock(const LeElection *election, int64 guarded_by)
@@ -64,9 +72,10 @@ le_track_lock(const LeElection *election, int64 guarded_by)
 }
 
 /*
- * The lock was not taken, or was released at transaction level.  Does not throw
+ * Forget a lock that was not acquired, or was released at transaction level.
+ * Never raises an error.
  *
- * If others were noted after it, it stays: that does no harm.
+ * If others were remembered after it, it stays, which does no harm.
  */
 void
 le_untrack_lock(const LeElection *election)
@@ -99,7 +108,10 @@ wake_followers(void *argument)
 	release = &database->release;
 	le_registry_unlock_database(database);
 
-	/* the entry stays, and they want its lock */
+	/*
+	 * after unlocking, as the woken backends need that lock; the entry of a
+	 * database with sessions stays
+	 */
 	ConditionVariableBroadcast(release);
 }
 
@@ -112,9 +124,10 @@ wake_if_followed(LeTakenLock *lock)
 }
 
 /*
- * Tell followers that the election may be free, or free earlier than it seemed
+ * Notify followers that the election may be free, or may become free earlier
+ * than before
  *
- * To be called after that has become so.  Does not throw.
+ * Call this after that has happened.  Never raises an error.
  */
 void
 le_wake_followers(const LeElectionKey *key)
@@ -125,7 +138,8 @@ le_wake_followers(const LeElectionKey *key)
 }
 
 /*
- * The server has released locks of a transaction or subtransaction.  Does not throw
+ * Called after the server has released the locks of a transaction or
+ * subtransaction.  Never raises an error.
  */
 void
 le_locks_released(bool is_commit, bool is_top_level)
@@ -142,7 +156,8 @@ le_locks_released(bool is_commit, bool is_top_level)
 }
 
 /*
- * Set *place to where the ring is now; return what is slept on, which stays
+ * Set *place to the current place in the ring, and return its condition
+ * variable, which stays in place
  */
 ConditionVariable *
 le_follow_from(uint64 *place)
@@ -156,8 +171,8 @@ le_follow_from(uint64 *place)
 }
 
 /*
- * Copy the keys that were written into the ring since *place, which is moved on;
- * -1 if there were too many
+ * Copy the keys that were written into the ring since *place, and advance
+ * *place.  Return their number, or -1 if there were too many.
  */
 int
 le_releases_since(uint64 *place, int64 *keys)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * announce/identity.c
- *	  Who leads or stands, in words for people.
+ *	  Identities of leaders and candidates, for people to read.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,7 +19,7 @@
 /*
  * Fill in the identity: the given one, else application_name, else user@client
  *
- * The caller has checked the given one's length.
+ * The caller must have checked the given one's length.
  */
 void
 le_identity_fill(LeIdentity *identity, const text *given)
@@ -56,8 +56,8 @@ le_identity_fill(LeIdentity *identity, const text *given)
 }
 
 /*
- * Return the identity as everybody may see it: one that was made up of the client's
- * address shows no more than its user part
+ * Return the identity as all roles may see it: without the client's address,
+ * if it was made up with that
  */
 const char *
 le_identity_public(const LeIdentity *identity)
@@ -72,8 +72,8 @@ le_identity_public(const LeIdentity *identity)
 /*
  * Return the identity as the current user may see it
  *
- * As a whole to those to whom pg_stat_activity shows the address.  role is the role
- * that the identity belongs to.
+ * The whole identity is shown to roles to which pg_stat_activity shows the
+ * address.  role is the role that the identity belongs to.
  */
 const char *
 le_identity_shown(const LeIdentity *identity, Oid role)

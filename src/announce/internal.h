@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * announce/internal.h
- *	  What the files of announcements share, and no other file needs.
+ *	  Declarations for the files of announcements only.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,7 +12,10 @@
 
 #include "announce/announce.h"
 
-/* What is sent with one commit, in bytes, unless it is a single announcement */
+/*
+ * Size limit in bytes of what is sent with one commit, unless it is a single
+ * announcement
+ */
 #define LE_ANNOUNCEMENTS_BYTES	32768
 
 /* notify.c */

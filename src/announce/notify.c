@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * announce/notify.c
- *	  Can a commit take notifications along, without standing in anything's way?
+ *	  Check whether a commit can take notifications along without delaying
+ *	  other sessions.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,17 +20,18 @@
 
 #include "announce/internal.h"
 
-/* How full the server's queue may be, and how often we look */
+/* How full the server's queue may be, and how often this is checked */
 #define LE_QUEUE_USAGE_MAX		0.9
 #define LE_QUEUE_LOOK_US		USECS_PER_SEC
 
-/* After which time they are sent with a commit that waits for standbys, too */
+/* After this time they are sent even with a commit that waits for standbys */
 #define LE_PATIENCE_US			USECS_PER_SEC
 
 /*
- * Is the server's queue of notifications so full that a commit could fail for it?
+ * Check whether the server's queue of notifications is so full that a commit
+ * could fail for it
  *
- * bytes is what we have given to the server since the last call.
+ * bytes is what has been given to the server since the last call.
  */
 bool
 le_notify_queue_is_full(size_t bytes)
@@ -56,7 +58,7 @@ le_notify_queue_is_full(size_t bytes)
 }
 
 /*
- * Get what notifying takes, if it is to be had without waiting
+ * Get what notifying takes, if that is possible without waiting
  */
 static void
 prepare_to_notify(void *argument)
@@ -71,11 +73,12 @@ prepare_to_notify(void *argument)
 }
 
 /*
- * Check whether the commit at hand is to take announcements along, the first of which waits
- * since then
+ * Check whether the current commit is to take announcements along.  The first
+ * of them has waited since owed_since.
  *
- * To notify takes a transaction ID.  One that has written without it, as a bid does, waits
- * for standbys only if it gets one: so it never takes them along.
+ * Notifying takes a transaction ID.  A commit of a transaction that has
+ * written without one, as a bid does, waits for standbys only if it gets one,
+ * so it never takes announcements along.
  */
 bool
 le_can_notify(uint64 owed_since)

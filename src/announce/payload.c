@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * announce/payload.c
- *	  What a notification says: a JSON object in ASCII.
+ *	  The payload of a notification: a JSON object in ASCII.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,11 +23,12 @@ append_string(StringInfo payload, const char *field, const char *value)
 /*
  * Fill in the payload, a JSON object
  *
- * It is sent in ASCII (le_payload_to_ascii), and must be shorter than 8000 bytes.  No byte of a
- * string becomes more than six: one control character or byte of a single-byte encoding
- * is \uXXXX; two bytes of any other encoding are two of these at most.  So a name, an
- * identity and a reason of 255 bytes each and a role of 63 are 4968 bytes at most, and
- * all the rest is no more than 200.
+ * It is sent in ASCII (le_payload_to_ascii), and must be shorter than 8000
+ * bytes.  No byte of a string becomes more than six: a control character or a
+ * byte of a single-byte encoding becomes \uXXXX, and two bytes of any other
+ * encoding become at most two of these.  So a name, an identity and a reason
+ * of 255 bytes each and a role of 63 are at most 4968 bytes, and the rest is
+ * at most 200.
  */
 void
 le_fill_payload(StringInfo payload, const LeNews *news, uint8 what)
@@ -58,7 +59,7 @@ le_fill_payload(StringInfo payload, const LeNews *news, uint8 what)
 typedef struct LeConversion
 {
 	const char *from;
-	const char *to;				/* NULL: it cannot be */
+	const char *to;				/* NULL: not possible */
 } LeConversion;
 
 static void
@@ -82,10 +83,12 @@ append_utf16(StringInfo ascii, pg_wchar character)
 }
 
 /*
- * Return the JSON in ASCII, which every client's encoding has: an idle session that
- * listens is ended if it is sent what cannot be converted
+ * Return the JSON in ASCII, which every client's encoding contains.  An idle
+ * session that listens is ended if it is sent something that cannot be
+ * converted.
  *
- * What cannot be converted here, as the bytes of SQL_ASCII, is taken for Latin 1.
+ * What cannot be converted here, such as bytes in SQL_ASCII, is taken for
+ * Latin 1.
  */
 const char *
 le_payload_to_ascii(const char *json)

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * announce/term_log.c
- *	  What the server log says of terms: one line when a term begins, and one when
- *	  it ends.
+ *	  Reports of terms in the server log: one line when a term begins, and one
+ *	  when it ends.
  *
- * What writes to the log holds interrupts.  ereport looks for them when it is done, and a
- * cancel must not come between one half of a change and the other.
+ * The callers of ereport hold interrupts.  ereport checks for them when it is
+ * done, and a cancel must not come between the two halves of a change.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +26,7 @@ static const char *const scope_names[] = {
 };
 
 /*
- * Return what a scope is called in SQL and in the log
+ * Return the name of a scope in SQL and in the log
  */
 const char *
 le_scope_name(LeScope scope)
@@ -35,8 +35,8 @@ le_scope_name(LeScope scope)
 }
 
 /*
- * Return where this session's client is, as log_line_prefix has it, after a comma; nothing
- * for a local one
+ * Return the client's address, in the form of log_line_prefix, after a comma;
+ * an empty string for a local client
  */
 static const char *
 client_clause(void)
@@ -48,7 +48,7 @@ client_clause(void)
 }
 
 /*
- * Log that a term began, in this session
+ * Log that a term began in this session
  */
 void
 le_log_begin(const LeTerm *term)
@@ -73,9 +73,11 @@ le_log_begin(const LeTerm *term)
 }
 
 /*
- * Return for how long the term was led until now, or until it ran out, in microseconds
+ * Return how long the term was led until now, or until it expired, in
+ * microseconds
  *
- * By the wall clock, as the term may have begun before the server started.
+ * This uses the wall clock, as the term may have begun before the server
+ * started.
  */
 static int64
 led_us(const LeTerm *term, LeEndReason reason)
@@ -89,7 +91,7 @@ led_us(const LeTerm *term, LeEndReason reason)
 }
 
 /*
- * Return a time as an interval in hours, minutes, seconds and milliseconds
+ * Format a time as an interval in hours, minutes, seconds and milliseconds
  */
 static const char *
 format_duration(int64 us)
@@ -101,9 +103,9 @@ format_duration(int64 us)
 }
 
 /*
- * Log that a term ended: why, who led, and for how long
+ * Log that a term ended: the reason, the leader, and the duration
  *
- * The reason comes first, so that no identity can be taken for it.
+ * The reason comes first, so that no identity can be mistaken for it.
  */
 void
 le_log_end(const LeTerm *term, LeEndReason reason)
@@ -122,7 +124,7 @@ le_log_end(const LeTerm *term, LeEndReason reason)
 }
 
 /*
- * Log by whom a leader is deposed, and why, if that was said
+ * Log which role deposes a leader, and the reason if one was given
  */
 void
 le_log_deposed(const LeTerm *term, const char *by, const char *why)
@@ -132,7 +134,7 @@ le_log_deposed(const LeTerm *term, const char *by, const char *why)
 
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: election %s: \"%s\", who leads with token " INT64_FORMAT ", is deposed by role \"%s\", process %d%s%s",
+			(errmsg_internal("leader_election: election %s: leader \"%s\" with token " INT64_FORMAT " is deposed by role \"%s\", process %d%s%s",
 							 le_election_label(&term->election, term->name),
 							 le_escape_line(term->identity.string), term->token,
 							 le_escape_line(by), MyProcPid, colon, line),

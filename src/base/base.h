@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * base/base.h
- *	  What all other folders stand on: elections and their keys, settings, declarations, the
- *	  clock, and errors that are caught.
+ *	  Declarations for all other folders: elections and their keys, settings,
+ *	  declarations, the clock, and error handling.
  *
- *	  Words: an election is a contest for one job in one database; a term is one unbroken period
- *	  of one leader, known by its token; a candidate waits to be elected.  doc/internals.md
- *	  explains how the parts work together.
+ *	  Terms used: an election is a contest for one job in one database; a term
+ *	  is one unbroken period of one leader, identified by its token; a
+ *	  candidate waits to be elected.  doc/internals.md explains how the parts
+ *	  work together.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,7 +23,7 @@
 
 #include "base/compat.h"
 
-/* Names and identities are 1 to 255 bytes long, and kept with their NUL */
+/* Names and identities are 1 to 255 bytes long, and stored with their NUL */
 #define LE_TEXT_MAX		255
 #define LE_TEXT_SIZE	(LE_TEXT_MAX + 1)
 
@@ -30,7 +31,7 @@
 #define LE_MIN_TTL_MS	100
 #define LE_MAX_TTL_MS	(24 * 60 * 60 * 1000)
 
-/* A published value is up to 8 kB long */
+/* A published value is at most 8 kB long */
 #define LE_VALUE_MAX	8192
 #define LE_VALUE_SIZE	(LE_VALUE_MAX + 1)
 
@@ -38,7 +39,8 @@
  * The fourth field of an advisory lock's tag (objsubid in pg_locks).  The
  * server uses 1 for bigint keys and 2 for pairs of integers, and offers no way
  * to lock any other, so that elections by name collide with no application's
- * advisory locks.  Elections by bare key use the server's own class on purpose.
+ * advisory locks.  Elections by bare key use the server's own class on
+ * purpose.
  */
 typedef enum LeLockClass
 {
@@ -47,7 +49,10 @@ typedef enum LeLockClass
 	LE_CLASS_GUARD = 0x4C47		/* "LG", see election_lock.c */
 } LeLockClass;
 
-/* SQLSTATEs of our own, in a class that the SQL standard leaves to us */
+/*
+ * SQLSTATEs of the extension, in a class that the SQL standard reserves for
+ * implementations
+ */
 #define ERRCODE_LE_NOT_LEADER		MAKE_SQLSTATE('L', 'E', '0', '0', '1')
 #define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
 #define ERRCODE_LE_NOT_YET			MAKE_SQLSTATE('L', 'E', '0', '0', '3')
@@ -86,7 +91,7 @@ typedef struct LeElectionKey
 
 StaticAssertDecl(sizeof(LeElectionKey) == 16, "LeElectionKey must have no padding");
 
-/* An election, as a caller named it */
+/* An election as a caller named it */
 typedef struct LeElection
 {
 	LeElectionKey key;
@@ -94,14 +99,14 @@ typedef struct LeElection
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeElection;
 
-/* Who stands for leader, in words for people */
+/* Name of a leader or candidate, for people to read */
 typedef struct LeIdentity
 {
 	char		string[LE_TEXT_SIZE];
 	bool		has_client;		/* made up as user@client, see identity.c */
 } LeIdentity;
 
-/* How long a bid waits, in milliseconds; else one of these */
+/* How long a bid waits, in milliseconds, or one of these */
 #define LE_NO_WAIT			INT64CONST(0)
 #define LE_WAIT_FOREVER		INT64CONST(-1)
 
@@ -115,23 +120,24 @@ typedef struct LeBid
 								 * heartbeat, 0: none */
 	const text *identity;		/* NULL: the default one */
 
-	/* what comes of it, see campaign.c */
-	uint64		patience_until; /* with standbys; 0: not yet tried */
+	/* working state, see campaign.c */
+	uint64		patience_until; /* until when standbys are waited for; 0: not
+								 * yet tried */
 	int64		token;			/* of the term that is about to begin */
 } LeBid;
 
-/* What belongs to the current transaction, in a list; see xact_list.c */
+/* An item of the current transaction, in a list; see xact_list.c */
 typedef struct LeXactItem
 {
 	dlist_node	node;
-	SubTransactionId subxact;	/* that it belongs to */
+	SubTransactionId subxact;	/* that the item belongs to */
 
-	/* in a table */
+	/* if the list is a table */
 	dlist_node	in_bucket;
 	LeElectionKey election;
 } LeXactItem;
 
-/* Such a list whose items are found by election; all zero: empty */
+/* A list whose items can be found by election; all zero: empty */
 #define LE_XACT_BUCKETS 8
 
 typedef struct LeXactTable
@@ -159,16 +165,16 @@ typedef enum LeTable
 	LE_ONCE
 } LeTable;
 
-/* What a session that sleeps is doing */
+/* What a sleeping session waits for */
 typedef enum LeSleep
 {
-	LE_SLEEP_LEASE,				/* first in line, until a lease is over */
-	LE_SLEEP_GRACE,				/* first in line, until the grace is over */
-	LE_SLEEP_PROMOTION,			/* first in line, until leases are granted */
+	LE_SLEEP_LEASE,				/* first in line: the end of a lease */
+	LE_SLEEP_GRACE,				/* first in line: the end of the grace */
+	LE_SLEEP_PROMOTION,			/* first in line: the granting of leases */
 	LE_SLEEP_OBSERVE,
-	LE_SLEEP_DEPOSE,			/* until those are gone who were told to */
-	LE_SLEEP_CAMPAIGN,			/* for many elections */
-	LE_SLEEP_STANDBY			/* until synchronous standbys have the WAL */
+	LE_SLEEP_DEPOSE,			/* the end of terminated sessions */
+	LE_SLEEP_CAMPAIGN,			/* any of many elections */
+	LE_SLEEP_STANDBY			/* synchronous standbys */
 } LeSleep;
 
 /* clock.c */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * base/clock.c
- *	  The clock by which everything expires.
+ *	  The clock by which terms and waits expire.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,9 +14,10 @@
 #include "base/base.h"
 
 /*
- * Return the time in microseconds on a clock that nobody sets.  Does not throw
+ * Return the time in microseconds on a clock that cannot be set
  *
- * The same in all processes, and only good for comparison.
+ * The clock is the same in all processes.  Its values are only good for
+ * comparison.  Never raises an error.
  */
 uint64
 le_monotonic_us(void)

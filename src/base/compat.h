@@ -4,81 +4,97 @@
  *	  Every difference between the supported server versions, so that no call
  *	  site needs an #if.
  *
- * A new major version is tried with this file first.  The compiler tells of a
- * signature that has changed.  It does not tell of what follows: what the extension
- * relies on in the server that is no API.  Each line has the file that relies on it, the
- * reason, and after the arrow what tells that it has changed.
+ *	  When a new major version is supported, this file is changed first.  The
+ *	  compiler reports signatures that have changed.  It does not report what
+ *	  follows: properties of the server that the extension relies on and that
+ *	  are no API.  Each entry names the file that relies on the property, the
+ *	  property, and after the arrow the test that fails if it changes.
  *
- * Locks
- *	term/election_lock.c	LOCALLOCK.lockCleared, which the server uses for relations
- *		only, marks the lock that a term began with -> specs/bare_key_unlocked_and_taken_again
- *	term/election_lock.c	LOCALLOCK.lockOwners tells at which levels this session holds
- *		a lock -> specs/unlock_all_spares_the_transactions_hold
- *	term/election_lock.c	PGPROC.waitLock, waitStatus and the links of a lock's queue,
- *		protected by the lock's partition, as the deadlock detector uses them, to move a
- *		successor to the front -> specs/handover_keeps_the_line
- *	term/election_lock.c, leader/depose.c	LockWaiterCount() counts holders, too, and never
- *		waits for a dshash partition -> sql/forget, t/504_flood.pl
- *	base/election_key.c		a tag of an advisory lock may have any fourth field, and only 1
- *		and 2 can be reached from SQL -> specs/names_do_not_collide_with_advisory_keys
- *	term/lock_view.c		the table of locks can be attached to by its name, "LOCK hash", with
- *		the parameters that lock.c makes it with; one lock's holders and queue are protected
- *		by its partition -> sql/views_truth
- *	term/lock_view.c		a lock stays where it is while a process holds it, and counts in
- *		nRequested and nGranted, which are read without its partition -> sql/heartbeat_silence,
- *		t/108_heartbeat.pl
- *	campaign/campaign.c		LockTimeout is read when a wait begins, and can be set for one
- *		-> specs/shorter_timeout_decides
+ *	  Locks
+ *	  - term/election_lock.c: LOCALLOCK.lockCleared, which the server uses for
+ *	    relations only, marks the lock that a term began with ->
+ *	    specs/bare_key_unlocked_and_taken_again
+ *	  - term/election_lock.c: LOCALLOCK.lockOwners tells at which levels this
+ *	    session holds a lock -> specs/unlock_all_spares_the_transactions_hold
+ *	  - term/election_lock.c: PGPROC.waitLock, waitStatus and the links of a
+ *	    lock's queue, protected by the lock's partition, as the deadlock
+ *	    detector uses them, to move a successor to the front ->
+ *	    specs/handover_keeps_the_line
+ *	  - term/election_lock.c, leader/depose.c: LockWaiterCount() counts
+ *	    holders, too, and never waits for a dshash partition -> sql/forget,
+ *	    t/504_flood.pl
+ *	  - base/election_key.c: a tag of an advisory lock may have any fourth
+ *	    field, and only 1 and 2 can be reached from SQL ->
+ *	    specs/names_do_not_collide_with_advisory_keys
+ *	  - term/lock_view.c: a backend can attach to the table of locks by its
+ *	    name, "LOCK hash", with the parameters that lock.c creates it with; one
+ *	    lock's holders and queue are protected by its partition ->
+ *	    sql/views_truth
+ *	  - term/lock_view.c: a lock stays in place while a process holds it, and
+ *	    counts in nRequested and nGranted, which are read without its partition
+ *	    lock -> sql/heartbeat_silence, t/108_heartbeat.pl
+ *	  - campaign/campaign.c: LockTimeout is read when a wait begins, and can be
+ *	    set for one -> specs/shorter_timeout_decides
  *
- * Ends of transactions and sessions
- *	leader_election.c		XACT_EVENT_COMMIT and _ABORT come before the transaction's locks
- *		are released, RESOURCE_RELEASE_AFTER_LOCKS after that
- *		-> specs/end_of_transaction_lets_the_candidate_in, t/408_end_of_transaction.pl
- *	leader_election.c		before_exit() runs before the server's own callbacks, and may
- *		register itself again -> t/002_session_end.pl, t/006_half_ended.pl
- *	sql/functions.c			a statement of the client itself runs with the snapshot of its
- *		portal's query -> sql/transaction_scope
- *	leader/guard.c			InNoForceRLSOperation() holds in cascades of foreign keys, and
- *		nowhere else where triggers run -> sql/guard_trigger
+ *	  Ends of transactions and sessions
+ *	  - leader_election.c: XACT_EVENT_COMMIT and _ABORT come before the
+ *	    transaction's locks are released, RESOURCE_RELEASE_AFTER_LOCKS after
+ *	    that -> specs/end_of_transaction_lets_the_candidate_in,
+ *	    t/408_end_of_transaction.pl
+ *	  - leader_election.c: before_exit() runs before the server's own
+ *	    callbacks, and may register itself again -> t/002_session_end.pl,
+ *	    t/006_half_ended.pl
+ *	  - sql/functions.c: a statement of the client itself runs with the
+ *	    snapshot of its portal's query -> sql/transaction_scope
+ *	  - leader/guard.c: InNoForceRLSOperation() is true in cascades of foreign
+ *	    keys, and nowhere else where triggers run -> sql/guard_trigger
  *
- * Notifications
- *	announce/announce.c		NOTIFY takes an AccessExclusiveLock on database 0 before the
- *		commit (async.c) -> t/304_owed_announcements.pl
- *	announce/announce.c		an idle session that is to catch up on invalidation messages
- *		(sinval.c, catchupInterruptPending) runs a transaction -> t/304_owed_announcements.pl
+ *	  Notifications
+ *	  - announce/announce.c: NOTIFY takes an AccessExclusiveLock on database 0
+ *	    before the commit (async.c) -> t/304_owed_announcements.pl
+ *	  - announce/announce.c: an idle session that is to catch up on
+ *	    invalidation messages (sinval.c, catchupInterruptPending) runs a
+ *	    transaction -> t/304_owed_announcements.pl
  *
- * WAL and tables
- *	lease/lease_table.c		heap_inplace_lock() and heap_inplace_update_and_unlock() work on
- *		tables that are no catalogs; XactLastRecEnd is the end of their record; the buffer
- *		of a scan's row is in its slot -> t/107_lease_table.pl, t/101_lease_restart.pl
- *	lease/lease_table.c, base/declaration.c	systable_beginscan() takes tables of users and
- *		any snapshot -> sql/lease_isolation, t/501_declarations.pl
- *	base/extension_relation.c	a sequence is one page with one row, and its WAL record has
- *		that row -> t/405_restore.pl, t/404_failover.pl
- *	base/durability.c		WalSndCtl (walsender_private.h): see SyncStandbysDefinedCompat
- *		-> t/403_standby_gone.pl
- *	base/durability.c		synchronous_commit can be set for one wait, with its assign hook
- *		-> t/403_standby_gone.pl
+ *	  WAL and tables
+ *	  - lease/lease_table.c: heap_inplace_lock() and
+ *	    heap_inplace_update_and_unlock() work on tables that are no catalogs;
+ *	    XactLastRecEnd is the end of their record; the buffer of a scan's row
+ *	    is in its slot -> t/107_lease_table.pl, t/101_lease_restart.pl
+ *	  - lease/lease_table.c, base/declaration.c: systable_beginscan() accepts
+ *	    tables of users and any snapshot -> sql/lease_isolation,
+ *	    t/501_declarations.pl
+ *	  - base/extension_relation.c: a sequence is one page with one row, and its
+ *	    WAL record has that row -> t/405_restore.pl, t/404_failover.pl
+ *	  - base/durability.c: WalSndCtl (walsender_private.h): see
+ *	    SyncStandbysDefinedCompat -> t/403_standby_gone.pl
+ *	  - base/durability.c: synchronous_commit can be set for one wait, with its
+ *	    assign hook -> t/403_standby_gone.pl
  *
- * Shared memory, settings, clients
- *	registry/registry.c		memory of a name can be had after the start of the server
- *		(before 17: ShmemInitStruct) -> t/001_installation.pl
- *	registry/				a dshash entry stays where it is until it is deleted
- *		-> t/105_lease_many.pl
- *	base/settings.c			config_generic.reset_source, reset_scontext and reset_srole tell
- *		by whom a setting was made before the library was loaded -> sql/security
- *	term/heartbeat.c		a message that the hook for log messages changes reaches the log and
- *		the client so; FATAL by SIGTERM has ERRCODE_ADMIN_SHUTDOWN; the server uses no
- *		real-time signal -> t/108_heartbeat.pl
- *	base/liveness.c			ClientConnectionLost with InterruptPending ends the session;
- *		errors stop all timers -> t/407_dead_peer.pl
+ *	  Shared memory, settings, clients
+ *	  - registry/registry.c: named memory can be allocated after the start of
+ *	    the server (before 17: ShmemInitStruct) -> t/001_installation.pl
+ *	  - registry/: a dshash entry stays in place until it is deleted ->
+ *	    t/105_lease_many.pl
+ *	  - base/settings.c: config_generic.reset_source, reset_scontext and
+ *	    reset_srole tell how, and by which role, a setting was made before the
+ *	    library was loaded -> sql/security
+ *	  - term/heartbeat.c: changes that the hook for log messages makes to a
+ *	    message reach the log and the client; FATAL by SIGTERM has
+ *	    ERRCODE_ADMIN_SHUTDOWN; the server uses no real-time signal ->
+ *	    t/108_heartbeat.pl
+ *	  - base/liveness.c: ClientConnectionLost with InterruptPending ends the
+ *	    session; errors stop all timers -> t/407_dead_peer.pl
  *
  *-------------------------------------------------------------------------
  */
 #ifndef LE_COMPAT_H
 #define LE_COMPAT_H
 
-/* Those minor releases brought a safe way to overwrite a row: see lease_table.c */
+/*
+ * These minor releases brought a safe way to overwrite a row: see
+ * lease_table.c
+ */
 #if PG_VERSION_NUM < 150009
 #error "leader_election requires PostgreSQL 15.9 or newer"
 #elif PG_VERSION_NUM >= 160000 && PG_VERSION_NUM < 160005
@@ -126,17 +142,17 @@
 #include "commands/sequence_xlog.h"
 #endif
 
-/* Before the declaration of a function that does not return */
+/* Precedes the declaration of a function that does not return */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn pg_attribute_noreturn()
 #endif
 
-/* What the library says of itself */
+/* The library's description of itself */
 #if PG_VERSION_NUM < 180000
 #define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC
 #endif
 
-/* Does this session hold the lock in just this mode? */
+/* Check whether this session holds the lock in exactly this mode */
 static inline bool
 LockHeldByMeCompat(const LOCKTAG *tag, LOCKMODE mode)
 {
@@ -160,7 +176,10 @@ LockAcquireExtendedCompat(const LOCKTAG *tag, LOCKMODE mode, bool session,
 #endif
 }
 
-/* Move a process that waits for a lock, whose partition is locked, to the front */
+/*
+ * Move a process that waits for a lock to the front of its queue.  The caller
+ * must hold the lock's partition lock.
+ */
 static inline void
 LockQueueMoveToFrontCompat(LOCK *lock, PGPROC *process)
 {
@@ -177,8 +196,9 @@ LockQueueMoveToFrontCompat(LOCK *lock, PGPROC *process)
 }
 
 /*
- * The server's table of locks (lock.c), as a backend attaches to it that was not forked from
- * the postmaster: by its name, and with the parameters that the server has made it with
+ * Attach to the server's table of locks (lock.c), as a backend does that was
+ * not forked from the postmaster: by its name, and with the parameters that
+ * the server created it with
  */
 static inline HTAB *
 AttachLockTableCompat(void)
@@ -198,7 +218,11 @@ AttachLockTableCompat(void)
 #endif
 }
 
-/* The hold on a lock, whose partition is locked, after that one; NULL: the first, or no more */
+/*
+ * Return the hold on a lock that follows the given one, or the first one for
+ * NULL.  Return NULL if there are no more.  The caller must hold the lock's
+ * partition lock.
+ */
 static inline PROCLOCK *
 LockNextHoldCompat(LOCK *lock, PROCLOCK *after)
 {
@@ -214,7 +238,7 @@ LockNextHoldCompat(LOCK *lock, PROCLOCK *after)
 #endif
 }
 
-/* Likewise, the process that waits for the lock after that one */
+/* Return the process that waits for the lock after the given one, likewise */
 static inline PGPROC *
 LockNextWaiterCompat(LOCK *lock, PGPROC *after)
 {
@@ -237,10 +261,11 @@ LockNextWaiterCompat(LOCK *lock, PGPROC *after)
 }
 
 /*
- * Where the server reports what that process does; NULL if it is gone.  It may be another
- * process's by now
+ * Return where the server reports the activity of the given process, or NULL
+ * if the process has ended.  The place may belong to another process by now.
  *
- * The entries are in an array, in which each process has its place, as this one has.
+ * The entries are in an array with one place for each process, this one
+ * included.
  */
 static inline volatile PgBackendStatus *
 BackendStatusCompat(PGPROC *process)
@@ -254,7 +279,10 @@ BackendStatusCompat(PGPROC *process)
 #endif
 }
 
-/* Has the current transaction created the relation, or given it a new file? */
+/*
+ * Check whether the current transaction has created the relation, or given it
+ * a new file
+ */
 static inline bool
 RelationIsNewCompat(Relation rel)
 {
@@ -267,7 +295,7 @@ RelationIsNewCompat(Relation rel)
 #endif
 }
 
-/* Where the relation's file is, as WAL records name it */
+/* The location of the relation's file, as WAL records contain it */
 #if PG_VERSION_NUM >= 160000
 #define RelationGetLocatorCompat(rel) ((rel)->rd_locator)
 #else
@@ -275,21 +303,20 @@ RelationIsNewCompat(Relation rel)
 #endif
 
 /*
- * Does the server have synchronous standbys?
+ * Check whether the server has synchronous standbys
  *
- * This relies on what the server shares among its own processes (walsender_private.h):
- * the checkpointer's view of synchronous_standby_names here, and in durability.c how far
- * the standbys have got, WalSndCtl->lsn[], which is kept even if no commit waits.  Minor
- * releases of May 2025 have changed what the first of the two means, in the same byte.  A
- * library may run on another minor release than it was built for: so the running one tells.
+ * This relies on memory that the server shares among its own processes
+ * (walsender_private.h): here on the checkpointer's view of
+ * synchronous_standby_names, and in durability.c on the progress of the
+ * standbys, WalSndCtl->lsn[], which is maintained even if no commit waits.
+ * Minor releases of May 2025 have changed the meaning of the former, in the
+ * same byte.  A library may run on another minor release than the one that it
+ * was built for, so the running server's version decides.
  */
 static inline bool
 SyncStandbysDefinedCompat(void)
 {
-	/*
-	 * SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED, which older headers do not
-	 * have
-	 */
+	/* SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED, which older headers lack */
 	const uint8 init = 1 << 0;
 	const uint8 defined = 1 << 1;
 	static int	has_flags = -1;
@@ -312,7 +339,9 @@ SyncStandbysDefinedCompat(void)
 		SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
 }
 
-/* The index of the relation's primary key, invalid if it has none */
+/*
+ * Return the index of the relation's primary key, or InvalidOid if it has none
+ */
 static inline Oid
 RelationGetPrimaryKeyIndexCompat(Relation rel)
 {
@@ -324,7 +353,9 @@ RelationGetPrimaryKeyIndexCompat(Relation rel)
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* For LWLockOfTrancheHeldCompat: which lock is looked for, and whether it was found */
+/*
+ * For LWLockOfTrancheHeldCompat: the lock looked for, and whether it was found
+ */
 typedef struct LeTrancheLock
 {
 	int			tranche_id;
@@ -342,9 +373,10 @@ look_for_tranche(LWLock *lock, LWLockMode mode, void *argument)
 }
 
 /*
- * Check whether this session holds an LWLock of that tranche, at least in that mode
+ * Check whether this session holds an LWLock of the given tranche, at least in
+ * the given mode
  *
- * Since 19, the server only tells that some LWLock is held, by holding interrupts.
+ * Since 19, the only sign of a held LWLock is that interrupts are held off.
  */
 static inline bool
 LWLockOfTrancheHeldCompat(int tranche_id, bool exclusive)
@@ -362,7 +394,7 @@ LWLockOfTrancheHeldCompat(int tranche_id, bool exclusive)
 }
 #endif
 
-/* What a session that waits for something of the extension's own waits for */
+/* Return the wait event of the extension with the given name */
 static inline uint32
 WaitEventExtensionCompat(const char *name pg_attribute_unused())
 {
@@ -374,10 +406,9 @@ WaitEventExtensionCompat(const char *name pg_attribute_unused())
 }
 
 /*
- * Have the server run an empty transaction in this session as soon as it is idle;
- * may be called in a signal handler
- *
- * That is how it catches up on invalidation messages.
+ * Have the server run an empty transaction in this session as soon as it is
+ * idle, which is how it catches up on invalidation messages.  May be called in
+ * a signal handler.
  */
 static inline void
 RequestCatchupCompat(void)
@@ -386,7 +417,10 @@ RequestCatchupCompat(void)
 	SetLatch(MyLatch);
 }
 
-/* The schema of an extension; throws when there is none of that OID */
+/*
+ * Return the schema of an extension.  Raises an error if the extension does
+ * not exist.
+ */
 static inline Oid
 get_extension_schema_compat(Oid extension)
 {
@@ -414,7 +448,7 @@ get_extension_schema_compat(Oid extension)
 #endif
 }
 
-/* Parameters of a dshash table whose key is plain memory */
+/* Return parameters for a dshash table whose key is plain memory */
 static inline dshash_parameters
 dshash_parameters_compat(size_t key_size, size_t entry_size, int tranche_id)
 {
@@ -431,7 +465,7 @@ dshash_parameters_compat(size_t key_size, size_t entry_size, int tranche_id)
 	return params;
 }
 
-/* A tranche of LWLocks */
+/* Allocate a tranche of LWLocks */
 static inline int
 LWLockNewTrancheIdCompat(const char *name pg_attribute_unused())
 {
@@ -442,7 +476,7 @@ LWLockNewTrancheIdCompat(const char *name pg_attribute_unused())
 #endif
 }
 
-/* Tell this session what it is called */
+/* Register the tranche's name in this session */
 static inline void
 LWLockRegisterTrancheCompat(int tranche_id pg_attribute_unused(),
 							const char *name pg_attribute_unused())
@@ -453,7 +487,7 @@ LWLockRegisterTrancheCompat(int tranche_id pg_attribute_unused(),
 }
 
 #if PG_VERSION_NUM >= 190000
-/* For GetNamedMemoryCompat: call what the argument points to */
+/* For GetNamedMemoryCompat: call the function that the argument points to */
 static inline void
 initialize_by_argument(void *memory, void *argument)
 {
@@ -464,8 +498,9 @@ initialize_by_argument(void *memory, void *argument)
 #endif
 
 /*
- * Memory of that name that all sessions share, which the first session initializes; always
- * asked for in the same size.  AddinShmemInitLock must be held exclusively
+ * Return the memory of the given name, which all sessions share and the first
+ * session initializes.  All calls must ask for the same size.  The caller must
+ * hold AddinShmemInitLock exclusively.
  */
 static inline void *
 GetNamedMemoryCompat(const char *name, size_t size, void (*initialize) (void *memory))
@@ -486,7 +521,8 @@ GetNamedMemoryCompat(const char *name, size_t size, void (*initialize) (void *me
 }
 
 /*
- * Delete a row of the table unless another transaction is at it, without waiting for that
+ * Delete a row of the table, unless another transaction is changing it.  Does
+ * not wait for that transaction.
  */
 static inline void
 table_tuple_try_delete_compat(Relation table, ItemPointer tid)
@@ -503,7 +539,7 @@ table_tuple_try_delete_compat(Relation table, ItemPointer tid)
 #endif
 }
 
-/* May the role do that with the function? */
+/* Check whether the role has the privilege on the function */
 static inline AclResult
 function_aclcheck_compat(Oid function, Oid role, AclMode mode)
 {
@@ -514,7 +550,7 @@ function_aclcheck_compat(Oid function, Oid role, AclMode mode)
 #endif
 }
 
-/* Memory for the extra of a setting */
+/* Allocate memory for the extra of a setting */
 static inline void *
 GucMallocCompat(size_t size)
 {
@@ -525,7 +561,10 @@ GucMallocCompat(size_t size)
 #endif
 }
 
-/* What the server knows of a setting, which may not be defined yet; NULL: nothing */
+/*
+ * Return the server's entry for a setting, which may not be defined yet, or
+ * NULL if there is none
+ */
 static inline struct config_generic *
 find_option_compat(const char *name)
 {
@@ -543,7 +582,10 @@ find_option_compat(const char *name)
 #endif
 }
 
-/* Is the interval 'infinity' or '-infinity', where the server knows these? */
+/*
+ * Check whether the interval is 'infinity' or '-infinity', if the server has
+ * these
+ */
 #if PG_VERSION_NUM >= 170000
 #define IntervalIsPlusInfinityCompat(interval) INTERVAL_IS_NOEND(interval)
 #define IntervalIsMinusInfinityCompat(interval) INTERVAL_IS_NOBEGIN(interval)

@@ -1,27 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * base/declaration.c
- *	  Declared elections: who may stand, and by which rules.
+ *	  Declared elections: which roles may stand, and under which rules.
  *
- * A declaration is a row of the table le_declarations, which is an ordinary one: it counts
- * with the commit, comes back with a dump, and is replicated.  It has roles by name, so that
- * one which is missing where a dump is restored keeps no other declaration out.  Each session has a copy of
- * all of them, and reads the table again when it has heard that it has changed.  Whoever
- * changes it tells so by invalidating the table's relcache entry: le_declare() and
- * le_undeclare() do, and a trigger for those who write to it otherwise, such as pg_restore.
+ * A declaration is a row of the table le_declarations, which is an ordinary
+ * table: a change takes effect at commit, is part of a dump, and is
+ * replicated.  A row names its role by name, so that a role that is missing
+ * where a dump is restored affects no other declaration.  Each session has a
+ * copy of all declarations, and reads the table again after it has been
+ * notified of a change.  A session that changes the table notifies the others
+ * by invalidating the table's relcache entry: le_declare() and le_undeclare()
+ * do so, and a trigger does it for other writers, such as pg_restore.
  *
- * Two names may have the same key, and it takes seconds to find the other one.  So an election
- * that is not declared, but has the key of one that is, is refused wherever it could keep
- * the declared one from being led or observed: the copy is looked up by key.
+ * Two names may have the same key, and such a name can be computed within
+ * seconds.  Therefore, an election that is not declared, but has the key of
+ * one that is, is refused wherever it could keep the declared one from being
+ * led or observed.  For this, the copy is looked up by key.
  *
- * A role may be dropped, and its name given to another.  So the row also has the role's OID,
- * and where that counts: the cluster and the database, as a hash.  Elsewhere, where the row
- * was restored, the name decides; so it does where a row was written without them.
+ * A role may be dropped, and its name given to another one.  So the row also
+ * has the role's OID, and the place where that OID is valid: the cluster and
+ * the database, as a hash.  In another place, where the row was restored, the
+ * name decides.  It also decides if the row was written without OID and place.
  *
- * The registry marks the entries of declared elections, which it never evicts.  Each session
- * marks an entry that it adds or uses; the first that reads a change marks all of them.
+ * The registry marks the entries of declared elections, which it never evicts.
+ * Each session marks an entry that it adds or uses; the first session that
+ * reads a change marks all of them.
  *
- * Bare keys cannot be declared, as nobody can be kept from an advisory lock.
+ * Bare keys cannot be declared, since any session can acquire an advisory
+ * lock.
  *
  *-------------------------------------------------------------------------
  */
@@ -46,43 +52,49 @@
 
 #include "base/internal.h"
 
-/* By which rules an election is held, if they are declared */
+/* The declared rules of an election */
 typedef struct LeDeclaration
 {
 	char		name[LE_TEXT_SIZE]; /* hash key; must be first */
 	bool		for_everybody;
 	NameData	candidates;		/* else: the role whose members may stand */
-	Oid			role;			/* the OID that it must have; invalid: any */
-	int64		grace_us;		/* -1: as set */
-	int64		max_ttl_us;		/* -1: as set */
-	bool		private_value;	/* only they may see what the leader publishes */
-	bool		kept;			/* by the registry, see le_is_kept */
+	Oid			role;			/* the OID that this role must have; invalid:
+								 * any */
+	int64		grace_us;		/* -1: by the setting */
+	int64		max_ttl_us;		/* -1: by the setting */
+	bool		private_value;	/* only candidates may see the value */
+	bool		kept;			/* in the registry, see le_is_kept */
 } LeDeclaration;
 
-/* A declared name by its key; if several have it, any of them */
+/* A declared name by its key; if several names have it, one of them */
 typedef struct LeDeclaredKey
 {
 	int64		key;			/* hash key; must be first */
 	const LeDeclaration *declaration;
 } LeDeclaredKey;
 
-/* The declarations by name and by key, in a context of their own; NULL: not yet read */
+/*
+ * The declarations by name and by key, in their own context; NULL: not yet
+ * read
+ */
 static HTAB *declarations = NULL;
 static HTAB *declared_keys = NULL;
 static MemoryContext declaration_context = NULL;
-static Oid	read_from = InvalidOid; /* what table they are of; invalid: they
-									 * may have changed */
-static Oid	reading;			/* what table we are reading */
+static Oid	read_from = InvalidOid; /* the table that they were read from;
+									 * invalid: they may have changed */
+static Oid	reading;			/* the table that is being read */
 static bool changed;			/* has it changed since? */
-static TransactionId written_by = InvalidTransactionId; /* our last one that has
+static TransactionId written_by = InvalidTransactionId; /* this session's last
+														 * transaction that has
 														 * written to it */
-static bool uncommitted;		/* is what we know known to us only? */
+static bool uncommitted;		/* does the copy have changes of this
+								 * transaction? */
 
 /*
- * Called with a number that stands for the declared names, whenever these have been read
- * on a primary, as committed; may raise an error
+ * Called with a number that identifies the set of declared names, whenever
+ * committed declarations have been read on a primary.  May raise an error.
  *
- * The registry marks the entries of declared elections then.
+ * The registry then marks the entries of declared elections.
  */
 void		(*le_declarations_read_hook) (uint64 declarations) = NULL;
 
@@ -96,7 +108,8 @@ forget_declarations(Datum arg pg_attribute_unused(), Oid relid)
 }
 
 /*
- * Return how long the interval is, in microseconds, as the server compares it; -1 for NULL
+ * Return the length of the interval in microseconds, as the server compares
+ * intervals, or -1 for NULL
  */
 static int64
 interval_us(Datum interval, bool is_null)
@@ -109,8 +122,8 @@ interval_us(Datum interval, bool is_null)
 }
 
 /*
- * Return what tells this database from those where the OID of a role may mean another one: a
- * hash that is positive
+ * Return a positive hash that identifies the cluster and database, in which
+ * the OID of a role is valid
  */
 int64
 le_origin_of_roles(void)
@@ -154,10 +167,12 @@ read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 }
 
 /*
- * Read all rows into new hash tables, in that context; return the one by name
+ * Read all rows into new hash tables in the given context, and return the
+ * table by name
  *
- * As of now, at every isolation level.  By a scan that sees all versions of the rows, and
- * has each looked at: so it takes part in no serialization conflict.
+ * The rows are read as of now, at every isolation level.  The scan sees all
+ * versions of the rows, each of which is then checked for visibility.
+ * Therefore, it takes part in no serialization conflict.
  */
 static HTAB *
 read_rows(Relation table, MemoryContext context, HTAB **by_key)
@@ -191,7 +206,8 @@ read_rows(Relation table, MemoryContext context, HTAB **by_key)
 }
 
 /*
- * Return a number that stands for the names that are declared; 0: none
+ * Return a number that identifies the set of declared names, or 0 if there are
+ * none
  */
 static uint64
 fingerprint(void)
@@ -208,7 +224,7 @@ fingerprint(void)
 }
 
 /*
- * Make these the declarations that this session knows, in place of those before
+ * Replace the declarations that this session knows
  */
 static void
 replace_declarations(MemoryContext context, HTAB *by_name, HTAB *by_key, Oid table)
@@ -223,7 +239,7 @@ replace_declarations(MemoryContext context, HTAB *by_name, HTAB *by_key, Oid tab
 }
 
 /*
- * Has this transaction changed the table?
+ * Check whether this transaction has changed the table
  */
 static bool
 have_changed(Relation table)
@@ -233,9 +249,9 @@ have_changed(Relation table)
 }
 
 /*
- * Read the declarations, unless we have heard of no change since that was last done
+ * Read the declarations if they may have changed since this session last did
  *
- * May wait for DDL on the table, and throw.
+ * May wait for DDL on the table.  May raise an error.
  */
 static void
 read_declarations(void)
@@ -255,7 +271,7 @@ read_declarations(void)
 		callback_registered = true;
 	}
 
-	/* if the extension has just been replaced, look for its new table */
+	/* if the extension has just been replaced, use its new table */
 	do
 	{
 		oid = le_declaration_table();
@@ -263,7 +279,7 @@ read_declarations(void)
 	} while (table == NULL);
 	le_require_unaltered(table, LE_DECLARATIONS);
 
-	/* what we hear of while we read makes us read again */
+	/* if a change is reported while reading, read again */
 	context = AllocSetContextCreate(CurrentMemoryContext, "leader_election declarations",
 									ALLOCSET_SMALL_SIZES);
 	reading = oid;
@@ -281,9 +297,10 @@ read_declarations(void)
 }
 
 /*
- * Return the declaration that has the election's key, preferably of its name; NULL if none
+ * Return the declaration with the election's key, preferably the one of its
+ * name, or NULL if there is none
  *
- * From the copy as it is.  Never throws.
+ * Uses the copy as it is.  Never raises an error.
  */
 static const LeDeclaration *
 look_up_declaration(const LeElectionKey *key, const char *name)
@@ -302,10 +319,10 @@ look_up_declaration(const LeElectionKey *key, const char *name)
 }
 
 /*
- * Return the declaration of the election; NULL if it has none
+ * Return the declaration of the election, or NULL if it has none
  *
- * Throws if another election that has the same key is declared.  Good until the next call
- * of this.
+ * The result is valid until the next call.  Raises an error if another
+ * election with the same key is declared.
  */
 static const LeDeclaration *
 find_declaration(const LeElection *election)
@@ -320,8 +337,9 @@ find_declaration(const LeElection *election)
 }
 
 /*
- * Does this session know whether the registry keeps the election of that name, see
- * le_is_kept?  *kept is set if so, and left alone if not.  Never throws
+ * Check whether this session knows if the registry keeps the election of that
+ * name (see le_is_kept).  If so, set *kept, otherwise leave it alone.  Never
+ * raises an error.
  */
 bool
 le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
@@ -339,9 +357,9 @@ le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
 /*
  * Check whether the registry keeps the election, because it is declared
  *
- * Of each database it keeps as many as a role may have: the owner of a database can
- * declare elections without end.  Raises an error if another election that has the same
- * key is declared.
+ * In each database it keeps only as many as a role may have, since the owner
+ * of a database can declare any number of elections.  Raises an error if
+ * another election with the same key is declared.
  */
 bool
 le_is_kept(const LeElection *election)
@@ -352,7 +370,8 @@ le_is_kept(const LeElection *election)
 }
 
 /*
- * Return the OID of the role whose members may stand; invalid if it does not exist any more
+ * Return the OID of the role whose members may stand, or InvalidOid if it no
+ * longer exists
  */
 static Oid
 candidates_of(const LeDeclaration *declaration)
@@ -363,7 +382,8 @@ candidates_of(const LeDeclaration *declaration)
 }
 
 /*
- * May the user stand?  For a role that does not exist, only superusers may
+ * Check whether the current user may stand.  If the declared role does not
+ * exist, only superusers may.
  */
 static bool
 is_candidate(const LeDeclaration *declaration)
@@ -377,8 +397,8 @@ is_candidate(const LeDeclaration *declaration)
 }
 
 /*
- * Throw because the user may not do that; what is "stand for" or "observe", and why says
- * which election that is
+ * Raise an error because the current user lacks a privilege.  "what" is "stand
+ * for" or "observe", and "why" describes the election.
  */
 static void
 refuse_user(const LeElection *election, const char *what, const char *why)
@@ -390,7 +410,7 @@ refuse_user(const LeElection *election, const char *what, const char *why)
 }
 
 /*
- * Return for which role the election is declared, in words for refuse
+ * Describe the role for which the election is declared, for refuse_user
  */
 static const char *
 describe_candidates(const LeDeclaration *declaration)
@@ -405,7 +425,8 @@ describe_candidates(const LeDeclaration *declaration)
 }
 
 /*
- * Throw if the election's declaration allows no lease for that long
+ * Raise an error if the election's declaration does not allow a lease with
+ * this ttl
  */
 void
 le_require_ttl(const LeElection *election, int64 ttl_us)
@@ -423,7 +444,7 @@ le_require_ttl(const LeElection *election, int64 ttl_us)
 }
 
 /*
- * Throw unless the user may make that bid
+ * Raise an error unless the current user may make the bid
  */
 void
 le_require_candidate(const LeBid *bid)
@@ -431,7 +452,7 @@ le_require_candidate(const LeBid *bid)
 	const LeElection *election = &bid->election;
 	const LeDeclaration *declaration;
 
-	/* in an old transaction, we may not have heard of it */
+	/* in an old transaction, a change may not have been noticed yet */
 	AcceptInvalidationMessages();
 	declaration = find_declaration(election);
 	if (declaration == NULL && le_declared_only)
@@ -446,7 +467,7 @@ le_require_candidate(const LeBid *bid)
 }
 
 /*
- * Throw if the election has the key of another one, which is declared
+ * Raise an error if the election has the same key as another, declared one
  */
 void
 le_require_own_key(const LeElection *election)
@@ -455,7 +476,8 @@ le_require_own_key(const LeElection *election)
 }
 
 /*
- * Throw unless the user may observe what the election's leader publishes
+ * Raise an error unless the current user may observe the value that the
+ * election's leader publishes
  */
 void
 le_require_observer(const LeElection *election)
@@ -469,7 +491,8 @@ le_require_observer(const LeElection *election)
 }
 
 /*
- * May the user see what the leader of the election with that name publishes?
+ * Check whether the current user may see the value published by the leader of
+ * the election with the given name
  */
 bool
 le_may_observe(const char *name)
@@ -495,7 +518,7 @@ le_grace_of(const LeElection *election)
 }
 
 /*
- * Somebody has written to the table
+ * Note that this transaction has written to the table, and notify all sessions
  */
 void
 le_declarations_written(Relation table)

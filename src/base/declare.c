@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * base/declare.c
- *	  To declare elections: what writes to the table of declarations.
+ *	  Changes of declarations: all that writes to the table of declarations.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,7 +19,8 @@
 #include "base/internal.h"
 
 /*
- * Find the row of that election, with the table locked; NULL if there is none
+ * Return the row of the election, or NULL if there is none.  The caller must
+ * have locked the table.
  */
 static HeapTuple
 find_row(Relation table, const char *name)
@@ -42,7 +43,8 @@ find_row(Relation table, const char *name)
 /*
  * Open the table to write to it
  *
- * One session at a time writes, and no snapshot of ours is too old to see the last one's.
+ * Only one session writes at a time, and the rows are read with a snapshot
+ * that sees the previous writer's changes.
  */
 static Relation
 open_declarations(const char *command)
@@ -65,7 +67,7 @@ close_declarations(Relation table)
 	CommandCounterIncrement();
 }
 
-/* A row to be written: what of it is not to stay as it is */
+/* A row to be written, and which of its columns are given */
 typedef struct LeNewRow
 {
 	Datum		values[Natts_le_declarations];
@@ -82,7 +84,7 @@ give_column(LeNewRow *row, int column, Datum value)
 }
 
 /*
- * Return the row, as a new one or in the place of the old one
+ * Return the row, either a new one or a changed copy of the old one
  */
 static HeapTuple
 form_row(Relation table, HeapTuple old, LeNewRow *row)
@@ -93,10 +95,10 @@ form_row(Relation table, HeapTuple old, LeNewRow *row)
 }
 
 /*
- * Declare the election, or change its declaration; what is NULL is not declared, or stays
- * as it is
+ * Declare the election, or change its declaration.  An argument that is NULL
+ * is not declared, or stays as it is.
  *
- * Throws if another election that has the same key is declared.
+ * Raises an error if another election with the same key is declared.
  */
 void
 le_declare_election(const LeElection *election, Name candidates,
@@ -108,7 +110,7 @@ le_declare_election(const LeElection *election, Name candidates,
 	HeapTuple	tuple;
 	LeNewRow	row;
 
-	/* we have the lock: nobody else is declaring */
+	/* the table is locked, so no other session is declaring */
 	le_require_own_key(election);
 	memset(row.nulls, true, sizeof(row.nulls));
 	memset(row.given, false, sizeof(row.given));
@@ -138,7 +140,7 @@ le_declare_election(const LeElection *election, Name candidates,
 }
 
 /*
- * Remove the declaration of the election; false if it has none
+ * Remove the declaration of the election.  Return false if it has none.
  */
 bool
 le_undeclare_election(const LeElection *election)

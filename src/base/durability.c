@@ -1,18 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * base/durability.c
- *	  To make durable what is written without regard to the transaction.
+ *	  Making WAL durable that takes effect regardless of the transaction.
  *
- * Durable means: on this server's disk, and on the synchronous standbys, as after a
- * commit.  There are two ways to get there:
+ * Durable means: on this server's disk and on the synchronous standbys, as
+ * after a commit.  There are two ways:
  *
- *	A bid polls (le_await_durable).  It must be able to give up, be cancelled, or time out,
- *	without a new term, and several bids may wait for the same place.
- *	What ends or changes a lease waits as a commit does (le_make_durable): it is done
- *	already, and cannot be undone.
+ * - A bid polls (le_await_durable).  It must be able to give up, be canceled,
+ *   or time out, without a new term, and several bids may wait for the same
+ *   LSN.
+ * - What ends or changes a lease waits as a commit does (le_make_durable),
+ *   since it has already happened and cannot be undone.
  *
- * No LWLock may be held.  A wait for standbys may last for hours: no lock that matters
- * to other elections may be held over it.
+ * The caller must not hold an LWLock.  A wait for standbys may last for hours,
+ * so the caller must not hold a lock that other elections need.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,7 +30,10 @@
 
 #include "base/base.h"
 
-/* How often the standbys are looked at: twice as rarely each time, within these */
+/*
+ * The interval at which standbys are polled doubles each time, within these
+ * bounds
+ */
 #define LE_POLL_MIN_US	100
 #define LE_POLL_MAX_US	(10 * INT64CONST(1000))
 
@@ -41,11 +45,13 @@ set_synchronous_commit(int level)
 }
 
 /*
- * Make the WAL up to there, if anywhere, durable, however this transaction ends
+ * Make the WAL up to the given LSN durable, however this transaction ends.
+ * Does nothing if the LSN is invalid.
  *
- * Synchronous standbys are waited for as a commit would, and as one does by default where
- * the session asks for less: others depend on it.  If that wait is cancelled, there is
- * the server's warning, and no error.
+ * Waits for synchronous standbys as a commit does, and as one does by default
+ * if the session's synchronous_commit asks for less, because other sessions
+ * depend on it.  If that wait is canceled, the server issues its warning and
+ * no error is raised.
  */
 void
 le_make_durable(XLogRecPtr written)
@@ -65,10 +71,11 @@ le_make_durable(XLogRecPtr written)
 }
 
 /*
- * Check whether the server has synchronous standbys now.  Never throws.
+ * Check whether the server has synchronous standbys now.  Never raises an
+ * error.
  *
- * The server's own answer, not the session's: if the list of standbys is emptied, a bid
- * that waits in the middle of a statement learns of it, too.
+ * This is the server's state, not the session's.  So if the list of standbys
+ * is emptied, a bid that waits in the middle of a statement notices that, too.
  */
 bool
 le_has_synchronous_standbys(void)
@@ -77,7 +84,8 @@ le_has_synchronous_standbys(void)
 }
 
 /*
- * Check whether the synchronous standbys, if any, have the WAL up to there on disk
+ * Check whether the synchronous standbys, if any, have the WAL up to the given
+ * LSN on disk
  */
 static bool
 is_on_standbys(XLogRecPtr written)
@@ -93,7 +101,8 @@ is_on_standbys(XLogRecPtr written)
 }
 
 /*
- * Check whether the WAL up to there, if anywhere, is durable; waits for nothing
+ * Check whether the WAL up to the given LSN, if valid, is durable.  Does not
+ * wait.
  */
 bool
 le_is_durable(XLogRecPtr written)
@@ -103,11 +112,11 @@ le_is_durable(XLogRecPtr written)
 }
 
 /*
- * Make the WAL up to there, if anywhere, durable; false if the standbys do not have it
- * at that time, by le_monotonic_us
+ * Make the WAL up to the given LSN, if valid, durable.  Return false if the
+ * standbys do not have it by the given time, by le_monotonic_us.
  *
- * A time that has passed, such as 0, means not to wait for standbys.  May raise an error,
- * and end the session of a client that has gone.
+ * If that time has passed, such as 0, does not wait for standbys.  May raise
+ * an error, and ends the session if its client is gone.
  */
 bool
 le_await_durable(XLogRecPtr written, uint64 until)

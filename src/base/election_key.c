@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * base/election_key.c
- *	  From the name or bare key of an election to its lock tag, and to the
- *	  words that messages call it by.
+ *	  Lock tags of elections, from their names or bare keys, and their labels
+ *	  in messages.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +26,8 @@ le_election_tag(const LeElectionKey *key, LOCKTAG *tag)
 }
 
 /*
- * Does this session hold the lock, at whatever level?  Does not throw
+ * Check whether this session holds the election's lock, at any level.  Never
+ * raises an error.
  */
 bool
 le_has_lock(const LeElectionKey *key)
@@ -47,10 +48,10 @@ fill_key(LeElection *election, int64 key, LeLockClass lock_class)
 }
 
 /*
- * Fill in the election of that name
+ * Fill in the election with the given name
  *
- * The key is hashtextextended(name, 0), which anybody can compute in SQL.  The
- * caller has checked the length.
+ * The key is hashtextextended(name, 0), which any client can compute in SQL.
+ * The caller must have checked the length.
  */
 void
 le_election_by_name(LeElection *election, const text *name)
@@ -66,7 +67,7 @@ le_election_by_name(LeElection *election, const text *name)
 }
 
 /*
- * Fill in the election of that bare key
+ * Fill in the election with the given bare key
  */
 void
 le_election_by_key(LeElection *election, int64 key)
@@ -76,9 +77,12 @@ le_election_by_key(LeElection *election, int64 key)
 }
 
 /*
- * Return the character of a UTF-8 string that a terminal or a reader of logs may take for
- * something else than text, in that many bytes: the control characters of ISO 6429, line
- * and paragraph separators, and what changes the direction of text; 0 if it is none
+ * Return the character at the start of a UTF-8 string if a terminal or log
+ * reader may interpret it as something other than text, and set *bytes to its
+ * length.  Return 0 for all other characters.
+ *
+ * Such characters are the control characters of ISO 6429, line and paragraph
+ * separators, and those that change the direction of text.
  */
 static unsigned int
 find_control_char(const unsigned char *string, int *bytes)
@@ -101,7 +105,8 @@ find_control_char(const unsigned char *string, int *bytes)
 }
 
 /*
- * Are the bytes from 0x80 to 0x9F control characters in the database's encoding?
+ * Check whether the bytes from 0x80 to 0x9F are control characters in the
+ * encoding
  */
 static bool
 has_control_bytes(int encoding)
@@ -111,10 +116,12 @@ has_control_bytes(int encoding)
 }
 
 /*
- * Return a copy of the string in which quotes, backslashes and all control characters are
- * escaped, so that it stays on one line of the log, and within its quotes
+ * Return a copy of the string in which quotes, backslashes and all control
+ * characters are escaped, so that it stays on one line of the log, and within
+ * its quotes
  *
- * In no server encoding is a byte that is escaped by itself part of another character.
+ * In all server encodings, a byte that is escaped here is never part of
+ * another character.
  */
 char *
 le_escape_line(const char *string)
@@ -151,7 +158,8 @@ le_escape_line(const char *string)
 }
 
 /*
- * Return what messages call the election: its name in quotes, or its bare key
+ * Return the label of the election in messages: its name in quotes, or its
+ * bare key
  */
 const char *
 le_election_label(const LeElectionKey *key, const char *name)
@@ -162,7 +170,8 @@ le_election_label(const LeElectionKey *key, const char *name)
 }
 
 /*
- * Throw if the election shares its key with the one of that name
+ * Raise an error if the election has another name than the given one, whose
+ * key is the same
  */
 void
 le_refuse_collision(const LeElection *election, const char *name)

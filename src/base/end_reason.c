@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * base/end_reason.c
- *	  Why terms end: what each reason is called, and whether it is a resignation.
+ *	  End reasons of terms: their names, and whether they are resignations.
  *
- * A new reason needs a value of LeEndReason at the end of the enum, a row here, a
- * column of pg_stat_leader_election, and a place in doc/reference.md and
- * monitoring/postgres_exporter.yaml.  The registry counts by reason, so its version
- * grows.
+ * A new reason needs a value of LeEndReason at the end of the enum, a row
+ * here, a column of pg_stat_leader_election, and a place in doc/reference.md
+ * and monitoring/postgres_exporter.yaml.  The registry counts by reason, so
+ * increase its version.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,7 +16,7 @@
 
 typedef struct LeEndReasonInfo
 {
-	const char *name;			/* in the log, in announcements and statistics */
+	const char *name;			/* in log, announcements and statistics */
 	bool		resignation;	/* did the leader know that the term was about
 								 * to end? */
 } LeEndReasonInfo;
@@ -33,7 +33,7 @@ static const LeEndReasonInfo reasons[LE_END_REASONS] = {
 };
 
 /*
- * Return what a reason is called.  Never throws.
+ * Return the name of a reason.  Never raises an error.
  */
 const char *
 le_reason_name(LeEndReason reason)
@@ -42,8 +42,8 @@ le_reason_name(LeEndReason reason)
 }
 
 /*
- * Check whether a term that ended for this reason was resigned: then no grace
- * period follows.  Never throws.
+ * Check whether a term that ended for this reason was resigned, in which case
+ * no grace period follows.  Never raises an error.
  */
 bool
 le_is_resignation(LeEndReason reason)

@@ -1,13 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * base/extension_relation.c
- *	  The extension's own sequences and tables: to find them, and to read and write the
- *	  sequences.
+ *	  The extension's own sequences and tables: look them up, and read and
+ *	  write the sequences.
  *
- * Leases and declarations are read and written as the server does with its catalogs, which
- * have neither rules nor index expressions, and whose rows are C structs.  What is done once
- * is read and written by SQL, to which rules, triggers and policies apply.  So the tables
- * must be just as the extension has created them: their owner can alter them.
+ * Leases and declarations are read and written as the server does with its
+ * catalogs, which have neither rules nor index expressions, and whose rows are
+ * C structs.  The table of jobs is read and written by SQL, to which rules,
+ * triggers and policies apply.  So the tables must be exactly as the extension
+ * has created them, but their owner can alter them.  Therefore they are
+ * checked.
  *
  *-------------------------------------------------------------------------
  */
@@ -57,7 +59,7 @@ typedef struct LeShape
 	LeColumn	columns[LE_MAX_COLUMNS];
 	int			key_count;
 	AttrNumber	keys[LE_MAX_KEYS];	/* the primary key */
-	bool		by_sql;			/* is used by SQL */
+	bool		by_sql;			/* accessed by SQL */
 } LeShape;
 
 static const LeShape shape_of_leases = {
@@ -108,8 +110,8 @@ typedef struct LeRelation
 	const char *name;
 	char		kind;
 	const LeShape *shape;		/* of a table */
-	Oid			oid;			/* invalid until looked up, and when changed */
-	Oid			unaltered;		/* found to have that shape; likewise */
+	Oid			oid;			/* invalid: not looked up, or changed since */
+	Oid			unaltered;		/* OID of the checked table; likewise */
 } LeRelation;
 
 static LeRelation sequences[] = {
@@ -129,7 +131,7 @@ static LeRelation tables[] = {
 	},
 };
 
-/* how often a relation was changed, of those that we have looked at */
+/* number of relcache invalidations seen */
 static uint64 changes = 0;
 
 static void
@@ -142,7 +144,7 @@ forget_if_is(LeRelation *relation, Oid relid)
 }
 
 /*
- * Forget the OIDs when a relation was dropped or changed
+ * Forget the OIDs of a relation that was dropped or changed
  */
 static void
 forget_relation(Datum arg pg_attribute_unused(), Oid relid)
@@ -155,8 +157,8 @@ forget_relation(Datum arg pg_attribute_unused(), Oid relid)
 }
 
 /*
- * Return the OID of the relation: the one of that name in the extension's schema, if it is
- * of that kind, and a member of the extension; else invalid
+ * Return the OID of the relation with this name in the extension's schema, if
+ * it is of the right kind and a member of the extension; otherwise InvalidOid
  */
 static Oid
 look_up_relation(const LeRelation *relation)
@@ -197,7 +199,7 @@ find_relation(LeRelation *relation)
 }
 
 /*
- * Is the extension still there?
+ * Check whether the extension still exists
  */
 bool
 le_extension_exists(void)
@@ -206,7 +208,7 @@ le_extension_exists(void)
 }
 
 /*
- * Check whether that is this extension
+ * Check whether the given extension is this one
  */
 bool
 le_is_extension(Oid extension)
@@ -217,7 +219,7 @@ le_is_extension(Oid extension)
 }
 
 /*
- * Return the OID of the sequence; throws if it is gone
+ * Return the OID of the sequence.  Raises an error if it does not exist.
  */
 Oid
 le_sequence_oid(LeSequence sequence)
@@ -226,7 +228,8 @@ le_sequence_oid(LeSequence sequence)
 }
 
 /*
- * Return the OID of the table that leases are written down in; throws if it is gone
+ * Return the OID of the table in which leases are recorded.  Raises an error
+ * if it does not exist.
  */
 Oid
 le_lease_table(void)
@@ -235,7 +238,8 @@ le_lease_table(void)
 }
 
 /*
- * Return the OID of the table of declarations; throws if it is gone
+ * Return the OID of the table of declarations.  Raises an error if it does not
+ * exist.
  */
 Oid
 le_declaration_table(void)
@@ -244,7 +248,8 @@ le_declaration_table(void)
 }
 
 /*
- * Return the OID of the table of jobs that are done; throws if it is gone
+ * Return the OID of the table of completed jobs.  Raises an error if it does
+ * not exist.
  */
 Oid
 le_once_table(void)
@@ -272,8 +277,9 @@ has_columns(TupleDesc type, const LeShape *shape)
 }
 
 /*
- * Is that an index on the key's columns and nothing else, which can be kept up to date as
- * those of catalogs are?  *primary is set if it is the primary key
+ * Check whether the index is on the key's columns and nothing else, so that it
+ * can be maintained as those of catalogs are.  If it is the primary key,
+ * *primary is set to whether it is usable.
  */
 static bool
 is_on_key(Oid index, const LeShape *shape, bool *primary)
@@ -296,8 +302,8 @@ is_on_key(Oid index, const LeShape *shape, bool *primary)
 }
 
 /*
- * Has the table its primary key, and no other index but copies of that, as REINDEX
- * CONCURRENTLY makes them?
+ * Check whether the table has its primary key, and no other index except
+ * copies of it, which REINDEX CONCURRENTLY makes
  */
 static bool
 has_key(Relation table, const LeShape *shape)
@@ -323,8 +329,8 @@ is_inherited(Relation table)
 }
 
 /*
- * Return what is wrong with the table, in a sentence; NULL if it is as the extension has
- * created it
+ * Return a sentence about how the table was altered, or NULL if it is as the
+ * extension has created it
  */
 static const char *
 find_alteration(Relation table, const LeShape *shape)
@@ -347,7 +353,7 @@ find_alteration(Relation table, const LeShape *shape)
 }
 
 static void
-throw_altered(Relation rel, const char *detail)
+raise_altered(Relation rel, const char *detail)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -358,8 +364,8 @@ throw_altered(Relation rel, const char *detail)
 /*
  * Raise an error unless the table is as the extension has created it
  *
- * Looks at it once after each change.  The caller has locked it: what is written by its
- * struct must not be altered before.
+ * The table is checked once after each change.  The caller must have locked
+ * it, so that it cannot be altered before it is used.
  */
 void
 le_require_unaltered(Relation table, LeTable which)
@@ -373,13 +379,14 @@ le_require_unaltered(Relation table, LeTable which)
 		return;
 	detail = find_alteration(table, relation->shape);
 	if (detail != NULL)
-		throw_altered(table, detail);
+		raise_altered(table, detail);
 	if (changes == changes_before)
 		relation->unaltered = oid;
 }
 
 /*
- * Open the sequence; if the extension has just been replaced, the new one
+ * Open the sequence.  If the extension has just been replaced, opens the new
+ * one.
  */
 static Relation
 open_sequence(LeSequence sequence, LOCKMODE mode)
@@ -389,15 +396,15 @@ open_sequence(LeSequence sequence, LOCKMODE mode)
 	while ((rel = try_relation_open(le_sequence_oid(sequence), mode)) == NULL)
 		CHECK_FOR_INTERRUPTS();
 	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
-		throw_altered(rel, "It is not permanent.");
+		raise_altered(rel, "It is not permanent.");
 	return rel;
 }
 
 /*
  * Return the last value that the sequence has given out
  *
- * From its one tuple: pg_sequence_last_value does not tell where a sequence
- * begins that was restarted.
+ * Reads its tuple, because pg_sequence_last_value does not tell where a
+ * restarted sequence begins.
  */
 int64
 le_sequence_read(LeSequence sequence)
@@ -419,7 +426,7 @@ le_sequence_read(LeSequence sequence)
 }
 
 /*
- * Raise an error if the sequence cannot have that value
+ * Raise an error if the sequence cannot have this value
  *
  * An administrator may have set bounds to it.
  */
@@ -444,13 +451,14 @@ require_in_bounds(Relation rel, int64 value)
 }
 
 /*
- * Make that the last value which the sequence has given out, whatever becomes of the
- * transaction; return up to where the WAL must be made durable for that
+ * Set the last value that the sequence has given out, however the transaction
+ * ends.  Return up to where the WAL must be made durable for that.
  *
- * In a read-only transaction, too, and whatever the user may do: an election is no change
- * of the user's data, just as an advisory lock is none.  This is what setval() does, but
- * for one thing: setval() gives the transaction an ID, so that its commit waits for
- * synchronous standbys, and a bid that was denied would wait for them after all.
+ * This is allowed in a read-only transaction, and does not depend on the
+ * user's privileges: like an advisory lock, an election is no change of the
+ * user's data.  This does what setval() does, with one exception.  setval()
+ * gives the transaction an ID, so that its commit waits for synchronous
+ * standbys, and a bid that was denied would wait for them after all.
  */
 XLogRecPtr
 le_sequence_set(LeSequence sequence, int64 value)

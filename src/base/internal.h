@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * base/internal.h
- *	  What the files of declarations share, and no other file needs.
+ *	  Declarations for the files of declarations only.
  *
  *-------------------------------------------------------------------------
  */

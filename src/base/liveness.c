@@ -1,13 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * base/liveness.c
- *	  Is the client behind this session still there?  And how to sleep without
- *	  forgetting it.
+ *	  Detection of vanished clients, and sleeping without missing that.
  *
- * A client whose host has gone says nothing, and by default TCP believes in it for
- * hours.  So while a session leads or waits, its socket is told to probe the peer and
- * to give up on it in time.  A session that is idle hears of that by itself, one that
- * runs a statement does not look: for that it has a timer.
+ * A client whose host has vanished sends nothing, and by default TCP takes
+ * hours to give up.  So while a session leads or waits, its socket is set to
+ * probe the peer and to give up in time.  The server notices that in an idle
+ * session, but not in one that runs a statement, for which there is a timer.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,11 +26,11 @@
 #include "base/base.h"
 
 /*
- * End this session if its client has gone
+ * End this session if its client is gone
  *
- * A backend in a lock queue does not look at its socket, so that a candidate may
- * have died long ago when the lock comes to it.  Background workers have no
- * client and pass.
+ * A backend in a lock queue does not look at its socket, so a candidate's
+ * client may have died long before the candidate acquires the lock.
+ * Background workers have no client, and are not ended.
  */
 void
 le_require_client(void)
@@ -39,13 +38,13 @@ le_require_client(void)
 	if (MyProcPort == NULL || pq_check_connection())
 		return;
 
-	/* the server's own way to end a session that lost its client */
+	/* the server's own way to end a session that has lost its client */
 	ClientConnectionLost = true;
 	InterruptPending = true;
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* How often the client is looked at while a statement runs */
+/* Interval at which the client is checked while a statement runs */
 #define LE_CHECK_MS		500
 
 static bool watched = false;
@@ -56,10 +55,10 @@ static TimeoutId check_timeout;
 #endif
 
 /*
- * Note it if the client has gone; called by the timer, in a signal handler
+ * Check whether the client is gone.  Called by the timer, in a signal handler.
  *
- * Between statements the server finds out by itself, and hears what the client has said
- * before it went.
+ * Between statements the server notices that itself, after it has processed
+ * what the client sent before.
  */
 static void
 check_client(void)
@@ -78,10 +77,11 @@ check_client(void)
 }
 
 /*
- * Make ready to watch the client; once in a session that may lead or wait
+ * Register the timer that watches the client.  Called once in a session that
+ * may lead or wait.
  *
- * What watches and does not is called at the end of transactions, when it is too late to
- * find that there is no timer.
+ * le_watch_client and le_unwatch_client are called at the end of transactions,
+ * when it is too late to fail for lack of a timer.
  */
 void
 le_register_liveness(void)
@@ -93,7 +93,8 @@ le_register_liveness(void)
 #define LE_KEEPALIVES_MAX	127
 
 /*
- * Return the shorter of our time and that which is set, if any is
+ * Return the shorter of the two times, or the first one if the second is not
+ * set
  */
 static int
 shorter(int ours, int set)
@@ -102,12 +103,13 @@ shorter(int ours, int set)
 }
 
 /*
- * Have a peer found that has vanished for that long; 0: as the server's settings say
+ * Set the socket so that a peer that has vanished for the given time is
+ * detected; 0: by the server's settings
  *
- * It is probed each second, so that what it has said last is a second old at most, and
- * given up at the first probe after the user timeout: not before it has been gone for that
- * time, and two seconds later at the latest.  Sockets of the local machine have no such
- * options.
+ * The peer is probed each second, so that the last sign of it is at most a
+ * second old.  The connection is given up at the first probe after the user
+ * timeout: not before the peer has been gone for the given time, and at most
+ * two seconds later.  Unix-domain sockets have no such options.
  */
 static void
 set_socket(int seconds)
@@ -138,10 +140,11 @@ set_socket(int seconds)
 }
 
 /*
- * See to it that a client which vanishes is found in time, from now on
+ * Ensure that a client that vanishes from now on is detected in time
  *
- * To be called again and again: the settings may have changed, and whoever has changed
- * those of the server has set the socket anew.  Does not throw.
+ * This must be called repeatedly: the settings may change, and a change of the
+ * server's own TCP settings resets the socket's options.  Never raises an
+ * error.
  */
 void
 le_watch_client(void)
@@ -165,7 +168,7 @@ le_watch_client(void)
 }
 
 /*
- * Leave the client to the server's settings again.  Does not throw
+ * Apply the server's own settings to the client again.  Never raises an error.
  */
 void
 le_unwatch_client(void)
@@ -177,7 +180,7 @@ le_unwatch_client(void)
 	set_socket(0);
 }
 
-/* How long we sleep at a time */
+/* The longest uninterrupted sleep */
 #define LE_LOOK_UP_MS	5000
 
 static uint32
@@ -193,7 +196,7 @@ wait_event(LeSleep what)
 	};
 	static uint32 events[lengthof(names)];
 
-	/* as a commit that waits for them */
+	/* as a commit that waits for standbys */
 	if (what == LE_SLEEP_STANDBY)
 		return WAIT_EVENT_SYNC_REP;
 	if (events[what] == 0)
@@ -202,12 +205,14 @@ wait_event(LeSleep what)
 }
 
 /*
- * Sleep on the condition variable, if any, until that time, by le_monotonic_us
+ * Sleep on the condition variable, if any, until the given time, by
+ * le_monotonic_us
  *
- * But maybe not as long: nobody tells us that our client has gone, or that the
- * extension has.  And the server's sleep counts in milliseconds; so the last one is
- * slept as a whole.  The caller has prepared to sleep, and looks again after it.  Ends
- * the session of a client that has gone.
+ * May return earlier, because nothing wakes a session whose client or
+ * extension is gone.  The server's sleep counts in milliseconds, so the last
+ * fraction is slept separately.  The caller must have prepared to sleep, and
+ * must check its condition afterwards.  Ends the session if its client is
+ * gone.
  */
 void
 le_sleep(ConditionVariable *condition, uint64 until, LeSleep what)
@@ -226,7 +231,7 @@ le_sleep(ConditionVariable *condition, uint64 until, LeSleep what)
 	}
 	else
 	{
-		/* we may have been woken, and waited for something else since */
+		/* a wakeup may have been consumed by another wait since */
 		SetLatch(MyLatch);
 		(void) ConditionVariableTimedSleep(condition,
 										   Min(left_us / 1000, LE_LOOK_UP_MS),

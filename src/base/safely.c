@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * base/safely.c
- *	  To call what may raise an error from where none may get out.
+ *	  Calling code that may raise an error from where none may escape.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,11 +15,11 @@
 #include "base/base.h"
 
 /*
- * Run the action; false if it has thrown an error, which is forgotten
+ * Run the action.  Return false if it has raised an error, which is discarded.
  *
- * It must not leave anything to clean up but LWLocks.  No LWLock may be held by the
- * caller.  At the end of a session this is in vain, because the server makes every
- * error fatal there.
+ * The action must leave nothing to clean up but LWLocks.  The caller must hold
+ * no LWLock.  At the end of a session this has no effect, because the server
+ * makes every error fatal there.
  */
 bool
 le_try(void (*action) (void *), void *argument)
@@ -50,10 +50,10 @@ le_try(void (*action) (void *), void *argument)
 }
 
 /*
- * Run the action, and let nothing that it throws get further than the log
+ * Run the action.  If it raises an error, only log that.
  *
- * For callbacks from the end of a transaction: an error would take down the
- * server after a commit, and come again and again in an abort.
+ * For callbacks at the end of a transaction, where an error would crash the
+ * server after a commit, and recur endlessly in an abort.
  */
 void
 le_run_safely(void (*action) (void *), void *argument)

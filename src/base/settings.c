@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * base/settings.c
- *	  The settings, and who may set them.
+ *	  Settings, and which roles may change them.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,68 +16,69 @@
 #include "base/base.h"
 
 /*
- * An administrator whose applications elect many times a second may want the
- * beginning and end of each term out of the server log.
+ * If applications elect many times a second, an administrator may want to keep
+ * the beginning and end of each term out of the server log.
  */
 bool		le_log_terms = true;
 
 /*
- * Every term takes a slot of the lock table that all sessions share.  Whoever
- * raises this may have to raise max_locks_per_transaction, too.
+ * Every term uses a slot of the lock table that all sessions share.  If this
+ * is raised, max_locks_per_transaction may have to be raised, too.
  */
 int			le_max_terms_per_session = 1000;
 
 /*
- * Counts for the terms that begin in the session, also where another session ends them.
- * Every transaction that changes who leads sends a notification, which takes a
- * transaction ID and a lock that all such commits share.  Programs that elect
- * thousands of times a second, and whose followers do not listen, may want that off.
+ * Applies to the terms that begin in the session, even if another session ends
+ * them.  Every transaction that changes the leader sends a notification, which
+ * takes a transaction ID and a lock that all such commits share.  Applications
+ * that elect thousands of times a second, and whose followers do not listen,
+ * may want to turn that off.
  */
 bool		le_notify = true;
 
 /*
- * Who has many thousand elections may want to see all of them in the statistics;
- * each takes less than a kilobyte of shared memory.
+ * Raise this to see many thousands of elections in the statistics.  Each takes
+ * less than a kilobyte of shared memory.
  */
 int			le_max_tracked = 5000;
 
 /*
- * Leases, and the names that one session campaigns for, take no locks.  So the memory that they
- * take is bounded for all, and what one role can use up of it.
+ * Leases, and the names that one session campaigns for, take no locks.
+ * Therefore, the memory that they take is limited in total, and for each role.
  */
 int			le_max_elections = 100 * 1000;
 int			le_max_elections_per_role = 10 * 1000;
 
 /*
- * A server that is promoted may not know of the last leases that were granted before.
- * It waits until they have run out, whoever has them: so long must be known.  It must
- * be as long on all servers that may be promoted, and not be lowered while longer leases
- * run.
+ * A promoted server may not know the last leases that were granted before.  It
+ * waits until they must have expired, for which it needs an upper bound of
+ * their ttl.  The setting must have the same value on all servers that may be
+ * promoted, and must not be lowered while longer leases run.
  */
 int			le_max_ttl = 60 * 1000;
 
 /*
- * A program that has lost its leadership goes on until it notices.  Who knows how long
- * that takes can leave the job to nobody meanwhile.
+ * A program that has lost its leadership continues until it notices.  With a
+ * grace period as long as that takes, the election stays vacant meanwhile.
  */
 int			le_grace_period = 0;
 
 /*
- * How long a client's host may be silent before the session is given up, while it leads or
- * waits; in seconds.  Who waits for long for clients that do not read may want it longer;
- * 0 leaves it to the server's own settings.
+ * How long a client's host may be silent before the session is ended, while it
+ * leads or waits; in seconds.  Raise it if clients may legitimately stop
+ * reading for longer.  0 leaves this to the server's own settings.
  */
 int			le_dead_peer_timeout = 15;
 
 /*
- * Who runs the server for others may want to know which elections are held there, and by
- * whom.
+ * If a server is run for others, an administrator may want to control which
+ * elections exist there, and which roles may lead them.
  */
 bool		le_declared_only = false;
 
 /*
- * By what an application that writes through any connection tells the trigger le_guard
- * who it is: the token of its term; 0: none.
+ * The token that a session which does not lead presents to the trigger
+ * function le_guard; 0: none
  */
 int64		le_session_token = 0;
 static char *session_token = NULL;
@@ -143,8 +144,8 @@ define_limits_of_session(void)
 							NULL);
 
 	DefineCustomIntVariable("leader_election.dead_peer_timeout",
-							"Sets the time in which a client that has vanished is found while it leads or waits.",
-							"0 leaves that to the settings tcp_keepalives_idle and the like.",
+							"Sets the time after which a vanished client that leads or waits is detected.",
+							"A value of 0 uses the server's own settings, such as tcp_keepalives_idle.",
 							&le_dead_peer_timeout,
 							15,
 							0,
@@ -161,7 +162,7 @@ define_limits_of_server(void)
 {
 	DefineCustomIntVariable("leader_election.max_elections",
 							"Sets the maximum number of elections that the server knows of at a time.",
-							"Those that are led, waited for and remembered, of all databases; a tenth is reserved for declared elections and superusers.",
+							"This counts the elections of all databases that are led, waited for or remembered. A tenth is reserved for declared elections and superusers.",
 							&le_max_elections,
 							100 * 1000,
 							1000,
@@ -173,7 +174,7 @@ define_limits_of_server(void)
 							NULL);
 
 	DefineCustomIntVariable("leader_election.max_tracked",
-							"Sets the maximum number of elections that are remembered while nobody leads them.",
+							"Sets the maximum number of vacant elections that are remembered.",
 							NULL,
 							&le_max_tracked,
 							5000,
@@ -187,7 +188,7 @@ define_limits_of_server(void)
 
 	DefineCustomIntVariable("leader_election.max_ttl",
 							"Sets the maximum ttl of a lease.",
-							"A server that was promoted grants no lease for as long.",
+							"A promoted server grants no leases for that long.",
 							&le_max_ttl,
 							60 * 1000,
 							LE_MIN_TTL_MS,
@@ -204,7 +205,7 @@ define_rules(void)
 {
 	DefineCustomIntVariable("leader_election.grace_period",
 							"Sets how long an election stays vacant after a term that ended without resignation.",
-							"In that time, who has led can notice and stop.",
+							"In that time, the former leader can notice and stop.",
 							&le_grace_period,
 							0,
 							0,
@@ -216,7 +217,7 @@ define_rules(void)
 							NULL);
 
 	DefineCustomBoolVariable("leader_election.declared_only",
-							 "Closes all elections that are not declared.",
+							 "Allows bids for declared elections only.",
 							 NULL,
 							 &le_declared_only,
 							 false,
@@ -253,7 +254,10 @@ define_reports(void)
 							 NULL);
 }
 
-/* What only administrators may set: at any time, or in the server's configuration only */
+/*
+ * Settings that only administrators may change: at any time, or in the
+ * server's configuration only
+ */
 static const struct
 {
 	const char *name;
@@ -270,7 +274,7 @@ static const struct
 };
 
 /*
- * Has the client set this when it connected, who may not?
+ * Check whether the client set this at connection start without permission
  */
 static bool
 is_set_by_client(const char *name, GucContext context)
@@ -286,10 +290,11 @@ is_set_by_client(const char *name, GucContext context)
 }
 
 /*
- * Throw if the client has set what only administrators may set
+ * Raise an error if the client has set what only administrators may set
  *
- * As the library may not have been loaded when the session began, the server took it.  It
- * would drop it now, and with it what the administrator has set.
+ * If the library was not loaded when the session began, the server accepted
+ * the value.  It would now discard it, together with the value that the
+ * administrator has set.
  */
 static void
 refuse_settings_of_client(void)
@@ -308,7 +313,7 @@ refuse_settings_of_client(void)
 /*
  * Define the settings
  *
- * Throws if the client has set what only administrators may set.
+ * Raises an error if the client has set what only administrators may set.
  */
 void
 le_define_settings(void)
@@ -319,8 +324,8 @@ le_define_settings(void)
 	define_rules();
 	define_reports();
 	DefineCustomStringVariable("leader_election.token",
-							   "Sets the token by which the trigger le_guard knows the leader.",
-							   "Empty: the session must lead itself.",
+							   "Sets the token of a term that the session presents to the trigger function le_guard.",
+							   "If it is empty, the session itself must lead.",
 							   &session_token,
 							   "",
 							   PGC_USERSET,

@@ -1,17 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * base/xact_list.c
- *	  Lists of what belongs to the current transaction, each item to one of its
- *	  subtransactions: that passes its items on to its parent when it commits, and
- *	  loses them when it is rolled back.
+ *	  Lists of items that belong to the current transaction, each to one of its
+ *	  subtransactions.  A subtransaction passes its items to its parent when it
+ *	  commits, and loses them when it is rolled back.
  *
- * An item is added by the innermost subtransaction, and at the end.  So the items of that
- * subtransaction are always the last of the list.
+ * An item is added by the innermost subtransaction, at the end.  Therefore,
+ * the items of that subtransaction are always the last ones in the list.
  *
- * A table (LeXactTable) is such a list whose items can be found by election, however many
- * there are.  Each item is in one of its buckets, too.  Their number grows when an item is
- * added, which may raise an error before anything has changed.  To find and to remove an
- * item allocates nothing and raises none.
+ * A table (LeXactTable) is such a list whose items can be found by election,
+ * however many there are.  Each item is also in one of its buckets.  Their
+ * number grows when an item is added, which may raise an error before anything
+ * has changed.  Finding and removing an item allocates nothing and never
+ * raises an error.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,7 +24,8 @@
 #include "base/base.h"
 
 /*
- * Call the function for each item of the list, which it may remove
+ * Call the function for each item of the list.  The function may remove the
+ * item.
  */
 void
 le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item))
@@ -35,7 +37,8 @@ le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item))
 }
 
 /*
- * Return the first item of the innermost subtransaction; the end of the list if it has none
+ * Return the first item of the innermost subtransaction, or the end of the
+ * list if it has none
  */
 dlist_node *
 le_xact_list_first_of(dlist_head *list, SubTransactionId mine)
@@ -49,7 +52,8 @@ le_xact_list_first_of(dlist_head *list, SubTransactionId mine)
 }
 
 /*
- * Call the function for each item of a subtransaction, which removes it
+ * Call the function for each item of a subtransaction.  The function must
+ * remove the item.
  */
 void
 le_xact_list_abort(dlist_head *list, SubTransactionId mine,
@@ -67,7 +71,7 @@ le_xact_list_abort(dlist_head *list, SubTransactionId mine,
 }
 
 /*
- * Pass a subtransaction's items on to its parent
+ * Pass a subtransaction's items to its parent
  */
 void
 le_xact_list_commit(dlist_head *list, SubTransactionId mine, SubTransactionId parent)
@@ -112,7 +116,7 @@ add_buckets(LeXactTable *table)
 }
 
 /*
- * Add an item of the election, of the current subtransaction
+ * Add an item for the election, in the current subtransaction
  */
 void
 le_xact_table_add(LeXactTable *table, LeXactItem *item, const LeElectionKey *election)
@@ -127,9 +131,10 @@ le_xact_table_add(LeXactTable *table, LeXactItem *item, const LeElectionKey *ele
 }
 
 /*
- * Remove the item.  Never raises an error
+ * Remove the item.  Never raises an error.
  *
- * With the last one go the buckets, before TopTransactionContext does.
+ * When the last item is removed, frees the buckets, before
+ * TopTransactionContext is.
  */
 void
 le_xact_table_remove(LeXactTable *table, LeXactItem *item)
@@ -143,8 +148,8 @@ le_xact_table_remove(LeXactTable *table, LeXactItem *item)
 }
 
 /*
- * Return the election's item that was added first, or, after one of them, next; NULL if
- * there is none.  Never raises an error
+ * Return the election's first item, or the one that was added next after the
+ * given one, or NULL if there is none.  Never raises an error.
  */
 LeXactItem *
 le_xact_table_next(LeXactTable *table, const LeElectionKey *election, LeXactItem *after)

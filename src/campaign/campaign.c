@@ -1,27 +1,28 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/campaign.c
- *	  The one algorithm of being elected.
+ *	  The algorithm of an election.
  *
- * A candidate takes the election's lock, in the lock manager's own queue, where
- * it is first come, first served, seen by the deadlock detector and subject to
- * lock_timeout and cancels.  If a lease runs, it waits for its end, holding the lock
- * and so the first place in line (lease.c).  Then it waits for the transactions that are
- * guarded by the last term (guard.c), and as long as the election is to stay vacant
- * (vacancy.c).  Whoever has the lock then, and
- * whose client is still there, draws a token (token.c) and is elected: term.c writes the
- * term down.
+ * A candidate acquires the election's lock in the lock manager's own queue,
+ * which is first come, first served, visible to the deadlock detector, and
+ * subject to lock_timeout and cancellation.  If a lease runs, the candidate
+ * waits for its end while it holds the lock, and so keeps the first place in
+ * line (lease.c).  Then it waits for the transactions that are guarded by the
+ * last term (guard.c), and for as long as the election must stay vacant
+ * (vacancy.c).  If its client is still there then, it draws a token (token.c)
+ * and is elected: term.c records the term.
  *
- * What a new term relies on must be durable on the synchronous standbys before it begins:
- * the end of the last lease, and the block that the token comes from.  For that the
- * candidate waits here, with the election's lock and no other; a timeout, a lock_timeout or
- * a cancel ends the wait, and no term begins.  A bid that does not wait lets the
- * standbys answer for LE_PATIENCE_US in all, and is denied then.  The next bid
- * goes on where it has stopped.
+ * What a new term relies on must be durable on the synchronous standbys before
+ * the term begins: the end of the last lease, and the block that the token
+ * comes from.  The candidate waits for that here, while it holds the
+ * election's lock and no other.  A timeout, a lock_timeout or a cancel ends
+ * the wait, and no term begins.  A bid that does not wait gives the standbys
+ * LE_PATIENCE_US in all, and is denied after that.  The next bid continues
+ * from there.
  *
- * Order of locks: the election's lock, then its guard lock, then the lock on the
- * tokens' sequence and those on le_leases and le_declarations, then the registry's
- * LWLocks.
+ * Order of locks: the election's lock, then its guard lock, then the lock on
+ * the tokens' sequence and those on le_leases and le_declarations, then the
+ * registry's LWLocks.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,9 +45,10 @@
 #include "campaign/campaign.h"
 
 /*
- * Throw if what is on record is of another election that has the same key
+ * Raise an error if the recorded term is of another election with the same key
  *
- * For whoever was just denied: it may be about to end, but not to make room for us.
+ * For a bid that was just denied: that term may be about to end, but not to
+ * make room for this election.
  */
 static void
 refuse_other_name(const LeElection *election)
@@ -58,28 +60,28 @@ refuse_other_name(const LeElection *election)
 }
 
 /*
- * Throw what the server throws after lock_timeout
+ * Raise the error that the server raises after lock_timeout
  */
 void
-le_throw_lock_timeout(void)
+le_raise_lock_timeout(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("canceling statement due to lock timeout")));
 }
 
-/* How long a candidate waits in all */
+/* How long a candidate waits in total */
 typedef struct LeWaitLimit
 {
 	uint64		deadline;		/* by le_monotonic_us; 0: none */
-	int			lock_timeout;	/* the user's own, for each wait */
+	int			lock_timeout;	/* the user's setting, for each wait */
 	bool		ours;			/* is the deadline due before that? */
 } LeWaitLimit;
 
 /*
- * Let the next wait end in time
+ * Limit the duration of the next wait
  *
- * The server's own lock timeout does the work.
+ * This uses the server's own lock timeout.
  */
 static void
 limit_wait(volatile LeWaitLimit *limit)
@@ -96,17 +98,20 @@ limit_wait(volatile LeWaitLimit *limit)
 }
 
 /*
- * Wait in line for the election's lock, until it is our turn
+ * Wait in line for the election's lock, until it is this session's turn
  *
- * A lock_timeout may strike just after the lock was granted: then it must be heard
- * before anything is made of the lock.
+ * A lock_timeout may occur just after the lock was granted, so interrupts must
+ * be checked before the lock is used.
  */
 static void
 wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 {
 	do
 	{
-		/* from now on a leader that falls silent sees that it is wanted */
+		/*
+		 * from now on, a leader that becomes silent sees that a candidate
+		 * waits
+		 */
 		(void) le_end_silent(election, 0);
 		limit_wait(limit);
 		le_show_wait(LE_WAITS_FOR_LEADER);
@@ -116,8 +121,8 @@ wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 }
 
 /*
- * Draw the token of a bid whose turn has come, unless its client has died; false if that
- * takes until that time
+ * Draw the token of a bid whose turn has come.  Ends the session if its client
+ * is gone.  Return false if that takes longer than until the given time.
  */
 static bool
 draw_token_in_line(LeBid *bid, uint64 until)
@@ -133,7 +138,7 @@ draw_token_in_line(LeBid *bid, uint64 until)
 }
 
 /*
- * Wait for what is in the way, or until that time; but maybe not as long
+ * Wait for the obstacle, or until the given time.  May return earlier.
  */
 static void
 wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64 until)
@@ -149,7 +154,7 @@ wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64
 			le_wait_vacant(Min(decision->until, until), decision->obstacle);
 			break;
 		case LE_MAY_LEAD:		/* only its token was missing */
-		case LE_GUARDED:		/* the record has changed */
+		case LE_GUARDED:		/* the recorded term has changed */
 			break;
 		default:
 			le_show_wait(LE_WAITS_FOR_LEADER);
@@ -159,7 +164,8 @@ wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64
 }
 
 /*
- * Check whether nobody leads any more, and nothing of the last term is on record
+ * Check whether the election is vacant, and nothing of the last term is
+ * recorded
  */
 static bool
 nobody_leads(const LeDecision *decision)
@@ -169,10 +175,11 @@ nobody_leads(const LeDecision *decision)
 }
 
 /*
- * Wait for the election's lock, and then until nothing is in the way of a new term
+ * Wait for the election's lock, and then until no obstacle to a new term is
+ * left
  *
- * What comes after the lock was granted counts as one more lock.  The bid has its token
- * then.
+ * What follows after the lock was granted counts as one more lock for
+ * lock_timeout.  The bid has its token then.
  */
 static void
 wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
@@ -181,7 +188,9 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 	uint64		give_up_at = 0;
 	bool		ours = false;
 
-	/* we look at nothing while we wait, and nothing is to be kept for us */
+	/*
+	 * no snapshot is needed during the wait, so none should hold back vacuum
+	 */
 	InvalidateCatalogSnapshotConditionally();
 
 	wait_in_line(election, limit);
@@ -217,7 +226,7 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 		if (le_monotonic_us() >= give_up_at)
 		{
 			limit->ours = ours;
-			le_throw_lock_timeout();
+			le_raise_lock_timeout();
 		}
 		InvalidateCatalogSnapshotConditionally();
 		wait_for_obstacle(election, &decision, give_up_at);
@@ -225,10 +234,12 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 }
 
 /*
- * The same, for as long as the bid waits; false if that was too short
+ * Do the same, but no longer than the bid waits.  Return false if that was too
+ * short.
  *
- * In a subtransaction, so that we can come back from the error that says so.  A
- * lock_timeout of the user's that is due earlier is an error, as it always is.
+ * This runs in a subtransaction, so that it can recover from the error that
+ * ends the wait.  If the user's lock_timeout is due earlier, that raises an
+ * error, as usual.
  */
 static bool
 wait_for_turn_within(LeBid *bid)
@@ -277,9 +288,10 @@ wait_for_turn_within(LeBid *bid)
 }
 
 /*
- * Return until when, by le_monotonic_us, a bid that does not wait lets standbys answer
+ * Return until when, by le_monotonic_us, a bid that does not wait gives the
+ * standbys time
  *
- * That begins when it first has to.
+ * That time begins when they are first waited for.
  */
 static uint64
 lose_patience_at(LeBid *bid)
@@ -290,7 +302,8 @@ lose_patience_at(LeBid *bid)
 }
 
 /*
- * Call le_clear_record without waiting, except for standbys as long as there is patience
+ * Call le_clear_record without waiting, except for standbys within the bid's
+ * patience
  */
 static LeDecision
 clear_record_now(LeBid *bid)
@@ -304,7 +317,7 @@ clear_record_now(LeBid *bid)
 }
 
 /*
- * Draw the bid's token likewise; false if there is none
+ * Draw the bid's token likewise.  Return false if there is none.
  */
 static bool
 draw_token_now(LeBid *bid)
@@ -316,8 +329,9 @@ draw_token_now(LeBid *bid)
 }
 
 /*
- * Take the election's lock for the current subtransaction if it is free, or soon is, as the
- * leader on record is silent and its session is terminated
+ * Acquire the election's lock for the current subtransaction if it is free, or
+ * becomes free soon because the recorded leader is silent and its session is
+ * terminated
  */
 static bool
 take_lock_now(LeBid *bid, const LeTerm *term)
@@ -332,12 +346,12 @@ take_lock_now(LeBid *bid, const LeTerm *term)
 }
 
 /*
- * Take the election's lock for the current subtransaction, and a token, if it is free and
- * nothing else is in the way of a new term
+ * Acquire the election's lock for the current subtransaction, and a token, if
+ * the lock is free and there is no other obstacle to a new term
  *
- * To look at the record first saves those who are denied by a lease the way to the
- * lock.  Throws if all that is in the way is that leases are not granted yet, and the
- * bid does not wait.
+ * The record is read first, so that bids which are denied because of a lease
+ * need not try the lock.  Raises an error if the only obstacle is that leases
+ * are not granted yet, and the bid does not wait.
  */
 bool
 le_acquire_now(LeBid *bid)
@@ -361,15 +375,16 @@ le_acquire_now(LeBid *bid)
 	if (decision.obstacle == LE_MAY_LEAD && draw_token_now(bid))
 		return true;
 	if (decision.obstacle == LE_PROMOTION && bid->wait_ms == LE_NO_WAIT)
-		le_throw_not_yet(election, decision.until);
+		le_raise_not_yet(election, decision.until);
 	le_release_in_vain(election);
 	refuse_other_name(election);
 	return false;
 }
 
 /*
- * Wait in line for the election's lock, shown as a candidate, and take it for the
- * current subtransaction; false if that takes longer than the bid waits
+ * Wait in line for the election's lock, as a visible candidate, and acquire it
+ * for the current subtransaction.  Return false if that takes longer than the
+ * bid waits.
  */
 static bool
 acquire_in_line(LeBid *bid, const LeIdentity *identity)
@@ -387,7 +402,8 @@ acquire_in_line(LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Make a session that leads the election already hold it in the bid's scope, too
+ * Let a session that leads the election already hold it in the bid's scope,
+ * too
  */
 static void
 add_hold(LeHeldTerm *held, LeScope scope, int64 heartbeat_us)
@@ -399,10 +415,11 @@ add_hold(LeHeldTerm *held, LeScope scope, int64 heartbeat_us)
 }
 
 /*
- * Deny a bid that this very session stands in the way of; throw if it would wait
+ * Deny a bid because this session itself leads the election.  Raises an error
+ * if the bid would wait.
  *
- * The lock that the session holds would not keep it from itself.  "how" says how the
- * session leads.
+ * The lock that the session holds does not exclude the session itself.  "how"
+ * describes how the session leads.
  */
 static void
 deny_own(const LeBid *bid, const char *how, const char *hint)
@@ -410,16 +427,18 @@ deny_own(const LeBid *bid, const char *how, const char *hint)
 	if (bid->wait_ms != LE_NO_WAIT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot wait to lead election %s, which this session leads %s",
-						le_election_label(&bid->election.key, bid->election.name), how),
+				 errmsg("cannot wait to lead election %s, which this session leads already",
+						le_election_label(&bid->election.key, bid->election.name)),
+				 errdetail("The session leads it %s.", how),
 				 hint != NULL ? errhint("%s", hint) : 0));
 }
 
 /*
- * Deny a bid for an election that this session leads under another identity than that of
- * the bid: it is another client's.  False if it is not
+ * Deny a bid for an election that this session leads under another identity
+ * than that of the bid, which then comes from another client.  Return false if
+ * that is not so.
  *
- * Throws if it would wait.
+ * Raises an error if the bid would wait.
  */
 bool
 le_deny_other_client(const LeBid *bid)
@@ -439,7 +458,7 @@ le_deny_other_client(const LeBid *bid)
 }
 
 /*
- * Throw if this session cannot bid, and see to it that it can
+ * Prepare this session to bid.  Raises an error if that is not possible.
  */
 void
 le_prepare_to_bid(void)
@@ -451,8 +470,8 @@ le_prepare_to_bid(void)
 }
 
 /*
- * Tell the client, once a transaction, that a lease which it has just taken in a
- * transaction block counts from the commit
+ * Notify the client, once per transaction, that a lease which it has just
+ * taken in a transaction block begins at commit
  */
 static void
 notice_not_begun(const LeElection *election)
@@ -465,9 +484,11 @@ notice_not_begun(const LeElection *election)
 }
 
 /*
- * Begin the term, or take the lease, that the bid asks for; its token
+ * Begin the term, or take the lease, that the bid asks for, and return its
+ * token
  *
- * This subtransaction has just been granted the election's lock, and no lease runs.
+ * This subtransaction must just have acquired the election's lock, and no
+ * lease may run.
  */
 int64
 le_begin_elected(const LeBid *bid, const LeIdentity *identity)
@@ -477,7 +498,7 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 	if (bid->scope != LE_SCOPE_LEASE)
 		return le_begin_term(bid, identity);
 
-	/* in an old transaction, we may not have heard of a new extension */
+	/* in an old transaction, a new extension may not have been noticed yet */
 	AcceptInvalidationMessages();
 	le_leases_ready(true);
 	le_lease_sweep(false);
@@ -487,12 +508,14 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Make this session the leader of the election, or take its lease, as the bid asks
+ * Make this session the leader of the election, or take its lease, as the bid
+ * asks.  Return the token of the term, or 0 if there is another leader after
+ * wait_ms.
  *
- * Returns the token of the term; 0 if somebody else still leads after wait_ms.  A
- * session that leads when asked again goes on to do so, and nothing changes; but a
- * lease is renewed by its token only, and another identity is another candidate's.
- * May wait, throw, and end the session of a client that has gone.
+ * If the session leads already, it continues to do so and nothing changes.
+ * But a lease is renewed by its token only, and a bid with another identity is
+ * that of another candidate.  May wait, raise an error, and end the session if
+ * its client is gone.
  */
 int64
 le_elect(LeBid *bid)
@@ -525,7 +548,7 @@ le_elect(LeBid *bid)
 	}
 	le_require_room(election, 1, bid->scope == LE_SCOPE_LEASE ? 1 : 0);
 
-	/* a candidate in line has all the time that it takes there */
+	/* a candidate in line is not limited by patience */
 	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? 0 : 1;
 	acquired = le_acquire_now(bid);
 	if (acquired || bid->wait_ms != LE_NO_WAIT)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/campaign.h
- *	  To be elected.
+ *	  Bids and campaigns: everything up to the election.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,18 +11,18 @@
 #include "registry/registry.h"
 #include "term/term.h"
 
-/* What is in the way of a candidate */
+/* What keeps a candidate from being elected */
 typedef enum LeObstacle
 {
 	LE_MAY_LEAD,				/* nothing */
-	LE_SUCCESSOR,				/* another candidate was named to be next */
+	LE_SUCCESSOR,				/* another candidate was named successor */
 	LE_LEASE_RUNS,
-	LE_LED_BY_LOCK,				/* by a session or transaction, or a lease
+	LE_LED_BY_LOCK,				/* by a session or transaction, or by a lease
 								 * that is not committed */
-	LE_LEASE_OVER,				/* its end is to be written down */
-	LE_STALE_TERM,				/* it is to be taken off the record */
+	LE_LEASE_OVER,				/* its end must be recorded */
+	LE_STALE_TERM,				/* it must be removed */
 	LE_GUARDED,					/* transactions are guarded by the last term */
-	LE_NOT_DURABLE,				/* what says that the last lease is over */
+	LE_NOT_DURABLE,				/* the record of the last lease's end */
 	LE_GRACE,
 	LE_PROMOTION				/* leases are not granted yet */
 } LeObstacle;
@@ -30,21 +30,21 @@ typedef enum LeObstacle
 typedef struct LeDecision
 {
 	LeObstacle	obstacle;
-	uint64		until;			/* when a lease, the grace period, or the wait
-								 * after a promotion ends, by le_monotonic_us */
-	XLogRecPtr	undurable;		/* for LE_NOT_DURABLE: up to where */
+	uint64		until;			/* end of the lease, the grace period, or wait
+								 * after a promotion, by le_monotonic_us */
+	XLogRecPtr	undurable;		/* for LE_NOT_DURABLE: end of that WAL */
 } LeDecision;
 
 /* All that decides whether a candidate may be elected */
 typedef struct LeSituation
 {
 	LeRecord	record;			/* read once */
-	bool		has_lock;		/* does the candidate have the election's
+	bool		has_lock;		/* does the candidate hold the election's
 								 * lock? */
-	bool		lease_counts;	/* is a lease on record one of the extension
-								 * that is there now? */
+	bool		lease_counts;	/* is a recorded lease one of the extension
+								 * that exists now? */
 	bool		successor_waits;	/* does another candidate that was named
-									 * to be next wait, and is the bid not to
+									 * successor wait, and must the bid not
 									 * overtake it? */
 	int64		grace_us;		/* 0: none */
 	uint64		grants_from;	/* when the bid may be granted; 0: now */
@@ -52,13 +52,13 @@ typedef struct LeSituation
 } LeSituation;
 
 /*
- * How long a bid that does not wait lets synchronous standbys answer, and the session of a
- * silent leader end
+ * How long a bid that does not wait gives synchronous standbys, and the
+ * session of a silent leader to end
  */
 #define LE_PATIENCE_US	(100 * INT64CONST(1000))
 
 /* campaign.c */
-pg_noreturn extern void le_throw_lock_timeout(void);
+pg_noreturn extern void le_raise_lock_timeout(void);
 extern bool le_acquire_now(LeBid *bid);
 extern bool le_deny_other_client(const LeBid *bid);
 extern void le_prepare_to_bid(void);

@@ -1,15 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/campaign_many.c
- *	  To wait for any of many elections, on one connection.
+ *	  Campaigns for any of many elections, on one connection.
  *
- * Such a candidate stands in no queue, and bids for an election without waiting
- * whenever that may have become free: follow.c tells it when.  A bid overtakes
- * nobody who stands in the queue of the election's lock.  The end of a lease it has
- * to know by itself: it notes when the lease that it was denied by runs out.  And a leader
- * may lose its lock in the middle of a transaction, by pg_advisory_unlock_all(), which wakes
- * no candidate.  So the candidate looks each second whether the locks of sessions and
- * transactions are still held, without touching them, and bids for those that are free.
+ * Such a candidate is in no queue.  It bids for an election without waiting
+ * whenever that may have become free, of which follow.c notifies it.  Its bids
+ * overtake no candidate in the queue of the election's lock.  The end of a
+ * lease is not reported, so the candidate remembers when the lease that denied
+ * its bid expires.  A leader may also lose its lock in the middle of a
+ * transaction, by pg_advisory_unlock_all(), which wakes no candidate.  So the
+ * candidate checks each second whether the locks of sessions and transactions
+ * are still held, without acquiring them, and bids for those that are free.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,14 +29,18 @@
 #include "campaign/campaign.h"
 
 /*
- * When to look again at an election that seems to be free but was denied us, at first
- * and in the long run: somebody may just be about to be elected and fail, or a prepared
- * transaction be committed by a session that does not know of us
+ * When to try again an election that seemed free but was denied, at first and
+ * in the long run: another session may be about to be elected and fail, or a
+ * prepared transaction may be committed by a session that does not know of
+ * this one
  */
 #define LE_BUSY_US			(20 * INT64CONST(1000))
 #define LE_BUSY_LONG_US		USECS_PER_SEC
 
-/* And at one that is to stay vacant, as that may be changed */
+/*
+ * When to check again an election that must stay vacant, as that may be
+ * changed
+ */
 #define LE_VACANT_US		(5 * USECS_PER_SEC)
 
 /* One of the elections, by its key */
@@ -49,19 +54,19 @@ typedef struct LeManyCampaign
 {
 	LeBid	   *bid;
 	LeIdentity	identity;
-	LeElection *elections;		/* each but once, and none that we lead */
+	LeElection *elections;		/* each only once, and none that this session
+								 * leads */
 	int			count;
-	uint64	   *look_at;		/* when to bid again, if nothing is told
-								 * before */
+	uint64	   *look_at;		/* when to bid again, unless woken before */
 	bool	   *by_lock;		/* was it led by a session or transaction? */
 	HTAB	   *by_key;			/* LeManyEntry */
 	uint64		place;			/* in the ring of releases */
 	ConditionVariable *release;
 	uint64		give_up_at;
-	Oid			lease_table;	/* whose leases we have seen */
+	Oid			lease_table;	/* whose leases have been seen */
 } LeManyCampaign;
 
-/* What this session follows, in TopMemoryContext; NULL: nothing */
+/* The elections that this session follows, in TopMemoryContext; NULL: none */
 static LeElectionKey *followed = NULL;
 static int	followed_count;
 
@@ -73,7 +78,7 @@ unfollow(void *argument pg_attribute_unused())
 }
 
 /*
- * Follow no more; also called when a campaign fails.  Does not throw
+ * Stop following; also called when a campaign fails.  Never raises an error.
  */
 void
 le_stop_following(void)
@@ -103,8 +108,8 @@ follow_all(LeManyCampaign *campaign)
 }
 
 /*
- * When to see whether locks were lost: all at once, each second, at a time of this
- * process's own
+ * Return when to check next for lost locks: all elections at once, each
+ * second, at a time that depends on the process
  */
 static uint64
 next_lock_look(uint64 now)
@@ -115,7 +120,7 @@ next_lock_look(uint64 now)
 }
 
 /*
- * Look at the election, without its lock
+ * Read the situation of the election, without its lock
  */
 static void
 look_without_lock(const LeBid *bid, LeSituation *situation)
@@ -129,9 +134,11 @@ look_without_lock(const LeBid *bid, LeSituation *situation)
 }
 
 /*
- * When to look again at an election that was denied us, if nothing is told before
+ * Return when to look again at an election whose bid was denied, unless woken
+ * before
  *
- * *by_lock is set if it is led as long as a session or transaction has its lock.
+ * *by_lock is set to whether it is led as long as a session or transaction
+ * holds its lock.
  */
 static uint64
 look_again_at(const LeBid *bid, bool *by_lock)
@@ -157,7 +164,7 @@ look_again_at(const LeBid *bid, bool *by_lock)
 }
 
 /*
- * Bid for one of the elections; its token, or 0
+ * Bid for one of the elections.  Return the token, or 0.
  */
 static int64
 bid_for(LeManyCampaign *campaign, int index)
@@ -170,10 +177,11 @@ bid_for(LeManyCampaign *campaign, int index)
 }
 
 /*
- * Bid for one of the elections whose time has come; its token, or 0
+ * Bid for one of the elections whose time has come.  Return the token, or 0.
  *
- * One whose lock is not free is not bid for.  A leader that falls silent while this session
- * follows the election lets go of the lock by itself, see term/heartbeat.c.
+ * Does not bid if the lock is not free.  A leader that becomes silent while
+ * this session follows the election releases the lock by itself: see
+ * term/heartbeat.c.
  */
 static int64
 look_at(LeManyCampaign *campaign, int index, uint64 now)
@@ -187,7 +195,7 @@ look_at(LeManyCampaign *campaign, int index, uint64 now)
 }
 
 /*
- * Let standbys answer for so long, in all the bids that follow
+ * Set until when standbys are waited for, in all the bids that follow
  */
 static void
 be_patient(LeManyCampaign *campaign)
@@ -212,7 +220,7 @@ bid_for_all(LeManyCampaign *campaign, int64 *token)
 }
 
 /*
- * Bid for the elections that we were told about, or whose time has come
+ * Bid for the elections that were reported, and for those whose time has come
  */
 static int
 bid_for_some(LeManyCampaign *campaign, int64 *token)
@@ -257,8 +265,8 @@ next_look(const LeManyCampaign *campaign)
 }
 
 /*
- * Leave out of the elections what is there twice, and what this session leads already;
- * index the others by their keys
+ * Remove duplicates from the elections, and those that this session leads
+ * already, and index the others by their keys
  */
 static void
 choose(LeManyCampaign *campaign)
@@ -295,7 +303,7 @@ choose(LeManyCampaign *campaign)
 }
 
 /*
- * Sleep and bid until elected; -1 if that takes until give_up_at
+ * Sleep and bid until elected.  Return -1 if that takes until give_up_at.
  */
 static int
 wait_for_any(LeManyCampaign *campaign, int64 *token)
@@ -319,7 +327,7 @@ wait_for_any(LeManyCampaign *campaign, int64 *token)
 }
 
 /*
- * Count what has come of it for those elections that were not won
+ * Count the denial and the wait for the elections that were not won
  */
 static void
 count_failure(const LeManyCampaign *campaign, uint64 waited_us)
@@ -332,12 +340,14 @@ count_failure(const LeManyCampaign *campaign, uint64 waited_us)
 }
 
 /*
- * Lead the first of these elections by name that can be led, in the bid's scope
+ * Lead the first of these elections by name that can be led, in the bid's
+ * scope
  *
- * Returns which one, or NULL if that takes longer than the bid waits; its token is put
- * into *token.  Those that this session leads already are passed over.  A lock_timeout
- * that is due earlier is an error, as if for one lock.  May wait, throw, end the session
- * of a client that has gone, and changes the array of elections.
+ * Return that election, with its token in *token, or NULL if that takes longer
+ * than the bid waits.  Elections that this session leads already are skipped.
+ * If lock_timeout is due earlier, that raises an error, as if for one lock.
+ * May wait, raise an error, and end the session if its client is gone.
+ * Changes the array of elections.
  */
 const LeElection *
 le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
@@ -369,7 +379,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 		campaign.give_up_at = Min(give_up_at, lock_timeout_at);
 		won = wait_for_any(&campaign, token);
 		if (won < 0 && lock_timeout_at < give_up_at)
-			le_throw_lock_timeout();
+			le_raise_lock_timeout();
 		le_stop_following();
 		le_withdraw();
 	}

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/candidate.c
- *	  This session as a candidate: what others see of it while it waits.
+ *	  This session as a candidate, as visible to other sessions while it waits.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,11 +13,14 @@
 
 #include "campaign/campaign.h"
 
-/* does the registry show this session as a candidate, since when, and for what? */
+/*
+ * does the registry show this session as a candidate, since when, and for
+ * which election?
+ */
 static bool standing = false;
 static uint64 standing_since;
 static LeElectionKey standing_for;	/* all zero: many elections */
-static bool in_line = false;	/* does it watch that one? */
+static bool in_line = false;	/* does it watch that election? */
 
 static void
 stand(const LeElection *election, const LeIdentity *identity)
@@ -49,8 +52,8 @@ le_stand_in_line(const LeElection *election, const LeIdentity *identity)
 	stand(election, identity);
 
 	/*
-	 * so a leader with a heartbeat knows of it, and so do the views of a bare
-	 * key
+	 * so that a leader with a heartbeat notices it, as do the views for a
+	 * bare key
 	 */
 	(void) le_registry_watch(election, LE_IN_LINE);
 	in_line = true;
@@ -73,7 +76,7 @@ le_stand_for_many(const LeElection *elections, int count, const LeIdentity *iden
 }
 
 /*
- * Does this session wait to be elected?
+ * Check whether this session waits to be elected
  */
 bool
 le_is_candidate(void)
@@ -82,7 +85,7 @@ le_is_candidate(void)
 }
 
 /*
- * Show what this session waits for, if it stands in line
+ * If this session is a candidate, show what it waits for
  */
 void
 le_show_wait(LeWait waits_for)
@@ -106,9 +109,8 @@ remove_candidate(void *argument pg_attribute_unused())
 }
 
 /*
- * Show this session as a candidate no more; also called when a wait fails
- *
- * Does not throw.
+ * Stop showing this session as a candidate; also called when a wait fails.
+ * Never raises an error.
  */
 void
 le_withdraw(void)

@@ -1,10 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/decision.c
- *	  May this candidate be elected now, and if not, what is in its way?
+ *	  The rule that decides whether a candidate may be elected now, or what the
+ *	  obstacle is.
  *
- * The rule alone.  succession.c looks at the election and acts on the answer;
- * t/decision_cases.c has a table of cases.
+ * This is the rule alone.  succession.c reads the situation of the election
+ * and acts on the decision; t/decision_cases.c has a table of cases.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,9 +14,7 @@
 #include "campaign/campaign.h"
 
 /*
- * Decide likewise about an election that nobody leads, and whose last term has left
- * nothing on record
- *
+ * Decide about a vacant election whose last term is not recorded any more.
  * Never raises an error.
  */
 LeDecision
@@ -33,11 +32,12 @@ le_decide_vacant(const LeSituation *situation)
 }
 
 /*
- * Decide about an election that has a term on record
+ * Decide about an election that has a recorded term
  *
- * Without the election's lock, only a lease that runs is certain to be in the way.  With it,
- * any other term is over: its lock went away behind its back, it is the lease of an
- * extension that was dropped, or it was never committed.
+ * Without the election's lock, only a lease that runs is certain to be an
+ * obstacle.  With the lock, any other term has ended: its lock was released
+ * without the extension's knowledge, it is the lease of an extension that was
+ * dropped, or it was never committed.
  */
 static LeDecision
 decide_on_term(const LeSituation *situation)
@@ -61,10 +61,11 @@ decide_on_term(const LeSituation *situation)
 }
 
 /*
- * Decide whether the candidate may be elected, or what is in its way
+ * Decide whether the candidate may be elected, or what the obstacle is.  Never
+ * raises an error.
  *
- * That transactions are guarded by the last term is not on record: the candidate passes
- * their lock when nothing else is in its way.  Never raises an error.
+ * Guarded transactions of the last term are not part of the situation: the
+ * candidate passes their lock when there is no other obstacle.
  */
 LeDecision
 le_decide(const LeSituation *situation)

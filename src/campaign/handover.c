@@ -1,24 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/handover.c
- *	  To resign in favour of a candidate.
+ *	  Resigning in favor of a candidate.
  *
- * The candidate that a leader names must be next, whatever its place in line, and all
- * others must keep theirs.  As long as the leader has the election's lock himself, he moves
- * the candidate to the front of the lock's queue, and then resigns: the lock manager does
- * the rest.
+ * The candidate that a leader names must be next, whatever its place in line,
+ * and all others must keep theirs.  If the leader itself holds the election's
+ * lock, it moves the candidate to the front of the lock's queue and then
+ * resigns; the lock manager does the rest.
  *
- * Where a lease leads, it is the first candidate in line who has the lock, and waits for the
- * end of the lease.  So the lease ends with word of the successor in the registry.  The
- * first candidate finds that; he leaves word himself that he gives way, moves the successor
- * to the front, lets go of the lock, and lines up again: at the end, as everybody must.  The
- * successor, who has the lock then, moves him to the front.
+ * If the leader has a lease, the first candidate in line holds the lock and
+ * waits for the end of the lease.  So when the lease ends, the successor is
+ * recorded in the registry.  The first candidate finds that.  It records that
+ * it has given way, moves the successor to the front, releases the lock, and
+ * lines up again, at the end as usual.  The successor, which then holds the
+ * lock, moves that candidate to the front.
  *
- * That lock may still be free: then the successor is a candidate that is just lining up.
- * Until it has done so, a bid that does not wait is denied, as by one that waits.
+ * The lock may also still be free, if the successor is a candidate that is
+ * just lining up.  Until it has done so, a bid that does not wait is denied,
+ * as by a candidate that waits.
  *
- * A successor that does not wait any more when its turn has come is passed over.  Then
- * whoever has given way to it takes its place, and so gets back his own.
+ * A successor that no longer waits when its turn has come is skipped.  Then
+ * the candidate that has given way to it takes its place, and so gets back its
+ * own.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,7 +35,7 @@
 #include "leader/leader.h"
 #include "campaign/campaign.h"
 
-/* How long we wait for somebody to line up, and how often we look */
+/* How long to wait for a candidate to line up, and how often to check */
 #define LE_LINE_UP_MAX_US	USECS_PER_SEC
 #define LE_LINE_UP_LOOK_US	100
 
@@ -51,8 +54,8 @@ compare_waits(const void *a, const void *b)
 }
 
 /*
- * Return the candidates in the election's line that pass the test, the one that has waited
- * longest first
+ * Return the candidates in the election's line that pass the test, in the
+ * order in which they began to wait
  */
 static LeCandidate *
 list_in_line(const LeElection *election, LeCandidateTest passes, const void *argument,
@@ -77,7 +80,7 @@ list_in_line(const LeElection *election, LeCandidateTest passes, const void *arg
 }
 
 /*
- * Return the process of the first of these; 0: there is none
+ * Return the process of the first of these, or 0 if there is none
  */
 static int
 find_in_line(const LeElection *election, LeCandidateTest passes, const void *argument)
@@ -90,7 +93,7 @@ find_in_line(const LeElection *election, LeCandidateTest passes, const void *arg
 	return pid;
 }
 
-/* As everybody is shown it: what is hidden cannot be guessed */
+/* compare as the caller sees it, so that a hidden part cannot be guessed */
 static bool
 has_identity(const LeCandidate *candidate, const void *identity)
 {
@@ -110,10 +113,11 @@ has_given_way(const LeCandidate *candidate, const void *unused pg_attribute_unus
 }
 
 /*
- * Check whether the successor that was named, if any, is another session that still is a
- * candidate
+ * Check whether the named successor, if any, is another session that is still
+ * a candidate
  *
- * It may not be in the lock's queue yet: a bid that does not wait must not overtake it.
+ * It may not be in the lock's queue yet, and a bid that does not wait must not
+ * overtake it.
  */
 bool
 le_successor_waits(const LeElection *election, int successor)
@@ -123,9 +127,11 @@ le_successor_waits(const LeElection *election, int successor)
 }
 
 /*
- * Move that process to the front of the election's line; false if it does not wait there
+ * Move a process to the front of the election's line.  Return false if it does
+ * not wait there.
  *
- * It may just be about to line up: for that we wait, but not for long.  May throw.
+ * If it is just about to line up, this waits for a short time.  May raise an
+ * error.
  */
 static bool
 bring_to_front(const LeElection *election, int pid)
@@ -150,16 +156,16 @@ warn_not_waiting(const LeElection *election, const char *identity)
 			 errmsg("\"%s\" does not wait to lead election %s", identity,
 					le_election_label(&election->key, election->name)),
 			 errdetail("Nothing was resigned."),
-			 errhint("%s shows who waits; a candidate for many elections cannot be named.",
+			 errhint("%s shows the candidates; a candidate for many elections cannot be named.",
 					 "le_candidates")));
 }
 
 /*
- * Resign in favour of the candidate with that identity; false, with a warning, if the
- * caller does not lead, or that one does not wait
+ * Resign in favor of the candidate with the given identity.  Return false,
+ * with a warning, if the caller does not lead, or no such candidate waits.
  *
- * token is 0 for the session's own term.  May throw, and wait a moment for the candidate to
- * line up.
+ * token is 0 for the session's own term.  May raise an error, and may wait a
+ * moment for the candidate to line up.
  */
 bool
 le_resign_to(const LeElection *election, int64 token, const char *identity)
@@ -183,7 +189,7 @@ le_resign_to(const LeElection *election, int64 token, const char *identity)
 }
 
 /*
- * Let that process go first; false if it does not wait
+ * Let the given process go first.  Return false if it does not wait.
  */
 static bool
 give_way(const LeElection *election, int pid)
@@ -197,7 +203,8 @@ give_way(const LeElection *election, int pid)
 }
 
 /*
- * Move all who have given way to the front, each behind those who came before him
+ * Move all candidates that have given way to the front, in the order in which
+ * they began to wait
  */
 static void
 bring_back(const LeElection *election)
@@ -211,11 +218,13 @@ bring_back(const LeElection *election)
 }
 
 /*
- * Is it this session's turn to lead the election, as far as successors go?
+ * Check whether it is this session's turn to lead the election, with respect
+ * to successors
  *
- * To be called by a candidate who has been granted the election's lock, and again when
- * nobody leads any more.  If not, the lock has been let go, and the candidate is to line up
- * again.  May throw, and wait a moment for others to line up.
+ * Called by a candidate that has acquired the election's lock, and again when
+ * the election has become vacant.  If it returns false, the lock has been
+ * released, and the candidate must line up again.  May raise an error, and may
+ * wait a moment for others to line up.
  */
 bool
 le_take_turn(const LeElection *election)
@@ -242,7 +251,7 @@ le_take_turn(const LeElection *election)
 	if (give_way(election, successor))
 		return false;
 
-	/* it is gone: then it is the turn of who gave way to it */
+	/* if it no longer waits, a candidate that gave way to it is next */
 	displaced = find_in_line(election, has_given_way, NULL);
 	le_registry_name_successor(&election->key, displaced);
 	return !give_way(election, displaced);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/room.c
- *	  How many elections the server, a role and a session may have.
+ *	  Limits of the number of elections of the server, a role and a session.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,7 +14,8 @@
 #include "campaign/campaign.h"
 
 /*
- * Clear away the leases that are over, wherever they were, but not again and again
+ * Clear away leases that have ended, in all databases, but at most once a
+ * second
  */
 static void
 sweep_for_room(void)
@@ -38,8 +39,9 @@ fits_on_server(int more)
 }
 
 /*
- * Return how many of the elections that the server may know of are reserved for others: a
- * tenth for superusers and declared elections, and half of that for superusers
+ * Return how many of the elections that the server may know are reserved for
+ * others: a tenth for superusers and declared elections, and half of that for
+ * superusers
  */
 static int
 reserved_for_others(const LeElection *elections, int count)
@@ -55,9 +57,9 @@ reserved_for_others(const LeElection *elections, int count)
 }
 
 /*
- * Throw if the server knows of too many elections for these, too
+ * Raise an error if the server knows too many elections to add these
  *
- * Those that nobody leads make room, and leases that are over.
+ * Vacant elections, and leases that have ended, make room.
  */
 static void
 require_room_on_server(const LeElection *elections, int count)
@@ -94,7 +96,7 @@ fits_for_role(int more)
 }
 
 pg_noreturn static void
-throw_role_full(void)
+raise_role_full(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -106,13 +108,13 @@ throw_role_full(void)
 }
 
 /*
- * Throw if so many elections can never be campaigned for at a time
+ * Raise an error if so many elections can never be campaigned for at a time
  */
 void
 le_require_countable(int count)
 {
 	if (count > le_max_elections_per_role && !superuser())
-		throw_role_full();
+		raise_role_full();
 	if (count > le_max_elections)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -126,11 +128,12 @@ require_room_for_role(int more)
 		return;
 	sweep_for_room();
 	if (!fits_for_role(more))
-		throw_role_full();
+		raise_role_full();
 }
 
 /*
- * Throw if there is no room to watch one more election, by the server or the current user
+ * Raise an error if there is no room to watch one more election, on the server
+ * or for the current user
  *
  * May wait as le_lease_sweep does.
  */
@@ -142,7 +145,8 @@ le_require_room_to_watch(const LeElection *election)
 }
 
 /*
- * Does this session lead fewer elections than that, by terms and uncommitted leases?
+ * Check whether this session leads fewer elections than the limit, by terms
+ * and uncommitted leases
  */
 static bool
 leads_fewer_than(int limit)
@@ -154,8 +158,9 @@ leads_fewer_than(int limit)
 }
 
 /*
- * Throw if this session leads as many elections as it may, or the server knows of too many
- * for these, too, or the current user has too many for so many more that are counted
+ * Raise an error if this session leads as many elections as it may, the server
+ * knows too many to add these, or the current user has too many to add the
+ * counted ones
  *
  * May wait as le_lease_sweep does.
  */

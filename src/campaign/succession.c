@@ -1,28 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/succession.c
- *	  What is to be done about a term that is over, by whoever comes next.
+ *	  Succession: what a candidate must do about the previous term, which has
+ *	  ended.
  *
- * A lease that runs out does so by itself, and nobody is there to write it down.
- * The next one who wants to lead the election does that, holding the election's lock:
- * it marks the lease as over in the registry, makes the row in le_leases void, and waits
- * for the transactions that are guarded by the lease (guard.c).  It may be elected when
- * that row is durable.  Leases whose elections have no candidate any more are cleared away
- * by sessions that take other leases.
+ * When a lease expires, that is not recorded by itself.  The next candidate
+ * for the election records it, while it holds the election's lock: it marks
+ * the lease as over in the registry, makes the row in le_leases void, and
+ * waits for the transactions that are guarded by the lease (guard.c).  It may
+ * be elected when that row is durable.  Leases whose elections have no
+ * candidate any more are cleared away by sessions that take other leases.
  *
  * Rules:
  *
- *	A lease is marked and its row overwritten under the guard lock, in a mode that
- *	conflicts with itself.  Guarded transactions are no reason to put that off: a lease that
- *	has been found over must not come back after a crash.
- *	A lease's entry comes off the record, and its row is deleted, only when the void row is
- *	durable on the synchronous standbys, too (voided_at says where in the WAL it is).  Else
- *	a failover might bring the lease back beside a successor.
- *	Nothing here waits for standbys.  A bid does, in campaign.c; a sweep leaves what is not
- *	durable to a later one.
+ * - A lease is marked and its row overwritten under the guard lock, in a mode
+ *   that conflicts with itself.  Guarded transactions do not delay that: a
+ *   lease that was found over must not come back after a crash.
+ * - The recorded lease is removed, and its row deleted, only when the void row
+ *   is durable, also on the synchronous standbys (voided_at is its place in
+ *   the WAL).  Otherwise, a failover might bring the lease back beside a
+ *   successor.
+ * - Nothing here waits for standbys.  A bid does, in campaign.c; a sweep
+ *   leaves what is not durable to a later one.
  *
- * Order of locks: as campaign.c has it.  A sweep holds the lock of one other election at a
- * time, waits for nothing while it does, and does not wait for that lock either.
+ * The order of locks is that of campaign.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -40,10 +41,11 @@
 #include "campaign/campaign.h"
 
 /*
- * Take the guard lock: exclusively, to let all those through who have it now
+ * Acquire the guard lock.  In exclusive mode, this waits for all its holders.
+ * Return false if it is held and dont_wait is set.
  *
- * A lock_timeout may strike just after it was granted: then it must be heard before
- * anything is made of the lock.
+ * A lock_timeout may occur just after the lock was granted, so interrupts must
+ * be checked before the lock is used.
  */
 static bool
 take_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
@@ -59,10 +61,10 @@ take_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 }
 
 /*
- * Write down that the lease on record is over, unless that was done; false if it runs, or
- * has gone with the extension
+ * Record that the lease is over, unless that was done.  Return false if it
+ * runs, or was dropped with the extension.
  *
- * Sets voided_at.  To be called with the guard lock.
+ * Sets voided_at.  The caller must hold the guard lock.
  */
 static bool
 void_lease(const LeElection *election, LeTerm *term)
@@ -73,14 +75,14 @@ void_lease(const LeElection *election, LeTerm *term)
 	bool		over;
 
 	Assert(le_has_guard(election));
-	/* while we waited, the extension may have gone */
+	/* the extension may have been dropped during the wait */
 	AcceptInvalidationMessages();
 	if (!le_is_lease_table(term->lease_table))
 		return false;
 	if (!XLogRecPtrIsInvalid(term->voided_at))
 		return true;
 
-	/* the same but for its name, if that is another one with the same key */
+	/* same key, but the recorded name may be that of another election */
 	strcpy(ended.name, term->name);
 
 	le_lease_lock_table();
@@ -99,12 +101,13 @@ void_lease(const LeElection *election, LeTerm *term)
 }
 
 /*
- * See whether the lease on record is over, write down that it is, and let all those
- * through who have the guard lock; false if it runs, or, with dont_wait, if any session
- * has that lock
+ * Check whether the recorded lease has ended, record its end in the table, and
+ * wait for all holders of the guard lock.  Return false if the lease runs, or,
+ * with dont_wait, if any session holds that lock.
  *
- * If guarded transactions are in the way, that it is over is on this server's disk before
- * they are waited for.  Sets voided_at.  To be called with the election's lock.
+ * If there are guarded transactions, the end is on this server's disk before
+ * they are waited for.  Sets voided_at.  The caller must hold the election's
+ * lock.
  */
 bool
 le_write_off(const LeElection *election, LeTerm *term, bool dont_wait)
@@ -134,9 +137,11 @@ le_write_off(const LeElection *election, LeTerm *term, bool dont_wait)
 }
 
 /*
- * Let all those through who have the guard lock; false, with dont_wait, if anybody does
+ * Wait for all holders of the guard lock.  Return false, with dont_wait, if
+ * there are any.
  *
- * No term is on record.  Nobody guards bare keys, which plain advisory locks share.
+ * No term may be recorded.  Bare keys, which plain advisory locks share, are
+ * never guarded.
  */
 static bool
 pass_guard(const LeElection *election, bool dont_wait)
@@ -150,9 +155,10 @@ pass_guard(const LeElection *election, bool dont_wait)
 }
 
 /*
- * Delete the void rows of an election whose lease is over; true if they are gone
+ * Delete the void rows of an election whose lease has ended.  Return true if
+ * they are gone.
  *
- * That they are void does not depend on what becomes of the transaction.
+ * They stay void even if the transaction is rolled back.
  */
 bool
 le_delete_rows(const LeElection *election, const LeTerm *term)
@@ -164,7 +170,8 @@ le_delete_rows(const LeElection *election, const LeTerm *term)
 }
 
 /*
- * Would the commit wait for synchronous standbys only because rows were deleted?
+ * Check whether the commit would wait for synchronous standbys only because
+ * rows were deleted
  */
 bool
 le_deletion_delays_commit(void)
@@ -174,9 +181,10 @@ le_deletion_delays_commit(void)
 }
 
 /*
- * Look at the election, whose lock the bid has, and that no term of this session's own is of
+ * Read the situation of the election.  The bid must hold its lock, and this
+ * session must not lead it.
  *
- * What is on record may be of another election with the same key.
+ * The recorded term may be of another election with the same key.
  */
 static void
 look_with_lock(const LeBid *bid, bool dont_wait, LeSituation *situation)
@@ -197,8 +205,8 @@ look_with_lock(const LeBid *bid, bool dont_wait, LeSituation *situation)
 }
 
 /*
- * Take a lease that is over off the record; if that cannot be done yet, return what is in
- * the way
+ * Remove a recorded lease that has ended.  If that cannot be done yet, return
+ * the obstacle.
  */
 static LeDecision
 clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
@@ -223,14 +231,16 @@ clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
 }
 
 /*
- * Take what is over off the record, wait for the transactions that are guarded by it, and
- * return whether the bid may be elected then, or what is in its way
+ * Remove recorded terms that have ended, wait for the transactions that are
+ * guarded by them, and return whether the bid may be elected then, or what the
+ * obstacle is
  *
- * With dont_wait, transactions that are guarded are not waited for, and a named successor
- * that still waits is in the way.  The caller must hold the election's lock, where no term
- * is this session's own.  The order is what guard.c counts on: first nothing is left on
- * record that it takes for a running term, as it would not take a lease that has expired,
- * then the guard lock.
+ * With dont_wait, guarded transactions are not waited for, and a named
+ * successor that still waits is an obstacle.  The caller must hold the
+ * election's lock, and must not lead the election itself.  The order is what
+ * guard.c relies on: first, no term is left recorded that it takes for a
+ * running one (it would not take an expired lease), and then the guard lock is
+ * passed.
  */
 LeDecision
 le_clear_record(const LeBid *bid, bool dont_wait)

@@ -1,11 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/sweep.c
- *	  To clear away leases that are over and whose elections have no candidate.
+ *	  Sweeps: clearing away leases that have ended and whose elections have no
+ *	  candidate.
  *
- * Sessions that take other leases do that.  A sweep holds the lock of one other election at a
- * time, waits for nothing while it does, and does not wait for that lock either.  What is not
- * durable is left to a later sweep.  succession.c has the rules.
+ * Sessions that take other leases do that.  A sweep holds the lock of one
+ * other election at a time, waits for nothing while it does, and does not wait
+ * for that lock either.  What is not durable is left to a later sweep.
+ * succession.c has the rules.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,25 +23,26 @@
 #include "campaign/campaign.h"
 
 /*
- * Leases that are over are looked for after at least so many new ones, or this share
- * of all there are
+ * A sweep is due after this many new leases, or this share of all leases,
+ * whichever is more
  */
 #define LE_SWEEP		16
 #define LE_SWEEP_SHARE	64
 
 /*
- * So many times as many are looked at: a lease is made void, deleted, and taken off the
- * record by up to three sweeps, and some cannot be cleared away for now
+ * A sweep looks at this many times as many leases: up to three sweeps are
+ * needed to make a lease void, delete its row and remove it, and some leases
+ * cannot be cleared away for now
  */
 #define LE_SWEEP_VISITS	4
 
-/* And so many of them where there is no room for more */
+/* How many leases a sweep looks at if there is no room for more */
 #define LE_SWEEP_FOR_ROOM	10000
 
 /*
- * Is it time to clear leases away?  Counts one more that has begun
+ * Count one more lease that has begun, and check whether a sweep is due
  *
- * *after is set to how many have begun since the last time.
+ * *after is set to the number of new leases after which one is.
  */
 static bool
 sweep_is_due(uint32 *after)
@@ -67,19 +70,21 @@ set_sweep_after(uint32 count)
 /* What a sweep may do */
 typedef struct LeSweep
 {
-	bool		has_deleted;	/* may rows be gone by this very transaction? */
+	bool		has_deleted;	/* may rows have been deleted by this
+								 * transaction? */
 	bool		for_room;
-	XLogRecPtr	undurable;		/* what was put off waits for that */
+	XLogRecPtr	undurable;		/* what was put off waits for this WAL */
 } LeSweep;
 
 /*
- * Clear the lease away whose row is void, as far as can be done; false if the void row is
- * not durable yet
+ * Clear away the lease whose row is void, as far as possible.  Return false if
+ * the void row is not durable yet.
  *
- * A lease stays on record until a later transaction sees that its row is gone, as the
- * deletion may be rolled back; unless it is for_room: then a void row may be left, to be
- * found after the next start, and is left if only its deletion would have the commit wait
- * for standbys.  To be called with the election's lock.
+ * A lease stays recorded until a later transaction sees that its row is gone,
+ * since the deletion may be rolled back.  With for_room, it is removed anyway:
+ * a void row may then remain, to be found after the next start, and is left if
+ * only its deletion would make the commit wait for standbys.  The caller must
+ * hold the election's lock.
  */
 static bool
 clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
@@ -99,10 +104,11 @@ clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
 }
 
 /*
- * Clear a lease away that is over and that has no candidate; false if that is to be tried
- * again when more is durable
+ * Clear away a lease that has ended and has no candidate.  Return false if
+ * this should be tried again when more WAL is durable.
  *
- * It is left alone if a session has the election's lock or a successor is lining up.
+ * It is left alone if a session holds the election's lock or a successor is
+ * lining up.
  */
 static bool
 clear_away(const LeTerm *ended, LeSweep *sweep)
@@ -130,7 +136,8 @@ clear_away(const LeTerm *ended, LeSweep *sweep)
 }
 
 /*
- * Clear these leases away; those that were put off are moved to the front, return how many
+ * Clear away these leases, move those that were put off to the front, and
+ * return how many of them there are
  */
 static int
 clear_all_away(LeTerm *ended, int count, LeSweep *sweep)
@@ -147,18 +154,19 @@ clear_all_away(LeTerm *ended, int count, LeSweep *sweep)
 }
 
 /*
- * Once in a while, clear away leases that are over and whose election nobody has
- * asked for since
+ * From time to time, clear away leases that have ended and whose elections had
+ * no bid since
  *
- * To be called for each new lease.  The more leases there are to look at, the rarer
- * that is done, and the more of them are cleared away then: so one new lease costs
- * the same however many there are, and never many more are over than run.  Or, for_room,
- * now, because there is no room for more.
+ * Called for each new lease.  The more leases there are, the more rarely this
+ * happens, and the more of them are cleared away then.  So the cost of a new
+ * lease does not depend on their number, and the number of ended leases stays
+ * in proportion to that of running ones.  With for_room, sweeps now, because
+ * there is no room for more.
  */
 void
 le_lease_sweep(bool for_room)
 {
-	/* the transaction by which this backend was last to sweep */
+	/* this backend's last transaction that made a sweep */
 	static TransactionId sweeping = InvalidTransactionId;
 	LeSweep		sweep = {.for_room = for_room};
 	LeTerm	   *ended;
@@ -169,7 +177,7 @@ le_lease_sweep(bool for_room)
 	if (!sweep_is_due(&capacity) && !for_room)
 		return;
 
-	/* a lease that is about to be taken needs one anyway */
+	/* a lease that is about to be taken needs an ID anyway */
 	if (!for_room)
 		(void) GetTopTransactionId();
 	sweep.has_deleted = TransactionIdEquals(sweeping, GetTopTransactionIdIfAny());
@@ -179,7 +187,7 @@ le_lease_sweep(bool for_room)
 	count = le_registry_list_ended_leases(ended, capacity, &leases);
 	count = clear_all_away(ended, count, &sweep);
 
-	/* no lock is held that matters to others; standbys are not waited for */
+	/* no lock is held that others need; does not wait for standbys */
 	if (count > 0)
 	{
 		XLogFlush(sweep.undurable);

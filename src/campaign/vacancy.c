@@ -1,18 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/vacancy.c
- *	  Why an election that nobody leads stays vacant for a while.
+ *	  Reasons for a vacant election to stay vacant for a while.
  *
- * After a promotion no lease is granted for some time (origin.c).  And after a term that
- * ended without resignation there may be a grace period, in which the program that has led
- * can notice and stop.  It counts from when the term ended: a session's, when the server
- * saw it go; a lease's, when it ran out.  Of an election that the registry knows no term
- * of, the last one may have ended with a crash, or have been forgotten (see
- * le_registry_forgotten_at).  Where that is not known, it is fixed when a candidate that has the
- * election's lock first asks, so that terms which others lose meanwhile do not put it off.
+ * After a promotion no lease is granted for some time (origin.c).  After a
+ * term that ended without resignation, there may be a grace period, in which
+ * the former leader can notice and stop.  It counts from the end of the term:
+ * of a session's, when the server noticed it; of a lease, when it expired.  If
+ * the registry knows no term of an election, its last term may have ended with
+ * a crash, or may have been forgotten (see le_registry_forgotten_at).  An end
+ * that is not known is fixed when a candidate that holds the election's lock
+ * first asks, so that terms which others lose meanwhile do not defer it.
  *
- * Whoever bids decides this by the settings of his session and the election's declaration.
- * A candidate waits here with the election's lock, and so keeps the first place in line.
+ * The bidding session's settings and the election's declaration decide.  A
+ * candidate waits here while it holds the election's lock, and so keeps the
+ * first place in line.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,10 +24,11 @@
 #include "campaign/campaign.h"
 
 /*
- * Find out when the last term of the election ended without resignation, or may have
+ * Find out when the last term of the election ended, or may have ended,
+ * without resignation
  *
- * With the election's lock, that is final.  Of a term that is still on record, nothing else
- * is known yet.
+ * With the election's lock, the result is final.  Without it, a recorded term
+ * may have ended without that being known yet.
  */
 static void
 complete_record(const LeElection *election, LeSituation *situation)
@@ -41,9 +44,11 @@ complete_record(const LeElection *election, LeSituation *situation)
 }
 
 /*
- * Look for how long the election, whose record was read, stays vacant after its last term
+ * Find out how long the election, whose record was read, stays vacant after
+ * its last term
  *
- * May raise an error, and wait as le_grants_from does.  No LWLock may be held.
+ * May raise an error, and may wait as le_grants_from does.  The caller must
+ * not hold an LWLock.
  */
 void
 le_look_at_vacancy(const LeBid *bid, LeSituation *situation)
@@ -56,7 +61,7 @@ le_look_at_vacancy(const LeBid *bid, LeSituation *situation)
 }
 
 /*
- * Sleep until that time, but maybe not as long, see le_sleep
+ * Sleep until the given time.  May return earlier: see le_sleep.
  */
 void
 le_wait_vacant(uint64 until, LeObstacle why)

@@ -1,20 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * leader/depose.c
- *	  To end another's term.
+ *	  Deposing leaders: end the terms of other sessions.
  *
- * A session that leads is terminated, as by pg_terminate_backend(); a lease is ended.
- * Then the transactions are terminated that are guarded by the term, since they keep the
- * next one from beginning.
+ * A session that leads is terminated, as by pg_terminate_backend(), and a
+ * lease is ended.  Then the transactions that are guarded by the term are
+ * terminated, since they keep the next term from beginning.
  *
- * All of it is done with the election's guard lock, in the mode that is for whoever changes
- * a term (election_lock.c).  So nobody passes it who is about to lead, and whoever holds the
- * guard lock is guarded by the term that is being ended, not by the next one.  That holds
- * where nobody has been guarded before, too, because the mark is set that someone may be.
- * Bare keys are not guarded, and their guard lock would be that of a name: there it is only
- * the token by which a successor is told from whom was to be deposed.
+ * All of this is done while holding the election's guard lock, in the mode for
+ * changes of a term (election_lock.c).  So no candidate can be elected
+ * meanwhile, and a transaction that holds the guard lock is guarded by the
+ * term that is being ended, not by the next one.  This holds even if no
+ * transaction was guarded before, because the mark that one may be is set
+ * first.  Bare keys are not guarded, and their guard lock would be that of a
+ * name.  For them, only the token distinguishes a successor from the leader
+ * that is to be deposed.
  *
- * What was done stays done, whatever becomes of the transaction.
+ * What was done stays done, however the transaction ends.
  *
  *-------------------------------------------------------------------------
  */
@@ -38,13 +40,13 @@
 #include "lease/lease.h"
 #include "leader/internal.h"
 
-/* How often we look whether a process has gone: at first, and later */
+/* How often to check whether a process has ended: at first, and later */
 #define LE_LOOK_SOON_US		500
 #define LE_LOOK_AGAIN_US	50000
 
 /*
- * Copy the election's term if it runs, or is silent and its session still has the lock; false
- * if there is none
+ * Copy the election's term if it runs, or is silent and its session still
+ * holds the lock.  Return false if there is none.
  */
 bool
 le_read_leader(const LeElection *election, LeTerm *term)
@@ -60,7 +62,7 @@ le_read_leader(const LeElection *election, LeTerm *term)
 }
 
 /*
- * May the current user call le_depose_role()?
+ * Check whether the current user may call le_depose_role()
  */
 static bool
 may_depose_roles(void)
@@ -80,8 +82,9 @@ may_depose_roles(void)
 }
 
 /*
- * May the current user terminate what belongs to that role?  The server's own rule for
- * its processes; and who may depose roles may
+ * Check whether the current user may terminate the sessions and leases of the
+ * given role: by the server's own rule for processes, or as a user that may
+ * depose roles
  */
 bool
 le_may_terminate(Oid role)
@@ -108,7 +111,7 @@ require_right(const LeElection *election, Oid role)
 }
 
 /*
- * Throw if it is this very session, or transaction, that leads
+ * Raise an error if this session or transaction itself leads
  */
 static void
 refuse_own(const LeElection *election)
@@ -125,8 +128,8 @@ refuse_own(const LeElection *election)
 /*
  * Terminate the process, if the current user may
  *
- * By a superuser's right, as the server does not know of the right to depose roles.  On error,
- * the server's own abort restores the user.
+ * Roles that may depose roles have no such privilege in the server, so this is
+ * done as a superuser.  On error, the server's own abort restores the user.
  */
 void
 le_terminate_process(int pid)
@@ -155,10 +158,10 @@ is_among(int pid, const int *pids, int count)
 }
 
 /*
- * Wait until none of these processes is listed any more, or until that time, by
- * le_monotonic_us
+ * Wait until none of these processes is listed any more, or until the given
+ * time, by le_monotonic_us
  *
- * May throw, and end the session of a client that has gone.
+ * May raise an error, and ends the session if its client is gone.
  */
 void
 le_wait_until_gone(const LeElection *election, const int *pids, int count,
@@ -184,7 +187,8 @@ le_wait_until_gone(const LeElection *election, const int *pids, int count,
 }
 
 /*
- * Terminate the session that leads, or end the lease; false if it does not run any more
+ * Terminate the session that leads, or end the lease.  Return false if the
+ * term no longer runs.
  */
 static bool
 end_leader(const LeElection *election, const LeTerm *term)
@@ -198,7 +202,8 @@ end_leader(const LeElection *election, const LeTerm *term)
 }
 
 /*
- * The same, and write down who does it, and why, for the session that announces it
+ * Do the same, and record by which role and for what reason, for the session
+ * that announces it
  */
 static bool
 end_marked(const LeElection *election, const LeTerm *term, const char *by, const char *why)
@@ -221,11 +226,12 @@ end_marked(const LeElection *election, const LeTerm *term, const char *by, const
 }
 
 /*
- * Return the identifiers of the prepared transactions that are guarded in the election;
- * NULL if there are none
+ * Return the identifiers of the prepared transactions that are guarded in the
+ * election, or NULL if there are none
  *
- * By the lock on its own transaction ID, a transaction is known.  Operators are named with
- * their schema, as the caller's search_path counts.
+ * A transaction is identified by the lock on its own transaction ID.
+ * Operators are qualified with their schema, because the caller's search_path
+ * applies.
  */
 static char *
 list_prepared(const LeElection *election)
@@ -261,20 +267,21 @@ list_prepared(const LeElection *election)
 }
 
 /*
- * Warn that the caller may not terminate a process, whose transaction keeps the next term
- * from beginning
+ * Warn that the caller may not terminate a process whose transaction keeps the
+ * next term from beginning
  */
 static void
 warn_guarded(const LeElection *election, int pid)
 {
 	ereport(WARNING,
-			(errmsg("could not terminate process %d, which is still guarded by the term of election %s that has ended",
-					pid, le_election_label(&election->key, election->name)),
-			 errdetail("The next term begins when its transaction has ended.")));
+			(errmsg("permission denied to terminate process %d", pid),
+			 errdetail("Its transaction is guarded by the previous term of election %s. The next term begins after that transaction has ended.",
+					   le_election_label(&election->key, election->name))));
 }
 
 /*
- * Warn that prepared transactions, if any, keep the next term from beginning
+ * Warn about prepared transactions, if any, that keep the next term from
+ * beginning
  */
 static void
 warn_prepared(const LeElection *election)
@@ -284,17 +291,18 @@ warn_prepared(const LeElection *election)
 	if (prepared == NULL)
 		return;
 	ereport(WARNING,
-			(errmsg("a prepared transaction is still guarded by the term of election %s that has ended",
+			(errmsg("a prepared transaction is still guarded by the previous term of election %s",
 					le_election_label(&election->key, election->name)),
 			 errdetail("The next term waits for: %s.", prepared),
 			 errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED.")));
 }
 
 /*
- * Terminate the sessions whose transactions are guarded, and wait until these have ended
+ * Terminate the sessions whose transactions are guarded, and wait until these
+ * have ended
  *
- * Those that the user may not terminate, and those that are prepared, are left alone, with
- * a warning.
+ * Sessions that the user may not terminate, and prepared transactions, are
+ * left alone, with a warning.
  */
 void
 le_terminate_guarded(const LeElection *election)
@@ -326,7 +334,8 @@ le_terminate_guarded(const LeElection *election)
 }
 
 /*
- * End the term with that token, and what is guarded by it; false if it is over already
+ * End the term with the given token, and the transactions that it guards.
+ * Return false if it has ended already.
  */
 static bool
 depose_term(const LeElection *election, int64 token, const char *why)
@@ -348,11 +357,12 @@ depose_term(const LeElection *election, int64 token, const char *why)
 }
 
 /*
- * End the term of whoever leads the election; false, with a warning, if nobody does
+ * End the term of the election's leader.  Return false, with a warning, if
+ * there is none.
  *
- * Returns when the term is over and nothing that it guards keeps the next one from
- * beginning.  May throw, wait, and end the session of a client that has gone; what was done
- * by then stays done.
+ * Returns after the term has ended and nothing that it guards keeps the next
+ * one from beginning.  May raise an error, wait, and end the session if its
+ * client is gone; what was done by then stays done.
  */
 bool
 le_depose_leader(const LeElection *election, const char *why)
@@ -371,7 +381,9 @@ le_depose_leader(const LeElection *election, const char *why)
 		return false;
 	}
 
-	/* who may not is to keep nobody waiting */
+	/*
+	 * check this first: an unprivileged caller must not block other sessions
+	 */
 	require_right(election, term.role);
 	if (guarded)
 	{

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * leader/depose_role.c
- *	  To end all terms of a role.
+ *	  Deposing roles: end all terms of a role.
  *
- * As depose.c does for one election: the terms of a session at once, and leases one after
- * another, with one wait for all that was written.
+ * This works as depose.c does for one election: all terms of a session at
+ * once, and leases one after another, with one wait for all that was written.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,7 +20,8 @@
 #include "leader/internal.h"
 
 /*
- * Return this database's terms that belong to that role and not to this session
+ * Return this database's terms that belong to the given role and not to this
+ * session
  */
 static LeTerm *
 list_terms_of(Oid role, int *count)
@@ -50,9 +51,10 @@ election_of(const LeTerm *term, LeElection *election)
 }
 
 /*
- * End a lease, and what is guarded by it; false if it is over already
+ * End a lease, and the transactions that it guards.  Return false if it has
+ * ended already.
  *
- * *written is set to where the WAL is to be made durable.
+ * *written is set to up to where the WAL must be made durable.
  */
 static bool
 end_lease(const LeTerm *term, const char *by, const char *why, XLogRecPtr *written)
@@ -76,8 +78,8 @@ end_lease(const LeTerm *term, const char *by, const char *why, XLogRecPtr *writt
 }
 
 /*
- * End the leases among the terms, and wait for all together until that is durable; return
- * how many there were
+ * End the leases among the terms, wait once until all that is durable, and
+ * return how many there were
  */
 static int
 end_leases(LeTerm *terms, int count, const char *by, const char *why)
@@ -107,7 +109,7 @@ end_leases(LeTerm *terms, int count, const char *by, const char *why)
 }
 
 /*
- * Take or release the guard lock of each of these elections that has one
+ * Acquire or release the guard lock of each of these elections that has one
  */
 static void
 lock_guards(const LeTerm *terms, int count, bool take)
@@ -130,7 +132,8 @@ lock_guards(const LeTerm *terms, int count, bool take)
 }
 
 /*
- * Mark the terms that still run as deposed, and move them to the front; return how many
+ * Mark the terms that still run as deposed, move them to the front, and return
+ * how many there are
  */
 static int
 mark_deposed(LeTerm *terms, int count, const char *by, const char *why)
@@ -167,8 +170,8 @@ terminate_marked(const LeTerm *terms, int count)
 }
 
 /*
- * End the terms of a session, which are all of these, and what is guarded by them; return
- * how many there were
+ * End all terms of a session, and the transactions that they guard, and return
+ * how many there were.  The given terms must be all of its terms.
  */
 static int
 end_session_terms(LeTerm *terms, int count, const char *by, const char *why)
@@ -203,9 +206,10 @@ compare_pids(const void *a, const void *b)
 }
 
 /*
- * End the terms among these that sessions lead, session by session; return how many
+ * End the terms among these that sessions lead, session by session, and return
+ * how many there were
  *
- * The terms of leases have no process.
+ * Leases have no process.
  */
 static int
 end_sessions(LeTerm *terms, int count, const char *by, const char *why)
@@ -225,12 +229,12 @@ end_sessions(LeTerm *terms, int count, const char *by, const char *why)
 }
 
 /*
- * End all terms of that role in this database, but for this session's; return how many there
- * were
+ * End all terms of the given role in this database, except those of this
+ * session, and return how many there were
  *
- * Returns when they are over and nothing that they guard keeps the next ones from
- * beginning.  May throw, wait, and end the session of a client that has gone; what was done
- * by then stays done.
+ * Returns after they have ended and nothing that they guard keeps the next
+ * ones from beginning.  May raise an error, wait, and end the session if its
+ * client is gone; what was done by then stays done.
  */
 int
 le_depose_all(Oid role, const char *why)
@@ -246,13 +250,13 @@ le_depose_all(Oid role, const char *why)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to depose role \"%s\"", of),
 				 superuser_arg(role) ?
-				 errdetail("It is a superuser: only superusers may do that.") : 0));
+				 errdetail("Only superusers may depose a superuser.") : 0));
 	le_require_primary();
 	PreventCommandIfParallelMode("le_depose_role()");
 	le_leases_ready(false);
 	le_registry_mark_guarded();
 
-	/* sessions first, as they may be about to take more */
+	/* sessions first, as they may be about to take more leases */
 	terms = list_terms_of(role, &count);
 	ended = end_sessions(terms, count, by, why);
 	terms = list_terms_of(role, &count);

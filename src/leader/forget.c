@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * leader/forget.c
- *	  To forget what was counted: of one election, or of all in this database.
+ *	  Forgetting elections and their statistics: of one election, or of all in
+ *	  this database.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,7 +16,8 @@
 #include "leader/leader.h"
 
 /*
- * If the election's lease has run out and that is not yet on record, record and report it
+ * If the election's lease has expired and that is not recorded yet, record and
+ * report it
  *
  * May raise an error.
  */
@@ -38,9 +40,10 @@ close_lease(const LeElection *election)
 }
 
 /*
- * Forget the election if it is vacant and nothing waits for it
+ * Forget the election if it is vacant and no session waits for it
  *
- * LockWaiterCount also counts processes that hold the lock.  May raise an error.
+ * LockWaiterCount also counts processes that hold the lock.  May raise an
+ * error.
  */
 static LeForgotten
 forget_vacant(const LeElection *election)
@@ -52,7 +55,8 @@ forget_vacant(const LeElection *election)
 }
 
 /*
- * Forget the election; false if it is not known, and with a warning if it is in use
+ * Forget the election.  Return false if it is not known, or, with a warning,
+ * if it is in use.
  */
 bool
 le_forget_election(const LeElection *election)
@@ -73,7 +77,8 @@ le_forget_election(const LeElection *election)
 }
 
 /*
- * Count from zero in this database, and forget what is not in use
+ * Restart the statistics of this database from zero, and forget the elections
+ * that are not in use
  */
 void
 le_reset_statistics(void)

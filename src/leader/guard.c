@@ -1,27 +1,31 @@
 /*-------------------------------------------------------------------------
  *
  * leader/guard.c
- *	  Guarded transactions: what they write is written inside a term.
+ *	  Guarded transactions: all that they write is written within a term.
  *
- * A guarded transaction holds the election's guard lock, shared, to its end.  Whoever
- * begins a new term passes through that lock: he takes it exclusively, when he has
- * the election's lock and nothing of an earlier term is on record that could still
- * be taken for a running one, and before the new term is on record (succession.c).
- * So for a transaction that has got the guard lock and then found its term running,
- * no new term begins before it has ended.  Where he had passed before it got the lock,
- * it finds the term over.  (A lease that has run out is over, marked as such or not:
- * only who has read the clock in time can still renew it, and then it is no way clear.)
+ * A guarded transaction holds the election's guard lock, shared, to its end.
+ * A candidate passes through that lock before its term begins: it acquires the
+ * lock exclusively, after it has acquired the election's lock and no earlier
+ * term is recorded that could still be taken for a running one, and before the
+ * new term is recorded (succession.c).  So if a transaction has acquired the
+ * guard lock and then found its term running, no new term begins before the
+ * transaction has ended.  If a candidate passed the lock before that, the
+ * transaction finds its term ended.  (A lease that has expired has ended,
+ * marked as such or not: only a backend that read the clock before the
+ * deadline can still renew it, and then no candidate passes.)
  *
- * None of this looks at a snapshot: it holds at every isolation level.
+ * None of this depends on a snapshot, so it holds at every isolation level.
  *
- * A term may end while transactions are guarded by it.  Before they commit or are
- * prepared, they look once more, and fail if so.  Should it end just after that, then
- * the lock keeps the next one waiting until they are through.  A prepared transaction
- * keeps its locks, even over a restart.
+ * A term may end while transactions are guarded by it.  Before they commit or
+ * are prepared, they check the term once more, and fail if it has ended.  If
+ * it ends just after that check, the lock delays the next term until they have
+ * ended.  A prepared transaction keeps its locks, even across a restart.
  *
- * Where nobody has been guarded since the server started, there is no lock to pass: the
- * registry has a mark that is set before the lock is taken, and looked at when nothing is
- * left on record.  So either the one sees the mark, or the other finds his term over.
+ * If no transaction has been guarded since the server started, candidates skip
+ * the lock.  For this, the registry has a mark, which is set before the lock
+ * is acquired, and which a candidate checks when no earlier term is recorded
+ * any more.  So either the candidate sees the mark, or the transaction finds
+ * its term ended.
  *
  * The list has one guard for each election and token, that of the outermost
  * subtransaction which has it.
@@ -40,7 +44,7 @@
 #include "lease/lease.h"
 #include "leader/leader.h"
 
-/* What the transaction is guarded by */
+/* A guard of the transaction */
 typedef struct LeGuard
 {
 	LeXactItem	item;			/* of the subtransaction that holds the lock */
@@ -52,8 +56,8 @@ typedef struct LeGuard
 static LeXactTable guards;
 
 /*
- * Return the guard of the transaction by that term, or, with a token of 0, by any of
- * the election; NULL: none
+ * Return the transaction's guard by the term with the given token, or with a
+ * token of 0 any guard of the election; NULL if there is none
  */
 static LeGuard *
 find_guard(const LeElection *election, int64 token)
@@ -71,8 +75,8 @@ find_guard(const LeElection *election, int64 token)
 }
 
 /*
- * Return the token of the term of that election by which the transaction is guarded
- * already; 0: none
+ * Return the token of the term of the election by which the transaction is
+ * guarded already, or 0 if there is none
  */
 int64
 le_guarded_by(const LeElection *election)
@@ -86,9 +90,9 @@ le_guarded_by(const LeElection *election)
 }
 
 /*
- * Does the term with that token run, in whatever session and scope?
+ * Check whether the term with the given token runs, in any session and scope
  *
- * *role is set to whose it is; invalid if this session's.
+ * *role is set to the term's role, or InvalidOid if it is this session's term.
  */
 static bool
 term_runs(const LeElection *election, int64 token, Oid *role)
@@ -104,7 +108,7 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 	if (le_lease_is_running(election, token, role))
 		return true;
 
-	/* another session's: the lock manager is the truth */
+	/* another session's term: the lock manager is authoritative */
 	if (!le_registry_read(&election->key, &term) || term.token != token ||
 		term.scope == LE_SCOPE_LEASE || strcmp(term.name, election->name) != 0 ||
 		term.silent)
@@ -114,12 +118,12 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 }
 
 /*
- * Return the user who writes, or asks for a guard
+ * Return the user that writes, or that asks for a guard
  *
- * The server runs the cascades of a foreign key as the owner of the table.  To a trigger
- * there, it is the user of the session who writes, by SET ROLE if need be: the owner has
- * not asked for it, nor has the owner of a function that has caused the cascade, as far as
- * can be seen there.
+ * The server runs the cascades of a foreign key as the owner of the table.  In
+ * a trigger there, the user of the session counts, as changed by SET ROLE.
+ * The owner has not asked for the write.  Nor has, as far as this can be known
+ * there, the owner of a function that has caused the cascade.
  */
 static Oid
 writing_user(bool in_trigger)
@@ -128,12 +132,13 @@ writing_user(bool in_trigger)
 }
 
 /*
- * Does the term with that token run?  Raises an error if the user may not use it
+ * Check whether the term with the given token runs.  Raises an error if the
+ * user may not use it.
  *
- * The user is looked at each time, as it may be another one than the user for whom the
- * transaction has been guarded: after SET ROLE, within and after a function that runs with
- * its owner's rights, in a cascade, and in triggers that are deferred to the commit.  A
- * term of this session's own is the session's, whatever the user.
+ * The user is checked each time, as it may differ from the user for which the
+ * transaction was guarded: after SET ROLE, within and after a SECURITY DEFINER
+ * function, in a cascade, and in triggers that are deferred to the commit.  A
+ * term of this session belongs to the session, whatever the user.
  */
 static bool
 may_use_term(const LeElection *election, int64 token, bool in_trigger)
@@ -148,11 +153,12 @@ may_use_term(const LeElection *election, int64 token, bool in_trigger)
 }
 
 /*
- * Let no new term of the election begin before this transaction has ended, and see
- * to it that it commits only if the one with that token still runs; false if that
- * does not run now
+ * Ensure that no new term of the election begins before this transaction has
+ * ended, and that it commits only if the term with the given token still runs.
+ * Return false if that term does not run now.
  *
- * May wait for one who is just about to begin a new term, and throw.
+ * May wait for a candidate that is just beginning a new term.  May raise an
+ * error.
  */
 bool
 le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
@@ -167,7 +173,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	if (find_guard(election, token) != NULL)
 		return token != 0 && may_use_term(election, token, in_trigger);
 
-	/* nobody is to be denied because of a token that does not lead */
+	/* a token that does not lead must not cause a bid to be denied */
 	(void) le_registry_read_record(&election->key, &record);
 	if (!le_record_is_led(&record, token, le_monotonic_us()))
 		return false;
@@ -177,7 +183,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	guard->token = token;
 	le_registry_mark_guarded();
 
-	/* who is denied because of it is to hear of its end, however that comes */
+	/* followers denied because of this lock must hear of its release */
 	le_track_lock(election, token);
 	(void) le_acquire_guard(election, RowShareLock, false);
 
@@ -195,9 +201,9 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 }
 
 /*
- * Throw if a term by which the transaction is guarded is over
+ * Raise an error if a term by which the transaction is guarded has ended
  *
- * To be called before a commit, and before the transaction is prepared.
+ * Called before a commit, and before the transaction is prepared.
  */
 void
 le_guards_before_commit(void)
@@ -231,7 +237,8 @@ forget_guard(LeXactItem *item)
 }
 
 /*
- * Forget the guards of a transaction that is over, or was prepared.  Does not throw
+ * Forget the guards of a transaction that has ended, or was prepared.  Never
+ * raises an error.
  */
 void
 le_guards_at_xact_end(void)
@@ -240,7 +247,7 @@ le_guards_at_xact_end(void)
 }
 
 /*
- * Pass a subtransaction's guards on to its parent
+ * Pass a subtransaction's guards to its parent
  */
 void
 le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
@@ -249,7 +256,8 @@ le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 }
 
 /*
- * Forget a subtransaction's guards: the server releases its locks.  Does not throw
+ * Forget a subtransaction's guards, whose locks the server releases.  Never
+ * raises an error.
  */
 void
 le_guards_at_subxact_abort(SubTransactionId mine)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leader/internal.h
- *	  What the files that depose leaders share, and no other file needs.
+ *	  Declarations for the files that depose leaders only.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leader/leader.h
- *	  What a leader does, and what is done to it.
+ *	  Operations of leaders, and on leaders.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,11 +11,14 @@
 #include "registry/registry.h"
 #include "term/term.h"
 
-/* What to do where two clients are on one session */
+/* Hint for clients that share a session */
 #define LE_HINT_SHARED_SESSION \
 	"Another client may use the same connection, as through a pooler in transaction mode or a connection pool. To lead through these, use a lease."
 
-/* How often it is looked whether sessions and transactions have kept the lock they lead by */
+/*
+ * How often to check whether sessions and transactions still hold the lock by
+ * which they lead
+ */
 #define LE_LOCK_LOOK_US		USECS_PER_SEC
 
 /* depose.c */
@@ -39,7 +42,7 @@ extern void le_guards_at_subxact_abort(SubTransactionId mine);
 
 /* not_leader.c */
 extern void le_warn_not_leader(const LeElection *election, const char *whose);
-pg_noreturn extern void le_throw_not_leader(const LeElection *election, const char *whose);
+pg_noreturn extern void le_raise_not_leader(const LeElection *election, const char *whose);
 extern void le_warn_not_deposed(const LeElection *election, const char *identity,
 								const char *prepared);
 extern void le_warn_bound_to_transaction(const LeElection *election);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leader/not_leader.c
- *	  What is said to a session that does not lead.
+ *	  Messages for sessions that do not lead.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,8 +20,8 @@ describe_identity(const LeTerm *term)
 }
 
 /*
- * Return who leads the election, in a sentence; what to do about it, if anything, is
- * put into *hint, for_lease if it is led by a lease
+ * Return a sentence that describes the leader of the election.  *hint is set
+ * to what can be done about it, or NULL; to for_lease if it is led by a lease.
  */
 static const char *
 describe_leader(const LeElection *election, const char *for_lease, const char **hint)
@@ -43,7 +43,7 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 						describe_identity(&term), term.token);
 	}
 	if (!le_find_holder(election, &pid))
-		return "Nobody leads it.";
+		return "The election is vacant.";
 	if (pid == 0)
 		return "A prepared transaction holds its lock.";
 
@@ -55,7 +55,7 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 	if (pid == MyProcPid && election->key.lock_class == LE_CLASS_BARE_KEY)
 		return "This session holds the key by a plain advisory lock.";
 	if (pid == MyProcPid)
-		return "Nobody leads it before this transaction has ended.";
+		return "The election stays vacant until this transaction has ended.";
 
 	*hint = "Session scope belongs to the connection that took it, and a connection pool hands out another one. To lead through a pool, use a lease.";
 	if (on_record)
@@ -82,30 +82,32 @@ report_not_leader(int level, const LeElection *election, const char *whose,
 }
 
 /*
- * Warn a caller that acted as the leader and is not, "this session" or a token: that it does
- * not lead, and what does
+ * Warn a caller that acted as the leader but does not lead, and report the
+ * leader.  "whose" is "this session" or a token.
  */
 void
 le_warn_not_leader(const LeElection *election, const char *whose)
 {
-	report_not_leader(WARNING, election, whose, "A lease is ended by its token.");
+	report_not_leader(WARNING, election, whose, "To end a lease, pass its token.");
 }
 
 /*
- * Throw the same to a caller that must be the leader
+ * Raise an error with the same message, for a caller that must lead
  */
 void
-le_throw_not_leader(const LeElection *election, const char *whose)
+le_raise_not_leader(const LeElection *election, const char *whose)
 {
 	report_not_leader(ERROR, election, whose,
-					  "Its leader passes the token of the lease, or puts it into \"leader_election.token\".");
+					  "To act as its leader, pass the token of the lease, or set \"leader_election.token\" to it.");
 	pg_unreachable();
 }
 
 /*
- * Warn a caller that deposed no leader: that there is none, and what holds the lock, if
- * it is held; or that the one with that identity, unless NULL, leads no more.  And which
- * prepared transactions keep the next term from beginning, unless NULL
+ * Warn a caller that has deposed no leader
+ *
+ * If identity is NULL, there was none.  Otherwise, it is that of a leader that
+ * no longer leads.  "prepared", unless NULL, names the prepared transactions
+ * that keep the next term from beginning.
  */
 void
 le_warn_not_deposed(const LeElection *election, const char *identity, const char *prepared)
@@ -115,7 +117,7 @@ le_warn_not_deposed(const LeElection *election, const char *identity, const char
 
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
-			 identity == NULL ? errmsg("election %s has no leader who could be deposed", label) :
+			 identity == NULL ? errmsg("election %s has no leader to depose", label) :
 			 errmsg("\"%s\" does not lead election %s any more",
 					le_escape_line(identity), label),
 			 errdetail_internal("%s%s%s", describe_leader(election, NULL, &hint),
@@ -124,7 +126,7 @@ le_warn_not_deposed(const LeElection *election, const char *identity, const char
 }
 
 /*
- * Tell who leads for the transaction only that this is not enough
+ * Warn a session that leads in transaction scope only that this is not enough
  */
 void
 le_warn_bound_to_transaction(const LeElection *election)

@@ -3,15 +3,19 @@
  * leader/once.c
  *	  Jobs that are due at points in time, each of which is done once.
  *
- * A leader's transaction that does a job writes down for when the job was due.  The guard of
- * that transaction (guard.c) keeps a former leader's from committing beside it.  The row is
- * the transaction's as the rest of the job is: both are there after the commit, on each server
- * that has it, and neither after a rollback, so that the next leader does the job.
+ * A leader's transaction that does a job records the time for which the job
+ * was due.  The guard of that transaction (guard.c) keeps that of a former
+ * leader from committing beside it.  The row is part of the transaction, as
+ * the rest of the job is.  After the commit, both exist on each server that
+ * has the transaction.  After a rollback neither does, so that the next leader
+ * does the job.
  *
- * A second transaction of the same leader waits for the row, and then finds it written; one
- * with an older snapshot gets a serialization failure.
+ * A second transaction of the same leader waits for the row, and then finds
+ * that the job is done.  One with an older snapshot gets a serialization
+ * failure.
  *
- * The table is read and written by SQL, as its owner: others may not write to it.
+ * The table is read and written by SQL, as its owner: other roles may not
+ * write to it.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,17 +33,18 @@
 #include "leader/leader.h"
 
 /*
- * A job may be due so much later than now, as the clocks of programs differ; but not more:
- * what is written down keeps all earlier jobs from being done
+ * How far in the future a job may be due, as the clocks of programs differ.
+ * The limit matters, since a recorded time keeps all earlier jobs from being
+ * done.
  */
 #define LE_DUE_AHEAD_US		USECS_PER_HOUR
 
 /*
- * Open the table, which is as the extension has created it; if the extension has just been
- * replaced, the new one
+ * Open the table, which must be as the extension has created it.  If the
+ * extension has just been replaced, opens the new table.
  *
- * What it has besides would apply to our statements: with another type, a rule or a trigger,
- * a job would be taken for done that is not.
+ * Alterations would affect the statements used here: with another type, a rule
+ * or a trigger, a job could be taken for done that is not.
  */
 static Relation
 open_table(LOCKMODE mode)
@@ -53,8 +58,8 @@ open_table(LOCKMODE mode)
 }
 
 /*
- * Run a statement on the table, whose name is put into it, as the owner of the table; return
- * how many rows it has
+ * Run a statement on the table, whose name is inserted into it, as the owner
+ * of the table.  Return the number of rows.
  *
  * SPI must be connected.  On error, the server's own abort restores the user.
  */
@@ -90,7 +95,8 @@ require_sane_due(TimestampTz due)
 }
 
 /*
- * Return for when the last job was due that is done; *found is false if none is
+ * Return the time for which the last completed job was due.  *found is false
+ * if there is none.
  */
 TimestampTz
 le_last_done(const LeElection *election, bool *found)
@@ -112,7 +118,7 @@ le_last_done(const LeElection *election, bool *found)
 }
 
 /*
- * Return how many elections there are for which the role has written down a job
+ * Return the number of elections for which the role has recorded a job
  */
 static int64
 count_of_role(Oid role)
@@ -128,7 +134,8 @@ count_of_role(Oid role)
 }
 
 /*
- * Raise an error if the election has no row yet, and the role has as many as it may
+ * Raise an error if the election has no row yet, and the role has as many as
+ * it may have
  */
 static void
 require_room(const LeElection *election)
@@ -155,12 +162,13 @@ require_room(const LeElection *election)
 }
 
 /*
- * Write down that the job of that time is done, by this transaction, which is guarded by the
- * term with that token; false if that job, or a later one, is done already
+ * Record that the job for the given time is done, by this transaction, which
+ * is guarded by the term with the given token.  Return false if that job, or a
+ * later one, is done already.
  *
- * Raises an error if the term does not run, is of another role, or the snapshot of the
- * transaction is too old.  May wait, for the guard and for another transaction that does
- * the same.
+ * Raises an error if the term does not run or belongs to another role, or if
+ * the snapshot of the transaction is too old.  May wait, for the guard and for
+ * another transaction that does the same.
  */
 bool
 le_do_once(const LeElection *election, TimestampTz due, int64 token)
@@ -179,7 +187,7 @@ le_do_once(const LeElection *election, TimestampTz due, int64 token)
 	if (held != NULL && held->token == token)
 		le_require_own_term(election);
 	if (!le_guard_transaction(election, token, false))
-		le_throw_not_leader(election, token == 0 ? "this session" :
+		le_raise_not_leader(election, token == 0 ? "this session" :
 							psprintf("token " INT64_FORMAT, token));
 	require_room(election);
 	SPI_connect();

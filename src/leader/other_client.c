@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * leader/other_client.c
- *	  Clients that share a session, or a token, told apart by their identities.
+ *	  Clients that share a session or a token, distinguished by their
+ *	  identities.
  *
- * A connection pool, or a pooler in transaction mode, hands one session to many
- * clients in turn.  To the lock manager they are one.  So a client that passes an
- * identity leads only if the term was begun under that identity.
+ * A connection pool, or a pooler in transaction mode, hands one session to
+ * many clients in turn.  To the lock manager they are one.  So a client that
+ * passes an identity leads only if the term was begun under that identity.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,10 +17,11 @@
 #include "leader/leader.h"
 
 /*
- * Check whether the term that has this token is led under that identity, NULL for any
+ * Check whether the term with the given token is led under the given identity,
+ * NULL for any
  *
- * If not, *as is set to the identity that leads, in words for a message.  True as well if
- * the term is not on record.  May throw.
+ * If not, *as is set to the identity that leads, as part of a message.  Also
+ * returns true if the term is not recorded.  May raise an error.
  */
 static bool
 is_led_as(const LeElection *election, int64 token, const text *identity, const char **as)
@@ -41,9 +43,11 @@ is_led_as(const LeElection *election, int64 token, const text *identity, const c
 }
 
 /*
- * Check whether this session leads the term under that identity, NULL for any
+ * Check whether this session leads the term under the given identity, NULL for
+ * any
  *
- * If not, *as is set to how it leads, for a message.  May throw.
+ * If not, *as is set to the identity that leads, as part of a message.  May
+ * raise an error.
  */
 bool
 le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as)
@@ -52,9 +56,11 @@ le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as)
 }
 
 /*
- * Check whether the lease that has this token runs under another identity; NULL is any
+ * Check whether the lease with the given token runs under another identity
+ * than the given one; NULL matches any
  *
- * If so, *as is set to that, for a message.  Throws if its role is not ours.
+ * If so, *as is set to the lease's identity, as part of a message.  Raises an
+ * error if the current user lacks the privileges of its role.
  */
 static bool
 is_leased_as_another(const LeElection *election, int64 token, const text *identity,
@@ -69,9 +75,10 @@ is_leased_as_another(const LeElection *election, int64 token, const text *identi
 }
 
 /*
- * Check whether the lease that has this token runs, and under that identity; NULL is any
+ * Check whether the lease with the given token runs, under the given identity,
+ * NULL for any
  *
- * Throws if its role is not ours.
+ * Raises an error if the current user lacks the privileges of its role.
  */
 bool
 le_is_leased_as(const LeElection *election, int64 token, const text *identity)
@@ -83,7 +90,7 @@ le_is_leased_as(const LeElection *election, int64 token, const text *identity)
 }
 
 /*
- * Warn a client that this session leads as another one
+ * Warn a client that this session leads under another identity
  */
 void
 le_warn_held_as(const LeElection *election, const char *as)
@@ -102,14 +109,15 @@ warn_leased_as(const LeElection *election, const char *as)
 			(errcode(ERRCODE_WARNING),
 			 errmsg("the lease with this token leads election %s %s",
 					le_election_label(&election->key, election->name), as),
-			 errhint("Pass the identity that took the lease, or none.")));
+			 errhint("Pass the identity under which the lease was taken, or none.")));
 }
 
 /*
- * Renew the lease that has this token, as the bid asks; false if no such lease runs, or,
- * with a warning, if it runs under another identity than that of the bid
+ * Renew the lease with the given token, as the bid asks.  Return false if no
+ * such lease runs, or, with a warning, if it runs under another identity than
+ * that of the bid.
  *
- * May throw, and wait as le_lease_renew does.
+ * May raise an error, and may wait as le_lease_renew does.
  */
 bool
 le_renew_by_bid(const LeBid *bid, int64 token)
@@ -123,11 +131,11 @@ le_renew_by_bid(const LeBid *bid, int64 token)
 }
 
 /*
- * Check whether a client of that identity, NULL for any, may resign from what it asks to
- * resign from; warn if not
+ * Check whether a client with the given identity, NULL for any, may resign
+ * from the given term.  Warn if not.
  *
- * token is 0 for the session's own term.  True as well if there is nothing to resign from.
- * May throw.
+ * token is 0 for the session's own term.  Also returns true if there is
+ * nothing to resign from.  May raise an error.
  */
 bool
 le_may_resign_as(const LeElection *election, int64 token, const text *identity)

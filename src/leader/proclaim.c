@@ -3,15 +3,15 @@
  * leader/proclaim.c
  *	  Values that leaders publish.
  *
- * A value counts when the transaction that proclaims it has committed, and only
- * if the term runs then.  Until then it is in this backend's list.  Before the
- * commit, it is put into shared memory, where there may be no room for it, and
- * the commit fails if the term is over; after it, the registry's entry is made to
- * point to it, which cannot fail.  Should the term end in between, then the value
- * has ended with it.
+ * A value takes effect when the transaction that proclaims it commits, and
+ * only if the term runs then.  Until then it is in this backend's list.
+ * Before the commit, it is copied to shared memory, where there may be no room
+ * for it, and the commit fails if the term has ended.  After the commit, the
+ * registry's entry is made to point to it, which cannot fail.  If the term
+ * ends in between, the value has ended with it.
  *
- * The list has at most one value for each term and subtransaction, with those of
- * inner subtransactions after those of outer ones.
+ * The list has at most one value for each term and subtransaction, with those
+ * of inner subtransactions after those of outer ones.
  *
  *-------------------------------------------------------------------------
  */
@@ -33,15 +33,15 @@ typedef struct LeProclamation
 	LeXactItem	item;
 	LeElection	election;
 	int64		token;
-	dsa_pointer stored;			/* invalid before the commit, and for no value */
-	char	   *value;			/* NULL: none any more */
+	dsa_pointer stored;			/* invalid: not yet, or no value */
+	char	   *value;			/* NULL: publishes none any more */
 } LeProclamation;
 
 /* in TopTransactionContext */
 static LeXactTable proclamations;
 
 /*
- * Does the term run, be it this session's or a lease?
+ * Check whether the term runs, as this session's or as a lease
  */
 static bool
 is_led(const LeElection *election, int64 token)
@@ -54,10 +54,12 @@ is_led(const LeElection *election, int64 token)
 }
 
 /*
- * Raise an error unless the user may act for the leader in the term of this session
+ * Raise an error unless the current user may act for the leader in this
+ * session's term
  *
- * The term is the session's, but not all code in it is: so the user is to be the session's
- * own, or to be allowed to stand.
+ * The term belongs to the session, but not all code that runs in it does.  So
+ * the user must have the privileges of the session's user, or be allowed to
+ * stand.
  */
 void
 le_require_own_term(const LeElection *election)
@@ -69,11 +71,11 @@ le_require_own_term(const LeElection *election)
 }
 
 /*
- * Return the token of the term that the caller may publish a value in; 0, with a
- * warning, if he leads none
+ * Return the token of the term in which the caller may publish a value, or 0,
+ * with a warning, if it leads none
  *
- * token is 0 for the term of this session.  Throws if that is not the user's to publish
- * in, or the lease belongs to others.
+ * token is 0 for the term of this session.  Raises an error if the user may
+ * not publish in that term, or may not use the lease.
  */
 static int64
 token_to_use(const LeElection *election, int64 token)
@@ -104,7 +106,7 @@ free_stored(void *argument)
 }
 
 /*
- * Does not throw
+ * Forget a value that is not published.  Never raises an error.
  */
 static void
 forget_proclamation(LeProclamation *proclamation)
@@ -118,8 +120,8 @@ forget_proclamation(LeProclamation *proclamation)
 }
 
 /*
- * Return the first of the values that are published in that term, or, after one of them,
- * the next; NULL: no more
+ * Return the first value that is published in the given term, or the one after
+ * the given one, or NULL if there are no more
  */
 static LeProclamation *
 next_proclamation(const LeElectionKey *election, int64 token, LeProclamation *after)
@@ -137,7 +139,7 @@ next_proclamation(const LeElectionKey *election, int64 token, LeProclamation *af
 }
 
 /*
- * Forget what the value that is about to be published takes the place of
+ * Forget the value that the given one replaces
  */
 static void
 forget_earlier(const LeProclamation *later, SubTransactionId subxact)
@@ -152,10 +154,10 @@ forget_earlier(const LeProclamation *later, SubTransactionId subxact)
 }
 
 /*
- * Publish a value, NULL for none any more, with the commit of this transaction
+ * Publish a value, or none any more for NULL, with the commit of this
+ * transaction.  Return false, with a warning, if the caller does not lead.
  *
- * False, with a warning, if the caller does not lead.  token is 0 for the term of
- * this session.
+ * token is 0 for the term of this session.
  */
 bool
 le_publish(const LeElection *election, int64 token, const text *value)
@@ -220,7 +222,8 @@ le_proclamations_before_prepare(void)
 }
 
 /*
- * Make ready to publish a value with the commit at hand; throw if that must not be
+ * Prepare to publish a value with the current commit.  Raises an error if that
+ * is not possible.
  */
 static void
 prepare_proclamation(LeProclamation *proclamation)
@@ -237,13 +240,13 @@ prepare_proclamation(LeProclamation *proclamation)
 				 errdetail("The transaction publishes a value as its leader.")));
 	if (proclamation->value != NULL &&
 		!le_registry_store_string(proclamation->value, &proclamation->stored))
-		le_throw_registry_full();
+		le_raise_registry_full();
 	if (le_registry_read(&election->key, &term) && term.token == proclamation->token)
 		le_announce_value(&term);
 }
 
 /*
- * Make ready to publish the transaction's values with the commit at hand
+ * Prepare to publish the transaction's values with the current commit
  */
 void
 le_proclamations_before_commit(void)
@@ -273,7 +276,7 @@ publish_and_forget(LeXactItem *item)
 }
 
 /*
- * Publish the transaction's values.  Does not throw
+ * Publish the transaction's values.  Never raises an error.
  */
 void
 le_proclamations_at_commit(void)
@@ -288,8 +291,8 @@ drop_proclamation(LeXactItem *item)
 }
 
 /*
- * Forget what a transaction or subtransaction that was rolled back would have
- * published; InvalidSubTransactionId: all.  Does not throw
+ * Forget the values of a transaction or subtransaction that was rolled back;
+ * InvalidSubTransactionId stands for all.  Never raises an error.
  */
 void
 le_proclamations_at_abort(SubTransactionId mine)
@@ -301,8 +304,8 @@ le_proclamations_at_abort(SubTransactionId mine)
 }
 
 /*
- * Pass what a subtransaction publishes on to its parent, which takes the place of what that
- * has published before
+ * Pass a subtransaction's values to its parent, where they replace those of
+ * the same terms
  */
 void
 le_proclamations_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leader/resign.c
- *	  To resign.
+ *	  Resignation.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,7 +13,7 @@
 #include "leader/leader.h"
 
 /*
- * Forget what the transaction at hand was to publish in that term
+ * Forget what the current transaction was to publish in the term
  */
 static void
 unpublish(const LeHeldTerm *held)
@@ -22,10 +22,10 @@ unpublish(const LeHeldTerm *held)
 }
 
 /*
- * End this session's session-scoped leadership of the election
+ * End this session's leadership of the election in session scope.  Return
+ * false, with a warning, if it has none.
  *
- * False, with a warning, if it has none.  At once, and for good: a rollback does
- * not bring it back.
+ * Takes effect at once, even if the transaction is rolled back later.
  */
 bool
 le_resign_term(const LeElection *election)
@@ -49,7 +49,8 @@ le_resign_term(const LeElection *election)
 }
 
 /*
- * End all of this session's session-scoped leadership; return how many terms
+ * End all of this session's leadership in session scope, and return the number
+ * of terms
  */
 int
 le_resign_terms(void)
@@ -58,9 +59,10 @@ le_resign_terms(void)
 }
 
 /*
- * End the lease of the election that has this token, in favour of that process, if any
+ * End the election's lease with the given token, in favor of the given
+ * process, if any.  Return false, with a warning, if no such lease runs.
  *
- * False, with a warning, if no such lease runs.  At once, and for good.
+ * Takes effect at once, even if the transaction is rolled back later.
  */
 bool
 le_resign_by_token(const LeElection *election, int64 token, int successor)

@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * leader/silence.c
- *	  Leaders with a heartbeat, as other sessions deal with them: to give a heartbeat for one,
- *	  and to end one that is silent.
+ *	  Leaders with a heartbeat, as seen by other sessions: give a heartbeat for
+ *	  one, and end one that is silent.
  *
- * The term of a silent leader is over, but its session holds the election's lock.  A bid
- * terminates that session.  No right is needed for it: with its own bid, the leader has agreed.
+ * The term of a silent leader has ended, but its session still holds the
+ * election's lock.  A bid terminates that session.  This requires no
+ * privilege, since the leader has agreed to it by its own bid.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,11 +17,12 @@
 #include "leader/internal.h"
 
 /*
- * Terminate the session of a leader that is silent, and wait until that time, by
- * le_monotonic_us, for the lock to be let go; false if no leader is silent
+ * Terminate the session of a silent leader, and wait until the given time, by
+ * le_monotonic_us, for the lock to be released.  Return false if no leader is
+ * silent.
  *
- * For candidates.  May throw, also if another election that has the same key is led, and end
- * the session of a client that has gone.
+ * For candidates.  May raise an error, also if another election with the same
+ * key is led.  Ends the session if its client is gone.
  */
 bool
 le_end_silent(const LeElection *election, uint64 until)
@@ -38,9 +40,11 @@ le_end_silent(const LeElection *election, uint64 until)
 }
 
 /*
- * Give a heartbeat in the term with that token, in whatever session; false if it is over
+ * Give a heartbeat in the term with the given token, in any session.  Return
+ * false if it has ended.
  *
- * Raises an error if the user may not use the token, or it is that of a lease.
+ * Raises an error if the current user may not use the token, or it is that of
+ * a lease.
  */
 bool
 le_beat_by_token(const LeElection *election, int64 token)

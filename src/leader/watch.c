@@ -1,26 +1,28 @@
 /*-------------------------------------------------------------------------
  *
  * leader/watch.c
- *	  To observe who leads an election, and what its leader publishes.
+ *	  Observation of an election's leader, and of the value that it publishes.
  *
- * An observer compares what it sees with what its client knows, and sleeps until
- * the two differ.  It sleeps on the condition variable of the election's entry, on
- * which everybody broadcasts who changes the entry.  It keeps the entry where it is
- * meanwhile, and gets ready to sleep before it looks: so it misses nothing.  An
- * expiry is broadcast by nobody: for that it sets its alarm.  Nor is it broadcast that the
- * leader's lock was lost in the middle of a transaction, by pg_advisory_unlock_all(): so
- * while a session or transaction leads, an observer looks each second whether the lock is
- * held.
+ * An observer compares what it sees with what its client knows, and sleeps
+ * until the two differ.  It sleeps on the condition variable of the election's
+ * entry, on which every session broadcasts that changes the entry.  It keeps
+ * the entry in place meanwhile, and prepares to sleep before it looks, so that
+ * it misses nothing.  An expiry is not broadcast, so the observer sleeps no
+ * longer than until the deadline.  Nor is it broadcast if the leader's lock
+ * was lost in the middle of a transaction, by pg_advisory_unlock_all().  So
+ * while a session or transaction leads, an observer checks each second whether
+ * the lock is held.
  *
- * A term is on record only while its lock is held, unless the lock was lost.  So if the lock
- * is free and the term still on record after that, it is over, for good, though it may stay
- * on record for hours.  The registry notes that, so that all observers are told the same,
- * and what is seen does not change when the term is taken off the record.
+ * A term is recorded only while its lock is held, unless the lock was lost.
+ * So if the lock is free and the term still recorded after that, it has ended
+ * for good, although it may stay recorded for hours.  The registry notes that,
+ * so that all observers see the same, and what they see does not change when
+ * the recorded term is removed.
  *
- * What is seen is named by a number.  While the election is led, that is the
- * leader's token.  While it is vacant, it is the negative of the last term's token,
- * so that one vacancy can be told from the next, and neither be taken for a token.
- * It is -1 if no term is known.
+ * What is seen is identified by a number.  While the election is led, that is
+ * the leader's token.  While it is vacant, it is the negative of the last
+ * term's token, so that one vacancy can be distinguished from the next, and
+ * neither be mistaken for a token.  It is -1 if no term is known.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,7 +36,7 @@
 #include "lease/lease.h"
 #include "leader/leader.h"
 
-/* the election whose entry this session keeps where it is */
+/* the election whose entry this session keeps in place */
 static LeElectionKey pinned;
 static bool has_pin = false;
 
@@ -45,7 +47,7 @@ unpin(void *argument pg_attribute_unused())
 }
 
 /*
- * Observe no more; also called when that fails.  Does not throw
+ * Stop observing; also called if observing fails.  Never raises an error.
  */
 void
 le_stop_observing(void)
@@ -57,8 +59,8 @@ le_stop_observing(void)
 }
 
 /*
- * See to it that somebody announces that a lease has run out: we are the first to see;
- * false if it has just been renewed
+ * Report that a lease has expired, unless another session has done so.  Return
+ * false if it has just been renewed.
  */
 static bool
 report_expired(const LeElection *election, const LeObservation *seen)
@@ -108,7 +110,7 @@ look_at_election(const LeElection *election, LeObservation *seen)
 }
 
 /*
- * Is that something else than the client knows?
+ * Check whether this differs from what the client knows
  */
 static bool
 differs(const LeObservation *seen, int64 known, const char *known_value)
@@ -123,12 +125,12 @@ differs(const LeObservation *seen, int64 known, const char *known_value)
 }
 
 /*
- * Wait until the election is led by another term than the known one, or is vacant in
- * another way, or its leader publishes another value than the known one, if any; for
- * wait_ms at most
+ * Wait until the election is led by another term than the known one, or is
+ * vacant in another way, or its leader publishes another value than the known
+ * one, if any; for at most wait_ms
  *
- * What is seen then is put into *seen.  known is 0 to return at once.  May throw, and
- * end the session of a client that has gone.
+ * *seen is set to what is seen then.  If known is 0, returns at once.  May
+ * raise an error, and ends the session if its client is gone.
  */
 void
 le_observe_election(const LeElection *election, int64 known, const char *known_value,

@@ -1,24 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * lease/lease.c
- *	  Leases: terms that are bound to no session, but run for a ttl from the last
- *	  renewal.
+ *	  Leases: terms that are bound to no session, but run for a ttl from the
+ *	  last renewal.
  *
- * A lease runs as long as the registry has it with a deadline in the future.  It
- * begins at the commit of the transaction that took it, which holds the election's
- * lock until then; while it runs, nobody needs to hold that lock, and whoever gets
- * it finds the lease on record and is not elected.
+ * A lease runs as long as the registry has it with a deadline in the future.
+ * It begins at the commit of the transaction that took it, which holds the
+ * election's lock until then.  While the lease runs, no session needs to hold
+ * that lock, and a session that acquires it finds the lease recorded and is
+ * not elected.
  *
- * Renewals are in the registry only.  That a lease was taken, for which ttl, and
- * that it is over, is written down in the table le_leases as well: before a client is
- * told of it, and before anybody else is elected.
- * So after a restart, the table tells which leases may still have a holder who
- * believes in them: each of these runs for its full ttl from when the table is first
- * looked at.  For each lease that has ended, the table is told before anybody else
- * is elected: so none comes back to life beside a successor with a greater token.
+ * Renewals are in the registry only.  That a lease was taken, its ttl, and
+ * that it has ended, is recorded in the table le_leases as well: before a
+ * client is informed of it, and before another candidate is elected.  So after
+ * a restart, the table tells which leases may still have a holder that relies
+ * on them.  Each of these runs for its full ttl from the time when the table
+ * is first read.  For each lease that has ended, that is recorded in the table
+ * before another candidate is elected.  So none is revived beside a successor
+ * with a greater token.
  *
- * Order of locks: the election's lock, then its guard lock (see election_lock.c),
- * then what lease_table.c needs, then the registry's LWLocks.
+ * Order of locks: the election's lock, then its guard lock (see
+ * election_lock.c), then what lease_table.c needs, then the registry's
+ * LWLocks.
  *
  *-------------------------------------------------------------------------
  */
@@ -38,7 +41,7 @@ static const LeLeaseOrder look = {.action = LE_LEASE_LOOK};
 static const LeLeaseOrder renew = {.action = LE_LEASE_RENEW};
 
 /*
- * Throw unless the user may use the token of a term of that role
+ * Raise an error unless the user may use the token of a term of the given role
  */
 void
 le_require_role(const LeElection *election, Oid user, Oid role)
@@ -46,13 +49,13 @@ le_require_role(const LeElection *election, Oid user, Oid role)
 	if (!has_privs_of_role(user, role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for the token of election %s, which is of another role",
+				 errmsg("permission denied for the token of election %s, which belongs to another role",
 						le_election_label(&election->key, election->name))));
 }
 
 /*
- * Return the lease that this transaction has taken, or NULL; throw if its role is
- * not ours
+ * Return the lease that this transaction has taken, or NULL if there is none.
+ * Raises an error if the current user lacks the privileges of its role.
  */
 static LeGrant *
 find_own_grant(const LeElection *election, int64 token)
@@ -65,9 +68,10 @@ find_own_grant(const LeElection *election, int64 token)
 }
 
 /*
- * Do something with the lease, if it runs; throw if its role is not ours
+ * Apply an action to the lease, and return whether it runs.  Raises an error
+ * if the current user lacks the privileges of its role.
  *
- * *old_ttl_us is set to what the ttl has been.
+ * *old_ttl_us is set to the previous ttl.
  */
 static bool
 act_on_lease(const LeElection *election, int64 token, const LeLeaseOrder *order,
@@ -94,7 +98,7 @@ act_on_lease(const LeElection *election, int64 token, const LeLeaseOrder *order,
 }
 
 /*
- * Is this the token of the lease by which the election is led?
+ * Check whether the election is led by the lease with the given token
  */
 bool
 le_lease_is_led(const LeElection *election, int64 token)
@@ -108,10 +112,10 @@ le_lease_is_led(const LeElection *election, int64 token)
 }
 
 /*
- * Give a running lease another ttl; false if it has run out by now
+ * Give a running lease another ttl.  Return false if it has expired by now.
  *
- * The ttl in the table is never shorter than the one in the registry: whoever was
- * promised the longer one has it after a restart, too.
+ * The ttl in the table is never shorter than the one in the registry, so that
+ * a client that was promised the longer one has it after a restart, too.
  */
 static bool
 change_ttl(const LeElection *election, int64 token, int64 ttl_us)
@@ -135,11 +139,12 @@ change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 }
 
 /*
- * Renew the lease that has this token; false if none does that still runs
+ * Renew the lease with the given token.  Return false if it does not run.
  *
- * A ttl of 0 leaves the lease the one it has.  Another one than it has is written
- * down before it counts.  May throw and, with another ttl, wait for one who is doing
- * the same, and for synchronous standbys.
+ * A ttl of 0 leaves the lease's ttl as it is.  A different ttl is recorded in
+ * the table before it takes effect.  May raise an error.  With a different
+ * ttl, may wait for other changes of the same term, and for synchronous
+ * standbys.
  */
 bool
 le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
@@ -153,7 +158,7 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 			return false;
 		if (ttl_us != 0 && ttl_us != grant->entry->expiry.ttl_us)
 		{
-			/* only this transaction makes anything of it before it begins */
+			/* no other session uses the lease before it begins */
 			le_require_ttl(election, ttl_us);
 			(void) le_lease_overwrite_ttl(election, token, ttl_us);
 			grant->entry->expiry.ttl_us = ttl_us;
@@ -168,12 +173,13 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 }
 
 /*
- * End the lease that has this token, as the order says, and write that down; false if none
- * does that still runs
+ * End the lease with the given token, as the order says, and record that in
+ * the table.  Return false if it does not run.
  *
- * At once, whatever becomes of the transaction.  To be called with the guard lock, which
- * keeps a successor from being elected before the table knows.  *written is set to where the
- * WAL is to be made durable before anybody is told; a successor does so itself.
+ * Takes effect at once, however the transaction ends.  The caller must hold
+ * the guard lock, which keeps a successor from being elected before that is
+ * recorded.  *written is set to up to where the WAL must be made durable
+ * before the end is reported; a successor does so itself.
  */
 bool
 le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *order,
@@ -194,9 +200,10 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 }
 
 /*
- * Tell of a lease that was ended for that reason; false if it is off the record already
+ * Report that a lease was ended for the given reason.  Return false if it is
+ * no longer recorded.
  *
- * Then a successor announces its end.
+ * In that case, a successor announces its end.
  */
 bool
 le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason)
@@ -211,7 +218,7 @@ le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason)
 }
 
 /*
- * End the lease likewise, durably, and tell of it
+ * End the lease likewise, durably, and report that
  */
 bool
 le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
@@ -227,8 +234,8 @@ le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
 }
 
 /*
- * Resign from the lease that has this token, in favour of that process, if any; false if
- * none does that still runs
+ * Resign from the lease with the given token, in favor of the given process,
+ * if any.  Return false if the lease does not run.
  */
 bool
 le_lease_resign(const LeElection *election, int64 token, int successor)
@@ -258,11 +265,11 @@ le_lease_resign(const LeElection *election, int64 token, int successor)
 }
 
 /*
- * Sleep until the election's lease is over, or that time has come; but maybe not as
- * long, see le_sleep
+ * Sleep until the election's lease has ended, or until the given time.  May
+ * return earlier: see le_sleep.
  *
- * To be called with the election's lock, by the first candidate in line; so the
- * lease stays on record.
+ * The caller must hold the election's lock, as the first candidate in line.
+ * So the lease stays recorded.
  */
 void
 le_lease_wait(const LeElection *election, uint64 until)
@@ -281,8 +288,8 @@ le_lease_wait(const LeElection *election, uint64 until)
 }
 
 /*
- * Does the lease with that token run, whoever took it?  *role, unless NULL, is set to
- * who did
+ * Check whether the lease with the given token runs, whichever role took it.
+ * *role, unless NULL, is set to that role.
  */
 bool
 le_lease_is_running(const LeElection *election, int64 token, Oid *role)

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * lease/lease.h
- *	  Leases: terms that no session holds, and the table by which they survive a restart.
+ *	  Leases: terms that no session holds, and the table by which they survive
+ *	  a restart.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,8 +18,8 @@ typedef struct LeGrant
 	LeElection	election;
 	int64		token;
 	Oid			role;
-	LeElectionEntry *entry;		/* where the registry keeps it */
-	bool		given_up;		/* only the lock is left */
+	LeElectionEntry *entry;		/* the lease's entry in the registry */
+	bool		given_up;		/* has ended, only the lock is left */
 } LeGrant;
 
 /* lease.c */

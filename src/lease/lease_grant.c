@@ -3,11 +3,12 @@
  * lease/lease_grant.c
  *	  The leases that the current transaction has taken, until it ends.
  *
- * Until then the transaction holds the election's lock, the row in le_leases is its
- * own, and the registry's entry says LE_DEADLINE_UNCOMMITTED: nobody else makes
- * anything of the lease.  When the transaction has committed, the lease is given its
- * deadline; when the transaction or the savepoint is rolled back, it is marked as
- * over.  Either is one store to an address that was looked up before, which cannot
+ * Until then the transaction holds the election's lock, no other transaction
+ * sees the row in le_leases, and the registry's entry says
+ * LE_DEADLINE_UNCOMMITTED: no other session uses the lease.  When the
+ * transaction has committed, the lease is given its deadline.  When the
+ * transaction or the savepoint is rolled back, the lease is marked as over.
+ * Either is one store to an address that was looked up before, which cannot
  * fail.
  *
  *-------------------------------------------------------------------------
@@ -26,7 +27,8 @@
 static LeXactTable grants;
 
 /*
- * How many leases has this transaction taken, whose locks it holds?
+ * Return the number of leases that this transaction has taken, whose locks it
+ * holds
  */
 int
 le_grant_count(void)
@@ -35,7 +37,8 @@ le_grant_count(void)
 }
 
 /*
- * Return the election's first grant, or, after one of them, the next; NULL: no more
+ * Return the election's first grant, or the one after the given one, or NULL
+ * if there are no more
  */
 static LeGrant *
 next_grant(const LeElection *election, LeGrant *after)
@@ -44,9 +47,10 @@ next_grant(const LeElection *election, LeGrant *after)
 }
 
 /*
- * Return the lease of the election that this transaction has taken, or NULL
+ * Return the lease of the election that this transaction has taken, or NULL if
+ * there is none
  *
- * Throws if it is of another election that has the same key.
+ * Raises an error if it is of another election with the same key.
  */
 LeGrant *
 le_find_grant(const LeElection *election)
@@ -72,8 +76,8 @@ forget_grant(LeGrant *grant)
 }
 
 /*
- * Forget what this subtransaction has given up of the election: the lock that it
- * keeps is from now on that of the new lease
+ * Forget the given-up leases of the election that this subtransaction has
+ * taken: the lock that it keeps now belongs to the new lease
  */
 static void
 forget_given_up(const LeElection *election)
@@ -90,9 +94,10 @@ forget_given_up(const LeElection *election)
 }
 
 /*
- * Take the lease; this subtransaction has just been granted the election's lock
+ * Take the lease, and return its token
  *
- * Returns its token.  On an error, the abort of the transaction undoes all of it.
+ * This subtransaction must just have acquired the election's lock.  On an
+ * error, the abort of the transaction undoes everything.
  */
 int64
 le_grant_lease(const LeBid *bid, const LeIdentity *identity)
@@ -103,9 +108,9 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	le_fill_term(&term, bid, identity);
 
 	/*
-	 * The extension may have been replaced while we waited for the token.  A
-	 * lease that is inserted into a table which is not loaded would be loaded
-	 * beside the one that we begin.
+	 * The extension may have been replaced while this session waited for the
+	 * token.  A lease that is inserted into a table which is not loaded would
+	 * be loaded beside the one that begins here.
 	 */
 	le_lease_lock_table();
 	le_leases_ready(true);
@@ -134,7 +139,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Give up the lease that this transaction took.  Does not throw
+ * Give up the lease that this transaction took.  Never raises an error.
  *
  * The transaction keeps the election's lock.
  */
@@ -146,7 +151,8 @@ le_give_up_grant(LeGrant *grant)
 }
 
 /*
- * The lock goes, and with it our claim to the entry: it may be another's from now
+ * Give up the lease and forget it: the lock is about to be released, and with
+ * it the claim to the entry, which may then be reused
  */
 static void
 drop_grant(LeXactItem *item)
@@ -182,8 +188,8 @@ begin_grant(LeXactItem *item)
 		le_run_safely(begin_on_record, grant);
 
 		/*
-		 * if that has failed: we have the election's lock, so it is still
-		 * ours
+		 * if that has failed: the election's lock is held, so the entry is
+		 * still that of this lease
 		 */
 		if (!le_deadline_is_committed(pg_atomic_read_u64(deadline)))
 			pg_atomic_write_u64(deadline,
@@ -195,8 +201,8 @@ begin_grant(LeXactItem *item)
 /*
  * Refuse to prepare a transaction that has taken a lease
  *
- * Whoever commits it later cannot begin the lease; and without a lease, the lock
- * would be held until then for nothing.
+ * The session that commits it later could not begin the lease, and without a
+ * lease, the lock would be held in vain until then.
  */
 void
 le_grants_before_prepare(void)
@@ -210,7 +216,7 @@ le_grants_before_prepare(void)
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
 					le_election_label(&grant->election.key, grant->election.name)),
-			 errhint("Take it in a transaction of its own.")));
+			 errhint("Take the lease in a separate transaction.")));
 }
 
 static void
@@ -228,7 +234,7 @@ announce_with_commit(LeXactItem *item)
 }
 
 /*
- * Announce the leases that the commit at hand is about to begin
+ * Announce the leases that begin with the current commit
  */
 void
 le_grants_before_commit(void *unused pg_attribute_unused())
@@ -237,7 +243,8 @@ le_grants_before_commit(void *unused pg_attribute_unused())
 }
 
 /*
- * Begin the leases of a transaction that has committed.  Does not throw
+ * Begin the leases of a transaction that has committed.  Never raises an
+ * error.
  */
 void
 le_grants_at_commit(void)
@@ -246,7 +253,8 @@ le_grants_at_commit(void)
 }
 
 /*
- * Give up the leases of a transaction that was rolled back.  Does not throw
+ * Give up the leases of a transaction that was rolled back.  Never raises an
+ * error.
  */
 void
 le_grants_at_abort(void)
@@ -255,7 +263,7 @@ le_grants_at_abort(void)
 }
 
 /*
- * Pass a subtransaction's leases on to its parent
+ * Pass a subtransaction's leases to its parent
  */
 void
 le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
@@ -264,7 +272,7 @@ le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 }
 
 /*
- * Give up a subtransaction's leases.  Does not throw
+ * Give up a subtransaction's leases.  Never raises an error.
  */
 void
 le_grants_at_subxact_abort(SubTransactionId mine)

@@ -1,22 +1,25 @@
 /*-------------------------------------------------------------------------
  *
  * lease/lease_load.c
- *	  To have the leases of the table le_leases in the registry: after a restart, with a
- *	  new extension, and after some were evicted.
+ *	  Loading of the table le_leases into the registry: after a restart, with a
+ *	  new extension, and after an eviction.
  *
- * The table is read into the registry once after each start of the server, under a
- * lock on the table that conflicts with itself, before this database's leases are
- * first asked for or any bid is made; loaded_table says so.  The entries bear
- * the table's OID: DROP EXTENSION ends the leases that were in it.
+ * The table is read into the registry once after each start of the server,
+ * under a lock on the table that conflicts with itself, before this database's
+ * leases are first asked for or any bid is made.  loaded_table records that.
+ * The entries have the table's OID, so that DROP EXTENSION ends the leases
+ * that were in it.
  *
- * A lease that ran out in this database may have made room for elections of another one: then
- * the registry has no entry of it, and its row may not be void durably (see registry.c).  Before
- * the next bid, the table is read again, under the same lock.  A committed row that is not void
- * durably and is missing in the registry is one of those, as every lease that is being taken or
- * runs is there.  It is put on record as over, not as running, so the next candidate makes it
- * void as it would any other.  That may happen while others hold election locks: only an
- * election without a term gets one, and a candidate that finds no term on record asks once
- * more whether there was an eviction (le_read_record).
+ * A lease that expired in this database may have made room for elections of
+ * another one.  Then the registry has no entry of it, and its row may not be
+ * durably void (see registry.c).  Before the next bid, the table is read
+ * again, under the same lock.  A committed row that is not durably void and is
+ * missing in the registry is such a lease, since every lease that is being
+ * taken or runs is there.  It is recorded as over, not as running, so the next
+ * candidate makes it void as it would any other.  That may happen while other
+ * sessions hold election locks: only an election without a term gets such an
+ * entry, and a candidate that finds no term recorded checks once more whether
+ * there was an eviction (le_read_record).
  *
  *-------------------------------------------------------------------------
  */
@@ -31,10 +34,10 @@
 #include "announce/announce.h"
 #include "lease/lease.h"
 
-/* this backend knows that the leases of this table are in the registry */
+/* the table whose leases this backend knows to be in the registry */
 static Oid	ready_table = InvalidOid;
 
-/* and that none was missing when so many marks of evictions had been made */
+/* the number of eviction marks up to which it knows that none is missing */
 static uint64 ready_evictions = 0;
 
 static bool
@@ -58,7 +61,8 @@ has_evictions(void)
 }
 
 /*
- * Leave word that the table has been read; marks from after that was begun stay
+ * Record that the table has been read.  Marks made since the reading began
+ * stay.
  */
 static void
 set_loaded(Oid table, uint64 reload)
@@ -77,8 +81,9 @@ set_loaded(Oid table, uint64 reload)
 }
 
 /*
- * Why has this term on record ended, of which nothing else is left?  Its lock went away
- * behind its back, or it is a lease that has run out, or went with the extension
+ * Return why this recorded term has ended, of which nothing else is left: its
+ * lock was released without the extension's knowledge, or it is a lease that
+ * has expired, or was dropped with the extension
  */
 static LeEndReason
 why_stale(const LeTerm *term)
@@ -90,7 +95,8 @@ why_stale(const LeTerm *term)
 }
 
 /*
- * Take such a term off the record, and tell of it unless that was done, or it never began
+ * Remove such a term from the registry.  Report its end, unless that was done
+ * or the term never began.
  */
 void
 le_end_stale(const LeTerm *term)
@@ -106,8 +112,8 @@ le_end_stale(const LeTerm *term)
 }
 
 /*
- * End this database's leases that are written down in any other table than this one, which
- * has been committed: the extension that they were of was dropped
+ * End this database's leases that are recorded in a table other than this one,
+ * which is committed: their extension was dropped
  */
 static void
 end_dropped_leases(Oid lease_table)
@@ -125,7 +131,8 @@ end_dropped_leases(Oid lease_table)
 }
 
 /*
- * Read the table for the first time since the server started, or the extension was created
+ * Read the table for the first time since the server started, or the extension
+ * was created
  */
 static void
 load_leases(Relation table)
@@ -141,13 +148,13 @@ load_leases(Relation table)
 	set_loaded(oid, reload);
 	if (running > 0)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg_internal("leader_election: %d leases run on in database \"%s\"",
+				(errmsg_internal("leader_election: %d leases still running in database \"%s\"",
 								 running, get_database_name(MyDatabaseId)),
 				 errhidestmt(true), errhidecontext(true)));
 }
 
 /*
- * Put those leases on record, as over, that were evicted
+ * Record the leases that were evicted, as over
  */
 static void
 reload_leases(Relation table)
@@ -159,8 +166,8 @@ reload_leases(Relation table)
 }
 
 /*
- * Check whether the registry has the database's leases, so that le_leases_ready(false) reads
- * no table
+ * Check whether the registry has the database's leases, so that
+ * le_leases_ready(false) reads no table
  */
 bool
 le_leases_are_loaded(void)
@@ -171,12 +178,13 @@ le_leases_are_loaded(void)
 }
 
 /*
- * See to it that the registry has the database's leases; for_bid, also those that were
- * over and have been evicted
+ * Ensure that the registry has the database's leases; with for_bid, also those
+ * that had ended and were evicted
  *
- * A table that this transaction has created has none, and may go with it, and the
- * leases of the one before may come back: then there is no bid.  May wait for another
- * session that reads the table, and throw.
+ * A table that this transaction has created has no leases and may be rolled
+ * back, in which case the leases of the previous one come back.  So a bid
+ * raises an error then.  May wait for another session that reads the table.
+ * May raise an error.
  */
 void
 le_leases_ready(bool for_bid)
@@ -190,10 +198,10 @@ le_leases_ready(bool for_bid)
 		RecoveryInProgress())
 		return;
 
-	/* from now on we count: see origin.c */
+	/* the server's time as a primary counts from now: see origin.c */
 	(void) le_registry_primary_since();
 
-	/* nobody can have loaded a table that is not committed */
+	/* no session can have loaded a table that is not committed */
 	evictions = for_bid ? le_registry_lease_evictions() : ready_evictions;
 	if (is_loaded(oid) && !(for_bid && has_evictions()))
 	{
@@ -202,7 +210,7 @@ le_leases_ready(bool for_bid)
 		return;
 	}
 
-	/* if the extension has just been replaced, look for its new table */
+	/* if the extension has just been replaced, use its new table */
 	while ((table = try_table_open(oid, ShareUpdateExclusiveLock)) == NULL)
 		oid = le_lease_table();
 	if (table->rd_createSubid != InvalidSubTransactionId)
@@ -226,11 +234,11 @@ le_leases_ready(bool for_bid)
 }
 
 /*
- * Copy what is on record of the election, for a session that has its lock and is about to
- * lead; false if there is no term, nor has one been evicted whose row may not be void
- * durably
+ * Copy what is recorded of the election, for a session that has its lock and
+ * is about to lead.  Return false if there is no term, and none was evicted
+ * whose row may not be durably void.
  *
- * May raise an error, and wait as le_leases_ready does.
+ * May raise an error, and may wait as le_leases_ready does.
  */
 bool
 le_read_record(const LeElection *election, LeRecord *record)

@@ -3,27 +3,29 @@
  * lease/lease_table.c
  *	  The rows of le_leases, by which leases survive a restart.
  *
- * A lease's row is inserted by the transaction that takes the lease, and so is
- * there when that has committed.  What happens to the lease later cannot wait for
- * a commit: it may have happened in a transaction that is rolled back, or that
- * stays open for an hour.  So the one thing that changes in a row, its ttl, is
- * overwritten in place, as the server does with its own statistics in pg_class.  A
- * ttl of zero makes the row void: that lease is over, for good.  Void rows are
- * deleted by whoever comes by later.  (One that is left behind by a rollback, where no
- * lease follows, is found after the next start.)
+ * A lease's row is inserted by the transaction that takes the lease, and so
+ * exists once that has committed.  What happens to the lease later cannot wait
+ * for a commit: it may happen in a transaction that is rolled back, or that
+ * stays open for an hour.  So the one column that changes in a row, its ttl,
+ * is overwritten in place, as the server does with its own statistics in
+ * pg_class.  A ttl of zero makes the row void: that lease has ended for good.
+ * Void rows are deleted by later bids.  (If a rollback leaves one behind and
+ * no lease follows, it is found after the next start.)
  *
  * Rules:
  *
- *	A row is inserted by a backend that holds the election's lock.
- *	It is overwritten under the election's guard lock, so that only one backend
- *	does; or by the transaction that has inserted it, before it commits.
- *	It is deleted by a backend that holds the election's lock, and only when it
- *	is void, durably, on the synchronous standbys, too.  So a row that is not void
- *	is being deleted by nobody, and to overwrite it waits for nobody.  And a row that
- *	is gone needs not to be made void: no failover brings it back.
+ * - A row is inserted by a backend that holds the election's lock.
+ * - It is overwritten by a backend that holds the election's guard lock, so
+ *   that only one does so at a time, or by the transaction that has inserted
+ *   it, before it commits.
+ * - It is deleted by a backend that holds the election's lock, and only when
+ *   it is durably void, also on the synchronous standbys.  So no transaction
+ *   is deleting a row that is not void, and overwriting it waits for none.
+ *   And a row that is gone need not be made void, since no failover brings it
+ *   back.
  *
- * All reads on a primary use SnapshotSelf, which sees what is committed now, at every
- * isolation level, and takes part in no serialization conflict.
+ * All reads on a primary use SnapshotSelf, which sees what is committed now,
+ * at every isolation level, and takes part in no serialization conflict.
  *
  *-------------------------------------------------------------------------
  */
@@ -49,7 +51,8 @@ typedef struct LeLeaseRow
 	int64		token;
 	Interval	ttl;			/* zero: void */
 	TimestampTz since;
-	Oid			database;		/* a copy of another one's has its rows, too */
+	Oid			database;		/* a copied database has the rows of the
+								 * original, too */
 	Oid			role;
 	bool		identity_has_client;
 } LeLeaseRow;
@@ -68,8 +71,8 @@ typedef struct LeLeaseRow
 /*
  * Open the table, and keep it locked to the end of the transaction
  *
- * If this transaction has rewritten the table, a rollback throws the new file away:
- * then nothing can be overwritten for good.
+ * If this transaction has rewritten the table, a rollback discards the new
+ * file, so an overwritten row would not last.  Raises an error then.
  */
 static Relation
 open_lease_table(void)
@@ -87,10 +90,10 @@ open_lease_table(void)
 }
 
 /*
- * Lock the table, so that what is to be written down can be
+ * Lock the table, so that a change can be recorded in it
  *
- * To be called before something is made of it that is to be written down.  May wait
- * for DDL on the table.
+ * Call this before making a change that must be recorded.  May wait for DDL on
+ * the table.
  */
 void
 le_lease_lock_table(void)
@@ -99,9 +102,9 @@ le_lease_lock_table(void)
 }
 
 /*
- * Undo that, if nothing is to be written down after all
+ * Unlock the table again, if nothing is to be recorded after all
  *
- * A wait may follow, and is not to keep DDL from the table.
+ * A wait may follow, which must not block DDL on the table.
  */
 void
 le_lease_unlock_table(void)
@@ -112,7 +115,7 @@ le_lease_unlock_table(void)
 /*
  * Find the rows of the election, or, with a token, the one of that lease
  *
- * The keys are those of the primary key.  Names compare as bytes there.
+ * The keys are those of the primary key, where names compare as bytes.
  */
 static SysScanDesc
 begin_scan(Relation table, const LeElection *election, int64 token, Snapshot snapshot)
@@ -140,10 +143,10 @@ is_void(HeapTuple tuple)
 }
 
 /*
- * See to it that there is a snapshot, as there must be when rows are written; true if
- * it is to be popped
+ * Ensure that there is a snapshot, which is needed to write rows.  Return true
+ * if it must be popped.
  *
- * Who waits without one may have none.
+ * A session that waits without a snapshot may have none.
  */
 static bool
 push_snapshot(void)
@@ -155,9 +158,10 @@ push_snapshot(void)
 }
 
 /*
- * Write down a lease; it counts when the transaction has committed
+ * Record a lease in the table.  It takes effect at commit.
  *
- * The commit is made durable even if the session has synchronous_commit off.
+ * The commit is made durable even if the session has turned synchronous_commit
+ * off.
  */
 void
 le_lease_insert(const LeTerm *term)
@@ -188,13 +192,13 @@ le_lease_insert(const LeTerm *term)
 	if (pushed)
 		PopActiveSnapshot();
 
-	/* so that this very transaction can overwrite or delete it */
+	/* so that this transaction can overwrite or delete it */
 	CommandCounterIncrement();
 	ForceSyncCommit();
 }
 
 /*
- * Return the buffer that the row which the scan has found is in
+ * Return the buffer of the row that the scan has found
  */
 static Buffer
 get_buffer(SysScanDesc scan)
@@ -209,8 +213,8 @@ end_scan(void *scan)
 }
 
 /*
- * Lock that buffer; false if another backend has got in between, and the scan has
- * been ended
+ * Lock that buffer.  Return false if another backend was faster, and the scan
+ * has been ended.
  */
 static bool
 lock_row(SysScanDesc scan, HeapTuple *tuple)
@@ -221,13 +225,14 @@ lock_row(SysScanDesc scan, HeapTuple *tuple)
 }
 
 /*
- * Overwrite the ttl in the lease's row, zero to make it void; nothing if it is void
- * or there is none
+ * Overwrite the ttl in the lease's row, with zero to make it void.  Does
+ * nothing if it is void or does not exist.
  *
- * At once, and whatever becomes of the transaction.  Returns up to where the WAL must
- * be made durable before anything is made of it; invalid if there is no row.  To be
- * called with the election's guard lock.  The table is not kept locked: what is written
- * counts at once.
+ * Takes effect at once, however the transaction ends.  Returns up to where the
+ * WAL must be made durable before the change is used, or an invalid LSN if
+ * there is no row.  The caller must hold the election's guard lock, or have
+ * inserted the row in this transaction.  Does not keep the table locked, since
+ * the change is effective already.
  */
 XLogRecPtr
 le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
@@ -248,13 +253,15 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 		}
 		if (is_void(tuple))
 		{
-			/* by a backend that may have failed before it was durable */
+			/* by a backend that may have failed before making it durable */
 			written = BufferGetLSNAtomic(get_buffer(scan));
 			systable_endscan(scan);
 			break;
 		}
 
-		/* nothing but the ttl ever changes: copy the row before it is locked */
+		/*
+		 * nothing but the ttl ever changes: copy the row before it is locked
+		 */
 		changed = heap_copytuple(tuple);
 		get_row(changed)->ttl.time = ttl_us;
 		if (lock_row(scan, &tuple))
@@ -272,11 +279,12 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 }
 
 /*
- * Delete the void rows of the election; true if there are rows that are not deleted
- * for good yet
+ * Delete the void rows of the election.  Return true if there are rows whose
+ * deletion is not committed yet.
  *
- * A row that another transaction is about to delete is left to it: if that is
- * rolled back, it stays until the next time.
+ * A row that another transaction is deleting is left to it.  If that
+ * transaction is rolled back, the row stays until the next time.  The caller
+ * must hold the election's lock.
  */
 bool
 le_lease_delete_void(const LeElection *election)
@@ -302,7 +310,7 @@ le_lease_delete_void(const LeElection *election)
 }
 
 /*
- * Read a row; false if it is none of ours
+ * Read a row.  Return false if its name is not valid.
  */
 static bool
 read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
@@ -338,8 +346,9 @@ read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
 }
 
 /*
- * Return the leases that the table has, of one election or of all (NULL), to who cannot load
- * it: as of the transaction's snapshot, with no deadline
+ * Return the leases in the table, of one election or of all (NULL), for a
+ * server that cannot load it: as of the transaction's snapshot, without
+ * deadlines
  */
 LeTerm *
 le_lease_list(const LeElection *election, int *count)
@@ -372,10 +381,10 @@ le_lease_list(const LeElection *election, int *count)
 }
 
 /*
- * Put a lease on record that was evicted after it was over
+ * Record a lease again that was evicted after it had ended
  *
- * If its row, on a page that was last changed there in the WAL, is void durably, nothing
- * needs to know of it.
+ * "changed" is the LSN of the row's page.  If the row is void and the WAL up
+ * to there is durable, nothing needs to be recorded.
  */
 static void
 restore_lease(LeTerm *term, XLogRecPtr changed)
@@ -387,11 +396,11 @@ restore_lease(LeTerm *term, XLogRecPtr changed)
 }
 
 /*
- * Put all leases of the table on record, those that run on with no deadline yet; or,
- * again, those that are missing there, as over
+ * Record all leases of the table, those that still run without a deadline yet.
+ * With again, record those that are missing in the registry, as over.
  *
- * The caller sees to it that nobody else reads the table at the same time, nor, the first
- * time, writes it.
+ * The caller must ensure that no other session reads the table at the same
+ * time, nor, the first time, writes it.
  */
 void
 le_lease_load(Relation table, bool again)
@@ -409,7 +418,7 @@ le_lease_load(Relation table, bool again)
 		if (!read_lease_row(&term, table, tuple))
 			continue;
 
-		/* the setting of the session that took it is not written down */
+		/* the table does not have the setting of the session that took it */
 		term.announces = true;
 		if (again)
 			restore_lease(&term, BufferGetLSNAtomic(get_buffer(scan)));
@@ -420,10 +429,10 @@ le_lease_load(Relation table, bool again)
 }
 
 /*
- * Is this the table that leases are written down in?
+ * Check whether leases are recorded in this table
  *
- * If it seems not to be, we may just not have heard yet that the extension was
- * replaced.
+ * If it seems not, this session may just not have noticed yet that the
+ * extension was replaced.
  */
 bool
 le_is_lease_table(Oid table)
@@ -435,7 +444,7 @@ le_is_lease_table(Oid table)
 }
 
 /*
- * Does this lease, as copied from the registry, run?
+ * Check whether the lease, as copied from the registry, runs
  */
 bool
 le_lease_runs(const LeTerm *term)

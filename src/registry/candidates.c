@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/candidates.c
- *	  The candidates in the registry: to add and remove them, and to list them.
+ *	  Candidates in the registry: add, change, remove and list them.
  *
  * registry.c says which locks protect what.
  *
@@ -14,7 +14,7 @@
 #include "registry/internal.h"
 
 /*
- * Write down that this backend is about to wait
+ * Record that this backend is about to wait
  */
 void
 le_registry_add_candidate(const LeCandidate *candidate)
@@ -28,8 +28,8 @@ le_registry_add_candidate(const LeCandidate *candidate)
 }
 
 /*
- * Write down the keys of all elections that this backend, which is a candidate, is
- * one for
+ * Record the keys of all elections that this backend, which is already
+ * recorded as a candidate, waits for
  */
 void
 le_registry_add_keys(int pid, const int64 *keys, int count)
@@ -40,7 +40,7 @@ le_registry_add_keys(int pid, const int64 *keys, int count)
 
 	stored = dsa_allocate_extended(le_registry_area(), size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
 	if (!DsaPointerIsValid(stored))
-		le_throw_registry_full();
+		le_raise_registry_full();
 	memcpy(dsa_get_address(le_registry_area(), stored), keys, size);
 
 	entry = dshash_find(le_registry_candidate_table(), &pid, true);
@@ -51,7 +51,8 @@ le_registry_add_keys(int pid, const int64 *keys, int count)
 }
 
 /*
- * Write down what this backend, which is a candidate, waits for
+ * Record what this candidate waits for.  Does nothing if the backend is not
+ * recorded.
  */
 void
 le_registry_set_wait(int pid, LeWait waits_for)
@@ -66,7 +67,8 @@ le_registry_set_wait(int pid, LeWait waits_for)
 }
 
 /*
- * Write down whether this backend, which is a candidate, has given way to a successor
+ * Record whether this candidate has given way to a successor.  Does nothing if
+ * the backend is not recorded.
  */
 void
 le_registry_set_gave_way(int pid, bool gave_way)
@@ -97,7 +99,8 @@ le_registry_remove_candidate(int pid)
 }
 
 /*
- * Copy the entry of that backend, if it stands in line for that election
+ * Copy the entry of the given backend, if it stands in line for the given
+ * election.  Return false otherwise.
  */
 bool
 le_registry_read_candidate(int pid, const LeElectionKey *election, LeCandidate *candidate)
@@ -116,7 +119,8 @@ le_registry_read_candidate(int pid, const LeElectionKey *election, LeCandidate *
 }
 
 /*
- * Copy the keys of a candidate for many elections, if it still is one
+ * Copy the keys of a candidate for many elections.  Return false if it no
+ * longer waits for them.
  */
 bool
 le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
@@ -159,14 +163,15 @@ copy_candidates(LeCandidate *array, int capacity)
 /*
  * Return copies of this database's candidates
  *
- * One that has been elected or has given up by now may be among them.
+ * A candidate that has just been elected or has just given up may be among
+ * them.
  */
 LeCandidate *
 le_registry_list_candidates(int *count)
 {
 	LeCandidate *array;
 
-	/* there is at most one a backend */
+	/* a backend has at most one entry */
 	array = palloc_array(LeCandidate, MaxBackends);
 	*count = Min(copy_candidates(array, MaxBackends), MaxBackends);
 	return array;

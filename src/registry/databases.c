@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/databases.c
- *	  What the registry keeps for each database.
+ *	  Per-database state in the registry.
  *
  * registry.c says which locks protect what.
  *
@@ -23,7 +23,7 @@ lock_database(Oid database, bool exclusive)
 	if (entry != NULL)
 		return entry;
 
-	/* an entry that was just added is locked exclusively, which will do, too */
+	/* an added entry is locked exclusively, which also suits a reader */
 	entry = dshash_find_or_insert(le_registry_database_table(), &database, &found);
 	if (!found)
 	{
@@ -40,8 +40,8 @@ lock_database(Oid database, bool exclusive)
 /*
  * Return this database's entry with its partition locked
  *
- * To be given back by le_registry_unlock_database, with nothing but reading and
- * writing it in between.
+ * The caller must release it by le_registry_unlock_database, and may only read
+ * and write the entry in between.
  */
 LeDatabase *
 le_registry_lock_database(bool exclusive)
@@ -56,7 +56,9 @@ le_registry_unlock_database(LeDatabase *entry)
 }
 
 /*
- * Mark the database: its leases are about to be evicted, until the next table is read again
+ * Record that leases of the database are about to be evicted.  The mark is
+ * good until a session begins to read a table again, which counts up the
+ * number of reloads.
  */
 void
 le_registry_mark_evicted(Oid database, uint64 reloads)
@@ -75,8 +77,8 @@ le_registry_mark_evicted(Oid database, uint64 reloads)
 }
 
 /*
- * The registry is about to forget an election of that database whose last term ended
- * then, without resignation
+ * Record that the registry is about to forget an election of the given
+ * database whose last term ended at the given time without resignation
  */
 void
 le_registry_forget_end(Oid database, uint64 lost_at)
@@ -88,10 +90,11 @@ le_registry_forget_end(Oid database, uint64 lost_at)
 }
 
 /*
- * Return when the last term of an election that the registry does not know may have
- * ended without resignation, at the latest; 0: no such term can have
+ * Return the latest time at which the last term of an election that the
+ * registry does not know may have ended without resignation, or 0 if there can
+ * be no such term
  *
- * The registry knows nothing of what was before it was first used by this server.  A
+ * The registry knows nothing of the time before this server first used it.  A
  * declared election was never evicted.
  */
 uint64
@@ -106,7 +109,7 @@ le_registry_forgotten_at(bool declared)
 }
 
 /*
- * Copy the databases of which there is an entry to palloc'd memory
+ * Return the databases that have an entry, in palloc'd memory
  */
 Oid *
 le_registry_list_databases(int *count)
@@ -136,7 +139,7 @@ le_registry_list_databases(int *count)
 }
 
 /*
- * Remove the entry of a database, which was dropped
+ * Remove the entry of a database that was dropped
  */
 void
 le_registry_forget_database(Oid database)

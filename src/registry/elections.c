@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/elections.c
- *	  The entries of elections in the registry: to find and add them, and to
- *	  keep them where they are.
+ *	  Entries of elections in the registry: add them, and keep them in place.
  *
  * registry.c says which locks protect what.
  *
@@ -16,7 +15,8 @@
 #include "registry/internal.h"
 
 /*
- * Begin to count an election that is first heard of.  Never throws
+ * Start the statistics of an election that is new to the registry.  Never
+ * raises an error.
  */
 static void
 init_tally(LeTally *tally)
@@ -48,9 +48,9 @@ init_entry(LeElectionEntry *entry)
 }
 
 /*
- * Delete the entry, which has no term, and unlock its partition, which is locked exclusively
+ * Delete an entry that has no term, and unlock its partition
  *
- * Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_delete_entry(LeElectionEntry *entry)
@@ -77,7 +77,7 @@ is_watched(const LeElectionEntry *entry)
 }
 
 /*
- * Check whether no term is on record, or only a lease that is marked as over
+ * Check whether no term is recorded, or only a lease that is marked as over
  */
 static bool
 is_vacant(LeElectionEntry *entry)
@@ -88,9 +88,9 @@ is_vacant(LeElectionEntry *entry)
 }
 
 /*
- * Check whether the entry must stay although no term is on record
+ * Check whether the entry must stay although no term is recorded
  *
- * The entry's partition must be locked.  Never throws.
+ * The caller must hold the partition lock.  Never raises an error.
  */
 bool
 le_entry_is_kept(const LeElectionEntry *entry)
@@ -100,9 +100,9 @@ le_entry_is_kept(const LeElectionEntry *entry)
 }
 
 /*
- * Note whether the entry's election is declared, as far as this session knows
+ * Set whether the entry's election is declared, as far as this session knows
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 static void
 mark_entry_declared(LeElectionEntry *entry)
@@ -115,11 +115,13 @@ mark_entry_declared(LeElectionEntry *entry)
 }
 
 /*
- * Give the entry, whose partition is locked exclusively, to the election of that
- * name; it counts from zero, but for the end of the last term, which a grace counts from
+ * Reuse the entry for the election of the given name.  Its statistics start
+ * from zero, but the end of the last term is kept, since a grace period counts
+ * from it.
  *
- * Nothing if it has the name.  Unlocks the entry and throws if there is no room for
- * the name.
+ * Does nothing if the entry has that name already.  The caller must hold the
+ * partition lock exclusively.  If there is no room for the name, unlocks the
+ * entry and raises an error.
  */
 void
 le_registry_rename_entry(LeElectionEntry *entry, const char *name)
@@ -132,7 +134,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 	if (name[0] != '\0' && !le_registry_store_string(name, &stored))
 	{
 		le_registry_unlock_entry(entry);
-		le_throw_registry_full();
+		le_raise_registry_full();
 	}
 	le_registry_free(&entry->name);
 	entry->name = stored;
@@ -145,7 +147,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 }
 
 /*
- * Count a hidden election from zero, as one that is first heard of
+ * Show a hidden election again, with statistics that start from zero
  */
 static void
 show_entry(LeElectionEntry *entry)
@@ -156,11 +158,11 @@ show_entry(LeElectionEntry *entry)
 }
 
 /*
- * Return the election's entry with its partition locked exclusively; it is added if
- * there is none
+ * Return the election's entry with its partition locked exclusively, adding
+ * the entry if there is none
  *
- * An entry of another election with the same key is given to this one, unless that one is
- * led, watched or declared.
+ * An entry of another election with the same key is reused for this one,
+ * unless the other election is led, watched or declared.
  */
 LeElectionEntry *
 le_registry_lock_or_add(const LeElectionKey *key, const char *name)
@@ -185,12 +187,13 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 	return entry;
 }
 
-/* The counter of the role that this session watches for */
+/* The counter of the role on whose behalf this session watches */
 static pg_atomic_uint32 *watched_by = NULL;
 
 /*
- * Check whether such a watcher uses up what its role may: a session stands in line for one
- * election, and its terms are bounded
+ * Check whether a watcher of this kind counts toward its role's limit.  The
+ * other kinds are bounded anyway: a session stands in line for one election
+ * only, and its terms are limited.
  */
 static bool
 counts_for_role(LeWatcher what)
@@ -199,10 +202,10 @@ counts_for_role(LeWatcher what)
 }
 
 /*
- * Count a watcher in: from now on the entry stays where it is
+ * Count a watcher in, so that the entry stays in place, and return the entry
  *
- * To be undone by le_registry_unwatch.  Throws if another election that has the same
- * key is in the way.
+ * le_registry_unwatch undoes this.  Raises an error if another election with
+ * the same key is in the way.
  */
 LeElectionEntry *
 le_registry_watch(const LeElection *election, LeWatcher what)
@@ -257,8 +260,8 @@ le_registry_unwatch(const LeElectionKey *key, LeWatcher what)
 /*
  * Forget an election that is vacant and not watched
  *
- * One that has been led is hidden instead: how and when its last term ended decides
- * whether a grace period follows.
+ * An election that has been led is only hidden: how and when its last term
+ * ended decides whether a grace period follows.
  */
 LeForgotten
 le_registry_forget(const LeElection *election)
@@ -284,11 +287,12 @@ le_registry_forget(const LeElection *election)
 }
 
 /*
- * Write down when the last term of an election that nobody leads ended without resignation,
- * or may have, unless that is known; return when it did
+ * Record when the last term of a vacant election ended, or may have ended,
+ * without resignation, unless that is known already.  Return the time that is
+ * recorded.
  *
- * Called with the election's lock: from now on, that time is final.  A term that is lost and
- * forgotten later is of another election.
+ * The caller must hold the election's lock, which makes that time final: a
+ * term that is lost and forgotten later belongs to another election.
  */
 uint64
 le_registry_fix_lost_at(const LeElection *election, uint64 lost_at)
@@ -307,10 +311,10 @@ le_registry_fix_lost_at(const LeElection *election, uint64 lost_at)
 }
 
 /*
- * Write down which process is to lead next; 0: the first in line
+ * Record which process is to lead next, or 0 for the first in line
  *
- * To be called with the election's lock.  Who resigns from a lease does it without:
- * see act_on_lease.
+ * The caller must hold the election's lock.  A resignation from a lease sets
+ * the successor without that lock: see act_on_entry.
  */
 void
 le_registry_name_successor(const LeElectionKey *key, int pid)
@@ -325,8 +329,9 @@ le_registry_name_successor(const LeElectionKey *key, int pid)
 }
 
 /*
- * Mark the entries of this database's declared elections, and no others, unless that was
- * done for these declarations; the number stands for them
+ * Mark the entries of this database's declared elections, and no others,
+ * unless that has been done for this state of the declarations, which the
+ * number identifies
  */
 void
 le_registry_mark_declared(uint64 declarations)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/entry.c
- *	  An entry of the registry: to find and lock it, to see whether its term is silent, and to
- *	  copy that.
+ *	  A single entry of an election: find, lock and copy it, and check whether
+ *	  its term is silent.
  *
  * registry.c says which locks protect what.
  *
@@ -13,7 +13,8 @@
 #include "registry/internal.h"
 
 /*
- * Return the entry of the election, with its partition locked; NULL if none
+ * Return the election's entry with its partition locked, or NULL if there is
+ * none
  */
 LeElectionEntry *
 le_registry_lock_entry(const LeElectionKey *key, bool exclusive)
@@ -28,11 +29,11 @@ le_registry_unlock_entry(LeElectionEntry *entry)
 }
 
 /*
- * Check whether the term with that token is silent, and see to it that it stays so: see
- * heartbeats.c
+ * Check whether the term with the given token is silent, and if so, ensure
+ * that it stays so: see heartbeats.c
  *
- * The entry's partition must be locked, or the entry be watched.  Does not throw, and is
- * called in a signal handler.
+ * The caller must hold the partition lock, or watch the entry.  Never raises
+ * an error.  Called in a signal handler as well.
  */
 bool
 le_entry_close_silent(LeElectionEntry *entry, int64 token)
@@ -51,7 +52,9 @@ le_entry_close_silent(LeElectionEntry *entry, int64 token)
 }
 
 /*
- * Copy the entry, whose partition is locked.  Never throws
+ * Copy the entry's term
+ *
+ * The caller must hold the partition lock.  Never raises an error.
  */
 void
 le_copy_entry(LeTerm *term, LeElectionEntry *entry)

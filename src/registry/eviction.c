@@ -1,10 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * registry/eviction.c
- *	  To make room in the registry: entries of elections that nobody leads, leases of other
- *	  databases that are over, and what is left of databases that were dropped.
+ *	  Eviction from the registry: entries of vacant elections, leases of other
+ *	  databases that have ended, and what is left of databases that were
+ *	  dropped.
  *
- * registry.c says which locks protect what, and what the eviction of a lease must not break.
+ * registry.c says which locks protect what, and what the eviction of a lease
+ * must not break.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,9 +19,10 @@
 #include "registry/internal.h"
 
 /*
- * How many entries have no term?
+ * Return the number of entries without a term
  *
- * The two counters are not read at the same time.
+ * The result is approximate, since the two counters are not read at the same
+ * time.
  */
 static uint32
 count_idle(void)
@@ -49,7 +52,8 @@ compare_idle(const void *a, const void *b)
 }
 
 /*
- * Copy up to capacity entries that may be evicted, and count those that may not
+ * Copy up to capacity entries that may be evicted, and count those that may
+ * not
  */
 static int
 copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
@@ -78,10 +82,12 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 }
 
 /*
- * Evict an entry; false if it is in use
+ * Evict an entry.  Return false if it is in use.
  *
- * A bare key that somebody holds or waits for remains: le_leaders shows who.  When its
- * last term was lost is written down first, so that it is known at every moment.
+ * The entry of a bare key whose lock is held or waited for stays, since
+ * le_leaders shows that.  If the last term was lost, the database's entry gets
+ * that time before this one is deleted, so that the time is known at every
+ * moment.
  */
 static bool
 evict(const LeIdleElection *idle)
@@ -108,7 +114,8 @@ evict(const LeIdleElection *idle)
 }
 
 /*
- * How many entries without a term may there be, if there is to be room for so many more?
+ * Return how many entries without a term there may be if room is to be kept
+ * for the given number of additional elections
  */
 static uint32
 max_idle(int more)
@@ -120,11 +127,12 @@ max_idle(int more)
 }
 
 /*
- * Keep the number of elections that the registry remembers without a term within
- * leader_election.max_tracked, and let there be room for so many more
+ * Keep the number of elections that the registry remembers without a term
+ * within leader_election.max_tracked, and make room for the given number of
+ * additional ones
  *
- * Those where nothing has changed for longest go first, a tenth at a time.  Called
- * when no lock is held that matters to others.
+ * Evicts the elections that have not changed for longest, a tenth of the limit
+ * at a time.  The caller must not hold a lock that other sessions need.
  */
 void
 le_registry_bound_elections(int more)
@@ -137,11 +145,14 @@ le_registry_bound_elections(int more)
 	LeIdleElection *array;
 	int			count;
 
-	/* some could not be evicted when we last looked: that may have changed */
+	/*
+	 * entries that could not be evicted last time are tolerated, unless room
+	 * is needed now
+	 */
 	if (likely(idle <= limit + (more > 0 ? 0 : pinned)))
 		return;
 
-	/* of those that come here at the same time, one does it */
+	/* if several sessions come here at the same time, one of them evicts */
 	array = MemoryContextAllocHuge(CurrentMemoryContext, idle * sizeof(LeIdleElection));
 	if (!pg_atomic_compare_exchange_u32(&counters->pinned, &pinned, idle))
 	{
@@ -164,8 +175,9 @@ le_registry_bound_elections(int more)
 }
 
 /*
- * May the entry's lease be evicted, by what the entry says?  It has run out or ended in another
- * database, whose sessions may never look for it
+ * Check whether the entry's lease may be evicted, as far as the entry tells.
+ * Such a lease has ended, in another database, whose sessions may never look
+ * for it.
  *
  * A declared election is left to its own database.
  */
@@ -180,7 +192,7 @@ is_spent_lease(LeElectionEntry *entry)
 }
 
 /*
- * Return when that lease was lost; 0: it was resigned
+ * Return when the given lease was lost, or 0 if it was resigned
  */
 static uint64
 lease_lost_at(LeElectionEntry *entry)
@@ -208,10 +220,11 @@ copy_spent_leases(LeIdleElection *array, int capacity)
 }
 
 /*
- * Evict the lease if nobody has or waits for the election's lock, and the table in which it
- * may still be running has not been read again since the database was marked
+ * Evict the lease, unless a session holds or waits for the election's lock, or
+ * a table has been read again since the database was marked
  *
- * registry.c says why.
+ * The row of the lease may still say that it runs.  registry.c says why that
+ * is safe.
  */
 static void
 evict_lease(const LeIdleElection *spent)
@@ -239,9 +252,9 @@ evict_lease(const LeIdleElection *spent)
 }
 
 /*
- * Evict the leases of other databases that are over
+ * Evict the leases of other databases that have ended
  *
- * Called when no lock is held that matters to others.
+ * The caller must not hold a lock that other sessions need.
  */
 void
 le_registry_evict_leases(void)
@@ -288,7 +301,7 @@ delete_elections(Oid database)
 /*
  * Forget the databases that were dropped, with all their elections
  *
- * No session is left there, nor a prepared transaction.
+ * A dropped database has no session and no prepared transaction.
  */
 void
 le_registry_forget_dropped(void)

@@ -1,19 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * registry/heartbeats.c
- *	  The heartbeats of terms in the registry: to store them, and to find that they stay away.
+ *	  Heartbeats of terms in the registry: record them, and detect that they
+ *	  are missing.
  *
- * The deadline of a term with a heartbeat is put off as that of a lease is: under the shared
- * lock of the partition, by a compare-and-swap on the deadline.
+ * The deadline of a term with a heartbeat is extended as that of a lease is:
+ * under the shared lock of the partition, by a compare-and-swap on the
+ * deadline.
  *
- * A heartbeat may have read the clock just before the deadline and store its own after it.  So
- * each session that finds the deadline passed takes one microsecond off it first, by a
- * compare-and-swap, too.  The late heartbeat fails then, reads the clock again, and finds that
- * it is late.  Only then is the term called silent, and no heartbeat revives it: what one
- * session has been told of its end is true for all.  That takes no lock where the entry stays
- * in its place, and is done in a signal handler, too.
+ * A heartbeat may read the clock just before the deadline and store its own
+ * deadline after it.  Therefore, a session that finds the deadline passed
+ * first takes one microsecond off it, also by a compare-and-swap.  The late
+ * heartbeat then fails, reads the clock again, and finds that it is late.
+ * Only after that is the term marked as silent, and no heartbeat revives it:
+ * once one session has been told that the term has ended, all are told so.  If
+ * the entry stays in place, this needs no lock, and it is done in a signal
+ * handler as well.
  *
- * registry.c says which locks protect what, term/heartbeat.c what a heartbeat is.
+ * registry.c says which locks protect what, and term/heartbeat.c what a
+ * heartbeat is.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,10 +29,10 @@
 #include "registry/internal.h"
 
 /*
- * Put off the deadline to one ttl from now; false if it has passed
+ * Extend the deadline to one ttl from now.  Return false if it has passed.
  *
- * Others may do the same at the same time; the latest deadline stays.  The entry's partition
- * must be locked.  Does not throw.
+ * Other sessions may do the same at the same time; the latest deadline stays.
+ * The caller must hold the partition lock.  Never raises an error.
  */
 bool
 le_put_off_deadline(LeExpiry *expiry)
@@ -47,8 +52,8 @@ le_put_off_deadline(LeExpiry *expiry)
 }
 
 /*
- * Note that the session of the silent term with that token ends it, and goes on; false if it
- * was told to go
+ * Record that the session whose term is silent ends that term itself and
+ * continues.  Return false if the session has already been terminated for it.
  */
 bool
 le_registry_end_in_place(const LeElectionKey *key, int64 token)
@@ -66,8 +71,8 @@ le_registry_end_in_place(const LeElectionKey *key, int64 token)
 }
 
 /*
- * Terminate the session whose term has that token, and is silent; nothing if that session ends
- * it in place, or has done so
+ * Terminate the session whose term has the given token and is silent.  Does
+ * nothing if that session ends the term itself, or has done so.
  */
 void
 le_registry_terminate_silent(const LeElectionKey *key, int64 token)
@@ -89,11 +94,12 @@ le_registry_terminate_silent(const LeElectionKey *key, int64 token)
 }
 
 /*
- * Give the term of this session with that token another heartbeat, and return its entry, which
- * stays where it is until LE_BEATING watches it no more; NULL if it is off the record already,
- * or silent
+ * Give this session's term with the given token another heartbeat, and return
+ * its entry, which stays in place while LE_BEATING watches it.  Return NULL if
+ * the term is no longer recorded, or is silent.
  *
- * The end of the term may come earlier by that, but no later: to ask is no heartbeat.
+ * This can bring the end of the term forward, but not put it off: a bid is no
+ * heartbeat.
  */
 LeElectionEntry *
 le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat_us)
@@ -120,9 +126,10 @@ le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat
 }
 
 /*
- * Store a heartbeat of the term with that token; false if it is over
+ * Record a heartbeat of the term with the given token.  Return false if the
+ * term has ended.
  *
- * Nothing is stored of a term that has none.
+ * If the term has no heartbeat, records nothing.
  */
 bool
 le_registry_beat(const LeElectionKey *key, int64 token)

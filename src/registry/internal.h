@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/internal.h
- *	  What the files of the registry share, and no other file needs.
+ *	  Declarations for the files of the registry only.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,8 +13,9 @@
 #include "registry/registry.h"
 
 /*
- * What a role uses up: its running leases, and what its sessions watch.  The counter never
- * moves or goes, so that it can be counted down under any lock
+ * What counts toward a role's limit: its running leases, and what its sessions
+ * watch.  The counter is never moved or freed, so that it can be decreased
+ * under any lock.
  */
 typedef struct LeRole
 {
@@ -23,8 +24,8 @@ typedef struct LeRole
 } LeRole;
 
 /*
- * What a comment says of the partition of an entry: the function is called with it locked,
- * or locked exclusively
+ * Where a comment says that the caller must hold the partition lock, the
+ * function asserts it
  */
 #ifdef USE_ASSERT_CHECKING
 extern bool le_registry_is_locked(bool exclusive);

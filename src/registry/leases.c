@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * registry/leases.c
- *	  The leases in the registry: to renew and end them.
+ *	  Leases in the registry: renew and end them.
  *
- * registry.c says which locks protect what, lease.c what a lease is.
+ * registry.c says which locks protect what, and lease.c what a lease is.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,8 +20,10 @@ ends(LeLeaseAction action)
 }
 
 /*
- * Do something with a lease whose partition is locked, exclusively but to look or
- * to renew; false if it is over
+ * Apply an action to a lease.  Return false if the lease has ended.
+ *
+ * The caller must hold the partition lock, exclusively unless the action is to
+ * look or to renew.
  */
 static bool
 act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
@@ -58,11 +60,11 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 }
 
 /*
- * Do something with the election's lease that has this token, if it runs and
- * belongs to the role, or is to be deposed
+ * Apply an action to the election's lease with the given token, if the lease
+ * runs, and belongs to the given role or is to be deposed
  *
- * *role is set to the role that it belongs to, *old_ttl_us to the ttl that it has
- * had.
+ * *role is set to the role that the lease belongs to, and *old_ttl_us to the
+ * ttl that it had.
  */
 LeLeaseAnswer
 le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_table,
@@ -92,13 +94,13 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 }
 
 /*
- * Mark the lease with that token as over if its deadline has passed; false if it
- * has not
+ * Mark the lease with the given token as over if its deadline has passed.
+ * Return false if it has not.
  *
- * Whoever is about to renew it has read the clock under the shared lock, maybe just
- * in time: so only under the exclusive one is it certain that the lease has run
- * out.  *expired is set if it had not been marked before, and *news to what this session
- * is to announce.
+ * A session that is renewing the lease reads the clock under the shared lock,
+ * perhaps just in time.  So it is certain only under the exclusive lock that
+ * the lease has expired.  *expired is set if it had not been marked before,
+ * and *news to what this session is to announce.
  */
 bool
 le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
@@ -129,9 +131,9 @@ le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
 }
 
 /*
- * Return the entry of the election; NULL if it has no lease
+ * Return the entry of the election, or NULL if it has no lease
  *
- * For whoever holds the election's lock: so it stays there.
+ * The caller must hold the election's lock, so that the entry stays in place.
  */
 LeElectionEntry *
 le_registry_find_lease(const LeElectionKey *key)
@@ -147,9 +149,10 @@ le_registry_find_lease(const LeElectionKey *key)
 }
 
 /*
- * Begin the lease with that token; false if it is off the record already
+ * Begin the lease with the given token.  Return false if it is no longer
+ * recorded.
  *
- * For the transaction that took it, when it has committed.
+ * Called after the transaction that took the lease has committed.
  */
 bool
 le_registry_begin_lease(const LeElectionKey *key, int64 token)
@@ -172,11 +175,11 @@ le_registry_begin_lease(const LeElectionKey *key, int64 token)
 }
 
 /*
- * Put a lease that was found written down on record, unless the registry knows
- * better
+ * Record a lease that was found in the table, unless the registry knows a
+ * later term
  *
- * For whoever loads the table, before anybody can bid.  If one who was at it before
- * has failed, his entries are written anew.
+ * Called by the session that loads the table, before any session can bid.
+ * Entries of an earlier load that failed are overwritten.
  */
 void
 le_registry_load_lease(const LeTerm *term)

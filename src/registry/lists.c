@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/lists.c
- *	  What needs a look at all terms of a database: to list them, and to begin those that
- *	  were loaded.
+ *	  Functions that look at all terms of a database: list them, and begin
+ *	  those that were loaded.
  *
  * registry.c says which locks protect what.
  *
@@ -46,7 +46,8 @@ is_over(LeExpiry *lease)
 }
 
 /*
- * Copy up to capacity entries that pass the filter to array; return how many do
+ * Copy up to capacity entries that pass the filter to array, and return how
+ * many pass
  */
 static int
 copy_entries(LeTerm *array, int capacity, LeTermFilter passes)
@@ -71,8 +72,8 @@ copy_entries(LeTerm *array, int capacity, LeTermFilter passes)
 /*
  * Copy the entries that pass the filter to palloc'd memory
  *
- * The memory must be there before the table is locked, and the table may grow in
- * between: look again until it suffices.
+ * The memory must be allocated before the table is locked, and the table may
+ * grow in between.  So look again until the memory suffices.
  */
 static LeTerm *
 list_entries(LeTermFilter passes, int *count)
@@ -92,8 +93,9 @@ list_entries(LeTermFilter passes, int *count)
 }
 
 /*
- * Return copies of this database's terms, of its leases that are over, and of the
- * bare keys that somebody asked for, which have no token
+ * Return copies of this database's terms, including leases that have ended,
+ * and of the bare keys that a session has bid for, whose token is 0 if they
+ * are vacant
  */
 LeTerm *
 le_registry_list_terms(int *count)
@@ -102,11 +104,12 @@ le_registry_list_terms(int *count)
 }
 
 /*
- * Copy up to capacity of this database's leases that are over to array; return how
- * many.  *leases is set to the number of all leases
+ * Copy up to capacity of this database's leases that have ended to array, and
+ * return how many were copied.  *leases is set to the number of all leases.
  *
- * If there are more, any of them: some may be such that nothing can be done about
- * them for now, and they must not stand in the way of the others.
+ * If there are more, a random selection is copied.  Some of them may be such
+ * that nothing can be done about them for now, and they must not stand in the
+ * way of the others.
  */
 int
 le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
@@ -137,9 +140,11 @@ le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
 }
 
 /*
- * Begin the leases that were loaded from the table; return how many there are
+ * Begin the leases that were loaded from the table, and return how many there
+ * are
  *
- * All at once, when the last of them is there: nobody can renew the first one before.
+ * They all begin at once, after the last one was loaded: none can be renewed
+ * before that.
  */
 int
 le_registry_start_loaded(Oid lease_table)
@@ -168,8 +173,8 @@ le_registry_start_loaded(Oid lease_table)
 }
 
 /*
- * Check whether the entry is of a bare key that a session asked for, or, unless those only are
- * listed, has a term
+ * Check whether the entry is to be listed: it has a term, or is that of a bare
+ * key that a session has bid for.  With only_bare, bare keys only.
  */
 static bool
 is_listed(const LeElectionEntry *entry, bool only_bare)
@@ -182,7 +187,7 @@ is_listed(const LeElectionEntry *entry, bool only_bare)
 }
 
 /*
- * Copy up to capacity keys to the array; return how many there are
+ * Copy up to capacity keys to the array, and return how many there are
  */
 static int
 copy_keys(LeElectionKey *array, int capacity, bool only_bare)
@@ -205,11 +210,11 @@ copy_keys(LeElectionKey *array, int capacity, bool only_bare)
 }
 
 /*
- * Return the keys of this database's elections that have a term on record, and of the bare keys
- * that a session asked for; or only of bare keys
+ * Return the keys of this database's elections that have a recorded term, and
+ * of the bare keys that a session has bid for; with only_bare, of bare keys
+ * only
  *
- * The memory must be there before the table is locked, and the table may grow in between: look
- * again until it suffices.
+ * The memory must be allocated before the table is locked: see list_entries.
  */
 LeElectionKey *
 le_registry_list_keys(bool only_bare, int *count)

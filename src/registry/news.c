@@ -3,17 +3,18 @@
  * registry/news.c
  *	  What has not been announced yet of the terms in the registry.
  *
- * An entry keeps the news of one term: of the one that runs, or else of the last one
- * that has ended.  Several sessions may have the same news on their lists
- * (announce.c).  The first of them that is about to send it claims it here, and the
- * others drop theirs.  The session that begins the next term takes over all that is
- * left of the one before, and announces it before its own.  So whatever becomes of
- * the session that ended a term, the announcements of an election come in the order
- * of its terms.
+ * An entry keeps the news of one term: of the one that runs, or else of the
+ * last one that has ended.  Several sessions may have the same news on their
+ * lists (announce.c).  The first one that is about to send it claims it here,
+ * and the others drop theirs.  The session that begins the next term takes
+ * over all that is left of the previous one, and announces it before its own.
+ * So the announcements of an election come in the order of its terms, whatever
+ * becomes of the session that ended a term.
  *
- * An uncommitted lease leaves the news of the term before it alone: the lease may never
- * begin.  An entry that is evicted loses its news; then nothing stands in the way of
- * the sessions that have it on their lists.
+ * An uncommitted lease leaves the news of the previous term alone, because the
+ * lease may never begin.  An entry that is evicted loses its news.  After
+ * that, nothing keeps the sessions that have it on their lists from sending
+ * it.
  *
  * registry.c says which locks protect what.
  *
@@ -25,13 +26,16 @@
 
 #include "registry/internal.h"
 
-/* After which time it is no longer left to the session that ended a term */
+/*
+ * After this time, the end of a term is no longer left to the session that
+ * ended it
+ */
 #define LE_TELLER_PATIENCE_US	USECS_PER_SEC
 
 /*
  * Forget the strings that only the end of a term needs
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 static void
 forget_deposition(LeElectionEntry *entry)
@@ -43,7 +47,7 @@ forget_deposition(LeElectionEntry *entry)
 /*
  * Forget the news of the entry
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_news_forget(LeElectionEntry *entry)
@@ -55,10 +59,10 @@ le_news_forget(LeElectionEntry *entry)
 }
 
 /*
- * Keep what is needed to announce the end of the entry's term, which is about to be taken
- * off the record, if that is still to be done
+ * Keep what is needed to announce the end of the entry's term, which is about
+ * to be removed, if that end has not been announced yet
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_news_keep(LeElectionEntry *entry)
@@ -79,7 +83,7 @@ le_news_keep(LeElectionEntry *entry)
 /*
  * Make the entry's term, which has just begun, the one that the news is of
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_news_begin(LeElectionEntry *entry)
@@ -90,9 +94,10 @@ le_news_begin(LeElectionEntry *entry)
 }
 
 /*
- * The same for a lease that was found after a restart: its beginning is no news
+ * Do the same for a lease that was loaded after a restart, whose beginning is
+ * not announced
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_news_loaded(LeElectionEntry *entry)
@@ -103,9 +108,10 @@ le_news_loaded(LeElectionEntry *entry)
 }
 
 /*
- * Note that the entry's term has ended, for this session to announce
+ * Record that the entry's term has ended and that this session is to announce
+ * it
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_news_end(LeElectionEntry *entry, LeEndReason reason)
@@ -124,9 +130,9 @@ le_news_end(LeElectionEntry *entry, LeEndReason reason)
 }
 
 /*
- * Is the end of the last term still to be announced?
+ * Check whether the end of the last term is still to be announced
  *
- * The entry's partition must be locked.
+ * The caller must hold the partition lock.
  */
 static bool
 end_is_untold(const LeElectionEntry *entry)
@@ -136,12 +142,14 @@ end_is_untold(const LeElectionEntry *entry)
 }
 
 /*
- * Is the end of the last term still to be announced, and not left to another session?
+ * Check whether the end of the last term is still to be announced, and is not
+ * left to another session
  *
- * An expired lease is found by chance, by a session that may be slow to commit.  Any
- * other end is announced by the session that caused it, usually at once.
+ * An expired lease is found by chance, by a session that may be slow to
+ * commit.  Any other end is announced by the session that caused it, usually
+ * at once.
  *
- * The entry's partition must be locked.  Never throws.
+ * The caller must hold the partition lock.  Never raises an error.
  */
 bool
 le_news_owed(const LeElectionEntry *entry)
@@ -153,9 +161,9 @@ le_news_owed(const LeElectionEntry *entry)
 }
 
 /*
- * Copy by whom the term was deposed, and why, if that is how it has ended
+ * If the term was deposed, copy by which role and for what reason
  *
- * The entry's partition must be locked.  Never throws.
+ * The caller must hold the partition lock.  Never raises an error.
  */
 void
 le_copy_deposition(LeNews *news, const LeElectionEntry *entry)
@@ -168,10 +176,10 @@ le_copy_deposition(LeNews *news, const LeElectionEntry *entry)
 }
 
 /*
- * Copy the last term, which has ended, and what is still to be announced of it, from now
- * on by this session, too
+ * Copy the last term, which has ended, and what is still to be announced of
+ * it.  From now on, this session is to announce it as well.
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_news_copy(LeNews *news, LeElectionEntry *entry)
@@ -192,9 +200,10 @@ le_news_copy(LeNews *news, LeElectionEntry *entry)
 }
 
 /*
- * Take over what is still to be announced of the last term, for a later one that begins
+ * Take over what is still to be announced of the last term, for a later term
+ * that begins
  *
- * The entry's partition must be locked exclusively.  Never throws.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_news_take(LeNews *news, LeElectionEntry *entry)
@@ -207,7 +216,8 @@ le_news_take(LeNews *news, LeElectionEntry *entry)
 }
 
 /*
- * Copy the election's last term, if its end is owed by this session
+ * Copy the election's last term, if this session is to announce its end.
+ * Return false otherwise.
  */
 bool
 le_registry_find_news(const LeElectionKey *key, LeNews *news)
@@ -225,8 +235,8 @@ le_registry_find_news(const LeElectionKey *key, LeNews *news)
 }
 
 /*
- * Copy the lease with that token, which this session has just ended; false if it is
- * off the record already
+ * Copy the lease with the given token, which this session has just ended.
+ * Return false if it is no longer recorded.
  */
 bool
 le_registry_read_ended(const LeElectionKey *key, int64 token, LeNews *news)
@@ -244,8 +254,9 @@ le_registry_read_ended(const LeElectionKey *key, int64 token, LeNews *news)
 }
 
 /*
- * Take over, for the lease with that token, which is about to be committed and is copied,
- * what is to be announced before it; false if it is off the record
+ * Copy the lease with the given token, which is about to be committed, and
+ * take over what is to be announced before it.  Return false if it is no
+ * longer recorded.
  */
 bool
 le_registry_precede_lease(const LeElectionKey *key, int64 token, LeTerm *term,
@@ -268,8 +279,9 @@ le_registry_precede_lease(const LeElectionKey *key, int64 token, LeTerm *term,
 }
 
 /*
- * Note that the running term with that token ends with the commit at hand, which is to
- * announce that; false if that is not to be announced
+ * Record that the running term with the given token ends with the current
+ * commit, which is to announce that.  Return false if it is not to be
+ * announced.
  */
 bool
 le_registry_end_foreseen(const LeElectionKey *key, int64 token, LeNews *news)
@@ -294,7 +306,7 @@ le_registry_end_foreseen(const LeElectionKey *key, int64 token, LeNews *news)
 }
 
 /*
- * Undo that: the commit has failed
+ * Undo le_registry_end_foreseen because the commit has failed
  */
 void
 le_registry_end_unforeseen(const LeElectionKey *key, int64 token)
@@ -312,9 +324,10 @@ le_registry_end_unforeseen(const LeElectionKey *key, int64 token)
 }
 
 /*
- * Is this news of the term with that token left to be announced?
+ * Check whether this news of the term with the given token is still to be
+ * announced
  *
- * A published value is of no interest any more when the term is over.
+ * A published value is of no interest after the end of the term.
  */
 static bool
 is_untold(const LeElectionEntry *entry, int64 token, uint8 what)
@@ -324,12 +337,16 @@ is_untold(const LeElectionEntry *entry, int64 token, uint8 what)
 	if (entry->news_token == token)
 		return (entry->news & what) != 0;
 
-	/* the entry was evicted since, or a later term has taken the news over */
+	/*
+	 * the entry has been evicted since, or a later term has taken over the
+	 * news
+	 */
 	return entry->news_token < token;
 }
 
 /*
- * Is this news of the term with that token left to be announced?
+ * Check whether this news of the term with the given token is still to be
+ * announced
  */
 bool
 le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 what)
@@ -345,7 +362,7 @@ le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 what)
 }
 
 /*
- * The same, and if so, leave it to this session from now on
+ * Do the same, and if so, claim it for this session
  */
 bool
 le_registry_claim_news(const LeElectionKey *key, int64 token, uint8 what)

@@ -1,99 +1,112 @@
 /*-------------------------------------------------------------------------
  *
  * registry/registry.c
- *	  The registry: what the server's shared memory remembers of terms,
- *	  candidates and databases.
+ *	  The registry: shared memory for terms, candidates and databases.
  *
- * A lock of the lock manager says who leads; the registry holds what a lock
- * cannot hold: names, identities, tokens, and leases, which have no lock.  It lives
- * in dynamic shared memory, found through a small struct of a well-known name, both
- * made on first use, and is empty after a restart.  A library of another version that
- * finds it leaves it alone.
+ * A lock of the lock manager decides which session leads.  The registry holds
+ * what a lock cannot hold: names, identities, tokens, and leases, which have
+ * no lock.  It is in dynamic shared memory, which is found through a small
+ * struct with a well-known name.  Both are created on first use, and are empty
+ * after a restart.  A library of another version that finds the registry
+ * raises an error and leaves it alone.
  *
- * Four hash tables, each guarded by the LWLocks of its partitions: shared to
- * read an entry, exclusive to write, add or remove one.  Callers get copies, and
- * never an entry, with the exceptions named here.  Beyond that:
+ * There are four hash tables, each protected by the LWLocks of its partitions:
+ * the shared lock suffices to read an entry, and the exclusive lock is needed
+ * to write, add or remove one.  Callers get copies, and never an entry, with
+ * the exceptions named here.  Beyond that:
  *
- *	elections	An entry for each election that was heard of, with its term, if one
- *				runs, and what is counted of it.  Anybody may add one.
+ *	elections	An entry for each known election, with its term, if one runs,
+ *				and its statistics.  Any backend may add one.
  *				A term is written and removed only by a backend that holds the
- *				election's lock in the lock manager, before it lets go of it.  So
- *				whoever comes to hold the lock and finds a token has found a term
- *				whose lock went away behind its back, or a lease; the former it may
- *				overwrite, the latter only when it is over.  Whoever removes a term
- *				names its token, so that it never removes a successor's.
- *				(Leases that are loaded after a restart are written by whoever
- *				loads them, before anybody can hold a lock.  And whoever loads
- *				those of an extension that was created anew removes those of the
- *				one before, which nobody can renew or take any more.)
- *				A lease is renewed and ended by whoever has its token.  Its
- *				deadline and renewals are atomic: to renew it, the shared lock
- *				is enough; to end it or to change its ttl takes the exclusive
- *				one.  Who renews has read the clock under the shared lock; so a
- *				lease that has run out is over only when it has been marked as
- *				over, under the exclusive one.  Nothing revives it then.  Anybody
- *				may mark it who finds that it has run out.  That its row is void is noted
- *				by a backend that holds the guard lock.
- *				A term whose lock was seen free is marked as lost, by any backend, under
- *				the exclusive lock; it stays on record until it is removed as above.
- *				The deadline of a session's term with a heartbeat is put off in the same way.
- *				Any session that finds it passed, with the shared lock, or with an entry that it
- *				watches, marks the term as silent, see registry/heartbeats.c.  The session
- *				that runs the term looks at its entry without an LWLock, and in a signal
- *				handler: at token, deadline, and watchers, which may be a moment old then.
- *				An entry without a term may be removed by anybody (evicted), unless
- *				it is watched, or its election is declared.  So may,
- *				from other databases, the entry of a lease whose deadline has passed
- *				(see below).  Watchers (LeWatcher) count themselves in and out
- *				under the exclusive lock, so that it stays where it is, and sleep on
- *				its condition variable without an LWLock.  In the same way the entry
- *				of an uncommitted lease stays where it is for the transaction that
- *				took it and holds the election's lock, and sets deadline and ttl
- *				without an LWLock; and that of a lease for the first candidate in line.
- *				A vacant entry that is forgotten on demand is hidden if it tells of a
- *				grace period, and shown again by le_registry_lock_or_add.
- *				Denials and the longest wait are atomic and counted under the shared
- *				lock.
+ *				election's lock in the lock manager, before it releases that
+ *				lock.  So a backend that acquires the lock and finds a token
+ *				has found a term whose lock was released without the
+ *				extension's knowledge, or a lease.  It may overwrite the
+ *				former; the latter only once the lease has ended.  A backend
+ *				that removes a term names its token, so that it never removes a
+ *				successor's term.
+ *				There are two exceptions.  Leases that are loaded after a
+ *				restart are written by the backend that loads them, before any
+ *				backend can hold a lock.  A backend that loads the leases of an
+ *				extension that was created anew removes those of the previous
+ *				one, which can neither be renewed nor taken any more.
+ *				A lease is renewed and ended by any backend that has its token.
+ *				Its deadline and renewals are atomic: the shared lock suffices
+ *				to renew it, and the exclusive lock is needed to end it or to
+ *				change its ttl.  A backend that renews it reads the clock under
+ *				the shared lock.  Therefore, an expired lease has ended only
+ *				when it has been marked as over, under the exclusive lock.
+ *				Nothing revives it then.  Any backend that finds a lease
+ *				expired may mark it.  That its row is void is recorded by a
+ *				backend that holds the guard lock.
+ *				A term whose lock was seen free is marked as lost, by any
+ *				backend, under the exclusive lock.  It stays recorded until it
+ *				is removed as above.
+ *				The deadline of a session's term with a heartbeat is extended
+ *				in the same way.  A session that finds it passed, and holds the
+ *				shared lock or watches the entry, marks the term as silent: see
+ *				registry/heartbeats.c.  The session that runs the term reads
+ *				its entry without an LWLock, and in a signal handler: token,
+ *				deadline and watchers, which may be slightly out of date.
+ *				An entry without a term may be removed (evicted) by any
+ *				backend, unless it is watched, or its election is declared.
+ *				The same holds for the entry of a lease whose deadline has
+ *				passed, for backends of other databases (see below).  Watchers
+ *				(LeWatcher) count themselves in and out under the exclusive
+ *				lock, so that the entry stays in place, and sleep on its
+ *				condition variable without an LWLock.
+ *				In the same way, the entry of an uncommitted lease stays in
+ *				place for the transaction that took it, which holds the
+ *				election's lock and sets deadline and ttl without an LWLock.
+ *				The entry of a lease also stays in place for the first
+ *				candidate in line.
+ *				A vacant entry that is forgotten on demand is hidden if it
+ *				tells of a grace period, and shown again by
+ *				le_registry_lock_or_add.
+ *				Denials and the longest wait are atomic, and counted under the
+ *				shared lock.
  *	candidates	An entry is written and removed by its own backend only.
- *	databases	One entry a database, removed when the database was dropped, and with
- *				it the entries of its elections.  token.c, lease.c and follow.c
- *				say what they keep there.
- *	roles		One entry a role that has ever been counted, never removed.  It leads to
- *				a counter, which is atomic.  The entry of a lease has a pointer to
- *				the counter that it is counted in.
+ *	databases	One entry per database, removed after the database was dropped,
+ *				together with the entries of its elections.  See token.c,
+ *				lease.c and follow.c for what they keep there.
+ *	roles		One entry per role that has ever been counted, never removed.
+ *				It points to a counter, which is atomic.  The entry of a lease
+ *				has a pointer to the counter in which the lease is counted.
  *
- * Leases that are evicted.  Once a database's leases have been loaded, each lease whose row
- * is committed and not void durably has an entry with its token (lease.c).  An election
- * without one is free.  Eviction breaks that: the entry goes, and the row may not be void,
- * or a failover may bring it back.  So
- * the database is marked before (leases_evicted), and a session that is about to lead and
- * finds no term looks for new marks, after it has looked for the term.  The first that finds
- * one reads the table again, and puts what is missing on record, as over.  Then the row
- * is made void, durably, before anybody leads.  A mark is good until a session begins to read a table
- * again: which entries that session has seen already, nobody knows.  So it counts up
- * (reloads), then looks for entries; and an entry is removed only if nothing was
- * counted since the mark, which is checked under the entry's exclusive lock.
- * Whoever waits for the end of a lease has the election's lock, and keeps the entry:
- * the lock manager is asked for that under the entry's lock, too.
+ * Eviction of leases.  Once a database's leases have been loaded, each lease
+ * whose row is committed and not durably void has an entry with its token
+ * (lease.c).  An election without such an entry is free.  Eviction breaks that
+ * invariant: the entry is removed, but the row may not be void, or a failover
+ * may bring the row back.
  *
- * Order: a lock of the lock manager is taken before a partition lock, never
- * after, and no lock but the area's own is taken while one is held; but to evict an
- * entry, the lock manager is asked whether its lock is free, which never waits for
- * one of these.  Under a partition lock there is no catalog access, no allocation in private memory and
- * no ereport.
+ * Therefore, the database is marked first (leases_evicted).  A session that is
+ * about to lead and finds no term looks for new marks, after it has looked for
+ * the term.  The first session that finds one reads the table again, and
+ * records what is missing, as over.  Then the row is made void, durably,
+ * before any session leads.
  *
- * Every function that other files call may throw, unless it says that it does not,
- * and none may be called with an LWLock held.  What throws is dshash itself, when
- * it runs out of memory or cannot map a segment that another backend has added.
- * It has changed nothing then, and the server releases the LWLock on abort.  Where
- * the server cannot bear an error, at the end of a transaction, callers catch it
- * (le_run_safely): a term that stays on record without a lock misleads nobody.
+ * A mark is good until a session begins to read a table again, because the
+ * other backends do not know which entries that session has already seen.  So
+ * that session counts up first (reloads) and then looks for entries.  An entry
+ * is removed only if nothing was counted since the mark, which is checked
+ * under the entry's exclusive lock.  A candidate that waits for the end of a
+ * lease holds the election's lock and keeps the entry: the evicting backend
+ * asks the lock manager for that under the entry's lock, too.
  *
- * registry/entry.c has what is done with one entry of an election, registry/elections.c how
- * entries come and stay, registry/eviction.c how they go, registry/databases.c what is kept
- * for each database, registry/terms.c and registry/leases.c what is done with their terms,
- * registry/news.c what is not announced of them yet, registry/candidates.c what is
- * done with candidates, and registry/stats.c what is counted.
+ * Lock order: a lock of the lock manager is acquired before a partition lock,
+ * never after it.  While a partition lock is held, no other lock but the
+ * area's own is acquired.  There is one exception: to evict an entry, the lock
+ * manager is asked whether the election's lock is free, which never waits for
+ * a partition lock.  Under a partition lock there is no catalog access, no
+ * allocation in private memory, and no ereport.
+ *
+ * Every function that other files call may raise an error, unless its comment
+ * says that it never does, and none may be called with an LWLock held.  The
+ * errors come from dshash, when it runs out of memory or cannot map a segment
+ * that another backend has added.  It has changed nothing then, and the server
+ * releases the LWLock on abort.  At the end of a transaction, where the server
+ * cannot handle an error, callers catch it (le_run_safely).  A term that then
+ * stays recorded without a lock does no harm.
  *
  *-------------------------------------------------------------------------
  */
@@ -108,17 +121,17 @@
 #include "registry/internal.h"
 
 /*
- * The version of the registry: to be counted up with every change of what is in it,
- * and of what protects it
+ * The version of the registry: increase it with every change of its content,
+ * or of what protects it
  */
 #ifndef LE_REGISTRY_VERSION
 #define LE_REGISTRY_VERSION 1
 #endif
 
 /*
- * How the library that has made the registry lays it out
+ * The layout of the registry as the library that created it knows it
  *
- * Sizes tell of a change for which nobody has counted up the version.
+ * The sizes reveal a change for which the version was not increased.
  */
 typedef struct LeLayout
 {
@@ -130,33 +143,34 @@ typedef struct LeLayout
 	uint32		role_size;
 } LeLayout;
 
-/* The struct by which the registry is found */
+/* The struct through which the registry is found */
 typedef struct LeControl
 {
-	LeLayout	layout;			/* of whatever version this is; must be first */
+	LeLayout	layout;			/* of whatever version; must be first */
 
 	/* written once, under AddinShmemInitLock */
-	bool		ready;			/* are the tables there? */
-	int			tranche_id;		/* 0 until first set up */
+	bool		ready;			/* do the tables exist? */
+	int			tranche_id;		/* 0: not set up yet */
 	dsa_handle	area;
 	dshash_table_handle elections;
 	dshash_table_handle candidates;
 	dshash_table_handle databases;
 	dshash_table_handle roles;
 
-	pg_atomic_uint64 lease_evictions;	/* marks that leases were evicted */
-	pg_atomic_uint64 reloads;	/* of tables whose leases were evicted */
+	pg_atomic_uint64 lease_evictions;	/* number of marks, see
+										 * le_registry_mark_evicted */
+	pg_atomic_uint64 reloads;	/* how often a table was read again */
 	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
 	LeCounters	counters;
 } LeControl;
 
-/* It has the same size in every version */
+/* LeControl has the same size in every version */
 #define LE_CONTROL_SIZE 512
 
 StaticAssertDecl(sizeof(LeControl) <= LE_CONTROL_SIZE, "LeControl must not outgrow its place");
 
-/* This backend's way to the registry; NULL until first used */
+/* This backend's access to the registry; NULL until first used */
 static LeControl *control = NULL;
 static dsa_area *area;
 static dshash_table *elections;
@@ -192,9 +206,9 @@ role_parameters(void)
 }
 
 /*
- * Create the tables, and leave word of them when all are there
+ * Create the tables, and publish them once all exist
  *
- * If this fails half-way, the area goes with the failed transaction.
+ * If this fails half-way, the area is freed with the failed transaction.
  */
 static void
 create_tables(void)
@@ -248,7 +262,7 @@ init_counters(LeCounters *counters)
 	pg_atomic_init_u64(&counters->evictions, 0);
 }
 
-/* This library's own */
+/* The layout that this library uses */
 static const LeLayout my_layout = {
 	.version = LE_REGISTRY_VERSION,
 	.control_size = sizeof(LeControl),
@@ -273,10 +287,11 @@ init_control(void *memory)
 }
 
 /*
- * Raise an error if a library of another version has made the registry
+ * Raise an error if a library of another version has created the registry
  *
- * Such a library was replaced while the server runs.  Sessions that have loaded it go on
- * with it.  Two registries would know nothing of each other's leases.
+ * That happens if the library was replaced while the server runs.  Sessions
+ * that have loaded the old one continue to use it.  Two registries would know
+ * nothing of each other's leases.
  */
 static void
 check_layout(const LeLayout *layout)
@@ -292,7 +307,7 @@ check_layout(const LeLayout *layout)
 }
 
 /*
- * Find the registry, or make it
+ * Attach to the registry, creating it if it does not exist
  */
 static void
 attach(void)
@@ -310,7 +325,7 @@ attach(void)
 		control->tranche_id = LWLockNewTrancheIdCompat("leader_election");
 	LWLockRegisterTrancheCompat(control->tranche_id, "leader_election");
 
-	/* what is made here lasts as long as the session */
+	/* memory that is allocated here must last as long as the session */
 	caller = MemoryContextSwitchTo(TopMemoryContext);
 	if (control->ready)
 		attach_tables();
@@ -324,7 +339,8 @@ attach(void)
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * Check whether this session has a partition of the registry locked, for assertions
+ * Check whether this session holds a partition lock of the registry, for
+ * assertions
  */
 bool
 le_registry_is_locked(bool exclusive)
@@ -334,7 +350,7 @@ le_registry_is_locked(bool exclusive)
 #endif
 
 /*
- * Return the table of elections, for registry/elections.c and its like
+ * Return the table of elections
  */
 dshash_table *
 le_registry_election_table(void)
@@ -344,7 +360,7 @@ le_registry_election_table(void)
 }
 
 /*
- * Return the table of candidates, for registry/candidates.c
+ * Return the table of candidates
  */
 dshash_table *
 le_registry_candidate_table(void)
@@ -354,7 +370,7 @@ le_registry_candidate_table(void)
 }
 
 /*
- * Return the table of databases, for registry/databases.c
+ * Return the table of databases
  */
 dshash_table *
 le_registry_database_table(void)
@@ -364,7 +380,7 @@ le_registry_database_table(void)
 }
 
 /*
- * Return the area that the tables are in
+ * Return the area that contains the tables
  */
 dsa_area *
 le_registry_area(void)
@@ -374,9 +390,11 @@ le_registry_area(void)
 }
 
 /*
- * Return the counter of what that role uses up, which stays where it is
+ * Return the counter of what counts toward the given role's limit.  The
+ * counter never moves.
  *
- * *place, unless NULL, is set to where it is in shared memory.  May throw.
+ * *place, unless NULL, is set to its place in shared memory.  May raise an
+ * error.
  */
 pg_atomic_uint32 *
 le_registry_used_by(Oid role, dsa_pointer *place)
@@ -411,7 +429,7 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 }
 
 /*
- * Return the number of marks that leases were evicted, of whatever database
+ * Return the number of marks that leases were evicted, in all databases
  */
 uint64
 le_registry_lease_evictions(void)
@@ -421,7 +439,7 @@ le_registry_lease_evictions(void)
 }
 
 /*
- * Count one more mark.  Never throws
+ * Count one more mark.  Never raises an error.
  */
 void
 le_registry_count_lease_eviction(void)
@@ -430,7 +448,8 @@ le_registry_count_lease_eviction(void)
 }
 
 /*
- * Return how often a table was read again; count once more before that is done
+ * Return how often a table was read again, counting once more first if a
+ * session is about to do so
  */
 uint64
 le_registry_reloads(bool begin)
@@ -452,10 +471,10 @@ le_registry_counters(void)
 }
 
 /*
- * Throw because there is no shared memory left
+ * Raise an error because there is no shared memory left
  */
 void
-le_throw_registry_full(void)
+le_raise_registry_full(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
@@ -464,10 +483,11 @@ le_throw_registry_full(void)
 }
 
 /*
- * Return when the registry was first used by a server that is no standby, in whatever
- * database, by le_monotonic_us
+ * Return when the registry was first used by a server that is not a standby,
+ * in any database, by le_monotonic_us
  *
- * The server was started or promoted before that; when, no clock tells that nobody sets.
+ * The server was started or promoted before that.  No clock that cannot be set
+ * tells when.
  */
 uint64
 le_registry_primary_since(void)
@@ -483,7 +503,7 @@ le_registry_primary_since(void)
 }
 
 /*
- * Write down that a transaction is about to be guarded
+ * Record that a transaction is about to be guarded
  */
 void
 le_registry_mark_guarded(void)
@@ -495,7 +515,9 @@ le_registry_mark_guarded(void)
 }
 
 /*
- * Has a transaction been guarded since the server started, or before, and been prepared?
+ * Check whether a transaction may have been guarded since the server started.
+ * If transactions can be prepared, one from before the start may still exist,
+ * so the answer is always true.
  */
 bool
 le_registry_has_guards(void)
@@ -506,7 +528,7 @@ le_registry_has_guards(void)
 }
 
 /*
- * Put a string into shared memory; false if there is none left
+ * Copy a string to shared memory.  Return false if there is no memory left.
  */
 bool
 le_registry_store_string(const char *string, dsa_pointer *stored)
@@ -522,7 +544,7 @@ le_registry_store_string(const char *string, dsa_pointer *stored)
 }
 
 /*
- * Return a string in shared memory, or an empty one for none
+ * Return a string in shared memory, or an empty string for none
  */
 const char *
 le_registry_string(dsa_pointer stored)
@@ -531,7 +553,7 @@ le_registry_string(dsa_pointer stored)
 }
 
 /*
- * Free something in shared memory, if it is there, and forget it
+ * Free something in shared memory, if there is any, and invalidate the pointer
  */
 void
 le_registry_free(dsa_pointer *stored)

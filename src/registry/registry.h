@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/registry.h
- *	  The registry: what shared memory remembers of elections, terms, candidates and databases.
+ *	  The registry: shared memory for elections, terms, candidates and
+ *	  databases.
  *
  *	  registry.c says which locks protect what.
  *
@@ -16,46 +17,52 @@
 #include "base/base.h"
 
 /*
- * When a term runs out that has a ttl, or a heartbeat, by le_monotonic_us; else one of these
- * marks.  What is marked as over stays so.
+ * When a term with a ttl or a heartbeat expires, by le_monotonic_us; or one of
+ * these marks.  A term that is marked as over stays so.
  */
 #define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
-#define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it ran out */
+#define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it expired */
 
 /*
- * The rule of leases.  A lease is uncommitted, then it runs until its deadline, then it is
- * over, expired or marked.  All that ask which of these it is, ask here.
+ * The rule of leases: a lease is first uncommitted, then runs until its
+ * deadline, and then is over, by expiry or by a mark.  All code that must tell
+ * these states apart uses these functions.
  */
 
-/* Check whether the lease with that deadline is committed: it runs, or has run */
+/*
+ * Check whether the lease with this deadline is committed: it runs, or has run
+ */
 static inline bool
 le_deadline_is_committed(uint64 deadline)
 {
 	return deadline != LE_DEADLINE_UNCOMMITTED;
 }
 
-/* Check whether the deadline is a time, rather than a mark */
+/* Check whether the deadline is a time rather than a mark */
 static inline bool
 le_deadline_is_time(uint64 deadline)
 {
 	return deadline > LE_DEADLINE_OVER;
 }
 
-/* Check whether the lease with that deadline is over by then.  One not begun is not over */
+/*
+ * Check whether the lease with this deadline is over.  An uncommitted one is
+ * not.
+ */
 static inline bool
 le_deadline_is_over(uint64 deadline, uint64 now)
 {
 	return le_deadline_is_committed(deadline) && deadline <= now;
 }
 
-/* Check whether the lease with that deadline runs then */
+/* Check whether the lease with this deadline runs */
 static inline bool
 le_deadline_runs(uint64 deadline, uint64 now)
 {
 	return le_deadline_is_committed(deadline) && !le_deadline_is_over(deadline, now);
 }
 
-/* What of a term that has a deadline changes while it runs */
+/* What can change of a term with a deadline while it runs */
 typedef struct LeExpiry
 {
 	int64		ttl_us;			/* of a lease; else the heartbeat, 0: none */
@@ -64,8 +71,8 @@ typedef struct LeExpiry
 } LeExpiry;
 
 /*
- * What is counted of an election, since it was first heard of or the last reset.
- * Times are by le_monotonic_us
+ * Statistics of an election, since it became known or since the last reset.
+ * Times are by le_monotonic_us.
  */
 typedef struct LeTally
 {
@@ -78,13 +85,13 @@ typedef struct LeTally
 	pg_atomic_uint64 longest_wait_us;
 } LeTally;
 
-/* For whom an election's entry stays where it is */
+/* Why an election's entry stays in place */
 typedef enum LeWatcher
 {
-	LE_OBSERVER,				/* a session that may be about to sleep on it */
-	LE_FOLLOWER,				/* a candidate for many elections, with it
+	LE_OBSERVER,				/* a session that may sleep on it */
+	LE_FOLLOWER,				/* a candidate for many elections, this one
 								 * among them */
-	LE_IN_LINE,					/* a candidate that stands in line for it */
+	LE_IN_LINE,					/* a candidate in line for it */
 	LE_BEATING					/* a leader with a heartbeat, see
 								 * term/heartbeat.c */
 } LeWatcher;
@@ -92,9 +99,9 @@ typedef enum LeWatcher
 #define LE_WATCHERS		(LE_BEATING + 1)
 
 /*
- * An election as the registry keeps it; registry.c says what protects it
+ * An election in the registry; registry.c says what protects it
  *
- * What is small comes last, as there may be a million of these.
+ * Small fields come last, as there may be a million entries.
  */
 typedef struct LeElectionEntry
 {
@@ -106,56 +113,54 @@ typedef struct LeElectionEntry
 	TimestampTz since;
 	LeExpiry	expiry;
 	dsa_pointer identity;		/* invalid: no term */
-	dsa_pointer value;			/* that its leader has published; invalid:
-								 * none */
+	dsa_pointer value;			/* published by the leader; invalid: none */
 	int			pid;			/* 0: a lease, which is bound to no process */
 	Oid			role;
-	Oid			lease_table;	/* where a lease is written down, see lease.c */
-	XLogRecPtr	voided_at;		/* end of the WAL that says there that it is
-								 * over; invalid: not known to say so */
-	dsa_pointer used;			/* by its role: the counter that a lease is
-								 * counted in; invalid: none */
+	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
+	XLogRecPtr	voided_at;		/* end of the WAL that makes its row void;
+								 * invalid: not known to be void */
+	dsa_pointer used;			/* the counter in which a lease is counted;
+								 * invalid: none */
 
 	/* the election */
 	int			successor;		/* process that is to lead next; 0: the first
 								 * in line */
-	int64		last_token;		/* of the last term that has ended; 0: unknown */
-	uint64		lost_at;		/* when that has, without resignation, by
+	int64		last_token;		/* of the last ended term; 0: unknown */
+	uint64		lost_at;		/* when that ended without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
 	int			watchers[LE_WATCHERS];	/* how many there are, by LeWatcher */
-	ConditionVariable changed;	/* term, value or deadline has */
+	ConditionVariable changed;	/* term, value or deadline has changed */
 
-	/* again the election */
+	/* the election, continued */
 	bool		declared;		/* never evicted */
-	bool		lost_at_known;	/* although its last term is not */
+	bool		lost_at_known;	/* although last_token is not */
 
-	/* again the term */
+	/* the term, continued */
 	uint8		scope;			/* LeScope */
 	bool		identity_has_client;
 	bool		announces;		/* is its end to be announced? */
 	bool		counted;		/* as begun, and not as ended */
-	bool		lost;			/* was its lock seen free: see watch.c */
-	bool		silent;			/* no heartbeat has come in time, which was
-								 * seen: see heartbeats.c */
-	bool		terminated;		/* its session was told to go, as it is silent */
-	bool		ends_in_place;	/* or that lets go of the lock by itself */
-	bool		hidden;			/* forgotten but for its last term, and not
-								 * heard of since */
+	bool		lost;			/* was its lock seen free? see watch.c */
+	bool		silent;			/* found to have missed its heartbeat, see
+								 * heartbeats.c */
+	bool		terminated;		/* its session was terminated for that */
+	bool		ends_in_place;	/* its session has ended it instead */
+	bool		hidden;			/* forgotten except for its last term, and not
+								 * used since */
 
 	/* what is not announced yet, see registry/news.c */
 	bool		news_has_client;
 	uint8		news;			/* LE_NEWS_BEGIN and LE_NEWS_END */
 	uint8		end_reason;		/* LeEndReason */
-	int			teller;			/* process that was last to put the end on its
-								 * list */
+	int			teller;			/* process that last put the end on its list */
 	int64		news_token;		/* the term that the news is of */
-	dsa_pointer news_identity;	/* once that is off the record */
+	dsa_pointer news_identity;	/* if the term is no longer recorded */
 	dsa_pointer deposed_by;		/* role that ends the term by le_depose */
 	dsa_pointer deposed_why;
 } LeElectionEntry;
 
-/* An entry takes one of the sizes of dsa.c, and dshash adds 16 bytes to it */
+/* dsa.c rounds sizes up to its size classes, and dshash adds 16 bytes */
 StaticAssertDecl(sizeof(LeElectionEntry) <= 368, "an entry must fit into 384 bytes");
 
 /* What is announced of a term */
@@ -163,7 +168,7 @@ StaticAssertDecl(sizeof(LeElectionEntry) <= 368, "an entry must fit into 384 byt
 #define LE_NEWS_END		2
 #define LE_NEWS_VALUE	4
 
-/* What came of an attempt to forget an election */
+/* Result of an attempt to forget an election */
 typedef enum LeForgotten
 {
 	LE_FORGOTTEN,
@@ -184,9 +189,9 @@ typedef struct LeTerm
 	int64		ttl_us;			/* of a lease; else the heartbeat, 0: none */
 	uint64		deadline;
 	uint64		renewals;
-	XLogRecPtr	voided_at;		/* of a lease that is over */
-	LeEndReason end_reason;		/* of one that has ended */
-	bool		silent;			/* is it over, as no heartbeat has come? */
+	XLogRecPtr	voided_at;		/* of a lease that has ended */
+	LeEndReason end_reason;		/* of a term that has ended */
+	bool		silent;			/* has it ended for a missing heartbeat? */
 	bool		has_value;
 	bool		announces;		/* are its beginning and end announced? */
 	int			followers;
@@ -194,14 +199,15 @@ typedef struct LeTerm
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeTerm;
 
-/* What is on record of an election, at one moment */
+/* What is recorded of an election, at one moment */
 typedef struct LeRecord
 {
-	LeTerm		term;			/* token 0: none is; the name is set, if known */
+	LeTerm		term;			/* token 0: none runs; the name is set if
+								 * known */
 	int			successor;		/* process that is to lead next; 0: the first
 								 * in line */
 	bool		end_known;		/* is it known how the last term ended? */
-	uint64		lost_at;		/* if so, see LeElectionEntry */
+	uint64		lost_at;		/* if so, as in LeElectionEntry */
 } LeRecord;
 
 /* A term, and what is still to be announced of it */
@@ -210,22 +216,23 @@ typedef struct LeNews
 	uint8		what;			/* LE_NEWS_BEGIN and LE_NEWS_END */
 	LeTerm		term;
 	char		by[NAMEDATALEN];	/* role that has deposed its leader */
-	char		why[LE_TEXT_SIZE];	/* empty if that was not said */
+	char		why[LE_TEXT_SIZE];	/* empty: no reason was given */
 } LeNews;
 
-/* What observers are told of an election */
+/* What observers are shown of an election */
 typedef struct LeObservation
 {
-	int64		token;			/* negative, or 0: vacant, see watch.c */
-	bool		by_lock;		/* led as long as its session has the lock */
+	int64		token;			/* negative or 0: vacant, see watch.c */
+	bool		by_lock;		/* led while its session holds the lock */
 	uint64		deadline;		/* of a lease that runs; 0: none */
-	Oid			lease_table;	/* likewise */
-	bool		expired;		/* a lease has just run out, and nobody has
-								 * seen it */
-	bool		owed;			/* that a term has ended was not announced */
+	Oid			lease_table;	/* of such a lease */
+	bool		expired;		/* a lease has expired, which was not noticed
+								 * before */
+	bool		owed;			/* the end of the last term is not announced
+								 * yet */
 	bool		has_value;
 	Oid			role;
-	LeIdentity	identity;		/* of who leads, or has just expired */
+	LeIdentity	identity;		/* of the leader, or of the expired lease */
 	char		name[LE_TEXT_SIZE]; /* of the election that has the key */
 	char		value[LE_VALUE_SIZE];
 } LeObservation;
@@ -246,10 +253,10 @@ typedef struct LeStatistics
 	int			followers;
 } LeStatistics;
 
-/* What the first candidate in line waits for */
+/* What a candidate waits for, mostly while first in line */
 typedef enum LeWait
 {
-	LE_WAITS_FOR_LEADER,		/* or, further back, for those ahead */
+	LE_WAITS_FOR_LEADER,		/* or for candidates ahead of it */
 	LE_WAITS_FOR_GUARD,
 	LE_WAITS_FOR_GRACE,
 	LE_WAITS_AFTER_PROMOTION,
@@ -257,8 +264,8 @@ typedef enum LeWait
 } LeWait;
 
 /*
- * A backend that waits to be elected: in the lock manager's queue, or, first in
- * line, for the end of a lease; or for any of many elections
+ * A backend that waits to be elected: in the lock manager's queue; first in
+ * line, for example for the end of a lease; or for any of many elections
  */
 typedef struct LeCandidate
 {
@@ -269,12 +276,12 @@ typedef struct LeCandidate
 	bool		gave_way;		/* to a successor, see handover.c */
 	TimestampTz since;
 	LeIdentity	identity;
-	dsa_pointer keys;			/* of many elections by name; invalid: of one */
+	dsa_pointer keys;			/* of many elections; invalid: of one */
 	int			key_count;
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key, and for many */
 } LeCandidate;
 
-/* Elections whose lock was let go, the last so many */
+/* The number of elections whose release is remembered */
 #define LE_RELEASES		256
 
 /* A block of tokens that was drawn */
@@ -282,7 +289,7 @@ typedef struct LeTokenBlock
 {
 	Oid			sequence;		/* that it was drawn from */
 	int64		first;			/* 0: none */
-	XLogRecPtr	written;		/* must be durable before it is used */
+	XLogRecPtr	written;		/* must be durable before the block is used */
 } LeTokenBlock;
 
 /* What the registry keeps for each database */
@@ -297,25 +304,28 @@ typedef struct LeDatabase
 	LeTokenBlock drawn;			/* the next one, until it is used */
 
 	/* lease.c says how these are used */
-	Oid			loaded_table;	/* the table whose leases are in the registry */
-	bool		had_terms;		/* was there any before that was loaded? */
+	Oid			loaded_table;	/* whose leases are in the registry */
+	bool		had_terms;		/* were there terms before it was loaded? */
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
-	pg_atomic_uint32 sweep_after;	/* so many */
+	pg_atomic_uint32 sweep_after;	/* so many have begun */
 	uint64		leases_evicted; /* see le_registry_mark_evicted */
 
-	/* which declarations the entries are marked by, see declaration.c */
+	/*
+	 * the state of the declarations that the entries are marked by, see
+	 * declaration.c
+	 */
 	uint64		declarations;
 
 	/* follow.c says how these are used */
 	uint64		release_count;
-	int64		released[LE_RELEASES];	/* keys of elections by name, in turn */
+	int64		released[LE_RELEASES];	/* keys of elections by name, a ring */
 	ConditionVariable release;
 
 	TimestampTz stats_reset;	/* 0: never */
 } LeDatabase;
 
-/* Counters of the registry; atomic, and no more than hints but for evictions */
+/* Counters of the registry: atomic, and only hints, except evictions */
 typedef struct LeCounters
 {
 	pg_atomic_uint32 elections; /* entries in all */
@@ -325,14 +335,14 @@ typedef struct LeCounters
 	pg_atomic_uint64 evictions;
 } LeCounters;
 
-/* What is to be done with a lease that runs */
+/* Actions on a running lease */
 typedef enum LeLeaseAction
 {
 	LE_LEASE_LOOK,				/* nothing */
 	LE_LEASE_RENEW,				/* for the ttl that it has */
 	LE_LEASE_SET_TTL,			/* renew it for another one */
 	LE_LEASE_END,
-	LE_LEASE_DEPOSE				/* the same, whoever took it */
+	LE_LEASE_DEPOSE				/* end it, whichever role has taken it */
 } LeLeaseAction;
 
 typedef struct LeLeaseOrder
@@ -342,7 +352,7 @@ typedef struct LeLeaseOrder
 	int			successor;		/* for LE_LEASE_END; 0: the first in line */
 } LeLeaseOrder;
 
-/* What came of it */
+/* Result of such an action */
 typedef enum LeLeaseAnswer
 {
 	LE_LEASE_DONE,
@@ -351,8 +361,8 @@ typedef enum LeLeaseAnswer
 } LeLeaseAnswer;
 
 /*
- * Check whether the election is led by the term with that token, as far as the record
- * tells, or that is an uncommitted lease
+ * Check whether the election is led by the term with the given token, as far
+ * as it is recorded.  An uncommitted lease counts as well.
  */
 static inline bool
 le_record_is_led(const LeRecord *record, int64 token, uint64 now)
@@ -368,7 +378,7 @@ extern pg_atomic_uint32 *le_registry_used_by(Oid role, dsa_pointer *place);
 extern uint64 le_registry_lease_evictions(void);
 extern uint64 le_registry_reloads(bool begin);
 extern LeCounters *le_registry_counters(void);
-pg_noreturn extern void le_throw_registry_full(void);
+pg_noreturn extern void le_raise_registry_full(void);
 extern uint64 le_registry_primary_since(void);
 extern void le_registry_mark_guarded(void);
 extern bool le_registry_has_guards(void);

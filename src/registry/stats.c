@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/stats.c
- *	  What the registry counts of each election.
+ *	  Statistics of each election.
  *
  * registry.c says which locks protect what.
  *
@@ -22,8 +22,10 @@ time_between(uint64 start, uint64 end)
 }
 
 /*
- * Return since when the election is vacant, at the latest now: the term on record may be a
- * lease which has run out and has not been found yet, or that of a leader which is silent
+ * Return since when the election has been vacant, or now if it is not
+ *
+ * The recorded term may be a lease that has expired without having been
+ * noticed, or that of a silent leader.
  */
 static uint64
 vacant_from(LeElectionEntry *entry, uint64 now)
@@ -40,8 +42,8 @@ vacant_from(LeElectionEntry *entry, uint64 now)
 }
 
 /*
- * Return how long the election has been led until then, and how long it has been vacant
- * since, of the time that its tally does not have yet
+ * Return how long the election was led, and how long it was vacant, in the
+ * time that is not in its tally yet
  */
 static void
 time_since_change(LeElectionEntry *entry, uint64 now, uint64 *led, uint64 *vacant)
@@ -53,10 +55,12 @@ time_since_change(LeElectionEntry *entry, uint64 now, uint64 *led, uint64 *vacan
 }
 
 /*
- * Count from zero, from now on; what runs runs on, and what is vacant is vacant since it was
+ * Restart the statistics from zero.  A term that runs and the current vacancy
+ * continue.
  *
- * So the time until now, which will be added, is taken off before: these numbers are
- * unsigned.  The entry's partition must be locked exclusively.
+ * The time since they began will be added later, so it is subtracted here:
+ * these numbers are unsigned.  The caller must hold the partition lock
+ * exclusively.
  */
 static void
 reset_tally(LeElectionEntry *entry, uint64 now)
@@ -78,7 +82,7 @@ reset_tally(LeElectionEntry *entry, uint64 now)
 /*
  * Count a term that begins
  *
- * The entry's partition must be locked exclusively.  Does not throw.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_count_begin(LeElectionEntry *entry)
@@ -95,8 +99,8 @@ le_count_begin(LeElectionEntry *entry)
 }
 
 /*
- * The same for a lease that was found after a restart: it began before that, but it was
- * not known
+ * Do the same for a lease that was loaded after a restart, which does not
+ * count as a new term
  */
 void
 le_count_loaded(LeElectionEntry *entry)
@@ -111,10 +115,10 @@ le_count_loaded(LeElectionEntry *entry)
 }
 
 /*
- * Count the entry's term as ended at that time, unless it is so already, or never
- * began
+ * Count the entry's term as ended at the given time, unless it has been
+ * counted so or never began
  *
- * The entry's partition must be locked exclusively.  Does not throw.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
 le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
@@ -153,7 +157,7 @@ le_registry_count_denial(const LeElection *election)
 }
 
 /*
- * Note how long a candidate has waited
+ * Record how long a candidate has waited
  */
 void
 le_registry_count_wait(const LeElectionKey *key, uint64 waited_us)
@@ -188,7 +192,7 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 
 	time_since_change(entry, now, &led, &vacant);
 
-	/* a reset may have looked at the clock after us */
+	/* a reset may have read the clock after this function did */
 	row->led_us = Max((int64) (tally->led_us + led), 0);
 	row->vacant_us = Max((int64) (tally->vacant_us + vacant), 0);
 	row->is_vacant = !entry->counted || vacant > 0;
@@ -219,7 +223,7 @@ copy_all_statistics(LeStatistics *array, int capacity)
 /*
  * Return the statistics of this database's elections
  *
- * The memory must be there before the table is locked: see list_entries.
+ * The memory must be allocated before the table is locked: see list_entries.
  */
 LeStatistics *
 le_registry_list_statistics(int *count)
@@ -240,7 +244,7 @@ le_registry_list_statistics(int *count)
 }
 
 /*
- * Copy the statistics of that election; false if there are none
+ * Copy the statistics of the election.  Return false if there are none.
  */
 bool
 le_registry_read_statistics(const LeElectionKey *key, LeStatistics *row)
@@ -258,7 +262,7 @@ le_registry_read_statistics(const LeElectionKey *key, LeStatistics *row)
 }
 
 /*
- * Count from zero in this database
+ * Restart all statistics of this database from zero
  */
 void
 le_registry_reset_statistics(void)
@@ -282,7 +286,8 @@ le_registry_reset_statistics(void)
 }
 
 /*
- * When was that last done in this database?  0: never since the server started
+ * Return when this database's statistics were last reset, or 0 if they were
+ * not since the server started
  */
 TimestampTz
 le_registry_stats_reset(void)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/terms.c
- *	  The terms in the registry: to read, begin and end them, and what observers see of
- *	  them.
+ *	  Terms in the registry: read, begin and end them, and what observers see
+ *	  of them.
  *
  * registry.c says which locks protect what.
  *
@@ -15,10 +15,10 @@
 #include "registry/internal.h"
 
 /*
- * Copy what is on record of the election; false when no term is
+ * Copy what is recorded of the election.  Return false if no term is recorded.
  *
- * The term on record may be that of a leader that has just lost its lock, or a lease that
- * is over.
+ * The recorded term may be that of a leader that has just lost its lock, or a
+ * lease that has ended.
  */
 bool
 le_registry_read_record(const LeElectionKey *key, LeRecord *record)
@@ -39,7 +39,7 @@ le_registry_read_record(const LeElectionKey *key, LeRecord *record)
 }
 
 /*
- * Copy the election's term likewise
+ * Copy the election's term.  Return false if no term is recorded.
  */
 bool
 le_registry_read(const LeElectionKey *key, LeTerm *term)
@@ -82,9 +82,11 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 }
 
 /*
- * Return why the term is over that is being ended for that reason
+ * Return the reason that applies to a term which is being ended for the given
+ * one
  *
- * Where its lock was lost, it counts which of the two was seen first.
+ * If a term has both lost its lock and become silent, the one that was seen
+ * first applies.
  */
 static LeEndReason
 true_reason(LeElectionEntry *entry, LeEndReason reason)
@@ -98,10 +100,10 @@ true_reason(LeElectionEntry *entry, LeEndReason reason)
 }
 
 /*
- * Take the term off the record
+ * Remove the term from its entry
  *
- * The entry's partition is locked exclusively.  Frees shared memory under it, which
- * takes no other lock than the area's.
+ * The caller must hold the partition lock exclusively.  This frees shared
+ * memory, which acquires no other lock than the area's.
  */
 void
 le_remove_term(LeElectionEntry *entry, LeEndReason reason)
@@ -109,7 +111,7 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 	uint64		now = le_monotonic_us();
 
 	AssertPartitionLockedExclusively();
-	/* it may have run out long ago */
+	/* it may have expired long ago */
 	if (entry->expiry.ttl_us != 0)
 		now = Min(now, pg_atomic_read_u64(&entry->expiry.deadline));
 	le_count_end(entry, reason, now);
@@ -124,11 +126,12 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 }
 
 /*
- * Write down a term in the place of the one that is on record, and return its entry with
- * its partition locked; if_missing, only if there is none, nor has been a later one
+ * Record a term in place of the one that is recorded, and return the entry
+ * with its partition locked.  With if_missing, do so only if none is recorded
+ * and no later one has ended.
  *
- * A lease counts for its role.  *before, unless NULL, is set to what this session is to
- * announce first.
+ * A lease is counted for its role.  *before, unless NULL, is set to what this
+ * session is to announce first.
  */
 static LeElectionEntry *
 put_term(const LeTerm *term, bool if_missing, LeNews *before)
@@ -148,7 +151,7 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
 		le_registry_unlock_entry(entry);
-		le_throw_registry_full();
+		le_raise_registry_full();
 	}
 
 	if (before != NULL)
@@ -165,11 +168,11 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 }
 
 /*
- * Write down a term that begins, and copy what is to be announced before it; return its
- * entry if it has a heartbeat, else NULL
+ * Record a term that begins, and copy what is to be announced before it.
+ * Return its entry if it has a heartbeat, else NULL.
  *
- * The election's lock must be held, and none be on record (see le_clear_record).  That
- * entry stays where it is until LE_BEATING watches it no more.
+ * The caller must hold the election's lock, and no term may be recorded (see
+ * le_clear_record).  The entry stays in place while LE_BEATING watches it.
  */
 LeElectionEntry *
 le_registry_begin_term(const LeTerm *term, LeNews *before)
@@ -186,10 +189,10 @@ le_registry_begin_term(const LeTerm *term, LeNews *before)
 }
 
 /*
- * Write down a lease that will begin, and set *kept, unless NULL, to its entry
+ * Record a lease that will begin, and set *kept, unless NULL, to its entry
  *
- * The same must hold; but one that is loaded takes the place of what it was loaded as
- * before.
+ * The caller must hold the election's lock, and no term may be recorded; but a
+ * lease that is loaded again replaces what was loaded before.
  */
 void
 le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept)
@@ -202,8 +205,8 @@ le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept)
 }
 
 /*
- * Put a lease that is over, and whose entry was evicted, on record again; nothing if
- * the registry knows better
+ * Record a lease again that has ended and whose entry was evicted, unless the
+ * registry knows a term or a later end
  */
 void
 le_registry_restore_lease(const LeTerm *term)
@@ -212,11 +215,13 @@ le_registry_restore_lease(const LeTerm *term)
 }
 
 /*
- * Remove the term with that token; false when it was not on record any more
+ * Remove the term with the given token.  Return false if it is no longer
+ * recorded.
  *
- * It is copied, unless news is NULL, with why it ended and what is now to be announced.
- * To be called before the election's lock is let go; where it has gone already, the
- * token keeps a successor's term safe.
+ * Unless news is NULL, it is set to a copy of the term with the reason of its
+ * end, and to what is now to be announced.  Call this before releasing the
+ * election's lock.  If the lock is gone already, the token protects a
+ * successor's term.
  */
 bool
 le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
@@ -254,7 +259,7 @@ store_if_any(const char *string)
 	dsa_pointer stored = InvalidDsaPointer;
 
 	if (string != NULL && !le_registry_store_string(string, &stored))
-		le_throw_registry_full();
+		le_raise_registry_full();
 	return stored;
 }
 
@@ -268,10 +273,11 @@ swap_pointers(dsa_pointer *one, dsa_pointer *other)
 }
 
 /*
- * Note up to where the WAL says that the lease with that token is over
+ * Record the end of the WAL which says that the lease with the given token is
+ * over
  *
- * Its row is void from now on, so that none writes that down again.  To be called with the
- * guard lock.
+ * Its row is void from now on, so that no other backend makes it void again.
+ * The caller must hold the guard lock.
  */
 void
 le_registry_set_voided(const LeElectionKey *key, int64 token, XLogRecPtr voided_at)
@@ -286,10 +292,10 @@ le_registry_set_voided(const LeElectionKey *key, int64 token, XLogRecPtr voided_
 }
 
 /*
- * Note that the term with that token has lost its lock, which was just seen free; false
- * if it is off the record already
+ * Record that the term with the given token has lost its lock, which was just
+ * seen free.  Return false if the term is no longer recorded.
  *
- * A term is on record only while its lock is held, unless the lock was lost.
+ * Apart from such terms, a term is recorded only while its lock is held.
  */
 bool
 le_registry_mark_lost(const LeElectionKey *key, int64 token)
@@ -310,8 +316,9 @@ le_registry_mark_lost(const LeElectionKey *key, int64 token)
 }
 
 /*
- * Note which role is about to end the term with that token, and why, if that was said; or,
- * without a role, that none is after all.  False when it does not run any more
+ * Record which role is about to end the term with the given token, and the
+ * reason if one was given; or, without a role, that none does after all.
+ * Return false if the term no longer runs.
  */
 bool
 le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
@@ -335,9 +342,9 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 }
 
 /*
- * Change what the term with that token is bound to
+ * Change the scope of the term with the given token
  *
- * Only a session's has a heartbeat.
+ * Only a term in session scope has a heartbeat.
  */
 void
 le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
@@ -356,9 +363,9 @@ le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
 }
 
 /*
- * See what observers are told of the election, whose entry is there
+ * Read what observers are shown of the election, which must have an entry
  *
- * A lease may be of an extension that was dropped since.
+ * A recorded lease may belong to an extension that has been dropped since.
  */
 void
 le_registry_look(const LeElectionKey *key, LeObservation *seen)
@@ -388,10 +395,10 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 }
 
 /*
- * Make *value, in shared memory, what the leader with that token publishes, if it
- * leads
+ * Make *value, in shared memory, the value that the leader with the given
+ * token publishes, if that term is recorded
  *
- * What is to be freed now is put in its place.
+ * *value is set to what the caller must free then.
  */
 void
 le_registry_set_value(const LeElectionKey *key, int64 token, dsa_pointer *value)
@@ -412,7 +419,8 @@ le_registry_set_value(const LeElectionKey *key, int64 token, dsa_pointer *value)
 }
 
 /*
- * Copy what the leader with that token publishes; false if there is nothing
+ * Copy the value that the leader with the given token publishes.  Return false
+ * if there is none.
  */
 bool
 le_registry_copy_value(const LeElectionKey *key, int64 token, char *value)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * sql/arguments.c
- *	  The arguments of functions and procedures: to check them, with a clear error
- *	  for each that is bad.
+ *	  Arguments of functions and procedures: check them, with a clear error for
+ *	  each invalid one.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,7 +20,7 @@
 #include "sql/sql.h"
 
 /*
- * Throw if the text is longer than that many bytes
+ * Raise an error if the text is longer than the given number of bytes
  */
 static void
 check_length(const text *value, const char *what, int max)
@@ -34,7 +34,7 @@ check_length(const text *value, const char *what, int max)
 }
 
 /*
- * Throw unless the text is 1 to 255 bytes long
+ * Raise an error unless the text is 1 to 255 bytes long
  */
 static void
 check_text(const text *value, const char *what)
@@ -63,9 +63,11 @@ is_number(const char *bytes, int length)
 }
 
 /*
- * Throw if the name is what a driver makes of a key or an array that has no type
+ * Raise an error if the name is what a driver makes of a key or an array
+ * without a type
  *
- * It would elect nobody to what the caller means, and exclude nobody from it.
+ * Such a name would be another election than the caller means, and exclude no
+ * other caller from that one.
  */
 static void
 refuse_untyped(const text *name)
@@ -88,7 +90,7 @@ refuse_untyped(const text *name)
 }
 
 /*
- * Throw unless this can be the name of an election; NULL cannot
+ * Raise an error unless this can be the name of an election, which NULL cannot
  */
 void
 le_check_name(const text *name)
@@ -102,7 +104,7 @@ le_check_name(const text *name)
 }
 
 /*
- * Return the name of an election in argument 0
+ * Return the name of an election from argument 0
  */
 text *
 le_arg_name(FunctionCallInfo fcinfo)
@@ -114,7 +116,7 @@ le_arg_name(FunctionCallInfo fcinfo)
 }
 
 /*
- * Fill in the election that argument 0 calls by name or key
+ * Fill in the election from argument 0, which is its name or key
  */
 void
 le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election)
@@ -130,8 +132,8 @@ le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *elect
 }
 
 /*
- * Fill in the election that a query asks a view for, by any text in argument 0; false if that
- * is no election's name
+ * Fill in the election that a query asks a view for, from any text in argument
+ * 0.  Return false if that cannot be an election's name.
  */
 bool
 le_arg_any_name(FunctionCallInfo fcinfo, LeElection *election)
@@ -145,7 +147,7 @@ le_arg_any_name(FunctionCallInfo fcinfo, LeElection *election)
 }
 
 /*
- * Return the identity in that argument, NULL for the default one
+ * Return the identity from the given argument, NULL for the default one
  */
 text *
 le_arg_identity(FunctionCallInfo fcinfo, int argument)
@@ -160,7 +162,7 @@ le_arg_identity(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the reason for a deposition in that argument, NULL for none
+ * Return the reason for a deposition from the given argument, NULL for none
  */
 char *
 le_arg_reason(FunctionCallInfo fcinfo, int argument)
@@ -175,7 +177,7 @@ le_arg_reason(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the value to be published in that argument, NULL for none
+ * Return the value to be published from the given argument, NULL for none
  */
 text *
 le_arg_value(FunctionCallInfo fcinfo, int argument)
@@ -190,7 +192,7 @@ le_arg_value(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the timeout in that argument, in milliseconds, rounded up
+ * Return the timeout from the given argument, in milliseconds, rounded up
  */
 int64
 le_arg_timeout(FunctionCallInfo fcinfo, int argument)
@@ -220,10 +222,11 @@ le_arg_timeout(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return how long that is, in microseconds; throw if it is out of range
+ * Return the length of the interval in microseconds.  Raises an error if it is
+ * out of range, or contains months, which have no fixed length.
  *
- * A month has no fixed length.  setting is what an administrator can raise to have the
- * maximum raised up to LE_MAX_TTL_MS; NULL: nothing.
+ * setting, unless NULL, is the setting by which an administrator can raise the
+ * maximum, up to LE_MAX_TTL_MS.
  */
 static double
 get_duration(const Interval *interval, const char *what, int min_ms, int max_ms,
@@ -244,7 +247,7 @@ get_duration(const Interval *interval, const char *what, int min_ms, int max_ms,
 }
 
 /*
- * Return the ttl in that argument, in microseconds
+ * Return the ttl from the given argument, in microseconds
  */
 int64
 le_arg_ttl(FunctionCallInfo fcinfo, int argument)
@@ -258,9 +261,9 @@ le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the heartbeat in that argument, in microseconds; 0: none
+ * Return the heartbeat from the given argument, in microseconds, or 0 for none
  *
- * Makes the session ready for one.
+ * Prepares the session for a heartbeat.
  */
 int64
 le_arg_heartbeat(FunctionCallInfo fcinfo, int argument)
@@ -276,7 +279,8 @@ le_arg_heartbeat(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the time in that argument that an election is to be declared with, NULL for none
+ * Return the interval from the given argument that an election is to be
+ * declared with, NULL for none
  */
 const Interval *
 le_arg_limit(FunctionCallInfo fcinfo, int argument, const char *what, int min_ms)
@@ -291,7 +295,8 @@ le_arg_limit(FunctionCallInfo fcinfo, int argument, const char *what, int min_ms
 }
 
 /*
- * Return the name of the role in that argument, NULL for none; throw if it does not exist
+ * Return the name of the role from the given argument, NULL for none.  Raises
+ * an error if the role does not exist.
  */
 Name
 le_arg_role(FunctionCallInfo fcinfo, int argument)
@@ -306,7 +311,7 @@ le_arg_role(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the token in that argument
+ * Return the token from the given argument
  */
 int64
 le_arg_token(FunctionCallInfo fcinfo, int argument)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sql/call.c
- *	  By what was a function called?
+ *	  The context in which a function was called.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,10 +22,12 @@
 #include "leader_election.h"
 
 /*
- * Raise an error if the function is called by code that the session has not asked for,
- * such as an index expression in the ANALYZE of another's table
+ * Raise an error if the function is called by code that the session's user has
+ * not asked for, such as an index expression in the ANALYZE of another user's
+ * table
  *
- * What it begins or ends would be the session's, and outlive the command.
+ * What it would begin or end belongs to the session, and would outlive the
+ * command.
  */
 void
 le_refuse_restricted(FunctionCallInfo fcinfo)
@@ -39,9 +41,11 @@ le_refuse_restricted(FunctionCallInfo fcinfo)
 }
 
 /*
- * Check whether the client's own statement is in that portal, and not a function's cursor
+ * Check whether the portal contains the client's own statement, and not a
+ * function's cursor
  *
- * The portals of the simple protocol and of EXECUTE are not visible, cursors are.
+ * The portals of the simple protocol and of EXECUTE are not visible; cursors
+ * are.
  */
 static bool
 is_of_client(Portal portal)
@@ -51,10 +55,10 @@ is_of_client(Portal portal)
 }
 
 /*
- * Check whether the client's statement itself makes the call, and not a function,
- * procedure or DO block that it runs
+ * Check whether the client's statement itself makes the call, and not a
+ * function, procedure or DO block that it runs
  *
- * These run their statements with snapshots of their own.
+ * These run their statements with their own snapshots.
  */
 static bool
 is_called_at_top_level(void)
@@ -66,10 +70,10 @@ is_called_at_top_level(void)
 }
 
 /*
- * Warn, once a statement, if leadership in transaction scope ends with the very statement
- * that bids for it
+ * Warn, once per statement, if leadership in transaction scope ends with the
+ * statement that bids for it
  *
- * Where a function bids, the statement that called it can be the job.
+ * If a function bids, the statement that called it can be the job.
  */
 void
 le_warn_outside_transaction(const char *function)
@@ -88,11 +92,12 @@ le_warn_outside_transaction(const char *function)
 }
 
 /*
- * Prepare for a function that only looks at leases, or renews one
+ * Prepare for a function that only reads leases, or renews one
  *
- * The first session that looks after a start of the server, or at a new extension, may have
- * to announce that leases have ended, and needs callbacks for that.  No other session that
- * looks has any: it is not to be refused where no timer is left.
+ * The first session that reads them after a start of the server, or with a new
+ * extension, may have to announce that leases have ended, and needs callbacks
+ * for that.  Other readers have none, so that they do not fail if no timer is
+ * left.
  */
 void
 le_prepare_to_look(void)

@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * sql/candidates.c
- *	  Which sessions wait to be elected: what the view le_candidates is made of.
+ *	  Sessions that wait to be elected: the rows of the view le_candidates.
  *
- * A session stands in line in the queue of the election's lock, or holds that lock and waits for
- * something else, such as the end of a lease.  What it stands as, the registry tells.  A session
- * that waits for the lock of a bare key may never have heard of the extension.
+ * A session that stands in line is in the queue of the election's lock, or
+ * holds that lock and waits for something else, such as the end of a lease.
+ * The registry has its identity.  A session that waits for the lock of a bare
+ * key may not use the extension at all.
  *
  *-------------------------------------------------------------------------
  */
@@ -87,7 +88,7 @@ fill_process(PGPROC *process, int pid, const LeElectionKey *key, Datum *values, 
 }
 
 /*
- * Return a session that stands in line
+ * Return a row for a session that stands in line
  */
 static void
 put_standing(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeStanding *standing)
@@ -117,8 +118,8 @@ put_standing(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeStanding *
 }
 
 /*
- * Return the processes that a process waits for which holds the election's lock, as
- * pg_blocking_pids does: those that have the guard lock, or none
+ * Return the processes that a holder of the election's lock waits for, as
+ * pg_blocking_pids does: those that hold the guard lock, or none
  */
 static Datum
 blockers_of_holder(const LeLockUser *holder)
@@ -129,10 +130,10 @@ blockers_of_holder(const LeLockUser *holder)
 }
 
 /*
- * Check whether that lock user keeps a waiting one out: by what it holds, or as it is ahead in
- * line
+ * Check whether another lock user blocks a waiting one: by a lock that it
+ * holds, or because it is ahead in line
  *
- * That is how pg_blocking_pids sees it.
+ * pg_blocking_pids uses the same rule.
  */
 static bool
 is_in_the_way(const LeLockView *view, int other, int waiter)
@@ -146,18 +147,16 @@ is_in_the_way(const LeLockView *view, int other, int waiter)
 	if (other < view->holders)
 		return (user->held & conflicts) != 0;
 
-	/*
-	 * one that waits, and is in the way by what it holds, was counted as a
-	 * holder
-	 */
+	/* a waiter that blocks by a lock that it holds was counted as a holder */
 	return other < waiter && (user->held & conflicts) == 0 &&
 		(LOCKBIT_ON(user->awaited) & conflicts) != 0;
 }
 
 /*
- * Set which processes the waiting one waits for, and its place in line among those that stand
+ * Set the processes that the waiting one waits for, and its place in line
+ * among the candidates
  *
- * There is room for as many as use the lock.
+ * pids must have room for all lock users.
  */
 static void
 find_blockers(LeStanding *standing, const LeLockView *view, const bool *stands, int waiter,
@@ -180,9 +179,9 @@ find_blockers(LeStanding *standing, const LeLockView *view, const bool *stands, 
 }
 
 /*
- * Return all that stand in line for the election: what waits for its lock, as long as it is
- * known to the registry or this is a bare key that a session asked for, and a first candidate
- * that holds it
+ * Return rows for all that stand in line for the election: those that wait for
+ * its lock, if the registry knows them or this is a bare key that a session
+ * has bid for, and a first candidate that holds it
  */
 static void
 put_line(ReturnSetInfo *rsinfo, const LeElectionKey *key, LeLockView *view)
@@ -216,7 +215,7 @@ put_line(ReturnSetInfo *rsinfo, const LeElectionKey *key, LeLockView *view)
 
 		CHECK_FOR_INTERRUPTS();
 
-		/* a holder that waits comes later */
+		/* a holder that waits is also among the waiters */
 		if (!stands[i] || (i < view->holders && view->users[i].awaited != NoLock) ||
 			(!known[i] && key->lock_class != LE_CLASS_BARE_KEY))
 			continue;
@@ -229,7 +228,8 @@ put_line(ReturnSetInfo *rsinfo, const LeElectionKey *key, LeLockView *view)
 }
 
 /*
- * Return a candidate for many elections, once for each; or, with a name, for that one
+ * Return rows for a candidate for many elections, one for each, or only that
+ * of the given election
  */
 static void
 put_candidate_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
@@ -275,8 +275,8 @@ compare_keys(const void *one, const void *other)
 }
 
 /*
- * Return the elections that have a line, and the bare keys that may have one, each once, which
- * are these candidates', and what the registry remembers
+ * Return the elections that may have a line, each once: those of the
+ * candidates, and the bare keys that the registry remembers
  */
 static LeElectionKey *
 list_lines(const LeCandidate *candidates, int candidate_count, int *count)
@@ -310,7 +310,7 @@ put_all_lines(FunctionCallInfo fcinfo, const LeCandidate *candidates, int candid
 }
 
 /*
- * Return the rows of le_candidates, of one election if it is named
+ * Return the rows of le_candidates, or those of one election if it is given
  */
 Datum
 le_standing(PG_FUNCTION_ARGS)
@@ -326,7 +326,7 @@ le_standing(PG_FUNCTION_ARGS)
 	if (only != NULL && !le_arg_any_name(fcinfo, &election))
 		return (Datum) 0;
 
-	/* none is listed where it can be asked for */
+	/* for one election, the list of candidates is needed only for followers */
 	if (only != NULL)
 		put_line(rsinfo, &only->key, &view);
 	if (only != NULL && pg_atomic_read_u32(&le_registry_counters()->followers) == 0)

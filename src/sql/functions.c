@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * sql/functions.c
- *	  What SQL can call: check the arguments, call the rest.
+ *	  SQL functions: check the arguments, and call the implementation.
  *
- * The functions are not strict: a NULL name must be an error, not a NULL result
- * that a client takes for false.
+ * The functions are not strict: a NULL name must raise an error, rather than
+ * return NULL, which a client may take for false.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,7 +21,8 @@
 #include "leader_election.h"
 
 /*
- * Prepare for a function that begins, ends or guards something, or deposes a leader
+ * Prepare for a function that begins, ends or guards something, or deposes a
+ * leader
  */
 static void
 prepare(FunctionCallInfo fcinfo)
@@ -31,8 +32,8 @@ prepare(FunctionCallInfo fcinfo)
 }
 
 /*
- * Bid for leadership: (election, identity), or (election, timeout, identity) for
- * the functions that wait; and a heartbeat, in session scope
+ * Bid for leadership: (election, identity), or (election, timeout, identity)
+ * for the functions that wait; in session scope, a heartbeat follows
  */
 static Datum
 make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
@@ -53,7 +54,8 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 }
 
 /*
- * Return the token of this session's own term of the election, 0 if it leads none
+ * Return the token of this session's own term of the election, or 0 if it
+ * leads none
  */
 int64
 le_own_token(const LeElection *election)
@@ -273,7 +275,7 @@ le_resign_all(PG_FUNCTION_ARGS)
 }
 
 /*
- * (name, ttl, identity, token): be or stay leader
+ * (name, ttl, identity, token): become or stay leader
  */
 Datum
 le_lease(PG_FUNCTION_ARGS)
@@ -349,13 +351,13 @@ le_assert_leader(PG_FUNCTION_ARGS)
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	token = own ? le_own_token(&election) : PG_GETARG_INT64(1);
 	if (!le_guard_transaction(&election, token, false))
-		le_throw_not_leader(&election, own ? "this session" :
+		le_raise_not_leader(&election, own ? "this session" :
 							psprintf("token " INT64_FORMAT, token));
 	PG_RETURN_VOID();
 }
 
 /*
- * Throw if the function was not called as a trigger
+ * Raise an error if the function was not called as a trigger
  */
 static TriggerData *
 get_trigger(FunctionCallInfo fcinfo, const char *function)
@@ -368,9 +370,9 @@ get_trigger(FunctionCallInfo fcinfo, const char *function)
 }
 
 /*
- * Trigger: who writes must lead the election
+ * Trigger: raise an error unless the writing session leads the election
  *
- * Before or after each row or statement; a row goes through unchanged.
+ * For use before or after each row or statement.  A row is not changed.
  */
 Datum
 le_guard(PG_FUNCTION_ARGS)
@@ -397,7 +399,7 @@ le_guard(PG_FUNCTION_ARGS)
 	if (token == 0)
 		token = le_session_token;
 	if (!le_guard_transaction(&election, token, true))
-		le_throw_not_leader(&election, token == 0 ? "this session" :
+		le_raise_not_leader(&election, token == 0 ? "this session" :
 							psprintf("token " INT64_FORMAT, token));
 
 	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))

@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * sql/leaders.c
- *	  Which sessions and leases lead: le_leader, and what the view le_leaders is made of.
+ *	  Sessions and leases that lead: le_leader, and the rows of the view
+ *	  le_leaders.
  *
- * The lock manager tells which process holds an election's lock, and the registry what it
- * leads by it.  The lock is looked at first: a term that is on record after that, and whose
- * process held the lock, has led in between.
+ * The lock manager tells which process holds an election's lock, and the
+ * registry which term it leads.  The lock is read first: if a term is recorded
+ * after that, and its process held the lock, that process has led in between.
  *
  *-------------------------------------------------------------------------
  */
@@ -69,8 +70,8 @@ fill_term(const LeTerm *term, Datum *values, bool *nulls)
 }
 
 /*
- * Return a row: the holder of an election's lock, NULL for a lease, and the term that it leads
- * by it, NULL for none
+ * Return a row for a holder of an election's lock, NULL for a lease, and its
+ * term, NULL for none
  */
 static void
 put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser *holder,
@@ -102,7 +103,8 @@ put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser *ho
 }
 
 /*
- * Return the holders of a bare key, whether they came through the extension or not
+ * Return rows for the holders of a bare key, whether they use the extension or
+ * not
  */
 static void
 put_holders(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockView *view,
@@ -117,7 +119,8 @@ put_holders(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockView *v
 }
 
 /*
- * Return the rows of an election; with a name, only if that has the key.  The view is for use
+ * Return the rows of an election.  With a name, return none if another
+ * election has the key.  The view is working memory.
  */
 static void
 put_election(ReturnSetInfo *rsinfo, const LeElectionKey *key, const char *name,
@@ -149,7 +152,8 @@ put_election(ReturnSetInfo *rsinfo, const LeElectionKey *key, const char *name,
 }
 
 /*
- * Return the leases that have arrived at a standby: of one election, or of all (NULL)
+ * Return the leases that a standby has received, of one election or of all
+ * (NULL)
  */
 static void
 put_replicated(ReturnSetInfo *rsinfo, const LeElection *election)
@@ -177,7 +181,8 @@ put_one(ReturnSetInfo *rsinfo, const LeElection *election)
 }
 
 /*
- * Return the rows of all elections that are led, and of all bare keys that a session asked for
+ * Return the rows of all elections that are led, and of all bare keys that a
+ * session has bid for
  */
 static void
 put_all(FunctionCallInfo fcinfo)
@@ -220,7 +225,7 @@ begin_rows(FunctionCallInfo fcinfo)
 }
 
 /*
- * Return the rows of le_leaders, of one election if it is named
+ * Return the rows of le_leaders, or those of one election if it is given
  */
 Datum
 le_holders(PG_FUNCTION_ARGS)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sql/procedures.c
- *	  What SQL can CALL: what waits, without a snapshot.
+ *	  SQL procedures: calls that can wait, without holding a snapshot.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,8 +28,8 @@ PG_FUNCTION_INFO_V1(le_campaign_names);
 PG_FUNCTION_INFO_V1(le_observe);
 
 /*
- * End the transaction that the procedure was called in, and with it the snapshot
- * that the caller holds, if the caller allows that
+ * End the transaction that the procedure was called in, and with it the
+ * snapshot that the caller holds, if the caller allows that
  *
  * In a transaction block, in a function and in an exception block it does not.
  */
@@ -51,7 +51,7 @@ let_go_of_snapshot(FunctionCallInfo fcinfo)
 /*
  * Return the row type of the output parameters
  *
- * To be called before the procedure waits: it may be dropped meanwhile.
+ * Call this before the procedure waits, since it may be dropped meanwhile.
  */
 static TupleDesc
 output_row_type(FunctionCallInfo fcinfo)
@@ -79,7 +79,8 @@ output_token(TupleDesc type, int64 token)
 }
 
 /*
- * Fill in what both ways to campaign have in common: (..., timeout, identity, ttl, heartbeat)
+ * Fill in the bid from the arguments that both procedures have: (..., timeout,
+ * identity, ttl, heartbeat)
  */
 static void
 get_bid(FunctionCallInfo fcinfo, LeBid *bid)
@@ -91,7 +92,7 @@ get_bid(FunctionCallInfo fcinfo, LeBid *bid)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ttl and heartbeat must not both be given"),
-				 errdetail("A lease has a ttl, and a session's term may have a heartbeat.")));
+				 errdetail("A ttl is for a lease, and a heartbeat for a term in session scope.")));
 	bid->ttl_us = PG_ARGISNULL(3) ? le_arg_heartbeat(fcinfo, 4) : le_arg_ttl(fcinfo, 3);
 	le_require_primary();
 	le_register_callbacks();
@@ -119,7 +120,7 @@ le_campaign(PG_FUNCTION_ARGS)
 }
 
 /*
- * Return the elections by name in argument 0
+ * Return the elections from the array of names in argument 0
  */
 static LeElection *
 get_elections(FunctionCallInfo fcinfo, int *count)
@@ -156,10 +157,10 @@ get_elections(FunctionCallInfo fcinfo, int *count)
 }
 
 /*
- * Warn if this session leads any of the elections under another identity than that of the
- * bid; throw if the bid would wait
+ * Warn if this session leads any of the elections under another identity than
+ * that of the bid.  Raises an error if the bid would wait.
  *
- * They are passed over, as are all that this session leads.
+ * These elections are skipped, as are all that this session leads.
  */
 static void
 deny_other_client(LeBid *bid, const LeElection *elections, int count)
@@ -174,7 +175,8 @@ deny_other_client(LeBid *bid, const LeElection *elections, int count)
 }
 
 /*
- * (names, timeout, identity, ttl, heartbeat, INOUT token, INOUT name): wait to be elected in any
+ * (names, timeout, identity, ttl, heartbeat, INOUT token, INOUT name): wait to
+ * be elected in any
  */
 Datum
 le_campaign_names(PG_FUNCTION_ARGS)
@@ -205,8 +207,9 @@ le_campaign_names(PG_FUNCTION_ARGS)
 }
 
 /*
- * (name, after_token, timeout, INOUT token, INOUT identity, INOUT value): wait until
- * the leader is another than that of after_token, or publishes another value
+ * (name, after_token, timeout, INOUT token, INOUT identity, INOUT value): wait
+ * until the leader is another than that of after_token, or publishes another
+ * value
  */
 Datum
 le_observe(PG_FUNCTION_ARGS)

@@ -1,17 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * sql/pushdown.c
- *	  To ask for one election where a view is asked for the rows with its name, and for the
- *	  first rows where it has a LIMIT.
+ *	  Pushing a condition on the name, or a LIMIT, down into the functions that
+ *	  the views read.
  *
- * Each view reads a function with two arguments: the name of an election, NULL for all, and
- * how many rows are enough, NULL for all.  If the query that the view has become part of has
- * WHERE name = something, or LIMIT and nothing that needs further rows, the planner is given
- * the same call with that as an argument.  The condition and the limit stay in the query, so
- * that the function may return more rows than were asked for.
+ * Each view reads a function with two arguments: the name of an election, NULL
+ * for all, and the number of rows that suffice, NULL for all.  If the query
+ * that the view has become part of has WHERE name = something, or LIMIT and
+ * nothing that needs further rows, the planner is given the same call with
+ * that as an argument.  The condition and the limit stay in the query, so the
+ * function may return more rows than were asked for.
  *
- * The planner simplifies a function in FROM before it pulls the view up into the query, and
- * once more after that only if the function is LATERAL, as it is in the views.
+ * The planner simplifies a function in FROM before it pulls the view up into
+ * the query, and again after that only if the function is LATERAL, as it is in
+ * the views.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,11 +30,11 @@
 
 PG_FUNCTION_INFO_V1(le_view_support);
 
-/* The column of those functions */
+/* The column that contains the name */
 #define LE_NAME_COLUMN	1
 
 /*
- * Count the calls of the function in that part of the query's FROM
+ * Count the calls of the function in this item of the query's FROM
  */
 static int
 count_calls(const RangeTblEntry *entry, Oid function)
@@ -53,10 +55,9 @@ count_calls(const RangeTblEntry *entry, Oid function)
 }
 
 /*
- * Return the place in the query's FROM where the function is called, and nothing beside it; 0
- * unless the query calls it just once
- *
- * Which call is to be simplified is not known.
+ * Return the index of the item in the query's FROM that is a call of the
+ * function, and nothing else.  Return 0 unless the query calls the function
+ * exactly once, since the request does not tell which call it is for.
  */
 static int
 find_call(const Query *query, Oid function)
@@ -89,10 +90,10 @@ is_name_column(const Node *node, int relation)
 }
 
 /*
- * Return what the condition compares the name with, if that is the same for all rows; NULL if
- * it is another condition
+ * Return the expression that the condition compares the name with, if it is
+ * the same for all rows; NULL if this is another condition
  *
- * Names are compared as bytes, so the condition must be, too.
+ * Names are compared as bytes, so the condition must do so, too.
  */
 static Node *
 compared_with(Node *condition, int relation)
@@ -115,8 +116,8 @@ compared_with(Node *condition, int relation)
 }
 
 /*
- * Return what the name is compared with in that part of the query's FROM and WHERE, if no row
- * with another name can come of it
+ * Return the expression that the name is compared with in this part of the
+ * query's FROM and WHERE, if no row with another name can result from it
  */
 static Node *
 find_name(Node *part, int relation)
@@ -143,7 +144,7 @@ find_name(Node *part, int relation)
 	else
 		return NULL;
 
-	/* else the planner has not come to them yet */
+	/* otherwise, the planner has not processed them yet */
 	if (conditions != NIL && IsA(conditions, List))
 	{
 		foreach(cell, conditions)
@@ -161,7 +162,8 @@ find_name(Node *part, int relation)
 }
 
 /*
- * Check whether that part of the query's FROM and WHERE is the function, unconditionally
+ * Check whether this part of the query's FROM and WHERE is the function,
+ * unconditionally
  */
 static bool
 is_only(Node *part, int relation)
@@ -174,7 +176,8 @@ is_only(Node *part, int relation)
 }
 
 /*
- * Return the query's limit, if its rows are the first that the function returns
+ * Return the query's limit, if its rows are the first ones that the function
+ * returns
  */
 static Node *
 find_limit(const Query *query, int relation)
@@ -201,7 +204,8 @@ is_null_constant(Node *argument)
 }
 
 /*
- * Return the call for the rows that the query asks for; NULL: leave it as it is
+ * Return the call for the rows that the query asks for, or NULL to leave it as
+ * it is
  */
 static Node *
 simplify_call(const SupportRequestSimplify *request)
@@ -231,7 +235,8 @@ simplify_call(const SupportRequestSimplify *request)
 }
 
 /*
- * Estimate that one election has one row; NULL: as the function is declared
+ * Estimate one row for one election, or return NULL to use the function's
+ * declaration
  */
 static Node *
 estimate_rows(SupportRequestRows *request)
@@ -248,7 +253,7 @@ estimate_rows(SupportRequestRows *request)
 }
 
 /*
- * The planner's support function of the functions that views read
+ * Planner support function for the functions that views read
  */
 Datum
 le_view_support(PG_FUNCTION_ARGS)

@@ -1,9 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * sql/session.c
- *	  What views show of a session that leads or stands, as pg_stat_activity shows it.
+ *	  Columns of views about the session of a leader or candidate, as in
+ *	  pg_stat_activity.
  *
- * That view copies what the server reports of all sessions.  This reads the report of one.
+ * pg_stat_activity copies what the server reports of all sessions.  This reads
+ * the report of one.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,7 +23,7 @@
 
 #include "sql/sql.h"
 
-/* A copy of what is shown of the server's report */
+/* A copy of the shown part of the server's report */
 typedef struct LeReport
 {
 	Oid			role;
@@ -30,10 +32,10 @@ typedef struct LeReport
 } LeReport;
 
 /*
- * Copy the report of the process; false if it has none any more
+ * Copy the report of the process.  Return false if it no longer has one.
  *
- * As the server says (backend_status.h): a copy is good if the count is even, and the same
- * before and after.
+ * As the server requires (backend_status.h), a copy is valid if the count is
+ * even, and the same before and after.
  */
 static bool
 read_report(LeReport *report, PGPROC *process, int pid)
@@ -61,7 +63,8 @@ read_report(LeReport *report, PGPROC *process, int pid)
 }
 
 /*
- * Return the address of the client as text; NULL if it has none, or it is not to be shown
+ * Return the address of the client as text, or NULL if it has none, or it must
+ * not be shown
  */
 static char *
 show_client(const LeReport *report)
@@ -82,7 +85,7 @@ show_client(const LeReport *report)
 }
 
 /*
- * Fill in the name of the role, NULL if it was dropped
+ * Fill in the name of the role, or NULL if it was dropped
  */
 void
 le_fill_role(Oid role, Datum *value, bool *is_null)
@@ -95,8 +98,8 @@ le_fill_role(Oid role, Datum *value, bool *is_null)
 }
 
 /*
- * Fill in the columns usename, application_name and client_addr of a process, NULLs if it is
- * gone, or a prepared transaction
+ * Fill in the columns usename, application_name and client_addr of a process,
+ * or NULLs if it has ended, or is a prepared transaction
  */
 void
 le_fill_session(PGPROC *process, int pid, Datum *values, bool *nulls)

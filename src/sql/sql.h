@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sql/sql.h
- *	  What the functions that SQL can call have in common.
+ *	  Declarations for the functions that SQL can call.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,14 +10,14 @@
 
 #include "registry/registry.h"
 
-/* How an election is called in SQL */
+/* How a caller identifies an election */
 typedef enum LeCalledBy
 {
 	LE_BY_NAME,
 	LE_BY_KEY
 } LeCalledBy;
 
-/* Columns that come together: usename, application_name and client_addr */
+/* Columns that belong together: usename, application_name and client_addr */
 #define LE_SESSION_COLUMNS	3
 
 /* ttl, heartbeat, renewed_at, renewals and expires_in */

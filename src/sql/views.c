@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * sql/views.c
- *	  The registry as rows: statistics for their view, and what is on record as it is.
+ *	  Rows of the statistics views, and of the internal functions that show the
+ *	  registry.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,7 +32,8 @@ PG_FUNCTION_INFO_V1(le_registry_info);
 PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
 /*
- * Check whether a view's function has returned as many rows as its second argument asks for
+ * Check whether a view's function has returned as many rows as its second
+ * argument asks for
  */
 bool
 le_has_rows_enough(FunctionCallInfo fcinfo)
@@ -43,7 +45,7 @@ le_has_rows_enough(FunctionCallInfo fcinfo)
 }
 
 /*
- * Return the columns that terms and candidates have in common: which lock, and
+ * Fill in the columns that terms and candidates have in common: the lock, and
  * the name, NULL for a bare key
  */
 static void
@@ -83,10 +85,9 @@ enum
 };
 
 /*
- * Return the columns that only leases and terms with a heartbeat have; none of the others'
- * times is on the clock that deadlines are on
+ * Fill in the columns that only leases and terms with a heartbeat have
  *
- * Renewals are not replicated, so that a standby knows of none.
+ * Renewals are not replicated, so a standby knows none.
  */
 void
 le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
@@ -111,7 +112,7 @@ le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 }
 
 /*
- * Fill in what the leader publishes, if the user may see it
+ * Fill in the value that the leader publishes, if the current user may see it
  */
 void
 le_fill_value(const LeTerm *term, Datum *value_datum, bool *is_null)
@@ -151,10 +152,10 @@ put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 }
 
 /*
- * Return what is on record, or, with a key, what is of that election; *count is set to
- * how many there are
+ * Return the recorded terms, or with a key that of one election.  *count is
+ * set to their number.
  *
- * A standby has no record, but the leases that were replicated.
+ * A standby has no registry entries, but the leases that were replicated.
  */
 static LeTerm *
 list_shown_terms(bool on_standby, const LeElectionKey *only, int *count)
@@ -179,8 +180,8 @@ is_shown_term(bool on_standby, const LeTerm *term, const LeElectionKey *only)
 }
 
 /*
- * Return the terms on record, and the bare keys that somebody asked for; with a
- * lock class and key, only what is on record of that election
+ * Return the recorded terms, and the bare keys that a session has bid for;
+ * with a lock class and key, only what is recorded of that election
  */
 Datum
 le_registry_terms(PG_FUNCTION_ARGS)
@@ -226,7 +227,7 @@ static const char *const wait_names[] = {
 };
 
 /*
- * Return what views call that by which a candidate waits
+ * Return the name in the views of what a candidate waits for
  */
 const char *
 le_wait_name(LeWait waits_for)
@@ -235,7 +236,7 @@ le_wait_name(LeWait waits_for)
 }
 
 /*
- * Return a candidate, for one of its elections
+ * Return a row for a candidate, for one of its elections
  */
 static void
 put_record(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
@@ -261,7 +262,7 @@ put_record(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
 }
 
 /*
- * Return a candidate for many elections, once for each
+ * Return rows for a candidate for many elections, one for each
  */
 static void
 put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
@@ -286,7 +287,7 @@ put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 }
 
 /*
- * Return the candidates on record; with true, those only that stand in line
+ * Return the recorded candidates; with true, only those that stand in line
  */
 Datum
 le_registry_candidates(PG_FUNCTION_ARGS)
@@ -310,7 +311,7 @@ le_registry_candidates(PG_FUNCTION_ARGS)
 }
 
 /*
- * Return the numbers of terms that have ended, by LeEndReason
+ * Return the numbers of ended terms, by LeEndReason
  */
 static Datum
 ended_datum(const LeStatistics *row)
@@ -391,7 +392,7 @@ put_all_statistics(FunctionCallInfo fcinfo)
 }
 
 /*
- * Return what is counted of each election, or of one if it is named
+ * Return the statistics of each election, or of one if it is given
  */
 Datum
 le_registry_statistics(PG_FUNCTION_ARGS)
@@ -412,7 +413,8 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 }
 
 /*
- * Return how many elections were evicted, and when the statistics were reset
+ * Return the numbers of elections and evictions, and when the statistics were
+ * reset
  */
 Datum
 le_registry_info(PG_FUNCTION_ARGS)

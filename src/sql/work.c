@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sql/work.c
- *	  What SQL can call: what a leader calls while it works.
+ *	  SQL functions that a leader calls while it works.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,7 +22,7 @@ PG_FUNCTION_INFO_V1(le_once);
 PG_FUNCTION_INFO_V1(le_last_once);
 PG_FUNCTION_INFO_V1(le_seats);
 
-/* The most seats that an election can be given */
+/* The largest number of seats */
 #define LE_MAX_SEATS	10000
 
 /*
@@ -93,7 +93,7 @@ le_last_once(PG_FUNCTION_ARGS)
 }
 
 /*
- * (name, n): names for n elections
+ * (name, n): return the names of n elections
  */
 Datum
 le_seats(PG_FUNCTION_ARGS)

@@ -1,19 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * term/election_lock.c
- *	  An election's lock in the lock manager: to take it, to let it go, to see
- *	  whether it is still there.
+ *	  An election's lock in the lock manager: acquire it, release it, and check
+ *	  whether it is still held.
  *
- * The lock is a PostgreSQL advisory lock, and a leader's is exclusive.  A session may hold
- * it at transaction level, at session level, or both.  It may go away without a
- * call from here: when the transaction ends, and when the application releases
- * it by pg_advisory_unlock_all and the like.
+ * The lock is a PostgreSQL advisory lock, which a leader holds exclusively.  A
+ * session may hold it at transaction level, at session level, or both.  It may
+ * be released without a call from here: when the transaction ends, and when
+ * the application releases it by pg_advisory_unlock_all and the like.
  *
- * Beside it there is the election's guard lock.  It is held, in RowShareLock, by the
- * transactions that are guarded by the running term (guard.c), and by whoever changes
- * what is written down of that term, until that is durable; one at a time, in
- * ShareUpdateExclusiveLock.  Whoever is about to be elected takes it exclusively
- * while holding the election's lock, and so waits for all of these.
+ * Each election also has a guard lock.  The transactions that are guarded by
+ * the running term hold it in RowShareLock (guard.c).  A backend that changes
+ * what is recorded of that term in le_leases holds it in
+ * ShareUpdateExclusiveLock, until the change is durable, so only one does so
+ * at a time.  A candidate that is about to be elected acquires it exclusively
+ * while it holds the election's lock, and so waits for all of these.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,12 +30,13 @@
 #include "term/term.h"
 
 /*
- * Take the election's lock for the current subtransaction
+ * Acquire the election's lock for the current subtransaction.  Return false if
+ * it is not available and dont_wait is set.
  *
- * The lock belongs to the subtransaction itself, not to the portal that runs the
- * statement, so that it can be released, and ends, with the subtransaction.  On
- * error, the server's own abort sets the resource owner anew.  The lock is marked
- * for le_lock_unbroken to know it again.
+ * The lock belongs to the subtransaction itself, not to the portal that runs
+ * the statement, so that it can be released by, and ends with, the
+ * subtransaction.  On error, the server's own abort resets the resource owner.
+ * The lock is marked so that le_lock_unbroken recognizes it.
  */
 bool
 le_acquire_for_xact(const LeElection *election, bool dont_wait)
@@ -42,7 +44,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 	ResourceOwner portal = CurrentResourceOwner;
 	LOCALLOCK  *local;
 
-	/* before: we may be granted the lock, and fail without getting to know it */
+	/* track it first: an error may be raised after the lock was granted */
 	le_track_lock(election, 0);
 	CurrentResourceOwner = CurTransactionResourceOwner;
 	(void) LockAcquireExtendedCompat(&election->tag, ExclusiveLock, false,
@@ -59,10 +61,11 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 }
 
 /*
- * Release the lock that le_acquire_for_xact took in this subtransaction, to no avail
+ * Release the lock that le_acquire_for_xact acquired in this subtransaction
+ * and that was not used
  *
- * Followers are not told.  A candidate that was refused meanwhile looks again by itself,
- * see look_again_at.
+ * Followers are not woken.  A candidate that was refused meanwhile looks again
+ * by itself: see look_again_at.
  */
 void
 le_release_in_vain(const LeElection *election)
@@ -76,7 +79,7 @@ le_release_in_vain(const LeElection *election)
 }
 
 /*
- * Release the lock that le_acquire_for_xact took in this subtransaction
+ * Release the lock that le_acquire_for_xact acquired in this subtransaction
  */
 void
 le_release_for_xact(const LeElection *election)
@@ -87,7 +90,8 @@ le_release_for_xact(const LeElection *election)
 }
 
 /*
- * Take the election's lock, which this session holds already, for the session
+ * Acquire the election's lock, which this session holds already, at session
+ * level
  */
 void
 le_acquire_for_session(const LeElection *election)
@@ -96,8 +100,8 @@ le_acquire_for_session(const LeElection *election)
 }
 
 /*
- * Release the election's lock for the session, and let the first candidate in
- * unless the transaction holds it, too
+ * Release the election's lock at session level.  This lets the first candidate
+ * in, unless the transaction holds the lock, too.
  */
 void
 le_release_for_session(const LeElection *election)
@@ -108,11 +112,12 @@ le_release_for_session(const LeElection *election)
 }
 
 /*
- * Move that process, which waits for the election's lock, to the front of the lock's
- * queue; false if it does not wait for it
+ * Move a process that waits for the election's lock to the front of the lock's
+ * queue.  Return false if it does not wait for it.
  *
- * As the deadlock detector does to solve a soft deadlock, and protected as there, by the
- * lock's partition.  A process waits for one lock at a time.
+ * The deadlock detector does the same to resolve a soft deadlock, also
+ * protected by the lock's partition lock.  A process waits for one lock at a
+ * time.
  */
 bool
 le_move_to_front(const LeElection *election, int pid)
@@ -126,7 +131,7 @@ le_move_to_front(const LeElection *election, int pid)
 		return false;
 	LWLockAcquire(partition, LW_EXCLUSIVE);
 
-	/* if it waits for a lock of another partition, that may change as we look */
+	/* if it waits for a lock of another partition, that may change now */
 	lock = *(LOCK *volatile *) &process->waitLock;
 	waits = process->pid == pid && lock != NULL &&
 		memcmp(&lock->tag, &election->tag, sizeof(LOCKTAG)) == 0 &&
@@ -138,13 +143,14 @@ le_move_to_front(const LeElection *election, int pid)
 }
 
 /*
- * Is the lock still the one that the term began with, and is it held at session
- * level, too?
+ * Check whether the lock is still the one that the term began with, and set
+ * *session_level to whether it is also held at session level
  *
  * The backend's own record of a lock lasts as long as the lock is held at any
- * level, and le_acquire_for_xact has marked it.  The mark is lockCleared, which
- * the server uses for relations only.  The way to the record is to take the lock
- * once more, and let it go: that stays within this backend.
+ * level, and le_acquire_for_xact has marked it.  The mark is lockCleared,
+ * which the server uses for relations only.  The record is obtained by
+ * acquiring the lock once more and releasing it, which does not leave this
+ * backend.
  */
 bool
 le_lock_unbroken(const LeElection *election, bool *session_level)
@@ -169,9 +175,9 @@ le_lock_unbroken(const LeElection *election, bool *session_level)
 }
 
 /*
- * Does any session hold the election's lock, or wait for it?
+ * Check whether any session holds the election's lock or waits for it
  *
- * This does not touch the lock, so no bid is denied by it.
+ * This does not acquire the lock, so it causes no bid to be denied.
  */
 bool
 le_lock_is_busy(const LeElection *election)
@@ -187,9 +193,8 @@ guard_tag(const LeElection *election, LOCKTAG *tag)
 }
 
 /*
- * Check whether this session has the guard lock as a session that changes the term does
- *
- * Never raises an error.
+ * Check whether this session holds the guard lock in a mode that permits
+ * changing the term.  Never raises an error.
  */
 bool
 le_has_guard(const LeElection *election)
@@ -202,8 +207,8 @@ le_has_guard(const LeElection *election)
 }
 
 /*
- * Take the election's guard lock for the current subtransaction; false if it is
- * held and that is not to be waited for
+ * Acquire the election's guard lock for the current subtransaction.  Return
+ * false if it is not available and dont_wait is set.
  */
 bool
 le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
@@ -220,7 +225,7 @@ le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 }
 
 /*
- * Release the lock that le_acquire_guard took in this subtransaction
+ * Release the lock that le_acquire_guard acquired in this subtransaction
  */
 void
 le_release_guard(const LeElection *election, LOCKMODE mode)
@@ -235,8 +240,8 @@ le_release_guard(const LeElection *election, LOCKMODE mode)
 }
 
 /*
- * Return the process IDs of what holds the lock in one of these modes, 0 for a prepared
- * transaction
+ * Return the process IDs of the holders of the lock in one of these modes,
+ * with 0 for a prepared transaction
  */
 static int *
 list_holders(const LeElectionKey *key, LOCKMASK modes, int *count)
@@ -257,8 +262,8 @@ list_holders(const LeElectionKey *key, LOCKMASK modes, int *count)
 }
 
 /*
- * Return the process IDs of what holds the election's lock as leaders do, or, of a bare key,
- * in whatever way; see list_holders
+ * Return the process IDs of the holders of the election's lock in the mode
+ * that leaders use, or, for a bare key, in any mode; see list_holders
  */
 int *
 le_list_holders(const LeElection *election, int *count)
@@ -269,8 +274,8 @@ le_list_holders(const LeElection *election, int *count)
 }
 
 /*
- * Return the process IDs of sessions whose transactions are guarded in the election; see
- * list_holders
+ * Return the process IDs of sessions whose transactions are guarded in the
+ * election; see list_holders
  */
 int *
 le_list_guarded(const LeElection *election, int *count)
@@ -282,7 +287,8 @@ le_list_guarded(const LeElection *election, int *count)
 }
 
 /*
- * Does any other session have the election's guard lock, which this one has, or wait for it?
+ * Check whether another session holds the election's guard lock, which this
+ * session holds, or waits for it
  */
 bool
 le_guard_is_contended(const LeElection *election)
@@ -294,8 +300,8 @@ le_guard_is_contended(const LeElection *election)
 }
 
 /*
- * Find a holder of the election's lock, preferably this session; false if there
- * is none
+ * Find a holder of the election's lock, preferably this session.  Return false
+ * if there is none.
  */
 bool
 le_find_holder(const LeElection *election, int *pid)

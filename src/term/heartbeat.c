@@ -1,26 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * term/heartbeat.c
- *	  Terms of this session that are over unless their leader gives a heartbeat in time.
+ *	  Terms of this session that end unless their leader gives a heartbeat in
+ *	  time.
  *
- * A session's term ends with the session.  One that has a heartbeat also ends when its leader
- * has given no sign of life for that long.  The registry has the deadline, which a heartbeat
- * puts off (registry/heartbeats.c).  From the deadline on the term is over for all that look,
- * but the session still holds the election's lock.  It is ended, so that the lock goes:
+ * A term in session scope ends with the session.  One that has a heartbeat
+ * also ends when its leader has given none for that long.  The registry has
+ * the deadline, which a heartbeat extends (registry/heartbeats.c).  From the
+ * deadline on, the term has ended for all sessions that look, but its session
+ * still holds the election's lock.  So that the lock is released, the session
+ * is ended:
  *
- *	by itself, at the deadline, if a candidate waits then.  A timer tells.  What waits for a
- *	bare key in pg_advisory_lock(), or comes to do so later, it sees in the lock itself.
- *	by the first bid that comes later (leader/silence.c).
- *	by its own next call that asks about the election, which lets go of the lock only.  Where
- *	the transaction holds that, too, it stays, with the term on record, to its end.
+ * - by itself, at the deadline, if a candidate waits at that time.  A timer
+ *   wakes it.  If other sessions wait for a bare key in pg_advisory_lock(), or
+ *   begin to do so later, it sees that in the lock itself.
+ * - by the first bid that comes later (leader/silence.c).
  *
- * The timer is the operating system's, not the server's: that one follows the wall clock, and
- * stops at each error, also where the extension hears of none, as in a transaction block that
- * has failed.  Its signal handler looks at the entries of these terms, which are watched, and
- * so stay where they are.  The list of the terms is changed only while the signal is blocked.
+ * Alternatively, the session's own next call that asks about the election ends
+ * the term and only releases the lock.  If the transaction holds the lock,
+ * too, the lock and the recorded term stay until the transaction ends.
  *
- * A session that is to end gets SIGTERM, which the server answers when it can.  Why is told
- * by a hook for log messages, which puts the words in place of the server's.
+ * The timer is the operating system's, not the server's.  The server's timer
+ * follows the wall clock and stops at each error, even where the extension is
+ * not notified, as in a transaction block that has failed.  The signal handler
+ * reads the entries of these terms, which are watched and so stay in place.
+ * The list of the terms is changed only while the signal is blocked.
+ *
+ * A session that is to end gets SIGTERM, which the server handles when it can.
+ * A hook for log messages replaces the server's message by the reason.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,7 +46,7 @@ static dlist_head beating = DLIST_STATIC_INIT(beating);
 static emit_log_hook_type previous_log_hook = NULL;
 static bool prepared = false;
 
-/* what the timer sends, and what is blocked while the list changes */
+/* the timer's signal, which is blocked while the list changes */
 static sigset_t timer_signal;
 
 static LeHeldTerm *
@@ -48,13 +55,14 @@ of_node(dlist_node *node)
 	return dlist_container(LeHeldTerm, beat_node, node);
 }
 
-/* simulated atomics take a lock, which the handler must not wait for */
+/* simulated atomics use a lock, for which the handler must not wait */
 #if defined(SIGRTMIN) && !defined(PG_HAVE_ATOMIC_U64_SIMULATION)
 
 static timer_t timer;
 
 /*
- * Take a real-time signal that has no handler; 0 if there is none
+ * Install the handler for a real-time signal that has none, and return the
+ * signal's number, or 0 if none is left
  */
 static int
 take_signal(void (*handler) (int signal_number))
@@ -73,7 +81,8 @@ take_signal(void (*handler) (int signal_number))
 }
 
 /*
- * Create the timer, whose signal has that handler; raises an error if that cannot be done
+ * Create the timer, whose signal has the given handler.  Raises an error if
+ * that is not possible.
  */
 static void
 create_timer(void (*handler) (int signal_number))
@@ -100,7 +109,8 @@ create_timer(void (*handler) (int signal_number))
 }
 
 /*
- * Set the timer for that time, by le_monotonic_us; PG_UINT64_MAX: stop it
+ * Set the timer to the given time, by le_monotonic_us.  PG_UINT64_MAX stops
+ * it.
  */
 static void
 set_timer(uint64 at)
@@ -132,11 +142,15 @@ set_timer(uint64 at pg_attribute_unused())
 
 #endif
 
-/* How often it is looked whether plain advisory locks wait for a silent leader's key */
+/*
+ * How often a silent leader checks whether other sessions wait for its bare
+ * key
+ */
 #define LE_WANTED_LOOK_US	USECS_PER_SEC
 
 /*
- * Check whether anything waits for the end of the term.  Does not throw
+ * Check whether any session waits for the end of the term.  Never raises an
+ * error.
  */
 static bool
 is_wanted(const LeHeldTerm *held)
@@ -148,10 +162,10 @@ is_wanted(const LeHeldTerm *held)
 }
 
 /*
- * Look whether the term is over, and end this session if so and a candidate waits; when to
- * look again, which is later than now
+ * Check whether the term has ended, and if so, end this session if a candidate
+ * waits.  Return when to check again, which is later than now.
  *
- * Where none waits, the term is left to the first bid.
+ * If no candidate waits, the end of the session is left to the first bid.
  */
 static uint64
 look_at_term(LeHeldTerm *held)
@@ -177,7 +191,7 @@ look_at_term(LeHeldTerm *held)
 }
 
 /*
- * Look at all terms, and set the timer for the next deadline
+ * Check all terms, and set the timer for the next deadline
  *
  * Called in a signal handler, or with the signal blocked.
  */
@@ -208,7 +222,8 @@ on_timer(int signal_number pg_attribute_unused())
 }
 
 /*
- * Return a term for whose silence this session was told to end; NULL: none is
+ * Return a term for whose silence this session is being terminated, or NULL if
+ * there is none
  */
 static const LeHeldTerm *
 find_terminated(void)
@@ -240,7 +255,8 @@ how_long_silent(const LeHeldTerm *held)
 }
 
 /*
- * Tell the client, and the log, why a session is terminated whose leader is silent
+ * Report to the client and the log why a session with a silent leader is
+ * terminated
  */
 static void
 explain_end(ErrorData *error)
@@ -254,7 +270,7 @@ explain_end(ErrorData *error)
 		error->message = why_ended(held);
 		error->detail = how_long_silent(held);
 
-		/* since 19, the server says there which process has sent the signal */
+		/* since 19, this names the process that has sent the signal */
 		error->detail_log = NULL;
 	}
 	if (previous_log_hook != NULL)
@@ -262,9 +278,9 @@ explain_end(ErrorData *error)
 }
 
 /*
- * Make this session ready to lead with a heartbeat, once
+ * Prepare this session to lead with a heartbeat; done once
  *
- * To be called before the bid: raises an error if that cannot be done.
+ * Call this before the bid, since it may raise an error.
  */
 void
 le_prepare_heartbeat(void)
@@ -279,9 +295,10 @@ le_prepare_heartbeat(void)
 }
 
 /*
- * Have the term end unless its leader gives a heartbeat in time
+ * End the term unless its leader gives a heartbeat in time
  *
- * Its entry, which LE_BEATING watches, has the deadline.  Does not throw.
+ * LE_BEATING must watch the entry, which has the deadline.  Never raises an
+ * error.
  */
 void
 le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
@@ -308,7 +325,7 @@ unwatch(void *key)
 }
 
 /*
- * Let the term have no heartbeat any more, if it has one.  Does not throw
+ * Remove the term's heartbeat, if it has one.  Never raises an error.
  */
 void
 le_stop_heartbeat(LeHeldTerm *held)
@@ -325,7 +342,8 @@ le_stop_heartbeat(LeHeldTerm *held)
 }
 
 /*
- * Check whether the term is over because no heartbeat has come in time.  Does not throw
+ * Check whether the term has ended because no heartbeat came in time.  Never
+ * raises an error.
  */
 bool
 le_held_is_silent(const LeHeldTerm *held)
@@ -334,8 +352,8 @@ le_held_is_silent(const LeHeldTerm *held)
 }
 
 /*
- * See to it that this session may end the silent term in place; else, as it was told to go,
- * end the session
+ * Ensure that this session may end the silent term itself.  If the session is
+ * being terminated for it, end the session instead.
  */
 void
 le_claim_end(const LeHeldTerm *held)
@@ -349,7 +367,8 @@ le_claim_end(const LeHeldTerm *held)
 }
 
 /*
- * Give a heartbeat in the term that this session runs; false if it is over by now
+ * Give a heartbeat for a term that this session runs.  Return false if the
+ * term has ended.
  */
 bool
 le_beat(LeHeldTerm *held)

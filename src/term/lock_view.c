@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * term/lock_view.c
- *	  To see which processes hold an election's lock and which wait for it, without touching
- *	  the lock.
+ *	  Functions to see which processes hold an election's lock and which wait
+ *	  for it, without acquiring the lock.
  *
- * The server tells of all locks at once (GetLockStatusData), which takes time in proportion
- * to how many there are, and keeps all of them from changing meanwhile.  So this looks into
- * the server's table of locks itself, for one lock, under that lock's partition only.
+ * The server reports all locks at once (GetLockStatusData), which takes time
+ * in proportion to their number, and keeps all of them from changing
+ * meanwhile.  So these functions read the server's table of locks directly,
+ * for one lock, under that lock's partition lock only.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,13 +19,14 @@
 
 #include "term/term.h"
 
-/* What there is room for at first */
+/* The initial capacity of a view */
 #define LE_LOCK_USERS	8
 
 static HTAB *lock_table = NULL;
 
 /*
- * Return the lock, whose partition is locked; NULL if no process holds it or waits for it
+ * Return the lock, or NULL if no process holds it or waits for it.  The caller
+ * must hold its partition lock.
  */
 static LOCK *
 find_lock(const LOCKTAG *tag, uint32 hash)
@@ -33,11 +35,12 @@ find_lock(const LOCKTAG *tag, uint32 hash)
 }
 
 /*
- * Raise an error unless this is the server's table of locks: it has locks, or this session
- * finds one that it takes
+ * Raise an error unless this is the server's table of locks: it has locks, or
+ * this session finds one there that it acquires
  *
- * Where a server keeps its locks elsewhere, that must not be taken for a vacancy.  The lock
- * is that of a guard, in a mode that is in nobody's way.
+ * If a server keeps its locks elsewhere, an empty table must not be mistaken
+ * for vacant elections.  The lock used here is a guard lock, in a mode that
+ * conflicts with nothing that guards use.
  */
 static void
 check_lock_table(void)
@@ -70,7 +73,7 @@ check_lock_table(void)
 }
 
 /*
- * See to it that this session can look into the table of locks
+ * Ensure that this session can read the table of locks
  */
 void
 le_attach_lock_table(void)
@@ -94,8 +97,9 @@ copy_user(LeLockUser *user, LOCK *lock, PGPROC *process, LOCKMASK held)
 }
 
 /*
- * Copy the processes that hold the lock, then those that wait for it, in the order of its
- * queue; return how many there are, which may be more than there is room for
+ * Copy the processes that hold the lock, then those that wait for it, in the
+ * order of its queue.  Return how many there are, which may exceed the
+ * capacity.
  */
 static int
 copy_users(LeLockView *view, LOCK *lock)
@@ -123,7 +127,7 @@ copy_users(LeLockView *view, LOCK *lock)
 }
 
 /*
- * Make room for so many users; the memory stays in the context of the first call
+ * Set the capacity.  The memory stays in the context of the first call.
  */
 static void
 set_capacity(LeLockView *view, int capacity)
@@ -136,10 +140,10 @@ set_capacity(LeLockView *view, int capacity)
 }
 
 /*
- * See which processes hold the election's lock, and which wait for it
+ * Copy which processes hold the election's lock, and which wait for it
  *
- * The view is all zero before the first call, and can be used again for other elections.
- * No memory is allocated while the partition is locked.
+ * The view must be all zero before the first call, and can be used again for
+ * other elections.  No memory is allocated while the partition is locked.
  */
 void
 le_view_lock(const LeElectionKey *key, LeLockView *view)
@@ -171,10 +175,10 @@ le_view_lock(const LeElectionKey *key, LeLockView *view)
 }
 
 /*
- * Return the election's lock, which this session holds, and which stays where it is meanwhile;
- * NULL if it has none
+ * Return the election's lock, or NULL if there is none.  If this session holds
+ * the lock, it stays in place.
  *
- * Does not throw once le_attach_lock_table was called.
+ * Never raises an error once le_attach_lock_table was called.
  */
 const LOCK *
 le_own_lock(const LeElection *election)
@@ -190,10 +194,11 @@ le_own_lock(const LeElection *election)
 }
 
 /*
- * Check whether a process waits for that lock of the election, as far as can be seen without
- * its partition's lock
+ * Check whether a process waits for the given lock of the election, as far as
+ * this can be seen without its partition lock
  *
- * For signal handlers.  If this session has lost the lock, its place may be another's.
+ * For signal handlers.  If this session has lost the lock, its memory may be
+ * that of another lock.
  */
 bool
 le_lock_seems_wanted(const LOCK *lock, const LeElection *election)
@@ -203,7 +208,8 @@ le_lock_seems_wanted(const LOCK *lock, const LeElection *election)
 }
 
 /*
- * Return the process that holds the lock as leaders do; NULL if it does not
+ * Return the process with this PID if it holds the lock in the mode that
+ * leaders use, else NULL
  */
 const LeLockUser *
 le_find_leader_in(const LeLockView *view, int pid)
@@ -217,7 +223,8 @@ le_find_leader_in(const LeLockView *view, int pid)
 }
 
 /*
- * Check whether that process holds the election's lock as leaders do
+ * Check whether the process holds the election's lock in the mode that leaders
+ * use
  */
 bool
 le_holds_lock(const LeElection *election, int pid)
@@ -232,8 +239,9 @@ le_holds_lock(const LeElection *election, int pid)
 }
 
 /*
- * Count the candidates that stand in line for the election whose lock was seen so: what
- * waits for the lock, and the first candidate, which may hold it.  The leader is none
+ * Count the candidates in line for the election whose lock is in the view:
+ * those that wait for the lock, and the first candidate, which may hold it.
+ * The leader is not counted.
  */
 int
 le_count_standing(const LeElectionKey *key, const LeLockView *view, int leader)

@@ -1,28 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * term/origin.c
- *	  Is this still the server that has written what we find?
+ *	  The origin of tokens and leases: detection of promotion, restore and
+ *	  copying.
  *
- * A server that restarts finds all that it has promised.  One that was promoted may
- * not: what its primary has written last may not have arrived.  Nor may one that was
- * recovered from a backup, or a database that was restored from a dump.  Such a server is
- * told by its origin: the system identifier and the timeline.  When one of them is
- * another than it was, the server distrusts what it finds.  (A copy of the files that is
- * started as if nothing had happened has the origin of its original.)
+ * A server that restarts finds all that it has recorded.  A server that was
+ * promoted may not, since the last writes of its primary may not have arrived.
+ * The same holds for a server that was recovered from a backup, and for a
+ * database that was restored from a dump.  Such a server recognizes its state
+ * by the origin: the system identifier and the timeline.  If one of these has
+ * changed, the server does not rely on what it finds.  (A copy of the files
+ * that is started without recovery has the origin of its original.)
  *
- *	tokens	The next block of tokens (token.c) begins by the clock.  As a database may
- *			be restored beside or over itself, its OID and that of the sequence are
- *			part of their origin.  A new sequence begins by the clock, too: its
- *			origin is one timeline before that of CREATE EXTENSION.
- *	leases	A lease may have been granted that did not arrive.  None is granted until
- *			it must have run out, that is, for the longest ttl there can be.  Leases
- *			that have arrived run on, and those who have them renew them.  A copy of a
- *			database on the same server has none to wait for.
+ *	tokens		The next block of tokens (token.c) begins by the clock.  As a
+ *				database may be restored beside or over itself, its OID and
+ *				that of the sequence are part of the origin.  A new sequence
+ *				begins by the clock, too: its origin is one timeline before
+ *				that of CREATE EXTENSION.
+ *	leases		A lease may have been granted that did not arrive.  None is
+ *				granted until such a lease must have expired, that is, for the
+ *				longest possible ttl.  Leases that have arrived continue to
+ *				run, and can be renewed.  A copy of a database on the same
+ *				server does not have to wait.
  *
- * An origin is kept as the value of a sequence, because a sequence can be written
- * whatever becomes of the transaction, comes back with a dump, and outlives a crash.
- * There is one for the tokens and one for the leases: that tokens were drawn does not
- * mean that the wait is over, and a restart must not cut it short.
+ * An origin is stored as the value of a sequence, because a sequence can be
+ * written regardless of the transaction's outcome, is part of a dump, and
+ * survives a crash.  There is one for the tokens and one for the leases: that
+ * tokens were drawn does not mean that the wait has ended, and a restart must
+ * not cut it short.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,19 +44,21 @@
 
 #define LE_TIMELINE_BITS	32
 
-/* A token by the clock: seconds since the year 2025 begins, and microseconds */
+/*
+ * A token by the clock: seconds since the beginning of 2025, and microseconds
+ */
 #define LE_TOKENS_PER_USEC		4
 #define LE_TOKENS_PER_SECOND	(INT64CONST(1) << 22)
 #define LE_CLOCK_EPOCH			INT64CONST(1735689600)
 
-/* In 2092 the clock comes to an end, and leaves room for 8192 leaps */
+/* the clock ends in 2092, which leaves room for 8192 leaps */
 #define LE_CLOCK_MAX			INT64CONST(0x7f000000)
 
-/* What is left out where the clock does not help */
+/* How many tokens to skip where the clock does not help */
 #define LE_TOKEN_LEAP			(INT64CONST(1) << 33)
 
 /*
- * Throw if this is no place to lead
+ * Raise an error if this server is in recovery
  */
 void
 le_require_primary(void)
@@ -64,10 +71,11 @@ le_require_primary(void)
 }
 
 /*
- * Return the origin of what this server writes, of tokens or of leases: a hash of the
- * place in the upper half, without its sign bit, and the timeline in the lower
+ * Return the origin of what this server writes, of tokens or of leases: a hash
+ * of the place in the upper half, without its sign bit, and the timeline in
+ * the lower half
  *
- * Throws on a standby.
+ * Raises an error on a standby.
  */
 int64
 le_origin_now(bool of_tokens)
@@ -86,10 +94,12 @@ le_origin_now(bool of_tokens)
 }
 
 /*
- * How many servers may have drawn tokens that we do not know of, with us?
+ * Return how many servers may have drawn tokens that this one does not know,
+ * including this one
  *
- * Each promotion begins a timeline.  If they are of the same server, those promotions
- * count, too, of which nothing else has arrived here.
+ * Each promotion begins a timeline.  If both origins are of the same server,
+ * this counts all promotions between them, even those from which nothing else
+ * has arrived here.
  */
 static int64
 origins_between(int64 then, int64 now)
@@ -102,10 +112,10 @@ origins_between(int64 then, int64 now)
 }
 
 /*
- * Return the token of that time; 0 before 2025
+ * Return the token for the given time, or 0 before 2025
  *
- * Promotions that are known by their timeline only count a day each: so much the clocks
- * may differ there.
+ * A promotion that is known only by its timeline counts a day, which allows
+ * for a difference of that much between the clocks.
  */
 static int64
 token_by_clock(const struct timeval *clock, int64 origins)
@@ -119,7 +129,7 @@ token_by_clock(const struct timeval *clock, int64 origins)
 }
 
 /*
- * Return how many tokens to leave out, but no more than half of those that are left
+ * Return how many tokens to skip, but no more than half of the remaining ones
  */
 static int64
 token_leap(int64 last, int64 origins)
@@ -130,26 +140,29 @@ token_leap(int64 last, int64 origins)
 }
 
 /*
- * Return the first token to be handed out after the last one that we know of
+ * Return the first token to be handed out after the last known one
  *
- * Where the origin is another one, that is the token of this time.  No database hands
- * out four million tokens in a second.  So where the clocks are right, all tokens that
- * were ever handed out are behind the clock, whether or not we know of them, and this
- * needs not know the last one.  Two servers that do not know of each other's promotion
- * have chosen the same timeline, as two restores of one dump have the same origin: the
- * later one has the greater tokens.  A server that was cut off and goes on stays
- * below, until it has handed out four million for each second that it had drawn
- * tokens when the next one began.
+ * If the origin has changed, this is the token for the current time.  No
+ * database hands out four million tokens in a second.  So if the clocks are
+ * right, all tokens that were ever handed out are behind the clock, known or
+ * not, and the last one need not be known.  Two servers that do not know of
+ * each other's promotion may choose the same timeline, and two restores of one
+ * dump have the same origin: the later one then has the greater tokens.  A
+ * server that was isolated and continues stays below, until it has handed out
+ * four million tokens for each second between its own first draw and that of
+ * the next server.
  *
- * Where the last token is not behind the clock, the clock is wrong or was, or a promotion
- * has counted a day.  Then we know only what has arrived here, and leave out 2^33
- * tokens for each origin, as we do in any case where there is more than one.  The
- * server of the origin before ours may have received more than we have: what did not
- * arrive here and what that server has handed out must be less than that, together.
+ * If the last token is not behind the clock, the clock is or was wrong, or a
+ * promotion has counted a day.  Then only what has arrived here is known, and
+ * 2^33 tokens are skipped for each origin, as is always done if there is more
+ * than one.  The server of the previous origin may have received more than
+ * this one.  What did not arrive here and what that server has handed out must
+ * be less than that, together.
  *
- * There is no such leap where the clock is ahead by less: it would put the tokens ahead
- * of the clock for half an hour.  For so long the clock could tell neither two promotions
- * from each other nor a new sequence from the one before.
+ * No tokens are skipped if the clock is ahead by less than that.  Skipping
+ * would put the tokens ahead of the clock for half an hour, in which the clock
+ * could distinguish neither two promotions nor a new sequence from the
+ * previous one.
  */
 int64
 le_first_token(int64 last, int64 then, int64 now, const struct timeval *clock)
@@ -166,11 +179,12 @@ le_first_token(int64 last, int64 then, int64 now, const struct timeval *clock)
 }
 
 /*
- * Return when leases are granted, by le_monotonic_us; 0 if they are
+ * Return when leases are granted, by le_monotonic_us, or 0 if they already are
  *
- * May throw.  When the wait is over, it is written to this server's disk.  A standby that
- * is promoted is another origin, and begins a wait of its own: so none is waited for.  No
- * LWLock may be held.
+ * When the wait has ended, this is written to this server's disk only: a
+ * standby that is promoted has another origin, and begins a wait of its own,
+ * so no standby is waited for.  May raise an error.  The caller must not hold
+ * an LWLock.
  */
 uint64
 le_grants_from(void)
@@ -196,10 +210,10 @@ le_grants_from(void)
 }
 
 /*
- * Throw because leases are not granted before that time
+ * Raise an error because leases are granted only from the given time on
  */
 void
-le_throw_not_yet(const LeElection *election, uint64 grants_from)
+le_raise_not_yet(const LeElection *election, uint64 grants_from)
 {
 	uint64		now = le_monotonic_us();
 
@@ -208,6 +222,6 @@ le_throw_not_yet(const LeElection *election, uint64 grants_from)
 			 errmsg("cannot grant a lease of election %s yet",
 					le_election_label(&election->key, election->name)),
 			 errdetail("This server was promoted or restored, and a lease that it does not know of may still run."),
-			 errhint("Leases are granted in " UINT64_FORMAT " ms.",
+			 errhint("Retry in " UINT64_FORMAT " ms.",
 					 (Max(grants_from, now) - now + 999) / 1000)));
 }

@@ -1,38 +1,41 @@
 /*-------------------------------------------------------------------------
  *
  * term/term.c
- *	  The terms that this session runs: how they begin, what holds them, and how
- *	  they end.
+ *	  The terms that this session runs: how they begin, what holds them, and
+ *	  how they end.
  *
- * A term runs as long as this session holds the election's lock.  It may hold it
- * at session level, at transaction level, or both, just as with
- * pg_advisory_lock; the term lasts until the last hold is let go.
+ * A term runs as long as this session holds the election's lock.  The session
+ * may hold it at session level, at transaction level, or both, as with
+ * pg_advisory_lock.  The term lasts until the last hold is released.
  *
- * Every term begins at transaction level, whatever was asked for, and session
- * scope is added when all is written down.  So if anything fails or is cancelled
- * before, the server releases the lock, and le_terms_at_xact_end removes what was
- * written down: no exit leaves half a term.
+ * Every term begins at transaction level, whatever scope was asked for, and
+ * session scope is added after everything is recorded.  So if anything fails
+ * or is canceled before that, the server releases the lock, and
+ * le_terms_at_xact_end removes what was recorded: half a term never remains.
  *
- * A transaction-level hold belongs to the subtransaction that asked for it: that
- * one's resource owner has the lock, and xact_item bears its number.
+ * A transaction-level hold belongs to the subtransaction that asked for it:
+ * its resource owner has the lock, and xact_item has its number.
  *
- * The registry's entry is removed before the lock is let go.  At the end of a
- * transaction this works because the server calls us before it releases the
- * transaction's locks.  It is too late to throw there: so nothing that can is done
- * but in le_run_safely.  Where the lock went away behind our back, it may be too
- * late: then whoever was elected since has removed the entry.
+ * The registry's entry is removed before the lock is released.  At the end of
+ * a transaction this works because the server calls the extension before it
+ * releases the transaction's locks.  It is too late for an error there, so
+ * anything that may raise one runs in le_run_safely.  If the lock was released
+ * without the extension's knowledge, it may be too late for the entry: then
+ * the session that was elected since has removed it.
  *
- * Not only may a lock go away behind our back: so may its session level alone,
- * while the transaction level stays; and a bare key's lock may be released and
- * taken again by the application itself, with another leader in between.
- * verify_holds brings a term in line with the lock manager before anything is
- * said or done about it.
+ * The lock manager can change more than that without the extension's
+ * knowledge.  The session level may be released alone, while the transaction
+ * level stays.  A bare key's lock may be released and acquired again by the
+ * application itself, with another leader in between.  verify_holds brings a
+ * term in line with the lock manager before anything is reported or done about
+ * it.
  *
- * Session-level locks on names can only go all at once (pg_advisory_unlock_all,
- * DISCARD ALL), because no application can name their lock class.  So of the
- * terms held for the session, in the order in which they came to be, the first
- * has lost its lock if any has; that makes the check at the end of each
- * transaction cheap.  Bare keys can go one by one, and are all looked at.
+ * Session-level locks on names can only be released all at once
+ * (pg_advisory_unlock_all, DISCARD ALL), because no application can name their
+ * lock class.  So of the terms held by the session, in the order in which they
+ * began, the first has lost its lock if any has.  That makes the check at the
+ * end of each transaction cheap.  Bare keys can be released one by one, and
+ * are all checked.
  *
  *-------------------------------------------------------------------------
  */
@@ -65,7 +68,7 @@ create_held_terms(void)
 }
 
 /*
- * Return the term whose hold by the transaction that is
+ * Return the term that owns this transaction-level hold
  */
 static LeHeldTerm *
 of_item(LeXactItem *item)
@@ -88,7 +91,8 @@ forget_session_hold(LeHeldTerm *held)
 }
 
 /*
- * Narrow a term with both holds to the transaction; but one whose leader is silent stays so
+ * Narrow a term with both holds to transaction scope.  A silent term only
+ * loses its session-level hold.
  */
 static void
 narrow_to_transaction(LeHeldTerm *held)
@@ -107,14 +111,17 @@ narrow_to_transaction(LeHeldTerm *held)
 }
 
 /*
- * Bring the term's holds in line with the lock manager; false if none is left
+ * Bring the term's holds in line with the lock manager.  Return false if none
+ * is left.
  */
 static bool
 verify_holds(LeHeldTerm *held)
 {
 	bool		session_level;
 
-	/* the common case: only we can have taken it, and only for the session */
+	/*
+	 * common case: only the extension can have acquired it, at session level
+	 */
 	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !held->xact_hold)
 		return le_has_lock(&held->election.key);
 
@@ -129,7 +136,7 @@ verify_holds(LeHeldTerm *held)
 	return true;
 }
 
-/* A term that ends, as le_run_safely passes it on */
+/* A term that ends, as the argument for le_run_safely */
 typedef struct LeEndingTerm
 {
 	LeElectionKey election;
@@ -153,9 +160,10 @@ take_off_record(void *argument)
 }
 
 /*
- * Forget the term and take it off the record
+ * Forget the term, and remove it from the registry
  *
- * Leaves the lock alone.  Does not throw, so that the lock can be let go after it.
+ * Does not release the lock.  Never raises an error, so that the caller can
+ * release the lock afterwards.
  */
 static void
 end_term(LeHeldTerm *held, LeEndReason reason)
@@ -175,10 +183,10 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 }
 
 /*
- * End a term that is silent, and let go of its lock
+ * End a silent term, and release its lock
  *
- * Where the transaction holds that, too, both stay as they are until it ends.  Ends the
- * session if that was told to go.
+ * If the transaction holds the lock, too, both stay until it ends.  If this
+ * session is being terminated for its silence, ends the session instead.
  */
 static void
 end_silent(LeHeldTerm *held)
@@ -193,9 +201,10 @@ end_silent(LeHeldTerm *held)
 }
 
 /*
- * Raise an error if this transaction holds the election's lock by a term that is silent
+ * Raise an error if this transaction holds the election's lock for a silent
+ * term
  *
- * A new term cannot begin on that hold, which the transaction cannot let go.
+ * A new term cannot begin on that hold, which the transaction cannot release.
  */
 void
 le_refuse_silent_hold(const LeElection *election)
@@ -209,14 +218,14 @@ le_refuse_silent_hold(const LeElection *election)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot bid for election %s in the transaction that has led it",
 						le_election_label(&election->key, election->name)),
-				 errdetail("Its term is over, as no heartbeat has come in time, and the transaction holds the lock."),
-				 errhint("End the transaction, and bid again.")));
+				 errdetail("Its term has ended because no heartbeat came in time, and the transaction still holds the lock."),
+				 errhint("End the transaction and bid again.")));
 }
 
 /*
- * Return this session's running term of the election, or NULL
+ * Return this session's running term of the election, or NULL if there is none
  *
- * Throws if it leads another election that has the same key.
+ * Raises an error if this session leads another election with the same key.
  */
 LeHeldTerm *
 le_held_term(const LeElection *election)
@@ -245,7 +254,7 @@ le_held_term(const LeElection *election)
 /*
  * End the terms of the list that have lost their lock
  *
- * Of the names, if the first has its lock, then so have all.
+ * If the first one in the list of names has its lock, all of them have.
  */
 static void
 end_lost(dlist_head *list)
@@ -264,7 +273,8 @@ end_lost(dlist_head *list)
 }
 
 /*
- * Does this session lead anything in session scope?  Does not throw
+ * Check whether this session leads any election in session scope.  Never
+ * raises an error.
  */
 bool
 le_leads_for_session(void)
@@ -273,7 +283,7 @@ le_leads_for_session(void)
 }
 
 /*
- * Count the terms that this session runs.  Never throws
+ * Return the number of terms that this session runs.  Never raises an error.
  */
 int
 le_count_held(void)
@@ -282,7 +292,7 @@ le_count_held(void)
 }
 
 /*
- * Add the hold of the subtransaction that has just got the lock
+ * Add the hold of the subtransaction that has just acquired the lock
  */
 static void
 add_xact_hold(LeHeldTerm *held)
@@ -293,7 +303,7 @@ add_xact_hold(LeHeldTerm *held)
 }
 
 /*
- * Hold the term for the session
+ * Hold the term at session level
  */
 static void
 add_session_hold(LeHeldTerm *held)
@@ -325,8 +335,8 @@ le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Tell who takes session scope in a transaction block, once a term, that
- * leadership outlives the block
+ * Notify a session that is elected in session scope in a transaction block,
+ * once per term, that leadership outlives the block
  */
 static void
 notice_outlives(LeHeldTerm *held)
@@ -341,10 +351,11 @@ notice_outlives(LeHeldTerm *held)
 }
 
 /*
- * Begin a term; this subtransaction has just been granted the election's lock
+ * Begin a term, and return its token
  *
- * Returns its token.  On an error before the session holds it, the abort of the
- * transaction undoes all of it.
+ * This subtransaction must just have acquired the election's lock.  If an
+ * error is raised before the session holds it, the abort of the transaction
+ * undoes everything.
  */
 int64
 le_begin_term(const LeBid *bid, const LeIdentity *identity)
@@ -388,9 +399,10 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Have the running term end without a heartbeat for so long
+ * Give the running term another heartbeat
  *
- * Nothing if that is what it has, or for 0: to ask for it again is no heartbeat.
+ * Does nothing if the term has that heartbeat already, or for 0: a bid is no
+ * heartbeat.
  */
 static void
 set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
@@ -406,14 +418,15 @@ set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
 }
 
 /*
- * Hold the running term for the session, too, with that heartbeat, 0 for what it has
+ * Hold the running term at session level, too, with the given heartbeat, or 0
+ * to leave it as it is
  */
 void
 le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us)
 {
 	bool		outlives = !held->session_hold;
 
-	/* first, so that an error leaves no session's term without it */
+	/* first, so that after an error no term in session scope lacks it */
 	set_heartbeat(held, heartbeat_us);
 	if (!outlives)
 		return;
@@ -423,7 +436,7 @@ le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us)
 }
 
 /*
- * Hold the running term for this transaction, too; nothing if it is
+ * Hold the running term at transaction level, too, unless it is
  */
 void
 le_hold_for_transaction(LeHeldTerm *held)
@@ -435,8 +448,8 @@ le_hold_for_transaction(LeHeldTerm *held)
 }
 
 /*
- * Let go of the session's hold, and so end the term unless the transaction
- * holds it, too
+ * Release the session's hold, which ends the term unless the transaction holds
+ * it, too
  */
 void
 le_let_go_for_session(LeHeldTerm *held)
@@ -476,8 +489,8 @@ let_go_list(dlist_head *list, void (*before) (const LeHeldTerm *held))
 }
 
 /*
- * Let go of all the session's holds, each after the function was called for it; return how
- * many there were
+ * Release all the session's holds, after calling the function for each, and
+ * return how many there were
  */
 int
 le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
@@ -486,7 +499,7 @@ le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
 }
 
 /*
- * Let go of the transaction's hold; the server is about to release its lock
+ * Release the transaction's hold; the server is about to release its lock
  */
 static void
 drop_xact_hold(LeXactItem *item)
@@ -500,9 +513,9 @@ drop_xact_hold(LeXactItem *item)
 }
 
 /*
- * Refuse to prepare a transaction that holds leadership
+ * Refuse to prepare a transaction that leads an election
  *
- * A prepared transaction has no session that could be its leader.
+ * A prepared transaction has no session that could lead.
  */
 void
 le_terms_before_prepare(void)
@@ -529,9 +542,10 @@ end_if_lost(LeXactItem *item)
 }
 
 /*
- * End the terms that have lost their lock, and bring the others' holds in line
+ * End the terms that have lost their lock, and bring the holds of the others
+ * in line
  *
- * May throw; then the rest is left for the next time.
+ * May raise an error; then the next call does the rest.
  */
 void
 le_verify_terms(void *unused pg_attribute_unused())
@@ -555,7 +569,7 @@ announce_end_with_commit(LeXactItem *item)
 }
 
 /*
- * Announce the terms that the commit at hand is about to end
+ * Announce the end of the terms that end with the current commit
  */
 void
 le_terms_before_commit(void *unused pg_attribute_unused())
@@ -582,7 +596,7 @@ undo_announced_end(LeXactItem *item)
 }
 
 /*
- * The commit has failed, and with it went the announcements.  Does not throw
+ * Undo the announcements of a commit that has failed.  Never raises an error.
  */
 void
 le_terms_not_committed(void)
@@ -591,7 +605,7 @@ le_terms_not_committed(void)
 }
 
 /*
- * End the terms that end with the transaction.  Does not throw
+ * End the terms that end with the transaction.  Never raises an error.
  */
 void
 le_terms_at_xact_end(void)
@@ -600,7 +614,7 @@ le_terms_at_xact_end(void)
 }
 
 /*
- * Pass a subtransaction's holds on to its parent
+ * Pass a subtransaction's holds to its parent
  */
 void
 le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
@@ -609,7 +623,7 @@ le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 }
 
 /*
- * Let go of a subtransaction's holds.  Does not throw
+ * Release a subtransaction's holds.  Never raises an error.
  */
 void
 le_terms_at_subxact_abort(SubTransactionId mine)
@@ -635,7 +649,8 @@ end_at_exit(dlist_head *list)
 }
 
 /*
- * End all terms, and release their locks, so that what is announced after it is true
+ * End all terms, and release their locks, so that the announcements that
+ * follow are true
  */
 void
 le_terms_at_exit(void)

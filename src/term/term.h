@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * term/term.h
- *	  A session's own terms, and what they are made of: locks in the lock manager, and tokens.
+ *	  A session's own terms, and their locks and tokens.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,14 +18,16 @@ typedef struct LeHeldTerm
 {
 	LeElection	election;		/* hash key first: election.key */
 	int64		token;
-	bool		noticed;		/* was its leader told: see notice_outlives */
-	bool		announced;		/* that it ends with the commit at hand */
+	bool		noticed;		/* was the leader notified? see
+								 * notice_outlives */
+	bool		announced;		/* is its end announced with the current
+								 * commit? */
 	bool		session_hold;
 	bool		xact_hold;
-	LeElectionEntry *entry;		/* with the deadline of its heartbeat; NULL:
-								 * none */
+	LeElectionEntry *entry;		/* has the deadline of the heartbeat; NULL: no
+								 * heartbeat */
 	dlist_node	beat_node;
-	const LOCK *lock;			/* that of a bare key, with a heartbeat */
+	const LOCK *lock;			/* of a bare key with a heartbeat */
 	dlist_node	session_node;	/* in names_held or keys_held */
 	LeXactItem	xact_item;		/* in xact_held */
 } LeHeldTerm;
@@ -40,12 +42,12 @@ typedef struct LeLockUser
 	TimestampTz waits_since;	/* 0: it has just begun to wait */
 } LeLockUser;
 
-/* A copy of what the lock manager knows of an election's lock */
+/* A copy of the holders and waiters of an election's lock */
 typedef struct LeLockView
 {
 	LOCKTAG		tag;
-	LeLockUser *users;			/* holders, then what waits, in line; a
-								 * process can be in both places */
+	LeLockUser *users;			/* holders, then waiters, in line; a process
+								 * can be both */
 	int			count;
 	int			holders;
 	int			capacity;
@@ -111,7 +113,7 @@ extern int64 le_origin_now(bool of_tokens);
 extern int64 le_first_token(int64 last, int64 then, int64 now,
 							const struct timeval *clock);
 extern uint64 le_grants_from(void);
-pg_noreturn extern void le_throw_not_yet(const LeElection *election, uint64 grants_from);
+pg_noreturn extern void le_raise_not_yet(const LeElection *election, uint64 grants_from);
 
 /* token.c */
 extern int64 le_next_token(uint64 until);

@@ -3,33 +3,34 @@
  * term/token.c
  *	  Fencing tokens.
  *
- * A token only ever grows, across every election of the database.  Tokens come
+ * Tokens only ever increase, across all elections of the database.  They come
  * from a sequence, in blocks: the sequence's last value is the last token that
- * may have been handed out, and the rest of the present block is in the registry.
- * A block is durable before its first token is handed out, so that neither a
- * rollback nor a crash of the server takes a token back, and most elections write
- * nothing.
+ * may have been handed out, and the rest of the current block is in the
+ * registry.  A block is durable before its first token is handed out, so that
+ * neither a rollback nor a crash of the server takes a token back, while most
+ * elections write nothing.
  *
- * A block is drawn, noted in the registry as drawn, and offered when it is durable.  Each
- * session that needs a token waits for that by itself, and the first one that sees it
- * offers the block.  So a session that gives up loses no block: the next one goes on with
- * it.
+ * A block is drawn, recorded in the registry as drawn, and offered when it is
+ * durable.  Each session that needs a token waits for that by itself, and the
+ * first one that sees it offers the block.  So a session that gives up loses
+ * no block: the next one continues with it.
  *
- * Of a database's block in the registry, next and end only grow, whatever
- * sequence they come from, and no block is drawn that is not above them and above the one
- * that was drawn before.  It is written under its partition's LWLock.  A standby
- * draws none, so that what is there is of this timeline.
+ * Of a database's block in the registry, next and end only increase, whichever
+ * sequence they come from, and each block that is drawn is above them and
+ * above the one that was drawn before.  It is written under its partition's
+ * LWLock.  A standby draws none, so what is there is of this timeline.
  *
- * A lock on the sequence that conflicts with itself keeps two sessions from drawing the
- * same block; it is taken after the election's lock, and no session that holds it takes an
- * election's lock, or waits for standbys.
+ * A lock on the sequence that conflicts with itself keeps two sessions from
+ * drawing the same block.  It is acquired after the election's lock, and no
+ * session that holds it acquires an election's lock or waits for standbys.
  *
- * In a transaction that has created or rewritten the sequence no block is drawn:
- * its rollback would take the block back.
+ * In a transaction that has created or rewritten the sequence no block is
+ * drawn, because its rollback would take the block back.
  *
- * The first token is that of the time, as is the next one whenever the server may not
- * know of all tokens that were handed out: see origin.c.  Tokens are less than 2^53, which
- * the sequence sees to, so that they are exact in JSON.
+ * The first token is the one for the current time, as is the next one whenever
+ * the server may not know all tokens that were handed out: see origin.c.
+ * Tokens are less than 2^53, which the sequence's bound ensures, so that they
+ * are exact in JSON.
  *
  *-------------------------------------------------------------------------
  */
@@ -46,8 +47,8 @@
 #define LE_TOKEN_BLOCK	1024
 
 /*
- * Take the next token of the block; false when the block is used up, or was
- * drawn from another sequence
+ * Take the next token of the block.  Return false if the block is used up, or
+ * was drawn from another sequence.
  */
 static bool
 take_token(Oid sequence, int64 *token)
@@ -65,8 +66,8 @@ take_token(Oid sequence, int64 *token)
 }
 
 /*
- * Return the greatest token that may be handed out of what was drawn since the server
- * started, 0 if nothing was
+ * Return the greatest token that may be handed out of what was drawn since the
+ * server started, or 0 if nothing was
  */
 static int64
 token_floor(void)
@@ -82,8 +83,8 @@ token_floor(void)
 }
 
 /*
- * Find the block that was drawn from the sequence and is not offered yet; false if there
- * is none
+ * Find the block that was drawn from the sequence and has not been offered
+ * yet.  Return false if there is none.
  */
 static bool
 find_drawn(Oid sequence, LeTokenBlock *block)
@@ -96,9 +97,9 @@ find_drawn(Oid sequence, LeTokenBlock *block)
 }
 
 /*
- * Note that the block was drawn
+ * Record that the block was drawn
  *
- * To be called with the lock on the sequence.
+ * The caller must hold the lock on the sequence.
  */
 static void
 note_drawn(const LeTokenBlock *block)
@@ -110,8 +111,8 @@ note_drawn(const LeTokenBlock *block)
 }
 
 /*
- * Hand out tokens from this block, which is durable, from now on; nothing if another
- * session was faster
+ * Offer the tokens of this block, which must be durable, unless another
+ * session has done so
  */
 static void
 offer_tokens(const LeTokenBlock *block)
@@ -130,7 +131,7 @@ offer_tokens(const LeTokenBlock *block)
 }
 
 /*
- * Does the block that tokens come from have any left?
+ * Check whether the current block has any tokens left
  */
 static bool
 has_tokens(Oid sequence)
@@ -145,8 +146,8 @@ has_tokens(Oid sequence)
 /*
  * Advance the sequence by one block
  *
- * The origin is written after it: should it get lost, then the next block begins by the
- * clock once more.
+ * The origin is written last: if it gets lost, the next block begins by the
+ * clock again.
  */
 static void
 advance_sequence(LeTokenBlock *block)
@@ -156,7 +157,7 @@ advance_sequence(LeTokenBlock *block)
 	int64		last;
 	struct timeval clock;
 
-	/* a sequence that was created anew must not repeat what was handed out */
+	/* a sequence that was created anew must not repeat earlier tokens */
 	last = Max(le_sequence_read(LE_TOKENS), token_floor());
 	gettimeofday(&clock, NULL);
 	block->first = le_first_token(last, then, now, &clock);
@@ -172,8 +173,9 @@ advance_sequence(LeTokenBlock *block)
 /*
  * Draw the next block from the sequence, unless another session has done so
  *
- * One session does, and the others wait for it here.  The sequence is gone if the extension
- * was replaced while we waited to be elected.
+ * One session draws it, and the others wait for it here.  The sequence does
+ * not exist any more if the extension was replaced while this session waited
+ * to be elected.
  */
 static void
 draw_block(Oid sequence)
@@ -199,13 +201,14 @@ draw_block(Oid sequence)
 }
 
 /*
- * Return a token greater than any that was ever handed out in this database; 0 if that
- * would have to wait for synchronous standbys after that time, by le_monotonic_us
+ * Return a token greater than all that were ever handed out in this database.
+ * Return 0 if that would take a wait for synchronous standbys beyond the given
+ * time, by le_monotonic_us; 0 means not to wait for them.
  *
- * 0 as a time means not to wait for them.  May write WAL, throw, end the session of a
- * client that has gone, and wait: for other sessions that draw a block, for DDL on the
- * sequence, and for synchronous standbys.  No LWLock may be held; to keep the tokens of an
- * election in order, the election's lock must be.
+ * May write WAL, raise an error, and end the session if its client is gone.
+ * May wait for other sessions that draw a block, for DDL on the sequence, and
+ * for synchronous standbys.  The caller must not hold an LWLock.  To keep the
+ * tokens of an election in order, the caller must hold the election's lock.
  */
 int64
 le_next_token(uint64 until)
