@@ -489,7 +489,7 @@ func TestU18Pooler(t *testing.T) {
 	})
 	simulate(t, func(t *testing.T, s *sim) { // the session is another process's
 		s.set("le_campaign", func(context.Context, []any) ([]any, error) {
-			return nil, codedError{"55000", `cannot wait to lead election "billing", which this session leads as "you"`}
+			return nil, codedError{"LE005", `cannot wait to lead election "billing", which this session leads already`}
 		})
 		s.start(untilCancelled, Options{})
 		ends(t, s)
@@ -508,7 +508,7 @@ func TestU18Pooler(t *testing.T) {
 		ends(t, s)
 		s.wantOrder("job cancelled stopped ousted returned", "job", "cancelled", "stopped", "ousted", "returned")
 	})
-	simulate(t, func(t *testing.T, s *sim) { // 55000 has other causes
+	simulate(t, func(t *testing.T, s *sim) { // other errors do not end it
 		s.set("le_campaign", func(context.Context, []any) ([]any, error) {
 			return nil, codedError{"55000", `the registry of elections was made by another version of leader_election`}
 		})

@@ -11,6 +11,7 @@ import (
 const (
 	round           = 5 * time.Minute // of a campaign
 	sessionValidity = 6 * time.Second
+	sharedSession   = "LE005" // SQLSTATE: this session leads under another identity
 )
 
 // A session is a post in session scope. It has a connection of its own, whose
@@ -73,7 +74,7 @@ func (s *session) bid(ctx context.Context) (*Term, error) {
 	defer cancel()
 	if err := s.conn.QueryRow(bidding, sql, args, dest...); err != nil {
 		var failure interface{ SQLState() string }
-		if errors.As(err, &failure) && failure.SQLState() == "55000" && strings.Contains(err.Error(), "this session leads") {
+		if errors.As(err, &failure) && failure.SQLState() == sharedSession {
 			return nil, fmt.Errorf("%w: %w", ErrPooler, err)
 		}
 		return nil, fmt.Errorf("cannot campaign in election %q: %w", s.election, err)

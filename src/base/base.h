@@ -57,6 +57,7 @@ typedef enum LeLockClass
 #define ERRCODE_LE_KEY_COLLISION	MAKE_SQLSTATE('L', 'E', '0', '0', '2')
 #define ERRCODE_LE_NOT_YET			MAKE_SQLSTATE('L', 'E', '0', '0', '3')
 #define ERRCODE_LE_SILENT			MAKE_SQLSTATE('L', 'E', '0', '0', '4')
+#define ERRCODE_LE_SHARED_SESSION	MAKE_SQLSTATE('L', 'E', '0', '0', '5')
 
 /* What a term is bound to */
 typedef enum LeScope

@@ -422,11 +422,11 @@ add_hold(LeHeldTerm *held, LeScope scope, int64 heartbeat_us)
  * describes how the session leads.
  */
 static void
-deny_own(const LeBid *bid, const char *how, const char *hint)
+deny_own(const LeBid *bid, int sqlstate, const char *how, const char *hint)
 {
 	if (bid->wait_ms != LE_NO_WAIT)
 		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				(errcode(sqlstate),
 				 errmsg("cannot wait to lead election %s, which this session leads already",
 						le_election_label(&bid->election.key, bid->election.name)),
 				 errdetail("The session leads it %s.", how),
@@ -451,7 +451,7 @@ le_deny_other_client(const LeBid *bid)
 	held = le_held_term(&bid->election);
 	if (held == NULL || le_is_held_as(held, bid->identity, &as))
 		return false;
-	deny_own(bid, as, LE_HINT_SHARED_SESSION);
+	deny_own(bid, ERRCODE_LE_SHARED_SESSION, as, LE_HINT_SHARED_SESSION);
 	le_warn_held_as(&bid->election, as);
 	le_registry_count_denial(&bid->election);
 	return true;
@@ -537,13 +537,14 @@ le_elect(LeBid *bid)
 	}
 	if (held != NULL)
 	{
-		deny_own(bid, "without a lease", NULL);
+		deny_own(bid, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "without a lease", NULL);
 		return 0;
 	}
 	le_refuse_silent_hold(election);
 	if (le_find_grant(election) != NULL)
 	{
-		deny_own(bid, "by a lease that this transaction has taken", NULL);
+		deny_own(bid, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				 "by a lease that this transaction has taken", NULL);
 		return 0;
 	}
 	le_require_room(election, 1, bid->scope == LE_SCOPE_LEASE ? 1 : 0);

@@ -5,6 +5,7 @@ import { within } from './time.js'
 /** @import { Settings } from './settings.js' */
 
 const ROUND = 300_000 // of a campaign: then the bid is repeated
+const SHARED_SESSION = 'LE005' // SQLSTATE: this session leads under another identity
 
 /**
  * Lead in session scope: the term lives as long as the connection on which it was won.
@@ -110,7 +111,7 @@ export class SessionWay {
     for (;;) {
       const row = await this.#ask(text, values, { halt, ms: ROUND + this.deadline }).catch(
         (error) => {
-          if (error.code !== '55000' || !/this session leads/.test(error.message)) throw error
+          if (error.code !== SHARED_SESSION) throw error
           throw new PoolerError('the session leads for another client', { cause: error })
         },
       )

@@ -537,14 +537,14 @@ test('U18 a changed process ID at the first confirmation: no job', async () => {
   ])
 })
 
-test('U18 le_campaign fails with 55000: the session leads for another client', async () => {
-  const message = 'cannot wait to lead election "e", which this session leads as "other"'
-  world.answers.le_campaign = () => Promise.reject(sqlError('55000', message))
+test('U18 le_campaign fails with LE005: the session leads for another client', async () => {
+  const message = 'cannot wait to lead election "e", which this session leads already'
+  world.answers.le_campaign = () => Promise.reject(sqlError('LE005', message))
   await world.start()
   assert.deepEqual(world.order('job', 'failed'), ['failed PoolerError'])
 })
 
-test('U18 another 55000 is an error as any other', async () => {
+test('U18 another SQLSTATE is an error as any other', async () => {
   const message = 'the registry of elections was made by another version of the library'
   world.answers.le_campaign = () => Promise.reject(sqlError('55000', message))
   await world.start()

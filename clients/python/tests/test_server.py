@@ -213,7 +213,7 @@ def test_s05_another_identity_on_the_connection(election: str, db: Any) -> None:
     link.send("CALL le_campaign($1, timeout => '9 s', identity => $2)", (election, "one"))
     with pytest.raises(psycopg.Error, match="which this session leads") as error:
         until(link.poll)
-    assert error.value.sqlstate == "55000"
+    assert error.value.sqlstate == "LE005"
     link.send("SELECT le_no_such_function()", ())
     with pytest.raises(psycopg.errors.UndefinedFunction):
         until(link.poll)

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_secs(300);
+/// SQLSTATE: this session leads under another identity.
+const SHARED_SESSION: &str = "LE005";
 const SESSION_VALIDITY: Duration = Duration::from_secs(6);
 
 /// What an [`Elector`] does.
@@ -672,8 +674,7 @@ fn lost(message: &str) -> Error {
 
 /// Recognize the bid of a session that leads under the identity of another process.
 fn shared(error: Error) -> Error {
-    let leads = error.to_string().contains("which this session leads");
-    if leads && error.sqlstate() == Some("55000") {
+    if error.sqlstate() == Some(SHARED_SESSION) {
         return pooler("another process shares this session").caused(error);
     }
     error

@@ -878,13 +878,13 @@ async fn test_u18_a_changed_process_id() {
 async fn test_u18_another_identity_in_the_session() {
     let sim = Sim::new();
     sim.on("le_campaign", |_| {
-        Fails("55000", "cannot wait to lead election \"x\", which this session leads as \"you\"")
+        Fails("LE005", "cannot wait to lead election \"x\", which this session leads already")
     });
     let (_, run) = start(sim.builder(), sim.job(None, 0.0));
     let error = failed(run).await;
-    assert_eq!((error.kind(), error.sqlstate()), (ErrorKind::Pooler, Some("55000")));
+    assert_eq!((error.kind(), error.sqlstate()), (ErrorKind::Pooler, Some("LE005")));
 
-    // 55000 has other causes, too
+    // other errors do not end it
     let sim = Sim::new();
     sim.on("le_campaign", |_| Fails("55000", "the registry was made by another version"));
     let run = start(sim.builder(), sim.job(None, 0.0));

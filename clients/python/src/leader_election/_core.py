@@ -21,6 +21,8 @@ from math import inf
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
+
+SHARED_SESSION = "LE005"  # SQLSTATE: this session leads under another identity
 T_co = TypeVar("T_co", covariant=True)
 TermT = TypeVar("TermT", bound="Term")
 
@@ -575,7 +577,7 @@ class Machine(Asker, Generic[TermT]):
                 question = Question(self, options.bid(self._token), options.round)
                 row = await self.answer(question, stop)
             except Exception as error:
-                if getattr(error, "sqlstate", "") == "55000" and "session leads" in str(error):
+                if getattr(error, "sqlstate", "") == SHARED_SESSION:
                     raise PoolerError("another candidate leads on this connection") from error
                 raise
             self._failures = 0

@@ -38,6 +38,9 @@ public final class Elector implements AutoCloseable {
   private static final long SECOND = 1_000_000_000L;
   private static final long ROUND = 300 * SECOND;
 
+  /** SQLSTATE: this session leads under another identity. */
+  private static final String SHARED_SESSION = "LE005";
+
   final Builder options;
   final Timers timers;
   final World world;
@@ -255,15 +258,11 @@ public final class Elector implements AutoCloseable {
     try {
       return answer(answer);
     } catch (SQLException e) {
-      if (session() && "55000".equals(e.getSQLState()) && ledByAnother(e)) {
+      if (session() && SHARED_SESSION.equals(e.getSQLState())) {
         throw new PoolerException("another client has this server connection", e);
       }
       throw e;
     }
-  }
-
-  private static boolean ledByAnother(SQLException e) {
-    return String.valueOf(e.getMessage()).contains("which this session leads");
   }
 
   private World.Bid confirmed(World.Bid bid) throws Exception {

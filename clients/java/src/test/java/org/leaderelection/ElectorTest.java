@@ -436,8 +436,8 @@ class ElectorTest {
 
   @Test
   void u18AnotherIdentityOnThisConnection() {
-    String message = "cannot wait to lead election \"x\", which this session leads as \"other\"";
-    answer("bid", 0, new SQLException(message, "55000"));
+    String message = "cannot wait to lead election \"x\", which this session leads already";
+    answer("bid", 0, new SQLException(message, "LE005"));
     assertThrows(PoolerException.class, () -> sim.run(sim.builder(), 50));
     assertEquals(0, sim.count("job"));
     assertEquals(1, sim.errors.size());
