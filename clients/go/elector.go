@@ -296,6 +296,7 @@ func (e *Elector) campaign(ctx context.Context, p post) (*Term, error) {
 func (e *Elector) lead(ctx context.Context, p post, t *Term) (Reason, error) {
 	job, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	t.job = job
 	working, worked := context.WithCancel(context.WithoutCancel(ctx)) // until the job has stopped
 	var failure, cause error
 	var helpers sync.WaitGroup
@@ -391,7 +392,7 @@ func (e *Elector) hold(working context.Context, p post, t *Term) error {
 			return nil
 		case err != nil:
 			return fmt.Errorf("%w: %w", ErrLost, err)
-		case !t.IsLeading():
+		case t.left() <= 0:
 			return ErrInDoubt
 		case e.opt.RenewOnHeartbeat && !beat:
 			continue
@@ -418,7 +419,7 @@ func (e *Elector) work(ctx context.Context, t *Term) (err error) {
 			e.opt.OnElected(t)
 		}
 	})
-	if ctx.Err() == nil && t.IsLeading() {
+	if t.IsLeading() {
 		err = recovered(func() error { return e.job(ctx, t) })
 	}
 	return err

@@ -85,6 +85,22 @@ func TestU02CancelledWhenValidityHasPassed(t *testing.T) {
 	})
 }
 
+func TestU02UnansweredQuestionIsNotGivenUpUnderTheJob(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.start(s.stubborn(3*time.Second), Options{})
+		time.Sleep(3 * time.Second)
+		s.set("le_am_leader", func(ctx context.Context, args []any) ([]any, error) {
+			s.set("le_am_leader", nil)
+			_, err := hangs(ctx, args)
+			s.log("given up") // which has a driver end the connection
+			return nil, err
+		})
+		time.Sleep(9 * time.Second)
+		s.stop()
+		s.wantOrder("cancelled stopped given up cancelled stopped", "cancelled", "stopped", "given up")
+	})
+}
+
 func TestU03FalseCancelsAtOnce(t *testing.T) {
 	for function, opt := range map[string]Options{"le_am_leader": {}, "le_renew": {TTL: 6 * time.Second}} {
 		simulate(t, func(t *testing.T, s *sim) {
@@ -544,6 +560,18 @@ func TestU19IsLeadingLooksAtTheClock(t *testing.T) {
 		if e := s.all("ousted"); len(e) != 1 || e[0].args[0] != InDoubt {
 			t.Error(e)
 		}
+		s.stop()
+	})
+	simulate(t, func(t *testing.T, s *sim) { // nor after the job was told to stop
+		var term *Term
+		s.start(s.stubborn(time.Second), Options{OnElected: func(t *Term) { term = t }})
+		time.Sleep(100 * ms)
+		synctest.Wait()
+		time.AfterFunc(ms, func() {
+			if term.IsLeading() {
+				t.Error("leading after a stop")
+			}
+		})
 		s.stop()
 	})
 	simulate(t, func(t *testing.T, s *sim) { // nor does a confirmation count that comes after that

@@ -19,7 +19,8 @@ const (
 type session struct {
 	*Elector
 	conn Conn
-	pid  int32 // of the server's process
+	pid  int32  // of the server's process
+	stop func() // stops a question that was not answered in time
 }
 
 // openSession connects, the first time twice: two connections that have the
@@ -103,7 +104,7 @@ func (s *session) confirm(ctx context.Context, t *Term, beat bool) error {
 	var leads bool
 	var pid int32
 	asked := s.now()
-	if err := s.ask(ctx, s.conn, sql, args, &leads, &pid); err != nil {
+	if err := s.ask(ctx, sql, args, &leads, &pid); err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if pid != s.pid {
@@ -126,7 +127,31 @@ func (s *session) wait(ctx context.Context) error { return s.conn.Wait(ctx) }
 
 func (s *session) resign(ctx context.Context, t *Term) error {
 	var resigned bool
-	return s.ask(ctx, s.conn, "SELECT le_resign($1::text, identity => $2::text)", []any{t.election, s.opt.Identity}, &resigned)
+	return s.ask(ctx, "SELECT le_resign($1::text, identity => $2::text)", []any{t.election, s.opt.Identity}, &resigned)
 }
 
-func (s *session) close() { s.conn.Close() }
+// ask does not wait for an answer that comes too late, but has it be waited for
+// until close: a driver that gives a question up ends the connection, and that
+// would give up leadership while the job still runs.
+func (s *session) ask(ctx context.Context, sql string, args []any, dest ...any) error {
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx)) // also after a stop
+	answered := make(chan error, 1)
+	go func() { answered <- s.conn.QueryRow(asking, sql, args, dest...) }()
+	timer := time.NewTimer(s.timing.answer)
+	defer timer.Stop()
+	select {
+	case err := <-answered:
+		cancel()
+		return err
+	case <-timer.C:
+		s.stop = func() { cancel(); <-answered }
+		return context.DeadlineExceeded
+	}
+}
+
+func (s *session) close() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.conn.Close()
+}

@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -27,6 +28,7 @@ type Term struct {
 	until    atomic.Int64  // what now returns when the last confirmation expires; 0 before and after the term
 	asked    time.Duration // when the last confirmation was asked for; for the goroutine that asks
 	beaten   time.Duration // what now returns when the last heartbeat that was sent expires
+	job      context.Context
 	progress chan struct{} // has an element if the job has called Heartbeat since the last one was sent
 	report   func(error)
 }
@@ -47,10 +49,11 @@ func (t *Term) Heartbeat() {
 	}
 }
 
-// IsLeading reports whether the last confirmation of leadership is valid at
-// this moment. It looks at the clock and does not ask the server. Call it
-// before each step that matters, because a context can be cancelled late.
-func (t *Term) IsLeading() bool { return t.left() > 0 }
+// IsLeading reports whether the job may go on: its context is not cancelled,
+// and the last confirmation of leadership is valid at this moment. It looks at
+// the clock and does not ask the server. Call it before each step that
+// matters, because a context can be cancelled late.
+func (t *Term) IsLeading() bool { return t.job.Err() == nil && t.left() > 0 }
 
 // left returns for how long the last confirmation is still valid.
 func (t *Term) left() time.Duration { return time.Duration(t.until.Load()) - t.now() }
@@ -59,7 +62,7 @@ func (t *Term) left() time.Duration { return time.Duration(t.until.Load()) - t.n
 // it has expired does not count.
 func (t *Term) extend(asked, until time.Duration) error {
 	last := t.until.Load()
-	if t.asked != 0 && !t.IsLeading() || !t.until.CompareAndSwap(last, int64(until)) {
+	if t.asked != 0 && t.left() <= 0 || !t.until.CompareAndSwap(last, int64(until)) {
 		return ErrInDoubt
 	}
 	t.asked = asked

@@ -384,6 +384,15 @@ def test_u18_other_errors_do_not_end_it(world: World) -> None:
     assert len(world.times("start")) == 1
 
 
+def test_u19_is_leading_is_false_after_a_stop(world: World) -> None:
+    terms: list[Any] = []
+    seen: list[bool] = []
+    world.at(4, lambda: seen.append(terms[0].is_leading()))
+    world.at(6, lambda: seen.append(terms[0].is_leading()))
+    world.run(world.stubborn(10), stop_at=5, on_elected=terms.append)
+    assert seen == [True, False]
+
+
 def test_u19_is_leading_looks_at_the_clock(world: World) -> None:
     seen: list[tuple[float, bool]] = []
 

@@ -483,7 +483,7 @@ impl<S: Server> Elector<S> {
                     Reason::Lost
                 }
                 () = self.until(term.valid_until()), if leading => {
-                    if term.is_leading() { continue } // the job has called heartbeat
+                    if term.is_valid() { continue } // the job has called heartbeat
                     enough.cancel();
                     let error = "leadership is in doubt: no confirmation within its validity";
                     self.reporter.report(&Error::new(ErrorKind::InDoubt, error));
@@ -657,8 +657,8 @@ impl<S: Server> Elector<S> {
     /// Wait until it is that time. A timer may stand still while the machine is suspended,
     /// so the clock is looked at each second.
     async fn until(&self, time: Duration) {
-        while self.now() < time {
-            sleep(SECOND.min(time - self.now())).await;
+        while let Some(left) = time.checked_sub(self.now()).filter(|left| !left.is_zero()) {
+            sleep(SECOND.min(left)).await;
         }
     }
 }

@@ -77,10 +77,14 @@ impl Term {
         self.0.beats.fetch_add(1, SeqCst);
     }
 
-    /// Return whether the last confirmation holds at this moment. This reads the clock and
-    /// sends nothing. Call it before each step that matters: a timer can be late, the clock
-    /// is not.
+    /// Return whether the job may go on: it was not told to stop, and the last confirmation
+    /// holds at this moment. This reads the clock and sends nothing. Call it before each step
+    /// that matters: a timer can be late, the clock is not.
     pub fn is_leading(&self) -> bool {
+        !self.0.cancellation.is_cancelled() && self.is_valid()
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
         (self.0.env.now)() < self.valid_until()
     }
 

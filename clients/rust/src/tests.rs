@@ -383,6 +383,22 @@ async fn test_u02_slow_answers_count_from_when_they_were_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn test_u02_the_clock_can_pass_a_time_while_it_is_looked_at() {
+    for step in 1..50 {
+        let sim = Sim::new();
+        let clock = sim.clone();
+        let now = move || {
+            clock.0.skew.fetch_add(step * 10, SeqCst);
+            clock.now()
+        };
+        let env = Env { now: Arc::new(now), random: Arc::new(|| 0.0), jobs: None };
+        let run = start(sim.builder().env(env), sim.job(None, 0.0));
+        pass(10.0).await;
+        stop(&sim, run).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn test_u03_false_cancels_at_once() {
     for ttl in [None, Some(secs(9.0))] {
         let sim = Sim::new();
@@ -932,6 +948,27 @@ async fn test_u19_is_leading_is_false_after_a_resignation() {
     assert_eq!(sim.times("ousted JobReturned"), [0.0]);
     assert!(!seen.lock().unwrap().as_ref().unwrap().is_leading());
     run.0.stop();
+    run.1.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn test_u19_is_leading_is_false_after_a_stop() {
+    let sim = Sim::new();
+    let seen = Arc::new(Mutex::new(None));
+    let keep = seen.clone();
+    let run = start(sim.builder(), move |term: Term| {
+        *keep.lock().unwrap() = Some(term);
+        async {
+            tokio::time::sleep(secs(4.0)).await;
+            Ok(())
+        }
+    });
+    pass(1.5).await;
+    assert!(seen.lock().unwrap().as_ref().unwrap().is_leading());
+    run.0.stop();
+    pass(0.1).await;
+    assert_eq!(run.0.state(), State::Stopping);
+    assert!(!seen.lock().unwrap().as_ref().unwrap().is_leading());
     run.1.await.unwrap().unwrap();
 }
 

@@ -167,6 +167,7 @@ class Term:
         self.token = token
         self._now = now
         self._valid_until = -inf
+        self._cancelled = False
         self._beats = 0
         self._watchers: list[Callable[[], None]] = []
         self._report: Callable[[Exception], None] = lambda error: None
@@ -176,10 +177,17 @@ class Term:
         self._beats += 1
 
     def is_leading(self) -> bool:
-        """Return whether the last confirmation holds at this moment. Looks at the clock only."""
+        """Return whether the job may go on: it was not told to stop, and the term is confirmed.
+
+        Looks at the clock, and asks nobody. Ask before each step that matters.
+        """
+        return not self._cancelled and self._is_valid()
+
+    def _is_valid(self) -> bool:
         return self._now() < self._valid_until
 
     def _cancel(self) -> None:
+        self._cancelled = True
         for watcher in self._watchers:
             watcher()
 
@@ -653,7 +661,7 @@ class Machine(Asker, Generic[TermT]):
         """Run the job for as long as the term lasts. Returns the pause before the next bid."""
         term = tenure.term
         term._report = self.report
-        elected = term.is_leading() and not self.stopping
+        elected = term._is_valid() and not self.stopping
         if elected:
             self.state = "leading"
             self._notify(self._on_elected, term)
@@ -733,7 +741,7 @@ class Machine(Asker, Generic[TermT]):
     async def _confirm(self, tenure: _Tenure[TermT]) -> None:
         """Take the next step of confirming leadership. Raises an error at its end."""
         term, options, now = tenure.term, self.options, self.runtime.now()
-        if not term.is_leading():
+        if not term._is_valid():
             raise LeadershipLost(f"{term!r} is in doubt", "in doubt")
         row: Row | None = None
         try:
@@ -893,7 +901,7 @@ async def every(
     def ended() -> None:
         asker.stop()
         link = asker.link
-        if link is not None and not term.is_leading():
+        if link is not None and not term._is_valid():
             link.hang_up()  # its transaction cannot commit
 
     term._watchers.append(ended)

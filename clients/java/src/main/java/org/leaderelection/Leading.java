@@ -39,6 +39,10 @@ final class Leading implements Term {
 
   @Override
   public boolean isLeading() {
+    return !cancelled && isValid();
+  }
+
+  boolean isValid() {
     return world.now() < validUntil;
   }
 

@@ -71,7 +71,7 @@ final class Reign {
   }
 
   private void react() {
-    if (!over && !term.isLeading()) {
+    if (!over && !term.isValid()) {
       over = true;
       end(Reason.IN_DOUBT);
       elector.report(error("leadership is in doubt: it was not confirmed in time", null));

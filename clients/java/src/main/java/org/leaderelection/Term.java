@@ -24,11 +24,11 @@ public interface Term {
   void heartbeat();
 
   /**
-   * Returns whether the last confirmation of leadership holds at this moment. Looks at the clock
-   * and does not ask the server. Ask before each step that matters: a timer can be late, the clock
-   * is not.
+   * Returns whether the job may go on: it was not told to stop, and the last confirmation of
+   * leadership holds at this moment. Looks at the clock and does not ask the server. Ask before
+   * each step that matters: a timer can be late, the clock is not.
    *
-   * @return whether this term leads
+   * @return whether the job may go on
    */
   boolean isLeading();
 

@@ -274,6 +274,7 @@ class ElectorTest {
     sim.run(sim.builder(), 5);
     assertEquals(5, sim.time("interrupt"), 1e-6);
     assertTrue(sim.term().isCancelled());
+    assertFalse(sim.term().isLeading());
     assertTrue(sim.times("confirm").stream().anyMatch(time -> time > 6), "leadership is kept");
     assertEquals(8, sim.time("job ends"), 1e-6);
     assertEquals(8, sim.time("resign"), TOLERANCE);
