@@ -98,8 +98,11 @@ foreach my $alert (@alerts)
 	like($text, qr/\A\n\S.*^\*Look here:\* .*^\*Do this:\* /ms, "$alert: what it means, where to look, what to do");
 	like($rule, qr{^ +description: '.+'\n +runbook_url: doc/monitoring\.md#\L$alert\E$}m, 'to which the alert points');
 }
-my %used = map { $_ => 1 } slurp_file('monitoring/alerts.yaml') =~ /(leader_election_\w+)/g;
-is(join(' ', grep { !$named{$_} } sort keys %used), '', 'which use such metrics only');
+foreach my $file ('alerts.yaml', 'grafana.json')
+{
+	my %used = map { $_ => 1 } slurp_file("monitoring/$file") =~ /\b(leader_election_\w+)/g;
+	is(join(' ', grep { !$named{$_} } sort keys %used), '', "$file uses such metrics only");
+}
 
 kill_client($leader, $candidate, $guarded, $late, $restless);
 $node->stop;

@@ -20,7 +20,7 @@ use PostgreSQL::Test::Utils;
 our @EXPORT = qw(
   monitoring_program server_has_libxml start_daemon stop_daemons
   start_exporter scrape value_of labels_of
-  start_prometheus firing
+  start_prometheus ask_prometheus firing
 );
 
 my $http = HTTP::Tiny->new(timeout => $PostgreSQL::Test::Utils::timeout_default);
@@ -159,16 +159,23 @@ YAML
 		"--config.file=$dir/prometheus.yaml", "--storage.tsdb.path=$dir/data", "--web.listen-address=127.0.0.1:$port");
 }
 
+# What its API answers there
+sub ask_prometheus
+{
+	my ($prometheus, $page, %parameters) = @_;
+	my $answer = $http->get("http://127.0.0.1:$prometheus->{port}/api/v1/$page?" . $http->www_form_urlencode(\%parameters));
+
+	die "Prometheus: $page " . ($parameters{query} // '') . ": $answer->{status} $answer->{content}" unless $answer->{success};
+	return decode_json($answer->{content})->{data};
+}
+
 # The alerts of that name that fire now, by the label
 sub firing
 {
 	my ($prometheus, $name, $label) = @_;
-	my $answer = $http->get("http://127.0.0.1:$prometheus->{port}/api/v1/alerts");
-
-	die "Prometheus: $answer->{status} $answer->{content}" unless $answer->{success};
 	return join ' ', sort map { $_->{labels}{$label} // '' }
 	  grep { $_->{state} eq 'firing' && $_->{labels}{alertname} eq $name }
-	  @{ decode_json($answer->{content})->{data}{alerts} };
+	  @{ ask_prometheus($prometheus, 'alerts')->{alerts} };
 }
 
 # also where the test has died

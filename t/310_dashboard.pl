@@ -1,0 +1,146 @@
+# The dashboard monitoring/grafana.json: every query of its panels and variables, expanded as
+# Grafana does, has a result in a Prometheus that scrapes the exporter of a server where
+# elections are led in each scope, waited for, vacant and forgotten.
+
+use strict;
+use warnings;
+
+use JSON::PP;
+use Test::More;
+use Time::HiRes;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use Monitoring;
+
+my $dashboard = decode_json(slurp_file('monitoring/grafana.json'));
+my @panels = @{ $dashboard->{panels} };
+my @variables = grep { $_->{type} eq 'query' } @{ $dashboard->{templating}{list} };
+
+cmp_ok(scalar @panels, '>', 10, 'there are panels');
+is_deeply([ map { $_->{id} } @panels ], [ 1 .. @panels ], 'which are numbered');
+foreach my $panel (@panels)
+{
+	like($panel->{description} // '', qr/^[A-Z][^\n]{20,}\.$/, "$panel->{title}: a description");
+	ok(defined $panel->{fieldConfig}{defaults}{unit} || $panel->{type} eq 'state-timeline', "$panel->{title}: a unit");
+}
+is_deeply([ grep { ($_->{datasource}{uid} // '') ne '${datasource}' } @panels, @variables ], [], 'all use the data source that is selected');
+is($dashboard->{templating}{list}[0]{current}{value}, '${' . $dashboard->{__inputs}[0]{name} . '}', 'at first, the one of the import');
+
+my $program = monitoring_program('prometheus-postgres-exporter');
+SKIP:
+{
+	skip 'needs postgres_exporter (Debian package prometheus-postgres-exporter)', 1 unless defined $program;
+	skip 'needs Prometheus (Debian package prometheus)', 1 unless defined monitoring_program('prometheus');
+	skip 'this postgres_exporter knows no --extend.query-path', 1 unless `$program --help 2>&1` =~ /--extend\.query-path/;
+	skip 'needs a server that is built with libxml', 1 unless server_has_libxml();
+	subtest 'with a server, its exporter and a Prometheus' => \&ask_all;
+}
+
+# The query with the values that are selected, as Grafana expands it; without any, all are
+sub expand
+{
+	my ($query, %selected) = @_;
+	my %value = (__rate_interval => '1m', map { $_->{name} => $_->{allValue} } @variables);
+
+	foreach my $name (keys %selected)
+	{
+		my @values = map { s/\\/\\\\\\\\/gr =~ s/([\$^*{}\[\]'+?.()|])/\\\\$1/gr } @{ $selected{$name} };
+		$value{$name} = @values == 1 ? $values[0] : '(' . join('|', @values) . ')';
+	}
+	return $query =~ s/\$(\w+)/$value{$1} \/\/ die "there is no variable $1"/ger;
+}
+
+# The series that the query of a panel has in the last half minute
+sub series_of
+{
+	my ($prometheus, $target, %selected) = @_;
+	my $query = expand($target->{expr}, %selected);
+	my $now = Time::HiRes::time();
+
+	return @{ ask_prometheus($prometheus, 'query', query => $query, time => $now)->{result} } if $target->{instant};
+	return @{ ask_prometheus($prometheus, 'query_range', query => $query, start => $now - 30, end => $now, step => 1)->{result} };
+}
+
+# Repeat until it returns what is expected
+sub becomes
+{
+	my ($found, $expected, $test) = @_;
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+	my $value;
+
+	Time::HiRes::sleep(0.1) while ($value = $found->()) ne $expected && monotonic() < $patience;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($value, $expected, $test);
+}
+
+# What the panel of that title shows for an election now: values, in the order of its queries, or identities
+sub shown
+{
+	my ($prometheus, $title, $election) = @_;
+	my ($panel) = grep { $_->{title} eq $title } @panels or die "no panel \"$title\"";
+	my @series = map { series_of($prometheus, { %$_, instant => 1 }) } @{ $panel->{targets} };
+
+	return join ' ', map { $_->{metric}{identity} // $_->{value}[1] } grep { ($_->{metric}{election} // '') eq $election } @series;
+}
+
+sub ask_all
+{
+	my $node = new_server('dashboard', conf => "autovacuum = off\n");
+	my $exporter = start_exporter($node, args => ['--disable-settings-metrics']);
+	my $prometheus = start_prometheus($exporter, '');
+	my ($leader, $candidate, $other) = map { session($node, app => $_) } qw(worker-1 worker-2 worker-3);
+
+	ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader('indexer', heartbeat => '1 h')});
+	ask($leader, q{SELECT pg_advisory_lock(2929)});
+	ask($other, q{SELECT le_lease('mailer (EU)', '1 h', 'worker-4'), le_declare('billing'), le_try_become_leader('scheduler'), le_try_become_leader(2929)});
+	ask($other, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
+	post($candidate, q{SELECT le_become_leader('scheduler')});
+	wait_for_candidate($other, $candidate);
+
+	# a counter increases if it was scraped before
+	becomes(sub { shown($prometheus, 'Leaders', 'billing') }, '(vacant)', 'a vacant election');
+	ask($other, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
+
+	foreach my $variable (@variables)
+	{
+		my ($metric, $label) = $variable->{query}{query} =~ /^label_values\((.+), (\w+)\)$/ or die "variable $variable->{name}";
+		my %expected = (instance => "127.0.0.1:$exporter->{port}", datname => 'postgres', election => 'billing indexer key 2929 mailer (EU) scheduler');
+		becomes(sub { join ' ', @{ ask_prometheus($prometheus, "label/$label/values", 'match[]' => expand($metric)) } },
+			$expected{$label}, "variable $variable->{name}");
+	}
+	foreach my $panel (@panels)
+	{
+		becomes(sub { series_of($prometheus, $_) > 0 ? 'data' : 'nothing' }, 'data', "$panel->{title}, query $_->{refId}")
+		  foreach @{ $panel->{targets} };
+	}
+	becomes(sub { shown($prometheus, 'Leaders', $_->[0]) }, $_->[1], "the leader of $_->[0]")
+	  foreach ['scheduler', 'worker-1'], ['mailer (EU)', 'worker-4'], ['key 2929', '(advisory lock)'];
+	becomes(sub { shown($prometheus, 'Candidates', 'scheduler') }, '1', 'its candidates');
+	like(shown($prometheus, 'Vacant Elections', 'billing'), qr/^[\d.]+ 0 1$/, 'since when an election is vacant, without candidates, and that it is declared');
+	is(shown($prometheus, 'Vacant Elections', 'scheduler'), '', 'one that is led is not among them');
+
+	becomes(sub { shown($prometheus, 'Registry', '') }, ask($other, q{
+SELECT concat_ws(' ', elections, current_setting('leader_election.max_elections'), current_setting('leader_election.max_tracked'))
+FROM pg_stat_leader_election_info}), 'the registry and its limits');
+
+	# names that are regular expressions
+	foreach my $selected (['mailer (EU)'], [ 'mailer (EU)', 'scheduler' ])
+	{
+		my ($panel) = grep { $_->{title} eq 'Leaders' } @panels;
+		my @found = series_of($prometheus, { %{ $panel->{targets}[0] }, instant => 1 }, election => $selected, datname => ['postgres']);
+		is_deeply([ sort map { $_->{metric}{election} } @found ], $selected, "selected: @$selected");
+	}
+
+	ask($other, q{SELECT le_undeclare('billing'), le_forget('billing')});
+	becomes(sub { shown($prometheus, 'Leaders', 'billing') }, '(not measured)', 'an election that was forgotten');
+
+	stop_daemons();
+	kill_client($leader, $candidate, $other);
+	$node->stop;
+	return;
+}
+
+done_testing();
