@@ -4,7 +4,7 @@ files = $(sort $(patsubst $(here)/%,%,$(wildcard $(addprefix $(here)/,$(1)))))
 
 MODULE_big = leader_election
 OBJS := $(patsubst %.c,%.o,$(call files,src/*.c src/*/*.c))
-PGFILEDESC = "leader_election - exactly one of your programs leads"
+PGFILEDESC = "leader_election - at most one of your programs leads"
 
 EXTENSION = leader_election
 DATA := $(call files,leader_election--*.sql)
@@ -61,7 +61,7 @@ test:
 accept:
 	@tools/accept
 
-# make lint: checks the format of the sources, which file calls which, and the scripts [PGINDENT=path]
+# make lint: checks the format of the sources, which file calls which, the scripts and the pictures [PGINDENT=path]
 lint:
 	@tools/lint
 
@@ -85,6 +85,10 @@ test-examples:
 test-patroni:
 	@tools/test-patroni
 
+# make test-container: builds and runs what container/ has, in a Debian of its own [SUITE=bookworm]
+test-container:
+	@tools/test-container
+
 # make bench: measures the extension beside plain PostgreSQL [BENCH="--only views --rounds 1"] [RECORD=1]
 bench:
 	@tools/bench
@@ -92,6 +96,10 @@ bench:
 # make demo: shows an election with a failover [KEEP=1]
 demo:
 	@tools/demo
+
+# make docs: builds the documents as a site in site/, and checks it in a browser [CHROMIUM=path]
+docs:
+	@tools/docs
 
 # make dist: the archive for PGXN, verified, in dist/
 dist:
@@ -102,4 +110,4 @@ deb:
 	@tools/deb
 
 .PHONY: all install installcheck clean help test accept lint matrix sanitize fuzz test-examples \
-	test-patroni bench demo dist deb
+	test-patroni test-container bench demo docs dist deb

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Build the extension for the server of this image, and install it below a folder:
+#
+#	build-image.sh SOURCES FOLDER
+#
+# The Dockerfile runs this in a stage of its own, of which only FOLDER is kept.  Needs root,
+# and PG_MAJOR as the official image sets it.
+
+set -eu
+sources=$1
+folder=$2
+pg_config=/usr/lib/postgresql/${PG_MAJOR:?}/bin/pg_config
+
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+apt-get -q -y install --no-install-recommends \
+	gcc libc6-dev libkrb5-dev make "postgresql-server-dev-$PG_MAJOR"
+
+# what another build has left may be for another server
+make -C "$sources" PG_CONFIG="$pg_config" with_llvm=no clean
+make -C "$sources" PG_CONFIG="$pg_config" with_llvm=no DESTDIR="$folder" all install
