@@ -1,6 +1,6 @@
 # What the documents say is so: their SQL runs, their psql sessions are what psql really
-# says, every object of the extension has its entry in the reference, and every link leads
-# somewhere.
+# says, and every object of the extension has its entry in the reference.  Their links are
+# checked by tools/check-words.
 #
 # Each document has a database of its own.  Its blocks are run from the first to the last:
 #
@@ -420,44 +420,6 @@ subtest 'every SQLSTATE is in the reference' => sub {
 	my @states = sqlstates();
 	cmp_ok(scalar @states, '>', 10, 'the sources have some');
 	ok($sections{Errors} =~ /^\| $_ \|/m, "SQLSTATE $_") foreach @states;
-};
-
-# How a heading is called in links
-sub anchors_of
-{
-	my ($document) = @_;
-	my (%anchors, $fenced);
-
-	foreach my $line (split /^/, slurp_file($document))
-	{
-		$fenced = !$fenced if $line =~ /^\s*```/;
-		next if $fenced || $line !~ /^#+ +(.*?)\s*$/;
-		my $anchor = lc $1;
-		$anchor =~ s/[^\w\- ]//g;
-		$anchor =~ s/ /-/g;
-		$anchors{$anchor} = 1;
-	}
-	return \%anchors;
-}
-
-subtest 'every link leads somewhere' => sub {
-	foreach my $document (@documents)
-	{
-		my $prose = slurp_file($document) =~ s/^\s*```.*?^\s*```\s*$//gmsr;
-		my $count = 0;
-
-		while ($prose =~ /\]\(([^)\s]+)\)/g)
-		{
-			my ($file, $anchor) = split /#/, $1, 2;
-			next if $1 =~ /^\w+:/;
-			my $target = $file eq '' ? $document : dirname($document) . "/$file";
-
-			$count++;
-			ok(-e $target, "$document: $1") or next;
-			ok(anchors_of($target)->{$anchor}, "$document: $1, the heading") if defined $anchor;
-		}
-		note("$document has $count links");
-	}
 };
 
 $node->stop;
