@@ -563,6 +563,18 @@ def every_minute(port):
     return None
 
 
+def pitfall(port):
+    """A program that resigns on another connection of its pool is told which session leads, and why."""
+    say("drivers/go/pitfall")
+    url = f"postgres://postgres@127.0.0.1:{port}/postgres"
+    run = subprocess.run([str(EXAMPLES / "drivers/go/pitfall/pitfall"), "pitfall", "w1"],
+                         env={**os.environ, "DATABASE_URL": url}, timeout=60,
+                         stdout=subprocess.PIPE, text=True, check=False)
+    wanted = ('WARNING: this session does not lead election "pitfall"', '"w1" leads it',
+              "use a lease", "leads: true, resigned: false")
+    return None if all(words in run.stdout for words in wanted) else f"{run.returncode}, {run.stdout}"
+
+
 def report(fleets, others):
     names = [name for name in fleets[0].phases if name not in ("start", "calm")] if fleets else []
     print("\n| seconds without a leader, and with two | " + " | ".join(names) + " |")
@@ -613,6 +625,8 @@ def main():
     finish(fleets, options.port)
     others = [("shell/only-on-leader.sh", only_on_leader(options.port)),
               ("shell/every-minute.sql", every_minute(options.port))]
+    if "go" in options.languages:
+        others.append(("drivers/go/pitfall", pitfall(options.port)))
     sys.exit(0 if report(fleets, others) else 1)
 
 

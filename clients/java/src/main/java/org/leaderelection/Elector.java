@@ -233,10 +233,12 @@ public final class Elector implements AutoCloseable {
       asked = world.now();
       CompletableFuture<World.Bid> answer = track(link.bid(unresigned));
       if (!arrives(answer, (session() ? ROUND : 0) + timers.deadline())) {
-        if (session()) {
-          link.cancel();
+        long patience = world.now() + timers.deadline();
+        while (session() && !answer.isDone() && world.now() < patience) {
+          link.cancel(); // without effect before the server has begun with the bid
+          await(answer::isDone, Math.min(patience, world.now() + SECOND / 4));
         }
-        await(answer::isDone, world.now() + timers.deadline());
+        await(answer::isDone, patience);
         if (!answer.isDone() || answer.isCompletedExceptionally()) {
           return null;
         }

@@ -52,6 +52,7 @@ class Sim implements World {
   Consumer<Sim> interruption = sim -> sim.endJob(null);
 
   double random = 0.5;
+  int missedCancels;
   Elector elector;
 
   static long seconds(double time) {
@@ -305,6 +306,9 @@ class Sim implements World {
     @Override
     public void cancel() {
       note("cancel");
+      if (missedCancels-- > 0) {
+        return;
+      }
       asked.completeExceptionally(new java.sql.SQLException("canceled", "57014"));
     }
 
