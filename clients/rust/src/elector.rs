@@ -460,6 +460,10 @@ impl<S: Server> Elector<S> {
     {
         self.state.send_replace(State::Leading);
         self.call("on_elected", || (self.on_elected)(term));
+        if !term.is_valid() {
+            self.doubt();
+            return (Reason::InDoubt, Ok(()));
+        }
         let mut task = JoinSet::new(); // aborts the job when it is dropped
         let job = (Arc::clone(job), term.clone());
         let job = async move { (job.0)(job.1).await.map_err(Into::into) };
@@ -485,8 +489,7 @@ impl<S: Server> Elector<S> {
                 () = self.until(term.valid_until()), if leading => {
                     if term.is_valid() { continue } // the job has called heartbeat
                     enough.cancel();
-                    let error = "leadership is in doubt: no confirmation within its validity";
-                    self.reporter.report(&Error::new(ErrorKind::InDoubt, error));
+                    self.doubt();
                     Reason::InDoubt
                 }
                 () = self.stop.cancelled(), if told.is_none() => Reason::Resigned,
@@ -644,6 +647,11 @@ impl<S: Server> Elector<S> {
             let error = Error::new(ErrorKind::Callback, format!("{name} has failed"));
             self.reporter.report(&error.caused(panicked(&*said)));
         }
+    }
+
+    fn doubt(&self) {
+        let error = "leadership is in doubt: no confirmation within its validity";
+        self.reporter.report(&Error::new(ErrorKind::InDoubt, error));
     }
 
     fn deadline(&self) -> Duration {

@@ -399,6 +399,21 @@ async fn test_u02_the_clock_can_pass_a_time_while_it_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn test_u02_no_job_after_elected_took_too_long() {
+    let sim = Sim::new();
+    let slow = sim.clone();
+    let elected = move |_: &Term| {
+        slow.0.skew.fetch_add(6100, SeqCst);
+    };
+    let run = start(sim.builder().on_elected(elected), sim.job(None, 0.0));
+    pass(0.1).await;
+    assert_eq!(sim.count("job begins"), 0);
+    assert_eq!(sim.count("error InDoubt"), 1);
+    assert_eq!(sim.count("ousted InDoubt"), 1);
+    stop(&sim, run).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn test_u03_false_cancels_at_once() {
     for ttl in [None, Some(secs(9.0))] {
         let sim = Sim::new();

@@ -271,7 +271,11 @@ public final class Elector implements AutoCloseable {
     asked = world.now();
     World.Confirmation confirmation = answer(link.confirm(bid, heartbeat()));
     if (confirmation.backend() != backend) {
-      answer(link.expel(bid));
+      try {
+        answer(link.expel(bid));
+      } catch (Exception e) {
+        report(e);
+      }
       throw new PoolerException("the connection has changed its server connection", null);
     }
     if (!confirmation.leads()) {

@@ -116,6 +116,15 @@ class ElectorTest {
   }
 
   @Test
+  void u02TheClockIsLookedAtEachSecond() {
+    World world = new JdbcWorld(sim.builder());
+    long begin = world.now();
+    assertTrue(world.await(begin + Sim.seconds(60)));
+    assertTrue(world.now() - begin < Sim.seconds(2), "a timer can stand still for a minute");
+    world.close();
+  }
+
+  @Test
   void u03FalseCancelsAtOnce() {
     sim.server =
         asked ->
@@ -299,6 +308,16 @@ class ElectorTest {
   }
 
   @Test
+  void u12CancelBeforeTheServerHasBegunIsRepeated() {
+    answer("bid", 0, Sim.SILENCE);
+    sim.missedCancels = 2;
+    sim.run(sim.builder(), 5);
+    assertEquals(3, sim.count("cancel"));
+    assertEquals(5.5, sim.time("returned"), 1e-6);
+    assertEquals(List.of(), sim.errors);
+  }
+
+  @Test
   void u12StopWhileALeaseIsBidForResigns() {
     sim.at(0.005, () -> sim.elector.stop()); // before the answer, which is a token
     sim.run(sim.builder().ttl(TTL), 5);
@@ -433,6 +452,15 @@ class ElectorTest {
     assertEquals(1, sim.count("expel"));
     assertEquals(0, sim.count("job"));
     assertEquals(1, sim.errors.size());
+  }
+
+  @Test
+  void u18ChangedServerProcessThatCannotBeExpelled() {
+    answer("confirm", 0, new Confirmation(false, 4711));
+    answer("expel", 0, broken());
+    assertThrows(PoolerException.class, () -> sim.run(sim.builder(), 50));
+    assertEquals(1, sim.count("bid"));
+    assertEquals(2, sim.errors.size());
   }
 
   @Test
