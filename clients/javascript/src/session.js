@@ -5,6 +5,7 @@ import { within } from './time.js'
 /** @import { Settings } from './settings.js' */
 
 const ROUND = 300_000 // of a campaign: then the bid is repeated
+const NEVER = new AbortController().signal
 const SHARED_SESSION = 'LE005' // SQLSTATE: this session leads under another identity
 
 /**
@@ -130,12 +131,15 @@ export class SessionWay {
     const { heartbeat, identity } = this.#settings
     const row =
       heartbeat !== undefined && beat
-        ? await this.#ask('SELECT le_heartbeat($1::text) AS leads, pg_backend_pid() AS pid', [
-            election,
-          ])
+        ? await this.#ask(
+            'SELECT le_heartbeat($1::text) AS leads, pg_backend_pid() AS pid',
+            [election],
+            { keep: true },
+          )
         : await this.#ask(
             'SELECT le_am_leader($1::text, identity => $2::text) AS leads, pg_backend_pid() AS pid',
             [election, identity],
+            { keep: true },
           )
     if (Number(row.pid) !== this.#pid) {
       throw new PoolerError(
@@ -180,17 +184,20 @@ export class SessionWay {
   }
 
   /**
+   * With `keep`, a question that is not answered in time leaves the connection open: to close it
+   * would give leadership up while the job still runs.
+   *
    * @param {string} text
    * @param {unknown[]} values
-   * @param {{ connection?: Connection, halt?: AbortSignal, ms?: number }} [options]
+   * @param {{ connection?: Connection, halt?: AbortSignal, ms?: number, keep?: boolean }} [options]
    */
-  async #ask(text, values, { connection = this.#connection, halt, ms = this.deadline } = {}) {
+  async #ask(text, values, { connection = this.#connection, halt, ms = this.deadline, keep } = {}) {
     if (!connection) throw new Error('the connection is closed')
     const { rows } = await within(
       this.#clock,
       ms,
       text,
-      (signal) => connection.query(text, values, signal),
+      (signal) => connection.query(text, values, keep ? NEVER : signal),
       halt,
     )
     return rows[0] ?? {}

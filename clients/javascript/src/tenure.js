@@ -91,7 +91,9 @@ export class Tenure {
   watch(doubt) {
     if (this.quiet.aborted) return
     const rest = this.#validUntil() - this.#clock.now()
-    if (rest > 0) this.#cancelTimer = this.#clock.after(rest, () => this.watch(doubt))
+    // timers stand still while the machine is suspended, so look at the clock each second
+    if (rest > 0)
+      this.#cancelTimer = this.#clock.after(Math.min(rest, 1000), () => this.watch(doubt))
     else doubt()
   }
 

@@ -81,6 +81,19 @@ test('U02 by a lease, the job is cancelled when the validity has passed', async 
   assert.deepEqual(world.order('ousted'), ['ousted in doubt'])
 })
 
+test('U02 in session scope, an unanswered question is not given up under the job', async () => {
+  await world.start({}, () => new Promise((resolve) => world.clock.after(12_000, resolve)))
+  await world.advance(500)
+  world.answers.le_am_leader = silence
+  await world.advance(11_499)
+  assert.equal(world.count('cancelled'), 1)
+  assert.deepEqual(world.times('closed'), [0], 'only the second connection of the start')
+  await world.advance(1)
+  assert.deepEqual(world.times('job stopped'), [12_000])
+  await world.advance(5000)
+  assert.equal(world.times('closed')[1] >= 12_000, true)
+})
+
 test('U02 an answer that comes when the validity has passed revives nothing', async () => {
   await world.start({ ttl: 3000 })
   await world.advance(999)

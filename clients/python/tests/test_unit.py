@@ -86,6 +86,15 @@ def test_u02_no_answer_in_session_scope(world: World) -> None:
     assert world.details("ousted")[0] in ("lost", "in doubt")
 
 
+def test_u02_unanswered_question_is_not_given_up_under_the_job(world: World) -> None:
+    world.server.once["am_leader"] = ["t", "t"]
+    world.server.always["am_leader"] = HANG
+    world.run(world.stubborn(12), stop_at=20)
+    ended = world.times("end")[0]
+    assert ended == near(12)
+    assert not [time for time in world.times("close") if 1 < time < ended - 0.01]
+
+
 @pytest.mark.parametrize("options", [{}, {"heartbeat": 6}, {"ttl": 3}])
 def test_u03_false_cancels_at_once(world: World, options: dict[str, Any]) -> None:
     world.at(4.5, lambda: world.server.always.update(am_leader="f", heartbeat="f", renew="f"))

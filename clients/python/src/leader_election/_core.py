@@ -483,6 +483,8 @@ class _Tenure(Generic[TermT]):
         self.term = term
         self.options = options
         self.question: Question | None = None
+        #: Whether the connection still waits for an answer to a question that was given up.
+        self.unanswered = False
         #: What has ended leadership, or put it in doubt.
         self.end: Exception | None = None
         #: Why the job was told to stop.
@@ -729,7 +731,10 @@ class Machine(Asker, Generic[TermT]):
 
     async def _note_end(self, tenure: _Tenure[TermT], error: Exception) -> None:
         if tenure.question is not None:
-            await tenure.question.drop()
+            if self.options.ttl:
+                await tenure.question.drop()
+            else:  # to close the connection now would give leadership up under the job
+                tenure.unanswered = True
             tenure.question = None
         if tenure.end is None:
             tenure.end = error
@@ -783,7 +788,7 @@ class Machine(Asker, Generic[TermT]):
         self._token = None
         if isinstance(end, PoolerError):
             await self._leave_nothing(term)
-        elif end is None or getattr(end, "reason", "") == "in doubt":
+        elif (end is None or getattr(end, "reason", "") == "in doubt") and not tenure.unanswered:
             try:
                 if tenure.question is not None:
                     await self.answer(tenure.question)
@@ -905,6 +910,8 @@ async def every(
             link.hang_up()  # its transaction cannot commit
 
     term._watchers.append(ended)
+    if term._cancelled:  # before it could call this
+        ended()
     ask, name = asker.ask, term.election
     due_sql = "SELECT extract(epoch FROM date_bin($1, clock_timestamp(), '2000-01-01 00:00+00'))"
     seen: str | None = None

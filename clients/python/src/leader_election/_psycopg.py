@@ -76,7 +76,9 @@ class PsycopgLink:
             if result.status == ExecStatus.TUPLES_OK:
                 values = (result.get_value(0, i) for i in range(result.nfields))
                 if result.ntuples:
-                    self._row = tuple(v and v.decode(self._encoding) for v in values)
+                    self._row = tuple(
+                        None if v is None else v.decode(self._encoding) for v in values
+                    )
             elif result.status == ExecStatus.COMMAND_OK:
                 self._row = ((result.command_status or b"").decode(),)
             else:

@@ -90,7 +90,7 @@ class Runtime:
 
     async def wait(self, until: float, link: Link | None) -> None:
         loop, event = asyncio.get_running_loop(), self._event
-        length = max(0.0, min(until - self.now(), 60.0))
+        length = max(0.0, min(until - self.now(), 1.0))
         fd = -1 if link is None else link.fileno()
         if fd >= 0:
             loop.add_reader(fd, event.set)

@@ -129,7 +129,7 @@ class Runtime:
                 self._waker.send(b"!")
 
     async def wait(self, until: float, link: Link | None) -> None:
-        length = max(0.0, min(until - self.now(), 60.0))
+        length = max(0.0, min(until - self.now(), 1.0))
         fd = -1 if link is None else link.fileno()
         registered = link is not None and fd >= 0
         if link is not None and registered:
