@@ -16,7 +16,8 @@ SET search_path = regress_truth, public;
 \i :abs_srcdir/sql/include/sessions.psql
 RESET client_min_messages;
 
--- the same by joins: who holds a lock, and leads by it; who waits for one, and as what
+-- the same by joins: sessions that hold a lock, and lead by it; sessions that
+-- wait for one, and as what
 CREATE VIEW standing AS
 SELECT l.lock_class, l.key, l.pid, bool_or(l.granted) AS holds, max(l.waitstart) AS waitstart, c.name, c.identity, c.since, c.waits_for
 FROM _le_locks l LEFT JOIN _le_registry_candidates(true) c USING (lock_class, key, pid)
@@ -213,8 +214,11 @@ SELECT n, (SELECT scope FROM le_leaders WHERE name = n), (SELECT scope FROM le_l
 SELECT n, l.scope FROM unnest('{job,nothing}'::text[]) n LEFT JOIN le_leaders l ON l.name = n AND l.name = 'job' ORDER BY n;
 SELECT name, position FROM le_candidates WHERE name = 'job' ORDER BY position, application_name;
 
--- nothing of it is in anybody's way, or left behind
+-- nothing of it is in the way, or left behind
 SELECT dblink_cancel_query('a'), dblink_cancel_query('i');
+-- candidates for a lease go first, or one of them takes an election that another session leaves
+SELECT dblink_cancel_query(c), dblink_disconnect(c) FROM unnest('{f,g,h}'::text[]) c;
+SELECT gone(c) FROM unnest('{f,g,h}'::text[]) c;
 SELECT dblink_disconnect(c) FROM unnest(dblink_get_connections()) c;
 ROLLBACK PREPARED 'regress_truth';
 SELECT gone(c) FROM unnest('{a,b,c,d,e,f,g,h,i}'::text[]) c;
