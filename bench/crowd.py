@@ -2,7 +2,7 @@
 from clients import MANY, QUIET, Connection, without_fsync
 
 CHUNK = 1000					# elections in one transaction
-# how many elections remain that are led by nobody is another measurement's matter
+# another measurement covers elections that remain without a leader
 FORGET = "SELECT pg_stat_leader_election_reset()"
 
 TAKE = {

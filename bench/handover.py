@@ -1,7 +1,7 @@
 """How long it takes from the end of a term until others know, or lead.
 
-Leaders are psql processes, so that they can be killed.  Who waits is a
-connection of this process: so the clock is the same, and hundreds can wait.
+Leaders are psql processes, so that they can be killed.  Candidates are
+connections of this process: so the clock is the same, and hundreds can wait.
 """
 import time
 

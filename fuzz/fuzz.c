@@ -62,8 +62,8 @@ le_fuzz_fail(const char *what, const char *file, int line)
 }
 
 /*
- * Return memory that lasts as long as the input, straight from malloc: who reads or
- * writes beyond its end is found out
+ * Return memory that lasts as long as the input, straight from malloc, so that
+ * reads and writes beyond its end are detected
  */
 void *
 le_fuzz_alloc(size_t size)

@@ -75,7 +75,8 @@ without_escapes(const char *line)
 }
 
 /*
- * An election of that name: its key is what anybody can compute, its label is one line
+ * Check an election of that name: any client can compute its key, and its
+ * label is one line
  */
 static void
 check_election(const char *string, const text *name)

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * target_terms.c
- *	  What is told of a term, whoever leads it: notifications and lines of the log.
+ *	  What is told of a term, for any leader: notifications and lines of the
+ *	  log.
  *
  *-------------------------------------------------------------------------
  */

@@ -144,7 +144,8 @@ SELECT le_proclaim('lease', 'v', :t3), le_resign('lease', :t3);
 ROLLBACK;
 CALL hear();
 TABLE announced;
--- one that runs out is announced by who finds it, once: the observer
+-- one that expires is announced once, by the session that finds it: the
+-- observer
 SELECT le_lease('lease', '100 ms', 'l') AS t3 \gset
 CALL le_observe('lease', :t3) \gset
 CALL le_observe('lease') \gset

@@ -15,7 +15,7 @@ SELECT hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS collide,
 SELECT le_try_become_leader(:'b'), le_am_leader(:'b'), le_resign(:'b');
 SELECT le_try_become_leader(:'a', 'me');
 
--- who leads the one gets an error from every call for the other
+-- a leader of the one gets an error from every call for the other
 SELECT le_try_become_leader(:'b');
 \echo :LAST_ERROR_SQLSTATE
 \set VERBOSITY terse
@@ -37,7 +37,7 @@ SELECT le_token(:'b');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_resign(:'b');
 \echo :LAST_ERROR_SQLSTATE
--- but the key itself, and who leads, may be asked for
+-- but the key itself, and the leader, can be read
 SELECT le_key(:'b') = le_key(:'a') AS key;
 SELECT name, identity FROM le_leader(:'b');
 SELECT name, identity FROM le_leader(:'a');
@@ -118,7 +118,7 @@ SELECT pg_temp.came_of(format('SELECT le_lease(%L, ''1 s'')', :'b')), le_resign(
 SELECT name, terms FROM pg_stat_leader_election WHERE key = le_key(:'a') AND name IS NOT NULL;
 -- the bare key is another election
 SELECT le_try_become_leader(le_key(:'b')), le_resign(le_key(:'b'));
--- who led the other one before goes on, and can be deposed
+-- an earlier leader of the other one goes on, and can be deposed
 SELECT le_undeclare(:'a');
 SELECT le_lease(:'b', '1 hour') AS before \gset
 SELECT le_declare(:'a');

@@ -1,5 +1,5 @@
 --
--- Declared elections: who may stand, and by which rules
+-- Declared elections: their candidates, and their rules
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
@@ -36,7 +36,7 @@ SELECT le_undeclare('all'), le_undeclare('rules'), le_undeclare('rules'), le_und
 SELECT name FROM le_declarations;
 
 --
--- Who may stand, by every kind of bid in every scope
+-- Roles that may stand, by every kind of bid in every scope
 --
 CREATE TABLE bids (n int, bid text);
 INSERT INTO bids VALUES
@@ -93,7 +93,7 @@ SET ROLE regress_le_team;
 SELECT DISTINCT came_of_it FROM stand();
 RESET ROLE;
 SELECT DISTINCT came_of_it FROM stand();
--- who does not inherit has to put the role on
+-- a member that does not inherit has to set the role
 SET ROLE regress_le_apart;
 SELECT DISTINCT came_of_it FROM stand();
 RESET ROLE;
@@ -102,7 +102,7 @@ SELECT outcome($$SELECT le_try_become_leader('job')$$);
 SET ROLE regress_le_team;
 SELECT outcome($$SELECT le_try_become_leader('job')$$), le_resign('job');
 RESET SESSION AUTHORIZATION;
--- who puts on a role that may not, may not, whoever he is
+-- a session that sets a role that may not stand may not, whatever its own role
 SET SESSION AUTHORIZATION regress_le_nephew;
 SELECT outcome($$SELECT le_try_become_leader('job')$$), le_resign('job');
 RESET SESSION AUTHORIZATION;
@@ -112,7 +112,7 @@ SET ROLE regress_le_stranger;
 SELECT outcome($$SELECT le_try_become_leader('job')$$);
 RESET SESSION AUTHORIZATION;
 REVOKE regress_le_stranger FROM regress_le_nephew;
--- a function with a member's rights may, for whoever may call it
+-- a function with a member's rights may, for each role that may call it
 CREATE FUNCTION of_member() RETURNS text LANGUAGE sql SECURITY DEFINER AS $$
 	SELECT outcome('SELECT le_try_become_leader(''job'')') $$;
 ALTER FUNCTION of_member OWNER TO regress_le_member;
@@ -150,10 +150,10 @@ SET ROLE regress_le_stranger;
 CALL le_campaign(ARRAY['open to all', 'job'], '0', token => NULL, name => NULL) \gset won_
 SELECT :'won_name' AS name, le_resign(:'won_name');
 SELECT outcome($$CALL le_campaign(ARRAY['job', 'open to all'], '0')$$) AS came_of_it, count(*) AS leads FROM le_leaders;
--- other elections, and keys, are anybody's
+-- other elections, and keys, are open to all
 SELECT le_try_become_leader('jo'), le_try_become_leader('job '), le_try_become_leader('JOB'), le_try_become_leader(le_key('job'));
 SELECT le_resign_all();
--- and so is this one, when it is not declared, or for everybody
+-- and so is this one, when it is not declared, or declared for all
 RESET ROLE;
 SELECT le_declare('job', grace => '1 s');
 SET ROLE regress_le_stranger;
@@ -177,7 +177,7 @@ SELECT identity FROM le_leader('job');
 SELECT le_am_leader('job'), le_token('job') > 0 AS token, le_resign('job');
 CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset seen_
 SELECT :seen_token < -1 AS vacant;
--- the bid of a stranger is refused before it is seen who leads
+-- the bid of a stranger is refused before it shows the leader
 RESET ROLE;
 SELECT le_try_become_leader('job', 'boss');
 SELECT connect_as('stranger', 'regress_le_stranger');
@@ -295,7 +295,7 @@ SELECT value FROM le_leader('job');
 CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset seen_
 SELECT :'seen_value' AS value;
 RESET ROLE;
--- private to everybody is for all
+-- an election that is private to all roles is open to all
 SELECT le_undeclare('job'), le_declare('job', private => true);
 SET ROLE regress_le_stranger;
 SELECT value FROM le_leader('job');
@@ -404,7 +404,7 @@ RESET session_replication_role;
 SELECT outcome(format('INSERT INTO le_declarations (name) VALUES (%L)', n)) FROM unnest(ARRAY['', repeat('n', 256), NULL]) n;
 SELECT c, v, outcome(format('INSERT INTO le_declarations (name, %I) VALUES (''n'', %L)', c, v))
 FROM (VALUES ('grace', '-1 ms'), ('grace', '1 mon'), ('grace', '1 d 1 ms'), ('max_ttl', '0'), ('max_ttl', '99 ms'), ('max_ttl', '1 mon'), ('private', NULL)) bad (c, v);
--- a role that is not there is one of which nobody is a member
+-- a role that does not exist has no members
 INSERT INTO le_declarations (name, candidates) VALUES ('job', 'regress_le_no_such');
 SELECT stranger();
 DELETE FROM le_declarations;
@@ -416,7 +416,7 @@ SELECT outcome($$SELECT _le_declarations_changed()$$);
 DROP TABLE another;
 
 --
--- Who may declare
+-- Roles that may declare
 --
 SET ROLE regress_le_stranger;
 SELECT le_declare('job');
@@ -460,7 +460,7 @@ ROLLBACK;
 SELECT le_undeclare('job');
 
 --
--- A role that was dropped: nobody is left but superusers
+-- A role that was dropped: only superusers are left
 --
 CREATE ROLE regress_le_short_lived;
 GRANT regress_le_short_lived TO regress_le_stranger;
@@ -516,7 +516,7 @@ SELECT le_try_become_leader('job');
 SELECT outcome(f || '(42)') FROM unnest('{SELECT le_try_become_leader,SELECT le_become_leader,SELECT le_try_become_leader_xact,SELECT le_become_leader_xact}'::text[]) f;
 SELECT le_try_become_leader(42);
 SELECT outcome($$SELECT le_try_become_leader((-9223372036854775808)::bigint)$$);
--- what is declared, is open to whom it says
+-- a declared election is open to its candidates
 SELECT le_undeclare('job'), le_declare('job');
 SELECT DISTINCT came_of_it FROM stand();
 SELECT outcome($$CALL le_campaign(ARRAY['another', 'job'], '0')$$), le_resign_all();

@@ -136,7 +136,7 @@ SELECT le_resign('mine');
 SELECT lead('w', 'transaction', 'job'), says('w', 'SELECT 1/0'), le_depose('job'), alive();
 SELECT dblink_disconnect('w'), gone('w');
 
--- nobody leads
+-- no leader
 SELECT le_depose('nobody has ever heard of it'), le_depose('job', 'a reason'), le_depose(4242), le_depose(4243);
 SELECT le_lease('short', '100 ms') > 0 AS taken;
 SELECT pg_sleep(0.15);
@@ -153,7 +153,7 @@ SELECT le_depose('job'), alive();
 SELECT dblink_exec('w', 'COMMIT');
 SELECT identity FROM le_leader('job');
 SELECT le_depose('job'), alive();
--- who waits does not lead
+-- a candidate does not lead
 SELECT le_try_become_leader('job'), waits('w', 'SELECT le_become_leader(''job'')'), le_resign('job'), answer('w'), says('w', 'SELECT le_resign(''job'')');
 SELECT le_depose('job'), alive();
 SELECT dblink_disconnect('w'), gone('w');
@@ -217,14 +217,14 @@ SELECT le_depose('lease'), le_depose('job');
 COMMIT;
 SELECT gone('w'), dblink_disconnect('w'), dblink_disconnect('v'), gone('v');
 
--- who may: as pg_terminate_backend has it
+-- the privilege to depose: as for pg_terminate_backend
 CREATE ROLE regress_depose_leader LOGIN;
 CREATE ROLE regress_depose_member IN ROLE regress_depose_leader;
 CREATE ROLE regress_depose_noinherit NOINHERIT IN ROLE regress_depose_leader;
 CREATE ROLE regress_depose_stranger;
 CREATE ROLE regress_depose_signal IN ROLE pg_signal_backend;
 CREATE ROLE regress_depose_super SUPERUSER LOGIN;
--- may that role depose the leader?  Whoever leads goes on to if it may not
+-- may that role depose the leader?  If not, the leader continues to lead
 CREATE FUNCTION try(scope text, leader text, role text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	answer text;
@@ -252,12 +252,12 @@ END $$;
 SELECT pg_stat_leader_election_reset();
 SELECT scope, role, try(scope, 'leader', role)
 FROM unnest('{session,transaction,lease}'::text[]) scope, unnest('{stranger,noinherit,signal,member,leader,super}'::text[]) role;
--- leaders who were not deposed have not ended as if they were
+-- the terms of leaders that were not deposed are not counted as deposed
 SELECT * FROM counted WHERE name = 'job';
 SELECT scope, role, try(scope, 'super', role)
 FROM unnest('{session,transaction,lease}'::text[]) scope, unnest('{stranger,signal,member,super}'::text[]) role;
 SELECT * FROM counted WHERE name = 'job';
--- who is told what
+-- what each role is told
 SELECT lead('w', 'session', 'job', 'regress_depose_leader'), lead('v', 'lease', 'lease', 'regress_depose_super');
 SET ROLE regress_depose_stranger;
 SELECT * FROM refusal('SELECT le_depose(''job'', ''a reason'')');
@@ -288,7 +288,7 @@ SELECT code FROM refusal('SELECT le_depose(''job'')');
 RESET ROLE;
 SELECT le_depose('job'), alive();
 SELECT dblink_disconnect('v'), gone('v');
--- by whom: the role that is in force, whatever its name
+-- the deposer: the role that is in force, whatever its name
 CREATE ROLE "regress_depose ""x"" \" SUPERUSER;
 SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'', ''w'') > 0');
 CALL hear();
@@ -396,7 +396,8 @@ SELECT 1 AS goes_on;
 COMMIT;
 \set VERBOSITY terse
 SELECT count(*) FROM note;
--- those whom the deposer may not terminate remain, with a warning, and do not commit
+-- sessions that the deposer may not terminate remain, with a warning, and do
+-- not commit
 SELECT open('w', 'regress_depose_leader'), open('g'), says('w', 'SELECT le_lease(''job'', ''1 hour'') > 0');
 SELECT guard('g', 'job', 'a superuser''s');
 SELECT waits('a', 'SELECT le_become_leader(''job'', NULL, ''a'')');
@@ -420,7 +421,7 @@ SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'') > 0'), guard('g', 'job', 
 SELECT dblink_exec('g', 'PREPARE TRANSACTION ''regress_depose''');
 \set VERBOSITY default
 SELECT le_depose('job'), le_try_become_leader('job') AS now;
--- which is named when nobody leads, too
+-- which is named without a leader, too
 SELECT le_depose('job');
 SELECT le_depose('another job');
 \set VERBOSITY terse

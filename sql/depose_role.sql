@@ -25,7 +25,7 @@ SELECT le_try_become_leader('dr own');
 SELECT says('s', format('SELECT le_resign(''dr l4'', %s)', token)) FROM le_leader('dr l4');
 RESET ROLE;
 TABLE led;
--- who may not
+-- roles that may not
 SET ROLE regress_depose_all;
 SELECT outcome($$SELECT le_depose_role('regress_depose_all')$$);
 RESET ROLE;
@@ -34,7 +34,7 @@ SET ROLE regress_depose_admin;
 SELECT outcome($$SELECT le_depose_role('regress_depose_super')$$), outcome($$SELECT le_depose_role(NULL)$$),
        outcome($$SELECT le_depose_role('regress_depose_nobody')$$), outcome($$SELECT le_depose_role('regress_depose_all', repeat('r', 256))$$);
 SELECT outcome($$SELECT le_depose('dr super')$$);
--- who was granted it may depose by name as well
+-- a role that was granted it may depose by name as well
 SELECT le_depose('dr other', 'by name'), le_depose_role('regress_depose_other');
 RESET ROLE;
 SELECT gone('c'), count(*) FROM led;

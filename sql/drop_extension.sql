@@ -13,7 +13,7 @@ SELECT count(*) FROM advisory;
 ROLLBACK;
 SELECT le_token('job') = :t1 AS same;
 
--- dropped for good: the locks stay, as no one resigned
+-- dropped for good: the locks stay, as no leader resigned
 DROP EXTENSION leader_election;
 \set VERBOSITY terse
 SELECT le_am_leader('job');

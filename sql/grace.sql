@@ -1,9 +1,9 @@
 --
--- leader_election.grace_period: after a term that ended without resignation, nobody
--- leads for a while
+-- leader_election.grace_period: after a term that ended without resignation,
+-- the election stays vacant for a while
 --
--- A grace period of an hour does not end here, one of none is over at once: what is
--- shown between does not depend on time.
+-- A grace period of an hour does not end here, and one of zero is over at
+-- once.  So what is shown in between does not depend on time.
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
@@ -14,7 +14,7 @@ SET search_path = regress_grace, public;
 CREATE FUNCTION cancel(who text) RETURNS boolean LANGUAGE sql AS $$
 SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = who
 $$;
--- may somebody lead it now?  In each of the ways that do not wait.  Leaves no term
+-- can it be led now, in each of the ways that do not wait?  Leaves no term
 CREATE FUNCTION now(name text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	session boolean := le_try_become_leader(name);
@@ -37,7 +37,7 @@ CREATE VIEW queue AS SELECT name, position, identity, waits_for, cardinality(blo
 CREATE VIEW counted AS SELECT name, terms, resigned, deposed, session_ended, transaction_ended, expired, lock_released, denied FROM pg_stat_leader_election;
 CREATE VIEW locks AS SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
 SELECT open('a'), open('b'), open('c');
--- of elections that nobody has heard of, it may count from what was forgotten before
+-- for unknown elections, it may count from what was forgotten before
 SELECT le_try_become_leader(name), le_resign(name)
 FROM unnest('{resigned,xact,never was,released,discarded,session,open transaction,both,resigned before,terminated,expired,long ago,waited for,m1,m2,given up,line,dropped,dropped and resigned}'::text[]) name;
 SELECT le_try_become_leader(key), le_resign(key) FROM generate_series(5151, 5153) key;
@@ -58,7 +58,8 @@ SET ROLE regress_grace;
 SET leader_election.grace_period = 0;
 RESET ROLE;
 SHOW leader_election.grace_period;
--- for those who may not set it; that they can before the library is loaded is of no use
+-- for roles that may not set it; a setting made before the library is loaded
+-- has no effect
 ALTER ROLE regress_grace SET leader_election.grace_period = '1h';
 RESET leader_election.grace_period;
 SELECT open('r', 'regress_grace');
@@ -120,7 +121,8 @@ DISCARD ALL;
 SET client_min_messages = warning;
 SET search_path = regress_grace, public;
 SET client_min_messages = notice;
--- whoever bids decides for himself; and this session is not exempt, nor is the identity
+-- the bidding session's setting applies; neither this session nor the identity
+-- is exempt
 SHOW leader_election.grace_period;
 SET leader_election.grace_period = '1h';
 SELECT now('discarded');
@@ -186,7 +188,7 @@ SELECT le_try_become_leader('session'), le_resign('session');
 SET leader_election.grace_period = '1h';
 SELECT now('session');
 
--- it is over when it is over, and who waits is elected then
+-- it ends in time, and the waiting candidate is elected then
 SELECT le_try_become_leader('waited for'), pg_advisory_unlock_all();
 SET leader_election.grace_period = '250 ms';
 SELECT clock_timestamp() AS start \gset
@@ -252,7 +254,7 @@ SELECT count(*) AS candidates FROM le_candidates;
 SELECT now('given up');
 -- each try of now() and each timeout counts as denied, a cancel does not
 SELECT * FROM counted WHERE name = 'given up';
--- it is vacant for those who watch
+-- it is vacant for observers
 CALL le_observe('given up') \gset w
 SELECT :wtoken < 0 AS vacant, (SELECT count(*) FROM le_leader('given up')) AS leaders;
 

@@ -57,7 +57,7 @@ SELECT le_assert_leader('new', :t3);
 INSERT INTO note VALUES ('new lease');
 COMMIT;
 SELECT le_am_leader('new', :t3), le_resign('new', :t3);
--- and for nobody else before it is committed
+-- and for no other session before it is committed
 SELECT dblink_exec('other', 'BEGIN');
 SELECT other('SELECT le_lease(''new'', ''1 hour'')') AS t3 \gset
 SELECT le_assert_leader('new', :t3);
@@ -84,7 +84,7 @@ TABLE note;
 TRUNCATE note;
 TABLE guards;
 
--- who does not lead is told who does
+-- a session that does not lead is told the leader
 \x on
 SELECT * FROM refusal('SELECT le_assert_leader(''leased'')');
 SELECT * FROM refusal('SELECT le_assert_leader(''leased'', 1)');
@@ -133,7 +133,8 @@ SELECT le_assert_leader(:'b');
 SELECT le_assert_leader(:'b', :t7);
 SELECT le_resign(:'a', :t7);
 
--- the guard holds off whoever is to begin a new term, until the transaction has ended
+-- the guard holds off the candidate that is to begin a new term, until the
+-- transaction has ended
 SELECT le_resign('job');
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 BEGIN;
@@ -550,7 +551,7 @@ COMMIT;
 TABLE note;
 TRUNCATE note;
 
--- who only reads, reads inside the term
+-- a transaction that only reads, reads inside the term
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 BEGIN READ ONLY;
 SELECT le_assert_leader('job', :t1);
@@ -582,7 +583,7 @@ TABLE guards;
 COMMIT;
 RESET ROLE;
 SELECT le_assert_leader('job', :t1);
--- at the commit it does not matter who it is by then
+-- at the commit, the role that is set by then does not matter
 BEGIN;
 SET LOCAL ROLE regress_guard_member;
 SELECT le_assert_leader('job', :t1);

@@ -16,7 +16,7 @@ CREATE TABLE work (id int PRIMARY KEY, done text);
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
 FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
 
--- nobody leads: nobody writes, not the owner, nor the superuser
+-- without a leader, no role can write, not the owner, nor the superuser
 INSERT INTO work VALUES (1, 'nobody');
 UPDATE work SET done = 'nobody';
 DELETE FROM work;
@@ -632,7 +632,7 @@ INSERT INTO work VALUES (2, 'owner');
 UPDATE clerk SET id = 0;
 RESET ROLE;
 INSERT INTO work VALUES (2, 'superuser');
--- cascades run as the owner: it counts who has caused them
+-- cascades run as the owner: the role that has caused them counts
 SET ROLE regress_guard_member;
 DELETE FROM boss WHERE id = 1;
 UPDATE boss SET id = 20 WHERE id = 2;
@@ -711,7 +711,7 @@ INSERT INTO work VALUES (4, 'guarded for another');
 ROLLBACK TO a;
 SELECT delete_boss(6);
 ROLLBACK;
--- who may, causes it directly
+-- a role that may, causes it directly
 SET ROLE regress_guard_member;
 BEGIN;
 DELETE FROM boss WHERE id = 6;
@@ -734,7 +734,8 @@ SET ROLE regress_guard_leader;
 SELECT write_as(5);
 RESET ROLE;
 SELECT * FROM work ORDER BY id;
--- nobody needs a privilege for the function, as it was checked when the trigger was made
+-- writing needs no privilege for the function, as it was checked when the
+-- trigger was made
 REVOKE EXECUTE ON FUNCTION le_guard FROM PUBLIC;
 SET ROLE regress_guard_leader;
 INSERT INTO work VALUES (6, 'revoked');
@@ -744,7 +745,7 @@ RESET ROLE;
 GRANT EXECUTE ON FUNCTION le_guard TO PUBLIC;
 RESET leader_election.token;
 DROP FUNCTION write_as;
--- at the commit, it is the user of the session who counts
+-- at the commit, the user of the session counts
 CREATE TABLE late (id int);
 CREATE CONSTRAINT TRIGGER guard AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED
 FOR EACH ROW EXECUTE FUNCTION le_guard('job');
@@ -768,7 +769,7 @@ DROP OWNED BY regress_guard_table, regress_guard_leader, regress_guard_member, r
 SELECT le_resign('job', :t1);
 DROP ROLE regress_guard_member, regress_guard_leader, regress_guard_table, regress_guard_other;
 
--- who may change the table may switch the trigger off
+-- a role that may change the table may switch the trigger off
 ALTER TABLE work DISABLE TRIGGER guard;
 INSERT INTO work VALUES (7, 'disabled');
 ALTER TABLE work ENABLE TRIGGER guard;

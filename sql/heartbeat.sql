@@ -1,6 +1,6 @@
 --
--- Heartbeats: the arguments, who may give one, what it is shown by, and that nothing else counts
--- as one
+-- Heartbeats: the arguments, the roles that may give one, what shows it, and
+-- that nothing else counts as one
 --
 -- No leader is silent here.  What comes from the deadline on is in heartbeat_silence.sql.
 --

@@ -32,7 +32,7 @@ CREATE FUNCTION regress_hostile.hashtextextended(text, bigint) RETURNS bigint LA
 CREATE FUNCTION regress_hostile.unnest(int[]) RETURNS SETOF int LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 CREATE AGGREGATE regress_hostile.count(int8) (SFUNC = int8pl, STYPE = int8);
 
--- first in the path of who calls, before pg_catalog
+-- first in the caller's path, before pg_catalog
 CREATE EXTENSION leader_election SCHEMA public;
 CREATE SEQUENCE regress_hostile.le_token_seq MAXVALUE 2;
 CREATE VIEW regress_hostile._le_locks AS SELECT regress_hostile.caught();

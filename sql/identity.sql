@@ -1,5 +1,5 @@
 --
--- Identity: the application's word for who leads, and who sees what
+-- Identity: the application's name for the leader, and what each role sees
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
@@ -75,7 +75,7 @@ SELECT le_try_become_leader('job');
 SELECT identity, usename FROM le_leaders;
 -- a given one that looks like it is just text
 SELECT le_try_become_leader('given', 'user@host');
--- a role switched to is not who connected
+-- a role switched to is not the role that connected
 SELECT le_resign_all();
 \c - regress_le_member
 SET application_name = '';
@@ -119,8 +119,8 @@ SELECT name, identity FROM le_leaders;
 RESET ROLE;
 SELECT le_resign_all();
 
--- the address belongs to who connected, as in pg_stat_activity: not to the
--- group whose role the session had put on
+-- the address belongs to the role that connected, as in pg_stat_activity: not
+-- to the group whose role the session had set
 CREATE ROLE regress_le_group;
 GRANT regress_le_group TO regress_le_leader, regress_le_other;
 SET SESSION AUTHORIZATION regress_le_leader;

@@ -65,7 +65,7 @@ FROM unnest('{le_try_become_leader,le_become_leader,le_try_become_leader_xact,le
 ORDER BY i, j;
 SELECT pg_temp.state_of('le_key(NULL)'), pg_temp.state_of('le_key('''')'), pg_temp.state_of('le_key(repeat(''n'', 256))');
 
--- the look-ups say so, too, whether or not somebody leads
+-- the look-ups say so, too, with or without a leader
 SELECT pg_temp.state_of('count(*) FROM le_leader(NULL::text)') AS null_name,
        pg_temp.state_of('count(*) FROM le_leader(NULL::bigint)') AS null_key,
        pg_temp.state_of('count(*) FROM le_leader('''')') AS empty,
@@ -111,7 +111,7 @@ SELECT length(n), pg_temp.state_of(format('le_try_become_leader(%L)', n)) FROM n
 SELECT le_try_become_leader(n) FROM names WHERE length(n) > 255;
 SELECT le_am_leader(n), le_resign(n) FROM names WHERE length(n) < 255;
 
--- an argument that is wrong is an error to who leads, too
+-- a wrong argument is an error for a leader, too
 SELECT le_try_become_leader('n');
 SELECT le_try_become_leader('n', ''), 'not reached';
 SELECT le_become_leader('n', '-1 s'), 'not reached';

@@ -6,7 +6,7 @@ CREATE EXTENSION IF NOT EXISTS leader_election;
 RESET client_min_messages;
 SELECT extversion, extrelocatable FROM pg_extension WHERE extname = 'leader_election';
 
--- every function: volatility, parallel safety, strictness, who may call it
+-- every function: volatility, parallel safety, strictness, privileges
 SELECT p.oid::regprocedure AS function, p.provolatile AS v, p.proparallel AS p,
        p.proisstrict AS strict, p.prosecdef AS definer,
        has_function_privilege('public', p.oid, 'EXECUTE') AS public
@@ -15,7 +15,7 @@ WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
   AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'leader_election')
 ORDER BY p.proname COLLATE "C", p.oid::regprocedure::text COLLATE "C";
 
--- every relation, and who may read it
+-- every relation, and the privilege to read it
 SELECT c.oid::regclass AS relation, c.relkind,
        has_table_privilege('public', c.oid, 'SELECT') AS public_reads,
        has_table_privilege('public', c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE') AS public_writes
@@ -74,6 +74,6 @@ SET leader_election.no_such_setting = 1;
 SELECT le_am_leader('nobody');
 SHOW leader_election.no_such_setting;
 
--- who may install it
+-- the privilege to install it
 SELECT count(*) AS versions FROM pg_available_extension_versions
 WHERE name = 'leader_election' AND version = '1.0.0' AND superuser AND trusted AND relocatable;

@@ -59,7 +59,7 @@ FROM (VALUES ('zero', 0), ('negative', -1), ('greatest', 9223372036854775807), (
 	('never was', :t1 + 1000000), ('of a session', :s2)) n(t, token);
 SELECT le_am_leader('other', :t1), le_renew('other', :t1);
 SELECT le_token('session 2') = :s2 AS leads, le_am_leader('session 2', :s2), le_renew('session 2', :s2);
--- resigning by one warns, and tells who leads (a token is in the detail)
+-- resigning by one warns, and names the leader (a token is in the detail)
 SELECT le_resign('nobody''s', 0);
 SELECT le_resign('session 2', -1), le_resign('session 2');
 \set VERBOSITY terse
@@ -79,7 +79,7 @@ SELECT le_lease('job', '1 hour', 'next', :t1) AS t2 \gset
 SELECT :t2 > :t1 AS greater, le_am_leader('job', :t2), le_am_leader('job', :t1), le_renew('job', :t1);
 SELECT identity, renewals FROM le_leader('job');
 
--- who is denied as he shows an old token is denied
+-- a bid with an old token is denied
 SELECT le_lease('job', '1 hour', 'old', :t1);
 SELECT identity, renewals FROM le_leader('job');
 

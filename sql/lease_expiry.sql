@@ -1,5 +1,5 @@
 --
--- The end of a lease that nobody has renewed
+-- The end of a lease that was not renewed
 --
 -- Nothing here depends on what happens before a lease runs out, but for leases
 -- that run for an hour.
@@ -7,7 +7,7 @@
 \getenv abs_srcdir PG_ABS_SRCDIR
 \i :abs_srcdir/sql/include/advisory_of_leases.psql
 
--- over means over: also if nobody else is elected
+-- a lease is over even if no other session is elected
 SELECT le_lease('job', '100 ms', 'first') AS t1 \gset
 SELECT pg_sleep(0.15);
 SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_renew('job', :t1, '1 hour'), le_am_leader('job', :t1);
@@ -54,7 +54,7 @@ SELECT le_resign('session');
 SELECT le_lease('session', '1 hour') > 0 AS s, le_lease('xact', '1 hour') > 0 AS x;
 SELECT name, count(*), min(ttl) FROM le_leases WHERE name IN ('session', 'xact') GROUP BY name ORDER BY name;
 
--- who waits is elected when it is over, not before
+-- a waiting candidate is elected when it is over, not before
 SELECT le_lease('waited for', '500 ms') > 0 AS w, clock_timestamp() AS start \gset
 SELECT le_become_leader('waited for', '1 hour', 'waited');
 SELECT clock_timestamp() - :'start' > '400 ms' AS waited, identity, candidates FROM le_leader('waited for');

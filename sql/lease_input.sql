@@ -53,7 +53,8 @@ SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token)
 SELECT le_renew('ttl', :t1, '1 day');
 SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
 
--- to be refused leaves the lease as it is: also where another token or nobody leads
+-- a refused ttl leaves the lease as it is: also if another token leads, or
+-- there is no leader
 SELECT le_renew('ttl', :t1, '1 day 1 us');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_lease('ttl', '1 ms', NULL, :t1);

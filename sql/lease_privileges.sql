@@ -12,7 +12,7 @@ CREATE ROLE regress_le_nobody;
 SET ROLE regress_le_owner;
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 
--- not another's, whatever he asks, with whatever ttl
+-- no other role may, by any call, with any ttl
 SET ROLE regress_le_nobody;
 SELECT le_renew('job', :t1);
 \echo :LAST_ERROR_SQLSTATE
@@ -28,7 +28,7 @@ SELECT le_resign('job', :t1);
 \set VERBOSITY default
 -- but to be wrong is no error
 SELECT le_renew('job', 0), le_am_leader('job', 0), le_lease('job', '1 hour', 'me', 0);
--- what he sees: what anybody sees
+-- it sees what all roles see
 SELECT name, scope, identity, token = :t1 AS token, pid, usename, application_name, client_addr, candidates, ttl, renewals
 FROM le_leaders WHERE scope = 'lease';
 SELECT identity, usename FROM le_leader('job');
@@ -46,7 +46,7 @@ SET ROLE regress_le_owner;
 SELECT le_renew('of a member', :t2);
 \echo :LAST_ERROR_SQLSTATE
 
--- a member may do all, and so may a member of his
+-- a member may do all, and so may a member of a member
 SET ROLE regress_le_member;
 SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '1 hour', NULL, :t1) = :t1 AS lease;
 SELECT le_renew('job', :t1, '10 min');
@@ -54,7 +54,7 @@ SELECT ttl FROM le_leader('job');
 SET ROLE regress_le_nephew;
 SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '3 hours', NULL, :t1) = :t1 AS lease;
 SELECT ttl, usename FROM le_leader('job');
--- who does not inherit has to put the role on
+-- a member that does not inherit has to set the role
 SET ROLE regress_le_noinherit;
 SELECT le_renew('job', :t1);
 \echo :LAST_ERROR_SQLSTATE

@@ -5,7 +5,8 @@
 \getenv abs_srcdir PG_ABS_SRCDIR
 \i :abs_srcdir/sql/include/advisory_of_leases.psql
 
--- before the commit: his who took it, and shown to nobody
+-- before the commit: it belongs to the session that took it, and is not shown
+-- to others
 BEGIN;
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 TABLE advisory;
@@ -28,7 +29,7 @@ SELECT clock_timestamp() AS before_commit \gset
 COMMIT;
 SELECT renewed_at > :'before_commit'::timestamptz - interval '300 ms' AS from_commit, le_resign('job', :t1) FROM le_leader('job');
 
--- nobody may wait for a lease that only his own commit can end
+-- a session may not wait for a lease that only its own commit can end
 BEGIN;
 SELECT le_lease('waited for', '1 hour') > 0 AS taken;
 SAVEPOINT a;

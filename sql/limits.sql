@@ -83,7 +83,7 @@ SELECT pg_advisory_unlock_all(), le_try_become_leader('three') AS in_one_stateme
 SELECT le_resign_all() >= 0 AS cleaned;
 RESET leader_election.max_terms_per_session;
 
--- who may set it
+-- the privilege to set it
 CREATE ROLE regress_le_limits LOGIN;
 SET ROLE regress_le_limits;
 SET leader_election.max_terms_per_session = 2000;

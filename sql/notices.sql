@@ -45,7 +45,7 @@ BEGIN;
 DO $$ BEGIN PERFORM le_try_become_leader('in a function'); END $$;
 COMMIT;
 SELECT le_resign_all();
--- to who listens
+-- to a listener
 BEGIN;
 SET LOCAL client_min_messages = warning;
 SELECT le_try_become_leader('job');

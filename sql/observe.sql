@@ -1,6 +1,6 @@
 --
--- le_observe: who leads, or that nobody does, and what the leader publishes; at once,
--- or as soon as it is something else than the client knows
+-- le_observe returns the leader, or a vacancy, and what the leader publishes:
+-- at once, or as soon as it differs from what the client knows
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
@@ -10,7 +10,7 @@ CREATE TEMP VIEW left_over AS
 SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) AS locks,
        (SELECT count(*) FROM le_candidates) AS candidates;
 
--- of an election that nobody has heard of: vacant, and no term is known
+-- of an unknown election: vacant, and no term is known
 CALL le_observe('observed');
 CALL le_observe('observed', NULL, NULL);
 CALL le_observe('observed', 0);
@@ -236,7 +236,7 @@ CALL le_observe('observed', 1, '-1 month 29 days');
 CALL le_observe('observed', 1, '25 days');
 \set VERBOSITY default
 CALL le_observe(repeat('o', 255), timeout => '24 days');
--- nobody publishes as much as that
+-- a published value is never that long
 CALL le_observe('observed', -:t8, '0', value => repeat('x', 100000)) \gset
 SELECT :token = -:t8 AS vacant, :{?value} AS has_value;
 

@@ -261,7 +261,7 @@ SET ROLE regress_once_owner;
 SELECT outcome(format('SELECT le_once(''theirs'', ''2026-01-04'', %s)', :t4));
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION le_once TO PUBLIC;
--- a security-restricted operation elects nobody, and does no job
+-- a security-restricted operation elects no leader, and does no job
 CREATE MATERIALIZED VIEW restricted AS SELECT le_last_once('theirs');
 TABLE restricted;
 CREATE MATERIALIZED VIEW denied AS SELECT le_once('theirs', '2026-01-04', (SELECT token FROM le_leader('theirs')));

@@ -135,7 +135,7 @@ SELECT le_proclaim('job', 'of the old term'), le_resign('job'), le_try_become_le
 COMMIT;
 SELECT value IS NULL AS none FROM le_leader('job');
 SELECT le_resign('job');
--- likewise if he resigns from all
+-- likewise if the leader resigns from all
 SELECT le_try_become_leader('job'), le_try_become_leader('other');
 BEGIN;
 SELECT le_proclaim('job', 'last words'), le_proclaim('other', 'last words');
@@ -143,7 +143,7 @@ SELECT le_resign_all();
 COMMIT;
 SELECT count(*) FROM le_leaders;
 
--- who does not lead
+-- a session that does not lead
 SELECT le_proclaim('job', 'v');
 \set VERBOSITY sqlstate
 SELECT le_proclaim('job', 'v', :t1);
@@ -308,7 +308,8 @@ SET ROLE regress_proclaim_member;
 SELECT le_proclaim('job', 'the member''s', :t9);
 RESET ROLE;
 TABLE v;
--- who may not use the token when it is proclaimed is refused, who may not any more at commit is not
+-- a role that may not use the token when it proclaims is refused, one that no
+-- longer may at commit is not
 BEGIN;
 SET LOCAL ROLE regress_proclaim_owner;
 SELECT le_proclaim('job', 'the owner''s again', :t9);

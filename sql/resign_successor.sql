@@ -25,7 +25,7 @@ BEGIN
 	END LOOP;
 	RETURN (SELECT string_agg(identity, '' ORDER BY position) FROM le_candidates WHERE name = 'job');
 END $$;
--- the application of who leads next
+-- the application of the next leader
 CREATE FUNCTION next_leader() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	successor text;
@@ -38,7 +38,8 @@ BEGIN
 	END LOOP;
 	RETURN successor;
 END $$;
--- who is elected, one after the other, when each resigns that leads; and what they are told
+-- the sessions that are elected, one after the other, when each leader
+-- resigns; and what they are told
 CREATE FUNCTION served(names text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	line text := '';
@@ -136,7 +137,7 @@ ROLLBACK;
 SELECT * FROM state();
 SELECT says('b', 'SELECT le_resign(''job'')'), served('ac');
 
--- who does not wait in line for this election: nothing is resigned
+-- a session that does not wait in line for this election: nothing is resigned
 SELECT le_try_become_leader('job', 'me'), le_lease('lease', '1 hour', 'me') AS t1 \gset
 SELECT le_try_become_leader('another', 'me'), line_up('ab', 'b:SELECT le_become_leader(''another'', NULL, ''b'')'), line_up('c', 'c:CALL le_campaign(ARRAY[''lease'', ''job'', ''another''], NULL, ''c'')');
 \set VERBOSITY default
@@ -149,12 +150,12 @@ SELECT * FROM state();
 SELECT dblink_cancel_query('c'), answer('c');
 SELECT le_resign('another', successor => 'b'), answer('b'), says('b', 'SELECT le_resign(''another'')');
 SELECT le_resign('job'), served('a'), le_resign('lease', :t1);
--- who has given up waiting
+-- a session that has given up waiting
 SELECT le_try_become_leader('job', 'me'), line_up('ab'), dblink_cancel_query('b'), answer('b');
 SELECT le_resign('job', successor => 'b'), le_am_leader('job');
 SELECT le_resign('job', successor => 'a'), served('a');
 
--- who does not lead: as without a successor
+-- a session that does not lead: as without a successor
 SELECT says('d', 'SELECT le_try_become_leader(''job'', ''d'')'), line_up('ab');
 SELECT says('d', 'SELECT le_token(''job'')') AS t2 \gset
 SELECT le_resign('job', successor => 'b'), le_resign('job', NULL, 'b');
@@ -201,7 +202,7 @@ SELECT served('abcd');
 BEGIN;
 SELECT le_try_become_leader_xact('job', 'me');
 SELECT line_up('abc');
--- which alone cannot be resigned, and then nobody is moved
+-- which alone cannot be resigned, and then no candidate is moved
 SELECT le_resign('job', successor => 'c');
 SELECT * FROM state();
 SET LOCAL client_min_messages = warning;
@@ -249,12 +250,12 @@ SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abcd');
 SELECT le_resign('job', :t1, 'd'), waits('a', '', 'guard'), dblink_cancel_query('a'), answer('a'), held_up();
 SELECT dblink_exec('g', 'ROLLBACK'), served('bcd');
--- who comes later is last
+-- a later candidate is last
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abc');
 SELECT le_resign('job', :t1, 'c'), waits('a', '', 'guard'), line_up('d');
 SELECT dblink_exec('g', 'ROLLBACK'), served('abcd');
--- nobody is named any more in the term after that
+-- the name no longer applies in the term after that
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abc', 'a:CALL le_campaign(''job'', NULL, ''a'', ''1 hour'')');
 SELECT le_resign('job', :t1, 'c'), waits('a', '', 'guard'), dblink_cancel_query('c'), answer('c');
@@ -267,7 +268,7 @@ SELECT le_resign('job', successor => 'c'), waits('c', '', 'guard');
 SELECT * FROM state();
 SELECT dblink_cancel_query('c'), answer('c'), dblink_exec('g', 'ROLLBACK'), served('abd');
 
--- who has given way has its timeouts, as before
+-- a candidate that has given way has its timeouts, as before
 SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
 SELECT line_up('abcd', 'a:SELECT le_become_leader(''job'', ''500 ms'', ''a'')');
 SELECT le_resign('job', :t1, 'c'), answer('c'), answer('a');

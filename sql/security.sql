@@ -1,6 +1,6 @@
 --
--- Who may do what: each object and each setting of the extension, for a role that has no
--- rights but those of everybody
+-- Privileges: each object and each setting of the extension, for a role that
+-- has no rights but the public ones
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
@@ -19,8 +19,8 @@ GRANT SELECT ON members TO PUBLIC;
 \i :abs_srcdir/sql/include/outcome.psql
 
 --
--- Functions: a call of each, what it returns to that role, and whether everybody may call
--- it.  A function without an entry makes this fail.
+-- Functions: a call of each, what it returns to that role, and whether all
+-- roles may call it.  A function without an entry makes this fail.
 --
 CREATE TABLE calls (object text, call text);
 GRANT SELECT ON calls TO PUBLIC;
@@ -89,7 +89,7 @@ SELECT object FROM calls EXCEPT SELECT object FROM members;
 SELECT le_resign_all() >= 0 AS resigned;
 SELECT name, identity, ttl FROM le_leaders;
 SELECT count(*) FROM le_declarations;
--- none has another's rights, or looks for anything in the path of who calls
+-- none has another's rights, or looks for anything in the caller's path
 SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND (p.prosecdef OR p.proleakproof OR p.proconfig IS NOT NULL);
 SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql') AND p.prosqlbody IS NULL;
 
@@ -116,7 +116,8 @@ SELECT * FROM revoked();
 ROLLBACK;
 
 --
--- Relations: what each privilege is to everybody.  One without an entry makes this fail.
+-- Relations: what comes of each privilege for that role.  One without an entry
+-- makes this fail.
 --
 CREATE TABLE relations (object text, may text);
 INSERT INTO relations VALUES

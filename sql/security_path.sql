@@ -1,7 +1,7 @@
 --
--- What a hostile search_path, and a hostile owner of the schema that is installed to, can
--- do: nothing.  See hostile_schema for functions and operators of whom the server's own
--- would be found first.
+-- What a hostile search_path, and a hostile owner of the schema that is
+-- installed to, can do: nothing.  See hostile_schema for functions and
+-- operators for which the server's own would be found first.
 --
 -- newer servers tell where in the script they were
 \set SHOW_CONTEXT never
@@ -72,7 +72,7 @@ CREATE TEMP VIEW _le_locks AS SELECT * FROM regress_evil.pg_locks;
 CREATE TEMP TABLE pg_stat_activity (pid int);
 RESET client_min_messages;
 
--- what everybody calls, with those before all others
+-- what all roles call, with those before all others
 CREATE ROLE regress_le_team;
 SET search_path = pg_temp, regress_evil, pg_catalog, public;
 INSERT INTO le_declarations VALUES ('job', 10, NULL, NULL, true);

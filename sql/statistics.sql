@@ -53,7 +53,7 @@ SELECT le_lease('stat', '1 hour') AS t1 \gset
 SELECT le_resign('stat', :t1);
 COMMIT;
 TABLE counts;
--- one that has run out: counted by who finds it, once
+-- one that has expired: counted once, by the session that finds it
 SELECT le_lease('stat', '100 ms') > 0 AS lease;
 SELECT pg_sleep(0.15);
 TABLE counts;
@@ -112,11 +112,11 @@ SELECT longest_wait BETWEEN '400 ms' AND '1 min' AS waited, longest_wait AS long
 SELECT :'waited' AS waited;
 SELECT le_become_leader('stat denied', '20 ms');
 SELECT longest_wait = :'longest' AS the_longest FROM pg_stat_leader_election WHERE name = 'stat denied';
--- who need not wait has none
+-- a session that need not wait has none
 SELECT le_try_become_leader('stat none'), le_resign('stat none');
 SELECT le_become_leader('stat none', '1 hour'), le_resign('stat none');
 SELECT longest_wait FROM pg_stat_leader_election WHERE name = 'stat none';
--- who was elected after one
+-- a session that was elected after one
 SELECT le_lease('stat waited', '600 ms') > 0 AS lease;
 CALL le_campaign('stat waited') \gset
 SELECT longest_wait > '0' AS waited, le_resign('stat waited') FROM pg_stat_leader_election WHERE name = 'stat waited';
@@ -131,17 +131,17 @@ SELECT le_resign('stat time'), pg_sleep(0.1);
 SELECT pg_sleep(0.1);
 SELECT time_led >= '80 ms' AS led, time_vacant >= '80 ms' AS vacant, time_led AS t1, time_vacant AS v1 FROM pg_stat_leader_election WHERE name = 'stat time' \gset
 SELECT :'led' AS led, :'vacant' AS vacant;
--- while nobody leads, the vacancy grows, and nothing else
+-- without a leader, the vacancy grows, and nothing else
 SELECT pg_sleep(0.05);
 SELECT time_led = :'t1' AS led, time_vacant - :'v1' >= '40 ms' AS vacant, time_vacant AS v1 FROM pg_stat_leader_election WHERE name = 'stat time' \gset
 SELECT :'led' AS led, :'vacant' AS vacant;
--- while somebody does, the reign
+-- with a leader, the time led grows
 SELECT le_lease('stat time', '1 hour') AS t2 \gset
 SELECT time_vacant AS v1, time_led AS t1 FROM pg_stat_leader_election WHERE name = 'stat time' \gset
 SELECT pg_sleep(0.05);
 SELECT time_vacant = :'v1' AS vacant, time_led - :'t1' >= '40 ms' AS led FROM pg_stat_leader_election WHERE name = 'stat time';
 SELECT le_resign('stat time', :t2);
--- while a lease is taken that is not committed, nobody
+-- while a lease is not committed, there is no leader
 SELECT time_led AS t1, time_vacant AS v1 FROM pg_stat_leader_election WHERE name = 'stat time' \gset
 BEGIN;
 SELECT le_lease('stat time', '1 hour') > 0 AS lease, pg_sleep(0.05);
@@ -188,7 +188,7 @@ SELECT time_vacant <= clock_timestamp() - :'now' + interval '0.1 s' AS vacant, t
 CALL le_observe('stat lease') \gset
 SELECT :token = -:t3 AS vacant;
 
--- rights: everybody may look, only who is granted that may reset
+-- rights: all roles may look, only a role that is granted that may reset
 CREATE ROLE regress_statistics;
 SET ROLE regress_statistics;
 SELECT count(*) > 0 AS seen FROM pg_stat_leader_election;

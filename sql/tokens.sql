@@ -17,7 +17,7 @@ SELECT le_try_become_leader('job'), le_token('job') = :t1 AS same;
 SELECT now() - to_timestamp(:t1 / (1 << 22) + 1735689600) BETWEEN '0' AND '1 day' AS clock, (:t1::float8)::bigint = :t1 AS exact;
 SELECT setval('le_token_seq', (2 ^ 53)::bigint);
 
--- a question draws none, nor does a bid of who leads
+-- a question draws none, nor does a bid of the leader
 SELECT le_try_become_leader('job'), le_become_leader('job'), le_am_leader('job'), le_token('job') IS NULL FROM generate_series(1, 3);
 SELECT le_try_become_leader('next'), le_token('next') = :t2 + 1 AS next;
 SELECT le_resign_all();
@@ -122,7 +122,7 @@ SELECT setval('application', 77), nextval('application');
 DO $$ BEGIN FOR i IN 1 .. 1100 LOOP PERFORM le_try_become_leader('job') AND le_resign('job'); END LOOP; END $$;
 SELECT lastval(), currval('application');
 
--- a sequence that was set back, which nobody should do, is put right
+-- a sequence that was set back, which should not be done, is put right
 SELECT le_try_become_leader('job'), le_token('job') AS t1, le_resign('job') \gset
 SELECT setval('le_token_seq', 1);
 DO $$ BEGIN FOR i IN 1 .. 1100 LOOP PERFORM le_try_become_leader('job') AND le_resign('job'); END LOOP; END $$;

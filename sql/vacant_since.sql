@@ -1,5 +1,5 @@
 --
--- pg_stat_leader_election.vacant_since: since when nobody leads
+-- pg_stat_leader_election.vacant_since: the beginning of a vacancy
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
@@ -54,7 +54,7 @@ SELECT le_resign('vacancy');
 SELECT terms, resigned, time_led <= since_reset AS led_since_reset, time_vacant <= since_reset AS vacant_since_reset
 FROM counts WHERE name = 'vacancy';
 
--- a lease that has run out, which nobody has noticed; forgotten as well
+-- a lease that has expired, which no session has noticed; forgotten as well
 SELECT le_lease('vacancy', '200 ms') > 0 AS lease;
 TABLE vacancy;
 UPDATE moment SET noted = clock_timestamp() + interval '100 ms';
@@ -74,7 +74,7 @@ TABLE vacancy;
 ROLLBACK;
 TABLE vacancy;
 
--- a lease of an extension that was dropped, whoever looks first
+-- a lease of an extension that was dropped, whichever session looks first
 SELECT le_lease('vacancy', '1 hour') > 0 AS lease;
 UPDATE moment SET noted = clock_timestamp();
 SET client_min_messages = warning;

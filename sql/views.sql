@@ -49,7 +49,7 @@ SELECT l.key, k.key = l.key AS by_key, lock.key = l.key AS lock
 FROM le_leaders l, le_leader(l.key) k, _le_locks lock WHERE lock.key = l.key ORDER BY 1;
 SELECT le_resign_all();
 
--- plain advisory locks on keys that nobody asked for are not elections
+-- plain advisory locks on keys that were never asked for are not elections
 SELECT pg_advisory_lock(555), pg_advisory_lock(555, 556), pg_advisory_lock_shared(557);
 SELECT le_am_leader(555), le_token(555);
 SELECT * FROM le_leaders;
@@ -58,7 +58,7 @@ FROM le_leader(555);
 SELECT key, pid = pg_backend_pid() AS pid FROM le_leader(557);
 SELECT * FROM le_leader(556);
 SELECT lock_class, key, pid = pg_backend_pid() AS pid, granted, waitstart FROM _le_locks ORDER BY key;
--- once asked for, they are, for as long as somebody holds them
+-- once asked for, they are, for as long as they are held
 SELECT le_try_become_leader(555), le_resign(555);
 SELECT key, scope, token FROM le_leaders;
 SELECT pg_advisory_unlock_all();

@@ -1,7 +1,7 @@
 --
 -- Waiting: what ends a wait without leadership leaves nothing behind
 --
--- A transaction that was prepared with a plain lock on the key is who leads.
+-- The leader is a transaction that was prepared with a plain lock on the key.
 --
 -- newer servers tell what they were at
 \set SHOW_CONTEXT never

@@ -79,8 +79,8 @@ subtest 'a dump restores, and its tokens grow on' => sub {
 			$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr("restored_$format"), $dump ], 'restored');
 		}
 		my $there = session($node, db => "restored_$format");
-		is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'nobody leads there');
-		is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'somebody does');
+		is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'no election is led there');
+		is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'a session is elected');
 		cmp_ok(ask($there, q{SELECT le_token('job')}), '>', $token, 'with a greater token');
 		end_session($there);
 	}

@@ -77,7 +77,7 @@ subtest 'DROP EXTENSION by the leader' => sub {
 	my $token = token_of($session, 'left');
 	my $high = ask($session, 'SELECT le_token(99)');
 	ask($session, 'DROP EXTENSION leader_election');
-	like($session->{messages}, qr/NOTICE:  00000: elections are led in this database: 3 by sessions, 0 by leases/, 'told who leads');
+	like($session->{messages}, qr/NOTICE:  00000: elections are led in this database: 3 by sessions, 0 by leases/, 'a notice says how many elections are led');
 	ask($session, q{SELECT le_am_leader('kept')});
 	like($session->{messages}, qr/does not exist/, 'no function');
 	ask($session, 'CREATE EXTENSION leader_election');
@@ -86,9 +86,9 @@ subtest 'DROP EXTENSION by the leader' => sub {
 	is(token_of($session, 'left'), $token, 'with their tokens');
 	all_consistent($node, 'no ghost');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_leaders'), '3', 'the views show them');
-	is(ask($dba, q{SELECT le_try_become_leader('kept')}), 'f', 'nobody else leads');
+	is(ask($dba, q{SELECT le_try_become_leader('kept')}), 'f', 'no other session is elected');
 	is(ask($session, q{SELECT le_resign('left')}), 't', 'it can resign');
-	is(ask($dba, q{SELECT le_try_become_leader('left')}), 't', 'then somebody else leads');
+	is(ask($dba, q{SELECT le_try_become_leader('left')}), 't', 'then another session is elected');
 	cmp_ok(token_of($dba, 'left'), '>', $high, 'with a greater token');
 	is(ask($session, q{SELECT le_resign_all()}), '2', 'it can resign from all');
 	end_session($session, $dba);

@@ -52,7 +52,7 @@ sub crash
 	return;
 }
 
-# The holder goes on; nobody else is elected, in no scope
+# The holder goes on, and no other session is elected, in any scope
 sub runs_on
 {
 	my ($session, $name, $token) = @_;
@@ -64,12 +64,12 @@ sub runs_on
 	return;
 }
 
-# The token is worth nothing, and somebody else can be elected at once
+# The token is void, and another session can be elected at once
 sub is_over
 {
 	my ($session, $name, $token) = @_;
 	is(ask($session, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_renew('$name', $token, '5 s'), le_resign('$name', $token)"), 'f|f|f|f', "$name: the old token is refused");
-	is(ask($session, "SELECT count(*) FROM le_leader('$name')"), '0', 'nobody leads');
+	is(ask($session, "SELECT count(*) FROM le_leader('$name')"), '0', 'there is no leader');
 	my $new = take_new($session, $name, '1 min', 'next');
 	is(ask($session, "SELECT le_renew('$name', $token), le_renew('$name', $new)"), 'f|t', 'the successor has another token');
 	is(ask($session, "SELECT le_resign('$name', $new)"), 't', 'and resigns');
@@ -313,8 +313,8 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 			is(ask($look->{session}, $sql), $look->{answer}, "$look->{what}: it runs");
 		}
 
-		# the holder died with the server: somebody else is elected after the ttl
-		# from the first look, and not before
+		# the holder died with the server: another session is elected after the
+		# ttl from the first look, and not before
 		foreach my $look (@looks)
 		{
 			my ($answer, $asked);
@@ -324,7 +324,7 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 				$answer = ask($look->{session}, q{SELECT le_lease('job', '1 min', 'successor')});
 			} until ($answer ne '' || $asked > $look->{before} + 60);
 			my $over = $look->{before} + ($look->{ttl} // $ttl);
-			cmp_ok($answer, '>', $look->{token}, "$look->{what}: somebody else is elected");
+			cmp_ok($answer, '>', $look->{token}, "$look->{what}: another session is elected");
 			cmp_ok(monotonic(), '>=', $over, 'not before the ttl is over');
 			cmp_ok($asked, '<', $over + 20, 'and not much later');
 			is(ask($look->{session}, "SELECT le_renew('job', $look->{token}), le_am_leader('job', $look->{token}), le_resign('job', $answer)"),
@@ -381,7 +381,7 @@ subtest 'a dump carries the tokens on, and no lease' => sub {
 			: [ 'pg_restore', '-e', '-d', $node->connstr($database), $dump ], 'restored');
 		my $there = session($node, db => $database);
 		local $greatest = $token;
-		is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'nobody leads');
+		is(ask($there, 'SELECT count(*) FROM le_leaders'), '0', 'there is no leader');
 		is(ask($there, "SELECT le_renew('job', $token), le_am_leader('job', $token)"), 'f|f', 'the token is of no use there');
 		take_new($there, 'job', '1 min');
 		end_session($there);
@@ -425,7 +425,7 @@ subtest 'DROP EXTENSION' => sub {
 	ask($session, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election; COMMIT');
 	unlike($session->{messages}, qr/ERROR|WARNING/, 'dropped and created again in the transaction that takes a lease');
 	is(ask($session, "SELECT le_renew('uncommitted', $uncommitted)"), 'f', 'the lease never was');
-	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '0', 'nobody has any');
+	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '0', 'there is none');
 	take_new($session, 'uncommitted', '1 min');
 
 	crash($session, $other);
@@ -434,8 +434,8 @@ subtest 'DROP EXTENSION' => sub {
 	end_session($session);
 };
 
-# A candidate who waits for the end of a lease when the extension is dropped must
-# not stand in the way of others until the ttl of what is gone is over
+# A candidate that waits for the end of a lease when the extension is dropped
+# must not keep others out until the ttl of the dropped lease is over
 subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
 	my $session = session($node);
 	my $candidate = session($node);
@@ -454,7 +454,7 @@ subtest 'DROP EXTENSION while a candidate waits for the end of a lease' => sub {
 	end_session($session);
 };
 
-# Those who bid, observe and listen have been told that it is over
+# Bidders, observers and listeners have been told that it is over
 subtest 'a lease that has run out, and was bid for in vain as a guarded transaction was open' => sub {
 	foreach my $bid (q{SELECT le_lease('guarded', '1 min')}, q{SELECT le_try_become_leader('guarded')}, q{SELECT le_become_leader('guarded', '200 ms')})
 	{

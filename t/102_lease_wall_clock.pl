@@ -24,7 +24,7 @@ my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
 sub set_clock
 {
 	my ($offset) = @_;
-	# at once for each reader, who must never find it empty
+	# atomically, as a reader must never find it empty
 	append_to_file("$clock.new", "$offset\n");
 	rename "$clock.new", $clock or die $!;
 	return;
@@ -102,7 +102,7 @@ foreach my $step ([ '+3600s', 1 ], [ '-3600s', -1 ])
 		cmp_ok($left, '<=', 600, 'for no longer than its ttl');
 		is(ask($holder, "SELECT le_renew('long', $long), le_lease('long', '10 min') IS NULL"), 't|t', 'is renewed, and denied to others');
 		is(ask($holder, q{SELECT renewed_at BETWEEN clock_timestamp() - interval '1 min' AND clock_timestamp() + interval '1 s' FROM le_leader('long')}), 't', 'renewed_at is on the clock as it is now');
-		is(collect($other), 't', 'who waits for the short one is elected');
+		is(collect($other), 't', 'the candidate for the short one is elected');
 		my $elected = monotonic();
 		cmp_ok($elected, '>=', $asked + 2, 'not before the ttl is over');
 		cmp_ok($elected, '<', $asked + 2 + 20, 'and not much later');

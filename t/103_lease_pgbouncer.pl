@@ -35,11 +35,11 @@ sub bounce_session
 	return pooled_session($pooler, @_);
 }
 
-# A program's loop: be or stay leader by one statement, through the pooler, and
-# note when it asked, when it heard, the token, and the server process.  It runs in
-# a process of its own until there is a file called stop; while there is one called
-# pause.TOKEN, whoever has that token asks no more.  A connection that is lost is
-# made again.
+# A program's loop: become or stay leader by one statement, through the pooler,
+# and record when it asked, when it got the answer, the token, and the server
+# process.  It runs in a process of its own until there is a file called stop.
+# While there is one called pause.TOKEN, the program that has that token stops
+# asking.  A lost connection is made again.
 sub run_program
 {
 	my ($me) = @_;
@@ -169,7 +169,7 @@ subtest 'PgBouncer is restarted in mid-term: the holder goes on' => sub {
 	my $up = monotonic();
 	my $after = wait_heard('the leader again', sub { $_[0]->{token} && $_[0]->{asked} > $up });
 	diag(sprintf 'PgBouncer was down for %.0f ms, the leader without it for %.0f ms', 1000 * ($up - $down), 1000 * ($after->{at} - $down));
-	wait_heard('everybody again', do { my $i = $_; sub { $_[0]->{me} eq "program$i" && $_[0]->{asked} > $up } }) foreach 1 .. 3;
+	wait_heard('each program again', do { my $i = $_; sub { $_[0]->{me} eq "program$i" && $_[0]->{asked} > $up } }) foreach 1 .. 3;
 	my (undef, $lost) = heard();
 	cmp_ok($lost, '>=', 3, 'all have lost their connections');
   SKIP:
@@ -209,7 +209,7 @@ subtest 'what the programs have noted' => sub {
 	}
 	cmp_ok(scalar(grep { keys %{ $backends{$_} } > 1 } @tokens), '>=', 1, 'leaders were on more than one server connection');
 
-	# who leads may believe in it until the ttl after it has last asked
+	# a leader may rely on its term until the ttl after it has last asked
 	my $before;
 	foreach my $token (@tokens)
 	{
@@ -219,14 +219,14 @@ subtest 'what the programs have noted' => sub {
 			my $until = $before->{last}{asked} + $ttl;
 			cmp_ok($term->{first}{at}, '>=', $until, "token $token: one leader at a time");
 			my $delay = $term->{first}{at} - $until;
-			diag(sprintf 'the next one led %.1f ms after the ttl of the one who stopped (polling at 20 ms)', 1000 * $delay);
+			diag(sprintf 'the next one led %.1f ms after the ttl of the one that stopped (polling at 20 ms)', 1000 * $delay);
 			cmp_ok($delay, '<', 15, 'and it was not long without one');
 		}
 		$before = $term;
 	}
 
-	# nobody who was denied was denied without a leader for long, nor was anybody
-	# told that it leads while another did
+	# no program was denied for long without a leader, nor told that it leads
+	# while another did
 	my @false = grep { my $one = $_; $one->{token} && grep { $_ > $one->{token} && $term{$_}{first}{at} < $one->{asked} } @tokens } @$heard;
 	is(scalar(@false), 0, 'no answer with a token that has a successor');
 };
@@ -292,7 +292,7 @@ subtest 'session scope behind transaction mode: two clients, one server connecti
 		q{SELECT le_resign('shared', identity => 'two')})
 	{
 		is(ask($client{two}, $bid), 'f', "two: $bid");
-		like($client{two}{messages}, $warning, 'and is told who leads, and of the pooler') unless $bid =~ /am_leader/;
+		like($client{two}{messages}, $warning, 'with a warning about the leader and the pooler') unless $bid =~ /am_leader/;
 	}
 	foreach my $bid (q{CALL le_campaign('shared', identity => 'two')}, q{CALL le_campaign(ARRAY['shared', 'free'], identity => 'two')})
 	{
@@ -301,7 +301,7 @@ subtest 'session scope behind transaction mode: two clients, one server connecti
 	}
 	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 't', 'one leads on');
 	is(ask($client{one}, q{SELECT le_try_become_leader('shared', 'one')}), 't', 'and is confirmed');
-	is($node->safe_psql('postgres', q{SELECT identity FROM le_leader('shared')}), 'one', 'nobody else does');
+	is($node->safe_psql('postgres', q{SELECT identity FROM le_leader('shared')}), 'one', 'no other does');
 	is(ask($client{one}, q{SELECT le_resign('shared', identity => 'one')}), 't', 'one resigns');
 	is(ask($client{two}, q{SELECT le_try_become_leader('shared', 'two')}), 't', 'then two is elected');
 	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 'f', 'and one does not lead');

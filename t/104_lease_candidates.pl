@@ -1,5 +1,5 @@
-# Who waits while a lease runs is elected when it is over, in the order of the
-# queue; the dead are left out.  Nobody is elected before.
+# Candidates that wait while a lease runs are elected when it is over, in the
+# order of the queue, without the dead ones.  None is elected before.
 
 use strict;
 use warnings;
@@ -56,7 +56,7 @@ foreach my $how ('le_become_leader', 'le_become_leader_xact')
 			is($shown, "holder|1|1|$session->{pid}", 'shown') if monotonic() < $asked + 1;
 			elected_after($session, $asked + 1, 'at expiry');
 			is(ask($holder, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL"), 'f|t', 'the lease is over, and another denied');
-			is(queue($name), '', 'nobody waits any more');
+			is(queue($name), '', 'no candidate is left');
 			ask($session, 'COMMIT') if $how =~ /xact/;
 			end_session($session);
 		};
@@ -176,7 +176,7 @@ subtest 'five wait, the clients of two die' => sub {
 		is($node->safe_psql('postgres', q{SELECT identity FROM le_leader('five')}), "candidate $i", 'and shown');
 		is(ask($waiting[$i], q{SELECT le_resign('five')}), 't', 'resigned');
 	}
-	is(join(' ', map { /term \d+ began: "candidate (\d)" leads/ ? $1 : () } term_lines($node, $offset)), '1 3 4', 'nobody else was');
+	is(join(' ', map { /term \d+ began: "candidate (\d)" leads/ ? $1 : () } term_lines($node, $offset)), '1 3 4', 'no other was');
 	is(scalar(() = log_since($node, $offset) =~ /FATAL:  connection to client lost/g), 2, 'two sessions ended');
 	no_trace($node, $waiting[$_]{pid}, 'nothing is left of a dead one') foreach 0, 2;
 	end_session(@waiting);
@@ -211,7 +211,7 @@ subtest 'first come, first served, whatever the scope' => sub {
 	my $waiter = candidate('mixed', 'le_become_leader_xact');
 	wait_until_waiting($node, $waiter->{pid});
 	ask($session, 'COMMIT');
-	is(collect($waiter), 't', 'who waits is elected');
+	is(collect($waiter), 't', 'the waiting candidate is elected');
 	is(ask($holder, q{SELECT le_lease('mixed', '1 h')}), '', 'no lease');
 	ask($waiter, 'COMMIT');
 	my $token = lease_take($holder, 'mixed', '1 h', 'holder');
@@ -221,8 +221,8 @@ subtest 'first come, first served, whatever the scope' => sub {
 	ask($session, 'ROLLBACK');
 	post($waiter, q{BEGIN; SELECT le_become_leader_xact('mixed')});
 	wait_until_sleeping($node, $waiter->{pid});
-	is(ask($holder, qq{SELECT le_resign('mixed', $token), le_lease('mixed', '1 h') IS NULL}), 't|t', 'who resigns cannot get in before who waits');
-	is(collect($waiter), 't', 'who is elected');
+	is(ask($holder, qq{SELECT le_resign('mixed', $token), le_lease('mixed', '1 h') IS NULL}), 't|t', 'the resigned leader cannot overtake the candidate');
+	is(collect($waiter), 't', 'which is elected');
 	end_session($session, $second, $waiter);
 };
 

@@ -1,6 +1,6 @@
 # 100,000 leases that run in one database: what they cost, and that they do not
-# slow down each other.  Leases that nobody resigns and nobody asks for any more
-# do not pile up.
+# slow down each other.  Leases that are neither resigned nor asked for any
+# more do not pile up.
 
 use strict;
 use warnings;
@@ -167,7 +167,7 @@ sub left_over
 	return ask($session, 'SELECT count(*) FROM le_leases');
 }
 
-subtest 'short leases of names that nobody asks for again' => sub {
+subtest 'short leases of names that are never asked for again' => sub {
 	# some to grow to the usual size
 	ask($session, q{CALL take('early ', 2000, '100 ms')});
 	my $shared = shared_size($session);
@@ -196,7 +196,7 @@ subtest 'each in a transaction of its own that is rolled back' => sub {
 	is($session->{messages}, '', 'taken, and rolled back');
 	cmp_ok(left_over(), '<=', $before, 'no row');
 	cmp_ok(shared_size($session), '<=', $shared + 4 * 1024 * 1024, 'nor memory');
-	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'never%'}), '0', 'nobody leads');
+	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE name LIKE 'never%'}), '0', 'there is no leader');
 };
 
 # What the leases of a prefix have left, when some thousands more have been taken

@@ -34,7 +34,7 @@ sleep_past(monotonic() + 0.11);
 my $successor = lease_take($holder, 'succeeded', '1 h');
 my $overtaken = lease_take($holder, 'overtaken', '100 ms');
 sleep_past(monotonic() + 0.11);
-is(ask($holder, q{BEGIN; SELECT le_try_become_leader_xact('overtaken'); ROLLBACK}), 't', 'one is over, and somebody was elected after it');
+is(ask($holder, q{BEGIN; SELECT le_try_become_leader_xact('overtaken'); ROLLBACK}), 't', 'one is over, and another session was elected after it');
 my $open = session($primary);
 ask($open, 'BEGIN');
 my $uncommitted = lease_take($open, 'uncommitted', '1 h');
@@ -98,7 +98,7 @@ subtest 'promotion' => sub {
 		$asked = monotonic();
 		$answer = ask($new, q{SELECT le_lease('dead', '1 s', 'next')});
 	} until ($answer ne '' || $asked > $looked + 60);
-	cmp_ok(monotonic(), '>=', $looked + $ttl, 'nobody renews: nobody else before the ttl is over');
+	cmp_ok(monotonic(), '>=', $looked + $ttl, 'without a renewal, no other is elected before the ttl is over');
 	cmp_ok($asked, '<', $looked + $ttl + 20, 'and not much later');
 	cmp_ok($answer, '>', $uncommitted, 'with a token greater than any of the old primary');
 	is(ask($there, "SELECT le_renew('dead', $dead), le_am_leader('dead', $dead)"), 'f|f', 'the first holder comes too late');

@@ -59,7 +59,7 @@ subtest 'a resignation that cannot be written down is none' => sub {
 	end_session($session, $blocker);
 };
 
-subtest 'who sleeps on a lease and has to look things up still keeps to its timeout' => sub {
+subtest 'a candidate that sleeps on a lease and has to look things up keeps to its timeout' => sub {
 	foreach my $limit ('timeout', 'lock_timeout')
 	{
 		my $holder = session($node);
@@ -117,8 +117,8 @@ subtest 'a copy of the database has none of its leases' => sub {
 	end_session($session);
 	$node->safe_psql('template1', 'CREATE DATABASE copy TEMPLATE postgres');
 	my $copy = session($node, db => 'copy');
-	is(ask($copy, "SELECT le_am_leader('copied', $token), count(*) FROM le_leaders"), 'f|0', 'nobody leads there');
-	is(ask($copy, q{SELECT le_lease('copied', '1 h') IS NOT NULL}), 't', 'somebody is elected');
+	is(ask($copy, "SELECT le_am_leader('copied', $token), count(*) FROM le_leaders"), 'f|0', 'there is no leader there');
+	is(ask($copy, q{SELECT le_lease('copied', '1 h') IS NOT NULL}), 't', 'a lease is granted');
 	$session = session($node);
 	is(ask($session, "SELECT le_renew('copied', $token)"), 't', 'here it runs on');
 	end_session($session, $copy);

@@ -97,7 +97,8 @@ foreach my $state (sort keys %states)
 				my $case = $states{$state};
 				my ($first, $next) = map { session($node, app => $_) } 'first', 'next';
 
-				# who dies with the lock in hand is looked after by the server only
+				# only the server detects the death of a client that holds the
+				# lock
 				my $waiter = session($node, app => 'waiter', options => '-c client_connection_check_interval=' . ($case->{alter} ? '200ms' : '0'));
 				my $dies = $end =~ /death/ && !$case->{alter};
 				my $offset = log_from($node);
@@ -134,7 +135,7 @@ foreach my $state (sort keys %states)
 				ask($altering, 'ROLLBACK') if $case->{alter};
 				if ($case->{before})
 				{
-					like(collect($first, $bound) // 'none', qr/^\d+$/, 'who stood before it is elected');
+					like(collect($first, $bound) // 'none', qr/^\d+$/, 'the candidate before it is elected');
 					ask($first, q{SELECT le_resign('job')});
 				}
 				like(collect($next, $bound) // 'none', qr/^\d+$/, 'the next one is elected');
@@ -143,7 +144,7 @@ foreach my $state (sort keys %states)
 				unlike(log_since($node, $offset), qr/: "waiter" leads/, 'it never led');
 				is(ask($waiter, q{ROLLBACK; SELECT le_try_become_leader('job')}), 'f', 'the session goes on, denied') if $end =~ /cancel/;
 				ask($next, q{SELECT le_resign('job')});
-				like(collect($many, $bound), qr/^\d+\|job$/, 'and then who stands in no line') if $state eq 'in the lock queue';
+				like(collect($many, $bound), qr/^\d+\|job$/, 'and then the one outside the queue') if $state eq 'in the lock queue';
 				kill_client($first, $waiter, $next, $many);
 				ask_until($control, q{SELECT count(*) FROM le_leaders}, 0);
 			};
@@ -244,7 +245,8 @@ subtest 'the timeout of an idle leader ends its term' => sub {
 		gone($client);
 		ask($next, q{SELECT le_resign('idle')});
 	}
-	# who owes an announcement and is asked for a transaction while idle
+	# it has an announcement to send, for which it asks for a transaction while
+	# idle
 	my $client = session($node, app => 'idle');
 	ask($client, q{SET idle_session_timeout = '1 s'});
 	ask($client, q{BEGIN; SELECT le_try_become_leader('idle'); ROLLBACK});

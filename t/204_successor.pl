@@ -1,6 +1,6 @@
-# A leader names who is to lead next.  That one does, whatever its place in line, and all
-# others keep theirs; also where candidates and those who give way are cancelled, killed
-# and stopped.
+# A leader names a successor.  The successor leads next, whatever its place in
+# line, and all others keep theirs, also if candidates, or those that give way,
+# are cancelled, killed and stopped.
 
 use strict;
 use warnings;
@@ -21,7 +21,8 @@ my $node = new_server('handover', conf => 'max_connections = 60');
 my $watcher = session($node);
 my @scopes = qw(session transaction lease);
 
-# The client waits for the election, last in line; or leads, if nobody does
+# The client waits for the election, last in line, or leads if there is no
+# leader
 sub line_up
 {
 	my ($client, $name, $scope, $timeout) = @_;
@@ -41,7 +42,7 @@ sub newcomer
 	return $client;
 }
 
-# A leader, and who waits, in this order
+# A leader and the candidates, in this order
 sub line
 {
 	my ($name, $scope, @identities) = @_;
@@ -52,7 +53,7 @@ sub line
 	return @clients;
 }
 
-# The client, who waits, is elected; it learns its token
+# The waiting client is elected, and gets its token
 sub is_elected
 {
 	my ($client, $test) = @_;
@@ -65,7 +66,7 @@ sub is_elected
 	return $elected;
 }
 
-# In favour of somebody
+# Resign in favour of the given identity
 sub hand_over
 {
 	my ($client, $successor) = @_;
@@ -89,7 +90,7 @@ sub nobody_elected
 	my ($name, @clients) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	hear(0.3, grep { !$_->{ready} } @clients);
-	ok(!grep({ $_->{ready} } @clients), 'nobody is elected');
+	ok(!grep({ $_->{ready} } @clients), 'none is elected');
 	is(ask($watcher, "SELECT (SELECT count(*) FROM le_leader('$name')), le_try_become_leader('$name')"), '0|f', 'nor is there anything to be had');
 	return;
 }
@@ -104,7 +105,7 @@ sub then_in_order
 		is_elected($client, "then $client->{identity}") or return;
 		resign($client);
 	}
-	is(ask($watcher, "SELECT count(*) FROM le_candidates WHERE name = '$name' AND position IS NOT NULL"), '0', 'nobody is left');
+	is(ask($watcher, "SELECT count(*) FROM le_candidates WHERE name = '$name' AND position IS NOT NULL"), '0', 'no candidate is left');
 	return;
 }
 
@@ -116,7 +117,7 @@ subtest 'the order of the line' => sub {
 	my $in_front = sub { my ($client) = @_; $leader = $client; @line = grep { $_ != $client } @line; };
 
 	line_up($all[0], 'model', 'lease');
-	is_elected($all[0], 'somebody leads');
+	is_elected($all[0], 'the first one leads');
 	$leader = $all[0];
 	foreach my $client (@all[ 1 .. 7 ])
 	{
@@ -136,7 +137,7 @@ subtest 'the order of the line' => sub {
 		my $what = rand();
 		my @back = ($old);
 
-		# somebody leaves the line, maybe the first one
+		# a candidate leaves the line, maybe the first one
 		if (rand() < 0.3)
 		{
 			my $gone = rand() < 0.4 ? $line[0] : some(@line);
@@ -164,8 +165,8 @@ subtest 'the order of the line' => sub {
 		if ($what < 0.1)
 		{
 			my $answer = hand_over($old, 'nobody');
-			$wrong ||= 'nobody has been named, and it has worked' if $answer ne 'f';
-			$case = 'nobody named';
+			$wrong ||= 'an unknown successor was accepted' if $answer ne 'f';
+			$case = 'unknown successor';
 			resign($old);
 		}
 		elsif ($what < 0.25 || $scope eq 'transaction')
@@ -188,7 +189,7 @@ subtest 'the order of the line' => sub {
 		$expected->{token} = $answer if $expected->{scope} eq 'lease';
 		$in_front->($expected);
 		hear(0, @line);
-		$wrong ||= 'somebody else is elected, too' if grep { $_->{ready} } @line;
+		$wrong ||= 'another one is elected, too' if grep { $_->{ready} } @line;
 		my $order = join ' ', map { $_->{identity} } @line;
 		$wrong ||= "$case, $scope scope, to $expected->{identity}: not in order: " . ask($watcher, in_line('model')) . ", expected $order"
 		  unless ask_until($watcher, in_line('model'), $order, 5);
@@ -207,9 +208,9 @@ subtest 'the order of the line' => sub {
 	ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
 };
 
-# Everybody at the same time.  Some are killed and cancelled and lose patience; of those
-# who are not, it is known that they wait when they are named
-subtest 'everybody at the same time' => sub {
+# All clients at the same time.  Some are killed, are cancelled or time out;
+# all others are known to wait when they are named
+subtest 'all at the same time' => sub {
 	my (%handed, %count, @errors);
 	my $offset = log_from($node);
 	my %fine = map { $_ => 1 } '', '57014', '57P01';
@@ -270,7 +271,7 @@ subtest 'everybody at the same time' => sub {
 		elsif (!$victim->{done}) { lose($victim); }
 	};
 	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, $disturb, @actors);
-	is(scalar(@hang), 0, 'nobody hangs') or diag(map { "$_->{params}{app} $_->{say}\n" } @hang);
+	is(scalar(@hang), 0, 'none hangs') or diag(map { "$_->{params}{app} $_->{say}\n" } @hang);
 	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
 	kill_client(map { $_->{client} } @actors);
 	ask($watcher, q{SELECT le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
@@ -290,14 +291,14 @@ subtest 'everybody at the same time' => sub {
 			$leads = $1;
 		}
 	}
-	is(scalar(@wrong), 0, 'who was named is next') or diag(join "\n", @wrong[0 .. ($#wrong < 9 ? $#wrong : 9)]);
+	is(scalar(@wrong), 0, 'the named one is next') or diag(join "\n", @wrong[0 .. ($#wrong < 9 ? $#wrong : 9)]);
 	diag(join ', ', map { "$_: $count{$_}" } sort keys %count);
 	cmp_ok($count{'named is next'} // 0, '>', 0, 'a successor was named');
 };
 
 foreach my $scope (qw(session lease))
 {
-	subtest "who can be named, $scope scope" => sub {
+	subtest "identities that can be named, $scope scope" => sub {
 		my ($leader, $first, $second, $third) = line('named', $scope, 'first', 'twin', 'twin');
 		my $many = session($node);
 		post($many, q{CALL le_campaign(ARRAY['named', 'named'], identity => 'many')});
@@ -343,7 +344,7 @@ foreach my $scope (qw(session lease))
 		ok(wait_for_end($third), 'it ends');
 		hear(1, $first, $second, $fourth) until grep { $_->{ready} } $first, $second, $fourth;
 		hear(0, $first);
-		ok($first->{ready}, 'who has waited longest is elected');
+		ok($first->{ready}, 'the one that has waited longest is elected');
 		foreach my $turn (1 .. 3)
 		{
 			my @left = grep { $_->{election} } $first, $second, $fourth;
@@ -366,8 +367,8 @@ foreach my $scope (qw(session lease))
 	};
 }
 
-# With a lease, it is the first one in line who has to give way
-subtest 'who has to give way is stopped' => sub {
+# With a lease, the first one in line has to give way
+subtest 'the one that has to give way is stopped' => sub {
 	my ($leader, $first, $second, $third) = line('way', 'lease', qw(first second third));
 	pause_process($first->{pid});
 	is(hand_over($leader, 'third'), 't', 'named');
@@ -375,15 +376,15 @@ subtest 'who has to give way is stopped' => sub {
 	is(ask($watcher, in_line('way')), 'first second third', 'they are where they were');
 	kill 'CONT', $first->{pid};
 	my $woken = monotonic();
-	is_elected($third, 'when he is woken, the one who was named is elected');
-	diag(sprintf 'elected %.1f ms after the one who gives way was woken', 1000 * (monotonic() - $woken));
-	ok(ask_until($watcher, in_line('way'), 'first second'), 'who gave way is the first again');
+	is_elected($third, 'when it is woken, the named one is elected');
+	diag(sprintf 'elected %.1f ms after the one that gives way was woken', 1000 * (monotonic() - $woken));
+	ok(ask_until($watcher, in_line('way'), 'first second'), 'the one that gave way is the first again');
 	resign($third);
 	then_in_order('way', $first, $second);
 	kill_client($leader, $first, $second, $third);
 };
 
-subtest 'who has to give way is stopped, and killed' => sub {
+subtest 'the one that has to give way is stopped, and killed' => sub {
 	foreach my $how ('pg_terminate_backend', 'pg_cancel_backend')
 	{
 		my ($leader, $first, $second, $third) = line('way', 'lease', qw(first second third));
@@ -393,14 +394,14 @@ subtest 'who has to give way is stopped, and killed' => sub {
 		kill 'CONT', $first->{pid};
 		$how eq 'pg_cancel_backend' ? collect($first) : wait_for_end($first);
 		is($first->{code}, $how eq 'pg_cancel_backend' ? '57014' : '57P01', 'it is gone');
-		is_elected($third, 'the one who was named is elected');
+		is_elected($third, 'the named one is elected');
 		resign($third);
 		then_in_order('way', $second);
 		kill_client($leader, $first, $second, $third);
 	}
 };
 
-subtest 'who gives way keeps his timeout' => sub {
+subtest 'the one that gives way keeps its timeout' => sub {
 	my ($leader, $third) = map { newcomer($_) } 'leader', 'third';
 	my @first = map { newcomer("first$_") } 1, 2;
 	line_up($leader, 'time', 'lease');
@@ -411,7 +412,7 @@ subtest 'who gives way keeps his timeout' => sub {
 	line_up($third, 'time', 'session');
 	is(hand_over($leader, 'third'), 't', 'named');
 	is_elected($third, 'elected');
-	is(collect($first[0]), 'f', 'his timeout is over');
+	is(collect($first[0]), 'f', 'its timeout is over');
 	cmp_ok(monotonic(), '>=', $before + 1, 'not too early');
 	is(collect($first[1]), '', 'the next one, too');
 	cmp_ok(monotonic(), '<', $before + 20, 'not too late');
@@ -466,7 +467,7 @@ SKIP: {
 		my $go_on = stop_lining_up($third, 'up') or skip 'no debugger', 1;
 		is(ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $third->{pid} AND locktype = 'advisory'"), '0', 'it is just lining up');
 		is(hand_over($leader, 'third'), 't', 'and is named');
-		like(ask($watcher, $bid), qr/^(f|\|)$/, "nobody overtakes it: $bid");
+		like(ask($watcher, $bid), qr/^(f|\|)$/, "it is not overtaken: $bid");
 		$go_on->();
 		is_elected($third, 'it is elected when it goes on') or last;
 		resign($third);

@@ -1,5 +1,6 @@
-# Who waits in le_campaign holds back neither vacuum nor CREATE INDEX CONCURRENTLY;
-# who waits in pg_advisory_lock or le_become_leader does.
+# A session that waits in le_campaign holds back neither vacuum nor CREATE
+# INDEX CONCURRENTLY.  One that waits in pg_advisory_lock or le_become_leader
+# does.
 
 use strict;
 use warnings;
@@ -104,7 +105,7 @@ subtest 'session and lease candidates stand in one queue' => sub {
 	cmp_ok($third, '>', $first, 'the third has a lease when the second has gone');
 	is(ask($other, "SELECT le_resign('job', $third)"), 't', 'resigned');
 	end_session(@sessions[ 0, 2 ]);
-	is(leads_in_view($node, 'job'), '', 'nobody is left');
+	is(leads_in_view($node, 'job'), '', 'there is no leader any more');
 };
 
 subtest 'a candidate whose client has died is not elected' => sub {

@@ -1,7 +1,8 @@
-# One connection waits for any of 10,000 elections, and hears of the one that comes
-# free at once: by whatever way, and without harm to anybody meanwhile.
+# One connection waits for any of 10,000 elections, and at once gets the one
+# that becomes free, by whatever way, without harm to other sessions meanwhile.
 #
-# A candidate that nobody wakes looks up after 5 seconds, and tries nothing then.
+# A candidate that is not woken checks its state after 5 seconds, and tries
+# nothing then.
 
 use strict;
 use warnings;
@@ -61,7 +62,7 @@ sub take_all
 {
 	my ($prefix) = @_;
 	my $count = ask($holder, qq{SELECT count(*) FILTER (WHERE le_try_become_leader('$prefix ' || n)) FROM generate_series(1, $names) n});
-	return is($count, $names, "somebody leads all '$prefix'");
+	return is($count, $names, "one session leads all '$prefix'");
 }
 my @ten = ('ten', 1, 10);
 
@@ -72,7 +73,7 @@ is(ask($control, "SELECT count(*), count(position), min(name), count(DISTINCT ke
 is(ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM le_leaders}), "$names|1|1", 'counted of each leader');
 is(ask($control, q{SELECT sum(candidates), min(candidates), max(candidates) FROM pg_stat_leader_election}), "$names|1|1", 'and in the statistics');
 
-subtest 'it holds back nobody' => sub {
+subtest 'it holds back no other session' => sub {
 	my $other = session($node);
 	is(ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $candidate->{pid}"), 't|t', 'no snapshot, no transaction ID');
 	is(ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $candidate->{pid} AND locktype <> 'virtualxid'"), '0', 'no lock');
@@ -202,7 +203,8 @@ subtest 'leases' => sub {
 	ask($candidate, q{SELECT le_resign('lease x')});
 	ask($leaser, 'COMMIT');
 
-	# a lease whose ttl begins while it is campaigned for, and who takes leases itself
+	# a lease whose ttl begins while it is campaigned for, and a campaign that
+	# takes leases itself
 	ask($leaser, 'BEGIN');
 	ask($leaser, q{SELECT le_lease('lease x', '300 ms')});
 	campaign($candidate, q{ARRAY['lease 1', 'lease x']}, q{, ttl => '500 ms'});
@@ -237,7 +239,7 @@ subtest 'transactions' => sub {
 	kill_client($other);
 };
 
-subtest 'it overtakes nobody' => sub {
+subtest 'it overtakes no candidate' => sub {
 	my $waiter = session($node, app => 'waiter');
 	foreach my $how (q{SELECT le_become_leader('job 5000')}, q{CALL le_campaign('job 5000')}, q{CALL le_campaign('job 5000', ttl => '1 h')})
 	{

@@ -1,6 +1,7 @@
-# Who waits for any of many elections, or observes one, is neither left asleep nor kept
-# busy by what goes wrong with others: a candidate cancelled in the moment it gets the
-# lock, a resignation that hangs, an extension that is dropped and created anew.
+# A session that waits for any of many elections, or observes one, is neither
+# left asleep nor kept busy by what goes wrong with others: a candidate
+# cancelled at the moment it acquires the lock, a resignation that hangs, an
+# extension that is dropped and created anew.
 
 use strict;
 use warnings;
@@ -93,7 +94,7 @@ foreach my $case (
 	kill 'STOP', $queued->{pid};
 	is(ask($holder, q{SELECT le_resign('job')}), 't', "$what: resigned");
 	ok(ask_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $queued->{pid} AND locktype = 'advisory' AND granted", 1, 5), 'granted to the first in line');
-	is(collect($followers[0], 0.3), undef, 'who overtakes nobody');
+	is(collect($followers[0], 0.3), undef, 'which is not overtaken');
 	my $time = monotonic();
 	$signal ? kill($signal, $queued->{pid}) : kill_client($queued);
 	kill 'CONT', $queued->{pid};
@@ -105,8 +106,8 @@ foreach my $case (
 	ask($_, 'SELECT le_resign_all()') foreach $followers[0], $holder;
 }
 
-# Who resigns holds the guard lock until that is durable
-subtest 'nobody spins while a resignation hangs' => sub {
+# A session that resigns holds the guard lock until that is durable
+subtest 'no session spins while a resignation hangs' => sub {
 	my $token = ask($holder, q{SELECT le_lease('job', '1 h')});
 	my $resigner = session($node, app => 'resigner');
 	my $observer = session($node, app => 'observer');
@@ -137,7 +138,7 @@ subtest 'nobody spins while a resignation hangs' => sub {
 	my @took = map { processor_time($_->{pid}) } @followers, $late, $observer;
 	$took[$_] -= $before[$_] foreach 0 .. $#took;
 	cmp_ok($took[$_], '<', 0.3, "$_: sleeps (took $took[$_] s)") foreach 0 .. $#took;
-	ok(!$_->{ready}, 'nobody is elected') foreach @followers, $late;
+	ok(!$_->{ready}, 'none is elected') foreach @followers, $late;
 
 	ask($control, q{ALTER SYSTEM RESET synchronous_standby_names});
 	$node->reload;
@@ -185,9 +186,9 @@ subtest 'the extension is dropped and created anew while they wait' => sub {
 	my $seen = collect($observer, 12);
 	like($seen // 'none', qr/^(?:-$token\|\||\d+\|follower 1\|)$/, 'the observer sees it') or diag($observer->{error});
 	cmp_ok(monotonic() - $time, '<', 12, sprintf 'all when they look up, at the latest (%.1f s)', monotonic() - $time);
-	ok(!$both->{ready}, 'who waits for a leader of session scope waits on');
+	ok(!$both->{ready}, 'the candidate behind a leader of session scope waits on');
 	$time = monotonic();
-	is(ask($holder, q{SELECT le_resign('led')}), 't', 'who resigns now');
+	is(ask($holder, q{SELECT le_resign('led')}), 't', 'which resigns now');
 	answered($both, $time, qr/^\d+\|led$/, 'and is succeeded');
 	is(ask($control, q{SELECT name, scope FROM le_leaders ORDER BY 1}), "any|session\nled|lease\none|session", 'all is on record');
 	no_candidates($control, 'in the end: no trace');
@@ -219,7 +220,8 @@ subtest 'the lock table is full' => sub {
 	no_candidates($control, 'in the end: no trace');
 };
 
-# Nobody is woken by that; the leader's session ends the term when its transaction ends
+# This wakes no session.  The leader's session ends the term when its
+# transaction ends
 subtest 'a lock that is pulled away in a transaction, or by a statement that lasts' => sub {
 	foreach my $sql ('BEGIN; SELECT pg_advisory_unlock_all()', 'SELECT pg_advisory_unlock_all(), pg_sleep(60)')
 	{

@@ -2,9 +2,10 @@
 # two observers of each; for a minute they are killed, cancelled and terminated at random,
 # and leaders do jobs, resign, die, hang, and let their leases run out.
 #
-# Wrong outcomes: two lead at a time; a job is done twice, or recorded and not done; nobody leads though somebody waits; an
-# observer does not come to know; a token is not greater than the one before; what has
-# gone has left something behind.
+# Wrong outcomes: two lead at a time; a job is done twice, or recorded and not
+# done; there is no leader although a candidate waits; an observer misses a
+# change; a token is not greater than the one before; what has gone has left
+# something behind.
 #
 # The seed and the length of the soak can be set: LE_SOAK_SEED, LE_SOAK_SECONDS.
 
@@ -193,7 +194,7 @@ sub act
 	return post($client, $end);
 }
 
-# Somebody is hit, whatever he does
+# A random session is hit, whatever it does
 sub hit
 {
 	my $client = some(@clients) // return;
@@ -339,7 +340,7 @@ foreach my $round (1 .. 2)
 		$right = grep { $_->{known} == $now{ $_->{name} } } @observers;
 		last if $right == @observers;
 	}
-	is($right, scalar @observers, 'all observers know who leads: ' . ($round == 1 ? 'the last' : 'nobody'));
+	is($right, scalar @observers, 'all observers know the leader: ' . ($round == 1 ? 'the last' : 'none'));
 	kill_client($leader);
 	ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'last'}, 0);
 }

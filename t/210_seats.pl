@@ -26,7 +26,7 @@ my $node = new_server('seats', conf => "max_connections = 60\nclient_connection_
 my $control = session($node);
 my $pooler;
 
-# Who has which seat, as an administrator sees it
+# The leader of each seat, as an administrator sees it
 sub taken
 {
 	my ($pool, $n) = @_;
@@ -70,7 +70,7 @@ subtest 'thirty sessions wait for three seats' => sub {
 		if ($rounds++ % 2) { kill_client($client); }
 		else { is(ask($client, "SELECT le_resign('$seat')"), 't', "$seat is resigned"); }
 		my ($next, $others) = await(1, @$waiting);
-		is(seats_of(@$next), $seat, 'and taken by one of those who wait');
+		is(seats_of(@$next), $seat, 'and taken by one of those that wait');
 		push @$leading, @$next;
 		$waiting = $others;
 		is(ask($control, q{SELECT count(*), count(DISTINCT identity) FROM le_leaders WHERE name ^@ 'pool/'}), "$seats|$seats", 'three lead');
@@ -103,12 +103,13 @@ subtest 'the number of seats changes' => sub {
 	is(taken('pool', 3), 'pool/1 w0, pool/2 w1, pool/3 w2', 'three lead');
 	wait_for_candidate($control, $campaign->(3, 3));
 
-	# it grows: who campaigns with the greater number leads at once, who waits already does not
+	# it grows: a campaign with the greater number leads at once, one that
+	# waits already does not
 	is(seats_of($campaign->($_, 5)), "pool/$_", 'one more seat') foreach 4, 5;
 	ok(!$clients[3]{ready}, 'one that waits for three does not come to know of them');
 	is(taken('pool', 5), 'pool/1 w0, pool/2 w1, pool/3 w2, pool/4 w4, pool/5 w5', 'five lead');
 
-	# it shrinks: who leads leads on, and no new worker takes what is left
+	# it shrinks: the leaders lead on, and no new worker takes what is left
 	wait_for_candidate($control, $campaign->(6, 2));
 	is(taken('pool', 5), 'pool/1 w0, pool/2 w1, pool/3 w2, pool/4 w4, pool/5 w5', 'five lead on');
 	is(ask($clients[4], q{SELECT le_am_leader('pool/4')}), 't', 'in their own eyes, too');

@@ -1,4 +1,4 @@
-# What the server log says, and to whom.
+# What the server log says, and for which roles.
 
 use strict;
 use warnings;
@@ -107,7 +107,8 @@ subtest 'for how long it was led' => sub {
 	my $took = $node->safe_psql('postgres', "SELECT clock_timestamp() - '$begun'");
 	led_for('resigned', 'long leader', $offset, '1.2 s', $took);
 
-	# a lease, until it ran out, whoever finds that: a bid, an observer, le_forget
+	# a lease, until it expired, whether a bid, an observer or le_forget finds
+	# that
 	foreach my $finder (q{SELECT le_lease('short', '1 s')}, q{CALL le_observe('short')}, q{SELECT le_forget('short')})
 	{
 		my $token = ask($session, q{SELECT le_lease('short', '200 ms', 'lessee')});
@@ -133,7 +134,7 @@ subtest 'where the client is' => sub {
 	my @lines = grep { / began: / } term_lines($node, $offset);
 	like($lines[0], qr/"worker" leads, process \d+, session scope$/, 'a local one is not told');
 	like($lines[1], qr/"r" leads, process $remote_pid, client 127\.0\.0\.1, session scope$/, 'address');
-	like($lines[2], qr/"r" leads, process $remote_pid, client 127\.0\.0\.1, lease scope, ttl 1000 ms$/, 'of who takes a lease, too');
+	like($lines[2], qr/"r" leads, process $remote_pid, client 127\.0\.0\.1, lease scope, ttl 1000 ms$/, 'of a lease, too');
 	end_session($remote);
 };
 

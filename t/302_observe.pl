@@ -1,8 +1,8 @@
-# Who waits in le_observe hears of every change at once, holds back nobody
-# meanwhile, and leaves nothing behind.
+# A session that waits in le_observe is told every change at once, holds back
+# no other session meanwhile, and leaves nothing behind.
 #
-# An observer that nobody wakes looks up after 5 seconds all the same.  So the
-# bound says that it was woken.
+# An observer that is not woken checks its state after 5 seconds all the same.
+# So the bound proves that it was woken.
 
 use strict;
 use warnings;
@@ -99,7 +99,7 @@ foreach my $case (
 	ref $end ? $end->($leader) : post($leader, $end =~ s/%s/$name/gr);
 	heard_since($time, $what, "-$token||");
 	end_session($leader);
-	is(ask($control, "CALL le_observe('$name', $token, '1 min')"), "-$token||", "$what: seen by who looks later");
+	is(ask($control, "CALL le_observe('$name', $token, '1 min')"), "-$token||", "$what: seen by a later observer");
 }
 
 subtest 'expiry' => sub {
@@ -124,7 +124,7 @@ subtest 'expiry' => sub {
 	cmp_ok(monotonic(), '>=', $time + 0.3, 'not before the deadline');
 };
 
-# Who comes to lead
+# The next leader
 my $leader = session($node, app => 'leader');
 foreach my $case (
 	[ 'le_try_become_leader', [q{SELECT le_try_become_leader('%s')}] ],
@@ -140,7 +140,7 @@ foreach my $case (
 	my $name = 'office ' . ++$number;
 	my @statements = map { s/%s/$name/gr } @$statements;
 	my $last = pop @statements;
-	is(start_observing($name), -1, "$what: nobody leads, nobody has");
+	is(start_observing($name), -1, "$what: there is no leader, and there was none");
 	ask($leader, $_) foreach @statements;
 	nobody_hears($what) if $wait;
 	my $time = monotonic();
@@ -244,7 +244,7 @@ subtest 'nothing is missed between two calls' => sub {
 	collect($observer);
 };
 
-subtest 'it holds back nobody' => sub {
+subtest 'it holds back no other session' => sub {
 	my $other = session($node);
 	ask($other, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
 	post($observers[0], q{CALL le_observe('job 1', } . number_seen('job 1') . ')');

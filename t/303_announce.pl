@@ -120,7 +120,7 @@ foreach my $state (sort keys %states)
 			kill_client($leader);
 			last if $failure;
 		}
-		is_deeply(\%failures, {}, "$end, $state: who hears it and tries leads");
+		is_deeply(\%failures, {}, "$end, $state: a listener that tries is elected");
 	}
 }
 
@@ -143,7 +143,7 @@ foreach my $end (sort keys %ends)
 			kill_client($leader);
 			last if $failure;
 		}
-		is_deeply(\%failures, {}, "$end, in mid-statement" . ($begin && ' of a transaction') . ': who hears it and tries leads');
+		is_deeply(\%failures, {}, "$end, in mid-statement" . ($begin && ' of a transaction') . ': a listener that tries is elected');
 	}
 }
 
@@ -154,7 +154,7 @@ subtest 'SIGKILL of a real client' => sub {
 		psql_ask($leader, q{SELECT le_try_become_leader('job')});
 		my $time = monotonic();
 		kill_psql($leader);
-		is(handed_over('job', $time, $leader->{pid}), '', 'who hears it and tries leads');
+		is(handed_over('job', $time, $leader->{pid}), '', 'a listener that tries is elected');
 	}
 };
 
@@ -257,7 +257,7 @@ subtest 'what is left is sent with the next commit or at the end' => sub {
 	$leader = session($node, app => 'leader');
 };
 
-subtest 'expiry is announced by who finds it' => sub {
+subtest 'expiry is announced by the session that finds it' => sub {
 	my %finder = (
 		bidder => sub { sleep_past($_[0]); ask($follower, q{SELECT le_try_become_leader('job'), le_resign('job')}) },
 		observer => sub { ask($follower, "CALL le_observe('job', $_[1], '1 min')") },
@@ -386,7 +386,7 @@ subtest 'another commit is sending, and hangs' => sub {
 	$leader = session($node, app => 'leader');
 };
 
-subtest 'an extension that was dropped with a lease, found by who only looks' => sub {
+subtest 'an extension that was dropped with a lease, found by a session that only looks' => sub {
 	ask($leader, q{SELECT le_lease('dropped', '1 h', 'holder')});
 	announced('it begins', 'dropped elected holder');
 	ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
@@ -425,7 +425,7 @@ subtest 'crash' => sub {
 	$node->start;
 	($listener, $leader, $control) = map { session($node, app => $_) } 'listener', 'leader', 'control';
 	ask($listener, 'LISTEN leader_election');
-	is(ask($control, q{SELECT count(*) FROM le_leader('job')}), '0', 'nobody leads');
+	is(ask($control, q{SELECT count(*) FROM le_leader('job')}), '0', 'there is no leader');
 	is(ask($leader, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'elections go on');
 	announced('and are announced', 'job elected leader', 'job ended leader resigned');
 	is(ask($leader, "SELECT le_resign('leased', $lease)"), 't', 'a lease that led on resigned');

@@ -236,7 +236,7 @@ subtest 'another commit is notifying, and hangs' => sub {
 	}
 	$quick->($others[0], q{SELECT le_resign('job 0')}, 't');
 	$quick->($others[1], q{SELECT le_try_become_leader('job 0')}, 't');
-	cmp_ok($slowest, '<', 1, sprintf 'nobody waits (%.0f ms)', 1000 * $slowest);
+	cmp_ok($slowest, '<', 1, sprintf 'none waits (%.0f ms)', 1000 * $slowest);
 	my $time = monotonic();
 	my $pid = $leaving->{pid};
 	kill_client($leaving);
@@ -300,7 +300,7 @@ subtest 'the lock table is full' => sub {
 	kill_client($leader);
 };
 
-# The lock is had by somebody, or queued for, nearly all the time
+# The lock is held or waited for nearly all the time
 subtest 'others notify all the time' => sub {
 	my $script = PostgreSQL::Test::Utils::tempdir() . '/noise.sql';
 	append_to_file($script, "BEGIN;\nINSERT INTO written VALUES (1);\nNOTIFY noise, 'x';\nCOMMIT;\n");

@@ -23,7 +23,7 @@ my @reasons = ('deposed', 'expired', 'extension dropped', 'lock released', 'resi
 my $query = session($node);
 my $metrics;
 
-# the exporter's role, and one that nobody has granted anything
+# the exporter's role, and one without any grants
 ask($query, 'CREATE ROLE regress_exporter LOGIN; GRANT pg_monitor TO regress_exporter; CREATE ROLE regress_nobody LOGIN');
 my $exporter = start_exporter($node, user => 'regress_exporter');
 
@@ -64,7 +64,8 @@ sub between
 	return;
 }
 
-# Somebody who waits to be elected, in a call of le_become_leader or le_campaign
+# A session that waits to be elected, in a call of le_become_leader or
+# le_campaign
 sub candidate
 {
 	my ($client, $sql) = @_;
@@ -72,7 +73,7 @@ sub candidate
 	return wait_for_candidate($query, $client);
 }
 
-# --- nobody has asked for anything
+# --- no election has been asked for
 $metrics = scrape($exporter);
 is(value_of($metrics, 'leader_election_extension_info', datname => 'postgres', server_role => 'primary'), '1', 'the extension is there');
 is(labels_of($metrics, 'leader_election_extension_info', 'version'), ask($query, q{SELECT extversion FROM pg_extension WHERE extname = 'leader_election'}), 'its version');
@@ -87,7 +88,7 @@ ask($query, q{SELECT le_try_become_leader('scheduler')}) for 1 .. 3;
 $metrics = scrape($exporter);
 measured('scheduler', 'one leads and two wait', led => '1', candidates => '2', terms_begun_total => '1', bids_denied_total => '3',
 	vacancy_age_seconds => '0', leader_info => '1', waiting_candidates => '2', longest_wait_seconds => '0', lease_ttl_seconds => '');
-is(labels_of($metrics, 'leader_election_leader_info', 'identity'), 'worker-1', 'who leads');
+is(labels_of($metrics, 'leader_election_leader_info', 'identity'), 'worker-1', 'the leader');
 is(labels_of($metrics, 'leader_election_leader_info', 'scope'), 'session', 'in which scope');
 is(labels_of($metrics, 'leader_election_waiting_candidates', 'waits_for'), 'leader', 'what they wait for');
 is(labels_of($metrics, 'leader_election_led', 'key'), '', 'an election by name has no label for its key');
@@ -107,7 +108,7 @@ ended('scheduler', 'the session has ended', 'session ended' => '1');
 between('longest_wait_seconds', 'scheduler', q{SELECT extract(epoch FROM longest_wait) FROM pg_stat_leader_election}, 'it has waited');
 cmp_ok(value_of($metrics, 'leader_election_longest_wait_seconds'), '>', 0, 'for some time');
 
-# --- nobody leads
+# --- no leader
 ask($waiting[0], 'SELECT le_resign_all()');
 collect($waiting[1]);
 ask($waiting[1], 'SELECT le_resign_all()');
@@ -161,7 +162,7 @@ kill_client($indexer);
 ended('indexer', 'that is counted', silent => '1');
 measured('indexer', 'it is over', led => '0', leader_info => '', heartbeat_expires_in_seconds => '', terms_begun_total => '1');
 
-# --- candidates that nobody keeps out who leads
+# --- candidates that are not kept out by a leader
 $client = session($node);
 my $guarded = session($node);
 $token = ask($client, q{SELECT le_lease('guarded', '10 min')});
@@ -198,7 +199,7 @@ is(value_of($metrics, 'leader_election_led', election => $_, key => ''), '0', 'a
 ask($_, 'SELECT pg_advisory_lock_shared(2929)') foreach $client, $query;
 $metrics = scrape($exporter);
 is(value_of($metrics, 'leader_election_led', key => '2929'), '1', 'a key that is held by plain locks counts as led');
-is(value_of($metrics, 'leader_election_leader_info', key => '2929', scope => '', identity => ''), '1', 'by two who are not told apart');
+is(value_of($metrics, 'leader_election_leader_info', key => '2929', scope => '', identity => ''), '1', 'by two that are not told apart');
 ask($query, 'SELECT pg_advisory_unlock_all()');
 kill_client($client);
 

@@ -72,7 +72,7 @@ cmp_ok(value_of($metrics, 'leader_election_vacancy_age_seconds', datname => 'old
 is(value_of($metrics, 'leader_election_vacancy_age_seconds', datname => 'old', election => 'mailer'), '0', 'but that it is not');
 is(value_of($metrics, 'leader_election_terms_begun_total', datname => 'old', election => 'scheduler'), '1', 'and all else');
 
-# A role that nobody has granted anything
+# A role without any grants
 my $nobody = start_exporter($node, user => 'regress_nobody', args => \@discover);
 my $seen = scrape($nobody);
 my %counts = map { my $of = $_; $of => scalar grep { $_->{name} =~ /^leader_election_/ } @{ $of eq 'nobody' ? $seen : $metrics } } 'nobody', 'exporter';
@@ -84,7 +84,7 @@ foreach (['regress_exporter', $metrics], ['regress_nobody', $seen])
 		sql('postgres', "SET ROLE $role; SELECT identity FROM le_leaders"), "$role is shown what the views show it");
 }
 isnt(labels_of($seen, 'leader_election_leader_info', 'identity', datname => 'postgres'),
-	labels_of($metrics, 'leader_election_leader_info', 'identity', datname => 'postgres'), 'and nobody is told where a client is');
+	labels_of($metrics, 'leader_election_leader_info', 'identity', datname => 'postgres'), 'and the address of a client is not shown to it');
 
 # No right to use the schema
 sql('other', 'REVOKE USAGE ON SCHEMA "an ""odd"" one" FROM regress_exporter');
@@ -122,7 +122,7 @@ $metrics = scrape($exporter);
 is(value_of($metrics, 'leader_election_terms_ended_total', datname => 'postgres', election => 'mailer', reason => 'extension dropped'), '1',
 	'when it is back, that is told as a reason');
 
-# On a standby, nobody leads: that would look like a vacancy
+# On a standby there is no leader, which would look like a vacancy
 $node->backup('copy');
 my $standby = PostgreSQL::Test::Cluster->new('monitoring_standby');
 $standby->init_from_backup($node, 'copy', has_streaming => 1);

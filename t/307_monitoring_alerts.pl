@@ -69,7 +69,7 @@ sub from_end_to_end
 	my $leader = session($node, app => 'worker-1');
 	my $other = session($node);
 
-	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'an election that nobody has heard of');
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'an election that was never asked for');
 	ask($leader, q{SELECT le_try_become_leader('scheduler')});
 	ask($other, q{SELECT le_try_become_leader('mailer')});
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'is led');
@@ -80,15 +80,15 @@ sub from_end_to_end
 	fires($prometheus, 'LeaderElectionVacant', 'scheduler', 'the leader is killed: the election is vacant');
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'and the one that must not be');
 	ask($other, q{SELECT le_try_become_leader('scheduler')});
-	fires($prometheus, 'LeaderElectionVacant', '', 'somebody leads again');
+	fires($prometheus, 'LeaderElectionVacant', '', 'there is a leader again');
 	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'that one, too');
 
 	# a restart: one comes back, one does not
 	$node->restart;
 	$other = session($node);
 	ask($other, q{SELECT le_try_become_leader('scheduler')});
-	fires($prometheus, 'LeaderElectionForgotten', 'mailer', 'nobody asks for one of them after a restart');
-	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'somebody leads the other');
+	fires($prometheus, 'LeaderElectionForgotten', 'mailer', 'one of them is not asked for after a restart');
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'the other has a leader');
 	ask($other, q{SELECT le_try_become_leader('mailer')});
 	fires($prometheus, 'LeaderElectionForgotten', '', 'and again');
 

@@ -20,7 +20,8 @@ my $node = new_server('monitoring_doc', conf => "autovacuum = off\n");
 # --- one leads and one waits; one leads by a lease; one is vacant; one waits for a guarded transaction
 my ($leader, $candidate, $guarded, $late, $restless) = map { session($node, app => $_) } qw(worker-1 worker-2 worker-3 worker-4 worker-5);
 ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader(2929)});
-# also a bare key that is the key of a name, which nobody leads for that
+# also a bare key that is the key of a name, without making that name's
+# election led
 ask($leader, q{SELECT le_try_become_leader(le_key('reports'))});
 ask($leader, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
 ask($leader, q{SELECT le_lease('mailer', '1 h')});

@@ -1,9 +1,9 @@
-# To ask who leads one election costs the same however many elections, leases and
-# advisory locks there are, by le_leader and by the views: a monitor or a follower
-# that polls must not become slower with each job, nor hold up the server's other
-# locks.  What the views show of a long line is right and soon there.  A
-# transaction that takes many leases, or does other things for many elections,
-# takes time in proportion to how many.
+# A query for the leader of one election costs the same however many elections,
+# leases and advisory locks there are, by le_leader and by the views: a monitor
+# or a follower that polls must not become slower with each job, nor hold up
+# the server's other locks.  What the views show of a long line is right, and
+# shown soon.  A transaction that takes many leases, or does other things for
+# many elections, takes time in proportion to their number.
 #
 # Processor times are compared with others of the same run, and with generous
 # bounds: what went wrong before was out of these by far.

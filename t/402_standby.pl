@@ -1,5 +1,5 @@
-# A standby elects nobody; after promotion it does, with greater tokens.  A block
-# of tokens waits for the synchronous standby as a commit would.
+# A standby elects no leader.  After promotion it does, with greater tokens.  A
+# block of tokens waits for the synchronous standby as a commit would.
 
 use strict;
 use warnings;
@@ -99,7 +99,7 @@ subtest 'a block of tokens waits for the synchronous standby' => sub {
 		ask($second, 'RESET statement_timeout');
 		is(ask($second, q{SELECT le_try_become_leader('other')}), 'f', 'or are denied, if they do not wait');
 		is(ask($second, q{SELECT le_am_leader('other')}), 'f', 'and have not been elected then');
-		is(ask($second, q{SELECT count(*) FROM le_leaders WHERE name = 'other'}), '0', 'nobody has');
+		is(ask($second, q{SELECT count(*) FROM le_leaders WHERE name = 'other'}), '0', 'no session has');
 		$standby->start;
 		my ($elections, $last) = split /\n/, collect($session);
 		is($elections, '1024', 'it goes on when the standby is back');
@@ -130,7 +130,7 @@ subtest 'promotion' => sub {
 	$standby->promote;
 	is(ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_resign_all()}),
 		'f|f|0', 'the session that was there before holds nothing');
-	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'nobody leads');
+	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'there is no leader');
 	is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'it can be elected now');
 	cmp_ok(ask($there, q{SELECT le_token('job')}), '>', $old, 'with a greater token');
 	is(leads_in_view($standby, 'job'), 'was on standby/session', 'and is shown');

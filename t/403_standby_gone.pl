@@ -1,6 +1,7 @@
-# While a synchronous standby is gone, a bid that does not wait is answered soon: nobody is
-# elected before the end of the last lease, and the token, are durable there.  A bid that
-# waits keeps its timeouts.  Clearing old leases away holds back no other election.
+# While a synchronous standby is gone, a bid that does not wait is answered
+# soon.  No session is elected before the end of the last lease, and the token,
+# are durable there.  A bid that waits keeps its timeouts.  Removing old leases
+# holds back no other election.
 
 use strict;
 use warnings;
@@ -77,7 +78,7 @@ sub run_out
 sub is_vacant
 {
 	my ($name) = @_;
-	is(ask($control, "SELECT count(*) FROM le_leader('$name')"), '0', "nobody leads \"$name\"");
+	is(ask($control, "SELECT count(*) FROM le_leader('$name')"), '0', "no leader of \"$name\"");
 	return;
 }
 
@@ -105,7 +106,7 @@ subtest 'behind a lease that has run out' => sub {
 	post($bidder, q{SELECT le_become_leader('over1')});
 	ok(ask_until($control, 'SELECT name, position, waits_for FROM le_candidates', 'over1|1|standby'), 'le_candidates tells what is waited for');
 	ok(ask_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $bidder->{pid}", 'SyncRep'), 'and so does pg_stat_activity');
-	is(soon($other, q{SELECT le_try_become_leader('over1')}), 'f', 'nobody overtakes the candidate');
+	is(soon($other, q{SELECT le_try_become_leader('over1')}), 'f', 'the candidate is not overtaken');
 	ask($control, "SELECT pg_cancel_backend($bidder->{pid})");
 	collect($bidder);
 	is($bidder->{code}, '57014', 'cancelled');
@@ -252,7 +253,7 @@ subtest 'an end that is announced late' => sub {
 	is(soon($announcer, q{SELECT le_try_become_leader('announced')}), 'f', 'denied');
 	sleep_past(monotonic() + 1.2);
 	is(soon($announcer, 'COMMIT'), '', 'the transaction ends at once');
-	ok(ask_until($control, "SELECT pg_notification_queue_usage() >= 0 AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')", 't'), 'nobody waits for the standby');
+	ok(ask_until($control, "SELECT pg_notification_queue_usage() >= 0 AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')", 't'), 'no session waits for the standby');
 	standby_is_given_up();
 	kill_client($listener, $announcer);
 };

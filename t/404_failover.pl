@@ -99,12 +99,12 @@ sub prepared_holds
 	my $client = session($node);
 	my $waiting = session($node);
 	is(ask($client, "SELECT le_renew('prepared', $token), le_resign('prepared', $token)"), 't|t', 'its lease ran on, and is resigned');
-	is(ask($client, q{SELECT le_try_become_leader('prepared'), le_lease('prepared', '1 s') IS NULL}), 'f|t', 'nobody is elected');
+	is(ask($client, q{SELECT le_try_become_leader('prepared'), le_lease('prepared', '1 s') IS NULL}), 'f|t', 'no session is elected');
 	post($waiting, q{CALL le_campaign('prepared')});
-	ok(ask_until($client, "SELECT waits_for, blocked_by FROM le_candidates WHERE pid = $waiting->{pid}", 'guard|{0}'), 'who waits, waits for the guard');
+	ok(ask_until($client, "SELECT waits_for, blocked_by FROM le_candidates WHERE pid = $waiting->{pid}", 'guard|{0}'), 'the candidate waits for the guard');
 	ask($client, q{COMMIT PREPARED 'guarded'});
 	is(ask($client, 'SELECT count(*) FROM written'), '1', 'committed');
-	is_new(collect($waiting), 'and somebody is elected');
+	is_new(collect($waiting), 'and the candidate is elected');
 	kill_client($client, $waiting);
 	return;
 }
@@ -136,7 +136,7 @@ sub reads_on_standby
 	return;
 }
 
-# Nobody gets a lease that is held, nor one that might be held
+# No session gets a lease that is held, nor one that might be held
 sub no_lease_yet
 {
 	my ($node, $held) = @_;
@@ -164,7 +164,7 @@ sub no_lease_yet
 	post($waiting, q{CALL le_campaign('lost', ttl => '1 s', identity => 'patient')});
 	ok(ask_until($client, q{SELECT name, position, identity, waits_for, blocked_by FROM le_candidates}, 'lost|1|patient|promotion|{}'), 'le_candidates says what is waited for');
 	is(ask($client, "SELECT wait_event FROM pg_stat_activity WHERE pid = $waiting->{pid}"), wait_event($node, 'Promotion'), 'and so does pg_stat_activity');
-	is(ask($client, q{SELECT le_try_become_leader('lost'), le_lease('lost', '1 s') IS NULL}), 'f|t', 'nobody overtakes who waits');
+	is(ask($client, q{SELECT le_try_become_leader('lost'), le_lease('lost', '1 s') IS NULL}), 'f|t', 'the candidate is not overtaken');
 	ask($client, "SELECT pg_cancel_backend($waiting->{pid})");
 	collect($waiting);
 	is($waiting->{code}, '57014', 'cancelled');
@@ -196,7 +196,7 @@ sub wait_is_over_once
 		$early ||= monotonic() < $before + $max_ttl && grep { $_->{ready} } @clients[0, 1];
 	}
 	cmp_ok(monotonic(), '>=', $before + $max_ttl, 'none is granted before the longest ttl from the start is over');
-	ok(!$early, 'to nobody');
+	ok(!$early, 'to no candidate');
 	cmp_ok($_, '>', $greatest, 'then it is')
 	  foreach $answer, collect($clients[0]), (split /\|/, collect($clients[1]))[0];
 	cmp_ok(monotonic(), '<', $before + $max_ttl + 20, 'and not much later');
@@ -260,9 +260,9 @@ foreach my $synchronous (0, 1)
 			is(ask($client, "SELECT le_renew('held', $lease{held})"), 't', 'nor does a renewal');
 			post($leader, q{SELECT le_become_leader('next'), le_token('next')});
 			ok(ask_until($client, "SELECT wait_event FROM pg_stat_activity WHERE pid = $leader->{pid}", 'SyncRep'), 'the next block waits for the standby');
-			is(ask($client, q{SELECT count(*) FROM le_leader('next')}), '0', 'before anybody is elected');
+			is(ask($client, q{SELECT count(*) FROM le_leader('next')}), '0', 'before any session is elected');
 			ask($client, q{SET statement_timeout = '200 ms'});
-			fails($client, q{SELECT le_become_leader_xact('another')}, '57014', 'everybody who needs one waits');
+			fails($client, q{SELECT le_become_leader_xact('another')}, '57014', 'each session that needs one waits');
 			is(ask($client, q{SELECT le_try_become_leader_xact('another')}), 'f', 'or is denied');
 			is(greatest_token($primary), $last, 'none of it has been handed out');
 			ask($client, 'RESET statement_timeout');
@@ -284,7 +284,7 @@ foreach my $synchronous (0, 1)
 
 		$standby->promote;
 		is(ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_resign_all()}), 'f|f|0', 'a session that was there before holds nothing');
-		is(shown($there, 'name', 'true') =~ s/, l[0-9]//gr, 'held, lasting, prepared, resigned late, shortened', 'nobody leads but by the leases that arrived');
+		is(shown($there, 'name', 'true') =~ s/, l[0-9]//gr, 'held, lasting, prepared, resigned late, shortened', 'the only leaders are those by leases that arrived');
 		is(ask($there, "SELECT le_renew('lost', $lost), le_renew('resigned', $lease{resigned})"), 'f|f', 'no other one is renewed');
 		my $first = is_new(lead_once($there, 'job'), 'it is elected, with a greater token');
 		is(ask($there, 'SELECT le_try_become_leader(5)'), 't', 'by bare key, too');

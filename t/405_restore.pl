@@ -67,7 +67,7 @@ sub lease_came_along
 	my $now = time;
 	my $answer;
 	is(ask($client, "SELECT identity, token, ttl, expires_in BETWEEN '59 min' AND '1 h' FROM le_leader('$name')"), "holder|$token|01:00:00|t", 'a lease that came along runs for its full ttl');
-	is(ask($client, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL, le_try_become_leader('$name')"), 't|t|f', 'held by who has its token');
+	is(ask($client, "SELECT le_renew('$name', $token), le_lease('$name', '1 s') IS NULL, le_try_become_leader('$name')"), 't|t|f', 'held by the session that has its token');
 	until (($answer = ask($client, q{SELECT le_lease('another', '1 s')})) ne '')
 	{
 		die $client->{error} if $client->{code} ne 'LE003' || monotonic() > $before + 60;
@@ -123,7 +123,7 @@ subtest 'point-in-time recovery' => sub {
 		{
 			$there->poll_query_until('postgres', q{SELECT pg_get_wal_replay_pause_state() = 'paused'});
 			my $client = session($there);
-			fails($client, q{SELECT le_try_become_leader('job')}, '25006', 'nobody is elected while it is paused');
+			fails($client, q{SELECT le_try_become_leader('job')}, '25006', 'no session is elected while it is paused');
 			is(ask($client, q{SELECT string_agg(name, ', ' ORDER BY name) FROM le_leaders WHERE name IN ('held', 'late')}), 'held', 'but what was there then is shown');
 			kill_client($client);
 			$there->promote;
@@ -286,8 +286,8 @@ subtest 'tokens that are ahead of the clock' => sub {
 
 	$set->($end - 1500);
 	ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
-	is($client->{code}, '22003', 'at the end nobody is elected');
-	is(ask($client, q{SELECT string_agg(name, ', ') FROM le_leaders}), 'held', 'and but for the lease, nobody leads');
+	is($client->{code}, '22003', 'at the end no session is elected');
+	is(ask($client, q{SELECT string_agg(name, ', ') FROM le_leaders}), 'held', 'and only the lease is left');
 	kill_client($client);
 };
 

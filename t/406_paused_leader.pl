@@ -54,7 +54,7 @@ sub new_leader
 	return ($session, $token);
 }
 
-# Somebody who waits to be elected
+# A session that waits to be elected
 sub successor
 {
 	my ($scope, $name) = @_;
@@ -62,7 +62,7 @@ sub successor
 	$name //= 'job';
 	post($client, "CALL le_campaign('$name'" . ($scope eq 'lease' ? q{, ttl => '1 h')} : ')'));
 	wait_for_candidate($watcher, $client);
-	ok(!$client->{ready}, 'somebody waits');
+	ok(!$client->{ready}, 'a candidate waits');
 	return $client;
 }
 
@@ -71,7 +71,7 @@ sub waits_for_guard
 {
 	my ($client, $pid) = @_;
 	ok(ask_until($watcher, "SELECT waits_for, blocked_by FROM le_candidates WHERE pid = $client->{pid}", "guard|{$pid}"), 'it waits for the guarded transaction');
-	is(ask($watcher, q{SELECT count(*) FROM le_leaders WHERE name = 'job'}), '0', 'nobody leads');
+	is(ask($watcher, q{SELECT count(*) FROM le_leaders WHERE name = 'job'}), '0', 'there is no leader');
 	hear(0, $client);
 	ok(!$client->{ready}, 'and it has not been elected');
 	return;
@@ -82,7 +82,7 @@ sub is_elected
 {
 	my ($client, $token, $seconds) = @_;
 	my $new = collect($client, $seconds) // 0;
-	cmp_ok($new, '>', $token, 'somebody else is elected') or diag($client->{error});
+	cmp_ok($new, '>', $token, 'another session is elected') or diag($client->{error});
 	ask($watcher, "UPDATE epoch SET token = $new");
 	ask($client, q{INSERT INTO written (who) VALUES ('new')});
 	return $new;
@@ -94,7 +94,7 @@ sub go_home
 	ask($client, q{SELECT le_resign_all(), le_resign(name, token) FROM le_leaders WHERE scope = 'lease'});
 	kill_client($client);
 	end_session(@sessions);
-	ok(ask_until($watcher, 'SELECT count(*) FROM le_leaders', '0'), 'nobody leads any more');
+	ok(ask_until($watcher, 'SELECT count(*) FROM le_leaders', '0'), 'there is no leader any more');
 	return;
 }
 
@@ -226,10 +226,10 @@ subtest 'SIGKILL of the backend' => sub {
 	is(ask($watcher, "SELECT le_am_leader('job', $token), le_try_become_leader('job')"), 't|f', 'the lease runs on');
 	is(ask($watcher, "SELECT le_resign('job', $token), le_try_become_leader('job'), le_resign('job')"), 't|t|t', 'and is all that is in the way');
 	# of the term that it is guarded by, nothing else is left
-	is(ask($watcher, q{SELECT count(*) FROM le_leaders}), '0', 'nobody leads');
+	is(ask($watcher, q{SELECT count(*) FROM le_leaders}), '0', 'there is no leader');
 	my $next = successor('session', 'prepared');
 	waits_for_guard($next, 0);
-	is(ask($watcher, q{SELECT le_try_become_leader('prepared'), le_lease('prepared', '1 s') IS NULL}), 'f|t', 'nobody is elected while the other one is prepared');
+	is(ask($watcher, q{SELECT le_try_become_leader('prepared'), le_lease('prepared', '1 s') IS NULL}), 'f|t', 'no session is elected while the other one is prepared');
 	$node->stop('immediate');
 	$node->start;
 	kill_client($next, $watcher);
@@ -270,7 +270,7 @@ subtest 'through PgBouncer, each transaction on another connection' => sub {
 	foreach (1 .. 4)
 	{
 		ask($sessions[1], q{INSERT INTO guarded VALUES ('other')});
-		like($sessions[1]{messages}, qr/ERROR:  LE001: this session does not lead election "job"/, 'which leaves it to nobody else');
+		like($sessions[1]{messages}, qr/ERROR:  LE001: this session does not lead election "job"/, 'other sessions of the pool do not have it');
 	}
 
 	# one that is stopped within a transaction, and so says nothing, keeps its server connection

@@ -1,5 +1,6 @@
-# Clients that vanish without a word, behind a real network, and clients that are killed in
-# mid-statement: how soon the next candidate leads, who stays, and what the socket is told.
+# Clients that vanish without a word, behind a real network, and clients that
+# are killed in mid-statement: how soon the next candidate leads, which
+# sessions stay, and the options of the socket.
 
 use strict;
 use warnings;
@@ -33,7 +34,7 @@ sub lead
 	return $session;
 }
 
-# Somebody on the server's host who waits for a lock
+# A session from the server's host that waits for a lock
 sub follower
 {
 	my ($sql) = @_;
@@ -163,7 +164,7 @@ subtest 'clients killed in mid-statement' => sub {
 	ask_until($watcher, "SELECT bool_and(state = 'active') FROM pg_stat_activity WHERE pid IN ($pids)") or die 'some do nothing';
 	Time::HiRes::sleep(1);
 	hear(0, values %followers);
-	ok(!(grep { $_->{ready} } values %followers), 'nobody is elected while they live');
+	ok(!(grep { $_->{ready} } values %followers), 'none is elected while they live');
 
 	my $killed_at = monotonic();
 	kill_client($_) foreach @leaders;
@@ -219,7 +220,7 @@ subtest 'clients that vanish' => sub {
 		}
 	}
 
-	# those who stay
+	# the sessions that stay
 	my ($flapping, $in_flight, $waiting) = map { over('flapping') } 1 .. 3;
 	my $token = ask(lead($flapping, 'flapping'), q{SELECT le_token('flapping')});
 	lead($in_flight, 'in flight');
@@ -252,7 +253,7 @@ subtest 'clients that vanish' => sub {
 	foreach my $name (sort keys %next)
 	{
 		hear(0, $next{$name});
-		ok(!$next{$name}{ready}, "$name: nobody is elected before the leader resigns");
+		ok(!$next{$name}{ready}, "$name: none is elected before the leader resigns");
 		ask($watcher, "SELECT le_resign('$name'" . ($name =~ /behind/ ? ", $tokens{$name})" : ')'));
 		is(collect($next{$name}, 5), 't', 'then the next one is');
 	}
@@ -290,8 +291,8 @@ subtest 'clients that leave as they should' => sub {
 
 sleep_past($cut_at + 5 * $timeout);
 hear(0, @left_waiting);
-ok(!$left_waiting[0]{ready}, 'with dead_peer_timeout = 0, a candidate still waits for who has vanished');
-ok(!$left_waiting[1]{ready}, 'and so does who wants a plain advisory lock');
+ok(!$left_waiting[0]{ready}, 'with dead_peer_timeout = 0, a candidate still waits for a vanished leader');
+ok(!$left_waiting[1]{ready}, 'and so does a session that wants a plain advisory lock');
 
 my @log = split /\n/, log_since($node, 0);
 is(join("\n", grep { /[gs]etsockopt|not supported/ } @log), '', 'no complaint about sockets in the log');

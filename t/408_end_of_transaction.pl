@@ -69,7 +69,7 @@ CONF
 	is($node->safe_psql('postgres', "SELECT count(*) FROM written WHERE what = '$end'"),
 		$end eq 'COMMIT' ? 1 : 0, "$end: it did what it says");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM le_leader('job')"),
-		0, "$end: nobody is shown to lead");
+		0, "$end: no leader is shown");
 	is($node->safe_psql('postgres', "SELECT le_try_become_leader('job')"),
 		't', "$end: the next one leads");
 	is(ask($other, 'SELECT le_resign_all()'),

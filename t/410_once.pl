@@ -93,7 +93,7 @@ subtest 'the server crashes' => sub {
 	is(do_job($client, 'after its commit', $hour), 'f', 'what was committed is not done again');
 	is(ask($client, "SELECT le_once('by lease', '$hour', $token)"), 't', 'a lease that runs on has it to do');
 	ask($client, "INSERT INTO work VALUES ('by lease')");
-	is(ask($client, q{SELECT le_try_become_leader('prepared')}), 'f', 'nobody leads beside a prepared transaction');
+	is(ask($client, q{SELECT le_try_become_leader('prepared')}), 'f', 'no session is elected beside a prepared transaction');
 	ask($client, q{COMMIT PREPARED 'prepared'});
 	is(do_job($client, 'prepared', $hour), 'f', 'what it has done is not done again');
 	is(times_done($client, $_), '1', "$_: done once") foreach @names;
@@ -105,7 +105,7 @@ subtest 'a dump is restored' => sub {
 	my $there = session($primary, db => 'mine', user => $owner);
 	ask($there, 'CREATE EXTENSION leader_election');
 	create_work($there);
-	is(do_job($there, 'job', $hour), 't', 'a job of an owner of a database who is no superuser');
+	is(do_job($there, 'job', $hour), 't', 'a job of a database owner without superuser rights');
 	is(ask($there, q{SELECT le_try_become_leader('other'), le_once('other', '2026-01-01 12:34:56.789012+0')}), 't|t', 'and another');
 	my $file = $primary->basedir . '/mine.sql';
 	foreach my $role ($owner, $superuser)
@@ -241,7 +241,7 @@ subtest 'workers are killed' => sub {
 		ok(ask_until($client, "SELECT le_last_once('$kind') >= '$end'"), 'to the end');
 	}
 
-	# nobody is there for a while
+	# there is no worker for a while
 	kill_worker($_) foreach keys %running;
 	my %last = map { ($_ => ask($client, "SELECT max(due) FROM work WHERE name = '$_'")) } keys %killed;
 	ok(ask_until($client, q{SELECT count(*) FROM le_leaders WHERE name IN ('all', 'last')}, '0'), 'the last leaders have gone');

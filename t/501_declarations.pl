@@ -1,5 +1,5 @@
-# Declarations come along: with a dump, over a restart, a crash and a promotion; and who
-# bids already where they arrive hears of them.
+# Declarations are kept: in a dump, over a restart, a crash and a promotion.  A
+# session that bids already in the place where they arrive obeys them.
 
 use strict;
 use warnings;
@@ -42,7 +42,7 @@ foreach my $role (@roles)
 	sql('SELECT le_declare(' . sql_literal("for $role") . ', (SELECT oid FROM pg_roles WHERE rolname = ' . sql_literal($role) . '), private => true)');
 }
 sql('SELECT le_declare(' . sql_literal($_) . q{, 'regress_team', '1 s', '1 min 0.5 s', true)}) foreach @names;
-# one of which nobody can be a member any more
+# one for a role that has no members any more
 sql(q{CREATE ROLE regress_gone; SELECT le_declare('for who is gone', 'regress_gone', private => true); DROP ROLE regress_gone});
 my $declared = sql($all);
 is(scalar(split /\n/, sql('SELECT 1 FROM le_declarations')), @roles + @names + 1, 'all are declared');
@@ -68,12 +68,12 @@ sub hold
 			my $bid = 'SELECT le_try_become_leader(' . sql_literal("for $role") . ')';
 			fails($stranger, $bid, '42501', "nor for that of role: $role");
 		}
-		fails($_, q{SELECT le_try_become_leader('for who is gone')}, '42501', 'nor anybody for that of a role that is gone') foreach $stranger, $member;
+		fails($_, q{SELECT le_try_become_leader('for who is gone')}, '42501', 'nor any role for that of a role that is gone') foreach $stranger, $member;
 		my $boss = session($there, db => $db);
 		foreach my $role (@roles)
 		{
 			ask($boss, 'SET ROLE ' . role($role));
-			is(ask($boss, 'SELECT le_try_become_leader(' . sql_literal("for $role") . ')'), 't', "who may: $role");
+			is(ask($boss, 'SELECT le_try_become_leader(' . sql_literal("for $role") . ')'), 't', "the role itself may: $role");
 			fails($boss, q{SELECT le_try_become_leader('job')}, '42501', 'but not for another');
 			ask($boss, 'RESET ROLE; SELECT le_resign_all()');
 		}
@@ -90,7 +90,7 @@ foreach my $case ([ 'plain', 0 ], [ 'plain', 1 ], [ 'custom', 0 ], [ 'custom', 1
 {
 	my ($format, $bids_there, @options) = @$case;
 	my $db = 'there' . ++(our $n);
-	my $how = join ' ', $format, $bids_there ? 'where somebody bids' : (), @options;
+	my $how = join ' ', $format, $bids_there ? 'where a session bids' : (), @options;
 	my $dump = $node->basedir . "/$db.dump";
 	my $early;
 
@@ -112,7 +112,7 @@ foreach my $case ([ 'plain', 0 ], [ 'plain', 1 ], [ 'custom', 0 ], [ 'custom', 1
 			: [ 'pg_restore', '-e', @options, '-d', $node->connstr($db), $dump ], 'restored');
 		if ($bids_there)
 		{
-			fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'in the same transaction, he is shut out');
+			fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'in the same transaction, it is shut out');
 			ask($early, 'ROLLBACK');
 			fails($early, q{SELECT le_try_become_leader('job')}, '42501', 'and after it');
 			kill_client($early);
@@ -150,12 +150,12 @@ subtest 'DROP and CREATE EXTENSION' => sub {
 	ask_until($boss, q{SELECT count(*) FROM le_candidates}, '1');
 	ask($boss, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
 	is(ask($boss, 'SELECT count(*) FROM le_declarations'), '0', 'a new extension has none');
-	is(ask($there, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'who was shut out is not');
+	is(ask($there, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'the stranger is no longer shut out');
 	ask($boss, q{SELECT le_declare('job', 'regress_team'); SELECT le_declare('other', 'regress_team')});
 	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'until it is declared there');
 	ask($boss, q{SELECT le_resign('other')});
 	collect($waits);
-	is($waits->{code}, '42501', 'also for who waited meanwhile');
+	is($waits->{code}, '42501', 'also for a session that waited meanwhile');
 	ask($boss, 'BEGIN; DROP EXTENSION leader_election');
 	ask($boss, 'ROLLBACK');
 	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they stay after a rollback');
@@ -190,7 +190,7 @@ subtest 'settings that ordinary roles cannot turn off' => sub {
 		if ($how eq 'ALTER ROLE')
 		{
 			ask($client, 'ALTER ROLE regress_stranger SET leader_election.declared_only = off');
-			is($client->{code}, '42501', 'not even for himself');
+			is($client->{code}, '42501', 'not even for itself');
 			kill_client($client);
 			$client = session($node, db => 'copy', user => 'regress_stranger');
 		}
@@ -203,7 +203,7 @@ subtest 'settings that ordinary roles cannot turn off' => sub {
 		fails($client, q{SELECT other.le_try_become_leader('any')}, '42501', "before the module is loaded: $how");
 		if ($how =~ /^startup/)
 		{
-			like($client->{error}, qr/permission denied to set parameter "leader_election.declared_only"/, 'what he has set is refused');
+			like($client->{error}, qr/permission denied to set parameter "leader_election.declared_only"/, 'its setting is refused');
 		}
 		else
 		{
@@ -217,8 +217,8 @@ subtest 'settings that ordinary roles cannot turn off' => sub {
 	sql('ALTER DATABASE copy RESET leader_election.declared_only');
 };
 
-# Who is created with the name of a role that was dropped is not the same candidate here; where
-# the dump is restored, the name is all that there is to know
+# A role that is created with the name of a dropped one is not the same
+# candidate here.  Where the dump is restored, only the name is known
 subtest 'a role that has the name of another' => sub {
 	sql('CREATE ROLE regress_gone LOGIN; CREATE DATABASE elsewhere TEMPLATE template0');
 	my $dump = $node->basedir . '/elsewhere.dump';
@@ -254,18 +254,18 @@ subtest 'a standby' => sub {
 	is(ask($early, q{SELECT name, value IS NULL FROM le_leaders}), 'late|t', 'and the lease');
 	foreach my $client ($early, $boss)
 	{
-		fails($client, q{SELECT le_try_become_leader('late')}, '25006', 'but elects nobody');
-		fails($client, q{CALL le_observe('late')}, '25006', 'nor shows who leads');
+		fails($client, q{SELECT le_try_become_leader('late')}, '25006', 'but elects no leader');
+		fails($client, q{CALL le_observe('late')}, '25006', 'nor shows the leader');
 	}
 	fails($boss, q{SELECT le_declare('late')}, '25006', 'nor declares');
 	fails($boss, q{SELECT le_undeclare('late')}, '25006', 'nor takes back');
 	$node->stop('immediate');
 	$standby->promote;
-	fails($early, q{SELECT le_try_become_leader('late')}, '42501', 'once promoted, it shuts out who was there before');
+	fails($early, q{SELECT le_try_become_leader('late')}, '42501', 'once promoted, it shuts out earlier sessions');
 	fails($early, q{CALL le_observe('late')}, '42501', 'also from what is private');
 	ask($boss, q{DELETE FROM le_declarations WHERE name = 'late'});
 	$declared = ask($boss, $all);
-	hold($standby, 'and everybody', 'postgres');
+	hold($standby, 'and all others', 'postgres');
 	is(ask($boss, q{SELECT le_declare('new', 'regress_team')}), '', 'can be declared there');
 	fails($early, q{SELECT le_try_become_leader('new')}, '42501', 'which is heard');
 	kill_client($early, $boss);

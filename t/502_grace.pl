@@ -1,9 +1,10 @@
-# After a term that ended without resignation the election stays vacant for the grace
-# period, however it ended: with the client, the session, the server.  Then whoever has
-# waited longest is elected.
+# After a term that ended without resignation, the election stays vacant for
+# the grace period, however the term ended: with the client, the session, the
+# server.  Then the candidate that has waited longest is elected.
 #
-# Deadlines that must not have passed are looked at by sessions with a grace of one
-# hour: whoever bids decides by his own setting.  So a busy machine proves nothing wrong.
+# Deadlines that must not have passed are checked by sessions with a grace of
+# one hour, as the bidding session's setting applies.  So a busy machine causes
+# no false failure.
 
 use strict;
 use warnings;
@@ -27,7 +28,7 @@ sub strict_one
 	return session($server, %params, options => '-c leader_election.grace_period=1h');
 }
 
-# Somebody who waits to be elected
+# A session that waits to be elected
 sub candidate
 {
 	my ($watcher, $client, $name, $function) = @_;
@@ -37,8 +38,8 @@ sub candidate
 	return wait_for_candidate($watcher, $client);
 }
 
-# The candidate, who waits, is elected when the grace is over that has begun between
-# these times
+# The waiting candidate is elected at the end of the grace that has begun
+# between these times
 sub elected_after_grace
 {
 	my ($client, $from, $to, $what) = @_;
@@ -53,7 +54,7 @@ sub elected_after_grace
 	return;
 }
 
-# Nobody is elected without waiting, in whatever way
+# No session is elected without waiting, in whatever way
 sub denied
 {
 	my ($client, $name, $test) = @_;
@@ -140,7 +141,7 @@ subtest 'what others lose' => sub {
 		$lose->();
 		$led = ask($other, q{SELECT count(*) FROM le_leader('unknown')});
 	}
-	ok($led, 'nobody keeps an election vacant that somebody waits for');
+	ok($led, 'an election with a candidate does not stay vacant');
 	collect($client);
 	ask($other, q{SELECT le_undeclare('declared'), le_undeclare('soon')});
 
@@ -189,10 +190,10 @@ subtest 'the end of a session' => sub {
 	foreach my $case (sort { $a->{from} <=> $b->{from} } @cases)
 	{
 		my ($first, $second) = @{ $case->{candidates} };
-		# who campaigns for many comes after who is in line
+		# a campaign for many comes after a candidate in line
 		if ($case->{way} eq 'le_campaign')
 		{
-			is(ask($strict, "SELECT waits_for FROM le_candidates WHERE pid = $second->{pid}"), 'grace', 'who is in line waits for the grace to end');
+			is(ask($strict, "SELECT waits_for FROM le_candidates WHERE pid = $second->{pid}"), 'grace', 'the candidate in line waits for the grace to end');
 			ok(ask_until($strict, "SELECT wait_event FROM pg_stat_activity WHERE pid = $second->{pid}", wait_event($node, 'Grace')), 'which pg_stat_activity shows, too');
 			ask($strict, "SELECT pg_terminate_backend($second->{pid}, 10000)");
 		}
@@ -202,7 +203,7 @@ subtest 'the end of a session' => sub {
 		ok(!$second->{ready}, 'the next one waits');
 		# this one has thought that the grace is an hour
 		ask($first, $case->{way} eq 'le_become_leader_xact' ? 'COMMIT' : "SELECT le_resign('$case->{name}')");
-		is(collect($second), 't', 'after a resignation there is no grace, and he is elected')
+		is(collect($second), 't', 'after a resignation there is no grace, and it is elected')
 	}
 	kill_client($watcher, $strict, map { @{ $_->{candidates} } } @cases);
 	end_session(map { $_->{leader} } @cases);
@@ -217,13 +218,13 @@ subtest 'how it shows, and how a wait ends' => sub {
 	candidate($watcher, $_, 'shown') foreach @waiting;
 	kill_client($leader);
 	ok(ask_until($watcher, q{SELECT string_agg(concat_ws(' ', identity, position, waits_for), ', ' ORDER BY position) FROM le_candidates WHERE name = 'shown'},
-			'one 1 grace, two 2 leader'), 'le_candidates tells who waits for what');
+			'one 1 grace, two 2 leader'), 'le_candidates shows what each one waits for');
 	is(ask($watcher, "SELECT count(*) FROM pg_locks WHERE pid = $waiting[0]{pid} AND locktype = 'advisory' AND granted"), '1', 'the first one has the lock');
 	is(ask($watcher, q{CALL le_observe('shown')}), "-$token||", 'observers see a vacancy');
 	ask($watcher, "SELECT pg_cancel_backend($waiting[0]{pid})");
 	collect($waiting[0]);
-	is($waiting[0]{code}, '57014', 'he is cancelled');
-	no_trace($node, $waiting[0]{pid}, 'nothing of him is left');
+	is($waiting[0]{code}, '57014', 'it is cancelled');
+	no_trace($node, $waiting[0]{pid}, 'nothing of it is left');
 	is(collect($waiting[1]), 't', 'the next one, with a shorter grace, is elected');
 	kill_client($watcher, @waiting);
 };
@@ -266,7 +267,7 @@ subtest 'a lease: from its deadline' => sub {
 	hear(0, $second);
 	ok(!$second->{ready}, 'the next one waits');
 	kill_client($second);
-	# nobody has looked at this one before
+	# no session has looked at this one before
 	$from = monotonic() + 0.1;
 	ask($watcher, q{SELECT le_lease('unseen', '100 ms')});
 	$to = monotonic() + 0.1;
@@ -304,11 +305,11 @@ sub vacant_after
 	is(ask($strict, "SELECT le_renew('held', $there->{token})"), 't', 'the lease that runs on is renewed at once');
 	my $to = monotonic();
 	denied($strict, 'led', 'the election that was led is not to be had');
-	denied($strict, 'led, and resigned', 'nor the one that was resigned before: nobody knows');
+	denied($strict, 'led, and resigned', 'nor the one that was resigned before, which is not on record');
 	my $free = session($server, options => '-c leader_election.grace_period=0');
 	is(ask($free, q{SELECT le_try_become_leader('none')}), 't', 'without grace, it is');
 	free_at_once($fresh, 'led', 'in a database that never had a term, it is, too');
-	denied($strict, 'held', 'the lease is somebody\'s');
+	denied($strict, 'held', 'the lease is held');
 
 	candidate($watcher, $waiting[0], 'led');
 	candidate($watcher, $waiting[1], 'led');
@@ -328,7 +329,7 @@ sub vacant_after
 	$to = monotonic() + 0.1;
 	candidate($watcher, $waiting[0], 'held');
 	elected_after_grace($waiting[0], $from, $to, "$what, a lease that ran on");
-	denied($strict, 'held', 'led by somebody else');
+	denied($strict, 'held', 'led by another session');
 	kill_client($strict, @waiting, $watcher, $free, $fresh);
 	return;
 }
@@ -346,7 +347,7 @@ foreach my $restart ('a crash', 'kill -9 of all processes', 'a fast restart', 'k
 	subtest $restart => sub {
 		my $there = prepare($node);
 		$restarts{$restart}->($there);
-		# it does not count that the server runs, before anybody asks
+		# the time that the server runs before the first bid does not count
 		sleep_past(monotonic() + $grace) if $restart eq 'a crash';
 		vacant_after($node, $there, $restart);
 		# had its first terms there
@@ -399,7 +400,7 @@ sub believer
 				last unless (ask($client, "SELECT le_am_leader('$name')") // '') eq 't';
 				$asked = $now;
 			}
-			# as late as this he may act
+			# this is the latest time to act
 			printf $log "%.6f\n", $now if $now <= $asked + $believes;
 			Time::HiRes::sleep(0.01);
 		}
@@ -409,8 +410,8 @@ sub believer
 	POSIX::_exit(0);
 }
 
-# Terminate the session of one who believes in himself for so long, and see when he has
-# acted last, and when the next one could act first
+# Terminate the session of a program that relies on its term for so long, and
+# see when it has acted last, and when the next one could act first
 sub overlap
 {
 	my ($name, $believes, $grace_period, $stopped) = @_;
@@ -431,7 +432,7 @@ sub overlap
 		sleep_past(monotonic() + 0.6 * $believes);
 		kill 'CONT', $program;
 	}
-	is(collect($next), 't', 'somebody else is elected');
+	is(collect($next), 't', 'another session is elected');
 	my $elected = monotonic();
 	waitpid $program, 0;
 	my @times = $acts->();
@@ -443,7 +444,7 @@ sub overlap
 	return $last > $elected;
 }
 
-subtest 'nobody acts while another believes to lead' => sub {
+subtest 'no leader acts while another relies on its term' => sub {
 	ok(overlap('acts', 1.5, 0, 0), 'without grace, two act at a time');
 	ok(!overlap('acts', 1.5, 2, 0), 'with a grace that is longer than one believes, they do not');
 	ok(!overlap('acts', 1.5, 2, 1), 'nor when that one is stopped in between');

@@ -1,6 +1,6 @@
-# A leader is deposed in whatever state it is: its term is over, what it guards ends, and
-# whoever has waited longest is elected.  At the end, under load, guarded writes of one
-# term never come after those of a later one.
+# A leader is deposed in whatever state it is: its term is over, what it guards
+# ends, and the candidate that has waited longest is elected.  At the end,
+# under load, guarded writes of one term never come after those of a later one.
 
 use strict;
 use warnings;
@@ -53,7 +53,7 @@ sub in_order
 	return;
 }
 
-# What is said to those who listen of this election, from the first event on
+# The announcements of this election, from the first event on
 sub events
 {
 	my ($name, $count) = @_;
@@ -120,16 +120,16 @@ foreach my $state (sort keys %states)
 		in_order($name, @clients);
 
 		my @lines = grep { /"\Q$name\E"/ } term_lines($node, $offset);
-		# the deposer and who is deposed write at the same time
+		# the deposer and the deposed session write at the same time
 		my $by = qq{election "$name": leader "boss\\x0a1" with token $token is deposed by role "$user", process $client->{pid}: it\\x09hangs: \\"$state\\"};
-		is(scalar(grep { $_ eq $by } @lines), 1, 'the log tells by whom, and why') or diag(join "\n", @lines);
+		is(scalar(grep { $_ eq $by } @lines), 1, 'the log names the deposer and the reason') or diag(join "\n", @lines);
 		my ($ended, $began) = grep { $_ ne $by } @lines;
 		is($ended, qq{election "$name": term $token ended: deposed}, 'and how the term ended');
-		like($began, qr/^election "\Q$name\E": term \d+ began: "candidate 1" leads/, 'and who is next');
+		like($began, qr/^election "\Q$name\E": term \d+ began: "candidate 1" leads/, 'and the next leader');
 		is(ask($watcher, "SELECT terms, deposed, resigned, session_ended, transaction_ended FROM pg_stat_leader_election WHERE name = '$name'"), '6|1|5|0|0', 'counted');
 		my @events = events($name, 12);
 		(my $json = qq{it\\thangs: "$state"}) =~ s/"/\\"/g;
-		is($events[1], qq|{"election": "$name", "event": "ended", "token": $token, "identity": "boss\\n1", "reason": "deposed", "by": "$user", "why": "$json"}|, 'announced, by whom and why')
+		is($events[1], qq|{"election": "$name", "event": "ended", "token": $token, "identity": "boss\\n1", "reason": "deposed", "by": "$user", "why": "$json"}|, 'announced, with the deposer and the reason')
 		  or diag(join "\n", @events);
 		is(scalar(@events), 12, 'with all else');
 		ok(ask_until($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", '0'), 'the session has ended');
@@ -158,7 +158,7 @@ subtest 'a backend that is stopped' => sub {
 	post($client, q{SELECT le_depose('stopped', 'once more')});
 	ok(ask_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $client->{pid}", $deposing), 'le_depose waits');
 	post($other, q{SELECT le_depose('stopped', 'the other one')});
-	ok(ask_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Lock'), 'another one waits for him') or diag(process_state($other->{pid}));
+	ok(ask_until($watcher, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $other->{pid}", 'Lock'), 'another one waits for the deposer') or diag(process_state($other->{pid}));
 	ask($watcher, "SELECT pg_terminate_backend($client->{pid})");
 	ok(wait_for_end($client), 'the deposer is killed');
 	ok(ask_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}", $deposing), 'the other one goes on');
@@ -170,7 +170,7 @@ subtest 'a backend that is stopped' => sub {
 	kill_client($leader, $other);
 };
 
-subtest 'deposed by one who gave up' => sub {
+subtest 'deposed by a session that gave up' => sub {
 	my ($leader, $client) = map { session($node) } 1 .. 2;
 	ask($leader, q{SELECT le_try_become_leader('late')});
 	pause_process($leader->{pid});
@@ -181,11 +181,11 @@ subtest 'deposed by one who gave up' => sub {
 	kill_client($client);
 };
 
-# The first one to be guarded on this server.  Whoever has never been told that there are
-# guards does not wait for them
+# The first guard on this server.  A candidate skips the guard lock as long as
+# no transaction has been guarded
 foreach my $guarded_before (0, 1)
 {
-	subtest $guarded_before ? 'two deposers' : 'two deposers, where nobody was guarded before' => sub {
+	subtest $guarded_before ? 'two deposers' : 'two deposers, where no transaction was guarded before' => sub {
 		my $server = new_server("deposers_$guarded_before");
 		my ($leader, $next, $second, $control, @deposers) = map { session($server) } 1 .. 6;
 		ask($control, q{SELECT le_try_become_leader('other'), le_assert_leader('other')}) if $guarded_before;
@@ -212,7 +212,7 @@ foreach my $guarded_before (0, 1)
 		ask_until($control, q{SELECT count(*) FROM le_candidates}, '1');
 		post($deposers[0], q{SELECT le_depose('job', 'one')});
 		ask_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposers[0]{pid}", $deposing);
-		# he looks less and less often
+		# the deposer looks less and less often
 		Time::HiRes::sleep(0.3);
 		kill 'CONT', $leader->{pid};
 		is(collect($deposers[0]), 't', 'deposed');
@@ -243,7 +243,7 @@ subtest 'guarded transactions on other connections' => sub {
 	ok(ask_until($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $deposer->{pid}", $deposing), 'le_depose waits for one that is stopped');
 	is(ask($watcher, "SELECT le_am_leader('guarded', $token)"), 'f', 'the lease is over');
 	hear(0, @clients);
-	ok(!grep({ $_->{ready} } @clients), 'nobody is elected');
+	ok(!grep({ $_->{ready} } @clients), 'none is elected');
 	kill 'CONT', $guarded[5]{pid};
 	is(collect($deposer), "1\nt", 'deposed');
 	is($deposer->{messages}, '', 'without a warning');
@@ -288,8 +288,8 @@ subtest 'through PgBouncer' => sub {
 	stop_pooler($pooler);
 };
 
-# Leaders by session and by lease, deposers, and those who write for the leases, as fast
-# as they can
+# Leaders by session and by lease, deposers, and sessions that write for the
+# leases, as fast as they can
 subtest 'under load' => sub {
 	my (%token, @errors, %count);
 	ask($watcher, 'TRUNCATE written; SELECT pg_stat_leader_election_reset()');
@@ -364,11 +364,11 @@ subtest 'under load' => sub {
 	my @actors = ((map { actor($node, $session, app => "session $_") } 1 .. 6), (map { actor($node, $lease, app => "lease $_") } 1 .. 5),
 		(map { actor($node, $writer, app => "writer $_") } 1 .. 6), (map { actor($node, $deposer, app => "deposer $_") } 1 .. 3));
 	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, sub { hear(0, $listener) }, @actors);
-	is(scalar(@hang), 0, 'nobody hangs') or diag(map { "$_->{say} " . process_state($_->{client}{pid}) . "\n" } @hang);
+	is(scalar(@hang), 0, 'none hangs') or diag(map { "$_->{say} " . process_state($_->{client}{pid}) . "\n" } @hang);
 	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
 	kill_client(map { $_->{client} } @actors);
-	ok(ask_until($watcher, q{SELECT count(*) FROM le_leaders}, '0'), 'in the end, nobody leads');
-	ok(ask_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM _le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'or waits, or holds a lock');
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_leaders}, '0'), 'in the end, there is no leader');
+	ok(ask_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM _le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'nor a candidate, nor a lock');
 	# so that the last leases are found to be over
 	ask($watcher, "SELECT le_try_become_leader('$_'), le_resign('$_')") foreach @names;
 
@@ -381,7 +381,7 @@ subtest 'under load' => sub {
 	my @lines = grep { /^election "load/ } term_lines($node, $offset);
 	is(scalar(grep { /: term \d+ began/ } @lines), $terms, 'so many have begun, says the log');
 	is(scalar(grep { /: term \d+ ended: deposed/ } @lines), $deposed, 'so many were deposed');
-	cmp_ok(scalar(grep { /with token \d+ is deposed by/ } @lines), '>=', $deposed, 'by somebody');
+	cmp_ok(scalar(grep { /with token \d+ is deposed by/ } @lines), '>=', $deposed, 'by a session');
 	my %ended;
 	$ended{$_}++ foreach map { /term (\d+) ended/ } @lines;
 	is(scalar(grep { $_ > 1 } values %ended), 0, 'none has ended twice');
@@ -453,7 +453,7 @@ subtest 'on a standby' => sub {
 	$node->set_standby_mode;
 	$node->start;
 	$watcher = session($node);
-	is(ask($watcher, q{SELECT token FROM le_leader('job')}), $token, 'it knows who leads');
+	is(ask($watcher, q{SELECT token FROM le_leader('job')}), $token, 'it knows the leader');
 	fails($watcher, "SELECT $_", '25006', $_) foreach q{le_depose('job')}, q{le_depose('nobody', 'why')}, 'le_depose(5)';
 	fails($watcher, q{SELECT le_depose('job', '')}, '2200F', 'an empty reason');
 };

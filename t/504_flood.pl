@@ -1,5 +1,6 @@
-# One session asks for more elections than anybody needs: what bounds it, with an error
-# that tells so; others go on being elected meanwhile; and memory is used again.
+# One session asks for more elections than an application needs.  A limit stops
+# it, with an error that says so.  Meanwhile other sessions are still elected,
+# and memory is used again.
 
 use strict;
 use warnings;
@@ -110,7 +111,7 @@ subtest 'leases' => sub {
 };
 
 subtest 'a campaign for very many' => sub {
-	# nobody is elected in an election of which nothing is known
+	# no session is elected in an election of which nothing is known
 	my $names = q{SELECT set_config('flood.names', (SELECT array_agg('%s' || i)::text FROM generate_series(1, %d) i), false) IS NULL};
 	my $campaign = q{DO $$ DECLARE t bigint; n text; BEGIN CALL le_campaign(current_setting('flood.names')::text[], '%s', NULL, NULL, NULL, t, n); END $$};
 	ask($flood, 'SELECT le_try_become_leader($$a$$), le_resign($$a$$)');
@@ -132,7 +133,7 @@ subtest 'a campaign for very many' => sub {
 	collect($flood);
 	is($flood->{code}, '', 'until its time is over') or diag($flood->{error});
 	cmp_ok(flood_memory(), '<', $memory + 1_000_000, 'memory is given back');
-	is(ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'nobody stands');
+	is(ask($other, 'SELECT count(*) FROM le_candidates'), '0', 'there is no candidate');
 	elected('others are elected');
 	cmp_ok(tracked(), '<', 20000, 'most elections are forgotten');
 	my $shared = shared_size($session);
@@ -173,7 +174,7 @@ subtest 'a limit for all' => sub {
 	fails($flood, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('m' || i) FROM generate_series(1, 3000) i); BEGIN CALL le_campaign(names, '0', NULL, NULL, NULL, t, n); END $$}, '53400', 'more names than the server may know of');
 	fails($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('lim' || i, '1 h'); COMMIT; END LOOP; END $$}, '53400', 'more leases');
 	cmp_ok(tracked(), '<=', 3000, 'it does not');
-	is(ask($other, "SELECT le_renew('mine', $mine), le_resign('mine', $mine)"), 't|t', 'who leads renews, and resigns');
+	is(ask($other, "SELECT le_renew('mine', $mine), le_resign('mine', $mine)"), 't|t', 'a leader renews, and resigns');
 	cmp_ok(ask($flood, q{SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders}), '>', 2000, 'leases are given up');
 	ok(ask_until($other, q{SELECT le_try_become_leader('y'), le_resign('y')}, 't|t', 10), 'and make room for others');
 	ask($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('short' || i, '100 ms'); COMMIT; END LOOP; END $$});
@@ -186,7 +187,7 @@ subtest 'a limit for all' => sub {
 	# leases that are over are cleared away once a second
 	ok(ask_until($other, q{SELECT le_try_become_leader('z'), le_resign('z')}, 't|t', 10), 'there is room within a lower limit');
 	is(ask($flood, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('idle' || i) AND le_resign('idle' || i)}), '3000',
-		'nor are those in the way that nobody leads any more') or diag($flood->{error});
+		'nor do elections without a leader take up room') or diag($flood->{error});
 	elected('others are elected');
 	kill_client($flood);
 };
@@ -263,7 +264,7 @@ subtest 'what one role can take' => sub {
 	my $start = monotonic();
 	is(ask($boss, q{SELECT le_depose_role('regress_flood')}), '10000', 'all that it has is ended') or diag($boss->{error});
 	diag(sprintf 'in %.1f s', monotonic() - $start);
-	is(ask($boss, q{SELECT count(*) FROM le_leaders}), '0', 'nobody leads');
+	is(ask($boss, q{SELECT count(*) FROM le_leaders}), '0', 'there is no leader');
 	is(ask($boss, q{SELECT count(*) FROM le_leases WHERE ttl > '0'}), '0', 'nor will after a restart');
 	ok(ask_until($other_role, q{SELECT le_try_become_leader('undeclared'), le_resign('undeclared')}, 't|t', 30), 'there is room for all');
 	ok(ask_until($mallory, q{SELECT le_lease('all 1', '100 ms') > 0}, 't', 30), 'for that role, too');
@@ -325,7 +326,7 @@ subtest 'leases of other databases' => sub {
 	my $taken = ask($in_left, q{SELECT count(*) FROM le_leases WHERE ttl > '0'});
 	cmp_ok($taken, '>', 800, "$taken leases");
 	fails($other, q{SELECT le_try_become_leader('here')}, '53400', 'here is none');
-	ok(ask_until($in_left, 'SELECT count(*) FROM le_leaders', '0', 20), 'they run out, and nobody bids there');
+	ok(ask_until($in_left, 'SELECT count(*) FROM le_leaders', '0', 20), 'they expire, without a bid there');
 	ok(ask_until($other, q{SELECT le_try_become_leader('here'), le_resign('here')}, 't|t', 20), 'when they have run out, there is room in another');
 	ask($other, q{DO $$ BEGIN FOR i IN 1 .. 800 LOOP PERFORM le_lease('here ' || i, '1 h'); COMMIT; END LOOP; END $$});
 	is($other->{code}, '', 'for many') or diag($other->{error});

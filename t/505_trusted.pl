@@ -1,6 +1,7 @@
-# The owner of a database who is no superuser installs the extension, declares, resets, grants
-# that on, dumps and restores.  Others cannot.  What a superuser installs gives the owner nothing.
-# From PostgreSQL 18 on, it need not be in the server's own folders.
+# A database owner without superuser rights installs the extension, declares,
+# resets, grants that on, dumps and restores.  Others cannot.  What a superuser
+# installs gives the owner nothing.  From PostgreSQL 18 on, it need not be in
+# the server's own folders.
 
 use strict;
 use warnings;
@@ -71,7 +72,8 @@ sub restore_as
 	return;
 }
 
-# The rights on what is not for everybody, and what pg_dump takes for those of the installation
+# The rights on what is not public, and what pg_dump takes for those of the
+# installation
 my $rights = q{
 SELECT string_agg(format('%s %s', object, rights), E'\n' ORDER BY object COLLATE "C"), bool_and(same)
 FROM (
@@ -192,7 +194,7 @@ le_once_done public:SELECT
 le_token_origin_seq public:SELECT
 le_token_seq public:SELECT
 le_undeclare(text) 
-pg_stat_leader_election_reset() |t', 'there are no rights but those of everybody');
+pg_stat_leader_election_reset() |t', 'there are no rights but the public ones');
 	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_forget('x')}, 'SELECT pg_stat_leader_election_reset()',
 		q{INSERT INTO le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)}, 'DROP EXTENSION leader_election')
 	{

@@ -76,7 +76,7 @@ foreach my $string (@strings)
 		ask_until($boss, 'SELECT count(*) FROM le_candidates', '1');
 		is(ask($boss, "SELECT name = $sql, identity = $sql FROM le_candidates"), 't|t', 'le_candidates, too');
 		is(ask($leader, "SELECT le_resign($sql, successor => $sql)"), 't', 'resigns in favour of that one');
-		is(collect($waits), 't', 'who is elected');
+		is(collect($waits), 't', 'which is elected');
 		my $next = ask($waits, "SELECT le_token($sql)");
 		# a declaration
 		ask($boss, "SELECT le_declare($sql)");
@@ -136,8 +136,8 @@ subtest 'roles and application names' => sub {
 		wait_for_end($victim, 10);
 		my $heard = next_notification($ear, 10, sub { $_->{payload} =~ /"reason": "deposed"/ });
 		my $object = $json->decode($heard->{payload});
-		is(bytes_of($object->{by}), $role, 'by whom it was deposed');
-		is(bytes_of($object->{identity}), $role, 'whose client is told to nobody');
+		is(bytes_of($object->{by}), $role, 'the deposer');
+		is(bytes_of($object->{identity}), $role, 'without the address of its client');
 		my $line = on_line($role);
 		like(log_since($node, $offset), qr/LOG:  leader_election: election "job": leader "\Q$line\E\@local" with token \d+ is deposed by role "\Q$line\E", process \d+$/m, 'logged on one line');
 		kill_client($client, $victim);

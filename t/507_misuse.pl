@@ -29,7 +29,7 @@ subtest 'transaction scope outside a transaction block' => sub {
 		is($answer, 't', "$function: elected");
 		like($notices, qr/\AWARNING:  25P01: $function\(\) can only be used in transaction blocks\n/, 'and warned');
 	}
-	is((execute('SELECT * FROM le_leader($1)', 'job'))[0], '', 'nobody leads');
+	is((execute('SELECT * FROM le_leader($1)', 'job'))[0], '', 'there is no leader');
 
 	ask($client, q{CREATE FUNCTION job() RETURNS boolean LANGUAGE plpgsql AS
 		$$ BEGIN RETURN le_try_become_leader_xact('job') AND le_am_leader('job'); END $$});

@@ -88,7 +88,7 @@ wait_until_waiting($node, $candidate_pid);
 subtest 'a library that shares the registry' => sub {
 	replace_by($same_layout);
 	my $new = session($node);
-	is(ask($new, q{SELECT le_try_become_leader('job'), le_try_become_leader('of its own')}), 'f|t', 'knows who leads');
+	is(ask($new, q{SELECT le_try_become_leader('job'), le_try_become_leader('of its own')}), 'f|t', 'knows the leader');
 	is(ask($new, qq{SELECT le_renew('lease', $lease), (SELECT count(*) FROM le_leaders), (SELECT count(*) FROM le_candidates)}), 't|4|1', 'shares leases and views');
 	is(ask($leader, q{SELECT identity IS NOT NULL FROM le_leader('of its own')}), 't', 'is known to the old one');
 	end_session($new);

@@ -41,8 +41,8 @@ sub lose
 	return;
 }
 
-# Let them act for so many seconds, and then come to an end; those who do not within
-# the time allowed are returned
+# Let them act for so many seconds, and then come to an end.  Return those that
+# do not within the time allowed
 sub play
 {
 	my ($seconds, $every, @actors) = @_;

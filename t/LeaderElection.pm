@@ -91,7 +91,7 @@ sub shared_size
 	return $sum;
 }
 
-# Who leads, as the view has it, like "alice/session"; empty: nobody
+# The leader as the view shows it, like "alice/session", or empty
 sub leads_in_view
 {
 	my ($node, $name, $database) = @_;
@@ -230,8 +230,8 @@ sub log_since
 	return slurp_file($node->logfile, $offset);
 }
 
-# The log's lines of terms, from "election" on, but for who led until the end, and for how
-# long: see 301_server_log.pl
+# The log's lines of terms, from "election" on, without the leader of an ended
+# term and its duration: see 301_server_log.pl
 sub term_lines
 {
 	my ($node, $offset) = @_;
@@ -333,7 +333,8 @@ sub kill_server
 	@pids = (split(' ', `ps -o pid= --ppid $postmaster`), $postmaster);
 	kill 'KILL', @pids;
 	$node->kill9;
-	# and until somebody has waited for them: a server that starts asks for its like
+	# and until they have been reaped, as a server that starts checks for
+	# others
 	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
 	Time::HiRes::sleep(0.01) while monotonic() < $patience && grep { kill 0, $_ } @pids;
 	return;

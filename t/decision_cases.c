@@ -43,7 +43,7 @@ typedef struct Case
 } Case;
 
 static const Case cases[] = {
-	/* nobody leads */
+	/* no leader */
 	{"never led", NO_TERM, 0, true, false, 0, 0, 0, LE_MAY_LEAD, 0},
 	{"never led, with grace", NO_TERM, 0, true, false, 0, 500, 0, LE_MAY_LEAD, 0},
 	{"lost, without grace", NO_TERM, 0, true, false, EARLIER, 0, 0, LE_MAY_LEAD, 0},

@@ -7,7 +7,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=''				# the work directory
-as_user=()			# runs a command as the user who owns the work directory
+as_user=()			# runs a command as the user that owns the work directory
 on_exit=(true)		# what else to do before the work directory goes
 dropin=/etc/postgresql-common/createcluster.d/zz-leader_election-tools.conf
 policy=/usr/sbin/policy-rc.d
@@ -254,7 +254,7 @@ install_needs()
 	install_packages gcc libc6-dev make libkrb5-dev "$@"
 }
 
-# Make the work directory, for a user whom the server accepts: not root.  Its
+# Make the work directory, for a user that the server accepts: not root.  Its
 # path is short, for the sockets in it.
 make_work_dir()
 {
@@ -280,8 +280,8 @@ make_work_dir()
 }
 
 # Set kept to a folder that stays, for the user of the work directory: below
-# /var/tmp unless another place is given.  Anybody can write to /var/tmp, so what
-# is run from there must be the user's own.  kept_folder NAME [PLACE]
+# /var/tmp unless another place is given.  Any user can write to /var/tmp, so
+# what is run from there must be the user's own.  kept_folder NAME [PLACE]
 kept_folder()
 {
 	local owner

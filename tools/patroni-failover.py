@@ -1,11 +1,11 @@
 """Fail over a cluster under Patroni while programs lead and campaign in it.
 
-Each program tells when it believes to lead, by its own clock (the clock of all,
-as they are on one machine).  No two terms may be believed in at one time, tokens
-must grow, and after each fault somebody must lead again.  `make test-patroni`
-prepares what this needs: a directory with a configuration of Patroni for each
-member, and the ports of the servers and of their Patronis.  The servers are
-left running.
+Each program tells when it relies on its term, by its own clock (the clock of
+all, as they are on one machine).  No two programs may do so at one time, tokens
+must grow, and after each fault there must be a leader again.
+`make test-patroni` prepares what this needs: a directory with a configuration
+of Patroni for each member, and the ports of the servers and of their Patronis.
+The servers are left running.
 """
 import collections
 import contextlib

@@ -9,7 +9,7 @@
 # shellcheck source=tools/lib.sh
 . "${BASH_SOURCE[0]%/*}/lib.sh"
 
-tests_from=$root		# whose tests: the copy's, once there is one
+tests_from=$root		# the tree of the tests: the copy, once there is one
 passed=0
 failed=0
 suites_run=0
@@ -193,7 +193,7 @@ packages_for()
 
 # Set suites to those asked for, out of the given ones, and packages to those that
 # their tests need.
-# shellcheck disable=SC2034 # for those who source this
+# shellcheck disable=SC2034 # for scripts that source this
 choose_suites()
 {
 	local suite test found
