@@ -61,7 +61,7 @@ test:
 accept:
 	@tools/accept
 
-# make lint: checks the format of the sources, which file calls which, the scripts and the pictures [PGINDENT=path]
+# make lint: checks the sources' format and order, the scripts, the pictures, and the words and links of documents [PGINDENT=path]
 lint:
 	@tools/lint
 
@@ -77,7 +77,7 @@ sanitize:
 fuzz:
 	@tools/fuzz
 
-# make test-examples: builds the examples, and drives them through faults [EXAMPLES="--only go"]
+# make test-examples: tests the client libraries and examples, and drives them through faults [LANGUAGES="go rust"] [EXAMPLES="--only go"]
 test-examples:
 	@tools/test-examples
 

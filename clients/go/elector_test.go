@@ -562,6 +562,22 @@ func TestU19IsLeadingLooksAtTheClock(t *testing.T) {
 		}
 		s.stop()
 	})
+	simulate(t, func(t *testing.T, s *sim) { // in session scope, the validity is six seconds
+		var term *Term
+		s.start(untilCancelled, Options{OnElected: func(t *Term) { term = t }})
+		time.Sleep(501 * ms)
+		synctest.Wait()
+		first := term
+		s.suspend.Store(int64(5490 * ms))
+		if !first.IsLeading() {
+			t.Error("not leading before the validity has passed")
+		}
+		s.suspend.Store(int64(5600 * ms))
+		if first.IsLeading() {
+			t.Error("leading after the validity has passed")
+		}
+		s.stop()
+	})
 	simulate(t, func(t *testing.T, s *sim) { // nor after the job was told to stop
 		var term *Term
 		s.start(s.stubborn(time.Second), Options{OnElected: func(t *Term) { term = t }})
