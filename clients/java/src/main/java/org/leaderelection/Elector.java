@@ -205,11 +205,13 @@ public final class Elector implements AutoCloseable {
     World.Link other = world.open();
     try {
       CompletableFuture<Integer> first = track(link.backend());
+      if (!arrives(first, timers.deadline())) {
+        return;
+      }
+      // not before: a pooler gives two connections that ask at a time two server connections
       CompletableFuture<Integer> second = track(other.backend());
-      if (arrives(first, timers.deadline()) && arrives(second, timers.deadline())) {
-        if (answer(first).equals(answer(second))) {
-          throw new PoolerException("two connections share a server connection", null);
-        }
+      if (arrives(second, timers.deadline()) && answer(first).equals(answer(second))) {
+        throw new PoolerException("two connections share a server connection", null);
       }
     } finally {
       other.close();
