@@ -81,10 +81,10 @@ CREATE TABLE le_declarations (
 ) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_declarations', '');
 COMMENT ON TABLE le_declarations IS
-'declared elections: which roles may stand, and under which rules; written by le_declare and le_undeclare';
+'declared elections: which roles may bid, and under which rules; written by le_declare and le_undeclare';
 COMMENT ON COLUMN le_declarations.name IS 'name of the election';
 COMMENT ON COLUMN le_declarations.candidates IS
-'name of the role whose privileges a role needs to stand; NULL: all roles may stand';
+'name of the role whose privileges a role needs to bid; NULL: all roles may bid';
 COMMENT ON COLUMN le_declarations.grace IS
 'how long the election stays vacant after a term that ended without resignation; NULL: leader_election.grace_period';
 COMMENT ON COLUMN le_declarations.max_ttl IS
@@ -122,7 +122,7 @@ RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_declare(text, regrole, interval, interval, boolean) IS
-'declare an election, or change the given rules of its declaration: only roles with the privileges of candidates may stand; grace and max_ttl replace the settings; private: only candidates may see the published value; NULL: leave the rule as it is, or undeclared if the declaration is new';
+'declare an election, or change the given rules of its declaration: only roles with the privileges of candidates may bid; grace and max_ttl replace the settings; private: only candidates may see the published value; NULL: leave the rule as it is, or undeclared if the declaration is new';
 REVOKE ALL ON FUNCTION le_declare(text, regrole, interval, interval, boolean) FROM PUBLIC;
 
 CREATE FUNCTION le_undeclare(name text)

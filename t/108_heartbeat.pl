@@ -193,7 +193,7 @@ subtest 'the first bid that comes later' => sub {
 	}
 };
 
-subtest 'no right is needed, but that to stand for the election' => sub {
+subtest 'no right is needed, but that to bid for the election' => sub {
 	$node->safe_psql('postgres', q{CREATE ROLE bidder LOGIN; CREATE ROLE member;
 		SELECT le_declare('declared', candidates => 'member')});
 	my $bidder = session($node, user => 'bidder');

@@ -58,7 +58,7 @@ sub hold
 		foreach my $name (@names)
 		{
 			my $bid = 'SELECT le_try_become_leader(' . sql_literal($name) . ')';
-			fails($stranger, $bid, '42501', "a stranger may not stand for: $name");
+			fails($stranger, $bid, '42501', "a stranger may not bid for: $name");
 			# in another database, after a grace period
 			is(ask($member, 'SELECT le_become_leader(' . sql_literal($name) . q{, '10 s')}), 't', 'a member may');
 			ask($member, 'SELECT le_resign_all()');

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * base/declaration.c
- *	  Declared elections: which roles may stand, and under which rules.
+ *	  Declared elections: which roles may bid, and under which rules.
  *
  * A declaration is a row of the table le_declarations, which is an ordinary
  * table: a change takes effect at commit, is part of a dump, and is
@@ -57,7 +57,7 @@ typedef struct LeDeclaration
 {
 	char		name[LE_TEXT_SIZE]; /* hash key; must be first */
 	bool		for_everybody;
-	NameData	candidates;		/* else: the role whose members may stand */
+	NameData	candidates;		/* else: the role whose members may bid */
 	Oid			role;			/* the OID that this role must have; invalid:
 								 * any */
 	int64		grace_us;		/* -1: by the setting */
@@ -370,7 +370,7 @@ le_is_kept(const LeElection *election)
 }
 
 /*
- * Return the OID of the role whose members may stand, or InvalidOid if it no
+ * Return the OID of the role whose members may bid, or InvalidOid if it no
  * longer exists
  */
 static Oid
@@ -382,7 +382,7 @@ candidates_of(const LeDeclaration *declaration)
 }
 
 /*
- * Check whether the current user may stand.  If the declared role does not
+ * Check whether the current user may bid.  If the declared role does not
  * exist, only superusers may.
  */
 static bool
@@ -456,12 +456,12 @@ le_require_candidate(const LeBid *bid)
 	AcceptInvalidationMessages();
 	declaration = find_declaration(election);
 	if (declaration == NULL && le_declared_only)
-		refuse_user(election, "stand for",
+		refuse_user(election, "bid for",
 					"not declared, while \"leader_election.declared_only\" is on");
 	if (declaration == NULL)
 		return;
 	if (!is_candidate(declaration))
-		refuse_user(election, "stand for", describe_candidates(declaration));
+		refuse_user(election, "bid for", describe_candidates(declaration));
 	if (bid->scope == LE_SCOPE_LEASE)
 		le_require_ttl(election, bid->ttl_us);
 }
