@@ -90,9 +90,8 @@ void_lease(const LeElection *election, LeTerm *term)
 	if (expired)
 		le_log_end(term, LE_END_EXPIRED);
 	if (over)
-		le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
-	if (over)
 	{
+		le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
 		term->voided_at = le_lease_overwrite_ttl(&ended, term->token, 0);
 		le_registry_set_voided(&election->key, term->token, term->voided_at);
 	}

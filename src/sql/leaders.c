@@ -88,6 +88,7 @@ put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser *ho
 		fill_term(term, values, nulls);
 		candidates += term->followers;
 	}
+	Assert(term != NULL || holder != NULL);
 	if (holder == NULL)
 		le_fill_role(term->role, &values[LE_LEADERS_SESSION], &nulls[LE_LEADERS_SESSION]);
 	else

@@ -85,7 +85,7 @@ le_attach_lock_table(void)
 }
 
 static void
-copy_user(LeLockUser *user, LOCK *lock, PGPROC *process, LOCKMASK held)
+copy_user(LeLockUser *user, const LOCK *lock, PGPROC *process, LOCKMASK held)
 {
 	bool		waits = process->waitLock == lock;
 
