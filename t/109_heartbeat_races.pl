@@ -91,13 +91,15 @@ subtest 'heartbeats at the deadline' => sub {
 			collect($beats);
 			collect($race->{writer});
 			push @failed, "$name: the writer: $race->{writer}{error}" if $race->{writer}{code} ne 'LE001';
-			push @failed, "$name: no end" unless wait_for_end($race->{leader}, $bound);
+			# a call of its own session that comes between the deadline and the timer ends the term in place
+			my $in_place = $beats == $race->{leader} && !$race->{leader}{closed} && (ask($race->{leader}, 'SELECT 1') // '') eq '1';
+			push @failed, "$name: no end" unless $in_place || wait_for_end($race->{leader}, $bound);
 			push @failed, "$name: $race->{leader}{messages}" if $race->{leader}{closed} && $race->{leader}{code} ne 'LE004';
 			$in_time += () = $beats->{messages} =~ /in time/g;
 			$rounds++;
 			push @early, sprintf '%s: elected %.6f s after a heartbeat that was in time', $name, $since - last_in_time($beats)
 			  if $since < last_in_time($beats) + 0.1;
-			end_session(@$race{qw(next beater writer)});
+			end_session(@$race{qw(next beater writer leader)});
 		}
 	}
 	is_deeply(\@failed, [], "all went well in $rounds rounds with $in_time heartbeats in time");
