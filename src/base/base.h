@@ -224,9 +224,8 @@ extern bool le_extension_exists(void);
 extern bool le_is_extension(Oid extension);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
-extern Oid	le_declaration_table(void);
-extern Oid	le_once_table(void);
 extern void le_require_unaltered(Relation table, LeTable which);
+extern Relation le_open_table(LeTable which, LOCKMODE mode);
 extern int64 le_sequence_read(LeSequence sequence);
 extern XLogRecPtr le_sequence_set(LeSequence sequence, int64 value);
 

@@ -271,13 +271,8 @@ read_declarations(void)
 		callback_registered = true;
 	}
 
-	/* if the extension has just been replaced, use its new table */
-	do
-	{
-		oid = le_declaration_table();
-		table = try_table_open(oid, AccessShareLock);
-	} while (table == NULL);
-	le_require_unaltered(table, LE_DECLARATIONS);
+	table = le_open_table(LE_DECLARATIONS, AccessShareLock);
+	oid = RelationGetRelid(table);
 
 	/* if a change is reported while reading, read again */
 	context = AllocSetContextCreate(CurrentMemoryContext, "leader_election declarations",

@@ -49,14 +49,10 @@ find_row(Relation table, const char *name)
 static Relation
 open_declarations(const char *command)
 {
-	Relation	table;
-
 	PreventCommandIfReadOnly(command);
 	PreventCommandIfParallelMode(command);
 	PreventCommandDuringRecovery(command);
-	table = table_open(le_declaration_table(), ShareRowExclusiveLock);
-	le_require_unaltered(table, LE_DECLARATIONS);
-	return table;
+	return le_open_table(LE_DECLARATIONS, ShareRowExclusiveLock);
 }
 
 static void

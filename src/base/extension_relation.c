@@ -237,26 +237,6 @@ le_lease_table(void)
 	return find_relation(&tables[LE_LEASES]);
 }
 
-/*
- * Return the OID of the table of declarations.  Raises an error if it does not
- * exist.
- */
-Oid
-le_declaration_table(void)
-{
-	return find_relation(&tables[LE_DECLARATIONS]);
-}
-
-/*
- * Return the OID of the table of completed jobs.  Raises an error if it does
- * not exist.
- */
-Oid
-le_once_table(void)
-{
-	return find_relation(&tables[LE_ONCE]);
-}
-
 static bool
 has_columns(TupleDesc type, const LeShape *shape)
 {
@@ -382,6 +362,22 @@ le_require_unaltered(Relation table, LeTable which)
 		raise_altered(table, detail);
 	if (changes == changes_before)
 		relation->unaltered = oid;
+}
+
+/*
+ * Open a table of the extension, which must be as the extension has created
+ * it.  If the extension is replaced while this waits for the lock, opens the
+ * new table.  Raises an error if the table does not exist or was altered.
+ */
+Relation
+le_open_table(LeTable which, LOCKMODE mode)
+{
+	Relation	table;
+
+	while ((table = try_table_open(find_relation(&tables[which]), mode)) == NULL)
+		CHECK_FOR_INTERRUPTS();
+	le_require_unaltered(table, which);
+	return table;
 }
 
 /*

@@ -40,24 +40,6 @@
 #define LE_DUE_AHEAD_US		USECS_PER_HOUR
 
 /*
- * Open the table, which must be as the extension has created it.  If the
- * extension has just been replaced, opens the new table.
- *
- * Alterations would affect the statements used here: with another type, a rule
- * or a trigger, a job could be taken for done that is not.
- */
-static Relation
-open_table(LOCKMODE mode)
-{
-	Relation	table;
-
-	while ((table = try_table_open(le_once_table(), mode)) == NULL)
-		CHECK_FOR_INTERRUPTS();
-	le_require_unaltered(table, LE_ONCE);
-	return table;
-}
-
-/*
  * Run a statement on the table, whose name is inserted into it, as the owner
  * of the table.  Return the number of rows.
  *
@@ -66,7 +48,7 @@ open_table(LOCKMODE mode)
 static uint64
 run_as_owner(LOCKMODE mode, const char *statement, int count, Oid *types, Datum *values)
 {
-	Relation	table = open_table(mode);
+	Relation	table = le_open_table(LE_ONCE, mode);
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
 												  RelationGetRelationName(table));
 	Oid			user;

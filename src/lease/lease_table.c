@@ -77,9 +77,8 @@ typedef struct LeLeaseRow
 static Relation
 open_lease_table(void)
 {
-	Relation	table = table_open(le_lease_table(), RowExclusiveLock);
+	Relation	table = le_open_table(LE_LEASES, RowExclusiveLock);
 
-	le_require_unaltered(table, LE_LEASES);
 	if (RelationIsNewCompat(table))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -353,7 +352,7 @@ read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
 LeTerm *
 le_lease_list(const LeElection *election, int *count)
 {
-	Relation	table = table_open(le_lease_table(), AccessShareLock);
+	Relation	table = le_open_table(LE_LEASES, AccessShareLock);
 	SysScanDesc scan = election != NULL ?
 		begin_scan(table, election, 0, GetActiveSnapshot()) :
 		systable_beginscan(table, InvalidOid, false, GetActiveSnapshot(), 0, NULL);
@@ -362,7 +361,6 @@ le_lease_list(const LeElection *election, int *count)
 	HeapTuple	tuple;
 
 	*count = 0;
-	le_require_unaltered(table, LE_LEASES);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		CHECK_FOR_INTERRUPTS();
