@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"leader_election/proof/event"
+)
+
+// EndPrepared commits or rolls back the prepared transactions that clients have left, and returns how many there were.
+// Call it after all clients have ended.
+func (c *Cluster) EndPrepared(ctx context.Context, log *event.Log) (int, error) {
+	conn, err := c.Control(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer closeConn(conn)
+	names, err := pgx.CollectRows(must(conn.Query(ctx, "SELECT gid FROM pg_prepared_xacts ORDER BY gid")),
+		pgx.RowTo[string])
+	if err != nil {
+		return 0, err
+	}
+	for i, name := range names {
+		verb := []string{"COMMIT", "ROLLBACK"}[i%2]
+		_, err := conn.Exec(ctx, fmt.Sprintf("%s PREPARED '%s'", verb, strings.ReplaceAll(name, "'", "''")))
+		if err != nil {
+			return i, err
+		}
+		log.Add(event.Record{Kind: event.Note, Message: fmt.Sprintf("%s PREPARED '%s'", verb, name)})
+	}
+	return len(names), nil
+}
+
+// must leaves the error of a query to the rows, which report it as well.
+func must(rows pgx.Rows, _ error) pgx.Rows {
+	return rows
+}
+
+// What must be gone after the end of all clients.
+var leftovers = []string{
+	`SELECT 'leader', row_to_json(l)::text FROM le_leaders l`,
+	`SELECT 'candidate', row_to_json(c)::text FROM le_candidates c`,
+	`SELECT 'candidate counted', row_to_json(s)::text FROM pg_stat_leader_election s WHERE candidates > 0`,
+	`SELECT 'advisory lock', row_to_json(l)::text FROM pg_locks l WHERE locktype = 'advisory'`,
+	`SELECT 'prepared transaction', row_to_json(p)::text FROM pg_prepared_xacts p`,
+	`SELECT 'session', row_to_json(a)::text FROM pg_stat_activity a
+		WHERE backend_type = 'client backend' AND application_name <> 'coordinator'`,
+}
+
+// Leftovers records what is left behind when all clients have ended, and nothing of it goes away within the time that
+// leases and vanished clients may take.  It ends PgBouncer, which keeps its sessions.
+func (c *Cluster) Leftovers(ctx context.Context, log *event.Log) error {
+	conn, err := c.Control(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	if c.pooler != nil {
+		c.pooler.stop()
+	}
+	var found []event.Record
+	for deadline := time.Now().Add(MaxTTL + 4*DeadPeerTimeout); ; pause(ctx, 200*time.Millisecond) {
+		if found, err = findLeftovers(ctx, conn); err != nil {
+			return err
+		}
+		if len(found) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	for _, r := range found {
+		r.Server = c.Server()
+		log.Add(r)
+	}
+	return nil
+}
+
+func findLeftovers(ctx context.Context, conn *pgx.Conn) ([]event.Record, error) {
+	var found []event.Record
+	for _, query := range leftovers {
+		rows, err := conn.Query(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		for rows.Next() {
+			r := event.Record{Kind: event.Problem, Do: "left behind"}
+			if err := rows.Scan(&r.Target, &r.Message); err != nil {
+				return nil, err
+			}
+			found = append(found, r)
+		}
+		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+var (
+	// what is never right in a server's log
+	accident = regexp.MustCompile(`PANIC:  |TRAP: |\] XX\d\d\d (?:WARNING|ERROR|FATAL):|terminated by exception|` +
+		`WARNING:  .*(?:leak|you don't own a lock|not owned by|detected write past|AbortTransaction while|` +
+		`StartTransactionCommand: unexpected)|` +
+		`AddressSanitizer|runtime error:|Assertion .* failed`)
+	killed = regexp.MustCompile(`\(PID (\d+)\) was terminated by signal (\d+)`)
+	exited = regexp.MustCompile(`\(PID \d+\) exited with exit code (\d+)`)
+)
+
+// LogProblems records what the logs of all servers tell of accidents.  The end of a backend by CrashBackend is none.
+func (c *Cluster) LogProblems(log *event.Log) error {
+	for _, s := range c.all() {
+		if err := c.searchLog(s, log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) searchLog(s *server, log *event.Log) error {
+	file, err := os.Open(s.log)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		if c.isAccident(lines.Text()) {
+			log.Add(event.Record{Kind: event.Problem, Do: "server log", Server: s.number, Message: lines.Text()})
+		}
+	}
+	return lines.Err()
+}
+
+func (c *Cluster) isAccident(line string) bool {
+	if accident.MatchString(line) {
+		return true
+	}
+	if match := killed.FindStringSubmatch(line); match != nil {
+		pid, _ := strconv.Atoi(match[1])
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return match[2] != "9" || !c.crashed[pid]
+	}
+	match := exited.FindStringSubmatch(line)
+	return match != nil && match[1] != "0" && match[1] != "1"
+}

@@ -1,0 +1,754 @@
+package judge
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"leader_election/proof/event"
+)
+
+// script writes a history by hand.  Times are in milliseconds.
+type script struct {
+	records []event.Record
+	op      int64
+}
+
+const ms = millisecond
+
+func (s *script) add(at int64, r event.Record) {
+	r.At = at * ms
+	s.records = append(s.records, r)
+}
+
+// connect gives a client a session on server 1.
+func (s *script) connect(clients ...int) {
+	for _, c := range clients {
+		s.add(1, event.Record{Kind: event.Connect, Client: c, Session: 1, Server: 1})
+	}
+}
+
+// call adds a call from one time to another.  Without an outcome there is no return.
+func (s *script) call(from, to int64, r event.Record, outcome string, token int64) int64 {
+	s.op++
+	r.Kind, r.Op = event.Call, s.op
+	if r.Session == 0 {
+		r.Session = 1
+	}
+	if r.Election == "" && r.Elections == nil {
+		r.Election = "e"
+	}
+	s.add(from, r)
+	if outcome == "" {
+		return s.op
+	}
+	r.Kind, r.Outcome = event.Return, outcome
+	if token != 0 {
+		r.Token = token
+	}
+	if outcome == event.Failed && r.SQLState == "" {
+		r.SQLState = "55P03"
+	}
+	s.add(to, r)
+	return s.op
+}
+
+func (s *script) try(from, to int64, client int, token int64) {
+	outcome := event.True
+	if token == 0 {
+		outcome = event.False
+	}
+	s.call(from, to, event.Record{Client: client, Do: event.Try, Scope: event.Session}, outcome, token)
+}
+
+func (s *script) lease(from, to int64, client int, ttl, token int64) {
+	outcome := event.True
+	if token == 0 {
+		outcome = event.False
+	}
+	s.call(from, to, event.Record{Client: client, Do: event.Lease, Scope: event.ByLease, TTL: ttl * ms}, outcome, token)
+}
+
+func (s *script) about(from, to int64, client int, do string, token int64, outcome string) int64 {
+	return s.call(from, to, event.Record{Client: client, Do: do, Token: token}, outcome, 0)
+}
+
+func (s *script) renew(from, to int64, client int, ttl, token int64, outcome string) {
+	s.call(from, to, event.Record{Client: client, Do: event.Renew, Scope: event.ByLease, TTL: ttl * ms, Token: token},
+		outcome, 0)
+}
+
+func (s *script) fault(from, to int64, do string, server int) {
+	s.add(from, event.Record{Kind: event.Fault, Do: do, Phase: "begin", Server: server})
+	if do == "promote standby" {
+		server++
+	}
+	s.add(to, event.Record{Kind: event.Fault, Do: do, Phase: "end", Server: server})
+}
+
+func (s *script) row(r event.Record) {
+	r.Kind = event.Row
+	if r.Election == "" {
+		r.Election = "e"
+	}
+	if r.Guard == "" {
+		r.Guard = "assert"
+	}
+	s.add(1_000_000, r)
+}
+
+// good are histories of a right server, with things that look wrong.
+var good = map[string]func(*script){
+	"nothing": func(*script) {},
+	"terms follow each other": func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.try(12, 18, 2, 0)
+		s.about(30, 40, 1, event.Am, 100, event.True)
+		s.about(50, 60, 1, event.Resign, 100, event.True)
+		s.try(55, 58, 2, 101)
+		s.about(70, 80, 1, event.Am, 100, event.False)
+		s.call(85, 90, event.Record{Client: 1, Do: event.Look}, event.True, 101)
+	},
+	"a bid without an answer wins": func(s *script) {
+		s.connect(1, 2, 3)
+		s.call(10, 0, event.Record{Client: 1, Do: event.Wait, Waits: true, Scope: event.Session}, "", 0)
+		s.call(20, 30, event.Record{Client: 2, Do: event.Look}, event.True, 100)
+		s.call(40, 50, event.Record{Client: 2, Do: event.Look}, event.False, 0)
+		s.try(60, 70, 3, 101)
+	},
+	"a killed client's term ends": func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 0, event.Record{Client: 1, Do: event.Am, Token: 100}, "", 0)
+		s.try(31, 40, 2, 101)
+	},
+	"a canceled bid has won": func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 30, event.Record{Client: 1, Do: event.Wait, Scope: event.Session, SQLState: "57014"}, event.Unknown, 0)
+		s.call(32, 34, event.Record{Client: 2, Do: event.Look}, event.True, 100)
+		s.about(35, 40, 1, event.Am, 0, event.True)
+		s.try(42, 44, 1, 100)
+		s.about(45, 50, 1, event.Resign, 0, event.True)
+		s.try(55, 60, 2, 101)
+	},
+	"an unknown resignation, and the term goes on": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.call(30, 0, event.Record{Client: 1, Do: event.Resign, Token: 100}, "", 0)
+		s.call(40, 50, event.Record{Client: 2, Do: event.Am, Scope: event.ByLease, Token: 100}, event.True, 0)
+		s.lease(60, 70, 2, 500, 101)
+	},
+	"a lease is renewed, expires and is followed": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		s.renew(80, 90, 1, 100, 100, event.True)
+		s.lease(170, 175, 2, 100, 0)
+		s.lease(170, 181, 2, 100, 101)
+		s.renew(190, 200, 1, 100, 100, event.False)
+	},
+	"a renewal shortens a lease": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 1000, 100)
+		s.renew(30, 40, 1, 100, 100, event.True)
+		s.lease(129, 131, 2, 100, 101)
+	},
+	"an unknown renewal shortens a lease": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 1000, 100)
+		s.renew(30, 0, 1, 100, 100, "")
+		s.lease(129, 131, 2, 100, 101)
+	},
+	"a renewal that comes too late is a new lease": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		s.call(130, 140, event.Record{Client: 1, Do: event.Renew, Scope: event.ByLease, TTL: 100 * ms, Token: 100,
+			Identity: "client 1"}, event.True, 101)
+		s.renew(150, 160, 1, 100, 101, event.True)
+	},
+	"a lease runs over a restart": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.fault(100, 200, "crash server", 1)
+		s.add(210, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 1})
+		s.call(220, 230, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.True, 0)
+		s.call(300, 740, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 500 * ms}, event.True, 101)
+	},
+	"an expired lease runs once more after a restart": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		s.call(130, 140, event.Record{Client: 1, Do: event.Am, Scope: event.ByLease, Token: 100}, event.False, 0)
+		s.call(150, 160, event.Record{Client: 2, Do: event.Look}, event.False, 0)
+		s.fault(200, 300, "restart server", 1)
+		s.call(310, 320, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
+		s.call(325, 430, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 100 * ms}, event.True, 101)
+	},
+	"a lease is lost in a failover, and a session leads": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.fault(30, 80, "promote standby", 1)
+		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
+		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
+		s.add(112, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
+		s.call(115, 120, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.False, 0)
+	},
+	"a lease runs once more beside its successor after a failover": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.about(22, 25, 1, event.Resign, 100, event.True)
+		s.lease(26, 28, 2, 500, 101)
+		s.fault(30, 80, "promote standby", 1)
+		s.add(90, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
+		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Am, Scope: event.ByLease, Token: 100}, event.True, 0)
+		s.add(91, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
+		s.call(120, 130, event.Record{Client: 2, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 101}, event.False, 0)
+	},
+	"a lease is taken on, and one is waited for": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.fault(30, 80, "promote standby", 1)
+		s.add(90, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
+		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
+		s.add(91, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
+		s.call(120, 1000, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 500 * ms}, event.True, 200)
+	},
+	"a call through the pooler is answered by another server": func(s *script) {
+		s.connect(2)
+		s.add(1, event.Record{Kind: event.Connect, Client: 1, Session: 1, Target: "pooler transaction", Server: 1})
+		s.lease(10, 20, 1, 5000, 100)
+		s.fault(30, 80, "promote standby", 1)
+		s.call(90, 100, event.Record{Client: 1, Do: event.Am, Scope: event.ByLease, Token: 100}, event.False, 0)
+		s.add(110, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
+		s.call(120, 130, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
+	},
+	"a bid for many wins without an answer": func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 0, event.Record{Client: 1, Do: event.Many, Elections: []string{"e", "f"}, Waits: true,
+			Scope: event.Session}, "", 0)
+		s.call(20, 30, event.Record{Client: 2, Do: event.Look, Election: "f"}, event.True, 100)
+		s.try(40, 50, 2, 101)
+	},
+	"a bid for many waits behind a leader": func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.op++
+		r := event.Record{Kind: event.Call, Client: 2, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e", "f"},
+			Waits: true, Scope: event.Session}
+		s.add(30, r)
+		r.Kind, r.Outcome, r.Election, r.Token = event.Return, event.True, "e", 101
+		s.add(90, r)
+		s.about(50, 60, 1, event.Resign, 100, event.True)
+		s.about(95, 98, 2, event.Am, 101, event.True)
+	},
+	"a term in transaction scope": func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 20, event.Record{Client: 1, Do: event.TryXact, Scope: event.Transaction}, event.True, 100)
+		op := s.call(21, 40, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		s.about(30, 39, 1, event.End, 100, event.True)
+		s.try(35, 45, 2, 101)
+		s.about(50, 55, 1, event.Am, 100, event.False)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	},
+	"an error ends a term in transaction scope": func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 20, event.Record{Client: 1, Do: event.TryXact, Scope: event.Transaction}, event.True, 100)
+		s.call(21, 22, event.Record{Client: 1, Do: event.Write, Token: 100, SQLState: "40001"}, event.Failed, 0)
+		s.try(23, 24, 2, 101)
+		s.about(30, 39, 1, event.End, 100, event.True)
+	},
+	"both scopes": func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(21, 22, event.Record{Client: 1, Do: event.TryXact, Scope: event.Transaction}, event.True, 100)
+		s.about(25, 26, 1, event.Resign, 100, event.True)
+		s.about(27, 28, 1, event.Am, 100, event.True)
+		s.about(30, 35, 1, event.End, 100, event.True)
+		s.try(31, 40, 2, 101)
+	},
+	"a reset ends what the session leads": func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(12, 22, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Election: "f"}, event.True, 101)
+		s.about(30, 40, 1, event.Discard, 100, event.True)
+		s.try(35, 45, 2, 102)
+		s.call(46, 48, event.Record{Client: 2, Do: event.Try, Scope: event.Session, Election: "f"}, event.True, 103)
+		s.about(50, 60, 1, event.Am, 100, event.False)
+	},
+	"a heartbeat is missing": func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 20, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Beat: 100 * ms}, event.True, 100)
+		s.about(50, 60, 1, event.Heartbeat, 100, event.True)
+		s.call(40, 155, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		s.call(170, 180, event.Record{Client: 1, Do: event.Am, SQLState: "LE004"}, event.Failed, 0)
+	},
+	"a late heartbeat that was sent in time": func(s *script) {
+		s.connect(1)
+		s.call(10, 20, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Beat: 100 * ms}, event.True, 100)
+		s.call(50, 0, event.Record{Client: 1, Session: 2, Do: event.Heartbeat, Token: 100}, "", 0)
+		s.about(140, 145, 1, event.Heartbeat, 100, event.True)
+		s.about(260, 265, 1, event.Heartbeat, 100, event.False)
+		s.try(270, 275, 1, 101)
+	},
+	"a deposed leader": func(s *script) {
+		s.connect(1, 2, 3)
+		s.lease(10, 20, 1, 5000, 100)
+		s.call(30, 50, event.Record{Client: 3, Do: event.Depose}, event.True, 0)
+		s.lease(35, 45, 2, 5000, 101)
+		s.renew(60, 70, 1, 5000, 100, event.False)
+	},
+	"a prepared write": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 5000, 100)
+		op := s.call(30, 400, event.Record{Client: 1, Do: event.Write, Token: 100, Prepared: true}, event.True, 0)
+		s.call(50, 60, event.Record{Client: 1, Session: 2, Do: event.Resign, Token: 100}, event.True, 0)
+		s.call(70, 450, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		late := s.call(452, 460, event.Record{Client: 2, Do: event.Write, Token: 101}, event.True, 0)
+		s.call(470, 480, event.Record{Client: 1, Do: event.Write, Token: 100, SQLState: "LE001"}, event.Failed, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+		s.row(event.Record{Server: 1, Order: 2, Token: 101, Client: 2, Op: late})
+	},
+	"rows that a failover has lost": func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 5000, 100)
+		a := s.call(21, 22, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		b := s.call(23, 24, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		s.fault(30, 80, "promote standby", 1)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: a})
+		s.row(event.Record{Server: 1, Order: 2, Token: 100, Client: 1, Op: b})
+		s.row(event.Record{Server: 2, Phase: survived, Token: 100, Client: 1, Op: a})
+	},
+	"jobs grow on each server": func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 5000, 100)
+		job := func(server int, order, op int64, phase, due string) {
+			s.row(event.Record{Server: server, Order: order, Token: 100, Client: 1, Op: op, Guard: "once", Phase: phase,
+				Message: due})
+		}
+		a := s.call(21, 22, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		b := s.call(23, 24, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
+		job(1, 1, a, "", "2025-01-01 12:00:00.25+00")
+		job(1, 2, b, "", "2025-01-01 12:00:00.5+00")
+		job(2, 0, a, survived, "2025-01-01 12:00:00.25+00")
+		c := s.call(200, 210, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
+		job(2, 1, c, "", "2025-01-01 12:00:00.5+00")
+	},
+	"a successor is named": func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
+		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
+		s.about(2900, 2990, 3, event.Resign, 101, event.True)
+	},
+	"a successor has died, and another session has its name": func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		wait := event.Record{Client: 3, Session: 2, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "client 3"}
+		s.call(25, 0, wait, "", 0)
+		s.call(30, 2020, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		wait.Session = 1
+		s.call(1000, 3000, wait, event.True, 102)
+		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
+		s.about(2900, 2990, 2, event.Resign, 101, event.True)
+	},
+	"a frozen candidate is not in line": func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.fault(25, 1500, "freeze proxy", 1)
+		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
+		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		s.about(2000, 2010, 1, event.Resign, 100, event.True)
+		s.about(2900, 2990, 3, event.Resign, 101, event.True)
+	},
+	"a bid for many was there first": func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(2, 3, 3, 99)
+		s.about(20, 1990, 3, event.Resign, 99, event.True)
+		s.op++
+		r := event.Record{Kind: event.Call, Client: 1, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e", "f"},
+			Waits: true, Scope: event.Session}
+		s.add(10, r)
+		r.Kind, r.Outcome, r.Election, r.Token = event.Return, event.True, "e", 100
+		s.add(2000, r)
+		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		s.about(2900, 2990, 1, event.Resign, 100, event.True)
+	},
+	"a guarded transaction keeps out a candidate": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 5000, 100)
+		s.call(30, 0, event.Record{Client: 1, Do: event.Write, Token: 100}, "", 0)
+		s.call(50, 60, event.Record{Client: 1, Session: 2, Do: event.Resign, Token: 100}, event.True, 0)
+		s.call(70, 5000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.False, 0)
+	},
+	"observers": func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		look := event.Record{Client: 2, Do: event.Observe, After: 100, Timeout: 50 * ms}
+		s.call(30, 85, look, event.True, 100)
+		s.about(90, 100, 1, event.Resign, 100, event.True)
+		s.call(86, 95, look, event.False, -100)
+		s.try(120, 130, 1, 101)
+		look.After = -100
+		s.call(118, 140, look, event.True, 101)
+	},
+	"a final bid": func(s *script) {
+		s.connect(1)
+		s.connect(2)
+		s.try(2, 3, 2, 99)
+		s.about(4900, 4905, 2, event.Resign, 99, event.True)
+		s.call(10, 5000, event.Record{Client: 1, Do: event.Wait, Waits: true, Scope: event.Session, Mark: "final"},
+			event.True, 100)
+	},
+	"the clock is set and a failover loses tokens": func(s *script) {
+		s.connect(1)
+		s.try(10, 20, 1, 100)
+		s.fault(25, 26, "set clock", 1)
+		s.fault(30, 80, "promote standby", 1)
+		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 1, Server: 2})
+		s.call(100, 110, event.Record{Client: 2, Do: event.Try, Scope: event.Session, Election: "f"}, event.True, 90)
+	},
+	"published loops": func(s *script) {
+		believe := func(at int64, client int, is string) {
+			s.add(at, event.Record{Kind: event.Return, Client: client, Do: event.Published, Election: "poll 1", Outcome: is})
+		}
+		believe(10, 1, event.True)
+		believe(1000, 1, event.False)
+		believe(950, 2, event.True)
+		s.add(5000, event.Record{Kind: event.Fault, Do: "kill client", Client: 2})
+		believe(9000, 1, event.True)
+		believe(60_000, 1, event.False)
+	},
+}
+
+// bad are histories that no right server has, with a part of the name of each check that must find it.
+var bad = map[string]struct {
+	checks []string
+	write  func(*script)
+}{
+	"two leaders": {[]string{"leaders", "linearizable", "end: session"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.try(30, 40, 2, 101)
+		s.about(50, 60, 1, event.Am, 100, event.True)
+	}},
+	"a session loses its term without a reason": {[]string{"linearizable"}, func(s *script) {
+		s.connect(1)
+		s.try(10, 20, 1, 100)
+		s.about(50, 60, 1, event.Am, 100, event.False)
+	}},
+	"a term ends while its session lives": {[]string{"end: session", "linearizable"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.try(30, 40, 2, 101)
+		s.call(50, 60, event.Record{Client: 1, Do: event.Try, Election: "f"}, event.False, 0)
+	}},
+	"it leads after its resignation": {[]string{"linearizable"}, func(s *script) {
+		s.connect(1)
+		s.try(10, 20, 1, 100)
+		s.about(30, 40, 1, event.Resign, 100, event.True)
+		s.about(50, 60, 1, event.Am, 100, event.True)
+	}},
+	"it leads after a reset": {[]string{"linearizable"}, func(s *script) {
+		s.connect(1)
+		s.try(10, 20, 1, 100)
+		s.about(30, 40, 1, event.Discard, 100, event.True)
+		s.about(50, 60, 1, event.Am, 100, event.True)
+	}},
+	"it leads after its transaction": {[]string{"linearizable"}, func(s *script) {
+		s.connect(1)
+		s.call(10, 20, event.Record{Client: 1, Do: event.TryXact, Scope: event.Transaction}, event.True, 100)
+		s.about(30, 40, 1, event.End, 100, event.True)
+		s.about(50, 60, 1, event.Am, 100, event.True)
+	}},
+	"a lease is followed too early": {[]string{"end: lease", "linearizable"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		s.renew(80, 90, 1, 100, 100, event.True)
+		s.lease(170, 175, 2, 100, 101)
+	}},
+	"a lease is lost by a restart": {[]string{"end: lease", "linearizable"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.fault(30, 80, "crash server", 1)
+		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 101)
+	}},
+	"a lease does not run for its ttl after a restart": {[]string{"end: lease", "linearizable"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.fault(400, 450, "crash server", 1)
+		s.call(600, 610, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 101)
+	}},
+	"a resigned lease comes back after a restart": {[]string{"linearizable"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 500, 100)
+		s.about(22, 25, 1, event.Resign, 100, event.True)
+		s.fault(30, 80, "crash server", 1)
+		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.True, 0)
+	}},
+	"a replaced lease comes back after a restart": {[]string{"linearizable", "leaders"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		s.try(130, 140, 2, 101)
+		s.fault(150, 180, "crash server", 1)
+		s.call(200, 210, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
+	}},
+	"an expired lease is renewed": {[]string{"expired"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 100, 100)
+		s.renew(130, 140, 1, 100, 100, event.True)
+	}},
+	"a promoted server grants a lease too early": {[]string{"failover"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		s.fault(30, 80, "promote standby", 1)
+		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
+		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Lease, Scope: event.ByLease, TTL: 500 * ms},
+			event.True, 200)
+	}},
+	"a promoted server ignores a lease that it has received": {[]string{"failover"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		op := s.call(21, 22, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+		s.row(event.Record{Server: 2, Phase: survived, Token: 100, Client: 1, Op: op})
+		s.fault(30, 80, "promote standby", 1)
+		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
+		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
+	}},
+	"tokens fall": {[]string{"tokens"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 40, event.Record{Client: 2, Do: event.Try, Election: "f"}, event.True, 99)
+	}},
+	"a token is given twice": {[]string{"tokens"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(15, 25, event.Record{Client: 2, Do: event.Try, Election: "f"}, event.True, 100)
+	}},
+	"two bidders have a token": {[]string{"tokens"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.try(15, 25, 2, 100)
+	}},
+	"a heartbeat is ignored": {[]string{"end: heartbeat", "linearizable"}, func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 20, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Beat: 100 * ms}, event.True, 100)
+		s.about(50, 60, 1, event.Heartbeat, 100, event.True)
+		s.try(140, 145, 2, 101)
+		s.about(160, 170, 1, event.Am, 100, event.False)
+	}},
+	"a missing heartbeat is ignored": {[]string{"late heartbeat"}, func(s *script) {
+		s.connect(1)
+		s.call(10, 20, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Beat: 100 * ms}, event.True, 100)
+		s.about(50, 60, 1, event.Heartbeat, 100, event.True)
+		s.about(165, 170, 1, event.Am, 100, event.True)
+	}},
+	"an old term writes": {[]string{"rows"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		s.lease(130, 140, 2, 100, 101)
+		op := s.call(150, 160, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	}},
+	"rows are in the wrong order": {[]string{"rows"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		old := s.call(100, 160, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
+		s.lease(130, 140, 2, 100, 101)
+		op := s.call(145, 150, event.Record{Client: 2, Do: event.Write, Token: 101}, event.True, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 101, Client: 2, Op: op})
+		s.row(event.Record{Server: 1, Order: 2, Token: 100, Client: 1, Op: old})
+	}},
+	"a failed write is there": {[]string{"rows"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 100, 100)
+		op := s.call(30, 40, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Failed, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	}},
+	"an acknowledged write is lost": {[]string{"rows"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 100, 100)
+		op := s.call(30, 40, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		s.call(50, 60, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	}},
+	"a job is done twice": {[]string{"jobs"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 5000, 100)
+		for order := range int64(2) {
+			op := s.call(30+10*order, 35+10*order, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+			s.row(event.Record{Server: 1, Order: order + 1, Token: 100, Client: 1, Op: op, Guard: "once",
+				Message: "2025-01-01 12:00:00+00"})
+		}
+	}},
+	"a job that has survived is done again": {[]string{"jobs"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 5000, 100)
+		for order, phase := range []string{survived, ""} {
+			at := int64(30 + 10*order)
+			op := s.call(at, at+5, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
+			s.row(event.Record{Server: 2, Order: int64(order), Token: 100, Client: 1, Op: op, Guard: "once", Phase: phase,
+				Message: "2025-01-01 12:00:00+00"})
+		}
+	}},
+	"a candidate is overtaken": {[]string{"order"}, func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
+		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		s.about(2000, 2010, 1, event.Resign, 100, event.True)
+		s.about(2900, 2990, 3, event.Resign, 101, event.True)
+	}},
+	"a successor is overtaken": {[]string{"order"}, func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.call(30, 2020, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		wait := event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "client 3"}
+		s.call(1000, 3000, wait, event.True, 102)
+		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
+		s.about(2900, 2990, 2, event.Resign, 101, event.True)
+	}},
+	"a bid that does not wait overtakes": {[]string{"order"}, func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session, Timeout: 2970 * ms},
+			event.False, 0)
+		s.about(2000, 2010, 1, event.Resign, 100, event.True)
+		s.try(2005, 2012, 3, 101)
+	}},
+	"a bid for many overtakes": {[]string{"order"}, func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.op++
+		r := event.Record{Kind: event.Call, Client: 3, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e", "f"},
+			Waits: true, Scope: event.Session}
+		s.add(15, r)
+		r.Kind, r.Outcome, r.Election, r.Token = event.Return, event.True, "e", 101
+		s.add(2000, r)
+		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
+		s.about(1500, 1510, 1, event.Am, 100, event.True)
+		s.about(1900, 1990, 1, event.Resign, 100, event.True)
+		s.about(2900, 2990, 3, event.Resign, 101, event.True)
+	}},
+	"a candidate is not woken": {[]string{"wake-ups"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
+		s.about(40, 50, 1, event.Resign, 100, event.True)
+	}},
+	"a silent leader keeps out a candidate": {[]string{"wake-ups"}, func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 20, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Beat: 100 * ms}, event.True, 100)
+		s.call(30, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.False, 0)
+	}},
+	"a final bid is not elected": {[]string{"starvation"}, func(s *script) {
+		s.connect(1)
+		s.call(10, 9000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: "final"}, event.False, 0)
+	}},
+	"a final bid takes long": {[]string{"starvation"}, func(s *script) {
+		s.connect(1)
+		s.call(10, 11_000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: "final"}, event.True, 100)
+	}},
+	"an observer returns what it was passed": {[]string{"observers"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 60, event.Record{Client: 2, Do: event.Observe, After: 100, Timeout: 50 * ms}, event.True, 100)
+	}},
+	"an old leader is shown": {[]string{"observers", "linearizable", "leaders"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.about(30, 40, 1, event.Resign, 100, event.True)
+		s.try(50, 60, 1, 101)
+		s.call(70, 80, event.Record{Client: 2, Do: event.Look}, event.True, 100)
+	}},
+	"a leader is not shown": {[]string{"linearizable"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 40, event.Record{Client: 2, Do: event.Look}, event.False, 0)
+		s.about(50, 60, 1, event.Am, 100, event.True)
+	}},
+	"a token comes from nowhere": {[]string{"observers"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 40, event.Record{Client: 2, Do: event.Look}, event.True, 99)
+	}},
+	"a session leads without a bid": {[]string{"observers"}, func(s *script) {
+		s.connect(1)
+		s.about(30, 40, 1, event.Am, 0, event.True)
+	}},
+	"a problem": {[]string{"server log"}, func(s *script) {
+		s.add(10, event.Record{Kind: event.Problem, Do: "server log", Message: "PANIC"})
+	}},
+	"two published leaders": {[]string{"published"}, func(s *script) {
+		for c := 1; c <= 2; c++ {
+			s.add(int64(1000*c), event.Record{Kind: event.Return, Client: c, Do: event.Published, Election: "x",
+				Outcome: event.True})
+		}
+		s.add(5000, event.Record{Kind: event.Closed, Client: 1})
+	}},
+	"no published leader": {[]string{"published"}, func(s *script) {
+		s.add(1, event.Record{Kind: event.Note, Client: 1, Message: "poll begins"})
+		for at, is := range map[int64]string{1000: event.True, 2000: event.False, 30_000: event.True} {
+			s.add(at, event.Record{Kind: event.Return, Client: 1, Do: event.Published, Election: "x", Outcome: is})
+		}
+	}},
+}
+
+func judgeScript(t *testing.T, write func(*script)) (*Verdict, string) {
+	s := &script{}
+	write(s)
+	dir := t.TempDir()
+	return Judge(s.records, dir), dir
+}
+
+func TestGood(t *testing.T) {
+	for name, write := range good {
+		t.Run(name, func(t *testing.T) {
+			v, _ := judgeScript(t, write)
+			for _, x := range v.Violations {
+				t.Errorf("%s: %s", x.Check, x.Message)
+			}
+			if n := v.Counts["linear"]["unknown"]; n > 0 {
+				t.Errorf("%d unknown", n)
+			}
+		})
+	}
+}
+
+func TestBad(t *testing.T) {
+	for name, history := range bad {
+		t.Run(name, func(t *testing.T) {
+			v, dir := judgeScript(t, history.write)
+			var found []string
+			for _, x := range v.Violations {
+				found = append(found, x.Check)
+				if _, err := os.Stat(x.File); err != nil {
+					t.Error(err)
+				}
+				if x.Check == "linearizable" && !strings.HasPrefix(x.Drawing, dir) {
+					t.Errorf("there is no drawing: %q", x.Drawing)
+				}
+			}
+			for _, check := range history.checks {
+				if !slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, check) }) {
+					t.Errorf("%q has not found it, but %q", check, found)
+				}
+			}
+		})
+	}
+}
+
+func TestReport(t *testing.T) {
+	v, dir := judgeScript(t, bad["two leaders"].write)
+	var text strings.Builder
+	Report(v, &text)
+	for _, want := range []string{"VIOLATION", "linear: illegal 1", filepath.Join(dir, "violation-001")} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, &text)
+		}
+	}
+	fmt.Fprintln(os.Stderr, text.String())
+}

@@ -1,0 +1,99 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"leader_election/proof/event"
+)
+
+// checkObservers checks "Views" and what le_observe returns.  A token that is shown was won by a bid.  No leader is shown
+// that is older than one that was shown or elected before.  An observer returns another token than the one that it has
+// passed, or waits for its whole timeout.
+//
+// It is sound: a token is shown while it leads, and tokens of a server grow.  A published value would let an observer
+// return early, but the clients publish none; a fault that sets the clock can end timeouts early.
+func (v *Verdict) checkObservers(h *history) {
+	for _, name := range h.names {
+		e := h.elections[name]
+		for _, c := range e.unproven {
+			v.add(Violation{Check: "observers", Election: name, Records: together(c),
+				Message: fmt.Sprintf("a term is shown that no bid has won: %s", describe(c))})
+		}
+		for _, c := range e.calls {
+			v.checkReturn(h, c)
+		}
+		if h.dropped(e) {
+			continue
+		}
+		for _, server := range e.servers() {
+			v.checkBackwards(e, on(server, e.calls))
+		}
+	}
+	for _, s := range h.sessions {
+		if !contains(s.Target, "pool") && !slices.ContainsFunc(h.faults, drops) {
+			v.checkRevival(s)
+		}
+	}
+}
+
+// checkReturn checks that an observation has waited for another token.
+func (v *Verdict) checkReturn(h *history, c *call) {
+	if c.Do != event.Observe || c.After == 0 || c.After == -1 || !c.is(event.True) && !c.is(event.False) {
+		return
+	}
+	v.count("checked", "observers")
+	early := c.Timeout == 0 || c.end-c.At < c.Timeout-5*millisecond
+	if c.token() == c.After && early && !slices.ContainsFunc(h.faults, clocks) {
+		v.add(Violation{Check: "observers", Election: c.Election, Records: together(c),
+			Message: fmt.Sprintf("token %d was passed, and returned before the timeout", c.After)})
+	}
+}
+
+// checkBackwards compares each leader that is shown with the greatest token of the calls that had returned before.
+func (v *Verdict) checkBackwards(e *election, calls []*call) {
+	token := func(c *call) int64 {
+		if c.Do == event.Look || c.Do == event.Observe || c.won() && (c.Do != event.Many || c.answer.Election == e.name) {
+			return c.token()
+		}
+		return 0
+	}
+	byEnd := slices.SortedFunc(slices.Values(calls), func(a, b *call) int { return cmp.Compare(a.end, b.end) })
+	var greatest *call
+	for _, c := range calls {
+		for len(byEnd) > 0 && byEnd[0].end < c.At {
+			if greatest == nil || token(byEnd[0]) > token(greatest) {
+				greatest = byEnd[0]
+			}
+			byEnd = byEnd[1:]
+		}
+		if greatest == nil || token(c) <= 0 || c.bids() {
+			continue
+		}
+		v.count("checked", "leaders shown")
+		if token(greatest) > token(c) {
+			v.add(Violation{Check: "observers", Election: e.name, Records: together(greatest, c),
+				Message: fmt.Sprintf("token %d is shown after token %d", token(c), token(greatest))})
+		}
+	}
+}
+
+// checkRevival checks that a session does not see a term run that it has seen over: its token was negative then.  A
+// restart of the server, which can revive a lease, ends the session.
+func (v *Verdict) checkRevival(s *session) {
+	over := map[string]*call{}
+	for _, c := range s.calls {
+		if c.Do != event.Look && c.Do != event.Observe || c.answer == nil {
+			continue
+		}
+		before := over[c.Election]
+		if before != nil && c.token() > 0 && c.token() <= -before.token() {
+			v.add(Violation{Check: "observers", Election: c.Election, Records: together(before, c),
+				Message: fmt.Sprintf("token %d is shown after its end", c.token())})
+		}
+		if c.token() < -1 && (before == nil || c.token() < before.token()) {
+			over[c.Election] = c
+		}
+	}
+}

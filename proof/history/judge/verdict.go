@@ -1,0 +1,209 @@
+package judge
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/anishathalye/porcupine"
+
+	"leader_election/proof/event"
+)
+
+// Violation is a finding that no right server explains.
+type Violation struct {
+	Check    string         `json:"check"`
+	Election string         `json:"election,omitempty"`
+	Message  string         `json:"message"`
+	Records  []event.Record `json:"records"` // those that show it
+	File     string         `json:"-"`       // of these, in JSON
+	Drawing  string         `json:"-"`       // of the operations, in HTML
+
+	model *porcupine.Model
+	info  *porcupine.LinearizationInfo
+}
+
+// Verdict is what Judge has found.  Counts has the number of things of each kind, by the kind of the count: "faults",
+// "linear" (results of porcupine), "facts", "checked" (cases in which a check could have failed), and each Do with its
+// outcomes.
+type Verdict struct {
+	Violations []Violation
+	Counts     map[string]map[string]int
+
+	mu sync.Mutex
+}
+
+// Judge checks the records of all clients, of the nemesis and of the coordinator.  It writes each violation to the
+// folder.
+func Judge(records []event.Record, dir string) *Verdict {
+	v := &Verdict{Counts: map[string]map[string]int{}}
+	h := read(records)
+	v.countAll(h)
+	for _, check := range []func(*Verdict, *history){
+		(*Verdict).checkProblems,
+		(*Verdict).checkLeaders,
+		(*Verdict).checkLeases,
+		(*Verdict).checkExpired,
+		(*Verdict).checkHeartbeats,
+		(*Verdict).checkTokens,
+		(*Verdict).checkRows,
+		(*Verdict).checkJobs,
+		(*Verdict).checkOrder,
+		(*Verdict).checkWakeUps,
+		(*Verdict).checkStarvation,
+		(*Verdict).checkObservers,
+		(*Verdict).checkPublished,
+		(*Verdict).checkLinear,
+	} {
+		check(v, h)
+	}
+	slices.SortStableFunc(v.Violations, func(a, b Violation) int {
+		return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Election, b.Election))
+	})
+	for i := range v.Violations {
+		v.Violations[i].write(dir, i+1)
+	}
+	return v
+}
+
+// add notes a violation.
+func (v *Verdict) add(violation Violation) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	slices.SortStableFunc(violation.Records, func(a, b event.Record) int { return cmp.Compare(a.At, b.At) })
+	v.Violations = append(v.Violations, violation)
+}
+
+func (v *Verdict) count(what, kind string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.Counts[what] == nil {
+		v.Counts[what] = map[string]int{}
+	}
+	v.Counts[what][kind]++
+}
+
+func (v *Verdict) countAll(h *history) {
+	for _, c := range h.calls {
+		v.count(c.Do, c.outcome)
+	}
+	for _, f := range h.faults {
+		v.count("faults", f.Do)
+	}
+	facts := map[string]int{"elections": len(h.names), "rows": 0, "jobs": 0, "terms": 0}
+	for _, name := range h.names {
+		facts["terms"] += len(h.elections[name].terms)
+	}
+	for _, r := range h.rows {
+		if isJob(r) {
+			facts["jobs"]++
+		} else {
+			facts["rows"]++
+		}
+	}
+	v.Counts["facts"] = facts
+}
+
+// around returns the records of calls on a server, with the faults meanwhile.
+func (h *history) around(calls []*call, server int) []event.Record {
+	var records []event.Record
+	from, to := int64(forever), int64(0)
+	for _, c := range calls {
+		if c.server == server || c.server == 0 || c.answer == nil {
+			records = append(records, c.records()...)
+			from, to = min(from, c.At), max(to, c.At)
+		}
+	}
+	for _, f := range h.faultsIn(from, to, func(fault) bool { return true }) {
+		records = append(records, f.Record)
+	}
+	return records
+}
+
+// together returns the records of some calls.
+func together(calls ...*call) []event.Record {
+	var records []event.Record
+	for _, c := range calls {
+		if c != nil {
+			records = append(records, c.records()...)
+		}
+	}
+	return records
+}
+
+// write writes a violation to files.  A failure to do so does not change the verdict.
+func (x *Violation) write(dir string, number int) {
+	safe := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
+			return r
+		}
+		return '_'
+	}, x.Check+" "+x.Election)
+	name := filepath.Join(dir, fmt.Sprintf("violation-%03d-%s", number, safe))
+	text, err := json.MarshalIndent(x, "", " ")
+	if err == nil {
+		err = os.WriteFile(name+".json", append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		x.Message += fmt.Sprintf(" (not written: %v)", err)
+		return
+	}
+	x.File = name + ".json"
+	if x.model == nil {
+		return
+	}
+	if err := porcupine.VisualizePath(*x.model, *x.info, name+".html"); err == nil {
+		x.Drawing = name + ".html"
+	}
+}
+
+// Report prints what was counted, and the violations.
+func Report(v *Verdict, w io.Writer) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "call\ttrue\tfalse\tfailed\tunknown\n")
+	special := []string{"facts", "faults", "linear", "checked"}
+	for _, do := range slices.Sorted(maps.Keys(v.Counts)) {
+		if !slices.Contains(special, do) {
+			n := v.Counts[do]
+			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\n", do, n[event.True], n[event.False], n[event.Failed],
+				n[event.Unknown])
+		}
+	}
+	table.Flush()
+	for _, what := range special {
+		fmt.Fprintf(w, "%s: %s\n", what, list(v.Counts[what]))
+	}
+	for _, x := range v.Violations {
+		fmt.Fprintf(w, "VIOLATION of %q", x.Check)
+		if x.Election != "" {
+			fmt.Fprintf(w, " in election %q", x.Election)
+		}
+		fmt.Fprintf(w, ": %s\n", x.Message)
+		for _, file := range []string{x.File, x.Drawing} {
+			if file != "" {
+				fmt.Fprintf(w, "    %s\n", file)
+			}
+		}
+	}
+	fmt.Fprintf(w, "%d violations\n", len(v.Violations))
+}
+
+// list writes counts as "a 1, b 2".
+func list(counts map[string]int) string {
+	var words []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		words = append(words, fmt.Sprintf("%s %d", kind, counts[kind]))
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,46 @@
+package judge
+
+import (
+	"fmt"
+	"time"
+
+	"leader_election/proof/event"
+)
+
+// finalLimit is how long a bid of the final phase may take.
+const finalLimit = int64(10 * time.Second)
+
+// checkStarvation checks "No wake-up is lost": when the faults are over and all others resign, each bid of the final phase
+// is elected.
+//
+// It is sound: the bids have the mark "final", and the limit is longer than any ttl or grace period that is left.
+func (v *Verdict) checkStarvation(h *history) {
+	for _, c := range h.calls {
+		if c.Mark != "final" || !c.bids() {
+			continue
+		}
+		v.count("checked", "final bids")
+		wrong := ""
+		switch {
+		case c.answer == nil && h.last < c.At+finalLimit:
+			continue
+		case c.answer == nil:
+			wrong = "has no answer"
+		case !c.is(event.True):
+			wrong = "is " + c.outcome
+		case c.end > c.At+finalLimit:
+			wrong = fmt.Sprintf("took %d ms", (c.end-c.At)/millisecond)
+		}
+		if wrong != "" {
+			v.add(Violation{Check: "starvation", Election: c.Election, Records: together(c),
+				Message: fmt.Sprintf("a final bid of client %d %s", c.Client, wrong)})
+		}
+	}
+}
+
+// checkProblems reports what is a violation by itself.
+func (v *Verdict) checkProblems(h *history) {
+	for _, p := range h.problems {
+		v.add(Violation{Check: p.Do, Election: p.Election, Records: []event.Record{p}, Message: p.Message})
+	}
+}

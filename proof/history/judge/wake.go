@@ -1,0 +1,188 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"leader_election/proof/event"
+)
+
+// A bid that waits has reached the server after this time, and is woken within that time.
+const (
+	arrival   = int64(200 * time.Millisecond)
+	wakeLimit = int64(500 * time.Millisecond)
+)
+
+// checkWakeUps checks "No wake-up is lost": while a candidate waits in line, the election is not vacant for long.
+//
+// It is sound: the election is vacant for certain when all terms that were won before, and all bids that may have won,
+// are over by what calls have told; a candidate may wait for guarded transactions, for the leases that a promoted server
+// does not know, and for what a fault holds up, so times with any of these are left out.
+func (v *Verdict) checkWakeUps(h *history) {
+	for _, name := range h.names {
+		e := h.elections[name]
+		if h.dropped(e) {
+			continue
+		}
+		overs := map[*term]int64{}
+		for _, t := range e.terms {
+			overs[t] = h.latestEnd(e, t)
+		}
+		for _, c := range e.calls {
+			if c.bids() && c.Waits && c.Do != event.Many && c.server > 0 && c.end != forever {
+				v.checkVacant(h, e, c, overs)
+			}
+		}
+	}
+}
+
+// checkVacant checks that the election is not vacant for long between two terms while the candidate waits.
+func (v *Verdict) checkVacant(h *history, e *election, c *call, overs map[*term]int64) {
+	to := c.end
+	if !c.is(event.True) {
+		to -= arrival // it may have been canceled before its answer
+	}
+	for _, limit := range append(endsOfTerms(e, c, to), to) {
+		from := max(c.At+arrival, e.vacantFrom(limit, overs))
+		if limit <= from {
+			continue
+		}
+		v.count("checked", "wake-ups")
+		if limit-from > wakeLimit && !h.holdsUp(e, c, from, limit) {
+			v.add(Violation{Check: "wake-ups", Election: e.name, Records: h.around(e.calls, c.server),
+				Message: fmt.Sprintf("the election was vacant for %d ms while client %d waited", (limit-from)/millisecond,
+					c.Client)})
+			return
+		}
+	}
+}
+
+// endsOfTerms returns when each term that was won while the candidate waited had begun.
+func endsOfTerms(e *election, c *call, to int64) []int64 {
+	var begun []int64
+	for _, t := range e.terms {
+		if t.server == c.server && t.end > c.At && t.end < to {
+			begun = append(begun, t.end)
+		}
+	}
+	return begun
+}
+
+// vacantFrom returns when all terms and transactions had ended that began before a moment, or forever.
+func (e *election) vacantFrom(moment int64, overs map[*term]int64) int64 {
+	from := int64(0)
+	for _, t := range e.terms {
+		if t.end < moment {
+			from = max(from, overs[t])
+		} else if t.win == nil || t.start < moment && !t.win.Waits {
+			from = max(from, t.start) // when it began is not known
+		}
+	}
+	for _, m := range e.mayWin {
+		if m.At < moment {
+			from = max(from, e.settled(m))
+		}
+	}
+	for _, w := range e.calls {
+		if w.Do == event.Write && w.At < moment {
+			from = max(from, w.end)
+			if !w.is(event.True) && !w.lived() {
+				from = forever
+			}
+		}
+	}
+	return from
+}
+
+// latestEnd returns a time at which the term was certainly over, or forever.
+func (h *history) latestEnd(e *election, t *term) int64 {
+	over := int64(forever)
+	for _, c := range t.ends {
+		over = min(over, c.end)
+	}
+	for _, c := range slices.Concat(t.denials, e.vacancies()) {
+		if c.At > t.end && c.server == t.server {
+			over = min(over, c.end)
+		}
+	}
+	for _, later := range e.terms {
+		if later.token > t.token && later.server == t.server {
+			over = min(over, later.end)
+		}
+	}
+	over = min(over, e.expired(t))
+	for _, c := range t.leads {
+		if c.end > over {
+			return forever // a restart can have revived it
+		}
+	}
+	return over
+}
+
+// expired returns a time at which a lease, or a term with a heartbeat, had certainly expired, or forever.
+func (e *election) expired(t *term) int64 {
+	span := int64(0)
+	switch {
+	case t.win == nil || t.mixed:
+		return forever
+	case t.scope == event.ByLease:
+		for _, c := range t.extended {
+			span = max(span, c.TTL)
+		}
+	case t.win.Beat > 0:
+		span = slices.Max(t.beats)
+	default:
+		return forever
+	}
+	over := t.end + span
+	for _, c := range t.extended {
+		if c.end == forever {
+			return forever
+		}
+		over = max(over, c.end+span)
+	}
+	return over
+}
+
+// vacancies are the calls that have found the election vacant.
+func (e *election) vacancies() []*call {
+	var found []*call
+	for _, c := range e.calls {
+		if c.showsVacancy() {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// settled returns when a bid that may have won leads no more for certain, or forever.
+func (e *election) settled(m *call) int64 {
+	if m.end == forever {
+		return forever
+	}
+	if !m.lasts() {
+		return m.end
+	}
+	for _, c := range e.calls {
+		if c.session != m.session || c.At < m.end {
+			continue
+		}
+		if (c.Do == event.Am || c.Do == event.Try) && c.is(event.False) ||
+			c.Do == event.Resign && c.Successor == "" && (c.is(event.True) || c.is(event.False)) {
+			return c.end
+		}
+	}
+	return forever
+}
+
+// holdsUp says whether a fault may hold up an election between two moments.
+func (h *history) holdsUp(e *election, c *call, from, to int64) bool {
+	heals := func(f fault) bool { return mayRestart(f) || promotes(f) }
+	if len(h.faultsIn(from-int64(8*time.Second), to, heals)) > 0 {
+		return true
+	}
+	return len(h.faultsIn(from-int64(time.Second), to, func(f fault) bool {
+		return !contains(f.Do, "kill client", "terminate backend", "cancel backend")
+	})) > 0
+}

@@ -1,0 +1,348 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"leader_election/proof/cluster"
+	"leader_election/proof/event"
+)
+
+var errNone = errors.New("there is none")
+
+var faults = []fault{
+	{name: "kill client", weight: 6, strike: killClient},
+	{name: "stop client", weight: 10, strike: stopClient},
+	{name: "stop backend", weight: 8, strike: stopBackend},
+	{name: "terminate backend", weight: 6, strike: signalBackend("terminate backend", "pg_terminate_backend")},
+	{name: "cancel backend", weight: 6, strike: signalBackend("cancel backend", "pg_cancel_backend")},
+	{name: "kill backend", weight: 25, heavy: true, strike: killBackend},
+	{name: "crash server", weight: 25, heavy: true, strike: restart("crash server", cluster.Immediate)},
+	{name: "restart server", weight: 20, heavy: true, strike: restart("restart server", cluster.Fast)},
+	{name: "promote standby", weight: 45, heavy: true, strike: promote,
+		applies:  func(o cluster.Options) bool { return o.Standby },
+		possible: (*cluster.Cluster).StandbyReady},
+	{name: "cut link", weight: 6, strike: cutLink, applies: func(o cluster.Options) bool { return o.Link }},
+	{name: "freeze proxy", weight: 5, strike: freezeProxy},
+	{name: "cut proxy", weight: 4, strike: cutProxy},
+	{name: "restart pooler", weight: 3, strike: restartPooler, applies: func(o cluster.Options) bool { return o.Pooler }},
+	{name: "stop pooler", weight: 3, strike: stopPooler, applies: func(o cluster.Options) bool { return o.Pooler }},
+	{name: "set clock", weight: 6, strike: setClock, applies: func(o cluster.Options) bool { return o.Clock }},
+	{name: "fill lock table", weight: 4, strike: fillLockTable},
+	{name: "alter extension", weight: 5, strike: alterExtension},
+	{name: "declare", weight: 4, strike: declare},
+	{name: "vacuum", weight: 3, strike: vacuum},
+	{name: "depose", weight: 5, strike: depose},
+	{name: "drop extension", weight: 1, heavy: true, rare: true, strike: dropExtension},
+}
+
+func (n *nemesis) client(rng *rand.Rand) (number, pid int, err error) {
+	pids := n.clients.Pids()
+	var numbers []int
+	for number := range pids {
+		numbers = append(numbers, number)
+	}
+	if len(numbers) == 0 {
+		return 0, 0, errNone
+	}
+	slices.Sort(numbers)
+	number = numbers[rng.IntN(len(numbers))]
+	return number, pids[number], nil
+}
+
+func killClient(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	number, pid, err := n.client(rng)
+	if err != nil {
+		return err
+	}
+	n.moment(event.Record{Do: "kill client", Client: number, Pid: pid})
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	pause(ctx, between(rng, 0, time.Second))
+	return n.clients.Restart(number)
+}
+
+func stopClient(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	number, pid, err := n.client(rng)
+	if err != nil {
+		return err
+	}
+	defer n.begin(event.Record{Do: "stop client", Client: number, Pid: pid})()
+	return cluster.Suspend(ctx, pid, between(rng, 300*time.Millisecond, 4*time.Second))
+}
+
+// backend draws a client's backend.  Those that lead or wait are drawn half of the time, if there are any.
+func (n *nemesis) backend(ctx context.Context, rng *rand.Rand) (pid int, application string, err error) {
+	involved := rng.IntN(2) == 0
+	err = n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `
+			SELECT pid, application_name FROM pg_stat_activity
+			WHERE application_name LIKE 'client %' AND backend_type = 'client backend'
+			ORDER BY NOT ($1::boolean AND pid IN (SELECT pid FROM le_leaders UNION SELECT pid FROM le_candidates)),
+				hashint8extended(pid, $2)
+			LIMIT 1`, involved, rng.Int64()).Scan(&pid, &application)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNone
+	}
+	return pid, application, err
+}
+
+func stopBackend(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	pid, application, err := n.backend(ctx, rng)
+	if err != nil {
+		return err
+	}
+	defer n.begin(event.Record{Do: "stop backend", Target: application, Pid: pid})()
+	return n.cluster.StopBackend(ctx, pid, between(rng, 300*time.Millisecond, 3*time.Second))
+}
+
+func signalBackend(name, function string) func(context.Context, *nemesis, *rand.Rand) error {
+	return func(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+		pid, application, err := n.backend(ctx, rng)
+		if err != nil {
+			return err
+		}
+		n.moment(event.Record{Do: name, Target: application, Pid: pid})
+		return n.run(ctx, fmt.Sprintf("SELECT %s(%d)", function, pid))
+	}
+}
+
+func killBackend(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	pid, application, err := n.backend(ctx, rng)
+	if err != nil {
+		return err
+	}
+	defer n.begin(event.Record{Do: "kill backend", Target: application, Pid: pid})()
+	return n.cluster.CrashBackend(context.WithoutCancel(ctx), pid)
+}
+
+func restart(name string, mode cluster.Mode) func(context.Context, *nemesis, *rand.Rand) error {
+	return func(ctx context.Context, n *nemesis, _ *rand.Rand) error {
+		defer n.begin(event.Record{Do: name})()
+		return n.cluster.Restart(context.WithoutCancel(ctx), mode)
+	}
+}
+
+func promote(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	kinds := []struct {
+		loss   cluster.Loss
+		target string
+	}{
+		{cluster.LoseNothing, "nothing lost"},
+		{cluster.LoseLittle, "the last commits may be lost"},
+		{cluster.LoseMuch, "the last commits are lost"},
+		{cluster.LoseMuch, "the last commits are lost"},
+	}
+	kind := kinds[rng.IntN(len(kinds))]
+	defer n.begin(event.Record{Do: "promote standby", Target: kind.target})()
+	return n.cluster.Promote(ctx, kind.loss, between(rng, 200*time.Millisecond, 2*time.Second))
+}
+
+func cutLink(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	link := 1 + rng.IntN(cluster.Hosts)
+	directions := []int{cluster.ToServer, cluster.ToClients, cluster.ToServer | cluster.ToClients}[rng.IntN(3)]
+	target := fmt.Sprintf("link %d, %s", link, map[int]string{
+		cluster.ToServer: "to the server", cluster.ToClients: "to the clients",
+		cluster.ToServer | cluster.ToClients: "both directions"}[directions])
+	defer n.begin(event.Record{Do: "cut link", Target: target})()
+	if err := n.cluster.LinkDown(link, directions); err != nil {
+		return err
+	}
+	pause(ctx, between(rng, 500*time.Millisecond, 5*time.Second))
+	return n.cluster.LinkUp(link)
+}
+
+func freezeProxy(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	defer n.begin(event.Record{Do: "freeze proxy"})()
+	n.cluster.Proxy.Freeze()
+	defer n.cluster.Proxy.Thaw()
+	pause(ctx, between(rng, 500*time.Millisecond, 5*time.Second))
+	return nil
+}
+
+func cutProxy(_ context.Context, n *nemesis, _ *rand.Rand) error {
+	n.moment(event.Record{Do: "cut proxy"})
+	n.cluster.Proxy.Cut()
+	return nil
+}
+
+func restartPooler(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	defer n.begin(event.Record{Do: "restart pooler"})()
+	return n.cluster.RestartPooler(ctx, between(rng, 0, time.Second))
+}
+
+func stopPooler(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	defer n.begin(event.Record{Do: "stop pooler"})()
+	return n.cluster.StopPooler(ctx, between(rng, 300*time.Millisecond, 3*time.Second))
+}
+
+// setClock sets the wall clock, by seconds, minutes or hours from the right time.  The server's own timeouts follow the
+// wall clock: one that is pending when the clock goes back is late by as much.
+func setClock(_ context.Context, n *nemesis, rng *rand.Rand) error {
+	scales := []time.Duration{10 * time.Second, 10 * time.Minute, 6 * time.Hour}
+	scale := scales[rng.IntN(len(scales))]
+	offset := between(rng, -scale, scale)
+	n.moment(event.Record{Do: "set clock", Target: offset.Round(time.Millisecond).String()})
+	return n.cluster.SetClock(offset)
+}
+
+// fillLockTable takes advisory locks until no more fit, by two integers: they are no locks of elections by bare key.
+func fillLockTable(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	connecting, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	conn, err := n.cluster.Control(connecting)
+	if err != nil {
+		return err
+	}
+	defer n.begin(event.Record{Do: "fill lock table"})()
+	defer closeConn(conn)
+	_, err = conn.Exec(connecting, "SELECT count(pg_advisory_lock(94, i)) FROM generate_series(1, 1000000) i")
+	var failed *pgconn.PgError
+	if !errors.As(err, &failed) || failed.Code != "53200" {
+		return fmt.Errorf("the lock table is not full: %w", err)
+	}
+	pause(ctx, between(rng, 500*time.Millisecond, 2*time.Second))
+	return nil
+}
+
+// What an administrator may do to the extension's objects at any time.
+var maintenance = []string{
+	"ALTER EXTENSION leader_election UPDATE",
+	"ALTER EXTENSION leader_election SET SCHEMA le",
+	"ALTER EXTENSION leader_election SET SCHEMA public",
+	"VACUUM FULL le_leases",
+	"VACUUM FULL le_once_done",
+	"VACUUM FULL le_declarations",
+	"CLUSTER le_leases USING le_leases_pkey",
+	"REINDEX TABLE le_leases",
+	"REINDEX TABLE CONCURRENTLY le_leases",
+	"REINDEX TABLE le_once_done",
+	"ALTER TABLE le_leases SET (fillfactor = 50)",
+	"ALTER TABLE le_leases RESET (fillfactor)",
+	"ALTER TABLE le_leases ALTER COLUMN identity SET STATISTICS 10",
+}
+
+func alterExtension(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	statement := maintenance[rng.IntN(len(maintenance))]
+	defer n.begin(event.Record{Do: "alter extension", Target: statement})()
+	return n.run(ctx, "SET lock_timeout = '1s'", statement)
+}
+
+// election draws an election that is led or waited for, by name.
+func (n *nemesis) election(ctx context.Context, rng *rand.Rand) (name string, err error) {
+	err = n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `
+			SELECT name FROM (SELECT name FROM le_leaders UNION SELECT name FROM le_candidates) e WHERE name IS NOT NULL
+			ORDER BY hashtextextended(name, $1) LIMIT 1`, rng.Int64()).Scan(&name)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNone
+	}
+	return name, err
+}
+
+func declare(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	name, err := n.election(ctx, rng)
+	if err != nil {
+		return err
+	}
+	literal := "'" + strings.ReplaceAll(name, "'", "''") + "'"
+	rules := []string{"", ", candidates => 'postgres'", ", grace => '300 ms'", ", private => true"}
+	statement := fmt.Sprintf("SELECT le_declare(%s%s)", literal, rules[rng.IntN(len(rules))])
+	defer n.begin(event.Record{Do: "declare", Election: name, Target: statement})()
+	if err := n.run(ctx, statement); err != nil {
+		return err
+	}
+	pause(ctx, between(rng, 500*time.Millisecond, 3*time.Second))
+	return n.run(context.WithoutCancel(ctx), fmt.Sprintf("SELECT le_undeclare(%s)", literal))
+}
+
+func vacuum(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	statements := []string{"VACUUM", "VACUUM (FREEZE, ANALYZE) le_leases", "CHECKPOINT", "ANALYZE"}
+	statement := statements[rng.IntN(len(statements))]
+	defer n.begin(event.Record{Do: "vacuum", Target: statement})()
+	return n.run(ctx, statement)
+}
+
+// depose ends a term as client 0.  It is a call of the history.
+func depose(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+	var name *string
+	var key *int64
+	err := n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT name, key FROM le_leaders WHERE token IS NOT NULL
+			ORDER BY hashint8extended(token, $1) LIMIT 1`, rng.Int64()).Scan(&name, &key)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errNone
+	}
+	if err != nil {
+		return err
+	}
+	if name == nil {
+		return n.callDepose(ctx, fmt.Sprint("key:", *key), "SELECT le_depose($1::bigint, 'nemesis')", *key)
+	}
+	return n.callDepose(ctx, *name, "SELECT le_depose($1::text, 'nemesis')", *name)
+}
+
+func (n *nemesis) callDepose(ctx context.Context, election, query string, argument any) error {
+	n.mu.Lock()
+	n.op++
+	call := event.Record{Kind: event.Call, Op: n.op, Do: event.Depose, Election: election}
+	n.mu.Unlock()
+	return n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		var deposed bool
+		call.Server = n.cluster.Server()
+		n.log.Add(call)
+		err := conn.QueryRow(ctx, query, argument).Scan(&deposed)
+		answer := call
+		answer.At, answer.Kind, answer.Outcome = 0, event.Return, event.False
+		var failed *pgconn.PgError
+		switch {
+		case err == nil && deposed:
+			answer.Outcome = event.True
+		case errors.As(err, &failed):
+			// what was done remains done: an error tells nothing
+			answer.Outcome, answer.SQLState, answer.Message = event.Unknown, failed.Code, failed.Message
+		case err != nil:
+			answer.Outcome, answer.Message = event.Unknown, err.Error()
+		}
+		n.log.Add(answer)
+		return nil
+	})
+}
+
+// dropExtension ends all leases, as documented, and creates the extension again, with the triggers that used it.
+func dropExtension(ctx context.Context, n *nemesis, _ *rand.Rand) error {
+	return n.with(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, `SELECT pg_get_triggerdef(oid) FROM pg_trigger
+			WHERE tgrelid = 'triggered'::regclass AND NOT tgisinternal`)
+		triggers, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		defer n.begin(event.Record{Do: "drop extension"})()
+		if _, err := conn.Exec(ctx, "SET lock_timeout = '2s'"); err != nil {
+			return err
+		}
+		if _, err := conn.Exec(ctx, "DROP EXTENSION leader_election CASCADE"); err != nil {
+			return err
+		}
+		for _, statement := range append([]string{"CREATE EXTENSION leader_election"}, triggers...) {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	})
+}

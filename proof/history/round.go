@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"leader_election/proof/client"
+	"leader_election/proof/cluster"
+	"leader_election/proof/event"
+	"leader_election/proof/nemesis"
+	"leader_election/proof/published"
+)
+
+const (
+	clients   = 12
+	elections = 3
+	epoch     = 4 * time.Second
+	// how long clients that are told to end may take: a statement on a connection that was cut runs into its timeout
+	patience = 30 * time.Second
+	// the clients of the end, which find out whether every election can be led
+	finalists = 3
+)
+
+// round is a cluster with its clients.
+type round struct {
+	options
+	dir     string
+	seed    uint64
+	length  time.Duration
+	log     *event.Log
+	cluster *cluster.Cluster
+	fleet   *fleet
+	begin   int64
+}
+
+// play lets clients elect for a time while faults strike, and gathers what is left at the end.
+func play(ctx context.Context, o options, dir string, seed uint64, length time.Duration) error {
+	log, err := event.Open(filepath.Join(dir, "coordinator.jsonl"))
+	if err != nil {
+		return err
+	}
+	extension := o.loop == ""
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Seed: seed, Assert: o.assert, Standby: extension,
+		Pooler: extension, Link: extension, Clock: extension})
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	r := &round{options: o, dir: dir, seed: seed, length: length, log: log, cluster: c, begin: event.Now()}
+	r.fleet = &fleet{dir: dir, log: log, inHost: c.CommandInHost, members: map[int]*member{}}
+	defer r.fleet.finish(0, 0)
+	if err := r.startClients(); err != nil {
+		return err
+	}
+	if err := r.strike(ctx); err != nil {
+		return err
+	}
+	if o.loop != "" {
+		r.fleet.finish(0, patience)
+		return nil
+	}
+	r.fleet.finish(patience, patience/3)
+	return r.conclude(ctx)
+}
+
+// strike lets the nemesis work until the clients become quiet.
+func (r *round) strike(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.length)
+	defer cancel()
+	if slices.Contains(r.faults, "none") {
+		<-ctx.Done()
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(r.seed, 0x6e656d65736973))
+	if err := nemesis.Run(ctx, r.cluster, r.fleet, r.log, rng, r.faults); err != nil {
+		return fmt.Errorf("the nemesis: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (r *round) startClients() error {
+	member := r.elector
+	if r.loop != "" {
+		member = r.publishedLoop
+	}
+	for n := 1; n <= clients; n++ {
+		if err := r.fleet.start(member(n)); err != nil {
+			return err
+		}
+		// published loops would ask in step
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
+}
+
+// elector is a client of the extension.  The clients come along different ways.
+func (r *round) elector(n int) *member {
+	routes := r.routes()
+	first := routes[n%len(routes)]
+	m := &member{number: n, command: "client"}
+	if first.Through == client.Link {
+		m.host = 1 + n/len(routes)%cluster.Hosts
+		first.File = r.cluster.Addresses().Links[m.host-1]
+		routes = nil
+	}
+	m.config = func(incarnation int) any {
+		return client.Config{Number: n, Clients: clients, Incarnation: incarnation, Seed: r.seed, Dir: r.dir,
+			Start: r.begin, EpochNS: int64(epoch), QuietAt: r.begin + int64(r.length), Elections: elections,
+			Route: first, Others: routes}
+	}
+	return m
+}
+
+func port(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// routes returns the ways from the servers' namespace, and last that of a client with a link.
+func (r *round) routes() []client.Route {
+	a := r.cluster.Addresses()
+	return []client.Route{
+		{File: a.File, Through: client.Direct},
+		{Address: "host=127.0.0.1 port=" + port(a.Proxy) + " dbname=postgres user=postgres", Through: client.Proxy},
+		{Address: "host=127.0.0.1 port=" + port(a.Pooler) + " dbname=session user=postgres",
+			Through: client.PoolerSession},
+		{Address: "host=127.0.0.1 port=" + port(a.Pooler) + " dbname=transaction user=postgres",
+			Through: client.PoolerTransaction},
+		{Through: client.Link},
+	}
+}
+
+// publishedLoop is a client that knows nothing of the extension.  One half of these clients comes through the proxy, the
+// other one does not.
+func (r *round) publishedLoop(n int) *member {
+	address := r.cluster.Addresses().Proxy
+	if n%2 == 0 {
+		address = r.cluster.FirstAddress()
+	}
+	m := &member{number: n, command: "published"}
+	m.config = func(int) any {
+		return published.Config{Number: n, Dir: r.dir, Loop: r.loop, Program: r.program, Election: "1",
+			Address: fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable&application_name=client%%20%d", address, n),
+			Env:     []string{"INTERVAL=1s", "TERM_LENGTH=2s"}}
+	}
+	return m
+}
+
+// conclude lets the last elections be led once more, and gathers what is left.
+func (r *round) conclude(ctx context.Context) error {
+	if _, err := r.cluster.EndPrepared(ctx, r.log); err != nil {
+		return err
+	}
+	r.log.Add(event.Record{Kind: event.Note, Message: "final begins"})
+	if err := r.finals(); err != nil {
+		return err
+	}
+	if err := r.cluster.Leftovers(ctx, r.log); err != nil {
+		return err
+	}
+	if err := r.cluster.Facts(ctx, r.log); err != nil {
+		return err
+	}
+	return r.cluster.LogProblems(r.log)
+}
+
+// finals lets fresh clients lead each of the last elections.
+func (r *round) finals() error {
+	var names []string
+	last := int64(r.length / epoch)
+	for k := 1; k <= elections; k++ {
+		for e := max(0, last-2); e <= last; e++ {
+			names = append(names, fmt.Sprintf("job-%d.%d", k, e))
+		}
+	}
+	for i := range finalists {
+		m := r.elector(clients + 1 + i)
+		m.host = 0
+		route := r.routes()[0]
+		m.config = func(int) any {
+			return client.Config{Number: m.number, Clients: clients, Seed: r.seed, Dir: r.dir, Start: r.begin,
+				EpochNS: int64(epoch), QuietAt: event.Now() + int64(patience), Elections: elections, Route: route,
+				Final: names}
+		}
+		if err := r.fleet.start(m); err != nil {
+			return err
+		}
+	}
+	r.fleet.finish(2*patience, patience/3)
+	return nil
+}

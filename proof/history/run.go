@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"leader_election/proof/event"
+	"leader_election/proof/judge"
+)
+
+// A round has servers, clients and histories of its own, so that it can be repeated by its seed alone.
+const roundLength = time.Minute
+
+// When a violation is looked for, rounds are shorter, since the first one that has it is the last.
+const huntLength = 20 * time.Second
+
+// Published loops know nothing of the extension, and their servers have no standby.
+var faultsOfLoops = []string{"freeze proxy", "stop client", "kill client", "terminate backend"}
+
+type options struct {
+	dir         string
+	seconds     int
+	seed        uint64
+	faults      []string // only these; nil: all but the rare ones
+	assert      bool
+	untilCaught bool
+	loop        string // a published loop instead of the extension's clients
+	program     string
+}
+
+func parse(arguments []string) options {
+	var o options
+	var faults string
+	flags := flag.NewFlagSet("prove run", flag.ExitOnError)
+	flags.StringVar(&o.dir, "dir", "", "where servers and histories go")
+	flags.IntVar(&o.seconds, "seconds", 60, "for how long faults strike, in all rounds together")
+	flags.Uint64Var(&o.seed, "seed", 0, "of the first round")
+	flags.StringVar(&faults, "faults", "", "only these faults; none: no faults")
+	flags.BoolVar(&o.assert, "assert", false, "insist on a server with assertions")
+	flags.BoolVar(&o.untilCaught, "until-caught", false, "end at the first violation")
+	flags.StringVar(&o.loop, "loop", "", "run this published loop")
+	flags.StringVar(&o.program, "program", "", "its program")
+	flags.Parse(arguments)
+	o.faults = strings.Fields(faults)
+	if o.loop != "" && len(o.faults) == 0 {
+		o.faults = faultsOfLoops
+	}
+	if o.seed == 0 {
+		o.seed = rand.Uint64N(1 << 31)
+	}
+	return o
+}
+
+// hunts says whether a violation is looked for.
+func (o options) hunts() bool {
+	return o.untilCaught || o.loop != ""
+}
+
+// length returns for how long faults strike in the next round.
+func (o options) length(passed time.Duration) time.Duration {
+	most := roundLength
+	if o.hunts() {
+		most = huntLength
+	}
+	return min(most, time.Duration(o.seconds)*time.Second-passed)
+}
+
+// run lets rounds follow one another, and returns the exit status.
+func run(arguments []string) int {
+	o := parse(arguments)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	sum := &judge.Verdict{Counts: map[string]map[string]int{}}
+	var caught []string
+	rounds, failed := 0, 0
+	for passed := time.Duration(0); o.length(passed) > 0 && ctx.Err() == nil; rounds++ {
+		length := o.length(passed)
+		passed += length
+		verdict, err := playAndJudge(ctx, o, o.seed+uint64(rounds), length)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "prove: seed %d: %v\n", o.seed+uint64(rounds), err)
+			failed++
+			if o.hunts() {
+				rounds++
+				break
+			}
+			continue
+		}
+		add(sum, verdict)
+		if len(verdict.Violations) > 0 {
+			failed++
+			caught = checks(verdict)
+			if o.hunts() {
+				rounds++
+				break
+			}
+		}
+	}
+	if o.hunts() {
+		return hunted(caught)
+	}
+	judge.Report(sum, os.Stdout)
+	fmt.Printf("%d passed, %d failed\n", rounds-failed, failed)
+	if failed > 0 || rounds == 0 || ctx.Err() != nil {
+		return 1
+	}
+	return 0
+}
+
+// add adds the counts of a round to those of all.
+func add(sum, verdict *judge.Verdict) {
+	for what, counts := range verdict.Counts {
+		if sum.Counts[what] == nil {
+			sum.Counts[what] = map[string]int{}
+		}
+		for kind, n := range counts {
+			sum.Counts[what][kind] += n
+		}
+	}
+	sum.Violations = append(sum.Violations, verdict.Violations...)
+}
+
+// checks returns the names of the checks that found a violation.
+func checks(verdict *judge.Verdict) []string {
+	var names []string
+	for _, violation := range verdict.Violations {
+		if !slices.Contains(names, violation.Check) {
+			names = append(names, violation.Check)
+		}
+	}
+	return names
+}
+
+// hunted tells whether a violation that was looked for was found, and returns the exit status.
+func hunted(caught []string) int {
+	if len(caught) == 0 {
+		fmt.Println("not caught")
+		return 1
+	}
+	fmt.Println("caught:", strings.Join(caught, ", "))
+	return 0
+}
+
+// playAndJudge plays a round and judges it.  Only what shows a violation stays.
+func playAndJudge(ctx context.Context, o options, seed uint64, length time.Duration) (*judge.Verdict, error) {
+	dir := filepath.Join(o.dir, fmt.Sprint(seed))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	if err := play(ctx, o, dir, seed, length); err != nil {
+		return nil, keep(o.dir, dir, seed, err)
+	}
+	played := time.Now()
+	verdict, err := judgeFiles(dir)
+	if err != nil {
+		return nil, keep(o.dir, dir, seed, err)
+	}
+	fmt.Printf("seed %d: %.0f s of faults; %d violations; played in %.0f s, judged in %.0f s\n", seed, length.Seconds(),
+		len(verdict.Violations), played.Sub(begin).Seconds(), time.Since(played).Seconds())
+	if len(verdict.Violations) == 0 {
+		return verdict, os.RemoveAll(dir)
+	}
+	judge.Report(verdict, os.Stdout)
+	return verdict, keep(o.dir, dir, seed, nil)
+}
+
+// keep moves the histories and logs of a round to where tools/prove takes them from, and removes the rest.
+func keep(all, dir string, seed uint64, err error) error {
+	to := filepath.Join(all, "violations", fmt.Sprint(seed))
+	if mkdir := os.MkdirAll(to, 0o755); mkdir != nil {
+		return mkdir
+	}
+	for _, pattern := range []string{"*.jsonl", "*.json", "*.html", "*.log", "*.stderr", "*/*.log", "violations/*"} {
+		files, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, file := range files {
+			os.Rename(file, filepath.Join(to, filepath.Base(file)))
+		}
+	}
+	os.RemoveAll(dir)
+	return err
+}
+
+// judgeFiles judges the histories of a directory.
+func judgeFiles(dir string) (*judge.Verdict, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	var all []event.Record
+	for _, file := range files {
+		records, err := event.Read(file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, records...)
+	}
+	violations := filepath.Join(dir, "violations")
+	if err := os.MkdirAll(violations, 0o755); err != nil {
+		return nil, err
+	}
+	return judge.Judge(all, violations), nil
+}
+
+func judgeAgain(dir string) int {
+	verdict, err := judgeFiles(dir)
+	fail(err)
+	judge.Report(verdict, os.Stdout)
+	if len(verdict.Violations) > 0 {
+		return 1
+	}
+	return 0
+}
