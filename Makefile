@@ -65,7 +65,7 @@ accept:
 lint:
 	@tools/lint
 
-# make matrix: make test on each PostgreSQL, in a Debian of its own [VERSIONS="17 18"] [JOBS=2] [SUITES=...] [TESTS=...]
+# make matrix: make test on each PostgreSQL, in a Debian of its own [VERSIONS="17 18"] [JOBS=2] [SUITES=...] [TESTS=...] [TARGET="prove SECONDS=600"]
 matrix:
 	@tools/matrix
 
@@ -84,6 +84,18 @@ test-examples:
 # make test-patroni: fails over a cluster under Patroni, again and again [ROUNDS=2] [KEEP_LOGS=directory]
 test-patroni:
 	@tools/test-patroni
+
+# make model: checks the models, and that each of their mutants fails [LARGE=1] [REFRESH=1]
+model:
+	@tools/model
+
+# make prove: elects under faults, and judges the clients' histories [SECONDS=3600] [SEED=number] [FAULTS="crash-server cut-link"] [ASSERT=1] [MUTANT=name] [LOOP=poll]
+prove:
+	@tools/prove $(SECONDS)
+
+# make prove-mutants: lets make prove find what is wrong in mutants and in published loops [MUTANTS="loops guards-not-awaited"]
+prove-mutants:
+	@tools/prove-mutants
 
 # make test-container: builds and runs what container/ has, in a Debian of its own [SUITE=bookworm]
 test-container:
@@ -110,4 +122,4 @@ deb:
 	@tools/deb
 
 .PHONY: all install installcheck clean help test accept lint matrix sanitize fuzz test-examples \
-	test-patroni test-container bench demo docs dist deb
+	test-patroni model prove prove-mutants test-container bench demo docs dist deb
