@@ -19,7 +19,7 @@ import (
 const (
 	clients   = 12
 	elections = 3
-	epoch     = 4 * time.Second
+	epoch     = 8 * time.Second
 	// how long clients that are told to end may take: a statement on a connection that was cut runs into its timeout
 	patience = 30 * time.Second
 	// the clients of the end, which find out whether every election can be led

@@ -21,7 +21,7 @@ import (
 const roundLength = time.Minute
 
 // When a violation is looked for, rounds are shorter, since the first one that has it is the last.
-const huntLength = 20 * time.Second
+const huntLength = 30 * time.Second
 
 // Published loops know nothing of the extension, and their servers have no standby.
 var faultsOfLoops = []string{"freeze proxy", "stop client", "kill client", "terminate backend"}

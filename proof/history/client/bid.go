@@ -50,6 +50,14 @@ func (c *client) patienceOf(timeout time.Duration) limit {
 	return limit{after: c.between(100, 2000), cancel: c.may(Cancel) && c.chance(0.7), waits: true}
 }
 
+// ttl returns that of a lease.  Some leases outlast a failover.
+func (c *client) ttl() time.Duration {
+	if c.chance(0.25) {
+		return c.between(1500, 4500)
+	}
+	return c.between(200, 1500)
+}
+
 // timeout returns that of a bid that waits; 0 is none.
 func (c *client) timeout() time.Duration {
 	switch {
@@ -162,7 +170,7 @@ func (s *session) token(l limit, answer *event.Record, query string, args ...any
 
 // bidForLease takes a lease, or waits for it, which occupies the connection.
 func (c *client) bidForLease(e election) *term {
-	ttl := c.between(200, 1500)
+	ttl := c.ttl()
 	r := event.Record{Election: e.String(), Scope: event.ByLease, Identity: c.identity(), TTL: int64(ttl), Do: event.Lease}
 	var won event.Record
 	var sent int64
@@ -223,7 +231,7 @@ func (c *client) bidForMany(names []string, seats string) *term {
 	r := event.Record{Do: event.Many, Elections: names, Scope: event.Session, Identity: c.identity(), Waits: true,
 		Timeout: int64(timeout)}
 	if c.chance(0.4) {
-		r.Scope, r.TTL = event.ByLease, int64(c.between(200, 1500))
+		r.Scope, r.TTL = event.ByLease, int64(c.ttl())
 	} else if c.chance(0.3) {
 		r.Beat = int64(c.between(100, 800))
 	}

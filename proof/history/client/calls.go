@@ -79,7 +79,7 @@ func (c *client) renew(t *term) {
 	}
 	r, span := about(event.Renew, t), t.span
 	if c.chance(0.2) {
-		span = c.between(200, 1500)
+		span = c.ttl()
 	}
 	r.TTL = int64(span)
 	var answer event.Record

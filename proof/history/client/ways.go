@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"leader_election/proof/event"
 )
 
@@ -323,7 +325,7 @@ func (c *client) endTransaction(s *session, t *term, end string) error {
 	answer, _ := c.begin(s, event.Record{Do: event.End, Election: t.String(), Scope: event.Transaction, Token: t.token,
 		Message: end})
 	err := s.exec(end)
-	if err == nil || certain(&answer, err) {
+	if err == nil || !pgconn.SafeToRetry(err) && certain(&answer, err) {
 		answer.Outcome = event.True // committed or not, the transaction is over
 		c.end(s, answer, nil)
 	} else {

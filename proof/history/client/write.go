@@ -187,6 +187,7 @@ func (c *client) finish(s *session, w writing, answer *event.Record) error {
 		}
 		return errChosen
 	default:
+		answer.Sent = event.Now()
 		if err := s.exec("COMMIT"); err != nil {
 			return err
 		}
@@ -197,6 +198,7 @@ func (c *client) finish(s *session, w writing, answer *event.Record) error {
 
 func (c *client) prepare(s *session, answer *event.Record) error {
 	gid := fmt.Sprintf("client-%d-%d", c.Number, answer.Op)
+	answer.Sent = event.Now()
 	if err := s.exec("PREPARE TRANSACTION '" + gid + "'"); err != nil {
 		return err
 	}

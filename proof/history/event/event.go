@@ -95,6 +95,7 @@ type Record struct {
 	Isolation string   `json:"isolation,omitempty"` // "read committed", "repeatable read", "serializable"
 	Prepared  bool     `json:"prepared,omitempty"`  // by PREPARE TRANSACTION and COMMIT PREPARED
 	Guard     string   `json:"guard,omitempty"`     // "assert", "trigger", "once"
+	Sent      int64    `json:"sent,omitempty"`      // in the return of a Write: when COMMIT or PREPARE was sent
 	Mark      string   `json:"mark,omitempty"`      // guarded rows: "first" for the first of a term, else ""
 
 	Outcome  string `json:"outcome,omitempty"`

@@ -6,9 +6,9 @@ import (
 	"leader_election/proof/event"
 )
 
-// checkHeartbeats checks "Missing heartbeat": when the longest heartbeat of a term has passed since the last answer to a
-// call that can have given one, the term is over for all sessions, and a late heartbeat does not revive it.  That no
-// other term begins before is checked by checkLeases.
+// checkHeartbeats checks "Missing heartbeat": when the longest heartbeat of a term has passed since the last answer
+// to a call that can have given one, the term is over for all sessions, and a late heartbeat does not revive it.
+// That no other term begins before is checked by checkLeases.
 //
 // It is sound as checkExpired is.  Bids with a heartbeat count as if they gave one.
 func (v *Verdict) checkHeartbeats(h *history) {

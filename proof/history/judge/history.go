@@ -1,6 +1,6 @@
 // Package judge decides whether a history violates a guarantee of doc/guarantees.md.  It judges what the clients saw,
-// the rows in commit order and the faults, and knows nothing of the extension's inside.  A call whose outcome is unknown
-// may have taken effect at any time from its call on, or never.
+// the rows in commit order and the faults, and knows nothing of the extension's inside.  A call whose outcome is
+// unknown may have taken effect at any time from its call on, or never.
 package judge
 
 import (
@@ -245,7 +245,7 @@ func (h *history) place(c *call) {
 	key := sessionKey{c.Client, c.Session}
 	s := h.sessions[key]
 	if s == nil {
-		s = &session{Record: event.Record{Server: c.Server}}
+		s = &session{Record: event.Record{Client: c.Client, Server: c.Server}}
 		h.sessions[key] = s
 	}
 	c.session = s

@@ -128,7 +128,8 @@ var good = map[string]func(*script){
 	},
 	"a canceled bid has won": func(s *script) {
 		s.connect(1, 2)
-		s.call(10, 30, event.Record{Client: 1, Do: event.Wait, Scope: event.Session, SQLState: "57014"}, event.Unknown, 0)
+		s.call(10, 30, event.Record{Client: 1, Do: event.Wait, Scope: event.Session, SQLState: "57014"},
+			event.Unknown, 0)
 		s.call(32, 34, event.Record{Client: 2, Do: event.Look}, event.True, 100)
 		s.about(35, 40, 1, event.Am, 0, event.True)
 		s.try(42, 44, 1, 100)
@@ -175,7 +176,8 @@ var good = map[string]func(*script){
 		s.fault(100, 200, "crash server", 1)
 		s.add(210, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 1})
 		s.call(220, 230, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.True, 0)
-		s.call(300, 740, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 500 * ms}, event.True, 101)
+		s.call(300, 740, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 500 * ms}, event.True,
+			101)
 	},
 	"an expired lease runs once more after a restart": func(s *script) {
 		s.connect(1, 2)
@@ -184,7 +186,8 @@ var good = map[string]func(*script){
 		s.call(150, 160, event.Record{Client: 2, Do: event.Look}, event.False, 0)
 		s.fault(200, 300, "restart server", 1)
 		s.call(310, 320, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
-		s.call(325, 430, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 100 * ms}, event.True, 101)
+		s.call(325, 430, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 100 * ms}, event.True,
+			101)
 	},
 	"a lease is lost in a failover, and a session leads": func(s *script) {
 		s.connect(1, 2)
@@ -193,7 +196,8 @@ var good = map[string]func(*script){
 		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
 		s.add(112, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
-		s.call(115, 120, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.False, 0)
+		s.call(115, 120, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.False,
+			0)
 	},
 	"a lease runs once more beside its successor after a failover": func(s *script) {
 		s.connect(1, 2)
@@ -202,9 +206,11 @@ var good = map[string]func(*script){
 		s.lease(26, 28, 2, 500, 101)
 		s.fault(30, 80, "promote standby", 1)
 		s.add(90, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
-		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Am, Scope: event.ByLease, Token: 100}, event.True, 0)
+		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Am, Scope: event.ByLease, Token: 100},
+			event.True, 0)
 		s.add(91, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
-		s.call(120, 130, event.Record{Client: 2, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 101}, event.False, 0)
+		s.call(120, 130, event.Record{Client: 2, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 101}, event.False,
+			0)
 	},
 	"a lease is taken on, and one is waited for": func(s *script) {
 		s.connect(1, 2)
@@ -213,7 +219,8 @@ var good = map[string]func(*script){
 		s.add(90, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
 		s.add(91, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
-		s.call(120, 1000, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 500 * ms}, event.True, 200)
+		s.call(120, 1000, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 500 * ms},
+			event.True, 200)
 	},
 	"a call through the pooler is answered by another server": func(s *script) {
 		s.connect(2)
@@ -235,13 +242,21 @@ var good = map[string]func(*script){
 		s.connect(1, 2)
 		s.try(10, 20, 1, 100)
 		s.op++
-		r := event.Record{Kind: event.Call, Client: 2, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e", "f"},
+		r := event.Record{Kind: event.Call, Client: 2, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e",
+			"f"},
 			Waits: true, Scope: event.Session}
 		s.add(30, r)
 		r.Kind, r.Outcome, r.Election, r.Token = event.Return, event.True, "e", 101
 		s.add(90, r)
 		s.about(50, 60, 1, event.Resign, 100, event.True)
 		s.about(95, 98, 2, event.Am, 101, event.True)
+	},
+	"a transaction commits while its term is resigned": func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		op := s.call(21, 60, event.Record{Client: 1, Do: event.Write, Token: 100, Sent: 35 * ms}, event.True, 0)
+		s.about(30, 40, 2, event.Resign, 100, event.True)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
 	},
 	"a term in transaction scope": func(s *script) {
 		s.connect(1, 2)
@@ -339,14 +354,16 @@ var good = map[string]func(*script){
 		s.connect(1, 2, 3)
 		s.try(10, 20, 1, 100)
 		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
-		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session,
+			Identity: "client 3"}, event.True, 101)
 		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
 		s.about(2900, 2990, 3, event.Resign, 101, event.True)
 	},
 	"a successor has died, and another session has its name": func(s *script) {
 		s.connect(1, 2, 3)
 		s.try(10, 20, 1, 100)
-		wait := event.Record{Client: 3, Session: 2, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "client 3"}
+		wait := event.Record{Client: 3, Session: 2, Do: event.Wait, Waits: true, Scope: event.Session,
+			Identity: "client 3"}
 		s.call(25, 0, wait, "", 0)
 		s.call(30, 2020, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
 		wait.Session = 1
@@ -355,7 +372,8 @@ var good = map[string]func(*script){
 		s.about(2900, 2990, 2, event.Resign, 101, event.True)
 	},
 	"a frozen candidate is not in line": func(s *script) {
-		s.connect(1, 2, 3)
+		s.connect(1, 3)
+		s.add(1, event.Record{Kind: event.Connect, Client: 2, Session: 1, Target: "proxy", Server: 1})
 		s.try(10, 20, 1, 100)
 		s.fault(25, 1500, "freeze proxy", 1)
 		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
@@ -363,12 +381,24 @@ var good = map[string]func(*script){
 		s.about(2000, 2010, 1, event.Resign, 100, event.True)
 		s.about(2900, 2990, 3, event.Resign, 101, event.True)
 	},
+	"a candidate's timeout comes early, and its answer late": func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.call(1100, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session,
+			Timeout: 2000 * ms},
+			event.False, 0)
+		s.add(1420, event.Record{Kind: event.Fault, Do: "set clock", Server: 1})
+		s.fault(1440, 1990, "stop pooler", 1)
+		s.about(1500, 1510, 1, event.Resign, 100, event.True)
+		s.try(1520, 1530, 3, 101)
+	},
 	"a bid for many was there first": func(s *script) {
 		s.connect(1, 2, 3)
 		s.try(2, 3, 3, 99)
 		s.about(20, 1990, 3, event.Resign, 99, event.True)
 		s.op++
-		r := event.Record{Kind: event.Call, Client: 1, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e", "f"},
+		r := event.Record{Kind: event.Call, Client: 1, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e",
+			"f"},
 			Waits: true, Scope: event.Session}
 		s.add(10, r)
 		r.Kind, r.Outcome, r.Election, r.Token = event.Return, event.True, "e", 100
@@ -412,7 +442,8 @@ var good = map[string]func(*script){
 	},
 	"published loops": func(s *script) {
 		believe := func(at int64, client int, is string) {
-			s.add(at, event.Record{Kind: event.Return, Client: client, Do: event.Published, Election: "poll 1", Outcome: is})
+			s.add(at, event.Record{Kind: event.Return, Client: client, Do: event.Published, Election: "poll 1",
+				Outcome: is})
 		}
 		believe(10, 1, event.True)
 		believe(1000, 1, event.False)
@@ -518,6 +549,13 @@ var bad = map[string]struct {
 		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
 	}},
+	"a transaction commits after a resignation": {[]string{"rows"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		op := s.call(21, 60, event.Record{Client: 1, Do: event.Write, Token: 100, Sent: 50 * ms}, event.True, 0)
+		s.about(30, 40, 2, event.Resign, 100, event.True)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	}},
 	"tokens fall": {[]string{"tokens"}, func(s *script) {
 		s.connect(1, 2)
 		s.try(10, 20, 1, 100)
@@ -590,7 +628,8 @@ var bad = map[string]struct {
 		for order, phase := range []string{survived, ""} {
 			at := int64(30 + 10*order)
 			op := s.call(at, at+5, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
-			s.row(event.Record{Server: 2, Order: int64(order), Token: 100, Client: 1, Op: op, Guard: "once", Phase: phase,
+			s.row(event.Record{Server: 2, Order: int64(order), Token: 100, Client: 1, Op: op, Guard: "once",
+				Phase:   phase,
 				Message: "2025-01-01 12:00:00+00"})
 		}
 	}},
@@ -611,6 +650,11 @@ var bad = map[string]struct {
 		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
 		s.about(2900, 2990, 2, event.Resign, 101, event.True)
 	}},
+	"an absent successor is named": {[]string{"order"}, func(s *script) {
+		s.connect(1)
+		s.try(10, 20, 1, 100)
+		s.call(30, 40, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
+	}},
 	"a bid that does not wait overtakes": {[]string{"order"}, func(s *script) {
 		s.connect(1, 2, 3)
 		s.try(10, 20, 1, 100)
@@ -623,7 +667,8 @@ var bad = map[string]struct {
 		s.connect(1, 2, 3)
 		s.try(10, 20, 1, 100)
 		s.op++
-		r := event.Record{Kind: event.Call, Client: 3, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e", "f"},
+		r := event.Record{Kind: event.Call, Client: 3, Session: 1, Op: s.op, Do: event.Many, Elections: []string{"e",
+			"f"},
 			Waits: true, Scope: event.Session}
 		s.add(15, r)
 		r.Kind, r.Outcome, r.Election, r.Token = event.Return, event.True, "e", 101

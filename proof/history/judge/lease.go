@@ -9,8 +9,8 @@ import (
 
 // checkLeases checks "Duration", "Restarts" and "Failover" of leases by the clocks of their holders, and "End of the
 // session": no later term is won before there is a reason for the end of the term.  A lease that was called for or
-// renewed at a time runs for its ttl from then on, at least, through crashes and restarts.  A session leads until it has
-// ended, has resigned, or was reset or deposed.
+// renewed at a time runs for its ttl from then on, at least, through crashes and restarts.  A session leads until it
+// has ended, has resigned, or was reset or deposed.
 //
 // It is sound: the server counts the ttl from when it handles the call, which is later.  Of several renewals, the one
 // with the shortest ttl of those that can have been the last counts.  All calls that may have ended the term are
@@ -37,9 +37,9 @@ func (v *Verdict) checkLeases(h *history) {
 	})
 }
 
-// checkFailover checks "Failover": a promoted server grants no new lease until every lease that it might not know of has
-// expired.  A candidate in session or transaction scope waits only for leases that the standby had received.  It had
-// received this one if a row is there that was written later.
+// checkFailover checks "Failover": a promoted server grants no new lease until every lease that it might not know of
+// has expired.  A candidate in session or transaction scope waits only for leases that the standby had received.  It
+// had received this one if a row is there that was written later.
 func (v *Verdict) checkFailover(h *history, e *election, t *term, server int) {
 	over := h.earliestEnd(e, t, server)
 	for _, c := range t.extended { // of a change of the ttl, the standby need not know

@@ -129,8 +129,8 @@ func (v *Verdict) checkPart(h *history, e *election, server int, timeout time.Du
 		info.AddAnnotations(h.annotations(operations))
 		records := h.around(e.calls, server)
 		v.add(Violation{Check: "linearizable", Election: e.name, Records: records, model: &model, info: &info,
-			Message: fmt.Sprintf("no order of the %d operations on server %d explains their results; not even of these: %s",
-				len(operations), server, story(shrink(model, operations)))})
+			Message: fmt.Sprintf("no order of the %d operations on server %d explains their results; "+
+				"not even of these: %s", len(operations), server, story(shrink(model, operations)))})
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"leader_election/proof/event"
 )
 
-// checkObservers checks "Views" and what le_observe returns.  A token that is shown was won by a bid.  No leader is shown
-// that is older than one that was shown or elected before.  An observer returns another token than the one that it has
-// passed, or waits for its whole timeout.
+// checkObservers checks "Views" and what le_observe returns.  A token that is shown was won by a bid.  No leader is
+// shown that is older than one that was shown or elected before.  An observer returns another token than the one that
+// it has passed, or waits for its whole timeout.
 //
 // It is sound: a token is shown while it leads, and tokens of a server grow.  A published value would let an observer
 // return early, but the clients publish none; a fault that sets the clock can end timeouts early.
@@ -54,7 +54,8 @@ func (v *Verdict) checkReturn(h *history, c *call) {
 // checkBackwards compares each leader that is shown with the greatest token of the calls that had returned before.
 func (v *Verdict) checkBackwards(e *election, calls []*call) {
 	token := func(c *call) int64 {
-		if c.Do == event.Look || c.Do == event.Observe || c.won() && (c.Do != event.Many || c.answer.Election == e.name) {
+		won := c.won() && (c.Do != event.Many || c.answer.Election == e.name)
+		if won || c.Do == event.Look || c.Do == event.Observe {
 			return c.token()
 		}
 		return 0

@@ -26,7 +26,13 @@ func (v *Verdict) checkOrder(h *history) {
 		for _, first := range e.calls {
 			if from, to, ok := h.inLine(first); ok {
 				v.checkOvertaken(e, first, from, to)
-				v.checkSuccessor(e, first, from)
+			}
+		}
+		for _, t := range e.terms {
+			for _, c := range t.ends {
+				if c.Do == event.Resign && c.Successor != "" && c.server == t.server {
+					v.checkSuccessor(h, e, t, c)
+				}
 			}
 		}
 	}
@@ -34,24 +40,50 @@ func (v *Verdict) checkOrder(h *history) {
 
 // inLine returns the time during which a candidate certainly stood in the queue of one election.
 func (h *history) inLine(c *call) (from, to int64, ok bool) {
-	if !c.bids() || !c.Waits || c.Do == event.Many || c.server == 0 || !c.is(event.True) && !c.is(event.False) {
+	if !c.bids() || !c.Waits || c.Do == event.Many || c.server == 0 {
 		return 0, 0, false
 	}
-	from, to = c.At+margin, c.end
-	if c.is(event.False) {
-		if c.Timeout == 0 {
-			return 0, 0, false
-		}
-		to = min(to, c.At+c.Timeout)
-	}
-	delays := func(f fault) bool {
-		return !contains(f.Do, "kill client", "terminate backend", "cancel backend") &&
-			(f.Do != "stop client" || f.Client == c.Client)
-	}
-	if to <= from || len(h.faultsIn(c.At-int64(time.Second), from, delays)) > 0 {
+	from = c.At + margin
+	if to, ok = h.leaves(c); !ok || to <= from || h.delayed(c, c.At, from) {
 		return 0, 0, false
 	}
 	return from, to, true
+}
+
+// leaves returns a time before which a bid that waits had not left the queue.  The server's timeouts follow the wall
+// clock, and an answer can be held up.
+func (h *history) leaves(c *call) (to int64, ok bool) {
+	switch {
+	case c.is(event.True):
+		return c.end, true
+	case c.is(event.False) && c.Timeout > 0:
+		return min(c.end, c.At+c.Timeout), len(h.faultsIn(c.At, c.end, clocks)) == 0
+	case c.answer != nil && c.answer.SQLState == "57014":
+		return c.end - arrival, !h.delayed(c, c.At, c.end)
+	}
+	return 0, false
+}
+
+// delayed says whether a fault may have held up the client's calls, or their answers.
+func (h *history) delayed(c *call, from, to int64) bool {
+	return len(h.faultsIn(from-int64(time.Second), to, func(f fault) bool { return f.holdsUp(c.session) })) > 0
+}
+
+// holdsUp says whether the fault may hold up the calls of a session.
+func (f fault) holdsUp(s *session) bool {
+	switch f.Do {
+	case "kill client", "terminate backend", "cancel backend":
+		return false
+	case "stop client":
+		return f.Client == s.Client
+	case "freeze proxy", "cut proxy":
+		return contains(s.Target, "proxy")
+	case "cut link":
+		return contains(s.Target, "link")
+	case "restart pooler", "stop pooler":
+		return contains(s.Target, "pool")
+	}
+	return true
 }
 
 // checkOvertaken checks that no bid that was sent while the candidate stood in line has won before.
@@ -99,38 +131,34 @@ func (e *election) namesSuccessor(from, to int64) bool {
 	return false
 }
 
-// checkSuccessor checks that a candidate that stood in line is elected next if a resignation has named it.  The session of
-// another bid with its identity can have been named instead, and have died.
-func (v *Verdict) checkSuccessor(e *election, c *call, from int64) {
-	if !c.is(event.True) {
+// checkSuccessor checks that the candidate that a resignation has named is elected next.  The resignation was true,
+// so a candidate of that name stood in line.  If only one bid can be meant, it is next, unless it has left before.
+func (v *Verdict) checkSuccessor(h *history, e *election, t *term, resign *call) {
+	var named []*call
+	for _, c := range e.calls {
+		if c.bids() && c.Waits && c.Do != event.Many && c.Identity == resign.Successor && c.At <= resign.end &&
+			(c.end >= resign.At || !c.lived()) {
+			named = append(named, c)
+		}
+	}
+	v.count("checked", "successors")
+	if len(named) == 0 {
+		v.add(Violation{Check: "order", Election: e.name, Records: together(t.win, resign),
+			Message: fmt.Sprintf("token %d was resigned in favor of %q, which did not wait", t.token,
+				resign.Successor)})
+	}
+	if len(named) != 1 {
 		return
 	}
-	for _, t := range e.terms {
-		if t.server != c.server || t.token >= c.token() || len(t.ends) != 1 {
-			continue
-		}
-		r := t.ends[0]
-		if r.Do != event.Resign || r.Successor == "" || r.Successor != c.Identity || r.At < from || e.rival(c, r) {
-			continue
-		}
-		v.count("checked", "successors")
-		for _, next := range e.terms {
-			if next.token > t.token && next.token < c.token() && next.server == c.server && next.win != nil {
-				v.add(Violation{Check: "order", Election: e.name, Records: together(t.win, r, next.win, c),
-					Message: fmt.Sprintf("token %d was resigned in favor of client %d, and client %d was elected", t.token,
-						c.Client, next.win.Client)})
-			}
+	to, ok := h.leaves(named[0])
+	for _, next := range e.terms {
+		passed := next.token > t.token && next.server == t.server && next.win != nil && next.end < to &&
+			(!named[0].is(event.True) || next.token < named[0].token())
+		if ok && passed && next.win != named[0] {
+			v.add(Violation{Check: "order", Election: e.name, Records: together(t.win, resign, next.win, named[0]),
+				Message: fmt.Sprintf("token %d was resigned in favor of %q, and client %d was elected", t.token,
+					resign.Successor, next.win.Client)})
+			return
 		}
 	}
-}
-
-// rival says whether another bid with the identity of a candidate may have waited at a resignation.
-func (e *election) rival(c, resign *call) bool {
-	for _, other := range e.calls {
-		if other != c && other.bids() && other.Identity == c.Identity && other.At <= resign.end &&
-			(other.end >= resign.At || !other.lived()) {
-			return true
-		}
-	}
-	return false
 }

@@ -11,8 +11,8 @@ import (
 	"leader_election/proof/event"
 )
 
-// The programs' lines come through pipes, so a shorter overlap shows nothing; and a loop may need some time to find that
-// the election is vacant.
+// The programs' lines come through pipes, so a shorter overlap shows nothing; and a loop may need some time to find
+// that the election is vacant.
 const (
 	pipeDelay   = int64(200 * time.Millisecond)
 	vacantLimit = int64(20 * time.Second)
@@ -25,8 +25,8 @@ type belief struct {
 	records    []event.Record
 }
 
-// checkPublished checks the published loops, which are not the extension's: that no two processes believe to lead at the
-// same time, and that one of them leads while they run and no fault is active.
+// checkPublished checks the published loops, which are not the extension's: that no two processes believe to lead at
+// the same time, and that one of them leads while they run and no fault is active.
 func (v *Verdict) checkPublished(h *history) {
 	elections := map[string][]event.Record{}
 	for _, r := range h.published {

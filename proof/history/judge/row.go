@@ -115,8 +115,8 @@ func (v *Verdict) checkStale(e *election, r event.Record, w *call) {
 	}
 }
 
-// checkAcknowledged checks that the rows of committed transactions are there.  A prepared transaction can be committed on
-// a later server.
+// checkAcknowledged checks that the rows of committed transactions are there.  A prepared transaction can be
+// committed on a later server.
 func (v *Verdict) checkAcknowledged(h *history, found map[writeKey][]int) {
 	unread := map[int]bool{}
 	for _, p := range h.problems {

@@ -256,8 +256,8 @@ type life struct {
 	over  int64 // the term did not end earlier in this life
 }
 
-// lives returns the lives of a term on a server.  With certain, the calls that have certainly ended it, or the term that
-// led then, count as well.
+// lives returns the lives of a term on a server.  With certain, the calls that have certainly ended it, or the term
+// that led then, count as well.
 func (h *history) lives(e *election, t *term, server int, certain bool) []life {
 	lives := []life{{start: t.start, cut: forever, end: forever}}
 	if t.scope == event.ByLease || t.win == nil {

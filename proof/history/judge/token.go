@@ -81,8 +81,8 @@ func (v *Verdict) compareTokens(wins []*win) {
 		v.count("checked", "tokens")
 		if greatest.token >= w.token {
 			v.add(Violation{Check: "tokens", Election: w.election, Records: together(greatest.win, w.win),
-				Message: fmt.Sprintf("token %d is not greater than token %d of election %q, which was won before", w.token,
-					greatest.token, greatest.election)})
+				Message: fmt.Sprintf("token %d is not greater than token %d of election %q, which was won before",
+					w.token, greatest.token, greatest.election)})
 		}
 	}
 }

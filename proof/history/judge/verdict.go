@@ -55,6 +55,7 @@ func Judge(records []event.Record, dir string) *Verdict {
 		(*Verdict).checkHeartbeats,
 		(*Verdict).checkTokens,
 		(*Verdict).checkRows,
+		(*Verdict).checkCommits,
 		(*Verdict).checkJobs,
 		(*Verdict).checkOrder,
 		(*Verdict).checkWakeUps,

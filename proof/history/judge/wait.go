@@ -10,8 +10,8 @@ import (
 // finalLimit is how long a bid of the final phase may take.
 const finalLimit = int64(10 * time.Second)
 
-// checkStarvation checks "No wake-up is lost": when the faults are over and all others resign, each bid of the final phase
-// is elected.
+// checkStarvation checks "No wake-up is lost": when the faults are over and all others resign, each bid of the final
+// phase is elected.
 //
 // It is sound: the bids have the mark "final", and the limit is longer than any ttl or grace period that is left.
 func (v *Verdict) checkStarvation(h *history) {

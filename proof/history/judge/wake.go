@@ -16,9 +16,9 @@ const (
 
 // checkWakeUps checks "No wake-up is lost": while a candidate waits in line, the election is not vacant for long.
 //
-// It is sound: the election is vacant for certain when all terms that were won before, and all bids that may have won,
-// are over by what calls have told; a candidate may wait for guarded transactions, for the leases that a promoted server
-// does not know, and for what a fault holds up, so times with any of these are left out.
+// It is sound: the election is vacant for certain when all terms that were won before, and all bids that may have
+// won, are over by what calls have told; a candidate may wait for guarded transactions, for the leases that a
+// promoted server does not know, and for what a fault holds up, so times with any of these are left out.
 func (v *Verdict) checkWakeUps(h *history) {
 	for _, name := range h.names {
 		e := h.elections[name]
@@ -49,10 +49,10 @@ func (v *Verdict) checkVacant(h *history, e *election, c *call, overs map[*term]
 			continue
 		}
 		v.count("checked", "wake-ups")
-		if limit-from > wakeLimit && !h.holdsUp(e, c, from, limit) {
+		if limit-from > wakeLimit && !h.holdsUp(e, from, limit) {
 			v.add(Violation{Check: "wake-ups", Election: e.name, Records: h.around(e.calls, c.server),
-				Message: fmt.Sprintf("the election was vacant for %d ms while client %d waited", (limit-from)/millisecond,
-					c.Client)})
+				Message: fmt.Sprintf("the election was vacant for %d ms while client %d waited",
+					(limit-from)/millisecond, c.Client)})
 			return
 		}
 	}
@@ -156,7 +156,8 @@ func (e *election) vacancies() []*call {
 	return found
 }
 
-// settled returns when a bid that may have won leads no more for certain, or forever.
+// settled returns when a bid that may have won leads no more for certain, or forever: its session has said so, or the
+// election was vacant or led by another one since.
 func (e *election) settled(m *call) int64 {
 	if m.end == forever {
 		return forever
@@ -164,25 +165,32 @@ func (e *election) settled(m *call) int64 {
 	if !m.lasts() {
 		return m.end
 	}
+	over := int64(forever)
 	for _, c := range e.calls {
-		if c.session != m.session || c.At < m.end {
+		if c.At < m.end {
 			continue
 		}
-		if (c.Do == event.Am || c.Do == event.Try) && c.is(event.False) ||
-			c.Do == event.Resign && c.Successor == "" && (c.is(event.True) || c.is(event.False)) {
-			return c.end
+		own := (c.Do == event.Am || c.Do == event.Try) && c.is(event.False) ||
+			c.Do == event.Resign && c.Successor == "" && (c.is(event.True) || c.is(event.False))
+		if own && c.session == m.session || c.server == m.server && c.showsVacancy() {
+			over = min(over, c.end)
 		}
 	}
-	return forever
+	for _, t := range e.terms {
+		if t.win != nil && t.server == m.server && max(t.start, e.lastBefore(t)) >= m.end {
+			over = min(over, t.end)
+		}
+	}
+	return over
 }
 
-// holdsUp says whether a fault may hold up an election between two moments.
-func (h *history) holdsUp(e *election, c *call, from, to int64) bool {
-	heals := func(f fault) bool { return mayRestart(f) || promotes(f) }
-	if len(h.faultsIn(from-int64(8*time.Second), to, heals)) > 0 {
+// holdsUp says whether a fault may hold up, between two moments, one of those that may be elected.
+func (h *history) holdsUp(e *election, from, to int64) bool {
+	recovers := func(f fault) bool { return mayRestart(f) || promotes(f) }
+	if len(h.faultsIn(from-int64(8*time.Second), to, recovers)) > 0 {
 		return true
 	}
-	return len(h.faultsIn(from-int64(time.Second), to, func(f fault) bool {
-		return !contains(f.Do, "kill client", "terminate backend", "cancel backend")
-	})) > 0
+	return slices.ContainsFunc(e.calls, func(c *call) bool {
+		return c.bids() && c.At <= to && c.end >= from && h.delayed(c, from, to)
+	})
 }

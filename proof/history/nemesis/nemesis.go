@@ -33,6 +33,9 @@ const (
 	heavyMost  = 18 * time.Second
 )
 
+// The time is shorter if there are no other faults.
+const onlyHeavyMost = 5 * time.Second
+
 type nemesis struct {
 	cluster *cluster.Cluster
 	clients Clients
@@ -103,14 +106,18 @@ func choose(o cluster.Options, only []string) []fault {
 func (n *nemesis) injectAll(ctx context.Context, rng *rand.Rand, chosen []fault) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	nextHeavy := time.Now().Add(between(rng, heavyLeast/2, heavyMost/2))
+	least, most := heavyLeast, heavyMost
+	if !slices.ContainsFunc(chosen, func(f fault) bool { return !f.heavy }) {
+		least, most = onlyHeavyMost/2, onlyHeavyMost
+	}
+	nextHeavy := time.Now().Add(between(rng, least/2, most/2))
 	for pause(ctx, between(rng, 200*time.Millisecond, 2*time.Second)) {
 		f, ok := n.pick(rng, chosen, time.Now().After(nextHeavy))
 		if !ok {
 			continue
 		}
 		if f.heavy {
-			nextHeavy = time.Now().Add(between(rng, heavyLeast, heavyMost))
+			nextHeavy = time.Now().Add(between(rng, least, most))
 		}
 		its := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
 		running.Add(1)
