@@ -114,16 +114,18 @@ has_given_way(const LeCandidate *candidate, const void *unused pg_attribute_unus
 
 /*
  * Check whether the named successor, if any, is another session that is still
- * a candidate
+ * a candidate, or another candidate has given way to it
  *
- * It may not be in the lock's queue yet, and a bid that does not wait must not
- * overtake it.
+ * They may not be in the lock's queue yet, and a bid that does not wait must
+ * not overtake them.
  */
 bool
 le_successor_waits(const LeElection *election, int successor)
 {
-	return successor != 0 && successor != MyProcPid &&
-		find_in_line(election, is_process, &successor) != 0;
+	if (successor == 0)
+		return false;
+	return (successor != MyProcPid && find_in_line(election, is_process, &successor) != 0) ||
+		find_in_line(election, has_given_way, NULL) != 0;
 }
 
 /*

@@ -98,7 +98,9 @@ static bool
 term_runs(const LeElection *election, int64 token, Oid *role)
 {
 	LeHeldTerm *held = le_held_term(election);
+	LeLockView	view = {0};
 	LeTerm		term;
+	bool		runs;
 
 	*role = InvalidOid;
 	if (held != NULL)
@@ -108,13 +110,19 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 	if (le_lease_is_running(election, token, role))
 		return true;
 
-	/* another session's term: the lock manager is authoritative */
-	if (!le_registry_read(&election->key, &term) || term.token != token ||
-		term.scope == LE_SCOPE_LEASE || strcmp(term.name, election->name) != 0 ||
-		term.silent)
-		return false;
-	*role = term.role;
-	return le_holds_lock(election, term.pid);
+	/*
+	 * Another session's term: the lock manager is authoritative.  The lock is
+	 * read first, as a session that has lost the lock removes its record before
+	 * it acquires the lock again.
+	 */
+	le_view_lock(&election->key, &view);
+	runs = le_registry_read(&election->key, &term) && term.token == token &&
+		term.scope != LE_SCOPE_LEASE && strcmp(term.name, election->name) == 0 &&
+		!term.silent && le_find_leader_in(&view, term.pid) != NULL;
+	pfree(view.users);
+	if (runs)
+		*role = term.role;
+	return runs;
 }
 
 /*
