@@ -112,8 +112,8 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 
 	/*
 	 * Another session's term: the lock manager is authoritative.  The lock is
-	 * read first, as a session that has lost the lock removes its record before
-	 * it acquires the lock again.
+	 * read first, as a session that has lost the lock removes its record
+	 * before it acquires the lock again.
 	 */
 	le_view_lock(&election->key, &view);
 	runs = le_registry_read(&election->key, &term) && term.token == token &&
