@@ -172,7 +172,7 @@ func (e *election) settled(m *call) int64 {
 		}
 		own := (c.Do == event.Am || c.Do == event.Try) && c.is(event.False) ||
 			c.Do == event.Resign && c.Successor == "" && (c.is(event.True) || c.is(event.False))
-		if own && c.session == m.session || c.server == m.server && c.showsVacancy() {
+		if own && c.session == m.session && m.scope() != event.ByLease || c.server == m.server && c.showsVacancy() {
 			over = min(over, c.end)
 		}
 	}
