@@ -100,7 +100,7 @@ func (c *client) leadOnce(e election) bool {
 		return false
 	}
 	r := event.Record{Do: event.Campaign, Election: e.String(), Scope: event.Session, Identity: c.identity(), Waits: true,
-		Timeout: int64(patience)}
+		Timeout: int64(patience), Mark: "final"}
 	won, _ := c.call(s, r, func(answer *event.Record) error {
 		return s.token(limit{after: 2 * patience, waits: true}, answer,
 			"CALL le_campaign($1::text, timeout => $2::interval, identity => $3::text)", e.name, interval(patience),

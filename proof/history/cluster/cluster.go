@@ -280,22 +280,16 @@ func (c *Cluster) lead(s *server) error {
 	address := fmt.Sprintf("127.0.0.1:%d", s.port)
 	c.replication.setTarget(address)
 	c.Proxy.setTarget(address)
-	if c.pooler != nil {
-		if err := c.pooler.setTarget(s.port); err != nil {
-			return err
-		}
-	}
 	primary := Primary{Host: "127.0.0.1", Port: s.port, Server: s.number}
-	if err := primary.write(c.Addresses().File); err != nil {
-		return err
-	}
+	err := primary.write(c.Addresses().File)
 	for n, file := range c.Addresses().Links {
 		primary.Host = serverAddress(n + 1)
-		if err := primary.write(file); err != nil {
-			return err
-		}
+		err = errors.Join(err, primary.write(file))
 	}
-	return nil
+	if c.pooler != nil {
+		err = errors.Join(err, c.pooler.setTarget(s.port))
+	}
+	return err
 }
 
 func (p Primary) write(file string) error {

@@ -63,7 +63,11 @@ log_disconnections = 0
 	if p.cmd == nil {
 		return p.start()
 	}
-	return p.cmd.Process.Signal(syscall.SIGHUP)
+	if p.cmd.Process.Signal(syscall.SIGHUP) != nil { // it has ended
+		p.end()
+		return p.start()
+	}
+	return nil
 }
 
 // start is called with the mutex held.

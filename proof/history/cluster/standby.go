@@ -97,9 +97,7 @@ func (c *Cluster) Promote(ctx context.Context, loss Loss, cut time.Duration) err
 	if err := s.promote(); err != nil {
 		return err
 	}
-	if err := c.lead(s); err != nil {
-		return err
-	}
+	err := c.lead(s)
 	c.gathering.Add(1)
 	c.building.Add(1)
 	go func() {
@@ -108,7 +106,7 @@ func (c *Cluster) Promote(ctx context.Context, loss Loss, cut time.Duration) err
 		c.buildStandby(s.number + 1)
 		c.building.Done()
 	}()
-	return nil
+	return err
 }
 
 // waitForStandby gives a standby that has lost its connection the time to come back.

@@ -166,6 +166,9 @@ func (x *Violation) write(dir string, number int) {
 	}
 }
 
+// mostPrinted is how many violations of each check are printed.
+const mostPrinted = 3
+
 // Report prints what was counted, and the violations.
 func Report(v *Verdict, w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -182,7 +185,11 @@ func Report(v *Verdict, w io.Writer) {
 	for _, what := range special {
 		fmt.Fprintf(w, "%s: %s\n", what, list(v.Counts[what]))
 	}
+	printed := map[string]int{}
 	for _, x := range v.Violations {
+		if printed[x.Check]++; printed[x.Check] > mostPrinted {
+			continue
+		}
 		fmt.Fprintf(w, "VIOLATION of %q", x.Check)
 		if x.Election != "" {
 			fmt.Fprintf(w, " in election %q", x.Election)

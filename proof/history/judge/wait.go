@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"leader_election/proof/event"
@@ -15,10 +16,14 @@ const finalLimit = int64(10 * time.Second)
 //
 // It is sound: the bids have the mark "final", and the limit is longer than any ttl or grace period that is left.
 func (v *Verdict) checkStarvation(h *history) {
+	begun := slices.ContainsFunc(h.records, func(r event.Record) bool {
+		return r.Kind == event.Note && r.Message == "final begins"
+	})
 	for _, c := range h.calls {
 		if c.Mark != "final" || !c.bids() {
 			continue
 		}
+		begun = false
 		v.count("checked", "final bids")
 		wrong := ""
 		switch {
@@ -35,6 +40,9 @@ func (v *Verdict) checkStarvation(h *history) {
 			v.add(Violation{Check: "starvation", Election: c.Election, Records: together(c),
 				Message: fmt.Sprintf("a final bid of client %d %s", c.Client, wrong)})
 		}
+	}
+	if begun {
+		v.add(Violation{Check: "checker", Message: "there are no bids in the final phase"})
 	}
 }
 

@@ -156,7 +156,7 @@ func (n *nemesis) pick(rng *rand.Rand, chosen []fault, heavyDue bool) (fault, bo
 }
 
 func (n *nemesis) inject(ctx context.Context, f fault, rng *rand.Rand) {
-	if err := f.strike(ctx, n, rng); err != nil && ctx.Err() == nil {
+	if err := f.strike(ctx, n, rng); err != nil {
 		n.log.Add(event.Record{Kind: event.Note, Do: f.name, Message: "fault: " + err.Error()})
 	}
 	n.mu.Lock()
