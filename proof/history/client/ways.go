@@ -115,6 +115,7 @@ func (c *client) leadOnce(e election) bool {
 	if !s.closed {
 		c.resign(s, t, "")
 	}
+	c.settlePrepared(never) // the next leader waits for what this term guards
 	return true
 }
 
