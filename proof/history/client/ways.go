@@ -85,6 +85,9 @@ func (c *client) deposeAny() {
 	}
 }
 
+// finalPatience outlasts any lease that clients have left, also if it runs once more after a failover.
+const finalPatience = 12 * time.Second
+
 // leadEach leads each of the elections, in a random order, to show that none is stuck.
 func (c *client) leadEach(names []string) {
 	for _, i := range c.rng.Perm(len(names)) {
@@ -100,10 +103,10 @@ func (c *client) leadOnce(e election) bool {
 		return false
 	}
 	r := event.Record{Do: event.Campaign, Election: e.String(), Scope: event.Session, Identity: c.identity(), Waits: true,
-		Timeout: int64(patience), Mark: "final"}
+		Timeout: int64(finalPatience), Mark: "final"}
 	won, _ := c.call(s, r, func(answer *event.Record) error {
-		return s.token(limit{after: 2 * patience, waits: true}, answer,
-			"CALL le_campaign($1::text, timeout => $2::interval, identity => $3::text)", e.name, interval(patience),
+		return s.token(limit{after: finalPatience + patience, waits: true}, answer,
+			"CALL le_campaign($1::text, timeout => $2::interval, identity => $3::text)", e.name, interval(finalPatience),
 			r.Identity)
 	})
 	if won.Outcome != event.True {
