@@ -43,7 +43,9 @@
  * Run a statement on the table, whose name is inserted into it, as the owner
  * of the table.  Return the number of rows.
  *
- * SPI must be connected.  On error, the server's own abort restores the user.
+ * An altered table is refused: with another type, a rule or a trigger, a job
+ * could be taken for done that is not.  SPI must be connected.  On error, the
+ * server's own abort restores the user.
  */
 static uint64
 run_as_owner(LOCKMODE mode, const char *statement, int count, Oid *types, Datum *values)
