@@ -56,6 +56,9 @@ func play(ctx context.Context, o options, dir string, seed uint64, length time.D
 	r := &round{options: o, dir: dir, seed: seed, length: length, log: log, cluster: c, begin: event.Now()}
 	r.fleet = &fleet{dir: dir, log: log, inHost: c.CommandInHost, members: map[int]*member{}}
 	defer r.fleet.finish(0, 0)
+	if err := c.EnsureTriggers(ctx, r.jobs()...); err != nil {
+		return err
+	}
 	if err := r.startClients(); err != nil {
 		return err
 	}
@@ -68,6 +71,17 @@ func play(ctx context.Context, o options, dir string, seed uint64, length time.D
 	}
 	r.fleet.finish(patience, patience/3)
 	return r.conclude(ctx)
+}
+
+// jobs returns the names of the elections of all epochs, and of those that clients may reach when they end.
+func (r *round) jobs() []string {
+	var names []string
+	for k := 1; k <= elections; k++ {
+		for e := range int((r.length+patience)/epoch) + 1 {
+			names = append(names, fmt.Sprintf("job-%d.%d", k, e))
+		}
+	}
+	return names
 }
 
 // strike lets the nemesis work until the clients become quiet.
@@ -114,7 +128,7 @@ func (r *round) elector(n int) *member {
 	m.config = func(incarnation int) any {
 		return client.Config{Number: n, Clients: clients, Incarnation: incarnation, Seed: r.seed, Dir: r.dir,
 			Start: r.begin, EpochNS: int64(epoch), QuietAt: r.begin + int64(r.length), Elections: elections,
-			Route: first, Others: routes}
+			Ways: []string{client.Trigger}, Route: first, Others: routes}
 	}
 	return m
 }

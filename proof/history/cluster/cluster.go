@@ -175,11 +175,6 @@ func (c *Cluster) chooseSettings() {
 	choose("synchronous_commit", "on", "on", "local")
 }
 
-// Settings returns the settings that the seed has chosen.
-func (c *Cluster) Settings() string {
-	return c.settings
-}
-
 func (c *Cluster) configuration() string {
 	return fmt.Sprintf(`
 listen_addresses = '*'
