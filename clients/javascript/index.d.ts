@@ -30,7 +30,7 @@ export interface Term {
   readonly heartbeat: () => void
   /**
    * Does the last confirmation hold at this moment, and has the job not been told to stop? Looks at
-   * the clock, and asks nobody. Ask before each step that matters: timers can be late, the clock is
+   * the clock only, and sends nothing. Ask before each step that matters: timers can be late, the clock is
    * not.
    */
   readonly isLeading: () => boolean
@@ -157,7 +157,7 @@ export class PoolerError extends Error {
   readonly code: 'ERR_LEADER_ELECTION_POOLER'
 }
 
-/** Who leads an election. */
+/** The leader of an election. */
 export interface Leader {
   readonly election: string
   readonly identity: string | null
@@ -177,7 +177,7 @@ export interface FollowOptions {
   onError?: ((error: Error) => unknown) | undefined
 }
 
-/** Who leads the election at the moment? Null if there is no leader. */
+/** The leader of the election at the moment. Null if there is no leader. */
 export function leader(db: Database, election: string): Promise<Leader | null>
 
 /**

@@ -5,7 +5,7 @@
 //
 // Its mistake: a *sql.DB gives each statement any connection of its pool, so the lock belongs to whichever connection took
 // it, and that goes back to the pool. Where it lives on, pg_advisory_unlock() on another one returns false (and a WARNING
-// that nobody sees): the program thinks that it has resigned, and nobody else is elected. Where the pool closes it (by
+// that is not seen): the program thinks that it has resigned, and no other copy is elected. Where the pool closes it (by
 // default it keeps two idle connections), the lock is gone while the job goes on, and another copy leads as well.
 // The loop works for 5 s and lets others have a turn for 5 s, while other goroutines use the pool.
 

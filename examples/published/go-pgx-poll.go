@@ -4,10 +4,10 @@
 // and others), for measuring: no recommendation. Run: go run go-pgx-poll.go ELECTION IDENTITY. ELECTION is the lock's
 // number; 10, as published, if it is not a number. INTERVAL (1m, as published) is how often it tries and checks.
 //
-// Its mistakes: who does not lead finds out up to a minute late that the leader has gone; a leader finds out up to a
-// minute late that it has lost its connection, and works on beside the next one; and its check,
+// Its mistakes: a copy that does not lead finds out up to a minute late that the leader has gone; a leader finds out up
+// to a minute late that it has lost its connection, and works on beside the next one; and its check,
 // count(*) FROM pg_locks WHERE objid = 10, takes any lock with that number (in the upper or lower half of the key, of
-// any kind) for its own, and reads all locks of the server. Nobody can tell who leads.
+// any kind) for its own, and reads all locks of the server. The leader cannot be told from the other copies.
 package main
 
 import (

@@ -7,7 +7,7 @@
 // Its mistakes: valid_until is reckoned by the client's wall clock, and compared with the server's; a lease is renewed
 // by name, so two copies with one name (a host's, a pod's) both lead, and one that was started anew takes up a term that
 // it knows nothing of; the job goes on until a renewal has come back to say that it must not, however long that takes;
-// nobody is told that a lease was given back; each renewal writes a row version, WAL, and a commit.
+// no copy is told that a lease was given back; each renewal writes a row version, WAL, and a commit.
 
 package main
 

@@ -9,8 +9,8 @@
 # SIGKILL two seconds later. It may read the token from the environment, LE_TOKEN.
 # While the command runs, the script gives heartbeats: a host that is suspended, or cut off by a proxy that stands still,
 # loses the leadership after 15 s. What to do about a command that hangs, only its caller knows: see timeout(1).
-# Who asks when the first has finished, leads as well: let a short job go on for longer than the hosts' clocks differ,
-# as in: only-on-leader.sh nightly sh -c 'vacuumdb --all; sleep 30'
+# A host that asks when the first has finished leads as well: let a short job go on for longer than the hosts' clocks
+# differ, as in: only-on-leader.sh nightly sh -c 'vacuumdb --all; sleep 30'
 set -u -m # -m: the command gets a process group of its own
 [ $# -ge 2 ] || { echo "usage: $0 ELECTION COMMAND [ARGUMENT...]" >&2; exit 64; }
 election=$1 identity="$(hostname):$$"

@@ -1,4 +1,4 @@
-//! Who leads, as others see it.
+//! The leader, as others see it.
 
 use crate::elector::DEADLINE;
 use crate::env::{Env, Errors};

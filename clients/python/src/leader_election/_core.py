@@ -179,7 +179,7 @@ class Term:
     def is_leading(self) -> bool:
         """Return whether the job may go on: it was not told to stop, and the term is confirmed.
 
-        Looks at the clock, and asks nobody. Ask before each step that matters.
+        Looks at the clock only, and sends nothing. Ask before each step that matters.
         """
         return not self._cancelled and self._is_valid()
 
@@ -854,7 +854,7 @@ class Machine(Asker, Generic[TermT]):
 
 
 async def leader(asker: Asker, election: str) -> Leader | None:
-    """Return who leads."""
+    """Return the leader."""
     fields = "identity, token, extract(epoch FROM since), scope, value"
     row = await asker.ask(f"SELECT {fields} FROM le_leader($1)", election, stop="at any time")
     if not row or row[1] is None:

@@ -233,7 +233,7 @@ def _asker(connect: Connect) -> tuple[Runtime, _core.Asker]:
 
 
 async def leader(connect: Connect, election: str) -> Leader | None:
-    """Return who leads the election, or None."""
+    """Return the leader of the election, or None."""
     _core.check_election(election)
     runtime, asker = _asker(connect)
     try:

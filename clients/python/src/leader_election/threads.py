@@ -269,7 +269,7 @@ class Elector:
 
 
 def leader(connect: Connect, election: str) -> Leader | None:
-    """Return who leads the election, or None."""
+    """Return the leader of the election, or None."""
     _core.check_election(election)
     asker = _core.Asker(Runtime(connect).attach())
     try:

@@ -16,7 +16,7 @@ public final class LeaderElection {
   private LeaderElection() {}
 
   /**
-   * Answers who leads.
+   * Returns the leader.
    *
    * @param dataSource where the connection comes from
    * @param election the name of the election, or of a seat
