@@ -109,8 +109,10 @@ var (
 		`WARNING:  .*(?:leak|you don't own a lock|not owned by|detected write past|AbortTransaction while|` +
 		`StartTransactionCommand: unexpected)|` +
 		`AddressSanitizer|runtime error:|Assertion .* failed`)
-	killed = regexp.MustCompile(`\(PID (\d+)\) was terminated by signal (\d+)`)
-	exited = regexp.MustCompile(`\(PID \d+\) exited with exit code (\d+)`)
+	// what REINDEX CONCURRENTLY says after an earlier one was canceled
+	leftover = regexp.MustCompile(`XX002 WARNING:  cannot reindex invalid index .*_ccnew\d*" concurrently, skipping`)
+	killed   = regexp.MustCompile(`\(PID (\d+)\) was terminated by signal (\d+)`)
+	exited   = regexp.MustCompile(`\(PID \d+\) exited with exit code (\d+)`)
 )
 
 // LogProblems records what the logs of all servers tell of accidents.  The end of a backend by CrashBackend is none.
@@ -144,7 +146,7 @@ func (c *Cluster) searchLog(s *server, log *event.Log) error {
 
 func (c *Cluster) isAccident(line string) bool {
 	if accident.MatchString(line) {
-		return true
+		return !leftover.MatchString(line)
 	}
 	if match := killed.FindStringSubmatch(line); match != nil {
 		pid, _ := strconv.Atoi(match[1])

@@ -34,17 +34,18 @@ func TestCommitRecords(t *testing.T) {
 func TestLogAccidents(t *testing.T) {
 	c := &Cluster{crashed: map[int]bool{12: true}}
 	for line, want := range map[string]bool{
-		"2026-11-22 19:00:00.000 UTC [7] XX000 ERROR:  could not open relation with OID 16389":                        true,
-		"2026-11-22 19:00:00.000 UTC [7] XX000 STATEMENT:  SELECT 1":                                                  false,
-		"2026-11-22 19:00:00.000 UTC [7] LE001 ERROR:  this session does not lead election \"x\"":                     false,
-		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 12) was terminated by signal 9: Killed":      false,
-		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 13) was terminated by signal 9: Killed":      true,
-		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 12) was terminated by signal 11: Segmentati": true,
-		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 13) exited with exit code 2":                 true,
-		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  background worker \"x\" (PID 13) exited with exit code 1":        false,
-		"2026-11-22 19:00:00.000 UTC [7] 01000 WARNING:  relcache reference leak: relation \"le_leases\" not closed":  true,
-		"TRAP: FailedAssertion(\"x\", File: \"y.c\", Line: 1, PID: 7)":                                                true,
-		"2026-11-22 19:00:00.000 UTC [7] 57P01 FATAL:  terminating connection due to administrator command":           false,
+		"2026-11-22 19:00:00.000 UTC [7] XX000 ERROR:  could not open relation with OID 16389":                            true,
+		"2026-11-22 19:00:00.000 UTC [7] XX000 STATEMENT:  SELECT 1":                                                      false,
+		"2026-11-22 19:00:00.000 UTC [7] LE001 ERROR:  this session does not lead election \"x\"":                         false,
+		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 12) was terminated by signal 9: Killed":          false,
+		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 13) was terminated by signal 9: Killed":          true,
+		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 12) was terminated by signal 11: Segmentati":     true,
+		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  server process (PID 13) exited with exit code 2":                     true,
+		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  background worker \"x\" (PID 13) exited with exit code 1":            false,
+		"2026-11-22 19:00:00.000 UTC [7] 01000 WARNING:  relcache reference leak: relation \"le_leases\" not closed":      true,
+		"2026-11-22 19:00:00.000 UTC [7] XX002 WARNING:  cannot reindex invalid index \"i_ccnew\" concurrently, skipping": false,
+		"TRAP: FailedAssertion(\"x\", File: \"y.c\", Line: 1, PID: 7)":                                                    true,
+		"2026-11-22 19:00:00.000 UTC [7] 57P01 FATAL:  terminating connection due to administrator command":               false,
 	} {
 		if got := c.isAccident(line); got != want {
 			t.Errorf("%s: %v", line, got)
