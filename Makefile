@@ -89,7 +89,7 @@ test-patroni:
 model:
 	@tools/model
 
-# make prove: elects under faults, and judges the clients' histories [SECONDS=3600] [SEED=number] [FAULTS="crash-server cut-link"] [ASSERT=1] [MUTANT=name] [LOOP=poll]
+# make prove: elects under faults, and judges the clients' histories [SECONDS=3600] [SEED=number] [FAULTS="crash-server cut-link"] [ASSERT=1] [MUTANT=name] [LOOP=poll] [ALL=1] [JUDGE=directory]
 prove:
 	@tools/prove $(SECONDS)
 

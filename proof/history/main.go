@@ -1,9 +1,9 @@
 // Command prove lets client processes elect and write through a real server while faults strike, and judges the
 // histories that the clients have recorded: doc/proof.md.  tools/prove builds and starts it.
 //
-//	prove run -dir DIRECTORY [-seconds N] [-seed N] [-faults "NAME ..."] [-until-caught]
+//	prove run -dir DIRECTORY [-seconds N] [-seed N] [-faults "NAME ..."] [-until-caught] [-keep-all]
 //	          [-loop NAME -program FILE]
-//	prove judge DIRECTORY	judges a history again
+//	prove judge DIRECTORY...	judges kept histories again, each in a directory of its own
 //	prove client FILE		is a client process, started by run
 //	prove published FILE	is a client process that runs a published loop, started by run
 package main
@@ -24,7 +24,7 @@ func main() {
 	case "run":
 		os.Exit(run(os.Args[2:]))
 	case "judge":
-		os.Exit(judgeAgain(os.Args[2]))
+		os.Exit(judgeAgain(os.Args[2:]))
 	case "client":
 		fail(client.Main(os.Args[2]))
 	case "published":

@@ -17,7 +17,7 @@ import (
 	"leader_election/proof/judge"
 )
 
-// A round has servers, clients and histories of its own, so that it can be repeated by its seed alone.
+// A round has servers, clients and histories of its own.  Its seed makes it begin with the same random numbers again.
 const roundLength = time.Minute
 
 // When a violation is looked for, rounds are shorter, since the first one that has it is the last.
@@ -33,6 +33,7 @@ type options struct {
 	faults      []string // only these; nil: all but the rare ones
 	assert      bool
 	untilCaught bool
+	keepAll     bool   // also the histories without violations
 	loop        string // a published loop instead of the extension's clients
 	program     string
 }
@@ -47,6 +48,7 @@ func parse(arguments []string) options {
 	flags.StringVar(&faults, "faults", "", "only these faults; none: no faults")
 	flags.BoolVar(&o.assert, "assert", false, "insist on a server with assertions")
 	flags.BoolVar(&o.untilCaught, "until-caught", false, "end at the first violation")
+	flags.BoolVar(&o.keepAll, "keep-all", false, "keep the histories without violations, too")
 	flags.StringVar(&o.loop, "loop", "", "run this published loop")
 	flags.StringVar(&o.program, "program", "", "its program")
 	flags.Parse(arguments)
@@ -108,12 +110,10 @@ func run(arguments []string) int {
 	if o.hunts() {
 		return hunted(caught)
 	}
-	judge.Report(sum, os.Stdout)
-	fmt.Printf("%d passed, %d failed\n", rounds-failed, failed)
-	if failed > 0 || rounds == 0 || ctx.Err() != nil {
-		return 1
+	if rc := summarize(sum, rounds, failed); ctx.Err() == nil {
+		return rc
 	}
-	return 0
+	return 1
 }
 
 // add adds the counts of a round to those of all.
@@ -167,20 +167,27 @@ func playAndJudge(ctx context.Context, o options, seed uint64, length time.Durat
 	}
 	fmt.Printf("seed %d: %.0f s of faults; %d violations; played in %.0f s, judged in %.0f s\n", seed, length.Seconds(),
 		len(verdict.Violations), played.Sub(begin).Seconds(), time.Since(played).Seconds())
-	if len(verdict.Violations) == 0 {
-		return verdict, os.RemoveAll(dir)
+	if len(verdict.Violations) > 0 {
+		judge.Report(verdict, os.Stdout)
+		return verdict, keep(o.dir, dir, seed, nil)
 	}
-	judge.Report(verdict, os.Stdout)
-	return verdict, keep(o.dir, dir, seed, nil)
+	if o.keepAll {
+		return verdict, keep(o.dir, dir, seed, nil, "client-*.jsonl", "coordinator.jsonl")
+	}
+	return verdict, os.RemoveAll(dir)
 }
 
-// keep moves the histories and logs of a round to where tools/prove takes them from, and removes the rest.
-func keep(all, dir string, seed uint64, err error) error {
-	to := filepath.Join(all, "violations", fmt.Sprint(seed))
+// keep moves histories and logs of a round, or the named files, to where tools/prove takes them from, and removes the
+// rest.
+func keep(all, dir string, seed uint64, err error, patterns ...string) error {
+	to := filepath.Join(all, "kept", fmt.Sprint(seed))
 	if mkdir := os.MkdirAll(to, 0o755); mkdir != nil {
 		return mkdir
 	}
-	for _, pattern := range []string{"*.jsonl", "*.json", "*.html", "*.log", "*.stderr", "*/*.log", "violations/*"} {
+	if len(patterns) == 0 {
+		patterns = []string{"*.jsonl", "*.json", "*.html", "*.log", "*.stderr", "*/*.log", "violations/*"}
+	}
+	for _, pattern := range patterns {
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		for _, file := range files {
 			os.Rename(file, filepath.Join(to, filepath.Base(file)))
@@ -211,11 +218,27 @@ func judgeFiles(dir string) (*judge.Verdict, error) {
 	return judge.Judge(all, violations), nil
 }
 
-func judgeAgain(dir string) int {
-	verdict, err := judgeFiles(dir)
-	fail(err)
-	judge.Report(verdict, os.Stdout)
-	if len(verdict.Violations) > 0 {
+// judgeAgain judges kept histories, and returns the exit status.
+func judgeAgain(dirs []string) int {
+	sum := &judge.Verdict{Counts: map[string]map[string]int{}}
+	failed := 0
+	for _, dir := range dirs {
+		verdict, err := judgeFiles(dir)
+		fail(err)
+		fmt.Printf("%s: %d violations\n", dir, len(verdict.Violations))
+		add(sum, verdict)
+		if len(verdict.Violations) > 0 {
+			failed++
+		}
+	}
+	return summarize(sum, len(dirs), failed)
+}
+
+// summarize reports on all rounds, and returns the exit status.
+func summarize(sum *judge.Verdict, rounds, failed int) int {
+	judge.Report(sum, os.Stdout)
+	fmt.Printf("%d passed, %d failed\n", rounds-failed, failed)
+	if failed > 0 || rounds == 0 {
 		return 1
 	}
 	return 0
