@@ -103,7 +103,7 @@ func (c *client) leadOnce(e election) bool {
 		return false
 	}
 	r := event.Record{Do: event.Campaign, Election: e.String(), Scope: event.Session, Identity: c.identity(), Waits: true,
-		Timeout: int64(finalPatience), Mark: "final"}
+		Timeout: int64(finalPatience), Mark: event.Final}
 	won, _ := c.call(s, r, func(answer *event.Record) error {
 		return s.token(limit{after: finalPatience + patience, waits: true}, answer,
 			"CALL le_campaign($1::text, timeout => $2::interval, identity => $3::text)", e.name, interval(finalPatience),
@@ -114,7 +114,7 @@ func (c *client) leadOnce(e election) bool {
 		return false
 	}
 	t := &term{election: e, scope: event.Session, token: won.Token, s: s, until: never}
-	c.write(s, t, writing{mark: "first", guard: "assert"})
+	c.write(s, t, writing{mark: event.First, guard: "assert"})
 	if !s.closed {
 		c.resign(s, t, "")
 	}
@@ -128,7 +128,7 @@ func (c *client) serve(t *term) {
 		return
 	}
 	if t.name != "" && c.chance(0.85) {
-		c.write(c.writer(t), t, writing{mark: "first"})
+		c.write(c.writer(t), t, writing{mark: event.First})
 	}
 	end := min(event.Now()+int64(c.duration(t)), c.epochEnd())
 	for event.Now() < end && t.runs() && !c.over() && (t.s == nil || !t.s.closed) {
@@ -315,7 +315,7 @@ func (c *client) useTransaction(s *session, e election, won event.Record, end st
 		return c.endTransaction(s, t, end)
 	}
 	if e.name != "" && c.chance(0.9) {
-		c.write(s, t, writing{mark: "first", finish: finish, rollback: end != "COMMIT", isolation: won.Isolation})
+		c.write(s, t, writing{mark: event.First, finish: finish, rollback: end != "COMMIT", isolation: won.Isolation})
 	} else {
 		c.nap()
 	}

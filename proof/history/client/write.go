@@ -161,10 +161,11 @@ func (c *client) once(s *session, t *term, answer *event.Record, due string, pas
 	if err != nil {
 		return err
 	}
+	answer.Message = due
 	if !todo {
+		answer.Mark = event.Done
 		return errChosen
 	}
-	answer.Message = "due " + due
 	return s.exec("INSERT INTO jobs(election, due, token, client, op) VALUES ($1, $2::timestamptz, $3, $4, $5)",
 		t.name, due, t.token, c.Number, answer.Op)
 }

@@ -65,6 +65,13 @@ const (
 	Unknown = "unknown" // the connection was lost, or the answer does not tell whether it took effect
 )
 
+// Marks.
+const (
+	First = "first" // a guarded row: the first of its term
+	Done  = "done"  // in the return of a Write: le_once has said that the job, of the time in Message, is done
+	Final = "final" // a bid of the final phase
+)
+
 // Scopes of a term.
 const (
 	Session     = "session"
@@ -96,7 +103,7 @@ type Record struct {
 	Prepared  bool     `json:"prepared,omitempty"`  // by PREPARE TRANSACTION and COMMIT PREPARED
 	Guard     string   `json:"guard,omitempty"`     // "assert", "trigger", "once"
 	Sent      int64    `json:"sent,omitempty"`      // in the return of a Write: when COMMIT or PREPARE was sent
-	Mark      string   `json:"mark,omitempty"`      // guarded rows: "first" for the first of a term, else ""
+	Mark      string   `json:"mark,omitempty"`      // of guarded rows and of bids
 
 	Outcome  string `json:"outcome,omitempty"`
 	SQLState string `json:"sqlstate,omitempty"`

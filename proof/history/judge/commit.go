@@ -7,10 +7,11 @@ import (
 )
 
 // checkCommits checks that a guarded transaction "does not commit if its own term is over": the commit, or the PREPARE,
-// was sent after the answer to a resignation of the term.
+// was sent when calls had told of the end of the term, or when its lease or heartbeat had certainly expired.
 //
-// It is sound: a resignation that is true has ended the term, unless the resigning session held it for its transaction,
-// too.  The check at the commit comes after that.
+// It is sound: the check at the commit comes after that, and a term that has ended does not come back.  Left out are
+// leases that a restart can have revived, what the resigning session itself does in its transaction, and sessions that
+// may have led another term than their client knew.
 func (v *Verdict) checkCommits(h *history) {
 	for _, w := range h.calls {
 		if w.Do != event.Write || !w.is(event.True) || w.server == 0 || w.answer.Sent == 0 {
@@ -21,23 +22,40 @@ func (v *Verdict) checkCommits(h *history) {
 			continue
 		}
 		v.count("checked", "commits")
-		if end := e.endedBefore(w); end != nil {
-			v.add(Violation{Check: "rows", Election: e.name, Records: together(end, w),
+		if end := h.endedBefore(e, w); end != nil {
+			v.add(Violation{Check: "rows", Election: e.name, Records: together(e.known[w.Token].win, end, w),
 				Message: fmt.Sprintf("token %d has committed after the end of its term", w.Token)})
 		}
 	}
 }
 
-// endedBefore returns a call that had ended the term of a transaction before its commit was sent, or nil.
-func (e *election) endedBefore(w *call) *call {
-	t := e.known[w.Token]
-	if t == nil || t.scope == event.Transaction {
+// endedBefore returns a call that had ended the term of a transaction before its commit was sent, that had found it
+// ended, or that has extended it last; or nil.
+func (h *history) endedBefore(e *election, w *call) *call {
+	t, sent := e.known[w.Token], w.answer.Sent
+	if t == nil || t.scope == event.Transaction || t.mixed {
 		return nil
 	}
 	for _, c := range on(w.server, t.ends) {
-		if c.Do == event.Resign && c.is(event.True) && c.end < w.answer.Sent && (t.session == nil || c.session != w.session) {
+		if c.is(event.True) && c.end < sent && (t.session == nil || c.session != w.session) {
 			return c
 		}
 	}
+	if t.server != w.server || len(h.faultsIn(t.start, sent, mayRevive)) > 0 {
+		return nil
+	}
+	for _, c := range on(w.server, t.denials) {
+		if c.At > t.end && c.end < sent && t.isTold(c) {
+			return c
+		}
+	}
+	if over, by := e.lastExtension(t, sent); over < sent {
+		return by
+	}
 	return nil
+}
+
+// isTold says whether a denial is about the term for certain: it is on the session that leads, or has its token.
+func (t *term) isTold(c *call) bool {
+	return c.Token == t.token && (t.scope == event.ByLease || c.session == t.session)
 }

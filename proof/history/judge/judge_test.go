@@ -111,7 +111,7 @@ var good = map[string]func(*script){
 		s.about(50, 60, 1, event.Resign, 100, event.True)
 		s.try(55, 58, 2, 101)
 		s.about(70, 80, 1, event.Am, 100, event.False)
-		s.call(85, 90, event.Record{Client: 1, Do: event.Look}, event.True, 101)
+		s.call(85, 90, event.Record{Client: 1, Do: event.Look, Scope: event.Session}, event.True, 101)
 	},
 	"a bid without an answer wins": func(s *script) {
 		s.connect(1, 2, 3)
@@ -130,7 +130,7 @@ var good = map[string]func(*script){
 		s.connect(1, 2)
 		s.call(10, 30, event.Record{Client: 1, Do: event.Wait, Scope: event.Session, SQLState: "57014"},
 			event.Unknown, 0)
-		s.call(32, 34, event.Record{Client: 2, Do: event.Look}, event.True, 100)
+		s.call(32, 34, event.Record{Client: 2, Do: event.Look, Scope: event.Session}, event.True, 100)
 		s.about(35, 40, 1, event.Am, 0, event.True)
 		s.try(42, 44, 1, 100)
 		s.about(45, 50, 1, event.Resign, 0, event.True)
@@ -394,6 +394,7 @@ var good = map[string]func(*script){
 	},
 	"a bid for many was there first": func(s *script) {
 		s.connect(1, 2, 3)
+		s.call(1, 2, event.Record{Client: 3, Do: event.Try, Scope: event.Session, Election: "f"}, event.True, 98)
 		s.try(2, 3, 3, 99)
 		s.about(20, 1990, 3, event.Resign, 99, event.True)
 		s.op++
@@ -429,7 +430,7 @@ var good = map[string]func(*script){
 		s.connect(2)
 		s.try(2, 3, 2, 99)
 		s.about(4900, 4905, 2, event.Resign, 99, event.True)
-		s.call(10, 5000, event.Record{Client: 1, Do: event.Wait, Waits: true, Scope: event.Session, Mark: "final"},
+		s.call(10, 5000, event.Record{Client: 1, Do: event.Wait, Waits: true, Scope: event.Session, Mark: event.Final},
 			event.True, 100)
 	},
 	"the clock is set and a failover loses tokens": func(s *script) {
@@ -591,6 +592,34 @@ var bad = map[string]struct {
 		op := s.call(150, 160, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
 		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
 	}},
+	"a term begins while a transaction is open": {[]string{"rows"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 100, 100)
+		op := s.call(30, 160, event.Record{Client: 1, Do: event.Write, Token: 100, Sent: 150 * ms}, event.Unknown, 0)
+		s.lease(130, 140, 2, 100, 101)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	}},
+	"a transaction commits after its lease": {[]string{"rows"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 100, 100)
+		op := s.call(30, 160, event.Record{Client: 1, Do: event.Write, Token: 100, Sent: 150 * ms}, event.True, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	}},
+	"a transaction commits after a denied renewal": {[]string{"rows"}, func(s *script) {
+		s.connect(1, 2)
+		s.lease(10, 20, 1, 500, 100)
+		op := s.call(30, 160, event.Record{Client: 1, Do: event.Write, Token: 100, Sent: 150 * ms}, event.True, 0)
+		s.call(40, 50, event.Record{Client: 2, Do: event.Depose}, event.True, 0)
+		s.renew(100, 110, 2, 500, 100, event.False)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
+	}},
+	"a transaction commits after a reset": {[]string{"rows"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		op := s.call(30, 160, event.Record{Client: 2, Do: event.Write, Token: 100, Sent: 150 * ms}, event.True, 0)
+		s.about(40, 50, 1, event.Discard, 100, event.True)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 2, Op: op})
+	}},
 	"rows are in the wrong order": {[]string{"rows"}, func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 100, 100)
@@ -621,6 +650,15 @@ var bad = map[string]struct {
 			s.row(event.Record{Server: 1, Order: order + 1, Token: 100, Client: 1, Op: op, Guard: "once",
 				Message: "2025-01-01 12:00:00+00"})
 		}
+	}},
+	"a job is refused that was not done": {[]string{"jobs"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 5000, 100)
+		op := s.call(30, 35, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
+		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op, Guard: "once",
+			Message: "2025-01-01 12:00:00+00"})
+		s.call(40, 45, event.Record{Client: 1, Do: event.Write, Token: 100, Mark: event.Done,
+			Message: "2025-01-01 12:00:01+00"}, event.False, 0)
 	}},
 	"a job that has survived is done again": {[]string{"jobs"}, func(s *script) {
 		s.connect(1)
@@ -678,6 +716,32 @@ var bad = map[string]struct {
 		s.about(1900, 1990, 1, event.Resign, 100, event.True)
 		s.about(2900, 2990, 3, event.Resign, 101, event.True)
 	}},
+	"a bid overtakes that is not the successor": {[]string{"order"}, func(s *script) {
+		s.connect(1, 2, 3, 4)
+		s.try(10, 20, 1, 100)
+		s.call(30, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "b"},
+			event.True, 102)
+		s.call(40, 900, event.Record{Client: 4, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "d"},
+			event.False, 0)
+		s.call(500, 510, event.Record{Client: 1, Do: event.Resign, Token: 100, Successor: "d"}, event.True, 0)
+		s.call(505, 520, event.Record{Client: 3, Do: event.Try, Scope: event.Session, Identity: "c"}, event.True, 101)
+		s.about(600, 610, 3, event.Resign, 101, event.True)
+	}},
+	"a candidate for many is not woken": {[]string{"wake-ups"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 9000, event.Record{Client: 2, Do: event.Many, Elections: []string{"e", "f"}, Waits: true,
+			Scope: event.Session}, event.False, 0)
+		s.about(40, 50, 1, event.Resign, 100, event.True)
+	}},
+	"a candidate is not woken after a fault": {[]string{"wake-ups"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 60_000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.False, 0)
+		s.about(40, 50, 1, event.Resign, 100, event.True)
+		s.fault(100, 200, "restart pooler", 1)
+		s.fault(300, 400, "vacuum", 1)
+	}},
 	"a candidate is not woken": {[]string{"wake-ups"}, func(s *script) {
 		s.connect(1, 2)
 		s.try(10, 20, 1, 100)
@@ -691,11 +755,11 @@ var bad = map[string]struct {
 	}},
 	"a final bid is not elected": {[]string{"starvation"}, func(s *script) {
 		s.connect(1)
-		s.call(10, 9000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: "final"}, event.False, 0)
+		s.call(10, 9000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: event.Final}, event.False, 0)
 	}},
 	"a final bid takes long": {[]string{"starvation"}, func(s *script) {
 		s.connect(1)
-		s.call(10, 11_000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: "final"}, event.True, 100)
+		s.call(10, 11_000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: event.Final}, event.True, 100)
 	}},
 	"an observer returns what it was passed": {[]string{"observers"}, func(s *script) {
 		s.connect(1, 2)
@@ -714,6 +778,17 @@ var bad = map[string]struct {
 		s.try(10, 20, 1, 100)
 		s.call(30, 40, event.Record{Client: 2, Do: event.Look}, event.False, 0)
 		s.about(50, 60, 1, event.Am, 100, event.True)
+	}},
+	"one bid wins two terms": {[]string{"observers"}, func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 0, event.Record{Client: 1, Do: event.Wait, Waits: true, Scope: event.Session}, "", 0)
+		s.call(20, 30, event.Record{Client: 2, Do: event.Look}, event.True, 100)
+		s.call(40, 50, event.Record{Client: 2, Do: event.Look}, event.True, 101)
+	}},
+	"another leader is shown": {[]string{"observers"}, func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 20, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Identity: "a"}, event.True, 100)
+		s.call(30, 40, event.Record{Client: 2, Do: event.Look, Scope: event.Session, Identity: "b"}, event.True, 100)
 	}},
 	"a token comes from nowhere": {[]string{"observers"}, func(s *script) {
 		s.connect(1, 2)

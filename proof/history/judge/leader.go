@@ -20,10 +20,10 @@ func (h *history) check(one func(e *election, t *term, server int)) {
 	}
 }
 
-// wonBefore returns a later term than t that a server has certainly begun before a moment.
-func (e *election) wonBefore(t *term, server int, at int64) *term {
+// wonBefore returns a term after the one with a token that a server has certainly begun before a moment.
+func (e *election) wonBefore(token int64, server int, at int64) *term {
 	for _, later := range e.terms {
-		if later.token > t.token && later.server == server && later.win != nil && later.end < at {
+		if later.token > token && later.server == server && later.win != nil && later.end < at {
 			return later
 		}
 	}
@@ -39,7 +39,7 @@ func (v *Verdict) checkLeaders(h *history) {
 	h.check(func(e *election, t *term, server int) {
 		v.count("checked", "leaders")
 		last, by := t.lastLead(server)
-		if later := e.wonBefore(t, server, last); later != nil {
+		if later := e.wonBefore(t.token, server, last); later != nil {
 			v.add(Violation{Check: "leaders", Election: e.name, Records: together(t.win, later.win, by),
 				Message: fmt.Sprintf("token %d led when token %d had been elected", t.token, later.token)})
 		}

@@ -26,7 +26,7 @@ func (v *Verdict) checkLeases(h *history) {
 		}
 		v.count("checked", "end: "+what)
 		over := h.earliestEnd(e, t, server)
-		if later := e.wonBefore(t, server, over); later != nil {
+		if later := e.wonBefore(t.token, server, over); later != nil {
 			v.add(Violation{Check: "end: " + what, Election: e.name,
 				Records: append(together(t.win, later.win), together(t.extended...)...),
 				Message: fmt.Sprintf("token %d was elected when token %d still ran", later.token, t.token)})
@@ -88,29 +88,67 @@ func (h *history) received(t *term, server, later int) bool {
 func (v *Verdict) checkExpired(h *history) {
 	h.check(func(e *election, t *term, server int) {
 		if t.scope == event.ByLease && t.server == server && t.win != nil {
-			v.checkLate(h, e, t, "expired lease", slices.MaxFunc(t.extended, byTTL).TTL, t.extended)
+			v.checkLate(h, e, t, "expired lease")
 		}
 	})
 }
 
 func byTTL(a, b *call) int { return int(min(max(a.TTL-b.TTL, -1), 1)) }
 
-// checkLate checks that the term does not lead when its span has passed since the last call that can have extended it.
-func (v *Verdict) checkLate(h *history, e *election, t *term, check string, span int64, extended []*call) {
-	for _, c := range t.leads {
-		over, by := t.end+span, t.win
-		known := true
-		for _, x := range extended {
-			switch {
-			case x == c || x.At > c.end:
-			case x.end == forever:
-				known = false
-			case x.end+span > over:
-				over, by = x.end+span, x
+// mayRevive says whether the fault can have a lease run once more.
+func mayRevive(f fault) bool { return mayRestart(f) || promotes(f) }
+
+// longest is the longest time for which a call can have extended the term, or 0 if the term does not expire.
+func (t *term) longest() int64 {
+	switch {
+	case t.win == nil || t.mixed:
+		return 0
+	case t.scope == event.ByLease:
+		return slices.MaxFunc(t.extended, byTTL).TTL
+	case t.win.Beat > 0:
+		return slices.Max(t.beats)
+	}
+	return 0
+}
+
+// lastExtension returns a time at which the term had certainly expired, as far as calls extended it that were sent
+// before a moment, and the last of them.  The time is forever where that is not known.
+func (e *election) lastExtension(t *term, moment int64, but ...*call) (over int64, by *call) {
+	span := t.longest()
+	if span == 0 {
+		return forever, nil
+	}
+	over, by = t.end+span, t.win
+	for _, x := range e.extensions(t) {
+		switch {
+		case x.At > moment || slices.Contains(but, x):
+		case x.end == forever:
+			return forever, nil
+		case x.end+span > over:
+			over, by = x.end+span, x
+		}
+	}
+	return over, by
+}
+
+// extensions are the calls that can have extended the term.  Bids with a heartbeat count as if they gave one.
+func (e *election) extensions(t *term) []*call {
+	extended := slices.Clone(t.extended)
+	if t.scope == event.Session {
+		for _, c := range e.calls {
+			if c.session == t.session && c.bids() && c.Beat > 0 {
+				extended = append(extended, c)
 			}
 		}
-		restarted := func(f fault) bool { return mayRestart(f) || promotes(f) }
-		if !known || c.server != t.server || len(h.faultsIn(t.start, c.end, restarted)) > 0 {
+	}
+	return extended
+}
+
+// checkLate checks that the term does not lead when its span has passed since the last call that can have extended it.
+func (v *Verdict) checkLate(h *history, e *election, t *term, check string) {
+	for _, c := range t.leads {
+		over, by := e.lastExtension(t, c.end, c)
+		if over == forever || c.server != t.server || len(h.faultsIn(t.start, c.end, mayRevive)) > 0 {
 			continue
 		}
 		v.count("checked", check)

@@ -13,7 +13,8 @@ import (
 // it has passed, or waits for its whole timeout.
 //
 // It is sound: a token is shown while it leads, and tokens of a server grow.  A published value would let an observer
-// return early, but the clients publish none; a fault that sets the clock can end timeouts early.
+// return early, but the clients publish none; a fault that sets the clock meanwhile can end a timeout early.  The leader
+// that is shown is the one that has won the term.
 func (v *Verdict) checkObservers(h *history) {
 	for _, name := range h.names {
 		e := h.elections[name]
@@ -23,6 +24,7 @@ func (v *Verdict) checkObservers(h *history) {
 		}
 		for _, c := range e.calls {
 			v.checkReturn(h, c)
+			v.checkShown(e, c)
 		}
 		if h.dropped(e) {
 			continue
@@ -45,10 +47,40 @@ func (v *Verdict) checkReturn(h *history, c *call) {
 	}
 	v.count("checked", "observers")
 	early := c.Timeout == 0 || c.end-c.At < c.Timeout-5*millisecond
-	if c.token() == c.After && early && !slices.ContainsFunc(h.faults, clocks) {
+	if c.token() == c.After && early && len(h.faultsIn(c.At, c.end, clocks)) == 0 {
 		v.add(Violation{Check: "observers", Election: c.Election, Records: together(c),
 			Message: fmt.Sprintf("token %d was passed, and returned before the timeout", c.After)})
 	}
+}
+
+// checkShown checks that a view shows one leader, with the identity and the scope of the bid that has won the term.
+func (v *Verdict) checkShown(e *election, c *call) {
+	if c.Do != event.Look || !c.is(event.True) {
+		return
+	}
+	wrong := ""
+	t := e.known[c.token()]
+	switch {
+	case c.answer.Message != "":
+		wrong = c.answer.Message
+	case t == nil || t.win == nil || t.mixed:
+	case c.answer.Identity != t.win.Identity:
+		wrong = fmt.Sprintf("identity %q instead of %q", c.answer.Identity, t.win.Identity)
+	case c.answer.Scope != t.scope:
+		wrong = fmt.Sprintf("scope %q instead of %q", c.answer.Scope, t.scope)
+	}
+	if wrong != "" {
+		v.add(Violation{Check: "observers", Election: e.name, Records: append(together(c), t.winner()...),
+			Message: fmt.Sprintf("token %d is shown with %s", c.token(), wrong)})
+	}
+}
+
+// winner are the records of the bid that has won the term, if it is known.
+func (t *term) winner() []event.Record {
+	if t == nil {
+		return nil
+	}
+	return together(t.win)
 }
 
 // checkBackwards compares each leader that is shown with the greatest token of the calls that had returned before.

@@ -15,8 +15,7 @@ const margin = int64(300 * time.Millisecond)
 //
 // It is sound: a bid that waits for one election stands in line when the margin has passed since its call, unless a
 // fault may have kept it from the server, and until its return, or its timeout.  A candidate for many elections was not
-// elected before the last call that found the former term running.  Successors that are named go first: a resignation
-// with one excuses all.
+// elected before the last call that found the former term running.  A successor that a resignation names goes first.
 func (v *Verdict) checkOrder(h *history) {
 	for _, name := range h.names {
 		e := h.elections[name]
@@ -100,7 +99,7 @@ func (v *Verdict) checkOvertaken(e *election, first *call, from, to int64) {
 		if t.win.Do == event.Many {
 			begun = max(begun, e.lastBefore(t))
 		}
-		if begun < from || e.namesSuccessor(first.At, t.end) {
+		if begun < from || e.names(t.win.Identity, first.At, t.end) {
 			continue
 		}
 		v.add(Violation{Check: "order", Election: e.name, Records: together(first, t.win),
@@ -121,10 +120,10 @@ func (e *election) lastBefore(t *term) int64 {
 	return at
 }
 
-// namesSuccessor says whether a resignation may have named a successor between two moments.
-func (e *election) namesSuccessor(from, to int64) bool {
+// names says whether a resignation may have named a successor between two moments.
+func (e *election) names(successor string, from, to int64) bool {
 	for _, c := range e.calls {
-		if c.Do == event.Resign && c.Successor != "" && !c.is(event.False) && c.At <= to && c.end >= from {
+		if c.Do == event.Resign && c.Successor != "" && c.Successor == successor && !c.is(event.False) && c.At <= to && c.end >= from {
 			return true
 		}
 	}

@@ -34,7 +34,7 @@ type writeKey struct {
 
 // checkRows checks "Guarded transactions" by the rows in the order of their commits.  A row has the token of its
 // transaction, which was not told that it has failed.  The tokens of an election do not decrease: so all rows of a
-// term, its first one too, come after those of former terms.  A transaction that began when a later term had been
+// term, its first one too, come after those of former terms.  A transaction that was open when a later term had been
 // elected is not there.  An acknowledged transaction is there.
 //
 // It is sound: the order is that of the commit records on one server, and no term begins while a transaction is
@@ -107,9 +107,14 @@ func (e *election) doubtful(w *call) bool {
 	return latest != t || !sure
 }
 
-// checkStale checks that a later term had not been elected when a transaction began.
+// checkStale checks that no later term had been won when a transaction was about to commit or to be prepared, or when
+// it began if that is not known.
 func (v *Verdict) checkStale(e *election, r event.Record, w *call) {
-	if later := e.wonBefore(&term{token: r.Token}, r.Server, w.At); later != nil {
+	open := w.At
+	if w.answer != nil && w.server == r.Server {
+		open = max(open, w.answer.Sent)
+	}
+	if later := e.wonBefore(r.Token, r.Server, open); later != nil {
 		v.add(Violation{Check: "rows", Election: r.Election, Records: append(together(later.win, w), r),
 			Message: fmt.Sprintf("token %d has written after token %d had been elected", r.Token, later.token)})
 	}
@@ -118,12 +123,7 @@ func (v *Verdict) checkStale(e *election, r event.Record, w *call) {
 // checkAcknowledged checks that the rows of committed transactions are there.  A prepared transaction can be
 // committed on a later server.
 func (v *Verdict) checkAcknowledged(h *history, found map[writeKey][]int) {
-	unread := map[int]bool{}
-	for _, p := range h.problems {
-		if p.Do == "checker" {
-			unread[p.Server] = true
-		}
-	}
+	unread := h.unread()
 	for _, w := range h.calls {
 		if w.Do != event.Write || !w.is(event.True) || w.server == 0 || len(h.rows) == 0 || unread[w.server] {
 			continue
@@ -137,8 +137,20 @@ func (v *Verdict) checkAcknowledged(h *history, found map[writeKey][]int) {
 	}
 }
 
-// checkJobs checks "Jobs": on each server, the times of the jobs that le_once has allowed for an election grow in the
-// order of their commits, so each is done once.  The jobs that have survived a failover are older than all others.
+// unread are the servers of which the rows could not be read.
+func (h *history) unread() map[int]bool {
+	unread := map[int]bool{}
+	for _, p := range h.problems {
+		if p.Do == "checker" {
+			unread[p.Server] = true
+		}
+	}
+	return unread
+}
+
+// checkJobs checks "Jobs".  On each server, the times of the jobs that le_once has allowed for an election grow in the
+// order of their commits, so each is done once.  The jobs that have survived a failover are older than all others.  A job
+// that le_once has refused was done, or a later one was.
 //
 // It is sound: le_once reads the last committed time, and its transactions exclude each other.
 func (v *Verdict) checkJobs(h *history) {
@@ -172,6 +184,29 @@ func (v *Verdict) checkJobs(h *history) {
 				Message: fmt.Sprintf("the job of %s was done after that of %s", r.Message, before.row.Message)})
 		}
 		last[at] = done{due, r}
+	}
+	for _, w := range h.calls {
+		if w.Do == event.Write && w.answer != nil && w.answer.Mark == event.Done {
+			v.checkRefused(h, w)
+		}
+	}
+}
+
+// checkRefused checks that the refused job, or a later one, was done by a transaction that began before the answer.
+func (v *Verdict) checkRefused(h *history, w *call) {
+	refused, ok := dueOf(*w.answer)
+	if e := h.elections[w.Election]; !ok || e == nil || h.dropped(e) || w.server == 0 || h.unread()[w.server] {
+		return
+	}
+	v.count("checked", "refused jobs")
+	if !slices.ContainsFunc(h.rows, func(r event.Record) bool {
+		due, ok := dueOf(r)
+		by := h.write(r)
+		return isJob(r) && ok && r.Server == w.server && r.Election == w.Election && !due.Before(refused) &&
+			by != nil && by.At < w.answer.At
+	}) {
+		v.add(Violation{Check: "jobs", Election: w.Election, Records: together(w),
+			Message: fmt.Sprintf("the job of %s was refused, and not done before", w.answer.Message)})
 	}
 }
 

@@ -24,6 +24,7 @@ type term struct {
 	ends     []*call // each has ended it, unless it was over
 	mayEnd   []*call // each may have ended it
 	unended  bool    // of a transaction of which the end is not known
+	shown    *call   // the first call that has shown it, if the bid is not known
 	beats    []int64 // the heartbeats that it may have
 }
 
@@ -42,6 +43,30 @@ func (e *election) findTerms() {
 		t.learnFromSession(e)
 	}
 	slices.SortFunc(e.terms, func(a, b *term) int { return cmp.Compare(a.token, b.token) })
+	e.findUnproven()
+}
+
+// findUnproven finds the terms that no bid can have won, since each bid wins at most one: as many bids as there are terms
+// without a known bid must have been sent before these terms were shown.
+func (e *election) findUnproven() {
+	var unknown []*term
+	for _, t := range e.terms {
+		if t.win == nil {
+			unknown = append(unknown, t)
+		}
+	}
+	slices.SortFunc(unknown, func(a, b *term) int { return cmp.Compare(a.end, b.end) })
+	for i, t := range unknown {
+		bids := 0
+		for _, m := range e.mayWin {
+			if m.At < t.end {
+				bids++
+			}
+		}
+		if bids <= i {
+			e.unproven = append(e.unproven, t.shown)
+		}
+	}
 }
 
 // addWin adds the term that a bid has won.  The session can have won it by an earlier bid that seemed to fail.
@@ -75,12 +100,12 @@ func (e *election) addWin(c *call) {
 // that may have.
 func (e *election) shown(token int64, c *call) *term {
 	if t := e.known[token]; t != nil {
-		if t.win == nil {
-			t.end = min(t.end, c.end)
+		if t.win == nil && c.end < t.end {
+			t.end, t.shown = c.end, c
 		}
 		return t
 	}
-	t := &term{token: token, start: forever, end: c.end}
+	t := &term{token: token, start: forever, end: c.end, shown: c}
 	for _, m := range e.mayWin {
 		t.start = min(t.start, m.At)
 	}

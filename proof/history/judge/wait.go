@@ -20,7 +20,7 @@ func (v *Verdict) checkStarvation(h *history) {
 		return r.Kind == event.Note && r.Message == "final begins"
 	})
 	for _, c := range h.calls {
-		if c.Mark != "final" || !c.bids() {
+		if c.Mark != event.Final || !c.bids() {
 			continue
 		}
 		begun = false

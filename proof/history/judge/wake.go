@@ -12,13 +12,15 @@ import (
 const (
 	arrival   = int64(200 * time.Millisecond)
 	wakeLimit = int64(500 * time.Millisecond)
+	manyLimit = int64(1500 * time.Millisecond) // of a candidate for many, which can have to wait for a prepared transaction
+	recovery  = int64(8 * time.Second)         // for which a promoted server may grant no leases, or a client not go on
 )
 
 // checkWakeUps checks "No wake-up is lost": while a candidate waits in line, the election is not vacant for long.
 //
 // It is sound: the election is vacant for certain when all terms that were won before, and all bids that may have
 // won, are over by what calls have told; a candidate may wait for guarded transactions, for the leases that a
-// promoted server does not know, and for what a fault holds up, so times with any of these are left out.
+// promoted server does not know, and for what a fault holds up.  Times before the end of any of these are left out.
 func (v *Verdict) checkWakeUps(h *history) {
 	for _, name := range h.names {
 		e := h.elections[name]
@@ -30,7 +32,7 @@ func (v *Verdict) checkWakeUps(h *history) {
 			overs[t] = h.latestEnd(e, t)
 		}
 		for _, c := range e.calls {
-			if c.bids() && c.Waits && c.Do != event.Many && c.server > 0 && c.end != forever {
+			if c.bids() && c.Waits && c.server > 0 && c.end != forever {
 				v.checkVacant(h, e, c, overs)
 			}
 		}
@@ -43,13 +45,20 @@ func (v *Verdict) checkVacant(h *history, e *election, c *call, overs map[*term]
 	if !c.is(event.True) {
 		to -= arrival // it may have been canceled before its answer
 	}
+	most := wakeLimit
+	if c.Do == event.Many {
+		most = manyLimit
+	}
 	for _, limit := range append(endsOfTerms(e, c, to), to) {
 		from := max(c.At+arrival, e.vacantFrom(limit, overs))
+		if limit > from {
+			from = h.heldUp(e, from, limit)
+		}
 		if limit <= from {
 			continue
 		}
 		v.count("checked", "wake-ups")
-		if limit-from > wakeLimit && !h.holdsUp(e, from, limit) {
+		if limit-from > most {
 			v.add(Violation{Check: "wake-ups", Election: e.name, Records: h.around(e.calls, c.server),
 				Message: fmt.Sprintf("the election was vacant for %d ms while client %d waited",
 					(limit-from)/millisecond, c.Client)})
@@ -111,36 +120,12 @@ func (h *history) latestEnd(e *election, t *term) int64 {
 			over = min(over, later.end)
 		}
 	}
-	over = min(over, e.expired(t))
+	expired, _ := e.lastExtension(t, forever)
+	over = min(over, expired)
 	for _, c := range t.leads {
 		if c.end > over {
 			return forever // a restart can have revived it
 		}
-	}
-	return over
-}
-
-// expired returns a time at which a lease, or a term with a heartbeat, had certainly expired, or forever.
-func (e *election) expired(t *term) int64 {
-	span := int64(0)
-	switch {
-	case t.win == nil || t.mixed:
-		return forever
-	case t.scope == event.ByLease:
-		for _, c := range t.extended {
-			span = max(span, c.TTL)
-		}
-	case t.win.Beat > 0:
-		span = slices.Max(t.beats)
-	default:
-		return forever
-	}
-	over := t.end + span
-	for _, c := range t.extended {
-		if c.end == forever {
-			return forever
-		}
-		over = max(over, c.end+span)
 	}
 	return over
 }
@@ -184,13 +169,27 @@ func (e *election) settled(m *call) int64 {
 	return over
 }
 
-// holdsUp says whether a fault may hold up, between two moments, one of those that may be elected.
-func (h *history) holdsUp(e *election, from, to int64) bool {
-	recovers := func(f fault) bool { return mayRestart(f) || promotes(f) }
-	if len(h.faultsIn(from-int64(8*time.Second), to, recovers)) > 0 {
-		return true
+// heldUp returns until when, between two moments, a fault may have held up one of those that may be elected.
+func (h *history) heldUp(e *election, from, to int64) int64 {
+	until := from
+	for _, f := range h.faults {
+		switch {
+		case f.At > to:
+		case mayRestart(f) || promotes(f):
+			until = max(until, later(f.end, recovery))
+		case slices.ContainsFunc(e.calls, func(c *call) bool {
+			return c.bids() && c.At <= to && c.end >= from && f.holdsUp(c.session)
+		}):
+			until = max(until, later(f.end, int64(time.Second)))
+		}
 	}
-	return slices.ContainsFunc(e.calls, func(c *call) bool {
-		return c.bids() && c.At <= to && c.end >= from && h.delayed(c, from, to)
-	})
+	return until
+}
+
+// later is a time after another one, unless that is forever.
+func later(at, by int64) int64 {
+	if at == forever {
+		return forever
+	}
+	return at + by
 }
