@@ -110,9 +110,12 @@ func (f *fleet) Pids() map[int]int {
 func (f *fleet) Restart(n int) error {
 	f.mu.Lock()
 	m := f.members[n]
+	ended := m.ended
 	f.mu.Unlock()
-	<-m.ended
+	<-ended
+	f.mu.Lock()
 	m.incarnation++
+	f.mu.Unlock()
 	return f.start(m)
 }
 

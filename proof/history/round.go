@@ -170,7 +170,7 @@ func (r *round) publishedLoop(n int) *member {
 
 // conclude lets the last elections be led once more, and gathers what is left.
 func (r *round) conclude(ctx context.Context) error {
-	if _, err := r.cluster.EndPrepared(ctx, r.log); err != nil {
+	if err := r.cluster.EndPrepared(ctx, r.log); err != nil {
 		return err
 	}
 	r.log.Add(event.Record{Kind: event.Note, Message: "final begins"})

@@ -15,28 +15,28 @@ import (
 	"leader_election/proof/event"
 )
 
-// EndPrepared commits or rolls back the prepared transactions that clients have left, and returns how many there were.
-// Call it after all clients have ended.
-func (c *Cluster) EndPrepared(ctx context.Context, log *event.Log) (int, error) {
+// EndPrepared commits or rolls back the prepared transactions that clients have left.  Call it after all clients
+// have ended.
+func (c *Cluster) EndPrepared(ctx context.Context, log *event.Log) error {
 	conn, err := c.Control(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer closeConn(conn)
 	names, err := pgx.CollectRows(must(conn.Query(ctx, "SELECT gid FROM pg_prepared_xacts ORDER BY gid")),
 		pgx.RowTo[string])
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for i, name := range names {
 		verb := []string{"COMMIT", "ROLLBACK"}[i%2]
 		_, err := conn.Exec(ctx, fmt.Sprintf("%s PREPARED '%s'", verb, strings.ReplaceAll(name, "'", "''")))
 		if err != nil {
-			return i, err
+			return err
 		}
 		log.Add(event.Record{Kind: event.Note, Message: fmt.Sprintf("%s PREPARED '%s'", verb, name)})
 	}
-	return len(names), nil
+	return nil
 }
 
 // must leaves the error of a query to the rows, which report it as well.

@@ -12,8 +12,8 @@ func (c *Cluster) clockFile() string {
 	return filepath.Join(c.options.Dir, "clock")
 }
 
-// clockEnvironment lets a server take its wall clock from a file, and leaves its monotonic clock as it is: clock/clock.c, which
-// tools/prove builds beside this program.
+// clockEnvironment lets a server take its wall clock from a file, and leaves its monotonic clock as it is:
+// clock/clock.c, which tools/prove builds beside this program.
 func (c *Cluster) clockEnvironment() ([]string, error) {
 	program, err := os.Executable()
 	if err != nil {

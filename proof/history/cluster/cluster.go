@@ -330,15 +330,6 @@ func (c *Cluster) Options() Options {
 	return c.options
 }
 
-// Logs returns the files of the servers' logs, by the number of the server.
-func (c *Cluster) Logs() map[int]string {
-	logs := map[int]string{}
-	for _, s := range c.all() {
-		logs[s.number] = s.log
-	}
-	return logs
-}
-
 func (c *Cluster) present() *server {
 	c.mu.Lock()
 	defer c.mu.Unlock()

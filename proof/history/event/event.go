@@ -30,7 +30,7 @@ const (
 	Connect = "connect" // a client has a new session (Session, Pid, Server)
 	Closed  = "closed"  // the client knows that its session has ended, or has ended it
 	Fault   = "fault"   // the nemesis: Do, Target, Phase
-	Note    = "note"    // anything that only people read: Message
+	Note    = "note"    // what else has happened: Message, and Do if it is about a fault
 	Row     = "row"     // a committed row, in commit order (Order), of Server
 	Problem = "problem" // a fact that is a violation by itself: Do is the check, Message the finding
 )

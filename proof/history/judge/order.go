@@ -123,7 +123,8 @@ func (e *election) lastBefore(t *term) int64 {
 // names says whether a resignation may have named a successor between two moments.
 func (e *election) names(successor string, from, to int64) bool {
 	for _, c := range e.calls {
-		if c.Do == event.Resign && c.Successor != "" && c.Successor == successor && !c.is(event.False) && c.At <= to && c.end >= from {
+		named := c.Do == event.Resign && c.Successor != "" && c.Successor == successor
+		if named && !c.is(event.False) && c.At <= to && c.end >= from {
 			return true
 		}
 	}
