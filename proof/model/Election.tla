@@ -564,15 +564,14 @@ TypeOK ==
 \* leader, whatever the scopes of its candidates."
 AtMostOneLeader == Cardinality({k \in Tokens : Runs(k)}) <= 1
 
-\* doc/guarantees.md: "To hold this lock is necessary, and not sufficient:
-\* while a lease of the election runs, the holder is not elected."  A backend
-\* that leads holds the lock, and the record is of its term.
+\* doc/guarantees.md: "In session and transaction scope, the leader holds an
+\* exclusive lock of PostgreSQL's lock manager."  The record is of its term.
 LeaderHoldsLock ==
     \A b \in Backends : pc[b] = "leads" => holder = b /\ rec.token = tok[b]
 
-\* doc/guarantees.md: "They read the server's own lock table, and cannot show a
-\* leader that holds no lock".  A term on record has its lock, unless the
-\* application released it without the extension's knowledge.
+\* doc/guarantees.md: "they cannot show a leader that does not hold the
+\* election's lock".  A term on record has its lock, unless the application
+\* released it without the extension's knowledge.
 RecordHasLock ==
     rec.scope = "session" =>
         holder = rec.pid \/ \E b \in Backends : pc[b] = "lost" /\ tok[b] = rec.token
@@ -590,12 +589,12 @@ GuardedInTerm ==
 \* the commit, the guard lock delays the next term.
 CommitInTerm == \A t \in Transactions : tx[t].step = "committed" => tx[t].ran
 
-\* doc/guarantees.md: "If le_heartbeat has returned true, the end was postponed.
-\* A late heartbeat never revives the term."
+\* doc/guarantees.md: "If le_heartbeat returns true, the term was extended.  A
+\* late heartbeat never revives the term."
 HeartbeatOrEnd == rec.scope = "session" /\ rec.silent => promised <= now
 
-\* doc/guarantees.md: "After it has expired, its token can no longer renew it".
-\* And a lease that was renewed is not closed before its new deadline.
+\* doc/guarantees.md: "After the lease has expired, its token can no longer renew
+\* it".  And a lease that was renewed is not closed before its new deadline.
 RenewalOrEnd ==
     /\ rec.scope = "lease" /\ rec.deadline = Over => promised <= now
     /\ \A k \in Tokens : until[k] > now => rec.token = k

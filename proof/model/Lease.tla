@@ -427,17 +427,15 @@ Works(c) == client[c].until > now
 
 TypeOK == standby <= flushed /\ flushed <= Len(wal)
 
-\* doc/guarantees.md: "Thus a lease that the standby had not received cannot
-\* result in two leaders", and doc/loops.md: "So the client has stopped before
-\* the server elects another leader."
+\* doc/loops.md: "So the client has stopped before the server elects another
+\* leader."
 \*
-\* doc/faults.md names the exception, an asynchronous standby: "If it has not
-\* received the end of a lease, that lease runs once more beside its
-\* successor".
+\* The exception is an asynchronous standby.  doc/guarantees.md: "A lease whose
+\* end the standby had not received can run again."
 AtMostOneWorks == lost_end \/ Cardinality({c \in Clients : Works(c)}) <= 1
 
-\* doc/guarantees.md: "A server that was promoted grants no new lease until
-\* every lease that it might not know of has certainly expired."
+\* doc/guarantees.md: "a new lease never begins while a lease runs that the
+\* standby had not received."
 RunsAlone ==
     reg.scope = "lease" /\ DeadlineRuns(reg.deadline) =>
         lost_end \/ \A c \in Clients : Works(c) => client[c].token = reg.token

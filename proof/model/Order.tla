@@ -284,13 +284,14 @@ TypeOK ==
     /\ scope = "session" <=> \E c \in Candidates : pc[c] \in {"leads", "resigns"}
 
 \* doc/guarantees.md: "Candidates for one election wait in the lock manager's own
-\* queue, and the one that has waited longest is elected first.  The only
-\* exception is a successor that a resigning leader names.  A bid that does not
-\* wait never overtakes a waiting candidate."
+\* queue, and the one that has waited longest is elected first.  A bid that does
+\* not wait never overtakes a candidate in the queue.", with the exception: "A
+\* successor that a resigning leader names goes first."
 FirstComeFirstElected == fair
 
-\* doc/guarantees.md: "However a term ends, the next candidate is elected".  Each
-\* candidate that waits is elected, unless it leaves.
+\* doc/guarantees.md: "When an election becomes free, whatever ended the term, the
+\* next candidate is elected".  Each candidate that waits is elected, unless it
+\* leaves.
 EachIsElected == \A c \in Candidates : Stands(c) ~> ~Stands(c)
 
 =============================================================================

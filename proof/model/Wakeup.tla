@@ -244,8 +244,8 @@ Spec ==
 -----------------------------------------------------------------------------
 TypeOK == \A e \in Elections : marks[e] <= Cardinality(Followers)
 
-\* doc/guarantees.md: "No wake-up is lost.  However a term ends, the next candidate
-\* is elected".  There are as many elections that become free as candidates.
+\* doc/guarantees.md: "No wake-up is lost.  When an election becomes free, whatever
+\* ended the term, the next candidate is elected".  There are as many elections that become free as candidates.
 EachIsElected == \A f \in Followers : <>(pc[f] = "leads")
 
 \* The same as an invariant: no candidate sleeps for good while an election is
