@@ -24,7 +24,7 @@ const roundLength = time.Minute
 const huntLength = 30 * time.Second
 
 // Published loops know nothing of the extension, and their servers have no standby.
-var faultsOfLoops = []string{"freeze proxy", "stop client", "kill client", "terminate backend"}
+var faultsOfLoops = []string{event.FreezeProxy, event.StopClient, event.KillClient, event.TerminateBackend}
 
 type options struct {
 	dir         string

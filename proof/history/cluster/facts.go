@@ -22,7 +22,7 @@ import (
 // clients have ended.
 //
 // Order is the place of a row in the commit order of its server.  A promoted server has rows from before its promotion,
-// too: they have the Phase "survived", and no Order.  Guard is "assert" for the table guarded, "trigger" for triggered,
+// too: they have the Phase Survived, and no Order.  Guard is "assert" for the table guarded, "trigger" for triggered,
 // and "once" for jobs, whose Message is the due time.
 func (c *Cluster) Facts(ctx context.Context, log *event.Log) error {
 	c.gathering.Wait()
@@ -97,7 +97,7 @@ func (s *server) rows(ctx context.Context, conn *pgx.Conn, commits map[string]in
 		if place := commits[xid]; place > 0 {
 			committed[place] = append(committed[place], r)
 		} else {
-			r.Phase = "survived"
+			r.Phase = event.Survived
 			survived = append(survived, r)
 		}
 	}

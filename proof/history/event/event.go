@@ -57,6 +57,30 @@ const (
 	Published = "published" // one of the published loops believes that it begins (Outcome true) or ends (false) to lead
 )
 
+// Faults.  The judge knows which calls each of them can hold up; a fault that it does not know can hold up all.
+const (
+	KillClient       = "kill client" // a client process is killed, and started anew
+	StopClient       = "stop client" // a client process is stopped for a while
+	StopBackend      = "stop backend"
+	TerminateBackend = "terminate backend"
+	CancelBackend    = "cancel backend"
+	KillBackend      = "kill backend" // SIGKILL: the server restarts
+	CrashServer      = "crash server" // an immediate shutdown, and a start
+	RestartServer    = "restart server"
+	PromoteStandby   = "promote standby" // the old server ends
+	CutLink          = "cut link"
+	FreezeProxy      = "freeze proxy" // it forwards nothing for a while
+	CutProxy         = "cut proxy"    // it closes its connections
+	RestartPooler    = "restart pooler"
+	StopPooler       = "stop pooler" // SIGSTOP, for a while
+	SetClock         = "set clock"   // of all servers
+	FillLockTable    = "fill lock table"
+	AlterExtension   = "alter extension"
+	Declare          = "declare"
+	Vacuum           = "vacuum"
+	DropExtension    = "drop extension" // and create it again
+)
+
 // Outcomes of a call.
 const (
 	True    = "true"    // it returned true or a token, or has committed
@@ -71,6 +95,9 @@ const (
 	Done  = "done"  // in the return of a Write: le_once has said that the job, of the time in Message, is done
 	Final = "final" // a bid of the final phase
 )
+
+// Survived is the phase of a row that a promoted server has from its predecessor.
+const Survived = "survived"
 
 // Scopes of a term.
 const (

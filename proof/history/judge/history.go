@@ -330,11 +330,11 @@ func (h *history) restarted(f fault) bool {
 	})
 }
 
-func promotes(f fault) bool { return contains(f.Do, "promote") }
-func drops(f fault) bool    { return contains(f.Do, "drop") }
-func clocks(f fault) bool   { return contains(f.Do, "clock") }
+func promotes(f fault) bool { return f.Do == event.PromoteStandby }
+func drops(f fault) bool    { return f.Do == event.DropExtension }
+func clocks(f fault) bool   { return f.Do == event.SetClock }
 
 // mayRestart says whether the fault can restart the server.
 func mayRestart(f fault) bool {
-	return contains(f.Do, "crash server", "restart server", "kill backend")
+	return slices.Contains([]string{event.CrashServer, event.RestartServer, event.KillBackend}, f.Do)
 }

@@ -83,7 +83,7 @@ func (s *script) renew(from, to int64, client int, ttl, token int64, outcome str
 
 func (s *script) fault(from, to int64, do string, server int) {
 	s.add(from, event.Record{Kind: event.Fault, Do: do, Phase: "begin", Server: server})
-	if do == "promote standby" {
+	if do == event.PromoteStandby {
 		server++
 	}
 	s.add(to, event.Record{Kind: event.Fault, Do: do, Phase: "end", Server: server})
@@ -173,7 +173,7 @@ var good = map[string]func(*script){
 	"a lease runs over a restart": func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 500, 100)
-		s.fault(100, 200, "crash server", 1)
+		s.fault(100, 200, event.CrashServer, 1)
 		s.add(210, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 1})
 		s.call(220, 230, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.True, 0)
 		s.call(300, 740, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 500 * ms}, event.True,
@@ -184,7 +184,7 @@ var good = map[string]func(*script){
 		s.lease(10, 20, 1, 100, 100)
 		s.call(130, 140, event.Record{Client: 1, Do: event.Am, Scope: event.ByLease, Token: 100}, event.False, 0)
 		s.call(150, 160, event.Record{Client: 2, Do: event.Look}, event.False, 0)
-		s.fault(200, 300, "restart server", 1)
+		s.fault(200, 300, event.RestartServer, 1)
 		s.call(310, 320, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
 		s.call(325, 430, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 100 * ms}, event.True,
 			101)
@@ -192,7 +192,7 @@ var good = map[string]func(*script){
 	"a lease is lost in a failover, and a session leads": func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 500, 100)
-		s.fault(30, 80, "promote standby", 1)
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
 		s.add(112, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
@@ -204,7 +204,7 @@ var good = map[string]func(*script){
 		s.lease(10, 20, 1, 500, 100)
 		s.about(22, 25, 1, event.Resign, 100, event.True)
 		s.lease(26, 28, 2, 500, 101)
-		s.fault(30, 80, "promote standby", 1)
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.add(90, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Am, Scope: event.ByLease, Token: 100},
 			event.True, 0)
@@ -215,7 +215,7 @@ var good = map[string]func(*script){
 	"a lease is taken on, and one is waited for": func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 500, 100)
-		s.fault(30, 80, "promote standby", 1)
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.add(90, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
 		s.add(91, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
@@ -226,7 +226,7 @@ var good = map[string]func(*script){
 		s.connect(2)
 		s.add(1, event.Record{Kind: event.Connect, Client: 1, Session: 1, Target: "pooler transaction", Server: 1})
 		s.lease(10, 20, 1, 5000, 100)
-		s.fault(30, 80, "promote standby", 1)
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.call(90, 100, event.Record{Client: 1, Do: event.Am, Scope: event.ByLease, Token: 100}, event.False, 0)
 		s.add(110, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
 		s.call(120, 130, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
@@ -330,10 +330,10 @@ var good = map[string]func(*script){
 		s.lease(10, 20, 1, 5000, 100)
 		a := s.call(21, 22, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
 		b := s.call(23, 24, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
-		s.fault(30, 80, "promote standby", 1)
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: a})
 		s.row(event.Record{Server: 1, Order: 2, Token: 100, Client: 1, Op: b})
-		s.row(event.Record{Server: 2, Phase: survived, Token: 100, Client: 1, Op: a})
+		s.row(event.Record{Server: 2, Phase: event.Survived, Token: 100, Client: 1, Op: a})
 	},
 	"jobs grow on each server": func(s *script) {
 		s.connect(1)
@@ -346,7 +346,7 @@ var good = map[string]func(*script){
 		b := s.call(23, 24, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
 		job(1, 1, a, "", "2025-01-01 12:00:00.25+00")
 		job(1, 2, b, "", "2025-01-01 12:00:00.5+00")
-		job(2, 0, a, survived, "2025-01-01 12:00:00.25+00")
+		job(2, 0, a, event.Survived, "2025-01-01 12:00:00.25+00")
 		c := s.call(200, 210, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
 		job(2, 1, c, "", "2025-01-01 12:00:00.5+00")
 	},
@@ -375,7 +375,7 @@ var good = map[string]func(*script){
 		s.connect(1, 3)
 		s.add(1, event.Record{Kind: event.Connect, Client: 2, Session: 1, Target: "proxy", Server: 1})
 		s.try(10, 20, 1, 100)
-		s.fault(25, 1500, "freeze proxy", 1)
+		s.fault(25, 1500, event.FreezeProxy, 1)
 		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
 		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
 		s.about(2000, 2010, 1, event.Resign, 100, event.True)
@@ -387,8 +387,8 @@ var good = map[string]func(*script){
 		s.call(1100, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session,
 			Timeout: 2000 * ms},
 			event.False, 0)
-		s.add(1420, event.Record{Kind: event.Fault, Do: "set clock", Server: 1})
-		s.fault(1440, 1990, "stop pooler", 1)
+		s.add(1420, event.Record{Kind: event.Fault, Do: event.SetClock, Server: 1})
+		s.fault(1440, 1990, event.StopPooler, 1)
 		s.about(1500, 1510, 1, event.Resign, 100, event.True)
 		s.try(1520, 1530, 3, 101)
 	},
@@ -436,8 +436,8 @@ var good = map[string]func(*script){
 	"the clock is set and a failover loses tokens": func(s *script) {
 		s.connect(1)
 		s.try(10, 20, 1, 100)
-		s.fault(25, 26, "set clock", 1)
-		s.fault(30, 80, "promote standby", 1)
+		s.fault(25, 26, event.SetClock, 1)
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 1, Server: 2})
 		s.call(100, 110, event.Record{Client: 2, Do: event.Try, Scope: event.Session, Election: "f"}, event.True, 90)
 	},
@@ -449,7 +449,7 @@ var good = map[string]func(*script){
 		believe(10, 1, event.True)
 		believe(1000, 1, event.False)
 		believe(950, 2, event.True)
-		s.add(5000, event.Record{Kind: event.Fault, Do: "kill client", Client: 2})
+		s.add(5000, event.Record{Kind: event.Fault, Do: event.KillClient, Client: 2})
 		believe(9000, 1, event.True)
 		believe(60_000, 1, event.False)
 	},
@@ -504,27 +504,27 @@ var bad = map[string]struct {
 	"a lease is lost by a restart": {[]string{"end: lease", "linearizable"}, func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 500, 100)
-		s.fault(30, 80, "crash server", 1)
+		s.fault(30, 80, event.CrashServer, 1)
 		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 101)
 	}},
 	"a lease does not run for its ttl after a restart": {[]string{"end: lease", "linearizable"}, func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 500, 100)
-		s.fault(400, 450, "crash server", 1)
+		s.fault(400, 450, event.CrashServer, 1)
 		s.call(600, 610, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 101)
 	}},
 	"a resigned lease comes back after a restart": {[]string{"linearizable"}, func(s *script) {
 		s.connect(1)
 		s.lease(10, 20, 1, 500, 100)
 		s.about(22, 25, 1, event.Resign, 100, event.True)
-		s.fault(30, 80, "crash server", 1)
+		s.fault(30, 80, event.CrashServer, 1)
 		s.call(100, 110, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 500 * ms, Token: 100}, event.True, 0)
 	}},
 	"a replaced lease comes back after a restart": {[]string{"linearizable", "leaders"}, func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 100, 100)
 		s.try(130, 140, 2, 101)
-		s.fault(150, 180, "crash server", 1)
+		s.fault(150, 180, event.CrashServer, 1)
 		s.call(200, 210, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
 	}},
 	"an expired lease is renewed": {[]string{"expired"}, func(s *script) {
@@ -535,7 +535,7 @@ var bad = map[string]struct {
 	"a promoted server grants a lease too early": {[]string{"failover"}, func(s *script) {
 		s.connect(1, 2)
 		s.lease(10, 20, 1, 500, 100)
-		s.fault(30, 80, "promote standby", 1)
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Lease, Scope: event.ByLease, TTL: 500 * ms},
 			event.True, 200)
@@ -545,8 +545,8 @@ var bad = map[string]struct {
 		s.lease(10, 20, 1, 500, 100)
 		op := s.call(21, 22, event.Record{Client: 1, Do: event.Write, Token: 100}, event.True, 0)
 		s.row(event.Record{Server: 1, Order: 1, Token: 100, Client: 1, Op: op})
-		s.row(event.Record{Server: 2, Phase: survived, Token: 100, Client: 1, Op: op})
-		s.fault(30, 80, "promote standby", 1)
+		s.row(event.Record{Server: 2, Phase: event.Survived, Token: 100, Client: 1, Op: op})
+		s.fault(30, 80, event.PromoteStandby, 1)
 		s.add(90, event.Record{Kind: event.Connect, Client: 2, Session: 2, Server: 2})
 		s.call(100, 110, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
 	}},
@@ -663,7 +663,7 @@ var bad = map[string]struct {
 	"a job that has survived is done again": {[]string{"jobs"}, func(s *script) {
 		s.connect(1)
 		s.lease(10, 20, 1, 5000, 100)
-		for order, phase := range []string{survived, ""} {
+		for order, phase := range []string{event.Survived, ""} {
 			at := int64(30 + 10*order)
 			op := s.call(at, at+5, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
 			s.row(event.Record{Server: 2, Order: int64(order), Token: 100, Client: 1, Op: op, Guard: "once",
@@ -739,8 +739,8 @@ var bad = map[string]struct {
 		s.try(10, 20, 1, 100)
 		s.call(30, 60_000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.False, 0)
 		s.about(40, 50, 1, event.Resign, 100, event.True)
-		s.fault(100, 200, "restart pooler", 1)
-		s.fault(300, 400, "vacuum", 1)
+		s.fault(100, 200, event.RestartPooler, 1)
+		s.fault(300, 400, event.Vacuum, 1)
 	}},
 	"a candidate is not woken": {[]string{"wake-ups"}, func(s *script) {
 		s.connect(1, 2)

@@ -76,7 +76,7 @@ func (h *history) lastSent(t *term, server int) int64 {
 func (h *history) received(t *term, server, later int) bool {
 	return t.server == server && t.win != nil && slices.ContainsFunc(h.rows, func(r event.Record) bool {
 		w := h.write(r)
-		return r.Server == later && r.Phase == survived && w != nil && w.server == server && w.At > t.end
+		return r.Server == later && r.Phase == event.Survived && w != nil && w.server == server && w.At > t.end
 	})
 }
 

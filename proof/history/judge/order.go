@@ -71,15 +71,15 @@ func (h *history) delayed(c *call, from, to int64) bool {
 // holdsUp says whether the fault may hold up the calls of a session.
 func (f fault) holdsUp(s *session) bool {
 	switch f.Do {
-	case "kill client", "terminate backend", "cancel backend":
+	case event.KillClient, event.TerminateBackend, event.CancelBackend:
 		return false
-	case "stop client":
+	case event.StopClient:
 		return f.Client == s.Client
-	case "freeze proxy", "cut proxy":
+	case event.FreezeProxy, event.CutProxy:
 		return contains(s.Target, "proxy")
-	case "cut link":
+	case event.CutLink:
 		return contains(s.Target, "link")
-	case "restart pooler", "stop pooler":
+	case event.RestartPooler, event.StopPooler:
 		return contains(s.Target, "pool")
 	}
 	return true

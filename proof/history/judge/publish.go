@@ -61,7 +61,7 @@ func (h *history) beliefs(records []event.Record) []belief {
 			if open[r.Client] == nil {
 				open[r.Client] = &belief{client: r.Client, start: r.At, records: []event.Record{r}}
 			}
-		case r.Do == event.Published, r.Kind == event.Closed, r.Kind == event.Fault && r.Do == "kill client",
+		case r.Do == event.Published, r.Kind == event.Closed, r.Kind == event.Fault && r.Do == event.KillClient,
 			r.Kind == event.Note && strings.HasSuffix(r.Message, " begins"):
 			finish(r)
 		}

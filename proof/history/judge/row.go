@@ -9,9 +9,6 @@ import (
 	"leader_election/proof/event"
 )
 
-// survived is the phase of rows that a promoted server has from its predecessor.
-const survived = "survived"
-
 func isJob(r event.Record) bool { return r.Guard == "once" }
 
 // write returns the transaction that has written a row.
@@ -64,7 +61,7 @@ func (v *Verdict) checkRows(h *history) {
 		v.count("checked", "rows")
 		at := place{r.Server, r.Election}
 		before, ok := last[at]
-		if ok && r.Token < before.Token && r.Phase != survived {
+		if ok && r.Token < before.Token && r.Phase != event.Survived {
 			v.add(Violation{Check: "rows", Election: r.Election,
 				Records: append(together(w, h.write(before)), before, r),
 				Message: fmt.Sprintf("a row of token %d was committed after one of token %d", r.Token, before.Token)})
@@ -72,7 +69,7 @@ func (v *Verdict) checkRows(h *history) {
 		if !ok || r.Token > before.Token {
 			last[at] = r
 		}
-		if r.Phase != survived && !h.dropped(e) {
+		if r.Phase != event.Survived && !h.dropped(e) {
 			v.checkStale(e, r, w)
 		}
 	}

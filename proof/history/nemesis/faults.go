@@ -20,29 +20,29 @@ import (
 var errNone = errors.New("there is none")
 
 var faults = []fault{
-	{name: "kill client", weight: 6, strike: killClient},
-	{name: "stop client", weight: 10, strike: stopClient},
-	{name: "stop backend", weight: 8, strike: stopBackend},
-	{name: "terminate backend", weight: 6, strike: signalBackend("terminate backend", "pg_terminate_backend")},
-	{name: "cancel backend", weight: 6, strike: signalBackend("cancel backend", "pg_cancel_backend")},
-	{name: "kill backend", weight: 25, heavy: true, strike: killBackend},
-	{name: "crash server", weight: 25, heavy: true, strike: restart("crash server", cluster.Immediate)},
-	{name: "restart server", weight: 20, heavy: true, strike: restart("restart server", cluster.Fast)},
-	{name: "promote standby", weight: 45, heavy: true, strike: promote,
+	{name: event.KillClient, weight: 6, strike: killClient},
+	{name: event.StopClient, weight: 10, strike: stopClient},
+	{name: event.StopBackend, weight: 8, strike: stopBackend},
+	{name: event.TerminateBackend, weight: 6, strike: signalBackend(event.TerminateBackend, "pg_terminate_backend")},
+	{name: event.CancelBackend, weight: 6, strike: signalBackend(event.CancelBackend, "pg_cancel_backend")},
+	{name: event.KillBackend, weight: 25, heavy: true, strike: killBackend},
+	{name: event.CrashServer, weight: 25, heavy: true, strike: restart(event.CrashServer, cluster.Immediate)},
+	{name: event.RestartServer, weight: 20, heavy: true, strike: restart(event.RestartServer, cluster.Fast)},
+	{name: event.PromoteStandby, weight: 45, heavy: true, strike: promote,
 		applies:  func(o cluster.Options) bool { return o.Standby },
 		possible: (*cluster.Cluster).StandbyReady},
-	{name: "cut link", weight: 6, strike: cutLink, applies: func(o cluster.Options) bool { return o.Link }},
-	{name: "freeze proxy", weight: 5, strike: freezeProxy},
-	{name: "cut proxy", weight: 4, strike: cutProxy},
-	{name: "restart pooler", weight: 3, strike: restartPooler, applies: func(o cluster.Options) bool { return o.Pooler }},
-	{name: "stop pooler", weight: 3, strike: stopPooler, applies: func(o cluster.Options) bool { return o.Pooler }},
-	{name: "set clock", weight: 6, strike: setClock, applies: func(o cluster.Options) bool { return o.Clock }},
-	{name: "fill lock table", weight: 4, strike: fillLockTable},
-	{name: "alter extension", weight: 5, strike: alterExtension},
-	{name: "declare", weight: 4, strike: declare},
-	{name: "vacuum", weight: 3, strike: vacuum},
+	{name: event.CutLink, weight: 6, strike: cutLink, applies: func(o cluster.Options) bool { return o.Link }},
+	{name: event.FreezeProxy, weight: 5, strike: freezeProxy},
+	{name: event.CutProxy, weight: 4, strike: cutProxy},
+	{name: event.RestartPooler, weight: 3, strike: restartPooler, applies: func(o cluster.Options) bool { return o.Pooler }},
+	{name: event.StopPooler, weight: 3, strike: stopPooler, applies: func(o cluster.Options) bool { return o.Pooler }},
+	{name: event.SetClock, weight: 6, strike: setClock, applies: func(o cluster.Options) bool { return o.Clock }},
+	{name: event.FillLockTable, weight: 4, strike: fillLockTable},
+	{name: event.AlterExtension, weight: 5, strike: alterExtension},
+	{name: event.Declare, weight: 4, strike: declare},
+	{name: event.Vacuum, weight: 3, strike: vacuum},
 	{name: "depose", weight: 5, strike: depose},
-	{name: "drop extension", weight: 1, heavy: true, rare: true, strike: dropExtension},
+	{name: event.DropExtension, weight: 1, heavy: true, rare: true, strike: dropExtension},
 }
 
 func (n *nemesis) client(rng *rand.Rand) (number, pid int, err error) {
@@ -64,7 +64,7 @@ func killClient(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	n.moment(event.Record{Do: "kill client", Client: number, Pid: pid})
+	n.moment(event.Record{Do: event.KillClient, Client: number, Pid: pid})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func stopClient(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	defer n.begin(event.Record{Do: "stop client", Client: number, Pid: pid})()
+	defer n.begin(event.Record{Do: event.StopClient, Client: number, Pid: pid})()
 	return cluster.Suspend(ctx, pid, between(rng, 300*time.Millisecond, 4*time.Second))
 }
 
@@ -103,7 +103,7 @@ func stopBackend(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	defer n.begin(event.Record{Do: "stop backend", Target: application, Pid: pid})()
+	defer n.begin(event.Record{Do: event.StopBackend, Target: application, Pid: pid})()
 	return n.cluster.StopBackend(ctx, pid, between(rng, 300*time.Millisecond, 3*time.Second))
 }
 
@@ -123,7 +123,7 @@ func killBackend(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	defer n.begin(event.Record{Do: "kill backend", Target: application, Pid: pid})()
+	defer n.begin(event.Record{Do: event.KillBackend, Target: application, Pid: pid})()
 	return n.cluster.CrashBackend(context.WithoutCancel(ctx), pid)
 }
 
@@ -145,7 +145,7 @@ func promote(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 		{cluster.LoseMuch, "the last commits are lost"},
 	}
 	kind := kinds[rng.IntN(len(kinds))]
-	defer n.begin(event.Record{Do: "promote standby", Target: kind.target})()
+	defer n.begin(event.Record{Do: event.PromoteStandby, Target: kind.target})()
 	return n.cluster.Promote(ctx, kind.loss, between(rng, 200*time.Millisecond, 2*time.Second))
 }
 
@@ -155,7 +155,7 @@ func cutLink(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	target := fmt.Sprintf("link %d, %s", link, map[int]string{
 		cluster.ToServer: "to the server", cluster.ToClients: "to the clients",
 		cluster.ToServer | cluster.ToClients: "both directions"}[directions])
-	defer n.begin(event.Record{Do: "cut link", Target: target})()
+	defer n.begin(event.Record{Do: event.CutLink, Target: target})()
 	if err := n.cluster.LinkDown(link, directions); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func cutLink(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 }
 
 func freezeProxy(ctx context.Context, n *nemesis, rng *rand.Rand) error {
-	defer n.begin(event.Record{Do: "freeze proxy"})()
+	defer n.begin(event.Record{Do: event.FreezeProxy})()
 	n.cluster.Proxy.Freeze()
 	defer n.cluster.Proxy.Thaw()
 	pause(ctx, between(rng, 500*time.Millisecond, 5*time.Second))
@@ -172,18 +172,18 @@ func freezeProxy(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 }
 
 func cutProxy(_ context.Context, n *nemesis, _ *rand.Rand) error {
-	n.moment(event.Record{Do: "cut proxy"})
+	n.moment(event.Record{Do: event.CutProxy})
 	n.cluster.Proxy.Cut()
 	return nil
 }
 
 func restartPooler(ctx context.Context, n *nemesis, rng *rand.Rand) error {
-	defer n.begin(event.Record{Do: "restart pooler"})()
+	defer n.begin(event.Record{Do: event.RestartPooler})()
 	return n.cluster.RestartPooler(ctx, between(rng, 0, time.Second))
 }
 
 func stopPooler(ctx context.Context, n *nemesis, rng *rand.Rand) error {
-	defer n.begin(event.Record{Do: "stop pooler"})()
+	defer n.begin(event.Record{Do: event.StopPooler})()
 	return n.cluster.StopPooler(ctx, between(rng, 300*time.Millisecond, 3*time.Second))
 }
 
@@ -193,7 +193,7 @@ func setClock(_ context.Context, n *nemesis, rng *rand.Rand) error {
 	scales := []time.Duration{10 * time.Second, 10 * time.Minute, 6 * time.Hour}
 	scale := scales[rng.IntN(len(scales))]
 	offset := between(rng, -scale, scale)
-	n.moment(event.Record{Do: "set clock", Target: offset.Round(time.Millisecond).String()})
+	n.moment(event.Record{Do: event.SetClock, Target: offset.Round(time.Millisecond).String()})
 	return n.cluster.SetClock(offset)
 }
 
@@ -205,7 +205,7 @@ func fillLockTable(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	defer n.begin(event.Record{Do: "fill lock table"})()
+	defer n.begin(event.Record{Do: event.FillLockTable})()
 	defer closeConn(conn)
 	_, err = conn.Exec(connecting, "SELECT count(pg_advisory_lock(94, i)) FROM generate_series(1, 1000000) i")
 	var failed *pgconn.PgError
@@ -235,7 +235,7 @@ var maintenance = []string{
 
 func alterExtension(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	statement := maintenance[rng.IntN(len(maintenance))]
-	defer n.begin(event.Record{Do: "alter extension", Target: statement})()
+	defer n.begin(event.Record{Do: event.AlterExtension, Target: statement})()
 	return n.run(ctx, "SET lock_timeout = '1s'", statement)
 }
 
@@ -260,7 +260,7 @@ func declare(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	literal := "'" + strings.ReplaceAll(name, "'", "''") + "'"
 	rules := []string{"", ", candidates => 'postgres'", ", grace => '300 ms'", ", private => true"}
 	statement := fmt.Sprintf("SELECT le_declare(%s%s)", literal, rules[rng.IntN(len(rules))])
-	defer n.begin(event.Record{Do: "declare", Election: name, Target: statement})()
+	defer n.begin(event.Record{Do: event.Declare, Election: name, Target: statement})()
 	if err := n.run(ctx, statement); err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func declare(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 func vacuum(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	statements := []string{"VACUUM", "VACUUM (FREEZE, ANALYZE) le_leases", "CHECKPOINT", "ANALYZE"}
 	statement := statements[rng.IntN(len(statements))]
-	defer n.begin(event.Record{Do: "vacuum", Target: statement})()
+	defer n.begin(event.Record{Do: event.Vacuum, Target: statement})()
 	return n.run(ctx, statement)
 }
 
@@ -331,7 +331,7 @@ func dropExtension(ctx context.Context, n *nemesis, _ *rand.Rand) error {
 		if err != nil {
 			return err
 		}
-		defer n.begin(event.Record{Do: "drop extension"})()
+		defer n.begin(event.Record{Do: event.DropExtension})()
 		if _, err := conn.Exec(ctx, "SET lock_timeout = '2s'"); err != nil {
 			return err
 		}
