@@ -391,10 +391,11 @@ def terminate(fleets):
 def kill(fleets):
     leaders = {fleet: fleet.leader() for fleet in fleets}
     for leader in leaders.values():
+        leader.asked = time.time()      # the next one can be elected before the kill has returned
         leader.process.kill()
         leader.ended = time.time()
     for fleet, leader in leaders.items():
-        in_time(fleet, leader.ended, 0 if fleet.way.scope == "session" else fleet.way.expires,
+        in_time(fleet, leader.asked, 0 if fleet.way.scope == "session" else fleet.way.expires,
                 "SIGKILL", leader)
         fleet.add()
 
