@@ -101,7 +101,7 @@ wake_followers(void *argument)
 
 	(void) le_registry_read_record(key, &record);
 	if (record.term.followers == 0 ||
-		le_record_is_led(&record, lock->guarded_by, le_monotonic_us()))
+		le_record_is_led(&record, lock->guarded_by))
 		return;
 	database = le_registry_lock_database(true);
 	database->released[database->release_count++ % LE_RELEASES] = key->key;

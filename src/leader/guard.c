@@ -10,9 +10,7 @@
  * new term is recorded (succession.c).  So if a transaction has acquired the
  * guard lock and then found its term running, no new term begins before the
  * transaction has ended.  If a candidate passed the lock before that, the
- * transaction finds its term ended.  (A lease that has expired has ended,
- * marked as such or not: only a backend that read the clock before the
- * deadline can still renew it, and then no candidate passes.)
+ * transaction finds its term ended.
  *
  * None of this depends on a snapshot, so it holds at every isolation level.
  *
@@ -183,7 +181,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 
 	/* a token that does not lead must not cause a bid to be denied */
 	(void) le_registry_read_record(&election->key, &record);
-	if (!le_record_is_led(&record, token, le_monotonic_us()))
+	if (!le_record_is_led(&record, token))
 		return false;
 
 	guard = MemoryContextAlloc(TopTransactionContext, sizeof(LeGuard));

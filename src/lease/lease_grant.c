@@ -193,7 +193,7 @@ begin_grant(LeXactItem *item)
 		 */
 		if (!le_deadline_is_committed(pg_atomic_read_u64(deadline)))
 			pg_atomic_write_u64(deadline,
-								le_monotonic_us() + grant->entry->expiry.ttl_us);
+								le_deadline_after(le_monotonic_us(), grant->entry->expiry.ttl_us));
 	}
 	forget_grant(grant);
 }

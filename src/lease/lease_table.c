@@ -442,12 +442,12 @@ le_is_lease_table(Oid table)
 }
 
 /*
- * Check whether the lease, as copied from the registry, runs
+ * Check whether the lease, as copied from the registry, ran when it was copied
  */
 bool
 le_lease_runs(const LeTerm *term)
 {
 	return term->token != 0 && term->scope == LE_SCOPE_LEASE &&
-		le_is_lease_table(term->lease_table) &&
-		le_deadline_runs(term->deadline, le_monotonic_us());
+		le_deadline_is_committed(term->deadline) && !term->expired &&
+		le_is_lease_table(term->lease_table);
 }

@@ -29,26 +29,37 @@ le_registry_unlock_entry(LeElectionEntry *entry)
 }
 
 /*
- * Check whether the term with the given token is silent, and if so, ensure
- * that it stays so: see heartbeats.c
+ * Check whether the term with the given token is silent.  If so, it stays so
  *
- * The caller must hold the partition lock, or watch the entry.  Never raises
- * an error.  Called in a signal handler as well.
+ * The caller must hold the partition lock, or watch the entry.  In the latter
+ * case, another term may take the place of this one at any moment, so this
+ * marks nothing.  Never raises an error.  Called in a signal handler as well.
+ */
+bool
+le_entry_is_silent(LeElectionEntry *entry, int64 token)
+{
+	if (token == 0 || entry->token != token)
+		return false;
+	if (!entry->silent &&
+		(entry->scope == LE_SCOPE_LEASE || entry->expiry.ttl_us == 0 ||
+		 !le_has_expired(&entry->expiry)))
+		return false;
+	return entry->token == token;
+}
+
+/*
+ * The same, and mark the term as silent
+ *
+ * The caller must hold the partition lock.  Never raises an error.
  */
 bool
 le_entry_close_silent(LeElectionEntry *entry, int64 token)
 {
-	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-
-	while (entry->token == token && !entry->silent)
-	{
-		if (token == 0 || entry->scope == LE_SCOPE_LEASE || entry->expiry.ttl_us == 0 ||
-			!le_deadline_is_over(deadline, le_monotonic_us()))
-			return false;
-		if (pg_atomic_compare_exchange_u64(&entry->expiry.deadline, &deadline, deadline - 1))
-			entry->silent = true;
-	}
-	return entry->token == token && entry->silent;
+	AssertPartitionLocked();
+	if (!le_entry_is_silent(entry, token))
+		return false;
+	entry->silent = true;
+	return true;
 }
 
 /*
@@ -69,6 +80,7 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->voided_at = entry->voided_at;
 	term->since = entry->since;
 	term->ttl_us = entry->expiry.ttl_us;
+	term->expired = entry->scope == LE_SCOPE_LEASE && le_has_expired(&entry->expiry);
 	term->deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	term->renewals = pg_atomic_read_u64(&entry->expiry.renewals);
 	term->silent = le_entry_close_silent(entry, entry->token);

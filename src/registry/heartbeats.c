@@ -1,21 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * registry/heartbeats.c
- *	  Heartbeats of terms in the registry: record them, and detect that they
- *	  are missing.
+ *	  Heartbeats of terms in the registry: record them, detect that they are
+ *	  missing, and end the sessions of leaders that are silent.
  *
- * The deadline of a term with a heartbeat is extended as that of a lease is:
- * under the shared lock of the partition, by a compare-and-swap on the
- * deadline.
- *
- * A heartbeat may read the clock just before the deadline and store its own
- * deadline after it.  Therefore, a session that finds the deadline passed
- * first takes one microsecond off it, also by a compare-and-swap.  The late
- * heartbeat then fails, reads the clock again, and finds that it is late.
- * Only after that is the term marked as silent, and no heartbeat revives it:
- * once one session has been told that the term has ended, all are told so.  If
- * the entry stays in place, this needs no lock, and it is done in a signal
- * handler as well.
+ * A term with a heartbeat has a deadline, as a lease has: see expiry.c.  If
+ * the deadline has passed, the term is marked as silent.  The mark outlives
+ * the deadline, for example if the term is to lose its heartbeat.  It is set
+ * and checked under the partition lock only, because without that lock it
+ * could fall on the next term.
  *
  * registry.c says which locks protect what, and term/heartbeat.c what a
  * heartbeat is.
@@ -27,29 +20,6 @@
 #include <signal.h>
 
 #include "registry/internal.h"
-
-/*
- * Extend the deadline to one ttl from now.  Return false if it has passed.
- *
- * Other sessions may do the same at the same time; the latest deadline stays.
- * The caller must hold the partition lock.  Never raises an error.
- */
-bool
-le_put_off_deadline(LeExpiry *expiry)
-{
-	uint64		deadline = pg_atomic_read_u64(&expiry->deadline);
-	uint64		now;
-
-	do
-	{
-		now = le_monotonic_us();
-		if (!le_deadline_runs(deadline, now))
-			return false;
-	} while (deadline < now + expiry->ttl_us &&
-			 !pg_atomic_compare_exchange_u64(&expiry->deadline, &deadline,
-											 now + expiry->ttl_us));
-	return true;
-}
 
 /*
  * Record that the session whose term is silent ends that term itself and
@@ -105,7 +75,7 @@ LeElectionEntry *
 le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat_us)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	uint64		deadline = le_monotonic_us() + heartbeat_us;
+	uint64		deadline = le_deadline_after(le_monotonic_us(), heartbeat_us);
 	bool		runs;
 
 	if (entry == NULL)

@@ -60,7 +60,8 @@ extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const 
 /* terms.c */
 extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);
 
-/* heartbeats.c */
+/* expiry.c */
+extern bool le_has_expired(LeExpiry *expiry);
 extern bool le_put_off_deadline(LeExpiry *expiry);
 
 /* news.c */

@@ -40,12 +40,14 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 		return true;
 	}
 
-	if (!le_deadline_runs(pg_atomic_read_u64(&lease->deadline), le_monotonic_us()))
+	if (!le_deadline_is_committed(pg_atomic_read_u64(&lease->deadline)) ||
+		le_has_expired(lease))
 		return false;
 	if (action == LE_LEASE_SET_TTL)
 	{
 		lease->ttl_us = order->ttl_us;
-		pg_atomic_write_u64(&lease->deadline, le_monotonic_us() + order->ttl_us);
+		pg_atomic_write_u64(&lease->deadline,
+							le_deadline_after(le_monotonic_us(), order->ttl_us));
 	}
 	else if (ends(action))
 	{
@@ -97,9 +99,7 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
  * Mark the lease with the given token as over if its deadline has passed.
  * Return false if it has not.
  *
- * A session that is renewing the lease reads the clock under the shared lock,
- * perhaps just in time.  So it is certain only under the exclusive lock that
- * the lease has expired.  *expired is set if it had not been marked before,
+ * *expired is set if it had not been marked before,
  * and *news to what this session is to announce.
  */
 bool
@@ -122,7 +122,7 @@ le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
 		if (closed)
 			pg_atomic_write_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
 		if (*expired)
-			le_count_end(entry, LE_END_EXPIRED, deadline);
+			le_count_end(entry, LE_END_EXPIRED, le_deadline_time(deadline));
 		if (*expired || le_news_owed(entry))
 			le_news_copy(news, entry);
 	}
@@ -166,7 +166,7 @@ le_registry_begin_lease(const LeElectionKey *key, int64 token)
 	if (found)
 	{
 		pg_atomic_write_u64(&entry->expiry.deadline,
-							le_monotonic_us() + entry->expiry.ttl_us);
+							le_deadline_after(le_monotonic_us(), entry->expiry.ttl_us));
 		le_count_begin(entry);
 		ConditionVariableBroadcast(&entry->changed);
 	}

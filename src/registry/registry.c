@@ -43,9 +43,10 @@
  *				backend, under the exclusive lock.  It stays recorded until it
  *				is removed as above.
  *				The deadline of a session's term with a heartbeat is extended
- *				in the same way.  A session that finds it passed, and holds the
- *				shared lock or watches the entry, marks the term as silent: see
- *				registry/heartbeats.c.  The session that runs the term reads
+ *				in the same way.  A session that finds a deadline passed, and
+ *				holds the shared lock or watches the entry, marks the deadline:
+ *				see registry/expiry.c.  A session that holds the shared lock
+ *				marks the term as silent.  The session that runs the term reads
  *				its entry without an LWLock, and in a signal handler: token,
  *				deadline and watchers, which may be slightly out of date.
  *				An entry without a term may be removed (evicted) by any

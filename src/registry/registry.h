@@ -19,6 +19,9 @@
 /*
  * When a term with a ttl or a heartbeat expires, by le_monotonic_us; or one of
  * these marks.  A term that is marked as over stays so.
+ *
+ * The time is even.  The last bit says that a session has found the deadline
+ * passed: see expiry.c.
  */
 #define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
 #define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it expired */
@@ -45,6 +48,20 @@ le_deadline_is_time(uint64 deadline)
 	return deadline > LE_DEADLINE_OVER;
 }
 
+/* Return the deadline that is one ttl from now */
+static inline uint64
+le_deadline_after(uint64 now, int64 ttl_us)
+{
+	return (now + ttl_us + 1) & ~LE_DEADLINE_OVER;
+}
+
+/* Return when a term with this deadline, which is a time, expires */
+static inline uint64
+le_deadline_time(uint64 deadline)
+{
+	return deadline & ~LE_DEADLINE_OVER;
+}
+
 /*
  * Check whether the lease with this deadline is over.  An uncommitted one is
  * not.
@@ -52,7 +69,7 @@ le_deadline_is_time(uint64 deadline)
 static inline bool
 le_deadline_is_over(uint64 deadline, uint64 now)
 {
-	return le_deadline_is_committed(deadline) && deadline <= now;
+	return le_deadline_is_committed(deadline) && le_deadline_time(deadline) <= now;
 }
 
 /* Check whether the lease with this deadline runs */
@@ -192,6 +209,7 @@ typedef struct LeTerm
 	XLogRecPtr	voided_at;		/* of a lease that has ended */
 	LeEndReason end_reason;		/* of a term that has ended */
 	bool		silent;			/* has it ended for a missing heartbeat? */
+	bool		expired;		/* a lease: had it ended when it was copied? */
 	bool		has_value;
 	bool		announces;		/* are its beginning and end announced? */
 	int			followers;
@@ -365,12 +383,11 @@ typedef enum LeLeaseAnswer
  * as it is recorded.  An uncommitted lease counts as well.
  */
 static inline bool
-le_record_is_led(const LeRecord *record, int64 token, uint64 now)
+le_record_is_led(const LeRecord *record, int64 token)
 {
 	const LeTerm *term = &record->term;
 
-	return token != 0 && term->token == token && !term->silent &&
-		(term->scope != LE_SCOPE_LEASE || !le_deadline_is_over(term->deadline, now));
+	return token != 0 && term->token == token && !term->silent && !term->expired;
 }
 
 /* registry.c */
@@ -417,7 +434,8 @@ extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
 extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
 extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token,
 									const char *by, const char *why);
-extern void le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
+extern void le_registry_widen(const LeElectionKey *key, int64 token);
+extern bool le_registry_narrow(const LeElectionKey *key, int64 token);
 extern void le_registry_look(const LeElectionKey *key, LeObservation *seen);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
@@ -434,6 +452,7 @@ extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
 extern void le_registry_load_lease(const LeTerm *term);
 
 /* entry.c */
+extern bool le_entry_is_silent(LeElectionEntry *entry, int64 token);
 extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
 
 /* heartbeats.c */

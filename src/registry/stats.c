@@ -38,7 +38,7 @@ vacant_from(LeElectionEntry *entry, uint64 now)
 	if (entry->expiry.ttl_us == 0)
 		return now;
 	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-	return Max(Min(deadline, now), changed_at);
+	return Max(Min(le_deadline_time(deadline), now), changed_at);
 }
 
 /*

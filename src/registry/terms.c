@@ -113,7 +113,7 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 	AssertPartitionLockedExclusively();
 	/* it may have expired long ago */
 	if (entry->expiry.ttl_us != 0)
-		now = Min(now, pg_atomic_read_u64(&entry->expiry.deadline));
+		now = Min(now, le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)));
 	le_count_end(entry, reason, now);
 	le_news_keep(entry);
 	entry->token = 0;
@@ -342,24 +342,40 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 }
 
 /*
- * Change the scope of the term with the given token
- *
- * Only a term in session scope has a heartbeat.
+ * Record that the term with the given token is held for the session, too
  */
 void
-le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
+le_registry_widen(const LeElectionKey *key, int64 token)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
 	if (entry == NULL)
 		return;
 	if (entry->token == token)
+		entry->scope = LE_SCOPE_SESSION;
+	le_registry_unlock_entry(entry);
+}
+
+/*
+ * Record that the term with the given token is held for the transaction only,
+ * and has no heartbeat.  Return false, and record nothing, if it is silent.
+ */
+bool
+le_registry_narrow(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		silent;
+
+	if (entry == NULL)
+		return true;
+	silent = le_entry_close_silent(entry, token);
+	if (entry->token == token && !silent)
 	{
-		entry->scope = scope;
-		if (scope == LE_SCOPE_TRANSACTION)
-			entry->expiry.ttl_us = 0;
+		entry->scope = LE_SCOPE_TRANSACTION;
+		entry->expiry.ttl_us = 0;
 	}
 	le_registry_unlock_entry(entry);
+	return !silent;
 }
 
 /*
@@ -374,7 +390,7 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
 	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	bool		led = entry->token != 0 &&
-		(is_lease ? le_deadline_runs(deadline, le_monotonic_us()) :
+		(is_lease ? le_deadline_is_committed(deadline) && !le_has_expired(&entry->expiry) :
 		 !entry->lost && !le_entry_close_silent(entry, entry->token));
 	int64		last_token = entry->counted ? entry->token : entry->last_token;
 

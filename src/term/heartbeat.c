@@ -24,7 +24,9 @@
  * follows the wall clock and stops at each error, even where the extension is
  * not notified, as in a transaction block that has failed.  The signal handler
  * reads the entries of these terms, which are watched and so stay in place.
- * The list of the terms is changed only while the signal is blocked.
+ * It marks nothing in them, as it holds no lock: another term may take the
+ * place of this one.  The list of the terms is changed only while the signal
+ * is blocked.
  *
  * A session that is to end gets SIGTERM, which the server handles when it can.
  * A hook for log messages replaces the server's message by the reason.
@@ -176,13 +178,13 @@ look_at_term(LeHeldTerm *held)
 
 	if (entry->token != held->token)
 		return PG_UINT64_MAX;
-	if (le_entry_close_silent(entry, held->token))
+	if (le_entry_is_silent(entry, held->token))
 	{
-		if (entry->ends_in_place)
+		if (held->ends_in_place)
 			return PG_UINT64_MAX;
 		if (!is_wanted(held))
 			return held->lock != NULL ? now + LE_WANTED_LOOK_US : PG_UINT64_MAX;
-		entry->terminated = true;
+		held->terminated = true;
 		(void) raise(SIGTERM);
 		return PG_UINT64_MAX;
 	}
@@ -234,7 +236,8 @@ find_terminated(void)
 	{
 		const LeHeldTerm *held = of_node(iter.cur);
 
-		if (held->entry->token == held->token && held->entry->terminated)
+		if (held->terminated ||
+			(held->entry->token == held->token && held->entry->terminated))
 			return held;
 	}
 	return NULL;
@@ -251,7 +254,7 @@ static char *
 how_long_silent(const LeHeldTerm *held)
 {
 	return psprintf("No heartbeat has come from the leader for " INT64_FORMAT " ms.",
-					held->entry->expiry.ttl_us / 1000);
+					held->heartbeat_us / 1000);
 }
 
 /*
@@ -313,6 +316,7 @@ le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
 	if (held->entry == NULL)
 		dlist_push_tail(&beating, &held->beat_node);
 	held->entry = entry;
+	held->heartbeat_us = entry->expiry.ttl_us;
 	held->lock = lock;
 	look_at_terms();
 	sigprocmask(SIG_SETMASK, &before, NULL);
@@ -348,7 +352,7 @@ le_stop_heartbeat(LeHeldTerm *held)
 bool
 le_held_is_silent(const LeHeldTerm *held)
 {
-	return held->entry != NULL && le_entry_close_silent(held->entry, held->token);
+	return held->entry != NULL && le_entry_is_silent(held->entry, held->token);
 }
 
 /*
@@ -356,9 +360,11 @@ le_held_is_silent(const LeHeldTerm *held)
  * being terminated for it, end the session instead.
  */
 void
-le_claim_end(const LeHeldTerm *held)
+le_claim_end(LeHeldTerm *held)
 {
-	if (le_registry_end_in_place(&held->election.key, held->token))
+	held->ends_in_place = true; /* first, so that the timer sees it */
+	if (!held->terminated &&
+		le_registry_end_in_place(&held->election.key, held->token))
 		return;
 	ereport(FATAL,
 			(errcode(ERRCODE_LE_SILENT),

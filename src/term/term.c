@@ -97,16 +97,8 @@ forget_session_hold(LeHeldTerm *held)
 static void
 narrow_to_transaction(LeHeldTerm *held)
 {
-	if (le_held_is_silent(held))
-	{
-		forget_session_hold(held);
-		return;
-	}
-
-	/* first, as its timer must not find a term without a heartbeat */
-	le_stop_heartbeat(held);
-	le_registry_set_scope(&held->election.key, held->token,
-						  LE_SCOPE_TRANSACTION);
+	if (le_registry_narrow(&held->election.key, held->token))
+		le_stop_heartbeat(held);
 	forget_session_hold(held);
 }
 
@@ -370,7 +362,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 
 	le_fill_term(&term, bid, identity);
 	term.ttl_us = bid->ttl_us;
-	term.deadline = le_monotonic_us() + bid->ttl_us;
+	term.deadline = le_deadline_after(le_monotonic_us(), bid->ttl_us);
 
 	held = hash_search(held_terms, &bid->election.key, HASH_ENTER, NULL);
 	held->election = bid->election;
@@ -379,6 +371,8 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->announced = false;
 	held->session_hold = false;
 	held->entry = NULL;
+	held->ends_in_place = false;
+	held->terminated = false;
 	add_xact_hold(held);
 
 	entry = le_registry_begin_term(&term, &before);
@@ -430,7 +424,7 @@ le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us)
 	set_heartbeat(held, heartbeat_us);
 	if (!outlives)
 		return;
-	le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
+	le_registry_widen(&held->election.key, held->token);
 	add_session_hold(held);
 	notice_outlives(held);
 }

@@ -26,6 +26,10 @@ typedef struct LeHeldTerm
 	bool		xact_hold;
 	LeElectionEntry *entry;		/* has the deadline of the heartbeat; NULL: no
 								 * heartbeat */
+	int64		heartbeat_us;	/* if there is an entry */
+	volatile sig_atomic_t ends_in_place;	/* this session ends it, though
+											 * silent */
+	volatile sig_atomic_t terminated;	/* this session ends itself for it */
 	dlist_node	beat_node;
 	const LOCK *lock;			/* of a bare key with a heartbeat */
 	dlist_node	session_node;	/* in names_held or keys_held */
@@ -78,7 +82,7 @@ extern void le_prepare_heartbeat(void);
 extern void le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry);
 extern void le_stop_heartbeat(LeHeldTerm *held);
 extern bool le_held_is_silent(const LeHeldTerm *held);
-extern void le_claim_end(const LeHeldTerm *held);
+extern void le_claim_end(LeHeldTerm *held);
 extern bool le_beat(LeHeldTerm *held);
 
 /* election_lock.c */
