@@ -14,7 +14,8 @@
 (*     the term.                                                           *)
 (*   - successors, and the order in the queue: Order.tla                   *)
 (*   - how a candidate is woken: Wakeup.tla                                *)
-(*   - transaction scope, which is session scope without a heartbeat here  *)
+(*   - transaction scope, which is session scope without a heartbeat here, *)
+(*     except for a term that is narrowed to it                            *)
 (*   - the grace period, and eviction from the registry                    *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
@@ -57,10 +58,10 @@ Over == 0
 Uncommitted == MaxClock + Ttl + 1
 
 NoTerm == [token |-> 0, scope |-> "none", pid |-> None, deadline |-> Over,
-           silent |-> FALSE]
+           silent |-> FALSE, told |-> FALSE, beats |-> TRUE]
 Free == [by |-> None, mode |-> "none"]
 NoBeat == [token |-> 0, deadline |-> 0, clock |-> 0]
-NoCloser == [step |-> "none", token |-> 0, deadline |-> 0]
+NoCloser == [step |-> "none", token |-> 0, deadline |-> 0, timer |-> None]
 NoTx == [step |-> "none", token |-> 0, pid |-> None, ran |-> FALSE]
 
 \* le_deadline_runs() in src/registry/registry.h
@@ -103,7 +104,11 @@ ReleaseLock ==
 \* The exclusive lock of the entry's partition excludes the sessions that
 \* hold it in shared mode: one that extends the deadline, and one that closes
 \* the term.
-PartitionFree == beat = NoBeat /\ closer = NoCloser
+\* The leader's timer closes it in a signal handler, without that lock: see
+\* on_timer() in src/term/heartbeat.c.  It excludes only its own session.
+PartitionFree == beat = NoBeat /\ (closer = NoCloser \/ closer.timer # None)
+
+InHandler(b) == closer.timer = b
 
 \* The guard lock is free for a mode that excludes itself.
 GuardFree == guard = Free
@@ -231,7 +236,7 @@ BeginSession(b) ==
     /\ PartitionFree
     /\ last' = last + 1
     /\ rec' = [token |-> last + 1, scope |-> "session", pid |-> b,
-               deadline |-> now + Ttl, silent |-> FALSE]
+               deadline |-> now + Ttl, silent |-> FALSE, told |-> FALSE, beats |-> TRUE]
     /\ promised' = now + Ttl
     /\ tok' = [tok EXCEPT ![b] = last + 1]
     /\ seen' = [seen EXCEPT ![b] = NoTerm]
@@ -245,7 +250,7 @@ GrantLease(b) ==
     /\ PartitionFree
     /\ last' = last + 1
     /\ rec' = [token |-> last + 1, scope |-> "lease", pid |-> None,
-               deadline |-> Uncommitted, silent |-> FALSE]
+               deadline |-> Uncommitted, silent |-> FALSE, told |-> FALSE, beats |-> TRUE]
     /\ promised' = 0
     /\ tok' = [tok EXCEPT ![b] = last + 1]
     /\ seen' = [seen EXCEPT ![b] = NoTerm]
@@ -278,13 +283,15 @@ Release(b) ==
 
 \* A bid that does not wait is denied, or a wait is canceled.
 GiveUp(b) ==
-    /\ pc[b] \in {"line", "write off", "await guards", "pass guard", "elected"}
+    /\ pc[b] \in {"line", "stale", "write off", "close", "await guards", "remove",
+                 "pass guard", "elected"}
     /\ IF holder = b
        THEN ReleaseLock
        ELSE holder' = holder /\ queue' = SelectSeq(queue, LAMBDA c : c # b)
     /\ seen' = [seen EXCEPT ![b] = NoTerm]
+    /\ guard' = IF guard.by = b THEN Free ELSE guard
     /\ Goto(b, "idle")
-    /\ UNCHANGED <<now, rec, last, guard, mark, tok, beat, closer, tx, promised,
+    /\ UNCHANGED <<now, rec, last, mark, tok, beat, closer, tx, promised,
                    until>>
 
 -----------------------------------------------------------------------------
@@ -296,6 +303,7 @@ GiveUp(b) ==
 \* released.
 EndTerm(b) ==
     /\ pc[b] = "leads"
+    /\ ~InHandler(b)
     /\ Rule("record removed before the lock is released")
     /\ PartitionFree
     /\ rec' = Removed(rec, tok[b])
@@ -306,6 +314,7 @@ EndTerm(b) ==
 \* The mutant: the lock is released first.
 EndTermLate(b) ==
     /\ pc[b] = "leads"
+    /\ ~InHandler(b)
     /\ ~Rule("record removed before the lock is released")
     /\ ReleaseLock
     /\ Goto(b, "late")
@@ -316,6 +325,7 @@ EndTermLate(b) ==
 \* knowledge.
 LoseLock(b) ==
     /\ pc[b] = "leads"
+    /\ ~InHandler(b)
     /\ ReleaseLock
     /\ Goto(b, "lost")
     /\ UNCHANGED <<now, rec, last, guard, mark, seen, tok, beat, closer, tx,
@@ -324,6 +334,7 @@ LoseLock(b) ==
 \* le_verify_terms() in src/term/term.c ends a term that has lost its lock.
 EndLost(b) ==
     /\ pc[b] \in {"lost", "late"}
+    /\ ~InHandler(b)
     /\ PartitionFree
     /\ rec' = Removed(rec, tok[b])
     /\ tok' = [tok EXCEPT ![b] = 0]
@@ -344,7 +355,7 @@ EndLease ==
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, pc, seen, tok, beat,
                    closer, tx>>
 
-\* le_put_off_deadline() in src/registry/heartbeats.c reads the deadline and
+\* le_put_off_deadline() in src/registry/expiry.c reads the deadline and
 \* the clock, for a heartbeat or a renewal, under the shared lock.  If the
 \* deadline has passed, the answer is false.
 PutOff ==
@@ -370,33 +381,93 @@ Swap ==
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, pc, seen, tok, closer,
                    tx>>
 
-\* le_entry_close_silent() in src/registry/entry.c: any session, or the
-\* leader's timer, finds that the deadline has passed.
+\* le_entry_close_silent() in src/registry/entry.c: any session, under the shared
+\* lock, finds that the deadline has passed.
 Find ==
     /\ closer = NoCloser
     /\ rec.scope = "session"
+    /\ rec.beats
     /\ ~rec.silent
     /\ rec.deadline <= now
     /\ closer' = [step |-> IF Rule("deadline lowered before the term is silent")
                            THEN "lower" ELSE "mark",
-                  token |-> rec.token, deadline |-> rec.deadline]
+                  token |-> rec.token, deadline |-> rec.deadline, timer |-> None]
     /\ UNCHANGED <<now, holder, queue, rec, last, guard, mark, pc, seen, tok,
                    beat, tx, promised, until>>
 
-\* It takes one unit off the deadline, by compare-and-swap.
+\* le_entry_is_silent() in the signal handler of the leader, which may have lost
+\* the lock without the extension's knowledge
+FindByTimer(b) ==
+    /\ closer = NoCloser
+    /\ pc[b] \in {"leads", "lost", "late"}
+    /\ rec.token = tok[b]
+    /\ rec.scope = "session"
+    /\ rec.beats
+    /\ ~rec.silent
+    /\ rec.deadline <= now
+    /\ rec.deadline = promised      \* it has not found that before
+    /\ closer' = [step |-> "lower", token |-> rec.token, deadline |-> rec.deadline,
+                  timer |-> b]
+    /\ UNCHANGED <<now, holder, queue, rec, last, guard, mark, pc, seen, tok,
+                   beat, tx, promised, until>>
+
+\* le_has_expired() in src/registry/expiry.c: a renewal, a guard or a view finds,
+\* under the shared lock, that a lease has expired, and says so.  It marks the
+\* deadline by compare-and-swap, here as one unit less.
+TellExpired ==
+    /\ rec.scope = "lease"
+    /\ rec.deadline \notin {Over, Uncommitted}
+    /\ rec.deadline <= now
+    /\ ~rec.told
+    /\ rec' = [rec EXCEPT !.told = TRUE,
+                          !.deadline = IF Rule("deadline marked before the answer")
+                                       THEN @ - 1 ELSE @]
+    /\ UNCHANGED <<now, holder, queue, last, guard, mark, pc, seen, tok,
+                   beat, closer, tx, promised, until>>
+
+\* narrow_to_transaction() in src/term/term.c: a session that holds the lock for
+\* its transaction, too, resigns.  The term has just been found running ...
+NarrowLook(b) ==
+    /\ pc[b] = "leads"
+    /\ ~InHandler(b)
+    /\ rec.token = tok[b] /\ rec.beats
+    /\ ~rec.silent /\ rec.deadline > now
+    /\ Goto(b, "narrows")
+    /\ UNCHANGED <<now, holder, queue, rec, last, guard, mark, seen, tok,
+                   beat, closer, tx, promised, until>>
+
+\* ... and loses its heartbeat by le_registry_narrow() in src/registry/terms.c,
+\* under the exclusive lock, unless it is silent.
+Narrow(b) ==
+    /\ pc[b] = "narrows"
+    /\ PartitionFree
+    /\ IF Rule("silent term keeps its heartbeat") /\ rec.silent
+       THEN rec' = rec
+       ELSE rec' = [rec EXCEPT !.beats = FALSE]
+    /\ Goto(b, "leads")
+    /\ UNCHANGED <<now, holder, queue, last, guard, mark, seen, tok,
+                   beat, closer, tx, promised, until>>
+
+\* le_has_expired() in src/registry/expiry.c marks the deadline by
+\* compare-and-swap, here as one unit less.
 Lower ==
     /\ closer.step = "lower"
-    /\ IF rec.token = closer.token /\ rec.deadline = closer.deadline
+    /\ IF (rec.token = closer.token \/ closer.timer # None)
+          /\ rec.deadline = closer.deadline
        THEN /\ rec' = [rec EXCEPT !.deadline = @ - 1]
             /\ closer' = [closer EXCEPT !.step = "mark"]
        ELSE closer' = NoCloser /\ rec' = rec
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, pc, seen, tok, beat, tx,
                    promised, until>>
 
-\* Only after that is the term marked as silent.
+\* Only after that is the term marked as silent.  The signal handler marks
+\* nothing, since its term may have been replaced.
 MarkSilent ==
     /\ closer.step = "mark"
-    /\ rec' = IF rec.token = closer.token THEN [rec EXCEPT !.silent = TRUE] ELSE rec
+    /\ rec' = CASE closer.timer # None /\ Rule("handler marks nothing") -> rec
+                [] closer.timer # None \/ rec.token = closer.token ->
+                       [rec EXCEPT !.silent = TRUE]
+                [] OTHER -> rec
     /\ closer' = NoCloser
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, pc, seen, tok, beat, tx,
                    promised, until>>
@@ -406,7 +477,7 @@ MarkSilent ==
 
 \* Does the term run?  This is not what the record says, but what is promised.
 Runs(token) ==
-    \/ \E b \in Backends : /\ pc[b] = "leads" /\ tok[b] = token
+    \/ \E b \in Backends : /\ pc[b] \in {"leads", "narrows"} /\ tok[b] = token
                            /\ ~(rec.token = token /\ rec.silent)
     \/ token # 0 /\ until[token] > now
 
@@ -417,7 +488,7 @@ RecordIsLed(token) ==
     /\ \/ rec.scope = "session" /\ ~rec.silent
        \/ rec.scope = "lease" /\ DeadlineRuns(rec.deadline)
 
-Decidable == ~(rec.scope = "session" /\ ~rec.silent /\ rec.deadline <= now)
+Decidable == ~(rec.scope = "session" /\ rec.beats /\ ~rec.silent /\ rec.deadline <= now)
 
 Step(t, step) == tx' = [tx EXCEPT ![t].step = step]
 
@@ -523,6 +594,10 @@ Next ==
     \/ Lower
     \/ MarkSilent
     \/ EndLease
+    \/ TellExpired
+    \/ \E b \in Backends : NarrowLook(b)
+    \/ \E b \in Backends : Narrow(b)
+    \/ \E b \in Backends : FindByTimer(b)
     \/ \E b \in Backends : Bid(b)
     \/ \E b \in Backends : Look(b)
     \/ \E b \in Backends : EndStale(b)
@@ -598,5 +673,15 @@ HeartbeatOrEnd == rec.scope = "session" /\ rec.silent => promised <= now
 RenewalOrEnd ==
     /\ rec.scope = "lease" /\ rec.deadline = Over => promised <= now
     /\ \A k \in Tokens : until[k] > now => rec.token = k
+
+\* The same quotation.  A lease of which any session was told that it has expired
+\* does not run again.
+ToldStays == rec.told => ~(rec.scope = "lease" /\ DeadlineRuns(rec.deadline))
+
+\* doc/guarantees.md: "the term is over for all sessions at the same moment".  A
+\* session whose term has lost its heartbeat takes it for running.
+SilentForAll ==
+    \A b \in Backends :
+        pc[b] = "leads" /\ rec.token = tok[b] /\ ~rec.beats => ~rec.silent
 
 =============================================================================

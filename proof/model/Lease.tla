@@ -256,10 +256,11 @@ Grant ==
     /\ UNCHANGED <<now, flushed, standby, line, since, loaded, client, faults, lost_end>>
 
 \* begin_grant() in src/lease/lease_grant.c, after the commit is durable:
-\* ForceSyncCommit() in le_lease_insert()
+\* ForceSyncCommit() in le_lease_insert().  With synchronous_commit = off, that
+\* awaits no standby.
 Begin ==
     /\ work.step = "commit"
-    /\ Durable(work.lsn) \/ ~Rule("lease durable before it begins")
+    /\ work.lsn <= flushed \/ ~Rule("lease durable before it begins")
     /\ reg' = [reg EXCEPT !.deadline = now + reg.ttl]
     /\ IF Listens("takes") THEN Answer(work.client, reg.token) ELSE client' = client
     /\ ended' = ended \cup 1 .. reg.token - 1
@@ -467,5 +468,9 @@ LongestTtlOnDisk ==
     IsRunning(reg.token) =>
         LET disk == SubSeq(wal, 1, flushed)
         IN reg.token \in Inserted(disk) /\ RowTtl(disk, reg.token) >= reg.ttl
+
+\* doc/guarantees.md: "No other candidate is elected until then."  That holds for
+\* all scopes as long as there is no failover.
+SessionAlone == reg.scope = "session" /\ line = 1 => \A c \in Clients : ~Works(c)
 
 =============================================================================

@@ -122,8 +122,8 @@ Mark(f) ==
     /\ IF todo[f] = {}
        THEN /\ Goto(f, IF Rule("mark before the last look") THEN "place" ELSE "sleep")
             /\ UNCHANGED <<marks, todo>>
-       ELSE LET e == CHOOSE x \in todo[f] : TRUE
-            IN /\ marks' = [marks EXCEPT ![e] = @ + 1]
+       ELSE \E e \in todo[f] :
+               /\ marks' = [marks EXCEPT ![e] = @ + 1]
                /\ todo' = [todo EXCEPT ![f] = @ \ {e}]
                /\ pc' = pc
     /\ UNCHANGED <<holder, followers, released, place, sleeps, settled>>
@@ -179,8 +179,8 @@ TryOne(f) ==
     /\ settled' = IF todo[f] = {} THEN settled \cup {f} ELSE settled
     /\ IF todo[f] = {}
        THEN Goto(f, AfterLook(f)) /\ UNCHANGED <<holder, todo>>
-       ELSE LET e == CHOOSE x \in todo[f] : TRUE
-            IN IF holder[e] = None
+       ELSE \E e \in todo[f] :
+               IF holder[e] = None
                THEN /\ holder' = [holder EXCEPT ![e] = f]
                     /\ Goto(f, "elected")
                     /\ todo' = [todo EXCEPT ![f] = {}]
