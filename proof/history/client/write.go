@@ -101,10 +101,32 @@ func (c *client) fill(s *session, t *term, w writing, answer *event.Record, due 
 			c.nap()
 		}
 	}
-	if err := c.guardAndInsert(s, t, w, answer, due); err != nil {
+	if err := c.inSavepoint(s, func() error { return c.guardAndInsert(s, t, w, answer, due) }); err != nil {
 		return rolledBack{err}
 	}
 	return nil
+}
+
+// inSavepoint does the work of a transaction, at times in a subtransaction, and at times in a second one after the first
+// one was rolled back.
+func (c *client) inSavepoint(s *session, work func() error) error {
+	if !c.chance(0.3) {
+		return work()
+	}
+	for again := c.chance(0.2); ; again = false {
+		if err := s.exec("SAVEPOINT work"); err != nil {
+			return err
+		}
+		if err := work(); err != nil {
+			return err
+		}
+		if !again {
+			return s.exec("RELEASE SAVEPOINT work")
+		}
+		if err := s.exec("ROLLBACK TO SAVEPOINT work"); err != nil {
+			return err
+		}
+	}
 }
 
 // guard chooses how a row is guarded.  Only the jobs have triggers.

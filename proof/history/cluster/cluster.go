@@ -244,8 +244,22 @@ func (c *Cluster) createObjects(ctx context.Context, s *server) error {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	return nil
+	return c.useTokens(ctx, conn)
 }
+
+// useTokens uses most of the first block of tokens, so that the clients soon need the next one.
+func (c *Cluster) useTokens(ctx context.Context, conn *pgx.Conn) error {
+	rng := rand.New(rand.NewPCG(c.options.Seed, 0x746f6b656e73))
+	_, err := conn.Exec(ctx, fmt.Sprintf(`DO $$ BEGIN
+		FOR i IN 1 .. %d LOOP
+			PERFORM le_try_become_leader('tokens'), le_resign('tokens');
+		END LOOP;
+	END $$`, 700+rng.IntN(tokenBlock-700)))
+	return err
+}
+
+// tokenBlock is how many tokens the extension draws at a time.
+const tokenBlock = 1024
 
 // EnsureTriggers guards the table triggered for elections by name: a row of one of them fires le_guard for it.  Call it
 // before clients write there, as CREATE TRIGGER waits for transactions that have.

@@ -126,6 +126,16 @@ var good = map[string]func(*script){
 		s.call(30, 0, event.Record{Client: 1, Do: event.Am, Token: 100}, "", 0)
 		s.try(31, 40, 2, 101)
 	},
+	"a bid that was sent during a restart wins after it": func(s *script) {
+		s.connect(1, 2, 3)
+		s.lease(10, 20, 2, 1000, 100)
+		s.fault(100, 200, event.CrashServer, 1)
+		s.call(120, 0, event.Record{Client: 3, Do: event.Depose}, "", 0)
+		s.about(300, 310, 2, event.Am, 100, event.True)
+		s.lease(150, 500, 1, 1000, 101)
+		s.about(320, 330, 2, event.Resign, 100, event.True)
+		s.about(510, 520, 1, event.Am, 101, event.True)
+	},
 	"a canceled bid has won": func(s *script) {
 		s.connect(1, 2)
 		s.call(10, 30, event.Record{Client: 1, Do: event.Wait, Scope: event.Session, SQLState: "57014"},
@@ -756,6 +766,17 @@ var bad = map[string]struct {
 	"a final bid is not elected": {[]string{"starvation"}, func(s *script) {
 		s.connect(1)
 		s.call(10, 9000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: event.Final}, event.False, 0)
+	}},
+	"a bid ignores its timeout": {[]string{"timeouts"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(2, 3, 2, 100)
+		s.call(10, 6000, event.Record{Client: 1, Do: event.Wait, Waits: true, Timeout: 500 * ms}, event.False, 0)
+	}},
+	"a shortened lease leads on": {[]string{"expired lease"}, func(s *script) {
+		s.connect(1)
+		s.lease(10, 20, 1, 5000, 100)
+		s.renew(30, 40, 1, 100, 100, event.True)
+		s.about(300, 310, 1, event.Am, 100, event.True)
 	}},
 	"a final bid takes long": {[]string{"starvation"}, func(s *script) {
 		s.connect(1)

@@ -118,8 +118,12 @@ func (e *election) lastExtension(t *term, moment int64, but ...*call) (over int6
 	if span == 0 {
 		return forever, nil
 	}
+	extensions := e.extensions(t)
+	if last := t.lastRenewal(extensions, moment, but); last != nil {
+		return last.end + last.TTL, last
+	}
 	over, by = t.end+span, t.win
-	for _, x := range e.extensions(t) {
+	for _, x := range extensions {
 		switch {
 		case x.At > moment || slices.Contains(but, x):
 		case x.end == forever:
@@ -129,6 +133,32 @@ func (e *election) lastExtension(t *term, moment int64, but ...*call) (over int6
 		}
 	}
 	return over, by
+}
+
+// lastRenewal returns the renewal of a lease that was certainly the last one before a moment: its ttl counts, even if it
+// is shorter than that of earlier ones.  All calls before it are known to have extended the lease, or not.
+func (t *term) lastRenewal(extensions []*call, moment int64, but []*call) *call {
+	if t.scope != event.ByLease {
+		return nil
+	}
+	var last *call
+	for _, x := range extensions {
+		if x.At > moment || slices.Contains(but, x) {
+			continue
+		}
+		if !x.is(event.True) {
+			return nil
+		}
+		if last == nil || x.At > last.At {
+			last = x
+		}
+	}
+	for _, x := range extensions {
+		if last != nil && x != last && x.At <= moment && !slices.Contains(but, x) && x.end >= last.At {
+			return nil
+		}
+	}
+	return last
 }
 
 // extensions are the calls that can have extended the term.  Bids with a heartbeat count as if they gave one.

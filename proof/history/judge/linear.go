@@ -228,7 +228,12 @@ func (b *builder) addEnds(e *election, t *term, s step, server int) {
 		}
 		if over := max(l.over, shown); over <= l.end {
 			end := s.of(mayEnd, nil)
-			end.early = t.server == 0 && l.end < firstEnd(on(server, t.leads))
+			switch t.server {
+			case server:
+				end.early = l.end < t.end
+			case 0:
+				end.early = l.end < firstEnd(on(server, t.leads))
+			}
 			b.addCall(end, over, min(next, l.end))
 		}
 	}

@@ -60,6 +60,7 @@ func Judge(records []event.Record, dir string) *Verdict {
 		(*Verdict).checkOrder,
 		(*Verdict).checkWakeUps,
 		(*Verdict).checkStarvation,
+		(*Verdict).checkTimeouts,
 		(*Verdict).checkObservers,
 		(*Verdict).checkPublished,
 		(*Verdict).checkLinear,

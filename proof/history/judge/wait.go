@@ -46,6 +46,25 @@ func (v *Verdict) checkStarvation(h *history) {
 	}
 }
 
+// timeoutSlack is how much later than at its timeout a bid may return.
+const timeoutSlack = int64(2 * time.Second)
+
+// checkTimeouts checks that "a bid that waits obeys its timeout".
+//
+// It is sound unless a fault holds up the answer, or sets the clock.
+func (v *Verdict) checkTimeouts(h *history) {
+	for _, c := range h.calls {
+		if !c.bids() || !c.Waits || c.Timeout == 0 || c.answer == nil || h.delayed(c, c.At, c.answer.At) {
+			continue
+		}
+		v.count("checked", "timeouts")
+		if late := c.answer.At - c.At - c.Timeout; late > timeoutSlack {
+			v.add(Violation{Check: "timeouts", Election: c.Election, Records: together(c),
+				Message: fmt.Sprintf("a bid of client %d returned %d ms after its timeout", c.Client, late/millisecond)})
+		}
+	}
+}
+
 // checkProblems reports what is a violation by itself.
 func (v *Verdict) checkProblems(h *history) {
 	for _, p := range h.problems {
