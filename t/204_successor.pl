@@ -1,6 +1,8 @@
 # A leader names a successor.  The successor leads next, whatever its place in
 # line, and all others keep theirs, also if candidates, or those that give way,
 # are cancelled, killed and stopped.
+#
+# needs: gdb
 
 use strict;
 use warnings;

@@ -1,0 +1,198 @@
+# Deadlines that pass while a session is between two instructions: gdb stops the session there,
+# other sessions act, and gdb lets it go on.
+#
+# Wrong outcomes: a renewal that read the clock in time revives a lease after other sessions were
+# told that it has expired; a resignation revives a term whose heartbeat is missing, in the opinion
+# of its transaction; the timer's signal handler marks the next term as silent, so that the next
+# leader is terminated.
+#
+# needs: gdb
+
+use strict;
+use warnings;
+
+use IPC::Run;
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $tempdir = PostgreSQL::Test::Utils::tempdir();
+my $debugger;		# at most one runs
+my $debuggers = 0;
+my $rounds = 3;		# in which a session is stopped, at most
+
+# Start gdb on the client's backend with these commands; {output} is what it prints
+sub debug
+{
+	my ($client, @commands) = @_;
+	my $path = "$tempdir/gdb" . ++$debuggers;
+
+	# the library is loaded when the session has used it
+	ask($client, q{SELECT le_am_leader('nothing')});
+	append_to_file("$path.script", join '', map { "$_\n" } 'set pagination off',
+		'handle all nostop noprint pass', (map { s/PATH/$path/gr } @commands), 'detach');
+	delete local @ENV{qw(DEBUGINFOD_URLS SHELL)};
+	$debugger = { path => $path, output => '' };
+	$debugger->{run} = IPC::Run::start(
+		[ 'gdb', '-q', '-batch', '-nx', '-p', $client->{pid}, '-x', "$path.script" ],
+		'<', \'', '>&', \$debugger->{output});
+	return;
+}
+
+# Wait until gdb has run "shell touch PATH.$step"; false if it ends before
+sub reached
+{
+	my ($step) = @_;
+	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
+
+	until (-e "$debugger->{path}.$step")
+	{
+		return -e "$debugger->{path}.$step" unless eval { $debugger->{run}->pump_nb; $debugger->{run}->pumpable };
+		die "gdb does not get there: $debugger->{output}" if monotonic() > $patience;
+		Time::HiRes::sleep(0.005);
+	}
+	return 1;
+}
+
+# Whatever the test dies of, no gdb is left behind: it detaches when it ends
+END
+{
+	my $status = $?;
+	if ($debugger && $debugger->{run})
+	{
+		append_to_file("$debugger->{path}.go$_", '') foreach 1 .. $rounds;
+		eval { $debugger->{run}->kill_kill(grace => 5) };
+	}
+	$? = $status;
+}
+
+# Have gdb stop the client's backend where it calls this function, and follow these commands
+# from there, in each round
+sub arm
+{
+	my ($client, $count, $function, @commands) = @_;
+	debug($client, map {
+		("tbreak $function", "shell touch PATH.ready$_", 'continue', @commands, 'backtrace', "shell touch PATH.stopped$_",
+			"shell timeout 60 sh -c 'until [ -e PATH.go$_ ]; do sleep 0.005; done'") } 1 .. $count);
+	reached('ready1') or die "gdb is not ready: $debugger->{output}";
+	return;
+}
+
+# Wait until it is stopped in this function, which that one has called, if by others
+sub stopped_in
+{
+	my ($round, $function, $caller) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	ok(reached("stopped$round"), "it is stopped in $function");
+	$debugger->{run}->pump_nb;
+	like($debugger->{output}, qr/^#0 [^\n]*\b$function \((?:(?!^#0 ).)*^#\d+ [^\n]*\b$caller \((?:(?!^#0 ).)*\z/ms, "by way of $caller");
+	return;
+}
+
+sub go_on
+{
+	my ($round, $last) = @_;
+	append_to_file("$debugger->{path}.go$round", '');
+	return unless $last;
+	$debugger->{run}->finish;
+	undef $debugger;
+	return;
+}
+
+my $node = new_server('windows');
+my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
+
+my @functions = qw(le_put_off_deadline le_monotonic_us le_registry_narrow on_timer le_has_expired);
+my $why = 'gdb is missing';
+if (eval { debug($other, map { "break $_" } @functions); 1 })
+{
+	reached('its end');
+	my $set = () = $debugger->{output} =~ /^Breakpoint \d+ at /mg;
+	$why = $debugger->{output} =~ /ptrace: |could not attach/i ? 'gdb cannot attach to a backend'
+	  : $set < @functions ? 'gdb cannot set the breakpoints: the build is stripped, or optimized too much'
+	  : undef;
+	diag($debugger->{output}) if $why;
+	eval { $debugger->{run}->finish };
+}
+undef $debugger;
+plan skip_all => $why if $why;
+
+# Whichever call is the one to find the deadline passed.  The renewal would be good for half a ttl
+subtest 'a renewal that has read the clock' => sub {
+	my $ttl = 1;
+	my $renewer = session($node, app => 'renewer');
+	my @calls = ([ 'le_renew(LEASE)', 'f' ], [ 'le_am_leader(LEASE)', 'f' ], [ '(SELECT count(*) FROM le_leader(NAME))', '0' ]);
+	arm($renewer, scalar @calls, 'le_put_off_deadline', 'tbreak le_monotonic_us', 'continue', 'finish');
+	foreach my $round (1 .. @calls)
+	{
+		my $name = "lease $round";
+		my $token = lease_take($watcher, $name, "$ttl s");
+		my $deadline = monotonic() + $ttl;
+		my ($call, $ended) = @{ $calls[ $round - 1 ] };
+		my @sql = map { 'SELECT ' . $_->[0] =~ s/LEASE/NAME, $token/r =~ s/NAME/'$name'/r } @calls;
+		sleep_past($deadline - $ttl / 2);
+		post($renewer, "SELECT le_renew('$name', $token)");
+		stopped_in($round, 'le_put_off_deadline', 'le_registry_act_on_lease');
+		diag('the machine was too slow for this window') if monotonic() >= $deadline;
+		sleep_past($deadline);
+		is(ask($other, $sql[ $round - 1 ]), $ended, "another session is told that it has expired: $call");
+		go_on($round, $round == @calls);
+		is(collect($renewer), 'f', 'the renewal that was stopped fails');
+		is(ask($other, $sql[$_]), $calls[$_][1], "the lease stays expired: $calls[$_][0]") foreach 0 .. $#calls;
+		cmp_ok(ask($other, "SELECT le_lease('$name', '1 h')") || 0, '>', $token, 'the next one is taken');
+		ask($other, "SELECT le_resign('$name', token) FROM le_leader('$name')");
+	}
+	end_session($renewer);
+};
+
+subtest 'a resignation of a term with both holds' => sub {
+	my $leader = session($node, app => 'leader');
+	ask($leader, 'CREATE TABLE work (done text)');
+	ask($leader, q{BEGIN; SELECT le_try_become_leader('both', heartbeat => '1 h'), le_try_become_leader_xact('both')});
+	my $token = ask($leader, q{SELECT le_token('both')});
+	is(ask($leader, "SELECT count(*) FROM le_assert_leader('both', $token)"), '1', 'a guarded transaction that leads');
+	ask($leader, q{INSERT INTO work VALUES ('in a term that has ended')});
+	arm($leader, 1, 'le_registry_narrow');
+	post($leader, q{SELECT le_try_become_leader('both', heartbeat => '1 s')}, q{SELECT le_resign('both')});
+	stopped_in(1, 'le_registry_narrow', 'le_resign_term');
+	ok(ask_until($other, q{SELECT count(*) FROM le_leader('both')}, '0'), 'the deadline passes, and another session sees no leader');
+	is(ask($other, "SELECT le_heartbeat('both', $token)"), 'f', 'nor is a heartbeat taken');
+	go_on(1, 1);
+	collect($leader);
+	is(ask($leader, q{SELECT le_am_leader('both')}), 'f', 'the session leads no more');
+	is(ask($other, "SELECT count(*), le_heartbeat('both', $token) FROM le_leader('both')"), '0|f', 'nor do others see that it does');
+	fails($leader, 'COMMIT', 'LE001', 'its guarded transaction fails');
+	is(ask($other, 'SELECT count(*) FROM work'), '0', 'and nothing of it is kept');
+	is(ask($other, "SELECT le_heartbeat('both', $token)"), 'f', 'the term stays ended');
+	is(ask($other, q{SELECT le_try_become_leader('both')}), 't', 'the next one is elected');
+	end_session($leader);
+};
+
+subtest 'the signal handler of a term without its lock' => sub {
+	my ($old, $new) = map { session($node, app => $_) } 'old leader', 'new leader';
+	ask($old, q{SELECT le_try_become_leader('handler', heartbeat => '1 h')});
+	arm($old, 1, 'on_timer', 'tbreak le_has_expired', 'continue');
+	post($old, q{SELECT le_try_become_leader('handler', heartbeat => '1 s')}, 'BEGIN', 'SELECT pg_advisory_unlock_all()');
+	stopped_in(1, 'le_has_expired', 'on_timer');
+	is(collect($old), "t\n", 'the leader had lost its lock before');
+	is(ask($new, q{SELECT le_try_become_leader('handler', 'new')}), 't', 'the next one is elected');
+	my $token = ask($new, q{SELECT le_token('handler')});
+	go_on(1, 1);
+	is(ask($watcher, q{SELECT identity, token FROM le_leader('handler')}), "new|$token", 'it is shown by le_leader');
+	is(ask($new, q{SELECT le_am_leader('handler')}), 't', 'and knows that it leads');
+	is(ask($other, "SELECT count(*) FROM le_assert_leader('handler', $token)"), '1', 'its token is good in another session');
+	is(ask($other, q{SELECT le_try_become_leader('handler')}), 'f', 'a bid is denied');
+	is(ask($new, q{SELECT le_am_leader('handler')}), 't', 'and does not terminate the new leader');
+	is(ask($old, q{SELECT le_am_leader('handler')}), 'f', 'the old leader leads no more, and its session goes on');
+	end_session($old, $new);
+};
+
+end_session($watcher, $other);
+all_consistent($node, 'each term has its lock');
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
+$node->stop;
+done_testing();
