@@ -126,7 +126,8 @@ func (c *Cluster) waitForStandby(ctx context.Context, primary *server) {
 	}
 }
 
-// promote must come to its end once the old primary has gone, so it obeys no context.
+// promote must come to its end once the old primary has gone, so it obeys no context.  pg_promote itself
+// would wait by the wall clock, which the nemesis sets.
 func (s *server) promote() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
@@ -135,12 +136,13 @@ func (s *server) promote() error {
 		return err
 	}
 	defer closeConn(conn)
-	var promoted bool
-	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, 60)").Scan(&promoted); err != nil {
+	if _, err := conn.Exec(ctx, "SELECT pg_promote(wait => false)"); err != nil {
 		return err
 	}
-	if !promoted {
-		return fmt.Errorf("server %d was not promoted", s.number)
+	for recovers := true; recovers; pause(ctx, 10*time.Millisecond) {
+		if err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&recovers); err != nil {
+			return fmt.Errorf("server %d was not promoted: %w", s.number, err)
+		}
 	}
 	return s.noteOrigin(ctx, conn)
 }
