@@ -274,6 +274,21 @@ TABLE advisory;
 SELECT pg_advisory_unlock(4343), pg_advisory_unlock(4343);
 TABLE advisory;
 
+-- the lock is lost after the timer has found the term silent: that was first
+SELECT le_try_become_leader('hs first', 'me', '100 ms'), pg_sleep(0.3);
+SELECT pg_advisory_unlock_all();
+SELECT silent, lock_released FROM pg_stat_leader_election WHERE name = 'hs first';
+
+-- a transaction that holds the lock, too, keeps it to its end, and no longer
+BEGIN;
+SELECT le_try_become_leader('hs both', 'me', '100 ms') AS session, le_try_become_leader_xact('hs both') AS transaction;
+SELECT pg_sleep(0.3);
+SELECT le_am_leader('hs both'), le_resign_all();
+SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+COMMIT;
+SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+SELECT silent, transaction_ended FROM pg_stat_leader_election WHERE name = 'hs both';
+
 -- what it has published is gone with the term
 SELECT le_try_become_leader('hs', 'me', '1 h');
 SELECT le_proclaim('hs', 'value');

@@ -90,10 +90,12 @@ end_leases(LeTerm *terms, int count, const char *by, const char *why)
 	for (int i = 0; i < count; i++)
 	{
 		XLogRecPtr	written;
+		LeTerm		now;
 
 		CHECK_FOR_INTERRUPTS();
-		if (terms[i].scope != LE_SCOPE_LEASE || !le_lease_runs(&terms[i]) ||
-			!end_lease(&terms[i], by, why, &written))
+		if (terms[i].scope != LE_SCOPE_LEASE ||
+			!le_registry_read(&terms[i].election, &now) || now.token != terms[i].token ||
+			!le_lease_runs(&now) || !end_lease(&terms[i], by, why, &written))
 			continue;
 		all_written = Max(all_written, written);
 		terms[ended++] = terms[i];

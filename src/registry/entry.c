@@ -38,13 +38,16 @@ le_registry_unlock_entry(LeElectionEntry *entry)
 bool
 le_entry_is_silent(LeElectionEntry *entry, int64 token)
 {
-	if (token == 0 || entry->token != token)
+	volatile int64 *present = &entry->token;
+
+	if (token == 0 || *present != token)
 		return false;
 	if (!entry->silent &&
 		(entry->scope == LE_SCOPE_LEASE || entry->expiry.ttl_us == 0 ||
 		 !le_has_expired(&entry->expiry)))
 		return false;
-	return entry->token == token;
+	pg_read_barrier();
+	return *present == token;
 }
 
 /*
@@ -60,6 +63,27 @@ le_entry_close_silent(LeElectionEntry *entry, int64 token)
 		return false;
 	entry->silent = true;
 	return true;
+}
+
+/*
+ * Return the reason that applies to a term which is being ended for the given
+ * one
+ *
+ * If a term has both lost its lock and become silent, the one that was seen
+ * first applies.  The caller must hold the partition lock exclusively.
+ */
+LeEndReason
+le_true_reason(LeElectionEntry *entry, LeEndReason reason)
+{
+	bool		seen = entry->silent || le_found_expired(&entry->expiry);
+
+	AssertPartitionLockedExclusively();
+	if ((seen || reason != LE_END_LOCK_RELEASED) &&
+		le_entry_close_silent(entry, entry->token))
+		return LE_END_SILENT;
+	if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
+		return LE_END_DEPOSED;
+	return reason;
 }
 
 /*

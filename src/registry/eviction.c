@@ -197,7 +197,8 @@ is_spent_lease(LeElectionEntry *entry)
 static uint64
 lease_lost_at(LeElectionEntry *entry)
 {
-	return entry->counted ? pg_atomic_read_u64(&entry->expiry.deadline) : entry->lost_at;
+	return entry->counted ?
+		le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)) : entry->lost_at;
 }
 
 static int

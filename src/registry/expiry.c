@@ -46,6 +46,17 @@ le_has_expired(LeExpiry *expiry)
 }
 
 /*
+ * Has any session found that the deadline has passed?  Never raises an error.
+ */
+bool
+le_found_expired(LeExpiry *expiry)
+{
+	uint64		deadline = pg_atomic_read_u64(&expiry->deadline);
+
+	return le_deadline_is_time(deadline) && deadline != le_deadline_time(deadline);
+}
+
+/*
  * Extend the deadline to one ttl from now.  Return false if it has passed.
  *
  * Other sessions may do the same at the same time; the latest deadline stays.

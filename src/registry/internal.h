@@ -50,6 +50,7 @@ extern void le_registry_forget_database(Oid database);
 extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
 extern void le_registry_unlock_entry(LeElectionEntry *entry);
 extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
+extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 
 /* elections.c */
 extern void le_delete_entry(LeElectionEntry *entry);
@@ -62,6 +63,7 @@ extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);
 
 /* expiry.c */
 extern bool le_has_expired(LeExpiry *expiry);
+extern bool le_found_expired(LeExpiry *expiry);
 extern bool le_put_off_deadline(LeExpiry *expiry);
 
 /* news.c */

@@ -295,10 +295,10 @@ le_registry_end_foreseen(const LeElectionKey *key, int64 token, LeNews *news)
 	if (found)
 	{
 		le_copy_entry(&news->term, entry);
-		news->term.end_reason = LE_END_TRANSACTION;
+		news->term.end_reason = le_true_reason(entry, LE_END_TRANSACTION);
 		news->what = LE_NEWS_END;
 		le_copy_deposition(news, entry);
-		le_news_end(entry, LE_END_TRANSACTION);
+		le_news_end(entry, news->term.end_reason);
 		entry->announces = false;
 	}
 	le_registry_unlock_entry(entry);

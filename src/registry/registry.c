@@ -33,12 +33,11 @@
  *				A lease is renewed and ended by any backend that has its token.
  *				Its deadline and renewals are atomic: the shared lock suffices
  *				to renew it, and the exclusive lock is needed to end it or to
- *				change its ttl.  A backend that renews it reads the clock under
- *				the shared lock.  Therefore, an expired lease has ended only
- *				when it has been marked as over, under the exclusive lock.
- *				Nothing revives it then.  Any backend that finds a lease
- *				expired may mark it.  That its row is void is recorded by a
- *				backend that holds the guard lock.
+ *				change its ttl.  A backend that finds a lease expired marks its
+ *				deadline under the shared lock, so that it is not renewed any
+ *				more, and may mark it as over under the exclusive lock.  That
+ *				its row is void is recorded by a backend that holds the guard
+ *				lock.
  *				A term whose lock was seen free is marked as lost, by any
  *				backend, under the exclusive lock.  It stays recorded until it
  *				is removed as above.

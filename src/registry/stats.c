@@ -35,7 +35,7 @@ vacant_from(LeElectionEntry *entry, uint64 now)
 
 	if (!entry->counted)
 		return Min(changed_at, now);
-	if (entry->expiry.ttl_us == 0)
+	if (entry->expiry.ttl_us == 0 || !le_has_expired(&entry->expiry))
 		return now;
 	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	return Max(Min(le_deadline_time(deadline), now), changed_at);

@@ -82,24 +82,6 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 }
 
 /*
- * Return the reason that applies to a term which is being ended for the given
- * one
- *
- * If a term has both lost its lock and become silent, the one that was seen
- * first applies.
- */
-static LeEndReason
-true_reason(LeElectionEntry *entry, LeEndReason reason)
-{
-	if (entry->silent ||
-		(reason != LE_END_LOCK_RELEASED && le_entry_close_silent(entry, entry->token)))
-		return LE_END_SILENT;
-	if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
-		return LE_END_DEPOSED;
-	return reason;
-}
-
-/*
  * Remove the term from its entry
  *
  * The caller must hold the partition lock exclusively.  This frees shared
@@ -146,7 +128,7 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
 		return entry;
 	if (entry->token != 0)
-		le_remove_term(entry, true_reason(entry, LE_END_LOCK_RELEASED));
+		le_remove_term(entry, le_true_reason(entry, LE_END_LOCK_RELEASED));
 	le_registry_rename_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
@@ -237,7 +219,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 	{
 		bool		counts = entry->counted && entry->announces;
 
-		reason = true_reason(entry, reason);
+		reason = le_true_reason(entry, reason);
 		if (news != NULL)
 		{
 			le_copy_entry(&news->term, entry);

@@ -46,6 +46,11 @@
 
 static dlist_head beating = DLIST_STATIC_INIT(beating);
 static emit_log_hook_type previous_log_hook = NULL;
+
+/* a term that has ended since this session began to end itself for it */
+static LeHeldTerm ended;
+static bool has_ended = false;
+
 static bool prepared = false;
 
 /* the timer's signal, which is blocked while the list changes */
@@ -240,7 +245,7 @@ find_terminated(void)
 			(held->entry->token == held->token && held->entry->terminated))
 			return held;
 	}
-	return NULL;
+	return has_ended ? &ended : NULL;
 }
 
 static char *
@@ -339,6 +344,11 @@ le_stop_heartbeat(LeHeldTerm *held)
 	if (held->entry == NULL)
 		return;
 	sigprocmask(SIG_BLOCK, &timer_signal, &before);
+	if (held->terminated)
+	{
+		ended = *held;
+		has_ended = true;
+	}
 	dlist_delete(&held->beat_node);
 	held->entry = NULL;
 	sigprocmask(SIG_SETMASK, &before, NULL);

@@ -184,12 +184,20 @@ static void
 end_silent(LeHeldTerm *held)
 {
 	LeElection	election = held->election;
+	bool		session_hold = held->session_hold;
 
 	if (held->xact_hold)
-		return;
-	le_claim_end(held);
-	end_term(held, LE_END_SILENT);
-	le_release_for_session(&election);
+	{
+		if (session_hold)
+			forget_session_hold(held);
+	}
+	else
+	{
+		le_claim_end(held);
+		end_term(held, LE_END_SILENT);
+	}
+	if (session_hold)
+		le_release_for_session(&election);
 }
 
 /*
