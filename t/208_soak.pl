@@ -310,6 +310,9 @@ while (monotonic() < $over && @failures < 100)
 		$next_look = monotonic() + 0.25;
 	}
 }
+# the observers that the last fault has ended
+turn(0.1);
+reap();
 note(join ', ', map { "$_: $done{$_}" } sort keys %done);
 note(join ', ', map { sprintf '%s vacant for %.1f s', $_, $longest{$_} } sort keys %longest);
 is(scalar @failures, 0, 'no failure') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);

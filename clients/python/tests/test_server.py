@@ -6,6 +6,7 @@ They need DATABASE_URL (direct), and some of them POOLER_URL (PgBouncer in trans
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -725,10 +726,11 @@ def test_library_holds_no_socket_after_run(election: str) -> None:
 
     if not hasattr(socket, "AF_UNIX") or not os.path.isdir("/proc/self/fd"):
         pytest.skip("needs /proc")
+    gc.collect()  # the connections of earlier tests
     before = sockets()
     choices: list[dict[str, Any]] = [{}, {"ttl": 1}]
     for options in choices:
         program = Program(THREADS, election, **options)
         until(lambda program=program: program.working)  # type: ignore[misc]
         program.stop()
-    assert sockets() == before
+    assert sockets() <= before
