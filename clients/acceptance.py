@@ -180,7 +180,8 @@ class Copy:
         return self.ended is None and events[-1:] == ["elected"]
 
     def said(self, event, since):
-        return [line for line in self.lines if line.event == event and line.when >= since]
+        # the copies print milliseconds
+        return [line for line in self.lines if line.event == event and line.when >= since - 0.001]
 
     def cpu(self):
         with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as stat:
