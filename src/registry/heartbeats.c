@@ -7,8 +7,8 @@
  * A term with a heartbeat has a deadline, as a lease has: see expiry.c.  If
  * the deadline has passed, the term is marked as silent.  The mark outlives
  * the deadline, for example if the term is to lose its heartbeat.  It is set
- * and checked under the partition lock only, because without that lock it
- * could fall on the next term.
+ * under the partition lock only, because without that lock it could fall on
+ * the next term.
  *
  * registry.c says which locks protect what, and term/heartbeat.c what a
  * heartbeat is.
