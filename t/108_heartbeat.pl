@@ -434,6 +434,25 @@ subtest 'five hundred terms' => sub {
 	end_session(@candidates);
 };
 
+# Other libraries may have threads in the server process, which do not block the timer's signal.
+# The handler reads memory that only the server's own thread may change.
+subtest 'a thread in the server process' => sub {
+	my $library = build_test_library('threads', '-pthread');
+	$node->safe_psql('postgres', qq{
+CREATE FUNCTION start_thread() RETURNS boolean AS '$library' LANGUAGE C;
+CREATE FUNCTION timer_waits_for_main(ms integer) RETURNS void AS '$library' LANGUAGE C});
+	my ($client, $token) = leader('threads');
+	is(ask($client, 'SELECT start_thread()'), 't', 'there is one');
+	my $candidate = candidate('threads');
+	my $deadline = fall_silent($client, 'threads');
+	my $offset = log_from($node);
+	ask($client, 'SELECT timer_waits_for_main(900)');
+	like(log_since($node, $offset), qr/timer waits for the main thread/, 'the thread does not handle the signal of the timer');
+	elected($candidate, $deadline, $token, 'with a thread');
+	was_told($client, 'threads', 'the session');
+	end_session($candidate);
+};
+
 no_candidates($watcher, 'no candidate is left');
 all_consistent($node, 'each term has its lock');
 is(ask($watcher, 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL'), '0', 'no term is left on record');

@@ -22,11 +22,13 @@
  *
  * The timer is the operating system's, not the server's.  The server's timer
  * follows the wall clock and stops at each error, even where the extension is
- * not notified, as in a transaction block that has failed.  The signal handler
- * reads the entries of these terms, which are watched and so stay in place.
- * It marks nothing in them, as it holds no lock: another term may take the
- * place of this one.  The list of the terms is changed only while the signal
- * is blocked.
+ * not notified, as in a transaction block that has failed.  Its signal is
+ * directed at the thread that runs the backend: only that thread changes what
+ * the handler reads, and other libraries may have threads that do not block
+ * the signal.  The signal handler reads the entries of these terms, which are
+ * watched and so stay in place.  It marks nothing in them, as it holds no
+ * lock: another term may take the place of this one.  The list of the terms
+ * is changed only while the signal is blocked.
  *
  * A session that is to end gets SIGTERM, which the server handles when it can.
  * A hook for log messages replaces the server's message by the reason.
@@ -63,7 +65,12 @@ of_node(dlist_node *node)
 }
 
 /* simulated atomics use a lock, for which the handler must not wait */
-#if defined(SIGRTMIN) && !defined(PG_HAVE_ATOMIC_U64_SIMULATION)
+#if defined(SIGEV_THREAD_ID) && !defined(PG_HAVE_ATOMIC_U64_SIMULATION)
+
+/* older C libraries have no name for this field */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
 
 static timer_t timer;
 
@@ -94,8 +101,10 @@ take_signal(void (*handler) (int signal_number))
 static void
 create_timer(void (*handler) (int signal_number))
 {
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL};
+	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID};
 
+	/* a backend is the first thread of its process, which has the same ID */
+	event.sigev_notify_thread_id = MyProcPid;
 	event.sigev_signo = take_signal(handler);
 	if (event.sigev_signo == 0)
 		ereport(ERROR,
@@ -317,14 +326,14 @@ le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
 	Assert(prepared);
 	if (held->election.key.lock_class == LE_CLASS_BARE_KEY)
 		lock = le_own_lock(&held->election);
-	sigprocmask(SIG_BLOCK, &timer_signal, &before);
+	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);
 	if (held->entry == NULL)
 		dlist_push_tail(&beating, &held->beat_node);
 	held->entry = entry;
 	held->heartbeat_us = entry->expiry.ttl_us;
 	held->lock = lock;
 	look_at_terms();
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void
@@ -343,7 +352,7 @@ le_stop_heartbeat(LeHeldTerm *held)
 
 	if (held->entry == NULL)
 		return;
-	sigprocmask(SIG_BLOCK, &timer_signal, &before);
+	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);
 	if (held->terminated)
 	{
 		ended = *held;
@@ -351,7 +360,7 @@ le_stop_heartbeat(LeHeldTerm *held)
 	}
 	dlist_delete(&held->beat_node);
 	held->entry = NULL;
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	le_run_safely(unwatch, &held->election.key);
 }
 
