@@ -172,6 +172,44 @@ subtest 'an election in the transaction that creates the extension' => sub {
 	end_session($session);
 };
 
+# A session that looks for dropped databases may hold an old view of pg_database.
+#
+# Wrong outcome: a database that was created since is taken for a dropped one, and its elections
+# and its own entry are removed under its sessions: a second leader, or a crash.
+subtest 'a database that was created meanwhile is not taken for a dropped one' => sub {
+	$node->safe_psql('postgres', 'CREATE ROLE regress_full LOGIN');
+	$node->safe_psql('postgres', 'ALTER ROLE regress_full SET leader_election.max_ttl = DEFAULT');
+	$node->append_conf('postgresql.conf', 'leader_election.max_elections_per_role = 20');
+	$node->reload;
+	my $dba = session($node);
+	ask_until($dba, 'SHOW leader_election.max_elections_per_role', '20') or die;
+	ask($dba, 'SELECT pg_advisory_lock(99)');
+	my $full = session($node, user => 'regress_full');
+	is(ask($full, q{SELECT count(le_lease('l' || i, '1 h')) FROM generate_series(1, 20) i}), '20', 'a role at its limit');
+	ask($full, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM pg_database');
+	post($full, q{SELECT to_regclass('no_such_table'), pg_advisory_lock_shared(99), le_lease('one more', '10 s')});
+	wait_until_waiting($node, $full->{pid});
+
+	$node->safe_psql('postgres', 'CREATE DATABASE young TEMPLATE template0');
+	create_extension($node, 'young');
+	my ($holder, $other) = map { session($node, db => 'young') } 1, 2;
+	my $token = lease_take($holder, 'job', '1 h', 'holder');
+	is(ask($other, q{SELECT le_lease('job', '1 h', 'other') IS NULL, le_try_become_leader('session')}), 't|t', 'one leader each');
+	post($holder, qq{CALL le_observe('job', $token, '1 h')});
+	wait_for_event($node, $dba, 'observe', $holder);
+	ask($dba, 'SELECT pg_advisory_unlock(99)');
+	collect($full);
+	is($full->{code}, '53400', 'no room could be made') or diag($full->{messages});
+
+	is(ask($other, q{SELECT le_lease('job', '1 h', 'other') IS NULL}), 't', 'the lease of the new database still runs');
+	is(ask($other, q{SELECT string_agg(name, ' ' ORDER BY name) FROM le_leaders}), 'job session', 'both are shown');
+	is(ask($dba, "SELECT pg_cancel_backend($holder->{pid})"), 't', 'the observer');
+	collect($holder);
+	is($holder->{code}, '57014', 'has waited') or diag($holder->{messages} // '');
+	end_session($full, $dba, $holder, $other);
+	$node->safe_psql('postgres', 'DROP DATABASE young WITH (FORCE)');
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
 done_testing();

@@ -1,10 +1,11 @@
-# Deadlines that pass while a session is between two instructions: gdb stops the session there,
-# other sessions act, and gdb lets it go on.
+# What happens while a session is between two instructions: gdb stops the session there, other
+# sessions act, or a deadline passes, and gdb lets it go on.
 #
 # Wrong outcomes: a renewal that read the clock in time revives a lease after other sessions were
 # told that it has expired; a resignation revives a term whose heartbeat is missing, in the opinion
 # of its transaction; the timer's signal handler marks the next term as silent, so that the next
-# leader is terminated.
+# leader is terminated; the elections of a new database are removed for those of a dropped one that
+# had the same OID.
 #
 # needs: gdb
 
@@ -103,10 +104,10 @@ sub go_on
 	return;
 }
 
-my $node = new_server('windows');
+my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\n");
 my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
 
-my @functions = qw(le_put_off_deadline le_monotonic_us le_registry_narrow on_timer le_has_expired);
+my @functions = qw(le_put_off_deadline le_monotonic_us le_registry_narrow on_timer le_has_expired delete_elections);
 my $why = 'gdb is missing';
 if (eval { debug($other, map { "break $_" } @functions); 1 })
 {
@@ -189,6 +190,32 @@ subtest 'the signal handler of a term without its lock' => sub {
 	is(ask($new, q{SELECT le_am_leader('handler')}), 't', 'and does not terminate the new leader');
 	is(ask($old, q{SELECT le_am_leader('handler')}), 'f', 'the old leader leads no more, and its session goes on');
 	end_session($old, $new);
+};
+
+subtest 'a database gets the OID of a dropped one' => sub {
+	my $create = 'CREATE DATABASE reused OID 77777 TEMPLATE template0';
+	$node->safe_psql('postgres', $_) foreach $create, 'CREATE ROLE full LOGIN';
+	create_extension($node, 'reused');
+	is($node->safe_psql('reused', q{SELECT le_try_become_leader('job')}), 't', 'the registry knows the database');
+	$node->safe_psql('postgres', 'DROP DATABASE reused WITH (FORCE)');
+	my $full = session($node, user => 'full', app => 'full');
+	is(ask($full, q{SELECT count(le_lease('l' || i, '1 h')) FROM generate_series(1, 5) i}), '5', 'a role at its limit');
+	arm($full, 1, 'delete_elections');
+	post($full, q{SELECT le_lease('one more', '1 h')});
+	stopped_in(1, 'delete_elections', 'le_registry_forget_dropped');
+	$node->safe_psql('postgres', $create);
+	my ($output, $errors) = ('', '');
+	my $new = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('reused') ], '<',
+		\q{CREATE EXTENSION leader_election; SELECT le_try_become_leader('job'); SELECT count(*) FROM le_leaders; SELECT pg_sleep(0.5); SELECT le_am_leader('job'), count(*) FROM le_leaders},
+		'>', \$output, '2>', \$errors, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	ok( ask_until($watcher, q{SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'object' AND classid = 'pg_database'::regclass AND objid = 77777}, '1'),
+		'a session of the new database waits to begin');
+	go_on(1, 1);
+	collect($full);
+	$new->finish;
+	is("$errors$output", "t\n1\n\nt|1\n", 'its term is not removed');
+	ask($full, 'SELECT le_resign(name, token) FROM le_leaders');
+	end_session($full);
 };
 
 end_session($watcher, $other);

@@ -35,6 +35,9 @@
  *	    lock -> sql/heartbeat_silence, t/108_heartbeat.pl
  *	  - campaign/campaign.c: LockTimeout is read when a wait begins, and can be
  *	    set for one -> specs/shorter_timeout_decides
+ *	  - registry/eviction.c: a session that begins locks its database's OID,
+ *	    and is counted by CountDBBackends() before it releases that lock
+ *	    (postinit.c) -> t/412_windows.pl
  *
  *	  Ends of transactions and sessions
  *	  - leader_election.c: XACT_EVENT_COMMIT and _ABORT come before the

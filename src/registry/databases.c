@@ -13,9 +13,16 @@
 
 #include "registry/internal.h"
 
-static LeDatabase *
-lock_database(Oid database, bool exclusive)
+/*
+ * Return this database's entry with its partition locked
+ *
+ * The caller must release it by le_registry_unlock_database, and may only read
+ * and write the entry in between.
+ */
+LeDatabase *
+le_registry_lock_database(bool exclusive)
 {
+	Oid			database = MyDatabaseId;
 	LeDatabase *entry;
 	bool		found;
 
@@ -35,18 +42,6 @@ lock_database(Oid database, bool exclusive)
 		ConditionVariableInit(&entry->release);
 	}
 	return entry;
-}
-
-/*
- * Return this database's entry with its partition locked
- *
- * The caller must release it by le_registry_unlock_database, and may only read
- * and write the entry in between.
- */
-LeDatabase *
-le_registry_lock_database(bool exclusive)
-{
-	return lock_database(MyDatabaseId, exclusive);
 }
 
 void
@@ -79,12 +74,16 @@ le_registry_mark_evicted(Oid database, uint64 reloads)
 /*
  * Record that the registry is about to forget an election of the given
  * database whose last term ended at the given time without resignation
+ *
+ * The database has no entry if it was dropped, and just forgotten.
  */
 void
 le_registry_forget_end(Oid database, uint64 lost_at)
 {
-	LeDatabase *entry = lock_database(database, true);
+	LeDatabase *entry = dshash_find(le_registry_database_table(), &database, true);
 
+	if (entry == NULL)
+		return;
 	entry->forgotten_at = Max(entry->forgotten_at, lost_at);
 	le_registry_unlock_database(entry);
 }

@@ -12,9 +12,15 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/table.h"
+#include "catalog/pg_database.h"
 #include "miscadmin.h"
+#include "storage/procarray.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
+#include "utils/snapmgr.h"
 
 #include "registry/internal.h"
 
@@ -274,10 +280,10 @@ le_registry_evict_leases(void)
 }
 
 /*
- * Delete all entries of a database that was dropped
+ * Delete all entries of the given databases, which were dropped
  */
 static void
-delete_elections(Oid database)
+delete_elections(const Oid *databases, int count)
 {
 	dshash_seq_status status;
 	LeElectionEntry *entry;
@@ -287,35 +293,119 @@ delete_elections(Oid database)
 	{
 		dsa_pointer name = entry->name;
 
-		if (entry->election.database != database)
+		if (bsearch(&entry->election.database, databases, count, sizeof(Oid), oid_cmp) == NULL)
 			continue;
 		if (entry->token != 0)
 			le_remove_term(entry, LE_END_EXTENSION_DROPPED);
 		le_news_forget(entry);
 		dshash_delete_current(&status);
-		le_registry_free(&name);
 		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
+		le_registry_free(&name);
 	}
 	dshash_seq_term(&status);
+}
+
+/* How many databases to check at a time */
+#define LE_DATABASES_AT_ONCE	64
+
+static void
+set_database_tag(LOCKTAG *tag, Oid database)
+{
+	SET_LOCKTAG_OBJECT(*tag, InvalidOid, DatabaseRelationId, database, 0);
+}
+
+/*
+ * Check whether the catalog has the database, as of now
+ *
+ * A cache, or a snapshot that was taken before the database was listed, may
+ * not know it yet.
+ */
+static bool
+database_exists(Relation catalog, Oid database)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	bool		exists;
+
+	InvalidateCatalogSnapshot();
+	ScanKeyInit(&key, Anum_pg_database_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(database));
+	scan = systable_beginscan(catalog, DatabaseOidIndexId, true, NULL, 1, &key);
+	exists = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	return exists;
+}
+
+/*
+ * Check whether the database was dropped, and if so, lock its OID, so that no
+ * session begins in another database that gets the same one
+ *
+ * To be wrong here would remove the terms of running sessions.  Therefore, a
+ * database that has sessions is not dropped, whatever the catalog says.
+ */
+static bool
+lock_if_dropped(Relation catalog, Oid database)
+{
+	LOCKTAG		tag;
+
+	if (database_exists(catalog, database))
+		return false;
+	set_database_tag(&tag, database);
+	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	if (!database_exists(catalog, database) && CountDBBackends(database) == 0)
+		return true;
+	LockRelease(&tag, ShareLock, false);
+	return false;
+}
+
+/*
+ * Forget those of the given databases that were dropped
+ */
+static void
+forget_dropped_among(Relation catalog, Oid *databases, int count)
+{
+	int			dropped = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (lock_if_dropped(catalog, databases[i]))
+			databases[dropped++] = databases[i];
+	}
+	if (dropped > 0)
+	{
+		qsort(databases, dropped, sizeof(Oid), oid_cmp);
+		delete_elections(databases, dropped);
+	}
+	for (int i = 0; i < dropped; i++)
+	{
+		LOCKTAG		tag;
+
+		le_registry_forget_database(databases[i]);
+		set_database_tag(&tag, databases[i]);
+		LockRelease(&tag, ShareLock, false);
+	}
 }
 
 /*
  * Forget the databases that were dropped, with all their elections
  *
- * A dropped database has no session and no prepared transaction.
+ * A dropped database has no session and no prepared transaction.  May raise an
+ * error.  The caller must not hold a lock that other sessions need.
  */
 void
 le_registry_forget_dropped(void)
 {
 	int			count;
 	Oid		   *oids = le_registry_list_databases(&count);
+	Relation	catalog = table_open(DatabaseRelationId, AccessShareLock);
 
-	for (int i = 0; i < count; i++)
+	/* not all at once, as each takes a lock */
+	for (int first = 0; first < count; first += LE_DATABASES_AT_ONCE)
 	{
-		if (SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(oids[i])))
-			continue;
-		delete_elections(oids[i]);
-		le_registry_forget_database(oids[i]);
+		CHECK_FOR_INTERRUPTS();
+		forget_dropped_among(catalog, oids + first, Min(count - first, LE_DATABASES_AT_ONCE));
 	}
+	table_close(catalog, AccessShareLock);
 	pfree(oids);
 }

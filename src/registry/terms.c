@@ -369,12 +369,20 @@ void
 le_registry_look(const LeElectionKey *key, LeObservation *seen)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	bool		is_lease = entry->scope == LE_SCOPE_LEASE;
-	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-	bool		led = entry->token != 0 &&
+	bool		is_lease;
+	uint64		deadline;
+	bool		led;
+	int64		last_token;
+
+	/* it is watched; an error in one session is better than a crash of all */
+	if (entry == NULL)
+		elog(ERROR, "the registry has lost an election that is observed");
+	is_lease = entry->scope == LE_SCOPE_LEASE;
+	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
+	led = entry->token != 0 &&
 		(is_lease ? le_deadline_is_committed(deadline) && !le_has_expired(&entry->expiry) :
 		 !entry->lost && !le_entry_close_silent(entry, entry->token));
-	int64		last_token = entry->counted ? entry->token : entry->last_token;
+	last_token = entry->counted ? entry->token : entry->last_token;
 
 	seen->token = led ? entry->token : -Max(last_token, 1);
 	seen->by_lock = led && !is_lease;
