@@ -197,6 +197,11 @@ SELECT calls($$SELECT * FROM (SELECT * FROM le_leaders LIMIT 3) l WHERE name = '
 CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 SELECT calls($$SELECT * FROM le_leaders WHERE name = 'JOB' COLLATE any_case$$);
 SELECT name FROM le_leaders WHERE name = 'JOB' COLLATE any_case;
+-- a condition in the other side of an outer join does not filter the view
+SELECT calls($$SELECT * FROM le_leaders l LEFT JOIN LATERAL (SELECT FROM pg_class WHERE l.name = 'job') s ON true$$);
+SELECT calls($$SELECT * FROM pg_stat_leader_election e LEFT JOIN LATERAL (SELECT FROM pg_class c JOIN pg_am ON true WHERE e.name = 'job') s ON true$$);
+SELECT count(DISTINCT l.key) = (SELECT count(DISTINCT key) FROM le_leaders) AS all_of_them
+FROM le_leaders l LEFT JOIN LATERAL (SELECT FROM pg_class c WHERE c.oid = 'pg_class'::regclass AND l.name = 'job') s ON true;
 -- and get the same
 PREPARE one(text) AS SELECT l.name, l.scope, (SELECT count(*) FROM le_candidates c WHERE c.name = $1) AS candidates,
 	(SELECT s.terms > 0 FROM pg_stat_leader_election s WHERE s.name = $1) AS terms FROM le_leaders l WHERE l.name = $1;

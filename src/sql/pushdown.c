@@ -116,8 +116,32 @@ compared_with(Node *condition, int relation)
 }
 
 /*
+ * Check whether the item is in this part of the query's FROM
+ */
+static bool
+has_relation(Node *part, int relation)
+{
+	ListCell   *cell;
+
+	if (IsA(part, RangeTblRef))
+		return castNode(RangeTblRef, part)->rtindex == relation;
+	if (IsA(part, JoinExpr))
+		return has_relation(castNode(JoinExpr, part)->larg, relation) ||
+			has_relation(castNode(JoinExpr, part)->rarg, relation);
+	foreach(cell, castNode(FromExpr, part)->fromlist)
+	{
+		if (has_relation(lfirst(cell), relation))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Return the expression that the name is compared with in this part of the
  * query's FROM and WHERE, if no row with another name can result from it
+ *
+ * The conditions of another part, in an outer join, may refer to the name
+ * without filtering the rows.
  */
 static Node *
 find_name(Node *part, int relation)
@@ -127,6 +151,8 @@ find_name(Node *part, int relation)
 	ListCell   *cell;
 	Node	   *name = NULL;
 
+	if (!has_relation(part, relation))
+		return NULL;
 	if (IsA(part, FromExpr))
 	{
 		conditions = (List *) castNode(FromExpr, part)->quals;
