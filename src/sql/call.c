@@ -92,6 +92,29 @@ le_warn_outside_transaction(const char *function)
 }
 
 /*
+ * Prepare to return rows, into the result's tuplestore
+ *
+ * Each row is an array of so many values.  If the result type has more
+ * columns, rows would be read past that array.  CREATE OR REPLACE VIEW can add
+ * columns to a view whose row type a function returns.
+ */
+ReturnSetInfo *
+le_begin_rows(FunctionCallInfo fcinfo, int columns)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (rsinfo->setDesc->natts != columns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("result type of function %s() has been altered",
+						get_func_name(fcinfo->flinfo->fn_oid)),
+				 errdetail("It has %d columns instead of %d.",
+						   rsinfo->setDesc->natts, columns)));
+	return rsinfo;
+}
+
+/*
  * Prepare for a function that only reads leases, or renews one
  *
  * The first session that reads them after a start of the server, or with a new

@@ -315,14 +315,13 @@ put_all_lines(FunctionCallInfo fcinfo, const LeCandidate *candidates, int candid
 Datum
 le_standing(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_CANDIDATES_COLUMNS);
 	LeElection	election;
 	LeElection *only = PG_ARGISNULL(0) ? NULL : &election;
 	LeLockView	view = {0};
 	LeCandidate *candidates;
 	int			count = 0;
 
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	if (only != NULL && !le_arg_any_name(fcinfo, &election))
 		return (Datum) 0;
 

@@ -216,39 +216,31 @@ put_all(FunctionCallInfo fcinfo)
 }
 
 /*
- * Prepare for a function that returns rows of le_leaders
- */
-static void
-begin_rows(FunctionCallInfo fcinfo)
-{
-	le_prepare_to_look();
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-}
-
-/*
  * Return the rows of le_leaders, or those of one election if it is given
  */
 Datum
 le_holders(PG_FUNCTION_ARGS)
 {
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_LEADERS_COLUMNS);
 	LeElection	election;
 
-	begin_rows(fcinfo);
+	le_prepare_to_look();
 	if (PG_ARGISNULL(0))
 		put_all(fcinfo);
 	else if (le_arg_any_name(fcinfo, &election))
-		put_one((ReturnSetInfo *) fcinfo->resultinfo, &election);
+		put_one(rsinfo, &election);
 	return (Datum) 0;
 }
 
 static Datum
 return_leader(FunctionCallInfo fcinfo, LeCalledBy called_by)
 {
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_LEADERS_COLUMNS);
 	LeElection	election;
 
 	le_arg_election(fcinfo, called_by, &election);
-	begin_rows(fcinfo);
-	put_one((ReturnSetInfo *) fcinfo->resultinfo, &election);
+	le_prepare_to_look();
+	put_one(rsinfo, &election);
 	return (Datum) 0;
 }
 

@@ -8,6 +8,8 @@
 #ifndef LE_SQL_H
 #define LE_SQL_H
 
+#include "funcapi.h"
+
 #include "registry/registry.h"
 
 /* How a caller identifies an election */
@@ -44,6 +46,7 @@ extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
 extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 extern void le_warn_outside_transaction(const char *function);
 extern void le_prepare_to_look(void);
+extern ReturnSetInfo *le_begin_rows(FunctionCallInfo fcinfo, int columns);
 
 /* functions.c */
 extern int64 le_own_token(const LeElection *election);

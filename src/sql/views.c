@@ -186,7 +186,7 @@ is_shown_term(bool on_standby, const LeTerm *term, const LeElectionKey *only)
 Datum
 le_registry_terms(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_TERMS_COLUMNS);
 	MemoryContext row_context;
 	bool		on_standby = RecoveryInProgress();
 	LeElectionKey key = {.database = MyDatabaseId};
@@ -194,7 +194,6 @@ le_registry_terms(PG_FUNCTION_ARGS)
 	LeTerm	   *terms;
 	int			count = 0;
 
-	InitMaterializedSRF(fcinfo, 0);
 	le_prepare_to_look();
 	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
 	{
@@ -235,6 +234,9 @@ le_wait_name(LeWait waits_for)
 	return wait_names[waits_for];
 }
 
+/* The number of columns of le_registry_candidates */
+#define LE_RECORD_COLUMNS	8
+
 /*
  * Return a row for a candidate, for one of its elections
  */
@@ -243,8 +245,8 @@ put_record(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
 		   const LeElectionKey *election, const char *name)
 {
 	const char *identity = le_identity_shown(&candidate->identity, candidate->role);
-	Datum		values[8] = {0};
-	bool		nulls[8] = {0};
+	Datum		values[LE_RECORD_COLUMNS] = {0};
+	bool		nulls[LE_RECORD_COLUMNS] = {0};
 
 	fill_election(election, name, values, nulls);
 	values[3] = CStringGetTextDatum(identity);
@@ -292,12 +294,11 @@ put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 Datum
 le_registry_candidates(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_RECORD_COLUMNS);
 	bool		only_in_line = !PG_ARGISNULL(0) && PG_GETARG_BOOL(0);
 	int			count;
 	LeCandidate *candidates;
 
-	InitMaterializedSRF(fcinfo, 0);
 	candidates = le_registry_list_candidates(&count);
 	for (int i = 0; i < count; i++)
 	{
@@ -397,12 +398,11 @@ put_all_statistics(FunctionCallInfo fcinfo)
 Datum
 le_registry_statistics(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_STATISTICS_COLUMNS);
 	LeElection	election;
 	LeStatistics row;
 	LeLockView	view = {0};
 
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	le_prepare_to_look();
 	if (PG_ARGISNULL(0))
 		put_all_statistics(fcinfo);
@@ -425,8 +425,9 @@ le_registry_info(PG_FUNCTION_ARGS)
 	Datum		values[3];
 	bool		nulls[3] = {false, false, reset == 0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "function does not return a row");
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
+		desc->natts != lengthof(values))
+		elog(ERROR, "function does not return a row of %d columns", (int) lengthof(values));
 	values[0] = Int64GetDatum((int64) pg_atomic_read_u32(&counters->elections));
 	values[1] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->evictions));
 	values[2] = TimestampTzGetDatum(reset);
