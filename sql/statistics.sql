@@ -150,7 +150,7 @@ ROLLBACK;
 -- a lease that has run out has led until then, found or not
 SELECT le_lease('stat over', '100 ms') > 0 AS lease;
 SELECT pg_sleep(0.3);
-SELECT time_led > '0' AND time_led <= '100 ms' AS led, time_vacant >= '150 ms' AS vacant, expired, time_led AS t1 FROM pg_stat_leader_election WHERE name = 'stat over' \gset
+SELECT time_led > '0' AND time_led <= '100.01 ms' AS led, time_vacant >= '150 ms' AS vacant, expired, time_led AS t1 FROM pg_stat_leader_election WHERE name = 'stat over' \gset
 SELECT :'led' AS led, :'vacant' AS vacant, :expired AS expired;
 SELECT time_led = :'t1' AS same FROM pg_stat_leader_election WHERE name = 'stat over';
 CALL le_observe('stat over') \gset
