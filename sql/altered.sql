@@ -84,7 +84,7 @@ CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declaratio
 CALL try_declarations('CREATE RULE r AS ON INSERT TO le_declarations DO ALSO NOTHING');
 CALL try_declarations('CREATE TABLE regress_le_child () INHERITS (le_declarations)');
 
--- le_once_done: SQL reads and writes it, which rules, types and triggers would bend
+-- le_once_done
 SELECT le_try_become_leader('altered'), le_once('altered', '2026-01-01 +0');
 CALL try_once('ALTER TABLE le_once_done ADD more int');
 CALL try_once('ALTER TABLE le_once_done DROP token');
@@ -104,6 +104,14 @@ CALL try_once('ALTER TABLE le_once_done INHERIT regress_le_parent');
 CALL try_once('CREATE TABLE regress_le_child () INHERITS (le_once_done)');
 CALL try_once('CREATE TRIGGER t BEFORE INSERT ON le_once_done FOR EACH ROW EXECUTE FUNCTION regress_le_nothing()');
 CALL try_once('ALTER TABLE le_once_done ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
+-- the owner of a table can have code run by whatever uses the table by SQL
+CREATE ROLE regress_le_taker;
+CREATE FUNCTION regress_le_trap(text) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE 'caught as %', current_user; END $$;
+CALL try_once('ALTER TABLE le_once_done OWNER TO regress_le_taker; ALTER TABLE le_once_done ADD CHECK (regress_le_trap(name)) NOT VALID');
+CALL try_once('CREATE STATISTICS regress_le_statistics ON (regress_le_trap(''x'')), due FROM le_once_done');
+CALL try_once('CREATE POLICY p ON le_once_done USING (regress_le_trap(name)); ALTER TABLE le_once_done ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
+DROP FUNCTION regress_le_trap;
+DROP ROLE regress_le_taker;
 CALL try_once('REINDEX TABLE le_once_done');
 CALL try_once('ANALYZE le_once_done');
 SELECT le_last_once('altered') = '2026-01-01 +0' AS "as it was", le_resign('altered');
@@ -118,6 +126,23 @@ ALTER SEQUENCE le_token_seq SET LOGGED;
 -- a table of that name that is not the extension's
 CALL try($$ALTER EXTENSION leader_election DROP TABLE le_declarations; ALTER TABLE le_declarations RENAME TO regress_le_taken;
 	CREATE TABLE le_declarations (LIKE regress_le_taken INCLUDING ALL)$$, ARRAY['SELECT le_try_become_leader(''altered'')', 'SELECT le_declare(''altered'')']);
+
+-- the view, with further columns: the functions that return its rows do not return them
+BEGIN;
+DO $$ BEGIN
+	EXECUTE format('CREATE OR REPLACE VIEW le_leaders AS SELECT l.*, 1::bigint AS more, version() AS version FROM (%s) l',
+		rtrim(pg_get_viewdef('le_leaders'), ';'));
+END $$;
+SELECT outcome('SELECT version FROM le_leader(''as it was'')');
+SELECT outcome('SELECT le_leader(42)');
+SELECT name FROM le_leaders WHERE version = version();
+ROLLBACK;
+SELECT identity IS NOT NULL AS led FROM le_leader('as it was');
+-- a function with further columns
+BEGIN;
+CREATE FUNCTION regress_le_wide(name text, key bigint, OUT a text, OUT b bigint, OUT c text) RETURNS SETOF record AS '$libdir/leader_election', 'le_holders' LANGUAGE C;
+SELECT * FROM regress_le_wide(NULL, NULL);
+ROLLBACK;
 
 -- all is as it was
 SELECT le_resign('as it was', token), le_undeclare('as it was') FROM le_leader('as it was');

@@ -25,6 +25,7 @@ GRANT SELECT ON members TO PUBLIC;
 CREATE TABLE calls (object text, call text);
 GRANT SELECT ON calls TO PUBLIC;
 INSERT INTO calls VALUES
+ ('_le_prepared_guards(oid,oid,oid,smallint)', $$SELECT _le_prepared_guards(1, 1, 1, 1::smallint)$$),
  ('le_try_become_leader(text,text,interval)', $$SELECT le_try_become_leader('n', 'i')$$),
  ('le_try_become_leader(bigint,text,interval)', $$SELECT le_try_become_leader(1, 'i')$$),
  ('le_become_leader(text,interval,text,interval)', $$SELECT le_become_leader('n', '0', 'i')$$),
@@ -89,8 +90,11 @@ SELECT object FROM calls EXCEPT SELECT object FROM members;
 SELECT le_resign_all() >= 0 AS resigned;
 SELECT name, identity, ttl FROM le_leaders;
 SELECT count(*) FROM le_declarations;
--- none has another's rights, or looks for anything in the caller's path
-SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND (p.prosecdef OR p.proleakproof OR p.proconfig IS NOT NULL);
+-- none has another's rights
+SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND (p.prosecdef OR p.proleakproof);
+-- none looks for anything in the caller's path: those in SQL were parsed when they were created
+SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND p.prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c')
+	AND p.proconfig IS DISTINCT FROM '{"search_path=pg_catalog, pg_temp"}';
 SELECT m.object FROM members m JOIN pg_proc p ON p.oid = m.oid WHERE m.catalog = 'pg_proc'::regclass AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql') AND p.prosqlbody IS NULL;
 
 -- a function that the administrator has taken away is gone, each of them

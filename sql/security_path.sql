@@ -113,6 +113,19 @@ DROP TABLE pg_temp.le_leases, pg_temp.le_declarations, pg_temp.le_once_done, pg_
 DROP VIEW pg_temp.pg_locks, pg_temp._le_locks;
 DROP SEQUENCE pg_temp.le_token_seq;
 
+-- an aggregate with the signature of the server's own, and a job of a role that has done one
+SET SESSION AUTHORIZATION regress_le_mallory;
+CREATE FUNCTION regress_evil.step(s pg_catalog.int8) RETURNS pg_catalog.int8 LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
+CREATE AGGREGATE regress_evil.count(*) (SFUNC = regress_evil.step, STYPE = pg_catalog.int8, INITCOND = '0');
+SET search_path = regress_evil, pg_catalog;
+SELECT public.le_try_become_leader('counted'), public.le_once('counted', '2026-01-01 +0');
+SELECT public.le_try_become_leader('counted, too'), public.le_once('counted, too', '2026-01-01 +0');
+SELECT public.le_resign_all();
+RESET search_path;
+RESET SESSION AUTHORIZATION;
+DROP AGGREGATE regress_evil.count(*);
+SELECT * FROM regress_evil.caught;
+
 --
 -- Installed where another owns the schema, and has been there before
 --

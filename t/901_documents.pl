@@ -409,7 +409,7 @@ sub sqlstates
 	}
 	foreach my $name ($sources =~ /\b(ERRCODE_\w+)/g)
 	{
-		my $condition = lc $name =~ s/^ERRCODE_(?:E_R_I_E_)?//r;
+		my $condition = lc $name =~ s/^ERRCODE_(?:E_R_I_E_|T_R_)?//r;
 		$used{ $states{$name} //= $node->safe_psql('postgres', "SELECT sqlstate_of('$condition')") } = 1;
 	}
 	return sort keys %used;

@@ -23,6 +23,9 @@
 
 #include "base/compat.h"
 
+/* The extension's name */
+#define LE_EXTENSION	"leader_election"
+
 /* Names and identities are 1 to 255 bytes long, and stored with their NUL */
 #define LE_TEXT_MAX		255
 #define LE_TEXT_SIZE	(LE_TEXT_MAX + 1)
@@ -219,13 +222,21 @@ extern void le_refuse_collision(const LeElection *election, const char *name);
 extern const char *le_reason_name(LeEndReason reason);
 extern bool le_is_resignation(LeEndReason reason);
 
+/* extension_function.c */
+extern Oid	le_find_function(const char *name, int count, const Oid *types);
+extern Datum le_call_function(const char *name, int count, const Oid *types,
+							  const Datum *values, bool *is_null);
+
 /* extension_relation.c */
+extern Oid	le_extension_schema(void);
+extern bool le_is_member(Oid catalog, Oid object);
 extern bool le_extension_exists(void);
 extern bool le_is_extension(Oid extension);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
 extern void le_require_unaltered(Relation table, LeTable which);
 extern Relation le_open_table(LeTable which, LOCKMODE mode);
+extern HeapTuple le_find_row(Relation table, const char *name, Snapshot snapshot);
 extern int64 le_sequence_read(LeSequence sequence);
 extern XLogRecPtr le_sequence_set(LeSequence sequence, int64 value);
 

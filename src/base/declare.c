@@ -19,28 +19,6 @@
 #include "base/internal.h"
 
 /*
- * Return the row of the election, or NULL if there is none.  The caller must
- * have locked the table.
- */
-static HeapTuple
-find_row(Relation table, const char *name)
-{
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key, Anum_le_declarations_name, BTEqualStrategyNumber, F_TEXTEQ,
-				CStringGetTextDatum(name));
-	scan = systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true, NULL,
-							  1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		tuple = heap_copytuple(tuple);
-	systable_endscan(scan);
-	return tuple;
-}
-
-/*
  * Open the table to write to it
  *
  * Only one session writes at a time, and the rows are read with a snapshot
@@ -102,7 +80,7 @@ le_declare_election(const LeElection *election, Name candidates,
 					const bool *private_value)
 {
 	Relation	table = open_declarations("le_declare()");
-	HeapTuple	old = find_row(table, election->name);
+	HeapTuple	old = le_find_row(table, election->name, NULL);
 	HeapTuple	tuple;
 	LeNewRow	row;
 
@@ -142,7 +120,7 @@ bool
 le_undeclare_election(const LeElection *election)
 {
 	Relation	table = open_declarations("le_undeclare()");
-	HeapTuple	old = find_row(table, election->name);
+	HeapTuple	old = le_find_row(table, election->name, NULL);
 
 	if (old != NULL)
 		CatalogTupleDelete(table, &old->t_self);

@@ -4,12 +4,11 @@
  *	  The extension's own sequences and tables: look them up, and read and
  *	  write the sequences.
  *
- * Leases and declarations are read and written as the server does with its
- * catalogs, which have neither rules nor index expressions, and whose rows are
- * C structs.  The table of jobs is read and written by SQL, to which rules,
- * triggers and policies apply.  So the tables must be exactly as the extension
- * has created them, but their owner can alter them.  Therefore they are
- * checked.
+ * The tables are read and written as the server does with its catalogs, which
+ * have neither rules nor index expressions, and whose rows are C structs.  No
+ * code of another role runs then, not even that of a table's owner.  So the
+ * tables must be exactly as the extension has created them, but their owner
+ * can alter them.  Therefore they are checked.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,6 +30,7 @@
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -38,8 +38,6 @@
 #include "utils/syscache.h"
 
 #include "base/base.h"
-
-#define LE_EXTENSION	"leader_election"
 
 /* A column as the extension has created it */
 typedef struct LeColumn
@@ -59,7 +57,6 @@ typedef struct LeShape
 	LeColumn	columns[LE_MAX_COLUMNS];
 	int			key_count;
 	AttrNumber	keys[LE_MAX_KEYS];	/* the primary key */
-	bool		by_sql;			/* accessed by SQL */
 } LeShape;
 
 static const LeShape shape_of_leases = {
@@ -74,8 +71,7 @@ static const LeShape shape_of_leases = {
 		{TEXTOID, true, C_COLLATION_OID},
 		{TEXTOID, true, InvalidOid}
 	},
-	2, {7, 1},
-	false
+	2, {7, 1}
 };
 
 static const LeShape shape_of_declarations = {
@@ -89,8 +85,7 @@ static const LeShape shape_of_declarations = {
 		{OIDOID, false, InvalidOid},
 		{INT8OID, false, InvalidOid}
 	},
-	1, {1},
-	false
+	1, {1}
 };
 
 static const LeShape shape_of_once = {
@@ -101,8 +96,7 @@ static const LeShape shape_of_once = {
 		{INT8OID, true, InvalidOid},
 		{OIDOID, true, InvalidOid}
 	},
-	1, {1},
-	true
+	1, {1}
 };
 
 typedef struct LeRelation
@@ -157,18 +151,36 @@ forget_relation(Datum arg pg_attribute_unused(), Oid relid)
 }
 
 /*
+ * Return the extension's schema.  Raises an error if the extension does not
+ * exist.
+ */
+Oid
+le_extension_schema(void)
+{
+	return get_extension_schema_compat(get_extension_oid(LE_EXTENSION, false));
+}
+
+/*
+ * Check whether the object is a member of the extension.  Raises an error if
+ * the extension does not exist.
+ */
+bool
+le_is_member(Oid catalog, Oid object)
+{
+	return getExtensionOfObject(catalog, object) == get_extension_oid(LE_EXTENSION, false);
+}
+
+/*
  * Return the OID of the relation with this name in the extension's schema, if
  * it is of the right kind and a member of the extension; otherwise InvalidOid
  */
 static Oid
 look_up_relation(const LeRelation *relation)
 {
-	Oid			extension = get_extension_oid(LE_EXTENSION, false);
-	Oid			oid = get_relname_relid(relation->name,
-										get_extension_schema_compat(extension));
+	Oid			oid = get_relname_relid(relation->name, le_extension_schema());
 
 	if (OidIsValid(oid) && get_rel_relkind(oid) == relation->kind &&
-		getExtensionOfObject(RelationRelationId, oid) == extension)
+		le_is_member(RelationRelationId, oid))
 		return oid;
 	return InvalidOid;
 }
@@ -327,8 +339,6 @@ find_alteration(Relation table, const LeShape *shape)
 		return "It has rules.";
 	if (is_inherited(table))
 		return "It takes part in inheritance or partitioning.";
-	if (shape->by_sql && (table->trigdesc != NULL || table->rd_rel->relrowsecurity))
-		return "It has triggers, or row-level security.";
 	return NULL;
 }
 
@@ -344,24 +354,28 @@ raise_altered(Relation rel, const char *detail)
 /*
  * Raise an error unless the table is as the extension has created it
  *
- * The table is checked once after each change.  The caller must have locked
- * it, so that it cannot be altered before it is used.
+ * The table is checked once after each change that this session has heard of.
+ * The caller must have locked it, so that it cannot be altered before it is
+ * used.  Only CREATE INDEX CONCURRENTLY does not conflict with the lock, so a
+ * caller that has waited for something else checks again before it inserts or
+ * updates a row: the server would evaluate an index's expressions.
  */
 void
 le_require_unaltered(Relation table, LeTable which)
 {
 	LeRelation *relation = &tables[which];
 	Oid			oid = RelationGetRelid(table);
-	uint64		changes_before = changes;
-	const char *detail;
 
-	if (likely(relation->unaltered == oid))
-		return;
-	detail = find_alteration(table, relation->shape);
-	if (detail != NULL)
-		raise_altered(table, detail);
-	if (changes == changes_before)
-		relation->unaltered = oid;
+	while (unlikely(relation->unaltered != oid))
+	{
+		uint64		changes_before = changes;
+		const char *detail = find_alteration(table, relation->shape);
+
+		if (detail != NULL)
+			raise_altered(table, detail);
+		if (changes == changes_before)
+			relation->unaltered = oid;
+	}
 }
 
 /*
@@ -378,6 +392,29 @@ le_open_table(LeTable which, LOCKMODE mode)
 		CHECK_FOR_INTERRUPTS();
 	le_require_unaltered(table, which);
 	return table;
+}
+
+/*
+ * Return a copy of the row with this name, or NULL if there is none.  The name
+ * is the table's primary key, and its first column.
+ *
+ * The caller must have locked the table.
+ */
+HeapTuple
+le_find_row(Relation table, const char *name, Snapshot snapshot)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(name));
+	scan = systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true, snapshot,
+							  1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		tuple = heap_copytuple(tuple);
+	systable_endscan(scan);
+	return tuple;
 }
 
 /*

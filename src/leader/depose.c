@@ -22,19 +22,16 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
-#include "nodes/value.h"
-#include "parser/parse_func.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
 
 #include "announce/announce.h"
 #include "lease/lease.h"
@@ -67,16 +64,9 @@ le_read_leader(const LeElection *election, LeTerm *term)
 static bool
 may_depose_roles(void)
 {
-	char	   *schema = get_namespace_name(get_rel_namespace(le_lease_table()));
-	Oid			arguments[] = {REGROLEOID, TEXTOID};
-	List	   *name;
-	Oid			function;
+	const Oid	arguments[] = {REGROLEOID, TEXTOID};
+	Oid			function = le_find_function("le_depose_role", lengthof(arguments), arguments);
 
-	if (schema == NULL)
-		return false;
-	name = list_make1(makeString(schema));
-	name = lappend(name, makeString("le_depose_role"));
-	function = LookupFuncName(name, lengthof(arguments), arguments, true);
 	return OidIsValid(function) &&
 		function_aclcheck_compat(function, GetUserId(), ACL_EXECUTE) == ACLCHECK_OK;
 }
@@ -126,24 +116,23 @@ refuse_own(const LeElection *election)
 }
 
 /*
- * Terminate the process, if the current user may
+ * Terminate the process, as pg_terminate_backend() does, if the current user
+ * may
  *
- * Roles that may depose roles have no such privilege in the server, so this is
- * done as a superuser.  On error, the server's own abort restores the user.
+ * The server itself refuses roles that may depose roles but have no other
+ * privilege.  If the process may not be terminated, the server's function says
+ * why, by an error, or by a warning if there is no such process.
  */
 void
 le_terminate_process(int pid)
 {
 	PGPROC	   *process = BackendPidGetProc(pid);
-	Oid			user;
-	int			context;
 
-	GetUserIdAndSecContext(&user, &context);
-	if (process != NULL && le_may_terminate(process->roleId))
-		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
-							   context | SECURITY_LOCAL_USERID_CHANGE);
-	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
-	SetUserIdAndSecContext(user, context);
+	if (process == NULL || !le_may_terminate(process->roleId))
+		(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
+	else if (kill(-pid, SIGTERM) != 0)
+		ereport(WARNING,
+				(errmsg("could not send signal to process %d: %m", pid)));
 }
 
 static bool
@@ -229,41 +218,26 @@ end_marked(const LeElection *election, const LeTerm *term, const char *by, const
  * Return the identifiers of the prepared transactions that are guarded in the
  * election, or NULL if there are none
  *
- * A transaction is identified by the lock on its own transaction ID.
- * Operators are qualified with their schema, because the caller's search_path
- * applies.
+ * The string is escaped for the log.
  */
 static char *
 list_prepared(const LeElection *election)
 {
-	static const char *const query =
-		"SELECT pg_catalog.string_agg(pg_catalog.quote_literal(p.gid), ', ' ORDER BY p.gid)"
-		" FROM pg_catalog.pg_locks g, pg_catalog.pg_locks t, pg_catalog.pg_prepared_xacts p"
-		" WHERE (g.locktype, g.mode, g.database, g.classid, g.objid, g.objsubid)"
-		" OPERATOR(pg_catalog.=) ('advisory', 'RowShareLock', $1, $2, $3, $4)"
-		" AND g.granted AND g.pid IS NULL AND t.locktype OPERATOR(pg_catalog.=) 'transactionid'"
-		" AND t.virtualtransaction OPERATOR(pg_catalog.=) g.virtualtransaction"
-		" AND t.transactionid OPERATOR(pg_catalog.=) p.transaction";
-	Oid			types[] = {OIDOID, OIDOID, OIDOID, INT2OID};
+	const Oid	types[] = {OIDOID, OIDOID, OIDOID, INT2OID};
 	Datum		values[] = {
 		ObjectIdGetDatum(election->key.database),
 		ObjectIdGetDatum((uint32) (election->key.key >> 32)),
 		ObjectIdGetDatum((uint32) election->key.key),
 		Int16GetDatum(LE_CLASS_GUARD)
 	};
-	MemoryContext caller = CurrentMemoryContext;
-	char	   *list = NULL;
+	Datum		list;
+	bool		is_null;
 
 	if (election->key.lock_class == LE_CLASS_BARE_KEY)
 		return NULL;
-	SPI_connect();
-	if (SPI_execute_with_args(query, lengthof(values), types, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for prepared transactions");
-	list = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (list != NULL)
-		list = MemoryContextStrdup(caller, le_escape_line(list));
-	SPI_finish();
-	return list;
+	list = le_call_function("_le_prepared_guards", lengthof(types), types, values,
+							&is_null);
+	return is_null ? NULL : le_escape_line(TextDatumGetCString(list));
 }
 
 /*

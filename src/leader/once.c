@@ -10,27 +10,40 @@
  * has the transaction.  After a rollback neither does, so that the next leader
  * does the job.
  *
- * A second transaction of the same leader waits for the row, and then finds
- * that the job is done.  One with an older snapshot gets a serialization
- * failure.
+ * A second transaction of the same leader waits for the first one, and then
+ * finds that the job is done.  One with an older snapshot gets a serialization
+ * failure.  What they wait for is a lock on the election's row, which may not
+ * exist yet: it is like the server's locks on rows of its catalogs.  So no
+ * other such transaction is open when the row is read.
  *
- * The table is read and written by SQL, as its owner: other roles may not
- * write to it.
+ * The row is then read as it is now.  An administrator may be changing it by
+ * SQL, so it is locked before it is updated.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "catalog/pg_type.h"
-#include "executor/spi.h"
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
+#include "utils/fmgroids.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "leader/leader.h"
+
+/* The columns of le_once_done; none may be null */
+#define Anum_le_once_done_name	1
+#define Anum_le_once_done_due	2
+#define Anum_le_once_done_token	3
+#define Anum_le_once_done_role	4
+#define Natts_le_once_done		4
 
 /*
  * How far in the future a job may be due, as the clocks of programs differ.
@@ -38,32 +51,6 @@
  * done.
  */
 #define LE_DUE_AHEAD_US		USECS_PER_HOUR
-
-/*
- * Run a statement on the table, whose name is inserted into it, as the owner
- * of the table.  Return the number of rows.
- *
- * An altered table is refused: with another type, a rule or a trigger, a job
- * could be taken for done that is not.  SPI must be connected.  On error, the
- * server's own abort restores the user.
- */
-static uint64
-run_as_owner(LOCKMODE mode, const char *statement, int count, Oid *types, Datum *values)
-{
-	Relation	table = le_open_table(LE_ONCE, mode);
-	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
-												  RelationGetRelationName(table));
-	Oid			user;
-	int			context;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(table->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
-	if (SPI_execute_with_args(psprintf(statement, name), count, types, values, NULL, false, 1) < 0)
-		elog(ERROR, "could not use table %s", name);
-	SetUserIdAndSecContext(user, context);
-	table_close(table, NoLock);
-	return SPI_processed;
-}
 
 static void
 require_sane_due(TimestampTz due)
@@ -79,63 +66,48 @@ require_sane_due(TimestampTz due)
 }
 
 /*
- * Return the time for which the last completed job was due.  *found is false
- * if there is none.
+ * Return the time for which the last completed job was due, as the transaction
+ * sees it.  *found is false if there is none.
  */
 TimestampTz
 le_last_done(const LeElection *election, bool *found)
 {
-	Oid			types[] = {TEXTOID};
-	Datum		values[] = {CStringGetTextDatum(election->name)};
+	Relation	table = le_open_table(LE_ONCE, AccessShareLock);
+	HeapTuple	row;
 	TimestampTz due = 0;
 	bool		is_null;
 
-	SPI_connect();
-	*found = run_as_owner(AccessShareLock,
-						  "SELECT due FROM %s WHERE name OPERATOR(pg_catalog.=) $1",
-						  lengthof(types), types, values) > 0;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	row = le_find_row(table, election->name, GetActiveSnapshot());
+	PopActiveSnapshot();
+	*found = row != NULL;
 	if (*found)
-		due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
-												1, &is_null));
-	SPI_finish();
+		due = DatumGetTimestampTz(heap_getattr(row, Anum_le_once_done_due,
+											   RelationGetDescr(table), &is_null));
+	table_close(table, NoLock);
 	return due;
 }
 
 /*
- * Return the number of elections for which the role has recorded a job
- */
-static int64
-count_of_role(Oid role)
-{
-	Oid			types[] = {OIDOID};
-	Datum		values[] = {ObjectIdGetDatum(role)};
-	bool		is_null;
-
-	(void) run_as_owner(AccessShareLock,
-						"SELECT count(*) FROM %s WHERE role OPERATOR(pg_catalog.=) $1",
-						lengthof(types), types, values);
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null));
-}
-
-/*
- * Raise an error if the election has no row yet, and the role has as many as
- * it may have
+ * Raise an error if the current user has recorded jobs of as many elections as
+ * it may
  */
 static void
-require_room(const LeElection *election)
+require_room(Relation table)
 {
 	Oid			role = GetUserId();
-	bool		found;
-	int64		count;
+	ScanKeyData key;
+	SysScanDesc scan;
+	int			count = 0;
 
 	if (superuser())
 		return;
-	(void) le_last_done(election, &found);
-	if (found)
-		return;
-	SPI_connect();
-	count = count_of_role(role);
-	SPI_finish();
+	ScanKeyInit(&key, Anum_le_once_done_role, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(role));
+	scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf, 1, &key);
+	while (count < le_max_elections_per_role && HeapTupleIsValid(systable_getnext(scan)))
+		count++;
+	systable_endscan(scan);
 	if (count >= le_max_elections_per_role)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -143,6 +115,133 @@ require_room(const LeElection *election)
 						GetUserNameFromId(role, false), le_max_elections_per_role),
 				 errhint("Ask an administrator to delete rows of \"%s\", or to raise \"%s\".",
 						 "le_once_done", "leader_election.max_elections_per_role")));
+}
+
+static void
+raise_concurrent(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access due to concurrent update")));
+}
+
+/*
+ * Lock the row that the snapshot shows of the election, and put it into the
+ * slot as it is now.  *found is set to false if there is none.  Return false
+ * if the row has been changed meanwhile.
+ */
+static bool
+try_lock_job(Relation table, const LeElection *election, Snapshot snapshot,
+			 TupleTableSlot *slot, bool *found)
+{
+	HeapTuple	row = le_find_row(table, election->name, snapshot);
+	TM_FailureData failure;
+
+	*found = row != NULL;
+	if (row == NULL)
+		return true;
+	if (IsolationUsesXactSnapshot() &&
+		!table_tuple_fetch_row_version(table, &row->t_self, GetTransactionSnapshot(), slot))
+		raise_concurrent();
+	return table_tuple_lock(table, &row->t_self, snapshot, slot, GetCurrentCommandId(false),
+							LockTupleNoKeyExclusive, LockWaitBlock, 0, &failure) == TM_Ok;
+}
+
+/*
+ * Lock the election's row, and put it into the slot as it is now.  Return
+ * false if there is none.
+ *
+ * At READ COMMITTED, each try takes a new snapshot.  It also keeps the row's
+ * place from being used for another row between the scan and the lock.  If the
+ * transaction has one snapshot, the row is read as it is now, without a
+ * predicate lock on rows that do not exist, and must be what that snapshot
+ * shows.  Otherwise, raises an error.
+ */
+static bool
+lock_job(Relation table, const LeElection *election, TupleTableSlot *slot)
+{
+	bool		found;
+
+	Assert(ActiveSnapshotSet());
+	if (IsolationUsesXactSnapshot())
+	{
+		if (!try_lock_job(table, election, SnapshotSelf, slot, &found))
+			raise_concurrent();
+		return found;
+	}
+	for (;;)
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		bool		locked = try_lock_job(table, election, snapshot, slot, &found);
+
+		UnregisterSnapshot(snapshot);
+		if (locked)
+			return found;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Write the row in place of the old one, or as a new one (NULL)
+ */
+static void
+write_job(Relation table, ItemPointer old, HeapTuple row)
+{
+	le_require_unaltered(table, LE_ONCE);
+	if (old == NULL)
+		CatalogTupleInsert(table, row);
+	else
+	{
+		CheckCmdReplicaIdentity(table, CMD_UPDATE);
+		CatalogTupleUpdate(table, old, row);
+	}
+}
+
+/*
+ * Record the job.  Return false if that job, or a later one, is done already.
+ *
+ * Raises an error if the election has no row yet, and the current user has as
+ * many as it may have.  May wait for another transaction that does the same.
+ */
+static bool
+record_job(const LeElection *election, TimestampTz due, int64 token)
+{
+	Relation	table = le_open_table(LE_ONCE, RowExclusiveLock);
+	TupleTableSlot *slot = table_slot_create(table, NULL);
+	Datum		values[Natts_le_once_done];
+	bool		nulls[Natts_le_once_done] = {0};
+	bool		is_null;
+	bool		first = true;
+	HeapTuple	row;
+
+	values[Anum_le_once_done_name - 1] = CStringGetTextDatum(election->name);
+	values[Anum_le_once_done_due - 1] = TimestampTzGetDatum(due);
+	values[Anum_le_once_done_token - 1] = Int64GetDatum(token);
+	values[Anum_le_once_done_role - 1] = ObjectIdGetDatum(GetUserId());
+	row = heap_form_tuple(RelationGetDescr(table), values, nulls);
+
+	LockDatabaseObject(RelationGetRelid(table), (Oid) election->key.key, 0, ExclusiveLock);
+
+	/* so that a row that the statement itself has written is seen */
+	CommandCounterIncrement();
+	if (!lock_job(table, election, slot))
+	{
+		require_room(table);
+		write_job(table, NULL, row);
+	}
+	else
+	{
+		first = DatumGetTimestampTz(slot_getattr(slot, Anum_le_once_done_due, &is_null)) < due;
+		if (first)
+			write_job(table, &slot->tts_tid, row);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	heap_freetuple(row);
+	table_close(table, NoLock);
+
+	/* so that this transaction sees it */
+	CommandCounterIncrement();
+	return first;
 }
 
 /*
@@ -157,30 +256,15 @@ require_room(const LeElection *election)
 bool
 le_do_once(const LeElection *election, TimestampTz due, int64 token)
 {
-	Oid			types[] = {TEXTOID, TIMESTAMPTZOID, INT8OID, OIDOID};
-	Datum		values[] = {
-		CStringGetTextDatum(election->name),
-		TimestampTzGetDatum(due),
-		Int64GetDatum(token),
-		ObjectIdGetDatum(GetUserId())
-	};
 	LeHeldTerm *held = le_held_term(election);
-	bool		first;
 
+	PreventCommandIfReadOnly("le_once()");
+	PreventCommandIfParallelMode("le_once()");
 	require_sane_due(due);
 	if (held != NULL && held->token == token)
 		le_require_own_term(election);
 	if (!le_guard_transaction(election, token, false))
 		le_raise_not_leader(election, token == 0 ? "this session" :
 							psprintf("token " INT64_FORMAT, token));
-	require_room(election);
-	SPI_connect();
-	first = run_as_owner(RowExclusiveLock,
-						 "INSERT INTO %s AS done VALUES ($1, $2, $3, $4)"
-						 " ON CONFLICT (name) DO UPDATE"
-						 " SET due = excluded.due, token = excluded.token, role = excluded.role"
-						 " WHERE done.due OPERATOR(pg_catalog.<) excluded.due",
-						 lengthof(types), types, values) > 0;
-	SPI_finish();
-	return first;
+	return record_job(election, due, token);
 }
