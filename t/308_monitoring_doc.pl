@@ -1,5 +1,5 @@
-# What doc/monitoring.md shows is so: each statement runs in psql, by the role that the first
-# one makes, and shows what is so; those with \watch again and again, until they are
+# What doc/monitoring.md shows is so: each statement runs in psql, by a role that may monitor,
+# and shows what is so; those with \watch again and again, until they are
 # interrupted.  It names the metrics and alerts that there are.
 
 use strict;
@@ -42,6 +42,7 @@ my @shows = (
 	qr/^ reports +\| worker-4 +\| guard +\| +$guarded->{pid} \| .*idle in transaction/m,
 	qr/^ restless \| +[1-9]\d* \| +[1-9]\d* \| +0 \|/m,
 	qr/^ reports \| +1$/m);
+$node->safe_psql('postgres', 'CREATE ROLE monitor LOGIN; GRANT pg_monitor TO monitor');
 my @blocks = $doc =~ /^```sql\n(.*?)^```$/gms;
 is(scalar @blocks, scalar @shows, 'each statement is known');
 
@@ -72,7 +73,7 @@ foreach my $block (@blocks)
 {
 	my ($first) = $block =~ /\A(.*)/;
 	my $times = $block =~ /\\watch/ ? 3 : 0;
-	my ($output, $errors) = told_by_psql($block, $block =~ /CREATE ROLE/ ? scalar getpwuid($>) : 'prometheus', $times);
+	my ($output, $errors) = told_by_psql($block, $block =~ /CREATE ROLE/ ? scalar getpwuid($>) : 'monitor', $times);
 
 	unlike($errors, qr/ERROR/, "$first: no error") or diag($errors);
 	like($output, shift @shows, "$first: shows what is so");
