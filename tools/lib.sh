@@ -254,6 +254,20 @@ install_needs()
 	install_packages gcc libc6-dev make libkrb5-dev "$@"
 }
 
+# Take those folders out of PATH that the user of the work directory may not read, as in
+# root's home.  What is there would be found first, and could not be run.
+leave_out_private_folders()
+{
+	local folder readable=''
+	local -a path
+
+	IFS=: read -ra path <<<"$PATH"
+	for folder in "${path[@]}"; do
+		! "${as_user[@]}" test -x "$folder" || readable+=:$folder
+	done
+	export PATH=${readable#:}
+}
+
 # Make the work directory, for a user that the server accepts: not root.  Its
 # path is short, for the sockets in it.
 make_work_dir()
@@ -272,6 +286,7 @@ make_work_dir()
 		else
 			as_user=(runuser -u "$user" --)
 		fi
+		leave_out_private_folders
 	fi
 	export HOME=$work TMPDIR=$work/tmp
 	cd "$work" || exit
