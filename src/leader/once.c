@@ -12,9 +12,9 @@
  *
  * A second transaction of the same leader waits for the first one, and then
  * finds that the job is done.  One with an older snapshot gets a serialization
- * failure.  What they wait for is a lock on the election's row, which may not
- * exist yet: it is like the server's locks on rows of its catalogs.  So no
- * other such transaction is open when the row is read.
+ * failure.  What they wait for is the election's job lock (election_lock.c),
+ * since the row may not exist yet.  So no other such transaction is open when
+ * the row is read.
  *
  * The row is then read as it is now.  An administrator may be changing it by
  * SQL, so it is locked before it is updated.
@@ -29,7 +29,6 @@
 #include "catalog/indexing.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -183,18 +182,20 @@ lock_job(Relation table, const LeElection *election, TupleTableSlot *slot)
 
 /*
  * Write the row in place of the old one, or as a new one (NULL)
+ *
+ * Between the last check of the table and the write, no invalidation may be
+ * accepted, as by a look at a catalog.
  */
 static void
 write_job(Relation table, ItemPointer old, HeapTuple row)
 {
+	if (old != NULL)
+		CheckCmdReplicaIdentity(table, CMD_UPDATE);
 	le_require_unaltered(table, LE_ONCE);
 	if (old == NULL)
 		CatalogTupleInsert(table, row);
 	else
-	{
-		CheckCmdReplicaIdentity(table, CMD_UPDATE);
 		CatalogTupleUpdate(table, old, row);
-	}
 }
 
 /*
@@ -220,7 +221,7 @@ record_job(const LeElection *election, TimestampTz due, int64 token)
 	values[Anum_le_once_done_role - 1] = ObjectIdGetDatum(GetUserId());
 	row = heap_form_tuple(RelationGetDescr(table), values, nulls);
 
-	LockDatabaseObject(RelationGetRelid(table), (Oid) election->key.key, 0, ExclusiveLock);
+	le_acquire_job(election);
 
 	/* so that a row that the statement itself has written is seen */
 	CommandCounterIncrement();

@@ -16,6 +16,9 @@
  * at a time.  A candidate that is about to be elected acquires it exclusively
  * while it holds the election's lock, and so waits for all of these.
  *
+ * The third lock of an election is the job lock.  Transactions that do a job
+ * of the leader (leader/once.c) hold it exclusively, and so take turns.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -185,6 +188,34 @@ le_lock_is_busy(const LeElection *election)
 	return LockWaiterCount(&election->tag) > 0;
 }
 
+/*
+ * Acquire a lock for the current subtransaction, see le_acquire_for_xact.
+ * Return false if it is not available and dont_wait is set.
+ */
+static bool
+acquire_tag(const LOCKTAG *tag, LOCKMODE mode, bool dont_wait)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+	LockAcquireResult result;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	result = LockAcquire(tag, mode, false, dont_wait);
+	CurrentResourceOwner = portal;
+	return result != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/*
+ * Acquire the election's job lock for the current subtransaction
+ */
+void
+le_acquire_job(const LeElection *election)
+{
+	LOCKTAG		tag = election->tag;
+
+	tag.locktag_field4 = LE_CLASS_JOB;
+	(void) acquire_tag(&tag, ExclusiveLock, false);
+}
+
 static void
 guard_tag(const LeElection *election, LOCKTAG *tag)
 {
@@ -213,15 +244,10 @@ le_has_guard(const LeElection *election)
 bool
 le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 {
-	ResourceOwner portal = CurrentResourceOwner;
 	LOCKTAG		tag;
-	LockAcquireResult result;
 
 	guard_tag(election, &tag);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	result = LockAcquire(&tag, mode, false, dont_wait);
-	CurrentResourceOwner = portal;
-	return result != LOCKACQUIRE_NOT_AVAIL;
+	return acquire_tag(&tag, mode, dont_wait);
 }
 
 /*

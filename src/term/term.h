@@ -95,6 +95,7 @@ extern bool le_move_to_front(const LeElection *election, int pid);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_lock_is_busy(const LeElection *election);
 extern bool le_has_guard(const LeElection *election);
+extern void le_acquire_job(const LeElection *election);
 extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
 extern void le_release_guard(const LeElection *election, LOCKMODE mode);
 extern int *le_list_holders(const LeElection *election, int *count);
