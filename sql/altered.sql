@@ -127,7 +127,7 @@ ALTER SEQUENCE le_token_seq SET LOGGED;
 CALL try($$ALTER EXTENSION leader_election DROP TABLE le_declarations; ALTER TABLE le_declarations RENAME TO regress_le_taken;
 	CREATE TABLE le_declarations (LIKE regress_le_taken INCLUDING ALL)$$, ARRAY['SELECT le_try_become_leader(''altered'')', 'SELECT le_declare(''altered'')']);
 
--- the view, with further columns: the functions that return its rows do not return them
+-- the view, with further columns: the function that returns its rows fails
 BEGIN;
 DO $$ BEGIN
 	EXECUTE format('CREATE OR REPLACE VIEW le_leaders AS SELECT l.*, 1::bigint AS more, version() AS version FROM (%s) l',

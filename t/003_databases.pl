@@ -178,7 +178,6 @@ subtest 'an election in the transaction that creates the extension' => sub {
 # and its own entry are removed under its sessions: a second leader, or a crash.
 subtest 'a database that was created meanwhile is not taken for a dropped one' => sub {
 	$node->safe_psql('postgres', 'CREATE ROLE regress_full LOGIN');
-	$node->safe_psql('postgres', 'ALTER ROLE regress_full SET leader_election.max_ttl = DEFAULT');
 	$node->append_conf('postgresql.conf', 'leader_election.max_elections_per_role = 20');
 	$node->reload;
 	my $dba = session($node);

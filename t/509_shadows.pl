@@ -21,7 +21,7 @@ use LeaderElection;
 my $node = new_server('shadows', extension => 0, conf => "max_prepared_transactions = 5\nautovacuum = off\n");
 my $user = $node->safe_psql('postgres', 'SELECT current_user');
 
-# An array of what could be shadowed, by kind
+# Make the shadows; how many there are of each kind, and how many cannot be made
 sub make_shadows
 {
 	my ($database) = @_;
