@@ -66,16 +66,12 @@ typedef struct LeManyCampaign
 	Oid			lease_table;	/* whose leases have been seen */
 } LeManyCampaign;
 
-/* The elections that this session follows, in TopMemoryContext; NULL: none */
-static LeElectionKey *followed = NULL;
+/*
+ * The entries of elections that this session follows, in TopMemoryContext;
+ * NULL: none
+ */
+static LeElectionEntry **followed = NULL;
 static int	followed_count;
-
-static void
-unfollow(void *argument pg_attribute_unused())
-{
-	while (followed_count > 0)
-		le_registry_unwatch(&followed[--followed_count], LE_FOLLOWER);
-}
 
 /*
  * Stop following; also called when a campaign fails.  Never raises an error.
@@ -85,7 +81,8 @@ le_stop_following(void)
 {
 	if (followed == NULL)
 		return;
-	le_run_safely(unfollow, NULL);
+	while (followed_count > 0)
+		le_registry_unwatch(followed[--followed_count], LE_FOLLOWER);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->followers, 1);
 	pfree(followed);
 	followed = NULL;
@@ -96,13 +93,13 @@ follow_all(LeManyCampaign *campaign)
 {
 	followed_count = 0;
 	followed = MemoryContextAllocHuge(TopMemoryContext,
-									  campaign->count * sizeof(LeElectionKey));
+									  campaign->count * sizeof(LeElectionEntry *));
 	pg_atomic_fetch_add_u32(&le_registry_counters()->followers, 1);
 	for (int i = 0; i < campaign->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		(void) le_registry_watch(&campaign->elections[i], LE_FOLLOWER);
-		followed[followed_count++] = campaign->elections[i].key;
+		followed[followed_count] = le_registry_watch(&campaign->elections[i], LE_FOLLOWER);
+		followed_count++;
 	}
 	campaign->release = le_follow_from(&campaign->place);
 }

@@ -20,7 +20,8 @@
 static bool standing = false;
 static uint64 standing_since;
 static LeElectionKey standing_for;	/* all zero: many elections */
-static bool in_line = false;	/* does it watch that election? */
+static LeElectionEntry *in_line = NULL; /* the entry that it watches; NULL:
+										 * none */
 
 static void
 stand(const LeElection *election, const LeIdentity *identity)
@@ -55,8 +56,7 @@ le_stand_in_line(const LeElection *election, const LeIdentity *identity)
 	 * so that a leader with a heartbeat notices it, as do the views for a
 	 * bare key
 	 */
-	(void) le_registry_watch(election, LE_IN_LINE);
-	in_line = true;
+	in_line = le_registry_watch(election, LE_IN_LINE);
 }
 
 /*
@@ -95,12 +95,6 @@ le_show_wait(LeWait waits_for)
 }
 
 static void
-leave_line(void *argument pg_attribute_unused())
-{
-	le_registry_unwatch(&standing_for, LE_IN_LINE);
-}
-
-static void
 remove_candidate(void *argument pg_attribute_unused())
 {
 	le_registry_remove_candidate(MyProcPid);
@@ -118,10 +112,8 @@ le_withdraw(void)
 	if (!standing)
 		return;
 	standing = false;
-	if (in_line)
-	{
-		in_line = false;
-		le_run_safely(leave_line, NULL);
-	}
+	if (in_line != NULL)
+		le_registry_unwatch(in_line, LE_IN_LINE);
+	in_line = NULL;
 	le_run_safely(remove_candidate, NULL);
 }

@@ -36,15 +36,8 @@
 #include "lease/lease.h"
 #include "leader/leader.h"
 
-/* the election whose entry this session keeps in place */
-static LeElectionKey pinned;
-static bool has_pin = false;
-
-static void
-unpin(void *argument pg_attribute_unused())
-{
-	le_registry_unwatch(&pinned, LE_OBSERVER);
-}
+/* the entry that this session keeps in place; NULL: none */
+static LeElectionEntry *pinned = NULL;
 
 /*
  * Stop observing; also called if observing fails.  Never raises an error.
@@ -52,10 +45,10 @@ unpin(void *argument pg_attribute_unused())
 void
 le_stop_observing(void)
 {
-	if (!has_pin)
+	if (pinned == NULL)
 		return;
-	has_pin = false;
-	le_run_safely(unpin, NULL);
+	le_registry_unwatch(pinned, LE_OBSERVER);
+	pinned = NULL;
 }
 
 /*
@@ -137,7 +130,6 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 					int64 wait_ms, LeObservation *seen)
 {
 	uint64		give_up_at = PG_UINT64_MAX;
-	LeElectionEntry *entry;
 
 	le_require_primary();
 	le_require_observer(election);
@@ -145,10 +137,8 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 	if (wait_ms != LE_WAIT_FOREVER)
 		give_up_at = le_monotonic_us() + wait_ms * 1000;
 
-	entry = le_registry_watch(election, LE_OBSERVER);
-	pinned = election->key;
-	has_pin = true;
-	ConditionVariablePrepareToSleep(&entry->changed);
+	pinned = le_registry_watch(election, LE_OBSERVER);
+	ConditionVariablePrepareToSleep(&pinned->changed);
 	for (;;)
 	{
 		uint64		until = give_up_at;
@@ -162,7 +152,7 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 		if (seen->by_lock)
 			until = Min(until, le_monotonic_us() + LE_LOCK_LOOK_US);
 		InvalidateCatalogSnapshotConditionally();
-		le_sleep(&entry->changed, until, LE_SLEEP_OBSERVE);
+		le_sleep(&pinned->changed, until, LE_SLEEP_OBSERVE);
 		AcceptInvalidationMessages();
 	}
 	ConditionVariableCancelSleep();

@@ -45,6 +45,8 @@ init_entry(LeElectionEntry *entry)
 	pg_atomic_init_u64(&entry->expiry.renewals, 0);
 	ConditionVariableInit(&entry->changed);
 	init_tally(&entry->tally);
+	for (int i = 0; i < LE_WATCHERS; i++)
+		pg_atomic_init_u32(&entry->watchers[i], 0);
 }
 
 /*
@@ -66,11 +68,11 @@ le_delete_entry(LeElectionEntry *entry)
 }
 
 static bool
-is_watched(const LeElectionEntry *entry)
+is_watched(LeElectionEntry *entry)
 {
 	for (int i = 0; i < LE_WATCHERS; i++)
 	{
-		if (entry->watchers[i] > 0)
+		if (pg_atomic_read_u32(&entry->watchers[i]) > 0)
 			return true;
 	}
 	return false;
@@ -93,7 +95,7 @@ is_vacant(LeElectionEntry *entry)
  * The caller must hold the partition lock.  Never raises an error.
  */
 bool
-le_entry_is_kept(const LeElectionEntry *entry)
+le_entry_is_kept(LeElectionEntry *entry)
 {
 	AssertPartitionLocked();
 	return entry->declared || is_watched(entry);
@@ -221,7 +223,7 @@ le_registry_watch(const LeElection *election, LeWatcher what)
 	is_ours = strcmp(name, election->name) == 0;
 	if (is_ours)
 	{
-		entry->watchers[what]++;
+		pg_atomic_fetch_add_u32(&entry->watchers[what], 1);
 		if (counts_for_role(what))
 			pg_atomic_fetch_add_u32(watched_by, 1);
 	}
@@ -241,20 +243,21 @@ count_down(pg_atomic_uint32 *counter)
 		;
 }
 
+/*
+ * Count a watcher out, after which the entry may disappear at any time.  Needs
+ * no lock, and never raises an error.
+ */
 void
-le_registry_unwatch(const LeElectionKey *key, LeWatcher what)
+le_registry_unwatch(LeElectionEntry *entry, LeWatcher what)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	bool		was_idle = entry->token == 0 && !entry->declared;
 
-	if (entry == NULL)
-		return;
-	Assert(entry->watchers[what] > 0);
-	entry->watchers[what]--;
+	Assert(pg_atomic_read_u32(&entry->watchers[what]) > 0);
+	pg_atomic_fetch_sub_u32(&entry->watchers[what], 1);
 	if (counts_for_role(what))
 		pg_atomic_fetch_sub_u32(watched_by, 1);
-	if (entry->token == 0 && !le_entry_is_kept(entry))
+	if (was_idle)
 		count_down(&le_registry_counters()->pinned);
-	le_registry_unlock_entry(entry);
 }
 
 /*

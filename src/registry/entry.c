@@ -110,7 +110,7 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->silent = le_entry_close_silent(entry, entry->token);
 	term->has_value = DsaPointerIsValid(entry->value);
 	term->announces = entry->announces;
-	term->followers = entry->watchers[LE_FOLLOWER];
+	term->followers = pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]);
 	term->identity.has_client = entry->identity_has_client;
 	strcpy(term->identity.string, le_registry_string(entry->identity));
 	strcpy(term->name, le_registry_string(entry->name));

@@ -84,7 +84,7 @@ le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat
 	if (runs)
 	{
 		if (entry->expiry.ttl_us == 0)
-			entry->watchers[LE_BEATING]++;
+			pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 		else
 			deadline = Min(deadline, pg_atomic_read_u64(&entry->expiry.deadline));
 		entry->expiry.ttl_us = heartbeat_us;

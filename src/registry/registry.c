@@ -52,9 +52,10 @@
  *				backend, unless it is watched, or its election is declared.
  *				The same holds for the entry of a lease whose deadline has
  *				passed, for backends of other databases (see below).  Watchers
- *				(LeWatcher) count themselves in and out under the exclusive
- *				lock, so that the entry stays in place, and sleep on its
- *				condition variable without an LWLock.
+ *				(LeWatcher) count themselves in under the exclusive lock, so
+ *				that the entry stays in place.  They then use its address, and
+ *				without an LWLock sleep on its condition variable and count
+ *				themselves out.
  *				In the same way, the entry of an uncommitted lease stays in
  *				place for the transaction that took it, which holds the
  *				election's lock and sets deadline and ttl without an LWLock.

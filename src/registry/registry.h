@@ -146,7 +146,7 @@ typedef struct LeElectionEntry
 	uint64		lost_at;		/* when that ended without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
-	int			watchers[LE_WATCHERS];	/* how many there are, by LeWatcher */
+	pg_atomic_uint32 watchers[LE_WATCHERS]; /* how many there are, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has changed */
 
 	/* the election, continued */
@@ -410,7 +410,7 @@ extern uint64 le_registry_forgotten_at(bool declared);
 
 /* elections.c */
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
-extern void le_registry_unwatch(const LeElectionKey *key, LeWatcher what);
+extern void le_registry_unwatch(LeElectionEntry *entry, LeWatcher what);
 extern LeForgotten le_registry_forget(const LeElection *election);
 extern uint64 le_registry_fix_lost_at(const LeElection *election, uint64 lost_at);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);

@@ -188,7 +188,7 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	memcpy(row->ended, tally->ended, sizeof(row->ended));
 	row->denied = pg_atomic_read_u64(&tally->denied);
 	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
-	row->followers = entry->watchers[LE_FOLLOWER];
+	row->followers = pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]);
 
 	time_since_change(entry, now, &led, &vacant);
 

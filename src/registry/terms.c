@@ -165,7 +165,7 @@ le_registry_begin_term(const LeTerm *term, LeNews *before)
 	Assert(le_has_lock(&term->election));
 	entry = put_term(term, false, before);
 	if (beats)
-		entry->watchers[LE_BEATING]++;
+		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 	le_registry_unlock_entry(entry);
 	return beats ? entry : NULL;
 }

@@ -171,9 +171,10 @@ set_timer(uint64 at pg_attribute_unused())
 static bool
 is_wanted(const LeHeldTerm *held)
 {
-	const LeElectionEntry *entry = held->entry;
+	LeElectionEntry *entry = held->entry;
 
-	return entry->watchers[LE_IN_LINE] > 0 || entry->watchers[LE_FOLLOWER] > 0 ||
+	return pg_atomic_read_u32(&entry->watchers[LE_IN_LINE]) > 0 ||
+		pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]) > 0 ||
 		(held->lock != NULL && le_lock_seems_wanted(held->lock, &held->election));
 }
 
@@ -336,21 +337,16 @@ le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void
-unwatch(void *key)
-{
-	le_registry_unwatch(key, LE_BEATING);
-}
-
 /*
  * Remove the term's heartbeat, if it has one.  Never raises an error.
  */
 void
 le_stop_heartbeat(LeHeldTerm *held)
 {
+	LeElectionEntry *entry = held->entry;
 	sigset_t	before;
 
-	if (held->entry == NULL)
+	if (entry == NULL)
 		return;
 	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);
 	if (held->terminated)
@@ -361,7 +357,7 @@ le_stop_heartbeat(LeHeldTerm *held)
 	dlist_delete(&held->beat_node);
 	held->entry = NULL;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	le_run_safely(unwatch, &held->election.key);
+	le_registry_unwatch(entry, LE_BEATING);
 }
 
 /*
