@@ -79,15 +79,21 @@ static int	followed_count;
 void
 le_stop_following(void)
 {
-	if (followed == NULL)
-		return;
-	while (followed_count > 0)
-		le_registry_unwatch(followed[--followed_count], LE_FOLLOWER);
-	pg_atomic_fetch_sub_u32(&le_registry_counters()->followers, 1);
-	pfree(followed);
-	followed = NULL;
+	if (followed != NULL)
+	{
+		while (followed_count > 0)
+			le_registry_unwatch(followed[--followed_count], LE_FOLLOWER);
+		pg_atomic_fetch_sub_u32(&le_registry_counters()->followers, 1);
+		pfree(followed);
+		followed = NULL;
+	}
+	le_registry_uncharge();
 }
 
+/*
+ * Follow the elections, which are reserved.  Raises an error if the server has
+ * no room for them.
+ */
 static void
 follow_all(LeManyCampaign *campaign)
 {
@@ -307,7 +313,6 @@ wait_for_any(LeManyCampaign *campaign, int64 *token)
 {
 	int			won;
 
-	follow_all(campaign);
 	ConditionVariablePrepareToSleep(campaign->release);
 	won = bid_for_all(campaign, token);
 	while (won < 0 && le_monotonic_us() < campaign->give_up_at)
@@ -364,6 +369,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 	campaign.by_lock = MemoryContextAllocHuge(CurrentMemoryContext,
 											  count * sizeof(bool));
 	campaign.give_up_at = PG_UINT64_MAX;
+	le_registry_charge(campaign.count);
 	won = bid_for_all(&campaign, token);
 	if (won < 0 && bid->wait_ms != LE_NO_WAIT)
 	{
@@ -371,15 +377,16 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 			give_up_at = start + bid->wait_ms * 1000;
 		if (LockTimeout > 0)
 			lock_timeout_at = start + LockTimeout * INT64CONST(1000);
+		follow_all(&campaign);
 		if (campaign.count > 0)
 			le_stand_for_many(elections, campaign.count, &campaign.identity);
 		campaign.give_up_at = Min(give_up_at, lock_timeout_at);
 		won = wait_for_any(&campaign, token);
 		if (won < 0 && lock_timeout_at < give_up_at)
 			le_raise_lock_timeout();
-		le_stop_following();
 		le_withdraw();
 	}
+	le_stop_following();
 	if (won < 0)
 	{
 		count_failure(&campaign, le_monotonic_us() - start);

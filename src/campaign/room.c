@@ -3,6 +3,9 @@
  * campaign/room.c
  *	  Limits of the number of elections of the server, a role and a session.
  *
+ * A bid makes room here if it finds none, and fails early if there is none.
+ * What it then uses is reserved in registry/limits.c, beside other sessions.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -40,20 +43,16 @@ fits_on_server(int more)
 
 /*
  * Return how many of the elections that the server may know are reserved for
- * others: a tenth for superusers and declared elections, and half of that for
- * superusers
+ * others than all of these
  */
 static int
 reserved_for_others(const LeElection *elections, int count)
 {
-	if (superuser())
-		return 0;
-	for (int i = 0; i < count; i++)
-	{
-		if (!le_is_kept(&elections[i]))
-			return le_max_elections / 10;
-	}
-	return le_max_elections / 20;
+	bool		declared = true;
+
+	for (int i = 0; declared && i < count; i++)
+		declared = le_is_kept(&elections[i]);
+	return le_registry_reserve(declared);
 }
 
 /*
@@ -78,13 +77,7 @@ require_room_on_server(const LeElection *elections, int count)
 	le_registry_bound_elections(count + reserve);
 	if (fits_on_server(count + reserve))
 		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections),
-			 reserve == 0 ? 0 :
-			 errdetail("Of these, %d are reserved for declared elections and superusers.",
-					   reserve),
-			 errhint("An administrator can raise \"%s\".", "leader_election.max_elections")));
+	le_raise_server_full(reserve);
 }
 
 static bool
@@ -92,19 +85,7 @@ fits_for_role(int more)
 {
 	uint32		used = pg_atomic_read_u32(le_registry_used_by(GetUserId(), NULL));
 
-	return used + (int64) more <= le_max_elections_per_role || superuser();
-}
-
-pg_noreturn static void
-raise_role_full(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("too many elections for role \"%s\": at most %d at a time",
-					GetUserNameFromId(GetUserId(), false), le_max_elections_per_role),
-			 errdetail("Its running leases count, and what its sessions observe, or campaign for as one of many."),
-			 errhint("Resign from some, or ask an administrator to raise \"%s\".",
-					 "leader_election.max_elections_per_role")));
+	return used + (int64) more <= le_registry_most_for_role();
 }
 
 /*
@@ -113,8 +94,8 @@ raise_role_full(void)
 void
 le_require_countable(int count)
 {
-	if (count > le_max_elections_per_role && !superuser())
-		raise_role_full();
+	if (count > le_registry_most_for_role())
+		le_raise_role_full();
 	if (count > le_max_elections)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -128,7 +109,7 @@ require_room_for_role(int more)
 		return;
 	sweep_for_room();
 	if (!fits_for_role(more))
-		raise_role_full();
+		le_raise_role_full();
 }
 
 /*

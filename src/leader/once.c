@@ -88,13 +88,17 @@ le_last_done(const LeElection *election, bool *found)
 }
 
 /*
- * Raise an error if the current user has recorded jobs of as many elections as
- * it may
+ * Raise an error if the current user has recorded jobs of more elections than
+ * it may, with the row that was just inserted
+ *
+ * Rows of transactions that still run count, so that of several sessions which
+ * insert at the same time none overlooks the others.
  */
 static void
-require_room(Relation table)
+require_few_rows(Relation table)
 {
 	Oid			role = GetUserId();
+	SnapshotData dirty;
 	ScanKeyData key;
 	SysScanDesc scan;
 	int			count = 0;
@@ -103,11 +107,12 @@ require_room(Relation table)
 		return;
 	ScanKeyInit(&key, Anum_le_once_done_role, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(role));
-	scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf, 1, &key);
-	while (count < le_max_elections_per_role && HeapTupleIsValid(systable_getnext(scan)))
+	InitDirtySnapshot(dirty);
+	scan = systable_beginscan(table, InvalidOid, false, &dirty, 1, &key);
+	while (count <= le_max_elections_per_role && HeapTupleIsValid(systable_getnext(scan)))
 		count++;
 	systable_endscan(scan);
-	if (count >= le_max_elections_per_role)
+	if (count > le_max_elections_per_role)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many elections with jobs that role \"%s\" has done: at most %d",
@@ -227,8 +232,8 @@ record_job(const LeElection *election, TimestampTz due, int64 token)
 	CommandCounterIncrement();
 	if (!lock_job(table, election, slot))
 	{
-		require_room(table);
 		write_job(table, NULL, row);
+		require_few_rows(table);
 	}
 	else
 	{

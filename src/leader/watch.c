@@ -45,10 +45,10 @@ static LeElectionEntry *pinned = NULL;
 void
 le_stop_observing(void)
 {
-	if (pinned == NULL)
-		return;
-	le_registry_unwatch(pinned, LE_OBSERVER);
+	if (pinned != NULL)
+		le_registry_unwatch(pinned, LE_OBSERVER);
 	pinned = NULL;
+	le_registry_uncharge();
 }
 
 /*
@@ -137,6 +137,7 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 	if (wait_ms != LE_WAIT_FOREVER)
 		give_up_at = le_monotonic_us() + wait_ms * 1000;
 
+	le_registry_charge(1);
 	pinned = le_registry_watch(election, LE_OBSERVER);
 	ConditionVariablePrepareToSleep(&pinned->changed);
 	for (;;)

@@ -133,7 +133,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	/* only the lock is left if there is no room for the entry */
 	grant->given_up = true;
 	le_xact_table_add(&grants, &grant->item, &bid->election.key);
-	le_registry_add_lease(&term, &grant->entry);
+	grant->entry = le_registry_add_lease(&term);
 	grant->given_up = false;
 	return term.token;
 }

@@ -161,13 +161,14 @@ show_entry(LeElectionEntry *entry)
 
 /*
  * Return the election's entry with its partition locked exclusively, adding
- * the entry if there is none
+ * the entry if there is none.  Return NULL if there is none, and the server
+ * has "most" entries or more.
  *
  * An entry of another election with the same key is reused for this one,
  * unless the other election is led, watched or declared.
  */
 LeElectionEntry *
-le_registry_lock_or_add(const LeElectionKey *key, const char *name)
+le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint32 most)
 {
 	LeElectionEntry *entry;
 	bool		found;
@@ -176,7 +177,11 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 	if (!found)
 	{
 		init_entry(entry);
-		pg_atomic_fetch_add_u32(&le_registry_counters()->elections, 1);
+		if (!le_count_entry(most))
+		{
+			dshash_delete_entry(le_registry_election_table(), entry);
+			return NULL;
+		}
 	}
 	if (entry->hidden)
 		show_entry(entry);
@@ -189,25 +194,42 @@ le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 	return entry;
 }
 
-/* The counter of the role on whose behalf this session watches */
-static pg_atomic_uint32 *watched_by = NULL;
+/*
+ * Return how many of the elections that the server may know are reserved for
+ * others than this one, if the current user adds it
+ */
+int
+le_registry_reserve_for(const LeElectionKey *key, const char *name)
+{
+	bool		declared = false;
+
+	(void) le_knows_kept(key, name, &declared);
+	return le_registry_reserve(declared);
+}
 
 /*
- * Check whether a watcher of this kind counts toward its role's limit.  The
- * other kinds are bounded anyway: a session stands in line for one election
- * only, and its terms are limited.
+ * Do the same as le_registry_lock_or_add_within, within what the current user
+ * may add, or raise an error
  */
-static bool
-counts_for_role(LeWatcher what)
+LeElectionEntry *
+le_registry_lock_or_add(const LeElectionKey *key, const char *name)
 {
-	return what == LE_OBSERVER || what == LE_FOLLOWER;
+	int			reserved = le_registry_reserve_for(key, name);
+	LeElectionEntry *entry = le_registry_lock_or_add_within(key, name,
+															le_max_elections - reserved);
+
+	if (entry == NULL)
+		le_raise_server_full(reserved);
+	return entry;
 }
 
 /*
  * Count a watcher in, so that the entry stays in place, and return the entry
  *
  * le_registry_unwatch undoes this.  Raises an error if another election with
- * the same key is in the way.
+ * the same key is in the way.  Call le_registry_charge before, unless the
+ * number of watchers is bounded anyway: a session stands in line for one
+ * election only, and its terms are limited.
  */
 LeElectionEntry *
 le_registry_watch(const LeElection *election, LeWatcher what)
@@ -216,17 +238,11 @@ le_registry_watch(const LeElection *election, LeWatcher what)
 	char		name[LE_TEXT_SIZE];
 	bool		is_ours;
 
-	if (counts_for_role(what))
-		watched_by = le_registry_used_by(GetUserId(), NULL);
 	entry = le_registry_lock_or_add(&election->key, election->name);
 	strcpy(name, le_registry_string(entry->name));
 	is_ours = strcmp(name, election->name) == 0;
 	if (is_ours)
-	{
 		pg_atomic_fetch_add_u32(&entry->watchers[what], 1);
-		if (counts_for_role(what))
-			pg_atomic_fetch_add_u32(watched_by, 1);
-	}
 	le_registry_unlock_entry(entry);
 	if (!is_ours)
 		le_refuse_collision(election, name);
@@ -254,8 +270,6 @@ le_registry_unwatch(LeElectionEntry *entry, LeWatcher what)
 
 	Assert(pg_atomic_read_u32(&entry->watchers[what]) > 0);
 	pg_atomic_fetch_sub_u32(&entry->watchers[what], 1);
-	if (counts_for_role(what))
-		pg_atomic_fetch_sub_u32(watched_by, 1);
 	if (was_idle)
 		count_down(&le_registry_counters()->pinned);
 }

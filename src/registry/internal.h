@@ -56,7 +56,15 @@ extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 extern void le_delete_entry(LeElectionEntry *entry);
 extern bool le_entry_is_kept(LeElectionEntry *entry);
 extern void le_registry_rename_entry(LeElectionEntry *entry, const char *name);
+extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
+													   const char *name, uint32 most);
 extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);
+extern int	le_registry_reserve_for(const LeElectionKey *key, const char *name);
+
+/* limits.c */
+extern bool le_count_entry(uint32 most);
+extern bool le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most);
+extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* terms.c */
 extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);

@@ -173,20 +173,3 @@ le_registry_begin_lease(const LeElectionKey *key, int64 token)
 	le_registry_unlock_entry(entry);
 	return found;
 }
-
-/*
- * Record a lease that was found in the table, unless the registry knows a
- * later term
- *
- * Called by the session that loads the table, before any session can bid.
- * Entries of an earlier load that failed are overwritten.
- */
-void
-le_registry_load_lease(const LeTerm *term)
-{
-	LeTerm		known;
-
-	if (le_registry_read(&term->election, &known) && known.token > term->token)
-		return;
-	le_registry_add_lease(term, NULL);
-}

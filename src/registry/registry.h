@@ -416,6 +416,14 @@ extern uint64 le_registry_fix_lost_at(const LeElection *election, uint64 lost_at
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern void le_registry_mark_declared(uint64 declarations);
 
+/* limits.c */
+extern int	le_registry_reserve(bool declared);
+pg_noreturn extern void le_raise_server_full(int reserved);
+pg_noreturn extern void le_raise_role_full(void);
+extern int64 le_registry_most_for_role(void);
+extern void le_registry_charge(uint32 count);
+extern void le_registry_uncharge(void);
+
 /* eviction.c */
 extern void le_registry_bound_elections(int more);
 extern void le_registry_evict_leases(void);
@@ -425,7 +433,8 @@ extern void le_registry_forget_dropped(void);
 extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern LeElectionEntry *le_registry_begin_term(const LeTerm *term, LeNews *before);
-extern void le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept);
+extern LeElectionEntry *le_registry_add_lease(const LeTerm *term);
+extern void le_registry_load_lease(const LeTerm *term);
 extern void le_registry_restore_lease(const LeTerm *term);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeNews *news);
@@ -449,7 +458,6 @@ extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
 									bool *expired, LeNews *news);
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
 extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
-extern void le_registry_load_lease(const LeTerm *term);
 
 /* entry.c */
 extern bool le_entry_is_silent(LeElectionEntry *entry, int64 token);

@@ -116,7 +116,7 @@ le_count_loaded(LeElectionEntry *entry)
 
 /*
  * Count the entry's term as ended at the given time, unless it has been
- * counted so or never began
+ * counted so or never began.  A lease no longer counts for its role.
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
@@ -126,6 +126,7 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 	LeTally    *tally = &entry->tally;
 
 	AssertPartitionLockedExclusively();
+	le_uncount_lease(entry);
 	if (!entry->counted)
 		return;
 	entry->last_token = entry->token;
@@ -138,7 +139,8 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 }
 
 /*
- * Count a bid that was denied
+ * Count a bid that was denied, unless the election is not known and there is
+ * no room for it
  */
 void
 le_registry_count_denial(const LeElection *election)
@@ -151,7 +153,14 @@ le_registry_count_denial(const LeElection *election)
 		entry = NULL;
 	}
 	if (entry == NULL)
-		entry = le_registry_lock_or_add(&election->key, election->name);
+	{
+		int			reserved = le_registry_reserve_for(&election->key, election->name);
+
+		entry = le_registry_lock_or_add_within(&election->key, election->name,
+											   le_max_elections - reserved);
+		if (entry == NULL)
+			return;
+	}
 	pg_atomic_fetch_add_u64(&entry->tally.denied, 1);
 	le_registry_unlock_entry(entry);
 }

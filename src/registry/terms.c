@@ -102,30 +102,51 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 	le_registry_free(&entry->identity);
 	le_registry_free(&entry->value);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->terms, 1);
-	if (DsaPointerIsValid(entry->used))
-		pg_atomic_fetch_sub_u32(dsa_get_address(le_registry_area(), entry->used), 1);
-	entry->used = InvalidDsaPointer;
+}
+
+/* How a term gets into the registry */
+typedef enum LePut
+{
+	LE_PUT_NEW,					/* by a bid, within the limits */
+	LE_PUT_LOADED,				/* from the table, whatever the limits are */
+	LE_PUT_IF_MISSING			/* likewise, unless a term is recorded, or a
+								 * later one has ended */
+} LePut;
+
+/*
+ * Return the election's entry for a term, with its partition locked
+ */
+static LeElectionEntry *
+lock_for_term(const LeTerm *term, LePut how)
+{
+	if (how == LE_PUT_NEW)
+		return le_registry_lock_or_add(&term->election, term->name);
+	return le_registry_lock_or_add_within(&term->election, term->name, PG_UINT32_MAX);
 }
 
 /*
  * Record a term in place of the one that is recorded, and return the entry
- * with its partition locked.  With if_missing, do so only if none is recorded
- * and no later one has ended.
+ * with its partition locked
  *
  * A lease is counted for its role.  *before, unless NULL, is set to what this
  * session is to announce first.
  */
 static LeElectionEntry *
-put_term(const LeTerm *term, bool if_missing, LeNews *before)
+put_term(const LeTerm *term, LePut how, LeNews *before)
 {
 	LeElectionEntry *entry;
 	dsa_pointer identity;
 	dsa_pointer used = InvalidDsaPointer;
+	int64		most = PG_UINT32_MAX;
 
 	if (term->scope == LE_SCOPE_LEASE)
+	{
 		(void) le_registry_used_by(term->role, &used);
-	entry = le_registry_lock_or_add(&term->election, term->name);
-	if (if_missing && (entry->token != 0 || entry->last_token >= term->token))
+		if (how == LE_PUT_NEW)
+			most = le_registry_most_for_role();
+	}
+	entry = lock_for_term(term, how);
+	if (how == LE_PUT_IF_MISSING && (entry->token != 0 || entry->last_token >= term->token))
 		return entry;
 	if (entry->token != 0)
 		le_remove_term(entry, le_true_reason(entry, LE_END_LOCK_RELEASED));
@@ -135,15 +156,18 @@ put_term(const LeTerm *term, bool if_missing, LeNews *before)
 		le_registry_unlock_entry(entry);
 		le_raise_registry_full();
 	}
+	if (DsaPointerIsValid(used) && !le_count_lease(entry, used, most))
+	{
+		le_registry_free(&identity);
+		le_registry_unlock_entry(entry);
+		le_raise_role_full();
+	}
 
 	if (before != NULL)
 		le_news_take(before, entry);
 	fill_entry(entry, term, identity);
 	if (before != NULL)
 		le_news_begin(entry);
-	entry->used = used;
-	if (DsaPointerIsValid(used))
-		pg_atomic_fetch_add_u32(dsa_get_address(le_registry_area(), used), 1);
 	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
 	ConditionVariableBroadcast(&entry->changed);
 	return entry;
@@ -163,7 +187,7 @@ le_registry_begin_term(const LeTerm *term, LeNews *before)
 	bool		beats = term->ttl_us != 0;
 
 	Assert(le_has_lock(&term->election));
-	entry = put_term(term, false, before);
+	entry = put_term(term, LE_PUT_NEW, before);
 	if (beats)
 		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 	le_registry_unlock_entry(entry);
@@ -171,19 +195,34 @@ le_registry_begin_term(const LeTerm *term, LeNews *before)
 }
 
 /*
- * Record a lease that will begin, and set *kept, unless NULL, to its entry
+ * Record a lease that will begin, and return its entry
  *
- * The caller must hold the election's lock, and no term may be recorded; but a
- * lease that is loaded again replaces what was loaded before.
+ * The caller must hold the election's lock, and no term may be recorded.
+ */
+LeElectionEntry *
+le_registry_add_lease(const LeTerm *term)
+{
+	LeElectionEntry *entry = put_term(term, LE_PUT_NEW, NULL);
+
+	le_registry_unlock_entry(entry);
+	return entry;
+}
+
+/*
+ * Record a lease that was found in the table, unless the registry knows a
+ * later term
+ *
+ * Called by the session that loads the table, before any session can bid.
+ * Entries of an earlier load that failed are overwritten.
  */
 void
-le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept)
+le_registry_load_lease(const LeTerm *term)
 {
-	LeElectionEntry *entry = put_term(term, false, NULL);
+	LeTerm		known;
 
-	if (kept != NULL)
-		*kept = entry;
-	le_registry_unlock_entry(entry);
+	if (le_registry_read(&term->election, &known) && known.token > term->token)
+		return;
+	le_registry_unlock_entry(put_term(term, LE_PUT_LOADED, NULL));
 }
 
 /*
@@ -193,7 +232,7 @@ le_registry_add_lease(const LeTerm *term, LeElectionEntry **kept)
 void
 le_registry_restore_lease(const LeTerm *term)
 {
-	le_registry_unlock_entry(put_term(term, true, NULL));
+	le_registry_unlock_entry(put_term(term, LE_PUT_IF_MISSING, NULL));
 }
 
 /*

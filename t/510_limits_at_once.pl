@@ -1,0 +1,176 @@
+# Sixty sessions ask for elections at the same time.  However they come together, neither
+# the limit of their role nor that of the server is exceeded, and what is reserved stays
+# free: declared elections and superusers are elected.  The elections cannot be won at
+# once, so that the sessions go on waiting.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+
+my $sessions = 60;
+my $per_role = 500;
+my $max = 2000;
+
+my $node = new_server('limits_at_once', conf => qq{
+max_connections = 100
+autovacuum = off
+log_statement = none
+leader_election.log_terms = off
+leader_election.max_tracked = 100
+leader_election.max_elections = $max
+leader_election.max_elections_per_role = $per_role
+});
+$node->safe_psql('postgres', q{
+CREATE ROLE regress_mallory LOGIN;
+CREATE ROLE regress_w1 LOGIN;
+SELECT le_declare('vital', 'regress_w1');
+INSERT INTO le_declarations (name, grace) SELECT 'T' || k || '/' || i, '1 day' FROM generate_series(1, 60) k, generate_series(1, 100) i;
+-- so that after a restart, elections that are not known may have had a leader
+SELECT le_try_become_leader('before');
+});
+
+my @mallory;
+my ($postgres, $w1);
+
+sub start_anew
+{
+	my (%settings) = @_;
+	kill_client($_) foreach @mallory, grep { defined } $postgres, $w1;
+	$node->safe_psql('postgres', 'ALTER ROLE regress_mallory RESET ALL');
+	$node->safe_psql('postgres', "ALTER ROLE regress_mallory SET $_ = '$settings{$_}'") foreach keys %settings;
+	$node->restart;
+	$postgres = session($node);
+	$w1 = session($node, user => 'regress_w1');
+	@mallory = map { session($node, user => 'regress_mallory') } 1 .. $sessions;
+	ask($_, 'SET client_min_messages = error; SET statement_timeout = 0') foreach @mallory;
+	return;
+}
+
+sub known { return ask($postgres, 'SELECT elections FROM pg_stat_leader_election_info'); }
+
+# All of them call at the same moment: when a lock is released that they wait for
+sub all_at_once
+{
+	my ($call) = @_;
+	ask($postgres, 'SELECT pg_advisory_lock(0, 7)');
+	post($mallory[$_], 'DO $$ DECLARE t bigint; n text; l record; BEGIN PERFORM pg_advisory_lock_shared(0, 7); PERFORM pg_advisory_unlock_shared(0, 7); '
+		  . ($call =~ s/#/$_ + 1/egr) . ' END $$') foreach 0 .. $#mallory;
+	ask_until($postgres, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}, $sessions, 30);
+	ask($postgres, 'SELECT pg_advisory_unlock(0, 7)');
+	return;
+}
+
+# The greatest number that is seen until all have an answer, or for three seconds
+sub greatest
+{
+	my ($query) = @_;
+	my $greatest = 0;
+	my $until = monotonic() + 3;
+	while (monotonic() < $until)
+	{
+		my $now = ask($postgres, $query);
+		$greatest = $now if $now > $greatest;
+	}
+	return $greatest;
+}
+
+sub others_are_elected
+{
+	my (%what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(ask($w1, q{SELECT le_try_become_leader('vital'), le_resign('vital')}), 't|t', 'the declared election has a leader');
+	is(ask($postgres, q{SELECT le_try_become_leader('root'), le_resign('root')}), 't|t', 'a superuser is elected');
+	is(ask($w1, q{SELECT le_try_become_leader('plain'), le_resign('plain')}), 't|t', 'and another role') if $what{plain};
+	return;
+}
+
+sub wait_for_answers
+{
+	ask($postgres, q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'regress_mallory'});
+	collect($_) foreach @mallory;
+	ask_until($postgres, 'SELECT count(*) FROM le_candidates', '0', 10);
+	return;
+}
+
+my $campaign = q{CALL le_campaign(le_seats('T#', 100), timeout => '20 s', token => t, name => n);};
+my $in_line = q{SELECT count(*) FROM le_candidates};
+
+subtest 'a role, in elections that are declared' => sub {
+	start_anew();
+	all_at_once($campaign);
+	cmp_ok(greatest($in_line), '<=', $per_role, 'no more candidates than the role may have');
+	others_are_elected(plain => 1);
+	wait_for_answers();
+	all_at_once($campaign);
+	cmp_ok(greatest($in_line), '>=', $per_role - 100, 'all is given back');
+	wait_for_answers();
+};
+
+subtest 'a role, in elections in their grace period' => sub {
+	start_anew('leader_election.grace_period' => '1 h');
+	all_at_once($campaign =~ s/T#/Q#/r);
+	cmp_ok(greatest($in_line), '<=', $per_role, 'no more candidates than the role may have');
+	cmp_ok(known(), '<=', $per_role + 100, 'and the server knows of no more');
+	others_are_elected(plain => 1);
+	wait_for_answers();
+};
+
+subtest 'a role, while the synchronous standby is away' => sub {
+	kill_client($_) foreach @mallory;
+	@mallory = ();
+	$node->append_conf('postgresql.conf', "synchronous_standby_names = 'nosuch'");
+	$node->restart;
+	start_anew();
+	all_at_once($campaign =~ s/T#/Q#/r);
+	cmp_ok(greatest($in_line), '<=', $per_role, 'no more candidates than the role may have');
+	wait_for_answers();
+	$node->append_conf('postgresql.conf', "synchronous_standby_names = ''");
+	$node->reload;
+	ask_until($w1, 'SHOW synchronous_standby_names', '', 10);
+	others_are_elected(plain => 1);
+};
+
+subtest 'a role, in elections that are led' => sub {
+	start_anew();
+	ask($postgres, q{SELECT count(le_try_become_leader(n)) FROM unnest(le_seats('led', 100)) n});
+	all_at_once($campaign =~ s/T#/led/r);
+	cmp_ok(greatest($in_line), '<=', $per_role, 'no more candidates than the role may have');
+	others_are_elected(plain => 1);
+	wait_for_answers();
+};
+
+subtest 'a role, by leases and as an observer' => sub {
+	start_anew();
+	all_at_once(q{PERFORM le_lease('lease#/' || i, '1 h') FROM generate_series(1, 20) i;});
+	cmp_ok(greatest(q{SELECT count(*) FROM le_leaders WHERE scope = 'lease'}), '<=', $per_role, 'no more leases than the role may have');
+	wait_for_answers();
+	is(ask($postgres, q{SELECT le_depose_role('regress_mallory') > 0}), 't', 'they are ended');
+};
+
+subtest 'a role, by jobs' => sub {
+	start_anew();
+	all_at_once(q{FOR i IN 1 .. 20 LOOP PERFORM le_try_become_leader('job#/' || i); PERFORM le_once('job#/' || i, now()); END LOOP;});
+	collect($_) foreach @mallory;
+	my $rows = ask($postgres, 'SELECT count(*) FROM le_once_done');
+	cmp_ok($rows, '<=', $per_role, 'no more rows than the role may have');
+	cmp_ok($rows, '>', 0, 'but some');
+};
+
+subtest 'the server, by a role with a limit of its own' => sub {
+	start_anew('leader_election.grace_period' => '1 h', 'leader_election.max_elections_per_role' => '1000000');
+	all_at_once($campaign =~ s/T#/Q#/r);
+	cmp_ok(greatest('SELECT elections FROM pg_stat_leader_election_info'), '<=', $max - $max / 10 + 2, 'what is reserved stays free');
+	others_are_elected();
+	fails($w1, q{SELECT le_try_become_leader('plain')}, '53400', 'the server is full for others');
+	wait_for_answers();
+	others_are_elected(plain => 1);
+};
+
+$node->stop;
+done_testing();
