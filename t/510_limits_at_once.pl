@@ -30,7 +30,7 @@ $node->safe_psql('postgres', q{
 CREATE ROLE regress_mallory LOGIN;
 CREATE ROLE regress_w1 LOGIN;
 SELECT le_declare('vital', 'regress_w1');
-INSERT INTO le_declarations (name, grace) SELECT 'T' || k || '/' || i, '1 day' FROM generate_series(1, 60) k, generate_series(1, 100) i;
+INSERT INTO le_declarations (name, grace) SELECT 'T' || k || '/' || i, '1 day' FROM generate_series(1, 60) k, generate_series(1, 30) i;
 -- so that after a restart, elections that are not known may have had a leader
 SELECT le_try_become_leader('before');
 });
@@ -102,13 +102,14 @@ my $campaign = q{CALL le_campaign(le_seats('T#', 100), timeout => '20 s', token 
 my $in_line = q{SELECT count(*) FROM le_candidates};
 
 subtest 'a role, in elections that are declared' => sub {
+	my $campaign = $campaign =~ s/100/30/r;
 	start_anew();
 	all_at_once($campaign);
 	cmp_ok(greatest($in_line), '<=', $per_role, 'no more candidates than the role may have');
 	others_are_elected(plain => 1);
 	wait_for_answers();
 	all_at_once($campaign);
-	cmp_ok(greatest($in_line), '>=', $per_role - 100, 'all is given back');
+	cmp_ok(greatest($in_line), '>=', $per_role - 30, 'all is given back');
 	wait_for_answers();
 };
 
@@ -170,6 +171,53 @@ subtest 'the server, by a role with a limit of its own' => sub {
 	fails($w1, q{SELECT le_try_become_leader('plain')}, '53400', 'the server is full for others');
 	wait_for_answers();
 	others_are_elected(plain => 1);
+};
+
+# Declared elections are kept, but those of one owner's databases leave room for others
+subtest 'declared elections of many databases' => sub {
+	start_anew();
+	my $kept = $max / 10;
+	foreach my $i (1 .. 12)
+	{
+		$node->safe_psql('postgres', "CREATE DATABASE d$i OWNER regress_mallory");
+		my $owner = session($node, db => "d$i", user => 'regress_mallory');
+		ask($owner, "CREATE EXTENSION leader_election; INSERT INTO le_declarations (name) SELECT 'd' || i FROM generate_series(1, $kept) i");
+		is(ask($owner, "SELECT count(*) FROM generate_series(1, $kept) i WHERE le_try_become_leader('d' || i) AND le_resign('d' || i)"), $kept, "database $i")
+		  or diag($owner->{error});
+		end_session($owner);
+	}
+	is(ask($w1, q{SELECT count(*) FROM generate_series(1, 300) i WHERE le_try_become_leader('plain' || i)}), '300', 'other roles are elected')
+	  or diag($w1->{error});
+	others_are_elected(plain => 1);
+
+	# One that may have been evicted is not taken for new, in a database whose elections are
+	# otherwise all known
+	$node->safe_psql('postgres', 'CREATE DATABASE small');
+	$node->safe_psql('small', q{CREATE EXTENSION leader_election; SELECT le_declare('evicted', grace => '1 h')});
+	my $leader = session($node, db => 'small');
+	ask($leader, q{SELECT le_try_become_leader('evicted')});
+	kill_client($leader);
+	ask($w1, q{SELECT le_resign_all()});
+	foreach my $i (1 .. 4)
+	{
+		ask($w1, "SELECT count(le_try_become_leader('x$i/' || i)) FROM generate_series(1, 500) i");
+		ask($w1, q{SELECT le_resign_all()});
+	}
+	my $next = session($node, db => 'small');
+	is(ask($next, q{SELECT count(*) FROM pg_stat_leader_election}), '0', 'it was evicted');
+	is(ask($next, q{SELECT le_try_become_leader('evicted')}), 'f', 'its grace period is kept');
+};
+
+# A database has no more declarations than the server may know elections
+subtest 'declarations' => sub {
+	my $owner = session($node, db => 'd1', user => 'regress_mallory');
+	is(ask($owner, "INSERT INTO le_declarations (name) SELECT 'more' || i FROM generate_series(1, $max * 9 / 10) i; SELECT le_try_become_leader('d1')"), 't', 'as many as may be');
+	fails($owner, q{SELECT le_declare('one more')}, '53400', 'one more');
+	ask($owner, q{SELECT le_resign_all(); INSERT INTO le_declarations (name) VALUES ('one more')});
+	fails($owner, q{SELECT le_try_become_leader('d1')}, '53400', 'more, by SQL');
+	is(ask($w1, q{SELECT le_try_become_leader('vital'), le_resign('vital')}), 't|t', 'which concerns no other database');
+	is(ask($owner, q{SELECT le_undeclare('one more')}), 't', 'one is removed');
+	is(ask($owner, q{SELECT le_try_become_leader('d1')}), 't', 'and all is well');
 };
 
 $node->stop;

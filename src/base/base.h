@@ -193,6 +193,7 @@ extern bool le_is_kept(const LeElection *election);
 extern void le_require_ttl(const LeElection *election, int64 ttl_us);
 extern void le_require_candidate(const LeBid *bid);
 extern void le_require_own_key(const LeElection *election);
+extern void le_require_room_to_declare(void);
 extern void le_require_observer(const LeElection *election);
 extern bool le_may_observe(const char *name);
 extern int64 le_grace_of(const LeElection *election);

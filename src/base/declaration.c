@@ -133,6 +133,21 @@ le_origin_of_roles(void)
 	return (int64) (hash_bytes_extended((unsigned char *) place, sizeof(place), 0) >> 1);
 }
 
+/*
+ * Raise an error if there are more declarations than the server may know
+ * elections.  Each session has a copy of them.
+ */
+static void
+require_few_declarations(long count)
+{
+	if (count > le_max_elections)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many declared elections: at most %d in a database", le_max_elections),
+				 errhint("Remove some by \"le_undeclare\", or ask an administrator to raise \"%s\".",
+						 "leader_election.max_elections")));
+}
+
 static void
 read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 {
@@ -163,7 +178,7 @@ read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 	declaration->max_ttl_us = interval_us(values[Anum_le_declarations_max_ttl - 1],
 										  nulls[Anum_le_declarations_max_ttl - 1]);
 	declaration->private_value = DatumGetBool(values[Anum_le_declarations_private - 1]);
-	declaration->kept = hash_get_num_entries(by_name) <= le_max_elections_per_role;
+	declaration->kept = hash_get_num_entries(by_name) <= le_max_elections / 10;
 }
 
 /*
@@ -198,7 +213,11 @@ read_rows(Relation table, MemoryContext context, HTAB **by_key)
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		if (table_tuple_satisfies_snapshot(table, scan->slot, now))
+		{
+			CHECK_FOR_INTERRUPTS();
 			read_declaration(rows, *by_key, tuple, RelationGetDescr(table));
+			require_few_declarations(hash_get_num_entries(rows));
+		}
 	}
 	systable_endscan(scan);
 	UnregisterSnapshot(now);
@@ -352,8 +371,8 @@ le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
 /*
  * Check whether the registry keeps the election, because it is declared
  *
- * In each database it keeps only as many as a role may have, since the owner
- * of a database can declare any number of elections.  Raises an error if
+ * In each database, only a tenth of the elections that the server may know are
+ * kept, since the owner of a database can declare very many.  Raises an error if
  * another election with the same key is declared.
  */
 bool
@@ -459,6 +478,16 @@ le_require_candidate(const LeBid *bid)
 		refuse_user(election, "bid for", describe_candidates(declaration));
 	if (bid->scope == LE_SCOPE_LEASE)
 		le_require_ttl(election, bid->ttl_us);
+}
+
+/*
+ * Raise an error if no further election can be declared
+ */
+void
+le_require_room_to_declare(void)
+{
+	read_declarations();
+	require_few_declarations(hash_get_num_entries(declarations) + 1);
 }
 
 /*

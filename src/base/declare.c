@@ -86,6 +86,8 @@ le_declare_election(const LeElection *election, Name candidates,
 
 	/* the table is locked, so no other session is declaring */
 	le_require_own_key(election);
+	if (old == NULL)
+		le_require_room_to_declare();
 	memset(row.nulls, true, sizeof(row.nulls));
 	memset(row.given, false, sizeof(row.given));
 	give_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));

@@ -94,14 +94,15 @@ le_registry_forget_end(Oid database, uint64 lost_at)
  * be no such term
  *
  * The registry knows nothing of the time before this server first used it.  A
- * declared election was never evicted.
+ * declared election was not evicted, unless there were too many of them.
  */
 uint64
 le_registry_forgotten_at(bool declared)
 {
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	uint64		forgotten_at = declared ? 0 : database->forgotten_at;
+	bool		kept = declared && !le_registry_has_unkept();
+	uint64		forgotten_at = kept ? 0 : database->forgotten_at;
 
 	le_registry_unlock_database(database);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;

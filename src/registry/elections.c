@@ -61,6 +61,7 @@ le_delete_entry(LeElectionEntry *entry)
 
 	AssertPartitionLockedExclusively();
 	Assert(entry->token == 0);
+	le_set_declared(entry, false);
 	le_news_forget(entry);
 	dshash_delete_entry(le_registry_election_table(), entry);
 	le_registry_free(&name);
@@ -110,10 +111,12 @@ static void
 mark_entry_declared(LeElectionEntry *entry)
 {
 	const char *name = le_registry_string(entry->name);
+	bool		declared;
 
 	AssertPartitionLockedExclusively();
-	if (entry->election.database == MyDatabaseId)
-		(void) le_knows_kept(&entry->election, name, &entry->declared);
+	if (entry->election.database == MyDatabaseId &&
+		le_knows_kept(&entry->election, name, &declared))
+		le_set_declared(entry, declared);
 }
 
 /*

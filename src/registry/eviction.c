@@ -297,6 +297,7 @@ delete_elections(const Oid *databases, int count)
 			continue;
 		if (entry->token != 0)
 			le_remove_term(entry, LE_END_EXTENSION_DROPPED);
+		le_set_declared(entry, false);
 		le_news_forget(entry);
 		dshash_delete_current(&status);
 		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);

@@ -66,6 +66,31 @@ le_count_entry(uint32 most)
 	return reserve(&le_registry_counters()->elections, 1, most);
 }
 
+/*
+ * Set whether the entry is that of a declared election, and so is not evicted.
+ * Of all elections that the server may know, at most half are, in all
+ * databases; what exceeds that is evicted as other elections are.
+ *
+ * The caller must hold the partition lock exclusively.  Never raises an error.
+ */
+void
+le_set_declared(LeElectionEntry *entry, bool declared)
+{
+	pg_atomic_uint32 *counter = &le_registry_counters()->declared;
+
+	AssertPartitionLockedExclusively();
+	if (declared == entry->declared)
+		return;
+	if (!declared)
+		pg_atomic_fetch_sub_u32(counter, 1);
+	else if (!reserve(counter, 1, le_max_elections / 2))
+	{
+		le_registry_mark_unkept();
+		return;
+	}
+	entry->declared = declared;
+}
+
 void
 le_raise_server_full(int reserved)
 {

@@ -343,12 +343,16 @@ typedef struct LeDatabase
 	TimestampTz stats_reset;	/* 0: never */
 } LeDatabase;
 
-/* Counters of the registry: atomic, and only hints, except evictions */
+/*
+ * Counters of the registry: atomic, and only hints, except elections, declared
+ * and evictions
+ */
 typedef struct LeCounters
 {
 	pg_atomic_uint32 elections; /* entries in all */
 	pg_atomic_uint32 terms;		/* of which have a token */
-	pg_atomic_uint32 pinned;	/* of the others, could not be evicted */
+	pg_atomic_uint32 declared;	/* of which are declared, and never evicted */
+	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
 	pg_atomic_uint64 evictions;
 } LeCounters;
@@ -399,6 +403,8 @@ pg_noreturn extern void le_raise_registry_full(void);
 extern uint64 le_registry_primary_since(void);
 extern void le_registry_mark_guarded(void);
 extern bool le_registry_has_guards(void);
+extern void le_registry_mark_unkept(void);
+extern bool le_registry_has_unkept(void);
 extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
 extern void le_registry_free(dsa_pointer *stored);
 
