@@ -33,6 +33,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "utils/acl.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -458,13 +459,44 @@ le_deny_other_client(const LeBid *bid)
 }
 
 /*
- * Prepare this session to bid.  Raises an error if that is not possible.
+ * Raise an error if the bid is made by code of another role, for the rest of
+ * the session
+ *
+ * Functions that are SECURITY DEFINER, and triggers, can run as a role that
+ * has nothing to do with the session's.  A term of the session would outlive
+ * them, could end the session by its heartbeat, and counts toward the limit of
+ * the session.  The role that the session has chosen, by SET ROLE or when it
+ * began, agrees to that if it is a member of the other role.
+ */
+static void
+refuse_code_of_another_role(const LeBid *bid)
+{
+	Oid			user = GetUserId();
+	Oid			outer = GetOuterUserId();
+
+	if (bid->scope != LE_SCOPE_SESSION || user == outer ||
+		is_member_of_role_nosuper(outer, user) || has_privs_of_role(user, outer))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied to bid for election %s on behalf of role \"%s\"",
+					le_election_label(&bid->election.key, bid->election.name),
+					GetUserNameFromId(outer, false)),
+			 errdetail("Code that runs as role \"%s\" would lead for the rest of a session of role \"%s\", which is not a member of it.",
+					   GetUserNameFromId(user, false), GetUserNameFromId(outer, false)),
+			 errhint("Lead until the end of the transaction, or by a lease.")));
+}
+
+/*
+ * Prepare this session to make the bid.  Raises an error if that is not
+ * possible.
  */
 void
-le_prepare_to_bid(void)
+le_prepare_to_bid(const LeBid *bid)
 {
 	le_require_primary();
 	PreventCommandIfParallelMode("a bid for leadership");
+	refuse_code_of_another_role(bid);
 	le_leases_ready(true);
 	le_registry_bound_elections(0);
 }
@@ -525,13 +557,14 @@ le_elect(LeBid *bid)
 	LeIdentity	identity;
 	bool		acquired;
 
-	le_prepare_to_bid();
+	le_prepare_to_bid(bid);
 
 	if (le_deny_other_client(bid))
 		return 0;
 	held = le_held_term(election);
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
 	{
+		le_require_own_term(election);
 		add_hold(held, bid->scope, bid->ttl_us);
 		return held->token;
 	}

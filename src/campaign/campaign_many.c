@@ -360,7 +360,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 	uint64		lock_timeout_at = PG_UINT64_MAX;
 	int			won;
 
-	le_prepare_to_bid();
+	le_prepare_to_bid(bid);
 	le_require_room(elections, count, count);
 	le_identity_fill(&campaign.identity, bid->identity);
 	choose(&campaign);

@@ -1,0 +1,121 @@
+--
+-- Code of another role in a session: functions that are SECURITY DEFINER, and
+-- triggers that a foreign key fires
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS leader_election;
+RESET client_min_messages;
+CREATE ROLE regress_team;
+CREATE ROLE regress_w1 LOGIN IN ROLE regress_team;
+CREATE ROLE regress_mallory LOGIN;
+CREATE SCHEMA hostile AUTHORIZATION regress_mallory;
+CREATE SCHEMA team AUTHORIZATION regress_team;
+GRANT USAGE ON SCHEMA hostile, team TO PUBLIC;
+SELECT le_declare('vital', 'regress_team');
+CREATE TABLE parent (i int PRIMARY KEY);
+INSERT INTO parent SELECT generate_series(1, 3);
+GRANT REFERENCES ON parent TO regress_mallory;
+
+SET SESSION AUTHORIZATION regress_mallory;
+CREATE FUNCTION hostile.bid(name text, heartbeat interval) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT public.le_try_become_leader(name, heartbeat => heartbeat)';
+CREATE FUNCTION hostile.bid_xact(name text) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT public.le_try_become_leader_xact(name)';
+CREATE FUNCTION hostile.wait(name text) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT public.le_become_leader(name, ''1 s'')';
+CREATE FUNCTION hostile.lease(name text) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT public.le_lease(name, ''1 min'') IS NOT NULL';
+CREATE FUNCTION hostile.beat(name text) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT public.le_heartbeat(name)';
+CREATE FUNCTION hostile.fill() RETURNS bigint
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT count(public.le_try_become_leader(''fill '' || i)) FROM generate_series(1, 1000) i';
+CREATE FUNCTION hostile.campaign() RETURNS bigint
+	LANGUAGE plpgsql SECURITY DEFINER
+	AS $$ DECLARE t bigint; n text; BEGIN CALL public.le_campaign(ARRAY['trap', 'other'], token => t, name => n); RETURN t; END $$;
+CREATE FUNCTION hostile.at_delete() RETURNS trigger
+	LANGUAGE plpgsql
+	AS $$ BEGIN PERFORM public.le_try_become_leader('trap', heartbeat => '100 ms'); RETURN old; END $$;
+CREATE TABLE hostile.child (i int REFERENCES public.parent ON DELETE CASCADE);
+INSERT INTO hostile.child SELECT generate_series(1, 3);
+CREATE TRIGGER t BEFORE DELETE ON hostile.child FOR EACH ROW EXECUTE FUNCTION hostile.at_delete();
+
+-- its own session is its own
+SELECT hostile.bid('own', '1 min'), le_resign('own');
+SELECT hostile.bid('vital', '1 min');
+
+-- of a superuser, whose name may be any
+RESET SESSION AUTHORIZATION;
+\set VERBOSITY sqlstate
+SELECT hostile.bid('trap', '100 ms');
+SELECT hostile.bid('trap', NULL);
+SELECT hostile.wait('trap');
+SELECT hostile.fill();
+DELETE FROM parent WHERE i = 1;
+SELECT hostile.campaign();
+\set VERBOSITY default
+
+-- of another role
+SET SESSION AUTHORIZATION regress_w1;
+SELECT hostile.bid('trap', '100 ms');
+SELECT hostile.fill();
+SELECT count(*) FROM le_leaders;
+
+-- in an election that the session leads
+SELECT le_try_become_leader('vital');
+SELECT hostile.bid('vital', '100 ms');
+SELECT hostile.bid('vital', NULL);
+SELECT hostile.beat('vital');
+SELECT scope, heartbeat FROM le_leaders;
+SELECT le_resign('vital');
+BEGIN;
+SELECT le_try_become_leader_xact('vital');
+SAVEPOINT a;
+SELECT hostile.bid('vital', NULL);
+ROLLBACK TO a;
+SELECT hostile.bid_xact('vital');
+ROLLBACK TO a;
+SELECT scope FROM le_leaders;
+COMMIT;
+SELECT count(*) FROM le_leaders;
+
+-- what ends with the transaction, and what is bound to no session
+BEGIN;
+SELECT hostile.bid_xact('other'), hostile.lease('lease');
+SELECT name, scope FROM le_leaders;
+ROLLBACK;
+
+-- of a role that the session's is a member of, and the other way round
+SET ROLE regress_team;
+CREATE FUNCTION team.bid(name text) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT public.le_try_become_leader(name)';
+RESET ROLE;
+SELECT team.bid('vital'), le_resign('vital');
+RESET SESSION AUTHORIZATION;
+\set VERBOSITY sqlstate
+SELECT team.bid('vital');
+\set VERBOSITY default
+SET ROLE regress_w1;
+SELECT team.bid('vital'), le_resign('vital');
+SELECT hostile.bid('trap', NULL);
+RESET ROLE;
+CREATE FUNCTION root_bid(name text) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER
+	AS 'SELECT public.le_try_become_leader(name)';
+SET SESSION AUTHORIZATION regress_w1;
+SELECT root_bid('vital'), le_resign('vital');
+RESET SESSION AUTHORIZATION;
+
+SELECT count(*) FROM le_leaders;
+SELECT le_undeclare('vital');
+DROP FUNCTION root_bid;
+SET client_min_messages = warning;
+DROP TABLE parent CASCADE;
+DROP SCHEMA hostile, team CASCADE;
+DROP ROLE regress_w1, regress_mallory, regress_team;
