@@ -372,8 +372,8 @@ le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
  * Check whether the registry keeps the election, because it is declared
  *
  * In each database, only a tenth of the elections that the server may know are
- * kept, since the owner of a database can declare very many.  Raises an error if
- * another election with the same key is declared.
+ * kept, since the owner of a database can declare very many.  Raises an error
+ * if another election with the same key is declared.
  */
 bool
 le_is_kept(const LeElection *election)

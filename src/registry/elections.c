@@ -40,7 +40,7 @@ init_entry(LeElectionEntry *entry)
 	entry->news_identity = InvalidDsaPointer;
 	entry->deposed_by = InvalidDsaPointer;
 	entry->deposed_why = InvalidDsaPointer;
-	entry->used = InvalidDsaPointer;
+	pg_atomic_init_u64(&entry->used, InvalidDsaPointer);
 	pg_atomic_init_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
 	pg_atomic_init_u64(&entry->expiry.renewals, 0);
 	ConditionVariableInit(&entry->changed);

@@ -65,7 +65,6 @@ extern int	le_registry_reserve_for(const LeElectionKey *key, const char *name);
 extern bool le_count_entry(uint32 most);
 extern void le_set_declared(LeElectionEntry *entry, bool declared);
 extern bool le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most);
-extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* terms.c */
 extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);

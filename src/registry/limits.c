@@ -133,25 +133,27 @@ bool
 le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most)
 {
 	AssertPartitionLockedExclusively();
-	Assert(!DsaPointerIsValid(entry->used));
+	Assert(pg_atomic_read_u64(&entry->used) == InvalidDsaPointer);
 	if (!reserve(dsa_get_address(le_registry_area(), used), 1, most))
 		return false;
-	entry->used = used;
+	pg_atomic_write_u64(&entry->used, used);
 	return true;
 }
 
 /*
  * Count the entry's lease no longer, if it is counted
  *
- * The caller must hold the partition lock exclusively.  Never raises an error.
+ * The caller must hold the partition lock exclusively, or be the transaction
+ * that took the lease, before it gives it up.  Never raises an error: the
+ * counter is in memory that this session has mapped, or maps under the lock.
  */
 void
 le_uncount_lease(LeElectionEntry *entry)
 {
-	AssertPartitionLockedExclusively();
-	if (DsaPointerIsValid(entry->used))
-		pg_atomic_fetch_sub_u32(dsa_get_address(le_registry_area(), entry->used), 1);
-	entry->used = InvalidDsaPointer;
+	dsa_pointer used = pg_atomic_exchange_u64(&entry->used, InvalidDsaPointer);
+
+	if (DsaPointerIsValid(used))
+		pg_atomic_fetch_sub_u32(dsa_get_address(le_registry_area(), used), 1);
 }
 
 /* What this session has reserved for a role, to watch elections */

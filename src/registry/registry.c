@@ -282,11 +282,11 @@ init_control(void *memory)
 
 	memset(new, 0, LE_CONTROL_SIZE);
 	new->layout = my_layout;
+	pg_atomic_init_u32(&new->has_unkept, 0);
 	pg_atomic_init_u64(&new->primary_since, 0);
 	pg_atomic_init_u64(&new->lease_evictions, 0);
 	pg_atomic_init_u64(&new->reloads, 0);
 	pg_atomic_init_u32(&new->has_guards, max_prepared_xacts > 0);
-	pg_atomic_init_u32(&new->has_unkept, 0);
 	init_counters(&new->counters);
 }
 

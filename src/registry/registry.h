@@ -136,8 +136,8 @@ typedef struct LeElectionEntry
 	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
 	XLogRecPtr	voided_at;		/* end of the WAL that makes its row void;
 								 * invalid: not known to be void */
-	dsa_pointer used;			/* the counter in which a lease is counted;
-								 * invalid: none */
+	pg_atomic_uint64 used;		/* points to the counter in which a lease is
+								 * counted; invalid: none */
 
 	/* the election */
 	int			successor;		/* process that is to lead next; 0: the first
@@ -146,7 +146,7 @@ typedef struct LeElectionEntry
 	uint64		lost_at;		/* when that ended without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
-	pg_atomic_uint32 watchers[LE_WATCHERS]; /* how many there are, by LeWatcher */
+	pg_atomic_uint32 watchers[LE_WATCHERS]; /* their number, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has changed */
 
 	/* the election, continued */
@@ -429,6 +429,7 @@ pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
 extern void le_registry_charge(uint32 count);
 extern void le_registry_uncharge(void);
+extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);
