@@ -14,6 +14,89 @@
 
 #include "base/base.h"
 
+/* What an error changes in the session, beside its own record */
+typedef struct LeSavedState
+{
+	MemoryContext context;
+	ResourceOwner owner;
+	uint32		interrupts_held;
+	uint32		cancels_held;
+} LeSavedState;
+
+static LeSavedState
+save_state(void)
+{
+	LeSavedState state = {
+		.context = CurrentMemoryContext,
+		.owner = CurrentResourceOwner,
+		.interrupts_held = InterruptHoldoffCount,
+		.cancels_held = QueryCancelHoldoffCount
+	};
+
+	return state;
+}
+
+static void
+restore_state(const LeSavedState *state)
+{
+	MemoryContextSwitchTo(state->context);
+	CurrentResourceOwner = state->owner;
+	InterruptHoldoffCount = state->interrupts_held;
+	QueryCancelHoldoffCount = state->cancels_held;
+}
+
+/*
+ * Return a copy of the error that was just caught, or NULL if there is no
+ * memory for it
+ */
+static ErrorData *
+copy_error(void)
+{
+	LeSavedState state = save_state();
+	ErrorData  *volatile error = NULL;
+
+	PG_TRY();
+	{
+		error = CopyErrorData();
+	}
+	PG_CATCH();
+	{
+		restore_state(&state);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+
+	return error;
+}
+
+/*
+ * Run the action.  Return false if it has raised an error, of which *error,
+ * unless NULL, is set to a copy
+ */
+static bool
+run(void (*action) (void *), void *argument, ErrorData **error)
+{
+	LeSavedState state = save_state();
+	volatile bool done = true;
+
+	PG_TRY();
+	{
+		action(argument);
+	}
+	PG_CATCH();
+	{
+		LWLockReleaseAll();
+		restore_state(&state);
+		if (error != NULL)
+			*error = copy_error();
+		FlushErrorState();
+		done = false;
+	}
+	PG_END_TRY();
+
+	return done;
+}
+
 /*
  * Run the action.  Return false if it has raised an error, which is discarded.
  *
@@ -24,29 +107,7 @@
 bool
 le_try(void (*action) (void *), void *argument)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	uint32		interrupts_held = InterruptHoldoffCount;
-	uint32		cancels_held = QueryCancelHoldoffCount;
-	volatile bool done = true;
-
-	PG_TRY();
-	{
-		action(argument);
-	}
-	PG_CATCH();
-	{
-		LWLockReleaseAll();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		CurrentResourceOwner = owner;
-		InterruptHoldoffCount = interrupts_held;
-		QueryCancelHoldoffCount = cancels_held;
-		done = false;
-	}
-	PG_END_TRY();
-
-	return done;
+	return run(action, argument, NULL);
 }
 
 /*
@@ -54,15 +115,27 @@ le_try(void (*action) (void *), void *argument)
  *
  * For callbacks at the end of a transaction, where an error would crash the
  * server after a commit, and recur endlessly in an abort.
+ *
+ * If a caller aborts before it rethrows an error, as the apply worker of
+ * logical replication does, and the action fails in that abort, then that
+ * error is lost, and the server reports "errstart was not called".  It cannot
+ * be kept: the server has no call to discard the later error only, and to copy
+ * the earlier one is unsafe, since an error that was rethrown may have pointers
+ * to memory that the abort has freed.
  */
 void
 le_run_safely(void (*action) (void *), void *argument)
 {
-	if (le_try(action, argument))
+	ErrorData  *error = NULL;
+
+	if (run(action, argument, &error))
 		return;
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: could not bring the registry up to date"),
+			 error == NULL ? 0 : errdetail_internal("%s", error->message),
 			 errhidestmt(true), errhidecontext(true)));
 	RESUME_INTERRUPTS();
+	if (error != NULL)
+		FreeErrorData(error);
 }
