@@ -268,27 +268,18 @@ have_changed(Relation table)
 }
 
 /*
- * Read the declarations if they may have changed since this session last did
+ * Read the declarations
  *
  * May wait for DDL on the table.  May raise an error.
  */
 static void
-read_declarations(void)
+read_now(void)
 {
-	static bool callback_registered = false;
 	MemoryContext context;
 	Relation	table;
 	HTAB	   *rows;
 	HTAB	   *by_key;
 	Oid			oid;
-
-	if (likely(OidIsValid(read_from)))
-		return;
-	if (!callback_registered)
-	{
-		CacheRegisterRelcacheCallback(forget_declarations, (Datum) 0);
-		callback_registered = true;
-	}
 
 	table = le_open_table(LE_DECLARATIONS, AccessShareLock);
 	oid = RelationGetRelid(table);
@@ -308,6 +299,31 @@ read_declarations(void)
 	if (!RecoveryInProgress() && !uncommitted)
 		le_declarations_read_hook(fingerprint());
 	table_close(table, AccessShareLock);
+}
+
+/*
+ * Read the declarations if they may have changed since this session last did
+ *
+ * If they change while this session marks the entries of the registry, another
+ * session may have marked them by the change already.  So this one does it
+ * again, and sees the change.
+ */
+static void
+read_declarations(void)
+{
+	static bool callback_registered = false;
+
+	if (likely(OidIsValid(read_from)))
+		return;
+	if (!callback_registered)
+	{
+		CacheRegisterRelcacheCallback(forget_declarations, (Datum) 0);
+		callback_registered = true;
+	}
+	read_now();
+	AcceptInvalidationMessages();
+	if (!OidIsValid(read_from))
+		read_now();
 }
 
 /*
