@@ -50,11 +50,12 @@ stop_waiting(void)
 
 /*
  * Watch the client if the session leads or waits, and otherwise stop watching
- * it.  Never raises an error.
+ * it.  Have no timer without a heartbeat.  Never raises an error.
  */
 static void
 update_watch(void)
 {
+	le_release_timer();
 	if (le_leads_for_session() || le_is_candidate())
 		le_watch_client();
 	else

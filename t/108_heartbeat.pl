@@ -453,6 +453,49 @@ CREATE FUNCTION timer_waits_for_main(ms integer) RETURNS void AS '$library' LANG
 	end_session($candidate);
 };
 
+# The operating system limits the timers of all processes of a user
+subtest 'timers' => sub {
+	my $session = session($node);
+	my $timers = sub { return scalar(() = slurp_file("/proc/$session->{pid}/timers") =~ /^ID:/mg) };
+	my $bid = q{SELECT le_try_become_leader('timers', heartbeat => '1 min')};
+	system_or_bail('prlimit', '--pid', $session->{pid}, '--sigpending=0');
+	fails($session, $bid, '53000', 'without a timer, no heartbeat');
+	like($session->{messages}, qr/^HINT:  Raise the limit of pending signals \(RLIMIT_SIGPENDING\)/m, 'with a hint');
+	is(ask($session, q{SELECT count(*) FROM le_leaders WHERE name = 'timers'}), '0', 'it does not lead');
+	end_session($session);
+
+	$session = session($node);
+	is(ask($session, $bid), 't', 'elected');
+	is($timers->(), 1, 'there is a timer');
+	ask($session, q{SELECT le_try_become_leader('more timers', heartbeat => '1 min')});
+	is($timers->(), 1, 'for all terms');
+	ask($session, q{SELECT le_resign('more timers')});
+	is($timers->(), 1, 'as long as one needs it');
+	ask($session, q{SELECT le_resign('timers')});
+	is($timers->(), 0, 'and no longer');
+	my $leader = session($node);
+	ask($leader, q{SELECT le_try_become_leader('timers')});
+	is(ask($session, $bid), 'f', 'denied');
+	is($timers->(), 0, 'without a timer');
+	end_session($leader);
+	is(ask($session, $bid), 't', 'elected again');
+	is($timers->(), 1, 'with a timer');
+	end_session($session);
+};
+
+# It need not end when it gets SIGTERM
+subtest 'a background worker' => sub {
+	my $library = build_test_library('worker');
+	my $session = session($node);
+	ask($session, "CREATE FUNCTION run_in_worker(library text, statement text) RETURNS boolean AS '$library' LANGUAGE C");
+	my $offset = log_from($node);
+	ask($session, qq{SELECT run_in_worker('$library', \$\$SELECT le_try_become_leader('worker')\$\$)});
+	ok($node->wait_for_log(qr/the worker is done/, $offset), 'may lead');
+	ask($session, qq{SELECT run_in_worker('$library', \$\$SELECT le_try_become_leader('worker', heartbeat => '1 s')\$\$)});
+	ok($node->wait_for_log(qr/ERROR:  a background worker cannot lead with a heartbeat/, $offset), 'but not with a heartbeat');
+	end_session($session);
+};
+
 no_candidates($watcher, 'no candidate is left');
 all_consistent($node, 'each term has its lock');
 is(ask($watcher, 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL'), '0', 'no term is left on record');

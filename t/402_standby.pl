@@ -30,7 +30,7 @@ my $there = session($standby, app => 'on standby');
 my @bids = (
 	(map { ("le_${_}become_leader('job')", "le_${_}become_leader('free')", "le_${_}become_leader(5)",
 		"le_${_}become_leader_xact('job')", "le_${_}become_leader_xact(5)") } ('try_', '')),
-	q{le_become_leader('job', '0')}, q{le_become_leader_xact('job', '1ms')});
+	q{le_try_become_leader('job', heartbeat => '1 s')}, q{le_become_leader('job', '0')}, q{le_become_leader_xact('job', '1ms')});
 
 subtest 'a standby refuses every bid' => sub {
 	foreach my $block ('', 'BEGIN')
@@ -40,6 +40,7 @@ subtest 'a standby refuses every bid' => sub {
 			ask($there, $block) if $block;
 			ask($there, "SELECT $bid");
 			like($there->{messages}, qr/ERROR:  25006: cannot elect a leader during recovery/, "$bid $block");
+			unlike(slurp_file("/proc/$there->{pid}/timers"), qr/^ID:/m, 'without a timer');
 			like($there->{messages}, qr/HINT:  Connect to the primary server\./, 'with the hint');
 			ask($there, 'ROLLBACK') if $block;
 		}

@@ -497,6 +497,8 @@ le_prepare_to_bid(const LeBid *bid)
 	le_require_primary();
 	PreventCommandIfParallelMode("a bid for leadership");
 	refuse_code_of_another_role(bid);
+	if (bid->scope == LE_SCOPE_SESSION && bid->ttl_us != 0)
+		le_prepare_heartbeat();
 	le_leases_ready(true);
 	le_registry_bound_elections(0);
 }

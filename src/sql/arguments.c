@@ -262,20 +262,14 @@ le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 
 /*
  * Return the heartbeat from the given argument, in microseconds, or 0 for none
- *
- * Prepares the session for a heartbeat.
  */
 int64
 le_arg_heartbeat(FunctionCallInfo fcinfo, int argument)
 {
-	int64		heartbeat_us;
-
 	if (PG_ARGISNULL(argument))
 		return 0;
-	heartbeat_us = (int64) get_duration(PG_GETARG_INTERVAL_P(argument), "heartbeat",
-										LE_MIN_TTL_MS, LE_MAX_TTL_MS, NULL);
-	le_prepare_heartbeat();
-	return heartbeat_us;
+	return (int64) get_duration(PG_GETARG_INTERVAL_P(argument), "heartbeat",
+								LE_MIN_TTL_MS, LE_MAX_TTL_MS, NULL);
 }
 
 /*

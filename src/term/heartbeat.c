@@ -30,6 +30,14 @@
  * lock: another term may take the place of this one.  The list of the terms
  * is changed only while the signal is blocked.
  *
+ * The operating system limits the number of timers of all processes of a user,
+ * so a session has one only while it leads with a heartbeat, or bids so.  The
+ * signal stays the session's: one that is pending when the timer is deleted
+ * may still come, and finds nothing to do.
+ *
+ * A background worker ends its session as it likes, and not always when it
+ * gets SIGTERM.  So it cannot lead with a heartbeat.
+ *
  * A session that is to end gets SIGTERM, which the server handles when it can.
  * A hook for log messages replaces the server's message by the reason.
  *
@@ -41,6 +49,7 @@
 #include <time.h>
 
 #include "miscadmin.h"
+#include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "utils/elog.h"
 
@@ -53,10 +62,11 @@ static emit_log_hook_type previous_log_hook = NULL;
 static LeHeldTerm ended;
 static bool has_ended = false;
 
-static bool prepared = false;
-
-/* the timer's signal, which is blocked while the list changes */
+/* the timer's signal, which is blocked while the list changes; 0: none yet */
+static int	signal_number = 0;
 static sigset_t timer_signal;
+
+static volatile sig_atomic_t has_timer = false;
 
 static LeHeldTerm *
 of_node(dlist_node *node)
@@ -75,19 +85,24 @@ of_node(dlist_node *node)
 static timer_t timer;
 
 /*
- * Install the handler for a real-time signal that has none, and return the
- * signal's number, or 0 if none is left
+ * Install the handler for a real-time signal that is not in use, and return
+ * the signal's number, or 0 if none is left
+ *
+ * A signal that is blocked may be one that a library waits for.
  */
 static int
-take_signal(void (*handler) (int signal_number))
+take_signal(void (*handler) (int number))
 {
 	struct sigaction action = {.sa_handler = handler,.sa_flags = SA_RESTART};
 	struct sigaction present;
+	sigset_t	blocked;
 
 	sigfillset(&action.sa_mask);
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
 	for (int number = SIGRTMAX; number >= SIGRTMIN; number--)
 	{
-		if (sigaction(number, NULL, &present) == 0 && present.sa_handler == SIG_DFL &&
+		if (!sigismember(&blocked, number) &&
+			sigaction(number, NULL, &present) == 0 && present.sa_handler == SIG_DFL &&
 			sigaction(number, &action, NULL) == 0)
 			return number;
 	}
@@ -99,29 +114,44 @@ take_signal(void (*handler) (int signal_number))
  * that is not possible.
  */
 static void
-create_timer(void (*handler) (int signal_number))
+create_timer(void (*handler) (int number))
 {
 	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID};
 
-	/* a backend is the first thread of its process, which has the same ID */
-	event.sigev_notify_thread_id = MyProcPid;
-	event.sigev_signo = take_signal(handler);
-	if (event.sigev_signo == 0)
+	if (signal_number == 0)
+		signal_number = take_signal(handler);
+	if (signal_number == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("no real-time signal is left for heartbeats")));
+	sigemptyset(&timer_signal);
+	sigaddset(&timer_signal, signal_number);
+
+	/* a backend is the first thread of its process, which has the same ID */
+	event.sigev_notify_thread_id = MyProcPid;
+	event.sigev_signo = signal_number;
 	if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
 	{
-		int			saved_errno = errno;
+		bool		is_limit = errno == EAGAIN;
 
-		(void) signal(event.sigev_signo, SIG_DFL);
-		errno = saved_errno;
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not create a timer for heartbeats: %m")));
+				 errmsg("could not create a timer for heartbeats: %m"),
+				 !is_limit ? 0 :
+				 errhint("Raise the limit of pending signals (RLIMIT_SIGPENDING) of the operating-system user that runs the server.")));
 	}
-	sigemptyset(&timer_signal);
-	sigaddset(&timer_signal, event.sigev_signo);
+	has_timer = true;
+}
+
+static void
+delete_timer(void)
+{
+	sigset_t	before;
+
+	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);
+	(void) timer_delete(timer);
+	has_timer = false;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /*
@@ -144,11 +174,16 @@ set_timer(uint64 at)
 #else
 
 static void
-create_timer(void (*handler) (int signal_number) pg_attribute_unused())
+create_timer(void (*handler) (int number) pg_attribute_unused())
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("heartbeats are not supported on this operating system")));
+}
+
+static void
+delete_timer(void)
+{
 }
 
 static void
@@ -226,11 +261,12 @@ look_at_terms(void)
 
 		next = Min(next, at);
 	}
-	set_timer(next);
+	if (has_timer)
+		set_timer(next);
 }
 
 static void
-on_timer(int signal_number pg_attribute_unused())
+on_timer(int number pg_attribute_unused())
 {
 	int			saved_errno = errno;
 
@@ -296,20 +332,40 @@ explain_end(ErrorData *error)
 }
 
 /*
- * Prepare this session to lead with a heartbeat; done once
+ * Prepare this session to lead with a heartbeat, until le_release_timer
  *
  * Call this before the bid, since it may raise an error.
  */
 void
 le_prepare_heartbeat(void)
 {
-	if (prepared)
+	static bool explains = false;
+
+	if (has_timer)
 		return;
+	if (MyBgworkerEntry != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a background worker cannot lead with a heartbeat"),
+				 errhint("Bid without a heartbeat, or by a lease.")));
 	le_attach_lock_table();
 	create_timer(on_timer);
+	if (explains)
+		return;
 	previous_log_hook = emit_log_hook;
 	emit_log_hook = explain_end;
-	prepared = true;
+	explains = true;
+}
+
+/*
+ * Delete the timer, unless a term of this session needs it.  Never raises an
+ * error.  No bid may be under way.
+ */
+void
+le_release_timer(void)
+{
+	if (has_timer && dlist_is_empty(&beating))
+		delete_timer();
 }
 
 /*
@@ -324,7 +380,7 @@ le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
 	const LOCK *lock = NULL;
 	sigset_t	before;
 
-	Assert(prepared);
+	Assert(has_timer);
 	if (held->election.key.lock_class == LE_CLASS_BARE_KEY)
 		lock = le_own_lock(&held->election);
 	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);

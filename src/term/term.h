@@ -79,6 +79,7 @@ extern void le_terms_at_exit(void);
 
 /* heartbeat.c */
 extern void le_prepare_heartbeat(void);
+extern void le_release_timer(void);
 extern void le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry);
 extern void le_stop_heartbeat(LeHeldTerm *held);
 extern bool le_held_is_silent(const LeHeldTerm *held);
