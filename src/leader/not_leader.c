@@ -20,8 +20,9 @@ describe_identity(const LeTerm *term)
 }
 
 /*
- * Return a sentence that describes the leader of the election.  *hint is set
- * to what can be done about it, or NULL; to for_lease if it is led by a lease.
+ * Return a sentence that describes the leader of the election, but not its
+ * token.  *hint is set to what can be done about it, or NULL; to for_lease if
+ * it is led by a lease.
  */
 static const char *
 describe_leader(const LeElection *election, const char *for_lease, const char **hint)
@@ -39,8 +40,7 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 	{
 		le_refuse_collision(election, term.name);
 		*hint = for_lease;
-		return psprintf("\"%s\" leads it, by the lease with token " INT64_FORMAT ".",
-						describe_identity(&term), term.token);
+		return psprintf("\"%s\" leads it, by a lease.", describe_identity(&term));
 	}
 	if (!le_find_holder(election, &pid))
 		return "The election is vacant.";
@@ -66,16 +66,35 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 	return psprintf("The session with process ID %d holds its lock.", pid);
 }
 
+/*
+ * Check whether the term with the given token has ended, rather than not begun
+ * yet, or being that of another session
+ */
+static bool
+term_is_over(const LeElection *election, int64 token)
+{
+	LeGrant    *grant = le_find_grant(election);
+	LeTerm		term;
+
+	if (grant != NULL && grant->token == token)
+		return false;
+	return !le_registry_read(&election->key, &term) || term.token != token ||
+		term.silent || (term.scope == LE_SCOPE_LEASE && !le_lease_runs(&term));
+}
+
 static void
-report_not_leader(int level, const LeElection *election, const char *whose,
+report_not_leader(int level, const LeElection *election, const int64 *token,
 				  const char *for_lease)
 {
 	const char *hint;
 	const char *detail = describe_leader(election, for_lease, &hint);
 
+	if (token != NULL && term_is_over(election, *token))
+		hint = "The term is over: stop the job, and campaign again.";
 	ereport(level,
 			(errcode(level == ERROR ? ERRCODE_LE_NOT_LEADER : ERRCODE_WARNING),
-			 errmsg("%s does not lead election %s", whose,
+			 errmsg("%s does not lead election %s",
+					token == NULL ? "this session" : psprintf("token " INT64_FORMAT, *token),
 					le_election_label(&election->key, election->name)),
 			 errdetail_internal("%s", detail),
 			 hint != NULL ? errhint("%s", hint) : 0));
@@ -83,21 +102,21 @@ report_not_leader(int level, const LeElection *election, const char *whose,
 
 /*
  * Warn a caller that acted as the leader but does not lead, and report the
- * leader.  "whose" is "this session" or a token.
+ * leader.  The token is what the caller has passed; NULL: none.
  */
 void
-le_warn_not_leader(const LeElection *election, const char *whose)
+le_warn_not_leader(const LeElection *election, const int64 *token)
 {
-	report_not_leader(WARNING, election, whose, "To end a lease, pass its token.");
+	report_not_leader(WARNING, election, token, "To end a lease, pass its token.");
 }
 
 /*
  * Raise an error with the same message, for a caller that must lead
  */
 void
-le_raise_not_leader(const LeElection *election, const char *whose)
+le_raise_not_leader(const LeElection *election, const int64 *token)
 {
-	report_not_leader(ERROR, election, whose,
+	report_not_leader(ERROR, election, token,
 					  "To act as its leader, pass the token of the lease, or set \"leader_election.token\" to it.");
 	pg_unreachable();
 }

@@ -270,7 +270,6 @@ le_do_once(const LeElection *election, TimestampTz due, int64 token)
 	if (held != NULL && held->token == token)
 		le_require_own_term(election);
 	if (!le_guard_transaction(election, token, false))
-		le_raise_not_leader(election, token == 0 ? "this session" :
-							psprintf("token " INT64_FORMAT, token));
+		le_raise_not_leader(election, token == 0 ? NULL : &token);
 	return record_job(election, due, token);
 }

@@ -94,8 +94,7 @@ token_to_use(const LeElection *election, int64 token)
 	}
 	if (token != 0 && le_lease_is_led(election, token))
 		return token;
-	le_warn_not_leader(election, token == 0 ? "this session" :
-					   psprintf("token " INT64_FORMAT, token));
+	le_warn_not_leader(election, token == 0 ? NULL : &token);
 	return 0;
 }
 

@@ -35,7 +35,7 @@ le_resign_term(const LeElection *election)
 	if (held == NULL)
 	{
 		le_leases_ready(false);
-		le_warn_not_leader(election, "this session");
+		le_warn_not_leader(election, NULL);
 		return false;
 	}
 	if (!held->session_hold)
@@ -73,6 +73,6 @@ le_resign_by_token(const LeElection *election, int64 token, int successor)
 		le_unpublish(election, token);
 		return true;
 	}
-	le_warn_not_leader(election, psprintf("token " INT64_FORMAT, token));
+	le_warn_not_leader(election, &token);
 	return false;
 }

@@ -351,8 +351,7 @@ le_assert_leader(PG_FUNCTION_ARGS)
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	token = own ? le_own_token(&election) : PG_GETARG_INT64(1);
 	if (!le_guard_transaction(&election, token, false))
-		le_raise_not_leader(&election, own ? "this session" :
-							psprintf("token " INT64_FORMAT, token));
+		le_raise_not_leader(&election, own ? NULL : &token);
 	PG_RETURN_VOID();
 }
 
@@ -399,8 +398,7 @@ le_guard(PG_FUNCTION_ARGS)
 	if (token == 0)
 		token = le_session_token;
 	if (!le_guard_transaction(&election, token, true))
-		le_raise_not_leader(&election, token == 0 ? "this session" :
-							psprintf("token " INT64_FORMAT, token));
+		le_raise_not_leader(&election, token == 0 ? NULL : &token);
 
 	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
 		return PointerGetDatum(trigger->tg_newtuple);
