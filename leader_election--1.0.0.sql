@@ -515,6 +515,8 @@ CREATE FUNCTION _le_holders(only_name text, at_most bigint DEFAULT NULL,
 						   OUT pid integer, OUT usename name,
 						   OUT application_name text, OUT client_addr inet,
 						   OUT since timestamptz, OUT candidates bigint,
+						   OUT last_denied_at timestamptz,
+						   OUT last_denied_identity text,
 						   OUT ttl interval, OUT heartbeat interval,
 						   OUT renewed_at timestamptz,
 						   OUT renewals bigint, OUT expires_in interval,
@@ -527,8 +529,8 @@ COMMENT ON FUNCTION _le_holders(text, bigint) IS
 
 CREATE VIEW le_leaders AS
 SELECT name, key, scope, identity, token, pid, usename, application_name,
-	   client_addr, since, candidates, ttl, heartbeat, renewed_at, renewals, expires_in,
-	   value
+	   client_addr, since, candidates, last_denied_at, last_denied_identity,
+	   ttl, heartbeat, renewed_at, renewals, expires_in, value
 FROM LATERAL _le_holders(NULL::text, NULL::bigint);
 COMMENT ON VIEW le_leaders IS
 'leaders: one row for each running term, and for each holder of a bare key that a session has bid for';
@@ -548,6 +550,9 @@ COMMENT ON COLUMN le_leaders.client_addr IS
 COMMENT ON COLUMN le_leaders.since IS
 'when the term began; NULL if the holder does not use the extension';
 COMMENT ON COLUMN le_leaders.candidates IS 'number of waiting candidates';
+COMMENT ON COLUMN le_leaders.last_denied_at IS
+'when a bid for the election was last denied, at once or after its timeout; NULL if none was';
+COMMENT ON COLUMN le_leaders.last_denied_identity IS 'identity of that bid';
 COMMENT ON COLUMN le_leaders.ttl IS 'how long the lease runs after each renewal; NULL if it is no lease';
 COMMENT ON COLUMN le_leaders.heartbeat IS
 'how long the term runs after each le_heartbeat(); NULL if it has no heartbeat';
@@ -616,6 +621,8 @@ CREATE FUNCTION _le_registry_statistics(only_name text, at_most bigint DEFAULT N
 										OUT name text, OUT key bigint,
 										OUT terms bigint,
 										OUT ended bigint[], OUT denied bigint,
+										OUT last_denied_at timestamptz,
+										OUT last_denied_identity text,
 										OUT time_vacant interval,
 										OUT time_led interval,
 										OUT longest_wait interval,
@@ -632,6 +639,7 @@ SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
 	   ended[4] AS session_ended, ended[3] AS transaction_ended,
 	   ended[6] AS expired, ended[5] AS lock_released,
 	   ended[7] AS extension_dropped, ended[8] AS silent, denied,
+	   last_denied_at, last_denied_identity,
 	   time_vacant, time_led, longest_wait, candidates, vacant_since
 FROM LATERAL _le_registry_statistics(NULL::text, NULL::bigint);
 COMMENT ON VIEW pg_stat_leader_election IS
@@ -650,6 +658,9 @@ COMMENT ON COLUMN pg_stat_leader_election.extension_dropped IS 'leases that ende
 COMMENT ON COLUMN pg_stat_leader_election.silent IS 'terms that ended because no heartbeat came in time';
 COMMENT ON COLUMN pg_stat_leader_election.denied IS
 'bids that were denied, at once or after their timeout';
+COMMENT ON COLUMN pg_stat_leader_election.last_denied_at IS
+'when a bid was last denied; NULL if none was';
+COMMENT ON COLUMN pg_stat_leader_election.last_denied_identity IS 'identity of that bid';
 COMMENT ON COLUMN pg_stat_leader_election.time_vacant IS 'time without a leader';
 COMMENT ON COLUMN pg_stat_leader_election.time_led IS 'time with a leader';
 COMMENT ON COLUMN pg_stat_leader_election.longest_wait IS

@@ -306,6 +306,13 @@ SELECT cancel('a'), answer('a'), waits('b', '', 'grace'), cancel('b'), answer('b
 -- a lease that is resigned has none
 SELECT le_lease('line', '1 hour') AS t7 \gset
 SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), le_resign('line', :t7), answer('a');
+-- a bid that the first in line denies is shown, unless it is for another name with the same key
+SELECT le_try_become_leader('worker-queue-mail.sender'), pg_advisory_unlock_all();
+SELECT waits('a', $$SELECT le_become_leader('worker-queue-mail.sender')$$, 'grace');
+SELECT le_try_become_leader('worker-queue-mail.sender', 'shown');
+SELECT le_try_become_leader('HwFfjYHs9PGi-Rwb-Amyj4y5', 'not shown');
+SELECT name, last_denied_identity FROM pg_stat_leader_election WHERE key = le_key('worker-queue-mail.sender') AND name IS NOT NULL;
+SELECT cancel('a'), answer('a');
 SELECT dblink_disconnect(who) FROM unnest('{a,b,c,d,r}'::text[]) who;
 
 -- a declared election: another's terms that were lost and forgotten are none of its

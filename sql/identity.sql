@@ -102,6 +102,38 @@ SELECT identity FROM _le_registry_terms() WHERE name = 'job';
 RESET ROLE;
 SELECT le_resign_all();
 
+-- the same of a bid that was denied
+SELECT le_lease('denied', '1 h') AS token \gset
+SET SESSION AUTHORIZATION regress_le_leader;
+SET application_name = '';
+SELECT le_try_become_leader('denied');
+RESET SESSION AUTHORIZATION;
+CREATE TEMP VIEW denied AS SELECT l.last_denied_identity AS "of le_leaders", s.last_denied_identity AS "of the statistics"
+FROM le_leader('denied') l, pg_stat_leader_election s WHERE s.name = 'denied';
+GRANT SELECT ON denied TO PUBLIC;
+SET ROLE regress_le_member;
+TABLE denied;
+SET ROLE regress_le_stats;
+TABLE denied;
+SET ROLE regress_le_other;
+TABLE denied;
+-- one that was given is shown, even if it is the same
+SET SESSION AUTHORIZATION regress_le_leader;
+SELECT le_try_become_leader('denied', 'regress_le_leader@local');
+RESET SESSION AUTHORIZATION;
+SET ROLE regress_le_other;
+TABLE denied;
+-- and one that was not given is hidden again
+SET SESSION AUTHORIZATION regress_le_leader;
+SET application_name = '';
+SELECT le_try_become_leader('denied');
+RESET SESSION AUTHORIZATION;
+SET ROLE regress_le_other;
+TABLE denied;
+RESET ROLE;
+SELECT le_resign('denied', :token);
+DROP VIEW denied;
+
 -- a name with an @ in it is cut at the last one
 CREATE ROLE "regress_le@home" LOGIN;
 SET SESSION AUTHORIZATION "regress_le@home";
@@ -123,13 +155,16 @@ SELECT le_resign_all();
 -- to the group whose role the session had set
 CREATE ROLE regress_le_group;
 GRANT regress_le_group TO regress_le_leader, regress_le_other;
+SELECT le_lease('denied in a group', '1 h') AS token \gset
 SET SESSION AUTHORIZATION regress_le_leader;
 SET ROLE regress_le_group;
-SELECT le_try_become_leader('job');
+SELECT le_try_become_leader('job'), le_try_become_leader('denied in a group');
 RESET SESSION AUTHORIZATION;
 SET ROLE regress_le_other;
 SELECT identity AS shown_to_fellow_member FROM le_leader('job');
+SELECT last_denied_identity AS shown_to_fellow_member FROM le_leader('denied in a group');
 RESET ROLE;
+SELECT le_resign('denied in a group', :token);
 SELECT le_resign_all();
 
 DROP ROLE regress_le_leader, regress_le_member, regress_le_stats, regress_le_other, regress_le_group;

@@ -87,6 +87,24 @@ ROLLBACK;
 CALL le_campaign('stat denied', '0');
 CALL le_campaign('stat denied', '10 ms', ttl => '1 hour');
 SELECT denied, terms FROM pg_stat_leader_election WHERE name = 'stat denied';
+-- the last of them: when, and by which identity
+SELECT clock_timestamp() AS now \gset
+SELECT le_lease('stat denied', '1 hour', 'first'), le_lease('stat denied', '1 hour', 'second');
+SELECT last_denied_at BETWEEN :'now' AND clock_timestamp() AS at, last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat denied';
+-- by the same identity, with each bid; when the wait is over, and not when it began
+SELECT last_denied_at AS before FROM pg_stat_leader_election WHERE name = 'stat denied' \gset
+SELECT le_become_leader('stat denied', '20 ms', 'second');
+SELECT last_denied_at >= :'before'::timestamptz + interval '20 ms' AS at, last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat denied';
+CALL le_campaign('{stat denied}'::text[], '0', 'many');
+SELECT last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat denied';
+-- whatever becomes of the transaction
+BEGIN;
+SELECT le_try_become_leader('stat denied', 'third');
+ROLLBACK;
+SELECT l.last_denied_at = s.last_denied_at AS at, l.last_denied_identity, s.last_denied_identity
+FROM pg_stat_leader_election s, le_leader('stat denied') l WHERE s.name = 'stat denied';
+SELECT last_denied_at, last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat';
+SELECT last_denied_at AS last FROM pg_stat_leader_election WHERE name = 'stat denied' \gset
 -- no bid: to ask, to renew, to resign, to observe, bad input
 SET client_min_messages = error;
 SELECT le_am_leader('stat denied'), le_am_leader('stat denied', 0), le_renew('stat denied', 0), le_resign('stat denied'), le_resign('stat denied', 0), le_token('stat denied'), le_proclaim('stat denied', 'v');
@@ -104,7 +122,7 @@ SET statement_timeout = 0;
 SET lock_timeout = '50 ms';
 SELECT le_become_leader('stat denied');
 RESET lock_timeout;
-SELECT denied, candidates FROM pg_stat_leader_election WHERE name = 'stat denied';
+SELECT denied, candidates, last_denied_at = :'last' AS last FROM pg_stat_leader_election WHERE name = 'stat denied';
 -- but it is a wait; bounds are shorter, since the timeouts begin a moment before
 SELECT longest_wait BETWEEN '200 ms' AND '1 min' AS waited FROM pg_stat_leader_election WHERE name = 'stat denied';
 SELECT le_become_leader('stat denied', '500 ms');
@@ -167,11 +185,14 @@ SELECT name, key, terms FROM pg_stat_leader_election WHERE key = 4712;
 
 -- reset: all from zero, and what runs runs on; what is vacant is forgotten
 SELECT le_try_become_leader('stat runs'), le_lease('stat lease', '1 hour') AS t3 \gset
+SELECT le_try_become_leader('stat lease');
+SELECT last_denied_at IS NOT NULL AS at FROM le_leader('stat lease');
 SELECT elections AS e1, evictions AS ev1 FROM pg_stat_leader_election_info \gset
 SELECT pg_sleep(0.1);
 SELECT clock_timestamp() AS now, pg_stat_leader_election_reset() \gset
 SELECT stats_reset BETWEEN :'now' AND clock_timestamp() AS reset, elections < :e1 AS forgotten, evictions = :ev1 AS evictions FROM pg_stat_leader_election_info;
 TABLE counts;
+SELECT last_denied_at, last_denied_identity FROM le_leader('stat lease');
 SELECT max(longest_wait), max(time_led) < clock_timestamp() - :'now' AS led, max(time_vacant) < clock_timestamp() - :'now' AS vacant,
        bool_and(time_led = '0' OR name IN ('stat runs', 'stat lease')) AS others FROM pg_stat_leader_election;
 SELECT name, time_led > '0' AS led, time_vacant FROM pg_stat_leader_election WHERE name IN ('stat runs', 'stat lease') ORDER BY name;

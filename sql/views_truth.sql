@@ -101,6 +101,10 @@ SELECT pg_advisory_xact_lock_shared(501), pg_advisory_xact_lock(503);
 PREPARE TRANSACTION 'regress_truth';
 SELECT key, pid IS NULL AS prepared, scope, usename = current_user AS ours FROM le_leader(501) ORDER BY 2, 4;
 SELECT key, pid, candidates FROM le_leader(503);
+-- a bid that a plain lock denies
+SELECT says('c', $$SELECT le_try_become_leader(501, 'denied')$$);
+SELECT scope, last_denied_at <= clock_timestamp() AS last_denied_at, last_denied_identity FROM le_leaders WHERE key = 501;
+SELECT scope, last_denied_identity FROM le_leader(501);
 SELECT name, scope, candidates FROM leaders ORDER BY name COLLATE "C", key, scope;
 SELECT * FROM differences();
 

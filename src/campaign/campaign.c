@@ -445,6 +445,7 @@ bool
 le_deny_other_client(const LeBid *bid)
 {
 	LeHeldTerm *held;
+	LeIdentity	identity;
 	const char *as;
 
 	if (bid->identity == NULL)
@@ -454,7 +455,8 @@ le_deny_other_client(const LeBid *bid)
 		return false;
 	deny_own(bid, ERRCODE_LE_SHARED_SESSION, as, LE_HINT_SHARED_SESSION);
 	le_warn_held_as(&bid->election, as);
-	le_registry_count_denial(&bid->election);
+	le_identity_fill(&identity, bid->identity);
+	le_registry_count_denial(&bid->election, &identity);
 	return true;
 }
 
@@ -587,13 +589,12 @@ le_elect(LeBid *bid)
 	/* a candidate in line is not limited by patience */
 	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? 0 : 1;
 	acquired = le_acquire_now(bid);
-	if (acquired || bid->wait_ms != LE_NO_WAIT)
-		le_identity_fill(&identity, bid->identity);
+	le_identity_fill(&identity, bid->identity);
 	if (!acquired && bid->wait_ms != LE_NO_WAIT)
 		acquired = acquire_in_line(bid, &identity);
 	if (!acquired)
 	{
-		le_registry_count_denial(election);
+		le_registry_count_denial(election, &identity);
 		return 0;
 	}
 	return le_begin_elected(bid, &identity);

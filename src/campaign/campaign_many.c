@@ -336,7 +336,7 @@ count_failure(const LeManyCampaign *campaign, uint64 waited_us)
 {
 	for (int i = 0; i < campaign->count; i++)
 	{
-		le_registry_count_denial(&campaign->elections[i]);
+		le_registry_count_denial(&campaign->elections[i], &campaign->identity);
 		le_registry_count_wait(&campaign->elections[i].key, waited_us);
 	}
 }

@@ -19,8 +19,11 @@
  * raises an error.
  */
 static void
-init_tally(LeTally *tally)
+init_tally(LeElectionEntry *entry)
 {
+	LeTally    *tally = &entry->tally;
+
+	le_forget_denial(entry);
 	memset(tally, 0, sizeof(LeTally));
 	tally->changed_at = le_monotonic_us();
 	pg_atomic_init_u64(&tally->denied, 0);
@@ -41,10 +44,12 @@ init_entry(LeElectionEntry *entry)
 	entry->deposed_by = InvalidDsaPointer;
 	entry->deposed_why = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->used, InvalidDsaPointer);
+	entry->denied_identity = InvalidDsaPointer;
+	pg_atomic_init_u64(&entry->denied_at, 0);
 	pg_atomic_init_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
 	pg_atomic_init_u64(&entry->expiry.renewals, 0);
 	ConditionVariableInit(&entry->changed);
-	init_tally(&entry->tally);
+	init_tally(entry);
 	for (int i = 0; i < LE_WATCHERS; i++)
 		pg_atomic_init_u32(&entry->watchers[i], 0);
 }
@@ -63,6 +68,7 @@ le_delete_entry(LeElectionEntry *entry)
 	Assert(entry->token == 0);
 	le_set_declared(entry, false);
 	le_news_forget(entry);
+	le_forget_denial(entry);
 	dshash_delete_entry(le_registry_election_table(), entry);
 	le_registry_free(&name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
@@ -148,7 +154,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 	entry->successor = 0;
 	le_news_forget(entry);
 	entry->news_token = 0;
-	init_tally(&entry->tally);
+	init_tally(entry);
 }
 
 /*
@@ -159,7 +165,7 @@ show_entry(LeElectionEntry *entry)
 {
 	Assert(!entry->counted);
 	entry->hidden = false;
-	init_tally(&entry->tally);
+	init_tally(entry);
 }
 
 /*

@@ -87,6 +87,19 @@ le_true_reason(LeElectionEntry *entry, LeEndReason reason)
 }
 
 /*
+ * Forget which bid was denied last
+ *
+ * The caller must hold the partition lock exclusively.  Never raises an error.
+ */
+void
+le_forget_denial(LeElectionEntry *entry)
+{
+	AssertPartitionLockedExclusively();
+	pg_atomic_write_u64(&entry->denied_at, 0);
+	le_registry_free(&entry->denied_identity);
+}
+
+/*
  * Copy the entry's term
  *
  * The caller must hold the partition lock.  Never raises an error.

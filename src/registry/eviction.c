@@ -299,6 +299,7 @@ delete_elections(const Oid *databases, int count)
 			le_remove_term(entry, LE_END_EXTENSION_DROPPED);
 		le_set_declared(entry, false);
 		le_news_forget(entry);
+		le_forget_denial(entry);
 		dshash_delete_current(&status);
 		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
 		le_registry_free(&name);

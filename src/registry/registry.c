@@ -64,8 +64,10 @@
  *				A vacant entry that is forgotten on demand is hidden if it
  *				tells of a grace period, and shown again by
  *				le_registry_lock_or_add.
- *				Denials and the longest wait are atomic, and counted under the
- *				shared lock.
+ *				Denials, the time of the last one and the longest wait are
+ *				atomic, and written under the shared lock.  The identity of the
+ *				last denied bid is written under the exclusive lock, but read
+ *				first: programs that poll mostly find their own.
  *	candidates	An entry is written and removed by its own backend only.
  *	databases	One entry per database, removed after the database was dropped,
  *				together with the entries of its elections.  See token.c,

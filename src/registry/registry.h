@@ -146,12 +146,16 @@ typedef struct LeElectionEntry
 	uint64		lost_at;		/* when that ended without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
+	pg_atomic_uint64 denied_at; /* a TimestampTz; 0: no bid was denied */
+	dsa_pointer denied_identity;	/* of that bid; invalid: unknown */
+	Oid			denied_role;	/* that the identity belongs to */
 	pg_atomic_uint32 watchers[LE_WATCHERS]; /* their number, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has changed */
 
 	/* the election, continued */
 	bool		declared;		/* never evicted */
 	bool		lost_at_known;	/* although last_token is not */
+	bool		denied_has_client;
 
 	/* the term, continued */
 	uint8		scope;			/* LeScope */
@@ -255,6 +259,14 @@ typedef struct LeObservation
 	char		value[LE_VALUE_SIZE];
 } LeObservation;
 
+/* The bid that was denied last */
+typedef struct LeDenial
+{
+	TimestampTz at;				/* 0: none was */
+	Oid			role;
+	LeIdentity	identity;		/* empty: unknown */
+} LeDenial;
+
 /* A row of the statistics */
 typedef struct LeStatistics
 {
@@ -263,6 +275,7 @@ typedef struct LeStatistics
 	int64		terms;
 	int64		ended[LE_END_REASONS];
 	uint64		denied;
+	LeDenial	last_denied;
 	uint64		led_us;
 	uint64		vacant_us;
 	uint64		longest_wait_us;
@@ -500,7 +513,9 @@ extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
 extern LeCandidate *le_registry_list_candidates(int *count);
 
 /* stats.c */
-extern void le_registry_count_denial(const LeElection *election);
+extern void le_registry_count_denial(const LeElection *election,
+									 const LeIdentity *identity);
+extern void le_registry_read_denial(const LeElectionKey *key, LeDenial *denial);
 extern void le_registry_count_wait(const LeElectionKey *key, uint64 waited_us);
 extern LeStatistics *le_registry_list_statistics(int *count);
 extern bool le_registry_read_statistics(const LeElectionKey *key, LeStatistics *row);

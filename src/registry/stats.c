@@ -77,6 +77,7 @@ reset_tally(LeElectionEntry *entry, uint64 now)
 	tally->vacant_us = -vacant;
 	pg_atomic_write_u64(&tally->denied, 0);
 	pg_atomic_write_u64(&tally->longest_wait_us, 0);
+	le_forget_denial(entry);
 }
 
 /*
@@ -139,27 +140,61 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 }
 
 /*
- * Count a bid that was denied, unless the election is not known and there is
- * no room for it
+ * Check whether the bid that was denied last was for this election as well, by
+ * its name, and had the same identity
+ */
+static bool
+is_denied_again(const LeElectionEntry *entry, const LeElection *election,
+				const LeIdentity *identity)
+{
+	return !entry->hidden && entry->denied_role == GetSessionUserId() &&
+		entry->denied_has_client == identity->has_client &&
+		strcmp(le_registry_string(entry->denied_identity), identity->string) == 0 &&
+		strcmp(le_registry_string(entry->name), election->name) == 0;
+}
+
+/*
+ * Record a denied bid, unless the entry is that of another election with the
+ * same key.  If there is no memory left for the identity, it is unknown.
+ */
+static void
+set_denial(LeElectionEntry *entry, const LeElection *election,
+		   const LeIdentity *identity, TimestampTz at)
+{
+	AssertPartitionLockedExclusively();
+	if (strcmp(le_registry_string(entry->name), election->name) != 0)
+		return;
+	le_forget_denial(entry);
+	pg_atomic_write_u64(&entry->denied_at, (uint64) at);
+	(void) le_registry_store_string(identity->string, &entry->denied_identity);
+	entry->denied_has_client = identity->has_client;
+	entry->denied_role = GetSessionUserId();
+}
+
+/*
+ * Count a bid of this session that was denied, unless the election is not
+ * known and there is no room for it
  */
 void
-le_registry_count_denial(const LeElection *election)
+le_registry_count_denial(const LeElection *election, const LeIdentity *identity)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	LeElectionEntry *entry = le_registry_lock_entry(&election->key, false);
 
-	if (entry != NULL && entry->hidden)
+	if (entry != NULL && is_denied_again(entry, election, identity))
+		pg_atomic_write_u64(&entry->denied_at, (uint64) now);
+	else
 	{
-		le_registry_unlock_entry(entry);
-		entry = NULL;
-	}
-	if (entry == NULL)
-	{
-		int			reserved = le_registry_reserve_for(&election->key, election->name);
+		int			reserved;
 
+		if (entry != NULL)
+			le_registry_unlock_entry(entry);
+		reserved = le_registry_reserve_for(&election->key, election->name);
 		entry = le_registry_lock_or_add_within(&election->key, election->name,
 											   le_max_elections - reserved);
 		if (entry == NULL)
 			return;
+		set_denial(entry, election, identity, now);
 	}
 	pg_atomic_fetch_add_u64(&entry->tally.denied, 1);
 	le_registry_unlock_entry(entry);
@@ -184,6 +219,35 @@ le_registry_count_wait(const LeElectionKey *key, uint64 waited_us)
 	le_registry_unlock_entry(entry);
 }
 
+/*
+ * Copy which bid was denied last.  The caller must hold the partition lock.
+ */
+static void
+copy_denial(LeDenial *denial, LeElectionEntry *entry)
+{
+	AssertPartitionLocked();
+	denial->at = (TimestampTz) pg_atomic_read_u64(&entry->denied_at);
+	denial->role = entry->denied_role;
+	denial->identity.has_client = entry->denied_has_client;
+	strcpy(denial->identity.string, le_registry_string(entry->denied_identity));
+}
+
+/*
+ * Copy which bid for the election was denied last
+ */
+void
+le_registry_read_denial(const LeElectionKey *key, LeDenial *denial)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+
+	denial->at = 0;
+	if (entry == NULL)
+		return;
+	if (!entry->hidden)
+		copy_denial(denial, entry);
+	le_registry_unlock_entry(entry);
+}
+
 static void
 copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 {
@@ -196,6 +260,7 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	row->terms = tally->terms;
 	memcpy(row->ended, tally->ended, sizeof(row->ended));
 	row->denied = pg_atomic_read_u64(&tally->denied);
+	copy_denial(&row->last_denied, entry);
 	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
 	row->followers = pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]);
 

@@ -40,7 +40,8 @@ enum
 	LE_LEADERS_SESSION,
 	LE_LEADERS_SINCE = LE_LEADERS_SESSION + LE_SESSION_COLUMNS,
 	LE_LEADERS_CANDIDATES,
-	LE_LEADERS_EXPIRY,
+	LE_LEADERS_LAST_DENIED,
+	LE_LEADERS_EXPIRY = LE_LEADERS_LAST_DENIED + LE_DENIAL_COLUMNS,
 	LE_LEADERS_VALUE = LE_LEADERS_EXPIRY + LE_EXPIRY_COLUMNS,
 	LE_LEADERS_COLUMNS
 };
@@ -79,6 +80,7 @@ put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser *ho
 {
 	Datum		values[LE_LEADERS_COLUMNS] = {0};
 	bool		nulls[LE_LEADERS_COLUMNS];
+	LeDenial	denial;
 
 	memset(nulls, true, sizeof(nulls));
 	values[LE_LEADERS_KEY] = Int64GetDatum(key->key);
@@ -100,6 +102,8 @@ put_leader(ReturnSetInfo *rsinfo, const LeElectionKey *key, const LeLockUser *ho
 	}
 	values[LE_LEADERS_CANDIDATES] = Int64GetDatum(candidates);
 	nulls[LE_LEADERS_CANDIDATES] = false;
+	le_registry_read_denial(key, &denial);
+	le_fill_denial(&denial, &values[LE_LEADERS_LAST_DENIED], &nulls[LE_LEADERS_LAST_DENIED]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

@@ -25,6 +25,9 @@ typedef enum LeCalledBy
 /* ttl, heartbeat, renewed_at, renewals and expires_in */
 #define LE_EXPIRY_COLUMNS	5
 
+/* last_denied_at and last_denied_identity */
+#define LE_DENIAL_COLUMNS	2
+
 /* arguments.c */
 extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
@@ -58,6 +61,7 @@ extern void le_fill_session(PGPROC *process, int pid, Datum *values, bool *nulls
 /* views.c */
 extern bool le_has_rows_enough(FunctionCallInfo fcinfo);
 extern void le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls);
+extern void le_fill_denial(const LeDenial *denial, Datum *values, bool *nulls);
 extern void le_fill_value(const LeTerm *term, Datum *value, bool *is_null);
 extern const char *le_wait_name(LeWait waits_for);
 

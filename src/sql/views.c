@@ -112,6 +112,25 @@ le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 }
 
 /*
+ * Fill in the columns about the bid that was denied last
+ */
+void
+le_fill_denial(const LeDenial *denial, Datum *values, bool *nulls)
+{
+	const LeIdentity *identity = &denial->identity;
+
+	memset(nulls, true, LE_DENIAL_COLUMNS);
+	if (denial->at == 0)
+		return;
+	values[0] = TimestampTzGetDatum(denial->at);
+	nulls[0] = false;
+	if (identity->string[0] == '\0')
+		return;
+	values[1] = CStringGetTextDatum(le_identity_shown(identity, denial->role));
+	nulls[1] = false;
+}
+
+/*
  * Fill in the value that the leader publishes, if the current user may see it
  */
 void
@@ -334,7 +353,8 @@ enum
 	LE_STATISTICS_TERMS,
 	LE_STATISTICS_ENDED,
 	LE_STATISTICS_DENIED,
-	LE_STATISTICS_TIME_VACANT,
+	LE_STATISTICS_LAST_DENIED,
+	LE_STATISTICS_TIME_VACANT = LE_STATISTICS_LAST_DENIED + LE_DENIAL_COLUMNS,
 	LE_STATISTICS_TIME_LED,
 	LE_STATISTICS_LONGEST_WAIT,
 	LE_STATISTICS_CANDIDATES,
@@ -358,6 +378,8 @@ put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, LeLockView *view)
 	values[LE_STATISTICS_TERMS] = Int64GetDatum(row->terms);
 	values[LE_STATISTICS_ENDED] = ended_datum(row);
 	values[LE_STATISTICS_DENIED] = Int64GetDatum((int64) row->denied);
+	le_fill_denial(&row->last_denied, &values[LE_STATISTICS_LAST_DENIED],
+				   &nulls[LE_STATISTICS_LAST_DENIED]);
 	values[LE_STATISTICS_TIME_VACANT] = interval_datum((int64) row->vacant_us);
 	values[LE_STATISTICS_TIME_LED] = interval_datum((int64) row->led_us);
 	values[LE_STATISTICS_LONGEST_WAIT] = interval_datum((int64) row->longest_wait_us);
