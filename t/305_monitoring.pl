@@ -95,6 +95,7 @@ is(labels_of($metrics, 'leader_election_led', 'key'), '', 'an election by name h
 ended('scheduler', 'no term has ended');
 between('term_age_seconds', 'scheduler', q{SELECT extract(epoch FROM clock_timestamp() - since) FROM le_leaders}, 'age of the term');
 between('led_seconds_total', 'scheduler', q{SELECT extract(epoch FROM time_led) FROM pg_stat_leader_election}, 'time led');
+between('last_denied_age_seconds', 'scheduler', q{SELECT extract(epoch FROM clock_timestamp() - last_denied_at) FROM le_leaders}, 'since a bid was denied');
 between('waiting_longest_seconds', 'scheduler', q{SELECT extract(epoch FROM clock_timestamp() - min(since)) FROM le_candidates},
 	'for how long the first has waited');
 
@@ -140,7 +141,7 @@ measured('reasons', 'and each term', terms_begun_total => '8', led => '0');
 my $token = ask($query, q{SELECT le_lease('mailer', '10 min', 'worker-5')});
 ask($query, qq{SELECT le_renew('mailer', $token)}) for 1 .. 7;
 $metrics = scrape($exporter);
-measured('mailer', 'a lease', led => '1', leader_info => '1', lease_ttl_seconds => '600', lease_renewals_total => '7');
+measured('mailer', 'a lease', led => '1', last_denied_age_seconds => 'NaN', leader_info => '1', lease_ttl_seconds => '600', lease_renewals_total => '7');
 is(labels_of($metrics, 'leader_election_leader_info', 'scope', election => 'mailer'), 'lease', 'by its scope');
 between('lease_expires_in_seconds', 'mailer', q{SELECT extract(epoch FROM expires_in) FROM le_leader('mailer')}, 'how long it runs');
 ask($query, qq{SELECT le_renew('mailer', $token, '100 ms')});

@@ -28,6 +28,11 @@ ask($leader, q{SELECT le_lease('mailer', '1 h')});
 my $token = ask($guarded, q{SELECT le_lease('reports', '1 h')});
 ask($guarded, qq{BEGIN; SELECT le_assert_leader('reports', $token)});
 ask($leader, qq{SELECT le_resign('reports', $token)});
+# one is polled for while it is led, and one while it is vacant
+ask($restless, q{SELECT le_lease('mailer', '1 h')});
+$token = ask($leader, q{SELECT le_lease('exports', '1 h')});
+ask($guarded, qq{SELECT le_assert_leader('exports', $token)});
+ask($leader, qq{SELECT le_resign('exports', $token)});
 post($candidate, q{SELECT le_become_leader('scheduler')});
 post($late, q{SELECT le_become_leader('reports')});
 ask_until($leader, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('leader', 'guard')}, '2');
@@ -35,13 +40,13 @@ ask_until($leader, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('lea
 # What the statements show, in order
 my @shows = (
 	qr/GRANT ROLE/,
-	qr/^ +key 2929 +\| session.*^ mailer +\| lease +\| worker-1 .*\| 00:59:.*^ scheduler +\| session \| worker-1 +\| +\d+ \|.*\| +1$/ms,
+	qr/^ +key 2929 +\| session.*^ mailer +\| lease +\| worker-1 .*\| 00:59:[^\n]*\| +0 \| 00:00:\d\d +\| worker-5\n.*^ scheduler +\| session \| worker-1 +\| +\d+ \|[^\n]*\| +1 \| +\| \n/ms,
 	qr/^ reports +\| +1 \| worker-4 .*\| guard +\| \{\d+\}\n scheduler +\| +1 \| worker-2 .*\| leader +\| \{$leader->{pid}\}$/m,
 	qr/^ billing +\| 00:00:\d\d +\| +0 \| +1 \| +1 \|.*^ reports +\| 00:00:\d\d +\| +1 \|/ms,
 	qr/^ mailer \| worker-1 \| 01:00:00 \| 00:59:.* \| +100 \| +0$/m,
 	qr/^ reports +\| worker-4 +\| guard +\| +$guarded->{pid} \| .*idle in transaction/m,
 	qr/^ restless \| +[1-9]\d* \| +[1-9]\d* \| +0 \|/m,
-	qr/^ reports \| +1$/m);
+	qr/\A(?=.*^ exports \| +0 \| worker-5\n).*^ reports \| +1 \| \n/ms);
 $node->safe_psql('postgres', 'CREATE ROLE monitor LOGIN; GRANT pg_monitor TO monitor');
 my @blocks = $doc =~ /^```sql\n(.*?)^```$/gms;
 is(scalar @blocks, scalar @shows, 'each statement is known');
@@ -73,6 +78,8 @@ foreach my $block (@blocks)
 {
 	my ($first) = $block =~ /\A(.*)/;
 	my $times = $block =~ /\\watch/ ? 3 : 0;
+
+	ask($restless, q{SELECT le_lease('exports', '1 h')}) if $block =~ /last_denied_at >/;
 	my ($output, $errors) = told_by_psql($block, $block =~ /CREATE ROLE/ ? scalar getpwuid($>) : 'monitor', $times);
 
 	unlike($errors, qr/ERROR/, "$first: no error") or diag($errors);
