@@ -148,6 +148,8 @@ sub no_lease_yet
 	is($client->{error}, 'cannot grant a lease of election "lost" yet', 'the message');
 	fails($client, q{SELECT le_lease('lost', '1 s', token => 1)}, 'LE003', 'with another token');
 	fails($client, q{CALL le_campaign('lost', timeout => '0', ttl => '1 s')}, 'LE003', 'nor to a campaign that does not wait');
+	is(ask($client, q{SELECT max_ttl FROM le_declarations WHERE name = 'raised'}), '00:00:00.1', 'leases of an election were short, as far as is known here');
+	fails($client, q{SELECT le_lease('raised', '100 ms')}, 'LE003', 'but a longer one may have been allowed later: none is granted');
 	is(ask($client, q{BEGIN; SAVEPOINT s; SELECT le_try_become_leader('other') AND le_resign('other'); SAVEPOINT t}), 't', 'another scope');
 	fails($client, q{SELECT le_lease('lost', '1 s')}, 'LE003', 'in a transaction');
 	is(ask($client, q{ROLLBACK TO t; SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()}), '0', 'leaves no lock behind');
@@ -244,6 +246,7 @@ foreach my $synchronous (0, 1)
 		$primary->poll_query_until('postgres', q{SELECT count(DISTINCT name) = 10 FROM pg_stat_leader_election WHERE terms > 10 AND name ~ '^[slt][0-9]$' OR name = 'held'});
 		stop_load($load) if $synchronous;
 		ask($client, q{SELECT le_resign(name, token) FROM le_leaders WHERE name ~ '^l[0-9]$'});
+		ask($client, q{SELECT le_declare('raised', max_ttl => '100 ms')});
 		catch_up($primary, $standby);
 		my $there = session($standby);
 		reads_on_standby($there, $lease{held}) if $synchronous;
@@ -275,6 +278,8 @@ foreach my $synchronous (0, 1)
 		}
 		is(ask($client, q{SELECT count(*) FROM generate_series(1, 10000) WHERE le_try_become_leader('more') AND le_resign('more')}), '10000', '10,000 more elections');
 		my $lost = take_new($client, 'lost', '1 h');
+		is(ask($client, q{SELECT le_declare('raised', max_ttl => '1 h')}), '', 'a declaration that will not arrive');
+		take_new($client, 'raised', '1 h');
 		is(ask($client, "SELECT le_resign('resigned late', $lease{'resigned late'})"), 't', 'a resignation that will not arrive');
 		kill_server($primary);
 		stop_load($load) unless $synchronous;
