@@ -623,6 +623,7 @@ CREATE FUNCTION _le_registry_statistics(only_name text, at_most bigint DEFAULT N
 										OUT ended bigint[], OUT denied bigint,
 										OUT last_denied_at timestamptz,
 										OUT last_denied_identity text,
+										OUT leases_rolled_back bigint,
 										OUT time_vacant interval,
 										OUT time_led interval,
 										OUT longest_wait interval,
@@ -639,7 +640,7 @@ SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
 	   ended[4] AS session_ended, ended[3] AS transaction_ended,
 	   ended[6] AS expired, ended[5] AS lock_released,
 	   ended[7] AS extension_dropped, ended[8] AS silent, denied,
-	   last_denied_at, last_denied_identity,
+	   last_denied_at, last_denied_identity, leases_rolled_back,
 	   time_vacant, time_led, longest_wait, candidates, vacant_since
 FROM LATERAL _le_registry_statistics(NULL::text, NULL::bigint);
 COMMENT ON VIEW pg_stat_leader_election IS
@@ -661,6 +662,8 @@ COMMENT ON COLUMN pg_stat_leader_election.denied IS
 COMMENT ON COLUMN pg_stat_leader_election.last_denied_at IS
 'when a bid was last denied; NULL if none was';
 COMMENT ON COLUMN pg_stat_leader_election.last_denied_identity IS 'identity of that bid';
+COMMENT ON COLUMN pg_stat_leader_election.leases_rolled_back IS
+'new leases that did not begin, because their transactions were rolled back';
 COMMENT ON COLUMN pg_stat_leader_election.time_vacant IS 'time without a leader';
 COMMENT ON COLUMN pg_stat_leader_election.time_led IS 'time with a leader';
 COMMENT ON COLUMN pg_stat_leader_election.longest_wait IS

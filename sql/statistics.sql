@@ -77,6 +77,32 @@ COMMIT;
 SELECT le_resign('stat both');
 SELECT terms, resigned, transaction_ended FROM pg_stat_leader_election WHERE name = 'stat both';
 
+-- a lease that does not begin
+SET client_min_messages = error;
+BEGIN;
+SELECT le_lease('stat rolled back', '1 hour') IS NOT NULL AS taken;
+SAVEPOINT a;
+SELECT le_lease('stat rolled back to', '1 hour') IS NOT NULL AS taken;
+ROLLBACK TO a;
+COMMIT;
+BEGIN;
+SELECT le_lease('stat rolled back to', '1 hour') IS NOT NULL AS taken;
+SELECT 1 / 0;
+ROLLBACK;
+BEGIN;
+SELECT le_resign('stat rolled back to', le_lease('stat rolled back to', '1 hour'));
+ROLLBACK;
+RESET client_min_messages;
+SELECT name, terms, leases_rolled_back FROM pg_stat_leader_election WHERE name LIKE 'stat rolled%' ORDER BY name;
+
+-- one that has expired counts as such from then on, although no session has noticed it
+SELECT le_lease('stat expires', '100 ms') IS NOT NULL AS taken, le_try_become_leader('stat is silent', heartbeat => '100 ms');
+SELECT pg_sleep(0.15);
+SELECT name, terms, expired, silent, vacant_since IS NOT NULL AS vacant FROM pg_stat_leader_election WHERE name IN ('stat expires', 'stat is silent') ORDER BY name;
+SELECT le_am_leader('stat is silent'), le_lease('stat expires', '1 hour') IS NOT NULL AS taken;
+SELECT name, terms, expired, silent, vacant_since IS NOT NULL AS vacant FROM pg_stat_leader_election WHERE name IN ('stat expires', 'stat is silent') ORDER BY name;
+SELECT le_depose('stat expires'), le_depose('stat rolled back');
+
 -- denied: at once, and after the timeout
 SELECT le_lease('stat denied', '1 hour') AS t1 \gset
 SELECT le_try_become_leader('stat denied'), le_become_leader('stat denied', '0'), le_become_leader('stat denied', '10 ms'), le_lease('stat denied', '1 hour'), le_lease('stat denied', '1 hour', NULL, 0);

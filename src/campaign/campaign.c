@@ -506,17 +506,20 @@ le_prepare_to_bid(const LeBid *bid)
 }
 
 /*
- * Notify the client, once per transaction, that a lease which it has just
- * taken in a transaction block begins at commit
+ * Warn, once per transaction, that a lease which was just taken in a
+ * transaction block begins at commit
  */
 static void
-notice_not_begun(const LeElection *election)
+warn_not_begun(const LeElection *election)
 {
 	if (le_grant_count() > 1 || !IsTransactionBlock())
 		return;
-	ereport(NOTICE,
-			(errmsg("the lease of election %s begins when this transaction commits",
-					le_election_label(&election->key, election->name))));
+	ereport(WARNING,
+			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+			 errmsg("the lease of election %s begins when this transaction commits",
+					le_election_label(&election->key, election->name)),
+			 errdetail("Until then no program leads, and after a rollback none does."),
+			 errhint("Commit before acting as the leader, or take leases outside of transaction blocks.")));
 }
 
 /*
@@ -539,7 +542,7 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 	le_leases_ready(true);
 	le_lease_sweep(false);
 	token = le_grant_lease(bid, identity);
-	notice_not_begun(&bid->election);
+	warn_not_begun(&bid->election);
 	return token;
 }
 

@@ -152,8 +152,8 @@ le_give_up_grant(LeGrant *grant)
 }
 
 /*
- * Give up the lease and forget it: the lock is about to be released, and with
- * it the claim to the entry, which may then be reused
+ * Give up the lease, as it is rolled back, and forget it: the lock is about to
+ * be released, and with it the claim to the entry, which may then be reused
  */
 static void
 drop_grant(LeXactItem *item)
@@ -161,7 +161,10 @@ drop_grant(LeXactItem *item)
 	LeGrant    *grant = (LeGrant *) item;
 
 	if (!grant->given_up)
+	{
+		pg_atomic_fetch_add_u64(&grant->entry->tally.rolled_back, 1);
 		le_give_up_grant(grant);
+	}
 	forget_grant(grant);
 }
 

@@ -27,6 +27,7 @@ init_tally(LeElectionEntry *entry)
 	memset(tally, 0, sizeof(LeTally));
 	tally->changed_at = le_monotonic_us();
 	pg_atomic_init_u64(&tally->denied, 0);
+	pg_atomic_init_u64(&tally->rolled_back, 0);
 	pg_atomic_init_u64(&tally->longest_wait_us, 0);
 }
 

@@ -99,6 +99,7 @@ typedef struct LeTally
 	uint64		vacant_us;		/* before the last term began */
 	uint64		changed_at;		/* when that began, or the last one ended */
 	pg_atomic_uint64 denied;
+	pg_atomic_uint64 rolled_back;	/* new leases */
 	pg_atomic_uint64 longest_wait_us;
 } LeTally;
 
@@ -278,6 +279,7 @@ typedef struct LeStatistics
 	LeDenial	last_denied;
 	uint64		led_us;
 	uint64		vacant_us;
+	uint64		rolled_back;
 	uint64		longest_wait_us;
 	uint64		vacant_for_us;	/* now */
 	bool		is_vacant;

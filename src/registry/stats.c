@@ -76,6 +76,7 @@ reset_tally(LeElectionEntry *entry, uint64 now)
 	tally->led_us = -led;
 	tally->vacant_us = -vacant;
 	pg_atomic_write_u64(&tally->denied, 0);
+	pg_atomic_write_u64(&tally->rolled_back, 0);
 	pg_atomic_write_u64(&tally->longest_wait_us, 0);
 	le_forget_denial(entry);
 }
@@ -261,10 +262,15 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	memcpy(row->ended, tally->ended, sizeof(row->ended));
 	row->denied = pg_atomic_read_u64(&tally->denied);
 	copy_denial(&row->last_denied, entry);
+	row->rolled_back = pg_atomic_read_u64(&tally->rolled_back);
 	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
 	row->followers = pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]);
 
 	time_since_change(entry, now, &led, &vacant);
+
+	/* a term that has ended, which was not noticed yet */
+	if (entry->counted && entry->expiry.ttl_us != 0 && le_has_expired(&entry->expiry))
+		row->ended[entry->scope == LE_SCOPE_LEASE ? LE_END_EXPIRED : LE_END_SILENT]++;
 
 	/* a reset may have read the clock after this function did */
 	row->led_us = Max((int64) (tally->led_us + led), 0);

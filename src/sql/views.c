@@ -354,7 +354,8 @@ enum
 	LE_STATISTICS_ENDED,
 	LE_STATISTICS_DENIED,
 	LE_STATISTICS_LAST_DENIED,
-	LE_STATISTICS_TIME_VACANT = LE_STATISTICS_LAST_DENIED + LE_DENIAL_COLUMNS,
+	LE_STATISTICS_ROLLED_BACK = LE_STATISTICS_LAST_DENIED + LE_DENIAL_COLUMNS,
+	LE_STATISTICS_TIME_VACANT,
 	LE_STATISTICS_TIME_LED,
 	LE_STATISTICS_LONGEST_WAIT,
 	LE_STATISTICS_CANDIDATES,
@@ -380,6 +381,7 @@ put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, LeLockView *view)
 	values[LE_STATISTICS_DENIED] = Int64GetDatum((int64) row->denied);
 	le_fill_denial(&row->last_denied, &values[LE_STATISTICS_LAST_DENIED],
 				   &nulls[LE_STATISTICS_LAST_DENIED]);
+	values[LE_STATISTICS_ROLLED_BACK] = Int64GetDatum((int64) row->rolled_back);
 	values[LE_STATISTICS_TIME_VACANT] = interval_datum((int64) row->vacant_us);
 	values[LE_STATISTICS_TIME_LED] = interval_datum((int64) row->led_us);
 	values[LE_STATISTICS_LONGEST_WAIT] = interval_datum((int64) row->longest_wait_us);
