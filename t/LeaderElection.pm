@@ -33,6 +33,24 @@ our @EXPORT = (@Client::EXPORT, qw(
   sql_literal some
 ));
 
+# PostgreSQL::Test::Cluster bails out where a server does not start, or a command fails, and prove
+# then runs no other file.  Here, only this file ends; tools/suites.sh repeats these lines at its
+# end.  The latest of the servers' logs has the cause.
+sub end_this_file
+{
+	my ($builder, $reason) = @_;
+	my ($log) = sort { -M $a <=> -M $b } glob $PostgreSQL::Test::Utils::test_logfile =~ s/regress_log_(.*)$/$1_*.log/r;
+	my @lines = $log ? split /\n/, slurp_file($log) : ();
+
+	$builder->diag("$0: $_") foreach $reason, splice @lines, @lines > 3 ? -3 : 0;
+	exit 255;
+}
+
+{
+	no warnings 'redefine';
+	*Test::Builder::BAIL_OUT = \&end_this_file;
+}
+
 # A server that runs; %params: conf, allows_streaming, extension (0: none)
 sub new_server
 {

@@ -13,6 +13,7 @@ tests_from=$root		# the tree of the tests: the copy, once there is one
 passed=0
 failed=0
 suites_run=0
+causes=()				# why test files of t/ ended before their end
 
 # Copy what the suites have printed and logged into the tree, instead of what was there.
 keep_results()
@@ -43,6 +44,10 @@ finish()
 		keep_results
 	elif ((failed)); then
 		say 'with KEEP=1, results and logs are kept in test-results/; make accept takes them for what is expected'
+	fi
+	if ((${#causes[@]})); then
+		say 'test files that could not go on, with the end of the log of the server'
+		printf '%s\n' "${causes[@]}"
 	fi
 	echo "$passed passed, $failed failed"
 	((failed == 0)) || exit 1
@@ -147,6 +152,8 @@ run_tap()
 	((skipped < $#)) || fail "every test of suite tap was skipped"
 	((files == $#)) || fail "suite tap ran $files of $# files"
 	((rc == 0 || bad > 0)) || fail "suite tap ended with status $rc"
+	# see end_this_file in t/LeaderElection.pm
+	mapfile -t causes < <(sed -n 's/^.*# \(t\/[^ ]*\.pl: \)/\1/p' "$work/tap.out")
 	((rc == 0)) || for log in "$out"/tmp_check/log/*; do
 		[[ $log == */regress_log_* && -s $log ]] || continue
 		if ! grep -qE "^t/${log##*/regress_log_}\.pl \.+ ok" "$work/tap.out"; then
