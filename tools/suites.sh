@@ -211,7 +211,7 @@ choose_suites()
 		[[ " $* " == *" $suite "* ]] || die "no suite is called $suite"
 	done
 	for test in ${TESTS:-}; do
-		found=$(TESTS=$test; for suite in "${suites[@]}"; do tests_of "$suite"; done)
+		found=$(for suite in "${suites[@]}"; do TESTS=$test tests_of "$suite"; done)
 		[[ -n $found ]] || die "no test is called $test"
 	done
 
