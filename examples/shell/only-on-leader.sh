@@ -47,8 +47,7 @@ trap kill_command TERM INT HUP
 wait "$command"
 status=$?
 while kill -0 "$command" 2>/dev/null; do wait "$command"; status=$?; done # wait was interrupted by a signal
-kill "$watch" 2>/dev/null
-wait "$watch" 2>/dev/null
+{ kill "$watch"; wait "$watch"; } 2>/dev/null # bash may say in between that the watch was terminated
 echo "SELECT le_resign(:'e', identity => :'i');" >&4 2>/dev/null
 exec 4>&- # psql ends
 exit $status
