@@ -16,7 +16,7 @@ use LeaderElection;
 use Pooler;
 
 # Fast enough to be woken up; the look-up interval is 5 seconds
-my $bound = 2.5;
+my $bound = 4;
 my $node = new_server('waiters', conf => 'deadlock_timeout = 100ms');
 my $control = session($node, app => 'control');
 my $leader = session($node, app => 'leader');

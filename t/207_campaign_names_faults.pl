@@ -14,7 +14,8 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my $bound = 2.5;
+# Fast enough to be woken up; the look-up interval is 5 seconds
+my $bound = 4;
 my $node = new_server('names_faults', conf => q{
 wal_level = replica
 max_wal_senders = 2

@@ -14,7 +14,8 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my $bound = 2.5;
+# Fast enough to be woken up; the look-up interval is 5 seconds
+my $bound = 4;
 my $node = new_server('observe', conf => "autovacuum = off\nleader_election.max_tracked = 100");
 my $control = session($node);
 my @observers = map { session($node, app => 'observer') } 1 .. 3;

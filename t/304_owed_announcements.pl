@@ -14,7 +14,8 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my $bound = 1.5;
+# What cannot be announced would wait for ever, or for the session's next statement
+my $bound = 4;
 my $node = new_server('owed', conf => q{
 wal_level = replica
 max_wal_senders = 2
@@ -173,7 +174,7 @@ subtest 'a commit that has written does not take announcements along' => sub {
 	my $time = monotonic();
 	ask($leader, q{INSERT INTO written VALUES (1); SELECT le_resign('job')});
 	announced('right after it', 'job ended leader resigned');
-	cmp_ok($heard_at - $time, '<', 0.5, 'at once');
+	cmp_ok($heard_at - $time, '<', $bound, 'at once');
 	kill_client($leader, $other);
 };
 
@@ -182,14 +183,14 @@ subtest 'a session that commits nothing but what it has written' => sub {
 	my $time = monotonic();
 	post($leader, q{DO $$ BEGIN
 		PERFORM le_try_become_leader('job');
-		FOR i IN 1 .. 60 LOOP
+		FOR i IN 1 .. 120 LOOP
 			INSERT INTO written VALUES (i);
 			COMMIT;
 			PERFORM pg_sleep(0.05);
 		END LOOP;
 	END $$});
 	announced('announces', 'job elected leader');
-	cmp_ok(($heard_at // 'inf') - $time, '<', 2, 'before it is done');
+	cmp_ok(($heard_at // 'inf') - $time, '<', $bound, 'before it is done');
 	is(ask($control, "SELECT state FROM pg_stat_activity WHERE pid = $leader->{pid}"), 'active', 'still at it');
 	is(collect($leader), '', 'done');
 	is($leader->{error}, '', 'without an error');
@@ -236,7 +237,7 @@ subtest 'another commit is notifying, and hangs' => sub {
 	}
 	$quick->($others[0], q{SELECT le_resign('job 0')}, 't');
 	$quick->($others[1], q{SELECT le_try_become_leader('job 0')}, 't');
-	cmp_ok($slowest, '<', 1, sprintf 'none waits (%.0f ms)', 1000 * $slowest);
+	cmp_ok($slowest, '<', $bound, sprintf 'none waits (%.0f ms)', 1000 * $slowest);
 	my $time = monotonic();
 	my $pid = $leaving->{pid};
 	kill_client($leaving);

@@ -168,7 +168,7 @@ subtest 'clients killed in mid-statement' => sub {
 
 	my $killed_at = monotonic();
 	kill_client($_) foreach @leaders;
-	while (monotonic() < $killed_at + 3 && keys %elected < keys %followers)
+	while (monotonic() < $killed_at + 8 && keys %elected < keys %followers)
 	{
 		hear(0.05, values %followers);
 		$elected{$_} //= monotonic() - $killed_at foreach grep { elected($followers{$_}) } keys %followers;
