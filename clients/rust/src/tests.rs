@@ -1172,7 +1172,7 @@ fn quoting() {
 #[test]
 fn the_clock_advances() {
     let env = Env::default();
-    let (start, began) = ((env.now)(), std::time::Instant::now());
+    let (began, start) = (std::time::Instant::now(), (env.now)());
     std::thread::sleep(secs(0.02));
     let (passed, really) = ((env.now)() - start, began.elapsed());
     assert!(passed >= secs(0.02) && passed <= really + secs(1.0));

