@@ -47,7 +47,7 @@ STALL = 12.0                # how long the proxy of a deposed leader stands stil
 STOP = 8.0                  # how long a leader is stopped
 QUESTION = 1.0              # "question, in session scope: each second"
 SLACK = 5.0                 # for a busy machine, until another copy is elected
-AT_ONCE = 2.0               # for a busy machine, until a copy stops: processes, not networks, are slow
+AT_ONCE = 3.0               # for a busy machine, until a copy stops: processes, not networks, are slow
 PATIENCE = 90.0
 KEY = "2929"                # the election of the fleet that moves over, copy by copy
 
