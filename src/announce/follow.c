@@ -7,6 +7,8 @@
  * A candidate for one election waits in the queue of its lock.  A candidate
  * for any of ten thousand cannot, since a session waits for one lock at a
  * time.  It follows them instead: each is marked in the registry as followed.
+ * So a follower here is a candidate for many elections.  In the documents and
+ * the client libraries, a follower does not bid.
  * When the lock of a followed election has been released, or its lease has
  * ended or may end earlier than before, the session that did so writes the
  * election's key into a ring in the database's entry, and wakes all followers.

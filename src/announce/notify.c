@@ -24,7 +24,10 @@
 #define LE_QUEUE_USAGE_MAX		0.9
 #define LE_QUEUE_LOOK_US		USECS_PER_SEC
 
-/* After this time they are sent even with a commit that waits for standbys */
+/*
+ * After this time, announcements are sent even with a commit that waits for
+ * standbys
+ */
 #define LE_PATIENCE_US			USECS_PER_SEC
 
 /*

@@ -427,7 +427,7 @@ is_candidate(const LeDeclaration *declaration)
 }
 
 /*
- * Raise an error because the current user lacks a privilege.  "what" is "stand
+ * Raise an error because the current user lacks a privilege.  "what" is "bid
  * for" or "observe", and "why" describes the election.
  */
 static void

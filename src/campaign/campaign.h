@@ -52,8 +52,8 @@ typedef struct LeSituation
 } LeSituation;
 
 /*
- * How long a bid that does not wait gives synchronous standbys, and the
- * session of a silent leader to end
+ * How long even a bid that does not wait waits for synchronous standbys, and
+ * for the end of a silent leader's session
  */
 #define LE_PATIENCE_US	(100 * INT64CONST(1000))
 

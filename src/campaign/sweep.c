@@ -30,9 +30,9 @@
 #define LE_SWEEP_SHARE	64
 
 /*
- * A sweep looks at this many times as many leases: up to three sweeps are
- * needed to make a lease void, delete its row and remove it, and some leases
- * cannot be cleared away for now
+ * For each new lease after which it is due, a sweep looks at this many leases
+ * that have ended: up to three sweeps are needed to make a lease void, delete
+ * its row and remove it, and some leases cannot be cleared away for now
  */
 #define LE_SWEEP_VISITS	4
 

@@ -14,10 +14,9 @@
  * that it has ended, is recorded in the table le_leases as well: before a
  * client is informed of it, and before another candidate is elected.  So after
  * a restart, the table tells which leases may still have a holder that relies
- * on them.  Each of these runs for its full ttl from the time when the table
- * is first read.  For each lease that has ended, that is recorded in the table
- * before another candidate is elected.  So none is revived beside a successor
- * with a greater token.
+ * on them, and none of them is revived beside a successor with a greater
+ * token.  Each runs for its full ttl from the time when the table is first
+ * read.
  *
  * Order of locks: the election's lock, then its guard lock (see
  * election_lock.c), then what lease_table.c needs, then the registry's

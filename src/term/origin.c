@@ -147,10 +147,10 @@ token_leap(int64 last, int64 origins)
  * right, all tokens that were ever handed out are behind the clock, known or
  * not, and the last one need not be known.  Two servers that do not know of
  * each other's promotion may choose the same timeline, and two restores of one
- * dump have the same origin: the later one then has the greater tokens.  A
- * server that was isolated and continues stays below, until it has handed out
- * four million tokens for each second between its own first draw and that of
- * the next server.
+ * dump have the same origin: the later one then has the greater tokens.  If a
+ * server was isolated and continues, its tokens remain lower than those of the
+ * next server, until it has handed out four million tokens for each second
+ * between its own first draw and that of the next server.
  *
  * If the last token is not behind the clock, the clock is or was wrong, or a
  * promotion has counted a day.  Then only what has arrived here is known, and

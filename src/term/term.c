@@ -32,10 +32,9 @@
  *
  * Session-level locks on names can only be released all at once
  * (pg_advisory_unlock_all, DISCARD ALL), because no application can name their
- * lock class.  So of the terms held by the session, in the order in which they
- * began, the first has lost its lock if any has.  That makes the check at the
- * end of each transaction cheap.  Bare keys can be released one by one, and
- * are all checked.
+ * lock class.  So if any term that the session holds has lost its lock, the
+ * oldest one has.  That makes the check at the end of each transaction cheap.
+ * Bare keys can be released one by one, and are all checked.
  *
  *-------------------------------------------------------------------------
  */
