@@ -80,7 +80,7 @@ typedef struct LeAnnouncement
 	bool		sent;			/* given to the server for this commit */
 	bool		ours;			/* no other session announces it */
 	bool		doubtful;		/* another session may have announced it */
-	uint8		what;			/* LE_NEWS_BEGIN, _END or _VALUE */
+	LeNewsKind	what;
 	int64		token;
 	LeElectionKey election;
 	char		payload[FLEXIBLE_ARRAY_MEMBER]; /* in the server's encoding */
@@ -98,7 +98,7 @@ static TimeoutId ask_timeout;
  * with the current commit.
  */
 static void
-announce(const LeNews *news, uint8 what, LeDuty duty, bool with_commit)
+announce(const LeNews *news, LeNewsKind what, LeDuty duty, bool with_commit)
 {
 	const LeTerm *term = &news->term;
 	StringInfoData payload;
@@ -161,7 +161,7 @@ le_announce_begin(const LeTerm *term, bool with_commit)
  * stands for a search that has already failed.
  */
 static dlist_node *
-match_back(dlist_node *node, const LeNews *news, uint8 what)
+match_back(dlist_node *node, const LeNews *news, LeNewsKind what)
 {
 	LeAnnouncement *announcement;
 

@@ -23,7 +23,7 @@ extern bool le_notify_queue_is_full(size_t bytes);
 extern bool le_can_notify(uint64 owed_since);
 
 /* payload.c */
-extern void le_fill_payload(StringInfo payload, const LeNews *news, uint8 what);
+extern void le_fill_payload(StringInfo payload, const LeNews *news, LeNewsKind what);
 extern const char *le_payload_to_ascii(const char *json);
 
 #endif							/* LE_ANNOUNCE_INTERNAL_H */

@@ -20,6 +20,21 @@ append_string(StringInfo payload, const char *field, const char *value)
 	escape_json(payload, value);
 }
 
+static const char *
+event_name(LeNewsKind what)
+{
+	switch (what)
+	{
+		case LE_NEWS_BEGIN:
+			return "elected";
+		case LE_NEWS_END:
+			return "ended";
+		case LE_NEWS_VALUE:
+			return "proclaimed";
+	}
+	pg_unreachable();
+}
+
 /*
  * Fill in the payload, a JSON object
  *
@@ -31,7 +46,7 @@ append_string(StringInfo payload, const char *field, const char *value)
  * at most 200.
  */
 void
-le_fill_payload(StringInfo payload, const LeNews *news, uint8 what)
+le_fill_payload(StringInfo payload, const LeNews *news, LeNewsKind what)
 {
 	const LeTerm *term = &news->term;
 
@@ -40,8 +55,7 @@ le_fill_payload(StringInfo payload, const LeNews *news, uint8 what)
 		escape_json(payload, term->name);
 	else
 		appendStringInfo(payload, "null, \"key\": " INT64_FORMAT, term->election.key);
-	append_string(payload, "event", what == LE_NEWS_BEGIN ? "elected" :
-				  what == LE_NEWS_END ? "ended" : "proclaimed");
+	append_string(payload, "event", event_name(what));
 	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
 	append_string(payload, "identity", le_identity_public(&term->identity));
 	if (what == LE_NEWS_END)

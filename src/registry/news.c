@@ -330,7 +330,7 @@ le_registry_end_unforeseen(const LeElectionKey *key, int64 token)
  * A published value is of no interest after the end of the term.
  */
 static bool
-is_untold(const LeElectionEntry *entry, int64 token, uint8 what)
+is_untold(const LeElectionEntry *entry, int64 token, LeNewsKind what)
 {
 	if (what == LE_NEWS_VALUE)
 		return entry->token == token;
@@ -349,7 +349,7 @@ is_untold(const LeElectionEntry *entry, int64 token, uint8 what)
  * announced
  */
 bool
-le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 what)
+le_registry_is_untold(const LeElectionKey *key, int64 token, LeNewsKind what)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 	bool		untold = true;
@@ -365,7 +365,7 @@ le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 what)
  * Do the same, and if so, claim it for this session
  */
 bool
-le_registry_claim_news(const LeElectionKey *key, int64 token, uint8 what)
+le_registry_claim_news(const LeElectionKey *key, int64 token, LeNewsKind what)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 	bool		untold;

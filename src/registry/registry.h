@@ -185,10 +185,13 @@ typedef struct LeElectionEntry
 /* dsa.c rounds sizes up to its size classes, and dshash adds 16 bytes */
 StaticAssertDecl(sizeof(LeElectionEntry) <= 368, "an entry must fit into 384 bytes");
 
-/* What is announced of a term */
-#define LE_NEWS_BEGIN	1
-#define LE_NEWS_END		2
-#define LE_NEWS_VALUE	4
+/* What is announced of a term; the values are bits of a mask */
+typedef enum LeNewsKind
+{
+	LE_NEWS_BEGIN = 1 << 0,
+	LE_NEWS_END = 1 << 1,
+	LE_NEWS_VALUE = 1 << 2
+} LeNewsKind;
 
 /* Result of an attempt to forget an election */
 typedef enum LeForgotten
@@ -500,8 +503,8 @@ extern bool le_registry_precede_lease(const LeElectionKey *key, int64 token,
 extern bool le_registry_end_foreseen(const LeElectionKey *key, int64 token,
 									 LeNews *news);
 extern void le_registry_end_unforeseen(const LeElectionKey *key, int64 token);
-extern bool le_registry_is_untold(const LeElectionKey *key, int64 token, uint8 what);
-extern bool le_registry_claim_news(const LeElectionKey *key, int64 token, uint8 what);
+extern bool le_registry_is_untold(const LeElectionKey *key, int64 token, LeNewsKind what);
+extern bool le_registry_claim_news(const LeElectionKey *key, int64 token, LeNewsKind what);
 
 /* candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate);
