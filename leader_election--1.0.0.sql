@@ -136,38 +136,38 @@ REVOKE ALL ON FUNCTION le_undeclare(text) FROM PUBLIC;
 --
 -- Session scope
 --
-CREATE FUNCTION le_try_become_leader(name text, identity text DEFAULT NULL,
-									 heartbeat interval DEFAULT NULL)
+CREATE FUNCTION le_try_become_leader(name text, heartbeat interval DEFAULT NULL,
+									 identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_try_become_leader(text, text, interval) IS
+COMMENT ON FUNCTION le_try_become_leader(text, interval, text) IS
 'lead the election for the rest of the session, or until no heartbeat comes for that long, if there is no other leader; does not wait';
 
-CREATE FUNCTION le_try_become_leader(key bigint, identity text DEFAULT NULL,
-									 heartbeat interval DEFAULT NULL)
+CREATE FUNCTION le_try_become_leader(key bigint, heartbeat interval DEFAULT NULL,
+									 identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_try_become_leader_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_try_become_leader(bigint, text, interval) IS
+COMMENT ON FUNCTION le_try_become_leader(bigint, interval, text) IS
 'lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long, if no other session holds it; does not wait';
 
 CREATE FUNCTION le_become_leader(name text, timeout interval DEFAULT NULL,
-								 identity text DEFAULT NULL,
-								 heartbeat interval DEFAULT NULL)
+								 heartbeat interval DEFAULT NULL,
+								 identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_become_leader(text, interval, text, interval) IS
+COMMENT ON FUNCTION le_become_leader(text, interval, interval, text) IS
 'wait to lead the election for the rest of the session, or until no heartbeat comes for that long; returns false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_become_leader(key bigint, timeout interval DEFAULT NULL,
-								 identity text DEFAULT NULL,
-								 heartbeat interval DEFAULT NULL)
+								 heartbeat interval DEFAULT NULL,
+								 identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_become_leader_key'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_become_leader(bigint, interval, text, interval) IS
+COMMENT ON FUNCTION le_become_leader(bigint, interval, interval, text) IS
 'wait to lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long; returns false after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_heartbeat(name text, token bigint DEFAULT NULL)
@@ -272,12 +272,12 @@ COMMENT ON FUNCTION le_become_leader_xact(bigint, interval, text) IS
 --
 -- Lease scope
 --
-CREATE FUNCTION le_lease(name text, ttl interval, identity text DEFAULT NULL,
-						 token bigint DEFAULT NULL)
+CREATE FUNCTION le_lease(name text, ttl interval, token bigint DEFAULT NULL,
+						 identity text DEFAULT NULL)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_lease'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_lease(text, interval, text, bigint) IS
+COMMENT ON FUNCTION le_lease(text, interval, bigint, text) IS
 'become or stay leader for the ttl (from 100 ms to leader_election.max_ttl): renew the lease with that token, or else take a new one; returns its token, or NULL if there is another leader; does not wait';
 
 CREATE FUNCTION le_renew(name text, token bigint, ttl interval DEFAULT NULL)
@@ -339,26 +339,27 @@ COMMENT ON FUNCTION le_last_once(text) IS
 -- Waiting without a snapshot
 --
 CREATE PROCEDURE le_campaign(name text, timeout interval DEFAULT NULL,
-							 identity text DEFAULT NULL,
 							 ttl interval DEFAULT NULL,
 							 heartbeat interval DEFAULT NULL,
+							 identity text DEFAULT NULL,
 							 INOUT token bigint DEFAULT NULL)
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
-COMMENT ON PROCEDURE le_campaign(text, interval, text, interval, interval, bigint) IS
+COMMENT ON PROCEDURE le_campaign(text, interval, interval, interval, text, bigint) IS
 'wait to lead the election for the rest of the session, or until no heartbeat comes for that long, or with a ttl by a lease, without holding a snapshot; returns the token, or NULL after the timeout (NULL: wait forever)';
 
--- The token comes before the name, and both intervals before it, so that a
--- call with parameters of unknown type always means the other le_campaign.
+-- The name comes last, so that at each of its positions the other le_campaign
+-- has the same type, apart from the first: a call with parameters of unknown
+-- type then always means that one.
 CREATE PROCEDURE le_campaign(names text[], timeout interval DEFAULT NULL,
-							 identity text DEFAULT NULL,
 							 ttl interval DEFAULT NULL,
 							 heartbeat interval DEFAULT NULL,
+							 identity text DEFAULT NULL,
 							 INOUT token bigint DEFAULT NULL,
 							 INOUT name text DEFAULT NULL)
 AS 'MODULE_PATHNAME', 'le_campaign_names'
 LANGUAGE C;
-COMMENT ON PROCEDURE le_campaign(text[], interval, text, interval, interval, bigint, text) IS
+COMMENT ON PROCEDURE le_campaign(text[], interval, interval, interval, text, bigint, text) IS
 'wait to lead any of many elections, without holding a snapshot; returns token and name of the first one won, or NULLs after the timeout (NULL: wait forever)';
 
 CREATE FUNCTION le_seats(name text, n integer)

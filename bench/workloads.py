@@ -22,11 +22,11 @@ TRY_LOCK_DENIED = (NOTHING, "SELECT pg_try_advisory_lock(77)")
 SELF_CHECK = """SELECT count(*) FROM pg_locks
  WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 10"""
 HOLD_LEASE = """SELECT coalesce((SELECT token FROM le_leader(:leased::text)),
- le_lease(:leased, '1 day', 'me')) AS token""" + GSET
+ le_lease(:leased, '1 day', identity => 'me')) AS token""" + GSET
 HEARTBEAT = ("SELECT le_try_become_leader(:name::text, heartbeat => '1 day')",
              "SELECT le_heartbeat(:name::text)")
 RENEW = (HOLD_LEASE, "SELECT le_renew(:leased, :token)")
-LEASE = (HOLD_LEASE, "SELECT le_lease(:leased, '1 day', 'me', :token)")
+LEASE = (HOLD_LEASE, "SELECT le_lease(:leased, '1 day', identity => 'me', token => :token)")
 
 # what people write today, with one row for each election
 UPSERT_TABLE = """CREATE TABLE lease (key text PRIMARY KEY,

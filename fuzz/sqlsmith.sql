@@ -117,7 +117,7 @@ DECLARE
 	name text = smith.some_text();
 	identity text = smith.some_text();
 BEGIN
-	PERFORM le_try_become_leader(name, identity), le_try_become_leader_xact(name, identity), le_lease(name, '1s', identity);
+	PERFORM le_try_become_leader(name, identity => identity), le_try_become_leader_xact(name, identity => identity), le_lease(name, '1s', identity => identity);
 	RAISE division_by_zero;
 EXCEPTION WHEN division_by_zero OR lock_not_available THEN RETURN false;
 END $$;

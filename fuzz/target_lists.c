@@ -27,7 +27,7 @@ void
 le_fuzz_prepare_lists(void)
 {
 	Oid			oid = DatumGetObjectId(DirectFunctionCall1(regprocedurein,
-														   CStringGetDatum("le_campaign(text[],interval,text,interval,interval,bigint,text)")));
+														   CStringGetDatum("le_campaign(text[],interval,interval,interval,text,bigint,text)")));
 
 	fmgr_info_cxt(oid, &campaign, TopMemoryContext);
 }

@@ -47,14 +47,14 @@ FROM heard ORDER BY n;
 RESET client_min_messages;
 
 -- which fields
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SELECT le_token('job') AS t1 \gset
 SELECT le_proclaim('job', 'a value');
 SELECT le_resign('job');
 CALL hear();
 SELECT replace(payload, '"token": ' || :t1, '"token": T1') FROM heard ORDER BY n;
 -- nothing that changes nothing
-SELECT le_try_become_leader('job', 'me'), le_try_become_leader('job', 'me'), le_am_leader('job');
+SELECT le_try_become_leader('job', identity => 'me'), le_try_become_leader('job', identity => 'me'), le_am_leader('job');
 SELECT le_lease('job', '1 hour');
 SET client_min_messages = error;
 SELECT le_resign('another'), le_proclaim('another', 'v'), le_resign('job', 0);
@@ -68,19 +68,19 @@ TABLE announced;
 
 -- with the commit
 BEGIN;
-SELECT le_try_become_leader_xact('xact', 'x');
+SELECT le_try_become_leader_xact('xact', identity => 'x');
 COMMIT;
 CALL hear();
 TABLE announced;
 -- what has happened for good is announced after a rollback, too
 BEGIN;
-SELECT le_try_become_leader_xact('xact', 'x');
+SELECT le_try_become_leader_xact('xact', identity => 'x');
 ROLLBACK;
 CALL hear();
 TABLE announced;
 SET client_min_messages = warning;
 BEGIN;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 ROLLBACK;
 CALL hear();
 TABLE announced;
@@ -92,7 +92,7 @@ CALL hear();
 TABLE announced;
 BEGIN;
 SAVEPOINT a;
-SELECT le_try_become_leader('job', 'me'), le_try_become_leader_xact('xact', 'x');
+SELECT le_try_become_leader('job', identity => 'me'), le_try_become_leader_xact('xact', identity => 'x');
 ROLLBACK TO a;
 SAVEPOINT b;
 SELECT le_resign('job');
@@ -102,7 +102,7 @@ CALL hear();
 TABLE announced;
 RESET client_min_messages;
 -- what has not, is not: proclamations and leases
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 CALL hear();
 BEGIN;
 SELECT le_proclaim('job', 'v'), le_lease('lease', '1 hour') > 0 AS lease;
@@ -123,7 +123,7 @@ CALL hear();
 TABLE announced;
 -- a commit that fails
 BEGIN;
-SELECT le_proclaim('job', 'v'), le_try_become_leader_xact('xact', 'x');
+SELECT le_proclaim('job', 'v'), le_try_become_leader_xact('xact', identity => 'x');
 SELECT pg_advisory_unlock_all();
 \set VERBOSITY sqlstate
 COMMIT;
@@ -132,13 +132,13 @@ CALL hear();
 TABLE announced;
 
 -- leases
-SELECT le_lease('lease', '1 hour', 'l') AS t3 \gset
+SELECT le_lease('lease', '1 hour', identity => 'l') AS t3 \gset
 SELECT le_renew('lease', :t3), le_renew('lease', :t3, '2 hours'), le_proclaim('lease', 'v', :t3);
 SELECT le_resign('lease', :t3);
 CALL hear();
 TABLE announced;
 -- one that is resigned in a transaction that is rolled back
-SELECT le_lease('lease', '1 hour', 'l') AS t3 \gset
+SELECT le_lease('lease', '1 hour', identity => 'l') AS t3 \gset
 BEGIN;
 SELECT le_proclaim('lease', 'v', :t3), le_resign('lease', :t3);
 ROLLBACK;
@@ -146,21 +146,21 @@ CALL hear();
 TABLE announced;
 -- one that expires is announced once, by the session that finds it: the
 -- observer
-SELECT le_lease('lease', '100 ms', 'l') AS t3 \gset
+SELECT le_lease('lease', '100 ms', identity => 'l') AS t3 \gset
 CALL le_observe('lease', :t3) \gset
 CALL le_observe('lease') \gset
 CALL hear();
 TABLE announced;
 -- or the next one
-SELECT le_lease('lease', '100 ms', 'l') AS t3 \gset
+SELECT le_lease('lease', '100 ms', identity => 'l') AS t3 \gset
 SELECT pg_sleep(0.15);
-SELECT le_try_become_leader('lease', 'next');
+SELECT le_try_become_leader('lease', identity => 'next');
 CALL hear();
 TABLE announced;
 SELECT le_resign('lease');
 CALL hear();
 -- also if that one fails
-SELECT le_lease('lease', '100 ms', 'l') AS t3 \gset
+SELECT le_lease('lease', '100 ms', identity => 'l') AS t3 \gset
 SELECT pg_sleep(0.15);
 BEGIN;
 SELECT le_lease('lease', '1 hour') > 0 AS lease;
@@ -169,13 +169,13 @@ CALL hear();
 TABLE announced;
 
 -- by the setting of the leader's session, not of the one that finds it
-SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+SELECT le_lease('lease', '100 ms', identity => 'l') > 0 AS lease;
 SELECT pg_sleep(0.15);
 SET leader_election.notify = off;
 CALL le_observe('lease') \gset
 CALL hear();
 TABLE announced;
-SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+SELECT le_lease('lease', '100 ms', identity => 'l') > 0 AS lease;
 RESET leader_election.notify;
 SELECT pg_sleep(0.15);
 CALL le_observe('lease') \gset
@@ -183,7 +183,7 @@ CALL hear();
 TABLE announced;
 -- by the next one that finds it, if the first one stays in its transaction
 SELECT connect_as('other');
-SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+SELECT le_lease('lease', '100 ms', identity => 'l') > 0 AS lease;
 SELECT pg_sleep(0.15);
 SELECT dblink_exec('other', 'BEGIN');
 SELECT identity FROM dblink('other', $$CALL le_observe('lease')$$) AS t (token bigint, identity text, value text);
@@ -196,10 +196,10 @@ SELECT dblink_exec('other', 'COMMIT');
 CALL hear();
 TABLE announced;
 -- also if that one has taken a lease and let it go again
-SELECT le_lease('lease', '100 ms', 'l') > 0 AS lease;
+SELECT le_lease('lease', '100 ms', identity => 'l') > 0 AS lease;
 SELECT pg_sleep(0.15);
 SELECT dblink_exec('other', 'BEGIN; SAVEPOINT a');
-SELECT * FROM dblink('other', $$SELECT le_lease('lease', '1 hour', 'other') > 0$$) AS t (lease boolean);
+SELECT * FROM dblink('other', $$SELECT le_lease('lease', '1 hour', identity => 'other') > 0$$) AS t (lease boolean);
 SELECT dblink_exec('other', 'ROLLBACK TO a');
 CALL hear();
 TABLE announced;
@@ -212,8 +212,8 @@ TABLE announced;
 
 -- in the order of the terms: the next leader announces what is left of the one before
 SELECT dblink_exec('other', 'BEGIN');
-SELECT * FROM dblink('other', $$SELECT le_try_become_leader('job', 'first'), le_resign('job')$$) AS t (leads boolean, resigned boolean);
-SELECT le_try_become_leader('job', 'second');
+SELECT * FROM dblink('other', $$SELECT le_try_become_leader('job', identity => 'first'), le_resign('job')$$) AS t (leads boolean, resigned boolean);
+SELECT le_try_become_leader('job', identity => 'second');
 CALL hear();
 TABLE announced;
 SELECT dblink_exec('other', 'COMMIT');
@@ -224,13 +224,13 @@ CALL hear();
 TABLE announced;
 -- a lease does so when it is committed, and what was rolled back has not been
 SELECT dblink_exec('other', 'BEGIN');
-SELECT * FROM dblink('other', $$SELECT le_try_become_leader('lease', 'first'), le_resign('lease')$$) AS t (leads boolean, resigned boolean);
+SELECT * FROM dblink('other', $$SELECT le_try_become_leader('lease', identity => 'first'), le_resign('lease')$$) AS t (leads boolean, resigned boolean);
 BEGIN;
-SELECT le_lease('lease', '1 hour', 'second') > 0 AS lease;
+SELECT le_lease('lease', '1 hour', identity => 'second') > 0 AS lease;
 ROLLBACK;
 CALL hear();
 TABLE announced;
-SELECT le_lease('lease', '1 hour', 'third') AS t3 \gset
+SELECT le_lease('lease', '1 hour', identity => 'third') AS t3 \gset
 CALL hear();
 TABLE announced;
 SELECT dblink_exec('other', 'COMMIT');
@@ -240,11 +240,11 @@ TABLE announced;
 SELECT dblink_disconnect('other');
 
 -- locks that went away
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SELECT pg_advisory_unlock_all();
 CALL hear();
 TABLE announced;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 DISCARD ALL;
 CALL hear();
 TABLE announced;
@@ -252,10 +252,10 @@ SET client_min_messages = warning;
 
 -- the end of another session, in each way, and of its transaction
 SELECT connect_as('other');
-SELECT * FROM dblink('other', $$SELECT le_try_become_leader('job', 'other')$$) AS t (leads boolean);
+SELECT * FROM dblink('other', $$SELECT le_try_become_leader('job', identity => 'other')$$) AS t (leads boolean);
 SELECT dblink_exec('other', 'BEGIN');
-SELECT * FROM dblink('other', $$SELECT le_try_become_leader_xact('xact', 'other')$$) AS t (leads boolean);
-SELECT * FROM dblink('other', $$SELECT le_lease('lease', '1 hour', 'other') > 0$$) AS t (leads boolean);
+SELECT * FROM dblink('other', $$SELECT le_try_become_leader_xact('xact', identity => 'other')$$) AS t (leads boolean);
+SELECT * FROM dblink('other', $$SELECT le_lease('lease', '1 hour', identity => 'other') > 0$$) AS t (leads boolean);
 SELECT dblink_disconnect('other');
 DO $$
 BEGIN
@@ -265,7 +265,7 @@ BEGIN
 	END LOOP;
 END $$;
 RESET client_min_messages;
-SELECT le_become_leader('job', '1 min', 'me');
+SELECT le_become_leader('job', '1 min', identity => 'me');
 -- it may be announced after that
 DO $$
 DECLARE
@@ -285,7 +285,7 @@ CALL hear();
 
 -- settable, for each session
 SET leader_election.notify = off;
-SELECT le_try_become_leader('job', 'me'), le_proclaim('job', 'v');
+SELECT le_try_become_leader('job', identity => 'me'), le_proclaim('job', 'v');
 SELECT le_resign('job');
 SELECT le_lease('lease', '1 hour') AS t3 \gset
 SELECT le_resign('lease', :t3);
@@ -306,8 +306,8 @@ RESET leader_election.notify;
 CREATE TEMP TABLE nasty (n serial, name text);
 INSERT INTO nasty (name) VALUES ('"'), ('\'), ('\"'), ('''; DROP TABLE x; --'), (E'\n\r\t\b\f'), (E'\x7f'), (repeat(E'\x01', 255)), (repeat('\', 255)), (repeat('"', 255)),
   (U&'\+01F600 \00E9 \2028'), (repeat(U&'\+01F600', 63)), ('null'), ('json {"a": 1}'), ('%s %d %n'), ('</script>');
-SELECT count(*), bool_and(le_try_become_leader(name, name) AND le_proclaim(name, 'v') AND le_resign(name)) FROM nasty;
-SELECT count(le_lease(name, '1 hour', name)) FROM nasty;
+SELECT count(*), bool_and(le_try_become_leader(name, identity => name) AND le_proclaim(name, 'v') AND le_resign(name)) FROM nasty;
+SELECT count(le_lease(name, '1 hour', identity => name)) FROM nasty;
 SELECT bool_and(le_resign(name, token)) FROM le_leaders;
 CALL hear();
 SELECT count(*), count(payload::json), bool_and(octet_length(payload) < 8000) AS fit, max(octet_length(payload)) > 3000 AS long FROM heard;
@@ -316,8 +316,8 @@ SELECT bool_and(octet_length(payload) = length(payload)) AS ascii FROM heard;
 SELECT count(*), count(*) FILTER (WHERE election = identity) AS same, count(*) FILTER (WHERE election IN (SELECT name FROM nasty)) AS known FROM announced;
 
 -- bare keys
-SELECT le_try_become_leader(42, 'bare'), le_resign(42);
-SELECT le_try_become_leader((-9223372036854775808)::bigint, 'bare'), le_resign((-9223372036854775808)::bigint);
+SELECT le_try_become_leader(42, identity => 'bare'), le_resign(42);
+SELECT le_try_become_leader((-9223372036854775808)::bigint, identity => 'bare'), le_resign((-9223372036854775808)::bigint);
 CALL hear();
 SELECT payload::json->'election' AS election, payload::json->'key' AS key, payload::json->>'event' AS event, payload::json->>'identity' AS identity FROM heard ORDER BY n;
 -- which plain advisory locks do not announce
@@ -335,7 +335,7 @@ SELECT le_proclaim('job', 'v'), le_resign('job');
 SELECT le_lease('lease', '1 hour') AS t3 \gset
 SELECT le_resign('lease', :t3);
 -- not what the application gave
-SELECT le_try_become_leader('job', 'a@b'), le_resign('job');
+SELECT le_try_become_leader('job', identity => 'a@b'), le_resign('job');
 SET application_name = 'c@d';
 SELECT le_try_become_leader('job'), le_resign('job');
 RESET SESSION AUTHORIZATION;
@@ -345,7 +345,7 @@ TABLE announced;
 DROP ROLE regress_announce;
 
 -- the same twice in one transaction is sent once
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 CALL hear();
 BEGIN;
 SELECT le_proclaim('job', 'v'), le_proclaim('job', 'w');
@@ -357,28 +357,28 @@ SELECT le_resign('job');
 -- many in one transaction: no more than 10,000
 CALL hear();
 SET leader_election.log_terms = off;
-SELECT count(*) FILTER (WHERE le_try_become_leader('many', i::text) AND le_resign('many')) FROM generate_series(1, 5001) i;
+SELECT count(*) FILTER (WHERE le_try_become_leader('many', identity => i::text) AND le_resign('many')) FROM generate_series(1, 5001) i;
 CALL hear();
 SELECT count(*), count(DISTINCT payload) FROM heard;
 SELECT payload::json->>'identity' AS identity, payload::json->>'event' AS event FROM heard ORDER BY n DESC LIMIT 1;
 -- which is forgotten after it
-SELECT le_try_become_leader('job', 'me'), le_resign('job');
+SELECT le_try_become_leader('job', identity => 'me'), le_resign('job');
 CALL hear();
 TABLE announced;
 -- the same when they are sent later
 BEGIN;
 SET LOCAL client_min_messages = warning;
-SELECT count(*) FILTER (WHERE le_try_become_leader('many', i::text) AND le_resign('many')) FROM generate_series(1, 5001) i;
+SELECT count(*) FILTER (WHERE le_try_become_leader('many', identity => i::text) AND le_resign('many')) FROM generate_series(1, 5001) i;
 ROLLBACK;
 CALL hear();
 SELECT count(*), count(DISTINCT payload) FROM heard;
-SELECT le_try_become_leader('job', 'me'), le_resign('job');
+SELECT le_try_become_leader('job', identity => 'me'), le_resign('job');
 CALL hear();
 TABLE announced;
 RESET leader_election.log_terms;
 
 -- a transaction that is to be prepared keeps what it owes
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 CALL hear();
 BEGIN;
 SELECT le_resign('job');

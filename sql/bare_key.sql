@@ -5,7 +5,7 @@
 \i :abs_srcdir/sql/include/advisory.psql
 
 -- PostgreSQL's own lock, and nothing else
-SELECT le_try_become_leader(42, 'me');
+SELECT le_try_become_leader(42, identity => 'me');
 SELECT objsubid, key, mode, granted FROM advisory;
 SELECT name, key, scope, identity FROM le_leaders;
 SELECT count(*) FROM generate_series(1, 10) WHERE le_try_become_leader(42);

@@ -14,21 +14,21 @@ SELECT :token = :first AS same;
 SELECT le_resign('job'), le_am_leader('job');
 
 -- lease scope
-CALL le_campaign('job', '1 s', 'me', '1 min') \gset
+CALL le_campaign('job', '1 s', identity => 'me', ttl => '1 min') \gset
 SELECT le_am_leader('job', :token), le_am_leader('job');
 SELECT scope, identity, ttl FROM le_leader('job');
 -- with its token: renewed
 \set first :token
-CALL le_campaign('job', '1 s', 'me', '2 min', NULL, :token) \gset
+CALL le_campaign('job', '1 s', identity => 'me', ttl => '2 min', token => :token) \gset
 SELECT :token = :first AS same;
 SELECT ttl, renewals > 0 AS renewed FROM le_leader('job');
 -- without: it has to wait
 CALL le_campaign('job', '100 ms');
-CALL le_campaign('job', '100 ms', 'me', '1 min');
+CALL le_campaign('job', '100 ms', identity => 'me', ttl => '1 min');
 CALL le_campaign('job', '0');
 -- a token that is over does not matter
 SELECT le_resign('job', :token);
-CALL le_campaign('job', '1 s', 'me', '1 min', NULL, :token) \gset
+CALL le_campaign('job', '1 s', identity => 'me', ttl => '1 min', token => :token) \gset
 SELECT :token > :first AS greater, le_resign('job', :token);
 
 -- it waits for the end of a lease
@@ -95,7 +95,7 @@ DROP TABLE regress_campaign;
 CALL le_campaign(NULL);
 CALL le_campaign('');
 CALL le_campaign('job', '-1 s');
-CALL le_campaign('job', '1 s', '');
+CALL le_campaign('job', '1 s', identity => '');
 CALL le_campaign('job', '1 s', ttl => '1 ms');
 CALL le_campaign('job', '1 s', ttl => '1 month');
 \set VERBOSITY default

@@ -13,22 +13,26 @@ CREATE TEMP VIEW mine AS
 SELECT name, scope, identity FROM le_leaders ORDER BY name;
 
 -- which of the two procedures a call is for: columns token, or token and name
-CALL le_campaign('job', '1 s', 'me', '1 min') \gdesc
-CALL le_campaign('job', '1 s', 'me', '1 min') \gset
+CALL le_campaign('job', '1 s', '1 min', NULL, 'me') \gdesc
+CALL le_campaign('job', '1 s', '1 min', NULL, 'me') \gset
 SELECT le_resign('job', :token);
-CALL le_campaign('job', '1 s', 'me', '1 min', NULL, NULL) \gset
+CALL le_campaign('job', '1 s', '1 min', NULL, 'me', NULL) \gset
 SELECT le_resign('job', :token);
-CALL le_campaign('job', '1 s', 'me', NULL, NULL, NULL) \gset
+CALL le_campaign('job', '1 s', NULL, NULL, 'me', NULL) \gset
 SELECT :token = le_token('job') AS same, le_resign('job');
+-- the third argument is the ttl
+CALL le_campaign('job', '1 s', '1 min') \gset
+SELECT ttl FROM le_leader('job');
+SELECT le_resign('job', :token);
 CALL le_campaign('job') \gset
 SELECT :token = le_token('job') AS same, le_resign('job');
 -- a literal that looks like an array is no name
 CALL le_campaign('{job, other}');
 CALL le_campaign('{job, other}', '1 s', NULL, NULL, NULL, NULL);
 -- an array is many
-CALL le_campaign(ARRAY['job', 'other'], '1 s', 'me', '1 min') \gset
+CALL le_campaign(ARRAY['job', 'other'], '1 s', '1 min', NULL, 'me') \gset
 SELECT :'name' AS name, le_am_leader(:'name', :token), le_resign(:'name', :token);
-CALL le_campaign(ARRAY['job', 'other'], '1 s', 'me', '1 min', NULL, NULL, NULL) \gset
+CALL le_campaign(ARRAY['job', 'other'], '1 s', '1 min', NULL, 'me', NULL, NULL) \gset
 SELECT :'name' AS name, le_am_leader(:'name', :token), le_resign(:'name', :token);
 CALL le_campaign('{job, other}'::text[]) \gset
 SELECT :'name' AS name, le_am_leader(:'name'), le_resign(:'name');
@@ -36,10 +40,10 @@ CALL le_campaign(names => '{job, other}', timeout => '0') \gset
 SELECT :'name' AS name, le_am_leader(:'name'), le_resign(:'name');
 CALL le_campaign('{job, other}', name => NULL) \gset
 SELECT :'name' AS name, le_am_leader(:'name'), le_resign(:'name');
-CALL le_campaign('{job, other}', '1 s', 'me', '1 min', NULL, NULL, NULL) \gset
+CALL le_campaign('{job, other}', '1 s', '1 min', NULL, 'me', NULL, NULL) \gset
 SELECT :'name' AS name, le_am_leader(:'name', :token), le_resign(:'name', :token);
 -- what is passed in for the outputs does not matter
-CALL le_campaign(ARRAY['job', 'other'], '0', 'me', NULL, NULL, 17, 'other') \gset
+CALL le_campaign(ARRAY['job', 'other'], '0', NULL, NULL, 'me', 17, 'other') \gset
 SELECT :'name' AS name, :token = le_token('job') AS same, le_resign('job');
 DO $$
 DECLARE
@@ -55,35 +59,35 @@ SELECT le_resign_all();
 TABLE left_over;
 
 -- the first in the array that is free; those that are led by this session are passed over
-CALL le_campaign(ARRAY['c', 'b', 'a'], '0', 'first') \gset
+CALL le_campaign(ARRAY['c', 'b', 'a'], '0', identity => 'first') \gset
 SELECT :'name' AS name, :token = le_token('c') AS same;
 \set c :token
-CALL le_campaign(ARRAY['c', 'b', 'a'], '0', 'first') \gset
+CALL le_campaign(ARRAY['c', 'b', 'a'], '0', identity => 'first') \gset
 SELECT :'name' AS name, :token > :c AS greater;
-CALL le_campaign(ARRAY['c', 'b', 'a'], '0', 'first', '1 hour') \gset
+CALL le_campaign(ARRAY['c', 'b', 'a'], '0', identity => 'first', ttl => '1 hour') \gset
 SELECT :'name' AS name;
 \set a :token
 TABLE mine;
-CALL le_campaign(ARRAY['c', 'b', 'a'], '0', 'first');
+CALL le_campaign(ARRAY['c', 'b', 'a'], '0', identity => 'first');
 SELECT clock_timestamp() AS start \gset
-CALL le_campaign(ARRAY['c', 'b', 'a'], '50 ms', 'first');
+CALL le_campaign(ARRAY['c', 'b', 'a'], '50 ms', identity => 'first');
 SELECT clock_timestamp() - :'start' BETWEEN '50 ms' AND '1 min' AS waited;
-CALL le_campaign(ARRAY['c', 'b', 'a'], '50 ms', 'first', '1 hour');
+CALL le_campaign(ARRAY['c', 'b', 'a'], '50 ms', identity => 'first', ttl => '1 hour');
 TABLE mine;
 SELECT le_token('c') = :c AS same, le_am_leader('a', :a);
 -- one that becomes free is taken
 SELECT le_resign('b');
-CALL le_campaign(ARRAY['c', 'b', 'a'], '1 hour', 'first') \gset
+CALL le_campaign(ARRAY['c', 'b', 'a'], '1 hour', identity => 'first') \gset
 SELECT :'name' AS name, :token = le_token('b') AS same;
 -- also a lease, when it runs out
 SELECT le_renew('a', :a, '300 ms'), clock_timestamp() AS start \gset
-CALL le_campaign(ARRAY['c', 'b', 'a'], '1 hour', 'first') \gset
+CALL le_campaign(ARRAY['c', 'b', 'a'], '1 hour', identity => 'first') \gset
 SELECT :'name' AS name, clock_timestamp() - :'start' BETWEEN '250 ms' AND '20 s' AS at_the_deadline;
 TABLE mine;
 -- under another identity, it is another client on this connection
-CALL le_campaign(ARRAY['c', 'b', 'a', 'd'], '0', 'second') \gset
+CALL le_campaign(ARRAY['c', 'b', 'a', 'd'], '0', identity => 'second') \gset
 SELECT :'name' AS name, :token = le_token('d') AS same;
-CALL le_campaign(ARRAY['c', 'b', 'a', 'd'], '1 hour', 'second');
+CALL le_campaign(ARRAY['c', 'b', 'a', 'd'], '1 hour', identity => 'second');
 \echo :LAST_ERROR_SQLSTATE
 TABLE left_over;
 SELECT le_resign_all();
@@ -102,7 +106,7 @@ SELECT :'name' AS name;
 CALL le_campaign(ARRAY['job', 'job', 'other', 'job'], '50 ms');
 SELECT le_resign_all();
 -- one is enough
-CALL le_campaign(ARRAY['job'], '0', 'one') \gset
+CALL le_campaign(ARRAY['job'], '0', identity => 'one') \gset
 SELECT :'name' AS name, identity FROM le_leader('job');
 CALL le_campaign(ARRAY['job'], '50 ms');
 SELECT le_resign_all();
@@ -110,7 +114,7 @@ SELECT le_resign_all();
 CALL le_campaign('[5:6]={job,other}'::text[], '0') \gset
 SELECT :'name' AS name, le_resign(:'name');
 -- the longest names
-CALL le_campaign(ARRAY[repeat('x', 255), repeat('y', 255)], '0', repeat('i', 255)) \gset
+CALL le_campaign(ARRAY[repeat('x', 255), repeat('y', 255)], '0', identity => repeat('i', 255)) \gset
 SELECT :'name' = repeat('x', 255) AS name, le_resign(:'name');
 -- each is counted
 TABLE left_over;
@@ -129,7 +133,7 @@ RESET lock_timeout;
 SET statement_timeout = '200 ms';
 CALL le_campaign(ARRAY['job', 'other']);
 \echo :LAST_ERROR_SQLSTATE
-CALL le_campaign(ARRAY['job', 'other'], '1 hour', 'me', '1 hour');
+CALL le_campaign(ARRAY['job', 'other'], '1 hour', identity => 'me', ttl => '1 hour');
 \echo :LAST_ERROR_SQLSTATE
 RESET statement_timeout;
 TABLE left_over;
@@ -137,20 +141,20 @@ SELECT name, candidates FROM le_leaders ORDER BY name;
 
 -- in a transaction block it works, too; what it waits with then stays
 BEGIN;
-CALL le_campaign(ARRAY['job', 'other', 'third'], '50 ms', 'me', '1 hour') \gset
+CALL le_campaign(ARRAY['job', 'other', 'third'], '50 ms', identity => 'me', ttl => '1 hour') \gset
 SELECT :'name' AS name, le_am_leader('third', :token), count(*) FROM le_leader('third');
 -- the lease that is not committed is passed over
-CALL le_campaign(ARRAY['job', 'third', 'other'], '50 ms', 'me', '1 hour');
-CALL le_campaign(ARRAY['job', 'third', 'fourth'], '50 ms', 'me') \gset
+CALL le_campaign(ARRAY['job', 'third', 'other'], '50 ms', identity => 'me', ttl => '1 hour');
+CALL le_campaign(ARRAY['job', 'third', 'fourth'], '50 ms', identity => 'me') \gset
 SELECT :'name' AS name;
 ROLLBACK;
 SELECT le_am_leader('third', :token), le_am_leader('fourth');
 SELECT le_resign_all();
 BEGIN;
 SAVEPOINT a;
-CALL le_campaign(ARRAY['third', 'fourth'], '50 ms', 'me', '1 hour') \gset
+CALL le_campaign(ARRAY['third', 'fourth'], '50 ms', identity => 'me', ttl => '1 hour') \gset
 ROLLBACK TO a;
-CALL le_campaign(ARRAY['third', 'fourth'], '50 ms', 'me', '1 hour') \gset
+CALL le_campaign(ARRAY['third', 'fourth'], '50 ms', identity => 'me', ttl => '1 hour') \gset
 SELECT :'name' AS name;
 COMMIT;
 SELECT le_am_leader('third', :token), le_resign('third', :token);
@@ -216,7 +220,7 @@ SELECT le_resign('job', :t1), le_resign('other', :t2);
 -- no more than a session may lead
 SET leader_election.max_terms_per_session = 2;
 CALL le_campaign(ARRAY['a', 'b', 'c'], '0') \gset
-CALL le_campaign(ARRAY['a', 'b', 'c'], '0', NULL, '1 hour') \gset
+CALL le_campaign(ARRAY['a', 'b', 'c'], '0', ttl => '1 hour') \gset
 \set lease :token
 CALL le_campaign(ARRAY['a', 'b', 'c'], '0') \gset
 SELECT :'name' AS name;
@@ -239,11 +243,11 @@ CALL le_campaign(ARRAY['a', '']);
 CALL le_campaign(ARRAY['a', repeat('x', 256)]);
 CALL le_campaign(ARRAY['a', 'b'], '-1 s');
 CALL le_campaign(ARRAY['a', 'b'], '25 days');
-CALL le_campaign(ARRAY['a', 'b'], '1 s', '');
-CALL le_campaign(ARRAY['a', 'b'], '1 s', repeat('x', 256));
-CALL le_campaign(ARRAY['a', 'b'], '1 s', 'me', '99 ms');
-CALL le_campaign(ARRAY['a', 'b'], '1 s', 'me', '25 hours');
-CALL le_campaign(ARRAY['a', 'b'], '1 s', 'me', '1 month');
+CALL le_campaign(ARRAY['a', 'b'], '1 s', identity => '');
+CALL le_campaign(ARRAY['a', 'b'], '1 s', identity => repeat('x', 256));
+CALL le_campaign(ARRAY['a', 'b'], '1 s', identity => 'me', ttl => '99 ms');
+CALL le_campaign(ARRAY['a', 'b'], '1 s', identity => 'me', ttl => '25 hours');
+CALL le_campaign(ARRAY['a', 'b'], '1 s', identity => 'me', ttl => '1 month');
 \set VERBOSITY default
 TABLE mine;
 TABLE left_over;
@@ -256,7 +260,7 @@ SELECT clock_timestamp() AS start \gset
 SELECT le_lease('n 1', '1 hour') > 0 AS lease;
 CALL le_campaign(:'names'::text[], '0') \gset
 SELECT :'name' AS name, le_resign(:'name');
-CALL le_campaign(:'names'::text[], '0', 'me', '1 hour') \gset
+CALL le_campaign(:'names'::text[], '0', identity => 'me', ttl => '1 hour') \gset
 SELECT :'name' AS name, le_resign(:'name', :token);
 SELECT count(le_resign(name, token)) FROM le_leaders;
 -- all of them led
@@ -267,7 +271,7 @@ BEGIN
 		COMMIT;
 	END LOOP;
 END $$;
-CALL le_campaign(:'names'::text[], '50 ms', 'me', '1 hour');
+CALL le_campaign(:'names'::text[], '50 ms', identity => 'me', ttl => '1 hour');
 SELECT le_renew('n 7777', token, '100 ms') FROM le_leader('n 7777');
 CALL le_campaign(:'names'::text[], '1 hour') \gset
 SELECT :'name' AS name, le_resign(:'name');

@@ -13,7 +13,7 @@ SELECT hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS collide,
 
 -- alone, either is an election like any other
 SELECT le_try_become_leader(:'b'), le_am_leader(:'b'), le_resign(:'b');
-SELECT le_try_become_leader(:'a', 'me');
+SELECT le_try_become_leader(:'a', identity => 'me');
 
 -- a leader of the one gets an error from every call for the other
 SELECT le_try_become_leader(:'b');
@@ -104,7 +104,7 @@ CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION le_g
 SET client_min_messages = error;
 SELECT call, pg_temp.came_of(format(call, :'b', :'a')) FROM unnest(ARRAY[
  'SELECT le_try_become_leader(%1$L)', 'SELECT le_become_leader(%1$L)', 'SELECT le_become_leader(%1$L, ''0'')', 'SELECT le_become_leader(%1$L, ''1 s'')',
- 'SELECT le_try_become_leader_xact(%1$L)', 'SELECT le_become_leader_xact(%1$L)', 'SELECT le_lease(%1$L, ''1 s'')', 'SELECT le_lease(%1$L, ''1 s'', NULL, 7)',
+ 'SELECT le_try_become_leader_xact(%1$L)', 'SELECT le_become_leader_xact(%1$L)', 'SELECT le_lease(%1$L, ''1 s'')', 'SELECT le_lease(%1$L, ''1 s'', token => 7)',
  'CALL le_campaign(%1$L)', 'CALL le_campaign(%1$L, ''0'')', 'CALL le_campaign(ARRAY[%1$L])', 'CALL le_campaign(ARRAY[%1$L], ''0'', ttl => ''1 s'')',
  'CALL le_campaign(ARRAY[%2$L, %1$L], ''0'')', 'CALL le_observe(%1$L)', 'CALL le_observe(%1$L, -1, ''1 s'')',
  'SELECT le_assert_leader(%1$L)', 'SELECT le_assert_leader(%1$L, 7)', 'INSERT INTO guarded VALUES (1)']) call;

@@ -48,7 +48,7 @@ INSERT INTO bids VALUES
  (6, $$SELECT le_become_leader_xact('job')$$),
  (7, $$SELECT le_become_leader_xact('job', '10 ms')$$),
  (8, $$SELECT le_lease('job', '1 min') > 0$$),
- (9, $$SELECT le_lease('job', '1 min', NULL, 7) > 0$$),
+ (9, $$SELECT le_lease('job', '1 min', token => 7) > 0$$),
  (10, $$CALL le_campaign('job')$$),
  (11, $$CALL le_campaign('job', '0')$$),
  (12, $$CALL le_campaign('job', '10 ms', ttl => '1 min')$$),
@@ -172,7 +172,7 @@ RESET ROLE;
 
 -- to resign, to look, and to be asked about, is not to stand
 SELECT le_declare('job', 'regress_le_team');
-SELECT le_try_become_leader('job', 'boss');
+SELECT le_try_become_leader('job', identity => 'boss');
 SET ROLE regress_le_stranger;
 SELECT identity FROM le_leader('job');
 SELECT le_am_leader('job'), le_token('job') > 0 AS token, le_resign('job');
@@ -180,7 +180,7 @@ CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset see
 SELECT :seen_token < -1 AS vacant;
 -- the bid of a stranger is refused before it shows the leader
 RESET ROLE;
-SELECT le_try_become_leader('job', 'boss');
+SELECT le_try_become_leader('job', identity => 'boss');
 SELECT connect_as('stranger', 'regress_le_stranger');
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS t (leads boolean);
 SELECT * FROM dblink('stranger', $$SELECT le_become_leader('job', '1 s')$$, false) AS t (leads boolean);
@@ -204,10 +204,10 @@ SELECT * FROM dblink('stranger', $$SELECT le_lease('job', '1 min')$$) AS t (toke
 SELECT le_declare('job', 'regress_le_team', max_ttl => '1 s');
 SELECT * FROM dblink('stranger', format($$SELECT le_am_leader('job', %1$s), le_renew('job', %1$s), le_renew('job', %1$s, '1 s')$$, :token))
  AS t (leads boolean, renewed boolean, with_ttl boolean);
-SELECT token = :token AS same FROM dblink('stranger', format($$SELECT le_lease('job', '1 s', NULL, %s)$$, :token)) AS t (token bigint);
+SELECT token = :token AS same FROM dblink('stranger', format($$SELECT le_lease('job', '1 s', token => %s)$$, :token)) AS t (token bigint);
 SELECT ttl FROM le_leader('job');
 SELECT * FROM dblink('stranger', format($$SELECT le_resign('job', %s)$$, :token)) AS t (resigned boolean);
-SELECT * FROM dblink('stranger', format($$SELECT le_lease('job', '1 s', NULL, %s)$$, :token), false) AS t (token bigint);
+SELECT * FROM dblink('stranger', format($$SELECT le_lease('job', '1 s', token => %s)$$, :token), false) AS t (token bigint);
 
 --
 -- max_ttl: for le_lease, le_renew, le_campaign; for members and superusers, too
@@ -221,13 +221,13 @@ SELECT le_lease('short', '1 s') AS token \gset
 SELECT ttl FROM le_leader('short');
 SELECT le_renew('short', :token, '1000.001 ms');
 \echo :LAST_ERROR_SQLSTATE
-SELECT outcome(format($$SELECT le_lease('short', '2 s', NULL, %s)$$, :token));
+SELECT outcome(format($$SELECT le_lease('short', '2 s', token => %s)$$, :token));
 SELECT le_renew('short', :token), le_renew('short', :token, '900 ms'), le_renew('short', :token, '1 s');
 -- a lease that is longer than a new declaration allows goes on as it is
 SELECT le_declare('short', max_ttl => '500 ms');
 SELECT le_renew('short', :token), ttl FROM le_leader('short');
-SELECT outcome(format($$SELECT le_lease('short', '1 s', NULL, %s) = %1$s$$, :token)), outcome(format($$SELECT le_renew('short', %s, '1 s')$$, :token));
-SELECT outcome(format($$SELECT le_lease('short', '999 ms', NULL, %s)$$, :token)), outcome(format($$SELECT le_renew('short', %s, '501 ms')$$, :token));
+SELECT outcome(format($$SELECT le_lease('short', '1 s', token => %s) = %1$s$$, :token)), outcome(format($$SELECT le_renew('short', %s, '1 s')$$, :token));
+SELECT outcome(format($$SELECT le_lease('short', '999 ms', token => %s)$$, :token)), outcome(format($$SELECT le_renew('short', %s, '501 ms')$$, :token));
 SELECT le_renew('short', :token, '500 ms'), le_renew('short', :token), ttl FROM le_leader('short');
 SELECT outcome(format($$SELECT le_renew('short', %s, '1 s')$$, :token)), le_resign('short', :token);
 -- it does not extend what the server allows
@@ -268,7 +268,7 @@ RESET leader_election.grace_period;
 --
 SELECT le_declare('job', 'regress_le_team', private => true);
 SELECT connect_as('member', 'regress_le_member');
-SELECT * FROM dblink('member', $$SELECT le_try_become_leader('job', 'm'), le_proclaim('job', 'secret')$$) AS t (leads boolean, said boolean);
+SELECT * FROM dblink('member', $$SELECT le_try_become_leader('job', identity => 'm'), le_proclaim('job', 'secret')$$) AS t (leads boolean, said boolean);
 SELECT value FROM le_leader('job');
 SET ROLE regress_le_stranger;
 SELECT name, identity, value FROM le_leaders;
@@ -304,7 +304,7 @@ RESET ROLE;
 -- a lease's, too
 SELECT * FROM dblink('member', $$SELECT le_resign('job')$$) AS t (resigned boolean);
 SELECT le_declare('job', 'regress_le_team');
-SELECT le_lease('job', '1 min', 'l') AS token \gset
+SELECT le_lease('job', '1 min', identity => 'l') AS token \gset
 SELECT le_proclaim('job', 'secret', :token);
 SET ROLE regress_le_stranger;
 SELECT scope, identity, value FROM le_leaders;

@@ -18,11 +18,11 @@ CREATE FUNCTION lead(who text, scope text, election text, role text DEFAULT curr
 BEGIN
 	PERFORM open(who, role);
 	CASE scope
-		WHEN 'session' THEN RETURN says(who, format('SELECT le_try_become_leader(%L, %L)', election, who));
+		WHEN 'session' THEN RETURN says(who, format('SELECT le_try_become_leader(%L, identity => %L)', election, who));
 		WHEN 'transaction' THEN
 			PERFORM dblink_exec(who, 'BEGIN');
-			RETURN says(who, format('SELECT le_try_become_leader_xact(%L, %L)', election, who));
-		WHEN 'lease' THEN RETURN says(who, format('SELECT le_lease(%L, ''1 hour'', %L) > 0', election, who));
+			RETURN says(who, format('SELECT le_try_become_leader_xact(%L, identity => %L)', election, who));
+		WHEN 'lease' THEN RETURN says(who, format('SELECT le_lease(%L, ''1 hour'', identity => %L) > 0', election, who));
 	END CASE;
 END $$;
 CREATE VIEW counted AS SELECT name, terms, resigned, deposed, session_ended, transaction_ended, expired, lock_released FROM pg_stat_leader_election;
@@ -94,7 +94,7 @@ SELECT alive(), (SELECT count(*) FROM le_leader('job')) AS leaders, (SELECT bool
 SET client_min_messages = error;
 SELECT le_am_leader('job', :t2), le_renew('job', :t2), le_resign('job', :t2);
 RESET client_min_messages;
-SELECT le_lease('job', '1 hour', NULL, :t2) AS t3 \gset
+SELECT le_lease('job', '1 hour', token => :t2) AS t3 \gset
 SELECT :t3 > :t2 AS greater, le_resign('job', :t3);
 CALL hear();
 SELECT DISTINCT election, event, identity, by_me, why FROM announced WHERE reason = 'deposed' ORDER BY 1, 2, 5;
@@ -108,9 +108,9 @@ SELECT lead('w', 'session', 'job'), says('w', 'SELECT le_try_become_leader(''oth
 SELECT dblink_disconnect('w');
 SELECT * FROM counted WHERE name = 'other';
 -- a bare key
-SELECT open('w'), says('w', 'SELECT le_try_become_leader(4242, ''w'')'), le_depose(4242, 'a key'), gone('w');
+SELECT open('w'), says('w', 'SELECT le_try_become_leader(4242, identity => ''w'')'), le_depose(4242, 'a key'), gone('w');
 SELECT dblink_disconnect('w');
-SELECT open('w'), dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_try_become_leader_xact(4242, ''w'')'), le_depose(4242), gone('w');
+SELECT open('w'), dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_try_become_leader_xact(4242, identity => ''w'')'), le_depose(4242), gone('w');
 SELECT dblink_disconnect('w');
 SELECT key, terms, deposed FROM pg_stat_leader_election WHERE name IS NULL AND key = 4242;
 CALL hear();
@@ -148,7 +148,7 @@ SELECT open('w'), says('w', 'SELECT pg_advisory_lock(4242)'), says('w', 'SELECT 
 SELECT le_depose(4242), le_depose(4243), alive();
 SELECT says('w', 'SELECT pg_advisory_unlock_all()');
 -- a lease that is not committed yet, that commits then
-SELECT dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_lease(''job'', ''1 hour'', ''w'') > 0');
+SELECT dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_lease(''job'', ''1 hour'', identity => ''w'') > 0');
 SELECT le_depose('job'), alive();
 SELECT dblink_exec('w', 'COMMIT');
 SELECT identity FROM le_leader('job');
@@ -268,7 +268,7 @@ SELECT says('w', 'SELECT le_am_leader(''job'')'), says('w', 'SELECT le_resign(''
 SELECT dblink_disconnect('w'), gone('w'), le_depose('lease');
 -- a superuser's session that leads in the name of another role: the server does not let
 -- go of it, and then it is not marked either
-SELECT open('w'), dblink_exec('w', 'SET SESSION AUTHORIZATION regress_depose_leader'), says('w', 'SELECT le_try_become_leader(''job'', ''w'')');
+SELECT open('w'), dblink_exec('w', 'SET SESSION AUTHORIZATION regress_depose_leader'), says('w', 'SELECT le_try_become_leader(''job'', identity => ''w'')');
 SET ROLE regress_depose_member;
 SELECT code FROM refusal('SELECT le_depose(''job'')');
 RESET ROLE;
@@ -290,7 +290,7 @@ SELECT le_depose('job'), alive();
 SELECT dblink_disconnect('v'), gone('v');
 -- the deposer: the role that is in force, whatever its name
 CREATE ROLE "regress_depose ""x"" \" SUPERUSER;
-SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'', ''w'') > 0');
+SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'', identity => ''w'') > 0');
 CALL hear();
 SET ROLE "regress_depose ""x"" \";
 SELECT le_depose('job');
@@ -304,7 +304,7 @@ CREATE TABLE nasty (n serial, name text);
 INSERT INTO nasty (name) VALUES ('"'), ('\'), ('\"'), ('it''s'), (E'one line\nanother\r\n'), (E'\t\b\f'), (E'\x1b[31m\x7f'), (repeat(E'\x01', 255)), (repeat('\', 255)), (repeat('"', 255)),
   (U&'\+01F600 \00E9 \2028'), (repeat(U&'\+01F600', 63)), ('null'), ('json {"reason": 1}'), ('", "reason": "x'), ('%s %d %n'), (E'\nLOG:  leader_election: election "job": term 1 began');
 CALL hear();
-SELECT count(says('w', format('SELECT le_lease(%L, ''1 hour'', %L) > 0', name, name))), bool_and(le_depose(name, name)) FROM nasty;
+SELECT count(says('w', format('SELECT le_lease(%L, ''1 hour'', identity => %L) > 0', name, name))), bool_and(le_depose(name, name)) FROM nasty;
 CALL hear();
 SELECT count(*), count(*) FILTER (WHERE election = identity AND identity = why) AS same, count(*) FILTER (WHERE election IN (SELECT name FROM nasty)) AS known, bool_and(by_me) AS by_me FROM announced WHERE reason = 'deposed';
 SELECT count(*), bool_and(reason = 'deposed') AS deposed FROM announced WHERE event = 'ended';
@@ -320,7 +320,7 @@ SELECT count(*) AS broken FROM regexp_split_to_table(pg_read_file('../../log/pos
 -- also if terms are not logged; and the setting of the leader's session counts
 SET leader_election.log_terms = off;
 SET leader_election.notify = off;
-SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'', ''quiet'') > 0'), le_depose('job', 'logged always');
+SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'', identity => ''quiet'') > 0'), le_depose('job', 'logged always');
 SELECT * FROM logged WHERE line LIKE '%logged always';
 CALL hear();
 SELECT count(*) FROM heard WHERE payload LIKE '%deposed%';
@@ -336,8 +336,8 @@ DECLARE
 BEGIN
 	PERFORM lead('w', scope, 'job');
 	SELECT token INTO old FROM le_leader('job');
-	PERFORM waits('a', 'SELECT le_become_leader(''job'', NULL, ''a'')');
-	PERFORM waits('b', 'SELECT le_become_leader(''job'', NULL, ''b'')');
+	PERFORM waits('a', 'SELECT le_become_leader(''job'', identity => ''a'')');
+	PERFORM waits('b', 'SELECT le_become_leader(''job'', identity => ''b'')');
 	deposed := le_depose('job');
 	first := answer('a');
 	SELECT identity, token > old INTO leads, greater FROM le_leader('job');
@@ -350,7 +350,7 @@ SELECT scope, (s).* FROM (SELECT scope, succeed(scope) AS s FROM unnest('{sessio
 SELECT says('a', 'SET leader_election.grace_period = ''1h''');
 SELECT scope, lead('w', scope, scope), le_depose(scope), dblink_disconnect('w'), gone('w'), set_config('leader_election.grace_period', '1h', false),
        le_try_become_leader(scope) AS now, set_config('leader_election.grace_period', '0', false) FROM unnest('{session,transaction,lease}'::text[]) scope;
-SELECT lead('w', 'lease', 'job'), waits('a', 'SELECT le_become_leader(''job'', NULL, ''a'')'), le_depose('job'), waits('a', '', 'grace'), le_try_become_leader('job') AS now;
+SELECT lead('w', 'lease', 'job'), waits('a', 'SELECT le_become_leader(''job'', identity => ''a'')'), le_depose('job'), waits('a', '', 'grace'), le_try_become_leader('job') AS now;
 SELECT dblink_disconnect('w'), gone('w'), dblink_cancel_query('a'), answer('a'), says('a', 'SET leader_election.grace_period = 0');
 
 -- transactions that are guarded by the term end, whatever session they are in
@@ -400,7 +400,7 @@ SELECT count(*) FROM note;
 -- not commit
 SELECT open('w', 'regress_depose_leader'), open('g'), says('w', 'SELECT le_lease(''job'', ''1 hour'') > 0');
 SELECT guard('g', 'job', 'a superuser''s');
-SELECT waits('a', 'SELECT le_become_leader(''job'', NULL, ''a'')');
+SELECT waits('a', 'SELECT le_become_leader(''job'', identity => ''a'')');
 SET ROLE regress_depose_member;
 SET client_min_messages = error;
 SELECT le_depose('job');
@@ -412,7 +412,7 @@ SELECT says('g', 'COMMIT'), answer('a'), says('a', 'SELECT le_resign(''job'')');
 SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'') > 0');
 SELECT guard('g', 'job', 'prepared');
 SELECT dblink_exec('g', 'PREPARE TRANSACTION ''regress_depose''');
-SELECT waits('a', 'SELECT le_become_leader(''job'', NULL, ''a'')');
+SELECT waits('a', 'SELECT le_become_leader(''job'', identity => ''a'')');
 SELECT le_depose('job');
 SELECT waits('a', '', 'guard'), alive();
 ROLLBACK PREPARED 'regress_depose';

@@ -3,7 +3,7 @@
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
 \i :abs_srcdir/sql/include/advisory.psql
-SELECT le_try_become_leader('job', 'me'), le_try_become_leader(42);
+SELECT le_try_become_leader('job', identity => 'me'), le_try_become_leader(42);
 SELECT le_token('job') AS t1, le_token(42) AS t2 \gset
 
 -- dropped and rolled back: nothing has happened
@@ -115,7 +115,7 @@ CREATE EXTENSION leader_election SCHEMA regress_le;
 \set VERBOSITY terse
 SELECT le_try_become_leader('job');
 \set VERBOSITY default
-SELECT regress_le.le_try_become_leader('job', 'me'), regress_le.le_try_become_leader(42), regress_le.le_token('job') > :t1 AS greater;
+SELECT regress_le.le_try_become_leader('job', identity => 'me'), regress_le.le_try_become_leader(42), regress_le.le_token('job') > :t1 AS greater;
 SELECT name, identity FROM regress_le.le_leaders WHERE name = 'job';
 SELECT name, identity FROM regress_le.le_leader('job');
 SELECT count(*) FROM regress_le.le_leader(42);

@@ -126,11 +126,11 @@ SET client_min_messages = notice;
 SHOW leader_election.grace_period;
 SET leader_election.grace_period = '1h';
 SELECT now('discarded');
-SELECT le_try_become_leader('discarded', 'me'), pg_advisory_unlock_all();
+SELECT le_try_become_leader('discarded', identity => 'me'), pg_advisory_unlock_all();
 SET leader_election.grace_period = 0;
-SELECT le_try_become_leader('discarded', 'me'), pg_advisory_unlock_all();
+SELECT le_try_become_leader('discarded', identity => 'me'), pg_advisory_unlock_all();
 SET leader_election.grace_period = '1h';
-SELECT le_try_become_leader('discarded', 'me'), le_try_become_leader('discarded', 'another');
+SELECT le_try_become_leader('discarded', identity => 'me'), le_try_become_leader('discarded', identity => 'another');
 SELECT says('r', 'SELECT le_try_become_leader(''discarded'')'), says('b', 'SELECT le_try_become_leader(''discarded'')');
 SELECT now('discarded') AS led;
 SELECT says('b', 'SELECT le_resign(''discarded'')'), says('r', 'SELECT le_try_become_leader(''discarded'')'), says('r', 'SELECT le_resign(''discarded'')');
@@ -146,10 +146,10 @@ SELECT le_try_become_leader(5152), le_try_become_leader(5153), le_resign(5153);
 -- after the end of a session
 SELECT dblink_disconnect('a');
 SELECT open('a');
-SELECT says('a', 'SELECT le_try_become_leader(''session'', ''a'')'), says('a', 'SELECT le_try_become_leader(''resigned before'')'), says('a', 'SELECT le_resign(''resigned before'')');
+SELECT says('a', 'SELECT le_try_become_leader(''session'', identity => ''a'')'), says('a', 'SELECT le_try_become_leader(''resigned before'')'), says('a', 'SELECT le_resign(''resigned before'')');
 SELECT dblink_exec('a', 'BEGIN');
-SELECT says('a', 'SELECT le_try_become_leader_xact(''open transaction'', ''a'')');
-SELECT says('a', 'SELECT le_try_become_leader(''both'', ''a'')'), says('a', 'SELECT le_try_become_leader_xact(''both'')');
+SELECT says('a', 'SELECT le_try_become_leader_xact(''open transaction'', identity => ''a'')');
+SELECT says('a', 'SELECT le_try_become_leader(''both'', identity => ''a'')'), says('a', 'SELECT le_try_become_leader_xact(''both'')');
 SELECT dblink_disconnect('a');
 SELECT gone('a');
 SELECT now('session') AS session, now('open transaction') AS xact, now('both') AS "both", now('resigned before') AS resigned;
@@ -157,7 +157,7 @@ SELECT * FROM counted WHERE name IN ('session', 'open transaction', 'both') ORDE
 -- also if it is terminated
 SELECT open('a');
 SELECT dblink_exec('a', 'BEGIN');
-SELECT says('a', 'SELECT le_try_become_leader_xact(''terminated'', ''a'')');
+SELECT says('a', 'SELECT le_try_become_leader_xact(''terminated'', identity => ''a'')');
 SELECT pg_terminate_backend(pid, 10000) FROM le_leader('terminated');
 SELECT dblink_disconnect('a');
 SELECT now('terminated');
@@ -169,7 +169,7 @@ SET leader_election.grace_period = 0;
 SELECT le_lease('expired', '100 ms') AS t3, le_lease('long ago', '100 ms') AS t4 \gset
 SELECT pg_sleep(0.5);
 SET leader_election.grace_period = '1h';
-SELECT now('expired'), le_renew('expired', :t3), le_am_leader('expired', :t3), le_lease('expired', '1 hour', NULL, :t3);
+SELECT now('expired'), le_renew('expired', :t3), le_am_leader('expired', :t3), le_lease('expired', '1 hour', token => :t3);
 SET leader_election.grace_period = '350 ms';
 SELECT le_lease('long ago', '1 hour') > :t4 AS elected;
 SELECT le_resign('long ago', token) FROM le_leader('long ago');
@@ -192,7 +192,7 @@ SELECT now('session');
 SELECT le_try_become_leader('waited for'), pg_advisory_unlock_all();
 SET leader_election.grace_period = '250 ms';
 SELECT clock_timestamp() AS start \gset
-SELECT le_become_leader('waited for', '1 min', 'waited');
+SELECT le_become_leader('waited for', '1 min', identity => 'waited');
 SELECT clock_timestamp() - :'start' BETWEEN '200 ms' AND '20 s' AS waited, identity FROM le_leader('waited for');
 -- asked again it goes on to lead
 SELECT le_try_become_leader('waited for'), le_become_leader('waited for'), pg_advisory_unlock_all();
@@ -202,21 +202,21 @@ SELECT le_become_leader_xact('waited for', '1 min');
 SELECT clock_timestamp() - :'start' BETWEEN '400 ms' AND '20 s' AS waited;
 COMMIT;
 SELECT le_try_become_leader('waited for'), pg_advisory_unlock_all(), clock_timestamp() AS start \gset
-CALL le_campaign('waited for', '1 min', 'waited', '1 hour') \gset w
+CALL le_campaign('waited for', '1 min', identity => 'waited', ttl => '1 hour') \gset w
 SELECT clock_timestamp() - :'start' BETWEEN '200 ms' AND '20 s' AS waited, scope, identity, le_resign('waited for', :wtoken) FROM le_leader('waited for');
 -- for many
 SELECT le_try_become_leader('m1'), le_try_become_leader('m2'), pg_advisory_unlock_all(), clock_timestamp() AS start \gset
-CALL le_campaign(ARRAY['m1', 'm2'], '1 min', 'waited') \gset w
+CALL le_campaign(ARRAY['m1', 'm2'], '1 min', identity => 'waited') \gset w
 SELECT clock_timestamp() - :'start' BETWEEN '200 ms' AND '20 s' AS waited, :'wname' IN ('m1', 'm2') AS won, le_token(:'wname') = :wtoken AS token, le_resign(:'wname');
 SET leader_election.grace_period = 0;
 SELECT le_try_become_leader('m1'), le_try_become_leader('m2'), pg_advisory_unlock_all();
 SET leader_election.grace_period = '1h';
-CALL le_campaign(ARRAY['m1', 'm2'], '100 ms', 'waited') \gset w
+CALL le_campaign(ARRAY['m1', 'm2'], '100 ms', identity => 'waited') \gset w
 \echo won: :{?wname}
-CALL le_campaign(ARRAY['m1', 'm2'], '0', 'waited') \gset w
+CALL le_campaign(ARRAY['m1', 'm2'], '0', identity => 'waited') \gset w
 \echo won: :{?wname}
 -- others are won meanwhile
-CALL le_campaign(ARRAY['m1', 'resigned', 'm2'], '1 min', 'waited') \gset w
+CALL le_campaign(ARRAY['m1', 'resigned', 'm2'], '1 min', identity => 'waited') \gset w
 SELECT :'wname', le_resign(:'wname');
 
 -- a wait that is too short for it, or given up, leaves nothing
@@ -230,14 +230,14 @@ SELECT clock_timestamp() - :'start' BETWEEN '150 ms' AND '20 s' AS waited;
 SELECT le_become_leader_xact('given up', '50 ms');
 CALL le_campaign('given up', '50 ms') \gset w
 \echo won: :{?wtoken}
-CALL le_campaign('given up', '50 ms', NULL, '1 hour') \gset w
+CALL le_campaign('given up', '50 ms', ttl => '1 hour') \gset w
 \echo won: :{?wtoken}
 TABLE locks;
 SET lock_timeout = '100 ms';
 \set VERBOSITY sqlstate
 SELECT le_become_leader('given up');
 SELECT le_become_leader_xact('given up', '1 hour');
-CALL le_campaign('given up', NULL, NULL, '1 hour');
+CALL le_campaign('given up', ttl => '1 hour');
 CALL le_campaign(ARRAY['given up', 'm1']);
 SET lock_timeout = '1h';
 SELECT le_become_leader('given up', '50 ms');
@@ -261,12 +261,12 @@ SELECT :wtoken < 0 AS vacant, (SELECT count(*) FROM le_leader('given up')) AS le
 -- candidates in line wait it out in order: none of them comes before the other
 SELECT says('a', 'SET leader_election.grace_period = ''1h'''), says('b', 'SET leader_election.grace_period = ''1h''');
 SELECT open('d'), says('d', 'SET leader_election.grace_period = ''1h''');
-SELECT le_try_become_leader('line', 'me');
+SELECT le_try_become_leader('line', identity => 'me');
 SET leader_election.grace_period = 0;
-SELECT le_try_become_leader('line', 'me');
+SELECT le_try_become_leader('line', identity => 'me');
 SELECT le_token('line') AS t5 \gset
-SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), waits('b', $$SELECT le_become_leader('line', NULL, 'b')$$),
-       waits('c', $$SELECT le_become_leader('line', NULL, 'c')$$), waits('d', $$CALL le_campaign(ARRAY['line', 'm1'], NULL, 'd')$$);
+SELECT waits('a', $$SELECT le_become_leader('line', identity => 'a')$$), waits('b', $$SELECT le_become_leader('line', identity => 'b')$$),
+       waits('c', $$SELECT le_become_leader('line', identity => 'c')$$), waits('d', $$CALL le_campaign(ARRAY['line', 'm1'], identity => 'd')$$);
 SELECT pg_advisory_unlock_all();
 SELECT waits('a', '', 'grace');
 TABLE queue;
@@ -285,11 +285,11 @@ SELECT cancel('d'), answer('d');
 SELECT count(*) AS candidates FROM le_candidates;
 -- in time, the first is elected, and then the others at once
 SELECT says('c', 'SELECT le_resign(''line'')');
-SELECT le_try_become_leader('line', 'me');
+SELECT le_try_become_leader('line', identity => 'me');
 SELECT says(who, 'SET leader_election.grace_period = ''300 ms''') FROM unnest('{a,b,c}'::text[]) who;
-SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), waits('b', $$SELECT le_become_leader('line', NULL, 'b')$$);
+SELECT waits('a', $$SELECT le_become_leader('line', identity => 'a')$$), waits('b', $$SELECT le_become_leader('line', identity => 'b')$$);
 SELECT pg_advisory_unlock_all();
-SELECT waits('c', $$SELECT le_become_leader('line', NULL, 'c')$$);
+SELECT waits('c', $$SELECT le_become_leader('line', identity => 'c')$$);
 SELECT answer('a');
 SELECT identity, candidates FROM le_leader('line');
 SELECT position, identity, waits_for FROM queue;
@@ -298,19 +298,19 @@ SELECT says('b', 'SELECT le_resign(''line'')'), answer('c');
 -- behind a lease that runs out
 SELECT says('c', 'SELECT le_resign(''line'')'), le_lease('line', '1 hour') AS t6 \gset
 SELECT says(who, 'SET leader_election.grace_period = ''1h''') FROM unnest('{a,b,c}'::text[]) who;
-SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), waits('b', $$SELECT le_become_leader('line', NULL, 'b')$$);
+SELECT waits('a', $$SELECT le_become_leader('line', identity => 'a')$$), waits('b', $$SELECT le_become_leader('line', identity => 'b')$$);
 SELECT le_renew('line', :t6, '100 ms');
 SELECT waits('a', '', 'grace');
 TABLE queue;
 SELECT cancel('a'), answer('a'), waits('b', '', 'grace'), cancel('b'), answer('b');
 -- a lease that is resigned has none
 SELECT le_lease('line', '1 hour') AS t7 \gset
-SELECT waits('a', $$SELECT le_become_leader('line', NULL, 'a')$$), le_resign('line', :t7), answer('a');
+SELECT waits('a', $$SELECT le_become_leader('line', identity => 'a')$$), le_resign('line', :t7), answer('a');
 -- a bid that the first in line denies is shown, unless it is for another name with the same key
 SELECT le_try_become_leader('worker-queue-mail.sender'), pg_advisory_unlock_all();
 SELECT waits('a', $$SELECT le_become_leader('worker-queue-mail.sender')$$, 'grace');
-SELECT le_try_become_leader('worker-queue-mail.sender', 'shown');
-SELECT le_try_become_leader('HwFfjYHs9PGi-Rwb-Amyj4y5', 'not shown');
+SELECT le_try_become_leader('worker-queue-mail.sender', identity => 'shown');
+SELECT le_try_become_leader('HwFfjYHs9PGi-Rwb-Amyj4y5', identity => 'not shown');
 SELECT name, last_denied_identity FROM pg_stat_leader_election WHERE key = le_key('worker-queue-mail.sender') AND name IS NOT NULL;
 SELECT cancel('a'), answer('a');
 SELECT dblink_disconnect(who) FROM unnest('{a,b,c,d,r}'::text[]) who;

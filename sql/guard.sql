@@ -23,7 +23,7 @@ RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- the session's own term, without a token and with it
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SELECT le_token('job') AS t1 \gset
 SELECT le_assert_leader('job');
 SELECT le_assert_leader('job', NULL), le_assert_leader('job', :t1), le_assert_leader(name => 'job', token => :t1);
@@ -43,7 +43,7 @@ TABLE guards;
 INSERT INTO note VALUES ('transaction');
 COMMIT;
 -- a lease has no session: it takes the token
-SELECT le_lease('leased', '1 hour', 'me') AS t2 \gset
+SELECT le_lease('leased', '1 hour', identity => 'me') AS t2 \gset
 SELECT le_assert_leader('leased');
 BEGIN;
 SELECT le_assert_leader('leased', :t2);
@@ -65,7 +65,7 @@ SELECT dblink_exec('other', 'COMMIT');
 SELECT le_assert_leader('new', :t3);
 SELECT le_resign('new', :t3);
 -- another session's term, by its token
-SELECT other('SELECT le_try_become_leader(''theirs'', ''other'')') AS leads, other('SELECT le_token(''theirs'')') AS t4 \gset
+SELECT other('SELECT le_try_become_leader(''theirs'', identity => ''other'')') AS leads, other('SELECT le_token(''theirs'')') AS t4 \gset
 SELECT le_assert_leader('theirs');
 BEGIN;
 SELECT le_assert_leader('theirs', :t4);
@@ -101,7 +101,7 @@ SELECT le_assert_leader('xact', :t1);
 SELECT le_assert_leader('new', :t3);
 SELECT other('SELECT le_resign(''theirs'')');
 SELECT le_assert_leader('theirs', :t4);
-SELECT other('SELECT le_try_become_leader(''theirs'', ''other'')');
+SELECT other('SELECT le_try_become_leader(''theirs'', identity => ''other'')');
 SELECT le_assert_leader('theirs', :t4);
 SELECT other('SELECT le_resign(''theirs'')');
 SELECT le_lease('short', '100 ms') AS t6 \gset
@@ -136,7 +136,7 @@ SELECT le_resign(:'a', :t7);
 -- the guard holds off the candidate that is to begin a new term, until the
 -- transaction has ended
 SELECT le_resign('job');
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 SELECT other(format('SELECT le_resign(''job'', %s)', :t1));
@@ -147,11 +147,11 @@ SELECT le_assert_leader('job', :t1);
 ROLLBACK;
 SELECT * FROM vacant('job');
 -- a statement's guard ends with the statement
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT le_assert_leader('job', :t1), other(format('SELECT le_resign(''job'', %s)', :t1)), (vacant('job')).session;
 SELECT * FROM vacant('job');
 -- and with each transaction of a chain, or of a procedure
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 COMMIT AND CHAIN;
@@ -183,25 +183,25 @@ SELECT replace(:'LAST_ERROR_MESSAGE', :'t1', 'N');
 TABLE note;
 TABLE guards;
 -- in a statement of its own, too
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 INSERT INTO note SELECT 'late' FROM le_assert_leader('job', :t1), other(format('SELECT le_resign(''job'', %s)', :t1));
 TABLE note;
 -- by its own doing
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 INSERT INTO note VALUES ('late');
 SELECT le_resign('job', :t1);
 COMMIT;
 TABLE note;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 SELECT le_assert_leader('job');
 INSERT INTO note VALUES ('late');
 SELECT le_resign('job');
 SELECT le_assert_leader('job', :t1);
 COMMIT;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 SELECT le_assert_leader('job');
 INSERT INTO note VALUES ('late');
@@ -209,7 +209,7 @@ SELECT le_resign_all();
 COMMIT;
 TABLE note;
 -- by its lease running out
-SELECT le_lease('job', '200 ms', 'me') AS t1 \gset
+SELECT le_lease('job', '200 ms', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 INSERT INTO note VALUES ('late');
@@ -219,7 +219,7 @@ SELECT * FROM vacant('job');
 COMMIT;
 TABLE note;
 -- renewed in time, it commits
-SELECT le_lease('job', '200 ms', 'me') AS t1 \gset
+SELECT le_lease('job', '200 ms', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 INSERT INTO note VALUES ('in time');
@@ -237,7 +237,7 @@ INSERT INTO note VALUES ('late');
 COMMIT;
 -- in transaction scope there is nothing to resign, and the narrowed term runs on
 BEGIN;
-SELECT le_try_become_leader_xact('job', 'me') AND le_try_become_leader('job', 'me') AS both, le_token('job') AS t1 \gset
+SELECT le_try_become_leader_xact('job', identity => 'me') AND le_try_become_leader('job', identity => 'me') AS both, le_token('job') AS t1 \gset
 SELECT le_assert_leader('job'), le_resign('job'), le_am_leader('job');
 INSERT INTO note VALUES ('narrowed');
 COMMIT;
@@ -245,10 +245,10 @@ TABLE note;
 TRUNCATE note;
 
 -- elected again within: its own guard does not stand in the way, but the old term is over
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1), le_resign('job', :t1);
-SELECT le_lease('job', '1 hour', 'me') AS t2 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t2 \gset
 SELECT :t2 > :t1 AS greater, le_assert_leader('job', :t2);
 SAVEPOINT a;
 SELECT le_assert_leader('job', :t1);
@@ -257,11 +257,11 @@ INSERT INTO note VALUES ('of both terms');
 COMMIT;
 SELECT replace(:'LAST_ERROR_MESSAGE', :'t1', 'N');
 SELECT * FROM vacant('job');
-SELECT le_try_become_leader('job', 'me') AS leads, le_token('job') AS t1 \gset
+SELECT le_try_become_leader('job', identity => 'me') AS leads, le_token('job') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job'), le_resign('job');
 SET LOCAL client_min_messages = warning;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SELECT le_assert_leader('job');
 INSERT INTO note VALUES ('of both terms');
 COMMIT;
@@ -275,7 +275,7 @@ SAVEPOINT a;
 SELECT le_assert_leader('job');
 ROLLBACK TO a;
 SET LOCAL client_min_messages = warning;
-SELECT le_resign('job'), le_try_become_leader('job', 'me');
+SELECT le_resign('job'), le_try_become_leader('job', identity => 'me');
 SELECT le_assert_leader('job');
 INSERT INTO note VALUES ('of the second term');
 COMMIT;
@@ -284,7 +284,7 @@ TRUNCATE note;
 SELECT le_resign('job');
 
 -- savepoints: rolled back, the guard is gone
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SAVEPOINT a;
 SELECT le_assert_leader('job', :t1);
@@ -298,7 +298,7 @@ COMMIT;
 TABLE note;
 TRUNCATE note;
 -- released, it is the transaction's
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SAVEPOINT a;
 SAVEPOINT b;
@@ -312,7 +312,7 @@ SELECT * FROM vacant('job');
 COMMIT;
 TABLE note;
 -- released to one that is rolled back
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SAVEPOINT a;
 SAVEPOINT b;
@@ -327,7 +327,7 @@ COMMIT;
 TABLE note;
 TRUNCATE note;
 -- the one of the outer transaction stays
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 SAVEPOINT a;
@@ -340,7 +340,7 @@ SELECT * FROM vacant('job');
 COMMIT;
 TABLE note;
 -- and one that was taken again after the rollback
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SAVEPOINT a;
 SELECT le_assert_leader('job', :t1);
@@ -365,7 +365,7 @@ COMMIT;
 TABLE note;
 TRUNCATE note;
 -- one that fails leaves the others
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 SAVEPOINT a;
@@ -420,7 +420,7 @@ TABLE note;
 TRUNCATE note;
 
 -- locks that go behind our back: the guard stays, an election's lock does not
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 SELECT pg_advisory_unlock_all();
@@ -428,12 +428,12 @@ TABLE guards;
 SELECT other(format('SELECT le_resign(''job'', %s)', :t1));
 SELECT * FROM vacant('job');
 ROLLBACK;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1), pg_advisory_unlock_all();
 INSERT INTO note VALUES ('by lease');
 COMMIT;
-SELECT le_resign('job', :t1), le_try_become_leader('job', 'me');
+SELECT le_resign('job', :t1), le_try_become_leader('job', identity => 'me');
 BEGIN;
 SELECT le_assert_leader('job'), pg_advisory_unlock_all();
 SELECT * FROM vacant('job');
@@ -442,18 +442,18 @@ COMMIT;
 TABLE note;
 TRUNCATE note;
 TABLE guards;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 SELECT le_assert_leader('job'), pg_advisory_unlock_all();
 SET LOCAL client_min_messages = warning;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 INSERT INTO note VALUES ('of both terms');
 COMMIT;
 TABLE note;
 SELECT le_resign('job');
 
 -- a prepared transaction stays guarded
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 INSERT INTO note VALUES ('prepared');
 SELECT le_assert_leader('job', :t1);
@@ -467,7 +467,7 @@ SELECT le_try_become_leader('job'), le_lease('job', '1 hour'), le_become_leader(
 COMMIT PREPARED 'regress_guard';
 TABLE note;
 SELECT * FROM vacant('job');
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 INSERT INTO note VALUES ('rolled back');
 SAVEPOINT a;
@@ -479,7 +479,7 @@ ROLLBACK PREPARED 'regress_guard';
 TABLE guards;
 SELECT le_resign('job', :t1);
 -- of the session's own term
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 INSERT INTO note VALUES ('prepared, too');
 SELECT le_assert_leader('job');
@@ -492,7 +492,7 @@ TABLE note;
 TRUNCATE note;
 SELECT * FROM vacant('job');
 -- not if the term is over by then
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 INSERT INTO note VALUES ('late');
 SELECT le_assert_leader('job', :t1), le_resign('job', :t1);
@@ -503,7 +503,7 @@ TABLE guards;
 TABLE note;
 SELECT * FROM vacant('job');
 -- a guard that was rolled back is none
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 INSERT INTO note VALUES ('unguarded');
 SAVEPOINT a;
@@ -519,7 +519,7 @@ TRUNCATE note;
 -- whatever the snapshot shows
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM le_leases WHERE name = 'job' AND ttl > '0';
-SELECT other('SELECT le_lease(''job'', ''1 hour'', ''other'')') AS t1 \gset
+SELECT other('SELECT le_lease(''job'', ''1 hour'', identity => ''other'')') AS t1 \gset
 SELECT le_assert_leader('job', :t1);
 SELECT count(*) FROM le_leases WHERE name = 'job' AND ttl > '0';
 INSERT INTO note VALUES ('repeatable read');
@@ -530,13 +530,13 @@ SELECT other(format('SELECT le_resign(''job'', %s)', :t1));
 SAVEPOINT a;
 SELECT le_assert_leader('job', :t1);
 ROLLBACK TO a;
-SELECT other('SELECT le_lease(''job'', ''1 hour'', ''other'')') AS t2 \gset
+SELECT other('SELECT le_lease(''job'', ''1 hour'', identity => ''other'')') AS t2 \gset
 SELECT le_assert_leader('job', :t1);
 ROLLBACK;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT count(*) FROM note;
 SELECT other(format('SELECT le_resign(''job'', %s)', :t2));
-SELECT other('SELECT le_lease(''job'', ''1 hour'', ''other'')') AS t3 \gset
+SELECT other('SELECT le_lease(''job'', ''1 hour'', identity => ''other'')') AS t3 \gset
 SAVEPOINT a;
 SELECT le_assert_leader('job', :t2);
 ROLLBACK TO a;
@@ -552,7 +552,7 @@ TABLE note;
 TRUNCATE note;
 
 -- a transaction that only reads, reads inside the term
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN READ ONLY;
 SELECT le_assert_leader('job', :t1);
 TABLE guards;
@@ -569,7 +569,7 @@ CREATE ROLE regress_guard_other;
 GRANT USAGE ON SCHEMA regress_guard TO PUBLIC;
 GRANT SELECT, INSERT ON note, guards TO PUBLIC;
 SET ROLE regress_guard_owner;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT le_assert_leader('job', :t1);
 SET ROLE regress_guard_member;
 SELECT le_assert_leader('job', :t1);
@@ -616,12 +616,12 @@ COMMIT;
 TABLE note;
 TRUNCATE note;
 -- the session's own term is the session's, whatever role it is in; by token it is the login role's
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SET ROLE regress_guard_other;
 SELECT le_assert_leader('job'), le_assert_leader('job', le_token('job'));
 RESET ROLE;
 SELECT le_resign('job');
-SELECT other('SELECT le_try_become_leader(''job'', ''other'')') AS leads, other('SELECT le_token(''job'')') AS t1 \gset
+SELECT other('SELECT le_try_become_leader(''job'', identity => ''other'')') AS leads, other('SELECT le_token(''job'')') AS t1 \gset
 SET ROLE regress_guard_other;
 SELECT le_assert_leader('job', :t1);
 RESET ROLE;
@@ -637,7 +637,7 @@ REVOKE ALL ON SCHEMA regress_guard FROM regress_guard_owner;
 DROP ROLE regress_guard_member, regress_guard_owner, regress_guard_other;
 
 -- what runs within the commit: a cursor that is kept, a deferred trigger
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 DECLARE kept CURSOR WITH HOLD FOR SELECT i, le_assert_leader('job', :t1) IS NOT NULL AS guarded FROM generate_series(1, 2) i;
 TABLE guards;
@@ -666,7 +666,7 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER deferred AFTER INSERT ON work DEFERRABLE INITIALLY DEFERRED
 FOR EACH ROW EXECUTE FUNCTION write_note();
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 INSERT INTO work VALUES (:t1);
 TABLE guards;
@@ -677,7 +677,7 @@ INSERT INTO work VALUES (:t1);
 SELECT le_resign('job', :t1);
 COMMIT;
 -- one that ends the term
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 CREATE OR REPLACE FUNCTION write_note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO note VALUES ('late');
@@ -711,7 +711,7 @@ SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders WHERE name
 
 -- without the extension, a lease is over; a session leads on
 SELECT le_resign('leased', token) FROM le_leader('leased');
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 DROP EXTENSION leader_election;
@@ -733,7 +733,7 @@ CREATE EXTENSION leader_election SCHEMA public;
 SELECT le_assert_leader('job', :t1);
 ROLLBACK;
 SELECT le_resign('job', :t1);
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 SELECT le_assert_leader('job');
 DROP EXTENSION leader_election;

@@ -27,7 +27,7 @@ COPY work FROM stdin;
 \x on
 SELECT * FROM refusal('INSERT INTO work VALUES (1)');
 -- the session leads, in either scope
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 \x off
 INSERT INTO work VALUES (1, 'session');
 UPDATE work SET done = 'still' WHERE id = 1;
@@ -49,7 +49,7 @@ TABLE guards;
 SELECT le_resign('job');
 INSERT INTO work VALUES (2, 'nobody');
 BEGIN;
-SELECT le_try_become_leader_xact('job', 'me');
+SELECT le_try_become_leader_xact('job', identity => 'me');
 INSERT INTO work VALUES (2, 'transaction');
 TABLE guards;
 COMMIT;
@@ -64,7 +64,7 @@ COPY work TO stdout;
 COMMIT;
 
 -- the transaction is guarded: it commits only if the term still runs
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 INSERT INTO work VALUES (3, 'late');
 SELECT le_resign('job');
@@ -74,7 +74,7 @@ ROLLBACK TO a;
 COMMIT;
 TABLE work;
 -- and keeps others from leading until it has ended
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SET LOCAL leader_election.token = :t1;
 INSERT INTO work VALUES (3, 'late');
@@ -82,7 +82,7 @@ SELECT other(format('SELECT le_resign(''job'', %s)', :t1)), other('SELECT le_try
 ROLLBACK;
 SELECT other('SELECT le_try_become_leader_xact(''job'')');
 -- a trigger that is rolled back guards nothing
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 BEGIN;
 SET LOCAL leader_election.token = :t1;
 SAVEPOINT a;
@@ -95,7 +95,7 @@ COMMIT;
 
 -- by the token of the term, in the setting leader_election.token
 SHOW leader_election.token;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 INSERT INTO work VALUES (3, 'without');
 \x on
 SELECT * FROM refusal('INSERT INTO work VALUES (3)');
@@ -154,14 +154,14 @@ SELECT * FROM refusal('INSERT INTO work VALUES (9)');
 \x off
 SET leader_election.token = '9223372036854775807';
 INSERT INTO work VALUES (9, 'other token');
-SELECT le_lease('another', '1 hour', 'me') AS t2 \gset
+SELECT le_lease('another', '1 hour', identity => 'me') AS t2 \gset
 SET leader_election.token = :t2;
 INSERT INTO work VALUES (9, 'another''s token');
 SELECT le_resign('another', :t2);
 SET leader_election.token = :t1;
 SELECT le_resign('job', :t1);
 INSERT INTO work VALUES (9, 'over');
-SELECT le_lease('job', '1 hour', 'successor') AS t3 \gset
+SELECT le_lease('job', '1 hour', identity => 'successor') AS t3 \gset
 INSERT INTO work VALUES (9, 'deposed');
 SET leader_election.token = :t3;
 INSERT INTO work VALUES (9, 'successor');
@@ -182,12 +182,12 @@ SELECT set_config('leader_election.token', NULL, false);
 INSERT INTO work VALUES (10, 'NULL is none');
 RESET leader_election.token;
 -- the session's own term counts before the token
-SELECT le_resign('job', :t3), le_try_become_leader('job', 'me');
+SELECT le_resign('job', :t3), le_try_become_leader('job', identity => 'me');
 SET leader_election.token = :t3;
 INSERT INTO work VALUES (10, 'own');
 -- another session's term, by its token
 SELECT le_resign('job');
-SELECT other('SELECT le_try_become_leader(''job'', ''other'')') AS leads, other('SELECT le_token(''job'')') AS t4 \gset
+SELECT other('SELECT le_try_become_leader(''job'', identity => ''other'')') AS leads, other('SELECT le_token(''job'')') AS t4 \gset
 INSERT INTO work VALUES (11, 'deposed');
 SET leader_election.token = :t4;
 INSERT INTO work VALUES (11, 'another session''s token');
@@ -201,7 +201,7 @@ RESET leader_election.token;
 TABLE work;
 -- a lease of the same transaction
 BEGIN;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SAVEPOINT a;
 TRUNCATE work;
 ROLLBACK TO a;
@@ -541,7 +541,7 @@ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON mail
 FOR EACH STATEMENT EXECUTE FUNCTION le_guard('mailer');
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
 FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
-SELECT le_lease('mailer', '1 hour', 'me') AS t2 \gset
+SELECT le_lease('mailer', '1 hour', identity => 'me') AS t2 \gset
 SET leader_election.token = :t1;
 WITH a AS (INSERT INTO work VALUES (1, 'both') RETURNING *) INSERT INTO mail SELECT * FROM a;
 TABLE work;
@@ -575,7 +575,7 @@ SELECT * FROM work FULL JOIN mail USING (id) ORDER BY id;
 CREATE TRIGGER guard2 BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard('mailer');
 SET leader_election.token = :t1;
 INSERT INTO work VALUES (6, 'one of two');
-SELECT le_try_become_leader('mailer', 'me');
+SELECT le_try_become_leader('mailer', identity => 'me');
 INSERT INTO work VALUES (6, 'both');
 SELECT le_resign('mailer');
 DROP TRIGGER guard2 ON work;
@@ -619,7 +619,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guest
 FOR EACH ROW EXECUTE FUNCTION le_guard('job');
 SET ROLE regress_guard_leader;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SET leader_election.token = :t1;
 DELETE FROM work;
 SET ROLE regress_guard_member;
@@ -655,7 +655,7 @@ COMMIT;
 RESET ROLE;
 SELECT le_resign('job', :t1);
 SET ROLE regress_guard_other;
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 UPDATE boss SET id = 40 WHERE id = 4;
 INSERT INTO work VALUES (3, 'own term');
 SELECT le_resign('job');
@@ -668,7 +668,7 @@ SELECT id FROM boss ORDER BY id;
 ALTER TABLE clerk OWNER TO regress_guard_leader;
 INSERT INTO boss VALUES (6, 'six');
 SET ROLE regress_guard_leader;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SET leader_election.token = :t1;
 INSERT INTO clerk VALUES (6, 6);
 SET ROLE regress_guard_other;

@@ -54,15 +54,15 @@ SELECT heartbeat FROM _le_registry_terms() WHERE name = 'shortest';
 SELECT le_resign_all() >= 2 AS resigned;
 
 -- each way to lead with one
-SELECT le_try_become_leader('a', 'me', '1 h'), le_become_leader('b', NULL, 'me', '1 h'), le_become_leader('c', '1 min', 'me', '1 h'),
-       le_try_become_leader(43, 'me', '1 h'), le_become_leader(44, '1 min', 'me', '1 h');
+SELECT le_try_become_leader('a', identity => 'me', heartbeat => '1 h'), le_become_leader('b', NULL, identity => 'me', heartbeat => '1 h'), le_become_leader('c', '1 min', identity => 'me', heartbeat => '1 h'),
+       le_try_become_leader(43, identity => 'me', heartbeat => '1 h'), le_become_leader(44, '1 min', identity => 'me', heartbeat => '1 h');
 CALL le_campaign('d', identity => 'me', heartbeat => '1 h') \gset
 CALL le_campaign(ARRAY['a', 'e'], identity => 'me', heartbeat => '1 h') \gset
 SELECT :'name' AS name, le_token('e') = :token AS token;
 -- and without, or by a lease
-SELECT le_try_become_leader('hb none', 'me', NULL), le_lease('lease', '1 h', 'me') AS lease \gset
+SELECT le_try_become_leader('hb none', identity => 'me', heartbeat => NULL), le_lease('lease', '1 h', identity => 'me') AS lease \gset
 BEGIN;
-SELECT le_try_become_leader_xact('xact', 'me');
+SELECT le_try_become_leader_xact('xact', identity => 'me');
 TABLE led;
 SELECT name, key, heartbeat, expires_in > '50 min' AS expires_in FROM le_leader('a');
 SELECT key, heartbeat, expires_in > '50 min' AS expires_in FROM le_leader(43);
@@ -105,9 +105,9 @@ SELECT what, put_off(what) FROM unnest(ARRAY[
 	$$SELECT le_heartbeat('b')$$,
 	$$SELECT le_am_leader('a'), le_token('a'), le_am_leader('a', le_token('a'))$$,
 	$$SELECT le_try_become_leader('a'), le_become_leader('a')$$,
-	$$SELECT le_try_become_leader('a', 'me', '1 h'), le_become_leader('a', NULL, 'me', '60 min')$$,
+	$$SELECT le_try_become_leader('a', identity => 'me', heartbeat => '1 h'), le_become_leader('a', NULL, identity => 'me', heartbeat => '60 min')$$,
 	$$SELECT le_try_become_leader_xact('a')$$,
-	$$SELECT le_try_become_leader('a', 'somebody else', '2 h')$$,
+	$$SELECT le_try_become_leader('a', identity => 'somebody else', heartbeat => '2 h')$$,
 	$$SELECT le_proclaim('a', 'value')$$,
 	$$SELECT le_assert_leader('a', le_token('a'))$$,
 	$$CALL le_campaign('a', '0')$$,
@@ -133,8 +133,8 @@ TABLE led;
 
 -- by its token, in any session of the leader's role, or of a member of it
 SELECT open('s', 'regress_heartbeat_leader');
-SELECT says('s', $$SELECT le_try_become_leader('hb', 's', '1 h')$$), says('s', $$SELECT le_try_become_leader(43, 's', '1 h')$$),
-       says('s', $$SELECT le_try_become_leader('hb none', 's')$$), says('s', $$SELECT le_try_become_leader('short', 's', '1 h')$$);
+SELECT says('s', $$SELECT le_try_become_leader('hb', identity => 's', heartbeat => '1 h')$$), says('s', $$SELECT le_try_become_leader(43, identity => 's', heartbeat => '1 h')$$),
+       says('s', $$SELECT le_try_become_leader('hb none', identity => 's')$$), says('s', $$SELECT le_try_become_leader('short', identity => 's', heartbeat => '1 h')$$);
 SELECT token AS t FROM le_leader('hb') \gset
 SELECT token AS key_t FROM le_leader(43) \gset
 SELECT token AS none_t FROM le_leader('hb none') \gset

@@ -45,7 +45,7 @@ RESET client_min_messages;
 \set VERBOSITY terse
 
 -- over for all that look; the session still has the lock
-SELECT le_try_become_leader('hs', 'me', '100 ms');
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '100 ms');
 SELECT until_silent('hs');
 SELECT count(*) FROM le_leaders;
 TABLE on_record;
@@ -69,7 +69,7 @@ SELECT extract(epoch FROM time_led) AS led, extract(epoch FROM time_vacant) >= 0
 SELECT le_am_leader('hs led');
 SELECT abs(extract(epoch FROM time_led) - :led) < 0.001 AS same FROM pg_stat_leader_election WHERE name = 'hs led';
 -- each call that asks does so
-SELECT call, outcome(format($$SELECT le_try_become_leader('hs', 'me', '100 ms'), until_silent('hs')$$)) AS led, outcome(call),
+SELECT call, outcome(format($$SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '100 ms'), until_silent('hs')$$)) AS led, outcome(call),
        (SELECT count(*) FROM on_record) AS on_record, (SELECT count(*) FROM advisory) AS locks
 FROM unnest(ARRAY[
 	$$SELECT le_token('hs')$$,
@@ -81,10 +81,10 @@ FROM unnest(ARRAY[
 	$$SELECT le_depose('hs')$$]) call;
 TABLE counted;
 -- it resigns too late: false, with a warning; so it has not resigned
-SELECT le_try_become_leader('hs', 'me', '100 ms'), le_try_become_leader('hs 2', 'me', '1 h');
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '100 ms'), le_try_become_leader('hs 2', identity => 'me', heartbeat => '1 h');
 SELECT until_silent('hs');
 SELECT le_resign('hs');
-SELECT le_try_become_leader('hs', 'me', '100 ms');
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '100 ms');
 SELECT until_silent('hs');
 -- not counted here either
 SELECT le_resign_all();
@@ -92,10 +92,10 @@ TABLE advisory;
 TABLE counted;
 
 -- the session may lead again: another term, with a heartbeat or without
-SELECT le_try_become_leader('hs', 'me', '1 h'), le_token('hs') AS t1 \gset
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h'), le_token('hs') AS t1 \gset
 SELECT le_try_become_leader('hs', heartbeat => '100 ms');
 SELECT until_silent('hs');
-SELECT le_try_become_leader('hs', 'me', '1 h'), le_token('hs') > :t1 AS greater;
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h'), le_token('hs') > :t1 AS greater;
 SELECT le_heartbeat('hs', :t1), le_heartbeat('hs'), le_am_leader('hs');
 SELECT le_token('hs') AS t1 \gset
 SELECT le_try_become_leader('hs', heartbeat => '100 ms');
@@ -104,12 +104,12 @@ SELECT le_try_become_leader('hs'), le_token('hs') > :t1 AS greater;
 SELECT heartbeat, expires_in FROM le_leader('hs');
 SELECT le_resign('hs');
 -- as another client, too, since that one leads no more; by a lease; for many
-SELECT le_try_become_leader('hs', 'me', '100 ms');
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '100 ms');
 SELECT until_silent('hs');
-SELECT le_try_become_leader('hs', 'somebody else', '100 ms');
+SELECT le_try_become_leader('hs', identity => 'somebody else', heartbeat => '100 ms');
 SELECT until_silent('hs');
 SELECT le_lease('hs', '1 h') AS lease \gset
-SELECT le_resign('hs', :lease), le_try_become_leader('hs', 'me', '100 ms');
+SELECT le_resign('hs', :lease), le_try_become_leader('hs', identity => 'me', heartbeat => '100 ms');
 SELECT until_silent('hs');
 CALL le_campaign(ARRAY['hs'], '10 s', heartbeat => '1 h') \gset
 SELECT :'name' AS name, le_resign('hs');
@@ -197,7 +197,7 @@ TABLE advisory;
 CREATE TABLE work (done text);
 CREATE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard('hs');
 SELECT open('worker');
-SELECT le_try_become_leader('hs', 'me', '1 h'), le_token('hs') AS t1 \gset
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h'), le_token('hs') AS t1 \gset
 SELECT says('worker', format($$SELECT set_config('leader_election.token', '%s', false) IS NOT NULL$$, :t1));
 INSERT INTO work VALUES ('in time');
 SELECT says('worker', $$INSERT INTO work VALUES ('in time')$$), says('worker', format($$SELECT le_assert_leader('hs', %s)$$, :t1));
@@ -213,17 +213,17 @@ COMMIT;
 -- the commit has found it: the term has been ended
 TABLE on_record;
 -- by the assertion, and in the trigger
-SELECT le_try_become_leader('hs', 'me', '1 h'), le_token('hs') AS t1 \gset
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h'), le_token('hs') AS t1 \gset
 SELECT le_try_become_leader('hs', heartbeat => '100 ms');
 SELECT until_silent('hs');
 SELECT says('worker', format($$SELECT set_config('leader_election.token', '%s', false) IS NOT NULL$$, :t1));
 SELECT says('worker', format($$SELECT le_assert_leader('hs', %s)$$, :t1)), says('worker', $$INSERT INTO work VALUES ('late')$$);
 TABLE on_record;
 SELECT le_assert_leader('hs');
-SELECT le_try_become_leader('hs', 'me', '100 ms');
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '100 ms');
 SELECT until_silent('hs');
 INSERT INTO work VALUES ('late');
-SELECT le_try_become_leader('hs', 'me', '1 h'), le_token('hs') AS t1 \gset
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h'), le_token('hs') AS t1 \gset
 SELECT le_try_become_leader('hs', heartbeat => '100 ms');
 SELECT until_silent('hs');
 SELECT le_assert_leader('hs', :t1);
@@ -232,7 +232,7 @@ SELECT done, count(*) FROM work GROUP BY done;
 SELECT count(*) FROM advisory;
 
 -- a session's term is no reason not to prepare; a silent leader's guard is
-SELECT le_try_become_leader('hs', 'me', '1 h'), le_token('hs') AS t1 \gset
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h'), le_token('hs') AS t1 \gset
 BEGIN;
 INSERT INTO work VALUES ('prepared');
 PREPARE TRANSACTION 'regress_heartbeat';
@@ -247,7 +247,7 @@ PREPARE TRANSACTION 'regress_heartbeat';
 \set VERBOSITY terse
 SELECT gid FROM pg_prepared_xacts;
 -- prepared in time, its guard holds after the deadline, too: none is elected
-SELECT le_try_become_leader('hs', 'me', '1 h'), le_token('hs') AS t1 \gset
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h'), le_token('hs') AS t1 \gset
 BEGIN;
 INSERT INTO work VALUES ('in time');
 PREPARE TRANSACTION 'regress_heartbeat';
@@ -259,13 +259,13 @@ SELECT le_try_become_leader('hs'), le_resign('hs');
 SELECT done, count(*) FROM work GROUP BY done ORDER BY done;
 
 -- bare keys: shown as held, but led by none
-SELECT le_try_become_leader(4343, 'me', '1 h'), le_token(4343) AS t1 \gset
+SELECT le_try_become_leader(4343, identity => 'me', heartbeat => '1 h'), le_token(4343) AS t1 \gset
 SELECT le_try_become_leader(4343, heartbeat => '100 ms');
 SELECT until_silent(4343);
 SELECT key, scope, identity, token, pid = pg_backend_pid() AS pid, heartbeat, expires_in FROM le_leader(4343);
 SELECT le_am_leader(4343), le_heartbeat(4343), le_heartbeat(4343, :t1);
 TABLE advisory;
-SELECT le_try_become_leader(4343, 'me', '100 ms');
+SELECT le_try_become_leader(4343, identity => 'me', heartbeat => '100 ms');
 SELECT until_silent(4343);
 -- a hold of the application's own stays when the term ends
 SELECT pg_advisory_lock(4343);
@@ -275,13 +275,13 @@ SELECT pg_advisory_unlock(4343), pg_advisory_unlock(4343);
 TABLE advisory;
 
 -- the lock is lost after the timer has found the term silent: that was first
-SELECT le_try_become_leader('hs first', 'me', '100 ms'), pg_sleep(0.3);
+SELECT le_try_become_leader('hs first', identity => 'me', heartbeat => '100 ms'), pg_sleep(0.3);
 SELECT pg_advisory_unlock_all();
 SELECT silent, lock_released FROM pg_stat_leader_election WHERE name = 'hs first';
 
 -- a transaction that holds the lock, too, keeps it to its end, and no longer
 BEGIN;
-SELECT le_try_become_leader('hs both', 'me', '100 ms') AS session, le_try_become_leader_xact('hs both') AS transaction;
+SELECT le_try_become_leader('hs both', identity => 'me', heartbeat => '100 ms') AS session, le_try_become_leader_xact('hs both') AS transaction;
 SELECT pg_sleep(0.3);
 SELECT le_am_leader('hs both'), le_resign_all();
 SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
@@ -290,7 +290,7 @@ SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_
 SELECT silent, transaction_ended FROM pg_stat_leader_election WHERE name = 'hs both';
 
 -- what it has published is gone with the term
-SELECT le_try_become_leader('hs', 'me', '1 h');
+SELECT le_try_become_leader('hs', identity => 'me', heartbeat => '1 h');
 SELECT le_proclaim('hs', 'value');
 SELECT le_try_become_leader('hs', heartbeat => '100 ms');
 SELECT until_silent('hs');

@@ -39,7 +39,7 @@ CREATE VIEW regress_hostile._le_locks AS SELECT regress_hostile.caught();
 CREATE FUNCTION regress_hostile.le_key(text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 CREATE FUNCTION regress_hostile._le_registry_terms() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 SET search_path = regress_hostile, pg_catalog, public;
-SELECT public.le_try_become_leader('job', 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s');
+SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s');
 SELECT public.le_am_leader('job'), public.le_token('job') <= (SELECT last_value FROM public.le_token_seq) AS covered;
 SELECT is_called FROM regress_hostile.le_token_seq;
 SELECT pg_catalog.count(*) FROM public.le_leaders;
@@ -56,7 +56,7 @@ DROP FUNCTION regress_hostile.le_key, regress_hostile._le_registry_terms;
 
 -- the schema that is installed to
 CREATE EXTENSION leader_election SCHEMA regress_hostile;
-SELECT regress_hostile.le_try_become_leader('job', 'me'), regress_hostile.le_try_become_leader(42, 'me');
+SELECT regress_hostile.le_try_become_leader('job', identity => 'me'), regress_hostile.le_try_become_leader(42, identity => 'me');
 SELECT identity FROM regress_hostile.le_leaders;
 SELECT identity FROM regress_hostile.le_leader('job');
 SELECT pg_catalog.count(*) FROM regress_hostile.le_candidates;

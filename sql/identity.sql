@@ -14,21 +14,21 @@ SET application_name = 'worker 1';
 SELECT le_try_become_leader('job');
 SET application_name = 'worker 2';
 SELECT identity, application_name FROM le_leader('job');
-SELECT le_try_become_leader('job'), le_try_become_leader('job', 'worker 1');
+SELECT le_try_become_leader('job'), le_try_become_leader('job', identity => 'worker 1');
 SELECT identity FROM le_leader('job');
 
 -- a bid under another identity is another client's, on the same connection
 SELECT denied FROM pg_stat_leader_election WHERE name = 'job' \gset
-SELECT le_try_become_leader('job', 'worker 3');
-SELECT le_become_leader('job', '1 h', 'worker 3');
+SELECT le_try_become_leader('job', identity => 'worker 3');
+SELECT le_become_leader('job', '1 h', identity => 'worker 3');
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_become_leader('job', '0', 'worker 3');
-SELECT le_lease('job', '1 s', 'worker 3');
-CALL le_campaign('job', '1 h', 'worker 3');
+SELECT le_become_leader('job', '0', identity => 'worker 3');
+SELECT le_lease('job', '1 s', identity => 'worker 3');
+CALL le_campaign('job', '1 h', identity => 'worker 3');
 \echo :LAST_ERROR_SQLSTATE
-CALL le_campaign('job', '1 h', 'worker 3', '1 s');
-CALL le_campaign('job', '0', 'worker 3');
-CALL le_campaign('job', '0', 'worker 3', '1 s');
+CALL le_campaign('job', '1 h', identity => 'worker 3', ttl => '1 s');
+CALL le_campaign('job', '0', identity => 'worker 3');
+CALL le_campaign('job', '0', identity => 'worker 3', ttl => '1 s');
 SELECT le_am_leader('job', identity => 'worker 1') AS one, le_am_leader('job', identity => 'worker 3') AS three,
        le_am_leader('job', identity => 'worker 11') AS eleven, le_am_leader('job', identity => 'worker ') AS shorter, le_am_leader('job') AS anybody;
 SELECT le_resign('job', identity => 'worker 3');
@@ -37,33 +37,33 @@ SELECT identity, le_am_leader('job') FROM le_leader('job');
 SELECT le_am_leader('other', identity => 'worker 1'), le_resign('other', identity => 'worker 1');
 SELECT le_am_leader('job', identity => '');
 SELECT le_resign('job', identity => '');
-SELECT le_resign('job', identity => 'worker 1'), le_try_become_leader('job', 'worker 3');
+SELECT le_resign('job', identity => 'worker 1'), le_try_become_leader('job', identity => 'worker 3');
 SELECT denied - :denied AS denied FROM pg_stat_leader_election WHERE name = 'job';
 -- by bare key
-SELECT le_try_become_leader(42, 'a'), le_try_become_leader(42, 'a');
-SELECT le_try_become_leader(42, 'b');
+SELECT le_try_become_leader(42, identity => 'a'), le_try_become_leader(42, identity => 'a');
+SELECT le_try_become_leader(42, identity => 'b');
 SELECT le_become_leader(42, identity => 'b');
 SELECT le_resign(42);
 -- with the token of a lease
-SELECT le_lease('lease', '1 h', 'a') AS token \gset
-SELECT le_lease('lease', '1 h', 'a', :token) = :token AS renewed, le_lease('lease', '1 h', NULL, :token) = :token AS by_anybody;
-SELECT le_am_leader('lease', :token, 'a') AS a, le_am_leader('lease', :token, 'b') AS b, le_am_leader('lease', :token) AS anybody;
-SELECT le_lease('lease', '1 h', 'b', :token);
-CALL le_campaign('lease', '0', 'b', '1 h', NULL, :token);
+SELECT le_lease('lease', '1 h', identity => 'a') AS token \gset
+SELECT le_lease('lease', '1 h', identity => 'a', token => :token) = :token AS renewed, le_lease('lease', '1 h', token => :token) = :token AS by_anybody;
+SELECT le_am_leader('lease', :token, identity => 'a') AS a, le_am_leader('lease', :token, identity => 'b') AS b, le_am_leader('lease', :token) AS anybody;
+SELECT le_lease('lease', '1 h', identity => 'b', token => :token);
+CALL le_campaign('lease', '0', identity => 'b', ttl => '1 h', token => :token);
 SELECT le_resign('lease', :token, identity => 'b');
 SELECT le_resign('lease', :token, successor => 'c', identity => 'b');
 SELECT identity, renewals FROM le_leader('lease');
-SELECT le_am_leader('lease', :token - 1, 'b') AS earlier, le_resign('lease', :token, identity => 'a');
+SELECT le_am_leader('lease', :token - 1, identity => 'b') AS earlier, le_resign('lease', :token, identity => 'a');
 -- in the transaction that takes it
 BEGIN;
-SELECT le_lease('lease', '1 h', 'a') AS token \gset
-SELECT le_am_leader('lease', :token, 'a') AS a, le_am_leader('lease', :token, 'b') AS b;
+SELECT le_lease('lease', '1 h', identity => 'a') AS token \gset
+SELECT le_am_leader('lease', :token, identity => 'a') AS a, le_am_leader('lease', :token, identity => 'b') AS b;
 ROLLBACK;
-SELECT le_resign('job'), le_try_become_leader('job', 'given');
+SELECT le_resign('job'), le_try_become_leader('job', identity => 'given');
 SELECT identity FROM le_leader('job');
 SELECT le_resign('job'), le_become_leader('job', '1 s');
 SELECT identity FROM le_leader('job');
-SELECT le_resign('job'), le_try_become_leader('job', E'two\nlines, "quoted", ünïcödé');
+SELECT le_resign('job'), le_try_become_leader('job', identity => E'two\nlines, "quoted", ünïcödé');
 SELECT identity FROM le_leader('job');
 SELECT le_resign('job');
 
@@ -74,7 +74,7 @@ SET application_name = '';
 SELECT le_try_become_leader('job');
 SELECT identity, usename FROM le_leaders;
 -- a given one that looks like it is just text
-SELECT le_try_become_leader('given', 'user@host');
+SELECT le_try_become_leader('given', identity => 'user@host');
 -- a role switched to is not the role that connected
 SELECT le_resign_all();
 \c - regress_le_member
@@ -86,7 +86,7 @@ SELECT le_resign_all();
 \c - :user
 SET SESSION AUTHORIZATION regress_le_leader;
 SET application_name = '';
-SELECT le_try_become_leader('job'), le_try_become_leader('given', 'user@host');
+SELECT le_try_become_leader('job'), le_try_become_leader('given', identity => 'user@host');
 SELECT name, identity, usename = :'user' AS of_who_logged_in FROM le_leaders ORDER BY name;
 RESET SESSION AUTHORIZATION;
 
@@ -119,7 +119,7 @@ SET ROLE regress_le_other;
 TABLE denied;
 -- one that was given is shown, even if it is the same
 SET SESSION AUTHORIZATION regress_le_leader;
-SELECT le_try_become_leader('denied', 'regress_le_leader@local');
+SELECT le_try_become_leader('denied', identity => 'regress_le_leader@local');
 RESET SESSION AUTHORIZATION;
 SET ROLE regress_le_other;
 TABLE denied;

@@ -7,9 +7,9 @@ RESET client_min_messages;
 \set VERBOSITY terse
 
 -- every call form
-SELECT le_try_become_leader('n', 'i'), le_try_become_leader('n'), le_try_become_leader('n', NULL),
+SELECT le_try_become_leader('n', NULL, 'i'), le_try_become_leader('n'), le_try_become_leader('n', NULL),
        le_try_become_leader(name => 'n'), le_try_become_leader(name => 'n', identity => 'i'), le_try_become_leader('n', identity => 'i');
-SELECT le_become_leader('n'), le_become_leader('n', '1 s'), le_become_leader('n', NULL), le_become_leader('n', NULL, 'i'),
+SELECT le_become_leader('n'), le_become_leader('n', '1 s'), le_become_leader('n', NULL), le_become_leader('n', NULL, NULL, 'i'),
        le_become_leader('n', identity => 'i'), le_become_leader('n', timeout => '1 s'),
        le_become_leader(identity => 'i', timeout => '0', name => 'n');
 SELECT le_am_leader('n'), le_am_leader(name => 'n'), le_am_leader('n', NULL), le_am_leader('n', NULL, 'i'), le_am_leader('n', identity => 'i'),
@@ -21,8 +21,8 @@ SELECT le_try_become_leader_xact('n', 'i'), le_try_become_leader_xact('n'), le_t
        le_become_leader_xact('n'), le_become_leader_xact('n', '1 s'), le_become_leader_xact('n', '1 s', 'i'),
        le_become_leader_xact('n', identity => 'i'), le_become_leader_xact('n', timeout => '1 s');
 COMMIT;
-SELECT le_try_become_leader(1, 'i'), le_try_become_leader(1), le_try_become_leader(key => 1), le_try_become_leader(key => '1', identity => 'i'),
-       le_become_leader(1), le_become_leader(1, '1 s'), le_become_leader(1, NULL, 'i'), le_become_leader(key => 1, timeout => '1 s', identity => 'i');
+SELECT le_try_become_leader(1, NULL, 'i'), le_try_become_leader(1), le_try_become_leader(key => 1), le_try_become_leader(key => '1', identity => 'i'),
+       le_become_leader(1), le_become_leader(1, '1 s'), le_become_leader(1, NULL, NULL, 'i'), le_become_leader(key => 1, timeout => '1 s', identity => 'i');
 SELECT le_am_leader(1), le_am_leader(key => 1), le_token(1) = le_token(key => 1) AS token;
 SELECT count(*) FROM le_leader(1) a, le_leader(key => 1) b;
 SELECT le_resign(key => 1);
@@ -41,6 +41,15 @@ SELECT le_try_become_leader('n'::varchar), le_am_leader('n'::name), le_am_leader
 SELECT le_become_leader('n', 5);
 SELECT le_become_leader('n', '5 parsecs');
 SELECT le_become_leader('n', 'i'::text);
+-- the identity comes last: it is not taken for what comes before it
+SELECT le_try_become_leader('n', 'i');
+SELECT le_become_leader('n', NULL, 'i');
+SELECT le_lease('n', '1 s', 'i');
+CALL le_campaign('n', '1 s', 'i');
+SELECT le_try_become_leader('n', '1 h', 'i'), le_become_leader('m', '1 s', '2 h', 'j'),
+       le_lease('l', '1 h', NULL, 'k') IS NOT NULL AS lease;
+SELECT name, identity, heartbeat, ttl FROM le_leaders ORDER BY name;
+SELECT le_resign_all(), le_resign(name, token) FROM le_leader('l');
 SELECT le_try_become_leader();
 
 -- NULL is an error, never a NULL that a client takes for false
@@ -83,14 +92,14 @@ SELECT le_try_become_leader('');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_try_become_leader(repeat('n', 256));
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_try_become_leader('n', '');
+SELECT le_try_become_leader('n', identity => '');
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_become_leader('n', '0', repeat('i', 256));
+SELECT le_become_leader('n', '0', identity => repeat('i', 256));
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_try_become_leader(repeat('n', 100000));
 \set VERBOSITY terse
-SELECT le_try_become_leader(1, ''), le_am_leader(1);
-SELECT le_try_become_leader(repeat('n', 255), repeat('i', 255)), le_try_become_leader('x'), le_try_become_leader(' ');
+SELECT le_try_become_leader(1, identity => ''), le_am_leader(1);
+SELECT le_try_become_leader(repeat('n', 255), identity => repeat('i', 255)), le_try_become_leader('x'), le_try_become_leader(' ');
 SELECT length(name), length(identity), name = repeat('n', 255) AS name, key = hashtextextended(name, 0) AS key
 FROM le_leader(repeat('n', 255));
 SELECT le_am_leader(repeat('n', 254)), le_resign(repeat('n', 255)), le_resign('x'), le_resign(' ');
@@ -98,9 +107,9 @@ SELECT le_am_leader(repeat('n', 254)), le_resign(repeat('n', 255)), le_resign('x
 SELECT le_try_become_leader(repeat('ü', 127) || 'x'), le_am_leader(repeat('ü', 127) || 'x');
 SELECT le_try_become_leader(repeat('ü', 128));
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_try_become_leader('n', repeat('€', 85));
+SELECT le_try_become_leader('n', identity => repeat('€', 85));
 SELECT identity = repeat('€', 85) AS identity FROM le_leader('n');
-SELECT le_try_become_leader('m', repeat('€', 85) || 'x');
+SELECT le_try_become_leader('m', identity => repeat('€', 85) || 'x');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_resign_all();
 -- a compressed or toasted name
@@ -113,7 +122,7 @@ SELECT le_am_leader(n), le_resign(n) FROM names WHERE length(n) < 255;
 
 -- a wrong argument is an error for a leader, too
 SELECT le_try_become_leader('n');
-SELECT le_try_become_leader('n', ''), 'not reached';
+SELECT le_try_become_leader('n', identity => ''), 'not reached';
 SELECT le_become_leader('n', '-1 s'), 'not reached';
 SELECT le_become_leader('n', '1 year'), 'not reached';
 SELECT le_am_leader('n'), le_resign('n');
@@ -171,12 +180,12 @@ SELECT le_become_leader_xact(1, '25 days');
 
 -- parameters without a type: text is preferred
 PREPARE bid AS SELECT le_try_become_leader($1);
-PREPARE bid_as AS SELECT le_become_leader($1, $2, $3);
+PREPARE bid_as AS SELECT le_become_leader($1, $2, $3, $4);
 PREPARE bid_key AS SELECT le_try_become_leader($1::bigint);
 PREPARE resign AS SELECT le_resign($1);
 SELECT name, parameter_types FROM pg_prepared_statements ORDER BY name;
 EXECUTE bid('prepared');
-EXECUTE bid_as('other', '1 s', 'me');
+EXECUTE bid_as('other', '1 s', NULL, 'me');
 EXECUTE bid_key(10);
 EXECUTE bid_key('11');
 EXECUTE bid(12);

@@ -7,13 +7,13 @@ RESET client_min_messages;
 \set a worker-queue-mail.sender
 \set b HwFfjYHs9PGi-Rwb-Amyj4y5
 SELECT le_key(:'a') = le_key(:'b') AS collide;
-SELECT le_lease(:'a', '1 hour', 'me') AS t1 \gset
+SELECT le_lease(:'a', '1 hour', identity => 'me') AS t1 \gset
 
 -- a bid for the other one is an error
 SELECT le_lease(:'b', '1 hour');
 \echo :LAST_ERROR_SQLSTATE
 \set VERBOSITY terse
-SELECT le_lease(:'b', '1 hour', NULL, :t1);
+SELECT le_lease(:'b', '1 hour', token => :t1);
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_try_become_leader(:'b');
 \echo :LAST_ERROR_SQLSTATE
@@ -33,7 +33,7 @@ SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_p
 -- in the transaction that has taken it
 SELECT le_resign(:'a', :t1);
 BEGIN;
-SELECT le_lease(:'a', '1 hour', 'me') AS t2 \gset
+SELECT le_lease(:'a', '1 hour', identity => 'me') AS t2 \gset
 SAVEPOINT s;
 SELECT le_lease(:'b', '1 hour');
 \echo :LAST_ERROR_SQLSTATE
@@ -54,7 +54,7 @@ SELECT le_lease(:'b', '1 hour') AS t3 \gset
 SELECT :t3 > :t2 AS greater, le_resign(:'b', :t3);
 SELECT le_lease(:'a', '100 ms') AS t4 \gset
 SELECT pg_sleep(0.15);
-SELECT le_lease(:'b', '1 hour', 'b') AS t5 \gset
+SELECT le_lease(:'b', '1 hour', identity => 'b') AS t5 \gset
 SELECT :t5 > :t4 AS greater, le_am_leader(:'a', :t4), le_am_leader(:'b', :t5);
 SELECT name, identity FROM le_leaders WHERE scope = 'lease';
 -- whose row tells so

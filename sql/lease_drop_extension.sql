@@ -3,7 +3,7 @@
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
 \i :abs_srcdir/sql/include/advisory_of_leases.psql
-SELECT le_lease('job', '1 hour', 'me') AS t1, le_lease('other', '1 hour', 'me') AS t2 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1, le_lease('other', '1 hour', identity => 'me') AS t2 \gset
 
 -- rolled back: nothing has happened
 BEGIN;
@@ -36,10 +36,10 @@ DROP EXTENSION leader_election;
 CREATE EXTENSION leader_election;
 SELECT count(*) FROM le_leaders;
 SELECT count(*) FROM le_leases;
-SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_renew('job', :t1, '1 s'), le_lease('job', '1 hour', 'new', :t1) AS t4 \gset
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_renew('job', :t1, '1 s'), le_lease('job', '1 hour', identity => 'new', token => :t1) AS t4 \gset
 SELECT :t4 > :t1 AND :t4 > :t2 AS greater, le_am_leader('job', :t1), le_am_leader('job', :t4), le_am_leader('other', :t2);
 SELECT name, identity FROM le_leaders ORDER BY name;
-SELECT le_try_become_leader('other', 's');
+SELECT le_try_become_leader('other', identity => 's');
 SELECT name, scope FROM le_leaders ORDER BY name;
 SELECT le_resign_all();
 

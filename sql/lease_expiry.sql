@@ -8,7 +8,7 @@
 \i :abs_srcdir/sql/include/advisory_of_leases.psql
 
 -- a lease is over even if no other session is elected
-SELECT le_lease('job', '100 ms', 'first') AS t1 \gset
+SELECT le_lease('job', '100 ms', identity => 'first') AS t1 \gset
 SELECT pg_sleep(0.15);
 SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_renew('job', :t1, '1 hour'), le_am_leader('job', :t1);
 SET client_min_messages = error;
@@ -18,7 +18,7 @@ SELECT count(*) FROM le_leader('job');
 SELECT count(*) FROM le_leaders WHERE name = 'job';
 SELECT count(*) FROM _le_registry_terms() WHERE name = 'job';
 -- le_lease begins a new term
-SELECT le_lease('job', '1 hour', 'second', :t1) AS t2 \gset
+SELECT le_lease('job', '1 hour', identity => 'second', token => :t1) AS t2 \gset
 SELECT :t2 > :t1 AS greater, le_am_leader('job', :t2), le_am_leader('job', :t1), le_renew('job', :t1);
 SELECT identity, renewals FROM le_leader('job');
 SELECT token = :t2 AS token, ttl FROM le_leases WHERE name = 'job';
@@ -28,7 +28,7 @@ SELECT le_renew('job', :t2, '100 ms');
 SELECT pg_sleep(0.15);
 SELECT le_am_leader('job', :t2), le_renew('job', :t2);
 SELECT le_lease('longer', '100 ms') AS t3 \gset
-SELECT le_lease('longer', '1 hour', NULL, :t3) AS t3 \gset
+SELECT le_lease('longer', '1 hour', token => :t3) AS t3 \gset
 SELECT pg_sleep(0.15);
 SELECT le_am_leader('longer', :t3), le_resign('longer', :t3);
 
@@ -43,11 +43,11 @@ SELECT renewed_at > :'then'::timestamptz - interval '300 ms' AS just_now, since 
 -- the other scopes are elected, too, and then the row says that it is over
 SELECT le_lease('session', '100 ms') > 0 AS s, le_lease('xact', '100 ms') > 0 AS x;
 SELECT pg_sleep(0.15);
-SELECT le_try_become_leader('session', 's');
+SELECT le_try_become_leader('session', identity => 's');
 SELECT ttl FROM le_leases WHERE name = 'session';
 SELECT scope, identity, ttl FROM le_leader('session');
 BEGIN;
-SELECT le_become_leader_xact('xact', '1 hour', 'x');
+SELECT le_become_leader_xact('xact', '1 hour', identity => 'x');
 ROLLBACK;
 SELECT ttl FROM le_leases WHERE name = 'xact';
 SELECT le_resign('session');
@@ -56,7 +56,7 @@ SELECT name, count(*), min(ttl) FROM le_leases WHERE name IN ('session', 'xact')
 
 -- a waiting candidate is elected when it is over, not before
 SELECT le_lease('waited for', '500 ms') > 0 AS w, clock_timestamp() AS start \gset
-SELECT le_become_leader('waited for', '1 hour', 'waited');
+SELECT le_become_leader('waited for', '1 hour', identity => 'waited');
 SELECT clock_timestamp() - :'start' > '400 ms' AS waited, identity, candidates FROM le_leader('waited for');
 SELECT le_resign('waited for');
 -- a timeout that is shorter ends the wait, and leaves nothing

@@ -57,16 +57,16 @@ SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token)
 -- there is no leader
 SELECT le_renew('ttl', :t1, '1 day 1 us');
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('ttl', '1 ms', NULL, :t1);
+SELECT le_lease('ttl', '1 ms', identity => NULL, token => :t1);
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_renew('ttl', :t1 + 1000000, '1 month');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_renew('nobody''s', 1, '0');
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('ttl', '1 s', '', :t1);
+SELECT le_lease('ttl', '1 s', identity => '', token => :t1);
 \echo :LAST_ERROR_SQLSTATE
 SELECT r.ttl, renewals, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
-SELECT le_renew('ttl', :t1, NULL), le_lease('ttl', '1 day', NULL, NULL);
+SELECT le_renew('ttl', :t1, NULL), le_lease('ttl', '1 day', identity => NULL, token => NULL);
 SELECT ttl, renewals, le_resign('ttl', :t1) FROM le_leader('ttl');
 
 -- names and identities
@@ -77,9 +77,9 @@ SELECT le_lease(repeat('n', 256), '1 s');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_lease(repeat('ü', 128), '1 s');
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('job', '1 s', '');
+SELECT le_lease('job', '1 s', identity => '');
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('job', '1 s', repeat('i', 256));
+SELECT le_lease('job', '1 s', identity => repeat('i', 256));
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_renew('', 1);
 \echo :LAST_ERROR_SQLSTATE

@@ -10,7 +10,7 @@ CREATE ROLE regress_le_nephew IN ROLE regress_le_member;
 CREATE ROLE regress_le_noinherit NOINHERIT IN ROLE regress_le_owner;
 CREATE ROLE regress_le_nobody;
 SET ROLE regress_le_owner;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 
 -- no other role may, by any call, with any ttl
 SET ROLE regress_le_nobody;
@@ -19,7 +19,7 @@ SELECT le_renew('job', :t1);
 \set VERBOSITY terse
 SELECT le_renew('job', :t1, '1 s');
 \echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('job', '1 s', 'me', :t1);
+SELECT le_lease('job', '1 s', identity => 'me', token => :t1);
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_am_leader('job', :t1);
 \echo :LAST_ERROR_SQLSTATE
@@ -27,7 +27,7 @@ SELECT le_resign('job', :t1);
 \echo :LAST_ERROR_SQLSTATE
 \set VERBOSITY default
 -- but to be wrong is no error
-SELECT le_renew('job', 0), le_am_leader('job', 0), le_lease('job', '1 hour', 'me', 0);
+SELECT le_renew('job', 0), le_am_leader('job', 0), le_lease('job', '1 hour', identity => 'me', token => 0);
 -- it sees what all roles see
 SELECT name, scope, identity, token = :t1 AS token, pid, usename, application_name, client_addr, candidates, ttl, renewals
 FROM le_leaders WHERE scope = 'lease';
@@ -48,11 +48,11 @@ SELECT le_renew('of a member', :t2);
 
 -- a member may do all, and so may a member of a member
 SET ROLE regress_le_member;
-SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '1 hour', NULL, :t1) = :t1 AS lease;
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '1 hour', token => :t1) = :t1 AS lease;
 SELECT le_renew('job', :t1, '10 min');
 SELECT ttl FROM le_leader('job');
 SET ROLE regress_le_nephew;
-SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '3 hours', NULL, :t1) = :t1 AS lease;
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '3 hours', token => :t1) = :t1 AS lease;
 SELECT ttl, usename FROM le_leader('job');
 -- a member that does not inherit has to set the role
 SET ROLE regress_le_noinherit;
@@ -94,7 +94,7 @@ RESET ROLE;
 
 -- a function with another's rights leads for that other
 CREATE FUNCTION pg_temp.take() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS $$
-	SELECT le_lease('lent', '1 hour', 'me') $$;
+	SELECT le_lease('lent', '1 hour', identity => 'me') $$;
 CREATE FUNCTION pg_temp.keep(bigint) RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $$
 	SELECT le_renew('lent', $1) $$;
 GRANT EXECUTE ON FUNCTION pg_temp.take, pg_temp.keep TO regress_le_nobody;
@@ -119,11 +119,11 @@ RESET ROLE;
 SELECT le_resign('lent', :t5), le_resign('made up', :t4), le_resign('of a member', :t2);
 
 -- an administrator may take the functions away, one by one
-REVOKE EXECUTE ON FUNCTION le_lease(text, interval, text, bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION le_lease(text, interval, bigint, text) FROM PUBLIC;
 SET ROLE regress_le_nobody;
 SELECT le_lease('job', '1 hour');
 SELECT le_renew('job', 0);
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION le_lease(text, interval, text, bigint) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION le_lease(text, interval, bigint, text) TO PUBLIC;
 DROP ROLE regress_le_nobody;
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -8,9 +8,9 @@
 -- before the commit: it belongs to the session that took it, and is not shown
 -- to others
 BEGIN;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 TABLE advisory;
-SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_renew('job', :t1, '20 min'), le_lease('job', '30 min', NULL, :t1) = :t1 AS lease;
+SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_renew('job', :t1, '20 min'), le_lease('job', '30 min', token => :t1) = :t1 AS lease;
 SELECT le_am_leader('job', 0), le_renew('job', 0), le_am_leader('job'), le_token('job');
 SELECT le_lease('job', '1 hour'), le_try_become_leader('job'), le_try_become_leader_xact('job'), le_become_leader('job', '0');
 SELECT count(*) FROM le_leaders WHERE name = 'job';
@@ -82,7 +82,7 @@ SAVEPOINT a;
 SELECT le_resign('job', :t5), le_am_leader('job', :t5), le_renew('job', :t5);
 ROLLBACK TO a;
 SELECT le_am_leader('job', :t5), le_renew('job', :t5);
-SELECT le_lease('job', '1 hour', 'again', :t5) AS t6 \gset
+SELECT le_lease('job', '1 hour', identity => 'again', token => :t5) AS t6 \gset
 SELECT :t6 > :t5 AS new;
 COMMIT;
 SELECT identity, token = :t6 AS token FROM le_leader('job');
@@ -106,7 +106,7 @@ BEGIN;
 SELECT le_lease('xid', '1 hour') AS x, pg_current_xact_id_if_assigned() IS NOT NULL AS grant \gset
 COMMIT;
 BEGIN;
-SELECT le_renew('xid', :x), le_lease('xid', '1 hour', NULL, :x) = :x, le_renew('xid', :x, '2 hours'), le_lease('xid', '1 s') IS NULL;
+SELECT le_renew('xid', :x), le_lease('xid', '1 hour', token => :x) = :x, le_renew('xid', :x, '2 hours'), le_lease('xid', '1 s') IS NULL;
 SELECT le_resign('xid', :x);
 SELECT pg_current_xact_id_if_assigned();
 COMMIT;

@@ -6,10 +6,10 @@ CREATE EXTENSION IF NOT EXISTS leader_election;
 RESET client_min_messages;
 SET application_name = 'regress views';
 SELECT clock_timestamp() AS t0 \gset
-SELECT le_lease('lease', '1 hour', 'l') AS t1 \gset
-SELECT le_try_become_leader('session', 's');
+SELECT le_lease('lease', '1 hour', identity => 'l') AS t1 \gset
+SELECT le_try_become_leader('session', identity => 's');
 BEGIN;
-SELECT le_try_become_leader_xact('xact', 'x'), le_lease('uncommitted', '1 hour', 'u') > 0 AS u;
+SELECT le_try_become_leader_xact('xact', identity => 'x'), le_lease('uncommitted', '1 hour', identity => 'u') > 0 AS u;
 SELECT name, scope, identity, pid IS NOT NULL AS pid, usename = current_user AS usename, application_name, client_addr,
 	candidates, ttl, renewed_at IS NOT NULL AS renewed_at, renewals, expires_in IS NOT NULL AS expires_in
 FROM le_leaders ORDER BY name;

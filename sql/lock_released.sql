@@ -60,7 +60,7 @@ SELECT le_try_become_leader('first'), le_try_become_leader('job'), le_try_become
 SELECT le_token('job') AS t1 \gset
 BEGIN;
 SELECT pg_advisory_unlock_all();
-SELECT le_try_become_leader('job', 'again'), le_token('job') > :t1 AS greater;
+SELECT le_try_become_leader('job', identity => 'again'), le_token('job') > :t1 AS greater;
 SELECT name, identity FROM le_leaders;
 COMMIT;
 SELECT name, identity FROM le_leaders;

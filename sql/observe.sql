@@ -36,7 +36,7 @@ CALL le_observe('observed', -1, '0');
 SELECT clock_timestamp() - :'start' < '1 min' AS at_once;
 
 -- a leader
-SELECT le_try_become_leader('observed', 'me');
+SELECT le_try_become_leader('observed', identity => 'me');
 SELECT le_token('observed') AS t1 \gset
 CALL le_observe('observed') \gset
 SELECT :token = :t1 AS same, :'identity' AS identity, :{?value} AS has_value;
@@ -87,12 +87,12 @@ SELECT :token = -:t1 AS vacant, :{?identity} AS has_identity, :{?value} AS has_v
 CALL le_observe('observed', -:t1, '50 ms') \gset
 SELECT :token = -:t1 AS vacant;
 -- a vacancy before that is another one
-SELECT le_try_become_leader('observed', 'again'), le_token('observed') AS t2 \gset
+SELECT le_try_become_leader('observed', identity => 'again'), le_token('observed') AS t2 \gset
 SELECT le_resign('observed');
 CALL le_observe('observed', -:t1, '1 hour') \gset
 SELECT :token = -:t2 AS vacant, :t2 > :t1 AS greater;
 -- and to be denied makes none
-SELECT le_lease('observed', '1 hour', 'lease') AS t3 \gset
+SELECT le_lease('observed', '1 hour', identity => 'lease') AS t3 \gset
 SELECT le_try_become_leader('observed'), le_lease('observed', '1 min');
 CALL le_observe('observed', -:t2, '1 hour') \gset
 SELECT :token = :t3 AS same, :'identity' AS identity, :{?value} AS has_value;
@@ -105,7 +105,7 @@ CALL le_observe('observed', :t3, '1 hour') \gset
 SELECT :token = -:t3 AS vacant;
 
 -- a lease that runs out: at its deadline, by the observer's own clock
-SELECT le_lease('observed', '300 ms', 'lease') AS t4, clock_timestamp() AS start \gset
+SELECT le_lease('observed', '300 ms', identity => 'lease') AS t4, clock_timestamp() AS start \gset
 CALL le_observe('observed', :t4, '1 hour') \gset
 SELECT :token = -:t4 AS vacant, :{?identity} AS has_identity, clock_timestamp() - :'start' BETWEEN '250 ms' AND '20 s' AS at_the_deadline;
 SELECT expired FROM pg_stat_leader_election WHERE name = 'observed';
@@ -136,7 +136,7 @@ SELECT :token = -:t6 AS vacant;
 
 -- transaction scope
 BEGIN;
-SELECT le_try_become_leader_xact('observed', 'xact'), le_token('observed') AS t8 \gset
+SELECT le_try_become_leader_xact('observed', identity => 'xact'), le_token('observed') AS t8 \gset
 CALL le_observe('observed', -:t6, '1 hour') \gset
 SELECT :token = :t8 AS same, :'identity' AS identity;
 ROLLBACK;
@@ -243,7 +243,7 @@ SELECT :token = -:t8 AS vacant, :{?value} AS has_value;
 -- of two names with one 64-bit key, only one can be observed at a time: see collision.sql
 \set a worker-queue-mail.sender
 \set b HwFfjYHs9PGi-Rwb-Amyj4y5
-SELECT le_try_become_leader(:'a', 'a');
+SELECT le_try_become_leader(:'a', identity => 'a');
 \set VERBOSITY terse
 CALL le_observe(:'b');
 \echo :LAST_ERROR_SQLSTATE

@@ -37,13 +37,13 @@ SELECT outcome('SELECT le_last_once(''nobody has ever heard of it'')');
 SELECT * FROM refusal('SELECT le_once(''job'', now())');
 SELECT * FROM refusal('SELECT le_once(''job'', now(), 1)');
 SELECT * FROM refusal('SELECT le_once(''job'', now(), 0)');
-SELECT other('SELECT le_try_become_leader(''job'', ''other'')');
+SELECT other('SELECT le_try_become_leader(''job'', identity => ''other'')');
 SELECT * FROM refusal('SELECT le_once(''job'', now())');
 SELECT other('SELECT le_resign(''job'')');
 TABLE once;
 
 -- the times that can be recorded
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SELECT outcome('SELECT le_once(''job'', ''infinity'')');
 SELECT outcome('SELECT le_once(''job'', ''-infinity'')');
 SELECT outcome('SELECT le_once(''job'', now() + ''1 hour 1 min'')');
@@ -65,7 +65,7 @@ SELECT le_once(name => 'job', due => '2026-01-01 12:30', token => NULL);
 -- several in one statement: each sees those before
 SELECT i, le_once('job', '2026-01-02'::timestamptz + i * interval '1 hour') FROM unnest(ARRAY[1, 1, 3, 2, 4]) i;
 -- of each election for itself, whatever the letters
-SELECT le_try_become_leader('Job', 'me'), le_once('Job', '2026-01-01'), le_last_once('Job'), le_last_once('job');
+SELECT le_try_become_leader('Job', identity => 'me'), le_once('Job', '2026-01-01'), le_last_once('Job'), le_last_once('job');
 TABLE once;
 SELECT token = le_token('job') AS "its token" FROM le_once_done WHERE name = 'job';
 
@@ -128,7 +128,7 @@ TABLE guards;
 SELECT le_resign('job');
 COMMIT;
 -- the job that is not committed before the end of the term is not done
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 SELECT le_once('job', '2026-02-06');
 INSERT INTO done VALUES ('2026-02-06');
@@ -136,7 +136,7 @@ SELECT le_resign('job');
 COMMIT;
 \set VERBOSITY default
 TABLE done;
-SELECT other('SELECT le_try_become_leader(''job'', ''other'')');
+SELECT other('SELECT le_try_become_leader(''job'', identity => ''other'')');
 SELECT other('SELECT le_last_once(''job'')'), other('SELECT le_once(''job'', ''2026-02-06'')');
 SELECT other('SELECT le_resign(''job'')');
 SELECT le_last_once('job');
@@ -151,7 +151,7 @@ SELECT le_once('job', '2026-03-02');
 \set VERBOSITY default
 
 -- by a lease, and on another connection than that which leads: with the token
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT code FROM refusal('SELECT le_once(''job'', ''2026-03-03'')');
 SELECT le_once('job', '2026-03-03', :t1), le_once('job', '2026-03-03', :t1), le_once('job', '2026-03-04', token => :t1);
 SELECT other(format('SELECT le_once(''job'', ''2026-03-04'', %s)', :t1)), other(format('SELECT le_once(''job'', ''2026-03-05'', %s)', :t1));
@@ -163,7 +163,7 @@ SELECT le_renew('job', :t1), le_resign('job', :t1);
 COMMIT;
 \set VERBOSITY default
 SELECT code FROM refusal(format('SELECT le_once(''job'', ''2026-03-06'', %s)', :t1));
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SELECT le_token('job') AS t2 \gset
 SELECT other(format('SELECT le_once(''job'', ''2026-03-06'', %s)', :t2)), le_once('job', '2026-03-06');
 SELECT le_last_once('job'), token = :t2 AS "by it" FROM le_once_done WHERE name = 'job';
@@ -182,7 +182,7 @@ SELECT other(format('SELECT le_once(''job'', ''2026-04-02'', %s)', :t2));
 SELECT outcome('SELECT le_once(''job'', ''2026-04-02'')');
 ROLLBACK;
 -- also where it shows no row at all
-SELECT le_try_become_leader('new', 'me');
+SELECT le_try_become_leader('new', identity => 'me');
 SELECT le_token('new') AS t3 \gset
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT le_last_once('new');
@@ -215,11 +215,11 @@ SET lock_timeout = '100 ms';
 SELECT outcome('SELECT le_once(''job'', ''2026-05-01'')');
 RESET lock_timeout;
 SELECT le_resign('job');
-SELECT other('SELECT le_try_become_leader(''job'', ''other'')');
+SELECT other('SELECT le_try_become_leader(''job'', identity => ''other'')');
 COMMIT PREPARED 'regress_once';
-SELECT other('SELECT le_try_become_leader(''job'', ''other'')'), other('SELECT le_once(''job'', ''2026-05-01'')');
+SELECT other('SELECT le_try_become_leader(''job'', identity => ''other'')'), other('SELECT le_once(''job'', ''2026-05-01'')');
 SELECT other('SELECT le_resign(''job'')');
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 BEGIN;
 SELECT le_once('job', '2026-05-02');
 PREPARE TRANSACTION 'regress_once';
@@ -272,13 +272,13 @@ REVOKE ALL ON SCHEMA regress_guard FROM regress_once_owner, PUBLIC;
 DROP ROLE regress_once_member, regress_once_owner, regress_once_other;
 
 -- a name that is quoted as it should be
-SELECT le_try_become_leader($$it's "so" %s ; -- \$$, 'me'), le_once($$it's "so" %s ; -- \$$, '2026-01-01'), le_last_once($$it's "so" %s ; -- \$$);
+SELECT le_try_become_leader($$it's "so" %s ; -- \$$, identity => 'me'), le_once($$it's "so" %s ; -- \$$, '2026-01-01'), le_last_once($$it's "so" %s ; -- \$$);
 SELECT le_resign($$it's "so" %s ; -- \$$), le_resign_all();
 
 -- the extension in another schema
 CREATE SCHEMA "regress %s ""once""";
 ALTER EXTENSION leader_election SET SCHEMA "regress %s ""once""";
-SELECT "regress %s ""once""".le_last_once('job'), "regress %s ""once""".le_try_become_leader('job', 'me'), "regress %s ""once""".le_once('job', '2026-06-01');
+SELECT "regress %s ""once""".le_last_once('job'), "regress %s ""once""".le_try_become_leader('job', identity => 'me'), "regress %s ""once""".le_once('job', '2026-06-01');
 ALTER EXTENSION leader_election SET SCHEMA public;
 DROP SCHEMA "regress %s ""once""";
 SELECT le_last_once('job');

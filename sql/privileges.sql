@@ -5,7 +5,7 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;
 RESET client_min_messages;
 CREATE ROLE regress_le_nobody;
-SELECT le_try_become_leader('of the administrator', 'boss');
+SELECT le_try_become_leader('of the administrator', identity => 'boss');
 SET ROLE regress_le_nobody;
 
 -- all functions
@@ -38,16 +38,16 @@ RESET ROLE;
 SELECT le_am_leader('mine'), le_resign_all();
 
 -- an administrator may take the functions away
-REVOKE EXECUTE ON FUNCTION le_try_become_leader(text, text, interval) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION le_try_become_leader(text, interval, text) FROM PUBLIC;
 SET ROLE regress_le_nobody;
 SELECT le_try_become_leader('mine');
 SELECT le_try_become_leader(42), le_resign(42);
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION le_try_become_leader(text, text, interval) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION le_try_become_leader(text, interval, text) TO PUBLIC;
 
 -- a function with another's rights can lend leadership
 CREATE FUNCTION pg_temp.elect() RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $$
-	SELECT le_try_become_leader('lent', 'me') $$;
+	SELECT le_try_become_leader('lent', identity => 'me') $$;
 GRANT EXECUTE ON FUNCTION pg_temp.elect() TO regress_le_nobody;
 SET ROLE regress_le_nobody;
 SELECT pg_temp.elect(), le_am_leader('lent');

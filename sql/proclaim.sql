@@ -7,7 +7,7 @@ RESET client_min_messages;
 CREATE TEMP TABLE note (note text);
 
 -- at commit
-SELECT le_try_become_leader('job', 'me');
+SELECT le_try_become_leader('job', identity => 'me');
 SELECT value IS NULL AS none FROM le_leader('job');
 SELECT le_proclaim('job', 'one');
 SELECT value FROM le_leader('job');
@@ -150,7 +150,7 @@ SELECT le_proclaim('job', 'v', :t1);
 \set VERBOSITY terse
 SELECT le_proclaim('job', NULL);
 SELECT le_proclaim('never heard of', 'v');
-SELECT le_lease('job', '1 hour', 'lease') AS t2 \gset
+SELECT le_lease('job', '1 hour', identity => 'lease') AS t2 \gset
 SELECT le_proclaim('job', 'v');
 \set VERBOSITY default
 -- transaction scope is not enough
@@ -176,7 +176,7 @@ SELECT count(*) FROM le_leader('xact');
 -- leases: with the token
 SELECT le_proclaim('job', 'leased', :t2);
 SELECT value, scope FROM le_leader('job');
-SELECT le_renew('job', :t2), le_renew('job', :t2, '2 hours'), le_lease('job', '1 hour', NULL, :t2) = :t2 AS same;
+SELECT le_renew('job', :t2), le_renew('job', :t2, '2 hours'), le_lease('job', '1 hour', token => :t2) = :t2 AS same;
 SELECT value FROM le_leader('job');
 BEGIN;
 SELECT le_proclaim('job', 'last words', :t2);

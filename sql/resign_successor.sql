@@ -16,7 +16,7 @@ DECLARE
 BEGIN
 	FOREACH who IN ARRAY string_to_array(names, NULL) LOOP
 		PERFORM dblink_send_query(who, coalesce((SELECT substr(s, 3) FROM unnest(statements) s WHERE s LIKE who || ':%'),
-		                                        format('SELECT le_become_leader(''job'', NULL, %L)', who)));
+		                                        format('SELECT le_become_leader(''job'', identity => %L)', who)));
 		FOR i IN 1 .. 1000 LOOP
 			PERFORM pg_stat_clear_snapshot();
 			EXIT WHEN EXISTS (SELECT FROM le_candidates WHERE application_name = who);
@@ -84,30 +84,30 @@ SELECT pg_stat_leader_election_reset();
 RESET client_min_messages;
 
 -- from session scope: in the middle, first, last
-SELECT le_try_become_leader('job', 'me'), line_up('abcd');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('abcd');
 SELECT le_resign('job', successor => 'c');
 SELECT served('abcd');
-SELECT le_try_become_leader('job', 'me'), line_up('abcd');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('abcd');
 SELECT le_resign('job', NULL, 'a');
 SELECT served('abcd');
-SELECT le_try_become_leader('job', 'me'), line_up('abcd');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('abcd');
 SELECT le_resign('job', successor => 'd');
 SELECT served('abcd');
 -- one alone
-SELECT le_try_become_leader('job', 'me'), line_up('a'), le_resign('job', successor => 'a'), served('a');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('a'), le_resign('job', successor => 'a'), served('a');
 -- from a lease: the first has the election's lock, and gives way
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abcd');
 SELECT le_resign('job', :t1, 'c');
 SELECT le_am_leader('job', :t1), served('abcd');
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abcd'), le_resign('job', :t1, 'a'), served('abcd');
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abcd'), le_resign('job', :t1, successor => 'd'), served('abcd');
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('a'), le_resign('job', :t1, successor => 'a'), served('a');
 -- from one to the other, again and again
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abcd'), le_resign('job', :t1, 'd');
 SELECT answer('d');
 SELECT * FROM state();
@@ -116,20 +116,20 @@ SELECT * FROM state();
 SELECT says('b', 'SELECT le_resign(''job'', NULL, ''c'')'), served('ca'), count(*) AS candidates FROM le_candidates;
 -- each kind of candidate can be named, and can give way
 CREATE FUNCTION kinds() RETURNS text[] LANGUAGE sql AS $$
-SELECT ARRAY['a:CALL le_campaign(''job'', ''1 hour'', ''a'', ''1 hour'')', 'b:SELECT le_become_leader_xact(''job'', ''1 hour'', ''b'')', 'c:CALL le_campaign(''job'', NULL, ''c'')', 'd:SELECT le_become_leader(''job'', ''1 hour'', ''d'')']
+SELECT ARRAY['a:CALL le_campaign(''job'', ''1 hour'', identity => ''a'', ttl => ''1 hour'')', 'b:SELECT le_become_leader_xact(''job'', ''1 hour'', identity => ''b'')', 'c:CALL le_campaign(''job'', identity => ''c'')', 'd:SELECT le_become_leader(''job'', ''1 hour'', identity => ''d'')']
 $$;
-SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abcd', VARIADIC kinds()), le_resign('job', :t1, 'd'), served('abcd');
-SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('bcda', VARIADIC kinds()), le_resign('job', :t1, 'a'), served('abcd');
-SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('cdab', VARIADIC kinds()), le_resign('job', :t1, 'b'), served('abcd');
-SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT dblink_exec('b', 'BEGIN'), le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('dbac', VARIADIC kinds()), le_resign('job', :t1, 'c'), served('abcd');
-SELECT dblink_exec('b', 'BEGIN'), le_try_become_leader('job', 'me');
+SELECT dblink_exec('b', 'BEGIN'), le_try_become_leader('job', identity => 'me');
 SELECT line_up('abcd', VARIADIC kinds()), le_resign('job', NULL, 'b'), served('abcd');
 -- at once, and for good
-SELECT le_try_become_leader('job', 'me'), line_up('abc');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('abc');
 BEGIN;
 SELECT le_resign('job', successor => 'b');
 SELECT answer('b'), le_am_leader('job');
@@ -138,8 +138,8 @@ SELECT * FROM state();
 SELECT says('b', 'SELECT le_resign(''job'')'), served('ac');
 
 -- a session that does not wait in line for this election: nothing is resigned
-SELECT le_try_become_leader('job', 'me'), le_lease('lease', '1 hour', 'me') AS t1 \gset
-SELECT le_try_become_leader('another', 'me'), line_up('ab', 'b:SELECT le_become_leader(''another'', NULL, ''b'')'), line_up('c', 'c:CALL le_campaign(ARRAY[''lease'', ''job'', ''another''], NULL, ''c'')');
+SELECT le_try_become_leader('job', identity => 'me'), le_lease('lease', '1 hour', identity => 'me') AS t1 \gset
+SELECT le_try_become_leader('another', identity => 'me'), line_up('ab', 'b:SELECT le_become_leader(''another'', identity => ''b'')'), line_up('c', 'c:CALL le_campaign(ARRAY[''lease'', ''job'', ''another''], identity => ''c'')');
 \set VERBOSITY default
 SELECT le_resign('job', successor => 'd');
 \set VERBOSITY terse
@@ -151,12 +151,12 @@ SELECT dblink_cancel_query('c'), answer('c');
 SELECT le_resign('another', successor => 'b'), answer('b'), says('b', 'SELECT le_resign(''another'')');
 SELECT le_resign('job'), served('a'), le_resign('lease', :t1);
 -- a session that has given up waiting
-SELECT le_try_become_leader('job', 'me'), line_up('ab'), dblink_cancel_query('b'), answer('b');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('ab'), dblink_cancel_query('b'), answer('b');
 SELECT le_resign('job', successor => 'b'), le_am_leader('job');
 SELECT le_resign('job', successor => 'a'), served('a');
 
 -- a session that does not lead: as without a successor
-SELECT says('d', 'SELECT le_try_become_leader(''job'', ''d'')'), line_up('ab');
+SELECT says('d', 'SELECT le_try_become_leader(''job'', identity => ''d'')'), line_up('ab');
 SELECT says('d', 'SELECT le_token(''job'')') AS t2 \gset
 SELECT le_resign('job', successor => 'b'), le_resign('job', NULL, 'b');
 SET client_min_messages = error;
@@ -170,7 +170,7 @@ SET client_min_messages = error;
 SELECT le_resign('job', 17, 'a');
 RESET client_min_messages;
 -- without: the session's own term
-SELECT le_try_become_leader('job', 'me'), le_resign('job', NULL), le_try_become_leader('job'), le_resign('job', NULL, NULL), le_try_become_leader('job'), le_resign('job', token => NULL), le_am_leader('job');
+SELECT le_try_become_leader('job', identity => 'me'), le_resign('job', NULL), le_try_become_leader('job'), le_resign('job', NULL, NULL), le_try_become_leader('job'), le_resign('job', token => NULL), le_am_leader('job');
 SELECT le_resign('job', NULL);
 -- arguments
 \set VERBOSITY sqlstate
@@ -182,7 +182,7 @@ SELECT le_resign(repeat('x', 256), 1, 'a');
 \set VERBOSITY terse
 -- the token of another role's lease
 CREATE ROLE regress_resign;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('ab');
 SET ROLE regress_resign;
 SELECT le_resign('job', :t1, 'b');
@@ -193,14 +193,14 @@ SELECT le_resign('job', :t1), served('ab');
 DROP ROLE regress_resign;
 
 -- of two with one identity, the one that has waited longest
-SELECT le_try_become_leader('job', 'me'), line_up('abcd', 'b:SELECT le_become_leader(''job'', NULL, ''x'')', 'c:SELECT le_become_leader(''job'', NULL, ''x'')');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('abcd', 'b:SELECT le_become_leader(''job'', identity => ''x'')', 'c:SELECT le_become_leader(''job'', identity => ''x'')');
 SELECT le_resign('job', successor => 'x');
 SELECT next_leader();
 SELECT served('abcd');
 
 -- held by the transaction as well: it is the transaction's then, and the successor comes after it
 BEGIN;
-SELECT le_try_become_leader_xact('job', 'me');
+SELECT le_try_become_leader_xact('job', identity => 'me');
 SELECT line_up('abc');
 -- which alone cannot be resigned, and then no candidate is moved
 SELECT le_resign('job', successor => 'c');
@@ -213,14 +213,14 @@ COMMIT;
 SELECT served('abc');
 -- by a lease in the transaction that has taken it
 BEGIN;
-SELECT le_lease('job', '1 hour', 'me') AS t3 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t3 \gset
 SELECT line_up('abc');
 SELECT le_resign('job', :t3, 'nobody'), le_am_leader('job', :t3);
 SELECT le_resign('job', :t3, 'b'), le_am_leader('job', :t3);
 COMMIT;
 SELECT le_am_leader('job', :t3), served('abc');
 BEGIN;
-SELECT le_lease('job', '1 hour', 'me') AS t3 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t3 \gset
 SELECT line_up('abc'), le_resign('job', :t3, 'c');
 ROLLBACK;
 SELECT served('abc');
@@ -235,59 +235,59 @@ BEGIN
 	END LOOP;
 	RETURN EXISTS (SELECT FROM le_candidates WHERE name = 'job' AND waits_for = 'guard' AND position = 1);
 END $$;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abcd');
 SELECT le_resign('job', :t1, 'd'), waits('a', '', 'guard');
 SELECT * FROM state();
 SELECT dblink_exec('g', 'ROLLBACK'), served('abcd');
 -- the successor does not wait any more
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abcd');
 SELECT le_resign('job', :t1, 'c'), waits('a', '', 'guard'), dblink_cancel_query('c'), answer('c');
 SELECT dblink_exec('g', 'ROLLBACK'), served('abd');
 -- nor does the first
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abcd');
 SELECT le_resign('job', :t1, 'd'), waits('a', '', 'guard'), dblink_cancel_query('a'), answer('a'), held_up();
 SELECT dblink_exec('g', 'ROLLBACK'), served('bcd');
 -- a later candidate is last
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abc');
 SELECT le_resign('job', :t1, 'c'), waits('a', '', 'guard'), line_up('d');
 SELECT dblink_exec('g', 'ROLLBACK'), served('abcd');
 -- the name no longer applies in the term after that
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
-SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abc', 'a:CALL le_campaign(''job'', NULL, ''a'', ''1 hour'')');
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
+SELECT dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', :t1)), line_up('abc', 'a:CALL le_campaign(''job'', identity => ''a'', ttl => ''1 hour'')');
 SELECT le_resign('job', :t1, 'c'), waits('a', '', 'guard'), dblink_cancel_query('c'), answer('c');
 SELECT dblink_exec('g', 'ROLLBACK'), answer('a') = (SELECT token::text FROM le_leader('job')) AS a, line_up('c');
 SELECT le_resign('job', token) FROM le_leader('job');
 SELECT served('bc');
 -- a session's term, in the same way
-SELECT le_try_become_leader('job', 'me'), dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', le_token('job'))), line_up('abcd');
+SELECT le_try_become_leader('job', identity => 'me'), dblink_exec('g', 'BEGIN'), says('g', format('SELECT le_assert_leader(''job'', %s)', le_token('job'))), line_up('abcd');
 SELECT le_resign('job', successor => 'c'), waits('c', '', 'guard');
 SELECT * FROM state();
 SELECT dblink_cancel_query('c'), answer('c'), dblink_exec('g', 'ROLLBACK'), served('abd');
 
 -- a candidate that has given way has its timeouts, as before
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
-SELECT line_up('abcd', 'a:SELECT le_become_leader(''job'', ''500 ms'', ''a'')');
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
+SELECT line_up('abcd', 'a:SELECT le_become_leader(''job'', ''500 ms'', identity => ''a'')');
 SELECT le_resign('job', :t1, 'c'), answer('c'), answer('a');
 SELECT * FROM state();
 SELECT says('c', 'SELECT le_resign(''job'')'), served('bd');
-SELECT says('a', 'SET lock_timeout = ''300 ms'''), le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT says('a', 'SET lock_timeout = ''300 ms'''), le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abcd'), le_resign('job', :t1, 'c'), answer('c'), answer('a');
 SELECT says('c', 'SELECT le_resign(''job'')'), served('bd'), says('a', 'RESET lock_timeout');
 -- and can be cancelled
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abcd'), le_resign('job', :t1, 'c'), answer('c');
 SELECT * FROM state();
 SELECT dblink_cancel_query('a'), answer('a'), says('c', 'SELECT le_resign(''job'')'), served('bd');
 
 -- a resignation has no grace
 SELECT says(who, 'SET leader_election.grace_period = ''1h''') FROM unnest('{a,b,c}'::text[]) who;
-SELECT le_lease('job', '1 hour', 'me') AS t1 \gset
+SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
 SELECT line_up('abc'), le_resign('job', :t1, 'b'), served('abc');
-SELECT le_try_become_leader('job', 'me'), line_up('abc'), le_resign('job', successor => 'b'), served('abc');
+SELECT le_try_become_leader('job', identity => 'me'), line_up('abc'), le_resign('job', successor => 'b'), served('abc');
 
 SELECT count(*) AS candidates FROM le_candidates;
 SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database());

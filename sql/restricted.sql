@@ -58,7 +58,7 @@ RESET ROLE;
 RESET client_min_messages;
 
 -- the session leads, and refreshes another's view
-SELECT le_declare('boss', 'regress_le_boss'), le_try_become_leader('boss', 'me');
+SELECT le_declare('boss', 'regress_le_boss'), le_try_become_leader('boss', identity => 'me');
 SELECT le_proclaim('boss', 'good');
 REFRESH MATERIALIZED VIEW tried;
 SELECT statement, answer FROM tried ORDER BY id;

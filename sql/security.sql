@@ -26,14 +26,14 @@ CREATE TABLE calls (object text, call text);
 GRANT SELECT ON calls TO PUBLIC;
 INSERT INTO calls VALUES
  ('_le_prepared_guards(oid,oid,oid,smallint)', $$SELECT _le_prepared_guards(1, 1, 1, 1::smallint)$$),
- ('le_try_become_leader(text,text,interval)', $$SELECT le_try_become_leader('n', 'i')$$),
- ('le_try_become_leader(bigint,text,interval)', $$SELECT le_try_become_leader(1, 'i')$$),
- ('le_become_leader(text,interval,text,interval)', $$SELECT le_become_leader('n', '0', 'i')$$),
- ('le_become_leader(bigint,interval,text,interval)', $$SELECT le_become_leader(1, '0', 'i')$$),
- ('le_try_become_leader_xact(text,text)', $$SELECT le_try_become_leader_xact('n', 'i')$$),
- ('le_try_become_leader_xact(bigint,text)', $$SELECT le_try_become_leader_xact(1, 'i')$$),
- ('le_become_leader_xact(text,interval,text)', $$SELECT le_become_leader_xact('n', '0', 'i')$$),
- ('le_become_leader_xact(bigint,interval,text)', $$SELECT le_become_leader_xact(1, '0', 'i')$$),
+ ('le_try_become_leader(text,interval,text)', $$SELECT le_try_become_leader('n', identity => 'i')$$),
+ ('le_try_become_leader(bigint,interval,text)', $$SELECT le_try_become_leader(1, identity => 'i')$$),
+ ('le_become_leader(text,interval,interval,text)', $$SELECT le_become_leader('n', '0', identity => 'i')$$),
+ ('le_become_leader(bigint,interval,interval,text)', $$SELECT le_become_leader(1, '0', identity => 'i')$$),
+ ('le_try_become_leader_xact(text,text)', $$SELECT le_try_become_leader_xact('n', identity => 'i')$$),
+ ('le_try_become_leader_xact(bigint,text)', $$SELECT le_try_become_leader_xact(1, identity => 'i')$$),
+ ('le_become_leader_xact(text,interval,text)', $$SELECT le_become_leader_xact('n', '0', identity => 'i')$$),
+ ('le_become_leader_xact(bigint,interval,text)', $$SELECT le_become_leader_xact(1, '0', identity => 'i')$$),
  ('le_am_leader(bigint)', $$SELECT le_am_leader(2)$$),
  ('le_am_leader(text,bigint,text)', $$SELECT le_am_leader('lease', token) FROM le_leader('lease')$$),
  ('le_heartbeat(text,bigint)', $$SELECT le_heartbeat(name, token) FROM le_leader('of the administrator')$$),
@@ -46,12 +46,12 @@ INSERT INTO calls VALUES
  ('le_resign(text,bigint,text,text)', $$SELECT le_resign('lease', token) FROM le_leader('lease')$$),
  ('le_resign(bigint)', $$SELECT le_resign(2)$$),
  ('le_resign_all()', $$SELECT le_resign_all() > 0$$),
- ('le_lease(text,interval,text,bigint)', $$SELECT le_lease('lease', '1 s', 'i', token) FROM le_leader('lease')$$),
+ ('le_lease(text,interval,bigint,text)', $$SELECT le_lease('lease', '1 s', identity => 'i', token => token) FROM le_leader('lease')$$),
  ('le_renew(text,bigint,interval)', $$SELECT le_renew('lease', token, '1 s') FROM le_leader('lease')$$),
  ('le_assert_leader(text,bigint)', $$SELECT le_assert_leader('lease', token) FROM le_leader('lease')$$),
  ('le_guard()', 'SELECT le_guard()'),
- ('le_campaign(text,interval,text,interval,interval,bigint)', $$CALL le_campaign('lease', '0')$$),
- ('le_campaign(text[],interval,text,interval,interval,bigint,text)', $$CALL le_campaign('{lease}'::text[], '0')$$),
+ ('le_campaign(text,interval,interval,interval,text,bigint)', $$CALL le_campaign('lease', '0')$$),
+ ('le_campaign(text[],interval,interval,interval,text,bigint,text)', $$CALL le_campaign('{lease}'::text[], '0')$$),
  ('le_observe(text,bigint,interval,bigint,text,text)', $$CALL le_observe('private', 0, '0')$$),
  ('le_depose(text,text)', $$SELECT le_depose('lease')$$),
  ('le_depose(bigint,text)', $$SELECT le_depose(3)$$),
@@ -75,9 +75,9 @@ INSERT INTO calls VALUES
  ('_le_origin(boolean)', 'SELECT _le_origin(true)'),
  ('pg_stat_leader_election_reset()', 'SELECT pg_stat_leader_election_reset()');
 -- what there is to see, and to spoil
-SELECT le_try_become_leader('of the administrator', 'boss'), le_proclaim('of the administrator', 'public value');
-SELECT le_lease('lease', '1 hour', 'l') > 0 AS lease, le_declare('private', 'regress_le_nobody', private => true);
-SELECT le_declare('private', session_user::regrole, private => true), le_try_become_leader('private', 'p'), le_proclaim('private', 'secret');
+SELECT le_try_become_leader('of the administrator', identity => 'boss'), le_proclaim('of the administrator', 'public value');
+SELECT le_lease('lease', '1 hour', identity => 'l') > 0 AS lease, le_declare('private', 'regress_le_nobody', private => true);
+SELECT le_declare('private', session_user::regrole, private => true), le_try_become_leader('private', identity => 'p'), le_proclaim('private', 'secret');
 SET ROLE regress_le_nobody;
 -- OFFSET keeps the calls from being made before the sort, in an order that the plan decides
 SELECT m.object, (SELECT outcome(c.call) FROM calls c WHERE c.object = m.object) AS of_nobody,

@@ -80,8 +80,8 @@ INSERT INTO regress_evil.le_declarations VALUES ('job', 10, NULL, NULL, true);
 TRUNCATE regress_evil.caught;
 SELECT public.le_declare('declared', 'regress_le_team', '1 s', '2 s', true);
 SELECT pg_catalog.count(*) FROM public.le_declarations;
-SELECT public.le_try_become_leader('job', 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s'), public.le_become_leader_xact('xact', '1 s');
-SELECT public.le_lease('lease', '1 min', 'l') AS token \gset
+SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s'), public.le_become_leader_xact('xact', '1 s');
+SELECT public.le_lease('lease', '1 min', identity => 'l') AS token \gset
 SELECT public.le_am_leader('job'), public.le_token('job') IS NULL AS "null", public.le_am_leader('lease', :token), public.le_renew('lease', :token, '2 min');
 SELECT pg_catalog.count(*) FROM public.le_leases WHERE name OPERATOR(pg_catalog.=) 'lease';
 SELECT public.le_proclaim('job', 'v'), public.le_proclaim('lease', 'v', :token), public.le_assert_leader('lease', :token);
@@ -179,7 +179,7 @@ SET SESSION AUTHORIZATION regress_le_mallory;
 SET search_path = regress_evil, pg_catalog;
 CREATE EXTENSION leader_election;
 SELECT le_declare('declared', 'regress_le_team'), le_forget('declared'), pg_stat_leader_election_reset();
-SELECT le_try_become_leader('job', 'me'), le_once('job', '2026-01-01 +0'), le_last_once('job'), le_undeclare('declared');
+SELECT le_try_become_leader('job', identity => 'me'), le_once('job', '2026-01-01 +0'), le_last_once('job'), le_undeclare('declared');
 SELECT le_resign('job');
 RESET search_path;
 RESET SESSION AUTHORIZATION;
@@ -193,7 +193,7 @@ REVOKE CREATE ON DATABASE :"database" FROM regress_le_mallory;
 TRUNCATE regress_evil.caught;
 RESET client_min_messages;
 CREATE EXTENSION leader_election SCHEMA regress_evil;
-SELECT regress_evil.le_try_become_leader('job', 'me'), regress_evil.le_lease('lease', '1 min') > 0 AS lease;
+SELECT regress_evil.le_try_become_leader('job', identity => 'me'), regress_evil.le_lease('lease', '1 min') > 0 AS lease;
 SELECT regress_evil.le_declare('declared', 'regress_le_team');
 SELECT name FROM regress_evil.le_leaders ORDER BY name;
 SELECT identity FROM regress_evil.le_leader('job');

@@ -19,15 +19,15 @@ SELECT le_resign('job');
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 
 -- one token in a term, a greater one in the next
-SELECT le_try_become_leader('job', 'first') FROM generate_series(1, 2);
+SELECT le_try_become_leader('job', identity => 'first') FROM generate_series(1, 2);
 SELECT le_token('job') AS t1 \gset
 SELECT le_try_become_leader('job'), le_token('job') = :t1 AS same;
 SELECT identity, token = :t1 AS token FROM le_leader('job');
-SELECT le_resign('job'), le_try_become_leader('job', 'second'), le_token('job') > :t1 AS greater;
+SELECT le_resign('job'), le_try_become_leader('job', identity => 'second'), le_token('job') > :t1 AS greater;
 SELECT identity, token > :t1 AS greater FROM le_leader('job');
 
 -- several elections; one resignation does not touch the others
-SELECT le_try_become_leader('other'), le_try_become_leader('third'), le_become_leader('fourth', NULL, 'me');
+SELECT le_try_become_leader('other'), le_try_become_leader('third'), le_become_leader('fourth', identity => 'me');
 SELECT le_resign('other');
 SELECT name, identity FROM le_leaders WHERE name <> 'job' ORDER BY name;
 SELECT le_resign_all();
@@ -86,7 +86,7 @@ SELECT le_try_become_leader('job');
 SELECT le_token('job') AS t1 \gset
 SELECT 1 / 0;
 SELECT le_try_become_leader('');
-SELECT le_try_become_leader('job', ''), 1;
+SELECT le_try_become_leader('job', identity => ''), 1;
 SELECT le_try_become_leader('job'), 1 / 0;
 SELECT le_token('job') = :t1 AS same;
 SELECT le_resign('job'), 1 / (length('') + 0);

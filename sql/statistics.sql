@@ -39,7 +39,7 @@ SELECT le_try_become_leader('stat');
 SELECT pg_advisory_unlock_all();
 TABLE counts;
 SELECT le_lease('stat', '1 hour') AS t1 \gset
-SELECT le_renew('stat', :t1), le_renew('stat', :t1, '2 hours'), le_lease('stat', '1 hour', NULL, :t1) = :t1 AS renewed;
+SELECT le_renew('stat', :t1), le_renew('stat', :t1, '2 hours'), le_lease('stat', '1 hour', token => :t1) = :t1 AS renewed;
 TABLE counts;
 SELECT le_resign('stat', :t1);
 TABLE counts;
@@ -105,7 +105,7 @@ SELECT le_depose('stat expires'), le_depose('stat rolled back');
 
 -- denied: at once, and after the timeout
 SELECT le_lease('stat denied', '1 hour') AS t1 \gset
-SELECT le_try_become_leader('stat denied'), le_become_leader('stat denied', '0'), le_become_leader('stat denied', '10 ms'), le_lease('stat denied', '1 hour'), le_lease('stat denied', '1 hour', NULL, 0);
+SELECT le_try_become_leader('stat denied'), le_become_leader('stat denied', '0'), le_become_leader('stat denied', '10 ms'), le_lease('stat denied', '1 hour'), le_lease('stat denied', '1 hour', token => 0);
 SELECT denied FROM pg_stat_leader_election WHERE name = 'stat denied';
 BEGIN;
 SELECT le_try_become_leader_xact('stat denied'), le_become_leader_xact('stat denied', '10 ms');
@@ -115,17 +115,17 @@ CALL le_campaign('stat denied', '10 ms', ttl => '1 hour');
 SELECT denied, terms FROM pg_stat_leader_election WHERE name = 'stat denied';
 -- the last of them: when, and by which identity
 SELECT clock_timestamp() AS now \gset
-SELECT le_lease('stat denied', '1 hour', 'first'), le_lease('stat denied', '1 hour', 'second');
+SELECT le_lease('stat denied', '1 hour', identity => 'first'), le_lease('stat denied', '1 hour', identity => 'second');
 SELECT last_denied_at BETWEEN :'now' AND clock_timestamp() AS at, last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat denied';
 -- by the same identity, with each bid; when the wait is over, and not when it began
 SELECT last_denied_at AS before FROM pg_stat_leader_election WHERE name = 'stat denied' \gset
-SELECT le_become_leader('stat denied', '20 ms', 'second');
+SELECT le_become_leader('stat denied', '20 ms', identity => 'second');
 SELECT last_denied_at >= :'before'::timestamptz + interval '20 ms' AS at, last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat denied';
-CALL le_campaign('{stat denied}'::text[], '0', 'many');
+CALL le_campaign('{stat denied}'::text[], '0', identity => 'many');
 SELECT last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat denied';
 -- whatever becomes of the transaction
 BEGIN;
-SELECT le_try_become_leader('stat denied', 'third');
+SELECT le_try_become_leader('stat denied', identity => 'third');
 ROLLBACK;
 SELECT l.last_denied_at = s.last_denied_at AS at, l.last_denied_identity, s.last_denied_identity
 FROM pg_stat_leader_election s, le_leader('stat denied') l WHERE s.name = 'stat denied';
@@ -136,7 +136,7 @@ SET client_min_messages = error;
 SELECT le_am_leader('stat denied'), le_am_leader('stat denied', 0), le_renew('stat denied', 0), le_resign('stat denied'), le_resign('stat denied', 0), le_token('stat denied'), le_proclaim('stat denied', 'v');
 CALL le_observe('stat denied', :t1, '10 ms') \gset
 \set VERBOSITY sqlstate
-SELECT le_try_become_leader('stat denied', '');
+SELECT le_try_become_leader('stat denied', identity => '');
 SELECT le_become_leader('stat denied', '-1 s');
 \set VERBOSITY default
 RESET client_min_messages;

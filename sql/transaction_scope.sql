@@ -179,7 +179,7 @@ ROLLBACK TO a;
 SHOW transaction_read_only;
 COMMIT;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
-SELECT le_try_become_leader_xact('job', 'me');
+SELECT le_try_become_leader_xact('job', identity => 'me');
 SELECT name, identity FROM le_leaders;
 COMMIT AND CHAIN;
 SHOW transaction_isolation;

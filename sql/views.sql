@@ -11,7 +11,7 @@ RESET client_min_messages;
 
 SET application_name = 'regress_views';
 BEGIN;
-SELECT le_try_become_leader('name', 'who'), le_try_become_leader_xact(-1, 'minus one'), le_try_become_leader_xact('xact');
+SELECT le_try_become_leader('name', identity => 'who'), le_try_become_leader_xact(-1, identity => 'minus one'), le_try_become_leader_xact('xact');
 SELECT name, key = coalesce(hashtextextended(name, 0), -1) AS key, scope, identity,
        token = CASE WHEN name IS NULL THEN le_token(-1) ELSE le_token(name) END AS token, pid = pg_backend_pid() AS pid,
        usename = session_user AS usename, application_name, client_addr,
@@ -34,10 +34,10 @@ SELECT count(*) FROM le_leaders;
 COMMIT;
 
 -- since and token belong to the term, not to the last bid
-SELECT le_try_become_leader('name', 'first');
+SELECT le_try_become_leader('name', identity => 'first');
 SELECT since, token FROM le_leader('name') \gset
 BEGIN;
-SELECT le_try_become_leader('name'), le_try_become_leader_xact('name', 'first');
+SELECT le_try_become_leader('name'), le_try_become_leader_xact('name', identity => 'first');
 SELECT since = :'since' AS since, token = :token AS token, identity FROM le_leader('name');
 COMMIT;
 SELECT le_resign('name');
@@ -77,7 +77,7 @@ SELECT count(*) < 1100 AS bounded FROM _le_registry_terms();
 
 -- as rows anywhere
 CREATE TEMP VIEW mine AS SELECT name, identity FROM le_leaders WHERE pid = pg_backend_pid();
-SELECT le_try_become_leader('b', 'x'), le_try_become_leader('a', 'y');
+SELECT le_try_become_leader('b', identity => 'x'), le_try_become_leader('a', identity => 'y');
 SELECT * FROM mine ORDER BY name;
 SELECT name, (le_leader(name)).identity FROM unnest('{a,b,c}'::text[]) name ORDER BY name;
 SELECT n, l.identity FROM unnest('{a,b,c}'::text[]) n LEFT JOIN LATERAL le_leader(n) l ON true ORDER BY n;

@@ -90,7 +90,7 @@ END $$;
 
 SELECT open('a'), open('b', 'regress_le_reader'), open('c'), open('d');
 -- sessions, transactions, leases, bare keys, with identities of their own and with none
-SELECT says('a', $$SELECT le_try_become_leader('job', 'ay') AND le_try_become_leader(-7) AND le_proclaim('job', 'v')$$),
+SELECT says('a', $$SELECT le_try_become_leader('job', identity => 'ay') AND le_try_become_leader(-7) AND le_proclaim('job', 'v')$$),
 	says('b', $$SELECT le_try_become_leader('other')$$), says('c', $$SELECT le_lease('leased', '1 hour') > 0$$);
 SELECT says('c', 'BEGIN'), says('c', $$SELECT le_try_become_leader_xact('until the end') AND le_lease('uncommitted', '1 hour') > 0$$);
 -- plain locks, of keys that the extension was asked for, and of others
@@ -102,7 +102,7 @@ PREPARE TRANSACTION 'regress_truth';
 SELECT key, pid IS NULL AS prepared, scope, usename = current_user AS ours FROM le_leader(501) ORDER BY 2, 4;
 SELECT key, pid, candidates FROM le_leader(503);
 -- a bid that a plain lock denies
-SELECT says('c', $$SELECT le_try_become_leader(501, 'denied')$$);
+SELECT says('c', $$SELECT le_try_become_leader(501, identity => 'denied')$$);
 SELECT scope, last_denied_at <= clock_timestamp() AS last_denied_at, last_denied_identity FROM le_leaders WHERE key = 501;
 SELECT scope, last_denied_identity FROM le_leader(501);
 SELECT name, scope, candidates FROM leaders ORDER BY name COLLATE "C", key, scope;
@@ -111,7 +111,7 @@ SELECT * FROM differences();
 -- lines: for a session, for a bare key, for a lease, where the first in line holds the lock
 SELECT waits('d', $$SELECT le_become_leader('job')$$), waits('b', $$SELECT le_become_leader(-7)$$);
 SELECT open('e'), open('f'), open('g'), open('h');
-SELECT waits('e', $$SELECT le_become_leader('job', '1 hour', 'also')$$), waits('f', $$CALL le_campaign('leased', ttl => '1 hour')$$);
+SELECT waits('e', $$SELECT le_become_leader('job', '1 hour', identity => 'also')$$), waits('f', $$CALL le_campaign('leased', ttl => '1 hour')$$);
 SELECT waits('g', $$CALL le_campaign('leased', ttl => '1 hour')$$), waits('h', $$CALL le_campaign('{job,leased}'::text[], ttl => '1 hour')$$);
 SELECT name, key = -7 AS bare, position, waits_for, application_name, cardinality(blocked_by) AS blocked_by FROM le_candidates
 ORDER BY name, position, application_name;

@@ -19,9 +19,9 @@ sub cycle
 	my $one = session($node);
 	my $two = session($node);
 	my $pid = $two->{pid};
-	is(ask($one, q{SELECT le_try_become_leader('job', 'one')}), 't', "$how: elected");
-	is(ask($two, q{SELECT le_try_become_leader('job', 'two')}), 'f', 'denied');
-	post($two, q{SELECT le_become_leader('job', NULL, 'two')});
+	is(ask($one, q{SELECT le_try_become_leader('job', identity => 'one')}), 't', "$how: elected");
+	is(ask($two, q{SELECT le_try_become_leader('job', identity => 'two')}), 'f', 'denied');
+	post($two, q{SELECT le_become_leader('job', identity => 'two')});
 	wait_until_waiting($node, $pid);
 	is(leads_in_view($node, 'job'), 'one/session', 'shown');
 	is(ask($one, q{SELECT le_resign('job')}), 't', 'resigned');

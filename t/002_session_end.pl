@@ -94,7 +94,7 @@ my @roads = (
 	{
 		road => 'FATAL in mid-statement, both scopes',
 		begun => 'transaction',
-		before => q{BEGIN; SELECT le_try_become_leader_xact('job', 'first')},
+		before => q{BEGIN; SELECT le_try_become_leader_xact('job', identity => 'first')},
 		end => \&busy_then_terminate
 	},
 	{
@@ -117,18 +117,18 @@ foreach my $case (@roads)
 		my $second = session($node);
 
 		ask($first, $case->{before}) if $case->{before};
-		is(ask($first, "SELECT $function('job', 'first')"), 't', 'first leads');
+		is(ask($first, "SELECT $function('job', identity => 'first')"), 't', 'first leads');
 		my $token = ask($first, "SELECT le_token('job')");
 		my $bare = '';
 		if ($scope eq 'session')
 		{
-			is(ask($first, "SELECT le_try_become_leader(4711, 'first')"),
+			is(ask($first, "SELECT le_try_become_leader(4711, identity => 'first')"),
 				't', 'first leads a bare key, too');
 			$bare = ask($first, 'SELECT le_token(4711)');
 		}
 		is(leads_in_view($node, 'job'), "first/$scope", 'the view says so');
 		my $waiter = $second->{pid};
-		post($second, q{SELECT le_become_leader('job', NULL, 'second')});
+		post($second, q{SELECT le_become_leader('job', identity => 'second')});
 		wait_until_waiting($node, $waiter);
 		ask($first, $case->{after}) if $case->{after};
 
@@ -166,7 +166,7 @@ subtest 'DROP DATABASE ... FORCE ends the term of a session in it' => sub {
 	create_extension($node, 'doomed');
 	my $offset = log_from($node);
 	my $leader = session($node, db => 'doomed');
-	is(ask($leader, q{SELECT le_try_become_leader('job', 'lost')}),
+	is(ask($leader, q{SELECT le_try_become_leader('job', identity => 'lost')}),
 		't', 'a leader in the database');
 	$node->safe_psql('postgres', 'DROP DATABASE doomed WITH (FORCE)');
 	ok((grep { /^election "job": term \d+ ended: session ended$/ } term_lines($node, $offset)) == 1,

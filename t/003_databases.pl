@@ -193,14 +193,14 @@ subtest 'a database that was created meanwhile is not taken for a dropped one' =
 	create_extension($node, 'young');
 	my ($holder, $other) = map { session($node, db => 'young') } 1, 2;
 	my $token = lease_take($holder, 'job', '1 h', 'holder');
-	is(ask($other, q{SELECT le_lease('job', '1 h', 'other') IS NULL, le_try_become_leader('session')}), 't|t', 'one leader each');
+	is(ask($other, q{SELECT le_lease('job', '1 h', identity => 'other') IS NULL, le_try_become_leader('session')}), 't|t', 'one leader each');
 	post($holder, qq{CALL le_observe('job', $token, '1 h')});
 	wait_for_event($node, $dba, 'observe', $holder);
 	ask($dba, 'SELECT pg_advisory_unlock(99)');
 	collect($full);
 	is($full->{code}, '53400', 'no room could be made') or diag($full->{messages});
 
-	is(ask($other, q{SELECT le_lease('job', '1 h', 'other') IS NULL}), 't', 'the lease of the new database still runs');
+	is(ask($other, q{SELECT le_lease('job', '1 h', identity => 'other') IS NULL}), 't', 'the lease of the new database still runs');
 	is(ask($other, q{SELECT string_agg(name, ' ' ORDER BY name) FROM le_leaders}), 'job session', 'both are shown');
 	is(ask($dba, "SELECT pg_cancel_backend($holder->{pid})"), 't', 'the observer');
 	collect($holder);

@@ -137,7 +137,7 @@ sub drop_with_leases
 	my ($name) = @_;
 	$node->safe_psql('postgres', "CREATE DATABASE $name");
 	create_extension($node, $name);
-	$node->safe_psql($name, "SELECT count(le_lease('lease $_ ' || i, '1 h', repeat('i', 255))) FROM generate_series(1, 1000) i")
+	$node->safe_psql($name, "SELECT count(le_lease('lease $_ ' || i, '1 h', identity => repeat('i', 255))) FROM generate_series(1, 1000) i")
 	  foreach 1 .. 5;
 	$node->safe_psql('postgres', "DROP DATABASE $name WITH (FORCE)");
 }

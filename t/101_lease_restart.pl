@@ -39,7 +39,7 @@ sub take_new
 {
 	my ($session, $name, $ttl, $me) = @_;
 	$me //= 'holder';
-	return new_token(ask($session, "SELECT le_lease('$name', '$ttl', '$me')"),
+	return new_token(ask($session, "SELECT le_lease('$name', '$ttl', identity => '$me')"),
 		"lease \"$name\" is taken");
 }
 
@@ -56,8 +56,8 @@ sub crash
 sub runs_on
 {
 	my ($session, $name, $token) = @_;
-	is(ask($session, "SELECT le_lease('$name', '1 min', 'other')"), '', "$name: a lease is denied");
-	is(ask($session, "SELECT le_lease('$name', '1 min', 'other', $token + 1)"), '', 'with a wrong token, too');
+	is(ask($session, "SELECT le_lease('$name', '1 min', identity => 'other')"), '', "$name: a lease is denied");
+	is(ask($session, "SELECT le_lease('$name', '1 min', identity => 'other', token => $token + 1)"), '', 'with a wrong token, too');
 	is(ask($session, "SELECT le_try_become_leader('$name'), le_try_become_leader_xact('$name')"), 'f|f', 'so are sessions');
 	is(ask($session, "SELECT le_am_leader('$name', $token), le_renew('$name', $token), le_am_leader('$name', $token + 1)"), 't|t|f', 'the holder renews with the same token');
 	is(ask($session, "SELECT name, scope, identity, token FROM le_leader('$name')"), "$name|lease|holder|$token", 'and is shown');
@@ -103,7 +103,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 			my $token = take_new($session, $name, $ttl);
 			is( ask($session, $function eq 'renew'
 					? "SELECT le_renew('$name', $token, '$new')"
-					: "SELECT le_lease('$name', '$new', 'holder', $token) IS NOT NULL"),
+					: "SELECT le_lease('$name', '$new', identity => 'holder', token => $token) IS NOT NULL"),
 				't', 'its ttl is changed');
 			$running{$name} = $token;
 			$ttl{$name} = $new;
@@ -176,7 +176,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	$over{'resigned in an open transaction'} = take_new($session, 'resigned in an open transaction', '1 min');
 	is(ask($open2, "BEGIN; SELECT le_resign('resigned in an open transaction', $over{'resigned in an open transaction'})"), 't', 'resigned in an open transaction');
 
-	my $elsewhere = ask($other, q{SELECT le_lease('held', '5 s', 'elsewhere')});
+	my $elsewhere = ask($other, q{SELECT le_lease('held', '5 s', identity => 'elsewhere')});
 	like($elsewhere, qr/^\d+$/, 'in another database');
 	# the last thing before the crash is a lease
 	$running{last} = take_new($session, 'last', '1 min');
@@ -200,7 +200,7 @@ subtest 'everything that can have become of a lease, and a crash' => sub {
 	# the other database has not been looked at, however long this took: its
 	# lease has not begun to run out
 	$other = session($node, db => 'other');
-	is(ask($other, q{SELECT le_lease('held', '1 s', 'thief')}), '', 'in another database: denied');
+	is(ask($other, q{SELECT le_lease('held', '1 s', identity => 'thief')}), '', 'in another database: denied');
 	is(ask($other, "SELECT le_am_leader('held', $elsewhere), le_renew('held', $elsewhere)"), 't|t', 'and renewed');
 	is(ask($other, q{SELECT count(*), max(identity) FROM le_leaders}), '1|elsewhere', 'the databases are apart');
 	end_session($other, $session);
@@ -219,7 +219,7 @@ my @last = (
 	{ what => 'a longer ttl by le_renew', ttl => '1 s',
 		sql => q{SELECT le_renew('job', TOKEN, '1 h')}, new_ttl => '1 h' },
 	{ what => 'a longer ttl by le_lease, in an open transaction', ttl => '1 s',
-		sql => q{BEGIN; SELECT le_lease('job', '1 h', 'holder', TOKEN) = TOKEN}, new_ttl => '1 h' },
+		sql => q{BEGIN; SELECT le_lease('job', '1 h', identity => 'holder', token => TOKEN) = TOKEN}, new_ttl => '1 h' },
 	{ what => 'a shorter ttl', ttl => '2 h',
 		sql => q{SELECT le_renew('job', TOKEN, '1 h')}, new_ttl => '1 h' });
 foreach my $case (@last)
@@ -251,8 +251,8 @@ my @looks = (
 	{ what => 'le_leader', sql => q{SELECT identity FROM le_leader('job')}, answer => 'holder' },
 	{ what => 'le_renew', sql => q{SELECT le_renew('job', TOKEN)}, answer => 't' },
 	{ what => 'le_renew with a ttl', sql => q{SELECT le_renew('job', TOKEN, '1200 ms')}, answer => 't', ttl => 1.2 },
-	{ what => 'le_lease by the holder', sql => q{SELECT le_lease('job', '2 s', 'holder', TOKEN) = TOKEN}, answer => 't', ttl => 2 },
-	{ what => 'le_lease by another', sql => q{SELECT le_lease('job', '1 h', 'other')}, answer => '' },
+	{ what => 'le_lease by the holder', sql => q{SELECT le_lease('job', '2 s', identity => 'holder', token => TOKEN) = TOKEN}, answer => 't', ttl => 2 },
+	{ what => 'le_lease by another', sql => q{SELECT le_lease('job', '1 h', identity => 'other')}, answer => '' },
 	{ what => 'le_am_leader', sql => q{SELECT le_am_leader('job', TOKEN)}, answer => 't' },
 	{ what => 'a bid in session scope', sql => q{SELECT le_try_become_leader('job')}, answer => 'f' },
 	{ what => 'a bid in transaction scope', sql => q{SELECT le_try_become_leader_xact('job')}, answer => 'f' },
@@ -296,7 +296,7 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 		foreach my $look (@looks)
 		{
 			my $session = session($node, db => $look->{db});
-			$look->{token} = ask($session, "SELECT le_lease('job', '$ttl s', 'holder')");
+			$look->{token} = ask($session, "SELECT le_lease('job', '$ttl s', identity => 'holder')");
 			like($look->{token}, qr/^\d+$/, "$look->{what}: lease is taken");
 			end_session($session);
 		}
@@ -321,7 +321,7 @@ foreach my $way ('immediate', 'fast', 'crash of a backend')
 			do
 			{
 				$asked = monotonic();
-				$answer = ask($look->{session}, q{SELECT le_lease('job', '1 min', 'successor')});
+				$answer = ask($look->{session}, q{SELECT le_lease('job', '1 min', identity => 'successor')});
 			} until ($answer ne '' || $asked > $look->{before} + 60);
 			my $over = $look->{before} + ($look->{ttl} // $ttl);
 			cmp_ok($answer, '>', $look->{token}, "$look->{what}: another session is elected");

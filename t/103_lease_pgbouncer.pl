@@ -44,7 +44,7 @@ sub run_program
 {
 	my ($me) = @_;
 	my ($session, $token);
-	my $sql = "SELECT pg_backend_pid(), le_lease('job', '$ttl s', '$me', TOKEN)";
+	my $sql = "SELECT pg_backend_pid(), le_lease('job', '$ttl s', identity => '$me', token => TOKEN)";
 
 	open my $log, '>', "$dir/$me.log" or die $!;
 	$log->autoflush(1);
@@ -237,7 +237,7 @@ subtest 'resignation on whatever connection' => sub {
 	my $patience = monotonic() + 30;
 	my $token = '';
 	# the last program's lease runs out
-	$token = ask($session, q{SELECT le_lease('job', '1 h', 'x')}) until $token ne '' || monotonic() > $patience;
+	$token = ask($session, q{SELECT le_lease('job', '1 h', identity => 'x')}) until $token ne '' || monotonic() > $patience;
 	# the pool opens as many connections as it needs
 	ask($second, 'BEGIN; SELECT 1');
 	is(ask($session, "SELECT le_renew('job', $token)"), 't', 'renewed');
@@ -247,10 +247,10 @@ subtest 'resignation on whatever connection' => sub {
 	cmp_ok(scalar(keys %backends), '>', 1, 'more than one');
 	ask($second, 'BEGIN; SELECT 1');
 	is(ask($session, "SELECT le_resign('job', $token)"), 't', 'resigned');
-	is(ask($second, q{SELECT le_lease('job', '1 h', 'y') > 0}), 't', 'another takes it, in a transaction');
-	is(ask($session, q{SELECT le_lease('job', '1 h', 'x')}), '', 'which is denied');
+	is(ask($second, q{SELECT le_lease('job', '1 h', identity => 'y') > 0}), 't', 'another takes it, in a transaction');
+	is(ask($session, q{SELECT le_lease('job', '1 h', identity => 'x')}), '', 'which is denied');
 	ask($second, 'ROLLBACK');
-	is(ask($session, q{SELECT le_lease('job', '1 h', 'x') > 0}), 't', 'and not after the rollback');
+	is(ask($session, q{SELECT le_lease('job', '1 h', identity => 'x') > 0}), 't', 'and not after the rollback');
 	end_session($session, $second);
 };
 
@@ -261,14 +261,14 @@ subtest 'session scope behind session mode' => sub {
 		my $one = bounce_session('session');
 		my $two = bounce_session('session');
 		my $pid = ask($one, 'SELECT pg_backend_pid()');
-		is(ask($one, q{SELECT le_try_become_leader('session job', 'one')}), 't', 'elected');
-		is(ask($two, q{SELECT le_try_become_leader('session job', 'two')}), 'f', 'denied');
+		is(ask($one, q{SELECT le_try_become_leader('session job', identity => 'one')}), 't', 'elected');
+		is(ask($two, q{SELECT le_try_become_leader('session job', identity => 'two')}), 'f', 'denied');
 		my $token = ask($one, q{SELECT le_token('session job')});
 		$way eq 'is killed' ? kill_client($one) : end_session($one);
 		ok( $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM le_leader('session job')}),
 			"the term ends when the client $way");
 		is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid"), '1', 'though the server process stays');
-		is(ask($two, q{SELECT le_try_become_leader('session job', 'two')}), 't', 'another is elected');
+		is(ask($two, q{SELECT le_try_become_leader('session job', identity => 'two')}), 't', 'another is elected');
 		cmp_ok(ask($two, q{SELECT le_token('session job')}), '>', $token, 'with a greater token');
 		like(log_since($node, $offset), qr/election "session job": term $token ended: lock released/, 'the log tells why');
 		end_session($one, $two);
@@ -286,8 +286,8 @@ subtest 'session scope behind transaction mode: two clients, one server connecti
 
 	like(ask($client{one}, q{CALL le_campaign('shared', identity => 'one')}), qr/^\d+$/, 'one is elected');
 	foreach my $bid (
-		q{SELECT le_try_become_leader('shared', 'two')},
-		q{SELECT le_become_leader('shared', '0', 'two')},
+		q{SELECT le_try_become_leader('shared', identity => 'two')},
+		q{SELECT le_become_leader('shared', '0', identity => 'two')},
 		q{SELECT le_am_leader('shared', identity => 'two')},
 		q{SELECT le_resign('shared', identity => 'two')})
 	{
@@ -300,10 +300,10 @@ subtest 'session scope behind transaction mode: two clients, one server connecti
 		like($client{two}{messages}, qr/ERROR: .*cannot wait to lead election "shared", which this session leads already\nDETAIL:  The session leads it as "one"\./, "two: $bid");
 	}
 	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 't', 'one leads on');
-	is(ask($client{one}, q{SELECT le_try_become_leader('shared', 'one')}), 't', 'and is confirmed');
+	is(ask($client{one}, q{SELECT le_try_become_leader('shared', identity => 'one')}), 't', 'and is confirmed');
 	is($node->safe_psql('postgres', q{SELECT identity FROM le_leader('shared')}), 'one', 'no other does');
 	is(ask($client{one}, q{SELECT le_resign('shared', identity => 'one')}), 't', 'one resigns');
-	is(ask($client{two}, q{SELECT le_try_become_leader('shared', 'two')}), 't', 'then two is elected');
+	is(ask($client{two}, q{SELECT le_try_become_leader('shared', identity => 'two')}), 't', 'then two is elected');
 	is(ask($client{one}, q{SELECT le_am_leader('shared', identity => 'one')}), 'f', 'and one does not lead');
 	end_session(values %client);
 	stop_pooler($narrow);

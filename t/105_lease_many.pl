@@ -35,7 +35,7 @@ $node->safe_psql('postgres', q{
 CREATE PROCEDURE take(prefix text, n integer, ttl interval) LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1 .. n LOOP
-		IF le_lease(prefix || i, ttl, 'holder') IS NULL THEN
+		IF le_lease(prefix || i, ttl, identity => 'holder') IS NULL THEN
 			RAISE 'denied: %', i;
 		END IF;
 		COMMIT;
@@ -72,11 +72,11 @@ sub timed
 	return $ms;
 }
 
-my $token = ask($session, q{SELECT le_lease('one', '1 day', 'holder')});
+my $token = ask($session, q{SELECT le_lease('one', '1 day', identity => 'holder')});
 my %operations = (
 	'le_renew' => [ "SELECT le_renew('one', $token)", 500 ],
-	'le_lease by the holder' => [ "SELECT le_lease('one', '1 day', 'holder', $token) = $token", 500 ],
-	'le_lease by another' => [ q{SELECT le_lease('one', '1 day', 'other') IS NULL}, 500 ],
+	'le_lease by the holder' => [ "SELECT le_lease('one', '1 day', identity => 'holder', token => $token) = $token", 500 ],
+	'le_lease by another' => [ q{SELECT le_lease('one', '1 day', identity => 'other') IS NULL}, 500 ],
 	'le_am_leader' => [ "SELECT le_am_leader('one', $token)", 500 ],
 	'le_leader' => [ "SELECT token = $token FROM le_leader('one')", 50 ]);
 my %with_one = map { $_ => timed(@{ $operations{$_} }) } sort keys %operations;

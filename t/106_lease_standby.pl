@@ -48,7 +48,7 @@ subtest 'a standby refuses all that takes a token' => sub {
 	foreach my $block (0, 1)
 	{
 		foreach my $call ("le_lease('job', '1 s')", "le_lease('free', '1 s')",
-			"le_lease('job', '1 s', 'holder', $job)", "le_lease('job', '1 s', 'holder', 0)",
+			"le_lease('job', '1 s', identity => 'holder', token => $job)", "le_lease('job', '1 s', identity => 'holder', token => 0)",
 			"le_renew('job', $job)", "le_renew('job', 0)", "le_renew('job', $job, '1 s')",
 			"le_am_leader('job', $job)", "le_am_leader('free', 1)",
 			"le_resign('job', $job)", "le_resign('free', 1)")
@@ -82,7 +82,7 @@ subtest 'promotion' => sub {
 	is(ask($there, "SELECT le_am_leader('dead', $dead)"), 't', 'it runs from the first look');
 	is(ask($new, q{SELECT le_lease('dead', '1 s')}), '', 'others are denied');
 	is(ask($new, q{SELECT le_try_become_leader('job'), le_lease('job', '1 s') IS NULL}), 'f|t', 'the other one, too');
-	is(ask($there, "SELECT le_renew('job', $job), le_lease('job', '1 h', 'holder', $job) = $job"), 't|t', 'its holder renews, in a session that was there before');
+	is(ask($there, "SELECT le_renew('job', $job), le_lease('job', '1 h', identity => 'holder', token => $job) = $job"), 't|t', 'its holder renews, in a session that was there before');
 	is(ask($new, "SELECT le_renew('job', $job), le_am_leader('job', $job), le_renew('job', $job + 1)"), 't|t|f', 'and in a new one');
 	is(ask($new, "SELECT ttl = '1 h' AND expires_in > '30 min' FROM le_leader('longer')"), 't', 'a longer ttl came over');
 	is(ask($new, "SELECT ttl = '20 min' AND expires_in < '21 min' FROM le_leader('shorter')"), 't', 'a shorter one, too');
@@ -96,7 +96,7 @@ subtest 'promotion' => sub {
 	do
 	{
 		$asked = monotonic();
-		$answer = ask($new, q{SELECT le_lease('dead', '1 s', 'next')});
+		$answer = ask($new, q{SELECT le_lease('dead', '1 s', identity => 'next')});
 	} until ($answer ne '' || $asked > $looked + 60);
 	cmp_ok(monotonic(), '>=', $looked + $ttl, 'without a renewal, no other is elected before the ttl is over');
 	cmp_ok($asked, '<', $looked + $ttl + 20, 'and not much later');

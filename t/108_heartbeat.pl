@@ -219,7 +219,7 @@ subtest 'no right is needed, but that to bid for the election' => sub {
 subtest 'psql and the log' => sub {
 	my $offset = log_from($node);
 	my $psql = start_psql($node->connstr('postgres'));
-	psql_ask($psql, "SELECT le_try_become_leader('seen', 'me', '$heartbeat s')");
+	psql_ask($psql, "SELECT le_try_become_leader('seen', identity => 'me', heartbeat => '$heartbeat s')");
 	my $candidate = candidate('seen');
 	collect($candidate, $bound);
 	like(psql_ask($psql, 'SELECT 1'), qr/FATAL:  terminating connection due to missing heartbeat in election "seen"\nDETAIL:  No heartbeat has come from the leader for 300 ms\./, 'psql shows why');

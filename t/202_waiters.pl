@@ -288,10 +288,10 @@ BEGIN
 	COMMIT;
 	CALL le_observe('job', NULL, NULL, t, i, v);
 	result := result || (t = le_token('job'))::text;
-	CALL le_campaign(ARRAY['job', 'other'], '1 s', NULL, NULL, NULL, t, n);
+	CALL le_campaign(ARRAY['job', 'other'], '1 s', token => t, name => n);
 	result := result || n;
 	BEGIN
-		CALL le_campaign(ARRAY['job', 'other', 'third'], '1 s', NULL, NULL, NULL, t, n);
+		CALL le_campaign(ARRAY['job', 'other', 'third'], '1 s', token => t, name => n);
 		result := result || n;
 		RAISE 'undo';
 	EXCEPTION WHEN raise_exception THEN
@@ -331,7 +331,7 @@ SKIP:
 
 	subtest 'le_observe through a pool in transaction mode' => sub {
 		my @observers = map { $pooled->('transaction') } 1 .. 3;
-		my $token = ask($leader, q{SELECT le_lease('pooled', '1 h', 'holder')});
+		my $token = ask($leader, q{SELECT le_lease('pooled', '1 h', identity => 'holder')});
 		post($_, "CALL le_observe('pooled', $token, '1 min')") foreach @observers;
 		ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND query LIKE 'CALL le_observe(''pooled%'}, 3), 'they wait');
 		my $time = monotonic();

@@ -30,9 +30,9 @@ sub line_up
 	my ($client, $name, $scope, $timeout) = @_;
 	$timeout = $timeout ? "'$timeout'" : 'NULL';
 	@$client{qw(scope election token)} = ($scope, $name, undef);
-	post($client, $scope eq 'session' ? "SELECT le_become_leader('$name', $timeout, '$client->{identity}')" :
-		  $scope eq 'transaction' ? "BEGIN; SELECT le_become_leader_xact('$name', $timeout, '$client->{identity}')" :
-		  "CALL le_campaign('$name', $timeout, '$client->{identity}', '1 h')");
+	post($client, $scope eq 'session' ? "SELECT le_become_leader('$name', $timeout, identity => '$client->{identity}')" :
+		  $scope eq 'transaction' ? "BEGIN; SELECT le_become_leader_xact('$name', $timeout, identity => '$client->{identity}')" :
+		  "CALL le_campaign('$name', $timeout, identity => '$client->{identity}', ttl => '1 h')");
 	return wait_for_candidate($watcher, $client);
 }
 
@@ -453,7 +453,7 @@ sub stop_lining_up
 			}
 			Time::HiRes::sleep(0.01);
 		}
-		post($client, "SELECT le_become_leader('$name', NULL, '$client->{identity}')") if $step eq 'ready';
+		post($client, "SELECT le_become_leader('$name', identity => '$client->{identity}')") if $step eq 'ready';
 	}
 	@$client{qw(scope election token)} = ('session', $name, undef);
 	return sub { $go_on->(); $debugger->finish; };

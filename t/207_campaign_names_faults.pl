@@ -79,7 +79,7 @@ subtest 'of one election, and of one that is named twice' => sub {
 foreach my $case (
 	[ 'cancelled', q{SELECT le_become_leader('job')}, 'INT' ],
 	[ 'cancelled, in time', q{SELECT le_become_leader('job', '1 h')}, 'INT' ],
-	[ 'cancelled, for a lease', q{CALL le_campaign('job', NULL, NULL, '1 h')}, 'INT' ],
+	[ 'cancelled, for a lease', q{CALL le_campaign('job', ttl => '1 h')}, 'INT' ],
 	[ 'cancelled, in a subtransaction', q{DO $$ BEGIN PERFORM le_become_leader('job'); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(60); END $$}, 'INT' ],
 	[ 'terminated', q{SELECT le_become_leader('job')}, 'TERM' ],
 	[ 'the client is gone', q{SELECT le_become_leader('job')}, undef ])
@@ -115,7 +115,7 @@ subtest 'no session spins while a resignation hangs' => sub {
 	my $late = session($node, app => 'follower 4');
 	ask($control, q{SELECT le_try_become_leader('other')});
 	ask($resigner, 'SET synchronous_commit = on');
-	post($_, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')}) foreach @followers;
+	post($_, q{CALL le_campaign(ARRAY['job', 'other'], ttl => '1 h')}) foreach @followers;
 	until_asleep(@followers);
 	ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
 	$node->reload;
@@ -132,7 +132,7 @@ subtest 'no session spins while a resignation hangs' => sub {
 	post($observer, "CALL le_observe('job', -$token, '20 s')");
 
 	# the others have not been told yet; this one sees a lease that is over
-	post($late, q{CALL le_campaign(ARRAY['job', 'other'], NULL, NULL, '1 h')});
+	post($late, q{CALL le_campaign(ARRAY['job', 'other'], ttl => '1 h')});
 	until_asleep($late);
 	my @before = map { processor_time($_->{pid}) } @followers, $late, $observer;
 	Time::HiRes::sleep(2);
@@ -174,7 +174,7 @@ subtest 'the extension is dropped and created anew while they wait' => sub {
 	ask($holder, q{SELECT le_try_become_leader('led')});
 	post($one, q{CALL le_campaign('one')});
 	post($any, q{CALL le_campaign(ARRAY['led', 'any'])});
-	post($both, q{CALL le_campaign(ARRAY['led'], NULL, NULL, '1 h')});
+	post($both, q{CALL le_campaign(ARRAY['led'], ttl => '1 h')});
 	post($observer, "CALL le_observe('one', $token)");
 	until_asleep(@followers, $observer);
 

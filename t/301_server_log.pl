@@ -42,10 +42,10 @@ foreach my $case (@texts)
 	my ($sql, $shown) = @$case;
 	subtest "as name and as identity: $sql" => sub {
 		my $offset = log_from($node);
-		is(ask($session, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
+		is(ask($session, "SELECT le_try_become_leader($sql, identity => $sql)"), 't', 'elected');
 		my $token = ask($session, "SELECT le_token($sql)");
 		is(ask($session, "SELECT le_resign($sql)"), 't', 'resigned');
-		is(ask($session, "BEGIN; SELECT le_try_become_leader_xact($sql, $sql); COMMIT"), 't', 'elected');
+		is(ask($session, "BEGIN; SELECT le_try_become_leader_xact($sql, identity => $sql); COMMIT"), 't', 'elected');
 		my $next = $token + 1;
 		my $log = log_since($node, $offset);
 		my @lines = split /\n/, $log;
@@ -103,7 +103,7 @@ sub led_for
 subtest 'for how long it was led' => sub {
 	my $offset = log_from($node);
 	my $begun = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
-	ask($session, q{SELECT le_try_become_leader('long', 'long leader')}, 'SELECT pg_sleep(1.2)', q{SELECT le_resign('long')});
+	ask($session, q{SELECT le_try_become_leader('long', identity => 'long leader')}, 'SELECT pg_sleep(1.2)', q{SELECT le_resign('long')});
 	my $took = $node->safe_psql('postgres', "SELECT clock_timestamp() - '$begun'");
 	led_for('resigned', 'long leader', $offset, '1.2 s', $took);
 
@@ -111,7 +111,7 @@ subtest 'for how long it was led' => sub {
 	# that
 	foreach my $finder (q{SELECT le_lease('short', '1 s')}, q{CALL le_observe('short')}, q{SELECT le_forget('short')})
 	{
-		my $token = ask($session, q{SELECT le_lease('short', '200 ms', 'lessee')});
+		my $token = ask($session, q{SELECT le_lease('short', '200 ms', identity => 'lessee')});
 		$offset = log_from($node);
 		ask($session, 'SELECT pg_sleep(1)');
 		my ($found) = ask($session, $finder) =~ /^(\d+)$/;
@@ -129,7 +129,7 @@ subtest 'where the client is' => sub {
 	$session = session($node, app => 'worker');
 	my $remote = session($node, host => '127.0.0.1');
 	ask($session, q{SELECT le_try_become_leader('here')});
-	ask($remote, q{SELECT le_try_become_leader('there', 'r'), le_lease('leased there', '1 s', 'r')});
+	ask($remote, q{SELECT le_try_become_leader('there', identity => 'r'), le_lease('leased there', '1 s', identity => 'r')});
 	my $remote_pid = $remote->{pid};
 	my @lines = grep { / began: / } term_lines($node, $offset);
 	like($lines[0], qr/"worker" leads, process \d+, session scope$/, 'a local one is not told');

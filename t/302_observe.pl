@@ -309,7 +309,7 @@ foreach my $end (sort keys %ends)
 is(ask($control, q{SELECT count(*) FROM le_candidates}), '0', 'an observer is no candidate');
 
 subtest 'restart' => sub {
-	my $lease = ask($control, q{SELECT le_lease('leased', '1 h', 'holder')});
+	my $lease = ask($control, q{SELECT le_lease('leased', '1 h', identity => 'holder')});
 	ask($leader, q{SELECT le_try_become_leader('led')});
 	my $token = number_seen('led');
 	post($observers[0], "CALL le_observe('led', $token)");
@@ -327,7 +327,7 @@ subtest 'restart' => sub {
 	is(ask($control, "SELECT le_resign('leased', $lease)"), 't', 'resigned');
 	heard_since($time, 'resigned after the restart', "-$lease||");
 
-	$lease = ask($control, q{SELECT le_lease('leased', '1 s', 'holder')});
+	$lease = ask($control, q{SELECT le_lease('leased', '1 s', identity => 'holder')});
 	$node->stop('immediate');
 	$node->start;
 	$control = session($node);

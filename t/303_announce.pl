@@ -284,7 +284,7 @@ subtest 'any name is valid JSON' => sub {
 	foreach my $text ('"', "a\\b\"c'", "line\nbreak\t\e", 'Wählerkür 選挙 🗳', "\x01" x 255, '"' x 255, '\\' x 255, '🗳' x 63, 'null', '{"a": 1},')
 	{
 		my $quoted = $text =~ s/'/''/gr =~ s/\\/\\\\/gr;
-		ask($leader, encode_utf8("SELECT le_try_become_leader(E'$quoted', E'$quoted')"));
+		ask($leader, encode_utf8("SELECT le_try_become_leader(E'$quoted', identity => E'$quoted')"));
 		is($leader->{error}, '', 'elected');
 		my $event = next_event();
 		is_deeply([ @$event{qw(election identity event)} ], [ $text, $text, 'elected' ], 'name and identity come through');
@@ -388,7 +388,7 @@ subtest 'another commit is sending, and hangs' => sub {
 };
 
 subtest 'an extension that was dropped with a lease, found by a session that only looks' => sub {
-	ask($leader, q{SELECT le_lease('dropped', '1 h', 'holder')});
+	ask($leader, q{SELECT le_lease('dropped', '1 h', identity => 'holder')});
 	announced('it begins', 'dropped elected holder');
 	ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
 	my $reader = session($node);

@@ -138,7 +138,7 @@ ended('reasons', 'each reason is counted', 'transaction ended' => '4', 'lock rel
 measured('reasons', 'and each term', terms_begun_total => '8', led => '0');
 
 # --- a lease is renewed, and runs out
-my $token = ask($query, q{SELECT le_lease('mailer', '10 min', 'worker-5')});
+my $token = ask($query, q{SELECT le_lease('mailer', '10 min', identity => 'worker-5')});
 ask($query, qq{SELECT le_renew('mailer', $token)}) for 1 .. 7;
 $metrics = scrape($exporter);
 measured('mailer', 'a lease', led => '1', last_denied_age_seconds => 'NaN', leader_info => '1', lease_ttl_seconds => '600', lease_renewals_total => '7');
@@ -187,7 +187,7 @@ kill_client($guarded, @waiting);
 my @names = ('say "hello"', 'back\\slash\\n', "line\nbreak\r", "tab\there", q{it's}, '{a="b"} 1', '<x>&amp;]]>', '[1, {"a": 2}]', '$query$', '%1$I %s',
 	"\xc3\xbcbung \xf0\x9f\x98\x80", "\x01\x7f\x1b", "\xef\xbf\xbe\xef\xbf\xbf", ' ', 'key 2929', 'x' x 255);
 $client = session($node, app => "it's \"me\"\n\\");
-ask($client, 'SELECT le_try_become_leader(' . sql_literal($_) . ', ' . sql_literal($_) . ')') foreach @names;
+ask($client, 'SELECT le_try_become_leader(' . sql_literal($_) . ', identity => ' . sql_literal($_) . ')') foreach @names;
 ask($client, 'SELECT le_try_become_leader(2929::bigint)');
 $metrics = scrape($exporter);
 is(join('|', sort grep { value_of($metrics, 'leader_election_led', election => $_, key => '') eq '1' } @names), join('|', sort @names), 'every name arrives');

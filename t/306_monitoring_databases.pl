@@ -41,7 +41,7 @@ my $leader = session($node);
 ask($leader, q{SELECT le_try_become_leader('scheduler')});
 sql('other', q{SET search_path = "an ""odd"" one"; SELECT le_try_become_leader('scheduler')});
 sql('old', q{SELECT le_try_become_leader('scheduler'); SELECT le_resign('scheduler'); SELECT le_lease('mailer', '1 h')});
-sql('latin', q{SELECT le_lease(chr(233), '1 h', 'Andr' || chr(233))});
+sql('latin', q{SELECT le_lease(chr(233), '1 h', identity => 'Andr' || chr(233))});
 sql('ascii', q{SELECT le_lease('plain', '1 h')});
 
 my @discover = ('--auto-discover-databases', '--exclude-databases=template0,template1');

@@ -95,7 +95,7 @@ sub ask_all
 
 	ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader('indexer', heartbeat => '1 h')});
 	ask($leader, q{SELECT pg_advisory_lock(2929)});
-	ask($other, q{SELECT le_lease('mailer (EU)', '1 h', 'worker-4'), le_declare('billing'), le_try_become_leader('scheduler'), le_try_become_leader(2929)});
+	ask($other, q{SELECT le_lease('mailer (EU)', '1 h', identity => 'worker-4'), le_declare('billing'), le_try_become_leader('scheduler'), le_try_become_leader(2929)});
 	ask($other, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
 	post($candidate, q{SELECT le_become_leader('scheduler')});
 	wait_for_candidate($other, $candidate);

@@ -29,7 +29,7 @@ sub is_new
 sub take_new
 {
 	my ($client, $name, $ttl) = @_;
-	return is_new(ask($client, "SELECT le_lease('$name', '$ttl', 'holder')"), "lease \"$name\"");
+	return is_new(ask($client, "SELECT le_lease('$name', '$ttl', identity => 'holder')"), "lease \"$name\"");
 }
 
 # A standby that receives from that server
@@ -123,7 +123,7 @@ sub reads_on_standby
 		"$held|01:00:00|t|t|t|t|t", 'le_leader, too, without what is not replicated');
 	is(shown($there, 'name, ttl', q{name !~ '^l[0-9]$'}), 'held 01:00:00, lasting 02:00:00, prepared 01:00:00, resigned late 01:00:00, shortened 00:20:00',
 		'not what is resigned or not committed, and each with the ttl that it has now');
-	foreach my $sql ("le_lease('held', '1 s', NULL, $held)", "le_lease('free', '1 s')", "le_renew('held', $held)",
+	foreach my $sql ("le_lease('held', '1 s', token => $held)", "le_lease('free', '1 s')", "le_renew('held', $held)",
 		"le_am_leader('held', $held)", "le_resign('held', $held)", "le_assert_leader('held', $held)",
 		"le_assert_leader('held')", "le_try_become_leader('free')", "le_become_leader_xact('free')")
 	{

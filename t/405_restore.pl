@@ -52,7 +52,7 @@ sub grows
 sub take_new
 {
 	my ($name) = @_;
-	my $token = $node->safe_psql('postgres', "SELECT le_lease('$name', '1 h', 'holder')");
+	my $token = $node->safe_psql('postgres', "SELECT le_lease('$name', '1 h', identity => 'holder')");
 	cmp_ok($token, '>', $greatest, "lease \"$name\"");
 	return $greatest = $token;
 }

@@ -254,7 +254,7 @@ subtest 'through PgBouncer, each transaction on another connection' => sub {
 	ask($_, 'BEGIN; SELECT 1') foreach @sessions;
 	ask($_, 'COMMIT') foreach @sessions;
 	my ($session) = @sessions;
-	my $token = ask($session, q{SELECT le_lease('job', '1 h', 'pooled')});
+	my $token = ask($session, q{SELECT le_lease('job', '1 h', identity => 'pooled')});
 	ask($watcher, 'TRUNCATE written, guarded');
 	my (%pids, $errors);
 	foreach my $i (1 .. 9)

@@ -180,7 +180,7 @@ subtest 'the signal handler of a term without its lock' => sub {
 	post($old, q{SELECT le_try_become_leader('handler', heartbeat => '1 s')}, 'BEGIN', 'SELECT pg_advisory_unlock_all()');
 	stopped_in(1, 'le_has_expired', 'on_timer');
 	is(collect($old), "t\n", 'the leader had lost its lock before');
-	is(ask($new, q{SELECT le_try_become_leader('handler', 'new')}), 't', 'the next one is elected');
+	is(ask($new, q{SELECT le_try_become_leader('handler', identity => 'new')}), 't', 'the next one is elected');
 	my $token = ask($new, q{SELECT le_token('handler')});
 	go_on(1, 1);
 	is(ask($watcher, q{SELECT identity, token FROM le_leader('handler')}), "new|$token", 'it is shown by le_leader');

@@ -248,7 +248,7 @@ subtest 'a standby' => sub {
 	my $boss = session($standby);
 	is(ask($boss, $all), $declared, 'sees them');
 	sql(q{SELECT le_declare('late', 'regress_team', '1 s', '2 s', true)});
-	sql(q{CALL le_campaign('late', '1 min', NULL, '2 s')});
+	sql(q{CALL le_campaign('late', '1 min', ttl => '2 s')});
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('flush'));
 	is(ask($boss, q{SELECT candidates, private FROM le_declarations WHERE name = 'late'}), 'regress_team|t', 'and new ones');
 	is(ask($early, q{SELECT name, value IS NULL FROM le_leaders}), 'late|t', 'and the lease');

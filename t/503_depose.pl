@@ -267,7 +267,7 @@ subtest 'through PgBouncer' => sub {
 	my $pooler = new_pooler($node, 'server_login_retry = 0');
 	start_pooler($pooler);
 	my ($boss, $guarded, $deposer) = map { pooled_session($pooler, 'job') } 1 .. 3;
-	my $token = ask($boss, q{SELECT le_lease('pooled', '1 h', 'boss')});
+	my $token = ask($boss, q{SELECT le_lease('pooled', '1 h', identity => 'boss')});
 	like($token, qr/^\d+$/, 'a lease');
 	ask($guarded, 'BEGIN');
 	ask($guarded, "SELECT le_assert_leader('pooled', $token)");

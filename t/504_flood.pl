@@ -113,7 +113,7 @@ subtest 'leases' => sub {
 subtest 'a campaign for very many' => sub {
 	# no session is elected in an election of which nothing is known
 	my $names = q{SELECT set_config('flood.names', (SELECT array_agg('%s' || i)::text FROM generate_series(1, %d) i), false) IS NULL};
-	my $campaign = q{DO $$ DECLARE t bigint; n text; BEGIN CALL le_campaign(current_setting('flood.names')::text[], '%s', NULL, NULL, NULL, t, n); END $$};
+	my $campaign = q{DO $$ DECLARE t bigint; n text; BEGIN CALL le_campaign(current_setting('flood.names')::text[], '%s', token => t, name => n); END $$};
 	ask($flood, 'SELECT le_try_become_leader($$a$$), le_resign($$a$$)');
 	$node->safe_psql('postgres', q{ALTER ROLE regress_flood SET leader_election.grace_period = '1 h'});
 	kill_client($flood, $other);
@@ -171,7 +171,7 @@ subtest 'a limit for all' => sub {
 	$node->reload;
 	ask_until($other, 'SHOW leader_election.max_elections', '3000');
 	ask_until($other, q{SELECT elections < 1000 FROM pg_stat_leader_election_info, le_try_become_leader('x'), le_resign('x')}, 't', 10);
-	fails($flood, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('m' || i) FROM generate_series(1, 3000) i); BEGIN CALL le_campaign(names, '0', NULL, NULL, NULL, t, n); END $$}, '53400', 'more names than the server may know of');
+	fails($flood, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('m' || i) FROM generate_series(1, 3000) i); BEGIN CALL le_campaign(names, '0', token => t, name => n); END $$}, '53400', 'more names than the server may know of');
 	fails($flood, q{DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM le_lease('lim' || i, '1 h'); COMMIT; END LOOP; END $$}, '53400', 'more leases');
 	cmp_ok(tracked(), '<=', 3000, 'it does not');
 	is(ask($other, "SELECT le_renew('mine', $mine), le_resign('mine', $mine)"), 't|t', 'a leader renews, and resigns');
@@ -241,7 +241,7 @@ subtest 'what one role can take' => sub {
 	# memory is not taken before that is looked at
 	my $before = peak_memory($second);
 	fails($second, q{DO $$ DECLARE t bigint; n text; names text[] := (SELECT array_agg('' || i || '.') FROM generate_series(1, 1000000) i);
-		BEGIN CALL le_campaign(names, '0', NULL, NULL, NULL, t, n); END $$}, '53400', 'a million names are too many');
+		BEGIN CALL le_campaign(names, '0', token => t, name => n); END $$}, '53400', 'a million names are too many');
 	cmp_ok(peak_memory($second) - $before, '<', 250_000, 'and take no memory but their own');
 
 	# one lease less makes room for one

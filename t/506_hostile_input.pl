@@ -58,7 +58,7 @@ foreach my $string (@strings)
 		my $value = $string x int(8192 / length $string);
 		my $long = sql_literal($value);
 
-		is(ask($leader, "SELECT le_try_become_leader($sql, $sql)"), 't', 'elected');
+		is(ask($leader, "SELECT le_try_become_leader($sql, identity => $sql)"), 't', 'elected');
 		my $token = ask($leader, "SELECT le_token($sql)");
 		is(ask($leader, "SELECT le_proclaim($sql, $long)"), 't', 'publishes');
 		is(ask($boss, "SELECT name = $sql, identity = $sql, value = $long FROM le_leaders"), 't|t|t', 'le_leaders shows all as it is');
@@ -72,7 +72,7 @@ foreach my $string (@strings)
 		like($boss->{error}, qr/\Q"$shown"\E/, 'of one line') unless $string =~ /[\xe2]/;
 		# a candidate
 		my $waits = session($node);
-		post($waits, "SELECT le_become_leader($sql, NULL, $sql)");
+		post($waits, "SELECT le_become_leader($sql, identity => $sql)");
 		ask_until($boss, 'SELECT count(*) FROM le_candidates', '1');
 		is(ask($boss, "SELECT name = $sql, identity = $sql FROM le_candidates"), 't|t', 'le_candidates, too');
 		is(ask($leader, "SELECT le_resign($sql, successor => $sql)"), 't', 'resigns in favour of that one');
@@ -86,7 +86,7 @@ foreach my $string (@strings)
 		is(ask($boss, "SELECT le_depose($sql, $sql)"), 't', 'is deposed');
 		wait_for_end($waits, 10);
 		kill_client($waits);
-		ask($boss, "SELECT le_become_leader($sql, NULL, 'last')");
+		ask($boss, "SELECT le_become_leader($sql, identity => 'last')");
 		ask($boss, "SELECT le_resign($sql)");
 		# heard
 		my (@events, @tokens);
@@ -182,7 +182,7 @@ subtest 'other encodings' => sub {
 		my @ears = map { session($node, db => $db, options => "-c client_encoding=$_") } $encoding, $encoding eq 'UTF8' ? ('LATIN2', 'KOI8R') : 'UTF8';
 		ask($_, 'LISTEN leader_election') foreach @ears;
 		my $string = $bytes{$encoding};
-		is(ask($leader, "SELECT le_try_become_leader('$string', '$string')"), 't', "$encoding: elected") or diag($leader->{error});
+		is(ask($leader, "SELECT le_try_become_leader('$string', identity => '$string')"), 't', "$encoding: elected") or diag($leader->{error});
 		foreach my $ear (@ears)
 		{
 			my $heard = next_notification($ear, 20, sub { 1 });
@@ -204,7 +204,7 @@ subtest 'what is refused' => sub {
 	fails($boss, q{SELECT le_try_become_leader(E'\xff')}, '22021', 'no UTF-8');
 	fails($boss, q{SELECT le_try_become_leader(E'\xed\xa0\x80')}, '22021', 'a surrogate');
 	fails($boss, qq{SELECT le_try_become_leader(repeat(U&'\\\\00e9', 128))}, '22001', '256 bytes of 128 characters');
-	fails($boss, q{SELECT le_try_become_leader('x', repeat('i', 256))}, '22001', 'an identity of 256 bytes');
+	fails($boss, q{SELECT le_try_become_leader('x', identity => repeat('i', 256))}, '22001', 'an identity of 256 bytes');
 	is(ask($boss, q{SELECT le_try_become_leader('x')}), 't', 'leads');
 	fails($boss, q{SELECT le_proclaim('x', repeat('v', 8193))}, '22001', 'a value of 8193 bytes');
 	fails($boss, q{SELECT le_proclaim('x', repeat(U&'\00e9', 4097))}, '22001', 'of 8194');

@@ -56,7 +56,7 @@ subtest 'a lease that is taken in a transaction block' => sub {
 	my ($token, $notices) = execute('SELECT le_lease($1, $2)', 'mailer', '1 min');
 	like($notices, qr/\AWARNING:  25001: the lease of election "mailer" begins when this transaction commits\nDETAIL: /, 'a warning');
 	execute('COMMIT');
-	is_deeply([ execute('SELECT le_lease($1, $2, NULL, $3) = $3', 'mailer', '1 min', $token) ], [ 't', '' ], 'it has begun');
+	is_deeply([ execute('SELECT le_lease($1, $2, token => $3) = $3', 'mailer', '1 min', $token) ], [ 't', '' ], 'it has begun');
 };
 
 subtest 'parameters without a type' => sub {

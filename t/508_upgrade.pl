@@ -108,7 +108,7 @@ subtest 'a library of another layout' => sub {
 		q{CALL le_campaign('vacant')},
 		q{CALL le_campaign(ARRAY['vacant', 'job'])},
 		q{SELECT le_lease('vacant', '1 s')},
-		qq{SELECT le_lease('lease', '1 s', NULL, $lease)},
+		qq{SELECT le_lease('lease', '1 s', token => $lease)},
 		qq{SELECT le_renew('lease', $lease)},
 		qq{SELECT le_resign('lease', $lease)},
 		qq{SELECT le_assert_leader('lease', $lease)},

@@ -155,12 +155,12 @@ $offset = log_from($node);
 
 # Every function and procedure that roles may call is called; what they need was prepared
 my @calls = (
-	q{SELECT public.le_try_become_leader('s', 'me', '1 h'), public.le_try_become_leader(42, 'me', '1 h'), public.le_become_leader('b', '1 s', 'me', '1 h'), public.le_become_leader(43, '1 s')},
-	q{SELECT public.le_heartbeat('s'), public.le_heartbeat(42), public.le_am_leader('s', NULL, 'me'), public.le_am_leader(42), public.le_token('s'), public.le_token(42)},
-	q{SELECT public.le_try_become_leader_xact('x', 'me'), public.le_try_become_leader_xact(44), public.le_become_leader_xact('y', '1 s'), public.le_become_leader_xact(45, '1 s')},
-	q{CALL public.le_campaign('c', '1 s', 'me', NULL, '1 h')},
-	q{CALL public.le_campaign('d', '1 s', 'me', '1 min')},
-	q{CALL public.le_campaign(ARRAY['e', 'f'], '1 s', 'me')},
+	q{SELECT public.le_try_become_leader('s', identity => 'me', heartbeat => '1 h'), public.le_try_become_leader(42, identity => 'me', heartbeat => '1 h'), public.le_become_leader('b', '1 s', identity => 'me', heartbeat => '1 h'), public.le_become_leader(43, '1 s')},
+	q{SELECT public.le_heartbeat('s'), public.le_heartbeat(42), public.le_am_leader('s', identity => 'me'), public.le_am_leader(42), public.le_token('s'), public.le_token(42)},
+	q{SELECT public.le_try_become_leader_xact('x', identity => 'me'), public.le_try_become_leader_xact(44), public.le_become_leader_xact('y', '1 s'), public.le_become_leader_xact(45, '1 s')},
+	q{CALL public.le_campaign('c', '1 s', identity => 'me', heartbeat => '1 h')},
+	q{CALL public.le_campaign('d', '1 s', identity => 'me', ttl => '1 min')},
+	q{CALL public.le_campaign(ARRAY['e', 'f'], '1 s', identity => 'me')},
 	q{CALL public.le_campaign(public.le_seats('g', 3), '1 s')},
 	q{CALL public.le_observe('s', NULL, '1 s')},
 	q{SELECT public.le_proclaim('s', 'value'), public.le_assert_leader('s'), public.le_key('s'), public.le_key(42)},
@@ -169,7 +169,7 @@ my @calls = (
 	q{COPY public.guarded FROM PROGRAM 'echo 2'},
 	q{SELECT * FROM public.le_leader('s')},
 	q{SELECT * FROM public.le_leader(42)},
-	q{SELECT public.le_resign('b', NULL, NULL, 'me'), public.le_resign(42), public.le_resign('c', successor => 'nobody')},
+	q{SELECT public.le_resign('b', NULL, identity => 'me'), public.le_resign(42), public.le_resign('c', successor => 'nobody')},
 	q{SELECT public.le_depose('vacant', 'why'), public.le_depose(46)},
 	q{SELECT public.le_resign_all()},
 );
@@ -197,8 +197,8 @@ sub run_calls
 			runs($client, "SELECT * FROM public.$_") foreach @relations;
 		}
 		# leases, the trigger by their token, and a candidate that waits
-		my $token = runs($client, q{SELECT public.le_lease('s', '1 min', 'me')});
-		runs($client, qq{SELECT public.le_lease('s', '1 min', 'me', $token), public.le_renew('s', $token, '2 min'), public.le_am_leader('s', $token), public.le_proclaim('s', 'v', $token)});
+		my $token = runs($client, q{SELECT public.le_lease('s', '1 min', identity => 'me')});
+		runs($client, qq{SELECT public.le_lease('s', '1 min', identity => 'me', token => $token), public.le_renew('s', $token, '2 min'), public.le_am_leader('s', $token), public.le_proclaim('s', 'v', $token)});
 		runs($client, "SET leader_election.token = $token");
 		runs($client, 'INSERT INTO public.guarded VALUES (3)');
 		runs($client, qq{SELECT public.le_once('s', '2026-01-03', $token), public.le_assert_leader('s', $token)});

@@ -171,7 +171,7 @@ sub no_candidates
 sub lease_take
 {
 	my ($client, $name, $ttl, $identity) = @_;
-	my $token = ask($client, "SELECT le_lease('$name', '$ttl'" . (defined $identity ? ", '$identity')" : ')'));
+	my $token = ask($client, "SELECT le_lease('$name', '$ttl'" . (defined $identity ? ", identity => '$identity')" : ')'));
 	die "lease not taken: $client->{messages}" unless $token =~ /^\d+$/;
 	return $token;
 }

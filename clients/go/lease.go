@@ -10,7 +10,7 @@ type lease struct{ *Elector }
 
 // bid is not cancelled by a stop, as a lease could be granted nonetheless.
 func (l *lease) bid(ctx context.Context) (*Term, error) {
-	sql, seat, last := "SELECT le_lease($1::text, $2::interval, $3::text, $4::bigint)", l.election, any(nil)
+	sql, seat, last := "SELECT le_lease($1::text, $2::interval, identity => $3::text, token => $4::bigint)", l.election, any(nil)
 	args := []any{seat, interval(l.opt.TTL), l.opt.Identity}
 	var token *int64
 	name := &seat

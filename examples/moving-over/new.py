@@ -42,7 +42,7 @@ def do_the_job(token, stop: threading.Event):
 def ask(conn: psycopg.Connection):
     """The token while this session leads, else None. Elects, confirms and takes over, and does not stack."""
     return conn.execute(
-        "SELECT CASE WHEN le_try_become_leader(%s, %s) THEN le_token(%s) END", (KEY, IDENTITY, KEY)
+        "SELECT CASE WHEN le_try_become_leader(%s, identity => %s) THEN le_token(%s) END", (KEY, IDENTITY, KEY)
     ).fetchone()[0]
 
 

@@ -26,7 +26,7 @@ kill_command() {
 	kill -KILL -- "-$command"
 } 2>/dev/null
 
-echo "SELECT CASE WHEN le_try_become_leader(:'e', :'i', heartbeat => '15 s') THEN le_token(:'e') ELSE 0 END;" >&4
+echo "SELECT CASE WHEN le_try_become_leader(:'e', identity => :'i', heartbeat => '15 s') THEN le_token(:'e') ELSE 0 END;" >&4
 read -r -t 30 -u 3 token || { echo "$0: no answer from the server" >&2; exit 69; }
 [ "$token" != 0 ] || exit 0
 

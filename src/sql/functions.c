@@ -32,8 +32,9 @@ prepare(FunctionCallInfo fcinfo)
 }
 
 /*
- * Bid for leadership: (election, identity), or (election, timeout, identity)
- * for the functions that wait; in session scope, a heartbeat follows
+ * Bid for leadership: (election, timeout, heartbeat, identity), of which only
+ * the functions that wait have a timeout, and only those in session scope a
+ * heartbeat
  */
 static Datum
 make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
@@ -45,8 +46,8 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 	le_arg_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
-	bid.identity = le_arg_identity(fcinfo, argument++);
-	bid.ttl_us = scope == LE_SCOPE_SESSION ? le_arg_heartbeat(fcinfo, argument) : 0;
+	bid.ttl_us = scope == LE_SCOPE_SESSION ? le_arg_heartbeat(fcinfo, argument++) : 0;
+	bid.identity = le_arg_identity(fcinfo, argument);
 	if (scope == LE_SCOPE_TRANSACTION)
 		le_warn_outside_transaction(waits ? "le_become_leader_xact()" :
 									"le_try_become_leader_xact()");
@@ -275,7 +276,7 @@ le_resign_all(PG_FUNCTION_ARGS)
 }
 
 /*
- * (name, ttl, identity, token): become or stay leader
+ * (name, ttl, token, identity): become or stay leader
  */
 Datum
 le_lease(PG_FUNCTION_ARGS)
@@ -288,13 +289,13 @@ le_lease(PG_FUNCTION_ARGS)
 	bid.scope = LE_SCOPE_LEASE;
 	bid.wait_ms = LE_NO_WAIT;
 	bid.ttl_us = le_arg_ttl(fcinfo, 1);
-	bid.identity = le_arg_identity(fcinfo, 2);
+	bid.identity = le_arg_identity(fcinfo, 3);
 
-	if (!PG_ARGISNULL(3))
+	if (!PG_ARGISNULL(2))
 	{
 		le_require_primary();
-		if (le_renew_by_bid(&bid, PG_GETARG_INT64(3)))
-			PG_RETURN_INT64(PG_GETARG_INT64(3));
+		if (le_renew_by_bid(&bid, PG_GETARG_INT64(2)))
+			PG_RETURN_INT64(PG_GETARG_INT64(2));
 	}
 	token = le_elect(&bid);
 	if (token == 0)

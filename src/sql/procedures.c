@@ -80,26 +80,26 @@ output_token(TupleDesc type, int64 token)
 
 /*
  * Fill in the bid from the arguments that both procedures have: (..., timeout,
- * identity, ttl, heartbeat)
+ * ttl, heartbeat, identity)
  */
 static void
 get_bid(FunctionCallInfo fcinfo, LeBid *bid)
 {
 	bid->wait_ms = le_arg_timeout(fcinfo, 1);
-	bid->identity = le_arg_identity(fcinfo, 2);
-	bid->scope = PG_ARGISNULL(3) ? LE_SCOPE_SESSION : LE_SCOPE_LEASE;
-	if (!PG_ARGISNULL(3) && !PG_ARGISNULL(4))
+	bid->scope = PG_ARGISNULL(2) ? LE_SCOPE_SESSION : LE_SCOPE_LEASE;
+	if (!PG_ARGISNULL(2) && !PG_ARGISNULL(3))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ttl and heartbeat must not both be given"),
 				 errdetail("A ttl is for a lease, and a heartbeat for a term in session scope.")));
-	bid->ttl_us = PG_ARGISNULL(3) ? le_arg_heartbeat(fcinfo, 4) : le_arg_ttl(fcinfo, 3);
+	bid->ttl_us = PG_ARGISNULL(2) ? le_arg_heartbeat(fcinfo, 3) : le_arg_ttl(fcinfo, 2);
+	bid->identity = le_arg_identity(fcinfo, 4);
 	le_require_primary();
 	le_register_callbacks();
 }
 
 /*
- * (name, timeout, identity, ttl, heartbeat, INOUT token): wait to be elected
+ * (name, timeout, ttl, heartbeat, identity, INOUT token): wait to be elected
  */
 Datum
 le_campaign(PG_FUNCTION_ARGS)
@@ -175,7 +175,7 @@ deny_other_client(LeBid *bid, const LeElection *elections, int count)
 }
 
 /*
- * (names, timeout, identity, ttl, heartbeat, INOUT token, INOUT name): wait to
+ * (names, timeout, ttl, heartbeat, identity, INOUT token, INOUT name): wait to
  * be elected in any
  */
 Datum

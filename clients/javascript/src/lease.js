@@ -60,7 +60,7 @@ export class LeaseWay {
     const { election, seats, identity } = this.#settings
     const row = await (seats === undefined
       ? this.#ask(
-          'SELECT le_lease($1::text, $2::interval, $3::text, $4::bigint) AS token',
+          'SELECT le_lease($1::text, $2::interval, identity => $3::text, token => $4::bigint) AS token',
           [election, this.#ttl, identity, this.#token],
           halt,
         )

@@ -223,7 +223,7 @@ def test_s04_job_is_cancelled_at_once(flavour: str, how: str, election: str, db:
 
 
 def test_s05_another_identity_on_the_connection(election: str, db: Any) -> None:
-    db.execute("SELECT le_try_become_leader(%s, 'other')", (election,))
+    db.execute("SELECT le_try_become_leader(%s, identity => 'other')", (election,))
     link: Any = _core.drive(PsycopgLink.open(db))
     link.send("CALL le_campaign($1, timeout => '9 s', identity => $2)", (election, "one"))
     with pytest.raises(psycopg.Error, match="which this session leads") as error:
@@ -275,7 +275,7 @@ def test_s06_leader_and_follow(election: str, db: Any) -> None:
     thread.start()
     until(lambda: seen == [None])
     assert leader_election.leader(lambda: psycopg.connect(DIRECT), election) is None
-    db.execute("SELECT le_try_become_leader(%s, 'one')", (election,))
+    db.execute("SELECT le_try_become_leader(%s, identity => 'one')", (election,))
     until(lambda: len(seen) == 2)
     leader: Any = leader_election.leader(lambda: psycopg.connect(DIRECT), election)
     assert leader == seen[1]
@@ -286,7 +286,7 @@ def test_s06_leader_and_follow(election: str, db: Any) -> None:
     until(lambda: seen[-1].value == "host:1")
     db.execute("SELECT le_resign(%s)", (election,))
     until(lambda: seen[-1] is None)
-    db.execute("SELECT le_lease(%s, '9 s', 'two')", (election,))
+    db.execute("SELECT le_lease(%s, '9 s', identity => 'two')", (election,))
     until(lambda: seen[-1] and seen[-1].identity == "two" and seen[-1].scope == "lease")
     follower.stop()
     thread.join(5)
@@ -303,7 +303,7 @@ def test_s06_leader_and_follow_with_asyncio(election: str, db: Any) -> None:
     async def main() -> None:
         changes = aio.follow(connect, election)
         assert await changes.__anext__() is None
-        db.execute("SELECT le_try_become_leader(%s, 'one')", (election,))
+        db.execute("SELECT le_try_become_leader(%s, identity => 'one')", (election,))
         leader: Any = await changes.__anext__()
         assert leader.identity == "one"
         assert leader == await aio.leader(connect, election)
@@ -339,7 +339,7 @@ def test_s06_follow_reconnects(election: str, db: Any) -> None:
     threading.Timer(0.3, db.execute, ["SELECT pg_terminate_backend(%s)", [pids[0]]]).start()
     threading.Timer(1.5, lambda: psycopg.connect(DIRECT)).start()
     timer = threading.Timer(
-        1.5, lambda: db.execute("SELECT le_try_become_leader(%s, 'one')", (election,))
+        1.5, lambda: db.execute("SELECT le_try_become_leader(%s, identity => 'one')", (election,))
     )
     timer.start()
     leader = next(follower)
@@ -442,7 +442,7 @@ def test_s08_seats(flavour: str, options: dict[str, Any], election: str, db: Any
 def test_s09_stop_while_waiting(
     flavour: str, options: dict[str, Any], election: str, db: Any
 ) -> None:
-    db.execute("SELECT le_try_become_leader(%s, 'other')", (election,))
+    db.execute("SELECT le_try_become_leader(%s, identity => 'other')", (election,))
     candidates = "SELECT identity FROM le_candidates WHERE name = %s"
     program = Program(flavour, election, identity="one", **options)
     if not options:
@@ -694,7 +694,7 @@ def test_deadlines_behind_a_stalled_proxy(flavour: str, options: Any, election: 
 
 @both
 def test_stop_while_waiting_behind_a_stalled_proxy(flavour: str, election: str, db: Any) -> None:
-    db.execute("SELECT le_try_become_leader(%s, 'other')", (election,))
+    db.execute("SELECT le_try_become_leader(%s, identity => 'other')", (election,))
     with stalled_proxy() as (dsn, stall):
         program = Program(flavour, election, dsn=dsn)
         time.sleep(1)

@@ -408,7 +408,9 @@ impl<S: Server> Elector<S> {
             (Some(ttl), _) if self.seats.is_some() => {
                 format!("CALL le_campaign({names}, timeout => '0', ttl => {ttl}, identity => {identity})")
             }
-            (Some(ttl), _) => format!("SELECT le_lease({name}, {ttl}, {identity}, {token})"),
+            (Some(ttl), _) => {
+                format!("SELECT le_lease({name}, {ttl}, identity => {identity}, token => {token})")
+            }
             (None, heartbeat) => {
                 let heartbeat = heartbeat.unwrap_or("NULL".into());
                 let round = interval(ROUND);

@@ -866,9 +866,9 @@ async fn test_u17_a_lease_that_could_not_be_resigned_is_bid_for() {
         let log = sim.0.log.lock().unwrap();
         log.iter().filter(|(_, said)| said.contains("le_lease")).map(|(_, s)| s.clone()).collect()
     };
-    assert!(bids[0].ends_with("E'me'::text, NULL)"), "{bids:?}");
-    assert!(bids[1].ends_with("E'me'::text, 7)"), "{bids:?}");
-    assert!(bids[2].ends_with("E'me'::text, NULL)"), "{bids:?}");
+    assert!(bids[0].ends_with("E'me'::text, token => NULL)"), "{bids:?}");
+    assert!(bids[1].ends_with("E'me'::text, token => 7)"), "{bids:?}");
+    assert!(bids[2].ends_with("E'me'::text, token => NULL)"), "{bids:?}");
     assert_eq!(sim.count("error Database"), 1);
     stop(&sim, run).await;
 }

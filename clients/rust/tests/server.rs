@@ -316,7 +316,7 @@ async fn s06<C: Connect>(connect: C) {
     assert_eq!(leader(&connect.to(&pooler), &election).await.unwrap(), None);
     assert_eq!(next(&mut follower).await, None);
 
-    let elect = format!("SELECT le_try_become_leader('{election}', 'one')");
+    let elect = format!("SELECT le_try_become_leader('{election}', identity => 'one')");
     ask(&admin, &elect).await;
     let one = next(&mut follower).await.unwrap();
     assert_eq!(leader(&server, &election).await.unwrap().as_ref(), Some(&one));
@@ -334,7 +334,7 @@ async fn s06<C: Connect>(connect: C) {
 
     ask(&admin, &format!("SELECT le_resign('{election}')")).await;
     assert_eq!(next(&mut follower).await, None);
-    ask(&admin, &format!("SELECT le_lease('{election}', '30 s', 'two')")).await;
+    ask(&admin, &format!("SELECT le_lease('{election}', '30 s', identity => 'two')")).await;
     let two = next(&mut follower).await.unwrap();
     assert_eq!((two.identity.as_str(), two.scope.as_str()), ("two", "lease"));
     assert!(two.token > one.token);

@@ -17,19 +17,18 @@ const KEY = 2929002
 
 const calls = [ // SQL, arguments, expected (a row of one column: its value; of more: an array)
   // by name; strings, null and intervals need no cast
-  ['SELECT le_try_become_leader($1, $2)', [S, 'w'], true], // the first call's identity stays
-  ['SELECT le_try_become_leader($1, $2)', [S, 'w2'], false], // and another is another client's
+  ['SELECT le_try_become_leader($1, identity => $2)', [S, 'w'], true], // the first call's identity stays
+  ['SELECT le_try_become_leader($1, identity => $2)', [S, 'w2'], false], // and another is another client's
   ['SELECT le_try_become_leader($1)', [S], true],
-  ['SELECT le_try_become_leader($1, $2)', [S, null], true],
-  ['SELECT le_try_become_leader($1, $2)', [S, undefined], true],
-  ['SELECT le_try_become_leader($1, identity => $2)', [S, 'w'], true],
-  ['SELECT le_become_leader($1, $2, $3)', [S, '3 s', 'w'], true],
-  ['SELECT le_become_leader($1, $2, $3)', [S, S3, 'w'], true],
-  ['SELECT le_become_leader($1, $2, $3)', [S, null, 'w'], true],
+  ['SELECT le_try_become_leader($1, identity => $2)', [S, null], true],
+  ['SELECT le_try_become_leader($1, identity => $2)', [S, undefined], true],
+  ['SELECT le_become_leader($1, $2, identity => $3)', [S, '3 s', 'w'], true],
+  ['SELECT le_become_leader($1, $2, identity => $3)', [S, S3, 'w'], true],
+  ['SELECT le_become_leader($1, $2, identity => $3)', [S, null, 'w'], true],
   ['SELECT le_become_leader($1, $2)', [BUSY, MS], false],
   ['SELECT le_am_leader($1)', [S], true],
   ['SELECT le_am_leader($1, identity => $2)', [S, 'w'], true],
-  ['SELECT le_am_leader($1, $2, $3)', [S, null, 'w2'], false],
+  ['SELECT le_am_leader($1, $2, identity => $3)', [S, null, 'w2'], false],
   ['SELECT le_resign($1, identity => $2)', [S, 'w2'], false],
   ['SELECT le_token($1)', [S], TOKEN],
   ['SELECT le_proclaim($1, $2)', [S, 'v'], true],
@@ -40,13 +39,13 @@ const calls = [ // SQL, arguments, expected (a row of one column: its value; of 
   ['SELECT le_resign($1, successor => $2)', [S, 'w2'], false], // w2 does not stand
   ['SELECT le_resign($1)', [S], true],
   // leases
-  ['SELECT le_lease($1, $2, $3, $4)', [L, S3, 'w', null], TOKEN],
-  ['SELECT le_lease($1, $2, $3, $4)', [L, '3 s', 'w', TOKEN], TOKEN],
+  ['SELECT le_lease($1, $2, identity => $3, token => $4)', [L, S3, 'w', null], TOKEN],
+  ['SELECT le_lease($1, $2, identity => $3, token => $4)', [L, '3 s', 'w', TOKEN], TOKEN],
   ['SELECT le_lease($1, $2, token => $3)', [L, '3 s', BIG], TOKEN],
   ['SELECT le_renew($1, $2)', [L, TOKEN], true],
   ['SELECT le_renew($1, $2, $3)', [L, BIG, S3], true],
   ['SELECT le_am_leader($1, $2)', [L, TOKEN], true],
-  ['SELECT le_am_leader($1, $2, $3)', [L, TOKEN, 'w2'], false],
+  ['SELECT le_am_leader($1, $2, identity => $3)', [L, TOKEN, 'w2'], false],
   ['SELECT le_am_leader($1, $2)', [L, null], false],
   ['SELECT le_proclaim($1, $2, $3)', [L, 'v', TOKEN], true],
   ['SELECT le_assert_leader($1, $2)', [L, TOKEN], OK],

@@ -24,18 +24,17 @@ KEY = 2929001
 
 CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: a tuple)
     # by name; strings, NULL and intervals need no cast
-    ('SELECT le_try_become_leader(%s, %s)', [S, 'w'], True),  # the first call's identity stays
-    ('SELECT le_try_become_leader(%s, %s)', [S, 'w2'], False),  # and another is another client's
+    ('SELECT le_try_become_leader(%s, identity => %s)', [S, 'w'], True),  # the first call's identity stays
+    ('SELECT le_try_become_leader(%s, identity => %s)', [S, 'w2'], False),  # and another is another client's
     ('SELECT le_try_become_leader(%s)', [S], True),
-    ('SELECT le_try_become_leader(%s, %s)', [S, None], True),
-    ('SELECT le_try_become_leader(%s, identity => %s)', [S, 'w'], True),
-    ('SELECT le_become_leader(%s, %s, %s)', [S, '3 s', 'w'], True),
-    ('SELECT le_become_leader(%s, %s, %s)', [S, S3, 'w'], True),
-    ('SELECT le_become_leader(%s, %s, %s)', [S, None, 'w'], True),
+    ('SELECT le_try_become_leader(%s, identity => %s)', [S, None], True),
+    ('SELECT le_become_leader(%s, %s, identity => %s)', [S, '3 s', 'w'], True),
+    ('SELECT le_become_leader(%s, %s, identity => %s)', [S, S3, 'w'], True),
+    ('SELECT le_become_leader(%s, %s, identity => %s)', [S, None, 'w'], True),
     ('SELECT le_become_leader(%s, %s)', [BUSY, MS], False),
     ('SELECT le_am_leader(%s)', [S], True),
     ('SELECT le_am_leader(%s, identity => %s)', [S, 'w'], True),
-    ('SELECT le_am_leader(%s, %s, %s)', [S, None, 'w2'], False),
+    ('SELECT le_am_leader(%s, %s, identity => %s)', [S, None, 'w2'], False),
     ('SELECT le_resign(%s, identity => %s)', [S, 'w2'], False),
     ('SELECT le_token(%s)', [S], TOKEN),
     ('SELECT le_proclaim(%s, %s)', [S, 'v'], True),
@@ -46,13 +45,13 @@ CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: 
     ('SELECT le_resign(%s, successor => %s)', [S, 'w2'], False),  # w2 does not stand
     ('SELECT le_resign(%s)', [S], True),
     # leases
-    ('SELECT le_lease(%s, %s, %s, %s)', [L, S3, 'w', None], TOKEN),
-    ('SELECT le_lease(%s, %s, %s, %s)', [L, '3 s', 'w', TOKEN], TOKEN),
+    ('SELECT le_lease(%s, %s, identity => %s, token => %s)', [L, S3, 'w', None], TOKEN),
+    ('SELECT le_lease(%s, %s, identity => %s, token => %s)', [L, '3 s', 'w', TOKEN], TOKEN),
     ('SELECT le_lease(%s, %s, token => %s)', [L, S3, TOKEN], TOKEN),
     ('SELECT le_renew(%s, %s)', [L, TOKEN], True),
     ('SELECT le_renew(%s, %s, %s)', [L, TOKEN, S3], True),
     ('SELECT le_am_leader(%s, %s)', [L, TOKEN], True),
-    ('SELECT le_am_leader(%s, %s, %s)', [L, TOKEN, 'w2'], False),
+    ('SELECT le_am_leader(%s, %s, identity => %s)', [L, TOKEN, 'w2'], False),
     ('SELECT le_am_leader(%s, %s)', [L, None], False),
     ('SELECT le_proclaim(%s, %s, %s)', [L, 'v', TOKEN], True),
     ('SELECT le_assert_leader(%s, %s)', [L, TOKEN], OK),

@@ -22,7 +22,7 @@ def step(token):
         conn.execute("INSERT INTO work_done (token) VALUES (%s)", (token,))
 
 def lead(conn):
-    campaign = "CALL le_campaign('scheduler', '300 s', %s, heartbeat => '15 s')"
+    campaign = "CALL le_campaign('scheduler', '300 s', identity => %s, heartbeat => '15 s')"
     while (token := ask(conn, 305, campaign, IDENTITY)) is None:
         pass  # not elected within 300 s
     while ask(conn, 5, "SELECT le_heartbeat('scheduler')"):

@@ -97,7 +97,7 @@ func (c *client) try(s *session, e election, r event.Record) (won event.Record, 
 	for range 1 + c.rng.IntN(6) {
 		won, sent = c.call(s, r, func(answer *event.Record) error {
 			return s.bool(soon, answer, fmt.Sprintf(
-				"SELECT le_try_become_leader(%s, $2::text, $3::interval), le_token(%[1]s)", e.cast()),
+				"SELECT le_try_become_leader(%s, identity => $2::text, heartbeat => $3::interval), le_token(%[1]s)", e.cast()),
 				e.arg(), c.identity(), interval(time.Duration(r.Beat)))
 		})
 		if won.Outcome != event.False || c.over() {
@@ -115,7 +115,7 @@ func (c *client) wait(s *session, e election, r event.Record) (event.Record, int
 	c.settlePrepared(never)
 	return c.call(s, r, func(answer *event.Record) error {
 		return s.bool(c.patienceOf(timeout), answer, fmt.Sprintf(
-			"SELECT le_become_leader(%s, $2::interval, $3::text, $4::interval), le_token(%[1]s)", e.cast()),
+			"SELECT le_become_leader(%s, $2::interval, identity => $3::text, heartbeat => $4::interval), le_token(%[1]s)", e.cast()),
 			e.arg(), interval(timeout), c.identity(), interval(time.Duration(r.Beat)))
 	})
 }
@@ -211,7 +211,7 @@ func (c *client) pollLease(e election, r event.Record) (won event.Record, sent i
 			return won, 0
 		}
 		won, sent = c.call(s, r, func(answer *event.Record) error {
-			return s.token(soon, answer, "SELECT le_lease($1::text, $2::interval, $3::text)",
+			return s.token(soon, answer, "SELECT le_lease($1::text, $2::interval, identity => $3::text)",
 				e.name, interval(time.Duration(r.TTL)), c.identity())
 		})
 		if won.Outcome != event.False || c.over() {

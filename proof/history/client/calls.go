@@ -93,7 +93,7 @@ func (c *client) renew(t *term) {
 	} else {
 		r.Identity = c.identity()
 		answer, sent = c.call(s, r, func(answer *event.Record) error {
-			return s.token(soon, answer, "SELECT le_lease($1::text, $2::interval, $3::text, $4::bigint)",
+			return s.token(soon, answer, "SELECT le_lease($1::text, $2::interval, identity => $3::text, token => $4::bigint)",
 				t.name, interval(span), r.Identity, t.token)
 		})
 	}
@@ -136,7 +136,7 @@ func (c *client) again(t *term) {
 		return
 	}
 	r := event.Record{Do: event.Try, Election: t.String(), Scope: t.scope, Identity: c.identity()}
-	query := "SELECT le_try_become_leader(%s, $2::text), le_token(%[1]s)"
+	query := "SELECT le_try_become_leader(%s, identity => $2::text), le_token(%[1]s)"
 	if c.chance(0.3) {
 		r.Do, r.Waits = event.Wait, true
 		c.settlePrepared(never)

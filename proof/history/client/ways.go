@@ -293,13 +293,13 @@ func (c *client) leadInTransaction() {
 func (c *client) bidInTransaction(s *session, e election, isolation string) event.Record {
 	r := event.Record{Do: event.TryXact, Election: e.String(), Scope: event.Transaction, Identity: c.identity(),
 		Isolation: isolation}
-	query := fmt.Sprintf("SELECT le_try_become_leader_xact(%s, $2::text), le_token(%[1]s)", e.cast())
+	query := fmt.Sprintf("SELECT le_try_become_leader_xact(%s, identity => $2::text), le_token(%[1]s)", e.cast())
 	args := []any{e.arg(), c.identity()}
 	l := soon
 	if c.chance(0.5) {
 		timeout := c.timeout()
 		r.Do, r.Waits, r.Timeout = event.WaitXact, true, int64(timeout)
-		query = fmt.Sprintf("SELECT le_become_leader_xact(%s, $2::interval, $3::text), le_token(%[1]s)", e.cast())
+		query = fmt.Sprintf("SELECT le_become_leader_xact(%s, $2::interval, identity => $3::text), le_token(%[1]s)", e.cast())
 		args = []any{e.arg(), interval(timeout), c.identity()}
 		l = c.patienceOf(timeout)
 	}

@@ -311,7 +311,7 @@ class Options:
         """Return the bid, with the token of the last lease if that could not be resigned."""
         if self.ttl and not self.seats:
             args = (self.election, interval(self.ttl), self.identity, text(token))
-            return "SELECT le_lease($1, $2, $3, $4)", args
+            return "SELECT le_lease($1, $2, identity => $3, token => $4)", args
         names, seats = ("le_seats($1, $6)", (text(self.seats),)) if self.seats else ("$1", ())
         sql = (
             f"CALL le_campaign({names}, timeout => $2, identity => $3, ttl => $4, heartbeat => $5)"

@@ -34,7 +34,7 @@ func main() {
 	defer db.Close()
 
 	// a transaction elsewhere in the program, which has the connection by which we shall lead
-	leads := ask(db, "SELECT le_try_become_leader($1, $2)", election, identity)
+	leads := ask(db, "SELECT le_try_become_leader($1, identity => $2)", election, identity)
 	busy, err := db.BeginTx(context.Background(), nil)
 	if err != nil {
 		log.Fatal(err)

@@ -35,16 +35,15 @@ const (
 var null *int64
 var calls = []call{
 	// by name; strings, nil and intervals need no cast
-	{"SELECT le_try_become_leader($1, $2)", args{s, "w"}, true},   // the first call's identity stays
-	{"SELECT le_try_become_leader($1, $2)", args{s, "w2"}, false}, // and another is another client's
+	{"SELECT le_try_become_leader($1, identity => $2)", args{s, "w"}, true},   // the first call's identity stays
+	{"SELECT le_try_become_leader($1, identity => $2)", args{s, "w2"}, false}, // and another is another client's
 	{"SELECT le_am_leader($1, identity => $2)", args{s, "w"}, true},
-	{"SELECT le_am_leader($1, $2, $3)", args{s, null, "w2"}, false},
+	{"SELECT le_am_leader($1, $2, identity => $3)", args{s, null, "w2"}, false},
 	{"SELECT le_resign($1, identity => $2)", args{s, "w2"}, false},
 	{"SELECT le_try_become_leader($1)", args{s}, true},
-	{"SELECT le_try_become_leader($1, $2)", args{s, nil}, true},
-	{"SELECT le_try_become_leader($1, identity => $2)", args{s, "w"}, true},
-	{"SELECT le_become_leader($1, $2, $3)", args{s, "3 s", "w"}, true},
-	{"SELECT le_become_leader($1, $2, $3)", args{s, s3, "w"}, true},
+	{"SELECT le_try_become_leader($1, identity => $2)", args{s, nil}, true},
+	{"SELECT le_become_leader($1, $2, identity => $3)", args{s, "3 s", "w"}, true},
+	{"SELECT le_become_leader($1, $2, identity => $3)", args{s, s3, "w"}, true},
 	{"SELECT le_become_leader($1, $2)", args{busy, ms}, false},
 	{"SELECT le_proclaim($1, $2)", args{s, "v"}, true},
 	{"SELECT le_assert_leader($1)", args{s}, ok},
@@ -54,13 +53,13 @@ var calls = []call{
 	{"SELECT le_resign($1, successor => $2)", args{s, "w2"}, false}, // w2 does not stand
 	{"SELECT le_resign($1)", args{s}, true},
 	// leases
-	{"SELECT le_lease($1, $2, $3, $4)", args{l, s3, "w", null}, token},
-	{"SELECT le_lease($1, $2, $3, $4)", args{l, "3 s", "w", token}, token},
+	{"SELECT le_lease($1, $2, identity => $3, token => $4)", args{l, s3, "w", null}, token},
+	{"SELECT le_lease($1, $2, identity => $3, token => $4)", args{l, "3 s", "w", token}, token},
 	{"SELECT le_lease($1, $2, token => $3)", args{l, s3, token}, token},
 	{"SELECT le_renew($1, $2)", args{l, token}, true},
 	{"SELECT le_renew($1, $2, $3)", args{l, token, s3}, true},
 	{"SELECT le_am_leader($1, $2)", args{l, token}, true},
-	{"SELECT le_am_leader($1, $2, $3)", args{l, token, "w2"}, false},
+	{"SELECT le_am_leader($1, $2, identity => $3)", args{l, token, "w2"}, false},
 	{"SELECT le_am_leader($1, $2)", args{l, null}, false},
 	{"SELECT le_proclaim($1, $2, $3)", args{l, "v", token}, true},
 	{"SELECT le_assert_leader($1, $2)", args{l, token}, ok},
