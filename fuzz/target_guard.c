@@ -9,6 +9,7 @@
 
 #include "commands/trigger.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
 
 #include "fuzz.h"
 
@@ -61,10 +62,13 @@ check_trigger(LeFuzzInput *input, uint8 flags)
 	char	   *arguments[ARGUMENTS];
 	HeapTupleData old_row = {0};
 	HeapTupleData new_row = {0};
+	FormData_pg_class table = {.relname = {.data = "guarded"}};
+	RelationData relation = {.rd_rel = &table};
 	Trigger		trigger = {.tgname = "guard",.tgnargs = flags >> 4,.tgargs = arguments};
 	TriggerData data = {
 		.type = T_TriggerData,
 		.tg_event = flags & TRIGGER_EVENT_OPMASK,
+		.tg_relation = &relation,
 		.tg_trigtuple = &old_row,
 		.tg_newtuple = &new_row,
 		.tg_trigger = &trigger
@@ -76,7 +80,7 @@ check_trigger(LeFuzzInput *input, uint8 flags)
 	for (int i = 0; i < ARGUMENTS; i++)
 		arguments[i] = le_fuzz_long_string(input, LE_TEXT_MAX + 20);
 	error = trigger.tgnargs == 1 ? expected_error(arguments[0]) :
-		ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED;
+		ERRCODE_INVALID_OBJECT_DEFINITION;
 
 	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, (Node *) &data, NULL);
 	LE_FUZZ_CHECK(le_fuzz_call(le_guard, fcinfo, &result) == error);

@@ -13,6 +13,7 @@
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
 
 #include "lease/lease.h"
 #include "leader/leader.h"
@@ -385,9 +386,11 @@ le_guard(PG_FUNCTION_ARGS)
 	prepare(fcinfo);
 	if (trigger->tg_trigger->tgnargs != 1)
 		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("trigger \"%s\" must have one argument, the name of an election",
-						trigger->tg_trigger->tgname)));
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("trigger \"%s\" on table \"%s\" must have one argument, the name of an election",
+						trigger->tg_trigger->tgname,
+						RelationGetRelationName(trigger->tg_relation)),
+				 errhint("Create the trigger again, with EXECUTE FUNCTION le_guard('name').")));
 	name = cstring_to_text(trigger->tg_trigger->tgargs[0]);
 	le_check_name(name);
 	le_election_by_name(&election, name);
