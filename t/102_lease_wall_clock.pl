@@ -1,8 +1,6 @@
 # A step of the wall clock neither ends nor prolongs a lease, a term with a heartbeat, nor a wait
-# for its end, and a clock that is wrong takes no promotion back.  The clock is libfaketime's,
-# for the server alone.
-#
-# needs: libfaketime
+# for its end, and a clock that is wrong takes no promotion back.  The clock is that of a library
+# which is loaded into the server alone.
 
 use strict;
 use warnings;
@@ -14,36 +12,29 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my ($library) = glob('/usr/lib/*/faketime/libfaketime.so.1');
-plan skip_all => 'needs libfaketime (Debian package libfaketime)'
-  unless defined $library;
+my $library = build_test_library('set_clock', '-D_GNU_SOURCE');
 
-# How far the server's clock is off; the library reads the file at each call
+# How far the server's clock is off, in nanoseconds; the server's processes have mapped the file
 my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
+append_to_file($clock, pack 'q', 0);
 
 sub set_clock
 {
-	my ($offset) = @_;
-	# atomically, as a reader must never find it empty
-	append_to_file("$clock.new", "$offset\n");
-	rename "$clock.new", $clock or die $!;
+	my ($hours) = @_;
+	open my $file, '+<', $clock or die $!;
+	syswrite $file, pack 'q', $hours * 3600 * 1e9;
+	close $file;
 	return;
 }
 
 sub start_with_clock
 {
 	my ($node) = @_;
-	local %ENV = (%ENV,
-		LD_PRELOAD => $library,
-		FAKETIME_TIMESTAMP_FILE => $clock,
-		FAKETIME_NO_CACHE => 1,
-		FAKETIME_DONT_FAKE_MONOTONIC => 1,
-		DONT_FAKE_MONOTONIC => 1);
+	local %ENV = (%ENV, LD_PRELOAD => $library, CLOCK_OFFSET => $clock);
 	$node->start;
 	return;
 }
 
-set_clock('+0s');
 my $node = new_server('lease_wall_clock', extension => 0);
 $node->stop;
 start_with_clock($node);
@@ -68,12 +59,11 @@ sub expires_in
 is(hours_off(), '0', 'the clock is right to begin with');
 
 my $jumps = 0;
-foreach my $step ([ '+3600s', 1 ], [ '-3600s', -1 ])
+foreach my $hours (1, -1)
 {
-	my ($offset, $hours) = @$step;
 
 	subtest "the clock jumps to $hours hours off" => sub {
-		set_clock('+0s');
+		set_clock(0);
 		is(hours_off(), '0', 'the clock is right');
 		my $asked = monotonic();
 		my $short = ask($holder, q{SELECT le_lease('short', '2 s')});
@@ -82,7 +72,7 @@ foreach my $step ([ '+3600s', 1 ], [ '-3600s', -1 ])
 		post($other, q{SELECT le_become_leader('short')});
 		wait_until_sleeping($node, $other->{pid}, $asked + 2);
 
-		set_clock($offset);
+		set_clock($hours);
 		is(hours_off(), $hours, 'now() has jumped') and $jumps++;
 
 		# the short one before, so that the machine has all of its ttl to do this
@@ -114,41 +104,91 @@ foreach my $step ([ '+3600s', 1 ], [ '-3600s', -1 ])
 is($jumps, 2, 'the clock did jump');
 
 subtest 'a candidate with a timeout, and the clock goes back' => sub {
-	set_clock('+0s');
+	set_clock(0);
 	my $asked = monotonic();
 	my $token = ask($holder, q{SELECT le_lease('job', '2 s')});
 	post($other, q{SELECT le_become_leader('job', '1 min')});
 	wait_until_sleeping($node, $other->{pid}, $asked + 2);
-	set_clock('-3600s');
+	set_clock(-1);
 	is(collect($other), 't', 'elected');
 	cmp_ok(monotonic(), '>=', $asked + 2, 'not before the ttl is over');
 	cmp_ok(monotonic(), '<', $asked + 22, 'and not much later');
 	is(ask($other, q{SELECT le_resign('job')}), 't', 'resigned');
 
 	# the limit itself
-	set_clock('+0s');
+	set_clock(0);
 	$token = ask($holder, q{SELECT le_lease('job', '1 h')});
 	$asked = monotonic();
 	post($other, q{SELECT le_become_leader('job', '1 s')});
 	wait_until_sleeping($node, $other->{pid}, $asked + 1);
-	set_clock('-3600s');
+	set_clock(-1);
 	my $answer = collect_or_cancel($other, $holder);
 	ok(defined $answer, 'a wait of one second ends');
 	is($answer, 'f', 'without election');
 	is(ask($holder, "SELECT le_resign('job', $token)"), 't', 'resigned');
 };
 
-foreach my $offset ('+3600s', '-3600s')
+# The server's timer fires early, but the candidate waits on: in line, and for any of many
+subtest 'a candidate waits for a session, and the clock goes forward' => sub {
+	my @candidates = map { session($node, app => "candidate $_") } 1 .. 3;
+	my @calls = (q{SELECT le_become_leader('held', '4 s')}, q{CALL le_campaign('held', '4 s')},
+		q{CALL le_campaign('{held, held too}'::text[], '4 s')});
+	set_clock(0);
+	is(ask($holder, q{SELECT le_try_become_leader('held'), le_try_become_leader('held too')}), 't|t', 'a session leads');
+	my $asked = monotonic();
+	post($candidates[$_], $calls[$_]) foreach 0 .. 2;
+	wait_for_candidate($holder, $_) foreach @candidates;
+	set_clock(1);
+	my @first = map { collect($_, $asked + 3.5 - monotonic()) } @candidates;
+	is(scalar(grep { defined } @first), 0, 'none gives up early');
+	is(collect($candidates[0]), 'f', 'a bid is denied');
+	is(collect($_), '', 'a campaign ends') foreach $candidates[1];
+	is(collect($_), '|', 'a campaign for many ends') foreach $candidates[2];
+	cmp_ok(monotonic() - $asked, '>=', 4, 'after the timeout');
+	cmp_ok(monotonic() - $asked, '<', 24, 'and not much later');
+
+	# one that is elected meanwhile
+	set_clock(0);
+	post($candidates[0], q{SELECT le_become_leader('held', '1 min')});
+	wait_for_candidate($holder, $candidates[0]);
+	set_clock(1);
+	wait_for_candidate($holder, $candidates[0]);
+	is(ask($holder, q{SELECT le_resign('held')}), 't', 'resigned');
+	is(collect($candidates[0]), 't', 'elected');
+
+	# set back, the timer may be late, but the turn is not
+	set_clock(0);
+	ask($holder, q{SELECT le_try_become_leader('held back')});
+	post($candidates[0], q{SELECT le_become_leader('held back', '1 s')});
+	wait_for_candidate($holder, $candidates[0]);
+	set_clock(-1);
+	ask($holder, q{SELECT le_resign('held back')});
+	like(collect($candidates[0]), qr/^[tf]$/, 'answered');
+	is(ask($candidates[0], q{SELECT le_try_become_leader('held back')}), 't', 'elected');
+
+	# a lock_timeout of the session is the server's, and follows the clock
+	set_clock(0);
+	ask($candidates[1], q{SET lock_timeout = '1 min'});
+	post($candidates[1], q{SELECT le_become_leader('held', '10 min')});
+	wait_for_candidate($holder, $candidates[1]);
+	set_clock(1);
+	collect($candidates[1]);
+	is($candidates[1]{code}, '55P03', 'lock_timeout');
+	ask($holder, 'SELECT le_resign_all()');
+	end_session(@candidates);
+};
+
+foreach my $hours (1, -1)
 {
-	subtest "a term with a heartbeat, and the clock jumps by $offset" => sub {
+	subtest "a term with a heartbeat, and the clock jumps to $hours hours off" => sub {
 		my ($leader, $long) = map { session($node) } 1, 2;
-		set_clock('+0s');
+		set_clock(0);
 		ask($long, q{SELECT le_try_become_leader('long beat', heartbeat => '10 min')});
 		post($other, q{SELECT le_become_leader('beat')}) if ask($leader, q{SELECT le_try_become_leader('beat', heartbeat => '10 min')}) eq 't';
 		wait_for_candidate($holder, $other);
 		my $asked = monotonic();
 		ask($leader, q{SELECT le_try_become_leader('beat', heartbeat => '2 s')});
-		set_clock($offset);
+		set_clock($hours);
 		is(collect($other), 't', 'the candidate is elected');
 		my $elected = monotonic();
 		cmp_ok($elected, '>=', $asked + 2, 'not before the deadline');
@@ -161,7 +201,7 @@ foreach my $offset ('+3600s', '-3600s')
 		end_session($long);
 	};
 }
-set_clock('+0s');
+set_clock(0);
 
 end_session($holder, $other);
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
@@ -176,7 +216,7 @@ subtest 'a promotion that is known by its timeline only' => sub {
 	$_->init_from_backup($first, 'base', has_streaming => 1) foreach $second, $third;
 	$third->append_conf('postgresql.conf', "primary_conninfo = '" . $second->connstr . "'");
 	$second->start;
-	set_clock('-3600s');
+	set_clock(-1);
 	start_with_clock($third);
 
 	$first->stop('immediate');

@@ -235,22 +235,26 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 }
 
 /*
- * Do the same, but no longer than the bid waits.  Return false if that was too
- * short.
+ * Do the same, but not beyond the deadline.  Return false if the wait has
+ * ended without success, which may be before the deadline.
+ *
+ * The server's timer follows the wall clock, and fires early if that is set
+ * forward.  If it is set back, the timer fires late, as all of the server's
+ * timeouts do.
  *
  * This runs in a subtransaction, so that it can recover from the error that
  * ends the wait.  If the user's lock_timeout is due earlier, that raises an
  * error, as usual.
  */
 static bool
-wait_for_turn_within(LeBid *bid)
+wait_for_turn_until(LeBid *bid, uint64 deadline)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile LeWaitLimit limit;
 	volatile bool acquired = true;
 
-	limit.deadline = le_monotonic_us() + bid->wait_ms * 1000;
+	limit.deadline = deadline;
 	limit.lock_timeout = LockTimeout;
 	limit.ours = false;
 
@@ -386,19 +390,25 @@ le_acquire_now(LeBid *bid)
  * Wait in line for the election's lock, as a visible candidate, and acquire it
  * for the current subtransaction.  Return false if that takes longer than the
  * bid waits.
+ *
+ * A candidate whose timer has fired early loses its place in line.
  */
 static bool
 acquire_in_line(LeBid *bid, const LeIdentity *identity)
 {
 	volatile LeWaitLimit forever = {0};
+	uint64		deadline = le_monotonic_us() + bid->wait_ms * 1000;
 	bool		acquired = true;
 
-	le_stand_in_line(&bid->election, identity);
-	if (bid->wait_ms == LE_WAIT_FOREVER)
-		wait_for_turn(bid, &forever);
-	else
-		acquired = wait_for_turn_within(bid);
-	le_withdraw();
+	do
+	{
+		le_stand_in_line(&bid->election, identity);
+		if (bid->wait_ms == LE_WAIT_FOREVER)
+			wait_for_turn(bid, &forever);
+		else
+			acquired = wait_for_turn_until(bid, deadline);
+		le_withdraw();
+	} while (!acquired && le_monotonic_us() < deadline);
 	return acquired;
 }
 

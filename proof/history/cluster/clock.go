@@ -13,7 +13,7 @@ func (c *Cluster) clockFile() string {
 }
 
 // clockEnvironment lets a server take its wall clock from a file, and leaves its monotonic clock as it is:
-// clock/clock.c, which tools/prove builds beside this program.
+// t/set_clock.c, which tools/prove builds beside this program.
 func (c *Cluster) clockEnvironment() ([]string, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -23,7 +23,7 @@ func (c *Cluster) clockEnvironment() ([]string, error) {
 	if _, err := os.Stat(library); err != nil {
 		return nil, fmt.Errorf("the wall clock cannot be set: %w", err)
 	}
-	return []string{"LD_PRELOAD=" + library, "PROVE_CLOCK=" + c.clockFile()}, nil
+	return []string{"LD_PRELOAD=" + library, "CLOCK_OFFSET=" + c.clockFile()}, nil
 }
 
 // SetClock sets how far the servers' wall clock is off.  Keep it within hours: promoted servers make up for a day.

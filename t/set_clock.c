@@ -1,10 +1,11 @@
 /*
  * A library for LD_PRELOAD that lets a server's wall clock be set: it adds the
- * nanoseconds in the file PROVE_CLOCK, and leaves the monotonic clock as it is.
+ * nanoseconds in the file CLOCK_OFFSET, and leaves the monotonic clock as it is.
  *
  * libfaketime reads its file anew at each question, also in a signal handler.
  * PostgreSQL asks for the time in its handler of SIGALRM, where memory must not
- * be allocated: servers died of that by chance.  This one maps the file once.
+ * be allocated: servers died of that by chance.  It also hides a step from a
+ * handler that interrupts a sleep.  This one maps the file once.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,7 +22,7 @@ static const volatile int64_t *offset;
 __attribute__((constructor)) static void
 map_offset(void)
 {
-	const char *name = getenv("PROVE_CLOCK");
+	const char *name = getenv("CLOCK_OFFSET");
 	int			file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
 	void	   *map;
 
