@@ -119,9 +119,9 @@ le_try(void (*action) (void *), void *argument)
  * If a caller aborts before it rethrows an error, as the apply worker of
  * logical replication does, and the action fails in that abort, then that
  * error is lost, and the server reports "errstart was not called".  It cannot
- * be kept: the server has no call to discard the later error only, and to copy
- * the earlier one is unsafe, since an error that was rethrown may have pointers
- * to memory that the abort has freed.
+ * be kept: the server has no call to discard only the later error, and to copy
+ * the earlier one is unsafe.  If that was rethrown before, it may point to
+ * memory that the abort has freed.
  */
 void
 le_run_safely(void (*action) (void *), void *argument)
