@@ -67,7 +67,7 @@ take_news(LeFuzzInput *input, LeFuzzNews *news)
 	term->election.key = le_fuzz_int64(input);
 	term->election.database = MyDatabaseId;
 	term->token = le_fuzz_int64(input);
-	term->ttl_us = le_fuzz_int64(input);
+	term->lasts_us = le_fuzz_int64(input);
 	term->scope = le_fuzz_byte(input) % (LE_SCOPE_LEASE + 1);
 	news->end_reason = le_fuzz_byte(input) % LE_END_REASONS;
 	take_name(input, term->identity.string);

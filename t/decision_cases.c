@@ -35,7 +35,7 @@ typedef struct Case
 	uint64		deadline;		/* of a lease */
 	bool		has_lock;
 	bool		successor_waits;
-	uint64		lost_at;
+	uint64		grace_from;
 	int64		grace_us;
 	uint64		grants_from;
 	LeObstacle	obstacle;
@@ -112,7 +112,7 @@ is_right(const Case *c)
 		situation.record.term.deadline = c->deadline;
 		situation.lease_counts = c->on_record == LEASE;
 	}
-	situation.record.lost_at = c->lost_at;
+	situation.record.grace_from = c->grace_from;
 	situation.record.end_known = true;
 	situation.has_lock = c->has_lock;
 	situation.successor_waits = c->successor_waits;

@@ -28,7 +28,7 @@
  * After this time, announcements are sent even with a commit that waits for
  * standbys
  */
-#define LE_PATIENCE_US			USECS_PER_SEC
+#define LE_NOTIFY_WITH_SYNC_AFTER_US	USECS_PER_SEC
 
 /*
  * Check whether the server's queue of notifications is so full that a commit
@@ -92,7 +92,7 @@ le_can_notify(uint64 owed_since)
 
 	if (has_written && SyncRepRequested() && SyncRepStandbyNames != NULL &&
 		SyncRepStandbyNames[0] != '\0' &&
-		(!has_xid || le_monotonic_us() - owed_since < LE_PATIENCE_US))
+		(!has_xid || le_monotonic_us() - owed_since < LE_NOTIFY_WITH_SYNC_AFTER_US))
 		return false;
 	return le_try(prepare_to_notify, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
 }

@@ -57,10 +57,10 @@ le_log_begin(const LeTerm *term)
 
 	if (!le_log_terms)
 		return;
-	if (term->ttl_us != 0)
+	if (term->lasts_us != 0)
 		ttl = psprintf(", %s " INT64_FORMAT " ms",
 					   term->scope == LE_SCOPE_LEASE ? "ttl" : "heartbeat",
-					   term->ttl_us / 1000);
+					   term->lasts_us / 1000);
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d%s, %s scope%s",

@@ -121,15 +121,19 @@ typedef struct LeBid
 	LeElection	election;
 	LeScope		scope;
 	int64		wait_ms;
-	int64		ttl_us;			/* in lease scope; in session scope the
-								 * heartbeat, 0: none */
+	int64		lasts_us;		/* the ttl in lease scope; in session scope
+								 * the heartbeat, 0: none */
 	const text *identity;		/* NULL: the default one */
 
 	/* working state, see campaign.c */
-	uint64		patience_until; /* until when standbys are waited for; 0: not
-								 * yet tried */
+	uint64		patience_until; /* until when standbys are waited for, or one
+								 * of the marks below */
 	int64		token;			/* of the term that is about to begin */
 } LeBid;
+
+/* How a bid waits for standbys, instead of until a time */
+#define LE_PATIENCE_UNSET	0	/* the first wait sets the time */
+#define LE_NO_PATIENCE		1	/* not at all: this time is long past */
 
 /* An item of the current transaction, in a list; see xact_list.c */
 typedef struct LeXactItem

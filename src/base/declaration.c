@@ -493,7 +493,7 @@ le_require_candidate(const LeBid *bid)
 	if (!is_candidate(declaration))
 		refuse_user(election, "bid for", describe_candidates(declaration));
 	if (bid->scope == LE_SCOPE_LEASE)
-		le_require_ttl(election, bid->ttl_us);
+		le_require_ttl(election, bid->lasts_us);
 }
 
 /*

@@ -17,7 +17,7 @@
  * comes from.  The candidate waits for that here, while it holds the
  * election's lock and no other.  A timeout, a lock_timeout or a cancel ends
  * the wait, and no term begins.  A bid that does not wait gives the standbys
- * LE_PATIENCE_US in all, and is denied after that.  The next bid continues
+ * LE_TRY_WAITS_US in all, and is denied after that.  The next bid continues
  * from there.
  *
  * Order of locks: the election's lock, then its guard lock, then the lock on
@@ -301,8 +301,8 @@ wait_for_turn_until(LeBid *bid, uint64 deadline)
 static uint64
 lose_patience_at(LeBid *bid)
 {
-	if (bid->patience_until == 0)
-		bid->patience_until = le_monotonic_us() + LE_PATIENCE_US;
+	if (bid->patience_until == LE_PATIENCE_UNSET)
+		bid->patience_until = le_monotonic_us() + LE_TRY_WAITS_US;
 	return bid->patience_until;
 }
 
@@ -368,7 +368,7 @@ le_acquire_now(LeBid *bid)
 
 	le_require_candidate(bid);
 	on_record = le_registry_read(&election->key, &term);
-	if ((on_record && le_lease_runs(&term)) ||
+	if ((on_record && le_copied_lease_runs(&term)) ||
 		!take_lock_now(bid, on_record ? &term : NULL))
 	{
 		if (on_record)
@@ -381,7 +381,7 @@ le_acquire_now(LeBid *bid)
 		return true;
 	if (decision.obstacle == LE_PROMOTION && bid->wait_ms == LE_NO_WAIT)
 		le_raise_not_yet(election, decision.until);
-	le_release_in_vain(election);
+	le_release_unused(election);
 	refuse_other_name(election);
 	return false;
 }
@@ -509,7 +509,7 @@ le_prepare_to_bid(const LeBid *bid)
 	le_require_primary();
 	PreventCommandIfParallelMode("a bid for leadership");
 	refuse_code_of_another_role(bid);
-	if (bid->scope == LE_SCOPE_SESSION && bid->ttl_us != 0)
+	if (bid->scope == LE_SCOPE_SESSION && bid->lasts_us != 0)
 		le_prepare_heartbeat();
 	le_leases_ready(true);
 	le_registry_bound_elections(0);
@@ -582,7 +582,7 @@ le_elect(LeBid *bid)
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
 	{
 		le_require_own_term(election);
-		add_hold(held, bid->scope, bid->ttl_us);
+		add_hold(held, bid->scope, bid->lasts_us);
 		return held->token;
 	}
 	if (held != NULL)
@@ -599,8 +599,8 @@ le_elect(LeBid *bid)
 	}
 	le_require_room(election, 1, bid->scope == LE_SCOPE_LEASE ? 1 : 0);
 
-	/* a candidate in line is not limited by patience */
-	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? 0 : 1;
+	/* the first try of a bid that waits leaves waiting to its place in line */
+	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? LE_PATIENCE_UNSET : LE_NO_PATIENCE;
 	acquired = le_acquire_now(bid);
 	le_identity_fill(&identity, bid->identity);
 	if (!acquired && bid->wait_ms != LE_NO_WAIT)

@@ -55,7 +55,7 @@ typedef struct LeSituation
  * How long even a bid that does not wait waits for synchronous standbys, and
  * for the end of a silent leader's session
  */
-#define LE_PATIENCE_US	(100 * INT64CONST(1000))
+#define LE_TRY_WAITS_US	(100 * INT64CONST(1000))
 
 /* campaign.c */
 pg_noreturn extern void le_raise_lock_timeout(void);

@@ -82,7 +82,7 @@ le_stop_following(void)
 	if (followed != NULL)
 	{
 		while (followed_count > 0)
-			le_registry_unwatch(followed[--followed_count], LE_FOLLOWER);
+			le_registry_unwatch(followed[--followed_count], LE_MANY);
 		pg_atomic_fetch_sub_u32(&le_registry_counters()->followers, 1);
 		pfree(followed);
 		followed = NULL;
@@ -104,7 +104,7 @@ follow_all(LeManyCampaign *campaign)
 	for (int i = 0; i < campaign->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		followed[followed_count] = le_registry_watch(&campaign->elections[i], LE_FOLLOWER);
+		followed[followed_count] = le_registry_watch(&campaign->elections[i], LE_MANY);
 		followed_count++;
 	}
 	campaign->release = le_follow_from(&campaign->place);
@@ -203,7 +203,7 @@ look_at(LeManyCampaign *campaign, int index, uint64 now)
 static void
 be_patient(LeManyCampaign *campaign)
 {
-	campaign->bid->patience_until = Min(le_monotonic_us() + LE_PATIENCE_US,
+	campaign->bid->patience_until = Min(le_monotonic_us() + LE_TRY_WAITS_US,
 										campaign->give_up_at);
 }
 

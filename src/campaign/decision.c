@@ -23,8 +23,8 @@ le_decide_vacant(const LeSituation *situation)
 	const LeRecord *record = &situation->record;
 	LeDecision	decision = {.obstacle = LE_MAY_LEAD,.until = situation->grants_from};
 
-	if (record->lost_at != 0 && situation->grace_us != 0)
-		decision.until = Max(decision.until, record->lost_at + situation->grace_us);
+	if (record->grace_from != 0 && situation->grace_us != 0)
+		decision.until = Max(decision.until, record->grace_from + situation->grace_us);
 	if (decision.until > situation->now)
 		decision.obstacle = decision.until == situation->grants_from ?
 			LE_PROMOTION : LE_GRACE;

@@ -178,7 +178,7 @@ le_resign_to(const LeElection *election, int64 token, const char *identity)
 	le_require_primary();
 	if (token == 0 && (held == NULL || !held->session_hold))
 		return le_resign_term(election);
-	if (token != 0 && !le_lease_is_led(election, token))
+	if (token != 0 && !le_check_own_lease(election, token))
 		return le_resign_by_token(election, token, 0);
 
 	pid = find_in_line(election, has_identity, identity);

@@ -115,7 +115,7 @@ le_write_off(const LeElection *election, LeTerm *term, bool dont_wait)
 	bool		over;
 
 	Assert(le_has_lock(&election->key));
-	if (le_lease_runs(term))
+	if (le_copied_lease_runs(term))
 		return false;
 	passed = le_acquire_guard(election, ExclusiveLock, true);
 	if (!passed && XLogRecPtrIsInvalid(term->voided_at))
@@ -213,7 +213,7 @@ clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
 	LeDecision	decision = {.obstacle = LE_MAY_LEAD};
 
 	if (!le_write_off(election, term, dont_wait))
-		decision.obstacle = le_lease_runs(term) ? LE_LEASE_RUNS : LE_GUARDED;
+		decision.obstacle = le_copied_lease_runs(term) ? LE_LEASE_RUNS : LE_GUARDED;
 	else if (!le_await_durable(term->voided_at, 0))
 	{
 		decision.obstacle = LE_NOT_DURABLE;

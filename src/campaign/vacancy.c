@@ -38,9 +38,9 @@ complete_record(const LeElection *election, LeSituation *situation)
 	le_announce_owed(election);
 	if (record->end_known)
 		return;
-	record->lost_at = Max(record->lost_at, le_registry_forgotten_at(le_is_kept(election)));
+	record->grace_from = Max(record->grace_from, le_registry_forgotten_at(le_is_kept(election)));
 	if (situation->has_lock)
-		record->lost_at = le_registry_fix_lost_at(election, record->lost_at);
+		record->grace_from = le_registry_fix_grace_from(election, record->grace_from);
 }
 
 /*

@@ -54,7 +54,7 @@ le_read_leader(const LeElection *election, LeTerm *term)
 		return false;
 	le_refuse_collision(election, term->name);
 	if (term->scope == LE_SCOPE_LEASE)
-		return le_lease_runs(term);
+		return le_copied_lease_runs(term);
 	return le_find_holder(election, &pid) && pid == term->pid;
 }
 

@@ -95,7 +95,7 @@ end_leases(LeTerm *terms, int count, const char *by, const char *why)
 		CHECK_FOR_INTERRUPTS();
 		if (terms[i].scope != LE_SCOPE_LEASE ||
 			!le_registry_read(&terms[i].election, &now) || now.token != terms[i].token ||
-			!le_lease_runs(&now) || !end_lease(&terms[i], by, why, &written))
+			!le_copied_lease_runs(&now) || !end_lease(&terms[i], by, why, &written))
 			continue;
 		all_written = Max(all_written, written);
 		terms[ended++] = terms[i];

@@ -105,7 +105,7 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 		return held->token == token;
 	if (!le_extension_exists())
 		return false;
-	if (le_lease_is_running(election, token, role))
+	if (le_lease_runs_for_any(election, token, role))
 		return true;
 
 	/*

@@ -36,7 +36,7 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 	if (grant != NULL)
 		return psprintf("This transaction has taken its lease, with token " INT64_FORMAT ".",
 						grant->token);
-	if (on_record && le_lease_runs(&term))
+	if (on_record && le_copied_lease_runs(&term))
 	{
 		le_refuse_collision(election, term.name);
 		*hint = for_lease;
@@ -79,7 +79,7 @@ term_is_over(const LeElection *election, int64 token)
 	if (grant != NULL && grant->token == token)
 		return false;
 	return !le_registry_read(&election->key, &term) || term.token != token ||
-		term.silent || (term.scope == LE_SCOPE_LEASE && !le_lease_runs(&term));
+		term.silent || (term.scope == LE_SCOPE_LEASE && !le_copied_lease_runs(&term));
 }
 
 static void

@@ -71,7 +71,7 @@ is_leased_as_another(const LeElection *election, int64 token, const text *identi
 
 	/* what is not in the registry yet cannot be compared */
 	le_leases_ready(false);
-	return !is_led_as(election, token, identity, as) && le_lease_is_led(election, token);
+	return !is_led_as(election, token, identity, as) && le_check_own_lease(election, token);
 }
 
 /*
@@ -85,7 +85,7 @@ le_is_leased_as(const LeElection *election, int64 token, const text *identity)
 {
 	const char *as;
 
-	return le_lease_is_led(election, token) &&
+	return le_check_own_lease(election, token) &&
 		!is_leased_as_another(election, token, identity, &as);
 }
 
@@ -125,7 +125,7 @@ le_renew_by_bid(const LeBid *bid, int64 token)
 	const char *as;
 
 	if (!is_leased_as_another(&bid->election, token, bid->identity, &as))
-		return le_lease_renew(&bid->election, token, bid->ttl_us);
+		return le_lease_renew(&bid->election, token, bid->lasts_us);
 	warn_leased_as(&bid->election, as);
 	return false;
 }

@@ -50,7 +50,7 @@ is_led(const LeElection *election, int64 token)
 
 	if (held != NULL && held->token == token)
 		return held->session_hold;
-	return le_lease_is_running(election, token, NULL);
+	return le_lease_runs_for_any(election, token, NULL);
 }
 
 /*
@@ -92,7 +92,7 @@ token_to_use(const LeElection *election, int64 token)
 		le_warn_bound_to_transaction(election);
 		return 0;
 	}
-	if (token != 0 && le_lease_is_led(election, token))
+	if (token != 0 && le_check_own_lease(election, token))
 		return token;
 	le_warn_not_leader(election, token == 0 ? NULL : &token);
 	return 0;

@@ -62,7 +62,7 @@ le_beat_by_token(const LeElection *election, int64 token)
 		return false;
 	le_refuse_collision(election, term.name);
 	le_require_role(election, GetUserId(), term.role);
-	if (term.scope == LE_SCOPE_LEASE && !le_lease_runs(&term))
+	if (term.scope == LE_SCOPE_LEASE && !le_copied_lease_runs(&term))
 		return false;
 	if (term.scope == LE_SCOPE_LEASE)
 		ereport(ERROR,

@@ -100,7 +100,7 @@ act_on_lease(const LeElection *election, int64 token, const LeLeaseOrder *order,
  * Check whether the election is led by the lease with the given token
  */
 bool
-le_lease_is_led(const LeElection *election, int64 token)
+le_check_own_lease(const LeElection *election, int64 token)
 {
 	LeGrant    *grant = find_own_grant(election, token);
 	int64		ttl_us;
@@ -155,12 +155,12 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 	{
 		if (grant->token != token)
 			return false;
-		if (ttl_us != 0 && ttl_us != grant->entry->expiry.ttl_us)
+		if (ttl_us != 0 && ttl_us != grant->entry->expiry.lasts_us)
 		{
 			/* no other session uses the lease before it begins */
 			le_require_ttl(election, ttl_us);
 			(void) le_lease_overwrite_ttl(election, token, ttl_us);
-			grant->entry->expiry.ttl_us = ttl_us;
+			grant->entry->expiry.lasts_us = ttl_us;
 		}
 		return true;
 	}
@@ -291,7 +291,7 @@ le_lease_wait(const LeElection *election, uint64 until)
  * *role, unless NULL, is set to that role.
  */
 bool
-le_lease_is_running(const LeElection *election, int64 token, Oid *role)
+le_lease_runs_for_any(const LeElection *election, int64 token, Oid *role)
 {
 	LeGrant    *grant = le_find_grant(election);
 	Oid			taken_by = InvalidOid;

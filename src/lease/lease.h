@@ -24,7 +24,7 @@ typedef struct LeGrant
 
 /* lease.c */
 extern void le_require_role(const LeElection *election, Oid user, Oid role);
-extern bool le_lease_is_led(const LeElection *election, int64 token);
+extern bool le_check_own_lease(const LeElection *election, int64 token);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
 extern bool le_lease_write_end(const LeElection *election, int64 token,
 							   const LeLeaseOrder *order, XLogRecPtr *written);
@@ -33,7 +33,7 @@ extern bool le_lease_end(const LeElection *election, int64 token,
 						 const LeLeaseOrder *order);
 extern bool le_lease_resign(const LeElection *election, int64 token, int successor);
 extern void le_lease_wait(const LeElection *election, uint64 until);
-extern bool le_lease_is_running(const LeElection *election, int64 token, Oid *role);
+extern bool le_lease_runs_for_any(const LeElection *election, int64 token, Oid *role);
 
 /* lease_grant.c */
 extern int	le_grant_count(void);
@@ -63,6 +63,6 @@ extern bool le_lease_delete_void(const LeElection *election);
 extern LeTerm *le_lease_list(const LeElection *election, int *count);
 extern void le_lease_load(Relation table, bool again);
 extern bool le_is_lease_table(Oid table);
-extern bool le_lease_runs(const LeTerm *term);
+extern bool le_copied_lease_runs(const LeTerm *term);
 
 #endif							/* LE_LEASE_H */

@@ -118,7 +118,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 	term.pid = 0;
 	term.role = GetUserId();
 	term.lease_table = le_lease_table();
-	term.ttl_us = bid->ttl_us;
+	term.lasts_us = bid->lasts_us;
 	term.deadline = LE_DEADLINE_UNCOMMITTED;
 
 	forget_given_up(&bid->election);
@@ -197,7 +197,7 @@ begin_grant(LeXactItem *item)
 		 */
 		if (!le_deadline_is_committed(pg_atomic_read_u64(deadline)))
 			pg_atomic_write_u64(deadline,
-								le_deadline_after(le_monotonic_us(), grant->entry->expiry.ttl_us));
+								le_deadline_after(le_monotonic_us(), grant->entry->expiry.lasts_us));
 	}
 	forget_grant(grant);
 }

@@ -166,7 +166,7 @@ void
 le_lease_insert(const LeTerm *term)
 {
 	Relation	table = open_lease_table();
-	Interval	ttl = {.time = term->ttl_us};
+	Interval	ttl = {.time = term->lasts_us};
 	Datum		values[Natts_le_leases];
 	bool		nulls[Natts_le_leases] = {0};
 	bool		pushed = push_snapshot();
@@ -333,7 +333,7 @@ read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
 	term->role = row->role;
 	term->lease_table = RelationGetRelid(table);
 	term->since = row->since;
-	term->ttl_us = row->ttl.time;
+	term->lasts_us = row->ttl.time;
 	term->deadline = LE_DEADLINE_OVER;
 	if (!is_void(tuple) && row->database == MyDatabaseId)
 		term->deadline = LE_DEADLINE_UNCOMMITTED;
@@ -445,7 +445,7 @@ le_is_lease_table(Oid table)
  * Check whether the lease, as copied from the registry, ran when it was copied
  */
 bool
-le_lease_runs(const LeTerm *term)
+le_copied_lease_runs(const LeTerm *term)
 {
 	return term->token != 0 && term->scope == LE_SCOPE_LEASE &&
 		le_deadline_is_committed(term->deadline) && !term->expired &&

@@ -78,13 +78,13 @@ le_registry_mark_evicted(Oid database, uint64 reloads)
  * The database has no entry if it was dropped, and just forgotten.
  */
 void
-le_registry_forget_end(Oid database, uint64 lost_at)
+le_registry_forget_end(Oid database, uint64 grace_from)
 {
 	LeDatabase *entry = dshash_find(le_registry_database_table(), &database, true);
 
 	if (entry == NULL)
 		return;
-	entry->forgotten_at = Max(entry->forgotten_at, lost_at);
+	entry->forgotten_at = Max(entry->forgotten_at, grace_from);
 	le_registry_unlock_database(entry);
 }
 

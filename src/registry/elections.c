@@ -136,7 +136,7 @@ mark_entry_declared(LeElectionEntry *entry)
  * entry and raises an error.
  */
 void
-le_registry_rename_entry(LeElectionEntry *entry, const char *name)
+le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 {
 	dsa_pointer stored = InvalidDsaPointer;
 
@@ -150,7 +150,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 	}
 	le_registry_free(&entry->name);
 	entry->name = stored;
-	entry->lost_at_known = entry->lost_at_known || entry->last_token != 0;
+	entry->grace_from_known = entry->grace_from_known || entry->last_token != 0;
 	entry->last_token = 0;
 	entry->successor = 0;
 	le_news_forget(entry);
@@ -164,7 +164,7 @@ le_registry_rename_entry(LeElectionEntry *entry, const char *name)
 static void
 show_entry(LeElectionEntry *entry)
 {
-	Assert(!entry->counted);
+	Assert(!entry->running);
 	entry->hidden = false;
 	init_tally(entry);
 }
@@ -198,7 +198,7 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 	mark_entry_declared(entry);
 	if (entry->token == 0 && !le_entry_is_kept(entry))
 	{
-		le_registry_rename_entry(entry, name);
+		le_registry_adopt_entry(entry, name);
 		mark_entry_declared(entry);
 	}
 	return entry;
@@ -302,7 +302,7 @@ le_registry_forget(const LeElection *election)
 		answer = LE_NOT_KNOWN;
 	else if (is_watched(entry) || !is_vacant(entry))
 		answer = LE_IN_USE;
-	else if (entry->token == 0 && entry->last_token == 0 && entry->lost_at == 0)
+	else if (entry->token == 0 && entry->last_token == 0 && entry->grace_from == 0)
 	{
 		le_delete_entry(entry);
 		return LE_FORGOTTEN;
@@ -322,19 +322,19 @@ le_registry_forget(const LeElection *election)
  * term that is lost and forgotten later belongs to another election.
  */
 uint64
-le_registry_fix_lost_at(const LeElection *election, uint64 lost_at)
+le_registry_fix_grace_from(const LeElection *election, uint64 grace_from)
 {
 	LeElectionEntry *entry = le_registry_lock_or_add(&election->key, election->name);
 
 	Assert(le_has_lock(&election->key));
-	if (entry->last_token == 0 && !entry->lost_at_known)
+	if (entry->last_token == 0 && !entry->grace_from_known)
 	{
-		entry->lost_at = Max(entry->lost_at, lost_at);
-		entry->lost_at_known = true;
+		entry->grace_from = Max(entry->grace_from, grace_from);
+		entry->grace_from_known = true;
 	}
-	lost_at = entry->lost_at;
+	grace_from = entry->grace_from;
 	le_registry_unlock_entry(entry);
-	return lost_at;
+	return grace_from;
 }
 
 /*

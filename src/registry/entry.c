@@ -43,7 +43,7 @@ le_entry_is_silent(LeElectionEntry *entry, int64 token)
 	if (token == 0 || *present != token)
 		return false;
 	if (!entry->silent &&
-		(entry->scope == LE_SCOPE_LEASE || entry->expiry.ttl_us == 0 ||
+		(entry->scope == LE_SCOPE_LEASE || entry->expiry.lasts_us == 0 ||
 		 !le_has_expired(&entry->expiry)))
 		return false;
 	pg_read_barrier();
@@ -116,14 +116,14 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->lease_table = entry->lease_table;
 	term->voided_at = entry->voided_at;
 	term->since = entry->since;
-	term->ttl_us = entry->expiry.ttl_us;
+	term->lasts_us = entry->expiry.lasts_us;
 	term->expired = entry->scope == LE_SCOPE_LEASE && le_has_expired(&entry->expiry);
 	term->deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	term->renewals = pg_atomic_read_u64(&entry->expiry.renewals);
 	term->silent = le_entry_close_silent(entry, entry->token);
 	term->has_value = DsaPointerIsValid(entry->value);
 	term->announces = entry->announces;
-	term->followers = pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]);
+	term->followers = pg_atomic_read_u32(&entry->watchers[LE_MANY]);
 	term->identity.has_client = entry->identity_has_client;
 	strcpy(term->identity.string, le_registry_string(entry->identity));
 	strcpy(term->name, le_registry_string(entry->name));

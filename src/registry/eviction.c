@@ -45,7 +45,7 @@ typedef struct LeIdleElection
 {
 	LeElectionKey key;
 	uint64		changed_at;
-	uint64		lost_at;
+	uint64		grace_from;
 } LeIdleElection;
 
 static int
@@ -79,7 +79,7 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 		else if (count < capacity)
 		{
 			array[count].key = entry->election;
-			array[count].lost_at = entry->lost_at;
+			array[count].grace_from = entry->grace_from;
 			array[count++].changed_at = entry->tally.changed_at;
 		}
 	}
@@ -104,12 +104,12 @@ evict(const LeIdleElection *idle)
 	le_election_tag(&idle->key, &tag);
 	if (LockWaiterCount(&tag) > 0)
 		return false;
-	if (idle->lost_at != 0)
-		le_registry_forget_end(idle->key.database, idle->lost_at);
+	if (idle->grace_from != 0)
+		le_registry_forget_end(idle->key.database, idle->grace_from);
 	entry = le_registry_lock_entry(&idle->key, true);
 	if (entry == NULL)
 		return true;
-	if (entry->token != 0 || entry->lost_at > idle->lost_at || le_entry_is_kept(entry))
+	if (entry->token != 0 || entry->grace_from > idle->grace_from || le_entry_is_kept(entry))
 	{
 		le_registry_unlock_entry(entry);
 		return false;
@@ -201,10 +201,10 @@ is_spent_lease(LeElectionEntry *entry)
  * Return when the given lease was lost, or 0 if it was resigned
  */
 static uint64
-lease_lost_at(LeElectionEntry *entry)
+lease_grace_from(LeElectionEntry *entry)
 {
-	return entry->counted ?
-		le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)) : entry->lost_at;
+	return entry->running ?
+		le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)) : entry->grace_from;
 }
 
 static int
@@ -220,7 +220,7 @@ copy_spent_leases(LeIdleElection *array, int capacity)
 		if (!is_spent_lease(entry))
 			continue;
 		array[count].key = entry->election;
-		array[count++].lost_at = lease_lost_at(entry);
+		array[count++].grace_from = lease_grace_from(entry);
 	}
 	dshash_seq_term(&status);
 	return count;
@@ -242,12 +242,12 @@ evict_lease(const LeIdleElection *spent)
 
 	le_election_tag(&spent->key, &tag);
 	le_registry_mark_evicted(spent->key.database, reloads);
-	if (spent->lost_at != 0)
-		le_registry_forget_end(spent->key.database, spent->lost_at);
+	if (spent->grace_from != 0)
+		le_registry_forget_end(spent->key.database, spent->grace_from);
 	entry = le_registry_lock_entry(&spent->key, true);
 	if (entry == NULL)
 		return;
-	if (!is_spent_lease(entry) || lease_lost_at(entry) > spent->lost_at ||
+	if (!is_spent_lease(entry) || lease_grace_from(entry) > spent->grace_from ||
 		LockWaiterCount(&tag) > 0 || le_registry_reloads(false) != reloads)
 	{
 		le_registry_unlock_entry(entry);

@@ -39,9 +39,9 @@ le_has_expired(LeExpiry *expiry)
 	{
 		if (!le_deadline_is_over(deadline, le_monotonic_us()))
 			return false;
-	} while ((deadline & LE_DEADLINE_OVER) == 0 &&
+	} while ((deadline & LE_DEADLINE_SEEN) == 0 &&
 			 !pg_atomic_compare_exchange_u64(&expiry->deadline, &deadline,
-											 deadline | LE_DEADLINE_OVER));
+											 deadline | LE_DEADLINE_SEEN));
 	return true;
 }
 
@@ -69,7 +69,7 @@ le_put_off_deadline(LeExpiry *expiry)
 	{
 		uint64		deadline = pg_atomic_read_u64(&expiry->deadline);
 		uint64		now = le_monotonic_us();
-		uint64		later = le_deadline_after(now, expiry->ttl_us);
+		uint64		later = le_deadline_after(now, expiry->lasts_us);
 
 		if (!le_deadline_is_committed(deadline))
 			return false;

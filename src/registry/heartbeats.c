@@ -83,11 +83,11 @@ le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat
 	runs = entry->token == token && !le_entry_close_silent(entry, token);
 	if (runs)
 	{
-		if (entry->expiry.ttl_us == 0)
+		if (entry->expiry.lasts_us == 0)
 			pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 		else
 			deadline = Min(deadline, pg_atomic_read_u64(&entry->expiry.deadline));
-		entry->expiry.ttl_us = heartbeat_us;
+		entry->expiry.lasts_us = heartbeat_us;
 		pg_atomic_write_u64(&entry->expiry.deadline, deadline);
 		ConditionVariableBroadcast(&entry->changed);
 	}
@@ -110,7 +110,7 @@ le_registry_beat(const LeElectionKey *key, int64 token)
 	if (entry == NULL)
 		return false;
 	runs = entry->token == token && entry->scope != LE_SCOPE_LEASE &&
-		(entry->expiry.ttl_us == 0 || le_put_off_deadline(&entry->expiry));
+		(entry->expiry.lasts_us == 0 || le_put_off_deadline(&entry->expiry));
 	le_registry_unlock_entry(entry);
 	return runs;
 }

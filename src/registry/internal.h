@@ -56,7 +56,7 @@ extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 /* elections.c */
 extern void le_delete_entry(LeElectionEntry *entry);
 extern bool le_entry_is_kept(LeElectionEntry *entry);
-extern void le_registry_rename_entry(LeElectionEntry *entry, const char *name);
+extern void le_registry_adopt_entry(LeElectionEntry *entry, const char *name);
 extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
 													   const char *name, uint32 most);
 extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);

@@ -45,7 +45,7 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 		return false;
 	if (action == LE_LEASE_SET_TTL)
 	{
-		lease->ttl_us = order->ttl_us;
+		lease->lasts_us = order->ttl_us;
 		pg_atomic_write_u64(&lease->deadline,
 							le_deadline_after(le_monotonic_us(), order->ttl_us));
 	}
@@ -86,7 +86,7 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 	{
 		bool		is_ours = entry->role == *role || action == LE_LEASE_DEPOSE;
 
-		*old_ttl_us = entry->expiry.ttl_us;
+		*old_ttl_us = entry->expiry.lasts_us;
 		*role = entry->role;
 		if (act_on_entry(entry, is_ours ? order : &look))
 			answer = is_ours ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
@@ -166,7 +166,7 @@ le_registry_begin_lease(const LeElectionKey *key, int64 token)
 	if (found)
 	{
 		pg_atomic_write_u64(&entry->expiry.deadline,
-							le_deadline_after(le_monotonic_us(), entry->expiry.ttl_us));
+							le_deadline_after(le_monotonic_us(), entry->expiry.lasts_us));
 		le_count_begin(entry);
 		ConditionVariableBroadcast(&entry->changed);
 	}

@@ -162,7 +162,7 @@ le_registry_start_loaded(Oid lease_table)
 		if (!is_lease(entry) || entry->lease_table != lease_table ||
 			le_deadline_is_committed(pg_atomic_read_u64(&lease->deadline)))
 			continue;
-		pg_atomic_write_u64(&lease->deadline, le_deadline_after(now, lease->ttl_us));
+		pg_atomic_write_u64(&lease->deadline, le_deadline_after(now, lease->lasts_us));
 		le_count_loaded(entry);
 		le_news_loaded(entry);
 		ConditionVariableBroadcast(&entry->changed);

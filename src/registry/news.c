@@ -137,7 +137,7 @@ le_news_end(LeElectionEntry *entry, LeEndReason reason)
 static bool
 end_is_untold(const LeElectionEntry *entry)
 {
-	return !entry->counted && (entry->news & LE_NEWS_END) != 0 &&
+	return !entry->running && (entry->news & LE_NEWS_END) != 0 &&
 		entry->news_token == entry->last_token;
 }
 
@@ -246,7 +246,7 @@ le_registry_read_ended(const LeElectionKey *key, int64 token, LeNews *news)
 
 	if (entry == NULL)
 		return false;
-	found = entry->token == token && !entry->counted;
+	found = entry->token == token && !entry->running;
 	if (found)
 		le_news_copy(news, entry);
 	le_registry_unlock_entry(entry);
@@ -376,7 +376,7 @@ le_registry_claim_news(const LeElectionKey *key, int64 token, LeNewsKind what)
 	if (untold && what != LE_NEWS_VALUE && entry->news_token == token)
 	{
 		entry->news &= ~what;
-		if (what == LE_NEWS_END && !entry->counted)
+		if (what == LE_NEWS_END && !entry->running)
 			le_news_forget(entry);
 	}
 	le_registry_unlock_entry(entry);

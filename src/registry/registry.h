@@ -26,6 +26,9 @@
 #define LE_DEADLINE_UNCOMMITTED UINT64CONST(0)	/* not yet begun */
 #define LE_DEADLINE_OVER		UINT64CONST(1)	/* ended before it expired */
 
+/* in a time: a session has found it passed */
+#define LE_DEADLINE_SEEN		UINT64CONST(1)
+
 /*
  * The rule of leases: a lease is first uncommitted, then runs until its
  * deadline, and then is over, by expiry or by a mark.  All code that must tell
@@ -52,14 +55,14 @@ le_deadline_is_time(uint64 deadline)
 static inline uint64
 le_deadline_after(uint64 now, int64 ttl_us)
 {
-	return (now + ttl_us + 1) & ~LE_DEADLINE_OVER;
+	return (now + ttl_us + 1) & ~LE_DEADLINE_SEEN;
 }
 
 /* Return when a term with this deadline, which is a time, expires */
 static inline uint64
 le_deadline_time(uint64 deadline)
 {
-	return deadline & ~LE_DEADLINE_OVER;
+	return deadline & ~LE_DEADLINE_SEEN;
 }
 
 /*
@@ -82,7 +85,8 @@ le_deadline_runs(uint64 deadline, uint64 now)
 /* What can change of a term with a deadline while it runs */
 typedef struct LeExpiry
 {
-	int64		ttl_us;			/* of a lease; else the heartbeat, 0: none */
+	int64		lasts_us;		/* after each sign of life: the ttl of a
+								 * lease, or else the heartbeat, 0: none */
 	pg_atomic_uint64 deadline;
 	pg_atomic_uint64 renewals;	/* of a lease */
 } LeExpiry;
@@ -107,7 +111,7 @@ typedef struct LeTally
 typedef enum LeWatcher
 {
 	LE_OBSERVER,				/* a session that may sleep on it */
-	LE_FOLLOWER,				/* a candidate for many elections, this one
+	LE_MANY,					/* a candidate for many elections, this one
 								 * among them */
 	LE_IN_LINE,					/* a candidate in line for it */
 	LE_BEATING					/* a leader with a heartbeat, see
@@ -144,7 +148,7 @@ typedef struct LeElectionEntry
 	int			successor;		/* process that is to lead next; 0: the first
 								 * in line */
 	int64		last_token;		/* of the last ended term; 0: unknown */
-	uint64		lost_at;		/* when that ended without resignation, by
+	uint64		grace_from;		/* when that ended without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
 	pg_atomic_uint64 denied_at; /* a TimestampTz; 0: no bid was denied */
@@ -155,15 +159,15 @@ typedef struct LeElectionEntry
 
 	/* the election, continued */
 	bool		declared;		/* never evicted */
-	bool		lost_at_known;	/* although last_token is not */
+	bool		grace_from_known;	/* although last_token is not */
 	bool		denied_has_client;
 
 	/* the term, continued */
 	uint8		scope;			/* LeScope */
 	bool		identity_has_client;
 	bool		announces;		/* is its end to be announced? */
-	bool		counted;		/* as begun, and not as ended */
-	bool		lost;			/* was its lock seen free? see watch.c */
+	bool		running;		/* begun, and not known to have ended */
+	bool		lock_gone;		/* was its lock seen free? see watch.c */
 	bool		silent;			/* found to have missed its heartbeat, see
 								 * heartbeats.c */
 	bool		terminated;		/* its session was terminated for that */
@@ -211,7 +215,7 @@ typedef struct LeTerm
 	Oid			role;
 	Oid			lease_table;
 	TimestampTz since;
-	int64		ttl_us;			/* of a lease; else the heartbeat, 0: none */
+	int64		lasts_us;		/* as in LeExpiry */
 	uint64		deadline;
 	uint64		renewals;
 	XLogRecPtr	voided_at;		/* of a lease that has ended */
@@ -233,7 +237,7 @@ typedef struct LeRecord
 	int			successor;		/* process that is to lead next; 0: the first
 								 * in line */
 	bool		end_known;		/* is it known how the last term ended? */
-	uint64		lost_at;		/* if so, as in LeElectionEntry */
+	uint64		grace_from;		/* if so, as in LeElectionEntry */
 } LeRecord;
 
 /* A term, and what is still to be announced of it */
@@ -429,14 +433,14 @@ extern void le_registry_free(dsa_pointer *stored);
 /* databases.c */
 extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
-extern void le_registry_forget_end(Oid database, uint64 lost_at);
+extern void le_registry_forget_end(Oid database, uint64 grace_from);
 extern uint64 le_registry_forgotten_at(bool declared);
 
 /* elections.c */
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
 extern void le_registry_unwatch(LeElectionEntry *entry, LeWatcher what);
 extern LeForgotten le_registry_forget(const LeElection *election);
-extern uint64 le_registry_fix_lost_at(const LeElection *election, uint64 lost_at);
+extern uint64 le_registry_fix_grace_from(const LeElection *election, uint64 grace_from);
 extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern void le_registry_mark_declared(uint64 declarations);
 

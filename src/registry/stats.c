@@ -33,9 +33,9 @@ vacant_from(LeElectionEntry *entry, uint64 now)
 	uint64		changed_at = entry->tally.changed_at;
 	uint64		deadline;
 
-	if (!entry->counted)
+	if (!entry->running)
 		return Min(changed_at, now);
-	if (entry->expiry.ttl_us == 0 || !le_has_expired(&entry->expiry))
+	if (entry->expiry.lasts_us == 0 || !le_has_expired(&entry->expiry))
 		return now;
 	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	return Max(Min(le_deadline_time(deadline), now), changed_at);
@@ -50,7 +50,7 @@ time_since_change(LeElectionEntry *entry, uint64 now, uint64 *led, uint64 *vacan
 {
 	uint64		from = vacant_from(entry, now);
 
-	*led = entry->counted ? time_between(entry->tally.changed_at, from) : 0;
+	*led = entry->running ? time_between(entry->tally.changed_at, from) : 0;
 	*vacant = time_between(from, now);
 }
 
@@ -93,11 +93,11 @@ le_count_begin(LeElectionEntry *entry)
 	uint64		now = le_monotonic_us();
 
 	AssertPartitionLockedExclusively();
-	Assert(!entry->counted);
+	Assert(!entry->running);
 	tally->terms++;
 	tally->vacant_us += time_between(tally->changed_at, now);
 	tally->changed_at = now;
-	entry->counted = true;
+	entry->running = true;
 }
 
 /*
@@ -113,7 +113,7 @@ le_count_loaded(LeElectionEntry *entry)
 	AssertPartitionLockedExclusively();
 	tally->vacant_us += time_between(tally->changed_at, now);
 	tally->changed_at = now;
-	entry->counted = true;
+	entry->running = true;
 }
 
 /*
@@ -129,14 +129,14 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 
 	AssertPartitionLockedExclusively();
 	le_uncount_lease(entry);
-	if (!entry->counted)
+	if (!entry->running)
 		return;
 	entry->last_token = entry->token;
-	entry->lost_at = le_is_resignation(reason) ? 0 : at;
+	entry->grace_from = le_is_resignation(reason) ? 0 : at;
 	tally->ended[reason]++;
 	tally->led_us += time_between(tally->changed_at, at);
 	tally->changed_at = Max(tally->changed_at, at);
-	entry->counted = false;
+	entry->running = false;
 	le_news_end(entry, reason);
 }
 
@@ -264,18 +264,18 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	copy_denial(&row->last_denied, entry);
 	row->rolled_back = pg_atomic_read_u64(&tally->rolled_back);
 	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
-	row->followers = pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]);
+	row->followers = pg_atomic_read_u32(&entry->watchers[LE_MANY]);
 
 	time_since_change(entry, now, &led, &vacant);
 
 	/* a term that has ended, which was not noticed yet */
-	if (entry->counted && entry->expiry.ttl_us != 0 && le_has_expired(&entry->expiry))
+	if (entry->running && entry->expiry.lasts_us != 0 && le_has_expired(&entry->expiry))
 		row->ended[entry->scope == LE_SCOPE_LEASE ? LE_END_EXPIRED : LE_END_SILENT]++;
 
 	/* a reset may have read the clock after this function did */
 	row->led_us = Max((int64) (tally->led_us + led), 0);
 	row->vacant_us = Max((int64) (tally->vacant_us + vacant), 0);
-	row->is_vacant = !entry->counted || vacant > 0;
+	row->is_vacant = !entry->running || vacant > 0;
 	row->vacant_for_us = vacant;
 }
 

@@ -32,8 +32,8 @@ le_registry_read_record(const LeElectionKey *key, LeRecord *record)
 	}
 	le_copy_entry(&record->term, entry);
 	record->successor = entry->successor;
-	record->end_known = entry->last_token != 0 || entry->lost_at_known;
-	record->lost_at = entry->lost_at;
+	record->end_known = entry->last_token != 0 || entry->grace_from_known;
+	record->grace_from = entry->grace_from;
 	le_registry_unlock_entry(entry);
 	return record->term.token != 0;
 }
@@ -66,7 +66,7 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
 	entry->voided_at = InvalidXLogRecPtr;
-	entry->lost = false;
+	entry->lock_gone = false;
 	entry->silent = false;
 	entry->terminated = false;
 	entry->ends_in_place = false;
@@ -74,7 +74,7 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
-	entry->expiry.ttl_us = term->ttl_us;
+	entry->expiry.lasts_us = term->lasts_us;
 	pg_atomic_write_u64(&entry->expiry.deadline, term->deadline);
 	pg_atomic_write_u64(&entry->expiry.renewals, term->renewals);
 	if (term->scope != LE_SCOPE_LEASE)
@@ -94,7 +94,7 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 
 	AssertPartitionLockedExclusively();
 	/* it may have expired long ago */
-	if (entry->expiry.ttl_us != 0)
+	if (entry->expiry.lasts_us != 0)
 		now = Min(now, le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)));
 	le_count_end(entry, reason, now);
 	le_news_keep(entry);
@@ -150,7 +150,7 @@ put_term(const LeTerm *term, LePut how, LeNews *before)
 		return entry;
 	if (entry->token != 0)
 		le_remove_term(entry, le_true_reason(entry, LE_END_LOCK_RELEASED));
-	le_registry_rename_entry(entry, term->name);
+	le_registry_adopt_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
 		le_registry_unlock_entry(entry);
@@ -184,7 +184,7 @@ LeElectionEntry *
 le_registry_begin_term(const LeTerm *term, LeNews *before)
 {
 	LeElectionEntry *entry;
-	bool		beats = term->ttl_us != 0;
+	bool		beats = term->lasts_us != 0;
 
 	Assert(le_has_lock(&term->election));
 	entry = put_term(term, LE_PUT_NEW, before);
@@ -256,7 +256,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 	ended = entry->token == token;
 	if (ended)
 	{
-		bool		counts = entry->counted && entry->announces;
+		bool		counts = entry->running && entry->announces;
 
 		reason = le_true_reason(entry, reason);
 		if (news != NULL)
@@ -329,7 +329,7 @@ le_registry_mark_lost(const LeElectionKey *key, int64 token)
 	lost = entry->token == token && entry->scope != LE_SCOPE_LEASE;
 	if (lost)
 	{
-		entry->lost = true;
+		entry->lock_gone = true;
 		ConditionVariableBroadcast(&entry->changed);
 	}
 	le_registry_unlock_entry(entry);
@@ -348,7 +348,7 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 	dsa_pointer by_stored = store_if_any(by);
 	dsa_pointer why_stored = store_if_any(why);
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		leads = entry != NULL && entry->token == token && entry->counted;
+	bool		leads = entry != NULL && entry->token == token && entry->running;
 
 	if (leads)
 	{
@@ -393,7 +393,7 @@ le_registry_narrow(const LeElectionKey *key, int64 token)
 	if (entry->token == token && !silent)
 	{
 		entry->scope = LE_SCOPE_TRANSACTION;
-		entry->expiry.ttl_us = 0;
+		entry->expiry.lasts_us = 0;
 	}
 	le_registry_unlock_entry(entry);
 	return !silent;
@@ -420,14 +420,14 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	led = entry->token != 0 &&
 		(is_lease ? le_deadline_is_committed(deadline) && !le_has_expired(&entry->expiry) :
-		 !entry->lost && !le_entry_close_silent(entry, entry->token));
-	last_token = entry->counted ? entry->token : entry->last_token;
+		 !entry->lock_gone && !le_entry_close_silent(entry, entry->token));
+	last_token = entry->running ? entry->token : entry->last_token;
 
 	seen->token = led ? entry->token : -Max(last_token, 1);
 	seen->by_lock = led && !is_lease;
-	seen->deadline = led && entry->expiry.ttl_us != 0 ? deadline : 0;
+	seen->deadline = led && entry->expiry.lasts_us != 0 ? deadline : 0;
 	seen->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
-	seen->expired = !led && is_lease && entry->counted;
+	seen->expired = !led && is_lease && entry->running;
 	seen->owed = !led && le_news_owed(entry);
 	seen->role = entry->role;
 	seen->identity.has_client = entry->identity_has_client;

@@ -47,7 +47,7 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 	le_arg_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
-	bid.ttl_us = scope == LE_SCOPE_SESSION ? le_arg_heartbeat(fcinfo, argument++) : 0;
+	bid.lasts_us = scope == LE_SCOPE_SESSION ? le_arg_heartbeat(fcinfo, argument++) : 0;
 	bid.identity = le_arg_identity(fcinfo, argument);
 	if (scope == LE_SCOPE_TRANSACTION)
 		le_warn_outside_transaction(waits ? "le_become_leader_xact()" :
@@ -289,7 +289,7 @@ le_lease(PG_FUNCTION_ARGS)
 	le_election_by_name(&bid.election, le_arg_name(fcinfo));
 	bid.scope = LE_SCOPE_LEASE;
 	bid.wait_ms = LE_NO_WAIT;
-	bid.ttl_us = le_arg_ttl(fcinfo, 1);
+	bid.lasts_us = le_arg_ttl(fcinfo, 1);
 	bid.identity = le_arg_identity(fcinfo, 3);
 
 	if (!PG_ARGISNULL(2))

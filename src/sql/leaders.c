@@ -141,7 +141,7 @@ put_election(ReturnSetInfo *rsinfo, const LeElectionKey *key, const char *name,
 	on_record = le_registry_read(key, &term) && !term.silent;
 	if (on_record && name != NULL && strcmp(term.name, name) != 0)
 		return;
-	leased = on_record && le_lease_runs(&term);
+	leased = on_record && le_copied_lease_runs(&term);
 	if (on_record && term.scope != LE_SCOPE_LEASE)
 		leader = le_find_leader_in(view, term.pid);
 	if (leader == NULL && !leased && key->lock_class != LE_CLASS_BARE_KEY)

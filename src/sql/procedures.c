@@ -34,7 +34,7 @@ PG_FUNCTION_INFO_V1(le_observe);
  * In a transaction block, in a function and in an exception block it does not.
  */
 static void
-let_go_of_snapshot(FunctionCallInfo fcinfo)
+commit_to_drop_snapshot(FunctionCallInfo fcinfo)
 {
 	CallContext *call = (CallContext *) fcinfo->context;
 
@@ -92,7 +92,7 @@ get_bid(FunctionCallInfo fcinfo, LeBid *bid)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ttl and heartbeat must not both be given"),
 				 errdetail("A ttl is for a lease, and a heartbeat for a term in session scope.")));
-	bid->ttl_us = PG_ARGISNULL(2) ? le_arg_heartbeat(fcinfo, 3) : le_arg_ttl(fcinfo, 2);
+	bid->lasts_us = PG_ARGISNULL(2) ? le_arg_heartbeat(fcinfo, 3) : le_arg_ttl(fcinfo, 2);
 	bid->identity = le_arg_identity(fcinfo, 4);
 	le_require_primary();
 	le_register_callbacks();
@@ -115,7 +115,7 @@ le_campaign(PG_FUNCTION_ARGS)
 		le_renew_by_bid(&bid, PG_GETARG_INT64(5)))
 		return output_token(type, PG_GETARG_INT64(5));
 
-	let_go_of_snapshot(fcinfo);
+	commit_to_drop_snapshot(fcinfo);
 	return output_token(type, le_elect(&bid));
 }
 
@@ -193,7 +193,7 @@ le_campaign_names(PG_FUNCTION_ARGS)
 	le_refuse_restricted(fcinfo);
 	elections = get_elections(fcinfo, &count);
 	get_bid(fcinfo, &bid);
-	let_go_of_snapshot(fcinfo);
+	commit_to_drop_snapshot(fcinfo);
 	deny_other_client(&bid, elections, count);
 
 	won = le_elect_any(&bid, elections, count, &token);
@@ -230,7 +230,7 @@ le_observe(PG_FUNCTION_ARGS)
 	le_require_primary();
 	le_register_callbacks();
 
-	let_go_of_snapshot(fcinfo);
+	commit_to_drop_snapshot(fcinfo);
 	le_require_room_to_watch(&election);
 	le_observe_election(&election, known, known_value, wait_ms, seen);
 

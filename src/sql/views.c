@@ -96,9 +96,9 @@ le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 	int64		left_us = (int64) (term->deadline - le_monotonic_us());
 
 	memset(nulls, true, LE_EXPIRY_COLUMNS);
-	if (term->ttl_us == 0)
+	if (term->lasts_us == 0)
 		return;
-	values[is_lease ? 0 : 1] = interval_datum(term->ttl_us);
+	values[is_lease ? 0 : 1] = interval_datum(term->lasts_us);
 	nulls[is_lease ? 0 : 1] = false;
 	if (!le_deadline_is_committed(term->deadline))
 		return;
@@ -106,7 +106,7 @@ le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 	nulls[4] = false;
 	if (!is_lease)
 		return;
-	values[2] = TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->ttl_us);
+	values[2] = TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->lasts_us);
 	values[3] = Int64GetDatum((int64) term->renewals);
 	nulls[2] = nulls[3] = false;
 }
@@ -195,7 +195,7 @@ is_shown_term(bool on_standby, const LeTerm *term, const LeElectionKey *only)
 {
 	if (only != NULL && memcmp(&term->election, only, sizeof(LeElectionKey)) != 0)
 		return false;
-	return term->scope != LE_SCOPE_LEASE || on_standby || le_lease_runs(term);
+	return term->scope != LE_SCOPE_LEASE || on_standby || le_copied_lease_runs(term);
 }
 
 /*

@@ -71,7 +71,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
  * by itself: see look_again_at.
  */
 void
-le_release_in_vain(const LeElection *election)
+le_release_unused(const LeElection *election)
 {
 	ResourceOwner portal = CurrentResourceOwner;
 
@@ -87,7 +87,7 @@ le_release_in_vain(const LeElection *election)
 void
 le_release_for_xact(const LeElection *election)
 {
-	le_release_in_vain(election);
+	le_release_unused(election);
 	if (!le_has_lock(&election->key))
 		le_wake_followers(&election->key);
 }

@@ -209,7 +209,7 @@ is_wanted(const LeHeldTerm *held)
 	LeElectionEntry *entry = held->entry;
 
 	return pg_atomic_read_u32(&entry->watchers[LE_IN_LINE]) > 0 ||
-		pg_atomic_read_u32(&entry->watchers[LE_FOLLOWER]) > 0 ||
+		pg_atomic_read_u32(&entry->watchers[LE_MANY]) > 0 ||
 		(held->lock != NULL && le_lock_seems_wanted(held->lock, &held->election));
 }
 
@@ -387,7 +387,7 @@ le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
 	if (held->entry == NULL)
 		dlist_push_tail(&beating, &held->beat_node);
 	held->entry = entry;
-	held->heartbeat_us = entry->expiry.ttl_us;
+	held->heartbeat_us = entry->expiry.lasts_us;
 	held->lock = lock;
 	look_at_terms();
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

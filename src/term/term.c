@@ -368,8 +368,8 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 		create_held_terms();
 
 	le_fill_term(&term, bid, identity);
-	term.ttl_us = bid->ttl_us;
-	term.deadline = le_deadline_after(le_monotonic_us(), bid->ttl_us);
+	term.lasts_us = bid->lasts_us;
+	term.deadline = le_deadline_after(le_monotonic_us(), bid->lasts_us);
 
 	held = hash_search(held_terms, &bid->election.key, HASH_ENTER, NULL);
 	held->election = bid->election;
@@ -411,7 +411,7 @@ set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
 	LeElectionEntry *entry;
 
 	if (heartbeat_us == 0 ||
-		(held->entry != NULL && held->entry->expiry.ttl_us == heartbeat_us))
+		(held->entry != NULL && held->entry->expiry.lasts_us == heartbeat_us))
 		return;
 	entry = le_registry_set_heartbeat(&held->election.key, held->token, heartbeat_us);
 	if (entry != NULL)

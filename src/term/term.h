@@ -88,7 +88,7 @@ extern bool le_beat(LeHeldTerm *held);
 
 /* election_lock.c */
 extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);
-extern void le_release_in_vain(const LeElection *election);
+extern void le_release_unused(const LeElection *election);
 extern void le_release_for_xact(const LeElection *election);
 extern void le_acquire_for_session(const LeElection *election);
 extern void le_release_for_session(const LeElection *election);
