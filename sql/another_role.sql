@@ -90,7 +90,8 @@ SELECT hostile.bid_xact('other'), hostile.lease('lease');
 SELECT name, scope FROM le_leaders;
 ROLLBACK;
 
--- of a role that the session's is a member of, and the other way round
+-- of a role that the session's is a member of, which is no consent, and of one
+-- that has the privileges of the session's
 SET ROLE regress_team;
 CREATE FUNCTION team.bid(name text) RETURNS boolean
 	LANGUAGE sql SECURITY DEFINER

@@ -315,12 +315,6 @@ SELECT name, last_denied_identity FROM pg_stat_leader_election WHERE key = le_ke
 SELECT cancel('a'), answer('a');
 SELECT dblink_disconnect(who) FROM unnest('{a,b,c,d,r}'::text[]) who;
 
--- a declared election: another's terms that were lost and forgotten are none of its
-SELECT le_declare('declared', grace => '1h');
-SELECT now('declared');
-SELECT le_try_become_leader('declared'), pg_advisory_unlock_all();
-SELECT now('declared');
-SELECT le_undeclare('declared');
 -- the end of a term is known by its key, whatever name the election has had since
 \set a worker-queue-mail.sender
 \set b HwFfjYHs9PGi-Rwb-Amyj4y5

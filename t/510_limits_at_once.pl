@@ -98,6 +98,19 @@ sub wait_for_answers
 	return;
 }
 
+# Bid for so many elections that those which may be evicted are
+sub evict_others
+{
+	ask($w1, q{SELECT le_resign_all()});
+	foreach (1 .. 4)
+	{
+		my $name = 'flood ' . ++(our $floods);
+		ask($w1, "SELECT count(le_try_become_leader('$name/' || i)) FROM generate_series(1, 500) i");
+		ask($w1, q{SELECT le_resign_all()});
+	}
+	return;
+}
+
 my $campaign = q{CALL le_campaign(le_seats('T#', 100), timeout => '20 s', token => t, name => n);};
 my $in_line = q{SELECT count(*) FROM le_candidates};
 
@@ -163,6 +176,24 @@ subtest 'a role, by leases' => sub {
 	is(ask($mallory[0], sprintf $take, 'm'), '2', 'as many again at once');
 	ask($mallory[0], 'ROLLBACK');
 	is(ask($mallory[0], sprintf $take, 'n'), '2', 'and again');
+	is(ask($mallory[0], q{SELECT count(le_resign(name, token)) FROM le_leaders}), '2', 'resigned');
+
+	# the one that a campaign wins counts once
+	like(ask($mallory[0], q{CALL le_campaign('{o, p}'::text[], ttl => '1 h')}), qr/^\d+\|o$/, 'a campaign for as many')
+	  or diag($mallory[0]{error});
+	is(ask($mallory[0], sprintf $take, 'q'), '', 'one more is one too many');
+	is(ask($mallory[0], q{SELECT le_lease('q1', '1 h') > 0}), 't', 'and one is left');
+
+	ask($postgres, q{SELECT le_depose_role('regress_mallory')});
+
+	# one that has expired elsewhere, in a declared election that is not looked at
+	start_anew('leader_election.max_elections_per_role' => 2);
+	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
+	$node->safe_psql('elsewhere', q{CREATE EXTENSION leader_election; SELECT le_declare('r1'), le_declare('r2')});
+	my $elsewhere = session($node, db => 'elsewhere', user => 'regress_mallory');
+	is(ask($elsewhere, q{SELECT count(le_lease('r' || i, '100 ms')) FROM generate_series(1, 2) i}), '2', 'all that it may have');
+	end_session($elsewhere);
+	ok(ask_until($mallory[0], sprintf($take, 's'), '2', 10), 'are over');
 };
 
 subtest 'a role, by jobs' => sub {
@@ -172,6 +203,18 @@ subtest 'a role, by jobs' => sub {
 	my $rows = ask($postgres, 'SELECT count(*) FROM le_once_done');
 	cmp_ok($rows, '<=', $per_role, 'no more rows than the role may have');
 	cmp_ok($rows, '>', 0, 'but some');
+
+	# a row that another role has taken over counts for that one
+	start_anew('leader_election.max_elections_per_role' => 2);
+	$node->safe_psql('postgres', q{DELETE FROM le_once_done; CREATE ROLE regress_group; GRANT regress_group TO regress_mallory; ALTER ROLE regress_group SET leader_election.max_elections_per_role = 2});
+	my $jobs = q{SELECT count(*) FROM generate_series(%d, %d) i WHERE le_try_become_leader('j' || i) AND le_once('j' || i, now())};
+	is(ask($mallory[0], sprintf $jobs, 1, 2), '2', 'its jobs');
+	ask($mallory[0], 'SET ROLE regress_group');
+	is(ask($mallory[0], sprintf $jobs, 1, 2), '2', 'the same by another role');
+	ask($mallory[0], 'RESET ROLE');
+	is(ask($mallory[0], sprintf $jobs, 3, 4), '2', 'others');
+	ask($mallory[0], 'SET ROLE regress_group');
+	fails($mallory[0], sprintf($jobs, 3, 4), '53400', 'which the other role may not take over');
 };
 
 subtest 'the server, by a role with a limit of its own' => sub {
@@ -181,6 +224,43 @@ subtest 'the server, by a role with a limit of its own' => sub {
 	others_are_elected();
 	wait_for_answers();
 	others_are_elected(plain => 1);
+};
+
+# A grace period is kept, whatever becomes of the declaration: in databases whose elections are
+# otherwise all known
+subtest 'elections that are declared late' => sub {
+	start_anew();
+	my %session;
+	foreach my $database ('late', 'stale')
+	{
+		$node->safe_psql('postgres', "CREATE DATABASE $database");
+		$node->safe_psql($database, 'CREATE EXTENSION leader_election');
+		$session{$database} = [ map { session($node, db => $database) } 1 .. 4 ];
+	}
+
+	# evicted while it is not declared
+	my ($leader, $boss, $next) = @{ $session{late} };
+	ask($boss, q{SELECT le_declare('job', grace => '0')});
+	ask($leader, q{SELECT le_try_become_leader('job')});
+	kill_client($leader);
+	ask($boss, q{SELECT le_undeclare('job')});
+	ask($boss, q{SELECT le_try_become_leader('other')});
+	evict_others();
+	is(ask($boss, q{SELECT count(*) FROM pg_stat_leader_election WHERE name = 'job'}), '0', 'it was evicted');
+	ask($boss, q{SELECT le_declare('job', grace => '1 h')});
+	is(ask($next, q{SELECT le_try_become_leader('job')}), 'f', 'declared anew: its grace period is kept');
+
+	# declared while a candidate waits, which knows nothing of that when it gives up
+	($leader, $boss, $next, my $candidate) = @{ $session{stale} };
+	ask($leader, q{SELECT le_try_become_leader('job')});
+	post($candidate, q{SELECT le_become_leader('job', '2 s')});
+	ask_until($boss, 'SELECT count(*) FROM le_candidates', '1', 10);
+	ask($boss, q{SELECT le_declare('job', grace => '1 h')});
+	is(ask($next, q{SELECT le_try_become_leader('other')}), 't', 'another session knows it');
+	is(collect($candidate), 'f', 'the candidate gives up');
+	kill_client($leader);
+	evict_others();
+	is(ask($next, q{SELECT le_try_become_leader('job')}), 'f', 'its grace period is kept');
 };
 
 # Declared elections are kept, but those of one owner's databases leave room for others
@@ -203,18 +283,13 @@ subtest 'declared elections of many databases' => sub {
 	# One that may have been evicted is not taken for new, in a database whose elections are
 	# otherwise all known
 	$node->safe_psql('postgres', 'CREATE DATABASE small');
-	$node->safe_psql('small', q{CREATE EXTENSION leader_election; SELECT le_declare('evicted', grace => '1 h')});
+	$node->safe_psql('small', q{CREATE EXTENSION leader_election; SELECT le_declare(n, grace => '1 h') FROM unnest('{first,second,evicted}'::text[]) n});
 	my $leader = session($node, db => 'small');
-	ask($leader, q{SELECT le_try_become_leader('evicted')});
+	ask($leader, q{SELECT le_try_become_leader('first'), le_try_become_leader('evicted')});
 	kill_client($leader);
-	ask($w1, q{SELECT le_resign_all()});
-	foreach my $i (1 .. 4)
-	{
-		ask($w1, "SELECT count(le_try_become_leader('x$i/' || i)) FROM generate_series(1, 500) i");
-		ask($w1, q{SELECT le_resign_all()});
-	}
+	evict_others();
 	my $next = session($node, db => 'small');
-	is(ask($next, q{SELECT count(*) FROM pg_stat_leader_election}), '0', 'it was evicted');
+	is(ask($next, q{SELECT string_agg(name, ' ') FROM pg_stat_leader_election}), 'first', 'it was evicted, but not the first of each database');
 	is(ask($next, q{SELECT le_try_become_leader('evicted')}), 'f', 'its grace period is kept');
 };
 

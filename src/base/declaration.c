@@ -63,7 +63,7 @@ typedef struct LeDeclaration
 	int64		grace_us;		/* -1: by the setting */
 	int64		max_ttl_us;		/* -1: by the setting */
 	bool		private_value;	/* only candidates may see the value */
-	bool		kept;			/* in the registry, see le_is_kept */
+	LeKeep		keep;			/* in the registry */
 } LeDeclaration;
 
 /* A declared name by its key; if several names have it, one of them */
@@ -148,6 +148,20 @@ require_few_declarations(long count)
 						 "leader_election.max_elections")));
 }
 
+/*
+ * Return whether the registry keeps the election that is declared at this
+ * place in the table
+ *
+ * In each database, only a tenth of the elections that the server may know are
+ * kept, since the owner of a database can declare very many.
+ */
+static LeKeep
+keep_for(long place)
+{
+	return place <= le_max_elections / 1000 ? LE_KEPT_ALWAYS :
+		place <= le_max_elections / 10 ? LE_KEPT : LE_NOT_KEPT;
+}
+
 static void
 read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 {
@@ -178,7 +192,7 @@ read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 	declaration->max_ttl_us = interval_us(values[Anum_le_declarations_max_ttl - 1],
 										  nulls[Anum_le_declarations_max_ttl - 1]);
 	declaration->private_value = DatumGetBool(values[Anum_le_declarations_private - 1]);
-	declaration->kept = hash_get_num_entries(by_name) <= le_max_elections / 10;
+	declaration->keep = keep_for(hash_get_num_entries(by_name));
 }
 
 /*
@@ -225,8 +239,8 @@ read_rows(Relation table, MemoryContext context, HTAB **by_key)
 }
 
 /*
- * Return a number that identifies the set of declared names, or 0 if there are
- * none
+ * Return a number that identifies the set of declared names that the registry
+ * keeps, or 0 if there are none
  */
 static uint64
 fingerprint(void)
@@ -237,8 +251,12 @@ fingerprint(void)
 
 	hash_seq_init(&status, declarations);
 	while ((declaration = hash_seq_search(&status)) != NULL)
+	{
+		if (declaration->keep == LE_NOT_KEPT)
+			continue;
 		sum += hash_bytes_extended((unsigned char *) declaration->name,
-								   strlen(declaration->name), 1) | 1;
+								   strlen(declaration->name), declaration->keep) | 1;
+	}
 	return sum;
 }
 
@@ -368,35 +386,33 @@ find_declaration(const LeElection *election)
 
 /*
  * Check whether this session knows if the registry keeps the election of that
- * name (see le_is_kept).  If so, set *kept, otherwise leave it alone.  Never
+ * name (see le_keep_of).  If so, set *keep, otherwise leave it alone.  Never
  * raises an error.
  */
 bool
-le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
+le_knows_kept(const LeElectionKey *key, const char *name, LeKeep *keep)
 {
 	const LeDeclaration *declaration;
 
 	if (!OidIsValid(read_from) || uncommitted)
 		return false;
 	declaration = look_up_declaration(key, name);
-	*kept = declaration != NULL && declaration->kept &&
-		strcmp(declaration->name, name) == 0;
+	*keep = declaration != NULL && strcmp(declaration->name, name) == 0 ?
+		declaration->keep : LE_NOT_KEPT;
 	return true;
 }
 
 /*
- * Check whether the registry keeps the election, because it is declared
+ * Return whether the registry keeps the election, because it is declared
  *
- * In each database, only a tenth of the elections that the server may know are
- * kept, since the owner of a database can declare very many.  Raises an error
- * if another election with the same key is declared.
+ * Raises an error if another election with the same key is declared.
  */
-bool
-le_is_kept(const LeElection *election)
+LeKeep
+le_keep_of(const LeElection *election)
 {
 	const LeDeclaration *declaration = find_declaration(election);
 
-	return declaration != NULL && declaration->kept;
+	return declaration != NULL ? declaration->keep : LE_NOT_KEPT;
 }
 
 /*

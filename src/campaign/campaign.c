@@ -474,11 +474,13 @@ le_deny_other_client(const LeBid *bid)
  * Raise an error if the bid is made by code of another role, for the rest of
  * the session
  *
- * Functions that are SECURITY DEFINER, and triggers, can run as a role that
- * has nothing to do with the session's.  A term of the session would outlive
- * them, could end the session by its heartbeat, and counts toward the limit of
- * the session.  The role that the session has chosen, by SET ROLE or when it
- * began, agrees to that if it is a member of the other role.
+ * Functions that are SECURITY DEFINER, and triggers, can run as another role
+ * than the session's, which is the one that it has chosen by SET ROLE or when
+ * it began.  A term of the session would outlive them, could end the session
+ * by its heartbeat, and counts toward the limit of the session.  So their role
+ * needs the privileges of the session's, as pg_terminate_backend() does.  That
+ * the session's role is a member of theirs is no consent: memberships are
+ * given by others.
  */
 static void
 refuse_code_of_another_role(const LeBid *bid)
@@ -486,16 +488,15 @@ refuse_code_of_another_role(const LeBid *bid)
 	Oid			user = GetUserId();
 	Oid			outer = GetOuterUserId();
 
-	if (bid->scope != LE_SCOPE_SESSION || user == outer ||
-		is_member_of_role_nosuper(outer, user) || has_privs_of_role(user, outer))
+	if (bid->scope != LE_SCOPE_SESSION || has_privs_of_role(user, outer))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied to bid for election %s on behalf of role \"%s\"",
 					le_election_label(&bid->election.key, bid->election.name),
 					GetUserNameFromId(outer, false)),
-			 errdetail("Code that runs as role \"%s\" would lead for the rest of a session of role \"%s\", which is not a member of it.",
-					   GetUserNameFromId(user, false), GetUserNameFromId(outer, false)),
+			 errdetail("Code that runs as role \"%s\" would lead for the rest of the session, and does not have the privileges of that role.",
+					   GetUserNameFromId(user, false)),
 			 errhint("Lead until the end of the transaction, or by a lease.")));
 }
 

@@ -174,7 +174,11 @@ bid_for(LeManyCampaign *campaign, int index)
 {
 	campaign->bid->election = campaign->elections[index];
 	if (le_acquire_now(campaign->bid))
+	{
+		if (campaign->bid->scope == LE_SCOPE_LEASE)
+			le_registry_uncharge_one();
 		return le_begin_elected(campaign->bid, &campaign->identity);
+	}
 	campaign->look_at[index] = look_again_at(campaign->bid, &campaign->by_lock[index]);
 	return 0;
 }
@@ -360,6 +364,8 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 	uint64		lock_timeout_at = PG_UINT64_MAX;
 	int			won;
 
+	if (count > 0)
+		bid->election = elections[0];	/* for messages */
 	le_prepare_to_bid(bid);
 	le_require_room(elections, count, count);
 	le_identity_fill(&campaign.identity, bid->identity);

@@ -89,7 +89,7 @@ le_last_done(const LeElection *election, bool *found)
 
 /*
  * Raise an error if the current user has recorded jobs of more elections than
- * it may, with the row that was just inserted
+ * it may, with the row that was just written
  *
  * Rows of transactions that still run count, so that of several sessions which
  * insert at the same time none overlooks the others.
@@ -239,7 +239,13 @@ record_job(const LeElection *election, TimestampTz due, int64 token)
 	{
 		first = DatumGetTimestampTz(slot_getattr(slot, Anum_le_once_done_due, &is_null)) < due;
 		if (first)
+		{
+			Datum		role = slot_getattr(slot, Anum_le_once_done_role, &is_null);
+
 			write_job(table, &slot->tts_tid, row);
+			if (DatumGetObjectId(role) != GetUserId())
+				require_few_rows(table);
+		}
 	}
 	ExecDropSingleTupleTableSlot(slot);
 	heap_freetuple(row);

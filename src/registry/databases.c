@@ -94,15 +94,17 @@ le_registry_forget_end(Oid database, uint64 grace_from)
  * be no such term
  *
  * The registry knows nothing of the time before this server first used it.  A
- * declared election was not evicted, unless there were too many of them.
+ * declared election was not evicted since its entry was marked, unless there
+ * were too many of them.
  */
 uint64
-le_registry_forgotten_at(bool declared)
+le_registry_forgotten_at(LeKeep keep)
 {
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	bool		kept = declared && !le_registry_has_unkept();
-	uint64		forgotten_at = kept ? 0 : database->forgotten_at;
+	bool		kept = keep == LE_KEPT_ALWAYS ||
+		(keep == LE_KEPT && !le_registry_has_unkept());
+	uint64		forgotten_at = kept ? database->kept_forgotten_at : database->forgotten_at;
 
 	le_registry_unlock_database(database);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;

@@ -67,7 +67,7 @@ le_delete_entry(LeElectionEntry *entry)
 
 	AssertPartitionLockedExclusively();
 	Assert(entry->token == 0);
-	le_set_declared(entry, false);
+	le_set_declared(entry, LE_NOT_KEPT);
 	le_news_forget(entry);
 	le_forget_denial(entry);
 	dshash_delete_entry(le_registry_election_table(), entry);
@@ -112,18 +112,20 @@ le_entry_is_kept(LeElectionEntry *entry)
 /*
  * Set whether the entry's election is declared, as far as this session knows
  *
- * The caller must hold the partition lock exclusively.  Never raises an error.
+ * A session whose copy of the declarations is older than the marks may only
+ * add one: see le_registry_mark_declared.  The caller must hold the partition
+ * lock exclusively.  Never raises an error.
  */
 static void
-mark_entry_declared(LeElectionEntry *entry)
+mark_entry_declared(LeElectionEntry *entry, bool all)
 {
 	const char *name = le_registry_string(entry->name);
-	bool		declared;
+	LeKeep		keep;
 
 	AssertPartitionLockedExclusively();
 	if (entry->election.database == MyDatabaseId &&
-		le_knows_kept(&entry->election, name, &declared))
-		le_set_declared(entry, declared);
+		le_knows_kept(&entry->election, name, &keep) && (keep != LE_NOT_KEPT || all))
+		le_set_declared(entry, keep);
 }
 
 /*
@@ -195,11 +197,11 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 	}
 	if (entry->hidden)
 		show_entry(entry);
-	mark_entry_declared(entry);
+	mark_entry_declared(entry, false);
 	if (entry->token == 0 && !le_entry_is_kept(entry))
 	{
 		le_registry_adopt_entry(entry, name);
-		mark_entry_declared(entry);
+		mark_entry_declared(entry, false);
 	}
 	return entry;
 }
@@ -211,10 +213,10 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 int
 le_registry_reserve_for(const LeElectionKey *key, const char *name)
 {
-	bool		declared = false;
+	LeKeep		keep = LE_NOT_KEPT;
 
-	(void) le_knows_kept(key, name, &declared);
-	return le_registry_reserve(declared);
+	(void) le_knows_kept(key, name, &keep);
+	return le_registry_reserve(keep != LE_NOT_KEPT);
 }
 
 /*
@@ -374,10 +376,11 @@ le_registry_mark_declared(uint64 declarations)
 
 	dshash_seq_init(&status, le_registry_election_table(), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
-		mark_entry_declared(entry);
+		mark_entry_declared(entry, true);
 	dshash_seq_term(&status);
 
 	database = le_registry_lock_database(true);
 	database->declarations = declarations;
+	database->kept_forgotten_at = database->forgotten_at;
 	le_registry_unlock_database(database);
 }

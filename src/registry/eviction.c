@@ -207,6 +207,10 @@ lease_grace_from(LeElectionEntry *entry)
 		le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)) : entry->grace_from;
 }
 
+/*
+ * Copy the leases that may be evicted.  Leases that have expired, and stay,
+ * count for their roles no longer.
+ */
 static int
 copy_spent_leases(LeIdleElection *array, int capacity)
 {
@@ -217,6 +221,10 @@ copy_spent_leases(LeIdleElection *array, int capacity)
 	dshash_seq_init(&status, le_registry_election_table(), false);
 	while (count < capacity && (entry = dshash_seq_next(&status)) != NULL)
 	{
+		if (entry->token != 0 && entry->scope == LE_SCOPE_LEASE &&
+			le_deadline_is_committed(pg_atomic_read_u64(&entry->expiry.deadline)) &&
+			le_has_expired(&entry->expiry))
+			le_uncount_lease(entry);
 		if (!is_spent_lease(entry))
 			continue;
 		array[count].key = entry->election;
@@ -297,7 +305,7 @@ delete_elections(const Oid *databases, int count)
 			continue;
 		if (entry->token != 0)
 			le_remove_term(entry, LE_END_EXTENSION_DROPPED);
-		le_set_declared(entry, false);
+		le_set_declared(entry, LE_NOT_KEPT);
 		le_news_forget(entry);
 		le_forget_denial(entry);
 		dshash_delete_current(&status);

@@ -64,7 +64,7 @@ extern int	le_registry_reserve_for(const LeElectionKey *key, const char *name);
 
 /* limits.c */
 extern bool le_count_entry(uint32 most);
-extern void le_set_declared(LeElectionEntry *entry, bool declared);
+extern void le_set_declared(LeElectionEntry *entry, LeKeep keep);
 extern bool le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most);
 
 /* terms.c */

@@ -69,13 +69,16 @@ le_count_entry(uint32 most)
 /*
  * Set whether the entry is that of a declared election, and so is not evicted.
  * Of all elections that the server may know, at most half are, in all
- * databases; what exceeds that is evicted as other elections are.
+ * databases; what exceeds that is evicted as other elections are.  So that no
+ * owner of databases can take that from others, the first declared elections
+ * of each database are exempt from eviction in any case.
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
-le_set_declared(LeElectionEntry *entry, bool declared)
+le_set_declared(LeElectionEntry *entry, LeKeep keep)
 {
+	bool		declared = keep != LE_NOT_KEPT;
 	pg_atomic_uint32 *counter = &le_registry_counters()->declared;
 
 	AssertPartitionLockedExclusively();
@@ -83,6 +86,8 @@ le_set_declared(LeElectionEntry *entry, bool declared)
 		return;
 	if (!declared)
 		pg_atomic_fetch_sub_u32(counter, 1);
+	else if (keep == LE_KEPT_ALWAYS)
+		pg_atomic_fetch_add_u32(counter, 1);
 	else if (!reserve(counter, 1, le_max_elections / 2))
 	{
 		le_registry_mark_unkept();
@@ -143,9 +148,9 @@ le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most)
 /*
  * Count the entry's lease no longer, if it is counted
  *
- * The caller must hold the partition lock exclusively, or be the transaction
- * that took the lease, before it gives it up.  Never raises an error: the
- * counter is in memory that this session has mapped, or maps under the lock.
+ * The caller must hold the partition lock, or be the transaction that took the
+ * lease, before it gives it up.  In the latter case, this never raises an
+ * error, since the session has mapped the counter.
  */
 void
 le_uncount_lease(LeElectionEntry *entry)
@@ -188,4 +193,16 @@ le_registry_uncharge(void)
 		return;
 	pg_atomic_fetch_sub_u32(charged_to, charged);
 	charged = 0;
+}
+
+/*
+ * Give back one of them, for a lease that is about to be counted.  Never
+ * raises an error.
+ */
+void
+le_registry_uncharge_one(void)
+{
+	Assert(charged > 0);
+	pg_atomic_fetch_sub_u32(charged_to, 1);
+	charged--;
 }

@@ -356,6 +356,7 @@ typedef struct LeDatabase
 	 * declaration.c
 	 */
 	uint64		declarations;
+	uint64		kept_forgotten_at;	/* forgotten_at when they were marked */
 
 	/* follow.c says how these are used */
 	uint64		release_count;
@@ -434,7 +435,7 @@ extern void le_registry_free(dsa_pointer *stored);
 extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
 extern void le_registry_forget_end(Oid database, uint64 grace_from);
-extern uint64 le_registry_forgotten_at(bool declared);
+extern uint64 le_registry_forgotten_at(LeKeep keep);
 
 /* elections.c */
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
@@ -451,6 +452,7 @@ pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
 extern void le_registry_charge(uint32 count);
 extern void le_registry_uncharge(void);
+extern void le_registry_uncharge_one(void);
 extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* eviction.c */
