@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,11 +76,17 @@ func (c *client) connect(r Route) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Behind a pooler, only this tells whether there is a server, and which: the file may be that of the primary
+	// before a promotion, if this process was stopped after it had read it.
 	var pid int
-	const ask = "SELECT pg_backend_pid()" // behind a pooler, only this tells whether there is a server
-	if err := conn.QueryRow(ctx, ask, pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+	var name string
+	const ask = "SELECT pg_backend_pid(), current_setting('cluster_name')"
+	if err := conn.QueryRow(ctx, ask, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &name); err != nil {
 		conn.PgConn().Conn().Close()
 		return nil, err
+	}
+	if number, err := strconv.Atoi(name); err == nil {
+		server = number
 	}
 	if r.Through == PoolerTransaction {
 		pid = 0 // the next transaction may be that of another backend

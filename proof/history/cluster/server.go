@@ -42,7 +42,8 @@ func (c *Cluster) newServer(number int) (*server, error) {
 		log:    filepath.Join(c.options.Dir, fmt.Sprintf("server-%d.log", number)),
 		port:   serverPort + number,
 		env:    os.Environ(),
-		more:   []string{"-c", fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres", replicationPort)},
+		more: []string{"-c", fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres", replicationPort),
+			"-c", fmt.Sprintf("cluster_name=%d", number)},
 	}
 	if c.options.Clock {
 		clock, err := c.clockEnvironment()
