@@ -30,7 +30,7 @@
 #define LE_SWEEP_SHARE	64
 
 /*
- * For each new lease after which it is due, a sweep looks at this many leases
+ * For each new lease since the last sweep, a sweep looks at this many leases
  * that have ended: up to three sweeps are needed to make a lease void, delete
  * its row and remove it, and some leases cannot be cleared away for now
  */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leader/internal.h
- *	  Declarations for the files that end the terms of other sessions only.
+ *	  Declarations for the files that end terms of other sessions.
  *
  *-------------------------------------------------------------------------
  */
