@@ -195,7 +195,7 @@ subtest 'a database that was created meanwhile is not taken for a dropped one' =
 	my $token = lease_take($holder, 'job', '1 h', 'holder');
 	is(ask($other, q{SELECT le_lease('job', '1 h', identity => 'other') IS NULL, le_try_become_leader('session')}), 't|t', 'one leader each');
 	post($holder, qq{CALL le_observe('job', $token, '1 h')});
-	wait_for_event($node, $dba, 'observe', $holder);
+	wait_for_event($node, $dba, 'Observe', $holder);
 	ask($dba, 'SELECT pg_advisory_unlock(99)');
 	collect($full);
 	is($full->{code}, '53400', 'no room could be made') or diag($full->{messages});
