@@ -38,7 +38,7 @@ le_registry_unlock_entry(LeElectionEntry *entry)
 bool
 le_entry_is_silent(LeElectionEntry *entry, int64 token)
 {
-	volatile int64 *present = &entry->token;
+	const volatile int64 *present = &entry->token;
 
 	if (token == 0 || *present != token)
 		return false;
