@@ -14,6 +14,7 @@ passed=0
 failed=0
 suites_run=0
 causes=()				# why test files of t/ ended before their end
+failures=()				# what has failed, a line each
 
 # Copy what the suites have printed and logged into the tree, instead of what was there.
 keep_results()
@@ -49,6 +50,7 @@ finish()
 		say 'test files that could not go on, with the end of the log of the server'
 		printf '%s\n' "${causes[@]}"
 	fi
+	((!${#failures[@]})) || printf 'FAILED: %s\n' "${failures[@]}"
 	echo "$passed passed, $failed failed"
 	((failed == 0)) || exit 1
 	exit 0
@@ -57,6 +59,7 @@ finish()
 fail()
 {
 	echo "FAILED: $*"
+	failures+=("$*")
 	failed=$((failed + 1))
 }
 
@@ -107,6 +110,9 @@ run_regress()
 	elif [[ $(<"$work/$suite.out") =~ ([0-9]+)\ of\ ([0-9]+)\ tests\ failed ]]; then
 		passed=$((passed + BASH_REMATCH[2] - BASH_REMATCH[1]))
 		failed=$((failed + BASH_REMATCH[1]))
+		# "test name ... FAILED", or "not ok 2 - name" since 16; "+" for "-" among parallel ones
+		mapfile -t -O "${#failures[@]}" failures < <(sed -nE "s/^(test| {4,})? *([a-z0-9_]+) +\.\.\. FAILED.*/$suite \2/p
+			s/^not ok [0-9]+ +[-+] ([^ ]+).*/$suite \1/p" "$work/$suite.out")
 	else
 		fail "suite $suite did not run to its end"
 		tail -n 30 "$out"/log/*.log || true
@@ -148,6 +154,9 @@ run_tap()
 	skipped=$(grep -cE '^t/[^ ]+ \.+ skipped' "$work/tap.out" || true)
 	passed=$((passed + files - bad - skipped))
 	failed=$((failed + bad))
+	# the lines of prove's summary, and which tests of the files failed
+	mapfile -t -O "${#failures[@]}" failures < <(sed -nE 's/^(t\/[^ ]+\.pl) +\(Wstat: .*/\1/p
+		/^#   Failed test/ { N; s/^# +([^\n]*)\n# +(at .*)/\1 \2/p }' "$work/tap.out")
 	((skipped == 0)) || echo "$skipped of $# files skipped"
 	((skipped < $#)) || fail "every test of suite tap was skipped"
 	((files == $#)) || fail "suite tap ran $files of $# files"
