@@ -65,6 +65,10 @@ CREATE FUNCTION smith.some_role() RETURNS regrole LANGUAGE sql VOLATILE AS
 	'SELECT role FROM smith.material ORDER BY random() LIMIT 1';
 CREATE FUNCTION smith.some_integer() RETURNS integer LANGUAGE sql VOLATILE AS
 	'SELECT lock_class FROM smith.material ORDER BY random() LIMIT 1';
+CREATE FUNCTION smith.some_smallint() RETURNS smallint LANGUAGE sql VOLATILE AS
+	'SELECT (random() * 4)::smallint';
+CREATE FUNCTION smith.some_oid() RETURNS oid LANGUAGE sql VOLATILE AS
+	'SELECT oid FROM pg_database ORDER BY random() LIMIT 1';
 CREATE FUNCTION smith.some_boolean() RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT random() < 0.5';
 CREATE FUNCTION smith.set_token() RETURNS text LANGUAGE sql VOLATILE
 	AS 'SELECT set_config(''leader_election.token'', smith.some_bigint()::text, false)';
@@ -74,7 +78,7 @@ CREATE FUNCTION smith.set_token() RETURNS text LANGUAGE sql VOLATILE
 DO $do$
 DECLARE
 	makers CONSTANT jsonb = '{"text": "some_text", "bigint": "some_bigint", "interval": "some_interval", "text[]": "some_names",
-		"regrole": "some_role", "integer": "some_integer", "boolean": "some_boolean",
+		"regrole": "some_role", "integer": "some_integer", "smallint": "some_smallint", "oid": "some_oid", "boolean": "some_boolean",
 		"timestamp with time zone": "some_time"}';
 	it record;
 	call text;
