@@ -450,21 +450,21 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION le_key(bigint) IS
 'key of the election of a bare key: the key itself';
 
-CREATE FUNCTION _le_registry_terms(only_lock_class integer DEFAULT NULL,
-								  only_key bigint DEFAULT NULL,
-								  OUT lock_class integer, OUT key bigint,
+CREATE FUNCTION _le_registry_terms(OUT lock_class integer, OUT key bigint,
 								  OUT name text, OUT scope text,
 								  OUT identity text, OUT token bigint,
 								  OUT pid integer, OUT since timestamptz,
 								  OUT role oid, OUT ttl interval,
 								  OUT heartbeat interval, OUT renewed_at timestamptz,
 								  OUT renewals bigint, OUT expires_in interval,
-								  OUT value text, OUT followers integer)
+								  OUT value text, OUT last_denied_at timestamptz,
+								  OUT last_denied_identity text,
+								  OUT candidates bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_terms'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION _le_registry_terms(integer, bigint) IS
-'the terms in the registry, and the bare keys that a session has bid for, or those of one election; le_leaders shows the leaders';
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION _le_registry_terms() IS
+'the terms in the registry, and the bare keys that a session has bid for; see le_leaders';
 
 CREATE FUNCTION _le_registry_candidates(only_in_line boolean,
 									   OUT lock_class integer, OUT key bigint,
@@ -476,7 +476,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_candidates'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION _le_registry_candidates(boolean) IS
-'the candidates in the registry, or only those that stand in line for one election; le_candidates shows all candidates';
+'the candidates in the registry, or only those that stand in line for one election; see le_candidates';
 
 CREATE VIEW _le_locks AS
 SELECT l.objsubid::integer AS lock_class,
@@ -499,40 +499,64 @@ COMMENT ON COLUMN _le_locks.granted IS 'true if the process holds the lock, fals
 COMMENT ON COLUMN _le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader holds';
 COMMENT ON COLUMN _le_locks.waitstart IS 'when the process began to wait';
 
--- The views' functions are LATERAL so that the planner simplifies them after
--- it has seen the query that a view is in: see _le_view_support(internal).
--- Rows beyond at_most are not needed.
-CREATE FUNCTION _le_view_support(internal)
-RETURNS internal
-AS 'MODULE_PATHNAME', 'le_view_support'
-LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION _le_view_support(internal) IS
-'planner support function: a view that is asked for one name reads that election only, and one with a LIMIT no more rows than needed';
-REVOKE ALL ON FUNCTION _le_view_support(internal) FROM PUBLIC;
+-- A candidate in line waits for the election's lock, or holds that and waits
+-- for something else.  A session that waits for the lock of a bare key need not
+-- use the extension.
+CREATE VIEW _le_lines AS
+SELECT l.lock_class, l.key, c.name, c.identity, l.pid,
+	   COALESCE(c.since, pg_catalog.max(l.waitstart)) AS since,
+	   COALESCE(c.waits_for, 'leader') AS waits_for
+FROM _le_locks l
+LEFT JOIN _le_registry_candidates(true) c
+	   ON c.lock_class = l.lock_class AND c.key = l.key AND c.pid = l.pid
+WHERE c.pid IS NOT NULL OR (l.lock_class = 1 AND NOT l.granted)
+GROUP BY l.lock_class, l.key, l.pid, c.name, c.identity, c.since, c.waits_for;
+COMMENT ON VIEW _le_lines IS
+'candidates in line for one election, and all sessions that wait for the lock of a bare key';
+COMMENT ON COLUMN _le_lines.lock_class IS 'as in _le_locks';
+COMMENT ON COLUMN _le_lines.key IS 'key of the election';
+COMMENT ON COLUMN _le_lines.name IS 'name of the election; NULL for a bare key';
+COMMENT ON COLUMN _le_lines.identity IS
+'identity of the candidate; NULL if it does not use the extension';
+COMMENT ON COLUMN _le_lines.pid IS 'process that waits';
+COMMENT ON COLUMN _le_lines.since IS 'when the process began to wait';
+COMMENT ON COLUMN _le_lines.waits_for IS 'what it waits for, as in le_candidates';
 
-CREATE FUNCTION _le_holders(only_name text, at_most bigint DEFAULT NULL,
-						   OUT name text, OUT key bigint, OUT scope text,
-						   OUT identity text, OUT token bigint,
-						   OUT pid integer, OUT usename name,
-						   OUT application_name text, OUT client_addr inet,
-						   OUT since timestamptz, OUT candidates bigint,
-						   OUT last_denied_at timestamptz,
-						   OUT last_denied_identity text,
-						   OUT ttl interval, OUT heartbeat interval,
-						   OUT renewed_at timestamptz,
-						   OUT renewals bigint, OUT expires_in interval,
-						   OUT value text)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'le_holders'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_view_support;
-COMMENT ON FUNCTION _le_holders(text, bigint) IS
-'the rows of le_leaders, or those of one election';
-
+-- The terms are joined with the holders by full joins, which are done by hash or
+-- merge: the planner expects few locks, and would compare each term with each.
 CREATE VIEW le_leaders AS
-SELECT name, key, scope, identity, token, pid, usename, application_name,
-	   client_addr, since, candidates, last_denied_at, last_denied_identity,
-	   ttl, heartbeat, renewed_at, renewals, expires_in, value
-FROM LATERAL _le_holders(NULL::text, NULL::bigint);
+WITH terms AS (SELECT t.* FROM _le_registry_terms() t),
+locks AS (SELECT l.* FROM _le_locks l),
+leaders AS (
+	SELECT t.lock_class, t.key, t.name, t.scope, t.identity, t.token, t.pid, t.role, t.since,
+		   t.ttl, t.heartbeat, t.renewed_at, t.renewals, t.expires_in, t.value, t.candidates,
+		   t.last_denied_at, t.last_denied_identity
+	FROM terms t
+	FULL JOIN (SELECT l.* FROM locks l WHERE l.granted AND l.exclusive) h
+		   ON h.lock_class = t.lock_class AND h.key = t.key AND h.pid = t.pid
+	WHERE CASE WHEN t.scope = 'lease' THEN true ELSE t.pid = h.pid END
+	UNION ALL
+	SELECT h.lock_class, h.key, NULL, NULL, NULL, NULL, h.pid, NULL, NULL,
+		   NULL, NULL, NULL, NULL, NULL, NULL, t.candidates,
+		   t.last_denied_at, t.last_denied_identity
+	FROM (SELECT t.* FROM terms t WHERE t.lock_class = 1) t
+	FULL JOIN (SELECT l.* FROM locks l WHERE l.lock_class = 1 AND l.granted) h
+		   ON h.key = t.key
+	WHERE CASE WHEN t.pid = h.pid AND h.exclusive THEN false ELSE t.key = h.key END
+),
+waiting AS (
+	SELECT l.key, pg_catalog.count(*) AS sessions FROM locks l
+	WHERE l.lock_class = 1 AND NOT l.granted GROUP BY l.key
+)
+SELECT e.name, e.key, e.scope, e.identity, e.token, e.pid,
+	   COALESCE(a.usename, r.rolname) AS usename, a.application_name, a.client_addr, e.since,
+	   GREATEST(e.candidates, w.sessions) AS candidates,
+	   e.last_denied_at, e.last_denied_identity,
+	   e.ttl, e.heartbeat, e.renewed_at, e.renewals, e.expires_in, e.value
+FROM leaders e
+LEFT JOIN waiting w ON e.lock_class = 1 AND w.key = e.key
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = e.pid
+LEFT JOIN pg_catalog.pg_roles r ON r.oid = e.role AND e.scope = 'lease';
 COMMENT ON VIEW le_leaders IS
 'leaders: one row for each running term, and for each holder of a bare key that a session has bid for';
 COMMENT ON COLUMN le_leaders.name IS 'name of the election; NULL for a bare key';
@@ -565,36 +589,44 @@ COMMENT ON COLUMN le_leaders.expires_in IS
 'time until the lease expires unless renewed, or until the next heartbeat is due; NULL if the term has neither';
 COMMENT ON COLUMN le_leaders.value IS 'value that the leader has published by le_proclaim; NULL if none';
 
-CREATE FUNCTION le_leader(name text)
-RETURNS SETOF le_leaders
-AS 'MODULE_PATHNAME', 'le_leader'
+CREATE FUNCTION le_leader(INOUT name text, OUT key bigint, OUT scope text,
+						  OUT identity text, OUT token bigint,
+						  OUT pid integer, OUT since timestamptz,
+						  OUT candidates bigint, OUT ttl interval,
+						  OUT heartbeat interval, OUT renewed_at timestamptz,
+						  OUT renewals bigint, OUT expires_in interval,
+						  OUT value text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION le_leader(text) IS
-'leader of the election: its row of le_leaders, or none';
-
-CREATE FUNCTION le_leader(key bigint)
-RETURNS SETOF le_leaders
-AS 'MODULE_PATHNAME', 'le_leader_key'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
-COMMENT ON FUNCTION le_leader(bigint) IS
-'holder of a bare key, through the extension or not: one row, more if plain advisory locks share it, or none';
-
-CREATE FUNCTION _le_standing(only_name text, at_most bigint DEFAULT NULL,
-							OUT name text, OUT key bigint, OUT "position" bigint,
-							OUT identity text, OUT pid integer, OUT usename name,
-							OUT application_name text, OUT client_addr inet,
-							OUT since timestamptz, OUT waits_for text,
-							OUT blocked_by integer[])
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'le_standing'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100 SUPPORT _le_view_support;
-COMMENT ON FUNCTION _le_standing(text, bigint) IS
-'the rows of le_candidates, or those of one election';
+'leader of the election: one row, with columns as in le_leaders, or none; for programs, as it looks at this election only';
 
 CREATE VIEW le_candidates AS
-SELECT name, key, position, identity, pid, usename, application_name, client_addr,
-	   since, waits_for, blocked_by
-FROM LATERAL _le_standing(NULL::text, NULL::bigint);
+WITH lines AS (
+	SELECT c.lock_class, c.key, c.name, c.identity, c.pid, c.since, c.waits_for, b.pids AS blocked_by
+	FROM _le_lines c CROSS JOIN LATERAL pg_catalog.pg_blocking_pids(c.pid) b(pids)
+	WHERE c.lock_class = 19525
+	   OR c.key IN (SELECT t.key FROM _le_registry_terms() t WHERE t.lock_class = 1)
+),
+candidates AS (
+	SELECT c.name, c.key,
+		   (SELECT pg_catalog.count(*) + 1
+			FROM pg_catalog.unnest(c.blocked_by) b(pid)
+			JOIN lines o ON o.pid = b.pid
+			WHERE o.lock_class = c.lock_class AND o.key = c.key) AS position,
+		   c.identity, c.pid, c.since, c.waits_for, c.blocked_by
+	FROM lines c
+	UNION ALL
+	SELECT c.name, c.key, NULL, c.identity, c.pid, c.since, NULL, NULL
+	FROM _le_registry_candidates(false) c
+	WHERE NOT c.in_line
+)
+SELECT c.name, c.key, c.position, c.identity, c.pid,
+	   a.usename, a.application_name, a.client_addr,
+	   c.since, c.waits_for, c.blocked_by
+FROM candidates c
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid;
 COMMENT ON VIEW le_candidates IS
 'candidates: one row for each candidate and each election that it waits for';
 COMMENT ON COLUMN le_candidates.name IS 'name of the election; NULL for a bare key';
@@ -618,32 +650,37 @@ COMMENT ON COLUMN le_candidates.blocked_by IS
 -- Statistics
 --
 -- ended: by reason, in the order of the library; later versions may append
-CREATE FUNCTION _le_registry_statistics(only_name text, at_most bigint DEFAULT NULL,
-										OUT name text, OUT key bigint,
-										OUT terms bigint,
-										OUT ended bigint[], OUT denied bigint,
-										OUT last_denied_at timestamptz,
-										OUT last_denied_identity text,
-										OUT leases_rolled_back bigint,
-										OUT time_vacant interval,
-										OUT time_led interval,
-										OUT longest_wait interval,
-										OUT candidates bigint,
-										OUT vacant_since timestamptz)
+CREATE FUNCTION _le_registry_statistics(OUT lock_class integer, OUT key bigint,
+									   OUT name text, OUT terms bigint,
+									   OUT ended bigint[], OUT denied bigint,
+									   OUT last_denied_at timestamptz,
+									   OUT last_denied_identity text,
+									   OUT leases_rolled_back bigint,
+									   OUT time_vacant interval,
+									   OUT time_led interval,
+									   OUT longest_wait interval,
+									   OUT vacant_since timestamptz,
+									   OUT candidates bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_statistics'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000 SUPPORT _le_view_support;
-COMMENT ON FUNCTION _le_registry_statistics(text, bigint) IS
-'the statistics of all elections or of one; see pg_stat_leader_election';
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION _le_registry_statistics() IS
+'the statistics in the registry; see pg_stat_leader_election';
 
 CREATE VIEW pg_stat_leader_election AS
-SELECT name, key, terms, ended[1] AS resigned, ended[2] AS deposed,
-	   ended[4] AS session_ended, ended[3] AS transaction_ended,
-	   ended[6] AS expired, ended[5] AS lock_released,
-	   ended[7] AS extension_dropped, ended[8] AS silent, denied,
-	   last_denied_at, last_denied_identity, leases_rolled_back,
-	   time_vacant, time_led, longest_wait, candidates, vacant_since
-FROM LATERAL _le_registry_statistics(NULL::text, NULL::bigint);
+WITH waiting AS (
+	SELECT l.key, pg_catalog.count(*) AS sessions FROM _le_locks l
+	WHERE l.lock_class = 1 AND NOT l.granted GROUP BY l.key
+)
+SELECT s.name, s.key, s.terms, s.ended[1] AS resigned, s.ended[2] AS deposed,
+	   s.ended[4] AS session_ended, s.ended[3] AS transaction_ended,
+	   s.ended[6] AS expired, s.ended[5] AS lock_released,
+	   s.ended[7] AS extension_dropped, s.ended[8] AS silent, s.denied,
+	   s.last_denied_at, s.last_denied_identity, s.leases_rolled_back,
+	   s.time_vacant, s.time_led, s.longest_wait,
+	   GREATEST(s.candidates, w.sessions) AS candidates, s.vacant_since
+FROM _le_registry_statistics() s
+LEFT JOIN waiting w ON s.lock_class = 1 AND w.key = s.key;
 COMMENT ON VIEW pg_stat_leader_election IS
 'statistics of each election of this database since it became known, or since pg_stat_leader_election_reset()';
 COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election; NULL for a bare key';
@@ -716,7 +753,7 @@ COMMENT ON FUNCTION le_forget(bigint) IS
 'forget the statistics of a vacant election of a bare key, but not how its last term ended; returns false if it is not known, or, with a warning, if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(bigint) FROM PUBLIC;
 
-GRANT SELECT ON le_declarations, le_once_done, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
+GRANT SELECT ON le_declarations, le_once_done, _le_locks, _le_lines, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
 
 -- for pg_dump by the owner of the database

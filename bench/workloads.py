@@ -13,7 +13,6 @@ GSET = " \\gset\nSELECT 1"
 BACKEND_PID = ("SELECT pg_backend_pid()",) * 2
 AM_LEADER = ("SELECT le_try_become_leader(:name::text)", "SELECT le_am_leader(:name::text)")
 LEADER_OF_NAME = (NOTHING, "SELECT * FROM le_leader('held')")
-LEADER_OF_KEY = (NOTHING, "SELECT * FROM le_leader(78)")
 ELECT = "SELECT le_try_become_leader(:name::text)"
 ELECT_RESIGN = (NOTHING, ELECT + ";\nSELECT le_resign(:name::text)")
 LOCK = "SELECT pg_try_advisory_lock(:key)"
@@ -122,11 +121,6 @@ WORKLOADS = [
              "SELECT pg_backend_pid()", BACKEND_PID, 0.5),
     *[Workload(f"le_leader(name), beside {crowd}", LEADER_OF_NAME,
                "the same without them", LEADER_OF_NAME, 0.95, beside=beside)
-      for crowd, beside in BESIDE],
-    Workload("le_leader(key)", LEADER_OF_KEY,
-             "SELECT pg_backend_pid()", BACKEND_PID, 0.5),
-    *[Workload(f"le_leader(key), beside {crowd}", LEADER_OF_KEY,
-               "the same without them", LEADER_OF_KEY, 0.95, beside=beside)
       for crowd, beside in BESIDE],
     Workload("le_try_become_leader, denied",
              (NOTHING, "SELECT le_try_become_leader('held')"),

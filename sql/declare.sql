@@ -195,7 +195,7 @@ SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$) AS t (l
 SELECT le_declare('job', 'regress_le_team');
 SELECT * FROM dblink('stranger', $$SELECT le_am_leader('job'), le_try_become_leader('job'), le_become_leader('job'), le_try_become_leader_xact('job'), le_proclaim('job', 'v')$$)
  AS t (leads boolean, try boolean, become boolean, xact boolean, proclaimed boolean);
-SELECT usename, value FROM le_leader('job');
+SELECT usename, value FROM le_leaders WHERE name = 'job';
 SELECT * FROM dblink('stranger', $$SELECT le_resign('job')$$) AS t (resigned boolean);
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS t (leads boolean);
 -- a lease, too, and its renewals
@@ -273,9 +273,8 @@ SELECT value FROM le_leader('job');
 SET ROLE regress_le_stranger;
 SELECT name, identity, value FROM le_leaders;
 SELECT identity, value FROM le_leader('job');
-SELECT identity, value FROM _le_holders(NULL);
 SELECT name, value FROM _le_registry_terms() WHERE token IS NOT NULL;
-SELECT name, value FROM _le_registry_terms(19525, le_key('job'));
+SELECT name, value FROM _le_registry_terms() WHERE lock_class = 19525 AND key = le_key('job');
 CALL le_observe('job', timeout => '0');
 \echo :LAST_ERROR_SQLSTATE
 SELECT outcome($$CALL le_observe('job')$$), outcome($$CALL le_observe('job', 1, value => 'secret')$$);

@@ -118,7 +118,7 @@ SELECT le_try_become_leader('job');
 SELECT regress_le.le_try_become_leader('job', identity => 'me'), regress_le.le_try_become_leader(42), regress_le.le_token('job') > :t1 AS greater;
 SELECT name, identity FROM regress_le.le_leaders WHERE name = 'job';
 SELECT name, identity FROM regress_le.le_leader('job');
-SELECT count(*) FROM regress_le.le_leader(42);
+SELECT count(*) FROM regress_le.le_leaders WHERE key = 42;
 SELECT * FROM regress_le.le_candidates;
 SET search_path = '';
 SELECT name FROM regress_le.le_leaders WHERE name = 'job';
@@ -133,7 +133,7 @@ ALTER EXTENSION leader_election SET SCHEMA regress_le_2;
 SELECT regress_le_2.le_token('job') = :t1 AS same;
 SELECT name FROM regress_le_2.le_leaders WHERE name = 'job';
 SELECT name FROM regress_le_2.le_leader('job');
-SELECT key FROM regress_le_2.le_leader(42);
+SELECT key FROM regress_le_2.le_leaders WHERE key = 42;
 SELECT * FROM regress_le_2.le_candidates;
 -- tokens go on from there, past the end of a block
 SET leader_election.log_terms = off;

@@ -65,7 +65,7 @@ BEGIN;
 SELECT le_try_become_leader_xact('xact', identity => 'me');
 TABLE led;
 SELECT name, key, heartbeat, expires_in > '50 min' AS expires_in FROM le_leader('a');
-SELECT key, heartbeat, expires_in > '50 min' AS expires_in FROM le_leader(43);
+SELECT key, heartbeat, expires_in > '50 min' AS expires_in FROM le_leaders WHERE key = 43;
 SELECT count(*) FROM _le_registry_terms() WHERE heartbeat = '1 h' AND expires_in > '50 min' AND ttl IS NULL;
 -- a heartbeat in each of them: what has none stores none, and answers all the same
 SELECT name, le_heartbeat(name), le_heartbeat(name, token), le_heartbeat(name, token - 1) AS earlier, le_heartbeat(name, token + 1) AS later
@@ -136,7 +136,7 @@ SELECT open('s', 'regress_heartbeat_leader');
 SELECT says('s', $$SELECT le_try_become_leader('hb', identity => 's', heartbeat => '1 h')$$), says('s', $$SELECT le_try_become_leader(43, identity => 's', heartbeat => '1 h')$$),
        says('s', $$SELECT le_try_become_leader('hb none', identity => 's')$$), says('s', $$SELECT le_try_become_leader('short', identity => 's', heartbeat => '1 h')$$);
 SELECT token AS t FROM le_leader('hb') \gset
-SELECT token AS key_t FROM le_leader(43) \gset
+SELECT token AS key_t FROM le_leaders WHERE key = 43 \gset
 SELECT token AS none_t FROM le_leader('hb none') \gset
 -- no other session's own
 SELECT le_heartbeat('hb'), le_heartbeat(43), le_heartbeat('hb none');

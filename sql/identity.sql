@@ -13,7 +13,7 @@ CREATE ROLE regress_le_other LOGIN;
 SET application_name = 'worker 1';
 SELECT le_try_become_leader('job');
 SET application_name = 'worker 2';
-SELECT identity, application_name FROM le_leader('job');
+SELECT identity, application_name FROM le_leaders WHERE name = 'job';
 SELECT le_try_become_leader('job'), le_try_become_leader('job', identity => 'worker 1');
 SELECT identity FROM le_leader('job');
 
@@ -109,7 +109,7 @@ SET application_name = '';
 SELECT le_try_become_leader('denied');
 RESET SESSION AUTHORIZATION;
 CREATE TEMP VIEW denied AS SELECT l.last_denied_identity AS "of le_leaders", s.last_denied_identity AS "of the statistics"
-FROM le_leader('denied') l, pg_stat_leader_election s WHERE s.name = 'denied';
+FROM le_leaders l JOIN pg_stat_leader_election s USING (name) WHERE name = 'denied';
 GRANT SELECT ON denied TO PUBLIC;
 SET ROLE regress_le_member;
 TABLE denied;
@@ -162,7 +162,7 @@ SELECT le_try_become_leader('job'), le_try_become_leader('denied in a group');
 RESET SESSION AUTHORIZATION;
 SET ROLE regress_le_other;
 SELECT identity AS shown_to_fellow_member FROM le_leader('job');
-SELECT last_denied_identity AS shown_to_fellow_member FROM le_leader('denied in a group');
+SELECT last_denied_identity AS shown_to_fellow_member FROM le_leaders WHERE name = 'denied in a group';
 RESET ROLE;
 SELECT le_resign('denied in a group', :token);
 SELECT le_resign_all();

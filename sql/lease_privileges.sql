@@ -31,7 +31,7 @@ SELECT le_renew('job', 0), le_am_leader('job', 0), le_lease('job', '1 hour', ide
 -- it sees what all roles see
 SELECT name, scope, identity, token = :t1 AS token, pid, usename, application_name, client_addr, candidates, ttl, renewals
 FROM le_leaders WHERE scope = 'lease';
-SELECT identity, usename FROM le_leader('job');
+SELECT identity, usename FROM le_leaders WHERE name = 'job';
 -- and nothing in the table
 TABLE le_leases;
 INSERT INTO le_leases SELECT * FROM le_leases;
@@ -53,7 +53,7 @@ SELECT le_renew('job', :t1, '10 min');
 SELECT ttl FROM le_leader('job');
 SET ROLE regress_le_nephew;
 SELECT le_am_leader('job', :t1), le_renew('job', :t1), le_lease('job', '3 hours', token => :t1) = :t1 AS lease;
-SELECT ttl, usename FROM le_leader('job');
+SELECT ttl, usename FROM le_leaders WHERE name = 'job';
 -- a member that does not inherit has to set the role
 SET ROLE regress_le_noinherit;
 SELECT le_renew('job', :t1);
@@ -61,7 +61,7 @@ SELECT le_renew('job', :t1);
 RESET ROLE;
 -- a superuser may
 SELECT le_renew('job', :t1, '4 hours');
-SELECT r.ttl, t.ttl, usename, renewals FROM le_leader('job') r JOIN le_leases t USING (name, token);
+SELECT r.ttl, t.ttl, usename, renewals FROM le_leaders r JOIN le_leases t USING (name, token) WHERE name = 'job';
 SET ROLE regress_le_nephew;
 SELECT le_resign('job', :t1);
 RESET ROLE;
@@ -103,7 +103,7 @@ ALTER FUNCTION pg_temp.take OWNER TO regress_le_owner;
 ALTER FUNCTION pg_temp.keep OWNER TO regress_le_owner;
 SET ROLE regress_le_nobody;
 SELECT pg_temp.take() AS t5 \gset
-SELECT usename FROM le_leader('lent');
+SELECT usename FROM le_leaders WHERE name = 'lent';
 SELECT pg_temp.keep(:t5);
 SELECT le_renew('lent', :t5);
 RESET ROLE;
@@ -111,7 +111,7 @@ RESET ROLE;
 -- when the role is gone, a superuser is left
 DROP FUNCTION pg_temp.take, pg_temp.keep;
 DROP ROLE regress_le_owner, regress_le_member, regress_le_nephew, regress_le_noinherit;
-SELECT usename, le_am_leader('lent', :t5), le_renew('lent', :t5) FROM le_leader('lent');
+SELECT usename, le_am_leader('lent', :t5), le_renew('lent', :t5) FROM le_leaders WHERE name = 'lent';
 SET ROLE regress_le_nobody;
 SELECT le_renew('lent', :t5);
 SELECT identity LIKE '%@%' AS others FROM le_leader('made up');

@@ -48,7 +48,7 @@ SELECT pg_advisory_unlock_all();
 SELECT le_am_leader('job'), le_token('job'), le_am_leader(42), le_am_leader('other');
 SELECT * FROM le_leaders;
 SELECT * FROM le_leader('job');
-SELECT * FROM le_leader(42);
+SELECT * FROM le_leaders WHERE key = 42;
 SELECT le_resign('job');
 SELECT le_resign(42);
 SELECT le_resign_all();

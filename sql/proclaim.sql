@@ -300,7 +300,7 @@ SELECT le_proclaim('job', 'the owner''s', :t9);
 SET ROLE regress_proclaim_other;
 SELECT le_proclaim('job', 'another''s', :t9);
 \echo :LAST_ERROR_SQLSTATE
-SELECT value, usename FROM le_leader('job');
+SELECT value, usename FROM le_leaders WHERE name = 'job';
 SELECT value FROM le_leaders;
 CALL le_observe('job') \gset
 SELECT :'value' AS value;

@@ -32,7 +32,7 @@ DECLARE
 BEGIN
 	FOR i IN 1 .. 1000 LOOP
 		PERFORM pg_stat_clear_snapshot();
-		SELECT application_name INTO successor FROM le_leader('job');
+		SELECT application_name INTO successor FROM le_leaders WHERE name = 'job';
 		EXIT WHEN FOUND;
 		PERFORM pg_sleep(0.005);
 	END LOOP;
@@ -49,7 +49,7 @@ DECLARE
 BEGIN
 	WHILE length(line) < length(names) LOOP
 		FOR i IN 1 .. 1000 LOOP
-			SELECT * INTO leader FROM le_leader('job');
+			SELECT * INTO leader FROM le_leaders WHERE name = 'job';
 			EXIT WHEN FOUND AND leader.identity <> 'me';
 			PERFORM pg_sleep(0.005);
 		END LOOP;

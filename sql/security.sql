@@ -65,12 +65,9 @@ INSERT INTO calls VALUES
  ('le_key(text)', $$SELECT le_key('n') = hashtextextended('n', 0)$$),
  ('le_key(bigint)', 'SELECT le_key(7)'),
  ('le_leader(text)', $$SELECT identity FROM le_leader('lease')$$),
- ('le_leader(bigint)', 'SELECT count(*) FROM le_leader(3)'),
- ('_le_holders(text,bigint)', $$SELECT string_agg(name, ', ' ORDER BY name) FROM _le_holders(NULL)$$),
- ('_le_standing(text,bigint)', 'SELECT count(*) FROM _le_standing(NULL)'),
- ('_le_registry_terms(integer,bigint)', $$SELECT count(value) FROM _le_registry_terms()$$),
+ ('_le_registry_terms()', $$SELECT count(value) FROM _le_registry_terms()$$),
  ('_le_registry_candidates(boolean)', 'SELECT count(*) FROM _le_registry_candidates(false)'),
- ('_le_registry_statistics(text,bigint)', 'SELECT count(*) > 0 FROM _le_registry_statistics(NULL)'),
+ ('_le_registry_statistics()', 'SELECT count(*) > 0 FROM _le_registry_statistics()'),
  ('_le_registry_info()', 'SELECT elections > 0 FROM _le_registry_info()'),
  ('_le_origin(boolean)', 'SELECT _le_origin(true)'),
  ('pg_stat_leader_election_reset()', 'SELECT pg_stat_leader_election_reset()');
@@ -127,7 +124,7 @@ CREATE TABLE relations (object text, may text);
 INSERT INTO relations VALUES
  ('le_token_seq', 'SELECT'), ('le_token_origin_seq', 'SELECT'), ('le_lease_origin_seq', 'SELECT'),
  ('le_leases', ''), ('le_once_done', 'SELECT'),
- ('le_declarations', 'SELECT'), ('_le_locks', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
+ ('le_declarations', 'SELECT'), ('_le_locks', 'SELECT'), ('_le_lines', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
  ('pg_stat_leader_election', 'SELECT'), ('pg_stat_leader_election_info', 'SELECT');
 CREATE TEMP VIEW rights AS
 SELECT m.object, c.relkind,

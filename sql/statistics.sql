@@ -96,11 +96,11 @@ RESET client_min_messages;
 SELECT name, terms, leases_rolled_back FROM pg_stat_leader_election WHERE name LIKE 'stat rolled%' ORDER BY name;
 
 -- one that has expired counts as such from then on, although no session has noticed it
-SELECT le_lease('stat expires', '100 ms') IS NOT NULL AS taken, le_try_become_leader('stat is silent', heartbeat => '100 ms');
+SELECT le_lease('stat expires', '100 ms') IS NOT NULL AS taken;
 SELECT pg_sleep(0.15);
-SELECT name, terms, expired, silent, vacant_since IS NOT NULL AS vacant FROM pg_stat_leader_election WHERE name IN ('stat expires', 'stat is silent') ORDER BY name;
-SELECT le_am_leader('stat is silent'), le_lease('stat expires', '1 hour') IS NOT NULL AS taken;
-SELECT name, terms, expired, silent, vacant_since IS NOT NULL AS vacant FROM pg_stat_leader_election WHERE name IN ('stat expires', 'stat is silent') ORDER BY name;
+SELECT name, terms, expired, vacant_since IS NOT NULL AS vacant FROM pg_stat_leader_election WHERE name = 'stat expires';
+SELECT le_lease('stat expires', '1 hour') IS NOT NULL AS taken;
+SELECT name, terms, expired, vacant_since IS NOT NULL AS vacant FROM pg_stat_leader_election WHERE name = 'stat expires';
 SELECT le_depose('stat expires'), le_depose('stat rolled back');
 
 -- denied: at once, and after the timeout
@@ -128,7 +128,7 @@ BEGIN;
 SELECT le_try_become_leader('stat denied', identity => 'third');
 ROLLBACK;
 SELECT l.last_denied_at = s.last_denied_at AS at, l.last_denied_identity, s.last_denied_identity
-FROM pg_stat_leader_election s, le_leader('stat denied') l WHERE s.name = 'stat denied';
+FROM pg_stat_leader_election s JOIN le_leaders l USING (name) WHERE name = 'stat denied';
 SELECT last_denied_at, last_denied_identity FROM pg_stat_leader_election WHERE name = 'stat';
 SELECT last_denied_at AS last FROM pg_stat_leader_election WHERE name = 'stat denied' \gset
 -- no bid: to ask, to renew, to resign, to observe, bad input
@@ -212,13 +212,13 @@ SELECT name, key, terms FROM pg_stat_leader_election WHERE key = 4712;
 -- reset: all from zero, and what runs runs on; what is vacant is forgotten
 SELECT le_try_become_leader('stat runs'), le_lease('stat lease', '1 hour') AS t3 \gset
 SELECT le_try_become_leader('stat lease');
-SELECT last_denied_at IS NOT NULL AS at FROM le_leader('stat lease');
+SELECT last_denied_at IS NOT NULL AS at FROM le_leaders WHERE name = 'stat lease';
 SELECT elections AS e1, evictions AS ev1 FROM pg_stat_leader_election_info \gset
 SELECT pg_sleep(0.1);
 SELECT clock_timestamp() AS now, pg_stat_leader_election_reset() \gset
 SELECT stats_reset BETWEEN :'now' AND clock_timestamp() AS reset, elections < :e1 AS forgotten, evictions = :ev1 AS evictions FROM pg_stat_leader_election_info;
 TABLE counts;
-SELECT last_denied_at, last_denied_identity FROM le_leader('stat lease');
+SELECT last_denied_at, last_denied_identity FROM le_leaders WHERE name = 'stat lease';
 SELECT max(longest_wait), max(time_led) < clock_timestamp() - :'now' AS led, max(time_vacant) < clock_timestamp() - :'now' AS vacant,
        bool_and(time_led = '0' OR name IN ('stat runs', 'stat lease')) AS others FROM pg_stat_leader_election;
 SELECT name, time_led > '0' AS led, time_vacant FROM pg_stat_leader_election WHERE name IN ('stat runs', 'stat lease') ORDER BY name;

@@ -10,7 +10,7 @@ SELECT le_token('job'), le_token(42);
 SELECT le_try_become_leader('job'), le_try_become_leader(42);
 SELECT le_token('job') AS t1, le_token(42) AS t2 \gset
 SELECT :t1 >= 1 AS positive, :t2 > :t1 AS grows;
-SELECT token = :t1 AS name, (SELECT token = :t2 FROM le_leader(42)) AS key FROM le_leader('job');
+SELECT token = :t1 AS name, (SELECT token = :t2 FROM le_leaders WHERE key = 42) AS key FROM le_leader('job');
 SELECT le_try_become_leader('job'), le_token('job') = :t1 AS same;
 
 -- it begins by the clock, in seconds since 2025, and is exact where numbers are floats

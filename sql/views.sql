@@ -7,6 +7,7 @@ RESET client_min_messages;
 \d le_leaders
 \d le_candidates
 \d _le_locks
+\d _le_lines
 \df le_leader
 
 SET application_name = 'regress_views';
@@ -17,10 +18,8 @@ SELECT name, key = coalesce(hashtextextended(name, 0), -1) AS key, scope, identi
        usename = session_user AS usename, application_name, client_addr,
        since BETWEEN now() AND clock_timestamp() AS since, candidates
 FROM le_leaders ORDER BY name;
-SELECT l::text = k::text AS same_row FROM le_leader('name') l, le_leaders k WHERE k.name = 'name';
-SELECT l::text = k::text AS same_row FROM le_leader(-1) l, le_leaders k WHERE k.key = -1;
+SELECT to_jsonb(k) @> to_jsonb(l) AS same_row FROM le_leader('name') l, le_leaders k WHERE k.name = 'name';
 SELECT * FROM le_leader('nobody');
-SELECT * FROM le_leader(le_key('name'));
 SELECT * FROM le_candidates;
 
 -- it reads what is, not what the transaction's snapshot saw
@@ -46,17 +45,13 @@ SELECT le_resign('name');
 SELECT count(*) FROM unnest('{-1,-4294967296,4294967295,-9223372036854775808,9223372036854775807,2147483648,-2147483648}'::bigint[]) k
 WHERE le_try_become_leader(k);
 SELECT l.key, k.key = l.key AS by_key, lock.key = l.key AS lock
-FROM le_leaders l, le_leader(l.key) k, _le_locks lock WHERE lock.key = l.key ORDER BY 1;
+FROM le_leaders l, le_leaders k, _le_locks lock WHERE k.key = l.key AND lock.key = l.key ORDER BY 1;
 SELECT le_resign_all();
 
 -- plain advisory locks on keys that were never asked for are not elections
 SELECT pg_advisory_lock(555), pg_advisory_lock(555, 556), pg_advisory_lock_shared(557);
 SELECT le_am_leader(555), le_token(555);
 SELECT * FROM le_leaders;
-SELECT name, key, scope, identity, token, pid = pg_backend_pid() AS pid, usename = session_user AS usename, application_name, since, candidates
-FROM le_leader(555);
-SELECT key, pid = pg_backend_pid() AS pid FROM le_leader(557);
-SELECT * FROM le_leader(556);
 SELECT lock_class, key, pid = pg_backend_pid() AS pid, granted, waitstart FROM _le_locks ORDER BY key;
 -- once asked for, they are, for as long as they are held
 SELECT le_try_become_leader(555), le_resign(555);
@@ -69,7 +64,7 @@ SELECT key, scope, token FROM le_leaders;
 SELECT pg_advisory_lock_shared(555);
 SELECT key FROM le_leaders;
 SELECT pg_advisory_unlock_all();
-SELECT * FROM le_leader(555);
+SELECT * FROM le_leaders;
 
 -- bare keys that were asked for do not pile up
 SELECT count(*) FROM generate_series(10001, 13000) k WHERE le_try_become_leader(k) AND le_resign(k);

@@ -119,7 +119,7 @@ sub reads_on_standby
 {
 	my ($there, $held) = @_;
 	is(shown($there, 'name, scope, identity, token', q{name = 'held'}), "held lease holder $held", 'le_leaders shows a lease');
-	is(ask($there, q{SELECT token, ttl, renewed_at IS NULL, renewals IS NULL, expires_in IS NULL, pid IS NULL, usename = current_user FROM le_leader('held')}),
+	is(ask($there, q{SELECT token, ttl, renewed_at IS NULL, renewals IS NULL, expires_in IS NULL, pid IS NULL, usename = current_user FROM le_leaders WHERE name = 'held'}),
 		"$held|01:00:00|t|t|t|t|t", 'le_leader, too, without what is not replicated');
 	is(shown($there, 'name, ttl', q{name !~ '^l[0-9]$'}), 'held 01:00:00, lasting 02:00:00, prepared 01:00:00, resigned late 01:00:00, shortened 00:20:00',
 		'not what is resigned or not committed, and each with the ttl that it has now');

@@ -514,8 +514,8 @@ LockGuard(t) ==
     /\ UNCHANGED <<now, holder, queue, rec, last, guard, mark, pc, seen, tok,
                    beat, closer, promised, until>>
 
-\* term_runs() looks up the holder of the election's lock: le_view_lock() in
-\* src/term/lock_view.c.
+\* term_runs() looks up the holder of the election's lock: le_probe_holder() in
+\* src/term/election_lock.c.
 LookAtLock(t) ==
     /\ tx[t].step \in {"look", "look again"}
     /\ tx' = [tx EXCEPT ![t] =

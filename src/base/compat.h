@@ -26,13 +26,6 @@
  *	  - base/election_key.c: a tag of an advisory lock may have any fourth
  *	    field, and only 1 and 2 can be reached from SQL ->
  *	    specs/names_do_not_collide_with_advisory_keys
- *	  - term/lock_view.c: a backend can attach to the table of locks by its
- *	    name, "LOCK hash", with the parameters that lock.c creates it with; one
- *	    lock's holders and queue are protected by its partition ->
- *	    sql/views_truth
- *	  - term/lock_view.c: a lock stays in place while a process holds it, and
- *	    counts in nRequested and nGranted, which are read without its partition
- *	    lock -> sql/heartbeat_silence, t/108_heartbeat.pl
  *	  - campaign/campaign.c: LockTimeout is read when a wait begins, and can be
  *	    set for one -> specs/shorter_timeout_decides
  *	  - registry/eviction.c: a session that begins locks its database's OID,
@@ -82,9 +75,7 @@
  *	  - base/settings.c: config_generic.reset_source, reset_scontext and
  *	    reset_srole tell how, and by which role, a setting was made before the
  *	    library was loaded -> sql/security
- *	  - term/heartbeat.c: changes that the hook for log messages makes to a
- *	    message reach the log and the client; FATAL by SIGTERM has
- *	    ERRCODE_ADMIN_SHUTDOWN; the server uses no real-time signal ->
+ *	  - term/heartbeat.c: the server uses no real-time signal ->
  *	    t/108_heartbeat.pl
  *	  - base/liveness.c: ClientConnectionLost with InterruptPending ends the
  *	    session; errors stop all timers -> t/407_dead_peer.pl
@@ -126,10 +117,13 @@
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "storage/sinval.h"
+#if PG_VERSION_NUM < 170000
+#include "storage/sinvaladt.h"
+#endif
 #include "utils/acl.h"
-#include "utils/backend_status.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -198,87 +192,14 @@ LockQueueMoveToFrontCompat(LOCK *lock, PGPROC *process)
 #endif
 }
 
-/*
- * Attach to the server's table of locks (lock.c), as a backend does that was
- * not forked from the postmaster: by its name, and with the parameters that
- * the server created it with
- */
-static inline HTAB *
-AttachLockTableCompat(void)
-{
-	int64		size = (int64) max_locks_per_xact * (MaxBackends + max_prepared_xacts);
-	HASHCTL		info = {
-		.keysize = sizeof(LOCKTAG),
-		.entrysize = sizeof(LOCK),
-		.num_partitions = NUM_LOCK_PARTITIONS
-	};
-
-#if PG_VERSION_NUM >= 190000
-	return ShmemInitHash("LOCK hash", size, &info, HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
-#else
-	return ShmemInitHash("LOCK hash", size / 2, size, &info,
-						 HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
-#endif
-}
-
-/*
- * Return the hold on a lock that follows the given one, or the first one for
- * NULL.  Return NULL if there are no more.  The caller must hold the lock's
- * partition lock.
- */
-static inline PROCLOCK *
-LockNextHoldCompat(LOCK *lock, PROCLOCK *after)
-{
-#if PG_VERSION_NUM >= 160000
-	dlist_node *node = after != NULL ? &after->lockLink : &lock->procLocks.head;
-
-	return node->next == &lock->procLocks.head ? NULL :
-		dlist_container(PROCLOCK, lockLink, node->next);
-#else
-	return (PROCLOCK *) SHMQueueNext(&lock->procLocks,
-									 after != NULL ? &after->lockLink : &lock->procLocks,
-									 offsetof(PROCLOCK, lockLink));
-#endif
-}
-
-/* Return the process that waits for the lock after the given one, likewise */
+/* Return the process of a transaction, or NULL if it has ended */
 static inline PGPROC *
-LockNextWaiterCompat(LOCK *lock, PGPROC *after)
-{
-#if PG_VERSION_NUM >= 190000
-	dlist_node *end = &lock->waitProcs.dlist.head;
-	dlist_node *node = after != NULL ? &after->waitLink : end;
-
-	return node->next == end ? NULL : dlist_container(PGPROC, waitLink, node->next);
-#elif PG_VERSION_NUM >= 160000
-	dlist_node *end = &lock->waitProcs.dlist.head;
-	dlist_node *node = after != NULL ? &after->links : end;
-
-	return node->next == end ? NULL : dlist_container(PGPROC, links, node->next);
-#else
-	SHM_QUEUE  *queue = &lock->waitProcs.links;
-
-	return (PGPROC *) SHMQueueNext(queue, after != NULL ? &after->links : queue,
-								   offsetof(PGPROC, links));
-#endif
-}
-
-/*
- * Return where the server reports the activity of the given process, or NULL
- * if the process has ended.  The place may belong to another process by now.
- *
- * The entries are in an array with one place for each process, this one
- * included.
- */
-static inline volatile PgBackendStatus *
-BackendStatusCompat(PGPROC *process)
+VirtualTransactionProcCompat(VirtualTransactionId transaction)
 {
 #if PG_VERSION_NUM >= 170000
-	return MyBEEntry + (GetNumberFromPGProc(process) - MyProcNumber);
+	return ProcNumberGetProc(transaction.procNumber);
 #else
-	BackendId	id = *(volatile BackendId *) &process->backendId;
-
-	return id == InvalidBackendId ? NULL : MyBEEntry + (id - MyBackendId);
+	return BackendIdGetProc(transaction.backendId);
 #endif
 }
 

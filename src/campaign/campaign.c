@@ -109,11 +109,6 @@ wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 {
 	do
 	{
-		/*
-		 * from now on, a leader that becomes silent sees that a candidate
-		 * waits
-		 */
-		(void) le_end_silent(election, 0);
 		limit_wait(limit);
 		le_show_wait(LE_WAITS_FOR_LEADER);
 		(void) le_acquire_for_xact(election, false);
@@ -335,8 +330,7 @@ draw_token_now(LeBid *bid)
 
 /*
  * Acquire the election's lock for the current subtransaction if it is free, or
- * becomes free soon because the recorded leader is silent and its session is
- * terminated
+ * becomes free soon because the recorded leader is silent
  */
 static bool
 take_lock_now(LeBid *bid, const LeTerm *term)
@@ -345,9 +339,10 @@ take_lock_now(LeBid *bid, const LeTerm *term)
 
 	if (le_acquire_for_xact(election, true))
 		return true;
-	return term != NULL && term->silent &&
-		le_end_silent(election, lose_patience_at(bid)) &&
-		le_acquire_for_xact(election, true);
+	if (term == NULL || !term->silent)
+		return false;
+	le_await_silent(election, term, lose_patience_at(bid));
+	return le_acquire_for_xact(election, true);
 }
 
 /*
@@ -591,7 +586,6 @@ le_elect(LeBid *bid)
 		deny_own(bid, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "without a lease", NULL);
 		return 0;
 	}
-	le_refuse_silent_hold(election);
 	if (le_find_grant(election) != NULL)
 	{
 		deny_own(bid, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

@@ -186,9 +186,7 @@ bid_for(LeManyCampaign *campaign, int index)
 /*
  * Bid for one of the elections whose time has come.  Return the token, or 0.
  *
- * Does not bid if the lock is not free.  A leader that becomes silent while
- * this session follows the election releases the lock by itself: see
- * term/heartbeat.c.
+ * Does not bid if the lock is not free.
  */
 static int64
 look_at(LeManyCampaign *campaign, int index, uint64 now)
@@ -297,7 +295,6 @@ choose(LeManyCampaign *campaign)
 		CHECK_FOR_INTERRUPTS();
 		if (le_held_term(election) != NULL || le_find_grant(election) != NULL)
 			continue;
-		le_refuse_silent_hold(election);
 		choice = hash_search(campaign->by_key, &election->key.key, HASH_ENTER, &found);
 		if (found)
 			le_refuse_collision(election, campaign->elections[choice->index].name);

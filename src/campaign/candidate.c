@@ -52,10 +52,7 @@ le_stand_in_line(const LeElection *election, const LeIdentity *identity)
 	standing_for = election->key;
 	stand(election, identity);
 
-	/*
-	 * so that a leader with a heartbeat notices it, as do the views for a
-	 * bare key
-	 */
+	/* so that the views count it, and list a bare key */
 	in_line = le_registry_watch(election, LE_IN_LINE);
 }
 

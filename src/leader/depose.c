@@ -48,14 +48,12 @@
 bool
 le_read_leader(const LeElection *election, LeTerm *term)
 {
-	int			pid;
-
 	if (!le_registry_read(&election->key, term))
 		return false;
 	le_refuse_collision(election, term->name);
 	if (term->scope == LE_SCOPE_LEASE)
 		return le_copied_lease_runs(term);
-	return le_find_holder(election, &pid) && pid == term->pid;
+	return le_holds_lock(election, term->pid);
 }
 
 /*

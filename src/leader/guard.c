@@ -96,9 +96,8 @@ static bool
 term_runs(const LeElection *election, int64 token, Oid *role)
 {
 	LeHeldTerm *held = le_held_term(election);
-	LeLockView	view = {0};
 	LeTerm		term;
-	bool		runs;
+	int			holder;
 
 	*role = InvalidOid;
 	if (held != NULL)
@@ -110,17 +109,16 @@ term_runs(const LeElection *election, int64 token, Oid *role)
 
 	/*
 	 * Another session's term: the lock manager is authoritative.  The lock is
-	 * read first, as a session that has lost the lock removes its record
+	 * looked at first, as a session that has lost the lock removes its record
 	 * before it acquires the lock again.
 	 */
-	le_view_lock(&election->key, &view);
-	runs = le_registry_read(&election->key, &term) && term.token == token &&
-		term.scope != LE_SCOPE_LEASE && strcmp(term.name, election->name) == 0 &&
-		!term.silent && le_find_leader_in(&view, term.pid) != NULL;
-	pfree(view.users);
-	if (runs)
-		*role = term.role;
-	return runs;
+	holder = le_probe_holder(election);
+	if (holder == LE_NO_HOLDER || !le_registry_read(&election->key, &term) ||
+		term.token != token || term.scope == LE_SCOPE_LEASE || term.silent ||
+		strcmp(term.name, election->name) != 0)
+		return false;
+	*role = term.role;
+	return holder == term.pid || holder == LE_IDLE_HOLDER;
 }
 
 /*

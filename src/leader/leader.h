@@ -75,7 +75,7 @@ extern int	le_resign_terms(void);
 extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
 
 /* silence.c */
-extern bool le_end_silent(const LeElection *election, uint64 until);
+extern void le_await_silent(const LeElection *election, const LeTerm *silent, uint64 until);
 extern bool le_beat_by_token(const LeElection *election, int64 token);
 
 /* watch.c */

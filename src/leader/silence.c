@@ -2,11 +2,10 @@
  *
  * leader/silence.c
  *	  Leaders with a heartbeat, as seen by other sessions: give a heartbeat for
- *	  one, and end one that is silent.
+ *	  one, and wait for the end of one that is silent.
  *
  * The term of a silent leader has ended, but its session still holds the
- * election's lock.  A bid terminates that session.  This requires no
- * privilege, since the leader has agreed to it by its own bid.
+ * election's lock until it has ended itself: see term/heartbeat.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,26 +16,15 @@
 #include "leader/internal.h"
 
 /*
- * Terminate the session of a silent leader, and wait until the given time, by
- * le_monotonic_us, for the lock to be released.  Return false if no leader is
- * silent.
+ * Wait until the given time, by le_monotonic_us, for the session of a silent
+ * leader to release the election's lock
  *
- * For candidates.  May raise an error, also if another election with the same
- * key is led.  Ends the session if its client is gone.
+ * May raise an error, and ends the session if its client is gone.
  */
-bool
-le_end_silent(const LeElection *election, uint64 until)
+void
+le_await_silent(const LeElection *election, const LeTerm *silent, uint64 until)
 {
-	LeTerm		term;
-
-	if (!le_registry_read(&election->key, &term) || !term.silent)
-		return false;
-	le_refuse_collision(election, term.name);
-	if (!le_holds_lock(election, term.pid))
-		return true;
-	le_registry_terminate_silent(&election->key, term.token);
-	le_wait_until_gone(election, &term.pid, 1, le_list_holders, until);
-	return true;
+	le_wait_until_gone(election, &silent->pid, 1, le_list_holders, until);
 }
 
 /*

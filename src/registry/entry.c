@@ -100,6 +100,16 @@ le_forget_denial(LeElectionEntry *entry)
 }
 
 /*
+ * Return the number of sessions that wait to lead the election
+ */
+int
+le_count_candidates(LeElectionEntry *entry)
+{
+	return pg_atomic_read_u32(&entry->watchers[LE_IN_LINE]) +
+		pg_atomic_read_u32(&entry->watchers[LE_MANY]);
+}
+
+/*
  * Copy the entry's term
  *
  * The caller must hold the partition lock.  Never raises an error.
@@ -124,6 +134,7 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->has_value = DsaPointerIsValid(entry->value);
 	term->announces = entry->announces;
 	term->followers = pg_atomic_read_u32(&entry->watchers[LE_MANY]);
+	term->candidates = le_count_candidates(entry);
 	term->identity.has_client = entry->identity_has_client;
 	strcpy(term->identity.string, le_registry_string(entry->identity));
 	strcpy(term->name, le_registry_string(entry->name));

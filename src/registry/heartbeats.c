@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/heartbeats.c
- *	  Heartbeats of terms in the registry: record them, detect that they are
- *	  missing, and end the sessions of leaders that are silent.
+ *	  Heartbeats of terms in the registry.
  *
  * A term with a heartbeat has a deadline, as a lease has: see expiry.c.  If
  * the deadline has passed, the term is marked as silent.  The mark outlives
@@ -17,51 +16,7 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
-
 #include "registry/internal.h"
-
-/*
- * Record that the session whose term is silent ends that term itself and
- * continues.  Return false if the session has already been terminated for it.
- */
-bool
-le_registry_end_in_place(const LeElectionKey *key, int64 token)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		told_to_go;
-
-	if (entry == NULL)
-		return true;
-	told_to_go = entry->token == token && entry->terminated;
-	if (entry->token == token && !told_to_go)
-		entry->ends_in_place = true;
-	le_registry_unlock_entry(entry);
-	return !told_to_go;
-}
-
-/*
- * Terminate the session whose term has the given token and is silent.  Does
- * nothing if that session ends the term itself, or has done so.
- */
-void
-le_registry_terminate_silent(const LeElectionKey *key, int64 token)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-
-	if (entry == NULL)
-		return;
-	if (le_entry_close_silent(entry, token) && !entry->ends_in_place)
-	{
-		entry->terminated = true;
-#ifdef HAVE_SETSID
-		(void) kill(-entry->pid, SIGTERM);
-#else
-		(void) kill(entry->pid, SIGTERM);
-#endif
-	}
-	le_registry_unlock_entry(entry);
-}
 
 /*
  * Give this session's term with the given token another heartbeat, and return

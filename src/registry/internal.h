@@ -50,6 +50,8 @@ extern void le_registry_forget_database(Oid database);
 extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
 extern void le_registry_unlock_entry(LeElectionEntry *entry);
 extern void le_forget_denial(LeElectionEntry *entry);
+extern int	le_count_candidates(LeElectionEntry *entry);
+extern void le_copy_denial(LeDenial *denial, LeElectionEntry *entry);
 extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
 extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 

@@ -62,7 +62,10 @@ copy_entries(LeTerm *array, int capacity, LeTermFilter passes)
 		if (!passes(entry))
 			continue;
 		if (count < capacity)
+		{
 			le_copy_entry(&array[count], entry);
+			le_copy_denial(&array[count].last_denied, entry);
+		}
 		count++;
 	}
 	dshash_seq_term(&status);
@@ -170,65 +173,4 @@ le_registry_start_loaded(Oid lease_table)
 	}
 	dshash_seq_term(&status);
 	return count;
-}
-
-/*
- * Check whether the entry is to be listed: it has a term, or is that of a bare
- * key that a session has bid for.  With only_bare, bare keys only.
- */
-static bool
-is_listed(const LeElectionEntry *entry, bool only_bare)
-{
-	if (entry->election.database != MyDatabaseId)
-		return false;
-	if (entry->election.lock_class == LE_CLASS_BARE_KEY)
-		return entry->token != 0 || !entry->hidden;
-	return entry->token != 0 && !only_bare;
-}
-
-/*
- * Copy up to capacity keys to the array, and return how many there are
- */
-static int
-copy_keys(LeElectionKey *array, int capacity, bool only_bare)
-{
-	dshash_seq_status status;
-	LeElectionEntry *entry;
-	int			count = 0;
-
-	dshash_seq_init(&status, le_registry_election_table(), false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (!is_listed(entry, only_bare))
-			continue;
-		if (count < capacity)
-			array[count] = entry->election;
-		count++;
-	}
-	dshash_seq_term(&status);
-	return count;
-}
-
-/*
- * Return the keys of this database's elections that have a recorded term, and
- * of the bare keys that a session has bid for; with only_bare, of bare keys
- * only
- *
- * The memory must be allocated before the table is locked: see list_entries.
- */
-LeElectionKey *
-le_registry_list_keys(bool only_bare, int *count)
-{
-	int			capacity = pg_atomic_read_u32(&le_registry_counters()->elections) + 8;
-	LeElectionKey *array;
-
-	for (;;)
-	{
-		array = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeElectionKey));
-		*count = copy_keys(array, capacity, only_bare);
-		if (*count <= capacity)
-			return array;
-		pfree(array);
-		capacity = *count + *count / 4;
-	}
 }

@@ -170,8 +170,6 @@ typedef struct LeElectionEntry
 	bool		lock_gone;		/* was its lock seen free? see watch.c */
 	bool		silent;			/* found to have missed its heartbeat, see
 								 * heartbeats.c */
-	bool		terminated;		/* its session was terminated for that */
-	bool		ends_in_place;	/* its session has ended it instead */
 	bool		hidden;			/* forgotten except for its last term, and not
 								 * used since */
 
@@ -205,6 +203,14 @@ typedef enum LeForgotten
 	LE_IN_USE
 } LeForgotten;
 
+/* The bid that was denied last */
+typedef struct LeDenial
+{
+	TimestampTz at;				/* 0: none was */
+	Oid			role;
+	LeIdentity	identity;		/* empty: unknown */
+} LeDenial;
+
 /* A copy of a term */
 typedef struct LeTerm
 {
@@ -224,7 +230,9 @@ typedef struct LeTerm
 	bool		expired;		/* a lease: had it ended when it was copied? */
 	bool		has_value;
 	bool		announces;		/* are its beginning and end announced? */
-	int			followers;
+	int			followers;		/* candidates for many */
+	int			candidates;		/* these, and those in line */
+	LeDenial	last_denied;	/* in a list only */
 	LeIdentity	identity;
 	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
 } LeTerm;
@@ -267,14 +275,6 @@ typedef struct LeObservation
 	char		value[LE_VALUE_SIZE];
 } LeObservation;
 
-/* The bid that was denied last */
-typedef struct LeDenial
-{
-	TimestampTz at;				/* 0: none was */
-	Oid			role;
-	LeIdentity	identity;		/* empty: unknown */
-} LeDenial;
-
 /* A row of the statistics */
 typedef struct LeStatistics
 {
@@ -283,14 +283,14 @@ typedef struct LeStatistics
 	int64		terms;
 	int64		ended[LE_END_REASONS];
 	uint64		denied;
-	LeDenial	last_denied;
+	LeDenial	last_denied;	/* in a list only */
 	uint64		led_us;
 	uint64		vacant_us;
 	uint64		rolled_back;
 	uint64		longest_wait_us;
 	uint64		vacant_for_us;	/* now */
 	bool		is_vacant;
-	int			followers;
+	int			candidates;
 } LeStatistics;
 
 /* What a candidate waits for, mostly while first in line */
@@ -498,8 +498,6 @@ extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
 extern LeElectionEntry *le_registry_set_heartbeat(const LeElectionKey *key, int64 token,
 												  int64 heartbeat_us);
 extern bool le_registry_beat(const LeElectionKey *key, int64 token);
-extern bool le_registry_end_in_place(const LeElectionKey *key, int64 token);
-extern void le_registry_terminate_silent(const LeElectionKey *key, int64 token);
 
 /* news.c */
 extern bool le_registry_find_news(const LeElectionKey *key, LeNews *news);
@@ -526,10 +524,8 @@ extern LeCandidate *le_registry_list_candidates(int *count);
 /* stats.c */
 extern void le_registry_count_denial(const LeElection *election,
 									 const LeIdentity *identity);
-extern void le_registry_read_denial(const LeElectionKey *key, LeDenial *denial);
 extern void le_registry_count_wait(const LeElectionKey *key, uint64 waited_us);
 extern LeStatistics *le_registry_list_statistics(int *count);
-extern bool le_registry_read_statistics(const LeElectionKey *key, LeStatistics *row);
 extern void le_registry_reset_statistics(void);
 extern TimestampTz le_registry_stats_reset(void);
 
@@ -537,6 +533,5 @@ extern TimestampTz le_registry_stats_reset(void);
 extern LeTerm *le_registry_list_terms(int *count);
 extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
 extern int	le_registry_start_loaded(Oid lease_table);
-extern LeElectionKey *le_registry_list_keys(bool only_bare, int *count);
 
 #endif							/* LE_REGISTRY_H */

@@ -221,32 +221,18 @@ le_registry_count_wait(const LeElectionKey *key, uint64 waited_us)
 }
 
 /*
- * Copy which bid was denied last.  The caller must hold the partition lock.
+ * Copy which bid for the election was denied last
+ *
+ * The caller must hold the partition lock.  Never raises an error.
  */
-static void
-copy_denial(LeDenial *denial, LeElectionEntry *entry)
+void
+le_copy_denial(LeDenial *denial, LeElectionEntry *entry)
 {
 	AssertPartitionLocked();
-	denial->at = (TimestampTz) pg_atomic_read_u64(&entry->denied_at);
+	denial->at = entry->hidden ? 0 : (TimestampTz) pg_atomic_read_u64(&entry->denied_at);
 	denial->role = entry->denied_role;
 	denial->identity.has_client = entry->denied_has_client;
 	strcpy(denial->identity.string, le_registry_string(entry->denied_identity));
-}
-
-/*
- * Copy which bid for the election was denied last
- */
-void
-le_registry_read_denial(const LeElectionKey *key, LeDenial *denial)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-
-	denial->at = 0;
-	if (entry == NULL)
-		return;
-	if (!entry->hidden)
-		copy_denial(denial, entry);
-	le_registry_unlock_entry(entry);
 }
 
 static void
@@ -261,10 +247,10 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	row->terms = tally->terms;
 	memcpy(row->ended, tally->ended, sizeof(row->ended));
 	row->denied = pg_atomic_read_u64(&tally->denied);
-	copy_denial(&row->last_denied, entry);
+	le_copy_denial(&row->last_denied, entry);
 	row->rolled_back = pg_atomic_read_u64(&tally->rolled_back);
 	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
-	row->followers = pg_atomic_read_u32(&entry->watchers[LE_MANY]);
+	row->candidates = le_count_candidates(entry);
 
 	time_since_change(entry, now, &led, &vacant);
 
@@ -321,24 +307,6 @@ le_registry_list_statistics(int *count)
 		pfree(array);
 		capacity = *count + *count / 4;
 	}
-}
-
-/*
- * Copy the statistics of the election.  Return false if there are none.
- */
-bool
-le_registry_read_statistics(const LeElectionKey *key, LeStatistics *row)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	bool		shown;
-
-	if (entry == NULL)
-		return false;
-	shown = !entry->hidden;
-	if (shown)
-		copy_statistics(row, entry, le_monotonic_us());
-	le_registry_unlock_entry(entry);
-	return shown;
 }
 
 /*

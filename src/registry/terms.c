@@ -68,8 +68,6 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->voided_at = InvalidXLogRecPtr;
 	entry->lock_gone = false;
 	entry->silent = false;
-	entry->terminated = false;
-	entry->ends_in_place = false;
 	entry->announces = term->announces;
 	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;

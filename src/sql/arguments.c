@@ -132,21 +132,6 @@ le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *elect
 }
 
 /*
- * Fill in the election that a query asks a view for, from any text in argument
- * 0.  Return false if that cannot be an election's name.
- */
-bool
-le_arg_any_name(FunctionCallInfo fcinfo, LeElection *election)
-{
-	text	   *name = PG_GETARG_TEXT_PP(0);
-
-	if (VARSIZE_ANY_EXHDR(name) == 0 || VARSIZE_ANY_EXHDR(name) > LE_TEXT_MAX)
-		return false;
-	le_election_by_name(election, name);
-	return true;
-}
-
-/*
  * Return the identity from the given argument, NULL for the default one
  */
 text *

@@ -19,21 +19,11 @@ typedef enum LeCalledBy
 	LE_BY_KEY
 } LeCalledBy;
 
-/* Columns that belong together: usename, application_name and client_addr */
-#define LE_SESSION_COLUMNS	3
-
-/* ttl, heartbeat, renewed_at, renewals and expires_in */
-#define LE_EXPIRY_COLUMNS	5
-
-/* last_denied_at and last_denied_identity */
-#define LE_DENIAL_COLUMNS	2
-
 /* arguments.c */
 extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
 extern void le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by,
 							LeElection *election);
-extern bool le_arg_any_name(FunctionCallInfo fcinfo, LeElection *election);
 extern text *le_arg_identity(FunctionCallInfo fcinfo, int argument);
 extern char *le_arg_reason(FunctionCallInfo fcinfo, int argument);
 extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
@@ -53,16 +43,5 @@ extern ReturnSetInfo *le_begin_rows(FunctionCallInfo fcinfo, int columns);
 
 /* functions.c */
 extern int64 le_own_token(const LeElection *election);
-
-/* session.c */
-extern void le_fill_role(Oid role, Datum *value, bool *is_null);
-extern void le_fill_session(PGPROC *process, int pid, Datum *values, bool *nulls);
-
-/* views.c */
-extern bool le_has_rows_enough(FunctionCallInfo fcinfo);
-extern void le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls);
-extern void le_fill_denial(const LeDenial *denial, Datum *values, bool *nulls);
-extern void le_fill_value(const LeTerm *term, Datum *value, bool *is_null);
-extern const char *le_wait_name(LeWait waits_for);
 
 #endif							/* LE_SQL_H */

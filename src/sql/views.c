@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * sql/views.c
- *	  Rows of the statistics views, and of the internal functions that show the
- *	  registry.
+ *	  Rows of le_leader(), and of the internal functions that list the
+ *	  registry, which the views read.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,28 +25,18 @@
 #include "sql/sql.h"
 #include "leader_election.h"
 
+PG_FUNCTION_INFO_V1(le_leader);
 PG_FUNCTION_INFO_V1(le_registry_terms);
 PG_FUNCTION_INFO_V1(le_registry_candidates);
 PG_FUNCTION_INFO_V1(le_registry_statistics);
 PG_FUNCTION_INFO_V1(le_registry_info);
 PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
-/*
- * Check whether a view's function has returned as many rows as its second
- * argument asks for
- */
-bool
-le_has_rows_enough(FunctionCallInfo fcinfo)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-
-	return !PG_ARGISNULL(1) &&
-		tuplestore_tuple_count(rsinfo->setResult) >= PG_GETARG_INT64(1);
-}
+/* lock_class, key and name */
+#define LE_ELECTION_COLUMNS	3
 
 /*
- * Fill in the columns that terms and candidates have in common: the lock, and
- * the name, NULL for a bare key
+ * Fill in which election this is; the name is NULL for a bare key
  */
 static void
 fill_election(const LeElectionKey *election, const char *name,
@@ -69,53 +59,93 @@ interval_datum(int64 us)
 	return IntervalPGetDatum(interval);
 }
 
-/* The columns of le_registry_terms */
+/* The columns that le_leader and le_registry_terms have in common */
 enum
 {
-	LE_TERMS_SCOPE = 3,
-	LE_TERMS_IDENTITY,
-	LE_TERMS_TOKEN,
-	LE_TERMS_PID,
-	LE_TERMS_SINCE,
-	LE_TERMS_ROLE,
-	LE_TERMS_EXPIRY,
-	LE_TERMS_VALUE = LE_TERMS_EXPIRY + LE_EXPIRY_COLUMNS,
-	LE_TERMS_FOLLOWERS,
-	LE_TERMS_COLUMNS
+	LE_TERM_SCOPE,
+	LE_TERM_IDENTITY,
+	LE_TERM_TOKEN,
+	LE_TERM_PID,
+	LE_TERM_SINCE,
+	LE_TERM_COLUMNS
 };
+
+/* and further ones: ttl, heartbeat, renewed_at, renewals, expires_in, value */
+enum
+{
+	LE_STATE_TTL,
+	LE_STATE_HEARTBEAT,
+	LE_STATE_RENEWED_AT,
+	LE_STATE_RENEWALS,
+	LE_STATE_EXPIRES_IN,
+	LE_STATE_VALUE,
+	LE_STATE_COLUMNS
+};
+
+static void
+fill_term(const LeTerm *term, Datum *values, bool *nulls)
+{
+	values[LE_TERM_SCOPE] = CStringGetTextDatum(le_scope_name(term->scope));
+	values[LE_TERM_IDENTITY] =
+		CStringGetTextDatum(le_identity_shown(&term->identity, term->role));
+	values[LE_TERM_TOKEN] = Int64GetDatum(term->token);
+	values[LE_TERM_PID] = Int32GetDatum(term->pid);
+	values[LE_TERM_SINCE] = TimestampTzGetDatum(term->since);
+	memset(nulls, false, LE_TERM_COLUMNS);
+	nulls[LE_TERM_PID] = term->scope == LE_SCOPE_LEASE;
+}
 
 /*
  * Fill in the columns that only leases and terms with a heartbeat have
  *
  * Renewals are not replicated, so a standby knows none.
  */
-void
-le_fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
+static void
+fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 {
 	bool		is_lease = term->scope == LE_SCOPE_LEASE;
+	int			lasts = is_lease ? LE_STATE_TTL : LE_STATE_HEARTBEAT;
 	int64		left_us = (int64) (term->deadline - le_monotonic_us());
 
-	memset(nulls, true, LE_EXPIRY_COLUMNS);
 	if (term->lasts_us == 0)
 		return;
-	values[is_lease ? 0 : 1] = interval_datum(term->lasts_us);
-	nulls[is_lease ? 0 : 1] = false;
+	values[lasts] = interval_datum(term->lasts_us);
+	nulls[lasts] = false;
 	if (!le_deadline_is_committed(term->deadline))
 		return;
-	values[4] = interval_datum(Max(left_us, 0));
-	nulls[4] = false;
+	values[LE_STATE_EXPIRES_IN] = interval_datum(Max(left_us, 0));
+	nulls[LE_STATE_EXPIRES_IN] = false;
 	if (!is_lease)
 		return;
-	values[2] = TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->lasts_us);
-	values[3] = Int64GetDatum((int64) term->renewals);
-	nulls[2] = nulls[3] = false;
+	values[LE_STATE_RENEWED_AT] =
+		TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->lasts_us);
+	values[LE_STATE_RENEWALS] = Int64GetDatum((int64) term->renewals);
+	nulls[LE_STATE_RENEWED_AT] = nulls[LE_STATE_RENEWALS] = false;
 }
 
 /*
- * Fill in the columns about the bid that was denied last
+ * Fill in what can change while the term runs.  The value is shown only if the
+ * current user may observe the election.
  */
-void
-le_fill_denial(const LeDenial *denial, Datum *values, bool *nulls)
+static void
+fill_state(const LeTerm *term, Datum *values, bool *nulls)
+{
+	char		value[LE_VALUE_SIZE];
+
+	memset(nulls, true, LE_STATE_COLUMNS);
+	fill_expiry(term, values, nulls);
+	if (!term->has_value || !le_may_observe(term->name) ||
+		!le_registry_copy_value(&term->election, term->token, value))
+		return;
+	values[LE_STATE_VALUE] = CStringGetTextDatum(value);
+	nulls[LE_STATE_VALUE] = false;
+}
+
+/* last_denied_at and last_denied_identity */
+#define LE_DENIAL_COLUMNS	2
+
+static void
+fill_denial(const LeDenial *denial, Datum *values, bool *nulls)
 {
 	const LeIdentity *identity = &denial->identity;
 
@@ -130,19 +160,84 @@ le_fill_denial(const LeDenial *denial, Datum *values, bool *nulls)
 	nulls[1] = false;
 }
 
-/*
- * Fill in the value that the leader publishes, if the current user may see it
- */
-void
-le_fill_value(const LeTerm *term, Datum *value_datum, bool *is_null)
+/* The columns of le_leader */
+enum
 {
-	char		value[LE_VALUE_SIZE];
+	LE_LEADER_NAME,
+	LE_LEADER_KEY,
+	LE_LEADER_TERM,
+	LE_LEADER_CANDIDATES = LE_LEADER_TERM + LE_TERM_COLUMNS,
+	LE_LEADER_STATE,
+	LE_LEADER_COLUMNS = LE_LEADER_STATE + LE_STATE_COLUMNS
+};
 
-	*is_null = !term->has_value || !le_may_observe(term->name) ||
-		!le_registry_copy_value(&term->election, term->token, value);
-	if (!*is_null)
-		*value_datum = CStringGetTextDatum(value);
+static void
+put_leader(ReturnSetInfo *rsinfo, const LeTerm *term)
+{
+	Datum		values[LE_LEADER_COLUMNS] = {0};
+	bool		nulls[LE_LEADER_COLUMNS] = {0};
+
+	values[LE_LEADER_NAME] = CStringGetTextDatum(term->name);
+	values[LE_LEADER_KEY] = Int64GetDatum(term->election.key);
+	fill_term(term, &values[LE_LEADER_TERM], &nulls[LE_LEADER_TERM]);
+	values[LE_LEADER_CANDIDATES] = Int64GetDatum(term->candidates);
+	fill_state(term, &values[LE_LEADER_STATE], &nulls[LE_LEADER_STATE]);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
+
+/*
+ * Return the row of a leader that is known on a standby: of a lease
+ */
+static void
+put_replicated(ReturnSetInfo *rsinfo, const LeElection *election)
+{
+	int			count;
+	LeTerm	   *terms = le_lease_list(election, &count);
+
+	for (int i = 0; i < count; i++)
+		put_leader(rsinfo, &terms[i]);
+}
+
+/*
+ * Return the election's leader, or no row
+ *
+ * If no session holds the election's lock or waits for it, the lock of the
+ * recorded term was released without the extension's knowledge.  The lock is
+ * looked at first: a term that is recorded after that was led in between.
+ */
+Datum
+le_leader(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_LEADER_COLUMNS);
+	LeElection	election;
+	LeTerm		term;
+	bool		is_held;
+
+	le_arg_election(fcinfo, LE_BY_NAME, &election);
+	le_prepare_to_look();
+	if (RecoveryInProgress())
+	{
+		put_replicated(rsinfo, &election);
+		return (Datum) 0;
+	}
+	is_held = le_lock_is_busy(&election);
+	if (!le_registry_read(&election.key, &term) || strcmp(term.name, election.name) != 0)
+		return (Datum) 0;
+	if (term.scope == LE_SCOPE_LEASE ? le_copied_lease_runs(&term) : is_held && !term.silent)
+		put_leader(rsinfo, &term);
+	return (Datum) 0;
+}
+
+/* The columns of le_registry_terms, after those that fill_election fills in */
+enum
+{
+	LE_TERMS_TERM = LE_ELECTION_COLUMNS,
+	LE_TERMS_ROLE = LE_TERMS_TERM + LE_TERM_COLUMNS,
+	LE_TERMS_STATE,
+	LE_TERMS_DENIAL = LE_TERMS_STATE + LE_STATE_COLUMNS,
+	LE_TERMS_CANDIDATES = LE_TERMS_DENIAL + LE_DENIAL_COLUMNS,
+	LE_TERMS_COLUMNS
+};
 
 static void
 put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
@@ -151,84 +246,44 @@ put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 	bool		nulls[LE_TERMS_COLUMNS] = {0};
 
 	fill_election(&term->election, term->name, values, nulls);
-	if (term->token == 0)
-		memset(nulls + LE_TERMS_SCOPE, true, LE_TERMS_COLUMNS - LE_TERMS_SCOPE);
+	if (term->token == 0 || term->silent)
+		memset(nulls + LE_TERMS_TERM, true, LE_TERMS_DENIAL - LE_TERMS_TERM);
 	else
 	{
-		values[LE_TERMS_SCOPE] = CStringGetTextDatum(le_scope_name(term->scope));
-		values[LE_TERMS_IDENTITY] =
-			CStringGetTextDatum(le_identity_shown(&term->identity, term->role));
-		values[LE_TERMS_TOKEN] = Int64GetDatum(term->token);
-		values[LE_TERMS_PID] = Int32GetDatum(term->pid);
-		values[LE_TERMS_SINCE] = TimestampTzGetDatum(term->since);
+		fill_term(term, &values[LE_TERMS_TERM], &nulls[LE_TERMS_TERM]);
 		values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
-		nulls[LE_TERMS_PID] = term->scope == LE_SCOPE_LEASE;
-		le_fill_expiry(term, &values[LE_TERMS_EXPIRY], &nulls[LE_TERMS_EXPIRY]);
-		le_fill_value(term, &values[LE_TERMS_VALUE], &nulls[LE_TERMS_VALUE]);
-		values[LE_TERMS_FOLLOWERS] = Int32GetDatum(term->followers);
+		fill_state(term, &values[LE_TERMS_STATE], &nulls[LE_TERMS_STATE]);
 	}
+	fill_denial(&term->last_denied, &values[LE_TERMS_DENIAL], &nulls[LE_TERMS_DENIAL]);
+	values[LE_TERMS_CANDIDATES] = Int64GetDatum(term->candidates);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
 /*
- * Return the recorded terms, or with a key that of one election.  *count is
- * set to their number.
+ * Return the recorded terms that run, and the bare keys that a session has bid
+ * for
  *
  * A standby has no registry entries, but the leases that were replicated.
- */
-static LeTerm *
-list_shown_terms(bool on_standby, const LeElectionKey *only, int *count)
-{
-	LeTerm	   *terms;
-
-	if (on_standby)
-		return le_lease_list(NULL, count);
-	if (only == NULL)
-		return le_registry_list_terms(count);
-	terms = palloc_object(LeTerm);
-	*count = le_registry_read(only, terms) ? 1 : 0;
-	return terms;
-}
-
-static bool
-is_shown_term(bool on_standby, const LeTerm *term, const LeElectionKey *only)
-{
-	if (only != NULL && memcmp(&term->election, only, sizeof(LeElectionKey)) != 0)
-		return false;
-	return term->scope != LE_SCOPE_LEASE || on_standby || le_copied_lease_runs(term);
-}
-
-/*
- * Return the recorded terms, and the bare keys that a session has bid for;
- * with a lock class and key, only what is recorded of that election
  */
 Datum
 le_registry_terms(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_TERMS_COLUMNS);
-	MemoryContext row_context;
 	bool		on_standby = RecoveryInProgress();
-	LeElectionKey key = {.database = MyDatabaseId};
-	const LeElectionKey *only = NULL;
+	MemoryContext row_context;
 	LeTerm	   *terms;
-	int			count = 0;
+	int			count;
 
 	le_prepare_to_look();
-	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1))
-	{
-		key.lock_class = PG_GETARG_INT32(0);
-		key.key = PG_GETARG_INT64(1);
-		only = &key;
-	}
-	terms = list_shown_terms(on_standby, only, &count);
-
+	terms = on_standby ? le_lease_list(NULL, &count) : le_registry_list_terms(&count);
 	row_context = AllocSetContextCreate(CurrentMemoryContext, "leader_election row",
 										ALLOCSET_SMALL_SIZES);
 	for (int i = 0; i < count; i++)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(row_context);
 
-		if (is_shown_term(on_standby, &terms[i], only))
+		CHECK_FOR_INTERRUPTS();
+		if (on_standby || terms[i].scope != LE_SCOPE_LEASE || le_copied_lease_runs(&terms[i]))
 			put_term_row(rsinfo, &terms[i]);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(row_context);
@@ -243,15 +298,6 @@ static const char *const wait_names[] = {
 	[LE_WAITS_AFTER_PROMOTION] = "promotion",
 	[LE_WAITS_FOR_STANDBY] = "standby",
 };
-
-/*
- * Return the name in the views of what a candidate waits for
- */
-const char *
-le_wait_name(LeWait waits_for)
-{
-	return wait_names[waits_for];
-}
 
 /* The number of columns of le_registry_candidates */
 #define LE_RECORD_COLUMNS	8
@@ -272,7 +318,7 @@ put_record(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
 	values[4] = Int32GetDatum(candidate->pid);
 	values[5] = TimestampTzGetDatum(candidate->since);
 	values[6] = BoolGetDatum(candidate->key_count == 0);
-	values[7] = CStringGetTextDatum(le_wait_name(candidate->waits_for));
+	values[7] = CStringGetTextDatum(wait_names[candidate->waits_for]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 
 	/* there may be millions */
@@ -345,94 +391,69 @@ ended_datum(const LeStatistics *row)
 										   TYPALIGN_DOUBLE));
 }
 
-/* The columns of le_registry_statistics */
+/* The columns of le_registry_statistics, likewise */
 enum
 {
-	LE_STATISTICS_NAME,
-	LE_STATISTICS_KEY,
-	LE_STATISTICS_TERMS,
+	LE_STATISTICS_TERMS = LE_ELECTION_COLUMNS,
 	LE_STATISTICS_ENDED,
 	LE_STATISTICS_DENIED,
-	LE_STATISTICS_LAST_DENIED,
-	LE_STATISTICS_ROLLED_BACK = LE_STATISTICS_LAST_DENIED + LE_DENIAL_COLUMNS,
+	LE_STATISTICS_DENIAL,
+	LE_STATISTICS_ROLLED_BACK = LE_STATISTICS_DENIAL + LE_DENIAL_COLUMNS,
 	LE_STATISTICS_TIME_VACANT,
 	LE_STATISTICS_TIME_LED,
 	LE_STATISTICS_LONGEST_WAIT,
-	LE_STATISTICS_CANDIDATES,
 	LE_STATISTICS_VACANT_SINCE,
+	LE_STATISTICS_CANDIDATES,
 	LE_STATISTICS_COLUMNS
 };
 
 static void
-put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row, LeLockView *view)
+put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row)
 {
 	Datum		values[LE_STATISTICS_COLUMNS] = {0};
 	bool		nulls[LE_STATISTICS_COLUMNS] = {0};
-	int			standing;
 
-	le_view_lock(&row->election, view);
-	standing = le_count_standing(&row->election, view, 0);
-	nulls[LE_STATISTICS_NAME] = row->name[0] == '\0';
-	if (!nulls[LE_STATISTICS_NAME])
-		values[LE_STATISTICS_NAME] = CStringGetTextDatum(row->name);
-	values[LE_STATISTICS_KEY] = Int64GetDatum(row->election.key);
+	fill_election(&row->election, row->name, values, nulls);
 	values[LE_STATISTICS_TERMS] = Int64GetDatum(row->terms);
 	values[LE_STATISTICS_ENDED] = ended_datum(row);
 	values[LE_STATISTICS_DENIED] = Int64GetDatum((int64) row->denied);
-	le_fill_denial(&row->last_denied, &values[LE_STATISTICS_LAST_DENIED],
-				   &nulls[LE_STATISTICS_LAST_DENIED]);
+	fill_denial(&row->last_denied, &values[LE_STATISTICS_DENIAL],
+				&nulls[LE_STATISTICS_DENIAL]);
 	values[LE_STATISTICS_ROLLED_BACK] = Int64GetDatum((int64) row->rolled_back);
 	values[LE_STATISTICS_TIME_VACANT] = interval_datum((int64) row->vacant_us);
 	values[LE_STATISTICS_TIME_LED] = interval_datum((int64) row->led_us);
 	values[LE_STATISTICS_LONGEST_WAIT] = interval_datum((int64) row->longest_wait_us);
-	values[LE_STATISTICS_CANDIDATES] = Int64GetDatum(standing + row->followers);
 	values[LE_STATISTICS_VACANT_SINCE] =
 		TimestampTzGetDatum(GetCurrentTimestamp() - row->vacant_for_us);
 	nulls[LE_STATISTICS_VACANT_SINCE] = !row->is_vacant;
+	values[LE_STATISTICS_CANDIDATES] = Int64GetDatum(row->candidates);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
-static void
-put_all_statistics(FunctionCallInfo fcinfo)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	int			count;
-	LeStatistics *rows = le_registry_list_statistics(&count);
-	LeLockView	view = {0};
-	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
-													  "leader_election row",
-													  ALLOCSET_SMALL_SIZES);
-
-	if (count > 0)
-		le_view_lock(&rows[0].election, &view); /* so that its memory stays */
-	for (int i = 0; i < count && !le_has_rows_enough(fcinfo); i++)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(row_context);
-
-		CHECK_FOR_INTERRUPTS();
-		put_statistics(rsinfo, &rows[i], &view);
-		MemoryContextSwitchTo(caller);
-		MemoryContextReset(row_context);
-	}
-}
-
 /*
- * Return the statistics of each election, or of one if it is given
+ * Return the statistics of each election
  */
 Datum
 le_registry_statistics(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_STATISTICS_COLUMNS);
-	LeElection	election;
-	LeStatistics row;
-	LeLockView	view = {0};
+	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
+													  "leader_election row",
+													  ALLOCSET_SMALL_SIZES);
+	LeStatistics *rows;
+	int			count;
 
 	le_prepare_to_look();
-	if (PG_ARGISNULL(0))
-		put_all_statistics(fcinfo);
-	else if (le_arg_any_name(fcinfo, &election) &&
-			 le_registry_read_statistics(&election.key, &row))
-		put_statistics(rsinfo, &row, &view);
+	rows = le_registry_list_statistics(&count);
+	for (int i = 0; i < count; i++)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(row_context);
+
+		CHECK_FOR_INTERRUPTS();
+		put_statistics(rsinfo, &rows[i]);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(row_context);
+	}
 	return (Datum) 0;
 }
 

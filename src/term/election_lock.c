@@ -268,22 +268,26 @@ le_release_guard(const LeElection *election, LOCKMODE mode)
 /*
  * Return the process IDs of the holders of the lock in one of these modes,
  * with 0 for a prepared transaction
+ *
+ * Looks at all locks of the server, as pg_locks does.
  */
 static int *
-list_holders(const LeElectionKey *key, LOCKMASK modes, int *count)
+list_holders(const LOCKTAG *tag, LOCKMASK modes, int *count)
 {
-	LeLockView	view = {0};
-	int		   *pids;
+	LockData   *data = GetLockStatusData();
+	int		   *pids = palloc_array(int, data->nelements + 1);
 
-	le_view_lock(key, &view);
-	pids = palloc_array(int, view.holders + 1);
 	*count = 0;
-	for (int i = 0; i < view.holders; i++)
+	for (int i = 0; i < data->nelements; i++)
 	{
-		if ((view.users[i].held & modes) != 0)
-			pids[(*count)++] = view.users[i].pid;
+		const LockInstanceData *lock = &data->locks[i];
+
+		if ((lock->holdMask & modes) != 0 &&
+			memcmp(&lock->locktag, tag, sizeof(LOCKTAG)) == 0)
+			pids[(*count)++] = lock->pid;
 	}
-	pfree(view.users);
+	pfree(data->locks);
+	pfree(data);
 	return pids;
 }
 
@@ -294,7 +298,7 @@ list_holders(const LeElectionKey *key, LOCKMASK modes, int *count)
 int *
 le_list_holders(const LeElection *election, int *count)
 {
-	return list_holders(&election->key,
+	return list_holders(&election->tag,
 						election->key.lock_class == LE_CLASS_BARE_KEY ?
 						~0 : LOCKBIT_ON(ExclusiveLock), count);
 }
@@ -306,10 +310,10 @@ le_list_holders(const LeElection *election, int *count)
 int *
 le_list_guarded(const LeElection *election, int *count)
 {
-	LeElectionKey guard = election->key;
+	LOCKTAG		tag;
 
-	guard.lock_class = LE_CLASS_GUARD;
-	return list_holders(&guard, LOCKBIT_ON(RowShareLock), count);
+	guard_tag(election, &tag);
+	return list_holders(&tag, LOCKBIT_ON(RowShareLock), count);
 }
 
 /*
@@ -341,4 +345,52 @@ le_find_holder(const LeElection *election, int *pid)
 			*pid = pids[i];
 	}
 	return count > 0;
+}
+
+/*
+ * Return the process ID of the holder of a name's lock, LE_IDLE_HOLDER if it is
+ * not in a transaction, or LE_NO_HOLDER if there is none
+ *
+ * Unlike le_find_holder, this looks at one lock only.  A session acquires the
+ * lock in a transaction, and records its term before it can hold the lock
+ * outside one.  So if the holder is idle, it is the leader that is recorded
+ * then.  Call this before the record is read.  This session must not hold the
+ * lock.
+ */
+int
+le_probe_holder(const LeElection *election)
+{
+	VirtualTransactionId *holders;
+	int			count;
+	int			pid = LE_IDLE_HOLDER;
+
+	Assert(election->key.lock_class != LE_CLASS_BARE_KEY);
+	if (!le_lock_is_busy(election))
+		return LE_NO_HOLDER;
+	holders = GetLockConflicts(&election->tag, RowShareLock, &count);
+	if (count > 0)
+	{
+		const PGPROC *process = VirtualTransactionProcCompat(holders[0]);
+
+		pid = process != NULL ? process->pid : LE_NO_HOLDER;
+	}
+	pfree(holders);
+	return pid;
+}
+
+/*
+ * Check whether the process, which another session's term is recorded of, still
+ * holds the election's lock
+ *
+ * The lock of a bare key may be another application's.
+ */
+bool
+le_holds_lock(const LeElection *election, int pid)
+{
+	int			holder;
+
+	if (election->key.lock_class == LE_CLASS_BARE_KEY)
+		return le_find_holder(election, &holder) && holder == pid;
+	holder = le_probe_holder(election);
+	return holder == pid || holder == LE_IDLE_HOLDER;
 }

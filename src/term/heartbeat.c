@@ -8,17 +8,10 @@
  * also ends when its leader has given none for that long.  The registry has
  * the deadline, which a heartbeat extends (registry/heartbeats.c).  From the
  * deadline on, the term has ended for all sessions that look, but its session
- * still holds the election's lock.  So that the lock is released, the session
- * is ended:
- *
- * - by itself, at the deadline, if a candidate waits at that time.  A timer
- *   wakes it.  If other sessions wait for a bare key in pg_advisory_lock(), or
- *   begin to do so later, it sees that in the lock itself.
- * - by the first bid that comes later (leader/silence.c).
- *
- * Alternatively, the session's own next call that asks about the election ends
- * the term and only releases the lock.  If the transaction holds the lock,
- * too, the lock and the recorded term stay until the transaction ends.
+ * still holds the election's lock.  So that the lock is released, a timer ends
+ * the session at the deadline, as pg_terminate_backend() does, whether or not
+ * a candidate waits.  If the session itself asks about the election before
+ * that, the call ends it.
  *
  * The timer is the operating system's, not the server's.  The server's timer
  * follows the wall clock and stops at each error, even where the extension is
@@ -26,9 +19,9 @@
  * directed at the thread that runs the backend: only that thread changes what
  * the handler reads, and other libraries may have threads that do not block
  * the signal.  The signal handler reads the entries of these terms, which are
- * watched and so stay in place.  It marks nothing in them, as it holds no
- * lock: another term may take the place of this one.  The list of the terms
- * is changed only while the signal is blocked.
+ * watched and so stay in place.  It only marks a deadline as passed, by a
+ * compare-and-swap, so that no heartbeat succeeds after it.  The list of the
+ * terms is changed only while the signal is blocked.
  *
  * The operating system limits the number of timers of all processes of a user,
  * so a session has one only while it leads with a heartbeat, or bids so.  The
@@ -38,8 +31,8 @@
  * A background worker ends its session as it likes, and not always when it
  * gets SIGTERM.  So it cannot lead with a heartbeat.
  *
- * A session that is to end gets SIGTERM, which the server handles when it can.
- * A hook for log messages replaces the server's message by the reason.
+ * The handler sends SIGTERM, on which the server ends the session when it can.
+ * The client gets the server's message for that, and the log the reason.
  *
  *-------------------------------------------------------------------------
  */
@@ -51,28 +44,16 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
-#include "utils/elog.h"
 
 #include "term/term.h"
 
 static dlist_head beating = DLIST_STATIC_INIT(beating);
-static emit_log_hook_type previous_log_hook = NULL;
-
-/* a term that has ended since this session began to end itself for it */
-static LeHeldTerm ended;
-static bool has_ended = false;
 
 /* the timer's signal, which is blocked while the list changes; 0: none yet */
 static int	signal_number = 0;
 static sigset_t timer_signal;
 
 static volatile sig_atomic_t has_timer = false;
-
-static LeHeldTerm *
-of_node(dlist_node *node)
-{
-	return dlist_container(LeHeldTerm, beat_node, node);
-}
 
 /* simulated atomics use a lock, for which the handler must not wait */
 #if defined(SIGEV_THREAD_ID) && !defined(PG_HAVE_ATOMIC_U64_SIMULATION)
@@ -194,52 +175,19 @@ set_timer(uint64 at pg_attribute_unused())
 #endif
 
 /*
- * How often a silent leader checks whether other sessions wait for its bare
- * key
- */
-#define LE_WANTED_LOOK_US	USECS_PER_SEC
-
-/*
- * Check whether any session waits for the end of the term.  Never raises an
- * error.
- */
-static bool
-is_wanted(const LeHeldTerm *held)
-{
-	LeElectionEntry *entry = held->entry;
-
-	return pg_atomic_read_u32(&entry->watchers[LE_IN_LINE]) > 0 ||
-		pg_atomic_read_u32(&entry->watchers[LE_MANY]) > 0 ||
-		(held->lock != NULL && le_lock_seems_wanted(held->lock, &held->election));
-}
-
-/*
- * Check whether the term has ended, and if so, end this session if a candidate
- * waits.  Return when to check again, which is later than now.
- *
- * If no candidate waits, the end of the session is left to the first bid.
+ * End this session if the term has ended.  Return when to check again.
  */
 static uint64
 look_at_term(LeHeldTerm *held)
 {
 	LeElectionEntry *entry = held->entry;
-	uint64		now = le_monotonic_us();
-	uint64		deadline;
 
 	if (entry->token != held->token)
 		return PG_UINT64_MAX;
-	if (le_entry_is_silent(entry, held->token))
-	{
-		if (held->ends_in_place)
-			return PG_UINT64_MAX;
-		if (!is_wanted(held))
-			return held->lock != NULL ? now + LE_WANTED_LOOK_US : PG_UINT64_MAX;
-		held->terminated = true;
-		(void) raise(SIGTERM);
-		return PG_UINT64_MAX;
-	}
-	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-	return deadline > now ? deadline : PG_UINT64_MAX;
+	if (!le_entry_is_silent(entry, held->token))
+		return le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline));
+	(void) raise(SIGTERM);
+	return PG_UINT64_MAX;
 }
 
 /*
@@ -257,7 +205,7 @@ look_at_terms(void)
 		return;
 	dlist_foreach(iter, &beating)
 	{
-		uint64		at = look_at_term(of_node(iter.cur));
+		uint64		at = look_at_term(dlist_container(LeHeldTerm, beat_node, iter.cur));
 
 		next = Min(next, at);
 	}
@@ -275,63 +223,6 @@ on_timer(int number pg_attribute_unused())
 }
 
 /*
- * Return a term for whose silence this session is being terminated, or NULL if
- * there is none
- */
-static const LeHeldTerm *
-find_terminated(void)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &beating)
-	{
-		const LeHeldTerm *held = of_node(iter.cur);
-
-		if (held->terminated ||
-			(held->entry->token == held->token && held->entry->terminated))
-			return held;
-	}
-	return has_ended ? &ended : NULL;
-}
-
-static char *
-why_ended(const LeHeldTerm *held)
-{
-	return psprintf("terminating connection due to missing heartbeat in election %s",
-					le_election_label(&held->election.key, held->election.name));
-}
-
-static char *
-how_long_silent(const LeHeldTerm *held)
-{
-	return psprintf("No heartbeat has come from the leader for " INT64_FORMAT " ms.",
-					held->heartbeat_us / 1000);
-}
-
-/*
- * Report to the client and the log why a session with a silent leader is
- * terminated
- */
-static void
-explain_end(ErrorData *error)
-{
-	const LeHeldTerm *held;
-
-	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN &&
-		(held = find_terminated()) != NULL)
-	{
-		error->sqlerrcode = ERRCODE_LE_SILENT;
-		error->message = why_ended(held);
-		error->detail = how_long_silent(held);
-
-		/* since 19, this names the process that has sent the signal */
-		error->detail_log = NULL;
-	}
-	if (previous_log_hook != NULL)
-		previous_log_hook(error);
-}
-
-/*
  * Prepare this session to lead with a heartbeat, until le_release_timer
  *
  * Call this before the bid, since it may raise an error.
@@ -339,8 +230,6 @@ explain_end(ErrorData *error)
 void
 le_prepare_heartbeat(void)
 {
-	static bool explains = false;
-
 	if (has_timer)
 		return;
 	if (MyBgworkerEntry != NULL)
@@ -348,13 +237,7 @@ le_prepare_heartbeat(void)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a background worker cannot lead with a heartbeat"),
 				 errhint("Bid without a heartbeat, or by a lease.")));
-	le_attach_lock_table();
 	create_timer(on_timer);
-	if (explains)
-		return;
-	previous_log_hook = emit_log_hook;
-	emit_log_hook = explain_end;
-	explains = true;
 }
 
 /*
@@ -377,18 +260,14 @@ le_release_timer(void)
 void
 le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry)
 {
-	const LOCK *lock = NULL;
 	sigset_t	before;
 
 	Assert(has_timer);
-	if (held->election.key.lock_class == LE_CLASS_BARE_KEY)
-		lock = le_own_lock(&held->election);
 	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);
 	if (held->entry == NULL)
 		dlist_push_tail(&beating, &held->beat_node);
 	held->entry = entry;
 	held->heartbeat_us = entry->expiry.lasts_us;
-	held->lock = lock;
 	look_at_terms();
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -405,11 +284,6 @@ le_stop_heartbeat(LeHeldTerm *held)
 	if (entry == NULL)
 		return;
 	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);
-	if (held->terminated)
-	{
-		ended = *held;
-		has_ended = true;
-	}
 	dlist_delete(&held->beat_node);
 	held->entry = NULL;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -427,20 +301,30 @@ le_held_is_silent(const LeHeldTerm *held)
 }
 
 /*
- * Ensure that this session may end the silent term itself.  If the session is
- * being terminated for it, end the session instead.
+ * End this session, because its call finds that the term is silent
  */
 void
-le_claim_end(LeHeldTerm *held)
+le_raise_silent(const LeHeldTerm *held)
 {
-	held->ends_in_place = true; /* first, so that the timer sees it */
-	if (!held->terminated &&
-		le_registry_end_in_place(&held->election.key, held->token))
-		return;
 	ereport(FATAL,
 			(errcode(ERRCODE_LE_SILENT),
-			 errmsg_internal("%s", why_ended(held)),
-			 errdetail_internal("%s", how_long_silent(held))));
+			 errmsg("terminating connection due to missing heartbeat in election %s",
+					le_election_label(&held->election.key, held->election.name)),
+			 errdetail("No heartbeat has come from the leader for " INT64_FORMAT " ms.",
+					   held->heartbeat_us / 1000)));
+}
+
+/*
+ * Log that this session, which is ending, has run a silent term
+ */
+void
+le_log_silence(const LeHeldTerm *held)
+{
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_internal("leader_election: connection terminated due to missing heartbeat in election %s: none has come for " INT64_FORMAT " ms",
+							 le_election_label(&held->election.key, held->election.name),
+							 held->heartbeat_us / 1000),
+			 errhidestmt(true), errhidecontext(true)));
 }
 
 /*

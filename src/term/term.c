@@ -174,57 +174,10 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 }
 
 /*
- * End a silent term, and release its lock
- *
- * If the transaction holds the lock, too, both stay until it ends.  If this
- * session is being terminated for its silence, ends the session instead.
- */
-static void
-end_silent(LeHeldTerm *held)
-{
-	LeElection	election = held->election;
-	bool		session_hold = held->session_hold;
-
-	if (held->xact_hold)
-	{
-		if (session_hold)
-			forget_session_hold(held);
-	}
-	else
-	{
-		le_claim_end(held);
-		end_term(held, LE_END_SILENT);
-	}
-	if (session_hold)
-		le_release_for_session(&election);
-}
-
-/*
- * Raise an error if this transaction holds the election's lock for a silent
- * term
- *
- * A new term cannot begin on that hold, which the transaction cannot release.
- */
-void
-le_refuse_silent_hold(const LeElection *election)
-{
-	LeHeldTerm *held = NULL;
-
-	if (held_terms != NULL)
-		held = hash_search(held_terms, &election->key, HASH_FIND, NULL);
-	if (held != NULL && le_held_is_silent(held))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot bid for election %s in the transaction that has led it",
-						le_election_label(&election->key, election->name)),
-				 errdetail("Its term has ended because no heartbeat came in time, and the transaction still holds the lock."),
-				 errhint("End the transaction and bid again.")));
-}
-
-/*
  * Return this session's running term of the election, or NULL if there is none
  *
  * Raises an error if this session leads another election with the same key.
+ * Ends the session if the term is silent.
  */
 LeHeldTerm *
 le_held_term(const LeElection *election)
@@ -242,10 +195,7 @@ le_held_term(const LeElection *election)
 		return NULL;
 	}
 	if (le_held_is_silent(held))
-	{
-		end_silent(held);
-		return NULL;
-	}
+		le_raise_silent(held);
 	le_refuse_collision(election, held->election.name);
 	return held;
 }
@@ -378,8 +328,6 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->announced = false;
 	held->session_hold = false;
 	held->entry = NULL;
-	held->ends_in_place = false;
-	held->terminated = false;
 	add_xact_hold(held);
 
 	entry = le_registry_begin_term(&term, &before);
@@ -478,7 +426,7 @@ let_go_list(dlist_head *list, void (*before) (const LeHeldTerm *held))
 		if (!verify_holds(held))
 			end_term(held, LE_END_LOCK_RELEASED);
 		else if (le_held_is_silent(held))
-			end_silent(held);
+			le_raise_silent(held);
 		else if (held->session_hold)
 		{
 			before(held);
@@ -643,6 +591,8 @@ end_at_exit(dlist_head *list)
 		LeElection	election = held->election;
 		bool		has_lock = le_has_lock(&election.key);
 
+		if (le_held_is_silent(held))
+			le_log_silence(held);
 		end_term(held, has_lock ? LE_END_SESSION : LE_END_LOCK_RELEASED);
 		if (has_lock)
 			le_release_for_session(&election);

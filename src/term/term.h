@@ -27,39 +27,17 @@ typedef struct LeHeldTerm
 	LeElectionEntry *entry;		/* has the deadline of the heartbeat; NULL: no
 								 * heartbeat */
 	int64		heartbeat_us;	/* if there is an entry */
-	volatile sig_atomic_t ends_in_place;	/* this session ends it, though
-											 * silent */
-	volatile sig_atomic_t terminated;	/* this session ends itself for it */
 	dlist_node	beat_node;
-	const LOCK *lock;			/* of a bare key with a heartbeat */
 	dlist_node	session_node;	/* in names_held or keys_held */
 	LeXactItem	xact_item;		/* in xact_held */
 } LeHeldTerm;
 
-/* A process that holds an election's lock, or waits for it */
-typedef struct LeLockUser
-{
-	PGPROC	   *process;
-	int			pid;			/* 0: a prepared transaction */
-	LOCKMASK	held;
-	LOCKMODE	awaited;		/* NoLock: it does not wait for this lock */
-	TimestampTz waits_since;	/* 0: it has just begun to wait */
-} LeLockUser;
-
-/* A copy of the holders and waiters of an election's lock */
-typedef struct LeLockView
-{
-	LOCKTAG		tag;
-	LeLockUser *users;			/* holders, then waiters, in line; a process
-								 * can be both */
-	int			count;
-	int			holders;
-	int			capacity;
-} LeLockView;
+/* Results of le_probe_holder that are no process IDs */
+#define LE_NO_HOLDER	(-1)
+#define LE_IDLE_HOLDER	0
 
 /* term.c */
 extern LeHeldTerm *le_held_term(const LeElection *election);
-extern void le_refuse_silent_hold(const LeElection *election);
 extern bool le_leads_for_session(void);
 extern int	le_count_held(void);
 extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
@@ -83,7 +61,8 @@ extern void le_release_timer(void);
 extern void le_start_heartbeat(LeHeldTerm *held, LeElectionEntry *entry);
 extern void le_stop_heartbeat(LeHeldTerm *held);
 extern bool le_held_is_silent(const LeHeldTerm *held);
-extern void le_claim_end(LeHeldTerm *held);
+pg_noreturn extern void le_raise_silent(const LeHeldTerm *held);
+extern void le_log_silence(const LeHeldTerm *held);
 extern bool le_beat(LeHeldTerm *held);
 
 /* election_lock.c */
@@ -103,15 +82,8 @@ extern int *le_list_holders(const LeElection *election, int *count);
 extern int *le_list_guarded(const LeElection *election, int *count);
 extern bool le_guard_is_contended(const LeElection *election);
 extern bool le_find_holder(const LeElection *election, int *pid);
-
-/* lock_view.c */
-extern void le_view_lock(const LeElectionKey *key, LeLockView *view);
-extern void le_attach_lock_table(void);
-extern const LOCK *le_own_lock(const LeElection *election);
-extern bool le_lock_seems_wanted(const LOCK *lock, const LeElection *election);
-extern const LeLockUser *le_find_leader_in(const LeLockView *view, int pid);
+extern int	le_probe_holder(const LeElection *election);
 extern bool le_holds_lock(const LeElection *election, int pid);
-extern int	le_count_standing(const LeElectionKey *key, const LeLockView *view, int leader);
 
 /* origin.c */
 extern void le_require_primary(void);
