@@ -60,8 +60,8 @@
  *	  - lease/lease_table.c, base/declaration.c: systable_beginscan() accepts
  *	    tables of users and any snapshot -> sql/lease_isolation,
  *	    t/501_declarations.pl
- *	  - base/extension_relation.c: a sequence is one page with one row, and its
- *	    WAL record has that row -> t/405_restore.pl, t/404_failover.pl
+ *	  - base/extension_relation.c: a sequence is one page with one row ->
+ *	    t/405_restore.pl, t/404_failover.pl
  *	  - base/durability.c: WalSndCtl (walsender_private.h): see
  *	    SyncStandbysDefinedCompat -> t/403_standby_gone.pl
  *	  - base/durability.c: synchronous_commit can be set for one wait, with its
@@ -134,9 +134,6 @@
 #endif
 #if PG_VERSION_NUM >= 170000
 #include "storage/dsm_registry.h"
-#endif
-#if PG_VERSION_NUM >= 190000
-#include "commands/sequence_xlog.h"
 #endif
 
 /* Precedes the declaration of a function that does not return */
@@ -218,13 +215,6 @@ RelationIsNewCompat(Relation rel)
 		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
 #endif
 }
-
-/* The location of the relation's file, as WAL records contain it */
-#if PG_VERSION_NUM >= 160000
-#define RelationGetLocatorCompat(rel) ((rel)->rd_locator)
-#else
-#define RelationGetLocatorCompat(rel) ((rel)->rd_node)
-#endif
 
 /*
  * Check whether the server has synchronous standbys

@@ -5,25 +5,23 @@
  *	  write the sequences.
  *
  * The tables are read and written as the server does with its catalogs, which
- * have neither rules nor index expressions, and whose rows are C structs.  No
- * code of another role runs then, not even that of a table's owner.  So the
- * tables must be exactly as the extension has created them, but their owner
- * can alter them.  Therefore they are checked.
+ * have no index expressions, and whose rows are C structs.  No code of another
+ * role runs then, not even that of a table's owner.  The owner can alter the
+ * tables, so they are checked for what would corrupt them or crash the server.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/generic_xlog.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
-#include "access/xloginsert.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_index.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_sequence.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
@@ -311,18 +309,9 @@ has_key(Relation table, const LeShape *shape)
 	return all_on_key && primary;
 }
 
-static bool
-is_inherited(Relation table)
-{
-	Oid			oid = RelationGetRelid(table);
-
-	return table->rd_rel->relispartition || has_superclass(oid) ||
-		(table->rd_rel->relhassubclass && find_inheritance_children(oid, NoLock) != NIL);
-}
-
 /*
- * Return a sentence about how the table was altered, or NULL if it is as the
- * extension has created it
+ * Return a sentence about how the table was altered such that it cannot be
+ * read and written as a catalog, or NULL if it can
  */
 static const char *
 find_alteration(Relation table, const LeShape *shape)
@@ -335,10 +324,6 @@ find_alteration(Relation table, const LeShape *shape)
 		return "Its access method is not heap.";
 	if (!has_key(table, shape))
 		return "Its indexes are not those that the extension has created.";
-	if (table->rd_rules != NULL)
-		return "It has rules.";
-	if (is_inherited(table))
-		return "It takes part in inheritance or partitioning.";
 	return NULL;
 }
 
@@ -434,9 +419,20 @@ open_sequence(LeSequence sequence, LOCKMODE mode)
 }
 
 /*
+ * Return the data of a sequence, which is one page with one row
+ */
+static FormData_pg_sequence_data *
+get_sequence_data(Page page)
+{
+	HeapTupleHeader tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+
+	return (FormData_pg_sequence_data *) ((char *) tuple + tuple->t_hoff);
+}
+
+/*
  * Return the last value that the sequence has given out
  *
- * Reads its tuple, because pg_sequence_last_value does not tell where a
+ * Reads its row, because pg_sequence_last_value does not tell where a
  * restarted sequence begins.
  */
 int64
@@ -444,14 +440,10 @@ le_sequence_read(LeSequence sequence)
 {
 	Relation	rel = open_sequence(sequence, AccessShareLock);
 	Buffer		buffer = ReadBuffer(rel, 0);
-	Page		page;
-	HeapTupleHeader tuple;
 	FormData_pg_sequence_data data;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
-	memcpy(&data, (char *) tuple + tuple->t_hoff, sizeof(data));
+	data = *get_sequence_data(BufferGetPage(buffer));
 	UnlockReleaseBuffer(buffer);
 	relation_close(rel, AccessShareLock);
 
@@ -497,38 +489,20 @@ XLogRecPtr
 le_sequence_set(LeSequence sequence, int64 value)
 {
 	Relation	rel = open_sequence(sequence, RowExclusiveLock);
-	XLogRecPtr	written = InvalidXLogRecPtr;
 	Buffer		buffer;
-	Page		page;
-	ItemId		item;
-	HeapTupleHeader tuple;
-	Form_pg_sequence_data data;
+	GenericXLogState *wal;
+	FormData_pg_sequence_data *data;
+	XLogRecPtr	written;
 
 	require_in_bounds(rel, value);
 	buffer = ReadBuffer(rel, 0);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	page = BufferGetPage(buffer);
-	item = PageGetItemId(page, FirstOffsetNumber);
-	tuple = (HeapTupleHeader) PageGetItem(page, item);
-	data = (Form_pg_sequence_data) ((char *) tuple + tuple->t_hoff);
-
-	START_CRIT_SECTION();
+	wal = GenericXLogStart(rel);
+	data = get_sequence_data(GenericXLogRegisterBuffer(wal, buffer, 0));
 	data->last_value = value;
 	data->is_called = true;
 	data->log_cnt = 0;
-	MarkBufferDirty(buffer);
-	if (RelationNeedsWAL(rel))
-	{
-		xl_seq_rec	record = {RelationGetLocatorCompat(rel)};
-
-		XLogBeginInsert();
-		XLogRegisterBuffer(0, buffer, REGBUF_WILL_INIT);
-		XLogRegisterData((char *) &record, sizeof(record));
-		XLogRegisterData((char *) tuple, ItemIdGetLength(item));
-		written = XLogInsert(RM_SEQ_ID, XLOG_SEQ_LOG);
-		PageSetLSN(page, written);
-	}
-	END_CRIT_SECTION();
+	written = GenericXLogFinish(wal);
 	UnlockReleaseBuffer(buffer);
 	relation_close(rel, RowExclusiveLock);
 	return written;
