@@ -63,6 +63,16 @@ update_watch(void)
 }
 
 /*
+ * Check whether the transaction, which is about to be committed, has done
+ * nothing that its end matters to.  Most transactions of a leader have not.
+ */
+static bool
+has_nothing_to_end(void)
+{
+	return !le_xact_has_items() && !le_has_announcements();
+}
+
+/*
  * Keep this session's terms in step with the end of its transactions
  *
  * At XACT_EVENT_COMMIT and XACT_EVENT_ABORT the transaction's locks are still
@@ -91,6 +101,8 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 			le_verify_terms(NULL);
+			if (has_nothing_to_end())
+				break;
 			le_guards_before_commit();
 			le_run_safely(le_terms_before_commit, NULL);
 			le_run_safely(le_grants_before_commit, NULL);
@@ -98,11 +110,14 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			le_announcements_before_commit();
 			break;
 		case XACT_EVENT_COMMIT:
-			le_terms_at_xact_end();
-			le_grants_at_commit();
-			le_guards_at_xact_end();
-			le_proclamations_at_commit();
-			le_announcements_at_commit();
+			if (!has_nothing_to_end())
+			{
+				le_terms_at_xact_end();
+				le_grants_at_commit();
+				le_guards_at_xact_end();
+				le_proclamations_at_commit();
+				le_announcements_at_commit();
+			}
 			update_watch();
 			break;
 		case XACT_EVENT_ABORT:

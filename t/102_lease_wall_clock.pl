@@ -194,7 +194,7 @@ foreach my $hours (1, -1)
 		cmp_ok($elected, '>=', $asked + 2, 'not before the deadline');
 		cmp_ok($elected, '<', $asked + 2 + 20, 'and not much later');
 		ok(wait_for_end($leader), 'the silent session is terminated');
-		is($leader->{code}, 'LE004', 'as it has given no heartbeat');
+		is($leader->{code}, '57P01', 'as it has given no heartbeat');
 		is(ask($long, q{SELECT expires_in BETWEEN '8 min' AND '10 min' FROM le_leader('long beat')}), 't', 'a longer heartbeat keeps its deadline');
 		is(ask($long, q{SELECT le_am_leader('long beat'), le_heartbeat('long beat')}), 't|t', 'and the term runs on');
 		ask($other, q{SELECT le_resign('beat')});

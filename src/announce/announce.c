@@ -261,6 +261,15 @@ forget_announcements(void)
 }
 
 /*
+ * Check whether anything is to be announced.  Never raises an error.
+ */
+bool
+le_has_announcements(void)
+{
+	return !dlist_is_empty(&announcements);
+}
+
+/*
  * Drop what other sessions have announced, up to the first announcement that
  * is still to be sent, so that nothing is prepared in vain
  */

@@ -24,6 +24,7 @@ extern void le_announce_begin(const LeTerm *term, bool with_commit);
 extern void le_announce_news(const LeNews *news, LeDuty duty, bool with_commit);
 extern void le_announce_value(const LeTerm *term);
 extern void le_announce_owed(const LeElection *election);
+extern bool le_has_announcements(void);
 extern void le_announcements_before_commit(void);
 extern void le_announcements_ask(void);
 extern void le_announcements_at_commit(void);

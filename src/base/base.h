@@ -280,6 +280,9 @@ extern int	le_max_elections_per_role;
 extern void le_define_settings(void);
 
 /* xact_list.c */
+extern bool le_xact_has_items(void);
+extern void le_xact_list_add(dlist_head *list, LeXactItem *item);
+extern void le_xact_list_remove(LeXactItem *item);
 extern void le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item));
 extern dlist_node *le_xact_list_first_of(dlist_head *list, SubTransactionId mine);
 extern void le_xact_list_abort(dlist_head *list, SubTransactionId mine,

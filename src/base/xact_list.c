@@ -18,10 +18,47 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "common/hashfn.h"
 #include "utils/memutils.h"
 
 #include "base/base.h"
+
+/* the number of items of all lists */
+static uint32 all_items = 0;
+
+/*
+ * Check whether any list has an item.  Most transactions have none, so that
+ * nothing is to be done at their end.  Never raises an error.
+ */
+bool
+le_xact_has_items(void)
+{
+	return all_items > 0;
+}
+
+/*
+ * Add an item at the end of the list, in the current subtransaction.  Never
+ * raises an error.
+ */
+void
+le_xact_list_add(dlist_head *list, LeXactItem *item)
+{
+	item->subxact = GetCurrentSubTransactionId();
+	dlist_push_tail(list, &item->node);
+	all_items++;
+}
+
+/*
+ * Remove the item from its list.  Never raises an error.
+ */
+void
+le_xact_list_remove(LeXactItem *item)
+{
+	Assert(all_items > 0);
+	dlist_delete(&item->node);
+	all_items--;
+}
 
 /*
  * Call the function for each item of the list.  The function may remove the
@@ -124,8 +161,7 @@ le_xact_table_add(LeXactTable *table, LeXactItem *item, const LeElectionKey *ele
 	if (table->count >= Max(table->bucket_count, LE_XACT_BUCKETS))
 		add_buckets(table);
 	item->election = *election;
-	item->subxact = GetCurrentSubTransactionId();
-	dlist_push_tail(&table->items, &item->node);
+	le_xact_list_add(&table->items, item);
 	dlist_push_tail(get_bucket(table, election), &item->in_bucket);
 	table->count++;
 }
@@ -139,7 +175,7 @@ le_xact_table_add(LeXactTable *table, LeXactItem *item, const LeElectionKey *ele
 void
 le_xact_table_remove(LeXactTable *table, LeXactItem *item)
 {
-	dlist_delete(&item->node);
+	le_xact_list_remove(item);
 	dlist_delete(&item->in_bucket);
 	if (--table->count > 0 || table->buckets == NULL)
 		return;

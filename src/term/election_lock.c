@@ -348,8 +348,8 @@ le_find_holder(const LeElection *election, int *pid)
 }
 
 /*
- * Return the process ID of the holder of a name's lock, LE_IDLE_HOLDER if it is
- * not in a transaction, or LE_NO_HOLDER if there is none
+ * Return the process ID of the holder of a name's lock, LE_IDLE_HOLDER if it
+ * is not in a transaction, or LE_NO_HOLDER if there is none
  *
  * Unlike le_find_holder, this looks at one lock only.  A session acquires the
  * lock in a transaction, and records its term before it can hold the lock
@@ -379,8 +379,8 @@ le_probe_holder(const LeElection *election)
 }
 
 /*
- * Check whether the process, which another session's term is recorded of, still
- * holds the election's lock
+ * Check whether the process, of which another session's term is recorded,
+ * still holds the election's lock
  *
  * The lock of a bare key may be another application's.
  */

@@ -78,7 +78,7 @@ of_item(LeXactItem *item)
 static void
 forget_xact_hold(LeHeldTerm *held)
 {
-	dlist_delete(&held->xact_item.node);
+	le_xact_list_remove(&held->xact_item);
 	held->xact_hold = false;
 }
 
@@ -164,7 +164,7 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 	if (held->session_hold)
 		dlist_delete(&held->session_node);
 	if (held->xact_hold)
-		dlist_delete(&held->xact_item.node);
+		le_xact_list_remove(&held->xact_item);
 	le_stop_heartbeat(held);
 	hash_search(held_terms, &ending.election, HASH_REMOVE, NULL);
 
@@ -247,8 +247,7 @@ static void
 add_xact_hold(LeHeldTerm *held)
 {
 	held->xact_hold = true;
-	held->xact_item.subxact = GetCurrentSubTransactionId();
-	dlist_push_tail(&xact_held, &held->xact_item.node);
+	le_xact_list_add(&xact_held, &held->xact_item);
 }
 
 /*
