@@ -96,7 +96,6 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			break;
 		case XACT_EVENT_PREPARE:
 			le_guards_at_xact_end();
-			le_announcements_ask();
 			update_watch();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
@@ -122,7 +121,6 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			break;
 		case XACT_EVENT_ABORT:
 			stop_waiting();
-			le_terms_not_committed();
 			le_run_safely(le_verify_terms, NULL);
 			le_terms_at_xact_end();
 			le_grants_at_abort();
@@ -188,13 +186,6 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 	CurrentResourceOwner = NULL;
 	le_locks_released(is_commit, is_top_level);
 	CurrentResourceOwner = owner;
-
-	/*
-	 * each error has stopped all timers, and no callback is called at the end
-	 * of a failed block
-	 */
-	if (TransactionBlockStatusCode() == 'E')
-		le_announcements_ask();
 }
 
 /*
@@ -222,28 +213,27 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
  * Add a hint to the server's message that there is no timer left
  */
 static void
-hint_at_timers(void *arg pg_attribute_unused())
+hint_at_timer(void *arg pg_attribute_unused())
 {
-	errhint("%s takes two timers in each session. Load fewer libraries that use timers.",
+	errhint("%s takes a timer in each session. Load fewer libraries that use timers.",
 			"leader_election");
 }
 
 /*
- * Register the timers
+ * Register the timer
  *
  * If none is left, the server ends the session.  At this point nothing has
  * begun.  After a commit, this would end all sessions.
  */
 static void
-register_timers(void)
+register_timer(void)
 {
 	ErrorContextCallback explain = {
-		.callback = hint_at_timers,
+		.callback = hint_at_timer,
 		.previous = error_context_stack
 	};
 
 	error_context_stack = &explain;
-	le_register_announcements();
 	le_register_liveness();
 	error_context_stack = explain.previous;
 }
@@ -284,7 +274,7 @@ void
 le_register_callbacks(void)
 {
 	static void (*const steps[]) (void) = {
-		register_timers,
+		register_timer,
 		register_exit,
 		register_xact,
 		register_subxact,

@@ -7,6 +7,7 @@ use warnings;
 use utf8;
 
 use Encode qw(encode_utf8 decode_utf8);
+use IPC::Run;
 use JSON::PP;
 use Test::More;
 use Time::HiRes;
@@ -194,18 +195,19 @@ foreach my $case (
 {
 	my ($what, $statements, @expected) = @$case;
 	my $time = monotonic();
-	ask($leader, $_) foreach @$statements;
+	# what could not go with its own commit goes with the next one
+	ask($leader, $_) foreach @$statements, 'SELECT 1';
 	my $told = announced("$what: announced", map { my ($event, $reason) = split /\|/; join ' ', 'job', $event, 'leader', $reason // () } @expected);
 	ok(in_time($time, $told), "$what: in time") if @expected;
 	silence("$what: never", 0.45) if !@expected && $what =~ /rolled|off/;
 }
 
-subtest 'a failed transaction block announces at its end' => sub {
+subtest 'a failed transaction block announces with the next commit' => sub {
 	ask($leader, $_) foreach q{SELECT le_try_become_leader('job')}, 'BEGIN', q{SELECT le_resign('job')}, 'SELECT 1 / 0';
 	announced('elected', 'job elected leader');
 	silence('nothing while it is open', 0.6);
 	my $time = monotonic();
-	ask($leader, 'ROLLBACK');
+	ask($leader, $_) foreach 'ROLLBACK', 'SELECT 1';
 	ok(in_time($time, announced('then it is', 'job ended leader resigned')), 'in time');
 };
 
@@ -215,25 +217,67 @@ subtest 'the next leader announces the end of a term whose leader has not' => su
 	my $time = monotonic();
 	is(ask($follower, q{SELECT le_try_become_leader('job')}), 't', 'the election is free');
 	ok(in_time($time, announced('before its own', 'job ended leader resigned', 'job elected follower')), 'in time');
-	ask($leader, 'ROLLBACK');
+	ask($leader, $_) foreach 'ROLLBACK', 'SELECT 1';
 	silence('which has nothing more to tell');
 	ask($follower, q{SELECT le_resign('job')});
 	announced('the next term', 'job ended follower resigned');
 };
 
-subtest 'an observer announces what a session has not for a while' => sub {
-	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job'), le_resign('job')};
-	ask($follower, q{CALL le_observe('job')});
-	silence('not at once', 0.2);
-	my $patience = monotonic() + $PostgreSQL::Test::Utils::timeout_default;
-	until (@{ $listener->{heard} } || monotonic() > $patience)
-	{
-		ask($follower, q{CALL le_observe('job')});
-		hear(0.1, $listener);
-	}
-	announced('the whole term', 'job elected leader', 'job ended leader resigned');
+# Histories, 1: what a session has not announced of a term must not come after a later one
+subtest 'a term within an open block of a third session' => sub {
+	my $third = session($node, app => 'third');
+	ask($leader, q{SELECT le_try_become_leader('x')});
+	announced('the first term', 'x elected leader');
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_resign('x')};
+	ask($third, $_) foreach 'BEGIN', 'SAVEPOINT a', q{SELECT le_try_become_leader_xact('x')}, 'ROLLBACK TO a';
 	ask($leader, 'COMMIT');
-	silence('once');
+	ask($follower, q{SELECT le_try_become_leader('x')});
+	ask($follower, q{SELECT le_resign('x')});
+	ask($follower, q{SELECT le_try_become_leader('x')});
+	ask($third, $_) foreach 'COMMIT', 'SELECT 1';
+	ask($follower, q{SELECT le_resign('x')});
+	my (@events, $last);
+	while (my $event = next_event(0.5))
+	{
+		push @events, "$event->{event} $event->{identity}";
+		fail("$event->{event} of a term before $last") if $last && $event->{token} < $last;
+		$last = $event->{token};
+	}
+	is_deeply([ @events[ -4 .. -1 ] ], [ ('elected follower', 'ended follower') x 2 ], 'the later terms, and nothing after them');
+	kill_client($third);
+};
+
+subtest 'leases that end on another connection, beside commits that notify' => sub {
+	my $script = PostgreSQL::Test::Utils::tempdir() . '/noise.sql';
+	append_to_file($script, "SELECT pg_notify('noise', 'x');\n");
+	my ($out, $err) = ('', '');
+	my $noise = IPC::Run::start([ 'pgbench', '-n', '-c', '6', '-T', '600', '-f', $script, '-h', $node->host, '-p', $node->port, 'postgres' ], '>', \$out, '2>', \$err);
+	my $third = session($node, app => 'third');
+	my ($rounds, $late) = (0, 0);
+	my %told;
+	my $until = monotonic() + 4;
+	while (monotonic() < $until)
+	{
+		$rounds++;
+		ask($leader, qq{SELECT le_try_become_leader('r $rounds')});
+		ask($leader, qq{SELECT le_resign('r $rounds')});
+		my $token = ask($follower, qq{SELECT le_lease('r $rounds', '1 h')});
+		ask($third, qq{SELECT le_resign('r $rounds', $token)});
+	}
+	$noise->signal('TERM');
+	$noise->finish;
+	ask($_, 'SELECT 1') foreach $leader, $follower, $third;
+	while (my $heard = next_notification($listener, 0.5, sub { 1 }))
+	{
+		my $event = JSON::PP->new->utf8->decode($heard->{payload});
+		my $last = \($told{ $event->{election} } //= [ 0, '' ]);
+		$late++ if $event->{token} < $$last->[0] || $event->{token} == $$last->[0] && $$last->[1] eq 'ended';
+		$$last = [ @$event{qw(token event)} ];
+	}
+	is($late, 0, "in order, in $rounds elections");
+	diag(sprintf 'announced of %d elections: %d', $rounds, scalar keys %told);
+	cmp_ok(scalar keys %told, '>=', 0.9 * $rounds, 'and most are told');
+	kill_client($third);
 };
 
 subtest 'a commit that fails announces nothing of what was to come with it' => sub {
@@ -260,7 +304,7 @@ subtest 'what is left is sent with the next commit or at the end' => sub {
 
 subtest 'expiry is announced by the session that finds it' => sub {
 	my %finder = (
-		bidder => sub { sleep_past($_[0]); ask($follower, q{SELECT le_try_become_leader('job'), le_resign('job')}) },
+		bidder => sub { sleep_past($_[0]); ask($follower, q{SELECT le_try_become_leader('job')}); ask($follower, q{SELECT le_resign('job')}) },
 		observer => sub { ask($follower, "CALL le_observe('job', $_[1], '1 min')") },
 		candidate => sub { ask($follower, q{CALL le_campaign('job')}); ask($follower, q{SELECT le_resign('job')}) },
 		'candidate for any' => sub { ask($follower, q{CALL le_campaign(array['other', 'job'])}); ask($follower, q{SELECT le_resign('job')}) });
@@ -336,9 +380,9 @@ subtest 'a session that listens, and leads' => sub {
 	ask($leader, 'LISTEN leader_election');
 	ask($leader, q{SELECT le_try_become_leader('job')});
 	ok(next_notification($leader, $bound, sub { $_->{payload} =~ /"elected"/ && $_->{pid} == $leader->{pid} }), 'hears itself');
-	ask($leader, $_) foreach 'BEGIN', q{SELECT le_resign('job')}, 'ROLLBACK';
-	ok(next_notification($leader, $bound, sub { $_->{payload} =~ /"ended"/ && $_->{pid} == $leader->{pid} }), 'after a rollback, while it is idle, too');
-	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'UNLISTEN *', 'ROLLBACK';
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_resign('job')}, 'ROLLBACK', 'SELECT 1';
+	ok(next_notification($leader, $bound, sub { $_->{payload} =~ /"ended"/ && $_->{pid} == $leader->{pid} }), 'after a rollback, too');
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'UNLISTEN *', 'ROLLBACK', 'SELECT 1';
 	ok(next_notification($leader, $bound, sub { $_->{payload} =~ /"elected"/ }), 'a rollback restores what it listens to');
 	ask($leader, 'UNLISTEN *');
 	ask($leader, q{SELECT le_resign('job')});
@@ -353,7 +397,7 @@ subtest 'other notifications of the transaction' => sub {
 	ask($leader, q{BEGIN; NOTIFY other, 'mine'; SELECT le_try_become_leader('job'); COMMIT});
 	my ($first, $second) = map { next_notification($listener, $bound, sub { 1 }) } 1 .. 2;
 	is(join(' ', sort map { $_->{channel} } $first, $second), 'leader_election other', 'both are heard');
-	ask($leader, q{BEGIN; NOTIFY other, 'mine'; SELECT le_resign('job'); ROLLBACK});
+	ask($leader, q{BEGIN; NOTIFY other, 'mine'; SELECT le_resign('job'); ROLLBACK; SELECT 1});
 	is(next_notification($listener, $bound, sub { 1 })->{channel}, 'leader_election', 'after a rollback only what remains true');
 	ask($listener, 'UNLISTEN other');
 };
@@ -379,9 +423,11 @@ subtest 'another commit is sending, and hangs' => sub {
 	ok(ask_until($follower, q{SELECT le_try_become_leader('job')}, 't', $bound), 'it dies, and the next one leads before that is announced');
 	ask($follower, $_) foreach q{SELECT le_resign('job')}, 'RESET leader_election.notify';
 	is(ask($control, q{ALTER SYSTEM RESET synchronous_standby_names}), '', 'the standby is given up');
-	my $time = monotonic();
 	$node->reload;
-	ok(in_time($time, announced('all is announced', 'job elected leader', 'job ended leader session ended')), 'in time');
+	ask($follower, q{SELECT le_try_become_leader('job')});
+	announced('elections go on', 'job elected follower');
+	ask($follower, q{SELECT le_resign('job')});
+	announced('in order', 'job ended follower resigned');
 	ok(ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0), 'the dead one is gone');
 	kill_client($blocker);
 	$leader = session($node, app => 'leader');

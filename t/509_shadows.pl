@@ -180,7 +180,7 @@ my @administration = (
 	q{SELECT public.le_undeclare('s')},
 	q{SELECT public.pg_stat_leader_election_reset(), public.le_forget('s'), public.le_forget(42)},
 );
-my @relations = qw(le_leaders le_candidates pg_stat_leader_election pg_stat_leader_election_info _le_locks le_declarations le_once_done);
+my @relations = qw(le_leaders le_candidates pg_stat_leader_election pg_stat_leader_election_info _le_locks _le_lines le_declarations le_once_done);
 
 sub run_calls
 {
@@ -308,6 +308,7 @@ subtest 'monitoring' => sub {
 	runs($leader, q{SELECT public.le_try_become_leader('s'), public.le_try_become_leader(42, heartbeat => '1 h'), public.le_lease('t', '1 h')});
 	post($candidate, q{CALL public.le_campaign('s')});
 	my $exporter = session($node, db => $trusted, user => 'prometheus');
+	ask_until($exporter, q{SELECT pg_catalog.count(*) FROM public.le_candidates}, '1');
 	my %queries = slurp_file('monitoring/postgres_exporter.yaml') =~ /^(\w+):\n  query: \|\n((?:    .*\n)+)/mg;
 	cmp_ok(scalar keys %queries, '>=', 8, 'the queries of the exporter');
 	foreach my $name (sort keys %queries)

@@ -11,27 +11,23 @@
 
 #include "registry/registry.h"
 
-/* Why a session announces something */
-typedef enum LeDuty
+/* What a session announces of a term */
+typedef enum LeAnnounce
 {
-	LE_DUTY_OWN,				/* it is the first to know */
-	LE_DUTY_SHARED,				/* another session may announce it first */
-	LE_DUTY_TAKEN				/* it has taken it over */
-} LeDuty;
+	LE_ANNOUNCE_TERM,			/* what has happened to it */
+	LE_ANNOUNCE_WITH_COMMIT,	/* it begins with the current commit */
+	LE_ANNOUNCE_END_WITH_COMMIT,	/* it ends with the current commit */
+	LE_ANNOUNCE_VALUE			/* its value, likewise */
+} LeAnnounce;
 
 /* announce.c */
-extern void le_announce_begin(const LeTerm *term, bool with_commit);
-extern void le_announce_news(const LeNews *news, LeDuty duty, bool with_commit);
-extern void le_announce_value(const LeTerm *term);
-extern void le_announce_owed(const LeElection *election);
+extern void le_announce(const LeElectionKey *election, int64 token, LeAnnounce what);
+extern void le_report_end(const LeTerm *term, LeEndReason reason);
 extern bool le_has_announcements(void);
 extern void le_announcements_before_commit(void);
-extern void le_announcements_ask(void);
 extern void le_announcements_at_commit(void);
 extern void le_announcements_at_abort(void);
-extern void le_announcements_commit(void (*commit) (void));
 extern void le_announcements_at_exit(void);
-extern void le_register_announcements(void);
 
 /* drop_notice.c */
 extern void le_watch_drops(void);

@@ -12,15 +12,9 @@
 
 #include "announce/announce.h"
 
-/*
- * Size limit in bytes of what is sent with one commit, unless it is a single
- * announcement
- */
-#define LE_ANNOUNCEMENTS_BYTES	32768
-
 /* notify.c */
-extern bool le_notify_queue_is_full(size_t bytes);
-extern bool le_can_notify(uint64 owed_since);
+extern bool le_notify_queue_is_full(int count);
+extern bool le_can_notify(uint64 waiting_since);
 
 /* payload.c */
 extern void le_fill_payload(StringInfo payload, const LeNews *news, LeNewsKind what);

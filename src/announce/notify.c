@@ -23,6 +23,7 @@
 /* How full the server's queue may be, and how often this is checked */
 #define LE_QUEUE_USAGE_MAX		0.9
 #define LE_QUEUE_LOOK_US		USECS_PER_SEC
+#define LE_QUEUE_LOOK_AFTER		100
 
 /*
  * After this time, announcements are sent even with a commit that waits for
@@ -31,22 +32,26 @@
 #define LE_NOTIFY_WITH_SYNC_AFTER_US	USECS_PER_SEC
 
 /*
+ * For how long fresh announcements are tried again, which is about as long as
+ * another commit takes, and how often
+ */
+#define LE_NOTIFY_WITHIN_US	10000
+#define LE_NOTIFY_AGAIN_US	1000
+
+/*
  * Check whether the server's queue of notifications is so full that a commit
- * could fail for it
- *
- * bytes is what has been given to the server since the last call.
+ * would fail for it.  "count" announcements are about to be given to it.
  */
 bool
-le_notify_queue_is_full(size_t bytes)
+le_notify_queue_is_full(int count)
 {
 	static uint64 looked_at = 0;
-	static size_t given = 0;
+	static int	given = 0;
 	static bool full = false;
 	uint64		now = le_monotonic_us();
 
-	given += bytes;
-	if (looked_at == 0 || now - looked_at > LE_QUEUE_LOOK_US ||
-		given > LE_ANNOUNCEMENTS_BYTES)
+	given += count;
+	if (looked_at == 0 || now - looked_at > LE_QUEUE_LOOK_US || given > LE_QUEUE_LOOK_AFTER)
 	{
 		full = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE)) >
 			LE_QUEUE_USAGE_MAX;
@@ -77,14 +82,14 @@ prepare_to_notify(void *argument)
 
 /*
  * Check whether the current commit is to take announcements along.  The first
- * of them has waited since owed_since.
+ * of them has waited since waiting_since.  Never raises an error.
  *
  * Notifying takes a transaction ID.  A commit of a transaction that has
  * written without one, as a bid does, waits for standbys only if it gets one,
  * so it never takes announcements along.
  */
 bool
-le_can_notify(uint64 owed_since)
+le_can_notify(uint64 waiting_since)
 {
 	bool		has_xid = TransactionIdIsValid(GetTopTransactionIdIfAny());
 	bool		has_written = has_xid || XactLastRecEnd != InvalidXLogRecPtr;
@@ -92,7 +97,16 @@ le_can_notify(uint64 owed_since)
 
 	if (has_written && SyncRepRequested() && SyncRepStandbyNames != NULL &&
 		SyncRepStandbyNames[0] != '\0' &&
-		(!has_xid || le_monotonic_us() - owed_since < LE_NOTIFY_WITH_SYNC_AFTER_US))
+		(!has_xid || le_monotonic_us() - waiting_since < LE_NOTIFY_WITH_SYNC_AFTER_US))
 		return false;
-	return le_try(prepare_to_notify, &lock) && lock != LOCKACQUIRE_NOT_AVAIL;
+	for (;;)
+	{
+		if (!le_try(prepare_to_notify, &lock))
+			return false;
+		if (lock != LOCKACQUIRE_NOT_AVAIL)
+			return true;
+		if (le_monotonic_us() - waiting_since > LE_NOTIFY_WITHIN_US)
+			return false;
+		pg_usleep(LE_NOTIFY_AGAIN_US);
+	}
 }

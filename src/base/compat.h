@@ -46,11 +46,8 @@
  *	    keys, and nowhere else where triggers run -> sql/guard_trigger
  *
  *	  Notifications
- *	  - announce/announce.c: NOTIFY takes an AccessExclusiveLock on database 0
+ *	  - announce/notify.c: NOTIFY takes an AccessExclusiveLock on database 0
  *	    before the commit (async.c) -> t/304_owed_announcements.pl
- *	  - announce/announce.c: an idle session that is to catch up on
- *	    invalidation messages (sinval.c, catchupInterruptPending) runs a
- *	    transaction -> t/304_owed_announcements.pl
  *
  *	  WAL and tables
  *	  - lease/lease_table.c: heap_inplace_lock() and
@@ -119,7 +116,6 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
-#include "storage/sinval.h"
 #if PG_VERSION_NUM < 170000
 #include "storage/sinvaladt.h"
 #endif
@@ -317,18 +313,6 @@ WaitEventExtensionCompat(const char *name pg_attribute_unused())
 #else
 	return PG_WAIT_EXTENSION;
 #endif
-}
-
-/*
- * Have the server run an empty transaction in this session as soon as it is
- * idle, which is how it catches up on invalidation messages.  May be called in
- * a signal handler.
- */
-static inline void
-RequestCatchupCompat(void)
-{
-	catchupInterruptPending = true;
-	SetLatch(MyLatch);
 }
 
 /*

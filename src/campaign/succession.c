@@ -70,7 +70,6 @@ static bool
 void_lease(const LeElection *election, LeTerm *term)
 {
 	LeElection	ended = *election;
-	LeNews		news;
 	bool		expired;
 	bool		over;
 
@@ -86,12 +85,11 @@ void_lease(const LeElection *election, LeTerm *term)
 	strcpy(ended.name, term->name);
 
 	le_lease_lock_table();
-	over = le_registry_close_lease(&election->key, term->token, &expired, &news);
+	over = le_registry_close_lease(&election->key, term->token, &expired);
 	if (expired)
-		le_log_end(term, LE_END_EXPIRED);
+		le_report_end(term, LE_END_EXPIRED);
 	if (over)
 	{
-		le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
 		term->voided_at = le_lease_overwrite_ttl(&ended, term->token, 0);
 		le_registry_set_voided(&election->key, term->token, term->voided_at);
 	}

@@ -35,7 +35,6 @@ complete_record(const LeElection *election, LeSituation *situation)
 {
 	LeRecord   *record = &situation->record;
 
-	le_announce_owed(election);
 	if (record->end_known)
 		return;
 	record->grace_from = Max(record->grace_from, le_registry_forgotten_at(le_keep_of(election)));

@@ -25,18 +25,14 @@ static void
 close_lease(const LeElection *election)
 {
 	LeTerm		term;
-	LeNews		news;
 	bool		expired;
 
 	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
 		!le_deadline_is_time(term.deadline) ||
 		!le_deadline_is_over(term.deadline, le_monotonic_us()))
 		return;
-	if (!le_registry_close_lease(&election->key, term.token, &expired, &news))
-		return;
-	if (expired)
-		le_log_end(&term, LE_END_EXPIRED);
-	le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
+	if (le_registry_close_lease(&election->key, term.token, &expired) && expired)
+		le_report_end(&term, LE_END_EXPIRED);
 }
 
 /*

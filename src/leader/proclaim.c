@@ -228,7 +228,6 @@ static void
 prepare_proclamation(LeProclamation *proclamation)
 {
 	LeElection *election = &proclamation->election;
-	LeTerm		term;
 
 	if (!is_led(election, proclamation->token))
 		ereport(ERROR,
@@ -240,8 +239,8 @@ prepare_proclamation(LeProclamation *proclamation)
 	if (proclamation->value != NULL &&
 		!le_registry_store_string(proclamation->value, &proclamation->stored))
 		le_raise_registry_full();
-	if (le_registry_read(&election->key, &term) && term.token == proclamation->token)
-		le_announce_value(&term);
+	if (le_notify)
+		le_announce(&election->key, proclamation->token, LE_ANNOUNCE_VALUE);
 }
 
 /*

@@ -59,16 +59,14 @@ static bool
 report_expired(const LeElection *election, const LeObservation *seen)
 {
 	LeTerm		ended;
-	LeNews		news;
 	bool		expired;
 
 	if (!le_registry_read(&election->key, &ended) || ended.token != -seen->token)
 		return true;
-	if (!le_registry_close_lease(&election->key, ended.token, &expired, &news))
+	if (!le_registry_close_lease(&election->key, ended.token, &expired))
 		return false;
 	if (expired)
-		le_log_end(&ended, LE_END_EXPIRED);
-	le_announce_news(&news, expired ? LE_DUTY_OWN : LE_DUTY_SHARED, false);
+		le_report_end(&ended, LE_END_EXPIRED);
 	return true;
 }
 
@@ -90,8 +88,6 @@ look_at_election(const LeElection *election, LeObservation *seen)
 		le_registry_look(&election->key, seen);
 		le_refuse_collision(election, seen->name);
 	} while (seen->expired && !report_expired(election, seen));
-	if (seen->owed)
-		le_announce_owed(election);
 
 	/* a lease ends with the extension that it was taken from */
 	if (OidIsValid(seen->lease_table) && !le_is_lease_table(seen->lease_table))

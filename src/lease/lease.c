@@ -207,12 +207,11 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 bool
 le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason)
 {
-	LeNews		news;
+	LeTerm		term;
 
-	if (!le_registry_read_ended(key, token, &news))
+	if (!le_registry_read(key, &term) || term.token != token)
 		return false;
-	le_log_end(&news.term, reason);
-	le_announce_news(&news, LE_DUTY_OWN, false);
+	le_report_end(&term, reason);
 	return true;
 }
 

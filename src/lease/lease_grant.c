@@ -227,14 +227,9 @@ static void
 announce_with_commit(LeXactItem *item)
 {
 	LeGrant    *grant = (LeGrant *) item;
-	LeTerm		term;
-	LeNews		before;
 
-	if (grant->given_up ||
-		!le_registry_precede_lease(&grant->election.key, grant->token, &term, &before))
-		return;
-	le_announce_news(&before, LE_DUTY_TAKEN, false);
-	le_announce_begin(&term, true);
+	if (!grant->given_up && grant->entry->announces)
+		le_announce(&grant->election.key, grant->token, LE_ANNOUNCE_WITH_COMMIT);
 }
 
 /*

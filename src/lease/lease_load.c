@@ -102,13 +102,12 @@ void
 le_end_stale(const LeTerm *term)
 {
 	LeEndReason reason = why_stale(term);
-	LeNews		news;
+	LeTerm		ended;
 
-	if (!le_registry_end_term(&term->election, term->token, reason, &news))
+	if (!le_registry_end_term(&term->election, term->token, reason, &ended))
 		return;
-	if (news.term.scope != LE_SCOPE_LEASE || le_deadline_is_time(news.term.deadline))
-		le_log_end(&news.term, news.term.end_reason);
-	le_announce_news(&news, LE_DUTY_OWN, false);
+	if (ended.scope != LE_SCOPE_LEASE || le_deadline_is_time(ended.deadline))
+		le_report_end(&ended, ended.end_reason);
 }
 
 /*

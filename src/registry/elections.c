@@ -41,7 +41,7 @@ init_entry(LeElectionEntry *entry)
 	entry->name = InvalidDsaPointer;
 	entry->identity = InvalidDsaPointer;
 	entry->value = InvalidDsaPointer;
-	entry->news_identity = InvalidDsaPointer;
+	entry->ended_identity = InvalidDsaPointer;
 	entry->deposed_by = InvalidDsaPointer;
 	entry->deposed_why = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->used, InvalidDsaPointer);
@@ -156,7 +156,6 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 	entry->last_token = 0;
 	entry->successor = 0;
 	le_news_forget(entry);
-	entry->news_token = 0;
 	init_tally(entry);
 }
 

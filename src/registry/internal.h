@@ -80,13 +80,8 @@ extern bool le_put_off_deadline(LeExpiry *expiry);
 /* news.c */
 extern void le_news_forget(LeElectionEntry *entry);
 extern void le_news_keep(LeElectionEntry *entry);
-extern void le_news_begin(LeElectionEntry *entry);
-extern void le_news_loaded(LeElectionEntry *entry);
+extern void le_news_begin(LeElectionEntry *entry, bool announces);
 extern void le_news_end(LeElectionEntry *entry, LeEndReason reason);
-extern bool le_news_owed(const LeElectionEntry *entry);
-extern void le_copy_deposition(LeNews *news, const LeElectionEntry *entry);
-extern void le_news_copy(LeNews *news, LeElectionEntry *entry);
-extern void le_news_take(LeNews *news, LeElectionEntry *entry);
 
 /* stats.c */
 extern void le_count_begin(LeElectionEntry *entry);

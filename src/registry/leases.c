@@ -99,18 +99,15 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
  * Mark the lease with the given token as over if its deadline has passed.
  * Return false if it has not.
  *
- * *expired is set if it had not been marked before,
- * and *news to what this session is to announce.
+ * *expired is set if it had not been marked before.
  */
 bool
-le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
-						LeNews *news)
+le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 	bool		closed = true;
 
 	*expired = false;
-	news->what = 0;
 	if (entry == NULL)
 		return true;
 	if (entry->token == token && entry->scope == LE_SCOPE_LEASE)
@@ -123,8 +120,6 @@ le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired,
 			pg_atomic_write_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
 		if (*expired)
 			le_count_end(entry, LE_END_EXPIRED, le_deadline_time(deadline));
-		if (*expired || le_news_owed(entry))
-			le_news_copy(news, entry);
 	}
 	le_registry_unlock_entry(entry);
 	return closed;

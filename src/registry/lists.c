@@ -167,7 +167,6 @@ le_registry_start_loaded(Oid lease_table)
 			continue;
 		pg_atomic_write_u64(&lease->deadline, le_deadline_after(now, lease->lasts_us));
 		le_count_loaded(entry);
-		le_news_loaded(entry);
 		ConditionVariableBroadcast(&entry->changed);
 		count++;
 	}

@@ -1,20 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * registry/news.c
- *	  What has not been announced yet of the terms in the registry.
+ *	  What has been announced of the terms in the registry.
  *
- * An entry keeps the news of one term: of the one that runs, or else of the
- * last one that has ended.  Several sessions may have the same news on their
- * lists (announce.c).  The first one that is about to send it claims it here,
- * and the others drop theirs.  The session that begins the next term takes
- * over all that is left of the previous one, and announces it before its own.
- * So the announcements of an election come in the order of its terms, whatever
- * becomes of the session that ended a term.
+ * Tokens grow from term to term.  So an entry has the token of the last term
+ * whose beginning was announced, and of the last one whose end was.  A session
+ * that is about to announce a term takes from here what is still to be
+ * announced: first of the term before, then of that one.  It does so while it
+ * holds the lock under which all commits notify, so the announcements of an
+ * election come in the order of its terms.  What a session would announce of a
+ * term after a later one is not there any more, and is left out.
  *
- * An uncommitted lease leaves the news of the previous term alone, because the
- * lease may never begin.  An entry that is evicted loses its news.  After
- * that, nothing keeps the sessions that have it on their lists from sending
- * it.
+ * A term that is not to be announced counts as announced.  If an entry is
+ * evicted, what it has not announced is lost.
  *
  * registry.c says which locks protect what.
  *
@@ -22,21 +20,8 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
-
 #include "registry/internal.h"
 
-/*
- * After this time, the end of a term is no longer left to the session that
- * ended it
- */
-#define LE_TELLER_PATIENCE_US	USECS_PER_SEC
-
-/*
- * Forget the strings that only the end of a term needs
- *
- * The caller must hold the partition lock exclusively.  Never raises an error.
- */
 static void
 forget_deposition(LeElectionEntry *entry)
 {
@@ -45,7 +30,7 @@ forget_deposition(LeElectionEntry *entry)
 }
 
 /*
- * Forget the news of the entry
+ * Forget the strings that only an announcement needs
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
@@ -53,63 +38,25 @@ void
 le_news_forget(LeElectionEntry *entry)
 {
 	AssertPartitionLockedExclusively();
-	entry->news = 0;
-	le_registry_free(&entry->news_identity);
+	le_registry_free(&entry->ended_identity);
 	forget_deposition(entry);
 }
 
 /*
- * Keep what is needed to announce the end of the entry's term, which is about
- * to be removed, if that end has not been announced yet
+ * Record whether the entry's term, which begins, is to be announced
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
-le_news_keep(LeElectionEntry *entry)
+le_news_begin(LeElectionEntry *entry, bool announces)
 {
 	AssertPartitionLockedExclusively();
-	if (entry->news_token != entry->token)
-		return;
-	if ((entry->news & LE_NEWS_END) == 0)
-	{
-		forget_deposition(entry);
-		return;
-	}
-	entry->news_identity = entry->identity;
-	entry->news_has_client = entry->identity_has_client;
-	entry->identity = InvalidDsaPointer;
+	if (!announces)
+		entry->begin_told = entry->token;
 }
 
 /*
- * Make the entry's term, which has just begun, the one that the news is of
- *
- * The caller must hold the partition lock exclusively.  Never raises an error.
- */
-void
-le_news_begin(LeElectionEntry *entry)
-{
-	AssertPartitionLockedExclusively();
-	entry->news_token = entry->token;
-	entry->news = entry->announces ? LE_NEWS_BEGIN : 0;
-}
-
-/*
- * Do the same for a lease that was loaded after a restart, whose beginning is
- * not announced
- *
- * The caller must hold the partition lock exclusively.  Never raises an error.
- */
-void
-le_news_loaded(LeElectionEntry *entry)
-{
-	AssertPartitionLockedExclusively();
-	le_news_forget(entry);
-	entry->news_token = entry->token;
-}
-
-/*
- * Record that the entry's term has ended and that this session is to announce
- * it
+ * Record why the entry's term has ended
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
@@ -117,47 +64,38 @@ void
 le_news_end(LeElectionEntry *entry, LeEndReason reason)
 {
 	AssertPartitionLockedExclusively();
-	if (entry->news_token != entry->token)
-	{
-		entry->news_token = entry->token;
-		entry->news = 0;
-	}
-	if (!entry->announces)
-		return;
-	entry->news |= LE_NEWS_END;
 	entry->end_reason = reason;
-	entry->teller = MyProcPid;
+	if (!entry->announces)
+		entry->end_told = entry->token;
 }
 
-/*
- * Check whether the end of the last term is still to be announced
- *
- * The caller must hold the partition lock.
- */
 static bool
 end_is_untold(const LeElectionEntry *entry)
 {
-	return !entry->running && (entry->news & LE_NEWS_END) != 0 &&
-		entry->news_token == entry->last_token;
+	return entry->last_token > entry->end_told;
 }
 
 /*
- * Check whether the end of the last term is still to be announced, and is not
- * left to another session
+ * Keep what is needed to announce the end of the entry's term, which is about
+ * to be removed, unless that has been announced
  *
- * An expired lease is found by chance, by a session that may be slow to
- * commit.  Any other end is announced by the session that caused it, usually
- * at once.
- *
- * The caller must hold the partition lock.  Never raises an error.
+ * The caller must hold the partition lock exclusively.  Never raises an error.
  */
-bool
-le_news_owed(const LeElectionEntry *entry)
+void
+le_news_keep(LeElectionEntry *entry)
 {
-	AssertPartitionLocked();
-	return end_is_untold(entry) && entry->teller != MyProcPid &&
-		(entry->end_reason == LE_END_EXPIRED ||
-		 entry->tally.changed_at + LE_TELLER_PATIENCE_US < le_monotonic_us());
+	AssertPartitionLockedExclusively();
+	if (entry->token != entry->last_token)
+		return;
+	le_registry_free(&entry->ended_identity);
+	if (!end_is_untold(entry))
+	{
+		forget_deposition(entry);
+		return;
+	}
+	entry->ended_identity = entry->identity;
+	entry->ended_has_client = entry->identity_has_client;
+	entry->identity = InvalidDsaPointer;
 }
 
 /*
@@ -165,220 +103,97 @@ le_news_owed(const LeElectionEntry *entry)
  *
  * The caller must hold the partition lock.  Never raises an error.
  */
-void
-le_copy_deposition(LeNews *news, const LeElectionEntry *entry)
+static void
+copy_deposition(LeNews *news, const LeElectionEntry *entry)
 {
 	bool		deposed = news->term.end_reason == LE_END_DEPOSED;
 
-	AssertPartitionLocked();
 	strlcpy(news->by, deposed ? le_registry_string(entry->deposed_by) : "", NAMEDATALEN);
 	strlcpy(news->why, deposed ? le_registry_string(entry->deposed_why) : "", LE_TEXT_SIZE);
 }
 
 /*
- * Copy the last term, which has ended, and what is still to be announced of
- * it.  From now on, this session is to announce it as well.
- *
- * The caller must hold the partition lock exclusively.  Never raises an error.
+ * Take what is to be announced of the last term that has ended
  */
-void
-le_news_copy(LeNews *news, LeElectionEntry *entry)
+static void
+take_ended(LeNews *news, LeElectionEntry *entry)
 {
-	AssertPartitionLockedExclusively();
+	bool		recorded = entry->token == entry->last_token;
+
 	le_copy_entry(&news->term, entry);
-	if (entry->token != entry->last_token)
-	{
-		news->term.token = entry->last_token;
-		news->term.identity.has_client = entry->news_has_client;
-		strcpy(news->term.identity.string, le_registry_string(entry->news_identity));
-	}
+	news->term.token = entry->last_token;
 	news->term.end_reason = entry->end_reason;
-	le_copy_deposition(news, entry);
-	news->what = end_is_untold(entry) ? entry->news : 0;
-	if (news->what != 0)
-		entry->teller = MyProcPid;
+	if (!recorded)
+	{
+		news->term.identity.has_client = entry->ended_has_client;
+		strcpy(news->term.identity.string, le_registry_string(entry->ended_identity));
+	}
+	copy_deposition(news, entry);
+	news->what = LE_NEWS_END;
+	if (entry->begin_told < entry->last_token)
+		news->what |= LE_NEWS_BEGIN;
+	entry->begin_told = Max(entry->begin_told, entry->last_token);
+	entry->end_told = entry->last_token;
+	le_registry_free(&entry->ended_identity);
+	if (!entry->running)
+		forget_deposition(entry);
 }
 
 /*
- * Take over what is still to be announced of the last term, for a later term
- * that begins
+ * Take what is to be announced of the term on record, which runs, or is to
+ * begin or end with the current commit
+ */
+static void
+take_recorded(LeNews *news, LeElectionEntry *entry, bool ends)
+{
+	le_copy_entry(&news->term, entry);
+	if (entry->begin_told < entry->token)
+		news->what = LE_NEWS_BEGIN;
+	entry->begin_told = entry->token;
+	if (!ends || entry->end_told >= entry->token || !entry->announces)
+		return;
+	news->term.end_reason = le_true_reason(entry, LE_END_TRANSACTION);
+	copy_deposition(news, entry);
+	news->what |= LE_NEWS_END;
+	entry->end_told = entry->token;
+}
+
+/*
+ * Take what is still to be announced up to the term with the given token: of
+ * the last one that has ended, and of the one on record.  "ends" says that the
+ * latter ends with the current commit.
  *
- * The caller must hold the partition lock exclusively.  Never raises an error.
+ * What is taken is not announced again, unless it is returned.  An uncommitted
+ * lease counts as begun.  The values of "what" are 0 for nothing.
  */
 void
-le_news_take(LeNews *news, LeElectionEntry *entry)
-{
-	AssertPartitionLockedExclusively();
-	news->what = 0;
-	if (end_is_untold(entry))
-		le_news_copy(news, entry);
-	le_news_forget(entry);
-}
-
-/*
- * Copy the election's last term, if this session is to announce its end.
- * Return false otherwise.
- */
-bool
-le_registry_find_news(const LeElectionKey *key, LeNews *news)
+le_registry_take_news(const LeElectionKey *key, int64 token, bool ends, LeNews *ended,
+					  LeNews *recorded)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		owed;
 
+	ended->what = recorded->what = 0;
 	if (entry == NULL)
-		return false;
-	owed = le_news_owed(entry);
-	if (owed)
-		le_news_copy(news, entry);
+		return;
+	if (end_is_untold(entry) && entry->last_token <= token)
+		take_ended(ended, entry);
+	if (entry->token == token && entry->token != entry->last_token)
+		take_recorded(recorded, entry, ends);
 	le_registry_unlock_entry(entry);
-	return owed;
 }
 
 /*
- * Copy the lease with the given token, which this session has just ended.
- * Return false if it is no longer recorded.
- */
-bool
-le_registry_read_ended(const LeElectionKey *key, int64 token, LeNews *news)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		found;
-
-	if (entry == NULL)
-		return false;
-	found = entry->token == token && !entry->running;
-	if (found)
-		le_news_copy(news, entry);
-	le_registry_unlock_entry(entry);
-	return found;
-}
-
-/*
- * Copy the lease with the given token, which is about to be committed, and
- * take over what is to be announced before it.  Return false if it is no
- * longer recorded.
- */
-bool
-le_registry_precede_lease(const LeElectionKey *key, int64 token, LeTerm *term,
-						  LeNews *before)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		found;
-
-	if (entry == NULL)
-		return false;
-	found = entry->token == token;
-	if (found)
-	{
-		le_copy_entry(term, entry);
-		le_news_take(before, entry);
-		le_news_begin(entry);
-	}
-	le_registry_unlock_entry(entry);
-	return found;
-}
-
-/*
- * Record that the running term with the given token ends with the current
- * commit, which is to announce that.  Return false if it is not to be
- * announced.
- */
-bool
-le_registry_end_foreseen(const LeElectionKey *key, int64 token, LeNews *news)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		found;
-
-	if (entry == NULL)
-		return false;
-	found = entry->token == token && entry->announces;
-	if (found)
-	{
-		le_copy_entry(&news->term, entry);
-		news->term.end_reason = le_true_reason(entry, LE_END_TRANSACTION);
-		news->what = LE_NEWS_END;
-		le_copy_deposition(news, entry);
-		le_news_end(entry, news->term.end_reason);
-		entry->announces = false;
-	}
-	le_registry_unlock_entry(entry);
-	return found;
-}
-
-/*
- * Undo le_registry_end_foreseen because the commit has failed
+ * Undo le_registry_take_news for the beginning of the term with the given
+ * token, since the commit has failed
  */
 void
-le_registry_end_unforeseen(const LeElectionKey *key, int64 token)
+le_registry_return_news(const LeElectionKey *key, int64 token)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
 	if (entry == NULL)
 		return;
-	if (entry->token == token)
-	{
-		entry->announces = true;
-		entry->news &= ~LE_NEWS_END;
-	}
+	if (entry->token == token && entry->begin_told == token)
+		entry->begin_told = token - 1;
 	le_registry_unlock_entry(entry);
-}
-
-/*
- * Check whether this news of the term with the given token is still to be
- * announced
- *
- * A published value is of no interest after the end of the term.
- */
-static bool
-is_untold(const LeElectionEntry *entry, int64 token, LeNewsKind what)
-{
-	if (what == LE_NEWS_VALUE)
-		return entry->token == token;
-	if (entry->news_token == token)
-		return (entry->news & what) != 0;
-
-	/*
-	 * the entry has been evicted since, or a later term has taken over the
-	 * news
-	 */
-	return entry->news_token < token;
-}
-
-/*
- * Check whether this news of the term with the given token is still to be
- * announced
- */
-bool
-le_registry_is_untold(const LeElectionKey *key, int64 token, LeNewsKind what)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	bool		untold = true;
-
-	if (entry == NULL)
-		return what != LE_NEWS_VALUE;
-	untold = is_untold(entry, token, what);
-	le_registry_unlock_entry(entry);
-	return untold;
-}
-
-/*
- * Do the same, and if so, claim it for this session
- */
-bool
-le_registry_claim_news(const LeElectionKey *key, int64 token, LeNewsKind what)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		untold;
-
-	if (entry == NULL)
-		return what != LE_NEWS_VALUE;
-	untold = is_untold(entry, token, what);
-	if (untold && what != LE_NEWS_VALUE && entry->news_token == token)
-	{
-		entry->news &= ~what;
-		if (what == LE_NEWS_END && !entry->running)
-			le_news_forget(entry);
-	}
-	le_registry_unlock_entry(entry);
-	return untold;
 }

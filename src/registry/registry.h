@@ -165,7 +165,7 @@ typedef struct LeElectionEntry
 	/* the term, continued */
 	uint8		scope;			/* LeScope */
 	bool		identity_has_client;
-	bool		announces;		/* is its end to be announced? */
+	bool		announces;		/* is it to be announced? */
 	bool		running;		/* begun, and not known to have ended */
 	bool		lock_gone;		/* was its lock seen free? see watch.c */
 	bool		silent;			/* found to have missed its heartbeat, see
@@ -173,13 +173,14 @@ typedef struct LeElectionEntry
 	bool		hidden;			/* forgotten except for its last term, and not
 								 * used since */
 
-	/* what is not announced yet, see registry/news.c */
-	bool		news_has_client;
-	uint8		news;			/* LE_NEWS_BEGIN and LE_NEWS_END */
-	uint8		end_reason;		/* LeEndReason */
-	int			teller;			/* process that last put the end on its list */
-	int64		news_token;		/* the term that the news is of */
-	dsa_pointer news_identity;	/* if the term is no longer recorded */
+	/* what is announced of its terms, see registry/news.c */
+	bool		ended_has_client;
+	uint8		end_reason;		/* LeEndReason of the last ended term */
+	int64		begin_told;		/* token of the last term whose beginning was
+								 * announced */
+	int64		end_told;		/* likewise, whose end was */
+	dsa_pointer ended_identity; /* of the last ended term, if it is no longer
+								 * recorded and its end not announced */
 	dsa_pointer deposed_by;		/* role that ends the term by le_depose */
 	dsa_pointer deposed_why;
 } LeElectionEntry;
@@ -251,7 +252,7 @@ typedef struct LeRecord
 /* A term, and what is still to be announced of it */
 typedef struct LeNews
 {
-	uint8		what;			/* LE_NEWS_BEGIN and LE_NEWS_END */
+	uint8		what;			/* LE_NEWS_BEGIN and LE_NEWS_END; 0: nothing */
 	LeTerm		term;
 	char		by[NAMEDATALEN];	/* role that has deposed its leader */
 	char		why[LE_TEXT_SIZE];	/* empty: no reason was given */
@@ -266,8 +267,6 @@ typedef struct LeObservation
 	Oid			lease_table;	/* of such a lease */
 	bool		expired;		/* a lease has expired, which was not noticed
 								 * before */
-	bool		owed;			/* the end of the last term is not announced
-								 * yet */
 	bool		has_value;
 	Oid			role;
 	LeIdentity	identity;		/* of the leader, or of the expired lease */
@@ -463,12 +462,12 @@ extern void le_registry_forget_dropped(void);
 /* terms.c */
 extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
-extern LeElectionEntry *le_registry_begin_term(const LeTerm *term, LeNews *before);
+extern LeElectionEntry *le_registry_begin_term(const LeTerm *term);
 extern LeElectionEntry *le_registry_add_lease(const LeTerm *term);
 extern void le_registry_load_lease(const LeTerm *term);
 extern void le_registry_restore_lease(const LeTerm *term);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
-								 LeEndReason reason, LeNews *news);
+								 LeEndReason reason, LeTerm *ended);
 extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
 								   XLogRecPtr voided_at);
 extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
@@ -486,7 +485,7 @@ extern LeLeaseAnswer le_registry_act_on_lease(const LeElection *election, int64 
 											  Oid lease_table, const LeLeaseOrder *order,
 											  Oid *role, int64 *old_ttl_us);
 extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
-									bool *expired, LeNews *news);
+									bool *expired);
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
 extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
 
@@ -500,15 +499,9 @@ extern LeElectionEntry *le_registry_set_heartbeat(const LeElectionKey *key, int6
 extern bool le_registry_beat(const LeElectionKey *key, int64 token);
 
 /* news.c */
-extern bool le_registry_find_news(const LeElectionKey *key, LeNews *news);
-extern bool le_registry_read_ended(const LeElectionKey *key, int64 token, LeNews *news);
-extern bool le_registry_precede_lease(const LeElectionKey *key, int64 token,
-									  LeTerm *term, LeNews *before);
-extern bool le_registry_end_foreseen(const LeElectionKey *key, int64 token,
-									 LeNews *news);
-extern void le_registry_end_unforeseen(const LeElectionKey *key, int64 token);
-extern bool le_registry_is_untold(const LeElectionKey *key, int64 token, LeNewsKind what);
-extern bool le_registry_claim_news(const LeElectionKey *key, int64 token, LeNewsKind what);
+extern void le_registry_take_news(const LeElectionKey *key, int64 token, bool ends,
+								  LeNews *ended, LeNews *recorded);
+extern void le_registry_return_news(const LeElectionKey *key, int64 token);
 
 /* candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate);

@@ -126,11 +126,10 @@ lock_for_term(const LeTerm *term, LePut how)
  * Record a term in place of the one that is recorded, and return the entry
  * with its partition locked
  *
- * A lease is counted for its role.  *before, unless NULL, is set to what this
- * session is to announce first.
+ * A lease is counted for its role.  One that is loaded is not announced again.
  */
 static LeElectionEntry *
-put_term(const LeTerm *term, LePut how, LeNews *before)
+put_term(const LeTerm *term, LePut how)
 {
 	LeElectionEntry *entry;
 	dsa_pointer identity;
@@ -161,31 +160,28 @@ put_term(const LeTerm *term, LePut how, LeNews *before)
 		le_raise_role_full();
 	}
 
-	if (before != NULL)
-		le_news_take(before, entry);
 	fill_entry(entry, term, identity);
-	if (before != NULL)
-		le_news_begin(entry);
+	le_news_begin(entry, term->announces && how == LE_PUT_NEW);
 	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
 	ConditionVariableBroadcast(&entry->changed);
 	return entry;
 }
 
 /*
- * Record a term that begins, and copy what is to be announced before it.
- * Return its entry if it has a heartbeat, else NULL.
+ * Record a term that begins.  Return its entry if it has a heartbeat, else
+ * NULL.
  *
  * The caller must hold the election's lock, and no term may be recorded (see
  * le_clear_record).  The entry stays in place while LE_BEATING watches it.
  */
 LeElectionEntry *
-le_registry_begin_term(const LeTerm *term, LeNews *before)
+le_registry_begin_term(const LeTerm *term)
 {
 	LeElectionEntry *entry;
 	bool		beats = term->lasts_us != 0;
 
 	Assert(le_has_lock(&term->election));
-	entry = put_term(term, LE_PUT_NEW, before);
+	entry = put_term(term, LE_PUT_NEW);
 	if (beats)
 		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 	le_registry_unlock_entry(entry);
@@ -200,7 +196,7 @@ le_registry_begin_term(const LeTerm *term, LeNews *before)
 LeElectionEntry *
 le_registry_add_lease(const LeTerm *term)
 {
-	LeElectionEntry *entry = put_term(term, LE_PUT_NEW, NULL);
+	LeElectionEntry *entry = put_term(term, LE_PUT_NEW);
 
 	le_registry_unlock_entry(entry);
 	return entry;
@@ -220,7 +216,7 @@ le_registry_load_lease(const LeTerm *term)
 
 	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
-	le_registry_unlock_entry(put_term(term, LE_PUT_LOADED, NULL));
+	le_registry_unlock_entry(put_term(term, LE_PUT_LOADED));
 }
 
 /*
@@ -230,46 +226,40 @@ le_registry_load_lease(const LeTerm *term)
 void
 le_registry_restore_lease(const LeTerm *term)
 {
-	le_registry_unlock_entry(put_term(term, LE_PUT_IF_MISSING, NULL));
+	le_registry_unlock_entry(put_term(term, LE_PUT_IF_MISSING));
 }
 
 /*
  * Remove the term with the given token.  Return false if it is no longer
  * recorded.
  *
- * Unless news is NULL, it is set to a copy of the term with the reason of its
- * end, and to what is now to be announced.  Call this before releasing the
- * election's lock.  If the lock is gone already, the token protects a
- * successor's term.
+ * *ended, unless NULL, is set to a copy of the term with the reason of its
+ * end.  Call this before releasing the election's lock.  If the lock is gone
+ * already, the token protects a successor's term.
  */
 bool
 le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
-					 LeNews *news)
+					 LeTerm *ended)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		ended;
+	bool		found;
 
 	if (entry == NULL)
 		return false;
-	ended = entry->token == token;
-	if (ended)
+	found = entry->token == token;
+	if (found)
 	{
-		bool		counts = entry->running && entry->announces;
-
 		reason = le_true_reason(entry, reason);
-		if (news != NULL)
+		if (ended != NULL)
 		{
-			le_copy_entry(&news->term, entry);
-			news->term.end_reason = reason;
-			le_copy_deposition(news, entry);
+			le_copy_entry(ended, entry);
+			ended->end_reason = reason;
 		}
 		le_remove_term(entry, reason);
-		if (news != NULL)
-			news->what = counts ? entry->news : 0;
 		ConditionVariableBroadcast(&entry->changed);
 	}
 	le_registry_unlock_entry(entry);
-	return ended;
+	return found;
 }
 
 static dsa_pointer
@@ -350,6 +340,9 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 
 	if (leads)
 	{
+		/* the strings of the term before are about to be lost */
+		if (entry->end_reason == LE_END_DEPOSED)
+			entry->end_told = Max(entry->end_told, entry->last_token);
 		swap_pointers(&entry->deposed_by, &by_stored);
 		swap_pointers(&entry->deposed_why, &why_stored);
 	}
@@ -426,7 +419,6 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 	seen->deadline = led && entry->expiry.lasts_us != 0 ? deadline : 0;
 	seen->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
 	seen->expired = !led && is_lease && entry->running;
-	seen->owed = !led && le_news_owed(entry);
 	seen->role = entry->role;
 	seen->identity.has_client = entry->identity_has_client;
 	strcpy(seen->identity.string, le_registry_string(entry->identity));

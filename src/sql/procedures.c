@@ -44,7 +44,6 @@ commit_to_drop_snapshot(FunctionCallInfo fcinfo)
 
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	SPI_commit();
-	le_announcements_commit(SPI_commit);
 	SPI_finish();
 }
 

@@ -139,15 +139,10 @@ static void
 take_off_record(void *argument)
 {
 	LeEndingTerm *ending = argument;
-	LeNews		news;
+	LeTerm		ended;
 
-	if (!le_registry_end_term(&ending->election, ending->token, ending->reason, &news))
-		return;
-	le_log_end(&news.term, news.term.end_reason);
-
-	/* the beginning is on the list, or was sent */
-	news.what &= LE_NEWS_END;
-	le_announce_news(&news, LE_DUTY_OWN, false);
+	if (le_registry_end_term(&ending->election, ending->token, ending->reason, &ended))
+		le_report_end(&ended, ended.end_reason);
 }
 
 /*
@@ -309,7 +304,6 @@ int64
 le_begin_term(const LeBid *bid, const LeIdentity *identity)
 {
 	LeTerm		term;
-	LeNews		before;
 	LeHeldTerm *held;
 	LeElectionEntry *entry;
 
@@ -324,17 +318,17 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->election = bid->election;
 	held->token = term.token;
 	held->noticed = false;
-	held->announced = false;
+	held->announces = term.announces;
 	held->session_hold = false;
 	held->entry = NULL;
 	add_xact_hold(held);
 
-	entry = le_registry_begin_term(&term, &before);
+	entry = le_registry_begin_term(&term);
 	if (entry != NULL)
 		le_start_heartbeat(held, entry);
-	le_announce_news(&before, LE_DUTY_TAKEN, false);
 	le_log_begin(&term);
-	le_announce_begin(&term, false);
+	if (term.announces)
+		le_announce(&term.election, term.token, LE_ANNOUNCE_TERM);
 
 	if (bid->scope == LE_SCOPE_SESSION)
 	{
@@ -507,13 +501,9 @@ static void
 announce_end_with_commit(LeXactItem *item)
 {
 	LeHeldTerm *held = of_item(item);
-	LeNews		news;
 
-	if (held->session_hold ||
-		!le_registry_end_foreseen(&held->election.key, held->token, &news))
-		return;
-	held->announced = true;
-	le_announce_news(&news, LE_DUTY_OWN, true);
+	if (!held->session_hold && held->announces)
+		le_announce(&held->election.key, held->token, LE_ANNOUNCE_END_WITH_COMMIT);
 }
 
 /*
@@ -523,33 +513,6 @@ void
 le_terms_before_commit(void *unused pg_attribute_unused())
 {
 	le_xact_list_each(&xact_held, announce_end_with_commit);
-}
-
-static void
-undo_announcement(void *argument)
-{
-	LeHeldTerm *held = argument;
-
-	le_registry_end_unforeseen(&held->election.key, held->token);
-}
-
-static void
-undo_announced_end(LeXactItem *item)
-{
-	LeHeldTerm *held = of_item(item);
-
-	if (held->announced)
-		le_run_safely(undo_announcement, held);
-	held->announced = false;
-}
-
-/*
- * Undo the announcements of a commit that has failed.  Never raises an error.
- */
-void
-le_terms_not_committed(void)
-{
-	le_xact_list_each(&xact_held, undo_announced_end);
 }
 
 /*
