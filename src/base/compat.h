@@ -23,6 +23,8 @@
  *	  - term/election_lock.c, leader/depose.c: LockWaiterCount() counts
  *	    holders, too, and never waits for a dshash partition -> sql/forget,
  *	    t/504_flood.pl
+ *	  - term/election_lock.c: GetLockConflicts() leaves out holders that are in
+ *	    no transaction, and this session -> sql/guard
  *	  - base/election_key.c: a tag of an advisory lock may have any fourth
  *	    field, and only 1 and 2 can be reached from SQL ->
  *	    specs/names_do_not_collide_with_advisory_keys
