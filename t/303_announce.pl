@@ -424,6 +424,7 @@ subtest 'another commit is sending, and hangs' => sub {
 	ask($follower, $_) foreach q{SELECT le_resign('job')}, 'RESET leader_election.notify';
 	is(ask($control, q{ALTER SYSTEM RESET synchronous_standby_names}), '', 'the standby is given up');
 	$node->reload;
+	collect($blocker);
 	ask($follower, q{SELECT le_try_become_leader('job')});
 	announced('elections go on', 'job elected follower');
 	ask($follower, q{SELECT le_resign('job')});

@@ -246,6 +246,7 @@ subtest 'another commit is notifying, and hangs' => sub {
 	cmp_ok(monotonic() - $time, '<', 3, 'in time');
 
 	until_missing('', $control);
+	collect($blocker);
 	ask($_, 'SELECT 1') foreach @others;
 	my %heard;
 	while (my $heard = next_notification($listener, 0.5, sub { 1 }))
