@@ -266,6 +266,7 @@ subtest 'leases that end on another connection, beside commits that notify' => s
 	}
 	$noise->signal('TERM');
 	$noise->finish;
+	$node->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pgbench')});
 	ask($_, 'SELECT 1') foreach $leader, $follower, $third;
 	while (my $heard = next_notification($listener, 0.5, sub { 1 }))
 	{

@@ -156,7 +156,7 @@ run_tap()
 	failed=$((failed + bad))
 	# the lines of prove's summary, and which tests of the files failed
 	mapfile -t -O "${#failures[@]}" failures < <(sed -nE 's/^(t\/[^ ]+\.pl) +\(Wstat: .*/\1/p
-		/^#   Failed test/ { N; s/^# +([^\n]*)\n# +(at .*)/\1 \2/p }' "$work/tap.out")
+		/^ *#   Failed test/ { N; s/^ *# +([^\n]*)\n *# +(at .*)/\1 \2/p }' "$work/tap.out")
 	((skipped == 0)) || echo "$skipped of $# files skipped"
 	((skipped < $#)) || fail "every test of suite tap was skipped"
 	((files == $#)) || fail "suite tap ran $files of $# files"
