@@ -226,6 +226,27 @@ subtest 'the server, by a role with a limit of its own' => sub {
 	others_are_elected(plain => 1);
 };
 
+subtest 'a database, by leases' => sub {
+	my $part = ($max - $max / 10) / 2;
+	start_anew('leader_election.max_elections_per_role' => '1000000');
+	all_at_once(q{FOR i IN 1 .. 30 LOOP PERFORM le_lease('part#/' || i, '1 h'); COMMIT; END LOOP;});
+	is(greatest(q{SELECT count(*) FROM le_leaders}), $part, 'as many as the database may have, and no more');
+	others_are_elected();
+	fails($w1, q{SELECT le_try_become_leader('plain')}, '53400', 'there is no room for another role');
+	wait_for_answers();
+	is(ask($postgres, q{SELECT le_depose_role('regress_mallory')}), $part, 'all are ended');
+	ok(ask_until($w1, q{SELECT le_try_become_leader('plain'), le_resign('plain')}, 't|t', 10), 'there is room for all');
+
+	# what is rolled back is given back
+	start_anew('leader_election.max_elections_per_role' => '1000000');
+	all_at_once(q{FOR i IN 1 .. 40 LOOP PERFORM le_lease('back#/' || i, '1 h'); ROLLBACK; END LOOP;});
+	collect($_) foreach @mallory;
+	all_at_once(q{FOR i IN 1 .. 30 LOOP PERFORM le_lease('again#/' || i, '1 h'); COMMIT; END LOOP;});
+	is(greatest(q{SELECT count(*) FROM le_leaders}), $part, 'as many again');
+	wait_for_answers();
+	is(ask($postgres, q{SELECT le_depose_role('regress_mallory')}), $part, 'all are ended');
+};
+
 # A grace period is kept, whatever becomes of the declaration: in databases whose elections are
 # otherwise all known
 subtest 'elections that are declared late' => sub {

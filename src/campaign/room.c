@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * campaign/room.c
- *	  Limits of the number of elections of the server, a role and a session.
+ *	  Limits of the number of elections of the server, a database, a role and a
+ *	  session.
  *
  * A bid makes room here if it finds none, and fails early if there is none.
  * What it then uses is reserved in registry/limits.c, beside other sessions.
@@ -29,7 +30,7 @@ sweep_for_room(void)
 		return;
 	le_lease_sweep(true);
 	le_registry_forget_dropped();
-	le_registry_evict_leases();
+	le_registry_uncount_expired();
 	swept_at = le_monotonic_us();
 }
 
@@ -78,6 +79,31 @@ require_room_on_server(const LeElection *elections, int count)
 	if (fits_on_server(count + reserve))
 		return;
 	le_raise_server_full(reserve);
+}
+
+static bool
+fits_here(int reserved)
+{
+	return pg_atomic_read_u32(le_registry_terms_here()) < (uint32) le_registry_most_here(reserved);
+}
+
+/*
+ * Raise an error if too many elections are led in this database to lead one of
+ * these
+ */
+static void
+require_room_here(const LeElection *elections, int count)
+{
+	int			reserved;
+
+	if (likely(fits_here(le_max_elections / 10)))
+		return;
+	reserved = reserved_for_others(elections, count);
+	if (fits_here(reserved))
+		return;
+	sweep_for_room();
+	if (!fits_here(reserved))
+		le_raise_database_full(reserved);
 }
 
 static bool
@@ -140,8 +166,8 @@ leads_fewer_than(int limit)
 
 /*
  * Raise an error if this session leads as many elections as it may, the server
- * knows too many to add these, or the current user has too many to add the
- * counted ones
+ * knows too many to add these, too many are led in this database, or the
+ * current user has too many to add the counted ones
  *
  * May wait as le_lease_sweep does.
  */
@@ -150,6 +176,7 @@ le_require_room(const LeElection *elections, int count, int counted)
 {
 	require_room_for_role(counted);
 	require_room_on_server(elections, count);
+	require_room_here(elections, count);
 	if (!leads_fewer_than(le_max_terms_per_session))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

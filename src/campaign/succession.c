@@ -192,7 +192,7 @@ look_with_lock(const LeBid *bid, bool dont_wait, LeSituation *situation)
 
 	memset((char *) situation + sizeof(LeRecord), 0, sizeof(LeSituation) - sizeof(LeRecord));
 	situation->has_lock = true;
-	on_record = le_read_record(election, record);
+	on_record = le_registry_read_record(&election->key, record);
 	situation->successor_waits = dont_wait && le_successor_waits(election, record->successor);
 	if (!on_record)
 		le_look_at_vacancy(bid, situation);

@@ -51,7 +51,6 @@ extern void le_grants_at_subxact_abort(SubTransactionId mine);
 extern void le_end_stale(const LeTerm *term);
 extern bool le_leases_are_loaded(void);
 extern void le_leases_ready(bool for_bid);
-extern bool le_read_record(const LeElection *election, LeRecord *record);
 
 /* lease_table.c */
 extern void le_lease_lock_table(void);
@@ -61,7 +60,7 @@ extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token
 										 int64 ttl_us);
 extern bool le_lease_delete_void(const LeElection *election);
 extern LeTerm *le_lease_list(const LeElection *election, int *count);
-extern void le_lease_load(Relation table, bool again);
+extern void le_lease_load(Relation table);
 extern bool le_is_lease_table(Oid table);
 extern bool le_copied_lease_runs(const LeTerm *term);
 

@@ -379,29 +379,13 @@ le_lease_list(const LeElection *election, int *count)
 }
 
 /*
- * Record a lease again that was evicted after it had ended
+ * Record all leases of the table, those that still run without a deadline yet
  *
- * "changed" is the LSN of the row's page.  If the row is void and the WAL up
- * to there is durable, nothing needs to be recorded.
- */
-static void
-restore_lease(LeTerm *term, XLogRecPtr changed)
-{
-	if (term->deadline == LE_DEADLINE_OVER && le_is_durable(changed))
-		return;
-	term->deadline = LE_DEADLINE_OVER;
-	le_registry_restore_lease(term);
-}
-
-/*
- * Record all leases of the table, those that still run without a deadline yet.
- * With again, record those that are missing in the registry, as over.
- *
- * The caller must ensure that no other session reads the table at the same
- * time, nor, the first time, writes it.
+ * The caller must ensure that no other session reads or writes the table at
+ * the same time.
  */
 void
-le_lease_load(Relation table, bool again)
+le_lease_load(Relation table)
 {
 	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf,
 										  0, NULL);
@@ -418,10 +402,7 @@ le_lease_load(Relation table, bool again)
 
 		/* the table does not have the setting of the session that took it */
 		term.announces = true;
-		if (again)
-			restore_lease(&term, BufferGetLSNAtomic(get_buffer(scan)));
-		else
-			le_registry_load_lease(&term);
+		le_registry_load_lease(&term);
 	}
 	systable_endscan(scan);
 }

@@ -37,6 +37,7 @@ le_registry_lock_database(bool exclusive)
 		memset(entry, 0, sizeof(LeDatabase));
 		entry->database = database;
 		entry->next = entry->end = 1;
+		pg_atomic_init_u32(&entry->terms, 0);
 		pg_atomic_init_u32(&entry->leases_begun, 0);
 		pg_atomic_init_u32(&entry->sweep_after, 0);
 		ConditionVariableInit(&entry->release);
@@ -51,24 +52,24 @@ le_registry_unlock_database(LeDatabase *entry)
 }
 
 /*
- * Record that leases of the database are about to be evicted.  The mark is
- * good until a session begins to read a table again, which counts up the
- * number of reloads.
+ * Return the counter of the terms in this database
+ *
+ * It is neither moved nor freed while this session is connected to the
+ * database, so it can be changed under any lock.
  */
-void
-le_registry_mark_evicted(Oid database, uint64 reloads)
+pg_atomic_uint32 *
+le_registry_terms_here(void)
 {
-	LeDatabase *entry;
-	bool		is_new;
+	static pg_atomic_uint32 *terms = NULL;
 
-	entry = dshash_find(le_registry_database_table(), &database, true);
-	if (entry == NULL)
-		return;
-	is_new = entry->leases_evicted != reloads + 1;
-	entry->leases_evicted = reloads + 1;
-	dshash_release_lock(le_registry_database_table(), entry);
-	if (is_new)
-		le_registry_count_lease_eviction();
+	if (unlikely(terms == NULL))
+	{
+		LeDatabase *database = le_registry_lock_database(false);
+
+		terms = &database->terms;
+		le_registry_unlock_database(database);
+	}
+	return terms;
 }
 
 /*

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * registry/eviction.c
- *	  Eviction from the registry: entries of vacant elections, leases of other
- *	  databases that have ended, and what is left of databases that were
- *	  dropped.
+ *	  Eviction from the registry: entries of vacant elections, and what is left
+ *	  of databases that were dropped.
  *
- * registry.c says which locks protect what, and what the eviction of a lease
- * must not break.
+ * A lease that has expired makes room only in its own database, whose sessions
+ * make its row void: see lease_sweep in campaign/sweep.c.  registry.c says
+ * which locks protect what.
  *
  *-------------------------------------------------------------------------
  */
@@ -181,110 +181,23 @@ le_registry_bound_elections(int more)
 }
 
 /*
- * Check whether the entry's lease may be evicted, as far as the entry tells.
- * Such a lease has ended, in another database, whose sessions may never look
- * for it.
- *
- * A declared election is left to its own database.
+ * Count the leases that have expired for their roles no longer, in all
+ * databases
  */
-static bool
-is_spent_lease(LeElectionEntry *entry)
-{
-	uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-
-	return entry->election.database != MyDatabaseId && entry->token != 0 &&
-		entry->scope == LE_SCOPE_LEASE && !le_entry_is_kept(entry) &&
-		le_deadline_is_over(deadline, le_monotonic_us());
-}
-
-/*
- * Return when the given lease was lost, or 0 if it was resigned
- */
-static uint64
-lease_grace_from(LeElectionEntry *entry)
-{
-	return entry->running ?
-		le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)) : entry->grace_from;
-}
-
-/*
- * Copy the leases that may be evicted.  Leases that have expired, and stay,
- * count for their roles no longer.
- */
-static int
-copy_spent_leases(LeIdleElection *array, int capacity)
+void
+le_registry_uncount_expired(void)
 {
 	dshash_seq_status status;
 	LeElectionEntry *entry;
-	int			count = 0;
 
 	dshash_seq_init(&status, le_registry_election_table(), false);
-	while (count < capacity && (entry = dshash_seq_next(&status)) != NULL)
+	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (entry->token != 0 && entry->scope == LE_SCOPE_LEASE &&
-			le_deadline_is_committed(pg_atomic_read_u64(&entry->expiry.deadline)) &&
 			le_has_expired(&entry->expiry))
 			le_uncount_lease(entry);
-		if (!is_spent_lease(entry))
-			continue;
-		array[count].key = entry->election;
-		array[count++].grace_from = lease_grace_from(entry);
 	}
 	dshash_seq_term(&status);
-	return count;
-}
-
-/*
- * Evict the lease, unless a session holds or waits for the election's lock, or
- * a table has been read again since the database was marked
- *
- * The row of the lease may still say that it runs.  registry.c says why that
- * is safe.
- */
-static void
-evict_lease(const LeIdleElection *spent)
-{
-	uint64		reloads = le_registry_reloads(false);
-	LeElectionEntry *entry;
-	LOCKTAG		tag;
-
-	le_election_tag(&spent->key, &tag);
-	le_registry_mark_evicted(spent->key.database, reloads);
-	if (spent->grace_from != 0)
-		le_registry_forget_end(spent->key.database, spent->grace_from);
-	entry = le_registry_lock_entry(&spent->key, true);
-	if (entry == NULL)
-		return;
-	if (!is_spent_lease(entry) || lease_grace_from(entry) > spent->grace_from ||
-		LockWaiterCount(&tag) > 0 || le_registry_reloads(false) != reloads)
-	{
-		le_registry_unlock_entry(entry);
-		return;
-	}
-	le_remove_term(entry, LE_END_EXPIRED);
-	le_delete_entry(entry);
-	pg_atomic_fetch_add_u64(&le_registry_counters()->evictions, 1);
-}
-
-/*
- * Evict the leases of other databases that have ended
- *
- * The caller must not hold a lock that other sessions need.
- */
-void
-le_registry_evict_leases(void)
-{
-	int			capacity = pg_atomic_read_u32(&le_registry_counters()->terms);
-	LeIdleElection *array = MemoryContextAllocHuge(CurrentMemoryContext,
-												   (capacity + 1) * sizeof(LeIdleElection));
-	int			count = copy_spent_leases(array, capacity);
-
-	for (int i = 0; i < count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		evict_lease(&array[i]);
-	}
-	pfree(array);
 }
 
 /*
@@ -304,7 +217,7 @@ delete_elections(const Oid *databases, int count)
 		if (bsearch(&entry->election.database, databases, count, sizeof(Oid), oid_cmp) == NULL)
 			continue;
 		if (entry->token != 0)
-			le_remove_term(entry, LE_END_EXTENSION_DROPPED);
+			le_remove_term(entry, LE_END_EXTENSION_DROPPED, NULL);
 		le_set_declared(entry, LE_NOT_KEPT);
 		le_news_forget(entry);
 		le_forget_denial(entry);

@@ -38,11 +38,9 @@ extern dshash_table *le_registry_election_table(void);
 extern dshash_table *le_registry_candidate_table(void);
 extern dshash_table *le_registry_database_table(void);
 extern dsa_area *le_registry_area(void);
-extern void le_registry_count_lease_eviction(void);
 extern const char *le_registry_string(dsa_pointer stored);
 
 /* databases.c */
-extern void le_registry_mark_evicted(Oid database, uint64 reloads);
 extern Oid *le_registry_list_databases(int *count);
 extern void le_registry_forget_database(Oid database);
 
@@ -67,10 +65,12 @@ extern int	le_registry_reserve_for(const LeElectionKey *key, const char *name);
 /* limits.c */
 extern bool le_count_entry(uint32 most);
 extern void le_set_declared(LeElectionEntry *entry, LeKeep keep);
+extern bool le_count_term(pg_atomic_uint32 *terms_here, uint32 most);
 extern bool le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most);
 
 /* terms.c */
-extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason);
+extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason,
+						   pg_atomic_uint32 *terms_here);
 
 /* expiry.c */
 extern bool le_has_expired(LeExpiry *expiry);

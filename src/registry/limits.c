@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/limits.c
- *	  Limits of the number of elections that the server knows, and of those
- *	  that are counted for a role.
+ *	  Limits of the number of elections that the server knows, of those that
+ *	  are led in a database, and of those that are counted for a role.
  *
  * A limit is reserved before it is used, in one atomic step that fails if
  * there is no room.  So no number of sessions exceeds it together.  What is
@@ -11,7 +11,9 @@
  *
  * The server counts the entries of elections.  A new entry is reserved by the
  * backend that has just added it, under the entry's lock, and is deleted again
- * if there is no room.  For a role count its running leases, and the elections
+ * if there is no room.  A database counts its terms, and may have half as many
+ * as the server may know elections.  So no database takes the place of all
+ * others.  For a role count its running leases, and the elections
  * that its sessions observe, or campaign for as one of many.  Superusers, and
  * leases that are loaded from their table, count, but have no limit.
  *
@@ -96,16 +98,58 @@ le_set_declared(LeElectionEntry *entry, LeKeep keep)
 	entry->declared = declared;
 }
 
+/*
+ * Return how many elections may be led in this database, if so many of those
+ * that the server may know are reserved for others
+ */
+int
+le_registry_most_here(int reserved)
+{
+	return (le_max_elections - reserved) / 2;
+}
+
+/*
+ * Count a term in its database, unless the database then has more than "most".
+ * Never raises an error.
+ */
+bool
+le_count_term(pg_atomic_uint32 *terms_here, uint32 most)
+{
+	return reserve(terms_here, 1, most);
+}
+
+static int
+detail_of_reserve(int reserved)
+{
+	return reserved == 0 ? 0 :
+		errdetail("Of these, %d are reserved for declared elections and superusers.",
+				  reserved);
+}
+
+static int
+hint_for_server(void)
+{
+	return errhint("An administrator can raise \"%s\".", "leader_election.max_elections");
+}
+
 void
 le_raise_server_full(int reserved)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections),
-			 reserved == 0 ? 0 :
-			 errdetail("Of these, %d are reserved for declared elections and superusers.",
-					   reserved),
-			 errhint("An administrator can raise \"%s\".", "leader_election.max_elections")));
+			 detail_of_reserve(reserved), hint_for_server()));
+}
+
+void
+le_raise_database_full(int reserved)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many elections led in this database: at most %d at a time, which is half of what the server may know of",
+					le_registry_most_here(0)),
+			 detail_of_reserve(le_registry_most_here(0) - le_registry_most_here(reserved)),
+			 hint_for_server()));
 }
 
 void

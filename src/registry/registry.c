@@ -50,12 +50,10 @@
  *				deadline and watchers, which may be slightly out of date.
  *				An entry without a term may be removed (evicted) by any
  *				backend, unless it is watched, or its election is declared.
- *				The same holds for the entry of a lease whose deadline has
- *				passed, for backends of other databases (see below).  Watchers
- *				(LeWatcher) count themselves in under the exclusive lock, so
- *				that the entry stays in place.  They then use its address, and
- *				without an LWLock sleep on its condition variable and count
- *				themselves out.
+ *				Watchers (LeWatcher) count themselves in under the exclusive
+ *				lock, so that the entry stays in place.  They then use its
+ *				address, and without an LWLock sleep on its condition variable
+ *				and count themselves out.
  *				In the same way, the entry of an uncommitted lease stays in
  *				place for the transaction that took it, which holds the
  *				election's lock and sets deadline and ttl without an LWLock.
@@ -75,26 +73,6 @@
  *	roles		One entry per role that has ever been counted, never removed.
  *				It points to a counter, which is atomic.  The entry of a lease
  *				has a pointer to the counter in which the lease is counted.
- *
- * Eviction of leases.  Once a database's leases have been loaded, each lease
- * whose row is committed and not durably void has an entry with its token
- * (lease.c).  An election without such an entry is free.  Eviction breaks that
- * invariant: the entry is removed, but the row may not be void, or a failover
- * may bring the row back.
- *
- * Therefore, the database is marked first (leases_evicted).  A session that is
- * about to lead and finds no term looks for new marks, after it has looked for
- * the term.  The first session that finds one reads the table again, and
- * records what is missing, as over.  Then the row is made void, durably,
- * before any session leads.
- *
- * A mark is good until a session begins to read a table again, because the
- * other backends do not know which entries that session has already seen.  So
- * that session counts up first (reloads) and then looks for entries.  An entry
- * is removed only if nothing was counted since the mark, which is checked
- * under the entry's exclusive lock.  A candidate that waits for the end of a
- * lease holds the election's lock and keeps the entry: the evicting backend
- * asks the lock manager for that under the entry's lock, too.
  *
  * Lock order: a lock of the lock manager is acquired before a partition lock,
  * never after it.  While a partition lock is held, no other lock but the
@@ -160,9 +138,6 @@ typedef struct LeControl
 	dshash_table_handle databases;
 	dshash_table_handle roles;
 
-	pg_atomic_uint64 lease_evictions;	/* number of marks, see
-										 * le_registry_mark_evicted */
-	pg_atomic_uint64 reloads;	/* how often a table was read again */
 	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
 	pg_atomic_uint32 has_unkept;	/* see le_registry_has_unkept */
@@ -286,8 +261,6 @@ init_control(void *memory)
 	new->layout = my_layout;
 	pg_atomic_init_u32(&new->has_unkept, 0);
 	pg_atomic_init_u64(&new->primary_since, 0);
-	pg_atomic_init_u64(&new->lease_evictions, 0);
-	pg_atomic_init_u64(&new->reloads, 0);
 	pg_atomic_init_u32(&new->has_guards, max_prepared_xacts > 0);
 	init_counters(&new->counters);
 }
@@ -432,38 +405,6 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 	if (place != NULL)
 		*place = last;
 	return dsa_get_address(area, last);
-}
-
-/*
- * Return the number of marks that leases were evicted, in all databases
- */
-uint64
-le_registry_lease_evictions(void)
-{
-	attach();
-	return pg_atomic_read_u64(&control->lease_evictions);
-}
-
-/*
- * Count one more mark.  Never raises an error.
- */
-void
-le_registry_count_lease_eviction(void)
-{
-	pg_atomic_fetch_add_u64(&control->lease_evictions, 1);
-}
-
-/*
- * Return how often a table was read again, counting once more first if a
- * session is about to do so
- */
-uint64
-le_registry_reloads(bool begin)
-{
-	attach();
-	if (begin)
-		return pg_atomic_add_fetch_u64(&control->reloads, 1);
-	return pg_atomic_read_u64(&control->reloads);
 }
 
 /*

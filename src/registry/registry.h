@@ -336,6 +336,8 @@ typedef struct LeDatabase
 {
 	Oid			database;		/* hash key; must be first */
 
+	pg_atomic_uint32 terms;		/* entries that have a token */
+
 	/* the block that tokens come from; token.c says what protects it */
 	Oid			sequence;		/* the sequence it was drawn from */
 	int64		next;
@@ -348,7 +350,6 @@ typedef struct LeDatabase
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
 	pg_atomic_uint32 sweep_after;	/* so many have begun */
-	uint64		leases_evicted; /* see le_registry_mark_evicted */
 
 	/*
 	 * the state of the declarations that the entries are marked by, see
@@ -418,8 +419,6 @@ le_record_is_led(const LeRecord *record, int64 token)
 
 /* registry.c */
 extern pg_atomic_uint32 *le_registry_used_by(Oid role, dsa_pointer *place);
-extern uint64 le_registry_lease_evictions(void);
-extern uint64 le_registry_reloads(bool begin);
 extern LeCounters *le_registry_counters(void);
 pg_noreturn extern void le_raise_registry_full(void);
 extern uint64 le_registry_primary_since(void);
@@ -433,6 +432,7 @@ extern void le_registry_free(dsa_pointer *stored);
 /* databases.c */
 extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
+extern pg_atomic_uint32 *le_registry_terms_here(void);
 extern void le_registry_forget_end(Oid database, uint64 grace_from);
 extern uint64 le_registry_forgotten_at(LeKeep keep);
 
@@ -446,7 +446,9 @@ extern void le_registry_mark_declared(uint64 declarations);
 
 /* limits.c */
 extern int	le_registry_reserve(bool declared);
+extern int	le_registry_most_here(int reserved);
 pg_noreturn extern void le_raise_server_full(int reserved);
+pg_noreturn extern void le_raise_database_full(int reserved);
 pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
 extern void le_registry_charge(uint32 count);
@@ -456,7 +458,7 @@ extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);
-extern void le_registry_evict_leases(void);
+extern void le_registry_uncount_expired(void);
 extern void le_registry_forget_dropped(void);
 
 /* terms.c */
@@ -465,7 +467,6 @@ extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern LeElectionEntry *le_registry_begin_term(const LeTerm *term);
 extern LeElectionEntry *le_registry_add_lease(const LeTerm *term);
 extern void le_registry_load_lease(const LeTerm *term);
-extern void le_registry_restore_lease(const LeTerm *term);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *ended);
 extern void le_registry_set_voided(const LeElectionKey *key, int64 token,

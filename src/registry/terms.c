@@ -82,11 +82,12 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 /*
  * Remove the term from its entry
  *
- * The caller must hold the partition lock exclusively.  This frees shared
- * memory, which acquires no other lock than the area's.
+ * terms_here counts the terms of the entry's database, or is NULL if that was
+ * dropped.  The caller must hold the partition lock exclusively.  This frees
+ * shared memory, which acquires no other lock than the area's.
  */
 void
-le_remove_term(LeElectionEntry *entry, LeEndReason reason)
+le_remove_term(LeElectionEntry *entry, LeEndReason reason, pg_atomic_uint32 *terms_here)
 {
 	uint64		now = le_monotonic_us();
 
@@ -100,68 +101,75 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason)
 	le_registry_free(&entry->identity);
 	le_registry_free(&entry->value);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->terms, 1);
+	if (terms_here != NULL)
+		pg_atomic_fetch_sub_u32(terms_here, 1);
 }
-
-/* How a term gets into the registry */
-typedef enum LePut
-{
-	LE_PUT_NEW,					/* by a bid, within the limits */
-	LE_PUT_LOADED,				/* from the table, whatever the limits are */
-	LE_PUT_IF_MISSING			/* likewise, unless a term is recorded, or a
-								 * later one has ended */
-} LePut;
 
 /*
  * Return the election's entry for a term, with its partition locked
  */
 static LeElectionEntry *
-lock_for_term(const LeTerm *term, LePut how)
+lock_for_term(const LeTerm *term, bool loaded)
 {
-	if (how == LE_PUT_NEW)
+	if (!loaded)
 		return le_registry_lock_or_add(&term->election, term->name);
 	return le_registry_lock_or_add_within(&term->election, term->name, PG_UINT32_MAX);
+}
+
+/*
+ * Free what a term has that is not recorded after all, and unlock its entry
+ */
+static void
+take_back(LeElectionEntry *entry, dsa_pointer *identity)
+{
+	le_registry_free(identity);
+	le_registry_unlock_entry(entry);
 }
 
 /*
  * Record a term in place of the one that is recorded, and return the entry
  * with its partition locked
  *
- * A lease is counted for its role.  One that is loaded is not announced again.
+ * The term is counted in its database, and a lease for its role.  One that is
+ * loaded from the table is recorded whatever the limits are, and not announced
+ * again.
  */
 static LeElectionEntry *
-put_term(const LeTerm *term, LePut how)
+put_term(const LeTerm *term, bool loaded)
 {
+	pg_atomic_uint32 *terms_here = le_registry_terms_here();
+	int			reserved = loaded ? 0 : le_registry_reserve_for(&term->election, term->name);
 	LeElectionEntry *entry;
 	dsa_pointer identity;
 	dsa_pointer used = InvalidDsaPointer;
-	int64		most = PG_UINT32_MAX;
+	int64		most_for_role = loaded ? PG_UINT32_MAX : le_registry_most_for_role();
+	int64		most_here = loaded ? PG_INT32_MAX : le_registry_most_here(reserved);
 
 	if (term->scope == LE_SCOPE_LEASE)
-	{
 		(void) le_registry_used_by(term->role, &used);
-		if (how == LE_PUT_NEW)
-			most = le_registry_most_for_role();
-	}
-	entry = lock_for_term(term, how);
-	if (how == LE_PUT_IF_MISSING && (entry->token != 0 || entry->last_token >= term->token))
-		return entry;
+	entry = lock_for_term(term, loaded);
 	if (entry->token != 0)
-		le_remove_term(entry, le_true_reason(entry, LE_END_LOCK_RELEASED));
+		le_remove_term(entry, le_true_reason(entry, LE_END_LOCK_RELEASED), terms_here);
 	le_registry_adopt_entry(entry, term->name);
 	if (!le_registry_store_string(term->identity.string, &identity))
 	{
 		le_registry_unlock_entry(entry);
 		le_raise_registry_full();
 	}
-	if (DsaPointerIsValid(used) && !le_count_lease(entry, used, most))
+	if (!le_count_term(terms_here, most_here))
 	{
-		le_registry_free(&identity);
-		le_registry_unlock_entry(entry);
+		take_back(entry, &identity);
+		le_raise_database_full(reserved);
+	}
+	if (DsaPointerIsValid(used) && !le_count_lease(entry, used, most_for_role))
+	{
+		pg_atomic_fetch_sub_u32(terms_here, 1);
+		take_back(entry, &identity);
 		le_raise_role_full();
 	}
 
 	fill_entry(entry, term, identity);
-	le_news_begin(entry, term->announces && how == LE_PUT_NEW);
+	le_news_begin(entry, term->announces && !loaded);
 	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
 	ConditionVariableBroadcast(&entry->changed);
 	return entry;
@@ -181,7 +189,7 @@ le_registry_begin_term(const LeTerm *term)
 	bool		beats = term->lasts_us != 0;
 
 	Assert(le_has_lock(&term->election));
-	entry = put_term(term, LE_PUT_NEW);
+	entry = put_term(term, false);
 	if (beats)
 		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 	le_registry_unlock_entry(entry);
@@ -196,7 +204,7 @@ le_registry_begin_term(const LeTerm *term)
 LeElectionEntry *
 le_registry_add_lease(const LeTerm *term)
 {
-	LeElectionEntry *entry = put_term(term, LE_PUT_NEW);
+	LeElectionEntry *entry = put_term(term, false);
 
 	le_registry_unlock_entry(entry);
 	return entry;
@@ -216,17 +224,7 @@ le_registry_load_lease(const LeTerm *term)
 
 	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
-	le_registry_unlock_entry(put_term(term, LE_PUT_LOADED));
-}
-
-/*
- * Record a lease again that has ended and whose entry was evicted, unless the
- * registry knows a term or a later end
- */
-void
-le_registry_restore_lease(const LeTerm *term)
-{
-	le_registry_unlock_entry(put_term(term, LE_PUT_IF_MISSING));
+	le_registry_unlock_entry(put_term(term, true));
 }
 
 /*
@@ -241,6 +239,7 @@ bool
 le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 					 LeTerm *ended)
 {
+	pg_atomic_uint32 *terms_here = le_registry_terms_here();
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 	bool		found;
 
@@ -255,7 +254,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 			le_copy_entry(ended, entry);
 			ended->end_reason = reason;
 		}
-		le_remove_term(entry, reason);
+		le_remove_term(entry, reason, terms_here);
 		ConditionVariableBroadcast(&entry->changed);
 	}
 	le_registry_unlock_entry(entry);
