@@ -328,13 +328,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_once(text, timestamptz, bigint) IS
 'true if the job for that time must be done now, in this transaction, which is then guarded as by le_assert_leader; false if that job, or a later one, is done already; raises error LE001 unless the term with that token runs (NULL: unless this session leads)';
 
-CREATE FUNCTION le_last_once(name text)
-RETURNS timestamptz
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_last_once(text) IS
-'time for which the last completed job of the election was due, see le_once; NULL if there is none';
-
 --
 -- Waiting without a snapshot
 --
@@ -389,13 +382,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(text, text) IS
 'end the term of the election''s leader: terminate its session, or end its lease, and terminate the sessions whose transactions it guards; for superusers, and for roles with the privileges of the leader''s role or of pg_signal_backend, or with EXECUTE on le_depose_role; returns false, with a warning, if the election is vacant';
 
-CREATE FUNCTION le_depose(key bigint, reason text DEFAULT NULL)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_depose_key'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_depose(bigint, text) IS
-'end the term of the leader of a bare key''s election: terminate its session; for superusers, and for roles with the privileges of the leader''s role or of pg_signal_backend, or with EXECUTE on le_depose_role; returns false, with a warning, if the election is vacant';
-
 -- for the library: a transaction is identified by the lock on its own ID
 CREATE FUNCTION _le_prepared_guards(database oid, classid oid, objid oid,
 									objsubid smallint)
@@ -442,13 +428,6 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION le_key(text) IS
 'key of the election with that name, hashtextextended(name, 0): classid and objid in pg_locks, with objsubid 19525';
-
-CREATE FUNCTION le_key(key bigint)
-RETURNS bigint
-AS 'MODULE_PATHNAME', 'le_key_key'
-LANGUAGE C IMMUTABLE PARALLEL SAFE;
-COMMENT ON FUNCTION le_key(bigint) IS
-'key of the election of a bare key: the key itself';
 
 CREATE FUNCTION _le_registry_terms(OUT lock_class integer, OUT key bigint,
 								  OUT name text, OUT scope text,
@@ -745,14 +724,6 @@ COMMENT ON FUNCTION le_forget(text) IS
 'forget the statistics of a vacant election, but not how its last term ended; returns false if it is not known, or, with a warning, if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(text) FROM PUBLIC;
 
-CREATE FUNCTION le_forget(key bigint)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_forget_key'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_forget(bigint) IS
-'forget the statistics of a vacant election of a bare key, but not how its last term ended; returns false if it is not known, or, with a warning, if it is led or waited for';
-REVOKE ALL ON FUNCTION le_forget(bigint) FROM PUBLIC;
-
 GRANT SELECT ON le_declarations, le_once_done, _le_locks, _le_lines, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
 
@@ -770,7 +741,6 @@ GRANT EXECUTE ON FUNCTION
 	le_declare(text, regrole, interval, interval, boolean),
 	le_undeclare(text),
 	le_forget(text),
-	le_forget(bigint),
 	le_depose_role(regrole, text),
 	pg_stat_leader_election_reset()
 TO @extowner@ WITH GRANT OPTION;

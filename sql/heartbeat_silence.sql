@@ -161,7 +161,6 @@ TABLE on_record;
 TABLE counted;
 -- nothing keeps these elections in the registry
 SELECT name, le_forget(name) FROM counted;
-SELECT le_forget(4343);
 SELECT dblink_disconnect('worker'), gone('worker');
 SET client_min_messages = warning;
 DROP SCHEMA regress_silence CASCADE;

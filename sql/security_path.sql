@@ -85,7 +85,7 @@ SELECT public.le_lease('lease', '1 min', identity => 'l') AS token \gset
 SELECT public.le_am_leader('job'), public.le_token('job') IS NULL AS "null", public.le_am_leader('lease', :token), public.le_renew('lease', :token, '2 min');
 SELECT pg_catalog.count(*) FROM public.le_leases WHERE name OPERATOR(pg_catalog.=) 'lease';
 SELECT public.le_proclaim('job', 'v'), public.le_proclaim('lease', 'v', :token), public.le_assert_leader('lease', :token);
-SELECT public.le_once('job', '2026-01-01 +0'), public.le_once('job', '2026-01-01 +0'), public.le_once('lease', '2026-01-01 +0', :token), public.le_last_once('job');
+SELECT public.le_once('job', '2026-01-01 +0'), public.le_once('job', '2026-01-01 +0'), public.le_once('lease', '2026-01-01 +0', :token);
 SELECT public.le_seats('job', 2);
 SELECT identity, value FROM public.le_leaders WHERE pg_catalog.texteq(name, 'job');
 SELECT identity, value FROM public.le_leader('job');
@@ -101,7 +101,7 @@ CALL public.le_observe('job', token => NULL, identity => NULL, value => NULL) \g
 SELECT :'seen_identity', :'seen_value', :'won_name';
 SET ROLE regress_le_mallory;
 SELECT public.le_try_become_leader('declared');
-SELECT public.le_try_become_leader('theirs'), public.le_once('theirs', '2026-01-01 +0'), public.le_last_once('theirs');
+SELECT public.le_try_become_leader('theirs'), public.le_once('theirs', '2026-01-01 +0');
 RESET ROLE;
 SELECT public.le_undeclare('declared'), public.le_resign('lease', :token), public.le_resign_all();
 SELECT public.pg_stat_leader_election_reset();
@@ -173,7 +173,7 @@ SET SESSION AUTHORIZATION regress_le_mallory;
 SET search_path = regress_evil, pg_catalog;
 CREATE EXTENSION leader_election;
 SELECT le_declare('declared', 'regress_le_team'), le_forget('declared'), pg_stat_leader_election_reset();
-SELECT le_try_become_leader('job', identity => 'me'), le_once('job', '2026-01-01 +0'), le_last_once('job'), le_undeclare('declared');
+SELECT le_try_become_leader('job', identity => 'me'), le_once('job', '2026-01-01 +0'), le_undeclare('declared');
 SELECT le_resign('job');
 RESET search_path;
 RESET SESSION AUTHORIZATION;
@@ -207,7 +207,7 @@ DROP TABLE regress_evil.le_declarations CASCADE;
 RESET ROLE;
 ALTER SCHEMA regress_evil RENAME TO regress_renamed;
 -- which is found wherever it is
-SELECT regress_renamed.le_try_become_leader('job'), regress_renamed.le_once('job', '2026-01-01 +0'), regress_renamed.le_last_once('job'), regress_renamed.le_undeclare('declared');
+SELECT regress_renamed.le_try_become_leader('job'), regress_renamed.le_once('job', '2026-01-01 +0'), regress_renamed.le_undeclare('declared');
 ALTER EXTENSION leader_election SET SCHEMA public;
 SELECT le_resign('job');
 

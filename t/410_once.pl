@@ -116,7 +116,7 @@ subtest 'a dump is restored' => sub {
 		$primary->command_checks_all([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-U', $role, '-d', $copy, '-f', $file ],
 			0, [qr//], [qr/\A\z/], 'and restores it');
 		my $restored = session($primary, db => $copy, user => $owner);
-		is(ask($restored, q{SELECT le_last_once('other') = '2026-01-01 12:34:56.789012+0'}), 't', 'to the microsecond');
+		is(ask($restored, q{SELECT due = '2026-01-01 12:34:56.789012+0' FROM le_once_done WHERE name = 'other'}), 't', 'to the microsecond');
 		is(do_job($restored, 'job', $hour), 'f', 'what is done is not done again');
 		is(do_job($restored, 'job', '2026-01-01 13:00+0'), 't', 'what is not done is');
 		is(times_done($restored, 'job'), '2', 'each once');
@@ -146,7 +146,7 @@ my $dir = PostgreSQL::Test::Utils::tempdir();
 # What a worker does next, of times that are multiples of the step.  "all": the one after the
 # last that is done.  "last": the last one that has come, whatever was missed.
 my %next = (
-	all => "coalesce(le_last_once('all') + '$step s', date_bin('$step s', clock_timestamp(), '2026-01-01+0'))",
+	all => "coalesce((SELECT due FROM le_once_done WHERE name = 'all') + '$step s', date_bin('$step s', clock_timestamp(), '2026-01-01+0'))",
 	last => "date_bin('$step s', clock_timestamp(), '2026-01-01+0')");
 
 # Campaign, and do what is due; write down each time before it is done, and when it has
@@ -236,9 +236,9 @@ subtest 'workers are killed' => sub {
 	}
 	foreach my $kind (keys %killed)
 	{
-		ok(ask_until($client, "SELECT le_last_once('$kind') > now() - interval '1 s'"), "\"$kind\" goes on");
+		ok(ask_until($client, "SELECT due > now() - interval '1 s' FROM le_once_done WHERE name = '$kind'"), "\"$kind\" goes on");
 		my $end = ask($client, 'SELECT clock_timestamp()');
-		ok(ask_until($client, "SELECT le_last_once('$kind') >= '$end'"), 'to the end');
+		ok(ask_until($client, "SELECT due >= '$end' FROM le_once_done WHERE name = '$kind'"), 'to the end');
 	}
 
 	# there is no worker for a while
@@ -248,7 +248,7 @@ subtest 'workers are killed' => sub {
 	ok(ask_until($client, "SELECT clock_timestamp() > '$last{last}'::timestamptz + interval '1 s'"), 'a second without a leader');
 	my $back = ask($client, 'SELECT clock_timestamp()');
 	$running{ start_worker($_) } = $_ foreach keys %killed;
-	ok(ask_until($client, "SELECT le_last_once('$_') >= '$back'"), "\"$_\" goes on") foreach keys %killed;
+	ok(ask_until($client, "SELECT due >= '$back' FROM le_once_done WHERE name = '$_'"), "\"$_\" goes on") foreach keys %killed;
 	kill_worker($_) foreach keys %running;
 	ok(ask_until($client, q{SELECT count(*) FROM le_leaders WHERE name IN ('all', 'last')}, '0'), 'the end');
 
@@ -269,7 +269,7 @@ subtest 'workers are killed' => sub {
 		is(join(' ', grep { !$done{$_} } @ended), '', 'each that a leader has ended is done');
 		cmp_ok(@begun - @ended, '>', 10, @begun - @ended . ' were cut short');
 		# all but the last, which is cut short, is as the last leader has left it
-		my $latest = ask($client, "SELECT le_last_once('$kind')");
+		my $latest = ask($client, "SELECT due FROM le_once_done WHERE name = '$kind'");
 		is(join(' ', grep { !$done{$_} && $_ lt $latest } @begun), '', 'each that a leader has begun is done') if $kind eq 'all';
 		is(ask($client, "SELECT count(*) FROM (SELECT due - lag(due) OVER (ORDER BY due) AS gap FROM work WHERE name = '$kind') g WHERE gap <> '$step s'"), '0', 'none is left out') if $kind eq 'all';
 		is(ask($client, "SELECT count(*) FROM (SELECT token - lag(token) OVER (ORDER BY due) AS more FROM work WHERE name = '$kind') g WHERE more < 0"), '0', 'in the order of the leaders');
@@ -294,7 +294,7 @@ subtest 'failover to a synchronous standby' => sub {
 	is(begin_job($leader{$_}, $_, $hour), 't', "$_: the job begins") foreach keys %leader;
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
 	my $there = session($standby);
-	is(ask($there, q{SELECT le_last_once('replicated') = '2026-01-01 12:00+0'}), 't', 'the standby tells what is done');
+	is(ask($there, q{SELECT due = '2026-01-01 12:00+0' FROM le_once_done WHERE name = 'replicated'}), 't', 'the standby tells what is done');
 	fails($there, "SELECT le_once('replicated', now())", '25006', 'but does nothing');
 	kill_client($there);
 

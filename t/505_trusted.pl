@@ -96,7 +96,6 @@ subtest 'the owner of a database installs it' => sub {
 	is($node->safe_psql($db, $rights), qq{le_declarations "$owner":INSERT public:SELECT
 le_declare(text,regrole,interval,interval,boolean) "$owner":EXECUTE*
 le_depose_role(regrole,text) "$owner":EXECUTE*
-le_forget(bigint) "$owner":EXECUTE*
 le_forget(text) "$owner":EXECUTE*
 le_lease_origin_seq "$owner":UPDATE public:SELECT
 le_leases 
@@ -111,11 +110,11 @@ WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid
 AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 
 	does($owner, $db, q{SELECT le_declare('scheduler', 'app', '1 s', '20 s'), le_declare('mailer'), le_declare('other'), le_undeclare('other')}, '|||t');
-	does($owner, $db, q{SELECT le_forget('scheduler'), le_forget(7), le_depose_role('app'), pg_stat_leader_election_reset()}, 'f|f|0|');
+	does($owner, $db, q{SELECT le_forget('scheduler'), le_depose_role('app'), pg_stat_leader_election_reset()}, 'f|0|');
 	does('app', $db, q{SELECT le_try_become_leader('scheduler'), le_resign('scheduler')}, 't|t');
 	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not stand');
 
-	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_undeclare('mailer')}, q{SELECT le_forget('x')}, 'SELECT le_forget(1)',
+	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_undeclare('mailer')}, q{SELECT le_forget('x')},
 		'SELECT pg_stat_leader_election_reset()', q{INSERT INTO le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)},
 		'GRANT EXECUTE ON FUNCTION le_undeclare TO app', 'DROP EXTENSION leader_election', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp')
 	{
@@ -186,7 +185,6 @@ subtest 'a superuser\'s installation gives the owner nothing' => sub {
 	is($node->safe_psql($db, $rights), 'le_declarations public:SELECT
 le_declare(text,regrole,interval,interval,boolean) 
 le_depose_role(regrole,text) 
-le_forget(bigint) 
 le_forget(text) 
 le_lease_origin_seq public:SELECT
 le_leases 

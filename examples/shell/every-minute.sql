@@ -10,7 +10,8 @@ CALL le_campaign(:'election');
 
 -- the job: here, a row of a table report (at timestamptz, connections bigint)
 WITH last AS MATERIALIZED (
-	SELECT date_bin(:'every', clock_timestamp(), '2000-01-01 00:00+0') AS due, le_last_once(:'election') AS done
+	SELECT date_bin(:'every', clock_timestamp(), '2000-01-01 00:00+0') AS due,
+		(SELECT due FROM le_once_done WHERE name = :'election') AS done
 )
 INSERT INTO report
 SELECT due, (SELECT count(*) FROM pg_stat_activity)

@@ -49,7 +49,6 @@ extern void le_warn_bound_to_transaction(const LeElection *election);
 
 /* once.c */
 extern bool le_do_once(const LeElection *election, TimestampTz due, int64 token);
-extern TimestampTz le_last_done(const LeElection *election, bool *found);
 
 /* other_client.c */
 extern bool le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as);

@@ -65,29 +65,6 @@ require_sane_due(TimestampTz due)
 }
 
 /*
- * Return the time for which the last completed job was due, as the transaction
- * sees it.  *found is false if there is none.
- */
-TimestampTz
-le_last_done(const LeElection *election, bool *found)
-{
-	Relation	table = le_open_table(LE_ONCE, AccessShareLock);
-	HeapTuple	row;
-	TimestampTz due = 0;
-	bool		is_null;
-
-	PushActiveSnapshot(GetTransactionSnapshot());
-	row = le_find_row(table, election->name, GetActiveSnapshot());
-	PopActiveSnapshot();
-	*found = row != NULL;
-	if (*found)
-		due = DatumGetTimestampTz(heap_getattr(row, Anum_le_once_done_due,
-											   RelationGetDescr(table), &is_null));
-	table_close(table, NoLock);
-	return due;
-}
-
-/*
  * Raise an error if the current user has recorded jobs of more elections than
  * it may, with the row that was just written
  *

@@ -80,38 +80,6 @@ get_token(FunctionCallInfo fcinfo, LeCalledBy called_by)
 	PG_RETURN_INT64(token);
 }
 
-/*
- * (election, reason)
- */
-static Datum
-depose_leader(FunctionCallInfo fcinfo, LeCalledBy called_by)
-{
-	LeElection	election;
-
-	prepare(fcinfo);
-	le_arg_election(fcinfo, called_by, &election);
-	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
-}
-
-static Datum
-forget_election(FunctionCallInfo fcinfo, LeCalledBy called_by)
-{
-	LeElection	election;
-
-	prepare(fcinfo);
-	le_arg_election(fcinfo, called_by, &election);
-	PG_RETURN_BOOL(le_forget_election(&election));
-}
-
-static Datum
-get_key(FunctionCallInfo fcinfo, LeCalledBy called_by)
-{
-	LeElection	election;
-
-	le_arg_election(fcinfo, called_by, &election);
-	PG_RETURN_INT64(election.key.key);
-}
-
 PG_FUNCTION_INFO_V1(le_try_become_leader);
 PG_FUNCTION_INFO_V1(le_try_become_leader_key);
 PG_FUNCTION_INFO_V1(le_try_become_leader_xact);
@@ -134,15 +102,12 @@ PG_FUNCTION_INFO_V1(le_assert_leader);
 PG_FUNCTION_INFO_V1(le_guard);
 PG_FUNCTION_INFO_V1(le_origin);
 PG_FUNCTION_INFO_V1(le_depose);
-PG_FUNCTION_INFO_V1(le_depose_key);
 PG_FUNCTION_INFO_V1(le_depose_role);
 PG_FUNCTION_INFO_V1(le_declare);
 PG_FUNCTION_INFO_V1(le_undeclare);
 PG_FUNCTION_INFO_V1(le_declarations_changed);
 PG_FUNCTION_INFO_V1(le_forget);
-PG_FUNCTION_INFO_V1(le_forget_key);
 PG_FUNCTION_INFO_V1(le_key);
-PG_FUNCTION_INFO_V1(le_key_key);
 
 Datum
 le_try_become_leader(PG_FUNCTION_ARGS)
@@ -418,16 +383,17 @@ le_origin(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(le_origin_now(PG_GETARG_BOOL(0)));
 }
 
+/*
+ * (name, reason)
+ */
 Datum
 le_depose(PG_FUNCTION_ARGS)
 {
-	return depose_leader(fcinfo, LE_BY_NAME);
-}
+	LeElection	election;
 
-Datum
-le_depose_key(PG_FUNCTION_ARGS)
-{
-	return depose_leader(fcinfo, LE_BY_KEY);
+	prepare(fcinfo);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
 }
 
 /*
@@ -487,23 +453,18 @@ le_declarations_changed(PG_FUNCTION_ARGS)
 Datum
 le_forget(PG_FUNCTION_ARGS)
 {
-	return forget_election(fcinfo, LE_BY_NAME);
-}
+	LeElection	election;
 
-Datum
-le_forget_key(PG_FUNCTION_ARGS)
-{
-	return forget_election(fcinfo, LE_BY_KEY);
+	prepare(fcinfo);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	PG_RETURN_BOOL(le_forget_election(&election));
 }
 
 Datum
 le_key(PG_FUNCTION_ARGS)
 {
-	return get_key(fcinfo, LE_BY_NAME);
-}
+	LeElection	election;
 
-Datum
-le_key_key(PG_FUNCTION_ARGS)
-{
-	return get_key(fcinfo, LE_BY_KEY);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	PG_RETURN_INT64(election.key.key);
 }

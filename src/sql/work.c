@@ -19,7 +19,6 @@
 PG_FUNCTION_INFO_V1(le_heartbeat);
 PG_FUNCTION_INFO_V1(le_heartbeat_key);
 PG_FUNCTION_INFO_V1(le_once);
-PG_FUNCTION_INFO_V1(le_last_once);
 PG_FUNCTION_INFO_V1(le_seats);
 
 /* The largest number of seats */
@@ -76,20 +75,6 @@ le_once(PG_FUNCTION_ARGS)
 				 errmsg("the time for which a job is due must not be null")));
 	token = PG_ARGISNULL(2) ? le_own_token(&election) : PG_GETARG_INT64(2);
 	PG_RETURN_BOOL(le_do_once(&election, PG_GETARG_TIMESTAMPTZ(1), token));
-}
-
-Datum
-le_last_once(PG_FUNCTION_ARGS)
-{
-	LeElection	election;
-	TimestampTz due;
-	bool		found;
-
-	le_election_by_name(&election, le_arg_name(fcinfo));
-	due = le_last_done(&election, &found);
-	if (!found)
-		PG_RETURN_NULL();
-	PG_RETURN_TIMESTAMPTZ(due);
 }
 
 /*

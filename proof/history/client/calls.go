@@ -218,6 +218,8 @@ func (c *client) discard(s *session, t *term) {
 
 // depose ends the term of any leader, except of this session.
 func (c *client) depose(s *session, e election) {
-	c.ask(s, event.Record{Do: event.Depose, Election: e.String()}, "SELECT le_depose("+e.cast()+", 'by the history')",
-		e.arg())
+	if e.name == "" {
+		return // ended by its process
+	}
+	c.ask(s, event.Record{Do: event.Depose, Election: e.String()}, "SELECT le_depose($1::text, 'by the history')", e.name)
 }

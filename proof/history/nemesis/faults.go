@@ -277,11 +277,10 @@ func vacuum(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 
 // depose ends a term as client 0.  It is a call of the history.
 func depose(ctx context.Context, n *nemesis, rng *rand.Rand) error {
-	var name *string
-	var key *int64
+	var name string
 	err := n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT name, key FROM le_leaders WHERE token IS NOT NULL
-			ORDER BY hashint8extended(token, $1) LIMIT 1`, rng.Int64()).Scan(&name, &key)
+		return conn.QueryRow(ctx, `SELECT name FROM le_leaders WHERE name IS NOT NULL
+			ORDER BY hashint8extended(token, $1) LIMIT 1`, rng.Int64()).Scan(&name)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errNone
@@ -289,10 +288,7 @@ func depose(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	if name == nil {
-		return n.callDepose(ctx, fmt.Sprint("key:", *key), "SELECT le_depose($1::bigint, 'nemesis')", *key)
-	}
-	return n.callDepose(ctx, *name, "SELECT le_depose($1::text, 'nemesis')", *name)
+	return n.callDepose(ctx, name, "SELECT le_depose($1::text, 'nemesis')", name)
 }
 
 func (n *nemesis) callDepose(ctx context.Context, election, query string, argument any) error {
