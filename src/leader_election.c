@@ -209,35 +209,6 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 	le_announcements_at_exit();
 }
 
-/*
- * Add a hint to the server's message that there is no timer left
- */
-static void
-hint_at_timer(void *arg pg_attribute_unused())
-{
-	errhint("%s takes a timer in each session. Load fewer libraries that use timers.",
-			"leader_election");
-}
-
-/*
- * Register the timer
- *
- * If none is left, the server ends the session.  At this point nothing has
- * begun.  After a commit, this would end all sessions.
- */
-static void
-register_timer(void)
-{
-	ErrorContextCallback explain = {
-		.callback = hint_at_timer,
-		.previous = error_context_stack
-	};
-
-	error_context_stack = &explain;
-	le_register_liveness();
-	error_context_stack = explain.previous;
-}
-
 static void
 register_exit(void)
 {
@@ -274,7 +245,7 @@ void
 le_register_callbacks(void)
 {
 	static void (*const steps[]) (void) = {
-		register_timer,
+		le_register_liveness,
 		register_exit,
 		register_xact,
 		register_subxact,

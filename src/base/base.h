@@ -278,6 +278,7 @@ extern int	le_max_tracked;
 extern int	le_max_elections;
 extern int	le_max_elections_per_role;
 extern void le_define_settings(void);
+extern void le_set_locally(const char *name, const char *value);
 
 /* xact_list.c */
 extern bool le_xact_has_items(void);

@@ -20,16 +20,11 @@
  *	    lock's queue, protected by the lock's partition, as the deadlock
  *	    detector uses them, to move a successor to the front ->
  *	    specs/handover_keeps_the_line
- *	  - term/election_lock.c, leader/depose.c: LockWaiterCount() counts
- *	    holders, too, and never waits for a dshash partition -> sql/forget,
- *	    t/504_flood.pl
  *	  - term/election_lock.c: GetLockConflicts() leaves out holders that are in
  *	    no transaction, and this session -> sql/guard
  *	  - base/election_key.c: a tag of an advisory lock may have any fourth
  *	    field, and only 1 and 2 can be reached from SQL ->
  *	    specs/names_do_not_collide_with_advisory_keys
- *	  - campaign/campaign.c: LockTimeout is read when a wait begins, and can be
- *	    set for one -> specs/shorter_timeout_decides
  *	  - registry/eviction.c: a session that begins locks its database's OID,
  *	    and is counted by CountDBBackends() before it releases that lock
  *	    (postinit.c) -> t/412_windows.pl
@@ -39,9 +34,6 @@
  *	    transaction's locks are released, RESOURCE_RELEASE_AFTER_LOCKS after
  *	    that -> specs/end_of_transaction_lets_the_candidate_in,
  *	    t/408_end_of_transaction.pl
- *	  - leader_election.c: before_exit() runs before the server's own
- *	    callbacks, and may register itself again -> t/002_session_end.pl,
- *	    t/006_half_ended.pl
  *	  - sql/functions.c: a statement of the client itself runs with the
  *	    snapshot of its portal's query -> sql/transaction_scope
  *	  - leader/guard.c: InNoForceRLSOperation() is true in cascades of foreign
@@ -56,15 +48,10 @@
  *	    heap_inplace_update_and_unlock() work on tables that are no catalogs;
  *	    XactLastRecEnd is the end of their record; the buffer of a scan's row
  *	    is in its slot -> t/107_lease_table.pl, t/101_lease_restart.pl
- *	  - lease/lease_table.c, base/declaration.c: systable_beginscan() accepts
- *	    tables of users and any snapshot -> sql/lease_isolation,
- *	    t/501_declarations.pl
  *	  - base/extension_relation.c: a sequence is one page with one row ->
  *	    t/405_restore.pl, t/404_failover.pl
  *	  - base/durability.c: WalSndCtl (walsender_private.h): see
  *	    SyncStandbysDefinedCompat -> t/403_standby_gone.pl
- *	  - base/durability.c: synchronous_commit can be set for one wait, with its
- *	    assign hook -> t/403_standby_gone.pl
  *
  *	  Shared memory, settings, clients
  *	  - registry/registry.c: named memory can be allocated after the start of

@@ -25,6 +25,7 @@
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -36,13 +37,6 @@
  */
 #define LE_POLL_MIN_US	100
 #define LE_POLL_MAX_US	(10 * INT64CONST(1000))
-
-static void
-set_synchronous_commit(int level)
-{
-	synchronous_commit = level;
-	assign_synchronous_commit(level, NULL);
-}
 
 /*
  * Make the WAL up to the given LSN durable, however this transaction ends.
@@ -56,18 +50,19 @@ set_synchronous_commit(int level)
 void
 le_make_durable(XLogRecPtr written)
 {
-	int			sessions_own = synchronous_commit;
+	int			nest_level;
 
 	if (XLogRecPtrIsInvalid(written))
 		return;
 	XLogFlush(written);
 
-	HOLD_INTERRUPTS();
+	nest_level = NewGUCNestLevel();
 	if (synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH)
-		set_synchronous_commit(SYNCHRONOUS_COMMIT_REMOTE_FLUSH);
+		le_set_locally("synchronous_commit", "on");
+	HOLD_INTERRUPTS();
 	SyncRepWaitForLSN(written, true);
-	set_synchronous_commit(sessions_own);
 	RESUME_INTERRUPTS();
+	AtEOXact_GUC(false, nest_level);
 }
 
 /*

@@ -78,7 +78,8 @@ check_client(void)
 
 /*
  * Register the timer that watches the client.  Called once in a session that
- * may lead or wait.
+ * may lead or wait.  If the server has no timer left, it ends the session, in
+ * which nothing has begun yet.
  *
  * le_watch_client and le_unwatch_client are called at the end of transactions,
  * when it is too late to fail for lack of a timer.

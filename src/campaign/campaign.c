@@ -82,20 +82,23 @@ typedef struct LeWaitLimit
 /*
  * Limit the duration of the next wait
  *
- * This uses the server's own lock timeout.
+ * This sets the server's own lock_timeout, until the end of the
+ * subtransaction that wait_for_turn_until has begun.
  */
 static void
 limit_wait(volatile LeWaitLimit *limit)
 {
 	uint64		now = le_monotonic_us();
 	uint64		left_ms = 1;
+	char		timeout[16];
 
 	if (limit->deadline == 0)
 		return;
 	if (limit->deadline > now)
 		left_ms = (limit->deadline - now + 999) / 1000;
 	limit->ours = limit->lock_timeout == 0 || left_ms < (uint64) limit->lock_timeout;
-	LockTimeout = limit->ours ? (int) left_ms : limit->lock_timeout;
+	snprintf(timeout, sizeof(timeout), "%d", limit->ours ? (int) left_ms : limit->lock_timeout);
+	le_set_locally("lock_timeout", timeout);
 }
 
 /*
@@ -259,8 +262,6 @@ wait_for_turn_until(LeBid *bid, uint64 deadline)
 	PG_TRY();
 	{
 		wait_for_turn(bid, &limit);
-		LockTimeout = limit.lock_timeout;
-
 		ReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
@@ -269,7 +270,6 @@ wait_for_turn_until(LeBid *bid, uint64 deadline)
 	{
 		ErrorData  *error;
 
-		LockTimeout = limit.lock_timeout;
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();

@@ -12,9 +12,7 @@
  * meanwhile, and a transaction that holds the guard lock is guarded by the
  * term that is being ended, not by the next one.  This holds even if no
  * transaction was guarded before, because the mark that one may be is set
- * first.  Bare keys are not guarded, and their guard lock would be that of a
- * name.  For them, only the token distinguishes a successor from the leader
- * that is to be deposed.
+ * first.
  *
  * What was done stays done, however the transaction ends.
  *
@@ -231,8 +229,6 @@ list_prepared(const LeElection *election)
 	Datum		list;
 	bool		is_null;
 
-	if (election->key.lock_class == LE_CLASS_BARE_KEY)
-		return NULL;
 	list = le_call_function("_le_prepared_guards", lengthof(types), types, values,
 							&is_null);
 	return is_null ? NULL : le_escape_line(TextDatumGetCString(list));
@@ -323,8 +319,7 @@ depose_term(const LeElection *election, int64 token, const char *why)
 	le_log_deposed(&term, by, why);
 	if (term.scope != LE_SCOPE_LEASE)
 		le_wait_until_gone(election, &term.pid, 1, le_list_holders, PG_UINT64_MAX);
-	if (election->key.lock_class != LE_CLASS_BARE_KEY)
-		le_terminate_guarded(election);
+	le_terminate_guarded(election);
 	return true;
 }
 
@@ -339,7 +334,6 @@ depose_term(const LeElection *election, int64 token, const char *why)
 bool
 le_depose_leader(const LeElection *election, const char *why)
 {
-	bool		guarded = election->key.lock_class != LE_CLASS_BARE_KEY;
 	LeTerm		term;
 	bool		deposed;
 
@@ -357,17 +351,11 @@ le_depose_leader(const LeElection *election, const char *why)
 	 * check this first: an unprivileged caller must not block other sessions
 	 */
 	require_right(election, term.role);
-	if (guarded)
-	{
-		le_registry_mark_guarded();
-		(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	}
+	le_registry_mark_guarded();
+	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
 	deposed = depose_term(election, term.token, why);
-	if (guarded)
-	{
-		le_release_guard(election, ShareUpdateExclusiveLock);
-		le_wake_followers(&election->key);
-	}
+	le_release_guard(election, ShareUpdateExclusiveLock);
+	le_wake_followers(&election->key);
 	if (!deposed)
 		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
 							list_prepared(election));

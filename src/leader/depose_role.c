@@ -5,6 +5,9 @@
  *
  * This works as depose.c does for one election: all terms of a session at
  * once, and leases one after another, with one wait for all that was written.
+ * Bare keys are not guarded, and their guard lock would be that of a name.
+ * For them, only the token distinguishes a successor from the leader that is
+ * to be deposed.
  *
  *-------------------------------------------------------------------------
  */
