@@ -382,25 +382,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(text, text) IS
 'end the term of the election''s leader: terminate its session, or end its lease, and terminate the sessions whose transactions it guards; for superusers, and for roles with the privileges of the leader''s role or of pg_signal_backend, or with EXECUTE on le_depose_role; returns false, with a warning, if the election is vacant';
 
--- for the library: a transaction is identified by the lock on its own ID
-CREATE FUNCTION _le_prepared_guards(database oid, classid oid, objid oid,
-									objsubid smallint)
-RETURNS text
-LANGUAGE sql VOLATILE PARALLEL RESTRICTED
-SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-	SELECT pg_catalog.string_agg(pg_catalog.quote_literal(p.gid), ', ' ORDER BY p.gid)
-	FROM pg_catalog.pg_locks g
-	JOIN pg_catalog.pg_locks t ON t.virtualtransaction = g.virtualtransaction
-	JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = t.transactionid
-	WHERE g.locktype = 'advisory' AND g.mode = 'RowShareLock' AND g.granted AND g.pid IS NULL
-	  AND (g.database, g.classid, g.objid, g.objsubid) = ($1, $2, $3, $4)
-	  AND t.locktype = 'transactionid';
-END;
-COMMENT ON FUNCTION _le_prepared_guards(oid, oid, oid, smallint) IS
-'the identifiers of the prepared transactions that hold this guard lock; NULL if none does';
-REVOKE ALL ON FUNCTION _le_prepared_guards(oid, oid, oid, smallint) FROM PUBLIC;
-
 CREATE FUNCTION le_depose_role(role regrole, reason text DEFAULT NULL)
 RETURNS integer
 AS 'MODULE_PATHNAME'

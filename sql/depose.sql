@@ -410,7 +410,7 @@ SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'') > 0'), guard('g', 'job', 
 SELECT dblink_exec('g', 'PREPARE TRANSACTION ''regress_depose''');
 \set VERBOSITY default
 SELECT le_depose('job'), le_try_become_leader('job') AS now;
--- which is named without a leader, too
+-- which is told without a leader, too
 SELECT le_depose('job');
 SELECT le_depose('another job');
 \set VERBOSITY terse

@@ -25,7 +25,6 @@ GRANT SELECT ON members TO PUBLIC;
 CREATE TABLE calls (object text, call text);
 GRANT SELECT ON calls TO PUBLIC;
 INSERT INTO calls VALUES
- ('_le_prepared_guards(oid,oid,oid,smallint)', $$SELECT _le_prepared_guards(1, 1, 1, 1::smallint)$$),
  ('le_try_become_leader(text,interval,text)', $$SELECT le_try_become_leader('n', identity => 'i')$$),
  ('le_try_become_leader(bigint,interval,text)', $$SELECT le_try_become_leader(1, identity => 'i')$$),
  ('le_become_leader(text,interval,interval,text)', $$SELECT le_become_leader('n', '0', identity => 'i')$$),

@@ -27,14 +27,13 @@ PG_MODULE_MAGIC_EXT(
 void		_PG_init(void);
 
 /*
- * Define the settings, and set the hooks
+ * Define the settings
  */
 void
 _PG_init(void)
 {
 	le_define_settings();
 	le_declarations_read_hook = le_registry_mark_declared;
-	le_watch_drops();
 }
 
 /*

@@ -208,7 +208,7 @@ sub run_calls
 		runs($client, qq{SELECT public.le_assert_leader('s', $token)});
 		runs($client, q{PREPARE TRANSACTION 'prepared'});
 		runs($client, q{SELECT public.le_depose('s', 'why')}, 't');
-		like($client->{messages}, qr/'prepared'/, 'the prepared transaction is named');
+		like($client->{messages}, qr/a prepared transaction is still guarded/, 'which the caller is told');
 		runs($client, q{COMMIT PREPARED 'prepared'});
 		is(collect($other), 't', 'the candidate is elected');
 		# a session that leads

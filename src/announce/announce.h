@@ -29,9 +29,6 @@ extern void le_announcements_at_commit(void);
 extern void le_announcements_at_abort(void);
 extern void le_announcements_at_exit(void);
 
-/* drop_notice.c */
-extern void le_watch_drops(void);
-
 /* follow.c */
 extern void le_track_lock(const LeElection *election, int64 guarded_by);
 extern void le_untrack_lock(const LeElection *election);

@@ -140,23 +140,8 @@ typedef struct LeXactItem
 {
 	dlist_node	node;
 	SubTransactionId subxact;	/* that the item belongs to */
-
-	/* if the list is a table */
-	dlist_node	in_bucket;
 	LeElectionKey election;
 } LeXactItem;
-
-/* A list whose items can be found by election; all zero: empty */
-#define LE_XACT_BUCKETS 8
-
-typedef struct LeXactTable
-{
-	dlist_head	items;			/* in the order in which they were added */
-	uint32		count;
-	uint32		bucket_count;	/* a power of two; 0: first_buckets are used */
-	dlist_head *buckets;		/* in TopTransactionContext */
-	dlist_head	first_buckets[LE_XACT_BUCKETS];
-} LeXactTable;
 
 /* The extension's sequences */
 typedef enum LeSequence
@@ -236,16 +221,10 @@ extern void le_refuse_collision(const LeElection *election, const char *name);
 extern const char *le_reason_name(LeEndReason reason);
 extern bool le_is_resignation(LeEndReason reason);
 
-/* extension_function.c */
-extern Oid	le_find_function(const char *name, int count, const Oid *types);
-extern Datum le_call_function(const char *name, int count, const Oid *types,
-							  const Datum *values, bool *is_null);
-
 /* extension_relation.c */
 extern Oid	le_extension_schema(void);
 extern bool le_is_member(Oid catalog, Oid object);
 extern bool le_extension_exists(void);
-extern bool le_is_extension(Oid extension);
 extern Oid	le_sequence_oid(LeSequence sequence);
 extern Oid	le_lease_table(void);
 extern void le_require_unaltered(Relation table, LeTable which);
@@ -282,18 +261,16 @@ extern void le_set_locally(const char *name, const char *value);
 
 /* xact_list.c */
 extern bool le_xact_has_items(void);
-extern void le_xact_list_add(dlist_head *list, LeXactItem *item);
+extern void le_xact_list_add(dlist_head *list, LeXactItem *item,
+							 const LeElectionKey *election);
 extern void le_xact_list_remove(LeXactItem *item);
+extern LeXactItem *le_xact_list_next(dlist_head *list, const LeElectionKey *election,
+									 LeXactItem *after);
 extern void le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item));
 extern dlist_node *le_xact_list_first_of(dlist_head *list, SubTransactionId mine);
 extern void le_xact_list_abort(dlist_head *list, SubTransactionId mine,
 							   void (*remove) (LeXactItem *item));
 extern void le_xact_list_commit(dlist_head *list, SubTransactionId mine,
 								SubTransactionId parent);
-extern void le_xact_table_add(LeXactTable *table, LeXactItem *item,
-							  const LeElectionKey *election);
-extern void le_xact_table_remove(LeXactTable *table, LeXactItem *item);
-extern LeXactItem *le_xact_table_next(LeXactTable *table, const LeElectionKey *election,
-									  LeXactItem *after);
 
 #endif							/* LE_BASE_H */

@@ -218,17 +218,6 @@ le_extension_exists(void)
 }
 
 /*
- * Check whether the given extension is this one
- */
-bool
-le_is_extension(Oid extension)
-{
-	const char *name = get_extension_name(extension);
-
-	return name != NULL && strcmp(name, LE_EXTENSION) == 0;
-}
-
-/*
  * Return the OID of the sequence.  Raises an error if it does not exist.
  */
 Oid

@@ -8,19 +8,14 @@
  * An item is added by the innermost subtransaction, at the end.  Therefore,
  * the items of that subtransaction are always the last ones in the list.
  *
- * A table (LeXactTable) is such a list whose items can be found by election,
- * however many there are.  Each item is also in one of its buckets.  Their
- * number grows when an item is added, which may raise an error before anything
- * has changed.  Finding and removing an item allocates nothing and never
- * raises an error.
+ * The lists are short: leader_election.max_terms_per_session limits how many
+ * elections a session leads.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "common/hashfn.h"
-#include "utils/memutils.h"
 
 #include "base/base.h"
 
@@ -38,12 +33,13 @@ le_xact_has_items(void)
 }
 
 /*
- * Add an item at the end of the list, in the current subtransaction.  Never
- * raises an error.
+ * Add an item for the election at the end of the list, in the current
+ * subtransaction.  Never raises an error.
  */
 void
-le_xact_list_add(dlist_head *list, LeXactItem *item)
+le_xact_list_add(dlist_head *list, LeXactItem *item, const LeElectionKey *election)
 {
+	item->election = *election;
 	item->subxact = GetCurrentSubTransactionId();
 	dlist_push_tail(list, &item->node);
 	all_items++;
@@ -58,6 +54,27 @@ le_xact_list_remove(LeXactItem *item)
 	Assert(all_items > 0);
 	dlist_delete(&item->node);
 	all_items--;
+}
+
+/*
+ * Return the election's first item, or the one that was added next after the
+ * given one, or NULL if there is none.  Never raises an error.
+ */
+LeXactItem *
+le_xact_list_next(dlist_head *list, const LeElectionKey *election, LeXactItem *after)
+{
+	dlist_node *node = after != NULL ? &after->node : &list->head;
+
+	while (dlist_has_next(list, node))
+	{
+		LeXactItem *item;
+
+		node = dlist_next_node(list, node);
+		item = dlist_container(LeXactItem, node, node);
+		if (memcmp(&item->election, election, sizeof(LeElectionKey)) == 0)
+			return item;
+	}
+	return NULL;
 }
 
 /*
@@ -115,96 +132,4 @@ le_xact_list_commit(dlist_head *list, SubTransactionId mine, SubTransactionId pa
 {
 	for (dlist_node *node = le_xact_list_first_of(list, mine); node != &list->head; node = node->next)
 		dlist_container(LeXactItem, node, node)->subxact = parent;
-}
-
-static dlist_head *
-get_bucket(LeXactTable *table, const LeElectionKey *election)
-{
-	uint32		hash = hash_bytes((const unsigned char *) election, sizeof(LeElectionKey));
-
-	if (table->buckets == NULL)
-		return &table->first_buckets[hash % LE_XACT_BUCKETS];
-	return &table->buckets[hash & (table->bucket_count - 1)];
-}
-
-/*
- * Double the number of buckets, and put all items into them
- */
-static void
-add_buckets(LeXactTable *table)
-{
-	uint32		bucket_count = 2 * Max(table->bucket_count, LE_XACT_BUCKETS);
-	dlist_head *buckets;
-	dlist_iter	iter;
-
-	buckets = MemoryContextAllocExtended(TopTransactionContext,
-										 bucket_count * sizeof(dlist_head),
-										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	if (table->buckets != NULL)
-		pfree(table->buckets);
-	table->buckets = buckets;
-	table->bucket_count = bucket_count;
-	dlist_foreach(iter, &table->items)
-	{
-		LeXactItem *item = dlist_container(LeXactItem, node, iter.cur);
-
-		dlist_push_tail(get_bucket(table, &item->election), &item->in_bucket);
-	}
-}
-
-/*
- * Add an item for the election, in the current subtransaction
- */
-void
-le_xact_table_add(LeXactTable *table, LeXactItem *item, const LeElectionKey *election)
-{
-	if (table->count >= Max(table->bucket_count, LE_XACT_BUCKETS))
-		add_buckets(table);
-	item->election = *election;
-	le_xact_list_add(&table->items, item);
-	dlist_push_tail(get_bucket(table, election), &item->in_bucket);
-	table->count++;
-}
-
-/*
- * Remove the item.  Never raises an error.
- *
- * When the last item is removed, frees the buckets, before
- * TopTransactionContext is.
- */
-void
-le_xact_table_remove(LeXactTable *table, LeXactItem *item)
-{
-	le_xact_list_remove(item);
-	dlist_delete(&item->in_bucket);
-	if (--table->count > 0 || table->buckets == NULL)
-		return;
-	pfree(table->buckets);
-	memset(table, 0, sizeof(LeXactTable));
-}
-
-/*
- * Return the election's first item, or the one that was added next after the
- * given one, or NULL if there is none.  Never raises an error.
- */
-LeXactItem *
-le_xact_table_next(LeXactTable *table, const LeElectionKey *election, LeXactItem *after)
-{
-	dlist_head *bucket;
-	dlist_node *node;
-
-	if (table->count == 0)
-		return NULL;
-	bucket = get_bucket(table, election);
-	node = after != NULL ? &after->in_bucket : &bucket->head;
-	while (node->next != NULL && node->next != &bucket->head)
-	{
-		LeXactItem *item;
-
-		node = node->next;
-		item = dlist_container(LeXactItem, in_bucket, node);
-		if (memcmp(&item->election, election, sizeof(LeElectionKey)) == 0)
-			return item;
-	}
-	return NULL;
 }

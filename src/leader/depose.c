@@ -23,6 +23,7 @@
 #include <signal.h>
 
 #include "catalog/pg_authid.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -30,6 +31,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/syscache.h"
 
 #include "announce/announce.h"
 #include "lease/lease.h"
@@ -60,10 +62,14 @@ le_read_leader(const LeElection *election, LeTerm *term)
 static bool
 may_depose_roles(void)
 {
-	const Oid	arguments[] = {REGROLEOID, TEXTOID};
-	Oid			function = le_find_function("le_depose_role", lengthof(arguments), arguments);
+	const Oid	types[] = {REGROLEOID, TEXTOID};
+	oidvector  *arguments = buildoidvector(types, lengthof(types));
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
+										   CStringGetDatum("le_depose_role"),
+										   PointerGetDatum(arguments),
+										   ObjectIdGetDatum(le_extension_schema()));
 
-	return OidIsValid(function) &&
+	return OidIsValid(function) && le_is_member(ProcedureRelationId, function) &&
 		function_aclcheck_compat(function, GetUserId(), ACL_EXECUTE) == ACLCHECK_OK;
 }
 
@@ -211,27 +217,15 @@ end_marked(const LeElection *election, const LeTerm *term, const char *by, const
 }
 
 /*
- * Return the identifiers of the prepared transactions that are guarded in the
- * election, or NULL if there are none
- *
- * The string is escaped for the log.
+ * Check whether a prepared transaction is guarded in the election
  */
-static char *
-list_prepared(const LeElection *election)
+static bool
+has_prepared(const LeElection *election)
 {
-	const Oid	types[] = {OIDOID, OIDOID, OIDOID, INT2OID};
-	Datum		values[] = {
-		ObjectIdGetDatum(election->key.database),
-		ObjectIdGetDatum((uint32) (election->key.key >> 32)),
-		ObjectIdGetDatum((uint32) election->key.key),
-		Int16GetDatum(LE_CLASS_GUARD)
-	};
-	Datum		list;
-	bool		is_null;
+	int			count;
+	int		   *pids = le_list_guarded(election, &count);
 
-	list = le_call_function("_le_prepared_guards", lengthof(types), types, values,
-							&is_null);
-	return is_null ? NULL : le_escape_line(TextDatumGetCString(list));
+	return is_among(0, pids, count);
 }
 
 /*
@@ -248,21 +242,17 @@ warn_guarded(const LeElection *election, int pid)
 }
 
 /*
- * Warn about prepared transactions, if any, that keep the next term from
- * beginning
+ * Warn that prepared transactions keep the next term from beginning
  */
 static void
 warn_prepared(const LeElection *election)
 {
-	char	   *prepared = list_prepared(election);
-
-	if (prepared == NULL)
-		return;
 	ereport(WARNING,
 			(errmsg("a prepared transaction is still guarded by the previous term of election %s",
 					le_election_label(&election->key, election->name)),
-			 errdetail("The next term waits for: %s.", prepared),
-			 errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED.")));
+			 errdetail("The next term begins after that transaction has ended."),
+			 errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED. \"%s\" lists prepared transactions.",
+					 "pg_prepared_xacts")));
 }
 
 /*
@@ -343,7 +333,7 @@ le_depose_leader(const LeElection *election, const char *why)
 
 	if (!le_read_leader(election, &term))
 	{
-		le_warn_not_deposed(election, NULL, list_prepared(election));
+		le_warn_not_deposed(election, NULL, has_prepared(election));
 		return false;
 	}
 
@@ -358,6 +348,6 @@ le_depose_leader(const LeElection *election, const char *why)
 	le_wake_followers(&election->key);
 	if (!deposed)
 		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
-							list_prepared(election));
+							has_prepared(election));
 	return deposed;
 }

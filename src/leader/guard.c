@@ -51,7 +51,7 @@ typedef struct LeGuard
 } LeGuard;
 
 /* in TopTransactionContext */
-static LeXactTable guards;
+static dlist_head guards = DLIST_STATIC_INIT(guards);
 
 /*
  * Return the transaction's guard by the term with the given token, or with a
@@ -62,7 +62,7 @@ find_guard(const LeElection *election, int64 token)
 {
 	LeXactItem *item = NULL;
 
-	while ((item = le_xact_table_next(&guards, &election->key, item)) != NULL)
+	while ((item = le_xact_list_next(&guards, &election->key, item)) != NULL)
 	{
 		LeGuard    *guard = (LeGuard *) item;
 
@@ -200,7 +200,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 		pfree(guard);
 		return false;
 	}
-	le_xact_table_add(&guards, &guard->item, &election->key);
+	le_xact_list_add(&guards, &guard->item, &election->key);
 	return true;
 }
 
@@ -215,10 +215,10 @@ le_guards_before_commit(void)
 	dlist_iter	iter;
 	Oid			role;
 
-	if (guards.count == 0)
+	if (dlist_is_empty(&guards))
 		return;
 	AcceptInvalidationMessages();
-	dlist_foreach(iter, &guards.items)
+	dlist_foreach(iter, &guards)
 	{
 		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
 
@@ -236,7 +236,7 @@ le_guards_before_commit(void)
 static void
 forget_guard(LeXactItem *item)
 {
-	le_xact_table_remove(&guards, item);
+	le_xact_list_remove(item);
 	pfree((LeGuard *) item);
 }
 
@@ -247,7 +247,7 @@ forget_guard(LeXactItem *item)
 void
 le_guards_at_xact_end(void)
 {
-	le_xact_list_each(&guards.items, forget_guard);
+	le_xact_list_each(&guards, forget_guard);
 }
 
 /*
@@ -256,7 +256,7 @@ le_guards_at_xact_end(void)
 void
 le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	le_xact_list_commit(&guards.items, mine, parent);
+	le_xact_list_commit(&guards, mine, parent);
 }
 
 /*
@@ -266,5 +266,5 @@ le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_guards_at_subxact_abort(SubTransactionId mine)
 {
-	le_xact_list_abort(&guards.items, mine, forget_guard);
+	le_xact_list_abort(&guards, mine, forget_guard);
 }

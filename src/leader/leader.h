@@ -44,7 +44,7 @@ extern void le_guards_at_subxact_abort(SubTransactionId mine);
 extern void le_warn_not_leader(const LeElection *election, const int64 *token);
 pg_noreturn extern void le_raise_not_leader(const LeElection *election, const int64 *token);
 extern void le_warn_not_deposed(const LeElection *election, const char *identity,
-								const char *prepared);
+								bool prepared);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 
 /* once.c */

@@ -125,11 +125,11 @@ le_raise_not_leader(const LeElection *election, const int64 *token)
  * Warn a caller that has deposed no leader
  *
  * If identity is NULL, there was none.  Otherwise, it is that of a leader that
- * no longer leads.  "prepared", unless NULL, names the prepared transactions
- * that keep the next term from beginning.
+ * no longer leads.  "prepared" tells whether prepared transactions keep the
+ * next term from beginning.
  */
 void
-le_warn_not_deposed(const LeElection *election, const char *identity, const char *prepared)
+le_warn_not_deposed(const LeElection *election, const char *identity, bool prepared)
 {
 	const char *label = le_election_label(&election->key, election->name);
 	const char *hint;
@@ -139,9 +139,8 @@ le_warn_not_deposed(const LeElection *election, const char *identity, const char
 			 identity == NULL ? errmsg("election %s has no leader to depose", label) :
 			 errmsg("\"%s\" does not lead election %s any more",
 					le_escape_line(identity), label),
-			 errdetail_internal("%s%s%s", describe_leader(election, NULL, &hint),
-								prepared == NULL ? "" : " The next term waits for the end of the prepared transaction ",
-								prepared == NULL ? "" : psprintf("%s.", prepared))));
+			 errdetail_internal("%s%s", describe_leader(election, NULL, &hint),
+								prepared ? " The next term waits for the end of a prepared transaction." : "")));
 }
 
 /*

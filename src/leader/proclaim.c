@@ -38,7 +38,7 @@ typedef struct LeProclamation
 } LeProclamation;
 
 /* in TopTransactionContext */
-static LeXactTable proclamations;
+static dlist_head proclamations = DLIST_STATIC_INIT(proclamations);
 
 /*
  * Check whether the term runs, as this session's or as a lease
@@ -110,7 +110,7 @@ free_stored(void *argument)
 static void
 forget_proclamation(LeProclamation *proclamation)
 {
-	le_xact_table_remove(&proclamations, &proclamation->item);
+	le_xact_list_remove(&proclamation->item);
 	if (DsaPointerIsValid(proclamation->stored))
 		le_run_safely(free_stored, &proclamation->stored);
 	if (proclamation->value != NULL)
@@ -127,7 +127,7 @@ next_proclamation(const LeElectionKey *election, int64 token, LeProclamation *af
 {
 	LeXactItem *item = (LeXactItem *) after;
 
-	while ((item = le_xact_table_next(&proclamations, election, item)) != NULL)
+	while ((item = le_xact_list_next(&proclamations, election, item)) != NULL)
 	{
 		LeProclamation *proclamation = (LeProclamation *) item;
 
@@ -180,7 +180,7 @@ le_publish(const LeElection *election, int64 token, const text *value)
 	if (value != NULL)
 		proclamation->value = text_to_cstring(value);
 	MemoryContextSwitchTo(caller);
-	le_xact_table_add(&proclamations, &proclamation->item, &election->key);
+	le_xact_list_add(&proclamations, &proclamation->item, &election->key);
 	forget_earlier(proclamation, proclamation->item.subxact);
 	return true;
 }
@@ -209,10 +209,10 @@ le_proclamations_before_prepare(void)
 {
 	LeProclamation *proclamation;
 
-	if (proclamations.count == 0)
+	if (dlist_is_empty(&proclamations))
 		return;
 	proclamation = (LeProclamation *) dlist_head_element(LeXactItem, node,
-														 &proclamations.items);
+														 &proclamations);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that publishes a value for election %s",
@@ -251,7 +251,7 @@ le_proclamations_before_commit(void)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &proclamations.items)
+	dlist_foreach(iter, &proclamations)
 		prepare_proclamation((LeProclamation *) dlist_container(LeXactItem, node, iter.cur));
 }
 
@@ -279,7 +279,7 @@ publish_and_forget(LeXactItem *item)
 void
 le_proclamations_at_commit(void)
 {
-	le_xact_list_each(&proclamations.items, publish_and_forget);
+	le_xact_list_each(&proclamations, publish_and_forget);
 }
 
 static void
@@ -296,9 +296,9 @@ void
 le_proclamations_at_abort(SubTransactionId mine)
 {
 	if (mine == InvalidSubTransactionId)
-		le_xact_list_each(&proclamations.items, drop_proclamation);
+		le_xact_list_each(&proclamations, drop_proclamation);
 	else
-		le_xact_list_abort(&proclamations.items, mine, drop_proclamation);
+		le_xact_list_abort(&proclamations, mine, drop_proclamation);
 }
 
 /*
@@ -308,7 +308,7 @@ le_proclamations_at_abort(SubTransactionId mine)
 void
 le_proclamations_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	dlist_head *items = &proclamations.items;
+	dlist_head *items = &proclamations;
 	dlist_node *node = le_xact_list_first_of(items, mine);
 
 	for (; node != &items->head; node = node->next)

@@ -24,7 +24,7 @@
 #include "lease/lease.h"
 
 /* in TopTransactionContext */
-static LeXactTable grants;
+static dlist_head grants = DLIST_STATIC_INIT(grants);
 
 /*
  * Return the number of leases that this transaction has taken, whose locks it
@@ -33,7 +33,12 @@ static LeXactTable grants;
 int
 le_grant_count(void)
 {
-	return grants.count;
+	dlist_iter	iter;
+	int			count = 0;
+
+	dlist_foreach(iter, &grants)
+		count++;
+	return count;
 }
 
 /*
@@ -43,7 +48,7 @@ le_grant_count(void)
 static LeGrant *
 next_grant(const LeElection *election, LeGrant *after)
 {
-	return (LeGrant *) le_xact_table_next(&grants, &election->key, (LeXactItem *) after);
+	return (LeGrant *) le_xact_list_next(&grants, &election->key, (LeXactItem *) after);
 }
 
 /*
@@ -71,7 +76,7 @@ le_find_grant(const LeElection *election)
 static void
 forget_grant(LeGrant *grant)
 {
-	le_xact_table_remove(&grants, &grant->item);
+	le_xact_list_remove(&grant->item);
 	pfree(grant);
 }
 
@@ -132,7 +137,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity)
 
 	/* only the lock is left if there is no room for the entry */
 	grant->given_up = true;
-	le_xact_table_add(&grants, &grant->item, &bid->election.key);
+	le_xact_list_add(&grants, &grant->item, &bid->election.key);
 	grant->entry = le_registry_add_lease(&term);
 	grant->given_up = false;
 	return term.token;
@@ -213,9 +218,9 @@ le_grants_before_prepare(void)
 {
 	LeGrant    *grant;
 
-	if (grants.count == 0)
+	if (dlist_is_empty(&grants))
 		return;
-	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants.items);
+	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
@@ -238,7 +243,7 @@ announce_with_commit(LeXactItem *item)
 void
 le_grants_before_commit(void *unused pg_attribute_unused())
 {
-	le_xact_list_each(&grants.items, announce_with_commit);
+	le_xact_list_each(&grants, announce_with_commit);
 }
 
 /*
@@ -248,7 +253,7 @@ le_grants_before_commit(void *unused pg_attribute_unused())
 void
 le_grants_at_commit(void)
 {
-	le_xact_list_each(&grants.items, begin_grant);
+	le_xact_list_each(&grants, begin_grant);
 }
 
 /*
@@ -258,7 +263,7 @@ le_grants_at_commit(void)
 void
 le_grants_at_abort(void)
 {
-	le_xact_list_each(&grants.items, drop_grant);
+	le_xact_list_each(&grants, drop_grant);
 }
 
 /*
@@ -267,7 +272,7 @@ le_grants_at_abort(void)
 void
 le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	le_xact_list_commit(&grants.items, mine, parent);
+	le_xact_list_commit(&grants, mine, parent);
 }
 
 /*
@@ -276,5 +281,5 @@ le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 void
 le_grants_at_subxact_abort(SubTransactionId mine)
 {
-	le_xact_list_abort(&grants.items, mine, drop_grant);
+	le_xact_list_abort(&grants, mine, drop_grant);
 }

@@ -242,7 +242,7 @@ static void
 add_xact_hold(LeHeldTerm *held)
 {
 	held->xact_hold = true;
-	le_xact_list_add(&xact_held, &held->xact_item);
+	le_xact_list_add(&xact_held, &held->xact_item, &held->election.key);
 }
 
 /*
