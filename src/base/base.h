@@ -192,7 +192,7 @@ extern void le_require_candidate(const LeBid *bid);
 extern void le_require_own_key(const LeElection *election);
 extern void le_require_room_to_declare(void);
 extern void le_require_observer(const LeElection *election);
-extern bool le_may_observe(const char *name);
+extern bool le_may_observe(const LeElectionKey *election);
 extern int64 le_grace_of(const LeElection *election);
 extern void le_declarations_written(Relation table);
 

@@ -15,7 +15,7 @@
  * Two names may have the same key, and such a name can be computed within
  * seconds.  Therefore, an election that is not declared, but has the key of
  * one that is, is refused wherever it could keep the declared one from being
- * led or observed.  For this, the copy is looked up by key.
+ * led or observed.  So the copy is looked up by key.
  *
  * A role may be dropped, and its name given to another one.  So the row also
  * has the role's OID, and the place where that OID is valid: the cluster and
@@ -55,7 +55,8 @@
 /* The declared rules of an election */
 typedef struct LeDeclaration
 {
-	char		name[LE_TEXT_SIZE]; /* hash key; must be first */
+	int64		key;			/* of the election: hash key; must be first */
+	char		name[LE_TEXT_SIZE];
 	bool		for_everybody;
 	NameData	candidates;		/* else: the role whose members may bid */
 	Oid			role;			/* the OID that this role must have; invalid:
@@ -66,19 +67,8 @@ typedef struct LeDeclaration
 	LeKeep		keep;			/* in the registry */
 } LeDeclaration;
 
-/* A declared name by its key; if several names have it, one of them */
-typedef struct LeDeclaredKey
-{
-	int64		key;			/* hash key; must be first */
-	const LeDeclaration *declaration;
-} LeDeclaredKey;
-
-/*
- * The declarations by name and by key, in their own context; NULL: not yet
- * read
- */
+/* The declarations, in their own context; NULL: not yet read */
 static HTAB *declarations = NULL;
-static HTAB *declared_keys = NULL;
 static MemoryContext declaration_context = NULL;
 static Oid	read_from = InvalidOid; /* the table that they were read from;
 									 * invalid: they may have changed */
@@ -162,11 +152,15 @@ keep_for(long place)
 		place <= le_max_elections / 10 ? LE_KEPT : LE_NOT_KEPT;
 }
 
+/*
+ * Read one row.  If several names have the same key, the first one counts.
+ */
 static void
-read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
+read_declaration(HTAB *rows, HeapTuple tuple, TupleDesc type)
 {
 	LeDeclaration *declaration;
 	LeElection	election;
+	bool		found;
 	Datum		values[Natts_le_declarations];
 	bool		nulls[Natts_le_declarations];
 	text	   *name;
@@ -176,9 +170,10 @@ read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 	if (VARSIZE_ANY_EXHDR(name) == 0 || VARSIZE_ANY_EXHDR(name) > LE_TEXT_MAX)
 		return;
 	le_election_by_name(&election, name);
-	declaration = hash_search(by_name, election.name, HASH_ENTER, NULL);
-	((LeDeclaredKey *) hash_search(by_key, &election.key.key, HASH_ENTER, NULL))->declaration =
-		declaration;
+	declaration = hash_search(rows, &election.key.key, HASH_ENTER, &found);
+	if (found)
+		return;
+	strcpy(declaration->name, election.name);
 	declaration->for_everybody = nulls[Anum_le_declarations_candidates - 1];
 	if (!declaration->for_everybody)
 		declaration->candidates =
@@ -192,44 +187,36 @@ read_declaration(HTAB *by_name, HTAB *by_key, HeapTuple tuple, TupleDesc type)
 	declaration->max_ttl_us = interval_us(values[Anum_le_declarations_max_ttl - 1],
 										  nulls[Anum_le_declarations_max_ttl - 1]);
 	declaration->private_value = DatumGetBool(values[Anum_le_declarations_private - 1]);
-	declaration->keep = keep_for(hash_get_num_entries(by_name));
+	declaration->keep = keep_for(hash_get_num_entries(rows));
 }
 
 /*
- * Read all rows into new hash tables in the given context, and return the
- * table by name
+ * Read all rows into a new hash table in the given context
  *
  * The rows are read as of now, at every isolation level.  The scan sees all
  * versions of the rows, each of which is then checked for visibility.
  * Therefore, it takes part in no serialization conflict.
  */
 static HTAB *
-read_rows(Relation table, MemoryContext context, HTAB **by_key)
+read_rows(Relation table, MemoryContext context)
 {
 	HASHCTL		info = {
-		.keysize = LE_TEXT_SIZE,
+		.keysize = sizeof(int64),
 		.entrysize = sizeof(LeDeclaration),
 		.hcxt = context
 	};
-	HASHCTL		key_info = {
-		.keysize = sizeof(int64),
-		.entrysize = sizeof(LeDeclaredKey),
-		.hcxt = context
-	};
 	HTAB	   *rows = hash_create("leader_election declarations", 32, &info,
-								   HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	Snapshot	now = RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(table)));
 	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotAny, 0, NULL);
 	HeapTuple	tuple;
 
-	*by_key = hash_create("leader_election declared keys", 32, &key_info,
-						  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		if (table_tuple_satisfies_snapshot(table, scan->slot, now))
 		{
 			CHECK_FOR_INTERRUPTS();
-			read_declaration(rows, *by_key, tuple, RelationGetDescr(table));
+			read_declaration(rows, tuple, RelationGetDescr(table));
 			require_few_declarations(hash_get_num_entries(rows));
 		}
 	}
@@ -264,14 +251,13 @@ fingerprint(void)
  * Replace the declarations that this session knows
  */
 static void
-replace_declarations(MemoryContext context, HTAB *by_name, HTAB *by_key, Oid table)
+replace_declarations(MemoryContext context, HTAB *rows, Oid table)
 {
 	MemoryContextSetParent(context, TopMemoryContext);
 	if (declaration_context != NULL)
 		MemoryContextDelete(declaration_context);
 	declaration_context = context;
-	declarations = by_name;
-	declared_keys = by_key;
+	declarations = rows;
 	read_from = table;
 }
 
@@ -296,7 +282,6 @@ read_now(void)
 	MemoryContext context;
 	Relation	table;
 	HTAB	   *rows;
-	HTAB	   *by_key;
 	Oid			oid;
 
 	table = le_open_table(LE_DECLARATIONS, AccessShareLock);
@@ -310,9 +295,9 @@ read_now(void)
 	{
 		MemoryContextReset(context);
 		changed = false;
-		rows = read_rows(table, context, &by_key);
+		rows = read_rows(table, context);
 	} while (changed);
-	replace_declarations(context, rows, by_key, oid);
+	replace_declarations(context, rows, oid);
 	uncommitted = have_changed(table);
 	if (!RecoveryInProgress() && !uncommitted)
 		le_declarations_read_hook(fingerprint());
@@ -345,25 +330,16 @@ read_declarations(void)
 }
 
 /*
- * Return the declaration with the election's key, preferably the one of its
- * name, or NULL if there is none
+ * Return the declaration with the election's key, or NULL if there is none
  *
  * Uses the copy as it is.  Never raises an error.
  */
 static const LeDeclaration *
-look_up_declaration(const LeElectionKey *key, const char *name)
+look_up_declaration(const LeElectionKey *key)
 {
-	const LeDeclaredKey *declared;
-	const LeDeclaration *by_name = NULL;
-
-	if (key->lock_class != LE_CLASS_ELECTION || hash_get_num_entries(declarations) == 0)
+	if (key->lock_class != LE_CLASS_ELECTION)
 		return NULL;
-	declared = hash_search(declared_keys, &key->key, HASH_FIND, NULL);
-	if (likely(declared == NULL))
-		return NULL;
-	if (strcmp(declared->declaration->name, name) != 0)
-		by_name = hash_search(declarations, name, HASH_FIND, NULL);
-	return by_name != NULL ? by_name : declared->declaration;
+	return hash_search(declarations, &key->key, HASH_FIND, NULL);
 }
 
 /*
@@ -378,7 +354,7 @@ find_declaration(const LeElection *election)
 	const LeDeclaration *declaration;
 
 	read_declarations();
-	declaration = look_up_declaration(&election->key, election->name);
+	declaration = look_up_declaration(&election->key);
 	if (declaration != NULL)
 		le_refuse_collision(election, declaration->name);
 	return declaration;
@@ -396,7 +372,7 @@ le_knows_kept(const LeElectionKey *key, const char *name, LeKeep *keep)
 
 	if (!OidIsValid(read_from) || uncommitted)
 		return false;
-	declaration = look_up_declaration(key, name);
+	declaration = look_up_declaration(key);
 	*keep = declaration != NULL && strcmp(declaration->name, name) == 0 ?
 		declaration->keep : LE_NOT_KEPT;
 	return true;
@@ -547,16 +523,16 @@ le_require_observer(const LeElection *election)
 }
 
 /*
- * Check whether the current user may see the value published by the leader of
- * the election with the given name
+ * Check whether the current user may see the value published by the
+ * election's leader
  */
 bool
-le_may_observe(const char *name)
+le_may_observe(const LeElectionKey *election)
 {
 	const LeDeclaration *declaration;
 
 	read_declarations();
-	declaration = hash_search(declarations, name, HASH_FIND, NULL);
+	declaration = look_up_declaration(election);
 	return declaration == NULL || !declaration->private_value || is_candidate(declaration);
 }
 

@@ -134,7 +134,7 @@ fill_state(const LeTerm *term, Datum *values, bool *nulls)
 
 	memset(nulls, true, LE_STATE_COLUMNS);
 	fill_expiry(term, values, nulls);
-	if (!term->has_value || !le_may_observe(term->name) ||
+	if (!term->has_value || !le_may_observe(&term->election) ||
 		!le_registry_copy_value(&term->election, term->token, value))
 		return;
 	values[LE_STATE_VALUE] = CStringGetTextDatum(value);
