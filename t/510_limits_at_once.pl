@@ -304,13 +304,13 @@ subtest 'declared elections of many databases' => sub {
 	# One that may have been evicted is not taken for new, in a database whose elections are
 	# otherwise all known
 	$node->safe_psql('postgres', 'CREATE DATABASE small');
-	$node->safe_psql('small', q{CREATE EXTENSION leader_election; SELECT le_declare(n, grace => '1 h') FROM unnest('{first,second,evicted}'::text[]) n});
+	$node->safe_psql('small', q{CREATE EXTENSION leader_election; SELECT le_declare(n, grace => '1 h') FROM unnest('{first,evicted}'::text[]) n});
 	my $leader = session($node, db => 'small');
 	ask($leader, q{SELECT le_try_become_leader('first'), le_try_become_leader('evicted')});
 	kill_client($leader);
 	evict_others();
 	my $next = session($node, db => 'small');
-	is(ask($next, q{SELECT string_agg(name, ' ') FROM pg_stat_leader_election}), 'first', 'it was evicted, but not the first of each database');
+	is(ask($next, q{SELECT count(*) FROM pg_stat_leader_election}), '0', 'it was evicted');
 	is(ask($next, q{SELECT le_try_become_leader('evicted')}), 'f', 'its grace period is kept');
 };
 

@@ -174,19 +174,10 @@ typedef enum LeSleep
 /* clock.c */
 extern uint64 le_monotonic_us(void);
 
-/* Does the registry keep an election while it is vacant, as it is declared? */
-typedef enum LeKeep
-{
-	LE_NOT_KEPT,
-	LE_KEPT,					/* unless there are too many on the server */
-	LE_KEPT_ALWAYS
-} LeKeep;
-
 /* declaration.c */
 extern void (*le_declarations_read_hook) (uint64 declarations);
-extern bool le_knows_kept(const LeElectionKey *key, const char *name,
-						  LeKeep *keep);
-extern LeKeep le_keep_of(const LeElection *election);
+extern bool le_knows_kept(const LeElectionKey *key, const char *name, bool *kept);
+extern bool le_is_kept(const LeElection *election);
 extern void le_require_ttl(const LeElection *election, int64 ttl_us);
 extern void le_require_candidate(const LeBid *bid);
 extern void le_require_own_key(const LeElection *election);

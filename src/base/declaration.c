@@ -64,7 +64,7 @@ typedef struct LeDeclaration
 	int64		grace_us;		/* -1: by the setting */
 	int64		max_ttl_us;		/* -1: by the setting */
 	bool		private_value;	/* only candidates may see the value */
-	LeKeep		keep;			/* in the registry */
+	bool		kept;			/* in the registry, while it is vacant */
 } LeDeclaration;
 
 /* The declarations, in their own context; NULL: not yet read */
@@ -145,11 +145,10 @@ require_few_declarations(long count)
  * In each database, only a tenth of the elections that the server may know are
  * kept, since the owner of a database can declare very many.
  */
-static LeKeep
-keep_for(long place)
+static bool
+is_kept_at(long place)
 {
-	return place <= le_max_elections / 1000 ? LE_KEPT_ALWAYS :
-		place <= le_max_elections / 10 ? LE_KEPT : LE_NOT_KEPT;
+	return place <= le_max_elections / 10;
 }
 
 /*
@@ -187,7 +186,7 @@ read_declaration(HTAB *rows, HeapTuple tuple, TupleDesc type)
 	declaration->max_ttl_us = interval_us(values[Anum_le_declarations_max_ttl - 1],
 										  nulls[Anum_le_declarations_max_ttl - 1]);
 	declaration->private_value = DatumGetBool(values[Anum_le_declarations_private - 1]);
-	declaration->keep = keep_for(hash_get_num_entries(rows));
+	declaration->kept = is_kept_at(hash_get_num_entries(rows));
 }
 
 /*
@@ -239,10 +238,9 @@ fingerprint(void)
 	hash_seq_init(&status, declarations);
 	while ((declaration = hash_seq_search(&status)) != NULL)
 	{
-		if (declaration->keep == LE_NOT_KEPT)
-			continue;
-		sum += hash_bytes_extended((unsigned char *) declaration->name,
-								   strlen(declaration->name), declaration->keep) | 1;
+		if (declaration->kept)
+			sum += hash_bytes_extended((unsigned char *) declaration->name,
+									   strlen(declaration->name), 0) | 1;
 	}
 	return sum;
 }
@@ -362,19 +360,18 @@ find_declaration(const LeElection *election)
 
 /*
  * Check whether this session knows if the registry keeps the election of that
- * name (see le_keep_of).  If so, set *keep, otherwise leave it alone.  Never
+ * name (see le_is_kept).  If so, set *kept, otherwise leave it alone.  Never
  * raises an error.
  */
 bool
-le_knows_kept(const LeElectionKey *key, const char *name, LeKeep *keep)
+le_knows_kept(const LeElectionKey *key, const char *name, bool *kept)
 {
 	const LeDeclaration *declaration;
 
 	if (!OidIsValid(read_from) || uncommitted)
 		return false;
 	declaration = look_up_declaration(key);
-	*keep = declaration != NULL && strcmp(declaration->name, name) == 0 ?
-		declaration->keep : LE_NOT_KEPT;
+	*kept = declaration != NULL && strcmp(declaration->name, name) == 0 && declaration->kept;
 	return true;
 }
 
@@ -383,12 +380,12 @@ le_knows_kept(const LeElectionKey *key, const char *name, LeKeep *keep)
  *
  * Raises an error if another election with the same key is declared.
  */
-LeKeep
-le_keep_of(const LeElection *election)
+bool
+le_is_kept(const LeElection *election)
 {
 	const LeDeclaration *declaration = find_declaration(election);
 
-	return declaration != NULL ? declaration->keep : LE_NOT_KEPT;
+	return declaration != NULL && declaration->kept;
 }
 
 /*

@@ -52,7 +52,7 @@ reserved_for_others(const LeElection *elections, int count)
 	bool		declared = true;
 
 	for (int i = 0; declared && i < count; i++)
-		declared = le_keep_of(&elections[i]) != LE_NOT_KEPT;
+		declared = le_is_kept(&elections[i]);
 	return le_registry_reserve(declared);
 }
 

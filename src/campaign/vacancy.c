@@ -37,7 +37,7 @@ complete_record(const LeElection *election, LeSituation *situation)
 
 	if (record->end_known)
 		return;
-	record->grace_from = Max(record->grace_from, le_registry_forgotten_at(le_keep_of(election)));
+	record->grace_from = Max(record->grace_from, le_registry_forgotten_at(le_is_kept(election)));
 	if (situation->has_lock)
 		record->grace_from = le_registry_fix_grace_from(election, record->grace_from);
 }

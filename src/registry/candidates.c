@@ -99,26 +99,6 @@ le_registry_remove_candidate(int pid)
 }
 
 /*
- * Copy the entry of the given backend, if it stands in line for the given
- * election.  Return false otherwise.
- */
-bool
-le_registry_read_candidate(int pid, const LeElectionKey *election, LeCandidate *candidate)
-{
-	LeCandidate *entry = dshash_find(le_registry_candidate_table(), &pid, false);
-	bool		stands;
-
-	if (entry == NULL)
-		return false;
-	stands = entry->key_count == 0 &&
-		memcmp(&entry->election, election, sizeof(LeElectionKey)) == 0;
-	if (stands)
-		*candidate = *entry;
-	dshash_release_lock(le_registry_candidate_table(), entry);
-	return stands;
-}
-
-/*
  * Copy the keys of a candidate for many elections.  Return false if it no
  * longer waits for them.
  */
@@ -140,24 +120,16 @@ le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
 	return stands;
 }
 
-static int
-copy_candidates(LeCandidate *array, int capacity)
+static bool
+copy_candidate(void *entry, void *row)
 {
-	dshash_seq_status status;
-	LeCandidate *entry;
-	int			count = 0;
+	const LeCandidate *candidate = entry;
 
-	dshash_seq_init(&status, le_registry_candidate_table(), false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (entry->election.database != MyDatabaseId)
-			continue;
-		if (count < capacity)
-			array[count] = *entry;
-		count++;
-	}
-	dshash_seq_term(&status);
-	return count;
+	if (candidate->election.database != MyDatabaseId)
+		return false;
+	if (row != NULL)
+		*(LeCandidate *) row = *candidate;
+	return true;
 }
 
 /*
@@ -169,10 +141,6 @@ copy_candidates(LeCandidate *array, int capacity)
 LeCandidate *
 le_registry_list_candidates(int *count)
 {
-	LeCandidate *array;
-
-	/* a backend has at most one entry */
-	array = palloc_array(LeCandidate, MaxBackends);
-	*count = Min(copy_candidates(array, MaxBackends), MaxBackends);
-	return array;
+	return le_registry_list(le_registry_candidate_table(), sizeof(LeCandidate),
+							copy_candidate, count);
 }

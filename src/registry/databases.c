@@ -99,16 +99,22 @@ le_registry_forget_end(Oid database, uint64 grace_from)
  * were too many of them.
  */
 uint64
-le_registry_forgotten_at(LeKeep keep)
+le_registry_forgotten_at(bool kept)
 {
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	bool		kept = keep == LE_KEPT_ALWAYS ||
-		(keep == LE_KEPT && !le_registry_has_unkept());
-	uint64		forgotten_at = kept ? database->kept_forgotten_at : database->forgotten_at;
+	uint64		forgotten_at = kept && !le_registry_has_unkept() ? database->kept_forgotten_at : database->forgotten_at;
 
 	le_registry_unlock_database(database);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;
+}
+
+static bool
+copy_oid(void *entry, void *row)
+{
+	if (row != NULL)
+		*(Oid *) row = ((LeDatabase *) entry)->database;
+	return true;
 }
 
 /*
@@ -117,28 +123,7 @@ le_registry_forgotten_at(LeKeep keep)
 Oid *
 le_registry_list_databases(int *count)
 {
-	dshash_seq_status status;
-	LeDatabase *entry;
-	int			capacity = 64;
-	Oid		   *oids;
-
-	for (;;)
-	{
-		oids = palloc_array(Oid, capacity);
-		*count = 0;
-		dshash_seq_init(&status, le_registry_database_table(), false);
-		while ((entry = dshash_seq_next(&status)) != NULL)
-		{
-			if (*count < capacity)
-				oids[*count] = entry->database;
-			(*count)++;
-		}
-		dshash_seq_term(&status);
-		if (*count <= capacity)
-			return oids;
-		pfree(oids);
-		capacity = *count + 64;
-	}
+	return le_registry_list(le_registry_database_table(), sizeof(Oid), copy_oid, count);
 }
 
 /*

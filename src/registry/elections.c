@@ -67,7 +67,7 @@ le_delete_entry(LeElectionEntry *entry)
 
 	AssertPartitionLockedExclusively();
 	Assert(entry->token == 0);
-	le_set_declared(entry, LE_NOT_KEPT);
+	le_set_declared(entry, false);
 	le_news_forget(entry);
 	le_forget_denial(entry);
 	dshash_delete_entry(le_registry_election_table(), entry);
@@ -120,12 +120,12 @@ static void
 mark_entry_declared(LeElectionEntry *entry, bool all)
 {
 	const char *name = le_registry_string(entry->name);
-	LeKeep		keep;
+	bool		kept;
 
 	AssertPartitionLockedExclusively();
 	if (entry->election.database == MyDatabaseId &&
-		le_knows_kept(&entry->election, name, &keep) && (keep != LE_NOT_KEPT || all))
-		le_set_declared(entry, keep);
+		le_knows_kept(&entry->election, name, &kept) && (kept || all))
+		le_set_declared(entry, kept);
 }
 
 /*
@@ -212,10 +212,10 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 int
 le_registry_reserve_for(const LeElectionKey *key, const char *name)
 {
-	LeKeep		keep = LE_NOT_KEPT;
+	bool		kept = false;
 
-	(void) le_knows_kept(key, name, &keep);
-	return le_registry_reserve(keep != LE_NOT_KEPT);
+	(void) le_knows_kept(key, name, &kept);
+	return le_registry_reserve(kept);
 }
 
 /*

@@ -218,7 +218,7 @@ delete_elections(const Oid *databases, int count)
 			continue;
 		if (entry->token != 0)
 			le_remove_term(entry, LE_END_EXTENSION_DROPPED, NULL);
-		le_set_declared(entry, LE_NOT_KEPT);
+		le_set_declared(entry, false);
 		le_news_forget(entry);
 		le_forget_denial(entry);
 		dshash_delete_current(&status);

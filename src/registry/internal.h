@@ -39,6 +39,8 @@ extern dshash_table *le_registry_candidate_table(void);
 extern dshash_table *le_registry_database_table(void);
 extern dsa_area *le_registry_area(void);
 extern const char *le_registry_string(dsa_pointer stored);
+extern void *le_registry_list(dshash_table *table, size_t row_size,
+							  bool (*copy) (void *entry, void *row), int *count);
 
 /* databases.c */
 extern Oid *le_registry_list_databases(int *count);
@@ -64,7 +66,7 @@ extern int	le_registry_reserve_for(const LeElectionKey *key, const char *name);
 
 /* limits.c */
 extern bool le_count_entry(uint32 most);
-extern void le_set_declared(LeElectionEntry *entry, LeKeep keep);
+extern void le_set_declared(LeElectionEntry *entry, bool declared);
 extern bool le_count_term(pg_atomic_uint32 *terms_here, uint32 most);
 extern bool le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most);
 

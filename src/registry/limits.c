@@ -71,16 +71,13 @@ le_count_entry(uint32 most)
 /*
  * Set whether the entry is that of a declared election, and so is not evicted.
  * Of all elections that the server may know, at most half are, in all
- * databases; what exceeds that is evicted as other elections are.  So that no
- * owner of databases can take that from others, the first declared elections
- * of each database are exempt from eviction in any case.
+ * databases; what exceeds that is evicted as other elections are.
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
-le_set_declared(LeElectionEntry *entry, LeKeep keep)
+le_set_declared(LeElectionEntry *entry, bool declared)
 {
-	bool		declared = keep != LE_NOT_KEPT;
 	pg_atomic_uint32 *counter = &le_registry_counters()->declared;
 
 	AssertPartitionLockedExclusively();
@@ -88,8 +85,6 @@ le_set_declared(LeElectionEntry *entry, LeKeep keep)
 		return;
 	if (!declared)
 		pg_atomic_fetch_sub_u32(counter, 1);
-	else if (keep == LE_KEPT_ALWAYS)
-		pg_atomic_fetch_add_u32(counter, 1);
 	else if (!reserve(counter, 1, le_max_elections / 2))
 	{
 		le_registry_mark_unkept();

@@ -16,8 +16,6 @@
 
 #include "registry/internal.h"
 
-typedef bool (*LeTermFilter) (LeElectionEntry *entry);
-
 static bool
 is_of_this_database(LeElectionEntry *entry)
 {
@@ -25,11 +23,21 @@ is_of_this_database(LeElectionEntry *entry)
 }
 
 static bool
-is_shown_entry(LeElectionEntry *entry)
+copy_shown(void *entry, void *row)
 {
-	return is_of_this_database(entry) &&
-		(entry->token != 0 ||
-		 (entry->election.lock_class == LE_CLASS_BARE_KEY && !entry->hidden));
+	LeElectionEntry *shown = entry;
+	LeTerm	   *term = row;
+
+	if (!is_of_this_database(shown) ||
+		(shown->token == 0 &&
+		 (shown->election.lock_class != LE_CLASS_BARE_KEY || shown->hidden)))
+		return false;
+	if (term != NULL)
+	{
+		le_copy_entry(term, shown);
+		le_copy_denial(&term->last_denied, shown);
+	}
+	return true;
 }
 
 static bool
@@ -46,56 +54,6 @@ is_over(LeExpiry *lease)
 }
 
 /*
- * Copy up to capacity entries that pass the filter to array, and return how
- * many pass
- */
-static int
-copy_entries(LeTerm *array, int capacity, LeTermFilter passes)
-{
-	dshash_seq_status status;
-	LeElectionEntry *entry;
-	int			count = 0;
-
-	dshash_seq_init(&status, le_registry_election_table(), false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (!passes(entry))
-			continue;
-		if (count < capacity)
-		{
-			le_copy_entry(&array[count], entry);
-			le_copy_denial(&array[count].last_denied, entry);
-		}
-		count++;
-	}
-	dshash_seq_term(&status);
-	return count;
-}
-
-/*
- * Copy the entries that pass the filter to palloc'd memory
- *
- * The memory must be allocated before the table is locked, and the table may
- * grow in between.  So look again until the memory suffices.
- */
-static LeTerm *
-list_entries(LeTermFilter passes, int *count)
-{
-	LeTerm	   *array = NULL;
-	int			capacity = 0;
-
-	while ((*count = copy_entries(array, capacity, passes)) > capacity)
-	{
-		capacity = *count + *count / 4 + 8;
-		if (array != NULL)
-			pfree(array);
-		array = MemoryContextAllocHuge(CurrentMemoryContext,
-									   capacity * sizeof(LeTerm));
-	}
-	return array;
-}
-
-/*
  * Return copies of this database's terms, including leases that have ended,
  * and of the bare keys that a session has bid for, whose token is 0 if they
  * are vacant
@@ -103,7 +61,7 @@ list_entries(LeTermFilter passes, int *count)
 LeTerm *
 le_registry_list_terms(int *count)
 {
-	return list_entries(is_shown_entry, count);
+	return le_registry_list(le_registry_election_table(), sizeof(LeTerm), copy_shown, count);
 }
 
 /*

@@ -529,3 +529,38 @@ le_registry_free(dsa_pointer *stored)
 		dsa_free(area, *stored);
 	*stored = InvalidDsaPointer;
 }
+
+/*
+ * Return rows that are made of a table's entries, in palloc'd memory
+ *
+ * The function returns whether the entry is among them, and fills in the row,
+ * unless that is NULL.  It is called while the table is locked, so the memory
+ * must be allocated before that.  As the table may grow in between, look again
+ * until the memory suffices.
+ */
+void *
+le_registry_list(dshash_table *table, size_t row_size, bool (*copy) (void *entry, void *row),
+				 int *count)
+{
+	int			capacity = 8;
+
+	for (;;)
+	{
+		char	   *rows = MemoryContextAllocHuge(CurrentMemoryContext, capacity * row_size);
+		dshash_seq_status status;
+		void	   *entry;
+
+		*count = 0;
+		dshash_seq_init(&status, table, false);
+		while ((entry = dshash_seq_next(&status)) != NULL)
+		{
+			if (copy(entry, *count < capacity ? rows + *count * row_size : NULL))
+				(*count)++;
+		}
+		dshash_seq_term(&status);
+		if (*count <= capacity)
+			return rows;
+		pfree(rows);
+		capacity = *count + *count / 4;
+	}
+}

@@ -434,7 +434,7 @@ extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
 extern pg_atomic_uint32 *le_registry_terms_here(void);
 extern void le_registry_forget_end(Oid database, uint64 grace_from);
-extern uint64 le_registry_forgotten_at(LeKeep keep);
+extern uint64 le_registry_forgotten_at(bool kept);
 
 /* elections.c */
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
@@ -510,8 +510,6 @@ extern void le_registry_add_keys(int pid, const int64 *keys, int count);
 extern void le_registry_set_wait(int pid, LeWait waits_for);
 extern void le_registry_set_gave_way(int pid, bool gave_way);
 extern void le_registry_remove_candidate(int pid);
-extern bool le_registry_read_candidate(int pid, const LeElectionKey *election,
-									   LeCandidate *candidate);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
 extern LeCandidate *le_registry_list_candidates(int *count);
 

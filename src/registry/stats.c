@@ -236,7 +236,7 @@ le_copy_denial(LeDenial *denial, LeElectionEntry *entry)
 }
 
 static void
-copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
+copy_statistics(LeStatistics *row, LeElectionEntry *entry)
 {
 	LeTally    *tally = &entry->tally;
 	uint64		led;
@@ -252,7 +252,7 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	row->longest_wait_us = pg_atomic_read_u64(&tally->longest_wait_us);
 	row->candidates = le_count_candidates(entry);
 
-	time_since_change(entry, now, &led, &vacant);
+	time_since_change(entry, le_monotonic_us(), &led, &vacant);
 
 	/* a term that has ended, which was not noticed yet */
 	if (entry->running && entry->expiry.lasts_us != 0 && le_has_expired(&entry->expiry))
@@ -265,48 +265,26 @@ copy_statistics(LeStatistics *row, LeElectionEntry *entry, uint64 now)
 	row->vacant_for_us = vacant;
 }
 
-static int
-copy_all_statistics(LeStatistics *array, int capacity)
+static bool
+copy_known(void *entry, void *row)
 {
-	dshash_seq_status status;
-	LeElectionEntry *entry;
-	uint64		now = le_monotonic_us();
-	int			count = 0;
+	LeElectionEntry *known = entry;
 
-	dshash_seq_init(&status, le_registry_election_table(), false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (entry->election.database != MyDatabaseId || entry->hidden)
-			continue;
-		if (count < capacity)
-			copy_statistics(&array[count], entry, now);
-		count++;
-	}
-	dshash_seq_term(&status);
-	return count;
+	if (known->election.database != MyDatabaseId || known->hidden)
+		return false;
+	if (row != NULL)
+		copy_statistics(row, known);
+	return true;
 }
 
 /*
  * Return the statistics of this database's elections
- *
- * The memory must be allocated before the table is locked: see list_entries.
  */
 LeStatistics *
 le_registry_list_statistics(int *count)
 {
-	int			capacity = pg_atomic_read_u32(&le_registry_counters()->elections) + 8;
-	LeStatistics *array;
-
-	for (;;)
-	{
-		array = MemoryContextAllocHuge(CurrentMemoryContext,
-									   capacity * sizeof(LeStatistics));
-		*count = copy_all_statistics(array, capacity);
-		if (*count <= capacity)
-			return array;
-		pfree(array);
-		capacity = *count + *count / 4;
-	}
+	return le_registry_list(le_registry_election_table(), sizeof(LeStatistics), copy_known,
+							count);
 }
 
 /*
