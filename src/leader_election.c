@@ -121,10 +121,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_ABORT:
 			stop_waiting();
 			le_run_safely(le_verify_terms, NULL);
-			le_terms_at_xact_end();
-			le_grants_at_abort();
-			le_guards_at_xact_end();
-			le_proclamations_at_abort(InvalidSubTransactionId);
+			le_xact_lists_at_abort();
 			le_announcements_at_abort();
 			update_watch();
 			break;
@@ -145,22 +142,17 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
-			le_terms_at_subxact_commit(mine, parent);
-			le_grants_at_subxact_commit(mine, parent);
-			le_guards_at_subxact_commit(mine, parent);
 			le_proclamations_at_subxact_commit(mine, parent);
+			le_xact_lists_at_subxact_commit(mine, parent);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			stop_waiting();
 			le_run_safely(le_verify_terms, NULL);
-			le_terms_at_subxact_abort(mine);
-			le_grants_at_subxact_abort(mine);
-			le_guards_at_subxact_abort(mine);
+			le_xact_lists_at_subxact_abort(mine);
 
 			/* the error has stopped all timers */
 			if (le_leads_for_session())
 				le_watch_client();
-			le_proclamations_at_abort(mine);
 			break;
 		default:
 			break;

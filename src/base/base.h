@@ -143,6 +143,17 @@ typedef struct LeXactItem
 	LeElectionKey election;
 } LeXactItem;
 
+typedef struct LeXactList
+{
+	dlist_head	items;
+	void		(*undo) (LeXactItem *item); /* removes it, at a rollback */
+	bool		is_used;
+	struct LeXactList *next;
+} LeXactList;
+
+/* The function is called for each item that is rolled back, without errors */
+#define LE_XACT_LIST(list, undo) {DLIST_STATIC_INIT((list).items), undo, false, NULL}
+
 /* The extension's sequences */
 typedef enum LeSequence
 {
@@ -252,16 +263,15 @@ extern void le_set_locally(const char *name, const char *value);
 
 /* xact_list.c */
 extern bool le_xact_has_items(void);
-extern void le_xact_list_add(dlist_head *list, LeXactItem *item,
+extern void le_xact_list_add(LeXactList *list, LeXactItem *item,
 							 const LeElectionKey *election);
 extern void le_xact_list_remove(LeXactItem *item);
-extern LeXactItem *le_xact_list_next(dlist_head *list, const LeElectionKey *election,
+extern LeXactItem *le_xact_list_next(LeXactList *list, const LeElectionKey *election,
 									 LeXactItem *after);
-extern void le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item));
-extern dlist_node *le_xact_list_first_of(dlist_head *list, SubTransactionId mine);
-extern void le_xact_list_abort(dlist_head *list, SubTransactionId mine,
-							   void (*remove) (LeXactItem *item));
-extern void le_xact_list_commit(dlist_head *list, SubTransactionId mine,
-								SubTransactionId parent);
+extern void le_xact_list_each(LeXactList *list, void (*visit) (LeXactItem *item));
+extern dlist_node *le_xact_list_first_of(LeXactList *list, SubTransactionId mine);
+extern void le_xact_lists_at_abort(void);
+extern void le_xact_lists_at_subxact_abort(SubTransactionId mine);
+extern void le_xact_lists_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
 
 #endif							/* LE_BASE_H */

@@ -251,48 +251,6 @@ RelationGetPrimaryKeyIndexCompat(Relation rel)
 #endif
 }
 
-#ifdef USE_ASSERT_CHECKING
-/*
- * For LWLockOfTrancheHeldCompat: the lock looked for, and whether it was found
- */
-typedef struct LeTrancheLock
-{
-	int			tranche_id;
-	bool		exclusive;
-	bool		held;
-} LeTrancheLock;
-
-static inline void
-look_for_tranche(LWLock *lock, LWLockMode mode, void *argument)
-{
-	LeTrancheLock *wanted = argument;
-
-	if (lock->tranche == wanted->tranche_id && (mode == LW_EXCLUSIVE || !wanted->exclusive))
-		wanted->held = true;
-}
-
-/*
- * Check whether this session holds an LWLock of the given tranche, at least in
- * the given mode
- *
- * Since 19, the only sign of a held LWLock is that interrupts are held off.
- */
-static inline bool
-LWLockOfTrancheHeldCompat(int tranche_id, bool exclusive)
-{
-#if PG_VERSION_NUM >= 190000
-	(void) tranche_id;
-	(void) exclusive;
-	return InterruptHoldoffCount > 0;
-#else
-	LeTrancheLock wanted = {.tranche_id = tranche_id,.exclusive = exclusive};
-
-	ForEachLWLockHeldByMe(look_for_tranche, &wanted);
-	return wanted.held;
-#endif
-}
-#endif
-
 /* Return the wait event of the extension with the given name */
 static inline uint32
 WaitEventExtensionCompat(const char *name pg_attribute_unused())

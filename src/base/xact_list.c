@@ -22,6 +22,9 @@
 /* the number of items of all lists */
 static uint32 all_items = 0;
 
+/* the lists that have ever had an item */
+static LeXactList *all_lists = NULL;
+
 /*
  * Check whether any list has an item.  Most transactions have none, so that
  * nothing is to be done at their end.  Never raises an error.
@@ -37,11 +40,17 @@ le_xact_has_items(void)
  * subtransaction.  Never raises an error.
  */
 void
-le_xact_list_add(dlist_head *list, LeXactItem *item, const LeElectionKey *election)
+le_xact_list_add(LeXactList *list, LeXactItem *item, const LeElectionKey *election)
 {
+	if (!list->is_used)
+	{
+		list->is_used = true;
+		list->next = all_lists;
+		all_lists = list;
+	}
 	item->election = *election;
 	item->subxact = GetCurrentSubTransactionId();
-	dlist_push_tail(list, &item->node);
+	dlist_push_tail(&list->items, &item->node);
 	all_items++;
 }
 
@@ -61,15 +70,15 @@ le_xact_list_remove(LeXactItem *item)
  * given one, or NULL if there is none.  Never raises an error.
  */
 LeXactItem *
-le_xact_list_next(dlist_head *list, const LeElectionKey *election, LeXactItem *after)
+le_xact_list_next(LeXactList *list, const LeElectionKey *election, LeXactItem *after)
 {
-	dlist_node *node = after != NULL ? &after->node : &list->head;
+	dlist_node *node = after != NULL ? &after->node : &list->items.head;
 
-	while (dlist_has_next(list, node))
+	while (dlist_has_next(&list->items, node))
 	{
 		LeXactItem *item;
 
-		node = dlist_next_node(list, node);
+		node = dlist_next_node(&list->items, node);
 		item = dlist_container(LeXactItem, node, node);
 		if (memcmp(&item->election, election, sizeof(LeElectionKey)) == 0)
 			return item;
@@ -82,11 +91,11 @@ le_xact_list_next(dlist_head *list, const LeElectionKey *election, LeXactItem *a
  * item.
  */
 void
-le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item))
+le_xact_list_each(LeXactList *list, void (*visit) (LeXactItem *item))
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, list)
+	dlist_foreach_modify(iter, &list->items)
 		visit(dlist_container(LeXactItem, node, iter.cur));
 }
 
@@ -95,32 +104,45 @@ le_xact_list_each(dlist_head *list, void (*visit) (LeXactItem *item))
  * list if it has none
  */
 dlist_node *
-le_xact_list_first_of(dlist_head *list, SubTransactionId mine)
+le_xact_list_first_of(LeXactList *list, SubTransactionId mine)
 {
-	dlist_node *first = &list->head;
+	dlist_head *items = &list->items;
+	dlist_node *first = &items->head;
 
-	while (first->prev != NULL && first->prev != &list->head &&
+	while (first->prev != &items->head &&
 		   dlist_container(LeXactItem, node, first->prev)->subxact == mine)
 		first = first->prev;
 	return first;
 }
 
 /*
- * Call the function for each item of a subtransaction.  The function must
- * remove the item.
+ * Undo the items of the transaction, which is rolled back.  Never raises an
+ * error.
  */
 void
-le_xact_list_abort(dlist_head *list, SubTransactionId mine,
-				   void (*remove) (LeXactItem *item))
+le_xact_lists_at_abort(void)
 {
-	dlist_node *node = le_xact_list_first_of(list, mine);
+	for (LeXactList *list = all_lists; list != NULL; list = list->next)
+		le_xact_list_each(list, list->undo);
+}
 
-	while (node != &list->head)
+/*
+ * Undo the items of a subtransaction likewise
+ */
+void
+le_xact_lists_at_subxact_abort(SubTransactionId mine)
+{
+	for (LeXactList *list = all_lists; list != NULL; list = list->next)
 	{
-		dlist_node *next = node->next;
+		dlist_node *node = le_xact_list_first_of(list, mine);
 
-		remove(dlist_container(LeXactItem, node, node));
-		node = next;
+		while (node != &list->items.head)
+		{
+			dlist_node *next = node->next;
+
+			list->undo(dlist_container(LeXactItem, node, node));
+			node = next;
+		}
 	}
 }
 
@@ -128,8 +150,13 @@ le_xact_list_abort(dlist_head *list, SubTransactionId mine,
  * Pass a subtransaction's items to its parent
  */
 void
-le_xact_list_commit(dlist_head *list, SubTransactionId mine, SubTransactionId parent)
+le_xact_lists_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	for (dlist_node *node = le_xact_list_first_of(list, mine); node != &list->head; node = node->next)
-		dlist_container(LeXactItem, node, node)->subxact = parent;
+	for (LeXactList *list = all_lists; list != NULL; list = list->next)
+	{
+		dlist_node *node = le_xact_list_first_of(list, mine);
+
+		for (; node != &list->items.head; node = node->next)
+			dlist_container(LeXactItem, node, node)->subxact = parent;
+	}
 }

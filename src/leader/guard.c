@@ -51,7 +51,9 @@ typedef struct LeGuard
 } LeGuard;
 
 /* in TopTransactionContext */
-static dlist_head guards = DLIST_STATIC_INIT(guards);
+static void forget_guard(LeXactItem *item);
+
+static LeXactList guards = LE_XACT_LIST(guards, forget_guard);
 
 /*
  * Return the transaction's guard by the term with the given token, or with a
@@ -215,10 +217,10 @@ le_guards_before_commit(void)
 	dlist_iter	iter;
 	Oid			role;
 
-	if (dlist_is_empty(&guards))
+	if (dlist_is_empty(&guards.items))
 		return;
 	AcceptInvalidationMessages();
-	dlist_foreach(iter, &guards)
+	dlist_foreach(iter, &guards.items)
 	{
 		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
 
@@ -248,23 +250,4 @@ void
 le_guards_at_xact_end(void)
 {
 	le_xact_list_each(&guards, forget_guard);
-}
-
-/*
- * Pass a subtransaction's guards to its parent
- */
-void
-le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
-{
-	le_xact_list_commit(&guards, mine, parent);
-}
-
-/*
- * Forget a subtransaction's guards, whose locks the server releases.  Never
- * raises an error.
- */
-void
-le_guards_at_subxact_abort(SubTransactionId mine)
-{
-	le_xact_list_abort(&guards, mine, forget_guard);
 }

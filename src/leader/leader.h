@@ -37,8 +37,6 @@ extern bool le_guard_transaction(const LeElection *election, int64 token,
 								 bool in_trigger);
 extern void le_guards_before_commit(void);
 extern void le_guards_at_xact_end(void);
-extern void le_guards_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
-extern void le_guards_at_subxact_abort(SubTransactionId mine);
 
 /* not_leader.c */
 extern void le_warn_not_leader(const LeElection *election, const int64 *token);
@@ -64,7 +62,6 @@ extern void le_unpublish(const LeElection *election, int64 token);
 extern void le_proclamations_before_prepare(void);
 extern void le_proclamations_before_commit(void);
 extern void le_proclamations_at_commit(void);
-extern void le_proclamations_at_abort(SubTransactionId mine);
 extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
 											   SubTransactionId parent);
 

@@ -38,7 +38,9 @@ typedef struct LeProclamation
 } LeProclamation;
 
 /* in TopTransactionContext */
-static dlist_head proclamations = DLIST_STATIC_INIT(proclamations);
+static void drop_proclamation(LeXactItem *item);
+
+static LeXactList proclamations = LE_XACT_LIST(proclamations, drop_proclamation);
 
 /*
  * Check whether the term runs, as this session's or as a lease
@@ -209,10 +211,10 @@ le_proclamations_before_prepare(void)
 {
 	LeProclamation *proclamation;
 
-	if (dlist_is_empty(&proclamations))
+	if (dlist_is_empty(&proclamations.items))
 		return;
 	proclamation = (LeProclamation *) dlist_head_element(LeXactItem, node,
-														 &proclamations);
+														 &proclamations.items);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that publishes a value for election %s",
@@ -251,7 +253,7 @@ le_proclamations_before_commit(void)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &proclamations)
+	dlist_foreach(iter, &proclamations.items)
 		prepare_proclamation((LeProclamation *) dlist_container(LeXactItem, node, iter.cur));
 }
 
@@ -289,29 +291,14 @@ drop_proclamation(LeXactItem *item)
 }
 
 /*
- * Forget the values of a transaction or subtransaction that was rolled back;
- * InvalidSubTransactionId stands for all.  Never raises an error.
- */
-void
-le_proclamations_at_abort(SubTransactionId mine)
-{
-	if (mine == InvalidSubTransactionId)
-		le_xact_list_each(&proclamations, drop_proclamation);
-	else
-		le_xact_list_abort(&proclamations, mine, drop_proclamation);
-}
-
-/*
- * Pass a subtransaction's values to its parent, where they replace those of
- * the same terms
+ * Let a subtransaction's values, which are about to be passed to its parent,
+ * replace those of the same terms there
  */
 void
 le_proclamations_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	dlist_head *items = &proclamations;
-	dlist_node *node = le_xact_list_first_of(items, mine);
+	dlist_node *node = le_xact_list_first_of(&proclamations, mine);
 
-	for (; node != &items->head; node = node->next)
+	for (; node != &proclamations.items.head; node = node->next)
 		forget_earlier((LeProclamation *) dlist_container(LeXactItem, node, node), parent);
-	le_xact_list_commit(items, mine, parent);
 }

@@ -43,9 +43,6 @@ extern void le_give_up_grant(LeGrant *grant);
 extern void le_grants_before_prepare(void);
 extern void le_grants_before_commit(void *unused);
 extern void le_grants_at_commit(void);
-extern void le_grants_at_abort(void);
-extern void le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
-extern void le_grants_at_subxact_abort(SubTransactionId mine);
 
 /* lease_load.c */
 extern void le_end_stale(const LeTerm *term);

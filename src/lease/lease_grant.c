@@ -24,7 +24,9 @@
 #include "lease/lease.h"
 
 /* in TopTransactionContext */
-static dlist_head grants = DLIST_STATIC_INIT(grants);
+static void drop_grant(LeXactItem *item);
+
+static LeXactList grants = LE_XACT_LIST(grants, drop_grant);
 
 /*
  * Return the number of leases that this transaction has taken, whose locks it
@@ -36,7 +38,7 @@ le_grant_count(void)
 	dlist_iter	iter;
 	int			count = 0;
 
-	dlist_foreach(iter, &grants)
+	dlist_foreach(iter, &grants.items)
 		count++;
 	return count;
 }
@@ -218,9 +220,9 @@ le_grants_before_prepare(void)
 {
 	LeGrant    *grant;
 
-	if (dlist_is_empty(&grants))
+	if (dlist_is_empty(&grants.items))
 		return;
-	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants);
+	grant = (LeGrant *) dlist_head_element(LeXactItem, node, &grants.items);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
@@ -254,32 +256,4 @@ void
 le_grants_at_commit(void)
 {
 	le_xact_list_each(&grants, begin_grant);
-}
-
-/*
- * Give up the leases of a transaction that was rolled back.  Never raises an
- * error.
- */
-void
-le_grants_at_abort(void)
-{
-	le_xact_list_each(&grants, drop_grant);
-}
-
-/*
- * Pass a subtransaction's leases to its parent
- */
-void
-le_grants_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
-{
-	le_xact_list_commit(&grants, mine, parent);
-}
-
-/*
- * Give up a subtransaction's leases.  Never raises an error.
- */
-void
-le_grants_at_subxact_abort(SubTransactionId mine)
-{
-	le_xact_list_abort(&grants, mine, drop_grant);
 }

@@ -65,7 +65,7 @@ le_delete_entry(LeElectionEntry *entry)
 {
 	dsa_pointer name = entry->name;
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	Assert(entry->token == 0);
 	le_set_declared(entry, false);
 	le_news_forget(entry);
@@ -122,7 +122,7 @@ mark_entry_declared(LeElectionEntry *entry, bool all)
 	const char *name = le_registry_string(entry->name);
 	bool		kept;
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	if (entry->election.database == MyDatabaseId &&
 		le_knows_kept(&entry->election, name, &kept) && (kept || all))
 		le_set_declared(entry, kept);
@@ -142,7 +142,7 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 {
 	dsa_pointer stored = InvalidDsaPointer;
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	if (strcmp(le_registry_string(entry->name), name) == 0)
 		return;
 	if (name[0] != '\0' && !le_registry_store_string(name, &stored))

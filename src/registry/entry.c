@@ -77,7 +77,7 @@ le_true_reason(LeElectionEntry *entry, LeEndReason reason)
 {
 	bool		seen = entry->silent || le_found_expired(&entry->expiry);
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	if ((seen || reason != LE_END_LOCK_RELEASED) &&
 		le_entry_close_silent(entry, entry->token))
 		return LE_END_SILENT;
@@ -94,7 +94,7 @@ le_true_reason(LeElectionEntry *entry, LeEndReason reason)
 void
 le_forget_denial(LeElectionEntry *entry)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	pg_atomic_write_u64(&entry->denied_at, 0);
 	le_registry_free(&entry->denied_identity);
 }

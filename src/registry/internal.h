@@ -9,6 +9,7 @@
 #define LE_REGISTRY_INTERNAL_H
 
 #include "lib/dshash.h"
+#include "miscadmin.h"
 
 #include "registry/registry.h"
 
@@ -25,13 +26,9 @@ typedef struct LeRole
 
 /*
  * Where a comment says that the caller must hold the partition lock, the
- * function asserts it
+ * function asserts what is a sign of it: interrupts are held off
  */
-#ifdef USE_ASSERT_CHECKING
-extern bool le_registry_is_locked(bool exclusive);
-#endif
-#define AssertPartitionLocked() Assert(le_registry_is_locked(false))
-#define AssertPartitionLockedExclusively() Assert(le_registry_is_locked(true))
+#define AssertPartitionLocked() Assert(InterruptHoldoffCount > 0)
 
 /* registry.c */
 extern dshash_table *le_registry_election_table(void);

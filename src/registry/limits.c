@@ -64,7 +64,7 @@ le_registry_reserve(bool declared)
 bool
 le_count_entry(uint32 most)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	return reserve(&le_registry_counters()->elections, 1, most);
 }
 
@@ -80,7 +80,7 @@ le_set_declared(LeElectionEntry *entry, bool declared)
 {
 	pg_atomic_uint32 *counter = &le_registry_counters()->declared;
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	if (declared == entry->declared)
 		return;
 	if (!declared)
@@ -176,7 +176,7 @@ le_registry_most_for_role(void)
 bool
 le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	Assert(pg_atomic_read_u64(&entry->used) == InvalidDsaPointer);
 	if (!reserve(dsa_get_address(le_registry_area(), used), 1, most))
 		return false;

@@ -37,7 +37,7 @@ forget_deposition(LeElectionEntry *entry)
 void
 le_news_forget(LeElectionEntry *entry)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	le_registry_free(&entry->ended_identity);
 	forget_deposition(entry);
 }
@@ -50,7 +50,7 @@ le_news_forget(LeElectionEntry *entry)
 void
 le_news_begin(LeElectionEntry *entry, bool announces)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	if (!announces)
 		entry->begin_told = entry->token;
 }
@@ -63,7 +63,7 @@ le_news_begin(LeElectionEntry *entry, bool announces)
 void
 le_news_end(LeElectionEntry *entry, LeEndReason reason)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	entry->end_reason = reason;
 	if (!entry->announces)
 		entry->end_told = entry->token;
@@ -84,7 +84,7 @@ end_is_untold(const LeElectionEntry *entry)
 void
 le_news_keep(LeElectionEntry *entry)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	if (entry->token != entry->last_token)
 		return;
 	le_registry_free(&entry->ended_identity);

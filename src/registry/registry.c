@@ -316,18 +316,6 @@ attach(void)
 	attached = true;
 }
 
-#ifdef USE_ASSERT_CHECKING
-/*
- * Check whether this session holds a partition lock of the registry, for
- * assertions
- */
-bool
-le_registry_is_locked(bool exclusive)
-{
-	return LWLockOfTrancheHeldCompat(control->tranche_id, exclusive);
-}
-#endif
-
 /*
  * Return the table of elections
  */

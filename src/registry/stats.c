@@ -69,7 +69,7 @@ reset_tally(LeElectionEntry *entry, uint64 now)
 	uint64		led;
 	uint64		vacant;
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	time_since_change(entry, now, &led, &vacant);
 	tally->terms = 0;
 	memset(tally->ended, 0, sizeof(tally->ended));
@@ -92,7 +92,7 @@ le_count_begin(LeElectionEntry *entry)
 	LeTally    *tally = &entry->tally;
 	uint64		now = le_monotonic_us();
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	Assert(!entry->running);
 	tally->terms++;
 	tally->vacant_us += time_between(tally->changed_at, now);
@@ -110,7 +110,7 @@ le_count_loaded(LeElectionEntry *entry)
 	LeTally    *tally = &entry->tally;
 	uint64		now = le_monotonic_us();
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	tally->vacant_us += time_between(tally->changed_at, now);
 	tally->changed_at = now;
 	entry->running = true;
@@ -127,7 +127,7 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 {
 	LeTally    *tally = &entry->tally;
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	le_uncount_lease(entry);
 	if (!entry->running)
 		return;
@@ -162,7 +162,7 @@ static void
 set_denial(LeElectionEntry *entry, const LeElection *election,
 		   const LeIdentity *identity, TimestampTz at)
 {
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	if (strcmp(le_registry_string(entry->name), election->name) != 0)
 		return;
 	le_forget_denial(entry);

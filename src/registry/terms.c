@@ -91,7 +91,7 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason, pg_atomic_uint32 *ter
 {
 	uint64		now = le_monotonic_us();
 
-	AssertPartitionLockedExclusively();
+	AssertPartitionLocked();
 	/* it may have expired long ago */
 	if (entry->expiry.lasts_us != 0)
 		now = Min(now, le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)));

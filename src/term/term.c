@@ -52,7 +52,10 @@
 static HTAB *held_terms = NULL;
 static dlist_head names_held = DLIST_STATIC_INIT(names_held);
 static dlist_head keys_held = DLIST_STATIC_INIT(keys_held);
-static dlist_head xact_held = DLIST_STATIC_INIT(xact_held);
+
+static void drop_xact_hold(LeXactItem *item);
+
+static LeXactList xact_held = LE_XACT_LIST(xact_held, drop_xact_hold);
 
 static void
 create_held_terms(void)
@@ -464,9 +467,9 @@ le_terms_before_prepare(void)
 {
 	LeHeldTerm *held;
 
-	if (dlist_is_empty(&xact_held))
+	if (dlist_is_empty(&xact_held.items))
 		return;
-	held = of_item(dlist_head_element(LeXactItem, node, &xact_held));
+	held = of_item(dlist_head_element(LeXactItem, node, &xact_held.items));
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that leads election %s",
@@ -522,24 +525,6 @@ void
 le_terms_at_xact_end(void)
 {
 	le_xact_list_each(&xact_held, drop_xact_hold);
-}
-
-/*
- * Pass a subtransaction's holds to its parent
- */
-void
-le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
-{
-	le_xact_list_commit(&xact_held, mine, parent);
-}
-
-/*
- * Release a subtransaction's holds.  Never raises an error.
- */
-void
-le_terms_at_subxact_abort(SubTransactionId mine)
-{
-	le_xact_list_abort(&xact_held, mine, drop_xact_hold);
 }
 
 static void

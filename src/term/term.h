@@ -49,8 +49,6 @@ extern void le_terms_before_prepare(void);
 extern void le_verify_terms(void *unused);
 extern void le_terms_before_commit(void *unused);
 extern void le_terms_at_xact_end(void);
-extern void le_terms_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
-extern void le_terms_at_subxact_abort(SubTransactionId mine);
 extern void le_terms_at_exit(void);
 
 /* heartbeat.c */
