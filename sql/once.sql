@@ -16,7 +16,7 @@ SELECT open_other();
 CREATE TABLE done (due timestamptz, who text DEFAULT current_setting('application_name'));
 -- what le_once has recorded
 CREATE VIEW once AS SELECT name, due FROM le_once_done ORDER BY name;
-CREATE FUNCTION last_once(text) RETURNS timestamptz LANGUAGE sql AS $$ SELECT due FROM le_once_done WHERE name = $1 $$;
+CREATE FUNCTION last_once(text) RETURNS timestamptz LANGUAGE sql AS $$ SELECT due FROM public.le_once_done WHERE name = $1 $$;
 RESET client_min_messages;
 SET timezone = 'UTC';
 SELECT dblink_exec('other', 'SET timezone = ''UTC''');
