@@ -672,7 +672,7 @@ COMMENT ON COLUMN pg_stat_leader_election.vacant_since IS
 
 CREATE FUNCTION _le_registry_info(OUT elections bigint, OUT evictions bigint,
 								 OUT stats_reset timestamptz)
-RETURNS record
+RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_info'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION _le_registry_info() IS

@@ -200,30 +200,6 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 	le_announcements_at_exit();
 }
 
-static void
-register_exit(void)
-{
-	before_shmem_exit(before_exit, (Datum) 0);
-}
-
-static void
-register_xact(void)
-{
-	RegisterXactCallback(at_xact_event, NULL);
-}
-
-static void
-register_subxact(void)
-{
-	RegisterSubXactCallback(at_subxact_event, NULL);
-}
-
-static void
-register_release(void)
-{
-	RegisterResourceReleaseCallback(at_release, NULL);
-}
-
 /*
  * Register the callbacks, once
  *
@@ -235,15 +211,28 @@ register_release(void)
 void
 le_register_callbacks(void)
 {
-	static void (*const steps[]) (void) = {
-		le_register_liveness,
-		register_exit,
-		register_xact,
-		register_subxact,
-		register_release
-	};
-	static size_t registered = 0;
+	static int	registered = 0;
 
-	for (; registered < lengthof(steps); registered++)
-		steps[registered] ();
+	switch (registered)
+	{
+		case 0:
+			le_register_liveness();
+			registered++;
+			/* FALLTHROUGH */
+		case 1:
+			before_shmem_exit(before_exit, (Datum) 0);
+			registered++;
+			/* FALLTHROUGH */
+		case 2:
+			RegisterXactCallback(at_xact_event, NULL);
+			registered++;
+			/* FALLTHROUGH */
+		case 3:
+			RegisterSubXactCallback(at_subxact_event, NULL);
+			registered++;
+			/* FALLTHROUGH */
+		case 4:
+			RegisterResourceReleaseCallback(at_release, NULL);
+			registered++;
+	}
 }

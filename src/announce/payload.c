@@ -23,16 +23,7 @@ append_string(StringInfo payload, const char *field, const char *value)
 static const char *
 event_name(LeNewsKind what)
 {
-	switch (what)
-	{
-		case LE_NEWS_BEGIN:
-			return "elected";
-		case LE_NEWS_END:
-			return "ended";
-		case LE_NEWS_VALUE:
-			return "proclaimed";
-	}
-	pg_unreachable();
+	return what == LE_NEWS_BEGIN ? "elected" : what == LE_NEWS_END ? "ended" : "proclaimed";
 }
 
 /*

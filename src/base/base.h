@@ -217,6 +217,7 @@ extern void le_election_by_name(LeElection *election, const text *name);
 extern void le_election_by_key(LeElection *election, int64 key);
 extern char *le_escape_line(const char *string);
 extern const char *le_election_label(const LeElectionKey *key, const char *name);
+extern const char *le_label(const LeElection *election);
 extern void le_refuse_collision(const LeElection *election, const char *name);
 
 /* end_reason.c */

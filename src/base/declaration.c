@@ -425,7 +425,7 @@ refuse_user(const LeElection *election, const char *what, const char *why)
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied to %s election %s, which is %s", what,
-					le_election_label(&election->key, election->name), why)));
+					le_label(election), why)));
 }
 
 /*
@@ -459,7 +459,7 @@ le_require_ttl(const LeElection *election, int64 ttl_us)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("ttl must be at most " INT64_FORMAT " ms, as election %s is declared",
 					declaration->max_ttl_us / 1000,
-					le_election_label(&election->key, election->name))));
+					le_label(election))));
 }
 
 /*

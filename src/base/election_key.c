@@ -169,6 +169,12 @@ le_election_label(const LeElectionKey *key, const char *name)
 	return psprintf("\"%s\"", le_escape_line(name));
 }
 
+const char *
+le_label(const LeElection *election)
+{
+	return le_election_label(&election->key, election->name);
+}
+
 /*
  * Raise an error if the election has another name than the given one, whose
  * key is the same
@@ -180,8 +186,7 @@ le_refuse_collision(const LeElection *election, const char *name)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_LE_KEY_COLLISION),
-			 errmsg("election %s has the same key as election %s",
-					le_election_label(&election->key, election->name),
+			 errmsg("election %s has the same key as election %s", le_label(election),
 					le_election_label(&election->key, name)),
 			 errdetail("Both names have the key " INT64_FORMAT ".",
 					   election->key.key),

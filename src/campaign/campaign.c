@@ -434,7 +434,7 @@ deny_own(const LeBid *bid, int sqlstate, const char *how, const char *hint)
 		ereport(ERROR,
 				(errcode(sqlstate),
 				 errmsg("cannot wait to lead election %s, which this session leads already",
-						le_election_label(&bid->election.key, bid->election.name)),
+						le_label(&bid->election)),
 				 errdetail("The session leads it %s.", how),
 				 hint != NULL ? errhint("%s", hint) : 0));
 }
@@ -488,7 +488,7 @@ refuse_code_of_another_role(const LeBid *bid)
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied to bid for election %s on behalf of role \"%s\"",
-					le_election_label(&bid->election.key, bid->election.name),
+					le_label(&bid->election),
 					GetUserNameFromId(outer, false)),
 			 errdetail("Code that runs as role \"%s\" would lead for the rest of the session, and does not have the privileges of that role.",
 					   GetUserNameFromId(user, false)),
@@ -523,7 +523,7 @@ warn_not_begun(const LeElection *election)
 	ereport(WARNING,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 			 errmsg("the lease of election %s begins when this transaction commits",
-					le_election_label(&election->key, election->name)),
+					le_label(election)),
 			 errdetail("Until then no program leads, and after a rollback none does."),
 			 errhint("Commit before acting as the leader, or take leases outside of transaction blocks.")));
 }

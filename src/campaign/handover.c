@@ -156,7 +156,7 @@ warn_not_waiting(const LeElection *election, const char *identity)
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
 			 errmsg("\"%s\" does not wait to lead election %s", identity,
-					le_election_label(&election->key, election->name)),
+					le_label(election)),
 			 errdetail("Nothing was resigned."),
 			 errhint("%s shows the candidates; a candidate for many elections cannot be named.",
 					 "le_candidates")));

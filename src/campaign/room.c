@@ -69,16 +69,14 @@ require_room_on_server(const LeElection *elections, int count)
 	if (likely(fits_on_server(count + reserve)))
 		return;
 	reserve = reserved_for_others(elections, count);
-	if (fits_on_server(count + reserve))
-		return;
-	le_registry_bound_elections(count + reserve);
-	if (fits_on_server(count + reserve))
-		return;
-	sweep_for_room();
-	le_registry_bound_elections(count + reserve);
-	if (fits_on_server(count + reserve))
-		return;
-	le_raise_server_full(reserve);
+	for (int attempt = 0; !fits_on_server(count + reserve); attempt++)
+	{
+		if (attempt == 2)
+			le_raise_server_full(reserve);
+		if (attempt == 1)
+			sweep_for_room();
+		le_registry_bound_elections(count + reserve);
+	}
 }
 
 static bool
@@ -123,9 +121,7 @@ le_require_countable(int count)
 	if (count > le_registry_most_for_role())
 		le_raise_role_full();
 	if (count > le_max_elections)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections)));
+		le_raise_server_full(0);
 }
 
 static void

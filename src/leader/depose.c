@@ -96,9 +96,9 @@ require_right(const LeElection *election, Oid role)
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 superuser_arg(role) ?
 			 errmsg("permission denied to depose the leader of election %s, which is a superuser",
-					le_election_label(&election->key, election->name)) :
+					le_label(election)) :
 			 errmsg("permission denied to depose the leader of election %s: only roles with the privileges of its role or of \"%s\", or with EXECUTE on %s, may",
-					le_election_label(&election->key, election->name),
+					le_label(election),
 					"pg_signal_backend", "le_depose_role()")));
 }
 
@@ -113,7 +113,7 @@ refuse_own(const LeElection *election)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot depose the leader of election %s, which is this session",
-					le_election_label(&election->key, election->name)),
+					le_label(election)),
 			 errhint("Use %s.", "le_resign()")));
 }
 
@@ -238,7 +238,7 @@ warn_guarded(const LeElection *election, int pid)
 	ereport(WARNING,
 			(errmsg("permission denied to terminate process %d", pid),
 			 errdetail("Its transaction is guarded by the previous term of election %s. The next term begins after that transaction has ended.",
-					   le_election_label(&election->key, election->name))));
+					   le_label(election))));
 }
 
 /*
@@ -249,7 +249,7 @@ warn_prepared(const LeElection *election)
 {
 	ereport(WARNING,
 			(errmsg("a prepared transaction is still guarded by the previous term of election %s",
-					le_election_label(&election->key, election->name)),
+					le_label(election)),
 			 errdetail("The next term begins after that transaction has ended."),
 			 errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED. \"%s\" lists prepared transactions.",
 					 "pg_prepared_xacts")));

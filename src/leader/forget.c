@@ -66,8 +66,7 @@ le_forget_election(const LeElection *election)
 	if (answer == LE_IN_USE)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
-				 errmsg("election %s is in use and was not forgotten",
-						le_election_label(&election->key, election->name)),
+				 errmsg("election %s is in use and was not forgotten", le_label(election)),
 				 errdetail("It is led, or candidates or observers wait for it.")));
 	return answer == LE_FORGOTTEN;
 }

@@ -225,13 +225,7 @@ le_guards_before_commit(void)
 		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
 
 		if (!term_runs(&guard->election, guard->token, &role))
-			ereport(ERROR,
-					(errcode(ERRCODE_LE_NOT_LEADER),
-					 errmsg("token " INT64_FORMAT " does not lead election %s any more",
-							guard->token,
-							le_election_label(&guard->election.key,
-											  guard->election.name)),
-					 errdetail("The transaction is guarded by it.")));
+			le_raise_over(&guard->election, guard->token, "The transaction is guarded by it.");
 	}
 }
 

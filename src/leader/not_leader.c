@@ -95,7 +95,7 @@ report_not_leader(int level, const LeElection *election, const int64 *token,
 			(errcode(level == ERROR ? ERRCODE_LE_NOT_LEADER : ERRCODE_WARNING),
 			 errmsg("%s does not lead election %s",
 					token == NULL ? "this session" : psprintf("token " INT64_FORMAT, *token),
-					le_election_label(&election->key, election->name)),
+					le_label(election)),
 			 errdetail_internal("%s", detail),
 			 hint != NULL ? errhint("%s", hint) : 0));
 }
@@ -122,6 +122,20 @@ le_raise_not_leader(const LeElection *election, const int64 *token)
 }
 
 /*
+ * Raise an error because the term has ended by which a transaction that is
+ * about to commit is bound.  "how" is a sentence about that.
+ */
+void
+le_raise_over(const LeElection *election, int64 token, const char *how)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LE_NOT_LEADER),
+			 errmsg("token " INT64_FORMAT " does not lead election %s any more", token,
+					le_label(election)),
+			 errdetail_internal("%s", how)));
+}
+
+/*
  * Warn a caller that has deposed no leader
  *
  * If identity is NULL, there was none.  Otherwise, it is that of a leader that
@@ -131,7 +145,7 @@ le_raise_not_leader(const LeElection *election, const int64 *token)
 void
 le_warn_not_deposed(const LeElection *election, const char *identity, bool prepared)
 {
-	const char *label = le_election_label(&election->key, election->name);
+	const char *label = le_label(election);
 	const char *hint;
 
 	ereport(WARNING,
@@ -152,6 +166,6 @@ le_warn_bound_to_transaction(const LeElection *election)
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
 			 errmsg("leadership of election %s is bound to this transaction",
-					le_election_label(&election->key, election->name)),
+					le_label(election)),
 			 errdetail("It ends with the transaction.")));
 }

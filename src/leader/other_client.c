@@ -97,8 +97,7 @@ le_warn_held_as(const LeElection *election, const char *as)
 {
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
-			 errmsg("this session leads election %s %s",
-					le_election_label(&election->key, election->name), as),
+			 errmsg("this session leads election %s %s", le_label(election), as),
 			 errhint("%s", LE_HINT_SHARED_SESSION)));
 }
 
@@ -107,8 +106,7 @@ warn_leased_as(const LeElection *election, const char *as)
 {
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
-			 errmsg("the lease with this token leads election %s %s",
-					le_election_label(&election->key, election->name), as),
+			 errmsg("the lease with this token leads election %s %s", le_label(election), as),
 			 errhint("Pass the identity under which the lease was taken, or none.")));
 }
 

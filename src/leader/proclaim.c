@@ -218,8 +218,7 @@ le_proclamations_before_prepare(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that publishes a value for election %s",
-					le_election_label(&proclamation->election.key,
-									  proclamation->election.name))));
+					le_label(&proclamation->election))));
 }
 
 /*
@@ -232,12 +231,8 @@ prepare_proclamation(LeProclamation *proclamation)
 	LeElection *election = &proclamation->election;
 
 	if (!is_led(election, proclamation->token))
-		ereport(ERROR,
-				(errcode(ERRCODE_LE_NOT_LEADER),
-				 errmsg("token " INT64_FORMAT " does not lead election %s any more",
-						proclamation->token,
-						le_election_label(&election->key, election->name)),
-				 errdetail("The transaction publishes a value as its leader.")));
+		le_raise_over(election, proclamation->token,
+					  "The transaction publishes a value as its leader.");
 	if (proclamation->value != NULL &&
 		!le_registry_store_string(proclamation->value, &proclamation->stored))
 		le_raise_registry_full();

@@ -56,7 +56,7 @@ le_beat_by_token(const LeElection *election, int64 token)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("election %s is led by a lease, which has no heartbeat",
-						le_election_label(&election->key, election->name)),
+						le_label(election)),
 				 errhint("Use %s.", "le_renew()")));
 	return le_holds_lock(election, term.pid) && le_registry_beat(&election->key, token);
 }

@@ -49,7 +49,7 @@ le_require_role(const LeElection *election, Oid user, Oid role)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for the token of election %s, which belongs to another role",
-						le_election_label(&election->key, election->name))));
+						le_label(election))));
 }
 
 /*

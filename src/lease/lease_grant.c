@@ -226,7 +226,7 @@ le_grants_before_prepare(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that has taken the lease of election %s",
-					le_election_label(&grant->election.key, grant->election.name)),
+					le_label(&grant->election)),
 			 errhint("Take the lease in a separate transaction.")));
 }
 

@@ -22,9 +22,9 @@ le_registry_add_candidate(const LeCandidate *candidate)
 	LeCandidate *entry;
 	bool		found;
 
-	entry = dshash_find_or_insert(le_registry_candidate_table(), &candidate->pid, &found);
+	entry = dshash_find_or_insert(le_registry_table(LE_CANDIDATE_TABLE), &candidate->pid, &found);
 	*entry = *candidate;
-	dshash_release_lock(le_registry_candidate_table(), entry);
+	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
 }
 
 /*
@@ -43,11 +43,11 @@ le_registry_add_keys(int pid, const int64 *keys, int count)
 		le_raise_registry_full();
 	memcpy(dsa_get_address(le_registry_area(), stored), keys, size);
 
-	entry = dshash_find(le_registry_candidate_table(), &pid, true);
+	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
 	Assert(entry != NULL);
 	entry->keys = stored;
 	entry->key_count = count;
-	dshash_release_lock(le_registry_candidate_table(), entry);
+	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
 }
 
 /*
@@ -59,11 +59,11 @@ le_registry_set_wait(int pid, LeWait waits_for)
 {
 	LeCandidate *entry;
 
-	entry = dshash_find(le_registry_candidate_table(), &pid, true);
+	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
 	if (entry == NULL)
 		return;
 	entry->waits_for = waits_for;
-	dshash_release_lock(le_registry_candidate_table(), entry);
+	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
 }
 
 /*
@@ -73,12 +73,12 @@ le_registry_set_wait(int pid, LeWait waits_for)
 void
 le_registry_set_gave_way(int pid, bool gave_way)
 {
-	LeCandidate *entry = dshash_find(le_registry_candidate_table(), &pid, true);
+	LeCandidate *entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
 
 	if (entry == NULL)
 		return;
 	entry->gave_way = gave_way;
-	dshash_release_lock(le_registry_candidate_table(), entry);
+	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
 }
 
 /*
@@ -90,11 +90,11 @@ le_registry_remove_candidate(int pid)
 	LeCandidate *entry;
 	dsa_pointer keys;
 
-	entry = dshash_find(le_registry_candidate_table(), &pid, true);
+	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
 	if (entry == NULL)
 		return;
 	keys = entry->keys;
-	dshash_delete_entry(le_registry_candidate_table(), entry);
+	dshash_delete_entry(le_registry_table(LE_CANDIDATE_TABLE), entry);
 	le_registry_free(&keys);
 }
 
@@ -108,7 +108,7 @@ le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
 	LeCandidate *entry;
 	bool		stands;
 
-	entry = dshash_find(le_registry_candidate_table(), &candidate->pid, false);
+	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &candidate->pid, false);
 	if (entry == NULL)
 		return false;
 	stands = entry->keys == candidate->keys &&
@@ -116,7 +116,7 @@ le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
 	if (stands)
 		memcpy(keys, dsa_get_address(le_registry_area(), entry->keys),
 			   entry->key_count * sizeof(int64));
-	dshash_release_lock(le_registry_candidate_table(), entry);
+	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
 	return stands;
 }
 
@@ -141,6 +141,6 @@ copy_candidate(void *entry, void *row)
 LeCandidate *
 le_registry_list_candidates(int *count)
 {
-	return le_registry_list(le_registry_candidate_table(), sizeof(LeCandidate),
+	return le_registry_list(le_registry_table(LE_CANDIDATE_TABLE), sizeof(LeCandidate),
 							copy_candidate, count);
 }

@@ -26,12 +26,12 @@ le_registry_lock_database(bool exclusive)
 	LeDatabase *entry;
 	bool		found;
 
-	entry = dshash_find(le_registry_database_table(), &database, exclusive);
+	entry = dshash_find(le_registry_table(LE_DATABASE_TABLE), &database, exclusive);
 	if (entry != NULL)
 		return entry;
 
 	/* an added entry is locked exclusively, which also suits a reader */
-	entry = dshash_find_or_insert(le_registry_database_table(), &database, &found);
+	entry = dshash_find_or_insert(le_registry_table(LE_DATABASE_TABLE), &database, &found);
 	if (!found)
 	{
 		memset(entry, 0, sizeof(LeDatabase));
@@ -48,7 +48,7 @@ le_registry_lock_database(bool exclusive)
 void
 le_registry_unlock_database(LeDatabase *entry)
 {
-	dshash_release_lock(le_registry_database_table(), entry);
+	dshash_release_lock(le_registry_table(LE_DATABASE_TABLE), entry);
 }
 
 /*
@@ -81,7 +81,7 @@ le_registry_terms_here(void)
 void
 le_registry_forget_end(Oid database, uint64 grace_from)
 {
-	LeDatabase *entry = dshash_find(le_registry_database_table(), &database, true);
+	LeDatabase *entry = dshash_find(le_registry_table(LE_DATABASE_TABLE), &database, true);
 
 	if (entry == NULL)
 		return;
@@ -123,7 +123,7 @@ copy_oid(void *entry, void *row)
 Oid *
 le_registry_list_databases(int *count)
 {
-	return le_registry_list(le_registry_database_table(), sizeof(Oid), copy_oid, count);
+	return le_registry_list(le_registry_table(LE_DATABASE_TABLE), sizeof(Oid), copy_oid, count);
 }
 
 /*
@@ -132,5 +132,5 @@ le_registry_list_databases(int *count)
 void
 le_registry_forget_database(Oid database)
 {
-	(void) dshash_delete_key(le_registry_database_table(), &database);
+	(void) dshash_delete_key(le_registry_table(LE_DATABASE_TABLE), &database);
 }

@@ -70,7 +70,7 @@ le_delete_entry(LeElectionEntry *entry)
 	le_set_declared(entry, false);
 	le_news_forget(entry);
 	le_forget_denial(entry);
-	dshash_delete_entry(le_registry_election_table(), entry);
+	dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
 	le_registry_free(&name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
 }
@@ -184,13 +184,13 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 	LeElectionEntry *entry;
 	bool		found;
 
-	entry = dshash_find_or_insert(le_registry_election_table(), key, &found);
+	entry = dshash_find_or_insert(le_registry_table(LE_ELECTION_TABLE), key, &found);
 	if (!found)
 	{
 		init_entry(entry);
 		if (!le_count_entry(most))
 		{
-			dshash_delete_entry(le_registry_election_table(), entry);
+			dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
 			return NULL;
 		}
 	}
@@ -373,7 +373,7 @@ le_registry_mark_declared(uint64 declarations)
 	if (marked)
 		return;
 
-	dshash_seq_init(&status, le_registry_election_table(), true);
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 		mark_entry_declared(entry, true);
 	dshash_seq_term(&status);

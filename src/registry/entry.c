@@ -19,13 +19,27 @@
 LeElectionEntry *
 le_registry_lock_entry(const LeElectionKey *key, bool exclusive)
 {
-	return dshash_find(le_registry_election_table(), key, exclusive);
+	return dshash_find(le_registry_table(LE_ELECTION_TABLE), key, exclusive);
 }
 
 void
 le_registry_unlock_entry(LeElectionEntry *entry)
 {
-	dshash_release_lock(le_registry_election_table(), entry);
+	dshash_release_lock(le_registry_table(LE_ELECTION_TABLE), entry);
+}
+
+/*
+ * Return the entry likewise if its term has the given token, else NULL
+ */
+LeElectionEntry *
+le_registry_lock_term(const LeElectionKey *key, int64 token, bool exclusive)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, exclusive);
+
+	if (entry == NULL || entry->token == token)
+		return entry;
+	le_registry_unlock_entry(entry);
+	return NULL;
 }
 
 /*

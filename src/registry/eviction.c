@@ -69,7 +69,7 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 	int			count = 0;
 
 	*pinned = 0;
-	dshash_seq_init(&status, le_registry_election_table(), false);
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (entry->token != 0)
@@ -190,7 +190,7 @@ le_registry_uncount_expired(void)
 	dshash_seq_status status;
 	LeElectionEntry *entry;
 
-	dshash_seq_init(&status, le_registry_election_table(), false);
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (entry->token != 0 && entry->scope == LE_SCOPE_LEASE &&
@@ -209,7 +209,7 @@ delete_elections(const Oid *databases, int count)
 	dshash_seq_status status;
 	LeElectionEntry *entry;
 
-	dshash_seq_init(&status, le_registry_election_table(), true);
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		dsa_pointer name = entry->name;

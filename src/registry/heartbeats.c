@@ -29,13 +29,13 @@
 LeElectionEntry *
 le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat_us)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 	uint64		deadline = le_deadline_after(le_monotonic_us(), heartbeat_us);
 	bool		runs;
 
 	if (entry == NULL)
 		return NULL;
-	runs = entry->token == token && !le_entry_close_silent(entry, token);
+	runs = !le_entry_close_silent(entry, token);
 	if (runs)
 	{
 		if (entry->expiry.lasts_us == 0)
@@ -59,12 +59,12 @@ le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat
 bool
 le_registry_beat(const LeElectionKey *key, int64 token)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, false);
 	bool		runs;
 
 	if (entry == NULL)
 		return false;
-	runs = entry->token == token && entry->scope != LE_SCOPE_LEASE &&
+	runs = entry->scope != LE_SCOPE_LEASE &&
 		(entry->expiry.lasts_us == 0 || le_put_off_deadline(&entry->expiry));
 	le_registry_unlock_entry(entry);
 	return runs;

@@ -13,6 +13,16 @@
 
 #include "registry/registry.h"
 
+typedef enum LeRegistryTable
+{
+	LE_ELECTION_TABLE,
+	LE_CANDIDATE_TABLE,
+	LE_DATABASE_TABLE,
+	LE_ROLE_TABLE
+} LeRegistryTable;
+
+#define LE_REGISTRY_TABLES	(LE_ROLE_TABLE + 1)
+
 /*
  * What counts toward a role's limit: its running leases, and what its sessions
  * watch.  The counter is never moved or freed, so that it can be decreased
@@ -31,9 +41,7 @@ typedef struct LeRole
 #define AssertPartitionLocked() Assert(InterruptHoldoffCount > 0)
 
 /* registry.c */
-extern dshash_table *le_registry_election_table(void);
-extern dshash_table *le_registry_candidate_table(void);
-extern dshash_table *le_registry_database_table(void);
+extern dshash_table *le_registry_table(LeRegistryTable table);
 extern dsa_area *le_registry_area(void);
 extern const char *le_registry_string(dsa_pointer stored);
 extern void *le_registry_list(dshash_table *table, size_t row_size,
@@ -45,6 +53,8 @@ extern void le_registry_forget_database(Oid database);
 
 /* entry.c */
 extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
+extern LeElectionEntry *le_registry_lock_term(const LeElectionKey *key, int64 token,
+											  bool exclusive);
 extern void le_registry_unlock_entry(LeElectionEntry *entry);
 extern void le_forget_denial(LeElectionEntry *entry);
 extern int	le_count_candidates(LeElectionEntry *entry);

@@ -75,13 +75,12 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 	static const LeLeaseOrder look = {.action = LE_LEASE_LOOK};
 	LeLeaseAction action = order->action;
 	bool		exclusive = action == LE_LEASE_SET_TTL || ends(action);
-	LeElectionEntry *entry = le_registry_lock_entry(&election->key, exclusive);
+	LeElectionEntry *entry = le_registry_lock_term(&election->key, token, exclusive);
 	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
 
 	if (entry == NULL)
 		return LE_LEASE_NOT_RUNNING;
-	if (entry->token == token && entry->scope == LE_SCOPE_LEASE &&
-		entry->lease_table == lease_table &&
+	if (entry->scope == LE_SCOPE_LEASE && entry->lease_table == lease_table &&
 		strcmp(le_registry_string(entry->name), election->name) == 0)
 	{
 		bool		is_ours = entry->role == *role || action == LE_LEASE_DEPOSE;
@@ -104,13 +103,13 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 bool
 le_registry_close_lease(const LeElectionKey *key, int64 token, bool *expired)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 	bool		closed = true;
 
 	*expired = false;
 	if (entry == NULL)
 		return true;
-	if (entry->token == token && entry->scope == LE_SCOPE_LEASE)
+	if (entry->scope == LE_SCOPE_LEASE)
 	{
 		uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 
@@ -152,19 +151,14 @@ le_registry_find_lease(const LeElectionKey *key)
 bool
 le_registry_begin_lease(const LeElectionKey *key, int64 token)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		found;
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 
 	if (entry == NULL)
 		return false;
-	found = entry->token == token;
-	if (found)
-	{
-		pg_atomic_write_u64(&entry->expiry.deadline,
-							le_deadline_after(le_monotonic_us(), entry->expiry.lasts_us));
-		le_count_begin(entry);
-		ConditionVariableBroadcast(&entry->changed);
-	}
+	pg_atomic_write_u64(&entry->expiry.deadline,
+						le_deadline_after(le_monotonic_us(), entry->expiry.lasts_us));
+	le_count_begin(entry);
+	ConditionVariableBroadcast(&entry->changed);
 	le_registry_unlock_entry(entry);
-	return found;
+	return true;
 }

@@ -113,38 +113,34 @@ le_count_term(pg_atomic_uint32 *terms_here, uint32 most)
 	return reserve(terms_here, 1, most);
 }
 
-static int
-detail_of_reserve(int reserved)
+static void
+raise_full(const char *message, int reserved)
 {
-	return reserved == 0 ? 0 :
-		errdetail("Of these, %d are reserved for declared elections and superusers.",
-				  reserved);
-}
-
-static int
-hint_for_server(void)
-{
-	return errhint("An administrator can raise \"%s\".", "leader_election.max_elections");
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg_internal("%s", message),
+			 reserved == 0 ? 0 :
+			 errdetail("Of these, %d are reserved for declared elections and superusers.",
+					   reserved),
+			 errhint("An administrator can raise \"%s\".", "leader_election.max_elections")));
 }
 
 void
 le_raise_server_full(int reserved)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("too many elections: the server knows of at most %d at a time", le_max_elections),
-			 detail_of_reserve(reserved), hint_for_server()));
+	raise_full(psprintf("too many elections: the server knows of at most %d at a time",
+						le_max_elections), reserved);
+	pg_unreachable();
 }
 
 void
 le_raise_database_full(int reserved)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("too many elections led in this database: at most %d at a time, which is half of what the server may know of",
-					le_registry_most_here(0)),
-			 detail_of_reserve(le_registry_most_here(0) - le_registry_most_here(reserved)),
-			 hint_for_server()));
+	int			most = le_registry_most_here(0);
+
+	raise_full(psprintf("too many elections led in this database: at most %d at a time, which is half of what the server may know of",
+						most), most - le_registry_most_here(reserved));
+	pg_unreachable();
 }
 
 void

@@ -61,7 +61,7 @@ is_over(LeExpiry *lease)
 LeTerm *
 le_registry_list_terms(int *count)
 {
-	return le_registry_list(le_registry_election_table(), sizeof(LeTerm), copy_shown, count);
+	return le_registry_list(le_registry_table(LE_ELECTION_TABLE), sizeof(LeTerm), copy_shown, count);
 }
 
 /*
@@ -80,7 +80,7 @@ le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
 	int			count = 0;
 
 	*leases = 0;
-	dshash_seq_init(&status, le_registry_election_table(), false);
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		uint64		place = count;
@@ -115,7 +115,7 @@ le_registry_start_loaded(Oid lease_table)
 	uint64		now = le_monotonic_us();
 	int			count = 0;
 
-	dshash_seq_init(&status, le_registry_election_table(), true);
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		LeExpiry   *lease = &entry->expiry;

@@ -189,11 +189,11 @@ le_registry_take_news(const LeElectionKey *key, int64 token, bool ends, LeNews *
 void
 le_registry_return_news(const LeElectionKey *key, int64 token)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 
 	if (entry == NULL)
 		return;
-	if (entry->token == token && entry->begin_told == token)
+	if (entry->begin_told == token)
 		entry->begin_told = token - 1;
 	le_registry_unlock_entry(entry);
 }

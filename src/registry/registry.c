@@ -118,10 +118,7 @@ typedef struct LeLayout
 {
 	uint32		version;
 	uint32		control_size;
-	uint32		election_size;
-	uint32		candidate_size;
-	uint32		database_size;
-	uint32		role_size;
+	uint32		entry_sizes[LE_REGISTRY_TABLES];
 } LeLayout;
 
 /* The struct through which the registry is found */
@@ -133,10 +130,7 @@ typedef struct LeControl
 	bool		ready;			/* do the tables exist? */
 	int			tranche_id;		/* 0: not set up yet */
 	dsa_handle	area;
-	dshash_table_handle elections;
-	dshash_table_handle candidates;
-	dshash_table_handle databases;
-	dshash_table_handle roles;
+	dshash_table_handle tables[LE_REGISTRY_TABLES];
 
 	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
@@ -152,36 +146,32 @@ StaticAssertDecl(sizeof(LeControl) <= LE_CONTROL_SIZE, "LeControl must not outgr
 /* This backend's access to the registry; NULL until first used */
 static LeControl *control = NULL;
 static dsa_area *area;
-static dshash_table *elections;
-static dshash_table *candidates;
-static dshash_table *databases;
-static dshash_table *roles;
+static dshash_table *tables[LE_REGISTRY_TABLES];
+
+/* The layout that this library uses */
+static const LeLayout my_layout = {
+	.version = LE_REGISTRY_VERSION,
+	.control_size = sizeof(LeControl),
+	.entry_sizes = {
+		[LE_ELECTION_TABLE] = sizeof(LeElectionEntry),
+		[LE_CANDIDATE_TABLE] = sizeof(LeCandidate),
+		[LE_DATABASE_TABLE] = sizeof(LeDatabase),
+		[LE_ROLE_TABLE] = sizeof(LeRole)
+	}
+};
+
+static const size_t key_sizes[] = {
+	[LE_ELECTION_TABLE] = sizeof(LeElectionKey),
+	[LE_CANDIDATE_TABLE] = sizeof(int),
+	[LE_DATABASE_TABLE] = sizeof(Oid),
+	[LE_ROLE_TABLE] = sizeof(Oid)
+};
 
 static dshash_parameters
-election_parameters(void)
+table_parameters(int table)
 {
-	return dshash_parameters_compat(sizeof(LeElectionKey), sizeof(LeElectionEntry),
+	return dshash_parameters_compat(key_sizes[table], my_layout.entry_sizes[table],
 									control->tranche_id);
-}
-
-static dshash_parameters
-candidate_parameters(void)
-{
-	return dshash_parameters_compat(sizeof(int), sizeof(LeCandidate),
-									control->tranche_id);
-}
-
-static dshash_parameters
-database_parameters(void)
-{
-	return dshash_parameters_compat(sizeof(Oid), sizeof(LeDatabase),
-									control->tranche_id);
-}
-
-static dshash_parameters
-role_parameters(void)
-{
-	return dshash_parameters_compat(sizeof(Oid), sizeof(LeRole), control->tranche_id);
 }
 
 /*
@@ -192,24 +182,16 @@ role_parameters(void)
 static void
 create_tables(void)
 {
-	dshash_parameters params;
-
 	area = dsa_create(control->tranche_id);
-	params = election_parameters();
-	elections = dshash_create(area, &params, NULL);
-	params = candidate_parameters();
-	candidates = dshash_create(area, &params, NULL);
-	params = database_parameters();
-	databases = dshash_create(area, &params, NULL);
-	params = role_parameters();
-	roles = dshash_create(area, &params, NULL);
+	for (int i = 0; i < LE_REGISTRY_TABLES; i++)
+	{
+		dshash_parameters params = table_parameters(i);
 
+		tables[i] = dshash_create(area, &params, NULL);
+		control->tables[i] = dshash_get_hash_table_handle(tables[i]);
+	}
 	dsa_pin(area);
 	dsa_pin_mapping(area);
-	control->elections = dshash_get_hash_table_handle(elections);
-	control->candidates = dshash_get_hash_table_handle(candidates);
-	control->databases = dshash_get_hash_table_handle(databases);
-	control->roles = dshash_get_hash_table_handle(roles);
 	control->area = dsa_get_handle(area);
 	control->ready = true;
 }
@@ -217,17 +199,13 @@ create_tables(void)
 static void
 attach_tables(void)
 {
-	dshash_parameters params;
-
 	area = dsa_attach(control->area);
-	params = election_parameters();
-	elections = dshash_attach(area, &params, control->elections, NULL);
-	params = candidate_parameters();
-	candidates = dshash_attach(area, &params, control->candidates, NULL);
-	params = database_parameters();
-	databases = dshash_attach(area, &params, control->databases, NULL);
-	params = role_parameters();
-	roles = dshash_attach(area, &params, control->roles, NULL);
+	for (int i = 0; i < LE_REGISTRY_TABLES; i++)
+	{
+		dshash_parameters params = table_parameters(i);
+
+		tables[i] = dshash_attach(area, &params, control->tables[i], NULL);
+	}
 	dsa_pin_mapping(area);
 }
 
@@ -241,16 +219,6 @@ init_counters(LeCounters *counters)
 	pg_atomic_init_u32(&counters->followers, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);
 }
-
-/* The layout that this library uses */
-static const LeLayout my_layout = {
-	.version = LE_REGISTRY_VERSION,
-	.control_size = sizeof(LeControl),
-	.election_size = sizeof(LeElectionEntry),
-	.candidate_size = sizeof(LeCandidate),
-	.database_size = sizeof(LeDatabase),
-	.role_size = sizeof(LeRole)
-};
 
 static void
 init_control(void *memory)
@@ -316,34 +284,11 @@ attach(void)
 	attached = true;
 }
 
-/*
- * Return the table of elections
- */
 dshash_table *
-le_registry_election_table(void)
+le_registry_table(LeRegistryTable table)
 {
 	attach();
-	return elections;
-}
-
-/*
- * Return the table of candidates
- */
-dshash_table *
-le_registry_candidate_table(void)
-{
-	attach();
-	return candidates;
-}
-
-/*
- * Return the table of databases
- */
-dshash_table *
-le_registry_database_table(void)
-{
-	attach();
-	return databases;
+	return tables[table];
 }
 
 /*
@@ -373,14 +318,14 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 	if (role != last_role)
 	{
 		bool		found;
-		LeRole	   *entry = dshash_find(roles, &role, false);
+		LeRole	   *entry = dshash_find(tables[LE_ROLE_TABLE], &role, false);
 
 		if (entry == NULL)
 		{
 			dsa_pointer used = dsa_allocate(area, sizeof(pg_atomic_uint32));
 
 			pg_atomic_init_u32(dsa_get_address(area, used), 0);
-			entry = dshash_find_or_insert(roles, &role, &found);
+			entry = dshash_find_or_insert(tables[LE_ROLE_TABLE], &role, &found);
 			if (!found)
 				entry->used = used;
 			else
@@ -388,7 +333,7 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 		}
 		last = entry->used;
 		last_role = role;
-		dshash_release_lock(roles, entry);
+		dshash_release_lock(tables[LE_ROLE_TABLE], entry);
 	}
 	if (place != NULL)
 		*place = last;

@@ -82,27 +82,10 @@ reset_tally(LeElectionEntry *entry, uint64 now)
 }
 
 /*
- * Count a term that begins
+ * Count the time until a term begins, but not the term: it is a lease that was
+ * loaded after a restart
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
- */
-void
-le_count_begin(LeElectionEntry *entry)
-{
-	LeTally    *tally = &entry->tally;
-	uint64		now = le_monotonic_us();
-
-	AssertPartitionLocked();
-	Assert(!entry->running);
-	tally->terms++;
-	tally->vacant_us += time_between(tally->changed_at, now);
-	tally->changed_at = now;
-	entry->running = true;
-}
-
-/*
- * Do the same for a lease that was loaded after a restart, which does not
- * count as a new term
  */
 void
 le_count_loaded(LeElectionEntry *entry)
@@ -114,6 +97,17 @@ le_count_loaded(LeElectionEntry *entry)
 	tally->vacant_us += time_between(tally->changed_at, now);
 	tally->changed_at = now;
 	entry->running = true;
+}
+
+/*
+ * Count a term that begins, likewise
+ */
+void
+le_count_begin(LeElectionEntry *entry)
+{
+	Assert(!entry->running);
+	entry->tally.terms++;
+	le_count_loaded(entry);
 }
 
 /*
@@ -283,7 +277,7 @@ copy_known(void *entry, void *row)
 LeStatistics *
 le_registry_list_statistics(int *count)
 {
-	return le_registry_list(le_registry_election_table(), sizeof(LeStatistics), copy_known,
+	return le_registry_list(le_registry_table(LE_ELECTION_TABLE), sizeof(LeStatistics), copy_known,
 							count);
 }
 
@@ -298,7 +292,7 @@ le_registry_reset_statistics(void)
 	LeDatabase *database;
 	uint64		now = le_monotonic_us();
 
-	dshash_seq_init(&status, le_registry_election_table(), true);
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (entry->election.database == MyDatabaseId)

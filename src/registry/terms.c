@@ -240,25 +240,20 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 					 LeTerm *ended)
 {
 	pg_atomic_uint32 *terms_here = le_registry_terms_here();
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		found;
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 
 	if (entry == NULL)
 		return false;
-	found = entry->token == token;
-	if (found)
+	reason = le_true_reason(entry, reason);
+	if (ended != NULL)
 	{
-		reason = le_true_reason(entry, reason);
-		if (ended != NULL)
-		{
-			le_copy_entry(ended, entry);
-			ended->end_reason = reason;
-		}
-		le_remove_term(entry, reason, terms_here);
-		ConditionVariableBroadcast(&entry->changed);
+		le_copy_entry(ended, entry);
+		ended->end_reason = reason;
 	}
+	le_remove_term(entry, reason, terms_here);
+	ConditionVariableBroadcast(&entry->changed);
 	le_registry_unlock_entry(entry);
-	return found;
+	return true;
 }
 
 static dsa_pointer
@@ -290,12 +285,11 @@ swap_pointers(dsa_pointer *one, dsa_pointer *other)
 void
 le_registry_set_voided(const LeElectionKey *key, int64 token, XLogRecPtr voided_at)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 
 	if (entry == NULL)
 		return;
-	if (entry->token == token)
-		entry->voided_at = voided_at;
+	entry->voided_at = voided_at;
 	le_registry_unlock_entry(entry);
 }
 
@@ -308,12 +302,12 @@ le_registry_set_voided(const LeElectionKey *key, int64 token, XLogRecPtr voided_
 bool
 le_registry_mark_lost(const LeElectionKey *key, int64 token)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 	bool		lost;
 
 	if (entry == NULL)
 		return false;
-	lost = entry->token == token && entry->scope != LE_SCOPE_LEASE;
+	lost = entry->scope != LE_SCOPE_LEASE;
 	if (lost)
 	{
 		entry->lock_gone = true;
@@ -334,8 +328,8 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 {
 	dsa_pointer by_stored = store_if_any(by);
 	dsa_pointer why_stored = store_if_any(why);
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-	bool		leads = entry != NULL && entry->token == token && entry->running;
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
+	bool		leads = entry != NULL && entry->running;
 
 	if (leads)
 	{
@@ -358,12 +352,11 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 void
 le_registry_widen(const LeElectionKey *key, int64 token)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 
 	if (entry == NULL)
 		return;
-	if (entry->token == token)
-		entry->scope = LE_SCOPE_SESSION;
+	entry->scope = LE_SCOPE_SESSION;
 	le_registry_unlock_entry(entry);
 }
 
@@ -374,13 +367,13 @@ le_registry_widen(const LeElectionKey *key, int64 token)
 bool
 le_registry_narrow(const LeElectionKey *key, int64 token)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 	bool		silent;
 
 	if (entry == NULL)
 		return true;
 	silent = le_entry_close_silent(entry, token);
-	if (entry->token == token && !silent)
+	if (!silent)
 	{
 		entry->scope = LE_SCOPE_TRANSACTION;
 		entry->expiry.lasts_us = 0;
@@ -437,18 +430,12 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 void
 le_registry_set_value(const LeElectionKey *key, int64 token, dsa_pointer *value)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 
 	if (entry == NULL)
 		return;
-	if (entry->token == token)
-	{
-		dsa_pointer old = entry->value;
-
-		entry->value = *value;
-		*value = old;
-		ConditionVariableBroadcast(&entry->changed);
-	}
+	swap_pointers(&entry->value, value);
+	ConditionVariableBroadcast(&entry->changed);
 	le_registry_unlock_entry(entry);
 }
 
@@ -459,12 +446,12 @@ le_registry_set_value(const LeElectionKey *key, int64 token, dsa_pointer *value)
 bool
 le_registry_copy_value(const LeElectionKey *key, int64 token, char *value)
 {
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
+	LeElectionEntry *entry = le_registry_lock_term(key, token, false);
 	bool		found;
 
 	if (entry == NULL)
 		return false;
-	found = entry->token == token && DsaPointerIsValid(entry->value);
+	found = DsaPointerIsValid(entry->value);
 	if (found)
 		strcpy(value, le_registry_string(entry->value));
 	le_registry_unlock_entry(entry);

@@ -20,6 +20,18 @@
 #include "sql/sql.h"
 
 /*
+ * Raise an error if an argument is null that must not be
+ */
+void
+le_refuse_null(bool is_null, const char *what)
+{
+	if (is_null)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", what)));
+}
+
+/*
  * Raise an error if the text is longer than the given number of bytes
  */
 static void
@@ -95,10 +107,7 @@ refuse_untyped(const text *name)
 void
 le_check_name(const text *name)
 {
-	if (name == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("election name must not be null")));
+	le_refuse_null(name == NULL, "election name");
 	check_text(name, "election name");
 	refuse_untyped(name);
 }
@@ -122,13 +131,18 @@ void
 le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election)
 {
 	if (called_by == LE_BY_NAME)
+	{
 		le_election_by_name(election, le_arg_name(fcinfo));
-	else if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("election key must not be null")));
-	else
-		le_election_by_key(election, PG_GETARG_INT64(0));
+		return;
+	}
+	le_refuse_null(PG_ARGISNULL(0), "election key");
+	le_election_by_key(election, PG_GETARG_INT64(0));
+}
+
+static text *
+optional_text(FunctionCallInfo fcinfo, int argument)
+{
+	return PG_ARGISNULL(argument) ? NULL : PG_GETARG_TEXT_PP(argument);
 }
 
 /*
@@ -137,12 +151,10 @@ le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *elect
 text *
 le_arg_identity(FunctionCallInfo fcinfo, int argument)
 {
-	text	   *identity;
+	text	   *identity = optional_text(fcinfo, argument);
 
-	if (PG_ARGISNULL(argument))
-		return NULL;
-	identity = PG_GETARG_TEXT_PP(argument);
-	check_text(identity, "identity");
+	if (identity != NULL)
+		check_text(identity, "identity");
 	return identity;
 }
 
@@ -152,11 +164,10 @@ le_arg_identity(FunctionCallInfo fcinfo, int argument)
 char *
 le_arg_reason(FunctionCallInfo fcinfo, int argument)
 {
-	text	   *reason;
+	text	   *reason = optional_text(fcinfo, argument);
 
-	if (PG_ARGISNULL(argument))
+	if (reason == NULL)
 		return NULL;
-	reason = PG_GETARG_TEXT_PP(argument);
 	check_text(reason, "reason");
 	return text_to_cstring(reason);
 }
@@ -167,12 +178,10 @@ le_arg_reason(FunctionCallInfo fcinfo, int argument)
 text *
 le_arg_value(FunctionCallInfo fcinfo, int argument)
 {
-	text	   *value;
+	text	   *value = optional_text(fcinfo, argument);
 
-	if (PG_ARGISNULL(argument))
-		return NULL;
-	value = PG_GETARG_TEXT_PP(argument);
-	check_length(value, "value", LE_VALUE_MAX);
+	if (value != NULL)
+		check_length(value, "value", LE_VALUE_MAX);
 	return value;
 }
 
@@ -237,10 +246,7 @@ get_duration(const Interval *interval, const char *what, int min_ms, int max_ms,
 int64
 le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 {
-	if (PG_ARGISNULL(argument))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("ttl must not be null")));
+	le_refuse_null(PG_ARGISNULL(argument), "ttl");
 	return (int64) get_duration(PG_GETARG_INTERVAL_P(argument), "ttl", LE_MIN_TTL_MS,
 								le_max_ttl, "leader_election.max_ttl");
 }
@@ -295,9 +301,6 @@ le_arg_role(FunctionCallInfo fcinfo, int argument)
 int64
 le_arg_token(FunctionCallInfo fcinfo, int argument)
 {
-	if (PG_ARGISNULL(argument))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("token must not be null")));
+	le_refuse_null(PG_ARGISNULL(argument), "token");
 	return PG_GETARG_INT64(argument);
 }

@@ -403,10 +403,7 @@ Datum
 le_depose_role(PG_FUNCTION_ARGS)
 {
 	prepare(fcinfo);
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("role must not be null")));
+	le_refuse_null(PG_ARGISNULL(0), "role");
 	PG_RETURN_INT32(le_depose_all(PG_GETARG_OID(0), le_arg_reason(fcinfo, 1)));
 }
 

@@ -129,10 +129,7 @@ get_elections(FunctionCallInfo fcinfo, int *count)
 	bool	   *nulls;
 	LeElection *elections;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("election names must not be null")));
+	le_refuse_null(PG_ARGISNULL(0), "election names");
 	array = PG_GETARG_ARRAYTYPE_P(0);
 	if (ARR_NDIM(array) != 1)
 		ereport(ERROR,

@@ -20,6 +20,7 @@ typedef enum LeCalledBy
 } LeCalledBy;
 
 /* arguments.c */
+extern void le_refuse_null(bool is_null, const char *what);
 extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
 extern void le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by,

@@ -464,19 +464,18 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 Datum
 le_registry_info(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {0};
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, lengthof(values));
 	TimestampTz reset = le_registry_stats_reset();
 	LeCounters *counters = le_registry_counters();
-	Datum		values[3];
-	bool		nulls[3] = {false, false, reset == 0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
-		desc->natts != lengthof(values))
-		elog(ERROR, "function does not return a row of %d columns", (int) lengthof(values));
 	values[0] = Int64GetDatum((int64) pg_atomic_read_u32(&counters->elections));
 	values[1] = Int64GetDatum((int64) pg_atomic_read_u64(&counters->evictions));
 	values[2] = TimestampTzGetDatum(reset);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+	nulls[2] = reset == 0;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	return (Datum) 0;
 }
 
 Datum

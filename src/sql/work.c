@@ -69,10 +69,7 @@ le_once(PG_FUNCTION_ARGS)
 	le_refuse_restricted(fcinfo);
 	le_register_callbacks();
 	le_election_by_name(&election, le_arg_name(fcinfo));
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("the time for which a job is due must not be null")));
+	le_refuse_null(PG_ARGISNULL(1), "the time for which a job is due");
 	token = PG_ARGISNULL(2) ? le_own_token(&election) : PG_GETARG_INT64(2);
 	PG_RETURN_BOOL(le_do_once(&election, PG_GETARG_TIMESTAMPTZ(1), token));
 }
@@ -87,10 +84,7 @@ le_seats(PG_FUNCTION_ARGS)
 	int			count;
 	Datum	   *seats;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("number of seats must not be null")));
+	le_refuse_null(PG_ARGISNULL(1), "number of seats");
 	count = PG_GETARG_INT32(1);
 	if (count < 1 || count > LE_MAX_SEATS)
 		ereport(ERROR,

@@ -309,7 +309,7 @@ le_raise_silent(const LeHeldTerm *held)
 	ereport(FATAL,
 			(errcode(ERRCODE_LE_SILENT),
 			 errmsg("terminating connection due to missing heartbeat in election %s",
-					le_election_label(&held->election.key, held->election.name)),
+					le_label(&held->election)),
 			 errdetail("No heartbeat has come from the leader for " INT64_FORMAT " ms.",
 					   held->heartbeat_us / 1000)));
 }
@@ -322,7 +322,7 @@ le_log_silence(const LeHeldTerm *held)
 {
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: connection terminated due to missing heartbeat in election %s: none has come for " INT64_FORMAT " ms",
-							 le_election_label(&held->election.key, held->election.name),
+							 le_label(&held->election),
 							 held->heartbeat_us / 1000),
 			 errhidestmt(true), errhidecontext(true)));
 }

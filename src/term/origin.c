@@ -219,8 +219,7 @@ le_raise_not_yet(const LeElection *election, uint64 grants_from)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_LE_NOT_YET),
-			 errmsg("cannot grant a lease of election %s yet",
-					le_election_label(&election->key, election->name)),
+			 errmsg("cannot grant a lease of election %s yet", le_label(election)),
 			 errdetail("This server was promoted or restored, and a lease that it does not know of may still run."),
 			 errhint("Retry in " UINT64_FORMAT " ms.",
 					 (Max(grants_from, now) - now + 999) / 1000)));

@@ -292,7 +292,7 @@ notice_outlives(LeHeldTerm *held)
 	held->noticed = true;
 	ereport(NOTICE,
 			(errmsg("leadership of election %s outlives this transaction",
-					le_election_label(&held->election.key, held->election.name)),
+					le_label(&held->election)),
 			 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
 }
 
@@ -473,7 +473,7 @@ le_terms_before_prepare(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot PREPARE a transaction that leads election %s",
-					le_election_label(&held->election.key, held->election.name)),
+					le_label(&held->election)),
 			 errhint("Use session scope, or commit without PREPARE TRANSACTION.")));
 }
 
