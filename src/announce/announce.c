@@ -29,9 +29,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "commands/async.h"
-#include "miscadmin.h"
-#include "replication/syncrep.h"
-#include "storage/ipc.h"
 #include "utils/memutils.h"
 
 #include "announce/internal.h"

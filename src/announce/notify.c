@@ -11,12 +11,10 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_database.h"
-#include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "storage/lock.h"
 #include "utils/fmgrprotos.h"
-#include "utils/timestamp.h"
 
 #include "announce/internal.h"
 

@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"

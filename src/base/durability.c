@@ -27,7 +27,6 @@
 #include "storage/lwlock.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "base/base.h"
 

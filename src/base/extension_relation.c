@@ -16,7 +16,6 @@
 #include "access/generic_xlog.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"

@@ -9,7 +9,6 @@
 
 #include "miscadmin.h"
 #include "storage/lwlock.h"
-#include "utils/memutils.h"
 #include "utils/resowner.h"
 
 #include "base/base.h"

@@ -114,200 +114,83 @@ assign_session_token(const char *value pg_attribute_unused(), void *extra)
 	le_session_token = *(int64 *) extra;
 }
 
-static void
-define_limits_of_session(void)
-{
-	DefineCustomIntVariable("leader_election.max_terms_per_session",
-							"Sets the maximum number of elections that one session may lead at a time.",
-							"Each term takes one slot of the lock table, which all sessions share.",
-							&le_max_terms_per_session,
-							1000,
-							1,
-							INT_MAX,
-							PGC_SUSET,
-							0,
-							NULL,
-							NULL,
-							NULL);
-
-	DefineCustomIntVariable("leader_election.max_elections_per_role",
-							"Sets the maximum number of running leases and watched elections of a role.",
-							"Superusers are exempt.",
-							&le_max_elections_per_role,
-							10 * 1000,
-							1,
-							INT_MAX / 2,
-							PGC_SUSET,
-							0,
-							NULL,
-							NULL,
-							NULL);
-
-	DefineCustomIntVariable("leader_election.dead_peer_timeout",
-							"Sets the time after which a vanished client that leads or waits is detected.",
-							"A value of 0 uses the server's own settings, such as tcp_keepalives_idle.",
-							&le_dead_peer_timeout,
-							15,
-							0,
-							24 * 60 * 60,
-							PGC_USERSET,
-							GUC_UNIT_S,
-							NULL,
-							NULL,
-							NULL);
-}
-
-static void
-define_limits_of_server(void)
-{
-	DefineCustomIntVariable("leader_election.max_elections",
-							"Sets the maximum number of elections that the server knows of at a time.",
-							"This counts the elections of all databases that are led, waited for or remembered. A tenth is reserved for declared elections and superusers.",
-							&le_max_elections,
-							100 * 1000,
-							1000,
-							INT_MAX / 2,
-							PGC_SIGHUP,
-							0,
-							NULL,
-							NULL,
-							NULL);
-
-	DefineCustomIntVariable("leader_election.max_tracked",
-							"Sets the maximum number of vacant elections that are remembered.",
-							NULL,
-							&le_max_tracked,
-							5000,
-							100,
-							INT_MAX / 2,
-							PGC_SIGHUP,
-							0,
-							NULL,
-							NULL,
-							NULL);
-
-	DefineCustomIntVariable("leader_election.max_ttl",
-							"Sets the maximum ttl of a lease.",
-							"A promoted server grants no leases for that long.",
-							&le_max_ttl,
-							60 * 1000,
-							LE_MIN_TTL_MS,
-							LE_MAX_TTL_MS,
-							PGC_SIGHUP,
-							GUC_UNIT_MS,
-							NULL,
-							NULL,
-							NULL);
-}
-
-static void
-define_rules(void)
-{
-	DefineCustomIntVariable("leader_election.grace_period",
-							"Sets how long an election stays vacant after a term that ended without resignation.",
-							"In that time, the former leader can notice and stop.",
-							&le_grace_period,
-							0,
-							0,
-							LE_MAX_TTL_MS,
-							PGC_SUSET,
-							GUC_UNIT_MS,
-							NULL,
-							NULL,
-							NULL);
-
-	DefineCustomBoolVariable("leader_election.declared_only",
-							 "Allows bids for declared elections only.",
-							 NULL,
-							 &le_declared_only,
-							 false,
-							 PGC_SUSET,
-							 0,
-							 NULL,
-							 NULL,
-							 NULL);
-}
-
-static void
-define_reports(void)
-{
-	DefineCustomBoolVariable("leader_election.log_terms",
-							 "Logs the beginning and the end of each term.",
-							 NULL,
-							 &le_log_terms,
-							 true,
-							 PGC_SUSET,
-							 0,
-							 NULL,
-							 NULL,
-							 NULL);
-
-	DefineCustomBoolVariable("leader_election.notify",
-							 "Announces changes on the channel \"leader_election\".",
-							 NULL,
-							 &le_notify,
-							 true,
-							 PGC_USERSET,
-							 0,
-							 NULL,
-							 NULL,
-							 NULL);
-}
-
-/*
- * Settings that only administrators may change: at any time, or in the
- * server's configuration only
- */
-static const struct
+/* A setting that is an integer */
+typedef struct LeIntSetting
 {
 	const char *name;
+	int		   *value;			/* has the default */
+	int			min;
+	int			max;
 	GucContext	context;
-}			restricted[] = {
-	{"leader_election.declared_only", PGC_SUSET},
-	{"leader_election.grace_period", PGC_SUSET},
-	{"leader_election.log_terms", PGC_SUSET},
-	{"leader_election.max_elections_per_role", PGC_SUSET},
-	{"leader_election.max_terms_per_session", PGC_SUSET},
-	{"leader_election.max_elections", PGC_SIGHUP},
-	{"leader_election.max_tracked", PGC_SIGHUP},
-	{"leader_election.max_ttl", PGC_SIGHUP},
+	int			flags;
+	const char *brief;
+	const char *more;			/* may be NULL */
+} LeIntSetting;
+
+static const LeIntSetting int_settings[] = {
+	{"leader_election.max_terms_per_session", &le_max_terms_per_session, 1, INT_MAX, PGC_SUSET, 0,
+		"Sets the maximum number of elections that one session may lead at a time.",
+	"Each term takes one slot of the lock table, which all sessions share."},
+	{"leader_election.max_elections_per_role", &le_max_elections_per_role, 1, INT_MAX / 2, PGC_SUSET, 0,
+		"Sets the maximum number of running leases and watched elections of a role.",
+	"Superusers are exempt."},
+	{"leader_election.dead_peer_timeout", &le_dead_peer_timeout, 0, 24 * 60 * 60, PGC_USERSET, GUC_UNIT_S,
+		"Sets the time after which a vanished client that leads or waits is detected.",
+	"A value of 0 uses the server's own settings, such as tcp_keepalives_idle."},
+	{"leader_election.max_elections", &le_max_elections, 1000, INT_MAX / 2, PGC_SIGHUP, 0,
+		"Sets the maximum number of elections that the server knows of at a time.",
+	"This counts the elections of all databases that are led, waited for or remembered. A tenth is reserved for declared elections and superusers."},
+	{"leader_election.max_tracked", &le_max_tracked, 100, INT_MAX / 2, PGC_SIGHUP, 0,
+		"Sets the maximum number of vacant elections that are remembered.",
+	NULL},
+	{"leader_election.max_ttl", &le_max_ttl, LE_MIN_TTL_MS, LE_MAX_TTL_MS, PGC_SIGHUP, GUC_UNIT_MS,
+		"Sets the maximum ttl of a lease.",
+	"A promoted server grants no leases for that long."},
+	{"leader_election.grace_period", &le_grace_period, 0, LE_MAX_TTL_MS, PGC_SUSET, GUC_UNIT_MS,
+		"Sets how long an election stays vacant after a term that ended without resignation.",
+	"In that time, the former leader can notice and stop."},
+};
+
+/* A setting that is on or off */
+typedef struct LeBoolSetting
+{
+	const char *name;
+	bool	   *value;			/* has the default */
+	GucContext	context;
+	const char *brief;
+} LeBoolSetting;
+
+static const LeBoolSetting bool_settings[] = {
+	{"leader_election.declared_only", &le_declared_only, PGC_SUSET,
+	"Allows bids for declared elections only."},
+	{"leader_election.log_terms", &le_log_terms, PGC_SUSET,
+	"Logs the beginning and the end of each term."},
+	{"leader_election.notify", &le_notify, PGC_USERSET,
+	"Announces changes on the channel \"leader_election\"."},
 };
 
 /*
- * Check whether the client set this at connection start without permission
- */
-static bool
-is_set_by_client(const char *name, GucContext context)
-{
-	struct config_generic *setting = find_option_compat(name);
-
-	if (setting == NULL || setting->reset_source != PGC_S_CLIENT)
-		return false;
-	if (context == PGC_SIGHUP)
-		return true;
-	return setting->reset_scontext != PGC_SU_BACKEND &&
-		pg_parameter_aclcheck(name, setting->reset_srole, ACL_SET) != ACLCHECK_OK;
-}
-
-/*
- * Raise an error if the client has set what only administrators may set
+ * Raise an error if the client has set what only administrators may set, at
+ * connection start
  *
  * If the library was not loaded when the session began, the server accepted
  * the value.  It would now discard it, together with the value that the
  * administrator has set.
  */
 static void
-refuse_settings_of_client(void)
+refuse_setting_of_client(const char *name, GucContext context)
 {
-	for (size_t i = 0; i < lengthof(restricted); i++)
-	{
-		if (is_set_by_client(restricted[i].name, restricted[i].context))
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied to set parameter \"%s\"",
-							restricted[i].name),
-					 errhint("Connect without it.")));
-	}
+	struct config_generic *setting = find_option_compat(name);
+
+	if (context == PGC_USERSET || setting == NULL || setting->reset_source != PGC_S_CLIENT)
+		return;
+	if (context == PGC_SIGHUP ||
+		(setting->reset_scontext != PGC_SU_BACKEND &&
+		 pg_parameter_aclcheck(name, setting->reset_srole, ACL_SET) != ACLCHECK_OK))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to set parameter \"%s\"", name),
+				 errhint("Connect without it.")));
 }
 
 /*
@@ -318,21 +201,29 @@ refuse_settings_of_client(void)
 void
 le_define_settings(void)
 {
-	refuse_settings_of_client();
-	define_limits_of_session();
-	define_limits_of_server();
-	define_rules();
-	define_reports();
+	for (size_t i = 0; i < lengthof(int_settings); i++)
+		refuse_setting_of_client(int_settings[i].name, int_settings[i].context);
+	for (size_t i = 0; i < lengthof(bool_settings); i++)
+		refuse_setting_of_client(bool_settings[i].name, bool_settings[i].context);
+	for (size_t i = 0; i < lengthof(int_settings); i++)
+	{
+		const LeIntSetting *s = &int_settings[i];
+
+		DefineCustomIntVariable(s->name, s->brief, s->more, s->value, *s->value, s->min,
+								s->max, s->context, s->flags, NULL, NULL, NULL);
+	}
+	for (size_t i = 0; i < lengthof(bool_settings); i++)
+	{
+		const LeBoolSetting *s = &bool_settings[i];
+
+		DefineCustomBoolVariable(s->name, s->brief, NULL, s->value, *s->value, s->context,
+								 0, NULL, NULL, NULL);
+	}
 	DefineCustomStringVariable("leader_election.token",
 							   "Sets the token of a term that the session presents to the trigger function le_guard.",
 							   "If it is empty, the session itself must lead.",
-							   &session_token,
-							   "",
-							   PGC_USERSET,
-							   0,
-							   check_session_token,
-							   assign_session_token,
-							   NULL);
+							   &session_token, "", PGC_USERSET, 0,
+							   check_session_token, assign_session_token, NULL);
 
 	MarkGUCPrefixReserved("leader_election");
 }

@@ -28,17 +28,13 @@
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/inval.h"
-#include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "announce/announce.h"
 #include "lease/lease.h"

@@ -28,7 +28,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/builtins.h"
 
 #include "announce/announce.h"
 #include "lease/lease.h"

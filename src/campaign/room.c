@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/timestamp.h"
 
 #include "lease/lease.h"
 #include "campaign/campaign.h"

@@ -30,9 +30,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "miscadmin.h"
-#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 

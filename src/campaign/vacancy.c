@@ -20,7 +20,6 @@
  */
 #include "postgres.h"
 
-#include "announce/announce.h"
 #include "campaign/campaign.h"
 
 /*

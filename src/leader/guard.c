@@ -32,8 +32,6 @@
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"

@@ -7,8 +7,6 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
-
 #include "lease/lease.h"
 #include "leader/leader.h"
 

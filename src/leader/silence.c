@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "announce/announce.h"
 #include "lease/lease.h"
 #include "leader/internal.h"
 

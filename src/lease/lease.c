@@ -26,9 +26,6 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "access/xlog.h"
-#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 

@@ -36,7 +36,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "storage/bufmgr.h"
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"

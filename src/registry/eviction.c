@@ -19,7 +19,6 @@
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "registry/internal.h"

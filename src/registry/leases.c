@@ -9,8 +9,6 @@
  */
 #include "postgres.h"
 
-#include "utils/timestamp.h"
-
 #include "registry/internal.h"
 
 static bool

@@ -12,7 +12,6 @@
 
 #include "common/pg_prng.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
 #include "registry/internal.h"
 

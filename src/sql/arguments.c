@@ -16,7 +16,6 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "term/term.h"
 #include "sql/sql.h"
 
 /*

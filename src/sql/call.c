@@ -8,14 +8,12 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "executor/execdesc.h"
 #include "miscadmin.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
 #include "utils/lsyscache.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "lease/lease.h"
 #include "sql/sql.h"

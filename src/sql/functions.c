@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "commands/trigger.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 

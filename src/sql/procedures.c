@@ -15,7 +15,6 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/memutils.h"
 
 #include "announce/announce.h"
 #include "leader/leader.h"

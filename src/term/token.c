@@ -39,7 +39,6 @@
 #include <sys/time.h>
 
 #include "access/relation.h"
-#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 #include "term/term.h"
