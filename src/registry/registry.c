@@ -46,8 +46,8 @@
  *				holds the shared lock or watches the entry, marks the deadline:
  *				see registry/expiry.c.  A session that holds the shared lock
  *				marks the term as silent.  The session that runs the term reads
- *				its entry without an LWLock, and in a signal handler: token,
- *				deadline and watchers, which may be slightly out of date.
+ *				its entry without an LWLock, and in a signal handler: token and
+ *				deadline, which may be slightly out of date.
  *				An entry without a term may be removed (evicted) by any
  *				backend, unless it is watched, or its election is declared.
  *				Watchers (LeWatcher) count themselves in under the exclusive
@@ -69,7 +69,8 @@
  *	candidates	An entry is written and removed by its own backend only.
  *	databases	One entry per database, removed after the database was dropped,
  *				together with the entries of its elections.  See token.c,
- *				lease.c and follow.c for what they keep there.
+ *				lease.c and follow.c for what they keep there.  The number of
+ *				terms is atomic, and changed only by sessions of the database.
  *	roles		One entry per role that has ever been counted, never removed.
  *				It points to a counter, which is atomic.  The entry of a lease
  *				has a pointer to the counter in which the lease is counted.

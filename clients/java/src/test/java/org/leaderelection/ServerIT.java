@@ -384,6 +384,8 @@ public class ServerIT {
       assertEquals("0", Database.ask(twice));
       List<Exception> errors = new ArrayList<>(one.errors);
       errors.addAll(two.errors);
+      // a server that is too busy to answer in time loses its connection, which is reported, too
+      errors.removeIf(e -> e instanceof SQLException lost && lost.getSQLState().startsWith("08"));
       assertEquals(1, errors.size(), errors::toString);
       assertEquals("the task's", errors.get(0).getMessage());
     } finally {
