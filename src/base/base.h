@@ -139,20 +139,28 @@ typedef struct LeBid
 typedef struct LeXactItem
 {
 	dlist_node	node;
+	dlist_node	in_bucket;
 	SubTransactionId subxact;	/* that the item belongs to */
 	LeElectionKey election;
 } LeXactItem;
 
+#define LE_XACT_BUCKETS 8
+
 typedef struct LeXactList
 {
-	dlist_head	items;
+	dlist_head	items;			/* in the order in which they were added */
 	void		(*undo) (LeXactItem *item); /* removes it, at a rollback */
 	bool		is_used;
 	struct LeXactList *next;
+	uint32		count;
+	uint32		bucket_count;	/* a power of two; 0: first_buckets are used */
+	dlist_head *buckets;		/* in TopTransactionContext */
+	dlist_head	first_buckets[LE_XACT_BUCKETS];
 } LeXactList;
 
 /* The function is called for each item that is rolled back, without errors */
-#define LE_XACT_LIST(list, undo) {DLIST_STATIC_INIT((list).items), undo, false, NULL}
+#define LE_XACT_LIST(list, undo_item) \
+	{.items = DLIST_STATIC_INIT((list).items),.undo = undo_item}
 
 /* The extension's sequences */
 typedef enum LeSequence
@@ -264,9 +272,10 @@ extern void le_set_locally(const char *name, const char *value);
 
 /* xact_list.c */
 extern bool le_xact_has_items(void);
+extern void le_xact_list_reserve(LeXactList *list);
 extern void le_xact_list_add(LeXactList *list, LeXactItem *item,
 							 const LeElectionKey *election);
-extern void le_xact_list_remove(LeXactItem *item);
+extern void le_xact_list_remove(LeXactList *list, LeXactItem *item);
 extern LeXactItem *le_xact_list_next(LeXactList *list, const LeElectionKey *election,
 									 LeXactItem *after);
 extern void le_xact_list_each(LeXactList *list, void (*visit) (LeXactItem *item));

@@ -201,10 +201,10 @@ refuse_setting_of_client(const char *name, GucContext context)
 void
 le_define_settings(void)
 {
-	for (size_t i = 0; i < lengthof(int_settings); i++)
-		refuse_setting_of_client(int_settings[i].name, int_settings[i].context);
 	for (size_t i = 0; i < lengthof(bool_settings); i++)
 		refuse_setting_of_client(bool_settings[i].name, bool_settings[i].context);
+	for (size_t i = 0; i < lengthof(int_settings); i++)
+		refuse_setting_of_client(int_settings[i].name, int_settings[i].context);
 	for (size_t i = 0; i < lengthof(int_settings); i++)
 	{
 		const LeIntSetting *s = &int_settings[i];

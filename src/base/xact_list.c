@@ -8,14 +8,18 @@
  * An item is added by the innermost subtransaction, at the end.  Therefore,
  * the items of that subtransaction are always the last ones in the list.
  *
- * The lists are short: leader_election.max_terms_per_session limits how many
- * elections a session leads.
+ * Each item is also in one of the list's buckets, so that it can be found by
+ * election, however many items there are.  The number of buckets grows when an
+ * item is added, which may raise an error before anything has changed.
+ * Finding and removing an item allocates nothing and never raises an error.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/hashfn.h"
+#include "utils/memutils.h"
 
 #include "base/base.h"
 
@@ -35,9 +39,54 @@ le_xact_has_items(void)
 	return all_items > 0;
 }
 
+static dlist_head *
+get_bucket(LeXactList *list, const LeElectionKey *election)
+{
+	uint32		hash = hash_bytes((const unsigned char *) election, sizeof(LeElectionKey));
+
+	if (list->buckets == NULL)
+		return &list->first_buckets[hash % LE_XACT_BUCKETS];
+	return &list->buckets[hash & (list->bucket_count - 1)];
+}
+
+/*
+ * Double the number of buckets, and put all items into them
+ */
+static void
+add_buckets(LeXactList *list)
+{
+	uint32		bucket_count = 2 * Max(list->bucket_count, LE_XACT_BUCKETS);
+	dlist_head *buckets;
+	dlist_iter	iter;
+
+	buckets = MemoryContextAllocExtended(TopTransactionContext,
+										 bucket_count * sizeof(dlist_head),
+										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	if (list->buckets != NULL)
+		pfree(list->buckets);
+	list->buckets = buckets;
+	list->bucket_count = bucket_count;
+	dlist_foreach(iter, &list->items)
+	{
+		LeXactItem *item = dlist_container(LeXactItem, node, iter.cur);
+
+		dlist_push_tail(get_bucket(list, &item->election), &item->in_bucket);
+	}
+}
+
+/*
+ * Make room for one more item, so that adding it raises no error
+ */
+void
+le_xact_list_reserve(LeXactList *list)
+{
+	if (list->count >= Max(list->bucket_count, LE_XACT_BUCKETS))
+		add_buckets(list);
+}
+
 /*
  * Add an item for the election at the end of the list, in the current
- * subtransaction.  Never raises an error.
+ * subtransaction.  Raises no error if room was made for it.
  */
 void
 le_xact_list_add(LeXactList *list, LeXactItem *item, const LeElectionKey *election)
@@ -48,21 +97,34 @@ le_xact_list_add(LeXactList *list, LeXactItem *item, const LeElectionKey *electi
 		list->next = all_lists;
 		all_lists = list;
 	}
+	le_xact_list_reserve(list);
 	item->election = *election;
 	item->subxact = GetCurrentSubTransactionId();
 	dlist_push_tail(&list->items, &item->node);
+	dlist_push_tail(get_bucket(list, election), &item->in_bucket);
+	list->count++;
 	all_items++;
 }
 
 /*
  * Remove the item from its list.  Never raises an error.
+ *
+ * When the last item is removed, frees the buckets, before
+ * TopTransactionContext is.
  */
 void
-le_xact_list_remove(LeXactItem *item)
+le_xact_list_remove(LeXactList *list, LeXactItem *item)
 {
 	Assert(all_items > 0);
 	dlist_delete(&item->node);
+	dlist_delete(&item->in_bucket);
 	all_items--;
+	if (--list->count > 0 || list->buckets == NULL)
+		return;
+	pfree(list->buckets);
+	list->buckets = NULL;
+	list->bucket_count = 0;
+	memset(list->first_buckets, 0, sizeof(list->first_buckets));
 }
 
 /*
@@ -72,14 +134,19 @@ le_xact_list_remove(LeXactItem *item)
 LeXactItem *
 le_xact_list_next(LeXactList *list, const LeElectionKey *election, LeXactItem *after)
 {
-	dlist_node *node = after != NULL ? &after->node : &list->items.head;
+	dlist_head *bucket;
+	dlist_node *node;
 
-	while (dlist_has_next(&list->items, node))
+	if (list->count == 0)
+		return NULL;
+	bucket = get_bucket(list, election);
+	node = after != NULL ? &after->in_bucket : &bucket->head;
+	while (node->next != NULL && node->next != &bucket->head)
 	{
 		LeXactItem *item;
 
-		node = dlist_next_node(&list->items, node);
-		item = dlist_container(LeXactItem, node, node);
+		node = node->next;
+		item = dlist_container(LeXactItem, in_bucket, node);
 		if (memcmp(&item->election, election, sizeof(LeElectionKey)) == 0)
 			return item;
 	}

@@ -230,7 +230,7 @@ le_guards_before_commit(void)
 static void
 forget_guard(LeXactItem *item)
 {
-	le_xact_list_remove(item);
+	le_xact_list_remove(&guards, item);
 	pfree((LeGuard *) item);
 }
 

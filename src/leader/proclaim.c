@@ -111,7 +111,7 @@ free_stored(void *argument)
 static void
 forget_proclamation(LeProclamation *proclamation)
 {
-	le_xact_list_remove(&proclamation->item);
+	le_xact_list_remove(&proclamations, &proclamation->item);
 	if (DsaPointerIsValid(proclamation->stored))
 		le_run_safely(free_stored, &proclamation->stored);
 	if (proclamation->value != NULL)

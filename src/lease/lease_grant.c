@@ -35,12 +35,7 @@ static LeXactList grants = LE_XACT_LIST(grants, drop_grant);
 int
 le_grant_count(void)
 {
-	dlist_iter	iter;
-	int			count = 0;
-
-	dlist_foreach(iter, &grants.items)
-		count++;
-	return count;
+	return grants.count;
 }
 
 /*
@@ -78,7 +73,7 @@ le_find_grant(const LeElection *election)
 static void
 forget_grant(LeGrant *grant)
 {
-	le_xact_list_remove(&grant->item);
+	le_xact_list_remove(&grants, &grant->item);
 	pfree(grant);
 }
 

@@ -81,7 +81,7 @@ of_item(LeXactItem *item)
 static void
 forget_xact_hold(LeHeldTerm *held)
 {
-	le_xact_list_remove(&held->xact_item);
+	le_xact_list_remove(&xact_held, &held->xact_item);
 	held->xact_hold = false;
 }
 
@@ -162,7 +162,7 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 	if (held->session_hold)
 		dlist_delete(&held->session_node);
 	if (held->xact_hold)
-		le_xact_list_remove(&held->xact_item);
+		le_xact_list_remove(&xact_held, &held->xact_item);
 	le_stop_heartbeat(held);
 	hash_search(held_terms, &ending.election, HASH_REMOVE, NULL);
 
@@ -239,7 +239,8 @@ le_count_held(void)
 }
 
 /*
- * Add the hold of the subtransaction that has just acquired the lock
+ * Add the hold of the subtransaction that has just acquired the lock, for
+ * which there must be room.  Never raises an error.
  */
 static void
 add_xact_hold(LeHeldTerm *held)
@@ -317,6 +318,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	term.lasts_us = bid->lasts_us;
 	term.deadline = le_deadline_after(le_monotonic_us(), bid->lasts_us);
 
+	le_xact_list_reserve(&xact_held);
 	held = hash_search(held_terms, &bid->election.key, HASH_ENTER, NULL);
 	held->election = bid->election;
 	held->token = term.token;
@@ -388,6 +390,7 @@ le_hold_for_transaction(LeHeldTerm *held)
 {
 	if (held->xact_hold)
 		return;
+	le_xact_list_reserve(&xact_held);
 	(void) le_acquire_for_xact(&held->election, true);
 	add_xact_hold(held);
 }
