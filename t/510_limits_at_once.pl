@@ -186,14 +186,19 @@ subtest 'a role, by leases' => sub {
 
 	ask($postgres, q{SELECT le_depose_role('regress_mallory')});
 
-	# one that has expired elsewhere, in a declared election that is not looked at
+	# those that have expired in another database keep their room, so they keep counting, until they are cleared away there
 	start_anew('leader_election.max_elections_per_role' => 2);
 	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
 	$node->safe_psql('elsewhere', q{CREATE EXTENSION leader_election; SELECT le_declare('r1'), le_declare('r2')});
 	my $elsewhere = session($node, db => 'elsewhere', user => 'regress_mallory');
-	is(ask($elsewhere, q{SELECT count(le_lease('r' || i, '100 ms')) FROM generate_series(1, 2) i}), '2', 'all that it may have');
-	end_session($elsewhere);
-	ok(ask_until($mallory[0], sprintf($take, 's'), '2', 10), 'are over');
+	my $expired = session($node, db => 'elsewhere');
+	my $leases = q{SELECT count(*) FROM generate_series(1, 2) i WHERE le_resign('s' || i, le_lease('s' || i, '1 h'))};
+	is(ask($elsewhere, q{SELECT count(le_lease('r' || i, '1 s')) FROM generate_series(1, 2) i}), '2', 'all that it may have');
+	ok(ask_until($expired, 'SELECT count(*) FROM le_leaders', '0', 10), 'which expire');
+	fails($mallory[0], $leases, '53400', 'and keep counting in other databases');
+	is(ask($elsewhere, $leases), '2', 'but make room in their own');
+	is(ask($mallory[0], $leases), '2', 'and then elsewhere, too');
+	end_session($elsewhere, $expired);
 };
 
 subtest 'a role, by jobs' => sub {

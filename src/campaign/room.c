@@ -17,8 +17,11 @@
 #include "campaign/campaign.h"
 
 /*
- * Clear away leases that have ended, in all databases, but at most once a
- * second
+ * Clear away the leases of this database that have ended, and what the server
+ * knows of databases that were dropped, but at most once a second
+ *
+ * Leases of other databases keep their room, so they also keep counting for
+ * their roles.  Otherwise a role could fill one database after another.
  */
 static void
 sweep_for_room(void)
@@ -29,7 +32,6 @@ sweep_for_room(void)
 		return;
 	le_lease_sweep(true);
 	le_registry_forget_dropped();
-	le_registry_uncount_expired();
 	swept_at = le_monotonic_us();
 }
 

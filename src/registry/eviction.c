@@ -180,26 +180,6 @@ le_registry_bound_elections(int more)
 }
 
 /*
- * Count the leases that have expired for their roles no longer, in all
- * databases
- */
-void
-le_registry_uncount_expired(void)
-{
-	dshash_seq_status status;
-	LeElectionEntry *entry;
-
-	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (entry->token != 0 && entry->scope == LE_SCOPE_LEASE &&
-			le_has_expired(&entry->expiry))
-			le_uncount_lease(entry);
-	}
-	dshash_seq_term(&status);
-}
-
-/*
  * Delete all entries of the given databases, which were dropped
  */
 static void

@@ -458,7 +458,6 @@ extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);
-extern void le_registry_uncount_expired(void);
 extern void le_registry_forget_dropped(void);
 
 /* terms.c */
