@@ -462,32 +462,40 @@ le_deny_other_client(const LeBid *bid)
 }
 
 /*
+ * Check whether the current user is another role than the session's, which is
+ * the one that it has chosen by SET ROLE or when it began, and lacks the
+ * privileges of that role
+ *
+ * Functions that are SECURITY DEFINER, and triggers, can run as such a role.
+ * That the session's role is a member of theirs is no consent: memberships are
+ * given by others.
+ */
+bool
+le_is_code_of_another_role(void)
+{
+	return !has_privs_of_role(GetUserId(), GetOuterUserId());
+}
+
+/*
  * Raise an error if the bid is made by code of another role, for the rest of
  * the session
  *
- * Functions that are SECURITY DEFINER, and triggers, can run as another role
- * than the session's, which is the one that it has chosen by SET ROLE or when
- * it began.  A term of the session would outlive them, could end the session
- * by its heartbeat, and counts toward the limit of the session.  So their role
- * needs the privileges of the session's, as pg_terminate_backend() does.  That
- * the session's role is a member of theirs is no consent: memberships are
- * given by others.
+ * A term of the session would outlive that code, could end the session by its
+ * heartbeat, and counts toward the limit of the session.  So the code's role
+ * needs the privileges of the session's, as for pg_terminate_backend().
  */
 static void
 refuse_code_of_another_role(const LeBid *bid)
 {
-	Oid			user = GetUserId();
-	Oid			outer = GetOuterUserId();
-
-	if (bid->scope != LE_SCOPE_SESSION || has_privs_of_role(user, outer))
+	if (bid->scope != LE_SCOPE_SESSION || !le_is_code_of_another_role())
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied to bid for election %s on behalf of role \"%s\"",
 					le_label(&bid->election),
-					GetUserNameFromId(outer, false)),
+					GetUserNameFromId(GetOuterUserId(), false)),
 			 errdetail("Code that runs as role \"%s\" would lead for the rest of the session, and does not have the privileges of that role.",
-					   GetUserNameFromId(user, false)),
+					   GetUserNameFromId(GetUserId(), false)),
 			 errhint("Lead until the end of the transaction, or by a lease.")));
 }
 

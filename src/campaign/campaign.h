@@ -61,6 +61,7 @@ typedef struct LeSituation
 pg_noreturn extern void le_raise_lock_timeout(void);
 extern bool le_acquire_now(LeBid *bid);
 extern bool le_deny_other_client(const LeBid *bid);
+extern bool le_is_code_of_another_role(void);
 extern void le_prepare_to_bid(const LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 extern int64 le_elect(LeBid *bid);

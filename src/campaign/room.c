@@ -162,6 +162,31 @@ leads_fewer_than(int limit)
 }
 
 /*
+ * Raise an error if this session leads as many elections as it may
+ *
+ * Code of another role can take half of them, until the end of the
+ * transaction, so that it cannot keep the session's own role from bidding.
+ */
+static void
+require_room_in_session(void)
+{
+	bool		other = le_is_code_of_another_role();
+	int			limit = other ? le_max_terms_per_session / 2 : le_max_terms_per_session;
+
+	if (leads_fewer_than(limit))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many elections led by this session: at most %d at a time", limit),
+			 other ? errdetail("Code that runs as role \"%s\" can take half of \"%s\" in a session of role \"%s\".",
+							   GetUserNameFromId(GetUserId(), false),
+							   "leader_election.max_terms_per_session",
+							   GetUserNameFromId(GetOuterUserId(), false)) : 0,
+			 errhint("Resign from some, or ask an administrator to raise \"%s\".",
+					 "leader_election.max_terms_per_session")));
+}
+
+/*
  * Raise an error if this session leads as many elections as it may, the server
  * knows too many to add these, too many are led in this database, or the
  * current user has too many to add the counted ones
@@ -174,11 +199,5 @@ le_require_room(const LeElection *elections, int count, int counted)
 	require_room_for_role(counted);
 	require_room_on_server(elections, count);
 	require_room_here(elections, count);
-	if (!leads_fewer_than(le_max_terms_per_session))
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many elections led by this session: at most %d at a time",
-						le_max_terms_per_session),
-				 errhint("Resign from some, or ask an administrator to raise \"%s\".",
-						 "leader_election.max_terms_per_session")));
+	require_room_in_session();
 }
