@@ -23,7 +23,16 @@ append_string(StringInfo payload, const char *field, const char *value)
 static const char *
 event_name(LeNewsKind what)
 {
-	return what == LE_NEWS_BEGIN ? "elected" : what == LE_NEWS_END ? "ended" : "proclaimed";
+	switch (what)
+	{
+		case LE_NEWS_BEGIN:
+			return "elected";
+		case LE_NEWS_END:
+			return "ended";
+		case LE_NEWS_VALUE:
+			return "proclaimed";
+	}
+	pg_unreachable();
 }
 
 /*
