@@ -11,6 +11,9 @@
 #include "registry/registry.h"
 #include "term/term.h"
 
+/* Hint for callers whose term has ended */
+#define LE_HINT_OVER	"The term is over: stop the job, and campaign again."
+
 /* Hint for clients that share a session */
 #define LE_HINT_SHARED_SESSION \
 	"Another client may use the same connection, as through a pooler in transaction mode or a connection pool. To lead through these, use a lease."

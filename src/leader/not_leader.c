@@ -90,7 +90,7 @@ report_not_leader(int level, const LeElection *election, const int64 *token,
 	const char *detail = describe_leader(election, for_lease, &hint);
 
 	if (token != NULL && term_is_over(election, *token))
-		hint = "The term is over: stop the job, and campaign again.";
+		hint = LE_HINT_OVER;
 	ereport(level,
 			(errcode(level == ERROR ? ERRCODE_LE_NOT_LEADER : ERRCODE_WARNING),
 			 errmsg("%s does not lead election %s",
@@ -132,7 +132,8 @@ le_raise_over(const LeElection *election, int64 token, const char *how)
 			(errcode(ERRCODE_LE_NOT_LEADER),
 			 errmsg("token " INT64_FORMAT " does not lead election %s any more", token,
 					le_label(election)),
-			 errdetail_internal("%s", how)));
+			 errdetail_internal("%s", how),
+			 errhint("%s", LE_HINT_OVER)));
 }
 
 /*
