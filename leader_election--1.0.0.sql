@@ -436,7 +436,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_candidates'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION _le_registry_candidates(boolean) IS
-'the candidates in the registry, or only those that stand in line for one election; see le_candidates';
+'the candidates in the registry, or only those that wait in line for one election; see le_candidates';
 
 CREATE VIEW _le_locks AS
 SELECT l.objsubid::integer AS lock_class,

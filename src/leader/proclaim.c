@@ -60,7 +60,7 @@ is_led(const LeElection *election, int64 token)
  *
  * The term belongs to the session, but not all code that runs in it does.  So
  * the user must have the privileges of the session's user, or be allowed to
- * stand.
+ * bid.
  */
 void
 le_require_own_term(const LeElection *election)

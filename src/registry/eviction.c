@@ -157,7 +157,11 @@ le_registry_bound_elections(int more)
 	if (likely(idle <= limit + (more > 0 ? 0 : pinned)))
 		return;
 
-	/* if several sessions come here at the same time, one of them evicts */
+	/*
+	 * If several sessions come here at the same time, one of them evicts: the
+	 * one that counts all that are idle as pinned meanwhile.  If that one
+	 * fails, they are counted so until room is needed, or there are more.
+	 */
 	array = MemoryContextAllocHuge(CurrentMemoryContext, idle * sizeof(LeIdleElection));
 	if (!pg_atomic_compare_exchange_u32(&counters->pinned, &pinned, idle))
 	{

@@ -150,7 +150,7 @@ le_raise_role_full(void)
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many elections for role \"%s\": at most %d at a time",
 					GetUserNameFromId(GetUserId(), false), le_max_elections_per_role),
-			 errdetail("Its running leases count, and what its sessions observe, or campaign for as one of many."),
+			 errdetail("Its leases count until they are cleared away after their end, and what its sessions observe, or campaign for as one of many."),
 			 errhint("Resign from some, or ask an administrator to raise \"%s\".",
 					 "leader_election.max_elections_per_role")));
 }

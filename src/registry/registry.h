@@ -101,7 +101,8 @@ typedef struct LeTally
 	int64		ended[LE_END_REASONS];
 	uint64		led_us;			/* by terms that have ended */
 	uint64		vacant_us;		/* before the last term began */
-	uint64		changed_at;		/* when that began, or the last one ended */
+	uint64		changed_at;		/* when the running term began, or else the
+								 * last one ended */
 	pg_atomic_uint64 denied;
 	pg_atomic_uint64 rolled_back;	/* new leases */
 	pg_atomic_uint64 longest_wait_us;
@@ -158,7 +159,7 @@ typedef struct LeElectionEntry
 	ConditionVariable changed;	/* term, value or deadline has changed */
 
 	/* the election, continued */
-	bool		declared;		/* never evicted */
+	bool		declared;		/* not evicted, see le_set_declared */
 	bool		grace_from_known;	/* although last_token is not */
 	bool		denied_has_client;
 
@@ -374,7 +375,7 @@ typedef struct LeCounters
 {
 	pg_atomic_uint32 elections; /* entries in all */
 	pg_atomic_uint32 terms;		/* of which have a token */
-	pg_atomic_uint32 declared;	/* of which are declared, and never evicted */
+	pg_atomic_uint32 declared;	/* of which are declared, and not evicted */
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
 	pg_atomic_uint64 evictions;

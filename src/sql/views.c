@@ -354,7 +354,7 @@ put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 }
 
 /*
- * Return the recorded candidates; with true, only those that stand in line
+ * Return the recorded candidates; with true, only those that wait in line
  */
 Datum
 le_registry_candidates(PG_FUNCTION_ARGS)
