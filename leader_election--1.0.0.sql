@@ -403,13 +403,6 @@ COMMENT ON FUNCTION le_proclaim(text, text, bigint) IS
 --
 -- Leaders and candidates
 --
-CREATE FUNCTION le_key(name text)
-RETURNS bigint
-AS 'MODULE_PATHNAME'
-LANGUAGE C IMMUTABLE PARALLEL SAFE;
-COMMENT ON FUNCTION le_key(text) IS
-'key of the election with that name, hashtextextended(name, 0): classid and objid in pg_locks, with objsubid 19525';
-
 CREATE FUNCTION _le_registry_terms(OUT lock_class integer, OUT key bigint,
 								  OUT name text, OUT scope text,
 								  OUT identity text, OUT token bigint,

@@ -15,13 +15,13 @@ SELECT le_resign(42);
 
 -- a name is never a key, not even the number of its key
 SELECT le_try_become_leader('job');
-SELECT le_am_leader(le_key('job')), le_am_leader('job');
-SELECT le_try_become_leader(le_key('job'));
-SELECT objsubid, key = le_key('job') AS key FROM advisory ORDER BY objsubid;
-SELECT name, key = le_key('job') AS key FROM le_leaders ORDER BY name;
+SELECT le_am_leader(hashtextextended('job', 0)), le_am_leader('job');
+SELECT le_try_become_leader(hashtextextended('job', 0));
+SELECT objsubid, key = hashtextextended('job', 0) AS key FROM advisory ORDER BY objsubid;
+SELECT name, key = hashtextextended('job', 0) AS key FROM le_leaders ORDER BY name;
 SELECT name FROM le_leader('job');
-SELECT name, key = le_key('job') AS key FROM le_leaders WHERE key = le_key('job') AND name IS NULL;
-SELECT le_resign('job'), le_am_leader(le_key('job'));
+SELECT name, key = hashtextextended('job', 0) AS key FROM le_leaders WHERE key = hashtextextended('job', 0) AND name IS NULL;
+SELECT le_resign('job'), le_am_leader(hashtextextended('job', 0));
 SELECT le_resign_all();
 
 -- the edges

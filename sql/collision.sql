@@ -9,7 +9,7 @@
 \set a worker-queue-mail.sender
 \set b HwFfjYHs9PGi-Rwb-Amyj4y5
 SELECT hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS collide,
-       le_key(:'a') = le_key(:'b') AS keys, le_key(:'a') = hashtextextended(:'a', 0) AS documented;
+       hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS keys;
 
 -- alone, either is an election like any other
 SELECT le_try_become_leader(:'b'), le_am_leader(:'b'), le_resign(:'b');
@@ -38,7 +38,7 @@ SELECT le_token(:'b');
 SELECT le_resign(:'b');
 \echo :LAST_ERROR_SQLSTATE
 -- but the key itself, and the leader, can be read
-SELECT le_key(:'b') = le_key(:'a') AS key;
+SELECT hashtextextended(:'b', 0) = hashtextextended(:'a', 0) AS key;
 SELECT name, identity FROM le_leader(:'b');
 SELECT name, identity FROM le_leader(:'a');
 SELECT name FROM le_leaders;
@@ -46,7 +46,7 @@ SELECT name FROM le_leaders;
 SELECT le_am_leader(:'a'), count(*) AS locks FROM advisory;
 
 -- the bare key is another election altogether
-SELECT le_try_become_leader(le_key(:'b')), le_am_leader(le_key(:'b')), le_resign(le_key(:'b'));
+SELECT le_try_become_leader(hashtextextended(:'b', 0)), le_am_leader(hashtextextended(:'b', 0)), le_resign(hashtextextended(:'b', 0));
 
 -- caught in a block
 DO $$
@@ -115,9 +115,9 @@ SELECT * FROM advisory;
 SELECT le_try_become_leader(:'a'), le_am_leader(:'a'), le_resign(:'a');
 SELECT le_lease(:'a', '1 s') AS taken \gset
 SELECT pg_temp.came_of(format('SELECT le_lease(%L, ''1 s'')', :'b')), le_resign(:'a', :taken);
-SELECT name, terms FROM pg_stat_leader_election WHERE key = le_key(:'a') AND name IS NOT NULL;
+SELECT name, terms FROM pg_stat_leader_election WHERE key = hashtextextended(:'a', 0) AND name IS NOT NULL;
 -- the bare key is another election
-SELECT le_try_become_leader(le_key(:'b')), le_resign(le_key(:'b'));
+SELECT le_try_become_leader(hashtextextended(:'b', 0)), le_resign(hashtextextended(:'b', 0));
 -- an earlier leader of the other one goes on, and can be deposed
 SELECT le_undeclare(:'a');
 SELECT le_lease(:'b', '1 hour') AS before \gset

@@ -152,7 +152,7 @@ CALL le_campaign(ARRAY['open to all', 'job'], '0', token => NULL, name => NULL) 
 SELECT :'won_name' AS name, le_resign(:'won_name');
 SELECT outcome($$CALL le_campaign(ARRAY['job', 'open to all'], '0')$$) AS came_of_it, count(*) AS leads FROM le_leaders;
 -- other elections, and keys, are open to all
-SELECT le_try_become_leader('jo'), le_try_become_leader('job '), le_try_become_leader('JOB'), le_try_become_leader(le_key('job'));
+SELECT le_try_become_leader('jo'), le_try_become_leader('job '), le_try_become_leader('JOB'), le_try_become_leader(hashtextextended('job', 0));
 SELECT le_resign_all();
 -- and so is this one, when it is not declared, or declared for all
 RESET ROLE;
@@ -274,7 +274,7 @@ SET ROLE regress_le_stranger;
 SELECT name, identity, value FROM le_leaders;
 SELECT identity, value FROM le_leader('job');
 SELECT name, value FROM _le_registry_terms() WHERE token IS NOT NULL;
-SELECT name, value FROM _le_registry_terms() WHERE lock_class = 19525 AND key = le_key('job');
+SELECT name, value FROM _le_registry_terms() WHERE lock_class = 19525 AND key = hashtextextended('job', 0);
 CALL le_observe('job', timeout => '0');
 \echo :LAST_ERROR_SQLSTATE
 SELECT outcome($$CALL le_observe('job')$$), outcome($$CALL le_observe('job', 1, value => 'secret')$$);

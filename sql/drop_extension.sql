@@ -76,7 +76,7 @@ DROP EXTENSION leader_election;
 \set VERBOSITY default
 DROP VIEW regress_le_view;
 DROP VIEW le_leaders;
-DROP FUNCTION le_key(text);
+DROP FUNCTION le_token(text);
 DROP SEQUENCE le_token_seq;
 DROP EXTENSION leader_election;
 
@@ -149,7 +149,7 @@ DROP SCHEMA regress_le_2;
 
 -- objects in the schema of the extension's own names stop the installation
 CREATE SCHEMA regress_le;
-CREATE FUNCTION regress_le.le_key(name text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+CREATE FUNCTION regress_le.le_token(name text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
 CREATE EXTENSION leader_election SCHEMA regress_le;
 DROP SCHEMA regress_le CASCADE;
 CREATE EXTENSION leader_election;

@@ -311,7 +311,7 @@ SELECT le_try_become_leader('worker-queue-mail.sender'), pg_advisory_unlock_all(
 SELECT waits('a', $$SELECT le_become_leader('worker-queue-mail.sender')$$, 'grace');
 SELECT le_try_become_leader('worker-queue-mail.sender', identity => 'shown');
 SELECT le_try_become_leader('HwFfjYHs9PGi-Rwb-Amyj4y5', identity => 'not shown');
-SELECT name, last_denied_identity FROM pg_stat_leader_election WHERE key = le_key('worker-queue-mail.sender') AND name IS NOT NULL;
+SELECT name, last_denied_identity FROM pg_stat_leader_election WHERE key = hashtextextended('worker-queue-mail.sender', 0) AND name IS NOT NULL;
 SELECT cancel('a'), answer('a');
 SELECT dblink_disconnect(who) FROM unnest('{a,b,c,d,r}'::text[]) who;
 

@@ -36,7 +36,7 @@ CREATE AGGREGATE regress_hostile.count(int8) (SFUNC = int8pl, STYPE = int8);
 CREATE EXTENSION leader_election SCHEMA public;
 CREATE SEQUENCE regress_hostile.le_token_seq MAXVALUE 2;
 CREATE VIEW regress_hostile._le_locks AS SELECT regress_hostile.caught();
-CREATE FUNCTION regress_hostile.le_key(text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
+CREATE FUNCTION regress_hostile.le_token(text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 CREATE FUNCTION regress_hostile._le_registry_terms() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 SET search_path = regress_hostile, pg_catalog, public;
 SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s');
@@ -51,7 +51,7 @@ RESET search_path;
 DROP EXTENSION leader_election;
 DROP SEQUENCE regress_hostile.le_token_seq;
 DROP VIEW regress_hostile._le_locks;
-DROP FUNCTION regress_hostile.le_key, regress_hostile._le_registry_terms;
+DROP FUNCTION regress_hostile.le_token, regress_hostile._le_registry_terms;
 
 -- the schema that is installed to
 CREATE EXTENSION leader_election SCHEMA regress_hostile;

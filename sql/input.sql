@@ -13,7 +13,7 @@ SELECT le_become_leader('n'), le_become_leader('n', '1 s'), le_become_leader('n'
        le_become_leader('n', identity => 'i'), le_become_leader('n', timeout => '1 s'),
        le_become_leader(identity => 'i', timeout => '0', name => 'n');
 SELECT le_am_leader('n'), le_am_leader(name => 'n'), le_am_leader('n', NULL), le_am_leader('n', NULL, 'i'), le_am_leader('n', identity => 'i'),
-       le_am_leader('n', token => NULL), le_token('n') = le_token(name => 'n') AS token, le_key('n') = le_key(name => 'n') AS key;
+       le_am_leader('n', token => NULL), le_token('n') = le_token(name => 'n') AS token;
 SELECT count(*) FROM le_leader('n') a, le_leader(name => 'n') b;
 SELECT le_resign(name => 'n', identity => 'i');
 BEGIN;
@@ -72,7 +72,6 @@ SELECT f || a AS call, pg_temp.state_of(f || a)
 FROM unnest('{le_try_become_leader,le_become_leader,le_try_become_leader_xact,le_become_leader_xact,le_am_leader,le_token,le_resign}'::text[]) WITH ORDINALITY f(f, i),
      unnest(ARRAY['(NULL::text)', '(NULL::bigint)', '('''')', '(repeat(''n'', 256))']) WITH ORDINALITY a(a, j)
 ORDER BY i, j;
-SELECT pg_temp.state_of('le_key(NULL)'), pg_temp.state_of('le_key('''')'), pg_temp.state_of('le_key(repeat(''n'', 256))');
 
 -- the look-ups say so, too, with or without a leader
 SELECT pg_temp.state_of('count(*) FROM le_leader(NULL::text)') AS null_name,
@@ -138,7 +137,7 @@ FROM unnest(ARRAY[
  $$le_try_become_leader(repeat('7', 255))$$, $$le_try_become_leader('{}')$$, $$le_try_become_leader(E'{a\nb}')$$,
  $$le_become_leader('42', '0')$$, $$le_try_become_leader_xact('42')$$, $$le_become_leader_xact('42', '0')$$, $$le_am_leader('42')$$, $$le_am_leader('42', 1)$$,
  $$le_token('42')$$, $$le_resign('42')$$, $$le_resign('42', 1)$$, $$le_lease('42', '1 s')$$, $$le_renew('42', 1)$$, $$le_assert_leader('42')$$,
- $$le_proclaim('42', 'v')$$, $$le_depose('42')$$, $$le_key('42')$$, $$le_key('{42}')$$, $$count(*) FROM le_leader('42')$$]) call;
+ $$le_proclaim('42', 'v')$$, $$le_depose('42')$$, $$count(*) FROM le_leader('42')$$]) call;
 CALL le_campaign('42');
 CALL le_campaign(ARRAY['job', '42']);
 CALL le_campaign('{job,{}}');

@@ -50,7 +50,7 @@ SELECT le_resign('session');
 SELECT le_lease('session', '1 hour') > 0 AS after;
 SELECT le_try_become_leader('session');
 -- a bare key is another election
-SELECT le_try_become_leader(le_key('job')), le_resign(le_key('job'));
+SELECT le_try_become_leader(hashtextextended('job', 0)), le_resign(hashtextextended('job', 0));
 
 -- tokens that lead nothing: no errors
 SELECT le_token('session 2') AS none, le_try_become_leader('session 2', identity => 's'), le_token('session 2') AS s2 \gset

@@ -6,7 +6,7 @@ CREATE EXTENSION IF NOT EXISTS leader_election;
 RESET client_min_messages;
 \set a worker-queue-mail.sender
 \set b HwFfjYHs9PGi-Rwb-Amyj4y5
-SELECT le_key(:'a') = le_key(:'b') AS collide;
+SELECT hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS collide;
 SELECT le_lease(:'a', '1 hour', identity => 'me') AS t1 \gset
 
 -- a bid for the other one is an error

@@ -18,14 +18,14 @@ COMMIT;
 -- the same row, by all ways to it
 SELECT to_jsonb(a) @> to_jsonb(b) - '{renewed_at,expires_in}'::text[] AS same
 FROM le_leaders a, le_leader('lease') b WHERE a.name = 'lease';
-SELECT key = le_key('lease') AS key, token = :t1 AS token, since BETWEEN :'t0' AND clock_timestamp() AS since FROM le_leader('lease');
+SELECT key = hashtextextended('lease', 0) AS key, token = :t1 AS token, since BETWEEN :'t0' AND clock_timestamp() AS since FROM le_leader('lease');
 SELECT count(*) FROM le_leader('lease') a, le_leader('uncommitted') b;
-SELECT count(*) FROM le_leaders WHERE key = le_key('lease') AND name IS NULL;
+SELECT count(*) FROM le_leaders WHERE key = hashtextextended('lease', 0) AND name IS NULL;
 SELECT count(*) FROM le_leaders WHERE name = 'lease';
-SELECT lock_class, key = le_key('lease') AS key, name, scope, pid, role::regrole = current_user::regrole AS role, ttl
-FROM _le_registry_terms() WHERE lock_class = 19525 AND key = le_key('lease');
-SELECT count(*) FROM _le_registry_terms() WHERE lock_class = 1 AND key = le_key('lease');
-SELECT count(*) FROM _le_locks WHERE key = le_key('lease');
+SELECT lock_class, key = hashtextextended('lease', 0) AS key, name, scope, pid, role::regrole = current_user::regrole AS role, ttl
+FROM _le_registry_terms() WHERE lock_class = 19525 AND key = hashtextextended('lease', 0);
+SELECT count(*) FROM _le_registry_terms() WHERE lock_class = 1 AND key = hashtextextended('lease', 0);
+SELECT count(*) FROM _le_locks WHERE key = hashtextextended('lease', 0);
 
 -- the times
 SELECT renewed_at BETWEEN since - interval '1 s' AND clock_timestamp() + interval '1 s' AS renewed_at,
@@ -45,7 +45,7 @@ SELECT le_lease('short', '100 ms') > 0 AS short;
 SELECT pg_sleep(0.15);
 SELECT name FROM le_leaders WHERE scope = 'lease' ORDER BY name;
 SELECT count(*) FROM le_leader('short');
-SELECT count(*) FROM _le_registry_terms() WHERE lock_class = 19525 AND key = le_key('short');
+SELECT count(*) FROM _le_registry_terms() WHERE lock_class = 19525 AND key = hashtextextended('short', 0);
 SELECT count(*) FROM le_leaders WHERE name = 'short';
 
 -- a join does not repeat it, a cursor and a materialized copy can have it

@@ -58,7 +58,6 @@ INSERT INTO calls VALUES
  ('le_undeclare(text)', $$SELECT le_undeclare('n')$$),
  ('le_forget(text)', $$SELECT le_forget('of the administrator')$$),
  ('_le_declarations_changed()', 'SELECT _le_declarations_changed()'),
- ('le_key(text)', $$SELECT le_key('n') = hashtextextended('n', 0)$$),
  ('le_leader(text)', $$SELECT identity FROM le_leader('lease')$$),
  ('_le_registry_terms()', $$SELECT count(value) FROM _le_registry_terms()$$),
  ('_le_registry_candidates(boolean)', 'SELECT count(*) FROM _le_registry_candidates(false)'),
@@ -147,7 +146,7 @@ SELECT object, outcome(format('SELECT nextval(%L)', object)) AS nextval, outcome
 FROM rights WHERE relkind = 'S' ORDER BY object COLLATE "C";
 SELECT outcome(s) FROM unnest(ARRAY['CREATE TRIGGER t AFTER INSERT ON le_declarations EXECUTE FUNCTION le_guard(''n'')', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
   'DROP TRIGGER _le_declarations_changed ON le_declarations', 'CREATE RULE r AS ON INSERT TO le_leases DO INSTEAD NOTHING', 'CREATE INDEX ON le_leases (token)',
-  'CREATE OR REPLACE FUNCTION le_key(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW _le_locks AS SELECT 1 AS lock_class',
+  'CREATE OR REPLACE FUNCTION le_token(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW _le_locks AS SELECT 1 AS lock_class',
   'ALTER EXTENSION leader_election DROP TABLE le_leases', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp', 'DROP EXTENSION leader_election', 'COMMENT ON TABLE le_leases IS ''mine''',
   'SET session_replication_role = replica']) s;
 RESET ROLE;

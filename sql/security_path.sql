@@ -59,7 +59,7 @@ CREATE FUNCTION setval(regclass, pg_catalog.int8) RETURNS pg_catalog.int8 LANGUA
 CREATE FUNCTION max(timestamptz) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 CREATE FUNCTION octet_length(pg_catalog.text) RETURNS int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
 CREATE FUNCTION pg_notification_queue_usage() RETURNS float8 LANGUAGE sql AS 'SELECT regress_evil.trap()::int::float8';
-CREATE FUNCTION le_key(pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
+CREATE FUNCTION le_token(pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
 CREATE FUNCTION has_privs_of_role(oid, oid) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 RESET ROLE;
 RESET search_path;
@@ -136,7 +136,7 @@ CREATE EXTENSION leader_election SCHEMA regress_evil;
 DROP TABLE regress_evil.le_leases, regress_evil.le_declarations, regress_evil.le_once_done;
 DROP SEQUENCE regress_evil.le_token_seq, regress_evil.le_token_origin_seq, regress_evil.le_lease_origin_seq;
 CREATE EXTENSION leader_election SCHEMA regress_evil;
-DROP FUNCTION regress_evil.le_key(text);
+DROP FUNCTION regress_evil.le_token(text);
 -- what stays are domains and operators, and other functions of the names that the script
 -- calls: in each case one that a call with NULLs, and one that a call without arguments
 -- could mean
@@ -145,7 +145,7 @@ CREATE FUNCTION regress_evil._le_origin(text) RETURNS bigint LANGUAGE sql AS 'SE
 CREATE FUNCTION regress_evil._le_registry_candidates(anyelement) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
 CREATE FUNCTION regress_evil._le_registry_terms(VARIADIC int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
 CREATE FUNCTION regress_evil._le_registry_statistics(VARIADIC text[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT regress_evil.trap()::int';
-CREATE FUNCTION regress_evil.le_key(anyelement) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
+CREATE FUNCTION regress_evil.le_token(anyelement) RETURNS bigint LANGUAGE sql AS 'SELECT regress_evil.trap()::int::int8';
 CREATE FUNCTION regress_evil.pg_extension_config_dump(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT regress_evil.trap()';
 RESET ROLE;
 CREATE TEMP VIEW captured AS
@@ -200,7 +200,7 @@ SELECT regress_evil.le_resign_all();
 SELECT regress_evil.le_resign('lease', token) FROM regress_evil._le_registry_terms() WHERE name = 'lease';
 -- its owner cannot change, or take out, what is the extension's
 SET ROLE regress_le_mallory;
-DROP FUNCTION regress_evil.le_key(text);
+DROP FUNCTION regress_evil.le_token(text);
 ALTER TABLE regress_evil.le_declarations RENAME TO mine;
 DELETE FROM regress_evil.le_declarations;
 DROP TABLE regress_evil.le_declarations CASCADE;

@@ -8,7 +8,7 @@
 SELECT count(*) FILTER (WHERE le_try_become_leader('job')) AS elected
 FROM generate_series(1, 10);
 SELECT le_try_become_leader('job'), le_become_leader('job'), le_become_leader('job', '0'), le_become_leader('job', '1 ms');
-SELECT objsubid, key = le_key('job') AS key, mode, granted FROM advisory;
+SELECT objsubid, key = hashtextextended('job', 0) AS key, mode, granted FROM advisory;
 SELECT le_am_leader('job'), le_token('job') IS NOT NULL AS token;
 SELECT name, scope, candidates FROM le_leaders;
 SELECT le_resign('job');

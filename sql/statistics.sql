@@ -206,7 +206,7 @@ TABLE balance;
 -- an election that was only asked for is there, too
 CALL le_observe('stat asked') \gset
 SELECT le_try_become_leader(4712), le_resign(4712);
-SELECT name, key = le_key('stat asked') AS key, terms, time_led FROM pg_stat_leader_election WHERE name = 'stat asked';
+SELECT name, key = hashtextextended('stat asked', 0) AS key, terms, time_led FROM pg_stat_leader_election WHERE name = 'stat asked';
 SELECT name, key, terms FROM pg_stat_leader_election WHERE key = 4712;
 
 -- reset: all from zero, and what runs runs on; what is vacant is forgotten
@@ -286,6 +286,6 @@ SELECT terms FROM pg_stat_leader_election WHERE name = 'stat';
 -- of two names with one key: see collision.sql
 SELECT le_try_become_leader('worker-queue-mail.sender'), le_resign('worker-queue-mail.sender');
 SELECT le_try_become_leader('HwFfjYHs9PGi-Rwb-Amyj4y5'), le_resign('HwFfjYHs9PGi-Rwb-Amyj4y5');
-SELECT name, terms, resigned FROM pg_stat_leader_election WHERE key = le_key('worker-queue-mail.sender') AND name IS NOT NULL;
+SELECT name, terms, resigned FROM pg_stat_leader_election WHERE key = hashtextextended('worker-queue-mail.sender', 0) AND name IS NOT NULL;
 
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

@@ -16,7 +16,7 @@ FROM advisory;
 BEGIN;
 SELECT le_try_become_leader_xact('job'), pg_try_advisory_xact_lock(42);
 SELECT le_try_become_leader_xact('job'), le_become_leader_xact('job'), le_become_leader_xact('job', '0');
-SELECT name, key = le_key('job') AS key, scope FROM le_leaders WHERE name = 'job';
+SELECT name, key = hashtextextended('job', 0) AS key, scope FROM le_leaders WHERE name = 'job';
 SELECT objsubid, mode, granted FROM advisory ORDER BY objsubid;
 TABLE beside;
 COMMIT;

@@ -37,7 +37,6 @@ SELECT count(*) FROM regress_le_t WHERE le_token('job') IS NOT NULL;
 SELECT count(*) FROM regress_le_t, le_leaders;
 SELECT count(*) FROM regress_le_t, le_leader('job');
 SELECT count(*) FROM le_candidates;
-SELECT count(DISTINCT le_key('job')) FROM regress_le_t;
 -- in a function that was given a wrong label: an error
 \set VERBOSITY terse
 CREATE FUNCTION pg_temp.bid() RETURNS boolean LANGUAGE plpgsql PARALLEL SAFE AS $$ BEGIN RETURN le_try_become_leader_xact('another'); END $$;
@@ -46,12 +45,4 @@ SELECT pg_temp.bid() FROM regress_le_t LIMIT 1;
 SELECT count(set_config(name, 'off', false)) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
 SELECT le_am_leader('job'), le_resign('job');
 DROP TABLE regress_le_t;
-
--- le_key can be indexed
-CREATE TEMP TABLE jobs (name text);
-CREATE INDEX ON jobs (le_key(name));
-INSERT INTO jobs VALUES ('job');
-INSERT INTO jobs VALUES (NULL);
-SET enable_seqscan = off;
-SELECT name FROM jobs WHERE le_key(name) = le_key('job');
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;

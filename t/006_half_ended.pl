@@ -18,7 +18,7 @@ my $agrees = q{
 SELECT count(*) FILTER (WHERE me AND NOT shown), count(*) FILTER (WHERE shown AND NOT me), count(*) FILTER (WHERE me AND NOT locked)
 FROM (SELECT le_am_leader('n' || i) AS me,
 		EXISTS (SELECT FROM le_leader('n' || i) l WHERE l.pid = pg_backend_pid()) AS shown,
-		EXISTS (SELECT FROM _le_locks l WHERE l.key = le_key('n' || i) AND l.pid = pg_backend_pid()) AS locked
+		EXISTS (SELECT FROM _le_locks l WHERE l.key = hashtextextended('n' || i, 0) AND l.pid = pg_backend_pid()) AS locked
 	FROM generate_series(1, 20) i) s};
 
 # Leave the transaction and take the timeout away; on a busy machine it may cut

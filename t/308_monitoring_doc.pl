@@ -22,7 +22,7 @@ my ($leader, $candidate, $guarded, $late, $restless) = map { session($node, app 
 ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader(2929)});
 # also a bare key that is the key of a name, without making that name's
 # election led
-ask($leader, q{SELECT le_try_become_leader(le_key('reports'))});
+ask($leader, q{SELECT le_try_become_leader(hashtextextended('reports', 0))});
 ask($leader, q{SELECT le_try_become_leader('billing'), le_resign('billing')});
 ask($leader, q{SELECT le_lease('mailer', '1 h')});
 my $token = ask($guarded, q{SELECT le_lease('reports', '1 h')});

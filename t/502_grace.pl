@@ -340,7 +340,7 @@ sub vacant_after
 
 $node->safe_psql('postgres', 'CREATE DATABASE fresh');
 create_extension($node, 'fresh');
-$node->safe_psql('fresh', q{SELECT le_key('nobody was ever elected')});
+$node->safe_psql('fresh', q{SELECT le_am_leader('nobody was ever elected')});
 my %restarts = (
 	'a crash' => sub { $node->stop('immediate'); $node->start },
 	'kill -9 of all processes' => sub { kill_server($node); $node->start },

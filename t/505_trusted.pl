@@ -129,8 +129,8 @@ AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 	foreach my $statement ('DELETE FROM le_declarations', 'TRUNCATE le_once_done', 'UPDATE le_declarations SET private = true', 'TRUNCATE le_declarations', 'INSERT INTO le_leases SELECT',
 		'SELECT FROM le_leases', 'CREATE TRIGGER t BEFORE INSERT ON le_declarations EXECUTE FUNCTION le_guard()', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
 		'CREATE INDEX ON le_declarations (name)', 'CREATE RULE r AS ON INSERT TO le_declarations DO INSTEAD NOTHING', 'ALTER SEQUENCE le_token_seq RESTART',
-		'ALTER EXTENSION leader_election DROP TABLE le_declarations', 'ALTER FUNCTION le_key(text) SECURITY DEFINER', 'ALTER TABLE le_declarations OWNER TO CURRENT_USER',
-		'GRANT INSERT ON le_declarations TO app', q{CREATE OR REPLACE FUNCTION le_key(name text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'})
+		'ALTER EXTENSION leader_election DROP TABLE le_declarations', 'ALTER FUNCTION le_token(text) SECURITY DEFINER', 'ALTER TABLE le_declarations OWNER TO CURRENT_USER',
+		'GRANT INSERT ON le_declarations TO app', q{CREATE OR REPLACE FUNCTION le_token(name text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'})
 	{
 		my ($out, $err) = as($owner, $db, "\\set VERBOSITY sqlstate\n$statement");
 		like($err, qr/ERROR:  42501|WARNING:  01007/, "nor may the owner: $statement");

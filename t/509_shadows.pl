@@ -165,7 +165,7 @@ my @calls = (
 	q{CALL public.le_campaign(ARRAY['e', 'f'], '1 s', identity => 'me')},
 	q{CALL public.le_campaign(public.le_seats('g', 3), '1 s')},
 	q{CALL public.le_observe('s', NULL, '1 s')},
-	q{SELECT public.le_proclaim('s', 'value'), public.le_assert_leader('s'), public.le_key('s')},
+	q{SELECT public.le_proclaim('s', 'value'), public.le_assert_leader('s')},
 	q{SELECT public.le_once('s', '2026-01-01'), public.le_once('s', '2026-01-02'), public.le_once('b', '2026-01-01')},
 	q{INSERT INTO public.guarded VALUES (1)},
 	q{COPY public.guarded FROM PROGRAM 'echo 2'},

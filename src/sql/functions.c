@@ -106,7 +106,6 @@ PG_FUNCTION_INFO_V1(le_declare);
 PG_FUNCTION_INFO_V1(le_undeclare);
 PG_FUNCTION_INFO_V1(le_declarations_changed);
 PG_FUNCTION_INFO_V1(le_forget);
-PG_FUNCTION_INFO_V1(le_key);
 
 Datum
 le_try_become_leader(PG_FUNCTION_ARGS)
@@ -454,13 +453,4 @@ le_forget(PG_FUNCTION_ARGS)
 	prepare(fcinfo);
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	PG_RETURN_BOOL(le_forget_election(&election));
-}
-
-Datum
-le_key(PG_FUNCTION_ARGS)
-{
-	LeElection	election;
-
-	le_election_by_name(&election, le_arg_name(fcinfo));
-	PG_RETURN_INT64(election.key.key);
 }
