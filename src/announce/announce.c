@@ -275,7 +275,7 @@ le_announcements_at_exit(void)
 {
 	if (dlist_is_empty(&announcements) || RecoveryInProgress())
 		return;
-	synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	StartTransactionCommand();
 	CommitTransactionCommand();
 }

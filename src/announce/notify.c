@@ -39,6 +39,8 @@
 /*
  * Check whether the server's queue of notifications is so full that a commit
  * would fail for it.  "count" announcements are about to be given to it.
+ *
+ * The commit is the application's, which must not fail for the sake of a hint.
  */
 bool
 le_notify_queue_is_full(int count)

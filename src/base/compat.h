@@ -11,17 +11,18 @@
  *	  property, and after the arrow the test that fails if it changes.
  *
  *	  Locks
- *	  - term/election_lock.c: LOCALLOCK.lockCleared, which the server uses for
- *	    relations only, marks the lock that a term began with ->
- *	    specs/bare_key_unlocked_and_taken_again
  *	  - term/election_lock.c: LOCALLOCK.lockOwners tells at which levels this
- *	    session holds a lock -> specs/unlock_all_spares_the_transactions_hold
+ *	    session holds a lock, and lockCleared, which the server uses for
+ *	    relations only, marks the lock that a term began with ->
+ *	    specs/unlock_all_spares_the_transactions_hold,
+ *	    specs/bare_key_unlocked_and_taken_again
  *	  - term/election_lock.c: PGPROC.waitLock, waitStatus and the links of a
  *	    lock's queue, protected by the lock's partition, as the deadlock
  *	    detector uses them, to move a successor to the front ->
  *	    specs/handover_keeps_the_line
- *	  - term/election_lock.c: GetLockConflicts() leaves out holders that are in
- *	    no transaction, and this session -> sql/guard
+ *	  - term/election_lock.c, registry/eviction.c: GetLockConflicts() leaves
+ *	    out holders that are in no transaction, and this session;
+ *	    LockWaiterCount() counts holders, too -> sql/guard, t/004_limits.pl
  *	  - base/election_key.c: a tag of an advisory lock may have any fourth
  *	    field, and only 1 and 2 can be reached from SQL ->
  *	    specs/names_do_not_collide_with_advisory_keys
@@ -34,7 +35,9 @@
  *	    transaction's locks are released, RESOURCE_RELEASE_AFTER_LOCKS after
  *	    that -> specs/end_of_transaction_lets_the_candidate_in,
  *	    t/408_end_of_transaction.pl
- *	  - sql/functions.c: a statement of the client itself runs with the
+ *	  - leader_election.c: a callback of before_shmem_exit() that registers
+ *	    itself is called again -> t/006_half_ended.pl
+ *	  - sql/call.c: a statement of the client itself runs with the
  *	    snapshot of its portal's query -> sql/transaction_scope
  *	  - leader/guard.c: InNoForceRLSOperation() is true in cascades of foreign
  *	    keys, and nowhere else where triggers run -> sql/guard_trigger
@@ -64,7 +67,8 @@
  *	  - term/heartbeat.c: the server uses no real-time signal ->
  *	    t/108_heartbeat.pl
  *	  - base/liveness.c: ClientConnectionLost with InterruptPending ends the
- *	    session; errors stop all timers -> t/407_dead_peer.pl
+ *	    session; debug_query_string is NULL between statements; errors stop
+ *	    all timers -> t/407_dead_peer.pl
  *
  *-------------------------------------------------------------------------
  */
