@@ -23,8 +23,9 @@
  * name decides.  It also decides if the row was written without OID and place.
  *
  * The registry marks the entries of declared elections, which it does not
- * evict, within the limits of le_set_declared and le_is_kept.  Each session marks an entry that it adds or uses; the first session that
- * reads a change marks all of them.
+ * evict, within the limits of le_set_declared and le_is_kept.  Each session
+ * marks an entry that it adds or uses; the first session that reads a change
+ * marks all of them.
  *
  * Bare keys cannot be declared, since any session can acquire an advisory
  * lock.

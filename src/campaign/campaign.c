@@ -31,7 +31,6 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
-#include "utils/acl.h"
 #include "utils/inval.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
@@ -459,21 +458,6 @@ le_deny_other_client(const LeBid *bid)
 	le_identity_fill(&identity, bid->identity);
 	le_registry_count_denial(&bid->election, &identity);
 	return true;
-}
-
-/*
- * Check whether the current user is another role than the session's, which is
- * the one that it has chosen by SET ROLE or when it began, and lacks the
- * privileges of that role
- *
- * Functions that are SECURITY DEFINER, and triggers, can run as such a role.
- * That the session's role is a member of theirs is no consent: memberships are
- * given by others.
- */
-bool
-le_is_code_of_another_role(void)
-{
-	return !has_privs_of_role(GetUserId(), GetOuterUserId());
 }
 
 /*

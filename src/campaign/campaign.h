@@ -61,7 +61,6 @@ typedef struct LeSituation
 pg_noreturn extern void le_raise_lock_timeout(void);
 extern bool le_acquire_now(LeBid *bid);
 extern bool le_deny_other_client(const LeBid *bid);
-extern bool le_is_code_of_another_role(void);
 extern void le_prepare_to_bid(const LeBid *bid);
 extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 extern int64 le_elect(LeBid *bid);
@@ -89,6 +88,7 @@ extern bool le_resign_to(const LeElection *election, int64 token, const char *id
 extern bool le_take_turn(const LeElection *election);
 
 /* room.c */
+extern bool le_is_code_of_another_role(void);
 extern void le_require_countable(int count);
 extern void le_require_room_to_watch(const LeElection *election);
 extern void le_require_room(const LeElection *elections, int count, int counted);

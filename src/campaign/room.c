@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/acl.h"
 
 #include "lease/lease.h"
 #include "campaign/campaign.h"
@@ -159,6 +160,21 @@ leads_fewer_than(int limit)
 		return true;
 	le_verify_terms(NULL);
 	return le_count_held() + le_grant_count() < limit;
+}
+
+/*
+ * Check whether the current user is another role than the session's, which is
+ * the one that it has chosen by SET ROLE or when it began, and lacks the
+ * privileges of that role
+ *
+ * Functions that are SECURITY DEFINER, and triggers, can run as such a role.
+ * That the session's role is a member of theirs is no consent: memberships are
+ * given by others.
+ */
+bool
+le_is_code_of_another_role(void)
+{
+	return !has_privs_of_role(GetUserId(), GetOuterUserId());
 }
 
 /*

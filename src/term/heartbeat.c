@@ -69,9 +69,9 @@ static timer_t timer;
  * Install the handler for a real-time signal that is not in use, and return
  * the signal's number, or 0 if none is left
  *
- * A signal that is blocked may be one that a library waits for.  A library that
- * takes a signal later, without looking, would take it from any other user of
- * it as well.
+ * A signal that is blocked may be one that a library waits for.  A library
+ * that takes a signal later, without looking, would take it from any other
+ * user as well.
  */
 static int
 take_signal(void (*handler) (int number))
