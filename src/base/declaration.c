@@ -526,6 +526,7 @@ le_may_observe(const LeElectionKey *election)
 {
 	const LeDeclaration *declaration;
 
+	AcceptInvalidationMessages();
 	read_declarations();
 	declaration = look_up_declaration(election);
 	return declaration == NULL || !declaration->private_value || is_candidate(declaration);
