@@ -34,6 +34,7 @@
 #include "utils/memutils.h"
 
 #include "announce/announce.h"
+#include "base/compat.h"
 
 /*
  * An election whose lock this transaction has acquired, at least at
@@ -139,21 +140,39 @@ le_wake_followers(const LeElectionKey *key)
 }
 
 /*
+ * Check whether this session still holds the lock that was remembered
+ */
+static bool
+is_held(const LeTakenLock *lock)
+{
+	LOCKTAG		tag;
+
+	if (lock->guarded_by == 0)
+		return le_has_lock(&lock->election);
+	le_election_tag(&lock->election, &tag);
+	tag.locktag_field4 = LE_CLASS_GUARD;
+	return LockHeldByMeCompat(&tag, ShareLock);
+}
+
+/*
  * Called after the server has released the locks of a transaction or
  * subtransaction.  Never raises an error.
  */
 void
 le_locks_released(bool is_commit, bool is_top_level)
 {
+	int			kept = 0;
+
 	if (is_commit && !is_top_level)
 		return;
 	for (int i = 0; i < taken_count; i++)
 	{
-		if (!le_has_lock(&taken[i].election))
+		if (is_held(&taken[i]))
+			taken[kept++] = taken[i];
+		else if (!le_has_lock(&taken[i].election))
 			wake_if_followed(&taken[i]);
 	}
-	if (is_top_level)
-		taken_count = 0;
+	taken_count = is_top_level ? 0 : kept;
 }
 
 /*
