@@ -120,8 +120,8 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_ABORT:
 			stop_waiting();
 			le_run_safely(le_verify_terms, NULL);
-			le_xact_lists_at_abort();
 			le_announcements_at_abort();
+			le_xact_lists_at_abort();
 			update_watch();
 			break;
 		default:

@@ -403,10 +403,41 @@ subtest 'other notifications of the transaction' => sub {
 	ask($listener, 'UNLISTEN other');
 };
 
+# What was given to a commit that fails is given to the next one
+subtest 'a commit that fails' => sub {
+	ask($leader, q{SELECT le_try_become_leader('job')});
+	announced('it leads', 'job elected leader');
+	my $other = session($node);
+	ask($_, 'BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM written') foreach $leader, $other;
+	ask($_, 'INSERT INTO written VALUES (7)') foreach $leader, $other;
+	ask($leader, q{SELECT le_resign('job')});
+	ask($other, 'COMMIT');
+	ask($leader, 'COMMIT');
+	like($leader->{error}, qr/could not serialize/, 'it fails');
+	silence('nothing was sent');
+	ask($leader, 'SELECT 1');
+	announced('its next one says so', 'job ended leader resigned');
+	ask($leader, 'SELECT 1');
+	silence('once');
+	end_session($other);
+};
+
+# Wrong outcome: the session's next commit gets a transaction ID, and the lock of all that notify
+subtest 'nothing is left when all was sent' => sub {
+	my $id = ask($control, 'SELECT pg_current_xact_id()::text::bigint');
+	ask($leader, q{BEGIN; SELECT le_try_become_leader_xact('job'); COMMIT});
+	announced('in one commit', 'job elected leader', 'job ended leader transaction ended');
+	ask($leader, 'SELECT 1') foreach 1 .. 3;
+	is(ask($control, 'SELECT pg_current_xact_id()::text::bigint') - $id, 2, 'which was the only one with an ID');
+};
+
 # The commit of another holds the lock by which notifications are put in order: it
 # waits for a standby that there is none of
 subtest 'another commit is sending, and hangs' => sub {
 	my $blocker = session($node);
+	my $publisher = session($node, app => 'publisher');
+	ask($publisher, q{SELECT le_try_become_leader('value')});
+	announced('one leads', 'value elected publisher');
 	ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'missing'});
 	$node->reload;
 	ask_until($control, 'SHOW synchronous_standby_names', 'missing');
@@ -415,6 +446,7 @@ subtest 'another commit is sending, and hangs' => sub {
 	post_until_it_hangs($blocker, 'INSERT INTO written VALUES (1); NOTIFY unheard');
 	ok(ask_until($control, "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $blocker->{pid}"), 'it hangs');
 
+	ask($publisher, $_) foreach q{SELECT le_proclaim('value', 'v')}, 'BEGIN', 'ROLLBACK';
 	ask($leader, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('job')}, 'ROLLBACK';
 	silence('nothing can be announced', 0.6);
 	ok(ask_until($control, "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $leader->{pid}", 'idle|ClientRead'), 'the leader does not wait for it');
@@ -430,6 +462,10 @@ subtest 'another commit is sending, and hangs' => sub {
 	announced('elections go on', 'job elected follower');
 	ask($follower, q{SELECT le_resign('job')});
 	announced('in order', 'job ended follower resigned');
+	ask($publisher, 'SELECT 1');
+	announced('a value is announced, though a rollback came between', 'value proclaimed publisher');
+	end_session($publisher);
+	announced('and the end of the session', 'value ended publisher session ended');
 	ok(ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0), 'the dead one is gone');
 	kill_client($blocker);
 	$leader = session($node, app => 'leader');
@@ -496,7 +532,7 @@ my @accidents = grep { !/(server process|client backend) .* was terminated by si
 @accidents = grep { !/terminating connection because of crash|this session does not lead|there is already a transaction|in transaction blocks|begins when this transaction commits/ } @accidents;
 is_deeply(\@accidents, [], 'no accident in the log');
 my %errors;
-$errors{$_}++ foreach grep { !/division by zero|does not lead election "leased" any more|administrator command|connection to client lost|duplicate key|starting up|not yet accepting|recovery mode|shutting down/ }
+$errors{$_}++ foreach grep { !/division by zero|could not serialize access|does not lead election "leased" any more|administrator command|connection to client lost|duplicate key|starting up|not yet accepting|recovery mode|shutting down/ }
 	map { /(?:ERROR|FATAL):  (.*)/ ? $1 : () } split /\n/, slurp_file($node->logfile);
 is_deeply(\%errors, {}, 'no unexpected error in the log');
 $node->stop;

@@ -211,6 +211,75 @@ subtest 'a role, by leases' => sub {
 	end_session($elsewhere, $expired);
 };
 
+# The leases of a database that has no session make room once all of them are over.  They are
+# over for good: the next session there finds them so.
+subtest 'leases of a database without sessions' => sub {
+	start_anew('leader_election.max_elections_per_role' => 2);
+	$node->safe_psql('postgres', 'CREATE DATABASE quiet; CREATE DATABASE dropped');
+	my %token;
+	foreach my $database ('quiet', 'dropped')
+	{
+		$node->safe_psql($database, 'CREATE EXTENSION leader_election');
+		my $there = session($node, db => $database, user => 'regress_mallory');
+		$token{$database} = ask($there, q{SELECT le_lease('job', '2 s')});
+		like($token{$database}, qr/^\d+$/, "a lease in database $database");
+		end_session($there);
+	}
+	my $guest = session($node, db => 'dropped');
+	fails($mallory[0], q{SELECT le_lease('here', '1 h')}, '53400', 'leases that run count');
+	my $watcher = session($node, db => 'quiet');
+	ok(ask_until($watcher, 'SELECT count(*) FROM le_leaders', '0', 10), 'they expire');
+	end_session($watcher);
+	ask($guest, 'DROP EXTENSION leader_election');
+	ok(ask_until($mallory[0], q{SELECT le_resign('here', le_lease('here', '1 h'))}, 't', 10), 'those of a database without sessions do not, once they are over');
+	is(ask($mallory[0], q{SELECT le_lease('here', '1 h') > 0}), 't', 'there is room for one');
+	fails($mallory[0], q{SELECT le_lease('more', '1 h')}, '53400', 'those of a database with a session count, even without the extension');
+	end_session($guest);
+	ok(ask_until($mallory[0], q{SELECT le_lease('more', '1 h') > 0}, 't', 10), 'until that is gone');
+
+	my $there = session($node, db => 'quiet', user => 'regress_w1');
+	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'the lease is over for the next session there');
+	is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'another candidate is elected');
+	my $late = session($node, db => 'quiet', user => 'regress_mallory');
+	is(ask($late, "SELECT le_renew('job', $token{quiet})"), 'f', 'the lease is not renewed');
+	end_session($there);
+	$node->restart;
+	$late = session($node, db => 'quiet', user => 'regress_mallory');
+	is(ask($late, "SELECT le_renew('job', $token{quiet})"), 'f', 'nor after a restart');
+	is(ask($late, 'SELECT count(*) FROM le_leaders'), '0', 'nor does it run then');
+	end_session($late);
+	is(ask(session($node, db => 'dropped'), 'SELECT 1'), '1', 'the other database can be used');
+};
+
+# The databases of one owner have the room of one
+subtest 'the databases of an owner, by leases' => sub {
+	my $part = ($max - $max / 10) / 2;
+	start_anew('leader_election.max_elections_per_role' => '1000000');
+	$node->safe_psql('postgres', 'CREATE ROLE regress_owner LOGIN');
+	my @there;
+	foreach my $database ('first', 'second')
+	{
+		$node->safe_psql('postgres', "CREATE DATABASE $database OWNER regress_owner");
+		push @there, session($node, db => $database, user => 'regress_owner');
+		ask($there[-1], 'SET client_min_messages = error; CREATE EXTENSION leader_election');
+	}
+	is(ask($there[0], "SELECT count(le_try_become_leader('a' || i)) FROM generate_series(1, 10) i"), '10', 'elections in the first');
+	$node->safe_psql('postgres', 'ALTER ROLE regress_owner SET leader_election.max_elections_per_role = 1000000');
+	my $taker = session($node, db => 'first', user => 'regress_owner');
+	ask($taker, "DO \$\$ BEGIN FOR i IN 1 .. $part LOOP PERFORM le_lease('l' || i, '1 h'); COMMIT; END LOOP; END \$\$");
+	like($taker->{error}, qr/too many elections led in this database, or in those of its owner/, q{no more than its room});
+	fails($there[1], q{SELECT le_try_become_leader('b')}, '53400', 'which the second shares');
+	is(ask($there[0], 'SELECT le_resign_all()'), '10', 'some are resigned in the first');
+	is(ask($there[1], "SELECT count(le_try_become_leader('b' || i)) FROM generate_series(1, 10) i"), '10', 'and led in the second');
+	fails($there[1], q{SELECT le_try_become_leader('b')}, '53400', 'as many');
+	is(ask($w1, q{SELECT le_try_become_leader('plain'), le_resign('plain')}), 't|t', 'there is room in a database of another owner');
+	end_session(@there, $taker);
+	$node->safe_psql('postgres', 'DROP DATABASE second');
+	my $again = session($node, db => 'first', user => 'regress_owner');
+	ok(ask_until($again, "SELECT count(le_try_become_leader('c' || i)) FROM generate_series(1, 5) i", '5', 10), 'a dropped database gives back what it has');
+	end_session($again);
+};
+
 subtest 'a role, by jobs' => sub {
 	start_anew();
 	all_at_once(q{FOR i IN 1 .. 20 LOOP PERFORM le_try_become_leader('job#/' || i); PERFORM le_once('job#/' || i, now()); END LOOP;});

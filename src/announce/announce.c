@@ -47,7 +47,12 @@ typedef struct LeAnnouncement
 	LeElectionKey election;
 	int64		token;
 	LeAnnounce	what;
+	bool		final;			/* true even after a rollback */
 	bool		sent;			/* given to the server for this commit */
+
+	/* what was taken from the registry for that */
+	LeNewsTaken ended;
+	LeNewsTaken recorded;
 } LeAnnouncement;
 
 static dlist_head announcements = DLIST_STATIC_INIT(announcements);
@@ -89,11 +94,11 @@ le_announce(const LeElectionKey *election, int64 token, LeAnnounce what)
 		announcement_context = AllocSetContextCreate(TopMemoryContext,
 													 "leader_election announcements",
 													 ALLOCSET_SMALL_SIZES);
-	announcement = MemoryContextAlloc(announcement_context, sizeof(LeAnnouncement));
+	announcement = MemoryContextAllocZero(announcement_context, sizeof(LeAnnouncement));
 	announcement->election = *election;
 	announcement->token = token;
 	announcement->what = what;
-	announcement->sent = false;
+	announcement->final = what == LE_ANNOUNCE_TERM;
 	if (dlist_is_empty(&announcements))
 		waiting_since = le_monotonic_us();
 	dlist_push_tail(&announcements, &announcement->node);
@@ -165,6 +170,16 @@ notify_value(const LeAnnouncement *announcement)
 		notify(&news, LE_NEWS_VALUE);
 }
 
+static LeNewsTaken
+what_was_taken(const LeNews *news)
+{
+	LeNewsTaken taken = {0};
+
+	if (news->what != 0)
+		taken = (LeNewsTaken) {.token = news->term.token,.what = news->what};
+	return taken;
+}
+
 static void
 give_announcement(LeAnnouncement *announcement)
 {
@@ -180,6 +195,8 @@ give_announcement(LeAnnouncement *announcement)
 	le_registry_take_news(&announcement->election, announcement->token,
 						  announcement->what == LE_ANNOUNCE_END_WITH_COMMIT,
 						  &ended, &recorded);
+	announcement->ended = what_was_taken(&ended);
+	announcement->recorded = what_was_taken(&recorded);
 	notify(&ended, LE_NEWS_BEGIN);
 	notify(&ended, LE_NEWS_END);
 	notify(&recorded, LE_NEWS_BEGIN);
@@ -230,9 +247,13 @@ le_announcements_at_commit(void)
 		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
 
 		if (announcement->sent)
+		{
 			forget_announcement(announcement);
-		else if (announcement->what != LE_ANNOUNCE_VALUE)
+			continue;
+		}
+		if (announcement->what != LE_ANNOUNCE_VALUE)
 			announcement->what = LE_ANNOUNCE_TERM;
+		announcement->final = true;
 	}
 }
 
@@ -241,12 +262,16 @@ return_news(void *argument)
 {
 	LeAnnouncement *announcement = argument;
 
-	le_registry_return_news(&announcement->election, announcement->token);
+	le_registry_return_news(&announcement->election, announcement->ended);
+	le_registry_return_news(&announcement->election, announcement->recorded);
 }
 
 /*
  * After an abort, nothing was sent.  Drop what was to become true with the
  * commit.  Never raises an error.
+ *
+ * Call this before the terms of the transaction are ended, which puts them on
+ * the list again.
  */
 void
 le_announcements_at_abort(void)
@@ -260,7 +285,7 @@ le_announcements_at_abort(void)
 		if (announcement->sent)
 			le_run_safely(return_news, announcement);
 		announcement->sent = false;
-		if (announcement->what != LE_ANNOUNCE_TERM)
+		if (!announcement->final)
 			forget_announcement(announcement);
 	}
 }

@@ -46,8 +46,23 @@ set_loaded(Oid table)
 	LeDatabase *database = le_registry_lock_database(true);
 
 	database->loaded_table = table;
+	database->all_over = false;
 	database->had_terms = had_terms;
 	le_registry_unlock_database(database);
+}
+
+/*
+ * Check whether all leases of this database's table are over, since that was
+ * found before they were removed from the registry
+ */
+static bool
+are_all_over(void)
+{
+	LeDatabase *database = le_registry_lock_database(false);
+	bool		all_over = database->all_over;
+
+	le_registry_unlock_database(database);
+	return all_over;
 }
 
 /*
@@ -100,8 +115,8 @@ end_dropped_leases(Oid lease_table)
 }
 
 /*
- * Read the table for the first time since the server started, or the extension
- * was created
+ * Read the table for the first time since the server started, the extension
+ * was created, or its leases were forgotten
  */
 static void
 load_leases(Relation table)
@@ -109,9 +124,9 @@ load_leases(Relation table)
 	Oid			oid = RelationGetRelid(table);
 	int			running;
 
-	le_registry_forget_dropped();
+	le_registry_forget_databases(false);
 	end_dropped_leases(oid);
-	le_lease_load(table);
+	le_lease_load(table, are_all_over());
 	running = le_registry_start_loaded(oid);
 	set_loaded(oid);
 	if (running > 0)

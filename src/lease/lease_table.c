@@ -378,13 +378,14 @@ le_lease_list(const LeElection *election, int *count)
 }
 
 /*
- * Record all leases of the table, those that still run without a deadline yet
+ * Record all leases of the table, those that still run without a deadline yet.
+ * With all_over, none does.
  *
  * The caller must ensure that no other session reads or writes the table at
  * the same time.
  */
 void
-le_lease_load(Relation table)
+le_lease_load(Relation table, bool all_over)
 {
 	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf,
 										  0, NULL);
@@ -398,6 +399,9 @@ le_lease_load(Relation table)
 		CHECK_FOR_INTERRUPTS();
 		if (!read_lease_row(&term, table, tuple))
 			continue;
+
+		if (all_over)
+			term.deadline = LE_DEADLINE_OVER;
 
 		/* the table does not have the setting of the session that took it */
 		term.announces = true;

@@ -2,11 +2,12 @@
  *
  * registry/eviction.c
  *	  Eviction from the registry: entries of vacant elections, and what is left
- *	  of databases that were dropped.
+ *	  of databases that were dropped, or that are not used.
  *
- * A lease that has expired makes room only in its own database, whose sessions
- * make its row void: see lease_sweep in campaign/sweep.c.  registry.c says
- * which locks protect what.
+ * A lease that has expired makes room in its own database, whose sessions make
+ * its row void: see le_lease_sweep in campaign/sweep.c.  Other databases can
+ * remove it only together with all leases of its database, once that has no
+ * session and no lease that runs.  registry.c says which locks protect what.
  *
  *-------------------------------------------------------------------------
  */
@@ -183,34 +184,6 @@ le_registry_bound_elections(int more)
 	pfree(array);
 }
 
-/*
- * Delete all entries of the given databases, which were dropped
- */
-static void
-delete_elections(const Oid *databases, int count)
-{
-	dshash_seq_status status;
-	LeElectionEntry *entry;
-
-	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		dsa_pointer name = entry->name;
-
-		if (bsearch(&entry->election.database, databases, count, sizeof(Oid), oid_cmp) == NULL)
-			continue;
-		if (entry->token != 0)
-			le_remove_term(entry, LE_END_EXTENSION_DROPPED, NULL);
-		le_set_declared(entry, false);
-		le_news_forget(entry);
-		le_forget_denial(entry);
-		dshash_delete_current(&status);
-		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
-		le_registry_free(&name);
-	}
-	dshash_seq_term(&status);
-}
-
 /* How many databases to check at a time */
 #define LE_DATABASES_AT_ONCE	64
 
@@ -242,65 +215,151 @@ database_exists(Relation catalog, Oid database)
 	return exists;
 }
 
+/* A database without sessions.  Its OID is locked, so that none begins. */
+typedef struct LeQuietDatabase
+{
+	Oid			database;		/* first, for oid_cmp */
+	bool		dropped;
+	bool		is_led;			/* does one of its leases run? */
+	pg_atomic_uint32 *terms;	/* their counter */
+} LeQuietDatabase;
+
 /*
- * Check whether the database was dropped, and if so, lock its OID, so that no
- * session begins in another database that gets the same one
+ * Check whether the database was dropped, or with "quiet", has no session, and
+ * if so, lock its OID
  *
  * To be wrong here would remove the terms of running sessions.  Therefore, a
- * database that has sessions is not dropped, whatever the catalog says.
+ * database that has sessions is not dropped, whatever the catalog says.  The
+ * OID of a dropped one can be that of a new database meanwhile.
  */
 static bool
-lock_if_dropped(Relation catalog, Oid database)
+lock_if_quiet(Relation catalog, bool quiet, LeQuietDatabase *database)
 {
+	Oid			oid = database->database;
 	LOCKTAG		tag;
 
-	if (database_exists(catalog, database))
+	if (CountDBBackends(oid) > 0 || (!quiet && database_exists(catalog, oid)))
 		return false;
-	set_database_tag(&tag, database);
+	set_database_tag(&tag, oid);
 	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 		return false;
-	if (!database_exists(catalog, database) && CountDBBackends(database) == 0)
+	database->dropped = !database_exists(catalog, oid);
+	if ((quiet || database->dropped) && CountDBBackends(oid) == 0)
 		return true;
 	LockRelease(&tag, ShareLock, false);
 	return false;
 }
 
+static LeQuietDatabase *
+find_quiet(const LeElectionEntry *entry, const LeQuietDatabase *databases, int count)
+{
+	return bsearch(&entry->election.database, databases, count, sizeof(LeQuietDatabase), oid_cmp);
+}
+
 /*
- * Forget those of the given databases that were dropped
+ * Find out which of the databases have a lease that runs
  */
 static void
-forget_dropped_among(Relation catalog, Oid *databases, int count)
+find_led(LeQuietDatabase *databases, int count)
 {
-	int			dropped = 0;
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		LeQuietDatabase *database = find_quiet(entry, databases, count);
+
+		if (database != NULL && entry->token != 0 && entry->scope == LE_SCOPE_LEASE &&
+			!le_has_expired(&entry->expiry))
+			database->is_led = true;
+	}
+	dshash_seq_term(&status);
+}
+
+/*
+ * Remove the terms of the databases, except where a lease runs; of those that
+ * were dropped, remove all entries
+ */
+static void
+remove_terms(const LeQuietDatabase *databases, int count)
+{
+	dshash_seq_status status;
+	LeElectionEntry *entry;
+
+	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		const LeQuietDatabase *database = find_quiet(entry, databases, count);
+		dsa_pointer name = entry->name;
+
+		if (database == NULL || (database->is_led && !database->dropped))
+			continue;
+		if (entry->token != 0)
+			le_remove_term(entry, database->dropped ? LE_END_EXTENSION_DROPPED : LE_END_EXPIRED,
+						   database->terms);
+		if (!database->dropped)
+			continue;
+		le_set_declared(entry, false);
+		le_news_forget(entry);
+		le_forget_denial(entry);
+		dshash_delete_current(&status);
+		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
+		le_registry_free(&name);
+	}
+	dshash_seq_term(&status);
+}
+
+/*
+ * Forget what these databases have, if they were dropped, or with "quiet",
+ * have neither a session nor a lease that runs
+ */
+static void
+forget_among(Relation catalog, bool quiet, const Oid *oids, int count)
+{
+	LeQuietDatabase databases[LE_DATABASES_AT_ONCE];
+	int			found = 0;
 
 	for (int i = 0; i < count; i++)
 	{
-		if (lock_if_dropped(catalog, databases[i]))
-			databases[dropped++] = databases[i];
+		databases[found] = (LeQuietDatabase) {.database = oids[i]};
+		if (lock_if_quiet(catalog, quiet, &databases[found]))
+			found++;
 	}
-	if (dropped > 0)
+	if (found == 0)
+		return;
+	qsort(databases, found, sizeof(LeQuietDatabase), oid_cmp);
+	find_led(databases, found);
+	for (int i = 0; i < found; i++)
 	{
-		qsort(databases, dropped, sizeof(Oid), oid_cmp);
-		delete_elections(databases, dropped);
+		databases[i].terms = le_registry_terms_of(databases[i].database);
+		if (!databases[i].is_led)
+			le_registry_unload_leases(databases[i].database);
 	}
-	for (int i = 0; i < dropped; i++)
+	remove_terms(databases, found);
+	for (int i = 0; i < found; i++)
 	{
 		LOCKTAG		tag;
 
-		le_registry_forget_database(databases[i]);
-		set_database_tag(&tag, databases[i]);
+		if (databases[i].dropped)
+			le_registry_forget_database(databases[i].database);
+		set_database_tag(&tag, databases[i].database);
 		LockRelease(&tag, ShareLock, false);
 	}
 }
 
 /*
- * Forget the databases that were dropped, with all their elections
+ * Forget the databases that were dropped, with all their elections.  With
+ * "quiet", also forget the leases of those that have neither a session nor a
+ * lease that runs.
  *
- * A dropped database has no session and no prepared transaction.  May raise an
- * error.  The caller must not hold a lock that other sessions need.
+ * A dropped database has no session and no prepared transaction.  The leases
+ * that are forgotten otherwise are read again by the next session of their
+ * database, as leases that are over.  May raise an error.  The caller must not
+ * hold a lock that other sessions need.
  */
 void
-le_registry_forget_dropped(void)
+le_registry_forget_databases(bool quiet)
 {
 	int			count;
 	Oid		   *oids = le_registry_list_databases(&count);
@@ -310,7 +369,7 @@ le_registry_forget_dropped(void)
 	for (int first = 0; first < count; first += LE_DATABASES_AT_ONCE)
 	{
 		CHECK_FOR_INTERRUPTS();
-		forget_dropped_among(catalog, oids + first, Min(count - first, LE_DATABASES_AT_ONCE));
+		forget_among(catalog, quiet, oids + first, Min(count - first, LE_DATABASES_AT_ONCE));
 	}
 	table_close(catalog, AccessShareLock);
 	pfree(oids);

@@ -134,7 +134,6 @@ take_ended(LeNews *news, LeElectionEntry *entry)
 		news->what |= LE_NEWS_BEGIN;
 	entry->begin_told = Max(entry->begin_told, entry->last_token);
 	entry->end_told = entry->last_token;
-	le_registry_free(&entry->ended_identity);
 	if (!entry->running)
 		forget_deposition(entry);
 }
@@ -183,17 +182,21 @@ le_registry_take_news(const LeElectionKey *key, int64 token, bool ends, LeNews *
 }
 
 /*
- * Undo le_registry_take_news for the beginning of the term with the given
- * token, since the commit has failed
+ * Return what le_registry_take_news has given of a term, since the commit has
+ * failed
+ *
+ * The commit still holds the lock under which it was taken.
  */
 void
-le_registry_return_news(const LeElectionKey *key, int64 token)
+le_registry_return_news(const LeElectionKey *key, LeNewsTaken taken)
 {
-	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
+	LeElectionEntry *entry = taken.what != 0 ? le_registry_lock_entry(key, true) : NULL;
 
 	if (entry == NULL)
 		return;
-	if (entry->begin_told == token)
-		entry->begin_told = token - 1;
+	if ((taken.what & LE_NEWS_BEGIN) && entry->begin_told == taken.token)
+		entry->begin_told = taken.token - 1;
+	if ((taken.what & LE_NEWS_END) && entry->end_told == taken.token)
+		entry->end_told = taken.token - 1;
 	le_registry_unlock_entry(entry);
 }

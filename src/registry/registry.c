@@ -70,10 +70,12 @@
  *	databases	One entry per database, removed after the database was dropped,
  *				together with the entries of its elections.  See token.c,
  *				lease.c and follow.c for what they keep there.  The number of
- *				terms is atomic, and changed only by sessions of the database.
- *	roles		One entry per role that has ever been counted, never removed.
- *				It points to a counter, which is atomic.  The entry of a lease
- *				has a pointer to the counter in which the lease is counted.
+ *				terms is atomic, and changed only by sessions of the database,
+ *				or while it has none: see le_registry_forget_databases.
+ *	roles		One entry per role that has ever been counted, never removed,
+ *				as it takes some 50 bytes.  It points to counters, which are
+ *				atomic.  The entry of a lease has a pointer to the counter in
+ *				which the lease is counted.
  *
  * Lock order: a lock of the lock manager is acquired before a partition lock,
  * never after it.  While a partition lock is held, no other lock but the
@@ -323,16 +325,18 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 
 		if (entry == NULL)
 		{
-			dsa_pointer used = dsa_allocate(area, sizeof(pg_atomic_uint32));
+			dsa_pointer place = dsa_allocate(area, sizeof(LeRoleCounter));
+			LeRoleCounter *counter = dsa_get_address(area, place);
 
-			pg_atomic_init_u32(dsa_get_address(area, used), 0);
+			pg_atomic_init_u32(&counter->used, 0);
+			pg_atomic_init_u32(&counter->terms_of_owner, 0);
 			entry = dshash_find_or_insert(tables[LE_ROLE_TABLE], &role, &found);
 			if (!found)
-				entry->used = used;
+				entry->counter = place;
 			else
-				dsa_free(area, used);
+				dsa_free(area, place);
 		}
-		last = entry->used;
+		last = entry->counter;
 		last_role = role;
 		dshash_release_lock(tables[LE_ROLE_TABLE], entry);
 	}

@@ -181,7 +181,8 @@ typedef struct LeElectionEntry
 								 * announced */
 	int64		end_told;		/* likewise, whose end was */
 	dsa_pointer ended_identity; /* of the last ended term, if it is no longer
-								 * recorded and its end not announced */
+								 * recorded and its end was not announced
+								 * before that */
 	dsa_pointer deposed_by;		/* role that ends the term by le_depose */
 	dsa_pointer deposed_why;
 } LeElectionEntry;
@@ -258,6 +259,13 @@ typedef struct LeNews
 	char		by[NAMEDATALEN];	/* role that has deposed its leader */
 	char		why[LE_TEXT_SIZE];	/* empty: no reason was given */
 } LeNews;
+
+/* Which news of a term were taken, see news.c */
+typedef struct LeNewsTaken
+{
+	int64		token;
+	uint8		what;			/* of LeNewsKind; 0: nothing */
+} LeNewsTaken;
 
 /* What observers are shown of an election */
 typedef struct LeObservation
@@ -337,7 +345,10 @@ typedef struct LeDatabase
 {
 	Oid			database;		/* hash key; must be first */
 
-	pg_atomic_uint32 terms;		/* entries that have a token */
+	/* entries that have a token; databases.c says where they are counted */
+	bool		has_counter;
+	pg_atomic_uint32 terms;
+	dsa_pointer counter_of_owner;	/* invalid: in terms */
 
 	/* the block that tokens come from; token.c says what protects it */
 	Oid			sequence;		/* the sequence it was drawn from */
@@ -347,6 +358,8 @@ typedef struct LeDatabase
 
 	/* lease.c says how these are used */
 	Oid			loaded_table;	/* whose leases are in the registry */
+	bool		all_over;		/* its leases are over, and are no longer in
+								 * the registry */
 	bool		had_terms;		/* were there terms before it was loaded? */
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
@@ -459,7 +472,7 @@ extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);
-extern void le_registry_forget_dropped(void);
+extern void le_registry_forget_databases(bool quiet);
 
 /* terms.c */
 extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
@@ -502,7 +515,7 @@ extern bool le_registry_beat(const LeElectionKey *key, int64 token);
 /* news.c */
 extern void le_registry_take_news(const LeElectionKey *key, int64 token, bool ends,
 								  LeNews *ended, LeNews *recorded);
-extern void le_registry_return_news(const LeElectionKey *key, int64 token);
+extern void le_registry_return_news(const LeElectionKey *key, LeNewsTaken taken);
 
 /* candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate);

@@ -82,9 +82,9 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 /*
  * Remove the term from its entry
  *
- * terms_here counts the terms of the entry's database, or is NULL if that was
- * dropped.  The caller must hold the partition lock exclusively.  This frees
- * shared memory, which acquires no other lock than the area's.
+ * terms_here counts the terms of the entry's database, unless it is NULL.  The
+ * caller must hold the partition lock exclusively.  This frees shared memory,
+ * which acquires no other lock than the area's.
  */
 void
 le_remove_term(LeElectionEntry *entry, LeEndReason reason, pg_atomic_uint32 *terms_here)
@@ -249,6 +249,7 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 	{
 		le_copy_entry(ended, entry);
 		ended->end_reason = reason;
+		ended->announces = entry->announces && entry->end_told < entry->token;
 	}
 	le_remove_term(entry, reason, terms_here);
 	ConditionVariableBroadcast(&entry->changed);
