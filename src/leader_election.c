@@ -10,7 +10,6 @@
 #include "access/xact.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "utils/resowner.h"
 
 #include "announce/announce.h"
 #include "lease/lease.h"
@@ -47,13 +46,23 @@ stop_waiting(void)
 }
 
 /*
+ * Have no timer without a heartbeat, and no callback without a lock to
+ * release.  Never raises an error.
+ */
+static void
+drop_unneeded(void)
+{
+	le_release_timer();
+	le_rest_tracking();
+}
+
+/*
  * Watch the client if the session leads or waits, and otherwise stop watching
- * it.  Have no timer without a heartbeat.  Never raises an error.
+ * it.  Never raises an error.
  */
 static void
 update_watch(void)
 {
-	le_release_timer();
 	if (le_leads_for_session() || le_is_candidate())
 		le_watch_client();
 	else
@@ -61,13 +70,36 @@ update_watch(void)
 }
 
 /*
- * Check whether the transaction, which is about to be committed, has done
- * nothing that its end matters to.  Most transactions of a leader have not.
+ * Do what is to be done before a commit, for all but the session's terms
  */
-static bool
-has_nothing_to_end(void)
+static void
+finish_before_commit(void)
 {
-	return !le_xact_has_items() && !le_has_announcements();
+	if (le_xact_has_items())
+	{
+		le_guards_before_commit();
+		le_run_safely(le_terms_before_commit, NULL);
+		le_run_safely(le_grants_before_commit, NULL);
+		le_proclamations_before_commit();
+	}
+	le_announcements_before_commit();
+}
+
+/*
+ * Do what is to be done at a commit likewise.  Never raises an error.
+ */
+static void
+finish_at_commit(void)
+{
+	if (le_xact_has_items())
+	{
+		le_terms_at_xact_end();
+		le_grants_at_commit();
+		le_guards_at_xact_end();
+		le_proclamations_at_commit();
+	}
+	le_announcements_at_commit();
+	drop_unneeded();
 }
 
 /*
@@ -94,27 +126,17 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			break;
 		case XACT_EVENT_PREPARE:
 			le_guards_at_xact_end();
+			drop_unneeded();
 			update_watch();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 			le_verify_terms(NULL);
-			if (has_nothing_to_end())
-				break;
-			le_guards_before_commit();
-			le_run_safely(le_terms_before_commit, NULL);
-			le_run_safely(le_grants_before_commit, NULL);
-			le_proclamations_before_commit();
-			le_announcements_before_commit();
+			if (le_has_pending())
+				finish_before_commit();
 			break;
 		case XACT_EVENT_COMMIT:
-			if (!has_nothing_to_end())
-			{
-				le_terms_at_xact_end();
-				le_grants_at_commit();
-				le_guards_at_xact_end();
-				le_proclamations_at_commit();
-				le_announcements_at_commit();
-			}
+			if (le_has_pending())
+				finish_at_commit();
 			update_watch();
 			break;
 		case XACT_EVENT_ABORT:
@@ -122,6 +144,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			le_run_safely(le_verify_terms, NULL);
 			le_announcements_at_abort();
 			le_xact_lists_at_abort();
+			drop_unneeded();
 			update_watch();
 			break;
 		default:
@@ -156,26 +179,6 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 		default:
 			break;
 	}
-}
-
-/*
- * Notify candidates that locks have been released
- *
- * Also called for statements, and after a commit: see at_xact_event.  The
- * current resource owner is being released, so a memory segment that is mapped
- * now must not belong to it.
- */
-static void
-at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
-		   void *arg pg_attribute_unused())
-{
-	ResourceOwner owner = CurrentResourceOwner;
-
-	if (phase != RESOURCE_RELEASE_AFTER_LOCKS)
-		return;
-	CurrentResourceOwner = NULL;
-	le_locks_released(is_commit, is_top_level);
-	CurrentResourceOwner = owner;
 }
 
 /*
@@ -228,10 +231,6 @@ le_register_callbacks(void)
 			/* FALLTHROUGH */
 		case 3:
 			RegisterSubXactCallback(at_subxact_event, NULL);
-			registered++;
-			/* FALLTHROUGH */
-		case 4:
-			RegisterResourceReleaseCallback(at_release, NULL);
 			registered++;
 	}
 }

@@ -103,6 +103,7 @@ le_announce(const LeElectionKey *election, int64 token, LeAnnounce what)
 		waiting_since = le_monotonic_us();
 	dlist_push_tail(&announcements, &announcement->node);
 	announcement_count++;
+	le_other_pending++;
 }
 
 /*
@@ -116,20 +117,12 @@ le_report_end(const LeTerm *term, LeEndReason reason)
 		le_announce(&term->election, term->token, LE_ANNOUNCE_TERM);
 }
 
-/*
- * Check whether anything is to be announced.  Never raises an error.
- */
-bool
-le_has_announcements(void)
-{
-	return !dlist_is_empty(&announcements);
-}
-
 static void
 forget_announcement(LeAnnouncement *announcement)
 {
 	dlist_delete(&announcement->node);
 	pfree(announcement);
+	le_other_pending--;
 	if (--announcement_count == 0)
 		MemoryContextReset(announcement_context);
 }
@@ -138,6 +131,7 @@ static void
 forget_all(void)
 {
 	dlist_init(&announcements);
+	le_other_pending -= announcement_count;
 	announcement_count = 0;
 	MemoryContextReset(announcement_context);
 }

@@ -23,7 +23,6 @@ typedef enum LeAnnounce
 /* announce.c */
 extern void le_announce(const LeElectionKey *election, int64 token, LeAnnounce what);
 extern void le_report_end(const LeTerm *term, LeEndReason reason);
-extern bool le_has_announcements(void);
 extern void le_announcements_before_commit(void);
 extern void le_announcements_at_commit(void);
 extern void le_announcements_at_abort(void);
@@ -33,7 +32,7 @@ extern void le_announcements_at_exit(void);
 extern void le_track_lock(const LeElection *election, int64 guarded_by);
 extern void le_untrack_lock(const LeElection *election);
 extern void le_wake_followers(const LeElectionKey *key);
-extern void le_locks_released(bool is_commit, bool is_top_level);
+extern void le_rest_tracking(void);
 extern ConditionVariable *le_follow_from(uint64 *place);
 extern int	le_releases_since(uint64 *place, int64 *keys);
 

@@ -32,6 +32,7 @@
 #include "postgres.h"
 
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 
 #include "announce/announce.h"
 #include "base/compat.h"
@@ -52,45 +53,9 @@ static LeTakenLock *taken = NULL;
 static int	taken_count = 0;
 static int	taken_size = 0;
 
-/*
- * Remember a lock that is about to be acquired at transaction level.  With a
- * token, it is the guard lock, which matters only once that term has ended.
- */
-void
-le_track_lock(const LeElection *election, int64 guarded_by)
-{
-	if (taken == NULL)
-	{
-		taken_size = 8;
-		taken = MemoryContextAlloc(TopMemoryContext, taken_size * sizeof(LeTakenLock));
-	}
-	else if (taken_count == taken_size)
-	{
-		taken = repalloc_huge(taken, 2 * taken_size * sizeof(LeTakenLock));
-		taken_size *= 2;
-	}
-	taken[taken_count].election = election->key;
-	taken[taken_count++].guarded_by = guarded_by;
-}
-
-/*
- * Forget a lock that was not acquired, or was released at transaction level.
- * Never raises an error.
- *
- * If others were remembered after it, it stays, which does no harm.
- */
-void
-le_untrack_lock(const LeElection *election)
-{
-	LeTakenLock *last;
-
-	if (taken_count == 0)
-		return;
-	last = &taken[taken_count - 1];
-	if (last->guarded_by == 0 &&
-		memcmp(&last->election, &election->key, sizeof(LeElectionKey)) == 0)
-		taken_count--;
-}
+/* does the server call at_release, and does the transaction need that? */
+static bool is_called = false;
+static bool is_needed = false;
 
 static void
 wake_followers(void *argument)
@@ -155,16 +120,24 @@ is_held(const LeTakenLock *lock)
 }
 
 /*
- * Called after the server has released the locks of a transaction or
- * subtransaction.  Never raises an error.
+ * Notify followers that locks have been released
+ *
+ * Called by the server for the resources of each statement, transaction and
+ * subtransaction, and after a commit, where nothing may raise an error.  The
+ * current resource owner is being released, so a memory segment that is mapped
+ * now must not belong to it.
  */
-void
-le_locks_released(bool is_commit, bool is_top_level)
+static void
+at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
+		   void *arg pg_attribute_unused())
 {
 	int			kept = 0;
+	ResourceOwner owner;
 
-	if (is_commit && !is_top_level)
+	if (phase != RESOURCE_RELEASE_AFTER_LOCKS || (is_commit && !is_top_level))
 		return;
+	owner = CurrentResourceOwner;
+	CurrentResourceOwner = NULL;
 	for (int i = 0; i < taken_count; i++)
 	{
 		if (is_held(&taken[i]))
@@ -172,7 +145,74 @@ le_locks_released(bool is_commit, bool is_top_level)
 		else if (!le_has_lock(&taken[i].election))
 			wake_if_followed(&taken[i]);
 	}
+	CurrentResourceOwner = owner;
 	taken_count = is_top_level ? 0 : kept;
+}
+
+/*
+ * Remember a lock that is about to be acquired at transaction level.  With a
+ * token, it is the guard lock, which matters only once that term has ended.
+ */
+void
+le_track_lock(const LeElection *election, int64 guarded_by)
+{
+	if (!is_called)
+	{
+		RegisterResourceReleaseCallback(at_release, NULL);
+		is_called = true;
+		le_other_pending++;
+	}
+	is_needed = true;
+	if (taken == NULL)
+	{
+		taken_size = 8;
+		taken = MemoryContextAlloc(TopMemoryContext, taken_size * sizeof(LeTakenLock));
+	}
+	else if (taken_count == taken_size)
+	{
+		taken = repalloc_huge(taken, 2 * taken_size * sizeof(LeTakenLock));
+		taken_size *= 2;
+	}
+	taken[taken_count].election = election->key;
+	taken[taken_count++].guarded_by = guarded_by;
+}
+
+/*
+ * Forget a lock that was not acquired, or was released at transaction level.
+ * Never raises an error.
+ *
+ * If others were remembered after it, it stays, which does no harm.
+ */
+void
+le_untrack_lock(const LeElection *election)
+{
+	LeTakenLock *last;
+
+	if (taken_count == 0)
+		return;
+	last = &taken[taken_count - 1];
+	if (last->guarded_by == 0 &&
+		memcmp(&last->election, &election->key, sizeof(LeElectionKey)) == 0)
+		taken_count--;
+}
+
+/*
+ * Have the server call at_release no longer, if the current transaction, which
+ * ends, has acquired no lock.  Never raises an error.
+ *
+ * A session that acquires one in each transaction keeps the callback, which
+ * can also not be removed while the server calls it.
+ */
+void
+le_rest_tracking(void)
+{
+	if (is_called && !is_needed)
+	{
+		UnregisterResourceReleaseCallback(at_release, NULL);
+		is_called = false;
+		le_other_pending--;
+	}
+	is_needed = false;
 }
 
 /*

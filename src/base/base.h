@@ -271,7 +271,8 @@ extern void le_define_settings(void);
 extern void le_set_locally(const char *name, const char *value);
 
 /* xact_list.c */
-extern bool le_xact_has_items(void);
+extern uint32 le_xact_items;
+extern uint32 le_other_pending;
 extern void le_xact_list_reserve(LeXactList *list);
 extern void le_xact_list_add(LeXactList *list, LeXactItem *item,
 							 const LeElectionKey *election);
@@ -283,5 +284,25 @@ extern dlist_node *le_xact_list_first_of(LeXactList *list, SubTransactionId mine
 extern void le_xact_lists_at_abort(void);
 extern void le_xact_lists_at_subxact_abort(SubTransactionId mine);
 extern void le_xact_lists_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);
+
+/*
+ * Check whether any list has an item.  Never raises an error.
+ */
+static inline bool
+le_xact_has_items(void)
+{
+	return le_xact_items > 0;
+}
+
+/*
+ * Check whether anything is to be done when the transaction commits, except
+ * for the terms of the session.  In most transactions of a leader nothing is.
+ * Never raises an error.
+ */
+static inline bool
+le_has_pending(void)
+{
+	return le_xact_items > 0 || le_other_pending > 0;
+}
 
 #endif							/* LE_BASE_H */

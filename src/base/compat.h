@@ -136,15 +136,11 @@
 #endif
 
 /* Check whether this session holds the lock in exactly this mode */
-static inline bool
-LockHeldByMeCompat(const LOCKTAG *tag, LOCKMODE mode)
-{
 #if PG_VERSION_NUM >= 170000
-	return LockHeldByMe(tag, mode, false);
+#define LockHeldByMeCompat(tag, mode) LockHeldByMe(tag, mode, false)
 #else
-	return LockHeldByMe(tag, mode);
+#define LockHeldByMeCompat(tag, mode) LockHeldByMe(tag, mode)
 #endif
-}
 
 /* LockAcquire that also returns the backend's own record of the lock */
 static inline LockAcquireResult

@@ -24,20 +24,16 @@
 #include "base/base.h"
 
 /* the number of items of all lists */
-static uint32 all_items = 0;
+uint32		le_xact_items = 0;
+
+/*
+ * the number of other things that the end of a transaction must look at:
+ * announcements, a timer, and a callback
+ */
+uint32		le_other_pending = 0;
 
 /* the lists that have ever had an item */
 static LeXactList *all_lists = NULL;
-
-/*
- * Check whether any list has an item.  Most transactions have none, so that
- * nothing is to be done at their end.  Never raises an error.
- */
-bool
-le_xact_has_items(void)
-{
-	return all_items > 0;
-}
 
 static dlist_head *
 get_bucket(LeXactList *list, const LeElectionKey *election)
@@ -103,7 +99,7 @@ le_xact_list_add(LeXactList *list, LeXactItem *item, const LeElectionKey *electi
 	dlist_push_tail(&list->items, &item->node);
 	dlist_push_tail(get_bucket(list, election), &item->in_bucket);
 	list->count++;
-	all_items++;
+	le_xact_items++;
 }
 
 /*
@@ -115,10 +111,10 @@ le_xact_list_add(LeXactList *list, LeXactItem *item, const LeElectionKey *electi
 void
 le_xact_list_remove(LeXactList *list, LeXactItem *item)
 {
-	Assert(all_items > 0);
+	Assert(le_xact_items > 0);
 	dlist_delete(&item->node);
 	dlist_delete(&item->in_bucket);
-	all_items--;
+	le_xact_items--;
 	if (--list->count > 0 || list->buckets == NULL)
 		return;
 	pfree(list->buckets);

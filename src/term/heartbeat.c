@@ -124,6 +124,7 @@ create_timer(void (*handler) (int number))
 				 errhint("Raise the limit of pending signals (RLIMIT_SIGPENDING) of the operating-system user that runs the server.")));
 	}
 	has_timer = true;
+	le_other_pending++;
 }
 
 static void
@@ -134,6 +135,7 @@ delete_timer(void)
 	pthread_sigmask(SIG_BLOCK, &timer_signal, &before);
 	(void) timer_delete(timer);
 	has_timer = false;
+	le_other_pending--;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -52,6 +52,7 @@
 static HTAB *held_terms = NULL;
 static dlist_head names_held = DLIST_STATIC_INIT(names_held);
 static dlist_head keys_held = DLIST_STATIC_INIT(keys_held);
+static int	session_holds = 0;	/* terms in both lists */
 
 static void drop_xact_hold(LeXactItem *item);
 
@@ -67,6 +68,15 @@ create_held_terms(void)
 
 	held_terms = hash_create("leader_election terms", 32, &info,
 							 HASH_ELEM | HASH_BLOBS);
+}
+
+/*
+ * Return the number of terms that this session runs.  Never raises an error.
+ */
+int
+le_count_held(void)
+{
+	return held_terms == NULL ? 0 : hash_get_num_entries(held_terms);
 }
 
 /*
@@ -90,6 +100,7 @@ forget_session_hold(LeHeldTerm *held)
 {
 	dlist_delete(&held->session_node);
 	held->session_hold = false;
+	session_holds--;
 }
 
 /*
@@ -117,7 +128,7 @@ verify_holds(LeHeldTerm *held)
 	 * common case: only the extension can have acquired it, at session level
 	 */
 	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !held->xact_hold)
-		return le_has_lock(&held->election.key);
+		return LockHeldByMeCompat(&held->election.tag, ExclusiveLock);
 
 	if (!le_lock_unbroken(&held->election, &session_level))
 		return false;
@@ -160,7 +171,7 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 	LeEndingTerm ending = {held->election.key, held->token, reason};
 
 	if (held->session_hold)
-		dlist_delete(&held->session_node);
+		forget_session_hold(held);
 	if (held->xact_hold)
 		le_xact_list_remove(&xact_held, &held->xact_item);
 	le_stop_heartbeat(held);
@@ -182,7 +193,7 @@ le_held_term(const LeElection *election)
 {
 	LeHeldTerm *held;
 
-	if (held_terms == NULL)
+	if (le_count_held() == 0)
 		return NULL;
 	held = hash_search(held_terms, &election->key, HASH_FIND, NULL);
 	if (held == NULL)
@@ -226,16 +237,7 @@ end_lost(dlist_head *list)
 bool
 le_leads_for_session(void)
 {
-	return !dlist_is_empty(&names_held) || !dlist_is_empty(&keys_held);
-}
-
-/*
- * Return the number of terms that this session runs.  Never raises an error.
- */
-int
-le_count_held(void)
-{
-	return held_terms == NULL ? 0 : hash_get_num_entries(held_terms);
+	return session_holds > 0;
 }
 
 /*
@@ -258,6 +260,7 @@ add_session_hold(LeHeldTerm *held)
 	Assert(!held->session_hold);
 	le_acquire_for_session(&held->election);
 	held->session_hold = true;
+	session_holds++;
 	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
 					&keys_held : &names_held, &held->session_node);
 	le_watch_client();
@@ -498,7 +501,8 @@ end_if_lost(LeXactItem *item)
 void
 le_verify_terms(void *unused pg_attribute_unused())
 {
-	le_xact_list_each(&xact_held, end_if_lost);
+	if (xact_held.count > 0)
+		le_xact_list_each(&xact_held, end_if_lost);
 	end_lost(&names_held);
 	end_lost(&keys_held);
 }
