@@ -50,6 +50,7 @@
 #include "term/term.h"
 
 static HTAB *held_terms = NULL;
+static LeHeldTerm *last_found = NULL;	/* NULL: none, or it has ended */
 static dlist_head names_held = DLIST_STATIC_INIT(names_held);
 static dlist_head keys_held = DLIST_STATIC_INIT(keys_held);
 static int	session_holds = 0;	/* terms in both lists */
@@ -175,6 +176,7 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 	if (held->xact_hold)
 		le_xact_list_remove(&xact_held, &held->xact_item);
 	le_stop_heartbeat(held);
+	last_found = NULL;
 	hash_search(held_terms, &ending.election, HASH_REMOVE, NULL);
 
 	le_run_safely(take_off_record, &ending);
@@ -195,9 +197,12 @@ le_held_term(const LeElection *election)
 
 	if (le_count_held() == 0)
 		return NULL;
-	held = hash_search(held_terms, &election->key, HASH_FIND, NULL);
+	held = last_found;
+	if (held == NULL || memcmp(&held->election.key, &election->key, sizeof(LeElectionKey)) != 0)
+		held = hash_search(held_terms, &election->key, HASH_FIND, NULL);
 	if (held == NULL)
 		return NULL;
+	last_found = held;
 	if (!verify_holds(held))
 	{
 		end_term(held, LE_END_LOCK_RELEASED);
