@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * sql/arguments.c
- *	  Arguments of functions and procedures: check them, with a clear error for
- *	  each invalid one.
+ *	  What a function or procedure checks before it does anything: its
+ *	  arguments, with a clear error for each invalid one, and the context in
+ *	  which it was called.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,49 +13,47 @@
 #include <limits.h>
 #include <math.h>
 
+#include "access/xact.h"
 #include "miscadmin.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "lease/lease.h"
 #include "sql/sql.h"
+#include "leader_election.h"
 
 /*
- * Raise an error if an argument is null that must not be
+ * Raise an error because an argument is null that must not be
  */
 void
-le_refuse_null(bool is_null, const char *what)
+le_raise_null(const char *what)
 {
-	if (is_null)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", what)));
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("%s must not be null", what)));
 }
 
 /*
- * Raise an error if the text is longer than the given number of bytes
+ * Raise an error unless the text has from min, which is 0 or 1, to max bytes
  */
 static void
-check_length(const text *value, const char *what, int max)
+check_length(const text *value, const char *what, int min, int max)
 {
 	int			length = VARSIZE_ANY_EXHDR(value);
 
+	if (length < min)
+		ereport(ERROR,
+				(errcode(ERRCODE_ZERO_LENGTH_CHARACTER_STRING),
+				 errmsg("%s must not be empty", what)));
 	if (length > max)
 		ereport(ERROR,
 				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
 				 errmsg("%s is too long: %d bytes, at most %d", what, length, max)));
-}
-
-/*
- * Raise an error unless the text is 1 to 255 bytes long
- */
-static void
-check_text(const text *value, const char *what)
-{
-	if (VARSIZE_ANY_EXHDR(value) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_ZERO_LENGTH_CHARACTER_STRING),
-				 errmsg("%s must not be empty", what)));
-	check_length(value, what, LE_TEXT_MAX);
 }
 
 /*
@@ -74,41 +73,38 @@ is_number(const char *bytes, int length)
 }
 
 /*
- * Raise an error if the name is what a driver makes of a key or an array
- * without a type
+ * Raise an error unless this can be the name of an election, which NULL cannot
  *
- * Such a name would be another election than the caller means, and exclude no
- * other caller from that one.
+ * Nor can what a driver makes of a key or an array without a type.  Such a
+ * name would be another election than the caller means, and exclude no other
+ * caller from that one.
  */
-static void
-refuse_untyped(const text *name)
+void
+le_check_name(const text *name)
 {
-	const char *bytes = VARDATA_ANY(name);
-	int			length = VARSIZE_ANY_EXHDR(name);
+	const char *bytes;
+	int			length;
+	char		last;
 
-	if (is_number(bytes, length))
+	if (name == NULL)
+		le_raise_null("election name");
+	check_length(name, "election name", 1, LE_TEXT_MAX);
+
+	bytes = VARDATA_ANY(name);
+	length = VARSIZE_ANY_EXHDR(name);
+	last = bytes[length - 1];
+	if (isdigit((unsigned char) last) && is_number(bytes, length))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("election name must not be a number: \"%s\"",
 						text_to_cstring(name)),
 				 errhint("Pass a key as $1::bigint, or put a letter into the name.")));
-	if (length > 1 && bytes[0] == '{' && bytes[length - 1] == '}')
+	if (last == '}' && bytes[0] == '{')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("election name must not be enclosed in braces: \"%s\"",
 						le_escape_line(text_to_cstring(name))),
 				 errhint("Pass an array of names as $1::text[].")));
-}
-
-/*
- * Raise an error unless this can be the name of an election, which NULL cannot
- */
-void
-le_check_name(const text *name)
-{
-	le_refuse_null(name == NULL, "election name");
-	check_text(name, "election name");
-	refuse_untyped(name);
 }
 
 /*
@@ -134,14 +130,25 @@ le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *elect
 		le_election_by_name(election, le_arg_name(fcinfo));
 		return;
 	}
-	le_refuse_null(PG_ARGISNULL(0), "election key");
+	if (PG_ARGISNULL(0))
+		le_raise_null("election key");
 	le_election_by_key(election, PG_GETARG_INT64(0));
 }
 
+/*
+ * Return the text from the given argument, of min to max bytes, or NULL for
+ * none
+ */
 static text *
-optional_text(FunctionCallInfo fcinfo, int argument)
+optional_text(FunctionCallInfo fcinfo, int argument, const char *what, int min, int max)
 {
-	return PG_ARGISNULL(argument) ? NULL : PG_GETARG_TEXT_PP(argument);
+	text	   *value;
+
+	if (PG_ARGISNULL(argument))
+		return NULL;
+	value = PG_GETARG_TEXT_PP(argument);
+	check_length(value, what, min, max);
+	return value;
 }
 
 /*
@@ -150,11 +157,7 @@ optional_text(FunctionCallInfo fcinfo, int argument)
 text *
 le_arg_identity(FunctionCallInfo fcinfo, int argument)
 {
-	text	   *identity = optional_text(fcinfo, argument);
-
-	if (identity != NULL)
-		check_text(identity, "identity");
-	return identity;
+	return optional_text(fcinfo, argument, "identity", 1, LE_TEXT_MAX);
 }
 
 /*
@@ -163,12 +166,9 @@ le_arg_identity(FunctionCallInfo fcinfo, int argument)
 char *
 le_arg_reason(FunctionCallInfo fcinfo, int argument)
 {
-	text	   *reason = optional_text(fcinfo, argument);
+	text	   *reason = optional_text(fcinfo, argument, "reason", 1, LE_TEXT_MAX);
 
-	if (reason == NULL)
-		return NULL;
-	check_text(reason, "reason");
-	return text_to_cstring(reason);
+	return reason == NULL ? NULL : text_to_cstring(reason);
 }
 
 /*
@@ -177,11 +177,7 @@ le_arg_reason(FunctionCallInfo fcinfo, int argument)
 text *
 le_arg_value(FunctionCallInfo fcinfo, int argument)
 {
-	text	   *value = optional_text(fcinfo, argument);
-
-	if (value != NULL)
-		check_length(value, "value", LE_VALUE_MAX);
-	return value;
+	return optional_text(fcinfo, argument, "value", 0, LE_VALUE_MAX);
 }
 
 /*
@@ -245,7 +241,8 @@ get_duration(const Interval *interval, const char *what, int min_ms, int max_ms,
 int64
 le_arg_ttl(FunctionCallInfo fcinfo, int argument)
 {
-	le_refuse_null(PG_ARGISNULL(argument), "ttl");
+	if (PG_ARGISNULL(argument))
+		le_raise_null("ttl");
 	return (int64) get_duration(PG_GETARG_INTERVAL_P(argument), "ttl", LE_MIN_TTL_MS,
 								le_max_ttl, "leader_election.max_ttl");
 }
@@ -300,6 +297,117 @@ le_arg_role(FunctionCallInfo fcinfo, int argument)
 int64
 le_arg_token(FunctionCallInfo fcinfo, int argument)
 {
-	le_refuse_null(PG_ARGISNULL(argument), "token");
+	if (PG_ARGISNULL(argument))
+		le_raise_null("token");
 	return PG_GETARG_INT64(argument);
+}
+
+/*
+ * Raise an error if the function is called by code that the session's user has
+ * not asked for, such as an index expression in the ANALYZE of another user's
+ * table
+ *
+ * What it would begin or end belongs to the session, and would outlive the
+ * command.
+ */
+void
+le_refuse_restricted(FunctionCallInfo fcinfo)
+{
+	if (likely(!InSecurityRestrictedOperation()))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("cannot execute %s() within security-restricted operation",
+					get_func_name(fcinfo->flinfo->fn_oid))));
+}
+
+/*
+ * Check whether the portal contains the client's own statement, and not a
+ * function's cursor
+ *
+ * The portals of the simple protocol and of EXECUTE are not visible; cursors
+ * are.
+ */
+static bool
+is_of_client(Portal portal)
+{
+	return !portal->visible ||
+		(debug_query_string != NULL && strcmp(portal->sourceText, debug_query_string) == 0);
+}
+
+/*
+ * Check whether the client's statement itself makes the call, and not a
+ * function, procedure or DO block that it runs
+ *
+ * These run their statements with their own snapshots.
+ */
+static bool
+is_called_at_top_level(void)
+{
+	Portal		portal = ActivePortal;
+
+	return portal != NULL && portal->queryDesc != NULL && is_of_client(portal) &&
+		ActiveSnapshotSet() && GetActiveSnapshot() == portal->queryDesc->snapshot;
+}
+
+/*
+ * Warn, once per statement, if leadership in transaction scope ends with the
+ * statement that bids for it
+ *
+ * If a function bids, the statement that called it can be the job.
+ */
+void
+le_warn_outside_transaction(const char *function)
+{
+	static TimestampTz warned = 0;
+	TimestampTz statement = GetCurrentStatementStartTimestamp();
+
+	if (IsTransactionBlock() || IsSubTransaction() || !is_called_at_top_level() ||
+		warned == statement)
+		return;
+	warned = statement;
+	ereport(WARNING,
+			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+			 errmsg("%s can only be used in transaction blocks", function),
+			 errdetail("Leadership ends with this statement.")));
+}
+
+/*
+ * Prepare to return rows, into the result's tuplestore
+ *
+ * Each row is an array of so many values.  If the result type has more
+ * columns, rows would be read past that array.  CREATE OR REPLACE VIEW can add
+ * columns to a view whose row type a function returns.
+ */
+ReturnSetInfo *
+le_begin_rows(FunctionCallInfo fcinfo, int columns)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (rsinfo->setDesc->natts != columns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("result type of function %s() has been altered",
+						get_func_name(fcinfo->flinfo->fn_oid)),
+				 errdetail("It has %d columns instead of %d.",
+						   rsinfo->setDesc->natts, columns)));
+	return rsinfo;
+}
+
+/*
+ * Prepare for a function that only reads leases, or renews one
+ *
+ * The first session that reads them after a start of the server, or with a new
+ * extension, may have to announce that leases have ended, and needs callbacks
+ * for that.  Other readers have none, so that they do not fail if no timer is
+ * left.
+ */
+void
+le_prepare_to_look(void)
+{
+	if (likely(le_leases_are_loaded()))
+		return;
+	le_register_callbacks();
+	(void) le_leases_ready(false);
 }

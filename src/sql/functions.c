@@ -401,7 +401,8 @@ Datum
 le_depose_role(PG_FUNCTION_ARGS)
 {
 	prepare(fcinfo);
-	le_refuse_null(PG_ARGISNULL(0), "role");
+	if (PG_ARGISNULL(0))
+		le_raise_null("role");
 	PG_RETURN_INT32(le_depose_all(PG_GETARG_OID(0), le_arg_reason(fcinfo, 1)));
 }
 

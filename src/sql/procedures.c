@@ -128,7 +128,8 @@ get_elections(FunctionCallInfo fcinfo, int *count)
 	bool	   *nulls;
 	LeElection *elections;
 
-	le_refuse_null(PG_ARGISNULL(0), "election names");
+	if (PG_ARGISNULL(0))
+		le_raise_null("election names");
 	array = PG_GETARG_ARRAYTYPE_P(0);
 	if (ARR_NDIM(array) != 1)
 		ereport(ERROR,

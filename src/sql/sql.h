@@ -20,7 +20,7 @@ typedef enum LeCalledBy
 } LeCalledBy;
 
 /* arguments.c */
-extern void le_refuse_null(bool is_null, const char *what);
+pg_noreturn extern void le_raise_null(const char *what);
 extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
 extern void le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by,
@@ -35,8 +35,6 @@ extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
 									const char *what, int min_ms);
 extern Name le_arg_role(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
-
-/* call.c */
 extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 extern void le_warn_outside_transaction(const char *function);
 extern void le_prepare_to_look(void);

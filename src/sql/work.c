@@ -69,7 +69,8 @@ le_once(PG_FUNCTION_ARGS)
 	le_refuse_restricted(fcinfo);
 	le_register_callbacks();
 	le_election_by_name(&election, le_arg_name(fcinfo));
-	le_refuse_null(PG_ARGISNULL(1), "the time for which a job is due");
+	if (PG_ARGISNULL(1))
+		le_raise_null("the time for which a job is due");
 	token = PG_ARGISNULL(2) ? le_own_token(&election) : PG_GETARG_INT64(2);
 	PG_RETURN_BOOL(le_do_once(&election, PG_GETARG_TIMESTAMPTZ(1), token));
 }
@@ -84,7 +85,8 @@ le_seats(PG_FUNCTION_ARGS)
 	int			count;
 	Datum	   *seats;
 
-	le_refuse_null(PG_ARGISNULL(1), "number of seats");
+	if (PG_ARGISNULL(1))
+		le_raise_null("number of seats");
 	count = PG_GETARG_INT32(1);
 	if (count < 1 || count > LE_MAX_SEATS)
 		ereport(ERROR,
