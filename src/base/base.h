@@ -190,9 +190,6 @@ typedef enum LeSleep
 	LE_SLEEP_STANDBY			/* synchronous standbys */
 } LeSleep;
 
-/* clock.c */
-extern uint64 le_monotonic_us(void);
-
 /* declaration.c */
 extern void (*le_declarations_read_hook) (uint64 declarations);
 extern bool le_knows_kept(const LeElectionKey *key, const char *name, bool *kept);
@@ -250,6 +247,7 @@ extern void le_register_liveness(void);
 extern void le_watch_client(void);
 extern void le_unwatch_client(void);
 extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
+extern uint64 le_monotonic_us(void);
 
 /* safely.c */
 extern bool le_try(void (*action) (void *), void *argument);

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * base/liveness.c
- *	  Detection of vanished clients, and sleeping without missing that.
+ *	  The clock by which terms and waits expire, detection of vanished clients,
+ *	  and sleeping without missing that.
  *
  * A client whose host has vanished sends nothing, and by default TCP takes
  * hours to give up.  So while a session leads or waits, its socket is set to
@@ -13,9 +14,11 @@
 #include "postgres.h"
 
 #include <poll.h>
+#include <time.h>
 
-#include "libpq/libpq.h"
+#include "datatype/timestamp.h"
 #include "libpq/libpq-be.h"
+#include "libpq/libpq.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
@@ -24,6 +27,21 @@
 #include "utils/timestamp.h"
 
 #include "base/base.h"
+
+/*
+ * Return the time in microseconds on a clock that cannot be set
+ *
+ * The clock is the same in all processes.  Its values are only good for
+ * comparison.  Never raises an error.
+ */
+uint64
+le_monotonic_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+}
 
 /*
  * End this session if its client is gone

@@ -58,19 +58,6 @@
 #define LE_TOKEN_LEAP			(INT64CONST(1) << 33)
 
 /*
- * Raise an error if this server is in recovery
- */
-void
-le_require_primary(void)
-{
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot elect a leader during recovery"),
-				 errhint("Connect to the primary server.")));
-}
-
-/*
  * Return the origin of what this server writes, of tokens or of leases: a hash
  * of the place in the upper half, without its sign bit, and the timeline in
  * the lower half

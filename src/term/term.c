@@ -41,6 +41,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/hsearch.h"
@@ -58,6 +59,19 @@ static int	session_holds = 0;	/* terms in both lists */
 static void drop_xact_hold(LeXactItem *item);
 
 static LeXactList xact_held = LE_XACT_LIST(xact_held, drop_xact_hold);
+
+/*
+ * Raise an error if this server is in recovery
+ */
+void
+le_require_primary(void)
+{
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot elect a leader during recovery"),
+				 errhint("Connect to the primary server.")));
+}
 
 static void
 create_held_terms(void)

@@ -36,6 +36,7 @@ typedef struct LeHeldTerm
 #define LE_IDLE_HOLDER	0
 
 /* term.c */
+extern void le_require_primary(void);
 extern LeHeldTerm *le_held_term(const LeElection *election);
 extern bool le_leads_for_session(void);
 extern int	le_count_held(void);
@@ -82,7 +83,6 @@ extern int	le_probe_holder(const LeElection *election);
 extern bool le_holds_lock(const LeElection *election, int pid);
 
 /* origin.c */
-extern void le_require_primary(void);
 extern int64 le_origin_now(bool of_tokens);
 extern int64 le_first_token(int64 last, int64 then, int64 now,
 							const struct timeval *clock);
