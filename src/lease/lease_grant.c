@@ -176,10 +176,8 @@ begin_on_record(void *argument)
 	LeGrant    *grant = argument;
 	LeTerm		term;
 
-	if (!le_registry_begin_lease(&grant->election.key, grant->token))
-		return;
-	if (le_log_terms && le_registry_read(&grant->election.key, &term) &&
-		term.token == grant->token)
+	if (le_registry_begin_lease(&grant->election.key, grant->token,
+								le_log_terms ? &term : NULL) && le_log_terms)
 		le_log_begin(&term);
 }
 

@@ -129,6 +129,24 @@ mark_entry_declared(LeElectionEntry *entry, bool all)
 }
 
 /*
+ * Give the entry this name.  If there is no room for it, unlock the entry and
+ * raise an error.
+ */
+static void
+name_entry(LeElectionEntry *entry, const char *name)
+{
+	dsa_pointer stored = InvalidDsaPointer;
+
+	if (name[0] != '\0' && !le_registry_store_string(name, &stored))
+	{
+		le_registry_unlock_entry(entry);
+		le_raise_registry_full();
+	}
+	le_registry_free(&entry->name);
+	entry->name = stored;
+}
+
+/*
  * Reuse the entry for the election of the given name.  Its statistics start
  * from zero, but the end of the last term is kept, since a grace period counts
  * from it.
@@ -140,18 +158,10 @@ mark_entry_declared(LeElectionEntry *entry, bool all)
 void
 le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 {
-	dsa_pointer stored = InvalidDsaPointer;
-
 	AssertPartitionLocked();
 	if (strcmp(le_registry_string(entry->name), name) == 0)
 		return;
-	if (name[0] != '\0' && !le_registry_store_string(name, &stored))
-	{
-		le_registry_unlock_entry(entry);
-		le_raise_registry_full();
-	}
-	le_registry_free(&entry->name);
-	entry->name = stored;
+	name_entry(entry, name);
 	entry->grace_from_known = entry->grace_from_known || entry->last_token != 0;
 	entry->last_token = 0;
 	entry->successor = 0;
@@ -193,11 +203,12 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 			dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
 			return NULL;
 		}
+		name_entry(entry, name);
 	}
-	if (entry->hidden)
+	else if (entry->hidden)
 		show_entry(entry);
 	mark_entry_declared(entry, false);
-	if (entry->token == 0 && !le_entry_is_kept(entry))
+	if (found && entry->token == 0 && !le_entry_is_kept(entry))
 	{
 		le_registry_adopt_entry(entry, name);
 		mark_entry_declared(entry, false);

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/entry.c
- *	  A single entry of an election: find, lock and copy it, and check whether
- *	  its term is silent.
+ *	  A single entry of an election: copy it, and check whether its term is
+ *	  silent.
  *
  * registry.c says which locks protect what.
  *
@@ -11,36 +11,6 @@
 #include "postgres.h"
 
 #include "registry/internal.h"
-
-/*
- * Return the election's entry with its partition locked, or NULL if there is
- * none
- */
-LeElectionEntry *
-le_registry_lock_entry(const LeElectionKey *key, bool exclusive)
-{
-	return dshash_find(le_registry_table(LE_ELECTION_TABLE), key, exclusive);
-}
-
-void
-le_registry_unlock_entry(LeElectionEntry *entry)
-{
-	dshash_release_lock(le_registry_table(LE_ELECTION_TABLE), entry);
-}
-
-/*
- * Return the entry likewise if its term has the given token, else NULL
- */
-LeElectionEntry *
-le_registry_lock_term(const LeElectionKey *key, int64 token, bool exclusive)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, exclusive);
-
-	if (entry == NULL || entry->token == token)
-		return entry;
-	le_registry_unlock_entry(entry);
-	return NULL;
-}
 
 /*
  * Check whether the term with the given token is silent.  If so, it stays so

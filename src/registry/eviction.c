@@ -31,9 +31,8 @@
  * time.
  */
 static uint32
-count_idle(void)
+count_idle(LeCounters *counters)
 {
-	LeCounters *counters = le_registry_counters();
 	uint32		running = pg_atomic_read_u32(&counters->terms);
 	uint32		all = pg_atomic_read_u32(&counters->elections);
 
@@ -124,10 +123,9 @@ evict(const LeIdleElection *idle)
  * for the given number of additional elections
  */
 static uint32
-max_idle(int more)
+max_idle(LeCounters *counters, int more)
 {
-	int64		room = (int64) le_max_elections - more -
-		pg_atomic_read_u32(&le_registry_counters()->terms);
+	int64		room = (int64) le_max_elections - more - pg_atomic_read_u32(&counters->terms);
 
 	return (uint32) Max(Min(room, le_max_tracked), 0);
 }
@@ -145,8 +143,8 @@ le_registry_bound_elections(int more)
 {
 	LeCounters *counters = le_registry_counters();
 	uint32		pinned = pg_atomic_read_u32(&counters->pinned);
-	uint32		idle = count_idle();
-	int64		limit = max_idle(more);
+	uint32		idle = count_idle(counters);
+	int64		limit = max_idle(counters, more);
 	int64		excess;
 	LeIdleElection *array;
 	int			count;

@@ -65,15 +65,14 @@ le_found_expired(LeExpiry *expiry)
 bool
 le_put_off_deadline(LeExpiry *expiry)
 {
-	for (;;)
+	uint64		deadline = pg_atomic_read_u64(&expiry->deadline);
+
+	while (le_deadline_is_committed(deadline))
 	{
-		uint64		deadline = pg_atomic_read_u64(&expiry->deadline);
 		uint64		now = le_monotonic_us();
 		uint64		later = le_deadline_after(now, expiry->lasts_us);
 
-		if (!le_deadline_is_committed(deadline))
-			return false;
-		if (!le_deadline_is_over(deadline, now))
+		if (le_deadline_time(deadline) > now)
 		{
 			if (deadline >= later ||
 				pg_atomic_compare_exchange_u64(&expiry->deadline, &deadline, later))
@@ -81,5 +80,8 @@ le_put_off_deadline(LeExpiry *expiry)
 		}
 		else if (le_has_expired(expiry))
 			return false;
+		else
+			deadline = pg_atomic_read_u64(&expiry->deadline);
 	}
+	return false;
 }

@@ -50,6 +50,10 @@ typedef struct LeRoleCounter
 
 /* registry.c */
 extern dshash_table *le_registry_table(LeRegistryTable table);
+extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
+extern LeElectionEntry *le_registry_lock_term(const LeElectionKey *key, int64 token,
+											  bool exclusive);
+extern void le_registry_unlock_entry(LeElectionEntry *entry);
 extern dsa_area *le_registry_area(void);
 extern const char *le_registry_string(dsa_pointer stored);
 extern void *le_registry_list(dshash_table *table, size_t row_size,
@@ -62,10 +66,6 @@ extern void le_registry_unload_leases(Oid oid);
 extern void le_registry_forget_database(Oid database);
 
 /* entry.c */
-extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
-extern LeElectionEntry *le_registry_lock_term(const LeElectionKey *key, int64 token,
-											  bool exclusive);
-extern void le_registry_unlock_entry(LeElectionEntry *entry);
 extern void le_forget_denial(LeElectionEntry *entry);
 extern int	le_count_candidates(LeElectionEntry *entry);
 extern void le_copy_denial(LeDenial *denial, LeElectionEntry *entry);

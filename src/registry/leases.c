@@ -11,12 +11,6 @@
 
 #include "registry/internal.h"
 
-static bool
-ends(LeLeaseAction action)
-{
-	return action == LE_LEASE_END || action == LE_LEASE_DEPOSE;
-}
-
 /*
  * Apply an action to a lease.  Return false if the lease has ended.
  *
@@ -47,7 +41,7 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 		pg_atomic_write_u64(&lease->deadline,
 							le_deadline_after(le_monotonic_us(), order->ttl_us));
 	}
-	else if (ends(action))
+	else if (action != LE_LEASE_LOOK)
 	{
 		pg_atomic_write_u64(&lease->deadline, LE_DEADLINE_OVER);
 		entry->successor = order->successor;
@@ -72,7 +66,7 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 {
 	static const LeLeaseOrder look = {.action = LE_LEASE_LOOK};
 	LeLeaseAction action = order->action;
-	bool		exclusive = action == LE_LEASE_SET_TTL || ends(action);
+	bool		exclusive = action != LE_LEASE_LOOK && action != LE_LEASE_RENEW;
 	LeElectionEntry *entry = le_registry_lock_term(&election->key, token, exclusive);
 	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
 
@@ -144,10 +138,11 @@ le_registry_find_lease(const LeElectionKey *key)
  * Begin the lease with the given token.  Return false if it is no longer
  * recorded.
  *
- * Called after the transaction that took the lease has committed.
+ * *begun, unless NULL, is set to a copy of it.  Called after the transaction
+ * that took the lease has committed.
  */
 bool
-le_registry_begin_lease(const LeElectionKey *key, int64 token)
+le_registry_begin_lease(const LeElectionKey *key, int64 token, LeTerm *begun)
 {
 	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 
@@ -156,6 +151,8 @@ le_registry_begin_lease(const LeElectionKey *key, int64 token)
 	pg_atomic_write_u64(&entry->expiry.deadline,
 						le_deadline_after(le_monotonic_us(), entry->expiry.lasts_us));
 	le_count_begin(entry);
+	if (begun != NULL)
+		le_copy_entry(begun, entry);
 	ConditionVariableBroadcast(&entry->changed);
 	le_registry_unlock_entry(entry);
 	return true;

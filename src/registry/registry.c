@@ -146,7 +146,8 @@ typedef struct LeControl
 
 StaticAssertDecl(sizeof(LeControl) <= LE_CONTROL_SIZE, "LeControl must not outgrow its place");
 
-/* This backend's access to the registry; NULL until first used */
+/* This backend's access to the registry, once it is attached */
+static bool attached = false;
 static LeControl *control = NULL;
 static dsa_area *area;
 static dshash_table *tables[LE_REGISTRY_TABLES];
@@ -262,7 +263,6 @@ check_layout(const LeLayout *layout)
 static void
 attach(void)
 {
-	static bool attached = false;
 	MemoryContext caller;
 
 	if (likely(attached))
@@ -290,8 +290,39 @@ attach(void)
 dshash_table *
 le_registry_table(LeRegistryTable table)
 {
-	attach();
+	if (unlikely(!attached))
+		attach();
 	return tables[table];
+}
+
+/*
+ * Return the election's entry with its partition locked, or NULL if there is
+ * none
+ */
+LeElectionEntry *
+le_registry_lock_entry(const LeElectionKey *key, bool exclusive)
+{
+	return dshash_find(le_registry_table(LE_ELECTION_TABLE), key, exclusive);
+}
+
+void
+le_registry_unlock_entry(LeElectionEntry *entry)
+{
+	dshash_release_lock(le_registry_table(LE_ELECTION_TABLE), entry);
+}
+
+/*
+ * Return the entry likewise if its term has the given token, else NULL
+ */
+LeElectionEntry *
+le_registry_lock_term(const LeElectionKey *key, int64 token, bool exclusive)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, exclusive);
+
+	if (entry == NULL || entry->token == token)
+		return entry;
+	le_registry_unlock_entry(entry);
+	return NULL;
 }
 
 /*
@@ -351,7 +382,8 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 LeCounters *
 le_registry_counters(void)
 {
-	attach();
+	if (unlikely(!attached))
+		attach();
 	return &control->counters;
 }
 

@@ -501,7 +501,8 @@ extern LeLeaseAnswer le_registry_act_on_lease(const LeElection *election, int64 
 extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
 									bool *expired);
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
-extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token);
+extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token,
+									LeTerm *begun);
 
 /* entry.c */
 extern bool le_entry_is_silent(LeElectionEntry *entry, int64 token);

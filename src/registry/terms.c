@@ -106,17 +106,6 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason, pg_atomic_uint32 *ter
 }
 
 /*
- * Return the election's entry for a term, with its partition locked
- */
-static LeElectionEntry *
-lock_for_term(const LeTerm *term, bool loaded)
-{
-	if (!loaded)
-		return le_registry_lock_or_add(&term->election, term->name);
-	return le_registry_lock_or_add_within(&term->election, term->name, PG_UINT32_MAX);
-}
-
-/*
  * Free what a term has that is not recorded after all, and unlock its entry
  */
 static void
@@ -144,10 +133,13 @@ put_term(const LeTerm *term, bool loaded)
 	dsa_pointer used = InvalidDsaPointer;
 	int64		most_for_role = loaded ? PG_UINT32_MAX : le_registry_most_for_role();
 	int64		most_here = loaded ? PG_INT32_MAX : le_registry_most_here(reserved);
+	uint32		most_on_server = loaded ? PG_UINT32_MAX : (uint32) (le_max_elections - reserved);
 
 	if (term->scope == LE_SCOPE_LEASE)
 		(void) le_registry_used_by(term->role, &used);
-	entry = lock_for_term(term, loaded);
+	entry = le_registry_lock_or_add_within(&term->election, term->name, most_on_server);
+	if (entry == NULL)
+		le_raise_server_full(reserved);
 	if (entry->token != 0)
 		le_remove_term(entry, le_true_reason(entry, LE_END_LOCK_RELEASED), terms_here);
 	le_registry_adopt_entry(entry, term->name);
