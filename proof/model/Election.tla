@@ -151,7 +151,7 @@ Look(b) ==
 Removed(r, token) ==
     IF r.token = token \/ ~Rule("an end names its token") THEN NoTerm ELSE r
 
-\* le_end_stale() in src/lease/lease_load.c
+\* le_end_stale() in src/lease/lease.c
 EndStale(b) ==
     /\ pc[b] = "stale"
     /\ PartitionFree

@@ -158,7 +158,7 @@ Promote ==
 -----------------------------------------------------------------------------
 (* The server.                                                             *)
 
-\* le_leases_ready() in src/lease/lease_load.c, before the first use after a
+\* le_leases_ready() in src/lease/lease.c, before the first use after a
 \* start: le_registry_load_lease() keeps the row with the greatest token, and
 \* le_registry_start_loaded() lets a lease run for its full ttl.
 Load ==

@@ -232,6 +232,8 @@ le_sequence_oid(LeSequence sequence)
 Oid
 le_lease_table(void)
 {
+	if (likely(OidIsValid(tables[LE_LEASES].oid)))
+		return tables[LE_LEASES].oid;
 	return find_relation(&tables[LE_LEASES]);
 }
 

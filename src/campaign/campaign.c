@@ -196,7 +196,7 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 
 		/* the extension may have been replaced meanwhile */
 		AcceptInvalidationMessages();
-		le_leases_ready(true);
+		(void) le_leases_ready(true);
 		decision = le_clear_record(bid, false);
 		le_require_candidate(bid);
 		if (nobody_leads(&decision) && !le_take_turn(election))
@@ -495,7 +495,7 @@ le_prepare_to_bid(const LeBid *bid)
 	refuse_code_of_another_role(bid);
 	if (bid->scope == LE_SCOPE_SESSION && bid->lasts_us != 0)
 		le_prepare_heartbeat();
-	le_leases_ready(true);
+	(void) le_leases_ready(true);
 	le_registry_bound_elections(0);
 }
 
@@ -533,9 +533,9 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 
 	/* in an old transaction, a new extension may not have been noticed yet */
 	AcceptInvalidationMessages();
-	le_leases_ready(true);
+	(void) le_leases_ready(true);
 	le_lease_sweep(false);
-	token = le_grant_lease(bid, identity);
+	token = le_take_lease(bid, identity);
 	warn_not_begun(&bid->election);
 	return token;
 }

@@ -322,7 +322,7 @@ wait_for_any(LeManyCampaign *campaign, int64 *token)
 		le_sleep(campaign->release, Min(next_look(campaign), campaign->give_up_at),
 				 LE_SLEEP_CAMPAIGN);
 		AcceptInvalidationMessages();
-		le_leases_ready(true);
+		(void) le_leases_ready(true);
 		won = bid_for_some(campaign, token);
 	}
 	ConditionVariableCancelSleep();

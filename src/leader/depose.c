@@ -328,7 +328,7 @@ le_depose_leader(const LeElection *election, const char *why)
 	bool		deposed;
 
 	le_require_primary();
-	le_leases_ready(false);
+	(void) le_leases_ready(false);
 	refuse_own(election);
 
 	if (!le_read_leader(election, &term))

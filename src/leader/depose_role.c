@@ -257,7 +257,7 @@ le_depose_all(Oid role, const char *why)
 				 errdetail("Only superusers may depose a superuser.") : 0));
 	le_require_primary();
 	PreventCommandIfParallelMode("le_depose_role()");
-	le_leases_ready(false);
+	(void) le_leases_ready(false);
 	le_registry_mark_guarded();
 
 	/* sessions first, as they may be about to take more leases */

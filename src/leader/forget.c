@@ -60,7 +60,7 @@ le_forget_election(const LeElection *election)
 	LeForgotten answer;
 
 	le_require_primary();
-	le_leases_ready(false);
+	(void) le_leases_ready(false);
 
 	answer = forget_vacant(election);
 	if (answer == LE_IN_USE)
@@ -85,7 +85,7 @@ le_reset_statistics(void)
 	if (RecoveryInProgress())
 		return;
 
-	le_leases_ready(false);
+	(void) le_leases_ready(false);
 	rows = le_registry_list_statistics(&count);
 	for (int i = 0; i < count; i++)
 	{

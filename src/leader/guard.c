@@ -172,7 +172,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 
 	le_require_primary();
 	PreventCommandIfParallelMode("a guard");
-	le_leases_ready(false);
+	(void) le_leases_ready(false);
 	le_require_own_key(election);
 	if (find_guard(election, token) != NULL)
 		return token != 0 && may_use_term(election, token, in_trigger);

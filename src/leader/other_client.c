@@ -70,7 +70,7 @@ is_leased_as_another(const LeElection *election, int64 token, const text *identi
 		return false;
 
 	/* what is not in the registry yet cannot be compared */
-	le_leases_ready(false);
+	(void) le_leases_ready(false);
 	return !is_led_as(election, token, identity, as) && le_check_own_lease(election, token);
 }
 

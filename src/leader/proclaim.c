@@ -167,7 +167,7 @@ le_publish(const LeElection *election, int64 token, const text *value)
 
 	le_require_primary();
 	PreventCommandIfParallelMode("a proclamation");
-	le_leases_ready(false);
+	(void) le_leases_ready(false);
 
 	token = token_to_use(election, token);
 	if (token == 0)

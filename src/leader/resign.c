@@ -32,7 +32,7 @@ le_resign_term(const LeElection *election)
 
 	if (held == NULL)
 	{
-		le_leases_ready(false);
+		(void) le_leases_ready(false);
 		le_warn_not_leader(election, NULL);
 		return false;
 	}

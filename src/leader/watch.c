@@ -84,7 +84,7 @@ look_at_election(const LeElection *election, LeObservation *seen)
 {
 	do
 	{
-		le_leases_ready(false);
+		(void) le_leases_ready(false);
 		le_registry_look(&election->key, seen);
 		le_refuse_collision(election, seen->name);
 	} while (seen->expired && !report_expired(election, seen));

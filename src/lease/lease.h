@@ -34,20 +34,19 @@ extern bool le_lease_end(const LeElection *election, int64 token,
 extern bool le_lease_resign(const LeElection *election, int64 token, int successor);
 extern void le_lease_wait(const LeElection *election, uint64 until);
 extern bool le_lease_runs_for_any(const LeElection *election, int64 token, Oid *role);
+extern void le_end_stale(const LeTerm *term);
+extern bool le_leases_are_loaded(void);
+extern Oid	le_leases_ready(bool for_bid);
+extern int64 le_take_lease(const LeBid *bid, const LeIdentity *identity);
 
 /* lease_grant.c */
 extern int	le_grant_count(void);
 extern LeGrant *le_find_grant(const LeElection *election);
-extern int64 le_grant_lease(const LeBid *bid, const LeIdentity *identity);
+extern int64 le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid table);
 extern void le_give_up_grant(LeGrant *grant);
 extern void le_grants_before_prepare(void);
 extern void le_grants_before_commit(void *unused);
 extern void le_grants_at_commit(void);
-
-/* lease_load.c */
-extern void le_end_stale(const LeTerm *term);
-extern bool le_leases_are_loaded(void);
-extern void le_leases_ready(bool for_bid);
 
 /* lease_table.c */
 extern void le_lease_lock_table(void);

@@ -96,30 +96,19 @@ forget_given_up(const LeElection *election)
 }
 
 /*
- * Take the lease, and return its token
- *
- * This subtransaction must just have acquired the election's lock.  On an
- * error, the abort of the transaction undoes everything.
+ * Take the lease, which is recorded in the given table, and return its token.
+ * Called by le_take_lease.
  */
 int64
-le_grant_lease(const LeBid *bid, const LeIdentity *identity)
+le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid table)
 {
 	LeTerm		term;
 	LeGrant    *grant;
 
 	le_fill_term(&term, bid, identity);
-
-	/*
-	 * The extension may have been replaced while this session waited for the
-	 * token.  A lease that is inserted into a table which is not loaded would
-	 * be loaded beside the one that begins here.
-	 */
-	le_lease_lock_table();
-	le_leases_ready(true);
-
 	term.pid = 0;
 	term.role = GetUserId();
-	term.lease_table = le_lease_table();
+	term.lease_table = table;
 	term.lasts_us = bid->lasts_us;
 	term.deadline = LE_DEADLINE_UNCOMMITTED;
 
