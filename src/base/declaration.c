@@ -333,7 +333,7 @@ read_declarations(void)
 static const LeDeclaration *
 look_up_declaration(const LeElectionKey *key)
 {
-	if (key->lock_class != LE_CLASS_ELECTION)
+	if (key->lock_class != LE_CLASS_ELECTION || hash_get_num_entries(declarations) == 0)
 		return NULL;
 	return hash_search(declarations, &key->key, HASH_FIND, NULL);
 }

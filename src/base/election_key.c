@@ -127,7 +127,6 @@ char *
 le_escape_line(const char *string)
 {
 	int			encoding = GetDatabaseEncoding();
-	bool		control_bytes = has_control_bytes(encoding);
 	StringInfoData line;
 
 	initStringInfo(&line);
@@ -137,7 +136,7 @@ le_escape_line(const char *string)
 		unsigned int code = 0;
 		int			bytes;
 
-		if (encoding == PG_UTF8)
+		if (encoding == PG_UTF8 && byte >= 0x80)
 			code = find_control_char((const unsigned char *) string, &bytes);
 		if (code != 0)
 		{
@@ -145,7 +144,7 @@ le_escape_line(const char *string)
 			string += bytes - 1;
 		}
 		else if (byte < ' ' || byte == 0x7f ||
-				 (control_bytes && byte >= 0x80 && byte <= 0x9F))
+				 (byte >= 0x80 && byte <= 0x9F && has_control_bytes(encoding)))
 			appendStringInfo(&line, "\\x%02x", byte);
 		else
 		{
