@@ -215,22 +215,22 @@ le_register_callbacks(void)
 {
 	static int	registered = 0;
 
-	switch (registered)
+	for (; registered < 4; registered++)
 	{
-		case 0:
-			le_register_liveness();
-			registered++;
-			/* FALLTHROUGH */
-		case 1:
-			before_shmem_exit(before_exit, (Datum) 0);
-			registered++;
-			/* FALLTHROUGH */
-		case 2:
-			RegisterXactCallback(at_xact_event, NULL);
-			registered++;
-			/* FALLTHROUGH */
-		case 3:
-			RegisterSubXactCallback(at_subxact_event, NULL);
-			registered++;
+		switch (registered)
+		{
+			case 0:
+				le_register_liveness();
+				break;
+			case 1:
+				before_shmem_exit(before_exit, (Datum) 0);
+				break;
+			case 2:
+				RegisterXactCallback(at_xact_event, NULL);
+				break;
+			case 3:
+				RegisterSubXactCallback(at_subxact_event, NULL);
+				break;
+		}
 	}
 }
