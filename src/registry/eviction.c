@@ -249,7 +249,7 @@ lock_if_quiet(Relation catalog, bool quiet, LeQuietDatabase *database)
 }
 
 static LeQuietDatabase *
-find_quiet(const LeElectionEntry *entry, const LeQuietDatabase *databases, int count)
+find_quiet(const LeElectionEntry *entry, LeQuietDatabase *databases, int count)
 {
 	return bsearch(&entry->election.database, databases, count, sizeof(LeQuietDatabase), oid_cmp);
 }
@@ -280,7 +280,7 @@ find_led(LeQuietDatabase *databases, int count)
  * were dropped, remove all entries
  */
 static void
-remove_terms(const LeQuietDatabase *databases, int count)
+remove_terms(LeQuietDatabase *databases, int count)
 {
 	dshash_seq_status status;
 	LeElectionEntry *entry;
@@ -288,7 +288,7 @@ remove_terms(const LeQuietDatabase *databases, int count)
 	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		const LeQuietDatabase *database = find_quiet(entry, databases, count);
+		LeQuietDatabase *database = find_quiet(entry, databases, count);
 		dsa_pointer name = entry->name;
 
 		if (database == NULL || (database->is_led && !database->dropped))
