@@ -41,17 +41,18 @@ func (c *client) am(s *session, t *term) {
 	t.ended = t.ended || answer.Outcome == event.False
 }
 
-// look reads which term the view shows.
+// look reads which term le_leader shows.  For a bare key there is only the view, which looks at locks and terms one after
+// the other.
 func (c *client) look(s *session, e election) {
-	if s == nil {
+	if s == nil || e.name == "" {
 		return
 	}
 	c.call(s, event.Record{Do: event.Look, Election: e.String()}, func(answer *event.Record) error {
 		var rows int
 		var token *int64
 		var identity, scope *string
-		err := s.row(soon, []any{&rows, &token, &identity, &scope}, fmt.Sprintf(
-			"SELECT count(*), min(token), min(identity), min(scope) FROM le_leader(%s)", e.cast()), e.arg())
+		err := s.row(soon, []any{&rows, &token, &identity, &scope},
+			"SELECT count(*), min(token), min(identity), min(scope) FROM le_leader($1::text)", e.name)
 		answer.Outcome = truth(rows > 0)
 		answer.Identity, answer.Scope = text(identity), text(scope)
 		if token != nil {
