@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -72,22 +71,11 @@ log_disconnections = 0
 
 // start is called with the mutex held.
 func (p *pooler) start() error {
-	out, err := os.OpenFile(p.file("pgbouncer.out"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	cmd := exec.Command(find("pgbouncer"), "-q", p.file("pgbouncer.ini"))
+	done, err := spawn(cmd, p.file("pgbouncer.out"))
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	cmd := exec.Command(find("pgbouncer"), "-q", p.file("pgbouncer.ini"))
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(done)
-	}()
 	p.cmd, p.done = cmd, done
 	return p.listens(done)
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -48,6 +49,27 @@ func children(pid int) []int {
 		}
 	}
 	return found
+}
+
+// spawn starts a program that dies with this one.  What it says goes to the log.  done is closed when it has ended.
+func spawn(cmd *exec.Cmd, log string) (done chan struct{}, err error) {
+	out, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	// a process group of its own, so that a Ctrl-C of the run does not shut it down
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	done = make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(done)
+	}()
+	return done, nil
 }
 
 func kill(pid int) {

@@ -87,24 +87,13 @@ func (s *server) start(ctx context.Context) error {
 }
 
 func (s *server) launch() error {
-	log, err := os.OpenFile(s.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	cmd := exec.Command("postgres", append([]string{"-D", s.dir, "-p", strconv.Itoa(s.port),
+		"-c", fmt.Sprintf("proof.server=%d", s.number)}, s.more...)...)
+	cmd.Env = s.env
+	done, err := spawn(cmd, s.log)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command("postgres", append([]string{"-D", s.dir, "-p", strconv.Itoa(s.port),
-		"-c", fmt.Sprintf("proof.server=%d", s.number)}, s.more...)...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, log, log
-	// a process group of its own, so that a Ctrl-C of the run does not shut it down
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(done)
-	}()
 	s.mu.Lock()
 	s.cmd, s.done = cmd, done
 	s.mu.Unlock()
