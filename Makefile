@@ -81,9 +81,9 @@ fuzz:
 test-examples:
 	@tools/test-examples
 
-# make test-patroni: fails over a cluster under Patroni, again and again [ROUNDS=2] [KEEP_LOGS=directory]
+# make test-patroni: make prove under Patroni, which fails over again and again [SECONDS=240] [SEED=number] [KEEP=directory]
 test-patroni:
-	@tools/test-patroni
+	@PATRONI=1 tools/prove $(or $(SECONDS),240)
 
 # make model: checks the models, and that each of their mutants fails [LARGE=1] [REFRESH=1]
 model:

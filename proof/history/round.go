@@ -19,7 +19,6 @@ import (
 const (
 	clients   = 12
 	elections = 3
-	epoch     = 8 * time.Second
 	// how long clients that are told to end may take: a statement on a connection that was cut runs into its timeout
 	patience = 30 * time.Second
 	// copies of a published loop: so few that faults often meet the one that leads
@@ -46,9 +45,9 @@ func play(ctx context.Context, o options, dir string, seed uint64, length time.D
 	if err != nil {
 		return err
 	}
-	extension := o.loop == ""
+	extension, own := o.loop == "", o.loop == "" && !o.patroni
 	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Seed: seed, Assert: o.assert, Standby: extension,
-		Pooler: extension, Link: extension, Clock: extension})
+		Pooler: own, Link: own, Clock: own, Patroni: o.patroni})
 	if err != nil {
 		return err
 	}
@@ -77,7 +76,7 @@ func play(ctx context.Context, o options, dir string, seed uint64, length time.D
 func (r *round) jobs() []string {
 	var names []string
 	for k := 1; k <= elections; k++ {
-		for e := range int((r.length+patience)/epoch) + 1 {
+		for e := range int((r.length+patience)/r.epoch()) + 1 {
 			names = append(names, fmt.Sprintf("job-%d.%d", k, e))
 		}
 	}
@@ -127,10 +126,18 @@ func (r *round) elector(n int) *member {
 	}
 	m.config = func(incarnation int) any {
 		return client.Config{Number: n, Clients: clients, Incarnation: incarnation, Seed: r.seed, Dir: r.dir,
-			Start: r.begin, EpochNS: int64(epoch), QuietAt: r.begin + int64(r.length), Elections: elections,
-			Ways: []string{client.Trigger}, Route: first, Others: routes}
+			Start: r.begin, EpochNS: int64(r.epoch()), QuietAt: r.begin + int64(r.length), Elections: elections,
+			LongTTL: r.patroni, Ways: []string{client.Trigger}, Route: first, Others: routes}
 	}
 	return m
+}
+
+// epoch returns after what time the clients turn to other elections.  It is longer than a failover takes.
+func (o options) epoch() time.Duration {
+	if o.patroni {
+		return 20 * time.Second
+	}
+	return 8 * time.Second
 }
 
 func port(address string) string {
@@ -141,6 +148,12 @@ func port(address string) string {
 // routes returns the ways from the servers' namespace, and last that of a client with a link.
 func (r *round) routes() []client.Route {
 	a := r.cluster.Addresses()
+	if r.patroni {
+		return []client.Route{
+			{Address: a.Members + " dbname=postgres user=postgres", Through: client.Direct},
+			{Address: "host=127.0.0.1 port=" + port(a.Proxy) + " dbname=postgres user=postgres", Through: client.Proxy},
+		}
+	}
 	return []client.Route{
 		{File: a.File, Through: client.Direct},
 		{Address: "host=127.0.0.1 port=" + port(a.Proxy) + " dbname=postgres user=postgres", Through: client.Proxy},
@@ -189,7 +202,7 @@ func (r *round) conclude(ctx context.Context) error {
 // finals lets fresh clients lead each of the last elections.
 func (r *round) finals() error {
 	var names []string
-	last := int64(r.length / epoch)
+	last := int64(r.length / r.epoch())
 	for k := 1; k <= elections; k++ {
 		for e := max(0, last-2); e <= last; e++ {
 			names = append(names, fmt.Sprintf("job-%d.%d", k, e))
@@ -201,7 +214,7 @@ func (r *round) finals() error {
 		route := r.routes()[0]
 		m.config = func(int) any {
 			return client.Config{Number: m.number, Clients: clients, Seed: r.seed, Dir: r.dir, Start: r.begin,
-				EpochNS: int64(epoch), QuietAt: event.Now() + int64(patience), Elections: elections, Route: route,
+				EpochNS: int64(r.epoch()), QuietAt: event.Now() + int64(patience), Elections: elections, Route: route,
 				Final: names}
 		}
 		if err := r.fleet.start(m); err != nil {

@@ -23,8 +23,15 @@ const roundLength = time.Minute
 // When a violation is looked for, rounds are shorter, since the first one that has it is the last.
 const huntLength = 30 * time.Second
 
+// Under Patroni, a round has room for each kind of failover.
+const patroniLength = 2 * time.Minute
+
 // Published loops know nothing of the extension, and their servers have no standby.
 var faultsOfLoops = []string{event.FreezeProxy, event.StopClient, event.KillClient, event.TerminateBackend}
+
+// Patroni ends and starts the servers itself.
+var faultsUnderPatroni = []string{event.PromoteStandby, event.StopClient, event.KillClient, event.StopBackend,
+	event.TerminateBackend, event.FreezeProxy, event.CutProxy, "depose"}
 
 type options struct {
 	dir         string
@@ -32,6 +39,7 @@ type options struct {
 	seed        uint64
 	faults      []string // only these; nil: all but the rare ones
 	assert      bool
+	patroni     bool // servers under Patroni
 	untilCaught bool
 	keepAll     bool   // also the histories without violations
 	loop        string // a published loop instead of the extension's clients
@@ -47,6 +55,7 @@ func parse(arguments []string) options {
 	flags.Uint64Var(&o.seed, "seed", 0, "of the first round")
 	flags.StringVar(&faults, "faults", "", "only these faults; none: no faults")
 	flags.BoolVar(&o.assert, "assert", false, "insist on a server with assertions")
+	flags.BoolVar(&o.patroni, "patroni", false, "let Patroni fail over")
 	flags.BoolVar(&o.untilCaught, "until-caught", false, "end at the first violation")
 	flags.BoolVar(&o.keepAll, "keep-all", false, "keep the histories without violations, too")
 	flags.StringVar(&o.loop, "loop", "", "run this published loop")
@@ -55,6 +64,9 @@ func parse(arguments []string) options {
 	o.faults = strings.Fields(faults)
 	if o.loop != "" && len(o.faults) == 0 {
 		o.faults = faultsOfLoops
+	}
+	if o.patroni && len(o.faults) == 0 {
+		o.faults = faultsUnderPatroni
 	}
 	if o.seed == 0 {
 		o.seed = rand.Uint64N(1 << 31)
@@ -70,7 +82,9 @@ func (o options) hunts() bool {
 // length returns for how long faults strike in the next round.
 func (o options) length(passed time.Duration) time.Duration {
 	most := roundLength
-	if o.hunts() {
+	if o.patroni {
+		most = patroniLength
+	} else if o.hunts() {
 		most = huntLength
 	}
 	return min(most, time.Duration(o.seconds)*time.Second-passed)
@@ -81,7 +95,7 @@ func run(arguments []string) int {
 	o := parse(arguments)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	sum := &judge.Verdict{Counts: map[string]map[string]int{}}
+	sum := judge.NewVerdict()
 	var caught []string
 	rounds, failed := 0, 0
 	for passed := time.Duration(0); o.length(passed) > 0 && ctx.Err() == nil; rounds++ {
@@ -125,6 +139,9 @@ func add(sum, verdict *judge.Verdict) {
 		for kind, n := range counts {
 			sum.Counts[what][kind] += n
 		}
+	}
+	for kind, times := range verdict.Failovers {
+		sum.Failovers[kind] = append(sum.Failovers[kind], times...)
 	}
 	sum.Violations = append(sum.Violations, verdict.Violations...)
 }
@@ -220,7 +237,7 @@ func judgeFiles(dir string) (*judge.Verdict, error) {
 
 // judgeAgain judges kept histories, and returns the exit status.
 func judgeAgain(dirs []string) int {
-	sum := &judge.Verdict{Counts: map[string]map[string]int{}}
+	sum := judge.NewVerdict()
 	failed := 0
 	for _, dir := range dirs {
 		verdict, err := judgeFiles(dir)

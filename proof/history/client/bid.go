@@ -52,6 +52,9 @@ func (c *client) patienceOf(timeout time.Duration) limit {
 
 // ttl returns that of a lease.  Some leases outlast a failover.
 func (c *client) ttl() time.Duration {
+	if c.LongTTL {
+		return c.between(3500, 5000)
+	}
 	if c.chance(0.25) {
 		return c.between(1500, 4500)
 	}

@@ -45,6 +45,7 @@ type Config struct {
 	EpochNS     int64
 	QuietAt     int64 // from then on, the client resigns what it leads, and ends
 	Elections   int
+	LongTTL     bool     // leases outlast a failover by Patroni
 	Ways        []string // names of ways and features; all but Trigger if empty, or if only Trigger is named
 	Route                // of the session that stands for election
 	Others      []Route  // further routes for the other session; it also takes the first one

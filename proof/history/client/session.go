@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,11 +38,10 @@ var soon = limit{after: patience}
 
 // target reads where the primary is.
 func (r Route) target() (*pgx.ConnConfig, int, error) {
-	config, err := pgx.ParseConfig(cmp.Or(r.Address, "dbname=postgres user=postgres"))
+	config, err := pgx.ParseConfig(cmp.Or(r.Address, "dbname=postgres user=postgres") + " sslmode=disable")
 	if err != nil {
 		return nil, 0, err
 	}
-	config.TLSConfig, config.Fallbacks = nil, nil
 	if r.File == "" {
 		return config, 1, nil
 	}
@@ -78,15 +76,12 @@ func (c *client) connect(r Route) (*session, error) {
 	}
 	// Behind a pooler, only this tells whether there is a server, and which: the file may be that of the primary
 	// before a promotion, if this process was stopped after it had read it.
+	// A standby has the number of the primary that it may become.
 	var pid int
-	var name string
-	const ask = "SELECT pg_backend_pid(), current_setting('cluster_name')"
-	if err := conn.QueryRow(ctx, ask, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &name); err != nil {
+	const ask = "SELECT pg_backend_pid(), current_setting('proof.server')::integer WHERE NOT pg_is_in_recovery()"
+	if err := conn.QueryRow(ctx, ask, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &server); err != nil {
 		conn.PgConn().Conn().Close()
 		return nil, err
-	}
-	if number, err := strconv.Atoi(name); err == nil {
-		server = number
 	}
 	if r.Through == PoolerTransaction {
 		pid = 0 // the next transaction may be that of another backend

@@ -53,7 +53,7 @@ var leftovers = []string{
 	`SELECT 'advisory lock', row_to_json(l)::text FROM pg_locks l WHERE locktype = 'advisory'`,
 	`SELECT 'prepared transaction', row_to_json(p)::text FROM pg_prepared_xacts p`,
 	`SELECT 'session', row_to_json(a)::text FROM pg_stat_activity a
-		WHERE backend_type = 'client backend' AND application_name <> 'coordinator'`,
+		WHERE backend_type = 'client backend' AND application_name NOT IN ('coordinator', 'Patroni')`,
 }
 
 // Leftovers records what is left behind when all clients have ended, and nothing of it goes away within the time that
@@ -110,10 +110,12 @@ var (
 		`WARNING:  .*(?:leak|you don't own a lock|not owned by|detected write past|AbortTransaction while|` +
 		`StartTransactionCommand: unexpected)|` +
 		`AddressSanitizer|runtime error:|Assertion .* failed`)
-	// what REINDEX CONCURRENTLY says after an earlier one was canceled
-	leftover = regexp.MustCompile(`XX002 WARNING:  cannot reindex invalid index .*_ccnew\d*" concurrently, skipping`)
-	killed   = regexp.MustCompile(`\(PID (\d+)\) was terminated by signal (\d+)`)
-	exited   = regexp.MustCompile(`\(PID \d+\) exited with exit code (\d+)`)
+	// what REINDEX CONCURRENTLY says after an earlier one was canceled, and what a former primary under Patroni is told
+	// before pg_rewind
+	explained = regexp.MustCompile(`XX002 WARNING:  cannot reindex invalid index .*_ccnew\d*" concurrently, skipping|` +
+		`XX000 ERROR:  requested starting point .* is not in this server's history`)
+	killed = regexp.MustCompile(`\(PID (\d+)\) was terminated by signal (\d+)`)
+	exited = regexp.MustCompile(`\(PID \d+\) exited with exit code (\d+)`)
 )
 
 // LogProblems records what the logs of all servers tell of accidents.  The end of a backend by CrashBackend is none.
@@ -147,7 +149,7 @@ func (c *Cluster) searchLog(s *server, log *event.Log) error {
 
 func (c *Cluster) isAccident(line string) bool {
 	if accident.MatchString(line) {
-		return !leftover.MatchString(line)
+		return !explained.MatchString(line)
 	}
 	if match := killed.FindStringSubmatch(line); match != nil {
 		pid, _ := strconv.Atoi(match[1])

@@ -55,6 +55,7 @@ type Options struct {
 	Pooler  bool   // PgBouncer
 	Link    bool   // client namespaces, with a link each
 	Clock   bool   // the servers' wall clock can be set
+	Patroni bool   // Patroni promotes the standby, and starts the servers; without Link and Clock
 }
 
 // Cluster is the servers of a run, and the ways to them.
@@ -70,6 +71,8 @@ type Cluster struct {
 	replication *Proxy         // the standby's way to the primary
 	pooler      *pooler
 	hosts       []*host
+	etcd        *exec.Cmd // for Patroni
+	members     []*member
 
 	changing sync.Mutex // one change of the servers at a time
 
@@ -92,10 +95,11 @@ type Primary struct {
 // except through PgBouncer, without a password and without TLS.  On each way, current_setting('proof.server') is the
 // number of the server.
 type Addresses struct {
-	File   string   // a Primary, in JSON; it is replaced at each promotion
-	Proxy  string   // host:port of the proxy, which stays
-	Pooler string   // host:port of PgBouncer, which stays; its databases are session and transaction
-	Links  []string // such files for the client namespaces 1, 2, …
+	File    string   // a Primary, in JSON; it is replaced at each promotion
+	Proxy   string   // host:port of the proxy, which stays
+	Pooler  string   // host:port of PgBouncer, which stays; its databases are session and transaction
+	Members string   // what finds the primary among the members under Patroni
+	Links   []string // such files for the client namespaces 1, 2, …
 }
 
 // Start makes a cluster.  The context is that of the start; Stop ends the cluster.
@@ -116,14 +120,16 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	c.chooseSettings()
+	if c.options.Patroni {
+		if err := c.startEtcd(); err != nil {
+			return err
+		}
+	}
 	first, err := c.newServer(1)
 	if err != nil {
 		return err
 	}
-	if err := first.initialize(c.configuration()); err != nil {
-		return err
-	}
-	if err := first.start(ctx); err != nil {
+	if err := c.startFirst(ctx, first); err != nil {
 		return err
 	}
 	if err := c.createObjects(ctx, first); err != nil {
@@ -152,6 +158,16 @@ func (c *Cluster) start(ctx context.Context) error {
 		return c.addStandby(ctx, 2)
 	}
 	return nil
+}
+
+func (c *Cluster) startFirst(ctx context.Context, s *server) error {
+	if s.member != nil {
+		return s.becomePrimary(ctx)
+	}
+	if err := s.initialize(c.configuration()); err != nil {
+		return err
+	}
+	return s.start(ctx)
 }
 
 // loopbackUp brings up the loopback interface of a new network namespace.
@@ -244,17 +260,17 @@ func (c *Cluster) createObjects(ctx context.Context, s *server) error {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	return c.useTokens(ctx, conn)
+	// most of the first block, so that the clients soon need the next one
+	rng := rand.New(rand.NewPCG(c.options.Seed, 0x746f6b656e73))
+	return useTokens(ctx, conn, 700+rng.IntN(tokenBlock-700))
 }
 
-// useTokens uses most of the first block of tokens, so that the clients soon need the next one.
-func (c *Cluster) useTokens(ctx context.Context, conn *pgx.Conn) error {
-	rng := rand.New(rand.NewPCG(c.options.Seed, 0x746f6b656e73))
+func useTokens(ctx context.Context, conn *pgx.Conn, tokens int) error {
 	_, err := conn.Exec(ctx, fmt.Sprintf(`DO $$ BEGIN
 		FOR i IN 1 .. %d LOOP
 			PERFORM le_try_become_leader('tokens'), le_resign('tokens');
 		END LOOP;
-	END $$`, 700+rng.IntN(tokenBlock-700)))
+	END $$`, tokens))
 	return err
 }
 
@@ -314,6 +330,10 @@ func (c *Cluster) Addresses() Addresses {
 	a := Addresses{
 		File:  filepath.Join(c.options.Dir, "primary.json"),
 		Proxy: fmt.Sprintf("127.0.0.1:%d", proxyPort),
+	}
+	if c.options.Patroni {
+		a.Members = fmt.Sprintf("host=127.0.0.1,127.0.0.1 port=%d,%d target_session_attrs=read-write",
+			serverPort+1, serverPort+2)
 	}
 	if c.pooler != nil {
 		a.Pooler = fmt.Sprintf("127.0.0.1:%d", poolerPort)
@@ -428,8 +448,14 @@ func (c *Cluster) Stop() error {
 	c.building.Wait()
 	c.changing.Lock()
 	defer c.changing.Unlock()
+	for _, m := range c.members {
+		m.kill()
+	}
 	for _, s := range c.all() {
 		s.killAll()
+	}
+	if c.etcd != nil && c.etcd.Process != nil {
+		_ = c.etcd.Process.Kill()
 	}
 	if c.pooler != nil {
 		c.pooler.stop()

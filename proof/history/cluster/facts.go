@@ -64,16 +64,21 @@ func (c *Cluster) gatherRows(ctx context.Context, s *server) error {
 	if commits[last] == 0 {
 		return errors.New("the WAL does not have the last commit")
 	}
-	rows, err := s.rows(ctx, conn, commits)
+	rows, survived, err := s.rows(ctx, conn, commits)
 	if err != nil {
 		return err
 	}
-	c.gather(rows...)
+	if s.number == 1 && len(survived) > 0 {
+		return fmt.Errorf("the WAL does not have the commits of %d rows", len(survived))
+	}
+	c.gather(append(survived, rows...)...)
 	return nil
 }
 
-// rows returns the rows in commit order, after those that have survived a promotion.
-func (s *server) rows(ctx context.Context, conn *pgx.Conn, commits map[string]int) ([]event.Record, error) {
+// rows returns the rows of the given commits in this order, and those that have survived a promotion.
+func (s *server) rows(
+	ctx context.Context, conn *pgx.Conn, commits map[string]int,
+) (ordered, survived []event.Record, err error) {
 	rows, err := conn.Query(ctx, `
 		SELECT xmin::text, id, 'assert', election, token, client, op, coalesce(mark, ''), '' FROM guarded
 		UNION ALL
@@ -82,17 +87,16 @@ func (s *server) rows(ctx context.Context, conn *pgx.Conn, commits map[string]in
 		SELECT xmin::text, row_number() OVER (ORDER BY ctid), 'once', election, token, client, op, '', due::text FROM jobs
 		ORDER BY 2`)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer rows.Close()
-	var survived []event.Record
 	committed := map[int][]event.Record{}
 	for rows.Next() {
 		r := event.Record{Kind: event.Row, Server: s.number}
 		var xid string
 		var id int64
 		if err := rows.Scan(&xid, &id, &r.Guard, &r.Election, &r.Token, &r.Client, &r.Op, &r.Mark, &r.Message); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if place := commits[xid]; place > 0 {
 			committed[place] = append(committed[place], r)
@@ -101,13 +105,7 @@ func (s *server) rows(ctx context.Context, conn *pgx.Conn, commits map[string]in
 			survived = append(survived, r)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if s.number == 1 && len(survived) > 0 {
-		return nil, fmt.Errorf("the WAL does not have the commits of %d rows", len(survived))
-	}
-	return append(survived, inOrder(committed, len(commits))...), nil
+	return inOrder(committed, len(commits)), survived, rows.Err()
 }
 
 func inOrder(committed map[int][]event.Record, places int) []event.Record {

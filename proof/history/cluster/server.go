@@ -26,6 +26,7 @@ type server struct {
 	port   int
 	env    []string
 	more   []string // arguments of the server program
+	member *member  // the Patroni that starts, ends and promotes it; nil: this program does
 
 	timeline int    // that of its rows
 	origin   uint64 // commits before this place in the WAL are not its own
@@ -42,8 +43,11 @@ func (c *Cluster) newServer(number int) (*server, error) {
 		log:    filepath.Join(c.options.Dir, fmt.Sprintf("server-%d.log", number)),
 		port:   serverPort + number,
 		env:    os.Environ(),
-		more: []string{"-c", fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres", replicationPort),
-			"-c", fmt.Sprintf("cluster_name=%d", number)},
+		more:   []string{"-c", fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres", replicationPort)},
+	}
+	if c.options.Patroni {
+		s.member = c.members[(number-1)%members]
+		s.dir, s.log, s.port = s.member.dir, s.member.log, serverPort+s.member.number
 	}
 	if c.options.Clock {
 		clock, err := c.clockEnvironment()
@@ -127,6 +131,9 @@ func (s *server) ready(ctx context.Context) error {
 
 // pid returns the process of the server, or 0 if it does not run.
 func (s *server) pid() int {
+	if s.member != nil {
+		return s.member.pid()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cmd == nil {
@@ -171,11 +178,15 @@ func (s *server) killAll() {
 		kill(child)
 	}
 	kill(pid)
-	<-s.done
-	for _, child := range processes {
-		waitGone(child)
+	if s.member == nil {
+		<-s.done
 	}
-	_ = os.Remove(filepath.Join(s.dir, "postmaster.pid"))
+	for _, process := range append(processes, pid) {
+		waitGone(process)
+	}
+	if s.member == nil {
+		_ = os.Remove(filepath.Join(s.dir, "postmaster.pid"))
+	}
 }
 
 // noteOrigin takes down from where on the server's commits are its own.

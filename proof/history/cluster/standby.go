@@ -18,6 +18,7 @@ const (
 	LoseNothing Loss = iota // the primary is shut down, after the standby has everything
 	LoseLittle              // the primary is killed, and may not have sent the last commits
 	LoseMuch                // the standby is cut off for a while, then the primary is killed
+	LoseHost                // as LoseLittle, and the primary's Patroni is killed with it
 )
 
 // addStandby builds a standby of the present primary.
@@ -26,16 +27,12 @@ func (c *Cluster) addStandby(ctx context.Context, number int) error {
 	if err != nil {
 		return err
 	}
-	if err := run("pg_basebackup", "-D", s.dir, "-h", "127.0.0.1", "-p", strconv.Itoa(c.present().port),
-		"-U", "postgres", "-X", "stream", "-c", "fast", "--no-sync"); err != nil {
-		c.forget(s)
-		return err
+	if s.member != nil {
+		err = s.becomeStandby(ctx, c.present().timeline)
+	} else {
+		err = s.follow(ctx, c.present())
 	}
-	if err := appendFile(filepath.Join(s.dir, "standby.signal"), ""); err != nil {
-		return err
-	}
-	if err := s.start(ctx); err != nil {
-		s.killAll()
+	if err != nil {
 		c.forget(s)
 		return err
 	}
@@ -45,9 +42,26 @@ func (c *Cluster) addStandby(ctx context.Context, number int) error {
 	return nil
 }
 
+func (s *server) follow(ctx context.Context, primary *server) error {
+	if err := run("pg_basebackup", "-D", s.dir, "-h", "127.0.0.1", "-p", strconv.Itoa(primary.port),
+		"-U", "postgres", "-X", "stream", "-c", "fast", "--no-sync"); err != nil {
+		return err
+	}
+	if err := appendFile(filepath.Join(s.dir, "standby.signal"), ""); err != nil {
+		return err
+	}
+	err := s.start(ctx)
+	if err != nil {
+		s.killAll()
+	}
+	return err
+}
+
 // forget removes a server that could not be made.
 func (c *Cluster) forget(s *server) {
-	_ = os.RemoveAll(s.dir)
+	if s.member == nil {
+		_ = os.RemoveAll(s.dir)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.servers {
@@ -78,16 +92,9 @@ func (c *Cluster) Promote(ctx context.Context, loss Loss, cut time.Duration) err
 		return ErrNoStandby
 	}
 
-	switch loss {
-	case LoseNothing:
-		c.waitForStandby(ctx, old)
-		old.stop(Fast)
-	case LoseLittle:
-		old.killAll()
-	case LoseMuch:
-		c.replication.Freeze()
-		pause(ctx, cut)
-		old.killAll()
+	gather, err := c.endPrimary(ctx, old, s, loss, cut)
+	if err != nil {
+		return err
 	}
 	c.Proxy.setTarget("")
 	c.replication.setTarget("")
@@ -97,16 +104,37 @@ func (c *Cluster) Promote(ctx context.Context, loss Loss, cut time.Duration) err
 	if err := s.promote(); err != nil {
 		return err
 	}
-	err := c.lead(s)
+	err = c.lead(s)
 	c.gathering.Add(1)
 	c.building.Add(1)
 	go func() {
-		c.gatherLast(old)
+		gather()
 		c.gathering.Done()
 		c.buildStandby(s.number + 1)
 		c.building.Done()
 	}()
 	return err
+}
+
+// endPrimary ends a primary, and returns what gathers its rows once another one leads.
+func (c *Cluster) endPrimary(
+	ctx context.Context, old, next *server, loss Loss, cut time.Duration,
+) (gather func(), err error) {
+	if c.options.Patroni {
+		return c.endMember(ctx, old, next, loss, cut)
+	}
+	switch loss {
+	case LoseNothing:
+		c.waitForStandby(ctx, old)
+		old.stop(Fast)
+	case LoseLittle, LoseHost:
+		old.killAll()
+	case LoseMuch:
+		c.replication.Freeze()
+		pause(ctx, cut)
+		old.killAll()
+	}
+	return func() { c.gatherLast(old) }, nil
 }
 
 // waitForStandby gives a standby that has lost its connection the time to come back.
@@ -136,8 +164,10 @@ func (s *server) promote() error {
 		return err
 	}
 	defer closeConn(conn)
-	if _, err := conn.Exec(ctx, "SELECT pg_promote(wait => false)"); err != nil {
-		return err
+	if s.member == nil {
+		if _, err := conn.Exec(ctx, "SELECT pg_promote(wait => false)"); err != nil {
+			return err
+		}
 	}
 	for recovers := true; recovers; pause(ctx, 10*time.Millisecond) {
 		if err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&recovers); err != nil {

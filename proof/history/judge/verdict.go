@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -37,16 +38,23 @@ type Violation struct {
 type Verdict struct {
 	Violations []Violation
 	Counts     map[string]map[string]int
+	Failovers  map[string][]time.Duration // see timeFailovers
 
 	mu sync.Mutex
+}
+
+// NewVerdict returns a verdict without findings.
+func NewVerdict() *Verdict {
+	return &Verdict{Counts: map[string]map[string]int{}, Failovers: map[string][]time.Duration{}}
 }
 
 // Judge checks the records of all clients, of the nemesis and of the coordinator.  It writes each violation to the
 // folder.
 func Judge(records []event.Record, dir string) *Verdict {
-	v := &Verdict{Counts: map[string]map[string]int{}}
+	v := NewVerdict()
 	h := read(records)
 	v.countAll(h)
+	v.timeFailovers(h)
 	for _, check := range []func(*Verdict, *history){
 		(*Verdict).checkProblems,
 		(*Verdict).checkLeaders,
@@ -112,6 +120,26 @@ func (v *Verdict) countAll(h *history) {
 		}
 	}
 	v.Counts["facts"] = facts
+}
+
+// timeFailovers notes how long it took, from the begin of each promotion, until the promoted server had elected a leader
+// in session scope, and until it had granted or renewed a lease.
+func (v *Verdict) timeFailovers(h *history) {
+	for _, f := range h.faults {
+		for _, scope := range []string{event.Session, event.ByLease} {
+			end := int64(forever)
+			for _, c := range h.calls {
+				if promotes(f) && c.server == f.server && c.Scope == scope && c.is(event.True) &&
+					(c.bids() || c.Do == event.Renew) {
+					end = min(end, c.end)
+				}
+			}
+			if end != forever {
+				kind := f.Target + ", " + scope
+				v.Failovers[kind] = append(v.Failovers[kind], time.Duration(end-f.At))
+			}
+		}
+	}
 }
 
 // around returns the records of calls on a server, with the faults meanwhile.
@@ -185,6 +213,11 @@ func Report(v *Verdict, w io.Writer) {
 	table.Flush()
 	for _, what := range special {
 		fmt.Fprintf(w, "%s: %s\n", what, list(v.Counts[what]))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(v.Failovers)) {
+		times := slices.Sorted(slices.Values(v.Failovers[kind]))
+		fmt.Fprintf(w, "failover: %s: %.1f to %.1f s in %d\n", kind, times[0].Seconds(), times[len(times)-1].Seconds(),
+			len(times))
 	}
 	printed := map[string]int{}
 	for _, x := range v.Violations {

@@ -134,17 +134,32 @@ func restart(name string, mode cluster.Mode) func(context.Context, *nemesis, *ra
 	}
 }
 
+// promotion is a way in which a primary goes.
+type promotion struct {
+	loss   cluster.Loss
+	target string
+}
+
+var promotions = []promotion{
+	{cluster.LoseNothing, "nothing lost"},
+	{cluster.LoseLittle, "the last commits may be lost"},
+	{cluster.LoseMuch, "the last commits are lost"},
+	{cluster.LoseMuch, "the last commits are lost"},
+}
+
+// The same under Patroni.
+var failovers = []promotion{
+	{cluster.LoseNothing, "switchover"},
+	{cluster.LoseLittle, "kill -9 of PostgreSQL"},
+	{cluster.LoseMuch, "kill -9 of PostgreSQL, last WAL unsent"},
+	{cluster.LoseHost, "kill -9 of PostgreSQL and Patroni"},
+}
+
 func promote(ctx context.Context, n *nemesis, rng *rand.Rand) error {
-	kinds := []struct {
-		loss   cluster.Loss
-		target string
-	}{
-		{cluster.LoseNothing, "nothing lost"},
-		{cluster.LoseLittle, "the last commits may be lost"},
-		{cluster.LoseMuch, "the last commits are lost"},
-		{cluster.LoseMuch, "the last commits are lost"},
+	kind := promotions[rng.IntN(len(promotions))]
+	if n.cluster.Options().Patroni { // each in turn
+		kind = failovers[(n.cluster.Server()-1)%len(failovers)]
 	}
-	kind := kinds[rng.IntN(len(kinds))]
 	defer n.begin(event.Record{Do: event.PromoteStandby, Target: kind.target})()
 	return n.cluster.Promote(ctx, kind.loss, between(rng, 200*time.Millisecond, 2*time.Second))
 }
