@@ -362,7 +362,7 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION le_seats(text, integer) IS
 'names of n elections, name/1 to name/n, so that at most n lead: for le_campaign';
 
-CREATE PROCEDURE le_observe(name text, after_token bigint DEFAULT NULL,
+CREATE PROCEDURE le_observe(name text, INOUT version bigint DEFAULT NULL,
 							timeout interval DEFAULT NULL,
 							INOUT token bigint DEFAULT NULL,
 							INOUT identity text DEFAULT NULL,
@@ -370,7 +370,7 @@ CREATE PROCEDURE le_observe(name text, after_token bigint DEFAULT NULL,
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 COMMENT ON PROCEDURE le_observe(text, bigint, interval, bigint, text, text) IS
-'wait until there is another leader than that of after_token (NULL or 0: do not wait), or the published value differs from value (NULL: none), without holding a snapshot; returns the leader''s token, or during a vacancy the negative of the last one; pass back the returned token as after_token, and the returned value';
+'wait until the election''s state has another version (NULL: do not wait), without holding a snapshot; returns that version, to be passed back, and the leader''s token, identity and published value, which are NULL while the election is vacant';
 
 --
 -- Control

@@ -72,7 +72,7 @@ class Bench:
         leader = "SELECT le_try_become_leader('handover')"
 
         def prepare():
-            self.waiter.send("CALL le_observe('handover', %d)"
+            self.waiter.send("CALL le_observe('handover', version => %d)"
                              % self.control.ask("CALL le_observe('handover')")[0])
             wait_until_waiting(self.control, [self.waiter])
         return self.released(leader, end, prepare, self.waiter.answer)

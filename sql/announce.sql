@@ -147,7 +147,8 @@ TABLE announced;
 -- one that expires is announced once, by the session that finds it: the
 -- observer
 SELECT le_lease('lease', '100 ms', identity => 'l') AS t3 \gset
-CALL le_observe('lease', :t3) \gset
+CALL le_observe('lease') \gset
+CALL le_observe('lease', :version, '1 s') \gset
 CALL le_observe('lease') \gset
 CALL hear();
 TABLE announced;
@@ -186,7 +187,7 @@ SELECT connect_as('other');
 SELECT le_lease('lease', '100 ms', identity => 'l') > 0 AS lease;
 SELECT pg_sleep(0.15);
 SELECT dblink_exec('other', 'BEGIN');
-SELECT identity FROM dblink('other', $$CALL le_observe('lease')$$) AS t (token bigint, identity text, value text);
+SELECT identity FROM dblink('other', $$CALL le_observe('lease')$$) AS t (version bigint, token bigint, identity text, value text);
 CALL hear();
 TABLE announced;
 CALL le_observe('lease') \gset

@@ -106,7 +106,7 @@ SELECT call, pg_temp.came_of(format(call, :'b', :'a')) FROM unnest(ARRAY[
  'SELECT le_try_become_leader(%1$L)', 'SELECT le_become_leader(%1$L)', 'SELECT le_become_leader(%1$L, ''0'')', 'SELECT le_become_leader(%1$L, ''1 s'')',
  'SELECT le_try_become_leader_xact(%1$L)', 'SELECT le_become_leader_xact(%1$L)', 'SELECT le_lease(%1$L, ''1 s'')', 'SELECT le_lease(%1$L, ''1 s'', token => 7)',
  'CALL le_campaign(%1$L)', 'CALL le_campaign(%1$L, ''0'')', 'CALL le_campaign(ARRAY[%1$L])', 'CALL le_campaign(ARRAY[%1$L], ''0'', ttl => ''1 s'')',
- 'CALL le_campaign(ARRAY[%2$L, %1$L], ''0'')', 'CALL le_observe(%1$L)', 'CALL le_observe(%1$L, -1, ''1 s'')',
+ 'CALL le_campaign(ARRAY[%2$L, %1$L], ''0'')', 'CALL le_observe(%1$L)', 'CALL le_observe(%1$L, 1, ''1 s'')',
  'SELECT le_assert_leader(%1$L)', 'SELECT le_assert_leader(%1$L, 7)', 'INSERT INTO guarded VALUES (1)']) call;
 RESET client_min_messages;
 -- which has left nothing, and has let the declared one be

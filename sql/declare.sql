@@ -176,8 +176,8 @@ SELECT le_try_become_leader('job', identity => 'boss');
 SET ROLE regress_le_stranger;
 SELECT identity FROM le_leader('job');
 SELECT le_am_leader('job'), le_token('job') > 0 AS token, le_resign('job');
-CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset seen_
-SELECT :seen_token < -1 AS vacant;
+CALL le_observe('job', version => NULL, token => NULL, identity => NULL, value => NULL) \gset seen_
+SELECT :{?seen_token} AS led;
 -- the bid of a stranger is refused before it shows the leader
 RESET ROLE;
 SELECT le_try_become_leader('job', identity => 'boss');
@@ -277,22 +277,22 @@ SELECT name, value FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT name, value FROM _le_registry_terms() WHERE lock_class = 19525 AND key = hashtextextended('job', 0);
 CALL le_observe('job', timeout => '0');
 \echo :LAST_ERROR_SQLSTATE
-SELECT outcome($$CALL le_observe('job')$$), outcome($$CALL le_observe('job', 1, value => 'secret')$$);
+SELECT outcome($$CALL le_observe('job')$$), outcome($$CALL le_observe('job', 1)$$);
 SET ROLE regress_le_apart;
 SELECT value FROM le_leader('job');
 SELECT outcome($$CALL le_observe('job')$$);
 SET ROLE regress_le_nephew;
 SELECT value FROM le_leaders;
-CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset seen_
+CALL le_observe('job', version => NULL, token => NULL, identity => NULL, value => NULL) \gset seen_
 SELECT :'seen_value' AS value;
 RESET ROLE;
-CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset seen_
+CALL le_observe('job', version => NULL, token => NULL, identity => NULL, value => NULL) \gset seen_
 SELECT :'seen_value' AS value;
 -- as soon as it is declared, and no longer
 SELECT le_declare('job', 'regress_le_team', private => false);
 SET ROLE regress_le_stranger;
 SELECT value FROM le_leader('job');
-CALL le_observe('job', token => NULL, identity => NULL, value => NULL) \gset seen_
+CALL le_observe('job', version => NULL, token => NULL, identity => NULL, value => NULL) \gset seen_
 SELECT :'seen_value' AS value;
 RESET ROLE;
 -- an election that is private to all roles is open to all
@@ -470,14 +470,14 @@ DROP ROLE regress_le_short_lived;
 SELECT stranger();
 SELECT candidates FROM le_declarations;
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS t (leads boolean);
-SELECT * FROM dblink('stranger', $$CALL le_observe('job')$$, false) AS t (token bigint, identity text, value text);
+SELECT * FROM dblink('stranger', $$CALL le_observe('job')$$, false) AS t (version bigint, token bigint, identity text, value text);
 SELECT le_try_become_leader('job'), le_resign('job');
 -- one that is created with that name, or given it, is another
 CREATE ROLE regress_le_short_lived;
 GRANT regress_le_short_lived TO regress_le_stranger;
 SELECT stranger();
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS t (leads boolean);
-SELECT * FROM dblink('stranger', $$CALL le_observe('job')$$, false) AS t (token bigint, identity text, value text);
+SELECT * FROM dblink('stranger', $$CALL le_observe('job')$$, false) AS t (version bigint, token bigint, identity text, value text);
 SELECT le_try_become_leader('job'), le_resign('job');
 -- until that one is declared
 SELECT le_declare('job', 'regress_le_short_lived');

@@ -12,7 +12,8 @@ SELECT open('a');
 -- returns when a session observes an election
 CREATE FUNCTION observes(who text, name text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM dblink_send_query(who, format('CALL le_observe(%L, %s, ''1 min'')', name, (SELECT -token FROM last)));
+	PERFORM dblink_send_query(who, format('CALL le_observe(%L, %s, ''1 min'')', name, (
+		SELECT version FROM dblink(who, format('CALL le_observe(%L)', name)) AS t (version bigint, token bigint, identity text, value text))));
 	FOR i IN 1 .. 1000 LOOP
 		PERFORM pg_stat_clear_snapshot();
 		IF EXISTS (SELECT FROM pg_stat_activity WHERE application_name = who AND wait_event_type = 'Extension') THEN

@@ -256,7 +256,7 @@ SELECT now('given up');
 SELECT * FROM counted WHERE name = 'given up';
 -- it is vacant for observers
 CALL le_observe('given up') \gset w
-SELECT :wtoken < 0 AS vacant, (SELECT count(*) FROM le_leader('given up')) AS leaders;
+SELECT :{?wtoken} AS led, (SELECT count(*) FROM le_leader('given up')) AS leaders;
 
 -- candidates in line wait it out in order: none of them comes before the other
 SELECT says('a', 'SET leader_election.grace_period = ''1h'''), says('b', 'SET leader_election.grace_period = ''1h''');

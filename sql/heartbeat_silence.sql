@@ -45,9 +45,8 @@ SELECT count(*) FROM le_leaders;
 TABLE on_record;
 TABLE advisory;
 SELECT vacant_since IS NOT NULL AS vacant, terms, silent FROM pg_stat_leader_election WHERE name = 'hs';
-SELECT :token AS last \gset
-CALL le_observe('hs') \gset
-SELECT :token = -:last AS vacant;
+CALL le_observe('hs', :version, '1 min') \gset
+SELECT :{?token} AS led;
 -- the time that was led ends at the deadline
 SELECT pg_sleep(0.3);
 SELECT extract(epoch FROM time_led) < 60 AS led, extract(epoch FROM time_vacant) >= 0.3 AS vacant FROM pg_stat_leader_election WHERE name = 'hs';
@@ -155,7 +154,7 @@ SELECT open('l'), says('l', $$SELECT le_try_become_leader('hs', heartbeat => '1 
 SELECT value FROM le_leader('hs');
 SELECT falls_silent('l');
 CALL le_observe('hs') \gset
-SELECT :{?value} AS has_value, :token < 0 AS vacant;
+SELECT :{?value} AS has_value, :{?token} AS led;
 
 TABLE on_record;
 TABLE counted;

@@ -97,7 +97,7 @@ SELECT pg_catalog.count(*) >= 5 AS counted FROM public.pg_stat_leader_election;
 SELECT pg_catalog.count(*) FROM public.pg_stat_leader_election_info;
 CALL public.le_campaign('campaign', '0', token => NULL) \gset won_
 CALL public.le_campaign(ARRAY['many'], '0', token => NULL, name => NULL) \gset won_
-CALL public.le_observe('job', token => NULL, identity => NULL, value => NULL) \gset seen_
+CALL public.le_observe('job', version => NULL, token => NULL, identity => NULL, value => NULL) \gset seen_
 SELECT :'seen_identity', :'seen_value', :'won_name';
 SET ROLE regress_le_mallory;
 SELECT public.le_try_become_leader('declared');

@@ -134,7 +134,8 @@ SELECT last_denied_at AS last FROM pg_stat_leader_election WHERE name = 'stat de
 -- no bid: to ask, to renew, to resign, to observe, bad input
 SET client_min_messages = error;
 SELECT le_am_leader('stat denied'), le_am_leader('stat denied', 0), le_renew('stat denied', 0), le_resign('stat denied'), le_resign('stat denied', 0), le_token('stat denied'), le_proclaim('stat denied', 'v');
-CALL le_observe('stat denied', :t1, '10 ms') \gset
+CALL le_observe('stat denied') \gset
+CALL le_observe('stat denied', :version, '10 ms') \gset
 \set VERBOSITY sqlstate
 SELECT le_try_become_leader('stat denied', identity => '');
 SELECT le_become_leader('stat denied', '-1 s');
@@ -224,6 +225,8 @@ SELECT max(longest_wait), max(time_led) < clock_timestamp() - :'now' AS led, max
 SELECT name, time_led > '0' AS led, time_vacant FROM pg_stat_leader_election WHERE name IN ('stat runs', 'stat lease') ORDER BY name;
 SELECT le_am_leader('stat runs'), le_am_leader('stat lease', :t3);
 SELECT le_resign('stat runs'), le_resign('stat lease', :t3);
+CALL le_observe('stat lease') \gset
+SELECT :version AS vacant \gset
 SELECT name, terms, resigned, time_led > '0' AS led FROM pg_stat_leader_election WHERE name IN ('stat runs', 'stat lease') ORDER BY name;
 TABLE balance;
 -- a lease that had run out before, and was not found: forgotten as well
@@ -233,7 +236,7 @@ SELECT pg_stat_leader_election_reset() AS reset, clock_timestamp() AS now \gset
 SELECT time_vacant <= clock_timestamp() - :'now' + interval '0.1 s' AS vacant, time_led FROM pg_stat_leader_election WHERE name = 'stat unseen';
 -- the vacancy before the reset is no news to observers
 CALL le_observe('stat lease') \gset
-SELECT :token = -:t3 AS vacant;
+SELECT :version = :vacant AS same, :{?token} AS led;
 
 -- rights: all roles may look, only a role that is granted that may reset
 CREATE ROLE regress_statistics;

@@ -171,15 +171,15 @@ my %what_waits = (
 	'le_campaign for a lease' => [ q{CALL le_campaign('job', ttl => '1 h')}, 1 ],
 	'le_campaign for any' => [ q{CALL le_campaign(ARRAY['job', 'other'])}, 1 ],
 	'le_become_leader' => [ q{SELECT le_become_leader('job')}, 1 ],
-	'le_observe' => [ q{CALL le_observe('job', TOKEN)}, 0 ],
+	'le_observe' => [ q{CALL le_observe('job', VERSION)}, 0 ],
 	'pg_advisory_lock' => [ q{SELECT pg_advisory_lock(7)}, 1 ]);
 ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader('other'), pg_advisory_lock(7)});
-my $token = ask($leader, q{SELECT le_token('job')});
+my $version = version_of($leader, 'job');
 foreach my $wait (sort keys %what_waits)
 {
 	subtest "timeouts of $wait" => sub {
 		my ($sql, $locks) = @{ $what_waits{$wait} };
-		$sql =~ s/TOKEN/$token/;
+		$sql =~ s/VERSION/$version/;
 		foreach my $block ('', 'BEGIN; SAVEPOINT a')
 		{
 			my $client = session($node);
@@ -259,7 +259,7 @@ subtest 'the timeout of an idle leader ends its term' => sub {
 subtest 'DISCARD ALL after a wait' => sub {
 	foreach my $wait (sort keys %what_waits)
 	{
-		my ($sql) = $what_waits{$wait}[0] =~ s/TOKEN/$token/r;
+		my ($sql) = $what_waits{$wait}[0] =~ s/VERSION/$version/r;
 		my $client = session($node);
 		ask($client, q{SET statement_timeout = '50 ms'});
 		ask($client, $sql);
@@ -281,12 +281,12 @@ subtest 'in a procedure' => sub {
 	ask($leader, q{SELECT le_resign_all(), pg_advisory_unlock(7)});
 	ask($control, q{
 CREATE PROCEDURE work(INOUT result text DEFAULT NULL) LANGUAGE plpgsql AS $$
-DECLARE t bigint; n text; i text; v text;
+DECLARE t bigint; n text; i text; v text; o bigint;
 BEGIN
 	CALL le_campaign('job', token => t);
 	result := (t > 0)::text;
 	COMMIT;
-	CALL le_observe('job', NULL, NULL, t, i, v);
+	CALL le_observe('job', o, NULL, t, i, v);
 	result := result || (t = le_token('job'))::text;
 	CALL le_campaign(ARRAY['job', 'other'], '1 s', token => t, name => n);
 	result := result || n;
@@ -332,15 +332,17 @@ SKIP:
 	subtest 'le_observe through a pool in transaction mode' => sub {
 		my @observers = map { $pooled->('transaction') } 1 .. 3;
 		my $token = ask($leader, q{SELECT le_lease('pooled', '1 h', identity => 'holder')});
-		post($_, "CALL le_observe('pooled', $token, '1 min')") foreach @observers;
+		my $version = version_of($observers[0], 'pooled');
+		post($_, "CALL le_observe('pooled', $version, '1 min')") foreach @observers;
 		ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND query LIKE 'CALL le_observe(''pooled%'}, 3), 'they wait');
 		my $time = monotonic();
 		ask($leader, "SELECT le_resign('pooled', $token)");
-		is(collect($_), "-$token||", 'seen') foreach @observers;
+		like(collect($_), qr/^\d+\|\|\|$/, 'seen') foreach @observers;
 		cmp_ok(monotonic() - $time, '<', $bound, 'at once');
-		is(ask($observers[0], "CALL le_observe('pooled', $token, '1 min')"), "-$token||", 'nothing is missed between two calls');
+		my $vacant = version_of($observers[1], 'pooled');
+		is(ask($observers[0], "CALL le_observe('pooled', $version, '1 min')"), "$vacant|||", 'nothing is missed between two calls');
 		my $new = ask($observers[0], q{CALL le_campaign('pooled', ttl => '1 h', identity => 'pooled')});
-		is(ask($observers[1], "CALL le_observe('pooled', -$token, '1 min')"), "$new|pooled|", 'a lease by le_campaign, seen by another');
+		is(ask($observers[1], "CALL le_observe('pooled', $vacant, '1 min')") =~ s/^\d+\|//r, "$new|pooled|", 'a lease by le_campaign, seen by another');
 		is(ask($observers[2], "SELECT le_resign('pooled', $new)"), 't', 'and resigned from by any');
 		end_session(@observers);
 	};

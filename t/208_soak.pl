@@ -210,7 +210,7 @@ sub hit
 sub observe
 {
 	my ($observer) = @_;
-	post($observer, "CALL le_observe('$observer->{name}', $observer->{known})");
+	post($observer, "CALL le_observe('$observer->{name}', $observer->{version})");
 	return;
 }
 
@@ -218,7 +218,7 @@ sub start_observer
 {
 	my ($name) = @_;
 	my $observer = session($node, app => 'observer');
-	@$observer{qw(name known seen)} = ($name, 0, 0);
+	@$observer{qw(name version token seen)} = ($name, 0, 0, 0);
 	push @observers, $observer;
 	observe($observer);
 	return;
@@ -233,10 +233,10 @@ sub observed
 		failed("observer: $observer->{error}") unless $observer->{code} eq '57014';
 		return observe($observer);
 	}
-	my ($token) = split /\|/, $observer->{rows}[0];
-	failed("observer of $observer->{name} saw $token after $observer->{known}")
-	  if abs $token < abs $observer->{known} && $token != -1;
-	$observer->{known} = $token;
+	my ($version, $token) = split /\|/, $observer->{rows}[0];
+	$token ||= $observer->{token};	# vacant
+	failed("observer of $observer->{name} saw $token after $observer->{token}") if $token < $observer->{token};
+	@$observer{qw(version token)} = ($version, $token);
 	$observer->{seen}++;
 	return observe($observer);
 }
@@ -334,13 +334,14 @@ foreach my $round (1 .. 2)
 	my %now;
 	foreach my $name (@elections)
 	{
-		($now{$name}) = split /\|/, ask($control, "CALL le_observe('$name')");
-		failed("$name: $now{$name}") unless $round == 1 ? $now{$name} > 0 : $now{$name} < 0;
+		my ($version, $token) = split /\|/, ask($control, "CALL le_observe('$name')");
+		failed("$name: " . ($token // 'vacant')) unless $round == 1 ? $token : !$token;
+		$now{$name} = $version;
 	}
 	while (monotonic() < $patience)
 	{
 		turn(0.1);
-		$right = grep { $_->{known} == $now{ $_->{name} } } @observers;
+		$right = grep { $_->{version} == $now{ $_->{name} } } @observers;
 		last if $right == @observers;
 	}
 	is($right, scalar @observers, 'all observers know the leader: ' . ($round == 1 ? 'the last' : 'none'));

@@ -22,25 +22,33 @@ my @observers = map { session($node, app => 'observer') } 1 .. 3;
 my $number = 0;
 my $slowest = 0;
 
-sub number_seen
+# An answer without its version
+sub state_of
 {
-	my ($name) = @_;
-	return ask($control, "CALL le_observe('$name')") =~ /^(-?\d+)\|/ ? $1 : die $control->{error};
+	my ($answer) = @_;
+	return $answer =~ s/^[1-9]\d*\|//r;
 }
 
-# By statements, in a transaction block, and in a function
+# What a session sees that knows that version
+sub seen_after
+{
+	my ($version, $name) = @_;
+	return state_of(ask($control, "CALL le_observe('$name', $version, '1 min')"));
+}
+
+# By statements, in a transaction block, and in a function.  Returns the token and the version.
 sub start_observing
 {
-	my ($name, $value) = @_;
-	my $known = number_seen($name);
-	my $call = "CALL le_observe('$name', $known, '1 min', NULL, NULL, " . ($value // 'NULL') . ')';
+	my ($name) = @_;
+	my ($version, $token) = split /\|/, ask($control, "CALL le_observe('$name')");
+	my $call = "CALL le_observe('$name', $version, '1 min')";
 	ask($observers[1], 'BEGIN');
 	post($observers[0], $call);
 	post($observers[1], $call);
-	post($observers[2], "DO \$\$ DECLARE t bigint; i text; v text := " . ($value // 'NULL')
-		  . "; BEGIN CALL le_observe('$name', $known, '1 min', t, i, v); RAISE NOTICE 'seen %', concat_ws('|', t, coalesce(i, ''), coalesce(v, '')); END \$\$");
+	post($observers[2], "DO \$\$ DECLARE o bigint := $version; t bigint; i text; v text; BEGIN CALL le_observe('$name', o, '1 min', t, i, v); "
+		  . q{RAISE NOTICE 'seen %', concat_ws('|', o, coalesce(t::text, ''), coalesce(i, ''), coalesce(v, '')); END $$});
 	wait_for_event($node, $control, 'Observe', @observers);
-	return $known;
+	return ($token // '', $version);
 }
 
 # All have the answer, soon after that time
@@ -52,6 +60,7 @@ sub heard_since
 		my $answer = collect($observer);
 		my $took = monotonic() - $time;
 		$answer = $1 if $answer eq '' && $observer->{messages} =~ /: seen (.*)$/m;
+		$answer = state_of($answer);
 		$slowest = $took if $took > $slowest;
 		ref $expected ? like($answer, $expected, "$what: seen") : is($answer, $expected, "$what: seen");
 		cmp_ok($took, '<', $bound, sprintf '%s: at once (%.0f ms)', $what, 1000 * $took);
@@ -94,19 +103,19 @@ foreach my $case (
 	my $name = 'job ' . ++$number;
 	my $leader = session($node, app => 'leader');
 	ask($leader, s/%s/$name/gr) foreach @$begin;
-	my $token = start_observing($name);
+	my ($token, $version) = start_observing($name);
 	cmp_ok($token, '>', 0, "$what: there is a leader");
 	my $time = monotonic();
 	ref $end ? $end->($leader) : post($leader, $end =~ s/%s/$name/gr);
-	heard_since($time, $what, "-$token||");
+	heard_since($time, $what, '||');
 	end_session($leader);
-	is(ask($control, "CALL le_observe('$name', $token, '1 min')"), "-$token||", "$what: seen by a later observer");
+	is(seen_after($version, $name), '||', "$what: seen by a later observer");
 }
 
 subtest 'expiry' => sub {
 	my $time = monotonic();
 	my $token = ask($control, q{SELECT le_lease('expires', '700 ms')});
-	is(start_observing('expires'), $token, 'there is a lease');
+	is((start_observing('expires'))[0], $token, 'there is a lease');
 	foreach (1 .. 2)
 	{
 		sleep_past($time + 0.4);
@@ -114,14 +123,14 @@ subtest 'expiry' => sub {
 		if (ask($control, "SELECT le_renew('expires', $token)") eq 't') { $time = $asked; }
 		else { note('too late'); }
 	}
-	heard_since($time + 0.7, 'expiry', "-$token||");
+	heard_since($time + 0.7, 'expiry', '||');
 	cmp_ok(monotonic(), '>=', $time + 0.7, 'not before the deadline');
 
 	$token = ask($control, q{SELECT le_lease('expires', '1 h')});
 	start_observing('expires');
 	$time = monotonic();
 	is(ask($control, "SELECT le_renew('expires', $token, '300 ms')"), 't', 'a shorter ttl');
-	heard_since($time + 0.3, 'a deadline that comes nearer', "-$token||");
+	heard_since($time + 0.3, 'a deadline that comes nearer', '||');
 	cmp_ok(monotonic(), '>=', $time + 0.3, 'not before the deadline');
 };
 
@@ -141,7 +150,7 @@ foreach my $case (
 	my $name = 'office ' . ++$number;
 	my @statements = map { s/%s/$name/gr } @$statements;
 	my $last = pop @statements;
-	is(start_observing($name), -1, "$what: there is no leader, and there was none");
+	is((start_observing($name))[0], '', "$what: there is no leader, and there was none");
 	ask($leader, $_) foreach @statements;
 	nobody_hears($what) if $wait;
 	my $time = monotonic();
@@ -165,23 +174,23 @@ subtest 'a handover' => sub {
 	my $next = session($node, app => 'next');
 	post($next, q{CALL le_campaign('never')});
 	wait_for_candidate($control, $next);
-	my $token = start_observing('never');
+	my (undef, $version) = start_observing('never');
 	my $time = monotonic();
 	ask($leader, q{SELECT le_resign('never')});
 	my $new = collect($next);
-	heard_since($time, 'handed over', qr/^(-$token\|\||$new\|next\|)$/);
-	is(ask($control, "CALL le_observe('never', -$token, '1 min')"), "$new|next|", 'the new leader');
+	heard_since($time, 'handed over', qr/^(\|\||$new\|next\|)$/);
+	is(seen_after($version, 'never'), "$new|next|", 'the new leader');
 	kill_client($next);
 };
 
 subtest 'values' => sub {
 	ask($leader, q{SELECT le_try_become_leader('value')});
-	my $token = start_observing('value');
+	my ($token) = start_observing('value');
 	my $time = monotonic();
 	ask($leader, q{SELECT le_proclaim('value', 'a')});
 	heard_since($time, 'published', "$token|leader|a");
 
-	start_observing('value', q{'a'});
+	start_observing('value');
 	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'x')}, 'ROLLBACK';
 	ask($leader, q{SELECT le_proclaim('value', 'a')});
 	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'b')};
@@ -191,25 +200,25 @@ subtest 'values' => sub {
 	ask($leader, 'COMMIT');
 	heard_since($time, 'at the commit', "$token|leader|b");
 
-	start_observing('value', q{'b'});
+	my (undef, $version) = start_observing('value');
 	$time = monotonic();
 	ask($leader, q{SELECT le_proclaim('value', NULL)});
 	heard_since($time, 'withdrawn', "$token|leader|");
 
-	is(ask($control, "CALL le_observe('value', $token, '1 min', NULL, NULL, 'b')"), "$token|leader|", 'another value is seen at once');
+	is(seen_after($version, 'value'), "$token|leader|", 'another value is seen at once');
 	$token = ask($leader, q{SELECT le_lease('value 2', '1 h')});
 	start_observing('value 2');
 	$time = monotonic();
 	is(ask($leader, "SELECT le_proclaim('value 2', 'c', $token)"), 't', 'by lease');
 	heard_since($time, 'by lease', "$token|leader|c");
-	start_observing('value 2', q{'c'});
+	start_observing('value 2');
 	$time = monotonic();
 	ask($leader, "SELECT le_resign('value 2', $token)");
-	heard_since($time, 'gone with the lease', "-$token||");
+	heard_since($time, 'gone with the lease', '||');
 };
 
 subtest 'nothing is missed between two calls' => sub {
-	my ($known, $seen, $missed) = (number_seen('quick'), 0, 0);
+	my ($known, $seen, $missed) = (version_of($control, 'quick'), 0, 0);
 	my $observer = $observers[0];
 	my $rounds = 0;
 	my $over = monotonic() + 2;
@@ -228,7 +237,7 @@ subtest 'nothing is missed between two calls' => sub {
 		next if rand() < 0.9;
 
 		# now and then: the observer must come to know what is so now
-		my $last = number_seen('quick');
+		my $last = version_of($control, 'quick');
 		my $time = monotonic();
 		until ($known == $last || monotonic() > $time + $bound)
 		{
@@ -248,7 +257,7 @@ subtest 'nothing is missed between two calls' => sub {
 subtest 'it holds back no other session' => sub {
 	my $other = session($node);
 	ask($other, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
-	post($observers[0], q{CALL le_observe('job 1', } . number_seen('job 1') . ')');
+	post($observers[0], q{CALL le_observe('job 1', } . version_of($control, 'job 1') . ')');
 	wait_for_event($node, $control, 'Observe', $observers[0]);
 	is(ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $observers[0]{pid}"), 't|t', 'no snapshot, no transaction ID');
 	is(ask($control, "SELECT count(*) FROM pg_locks WHERE pid = $observers[0]{pid} AND locktype NOT IN ('virtualxid')"), '0', 'no lock');
@@ -274,13 +283,15 @@ sub is_remembered
 	return ask($control, "SELECT count(*) FROM pg_stat_leader_election WHERE name = '$name'");
 }
 
+# of an election of which no term is known
+my $unknown = version_of($control, 'observed');
 my %ends = (
-	timeout => { timeout => q{'300 ms'}, answer => '-1||' },
+	timeout => { timeout => q{'300 ms'}, answer => '||' },
 	'statement_timeout' => { before => q{SET statement_timeout = '300 ms'}, code => '57014' },
 	'pg_cancel_backend' => { act => sub { ask($control, "SELECT pg_cancel_backend($_[0]{pid})") }, code => '57014' },
 	'pg_terminate_backend' => { act => sub { ask($control, "SELECT pg_terminate_backend($_[0]{pid})") }, code => '57P01' },
 	'the death of the client' => { act => \&kill_client },
-	'an answer' => { act => sub { ask($leader, q{SELECT le_try_become_leader('observed'), le_resign('observed')}) }, answer => qr/^-?\d+\|(leader)?\|$/ });
+	'an answer' => { act => sub { ask($leader, q{SELECT le_try_become_leader('observed'), le_resign('observed')}) }, answer => qr/^(\d+\|leader)?\|+$/ });
 foreach my $end (sort keys %ends)
 {
 	foreach my $block ('', 'BEGIN', 'BEGIN; SAVEPOINT a')
@@ -291,13 +302,13 @@ foreach my $end (sort keys %ends)
 			is(is_remembered('observed'), 0, 'not remembered');
 			ask($client, $case->{before}) if $case->{before};
 			ask($client, $block) if $block;
-			post($client, q{CALL le_observe('observed', -1, } . ($case->{timeout} // 'NULL') . ')');
+			post($client, "CALL le_observe('observed', $unknown, " . ($case->{timeout} // 'NULL') . ')');
 			wait_for_event($node, $control, 'Observe', $client) if $case->{act};
 			is(is_remembered('observed'), 1, 'remembered while it is observed') if $case->{act};
 			$case->{act}->($client) if $case->{act};
 			my $answer = collect($client) unless $end =~ /death/;
 			is($client->{code}, $case->{code} // '', 'error or not');
-			ref $case->{answer} ? like($answer, $case->{answer}, 'answer') : is($answer, $case->{answer}, 'answer') if $case->{answer};
+			ref $case->{answer} ? like(state_of($answer), $case->{answer}, 'answer') : is(state_of($answer), $case->{answer}, 'answer') if $case->{answer};
 			is(ask($client, 'ROLLBACK; SELECT 1'), '1', 'the session goes on') unless $client->{closed};
 			is(ask($client, q{DISCARD ALL}), '', 'DISCARD ALL') unless $client->{closed} || $block;
 			ok(ask_until($control, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $client->{pid}"), 'gone') if $client->{closed};
@@ -311,21 +322,22 @@ is(ask($control, q{SELECT count(*) FROM le_candidates}), '0', 'an observer is no
 subtest 'restart' => sub {
 	my $lease = ask($control, q{SELECT le_lease('leased', '1 h', identity => 'holder')});
 	ask($leader, q{SELECT le_try_become_leader('led')});
-	my $token = number_seen('led');
-	post($observers[0], "CALL le_observe('led', $token)");
+	my $version = version_of($control, 'led');
+	my $leased = version_of($control, 'leased');
+	post($observers[0], "CALL le_observe('led', $version)");
 	wait_for_event($node, $control, 'Observe', $observers[0]);
 	$node->restart;
-	like(collect($observers[0]) // '', qr/^(-$token\|\|)?$/, 'no answer, or that its leader has gone before');
+	like(collect($observers[0]) // '', qr/^(\d+\|\|\|)?$/, 'no answer, or that its leader has gone before');
 	ok(wait_for_end($observers[0]), 'and it is gone');
 	$control = session($node);
 	@observers = map { session($node) } 1 .. 3;
-	is(ask($control, "CALL le_observe('led', $token)"), '-1||', 'vacant, and no term is known');
-	is(ask($control, q{CALL le_observe('led', -1, '10 ms')}), '-1||', 'and that does not change');
-	is(start_observing('leased'), $lease, 'the lease still leads');
+	is(ask($control, "CALL le_observe('led', $version)"), "$unknown|||", 'vacant, and no term is known');
+	is(ask($control, "CALL le_observe('led', $unknown, '10 ms')"), "$unknown|||", 'and that does not change');
+	is(join('|', start_observing('leased')), "$lease|$leased", 'the lease still leads, in the same state');
 	nobody_hears('nothing new');
 	my $time = monotonic();
 	is(ask($control, "SELECT le_resign('leased', $lease)"), 't', 'resigned');
-	heard_since($time, 'resigned after the restart', "-$lease||");
+	heard_since($time, 'resigned after the restart', '||');
 
 	$lease = ask($control, q{SELECT le_lease('leased', '1 s', identity => 'holder')});
 	$node->stop('immediate');
@@ -333,9 +345,9 @@ subtest 'restart' => sub {
 	$control = session($node);
 	@observers = map { session($node) } 1 .. 3;
 	$time = monotonic();
-	is(start_observing('leased'), $lease, 'after a crash, too');
+	is((start_observing('leased'))[0], $lease, 'after a crash, too');
 	$time = monotonic() if monotonic() < $time;
-	heard_since($time + 1, 'expired after the crash', "-$lease||");
+	heard_since($time + 1, 'expired after the crash', '||');
 };
 
 subtest 'a lock that is pulled away in a transaction, or by a statement that lasts' => sub {
@@ -345,21 +357,21 @@ subtest 'a lock that is pulled away in a transaction, or by a statement that las
 		is(ask($leader, q{SELECT le_try_become_leader('pulled')}), 't', 'led');
 		my $token = ask($leader, q{SELECT le_token('pulled')});
 		ask($leader, q{SELECT le_proclaim('pulled', 'here')});
-		is(start_observing('pulled', q{'here'}), $token, 'observed');
+		is((start_observing('pulled'))[0], $token, 'observed');
 		my $time = monotonic();
 		post($leader, $sql);
-		heard_since($time, $sql, "-$token||");
+		heard_since($time, $sql, '||');
 
 		# the term is still on record
-		is(ask($control, "CALL le_observe('pulled')"), "-$token||", 'vacant');
-		post($observers[0], "CALL le_observe('pulled', -$token, '3 s')");
+		my $version = version_of($control, 'pulled');
+		post($observers[0], "CALL le_observe('pulled', $version, '3 s')");
 		hear(1.5, $observers[0]);
 		ok(!$observers[0]->{ready}, 'that is told once');
 		ask($control, "SELECT pg_cancel_backend($leader->{pid})") if $sql =~ /sleep/;
 		collect($leader);
 		ask($leader, 'ROLLBACK');
 		is(ask($leader, q{SELECT le_am_leader('pulled')}), 'f', 'the session does not lead');
-		is(collect($observers[0]), "-$token||", 'nor again when the term is taken off the record');
+		is(collect($observers[0]), "$version|||", 'nor again when the term is taken off the record');
 		cmp_ok(monotonic(), '>=', $time + 3, 'but when the time is over');
 	}
 	kill_client($leader);

@@ -79,7 +79,7 @@ subtest 'in many transactions' => sub {
 };
 
 subtest 'observers' => sub {
-	ask($flood, q{DO $$ DECLARE t bigint; i text; v text; BEGIN FOR n IN 1 .. 5000 LOOP CALL le_observe('o' || n, 0, '0', t, i, v); END LOOP; END $$});
+	ask($flood, q{DO $$ DECLARE o bigint; t bigint; i text; v text; BEGIN FOR n IN 1 .. 5000 LOOP CALL le_observe('o' || n, o, '0', t, i, v); END LOOP; END $$});
 	is($flood->{code}, '', 'observes many, one after another') or diag($flood->{error});
 	cmp_ok(tracked(), '<=', $many, 'which are forgotten');
 	my $before = tracked();
@@ -231,7 +231,7 @@ subtest 'what one role can take' => sub {
 	is(ask($boss, q{SELECT count(*) FROM le_leaders}), '10000', 'it has ten thousand');
 	my $second = session($default, user => 'regress_flood');
 	fails($second, q{SELECT le_lease('one more', '1 s')}, '53400', 'nor by another session');
-	fails($second, q{CALL le_observe('one more', -1, '0')}, '53400', 'nor does it observe');
+	fails($second, q{CALL le_observe('one more', 1, '0')}, '53400', 'nor does it observe');
 	fails($second, q{CALL le_campaign(ARRAY['one more'], '0')}, '53400', 'nor campaign for one of many');
 	is(ask($second, q{SELECT count(*) FILTER (WHERE le_renew(name, token)) FROM le_leaders}), '10000', 'but it renews what it has');
 	is(ask($second, q{SELECT le_try_become_leader('by a lock'), le_resign('by a lock')}), 't|t', 'and leads by a lock');

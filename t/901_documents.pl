@@ -8,7 +8,8 @@
 #						prompt "=# " (more lines: "-# ") is run, and what follows must be its
 #						answer, but for process IDs.  Where nothing follows, the statement
 #						waits; its answer begins the next block of that session.
-#						A token (15 digits) of the document stands for one of the server.
+#						A token (15 digits), or a version of le_observe (16 digits), of the
+#						document stands for one of the server.
 #	```sql				Runs without an error, in a session of its own that ends with it
 #		session=NAME	in that session, which lasts until the end of the document
 #		error=CODE		it fails with these SQLSTATEs, with commas between them
@@ -43,9 +44,10 @@ $node->append_conf('postgresql.conf', 'max_prepared_transactions = 5');
 $node->start;
 create_extension($node);
 
-# of the document that is run; the server's tokens by those of the document
+# of the document that is run; the server's tokens and versions by those of the document
 my ($database, %sessions, %token_of);
 my $token = qr/\b\d{15,16}\b/;
+my $version = qr/^[4-9]\d{15}$/;
 
 # The blocks of a document: line, language, text, and what comes after the language
 sub blocks_of
@@ -138,6 +140,13 @@ sub with_tokens
 	return $text =~ s/($token)/$token_of{$1} \/\/ $1/ger;
 }
 
+# How two tokens, or two versions, compare: tokens by size, versions by equality only
+sub compare
+{
+	my ($one, $other) = @_;
+	return $one =~ $version || $other =~ $version ? $one ne $other : $one <=> $other;
+}
+
 # Note which tokens of the server stand where the document has its own: the greater one
 # there is the greater one here
 sub note_tokens
@@ -150,7 +159,7 @@ sub note_tokens
 	foreach my $i (0 .. $#tokens)
 	{
 		$token_of{$documented[$i]} //= $tokens[$i]
-		  unless grep { ($_ <=> $documented[$i]) != ($token_of{$_} <=> $tokens[$i]) } keys %token_of;
+		  unless grep { compare($_, $documented[$i]) != compare($token_of{$_}, $tokens[$i]) } keys %token_of;
 	}
 	return;
 }

@@ -28,7 +28,7 @@ our @EXPORT = (@Client::EXPORT, qw(
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
   processor_time sleep_past wait_until_sleeping wait_event lease_lines
-  wait_for_event wait_for_candidate no_candidates lease_take collect_or_cancel post_until_it_hangs
+  wait_for_event wait_for_candidate no_candidates version_of lease_take collect_or_cancel post_until_it_hangs
   pause_process crash_backend kill_server greatest_token build_test_library
   sql_literal some
 ));
@@ -165,6 +165,13 @@ sub no_candidates
 	is( ask($watcher, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM _le_registry_candidates(false))}),
 		'0|0|0', $test);
 	return;
+}
+
+# The version of the election's present state, for le_observe
+sub version_of
+{
+	my ($client, $name) = @_;
+	return ask($client, "CALL le_observe('$name')") =~ /^(\d+)\|/ ? $1 : die "no version: $client->{error}";
 }
 
 # Take a lease, and return its token

@@ -84,20 +84,20 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 	defer conn.Close()
 	const round = 30 * time.Second
-	const sql = "CALL le_observe($1::text, after_token => $2::bigint, timeout => $3::interval, value => $4::text)"
-	var after *int64 // the token that the last answer was about
-	var value *string
+	const sql = "CALL le_observe($1::text, $2::bigint, timeout => $3::interval)"
+	var version *int64 // of the state that the last answer was about
 	for {
-		var identity *string
+		var token *int64
+		var identity, value *string
 		observing, cancel := context.WithTimeout(ctx, round+answer)
-		err := conn.QueryRow(observing, sql, []any{f.election, after, interval(round), value}, &after, &identity, &value)
+		err := conn.QueryRow(observing, sql, []any{f.election, version, interval(round)}, &version, &token, &identity, &value)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("cannot observe election %q: %w", f.election, err)
 		}
 		f.failures = 0
 		var leader *Leader
-		if *after > 0 {
+		if token != nil {
 			leader, err = getLeader(ctx, conn, f.election)
 			if err != nil {
 				return err
@@ -105,7 +105,6 @@ func (f *follower) follow(ctx context.Context) error {
 			if leader == nil { // gone meanwhile, as the next answer will tell
 				continue
 			}
-			after, value = &leader.Token, leader.Value
 		}
 		if f.told && same(leader, f.last) {
 			continue

@@ -80,7 +80,7 @@ extern bool le_beat_by_token(const LeElection *election, int64 token);
 
 /* watch.c */
 extern void le_stop_observing(void);
-extern void le_observe_election(const LeElection *election, int64 known,
-								const char *known_value, int64 wait_ms, LeObservation *seen);
+extern int64 le_observe_election(const LeElection *election, int64 known, int64 wait_ms,
+								 LeObservation *seen);
 
 #endif							/* LE_LEADER_H */

@@ -3,15 +3,15 @@
  * leader/watch.c
  *	  Observation of an election's leader, and of the value that it publishes.
  *
- * An observer compares what it sees with what its client knows, and sleeps
- * until the two differ.  It sleeps on the condition variable of the election's
- * entry, on which every session broadcasts that changes the entry.  It keeps
- * the entry in place meanwhile, and prepares to sleep before it looks, so that
- * it misses nothing.  An expiry is not broadcast, so the observer sleeps no
- * longer than until the deadline.  Nor is it broadcast if the leader's lock
- * was lost in the middle of a transaction, by pg_advisory_unlock_all().  So
- * while a session or transaction leads, an observer checks each second whether
- * the lock is held.
+ * An observer compares the version of what it sees with the one that its
+ * client knows, and sleeps until the two differ.  It sleeps on the condition
+ * variable of the election's entry, on which every session broadcasts that
+ * changes the entry.  It keeps the entry in place meanwhile, and prepares to
+ * sleep before it looks, so that it misses nothing.  An expiry is not
+ * broadcast, so the observer sleeps no longer than until the deadline.  Nor is
+ * it broadcast if the leader's lock was lost in the middle of a transaction,
+ * by pg_advisory_unlock_all().  So while a session or transaction leads, an
+ * observer checks each second whether the lock is held.
  *
  * A term is recorded only while its lock is held, unless the lock was lost.
  * So if the lock is free and the term still recorded after that, it has ended
@@ -19,15 +19,19 @@
  * so that all observers see the same, and what they see does not change when
  * the recorded term is removed.
  *
- * What is seen is identified by a number.  While the election is led, that is
- * the leader's token.  While it is vacant, it is the negative of the last
- * term's token, so that one vacancy can be distinguished from the next, and
- * neither be mistaken for a token.  It is -1 if no term is known.
+ * A version is a hash of what is seen: the leader's token and published value,
+ * or else the last term's token, so that one vacancy can be distinguished from
+ * the next.  Therefore all sessions have the same version for the same state,
+ * also after a restart, and none has to be stored.  Versions are opaque, and
+ * only compared for equality.  Two states have the same one by chance with a
+ * probability of 2^-52.  Only the leader itself could bring that about, by
+ * constructing a value; it would hide nothing but what it publishes.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
@@ -61,7 +65,7 @@ report_expired(const LeElection *election, const LeObservation *seen)
 	LeTerm		ended;
 	bool		expired;
 
-	if (!le_registry_read(&election->key, &ended) || ended.token != -seen->token)
+	if (!le_registry_read(&election->key, &ended) || ended.token != seen->token)
 		return true;
 	if (!le_registry_close_lease(&election->key, ended.token, &expired))
 		return false;
@@ -73,7 +77,7 @@ report_expired(const LeElection *election, const LeObservation *seen)
 static void
 make_vacant(LeObservation *seen)
 {
-	seen->token = -seen->token;
+	seen->led = false;
 	seen->by_lock = false;
 	seen->deadline = 0;
 	seen->has_value = false;
@@ -99,32 +103,36 @@ look_at_election(const LeElection *election, LeObservation *seen)
 }
 
 /*
- * Check whether this differs from what the client knows
+ * Return the version of what is seen
+ *
+ * It has 53 bits, so that clients whose numbers are all double precision can
+ * pass it back.  The first bit is set, so that no version is 0.
  */
-static bool
-differs(const LeObservation *seen, int64 known, const char *known_value)
+static int64
+version_of(const LeObservation *seen)
 {
-	if (known == 0 || seen->token != known)
-		return true;
-	if (seen->token < 0)
-		return false;
-	if (known_value == NULL || !seen->has_value)
-		return known_value != NULL || seen->has_value;
-	return strcmp(known_value, seen->value) != 0;
+	uint64		hash = hash_bytes_extended((const unsigned char *) &seen->token,
+										   sizeof(seen->token), seen->led);
+
+	if (seen->has_value)
+		hash = hash_bytes_extended((const unsigned char *) seen->value,
+								   strlen(seen->value), hash);
+	return UINT64CONST(1) << 52 | hash >> 12;
 }
 
 /*
- * Wait until the election is led by another term than the known one, or is
- * vacant in another way, or its leader publishes another value than the known
- * one, if any; for at most wait_ms
+ * Wait until the state of the election has another version than the known one;
+ * for at most wait_ms
  *
- * *seen is set to what is seen then.  If known is 0, returns at once.  May
- * raise an error, and ends the session if its client is gone.
+ * *seen is set to what is seen then.  Returns its version.  If known is 0,
+ * returns at once.  May raise an error, and ends the session if its client is
+ * gone.
  */
-void
-le_observe_election(const LeElection *election, int64 known, const char *known_value,
-					int64 wait_ms, LeObservation *seen)
+int64
+le_observe_election(const LeElection *election, int64 known, int64 wait_ms,
+					LeObservation *seen)
 {
+	int64		version;
 	uint64		give_up_at = PG_UINT64_MAX;
 
 	le_require_primary();
@@ -142,7 +150,8 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 
 		le_require_observer(election);
 		look_at_election(election, seen);
-		if (differs(seen, known, known_value) || le_monotonic_us() >= give_up_at)
+		version = version_of(seen);
+		if (version != known || le_monotonic_us() >= give_up_at)
 			break;
 		if (seen->deadline != 0)
 			until = Min(until, seen->deadline);
@@ -154,4 +163,5 @@ le_observe_election(const LeElection *election, int64 known, const char *known_v
 	}
 	ConditionVariableCancelSleep();
 	le_stop_observing();
+	return version;
 }

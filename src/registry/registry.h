@@ -270,7 +270,9 @@ typedef struct LeNewsTaken
 /* What observers are shown of an election */
 typedef struct LeObservation
 {
-	int64		token;			/* negative or 0: vacant, see watch.c */
+	bool		led;
+	int64		token;			/* of the leader, or of the last term; 0: none
+								 * is known */
 	bool		by_lock;		/* led while its session holds the lock */
 	uint64		deadline;		/* of a lease that runs; 0: none */
 	Oid			lease_table;	/* of such a lease */

@@ -387,7 +387,6 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 	bool		is_lease;
 	uint64		deadline;
 	bool		led;
-	int64		last_token;
 
 	/* it is watched; an error in one session is better than a crash of all */
 	if (entry == NULL)
@@ -397,9 +396,9 @@ le_registry_look(const LeElectionKey *key, LeObservation *seen)
 	led = entry->token != 0 &&
 		(is_lease ? le_deadline_is_committed(deadline) && !le_has_expired(&entry->expiry) :
 		 !entry->lock_gone && !le_entry_close_silent(entry, entry->token));
-	last_token = entry->running ? entry->token : entry->last_token;
 
-	seen->token = led ? entry->token : -Max(last_token, 1);
+	seen->led = led;
+	seen->token = led || entry->running ? entry->token : entry->last_token;
 	seen->by_lock = led && !is_lease;
 	seen->deadline = led && entry->expiry.lasts_us != 0 ? deadline : 0;
 	seen->lease_table = led && is_lease ? entry->lease_table : InvalidOid;

@@ -203,9 +203,9 @@ le_campaign_names(PG_FUNCTION_ARGS)
 }
 
 /*
- * (name, after_token, timeout, INOUT token, INOUT identity, INOUT value): wait
- * until the leader is another than that of after_token, or publishes another
- * value
+ * (name, INOUT version, timeout, INOUT token, INOUT identity, INOUT value):
+ * wait until the state of the election has another version; return the leader,
+ * if there is one, and what it publishes
  */
 Datum
 le_observe(PG_FUNCTION_ARGS)
@@ -215,32 +215,29 @@ le_observe(PG_FUNCTION_ARGS)
 	LeObservation *seen = palloc_object(LeObservation);
 	int64		known = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
 	int64		wait_ms;
-	char	   *known_value = NULL;
-	Datum		values[3] = {0};
-	bool		nulls[3] = {false, true, true};
+	Datum		values[4] = {0};
+	bool		nulls[4] = {false, true, true, true};
 
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	wait_ms = le_arg_timeout(fcinfo, 2);
-	if (!PG_ARGISNULL(5))
-		known_value = text_to_cstring(PG_GETARG_TEXT_PP(5));
 	le_require_primary();
 	le_register_callbacks();
 
 	commit_to_drop_snapshot(fcinfo);
 	le_require_room_to_watch(&election);
-	le_observe_election(&election, known, known_value, wait_ms, seen);
+	values[0] = Int64GetDatum(le_observe_election(&election, known, wait_ms, seen));
 
-	values[0] = Int64GetDatum(seen->token);
-	if (seen->token > 0)
+	if (seen->led)
 	{
-		values[1] = CStringGetTextDatum(le_identity_shown(&seen->identity,
+		values[1] = Int64GetDatum(seen->token);
+		values[2] = CStringGetTextDatum(le_identity_shown(&seen->identity,
 														  seen->role));
-		nulls[1] = false;
+		nulls[1] = nulls[2] = false;
 	}
 	if (seen->has_value)
 	{
-		values[2] = CStringGetTextDatum(seen->value);
-		nulls[2] = false;
+		values[3] = CStringGetTextDatum(seen->value);
+		nulls[3] = false;
 	}
 	return output(type, values, nulls);
 }

@@ -53,7 +53,7 @@ export function follow(db, election, { signal = new AbortController().signal, on
 async function* observe(server, election, signal, report) {
   /** @type {Connection | undefined} */
   let connection
-  let seen = { token: null, value: null }
+  let version = null
   let last = ''
   let errors = 0
   try {
@@ -63,11 +63,11 @@ async function* observe(server, election, signal, report) {
         connection ??= await open(server, signal)
         const row = await ask(
           connection,
-          `CALL le_observe($1::text, after_token => $2::bigint, timeout => '${ROUND} ms', value => $3::text)`,
-          [election, seen.token, seen.value],
+          `CALL le_observe($1::text, $2::bigint, timeout => '${ROUND} ms')`,
+          [election, version],
           { ms: ROUND + DEADLINE, halt: signal },
         )
-        seen = { token: row?.token, value: row?.value }
+        version = row?.version
         present = await leaderOf(connection, election, signal)
         errors = 0
       } catch (error) {

@@ -47,7 +47,7 @@ pub fn follow<S: Server>(server: S, election: impl Into<String>) -> Follower<S> 
         reporter: Reporter::default(),
         errors: Errors::default(),
         session: None,
-        seen: None,
+        version: None,
         told: None,
     }
 }
@@ -60,8 +60,8 @@ pub struct Follower<S: Server> {
     reporter: Reporter,
     errors: Errors,
     session: Option<S::Session>,
-    /// Token and value that `le_observe` has returned last.
-    seen: Option<(String, Option<String>)>,
+    /// The version that `le_observe` has returned last.
+    version: Option<String>,
     /// What `next` has returned last.
     told: Option<Option<Leader>>,
 }
@@ -102,20 +102,16 @@ impl<S: Server> Follower<S> {
             Some(session) => session,
             None => within(DEADLINE, self.server.open()).await?,
         };
-        let (token, value) = self.seen.clone().unwrap_or(("NULL".into(), None));
-        let value = value.map_or("NULL".into(), |value| quote(&value));
         let sql = format!(
-            "CALL le_observe({}, after_token => {token}, timeout => {}, value => {value})",
+            "CALL le_observe({}, {}, timeout => {})",
             quote(&self.election),
+            self.version.as_deref().unwrap_or("NULL"),
             interval(ROUND)
         );
         let seen = within(ROUND + DEADLINE, session.ask(&sql)).await?;
         let rows = within(DEADLINE, session.ask(&query(&self.election))).await?;
         let leader = rows.into_iter().next().map(parse).transpose()?;
-        self.seen = seen.into_iter().next().and_then(|row| match row.as_slice() {
-            [Some(token), _, value] => Some((token.clone(), value.clone())),
-            _ => None,
-        });
+        self.version = seen.into_iter().flatten().next().flatten();
         self.errors.reset();
         self.session = Some(session);
         Ok(leader)

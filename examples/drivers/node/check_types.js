@@ -3,7 +3,7 @@
 import pg from 'pg'
 
 const OK = Symbol('ok')        // any answer
-const TOKEN = Symbol('token')  // expected: a token (a string); as an argument: the latest one
+const TOKEN = Symbol('token')  // expected: a token, or a version (a string); as an argument: the latest one
 const BIG = Symbol('bigint')   // as an argument: the latest token as a BigInt
 const error = (sqlstate) => ({ error: sqlstate })
 
@@ -33,9 +33,9 @@ const calls = [ // SQL, arguments, expected (a row of one column: its value; of 
   ['SELECT le_token($1)', [S], TOKEN],
   ['SELECT le_proclaim($1, $2)', [S, 'v'], true],
   ['SELECT le_assert_leader($1)', [S], OK],
-  ['CALL le_observe($1)', [S], [TOKEN, 'w', 'v']],
-  ['CALL le_observe($1, after_token => $2, timeout => $3)', [S, 0, '20 ms'], [TOKEN, 'w', 'v']],
-  ['CALL le_observe($1, $2, $3, $4, $5, $6)', [S, null, S3, null, null, null], [TOKEN, 'w', 'v']],
+  ['CALL le_observe($1)', [S], [TOKEN, TOKEN, 'w', 'v']],
+  ['CALL le_observe($1, version => $2, timeout => $3)', [S, 0, '20 ms'], [TOKEN, TOKEN, 'w', 'v']],
+  ['CALL le_observe($1, $2, $3, $4, $5, $6)', [S, null, S3, null, null, null], [TOKEN, TOKEN, 'w', 'v']],
   ['SELECT le_resign($1, successor => $2)', [S, 'w2'], false], // w2 does not stand
   ['SELECT le_resign($1)', [S], true],
   // leases
@@ -103,7 +103,7 @@ for (const mode of ['unnamed', 'named', 'named']) { // the second time, the stat
     const values = args.map((a) => (a === TOKEN ? token : a === BIG ? BigInt(token ?? 0) : a))
     const query = { text, values, rowMode: 'array', ...(mode === 'named' && { name: `call ${i}` }) }
     const got = await client.query(query).then(({ rows: [r] }) => {
-      if (r.length > 0 && text.match(/token|lease|campaign|observe/) && isToken(r[0])) token = r[0]
+      if (r.length > 0 && text.match(/token|lease|campaign/) && isToken(r[0])) token = r[0]
       return r.length === 1 ? r[0] : r
     }, (e) => error(e.code ?? e.message))
     done++

@@ -9,7 +9,7 @@ import sys
 import psycopg
 
 OK = object()     # any answer
-TOKEN = object()  # expected: a token; as an argument: the latest one
+TOKEN = object()  # expected: a token, or a version; as an argument: the latest one
 
 
 class Error(str):
@@ -39,9 +39,9 @@ CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: 
     ('SELECT le_token(%s)', [S], TOKEN),
     ('SELECT le_proclaim(%s, %s)', [S, 'v'], True),
     ('SELECT le_assert_leader(%s)', [S], OK),
-    ('CALL le_observe(%s)', [S], (TOKEN, 'w', 'v')),
-    ('CALL le_observe(%s, after_token => %s, timeout => %s)', [S, 0, MS], (TOKEN, 'w', 'v')),
-    ('CALL le_observe(%s, %s, %s, %s, %s, %s)', [S, None, S3, None, None, None], (TOKEN, 'w', 'v')),
+    ('CALL le_observe(%s)', [S], (TOKEN, TOKEN, 'w', 'v')),
+    ('CALL le_observe(%s, version => %s, timeout => %s)', [S, 0, MS], (TOKEN, TOKEN, 'w', 'v')),
+    ('CALL le_observe(%s, %s, %s, %s, %s, %s)', [S, None, S3, None, None, None], (TOKEN, TOKEN, 'w', 'v')),
     ('SELECT le_resign(%s, successor => %s)', [S, 'w2'], False),  # w2 does not stand
     ('SELECT le_resign(%s)', [S], True),
     # leases
@@ -103,7 +103,8 @@ with psycopg.connect(url, autocommit=True) as busy, psycopg.connect(url, autocom
             args = [token if a is TOKEN else a for a in args]
             try:
                 got = conn.execute(sql, args, prepare=prepare).fetchone()
-                token = got[0] if fits(got[0], TOKEN) and type(got[0]) is int else token
+                if fits(got[0], TOKEN) and type(got[0]) is int and 'observe' not in sql:
+                    token = got[0]
                 got = got[0] if len(got) == 1 else got
             except psycopg.Error as e:
                 got = Error(e.sqlstate or e)

@@ -174,7 +174,10 @@ func (c *client) act(t *term) {
 		c.look(c.other(), t.election)
 	case 8:
 		if t.name != "" {
-			c.observe(c.other(), t.election, t.token-int64(c.rng.IntN(2)))
+			s := c.other()
+			if version := c.observe(s, t.election, 0); c.chance(0.5) {
+				c.observe(s, t.election, version)
+			}
 		}
 	case 9:
 		c.again(t)
@@ -338,7 +341,7 @@ func (c *client) endTransaction(s *session, t *term, end string) error {
 	return err
 }
 
-// observe waits for a change of the election, and returns the token to wait with next.
+// observe waits until the election's state has another version, and returns that: to be passed next.
 func (c *client) observe(s *session, e election, after int64) int64 {
 	if s == nil {
 		return after
@@ -347,11 +350,15 @@ func (c *client) observe(s *session, e election, after int64) int64 {
 	seen, _ := c.call(s, event.Record{Do: event.Observe, Election: e.String(), After: after, Timeout: int64(timeout)},
 		func(answer *event.Record) error {
 			var identity, value *string
-			err := s.row(soon, []any{&answer.Token, &identity, &value},
-				"CALL le_observe($1::text, after_token => $2::bigint, timeout => $3::interval)",
+			var token *int64
+			err := s.row(soon, []any{&answer.Version, &token, &identity, &value},
+				"CALL le_observe($1::text, version => $2::bigint, timeout => $3::interval)",
 				e.name, after, interval(timeout))
-			answer.Outcome, answer.Identity = truth(answer.Token > 0), text(identity)
+			answer.Outcome, answer.Identity = truth(token != nil), text(identity)
+			if token != nil {
+				answer.Token = *token
+			}
 			return err
 		})
-	return seen.Token
+	return seen.Version
 }

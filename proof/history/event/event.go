@@ -52,7 +52,7 @@ const (
 	Depose    = "depose"    // le_depose
 	Write     = "write"     // a guarded transaction as a whole: BEGIN, le_assert_leader or le_once or trigger, INSERT, COMMIT
 	Look      = "look"      // le_leader(name): Token and Identity of the leader shown, or none
-	Observe   = "observe"   // CALL le_observe: After is the token passed, Token the one returned
+	Observe   = "observe"   // CALL le_observe: After is the version passed; Version and Token are returned, no Token for a vacancy
 	Discard   = "discard"   // DISCARD ALL, or pg_advisory_unlock_all(), on the session
 	Published = "published" // one of the published loops believes that it begins (Outcome true) or ends (false) to lead
 )
@@ -122,6 +122,7 @@ type Record struct {
 	Successor string   `json:"successor,omitempty"`
 	Token     int64    `json:"token,omitempty"` // in a call: the term that it is about; in a return: the term won or seen
 	After     int64    `json:"after,omitempty"`
+	Version   int64    `json:"version,omitempty"`
 	TTL       int64    `json:"ttl,omitempty"`       // nanoseconds
 	Beat      int64    `json:"beat,omitempty"`      // nanoseconds of the heartbeat; 0: none
 	Timeout   int64    `json:"timeout,omitempty"`   // nanoseconds; 0: none

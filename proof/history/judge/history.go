@@ -138,7 +138,7 @@ func (c *call) lasts() bool {
 
 // showsVacancy says whether the call has found its election vacant.
 func (c *call) showsVacancy() bool {
-	return c.Do == event.Look && c.is(event.False) || c.Do == event.Observe && c.is(event.False) && c.token() < 0
+	return (c.Do == event.Look || c.Do == event.Observe) && c.is(event.False)
 }
 
 // fatal are the beginnings of errors after which a session may be gone.  The server can have sent such an error before

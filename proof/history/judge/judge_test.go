@@ -427,12 +427,13 @@ var good = map[string]func(*script){
 	"observers": func(s *script) {
 		s.connect(1, 2)
 		s.try(10, 20, 1, 100)
-		look := event.Record{Client: 2, Do: event.Observe, After: 100, Timeout: 50 * ms}
+		look := event.Record{Client: 2, Do: event.Observe, After: 7, Version: 7, Timeout: 50 * ms}
 		s.call(30, 85, look, event.True, 100)
 		s.about(90, 100, 1, event.Resign, 100, event.True)
-		s.call(86, 95, look, event.False, -100)
+		look.Version = 8
+		s.call(86, 95, look, event.False, 0)
 		s.try(120, 130, 1, 101)
-		look.After = -100
+		look.After, look.Version = 8, 9
 		s.call(118, 140, look, event.True, 101)
 	},
 	"a final bid": func(s *script) {
@@ -785,7 +786,21 @@ var bad = map[string]struct {
 	"an observer returns what it was passed": {[]string{"observers"}, func(s *script) {
 		s.connect(1, 2)
 		s.try(10, 20, 1, 100)
-		s.call(30, 60, event.Record{Client: 2, Do: event.Observe, After: 100, Timeout: 50 * ms}, event.True, 100)
+		s.call(30, 60, event.Record{Client: 2, Do: event.Observe, After: 7, Version: 7, Timeout: 50 * ms}, event.True, 100)
+	}},
+	"a version stands for two states": {[]string{"observers"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 40, event.Record{Client: 2, Do: event.Observe, Version: 7}, event.True, 100)
+		s.about(50, 60, 1, event.Resign, 100, event.True)
+		s.call(70, 80, event.Record{Client: 2, Do: event.Observe, Version: 7}, event.False, 0)
+	}},
+	"a term is shown after its end": {[]string{"observers", "linearizable"}, func(s *script) {
+		s.connect(1, 2)
+		s.try(10, 20, 1, 100)
+		s.call(30, 40, event.Record{Client: 2, Do: event.Observe, Version: 7}, event.True, 100)
+		s.call(50, 60, event.Record{Client: 2, Do: event.Observe, Version: 8}, event.False, 0)
+		s.call(70, 80, event.Record{Client: 2, Do: event.Look}, event.True, 100)
 	}},
 	"an old leader is shown": {[]string{"observers", "linearizable", "leaders"}, func(s *script) {
 		s.connect(1, 2)

@@ -9,12 +9,11 @@ import (
 )
 
 // checkObservers checks "Views" and what le_observe returns.  A token that is shown was won by a bid.  No leader is
-// shown that is older than one that was shown or elected before.  An observer returns another token than the one that
-// it has passed, or waits for its whole timeout.
+// shown that is older than one that was shown or elected before.  An observer returns another version than the one that
+// it has passed, or waits for its whole timeout.  A version stands for one leader, or for a vacancy.
 //
-// It is sound: a token is shown while it leads, and tokens of a server grow.  A published value would let an observer
-// return early, but the clients publish none; a fault that sets the clock meanwhile can end a timeout early.  The leader
-// that is shown is the one that has won the term.
+// It is sound: a token is shown while it leads, and tokens of a server grow.  A fault that sets the clock meanwhile can
+// end a timeout early.  The leader that is shown is the one that has won the term.
 func (v *Verdict) checkObservers(h *history) {
 	for _, name := range h.names {
 		e := h.elections[name]
@@ -26,6 +25,7 @@ func (v *Verdict) checkObservers(h *history) {
 			v.checkReturn(h, c)
 			v.checkShown(e, c)
 		}
+		v.checkVersions(e)
 		if h.dropped(e) {
 			continue
 		}
@@ -40,16 +40,33 @@ func (v *Verdict) checkObservers(h *history) {
 	}
 }
 
-// checkReturn checks that an observation has waited for another token.
+// checkReturn checks that an observation has waited for another version.
 func (v *Verdict) checkReturn(h *history, c *call) {
-	if c.Do != event.Observe || c.After == 0 || c.After == -1 || !c.is(event.True) && !c.is(event.False) {
+	if c.Do != event.Observe || c.After == 0 || !c.is(event.True) && !c.is(event.False) {
 		return
 	}
 	v.count("checked", "observers")
 	early := c.Timeout == 0 || c.end-c.At < c.Timeout-5*millisecond
-	if c.token() == c.After && early && len(h.faultsIn(c.At, c.end, clocks)) == 0 {
+	if c.answer.Version == c.After && early && len(h.faultsIn(c.At, c.end, clocks)) == 0 {
 		v.add(Violation{Check: "observers", Election: c.Election, Records: together(c),
-			Message: fmt.Sprintf("token %d was passed, and returned before the timeout", c.After)})
+			Message: fmt.Sprintf("version %d was passed, and returned before the timeout", c.After)})
+	}
+}
+
+// checkVersions checks that a version stands for one leader, or for a vacancy.
+func (v *Verdict) checkVersions(e *election) {
+	first := map[int64]*call{}
+	for _, c := range e.calls {
+		if c.Do != event.Observe || !c.is(event.True) && !c.is(event.False) {
+			continue
+		}
+		version := c.answer.Version
+		if other := first[version]; other == nil {
+			first[version] = c
+		} else if other.token() != c.token() {
+			v.add(Violation{Check: "observers", Election: e.name, Records: together(other, c),
+				Message: fmt.Sprintf("version %d stands for token %d and for token %d", version, other.token(), c.token())})
+		}
 	}
 }
 
@@ -112,21 +129,23 @@ func (v *Verdict) checkBackwards(e *election, calls []*call) {
 	}
 }
 
-// checkRevival checks that a session does not see a term run that it has seen over: its token was negative then.  A
-// restart of the server, which can revive a lease, ends the session.
+// checkRevival checks that a session does not see a term run that it has seen over: an observation has found a vacancy
+// after it.  A restart of the server, which can revive a lease, ends the session.
 func (v *Verdict) checkRevival(s *session) {
-	over := map[string]*call{}
+	seen, over := map[string]int64{}, map[string]*call{} // the latest term, and the vacancy after it
+	last := map[string]int64{}                           // term before that vacancy
 	for _, c := range s.calls {
 		if c.Do != event.Look && c.Do != event.Observe || c.answer == nil {
 			continue
 		}
-		before := over[c.Election]
-		if before != nil && c.token() > 0 && c.token() <= -before.token() {
-			v.add(Violation{Check: "observers", Election: c.Election, Records: together(before, c),
+		e := c.Election
+		if c.token() > 0 && c.token() <= last[e] {
+			v.add(Violation{Check: "observers", Election: e, Records: together(over[e], c),
 				Message: fmt.Sprintf("token %d is shown after its end", c.token())})
 		}
-		if c.token() < -1 && (before == nil || c.token() < before.token()) {
-			over[c.Election] = c
+		seen[e] = max(seen[e], c.token())
+		if c.Do == event.Observe && c.showsVacancy() {
+			last[e], over[e] = seen[e], c
 		}
 	}
 }

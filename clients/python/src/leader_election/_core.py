@@ -872,15 +872,15 @@ async def follow(
     asker: Asker, election: str, report: Callable[[Exception], Any]
 ) -> AsyncIterator[Leader | None]:
     """Yield the present leader and then each change, until asked to stop."""
-    observe = "CALL le_observe($1, after_token => $2, timeout => '30 s', value => $3)"
+    observe = "CALL le_observe($1, $2, timeout => '30 s')"
     told: Leader | str | None = "nothing"
-    known: Row = (None, None, None)
+    version: str | None = None
     try:
         while not asker.stopping:
             try:
-                args = (election, known[0], known[2])
-                known = await asker.ask(observe, *args, wait=30, stop="at any time")
-                vacant = (known[0] or "-").startswith("-")
+                args = (election, version)
+                version, token, *_ = await asker.ask(observe, *args, wait=30, stop="at any time")
+                vacant = token is None
                 now = None if vacant else await leader(asker, election)
                 asker._failures = 0
             except Stopped:
@@ -888,7 +888,7 @@ async def follow(
             except Exception as error:
                 report(error)
                 await asker.pause(asker.backoff())
-                known = (None, None, None)
+                version = None
                 continue
             if now != told and (vacant or now is not None):
                 told = now

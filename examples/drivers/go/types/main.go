@@ -25,7 +25,7 @@ type call struct {
 }
 
 const (
-	ok, token  = want("any answer"), want("a token") // token as an argument: the latest one
+	ok, token  = want("any answer"), want("a token") // or a version; token as an argument: the latest one
 	s, l, m, n = "types.go session", "types.go lease", "types.go many 1", "types.go many 2"
 	busy, key  = "types.go busy", int64(2929003)
 	s3, ms     = 3 * time.Second, 20 * time.Millisecond
@@ -47,9 +47,9 @@ var calls = []call{
 	{"SELECT le_become_leader($1, $2)", args{busy, ms}, false},
 	{"SELECT le_proclaim($1, $2)", args{s, "v"}, true},
 	{"SELECT le_assert_leader($1)", args{s}, ok},
-	{"CALL le_observe($1)", args{s}, args{token, "w", "v"}},
-	{"CALL le_observe($1, after_token => $2, timeout => $3)", args{s, int64(0), ms}, args{token, "w", "v"}},
-	{"CALL le_observe($1, $2, $3, $4, $5, $6)", args{s, null, s3, nil, nil, nil}, args{token, "w", "v"}},
+	{"CALL le_observe($1)", args{s}, args{token, token, "w", "v"}},
+	{"CALL le_observe($1, version => $2, timeout => $3)", args{s, int64(0), ms}, args{token, token, "w", "v"}},
+	{"CALL le_observe($1, $2, $3, $4, $5, $6)", args{s, null, s3, nil, nil, nil}, args{token, token, "w", "v"}},
 	{"SELECT le_resign($1, successor => $2)", args{s, "w2"}, false}, // w2 does not stand
 	{"SELECT le_resign($1)", args{s}, true},
 	// leases
@@ -148,7 +148,7 @@ func main() {
 					return nil, err
 				}
 				defer rows.Close()
-				v, p := make(args, 3), args{}
+				v, p := make(args, 4), args{}
 				cols, _ := rows.Columns()
 				for i := range cols {
 					p = append(p, &v[i])

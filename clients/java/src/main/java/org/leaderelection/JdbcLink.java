@@ -45,7 +45,7 @@ final class JdbcLink implements World.Link {
   }
 
   /** What le_observe has said, and the leader. */
-  record Observation(long token, String value, Optional<Leader> leader) {}
+  record Observation(long version, Optional<Leader> leader) {}
 
   JdbcLink(Elector.Builder options, Consumer<JdbcLink> atEnd) {
     this(options, options.dataSource, options.ttl == null, options.election, atEnd);
@@ -138,14 +138,12 @@ final class JdbcLink implements World.Link {
 
   /** Waits for a state of the election that differs from the last one, for 30 seconds at most. */
   CompletableFuture<Observation> observe(String election, Observation last) {
-    Row<Observation> row = r -> new Observation(r.getLong("token"), r.getString("value"), null);
-    String sql = "CALL le_observe(?, after_token => ?::bigint, timeout => '30 s', value => ?)";
-    Long token = last == null ? null : last.token();
-    String value = last == null ? null : last.value();
+    String sql = "CALL le_observe(?, ?::bigint, timeout => '30 s')";
+    Long known = last == null ? null : last.version();
     return submit(
         c -> {
-          Observation seen = query(c, row, sql, election, token, value);
-          return new Observation(seen.token(), seen.value(), leader(c, election));
+          long version = query(c, row -> row.getLong("version"), sql, election, known);
+          return new Observation(version, leader(c, election));
         });
   }
 
