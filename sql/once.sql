@@ -133,7 +133,7 @@ COMMIT;
 \set VERBOSITY default
 TABLE done;
 SELECT other('SELECT le_try_become_leader(''job'', identity => ''other'')');
-SELECT other('SELECT last_once(''job'')'), other('SELECT le_once(''job'', ''2026-02-06'')');
+SELECT other('SELECT due FROM public.le_once_done WHERE name = ''job'''), other('SELECT le_once(''job'', ''2026-02-06'')');
 SELECT other('SELECT le_resign(''job'')');
 SELECT last_once('job');
 
