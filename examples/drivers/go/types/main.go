@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,7 +101,7 @@ var untyped = []call{
 func fits(got, expected any) bool {
 	if e, is := expected.(args); is {
 		g, is := got.(args)
-		return is && len(g) == len(e) && fits(g[0], e[0]) && reflect.DeepEqual(g[1:], e[1:])
+		return is && slices.EqualFunc(g, e, fits)
 	}
 	t, _ := got.(int64)
 	if err, is := got.(error); is {
