@@ -259,7 +259,7 @@ subtest 'the timeout of an idle leader ends its term' => sub {
 subtest 'DISCARD ALL after a wait' => sub {
 	foreach my $wait (sort keys %what_waits)
 	{
-		my ($sql) = $what_waits{$wait}[0] =~ s/VERSION/$version/r;
+		my ($sql) = $what_waits{$wait}[0] =~ s/VERSION/version_of($control, 'job')/er;
 		my $client = session($node);
 		ask($client, q{SET statement_timeout = '50 ms'});
 		ask($client, $sql);
