@@ -25,6 +25,7 @@ fsync = off
 full_page_writes = off
 autovacuum = off
 jit = off
+max_connections = 50
 max_wal_size = '4GB'
 shared_buffers = '256MB'
 dynamic_shared_memory_type = posix
@@ -231,6 +232,23 @@ subtest 'leases that are cleared away by transactions that are rolled back' => s
 	is($session->{messages}, '', 'done');
 	left_of('cleared') foreach 1 .. 4;
 	cmp_ok(left_of('cleared'), '<', 500, 'their rows do not stay');
+};
+
+subtest 'a sweep denies no bid' => sub {
+	my $script = PostgreSQL::Test::Utils::tempdir() . '/own_election.sql';
+	append_to_file($script, q{
+SELECT coalesce(le_lease('own ' || :client_id, '15 s', identity => 'me'), 0) AS token \gset
+\if :token
+SELECT le_resign('own ' || :client_id, :token);
+\else
+SELECT nextval('denied');
+\endif
+});
+	$node->safe_psql('postgres', 'CREATE SEQUENCE denied');
+	my ($out, $err) = run_command([ 'pgbench', '-n', '-M', 'prepared', '-c', '32', '-j', '2', '-t', 3000, '-f', $script, $node->connstr('postgres') ]);
+	like($out, qr/number of transactions actually processed: (\d+)\/\1\b/, '32 sessions bid for an election each')
+	  or diag($err);
+	is($node->safe_psql('postgres', q{SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM denied}), '0', 'and no bid is denied');
 };
 
 end_session($session);

@@ -50,7 +50,8 @@ typedef enum LeLockClass
 	LE_CLASS_BARE_KEY = 1,
 	LE_CLASS_ELECTION = 0x4C45, /* "LE" */
 	LE_CLASS_GUARD = 0x4C47,	/* "LG", see election_lock.c */
-	LE_CLASS_JOB = 0x4C4A		/* "LJ", likewise */
+	LE_CLASS_JOB = 0x4C4A,		/* "LJ", likewise */
+	LE_CLASS_SWEEP = 0x4C53		/* "LS", likewise */
 } LeLockClass;
 
 /*

@@ -323,18 +323,53 @@ draw_token_now(LeBid *bid)
 	return bid->token != 0;
 }
 
+/* How often to check whether a sweep is done, which takes no longer */
+#define LE_SWEPT_LOOK_US	100
+
+/*
+ * Acquire the election's lock for the current subtransaction once no sweep
+ * holds it, unless the bid loses its patience before, or a leader holds it
+ *
+ * A sweep may have released the lock between the try and the look, so there is
+ * one more try.
+ */
+static bool
+take_swept_lock(LeBid *bid)
+{
+	const LeElection *election = &bid->election;
+
+	for (int denied = 0; denied < 2;)
+	{
+		if (le_acquire_for_xact(election, true))
+			return true;
+		if (!le_is_swept(election))
+			denied++;
+		else if (le_monotonic_us() >= lose_patience_at(bid))
+			return false;
+		else
+		{
+			CHECK_FOR_INTERRUPTS();
+			pg_usleep(LE_SWEPT_LOOK_US);
+		}
+	}
+	return false;
+}
+
 /*
  * Acquire the election's lock for the current subtransaction if it is free, or
- * becomes free soon because the recorded leader is silent
+ * becomes free soon because the recorded leader is silent, or another session
+ * just clears away the last lease
  */
 static bool
 take_lock_now(LeBid *bid, const LeTerm *term)
 {
 	const LeElection *election = &bid->election;
 
+	if (term == NULL || term->scope == LE_SCOPE_LEASE)
+		return take_swept_lock(bid);
 	if (le_acquire_for_xact(election, true))
 		return true;
-	if (term == NULL || !term->silent)
+	if (!term->silent)
 		return false;
 	le_await_silent(election, term, lose_patience_at(bid));
 	return le_acquire_for_xact(election, true);

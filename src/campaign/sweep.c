@@ -6,7 +6,8 @@
  *
  * Sessions that take other leases do that.  A sweep holds the lock of one
  * other election at a time, waits for nothing while it does, and does not wait
- * for that lock either.  What is not durable is left to a later sweep.
+ * for that lock either.  A bid for that election waits for the sweep, which it
+ * knows by the sweep lock.  What is not durable is left to a later sweep.
  * succession.c has the rules.
  *
  *-------------------------------------------------------------------------
@@ -23,11 +24,11 @@
 #include "campaign/campaign.h"
 
 /*
- * A sweep is due after this many new leases, or this share of all leases,
- * whichever is more
+ * A sweep is due after this many new leases, or this share of all elections
+ * that the server knows, whichever is more: it looks at all of these
  */
 #define LE_SWEEP		16
-#define LE_SWEEP_SHARE	64
+#define LE_SWEEP_SHARE	16
 
 /*
  * For each new lease since the last sweep, a sweep looks at this many leases
@@ -51,20 +52,12 @@ sweep_is_due(uint32 *after)
 	uint32		begun = pg_atomic_add_fetch_u32(&database->leases_begun, 1);
 	bool		due;
 
-	*after = Max(pg_atomic_read_u32(&database->sweep_after), LE_SWEEP);
+	*after = Max(pg_atomic_read_u32(&le_registry_counters()->elections) / LE_SWEEP_SHARE,
+				 LE_SWEEP);
 	due = begun >= *after &&
 		pg_atomic_compare_exchange_u32(&database->leases_begun, &begun, 0);
 	le_registry_unlock_database(database);
 	return due;
-}
-
-static void
-set_sweep_after(uint32 count)
-{
-	LeDatabase *database = le_registry_lock_database(false);
-
-	pg_atomic_write_u32(&database->sweep_after, count);
-	le_registry_unlock_database(database);
 }
 
 /* What a sweep may do */
@@ -118,7 +111,7 @@ clear_away(const LeTerm *ended, LeSweep *sweep)
 	bool		done = true;
 
 	le_election_by_name(&election, cstring_to_text(ended->name));
-	if (le_find_grant(&election) != NULL || !le_acquire_for_xact(&election, true))
+	if (le_find_grant(&election) != NULL || !le_acquire_to_sweep(&election))
 		return true;
 
 	/* it may have been succeeded since it was listed */
@@ -131,7 +124,7 @@ clear_away(const LeTerm *ended, LeSweep *sweep)
 		else if (le_write_off(&election, &record.term, true))
 			done = clear_void(&election, &record.term, sweep);
 	}
-	le_release_for_xact(&election);
+	le_release_swept(&election);
 	return done;
 }
 
@@ -171,7 +164,6 @@ le_lease_sweep(bool for_room)
 	LeSweep		sweep = {.for_room = for_room};
 	LeTerm	   *ended;
 	uint32		capacity;
-	uint32		leases;
 	int			count;
 
 	if (!sweep_is_due(&capacity) && !for_room)
@@ -184,7 +176,7 @@ le_lease_sweep(bool for_room)
 
 	capacity = for_room ? LE_SWEEP_FOR_ROOM : capacity * LE_SWEEP_VISITS;
 	ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
-	count = le_registry_list_ended_leases(ended, capacity, &leases);
+	count = le_registry_list_ended_leases(ended, capacity);
 	count = clear_all_away(ended, count, &sweep);
 
 	/* no lock is held that others need; does not wait for standbys */
@@ -194,6 +186,5 @@ le_lease_sweep(bool for_room)
 		(void) clear_all_away(ended, count, &sweep);
 	}
 	sweeping = GetTopTransactionIdIfAny();
-	set_sweep_after(leases / LE_SWEEP_SHARE);
 	pfree(ended);
 }

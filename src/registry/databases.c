@@ -42,7 +42,6 @@ le_registry_lock_database(bool exclusive)
 		entry->next = entry->end = 1;
 		pg_atomic_init_u32(&entry->terms, 0);
 		pg_atomic_init_u32(&entry->leases_begun, 0);
-		pg_atomic_init_u32(&entry->sweep_after, 0);
 		ConditionVariableInit(&entry->release);
 	}
 	return entry;

@@ -65,29 +65,25 @@ le_registry_list_terms(int *count)
 
 /*
  * Copy up to capacity of this database's leases that have ended to array, and
- * return how many were copied.  *leases is set to the number of all leases.
+ * return how many were copied
  *
  * If there are more, a random selection is copied.  Some of them may be such
  * that nothing can be done about them for now, and they must not stand in the
  * way of the others.
  */
 int
-le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases)
+le_registry_list_ended_leases(LeTerm *array, int capacity)
 {
 	dshash_seq_status status;
 	LeElectionEntry *entry;
 	int			count = 0;
 
-	*leases = 0;
 	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		uint64		place = count;
 
-		if (!is_lease(entry))
-			continue;
-		(*leases)++;
-		if (!is_over(&entry->expiry))
+		if (!is_lease(entry) || !is_over(&entry->expiry))
 			continue;
 		if (count >= capacity)
 			place = pg_prng_uint64_range(&pg_global_prng_state, 0, count);

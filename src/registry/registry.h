@@ -365,7 +365,6 @@ typedef struct LeDatabase
 	bool		had_terms;		/* were there terms before it was loaded? */
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
-	pg_atomic_uint32 sweep_after;	/* so many have begun */
 
 	/*
 	 * the state of the declarations that the entries are marked by, see
@@ -539,7 +538,7 @@ extern TimestampTz le_registry_stats_reset(void);
 
 /* lists.c */
 extern LeTerm *le_registry_list_terms(int *count);
-extern int	le_registry_list_ended_leases(LeTerm *array, int capacity, uint32 *leases);
+extern int	le_registry_list_ended_leases(LeTerm *array, int capacity);
 extern int	le_registry_start_loaded(Oid lease_table);
 
 #endif							/* LE_REGISTRY_H */

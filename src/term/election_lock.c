@@ -19,6 +19,10 @@
  * The third lock of an election is the job lock.  Transactions that do a job
  * of the leader (leader/once.c) hold it exclusively, and so take turns.
  *
+ * The fourth one is the sweep lock.  A session that holds the election's lock
+ * for a moment to clear away an ended lease, and not to lead, holds it beside,
+ * from before to after that.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -223,6 +227,67 @@ guard_tag(const LeElection *election, LOCKTAG *tag)
 	tag->locktag_field4 = LE_CLASS_GUARD;
 }
 
+static void
+sweep_tag(const LeElection *election, LOCKTAG *tag)
+{
+	*tag = election->tag;
+	tag->locktag_field4 = LE_CLASS_SWEEP;
+}
+
+static void
+release_tag(const LOCKTAG *tag, LOCKMODE mode)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockRelease(tag, mode, false);
+	CurrentResourceOwner = portal;
+}
+
+/*
+ * Acquire the election's lock for a moment, to clear away an ended lease.
+ * Return false if it is not available.
+ */
+bool
+le_acquire_to_sweep(const LeElection *election)
+{
+	LOCKTAG		tag;
+
+	sweep_tag(election, &tag);
+	if (!acquire_tag(&tag, ExclusiveLock, true))
+		return false;
+	if (le_acquire_for_xact(election, true))
+		return true;
+	release_tag(&tag, ExclusiveLock);
+	return false;
+}
+
+/*
+ * Release the lock that le_acquire_to_sweep acquired
+ */
+void
+le_release_swept(const LeElection *election)
+{
+	LOCKTAG		tag;
+
+	sweep_tag(election, &tag);
+	le_release_for_xact(election);
+	release_tag(&tag, ExclusiveLock);
+}
+
+/*
+ * Check whether a session holds the election's lock only to clear away an
+ * ended lease.  If not, and the lock was held so before, it has been released.
+ */
+bool
+le_is_swept(const LeElection *election)
+{
+	LOCKTAG		tag;
+
+	sweep_tag(election, &tag);
+	return LockWaiterCount(&tag) > 0;
+}
+
 /*
  * Check whether this session holds the guard lock in a mode that permits
  * changing the term.  Never raises an error.
@@ -256,13 +321,10 @@ le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 void
 le_release_guard(const LeElection *election, LOCKMODE mode)
 {
-	ResourceOwner portal = CurrentResourceOwner;
 	LOCKTAG		tag;
 
 	guard_tag(election, &tag);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(&tag, mode, false);
-	CurrentResourceOwner = portal;
+	release_tag(&tag, mode);
 }
 
 /*
