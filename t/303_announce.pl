@@ -419,7 +419,22 @@ subtest 'a commit that fails' => sub {
 	announced('its next one says so', 'job ended leader resigned');
 	ask($leader, 'SELECT 1');
 	silence('once');
-	end_session($other);
+
+	# together with what the term before has not announced yet
+	my $open = session($node, app => 'open');
+	ask($open, $_) foreach 'BEGIN', q{SELECT le_try_become_leader('twice')}, q{SELECT le_resign('twice')};
+	ask($_, 'BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM written') foreach $leader, $other;
+	ask($_, 'INSERT INTO written VALUES (8)') foreach $leader, $other;
+	ask($leader, q{SELECT le_try_become_leader('twice')});
+	ask($other, 'COMMIT');
+	ask($leader, 'COMMIT');
+	like($leader->{error}, qr/could not serialize/, 'it fails');
+	silence('nothing was sent');
+	ask($open, 'COMMIT');
+	announced('the term before is announced', 'twice elected open', 'twice ended open resigned');
+	ask($leader, q{SELECT le_resign('twice')});
+	announced('and the next one', 'twice elected leader', 'twice ended leader resigned');
+	end_session($other, $open);
 };
 
 # Wrong outcome: the session's next commit gets a transaction ID, and the lock of all that notify

@@ -251,6 +251,27 @@ subtest 'leases of a database without sessions' => sub {
 	is(ask(session($node, db => 'dropped'), 'SELECT 1'), '1', 'the other database can be used');
 };
 
+# Leases that were removed to make room do not exceed the limits when they come back
+subtest 'leases of many databases without sessions' => sub {
+	start_anew('leader_election.max_elections_per_role' => 500);
+	my @databases = map { "unused$_" } 1 .. 6;
+	foreach my $database (@databases)
+	{
+		$node->safe_psql('postgres', "CREATE DATABASE $database");
+		$node->safe_psql($database, 'CREATE EXTENSION leader_election');
+		my $there = session($node, db => $database, user => 'regress_mallory');
+		ok(ask_until($there, q{SELECT count(*) FROM generate_series(1, 500) i WHERE le_lease('u' || i, '100 ms') IS NOT NULL}, '500', 20), "leases in $database");
+		ok(ask_until($there, q{SELECT count(*) FROM le_leaders}, '0', 10), 'which expire');
+		end_session($there);
+	}
+	my @idle = map { session($node, db => $_, user => 'regress_mallory') } @databases;
+	ask($_, q{SELECT le_am_leader('u1', 1)}) foreach @idle;
+	like($idle[-2]{error}, qr/too many elections/, 'there is no room for those of all databases');
+	cmp_ok(known(), '<=', $max, 'the server knows of no more than it may');
+	others_are_elected();
+	end_session(@idle);
+};
+
 # The databases of one owner have the room of one
 subtest 'the databases of an owner, by leases' => sub {
 	my $part = ($max - $max / 10) / 2;

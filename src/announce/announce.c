@@ -49,10 +49,7 @@ typedef struct LeAnnouncement
 	LeAnnounce	what;
 	bool		final;			/* true even after a rollback */
 	bool		sent;			/* given to the server for this commit */
-
-	/* what was taken from the registry for that */
-	LeNewsTaken ended;
-	LeNewsTaken recorded;
+	LeNewsTaken taken;			/* from the registry for that */
 } LeAnnouncement;
 
 static dlist_head announcements = DLIST_STATIC_INIT(announcements);
@@ -164,16 +161,6 @@ notify_value(const LeAnnouncement *announcement)
 		notify(&news, LE_NEWS_VALUE);
 }
 
-static LeNewsTaken
-what_was_taken(const LeNews *news)
-{
-	LeNewsTaken taken = {0};
-
-	if (news->what != 0)
-		taken = (LeNewsTaken) {.token = news->term.token,.what = news->what};
-	return taken;
-}
-
 static void
 give_announcement(LeAnnouncement *announcement)
 {
@@ -188,9 +175,7 @@ give_announcement(LeAnnouncement *announcement)
 	}
 	le_registry_take_news(&announcement->election, announcement->token,
 						  announcement->what == LE_ANNOUNCE_END_WITH_COMMIT,
-						  &ended, &recorded);
-	announcement->ended = what_was_taken(&ended);
-	announcement->recorded = what_was_taken(&recorded);
+						  &ended, &recorded, &announcement->taken);
 	notify(&ended, LE_NEWS_BEGIN);
 	notify(&ended, LE_NEWS_END);
 	notify(&recorded, LE_NEWS_BEGIN);
@@ -256,8 +241,7 @@ return_news(void *argument)
 {
 	LeAnnouncement *announcement = argument;
 
-	le_registry_return_news(&announcement->election, announcement->ended);
-	le_registry_return_news(&announcement->election, announcement->recorded);
+	le_registry_return_news(&announcement->election, &announcement->taken);
 }
 
 /*
@@ -270,15 +254,22 @@ return_news(void *argument)
 void
 le_announcements_at_abort(void)
 {
+	dlist_iter	last;
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &announcements)
+	/* backwards, as two of them may be of one election */
+	dlist_reverse_foreach(last, &announcements)
 	{
-		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, last.cur);
 
 		if (announcement->sent)
 			le_run_safely(return_news, announcement);
 		announcement->sent = false;
+	}
+	dlist_foreach_modify(iter, &announcements)
+	{
+		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+
 		if (!announcement->final)
 			forget_announcement(announcement);
 	}

@@ -188,7 +188,7 @@ static void
 require_room_in_session(void)
 {
 	bool		other = le_is_code_of_another_role();
-	int			limit = other ? le_max_terms_per_session / 2 : le_max_terms_per_session;
+	int			limit = other ? (le_max_terms_per_session + 1) / 2 : le_max_terms_per_session;
 
 	if (leads_fewer_than(limit))
 		return;

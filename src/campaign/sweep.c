@@ -28,7 +28,7 @@
  * that the server knows, whichever is more: it looks at all of these
  */
 #define LE_SWEEP		16
-#define LE_SWEEP_SHARE	16
+#define LE_SWEEP_SHARE	64
 
 /*
  * For each new lease since the last sweep, a sweep looks at this many leases

@@ -405,7 +405,7 @@ le_lease_load(Relation table, bool all_over)
 
 		/* the table does not have the setting of the session that took it */
 		term.announces = true;
-		le_registry_load_lease(&term);
+		le_registry_load_lease(&term, all_over);
 	}
 	systable_endscan(scan);
 }

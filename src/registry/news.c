@@ -52,7 +52,7 @@ le_news_begin(LeElectionEntry *entry, bool announces)
 {
 	AssertPartitionLocked();
 	if (!announces)
-		entry->begin_told = entry->token;
+		entry->begin_told = Max(entry->begin_told, entry->token);
 }
 
 /*
@@ -167,36 +167,41 @@ take_recorded(LeNews *news, LeElectionEntry *entry, bool ends)
  */
 void
 le_registry_take_news(const LeElectionKey *key, int64 token, bool ends, LeNews *ended,
-					  LeNews *recorded)
+					  LeNews *recorded, LeNewsTaken *taken)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
 	ended->what = recorded->what = 0;
+	memset(taken, 0, sizeof(LeNewsTaken));
 	if (entry == NULL)
 		return;
+	taken->begin_before = entry->begin_told;
+	taken->end_before = entry->end_told;
 	if (end_is_untold(entry) && entry->last_token <= token)
 		take_ended(ended, entry);
 	if (entry->token == token && entry->token != entry->last_token)
 		take_recorded(recorded, entry, ends);
+	taken->begin_told = entry->begin_told;
+	taken->end_told = entry->end_told;
 	le_registry_unlock_entry(entry);
 }
 
 /*
- * Return what le_registry_take_news has given of a term, since the commit has
- * failed
+ * Return what le_registry_take_news has taken, since the commit has failed
  *
- * The commit still holds the lock under which it was taken.
+ * The commit still holds the lock under which it was taken.  But an entry that
+ * was evicted meanwhile may be another one now.
  */
 void
-le_registry_return_news(const LeElectionKey *key, LeNewsTaken taken)
+le_registry_return_news(const LeElectionKey *key, const LeNewsTaken *taken)
 {
-	LeElectionEntry *entry = taken.what != 0 ? le_registry_lock_entry(key, true) : NULL;
+	LeElectionEntry *entry = le_registry_lock_entry(key, true);
 
 	if (entry == NULL)
 		return;
-	if ((taken.what & LE_NEWS_BEGIN) && entry->begin_told == taken.token)
-		entry->begin_told = taken.token - 1;
-	if ((taken.what & LE_NEWS_END) && entry->end_told == taken.token)
-		entry->end_told = taken.token - 1;
+	if (entry->begin_told == taken->begin_told)
+		entry->begin_told = taken->begin_before;
+	if (entry->end_told == taken->end_told)
+		entry->end_told = taken->end_before;
 	le_registry_unlock_entry(entry);
 }

@@ -260,11 +260,13 @@ typedef struct LeNews
 	char		why[LE_TEXT_SIZE];	/* empty: no reason was given */
 } LeNews;
 
-/* Which news of a term were taken, see news.c */
+/* What was announced of an election before and after news were taken */
 typedef struct LeNewsTaken
 {
-	int64		token;
-	uint8		what;			/* of LeNewsKind; 0: nothing */
+	int64		begin_before;
+	int64		end_before;
+	int64		begin_told;
+	int64		end_told;
 } LeNewsTaken;
 
 /* What observers are shown of an election */
@@ -480,7 +482,7 @@ extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern LeElectionEntry *le_registry_begin_term(const LeTerm *term);
 extern LeElectionEntry *le_registry_add_lease(const LeTerm *term);
-extern void le_registry_load_lease(const LeTerm *term);
+extern void le_registry_load_lease(const LeTerm *term, bool bounded);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *ended);
 extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
@@ -516,8 +518,9 @@ extern bool le_registry_beat(const LeElectionKey *key, int64 token);
 
 /* news.c */
 extern void le_registry_take_news(const LeElectionKey *key, int64 token, bool ends,
-								  LeNews *ended, LeNews *recorded);
-extern void le_registry_return_news(const LeElectionKey *key, LeNewsTaken taken);
+								  LeNews *ended, LeNews *recorded,
+								  LeNewsTaken *taken);
+extern void le_registry_return_news(const LeElectionKey *key, const LeNewsTaken *taken);
 
 /* candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate);

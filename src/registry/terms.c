@@ -119,21 +119,22 @@ take_back(LeElectionEntry *entry, dsa_pointer *identity)
  * Record a term in place of the one that is recorded, and return the entry
  * with its partition locked
  *
- * The term is counted in its database, and a lease for its role.  One that is
- * loaded from the table is recorded whatever the limits are, and not announced
- * again.
+ * The term is counted in its database, and a lease for its role.  A lease that
+ * is loaded from the table is not announced again, and is recorded whatever
+ * the limits of its role are.  The other limits apply to it only if they are
+ * to bound it.
  */
 static LeElectionEntry *
-put_term(const LeTerm *term, bool loaded)
+put_term(const LeTerm *term, bool loaded, bool bounded)
 {
 	pg_atomic_uint32 *terms_here = le_registry_terms_here();
-	int			reserved = loaded ? 0 : le_registry_reserve_for(&term->election, term->name);
+	int			reserved = bounded ? le_registry_reserve_for(&term->election, term->name) : 0;
 	LeElectionEntry *entry;
 	dsa_pointer identity;
 	dsa_pointer used = InvalidDsaPointer;
 	int64		most_for_role = loaded ? PG_UINT32_MAX : le_registry_most_for_role();
-	int64		most_here = loaded ? PG_INT32_MAX : le_registry_most_here(reserved);
-	uint32		most_on_server = loaded ? PG_UINT32_MAX : (uint32) (le_max_elections - reserved);
+	int64		most_here = bounded ? le_registry_most_here(reserved) : PG_INT32_MAX;
+	uint32		most_on_server = bounded ? (uint32) (le_max_elections - reserved) : PG_UINT32_MAX;
 
 	if (term->scope == LE_SCOPE_LEASE)
 		(void) le_registry_used_by(term->role, &used);
@@ -181,7 +182,7 @@ le_registry_begin_term(const LeTerm *term)
 	bool		beats = term->lasts_us != 0;
 
 	Assert(le_has_lock(&term->election));
-	entry = put_term(term, false);
+	entry = put_term(term, false, true);
 	if (beats)
 		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 	le_registry_unlock_entry(entry);
@@ -196,7 +197,7 @@ le_registry_begin_term(const LeTerm *term)
 LeElectionEntry *
 le_registry_add_lease(const LeTerm *term)
 {
-	LeElectionEntry *entry = put_term(term, false);
+	LeElectionEntry *entry = put_term(term, false, true);
 
 	le_registry_unlock_entry(entry);
 	return entry;
@@ -207,16 +208,19 @@ le_registry_add_lease(const LeTerm *term)
  * later term
  *
  * Called by the session that loads the table, before any session can bid.
- * Entries of an earlier load that failed are overwritten.
+ * Entries of an earlier load that failed are overwritten.  Leases that were
+ * loaded before, and removed to make room, are to be bounded: otherwise they
+ * would exceed the limits once they are back.  Raises an error if there is no
+ * room for one.
  */
 void
-le_registry_load_lease(const LeTerm *term)
+le_registry_load_lease(const LeTerm *term, bool bounded)
 {
 	LeTerm		known;
 
 	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
-	le_registry_unlock_entry(put_term(term, true));
+	le_registry_unlock_entry(put_term(term, true, bounded));
 }
 
 /*
