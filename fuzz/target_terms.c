@@ -17,6 +17,7 @@
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
 
+#include "announce/internal.h"
 #include "fuzz.h"
 
 /* What is told, of what, by the functions of the extension */
@@ -179,37 +180,25 @@ __wrap_Async_Notify(const char *channel, const char *payload)
 void
 le_fuzz_notifications(LeFuzzInput *input)
 {
-	LeFuzzNews	news;
-	LeNews		end = {.what = LE_NEWS_END};
+	static const LeNewsKind kinds[] = {LE_NEWS_BEGIN, LE_NEWS_VALUE, LE_NEWS_END};
+	LeFuzzNews	fuzzed;
+	LeNews		news = {0};
+	StringInfoData payload;
 
-	take_news(input, &news);
-	told = &news;
+	take_news(input, &fuzzed);
+	told = &fuzzed;
 	notifications = 0;
-	news.term.announces = true;
-	end.term = news.term;
-	end.term.end_reason = news.what == 2 ? LE_END_DEPOSED : news.end_reason;
-	if (news.what == 2)
-		strlcpy(end.by, news.by, NAMEDATALEN);
-	if (news.what == 2 && news.reason != NULL)
-		strlcpy(end.why, news.reason, LE_TEXT_SIZE);
-	switch (news.what)
-	{
-		case 0:
-			le_announce_begin(&news.term, false);
-			break;
-		case 1:
-			le_announce_value(&news.term);
-			break;
-		default:
-			le_announce_news(&end, LE_DUTY_TAKEN, false);
-			break;
-	}
-	le_announcements_before_commit();
-	le_announcements_at_commit();
+	news.term = fuzzed.term;
+	news.term.end_reason = fuzzed.what == 2 ? LE_END_DEPOSED : fuzzed.end_reason;
+	if (fuzzed.what == 2)
+		strlcpy(news.by, fuzzed.by, NAMEDATALEN);
+	if (fuzzed.what == 2 && fuzzed.reason != NULL)
+		strlcpy(news.why, fuzzed.reason, LE_TEXT_SIZE);
+	initStringInfo(&payload);
+	le_fill_payload(&payload, &news, kinds[Min(fuzzed.what, 2)]);
+	Async_Notify("leader_election", le_payload_to_ascii(payload.data));
 	told = NULL;
-
-	/* a value is announced while its term runs, and this one does not */
-	LE_FUZZ_CHECK(notifications == (news.what != 1));
+	LE_FUZZ_CHECK(notifications == 1);
 }
 
 /*

@@ -320,7 +320,8 @@ forget_among(Relation catalog, bool quiet, const Oid *oids, int count)
 
 	for (int i = 0; i < count; i++)
 	{
-		databases[found] = (LeQuietDatabase) {.database = oids[i]};
+		memset(&databases[found], 0, sizeof(LeQuietDatabase));
+		databases[found].database = oids[i];
 		if (lock_if_quiet(catalog, quiet, &databases[found]))
 			found++;
 	}
