@@ -116,7 +116,7 @@ is_held(const LeTakenLock *lock)
 		return le_has_lock(&lock->election);
 	le_election_tag(&lock->election, &tag);
 	tag.locktag_field4 = LE_CLASS_GUARD;
-	return LockHeldByMeCompat(&tag, ShareLock);
+	return LockHeldByMeCompat(&tag, RowShareLock);
 }
 
 /*
