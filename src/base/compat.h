@@ -37,7 +37,7 @@
  *	    t/408_end_of_transaction.pl
  *	  - leader_election.c: a callback of before_shmem_exit() that registers
  *	    itself is called again -> t/006_half_ended.pl
- *	  - sql/call.c: a statement of the client itself runs with the
+ *	  - sql/arguments.c: a statement of the client itself runs with the
  *	    snapshot of its portal's query -> sql/transaction_scope
  *	  - leader/guard.c: InNoForceRLSOperation() is true in cascades of foreign
  *	    keys, and nowhere else where triggers run -> sql/guard_trigger
