@@ -3,6 +3,13 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION leader_election" to load this file. \quit
 
+CREATE FUNCTION le_version()
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+RETURN 'leader_election 1.0.0, C edition'::text;
+COMMENT ON FUNCTION le_version() IS
+'version of leader_election, and its edition: C, or SQL where no shared library can be loaded';
+
 --
 -- Tokens: the last value is the last token that may have been handed out.
 -- They are less than 2^53, so that they are exact as JSON and double
@@ -52,7 +59,7 @@ CREATE TABLE le_leases (
 	role oid NOT NULL,
 	identity_has_client boolean NOT NULL,
 	name text COLLATE "C" NOT NULL,
-	identity text NOT NULL,
+	identity text COLLATE "C" NOT NULL,
 	PRIMARY KEY (name, token)
 ) USING heap;
 COMMENT ON TABLE le_leases IS
@@ -287,6 +294,13 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_renew(text, bigint, interval) IS
 'renew the lease with that token, for its ttl (NULL) or another one; returns false if it does not run';
 
+CREATE FUNCTION le_renew_many(names text[], tokens bigint[])
+RETURNS boolean[]
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION le_renew_many(text[], bigint[]) IS
+'renew the lease of each election that has the token at the same place, for its ttl; returns at that place false if it does not run';
+
 --
 -- Guards
 --
@@ -407,12 +421,12 @@ CREATE FUNCTION _le_registry_terms(OUT lock_class integer, OUT key bigint,
 								  OUT name text, OUT scope text,
 								  OUT identity text, OUT token bigint,
 								  OUT pid integer, OUT since timestamptz,
-								  OUT role oid, OUT ttl interval,
+								  OUT candidates bigint, OUT ttl interval,
 								  OUT heartbeat interval, OUT renewed_at timestamptz,
 								  OUT renewals bigint, OUT expires_in interval,
-								  OUT value text, OUT last_denied_at timestamptz,
-								  OUT last_denied_identity text,
-								  OUT candidates bigint)
+								  OUT value text, OUT role oid,
+								  OUT last_denied_at timestamptz,
+								  OUT last_denied_identity text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_terms'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000;

@@ -61,6 +61,8 @@ CREATE FUNCTION smith.some_time() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 	'SELECT clock_timestamp() - n * interval ''1 min'' FROM generate_series(-100, 100) n ORDER BY random() LIMIT 1';
 CREATE FUNCTION smith.some_names() RETURNS text[] LANGUAGE sql VOLATILE AS
 	'SELECT names FROM smith.material ORDER BY random() LIMIT 1';
+CREATE FUNCTION smith.some_tokens() RETURNS bigint[] LANGUAGE sql VOLATILE AS
+	'SELECT array_agg(smith.some_bigint()) FROM generate_series(1, (random() * 4)::integer)';
 CREATE FUNCTION smith.some_role() RETURNS regrole LANGUAGE sql VOLATILE AS
 	'SELECT role FROM smith.material ORDER BY random() LIMIT 1';
 CREATE FUNCTION smith.some_integer() RETURNS integer LANGUAGE sql VOLATILE AS
@@ -77,7 +79,7 @@ CREATE FUNCTION smith.set_token() RETURNS text LANGUAGE sql VOLATILE
 -- and procedure of the extension, which calls that with arguments, and a view of it.
 DO $do$
 DECLARE
-	makers CONSTANT jsonb = '{"text": "some_text", "bigint": "some_bigint", "interval": "some_interval", "text[]": "some_names",
+	makers CONSTANT jsonb = '{"text": "some_text", "bigint": "some_bigint", "interval": "some_interval", "text[]": "some_names", "bigint[]": "some_tokens",
 		"regrole": "some_role", "integer": "some_integer", "smallint": "some_smallint", "oid": "some_oid", "boolean": "some_boolean",
 		"timestamp with time zone": "some_time"}';
 	it record;

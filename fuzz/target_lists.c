@@ -82,9 +82,11 @@ expected_error(int dimensions, int count, Datum *names, bool *nulls)
 {
 	int			error = dimensions == 1 ? 0 : ERRCODE_ARRAY_SUBSCRIPT_ERROR;
 
+	/* first the array, then its elements */
 	for (int i = 0; i < count && error == 0; i++)
-		error = nulls[i] ? ERRCODE_NULL_VALUE_NOT_ALLOWED :
-			le_fuzz_name_error(text_to_cstring(DatumGetTextPP(names[i])));
+		error = nulls[i] ? ERRCODE_NULL_VALUE_NOT_ALLOWED : 0;
+	for (int i = 0; i < count && error == 0; i++)
+		error = le_fuzz_name_error(text_to_cstring(DatumGetTextPP(names[i])));
 	return error;
 }
 

@@ -38,7 +38,7 @@ get_reason(PG_FUNCTION_ARGS)
 static Datum
 get_value(PG_FUNCTION_ARGS)
 {
-	return PointerGetDatum(le_arg_value(fcinfo, 0));
+	return PointerGetDatum(le_arg_text(fcinfo, 0, "value", 0, LE_VALUE_MAX));
 }
 
 /*

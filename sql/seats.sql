@@ -4,6 +4,8 @@
 -- Could go wrong: a number of seats, or a name, that makes names which are not what the caller
 -- means; seats that are not independent elections.
 --
+-- editions: C, SQL
+--
 \getenv abs_srcdir PG_ABS_SRCDIR
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS leader_election;

@@ -64,7 +64,7 @@ static void
 update_watch(void)
 {
 	if (le_leads_for_session() || le_is_candidate())
-		le_watch_client();
+		le_watch_client(le_leads_for_session());
 	else
 		le_unwatch_client();
 }
@@ -83,6 +83,7 @@ finish_before_commit(void)
 		le_proclamations_before_commit();
 	}
 	le_announcements_before_commit();
+	le_grants_sync_commit();
 }
 
 /*
@@ -174,7 +175,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 
 			/* the error has stopped all timers */
 			if (le_leads_for_session())
-				le_watch_client();
+				le_watch_client(true);
 			break;
 		default:
 			break;
@@ -207,30 +208,21 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
  *
  * Called by each SQL function that may begin, end, guard or announce
  * something, before it does.  A backend that never calls the extension, or
- * only reads (le_prepare_to_look), has no callbacks.  If memory runs out in
- * between, the next call continues from there.
+ * only reads (le_prepare_to_look), has no callbacks.
  */
 void
 le_register_callbacks(void)
 {
-	static int	registered = 0;
+	static bool registered = false;
 
-	for (; registered < 4; registered++)
-	{
-		switch (registered)
-		{
-			case 0:
-				le_register_liveness();
-				break;
-			case 1:
-				before_shmem_exit(before_exit, (Datum) 0);
-				break;
-			case 2:
-				RegisterXactCallback(at_xact_event, NULL);
-				break;
-			case 3:
-				RegisterSubXactCallback(at_subxact_event, NULL);
-				break;
-		}
-	}
+	if (likely(registered))
+		return;
+	le_register_liveness();
+
+	/* memory may have run out after this, the last time */
+	UnregisterXactCallback(at_xact_event, NULL);
+	RegisterXactCallback(at_xact_event, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
+	before_shmem_exit(before_exit, (Datum) 0);
+	registered = true;
 }

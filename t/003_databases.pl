@@ -208,6 +208,37 @@ subtest 'a database that was created meanwhile is not taken for a dropped one' =
 	$node->safe_psql('postgres', 'DROP DATABASE young WITH (FORCE)');
 };
 
+subtest 'the last tokens' => sub {
+	$node->safe_psql('postgres', 'CREATE DATABASE last');
+	create_extension($node, 'last');
+	my $client = session($node, db => 'last');
+	my $greatest = '9007199254740991';
+	is(ask($client, q{SELECT le_try_become_leader('job'), le_resign('job')}), 't|t', 'its origin is known');
+	ask($client, "SELECT setval('le_token_seq', $greatest - 1500)");
+	ask($client, 'SET default_transaction_read_only = on');
+	my @tokens;
+	for my $i (0 .. 3000)
+	{
+		my $token = ask($client, q{SELECT le_token('job') FROM (SELECT le_try_become_leader('job') OFFSET 0) s(bid) WHERE bid});
+		last unless defined $token && $token ne '';
+		push @tokens, $token;
+		ask($client, q{SELECT le_resign('job')});
+	}
+	cmp_ok($tokens[-1], '<=', $greatest, 'no token is greater than a double can tell from the next');
+	cmp_ok($tokens[-1], '>', $greatest - 1500, 'most of them are handed out');
+	is($client->{code}, '22003', 'then there is an error') or diag($client->{messages});
+	like($client->{error} // '', qr/there are no more tokens after $tokens[-1]/, 'which says so');
+	is(ask($client, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()}), '0', 'no lock is left');
+	is(ask($client, q{SELECT le_am_leader('job')}), 'f', 'and no term');
+	ask($client, 'SET default_transaction_read_only = off');
+	ask($client, "ALTER SEQUENCE le_token_seq MAXVALUE 9223372036854775807; SELECT setval('le_token_seq', 9223372036854775807)");
+	ask($client, q{SELECT le_try_become_leader('job')});
+	is($client->{code}, '22003', 'so there is if the sequence was altered, and set to its end') or diag($client->{messages} // '');
+	like($client->{error} // '', qr/there are no more tokens after 9223372036854775807/, 'which says so');
+	is(ask($client, 'SELECT last_value FROM le_token_seq'), '9223372036854775807', 'the sequence stays there');
+	end_session($client);
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
 done_testing();

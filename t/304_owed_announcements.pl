@@ -293,6 +293,35 @@ subtest 'the lock table is full' => sub {
 	kill_client($leader);
 };
 
+subtest 'no announcement waits for the disk' => sub {
+	$node->append_conf('postgresql.conf', "wal_writer_delay = 10s");
+	$node->reload;
+	my @holders = map { session($node, app => "holder $_") } 1 .. 12;
+	ask_until($holders[0], 'SHOW wal_writer_delay', '10s');
+	my $take = sub { my ($i) = @_; return "SELECT le_lease('lease $i', '1 min')" };
+
+	my @tokens = map { ask($holders[$_], $take->($_)) } 0 .. $#holders;
+	is(scalar(grep { /^\d+$/ } @tokens), @holders, 'leases are taken');
+
+	# the resignation is durable, its announcement need not be
+	my $behind = 0;
+	foreach my $i (0 .. $#holders)
+	{
+		ask($holders[$i], "SELECT le_resign('lease $i', $tokens[$i])");
+		$behind++ if ask($holders[$i], 'SELECT pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()') eq 't';
+	}
+	cmp_ok($behind, '>', @holders / 2, "$behind announcements of a resignation were not flushed");
+
+	# what begins is durable when its holder is told, and what was written beside it
+	ask($holders[0], 'SET synchronous_commit = off');
+	my $durable = ask($holders[0], q{WITH w AS (INSERT INTO written VALUES (-1) RETURNING id) SELECT le_lease('beside', '1 min') FROM w});
+	my $last = ask($holders[1], $take->('last'));
+	$node->stop('immediate');
+	$node->start;
+	is($node->safe_psql('postgres', q{SELECT string_agg(token::text, ' ' ORDER BY token) FROM le_leaders}), "$durable $last", 'after a crash, the leases run on');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM written WHERE id = -1'), '1', 'and the row is there');
+};
+
 my $log = slurp_file($node->logfile);
 unlike($log, qr/TRAP|PANIC|terminated by signal|could not bring|protocol synchronization|not announced/, 'no accident in the log');
 $node->stop;

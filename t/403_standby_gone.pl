@@ -211,6 +211,19 @@ subtest 'deposing a role that fails half-way' => sub {
 	kill_client($many);
 };
 
+subtest 'what a deposed lease guards ends before that' => sub {
+	my $guarded = session($node);
+	my $token = ask($other, q{SELECT le_lease('guarding', '1 h')});
+	ask($guarded, $_) foreach 'BEGIN', "SELECT le_assert_leader('guarding', $token)";
+	standby_is_gone();
+	post($bidder, q{SELECT le_depose_role(current_user::regrole)});
+	ok(ask_until($control, "SELECT wait_event FROM pg_stat_activity WHERE pid = $bidder->{pid}", 'SyncRep'), 'le_depose_role waits');
+	ok(ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $guarded->{pid}", '0'), 'but the guarded session is terminated');
+	standby_is_given_up();
+	like(collect($bidder, 10), qr{^[1-9]\d*$}, 'it ends when the standby is given up');
+	kill_client($guarded);
+};
+
 # A role that may use up so much, and asks for more, has what is over cleared away first
 subtest 'making room' => sub {
 	$node->safe_psql('postgres', q{CREATE ROLE regress_bounded LOGIN; ALTER ROLE regress_bounded SET leader_election.max_elections_per_role = 2});

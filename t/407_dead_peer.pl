@@ -69,14 +69,17 @@ subtest 'what the socket is told' => sub {
 	my $is = sub {
 		my ($expected, $test, @statements) = @_;
 		local $Test::Builder::Level = $Test::Builder::Level + 1;
-		ask($session, $_) foreach @statements;
+		# the server's settings come back at the end of the transaction after
+		ask($session, $_) foreach @statements, 'SELECT';
 		is(socket_of($session), $expected, $test);
 	};
 
 	ask($watcher, q{SELECT le_try_become_leader('taken')});
 	$is->($default, 'a bid that is denied at once', q{SELECT le_try_become_leader('taken')});
 	$is->($watched, 'leads', $lead);
-	$is->($default, 'has resigned', $resign);
+	ask($session, $resign);
+	is(socket_of($session), $watched, 'has resigned: not at once, as it may lead again');
+	$is->($default, 'has resigned', 'SELECT');
 	$is->($own, 'settings of its own', 'SET tcp_keepalives_idle = 77', 'SET tcp_keepalives_interval = 11',
 		'SET tcp_keepalives_count = 8', q{SET tcp_user_timeout = '99s'});
 	$is->($watched, 'leads twice', $lead, q{SELECT le_try_become_leader('b')});
@@ -174,6 +177,76 @@ subtest 'clients killed in mid-statement' => sub {
 		$elected{$_} //= monotonic() - $killed_at foreach grep { elected($followers{$_}) } keys %followers;
 	}
 	ok(defined $elected{$_}, sprintf 'killed in %s: next leader after %.2f s', $_, $elected{$_} // 'Inf') foreach sort keys %followers;
+};
+
+# How often the process has gone to sleep
+sub sleeps_of
+{
+	my ($session) = @_;
+	my ($sleeps) = slurp_file("/proc/$session->{pid}/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+	return $sleeps;
+}
+
+subtest 'candidates whose clients are killed' => sub {
+	my %setting = (watched => "${timeout}s", idle => '1h', next => '1h');
+	my %limits = (watched => $timeout / 3, idle => 5, next => 0);
+	my (%waiting, %followers, %sleeps, %left);
+	foreach my $name (map { ("$_, unix socket", "$_, TCP") } keys %setting)
+	{
+		my ($which, $by) = split /, /, $name;
+		lead($watcher, "killed, $name");
+		my $session = $waiting{$name} = $by eq 'TCP' ? over('steady') : session($node);
+		ask($session, "SET leader_election.dead_peer_timeout = '$setting{$which}'");
+		post($session, "CALL le_campaign('killed, $name')");
+		wait_for_candidate($watcher, $session);
+		$followers{$name} = follower("SELECT le_become_leader('killed, $name')");
+	}
+
+	# nothing but a check wakes them
+	my $since = monotonic();
+	$sleeps{$_} = sleeps_of($waiting{$_}) foreach keys %waiting;
+	sleep_past($since + 3);
+	foreach my $name (sort grep { !/^watched/ } keys %waiting)
+	{
+		my $woken = sleeps_of($waiting{$name}) - $sleeps{$name};
+		cmp_ok($woken, '<=', 2, "$name: woken $woken times in 3 s");
+	}
+
+	my $killed_at = monotonic();
+	kill_client($_) foreach values %waiting;
+	ask($watcher, "SELECT le_resign('killed, $_')") foreach grep { /^next/ } keys %waiting;
+	while (monotonic() < $killed_at + 8 && keys %left < keys %waiting)
+	{
+		my %there = map { $_ => 1 } split /\n/, ask($watcher, 'SELECT pid FROM pg_stat_activity');
+		$left{$_} //= monotonic() - $killed_at foreach grep { !$there{ $waiting{$_}{pid} } } keys %waiting;
+		hear(0.05, values %followers);
+	}
+	foreach my $name (sort keys %waiting)
+	{
+		my ($which) = split /, /, $name;
+		ok(($left{$name} // 'Inf') < $limits{$which} + 2, sprintf '%s: the session ends after %.2f s', $name, $left{$name} // 'Inf');
+	}
+	foreach my $name (sort keys %followers)
+	{
+		ask($watcher, "SELECT le_resign('killed, $name')") if $name !~ /^next/;
+		is(collect($followers{$name}), 't', "$name: the next candidate is elected");
+	}
+
+	# once elected, it is checked as a leader, in the same statement already
+	lead($watcher, 'killed, elected');
+	my $elected = over('steady');
+	ask($elected, q{SET leader_election.dead_peer_timeout = '1h'});
+	post($elected, q{SELECT le_become_leader('killed, elected'), pg_sleep(60)});
+	wait_for_candidate($watcher, $elected);
+	my $follower = follower(q{SELECT le_become_leader('killed, elected')});
+	ask($watcher, q{SELECT le_resign('killed, elected')});
+	ask_until($watcher, "SELECT pid = $elected->{pid} FROM le_leader('killed, elected')") or die 'is not elected';
+	$killed_at = monotonic();
+	kill_client($elected);
+	is(collect($follower), 't', 'elected, and killed then: the next candidate is elected');
+	my $took = monotonic() - $killed_at;
+	cmp_ok($took, '<', 2.5, sprintf 'after %.2f s', $took);
+	end_session($follower, values %followers);
 };
 
 # These are not found in time

@@ -8,6 +8,8 @@
 #	3xx	what is told: the log, observers, announcements, monitoring
 #	4xx	faults: crashes, standbys, failover, lost connections, a lack of memory or timers
 #	5xx	administration and security
+#	6xx	the SQL edition
+#	7xx	the command pg_leader
 #	9xx	documents
 #
 # needs: perl libipc-run-perl

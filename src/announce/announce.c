@@ -36,8 +36,8 @@
 #define LE_CHANNEL	"leader_election"
 
 /*
- * How many announcements a session can have on its list; further ones are
- * dropped
+ * How many announcements a session can have on its list; the oldest one makes
+ * room for a further one
  */
 #define LE_ANNOUNCEMENTS_MAX	10000
 
@@ -58,23 +58,14 @@ static MemoryContext announcement_context = NULL;	/* reset when there are
 													 * none */
 static uint64 waiting_since;	/* when the first was put on the list */
 
-/*
- * Let the last item of the list stand for a later term of its election, too.
- * Return false if it does not.
- */
-static bool
-extend_last(const LeElectionKey *election, int64 token, LeAnnounce what)
+static void
+forget_announcement(LeAnnouncement *announcement)
 {
-	LeAnnouncement *last;
-
-	if (dlist_is_empty(&announcements) || what != LE_ANNOUNCE_TERM)
-		return false;
-	last = dlist_container(LeAnnouncement, node, dlist_tail_node(&announcements));
-	if (last->what != LE_ANNOUNCE_TERM ||
-		memcmp(&last->election, election, sizeof(LeElectionKey)) != 0)
-		return false;
-	last->token = Max(last->token, token);
-	return true;
+	dlist_delete(&announcement->node);
+	pfree(announcement);
+	le_other_pending--;
+	if (--announcement_count == 0)
+		MemoryContextReset(announcement_context);
 }
 
 /*
@@ -85,8 +76,8 @@ le_announce(const LeElectionKey *election, int64 token, LeAnnounce what)
 {
 	LeAnnouncement *announcement;
 
-	if (extend_last(election, token, what) || announcement_count == LE_ANNOUNCEMENTS_MAX)
-		return;
+	if (announcement_count == LE_ANNOUNCEMENTS_MAX)
+		forget_announcement(dlist_head_element(LeAnnouncement, node, &announcements));
 	if (announcement_context == NULL)
 		announcement_context = AllocSetContextCreate(TopMemoryContext,
 													 "leader_election announcements",
@@ -112,25 +103,6 @@ le_report_end(const LeTerm *term, LeEndReason reason)
 	le_log_end(term, reason);
 	if (term->announces)
 		le_announce(&term->election, term->token, LE_ANNOUNCE_TERM);
-}
-
-static void
-forget_announcement(LeAnnouncement *announcement)
-{
-	dlist_delete(&announcement->node);
-	pfree(announcement);
-	le_other_pending--;
-	if (--announcement_count == 0)
-		MemoryContextReset(announcement_context);
-}
-
-static void
-forget_all(void)
-{
-	dlist_init(&announcements);
-	le_other_pending -= announcement_count;
-	announcement_count = 0;
-	MemoryContextReset(announcement_context);
 }
 
 /*
@@ -183,20 +155,24 @@ give_announcement(LeAnnouncement *announcement)
 }
 
 /*
- * Give the server what is to be sent with the current commit
+ * Give the server what is to be sent with the current commit, or drop it if
+ * there is no room for it
  */
 static void
 give_announcements(void *unused pg_attribute_unused())
 {
-	dlist_iter	iter;
+	bool		full = le_notify_queue_is_full(announcement_count);
+	dlist_mutable_iter iter;
 
-	if (le_notify_queue_is_full(announcement_count))
+	dlist_foreach_modify(iter, &announcements)
 	{
-		forget_all();
-		return;
+		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+
+		if (full)
+			forget_announcement(announcement);
+		else
+			give_announcement(announcement);
 	}
-	dlist_foreach(iter, &announcements)
-		give_announcement(dlist_container(LeAnnouncement, node, iter.cur));
 }
 
 /*

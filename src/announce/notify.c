@@ -95,8 +95,7 @@ le_can_notify(uint64 waiting_since)
 	bool		has_written = has_xid || XactLastRecEnd != InvalidXLogRecPtr;
 	LockAcquireResult lock;
 
-	if (has_written && SyncRepRequested() && SyncRepStandbyNames != NULL &&
-		SyncRepStandbyNames[0] != '\0' &&
+	if (has_written && SyncRepRequested() && le_has_synchronous_standbys() &&
 		(!has_xid || le_monotonic_us() - waiting_since < LE_NOTIFY_WITH_SYNC_AFTER_US))
 		return false;
 	for (;;)

@@ -145,8 +145,6 @@ typedef struct LeXactItem
 	LeElectionKey election;
 } LeXactItem;
 
-#define LE_XACT_BUCKETS 8
-
 typedef struct LeXactList
 {
 	dlist_head	items;			/* in the order in which they were added */
@@ -154,30 +152,24 @@ typedef struct LeXactList
 	bool		is_used;
 	struct LeXactList *next;
 	uint32		count;
-	uint32		bucket_count;	/* a power of two; 0: first_buckets are used */
-	dlist_head *buckets;		/* in TopTransactionContext */
-	dlist_head	first_buckets[LE_XACT_BUCKETS];
+	uint32		bucket_count;	/* a power of two; 0: no item was added yet */
+	dlist_head *buckets;
 } LeXactList;
 
 /* The function is called for each item that is rolled back, without errors */
 #define LE_XACT_LIST(list, undo_item) \
 	{.items = DLIST_STATIC_INIT((list).items),.undo = undo_item}
 
-/* The extension's sequences */
-typedef enum LeSequence
+/* The extension's sequences and tables */
+typedef enum LeRelationId
 {
 	LE_TOKENS,
 	LE_TOKEN_ORIGIN,			/* see origin.c */
-	LE_LEASE_ORIGIN
-} LeSequence;
-
-/* The extension's tables */
-typedef enum LeTable
-{
+	LE_LEASE_ORIGIN,
 	LE_LEASES,
 	LE_DECLARATIONS,
 	LE_ONCE
-} LeTable;
+} LeRelationId;
 
 /* What a sleeping session waits for */
 typedef enum LeSleep
@@ -198,7 +190,6 @@ extern bool le_is_kept(const LeElection *election);
 extern void le_require_ttl(const LeElection *election, int64 ttl_us);
 extern void le_require_candidate(const LeBid *bid);
 extern void le_require_own_key(const LeElection *election);
-extern void le_require_room_to_declare(void);
 extern void le_require_observer(const LeElection *election);
 extern bool le_may_observe(const LeElectionKey *election);
 extern int64 le_grace_of(const LeElection *election);
@@ -234,18 +225,18 @@ extern bool le_is_resignation(LeEndReason reason);
 extern Oid	le_extension_schema(void);
 extern bool le_is_member(Oid catalog, Oid object);
 extern bool le_extension_exists(void);
-extern Oid	le_sequence_oid(LeSequence sequence);
+extern Oid	le_sequence_oid(LeRelationId sequence);
 extern Oid	le_lease_table(void);
-extern void le_require_unaltered(Relation table, LeTable which);
-extern Relation le_open_table(LeTable which, LOCKMODE mode);
+extern void le_require_unaltered(Relation table, LeRelationId which);
+extern Relation le_open_table(LeRelationId which, LOCKMODE mode);
 extern HeapTuple le_find_row(Relation table, const char *name, Snapshot snapshot);
-extern int64 le_sequence_read(LeSequence sequence);
-extern XLogRecPtr le_sequence_set(LeSequence sequence, int64 value);
+extern int64 le_sequence_read(LeRelationId sequence);
+extern XLogRecPtr le_sequence_set(LeRelationId sequence, int64 value);
 
 /* liveness.c */
 extern void le_require_client(void);
 extern void le_register_liveness(void);
-extern void le_watch_client(void);
+extern void le_watch_client(bool leads);
 extern void le_unwatch_client(void);
 extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
 extern uint64 le_monotonic_us(void);

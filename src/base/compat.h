@@ -23,6 +23,10 @@
  *	  - term/election_lock.c, registry/eviction.c: GetLockConflicts() leaves
  *	    out holders that are in no transaction, and this session;
  *	    LockWaiterCount() counts holders, too -> sql/guard, t/004_limits.pl
+ *	  - campaign/campaign.c: MyProc's fpLockBits and myProcLocks are all locks
+ *	    that this session holds; only sessions with a lock, a transaction ID or
+ *	    xmin are waited for; a wait for a lock begins with DeadlockTimeout ->
+ *	    specs/deadlock_found_whoever_comes_last, t/211_crowd.pl
  *	  - base/election_key.c: a tag of an advisory lock may have any fourth
  *	    field, and only 1 and 2 can be reached from SQL ->
  *	    specs/names_do_not_collide_with_advisory_keys
@@ -53,6 +57,10 @@
  *	    is in its slot -> t/107_lease_table.pl, t/101_lease_restart.pl
  *	  - base/extension_relation.c: a sequence is one page with one row ->
  *	    t/405_restore.pl, t/404_failover.pl
+ *	  - base/durability.c, lease/lease_grant.c, announce/follow.c: a commit is
+ *	    flushed if the transaction has an ID and XactLastRecEnd is valid before
+ *	    its commit record; XactLastCommitEnd is the end of that, when resources
+ *	    are released -> t/304_owed_announcements.pl, t/101_lease_restart.pl
  *	  - base/durability.c: WalSndCtl (walsender_private.h): see
  *	    SyncStandbysDefinedCompat -> t/403_standby_gone.pl
  *
@@ -141,6 +149,41 @@
 #else
 #define LockHeldByMeCompat(tag, mode) LockHeldByMe(tag, mode)
 #endif
+
+/*
+ * Check whether this session holds no lock, but for that of its virtual
+ * transaction ID as long as none has waited for it
+ *
+ * Other sessions only move its locks from the fast path to the lists, and hold
+ * fpInfoLock meanwhile.
+ */
+static inline bool
+HoldsNoLockCompat(void)
+{
+	bool		fast_path = false;
+
+	LWLockAcquire(&MyProc->fpInfoLock, LW_SHARED);
+#if PG_VERSION_NUM >= 180000
+	for (int i = 0; i < FastPathLockGroupsPerBackend; i++)
+		fast_path = fast_path || MyProc->fpLockBits[i] != 0;
+#else
+	fast_path = MyProc->fpLockBits != 0;
+#endif
+	LWLockRelease(&MyProc->fpInfoLock);
+	if (fast_path)
+		return false;
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	{
+#if PG_VERSION_NUM >= 160000
+		if (!dlist_is_empty(&MyProc->myProcLocks[i]))
+			return false;
+#else
+		if (!SHMQueueEmpty(&MyProc->myProcLocks[i]))
+			return false;
+#endif
+	}
+	return true;
+}
 
 /* LockAcquire that also returns the backend's own record of the lock */
 static inline LockAcquireResult

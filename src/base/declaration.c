@@ -137,19 +137,6 @@ require_few_declarations(long count)
 }
 
 /*
- * Return whether the registry keeps the election that is declared at this
- * place in the table
- *
- * In each database, only a tenth of the elections that the server may know are
- * kept, since the owner of a database can declare very many.
- */
-static bool
-is_kept_at(long place)
-{
-	return place <= le_max_elections / 10;
-}
-
-/*
  * Read one row.  If several names have the same key, the first one counts.
  */
 static void
@@ -184,7 +171,12 @@ read_declaration(HTAB *rows, HeapTuple tuple, TupleDesc type)
 	declaration->max_ttl_us = interval_us(values[Anum_le_declarations_max_ttl - 1],
 										  nulls[Anum_le_declarations_max_ttl - 1]);
 	declaration->private_value = DatumGetBool(values[Anum_le_declarations_private - 1]);
-	declaration->kept = is_kept_at(hash_get_num_entries(rows));
+
+	/*
+	 * in each database, a tenth of what the server may know, since the owner
+	 * of a database can declare very many
+	 */
+	declaration->kept = hash_get_num_entries(rows) <= le_max_elections / 10;
 }
 
 /*
@@ -192,7 +184,9 @@ read_declaration(HTAB *rows, HeapTuple tuple, TupleDesc type)
  *
  * The rows are read as of now, at every isolation level.  The scan sees all
  * versions of the rows, each of which is then checked for visibility.
- * Therefore, it takes part in no serialization conflict.
+ * Therefore, it takes part in no serialization conflict.  Most databases have
+ * no declarations, so the hash table is small at first: room for 32 would take
+ * 20 kB in each session.
  */
 static HTAB *
 read_rows(Relation table, MemoryContext context)
@@ -202,7 +196,7 @@ read_rows(Relation table, MemoryContext context)
 		.entrysize = sizeof(LeDeclaration),
 		.hcxt = context
 	};
-	HTAB	   *rows = hash_create("leader_election declarations", 32, &info,
+	HTAB	   *rows = hash_create("leader_election declarations", 1, &info,
 								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	Snapshot	now = RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(table)));
 	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotAny, 0, NULL);
@@ -484,22 +478,23 @@ le_require_candidate(const LeBid *bid)
 }
 
 /*
- * Raise an error if no further election can be declared
- */
-void
-le_require_room_to_declare(void)
-{
-	read_declarations();
-	require_few_declarations(hash_get_num_entries(declarations) + 1);
-}
-
-/*
  * Raise an error if the election has the same key as another, declared one
  */
 void
 le_require_own_key(const LeElection *election)
 {
 	(void) find_declaration(election);
+}
+
+/*
+ * Raise an error if the election cannot be declared, either anew or again
+ */
+void
+le_require_declarable(const LeElection *election, bool is_new)
+{
+	le_require_own_key(election);
+	if (is_new)
+		require_few_declarations(hash_get_num_entries(declarations) + 1);
 }
 
 /*

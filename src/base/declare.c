@@ -41,31 +41,18 @@ close_declarations(Relation table)
 	CommandCounterIncrement();
 }
 
-/* A row to be written, and which of its columns are given */
+/* A row to be written */
 typedef struct LeNewRow
 {
 	Datum		values[Natts_le_declarations];
 	bool		nulls[Natts_le_declarations];
-	bool		given[Natts_le_declarations];
 } LeNewRow;
 
 static void
-give_column(LeNewRow *row, int column, Datum value)
+set_column(LeNewRow *row, int column, Datum value)
 {
 	row->values[column - 1] = value;
 	row->nulls[column - 1] = false;
-	row->given[column - 1] = true;
-}
-
-/*
- * Return the row, either a new one or a changed copy of the old one
- */
-static HeapTuple
-form_row(Relation table, HeapTuple old, LeNewRow *row)
-{
-	if (old == NULL)
-		return heap_form_tuple(RelationGetDescr(table), row->values, row->nulls);
-	return heap_modify_tuple(old, RelationGetDescr(table), row->values, row->nulls, row->given);
 }
 
 /*
@@ -80,34 +67,34 @@ le_declare_election(const LeElection *election, Name candidates,
 					const bool *private_value)
 {
 	Relation	table = open_declarations("le_declare()");
+	TupleDesc	type = RelationGetDescr(table);
 	HeapTuple	old = le_find_row(table, election->name, NULL);
 	HeapTuple	tuple;
 	LeNewRow	row;
 
 	/* the table is locked, so no other session is declaring */
-	le_require_own_key(election);
-	if (old == NULL)
-		le_require_room_to_declare();
+	le_require_declarable(election, old == NULL);
 	memset(row.nulls, true, sizeof(row.nulls));
-	memset(row.given, false, sizeof(row.given));
-	give_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
+	set_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
+	set_column(&row, Anum_le_declarations_private, BoolGetDatum(false));
+	if (old != NULL)
+		heap_deform_tuple(old, type, row.values, row.nulls);
 	if (candidates != NULL)
 	{
 		Oid			role = get_role_oid(NameStr(*candidates), false);
 
-		give_column(&row, Anum_le_declarations_candidates, NameGetDatum(candidates));
-		give_column(&row, Anum_le_declarations_role, ObjectIdGetDatum(role));
-		give_column(&row, Anum_le_declarations_origin, Int64GetDatum(le_origin_of_roles()));
+		set_column(&row, Anum_le_declarations_candidates, NameGetDatum(candidates));
+		set_column(&row, Anum_le_declarations_role, ObjectIdGetDatum(role));
+		set_column(&row, Anum_le_declarations_origin, Int64GetDatum(le_origin_of_roles()));
 	}
 	if (grace != NULL)
-		give_column(&row, Anum_le_declarations_grace, IntervalPGetDatum(grace));
+		set_column(&row, Anum_le_declarations_grace, IntervalPGetDatum(grace));
 	if (max_ttl != NULL)
-		give_column(&row, Anum_le_declarations_max_ttl, IntervalPGetDatum(max_ttl));
-	if (old == NULL || private_value != NULL)
-		give_column(&row, Anum_le_declarations_private,
-					BoolGetDatum(private_value != NULL && *private_value));
+		set_column(&row, Anum_le_declarations_max_ttl, IntervalPGetDatum(max_ttl));
+	if (private_value != NULL)
+		set_column(&row, Anum_le_declarations_private, BoolGetDatum(*private_value));
 
-	tuple = form_row(table, old, &row);
+	tuple = heap_form_tuple(type, row.values, row.nulls);
 	if (old == NULL)
 		CatalogTupleInsert(table, tuple);
 	else

@@ -21,7 +21,6 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_index.h"
-#include "catalog/pg_sequence.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
@@ -36,14 +35,6 @@
 
 #include "base/base.h"
 
-/* A column as the extension has created it */
-typedef struct LeColumn
-{
-	Oid			type;
-	bool		not_null;
-	Oid			collation;		/* invalid: any */
-} LeColumn;
-
 #define LE_MAX_COLUMNS	8
 #define LE_MAX_KEYS		2
 
@@ -51,75 +42,57 @@ typedef struct LeColumn
 typedef struct LeShape
 {
 	int			column_count;
-	LeColumn	columns[LE_MAX_COLUMNS];
+	Oid			types[LE_MAX_COLUMNS];
+	bool		not_null;		/* all columns; else, only the primary key */
 	int			key_count;
 	AttrNumber	keys[LE_MAX_KEYS];	/* the primary key */
 } LeShape;
-
-static const LeShape shape_of_leases = {
-	8,
-	{
-		{INT8OID, true, InvalidOid},
-		{INTERVALOID, true, InvalidOid},
-		{TIMESTAMPTZOID, true, InvalidOid},
-		{OIDOID, true, InvalidOid},
-		{OIDOID, true, InvalidOid},
-		{BOOLOID, true, InvalidOid},
-		{TEXTOID, true, C_COLLATION_OID},
-		{TEXTOID, true, InvalidOid}
-	},
-	2, {7, 1}
-};
-
-static const LeShape shape_of_declarations = {
-	7,
-	{
-		{TEXTOID, true, C_COLLATION_OID},
-		{NAMEOID, false, InvalidOid},
-		{INTERVALOID, false, InvalidOid},
-		{INTERVALOID, false, InvalidOid},
-		{BOOLOID, true, InvalidOid},
-		{OIDOID, false, InvalidOid},
-		{INT8OID, false, InvalidOid}
-	},
-	1, {1}
-};
-
-static const LeShape shape_of_once = {
-	4,
-	{
-		{TEXTOID, true, C_COLLATION_OID},
-		{TIMESTAMPTZOID, true, InvalidOid},
-		{INT8OID, true, InvalidOid},
-		{OIDOID, true, InvalidOid}
-	},
-	1, {1}
-};
 
 typedef struct LeRelation
 {
 	const char *name;
 	char		kind;
-	const LeShape *shape;		/* of a table */
+	LeShape		shape;			/* of a table */
 	Oid			oid;			/* invalid: not looked up, or changed since */
 	Oid			unaltered;		/* OID of the checked table; likewise */
 } LeRelation;
 
-static LeRelation sequences[] = {
+static LeRelation relations[] = {
 	[LE_TOKENS] = {.name = "le_token_seq",.kind = RELKIND_SEQUENCE},
 	[LE_TOKEN_ORIGIN] = {.name = "le_token_origin_seq",.kind = RELKIND_SEQUENCE},
 	[LE_LEASE_ORIGIN] = {.name = "le_lease_origin_seq",.kind = RELKIND_SEQUENCE},
-};
-static LeRelation tables[] = {
 	[LE_LEASES] = {
-		.name = "le_leases",.kind = RELKIND_RELATION,.shape = &shape_of_leases
+		.name = "le_leases",
+		.kind = RELKIND_RELATION,
+		.shape = {
+			.column_count = 8,
+			.types = {INT8OID, INTERVALOID, TIMESTAMPTZOID, OIDOID, OIDOID, BOOLOID, TEXTOID, TEXTOID},
+			.not_null = true,
+			.key_count = 2,
+			.keys = {7, 1}
+		}
 	},
 	[LE_DECLARATIONS] = {
-		.name = "le_declarations",.kind = RELKIND_RELATION,.shape = &shape_of_declarations
+		.name = "le_declarations",
+		.kind = RELKIND_RELATION,
+		.shape = {
+			.column_count = 7,
+			.types = {TEXTOID, NAMEOID, INTERVALOID, INTERVALOID, BOOLOID, OIDOID, INT8OID},
+			.key_count = 1,
+			.keys = {1}
+		}
 	},
 	[LE_ONCE] = {
-		.name = "le_once_done",.kind = RELKIND_RELATION,.shape = &shape_of_once
-	},
+		.name = "le_once_done",
+		.kind = RELKIND_RELATION,
+		.shape = {
+			.column_count = 4,
+			.types = {TEXTOID, TIMESTAMPTZOID, INT8OID, OIDOID},
+			.not_null = true,
+			.key_count = 1,
+			.keys = {1}
+		}
+	}
 };
 
 /* number of relcache invalidations seen */
@@ -141,10 +114,8 @@ static void
 forget_relation(Datum arg pg_attribute_unused(), Oid relid)
 {
 	changes++;
-	for (size_t i = 0; i < lengthof(sequences); i++)
-		forget_if_is(&sequences[i], relid);
-	for (size_t i = 0; i < lengthof(tables); i++)
-		forget_if_is(&tables[i], relid);
+	for (size_t i = 0; i < lengthof(relations); i++)
+		forget_if_is(&relations[i], relid);
 }
 
 /*
@@ -168,20 +139,10 @@ le_is_member(Oid catalog, Oid object)
 }
 
 /*
- * Return the OID of the relation with this name in the extension's schema, if
- * it is of the right kind and a member of the extension; otherwise InvalidOid
+ * Return the OID of the relation with this name in the extension's schema.
+ * Raises an error if there is none that is of the right kind and a member of
+ * the extension.
  */
-static Oid
-look_up_relation(const LeRelation *relation)
-{
-	Oid			oid = get_relname_relid(relation->name, le_extension_schema());
-
-	if (OidIsValid(oid) && get_rel_relkind(oid) == relation->kind &&
-		le_is_member(RelationRelationId, oid))
-		return oid;
-	return InvalidOid;
-}
-
 static Oid
 find_relation(LeRelation *relation)
 {
@@ -197,8 +158,9 @@ find_relation(LeRelation *relation)
 		registered = true;
 	}
 
-	oid = look_up_relation(relation);
-	if (!OidIsValid(oid))
+	oid = get_relname_relid(relation->name, le_extension_schema());
+	if (!OidIsValid(oid) || get_rel_relkind(oid) != relation->kind ||
+		!le_is_member(RelationRelationId, oid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"%s\" of extension \"%s\" does not exist",
@@ -213,16 +175,16 @@ find_relation(LeRelation *relation)
 bool
 le_extension_exists(void)
 {
-	return OidIsValid(tables[LE_LEASES].oid) || OidIsValid(get_extension_oid(LE_EXTENSION, true));
+	return OidIsValid(relations[LE_LEASES].oid) || OidIsValid(get_extension_oid(LE_EXTENSION, true));
 }
 
 /*
  * Return the OID of the sequence.  Raises an error if it does not exist.
  */
 Oid
-le_sequence_oid(LeSequence sequence)
+le_sequence_oid(LeRelationId sequence)
 {
-	return find_relation(&sequences[sequence]);
+	return find_relation(&relations[sequence]);
 }
 
 /*
@@ -232,11 +194,12 @@ le_sequence_oid(LeSequence sequence)
 Oid
 le_lease_table(void)
 {
-	if (likely(OidIsValid(tables[LE_LEASES].oid)))
-		return tables[LE_LEASES].oid;
-	return find_relation(&tables[LE_LEASES]);
+	return find_relation(&relations[LE_LEASES]);
 }
 
+/*
+ * Check the columns' types, and that all collations are "C"
+ */
 static bool
 has_columns(TupleDesc type, const LeShape *shape)
 {
@@ -245,12 +208,10 @@ has_columns(TupleDesc type, const LeShape *shape)
 	for (int i = 0; i < type->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(type, i);
-		const LeColumn *expected = &shape->columns[i];
 
-		if (column->attisdropped || column->atttypid != expected->type ||
-			column->atttypmod != -1 ||
-			(expected->not_null && !column->attnotnull) ||
-			(OidIsValid(expected->collation) && column->attcollation != expected->collation))
+		if (column->attisdropped || column->atttypid != shape->types[i] ||
+			column->atttypmod != -1 || (shape->not_null && !column->attnotnull) ||
+			(OidIsValid(column->attcollation) && column->attcollation != C_COLLATION_OID))
 			return false;
 	}
 	return true;
@@ -336,15 +297,15 @@ raise_altered(Relation rel, const char *detail)
  * updates a row: the server would evaluate an index's expressions.
  */
 void
-le_require_unaltered(Relation table, LeTable which)
+le_require_unaltered(Relation table, LeRelationId which)
 {
-	LeRelation *relation = &tables[which];
+	LeRelation *relation = &relations[which];
 	Oid			oid = RelationGetRelid(table);
 
 	while (unlikely(relation->unaltered != oid))
 	{
 		uint64		changes_before = changes;
-		const char *detail = find_alteration(table, relation->shape);
+		const char *detail = find_alteration(table, &relation->shape);
 
 		if (detail != NULL)
 			raise_altered(table, detail);
@@ -359,11 +320,11 @@ le_require_unaltered(Relation table, LeTable which)
  * new table.  Raises an error if the table does not exist or was altered.
  */
 Relation
-le_open_table(LeTable which, LOCKMODE mode)
+le_open_table(LeRelationId which, LOCKMODE mode)
 {
 	Relation	table;
 
-	while ((table = try_table_open(find_relation(&tables[which]), mode)) == NULL)
+	while ((table = try_table_open(find_relation(&relations[which]), mode)) == NULL)
 		CHECK_FOR_INTERRUPTS();
 	le_require_unaltered(table, which);
 	return table;
@@ -397,7 +358,7 @@ le_find_row(Relation table, const char *name, Snapshot snapshot)
  * one.
  */
 static Relation
-open_sequence(LeSequence sequence, LOCKMODE mode)
+open_sequence(LeRelationId sequence, LOCKMODE mode)
 {
 	Relation	rel;
 
@@ -426,7 +387,7 @@ get_sequence_data(Page page)
  * restarted sequence begins.
  */
 int64
-le_sequence_read(LeSequence sequence)
+le_sequence_read(LeRelationId sequence)
 {
 	Relation	rel = open_sequence(sequence, AccessShareLock);
 	Buffer		buffer = ReadBuffer(rel, 0);
@@ -441,31 +402,6 @@ le_sequence_read(LeSequence sequence)
 }
 
 /*
- * Raise an error if the sequence cannot have this value
- *
- * An administrator may have set bounds to it.
- */
-static void
-require_in_bounds(Relation rel, int64 value)
-{
-	HeapTuple	tuple = SearchSysCache1(SEQRELID,
-										ObjectIdGetDatum(RelationGetRelid(rel)));
-	Form_pg_sequence definition;
-	bool		in_bounds;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for sequence %u", RelationGetRelid(rel));
-	definition = (Form_pg_sequence) GETSTRUCT(tuple);
-	in_bounds = value >= definition->seqmin && value <= definition->seqmax;
-	ReleaseSysCache(tuple);
-	if (!in_bounds)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("value " INT64_FORMAT " is out of bounds for sequence \"%s\"",
-						value, RelationGetRelationName(rel))));
-}
-
-/*
  * Set the last value that the sequence has given out, however the transaction
  * ends.  Return up to where the WAL must be made durable for that.
  *
@@ -476,7 +412,7 @@ require_in_bounds(Relation rel, int64 value)
  * standbys, and a bid that was denied would wait for them after all.
  */
 XLogRecPtr
-le_sequence_set(LeSequence sequence, int64 value)
+le_sequence_set(LeRelationId sequence, int64 value)
 {
 	Relation	rel = open_sequence(sequence, RowExclusiveLock);
 	Buffer		buffer;
@@ -484,7 +420,6 @@ le_sequence_set(LeSequence sequence, int64 value)
 	FormData_pg_sequence_data *data;
 	XLogRecPtr	written;
 
-	require_in_bounds(rel, value);
 	buffer = ReadBuffer(rel, 0);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	wal = GenericXLogStart(rel);

@@ -62,11 +62,20 @@ le_require_client(void)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* Interval at which the client is checked while a statement runs */
-#define LE_CHECK_MS		500
+/*
+ * Intervals at which the client is checked while a statement runs
+ *
+ * A leader's client must be found gone soon, as others wait for that.  A
+ * candidate whose client is gone holds up no other one, since it is not
+ * elected when its turn comes.  There may be thousands of candidates.
+ */
+#define LE_CHECK_MS			500
+#define LE_CHECK_WAITING_MS	5000
 
 static bool watched = false;
+static bool socket_is_set = false;	/* not as the server's settings say */
 static TimeoutId check_timeout;
+static int	check_ms;			/* the interval of the timer */
 
 #ifndef POLLRDHUP
 #define POLLRDHUP 0
@@ -140,6 +149,7 @@ set_socket(int seconds)
 
 	if (MyProcPort->laddr.addr.ss_family == AF_UNIX)
 		return;
+	socket_is_set = seconds > 0;
 	if (seconds > 0)
 	{
 		idle = 1;
@@ -159,15 +169,30 @@ set_socket(int seconds)
 }
 
 /*
+ * Return the interval at which the client is to be checked
+ *
+ * A short leader_election.dead_peer_timeout shortens that of a candidate: that
+ * its host has vanished is found by the check only.
+ */
+static int
+check_interval(bool leads)
+{
+	return leads ? LE_CHECK_MS :
+		Min(LE_CHECK_WAITING_MS, le_dead_peer_timeout * 1000 / 3);
+}
+
+/*
  * Ensure that a client that vanishes from now on is detected in time
  *
- * This must be called repeatedly: the settings may change, and a change of the
- * server's own TCP settings resets the socket's options.  Never raises an
- * error.
+ * "leads" is false for a session that only waits.  This must be called
+ * repeatedly: the settings may change, and a change of the server's own TCP
+ * settings resets the socket's options.  Never raises an error.
  */
 void
-le_watch_client(void)
+le_watch_client(bool leads)
 {
+	int			interval = check_interval(leads);
+
 	if (MyProcPort == NULL)
 		return;
 	if (le_dead_peer_timeout == 0)
@@ -179,28 +204,35 @@ le_watch_client(void)
 	set_socket(le_dead_peer_timeout);
 
 	/* each error stops all timers */
-	if (!get_timeout_active(check_timeout))
-		enable_timeout_every(check_timeout,
-							 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-														 LE_CHECK_MS),
-							 LE_CHECK_MS);
+	if (get_timeout_active(check_timeout) && check_ms == interval)
+		return;
+	check_ms = interval;
+	enable_timeout_every(check_timeout,
+						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(), interval),
+						 interval);
 }
 
 /*
- * Apply the server's own settings to the client again.  Never raises an error.
+ * Watch the client no longer.  Called at the end of each transaction of a
+ * session that neither leads nor waits.  Never raises an error.
+ *
+ * The first call stops the timer, and the second one applies the server's own
+ * settings to the socket.  A session that resigns in one transaction and leads
+ * again in the next one is thus spared eight system calls.  A pool's session
+ * has the server's settings after the first transaction of its next user.
  */
 void
 le_unwatch_client(void)
 {
-	if (!watched)
-		return;
+	if (watched)
+		disable_timeout(check_timeout, false);
+	else if (socket_is_set)
+		set_socket(0);
 	watched = false;
-	disable_timeout(check_timeout, false);
-	set_socket(0);
 }
 
 /* The longest uninterrupted sleep */
-#define LE_LOOK_UP_MS	5000
+#define LE_LOOK_UP_MS	LE_CHECK_WAITING_MS
 
 static uint32
 wait_event(LeSleep what)

@@ -229,12 +229,13 @@ le_define_settings(void)
 }
 
 /*
- * Set a setting of the server until the end of the subtransaction, or of the
- * nest level of settings that the caller has begun.  May raise an error.
+ * Set a setting of the server, as a superuser may, until the end of the
+ * subtransaction, or of the nest level of settings that the caller has begun.
+ * May raise an error.
  */
 void
 le_set_locally(const char *name, const char *value)
 {
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE,
 							 true, 0, false);
 }

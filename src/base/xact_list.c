@@ -23,6 +23,9 @@
 
 #include "base/base.h"
 
+/* How many buckets a list has at first */
+#define LE_XACT_BUCKETS 8
+
 /* the number of items of all lists */
 uint32		le_xact_items = 0;
 
@@ -40,22 +43,22 @@ get_bucket(LeXactList *list, const LeElectionKey *election)
 {
 	uint32		hash = hash_bytes((const unsigned char *) election, sizeof(LeElectionKey));
 
-	if (list->buckets == NULL)
-		return &list->first_buckets[hash % LE_XACT_BUCKETS];
 	return &list->buckets[hash & (list->bucket_count - 1)];
 }
 
 /*
  * Double the number of buckets, and put all items into them
+ *
+ * They stay, for later transactions.
  */
 static void
 add_buckets(LeXactList *list)
 {
-	uint32		bucket_count = 2 * Max(list->bucket_count, LE_XACT_BUCKETS);
+	uint32		bucket_count = Max(2 * list->bucket_count, LE_XACT_BUCKETS);
 	dlist_head *buckets;
 	dlist_iter	iter;
 
-	buckets = MemoryContextAllocExtended(TopTransactionContext,
+	buckets = MemoryContextAllocExtended(TopMemoryContext,
 										 bucket_count * sizeof(dlist_head),
 										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	if (list->buckets != NULL)
@@ -76,7 +79,7 @@ add_buckets(LeXactList *list)
 void
 le_xact_list_reserve(LeXactList *list)
 {
-	if (list->count >= Max(list->bucket_count, LE_XACT_BUCKETS))
+	if (list->count >= list->bucket_count)
 		add_buckets(list);
 }
 
@@ -104,9 +107,6 @@ le_xact_list_add(LeXactList *list, LeXactItem *item, const LeElectionKey *electi
 
 /*
  * Remove the item from its list.  Never raises an error.
- *
- * When the last item is removed, frees the buckets, before
- * TopTransactionContext is.
  */
 void
 le_xact_list_remove(LeXactList *list, LeXactItem *item)
@@ -114,13 +114,8 @@ le_xact_list_remove(LeXactList *list, LeXactItem *item)
 	Assert(le_xact_items > 0);
 	dlist_delete(&item->node);
 	dlist_delete(&item->in_bucket);
+	list->count--;
 	le_xact_items--;
-	if (--list->count > 0 || list->buckets == NULL)
-		return;
-	pfree(list->buckets);
-	list->buckets = NULL;
-	list->bucket_count = 0;
-	memset(list->first_buckets, 0, sizeof(list->first_buckets));
 }
 
 /*

@@ -31,6 +31,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
@@ -97,6 +98,63 @@ limit_wait(volatile LeWaitLimit *limit)
 }
 
 /*
+ * When a candidate that need not check for deadlocks does: after one to two
+ * hours, so that a long line does not do so at once
+ */
+#define LE_LATE_CHECK_MS	(60 * 60 * 1000)
+
+/*
+ * Check whether no session can wait for this one, as long as it does nothing
+ * but wait for the election's lock
+ *
+ * It holds no lock, has no transaction ID, and has no snapshot, so that CREATE
+ * INDEX CONCURRENTLY and the like do not wait for its virtual transaction ID.
+ */
+static bool
+blocks_nothing(void)
+{
+	InvalidateCatalogSnapshotConditionally();
+	return !TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		!TransactionIdIsValid(MyProc->xmin) && HoldsNoLockCompat();
+}
+
+/*
+ * Acquire the election's lock for the current subtransaction, without a check
+ * for deadlocks by this session if it need not be the one to find them
+ *
+ * Each candidate in a line would check the whole line, deadlock_timeout after
+ * it has lined up, and stop all users of locks meanwhile.  A session for which
+ * none can wait needs no check, though those behind it in line do wait for it.
+ * All requests for the lock conflict, so these also wait for its holder, and
+ * for those ahead of this session.  A cycle through this session is one
+ * without it, too, all of whose members check.  That is also true if a
+ * successor is moved to the front.
+ *
+ * There is one gap: a session that lists the snapshots to wait for just before
+ * this one gave up its last snapshot waits for its virtual transaction ID, and
+ * so does one that waits for all users of le_leases.  Its own check finds the
+ * deadlock, unless this session takes longer than that session's
+ * deadlock_timeout to line up.  Therefore, this session checks in the end.
+ */
+static void
+acquire_with_late_check(const LeElection *election)
+{
+	int			late_ms = LE_LATE_CHECK_MS + MyProcPid % 3600 * 1000;
+	int			nest_level;
+
+	if (DeadlockTimeout >= late_ms || !blocks_nothing())
+	{
+		(void) le_acquire_for_xact(election, false);
+		return;
+	}
+	/* an error ends the nest level, too */
+	nest_level = NewGUCNestLevel();
+	le_set_locally("deadlock_timeout", psprintf("%d", late_ms));
+	(void) le_acquire_for_xact(election, false);
+	AtEOXact_GUC(false, nest_level);
+}
+
+/*
  * Wait in line for the election's lock, until it is this session's turn
  *
  * A lock_timeout may occur just after the lock was granted, so interrupts must
@@ -109,7 +167,7 @@ wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 	{
 		limit_wait(limit);
 		le_show_wait(LE_WAITS_FOR_LEADER);
-		(void) le_acquire_for_xact(election, false);
+		acquire_with_late_check(election);
 		CHECK_FOR_INTERRUPTS();
 	} while (!le_take_turn(election));
 }
@@ -438,19 +496,6 @@ acquire_in_line(LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Let a session that leads the election already hold it in the bid's scope,
- * too
- */
-static void
-add_hold(LeHeldTerm *held, LeScope scope, int64 heartbeat_us)
-{
-	if (scope == LE_SCOPE_SESSION)
-		le_hold_for_session(held, heartbeat_us);
-	else
-		le_hold_for_transaction(held);
-}
-
-/*
  * Deny a bid because this session itself leads the election.  Raises an error
  * if the bid would wait.
  *
@@ -486,7 +531,7 @@ le_deny_other_client(const LeBid *bid)
 	if (bid->identity == NULL)
 		return false;
 	held = le_held_term(&bid->election);
-	if (held == NULL || le_is_held_as(held, bid->identity, &as))
+	if (held == NULL || le_is_led_as(&held->election, held->token, bid->identity, &as))
 		return false;
 	deny_own(bid, ERRCODE_LE_SHARED_SESSION, as, LE_HINT_SHARED_SESSION);
 	le_warn_held_as(&bid->election, as);
@@ -532,6 +577,8 @@ le_prepare_to_bid(const LeBid *bid)
 		le_prepare_heartbeat();
 	(void) le_leases_ready(true);
 	le_registry_bound_elections(0);
+	if (bid->scope == LE_SCOPE_LEASE)
+		le_grants_before_bid();
 }
 
 /*
@@ -601,18 +648,17 @@ le_elect(LeBid *bid)
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
 	{
 		le_require_own_term(election);
-		add_hold(held, bid->scope, bid->lasts_us);
+		if (bid->scope == LE_SCOPE_SESSION)
+			le_hold_for_session(held, bid->lasts_us);
+		else
+			le_hold_for_transaction(held);
 		return held->token;
 	}
-	if (held != NULL)
-	{
-		deny_own(bid, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "without a lease", NULL);
-		return 0;
-	}
-	if (le_find_grant(election) != NULL)
+	if (held != NULL || le_find_grant(election) != NULL)
 	{
 		deny_own(bid, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				 "by a lease that this transaction has taken", NULL);
+				 held != NULL ? "without a lease" : "by a lease that this transaction has taken",
+				 NULL);
 		return 0;
 	}
 	le_require_room(election, 1, bid->scope == LE_SCOPE_LEASE ? 1 : 0);

@@ -87,7 +87,7 @@ le_stop_following(void)
 		pfree(followed);
 		followed = NULL;
 	}
-	le_registry_uncharge();
+	le_registry_uncharge(PG_UINT32_MAX);
 }
 
 /*
@@ -123,20 +123,6 @@ next_lock_look(uint64 now)
 }
 
 /*
- * Read the situation of the election, without its lock
- */
-static void
-look_without_lock(const LeBid *bid, LeSituation *situation)
-{
-	const LeElectionKey *key = &bid->election.key;
-
-	memset(situation, 0, sizeof(LeSituation));
-	(void) le_registry_read_record(key, &situation->record);
-	situation->lease_counts = true;
-	situation->now = le_monotonic_us();
-}
-
-/*
  * Return when to look again at an election whose bid was denied, unless woken
  * before
  *
@@ -146,11 +132,12 @@ look_without_lock(const LeBid *bid, LeSituation *situation)
 static uint64
 look_again_at(const LeBid *bid, bool *by_lock)
 {
-	LeSituation situation;
+	LeSituation situation = {.lease_counts = true};
 	LeDecision	decision;
 	uint64		vacant_us = LE_BUSY_LONG_US;
 
-	look_without_lock(bid, &situation);
+	(void) le_registry_read_record(&bid->election.key, &situation.record);
+	situation.now = le_monotonic_us();
 	decision = le_decide(&situation);
 	*by_lock = decision.obstacle == LE_LED_BY_LOCK;
 	if (*by_lock)
@@ -175,8 +162,9 @@ bid_for(LeManyCampaign *campaign, int index)
 	campaign->bid->election = campaign->elections[index];
 	if (le_acquire_now(campaign->bid))
 	{
+		/* the lease is about to be counted */
 		if (campaign->bid->scope == LE_SCOPE_LEASE)
-			le_registry_uncharge_one();
+			le_registry_uncharge(1);
 		return le_begin_elected(campaign->bid, &campaign->identity);
 	}
 	campaign->look_at[index] = look_again_at(campaign->bid, &campaign->by_lock[index]);

@@ -23,7 +23,7 @@ static LeElectionEntry *in_line = NULL; /* the entry that it watches; NULL:
 										 * none */
 
 static void
-stand(const LeElection *election, const LeIdentity *identity)
+stand(const LeElection *election, const LeIdentity *identity, const int64 *keys, int count)
 {
 	LeCandidate candidate = {0};
 
@@ -37,8 +37,8 @@ stand(const LeElection *election, const LeIdentity *identity)
 	strcpy(candidate.name, election->name);
 
 	standing = true;
-	le_registry_add_candidate(&candidate);
-	le_watch_client();
+	le_registry_add_candidate(&candidate, keys, count);
+	le_watch_client(le_leads_for_session());
 }
 
 /*
@@ -49,7 +49,7 @@ le_stand_in_line(const LeElection *election, const LeIdentity *identity)
 {
 	standing_since = le_monotonic_us();
 	standing_for = election->key;
-	stand(election, identity);
+	stand(election, identity, NULL, 0);
 
 	/* so that the views count it, and list a bare key */
 	in_line = le_registry_watch(election, LE_IN_LINE);
@@ -66,8 +66,7 @@ le_stand_for_many(const LeElection *elections, int count, const LeIdentity *iden
 	for (int i = 0; i < count; i++)
 		keys[i] = elections[i].key.key;
 	memset(&standing_for, 0, sizeof(standing_for));
-	stand(&elections[0], identity);
-	le_registry_add_keys(MyProcPid, keys, count);
+	stand(&elections[0], identity, keys, count);
 	pfree(keys);
 }
 
@@ -87,13 +86,13 @@ void
 le_show_wait(LeWait waits_for)
 {
 	if (standing)
-		le_registry_set_wait(MyProcPid, waits_for);
+		le_registry_set_wait(waits_for);
 }
 
 static void
 remove_candidate(void *argument pg_attribute_unused())
 {
-	le_registry_remove_candidate(MyProcPid);
+	le_registry_remove_candidate();
 	if (standing_for.lock_class != 0)
 		le_registry_count_wait(&standing_for, le_monotonic_us() - standing_since);
 }

@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "announce/announce.h"
 #include "lease/lease.h"
@@ -46,10 +47,8 @@ typedef bool (*LeCandidateTest) (const LeCandidate *candidate, const void *argum
 static int
 compare_waits(const void *a, const void *b)
 {
-	TimestampTz first = ((const LeCandidate *) a)->since;
-	TimestampTz second = ((const LeCandidate *) b)->since;
-
-	return first < second ? -1 : first > second ? 1 : 0;
+	return timestamptz_cmp_internal(((const LeCandidate *) a)->since,
+									((const LeCandidate *) b)->since);
 }
 
 /*
@@ -198,7 +197,7 @@ give_way(const LeElection *election, int pid)
 	if (pid == 0 || !bring_to_front(election, pid))
 		return false;
 	gave_way = true;
-	le_registry_set_gave_way(MyProcPid, true);
+	le_registry_set_gave_way(true);
 	le_release_for_xact(election);
 	return true;
 }
@@ -237,7 +236,7 @@ le_take_turn(const LeElection *election)
 	if (gave_way)
 	{
 		gave_way = false;
-		le_registry_set_gave_way(MyProcPid, false);
+		le_registry_set_gave_way(false);
 	}
 	(void) le_registry_read_record(&election->key, &record);
 	successor = record.successor;

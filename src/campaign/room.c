@@ -38,11 +38,9 @@ sweep_for_room(void)
 }
 
 static bool
-fits_on_server(int more)
+fits(pg_atomic_uint32 *counter, int more, int64 most)
 {
-	uint32		known = pg_atomic_read_u32(&le_registry_counters()->elections);
-
-	return known + (int64) more <= le_max_elections;
+	return pg_atomic_read_u32(counter) + (int64) more <= most;
 }
 
 /*
@@ -67,12 +65,13 @@ reserved_for_others(const LeElection *elections, int count)
 static void
 require_room_on_server(const LeElection *elections, int count)
 {
+	pg_atomic_uint32 *known = &le_registry_counters()->elections;
 	int			reserve = le_max_elections / 10;
 
-	if (likely(fits_on_server(count + reserve)))
+	if (likely(fits(known, count + reserve, le_max_elections)))
 		return;
 	reserve = reserved_for_others(elections, count);
-	for (int attempt = 0; !fits_on_server(count + reserve); attempt++)
+	for (int attempt = 0; !fits(known, count + reserve, le_max_elections); attempt++)
 	{
 		if (attempt == 2)
 			le_raise_server_full(reserve);
@@ -82,12 +81,6 @@ require_room_on_server(const LeElection *elections, int count)
 	}
 }
 
-static bool
-fits_here(int reserved)
-{
-	return pg_atomic_read_u32(le_registry_terms_here()) < (uint32) le_registry_most_here(reserved);
-}
-
 /*
  * Raise an error if too many elections are led in this database to lead one of
  * these
@@ -95,24 +88,16 @@ fits_here(int reserved)
 static void
 require_room_here(const LeElection *elections, int count)
 {
-	int			reserved;
+	pg_atomic_uint32 *terms = le_registry_terms_here();
+	int			reserve = le_max_elections / 10;
 
-	if (likely(fits_here(le_max_elections / 10)))
+	if (likely(fits(terms, 1, le_registry_most_here(reserve))))
 		return;
-	reserved = reserved_for_others(elections, count);
-	if (fits_here(reserved))
-		return;
-	sweep_for_room();
-	if (!fits_here(reserved))
-		le_raise_database_full(reserved);
-}
-
-static bool
-fits_for_role(int more)
-{
-	uint32		used = pg_atomic_read_u32(le_registry_used_by(GetUserId(), NULL));
-
-	return used + (int64) more <= le_registry_most_for_role();
+	reserve = reserved_for_others(elections, count);
+	if (!fits(terms, 1, le_registry_most_here(reserve)))
+		sweep_for_room();
+	if (!fits(terms, 1, le_registry_most_here(reserve)))
+		le_raise_database_full(reserve);
 }
 
 /*
@@ -130,10 +115,12 @@ le_require_countable(int count)
 static void
 require_room_for_role(int more)
 {
-	if (likely(more == 0 || fits_for_role(more)))
-		return;
-	sweep_for_room();
-	if (!fits_for_role(more))
+	pg_atomic_uint32 *used = le_registry_used_by(GetUserId(), NULL);
+	int64		most = le_registry_most_for_role();
+
+	if (!fits(used, more, most))
+		sweep_for_room();
+	if (!fits(used, more, most))
 		le_raise_role_full();
 }
 
@@ -213,7 +200,8 @@ require_room_in_session(void)
 void
 le_require_room(const LeElection *elections, int count, int counted)
 {
-	require_room_for_role(counted);
+	if (counted > 0)
+		require_room_for_role(counted);
 	require_room_on_server(elections, count);
 	require_room_here(elections, count);
 	require_room_in_session();

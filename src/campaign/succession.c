@@ -204,8 +204,9 @@ look_with_lock(const LeBid *bid, bool dont_wait, LeSituation *situation)
  * the obstacle.
  */
 static LeDecision
-clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
+clear_lease(const LeBid *bid, LeTerm *term, bool dont_wait)
 {
+	const LeElection *election = &bid->election;
 	LeDecision	decision = {.obstacle = LE_MAY_LEAD};
 
 	if (!le_write_off(election, term, dont_wait))
@@ -218,7 +219,7 @@ clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
 	else
 	{
 		/* else that is left to the next lease of the election */
-		if (!le_deletion_delays_commit())
+		if (bid->scope != LE_SCOPE_LEASE && !le_deletion_delays_commit())
 			(void) le_delete_rows(election, term);
 		(void) le_registry_end_term(&election->key, term->token, LE_END_EXPIRED, NULL);
 	}
@@ -255,7 +256,7 @@ le_clear_record(const LeBid *bid, bool dont_wait)
 			le_end_stale(&situation.record.term);
 		else if (decision.obstacle == LE_LEASE_OVER)
 		{
-			decision = clear_lease(election, &situation.record.term, dont_wait);
+			decision = clear_lease(bid, &situation.record.term, dont_wait);
 			if (decision.obstacle != LE_MAY_LEAD)
 				return decision;
 			passed_guard = true;

@@ -16,26 +16,6 @@
 #include "leader/leader.h"
 
 /*
- * If the election's lease has expired and that is not recorded yet, record and
- * report it
- *
- * May raise an error.
- */
-static void
-close_lease(const LeElection *election)
-{
-	LeTerm		term;
-	bool		expired;
-
-	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
-		!le_deadline_is_time(term.deadline) ||
-		!le_deadline_is_over(term.deadline, le_monotonic_us()))
-		return;
-	if (le_registry_close_lease(&election->key, term.token, &expired) && expired)
-		le_report_end(&term, LE_END_EXPIRED);
-}
-
-/*
  * Forget the election if it is vacant and no session waits for it
  *
  * LockWaiterCount also counts processes that hold the lock.  May raise an
@@ -44,7 +24,7 @@ close_lease(const LeElection *election)
 static LeForgotten
 forget_vacant(const LeElection *election)
 {
-	close_lease(election);
+	(void) le_close_lease(election);
 	if (LockWaiterCount(&election->tag) > 0)
 		return LE_IN_USE;
 	return le_registry_forget(election);

@@ -26,8 +26,6 @@
 
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);
-
-/* depose_role.c */
 extern int	le_depose_all(Oid role, const char *why);
 
 /* forget.c */
@@ -45,15 +43,15 @@ extern void le_guards_at_xact_end(void);
 extern void le_warn_not_leader(const LeElection *election, const int64 *token);
 pg_noreturn extern void le_raise_not_leader(const LeElection *election, const int64 *token);
 extern void le_raise_over(const LeElection *election, int64 token, const char *how);
-extern void le_warn_not_deposed(const LeElection *election, const char *identity,
-								bool prepared);
+extern void le_warn_not_deposed(const LeElection *election, const char *identity);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 
 /* once.c */
 extern bool le_do_once(const LeElection *election, TimestampTz due, int64 token);
 
 /* other_client.c */
-extern bool le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as);
+extern bool le_is_led_as(const LeElection *election, int64 token, const text *identity,
+						 const char **as);
 extern bool le_is_leased_as(const LeElection *election, int64 token, const text *identity);
 extern void le_warn_held_as(const LeElection *election, const char *as);
 extern bool le_renew_by_bid(const LeBid *bid, int64 token);

@@ -11,7 +11,7 @@
 
 #include "announce/announce.h"
 #include "lease/lease.h"
-#include "leader/leader.h"
+#include "leader/internal.h"
 
 static const char *
 describe_identity(const LeTerm *term)
@@ -140,11 +140,10 @@ le_raise_over(const LeElection *election, int64 token, const char *how)
  * Warn a caller that has deposed no leader
  *
  * If identity is NULL, there was none.  Otherwise, it is that of a leader that
- * no longer leads.  "prepared" tells whether prepared transactions keep the
- * next term from beginning.
+ * no longer leads.
  */
 void
-le_warn_not_deposed(const LeElection *election, const char *identity, bool prepared)
+le_warn_not_deposed(const LeElection *election, const char *identity)
 {
 	const char *label = le_label(election);
 	const char *hint;
@@ -155,7 +154,8 @@ le_warn_not_deposed(const LeElection *election, const char *identity, bool prepa
 			 errmsg("\"%s\" does not lead election %s any more",
 					le_escape_line(identity), label),
 			 errdetail_internal("%s%s", describe_leader(election, NULL, &hint),
-								prepared ? " The next term waits for the end of a prepared transaction." : "")));
+								le_has_prepared(election) ?
+								" The next term waits for the end of a prepared transaction." : "")));
 }
 
 /*

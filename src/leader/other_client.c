@@ -23,8 +23,8 @@
  * If not, *as is set to the identity that leads, as part of a message.  Also
  * returns true if the term is not recorded.  May raise an error.
  */
-static bool
-is_led_as(const LeElection *election, int64 token, const text *identity, const char **as)
+bool
+le_is_led_as(const LeElection *election, int64 token, const text *identity, const char **as)
 {
 	LeTerm		term;
 	size_t		length;
@@ -43,19 +43,6 @@ is_led_as(const LeElection *election, int64 token, const text *identity, const c
 }
 
 /*
- * Check whether this session leads the term under the given identity, NULL for
- * any
- *
- * If not, *as is set to the identity that leads, as part of a message.  May
- * raise an error.
- */
-bool
-le_is_held_as(const LeHeldTerm *held, const text *identity, const char **as)
-{
-	return is_led_as(&held->election, held->token, identity, as);
-}
-
-/*
  * Check whether the lease with the given token runs under another identity
  * than the given one; NULL matches any
  *
@@ -71,7 +58,7 @@ is_leased_as_another(const LeElection *election, int64 token, const text *identi
 
 	/* what is not in the registry yet cannot be compared */
 	(void) le_leases_ready(false);
-	return !is_led_as(election, token, identity, as) && le_check_own_lease(election, token);
+	return !le_is_led_as(election, token, identity, as) && le_check_own_lease(election, token);
 }
 
 /*
@@ -152,7 +139,7 @@ le_may_resign_as(const LeElection *election, int64 token, const text *identity)
 		return false;
 	}
 	held = le_held_term(election);
-	if (held == NULL || le_is_held_as(held, identity, &as))
+	if (held == NULL || le_is_led_as(election, held->token, identity, &as))
 		return true;
 	le_warn_held_as(election, as);
 	return false;

@@ -37,9 +37,9 @@ typedef struct LeProclamation
 } LeProclamation;
 
 /* in TopTransactionContext */
-static void drop_proclamation(LeXactItem *item);
+static void forget_proclamation(LeXactItem *item);
 
-static LeXactList proclamations = LE_XACT_LIST(proclamations, drop_proclamation);
+static LeXactList proclamations = LE_XACT_LIST(proclamations, forget_proclamation);
 
 /*
  * Check whether the term runs, as this session's or as a lease
@@ -109,9 +109,11 @@ free_stored(void *argument)
  * Forget a value that is not published.  Never raises an error.
  */
 static void
-forget_proclamation(LeProclamation *proclamation)
+forget_proclamation(LeXactItem *item)
 {
-	le_xact_list_remove(&proclamations, &proclamation->item);
+	LeProclamation *proclamation = (LeProclamation *) item;
+
+	le_xact_list_remove(&proclamations, item);
 	if (DsaPointerIsValid(proclamation->stored))
 		le_run_safely(free_stored, &proclamation->stored);
 	if (proclamation->value != NULL)
@@ -150,7 +152,7 @@ forget_earlier(const LeProclamation *later, SubTransactionId subxact)
 		earlier = next_proclamation(&later->item.election, later->token, earlier);
 	while (earlier != NULL && (earlier == later || earlier->item.subxact != subxact));
 	if (earlier != NULL)
-		forget_proclamation(earlier);
+		forget_proclamation(&earlier->item);
 }
 
 /*
@@ -198,7 +200,7 @@ le_unpublish(const LeElection *election, int64 token)
 	while ((proclamation = next) != NULL)
 	{
 		next = next_proclamation(&election->key, token, proclamation);
-		forget_proclamation(proclamation);
+		forget_proclamation(&proclamation->item);
 	}
 }
 
@@ -263,10 +265,8 @@ publish(void *argument)
 static void
 publish_and_forget(LeXactItem *item)
 {
-	LeProclamation *proclamation = (LeProclamation *) item;
-
-	le_run_safely(publish, proclamation);
-	forget_proclamation(proclamation);
+	le_run_safely(publish, item);
+	forget_proclamation(item);
 }
 
 /*
@@ -276,12 +276,6 @@ void
 le_proclamations_at_commit(void)
 {
 	le_xact_list_each(&proclamations, publish_and_forget);
-}
-
-static void
-drop_proclamation(LeXactItem *item)
-{
-	forget_proclamation((LeProclamation *) item);
 }
 
 /*

@@ -52,26 +52,7 @@ le_stop_observing(void)
 	if (pinned != NULL)
 		le_registry_unwatch(pinned, LE_OBSERVER);
 	pinned = NULL;
-	le_registry_uncharge();
-}
-
-/*
- * Report that a lease has expired, unless another session has done so.  Return
- * false if it has just been renewed.
- */
-static bool
-report_expired(const LeElection *election, const LeObservation *seen)
-{
-	LeTerm		ended;
-	bool		expired;
-
-	if (!le_registry_read(&election->key, &ended) || ended.token != seen->token)
-		return true;
-	if (!le_registry_close_lease(&election->key, ended.token, &expired))
-		return false;
-	if (expired)
-		le_report_end(&ended, LE_END_EXPIRED);
-	return true;
+	le_registry_uncharge(1);
 }
 
 static void
@@ -91,7 +72,7 @@ look_at_election(const LeElection *election, LeObservation *seen)
 		(void) le_leases_ready(false);
 		le_registry_look(&election->key, seen);
 		le_refuse_collision(election, seen->name);
-	} while (seen->expired && !report_expired(election, seen));
+	} while (seen->expired && !le_close_lease(election));
 
 	/* a lease ends with the extension that it was taken from */
 	if (OidIsValid(seen->lease_table) && !le_is_lease_table(seen->lease_table))

@@ -414,18 +414,22 @@ le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason)
 }
 
 /*
- * End the lease likewise, durably, and report that
+ * If the election's lease has expired and that is not recorded yet, record and
+ * report it.  Return false if a lease runs.
  */
 bool
-le_lease_end(const LeElection *election, int64 token, const LeLeaseOrder *order)
+le_close_lease(const LeElection *election)
 {
-	XLogRecPtr	written;
+	LeTerm		term;
+	bool		expired;
 
-	if (!le_lease_write_end(election, token, order, &written))
+	if (!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_LEASE ||
+		!le_deadline_is_time(term.deadline))
+		return true;
+	if (!le_registry_close_lease(&election->key, term.token, &expired))
 		return false;
-	le_make_durable(written);
-	(void) le_lease_report_end(&election->key, token,
-							   order->action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED);
+	if (expired)
+		le_report_end(&term, LE_END_EXPIRED);
 	return true;
 }
 
@@ -439,6 +443,7 @@ le_lease_resign(const LeElection *election, int64 token, int successor)
 	const LeLeaseOrder end = {.action = LE_LEASE_END,.successor = successor};
 	LeGrant    *grant = find_own_grant(election, token);
 	int64		ttl_us;
+	XLogRecPtr	written;
 	bool		ended;
 
 	if (grant != NULL)
@@ -453,7 +458,12 @@ le_lease_resign(const LeElection *election, int64 token, int successor)
 	if (!act_on_lease(election, token, &look, &ttl_us))
 		return false;
 	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	ended = le_lease_end(election, token, &end);
+	ended = le_lease_write_end(election, token, &end, &written);
+	if (ended)
+	{
+		le_make_durable(written);
+		(void) le_lease_report_end(&election->key, token, LE_END_RESIGNED);
+	}
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	if (ended)
 		le_wake_followers(&election->key);

@@ -29,8 +29,7 @@ extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us
 extern bool le_lease_write_end(const LeElection *election, int64 token,
 							   const LeLeaseOrder *order, XLogRecPtr *written);
 extern bool le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason);
-extern bool le_lease_end(const LeElection *election, int64 token,
-						 const LeLeaseOrder *order);
+extern bool le_close_lease(const LeElection *election);
 extern bool le_lease_resign(const LeElection *election, int64 token, int successor);
 extern void le_lease_wait(const LeElection *election, uint64 until);
 extern bool le_lease_runs_for_any(const LeElection *election, int64 token, Oid *role);
@@ -46,6 +45,8 @@ extern int64 le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid ta
 extern void le_give_up_grant(LeGrant *grant);
 extern void le_grants_before_prepare(void);
 extern void le_grants_before_commit(void *unused);
+extern void le_grants_before_bid(void);
+extern void le_grants_sync_commit(void);
 extern void le_grants_at_commit(void);
 
 /* lease_table.c */

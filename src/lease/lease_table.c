@@ -157,9 +157,6 @@ push_snapshot(void)
 
 /*
  * Record a lease in the table.  It takes effect at commit.
- *
- * The commit is made durable even if the session has turned synchronous_commit
- * off.
  */
 void
 le_lease_insert(const LeTerm *term)
@@ -192,7 +189,6 @@ le_lease_insert(const LeTerm *term)
 
 	/* so that this transaction can overwrite or delete it */
 	CommandCounterIncrement();
-	ForceSyncCommit();
 }
 
 /*

@@ -14,40 +14,49 @@
 #include "registry/internal.h"
 
 /*
- * Record that this backend is about to wait
+ * Return this backend's entry with its partition locked, or NULL if the
+ * backend is not recorded
  */
-void
-le_registry_add_candidate(const LeCandidate *candidate)
+static LeCandidate *
+lock_own(void)
 {
-	LeCandidate *entry;
-	bool		found;
+	int			pid = MyProcPid;
 
-	entry = dshash_find_or_insert(le_registry_table(LE_CANDIDATE_TABLE), &candidate->pid, &found);
-	*entry = *candidate;
+	return dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
+}
+
+static void
+unlock(LeCandidate *entry)
+{
 	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
 }
 
 /*
- * Record the keys of all elections that this backend, which is already
- * recorded as a candidate, waits for
+ * Record that this backend is about to wait, for the elections with these
+ * keys, or for a single one if there are none
  */
 void
-le_registry_add_keys(int pid, const int64 *keys, int count)
+le_registry_add_candidate(const LeCandidate *candidate, const int64 *keys, int count)
 {
 	size_t		size = count * sizeof(int64);
-	dsa_pointer stored;
+	dsa_area   *area = le_registry_area();
 	LeCandidate *entry;
+	bool		found;
+	bool		full;
 
-	stored = dsa_allocate_extended(le_registry_area(), size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
-	if (!DsaPointerIsValid(stored))
+	entry = dshash_find_or_insert(le_registry_table(LE_CANDIDATE_TABLE), &candidate->pid, &found);
+	*entry = *candidate;
+	if (count > 0)
+		entry->keys = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
+	full = count > 0 && !DsaPointerIsValid(entry->keys);
+	if (DsaPointerIsValid(entry->keys))
+	{
+		memcpy(dsa_get_address(area, entry->keys), keys, size);
+		entry->key_count = count;
+	}
+	unlock(entry);
+	if (full)
 		le_raise_registry_full();
-	memcpy(dsa_get_address(le_registry_area(), stored), keys, size);
-
-	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
-	Assert(entry != NULL);
-	entry->keys = stored;
-	entry->key_count = count;
-	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
 }
 
 /*
@@ -55,15 +64,14 @@ le_registry_add_keys(int pid, const int64 *keys, int count)
  * recorded.
  */
 void
-le_registry_set_wait(int pid, LeWait waits_for)
+le_registry_set_wait(LeWait waits_for)
 {
-	LeCandidate *entry;
+	LeCandidate *entry = lock_own();
 
-	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
 	if (entry == NULL)
 		return;
 	entry->waits_for = waits_for;
-	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
+	unlock(entry);
 }
 
 /*
@@ -71,26 +79,25 @@ le_registry_set_wait(int pid, LeWait waits_for)
  * the backend is not recorded.
  */
 void
-le_registry_set_gave_way(int pid, bool gave_way)
+le_registry_set_gave_way(bool gave_way)
 {
-	LeCandidate *entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
+	LeCandidate *entry = lock_own();
 
 	if (entry == NULL)
 		return;
 	entry->gave_way = gave_way;
-	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
+	unlock(entry);
 }
 
 /*
  * Remove this backend's entry, if there is one
  */
 void
-le_registry_remove_candidate(int pid)
+le_registry_remove_candidate(void)
 {
-	LeCandidate *entry;
+	LeCandidate *entry = lock_own();
 	dsa_pointer keys;
 
-	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &pid, true);
 	if (entry == NULL)
 		return;
 	keys = entry->keys;
@@ -116,7 +123,7 @@ le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
 	if (stands)
 		memcpy(keys, dsa_get_address(le_registry_area(), entry->keys),
 			   entry->key_count * sizeof(int64));
-	dshash_release_lock(le_registry_table(LE_CANDIDATE_TABLE), entry);
+	unlock(entry);
 	return stands;
 }
 

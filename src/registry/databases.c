@@ -164,9 +164,10 @@ le_registry_forget_end(Oid database, uint64 grace_from)
 uint64
 le_registry_forgotten_at(bool kept)
 {
+	bool		known = kept && pg_atomic_read_u32(&le_registry_counters()->unkept) == 0;
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	uint64		forgotten_at = kept && !le_registry_has_unkept() ? database->kept_forgotten_at : database->forgotten_at;
+	uint64		forgotten_at = known ? database->kept_forgotten_at : database->forgotten_at;
 
 	le_registry_unlock_database(database);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;

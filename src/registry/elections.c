@@ -14,23 +14,6 @@
 
 #include "registry/internal.h"
 
-/*
- * Start the statistics of an election that is new to the registry.  Never
- * raises an error.
- */
-static void
-init_tally(LeElectionEntry *entry)
-{
-	LeTally    *tally = &entry->tally;
-
-	le_forget_denial(entry);
-	memset(tally, 0, sizeof(LeTally));
-	tally->changed_at = le_monotonic_us();
-	pg_atomic_init_u64(&tally->denied, 0);
-	pg_atomic_init_u64(&tally->rolled_back, 0);
-	pg_atomic_init_u64(&tally->longest_wait_us, 0);
-}
-
 static void
 init_entry(LeElectionEntry *entry)
 {
@@ -50,28 +33,25 @@ init_entry(LeElectionEntry *entry)
 	pg_atomic_init_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
 	pg_atomic_init_u64(&entry->expiry.renewals, 0);
 	ConditionVariableInit(&entry->changed);
-	init_tally(entry);
+	le_start_tally(entry, le_monotonic_us());
 	for (int i = 0; i < LE_WATCHERS; i++)
 		pg_atomic_init_u32(&entry->watchers[i], 0);
 }
 
 /*
- * Delete an entry that has no term, and unlock its partition
+ * Free and uncount what an entry without a term has, so that it can be deleted
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 void
-le_delete_entry(LeElectionEntry *entry)
+le_empty_entry(LeElectionEntry *entry)
 {
-	dsa_pointer name = entry->name;
-
 	AssertPartitionLocked();
 	Assert(entry->token == 0);
 	le_set_declared(entry, false);
 	le_news_forget(entry);
 	le_forget_denial(entry);
-	dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
-	le_registry_free(&name);
+	le_registry_free(&entry->name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
 }
 
@@ -166,7 +146,7 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 	entry->last_token = 0;
 	entry->successor = 0;
 	le_news_forget(entry);
-	init_tally(entry);
+	le_start_tally(entry, le_monotonic_us());
 }
 
 /*
@@ -177,7 +157,7 @@ show_entry(LeElectionEntry *entry)
 {
 	Assert(!entry->running);
 	entry->hidden = false;
-	init_tally(entry);
+	le_start_tally(entry, le_monotonic_us());
 }
 
 /*
@@ -198,7 +178,7 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 	if (!found)
 	{
 		init_entry(entry);
-		if (!le_count_entry(most))
+		if (!le_count_within(&le_registry_counters()->elections, 1, most))
 		{
 			dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
 			return NULL;
@@ -316,7 +296,8 @@ le_registry_forget(const LeElection *election)
 		answer = LE_IN_USE;
 	else if (entry->token == 0 && entry->last_token == 0 && entry->grace_from == 0)
 	{
-		le_delete_entry(entry);
+		le_empty_entry(entry);
+		dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
 		return LE_FORGOTTEN;
 	}
 	else

@@ -84,6 +84,22 @@ le_forget_denial(LeElectionEntry *entry)
 }
 
 /*
+ * Start the statistics from zero, at the given time.  Likewise.
+ */
+void
+le_start_tally(LeElectionEntry *entry, uint64 at)
+{
+	LeTally    *tally = &entry->tally;
+
+	le_forget_denial(entry);
+	memset(tally, 0, sizeof(LeTally));
+	tally->changed_at = at;
+	pg_atomic_init_u64(&tally->denied, 0);
+	pg_atomic_init_u64(&tally->rolled_back, 0);
+	pg_atomic_init_u64(&tally->longest_wait_us, 0);
+}
+
+/*
  * Return the number of sessions that wait to lead the election
  */
 int

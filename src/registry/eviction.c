@@ -113,7 +113,8 @@ evict(const LeIdleElection *idle)
 		le_registry_unlock_entry(entry);
 		return false;
 	}
-	le_delete_entry(entry);
+	le_empty_entry(entry);
+	dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
 	pg_atomic_fetch_add_u64(&le_registry_counters()->evictions, 1);
 	return true;
 }
@@ -185,12 +186,6 @@ le_registry_bound_elections(int more)
 /* How many databases to check at a time */
 #define LE_DATABASES_AT_ONCE	64
 
-static void
-set_database_tag(LOCKTAG *tag, Oid database)
-{
-	SET_LOCKTAG_OBJECT(*tag, InvalidOid, DatabaseRelationId, database, 0);
-}
-
 /*
  * Check whether the catalog has the database, as of now
  *
@@ -238,7 +233,7 @@ lock_if_quiet(Relation catalog, bool quiet, LeQuietDatabase *database)
 
 	if (CountDBBackends(oid) > 0 || (!quiet && database_exists(catalog, oid)))
 		return false;
-	set_database_tag(&tag, oid);
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, oid, 0);
 	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 		return false;
 	database->dropped = !database_exists(catalog, oid);
@@ -289,7 +284,6 @@ remove_terms(LeQuietDatabase *databases, int count)
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		LeQuietDatabase *database = find_quiet(entry, databases, count);
-		dsa_pointer name = entry->name;
 
 		if (database == NULL || (database->is_led && !database->dropped))
 			continue;
@@ -298,12 +292,8 @@ remove_terms(LeQuietDatabase *databases, int count)
 						   database->terms);
 		if (!database->dropped)
 			continue;
-		le_set_declared(entry, false);
-		le_news_forget(entry);
-		le_forget_denial(entry);
+		le_empty_entry(entry);
 		dshash_delete_current(&status);
-		pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
-		le_registry_free(&name);
 	}
 	dshash_seq_term(&status);
 }
@@ -342,7 +332,7 @@ forget_among(Relation catalog, bool quiet, const Oid *oids, int count)
 
 		if (databases[i].dropped)
 			le_registry_forget_database(databases[i].database);
-		set_database_tag(&tag, databases[i].database);
+		SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, databases[i].database, 0);
 		LockRelease(&tag, ShareLock, false);
 	}
 }

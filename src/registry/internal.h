@@ -67,13 +67,14 @@ extern void le_registry_forget_database(Oid database);
 
 /* entry.c */
 extern void le_forget_denial(LeElectionEntry *entry);
+extern void le_start_tally(LeElectionEntry *entry, uint64 at);
 extern int	le_count_candidates(LeElectionEntry *entry);
 extern void le_copy_denial(LeDenial *denial, LeElectionEntry *entry);
 extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
 extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 
 /* elections.c */
-extern void le_delete_entry(LeElectionEntry *entry);
+extern void le_empty_entry(LeElectionEntry *entry);
 extern bool le_entry_is_kept(LeElectionEntry *entry);
 extern void le_registry_adopt_entry(LeElectionEntry *entry, const char *name);
 extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
@@ -82,9 +83,8 @@ extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const 
 extern int	le_registry_reserve_for(const LeElectionKey *key, const char *name);
 
 /* limits.c */
-extern bool le_count_entry(uint32 most);
+extern bool le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most);
 extern void le_set_declared(LeElectionEntry *entry, bool declared);
-extern bool le_count_term(pg_atomic_uint32 *terms_here, uint32 most);
 extern bool le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most);
 
 /* terms.c */

@@ -30,8 +30,8 @@
  * Add to the counter, unless the sum would be above the limit.  Never raises
  * an error.
  */
-static bool
-reserve(pg_atomic_uint32 *counter, uint32 more, int64 most)
+bool
+le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most)
 {
 	uint32		value = pg_atomic_read_u32(counter);
 
@@ -57,19 +57,6 @@ le_registry_reserve(bool declared)
 }
 
 /*
- * Count an entry that was just added, unless the server then has more than
- * "most"
- *
- * The caller must hold the partition lock exclusively.  Never raises an error.
- */
-bool
-le_count_entry(uint32 most)
-{
-	AssertPartitionLocked();
-	return reserve(&le_registry_counters()->elections, 1, most);
-}
-
-/*
  * Set whether the entry is that of a declared election, and so is not evicted.
  * Of all elections that the server may know, at most half are, in all
  * databases; what exceeds that is evicted as other elections are.
@@ -79,16 +66,16 @@ le_count_entry(uint32 most)
 void
 le_set_declared(LeElectionEntry *entry, bool declared)
 {
-	pg_atomic_uint32 *counter = &le_registry_counters()->declared;
+	LeCounters *counters = le_registry_counters();
 
 	AssertPartitionLocked();
 	if (declared == entry->declared)
 		return;
 	if (!declared)
-		pg_atomic_fetch_sub_u32(counter, 1);
-	else if (!reserve(counter, 1, le_max_elections / 2))
+		pg_atomic_fetch_sub_u32(&counters->declared, 1);
+	else if (!le_count_within(&counters->declared, 1, le_max_elections / 2))
 	{
-		le_registry_mark_unkept();
+		pg_atomic_write_u32(&counters->unkept, 1);
 		return;
 	}
 	entry->declared = declared;
@@ -102,16 +89,6 @@ int
 le_registry_most_here(int reserved)
 {
 	return (le_max_elections - reserved) / 2;
-}
-
-/*
- * Count a term in its database, unless the database then has more than "most".
- * Never raises an error.
- */
-bool
-le_count_term(pg_atomic_uint32 *terms_here, uint32 most)
-{
-	return reserve(terms_here, 1, most);
 }
 
 static void
@@ -175,7 +152,7 @@ le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most)
 {
 	AssertPartitionLocked();
 	Assert(pg_atomic_read_u64(&entry->used) == InvalidDsaPointer);
-	if (!reserve(dsa_get_address(le_registry_area(), used), 1, most))
+	if (!le_count_within(dsa_get_address(le_registry_area(), used), 1, most))
 		return false;
 	pg_atomic_write_u64(&entry->used, used);
 	return true;
@@ -214,31 +191,21 @@ le_registry_charge(uint32 count)
 
 	Assert(charged == 0);
 	charged_to = le_registry_used_by(GetUserId(), NULL);
-	if (!reserve(charged_to, count, most))
+	if (!le_count_within(charged_to, count, most))
 		le_raise_role_full();
 	charged = count;
 }
 
 /*
- * Give back what this session has reserved.  Never raises an error.
+ * Give back up to so many of what this session has reserved.  Never raises an
+ * error.
  */
 void
-le_registry_uncharge(void)
+le_registry_uncharge(uint32 count)
 {
 	if (charged == 0)
 		return;
-	pg_atomic_fetch_sub_u32(charged_to, charged);
-	charged = 0;
-}
-
-/*
- * Give back one of them, for a lease that is about to be counted.  Never
- * raises an error.
- */
-void
-le_registry_uncharge_one(void)
-{
-	Assert(charged > 0);
-	pg_atomic_fetch_sub_u32(charged_to, 1);
-	charged--;
+	count = Min(count, charged);
+	pg_atomic_fetch_sub_u32(charged_to, count);
+	charged -= count;
 }

@@ -16,18 +16,12 @@
 #include "registry/internal.h"
 
 static bool
-is_of_this_database(LeElectionEntry *entry)
-{
-	return entry->election.database == MyDatabaseId;
-}
-
-static bool
 copy_shown(void *entry, void *row)
 {
 	LeElectionEntry *shown = entry;
 	LeTerm	   *term = row;
 
-	if (!is_of_this_database(shown) ||
+	if (shown->election.database != MyDatabaseId ||
 		(shown->token == 0 &&
 		 (shown->election.lock_class != LE_CLASS_BARE_KEY || shown->hidden)))
 		return false;
@@ -42,14 +36,8 @@ copy_shown(void *entry, void *row)
 static bool
 is_lease(LeElectionEntry *entry)
 {
-	return is_of_this_database(entry) && entry->token != 0 &&
+	return entry->election.database == MyDatabaseId && entry->token != 0 &&
 		entry->scope == LE_SCOPE_LEASE;
-}
-
-static bool
-is_over(LeExpiry *lease)
-{
-	return le_deadline_is_over(pg_atomic_read_u64(&lease->deadline), le_monotonic_us());
 }
 
 /*
@@ -81,9 +69,10 @@ le_registry_list_ended_leases(LeTerm *array, int capacity)
 	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
+		uint64		deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 		uint64		place = count;
 
-		if (!is_lease(entry) || !is_over(&entry->expiry))
+		if (!is_lease(entry) || !le_deadline_is_over(deadline, le_monotonic_us()))
 			continue;
 		if (count >= capacity)
 			place = pg_prng_uint64_range(&pg_global_prng_state, 0, count);

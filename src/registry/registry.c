@@ -137,7 +137,6 @@ typedef struct LeControl
 
 	pg_atomic_uint64 primary_since; /* see le_registry_primary_since */
 	pg_atomic_uint32 has_guards;	/* see le_registry_has_guards */
-	pg_atomic_uint32 has_unkept;	/* see le_registry_has_unkept */
 	LeCounters	counters;
 } LeControl;
 
@@ -214,27 +213,22 @@ attach_tables(void)
 }
 
 static void
-init_counters(LeCounters *counters)
-{
-	pg_atomic_init_u32(&counters->elections, 0);
-	pg_atomic_init_u32(&counters->terms, 0);
-	pg_atomic_init_u32(&counters->declared, 0);
-	pg_atomic_init_u32(&counters->pinned, 0);
-	pg_atomic_init_u32(&counters->followers, 0);
-	pg_atomic_init_u64(&counters->evictions, 0);
-}
-
-static void
 init_control(void *memory)
 {
 	LeControl  *new = memory;
+	LeCounters *counters = &new->counters;
 
 	memset(new, 0, LE_CONTROL_SIZE);
 	new->layout = my_layout;
-	pg_atomic_init_u32(&new->has_unkept, 0);
 	pg_atomic_init_u64(&new->primary_since, 0);
 	pg_atomic_init_u32(&new->has_guards, max_prepared_xacts > 0);
-	init_counters(&new->counters);
+	pg_atomic_init_u32(&counters->elections, 0);
+	pg_atomic_init_u32(&counters->terms, 0);
+	pg_atomic_init_u32(&counters->declared, 0);
+	pg_atomic_init_u32(&counters->unkept, 0);
+	pg_atomic_init_u32(&counters->pinned, 0);
+	pg_atomic_init_u32(&counters->followers, 0);
+	pg_atomic_init_u64(&counters->evictions, 0);
 }
 
 /*
@@ -442,26 +436,6 @@ le_registry_has_guards(void)
 	attach();
 	pg_memory_barrier();
 	return pg_atomic_read_u32(&control->has_guards) != 0;
-}
-
-/*
- * Record that a declared election can be evicted, since there are too many.
- * Never raises an error.
- */
-void
-le_registry_mark_unkept(void)
-{
-	pg_atomic_write_u32(&control->has_unkept, 1);
-}
-
-/*
- * Check whether a declared election could be evicted since the server started
- */
-bool
-le_registry_has_unkept(void)
-{
-	attach();
-	return pg_atomic_read_u32(&control->has_unkept) != 0;
 }
 
 /*

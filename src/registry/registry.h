@@ -142,6 +142,8 @@ typedef struct LeElectionEntry
 	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
 	XLogRecPtr	voided_at;		/* end of the WAL that makes its row void;
 								 * invalid: not known to be void */
+	XLogRecPtr	granted_at;		/* end of the WAL by which there is a row;
+								 * invalid: since before the server started */
 	pg_atomic_uint64 used;		/* points to the counter in which a lease is
 								 * counted; invalid: none */
 
@@ -384,14 +386,15 @@ typedef struct LeDatabase
 } LeDatabase;
 
 /*
- * Counters of the registry: atomic, and only hints, except elections, declared
- * and evictions
+ * Counters of the registry: atomic, and only hints, except elections,
+ * declared, unkept and evictions
  */
 typedef struct LeCounters
 {
 	pg_atomic_uint32 elections; /* entries in all */
 	pg_atomic_uint32 terms;		/* of which have a token */
 	pg_atomic_uint32 declared;	/* of which are declared, and not evicted */
+	pg_atomic_uint32 unkept;	/* 1: one more was declared than are kept */
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
 	pg_atomic_uint64 evictions;
@@ -441,8 +444,6 @@ pg_noreturn extern void le_raise_registry_full(void);
 extern uint64 le_registry_primary_since(void);
 extern void le_registry_mark_guarded(void);
 extern bool le_registry_has_guards(void);
-extern void le_registry_mark_unkept(void);
-extern bool le_registry_has_unkept(void);
 extern bool le_registry_store_string(const char *string, dsa_pointer *stored);
 extern void le_registry_free(dsa_pointer *stored);
 
@@ -469,8 +470,7 @@ pg_noreturn extern void le_raise_database_full(int reserved);
 pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
 extern void le_registry_charge(uint32 count);
-extern void le_registry_uncharge(void);
-extern void le_registry_uncharge_one(void);
+extern void le_registry_uncharge(uint32 count);
 extern void le_uncount_lease(LeElectionEntry *entry);
 
 /* eviction.c */
@@ -481,7 +481,6 @@ extern void le_registry_forget_databases(bool quiet);
 extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern LeElectionEntry *le_registry_begin_term(const LeTerm *term);
-extern LeElectionEntry *le_registry_add_lease(const LeTerm *term);
 extern void le_registry_load_lease(const LeTerm *term, bool bounded);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *ended);
@@ -490,8 +489,7 @@ extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
 extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
 extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token,
 									const char *by, const char *why);
-extern void le_registry_widen(const LeElectionKey *key, int64 token);
-extern bool le_registry_narrow(const LeElectionKey *key, int64 token);
+extern bool le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
 extern void le_registry_look(const LeElectionKey *key, LeObservation *seen);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
@@ -523,11 +521,11 @@ extern void le_registry_take_news(const LeElectionKey *key, int64 token, bool en
 extern void le_registry_return_news(const LeElectionKey *key, const LeNewsTaken *taken);
 
 /* candidates.c */
-extern void le_registry_add_candidate(const LeCandidate *candidate);
-extern void le_registry_add_keys(int pid, const int64 *keys, int count);
-extern void le_registry_set_wait(int pid, LeWait waits_for);
-extern void le_registry_set_gave_way(int pid, bool gave_way);
-extern void le_registry_remove_candidate(int pid);
+extern void le_registry_add_candidate(const LeCandidate *candidate, const int64 *keys,
+									  int count);
+extern void le_registry_set_wait(LeWait waits_for);
+extern void le_registry_set_gave_way(bool gave_way);
+extern void le_registry_remove_candidate(void);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
 extern LeCandidate *le_registry_list_candidates(int *count);
 

@@ -65,20 +65,14 @@ time_since_change(LeElectionEntry *entry, uint64 now, uint64 *led, uint64 *vacan
 static void
 reset_tally(LeElectionEntry *entry, uint64 now)
 {
-	LeTally    *tally = &entry->tally;
 	uint64		led;
 	uint64		vacant;
 
 	AssertPartitionLocked();
 	time_since_change(entry, now, &led, &vacant);
-	tally->terms = 0;
-	memset(tally->ended, 0, sizeof(tally->ended));
-	tally->led_us = -led;
-	tally->vacant_us = -vacant;
-	pg_atomic_write_u64(&tally->denied, 0);
-	pg_atomic_write_u64(&tally->rolled_back, 0);
-	pg_atomic_write_u64(&tally->longest_wait_us, 0);
-	le_forget_denial(entry);
+	le_start_tally(entry, entry->tally.changed_at);
+	entry->tally.led_us = -led;
+	entry->tally.vacant_us = -vacant;
 }
 
 /*

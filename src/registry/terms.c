@@ -66,6 +66,7 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
 	entry->voided_at = InvalidXLogRecPtr;
+	entry->granted_at = InvalidXLogRecPtr;
 	entry->lock_gone = false;
 	entry->silent = false;
 	entry->announces = term->announces;
@@ -149,7 +150,7 @@ put_term(const LeTerm *term, bool loaded, bool bounded)
 		le_registry_unlock_entry(entry);
 		le_raise_registry_full();
 	}
-	if (!le_count_term(terms_here, most_here))
+	if (!le_count_within(terms_here, 1, most_here))
 	{
 		take_back(entry, &identity);
 		le_raise_database_full(reserved);
@@ -169,36 +170,22 @@ put_term(const LeTerm *term, bool loaded, bool bounded)
 }
 
 /*
- * Record a term that begins.  Return its entry if it has a heartbeat, else
- * NULL.
+ * Record a term that begins, or a lease that will, and return its entry
  *
  * The caller must hold the election's lock, and no term may be recorded (see
- * le_clear_record).  The entry stays in place while LE_BEATING watches it.
+ * le_clear_record).  The entry of a lease stays in place until the end of the
+ * transaction, and that of a term with a heartbeat while LE_BEATING watches
+ * it.
  */
 LeElectionEntry *
 le_registry_begin_term(const LeTerm *term)
 {
 	LeElectionEntry *entry;
-	bool		beats = term->lasts_us != 0;
 
 	Assert(le_has_lock(&term->election));
 	entry = put_term(term, false, true);
-	if (beats)
+	if (term->scope != LE_SCOPE_LEASE && term->lasts_us != 0)
 		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
-	le_registry_unlock_entry(entry);
-	return beats ? entry : NULL;
-}
-
-/*
- * Record a lease that will begin, and return its entry
- *
- * The caller must hold the election's lock, and no term may be recorded.
- */
-LeElectionEntry *
-le_registry_add_lease(const LeTerm *term)
-{
-	LeElectionEntry *entry = put_term(term, false, true);
-
 	le_registry_unlock_entry(entry);
 	return entry;
 }
@@ -344,25 +331,12 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
 }
 
 /*
- * Record that the term with the given token is held for the session, too
- */
-void
-le_registry_widen(const LeElectionKey *key, int64 token)
-{
-	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
-
-	if (entry == NULL)
-		return;
-	entry->scope = LE_SCOPE_SESSION;
-	le_registry_unlock_entry(entry);
-}
-
-/*
- * Record that the term with the given token is held for the transaction only,
- * and has no heartbeat.  Return false, and record nothing, if it is silent.
+ * Record that the term with the given token is held for the session, too, or
+ * for the transaction only, in which case it has no heartbeat any more.
+ * Return false, and record nothing, if it is silent.
  */
 bool
-le_registry_narrow(const LeElectionKey *key, int64 token)
+le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
 {
 	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
 	bool		silent;
@@ -372,8 +346,9 @@ le_registry_narrow(const LeElectionKey *key, int64 token)
 	silent = le_entry_close_silent(entry, token);
 	if (!silent)
 	{
-		entry->scope = LE_SCOPE_TRANSACTION;
-		entry->expiry.lasts_us = 0;
+		entry->scope = scope;
+		if (scope == LE_SCOPE_TRANSACTION)
+			entry->expiry.lasts_us = 0;
 	}
 	le_registry_unlock_entry(entry);
 	return !silent;

@@ -136,11 +136,32 @@ le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *elect
 }
 
 /*
+ * Return the array from the given argument, which must not contain nulls, and
+ * must not have several dimensions
+ */
+ArrayType *
+le_arg_array(FunctionCallInfo fcinfo, int argument, const char *what)
+{
+	ArrayType  *array;
+
+	if (PG_ARGISNULL(argument))
+		le_raise_null(what);
+	array = PG_GETARG_ARRAYTYPE_P(argument);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("%s must be a one-dimensional array", what)));
+	if (array_contains_nulls(array))
+		le_raise_null(what);
+	return array;
+}
+
+/*
  * Return the text from the given argument, of min to max bytes, or NULL for
  * none
  */
-static text *
-optional_text(FunctionCallInfo fcinfo, int argument, const char *what, int min, int max)
+text *
+le_arg_text(FunctionCallInfo fcinfo, int argument, const char *what, int min, int max)
 {
 	text	   *value;
 
@@ -157,7 +178,7 @@ optional_text(FunctionCallInfo fcinfo, int argument, const char *what, int min, 
 text *
 le_arg_identity(FunctionCallInfo fcinfo, int argument)
 {
-	return optional_text(fcinfo, argument, "identity", 1, LE_TEXT_MAX);
+	return le_arg_text(fcinfo, argument, "identity", 1, LE_TEXT_MAX);
 }
 
 /*
@@ -166,18 +187,9 @@ le_arg_identity(FunctionCallInfo fcinfo, int argument)
 char *
 le_arg_reason(FunctionCallInfo fcinfo, int argument)
 {
-	text	   *reason = optional_text(fcinfo, argument, "reason", 1, LE_TEXT_MAX);
+	text	   *reason = le_arg_text(fcinfo, argument, "reason", 1, LE_TEXT_MAX);
 
 	return reason == NULL ? NULL : text_to_cstring(reason);
-}
-
-/*
- * Return the value to be published from the given argument, NULL for none
- */
-text *
-le_arg_value(FunctionCallInfo fcinfo, int argument)
-{
-	return optional_text(fcinfo, argument, "value", 0, LE_VALUE_MAX);
 }
 
 /*
@@ -292,17 +304,6 @@ le_arg_role(FunctionCallInfo fcinfo, int argument)
 }
 
 /*
- * Return the token from the given argument
- */
-int64
-le_arg_token(FunctionCallInfo fcinfo, int argument)
-{
-	if (PG_ARGISNULL(argument))
-		le_raise_null("token");
-	return PG_GETARG_INT64(argument);
-}
-
-/*
  * Raise an error if the function is called by code that the session's user has
  * not asked for, such as an index expression in the ANALYZE of another user's
  * table
@@ -319,6 +320,27 @@ le_refuse_restricted(FunctionCallInfo fcinfo)
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("cannot execute %s() within security-restricted operation",
 					get_func_name(fcinfo->flinfo->fn_oid))));
+}
+
+/*
+ * Prepare for a function that begins, ends or guards something, or deposes a
+ * leader
+ */
+void
+le_prepare(FunctionCallInfo fcinfo)
+{
+	le_refuse_restricted(fcinfo);
+	le_register_callbacks();
+}
+
+/*
+ * Do the same, and fill in the election from argument 0, which is its name
+ */
+void
+le_prepare_for_name(FunctionCallInfo fcinfo, LeElection *election)
+{
+	le_prepare(fcinfo);
+	le_election_by_name(election, le_arg_name(fcinfo));
 }
 
 /*

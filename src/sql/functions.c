@@ -18,18 +18,6 @@
 #include "leader/leader.h"
 #include "campaign/campaign.h"
 #include "sql/sql.h"
-#include "leader_election.h"
-
-/*
- * Prepare for a function that begins, ends or guards something, or deposes a
- * leader
- */
-static void
-prepare(FunctionCallInfo fcinfo)
-{
-	le_refuse_restricted(fcinfo);
-	le_register_callbacks();
-}
 
 /*
  * Bid for leadership: (election, timeout, heartbeat, identity), of which only
@@ -42,7 +30,7 @@ make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool wait
 	LeBid		bid;
 	int			argument = 1;
 
-	prepare(fcinfo);
+	le_prepare(fcinfo);
 	le_arg_election(fcinfo, called_by, &bid.election);
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
@@ -177,7 +165,7 @@ le_am_leader(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(le_is_leased_as(&election, token, identity));
 	}
 	held = le_held_term(&election);
-	PG_RETURN_BOOL(held != NULL && le_is_held_as(held, identity, &as));
+	PG_RETURN_BOOL(held != NULL && le_is_led_as(&election, held->token, identity, &as));
 }
 
 Datum
@@ -211,8 +199,7 @@ le_resign(PG_FUNCTION_ARGS)
 	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
 	text	   *successor;
 
-	prepare(fcinfo);
-	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_prepare_for_name(fcinfo, &election);
 	successor = le_arg_identity(fcinfo, 2);
 	if (!le_may_resign_as(&election, token, le_arg_identity(fcinfo, 3)))
 		PG_RETURN_BOOL(false);
@@ -227,7 +214,7 @@ le_resign_key(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
-	prepare(fcinfo);
+	le_prepare(fcinfo);
 	le_arg_election(fcinfo, LE_BY_KEY, &election);
 	PG_RETURN_BOOL(le_resign_term(&election));
 }
@@ -235,7 +222,7 @@ le_resign_key(PG_FUNCTION_ARGS)
 Datum
 le_resign_all(PG_FUNCTION_ARGS)
 {
-	prepare(fcinfo);
+	le_prepare(fcinfo);
 	PG_RETURN_INT32(le_resign_terms());
 }
 
@@ -248,8 +235,7 @@ le_lease(PG_FUNCTION_ARGS)
 	LeBid		bid;
 	int64		token;
 
-	prepare(fcinfo);
-	le_election_by_name(&bid.election, le_arg_name(fcinfo));
+	le_prepare_for_name(fcinfo, &bid.election);
 	bid.scope = LE_SCOPE_LEASE;
 	bid.wait_ms = LE_NO_WAIT;
 	bid.lasts_us = le_arg_ttl(fcinfo, 1);
@@ -278,7 +264,9 @@ le_renew(PG_FUNCTION_ARGS)
 	int64		ttl_us;
 
 	le_election_by_name(&election, le_arg_name(fcinfo));
-	token = le_arg_token(fcinfo, 1);
+	if (PG_ARGISNULL(1))
+		le_raise_null("token");
+	token = PG_GETARG_INT64(1);
 	ttl_us = PG_ARGISNULL(2) ? 0 : le_arg_ttl(fcinfo, 2);
 	le_require_primary();
 	le_prepare_to_look();
@@ -295,10 +283,9 @@ le_proclaim(PG_FUNCTION_ARGS)
 	text	   *value;
 	int64		token;
 
-	prepare(fcinfo);
-	le_election_by_name(&election, le_arg_name(fcinfo));
-	value = le_arg_value(fcinfo, 1);
-	token = PG_ARGISNULL(2) ? 0 : le_arg_token(fcinfo, 2);
+	le_prepare_for_name(fcinfo, &election);
+	value = le_arg_text(fcinfo, 1, "value", 0, LE_VALUE_MAX);
+	token = PG_ARGISNULL(2) ? 0 : PG_GETARG_INT64(2);
 	PG_RETURN_BOOL(le_publish(&election, token, value));
 }
 
@@ -312,8 +299,7 @@ le_assert_leader(PG_FUNCTION_ARGS)
 	bool		own = PG_ARGISNULL(1);
 	int64		token;
 
-	prepare(fcinfo);
-	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_prepare_for_name(fcinfo, &election);
 	token = own ? le_own_token(&election) : PG_GETARG_INT64(1);
 	if (!le_guard_transaction(&election, token, false))
 		le_raise_not_leader(&election, own ? NULL : &token);
@@ -346,7 +332,7 @@ le_guard(PG_FUNCTION_ARGS)
 	text	   *name;
 	int64		token;
 
-	prepare(fcinfo);
+	le_prepare(fcinfo);
 	if (trigger->tg_trigger->tgnargs != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
@@ -389,8 +375,7 @@ le_depose(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
-	prepare(fcinfo);
-	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_prepare_for_name(fcinfo, &election);
 	PG_RETURN_BOOL(le_depose_leader(&election, le_arg_reason(fcinfo, 1)));
 }
 
@@ -400,7 +385,7 @@ le_depose(PG_FUNCTION_ARGS)
 Datum
 le_depose_role(PG_FUNCTION_ARGS)
 {
-	prepare(fcinfo);
+	le_prepare(fcinfo);
 	if (PG_ARGISNULL(0))
 		le_raise_null("role");
 	PG_RETURN_INT32(le_depose_all(PG_GETARG_OID(0), le_arg_reason(fcinfo, 1)));
@@ -415,8 +400,7 @@ le_declare(PG_FUNCTION_ARGS)
 	LeElection	election;
 	bool		private_value = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
 
-	prepare(fcinfo);
-	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_prepare_for_name(fcinfo, &election);
 	le_declare_election(&election, le_arg_role(fcinfo, 1),
 						le_arg_limit(fcinfo, 2, "grace", 0),
 						le_arg_limit(fcinfo, 3, "max_ttl", LE_MIN_TTL_MS),
@@ -429,8 +413,7 @@ le_undeclare(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
-	prepare(fcinfo);
-	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_prepare_for_name(fcinfo, &election);
 	PG_RETURN_BOOL(le_undeclare_election(&election));
 }
 
@@ -451,7 +434,6 @@ le_forget(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
-	prepare(fcinfo);
-	le_election_by_name(&election, le_arg_name(fcinfo));
+	le_prepare_for_name(fcinfo, &election);
 	PG_RETURN_BOOL(le_forget_election(&election));
 }

@@ -13,7 +13,6 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 
 #include "announce/announce.h"
@@ -123,29 +122,23 @@ le_campaign(PG_FUNCTION_ARGS)
 static LeElection *
 get_elections(FunctionCallInfo fcinfo, int *count)
 {
-	ArrayType  *array;
+	ArrayType  *array = le_arg_array(fcinfo, 0, "election names");
 	Datum	   *names;
-	bool	   *nulls;
 	LeElection *elections;
 
-	if (PG_ARGISNULL(0))
-		le_raise_null("election names");
-	array = PG_GETARG_ARRAYTYPE_P(0);
-	if (ARR_NDIM(array) != 1)
+	if (ARR_NDIM(array) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("election names must be a one-dimensional array, and not empty")));
+				 errmsg("election names must not be empty")));
 	le_require_countable(ARR_DIMS(array)[0]);
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, count);
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, count);
 	elections = MemoryContextAllocHuge(CurrentMemoryContext,
 									   *count * sizeof(LeElection));
 	for (int i = 0; i < *count; i++)
 	{
-		text	   *name;
+		text	   *name = DatumGetTextPP(names[i]);
 
 		CHECK_FOR_INTERRUPTS();
-		name = nulls[i] ? NULL : DatumGetTextPP(names[i]);
-
 		le_check_name(name);
 		le_election_by_name(&elections[i], name);
 	}

@@ -9,6 +9,7 @@
 #define LE_SQL_H
 
 #include "funcapi.h"
+#include "utils/array.h"
 
 #include "registry/registry.h"
 
@@ -25,17 +26,20 @@ extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
 extern void le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by,
 							LeElection *election);
+extern ArrayType *le_arg_array(FunctionCallInfo fcinfo, int argument, const char *what);
+extern text *le_arg_text(FunctionCallInfo fcinfo, int argument, const char *what,
+						 int min, int max);
 extern text *le_arg_identity(FunctionCallInfo fcinfo, int argument);
 extern char *le_arg_reason(FunctionCallInfo fcinfo, int argument);
-extern text *le_arg_value(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_timeout(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_ttl(FunctionCallInfo fcinfo, int argument);
 extern int64 le_arg_heartbeat(FunctionCallInfo fcinfo, int argument);
 extern const Interval *le_arg_limit(FunctionCallInfo fcinfo, int argument,
 									const char *what, int min_ms);
 extern Name le_arg_role(FunctionCallInfo fcinfo, int argument);
-extern int64 le_arg_token(FunctionCallInfo fcinfo, int argument);
 extern void le_refuse_restricted(FunctionCallInfo fcinfo);
+extern void le_prepare(FunctionCallInfo fcinfo);
+extern void le_prepare_for_name(FunctionCallInfo fcinfo, LeElection *election);
 extern void le_warn_outside_transaction(const char *function);
 extern void le_prepare_to_look(void);
 extern ReturnSetInfo *le_begin_rows(FunctionCallInfo fcinfo, int columns);

@@ -23,7 +23,6 @@
 #include "leader/leader.h"
 #include "term/term.h"
 #include "sql/sql.h"
-#include "leader_election.h"
 
 PG_FUNCTION_INFO_V1(le_leader);
 PG_FUNCTION_INFO_V1(le_registry_terms);
@@ -67,33 +66,15 @@ enum
 	LE_TERM_TOKEN,
 	LE_TERM_PID,
 	LE_TERM_SINCE,
+	LE_TERM_CANDIDATES,
+	LE_TERM_TTL,
+	LE_TERM_HEARTBEAT,
+	LE_TERM_RENEWED_AT,
+	LE_TERM_RENEWALS,
+	LE_TERM_EXPIRES_IN,
+	LE_TERM_VALUE,
 	LE_TERM_COLUMNS
 };
-
-/* and further ones: ttl, heartbeat, renewed_at, renewals, expires_in, value */
-enum
-{
-	LE_STATE_TTL,
-	LE_STATE_HEARTBEAT,
-	LE_STATE_RENEWED_AT,
-	LE_STATE_RENEWALS,
-	LE_STATE_EXPIRES_IN,
-	LE_STATE_VALUE,
-	LE_STATE_COLUMNS
-};
-
-static void
-fill_term(const LeTerm *term, Datum *values, bool *nulls)
-{
-	values[LE_TERM_SCOPE] = CStringGetTextDatum(le_scope_name(term->scope));
-	values[LE_TERM_IDENTITY] =
-		CStringGetTextDatum(le_identity_shown(&term->identity, term->role));
-	values[LE_TERM_TOKEN] = Int64GetDatum(term->token);
-	values[LE_TERM_PID] = Int32GetDatum(term->pid);
-	values[LE_TERM_SINCE] = TimestampTzGetDatum(term->since);
-	memset(nulls, false, LE_TERM_COLUMNS);
-	nulls[LE_TERM_PID] = term->scope == LE_SCOPE_LEASE;
-}
 
 /*
  * Fill in the columns that only leases and terms with a heartbeat have
@@ -104,7 +85,7 @@ static void
 fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 {
 	bool		is_lease = term->scope == LE_SCOPE_LEASE;
-	int			lasts = is_lease ? LE_STATE_TTL : LE_STATE_HEARTBEAT;
+	int			lasts = is_lease ? LE_TERM_TTL : LE_TERM_HEARTBEAT;
 	int64		left_us = (int64) (term->deadline - le_monotonic_us());
 
 	if (term->lasts_us == 0)
@@ -113,32 +94,45 @@ fill_expiry(const LeTerm *term, Datum *values, bool *nulls)
 	nulls[lasts] = false;
 	if (!le_deadline_is_committed(term->deadline))
 		return;
-	values[LE_STATE_EXPIRES_IN] = interval_datum(Max(left_us, 0));
-	nulls[LE_STATE_EXPIRES_IN] = false;
+	values[LE_TERM_EXPIRES_IN] = interval_datum(Max(left_us, 0));
+	nulls[LE_TERM_EXPIRES_IN] = false;
 	if (!is_lease)
 		return;
-	values[LE_STATE_RENEWED_AT] =
+	values[LE_TERM_RENEWED_AT] =
 		TimestampTzGetDatum(GetCurrentTimestamp() + left_us - term->lasts_us);
-	values[LE_STATE_RENEWALS] = Int64GetDatum((int64) term->renewals);
-	nulls[LE_STATE_RENEWED_AT] = nulls[LE_STATE_RENEWALS] = false;
+	values[LE_TERM_RENEWALS] = Int64GetDatum((int64) term->renewals);
+	nulls[LE_TERM_RENEWED_AT] = nulls[LE_TERM_RENEWALS] = false;
 }
 
 /*
- * Fill in what can change while the term runs.  The value is shown only if the
- * current user may observe the election.
+ * Fill in the value, if the current user may observe the election
  */
 static void
-fill_state(const LeTerm *term, Datum *values, bool *nulls)
+fill_value(const LeTerm *term, Datum *values, bool *nulls)
 {
 	char		value[LE_VALUE_SIZE];
 
-	memset(nulls, true, LE_STATE_COLUMNS);
-	fill_expiry(term, values, nulls);
 	if (!term->has_value || !le_may_observe(&term->election) ||
 		!le_registry_copy_value(&term->election, term->token, value))
 		return;
-	values[LE_STATE_VALUE] = CStringGetTextDatum(value);
-	nulls[LE_STATE_VALUE] = false;
+	values[LE_TERM_VALUE] = CStringGetTextDatum(value);
+	nulls[LE_TERM_VALUE] = false;
+}
+
+static void
+fill_term(const LeTerm *term, Datum *values, bool *nulls)
+{
+	values[LE_TERM_SCOPE] = CStringGetTextDatum(le_scope_name(term->scope));
+	values[LE_TERM_IDENTITY] =
+		CStringGetTextDatum(le_identity_shown(&term->identity, term->role));
+	values[LE_TERM_TOKEN] = Int64GetDatum(term->token);
+	values[LE_TERM_PID] = Int32GetDatum(term->pid);
+	values[LE_TERM_SINCE] = TimestampTzGetDatum(term->since);
+	values[LE_TERM_CANDIDATES] = Int64GetDatum(term->candidates);
+	memset(nulls + LE_TERM_TTL, true, LE_TERM_COLUMNS - LE_TERM_TTL);
+	nulls[LE_TERM_PID] = term->scope == LE_SCOPE_LEASE;
+	fill_expiry(term, values, nulls);
+	fill_value(term, values, nulls);
 }
 
 /* last_denied_at and last_denied_identity */
@@ -166,9 +160,7 @@ enum
 	LE_LEADER_NAME,
 	LE_LEADER_KEY,
 	LE_LEADER_TERM,
-	LE_LEADER_CANDIDATES = LE_LEADER_TERM + LE_TERM_COLUMNS,
-	LE_LEADER_STATE,
-	LE_LEADER_COLUMNS = LE_LEADER_STATE + LE_STATE_COLUMNS
+	LE_LEADER_COLUMNS = LE_LEADER_TERM + LE_TERM_COLUMNS
 };
 
 static void
@@ -180,8 +172,6 @@ put_leader(ReturnSetInfo *rsinfo, const LeTerm *term)
 	values[LE_LEADER_NAME] = CStringGetTextDatum(term->name);
 	values[LE_LEADER_KEY] = Int64GetDatum(term->election.key);
 	fill_term(term, &values[LE_LEADER_TERM], &nulls[LE_LEADER_TERM]);
-	values[LE_LEADER_CANDIDATES] = Int64GetDatum(term->candidates);
-	fill_state(term, &values[LE_LEADER_STATE], &nulls[LE_LEADER_STATE]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -233,12 +223,14 @@ enum
 {
 	LE_TERMS_TERM = LE_ELECTION_COLUMNS,
 	LE_TERMS_ROLE = LE_TERMS_TERM + LE_TERM_COLUMNS,
-	LE_TERMS_STATE,
-	LE_TERMS_DENIAL = LE_TERMS_STATE + LE_STATE_COLUMNS,
-	LE_TERMS_CANDIDATES = LE_TERMS_DENIAL + LE_DENIAL_COLUMNS,
-	LE_TERMS_COLUMNS
+	LE_TERMS_DENIAL,
+	LE_TERMS_COLUMNS = LE_TERMS_DENIAL + LE_DENIAL_COLUMNS
 };
 
+/*
+ * Return the row of an election.  If no term of it runs, only the candidates
+ * and the last denied bid are shown.
+ */
 static void
 put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 {
@@ -246,16 +238,14 @@ put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 	bool		nulls[LE_TERMS_COLUMNS] = {0};
 
 	fill_election(&term->election, term->name, values, nulls);
+	fill_term(term, &values[LE_TERMS_TERM], &nulls[LE_TERMS_TERM]);
+	values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
 	if (term->token == 0 || term->silent)
-		memset(nulls + LE_TERMS_TERM, true, LE_TERMS_DENIAL - LE_TERMS_TERM);
-	else
 	{
-		fill_term(term, &values[LE_TERMS_TERM], &nulls[LE_TERMS_TERM]);
-		values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
-		fill_state(term, &values[LE_TERMS_STATE], &nulls[LE_TERMS_STATE]);
+		memset(nulls + LE_TERMS_TERM, true, LE_TERMS_DENIAL - LE_TERMS_TERM);
+		nulls[LE_TERMS_TERM + LE_TERM_CANDIDATES] = false;
 	}
 	fill_denial(&term->last_denied, &values[LE_TERMS_DENIAL], &nulls[LE_TERMS_DENIAL]);
-	values[LE_TERMS_CANDIDATES] = Int64GetDatum(term->candidates);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -270,23 +260,16 @@ le_registry_terms(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_TERMS_COLUMNS);
 	bool		on_standby = RecoveryInProgress();
-	MemoryContext row_context;
 	LeTerm	   *terms;
 	int			count;
 
 	le_prepare_to_look();
 	terms = on_standby ? le_lease_list(NULL, &count) : le_registry_list_terms(&count);
-	row_context = AllocSetContextCreate(CurrentMemoryContext, "leader_election row",
-										ALLOCSET_SMALL_SIZES);
 	for (int i = 0; i < count; i++)
 	{
-		MemoryContext caller = MemoryContextSwitchTo(row_context);
-
 		CHECK_FOR_INTERRUPTS();
 		if (on_standby || terms[i].scope != LE_SCOPE_LEASE || le_copied_lease_runs(&terms[i]))
 			put_term_row(rsinfo, &terms[i]);
-		MemoryContextSwitchTo(caller);
-		MemoryContextReset(row_context);
 	}
 	return (Datum) 0;
 }
@@ -437,9 +420,6 @@ Datum
 le_registry_statistics(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_STATISTICS_COLUMNS);
-	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
-													  "leader_election row",
-													  ALLOCSET_SMALL_SIZES);
 	LeStatistics *rows;
 	int			count;
 
@@ -447,12 +427,8 @@ le_registry_statistics(PG_FUNCTION_ARGS)
 	rows = le_registry_list_statistics(&count);
 	for (int i = 0; i < count; i++)
 	{
-		MemoryContext caller = MemoryContextSwitchTo(row_context);
-
 		CHECK_FOR_INTERRUPTS();
 		put_statistics(rsinfo, &rows[i]);
-		MemoryContextSwitchTo(caller);
-		MemoryContextReset(row_context);
 	}
 	return (Datum) 0;
 }
@@ -481,8 +457,7 @@ le_registry_info(PG_FUNCTION_ARGS)
 Datum
 pg_stat_leader_election_reset(PG_FUNCTION_ARGS)
 {
-	le_refuse_restricted(fcinfo);
-	le_register_callbacks();
+	le_prepare(fcinfo);
 	le_reset_statistics();
 	PG_RETURN_VOID();
 }

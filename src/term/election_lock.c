@@ -37,27 +37,81 @@
 #include "term/term.h"
 
 /*
- * Acquire the election's lock for the current subtransaction.  Return false if
- * it is not available and dont_wait is set.
+ * Return the tag of the election's lock of the given class
+ */
+static LOCKTAG
+tag_of(const LeElection *election, LeLockClass lock_class)
+{
+	LOCKTAG		tag = election->tag;
+
+	tag.locktag_field4 = lock_class;
+	return tag;
+}
+
+/*
+ * Acquire a lock of the election for the current subtransaction, and return
+ * the backend's own record of it.  Return NULL if it is not available and
+ * dont_wait is set.
  *
  * The lock belongs to the subtransaction itself, not to the portal that runs
  * the statement, so that it can be released by, and ends with, the
  * subtransaction.  On error, the server's own abort resets the resource owner.
+ */
+static LOCALLOCK *
+acquire(const LeElection *election, LeLockClass lock_class, LOCKMODE mode, bool dont_wait)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+	LOCKTAG		tag = tag_of(election, lock_class);
+	LOCALLOCK  *local;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockAcquireExtendedCompat(&tag, mode, false, dont_wait, &local);
+	CurrentResourceOwner = portal;
+	return local;
+}
+
+/*
+ * Release a lock that was acquired so in this subtransaction
+ */
+static void
+release(const LeElection *election, LeLockClass lock_class, LOCKMODE mode)
+{
+	ResourceOwner portal = CurrentResourceOwner;
+	LOCKTAG		tag = tag_of(election, lock_class);
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	(void) LockRelease(&tag, mode, false);
+	CurrentResourceOwner = portal;
+}
+
+/*
+ * Check whether more than the given number of sessions hold the election's
+ * lock of the given class or wait for it
+ *
+ * This does not acquire the lock, so it causes no bid to be denied.
+ */
+static bool
+is_used_by_more(const LeElection *election, LeLockClass lock_class, int count)
+{
+	LOCKTAG		tag = tag_of(election, lock_class);
+
+	return LockWaiterCount(&tag) > count;
+}
+
+/*
+ * Acquire the election's lock for the current subtransaction.  Return false if
+ * it is not available and dont_wait is set.
+ *
  * The lock is marked so that le_lock_unbroken recognizes it.
  */
 bool
 le_acquire_for_xact(const LeElection *election, bool dont_wait)
 {
-	ResourceOwner portal = CurrentResourceOwner;
 	LOCALLOCK  *local;
 
 	/* track it first: an error may be raised after the lock was granted */
 	le_track_lock(election, 0);
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockAcquireExtendedCompat(&election->tag, ExclusiveLock, false,
-									 dont_wait, &local);
-	CurrentResourceOwner = portal;
-
+	local = acquire(election, election->key.lock_class, ExclusiveLock, dont_wait);
 	if (local == NULL)
 	{
 		le_untrack_lock(election);
@@ -77,11 +131,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 void
 le_release_unused(const LeElection *election)
 {
-	ResourceOwner portal = CurrentResourceOwner;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(&election->tag, ExclusiveLock, false);
-	CurrentResourceOwner = portal;
+	release(election, election->key.lock_class, ExclusiveLock);
 	le_untrack_lock(election);
 }
 
@@ -183,29 +233,11 @@ le_lock_unbroken(const LeElection *election, bool *session_level)
 
 /*
  * Check whether any session holds the election's lock or waits for it
- *
- * This does not acquire the lock, so it causes no bid to be denied.
  */
 bool
 le_lock_is_busy(const LeElection *election)
 {
-	return LockWaiterCount(&election->tag) > 0;
-}
-
-/*
- * Acquire a lock for the current subtransaction, see le_acquire_for_xact.
- * Return false if it is not available and dont_wait is set.
- */
-static bool
-acquire_tag(const LOCKTAG *tag, LOCKMODE mode, bool dont_wait)
-{
-	ResourceOwner portal = CurrentResourceOwner;
-	LockAcquireResult result;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	result = LockAcquire(tag, mode, false, dont_wait);
-	CurrentResourceOwner = portal;
-	return result != LOCKACQUIRE_NOT_AVAIL;
+	return is_used_by_more(election, election->key.lock_class, 0);
 }
 
 /*
@@ -214,34 +246,7 @@ acquire_tag(const LOCKTAG *tag, LOCKMODE mode, bool dont_wait)
 void
 le_acquire_job(const LeElection *election)
 {
-	LOCKTAG		tag = election->tag;
-
-	tag.locktag_field4 = LE_CLASS_JOB;
-	(void) acquire_tag(&tag, ExclusiveLock, false);
-}
-
-static void
-guard_tag(const LeElection *election, LOCKTAG *tag)
-{
-	*tag = election->tag;
-	tag->locktag_field4 = LE_CLASS_GUARD;
-}
-
-static void
-sweep_tag(const LeElection *election, LOCKTAG *tag)
-{
-	*tag = election->tag;
-	tag->locktag_field4 = LE_CLASS_SWEEP;
-}
-
-static void
-release_tag(const LOCKTAG *tag, LOCKMODE mode)
-{
-	ResourceOwner portal = CurrentResourceOwner;
-
-	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockRelease(tag, mode, false);
-	CurrentResourceOwner = portal;
+	(void) acquire(election, LE_CLASS_JOB, ExclusiveLock, false);
 }
 
 /*
@@ -251,14 +256,11 @@ release_tag(const LOCKTAG *tag, LOCKMODE mode)
 bool
 le_acquire_to_sweep(const LeElection *election)
 {
-	LOCKTAG		tag;
-
-	sweep_tag(election, &tag);
-	if (!acquire_tag(&tag, ExclusiveLock, true))
+	if (acquire(election, LE_CLASS_SWEEP, ExclusiveLock, true) == NULL)
 		return false;
 	if (le_acquire_for_xact(election, true))
 		return true;
-	release_tag(&tag, ExclusiveLock);
+	release(election, LE_CLASS_SWEEP, ExclusiveLock);
 	return false;
 }
 
@@ -268,11 +270,8 @@ le_acquire_to_sweep(const LeElection *election)
 void
 le_release_swept(const LeElection *election)
 {
-	LOCKTAG		tag;
-
-	sweep_tag(election, &tag);
 	le_release_for_xact(election);
-	release_tag(&tag, ExclusiveLock);
+	release(election, LE_CLASS_SWEEP, ExclusiveLock);
 }
 
 /*
@@ -282,10 +281,7 @@ le_release_swept(const LeElection *election)
 bool
 le_is_swept(const LeElection *election)
 {
-	LOCKTAG		tag;
-
-	sweep_tag(election, &tag);
-	return LockWaiterCount(&tag) > 0;
+	return is_used_by_more(election, LE_CLASS_SWEEP, 0);
 }
 
 /*
@@ -295,9 +291,8 @@ le_is_swept(const LeElection *election)
 bool
 le_has_guard(const LeElection *election)
 {
-	LOCKTAG		tag;
+	LOCKTAG		tag = tag_of(election, LE_CLASS_GUARD);
 
-	guard_tag(election, &tag);
 	return LockHeldByMeCompat(&tag, ShareUpdateExclusiveLock) ||
 		LockHeldByMeCompat(&tag, ExclusiveLock);
 }
@@ -309,10 +304,7 @@ le_has_guard(const LeElection *election)
 bool
 le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 {
-	LOCKTAG		tag;
-
-	guard_tag(election, &tag);
-	return acquire_tag(&tag, mode, dont_wait);
+	return acquire(election, LE_CLASS_GUARD, mode, dont_wait) != NULL;
 }
 
 /*
@@ -321,10 +313,7 @@ le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 void
 le_release_guard(const LeElection *election, LOCKMODE mode)
 {
-	LOCKTAG		tag;
-
-	guard_tag(election, &tag);
-	release_tag(&tag, mode);
+	release(election, LE_CLASS_GUARD, mode);
 }
 
 /*
@@ -372,9 +361,8 @@ le_list_holders(const LeElection *election, int *count)
 int *
 le_list_guarded(const LeElection *election, int *count)
 {
-	LOCKTAG		tag;
+	LOCKTAG		tag = tag_of(election, LE_CLASS_GUARD);
 
-	guard_tag(election, &tag);
 	return list_holders(&tag, LOCKBIT_ON(RowShareLock), count);
 }
 
@@ -385,10 +373,7 @@ le_list_guarded(const LeElection *election, int *count)
 bool
 le_guard_is_contended(const LeElection *election)
 {
-	LOCKTAG		tag;
-
-	guard_tag(election, &tag);
-	return LockWaiterCount(&tag) > 1;
+	return is_used_by_more(election, LE_CLASS_GUARD, 1);
 }
 
 /*

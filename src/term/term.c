@@ -125,7 +125,7 @@ forget_session_hold(LeHeldTerm *held)
 static void
 narrow_to_transaction(LeHeldTerm *held)
 {
-	if (le_registry_narrow(&held->election.key, held->token))
+	if (le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_TRANSACTION))
 		le_stop_heartbeat(held);
 	forget_session_hold(held);
 }
@@ -282,7 +282,7 @@ add_session_hold(LeHeldTerm *held)
 	session_holds++;
 	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
 					&keys_held : &names_held, &held->session_node);
-	le_watch_client();
+	le_watch_client(true);
 }
 
 /*
@@ -351,7 +351,7 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	add_xact_hold(held);
 
 	entry = le_registry_begin_term(&term);
-	if (entry != NULL)
+	if (term.lasts_us != 0)
 		le_start_heartbeat(held, entry);
 	le_log_begin(&term);
 	if (term.announces)
@@ -393,13 +393,11 @@ set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
 void
 le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us)
 {
-	bool		outlives = !held->session_hold;
-
 	/* first, so that after an error no term in session scope lacks it */
 	set_heartbeat(held, heartbeat_us);
-	if (!outlives)
+	if (held->session_hold)
 		return;
-	le_registry_widen(&held->election.key, held->token);
+	(void) le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
 	add_session_hold(held);
 	notice_outlives(held);
 }

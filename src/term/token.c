@@ -29,8 +29,8 @@
  *
  * The first token is the one for the current time, as is the next one whenever
  * the server may not know all tokens that were handed out: see origin.c.
- * Tokens are less than 2^53, which the sequence's bound ensures, so that they
- * are exact in JSON.
+ * Tokens are less than 2^53, so that they are exact in JSON.  This does not
+ * rely on the sequence's bounds, which an administrator may have altered.
  *
  *-------------------------------------------------------------------------
  */
@@ -159,8 +159,8 @@ advance_sequence(LeTokenBlock *block)
 	/* a sequence that was created anew must not repeat earlier tokens */
 	last = Max(le_sequence_read(LE_TOKENS), token_floor());
 	gettimeofday(&clock, NULL);
-	block->first = le_first_token(last, then, now, &clock);
-	if (block->first > PG_INT64_MAX - LE_TOKEN_BLOCK)
+	block->first = le_first_token(Min(last, LE_TOKEN_MAX), then, now, &clock);
+	if (block->first > LE_TOKEN_MAX - LE_TOKEN_BLOCK)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("there are no more tokens after " INT64_FORMAT, last)));
