@@ -1,0 +1,2093 @@
+/*
+ * leader_election.sql: the SQL edition of leader_election
+ *
+ * The calls of the extension, in SQL and PL/pgSQL, for servers that load no
+ * shared library.  It runs on PostgreSQL 15 to 19.  doc/managed.md compares
+ * what the two editions guarantee.
+ *
+ * A role that owns the schema "le", or may create it, installs this script:
+ *
+ *		psql -X -1 -f leader_election.sql
+ *		GRANT USAGE ON SCHEMA le TO app;
+ *		ALTER ROLE app SET search_path = "$user", public, le;
+ *
+ * A migration tool can run it in one transaction.  Running it again upgrades
+ * in place: signatures are never changed, since triggers and views depend on
+ * them.  DROP SCHEMA le CASCADE removes everything.  For another schema, as
+ * "election", replace one word everywhere:
+ *
+ *		sed 's/\<le\>/election/g' leader_election.sql
+ *
+ * The invariant.  The row of an election in le_elections is the authority: the
+ * leader is what the last committed version of the row says, as long as that
+ * term is not over.  A term is over when "ended" is set; when its transaction
+ * has ended (transaction scope); when its time has passed (a lease, or a term
+ * with a heartbeat); or when no session holds its beacon (session scope).  A
+ * new term begins by an UPDATE of "token", under FOR UPDATE of the row, after
+ * the row was read again under that lock and its term was found to be over.
+ *
+ * The beacon is an advisory lock with a random key.  The session that leads
+ * holds it twice, so that releasing and trying again tells whether it is held,
+ * without ever freeing it.  Candidates wait for it in the lock manager's
+ * queue, by a lock of their transaction.  The key is replaced with each term in
+ * session scope.  So neither a bid that is rolled back, nor a
+ * session that takes the beacon without leading, keeps an election vacant: the
+ * former has locked a key that is in no row, and the latter is found by
+ * pg_locks, and is passed over a second later.  The session takes the beacon
+ * in a deferred trigger, immediately before the commit, because a lock of the
+ * session would outlast a rollback.
+ *
+ * Guards lock the row FOR KEY SHARE.  "token" is in a unique index, so that a
+ * new term conflicts with them, and a renewal does not.
+ *
+ * What must outlive a rollback is in sequences, which setval() changes at
+ * once: the origin of the tokens, and since when this server is known.  The
+ * row of le_settings is locked meanwhile, in a subtransaction that is rolled
+ * back, so that it is locked for an instant only.
+ *
+ * Lock order: beacon, then row of le_elections, then row of le_settings.  A
+ * session that holds a row never waits for a beacon.
+ *
+ * Security.  All functions that read or change the tables are SECURITY DEFINER
+ * with search_path = pg_catalog, pg_temp; internal ones are called by these
+ * alone, and are revoked from PUBLIC.  A procedure that commits cannot have a
+ * search_path of its own, so procedures contain COMMIT, SET TRANSACTION and
+ * calls with a schema, but no operator, cast or table.  The functions that
+ * they call are open to all roles, and trust no argument.
+ */
+
+--
+-- The schema
+--
+DO $$
+DECLARE
+	owner pg_catalog.oid;
+	moved boolean;
+BEGIN
+	-- names without a schema in this script must be the server's
+	IF (pg_catalog.current_schemas(true))[1] OPERATOR(pg_catalog.<>) 'pg_catalog'
+		AND (pg_catalog.current_schemas(true))[1] OPERATOR(pg_catalog.!~~) 'pg\_temp\_%' THEN
+		RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+			MESSAGE = 'search_path must not name pg_catalog after another schema';
+	END IF;
+	IF pg_catalog.to_regnamespace('le') IS NULL THEN
+		CREATE SCHEMA le;
+	END IF;
+	SELECT n.nspowner INTO owner FROM pg_catalog.pg_namespace n
+	WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid;
+	IF owner OPERATOR(pg_catalog.<>) (SELECT r.oid FROM pg_catalog.pg_roles r
+									  WHERE r.rolname OPERATOR(pg_catalog.=) current_user) THEN
+		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+			MESSAGE = 'only the owner of schema "le" can install leader_election';
+	END IF;
+	IF pg_catalog.to_regclass('le.le_settings') IS NOT NULL THEN
+		EXECUTE 'SELECT s.moved FROM le.le_settings s' INTO moved;
+		IF moved THEN
+			RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+				MESSAGE = 'the functions of schema "le" call the C extension',
+				HINT = 'Run from-c.sql to go back to the SQL edition.';
+		END IF;
+	END IF;
+	IF EXISTS (SELECT FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
+			   WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid
+				 AND a.privilege_type OPERATOR(pg_catalog.=) 'CREATE'
+				 AND a.grantee OPERATOR(pg_catalog.<>) owner) THEN
+		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+			MESSAGE = 'other roles can create objects in schema "le"',
+			HINT = 'Run REVOKE CREATE ON SCHEMA le FROM those roles, or use another schema.';
+	END IF;
+END $$;
+COMMENT ON SCHEMA le IS 'leader election (SQL edition)';
+
+-- The signatures of internal functions can change, except of those that views and
+-- the trigger depend on.  The former functions are renamed, and dropped by the
+-- next upgrade: calls that wait, as those of candidates, are executing them.
+DO $$
+DECLARE
+	internal pg_catalog.record;
+BEGIN
+	FOR internal IN
+		SELECT p.oid::pg_catalog.regprocedure AS signature, p.proname::pg_catalog.text AS name,
+			pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_old_') AS old
+		FROM pg_catalog.pg_proc p
+		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
+			AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
+			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_terms,_le_lines,_le_take_beacon}')
+		ORDER BY 3 DESC
+	LOOP
+		IF internal.old THEN
+			EXECUTE pg_catalog.format('DROP FUNCTION %s', internal.signature);
+		ELSE
+			EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal.signature);
+			EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', internal.signature,
+				pg_catalog.replace(internal.name, '_le_', '_le_old_'));
+		END IF;
+	END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION le.le_version() RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'leader_election 1.0.0, SQL edition';
+COMMENT ON FUNCTION le.le_version() IS
+'version of leader_election, and its edition: C, or SQL where no shared library can be loaded';
+
+--
+-- Tables and sequences
+--
+CREATE TABLE IF NOT EXISTS le.le_settings (
+	one boolean PRIMARY KEY DEFAULT true CHECK (one),
+	max_ttl interval NOT NULL DEFAULT '1 min',
+	max_elections_per_role integer NOT NULL DEFAULT 10000,
+	elects boolean NOT NULL DEFAULT true,
+	moved boolean NOT NULL DEFAULT false
+);
+INSERT INTO le.le_settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+COMMENT ON TABLE le.le_settings IS 'settings, one row; the owner changes them by UPDATE';
+COMMENT ON COLUMN le.le_settings.max_ttl IS
+'longest ttl of a lease, and how long a server that was promoted or restored grants none';
+COMMENT ON COLUMN le.le_settings.max_elections_per_role IS
+'how many elections a role can add to le_elections; superusers are exempt';
+COMMENT ON COLUMN le.le_settings.elects IS
+'false: no new term begins; running terms continue';
+COMMENT ON COLUMN le.le_settings.moved IS
+'true: the functions call the C extension; set by to-c.sql and from-c.sql';
+
+-- An upgrade must not lock the table: renewals would wait for transactions that
+-- have read it.
+DO $$
+BEGIN
+	IF pg_catalog.to_regclass('le.le_elections') IS NULL THEN
+		CREATE TABLE le.le_elections (
+			name text COLLATE "C" PRIMARY KEY,
+			token bigint UNIQUE,
+			scope text,
+			role oid,
+			pid integer,
+			xact xid8,
+			beacon bigint NOT NULL,
+			since timestamptz,
+			renewed_at timestamptz,
+			renewals bigint,
+			lasts interval,
+			suspect_at timestamptz,
+			creator oid NOT NULL,
+			shows_client boolean,
+			ended text,
+			identity text,
+			value text
+		) WITH (fillfactor = 25, toast_tuple_target = 128,
+				autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+		-- a long value is stored out of line, so that renewals do not copy it
+		ALTER TABLE le.le_elections ALTER name SET STORAGE PLAIN, ALTER identity SET STORAGE PLAIN,
+			ALTER value SET STORAGE EXTERNAL;
+		CREATE INDEX le_elections_creator ON le.le_elections (creator);
+		CREATE INDEX le_elections_beacon ON le.le_elections (beacon);
+	END IF;
+END $$;
+COMMENT ON TABLE le.le_elections IS
+'elections with their last terms; le_leaders shows the leaders; never write to it';
+COMMENT ON COLUMN le.le_elections.token IS 'fencing token of the last term; NULL: none yet';
+COMMENT ON COLUMN le.le_elections.pid
+	IS 'process of the session that leads, or that took the lease';
+COMMENT ON COLUMN le.le_elections.xact IS 'transaction in which the term began';
+COMMENT ON COLUMN le.le_elections.beacon
+	IS 'key of the advisory lock that the leader holds and candidates await';
+COMMENT ON COLUMN le.le_elections.lasts IS 'ttl of the lease, or heartbeat';
+COMMENT ON COLUMN le.le_elections.suspect_at
+	IS 'when a bid found the beacon held, but not by a leader';
+COMMENT ON COLUMN le.le_elections.creator IS 'role for which the row counts';
+COMMENT ON COLUMN le.le_elections.shows_client
+	IS 'true if the identity contains the address of the client';
+COMMENT ON COLUMN le.le_elections.ended IS 'end reason of the term, if it was ended explicitly';
+
+CREATE TABLE IF NOT EXISTS le.le_once_done (
+	name text COLLATE "C" PRIMARY KEY,
+	due timestamptz NOT NULL,
+	token bigint NOT NULL,
+	role oid NOT NULL
+);
+GRANT SELECT ON le.le_once_done TO PUBLIC;
+COMMENT ON TABLE le.le_once_done IS
+'the time of the last completed job of each election; written by le_once';
+
+CREATE SEQUENCE IF NOT EXISTS le.le_token_seq MINVALUE 1 MAXVALUE 9007199254740991;
+CREATE SEQUENCE IF NOT EXISTS le.le_origin_seq MINVALUE 0;
+CREATE SEQUENCE IF NOT EXISTS le.le_place_seq MINVALUE 0;
+CREATE SEQUENCE IF NOT EXISTS le.le_seen_seq MINVALUE 0;
+CREATE SEQUENCE IF NOT EXISTS le.le_lease_seq MINVALUE 0;
+CREATE SEQUENCE IF NOT EXISTS le.le_void_seq MINVALUE 0;
+CREATE SEQUENCE IF NOT EXISTS le.le_beacon_seq MINVALUE 0;
+COMMENT ON SEQUENCE le.le_token_seq IS 'source of fencing tokens; never set it back';
+COMMENT ON SEQUENCE le.le_origin_seq IS 'hash of _le_origin() when it was last looked at';
+COMMENT ON SEQUENCE le.le_place_seq IS 'hash of _le_place() when it was last looked at';
+COMMENT ON SEQUENCE le.le_seen_seq IS 'when that origin was first seen, in microseconds';
+COMMENT ON SEQUENCE le.le_lease_seq IS 'when leases are granted again, in microseconds';
+COMMENT ON SEQUENCE le.le_void_seq IS 'terms with tokens up to this one belong to another database';
+COMMENT ON SEQUENCE le.le_beacon_seq IS 'currval() is the beacon that a session has taken last';
+
+--
+-- The caller and its arguments
+--
+-- A function that checks something returns what it has checked, or true, so
+-- that it is called by an expression, which costs less than PERFORM does.
+--
+-- A function that runs as its owner does not know the current user of its
+-- caller, but the session's user, and the role that SET ROLE has set.
+CREATE OR REPLACE FUNCTION le._le_caller() RETURNS name LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	RETURN CASE current_setting('role') WHEN 'none' THEN session_user
+		ELSE current_setting('role')::name END;
+END $$;
+
+-- Check whether the caller has the privileges of the role.  A superuser has
+-- only its own: code of any role can run in a session of a superuser, as
+-- autovacuum runs the functions of indexes.  A superuser can SET ROLE.
+CREATE OR REPLACE FUNCTION le._le_has_role(role oid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+	caller name := le._le_caller();
+BEGIN
+	RETURN CASE current_setting('is_superuser') WHEN 'on' THEN quote_ident(caller)::regrole = role
+		ELSE pg_has_role(caller, role, 'USAGE') END;
+END $$;
+
+-- Raise an error unless the caller has the privileges of the term's role
+CREATE OR REPLACE FUNCTION le._le_require_role(name text, role oid) RETURNS boolean
+	LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT le._le_has_role(role) THEN
+		RAISE insufficient_privilege USING MESSAGE = format(
+			'permission denied for the token of election "%s", which belongs to another role',
+				name);
+	END IF;
+	RETURN true;
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_text(what text, value text, shortest integer, longest integer)
+RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF octet_length(value) < shortest THEN
+		RAISE zero_length_character_string USING MESSAGE = what || ' must not be empty';
+	ELSIF octet_length(value) > longest THEN
+		RAISE string_data_right_truncation USING
+			MESSAGE = format('%s is too long: %s bytes, at most %s', what, octet_length(value),
+				longest);
+	END IF;
+	RETURN value;
+END $$;
+
+-- A number or an array is what drivers make of a key or of names without a type
+CREATE OR REPLACE FUNCTION le._le_name(name text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF name IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'election name must not be null';
+	END IF;
+	IF octet_length(name) NOT BETWEEN 1 AND 255 THEN
+		RETURN le._le_text('election name', name, 1, 255);
+	ELSIF name ~ '^[-+]?[0-9]+$' THEN
+		RAISE invalid_parameter_value USING
+			MESSAGE = format('election name must not be a number: "%s"', name),
+			HINT = 'Put a letter into the name. Elections by bare key need the C extension '
+				'leader_election.';
+	ELSIF name LIKE '{%}' THEN
+		RAISE invalid_parameter_value USING
+			MESSAGE = format('election name must not be enclosed in braces: "%s"', name),
+			HINT = 'Pass an array of names as $1::text[].';
+	END IF;
+	RETURN name;
+END $$;
+
+-- Return the interval without days, which can have other lengths than 24 hours
+CREATE OR REPLACE FUNCTION le._le_span(what text, span interval, most interval) RETURNS interval
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+	ms numeric := extract(epoch FROM span) * 1000;
+	most_ms integer := extract(epoch FROM most) * 1000;
+BEGIN
+	IF ms NOT BETWEEN 100 AND most_ms OR extract(month FROM span) <> 0
+		OR extract(year FROM span) <> 0 THEN
+		RAISE invalid_parameter_value USING MESSAGE = format('%s must be from 100 ms to %s ms%s',
+			what, most_ms,
+			CASE WHEN extract(month FROM span) <> 0 OR extract(year FROM span) <> 0
+				THEN ', and without months' ELSE '' END);
+	END IF;
+	RETURN make_interval(secs => (ms / 1000)::float8);
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_ttl(ttl interval) RETURNS interval LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	RETURN le._le_span('ttl', ttl, (SELECT s.max_ttl FROM le.le_settings s));
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_timeout(timeout interval) RETURNS interval
+	LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF timeout < '0' THEN
+		RAISE invalid_parameter_value USING MESSAGE = 'timeout must not be negative';
+	ELSIF extract(epoch FROM timeout) > 2147483.647 THEN
+		RAISE interval_field_overflow USING
+			MESSAGE = 'timeout must be at most 2147483647 ms, which is about 24 days',
+			HINT = 'Leave it out, or pass NULL, to wait forever.';
+	END IF;
+	RETURN timeout;
+END $$;
+
+-- Return the text as JSON in ASCII, which every client's encoding contains
+CREATE OR REPLACE FUNCTION le._le_json(value text) RETURNS text LANGUAGE plpgsql STABLE STRICT AS $$
+DECLARE
+	json text := to_json(value)::text;
+	ascii text := '';
+	c text;
+	b bytea;
+	code integer;
+BEGIN
+	IF octet_length(convert_to(json, 'UTF8')) = char_length(json)
+		AND getdatabaseencoding() <> 'SQL_ASCII' THEN
+		RETURN json;
+	END IF;
+	FOREACH c IN ARRAY string_to_array(json, NULL) LOOP
+		b := convert_to(c, 'UTF8');
+		code := get_byte(b, 0);
+		IF octet_length(b) > 1 THEN
+			code := code & (127 >> octet_length(b));
+			FOR i IN 1 .. octet_length(b) - 1 LOOP
+				code := (code << 6) | (get_byte(b, i) & 63);
+			END LOOP;
+		END IF;
+		ascii := ascii || CASE WHEN code < 128 THEN c
+			WHEN code < 65536 THEN chr(92) || 'u' || lpad(to_hex(code), 4, '0')
+			ELSE chr(92) || 'u' || to_hex(55232 + (code >> 10)) || chr(92) || 'u' ||
+				to_hex(56320 + (code & 1023)) END;
+	END LOOP;
+	RETURN ascii;
+END $$;
+
+-- Return the identity without the client's address, if it contains one
+CREATE OR REPLACE FUNCTION le._le_public_identity(identity text, shows_client boolean) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	RETURN CASE WHEN shows_client THEN left(identity, -position('@' IN reverse(identity)))
+		ELSE identity END;
+END $$;
+
+-- Return the identity as the caller may see it, by the rule of pg_stat_activity
+CREATE OR REPLACE FUNCTION le._le_shown_identity(e le.le_elections) RETURNS text
+	LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	RETURN le._le_public_identity(e.identity, e.shows_client
+		AND NOT pg_has_role(le._le_caller(), e.role, 'USAGE')
+		AND NOT pg_has_role(le._le_caller(), 'pg_read_all_stats', 'USAGE'));
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_notify(e le.le_elections, event text, more text DEFAULT '')
+	RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+	IF COALESCE(current_setting('leader_election.notify', true), '') NOT IN ('off', 'false', 'no',
+		'0') THEN
+		PERFORM pg_notify('leader_election',
+			format('{"election": %s, "event": "%s", "token": %s, "identity": %s%s}',
+			le._le_json(e.name), event, e.token,
+				le._le_json(le._le_public_identity(e.identity, e.shows_client)), more));
+	END IF;
+END $$;
+
+--
+-- The server: tokens, promotion, restores, copies
+--
+-- Return the timeline; 0 on a standby, and where the provider has no such function
+CREATE OR REPLACE FUNCTION le._le_timeline() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	RETURN left(pg_walfile_name(pg_current_wal_lsn()), 8);
+EXCEPTION WHEN OTHERS THEN
+	RETURN '0';
+END $$;
+
+-- What changes with each start, crash, promotion, restore or copy.  If one backend
+-- crashes, the server program goes on, but it resets the statistics.
+CREATE OR REPLACE FUNCTION le._le_origin() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	RETURN hashtextextended(concat_ws(' ', le._le_timeline(),
+		extract(epoch FROM pg_postmaster_start_time()),
+		extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
+		pg_relation_filepath('le.le_token_seq')), 0) & 9223372036854775807;
+END $$;
+
+-- What a start of the server does not change: the database in 40 bits, below the timeline
+CREATE OR REPLACE FUNCTION le._le_place() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	server text;
+BEGIN
+	BEGIN
+		server := (SELECT c.system_identifier FROM pg_control_system() c)::text;
+	EXCEPTION WHEN OTHERS THEN
+		server := '';
+	END;
+	RETURN (('x' || le._le_timeline())::bit(32)::bigint & 4194303) << 40 |
+		(hashtextextended(concat_ws(' ', server, 'le.le_token_seq'::regclass::oid,
+			(SELECT d.oid FROM pg_database d WHERE d.datname = current_database())), 0) &
+				1099511627775);
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_us() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	RETURN extract(epoch FROM clock_timestamp()) * 1000000;
+END $$;
+
+-- Record that this server, or this start of it, is seen for the first time, or
+-- that its clock was set back.
+-- Tokens then continue from the clock: seconds since 2025 times 2^22, plus
+-- microseconds times 4.  If tokens may be unknown and the clock is behind, a
+-- large number of tokens is left out.
+CREATE OR REPLACE FUNCTION le._le_arrive() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	us bigint;
+	clock bigint;		-- the time as a token
+	last bigint;
+	place bigint;
+	known bigint;
+	most bigint := (SELECT extract(epoch FROM s.max_ttl) * 1000000 FROM le.le_settings s);
+BEGIN
+	PERFORM FROM le.le_settings s FOR UPDATE;
+	us := le._le_us();
+	clock := ((us / 1000000 - 1735689600) << 22) + us % 1000000 * 4;
+	place := le._le_place();
+	known := pg_sequence_last_value('le.le_place_seq');
+	last := COALESCE(pg_sequence_last_value('le.le_token_seq'), 0);
+	IF pg_sequence_last_value('le.le_origin_seq') IS DISTINCT FROM le._le_origin() THEN
+		IF known & 1099511627775 <> place & 1099511627775 THEN
+			PERFORM setval('le.le_void_seq', last);
+		END IF;
+		IF known <> place THEN
+			PERFORM setval('le.le_lease_seq', us + most);
+			last := CASE WHEN clock > last THEN last ELSE last + 8589934592 END;
+		END IF;
+		PERFORM setval('le.le_token_seq', greatest(last + 1, clock)), setval('le.le_seen_seq', us),
+			setval('le.le_place_seq', place), setval('le.le_origin_seq', le._le_origin());
+	ELSIF us < pg_sequence_last_value('le.le_seen_seq') THEN
+		-- the clock was set back
+		PERFORM setval('le.le_seen_seq', us);
+		IF us + most < pg_sequence_last_value('le.le_lease_seq') THEN
+			PERFORM setval('le.le_lease_seq', us + most);
+		END IF;
+	END IF;
+	-- let go of the row: what setval() has done stays
+	RAISE SQLSTATE 'LE000';
+EXCEPTION WHEN SQLSTATE 'LE000' THEN
+	NULL;
+END $$;
+
+-- Ensure that this server may elect, and is known
+CREATE OR REPLACE FUNCTION le._le_require_primary() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF pg_is_in_recovery() THEN
+		RAISE read_only_sql_transaction USING MESSAGE = 'cannot elect a leader during recovery',
+			HINT = 'Connect to the primary server.';
+	END IF;
+	IF pg_sequence_last_value('le.le_origin_seq') IS DISTINCT FROM le._le_origin()
+		OR pg_sequence_last_value('le.le_seen_seq') > le._le_us() THEN
+		PERFORM le._le_arrive();
+	END IF;
+	RETURN true;
+END $$;
+
+--
+-- Terms
+--
+-- Check whether this session holds the beacon: exact, and without a look at
+-- all locks.  One expression, so that no cancel comes between.
+CREATE OR REPLACE FUNCTION le._le_held(beacon bigint) RETURNS boolean LANGUAGE plpgsql
+SET client_min_messages = error AS $$
+BEGIN
+	RETURN CASE WHEN pg_advisory_unlock(beacon) THEN pg_try_advisory_lock(beacon) ELSE false END;
+END $$;
+
+-- When a lease or heartbeat is due.  After a start or promotion, all run anew:
+-- the last renewals may be lost.
+CREATE OR REPLACE FUNCTION le._le_deadline(renewed_at timestamptz, lasts interval)
+	RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	RETURN greatest(renewed_at, to_timestamp(pg_sequence_last_value('le.le_seen_seq') / 1000000.0))
+		+ lasts;
+END $$;
+
+-- Check whether this session leads the election, in session or transaction
+-- scope.  Before the commit, it does not hold the beacon yet.
+CREATE OR REPLACE FUNCTION le._le_mine(e le.le_elections) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF e.pid IS DISTINCT FROM pg_backend_pid() OR e.ended IS NOT NULL OR e.scope = 'lease' THEN
+		RETURN false;
+	ELSIF e.xact = pg_current_xact_id_if_assigned() THEN
+		RETURN true;
+	END IF;
+	RETURN e.scope = 'session' AND e.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
+		AND (e.lasts IS NULL OR clock_timestamp() < le._le_deadline(e.renewed_at, e.lasts))
+			AND le._le_held(e.beacon);
+END $$;
+
+-- Return all granted locks of an advisory key, and those that wait for it
+CREATE OR REPLACE FUNCTION le._le_locks(beacon bigint)
+	RETURNS TABLE (pid integer, granted boolean, waitstart timestamptz)
+LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN QUERY SELECT l.pid, l.granted, max(l.waitstart) FROM pg_locks l
+	WHERE l.locktype = 'advisory' AND l.objsubid = 1
+		AND l.classid = (beacon >> 32)::oid AND l.objid = (beacon & 4294967295)::oid
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+	GROUP BY l.pid, l.granted;
+END $$;
+
+-- Return why the last term is over, or NULL if it runs.  A thorough look finds
+-- that another session than the leader's holds the beacon, or that this one does
+-- for a bid: a shared lock cannot be had then while others wait for the beacon.
+CREATE OR REPLACE FUNCTION le._le_over(e le.le_elections, thorough boolean) RETURNS text
+	LANGUAGE plpgsql AS $$
+BEGIN
+	IF e.token IS NULL THEN
+		RETURN 'resigned';
+	ELSIF e.ended IS NOT NULL THEN
+		RETURN e.ended;
+	ELSIF e.token <= pg_sequence_last_value('le.le_void_seq') THEN
+		RETURN CASE e.scope WHEN 'lease' THEN 'expired' ELSE 'session ended' END;
+	ELSIF e.lasts IS NOT NULL AND clock_timestamp() >= le._le_deadline(e.renewed_at, e.lasts) THEN
+		RETURN CASE e.scope WHEN 'lease' THEN 'expired' ELSE 'silent' END;
+	ELSIF e.scope = 'lease' OR e.xact = pg_current_xact_id_if_assigned() THEN
+		RETURN NULL;
+	ELSIF e.scope = 'transaction' THEN
+		RETURN 'transaction ended';
+	ELSIF e.pid = pg_backend_pid() THEN
+		RETURN CASE WHEN NOT le._le_held(e.beacon) THEN 'lock released' END;
+	ELSIF (CASE WHEN pg_try_advisory_lock_shared(e.beacon) THEN pg_advisory_unlock_shared(e.beacon)
+		ELSE false END) THEN
+		NULL;	-- no session holds it; one expression, as above
+	ELSIF NOT thorough OR EXISTS (SELECT FROM le._le_locks(e.beacon) l WHERE l.granted
+		AND l.pid = e.pid) THEN
+		RETURN NULL;
+	END IF;
+	RETURN CASE WHEN EXISTS (SELECT FROM pg_stat_get_activity(e.pid)) THEN 'lock released'
+		ELSE 'session ended' END;
+END $$;
+
+-- End the term, unless it has been ended meanwhile
+CREATE OR REPLACE FUNCTION le._le_end(e le.le_elections, reason text, more text DEFAULT '')
+	RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE le.le_elections t SET ended = reason, value = NULL
+	WHERE t.name = e.name AND t.token = e.token AND t.ended IS NULL;
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	PERFORM le._le_notify(e, 'ended', format(', "reason": "%s"%s', reason, more));
+	PERFORM le._le_release(e);
+	RETURN true;
+END $$;
+
+-- Release the beacon of a term of this session, however often it is held.
+-- Before the commit, it is held only after SET CONSTRAINTS IMMEDIATE.
+CREATE OR REPLACE FUNCTION le._le_release(e le.le_elections) RETURNS void
+	LANGUAGE plpgsql SET client_min_messages = error AS $$
+BEGIN
+	IF e.scope = 'session' AND e.pid = pg_backend_pid() AND le._le_held(e.beacon) THEN
+		PERFORM pg_advisory_unlock(e.beacon), pg_advisory_unlock(e.beacon);
+	END IF;
+END $$;
+
+-- Release the beacon that this session has taken last, if the transaction of the
+-- term was rolled back after that.  currval() is not rolled back.
+CREATE OR REPLACE FUNCTION le._le_sweep() RETURNS void
+	LANGUAGE plpgsql SET client_min_messages = error AS $$
+#variable_conflict use_variable
+DECLARE
+	beacon bigint;
+BEGIN
+	beacon := currval('le.le_beacon_seq');
+	IF le._le_held(beacon) AND NOT EXISTS (SELECT FROM le.le_elections t
+			WHERE t.beacon = beacon AND t.pid = pg_backend_pid() AND t.ended IS NULL) THEN
+		PERFORM pg_advisory_unlock(beacon), pg_advisory_unlock(beacon);
+	END IF;
+EXCEPTION WHEN object_not_in_prerequisite_state THEN
+	NULL;	-- the session has taken none yet
+END $$;
+
+-- Record the end of a term that this session has lost, if that is possible now
+CREATE OR REPLACE FUNCTION le._le_let_go(e le.le_elections) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF e.pid = pg_backend_pid() AND e.scope = 'session' AND e.ended IS NULL
+		AND current_setting('transaction_read_only') = 'off'
+			AND current_setting('transaction_isolation') = 'read committed' THEN
+		PERFORM le._le_end(e, le._le_over(e, false));
+	END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_beacon_taken(e le.le_elections) RETURNS le.le_elections
+	LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE serialization_failure USING MESSAGE = format('could not begin the term of election "%s"',
+		e.name);
+END $$;
+
+-- Take the beacon of a term in session scope, immediately before the commit.
+-- The locks are taken by the last expression, after which a cancel can only come
+-- while the commit waits to send notifications.  The session then holds a beacon
+-- that is in no row, and releases it with its next bid in session scope, see
+-- _le_sweep().
+CREATE OR REPLACE FUNCTION le._le_take_beacon() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e le.le_elections;
+BEGIN
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = NEW.name AND t.token = NEW.token
+		AND t.beacon = NEW.beacon
+		AND t.scope = 'session' AND t.ended IS NULL AND t.pid = pg_backend_pid();
+	RETURN CASE WHEN e.name IS NULL OR setval('le.le_beacon_seq', e.beacon) IS NULL
+		THEN NULL::le.le_elections
+		WHEN pg_try_advisory_lock(e.beacon) AND pg_try_advisory_lock(e.beacon) THEN NULL
+		ELSE le._le_beacon_taken(e) END;
+END $$;
+DO $$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+		WHERE t.tgrelid OPERATOR(pg_catalog.=) 'le.le_elections'::pg_catalog.regclass
+				   AND t.tgname OPERATOR(pg_catalog.=) '_le_take_beacon') THEN
+		CREATE CONSTRAINT TRIGGER _le_take_beacon AFTER UPDATE OF token, scope ON le.le_elections
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+				WHEN (NEW.scope OPERATOR(pg_catalog.=) 'session')
+			EXECUTE FUNCTION le._le_take_beacon();
+		ALTER TABLE le.le_elections ENABLE ALWAYS TRIGGER _le_take_beacon;
+	END IF;
+END $$;
+
+--
+-- Bids
+--
+CREATE OR REPLACE FUNCTION le._le_new_beacon() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	RETURN ('x' || left(replace(gen_random_uuid()::text, '-', ''), 15))::bit(60)::bigint;
+END $$;
+
+-- Add a row for the election.  Returns false if another transaction is adding
+-- it.  A role with too many rows first loses those of vacant elections.
+CREATE OR REPLACE FUNCTION le._le_add(name text) RETURNS boolean
+	LANGUAGE plpgsql SET lock_timeout = 0 AS $$
+#variable_conflict use_variable
+DECLARE
+	caller oid := quote_ident(le._le_caller())::regrole;
+	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
+BEGIN
+	IF (SELECT count(*) FROM le.le_elections t WHERE t.creator = caller) >= most
+		AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = caller) THEN
+		DELETE FROM le.le_elections d WHERE d.name = ANY (ARRAY(
+			SELECT t.name FROM le.le_elections t WHERE t.creator = caller
+				AND le._le_over(t, false) IS NOT NULL
+			LIMIT 100 FOR UPDATE SKIP LOCKED));
+		IF NOT FOUND THEN
+			RAISE configuration_limit_exceeded USING
+				MESSAGE = format('too many elections for role "%s": at most %s at a time',
+					le._le_caller(), most),
+				HINT = 'Resign from some, or ask the owner of the schema to raise '
+					'max_elections_per_role in "le_settings".';
+		END IF;
+	END IF;
+	PERFORM set_config('lock_timeout', '10', true);
+	INSERT INTO le.le_elections (name, beacon, creator) VALUES (name, le._le_new_beacon(), caller)
+		ON CONFLICT DO NOTHING;
+	RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+	RETURN false;
+END $$;
+
+-- Note when the beacon was first found to be held without a leader.  Never waits.
+CREATE OR REPLACE FUNCTION le._le_suspect(e le.le_elections) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE le.le_elections u SET suspect_at = clock_timestamp() WHERE u.name = (
+		SELECT t.name FROM le.le_elections t WHERE t.name = e.name
+			AND t.token IS NOT DISTINCT FROM e.token
+			AND t.beacon = e.beacon
+				AND (t.suspect_at IS NULL
+				OR t.suspect_at NOT BETWEEN clock_timestamp() - interval '1 min'
+				AND clock_timestamp())
+		FOR NO KEY UPDATE SKIP LOCKED);
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_pool_hint() RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	RETURN 'Another client may use the same connection, as through a pooler in transaction mode or '
+		'a connection pool. To lead through these, use a lease.';
+END $$;
+
+-- A bid by the session that leads the election already
+CREATE OR REPLACE FUNCTION le._le_bid_again(e le.le_elections, scope text, heartbeat interval,
+	identity text, waits boolean)
+RETURNS bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	IF scope = 'lease' OR identity <> e.identity THEN
+		IF scope = 'lease' AND waits THEN
+			RAISE object_not_in_prerequisite_state USING
+				MESSAGE = format('cannot wait to lead election "%s", which this session leads '
+					'already', e.name),
+				DETAIL = format('The session leads it in %s scope.', e.scope);
+		ELSIF waits THEN
+			RAISE SQLSTATE 'LE005' USING
+				MESSAGE = format('cannot wait to lead election "%s", which this session leads '
+					'already', e.name),
+				DETAIL = format('The session leads it as "%s".', le._le_shown_identity(e)),
+					HINT = le._le_pool_hint();
+		ELSIF scope <> 'lease' THEN
+			RAISE WARNING USING HINT = le._le_pool_hint(),
+				MESSAGE = format('this session leads election "%s" as "%s"', e.name,
+					le._le_shown_identity(e));
+		END IF;
+		RETURN NULL;
+	END IF;
+	IF scope = 'session' AND e.scope = 'transaction' THEN
+		UPDATE le.le_elections t SET scope = 'session', renewed_at = clock_timestamp(),
+			lasts = heartbeat,
+			beacon = le._le_new_beacon()
+		WHERE t.name = e.name AND t.token = e.token;
+	ELSIF scope = 'session' AND heartbeat <> COALESCE(e.lasts, '0') THEN
+		UPDATE le.le_elections t SET renewed_at = clock_timestamp(), lasts = heartbeat
+		WHERE t.name = e.name AND t.token = e.token;
+	END IF;
+	RETURN e.token;
+END $$;
+
+-- Bid for the election, without waiting (patience NULL), or as a candidate that
+-- waits for at most that long now.  Returns the token, or NULL if the caller
+-- was not elected.
+CREATE OR REPLACE FUNCTION le._le_bid(name text, scope text, lasts interval, identity text,
+	patience interval)
+RETURNS bigint LANGUAGE plpgsql SET lock_timeout = 0 AS $$
+#variable_conflict use_variable
+DECLARE
+	waits boolean := patience IS NOT NULL;
+	until timestamptz := clock_timestamp() + patience;
+	thorough boolean := waits OR random() < 0.2;
+	e le.le_elections;
+	seen le.le_elections;
+	over text;			-- why the last term is over, NULL: it runs
+	squatted boolean;	-- pass over what holds the beacon
+	in_line boolean;	-- this transaction holds the beacon
+	lease_us bigint;
+	token bigint;
+BEGIN
+	PERFORM le._le_require_primary();
+	IF scope = 'session' THEN
+		PERFORM le._le_sweep();
+	END IF;
+	LOOP
+		SELECT * INTO seen FROM le.le_elections t WHERE t.name = name;
+		IF FOUND AND le._le_mine(seen) THEN
+			RETURN le._le_bid_again(seen, scope, lasts, identity, waits);
+		END IF;
+		over := CASE WHEN FOUND THEN le._le_over(seen, thorough OR seen.suspect_at IS NOT NULL)
+			ELSE 'resigned' END;
+		squatted := COALESCE(over IS NOT NULL
+			AND seen.suspect_at BETWEEN clock_timestamp() - interval '1 min'
+			AND clock_timestamp() - interval '1 s', false);
+		in_line := false;
+		lease_us := CASE WHEN scope = 'lease' AND over IS NOT NULL
+			THEN pg_sequence_last_value('le.le_lease_seq') - le._le_us() ELSE 0 END;
+
+		IF lease_us > 0 AND NOT waits THEN
+			RAISE EXCEPTION USING ERRCODE = 'LE003',
+				MESSAGE = format('cannot grant a lease of election "%s" yet', name),
+				DETAIL = 'This server was promoted or restored, and a lease that it does not know '
+					'of may still run.',
+				HINT = format('Retry in %s ms.', ceil(lease_us / 1000.0));
+		ELSIF lease_us > 0 OR NOT (SELECT s.elects FROM le.le_settings s) THEN
+			IF le._le_moved() THEN
+				RETURN NULL;
+			END IF;
+			PERFORM pg_sleep(least(0.1, extract(epoch FROM until - clock_timestamp())));
+		ELSIF seen.name IS NULL THEN
+			CONTINUE WHEN le._le_add(name);
+		ELSIF over IS NOT NULL OR waits THEN
+			BEGIN
+				-- get in line, unless what is first there is to be passed over
+				IF over = 'silent' OR squatted THEN
+					NULL;
+				ELSIF waits THEN
+					PERFORM set_config('lock_timeout',
+						(1 + 1000 * greatest(0, extract(epoch FROM least(until,
+						CASE WHEN over IS NOT NULL THEN clock_timestamp() + interval '1 s'
+							WHEN seen.scope = 'session'
+								THEN le._le_deadline(seen.renewed_at, seen.lasts) END) -
+								clock_timestamp())))::integer::text, true);
+					PERFORM pg_advisory_xact_lock(seen.beacon);
+					in_line := true;
+				ELSE
+					in_line := pg_try_advisory_xact_lock(seen.beacon);
+					IF NOT in_line THEN
+						RAISE SQLSTATE 'LE000';
+					END IF;
+				END IF;
+
+				-- the first in line looks when a lease ends; only it does so
+				WHILE waits LOOP
+					SELECT * INTO e FROM le.le_elections t WHERE t.name = name
+						AND t.beacon = seen.beacon;
+					over := CASE WHEN FOUND THEN le._le_over(e, squatted OR in_line) END;
+					EXIT WHEN over IS NOT NULL;
+					IF e.name IS NULL OR clock_timestamp() >= until THEN
+						RAISE SQLSTATE 'LE000';
+					END IF;
+					PERFORM pg_sleep(least(0.1,
+						greatest(0.001,
+						extract(epoch FROM least(until, le._le_deadline(e.renewed_at, e.lasts)) -
+						clock_timestamp()))));
+				END LOOP;
+
+				-- decide under the lock of the row: guards are over, and so is the term
+				IF waits THEN
+					PERFORM set_config('lock_timeout',
+						(1 + 1000 * greatest(0,
+						extract(epoch FROM until - clock_timestamp())))::integer::text, true);
+					SELECT * INTO e FROM le.le_elections t WHERE t.name = name
+						AND t.beacon = seen.beacon FOR UPDATE;
+				ELSE
+					SELECT * INTO e FROM le.le_elections t WHERE t.name = name
+						AND t.beacon = seen.beacon FOR UPDATE SKIP LOCKED;
+				END IF;
+				over := CASE WHEN FOUND THEN le._le_over(e, squatted OR in_line) END;
+				IF over IS NULL OR NOT le._le_elects() THEN
+					RAISE SQLSTATE 'LE000';
+				END IF;
+				IF e.token IS NOT NULL AND e.ended IS NULL AND e.scope <> 'transaction' THEN
+					PERFORM le._le_notify(e, 'ended', format(', "reason": "%s"', over)),
+						le._le_release(e);
+				END IF;
+				token := le._le_begin(e, scope, lasts, identity, NOT in_line OR scope = 'session');
+				RETURN token;
+			EXCEPTION
+				WHEN SQLSTATE 'LE000' OR lock_not_available THEN
+					NULL;
+				WHEN serialization_failure THEN
+					-- a transaction that keeps its snapshot would never see the change
+					IF patience > '0' THEN
+						RAISE;
+					END IF;
+			END;
+			IF over IS NOT NULL AND NOT in_line THEN
+				PERFORM le._le_suspect(seen);
+			END IF;
+		END IF;
+		-- a clock that was set back does not prolong a term by more than its time
+		IF over IS NULL AND seen.lasts IS NOT NULL
+			AND seen.renewed_at > clock_timestamp() + interval '1 s' THEN
+			UPDATE le.le_elections u SET renewed_at = clock_timestamp() WHERE u.name = (
+				SELECT t.name FROM le.le_elections t WHERE t.name = name AND t.token = seen.token
+					AND t.renewed_at > clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED);
+		END IF;
+		IF NOT waits OR clock_timestamp() >= until THEN
+			RETURN NULL;
+		END IF;
+	END LOOP;
+END $$;
+
+-- Make what this transaction has done durable at commit
+CREATE OR REPLACE FUNCTION le._le_durable() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+END $$;
+
+-- Begin a term, in the row that the caller has locked FOR UPDATE
+CREATE OR REPLACE FUNCTION le._le_begin(e le.le_elections, scope text, lasts interval,
+	identity text, new_beacon boolean)
+RETURNS bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	client text := session_user || '@' || COALESCE(host(inet_client_addr()), 'local');
+	application text := NULLIF(current_setting('application_name'), '');
+BEGIN
+	PERFORM le._le_durable();	-- so that its token is not given out again
+	UPDATE le.le_elections t SET token = nextval('le.le_token_seq'), scope = scope, lasts = lasts,
+		identity = COALESCE(identity, application, client),
+			shows_client = COALESCE(identity, application) IS NULL,
+		role = quote_ident(le._le_caller())::regrole, pid = pg_backend_pid(),
+			xact = pg_current_xact_id(),
+		since = clock_timestamp(), renewed_at = clock_timestamp(), renewals = 0,
+		beacon = CASE WHEN new_beacon THEN le._le_new_beacon() ELSE t.beacon END,
+		ended = NULL, suspect_at = NULL, value = NULL
+	WHERE t.name = e.name RETURNING * INTO e;
+	PERFORM le._le_notify(e, 'elected');
+	IF scope = 'transaction' THEN
+		PERFORM le._le_notify(e, 'ended', ', "reason": "transaction ended"');
+	END IF;
+	RETURN e.token;
+END $$;
+
+-- Check whether the elections have moved to the C extension since the caller
+-- has called.  The caller must have locked the table, as by FOR UPDATE.
+CREATE OR REPLACE FUNCTION le._le_moved() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN (SELECT s.moved FROM le.le_settings s);
+END $$;
+
+-- Raise an error if they have, for a call that cannot go on there
+CREATE OR REPLACE FUNCTION le._le_require_unmoved() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF le._le_moved() THEN
+		RAISE serialization_failure USING MESSAGE = 'the elections have moved to the C extension',
+			HINT = 'Retry.';
+	END IF;
+	RETURN true;
+END $$;
+
+-- Check whether a new term may begin.  A transaction that keeps its snapshot
+-- would not see the change: it locks the row, which is an error then.
+CREATE OR REPLACE FUNCTION le._le_elects() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		PERFORM FROM le.le_settings s FOR SHARE;
+	END IF;
+	RETURN (SELECT s.elects FROM le.le_settings s);
+END $$;
+
+-- Return for how long a bid that began then may still wait in this round.
+-- Raises an error after the caller's lock_timeout.
+CREATE OR REPLACE FUNCTION le._le_patience(started timestamptz, timeout interval, lock_timeout text)
+	RETURNS interval
+LANGUAGE plpgsql AS $$
+DECLARE
+	locks interval := NULLIF(lock_timeout::interval, '0');
+	waited interval := clock_timestamp() - started;
+BEGIN
+	IF waited >= locks AND COALESCE(locks < timeout, true) THEN
+		RAISE lock_not_available USING MESSAGE = 'canceling statement due to lock timeout';
+	END IF;
+	RETURN greatest('0', least('10 s', timeout - waited, locks - waited));
+END $$;
+
+-- Wait to be elected within the caller's transaction
+CREATE OR REPLACE FUNCTION le._le_wait(name text, scope text, lasts interval, identity text,
+	timeout interval, lock_timeout text)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	started timestamptz := clock_timestamp();
+	patience interval;
+	token bigint;
+BEGIN
+	LOOP
+		patience := le._le_patience(started, timeout, lock_timeout);
+		token := le._le_bid(name, scope, lasts, identity, patience);
+		PERFORM le._le_require_unmoved() WHERE token IS NULL;
+		IF token IS NOT NULL OR patience = '0' AND timeout IS NOT NULL
+			AND clock_timestamp() >= started + timeout THEN
+			RETURN token;
+		END IF;
+	END LOOP;
+END $$;
+
+-- Check whether the statement is part of a transaction block, as far as the
+-- times tell: a block that is sent as one string looks like none.  In the
+-- extended protocol, the transaction of a statement with parameters begins with
+-- an earlier message, shortly before.
+CREATE OR REPLACE FUNCTION le._le_in_block() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+	since interval := statement_timestamp() - transaction_timestamp();
+BEGIN
+	RETURN since <> '0' AND NOT (since < '50 ms' AND current_query() ~ '[$][1-9]');
+END $$;
+
+--
+-- Session scope
+--
+CREATE OR REPLACE FUNCTION le.le_try_become_leader(name text, heartbeat interval DEFAULT NULL,
+	identity text DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	name := le._le_name(name);
+	identity := le._le_text('identity', identity, 1, 255);
+	RETURN le._le_bid(name, 'session', le._le_span('heartbeat', heartbeat, '1 day'), identity, NULL)
+		IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION le.le_try_become_leader(text, interval, text) IS
+'lead the election for the rest of the session, or until no heartbeat comes for that long, if '
+'there is no other leader; the term begins at commit; does not wait';
+
+CREATE OR REPLACE FUNCTION le.le_become_leader(name text, timeout interval DEFAULT NULL,
+	heartbeat interval DEFAULT NULL,
+	identity text DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	name := le._le_name(name);
+	timeout := le._le_timeout(timeout);
+	identity := le._le_text('identity', identity, 1, 255);
+	RETURN le._le_wait(name, 'session', le._le_span('heartbeat', heartbeat, '1 day'), identity,
+		timeout,
+		current_setting('lock_timeout')) IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION le.le_become_leader(text, interval, interval, text) IS
+'wait to lead the election for the rest of the session, or until no heartbeat comes for that long; '
+'the term begins at commit; returns false after the timeout (NULL: wait forever)';
+
+CREATE OR REPLACE FUNCTION le.le_am_leader(name text, token bigint DEFAULT NULL,
+	identity text DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET client_min_messages = error AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+	beacon bigint;
+BEGIN
+	-- the usual case at once, see _le_mine() and _le_held()
+	IF token IS NULL AND identity IS NULL THEN
+		beacon := (SELECT t.beacon FROM le.le_elections t WHERE t.name = name AND t.pid = pg_backend_pid()
+			AND t.scope = 'session' AND t.ended IS NULL AND t.lasts IS NULL
+			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0));
+		IF (CASE WHEN pg_advisory_unlock(beacon) THEN pg_try_advisory_lock(beacon) ELSE false END) THEN
+			RETURN true;
+		END IF;
+	END IF;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = le._le_name(name);
+	identity := CASE WHEN identity IS NOT NULL THEN le._le_text('identity', identity, 1, 255) END;
+	IF token IS NULL THEN
+		IF NOT le._le_mine(e) THEN
+			PERFORM le._le_let_go(e) WHERE e.pid = pg_backend_pid();
+			RETURN false;
+		END IF;
+	ELSIF current_setting('transaction_read_only') = 'on' AND NOT pg_is_in_recovery()
+		OR le._le_require_primary() THEN
+		IF e.token IS DISTINCT FROM token OR e.scope <> 'lease' OR le._le_over(e, false) IS NOT NULL
+			THEN
+			RETURN false;
+		END IF;
+		RETURN le._le_require_role(name, e.role) AND COALESCE(identity = e.identity, true);
+	END IF;
+	RETURN COALESCE(identity = e.identity, true);
+END $$;
+COMMENT ON FUNCTION le.le_am_leader(text, bigint, text) IS
+'true if this session leads the election (token NULL), or if the lease with that token runs; with '
+'an identity, only if it leads under that identity';
+
+CREATE OR REPLACE FUNCTION le.le_token(name text)
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+BEGIN
+	name := le._le_name(name);
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	RETURN CASE WHEN le._le_mine(e) THEN e.token END;
+END $$;
+COMMENT ON FUNCTION le.le_token(text) IS
+'fencing token of the term that this session leads; NULL if it does not lead the election';
+
+-- Describe the leader, and what can be done about it, for a caller that does not lead
+CREATE OR REPLACE FUNCTION le._le_describe(name text, token bigint, for_lease text,
+	OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+BEGIN
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	message := format('%s does not lead election "%s"', COALESCE('token ' || token, 'this session'),
+		name);
+	IF le._le_over(e, false) IS NOT NULL THEN
+		detail := 'The election is vacant.';
+	ELSIF e.scope = 'lease' THEN
+		detail := format('"%s" leads it, by a lease.', le._le_shown_identity(e));
+		hint := for_lease;
+	ELSIF e.pid = pg_backend_pid() THEN
+		detail := 'This session leads it, without a lease.';
+	ELSE
+		detail := format('"%s" leads it, in the session with process ID %s.',
+			le._le_shown_identity(e), e.pid);
+		hint := 'Session scope belongs to the connection that took it, and a connection pool hands '
+			'out another one. To lead through a pool, use a lease.';
+	END IF;
+	IF token IS NOT NULL AND (token IS DISTINCT FROM e.token OR detail LIKE '%vacant.') THEN
+		hint := 'The term is over: stop the job, and campaign again.';
+	END IF;
+END $$;
+
+-- Return the row of the term that the caller leads: that of this session, or
+-- the lease with that token.  Otherwise, return NULL after a WARNING.
+CREATE OR REPLACE FUNCTION le._le_led(name text, token bigint, identity text)
+	RETURNS le.le_elections LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+	d record;
+BEGIN
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	IF token IS NULL AND le._le_mine(e) THEN
+		IF e.scope = 'transaction' THEN
+			RAISE WARNING
+				USING MESSAGE = format('leadership of election "%s" is bound to this transaction',
+				name),
+				DETAIL = 'It ends with the transaction.';
+			RETURN NULL;
+		END IF;
+	ELSIF token = e.token AND e.scope = 'lease' AND le._le_over(e, false) IS NULL THEN
+		PERFORM le._le_require_role(name, e.role);
+	ELSE
+		d := le._le_describe(name, token, 'To end a lease, pass its token.');
+		IF d.hint IS NULL THEN
+			RAISE WARNING USING MESSAGE = d.message, DETAIL = d.detail;
+		ELSE
+			RAISE WARNING USING MESSAGE = d.message, DETAIL = d.detail, HINT = d.hint;
+		END IF;
+		RETURN NULL;
+	END IF;
+	IF identity <> e.identity THEN
+		RAISE WARNING
+			USING MESSAGE = format(CASE WHEN token IS NULL
+			THEN 'this session leads election "%s" as "%s"'
+				ELSE 'the lease with this token leads election "%s" as "%s"' END, name,
+					le._le_shown_identity(e)),
+			HINT = CASE WHEN token IS NULL THEN le._le_pool_hint()
+				ELSE 'Pass the identity under which the lease was taken, or none.' END;
+		RETURN NULL;
+	END IF;
+	RETURN e;
+END $$;
+
+CREATE
+	OR REPLACE FUNCTION le.le_resign(name text, token bigint DEFAULT NULL,
+	successor text DEFAULT NULL, identity text DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e le.le_elections;
+BEGIN
+	name := le._le_name(name);
+	successor := le._le_text('successor', successor, 1, 255);
+	identity := le._le_text('identity', identity, 1, 255);
+	IF successor IS NOT NULL THEN
+		RAISE feature_not_supported USING MESSAGE = 'cannot resign in favor of a successor',
+			HINT = 'This needs the C extension leader_election.';
+	END IF;
+	e := le._le_led(name, token, identity);
+	RETURN e.name IS NOT NULL AND le._le_end(e, 'resigned');
+END $$;
+COMMENT ON FUNCTION le.le_resign(text, bigint, text, text) IS
+'end this session''s leadership of the election (token NULL), or the lease with that token, at '
+'commit; with an identity, only if it leads under that identity; returns false, with a warning, if '
+'the caller does not lead; a successor is not supported';
+
+CREATE OR REPLACE FUNCTION le.le_resign_all()
+RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e le.le_elections;
+	resigned integer := 0;
+BEGIN
+	PERFORM le._le_sweep();
+	FOR e IN SELECT * FROM le.le_elections t WHERE t.pid = pg_backend_pid() AND t.scope = 'session'
+		AND t.ended IS NULL LOOP
+		IF le._le_mine(e) AND le._le_end(e, 'resigned') THEN
+			resigned := resigned + 1;
+		END IF;
+	END LOOP;
+	RETURN resigned;
+END $$;
+COMMENT ON FUNCTION le.le_resign_all() IS
+'end all leadership of this session in session scope; returns the number of elections';
+
+CREATE OR REPLACE FUNCTION le.le_heartbeat(name text, token bigint DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+BEGIN
+	name := le._le_name(name);
+	PERFORM le._le_require_primary();
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	IF token IS NOT NULL AND e.token = token AND e.scope = 'lease' THEN
+		RAISE object_not_in_prerequisite_state USING
+			MESSAGE = format('election "%s" is led by a lease, which has no heartbeat', name),
+				HINT = 'Use le_renew().';
+	ELSIF NOT COALESCE(token = e.token, token IS NULL) THEN
+		RETURN false;
+	ELSIF NOT le._le_mine(e) THEN
+		IF token IS NULL OR le._le_over(e, false) IS NOT NULL THEN
+			PERFORM le._le_let_go(e);
+			RETURN false;
+		END IF;
+		PERFORM le._le_require_role(name, e.role);
+	END IF;
+	IF e.lasts IS NULL THEN
+		RETURN true;
+	END IF;
+	UPDATE le.le_elections t SET renewed_at = clock_timestamp()
+	WHERE t.name = name AND t.token = e.token AND t.ended IS NULL
+		AND clock_timestamp() < le._le_deadline(t.renewed_at, t.lasts);
+	RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION le.le_heartbeat(text, bigint) IS
+'give a heartbeat for the term that this session leads (token NULL), or for the term with that '
+'token in any session; returns false if it has ended';
+
+--
+-- Transaction scope
+--
+CREATE OR REPLACE FUNCTION le._le_warn_no_block(function text, stack text) RETURNS void
+	LANGUAGE plpgsql AS $$
+BEGIN
+	-- within another function, the calling statement can be the job
+	IF statement_timestamp() = transaction_timestamp() AND position(chr(10) IN stack) = 0 THEN
+		RAISE WARNING USING ERRCODE = 'no_active_sql_transaction',
+			MESSAGE = format('%s() can only be used in transaction blocks', function),
+			DETAIL = 'Leadership ends with this statement.';
+	END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION le.le_try_become_leader_xact(name text, identity text DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	stack text;
+BEGIN
+	GET DIAGNOSTICS stack = PG_CONTEXT;
+	name := le._le_name(name);
+	identity := le._le_text('identity', identity, 1, 255);
+	PERFORM le._le_warn_no_block('le_try_become_leader_xact', stack);
+	RETURN le._le_bid(name, 'transaction', NULL, identity, NULL) IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION le.le_try_become_leader_xact(text, text) IS
+'lead the election until the end of the transaction, if there is no other leader; does not wait';
+
+CREATE OR REPLACE FUNCTION le.le_become_leader_xact(name text, timeout interval DEFAULT NULL,
+	identity text DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	stack text;
+BEGIN
+	GET DIAGNOSTICS stack = PG_CONTEXT;
+	name := le._le_name(name);
+	timeout := le._le_timeout(timeout);
+	identity := le._le_text('identity', identity, 1, 255);
+	PERFORM le._le_warn_no_block('le_become_leader_xact', stack);
+	RETURN le._le_wait(name, 'transaction', NULL, identity, timeout,
+		current_setting('lock_timeout')) IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION le.le_become_leader_xact(text, interval, text) IS
+'wait to lead the election until the end of the transaction; returns false after the timeout '
+'(NULL: wait forever)';
+
+--
+-- Lease scope
+--
+-- Renew the lease with that token: true if it was renewed; NULL, after a
+-- WARNING, if it runs under another identity.
+-- With synchronous_commit = off, a crash can take a renewal back.  That does no
+-- harm, because all leases run anew for their ttl after a start.  But a ttl
+-- that was raised must be durable.
+CREATE OR REPLACE FUNCTION le._le_renew(name text, token bigint, ttl interval, identity text)
+	RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+	role oid;
+BEGIN
+	FOR i IN 1 .. 2 LOOP
+		UPDATE le.le_elections t
+		SET renewed_at = clock_timestamp(), renewals = t.renewals + 1,
+			lasts = COALESCE(ttl, t.lasts)
+		WHERE t.name = name AND t.token = token AND t.scope = 'lease' AND t.ended IS NULL
+			AND clock_timestamp() < le._le_deadline(t.renewed_at, t.lasts)
+			AND COALESCE(identity = t.identity, true) AND (i = 2 OR COALESCE(ttl <= t.lasts, true))
+			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
+		RETURNING t.role INTO role;
+		IF FOUND THEN
+			IF i = 2 THEN
+				PERFORM le._le_durable();
+			END IF;
+			RETURN le._le_require_role(name, role);
+		END IF;
+		-- after a restart, a lease runs anew once the start was noticed
+		PERFORM le._le_require_primary();
+	END LOOP;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name AND t.token = token
+		AND t.scope = 'lease';
+	IF NOT FOUND OR le._le_over(e, false) IS NOT NULL THEN
+		PERFORM le._le_require_unmoved();
+		RETURN false;
+	END IF;
+	e := le._le_led(name, token, identity);
+	RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION le.le_lease(name text, ttl interval, token bigint DEFAULT NULL,
+	identity text DEFAULT NULL)
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+	renewed boolean := false;
+BEGIN
+	name := le._le_name(name);
+	identity := le._le_text('identity', identity, 1, 255);
+	IF ttl IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'ttl must not be null';
+	END IF;
+	ttl := le._le_ttl(ttl);
+	IF token IS NOT NULL THEN
+		renewed := le._le_renew(name, token, ttl, identity);
+	END IF;
+	IF renewed THEN
+		RETURN token;
+	ELSIF renewed IS NULL THEN
+		RETURN NULL;
+	END IF;
+	token := le._le_bid(name, 'lease', ttl, identity, NULL);
+	IF token IS NOT NULL AND le._le_in_block() THEN
+		RAISE WARNING USING ERRCODE = 'active_sql_transaction',
+			MESSAGE = format('the lease of election "%s" begins when this transaction commits',
+				name),
+			DETAIL = 'Until then no program leads, and after a rollback none does.',
+			HINT = 'Commit before acting as the leader, or take leases outside of transaction '
+				'blocks.';
+	END IF;
+	RETURN token;
+END $$;
+COMMENT ON FUNCTION le.le_lease(text, interval, bigint, text) IS
+'become or stay leader for the ttl (from 100 ms to max_ttl of le_settings): renew the lease with '
+'that token, or else take a new one; returns its token, or NULL if there is another leader; takes '
+'effect at commit; does not wait';
+
+CREATE OR REPLACE FUNCTION le.le_renew(name text, token bigint, ttl interval DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	name := le._le_name(name);
+	IF token IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'token must not be null';
+	END IF;
+	IF ttl IS NOT NULL THEN
+		ttl := le._le_ttl(ttl);
+	END IF;
+	RETURN le._le_renew(name, token, ttl, NULL);
+END $$;
+COMMENT ON FUNCTION le.le_renew(text, bigint, interval) IS
+'renew the lease with that token, for its ttl (NULL) or another one, at commit; returns false if '
+'it does not run';
+
+CREATE OR REPLACE FUNCTION le.le_renew_many(names text[], tokens bigint[])
+RETURNS boolean[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	renewed boolean[] := '{}';
+	lease record;
+BEGIN
+	IF array_ndims(names) > 1 OR array_ndims(tokens) > 1 THEN
+		RAISE array_subscript_error USING MESSAGE = CASE WHEN array_ndims(names) > 1
+			THEN 'election names'
+			ELSE 'tokens' END || ' must be a one-dimensional array';
+	ELSIF names IS NULL OR array_position(names, NULL) IS NOT NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'election names must not be null';
+	ELSIF tokens IS NULL OR array_position(tokens, NULL) IS NOT NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'tokens must not be null';
+	ELSIF cardinality(names) <> cardinality(tokens) THEN
+		RAISE array_subscript_error USING MESSAGE = format(
+			'there must be as many tokens as election names: %s, not %s', cardinality(names),
+				cardinality(tokens));
+	END IF;
+	-- in the order of the names, so that two calls do not wait for each other
+	FOR lease IN
+		SELECT le._le_name(u.name) AS name, u.token, u.i::integer
+		FROM unnest(names, tokens) WITH ORDINALITY u(name, token, i) ORDER BY u.name COLLATE "C"
+	LOOP
+		renewed[lease.i] := le._le_renew(lease.name, lease.token, NULL, NULL);
+	END LOOP;
+	RETURN renewed;
+END $$;
+COMMENT ON FUNCTION le.le_renew_many(text[], bigint[]) IS
+'renew the lease of each election that has the token at the same place, for its ttl, at commit; '
+'returns at that place false if it does not run';
+
+--
+-- Guards
+--
+-- Guard the transaction by the term of this session (token NULL) or with that
+-- token.  At REPEATABLE READ and SERIALIZABLE, the row is read as of the
+-- snapshot: a term that has been replaced since is an error (40001), but later
+-- renewals are not seen, so that the time of the term is not judged.
+CREATE OR REPLACE FUNCTION le._le_guard_by(name text, token bigint) RETURNS le.le_elections
+	LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+	d record;
+	over text := 'resigned';
+	wanted bigint := token;
+	mine boolean := le._le_require_primary();
+BEGIN
+	IF token IS NULL THEN
+		SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+		wanted := CASE WHEN le._le_mine(e) THEN e.token END;
+	END IF;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name AND t.token = wanted FOR KEY SHARE;
+	IF FOUND THEN
+		mine := le._le_mine(e);
+		over := CASE WHEN NOT mine THEN le._le_over(e, false) END;
+		IF over IN ('expired', 'silent')
+			AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+			over := NULL;
+		END IF;
+	END IF;
+	IF over IS NOT NULL THEN
+		PERFORM le._le_require_unmoved();
+		IF e.name IS NULL AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name), 0) < token THEN
+			-- the term may have begun after the snapshot
+			RAISE serialization_failure USING
+				MESSAGE = format('could not look at the term of election "%s" with token %s', name, token),
+				DETAIL = 'The snapshot of the transaction is older than the term, or there is no such term.',
+				HINT = 'Retry the transaction.';
+		END IF;
+		d := le._le_describe(name, token,
+			'To act as its leader, pass the token of the lease, or set "leader_election.token" to '
+			'it.');
+		IF d.hint IS NULL THEN
+			RAISE SQLSTATE 'LE001' USING MESSAGE = d.message, DETAIL = d.detail;
+		END IF;
+		RAISE SQLSTATE 'LE001' USING MESSAGE = d.message, DETAIL = d.detail, HINT = d.hint;
+	END IF;
+	mine := mine OR le._le_require_role(name, e.role);
+	RETURN e;
+END $$;
+
+CREATE OR REPLACE FUNCTION le.le_assert_leader(name text, token bigint DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e le.le_elections;
+BEGIN
+	e := le._le_guard_by(le._le_name(name), token);
+END $$;
+COMMENT ON FUNCTION le.le_assert_leader(text, bigint) IS
+'raise error LE001 unless the term with that token runs (NULL: unless this session leads); '
+'otherwise guard the transaction: no new term begins before its end';
+
+CREATE OR REPLACE FUNCTION le.le_guard()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	setting text := current_setting('leader_election.token', true);
+	e le.le_elections;
+	token bigint;
+BEGIN
+	IF TG_NARGS <> 1 THEN
+		RAISE invalid_object_definition USING
+			MESSAGE = format('trigger "%s" on table "%s" must have one argument, the name of an '
+				'election', TG_NAME, TG_TABLE_NAME),
+			HINT = 'Create the trigger again, with EXECUTE FUNCTION le_guard(''name'').';
+	END IF;
+	PERFORM le._le_name(TG_ARGV[0]);
+	IF setting <> '' THEN
+		SELECT * INTO e FROM le.le_elections t WHERE t.name = TG_ARGV[0];
+		IF NOT le._le_mine(e) THEN
+			IF setting !~ '^0*[1-9][0-9]{0,17}$' THEN
+				RAISE invalid_parameter_value USING MESSAGE = format(
+					'parameter "leader_election.token" must be a token, which is a positive '
+						'bigint, or empty: "%s"', setting);
+			END IF;
+			token := setting;
+		END IF;
+	END IF;
+	PERFORM le._le_guard_by(TG_ARGV[0], token);
+	IF TG_OP = 'DELETE' THEN
+		RETURN OLD;
+	END IF;
+	RETURN NEW;
+END $$;
+COMMENT ON FUNCTION le.le_guard() IS
+'trigger with the name of an election as its argument: the writing session must lead that '
+'election, or have the leader''s token in leader_election.token; guards the transaction as '
+'le_assert_leader does';
+
+--
+-- Jobs and seats
+--
+CREATE OR REPLACE FUNCTION le.le_once(name text, due timestamptz, token bigint DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+	caller oid := quote_ident(le._le_caller())::regrole;
+	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
+BEGIN
+	name := le._le_name(name);
+	IF due IS NULL THEN
+		RAISE null_value_not_allowed
+			USING MESSAGE = 'the time for which a job is due must not be null';
+	ELSIF NOT isfinite(due) THEN
+		RAISE datetime_field_overflow
+			USING MESSAGE = 'the time for which a job is due must be finite';
+	ELSIF due > clock_timestamp() + interval '1 hour' THEN
+		RAISE datetime_field_overflow
+			USING MESSAGE = 'the time for which a job is due must be at most one hour from now';
+	END IF;
+	e := le._le_guard_by(name, token);
+	UPDATE le.le_once_done o SET due = due, token = e.token, role = caller WHERE o.name = name
+		AND o.due < due;
+	IF FOUND THEN
+		RETURN true;
+	ELSIF EXISTS (SELECT FROM le.le_once_done o WHERE o.name = name) THEN
+		RETURN false;
+	END IF;
+	IF (SELECT count(*) FROM le.le_once_done o WHERE o.role = caller) >= most
+		AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = caller) THEN
+		RAISE configuration_limit_exceeded USING
+			MESSAGE = format('too many elections with jobs that role "%s" has done: at most %s',
+				le._le_caller(), most),
+			HINT = 'Ask the owner of the schema to delete rows of "le_once_done", or to raise '
+				'max_elections_per_role in "le_settings".';
+	END IF;
+	INSERT INTO le.le_once_done AS o VALUES (name, due, e.token, caller)
+	ON CONFLICT ON CONSTRAINT le_once_done_pkey DO UPDATE SET due = due, token = e.token,
+		role = caller WHERE o.due < due;
+	RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION le.le_once(text, timestamptz, bigint) IS
+'true if the job for that time must be done now, in this transaction, which is then guarded as by '
+'le_assert_leader; false if that job, or a later one, is done already; raises error LE001 unless '
+'the term with that token runs (NULL: unless this session leads)';
+
+CREATE OR REPLACE FUNCTION le.le_seats(name text, n integer)
+RETURNS text[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+	SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	name := le._le_name(name);
+	IF n IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'number of seats must not be null';
+	ELSIF n NOT BETWEEN 1 AND 10000 THEN
+		RAISE invalid_parameter_value USING MESSAGE = 'number of seats must be from 1 to 10000';
+	END IF;
+	PERFORM le._le_name(name || '/' || n);
+	RETURN ARRAY(SELECT name || '/' || i FROM generate_series(1, n) i);
+END $$;
+COMMENT ON FUNCTION le.le_seats(text, integer) IS
+'names of n elections, name/1 to name/n, so that at most n lead: for le_campaign';
+
+--
+-- Campaigns
+--
+-- Check the arguments of a campaign, and return ttl or heartbeat
+CREATE OR REPLACE FUNCTION le._le_check_campaign(timeout interval, ttl interval, heartbeat interval,
+	identity text)
+RETURNS interval LANGUAGE plpgsql AS $$
+BEGIN
+	timeout := le._le_timeout(timeout);
+	identity := le._le_text('identity', identity, 1, 255);
+	IF ttl IS NOT NULL AND heartbeat IS NOT NULL THEN
+		RAISE invalid_parameter_value USING MESSAGE = 'ttl and heartbeat must not both be given',
+			DETAIL = 'A ttl is for a lease, and a heartbeat for a term in session scope.';
+	END IF;
+	RETURN CASE WHEN ttl IS NULL THEN le._le_span('heartbeat', heartbeat, '1 day')
+		ELSE le._le_ttl(ttl) END;
+END $$;
+
+-- For how long a campaign that began then may go on
+CREATE OR REPLACE FUNCTION le._le_rest(started timestamptz, timeout interval) RETURNS interval
+	LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN CASE WHEN timeout IS NOT NULL
+		THEN greatest('0', started + timeout - clock_timestamp()) END;
+END $$;
+
+-- One round of a campaign.  "waits" tells the procedure to commit, and to call
+-- again.  The first round does not wait, except in a transaction block, where
+-- it lasts until the end.
+CREATE OR REPLACE FUNCTION le._le_campaign(name text, timeout interval, ttl interval,
+	heartbeat interval, identity text,
+	started timestamptz, first boolean, INOUT token bigint, OUT waits boolean, OUT moved boolean,
+	OUT rest interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
+	lasts interval;
+	patience interval;
+BEGIN
+	name := le._le_name(name);
+	lasts := le._le_check_campaign(timeout, ttl, heartbeat, identity);
+	waits := false;
+	IF first AND scope = 'lease' AND token IS NOT NULL
+		AND le._le_renew(name, token, lasts, identity) THEN
+		RETURN;
+	ELSIF timeout = '0' THEN
+		token := le._le_bid(name, scope, lasts, identity, NULL);
+	ELSIF first AND le._le_in_block() THEN
+		token := le._le_wait(name, scope, lasts, identity, timeout,
+			current_setting('lock_timeout'));
+	ELSE
+		patience := CASE WHEN first THEN '0'
+			ELSE le._le_patience(started, timeout, current_setting('lock_timeout')) END;
+		token := le._le_bid(name, scope, lasts, identity, patience);
+		waits := token IS NULL AND COALESCE(clock_timestamp() < started + timeout, true);
+	END IF;
+	IF token IS NULL THEN
+		moved := le._le_moved();
+		rest := CASE WHEN moved THEN le._le_rest(started, timeout) END;
+		waits := waits AND NOT moved;
+	END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, ttl interval,
+	heartbeat interval, identity text,
+	started timestamptz, first boolean, OUT token bigint, OUT name text, OUT waits boolean,
+	OUT moved boolean, OUT rest interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
+	lasts interval;
+	pause interval;
+	e le.le_elections;
+BEGIN
+	IF names IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'election names must not be null';
+	ELSIF array_ndims(names) IS DISTINCT FROM 1 THEN
+		RAISE array_subscript_error
+			USING MESSAGE = 'election names must be a one-dimensional array, and not empty';
+	END IF;
+	PERFORM le._le_name(n) FROM unnest(names) n;
+	lasts := le._le_check_campaign(timeout, ttl, heartbeat, identity);
+	PERFORM le._le_require_primary();
+	LOOP
+		-- where leases are not granted yet, only a call that does not wait is told so
+		IF scope = 'session' OR timeout = '0'
+			OR COALESCE(pg_sequence_last_value('le.le_lease_seq') < le._le_us(), true) THEN
+			FOREACH name IN ARRAY names LOOP
+				SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+				IF NOT le._le_mine(e) THEN
+					token := le._le_bid(name, scope, lasts, identity, NULL);
+				ELSIF identity <> e.identity THEN
+					token := le._le_bid_again(e, 'session', NULL, identity,
+						COALESCE(timeout > '0', true) AND NOT first);
+				END IF;
+				waits := false;
+				IF token IS NOT NULL THEN
+					RETURN;
+				END IF;
+			END LOOP;
+		END IF;
+		name := NULL;
+		moved := le._le_moved();
+		rest := CASE WHEN moved THEN le._le_rest(started, timeout) END;
+		waits := COALESCE(clock_timestamp() < started + timeout, true) AND NOT moved;
+		IF NOT waits THEN
+			RETURN;
+		END IF;
+		pause := least('0.2 s', le._le_patience(started, timeout, current_setting('lock_timeout')));
+		PERFORM pg_sleep(extract(epoch FROM pause));
+		IF NOT (first AND le._le_in_block()) THEN
+			RETURN;
+		END IF;
+	END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_now() RETURNS timestamptz
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN clock_timestamp();
+END $$;
+
+-- The term begins with the commit that ends the CALL: a COMMIT in here would be
+-- followed by a statement, which a cancel could end with an error although the
+-- session leads.
+CREATE OR REPLACE PROCEDURE le.le_campaign(name text, timeout interval DEFAULT NULL,
+	ttl interval DEFAULT NULL,
+	heartbeat interval DEFAULT NULL, identity text DEFAULT NULL, INOUT token bigint DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+	started pg_catalog.timestamptz;
+	round pg_catalog.record;
+BEGIN
+	started := le._le_now();
+	SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity, started, true,
+		token);
+	WHILE round.waits LOOP
+		COMMIT;
+		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+		SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity, started,
+			false, token);
+	END LOOP;
+	token := round.token;
+	-- the procedure has another body then, see to-c.sql
+	IF round.moved THEN
+		CALL le.le_campaign(name, round.rest, ttl, heartbeat, identity, token);
+	END IF;
+END $$;
+COMMENT ON PROCEDURE le.le_campaign(text, interval, interval, interval, text, bigint) IS
+'wait to lead the election for the rest of the session, or until no heartbeat comes for that long, '
+'or with a ttl by a lease, with a commit at least every 10 seconds; returns the token, or NULL '
+'after the timeout (NULL: wait forever)';
+
+-- The name comes last, so that at each of its positions the other le_campaign
+-- has the same type, apart from the first: a call with parameters of unknown
+-- type then always means that one.
+CREATE OR REPLACE PROCEDURE le.le_campaign(names text[], timeout interval DEFAULT NULL,
+	ttl interval DEFAULT NULL,
+	heartbeat interval DEFAULT NULL, identity text DEFAULT NULL, INOUT token bigint DEFAULT NULL,
+		INOUT name text DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+	started pg_catalog.timestamptz;
+	round pg_catalog.record;
+BEGIN
+	started := le._le_now();
+	SELECT * INTO round FROM le._le_campaign_many(names, timeout, ttl, heartbeat, identity, started,
+		true);
+	WHILE round.waits LOOP
+		COMMIT;
+		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+		SELECT * INTO round FROM le._le_campaign_many(names, timeout, ttl, heartbeat, identity,
+			started, false);
+	END LOOP;
+	token := round.token;
+	name := round.name;
+	IF round.moved THEN
+		CALL le.le_campaign(names, round.rest, ttl, heartbeat, identity, token, name);
+	END IF;
+END $$;
+COMMENT ON PROCEDURE le.le_campaign(text[], interval, interval, interval, text, bigint, text) IS
+'wait to lead any of many elections, by bids at intervals of 0.2 seconds; returns token and name '
+'of the first one won, or NULLs after the timeout (NULL: wait forever)';
+
+--
+-- Observing, publishing, deposing
+--
+-- One look of an observer; with a pause after it, if nothing has changed
+CREATE OR REPLACE FUNCTION le._le_observe(name text, timeout interval, started timestamptz,
+	first boolean,
+	INOUT version bigint, OUT token bigint, OUT identity text, OUT value text, OUT waits boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+	known bigint := version;
+BEGIN
+	name := le._le_name(name);
+	timeout := le._le_timeout(timeout);
+	IF pg_is_in_recovery() THEN
+		RAISE read_only_sql_transaction
+			USING MESSAGE = 'cannot observe an election during recovery',
+			HINT = 'Connect to the primary server.';
+	END IF;
+	LOOP
+		SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+		-- a candidate that waits for guards can hold the beacon of a leader that has gone
+		IF le._le_over(e, true) IS NULL THEN
+			token := e.token;
+			identity := le._le_shown_identity(e);
+			value := e.value;
+		END IF;
+		version := hashtextextended(concat_ws(' ', e.token, token IS NOT NULL,
+			quote_nullable(value)), 0) & 9007199254740991;
+		waits := COALESCE(version = known AND COALESCE(clock_timestamp() < started + timeout, true),
+			false);
+		IF NOT waits THEN
+			RETURN;
+		END IF;
+		PERFORM pg_sleep(greatest(0,
+			extract(epoch FROM least('0.1 s', started + timeout - clock_timestamp()))));
+		IF NOT (first AND le._le_in_block()) THEN
+			RETURN;
+		END IF;
+	END LOOP;
+END $$;
+
+CREATE OR REPLACE PROCEDURE le.le_observe(name text, INOUT version bigint DEFAULT NULL,
+	timeout interval DEFAULT NULL,
+	INOUT token bigint DEFAULT NULL, INOUT identity text DEFAULT NULL,
+		INOUT value text DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+	started pg_catalog.timestamptz;
+	look pg_catalog.record;
+BEGIN
+	started := le._le_now();
+	SELECT * INTO look FROM le._le_observe(name, timeout, started, true, version);
+	WHILE look.waits LOOP
+		COMMIT;
+		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+		SELECT * INTO look FROM le._le_observe(name, timeout, started, false, version);
+	END LOOP;
+	version := look.version;
+	token := look.token;
+	identity := look.identity;
+	value := look.value;
+END $$;
+COMMENT ON PROCEDURE le.le_observe(text, bigint, interval, bigint, text, text) IS
+'wait until the election''s state has another version (NULL: do not wait), by looks at intervals '
+'of 0.1 seconds; returns that version, to be passed back, and the leader''s token, identity and '
+'published value, which are NULL while the election is vacant';
+
+CREATE OR REPLACE FUNCTION le.le_proclaim(name text, value text, token bigint DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+BEGIN
+	name := le._le_name(name);
+	value := le._le_text('value', value, 0, 8192);
+	e := le._le_led(name, NULLIF(token, le.le_token(name)), NULL);
+	UPDATE le.le_elections t SET value = value WHERE t.name = name AND t.token = e.token
+		AND t.ended IS NULL;
+	IF FOUND THEN
+		PERFORM le._le_notify(e, 'proclaimed');
+		RETURN true;
+	END IF;
+	RETURN false;
+END $$;
+COMMENT ON FUNCTION le.le_proclaim(text, text, bigint) IS
+'publish a value (at most 8 kB, NULL: no value) as the leader, from commit to the end of the term; '
+'with a lease, pass its token; returns false, with a warning, if the caller does not lead';
+
+-- End the term, and return the process that holds the beacon for it, which
+-- only the caller's own rights can terminate
+CREATE OR REPLACE FUNCTION le._le_depose_by(deposer name, name text, reason text,
+	OUT deposed boolean, OUT pid integer)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+	super boolean;
+BEGIN
+	name := le._le_name(name);
+	reason := le._le_text('reason', reason, 1, 255);
+	deposed := NOT le._le_require_primary();
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	IF le._le_over(e, true) IS NOT NULL THEN
+		RAISE WARNING USING MESSAGE = format('election "%s" has no leader to depose', name),
+			DETAIL = 'The election is vacant.';
+		RETURN;
+	ELSIF le._le_mine(e) THEN
+		RAISE object_not_in_prerequisite_state USING
+			MESSAGE = format('cannot depose the leader of election "%s", which is this session',
+				name), HINT = 'Use le_resign().';
+	ELSIF deposer IS NULL THEN
+		deposer := le._le_caller();
+		super := COALESCE((SELECT r.rolsuper FROM pg_roles r WHERE r.oid = e.role), false);
+		IF NOT le._le_has_role(e.role)
+			AND (super OR NOT le._le_has_role('pg_signal_backend'::regrole)) THEN
+			RAISE insufficient_privilege USING MESSAGE = format(CASE WHEN super
+				THEN 'permission denied to depose the leader of election "%s", which is a superuser'
+				ELSE 'permission denied to depose the leader of election "%s": only roles with the '
+					'privileges of its role or of "pg_signal_backend" may' END, name);
+		END IF;
+	END IF;
+	deposed := le._le_end(e, 'deposed',
+		format(', "by": %s%s', le._le_json(deposer), ', "why": ' || le._le_json(reason)));
+	IF deposed AND e.scope = 'session' THEN
+		SELECT l.pid INTO pid FROM le._le_locks(e.beacon) l WHERE l.granted AND l.pid = e.pid;
+	END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION le._le_depose(name text, reason text, OUT deposed boolean,
+	OUT pid integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	SELECT * INTO deposed, pid FROM le._le_depose_by(NULL, name, reason);
+END $$;
+
+CREATE OR REPLACE FUNCTION le.le_depose(name text, reason text DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	d record;
+BEGIN
+	-- a superuser, or the owner, by its own rights: those of the current user
+	IF has_table_privilege('le.le_elections', 'UPDATE') THEN
+		d := le._le_depose_by(current_user, name, reason);
+	ELSE
+		d := le._le_depose(name, reason);
+	END IF;
+	IF d.pid IS NOT NULL THEN
+		PERFORM pg_terminate_backend(d.pid, 5000);
+	END IF;
+	RETURN d.deposed;
+END $$;
+COMMENT ON FUNCTION le.le_depose(text, text) IS
+'end the term of the election''s leader at commit, and terminate its session; for superusers, and '
+'for roles with the privileges of the leader''s role or of pg_signal_backend; returns false, with '
+'a warning, if the election is vacant';
+
+--
+-- Leaders and candidates
+--
+-- Return the leader of one election, or of all (NULL).  The view le_leaders
+-- adds what pg_stat_activity shows to the current user.
+CREATE OR REPLACE FUNCTION le._le_terms(one text)
+	RETURNS TABLE (name text, key bigint, scope text, identity text, token bigint,
+	pid integer, role oid, since timestamptz, candidates bigint, ttl interval, heartbeat interval,
+		renewed_at timestamptz,
+	renewals bigint, expires_in interval, value text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	names text[] := CASE WHEN one IS NULL
+		THEN ARRAY(SELECT e.name FROM le.le_elections e WHERE e.token IS NOT NULL
+		AND e.ended IS NULL)
+		ELSE ARRAY[one] END;
+	void bigint := COALESCE(pg_sequence_last_value('le.le_void_seq'), 0);
+BEGIN
+	-- a copy in another database, before its first bid
+	IF pg_sequence_last_value('le.le_place_seq') & 1099511627775 <> le._le_place() & 1099511627775
+		THEN
+		RETURN;
+	END IF;
+	RETURN QUERY
+	WITH locks AS MATERIALIZED (
+		SELECT l.classid::bigint << 32 | l.objid::bigint AS beacon, l.pid,
+			bool_or(l.granted) AS granted FROM pg_locks l
+		WHERE l.locktype = 'advisory' AND l.objsubid = 1
+			AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		GROUP BY 1, 2)
+	SELECT e.name, hashtextextended(e.name, 0), e.scope, le._le_shown_identity(e), e.token,
+		CASE WHEN e.scope <> 'lease' THEN e.pid END, e.role, e.since,
+		(SELECT count(*) FROM locks l WHERE l.beacon = e.beacon
+			AND (l.pid <> e.pid OR e.scope = 'lease')),
+		CASE e.scope WHEN 'lease' THEN e.lasts END, CASE e.scope WHEN 'session' THEN e.lasts END,
+		CASE e.scope WHEN 'lease' THEN e.renewed_at END, CASE e.scope WHEN 'lease'
+			THEN e.renewals END,
+		le._le_deadline(e.renewed_at, e.lasts) - clock_timestamp(), e.value
+	FROM le.le_elections e
+	WHERE e.name = ANY (names) AND e.token > void AND e.ended IS NULL
+		AND CASE WHEN e.xact = pg_current_xact_id_if_assigned() THEN true
+			WHEN e.scope = 'transaction'
+				OR clock_timestamp() >= le._le_deadline(e.renewed_at, e.lasts) THEN false
+			ELSE e.scope = 'lease' OR EXISTS (SELECT FROM locks l WHERE l.beacon = e.beacon
+				AND l.pid = e.pid AND l.granted) END;
+END $$;
+
+CREATE OR REPLACE VIEW le.le_leaders AS
+SELECT e.name, e.key, e.scope, e.identity, e.token, e.pid,
+	COALESCE(a.usename, r.rolname) AS usename,
+	a.application_name, a.client_addr, e.since, e.candidates,
+	NULL::timestamptz AS last_denied_at, NULL::text AS last_denied_identity,
+	e.ttl, e.heartbeat, e.renewed_at, e.renewals, e.expires_in, e.value
+FROM le._le_terms(NULL) e
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) e.pid
+LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) e.role
+	AND e.scope OPERATOR(pg_catalog.=) 'lease';
+GRANT SELECT ON le.le_leaders TO PUBLIC;
+COMMENT ON VIEW le.le_leaders IS 'leaders: one row for each running term in session or lease scope';
+COMMENT ON COLUMN le.le_leaders.pid
+	IS 'process that leads; NULL for a lease, which is bound to none';
+COMMENT ON COLUMN le.le_leaders.candidates IS 'number of candidates in line';
+COMMENT ON COLUMN le.le_leaders.last_denied_at IS 'always NULL; the C extension has it';
+COMMENT ON COLUMN le.le_leaders.last_denied_identity IS 'always NULL; the C extension has it';
+
+CREATE OR REPLACE FUNCTION le.le_leader(INOUT name text, OUT key bigint, OUT scope text,
+	OUT identity text, OUT token bigint,
+	OUT pid integer, OUT since timestamptz, OUT candidates bigint, OUT ttl interval,
+		OUT heartbeat interval,
+	OUT renewed_at timestamptz, OUT renewals bigint, OUT expires_in interval, OUT value text)
+RETURNS SETOF record LANGUAGE plpgsql ROWS 1 SECURITY DEFINER SET search_path = pg_catalog,
+	pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+	name := le._le_name(name);
+	RETURN QUERY SELECT e.name, e.key, e.scope, e.identity, e.token, e.pid, e.since, e.candidates,
+		e.ttl, e.heartbeat,
+		e.renewed_at, e.renewals, e.expires_in, e.value FROM le._le_terms(name) e;
+END $$;
+COMMENT ON FUNCTION le.le_leader(text) IS
+'leader of the election: one row, with columns as in le_leaders, or none';
+
+-- Return the candidates in line: sessions that wait for a beacon, or hold it
+-- and wait for something else
+CREATE OR REPLACE FUNCTION le._le_lines()
+	RETURNS TABLE (name text, key bigint, "position" bigint, pid integer,
+	since timestamptz, waits_for text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY
+	SELECT e.name, hashtextextended(e.name, 0),
+		row_number() OVER (PARTITION BY e.name ORDER BY l.granted DESC, l.waitstart),
+		l.pid, l.waitstart, CASE WHEN NOT l.granted OR le._le_over(e, false) IS NULL THEN 'leader'
+			ELSE 'guard' END
+	FROM pg_locks l
+	JOIN le.le_elections e ON e.beacon = l.classid::bigint << 32 | l.objid::bigint
+	WHERE l.locktype = 'advisory' AND l.objsubid = 1
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND NOT (l.granted AND e.scope = 'session' AND l.pid = e.pid);
+END $$;
+
+CREATE OR REPLACE VIEW le.le_candidates AS
+SELECT c.name, c.key, c."position", NULLIF(a.application_name, ''::pg_catalog.text) AS identity,
+	c.pid,
+	a.usename, a.application_name, a.client_addr, c.since, c.waits_for,
+		pg_catalog.pg_blocking_pids(c.pid) AS blocked_by
+FROM le._le_lines() c
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) c.pid;
+GRANT SELECT ON le.le_candidates TO PUBLIC;
+COMMENT ON VIEW le.le_candidates IS
+'candidates: one row for each session that waits in line for one election; candidates for many '
+'elections, and programs that poll, are not shown';
+COMMENT ON COLUMN le.le_candidates.position IS 'place in line in the present round of waiting';
+COMMENT ON COLUMN le.le_candidates.identity
+	IS 'application_name: an identity that was passed is not known before the election';
+COMMENT ON COLUMN le.le_candidates.waits_for IS
+'leader: the leader, or candidates ahead in line; guard: transactions that are guarded by the last '
+'term, or that bid themselves';
+
+--
+-- Calls that need the C extension
+--
+DO $$
+DECLARE
+	signature pg_catalog.text;
+BEGIN
+	FOREACH signature IN ARRAY ARRAY[
+		'le_declare(name text, candidates regrole = NULL, grace interval = NULL, max_ttl interval '
+			'= NULL, private boolean = NULL) RETURNS void',
+		'le_undeclare(name text) RETURNS boolean',
+		'le_forget(name text) RETURNS boolean',
+		'le_depose_role(role regrole, reason text = NULL) RETURNS integer',
+		'le_try_become_leader(key bigint, heartbeat interval = NULL, identity text = NULL) RETURNS '
+			'boolean',
+		'le_become_leader(key bigint, timeout interval = NULL, heartbeat interval = NULL, identity '
+			'text = NULL) RETURNS boolean',
+		'le_try_become_leader_xact(key bigint, identity text = NULL) RETURNS boolean',
+		'le_become_leader_xact(key bigint, timeout interval = NULL, identity text = NULL) RETURNS '
+			'boolean',
+		'le_heartbeat(key bigint, token bigint = NULL) RETURNS boolean',
+		'le_am_leader(key bigint) RETURNS boolean',
+		'le_token(key bigint) RETURNS bigint',
+		'le_resign(key bigint) RETURNS boolean'] LOOP
+		EXECUTE pg_catalog.format($f$CREATE OR REPLACE FUNCTION le.%s LANGUAGE plpgsql AS $b$
+			BEGIN
+				RAISE feature_not_supported
+					USING MESSAGE = 'the SQL edition of leader_election does not support %s',
+					HINT = 'This needs the C extension leader_election.';
+			END $b$ $f$, signature, pg_catalog.regexp_replace(signature, '\(.*', '()') ||
+			CASE WHEN signature OPERATOR(pg_catalog.~~) '%(key %' THEN ' with a bare key'
+				ELSE '' END);
+		EXECUTE
+			pg_catalog.format('COMMENT ON FUNCTION le.%s IS ''raises an error: this needs the C '
+			'extension''',
+			pg_catalog.regexp_replace(pg_catalog.regexp_replace(signature, ' RETURNS.*', ''),
+				' = NULL', '', 'g'));
+	END LOOP;
+END $$;
+
+--
+-- Internal functions
+--
+-- They run with the rights of their caller, which for others than the owner
+-- are none to the tables.  They are revoked as well.
+DO $$
+DECLARE
+	internal pg_catalog.regprocedure;
+BEGIN
+	FOR internal IN
+		SELECT p.oid FROM pg_catalog.pg_proc p
+		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
+		  AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_') AND NOT p.prosecdef
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal);
+	END LOOP;
+END $$;
+
+--
+-- The first installation: tokens begin by the clock, and there is no lease to wait for
+--
+DO $$
+DECLARE
+	path pg_catalog.text := pg_catalog.current_setting('search_path');
+BEGIN
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	IF pg_catalog.pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
+		PERFORM le._le_arrive();
+	END IF;
+	PERFORM pg_catalog.set_config('search_path', path, true);
+END $$;

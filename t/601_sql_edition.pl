@@ -1,0 +1,291 @@
+# The SQL edition: one script, installed by a role that owns a schema and nothing else, on a server
+# that has never loaded the shared library.
+#
+# Wrong outcomes: the script needs more rights than that, or cannot run again; two leaders; an
+# election that stays vacant because of a bid that was rolled back, canceled or crashed, or because
+# of a session that takes the lock without leading; a stale writer that commits.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use SqlEdition;
+
+my $node = sql_edition_server('sql_edition');
+my %as_app = (user => 'app');
+my $admin = session($node);
+
+subtest 'installation' => sub {
+	my ($status, $stderr) = run_script($node, 'postgres');
+	is($status, 0, 'the script runs again') or diag($stderr);
+	($status, $stderr) = run_script($node, 'postgres', options => ['-1']);
+	is($status, 0, 'and in one transaction') or diag($stderr);
+	is(ask($admin, q{SELECT count(*) FROM pg_extension WHERE extname = 'leader_election'}), '0', 'there is no extension');
+	is(ask($admin, q{SELECT DISTINCT pg_get_userbyid(proowner) FROM pg_proc WHERE pronamespace = 'le'::regnamespace}), 'le_own', 'its owner owns all');
+	is(ask($admin, q{SELECT rolsuper OR rolcreaterole OR rolcreatedb FROM pg_roles WHERE rolname = 'le_own'}), 'f', 'and has no other rights');
+	is(ask($admin, q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'le'::regnamespace AND prosecdef
+		AND NOT coalesce(proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)}), '0', 'each SECURITY DEFINER function has a fixed path');
+	is(ask($admin, q{SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'le'::regnamespace AND (NOT prosecdef OR proname LIKE '\_le\_old%')
+		AND prokind = 'f' AND proname LIKE '\_le%' AND has_function_privilege('app', oid, 'EXECUTE')}), '', 'internal functions are closed');
+	is(ask($admin, q{SELECT string_agg(oid::regprocedure::text, ' ') FROM pg_proc WHERE pronamespace = 'le'::regnamespace
+		AND proname LIKE 'le\_%' AND obj_description(oid) IS NULL}), '', 'each public function has a comment');
+	is(ask($admin, 'SELECT le_version()'), 'leader_election 1.0.0, SQL edition', 'version');
+
+	ask($admin, 'CREATE DATABASE other');
+	my $other = session($node, db => 'other');
+	ask($other, 'CREATE SCHEMA le AUTHORIZATION app');
+	($status, $stderr) = run_script($node, 'other');
+	like($stderr, qr/only the owner of schema "le" can install/, 'not in the schema of another role');
+	ask($other, 'ALTER SCHEMA le OWNER TO le_own', 'GRANT CREATE ON SCHEMA le TO mallory');
+	($status, $stderr) = run_script($node, 'other');
+	like($stderr, qr/other roles can create objects/, 'nor where others can create objects');
+	ask($other, 'REVOKE CREATE ON SCHEMA le FROM mallory');
+	($status, $stderr) = run_script($node, 'other', options => ['-1']);
+	is($status, 0, 'the first installation in one transaction') or diag($stderr);
+	ask($other, 'DROP SCHEMA le CASCADE');
+	is(ask($other, q{SELECT count(*) FROM pg_proc WHERE proname ~ '^_?le_'}), '0', 'one statement removes all');
+	# an upgrade from a version whose internal functions were others
+	ask($other, 'CREATE SCHEMA le AUTHORIZATION le_own');
+	run_script($node, 'other');
+	ask($other, 'SET ROLE le_own', 'DROP FUNCTION le._le_us()', 'CREATE FUNCTION le._le_us() RETURNS text RETURN NULL',
+		'CREATE FUNCTION le._le_obsolete() RETURNS text RETURN NULL', 'RESET ROLE');
+	($status, $stderr) = run_script($node, 'other', options => ['-1']);
+	is($status, 0, 'an upgrade in place, where the result of an internal function changes') or diag($stderr);
+	is(ask($other, q{SELECT count(*) FROM pg_proc WHERE proname = '_le_obsolete'}), '0', 'which removes others');
+	ask($other, 'DROP SCHEMA le CASCADE');
+	# another schema
+	my $elsewhere = $node->basedir . '/elsewhere.sql';
+	ask($other, 'CREATE SCHEMA election AUTHORIZATION le_own');
+	append_to_file($elsewhere, slurp_file($SqlEdition::script) =~ s/\ble\b/election/gr);
+	($status, $stderr) = run_script($node, 'other', script => $elsewhere);
+	is($status, 0, 'another schema') or diag($stderr);
+	is(ask($other, q{SELECT count(*) FROM pg_namespace WHERE nspname = 'le'}), '0', 'only that one');
+	is(ask($other, 'SET search_path = election', q{SELECT le_try_become_leader('job'), le_am_leader('job'), le_resign('job')}), 't|t|t', 'with elections');
+	end_session($other);
+	ask($admin, 'DROP DATABASE other');
+};
+
+subtest 'what needs the C extension' => sub {
+	my $client = session($node, %as_app);
+	foreach my $sql (q{le_declare('job', 'app')}, q{le_undeclare('job')}, q{le_forget('job')}, q{le_depose_role('app')}, q{le_resign('job', successor => 'x')},
+		map { "$_(42)" } qw(le_try_become_leader le_become_leader le_try_become_leader_xact le_become_leader_xact le_heartbeat le_am_leader le_token le_resign))
+	{
+		fails($client, "SELECT $sql", '0A000', $sql);
+		like($client->{messages}, qr/HINT:  This needs the C extension leader_election/, 'with a hint');
+	}
+	end_session($client);
+};
+
+subtest 'elections' => sub {
+	my ($one, $two) = map { session($node, %as_app, app => $_) } qw(one two);
+	is(ask($one, q{SELECT le_try_become_leader('job', identity => 'me')}), 't', 'elected');
+	is(ask($two, q{SELECT le_try_become_leader('job')}), 'f', 'the other is not');
+	my $token = ask($one, q{SELECT le_token('job')});
+	is(ask($two, q{SELECT scope, identity, pid, usename, application_name, candidates FROM le_leaders}), "session|me|$one->{pid}|app|one|0", 'le_leaders');
+	is(ask($two, q{SELECT token, identity FROM le_leader('job')}), "$token|me", 'le_leader');
+	is(ask($one, q{SELECT bool_and(le_am_leader('job')) FROM generate_series(1, 1000)}), 't', 'a thousand looks do not lose it');
+	is(backend_holds($admin, $one->{pid}), '1|0', 'by one lock');
+	post($two, q{CALL le_campaign('job', '1 min', identity => 'you')});
+	ok(ask_until($admin, q{SELECT identity, position, waits_for FROM le_candidates}, 'two|1|leader'), 'a candidate in line');
+	# an upgrade waits for no transaction, and no call waits for it
+	ask($one, 'BEGIN', q{SELECT le_assert_leader('job')});
+	my ($status, $stderr) = run_script($node, 'postgres', options => ['-1', '-c', q{SET lock_timeout = '1 s'}]);
+	is($status, 0, 'an upgrade meanwhile') or diag($stderr);
+	ask($one, 'COMMIT');
+	is(ask($one, q{SELECT le_am_leader('job')}), 't', 'the leader leads on');
+	ok(ask_until($admin, q{SELECT identity FROM le_candidates}, 'two'), 'the candidate waits on');
+	is(ask($one, q{SELECT le_resign('job'), le_am_leader('job')}), 't|f', 'resigned');
+	cmp_ok(collect($two), '>', $token, 'the candidate is elected, with a greater token');
+	fails($one, q{SELECT le_assert_leader('job')}, 'LE001', 'the former leader');
+	is(ask($two, 'DISCARD ALL', q{SELECT le_am_leader('job')}), 'f', 'DISCARD ALL ends the term');
+	is(ask($one, q{SELECT le_try_become_leader('job')}), 't', 'and another session is elected');
+	end_session($one);
+	is(ask($two, q{SELECT le_try_become_leader('job'), le_resign_all()}), 't|1', 'so is it when a session ends');
+	is(backend_holds($admin, $two->{pid}), '0|0', 'no lock is left');
+	end_session($two);
+};
+
+# Send a statement by the extended protocol, and do not wait for the answer
+sub send_call
+{
+	my ($client, $sql, @values) = @_;
+	my $message = sub { $_[0] . pack('N', 4 + length $_[1]) . $_[1] };
+
+	Client::send_to_server($client, 1, $message->('P', "\0$sql\0" . pack('n', 0))
+	  . $message->('B', "\0\0" . pack('nn', 0, scalar @values) . join('', map { pack('N/a*', $_) } @values) . pack('n', 0))
+	  . $message->('E', "\0" . pack('N', 0)) . $message->('S', ''));
+	return;
+}
+
+subtest 'leases' => sub {
+	my ($one, $two, $stranger) = map { session($node, user => $_) } qw(app app mallory);
+	my $token = ask($one, q{SELECT le_lease('mailer', '1 min', identity => 'me')});
+	cmp_ok($token, '>', 0, 'taken');
+	is(ask($two, q{SELECT le_lease('mailer', '1 min')}), '', 'once');
+	fails($two, qq{SELECT le_lease('mailer', '2 min', $token)}, '22023', 'not beyond max_ttl');
+	is(ask($two, qq{SELECT le_am_leader('mailer', $token), le_renew('mailer', $token), le_lease('mailer', '30 s', $token) = $token}),
+		't|t|t', 'kept by its token, on any connection');
+	is(ask($two, q{SELECT scope, ttl, renewals, expires_in > '29 s', pid IS NULL FROM le_leader('mailer')}), 'lease|00:00:30|2|t|t', 'shown');
+	fails($stranger, "SELECT le_renew('mailer', $token)", '42501', 'another role');
+	fails($stranger, "SELECT le_resign('mailer', $token)", '42501', 'another role resigns');
+	fails($stranger, "SELECT le_assert_leader('mailer', $token)", '42501', 'another role guards');
+	post($two, q{CALL le_campaign('mailer', '1 min', ttl => '200 ms')});
+	ok(ask_until($admin, q{SELECT position FROM le_candidates WHERE name = 'mailer'}, '1'), 'a candidate');
+	is(ask($one, q{SELECT le_lease('mailer', '1 min')}), '', 'which no bid overtakes');
+	my $from = monotonic();
+	is(ask($one, "SELECT le_resign('mailer', $token)"), 't', 'resigned');
+	my $next = collect($two);
+	cmp_ok($next, '>', $token, 'the candidate is elected');
+	cmp_ok(monotonic() - $from, '<', 0.5, 'soon');
+	ok(ask_until($one, "SELECT le_am_leader('mailer', $next)", 'f'), 'its lease ends');
+	is(ask($two, "SELECT le_renew('mailer', $next)"), 'f', 'for good');
+	# many
+	my ($a, $b) = split /\|/, ask($one, q{SELECT le_lease('many b', '1 min'), le_lease('many a', '1 min')});
+	is(ask($two, "SELECT le_renew_many('{many b,never,many a,many a}', '{$a,1,$b,$a}')"), '{t,f,t,f}', 'many are renewed, in the order of the arguments');
+	is(ask($two, "SELECT le_renew_many('{}', '{}'), le_renew_many('[7:8]={many a,many b}', '[3:4]={$b,$a}')"), '{}|{t,t}', 'with any bounds');
+	fails($two, "SELECT le_renew_many($_->[0])", $_->[1], $_->[0]) foreach [ q{NULL, '{1}'}, '22004' ], [ q{'{a}', NULL}, '22004' ], [ q{'{a,NULL}', '{1,1}'}, '22004' ],
+	  [ q{'{a,b}', '{1}'}, '2202E' ], [ q{'{{a}}', '{1}'}, '2202E' ], [ q{'{a}', '{{1}}'}, '2202E' ], [ q{'{42}', '{1}'}, '22023' ];
+	fails($stranger, "SELECT le_renew_many('{many b}', '{$a}')", '42501', 'of another role');
+	is(ask($one, q{SELECT sum(renewals) FROM le_leaders WHERE name LIKE 'many %'}), '4', 'renewals');
+	ask($one, "SELECT le_resign('many b', $a), le_resign('many a', $b)");
+	# in the extended protocol, where a transaction begins before the statement does
+	ok(ask_with($one, q{SELECT le_lease($1, '1 min', identity => 'me')}, 'extended'), 'taken by the extended protocol');
+	is($one->{messages}, '', 'without a warning');
+	ask_with($two, q{CALL le_campaign($1, '300 ms')}, 'extended');
+	is($two->{code}, '', 'a candidate waits there');
+	send_call($two, q{CALL le_campaign($1, '1 min', ttl => '1 s')}, 'extended');
+	ok(ask_until($admin, "SELECT xact_start > query_start FROM pg_stat_activity WHERE pid = $two->{pid}"), 'and commits meanwhile');
+	ask($one, q{SELECT le_resign('extended', token) FROM le_leader('extended')});
+	cmp_ok(collect($two), '>', 0, 'until it is elected');
+	# in a transaction block
+	ask($one, 'BEGIN', q{SELECT le_lease('mailer', '1 min')});
+	like($one->{messages}, qr/25001: the lease of election "mailer" begins when this transaction commits/, 'a warning in a transaction block');
+	$from = monotonic();
+	is(ask($two, q{SELECT le_lease('mailer', '1 min')}), '', 'until the commit, the election is locked');
+	cmp_ok(monotonic() - $from, '<', 1, 'which no bid waits for');
+	ask($one, 'ROLLBACK');
+	cmp_ok(ask($two, q{SELECT le_lease('mailer', '1 min')}), '>', $next, 'and is free after a rollback');
+	ask($two, q{SELECT le_resign('mailer', token) FROM le_leader('mailer')});
+	end_session($one, $two, $stranger);
+};
+
+subtest 'transaction scope' => sub {
+	my ($one, $two) = map { session($node, %as_app) } 1 .. 2;
+	is(ask($one, 'BEGIN', q{SELECT le_try_become_leader_xact('nightly'), le_am_leader('nightly'), le_token('nightly') > 0}), 't|t|t', 'elected');
+	is(ask($two, q{SELECT le_try_become_leader_xact('nightly'), le_try_become_leader('nightly'), le_lease('nightly', '1 s')}), 'f|f|', 'once');
+	post($two, 'BEGIN', q{SELECT le_become_leader_xact('nightly', '1 min')});
+	ok(ask_until($admin, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $two->{pid}", 'Lock'), 'a candidate waits');
+	is(ask($one, q{SAVEPOINT a}, q{SELECT le_try_become_leader_xact('inner')}), 't', 'in a subtransaction');
+	is(ask($one, q{ROLLBACK TO a}, q{SELECT le_am_leader('inner'), le_am_leader('nightly')}), 'f|t', 'which is rolled back');
+	is(ask($one, 'COMMIT', q{SELECT le_am_leader('nightly')}), 'f', 'over at commit');
+	is(collect($two), 't', 'the next');
+	ask($two, 'ROLLBACK');
+	is(ask($one, q{SELECT le_try_become_leader('nightly')}), 't', 'free after the rollback');
+	is(ask($one, 'BEGIN', q{SELECT le_try_become_leader_xact('nightly')}), 't', 'both scopes');
+	ask($one, 'ROLLBACK');
+	is(ask($one, q{SELECT le_am_leader('nightly'), le_resign('nightly')}), 't|t', 'the session leads on');
+	is(ask($one, 'BEGIN', q{SELECT le_try_become_leader_xact('nightly'), le_try_become_leader('nightly')}), 't|t', 'the other way round');
+	is(ask($one, 'COMMIT', q{SELECT le_am_leader('nightly'), le_resign('nightly')}), 't|t', 'the session leads on');
+	is(backend_holds($admin, $one->{pid}), '0|0', 'no lock is left');
+	end_session($one, $two);
+};
+
+subtest 'heartbeat' => sub {
+	my ($one, $two) = map { session($node, %as_app) } 1 .. 2;
+	is(ask($one, q{SELECT le_try_become_leader('indexer', heartbeat => '500 ms'), le_heartbeat('indexer')}), 't|t', 'elected');
+	is(ask($two, q{SELECT le_try_become_leader('indexer'), heartbeat FROM le_leader('indexer')}), 'f|00:00:00.5', 'once');
+	my $token = ask($one, q{SELECT le_token('indexer')});
+	is(ask($two, "SELECT le_heartbeat('indexer', $token)"), 't', 'by its token');
+	my $from = monotonic();
+	cmp_ok(ask($two, q{CALL le_campaign('indexer', '1 min', identity => 'two')}), '>', $token, 'a candidate takes over when none comes');
+	my $waited = monotonic() - $from;
+	cmp_ok($waited, '>', 0.3, 'not before');
+	cmp_ok($waited, '<', 2, 'in time');
+	is(ask($one, q{SELECT le_heartbeat('indexer'), le_am_leader('indexer')}), 'f|f', 'too late');
+	fails($one, "SELECT le_assert_leader('indexer', $token)", 'LE001', 'its token');
+	is(ask($two, q{SELECT le_am_leader('indexer'), le_resign('indexer')}), 't|t', 'the next leads');
+	end_session($one, $two);
+};
+
+subtest 'jobs, seats, values' => sub {
+	my ($one, $two) = map { session($node, %as_app, app => $_) } qw(one two);
+	my $token = ask($one, q{SELECT le_lease('report', '1 min')});
+	is(ask($one, 'BEGIN', "SELECT le_once('report', date_trunc('minute', now()), $token)"), 't', 'a job is due');
+	ask($one, 'ROLLBACK');
+	is(ask($one, 'BEGIN', "SELECT le_once('report', date_trunc('minute', now()), $token)"), 't', 'again, after a rollback');
+	ask($one, 'COMMIT');
+	fails($two, "SELECT le_once('report', '-infinity'::timestamptz, $token)", '22008', 'an infinite time');
+	is(ask($two, "SELECT le_once('report', (SELECT due FROM le_once_done WHERE name = 'report'), $token)"), 'f', 'done');
+	ask($one, "SELECT le_resign('report', $token)");
+	fails($one, "SELECT le_once('report', now(), $token)", 'LE001', 'only for the leader');
+
+	is(ask($one, q{CALL le_campaign(le_seats('pool', 2), timeout => '0')}) =~ s/.*\|//r, 'pool/1', 'a seat');
+	is(ask($two, q{CALL le_campaign(le_seats('pool', 2), timeout => '0')}) =~ s/.*\|//r, 'pool/2', 'another');
+	my $three = session($node, %as_app);
+	post($three, q{CALL le_campaign(le_seats('pool', 2), timeout => '1 min')});
+	is(ask($one, q{SELECT le_resign('pool/1')}), 't', 'resigned');
+	is(collect($three) =~ s/.*\|//r, 'pool/1', 'the next');
+
+	is(ask($two, q{SELECT le_proclaim('pool/2', 'host:8080')}), 't', 'proclaimed');
+	my ($version, @seen) = split /\|/, ask($one, q{CALL le_observe('pool/2')});
+	is("@seen[1, 2]", 'two host:8080', 'observed');
+	is(ask($one, "CALL le_observe('pool/2', $version, '100 ms')") =~ s/\|.*//r, $version, 'nothing new');
+	post($one, "CALL le_observe('pool/2', $version, '1 min')");
+	is(ask($two, q{SELECT le_resign('pool/2')}), 't', 'resigned');
+	isnt(collect($one) =~ s/\|.*//r, $version, 'an observer returns');
+	is(ask($one, 'BEGIN', q{CALL le_observe('pool/2', 1, '100 ms')}) =~ s/^\d+\|//r, '||', 'in a transaction block');
+	ask($one, 'COMMIT');
+	end_session($one, $two, $three);
+};
+
+subtest 'notifications' => sub {
+	my ($listener, $one) = map { session($node, %as_app) } 1 .. 2;
+	ask($listener, 'LISTEN leader_election');
+	my $next = sub { (next_notification($listener, 10, sub { 1 }) // { payload => 'none' })->{payload} =~ s/"token": \d+/"token": N/r };
+	my $name = q{U&'n\00fc\005c"\000a'};
+	ask($one, "SELECT le_try_become_leader($name, identity => U&'\\+01F600')");
+	is($next->(), q[{"election": "n\u00fc\\\\\"\n", "event": "elected", "token": N, "identity": "\ud83d\ude00"}], 'elected');
+	ask($one, "SELECT le_proclaim($name, 'v'), le_resign($name)");
+	is($next->(), q[{"election": "n\u00fc\\\\\"\n", "event": "proclaimed", "token": N, "identity": "\ud83d\ude00"}], 'proclaimed');
+	is($next->(), q[{"election": "n\u00fc\\\\\"\n", "event": "ended", "token": N, "identity": "\ud83d\ude00", "reason": "resigned"}], 'resigned');
+	ask($one, q{SET application_name = ''}, q{SELECT le_lease('short', '100 ms')});
+	is($next->(), '{"election": "short", "event": "elected", "token": N, "identity": "app"}', 'a default identity, without the client');
+	ok(ask_until($one, q{SELECT le_lease('short', '1 min', identity => 'i') > 0}), 'the next');
+	is($next->(), '{"election": "short", "event": "ended", "token": N, "identity": "app", "reason": "expired"}', 'expired');
+	is($next->(), '{"election": "short", "event": "elected", "token": N, "identity": "i"}', 'elected');
+	is(ask($admin, q{SELECT le_depose('short', 'for a reason')}), 't', 'deposed');
+	my $user = ask($admin, 'SELECT current_user');
+	is($next->(), qq[{"election": "short", "event": "ended", "token": N, "identity": "i", "reason": "deposed", "by": "$user", "why": "for a reason"}], 'deposed');
+	ask($one, q{SELECT le_try_become_leader('gone', identity => 'i')});
+	$next->();
+	end_session($one);
+	ask($listener, q{SELECT le_try_become_leader('gone', identity => 'j')});
+	like($next->(), qr/"event": "ended".*"reason": "session ended"/, 'the end of a session, announced by the next');
+	$next->();
+	ask($listener, 'SET leader_election.notify = off', q{SELECT le_resign('gone')}, 'RESET leader_election.notify', q{SELECT le_try_become_leader('told')});
+	like($next->(), qr/"election": "told"/, 'not where it is off');
+	end_session($listener);
+};
+
+subtest 'deposing' => sub {
+	my ($leader, $other, $mallory) = map { session($node, user => $_) } qw(app app mallory);
+	is(ask($leader, q{SELECT le_try_become_leader('throne')}), 't', 'a leader');
+	fails($leader, q{SELECT le_depose('throne')}, '55000', 'not by itself');
+	fails($mallory, q{SELECT le_depose('throne')}, '42501', 'nor by another role');
+	is(ask($other, q{SELECT le_depose('throne')}), 't', 'deposed by its role');
+	ok(wait_for_end($leader, 5), 'its session ends');
+	is(ask($mallory, q{SELECT le_try_become_leader('throne')}), 't', 'another is elected');
+	ask($admin, 'GRANT pg_signal_backend TO app');
+	is(ask($other, q{SELECT le_depose('throne')}), 't', 'deposed by a role with pg_signal_backend');
+	ask($admin, 'REVOKE pg_signal_backend FROM app');
+	is(ask($other, q{SELECT le_depose('throne')}), 'f', 'vacant');
+	ok(wait_for_end($mallory, 5), 'its session ends');
+	end_session($other);
+};
+
+done_testing();

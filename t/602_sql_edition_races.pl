@@ -1,0 +1,484 @@
+# The SQL edition: guards, takeovers, and roles that mean harm.
+#
+# Wrong outcomes: a stale writer that commits, at any isolation level; two leaders; an election that
+# stays vacant because of a bid that was rolled back or canceled, or because of a session that takes
+# the lock without leading; code of another role that runs with the rights of a caller or of the
+# owner.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use SqlEdition;
+
+my $node = sql_edition_server('sql_edition_races', allows_streaming => 1);
+my %as_app = (user => 'app');
+my $admin = session($node);
+
+sub waits_for_lock
+{
+	my ($client, $test) = @_;
+	return ok(ask_until($admin, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $client->{pid}", 'Lock'), $test);
+}
+
+subtest 'guards' => sub {
+	my ($leader, $guard, $next) = map { session($node, %as_app) } 1 .. 3;
+	ask($admin, 'CREATE TABLE invoice (id integer); GRANT ALL ON invoice TO app, mallory',
+		q{CREATE TRIGGER only_the_leader BEFORE INSERT ON invoice FOR EACH ROW EXECUTE FUNCTION le_guard('billing')});
+	foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
+	{
+		my $begin = "BEGIN ISOLATION LEVEL $level";
+		my $stale = $level eq 'READ COMMITTED' ? 'LE001' : '40001';
+		my $token = ask($leader, q{SELECT le_lease('billing', '1 min')});
+		ask($guard, $begin, "SELECT le_assert_leader('billing', $token)");
+		is($guard->{code}, '', "$level: guarded");
+		is(ask($leader, q{SET lock_timeout = '1 s'}, "SELECT le_renew('billing', $token)"), 't', 'a renewal passes');
+		is(ask($leader, "SELECT le_resign('billing', $token)"), 't', 'and so does a resignation');
+		is(ask($next, q{SELECT le_lease('billing', '1 min')}), '', 'but no new term begins');
+		ask($guard, 'COMMIT');
+		my $new = ask($next, q{SELECT le_lease('billing', '1 min')});
+		cmp_ok($new, '>', $token, 'until the commit');
+		fails($guard, "SELECT le_assert_leader('billing', $token)", 'LE001', 'the old token');
+
+		# a stale writer: its snapshot knows nothing of the successor
+		ask($guard, $begin, 'SELECT count(*) FROM invoice');
+		ask($next, "SELECT le_resign('billing', $new)");
+		my $newer = ask($next, q{SELECT le_lease('billing', '1 min')});
+		fails($guard, "SELECT le_assert_leader('billing', $new)", $stale, 'a stale writer');
+		ask($guard, 'ROLLBACK');
+
+		# a snapshot from before a renewal
+		ask($guard, $begin, 'SELECT count(*) FROM invoice');
+		ask($next, "SELECT le_renew('billing', $newer)");
+		ask($guard, "SELECT le_assert_leader('billing', $newer)");
+		is($guard->{code}, '', 'a renewal since the snapshot is no harm');
+		ask($guard, 'COMMIT');
+
+		# a short lease that was renewed since the snapshot
+		ask($next, "SELECT le_renew('billing', $newer, '300 ms')");
+		ask($guard, $begin, 'SELECT count(*) FROM invoice');
+		ask($next, "SELECT le_renew('billing', $newer, '1 min')", 'SELECT pg_sleep(0.4)');
+		ask($guard, "SELECT le_assert_leader('billing', $newer)");
+		is($guard->{code}, '', 'nor a deadline of the snapshot that has passed');
+		ask($guard, 'ROLLBACK');
+
+		# a guard that waits for a successor that is not committed
+		ask($next, "SELECT le_resign('billing', $newer)");
+		ask($next, 'BEGIN', q{SELECT le_lease('billing', '1 min')});
+		ask($guard, $begin);
+		post($guard, "SELECT le_assert_leader('billing', $newer)");
+		waits_for_lock($guard, 'a guard waits for a successor') if $level ne 'READ COMMITTED';
+		ask($next, 'COMMIT');
+		my $last = ask($next, q{SELECT token FROM le_leader('billing')});
+		collect($guard);
+		is($guard->{code}, $stale, 'the old token is refused');
+		ask($guard, 'ROLLBACK');
+
+		# the trigger
+		ask($guard, $begin, "SET LOCAL leader_election.token = '$last'", 'INSERT INTO invoice VALUES (1)', 'COMMIT');
+		is($guard->{code}, '', 'the trigger lets the leader write');
+		ask($guard, $begin, "SET LOCAL leader_election.token = '$newer'");
+		fails($guard, 'INSERT INTO invoice VALUES (1)', 'LE001', 'not a former one');
+		ask($guard, 'ROLLBACK', $begin);
+		fails($guard, 'INSERT INTO invoice VALUES (1)', 'LE001', 'nor one without a token');
+		ask($guard, 'ROLLBACK', "SET leader_election.token = 'x'");
+		fails($guard, 'INSERT INTO invoice VALUES (1)', '22023', 'nor with one that is none');
+		ask($guard, 'RESET leader_election.token');
+		my $mallory = session($node, user => 'mallory');
+		ask($mallory, "SET leader_election.token = '$last'");
+		fails($mallory, 'INSERT INTO invoice VALUES (1)', '42501', 'nor another role');
+		end_session($mallory);
+		ask($next, "SELECT le_resign('billing', $last)");
+
+		# session scope
+		is(ask($leader, q{SELECT le_try_become_leader('billing')}), 't', 'in session scope');
+		$token = ask($leader, q{SELECT le_token('billing')});
+		ask($leader, $begin, 'INSERT INTO invoice VALUES (2)');
+		is($leader->{code}, '', 'the leader writes');
+		ask($guard, $begin, "SELECT le_assert_leader('billing', $token)");
+		is($guard->{code}, '', 'and so does another session with its token');
+		ask($leader, 'COMMIT', q{SELECT le_resign('billing')});
+		is(ask($next, q{SELECT le_try_become_leader('billing')}), 'f', 'the next waits for both');
+		ask($guard, 'COMMIT');
+		is(ask($next, q{SELECT le_try_become_leader('billing'), le_resign('billing')}), 't|t', 'and then leads');
+	}
+	# a candidate in line waits for the guard
+	my $token = ask($leader, q{SELECT le_lease('billing', '1 min')});
+	ask($guard, 'BEGIN', "SELECT le_assert_leader('billing', $token)");
+	ask($leader, "SELECT le_resign('billing', $token)");
+	post($next, q{CALL le_campaign('billing', '1 min')});
+	ok(ask_until($admin, q{SELECT waits_for FROM le_candidates WHERE name = 'billing'}, 'guard'), 'a candidate waits for a guard');
+	ask($guard, 'COMMIT');
+	my $from = monotonic();
+	cmp_ok(collect($next), '>', $token, 'and is elected after the commit');
+	cmp_ok(monotonic() - $from, '<', 1, 'at once');
+	# a savepoint
+	$token = ask($next, q{SELECT le_token('billing')});
+	ask($guard, 'BEGIN', 'SAVEPOINT a', "SELECT le_assert_leader('billing', $token)", 'ROLLBACK TO a');
+	ask($next, q{SELECT le_resign('billing')});
+	is(ask($leader, q{SELECT le_try_become_leader('billing')}), 't', 'a rollback to a savepoint removes a guard');
+	end_session($leader, $guard, $next);
+};
+
+subtest 'a bid that is denied locks nothing' => sub {
+	my ($one, $two) = map { session($node, %as_app) } 1 .. 2;
+	my $token = ask($one, q{SELECT le_lease('denied', '1 min')});
+	ask($two, 'BEGIN', q{SELECT le_lease('denied', '1 min'), le_try_become_leader('denied')});
+	ask($one, q{SET lock_timeout = '1 s'});
+	is(ask($one, "SELECT le_renew('denied', $token)"), 't', 'the lease is renewed meanwhile');
+	ask($two, 'ROLLBACK');
+	# neither does one that has seen the election free, and comes too late: it is held up in between
+	ask($one, "SELECT le_resign('denied', $token)");
+	ask($admin, q{DO $$ BEGIN EXECUTE replace(pg_get_functiondef('le._le_bid'::regproc),
+		'-- decide under the lock', E'PERFORM pg_advisory_xact_lock(-1);\n-- decide under the lock'); END $$});
+	ask($admin, 'SELECT pg_advisory_lock(-1)');
+	ask($two, 'BEGIN');
+	post($two, q{SELECT le_lease('denied', '1 min')});
+	waits_for_lock($two, 'a bid before the decision');
+	ask($admin, q{UPDATE le.le_elections SET token = nextval('le.le_token_seq'), scope = 'lease', ended = NULL, renewed_at = clock_timestamp(), lasts = '1 min' WHERE name = 'denied'},
+		'SELECT pg_advisory_unlock(-1)');
+	is(collect($two), '', 'denied');
+	is(ask($one, "SELECT le_renew('denied', token) FROM le_leader('denied')"), 't', 'the new lease is renewed meanwhile');
+	ask($two, 'ROLLBACK');
+	my ($status) = run_script($node, 'postgres');
+	is($status, 0, 'the script mends its functions');
+	ask($one, q{SELECT le_resign('denied', token) FROM le_leader('denied')});
+	end_session($one, $two);
+};
+
+subtest 'the session of the leader crashes' => sub {
+	my @times;
+	foreach (1 .. 5)
+	{
+		my ($leader, $next) = map { session($node, %as_app) } 1 .. 2;
+		is(ask($leader, q{SELECT le_try_become_leader('crash')}), 't', 'elected');
+		post($next, q{CALL le_campaign('crash', '1 min')});
+		ok(ask_until($admin, q{SELECT position FROM le_candidates WHERE name = 'crash'}, '1'), 'a candidate');
+		my $from = monotonic();
+		kill_client($leader);
+		cmp_ok(collect($next), '>', 0, 'the candidate is elected');
+		push @times, monotonic() - $from;
+		end_session($next);
+	}
+	note "takeover after: @times";
+	cmp_ok((sort { $a <=> $b } @times)[-1], '<', 1, 'within a second');
+	# a campaign with a lease takes over from a session
+	my ($leader, $next) = map { session($node, %as_app) } 1 .. 2;
+	is(ask($leader, q{SELECT le_try_become_leader('crash')}), 't', 'elected');
+	post($next, q{CALL le_campaign('crash', '1 min', ttl => '10 s')});
+	ok(ask_until($admin, q{SELECT position FROM le_candidates WHERE name = 'crash'}, '1'), 'a candidate for a lease');
+	kill_client($leader);
+	my $token = collect($next);
+	is(ask($admin, q{SELECT scope FROM le_leader('crash')}), 'lease', 'is elected');
+	ask($next, "SELECT le_resign('crash', $token)");
+	end_session($next);
+};
+
+subtest 'many candidates' => sub {
+	my @clients = map { session($node, %as_app) } 1 .. 30;
+	collect($_) foreach map { post($_, q{CALL le_campaign('crowd')}); $_ } $clients[0];
+	foreach my $i (1 .. 29)
+	{
+		post($clients[$i], q{CALL le_campaign('crowd')});
+		ask_until($admin, q{SELECT candidates FROM le_leader('crowd')}, $i) or die;
+	}
+	my %by_pid = map { $_->{pid} => $_ } @clients;
+	my $leader = $clients[0];
+	my ($last, %led) = (0, $leader->{pid} => 1);
+	foreach my $round (1 .. 29)
+	{
+		if ($round % 2) { is(ask($leader, q{SELECT le_resign('crowd')}), 't', 'resigned'); }
+		else { kill_client($leader); }
+		my $from = monotonic();
+		ok(ask_until($admin, qq{SELECT token > $last FROM le_leader('crowd') WHERE pid <> $leader->{pid}}), 'the next, with a greater token');
+		cmp_ok(monotonic() - $from, '<', 2, 'soon');
+		($last, my $pid) = split /\|/, ask($admin, q{SELECT token, pid FROM le_leader('crowd')});
+		$leader = $by_pid{$pid};
+		cmp_ok(collect($leader), '==', $last, 'knows its token');
+		$led{$pid}++;
+	}
+	is(join(' ', values %led), join(' ', (1) x 30), 'each leads once');
+	end_session(@clients);
+};
+
+subtest 'a campaign that is canceled' => sub {
+	my ($leader, $next, $other) = map { session($node, %as_app) } 1 .. 3;
+	my ($elected, $canceled, $locked) = (0, 0, 0);
+	my $rounds = $ENV{CANCELS} // 200;
+	foreach my $round (1 .. $rounds)
+	{
+		ask_until($leader, q{SELECT le_try_become_leader('cancel')}) or die;
+		post($next, q{CALL le_campaign('cancel', '10 s')});
+		ask_until($admin, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $next->{pid}", 'Lock') if $round % 10;
+		post($leader, q{SELECT le_resign('cancel')});
+		Time::HiRes::usleep(rand 2500);
+		ask($admin, "SELECT pg_cancel_backend($next->{pid})");
+		collect($leader);
+		collect($next);
+		if ($next->{code} eq '')
+		{
+			$elected++;
+			# a cancel that came late is for the next statement
+			ask_until($next, q{SELECT le_resign('cancel')}) or die;
+		}
+		else
+		{
+			$canceled++;
+			my $messages = $next->{messages};
+			# a beacon that was taken before the cancel is released by the next bid at the latest
+			ask($next, q{SELECT le_resign_all()});
+			if (backend_holds($admin, $next->{pid}) ne '0|0')
+			{
+				$locked++;
+				diag("round $round: $messages", ask($admin, q{SELECT token, pid, scope, ended FROM le.le_elections WHERE name = 'cancel'}), " $next->{pid} ",
+					ask($admin, "SELECT e.beacon IS NOT NULL FROM pg_locks l LEFT JOIN le.le_elections e ON e.beacon = l.classid::bigint << 32 | l.objid::bigint WHERE l.locktype = 'advisory' AND l.pid = $next->{pid}"));
+				ask($next, 'SELECT pg_advisory_unlock_all()');
+			}
+		}
+	}
+	note "elected $elected times, canceled $canceled times";
+	cmp_ok($elected, '>', $rounds / 20, 'some campaigns ended before the cancel');
+	cmp_ok($canceled, '>', $rounds / 20, 'and some after it');
+	is($locked, 0, 'a canceled campaign leaves no lock behind');
+	is(backend_holds($admin, $next->{pid}), '0|0', 'nor does the last one');
+	# all other ways out
+	ask($leader, q{SELECT le_try_become_leader('cancel')});
+	fails($next, q{SELECT 1; CALL le_campaign('cancel')}, '2D000', 'several statements in one string');
+	ask($next, q{SET statement_timeout = '200 ms'});
+	fails($next, q{CALL le_campaign('cancel')}, '57014', 'statement_timeout');
+	ask($next, 'RESET statement_timeout', q{SET lock_timeout = '200 ms'});
+	fails($next, q{CALL le_campaign('cancel')}, '55P03', 'lock_timeout');
+	fails($next, q{SELECT le_become_leader('cancel')}, '55P03', 'lock_timeout in a function');
+	is(ask($next, q{SELECT current_setting('lock_timeout')}), '200ms', 'which remains as it was');
+	ask($next, 'RESET lock_timeout');
+	is(ask($next, q{CALL le_campaign('cancel', '100 ms')}), '', 'timeout');
+	is(backend_holds($admin, $next->{pid}), '0|0', 'no lock is left');
+	ask($leader, q{SELECT le_resign('cancel')});
+
+	# the commit waits to send notifications, as that of another session waits for a standby meanwhile
+	ask($admin, q{ALTER SYSTEM SET synchronous_standby_names = 'none'}, q{SELECT pg_reload_conf()});
+	ask_until($other, q{SHOW synchronous_standby_names}, 'none') or die;
+	post($other, q{NOTIFY other});
+	until (ask($admin, "SELECT wait_event FROM pg_stat_activity WHERE pid = $other->{pid}") eq 'SyncRep')
+	{
+		# the checkpointer tells the others when it has read the setting
+		hear(0.01, $other);
+		post($other, q{NOTIFY other}) if $other->{ready};
+	}
+	foreach my $call (q{SELECT le_resign_all()}, q{SELECT le_try_become_leader('another')})
+	{
+		ask($next, 'SET synchronous_commit = local');
+		post($next, q{SELECT le_try_become_leader('cancel')});
+		ask_until($admin, "SELECT wait_event FROM pg_stat_activity WHERE pid = $next->{pid}", 'object') or die;
+		ask($admin, "SELECT pg_cancel_backend($next->{pid})");
+		collect($next);
+		is($next->{code}, '57014', 'canceled while the commit waits');
+		is(backend_holds($admin, $next->{pid}), '1|0', 'a lock is left');
+		is(ask($next, q{SELECT le_am_leader('cancel')}), 'f', 'which does not lead');
+		post($next, 'BEGIN', $call, 'ROLLBACK');
+		collect($next);
+		is(backend_holds($admin, $next->{pid}), '0|0', 'and which the next call releases');
+	}
+	ask($admin, q{ALTER SYSTEM RESET synchronous_standby_names}, q{SELECT pg_reload_conf()});
+	collect($other);
+	end_session($leader, $next, $other);
+};
+
+subtest 'SET CONSTRAINTS' => sub {
+	my ($one, $two) = map { session($node, %as_app) } 1 .. 2;
+	foreach my $end ('ROLLBACK', 'ROLLBACK TO a', q{SELECT le_resign('constraints')})
+	{
+		ask($one, 'BEGIN', 'SET CONSTRAINTS ALL IMMEDIATE', 'SAVEPOINT a', q{SELECT le_try_become_leader('constraints')}, $end, 'COMMIT');
+		is(ask($one, q{SELECT le_am_leader('constraints')}), 'f', "$end: does not lead");
+		is(ask($two, q{SELECT le_try_become_leader('constraints'), le_resign('constraints')}), 't|t', 'another does');
+		is(ask($one, q{SELECT le_resign_all()}), '0', 'no term is left');
+		is(backend_holds($admin, $one->{pid}), '0|0', 'nor a lock');
+	}
+	ask($one, 'BEGIN', q{SELECT le_try_become_leader('constraints')}, 'SET CONSTRAINTS ALL IMMEDIATE', 'COMMIT');
+	is(ask($one, q{SELECT le_am_leader('constraints')}), 't', 'committed');
+	is(ask($two, q{SELECT le_try_become_leader('constraints')}), 'f', 'once');
+	is(ask($one, q{SELECT le_resign('constraints')}), 't', 'resigned');
+	is(backend_holds($admin, $one->{pid}), '0|0', 'no lock is left');
+	end_session($one, $two);
+};
+
+subtest 'waiting without an old snapshot' => sub {
+	my ($leader, $next) = map { session($node, %as_app) } 1 .. 2;
+	ask($leader, q{SELECT le_try_become_leader('snapshot')});
+	post($next, q{CALL le_campaign('snapshot', '1 min')});
+	waits_for_lock($next, 'a candidate waits');
+	my $start = ask($admin, "SELECT xact_start FROM pg_stat_activity WHERE pid = $next->{pid}");
+	ok(ask_until($admin, "SELECT xact_start > '$start' FROM pg_stat_activity WHERE pid = $next->{pid}", 't', 15), 'it begins another transaction within 15 s');
+	# at the other isolation levels
+	my $strict = session($node, %as_app, options => '-c default_transaction_isolation=serializable');
+	post($strict, q{CALL le_campaign('snapshot', '1 min', ttl => '1 min')});
+	ok(ask_until($admin, q{SELECT candidates FROM le_leader('snapshot')}, '2'), 'one that is serializable');
+	ask($leader, q{SELECT le_resign('snapshot')});
+	cmp_ok(collect($next), '>', 0, 'elected');
+	end_session($next);
+	cmp_ok(collect($strict), '>', 0, 'and so is the other');
+	is(backend_holds($admin, $strict->{pid}), '0|0', 'no lock is left');
+	ask($strict, q{SELECT le_resign('snapshot', token) FROM le_leader('snapshot')});
+	end_session($leader, $strict);
+};
+
+subtest 'a bid that is rolled back' => sub {
+	my ($one, $two, $three) = map { session($node, %as_app) } 1 .. 3;
+	ask($one, q{SELECT le_try_become_leader('back'), le_resign('back')});
+	is(ask($one, 'BEGIN', q{SELECT le_try_become_leader('back')}), 't', 'elected');
+	post($three, q{CALL le_campaign('back', '1 min')});
+	waits_for_lock($three, 'a candidate waits');
+	is(ask($two, q{SELECT le_try_become_leader('back')}), 'f', 'locked');
+	ask($one, 'ROLLBACK');
+	is(backend_holds($admin, $one->{pid}), '0|0', 'no lock is left');
+	cmp_ok(collect($three), '>', 0, 'the candidate is elected');
+	is(ask($three, q{SELECT le_am_leader('back'), le_resign('back')}), 't|t', 'and resigns');
+	# at the very end of a transaction, after the beacon was taken
+	ask($admin, 'CREATE TABLE parent (id integer PRIMARY KEY)',
+		'CREATE TABLE child (id integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED)', 'GRANT ALL ON parent, child TO app');
+	ask($one, 'BEGIN', q{SELECT le_try_become_leader('back')}, 'INSERT INTO child VALUES (1)');
+	fails($one, 'COMMIT', '23503', 'a commit that fails');
+	is(ask($one, q{SELECT le_am_leader('back')}), 'f', 'does not lead');
+	is(ask($two, q{SELECT le_try_become_leader('back')}), 't', 'and keeps no other from it');
+	end_session($one, $two, $three);
+};
+
+subtest 'a session that takes the lock and does not lead' => sub {
+	my ($leader, $next, $squatter) = map { session($node, user => $_) } qw(app app mallory);
+	my $beacon = q{SELECT classid::bigint << 32 | objid::bigint FROM pg_locks l JOIN le_leader('squat') e ON e.pid = l.pid WHERE locktype = 'advisory' AND granted};
+	ask($leader, q{SELECT le_try_become_leader('squat')});
+	my $key = ask($squatter, $beacon);
+	post($squatter, "SELECT pg_advisory_lock($key)");
+	waits_for_lock($squatter, 'it waits for the lock');
+	end_session($leader);
+	collect($squatter);
+	my $from = monotonic();
+	ok(ask_until($next, q{SELECT le_try_become_leader('squat')}, 't', 30), 'another session is elected by polling');
+	my $waited = monotonic() - $from;
+	note "after $waited s";
+	cmp_ok($waited, '<', 3, 'soon');
+	is(ask($next, q{SELECT le_am_leader('squat')}), 't', 'and leads');
+	isnt(ask($squatter, $beacon), $key, 'by another lock');
+	# a candidate in line
+	ask($squatter, 'SELECT pg_advisory_unlock_all()');
+	$key = ask($squatter, $beacon);
+	post($squatter, "SELECT pg_advisory_lock($key)");
+	waits_for_lock($squatter, 'it waits for the lock');
+	my $candidate = session($node, %as_app);
+	post($candidate, q{CALL le_campaign('squat', '1 min')});
+	waits_for_lock($candidate, 'a candidate behind it');
+	end_session($next);
+	$from = monotonic();
+	cmp_ok(collect($candidate), '>', 0, 'is elected');
+	$waited = monotonic() - $from;
+	note "after $waited s";
+	cmp_ok($waited, '<', 15, 'after its round of waiting');
+	end_session($candidate, $squatter);
+};
+
+subtest 'hostile roles' => sub {
+	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
+	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
+	my $token = ask($leader, q{SELECT le_token('crown')});
+	fails($mallory, $_, '42501', $_) foreach
+	  q{SELECT * FROM le.le_elections}, q{UPDATE le.le_elections SET ended = 'x'}, q{SELECT nextval('le.le_token_seq')},
+	  q{SELECT setval('le.le_token_seq', 1)}, q{DELETE FROM le.le_once_done}, q{UPDATE le.le_settings SET elects = false},
+	  q{CREATE TABLE le.mine ()}, "SELECT le_heartbeat('crown', $token)", "SELECT le_assert_leader('crown', $token)", q{SELECT le_depose('crown')},
+	  q{SELECT le._le_begin(NULL::le.le_elections, 'session', NULL, 'i', true)}, q{SELECT le._le_bid('crown', 'lease', '1 s', 'i', '0')},
+	  q{SELECT le._le_arrive()}, q{SELECT le._le_end(NULL::le.le_elections, 'x')};
+	is(ask($mallory, q{SELECT waits FROM le._le_campaign('crown', NULL, NULL, NULL, NULL, now(), false, NULL)}), 't', 'helpers elect no other');
+	is(ask($mallory, "SELECT token, waits FROM le._le_campaign('crown', '0', NULL, NULL, NULL, 'infinity', true, $token)"), '|f', 'with any arguments');
+	is(ask($mallory, "SELECT le_am_leader('crown'), le_resign('crown'), le_am_leader('crown', $token)"), 'f|f|f', 'nor resign for others');
+	is(ask($leader, q{SELECT le_am_leader('crown')}), 't', 'the leader leads');
+
+	# code of another role in a session of a superuser, as autovacuum runs it
+	my $lease = ask($leader, q{SELECT le_lease('treasure', '1 min')});
+	ask($admin, 'GRANT CREATE ON SCHEMA public TO mallory');
+	ask($mallory, "CREATE FUNCTION public.trap(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM le.le_depose(''treasure''); RETURN 1; END'",
+		"CREATE FUNCTION public.trap2() RETURNS boolean SECURITY DEFINER RETURN le.le_resign('treasure', $lease)",
+		'CREATE TABLE public.bait (id integer)', 'INSERT INTO public.bait VALUES (1)');
+	fails($mallory, 'CREATE INDEX ON public.bait (public.trap(id))', '42501', 'the trap does nothing for its owner');
+	ask($mallory, 'DELETE FROM public.bait', 'CREATE INDEX ON public.bait (public.trap(id))', 'ALTER TABLE public.bait DISABLE TRIGGER ALL');
+	ask($mallory, "CREATE OR REPLACE FUNCTION public.trap(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF current_user <> session_user THEN PERFORM le.le_depose(''treasure''); PERFORM le.le_resign(''treasure'', $lease); END IF; RETURN 1; END'",
+		'INSERT INTO public.bait SELECT generate_series(1, 100)');
+	fails($admin, 'ANALYZE public.bait', '42501', 'nor in ANALYZE by a superuser');
+	fails($admin, 'SELECT public.trap2()', '42501', 'nor in a SECURITY DEFINER function that a superuser calls');
+	is(ask($leader, "SELECT le_am_leader('treasure', $lease)"), 't', 'the lease runs');
+	ask($admin, 'DROP FUNCTION public.trap, public.trap2 CASCADE', 'DROP TABLE public.bait');
+
+	# a schema before pg_catalog, with an operator and a function for each of the server
+	ask($admin, 'CREATE SCHEMA evil AUTHORIZATION mallory; GRANT USAGE ON SCHEMA evil TO PUBLIC');
+	ask($mallory, <<'SQL');
+DO $$
+DECLARE
+	o record;
+	n integer := 0;
+	body CONSTANT text := 'LANGUAGE plpgsql AS ''BEGIN PERFORM evil.caught(); END''';
+BEGIN
+	CREATE FUNCTION evil.caught() RETURNS void LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $x$caught as %$x$, current_user; END';
+	FOR o IN SELECT oprname, oprleft::regtype AS l, oprright::regtype AS r, oprresult::regtype AS t FROM pg_operator
+		WHERE oprkind = 'b' AND oprleft::regtype::text !~ 'any' AND oprright::regtype::text !~ 'any' AND oprresult <> 0 LOOP
+		EXECUTE format('CREATE FUNCTION evil.f%s(%s, %s) RETURNS %s %s', n, o.l, o.r, o.t, body);
+		EXECUTE format('CREATE OPERATOR evil.%s (FUNCTION = evil.f%s, LEFTARG = %s, RIGHTARG = %s)', o.oprname, n, o.l, o.r);
+		n := n + 1;
+	END LOOP;
+	FOR o IN SELECT p.oid::regprocedure AS p, p.proname, oidvectortypes(p.proargtypes) AS a, p.prorettype::regtype AS t FROM pg_proc p
+		WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind = 'f' AND NOT p.proretset AND p.provariadic = 0
+		AND oidvectortypes(p.proargtypes) || p.prorettype::regtype::text !~ 'any|internal|trigger|handler|cstring' LOOP
+		BEGIN
+			EXECUTE format('CREATE FUNCTION evil.%I(%s) RETURNS %s %s', o.proname, o.a, o.t, body);
+		EXCEPTION WHEN feature_not_supported THEN	-- a type that PL/pgSQL cannot have
+			NULL;
+		END;
+	END LOOP;
+	FOR o IN SELECT unnest('{text,timestamptz,record,int4,int8,bool,interval,oid,name,xid8,regclass}'::text[]) AS typname LOOP
+		EXECUTE format('CREATE DOMAIN evil.%I AS pg_catalog.int2', o.typname);
+	END LOOP;
+END $$
+SQL
+	is(ask($mallory, q{SELECT count(*) > 2000 FROM pg_proc WHERE pronamespace = 'evil'::regnamespace}), 't', 'shadows') or diag($mallory->{messages});
+	my $victim = session($node, options => '-c search_path=evil,pg_catalog,public,le');
+	fails($victim, q{SELECT now()}, 'P0001', 'which are called without a schema');
+	foreach my $sql (
+		q{SELECT le.le_try_become_leader('v', identity => 'i')}, q{SELECT le.le_am_leader('v')}, q{SELECT le.le_token('v')}, q{SELECT le.le_proclaim('v', 'value')},
+		q{SELECT le.le_assert_leader('v')}, q{SELECT le.le_once('v', pg_catalog.now())}, q{TABLE le.le_leaders}, q{TABLE le.le_candidates}, q{SELECT le.le_leader('v')},
+		q{CALL le.le_observe('v')}, q{CALL le.le_observe('v', 1, '200 ms')}, q{SELECT le.le_heartbeat('v')}, q{SELECT le.le_resign('v')}, q{CALL le.le_campaign('v')},
+		q{CALL le.le_campaign('crown', '200 ms')}, q{CALL le.le_campaign('{v2,v3}'::pg_catalog.text[])}, q{CALL le.le_campaign('{crown}'::pg_catalog.text[], '300 ms')},
+		q{CALL le.le_campaign('v4', ttl => '1 s')}, q{SELECT le.le_resign_all()}, q{SELECT le.le_lease('v', '1 s')}, q{SELECT le.le_renew('v', 1)}, q{SELECT le.le_renew_many('{v}', '{1}')},
+		q{SELECT le.le_try_become_leader_xact('v5')}, q{SELECT le.le_become_leader_xact('v5')}, q{SELECT le.le_become_leader('v5')}, q{SELECT le.le_seats('v', 3)},
+		q{SELECT le.le_depose('crown')}, q{SELECT le.le_version()})
+	{
+		ask($victim, $sql);
+		is($victim->{code}, '', $sql) or diag("$victim->{messages}");
+	}
+	my ($status, $stderr) = run_script($node, 'postgres', options => ['-c', 'SET search_path = evil, pg_catalog']);
+	like($stderr, qr/search_path must not name pg_catalog after another schema/, 'the script refuses such a path');
+	wait_for_end($leader, 5);
+	end_session($mallory, $victim);
+	ask($admin, 'DROP SCHEMA evil CASCADE');
+};
+
+subtest 'limits' => sub {
+	my $mallory = session($node, user => 'mallory');
+	ask($admin, q{DELETE FROM le.le_elections WHERE creator = 'mallory'::regrole}, 'UPDATE le.le_settings SET max_elections_per_role = 50');
+	is(ask($mallory, q{SELECT count(le_lease('flood ' || i, '1 min')) FROM generate_series(1, 50) i}), '50', 'as many as allowed');
+	fails($mallory, q{SELECT le_lease('one more', '1 min')}, '53400', 'and no more');
+	is(ask($mallory, q{SELECT count(r) FROM (SELECT le_resign(name, token) AS r FROM le_leaders WHERE name LIKE 'flood %' LIMIT 3) s}), '3', 'resigned');
+	is(ask($mallory, q{SELECT count(le_lease('again ' || i, '1 min')) FROM generate_series(1, 3) i}), '3', 'rows of vacant elections make room');
+	my $app = session($node, %as_app);
+	is(ask($app, q{SELECT le_lease('not of mallory', '1 min') > 0}), 't', 'other roles are not concerned');
+	ask($admin, 'UPDATE le.le_settings SET max_elections_per_role = 10000, elects = false');
+	is(ask($app, q{SELECT le_lease('closed', '1 min'), le_try_become_leader('closed'), le_renew('not of mallory', token) FROM le_leader('not of mallory')}), '|f|t', 'closed: no new terms');
+	post($app, q{CALL le_campaign('closed', '1 min')});
+	ok(ask_until($admin, "SELECT state FROM pg_stat_activity WHERE pid = $app->{pid}", 'active'), 'a candidate');
+	ask($admin, 'UPDATE le.le_settings SET elects = true');
+	cmp_ok(collect($app), '>', 0, 'elected when it is opened again');
+	end_session($mallory, $app);
+};
+
+done_testing();
