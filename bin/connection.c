@@ -1,0 +1,531 @@
+/*-------------------------------------------------------------------------
+ *
+ * connection.c
+ *	  A connection that never blocks, with at most one statement on its way.
+ *
+ * PQconnectPoll() knows no timeout for a host.  Without one, a first host that
+ * does not answer would keep all others from being tried.  So each of several
+ * hosts gets an equal share of the time for a connection.  When that is over,
+ * the connection is begun anew with the next host as the first one.  The same
+ * is done after a host that accepts and closes, for which libpq tries no other.
+ *
+ * One thing blocks: PQconnectStart() looks up the names of hosts.  The keeper
+ * ends the command in time nevertheless.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "pg_leader.h"
+
+#include "common/string.h"
+
+#define MAX_KEYWORDS 12
+
+void
+connection_init(Connection *c, const Settings *settings,
+				const char *application)
+{
+	memset(c, 0, sizeof(*c));
+	c->settings = settings;
+	c->application = application ? pg_strdup(application) : NULL;
+}
+
+/* Note the last words of a server; other notices are shown if verbose */
+static void
+take_notice(void *arg, const PGresult *result)
+{
+	Connection *c = arg;
+	const char *severity = PQresultErrorField(result,
+											  PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+	if (!message)
+		return;
+	if (c && severity && (strcmp(severity, "FATAL") == 0 ||
+						  strcmp(severity, "PANIC") == 0))
+		strlcpy(c->last_words, message, sizeof(c->last_words));
+	else
+		pg_log_info("server: %s", message);
+}
+
+/* Fill in the parameters of a connection, with the hosts in their order */
+static void
+fill_keywords(const Settings *settings, const char **keywords,
+			  const char **values, bool with_name)
+{
+	int			i = 0;
+
+#define ADD(keyword, value) (keywords[i] = (keyword), values[i++] = (value))
+	ADD("host", settings->host);
+	ADD("port", settings->port);
+	ADD("user", settings->user);
+	ADD("password", settings->password);
+	ADD("dbname", settings->dbname);
+	if (with_name)
+		ADD("fallback_application_name", settings->progname);
+	if (!getenv("PGCLIENTENCODING"))
+		ADD("client_encoding", "UTF8");
+	ADD(NULL, NULL);
+#undef ADD
+}
+
+/* Return the element of a list with commas, or the list's only one */
+static const char *
+list_element(const char *list, int index, int *length)
+{
+	int			found = 0;
+
+	if (!strchr(list, ','))
+		index = 0;
+	while (found < index && strchr(list, ','))
+	{
+		list = strchr(list, ',') + 1;
+		found++;
+	}
+	*length = (int) strcspn(list, ",");
+	return list;
+}
+
+/* Return a list with commas so that it begins with that element */
+static char *
+rotate_list(const char *list, int n, int first)
+{
+	PQExpBufferData buffer;
+	int			length;
+
+	initPQExpBuffer(&buffer);
+	for (int i = 0; i < n; i++)
+	{
+		const char *element = list_element(list, (first + i) % n, &length);
+
+		if (i > 0)
+			appendPQExpBufferChar(&buffer, ',');
+		appendBinaryPQExpBuffer(&buffer, element, length);
+	}
+	return buffer.data;
+}
+
+static int
+count_elements(const char *list)
+{
+	int			n = 1;
+
+	for (; *list != '\0'; list++)
+		n += *list == ',';
+	return n;
+}
+
+/* Begin to connect, with one of the hosts as the first one */
+static PGconn *
+begin_to_connect(Connection *c)
+{
+	const char *keywords[MAX_KEYWORDS];
+	const char *values[MAX_KEYWORDS];
+	char	   *rotated[3] = {NULL};
+	int			n = 0;
+	PGconn	   *pg;
+	PQconninfoOption *all;
+
+	fill_keywords(c->settings, keywords, values, !c->application);
+	pg = PQconnectStartParams(keywords, values, 1);
+	all = pg ? PQconninfo(pg) : NULL;
+	if (!all)
+		return pg;
+
+	/* what libpq makes of the connection string, services and environment */
+	for (PQconninfoOption *o = all; o->keyword; o++)
+	{
+		bool		is_host = strcmp(o->keyword, "host") == 0;
+
+		if (o->val && (is_host || strcmp(o->keyword, "hostaddr") == 0))
+			c->n_hosts = Max(c->n_hosts, count_elements(o->val));
+	}
+	if (c->n_hosts > 1 && c->first_host > 0)
+	{
+		while (keywords[n])
+			n++;
+		for (PQconninfoOption *o = all; o->keyword; o++)
+		{
+			static const char *const lists[] = {"host", "hostaddr", "port"};
+
+			for (int i = 0; i < 3; i++)
+			{
+				if (strcmp(o->keyword, lists[i]) == 0 && o->val && *o->val)
+				{
+					rotated[i] = rotate_list(o->val, c->n_hosts,
+											 c->first_host);
+					keywords[n] = lists[i];
+					values[n++] = rotated[i];
+				}
+			}
+		}
+		keywords[n] = NULL;
+		values[n] = NULL;
+		PQfinish(pg);
+		pg = PQconnectStartParams(keywords, values, 1);
+		for (int i = 0; i < 3; i++)
+			free(rotated[i]);
+	}
+	PQconninfoFree(all);
+	return pg;
+}
+
+static void
+start_connecting(Connection *c, usec now)
+{
+	PQfinish(c->pg);
+	c->pg = begin_to_connect(c);
+	if (!c->pg)
+		pg_fatal("out of memory");
+	c->state = CONNECTION_CONNECTING;
+	c->polling = PGRES_POLLING_WRITING;
+	c->at_host = 0;
+	c->host_since = now;
+	c->tried[0] = '\0';
+	c->last_words[0] = '\0';
+	PQsetNoticeReceiver(c->pg, take_notice, c);
+}
+
+static void
+send_statement(Connection *c, const Statement *s, ConnectionState state)
+{
+	/* if this fails, the connection turns out to be broken */
+	if (PQsendQueryParams(c->pg, s->sql, s->n_parameters, NULL, s->parameters,
+						  NULL, NULL, 0))
+		PQflush(c->pg);
+	c->state = state;
+}
+
+/*
+ * Ask a statement, or only open the connection if it is NULL.  Opens the
+ * connection if there is none, for which there is the limit.
+ */
+void
+connection_ask(Connection *c, uint32 serial, const Statement *statement,
+			   usec limit, usec now)
+{
+	Assert(c->state == CONNECTION_CLOSED || c->state == CONNECTION_IDLE);
+	c->serial = serial;
+	c->begun = false;
+	c->limit = limit;
+	c->only_open = statement == NULL;
+	c->hosts_tried = 0;
+	if (statement)
+	{
+		c->statement = *statement;
+		/* its numbers are in the copy, too */
+		for (int i = 0; i < statement->n_parameters; i++)
+		{
+			if (statement->parameters[i] == statement->numbers[i])
+				c->statement.parameters[i] = c->statement.numbers[i];
+		}
+	}
+	if (c->state == CONNECTION_CLOSED)
+		start_connecting(c, now);
+	else
+		send_statement(c, &c->statement, CONNECTION_ASKING);
+}
+
+void
+connection_close(Connection *c)
+{
+	if (c->result)
+		PQclear(c->result);
+	if (c->pg)
+		PQfinish(c->pg);
+	c->result = NULL;
+	c->pg = NULL;
+	c->state = CONNECTION_CLOSED;
+}
+
+/*
+ * Fill in what to poll
+ */
+void
+connection_poll(const Connection *c, struct pollfd *fd)
+{
+	fd->fd = c->pg ? PQsocket(c->pg) : -1;
+	fd->events = POLLIN;
+	if (c->state == CONNECTION_CONNECTING &&
+		c->polling == PGRES_POLLING_WRITING)
+		fd->events = POLLOUT;
+	else if (c->state > CONNECTION_CONNECTING && PQflush(c->pg) == 1)
+		fd->events |= POLLOUT;
+}
+
+/*
+ * Return when to advance although nothing has arrived
+ */
+usec
+connection_wakeup(const Connection *c)
+{
+	if (c->state == CONNECTION_CONNECTING && c->n_hosts > 1)
+		return c->host_since + c->limit / c->n_hosts;
+	return NEVER;
+}
+
+static void
+set_message(ElectorError *error, const char *message)
+{
+	strlcpy(error->message, message ? message : "", sizeof(error->message));
+	pg_strip_crlf(error->message);
+}
+
+/* Describe what has happened to a connection */
+static void
+note_lost(Connection *c, ElectorError *error)
+{
+	elector_error(error, ERROR_BROKEN, "%s", "");
+	if (c->last_words[0] != '\0')
+		set_message(error, c->last_words);
+	else
+		set_message(error, PQerrorMessage(c->pg));
+	if (error->message[0] == '\0')
+		set_message(error, "the connection to the server has ended");
+}
+
+/* Describe an error of the server, with its detail and hint */
+static void
+note_error(Connection *c, const PGresult *result, ElectorError *error)
+{
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *severity = PQresultErrorField(result,
+											  PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+	if (!state)
+	{
+		note_lost(c, error);
+		return;
+	}
+	elector_error(error, ERROR_SERVER, "%s%s%s%s%s", message ? message : "",
+				  detail ? "; " : "",
+				  detail ? detail : "", hint ? "; " : "", hint ? hint : "");
+	strlcpy(error->sqlstate, state, sizeof(error->sqlstate));
+	strlcpy(error->hint, hint ? hint : "", sizeof(error->hint));
+	error->fatal = severity && strcmp(severity, "ERROR") != 0;
+}
+
+static ReplyKind
+fail_statement(Connection *c, Reply *reply)
+{
+	reply->kind = REPLY_FAILED;
+	reply->serial = c->serial;
+	c->state = CONNECTION_IDLE;
+	return reply->kind;
+}
+
+static bool
+is_ready(const Connection *c)
+{
+	struct pollfd fd;
+
+	connection_poll(c, &fd);
+	return poll(&fd, 1, 0) > 0;
+}
+
+/*
+ * Let the next connection begin with the host after this one; return whether
+ * there is one that has not been tried since the statement was asked.
+ */
+static bool
+leave_host(Connection *c)
+{
+	int			n_hosts = Max(c->n_hosts, 1);
+
+	c->first_host = (c->first_host + c->at_host + 1) % n_hosts;
+	c->hosts_tried += c->at_host + 1;
+	return c->hosts_tried < n_hosts;
+}
+
+/* Go on with a connection that is being made; return false while it waits */
+static bool
+advance_connecting(Connection *c, usec now, Reply *reply)
+{
+	char		host[128];
+
+	while (is_ready(c) || PQstatus(c->pg) == CONNECTION_BAD)
+	{
+		if (PQstatus(c->pg) == CONNECTION_BAD)
+			c->polling = PGRES_POLLING_FAILED;
+		else
+			c->polling = PQconnectPoll(c->pg);
+		if (c->polling == PGRES_POLLING_FAILED)
+		{
+			if (leave_host(c))
+			{
+				pg_log_info("%s", PQerrorMessage(c->pg));
+				start_connecting(c, now);
+				continue;
+			}
+			note_lost(c, &reply->error);
+			fail_statement(c, reply);
+			return true;
+		}
+		if (c->polling == PGRES_POLLING_OK)
+		{
+			PQsetnonblocking(c->pg, 1);
+			c->first_host = (c->first_host + c->at_host) % Max(c->n_hosts, 1);
+			c->state = CONNECTION_IDLE;
+			return true;
+		}
+	}
+	snprintf(host, sizeof(host), "%s:%s", PQhost(c->pg), PQport(c->pg));
+	if (strcmp(host, c->tried) != 0)
+	{
+		c->at_host += c->tried[0] != '\0';
+		c->host_since = c->tried[0] != '\0' ? now : c->host_since;
+		strlcpy(c->tried, host, sizeof(c->tried));
+	}
+	if (now >= connection_wakeup(c))
+	{
+		leave_host(c);
+		start_connecting(c, now);
+	}
+	return false;
+}
+
+/* Take results of a statement; return false while it waits for more */
+static bool
+advance_asking(Connection *c, Reply *reply)
+{
+	PGresult   *result;
+	ExecStatusType status;
+
+	if (PQflush(c->pg) < 0 || !PQconsumeInput(c->pg))
+	{
+		/* what the server has said before may be there */
+		while ((result = PQgetResult(c->pg)) != NULL)
+		{
+			PQclear(c->result);
+			c->result = result;
+		}
+	}
+	else
+	{
+		for (;;)
+		{
+			if (PQisBusy(c->pg))
+				return false;
+			result = PQgetResult(c->pg);
+			if (!result)
+				break;
+			/* of an error and the end of the connection, the first counts */
+			if (c->result && PQresultStatus(c->result) == PGRES_FATAL_ERROR)
+				PQclear(result);
+			else
+			{
+				PQclear(c->result);
+				c->result = result;
+			}
+		}
+	}
+	status = PQresultStatus(c->result);
+	if (c->result == NULL)
+	{
+		note_lost(c, &reply->error);
+		fail_statement(c, reply);
+	}
+	else if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
+	{
+		note_error(c, c->result, &reply->error);
+		PQclear(c->result);
+		fail_statement(c, reply);
+	}
+	else
+	{
+		reply->kind = REPLY_ANSWER;
+		reply->serial = c->serial;
+		reply->result = c->result;
+		c->state = CONNECTION_IDLE;
+	}
+	c->result = NULL;
+	return true;
+}
+
+/* Look whether an idle connection has ended */
+static void
+advance_idle(Connection *c, Reply *reply)
+{
+	if (!is_ready(c))
+		return;
+	if (PQconsumeInput(c->pg))
+		PQisBusy(c->pg);		/* reads what has arrived */
+	if (PQstatus(c->pg) == CONNECTION_BAD)
+	{
+		reply->kind = REPLY_BROKEN;
+		note_lost(c, &reply->error);
+		c->last_words[0] = '\0';
+	}
+}
+
+/*
+ * Go on without blocking, and return what has happened.  To be called until it
+ * returns REPLY_NONE.
+ */
+ReplyKind
+connection_advance(Connection *c, usec now, Reply *reply)
+{
+	memset(reply, 0, offsetof(Reply, error));
+	switch (c->state)
+	{
+		case CONNECTION_CLOSED:
+			break;
+		case CONNECTION_CONNECTING:
+			if (!advance_connecting(c, now, reply) ||
+				reply->kind != REPLY_NONE)
+				break;
+			if (c->application)
+			{
+				Statement	s;
+
+				statement_settings(&s, c->application);
+				send_statement(c, &s, CONNECTION_SETTING);
+				break;
+			}
+			send_statement(c, &c->statement, CONNECTION_ASKING);
+			return connection_advance(c, now, reply);
+		case CONNECTION_SETTING:
+			if (!advance_asking(c, reply) || reply->kind != REPLY_ANSWER)
+				break;
+			if (c->only_open)
+				break;
+			PQclear(reply->result);
+			reply->result = NULL;
+			send_statement(c, &c->statement, CONNECTION_ASKING);
+			return connection_advance(c, now, reply);
+		case CONNECTION_ASKING:
+			if (!c->begun)
+			{
+				c->begun = true;
+				reply->kind = REPLY_BEGUN;
+				reply->serial = c->serial;
+				break;
+			}
+			advance_asking(c, reply);
+			break;
+		case CONNECTION_IDLE:
+			advance_idle(c, reply);
+			break;
+	}
+	return reply->kind;
+}
+
+/*
+ * Connect and wait for that, or exit
+ */
+PGconn *
+connect_now(const Settings *settings)
+{
+	const char *keywords[MAX_KEYWORDS];
+	const char *values[MAX_KEYWORDS];
+	PGconn	   *pg;
+
+	fill_keywords(settings, keywords, values, true);
+	pg = PQconnectdbParams(keywords, values, 1);
+	if (!pg)
+		pg_fatal("out of memory");
+	PQsetNoticeReceiver(pg, take_notice, NULL);
+	return pg;
+}

@@ -1,0 +1,340 @@
+/*-------------------------------------------------------------------------
+ *
+ * follow.c
+ *	  pg_leader follow: drive the state machine of a follower.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "pg_leader.h"
+
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+/* A leader, or none, as it was told */
+typedef struct Leader
+{
+	int64		token;
+	char	   *identity;
+	char	   *value;
+} Leader;
+
+static struct
+{
+	Settings   *settings;
+	Elector		follower;
+	Connection	connection;
+	int			signals;
+	int			stop_signal;
+	bool		ended;
+	int			status;
+	Leader		leader;
+	int64		since;
+	pid_t		hook;			/* that runs, or 0 */
+	bool		hook_waits;		/* is to run for the leader, which has changed */
+}			follow;
+
+static void
+set_leader(Leader *leader, const Elector *e)
+{
+	pg_free(leader->identity);
+	pg_free(leader->value);
+	leader->token = e->told_token;
+	leader->identity = e->told_token != 0 ? pg_strdup(e->told_identity) : NULL;
+	leader->value = e->told_has_value ? pg_strdup(e->told_value) : NULL;
+}
+
+/* Write the present time, such as 2026-01-01T12:00:00.123Z */
+static void
+write_time(char *text, size_t size)
+{
+	struct timeval now;
+	struct tm	tm;
+	time_t		seconds;
+	size_t		length;
+
+	gettimeofday(&now, NULL);
+	seconds = now.tv_sec;
+	gmtime_r(&seconds, &tm);
+	length = strftime(text, size, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(text + length, size - length, ".%03dZ",
+			 (int) (now.tv_usec / 1000));
+}
+
+static void
+print_leader(const Leader *leader)
+{
+	const char *election = follow.settings->elector.election;
+	char		now[64];
+	PQExpBufferData line;
+
+	write_time(now, sizeof(now));
+	initPQExpBuffer(&line);
+	if (!follow.settings->json)
+	{
+		append_printable(&line, election);
+		appendPQExpBufferStr(&line, leader->token == 0 ? ": no leader" :
+							 ": led by ");
+		if (leader->token != 0)
+		{
+			append_printable(&line, leader->identity);
+			appendPQExpBuffer(&line, ", token " INT64_FORMAT "%s",
+							  leader->token, leader->value ? ", value " : "");
+			append_printable(&line, leader->value ? leader->value : "");
+		}
+		printf("%s %s\n", now, line.data);
+		fflush(stdout);
+		termPQExpBuffer(&line);
+		return;
+	}
+	appendPQExpBuffer(&line, "{\"time\": \"%s\", \"election\": ", now);
+	append_json(&line, election);
+	appendPQExpBuffer(&line, ", \"led\": %s, \"token\": ", leader->token != 0 ?
+					  "true" : "false");
+	if (leader->token != 0)
+		appendPQExpBuffer(&line, INT64_FORMAT, leader->token);
+	else
+		appendPQExpBufferStr(&line, "null");
+	appendPQExpBufferStr(&line, ", \"identity\": ");
+	append_json(&line, leader->identity);
+	appendPQExpBufferStr(&line, ", \"value\": ");
+	append_json(&line, leader->value);
+	printf("%s}\n", line.data);
+	fflush(stdout);
+	termPQExpBuffer(&line);
+}
+
+static void
+set_or_unset(const char *name, const char *value)
+{
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+/* Run the hook for the present leader, after the one before has ended */
+static void
+start_hook(void)
+{
+	char		token[32];
+	sigset_t	none;
+
+	if (!follow.hook_waits || follow.hook != 0)
+		return;
+	follow.hook_waits = false;
+	fflush(NULL);
+	follow.hook = fork();
+	if (follow.hook < 0)
+	{
+		pg_log_error("could not start a process: %m");
+		follow.hook = 0;
+	}
+	if (follow.hook != 0)
+		return;
+	snprintf(token, sizeof(token), INT64_FORMAT, follow.leader.token);
+	setenv("LE_ELECTION", follow.settings->elector.election, 1);
+	set_or_unset("LE_TOKEN", follow.leader.token != 0 ? token : NULL);
+	set_or_unset("LE_IDENTITY", follow.leader.identity);
+	set_or_unset("LE_VALUE", follow.leader.value);
+	signals_restore();
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execl("/bin/sh", "sh", "-c", follow.settings->hook, (char *) NULL);
+	_exit(EXIT_NOT_FOUND);
+}
+
+static void
+take_hook(void)
+{
+	int			status;
+	pid_t		pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+	{
+		if (pid != follow.hook)
+			continue;
+		follow.hook = 0;
+		if (status != 0)
+			pg_log_warning("the hook has failed: %s",
+						   wait_result_to_str(status));
+		start_hook();
+	}
+}
+
+static void
+happen(const Event *event)
+{
+	Action		actions[MAX_ACTIONS];
+	Elector    *e = &follow.follower;
+	Statement	s;
+	int			n;
+
+	if (follow.ended)
+		return;
+	elector_step(e, clock_now(), event);
+	n = e->n_actions;
+	memcpy(actions, e->actions, n * sizeof(Action));
+	for (int i = 0; i < n; i++)
+	{
+		switch (actions[i].kind)
+		{
+			case DO_OPEN:
+				connection_ask(&follow.connection, actions[i].serial, NULL,
+							   e->way.limit, e->now);
+				break;
+			case DO_OBSERVE:
+				statement_for(&s, e, &actions[i], 0);
+				connection_ask(&follow.connection, actions[i].serial, &s,
+							   e->way.limit, e->now);
+				break;
+			case DO_CLOSE:
+				connection_close(&follow.connection);
+				break;
+			case DO_TOLD:
+				set_leader(&follow.leader, e);
+				follow.since = time(NULL);
+				print_leader(&follow.leader);
+				follow.hook_waits = follow.settings->hook != NULL;
+				start_hook();
+				break;
+			case DO_ERROR:
+				pg_log_warning("%s", actions[i].error.message);
+				break;
+			case DO_END:
+				follow.ended = true;
+				if (actions[i].error.kind != ERROR_NONE)
+				{
+					pg_log_error("%s", actions[i].error.message);
+					follow.status = 1;
+				}
+				break;
+			default:
+				break;
+		}
+	}
+}
+
+static void
+take_replies(void)
+{
+	Reply		reply;
+
+	while (!follow.ended && connection_advance(&follow.connection, clock_now(),
+											   &reply) != REPLY_NONE)
+	{
+		Event		event = {.serial = reply.serial};
+		Answer		answer = {0};
+		const PGresult *result = reply.result;
+
+		event.kind = reply.kind == REPLY_BEGUN ? ON_BEGUN :
+			reply.kind == REPLY_ANSWER ? ON_ANSWER :
+			reply.kind == REPLY_FAILED ? ON_FAILED : ON_BROKEN;
+		if (reply.kind == REPLY_ANSWER)
+		{
+			event.answer = &answer;
+			if (follow.follower.ask.kind == DO_OBSERVE &&
+				PQntuples(result) == 1 && PQnfields(result) == 4)
+			{
+				answer.version = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+				answer.token = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
+				answer.identity = PQgetisnull(result, 0, 2) ? NULL :
+					PQgetvalue(result, 0, 2);
+				answer.value = PQgetisnull(result, 0, 3) ? NULL :
+					PQgetvalue(result, 0, 3);
+			}
+		}
+		else if (reply.kind != REPLY_BEGUN)
+			event.error = &reply.error;
+		happen(&event);
+		PQclear(reply.result);
+		if (reply.kind == REPLY_BROKEN &&
+			follow.connection.state == CONNECTION_IDLE)
+			connection_close(&follow.connection);
+	}
+}
+
+static void
+take_status(HttpStatus *status)
+{
+	memset(status, 0, sizeof(*status));
+	status->election = follow.settings->elector.election;
+	status->identity = follow.leader.identity;
+	status->health = follow.follower.failures > 0 ? "in doubt" : "waiting";
+	status->state = "follows";
+	status->healthy = follow.follower.failures == 0 && follow.follower.told;
+	status->leading = status->healthy && follow.leader.token != 0 &&
+		follow.settings->has_identity &&
+		strcmp(follow.leader.identity, follow.settings->elector.identity) == 0;
+	status->token = follow.leader.token;
+	status->since = follow.since;
+	status->follows = true;
+	status->elector = &follow.follower;
+}
+
+static void
+wait_for_something(void)
+{
+	struct pollfd fds[3];
+	usec		now = clock_now();
+	usec		next = Min(elector_wakeup(&follow.follower),
+						   connection_wakeup(&follow.connection));
+
+	next = Min(next, http_wakeup(now));
+	next = Max(0, Min(next - now, SECOND));
+	memset(fds, 0, sizeof(fds));
+	fds[0].fd = follow.signals;
+	fds[0].events = POLLIN;
+	connection_poll(&follow.connection, &fds[1]);
+	http_poll(&fds[2]);
+	poll(fds, lengthof(fds), (int) ((next + MILLISECOND - 1) / MILLISECOND));
+}
+
+int
+follow_command(Settings *settings)
+{
+	char		application[MAX_NAME + 32];
+	Event		event = {.kind = ON_RUN};
+	int			signal_number;
+
+	memset(&follow, 0, sizeof(follow));
+	follow.settings = settings;
+	follow.signals = signals_open();
+	for (size_t i = 0; i < lengthof(ending); i++)
+		signals_catch(ending[i]);
+	signals_catch(SIGCHLD);
+	if (settings->listen && !http_start(settings->listen, take_status))
+		return 1;
+	follower_init(&follow.follower, &settings->elector, draw_random);
+	snprintf(application, sizeof(application), "leader_election: %s",
+			 settings->elector.election);
+	connection_init(&follow.connection, settings, application);
+	happen(&event);
+	while (!follow.ended)
+	{
+		wait_for_something();
+		while (signals_take(follow.signals, &signal_number))
+		{
+			event.kind = ON_STOP;
+			if (signal_number == SIGCHLD)
+				take_hook();
+			else
+			{
+				follow.stop_signal = signal_number;
+				happen(&event);
+			}
+		}
+		take_replies();
+		happen(NULL);
+		http_advance();
+		if (ferror(stdout))
+			return 1;			/* the reader has gone */
+	}
+	connection_close(&follow.connection);
+	http_stop();
+	return follow.status != 0 ? follow.status : follow.stop_signal != 0 ?
+		EXIT_BY_SIGNAL + follow.stop_signal : 0;
+}
