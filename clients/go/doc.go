@@ -2,11 +2,11 @@
 // is held in PostgreSQL, by the extension leader_election. It cancels the
 // job's context as soon as leadership is lost or in doubt.
 //
-// Make a [DB] by [SQL], or by package lepgx for pgx; an [Elector] by [New]; and
-// call [Elector.Run]. An elector leads in session scope, by a connection of its
-// own, or, with Options.TTL, by a lease, which any connections will do for. A
-// job can be one that is done once for each point in time, see [Every].
-// [GetLeader] and [Follow] tell which leader an election has.
+// Make an [Elector] by [New], and call [Elector.Run]. An elector leads in
+// session scope, by a connection of its own, or, with Options.TTL, by a lease,
+// for which any connections will do. A job can be one that is done once for
+// each due time, see [Every]. [GetLeader] and [Follow] tell which leader an
+// election has.
 //
 // The states, timers and guarantees are those of all client libraries of the
 // extension, which clients/README.md in its repository defines. An elector runs

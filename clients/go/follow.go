@@ -2,125 +2,106 @@ package leaderelection
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"math/rand/v2"
+	"reflect"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-const answer = 5 * time.Second // the deadline where no term is at stake
+// followWay waits for changes as a campaign in session scope waits for an election.
+var followWay = way{bid: "observe", opens: true, limit: 5 * time.Second, round: 30 * time.Second}
 
 // A Leader is the leader of an election at some time.
 type Leader struct {
-	Election string
 	Identity string
 	Token    int64
-	Since    time.Time
-	Scope    string  // session, transaction or lease
-	Value    *string // what the leader has published, or nil
+	Value    *string // what the leader has proclaimed, or nil
 }
 
-// GetLeader asks which leader the election has. It returns nil if there is
-// none.
-func GetLeader(ctx context.Context, db DB, election string) (*Leader, error) {
-	return getLeader(ctx, db, election)
+func (a answer) leader() *Leader {
+	if a.token == nil || a.identity == nil {
+		return nil
+	}
+	return &Leader{*a.identity, *a.token, a.value}
 }
 
-func getLeader(ctx context.Context, q Querier, election string) (*Leader, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	const sql = "SELECT l.identity, l.token, l.since, l.scope, l.value FROM (SELECT) AS one LEFT JOIN le_leader($1::text) AS l ON true"
-	var identity, scope, value *string
-	var token *int64
-	var since *time.Time
-	err := q.QueryRow(ctx, sql, []any{election}, &identity, &token, &since, &scope, &value)
+func (m *machine) answerObserve(a answer) {
+	m.failures = 0
+	if leader := a.leader(); m.told == nil || !reflect.DeepEqual(leader, m.told[0]) {
+		m.told = []*Leader{leader}
+		m.do(action{what: "told", leader: leader})
+	}
+	m.ask(a.version)
+}
+
+func observe(election string, version *int64, r *answer) query {
+	return query{`CALL le_observe($1::text, version => $2::bigint, timeout => '30 s')`,
+		[]any{election, version}, []any{&r.version, &r.token, &r.identity, &r.value}}
+}
+
+// GetLeader returns the present leader of the election, or nil if there is
+// none. Of the options, which may be nil, the schema counts.
+func GetLeader(ctx context.Context, pool *pgxpool.Pool, election string, options *Options) (*Leader, error) {
+	o, err := options.filled(election)
 	if err != nil {
-		return nil, fmt.Errorf("cannot ask for the leader of election %q: %w", election, err)
+		return nil, err
 	}
-	if token == nil || identity == nil || since == nil || scope == nil {
-		return nil, nil
+	ctx, cancel := context.WithTimeout(ctx, followWay.limit)
+	defer cancel()
+	var r answer
+	err = observe(election, nil, &r).ask(ctx, o, pool)
+	if cause := permanent(serverError(err).Code); cause != "" {
+		err = o.conclude(pool, election, &PermanentError{cause, err})
 	}
-	return &Leader{election, *identity, *token, *since, *scope, value}, nil
+	return r.leader(), err
 }
 
 // Follow yields the present leader of the election, or nil if there is none,
-// and then each change of the leader or its published value, until ctx is
-// cancelled. It yields each error, and goes on after a pause. Of changes that
-// come at once, it can yield the last one only.
-//
-// Follow keeps a connection while it runs. Through a pooler in transaction
-// mode, call [GetLeader] each second instead.
-func Follow(ctx context.Context, db DB, election string) iter.Seq2[*Leader, error] {
+// and then each change of the leader or its value, until ctx is cancelled. It
+// yields each error, and goes on after a pause, except for a [PermanentError],
+// after which it ends. It keeps a connection of its own while it runs. Of the
+// options, which may be nil, the schema counts.
+func Follow(ctx context.Context, pool *pgxpool.Pool, election string, options *Options) iter.Seq2[*Leader, error] {
 	return func(yield func(*Leader, error) bool) {
-		f := follower{db: db, election: election, yield: yield}
-		for ctx.Err() == nil {
-			err := f.follow(ctx)
-			if f.broken || ctx.Err() != nil || !yield(nil, err) {
-				return
-			}
-			sleep(ctx, backoff(f.failures, rand.Float64()))
-			f.failures++
-		}
-	}
-}
-
-type follower struct {
-	db       DB
-	election string
-	yield    func(*Leader, error) bool
-	broken   bool // the caller's loop has ended
-	failures int  // in a row
-	told     bool // last has been yielded
-	last     *Leader
-}
-
-// follow yields until something fails or the caller's loop ends.
-func (f *follower) follow(ctx context.Context) error {
-	connecting, cancel := context.WithTimeout(ctx, answer)
-	conn, err := f.db.Connect(connecting)
-	cancel()
-	if err != nil {
-		return fmt.Errorf("cannot connect: %w", err)
-	}
-	defer conn.Close()
-	const round = 30 * time.Second
-	const sql = "CALL le_observe($1::text, $2::bigint, timeout => $3::interval)"
-	var version *int64 // of the state that the last answer was about
-	for {
-		var token *int64
-		var identity, value *string
-		observing, cancel := context.WithTimeout(ctx, round+answer)
-		err := conn.QueryRow(observing, sql, []any{f.election, version, interval(round)}, &version, &token, &identity, &value)
-		cancel()
+		o, err := options.filled(election)
 		if err != nil {
-			return fmt.Errorf("cannot observe election %q: %w", f.election, err)
+			yield(nil, err)
+			return
 		}
-		f.failures = 0
-		var leader *Leader
-		if token != nil {
-			leader, err = getLeader(ctx, conn, f.election)
-			if err != nil {
-				return err
+		type item struct {
+			leader *Leader
+			err    error
+		}
+		items := make(chan item)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var queue chain // the state machine does not wait for the caller's loop
+		put := func(leader *Leader, err error) {
+			queue.add(func() {
+				select {
+				case items <- item{leader, err}:
+				case <-ctx.Done():
+				}
+			})
+		}
+		d := newDriver(pool, newMachine(followWay, election, o, now, rand.Float64), func(a action, r *answer) query {
+			if a.what == "open" {
+				return open(election, r)
 			}
-			if leader == nil { // gone meanwhile, as the next answer will tell
-				continue
+			return observe(election, a.version, r)
+		}, func(a action) { put(a.leader, a.err) })
+		go func() {
+			if err := d.drive(ctx); err != nil {
+				put(nil, err)
 			}
-		}
-		if f.told && same(leader, f.last) {
-			continue
-		}
-		f.told, f.last = true, leader
-		if !f.yield(leader, nil) {
-			f.broken = true
-			return nil
+			queue.add(func() { close(items) })
+		}()
+		for i := range items {
+			if ctx.Err() == nil && !yield(i.leader, i.err) {
+				cancel()
+			}
 		}
 	}
-}
-
-// same returns whether nothing that Follow tells of has changed.
-func same(a, b *Leader) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Token == b.Token && (a.Value == nil) == (b.Value == nil) && (a.Value == nil || *a.Value == *b.Value)
 }

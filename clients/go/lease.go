@@ -1,67 +1,31 @@
 package leaderelection
 
-import (
-	"context"
-	"fmt"
-)
+import "time"
 
-// A lease is a post that needs no connection of its own.
-type lease struct{ *Elector }
+// leaseWay leads by a lease. Each statement may use another connection.
+func leaseWay(ttl time.Duration) way {
+	const most = 5 * time.Second
+	return way{bid: "bid", interval: ttl / 3, limit: min(most, ttl/3), patience: min(most, ttl/5), validity: ttl * 2 / 3, retry: min(time.Second, ttl/10)}
+}
 
-// bid is not cancelled by a stop, as a lease could be granted nonetheless.
-func (l *lease) bid(ctx context.Context) (*Term, error) {
-	sql, seat, last := "SELECT le_lease($1::text, $2::interval, identity => $3::text, token => $4::bigint)", l.election, any(nil)
-	args := []any{seat, interval(l.opt.TTL), l.opt.Identity}
-	var token *int64
-	name := &seat
-	dest := []any{&token}
+// lease returns a statement by a lease.
+func (e *Elector) lease(a action, r *answer) query {
+	ttl, who := interval(e.opt.TTL), e.opt.Identity
 	switch {
-	case l.left != nil: // take it again
-		seat, last = l.left.election, l.left.token
-		args[0], args = seat, append(args, last)
-	case l.opt.Seats > 0:
-		sql = "CALL le_campaign(le_seats($1::text, $4::integer), timeout => '0', ttl => $2::interval, identity => $3::text)"
-		args, dest = append(args, l.opt.Seats), append(dest, &name)
-	default:
-		args = append(args, nil)
+	case a.what == "resign":
+		return query{`SELECT le_resign($1::text, $2::bigint)`, []any{a.term.election, a.term.token}, []any{&r.leads}}
+	case a.what == "proclaim":
+		return query{`SELECT le_proclaim($1::text, $2::text, $3::bigint)`, []any{a.term.election, a.value, a.term.token}, []any{&r.leads}}
+	case a.what == "confirm":
+		return query{`SELECT le_renew($1::text, $2::bigint)`, []any{a.term.election, a.term.token}, []any{&r.leads}}
+	case a.term != nil: // take it again, or the same seat
+		r.name = &a.term.election
+		return query{leaseSQL, []any{a.term.election, ttl, who, a.term.token}, []any{&r.token}}
+	case e.opt.Seats > 0:
+		return forSeats(e.opt.Seats, r, query{`CALL le_campaign($1::text, timeout => '0', ttl => $2::interval, identity => $3::text)`,
+			[]any{e.election, ttl, who}, []any{&r.token}})
 	}
-	asked := l.now()
-	if err := l.ask(ctx, l.db, sql, args, dest...); err != nil {
-		return nil, fmt.Errorf("cannot bid for the lease of election %q: %w", l.election, err)
-	}
-	l.failures, l.left = 0, nil
-	if token == nil {
-		return nil, nil
-	}
-	t := l.newTerm(*name, *token)
-	return t, t.extend(asked, asked+l.opt.TTL*2/3)
+	return query{leaseSQL, []any{e.election, ttl, who, nil}, []any{&r.token}}
 }
 
-func (l *lease) confirm(ctx context.Context, t *Term, _ bool) error {
-	var runs bool
-	asked := l.now()
-	err := l.ask(ctx, l.db, "SELECT le_renew($1::text, $2::bigint)", []any{t.election, t.token}, &runs)
-	if err != nil {
-		return err
-	}
-	if !runs {
-		return ErrLost
-	}
-	return t.extend(asked, asked+l.opt.TTL*2/3)
-}
-
-func (l *lease) wait(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-func (l *lease) resign(ctx context.Context, t *Term) error {
-	var resigned bool
-	err := l.ask(ctx, l.db, "SELECT le_resign($1::text, $2::bigint)", []any{t.election, t.token}, &resigned)
-	if err != nil {
-		l.left = t
-	}
-	return err
-}
-
-func (l *lease) close() {}
+const leaseSQL = `SELECT le_lease($1::text, $2::interval, identity => $3::text, token => $4::bigint)`

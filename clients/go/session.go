@@ -1,157 +1,56 @@
 package leaderelection
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 )
 
-const (
-	round           = 5 * time.Minute // of a campaign
-	sessionValidity = 6 * time.Second
-	sharedSession   = "LE005" // SQLSTATE: this session leads under another identity
-)
+// settings are made on each connection of its own. They return the process ID.
+const settings = `SELECT pg_backend_pid(),
+	count(set_config(name, CASE name WHEN 'application_name' THEN $1::text ELSE '0' END, false))
+	FROM pg_settings
+	WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
+		'idle_in_transaction_session_timeout', 'transaction_timeout')
+	OR name = 'application_name' AND setting = ''`
 
-// A session is a post in session scope. It has a connection of its own, whose
-// end is the end of the term.
-type session struct {
-	*Elector
-	conn Conn
-	pid  int32  // of the server's process
-	stop func() // stops a question that was not answered in time
+// sessionWay leads by a connection of its own, whose end is that of the term.
+func sessionWay(heartbeat time.Duration) way {
+	w := way{bid: "bid", opens: true, interval: time.Second, limit: 5 * time.Second, validity: 6 * time.Second, retry: never, round: 300 * time.Second}
+	if heartbeat > 0 {
+		w.interval, w.limit = min(w.interval, heartbeat/4), min(w.limit, heartbeat/3)
+	}
+	w.patience = w.limit
+	return w
 }
 
-// openSession connects, the first time twice: two connections that have the
-// same server process share it through a pooler.
-func (e *Elector) openSession(ctx context.Context) (post, error) {
-	first, err := e.connect(ctx)
-	if err != nil || e.checked {
-		return first, err
+// session returns a statement in session scope.
+func (e *Elector) session(a action, r *answer) query {
+	switch a.what {
+	case "open":
+		return open(e.election, r)
+	case "bid":
+		return forSeats(e.opt.Seats, r, query{`CALL le_campaign($1::text, timeout => '300 s', heartbeat => $2::interval, identity => $3::text)`,
+			[]any{e.election, interval(e.opt.Heartbeat), e.opt.Identity}, []any{&r.token}})
+	case "beat":
+		return query{`SELECT le_heartbeat($1::text), pg_backend_pid()`, []any{a.term.election}, []any{&r.leads, &r.pid}}
+	case "resign":
+		return query{`SELECT le_resign($1::text, identity => $2::text)`, []any{a.term.election, e.opt.Identity}, []any{&r.leads}}
+	case "proclaim":
+		return query{`SELECT le_proclaim($1::text, $2::text)`, []any{a.term.election, a.value}, []any{&r.leads}}
 	}
-	second, err := e.connect(ctx)
-	if err == nil {
-		second.close()
-		e.checked = true
-		if first.pid != second.pid {
-			return first, nil
-		}
-		err = ErrPooler
-	}
-	first.close()
-	return nil, err
+	return query{`SELECT le_am_leader($1::text, identity => $2::text), pg_backend_pid()`,
+		[]any{a.term.election, e.opt.Identity}, []any{&r.leads, &r.pid}}
 }
 
-func (e *Elector) connect(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.timing.answer)
-	defer cancel()
-	conn, err := e.db.Connect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot connect: %w", err)
-	}
-	s := &session{Elector: e, conn: conn}
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", nil, &s.pid); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("cannot connect: %w", err)
-	}
-	return s, nil
+func open(election string, r *answer) query {
+	return query{settings, []any{"leader_election: " + election}, []any{&r.pid, nil}}
 }
 
-func (s *session) bid(ctx context.Context) (*Term, error) {
-	sql := "CALL le_campaign($1::text, timeout => $2::interval, identity => $3::text, heartbeat => $4::interval)"
-	args := []any{s.election, interval(round), s.opt.Identity, nil}
-	if s.opt.Heartbeat > 0 {
-		args[3] = interval(s.opt.Heartbeat)
+// forSeats makes a bid one for any of the seats, if there are seats.
+func forSeats(seats int, r *answer, q query) query {
+	if seats > 0 {
+		q.sql = strings.Replace(q.sql, "$1::text", "le_seats($1::text, $4::int)", 1)
+		q.args, q.into = append(q.args, seats), append(q.into, &r.name)
 	}
-	var token *int64
-	seat := &s.election
-	dest := []any{&token}
-	if s.opt.Seats > 0 {
-		sql = strings.Replace(sql, "$1::text", "le_seats($1::text, $5::integer)", 1)
-		args, dest = append(args, s.opt.Seats), append(dest, &seat)
-	}
-	bidding, cancel := context.WithTimeout(ctx, round+s.timing.answer)
-	defer cancel()
-	if err := s.conn.QueryRow(bidding, sql, args, dest...); err != nil {
-		var failure interface{ SQLState() string }
-		if errors.As(err, &failure) && failure.SQLState() == sharedSession {
-			return nil, fmt.Errorf("%w: %w", ErrPooler, err)
-		}
-		return nil, fmt.Errorf("cannot campaign in election %q: %w", s.election, err)
-	}
-	s.failures = 0
-	if token == nil {
-		return nil, nil
-	}
-	t := s.newTerm(*seat, *token)
-	if err := s.confirm(ctx, t, true); err != nil {
-		if errors.Is(err, ErrPooler) {
-			_ = s.resign(ctx, t)
-		}
-		return nil, fmt.Errorf("elected in election %q, but not confirmed: %w", t.election, err)
-	}
-	return t, nil
-}
-
-func (s *session) confirm(ctx context.Context, t *Term, beat bool) error {
-	sql := "SELECT le_am_leader($1::text, identity => $2::text), pg_backend_pid()"
-	args := []any{t.election, s.opt.Identity}
-	beat = beat && s.opt.Heartbeat > 0
-	if beat {
-		sql, args = "SELECT le_heartbeat($1::text), pg_backend_pid()", args[:1]
-	}
-	var leads bool
-	var pid int32
-	asked := s.now()
-	if err := s.ask(ctx, sql, args, &leads, &pid); err != nil {
-		return fmt.Errorf("%w: %w", ErrLost, err)
-	}
-	if pid != s.pid {
-		return ErrPooler
-	}
-	if !leads {
-		return ErrLost
-	}
-	until := asked + sessionValidity
-	if beat {
-		t.beaten = asked + s.opt.Heartbeat*2/3
-	}
-	if s.opt.Heartbeat > 0 {
-		until = min(until, t.beaten)
-	}
-	return t.extend(asked, until)
-}
-
-func (s *session) wait(ctx context.Context) error { return s.conn.Wait(ctx) }
-
-func (s *session) resign(ctx context.Context, t *Term) error {
-	var resigned bool
-	return s.ask(ctx, "SELECT le_resign($1::text, identity => $2::text)", []any{t.election, s.opt.Identity}, &resigned)
-}
-
-// ask does not wait for an answer that comes too late, but has it be waited for
-// until close: a driver that gives a question up ends the connection, and that
-// would give up leadership while the job still runs.
-func (s *session) ask(ctx context.Context, sql string, args []any, dest ...any) error {
-	asking, cancel := context.WithCancel(context.WithoutCancel(ctx)) // also after a stop
-	answered := make(chan error, 1)
-	go func() { answered <- s.conn.QueryRow(asking, sql, args, dest...) }()
-	timer := time.NewTimer(s.timing.answer)
-	defer timer.Stop()
-	select {
-	case err := <-answered:
-		cancel()
-		return err
-	case <-timer.C:
-		s.stop = func() { cancel(); <-answered }
-		return context.DeadlineExceeded
-	}
-}
-
-func (s *session) close() {
-	if s.stop != nil {
-		s.stop()
-	}
-	s.conn.Close()
+	return q
 }

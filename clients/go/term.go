@@ -2,8 +2,10 @@ package leaderelection
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A Reason says why a term has ended.
@@ -11,7 +13,7 @@ type Reason string
 
 // The reasons why a term ends.
 const (
-	Resigned    Reason = "resigned"     // Run was asked to stop
+	Resigned    Reason = "resigned"     // the context of Run was cancelled
 	JobReturned Reason = "job returned" // the job returned nil
 	JobFailed   Reason = "job failed"   // the job returned an error, or panicked
 	Lost        Reason = "lost"         // the server said so, or the connection ended
@@ -21,16 +23,18 @@ const (
 // A Term is the time from an election to its end. Its methods can be called
 // from any goroutine.
 type Term struct {
+	elector  *Elector
 	election string
 	token    int64
-	timing   timing
 	now      func() time.Duration
-	until    atomic.Int64  // what now returns when the last confirmation expires; 0 before and after the term
-	asked    time.Duration // when the last confirmation was asked for; for the goroutine that asks
-	beaten   time.Duration // what now returns when the last heartbeat that was sent expires
-	job      context.Context
-	progress chan struct{} // has an element if the job has called Heartbeat since the last one was sent
-	report   func(error)
+
+	mu             *sync.Mutex // that of the state machine; protects the rest
+	cancelled      bool
+	beats          int
+	beatLength     time.Duration // how long the job may go on after a call of Heartbeat, by a lease
+	confirmedUntil time.Duration
+	beatenUntil    time.Duration
+	progressUntil  time.Duration
 }
 
 // Election returns the name of the election that is led. If the elector
@@ -40,42 +44,52 @@ func (t *Term) Election() string { return t.election }
 // Token returns the fencing token of the term. It grows from term to term.
 func (t *Term) Token() int64 { return t.token }
 
-// Heartbeat tells the elector that the job has made progress. It sends nothing
-// by itself, does not wait and never fails.
+// Heartbeat tells that the job has made progress. It sends nothing by itself,
+// does not wait and never fails.
 func (t *Term) Heartbeat() {
-	select {
-	case t.progress <- struct{}{}:
-	default:
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beats++
+	t.progress(t.beatLength, t.now())
+}
+
+func (t *Term) progress(length, at time.Duration) {
+	if length > 0 {
+		t.beatLength, t.progressUntil = length, at+length
 	}
 }
 
-// IsLeading reports whether the job may go on: its context is not cancelled,
-// and the last confirmation of leadership is valid at this moment. It looks at
-// the clock and does not ask the server. Call it before each step that
-// matters, because a context can be cancelled late.
-func (t *Term) IsLeading() bool { return t.job.Err() == nil && t.left() > 0 }
-
-// left returns for how long the last confirmation is still valid.
-func (t *Term) left() time.Duration { return time.Duration(t.until.Load()) - t.now() }
-
-// extend records a confirmation. One that comes after the confirmation before
-// it has expired does not count.
-func (t *Term) extend(asked, until time.Duration) error {
-	last := t.until.Load()
-	if t.asked != 0 && t.left() <= 0 || !t.until.CompareAndSwap(last, int64(until)) {
-		return ErrInDoubt
-	}
-	t.asked = asked
-	return nil
+// IsLeading reports whether the job may go on: it was not told to stop, and
+// the last confirmation is valid at this moment. It looks at the clock and
+// sends nothing. Call it before each step that matters, because a context can
+// be cancelled late.
+func (t *Term) IsLeading() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.cancelled && t.now() < t.validUntil()
 }
 
-// progressed returns whether the job has called Heartbeat since it was last
-// called.
-func (t *Term) progressed() bool {
+// validUntil returns when leadership is in doubt.
+func (t *Term) validUntil() time.Duration {
+	return min(t.confirmedUntil, t.beatenUntil, t.progressUntil)
+}
+
+// Guard lets a transaction commit only as long as the term runs.
+func (t *Term) Guard(ctx context.Context, tx pgx.Tx) error {
+	return query{`SELECT le_assert_leader($1::text, $2::bigint)`, []any{t.election, t.token}, []any{nil}}.ask(ctx, t.elector.opt, tx)
+}
+
+// Proclaim publishes a value until the term ends. It returns [ErrNotLeading]
+// if the term is over.
+func (t *Term) Proclaim(ctx context.Context, value string) error {
+	reply := make(chan error, 1)
+	t.elector.post(func() { t.elector.m.onProclaim(action{what: "proclaim", term: t, value: value, reply: reply}) })
 	select {
-	case <-t.progress:
-		return true
-	default:
-		return false
+	case err := <-reply:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.elector.ended:
+		return ErrNotLeading
 	}
 }

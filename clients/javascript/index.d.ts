@@ -6,191 +6,153 @@ import type { ClientBase, ClientConfig, Pool } from 'pg'
  */
 export type Database = Pool | string | ClientConfig
 
-/** What an elector does at the moment. */
 export type ElectorState = 'waiting' | 'leading' | 'stopping' | 'paused' | 'stopped'
-
-/**
- * Why a term has ended: the elector was stopped, the job has returned or failed, the server has said
- * that leadership is lost, or the validity of the last confirmation has passed.
- */
+export type Health = 'waiting' | 'leading' | 'in doubt' | 'stopped'
 export type OustedReason = 'resigned' | 'job returned' | 'job failed' | 'lost' | 'in doubt'
 
-/** A term of leadership, which the job gets. Its functions can be called without it. */
+/** A term of leadership. Its functions can be called without it. */
 export interface Term {
   /** The name of the election; of the seat, if the elector campaigns for seats. */
   readonly election: string
-  /** The fencing token: it grows from term to term. Pass it along with what the job writes. */
+  /** The fencing token: it grows from term to term. */
   readonly token: number
-  /**
-   * Aborted when the job must stop, with a {@link LeadershipError} as its reason. Pass it to what the
-   * job calls.
-   */
+  /** Aborts when the job must stop; by a {@link LostError} if leadership is lost or in doubt. */
   readonly signal: AbortSignal
-  /** The job has made progress. Costs nothing, sends nothing by itself, and never fails. */
+  /** Whether the job may go on. Looks at the clock, and sends nothing. */
+  readonly isLeading: () => boolean
+  /** Tells that the job has made progress. Sends nothing, and never fails. */
   readonly heartbeat: () => void
   /**
-   * Does the last confirmation hold at this moment, and has the job not been told to stop? Looks at
-   * the clock only, and sends nothing. Ask before each step that matters: timers can be late, the clock is
-   * not.
+   * Lets the transaction fail that this client is in, now or when it commits, if the term is over:
+   * with an error of the server whose `code` is LE001. Fails with a `TypeError` for a pool.
    */
-  readonly isLeading: () => boolean
+  readonly guard: (client: Pick<ClientBase, 'query'>) => Promise<void>
+  /** Publishes a value until the term ends. Fails with a {@link LostError} if the term is over. */
+  readonly proclaim: (value: string | null) => Promise<void>
 }
 
 /**
  * Runs while the elector leads. It must stop when `term.signal` aborts; the next campaign begins
- * after it has stopped. If it fails with an `AbortError` or the signal's reason then, that is no error.
+ * after it has stopped. If it fails with an `AbortError` or the signal's reason then, it has stopped.
  */
 export type Job = (term: Term) => unknown
 
-/**
- * What is to be done once for a point in time. `client` is in a transaction, which is committed
- * afterwards, or rolled back if the task fails.
- */
-export type Task = (client: ClientBase, due: Date, term: Term) => unknown
-
-/** Options of an elector. All times are in milliseconds. */
+/** Times in milliseconds. */
 export interface ElectorOptions {
-  /**
-   * Tells the candidates apart, in views, logs and warnings: it must differ from copy to copy.
-   * Default: host name, process ID and four random hexadecimal digits.
-   */
+  /** Tells the candidates apart. Default: host name, process ID and four random digits. */
   identity?: string | undefined
-  /** Campaign for this many seats (`le_seats`) instead of one election. From 1 to 10,000. */
+  /** The schema of the extension. Default: by `search_path`. */
+  schema?: string | undefined
+  /** Campaign for this many seats instead of one election. From 1 to 10,000. */
   seats?: number | undefined
-  /**
-   * Session scope only: the term is over when the job has not called `heartbeat` for so long. From
-   * 1000. Default: none.
-   */
-  heartbeat?: number | undefined
-  /**
-   * Lead by a lease that lives for so long after each renewal. From 1000. Default: none, which is
-   * session scope.
-   */
+  /** Lead by a lease that lives for so long after each renewal. From 1000. Default: session scope. */
   ttl?: number | undefined
-  /** Lease only: renew it only if the job has called `heartbeat` since. Default: false. */
-  renewOnHeartbeat?: boolean | undefined
+  /** The job must call `heartbeat` three times in this length, or is cancelled. From 1000. */
+  heartbeat?: number | undefined
   /** How long the job may take to stop before that is reported. Default: 10,000. */
   stopTimeout?: number | undefined
-  /** Called when elected, before the job starts. A promise that it returns is not waited for. */
+  /** Gets elections and the ends of terms, and errors if there is no `onError`. Default: `console`. */
+  logger?: Logger | undefined
+  /** Called when elected. The job starts after it has returned, or its promise is fulfilled. */
   onElected?: ((term: Term) => unknown) | undefined
-  /** Called after the job has stopped, before the elector resigns and campaigns again. */
+  /** Called when the job has stopped. The elector resigns after it has returned. */
   onOusted?: ((term: Term, reason: OustedReason) => unknown) | undefined
-  /**
-   * Called once for each error: a failed attempt, leadership that was lost or is in doubt, a job or
-   * callback that fails, a job that does not stop. None of them ends the elector. Default:
-   * `console.error`.
-   */
-  onError?: ((error: Error) => unknown) | undefined
+  /** Called with each error. Nothing waits for its promise. */
+  onError?: ((error: LeaderElectionError) => unknown) | undefined
 }
 
-/**
- * Runs a job while this process leads an election, and stops it as soon as leadership is lost or in
- * doubt.
- *
- * @example
- * const elector = new Elector(process.env.DATABASE_URL, 'billing')
- * process.once('SIGTERM', () => elector.stop())
- * await elector.run(async (term) => {
- *   while (term.isLeading()) await sendNextInvoice(term.token, term.signal)
- * })
- */
+export type Logger = Pick<Console, 'info' | 'error'>
+
+/** Runs a job while this process leads an election. */
 export class Elector {
-  /**
-   * Makes an elector. It connects when it runs.
-   *
-   * @param db Where the election is. In session scope, a pool must have two connections to spare.
-   * @param election The name of the election, 1 to 255 bytes.
-   * @throws {TypeError} if an argument is bad.
-   */
+  /** @throws {TypeError} if an option is wrong. */
   constructor(db: Database, election: string, options?: ElectorOptions)
-  /** What the elector does at the moment. */
-  readonly state: ElectorState
-  /** The name of the election. */
   readonly election: string
-  /** The identity under which this elector campaigns. */
   readonly identity: string
+  readonly state: ElectorState
+  readonly health: Health
+  readonly terms: number
+  readonly confirmations: number
+  readonly errors: number
+  /** Answers a request of `node:http` or Express by the health: 200 if waiting or leading, or 503. */
+  readonly healthHandler: (
+    request: unknown,
+    response: { statusCode: number; end(text: string): unknown },
+  ) => void
   /**
-   * Campaign, run the job while leading, and so on, until stopped. An elector can run only once.
+   * Campaigns, and runs the job in each term, until it is stopped. Can be called once.
    *
-   * @param options `signal`: stops the elector when it aborts, as `stop` does.
-   * @returns when the elector has been stopped, the job has stopped, and leadership is resigned.
-   * @throws {PoolerError} in session scope, through a pooler in transaction mode.
+   * @throws {PermanentError}
    */
   run(job: Job, options?: { signal?: AbortSignal | undefined }): Promise<void>
-  /**
-   * Stop: cancel the job, wait for it to stop, resign, and let `run` return. Returns at once. The job
-   * may call this, to be done only once.
-   */
+  /** Ends `run`: cancels the job, waits for it, and resigns. Returns at once. */
   stop(): void
+}
+
+/** An error of an elector or follower. */
+export class LeaderElectionError extends Error {
+  protected constructor()
   /**
-   * Make a job of a task that is to be done once for each point in time, at multiples of an interval
-   * since 2000-01-01 00:00 UTC. A time that was missed by all leaders is left out, but the last one. A
-   * task that fails is reported, and tried again a second later.
-   *
-   * @param interval In milliseconds, from 1000.
-   * @example
-   * await elector.run(elector.every(60_000, (client, due) =>
-   *   client.query('INSERT INTO report SELECT $1, count(*) FROM orders', [due])))
+   * server, broken (the connection), timeout, no-connection, lost, in doubt, over, job, slow job,
+   * callback; of a {@link PermanentError}: extension, privilege, argument, pooler.
    */
-  every(interval: number, task: Task): Job
+  readonly kind: string
+  /** The SQLSTATE, if the server has reported the error. */
+  readonly code: string | undefined
+  readonly hint: string | undefined
+  readonly election?: string
 }
 
-/**
- * Leadership has ended. The reason of `term.signal`; reported to `onError` if leadership was lost or
- * is in doubt.
- */
-export class LeadershipError extends Error {
-  private constructor()
-  readonly code: 'ERR_LEADER_ELECTION_ENDED'
-  /** The name of the election or seat. */
-  readonly election: string
-  /** Why the job was cancelled. */
-  readonly reason: OustedReason
+/** An error that goes on until something is configured differently. It ends `run` and `follow`. */
+export class PermanentError extends LeaderElectionError {
+  readonly kind: 'extension' | 'privilege' | 'argument' | 'pooler'
 }
 
-/**
- * The elector is in session scope, but shares its server connection with others, through a pooler in
- * transaction mode. Lead by a lease (`ttl`) there.
- */
-export class PoolerError extends Error {
-  private constructor()
-  readonly code: 'ERR_LEADER_ELECTION_POOLER'
+/** Leadership is lost or in doubt, or the term is over. */
+export class LostError extends LeaderElectionError {
+  readonly kind: 'lost' | 'in doubt' | 'over'
 }
 
-/** The leader of an election. */
 export interface Leader {
-  readonly election: string
-  readonly identity: string | null
   readonly token: number
-  /** When the term began. */
-  readonly since: Date
-  readonly scope: 'session' | 'transaction' | 'lease'
-  /** What the leader has published by `le_proclaim`. */
+  readonly identity: string | null
+  /** What the leader has published by `proclaim`. */
   readonly value: string | null
 }
 
-/** Options of {@link follow}. */
 export interface FollowOptions {
+  schema?: string | undefined
   /** Ends the iteration when it aborts. */
   signal?: AbortSignal | undefined
-  /** Called once for each error; the connection is opened again after a pause. Default: `console.error`. */
-  onError?: ((error: Error) => unknown) | undefined
+  logger?: Logger | undefined
+  /** Called with each error after which the connection is opened again. */
+  onError?: ((error: LeaderElectionError) => unknown) | undefined
 }
 
-/** The leader of the election at the moment. Null if there is no leader. */
-export function leader(db: Database, election: string): Promise<Leader | null>
+/** The present leader, or null. */
+export function leader(
+  db: Database,
+  election: string,
+  options?: { schema?: string | undefined },
+): Promise<Leader | null>
 
-/**
- * The present leader, or null, and then each change. Of changes that come at once, it can give the
- * last one only. It keeps a connection, which must not lead through a pooler in transaction mode.
- *
- * @example
- * for await (const leader of follow(pool, 'router', { signal })) {
- *   console.log(leader === null ? 'no leader' : `${leader.identity} leads`)
- * }
- */
+/** The present leader, or null, and then each change. */
 export function follow(
   db: Database,
   election: string,
   options?: FollowOptions,
-): AsyncGenerator<Leader | null, void, undefined>
+): AsyncIterableIterator<Leader | null>
+
+/** The next due time after the last one, or null if there is none. */
+export type Schedule = (last: Date) => Date | number | null
+
+/** What is to be done for a due time. `client` is in a transaction, which is committed afterwards. */
+export type Task = (client: ClientBase, due: Date, term: Term) => unknown
+
+/** A job that does the task once for each due time: multiples of an interval, or by a schedule. */
+export function every(
+  db: Database,
+  schedule: number | Schedule,
+  task: Task,
+  options?: { schema?: string | undefined },
+): Job

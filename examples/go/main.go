@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	leaderelection "github.com/leader-election/leader_election/clients/go"
-	"github.com/leader-election/leader_election/clients/go/lepgx"
 )
 
 func job(ctx context.Context, term *leaderelection.Term) error {
@@ -31,9 +30,11 @@ func main() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	elector, err := leaderelection.New(lepgx.Pool(pool), "scheduler", job, nil)
+	elector, err := leaderelection.New(pool, "scheduler", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_ = elector.Run(ctx) // until it is told to stop
+	if err := elector.Run(ctx, job); err != nil { // nil when it is told to stop
+		log.Fatal(err)
+	}
 }

@@ -1,4 +1,5 @@
 import org.leaderelection.Elector;
+import org.leaderelection.LeaderElection;
 import org.leaderelection.Term;
 import org.postgresql.ds.PGSimpleDataSource;
 
@@ -7,13 +8,13 @@ public class Main {
   public static void main(String[] args) {
     PGSimpleDataSource dataSource = new PGSimpleDataSource();
     dataSource.setURL(System.getenv("DATABASE_URL"));
-    Elector elector = Elector.builder(dataSource, "scheduler", Main::job).build();
+    Elector elector = LeaderElection.of(dataSource, "scheduler").elector();
     Runtime.getRuntime().addShutdownHook(new Thread(elector::close));
-    elector.run();
+    elector.run(Main::job);
   }
 
   static void job(Term term) throws InterruptedException {
-    while (!term.isCancelled()) {
+    while (term.isLeading()) {
       System.out.println("leading, token " + term.token());
       Thread.sleep(1000); // the step of the job
     }

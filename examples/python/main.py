@@ -11,6 +11,6 @@ def job(term: Term) -> None:
         print(f"leading, token {term.token}", flush=True)  # the step of the job
 
 
-elector = Elector(lambda: psycopg.connect(os.environ["DATABASE_URL"]), "scheduler", job)
+elector = Elector(lambda: psycopg.connect(os.environ["DATABASE_URL"]), "scheduler")
 signal.signal(signal.SIGTERM, lambda *_: elector.stop())
-elector.run()
+elector.run(job)

@@ -1,15 +1,11 @@
 // Command worker is driven by the acceptance test of the client libraries. It
 // leads ELECTION as IDENTITY by a WAY that is session, heartbeat or lease,
-// and tells on stdout when its job begins and has stopped.
-//
-// DATABASE_URL is the connection string. DRIVER says how to connect: pgxpool,
-// which is the default, sql for database/sql by package lepgx, or plain for
-// database/sql without it.
+// and tells on stdout when its job begins and has stopped. DATABASE_URL is the
+// connection string.
 package main
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log"
 	"os"
@@ -20,10 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib"
 
 	leaderelection "github.com/leader-election/leader_election/clients/go"
-	"github.com/leader-election/leader_election/clients/go/lepgx"
 )
 
 func main() {
@@ -41,13 +35,17 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	db, err := connect(ctx)
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	options.Identity = identity
 	options.OnError = func(err error) { say(identity, "error", err) }
-	elector, err := leaderelection.New(db, election, func(ctx context.Context, term *leaderelection.Term) error {
+	elector, err := leaderelection.New(pool, election, &options)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = elector.Run(ctx, func(ctx context.Context, term *leaderelection.Term) error {
 		say(identity, "elected", term.Token())
 		defer say(identity, "ousted", term.Token())
 		for ctx.Err() == nil && term.IsLeading() {
@@ -57,28 +55,10 @@ func main() {
 			}
 		}
 		return nil
-	}, &options)
+	})
 	if err != nil {
-		log.Fatal(err)
-	}
-	if err := elector.Run(ctx); err != nil {
 		say(identity, "error", err)
 		os.Exit(1)
-	}
-}
-
-func connect(ctx context.Context) (leaderelection.DB, error) {
-	dsn := os.Getenv("DATABASE_URL")
-	switch os.Getenv("DRIVER") {
-	case "sql":
-		db, err := sql.Open("pgx", dsn)
-		return lepgx.SQL(db), err
-	case "plain":
-		db, err := sql.Open("pgx", dsn)
-		return leaderelection.SQL(db), err
-	default:
-		pool, err := pgxpool.New(ctx, dsn)
-		return lepgx.Pool(pool), err
 	}
 }
 

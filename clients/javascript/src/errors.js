@@ -1,42 +1,55 @@
-/** @import { OustedReason } from '../index.js' */
+import { inspect } from 'node:util'
 
-export class PoolerError extends Error {
-  /** @override */
-  name = 'PoolerError'
-  code = 'ERR_LEADER_ELECTION_POOLER'
-
+/** An error of an elector or follower; `kind` tells which. */
+export class LeaderElectionError extends Error {
   /**
-   * @param {string} how
-   * @param {ErrorOptions} [options]
+   * @param {string} kind
+   * @param {string} message
+   * @param {{ code?: string | undefined, hint?: string | undefined, cause?: unknown }} [details]
    */
-  constructor(how, options) {
-    super(
-      `${how}: session scope needs a connection of its own, not one through a pooler in transaction mode; lead by a lease (ttl) there`,
-      options,
-    )
+  constructor(kind, message, { code, hint, cause } = {}) {
+    super(message, cause === undefined ? {} : { cause })
+    this.name = new.target.name
+    this.kind = kind
+    this.code = code
+    this.hint = hint
   }
 }
 
-export class LeadershipError extends Error {
-  /** @override */
-  name = 'LeadershipError'
-  code = 'ERR_LEADER_ELECTION_ENDED'
+export class PermanentError extends LeaderElectionError {}
 
-  /**
-   * @param {string} election
-   * @param {OustedReason} reason
-   * @param {string} [detail]
-   * @param {Error} [cause]
-   */
-  constructor(election, reason, detail, cause) {
-    super(
-      `leadership of "${election}" has ended: ${reason}${detail ? ` (${detail})` : ''}`,
-      cause && { cause },
-    )
-    this.election = election
-    this.reason = reason
-  }
+export class LostError extends LeaderElectionError {}
+
+/** What the program has given has failed, with whatever it has thrown. */
+export const failedBy = (kind, what, cause) => {
+  const text = cause instanceof Error ? cause : inspect(cause)
+  return new LeaderElectionError(kind, `${what} has failed: ${text}`, { cause })
 }
 
-/** @param {unknown} error */
-export const asError = (error) => (error instanceof Error ? error : new Error(String(error)))
+const silence = (kind, what) => (length, detail) => {
+  const message = `${what} for ${Math.round(length / 100) / 10} s`
+  return new LeaderElectionError(kind, detail ? `${message} (${detail})` : message)
+}
+export const noAnswer = silence('timeout', 'no answer from the server')
+export const noConnection = silence('no-connection', 'no connection from the pool or server')
+
+export const poolerError = () =>
+  new PermanentError(
+    'pooler',
+    'session scope needs a connection of its own, and a pooler shares this one: set a ttl, to lead by a lease',
+  )
+
+const EXTENSION = ['42883', '42P01', '3F000']
+
+/**
+ * The permanent error that an error of a bid is, or undefined.
+ *
+ * @param {LeaderElectionError} error
+ */
+export function permanent(error) {
+  const { code = '', hint, message, cause } = error
+  if (code === 'LE005') return poolerError()
+  if (!/^(22|42)/.test(code) && code !== '3F000') return undefined
+  const kind = EXTENSION.includes(code) ? 'extension' : code === '42501' ? 'privilege' : 'argument'
+  return new PermanentError(kind, message, { code, hint, cause })
+}

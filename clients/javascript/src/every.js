@@ -1,87 +1,99 @@
-import { onAbort, sleep, within } from './time.js'
+// Jobs of a point in time: the due times, which are pure, and the job around them.
+import { setTimeout as sleep } from 'node:timers/promises'
+import { LostError } from './errors.js'
+import { must, settingsOf } from './options.js'
+import { LIMIT, Source } from './pg.js'
+import { onAbort } from './run.js'
+import { isAbort, report } from './term.js'
 
-/** @import { Job, Task } from '../index.js' */
-/** @import { Clock, Connection, Server } from './ports.js' */
+/** @import { Database, Job, Schedule, Task } from '../index.js' */
+
+const ORIGIN = Date.UTC(2000, 0)
+const STEPS = 10_000
 
 /**
- * Make a job of a task that is to be done once for each point in time.
+ * The last time that is due after `last`, or null, and where to go on.
  *
- * @param {number} interval
+ * @param {number | Schedule} schedule
+ * @param {number} last
+ * @param {number} now
+ * @returns {[number | null, number]}
+ */
+export function due(schedule, last, now) {
+  if (typeof schedule === 'number') {
+    const latest = Math.floor((now - ORIGIN) / schedule) * schedule + ORIGIN
+    return latest > last ? [latest, latest] : [null, last]
+  }
+  /** @type {number | null} */
+  let latest = null
+  for (let step = 0; ; step++) {
+    const following = schedule(new Date(last))
+    const time = following === null ? Infinity : Number(following)
+    if (time > now) return [latest, last]
+    if (!(time > last)) throw new TypeError('a schedule must return a later time')
+    if (step === STEPS) return [null, last]
+    latest = last = time
+  }
+}
+
+/**
+ * @param {Database} db
+ * @param {number | Schedule} schedule
  * @param {Task} task
- * @param {{ clock: Clock, server: Server, deadline: number, report: (error: unknown) => void }} world
+ * @param {{ schema?: string | undefined }} [options]
  * @returns {Job}
  */
-export function every(interval, task, { clock, server, deadline, report }) {
-  if (!Number.isInteger(interval) || interval < 1000) {
-    throw new TypeError(
-      `the interval must be a whole number of milliseconds, from 1000: ${interval}`,
-    )
-  }
-  if (typeof task !== 'function') throw new TypeError('the task must be a function')
-
-  /** @param {Connection} connection @param {string} text @param {unknown[]} values */
-  const ask = (connection, text, values = []) =>
-    within(clock, deadline, text, (signal) => connection.query(text, values, signal))
-
-  /** Which time is due, by the server's clock. @param {Connection} connection */
-  async function dueTime(connection) {
-    const { rows } = await ask(
-      connection,
-      `SELECT (extract(epoch FROM date_bin($1::interval, clock_timestamp(), '2000-01-01 00:00+00'))
-               * 1000)::bigint AS due`,
-      [`${interval} ms`],
-    )
-    return Number(rows[0].due)
-  }
-
-  /** @param {Connection} connection @param {number} due @param {import('../index.js').Term} term */
-  async function doOnce(connection, due, term) {
-    const time = new Date(due)
-    await ask(connection, 'BEGIN')
-    const { rows } = await ask(
-      connection,
-      'SELECT le_once($1::text, $2::timestamptz, $3::bigint) AS due',
-      [term.election, time.toISOString(), term.token],
-    )
-    if (rows[0].due) await task(connection.client, time, term)
-    const { command } = await ask(connection, 'COMMIT')
-    if (command !== 'COMMIT') {
-      throw new Error(
-        `the task of ${time.toISOString()} was rolled back: a statement in it has failed`,
-      )
-    }
-  }
+export function every(db, schedule, task, options = {}) {
+  const isInterval = Number.isFinite(schedule) && Number(schedule) >= 1000
+  must(isInterval || typeof schedule === 'function', 'schedule must be a function, or from 1000 ms')
+  must(typeof task === 'function', 'task must be a function')
+  const { prefix } = settingsOf('every', options, ['schema'])
+  const times = `SELECT extract(epoch FROM clock_timestamp()),
+                        (SELECT extract(epoch FROM due) FROM ${prefix}le_once_done WHERE name = $1::text)`
+  const once = `SELECT ${prefix}le_once($1::text, $2::timestamptz, $3::bigint)`
 
   return async (term) => {
-    /** @type {Connection | undefined} */
+    const { signal, election, token } = term
+    const source = new Source(db, `leader_election: ${election}`)
+    let last
+    /** @type {Awaited<ReturnType<Source['connect']>> | undefined} */
     let connection
-    let done = NaN
-    const forget = onAbort(term.signal, () => {
-      if (term.signal.reason?.reason !== 'resigned') connection?.close() // what it does is in vain
+    const close = () => {
+      connection?.close() // and so rolls back
+      connection = undefined
+    }
+    const forget = onAbort(signal, () => {
+      if (signal.reason instanceof LostError) close() // what it does is in vain
     })
+
     try {
-      while (!term.signal.aborted) {
+      while (!signal.aborted) {
         term.heartbeat()
         try {
-          connection ??= await within(clock, deadline, 'opening a connection', (signal) =>
-            server.connect(signal),
-          )
-          const due = await dueTime(connection)
-          if (due !== done && !term.signal.aborted) {
-            await doOnce(connection, due, term)
-            done = due
-            term.heartbeat()
+          const present = (connection ??= await source.connect())
+          const [now, recorded] = await present.query([times, election])
+          last ??= Math.round((recorded ?? now) * 1000)
+          const [time, next] = due(schedule, last, now * 1000)
+          if (time !== null && !signal.aborted) {
+            const date = new Date(time)
+            await present.query(['BEGIN'])
+            const [isDue] = await present.query([once, election, date.toISOString(), token])
+            if (isDue) await task(present.client, date, term)
+            const { command } = await present.client.query({ text: 'COMMIT', query_timeout: LIMIT })
+            if (command !== 'COMMIT') throw new Error('a statement in it has failed')
           }
+          last = next
         } catch (error) {
-          connection?.close() // and so rolls back
-          connection = undefined
-          report(error)
+          close()
+          const isInVain = signal.reason instanceof LostError
+          if (!isInVain && !isAbort(signal, error)) term[report]?.(error)
         }
-        await sleep(clock, 1000, term.signal)
+        await sleep(1000, undefined, { signal }).catch(() => {})
       }
     } finally {
       forget()
       connection?.release()
+      source.close()
     }
   }
 }

@@ -1,33 +1,74 @@
-import { checkElection } from './settings.js'
-import { serverOf } from './postgres.js'
-import { asError } from './errors.js'
-import { pauseAfterErrors, sleep, systemClock as clock, within } from './time.js'
+// Followers: the state machine, which is pure as that of an elector is, and what is around it.
+import { Machine } from './elector.js'
+import { permanent } from './errors.js'
+import { settingsOf } from './options.js'
+import { failure, Source } from './pg.js'
+import { Driver, explain, onAbort } from './run.js'
+import { SETTINGS } from './session.js'
 
 /** @import { Database, FollowOptions, Leader } from '../index.js' */
-/** @import { Connection } from './ports.js' */
 
-const DEADLINE = 5000
 const ROUND = 30_000
+const LIMIT = 5000
+
+export class FollowMachine extends Machine {
+  #told = ''
+
+  /** @override */
+  passTime() {
+    super.passTime()
+    if (this.now >= this.until) this.run()
+  }
+
+  run() {
+    this.until = Infinity
+    this.send('open', null, LIMIT)
+  }
+
+  answered(ask, version, ...leader) {
+    if (ask.kind === 'open') return this.send('observe', null, LIMIT, ROUND)
+    this.failures = 0
+    if (JSON.stringify(leader) !== this.#told) this.do('told', ...leader)
+    this.#told = JSON.stringify(leader)
+    this.send('observe', version, LIMIT, ROUND)
+  }
+
+  unanswered(ask, error) {
+    const cause = ask.kind === 'observe' && permanent(error)
+    if (cause) return this.stop(cause)
+    this.close()
+    this.do('error', error)
+    this.until = this.now + this.backoff()
+  }
+
+  stop(/** @type {Error | undefined} */ error) {
+    this.close()
+    this.until = Infinity
+    this.do('end', error)
+  }
+}
+
+const observe = (prefix) =>
+  `CALL ${prefix}le_observe($1::text, version => $2::bigint, timeout => '${ROUND} ms')`
+
+/** @returns {Leader | null} */
+const leaderOf = (token, identity, value) => (token === null ? null : { token, identity, value })
 
 /**
  * @param {Database} db
  * @param {string} election
+ * @param {{ schema?: string | undefined }} [options]
  */
-export async function leader(db, election) {
-  checkElection(election)
-  const server = serverOf(db)
+export async function leader(db, election, options = {}) {
+  const settings = settingsOf(election, options, ['schema'])
+  const source = new Source(db, settings.application)
   try {
-    const connection = await open(server)
-    try {
-      const answer = await leaderOf(connection, election)
-      connection.release()
-      return answer
-    } catch (error) {
-      connection.close()
-      throw error
-    }
+    const [, ...leader] = await source.ask(observe(settings.prefix), election, null)
+    return leaderOf(...leader)
+  } catch (error) {
+    throw await explain(permanent(failure(error)) ?? failure(error), source, settings)
   } finally {
-    server.close()
+    source.close()
   }
 }
 
@@ -36,92 +77,37 @@ export async function leader(db, election) {
  * @param {string} election
  * @param {FollowOptions} [options]
  */
-export function follow(db, election, { signal = new AbortController().signal, onError } = {}) {
-  checkElection(election)
-  const report =
-    onError ?? ((/** @type {Error} */ error) => console.error(`follow "${election}":`, error))
-  return observe(serverOf(db), election, signal, report)
-}
-
-/**
- * @param {import('./ports.js').Server} server
- * @param {string} election
- * @param {AbortSignal} signal
- * @param {(error: Error) => void} report
- * @returns {AsyncGenerator<Leader | null, void, undefined>}
- */
-async function* observe(server, election, signal, report) {
-  /** @type {Connection | undefined} */
-  let connection
-  let version = null
-  let last = ''
-  let errors = 0
-  try {
-    while (!signal.aborted) {
-      let present
-      try {
-        connection ??= await open(server, signal)
-        const row = await ask(
-          connection,
-          `CALL le_observe($1::text, $2::bigint, timeout => '${ROUND} ms')`,
-          [election, version],
-          { ms: ROUND + DEADLINE, halt: signal },
-        )
-        version = row?.version
-        present = await leaderOf(connection, election, signal)
-        errors = 0
-      } catch (error) {
-        connection?.close()
-        connection = undefined
-        if (signal.aborted) return
-        report(asError(error))
-        await sleep(clock, pauseAfterErrors(++errors, Math.random), signal)
-        continue
-      }
-      const now = JSON.stringify(present)
-      if (now !== last) yield present
-      last = now
-    }
-  } finally {
-    connection?.close()
-    server.close()
+export function follow(db, election, options = {}) {
+  const settings = settingsOf(election, options, ['schema', 'signal', 'onError', 'logger'])
+  const { signal, prefix, application } = settings
+  const source = new Source(db, application)
+  const statement = (kind, _term, version) =>
+    kind === 'open' ? [SETTINGS, application] : [observe(prefix), election, version]
+  const way = { opens: true, statement }
+  /** @type {ReadableStreamDefaultController<Leader | null> | undefined} */
+  let stream
+  let forget = () => {}
+  const driver = new Driver(new FollowMachine(Math.random), way, source, settings, {
+    told: (...leader) => stream?.enqueue(leaderOf(...leader)),
+    async end(error) {
+      forget()
+      if (error) stream?.error(await explain(error, source, settings))
+      else stream?.close()
+      source.close()
+    },
+  })
+  const stop = () => driver.post('stop')
+  const changes = {
+    pull(controller) {
+      if (stream) return
+      stream = controller
+      driver.post('run')
+      forget = onAbort(signal, stop)
+    },
+    cancel() {
+      stream = undefined
+      stop()
+    },
   }
-}
-
-/**
- * @param {import('./ports.js').Server} server
- * @param {AbortSignal} [halt]
- */
-const open = (server, halt) =>
-  within(clock, DEADLINE, 'opening a connection', (signal) => server.connect(signal), halt)
-
-/**
- * @param {Connection} connection
- * @param {string} text
- * @param {unknown[]} values
- * @param {{ ms?: number, halt?: AbortSignal | undefined }} [options]
- */
-async function ask(connection, text, values, { ms = DEADLINE, halt } = {}) {
-  const start = (/** @type {AbortSignal} */ signal) => connection.query(text, values, signal)
-  const { rows } = await within(clock, ms, text, start, halt)
-  return rows[0]
-}
-
-/**
- * @param {Connection} connection
- * @param {string} election
- * @param {AbortSignal} [halt]
- * @returns {Promise<Leader | null>}
- */
-async function leaderOf(connection, election, halt) {
-  const row = await ask(
-    connection,
-    `SELECT identity, token, scope, value, extract(epoch FROM since) * 1000 AS since
-       FROM le_leader($1::text)`,
-    [election],
-    { halt },
-  )
-  if (row === undefined) return null
-  const { identity, token, scope, value, since } = row
-  return { election, identity, token: Number(token), since: new Date(Number(since)), scope, value }
+  return new ReadableStream(changes, { highWaterMark: 0 }).values()
 }

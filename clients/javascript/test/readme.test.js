@@ -1,4 +1,4 @@
-// Runs each program of README.md until it is told to stop.
+// Runs each program of README.md, and those of examples/, until it is told to stop.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -10,32 +10,37 @@ import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 
 const DIRECT = process.env.DATABASE_URL
-const POOLER = process.env.POOLER_URL
 const skip = DIRECT ? false : 'DATABASE_URL is not set'
 const root = fileURLToPath(new URL('..', import.meta.url))
+const run = `${process.pid}_${Date.now()}`
+const table = `report_${run}`
 
-// what the text says is there, for programs that do not import anything
+// what the text says is there
 const PRELUDE = `
-import { setTimeout as sleep } from 'node:timers/promises'
-import { Elector, PoolerError, follow, leader } from 'leader-election-pg'
+import { setTimeout as pause } from 'node:timers/promises'
+import pg from 'pg'
+import * as library from 'leader-election-pg'
+const { Elector, PermanentError, every, follow, leader } = library
 const db = process.env.DATABASE_URL
 const stop = new AbortController()
 const { signal } = stop
 process.once('SIGTERM', () => stop.abort())
-const work = (term) => sleep(100, undefined, { signal: term.signal })
+const work = (term) => pause(100, term.heartbeat(), { signal: term.signal })
 `
 
 let folder
 before(async () => {
   folder = await mkdtemp(path.join(root, 'readme-')) // within, where the package finds itself
-  if (DIRECT) await execute(`CREATE TABLE ${table} (at timestamptz, connections bigint)`)
+  if (DIRECT) await execute(`CREATE TABLE ${table} (at timestamptz, number bigint)`)
+  if (DIRECT)
+    await execute(
+      'CREATE TABLE IF NOT EXISTS work_done (at timestamptz DEFAULT now(), token bigint)',
+    )
 })
 after(async () => {
   await rm(folder, { recursive: true })
   if (DIRECT) await execute(`DROP TABLE ${table}`)
 })
-
-const table = `report_${process.pid}_${Date.now()}`
 
 async function execute(statement) {
   const client = new pg.Client(DIRECT)
@@ -44,32 +49,46 @@ async function execute(statement) {
   await client.end()
 }
 
+/** Start a program, let it run for a moment, and stop it. */
+async function goesOn(program, meanwhile = () => {}) {
+  const file = path.join(folder, 'program.js')
+  const unique = program // elections and tables of this run only
+    .replace(/'(billing|router|report|import|mailer)'/g, `'$1-${run}'`)
+    .replace('INTO report ', `INTO ${table} `)
+  await writeFile(file, unique)
+  const child = spawn(process.execPath, [file], { env: { ...process.env, PORT: '0' } })
+  let output = ''
+  child.stdout.on('data', (data) => (output += data))
+  child.stderr.on('data', (data) => (output += `stderr: ${data}`))
+  const closed = once(child, 'close')
+  await Promise.race([closed, sleep(2500)])
+  await meanwhile()
+  assert.equal(child.exitCode, null, `goes on: ${output}`)
+  child.kill('SIGTERM')
+  const [code] = await closed
+  assert.equal(code, 0, output)
+  assert.doesNotMatch(output, /stderr/)
+}
+
 const text = await readFile(path.join(root, 'README.md'), 'utf8')
 const programs = [...text.matchAll(/^```js\n(.*?)^```$/gms)].map(([, program]) => program)
 
-test('README.md has its programs', () => assert.equal(programs.length, 9))
+test('README.md has its programs', () => assert.equal(programs.length, 6))
 
 for (const [i, program] of programs.entries()) {
-  const throughPooler = program.includes('PoolerError')
-  const missing = throughPooler && !POOLER ? 'POOLER_URL is not set' : skip
-  test(`program ${i + 1} of README.md runs, and stops at SIGTERM`, { skip: missing }, async () => {
-    const file = path.join(folder, `${i}.js`)
-    // elections and tables of this run only
-    const unique = program
-      .replace(/'(billing|router|report|import)'/g, `'$1-${process.pid}-${i}'`)
-      .replace('INTO report ', `INTO ${table} `)
-    await writeFile(file, program.includes('import {') ? unique : PRELUDE + unique)
-    const env = { ...process.env, DATABASE_URL: throughPooler ? POOLER : DIRECT }
-    const child = spawn(process.execPath, [file], { env })
-    let output = ''
-    child.stdout.on('data', (data) => (output += data))
-    child.stderr.on('data', (data) => (output += `stderr: ${data}`))
-    const closed = once(child, 'close')
-    await Promise.race([closed, sleep(2500)])
-    assert.equal(child.exitCode, null, `goes on: ${output}`)
-    child.kill('SIGTERM')
-    const [code] = await closed
-    assert.equal(code, 0, output)
-    assert.doesNotMatch(output, /stderr/)
-  })
+  test(`program ${i + 1} of README.md runs, and stops at SIGTERM`, { skip }, () =>
+    goesOn(program.includes("from 'leader-election-pg'") ? program : PRELUDE + program),
+  )
 }
+
+test('examples/express.js answers, leads, and stops at SIGTERM', { skip }, async () => {
+  const program = await readFile(path.join(root, 'examples/express.js'), 'utf8')
+  const [free] = [15_000 + (process.pid % 10_000)]
+  await goesOn(program.replace('?? 3000', `&& ${free}`), async () => {
+    const base = `http://127.0.0.1:${free}`
+    const health = await fetch(`${base}/healthz`)
+    assert.deepEqual([health.status, await health.text()], [200, 'leading'])
+    const { done } = await (await fetch(base)).json()
+    assert.ok(done >= 1)
+  })
+})

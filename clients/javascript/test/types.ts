@@ -2,26 +2,24 @@
 import pg from 'pg'
 import * as library from '../src/index.js'
 import type * as declared from '../index.js'
-import type { Elector, ElectorState, Leader, OustedReason, Term } from 'leader-election-pg'
-import { LeadershipError, PoolerError, follow, leader } from 'leader-election-pg'
+import type { Elector, ElectorState, Health, Leader, OustedReason, Term } from 'leader-election-pg'
+import { LostError, PermanentError, every, follow, leader } from 'leader-election-pg'
 
 // each value that is declared is there, with a type that fits
-const make: new (...args: ConstructorParameters<typeof Elector>) => Elector = library.Elector
-const functions: Pick<typeof declared, 'leader' | 'follow'> = library
-const pooler: (error: InstanceType<typeof library.PoolerError>) => PoolerError = (error) =>
-  error as Error as PoolerError
-type Names = keyof typeof library
-const names: Record<Names, true> & Record<keyof typeof declared, true> = {
+const functions: Pick<typeof declared, 'leader' | 'follow' | 'every'> = library
+const names: Record<keyof typeof library, true> & Record<keyof typeof declared, true> = {
   Elector: true,
-  LeadershipError: true,
-  PoolerError: true,
+  LeaderElectionError: true,
+  LostError: true,
+  PermanentError: true,
+  every: true,
   follow: true,
   leader: true,
 }
 
+declare const make: typeof declared.Elector
 const pool = new pg.Pool()
-const elector = new make(pool, 'billing', {
-  identity: 'a',
+const elector: Elector = new make(pool, 'billing', {
   ttl: 15_000,
   onOusted(term, reason) {
     const why: OustedReason = reason
@@ -38,19 +36,17 @@ new make(pool, 'billing', { tll: 1000 })
 new make(pool, 'billing', { ttl: '15 s' })
 
 export async function program(): Promise<void> {
-  const state: ElectorState = elector.state
-  console.log(state, names, functions, pooler)
-  await elector.run(async ({ token, signal, heartbeat, isLeading }: Term) => {
+  const status: [ElectorState, Health, number] = [elector.state, elector.health, elector.terms]
+  console.log(status, names, functions)
+  await elector.run(async ({ token, signal, heartbeat, isLeading, guard }: Term) => {
     heartbeat()
     if (isLeading() && !signal.aborted) console.log(token + 1)
+    await guard(await pool.connect())
     // @ts-expect-error the reason is not writable
     signal.reason = 1
   })
-  await elector.run(
-    elector.every(60_000, (client, due) => client.query('SELECT $1', [due.toISOString()])),
-    { signal: AbortSignal.timeout(1) },
-  )
-  elector.stop()
+  const tick = every(pool, 60_000, (client, due) => client.query('SELECT $1', [due.toISOString()]))
+  await elector.run(tick, { signal: AbortSignal.timeout(1) })
   const now: Leader | null = await leader(pool, 'billing')
   // @ts-expect-error there may be none
   console.log(now.identity)
@@ -58,7 +54,7 @@ export async function program(): Promise<void> {
   try {
     await elector.run(() => {})
   } catch (error) {
-    if (error instanceof PoolerError) console.log(error.code)
-    if (error instanceof LeadershipError) console.log(error.reason)
+    if (error instanceof PermanentError && error.kind === 'pooler') console.log(error.message)
+    if (error instanceof LostError) console.log(error.kind)
   }
 }

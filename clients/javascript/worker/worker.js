@@ -25,6 +25,7 @@ function say(event, detail) {
 const elector = new Elector(db, election, {
   ...options,
   identity,
+  logger: { info() {}, error() {} },
   onOusted: (term) => say('ousted', term.token),
   onError: (error) => say('error', error.message),
 })

@@ -1,80 +1,77 @@
-"""Each program of README.md runs."""
+"""Each program of README.md, and each integration of examples/python, runs."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import uuid
+import urllib.request
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import DIRECT, until
 
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.skipif(not os.environ.get("DATABASE_URL"), reason="DATABASE_URL is not set"),
+    pytest.mark.skipif(not DIRECT, reason="DATABASE_URL is not set"),
 ]
-README = (Path(__file__).parent.parent / "README.md").read_text()
-PRELUDE = """
-import os, psycopg
-from leader_election import Elector, Term
-URL = os.environ["DATABASE_URL"]
-def connect():
-    return psycopg.connect(URL)
-def job(term):
-    print("job", flush=True)
-    term.wait()
-"""
-DJANGO = """
-from django.conf import settings
-from psycopg.conninfo import conninfo_to_dict
-i = conninfo_to_dict(URL)
-settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql",
-    "NAME": i["dbname"], "USER": i.get("user"), "HOST": i.get("host"), "PORT": i.get("port")}})
-"""
-EXPECTED = [
-    ("term.wait(1)", "leading with token"),
-    ("asyncio.run", "leading with token"),
-    ("SIGTERM", "job"),
-    ("renew_on_heartbeat", None),
-    ("on_ousted", "ousted ELECTION resigned"),
-    ("follow", "led by None"),
-    ("every", None),
-    ("seats", "in seat ELECTION/1"),
-    ("sqlalchemy", "job"),
-    ("django", "job"),
-]
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+HERE = Path(__file__).parent.parent
+EXAMPLES = HERE.parent.parent / "examples" / "python"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", (HERE / "README.md").read_text(), re.S | re.M)
+LEADS = "leading with token"
+EXPECTED = [LEADS, LEADS, "", LEADS, "", "stopped stopped 1", "led by None", "", LEADS]
+HEAD = "from leader_election import Elector, Term\nimport psycopg, threading\n"
+PRELUDE = HEAD + BLOCKS[0][BLOCKS[0].index("def connect") : BLOCKS[0].rindex("Elector(")]
+TABLES = """
+CREATE TABLE IF NOT EXISTS work_done (at timestamptz DEFAULT clock_timestamp(), token bigint);
+CREATE TABLE IF NOT EXISTS report (due timestamptz, at timestamptz)"""
 
 
-def test_each_block_is_known() -> None:
-    assert len(BLOCKS) == len(EXPECTED)
+def begin(*command: str) -> subprocess.Popen[str]:
+    """Begin a program."""
+    pipe, words = subprocess.PIPE, (sys.executable, "-u", *command)
+    return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, cwd=EXAMPLES)
 
 
-@pytest.mark.parametrize("number", range(len(EXPECTED)))
-def test_readme(number: int) -> None:
-    word, expected = EXPECTED[number]
-    block, url = BLOCKS[number], os.environ["DATABASE_URL"]
-    assert word in block
-    if word in ("sqlalchemy", "django"):
-        pytest.importorskip(word)
-    election = f"readme {uuid.uuid4()}"
-    block = re.sub(r'"(scheduler|import|report)"', repr(election), block)
-    block = block.replace("postgresql+psycopg://localhost/app", url.replace("://", "ql+psycopg://"))
-    block = block.replace("postgresqlql", "postgresql").replace("postgresql://localhost/app", url)
-    if word == "every":
-        block = block.replace("INSERT INTO report VALUES (%s, now())", "SELECT %s::timestamptz")
-    source = PRELUDE + (DJANGO if word == "django" else "") + block
-    command = [sys.executable, "-u", "-W", "error", "-c", source]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as program:
-        try:
-            program.wait(4)
-        except subprocess.TimeoutExpired:
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_readme(number: int, election: str, db: Any) -> None:
+    db.execute(TABLES)
+    source = re.sub(r'"(scheduler|import|report)"', repr(election), PRELUDE + BLOCKS[number])
+    source = re.sub("(sql|psycopg)://localhost/app", rf"\1://{DIRECT.split('//')[1]}", source)
+    timer = "threading.Timer(4, elector.stop).start()\n"
+    source = re.sub(r"^elector\.run", timer + r"elector.run", source, flags=re.M)
+    with begin("-W", "error", "-c", source) as program:
+        assert program.stdout
+        if EXPECTED[number]:
+            assert any(EXPECTED[number] in line for line in program.stdout)
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(0 if EXPECTED[number] == LEADS else 4)
+        if program.poll() is None:
             program.send_signal(signal.SIGINT)
-        output, errors = program.communicate(timeout=10)
+        _, errors = program.communicate(timeout=15)
     assert not errors or errors.rstrip().endswith("KeyboardInterrupt"), errors
-    if expected is not None:
-        assert expected.replace("ELECTION", election) in output
+    assert "election" not in errors.split("Traceback")[0], errors
+    assert not db.execute("SELECT FROM le_leader(%s)", (election,)).fetchall()
+
+
+@pytest.mark.parametrize("example", ["fastapi_app", "apscheduler_jobs", "django_command"])
+def test_examples(example: str, db: Any) -> None:
+    db.execute(TABLES)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    web = ["-m", "uvicorn", "fastapi_app:app", "--port", port]
+    [last] = db.execute("SELECT coalesce(max(token), 0) FROM work_done").fetchone()
+    done = "SELECT FROM work_done WHERE token > %s HAVING count(*) > 1"
+    with begin(*(web if example == "fastapi_app" else [f"{example}.py"])) as program:
+        until(lambda: db.execute(done, (last,)).fetchall(), 30)
+        if example == "fastapi_app":
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                assert b'"leading","terms":1' in answer.read()
+        program.send_signal(signal.SIGTERM)
+        output = program.communicate(timeout=15)
+    assert program.returncode in (0, -signal.SIGTERM), output
+    assert not db.execute("SELECT FROM le_leader('scheduler')").fetchall()

@@ -1,150 +1,52 @@
-"""The conformance list's lines S01 to S10, against a real server.
+"""The tests S01 to S13 of clients/README.md, and silence, against a real server.
 
-They need DATABASE_URL (direct), and some of them POOLER_URL (PgBouncer in transaction mode).
+They need DATABASE_URL (direct) and POOLER_URL (PgBouncer in transaction mode).
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
+from conftest import DIRECT, POOLER, Program, until
+from croniter import croniter
+from psycopg.conninfo import make_conninfo
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+import leader_election
+from leader_election import LeaderElectionError, LostError, PermanentError, aio, threads
 
-import leader_election  # noqa: E402
-from leader_election import Elector, PoolerError, _core, aio  # noqa: E402
-from leader_election._psycopg import PsycopgLink  # noqa: E402
-
-DIRECT = os.environ.get("DATABASE_URL", "")
-POOLER = os.environ.get("POOLER_URL", "")
-needs_server = pytest.mark.skipif(not DIRECT, reason="DATABASE_URL is not set")
-needs_pooler = pytest.mark.skipif(not (DIRECT and POOLER), reason="POOLER_URL is not set")
-pytestmark = [pytest.mark.server, needs_server]
-
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.skipif(not (DIRECT and POOLER), reason="DATABASE_URL or POOLER_URL is not set"),
+]
 # A lease of 6 s, whose validity is 4 s, and which is renewed each 2 s: it outlives a pause of the
 # machine of 2 s. A heartbeat likewise.
 TTL = 6
-
-THREADS, ASYNCIO = "threads", "asyncio"
-both = pytest.mark.parametrize("flavour", [THREADS, ASYNCIO])
+ways = pytest.mark.parametrize("options", [{}, {"ttl": TTL}], ids=["session", "lease"])
 
 
-@pytest.fixture
-def election() -> str:
-    """A name that is unique."""
-    return f"python {uuid.uuid4()}"
+def connect(dsn: str = DIRECT) -> psycopg.Connection[Any]:
+    return psycopg.connect(dsn)
 
 
-@pytest.fixture
-def db() -> Iterator[Any]:
-    """A connection of the test's own."""
-    with psycopg.connect(DIRECT, autocommit=True) as conn:
-        yield conn
-
-
-def until(condition: Callable[[], Any], seconds: float = 10) -> Any:
-    """Wait until something is true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError("has not come true")
-
-
-class Program:
-    """An elector of either flavour, in a thread of its own, with a job that works."""
-
-    def __init__(
-        self, flavour: str, election: str, dsn: str = DIRECT, hang: bool = False, **options: Any
-    ) -> None:
-        self.terms: list[Any] = []
-        self.ended: list[tuple[float, str]] = []
-        self.errors: list[Exception] = []
-        self.failure: BaseException | None = None
-        self.hang = hang
-        self.working = 0
-        self.left: Any = None
-        self.stalled = False
-        self.ready = threading.Event()
-        self.flavour = flavour
-        options.setdefault("on_error", self.errors.append)
-        options["on_ousted"] = lambda term, reason: self.ended.append((time.monotonic(), reason))
-        connect = options.pop("connect", None)
-        job = options.pop("job", None)
-        self.elector: Any
-        if flavour == THREADS:
-            connect = connect or (lambda: psycopg.connect(dsn))
-            self.elector = Elector(connect, election, job or self._job, **options)
-        else:
-            connect = connect or (lambda: psycopg.AsyncConnection.connect(dsn))
-            self.elector = aio.AsyncElector(connect, election, job or self._async_job, **options)
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            if self.flavour == THREADS:
-                self.elector.run()
-            else:
-                asyncio.run(self._async_run())
-        except BaseException as error:
-            self.failure = error
-
-    async def _async_run(self) -> None:
-        try:
-            await self.elector.run()
-        finally:
-            self.left = asyncio.all_tasks() - {asyncio.current_task()}
-
-    def _job(self, term: Any) -> None:
-        self.terms.append(term)
-        self.working += 1
-        try:
-            while not term.wait(0.05):
-                if not self.hang:
-                    term.heartbeat()
-        finally:
-            self.working -= 1
-
-    async def _async_job(self, term: Any) -> None:
-        self.terms.append(term)
-        self.working += 1
-        try:
-            while True:
-                await asyncio.sleep(0.05)
-                if not self.hang:
-                    term.heartbeat()
-        finally:
-            self.working -= 1
-
-    def stop(self, seconds: float = 10) -> None:
-        """Stop, and check that nothing is left behind."""
-        self.elector.stop()
-        self.join(seconds)
-
-    def join(self, seconds: float = 10) -> None:
-        """Wait for the end."""
-        self.thread.join(seconds)
-        assert not self.thread.is_alive()
-        assert self.elector.state == "stopped"
-        assert not self.left
-        if self.flavour == THREADS and not self.stalled:
-            assert not [t for t in self.elector._runtime._threads if t.thread.is_alive()]
+async def async_connect() -> Any:
+    return await psycopg.AsyncConnection.connect(DIRECT)
 
 
 def leads(db: Any, election: str) -> Any:
@@ -152,599 +54,533 @@ def leads(db: Any, election: str) -> Any:
     return db.execute("SELECT identity, scope FROM le_leader(%s)", (election,)).fetchone()
 
 
-def until_renewed(db: Any, election: str, times: int) -> None:
-    """Wait until the lease has been renewed so often."""
-    renewals = "SELECT FROM le_leader(%s) WHERE renewals >= %s"
-    until(lambda: db.execute(renewals, (election, times)).fetchall(), 30)
-
-
-@both
-def test_s01_session_scope(flavour: str, election: str, db: Any) -> None:
-    program = Program(flavour, election, identity="one")
-    until(lambda: program.working)
-    assert leads(db, election) == ("one", "session")
-    time.sleep(2.5)  # some confirmations
+@pytest.mark.parametrize("options", [{}, {"ttl": TTL}, {"heartbeat": TTL}])
+def test_s01_s02_elected_and_resigned(options: Any, begin: Any, election: str, db: Any) -> None:
+    program = begin(identity="one", **options)
+    until(lambda: program.elector.confirmations >= 4, 30)
+    assert leads(db, election) == ("one", "lease" if "ttl" in options else "session")
     assert program.working and program.terms[0].is_leading()
+    assert program.elector.health == "leading"
     program.stop()
     assert leads(db, election) is None
     assert [reason for _, reason in program.ended] == ["resigned"]
-    assert not program.errors
+    assert not program.errors and not program.failure
 
 
-@both
-def test_s02_lease(flavour: str, election: str, db: Any) -> None:
-    program = Program(flavour, election, ttl=TTL, identity="one")
-    until(lambda: program.working)
-    assert leads(db, election) == ("one", "lease")
-    until_renewed(db, election, 3)
-    assert len(program.terms) == 1
-    program.stop()
-    assert leads(db, election) is None
-    assert not program.errors
-
-
-@both
-def test_s03_heartbeat(flavour: str, election: str, db: Any) -> None:
-    first = Program(flavour, election, heartbeat=TTL, identity="one")
-    until(lambda: first.working)
-    second = Program(flavour, election, heartbeat=TTL, identity="two")
+@ways
+def test_s03_heartbeat(options: Any, begin: Any) -> None:
+    programs = [begin(heartbeat=TTL, **options) for _ in "ab"]
+    until(lambda: any(program.working for program in programs))
     time.sleep(TTL)
-    assert first.working and not second.working
-    first.hang = True
-    assert first.working
-    overlap = until(lambda: second.working and (first.working, leads(db, election)), 20)
-    assert overlap == (0, ("two", "session"))
-    first.stop()
-    second.stop()
+    hung, other = sorted(programs, key=lambda program: -program.working)
+    assert hung.working and not other.working
+    hung.hangs = True
+    until(lambda: other.working, 30)
+    assert not hung.working and hung.ended[0][1] == "in doubt"
 
 
-@both
-@pytest.mark.parametrize("how", ["pg_terminate_backend", "le_depose"])
-def test_s04_job_is_cancelled_at_once(flavour: str, how: str, election: str, db: Any) -> None:
-    program = Program(flavour, election)
-    took = [9.9]
-    # before the next question, a second after the one before; a busy machine may be late, but
-    # not each time
+@pytest.mark.parametrize("how", ["le_depose(name)", "pg_terminate_backend(pid)"])
+def test_s04_job_is_cancelled_at_once(how: str, begin: Any, election: str, db: Any) -> None:
+    program, took = begin(), [9.9]
+    # before the next question; a busy machine may be late, but not each time
     while min(took) > 0.5 and len(took) < 6:
         until(lambda: program.working)
         time.sleep(0.3)
         began = time.monotonic()
-        if how == "le_depose":
-            db.execute("SELECT le_depose(%s)", (election,))
-        else:
-            db.execute("SELECT pg_terminate_backend(pid) FROM le_leader(%s)", (election,))
+        db.execute(f"SELECT {how} FROM le_leader(%s)", (election,))
         until(lambda: len(program.ended) == len(took))
         took.append(program.ended[-1][0] - began)
     assert min(took) < 0.5
     assert {reason for _, reason in program.ended} == {"lost"}
     assert len(program.errors) == len(program.ended)
-    until(lambda: len(program.terms) == len(took))
-    program.stop()
 
 
-def test_s05_another_identity_on_the_connection(election: str, db: Any) -> None:
-    db.execute("SELECT le_try_become_leader(%s, identity => 'other')", (election,))
-    link: Any = _core.drive(PsycopgLink.open(db))
-    link.send("CALL le_campaign($1, timeout => '9 s', identity => $2)", (election, "one"))
-    with pytest.raises(psycopg.Error, match="which this session leads") as error:
-        until(link.poll)
-    assert error.value.sqlstate == "LE005"
-    link.send("SELECT le_no_such_function()", ())
-    with pytest.raises(psycopg.errors.UndefinedFunction):
-        until(link.poll)
-    link.send("SELECT le_lease($1, $2)", (election, "1 ms"))
-    with pytest.raises(psycopg.errors.InvalidParameterValue):
-        until(link.poll)
-    link.send("SELECT le_assert_leader($1, 1)", (election,))
-    with pytest.raises(psycopg.Error) as error:
-        until(link.poll)
-    assert error.value.sqlstate == "LE001"
+@pytest.mark.parametrize("seats", [None, 2])
+def test_s05_pooler(seats: Any, begin: Any, election: str, db: Any) -> None:
+    programs = [begin(dsn=POOLER, identity=name, seats=seats) for name in ("one", "two")]
+    until(lambda: any(program.working or program.failure for program in programs))
+    with ExitStack() as stack:  # take server connections away from them
+        while not all(program.failure for program in programs):
+            conn = connect(POOLER)
+            stack.callback(conn.close)
+            with suppress(psycopg.Error):  # an elector ends the session that it has led in
+                conn.execute("SELECT 1")
+            time.sleep(0.5)
+    for program in programs:
+        assert isinstance(program.failure, PermanentError)
+        assert program.failure.kind == "pooler" and "set a ttl" in str(program.failure)
+    leaders = "SELECT FROM le_leaders WHERE starts_with(name, %s)"
+    until(lambda: not db.execute(leaders, (election,)).fetchall())
 
 
-@both
-@needs_pooler
-def test_s05_pooler(flavour: str, election: str, db: Any) -> None:
-    program = Program(flavour, election, dsn=POOLER)
-    until(lambda: not program.thread.is_alive())
-    program.join()
-    assert isinstance(program.failure, PoolerError)
-    assert not program.terms
-    assert leads(db, election) is None
-
-    lease = Program(flavour, election, dsn=POOLER, ttl=TTL)
-    other = Program(flavour, election, dsn=POOLER, ttl=TTL)
-    until(lambda: lease.working or other.working)
-    until_renewed(db, election, 6)
-    assert lease.working + other.working == 1
-    assert len(lease.terms) + len(other.terms) == 1
-    lease.stop()
-    until(lambda: other.working)
-    other.stop()
-    assert not lease.errors and not other.errors
-
-
-def test_s06_leader_and_follow(election: str, db: Any) -> None:
-    seen: list[Any] = []
-    follower = leader_election.follow(lambda: psycopg.connect(DIRECT), election)
-
-    def follow() -> None:
-        for leader in follower:
-            seen.append(leader)
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    until(lambda: seen == [None])
-    assert leader_election.leader(lambda: psycopg.connect(DIRECT), election) is None
-    db.execute("SELECT le_try_become_leader(%s, identity => 'one')", (election,))
-    until(lambda: len(seen) == 2)
-    leader: Any = leader_election.leader(lambda: psycopg.connect(DIRECT), election)
-    assert leader == seen[1]
-    row = db.execute("SELECT token, since FROM le_leader(%s)", (election,)).fetchone()
-    assert (leader.token, leader.since) == row
-    assert (leader.election, leader.identity, leader.scope) == (election, "one", "session")
-    db.execute("SELECT le_proclaim(%s, 'host:1')", (election,))
-    until(lambda: seen[-1].value == "host:1")
-    db.execute("SELECT le_resign(%s)", (election,))
-    until(lambda: seen[-1] is None)
-    db.execute("SELECT le_lease(%s, '9 s', identity => 'two')", (election,))
-    until(lambda: seen[-1] and seen[-1].identity == "two" and seen[-1].scope == "lease")
-    follower.stop()
-    thread.join(5)
-    assert not thread.is_alive()
-    assert len(seen) in (5, 6)
-    row = db.execute("SELECT le_resign(%s, %s)", (election, seen[-1].token)).fetchone()
-    assert row == (True,)
-
-
-def test_s06_leader_and_follow_with_asyncio(election: str, db: Any) -> None:
-    def connect() -> Any:
-        return psycopg.AsyncConnection.connect(DIRECT)
-
-    async def main() -> None:
-        changes = aio.follow(connect, election)
-        assert await changes.__anext__() is None
-        db.execute("SELECT le_try_become_leader(%s, identity => 'one')", (election,))
-        leader: Any = await changes.__anext__()
-        assert leader.identity == "one"
-        assert leader == await aio.leader(connect, election)
-        db.execute("SELECT le_proclaim(%s, 'host:1')", (election,))
-        leader = await changes.__anext__()
-        assert leader.value == "host:1"
-        db.execute("SELECT le_resign(%s)", (election,))
-        assert await changes.__anext__() is None
-        waiting = asyncio.ensure_future(changes.__anext__())
-        await asyncio.sleep(0.3)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await changes.aclose()
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(main())
-    observers = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%le_observe%%'"
-    until(lambda: db.execute(observers + " AND pid <> pg_backend_pid()").fetchone() == (0,))
-
-
-def test_s06_follow_reconnects(election: str, db: Any) -> None:
-    errors: list[Exception] = []
-    pids: list[int] = []
-
-    def connect() -> Any:
-        conn = psycopg.connect(DIRECT)
-        pids.append(conn.info.backend_pid)
-        return conn
-
-    follower = leader_election.follow(connect, election, on_error=errors.append)
-    assert next(follower) is None
-    threading.Timer(0.3, db.execute, ["SELECT pg_terminate_backend(%s)", [pids[0]]]).start()
-    threading.Timer(1.5, lambda: psycopg.connect(DIRECT)).start()
-    timer = threading.Timer(
-        1.5, lambda: db.execute("SELECT le_try_become_leader(%s, identity => 'one')", (election,))
-    )
-    timer.start()
-    leader = next(follower)
-    assert leader and leader.identity == "one"
-    assert len(errors) == 1 and len(pids) == 2
-    follower.stop()
-    assert list(follower) == []
-
-
-@both
-@pytest.mark.parametrize("ttl", [None, TTL])
-def test_s07_every(flavour: str, ttl: float | None, election: str, db: Any) -> None:
-    db.execute("CREATE TABLE IF NOT EXISTS python_done (election text, due timestamptz, who text)")
-    insert = "INSERT INTO python_done VALUES (%s, %s, %s)"
-    failed: list[datetime] = []
-
-    def make(who: str) -> Program:
-        if flavour == THREADS:
-
-            def task(conn: Any, due: datetime) -> None:
-                conn.execute(insert, (election, due, who))
-                if not failed:
-                    failed.append(due)
-                    raise RuntimeError("the first time fails")
-
-            job: Any = leader_election.every(lambda: psycopg.connect(DIRECT), 1, task)
-        else:
-
-            async def async_task(conn: Any, due: datetime) -> None:
-                await conn.execute(insert, (election, due, who))
-                if not failed:
-                    failed.append(due)
-                    raise RuntimeError("the first time fails")
-
-            job = aio.every(lambda: psycopg.AsyncConnection.connect(DIRECT), 1, async_task)
-        return Program(flavour, election, job=job, ttl=ttl, identity=who)
-
-    programs = [make("one"), make("two")]
-    times = "SELECT who FROM python_done WHERE election = %s GROUP BY who HAVING count(*) >= 3"
-    (row,) = until(lambda: db.execute(times, (election,)).fetchall(), 30)
-    first, second = programs if row[0] == "one" else programs[::-1]
+def test_s05_lease_behind_a_pooler(begin: Any, election: str) -> None:
+    programs = [begin(dsn=POOLER, ttl=TTL) for _ in "ab"]
+    until(lambda: sum(program.elector.confirmations for program in programs) > 4, 30)
+    first, second = sorted(programs, key=lambda program: -program.working)
+    assert first.working and not second.terms
     first.stop()
-    until(lambda: len(db.execute(times, (election,)).fetchall()) == 2, 30)
-    second.stop()
-    done = db.execute("SELECT due, who FROM python_done WHERE election = %s", (election,))
-    rows = done.fetchall()
-    dues = [due for due, _ in rows]
-    assert len(dues) == len(set(dues)) >= 6
-    assert {who for _, who in rows} == {"one", "two"}
-    assert all(due.microsecond == 0 for due in dues)
-    errors = first.errors + second.errors
-    assert [str(error) for error in errors] == ["the first time fails"]
-    last = db.execute("SELECT due FROM le_once_done WHERE name = %s", (election,))
-    assert last.fetchone() == (max(dues),)
+    until(lambda: second.working)
+    assert not first.errors and not second.errors
 
 
-@both
-def test_s07_task_that_hangs_ends_with_leadership(flavour: str, election: str, db: Any) -> None:
-    began = threading.Event()
-
-    def task(conn: Any, due: datetime) -> None:
-        began.set()
-        conn.execute("SELECT pg_sleep(60)")
-
-    async def async_task(conn: Any, due: datetime) -> None:
-        began.set()
-        await conn.execute("SELECT pg_sleep(60)")
-
-    job: Any = leader_election.every(lambda: psycopg.connect(DIRECT), 1, task)
-    if flavour == ASYNCIO:
-        job = aio.every(lambda: psycopg.AsyncConnection.connect(DIRECT), 1, async_task)
-    program = Program(flavour, election, job=job)
-    assert began.wait(10)
-    time.sleep(0.2)
-    db.execute("SELECT le_depose(%s)", (election,))
-    until(lambda: program.ended, 10)  # the task goes on for 60 s
-    assert program.ended[0][1] == "lost"
-    program.stop()
-
-
-@both
-@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
-def test_s08_seats(flavour: str, options: dict[str, Any], election: str, db: Any) -> None:
-    programs = [Program(flavour, election, seats=2, **options) for _ in range(3)]
-    until(lambda: sum(p.working for p in programs) == 2)
-    time.sleep(1)
-    assert sum(p.working for p in programs) == 2
-    leading = [p for p in programs if p.working]
-    (waiting,) = (p for p in programs if not p.working)
-    assert {p.terms[0].election for p in leading} == {f"{election}/1", f"{election}/2"}
-    leading[0].stop()
-    until(lambda: waiting.working)
-    assert waiting.terms[0].election == leading[0].terms[0].election
-    for program in programs[:]:
-        program.stop()
-    assert not [e for p in programs for e in p.errors]
-
-
-@both
-@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
-def test_s09_stop_while_waiting(
-    flavour: str, options: dict[str, Any], election: str, db: Any
+def test_s05_settings_do_not_stay_in_a_pooler(
+    places: Any, begin: Any, flavour: str, election: str
 ) -> None:
-    db.execute("SELECT le_try_become_leader(%s, identity => 'other')", (election,))
-    candidates = "SELECT identity FROM le_candidates WHERE name = %s"
-    program = Program(flavour, election, identity="one", **options)
-    if not options:
-        until(lambda: db.execute(candidates, (election,)).fetchall() == [("one",)])
-    time.sleep(0.5)
-    assert program.elector.state == "waiting"
-    began = time.monotonic()
-    program.stop()
-    assert time.monotonic() - began < 4  # the deadline of an answer is 5 s
-    until(lambda: db.execute(candidates, (election,)).fetchall() == [])
-    assert not program.terms and not program.errors
+    due: list[datetime] = []
 
+    async def task(_: Any, time: datetime) -> None:
+        due.append(time)
 
-# S10: each way to connect that README.md names
-
-
-@both
-def test_s10_psycopg_connect(flavour: str, election: str, db: Any) -> None:
-    program = Program(flavour, election, identity="one")
-    until(lambda: program.working)
+    opened = psycopg.connect if flavour == "threads" else psycopg.AsyncConnection.connect
+    every = (threads if flavour == "threads" else aio).every
+    job: Any = every(
+        lambda: opened(places["pooled"]),
+        1,
+        (lambda _, time: due.append(time)) if flavour == "threads" else task,
+    )
+    program = begin(dsn=places["pooled"], ttl=TTL, job=job, schema="Le")
+    until(lambda: due and program.elector.confirmations > 2)
+    shown = "SELECT current_setting('statement_timeout'), current_setting('application_name')"
+    with ExitStack() as stack:  # asks each server connection that is not busy
+        for _ in range(4):
+            conn = stack.enter_context(connect(places["pooled"]))
+            conn.cursor().execute("BEGIN")
+            timeout, name = conn.execute(shown).fetchone()  # type: ignore[misc]
+            assert timeout == "77s" and election not in name
     program.stop()
     assert not program.errors
 
 
+def test_s06_leader_and_follow(election: str, db: Any) -> None:
+    seen: list[Any] = []
+    errors: list[Any] = []
+    follower = leader_election.follow(connect, election, on_error=errors.append)
+    thread = threading.Thread(target=lambda: deque(map(seen.append, follower)))
+    thread.start()
+    until(lambda: seen == [None])
+    assert leader_election.leader(connect, election) is None
+    program = Program("threads", election, identity="one")
+    leader = until(lambda: seen[-1])
+    assert leader == leader_election.leader(connect, election)
+    assert (leader.token, leader.identity, leader.value) == (program.terms[0].token, "one", None)
+    program.terms[0].proclaim("host:1")
+    until(lambda: seen[-1].value == "host:1")
+    observers = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s"
+    db.execute(observers, ("CALL%le_observe%",))
+    until(lambda: errors)
+    program.stop()
+    until(lambda: seen[-1] is None)
+    assert [leader and leader.value for leader in seen] == [None, None, "host:1", None]
+    with pytest.raises(LostError):
+        program.terms[0].proclaim("host:2")
+    follower.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_s06_follow_with_asyncio(election: str, db: Any) -> None:
+    async def job(term: Any) -> None:
+        await term.proclaim("host:1")
+        await asyncio.sleep(100)
+
+    async def main() -> None:
+        seen, elector = [], aio.AsyncElector(async_connect, election)
+        async for leader in (follower := aio.follow(async_connect, election)):
+            seen.append(leader and leader.value)
+            if len(seen) == 1:
+                running = asyncio.create_task(elector.run(job))
+            elif leader and leader.value:
+                assert leader == await aio.leader(async_connect, election)
+                running.cancel()
+            elif not leader:
+                follower.stop()
+        assert seen in ([None, None, "host:1", None], [None, "host:1", None])
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+    observers = "SELECT FROM pg_stat_activity WHERE query LIKE %s"
+    until(lambda: not db.execute(observers, ("CALL%le_observe%",)).fetchall())
+
+
+def each_second(last: datetime) -> datetime:
+    """The schedule of a cron library, with a time zone."""
+    berlin = last.astimezone(ZoneInfo("Europe/Berlin"))
+    following: datetime = croniter("* * * * * *", berlin).get_next(datetime)
+    return following
+
+
+@pytest.mark.parametrize(("schedule", "options"), [(1, {"ttl": TTL}), (each_second, {})])
+def test_s07_every(
+    schedule: Any, options: Any, begin: Any, flavour: str, election: str, db: Any
+) -> None:
+    db.execute("CREATE TABLE IF NOT EXISTS python_done (election text, due timestamptz, who text)")
+    insert = "INSERT INTO python_done VALUES (%s, %s, %s)"
+    failed: list[datetime] = []
+
+    def start(who: str) -> Any:
+        def failing(due: datetime) -> None:
+            if not failed:
+                failed.append(due)
+                raise RuntimeError("the first time fails")
+
+        def task(conn: Any, due: datetime) -> None:
+            conn.execute(insert, (election, due, who))
+            failing(due)
+
+        async def async_task(conn: Any, due: datetime) -> None:
+            await conn.execute(insert, (election, due, who))
+            failing(due)
+
+        job: Any = threads.every(connect, schedule, task)
+        if flavour == "asyncio":
+            job = aio.every(async_connect, schedule, async_task)
+        return begin(job=job, identity=who, **options)
+
+    programs = [start("one"), start("two")]
+    times = "SELECT who FROM python_done WHERE election = %s GROUP BY who HAVING count(*) >= 3"
+    [who] = until(lambda: db.execute(times, (election,)).fetchone(), 30)
+    programs[who == "two"].stop()
+    until(lambda: len(db.execute(times, (election,)).fetchall()) == 2, 30)
+    programs[who == "one"].stop()
+    done = db.execute("SELECT due FROM python_done WHERE election = %s", (election,)).fetchall()
+    assert len(done) == len(set(done)) >= 6
+    assert all(due.microsecond == 0 for (due,) in done)
+    errors = programs[0].errors + programs[1].errors
+    assert [str(error) for error in errors] == ["the first time fails"]
+    last = db.execute("SELECT due FROM le_once_done WHERE name = %s", (election,))
+    assert last.fetchone() == max(done)
+
+
+@ways
+def test_s08_seats(options: Any, begin: Any, election: str) -> None:
+    programs = [begin(seats=2, **options) for _ in range(3)]
+    until(lambda: sum(p.working for p in programs) == 2)
+    time.sleep(1)
+    one, two, waiting = sorted(programs, key=lambda program: -program.working)
+    assert {p.terms[0].election for p in (one, two)} == {f"{election}/1", f"{election}/2"}
+    one.stop()
+    until(lambda: waiting.working)
+    assert waiting.terms[0].election == one.terms[0].election
+    assert not [e for p in programs for e in p.errors]
+
+
+@ways
+def test_s09_stop_while_waiting(options: Any, begin: Any, election: str, db: Any) -> None:
+    db.execute("SELECT le_try_become_leader(%s, identity => 'other')", (election,))
+    candidates = "SELECT FROM le_candidates WHERE name = %s AND waits_for <> 'polling'"
+    program = begin(**options)
+    until(lambda: options or db.execute(candidates, (election,)).fetchall())
+    time.sleep(0.5)
+    assert (program.elector.state, program.elector.health) == ("waiting", "waiting")
+    program.stop(4)  # the deadline of an answer is 5 s
+    until(lambda: not db.execute(candidates, (election,)).fetchall())
+    assert not program.terms and not program.errors
+
+
+@ways
+def test_nothing_is_left_behind(options: Any, begin: Any, election: str, db: Any) -> None:
+    def left() -> Any:
+        backends = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+        found = len(db.execute(backends, (election,)).fetchall())
+        return found, threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    before, dsn = left(), make_conninfo(DIRECT, application_name=election)
+    programs = [begin(dsn=dsn, **options) for _ in "ab"]
+    until(lambda: any(program.working for program in programs))
+    until(lambda: all(program.elector.state in ("leading", "waiting") for program in programs))
+    time.sleep(0.5)
+    for program in sorted(programs, key=lambda program: program.working):
+        program.stop()
+    until(lambda: left() == before, 3)
+
+
+HANGS = """
+import sys, time, psycopg, leader_election
+def job(term):
+    print("leads", flush=True)
+    while True:
+        time.sleep(100)
+leader_election.Elector(lambda: psycopg.connect(sys.argv[1]), sys.argv[2]).run(job)"""
+
+
+def test_second_interrupt_ends_at_once(election: str, db: Any) -> None:
+    command = [sys.executable, "-c", HANGS, DIRECT, election]
+    with subprocess.Popen(command, stdout=-1, stderr=-1) as program:
+        assert program.stdout and program.stdout.readline() == b"leads\n"
+        program.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(1)
+        assert leads(db, election)  # as the job has not stopped
+        program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=5)
+    assert errors.rstrip().endswith(b"KeyboardInterrupt")
+    assert not leads(db, election)
+
+
+def test_socket_is_not_closed_while_the_loop_looks_at_it(election: str, monkeypatch: Any) -> None:
+    closed: list[int] = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def remove_reader(self, fd: Any) -> bool:
+            try:
+                os.fstat(fd)
+            except OSError:
+                closed.append(fd)
+            return super().remove_reader(fd)
+
+    async def main() -> None:
+        leader = aio.AsyncElector(async_connect, election)
+        waiting = aio.AsyncElector(async_connect, election)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leader.run(lambda _: asyncio.sleep(100)))
+            group.create_task(waiting.run(lambda _: asyncio.sleep(100)))
+            await asyncio.sleep(2)
+            waiting.stop()  # ends a bid that waits
+            leader.stop()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+    assert not closed
+
+
+def test_socket_that_has_got_the_number_of_one_that_ended(election: str, db: Any) -> None:
+    async def main() -> None:
+        leads, opened = asyncio.Event(), []
+
+        async def job(_: Any) -> None:
+            leads.set()
+            try:
+                await asyncio.sleep(100)
+            finally:  # the elector has not closed its connection yet
+                opened.extend([await asyncio.open_connection("127.0.0.1", port) for _ in "ab"])
+
+        async def echo(reader: Any, writer: Any) -> None:
+            writer.write(await reader.read(1))
+            writer.close()
+
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        elector = aio.AsyncElector(async_connect, election, on_error=lambda _: None)
+        running = asyncio.create_task(elector.run(job))
+        await leads.wait()
+        db.execute("SELECT pg_terminate_backend(pid) FROM le_leader(%s)", (election,))
+        while elector.state != "paused":
+            assert not running.done()
+            await asyncio.sleep(0.01)
+        elector.stop()
+        await asyncio.wait_for(running, 10)
+        for reader, writer in opened:
+            writer.write(b"x")
+            assert await asyncio.wait_for(reader.read(1), 5) == b"x"
+            writer.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_texts_that_the_connection_cannot_send(
+    encoding: str, flavour: str, begin: Any, election: str, db: Any
+) -> None:
+    dsn, single = make_conninfo(DIRECT, client_encoding=encoding), encoding == "LATIN1"
+    program = begin(dsn=dsn)
+    term = until(lambda: program.terms)[0]
+
+    def proclaim(value: str) -> None:
+        asyncio.run(term.proclaim(value)) if flavour == "asyncio" else term.proclaim(value)
+
+    for value in ["a\0b", "\udc80"] + ["\u20ac"] * single:
+        with pytest.raises(LeaderElectionError) as refused:
+            proclaim(value)
+        assert refused.value.sqlstate == "22P05"
+    proclaim("\u00e9")
+    row = db.execute("SELECT value FROM le_leader(%s)", (election,)).fetchone()
+    assert row == ("\u00e9",)
+    assert program.elector.errors == 0 and term.is_leading()
+    if single:
+        another = begin(dsn=dsn, identity="\u20ac")
+        another.join()
+        assert another.failure.kind == "argument"
+
+
+@pytest.mark.parametrize("url", [DIRECT, POOLER], ids=["direct", "pooler"])
+def test_s10_psycopg_pool(url: str, election: str, db: Any) -> None:
+    with ConnectionPool(url, min_size=1, max_size=1, timeout=9) as pool:
+        program = Program("threads", election, connect=pool.connection, ttl=TTL)
+        until(lambda: program.elector.confirmations > 1)
+        with pool.connection() as conn:  # is free, and as it was
+            assert not conn.autocommit
+            until(lambda: program.errors)
+        assert program.errors[0].kind == "no-connection" and "pool" in str(program.errors[0])
+        until(lambda: program.working)
+        program.stop()
+        assert leads(db, election) is None
+
+
+def test_s10_psycopg_pool_with_asyncio(election: str) -> None:
+    async def main() -> None:
+        async with AsyncConnectionPool(POOLER, min_size=1, open=False) as pool:
+            elector = aio.AsyncElector(pool.connection, election, ttl=TTL)
+            asyncio.get_running_loop().call_later(TTL, elector.stop)
+            await elector.run(lambda _: asyncio.sleep(100))
+            assert await aio.leader(pool.connection, election) is None
+            assert (elector.terms, elector.errors) == (1, 0) and elector.confirmations > 2
+
+    asyncio.run(main())
+
+
+def test_s10_pool_that_is_closed(election: str) -> None:
+    with ConnectionPool(DIRECT, min_size=1) as pool:
+        program = Program("threads", election, connect=pool.connection, ttl=TTL)
+        until(lambda: program.elector.confirmations > 1)
+    until(lambda: program.ended)
+    assert program.ended[0][1] == "in doubt"
+    assert "closed" in str(program.errors[0])
+    program.stop(3)
+
+
 def test_s10_settings_of_the_user_do_not_matter(election: str, db: Any) -> None:
-    from psycopg.rows import dict_row
-
-    def connect() -> Any:
-        return psycopg.connect(DIRECT, row_factory=dict_row, cursor_factory=psycopg.ClientCursor)
-
-    program = Program(THREADS, election + " ä€", connect=connect, identity="ö")
+    rows, cursors = psycopg.rows.dict_row, psycopg.ClientCursor
+    program = Program(
+        "threads",
+        election + " ä€",
+        connect=lambda: psycopg.connect(DIRECT, row_factory=rows, cursor_factory=cursors),
+        identity="ö",
+    )
     until(lambda: program.working)
     assert leads(db, election + " ä€") == ("ö", "session")
     program.stop()
     assert not program.errors
 
 
-def test_s10_connection_in_a_transaction_is_refused(election: str) -> None:
-    def connect() -> Any:
-        conn = psycopg.connect(DIRECT)
-        conn.execute("SELECT 1")
-        return conn
-
-    program = Program(THREADS, election, connect=connect)
-    until(lambda: program.errors)
-    assert "in a transaction" in str(program.errors[0])
+def test_s11_guard(begin: Any) -> None:
+    program = begin()
+    term = until(lambda: program.terms)[0]
+    with connect() as conn:
+        term.guard(conn)
+        term.guard(conn.cursor())
     program.stop()
-    assert not program.terms
+    with pytest.raises(psycopg.Error) as failure, connect() as conn:
+        term.guard(conn)
+    assert failure.value.sqlstate == "LE001"
 
 
-@needs_pooler
-@pytest.mark.parametrize("url", ["DATABASE_URL", "POOLER_URL"])
-def test_s10_psycopg_pool(url: str, election: str, db: Any) -> None:
-    psycopg_pool = pytest.importorskip("psycopg_pool")
-    with psycopg_pool.ConnectionPool(os.environ[url], min_size=1, max_size=2) as pool:
-        program = Program(THREADS, election, connect=pool.connection, ttl=TTL)
-        until(lambda: program.working)
-        until_renewed(db, election, 1)
-        with pool.connection() as conn, pool.connection():  # both are free
-            assert not conn.autocommit  # and as they were
-        assert len(program.terms) == 1
+@pytest.fixture(scope="module")
+def places() -> Iterator[dict[str, str]]:
+    """Databases without the extension and with it in a schema, and roles."""
+    name = f"python_{uuid.uuid4().hex}"
+    bare, schema = (make_conninfo(DIRECT, dbname=name + end) for end in ("_bare", "_schema"))
+    role, hasty = make_conninfo(schema, user=f"{name}_role"), make_conninfo(DIRECT, user=name)
+    with psycopg.connect(DIRECT, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
+        for setting in "statement_timeout", "lock_timeout", "idle_session_timeout":
+            conn.execute(f"ALTER ROLE {name} SET {setting} = '1s'")
+        conn.execute(f"CREATE ROLE {name}_role LOGIN")
+        conn.execute(f"CREATE DATABASE {name}_bare")
+        conn.execute(f"CREATE DATABASE {name}_schema")
+        with psycopg.connect(schema, autocommit=True) as other:
+            other.execute('CREATE SCHEMA "Le"')
+            other.execute('CREATE EXTENSION leader_election SCHEMA "Le"')
+        conn.execute(f"ALTER DATABASE {name}_schema SET statement_timeout = '77s'")
+        yield {
+            "bare": bare,
+            "schema": schema,
+            "role": role,
+            "hasty": hasty,
+            "direct": DIRECT,
+            "pooled": make_conninfo(POOLER, dbname=f"{name}_schema"),
+        }
+        conn.execute(f"DROP DATABASE {name}_bare WITH (FORCE)")
+        conn.execute(f"DROP DATABASE {name}_schema WITH (FORCE)")
+        conn.execute(f"DROP ROLE {name}, {name}_role")
+
+
+PERMANENT = [
+    ("bare", {}, "extension", "not installed in database .*_bare.*: run CREATE EXTENSION"),
+    ("bare", {"schema": "le", "ttl": 9}, "extension", "not installed in database"),
+    ("schema", {"ttl": 9}, "extension", 'is in schema "+Le"+: set the option schema to it'),
+    ("schema", {"schema": "public"}, "extension", 'is in schema "+Le"+: set the option schema'),
+    ("role", {"schema": "Le"}, "privilege", "permission denied for schema Le"),
+    ("direct", {"ttl": 80_000}, "argument", "(?s)ttl must be .* administrator can raise"),
+]
+
+
+@pytest.mark.parametrize(("place", "options", "kind", "text"), PERMANENT)
+def test_s12_permanent_errors(
+    places: Any, place: str, options: Any, kind: str, text: str, begin: Any, election: str
+) -> None:
+    program = begin(dsn=places[place], **options)
+    program.join()
+    assert isinstance(program.failure, PermanentError) and program.failure.kind == kind
+    assert re.search(text, str(program.failure))
+    assert not program.errors
+    if "ttl" not in options:
+        with pytest.raises(PermanentError, match=text):
+            next(iter(threads.follow(lambda: connect(places[place]), election, **options)))
+
+
+@ways
+def test_s12_option_schema(places: Any, options: Any, election: str) -> None:
+    def opened() -> Any:
+        return connect(places["schema"])
+
+    due: list[datetime] = []
+    options |= {"connect": opened, "schema": "Le"}
+    first = Program("threads", election, **options)
+    term = until(lambda: first.terms)[0]
+    with opened() as conn:
+        term.guard(conn)
+    term.proclaim("host:1")
+    found = threads.leader(opened, election, schema="Le")
+    assert found and found.value == "host:1"
+    first.stop()
+    every = threads.every(opened, 1, lambda _, time: due.append(time))
+    second = Program("threads", election, job=every, **options)
+    until(lambda: due)
+    second.stop()
+    assert not first.errors and not second.errors
+
+
+def test_s13_settings_of_the_connection(places: Any, begin: Any, election: str, db: Any) -> None:
+    programs = [begin(dsn=places["hasty"]) for _ in "ab"]
+    follower = threads.follow(lambda: connect(places["hasty"]), election)
+    threading.Thread(target=lambda: deque(follower), daemon=True).start()
+    until(lambda: any(program.working for program in programs))
+    time.sleep(2.5)
+    assert sorted(program.elector.state for program in programs) == ["leading", "waiting"]
+    names = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE %s"
+    wanted = f"leader_election: {election}"[:63]
+    assert db.execute(names, (f"%{election[:30]}%",)).fetchall() == [(wanted,)] * 3
+    for program in programs:
         program.stop()
         assert not program.errors
-        assert leads(db, election) is None
+    follower.stop()
+    assert not follower.errors
+    named = begin(dsn=make_conninfo(DIRECT, application_name="mine"))
+    until(lambda: named.working)
+    assert db.execute(names, ("mine",)).fetchall() == [("mine",)]
 
 
-@needs_pooler
-@pytest.mark.parametrize("url", ["DATABASE_URL", "POOLER_URL"])
-def test_s10_psycopg_pool_with_asyncio(url: str, election: str) -> None:
-    psycopg_pool = pytest.importorskip("psycopg_pool")
-    terms: list[Any] = []
-    errors: list[Exception] = []
-
-    async def job(term: Any) -> None:
-        terms.append(term)
-        await asyncio.sleep(100)
-
-    async def main() -> None:
-        pool = psycopg_pool.AsyncConnectionPool(os.environ[url], min_size=1, open=False)
-        async with pool:
-            connect = pool.connection
-            elector = aio.AsyncElector(connect, election, job, ttl=TTL, on_error=errors.append)
-            running = asyncio.ensure_future(elector.run())
-            await asyncio.sleep(TTL)
-            assert len(terms) == 1 and terms[0].is_leading()
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            assert await aio.leader(connect, election) is None
-        assert not errors
-
-    asyncio.run(main())
-
-
-def test_s10_pool_is_refused_in_session_scope(election: str) -> None:
-    psycopg_pool = pytest.importorskip("psycopg_pool")
-    with psycopg_pool.ConnectionPool(DIRECT, min_size=1) as pool:
-        program = Program(THREADS, election, connect=pool.connection)
-        until(lambda: program.errors)
-        assert isinstance(program.errors[0], TypeError)
-        program.stop()
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
-def test_s10_sqlalchemy(options: dict[str, Any], election: str, db: Any) -> None:
-    sqlalchemy = pytest.importorskip("sqlalchemy")
-    engine = sqlalchemy.create_engine(DIRECT.replace("postgres://", "postgresql+psycopg://"))
-
-    def connect() -> Any:
-        pooled = engine.raw_connection()
-        connection = pooled.driver_connection
-        pooled.detach()  # takes it out of the pool
-        return connection
-
-    program = Program(THREADS, election, connect=connect, identity="one", **options)
-    until(lambda: program.working)
-    assert leads(db, election)[0] == "one"
-    time.sleep(TTL / 2)
-    assert program.working
-    program.stop()
-    assert not program.errors
-    assert engine.pool.checkedout() == 0
-    engine.dispose()
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
-def test_s10_sqlalchemy_with_asyncio(options: dict[str, Any], election: str, db: Any) -> None:
-    pytest.importorskip("sqlalchemy.ext.asyncio")
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    terms: list[Any] = []
-    errors: list[Exception] = []
-
-    async def job(term: Any) -> None:
-        terms.append(term)
-        await asyncio.sleep(100)
-
-    async def main() -> None:
-        engine = create_async_engine(DIRECT.replace("postgres://", "postgresql+psycopg://"))
-
-        async def connect() -> Any:
-            pooled = await engine.raw_connection()
-            connection = pooled.driver_connection
-            pooled.detach()  # takes it out of the pool
-            return connection
-
-        elector = aio.AsyncElector(connect, election, job, on_error=errors.append, **options)
-        asyncio.get_running_loop().call_later(TTL / 2, elector.stop)
-        await elector.run()
-        await engine.dispose()
-
-    asyncio.run(main())
-    assert len(terms) == 1 and not errors
-
-
-@pytest.fixture(scope="session")
-def django_connection() -> Any:
-    """Django, set up for the database."""
-    pytest.importorskip("django")
-    from django.conf import settings
-
-    info = psycopg.conninfo.conninfo_to_dict(DIRECT)
-    database = {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": info["dbname"],
-        "USER": info.get("user", ""),
-        "PASSWORD": info.get("password", ""),
-        "HOST": info.get("host", ""),
-        "PORT": info.get("port", ""),
-    }
-    settings.configure(DATABASES={"default": database})
-    import django
-
-    django.setup()
-    from django.db import connection
-
-    return connection
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": TTL}])
-def test_s10_django(django_connection: Any, options: Any, election: str, db: Any) -> None:
-    def connect() -> Any:
-        return django_connection.get_new_connection(django_connection.get_connection_params())
-
-    program = Program(THREADS, election, connect=connect, identity="one", **options)
-    until(lambda: program.working)
-    assert leads(db, election)[0] == "one"
-    program.stop()
-    assert not program.errors
-
-
-# beyond the list: what the issue of deadlines and ends is
-
-
-@contextmanager
-def stalled_proxy() -> Iterator[tuple[str, Callable[[], None]]]:
-    """A proxy that can be told to accept and to forward nothing from then on."""
-    script = (
-        "import socket,sys,threading\n"
-        "s=socket.create_server(('127.0.0.1',0))\n"
-        "print(s.getsockname()[1],flush=True)\n"
-        "def pump(a,b):\n"
-        "    try:\n"
-        "        while d:=a.recv(65536): b.sendall(d)\n"
-        "    except OSError: pass\n"
-        "    for x in (a,b):\n"
-        "        try: x.shutdown(2)\n"
-        "        except OSError: pass\n"
-        "while True:\n"
-        "    c,_=s.accept()\n"
-        "    u=socket.create_connection((sys.argv[1],int(sys.argv[2])))\n"
-        "    for p in ((c,u),(u,c)): threading.Thread(target=pump,args=p,daemon=True).start()\n"
-    )
-    info = psycopg.conninfo.conninfo_to_dict(DIRECT)
-    target = [str(info.get("host", "127.0.0.1")), str(info.get("port", 5432))]
-    command = [sys.executable, "-c", script, *target]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
-        assert proxy.stdout
-        port = int(proxy.stdout.readline())
-        info |= {"host": "127.0.0.1", "port": port, "connect_timeout": 2, "sslmode": "disable"}
-        try:
-            yield (
-                psycopg.conninfo.make_conninfo(**info),
-                lambda: proxy.send_signal(signal.SIGSTOP),
-            )
-        finally:
-            proxy.kill()
-
-
-@both
 @pytest.mark.parametrize("options", [{}, {"heartbeat": TTL}, {"ttl": TTL}])
-def test_deadlines_behind_a_stalled_proxy(flavour: str, options: Any, election: str) -> None:
-    with stalled_proxy() as (dsn, stall):
-        program = Program(flavour, election, dsn=dsn, **options)
-        until(lambda: program.working)
-        time.sleep(0.5)
-        stall()
+def test_silence(options: Any, begin: Any, election: str, db: Any) -> None:
+    program = begin(dsn=make_conninfo(DIRECT, application_name=election), **options)
+    until(lambda: program.working)
+    backends = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+    [pid] = db.execute(backends, (election,)).fetchone()
+    os.kill(pid, signal.SIGSTOP)  # the connection stands
+    try:
         began = time.monotonic()
-        until(lambda: not program.working)
-        longest = 6.0 if not options else TTL * 2 / 3
-        assert time.monotonic() - began < longest + TTL / 3  # so before another is elected
-        assert not program.terms[0].is_leading()
-        until(lambda: program.errors)
-        time.sleep(2)
-        program.stalled = True  # a thread in which a connection is being opened is given up
-        program.stop(12)
-        until(lambda: not [t for t in threading.enumerate() if t.name == "leader_election"])
-
-
-@both
-def test_stop_while_waiting_behind_a_stalled_proxy(flavour: str, election: str, db: Any) -> None:
-    db.execute("SELECT le_try_become_leader(%s, identity => 'other')", (election,))
-    with stalled_proxy() as (dsn, stall):
-        program = Program(flavour, election, dsn=dsn)
-        time.sleep(1)
-        assert program.elector.state == "waiting"
-        stall()
-        began = time.monotonic()
-        program.stalled = True  # a thread in which a connection is being opened is given up
-        program.stop(12)
-        assert time.monotonic() - began < 9  # 5 s for an answer
-
-
-def test_keyboard_interrupt_stops_and_resigns(election: str, db: Any) -> None:
-    script = f"""
-import psycopg, time
-from leader_election import Elector
-def job(term):
-    print("elected", flush=True)
-    term.wait()
-    print("stopped", flush=True)
-Elector(lambda: psycopg.connect({DIRECT!r}), {election!r}, job).run()
-"""
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as program:
-        assert program.stdout and program.stderr
-        assert program.stdout.readline() == "elected\n"
-        assert leads(db, election)
-        program.send_signal(signal.SIGINT)
-        assert program.stdout.readline() == "stopped\n"
-        assert "KeyboardInterrupt" in program.stderr.read()
-    assert leads(db, election) is None
-
-
-def test_library_holds_no_socket_after_run(election: str) -> None:
-    def sockets() -> int:
-        count = 0
-        for fd in os.listdir("/proc/self/fd"):
-            with suppress(OSError):
-                count += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
-        return count
-
-    if not hasattr(socket, "AF_UNIX") or not os.path.isdir("/proc/self/fd"):
-        pytest.skip("needs /proc")
-    gc.collect()  # the connections of earlier tests
-    before = sockets()
-    choices: list[dict[str, Any]] = [{}, {"ttl": TTL}]
-    for options in choices:
-        program = Program(THREADS, election, **options)
-        until(lambda program=program: program.working)  # type: ignore[misc]
-        program.stop()
-    assert sockets() <= before
+        until(lambda: program.errors, 9)
+        if "ttl" in options:  # another connection answers
+            confirmed = program.elector.confirmations
+            until(lambda: program.elector.confirmations > confirmed)
+            assert program.working and program.errors[0].kind == "timeout"
+        else:
+            [(ended, reason)] = until(lambda: program.ended)
+            assert ended - began < (TTL * 2 / 3 if options else 6) + 2
+            assert reason in ("lost", "in doubt") and not program.terms[0].is_leading()
+        program.stop(3)
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,588 +1,320 @@
-"""The conformance list's lines U01 to U24, on a simulated clock and server."""
+"""The tests T1 to T5 of clients/README.md, and what else needs no server."""
 
 from __future__ import annotations
 
-import itertools
+import asyncio
+import logging
+import os
+import socket
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
-from simulation import HANG, Entry, SqlError, World
-
-from leader_election import Elector, JobNotStopped, LeadershipLost, PoolerError
-
-NAN = float("nan")
-
-
-def near(value: float) -> Any:
-    """Compare times: what is simulated takes a few hundredths of a second."""
-    return pytest.approx(value, abs=0.06)
-
-
-def test_u01_job_starts_after_the_first_confirmation(world: World) -> None:
-    world.server.latency = 0.5
-    world.run(stop_at=10)
-    (elected,) = world.times("bid")
-    (confirmed,) = world.times("am_leader")[:1]
-    assert confirmed == near(elected + 0.5)
-    assert world.times("start") == [near(confirmed + 0.5)]
-
-
-def test_u01_no_job_without_confirmation(world: World) -> None:
-    world.server.always["am_leader"] = "f"
-    world.run(stop_at=10)
-    assert not world.times("start")
-    assert not world.times("elected")
-    assert isinstance(world.details("error")[0], LeadershipLost)
-
-
-def test_u01_heartbeat_confirms_the_election(world: World) -> None:
-    world.run(stop_at=5, heartbeat=6)
-    assert world.order("bid", "heartbeat", "start")[:3] == ["bid", "heartbeat", "start"]
-
-
-def test_u02_job_is_cancelled_when_the_validity_has_passed(world: World) -> None:
-    world.server.once["renew"] = ["t", "t"]
-    world.server.always["renew"] = HANG
-    world.server.always["resign"] = HANG
-    world.run(ttl=9, stop_at=20)
-    answered = world.times("renew")[1]
-    assert world.times("end")[0] == near(answered + 6)
-    assert world.details("ousted")[0] == "in doubt"
-
-
-def test_u02_validity_counts_from_before_the_question(world: World) -> None:
-    world.server.latency = 2.5
-    world.server.once["renew"] = ["t"]
-    world.server.always["renew"] = HANG
-    world.server.always["resign"] = HANG
-    world.run(ttl=9, stop_at=14)
-    assert world.times("end")[0] == near(world.times("renew")[0] + 6)
-
-
-def test_u02_bid_for_a_lease_counts_from_before_it_was_sent(world: World) -> None:
-    world.server.latency = 2.5
-    world.server.always["renew"] = HANG
-    world.server.always["resign"] = HANG
-    world.run(ttl=9, stop_at=9)
-    assert world.times("end")[0] == near(world.times("bid")[0] + 6)
-
-
-def test_u02_answer_that_comes_too_late_does_not_revive(world: World) -> None:
-    world.server.latency = 2.9
-    world.server.always["renew"] = SqlError("no")
-    world.run(ttl=9, stop_at=20)
-    assert world.details("ousted")[0] == "in doubt"
-
-
-def test_u02_no_answer_in_session_scope(world: World) -> None:
-    world.server.once["am_leader"] = ["t", "t", "t"]
-    world.server.always["am_leader"] = HANG
-    world.run(stop_at=9)
-    answered = world.times("am_leader")[2]
-    assert answered + 5 <= world.times("end")[0] <= answered + 6.01
-    assert world.details("ousted")[0] in ("lost", "in doubt")
-
-
-def test_u02_unanswered_question_is_not_given_up_under_the_job(world: World) -> None:
-    world.server.once["am_leader"] = ["t", "t"]
-    world.server.always["am_leader"] = HANG
-    world.run(world.stubborn(12), stop_at=20)
-    ended = world.times("end")[0]
-    assert ended == near(12)
-    assert not [time for time in world.times("close") if 1 < time < ended - 0.01]
-
-
-@pytest.mark.parametrize("options", [{}, {"heartbeat": 6}, {"ttl": 3}])
-def test_u03_false_cancels_at_once(world: World, options: dict[str, Any]) -> None:
-    world.at(4.5, lambda: world.server.always.update(am_leader="f", heartbeat="f", renew="f"))
-    world.run(stop_at=7, **options)
-    asked = [e.time for e in world.log if e.what in ("am_leader", "heartbeat", "renew")]
-    assert world.times("end")[0] == near(min(t for t in asked if t > 4.5))
-    assert world.details("ousted")[0] == "lost"
-    assert isinstance(world.details("error")[0], LeadershipLost)
-    assert not [t for t in world.times("resign") if t < world.times("ousted")[0]]
-
-
-def test_u04_end_of_the_connection_cancels_at_once(world: World) -> None:
-    world.at(4.5, lambda: world.links[0].end())
-    world.run(stop_at=5.4)
-    assert world.times("end")[0] == near(4.5)
-    assert world.details("ousted")[0] == "lost"
-    assert len(world.times("error")) == 1
-
-
-def test_u05_renewals_are_tried_again(world: World) -> None:
-    errors = [SqlError("one"), SqlError("two")]
-    world.server.once["renew"] = ["t", *errors]
-    world.run(ttl=9, stop_at=20)
-    renewals = world.times("renew")
-    assert renewals[:4] == [near(3), near(6), near(6.9), near(7.8)]
-    assert world.details("error") == errors
-    assert world.times("end") == [near(20)]
-
-
-def test_u05_connection_that_cannot_be_opened_is_tried_again(world: World) -> None:
-    world.pooled = True
-    world.at(1, lambda: world.refused.extend([SqlError("full"), SqlError("still")]))
-    world.run(ttl=9, stop_at=20)
-    assert len(world.times("error")) == 2
-    assert world.times("end") == [near(20)]
-
-
-def test_u06_job_without_heartbeat_is_cancelled(world: World) -> None:
-    world.run(world.hung, heartbeat=9, stop_at=9)
-    assert world.times("end")[0] == near(world.times("heartbeat")[0] + 6)
-    assert len(world.times("am_leader")) >= 5
-    assert world.details("ousted")[0] == "in doubt"
-    assert world.times("resign")[0] == near(world.times("end")[0])
-
-
-def test_u07_heartbeat_is_sent_for_the_job_only(world: World) -> None:
-    async def job(term: Any) -> None:
-        world.note("start")
-        await world.sleep(1.5, term)
-        term.heartbeat()
-        term.heartbeat()
-        await world.sleep(100, term)
-
-    world.run(job, heartbeat=9, stop_at=7)
-    first, second = world.times("heartbeat")
-    assert (first, second) == (near(0), near(2))
-    assert world.times("am_leader") == [near(t) for t in (1, 3, 4, 5, 6)]
-
-
-def test_u07_jobs_that_work_go_on(world: World) -> None:
-    world.run(heartbeat=3, stop_at=30)
-    assert world.times("end") == [near(30)]
-
-
-def test_u08_renew_on_heartbeat(world: World) -> None:
-    world.run(world.hung, ttl=9, renew_on_heartbeat=True, stop_at=8)
-    assert world.times("end")[0] == near(6)
-    assert not world.times("renew")
-    assert world.details("ousted")[0] == "in doubt"
-
-
-def test_u08_job_that_works_keeps_its_lease(world: World) -> None:
-    world.server.once["renew"] = ["t", SqlError("no")]
-    world.run(ttl=9, renew_on_heartbeat=True, stop_at=30)
-    assert world.times("end") == [near(30)]
-    world.log.clear()
-
-
-def test_u08_each_renewal_needs_a_heartbeat(world: World) -> None:
-    async def job(term: Any) -> None:
-        term.heartbeat()
-        await world.hung(term)
-
-    world.run(job, ttl=9, renew_on_heartbeat=True, stop_at=12)
-    assert world.times("renew") == [near(3)]
-    assert world.times("end")[0] == near(9)
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": 3}])
-def test_u09_no_campaign_before_the_job_has_stopped(world: World, options: Any) -> None:
-    world.at(4.5, lambda: world.server.once.update(am_leader=["f"], renew=["f"]))
-    world.run(world.stubborn(50), stop_at=90, stop_timeout=5, **options)
-    events = world.order("bid", "start", "end")
-    assert events[:5] == ["bid", "start", "end", "bid", "start"]
-    assert world.times("end")[0] == near(50)
-
-
-def test_u09_failure_of_the_runtime_stops_the_job(world: World) -> None:
-    failure = OSError("no file descriptor is left")
-
-    def fail() -> None:
-        runtime: Any = world.elector._runtime
-        wait = runtime.wait
-
-        async def once(until: float, link: Any) -> None:
-            runtime.wait = wait
-            raise failure
-
-        runtime.wait = once
-
-    world.at(4.5, fail)
-    world.run(world.stubborn(9), stop_at=20)
-    assert failure in world.details("error")
-    events = world.order("bid", "start", "end", "ousted")
-    assert events[:5] == ["bid", "start", "end", "ousted", "bid"]
-
-
-def test_u10_job_that_does_not_stop_is_reported_once(world: World) -> None:
-    world.run(world.stubborn(50), stop_at=10, stop_timeout=timedelta(seconds=7))
-    (error,) = world.details("error")
-    assert isinstance(error, JobNotStopped)
-    assert world.times("error") == [near(17)]
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": 9}])
-def test_u11_stop_while_leading(world: World, options: Any) -> None:
-    world.run(world.stubborn(20), stop_at=5, stop_timeout=30, **options)
-    events = world.order("stop", "end", "resign", "close", "returned")
-    assert events[-5:] == ["stop", "end", "resign", "close", "returned"]
-    confirmations = world.times("renew" if options else "am_leader")
-    assert max(confirmations) > 14
-    assert world.times("returned") == [near(20)]
-    assert world.details("ousted") == ["resigned"]
-    assert not world.times("error")
-
-
-def test_u11_stop_cancels_the_job(world: World) -> None:
-    world.run(stop_at=5)
-    assert world.times("end") == [near(5)]
-    assert world.times("resign") == [near(5)]
-    assert world.times("returned") == [near(5)]
-
-
-def test_u11_stop_while_an_answer_is_on_its_way(world: World) -> None:
-    world.server.latency = 0.9
-    world.run(stop_at=5.5)
-    assert world.times("end") == [near(5.5)]
-    assert world.order("resign", "close", "returned")[-3:] == ["resign", "close", "returned"]
-
-
-def test_u12_stop_while_waiting(world: World) -> None:
-    world.server.always["bid"] = HANG
-    world.run(stop_at=10)
-    events = world.order("stop", "cancel", "close", "returned")
-    assert events[-5:] == ["stop", "cancel", "close", "close", "returned"]
-    assert world.details("cancel")[0][1] == "1"  # the process ID of the connection that bids
-    assert world.times("returned") == [near(10)]
-    assert not world.times("error")
-
-
-def test_u12_stop_while_waiting_and_no_connection_is_to_be_had(world: World) -> None:
-    world.server.always["bid"] = HANG
-    world.at(5, lambda: world.refused.append(HANG))
-    world.run(stop_at=10)
-    assert world.times("returned") == [near(15)]
-    assert not world.times("error")
-
-
-def test_u12_stop_while_a_bid_for_a_lease_is_on_its_way(world: World) -> None:
-    world.server.latency = 1
-    world.run(ttl=9, stop_at=0.5)
-    assert world.order("bid", "start", "resign") == ["bid", "resign"]
-    assert not world.times("elected")
-    assert world.times("returned") == [near(2)]
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": 9}])
-def test_u12_stop_while_a_connection_is_being_opened(world: World, options: Any) -> None:
-    world.refused = [HANG]
-    world.run(stop_at=2, **options)
-    assert world.times("returned") == [near(2)]
-
-
-def test_u13_stop_while_paused(world: World) -> None:
-    world.refused = [SqlError("no") for _ in range(20)]
-    world.run(stop_at=20)
-    assert world.times("returned") == [near(20)]
-    assert world.times("connect")[-1] < 19
-
-
-@pytest.mark.parametrize(("random", "pause"), [(0.0, 0.5), (1.0, 1.0)])
-@pytest.mark.parametrize("options", [{}, {"ttl": 9}])
-def test_u14_job_that_returns(world: World, options: Any, random: float, pause: float) -> None:
-    world.random = random
-    world.run(world.stubborn(2), stop_at=4, **options)
-    assert world.order("start", "end", "resign", "ousted", "bid", "start") == [
-        *("bid", "start", "end", "resign", "ousted"),
-        *("bid", "start", "end", "resign", "ousted"),
-    ]
-    assert world.details("ousted")[0] == "job returned"
-    assert world.times("bid")[1] - world.times("resign")[0] == near(pause)
-    assert not world.times("error")
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": 9}])
-def test_u15_job_that_fails(world: World, options: Any) -> None:
-    failure = RuntimeError("broken")
-
-    async def job(term: Any) -> None:
-        await world.sleep(2, term)
-        raise failure
-
-    world.run(job, stop_at=4, **options)
-    assert world.details("error")[0] is failure
-    assert world.details("ousted")[0] == "job failed"
-    assert world.order("resign", "ousted", "bid")[:4] == ["bid", "resign", "ousted", "bid"]
-    assert world.order("error", "ousted")[:2] == ["error", "ousted"]
-    assert world.times("bid")[1] - world.times("resign")[0] == near(0.5)
-    assert world.times("error") == [near(2)]
-
-
-@pytest.mark.parametrize("random", [0.0, 1.0])
-def test_u16_pauses_grow(world: World, random: float) -> None:
-    world.random = random
-    errors = [SqlError(f"no {i}") for i in range(8)]
-    world.refused = list(errors)
-    world.at(150, lambda: world.refused.append(SqlError("later")))
-    world.at(150, lambda: world.links[0].end())
-    world.run(stop_at=160)
-    assert world.details("error")[:8] == errors
-    times = world.times("connect")
-    gaps = [round(b - a, 2) for a, b in itertools.pairwise(times)][:8]
-    factor = 0.5 + random / 2
-    assert gaps == [near(factor * gap) for gap in (0.5, 1, 2, 4, 8, 15, 15, 15)]
-    after = [t for t in times if t > 149]
-    assert after[0] == near(150 + factor * 0.5)  # lost; the bid that was answered starts anew
-    assert after[1] == near(after[0] + factor * 1)
-
-
-def test_u16_bid_that_is_denied_starts_anew(world: World) -> None:
-    world.server.once["bid"] = [SqlError("1"), SqlError("2"), None, SqlError("3")]
-    world.run(ttl=9, stop_at=20)
-    bids = world.times("bid")
-    gaps = [b - a for a, b in itertools.pairwise(bids)]
-    assert gaps == [near(0.5), near(1), near(3), near(0.5)]
-
-
-def test_u17_lease_that_could_not_be_resigned(world: World) -> None:
-    world.server.once["resign"] = [SqlError("no")]
-    world.run(world.stubborn(2), ttl=9, stop_at=8)
-    tokens = [bid[4] for bid in world.details("bid")]
-    assert tokens[:3] == [None, "100", None]
-
-
-def test_u17_lease_that_was_lost(world: World) -> None:
-    world.server.once["renew"] = ["f"]
-    world.run(ttl=9, stop_at=8)
-    assert [bid[4] for bid in world.details("bid")] == [None, None]
-
-
-def test_u18_two_connections_with_one_process_id(world: World) -> None:
-    world.server.pid = 7
-    with pytest.raises(PoolerError):
-        world.run()
-    assert not world.times("bid")
-
-
-@pytest.mark.parametrize("options", [{}, {"heartbeat": 9}])
-def test_u18_process_id_that_changes(world: World, options: Any) -> None:
-    world.at(4.5, lambda: setattr(world.server, "pid", 77))
-    with pytest.raises(PoolerError):
-        world.run(world.stubborn(8), **options)
-    assert world.order("end", "resign", "returned") == ["end", "resign", "returned"]
-    assert world.details("ousted") == ["lost"]
-
-
-def test_u18_process_id_that_changes_before_the_first_confirmation(world: World) -> None:
-    world.server.latency = 0.5
-    world.at(1.2, lambda: setattr(world.server, "pid", 77))
-    with pytest.raises(PoolerError):
-        world.run()
-    assert not world.times("start")
-    assert world.times("resign")
-
-
-def test_u18_another_identity_on_the_connection(world: World) -> None:
-    message = "cannot wait to lead election x, which this session leads already"
-    world.server.always["bid"] = SqlError(message, "LE005")
-    with pytest.raises(PoolerError):
-        world.run()
-
-
-def test_u18_other_errors_do_not_end_it(world: World) -> None:
-    world.server.once["bid"] = [SqlError("made by another version", "55000")]
-    world.run(stop_at=5)
-    assert len(world.times("start")) == 1
-
-
-def test_u19_is_leading_is_false_after_a_stop(world: World) -> None:
-    terms: list[Any] = []
-    seen: list[bool] = []
-    world.at(4, lambda: seen.append(terms[0].is_leading()))
-    world.at(6, lambda: seen.append(terms[0].is_leading()))
-    world.run(world.stubborn(10), stop_at=5, on_elected=terms.append)
-    assert seen == [True, False]
-
-
-def test_u19_is_leading_looks_at_the_clock(world: World) -> None:
-    seen: list[tuple[float, bool]] = []
-
-    async def job(term: Any) -> None:
-        asked = world.times("renew")
-        await world.sleep(4, term)
-        seen.append((world.time, term.is_leading()))
-        asked = [t for t in world.times("renew") if t <= world.time - 1000]
-        now = world.time
-        world.time = 1000 + asked[-1] + 5.99  # no timer has run
-        seen.append((world.time, term.is_leading()))
-        world.time = 1000 + asked[-1] + 6
-        seen.append((world.time, term.is_leading()))
-        world.time = now
-
-    world.run(job, ttl=9, stop_at=4.2)
-    assert [leads for _, leads in seen] == [True, True, False]
-
-
-def test_u19_is_leading_is_false_after_the_term(world: World) -> None:
-    terms: list[Any] = []
-    world.run(stop_at=3, on_elected=terms.append)
-    assert not terms[0].is_leading()
-
-
-def test_u20_callbacks_in_order(world: World) -> None:
-    failure = RuntimeError("broken")
-
-    async def job(term: Any) -> None:
-        world.note("start")
-        await world.sleep(1, term)
-        raise failure
-
-    world.run(job, stop_at=1.3)
-    events = world.order("elected", "start", "error", "ousted", "returned")
-    assert events == ["elected", "start", "error", "ousted", "returned"]
-
-
-def test_u20_callbacks_that_fail(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(*args: Any) -> None:
-        world.note("called", args)
-        raise RuntimeError(f"callback {len(args)}")
-
-    errors: list[Exception] = []
-    world.run(stop_at=3, on_elected=fail, on_ousted=fail, on_error=errors.append)
-    assert [str(error) for error in errors] == ["callback 1", "callback 2"]
-    assert len(world.times("called")) == 2
-    assert world.times("end") == [near(3)]
-
-    again = World(world.flavour)
-    again.refused = [SqlError("no")]
-    again.run(stop_at=3, on_error=fail)
-    assert again.times("end") == [near(3)]
-    assert "the error callback has failed" in caplog.text
-    again.close()
-
-
-def test_u20_callback_that_blocks_does_not_keep_the_job_from_being_cancelled(world: World) -> None:
-    async def block(error: Exception) -> None:
-        await world.sleep(30)
-
-    def block_thread(error: Exception) -> None:
-        world.at(30, lambda: None)
-        until = world.time + 30
-        world.park(lambda: world.time >= until)
-
-    world.server.always["renew"] = SqlError("no")
-    world.run(ttl=9, stop_at=10, on_error=block if world.flavour == "asyncio" else block_thread)
-    assert world.times("end")[0] == near(6)
-
-
-def test_u20_errors_are_logged_by_default(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.refused = [SqlError("the server is full")]
-    world.run(stop_at=3, on_error=None)
-    assert "the server is full" in caplog.text
-
-
-@pytest.mark.parametrize("options", [{}, {"ttl": 9}, {"heartbeat": 9}])
-def test_u21_seats(world: World, options: Any) -> None:
-    world.server.name = "x/2"
-    world.run(seats=3, stop_at=5, **options)
-    assert world.details("start")[0].election == "x/2"
-    statements = [e for e in world.log if e.what in ("am_leader", "heartbeat", "renew", "resign")]
-    assert {entry.detail[1] for entry in statements} == {"x/2"}
-    (bid,) = world.details("bid")
-    assert "le_campaign(le_seats($1, $6)" in bid[0]
-    assert bid[1:] == (
-        "x",
-        "0.000 s" if "ttl" in options else "300.000 s",
-        world.elector.identity,
-        "9.000 s" if "ttl" in options else None,
-        "9.000 s" if "heartbeat" in options else None,
-        "3",
-    )
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"election": ""},
-        {"election": "x" * 256},
-        {"election": "a\0b"},
-        {"election": "ä" * 128},
-        {"election": "-42"},
-        {"election": "{x}"},
-        {"election": None},
-        {"election": "x" * 254, "seats": 2},
-        {"identity": ""},
-        {"identity": "x" * 256},
-        {"seats": 0},
-        {"seats": 10_001},
-        {"seats": 1.5},
-        {"heartbeat": 0.9},
-        {"heartbeat": NAN},
-        {"ttl": 0},
-        {"ttl": timedelta(milliseconds=999)},
-        {"ttl": float("inf")},
-        {"ttl": 3, "heartbeat": 3},
-        {"renew_on_heartbeat": True},
-        {"stop_timeout": 0},
-        {"stop_timeout": NAN},
-        {"job": None},
-        {"connect": "postgres://"},
-        {"on_error": 1},
-    ],
+from conftest import Program, until
+
+from leader_election import (
+    AsyncElector,
+    AsyncTerm,
+    Elector,
+    LeaderElectionError,
+    LostError,
+    aio,
+    threads,
 )
-def test_u22_bad_arguments(world: World, options: dict[str, Any]) -> None:
-    arguments = {"connect": lambda: None, "election": "x", "job": lambda term: None, **options}
-    with pytest.raises((TypeError, ValueError)):
-        type(world.make())(**arguments)
+from leader_election.elector import ElectorMachine
+from leader_election.every import due
+from leader_election.psycopg import Link
+
+async_connect = psycopg.AsyncConnection.connect
 
 
-def test_u23_null_is_bid_again_without_a_pause(world: World) -> None:
-    world.server.once["bid"] = [None, None]
-    world.run(stop_at=3)
-    assert world.times("bid") == [near(0.02), near(0.03), near(0.04)]
-    assert len(world.times("connect")) == 2
-    assert not world.times("error")
+@pytest.mark.parametrize("elector", [Elector, AsyncElector])
+def test_t1_wrong_options_are_refused(elector: Any) -> None:
+    for options in {"ttl": 0.5}, {"seats": 0}, {"identity": ""}, {"heartbeat": float("nan")}:
+        with pytest.raises(ValueError, match=next(iter(options))):
+            elector(print, "e", **options)
+    for wrong in ({"connect": "postgresql://"}, {"no": 1}, {"election": 5}, {"seats": 2.5}):
+        with pytest.raises(TypeError):
+            elector(**({"connect": print, "election": "e"} | wrong))
+    with pytest.raises(ValueError, match="schedule"):
+        threads.every(print, 0.5, print)
 
 
-def test_u24_default_identities_differ(world: World) -> None:
-    identities = [world.make().identity for _ in range(100)]
-    assert len(set(identities)) == 100
-    host, pid, digits = identities[0].rsplit(":", 2)
-    assert host and int(pid) > 0 and len(digits) == 4 and int(digits, 16) >= 0
+def test_t2_identities_differ() -> None:
+    assert len({Elector(print, "e").identity for _ in range(100)}) == 100
 
 
-def test_states(world: World) -> None:
-    states: list[Entry] = []
-
-    def look() -> None:
-        world.note(world.elector.state)
-        if world.time < 1012:
-            world.at(0.25, look)
-
-    world.at(0.3, look)
-    world.refused = [SqlError("no")]
-    world.server.latency = 0.3
-    world.run(world.stubborn(5), stop_at=4)
-    assert not states
-    seen = [e.what for e in world.log if e.what in ("waiting", "leading", "stopping", "paused")]
-    assert list(dict.fromkeys(seen)) == ["paused", "waiting", "leading", "stopping"]
-
-
-def test_elector_runs_once(world: World) -> None:
-    world.run(stop_at=1)
-    if world.flavour == "threads":
-        with pytest.raises(RuntimeError):
-            world.elector.run()
-
-
-def test_term_of_threads_wakes_the_job() -> None:
-    from leader_election import Term
-
-    term = Term("x", 1, time.monotonic)
-    assert not term.wait(0.001)
-    assert not term.cancelled
-    threading.Timer(0.01, term._cancel).start()
-    assert term.wait(10)
-    assert term.cancelled
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_t2_identities_differ_after_a_fork() -> None:
+    default, chosen = Elector(print, "e"), Elector(print, "e", identity="i")
+    made, (reading, writing) = default.identity, os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            for elector in default, chosen:
+                elector.stop()
+                elector.run(print)
+            os.write(writing, f"{default.identity}\n{chosen.identity}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with open(reading) as pipe:
+        other, same = pipe.read().split("\n")
+    assert f":{child}:" in other and made == default.identity and same == "i"
+    default.stop()
+    default.run(print)
+    assert default.identity == made
 
 
-def test_no_driver_is_needed_to_make_an_elector() -> None:
-    assert Elector(lambda: None, "x", lambda term: None).state == "paused"  # type: ignore[arg-type, return-value]
+def test_t3_clock_goes_on_during_a_suspension() -> None:
+    assert Elector(print, "e").clock() == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), 1)
+
+
+class Server:
+    """A server that grants a lease, and a link to it."""
+
+    pooled = asking = renews = False
+
+    def __init__(self, monkeypatch: Any) -> None:
+        open_really = Link.open
+
+        async def opened(connect: Any, *rest: Any) -> Any:
+            return await open_really(connect, *rest) if connect == self.real else self
+
+        self.asked: list[str] = []
+        self.real: Any = None
+        self.closed = 0
+        monkeypatch.setattr("leader_election.run.Link.open", opened)
+
+    async def ask(self, sql: str, *_: Any) -> list[Any]:
+        self.asked.append(sql)
+        if "clock_timestamp" in sql:
+            await asyncio.sleep(100)
+        if "le_lease" not in sql and not self.renews:
+            raise LeaderElectionError("broken", "no")
+        return [7] if "le_lease" in sql else [True]
+
+    def watch(self, *_: Any) -> None:
+        pass
+
+    def close(self, keep: bool = False) -> Any:
+        self.closed += 1
+        return asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_t4_error_callback(flavour: str, begin: Any, hangs: bool, monkeypatch: Any) -> None:
+    called, release = [], threading.Event()
+
+    def on_error(error: Any) -> Any:
+        called.append(error)
+        if not hangs:
+            raise RuntimeError("fails")
+        return asyncio.sleep(100) if flavour == "asyncio" else release.wait()
+
+    Server(monkeypatch)
+    program = begin(ttl=1.5, on_error=on_error)
+    until(lambda: program.working and called)
+    assert until(lambda: program.ended, 2)[0][1] == "in doubt"
+    program.stop(3)
+    assert (len(called) == 1) == hangs and program.failure is None
+    release.set()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_t4_logger(flavour: str, begin: Any, hangs: bool, monkeypatch: Any) -> None:
+    logged, release = [], threading.Event()
+
+    class Handler(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            logged.append(record.getMessage())
+            if record.levelno == logging.INFO:
+                return True
+            if not hangs:
+                raise RuntimeError("fails")
+            return release.wait(10)
+
+    logger = logging.Logger("any")
+    logger.addHandler(Handler())
+    Server(monkeypatch)
+    program = begin(ttl=1.5, on_error=None, logger=logger)
+    until(lambda: program.working and len(logged) > 1)
+    assert until(lambda: program.ended, 2)[0][1] == "in doubt"
+    program.stop(6)
+    assert "elected" in logged[0] and (len(logged) == 2) == hangs and program.failure is None
+    release.set()
+
+
+@pytest.mark.parametrize("options", [{}, {"ttl": 5}])
+def test_t5_stop_before_run(options: Any, flavour: str, election: str) -> None:
+    opened: list[int] = []
+    elector: Any = {"threads": Elector, "asyncio": AsyncElector}[flavour](
+        lambda: opened.append(1), election, **options
+    )
+    elector.stop()
+    if flavour == "threads":
+        elector.run(print)
+        follower = threads.follow(lambda: opened.append(1), election)
+        follower.stop()
+        assert list(follower) == []
+    else:
+        asyncio.run(elector.run(asyncio.sleep))
+    assert not opened and (elector.state, elector.errors) == ("stopped", 0)
+
+
+class Opened:
+    """A connection, or the context of one in a pool, that opens after its deadline."""
+
+    def __init__(self) -> None:
+        self.pgconn, self.release, self.seen = self, threading.Event(), set[str]()
+
+    def __enter__(self) -> Any:
+        self.release.wait(20)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.seen.add("left")
+
+    def close(self) -> None:
+        self.seen.add("closed")
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_connection_that_opens_too_late_is_closed(pooled: bool, election: str) -> None:
+    opened = Opened()
+    if pooled:
+        del opened.pgconn
+    connect = (lambda: opened) if pooled else opened.__enter__
+    program = Program("threads", election, connect=connect, ttl=1.5)
+    until(lambda: program.errors)
+    program.stop(3)
+    assert program.errors[0].kind == "no-connection"
+    opened.release.set()
+    until(lambda: opened.seen == ({"closed", "left"} if pooled else {"closed"}), 3)
+
+
+def test_cancelled_with_all_tasks(election: str, monkeypatch: Any) -> None:
+    server = Server(monkeypatch)
+    server.renews = True
+
+    async def main() -> None:
+        leads = asyncio.Event()
+        elector = AsyncElector(print, election, ttl=5, on_elected=lambda _: leads.set())
+        main.running = asyncio.create_task(elector.run(lambda _: asyncio.sleep(100)))  # type: ignore[attr-defined]
+        await leads.wait()
+
+    asyncio.run(main())  # cancels what still runs
+    assert main.running.cancelled()  # type: ignore[attr-defined]
+    assert "le_resign" in server.asked[-1] and server.closed
+
+
+def test_cancelled_twice(election: str, monkeypatch: Any) -> None:
+    server = Server(monkeypatch)
+    server.renews = True
+    terms = []
+
+    async def job(term: Any) -> None:
+        terms.append(term)
+        while True:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                if len(terms) > 2:
+                    raise
+                terms.append(term)
+
+    async def main() -> None:
+        elector = AsyncElector(print, election, ttl=5)
+        running = asyncio.create_task(elector.run(job))
+        for count in (1, 2):
+            while len(terms) < count:
+                await asyncio.sleep(0.01)
+            running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(running, 2)
+        assert terms[0].cancelled and server.closed and elector.health == "stopped"
+        assert "le_resign" not in server.asked[-1]  # the job may still run
+        terms.append(None)
+
+    asyncio.run(main())
+
+
+def test_proclaim_that_comes_after_the_end(begin: Any, flavour: str, monkeypatch: Any) -> None:
+    server = Server(monkeypatch)
+    server.renews = True
+    program = begin(ttl=5)
+    term = until(lambda: program.terms)[0]
+    program.stop()
+    monkeypatch.setattr(term, "is_leading", lambda: True)  # when proclaim asked
+    result: list[Any] = []
+
+    def proclaim() -> None:
+        try:
+            asyncio.run(term.proclaim("value")) if flavour == "asyncio" else term.proclaim("value")
+        except LostError as error:
+            result.append(error)
+
+    threading.Thread(target=proclaim, daemon=True).start()
+    until(lambda: result, 3)
+
+
+def test_health_is_asked_by_another_thread_while_a_term_ends() -> None:
+    class Ending(ElectorMachine):
+        @property
+        def term(self) -> Any:
+            return self.seen.pop()
+
+        @term.setter
+        def term(self, _: Any) -> None:
+            self.seen = [None, AsyncTerm(self, "e", 7)]
+
+    elector = Ending(print, "e")
+    elector._phase = "job"
+    assert elector.health == "in doubt"
+
+
+def test_proclaim_of_a_former_term() -> None:
+    elector = ElectorMachine(print, "e", ttl=15)
+    [(_, serial, *_)] = elector.step(0, "run")
+    [(_, former, _)] = elector.step(0, "answer", serial, 7)
+    elector.term = elector.new_term(elector, "e", 8)
+    elector.term._confirmed_until = 10
+    elector.step(0, "proclaim", "now", 1, elector.term)
+    [(_, call, error)] = elector.step(0, "proclaim", "before", 2, former)
+    assert call == ("before", 2) and isinstance(error, LostError)
+
+
+@pytest.mark.parametrize("where", ["connect", "ask"])
+def test_every_that_hangs_is_given_up(
+    where: str, begin: Any, flavour: str, monkeypatch: Any
+) -> None:
+    server, threaded = Server(monkeypatch), flavour == "threads"
+    server.renews = True
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"host=127.0.0.1 port={silent.getsockname()[1]}"
+        connect: Any = print
+        silence = silent
+        if where == "connect":
+            connect = server.real = lambda: (psycopg.connect if threaded else async_connect)(dsn)
+        program = begin(ttl=5, job=(threads if threaded else aio).every(connect, 1, print))
+        if where == "connect":
+            silence, _ = silent.accept()
+        else:
+            until(lambda: any("clock_" in sql for sql in server.asked))
+        program.stop(3)
+        silence.close()
+
+
+def test_schedule_across_the_end_of_summer_time() -> None:
+    def each_half_hour(last: datetime) -> datetime:
+        following = last.astimezone(UTC) + timedelta(minutes=30)
+        return following.astimezone(ZoneInfo("Europe/Berlin"))
+
+    began = datetime(2026, 10, 24, 22, tzinfo=UTC)  # the clock is set back at 1:00 UTC
+    late, _ = due(each_half_hour, began, began + timedelta(hours=6))
+    assert late == began + timedelta(hours=6)

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from leader_election import AsyncElector, Elector, Term, aio
+from leader_election import AsyncElector, AsyncTerm, Elector, Term
 
 WAY, ELECTION, IDENTITY = sys.argv[1:4]
 DSN = os.environ["DATABASE_URL"]
@@ -28,11 +28,6 @@ def say(event: str, detail: object) -> None:
     sys.stdout.flush()
 
 
-def report(error: Exception) -> None:
-    """Print an error."""
-    say("error", str(error) or repr(error))
-
-
 def job(term: Term) -> None:
     """Work in steps of 100 ms, in a thread."""
     say("elected", term.token)
@@ -43,7 +38,7 @@ def job(term: Term) -> None:
         say("ousted", term.token)
 
 
-async def async_job(term: aio.Term) -> None:
+async def async_job(term: AsyncTerm) -> None:
     """Work in steps of 100 ms, in a task."""
     say("elected", term.token)
     try:
@@ -67,17 +62,23 @@ def async_connect() -> Any:
 async def async_main() -> None:
     """Run with asyncio."""
     elector = AsyncElector(
-        async_connect, ELECTION, async_job, identity=IDENTITY, on_error=report, **OPTIONS
+        async_connect,
+        ELECTION,
+        identity=IDENTITY,
+        on_error=lambda error: say("error", error),
+        **OPTIONS,
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, elector.stop)
-    await elector.run()
+    await elector.run(async_job)
 
 
 def main() -> None:
     """Run with threads."""
-    elector = Elector(connect, ELECTION, job, identity=IDENTITY, on_error=report, **OPTIONS)
+    elector = Elector(
+        connect, ELECTION, identity=IDENTITY, on_error=lambda error: say("error", error), **OPTIONS
+    )
     signal.signal(signal.SIGTERM, lambda *_: elector.stop())
-    elector.run()
+    elector.run(job)
 
 
 if __name__ == "__main__":

@@ -1,691 +1,613 @@
-//! The state machine.
+//! The state machine of electors and followers.
+//!
+//! It is pure: [`Machine::step`] gets the time and what has happened, and returns what is to be
+//! done. The cases of clients/conformance run on it.
 
-use crate::env::{self, Env, Errors};
-use crate::error::{panicked, BoxError, Error, ErrorKind, Reporter};
-use crate::port::{interval, quote, within, Row, Server, Session};
+use crate::error::{BoxError, Error, ErrorKind};
+use crate::follow::{self, Leader};
+use crate::options::Options;
+use crate::run::{settings, Row};
 use crate::term::Term;
-use std::future::{self, Future};
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::runtime;
-use tokio::select;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use crate::{lease, session};
+use std::collections::VecDeque;
+use std::mem::{replace, take};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
-pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
-const ROUND: Duration = Duration::from_secs(300);
-/// SQLSTATE: this session leads under another identity.
-const SHARED_SESSION: &str = "LE005";
-const SESSION_VALIDITY: Duration = Duration::from_secs(6);
+words! {
+    /// What an elector does.
+    State {
+        Stopped "stopped", Waiting "waiting", Leading "leading", Stopping "stopping", Paused "paused"
+    }
+}
 
-/// What an [`Elector`] does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+words! {
+    /// Whether an elector is well. Waiting and leading are healthy.
+    Health { Waiting "waiting", Leading "leading", InDoubt "in doubt", Stopped "stopped" }
+}
+
+words! {
+    /// Why a term has ended.
+    Reason {
+        Resigned "resigned", JobReturned "job returned", JobFailed "job failed", Lost "lost",
+        InDoubt "in doubt"
+    }
+}
+
+/// What an elector has counted.
+#[derive(Debug, Default, Clone, Copy)]
 #[non_exhaustive]
-pub enum State {
-    /// It campaigns.
-    Waiting,
-    /// The job runs.
-    Leading,
-    /// The job has been told to stop, and has not stopped yet.
-    Stopping,
-    /// It waits before it campaigns again.
+pub struct Counters {
+    /// The terms that have begun.
+    pub terms: u64,
+    /// The confirmations of leadership.
+    pub confirmations: u64,
+    /// The errors that were reported.
+    pub errors: u64,
+}
+
+pub(crate) type Reply = oneshot::Sender<Result<(), Error>>;
+
+/// What has happened: a call of the machine.
+pub(crate) type Event = Box<dyn FnOnce(&mut Machine) + Send>;
+
+/// What is to be done.
+pub(crate) enum Action {
+    Ask(u64, Statement),
+    Close,
+    Elected(Term),
+    Job(Term),
+    Cancel,
+    /// Drop the job's future.
+    Abort,
+    Ousted(Term, Reason),
+    Error(Error),
+    Proclaimed(Reply, Result<(), Error>),
+    Told(Option<Leader>),
+    End(Option<Error>),
+}
+
+#[derive(Clone)]
+pub(crate) enum Statement {
+    Open,
+    /// A bid, with the token of a lease that could not be resigned. That of a follower is
+    /// `le_observe`, with the version that it has seen.
+    Bid(Option<String>),
+    Confirm,
+    /// With the number of heartbeats of which it tells the server.
+    Beat(u64),
+    Resign,
+    Proclaim(String),
+}
+
+/// What a way to lead, or to follow, does differently.
+#[derive(Default)]
+pub(crate) struct Way {
+    /// Does each campaign open a connection?
+    pub opens: bool,
+    pub follows: bool,
+    /// How long the server lets a bid wait.
+    pub round: f64,
+    /// How long an answer may take; that to a renewal; that to a proclamation, which is also the
+    /// pause after a failed renewal.
+    pub limit: f64,
+    pub renewal: f64,
+    pub retry: f64,
+    /// From one confirmation to the next.
+    pub interval: f64,
+    pub validity: f64,
+}
+
+/// A statement on its way.
+struct Ask {
+    serial: u64,
+    statement: Statement,
+    asked: f64,
+    limit: f64,
+    begun: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    Campaign,
+    Confirming,
+    Elected,
+    Job,
+    Ousted,
+    Leaving,
     Paused,
-    /// It does not run.
     Stopped,
 }
 
-/// Why a term has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The elector was stopped, and has resigned.
-    Resigned,
-    /// The job has returned `Ok`, and the elector has resigned.
-    JobReturned,
-    /// The job has returned an error or has panicked, and the elector has resigned.
-    JobFailed,
-    /// The server has said that leadership is over, or the session has ended.
-    Lost,
-    /// The validity of the last confirmation has passed.
-    InDoubt,
-}
-
-type OnOusted = Box<dyn Fn(&Term, Reason) + Send + Sync>;
-
-/// Campaigns in an election, and runs a job while it leads.
-pub struct Elector<S> {
-    server: S,
-    election: String,
-    identity: String,
-    seats: Option<u32>,
-    heartbeat: Option<Duration>,
-    ttl: Option<Duration>,
-    renew_on_heartbeat: bool,
-    stop_timeout: Duration,
-    on_elected: Box<dyn Fn(&Term) + Send + Sync>,
-    on_ousted: OnOusted,
-    reporter: Reporter,
-    stop: CancellationToken,
-    state: watch::Sender<State>,
-    env: Env,
-}
-
-/// The options of an [`Elector`]. See [`Elector::builder`].
-pub struct Builder<S>(Elector<S>);
-
-impl<S: Server> Builder<S> {
-    /// Set the identity, which must differ from process to process. The default consists of
-    /// host name, process ID and four hexadecimal digits, as in `web-1:4711:9f3c`.
-    pub fn identity(mut self, identity: impl Into<String>) -> Self {
-        self.0.identity = identity.into();
-        self
-    }
-
-    /// Campaign for one of `n` seats, so that at most `n` electors lead at a time.
-    pub fn seats(mut self, n: u32) -> Self {
-        self.0.seats = Some(n);
-        self
-    }
-
-    /// Lead in session scope with a heartbeat: the term ends if the job has not called
-    /// [`Term::heartbeat`] for that long.
-    pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
-        self.0.heartbeat = Some(heartbeat);
-        self
-    }
-
-    /// Lead by a lease with this ttl, and not in session scope.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.0.ttl = Some(ttl);
-        self
-    }
-
-    /// Renew the lease only if the job has called [`Term::heartbeat`] since the last
-    /// renewal.
-    pub fn renew_on_heartbeat(mut self) -> Self {
-        self.0.renew_on_heartbeat = true;
-        self
-    }
-
-    /// Set how long the job may take to stop. The default is 10 s. See
-    /// [The job](crate#the-job).
-    pub fn stop_timeout(mut self, timeout: Duration) -> Self {
-        self.0.stop_timeout = timeout;
-        self
-    }
-
-    /// Set the function that is called before the job starts. Callbacks must not block.
-    pub fn on_elected(mut self, call: impl Fn(&Term) + Send + Sync + 'static) -> Self {
-        self.0.on_elected = Box::new(call);
-        self
-    }
-
-    /// Set the function that is called after the job has stopped, and before the next
-    /// campaign.
-    pub fn on_ousted(mut self, call: impl Fn(&Term, Reason) + Send + Sync + 'static) -> Self {
-        self.0.on_ousted = Box::new(call);
-        self
-    }
-
-    /// Set the function that is called with each error. By default, errors are logged by
-    /// the crate `tracing`.
-    pub fn on_error(mut self, call: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        self.0.reporter = Reporter(Arc::new(call));
-        self
-    }
-
-    #[cfg(test)]
-    pub(crate) fn env(mut self, env: Env) -> Self {
-        self.0.env = env;
-        self
-    }
-
-    /// Check the options, and make the elector.
-    ///
-    /// # Errors
-    ///
-    /// Fails with [`ErrorKind::Argument`] if an option is out of its range, or does not go
-    /// with another one.
-    pub fn build(self) -> Result<Elector<S>, Error> {
-        let elector = self.0;
-        let seat = elector.seats.map_or(String::new(), |n| format!("/{n}"));
-        let named = |name: &str| (1..=255).contains(&name.len()) && !name.contains('\0');
-        let long = |time: Option<Duration>| time.is_none_or(|time| time >= SECOND);
-        let checks = [
-            (named(&elector.election), "election must have 1 to 255 bytes"),
-            (named(&format!("{}{seat}", elector.election)), "election is too long for its seats"),
-            (named(&elector.identity), "identity must have 1 to 255 bytes"),
-            (elector.seats.is_none_or(|n| (1..=10_000).contains(&n)), "seats must be 1 to 10000"),
-            (long(elector.heartbeat), "heartbeat must be 1 s or longer"),
-            (long(elector.ttl), "ttl must be 1 s or longer"),
-            (elector.heartbeat.is_none() || elector.ttl.is_none(), "heartbeat excludes ttl"),
-            (!elector.renew_on_heartbeat || elector.ttl.is_some(), "renew_on_heartbeat needs ttl"),
-        ];
-        match checks.into_iter().find(|(good, _)| !good) {
-            Some((_, message)) => Err(Error::new(ErrorKind::Argument, message)),
-            None => Ok(elector),
-        }
-    }
-}
-
-/// A handle of an [`Elector`] that runs. Clones are handles of the same elector.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    stop: CancellationToken,
-    state: watch::Receiver<State>,
-}
-
-impl Handle {
-    /// Ask the elector to stop. [`Elector::run`] returns when the job has stopped and
-    /// leadership is resigned.
-    pub fn stop(&self) {
-        self.stop.cancel();
-    }
-
-    /// Return what the elector does at this moment.
-    pub fn state(&self) -> State {
-        let gone = self.state.has_changed().is_err();
-        if gone {
-            State::Stopped
-        } else {
-            *self.state.borrow()
-        }
-    }
-}
-
-/// The connection by which an elector campaigns and leads.
-enum Link<'a, S: Server> {
-    /// One of its own, with the process ID of its backend.
-    Own(S::Session, String),
-    /// Any.
-    Any(&'a S),
-}
-
-impl<S: Server> Link<'_, S> {
-    /// Return the row that is the answer, which must come before the deadline.
-    async fn ask(&mut self, deadline: Duration, sql: &str) -> Result<Row, Error> {
-        let rows = match self {
-            Link::Own(session, _) => within(deadline, session.ask(sql)).await?,
-            Link::Any(server) => within(deadline, server.ask(sql)).await?,
-        };
-        let none = || Error::new(ErrorKind::Database, "the server has returned no row");
-        rows.into_iter().next().ok_or_else(none)
-    }
-
-    async fn ended(&mut self) -> Error {
-        match self {
-            Link::Own(session, _) => session.ended().await,
-            Link::Any(_) => future::pending().await,
-        }
-    }
-
-    async fn close(self) {
-        if let Link::Own(session, _) = self {
-            let _ = tokio::time::timeout(SECOND, session.close()).await;
-        }
-    }
-}
-
-/// The last sign of life of the job that the server has confirmed.
-struct Beat {
-    /// How often the job had called `heartbeat`; None if nothing was sent yet.
-    count: Option<u64>,
-    sent: Duration,
-}
-
-/// What is left of the turns before.
+/// What is forgotten at the end of a term.
 #[derive(Default)]
-struct Past {
-    errors: Errors,
-    /// Two connections have been compared.
-    compared: bool,
-    /// The token of the last lease, if it could not be resigned.
-    unresigned: Option<i64>,
+struct Tenure {
+    term: Option<Term>,
+    /// Leadership is lost or in doubt.
+    over: Option<ErrorKind>,
+    reason: Option<Reason>,
+    /// When to confirm leadership, and when to report that the job has not stopped.
+    due: Option<f64>,
+    report_at: Option<f64>,
+    /// Of how many heartbeats the server was told.
+    carried: u64,
+    proclaims: VecDeque<(String, Reply)>,
 }
 
-impl<S: Server> Elector<S> {
-    /// Begin to make an elector, which leads in session scope unless a
-    /// [ttl](Builder::ttl) is given.
-    pub fn builder(server: S, election: impl Into<String>) -> Builder<S> {
-        Builder(Elector {
-            server,
-            election: election.into(),
-            identity: env::identity(),
-            seats: None,
-            heartbeat: None,
-            ttl: None,
-            renew_on_heartbeat: false,
-            stop_timeout: Duration::from_secs(10),
-            on_elected: Box::new(|_| ()),
-            on_ousted: Box::new(|_, _| ()),
-            reporter: Reporter::default(),
-            stop: CancellationToken::new(),
-            state: watch::Sender::new(State::Stopped),
-            env: Env::default(),
-        })
-    }
+pub(crate) struct Machine {
+    pub options: Options,
+    pub events: mpsc::UnboundedSender<Event>,
+    pub clock: fn() -> f64,
+    draw: fn() -> f64,
+    way: Way,
+    /// Is cancelled when nothing drives the machine any more.
+    pub gone: CancellationToken,
+    pub counters: Counters,
+    phase: Phase,
+    now: f64,
+    out: Vec<Action>,
+    ask: Option<Ask>,
+    serial: u64,
+    failures: i32,
+    stopping: bool,
+    told_not_yet: bool,
+    /// What the next bid gives back to the server.
+    kept: Option<String>,
+    /// The process ID of the server connection.
+    pid: Option<String>,
+    /// When the pause ends.
+    until: Option<f64>,
+    tenure: Tenure,
+    /// What a follower has told.
+    told: Option<Option<Leader>>,
+}
 
-    /// Return a handle, by which the elector can be stopped from anywhere.
-    pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone(), state: self.state.subscribe() }
-    }
-
-    /// Return the identity.
-    pub fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    /// Campaign, run the job while this elector leads, and so on until it is
-    /// [stopped](Handle::stop). The job is called once for each term, and runs as a task of
-    /// its own.
-    ///
-    /// Stop an elector by its handle, and await this future to its end. If the future is
-    /// dropped instead, the job is aborted and the connection is closed, but nothing waits
-    /// for the job to stop, and a lease is not resigned.
-    ///
-    /// # Errors
-    ///
-    /// Fails with [`ErrorKind::Pooler`] if session scope is used through a pooler in
-    /// transaction mode. All other errors are reported, and the elector goes on.
-    pub async fn run<J, F, E>(self, job: J) -> Result<(), Error>
-    where
-        J: Fn(Term) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<BoxError> + 'static,
-    {
-        let job = Arc::new(job);
-        let mut past = Past::default();
-        while !self.stop.is_cancelled() {
-            self.state.send_replace(State::Waiting);
-            let pause = match self.turn(&mut past, &job).await {
-                Ok(Some(Reason::JobReturned)) => self.env.jittered(SECOND),
-                Ok(Some(Reason::Resigned) | None) => continue,
-                Ok(Some(_)) => past.errors.pause(&self.env),
-                Err(error) if error.kind() == ErrorKind::Pooler => return Err(error),
-                Err(error) => {
-                    self.reporter.report(&error);
-                    past.errors.pause(&self.env)
-                }
-            };
-            self.state.send_replace(State::Paused);
-            self.stop.run_until_cancelled(sleep(pause)).await;
+impl Machine {
+    /// Make a machine with a clock, and with a function that draws random numbers from 0 to 1.
+    pub fn new(
+        options: Options, way: Way, events: mpsc::UnboundedSender<Event>, clock: fn() -> f64,
+        draw: fn() -> f64,
+    ) -> Self {
+        Machine {
+            options,
+            events,
+            clock,
+            draw,
+            way,
+            gone: CancellationToken::new(),
+            counters: Counters::default(),
+            phase: Phase::Stopped,
+            now: 0.0,
+            out: Vec::new(),
+            ask: None,
+            serial: 0,
+            failures: 0,
+            stopping: false,
+            told_not_yet: false,
+            kept: None,
+            pid: None,
+            until: None,
+            tenure: Tenure::default(),
+            told: None,
         }
-        Ok(())
     }
 
-    /// Campaign, and lead for one term. Return why it has ended, or None if the elector was
-    /// stopped before it began.
-    async fn turn<J, F, E>(&self, past: &mut Past, job: &Arc<J>) -> Result<Option<Reason>, Error>
-    where
-        J: Fn(Term) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<BoxError> + 'static,
-    {
-        let link = match self.ttl {
-            Some(_) => Some(Ok(Link::Any(&self.server))),
-            None => self.stop.run_until_cancelled(self.open(past)).await,
+    /// Let time pass, and note what has happened. Return what is to be done.
+    pub fn step(&mut self, now: f64, event: Option<Event>) -> Vec<Action> {
+        self.now = now;
+        self.pass_time();
+        if let Some(event) = event {
+            event(self);
+            self.pass_time();
+        }
+        take(&mut self.out)
+    }
+
+    /// Return when `step` is to be called although nothing has happened.
+    pub fn wakeup(&self) -> f64 {
+        let held = self.held().map(Term::valid_until);
+        let deadline = self.ask.as_ref().map(|ask| ask.asked + ask.limit);
+        let due = self.tenure.due.filter(|_| held.is_some() && self.ask.is_none());
+        let times = [self.until, self.tenure.report_at, deadline, held, due];
+        times.into_iter().flatten().fold(f64::INFINITY, f64::min)
+    }
+
+    pub fn state(&self) -> State {
+        match self.phase {
+            Phase::Stopped => State::Stopped,
+            Phase::Paused => State::Paused,
+            Phase::Campaign | Phase::Confirming => State::Waiting,
+            Phase::Elected | Phase::Job if self.tenure.reason.is_none() => State::Leading,
+            _ => State::Stopping,
+        }
+    }
+
+    pub fn health(&self) -> Health {
+        let doubt = self.failures > 0 || self.tenure.over.is_some();
+        match (self.state(), &self.tenure.term) {
+            (State::Stopped, _) => Health::Stopped,
+            _ if doubt => Health::InDoubt,
+            (State::Waiting, _) | (_, None) => Health::Waiting,
+            (_, Some(term)) if (self.clock)() < term.valid_until() => Health::Leading,
+            _ => Health::InDoubt,
+        }
+    }
+
+    pub fn sql(&self, statement: &Statement) -> String {
+        let (options, term) = (&self.options, self.tenure.term.as_ref());
+        match statement {
+            Statement::Open => settings(&options.election),
+            _ if self.way.follows => follow::sql(options, statement),
+            _ if self.way.opens => session::sql(options, statement, term),
+            _ => lease::sql(options, statement, term),
+        }
+    }
+
+    /// Return the term while its loss must be noticed.
+    fn held(&self) -> Option<&Term> {
+        let held = matches!(self.phase, Phase::Elected | Phase::Job | Phase::Ousted);
+        self.tenure.term.as_ref().filter(|_| held && self.tenure.over.is_none())
+    }
+
+    pub fn report(&mut self, error: Error) {
+        self.counters.errors += 1;
+        self.out.push(Action::Error(error));
+    }
+
+    fn close(&mut self) {
+        self.ask = None;
+        self.out.push(Action::Close);
+    }
+
+    fn send(&mut self, statement: Statement) {
+        self.serial += 1;
+        let (serial, asked) = (self.serial, self.now);
+        let limit = match statement {
+            Statement::Bid(_) => self.way.limit + self.way.round,
+            Statement::Confirm | Statement::Beat(_) => self.way.renewal,
+            Statement::Proclaim(_) => self.way.retry,
+            Statement::Open | Statement::Resign => self.way.limit,
         };
-        let Some(mut link) = link.transpose()? else { return Ok(None) };
-        let Some((sent, name, token)) = self.campaign(&mut link, past).await? else {
-            return Ok(None);
-        };
-        past.unresigned = None;
-        let patience = self.heartbeat.map(|heartbeat| heartbeat * 2 / 3);
-        let term = Term::new((name, token), self.env.clone(), patience, self.reporter.clone());
-        let mut beat = Beat { count: self.ttl.map(|_| 0), sent };
-        let confirmed = match self.ttl {
-            Some(ttl) => {
-                term.confirm_until(sent + ttl * 2 / 3);
-                Ok(())
-            }
-            None => self.question(&mut link, &term, &mut beat).await.map(|_| ()),
-        };
-        let (reason, held) = match confirmed {
-            Ok(()) if !self.stop.is_cancelled() => {
-                let (reason, held) = self.lead(&mut link, &term, beat, job).await;
-                (Some(reason), held)
-            }
-            unled => (None, unled),
-        };
-        term.end();
-        match &held {
-            Ok(()) => match self.resign(&mut link, &term).await {
-                Ok(_) => link.close().await,
-                Err(error) => {
-                    self.reporter.report(&error);
-                    past.unresigned = self.ttl.map(|_| token);
-                }
-            },
-            Err(error) if error.kind() == ErrorKind::Pooler => self.depose(link, &term).await,
-            Err(_) => drop(link),
-        }
-        if let Some(reason) = reason {
-            self.call("on_ousted", || (self.on_ousted)(&term, reason));
-        }
-        match held {
-            Err(error) if reason.is_none() || error.kind() == ErrorKind::Pooler => Err(error),
-            _ => Ok(reason),
-        }
+        self.out.push(Action::Ask(serial, statement.clone()));
+        self.ask = Some(Ask { serial, statement, asked, limit, begun: false });
     }
 
-    /// Open a connection for session scope. At first, open two, to find out whether a
-    /// pooler lets them share a server connection.
-    async fn open(&self, past: &mut Past) -> Result<Link<'_, S>, Error> {
-        let (session, pid) = self.connect().await?;
-        if !past.compared {
-            let (other, others) = self.connect().await?;
-            Link::<S>::Own(other, others.clone()).close().await;
-            if pid == others {
-                return Err(pooler("two connections share a server connection"));
-            }
-            past.compared = true;
-        }
-        Ok(Link::Own(session, pid))
-    }
-
-    async fn connect(&self) -> Result<(S::Session, String), Error> {
-        let mut session = within(self.deadline(), self.server.open()).await?;
-        let rows = within(self.deadline(), session.ask("SELECT pg_backend_pid()")).await?;
-        Ok((session, rows.into_iter().flatten().flatten().collect()))
-    }
-
-    /// Wait to be elected. Return when the winning bid was sent, the name and the token, or
-    /// None if the elector was stopped.
-    async fn campaign(
-        &self,
-        link: &mut Link<'_, S>,
-        past: &mut Past,
-    ) -> Result<Option<(Duration, String, i64)>, Error> {
-        let (name, identity) = (quote(&self.election), quote(&self.identity));
-        let names = self.seats.map_or(name.clone(), |n| format!("le_seats({name}, {n})"));
-        let token = past.unresigned.map_or("NULL".into(), |token| token.to_string());
-        let sql = match (self.ttl.map(interval), self.heartbeat.map(interval)) {
-            (Some(ttl), _) if self.seats.is_some() => {
-                format!("CALL le_campaign({names}, timeout => '0', ttl => {ttl}, identity => {identity})")
-            }
-            (Some(ttl), _) => {
-                format!("SELECT le_lease({name}, {ttl}, identity => {identity}, token => {token})")
-            }
-            (None, heartbeat) => {
-                let heartbeat = heartbeat.unwrap_or("NULL".into());
-                let round = interval(ROUND);
-                format!(
-                    "CALL le_campaign({names}, timeout => {round}, identity => {identity}, \
-                     heartbeat => {heartbeat})"
-                )
-            }
-        };
-        loop {
-            let sent = self.now();
-            let bid = match self.ttl {
-                // a lease that is granted must be resigned: the answer is waited for
-                Some(_) => Some(link.ask(self.deadline(), &sql).await),
-                None => {
-                    let bid = link.ask(ROUND + self.deadline(), &sql);
-                    self.stop.run_until_cancelled(bid).await
-                }
-            };
-            let Some(row) = bid.transpose().map_err(shared)? else { return Ok(None) };
-            past.errors.reset();
-            if let Some(Some(token)) = row.first() {
-                let seat = row.get(1).cloned().flatten();
-                let token = token.parse().map_err(|e| {
-                    Error::new(ErrorKind::Database, format!("bad token {token:?}")).caused(e)
-                })?;
-                return Ok(Some((sent, seat.unwrap_or_else(|| self.election.clone()), token)));
-            }
-            let pause = self.until(sent + self.ttl.unwrap_or_default() / 3);
-            if self.stop.run_until_cancelled(pause).await.is_none() {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Run the job until it has stopped, and confirm leadership meanwhile. Return why the
-    /// term has ended, and the error if leadership is lost.
-    async fn lead<J, F, E>(
-        &self,
-        link: &mut Link<'_, S>,
-        term: &Term,
-        beat: Beat,
-        job: &Arc<J>,
-    ) -> (Reason, Result<(), Error>)
-    where
-        J: Fn(Term) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<BoxError> + 'static,
-    {
-        self.state.send_replace(State::Leading);
-        self.call("on_elected", || (self.on_elected)(term));
-        if !term.is_valid() {
+    fn pass_time(&mut self) {
+        let now = self.now;
+        if self.held().is_some_and(|term| now >= term.valid_until()) {
             self.doubt();
-            return (Reason::InDoubt, Ok(()));
         }
-        let mut task = JoinSet::new(); // aborts the job when it is dropped
-        let job = (Arc::clone(job), term.clone());
-        let job = async move { (job.0)(job.1).await.map_err(Into::into) };
-        task.spawn_on(job, &self.env.jobs.clone().unwrap_or_else(runtime::Handle::current));
-
-        let enough = CancellationToken::new();
-        let mut confirming = pin!(self.confirm(link, term, beat, &enough));
-        let mut held = None; // the result of confirming
-        let mut told = None; // why the job was told to stop, and until when it has time
-        let mut late = false; // the job has not stopped by then
-        let ended = loop {
-            let leading = held.is_none() && !enough.is_cancelled();
-            let time = told.map_or(Duration::MAX, |(_, time)| time);
-            let over = select! {
-                biased;
-                ended = task.join_next() => break ended,
-                result = &mut confirming, if held.is_none() => {
-                    let lost = result.is_err();
-                    held = Some(result);
-                    if !lost { continue }
-                    Reason::Lost
-                }
-                () = self.until(term.valid_until()), if leading => {
-                    if term.is_valid() { continue } // the job has called heartbeat
-                    enough.cancel();
-                    self.doubt();
-                    Reason::InDoubt
-                }
-                () = self.stop.cancelled(), if told.is_none() => Reason::Resigned,
-                () = self.until(time), if told.is_some() && !late => {
-                    late = true;
-                    task.abort_all();
-                    let error = format!("the job has not stopped within {:?}", self.stop_timeout);
-                    self.reporter.report(&Error::new(ErrorKind::JobNotStopped, error));
-                    continue;
-                }
+        if let Some(ask) = self.ask.as_ref().filter(|ask| now >= ask.asked + ask.limit) {
+            let (kind, what) = match ask.begun {
+                true => (ErrorKind::Timeout, "answer"),
+                false => (ErrorKind::NoConnection, "connection from the server or the pool"),
             };
-            if over != Reason::Resigned {
-                term.end();
-                task.abort_all();
-            }
-            told = Some((over, time.min(self.now().saturating_add(self.stop_timeout))));
-            self.state.send_replace(State::Stopping);
-            term.cancellation().cancel();
-        };
-        self.state.send_replace(State::Stopping);
-        term.cancellation().cancel();
-        enough.cancel();
-        let held = match held {
-            Some(held) => held,
-            None => confirming.await,
-        };
-        let failed = match ended {
-            Some(Ok(Err(error))) => Some(error),
-            Some(Err(error)) => error.try_into_panic().ok().map(|said| panicked(&*said).into()),
-            _ => None,
-        };
-        let reason = match told {
-            Some((Reason::InDoubt, _)) => Reason::InDoubt,
-            _ if held.is_err() => Reason::Lost,
-            Some((reason, _)) => reason,
-            None if failed.is_some() => Reason::JobFailed,
-            None => Reason::JobReturned,
-        };
-        if let Some(error) = failed {
-            self.reporter.report(&Error::new(ErrorKind::Job, "the job has failed").caused(error));
+            let error = Error::new(kind, format!("no {what} for {:.1} s", ask.limit));
+            self.answer(ask.serial, Err(error));
         }
-        (reason, held)
+        if self.tenure.report_at.take_if(|time| now >= *time).is_some() {
+            self.report(Error::new(ErrorKind::SlowJob, "the job has not stopped in time"));
+            self.out.push(Action::Abort);
+        }
+        if self.until.take_if(|time| now >= *time).is_some() {
+            self.campaign();
+        }
+        if self.ask.is_none() && self.held().is_some() {
+            if self.tenure.due.is_some_and(|due| now >= due) {
+                self.confirm();
+            } else if let Some((value, _)) = self.tenure.proclaims.front() {
+                self.send(Statement::Proclaim(value.clone()));
+            }
+        }
     }
 
-    /// Confirm leadership by the timer, until it is enough, or leadership is lost. That is
-    /// reported, unless a pooler is the cause.
-    async fn confirm(
-        &self,
-        link: &mut Link<'_, S>,
-        term: &Term,
-        mut beat: Beat,
-        enough: &CancellationToken,
-    ) -> Result<(), Error> {
-        let third = self.ttl.or(self.heartbeat).unwrap_or(Duration::MAX) / 3;
-        let (interval, retry) = match self.ttl {
-            Some(ttl) => (third, SECOND.min(ttl / 10)),
-            None => (third.min(SECOND), SECOND),
-        };
-        let mut next = beat.sent + interval;
-        loop {
-            let error = select! {
-                biased;
-                () = enough.cancelled() => return Ok(()),
-                error = link.ended() => error,
-                () = self.until(next) => {
-                    let sent = self.now();
-                    match self.question(link, term, &mut beat).await {
-                        Ok(asked) => {
-                            next = sent + if asked { interval } else { retry };
-                            continue;
-                        }
-                        Err(error) => error,
-                    }
+    // What happens
+
+    /// Begin a campaign.
+    pub fn campaign(&mut self) {
+        self.phase = Phase::Campaign;
+        match self.way.opens {
+            _ if self.stopping => self.end(None),
+            true => self.send(Statement::Open),
+            false => self.bid(),
+        }
+    }
+
+    /// Note that a statement has got its connection.
+    pub fn begun(&mut self, serial: u64) {
+        let ask = self.ask.iter_mut().filter(|ask| ask.serial == serial);
+        ask.for_each(|ask| ask.begun = true);
+    }
+
+    /// Take the answer to a statement, unless that was given up.
+    pub fn answer(&mut self, serial: u64, answer: Result<Row, Error>) {
+        let Some(ask) = self.ask.take_if(|ask| ask.serial == serial) else { return };
+        match answer {
+            Ok(row) => self.answered(&ask, row),
+            Err(error) => self.failed(&ask, error),
+        }
+        if self.phase == Phase::Leaving && self.ask.is_none() {
+            self.leave();
+        }
+    }
+
+    /// Note that the connection has ended.
+    pub fn broken(&mut self, error: Error) {
+        match &self.ask {
+            Some(ask) => self.answer(ask.serial, Err(error)),
+            None => self.connection_lost(error),
+        }
+    }
+
+    /// Note that a callback or the job has ended.
+    pub fn done(&mut self, result: Result<(), BoxError>) {
+        let job = self.phase == Phase::Job;
+        let reason = if result.is_ok() { Reason::JobReturned } else { Reason::JobFailed };
+        if let Err(error) = result {
+            let kind = if job { ErrorKind::Job } else { ErrorKind::Callback };
+            self.report(Error::new(kind, error));
+        }
+        let Some(term) = self.tenure.term.clone() else { return };
+        match self.phase {
+            Phase::Ousted => return self.leave(),
+            Phase::Elected if self.tenure.reason.is_none() => {
+                self.phase = Phase::Job;
+                return self.out.push(Action::Job(term));
+            }
+            _ => (self.phase, self.tenure.report_at) = (Phase::Ousted, None),
+        }
+        self.cancel(reason);
+        self.out.push(Action::Ousted(term, self.tenure.reason.unwrap_or(reason)));
+    }
+
+    pub fn proclaim(&mut self, token: i64, value: String, reply: Reply) {
+        let same = self.held().is_some_and(|term| term.token() == token);
+        match self.tenure.reason {
+            None if same => self.tenure.proclaims.push_back((value, reply)),
+            _ => self.out.push(Action::Proclaimed(reply, Err(Error::lost()))),
+        }
+    }
+
+    pub fn stop(&mut self) {
+        let bidding = matches!(&self.ask, Some(Ask { statement: Statement::Bid(_), .. }));
+        match self.phase {
+            _ if replace(&mut self.stopping, true) => {}
+            Phase::Elected | Phase::Job | Phase::Ousted => self.cancel(Reason::Resigned),
+            Phase::Leaving | Phase::Stopped => {}
+            _ if bidding && !self.way.opens => {}
+            _ => self.finish(),
+        }
+    }
+
+    // The campaign
+
+    fn bid(&mut self) {
+        self.send(Statement::Bid(self.kept.clone()));
+    }
+
+    fn answered(&mut self, ask: &Ask, row: Row) {
+        let column = |i: usize| row.get(i).cloned().flatten();
+        let yes = column(0).as_deref() == Some("t");
+        match ask.statement {
+            Statement::Open => {
+                (self.pid, self.kept) = (column(0), None);
+                self.bid();
+            }
+            Statement::Bid(_) if self.way.follows => {
+                let leader = Leader::of(&row);
+                (self.failures, self.kept) = (0, column(0));
+                if self.told.as_ref() != Some(&leader) {
+                    self.told = Some(leader.clone());
+                    self.out.push(Action::Told(leader));
                 }
+                self.bid();
+            }
+            Statement::Bid(_) => self.bid_answered(ask, column(0), column(1)),
+            Statement::Confirm | Statement::Beat(_) => self.question_answered(ask, yes, column(1)),
+            Statement::Resign => self.finish(),
+            Statement::Proclaim(_) => self.proclaimed(yes.then_some(()).ok_or_else(Error::lost)),
+        }
+    }
+
+    fn bid_answered(&mut self, ask: &Ask, token: Option<String>, seat: Option<String>) {
+        (self.failures, self.told_not_yet, self.kept) = (0, false, None);
+        let Some(token) = token.and_then(|token| token.parse().ok()) else {
+            return match self.way.opens {
+                _ if self.stopping => self.finish(),
+                true => self.bid(),
+                false => self.until = Some(ask.asked + self.way.interval),
             };
-            let error = match error.kind() {
-                ErrorKind::Pooler => return Err(error),
-                ErrorKind::Lost => error,
-                _ if self.ttl.is_none() => lost("the session has failed").caused(error),
-                _ => error,
-            };
-            self.reporter.report(&error);
-            if error.kind() == ErrorKind::Lost {
-                return Err(error);
-            }
-            next = self.now() + retry;
-        }
-    }
-
-    /// Ask the server whether this elector leads. An answer counts from before the
-    /// question. Return false if nothing was asked, because the job has made no progress.
-    async fn question(
-        &self,
-        link: &mut Link<'_, S>,
-        term: &Term,
-        beat: &mut Beat,
-    ) -> Result<bool, Error> {
-        let (sent, count) = (self.now(), Some(term.beats()));
-        let alive = beat.count != count;
-        let (name, identity) = (quote(term.election()), quote(&self.identity));
-        let sql = match self.ttl {
-            Some(_) if self.renew_on_heartbeat && !alive => return Ok(false),
-            Some(_) => format!("SELECT le_renew({name}, {})", term.token()),
-            None if self.heartbeat.is_some() && alive => {
-                format!("SELECT le_heartbeat({name}), pg_backend_pid()")
-            }
-            None => {
-                format!("SELECT le_am_leader({name}, identity => {identity}), pg_backend_pid()")
-            }
         };
-        let row = link.ask(self.deadline(), &sql).await?;
-        if let (Link::Own(_, pid), Some(Some(other))) = (link, row.get(1)) {
-            if pid != other {
-                return Err(pooler("the connection has changed its server connection"));
+        let name = seat.unwrap_or_else(|| self.options.election.clone());
+        self.tenure.term = Some(Term::new(name, token, self));
+        if self.way.opens {
+            self.phase = Phase::Confirming;
+            let beat = self.options.heartbeat.map(|_| Statement::Beat(0));
+            self.send(beat.unwrap_or(Statement::Confirm));
+        } else {
+            self.confirmed(ask);
+            self.lead();
+        }
+    }
+
+    fn attempt_failed(&mut self, ask: &Ask, error: Error) {
+        self.close();
+        self.tenure = Tenure::default();
+        let bid = matches!(ask.statement, Statement::Bid(_)) && !self.stopping;
+        if let Some(kind) = error.permanent().filter(|_| bid) {
+            let error = if kind == ErrorKind::Pooler { Error::pooler() } else { error };
+            return self.end(Some(Error { kind, ..error }));
+        }
+        let (named, not_yet) = (error.named_pause(), error.is("LE003"));
+        if !(replace(&mut self.told_not_yet, not_yet) && not_yet) {
+            self.report(error);
+        }
+        match named {
+            _ if self.stopping => self.end(None),
+            Some(pause) => self.pause(pause),
+            None => self.back_off(),
+        }
+    }
+
+    fn pause(&mut self, length: f64) {
+        (self.phase, self.until) = (Phase::Paused, Some(self.now + length));
+    }
+
+    fn back_off(&mut self) {
+        let longest = (0.5 * 2f64.powi(self.failures.min(10))).min(15.0);
+        self.failures += 1;
+        self.pause(longest * (0.5 + (self.draw)() / 2.0));
+    }
+
+    // The term
+
+    fn confirm(&mut self) {
+        let beats = self.tenure.term.as_ref().map_or(0, |term| term.times().beats);
+        let beat = self.way.opens && self.options.heartbeat.is_some();
+        let beat = beat && beats != self.tenure.carried;
+        self.send(if beat { Statement::Beat(beats) } else { Statement::Confirm });
+    }
+
+    fn confirmed(&mut self, ask: &Ask) {
+        self.counters.confirmations += 1;
+        self.tenure.due = Some(ask.asked + self.way.interval);
+        let Some(mut times) = self.tenure.term.as_ref().map(Term::times) else { return };
+        times.confirmed = ask.asked + self.way.validity;
+        let length = self.options.heartbeat.map(|heartbeat| heartbeat * 2.0 / 3.0);
+        match ask.statement {
+            Statement::Beat(beats) => self.tenure.carried = beats,
+            Statement::Bid(_) => times.length = length,
+            _ => return,
+        }
+        times.beaten = length.map(|length| ask.asked + length);
+    }
+
+    fn question_answered(&mut self, ask: &Ask, yes: bool, pid: Option<String>) {
+        match self.tenure.over {
+            Some(_) => return,
+            None if self.way.opens && pid != self.pid => self.lose(Reason::Lost, Error::pooler()),
+            None if yes => self.confirmed(ask),
+            None => self.lose(Reason::Lost, Error::lost()),
+        }
+        if self.phase == Phase::Confirming {
+            self.lead();
+        }
+    }
+
+    fn lead(&mut self) {
+        let Some(term) = self.tenure.term.clone() else { return };
+        if self.tenure.over.is_none() && self.now >= term.valid_until() {
+            self.doubt();
+        }
+        if self.tenure.over.is_some() || self.stopping {
+            return self.leave();
+        }
+        self.phase = Phase::Elected;
+        self.counters.terms += 1;
+        self.out.push(Action::Elected(term));
+    }
+
+    /// Tell the job to stop.
+    fn cancel(&mut self, reason: Reason) {
+        if self.tenure.reason.is_none() {
+            self.tenure.reason = Some(reason);
+            self.tenure.term.iter().for_each(|term| term.cancellation().cancel());
+            if self.phase == Phase::Job {
+                self.tenure.report_at = Some(self.now + self.options.stop_timeout);
+                self.out.push(Action::Cancel);
             }
         }
-        if row[0].as_deref() != Some("t") {
-            return Err(lost("the server says that the term is over"));
-        }
-        if alive {
-            *beat = Beat { count, sent };
-        }
-        let patience = self.heartbeat.map_or(Duration::MAX, |heartbeat| heartbeat * 2 / 3);
-        term.confirm_until(match self.ttl {
-            Some(ttl) => sent + ttl * 2 / 3,
-            None => (sent + SESSION_VALIDITY).min(beat.sent.saturating_add(patience)),
-        });
-        Ok(true)
-    }
-
-    async fn resign(&self, link: &mut Link<'_, S>, term: &Term) -> Result<Row, Error> {
-        let (name, identity) = (quote(term.election()), quote(&self.identity));
-        let sql = match self.ttl {
-            Some(_) => format!("SELECT le_resign({name}, {})", term.token()),
-            None => format!("SELECT le_resign({name}, identity => {identity})"),
-        };
-        link.ask(self.deadline(), &sql).await
-    }
-
-    /// End a term that a pooler's server connection may hold, be it this one or another.
-    async fn depose(&self, mut link: Link<'_, S>, term: &Term) {
-        let (name, identity) = (quote(term.election()), quote(&self.identity));
-        let sql = format!(
-            "SELECT CASE WHEN NOT le_resign({name}, identity => {identity}) THEN \
-             (SELECT le_depose(name) FROM le_leader({name}) WHERE token = {}) END",
-            term.token()
-        );
-        if let Err(error) = link.ask(self.deadline(), &sql).await {
-            self.reporter.report(&error);
+        for (_, reply) in take(&mut self.tenure.proclaims) {
+            self.out.push(Action::Proclaimed(reply, Err(Error::lost())));
         }
     }
 
-    fn call(&self, name: &str, callback: impl FnOnce()) {
-        if let Err(said) = catch_unwind(AssertUnwindSafe(callback)) {
-            let error = Error::new(ErrorKind::Callback, format!("{name} has failed"));
-            self.reporter.report(&error.caused(panicked(&*said)));
+    fn lose(&mut self, reason: Reason, error: Error) {
+        self.tenure.over = Some(error.kind);
+        if error.kind != ErrorKind::Pooler {
+            self.report(error);
+        }
+        if !self.way.opens && self.ask.is_some() {
+            self.close();
+        }
+        self.cancel(reason);
+        if self.phase == Phase::Job {
+            self.out.push(Action::Abort);
         }
     }
 
-    fn doubt(&self) {
-        let error = "leadership is in doubt: no confirmation within its validity";
-        self.reporter.report(&Error::new(ErrorKind::InDoubt, error));
+    fn doubt(&mut self) {
+        let error = Error::new(ErrorKind::InDoubt, "leadership is in doubt: it was not confirmed");
+        self.lose(Reason::InDoubt, error);
     }
 
-    fn deadline(&self) -> Duration {
-        self.ttl.or(self.heartbeat).map_or(DEADLINE, |time| DEADLINE.min(time / 3))
-    }
-
-    fn now(&self) -> Duration {
-        (self.env.now)()
-    }
-
-    /// Wait until it is that time. A timer may stand still while the machine is suspended,
-    /// so the clock is looked at each second.
-    async fn until(&self, time: Duration) {
-        while let Some(left) = time.checked_sub(self.now()).filter(|left| !left.is_zero()) {
-            sleep(SECOND.min(left)).await;
+    /// Resign, if there is something to resign, and a connection for that.
+    fn leave(&mut self) {
+        self.phase = Phase::Leaving;
+        match (self.tenure.over, &self.ask) {
+            (None | Some(ErrorKind::InDoubt), None) => self.send(Statement::Resign),
+            (None, Some(_)) => {}
+            (Some(_), _) => self.finish(),
         }
     }
-}
 
-fn pooler(message: &str) -> Error {
-    let advice = "lead by a lease, or connect without a pooler in transaction mode";
-    Error::new(ErrorKind::Pooler, format!("{message}: {advice}"))
-}
-
-fn lost(message: &str) -> Error {
-    Error::new(ErrorKind::Lost, format!("leadership is lost: {message}"))
-}
-
-/// Recognize the bid of a session that leads under the identity of another process.
-fn shared(error: Error) -> Error {
-    if error.sqlstate() == Some(SHARED_SESSION) {
-        return pooler("another process shares this session").caused(error);
+    fn finish(&mut self) {
+        let Tenure { over, reason, .. } = take(&mut self.tenure);
+        self.close();
+        match reason {
+            _ if over == Some(ErrorKind::Pooler) => self.end(Some(Error::pooler())),
+            _ if self.stopping => self.end(None),
+            Some(Reason::JobReturned) => self.pause(0.5 + (self.draw)() / 2.0),
+            _ => self.back_off(),
+        }
     }
-    error
+
+    fn end(&mut self, error: Option<Error>) {
+        (self.phase, self.until) = (Phase::Stopped, None);
+        self.out.push(Action::End(error));
+    }
+
+    // Errors
+
+    fn failed(&mut self, ask: &Ask, error: Error) {
+        match ask.statement {
+            Statement::Open | Statement::Bid(_) => self.attempt_failed(ask, error),
+            _ if self.phase == Phase::Confirming => self.attempt_failed(ask, error),
+            Statement::Confirm | Statement::Beat(_) if !self.way.opens => {
+                self.report(error);
+                self.close();
+                self.tenure.due = Some(self.now + self.way.retry);
+            }
+            Statement::Confirm | Statement::Beat(_) => self.connection_lost(error),
+            Statement::Proclaim(_) => {
+                self.proclaimed(Err(error.clone()));
+                if !self.way.opens {
+                    self.close();
+                } else if error.sqlstate.is_none() {
+                    self.connection_lost(error);
+                }
+            }
+            Statement::Resign => {
+                self.report(error);
+                let token = self.tenure.term.as_ref().map(|term| term.token().to_string());
+                self.finish();
+                self.kept = token;
+            }
+        }
+    }
+
+    /// Note the end of the connection in session scope.
+    fn connection_lost(&mut self, error: Error) {
+        if self.tenure.over == Some(ErrorKind::InDoubt) {
+            self.tenure.over = Some(ErrorKind::Lost);
+        } else if self.held().is_some() {
+            self.lose(Reason::Lost, Error { kind: ErrorKind::Lost, ..error });
+        }
+    }
+
+    fn proclaimed(&mut self, result: Result<(), Error>) {
+        if let Some((_, reply)) = self.tenure.proclaims.pop_front() {
+            self.out.push(Action::Proclaimed(reply, result));
+        }
+    }
 }

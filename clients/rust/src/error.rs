@@ -1,112 +1,96 @@
 //! The errors of this crate.
 
-use std::any::Any;
-use std::error::Error as StdError;
-use std::fmt;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Arc;
-
 /// Any error, as a job or a task may return it.
-pub type BoxError = Box<dyn StdError + Send + Sync>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The kinds of [`Error`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// An argument is out of its range, or does not go with another one.
-    Argument,
-    /// The driver or the server has failed.
-    Database,
-    /// No connection or no answer came before its deadline.
-    Timeout,
-    /// The session or lease is over, and the job was stopped.
-    Lost,
-    /// The validity of the last confirmation has passed, and the job was stopped.
-    InDoubt,
-    /// The job, or a task of [`every`](crate::every), has returned an error or has panicked.
-    Job,
-    /// The job has not stopped within the stop timeout.
-    JobNotStopped,
-    /// A callback has panicked.
-    Callback,
-    /// A pooler lets clients share a server connection, which session scope cannot use.
-    Pooler,
+/// Define an enumeration of words, which are displayed as such.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident $word:literal),* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name { $(#[doc = concat!("Displayed as *", $word, "*.")] $variant),* }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(match self { $($name::$variant => $word),* })
+            }
+        }
+    };
 }
 
-/// What has failed: the [kind](Error::kind), and the cause as the
-/// [source](StdError::source), if there is one.
-#[derive(Debug)]
+words! {
+    /// The kinds of [`Error`]. The first four are permanent: they end
+    /// [`Elector::run`](crate::Elector::run).
+    ErrorKind {
+        Extension "extension", Privilege "privilege", Argument "argument", Pooler "pooler",
+        Server "server", Timeout "timeout", NoConnection "no-connection", Broken "broken",
+        Lost "lost", InDoubt "in doubt", Job "job", SlowJob "slow job", Callback "callback"
+    }
+}
+
+/// What has failed.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Error {
-    kind: ErrorKind,
-    message: String,
-    source: Option<BoxError>,
-    sqlstate: Option<String>,
+    /// What has failed.
+    pub kind: ErrorKind,
+    /// The SQLSTATE, if this is an error of the server.
+    pub sqlstate: Option<String>,
+    /// In words. An error of the server has its message, detail and hint here.
+    pub message: String,
+    /// The server's hint.
+    pub hint: String,
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Error { kind, message, source: None, sqlstate: None }
+    pub(crate) fn new(kind: ErrorKind, message: impl ToString) -> Self {
+        Error { kind, sqlstate: None, message: message.to_string(), hint: String::new() }
     }
 
-    pub(crate) fn caused(mut self, source: impl Into<BoxError>) -> Self {
-        self.source = Some(source.into());
-        self
+    pub(crate) fn lost() -> Self {
+        Error::new(ErrorKind::Lost, "leadership is lost: the term is over")
     }
 
-    /// Make the error of a driver.
-    pub(crate) fn driver(sqlstate: Option<String>, source: impl Into<BoxError>) -> Self {
-        let mut error = Error::new(ErrorKind::Database, "the database has failed").caused(source);
-        error.sqlstate = sqlstate;
-        error
+    pub(crate) fn pooler() -> Self {
+        let cause = "session scope needs a connection of its own, and a pooler shares this one";
+        Error::new(ErrorKind::Pooler, format!("{cause}: set a ttl, to lead by a lease"))
     }
 
-    /// Return the kind of this error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
+    /// Make an error of the server.
+    pub(crate) fn server(
+        state: &str, message: &str, detail: Option<&str>, hint: Option<&str>,
+    ) -> Self {
+        let parts: Vec<_> = [Some(message), detail, hint].into_iter().flatten().collect();
+        let (message, hint) = (parts.join("\n"), hint.unwrap_or_default().to_owned());
+        Error { sqlstate: Some(state.into()), hint, ..Error::new(ErrorKind::Server, message) }
     }
 
-    /// Return the SQLSTATE, if the server has raised this error or its cause.
-    pub fn sqlstate(&self) -> Option<&str> {
-        let cause = || self.source.as_ref()?.downcast_ref::<Error>()?.sqlstate();
-        self.sqlstate.as_deref().or_else(cause)
+    /// Return the pause, in seconds, that the hint of LE003 names.
+    pub(crate) fn named_pause(&self) -> Option<f64> {
+        let (text, _) = self.hint.split_once(" ms").filter(|_| self.is("LE003"))?;
+        Some(text.rsplit(' ').next()?.parse::<f64>().ok()? / 1000.0)
     }
-}
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
+    pub(crate) fn is(&self, sqlstate: &str) -> bool {
+        self.sqlstate.as_deref() == Some(sqlstate)
     }
-}
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_ref().map(|source| &**source as _)
-    }
-}
-
-/// Where errors are reported.
-#[derive(Clone)]
-pub(crate) struct Reporter(pub Arc<dyn Fn(&Error) + Send + Sync>);
-
-impl Reporter {
-    pub fn report(&self, error: &Error) {
-        if catch_unwind(AssertUnwindSafe(|| (self.0)(error))).is_err() {
-            tracing::error!("the callback for errors has panicked: {error}");
+    /// Return the kind of the permanent error that the error of a bid is.
+    pub(crate) fn permanent(&self) -> Option<ErrorKind> {
+        match self.sqlstate.as_deref()? {
+            "42883" | "42P01" | "3F000" => Some(ErrorKind::Extension),
+            "42501" => Some(ErrorKind::Privilege),
+            "LE005" => Some(ErrorKind::Pooler),
+            state => ["22", "42"].contains(&state.get(..2)?).then_some(ErrorKind::Argument),
         }
     }
 }
 
-impl Default for Reporter {
-    fn default() -> Self {
-        Reporter(Arc::new(|error| tracing::error!("leader election: {error}")))
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
     }
 }
 
-/// Return what was said by a panic.
-pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Error {
-    let said = payload.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    Error::new(ErrorKind::Job, format!("panicked: {}", said.unwrap_or("?")))
-}
+impl std::error::Error for Error {}

@@ -1,117 +1,131 @@
 //! Jobs of a point in time.
 
-use crate::elector::{DEADLINE, SECOND};
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::follow::time;
-use crate::port::{interval, quote, within, BoxFuture, Port, Server, Session};
+use crate::options::quote;
+use crate::run::{within, BoxFuture, Query, Server};
 use crate::term::Term;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
 
-/// What a task gets: the driver's connection.
-type Client<S> = <<S as Port>::Session as Session>::Client;
+/// 2000-01-01 00:00 UTC, in seconds.
+pub(crate) const ORIGIN: u64 = 946_684_800;
 
-/// Make a job of a task that is to be done once for each point in time.
+/// When a task is due: an interval from 1 s, whose multiples since 2000-01-01 00:00 UTC are due,
+/// or a function from the last due time to the next, such as that of a cron library.
+pub trait Schedule: Send + Sync + 'static {
+    /// Fail if this is no schedule.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::Argument`] if it is an interval below 1 s.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Return the last time up to `now` that was looked at, and whether it is due.
+    fn due(&self, last: SystemTime, now: SystemTime) -> (SystemTime, bool);
+}
+
+impl Schedule for Duration {
+    fn check(&self) -> Result<(), Error> {
+        let short = || Error::new(ErrorKind::Argument, "an interval must be at least 1 s");
+        (*self >= Duration::from_secs(1)).then_some(()).ok_or_else(short)
+    }
+
+    fn due(&self, last: SystemTime, now: SystemTime) -> (SystemTime, bool) {
+        let origin = UNIX_EPOCH + Duration::from_secs(ORIGIN);
+        let past = now.duration_since(origin).unwrap_or_default().as_nanos();
+        let length = self.as_nanos();
+        let time = last.max(origin + Duration::from_nanos((past / length * length) as u64));
+        (time, time > last)
+    }
+}
+
+impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule for F {
+    fn due(&self, last: SystemTime, now: SystemTime) -> (SystemTime, bool) {
+        let (mut time, mut passed) = (last, 0);
+        while let Some(next) = self(time).filter(|next| *next <= now) {
+            if passed == 10_000 {
+                return (time, false);
+            }
+            assert!(next > time, "a schedule must return a later time");
+            (time, passed) = (next, passed + 1);
+        }
+        (time, time > last)
+    }
+}
+
+/// Make a job of a task that is to be done once for each due time.
 ///
-/// Each second, the job asks the server which time is due, and for each new one runs the
-/// task in the transaction of `le_once`, on a connection of its own. The task gets that
-/// connection, which is a `sqlx::PgConnection` or a `tokio_postgres::Client`, and the time.
-/// It must neither begin nor end a transaction. A task that fails is rolled back, is
-/// reported, and is tried again a second later. If the job is told to stop, it stops
-/// after the task that runs.
+/// The task gets a connection on which the transaction of `le_once` has begun: a
+/// `sqlx::PgConnection`, or a [`Connection`](crate::Connection). It must neither begin nor end a
+/// transaction. A task that fails is rolled back, is reported, and is tried again a second later.
 ///
 /// # Errors
 ///
-/// Fails with [`ErrorKind::Argument`] if the interval is shorter than a second.
-pub fn every<S, T>(
-    server: S,
-    interval: Duration,
-    task: T,
+/// Fails with [`ErrorKind::Argument`] if the interval is below 1 s.
+pub fn every<S: Server, T>(
+    server: S, schedule: impl Schedule, task: T,
 ) -> Result<impl Fn(Term) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync + 'static, Error>
 where
-    S: Server,
-    T: for<'a> Fn(&'a mut Client<S>, SystemTime) -> BoxFuture<'a, Result<(), BoxError>>
-        + Send
-        + Sync
-        + 'static,
+    T: for<'a> Fn(&'a mut S::Link, SystemTime) -> BoxFuture<'a, Result<(), BoxError>>,
+    T: Send + Sync + 'static,
 {
-    if interval < SECOND {
-        return Err(Error::new(ErrorKind::Argument, "the interval must be 1 s or longer"));
-    }
-    let every = Arc::new(Every { server, interval, task });
-    Ok(move |term: Term| -> BoxFuture<'static, Result<(), BoxError>> {
+    schedule.check()?;
+    let every = Arc::new((server, schedule, task));
+    Ok(move |term: Term| {
         let every = Arc::clone(&every);
-        Box::pin(async move { every.run(term).await })
+        Box::pin(async move {
+            let (server, schedule, task) = &*every;
+            let (le, name, token) = (&term.0.prefix, quote(term.election()), term.token());
+            let (mut open, mut last) = (None, None);
+            while !term.cancellation().is_cancelled() {
+                term.heartbeat();
+                let looked = async {
+                    let link = match &mut open {
+                        Some(link) => link,
+                        open => open.insert(within(5.0, server.open()).await?),
+                    };
+                    let (now, done) = times(link, le, &name).await?;
+                    let (at, due) = schedule.due(*last.get_or_insert(done.unwrap_or(now)), now);
+                    if due {
+                        let micros = at.duration_since(UNIX_EPOCH)?.as_micros();
+                        let due = format!("timestamptz 'epoch' + interval '{micros} us'");
+                        let once = format!("SELECT {le}le_once({name}, {due}, {token})");
+                        within(5.0, link.ask("BEGIN")).await?;
+                        if within(5.0, link.ask(&once)).await? == [Some("t".into())] {
+                            task(link, at).await?;
+                        }
+                        // fails if the task has hidden that a statement failed; COMMIT would not
+                        within(5.0, link.ask("SELECT 1")).await?;
+                        within(5.0, link.ask("COMMIT")).await?;
+                    }
+                    last = Some(at);
+                    Ok::<_, BoxError>(())
+                };
+                if let Err(error) = looked.await {
+                    open = None; // closing the connection rolls back
+                    let error = Error::new(ErrorKind::Job, error);
+                    let _ = term.0.events.send(Box::new(move |machine| machine.report(error)));
+                }
+                term.cancellation().run_until_cancelled(sleep(Duration::from_secs(1))).await;
+            }
+            Ok(())
+        }) as BoxFuture<'static, _>
     })
 }
 
-struct Every<S, T> {
-    server: S,
-    interval: Duration,
-    task: T,
-}
-
-impl<S, T> Every<S, T>
-where
-    S: Server,
-    T: for<'a> Fn(&'a mut Client<S>, SystemTime) -> BoxFuture<'a, Result<(), BoxError>>
-        + Send
-        + Sync,
-{
-    async fn run(&self, term: Term) -> Result<(), BoxError> {
-        let (mut session, mut done) = (None, None);
-        while !term.cancellation().is_cancelled() {
-            term.heartbeat();
-            if let Err(error) = self.step(&mut session, &mut done, &term).await {
-                session = None; // closing the connection rolls back
-                let failed = Error::new(ErrorKind::Job, "a task of a point in time has failed");
-                term.report(&failed.caused(error));
-            }
-            term.cancellation().run_until_cancelled(sleep(SECOND)).await;
-        }
-        if let Some(session) = session {
-            let _ = tokio::time::timeout(SECOND, Session::close(session)).await;
-        }
-        Ok(())
-    }
-
-    /// Do what is due, if it is not done.
-    async fn step(
-        &self,
-        session: &mut Option<S::Session>,
-        done: &mut Option<i64>,
-        term: &Term,
-    ) -> Result<(), BoxError> {
-        let session = match session {
-            Some(session) => session,
-            None => session.insert(within(DEADLINE, self.server.open()).await?),
-        };
-        let stride = interval(self.interval);
-        let ask = format!(
-            "SELECT due, (extract(epoch FROM due) * 1000000)::bigint \
-             FROM date_bin({stride}, clock_timestamp(), '2000-01-01 00:00+00') AS due"
-        );
-        let rows = within(DEADLINE, session.ask(&ask)).await?;
-        let Some([Some(due), Some(micros)]) = rows.first().map(Vec::as_slice) else {
-            return Err("the server has returned a bad row".into());
-        };
-        let micros = micros.parse()?;
-        if *done == Some(micros) {
-            return Ok(());
-        }
-        let name = quote(term.election());
-        let once = format!("SELECT le_once({name}, {}::timestamptz, {})", quote(due), term.token());
-        within(DEADLINE, session.ask("BEGIN")).await?;
-        let rows = within(DEADLINE, session.ask(&once)).await?;
-        if rows.iter().flatten().any(|column| column.as_deref() == Some("t")) {
-            session.work(|client| (self.task)(client, time(micros))).await?;
-            term.heartbeat();
-        }
-        // fails if the task has hidden that a statement failed; COMMIT alone would not
-        within(DEADLINE, session.ask("SELECT 1")).await?;
-        within(DEADLINE, session.ask("COMMIT")).await?;
-        *done = Some(micros);
-        Ok(())
-    }
+/// Return the server's time, and the last due time that is recorded.
+async fn times(
+    link: &mut impl Query, le: &str, name: &str,
+) -> Result<(SystemTime, Option<SystemTime>), BoxError> {
+    let micros = |time| format!("(extract(epoch FROM {time}) * 1000000)::bigint");
+    let due = format!("SELECT {} FROM {le}le_once_done WHERE name = {name}", micros("due"));
+    let sql = format!("SELECT {}, ({due})", micros("clock_timestamp()"));
+    let row = within(5.0, link.ask(&sql)).await?;
+    let time = |i: usize| {
+        let micros = row.get(i)?.as_ref()?.parse().ok()?;
+        Some(UNIX_EPOCH + Duration::from_micros(micros))
+    };
+    Ok((time(0).ok_or("the server has returned no time")?, time(1)))
 }

@@ -1,14 +1,13 @@
 //! The driver sqlx.
 
-use crate::error::{BoxError, Error};
-use crate::port::{BoxFuture, Port, Row, Session};
+use crate::error::{Error, ErrorKind};
+use crate::run::{Begun, Link, Query, Row, Server};
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnection, PgPool, PgRow};
+use sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
 use sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _, ValueRef};
-use std::future;
 
-/// A connection out of the pool. It is closed unless it is handed back, lest one that has
-/// failed, or still waits for an answer, gets into other hands.
+/// A connection out of the pool. It is closed unless it is handed back, lest one that has failed,
+/// or still waits for an answer, gets into other hands.
 struct Lent(Option<PoolConnection<Postgres>>);
 
 impl Drop for Lent {
@@ -17,8 +16,8 @@ impl Drop for Lent {
     }
 }
 
-impl Port for PgPool {
-    type Session = PgConnection;
+impl Server for PgPool {
+    type Link = PgConnection;
 
     async fn open(&self) -> Result<PgConnection, Error> {
         // a statement that waits for minutes is not slow
@@ -26,33 +25,30 @@ impl Port for PgPool {
         options.connect().await.map_err(error)
     }
 
-    async fn ask(&self, sql: &str) -> Result<Vec<Row>, Error> {
+    async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
         let mut lent = Lent(Some(self.acquire().await.map_err(error)?));
-        let Some(connection) = lent.0.as_deref_mut() else { unreachable!("it has just been lent") };
-        let rows = Session::ask(connection, sql).await?;
+        begun();
+        let row = lent.0.as_mut().unwrap().ask(sql).await?;
         drop(lent.0.take());
-        Ok(rows)
+        Ok(row)
     }
 }
 
-impl Session for PgConnection {
-    type Client = PgConnection;
-
-    async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, Error> {
-        let rows = self.fetch_all(sqlx::raw_sql(sql)).await.map_err(error)?;
-        rows.iter().map(row).collect::<Result<_, _>>().map_err(error)
+impl Query for PgConnection {
+    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+        let row = self.fetch_optional(sqlx::raw_sql(sql)).await.map_err(error)?;
+        let column = |row: &PgRow, i| {
+            let value = row.try_get_raw(i).ok()?;
+            Some(value.as_str().ok()?.to_owned()).filter(|_| !value.is_null())
+        };
+        Ok(row.map_or(Row::new(), |row| (0..row.len()).map(|i| column(&row, i)).collect()))
     }
+}
 
+impl Link for PgConnection {
     /// sqlx reads from a connection only while a statement runs.
     async fn ended(&mut self) -> Error {
-        future::pending().await
-    }
-
-    async fn work<'a, T>(&'a mut self, task: T) -> Result<(), BoxError>
-    where
-        T: FnOnce(&'a mut PgConnection) -> BoxFuture<'a, Result<(), BoxError>> + Send,
-    {
-        task(self).await
+        std::future::pending().await
     }
 
     async fn close(self) {
@@ -60,16 +56,13 @@ impl Session for PgConnection {
     }
 }
 
-fn row(row: &PgRow) -> Result<Row, sqlx::Error> {
-    let column = |i| {
-        let value = row.try_get_raw(i)?;
-        let text = (!value.is_null()).then(|| value.as_str()).transpose();
-        text.map(|text| text.map(str::to_owned)).map_err(sqlx::Error::Decode)
-    };
-    (0..row.len()).map(column).collect()
-}
-
 fn error(error: sqlx::Error) -> Error {
-    let sqlstate = error.as_database_error().and_then(|e| e.code()).map(String::from);
-    Error::driver(sqlstate, error)
+    match &error {
+        sqlx::Error::Database(cause) => {
+            let cause = cause.downcast_ref::<PgDatabaseError>();
+            Error::server(cause.code(), cause.message(), cause.detail(), cause.hint())
+        }
+        sqlx::Error::PoolTimedOut => Error::new(ErrorKind::NoConnection, error),
+        _ => Error::new(ErrorKind::Broken, error),
+    }
 }

@@ -1,126 +1,108 @@
-//! What a job knows of the term in which it runs.
+//! What a job is given.
 
-use crate::env::Env;
-use crate::error::{Error, Reporter};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::Arc;
-use std::time::Duration;
+use crate::elector::{Event, Machine};
+use crate::error::{Error, ErrorKind};
+use crate::options::quote;
+use crate::run::Query;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// A term of leadership, which the job gets as its argument. Clones are handles of the
-/// same term.
+/// A term of leadership. Clones are handles of the same term.
 #[derive(Clone)]
 pub struct Term(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    token: i64,
     election: String,
+    token: i64,
+    pub prefix: String,
+    pub events: mpsc::UnboundedSender<Event>,
     cancellation: CancellationToken,
-    env: Env,
-    /// For how long a call of `heartbeat` is valid, in a session with a heartbeat.
-    patience: Option<Duration>,
-    over: AtomicBool,
-    /// Until when the server's confirmations hold, in nanoseconds.
-    confirmed: AtomicU64,
-    /// When the job called `heartbeat` last, and how often it has done so.
-    beat: AtomicU64,
-    beats: AtomicU64,
-    reporter: Reporter,
+    clock: fn() -> f64,
+    times: Mutex<Times>,
+}
+
+#[derive(Default)]
+pub(crate) struct Times {
+    /// When leadership is in doubt, by the last confirmation and by the last heartbeat.
+    pub confirmed: f64,
+    pub beaten: Option<f64>,
+    /// How long a call of `heartbeat` counts by itself: by a lease only.
+    pub length: Option<f64>,
+    pub beats: u64,
 }
 
 impl Term {
-    pub(crate) fn new(
-        (election, token): (String, i64),
-        env: Env,
-        patience: Option<Duration>,
-        reporter: Reporter,
-    ) -> Self {
-        let beat = AtomicU64::new(nanos((env.now)()));
-        let (over, confirmed, beats) = Default::default();
-        let cancellation = CancellationToken::new();
-        Term(Arc::new(Inner {
-            token,
-            election,
-            cancellation,
-            env,
-            patience,
-            over,
-            confirmed,
-            beat,
-            beats,
-            reporter,
-        }))
+    pub(crate) fn new(election: String, token: i64, machine: &Machine) -> Self {
+        let (cancellation, clock) = (machine.gone.child_token(), machine.clock);
+        let (prefix, events) = (machine.options.prefix(), machine.events.clone());
+        let times = Mutex::default();
+        Term(Arc::new(Inner { election, token, prefix, events, cancellation, clock, times }))
     }
 
-    /// Return the fencing token, which grows from term to term. It is below 2^53, and so
-    /// exact as a double.
-    pub fn token(&self) -> i64 {
-        self.0.token
-    }
-
-    /// Return the name of the election, or that of the seat, if the elector campaigns for
-    /// seats.
+    /// Return the name of the election, or that of the seat.
     pub fn election(&self) -> &str {
         &self.0.election
     }
 
-    /// Return the token that is cancelled when the job is to stop. See
-    /// [cancellation](crate#cancellation).
+    /// Return the fencing token, which grows from term to term, and is exact as a double.
+    pub fn token(&self) -> i64 {
+        self.0.token
+    }
+
+    /// Return what is cancelled when the job is to stop.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.0.cancellation
     }
 
-    /// Note that the job has made progress. This costs next to nothing, sends nothing by
-    /// itself, and never fails.
+    /// Tell that the job has made progress. This sends nothing by itself, and never fails.
     pub fn heartbeat(&self) {
-        self.0.beat.store(nanos((self.0.env.now)()), SeqCst);
-        self.0.beats.fetch_add(1, SeqCst);
-    }
-
-    /// Return whether the job may go on: it was not told to stop, and the last confirmation
-    /// holds at this moment. This reads the clock and sends nothing. Call it before each step
-    /// that matters: a timer can be late, the clock is not.
-    pub fn is_leading(&self) -> bool {
-        !self.0.cancellation.is_cancelled() && self.is_valid()
-    }
-
-    pub(crate) fn is_valid(&self) -> bool {
-        (self.0.env.now)() < self.valid_until()
-    }
-
-    pub(crate) fn valid_until(&self) -> Duration {
-        if self.0.over.load(SeqCst) {
-            return Duration::ZERO;
+        let mut times = self.times();
+        times.beats += 1;
+        if let Some(length) = times.length {
+            times.beaten = Some((self.0.clock)() + length);
         }
-        let confirmed = Duration::from_nanos(self.0.confirmed.load(SeqCst));
-        let beat = Duration::from_nanos(self.0.beat.load(SeqCst));
-        self.0.patience.map_or(confirmed, |patience| confirmed.min(beat + patience))
     }
 
-    pub(crate) fn confirm_until(&self, time: Duration) {
-        self.0.confirmed.store(nanos(time), SeqCst);
+    /// Return whether the job may go on. This looks at the clock, and sends nothing.
+    pub fn is_leading(&self) -> bool {
+        !self.0.cancellation.is_cancelled() && (self.0.clock)() < self.valid_until()
     }
 
-    pub(crate) fn end(&self) {
-        self.0.over.store(true, SeqCst);
+    /// Publish a value, until the term ends.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the term is over.
+    pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), Error> {
+        let ((reply, told), token, value) = (oneshot::channel(), self.token(), value.into());
+        if value.contains('\0') {
+            return Err(Error::new(ErrorKind::Argument, "a value must not have a zero byte"));
+        }
+        let _ = self.0.events.send(Box::new(move |machine| machine.proclaim(token, value, reply)));
+        // nothing replies when the future of run was dropped, but that cancels the term
+        let told = self.cancellation().run_until_cancelled(told).await;
+        told.and_then(Result::ok).unwrap_or_else(|| Err(Error::lost()))
     }
 
-    pub(crate) fn beats(&self) -> u64 {
-        self.0.beats.load(SeqCst)
+    /// Run `le_assert_leader` in the job's transaction, which then cannot commit when the term is
+    /// over.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the server's error LE001 if the term is over.
+    pub async fn guard(&self, transaction: &mut impl Query) -> Result<(), Error> {
+        let (prefix, name, token) = (&self.0.prefix, quote(self.election()), self.token());
+        let sql = format!("SELECT {prefix}le_assert_leader({name}, {token})");
+        transaction.ask(&sql).await.map(drop)
     }
 
-    pub(crate) fn report(&self, error: &Error) {
-        self.0.reporter.report(error);
+    pub(crate) fn times(&self) -> MutexGuard<'_, Times> {
+        self.0.times.lock().unwrap()
     }
-}
 
-impl std::fmt::Debug for Term {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut term = f.debug_struct("Term");
-        term.field("election", &self.0.election).field("token", &self.0.token).finish()
+    pub(crate) fn valid_until(&self) -> f64 {
+        let times = self.times();
+        times.beaten.map_or(times.confirmed, |beaten| beaten.min(times.confirmed))
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

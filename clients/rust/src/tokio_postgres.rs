@@ -1,142 +1,105 @@
 //! The driver tokio-postgres.
 
-use crate::error::{BoxError, Error, ErrorKind};
-use crate::port::{BoxFuture, Port, Row, Session};
-use std::future;
-use std::sync::{Mutex, PoisonError};
-use tokio::select;
+use crate::error::{Error, ErrorKind};
+use crate::run::{Begun, Link, Query, Row, Server};
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinSet;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Client, Config, SimpleQueryMessage, Socket};
+use tokio_postgres::{Client, Config, SimpleQueryMessage, SimpleQueryRow, Socket, Transaction};
 
 /// How to connect with tokio-postgres: a [`Config`], and what makes TLS connections, or
-/// [`NoTls`](tokio_postgres::NoTls).
-///
-/// By a lease, all statements use one connection, which is opened again after an error. A
-/// clone opens connections of its own.
+/// [`NoTls`](tokio_postgres::NoTls). By a lease, all statements use one connection, which is
+/// opened again after an error.
+#[derive(Clone)]
 pub struct Connector<T> {
     config: Config,
     tls: T,
-    idle: Mutex<Option<Link>>,
+    idle: Arc<Mutex<Option<Connection>>>,
 }
 
 impl<T> Connector<T> {
     /// Make a connector. It does not connect before it is used.
     pub fn new(config: Config, tls: T) -> Self {
-        Connector { config, tls, idle: Mutex::default() }
+        Connector { config, tls, idle: Arc::default() }
     }
 }
 
-impl<T: Clone> Clone for Connector<T> {
-    fn clone(&self) -> Self {
-        Connector::new(self.config.clone(), self.tls.clone())
-    }
+/// A [`Client`], with the task that reads from and writes to its socket. Dropping it closes the
+/// socket.
+pub struct Connection {
+    /// The client.
+    pub client: Client,
+    task: JoinSet<Result<(), tokio_postgres::Error>>,
 }
 
-/// A client with the future that reads from and writes to its socket. No task is spawned
-/// for that future: it is polled here, and dropping it closes the socket.
-pub struct Link {
-    client: Client,
-    connection: Option<BoxFuture<'static, Result<(), tokio_postgres::Error>>>,
-}
-
-impl<T> Port for Connector<T>
+impl<T> Server for Connector<T>
 where
     T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
     T::Stream: Send + 'static,
     T::TlsConnect: Send,
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
-    type Session = Link;
+    type Link = Connection;
 
-    async fn open(&self) -> Result<Link, Error> {
-        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(error)?;
-        Ok(Link { client, connection: Some(Box::pin(connection)) })
+    async fn open(&self) -> Result<Connection, Error> {
+        let (client, driver) = self.config.connect(self.tls.clone()).await.map_err(error)?;
+        let mut task = JoinSet::new();
+        task.spawn(driver);
+        Ok(Connection { client, task })
     }
 
-    async fn ask(&self, sql: &str) -> Result<Vec<Row>, Error> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut link = match Link::if_open(idle).await {
+    async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
+        let idle = self.idle.lock().unwrap().take().filter(|idle| !idle.client.is_closed());
+        let mut link = match idle {
             Some(link) => link,
             None => self.open().await?,
         };
-        let rows = link.ask(sql).await?;
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(link);
-        Ok(rows)
+        begun();
+        let row = link.ask(sql).await?;
+        *self.idle.lock().unwrap() = Some(link);
+        Ok(row)
     }
 }
 
-impl Link {
-    async fn if_open(link: Option<Link>) -> Option<Link> {
-        let mut link = link?;
-        select! {
-            biased;
-            _ = link.ended() => None,
-            () = future::ready(()) => Some(link),
-        }
+impl Query for Connection {
+    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+        self.client.simple_query(sql).await.map(first).map_err(error)
     }
 }
 
-impl Session for Link {
-    type Client = Client;
-
-    async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, Error> {
-        let Link { client, connection } = self;
-        let messages = select! {
-            biased;
-            messages = client.simple_query(sql) => messages.map_err(error)?,
-            cause = end(connection) => return Err(cause),
-        };
-        let row = |message| match message {
-            SimpleQueryMessage::Row(row) => {
-                Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect())
-            }
-            _ => None,
-        };
-        Ok(messages.into_iter().filter_map(row).collect())
+impl Query for Transaction<'_> {
+    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+        self.simple_query(sql).await.map(first).map_err(error)
     }
+}
 
+impl Link for Connection {
     async fn ended(&mut self) -> Error {
-        end(&mut self.connection).await
-    }
-
-    async fn work<'a, T>(&'a mut self, task: T) -> Result<(), BoxError>
-    where
-        T: FnOnce(&'a mut Client) -> BoxFuture<'a, Result<(), BoxError>> + Send,
-    {
-        let Link { client, connection } = self;
-        select! {
-            biased;
-            result = task(client) => result,
-            cause = end(connection) => Err(cause.into()),
+        match self.task.join_next().await {
+            Some(Ok(Err(cause))) => error(cause),
+            _ => Error::new(ErrorKind::Broken, "the connection has ended"),
         }
     }
 
-    async fn close(self) {
+    async fn close(mut self) {
         drop(self.client);
-        if let Some(connection) = self.connection {
-            let _ = connection.await;
-        }
+        self.task.join_next().await;
     }
 }
 
-/// Drive the connection to its end.
-async fn end(
-    connection: &mut Option<BoxFuture<'static, Result<(), tokio_postgres::Error>>>,
-) -> Error {
-    let result = match connection {
-        Some(driver) => driver.await,
-        None => Ok(()),
-    };
-    *connection = None;
-    let closed = || Error::new(ErrorKind::Database, "the connection is closed");
-    result.map_or_else(error, |()| closed())
+/// Return the first row.
+fn first(messages: Vec<SimpleQueryMessage>) -> Row {
+    let row = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let column = |row: &SimpleQueryRow, i| row.get(i).map(str::to_owned);
+    row.map_or(Row::new(), |row| (0..row.len()).map(|i| column(row, i)).collect())
 }
 
 fn error(error: tokio_postgres::Error) -> Error {
-    let sqlstate = error.code().map(|code| code.code().to_owned());
-    let cause: BoxError = match error.as_db_error() {
-        Some(cause) => Box::new(cause.clone()),
-        None => Box::new(error),
-    };
-    Error::driver(sqlstate, cause)
+    match error.as_db_error() {
+        Some(e) => Error::server(e.code().code(), e.message(), e.detail(), e.hint()),
+        None => Error::new(ErrorKind::Broken, error),
+    }
 }

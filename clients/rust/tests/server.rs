@@ -1,77 +1,162 @@
-//! S01 to S10 of ../README.md, against a real server: DATABASE_URL is a direct connection,
+//! S01 to S13 of ../README.md, against a real server: DATABASE_URL is a direct connection,
 //! POOLER_URL one through PgBouncer in transaction mode.
 
 use leader_election::{
-    every, follow, leader, BoxError, Builder, Connector, Elector, Error, ErrorKind, Handle, Leader,
-    Server, State, Term,
+    every, follow, leader, BoxError, BoxFuture, Connection, Connector, Elector, Error, ErrorKind,
+    Handle, Health, Leader, Options, Schedule, Server, State, Term,
 };
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Seconds: a lease whose validity is 4 s, and which is renewed each 2 s, outlives a pause of the
-/// machine of 2 s. A heartbeat likewise.
-const TTL: f64 = 6.0;
+/// A lease that is renewed each 2 s and valid for 4 s outlives a pause of the machine.
+const TTL: Duration = Duration::from_secs(6);
 
-fn secs(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
-}
+type Job = Box<dyn Fn(Term) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// Return the URLs, or say why the test is skipped.
-fn urls() -> Option<(String, String)> {
-    match (std::env::var("DATABASE_URL"), std::env::var("POOLER_URL")) {
-        (Ok(direct), Ok(pooler)) => Some((direct, pooler)),
-        _ => {
-            eprintln!("SKIPPED: DATABASE_URL and POOLER_URL are not set");
-            None
-        }
-    }
+/// Return an environment variable, or say that the test is skipped.
+fn url(variable: &str) -> Option<String> {
+    std::env::var(variable).inspect_err(|_| eprintln!("SKIPPED: {variable} is not set")).ok()
 }
 
 fn name(test: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
-    format!("rust {test} {since} {} {}", std::process::id(), NEXT.fetch_add(1, SeqCst))
+    format!("rust_{test}_{since}_{}_{}", std::process::id(), NEXT.fetch_add(1, SeqCst))
 }
 
 /// Makes a server to campaign on of a URL.
-trait Connect: Clone + Send + Sync + 'static {
+trait Connect: Copy + Send + Sync + 'static {
     type Server: Server;
-    fn to(&self, url: &str) -> Self::Server;
+    fn to(self, url: &str) -> Self::Server;
     /// How soon the end of a session is noticed.
     const NOTICE: Duration;
+    fn every(self, url: &str, schedule: impl Schedule, election: &str) -> Job;
+    /// Commit a transaction that the term guards.
+    fn guard(self, url: &str, term: Term) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
 
-#[derive(Clone)]
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS rust_s07 (election text, due bigint)";
+
+fn insert(election: &str, due: SystemTime) -> String {
+    let due = due.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    format!("INSERT INTO rust_s07 VALUES ('{election}', {due})")
+}
+
+#[derive(Clone, Copy)]
 struct Sqlx;
 
 impl Connect for Sqlx {
     type Server = PgPool;
-    fn to(&self, url: &str) -> PgPool {
+    const NOTICE: Duration = Duration::from_secs(4); // by a question, each second
+
+    fn to(self, url: &str) -> PgPool {
         PgPoolOptions::new().max_connections(2).connect_lazy(url).unwrap()
     }
-    // by a question, each second; the session is in doubt after 6 s
-    const NOTICE: Duration = Duration::from_secs(4);
+
+    fn every(self, url: &str, schedule: impl Schedule, election: &str) -> Job {
+        let (election, tries) = (election.to_owned(), Arc::new(AtomicU32::new(0)));
+        Box::new(
+            every(self.to(url), schedule, move |connection: &mut PgConnection, due| {
+                let (sql, first) = (insert(&election, due), tries.fetch_add(1, SeqCst) == 0);
+                Box::pin(async move {
+                    sqlx::query(&sql).persistent(false).execute(&mut *connection).await?;
+                    if first {
+                        Err("the first try".into())
+                    } else {
+                        Ok(())
+                    }
+                })
+            })
+            .unwrap(),
+        )
+    }
+
+    async fn guard(self, url: &str, term: Term) -> Result<(), BoxError> {
+        let mut transaction = self.to(url).begin().await?;
+        term.guard(&mut *transaction).await?;
+        Ok(transaction.commit().await?)
+    }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct TokioPostgres;
 
 impl Connect for TokioPostgres {
     type Server = Connector<NoTls>;
-    fn to(&self, url: &str) -> Connector<NoTls> {
+    const NOTICE: Duration = Duration::from_millis(700);
+
+    fn to(self, url: &str) -> Connector<NoTls> {
         Connector::new(url.parse().unwrap(), NoTls)
     }
-    const NOTICE: Duration = Duration::from_millis(700);
+
+    fn every(self, url: &str, schedule: impl Schedule, election: &str) -> Job {
+        let (election, tries) = (election.to_owned(), Arc::new(AtomicU32::new(0)));
+        Box::new(
+            every(self.to(url), schedule, move |connection: &mut Connection, due| {
+                let (sql, first) = (insert(&election, due), tries.fetch_add(1, SeqCst) == 0);
+                Box::pin(async move {
+                    connection.client.batch_execute(&sql).await?;
+                    if first {
+                        // a task that hides that a statement has failed is not taken for done
+                        let _ = connection.client.batch_execute("SELECT 1 / 0").await;
+                    }
+                    Ok(())
+                })
+            })
+            .unwrap(),
+        )
+    }
+
+    async fn guard(self, url: &str, term: Term) -> Result<(), BoxError> {
+        let mut client = admin(url).await;
+        let mut transaction = client.transaction().await?;
+        term.guard(&mut transaction).await?;
+        Ok(transaction.commit().await?)
+    }
 }
 
-/// What has happened.
+/// A session to look on from.
+async fn admin(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Return the first column of the first row.
+async fn ask(admin: &Client, sql: &str) -> Option<String> {
+    let messages = admin.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    })
+}
+
+async fn until<F: Future<Output = bool>>(what: &str, done: impl Fn() -> F) {
+    let start = Instant::now();
+    while !done().await {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// An elector that runs, and what has happened to it.
+struct Run {
+    handle: Handle,
+    task: JoinHandle<Result<(), Error>>,
+    log: Log,
+    terms: Arc<Mutex<Vec<Term>>>,
+}
+
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -85,40 +170,17 @@ impl Log {
     }
 
     async fn until(&self, what: &str, count: usize) {
-        until(&format!("{count} {what}"), || async { self.count(what) >= count }).await;
-    }
-
-    fn builder<S: Server>(&self, server: S, election: &str) -> Builder<S> {
-        let (elected, ousted, error) = (self.clone(), self.clone(), self.clone());
-        Elector::builder(server, election)
-            .on_elected(move |term| elected.say(format!("elected {}", term.election())))
-            .on_ousted(move |_, reason| ousted.say(format!("ousted {reason:?}")))
-            .on_error(move |e| error.say(format!("error {:?} {e}", e.kind())))
-    }
-
-    /// Return a job that works until it is told to stop.
-    fn job(
-        &self,
-        heartbeat: bool,
-    ) -> impl Fn(Term) -> leader_election::BoxFuture<'static, Result<(), BoxError>> {
-        let log = self.clone();
-        move |term: Term| {
-            let log = log.clone();
-            Box::pin(async move {
-                log.say(format!("job begins {}", term.token()));
-                let _end = End(log);
-                while !term.cancellation().is_cancelled() {
-                    if heartbeat {
-                        term.heartbeat();
-                    }
-                    term.cancellation().run_until_cancelled(sleep(secs(0.1))).await;
-                }
-                Ok(())
-            })
-        }
+        until(&format!("{count} {what}: {self:?}"), || async { self.count(what) >= count }).await;
     }
 }
 
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0.lock().unwrap())
+    }
+}
+
+/// Tells when the job has stopped, be it that it has returned or was dropped.
 struct End(Log);
 
 impl Drop for End {
@@ -127,515 +189,466 @@ impl Drop for End {
     }
 }
 
-async fn until<F: std::future::Future<Output = bool>>(what: &str, done: impl Fn() -> F) {
-    let start = Instant::now();
-    while !done().await {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
-        sleep(secs(0.02)).await;
-    }
-}
-
-struct Run(Handle, JoinHandle<Result<(), Error>>);
-
 impl Run {
-    fn start<S: Server>(
-        builder: Builder<S>,
-        job: impl Fn(Term) -> leader_election::BoxFuture<'static, Result<(), BoxError>>
-            + Send
-            + Sync
-            + 'static,
-    ) -> Run {
-        let elector = builder.build().unwrap();
-        Run(elector.handle(), tokio::spawn(elector.run(job)))
+    /// Run a job that works until it is told to stop.
+    fn idle<S: Server>(server: S, options: Options) -> Run {
+        Run::start(server, options, |term| async move {
+            term.cancellation().cancelled().await;
+            Ok(())
+        })
+    }
+
+    fn start<S: Server, F>(
+        server: S, options: Options, job: impl Fn(Term) -> F + Send + Sync + 'static,
+    ) -> Run
+    where
+        F: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        let (log, terms) = (Log::default(), Arc::new(Mutex::new(Vec::new())));
+        let (ousted, error, begun, kept) = (log.clone(), log.clone(), log.clone(), terms.clone());
+        let options = options
+            .on_elected(move |term| kept.lock().unwrap().push(term.clone()))
+            .on_ousted(move |_, reason| ousted.say(format!("ousted {reason}")))
+            .on_error(move |e| error.say(format!("error {} {e}", e.kind)));
+        let elector = Elector::new(server, options).unwrap();
+        let handle = elector.handle();
+        let task = tokio::spawn(elector.run(move |term| {
+            begun.say(format!("job begins {}", term.election()));
+            let (end, job) = (End(begun.clone()), job(term));
+            async move {
+                let _end = end;
+                job.await
+            }
+        }));
+        Run { handle, task, log, terms }
+    }
+
+    async fn leads(&self) -> Term {
+        self.log.until("job begins", 1).await;
+        self.terms.lock().unwrap()[0].clone()
     }
 
     async fn stop(self) {
-        self.0.stop();
+        self.handle.stop();
         self.end().await.unwrap();
     }
 
     async fn end(self) -> Result<(), Error> {
-        let ended = timeout(PATIENCE, self.1).await.expect("run returns").unwrap();
-        assert_eq!(self.0.state(), State::Stopped);
+        let ended = timeout(PATIENCE, self.task).await.expect("run returns").unwrap();
+        assert_eq!(self.handle.state(), State::Stopped);
         ended
     }
 }
 
-/// A session to look on from.
-async fn admin(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
-
-/// Return the first column of the first row.
-async fn ask(admin: &Client, sql: &str) -> Option<String> {
-    let messages = admin.simple_query(sql).await.unwrap();
-    messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
-    })
-}
-
 async fn s01<C: Connect>(connect: C) {
-    let Some((direct, _)) = urls() else { return };
-    let (election, log, admin) = (name("s01"), Log::default(), admin(&direct).await);
-    let builder = log.builder(connect.to(&direct), &election).identity("it's \\ me");
-    let run = Run::start(builder, log.job(false));
-    log.until("job begins", 1).await;
-    let row =
-        format!("SELECT identity || scope || token FROM le_leaders WHERE name = '{election}'");
-    let token = log.0.lock().unwrap().last().unwrap().replace("job begins ", "");
-    assert_eq!(ask(&admin, &row).await, Some(format!("it's \\ mesession{token}")));
-    sleep(secs(2.5)).await;
-    assert_eq!(log.count("job ends"), 0);
-    run.stop().await;
-    assert_eq!(ask(&admin, &row).await, None);
-    assert_eq!(log.count("ousted Resigned"), 1);
-    assert_eq!(log.count("error"), 0);
-}
-
-async fn s02<C: Connect>(connect: C) {
-    let Some((direct, _)) = urls() else { return };
-    let (election, log, admin) = (name("s02"), Log::default(), admin(&direct).await);
-    let builder = log.builder(connect.to(&direct), &election).ttl(secs(TTL)).identity("me");
-    let run = Run::start(builder, log.job(false));
-    log.until("job begins", 1).await;
-    let began = Instant::now();
-    let row = |column| format!("SELECT {column} FROM le_leaders WHERE name = '{election}'");
-    let renewals = row("scope || renewals");
-    until("renewals", || async { ask(&admin, &renewals).await.unwrap() == "lease3" }).await;
-    assert!(began.elapsed() > secs(TTL - 1.0), "{:?}", began.elapsed());
-    assert_eq!(log.count("job ends"), 0);
-    run.stop().await;
-    assert_eq!(ask(&admin, &row("identity")).await, None);
-    assert_eq!(log.count("error"), 0);
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let (election, admin) = (name("s01"), admin(&direct).await);
+    for (scope, ttl) in [("session", None), ("lease", Some(TTL))] {
+        let options = Options::new(&election).identity("it's \\ me");
+        let run =
+            Run::idle(connect.to(&direct), ttl.map_or(options.clone(), |ttl| options.ttl(ttl)));
+        let token = run.leads().await.token();
+        let row =
+            format!("SELECT identity || scope || token FROM le_leaders WHERE name = '{election}'");
+        assert_eq!(ask(&admin, &row).await, Some(format!("it's \\ me{scope}{token}")));
+        until("three confirmations", || async { run.handle.counters().confirmations > 3 }).await;
+        assert_eq!((run.handle.health(), run.log.count("job ends")), (Health::Leading, 0));
+        let log = run.log.clone();
+        run.stop().await;
+        assert_eq!(ask(&admin, &row).await, None);
+        assert_eq!((log.count("ousted resigned"), log.count("error")), (1, 0), "{log:?}");
+    }
 }
 
 async fn s03<C: Connect>(connect: C) {
-    let Some((direct, _)) = urls() else { return };
-    let (election, log, other) = (name("s03"), Log::default(), Log::default());
-    let way = |log: &Log| log.builder(connect.to(&direct), &election).heartbeat(secs(TTL));
-    let run = Run::start(way(&log), log.job(false));
-    log.until("job begins", 1).await;
-    let began = Instant::now();
-    let (seen, first) = (Arc::new(AtomicBool::new(true)), log.clone());
-    let (overlap, job) = (seen.clone(), other.job(true));
-    let second = Run::start(way(&other), move |term| {
-        overlap.store(first.count("job ends") == 0, SeqCst);
-        job(term)
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let options = Options::new(name("s03")).heartbeat(TTL);
+    let hangs = Run::start(connect.to(&direct), options.clone().identity("hangs"), |_| {
+        std::future::pending()
     });
-    other.until("job begins", 1).await;
-    assert!(!seen.load(SeqCst), "the job that hangs has not been stopped");
-    assert!(began.elapsed() < secs(TTL + 3.0));
-    assert_eq!(log.count("ousted InDoubt"), 1);
-    sleep(secs(5.0)).await;
-    assert_eq!(other.count("job ends"), 0);
-    run.stop().await;
-    second.stop().await;
-    assert_eq!(other.count("error"), 0);
+    hangs.leads().await;
+    let (began, log) = (Instant::now(), hangs.log.clone());
+    let other = Run::start(connect.to(&direct), options.identity("beats"), move |term| {
+        assert_eq!(log.count("job ends"), 1, "the job that hangs has not been stopped");
+        async move {
+            while !term.cancellation().is_cancelled() {
+                term.heartbeat();
+                sleep(Duration::from_millis(100)).await;
+            }
+            Ok(())
+        }
+    });
+    other.leads().await;
+    assert!(began.elapsed() < TTL + Duration::from_secs(3));
+    assert_eq!(hangs.log.count("ousted in doubt"), 1);
+    sleep(TTL).await;
+    assert_eq!((other.log.count("job ends"), other.log.count("error")), (0, 0));
+    hangs.stop().await;
+    other.stop().await;
 }
 
 async fn s04<C: Connect>(connect: C) {
-    let Some((direct, _)) = urls() else { return };
+    let Some(direct) = url("DATABASE_URL") else { return };
     let admin = admin(&direct).await;
     for (end, ttl) in [
         ("SELECT pg_terminate_backend(pid) FROM le_leader('x')", None),
         ("SELECT le_depose('x')", None),
-        ("SELECT le_depose('x')", Some(secs(TTL))),
+        ("SELECT le_depose('x')", Some(TTL)),
     ] {
-        let (election, log) = (name("s04"), Log::default());
-        let builder = log.builder(connect.to(&direct), &election);
-        let builder = match ttl {
-            Some(ttl) => builder.ttl(ttl),
-            None => builder,
-        };
-        let run = Run::start(builder, log.job(false));
-        let end = end.replace("'x'", &format!("'{election}'"));
+        let (election, options) = (name("s04"), Options::new);
+        let options = options(&election);
+        let run =
+            Run::idle(connect.to(&direct), ttl.map_or(options.clone(), |ttl| options.ttl(ttl)));
         let notice = if ttl.is_some() { PATIENCE } else { C::NOTICE };
         let (mut took, mut terms) = (Duration::MAX, 0);
         // a busy machine may be late, but not each time
         while took >= notice && terms < 5 {
             terms += 1;
-            log.until("job begins", terms).await;
-            sleep(secs(0.1)).await;
+            run.log.until("job begins", terms).await;
+            sleep(Duration::from_millis(100)).await;
             let began = Instant::now();
+            let end = end.replace("'x'", &format!("'{election}'"));
             assert_eq!(ask(&admin, &end).await.unwrap(), "t");
-            log.until("job ends", terms).await;
+            run.log.until("job ends", terms).await;
             took = began.elapsed();
-            log.until("ousted Lost", terms).await;
+            run.log.until("ousted lost", terms).await;
         }
         assert!(took < notice, "{took:?} {end}");
-        assert_eq!(log.count("error Lost"), terms);
-        log.until("job begins", terms + 1).await;
+        assert_eq!(run.log.count("error lost"), terms);
+        run.log.until("job begins", terms + 1).await;
         run.stop().await;
     }
 }
 
 async fn s05<C: Connect>(connect: C) {
-    let Some((direct, pooler)) = urls() else { return };
-    let (election, log, admin) = (name("s05"), Log::default(), admin(&direct).await);
-    let leaders = format!("SELECT count(*) FROM le_leaders WHERE name = '{election}'");
-    for builder in [
-        log.builder(connect.to(&pooler), &election),
-        log.builder(connect.to(&pooler), &election).heartbeat(secs(3.0)),
-    ] {
-        let error = Run::start(builder, log.job(false)).end().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Pooler);
-        assert_eq!(ask(&admin, &leaders).await.unwrap(), "0");
+    let (Some(direct), Some(pooler)) = (url("DATABASE_URL"), url("POOLER_URL")) else { return };
+    let (options, admin) = (Options::new(name("s05")), admin(&direct).await);
+    let mut others = tokio::task::JoinSet::new();
+    for _ in 0..15 {
+        let pooler = pooler.clone();
+        others.spawn(async move {
+            let client = self::admin(&pooler).await;
+            loop {
+                ask(&client, "SELECT pg_sleep(0.01)").await;
+            }
+        });
     }
-    assert_eq!(log.0.lock().unwrap().len(), 0);
-    // several electors at a time, so that their statements share server connections
-    let mut runs = Vec::new();
-    for i in 0..8 {
-        let builder = log.builder(connect.to(&pooler), &format!("{election} {i}"));
-        runs.push(Run::start(builder.ttl(secs(TTL)), log.job(false)));
-        let builder = log.builder(connect.to(&pooler), &format!("{election} {i}"));
-        runs.push(Run::start(builder.ttl(secs(TTL)), log.job(false)));
+    for options in [options.clone(), options.clone().seats(2)] {
+        let two = [(), ()].map(|()| Run::idle(connect.to(&pooler), options.clone().identity("me")));
+        for run in two {
+            let error = run.end().await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Pooler, "{error}");
+            assert!(error.to_string().contains("set a ttl"), "{error}");
+        }
+        let leaders =
+            "SELECT count(*) FROM le_leaders WHERE name LIKE 'rust_s05%' AND identity = 'me'";
+        until("no leader", || async { ask(&admin, leaders).await.unwrap() == "0" }).await;
     }
-    log.until("job begins", 8).await;
-    sleep(secs(5.0)).await; // two renewals
-    assert_eq!(log.count("job ends"), 0);
-    for run in runs {
-        run.stop().await;
-    }
-    assert_eq!(log.count("error"), 0, "{:?}", log.0);
-    let leaders = format!("SELECT count(*) FROM le_leaders WHERE name LIKE '{election} %'");
-    assert_eq!(ask(&admin, &leaders).await.unwrap(), "0");
+    let run = Run::idle(connect.to(&pooler), options.ttl(TTL));
+    until("renewals", || async { run.handle.counters().confirmations > 2 }).await;
+    assert_eq!(run.log.count("error"), 0, "{:?}", run.log);
+    run.stop().await;
 }
 
 async fn s06<C: Connect>(connect: C) {
-    let Some((direct, pooler)) = urls() else { return };
-    let (election, admin) = (name("s06"), admin(&direct).await);
-    let mut follower = follow(connect.to(&direct), &election);
-    async fn next<S: Server>(follower: &mut leader_election::Follower<S>) -> Option<Leader> {
-        timeout(PATIENCE, follower.next()).await.expect("a change")
+    let (Some(direct), Some(pooler)) = (url("DATABASE_URL"), url("POOLER_URL")) else { return };
+    let options = Options::new(name("s06"));
+    let mut changes = follow(connect.to(&direct), options.clone()).unwrap();
+    let mut next = async || -> Option<Leader> {
+        timeout(PATIENCE, changes.recv()).await.expect("a change").unwrap().unwrap()
+    };
+    assert_eq!(leader(&connect.to(&direct), &options).await.unwrap(), None);
+    assert_eq!(next().await, None);
+    for ttl in [None, Some(TTL)] {
+        let who = if ttl.is_some() { "two" } else { "one" };
+        let candidate = options.clone().identity(who);
+        let candidate = ttl.map_or(candidate.clone(), |ttl| candidate.ttl(ttl));
+        let run = Run::idle(connect.to(&direct), candidate);
+        let term = run.leads().await;
+        let elected = next().await.unwrap();
+        assert_eq!((elected.token, elected.identity.as_str()), (term.token(), who));
+        assert_eq!(elected.value, None);
+        term.proclaim("it's").await.unwrap();
+        let told = next().await.unwrap();
+        assert_eq!((told.token, told.value.as_deref()), (term.token(), Some("it's")));
+        assert_eq!(leader(&connect.to(&pooler), &options).await.unwrap(), Some(told));
+        let refused = term.proclaim("x".repeat(10_000)).await.unwrap_err();
+        assert_eq!((refused.kind, run.log.count("error")), (ErrorKind::Server, 0), "{refused}");
+        run.stop().await;
+        assert_eq!(term.proclaim("late").await.unwrap_err().kind, ErrorKind::Lost);
+        assert_eq!(next().await, None);
     }
-    let server = connect.to(&direct);
-    assert_eq!(leader(&server, &election).await.unwrap(), None);
-    assert_eq!(leader(&connect.to(&pooler), &election).await.unwrap(), None);
-    assert_eq!(next(&mut follower).await, None);
-
-    let elect = format!("SELECT le_try_become_leader('{election}', identity => 'one')");
-    ask(&admin, &elect).await;
-    let one = next(&mut follower).await.unwrap();
-    assert_eq!(leader(&server, &election).await.unwrap().as_ref(), Some(&one));
-    assert_eq!(leader(&connect.to(&pooler), &election).await.unwrap().as_ref(), Some(&one));
-    assert_eq!((one.election.as_str(), one.identity.as_str()), (election.as_str(), "one"));
-    assert_eq!((one.scope.as_str(), &one.value), ("session", &None));
-    assert!(one.since.elapsed().unwrap() < secs(10.0));
-
-    // a call that is cancelled loses nothing
-    assert!(timeout(secs(0.3), follower.next()).await.is_err());
-    ask(&admin, &format!("SELECT le_proclaim('{election}', 'it''s')")).await;
-    let value = next(&mut follower).await.unwrap();
-    assert_eq!(value.value.as_deref(), Some("it's"));
-    assert_eq!(value.token, one.token);
-
-    ask(&admin, &format!("SELECT le_resign('{election}')")).await;
-    assert_eq!(next(&mut follower).await, None);
-    ask(&admin, &format!("SELECT le_lease('{election}', '30 s', identity => 'two')")).await;
-    let two = next(&mut follower).await.unwrap();
-    assert_eq!((two.identity.as_str(), two.scope.as_str()), ("two", "lease"));
-    assert!(two.token > one.token);
-    ask(&admin, &format!("SELECT le_resign('{election}', {})", two.token)).await;
-    assert_eq!(next(&mut follower).await, None);
-
-    // it reconnects
-    let errors = Log::default();
-    let report = errors.clone();
-    let mut follower = follower.on_error(move |error| report.say(error.to_string()));
-    let follow = tokio::spawn(async move { follower.next().await });
-    let observers = format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CALL le_observe(E''{election}%'"
-    );
-    until("it observes", || async { ask(&admin, &observers).await.is_some() }).await;
-    errors.until("", 1).await;
-    ask(&admin, &elect).await;
-    assert_eq!(timeout(PATIENCE, follow).await.unwrap().unwrap().unwrap().identity, "one");
-    assert_eq!(errors.count(""), 1);
 }
 
-async fn s07<C: Connect>(connect: C, task: fn(C::Server, String, Arc<AtomicU32>) -> EveryJob) {
-    let Some((direct, _)) = urls() else { return };
-    let (election, admin, tries) = (name("s07"), admin(&direct).await, Arc::new(AtomicU32::new(0)));
-    let table = "CREATE TABLE IF NOT EXISTS rust_s07 (election text, due bigint)";
-    ask(&admin, &format!("DO $$ BEGIN PERFORM pg_advisory_xact_lock(7); {table}; END $$")).await;
-    let (first, second) = (Log::default(), Log::default());
-    let job = |log: &Log| {
-        let builder = log.builder(connect.to(&direct), &election).ttl(secs(TTL));
-        let builder = builder.renew_on_heartbeat();
-        Run::start(builder, task(connect.to(&direct), election.clone(), tries.clone()))
-    };
-    let one = job(&first);
-    first.until("elected", 1).await;
-    let two = job(&second);
-    let done = format!("SELECT count(*) FROM rust_s07 WHERE election = '{election}'");
-    let rows = |n: u32| {
-        let (admin, done) = (&admin, &done);
-        move || async move { ask(admin, done).await.unwrap().parse::<u32>().unwrap() >= n }
-    };
-    until("three points in time", rows(3)).await;
-    one.stop().await;
-    second.until("elected", 1).await;
-    until("six points in time", rows(6)).await;
-    two.stop().await;
-    let twice = format!(
-        "SELECT count(*) - count(DISTINCT due) FROM rust_s07 WHERE election = '{election}'"
-    );
-    assert_eq!(ask(&admin, &twice).await.unwrap(), "0");
-    let odd =
-        format!("SELECT count(*) FROM rust_s07 WHERE election = '{election}' AND due % 2 = 1");
-    assert_eq!(ask(&admin, &odd).await.unwrap(), "0");
-    // the first try has failed after it had written, and was rolled back
-    assert_eq!(first.count("error Job"), 1, "{:?}", first.0);
-    assert_eq!(first.count("error") + second.count("error"), 1);
-    ask(&admin, &format!("DELETE FROM rust_s07 WHERE election = '{election}'")).await;
-}
-
-type EveryJob =
-    Box<dyn Fn(Term) -> leader_election::BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
-
-fn insert(election: &str, due: SystemTime) -> String {
-    let due = due.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    format!("INSERT INTO rust_s07 VALUES ('{election}', {due})")
-}
-
-fn every_by_sqlx(pool: PgPool, election: String, tries: Arc<AtomicU32>) -> EveryJob {
-    let job = every(pool, secs(2.0), move |connection: &mut PgConnection, due| {
-        let (sql, first) = (insert(&election, due), tries.fetch_add(1, SeqCst) == 0);
-        Box::pin(async move {
-            sqlx::query(&sql).execute(&mut *connection).await?;
-            if first {
-                return Err("the first try".into());
-            }
-            Ok(())
-        })
-    });
-    Box::new(job.unwrap())
-}
-
-fn every_by_tokio_postgres(
-    connector: Connector<NoTls>,
-    election: String,
-    tries: Arc<AtomicU32>,
-) -> EveryJob {
-    let job = every(connector, secs(2.0), move |client: &mut Client, due| {
-        let (sql, first) = (insert(&election, due), tries.fetch_add(1, SeqCst) == 0);
-        Box::pin(async move {
-            client.execute(&sql, &[]).await?;
-            if first {
-                // a task that hides that a statement has failed is not taken for done
-                let _ = client.execute("SELECT 1 / 0", &[]).await;
-            }
-            Ok(())
-        })
-    });
-    Box::new(job.unwrap())
+async fn s07<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let admin = admin(&direct).await;
+    ask(&admin, &format!("SELECT pg_advisory_lock(7); {TABLE}; SELECT pg_advisory_unlock(7)"))
+        .await;
+    for cron in [false, true] {
+        let election = name("s07");
+        let start = || {
+            let options = Options::new(&election).ttl(TTL).heartbeat(TTL);
+            let job = match cron {
+                // each even second of an hour of a time zone
+                true => {
+                    let zone = chrono_tz::Europe::Berlin;
+                    let schedule = cron::Schedule::from_str("*/2 * * * * *").unwrap();
+                    let next = move |last: SystemTime| {
+                        let last = chrono::DateTime::<chrono::Utc>::from(last).with_timezone(&zone);
+                        schedule.after(&last).next().map(SystemTime::from)
+                    };
+                    connect.every(&direct, next, &election)
+                }
+                false => connect.every(&direct, Duration::from_secs(2), &election),
+            };
+            Run::start(connect.to(&direct), options, job)
+        };
+        let one = start();
+        one.leads().await;
+        let two = start();
+        let count =
+            |what: &str| format!("SELECT {what} FROM rust_s07 WHERE election = '{election}'");
+        let rows = async |n: u32| {
+            let done = count("count(*)");
+            let (admin, done) = (&admin, &done);
+            let enough =
+                || async move { ask(admin, done).await.unwrap().parse::<u32>().unwrap() >= n };
+            until("due times", enough).await;
+        };
+        rows(2).await;
+        let first = one.log.clone();
+        one.stop().await;
+        two.leads().await;
+        rows(4).await;
+        let second = two.log.clone();
+        two.stop().await;
+        assert_eq!(ask(&admin, &count("count(*) - count(DISTINCT due)")).await.unwrap(), "0");
+        assert_eq!(ask(&admin, &count("count(*) FILTER (WHERE due % 2 = 1)")).await.unwrap(), "0");
+        // the first try of each has failed after it had written, and was rolled back
+        for log in [first, second] {
+            assert_eq!((log.count("error job"), log.count("error")), (1, 1), "{log:?}");
+        }
+    }
 }
 
 async fn s08<C: Connect>(connect: C) {
-    let Some((direct, _)) = urls() else { return };
-    for ttl in [None, Some(secs(TTL))] {
-        let (election, log) = (name("s08"), Log::default());
-        let elector = || {
-            let builder = log.builder(connect.to(&direct), &election).seats(2);
-            let builder = match ttl {
-                Some(ttl) => builder.ttl(ttl),
-                None => builder,
-            };
-            Run::start(builder, log.job(false))
-        };
-        let mut runs = vec![elector(), elector(), elector()];
-        log.until("job begins", 2).await;
-        sleep(secs(1.5)).await;
-        assert_eq!(log.count("job begins"), 2);
-        assert_eq!(log.count(&format!("elected {election}/1")), 1);
-        assert_eq!(log.count(&format!("elected {election}/2")), 1);
-        let leads = runs.iter().position(|run| run.0.state() == State::Leading).unwrap();
-        runs.remove(leads).stop().await;
-        log.until("job begins", 3).await;
-        assert_eq!(log.count("error"), 0, "{:?}", log.0);
-        for run in runs {
-            run.stop().await;
-        }
+    let Some(direct) = url("DATABASE_URL") else { return };
+    for ttl in [None, Some(TTL)] {
+        let election = name("s08");
+        let options = Options::new(&election).seats(2);
+        let options = ttl.map_or(options.clone(), |ttl| options.ttl(ttl));
+        let mut runs = [(); 3].map(|()| Run::idle(connect.to(&direct), options.clone()));
+        let leads = |run: &Run| run.handle.state() == State::Leading;
+        until("two leaders", || async { runs.iter().filter(|run| leads(run)).count() == 2 }).await;
+        sleep(Duration::from_millis(1500)).await;
+        runs.sort_by_key(|run| !leads(run));
+        let [one, two, three] = runs;
+        assert_eq!(three.log.count("job begins"), 0);
+        let mut seats =
+            [one.leads().await.election().to_owned(), two.leads().await.election().to_owned()];
+        let left = seats[0].clone();
+        seats.sort();
+        assert_eq!(seats, [format!("{election}/1"), format!("{election}/2")]);
+        one.stop().await;
+        assert_eq!(three.leads().await.election(), left);
+        two.stop().await;
+        three.stop().await;
     }
 }
 
 async fn s09<C: Connect>(connect: C) {
-    let Some((direct, _)) = urls() else { return };
-    let (election, log, admin) = (name("s09"), Log::default(), admin(&direct).await);
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let (election, admin) = (name("s09"), admin(&direct).await);
     ask(&admin, &format!("SELECT le_try_become_leader('{election}')")).await;
-    let run = Run::start(log.builder(connect.to(&direct), &election), log.job(false));
+    let run = Run::idle(connect.to(&direct), Options::new(&election));
     let candidates = format!("SELECT count(*) FROM le_candidates WHERE name = '{election}'");
     until("a candidate", || async { ask(&admin, &candidates).await.unwrap() == "1" }).await;
-    let began = Instant::now();
+    let (began, log) = (Instant::now(), run.log.clone());
     run.stop().await;
-    assert!(began.elapsed() < secs(4.0)); // the deadline of an answer is 5 s
+    assert!(began.elapsed() < Duration::from_secs(4)); // the deadline of an answer is 5 s
     until("its end", || async { ask(&admin, &candidates).await.unwrap() == "0" }).await;
-    assert_eq!(log.count("job begins") + log.count("error"), 0);
+    assert_eq!(log.count(""), 0);
 }
 
-/// Forwards connections, until it is told to stand still.
-async fn proxy(url: &str) -> (String, Arc<AtomicBool>) {
-    let target: tokio_postgres::Config = url.parse().unwrap();
-    let tokio_postgres::config::Host::Tcp(host) = &target.get_hosts()[0] else { unreachable!() };
-    let to = format!("{host}:{}", target.get_ports()[0]);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let from = listener.local_addr().unwrap().to_string();
-    let url = url.replace(&to, &from);
-    assert!(url.contains(&from));
-    let stalled = Arc::new(AtomicBool::new(false));
-    let stands = stalled.clone();
-    tokio::spawn(async move {
-        while let Ok((near, _)) = listener.accept().await {
-            let (to, stands) = (to.clone(), stands.clone());
-            tokio::spawn(async move {
-                if stands.load(SeqCst) {
-                    sleep(secs(1e6)).await;
-                }
-                let far = TcpStream::connect(to).await.unwrap();
-                let pump = |from: Arc<TcpStream>, to: Arc<TcpStream>| {
-                    let stands = stands.clone();
-                    async move {
-                        loop {
-                            from.readable().await.unwrap();
-                            if stands.load(SeqCst) {
-                                sleep(secs(1e6)).await;
-                            }
-                            let mut buffer = [0; 4096];
-                            match from.try_read(&mut buffer) {
-                                Ok(0) => return,
-                                Ok(n) => {
-                                    to.writable().await.unwrap();
-                                    assert_eq!(to.try_write(&buffer[..n]).unwrap(), n);
-                                }
-                                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-                                Err(_) => return,
-                            }
-                        }
-                    }
-                };
-                let (near, far) = (Arc::new(near), Arc::new(far));
-                tokio::select! {
-                    () = pump(near.clone(), far.clone()) => {}
-                    () = pump(far, near) => {}
-                }
-            });
-        }
-    });
-    (url, stalled)
-}
-
-/// Direct and through the pooler, in each way, also behind a proxy that stands still.
-async fn s10<C: Connect>(connect: C) {
-    let Some((direct, pooler)) = urls() else { return };
-    type Way<S> = fn(Builder<S>) -> Builder<S>;
-    let session: Way<C::Server> = |builder| builder;
-    let heartbeat: Way<C::Server> = |builder| builder.heartbeat(secs(TTL));
-    let lease: Way<C::Server> = |builder| builder.ttl(secs(TTL));
-    for (url, way, validity) in [
-        (&direct, session, 6.0),
-        (&direct, heartbeat, 4.0),
-        (&direct, lease, 4.0),
-        (&pooler, lease, 4.0),
-    ] {
-        let (election, log) = (name("s10"), Log::default());
-        let (url, stalled) = proxy(url).await;
-        let run = Run::start(way(log.builder(connect.to(&url), &election)), log.job(true));
-        log.until("job begins", 1).await;
-        sleep(secs(1.2)).await;
-        stalled.store(true, SeqCst);
-        let began = Instant::now();
-        log.until("job ends", 1).await;
-        // so before another is elected
-        assert!(began.elapsed() < secs(validity + TTL / 3.0), "{:?}", began.elapsed());
-        log.until("ousted", 1).await;
-        assert!(began.elapsed() < secs(validity + TTL), "{:?}", began.elapsed());
-        let began = Instant::now();
-        run.stop().await;
-        assert!(began.elapsed() < secs(9.0), "{:?}", began.elapsed()); // 5 s to connect
-    }
-}
-
-/// When run has returned, no task and no connection is left.
-async fn nothing_left<C: Connect>(connect: C) {
-    let Some((direct, _)) = urls() else { return };
+/// When run has returned or was dropped, no task and no connection is left.
+async fn s10_nothing_left<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
     let admin = admin(&direct).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let mine = name("left").replace(' ', "-");
-    let url = format!("{direct}?application_name={mine}");
-    for ttl in [None, Some(secs(1.5))] {
-        let (election, log) = (name("left"), Log::default());
-        let builder = log.builder(connect.to(&url), &election);
-        let builder = match ttl {
-            Some(ttl) => builder.ttl(ttl),
-            None => builder,
-        };
-        let run = Run::start(builder, log.job(false));
-        log.until("job begins", 1).await;
+    let ways = [(None, false), (None, true), (Some(TTL), false), (Some(TTL), true)];
+    for (ttl, aborted) in ways {
+        let mine = name("left");
+        let options = Options::new(&mine);
+        let options = ttl.map_or(options.clone(), |ttl| options.ttl(ttl));
+        let run = Run::idle(connect.to(&format!("{direct}?application_name={mine}")), options);
+        let term = run.leads().await;
+        if aborted {
+            run.task.abort();
+            until("the end", || async { run.task.is_finished() }).await;
+            assert!(!term.is_leading() && run.handle.health() == Health::Stopped);
+        } else {
+            run.stop().await;
+        }
         let count =
             format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{mine}'");
-        assert_ne!(ask(&admin, &count).await.unwrap(), "0");
-        run.stop().await;
         until("no connection", || async { ask(&admin, &count).await.unwrap() == "0" }).await;
         until("no task", || async { tasks() == before }).await;
     }
 }
 
-macro_rules! tests {
-    ($driver:ident, $connect:expr, $every:expr) => {
-        mod $driver {
-            use super::*;
+async fn s11<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let run = Run::idle(connect.to(&direct), Options::new(name("s11")).ttl(TTL));
+    let term = run.leads().await;
+    connect.guard(&direct, term.clone()).await.unwrap();
+    run.stop().await;
+    let error = connect.guard(&direct, term).await.unwrap_err();
+    assert_eq!(error.downcast::<Error>().unwrap().sqlstate.as_deref(), Some("LE001"));
+}
 
-            #[tokio::test]
-            async fn test_s01_session() {
-                s01($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s02_lease() {
-                s02($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s03_heartbeat() {
-                s03($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s04_terminate_and_depose() {
-                s04($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s05_pooler() {
-                s05($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s06_leader_and_follow() {
-                s06($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s07_every() {
-                s07($connect, $every).await;
-            }
-            #[tokio::test]
-            async fn test_s08_seats() {
-                s08($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s09_stop_while_waiting() {
-                s09($connect).await;
-            }
-            #[tokio::test]
-            async fn test_s10_each_way_to_connect() {
-                s10($connect).await;
-            }
-            #[tokio::test]
-            async fn nothing_is_left_behind() {
-                nothing_left($connect).await;
-            }
+async fn s12<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let (here, base) = (name("s12"), admin(&direct).await);
+    ask(&base, &format!("CREATE ROLE {here} LOGIN")).await;
+    ask(&base, &format!("CREATE DATABASE {here}")).await;
+    let direct = format!("{}/{here}", direct.rsplit_once('/').unwrap().0);
+    let role = direct.replace("postgres@", &format!("{here}@"));
+    let wants = async |url: &str, options: Options, kind: ErrorKind, words: &str| {
+        let error = Run::idle(connect.to(url), options).end().await.unwrap_err();
+        assert!(error.kind == kind && error.to_string().contains(words), "{error:?}");
+    };
+    let missing =
+        format!("not installed in database \"{here}\": run CREATE EXTENSION leader_election");
+    wants(&direct, Options::new("e"), ErrorKind::Extension, &missing).await;
+    let admin = admin(&direct).await;
+    ask(&admin, "CREATE SCHEMA \"L e\"").await;
+    ask(&admin, "CREATE EXTENSION leader_election SCHEMA \"L e\"").await;
+    let elsewhere = "in schema \"L e\": set the option schema";
+    wants(&direct, Options::new("e"), ErrorKind::Extension, elsewhere).await;
+    wants(&direct, Options::new("e").ttl(TTL), ErrorKind::Extension, elsewhere).await;
+    let mut changes = follow(connect.to(&direct), Options::new("e")).unwrap();
+    assert_eq!(changes.recv().await.unwrap().unwrap_err().kind, ErrorKind::Extension);
+    let there = Options::new("e").schema("L e");
+    ask(&admin, "GRANT USAGE ON SCHEMA \"L e\" TO PUBLIC").await;
+    ask(&admin, "REVOKE ALL ON ALL ROUTINES IN SCHEMA \"L e\" FROM PUBLIC").await;
+    wants(&role, there.clone(), ErrorKind::Privilege, "permission denied").await;
+    let day = Duration::from_secs(86_400);
+    wants(&direct, there.clone().ttl(day), ErrorKind::Argument, "leader_election.max_ttl").await;
+    for options in [there.clone(), there.ttl(TTL)] {
+        let run = Run::idle(connect.to(&direct), options);
+        run.leads().await;
+        run.stop().await;
+    }
+    ask(&base, &format!("DROP DATABASE {here} WITH (FORCE)")).await;
+    ask(&base, &format!("DROP ROLE {here}")).await;
+}
+
+async fn s13<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let (here, admin) = (name("s13"), admin(&direct).await);
+    ask(&admin, &format!("CREATE ROLE {here} LOGIN")).await;
+    for timeout in ["statement_timeout", "lock_timeout", "idle_session_timeout"] {
+        ask(&admin, &format!("ALTER ROLE {here} SET {timeout} = '1s'")).await;
+    }
+    let role = direct.replace("postgres@", &format!("{here}@"));
+    let options = Options::new(&here).heartbeat(Duration::from_secs(20));
+    let one = Run::idle(connect.to(&role), options);
+    one.leads().await;
+    let two = Run::idle(connect.to(&format!("{role}?application_name=mine")), Options::new(&here));
+    let mut changes = follow(connect.to(&role), Options::new(&here)).unwrap();
+    assert!(changes.recv().await.unwrap().unwrap().is_some());
+    assert!(timeout(Duration::from_secs(3), changes.recv()).await.is_err());
+    let names = format!(
+        "SELECT string_agg(DISTINCT application_name, ' ' ORDER BY application_name) \
+         FROM pg_stat_activity WHERE usename = '{here}'"
+    );
+    let mine = format!("leader_election: {here} mine");
+    assert_eq!(ask(&admin, &names).await.unwrap(), mine);
+    one.stop().await;
+    two.leads().await;
+    assert_eq!(two.log.count("error"), 0, "{:?}", two.log);
+    two.stop().await;
+    drop(changes);
+    let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{here}'");
+    until("the end", || async { ask(&admin, &gone).await.unwrap() == "0" }).await;
+    ask(&admin, &format!("DROP ROLE {here}")).await;
+}
+
+/// A lease, and the connection of `every`, set nothing that a pooler would keep.
+async fn s13_pooled<C: Connect>(connect: C) {
+    let (Some(direct), Some(pooler)) = (url("DATABASE_URL"), url("POOLER_URL")) else { return };
+    let (here, base) = (name("pooled"), admin(&direct).await);
+    let there = |url: &str| format!("{}/{here}", url.rsplit_once('/').unwrap().0);
+    ask(&base, &format!("CREATE DATABASE {here}")).await;
+    ask(&base, &format!("ALTER DATABASE {here} SET statement_timeout = '77s'")).await;
+    let (pooler, admin) = (there(&pooler), admin(&there(&direct)).await);
+    ask(&admin, &format!("CREATE EXTENSION leader_election; {TABLE}")).await;
+    let job = connect.every(&pooler, Duration::from_secs(1), &here);
+    let run = Run::start(connect.to(&pooler), Options::new(&here).ttl(TTL), job);
+    let done = || ask(&admin, "SELECT count(*) > 0 FROM rust_s07");
+    until("a due time", || async { done().await.unwrap() == "t" }).await;
+    run.stop().await;
+    let mut clients = Vec::new(); // each keeps a connection of the pooler's
+    for _ in 0..5 {
+        clients.push(self::admin(&pooler).await);
+        ask(&clients[clients.len() - 1], "BEGIN").await;
+        let timeout = ask(&clients[clients.len() - 1], "SHOW statement_timeout").await;
+        assert_eq!(timeout.unwrap(), "77s");
+    }
+    ask(&base, &format!("DROP DATABASE {here} WITH (FORCE)")).await;
+}
+
+/// The example answers /health, resigns on SIGTERM, and ends well.
+#[tokio::test]
+async fn example_axum() {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let program = std::env::current_exe().unwrap().parent().unwrap().join("../examples/axum");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let variables = [("DATABASE_URL", direct.clone()), ("LISTEN", port.to_string())];
+    let mut child = tokio::process::Command::new(program).envs(variables).spawn().unwrap();
+    let health = async || {
+        let Ok(mut stream) = TcpStream::connect(port).await else { return String::new() };
+        let request = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let leads = || async { health().await.ends_with("leading") };
+    until("the example leads", leads).await;
+    assert!(health().await.starts_with("HTTP/1.1 200"));
+    let pid = child.id().unwrap().to_string();
+    assert!(std::process::Command::new("kill").arg(pid).status().unwrap().success());
+    assert!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().success());
+    let left = "SELECT count(*) FROM le_leaders WHERE name = 'axum'";
+    assert_eq!(ask(&admin(&direct).await, left).await.unwrap(), "0");
+}
+
+macro_rules! tests {
+    ($($name:ident: $test:ident,)*) => {
+        mod with_sqlx {
+            $(#[tokio::test] async fn $name() { super::$test(super::Sqlx).await; })*
+        }
+        mod with_tokio_postgres {
+            $(#[tokio::test] async fn $name() { super::$test(super::TokioPostgres).await; })*
         }
     };
 }
 
-tests!(sqlx_, Sqlx, every_by_sqlx);
-tests!(tokio_postgres_, TokioPostgres, every_by_tokio_postgres);
+tests! {
+    s01_s02_session_and_lease: s01,
+    s03_heartbeat: s03,
+    s04_terminate_and_depose: s04,
+    s05_pooler: s05,
+    s06_leader_and_follow: s06,
+    s07_every: s07,
+    s08_seats: s08,
+    s09_stop_while_waiting: s09,
+    s10_nothing_left: s10_nothing_left,
+    s11_guard: s11,
+    s12_permanent_errors: s12,
+    s13_timeouts: s13,
+    s13_pooled: s13_pooled,
+}

@@ -12,14 +12,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	leaderelection "github.com/leader-election/leader_election/clients/go"
-	"github.com/leader-election/leader_election/clients/go/lepgx"
 )
 
 var pool *pgxpool.Pool
 
 func job(ctx context.Context, term *leaderelection.Term) error {
 	for ctx.Err() == nil && term.IsLeading() {
-		if err := step(ctx, term.Token()); err != nil {
+		if err := step(ctx, term); err != nil {
 			return err
 		}
 		time.Sleep(time.Second)
@@ -27,11 +26,11 @@ func job(ctx context.Context, term *leaderelection.Term) error {
 	return nil
 }
 
-func step(ctx context.Context, token int64) error {
+func step(ctx context.Context, term *leaderelection.Term) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT le_assert_leader('scheduler', $1)", token)
+		err := term.Guard(ctx, tx)
 		if err == nil {
-			_, err = tx.Exec(ctx, "INSERT INTO work_done (token) VALUES ($1)", token)
+			_, err = tx.Exec(ctx, "INSERT INTO work_done (token) VALUES ($1)", term.Token())
 		}
 		return err
 	})
@@ -45,9 +44,11 @@ func main() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	elector, err := leaderelection.New(lepgx.Pool(pool), "scheduler", job, nil)
+	elector, err := leaderelection.New(pool, "scheduler", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_ = elector.Run(ctx) // until it is told to stop
+	if err := elector.Run(ctx, job); err != nil { // nil when it is told to stop
+		log.Fatal(err)
+	}
 }

@@ -14,10 +14,10 @@ def job(term: Term) -> None:
     with connect() as connection:  # of the job's own, or one of your pool
         while not term.wait(1):
             with connection.transaction():
-                connection.execute("SELECT le_assert_leader('scheduler', %s)", (term.token,))
+                term.guard(connection)
                 connection.execute("INSERT INTO work_done (token) VALUES (%s)", (term.token,))
 
 
-elector = Elector(connect, "scheduler", job)
+elector = Elector(connect, "scheduler")
 signal.signal(signal.SIGTERM, lambda *_: elector.stop())
-elector.run()
+elector.run(job)

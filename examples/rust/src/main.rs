@@ -1,6 +1,6 @@
 //! A program of which one copy works at a time: `DATABASE_URL=postgres://... cargo run`
 
-use leader_election::{BoxError, Connector, Elector, Term};
+use leader_election::{BoxError, Connector, Elector, Options, Term};
 use std::time::Duration;
 use tokio::signal::unix::{signal, SignalKind};
 use tokio_postgres::NoTls;
@@ -16,7 +16,8 @@ async fn job(term: Term) -> Result<(), BoxError> {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let url = std::env::var("DATABASE_URL")?;
-    let elector = Elector::builder(Connector::new(url.parse()?, NoTls), "scheduler").build()?;
+    let server = Connector::new(url.parse()?, NoTls);
+    let elector = Elector::new(server, Options::new("scheduler"))?;
     let handle = elector.handle();
     let mut sigterm = signal(SignalKind::terminate())?;
     tokio::spawn(async move {

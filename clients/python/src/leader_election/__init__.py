@@ -4,35 +4,12 @@ The names of this module are those for threads; ``leader_election.aio`` has them
 extension ``leader_election`` must be installed in the database.
 """
 
-from ._core import (
-    Duration,
-    JobNotStopped,
-    Leader,
-    LeaderElectionError,
-    LeadershipLost,
-    PoolerError,
-    Reason,
-    State,
-)
 from .aio import AsyncElector
-from .threads import Connect, Elector, Follower, Term, every, follow, leader
+from .errors import LeaderElectionError, LostError, PermanentError
+from .follow import Leader
+from .term import AsyncTerm, Term
+from .threads import Elector, every, follow, leader
 
 __version__ = "1.0.0"
-__all__ = [
-    "AsyncElector",
-    "Connect",
-    "Duration",
-    "Elector",
-    "Follower",
-    "JobNotStopped",
-    "Leader",
-    "LeaderElectionError",
-    "LeadershipLost",
-    "PoolerError",
-    "Reason",
-    "State",
-    "Term",
-    "every",
-    "follow",
-    "leader",
-]
+__all__ = ["AsyncElector", "AsyncTerm", "Elector", "Leader", "LeaderElectionError", "LostError"]
+__all__ += ["PermanentError", "Term", "every", "follow", "leader"]

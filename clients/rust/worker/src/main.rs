@@ -1,7 +1,7 @@
 //! The program of the acceptance test: `worker WAY ELECTION IDENTITY`, with the connection
 //! string in `DATABASE_URL`, and `LE_DRIVER=sqlx` for sqlx instead of tokio-postgres.
 
-use leader_election::{BoxError, Connector, Elector, Server, Term};
+use leader_election::{BoxError, Connector, Elector, Options, Server, Term};
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{signal, SignalKind};
@@ -40,16 +40,16 @@ async fn job(term: Term, identity: String, beats: bool) -> Result<(), BoxError> 
 
 async fn work<S: Server>(server: S, way: &str, election: &str, who: &str) -> Result<(), BoxError> {
     let (identity, error) = (who.to_owned(), who.to_owned());
-    let builder = Elector::builder(server, election)
+    let options = Options::new(election)
         .identity(who)
         .on_error(move |e| say(&error, "error", e.to_string().replace('\n', " ")));
-    let elector = match way {
-        "session" => builder,
-        "heartbeat" => builder.heartbeat(Duration::from_secs(5)),
-        "lease" => builder.ttl(Duration::from_secs(3)),
+    let options = match way {
+        "session" => options,
+        "heartbeat" => options.heartbeat(Duration::from_secs(5)),
+        "lease" => options.ttl(Duration::from_secs(3)),
         _ => return Err("WAY is session, heartbeat or lease".into()),
     };
-    let elector = elector.build()?;
+    let elector = Elector::new(server, options)?;
     let (handle, beats) = (elector.handle(), way == "heartbeat");
     let mut sigterm = signal(SignalKind::terminate())?;
     tokio::spawn(async move {

@@ -3,7 +3,7 @@
 // others are blocked forever. le_resign returns false as well, but its WARNING says which session
 // leads, and what to do about it. le_leaders shows the leader, and le_depose ends its term.
 //
-// The client library for Go (clients/go) does it right, with database/sql, too.
+// The client library for Go (clients/go) does it right.
 //
 // Run: DATABASE_URL=postgres://... go run ./pitfall ELECTION IDENTITY
 package main

@@ -4,6 +4,7 @@ import java.net.URI;
 import java.time.Duration;
 import javax.sql.DataSource;
 import org.leaderelection.Elector;
+import org.leaderelection.LeaderElection;
 import org.leaderelection.Term;
 import org.postgresql.ds.PGSimpleDataSource;
 
@@ -24,17 +25,15 @@ public final class Worker {
     String way = args[0];
     Worker worker = new Worker(args[2]);
     DataSource dataSource = way.equals("lease") ? pool() : connections();
-    Elector.Builder builder =
-        Elector.builder(dataSource, args[1], worker::job)
-            .identity(worker.identity)
-            .onError(worker::error);
+    LeaderElection election =
+        LeaderElection.of(dataSource, args[1]).identity(worker.identity).onError(worker::error);
     switch (way) {
       case "session" -> {}
-      case "heartbeat" -> builder.heartbeat(Duration.ofSeconds(5));
-      case "lease" -> builder.ttl(TTL);
+      case "heartbeat" -> election.heartbeat(Duration.ofSeconds(5));
+      case "lease" -> election.ttl(TTL);
       default -> throw new IllegalArgumentException(way);
     }
-    Elector elector = builder.build();
+    Elector elector = election.elector();
     Runtime.getRuntime()
         .addShutdownHook(
             new Thread(
@@ -42,13 +41,13 @@ public final class Worker {
                   elector.close();
                   Runtime.getRuntime().halt(0); // instead of 143
                 }));
-    elector.run();
+    elector.run(worker::job);
   }
 
   private void job(Term term) {
     say("elected", term.token());
     try {
-      while (!term.isCancelled()) {
+      while (term.isLeading()) {
         Thread.sleep(100);
         term.heartbeat();
       }
@@ -87,11 +86,12 @@ public final class Worker {
     return new HikariDataSource(config);
   }
 
-  /** Returns postgres://user@host:port/dbname as pgjdbc reads it. */
+  /** Returns postgres://user@host:port,host:port/dbname as pgjdbc reads it. */
   private static String jdbcUrl() {
     URI uri = URI.create(System.getenv("DATABASE_URL"));
-    int port = uri.getPort() < 0 ? 5432 : uri.getPort();
-    String address = "jdbc:postgresql://" + uri.getHost() + ":" + port + uri.getPath();
-    return address + "?user=" + uri.getUserInfo();
+    String[] address = uri.getRawAuthority().split("@");
+    String url = "jdbc:postgresql://" + address[1] + uri.getPath() + "?user=" + address[0];
+    boolean primary = "target_session_attrs=read-write".equals(uri.getQuery());
+    return primary ? url + "&targetServerType=primary" : url;
   }
 }

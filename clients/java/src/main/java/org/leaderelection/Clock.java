@@ -3,7 +3,6 @@ package org.leaderelection;
 import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
 
 /**
  * A clock that goes on while the machine is suspended, where there is one: Java has no call for
@@ -16,29 +15,19 @@ final class Clock {
 
   private static RandomAccessFile open() {
     try {
-      RandomAccessFile file = new RandomAccessFile("/proc/uptime", "r");
-      read(file);
-      return file;
-    } catch (IOException | RuntimeException e) {
+      return new RandomAccessFile("/proc/uptime", "r");
+    } catch (IOException e) {
       return null;
     }
   }
 
-  private static long read(RandomAccessFile file) throws IOException {
-    byte[] text = new byte[64];
-    int length;
-    synchronized (file) {
-      file.seek(0);
-      length = file.read(text);
-    }
-    String uptime = new String(text, 0, length, StandardCharsets.US_ASCII);
-    return (long) (Double.parseDouble(uptime.substring(0, uptime.indexOf(' '))) * 1e9);
-  }
-
-  /** Returns the time in nanoseconds. */
-  static long now() {
+  /** Returns the time in seconds. */
+  static synchronized double now() {
+    if (UPTIME == null) return System.nanoTime() / 1e9;
     try {
-      return UPTIME == null ? System.nanoTime() : read(UPTIME);
+      byte[] text = new byte[64];
+      UPTIME.seek(0);
+      return Double.parseDouble(new String(text, 0, UPTIME.read(text)).split(" ")[0]);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

@@ -1,119 +1,82 @@
 package org.leaderelection;
 
 import java.sql.Connection;
-import java.sql.PreparedStatement;
-import java.sql.ResultSet;
-import java.sql.SQLException;
+import java.sql.Timestamp;
 import java.time.Duration;
-import java.time.OffsetDateTime;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
+import java.util.function.UnaryOperator;
 import javax.sql.DataSource;
 
-/** A job that does a task once for each point in time. */
-final class Every implements Job {
-  private static final int SECOND = 1_000; // milliseconds
+/** A job that does a task once for each due time. */
+record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration interval, Task task)
+    implements Job {
+  private static final Instant EPOCH = Instant.parse("2000-01-01T00:00:00Z");
+  private static final int STEPS = 10_000;
 
-  private final DataSource dataSource;
-  private final Duration interval;
-  private final Task task;
+  /** The last time that is due, or null, and where to go on. */
+  record Due(Instant latest, Instant last) {}
 
-  Every(DataSource dataSource, Duration interval, Task task) {
-    this.dataSource = Pgjdbc.bounded(dataSource);
-    this.interval = interval;
-    this.task = task;
+  /** Returns the schedule of an interval: its multiples. */
+  static UnaryOperator<Instant> multiples(Duration interval) {
+    long length = interval.toNanos();
+    return last -> {
+      long count = Math.floorDiv(EPOCH.until(last, ChronoUnit.NANOS), length) + 1;
+      return EPOCH.plusNanos(count * length);
+    };
+  }
+
+  Due due(Instant after, Instant now) {
+    boolean behind = interval != null && after.isBefore(now.minus(interval));
+    Instant last = behind ? now.minus(interval) : after;
+    Instant latest = null;
+    for (int i = 0; ; i++) {
+      Instant next = schedule.apply(last);
+      if (next == null || next.isAfter(now)) return new Due(latest, last);
+      if (i == STEPS) return new Due(null, last);
+      if (!next.isAfter(last)) throw new IllegalStateException("the schedule stands at " + last);
+      latest = next;
+      last = next;
+    }
   }
 
   @Override
   public void run(Term term) throws InterruptedException {
-    OffsetDateTime[] done = {null};
-    while (!term.isCancelled()) {
-      try (Connection connection = dataSource.getConnection()) {
-        work(connection, term, done);
+    for (Instant last = null; !term.cancelled; Thread.sleep(1000)) {
+      try {
+        Connection connection = dataSource.getConnection();
+        // an interrupt does not reach a statement that waits for the server
+        term.atCancellation(() -> Jdbc.cut(connection));
+        try {
+          for (; ; Thread.sleep(1000)) last = look(connection, term, last);
+        } finally {
+          Jdbc.cut(connection); // a pool does not get it back in a transaction
+        }
       } catch (InterruptedException e) {
         throw e;
       } catch (Exception e) {
-        if (term instanceof Leading leading && !term.isCancelled()) {
-          leading.errors.accept(e);
-        }
-        pause(term);
+        term.report(e);
       }
     }
   }
 
-  private void work(Connection connection, Term term, OffsetDateTime[] done) throws Exception {
-    boolean autoCommit = connection.getAutoCommit();
-    int threshold = Pgjdbc.prepareThreshold(connection, 0);
-    cutAtCancellation(connection, term);
-    try {
-      while (!term.isCancelled()) {
-        connection.setAutoCommit(true);
-        OffsetDateTime due =
-            ask(
-                connection,
-                OffsetDateTime.class,
-                "SELECT date_bin(?::interval, clock_timestamp(), '2000-01-01 00:00+00')",
-                JdbcLink.text(interval));
-        if (!due.equals(done[0])) {
-          once(connection, term, due);
-          done[0] = due;
-        }
-        pause(term);
-      }
-    } finally {
-      if (!connection.isClosed()) {
-        Pgjdbc.prepareThreshold(connection, threshold);
-        connection.setAutoCommit(autoCommit);
-      }
-    }
-  }
-
-  private void once(Connection connection, Term term, OffsetDateTime due) throws Exception {
-    connection.setAutoCommit(false);
-    try {
-      String sql = "SELECT le_once(?, ?::timestamptz, ?)";
-      if (ask(connection, Boolean.class, sql, term.election(), due, term.token())) {
-        task.run(connection, due.toInstant(), term);
-      }
-      connection.commit();
-    } catch (Throwable e) {
-      rollback(connection, e);
-      throw e;
-    }
-  }
-
-  private static void rollback(Connection connection, Throwable cause) {
-    try {
-      connection.rollback();
-    } catch (SQLException e) {
-      cause.addSuppressed(e);
-    }
-  }
-
-  /** The thread's interruption does not reach a statement that waits for the server. */
-  private static void cutAtCancellation(Connection connection, Term term) throws SQLException {
-    Runnable cut = () -> JdbcLink.attempt(() -> connection.abort(Runnable::run));
-    Runnable apart = () -> JdbcWorld.daemon("leader-election cut", cut).start();
-    if (term instanceof Leading leading && !leading.atCancellation(apart)) {
-      throw new SQLException("the term is over");
-    }
-  }
-
-  private static <T> T ask(Connection connection, Class<T> type, String sql, Object... arguments)
-      throws SQLException {
-    int timeout = connection.getNetworkTimeout();
-    connection.setNetworkTimeout(Runnable::run, 5 * SECOND);
-    try (PreparedStatement asking = JdbcLink.prepare(connection, sql, arguments);
-        ResultSet row = asking.executeQuery()) {
-      row.next();
-      T answer = row.getObject(1, type);
-      connection.setNetworkTimeout(Runnable::run, timeout);
-      return answer;
-    }
-  }
-
-  private static void pause(Term term) throws InterruptedException {
+  /** Does what is due; returns where to go on. */
+  private Instant look(Connection connection, Term term, Instant after) throws Exception {
     term.heartbeat();
-    if (!term.isCancelled()) {
-      Thread.sleep(SECOND);
+    connection.setAutoCommit(true);
+    String times = "SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = ?::text)";
+    Object[] row = term.ask(connection, times, term.election());
+    Instant now = ((Timestamp) row[0]).toInstant();
+    Instant recorded = row[1] == null ? now : ((Timestamp) row[1]).toInstant();
+    Due due = due(after == null ? recorded : after, now);
+    if (due.latest == null) return due.last;
+    connection.setAutoCommit(false);
+    String once = "SELECT le_once(?::text, ?::timestamptz, ?::bigint)";
+    String time = due.latest.toString();
+    if (Boolean.TRUE.equals(term.ask(connection, once, term.election(), time, term.token())[0])) {
+      task.run(connection, due.latest, term);
     }
+    connection.commit();
+    return due.last;
   }
 }

@@ -1,16 +1,15 @@
 package org.leaderelection;
 
-import java.time.Instant;
-
 /**
  * The leader of an election.
  *
- * @param election the name of the election
  * @param identity the identity under which the leader was elected
  * @param token the token of its term
- * @param since when the term began
- * @param scope {@code session}, {@code transaction} or {@code lease}
- * @param value what the leader has published, or null
+ * @param value what the leader has proclaimed, or null
  */
-public record Leader(
-    String election, String identity, long token, Instant since, String scope, String value) {}
+public record Leader(String identity, long token, String value) {
+  /** Returns the leader that {@code le_observe} has told, or null. */
+  static Leader of(Object[] row) {
+    return row[1] == null ? null : new Leader((String) row[2], (Long) row[1], (String) row[3]);
+  }
+}

@@ -1,10 +1,30 @@
 package org.leaderelection;
 
-/** An error of an {@link Elector} that is not the driver's. */
+/** An error of an election. */
 public class LeaderElectionException extends RuntimeException {
-  private static final long serialVersionUID = 1L;
+  private static final long serialVersionUID = 1;
 
-  LeaderElectionException(String message, Throwable cause) {
+  /** What kind of error this is. */
+  private final String kind;
+
+  LeaderElectionException(String kind, String message, Throwable cause) {
     super(message, cause);
+    this.kind = kind;
+  }
+
+  /**
+   * Returns what kind of error this is: the SQLSTATE if the server has raised it; else {@code
+   * timeout}, {@code no-connection} or {@code broken} for a statement, {@code lost} or {@code in
+   * doubt} for leadership, {@code job}, {@code slow job} or {@code callback} for what the elector
+   * runs.
+   *
+   * @return the kind of error
+   */
+  public final String kind() {
+    return kind;
+  }
+
+  boolean isOfServer() {
+    return kind.matches("[0-9A-Z]{5}");
   }
 }

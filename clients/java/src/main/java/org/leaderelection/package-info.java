@@ -1,5 +1,5 @@
 /**
- * Runs a job while its process leads an election in PostgreSQL, by the extension {@code
- * leader_election}. Start with {@link org.leaderelection.Elector}.
+ * Runs a job while this process leads an election in PostgreSQL. Begin with {@link
+ * org.leaderelection.LeaderElection#of LeaderElection.of}.
  */
 package org.leaderelection;

@@ -1,706 +1,551 @@
 package org.leaderelection;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import com.zaxxer.hikari.HikariConfig;
 import com.zaxxer.hikari.HikariDataSource;
 import java.io.IOException;
-import java.io.InputStream;
+import java.lang.reflect.Proxy;
 import java.net.URI;
 import java.sql.Connection;
-import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.SQLException;
 import java.sql.Statement;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.ZoneId;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.function.Consumer;
+import java.util.function.UnaryOperator;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import org.leaderelection.Elector.Reason;
+import org.postgresql.ds.PGSimpleDataSource;
+import org.springframework.scheduling.support.CronExpression;
 
-/** The lines S01 to S10 of the conformance list, against a real server. */
+/** The tests S01 to S13 of clients/README.md, against a real server. */
 @Timeout(120)
-@SuppressWarnings("try") // a follower is closed only
-public class ServerIT {
+class ServerIT {
   private static final AtomicInteger COUNT = new AtomicInteger();
+  private static final UnaryOperator<LeaderElection> SESSION = options -> options;
+  private static final UnaryOperator<LeaderElection> LEASE = ttl(6);
 
-  // A lease of 6 s, whose validity is 4 s, and which is renewed each 2 s: it outlives a pause of
-  // the
-  // machine of 2 s. A heartbeat likewise.
-  private static final int TTL = 6000;
-
-  private final String election =
-      "java-" + ProcessHandle.current().pid() + "-" + System.nanoTime() + "-" + COUNT.addAndGet(1);
+  private final String name = "java-" + System.nanoTime() + "-" + COUNT.addAndGet(1);
   private final List<Copy> copies = new ArrayList<>();
 
-  /** An elector, and what it has done. */
+  private static UnaryOperator<LeaderElection> ttl(int seconds) {
+    return options -> options.ttl(Duration.ofSeconds(seconds));
+  }
+
+  static String url(String variable) {
+    String url = System.getenv(variable);
+    assumeTrue(url != null, variable + " is not set");
+    URI uri = URI.create(url);
+    String address = uri.getHost() + ":" + uri.getPort() + uri.getPath();
+    return "jdbc:postgresql://" + address + "?user=" + uri.getUserInfo();
+  }
+
+  static DataSource source(String url) {
+    PGSimpleDataSource source = new PGSimpleDataSource();
+    source.setURL(url);
+    return source;
+  }
+
+  static DataSource direct() {
+    return source(url("DATABASE_URL"));
+  }
+
+  private static HikariDataSource pool(String url, int size) {
+    HikariDataSource pool = new HikariDataSource();
+    pool.setJdbcUrl(url);
+    pool.setMaximumPoolSize(size);
+    return pool;
+  }
+
+  static String ask(String sql, Object... arguments) throws SQLException {
+    try (Connection connection = direct().getConnection()) {
+      return String.valueOf(Jdbc.ask(connection, new Way.Query(sql, arguments))[0]);
+    }
+  }
+
+  private static void execute(DataSource source, String sql) throws SQLException {
+    try (Connection connection = source.getConnection();
+        Statement statement = connection.createStatement()) {
+      statement.execute(sql);
+    }
+  }
+
+  static void eventually(Callable<Boolean> condition) throws Exception {
+    long until = System.nanoTime() + 20_000_000_000L;
+    while (!condition.call()) {
+      if (System.nanoTime() > until) fail("not within 20 s");
+      Thread.sleep(20);
+    }
+  }
+
+  private String leader() throws SQLException {
+    return ask("SELECT (SELECT identity FROM le_leaders WHERE name = ?)", name);
+  }
+
+  private int candidates() throws SQLException {
+    return Integer.parseInt(ask("SELECT count(*) FROM le_candidates WHERE name = ?", name));
+  }
+
+  /** An elector that runs, and what it has done. */
   private final class Copy {
     final List<Term> terms = new CopyOnWriteArrayList<>();
     final List<Reason> ousted = new CopyOnWriteArrayList<>();
     final List<Exception> errors = new CopyOnWriteArrayList<>();
-    final AtomicInteger jobs = new AtomicInteger(); // that run
     final Elector elector;
+    final CompletableFuture<Void> run;
 
-    Copy(DataSource dataSource, Consumer<Elector.Builder> options, Job job) {
-      Elector.Builder builder =
-          Elector.builder(dataSource, election, term -> count(job, term))
-              .identity("copy-" + copies.size())
+    Copy(DataSource source, UnaryOperator<LeaderElection> options, Job job) {
+      LeaderElection election =
+          options
+              .apply(LeaderElection.of(source, name).identity("copy-" + copies.size()))
               .onElected(terms::add)
               .onOusted((term, reason) -> ousted.add(reason))
               .onError(errors::add);
-      options.accept(builder);
-      elector = builder.build();
+      elector = election.elector();
+      run = CompletableFuture.runAsync(() -> elector.run(job), task -> new Thread(task).start());
       copies.add(this);
-      elector.start();
     }
 
-    Copy(DataSource dataSource, Consumer<Elector.Builder> options) {
-      this(dataSource, options, ServerIT::untilCancelled);
+    Copy(DataSource source, UnaryOperator<LeaderElection> options) {
+      this(source, options, ServerIT::untilCancelled);
     }
 
-    private void count(Job job, Term term) throws Exception {
-      jobs.incrementAndGet();
-      try {
-        job.run(term);
-      } finally {
-        jobs.decrementAndGet();
-      }
+    Copy elected() throws Exception {
+      eventually(() -> leads() || run.isDone());
+      assertTrue(leads(), errors::toString);
+      return this;
     }
 
-    void awaitElected() throws Exception {
-      try {
-        Database.eventually(15, "elected", () -> !terms.isEmpty() && jobs.get() == 1);
-      } catch (AssertionError e) {
-        errors.forEach(e::addSuppressed);
-        throw e;
-      }
+    private boolean leads() {
+      return elector.state() == Elector.State.LEADING && terms.size() == elector.terms();
     }
 
-    boolean leads() {
-      return jobs.get() == 1;
+    void close() {
+      elector.close();
+      assertEquals(Elector.Health.STOPPED, elector.health());
+    }
+
+    PermanentException failure(String kind) {
+      Throwable cause = assertThrows(ExecutionException.class, run::get).getCause();
+      assertEquals(kind, ((PermanentException) cause).kind(), cause::getMessage);
+      return (PermanentException) cause;
     }
   }
 
   private static void untilCancelled(Term term) throws InterruptedException {
-    while (true) {
+    while (term.isLeading()) {
       term.heartbeat();
       Thread.sleep(50);
     }
-  }
-
-  private static void session(Elector.Builder builder) {}
-
-  private static Consumer<Elector.Builder> lease(int millis) {
-    return builder -> builder.ttl(Duration.ofMillis(millis));
-  }
-
-  /**
-   * Ends terms until one's job is cancelled before the next question, which comes a second after
-   * the one before. A busy machine may be late, but not each time.
-   */
-  private void cancelledAtOnce(Copy copy, String sql) throws Exception {
-    long took = Long.MAX_VALUE;
-    for (int attempt = 0; attempt < 5 && took > 500e6; attempt++) {
-      Database.eventually(15, "leads", copy::leads);
-      int ousted = copy.ousted.size();
-      Thread.sleep(300);
-      long begun = System.nanoTime();
-      Database.ask(sql, election);
-      Database.eventually(15, "cancelled", () -> copy.ousted.size() > ousted);
-      took = System.nanoTime() - begun;
-    }
-    assertTrue(took < 500e6, "cancelled after " + took / 1e9 + " s");
   }
 
   @AfterEach
   void closeAll() throws Exception {
     copies.forEach(copy -> copy.elector.stop());
     copies.forEach(copy -> copy.elector.close());
-    Database.noThreads();
+    eventually(
+        () ->
+            Thread.getAllStackTraces().keySet().stream()
+                .noneMatch(thread -> thread.getName().startsWith("leader-election")));
   }
 
-  private void awaitRenewals(int count) throws Exception {
-    String renewals = "SELECT renewals FROM le_leader(?)";
-    Database.eventually(
-        30, "renewed", () -> Integer.parseInt(Database.ask(renewals, election)) >= count);
-  }
-
-  private long candidates() throws SQLException {
-    return Long.parseLong(
-        Database.ask("SELECT count(*) FROM le_candidates WHERE name = ?", election));
+  private void leadsAndResigns(DataSource source, UnaryOperator<LeaderElection> options)
+      throws Exception {
+    Copy one = new Copy(source, options).elected();
+    assertEquals("copy-0", leader());
+    Copy two = new Copy(source, options);
+    eventually(() -> one.elector.confirmations() >= 7); // pgjdbc prepares what has run five times
+    assertEquals(Elector.Health.WAITING, two.elector.health());
+    assertEquals(1, one.terms.size());
+    one.close();
+    assertEquals(List.of(Reason.RESIGNED), one.ousted);
+    two.elected();
+    assertTrue(two.terms.get(0).token() > one.terms.get(0).token());
+    two.close();
+    assertEquals("null", leader());
+    assertEquals(List.of(), one.errors);
+    assertEquals(List.of(), two.errors);
   }
 
   @Test
   void s01Session() throws Exception {
-    Copy one = new Copy(Database.direct(), ServerIT::session);
-    one.awaitElected();
-    assertEquals("copy-0", Database.identity(election));
-    assertEquals("session", Database.ask("SELECT scope FROM le_leader(?)", election));
-    assertEquals(
-        one.terms.get(0).token(),
-        Long.parseLong(Database.ask("SELECT token FROM le_leader(?)", election)));
-    Copy two = new Copy(Database.direct(), ServerIT::session);
-    Database.eventually(5, "a candidate", () -> candidates() == 1);
-    Thread.sleep(1500);
-    assertTrue(one.leads() && one.terms.get(0).isLeading());
-    assertEquals(State.LEADING, one.elector.state());
-    assertEquals(State.WAITING, two.elector.state());
-    one.elector.close();
-    assertEquals(List.of(Reason.RESIGNED), one.ousted);
-    assertEquals(State.STOPPED, one.elector.state());
-    two.awaitElected();
-    assertTrue(two.terms.get(0).token() > one.terms.get(0).token());
-    two.elector.close();
-    assertEquals(null, Database.identity(election));
-    assertEquals(List.of(), one.errors);
-    assertEquals(List.of(), two.errors);
+    leadsAndResigns(direct(), SESSION);
   }
 
   @Test
   void s02Lease() throws Exception {
-    Copy one = new Copy(Database.direct(), lease(TTL));
-    one.awaitElected();
-    assertEquals("copy-0", Database.identity(election));
-    assertEquals("lease", Database.ask("SELECT scope FROM le_leader(?)", election));
-    awaitRenewals(4);
-    assertTrue(one.leads());
-    assertEquals(1, one.terms.size());
-    one.elector.close();
-    assertEquals(null, Database.identity(election));
-    assertEquals(List.of(Reason.RESIGNED), one.ousted);
-    assertEquals(List.of(), one.errors);
-  }
-
-  @Test
-  void s02RenewOnHeartbeat() throws Exception {
-    Copy one = new Copy(Database.direct(), b -> b.ttl(Duration.ofMillis(TTL)).renewOnHeartbeat());
-    one.awaitElected();
-    Thread.sleep(TTL); // longer than the validity
-    assertTrue(one.leads());
-    assertEquals(1, one.terms.size());
+    leadsAndResigns(direct(), LEASE);
   }
 
   @Test
   void s03Heartbeat() throws Exception {
-    Consumer<Elector.Builder> heartbeat = builder -> builder.heartbeat(Duration.ofMillis(TTL));
-    Copy one = new Copy(Database.direct(), heartbeat, term -> Thread.sleep(60_000));
-    one.awaitElected();
-    Copy two =
-        new Copy(
-            Database.direct(),
-            heartbeat,
-            term -> {
-              assertEquals(0, one.jobs.get(), "cancelled by then");
-              untilCancelled(term);
-            });
-    two.awaitElected();
-    assertEquals(Reason.IN_DOUBT, one.ousted.get(0));
-    Thread.sleep(TTL); // its job calls heartbeat
-    assertTrue(two.leads());
-    assertEquals(List.of(), two.errors);
+    UnaryOperator<LeaderElection> heartbeat = o -> o.heartbeat(Duration.ofSeconds(6));
+    Copy one = new Copy(direct(), heartbeat, term -> Thread.sleep(60_000)).elected();
+    Copy two = new Copy(direct(), heartbeat);
+    eventually(() -> !two.terms.isEmpty());
+    assertEquals(List.of(Reason.IN_DOUBT), one.ousted);
+    Thread.sleep(6000);
+    assertTrue(two.terms.get(0).isLeading());
   }
 
-  @Test
-  void s04TerminatedAndDeposed() throws Exception {
-    Copy one = new Copy(Database.direct(), ServerIT::session);
-    one.awaitElected();
-    cancelledAtOnce(one, "SELECT pg_terminate_backend(pid) FROM le_leader(?)");
-    cancelledAtOnce(one, "SELECT le_depose(?)");
-    assertEquals(Set.of(Reason.LOST), Set.copyOf(one.ousted));
-    assertEquals(one.ousted.size(), one.errors.size());
-  }
-
-  @Test
-  void s04DeposedLease() throws Exception {
-    Copy one = new Copy(Database.direct(), lease(TTL));
-    one.awaitElected();
-    Database.ask("SELECT le_depose(?)", election);
-    Database.eventually(15, "cancelled by the next renewal", () -> !one.ousted.isEmpty());
-    assertEquals(List.of(Reason.LOST), one.ousted);
-    assertEquals(1, one.errors.size());
-  }
-
-  @Test
-  void s05PoolerErrorOfASession() throws Exception {
-    List<Exception> errors = new CopyOnWriteArrayList<>();
-    AtomicInteger jobs = new AtomicInteger();
-    Elector elector =
-        Elector.builder(Database.pooler(), election, term -> jobs.incrementAndGet())
-            .onError(errors::add)
-            .build();
-    assertThrows(PoolerException.class, elector::run);
-    assertEquals(0, jobs.get());
-    assertEquals(1, errors.size());
-    assertEquals(null, Database.identity(election));
-    assertEquals(0, candidates());
-  }
-
-  @Test
-  void s05LeaseThroughAPooler() throws Exception {
-    Copy one = new Copy(Database.pooler(), lease(TTL));
-    one.awaitElected();
-    Copy two = new Copy(Database.pooler(), lease(TTL));
-    awaitRenewals(7); // pgjdbc prepares a statement that has run five times
-    assertTrue(one.leads());
-    one.elector.close();
-    two.awaitElected();
-    assertEquals(List.of(), one.errors);
-    assertEquals(List.of(), two.errors);
-  }
-
-  @Test
-  void s05LeaseThroughAPoolerAndAPool() throws Exception {
-    try (HikariDataSource pool = Database.pool(Database.jdbcUrl("POOLER_URL"), 2)) {
-      Copy one = new Copy(pool, lease(TTL));
-      one.awaitElected();
-      awaitRenewals(7);
-      assertTrue(one.leads());
-      one.elector.close();
-      assertEquals(List.of(), one.errors);
-      assertEquals(0, pool.getHikariPoolMXBean().getActiveConnections());
+  @ParameterizedTest
+  @ValueSource(
+      strings = {"SELECT le_depose(?)", "SELECT pg_terminate_backend(pid) FROM le_leader(?)"})
+  void s04EndOfSession(String sql) throws Exception {
+    Copy one = new Copy(direct(), SESSION);
+    long took = Long.MAX_VALUE;
+    for (int term = 1; term <= 5 && took > 500e6; term++) { // a busy machine is not late each time
+      int terms = term;
+      eventually(() -> one.terms.size() == terms && one.elector.health().isHealthy());
+      Thread.sleep(300);
+      long begun = System.nanoTime();
+      ask(sql, name);
+      eventually(() -> one.ousted.size() == terms);
+      took = System.nanoTime() - begun;
     }
+    assertTrue(took < 500e6, "cancelled after " + took + " ns");
+    assertEquals(Reason.LOST, one.ousted.get(0));
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void s05Pooler(boolean seats) throws Exception {
+    UnaryOperator<LeaderElection> session = seats ? options -> options.seats(2) : SESSION;
+    try (HikariDataSource pool = pool(url("POOLER_URL"), 4)) {
+      DataSource pooler = source(url("POOLER_URL"));
+      new Copy(pooler, session, term -> Thread.sleep(60_000));
+      new Copy(pooler, session, term -> Thread.sleep(60_000));
+      while (!copies.stream().allMatch(copy -> copy.run.isDone())) {
+        execute(pooler, "SELECT pg_sleep(0.7)"); // takes the server connection of a leader,
+        Thread.sleep(400); // and gives that leader another one
+      }
+      for (Copy copy : copies) {
+        assertTrue(copy.failure("pooler").getMessage().contains("set a ttl"));
+      }
+      String leaders = "SELECT count(*) FROM le_leaders WHERE name LIKE ? || '%'";
+      eventually(() -> ask(leaders, name).equals("0"));
+      copies.clear();
+      leadsAndResigns(pool, LEASE);
+    }
+  }
+
+  @Test
+  void s05LeaseWithoutAPool() throws Exception {
+    leadsAndResigns(source(url("POOLER_URL")), LEASE);
+  }
+
+  @Test
+  void s05SettingsStayOutOfThePooler() throws Exception {
+    String database = "java_" + System.nanoTime();
+    execute(direct(), "CREATE DATABASE " + database);
+    execute(direct(), "ALTER DATABASE " + database + " SET statement_timeout = '50s'");
+    UnaryOperator<String> url = text -> text.replaceFirst("/[^/]*\\?", "/" + database + "?");
+    execute(source(url.apply(url("DATABASE_URL"))), "CREATE EXTENSION leader_election");
+    DataSource pooler = source(url.apply(url("POOLER_URL")));
+    CompletableFuture<Void> done = new CompletableFuture<>();
+    Task task = (transaction, due, term) -> done.complete(null);
+    Job every = LeaderElection.of(pooler, name).every(Duration.ofSeconds(1), task);
+    Copy one = new Copy(pooler, LEASE, every).elected();
+    done.get();
+    Thread.sleep(300); // PgBouncer closes a connection whose client ends in a transaction
+    one.close();
+    List<Connection> connections = new ArrayList<>();
+    for (int i = 0; i < 5; i++) { // each with another connection of the server
+      Connection connection = pooler.getConnection();
+      connections.add(connection);
+      connection.setAutoCommit(false);
+      assertEquals("50s", Jdbc.ask(connection, new Way.Query("SHOW statement_timeout"))[0]);
+    }
+    for (Connection connection : connections) connection.close();
+    execute(direct(), "DROP DATABASE " + database + " WITH (FORCE)");
   }
 
   @Test
   void s06LeaderAndFollow() throws Exception {
-    DataSource source = Database.direct();
-    List<Optional<Leader>> seen = new CopyOnWriteArrayList<>();
-    assertEquals(Optional.empty(), LeaderElection.leader(source, election));
-    try (Follower follower = LeaderElection.follow(source, election, seen::add)) {
-      Database.eventually(5, "none", () -> seen.size() == 1);
-      Copy one = new Copy(source, lease(TTL));
-      one.awaitElected();
-      Database.eventually(5, "a leader", () -> seen.size() == 2);
-      String proclaim = "SELECT le_proclaim(?, 'host-1:8080', ?)";
-      Database.ask(proclaim, election, one.terms.get(0).token());
-      Database.eventually(5, "its value", () -> seen.size() == 3);
-      assertEquals(seen.get(2), LeaderElection.leader(source, election));
-      one.elector.close();
-      Database.eventually(5, "none", () -> seen.get(seen.size() - 1).isEmpty());
-      Copy two = new Copy(source, ServerIT::session);
-      two.awaitElected();
-      Database.eventually(5, "the next leader", () -> seen.get(seen.size() - 1).isPresent());
-      two.elector.close();
-      Database.eventually(5, "none", () -> seen.get(seen.size() - 1).isEmpty());
-      assertEquals(6, seen.size());
-      Leader leader = seen.get(2).orElseThrow();
-      assertEquals(election, leader.election());
-      assertEquals("copy-0", leader.identity());
-      assertEquals("lease", leader.scope());
-      assertEquals("host-1:8080", leader.value());
-      assertEquals(one.terms.get(0).token(), leader.token());
-      assertTrue(Duration.between(leader.since(), Instant.now()).abs().toSeconds() < 60);
-      assertEquals("copy-1", seen.get(4).orElseThrow().identity());
-    }
-    Database.eventually(
-        15, // a round of le_observe lasts 30 s
-        "no connection waits",
-        () ->
-            Database.ask(
-                    "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%le_observe%'"
-                        + " AND pid <> pg_backend_pid() AND datname = current_database()")
-                .equals("0"));
+    LeaderElection election = LeaderElection.of(direct(), name);
+    List<String> seen = new CopyOnWriteArrayList<>();
+    Follower follower =
+        election.follow(
+            l ->
+                seen.add(l.map(Leader::identity).orElse("none") + l.map(Leader::value).orElse("")));
+    Thread thread = new Thread(follower::run);
+    thread.start();
+    eventually(() -> seen.size() == 1);
+    assertEquals(Optional.empty(), election.leader());
+    Job job =
+        term -> {
+          term.proclaim("host-1");
+          untilCancelled(term);
+        };
+    Copy one = new Copy(direct(), SESSION, job);
+    eventually(() -> seen.contains("copy-0host-1"));
+    Term term = one.terms.get(0);
+    assertEquals(Optional.of(new Leader("copy-0", term.token(), "host-1")), election.leader());
+    one.close();
+    assertThrows(LostException.class, () -> term.proclaim("late"));
+    eventually(() -> seen.get(seen.size() - 1).equals("none"));
+    new Copy(direct(), LEASE, job);
+    eventually(() -> seen.contains("copy-1host-1"));
+    follower.close();
+    assertTrue(!thread.isAlive() || follower.errors() == 0);
   }
 
-  @Test
-  void s06FollowReconnects() throws Exception {
-    List<Optional<Leader>> seen = new CopyOnWriteArrayList<>();
-    List<Exception> errors = new CopyOnWriteArrayList<>();
-    try (Follower follower =
-        LeaderElection.follow(Database.direct(), election, seen::add, errors::add)) {
-      Database.eventually(5, "none", () -> seen.size() == 1);
-      Database.ask(
-          "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE"
-              + " '%le_observe%' AND pid <> pg_backend_pid() AND datname = current_database()");
-      Copy one = new Copy(Database.direct(), ServerIT::session);
-      one.awaitElected();
-      Database.eventually(5, "a leader", () -> seen.size() == 2);
-      assertEquals(1, errors.size());
-    }
-  }
-
-  private void countTable() throws SQLException {
-    execute(
-        "DROP TABLE IF EXISTS \"" + election + "\"",
-        "CREATE TABLE \"" + election + "\" (due timestamptz, token bigint)");
-  }
-
-  private static void execute(String... commands) throws SQLException {
-    try (Connection connection = Database.direct().getConnection();
-        Statement statement = connection.createStatement()) {
-      for (String command : commands) {
-        statement.execute(command);
-      }
-    }
-  }
-
-  private void record(Connection connection, Term term) throws SQLException {
-    String sql =
-        "INSERT INTO \""
-            + election
-            + "\" SELECT due, token FROM le_once_done WHERE name = '"
-            + term.election()
-            + "'";
-    try (PreparedStatement insert = connection.prepareStatement(sql)) {
-      assertEquals(1, insert.executeUpdate());
-    }
-  }
-
-  private void everyIsDoneOnce(DataSource source, Consumer<Elector.Builder> options)
+  private void everyIsDoneOnce(UnaryOperator<LeaderElection> options, boolean cron)
       throws Exception {
-    countTable();
-    try {
-      AtomicInteger failures = new AtomicInteger(1);
-      Task task =
-          (connection, due, term) -> {
-            record(connection, term);
-            if (failures.getAndDecrement() > 0) {
-              throw new IOException("the task's");
-            }
-          };
-      Job every = LeaderElection.every(source, Duration.ofSeconds(2), task);
-      Copy one = new Copy(source, options, every);
-      Copy two = new Copy(source, options, every);
-      String rows = "SELECT count(*) FROM \"" + election + "\"";
-      Database.eventually(15, "two times", () -> Integer.parseInt(Database.ask(rows)) >= 2);
-      Copy leader = one.leads() ? one : two;
-      leader.elector.close();
-      String tokens = "SELECT count(DISTINCT token) FROM \"" + election + "\"";
-      Database.eventually(15, "the other's", () -> Database.ask(tokens).equals("2"));
-      (leader == one ? two : one).elector.close();
-      String twice = "SELECT count(*) - count(DISTINCT due) FROM \"" + election + "\"";
-      assertEquals("0", Database.ask(twice));
-      List<Exception> errors = new ArrayList<>(one.errors);
-      errors.addAll(two.errors);
-      // a server that is too busy to answer in time loses its connection, which is reported, too
-      errors.removeIf(e -> e instanceof SQLException lost && lost.getSQLState().startsWith("08"));
-      assertEquals(1, errors.size(), errors::toString);
-      assertEquals("the task's", errors.get(0).getMessage());
-    } finally {
-      execute("DROP TABLE \"" + election + "\"");
-    }
+    String table = '"' + name + '"';
+    execute(direct(), "CREATE TABLE " + table + " (due text, token bigint)");
+    AtomicInteger failures = new AtomicInteger(1);
+    Task task =
+        (transaction, due, term) -> {
+          String sql = "INSERT INTO " + table + " VALUES (?, ?) RETURNING 0";
+          Jdbc.ask(transaction, new Way.Query(sql, due.toString(), term.token()));
+          if (failures.getAndDecrement() > 0) throw new IOException("the task's");
+        };
+    CronExpression expression = CronExpression.parse("*/2 * * * * *");
+    ZoneId zone = ZoneId.of("Europe/Berlin");
+    UnaryOperator<Instant> schedule = last -> expression.next(last.atZone(zone)).toInstant();
+    LeaderElection election = LeaderElection.of(direct(), name);
+    Job every = cron ? election.every(schedule, task) : election.every(Duration.ofSeconds(2), task);
+    Copy one = new Copy(direct(), options, every).elected();
+    Copy two = new Copy(direct(), options, every);
+    String tokens =
+        "SELECT string_agg(count, ',') FROM (SELECT (count(*) >= 2)::text AS count FROM "
+            + table
+            + " GROUP BY token) AS of_token";
+    eventually(() -> ask(tokens).equals("true"));
+    one.close();
+    two.elected();
+    eventually(() -> ask(tokens).equals("true,true"));
+    two.close();
+    String odd =
+        "SELECT count(*) - count(DISTINCT due) || ',' || count(*) FILTER (WHERE extract(second FROM due::timestamptz)::int % 2 <> 0) FROM ";
+    assertEquals("0,0", ask(odd + table));
+    assertEquals("job", ((LeaderElectionException) one.errors.get(0)).kind());
+    execute(direct(), "DROP TABLE " + table);
   }
 
   @Test
-  void s07Every() throws Exception {
-    everyIsDoneOnce(Database.direct(), ServerIT::session);
+  void s07EveryInterval() throws Exception {
+    everyIsDoneOnce(SESSION, false);
   }
 
   @Test
-  void s07EveryThroughAPoolerAndAPool() throws Exception {
-    try (HikariDataSource pool = Database.pool(Database.jdbcUrl("POOLER_URL"), 4)) {
-      everyIsDoneOnce(pool, lease(TTL));
-      assertEquals(0, pool.getHikariPoolMXBean().getActiveConnections());
-    }
+  void s07EveryByCron() throws Exception {
+    everyIsDoneOnce(LEASE, true);
   }
 
   @Test
   void s07EveryIsCutAtCancellation() throws Exception {
+    CompletableFuture<Void> begun = new CompletableFuture<>();
     Task task =
-        (connection, due, term) -> {
-          try (Statement statement = connection.createStatement()) {
-            statement.execute("SELECT pg_sleep(60)");
-          }
+        (transaction, due, term) -> {
+          begun.complete(null);
+          Jdbc.ask(transaction, new Way.Query("SELECT pg_sleep(60)"));
         };
-    Copy one =
-        new Copy(
-            Database.direct(),
-            ServerIT::session,
-            LeaderElection.every(Database.direct(), Duration.ofSeconds(1), task));
-    one.awaitElected();
-    Thread.sleep(1000);
-    long begun = System.nanoTime();
-    one.elector.close();
-    assertTrue(System.nanoTime() - begun < 8e9); // the statement goes on for 60 s
+    Job every = LeaderElection.of(direct(), name).every(Duration.ofSeconds(1), task);
+    Copy one = new Copy(direct(), SESSION, every);
+    begun.get();
+    long time = System.nanoTime();
+    one.close();
+    assertTrue(System.nanoTime() - time < 8e9); // the statement takes 60 s
   }
 
-  private void seats(Consumer<Elector.Builder> options) throws Exception {
-    for (int i = 0; i < 3; i++) {
-      new Copy(Database.direct(), options.andThen(builder -> builder.seats(2)));
-    }
-    Database.eventually(10, "two lead", () -> copies.stream().filter(Copy::leads).count() == 2);
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void s08Seats(boolean lease) throws Exception {
+    UnaryOperator<LeaderElection> way = lease ? LEASE : SESSION;
+    for (int i = 0; i < 3; i++) new Copy(direct(), o -> way.apply(o).seats(2));
+    eventually(() -> copies.stream().filter(copy -> !copy.terms.isEmpty()).count() == 2);
     Thread.sleep(1500);
-    List<Copy> leaders = copies.stream().filter(Copy::leads).toList();
+    List<Copy> leaders = copies.stream().filter(copy -> !copy.terms.isEmpty()).toList();
     assertEquals(2, leaders.size());
-    List<String> names =
-        leaders.stream().map(copy -> copy.terms.get(0).election()).sorted().toList();
-    assertEquals(List.of(election + "/1", election + "/2"), names);
+    String seat = leaders.get(0).terms.get(0).election();
+    assertTrue(seat.matches(name + "/[12]"), seat);
+    leaders.get(0).close();
     Copy third = copies.stream().filter(copy -> !leaders.contains(copy)).findAny().orElseThrow();
-    leaders.get(0).elector.close();
-    third.awaitElected();
-    assertEquals(leaders.get(0).terms.get(0).election(), third.terms.get(0).election());
-  }
-
-  @Test
-  void s08Seats() throws Exception {
-    seats(ServerIT::session);
-  }
-
-  @Test
-  void s08SeatsByALease() throws Exception {
-    seats(lease(TTL));
+    assertEquals(seat, third.elected().terms.get(0).election());
   }
 
   @Test
   void s09StopWhileWaiting() throws Exception {
-    Copy one = new Copy(Database.direct(), ServerIT::session);
-    one.awaitElected();
-    Copy two = new Copy(Database.direct(), ServerIT::session);
-    Database.eventually(5, "a candidate", () -> candidates() == 1);
-    long begun = System.nanoTime();
-    two.elector.close();
-    assertTrue(System.nanoTime() - begun < 4e9); // the deadline of an answer is 5 s
-    assertEquals(0, candidates());
+    new Copy(direct(), SESSION).elected();
+    Copy two = new Copy(direct(), SESSION);
+    eventually(() -> candidates() == 1);
+    two.close();
+    eventually(() -> candidates() == 0);
     assertEquals(List.of(), two.errors);
-    assertTrue(one.leads());
   }
 
   @Test
-  void s10SessionFromHikariIsReallyClosed() throws Exception {
-    try (HikariDataSource pool = Database.pool(Database.jdbcUrl("DATABASE_URL"), 2)) {
-      Copy one = new Copy(pool, ServerIT::session);
-      one.awaitElected();
-      String leader = Database.ask("SELECT pid FROM le_leader(?)", election);
-      one.elector.close();
-      Database.eventually(
-          15, // the pool keeps an idle one for minutes
-          "the connection is closed",
-          () ->
-              Database.ask("SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int", leader)
-                  .equals("0"));
-      assertEquals(0, pool.getHikariPoolMXBean().getActiveConnections());
-      for (int i = 0; i < 2; i++) { // no place in the pool is lost
-        try (Connection connection = pool.getConnection();
-            Connection other = pool.getConnection()) {
-          assertTrue(connection.isValid(1) && other.isValid(1));
-        }
-      }
-      assertEquals(List.of(), one.errors);
-    }
-  }
-
-  @Test
-  void s10SessionFromHikariEndsAtOnce() throws Exception {
-    try (HikariDataSource pool = Database.pool(Database.jdbcUrl("DATABASE_URL"), 2)) {
-      Copy one = new Copy(pool, builder -> builder.heartbeat(Duration.ofSeconds(3)));
-      one.awaitElected();
-      cancelledAtOnce(one, "SELECT pg_terminate_backend(pid) FROM le_leader(?)");
-      Database.eventually(15, "elected again", one::leads);
-    }
-  }
-
-  @Test
-  void s10LeaseFromHikari() throws Exception {
-    HikariConfig config = new HikariConfig();
-    config.setJdbcUrl(Database.jdbcUrl("DATABASE_URL"));
-    config.setMaximumPoolSize(1);
-    config.setAutoCommit(false);
-    try (HikariDataSource pool = new HikariDataSource(config)) {
-      Copy one = new Copy(pool, lease(TTL));
-      one.awaitElected();
-      awaitRenewals(2);
-      assertTrue(one.leads());
-      one.elector.close();
-      assertEquals(null, Database.identity(election));
-      assertEquals(List.of(), one.errors);
-      try (Connection connection = pool.getConnection()) {
-        assertFalse(connection.getAutoCommit());
+  void s10HikariSession() throws Exception {
+    try (HikariDataSource pool = pool(url("DATABASE_URL"), 2)) {
+      Copy one = new Copy(pool, SESSION).elected();
+      String pid = ask("SELECT pid FROM le_leader(?)", name);
+      one.close();
+      String there = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int";
+      eventually(() -> ask(there, pid).equals("0")); // and not back in the pool
+      try (Connection connection = pool.getConnection();
+          Connection other = pool.getConnection()) {
+        assertTrue(connection.isValid(1) && other.isValid(1)); // no place is lost
       }
     }
   }
 
-  /** A driver that is not pgjdbc, as far as can be seen. */
-  private static final class OtherDriver extends NoDataSource {
-    @Override
-    public Connection getConnection() throws SQLException {
-      return hide(Connection.class, DriverManager.getConnection(Database.jdbcUrl("DATABASE_URL")));
+  @Test
+  void s10HikariLease() throws Exception {
+    try (HikariDataSource pool = pool(url("DATABASE_URL"), 1)) {
+      pool.setAutoCommit(false);
+      leadsAndResigns(pool, LEASE);
+      new Copy(pool, ttl(3)).elected();
+      try (Connection taken = pool.getConnection()) {
+        Copy starved = copies.get(2);
+        eventually(() -> !starved.ousted.isEmpty());
+        assertTrue(
+            starved.errors.get(0).getMessage().contains("no connection"), starved.errors::toString);
+        assertTrue(!taken.getAutoCommit());
+      }
+      copies.get(2).elected();
     }
+  }
 
-    private static <T> T hide(Class<T> type, T hidden) {
-      Object proxy =
-          java.lang.reflect.Proxy.newProxyInstance(
-              type.getClassLoader(),
-              new Class<?>[] {type},
-              (self, method, arguments) -> {
-                if (method.getName().equals("isWrapperFor")) {
-                  return false;
-                }
-                try {
-                  Object result = method.invoke(hidden, arguments);
-                  return result instanceof PreparedStatement statement
-                      ? hide(PreparedStatement.class, statement)
-                      : result;
-                } catch (java.lang.reflect.InvocationTargetException e) {
-                  throw e.getCause();
-                }
-              });
-      return type.cast(proxy);
-    }
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void s10HikariThatIsClosed(boolean lease) throws Exception {
+    HikariDataSource pool = pool(url("DATABASE_URL"), 2);
+    Copy one = new Copy(pool, lease ? LEASE : SESSION).elected();
+    pool.close();
+    eventually(() -> one.ousted.size() == 1);
+    eventually(() -> one.errors.toString().contains("has been closed"));
+    assertEquals(Elector.Health.IN_DOUBT, one.elector.health());
+    one.close();
+  }
+
+  /** Hides that this is pgjdbc. */
+  @SuppressWarnings("unchecked")
+  private static <T> T hide(Class<T> type, T hidden) {
+    return (T)
+        Proxy.newProxyInstance(
+            type.getClassLoader(),
+            new Class<?>[] {type},
+            (self, method, arguments) -> {
+              if (method.getName().equals("isWrapperFor")) return false;
+              try {
+                Object result = method.invoke(hidden, arguments);
+                if (result instanceof Connection c) return hide(Connection.class, c);
+                return result instanceof PreparedStatement s
+                    ? hide(PreparedStatement.class, s)
+                    : result;
+              } catch (java.lang.reflect.InvocationTargetException e) {
+                throw e.getCause();
+              }
+            });
   }
 
   @Test
   void s10OtherDriver() throws Exception {
-    Copy one = new Copy(new OtherDriver(), ServerIT::session);
-    one.awaitElected();
-    Thread.sleep(1500);
-    assertTrue(one.leads());
-    Database.ask("SELECT pg_terminate_backend(pid) FROM le_leader(?)", election);
-    Database.eventually(15, "cancelled by the next question", () -> !one.ousted.isEmpty());
-    assertEquals(Reason.LOST, one.ousted.get(0)); // and not in doubt, after 6 s
-    Database.eventually(15, "elected again", one::leads);
+    Copy one = new Copy(hide(DataSource.class, direct()), SESSION).elected();
+    ask("SELECT pg_terminate_backend(pid) FROM le_leader(?)", name);
+    eventually(() -> !one.ousted.isEmpty());
+    assertEquals(Reason.LOST, one.ousted.get(0)); // by the next question
+    one.elected();
   }
 
-  /** Loads this library without pgjdbc. */
-  private static final class WithoutDriver extends ClassLoader {
-    @Override
-    protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
-      if (name.startsWith("org.postgresql.")) {
-        throw new ClassNotFoundException(name);
-      }
-      if (!name.startsWith("org.leaderelection.")) {
-        return super.loadClass(name, resolve);
-      }
-      Class<?> loaded = findLoadedClass(name);
-      String file = name.replace('.', '/') + ".class";
-      try (InputStream in = ServerIT.class.getClassLoader().getResourceAsStream(file)) {
-        byte[] bytes = in.readAllBytes();
-        return loaded != null ? loaded : defineClass(name, bytes, 0, bytes.length);
-      } catch (IOException e) {
-        throw new ClassNotFoundException(name, e);
-      }
+  @Test
+  void s11Guard() throws Exception {
+    Copy one = new Copy(direct(), LEASE).elected();
+    Term term = one.terms.get(0);
+    try (Connection transaction = direct().getConnection()) {
+      assertThrows(IllegalStateException.class, () -> term.guard(transaction));
+      transaction.setAutoCommit(false);
+      term.guard(transaction);
+      transaction.commit();
+      one.close();
+      SQLException over = assertThrows(SQLException.class, () -> term.guard(transaction));
+      assertEquals("LE001", over.getSQLState());
     }
   }
 
   @Test
-  void s10WithoutPgjdbcOnTheClassPath() throws Exception {
-    DataSource source = Database.direct(); // as from another class loader
-    Class<?> program = new WithoutDriver().loadClass("org.leaderelection.ServerIT$Program");
-    assertNotEquals(Program.class, program);
-    Object token =
-        program.getMethod("run", DataSource.class, String.class).invoke(null, source, election);
-    assertTrue((Long) token > 0);
-    assertEquals(null, Database.identity(election));
-  }
-
-  /** What is run without pgjdbc. */
-  public static final class Program {
-    private Program() {}
-
-    /** Leads once. */
-    public static long run(DataSource source, String election) {
-      long[] token = {0};
-      Elector[] elector = {null};
-      Job job =
-          term -> {
-            token[0] = term.token();
-            elector[0].stop();
-          };
-      elector[0] = Elector.builder(source, election, job).build();
-      elector[0].run();
-      return token[0];
-    }
-  }
-
-  private static int port() {
-    Database.jdbcUrl("DATABASE_URL");
-    return URI.create(System.getenv("DATABASE_URL")).getPort();
-  }
-
-  private static String through(Proxy proxy) {
-    return Database.jdbcUrl(URI.create(System.getenv("DATABASE_URL")), proxy.port());
+  void s12PermanentErrors() throws Exception {
+    String database = "java_" + System.nanoTime();
+    execute(direct(), "CREATE DATABASE " + database);
+    execute(direct(), "CREATE ROLE " + database + " LOGIN");
+    DataSource other = source(url("DATABASE_URL").replaceFirst("/[^/]*\\?", "/" + database + "?"));
+    String missing = new Copy(other, SESSION).failure("extension").getMessage();
+    String hint =
+        "the extension is not installed in database \"%s\": run CREATE EXTENSION leader_election";
+    assertEquals(hint.formatted(database), missing);
+    execute(other, "CREATE SCHEMA \"L e\"; CREATE EXTENSION leader_election SCHEMA \"L e\"");
+    String elsewhere = new Copy(other, LEASE).failure("extension").getMessage();
+    assertEquals("the extension is in schema \"L e\": set the option schema to it", elsewhere);
+    UnaryOperator<LeaderElection> schema = options -> options.schema("L e");
+    new Copy(other, schema).elected().close();
+    assertEquals(Optional.empty(), schema.apply(LeaderElection.of(other, name)).leader());
+    execute(
+        other,
+        "REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA \"L e\" FROM PUBLIC; GRANT USAGE ON SCHEMA \"L e\" TO PUBLIC");
+    String unprivileged =
+        url("DATABASE_URL").replaceFirst("/[^/]*$", "/" + database + "?user=" + database);
+    new Copy(source(unprivileged), schema).failure("privilege");
+    String refused = new Copy(direct(), ttl(80_000)).failure("argument").getMessage();
+    assertTrue(refused.contains("Hint: An administrator can raise"), refused);
+    execute(direct(), "DROP DATABASE " + database + " WITH (FORCE)");
+    execute(direct(), "DROP ROLE " + database);
   }
 
   @Test
-  void stalledProxySession() throws Exception {
-    try (Proxy proxy = new Proxy(port())) {
-      Copy one = new Copy(Database.source(through(proxy)), ServerIT::session);
-      one.awaitElected();
-      Thread.sleep(1200);
-      proxy.stall(true);
-      Database.eventually(9, "in doubt, after 6 s", () -> one.ousted.size() == 1);
-      assertFalse(one.terms.get(0).isLeading());
-      Thread.sleep(7000); // it tries to connect
-      long begun = System.nanoTime();
-      one.elector.close();
-      assertTrue(System.nanoTime() - begun < 9e9); // 5 s to connect
-      Database.eventually(9, "no thread", () -> Database.threads().isEmpty());
-    }
-  }
-
-  @Test
-  void stalledProxyLeaseFromHikari() throws Exception {
-    try (Proxy proxy = new Proxy(port());
-        HikariDataSource pool =
-            Database.pool(through(proxy) + "&connectTimeout=1&socketTimeout=1", 2)) {
-      Copy one = new Copy(pool, lease(3000));
-      one.awaitElected();
-      Thread.sleep(1200);
-      proxy.stall(true);
-      Database.eventually(5, "in doubt, after 2 s", () -> one.ousted.size() == 1);
-      Thread.sleep(2000);
-      proxy.stall(false);
-      Database.eventually(10, "elected again", one::leads);
-      proxy.stall(true);
-      long begun = System.nanoTime();
-      one.elector.close(); // the resignation is not answered
-      assertTrue(System.nanoTime() - begun < 7e9); // 1 s for each of two timeouts
-    }
-  }
-
-  @Test
-  void stopBehindAStalledProxyWhileWaiting() throws Exception {
-    Copy one = new Copy(Database.direct(), ServerIT::session);
-    one.awaitElected();
-    try (Proxy proxy = new Proxy(port())) {
-      Copy two = new Copy(Database.source(through(proxy)), ServerIT::session);
-      Database.eventually(5, "a candidate", () -> candidates() == 1);
-      proxy.stall(true);
-      long begun = System.nanoTime();
-      two.elector.close();
-      assertTrue(System.nanoTime() - begun < 9e9); // 5 s for an answer
-      Database.eventually(9, "no thread", () -> Database.threads().size() <= 4);
-    }
-  }
-
-  @Test
-  void interruptOfTheCallerStops() throws Exception {
-    Elector elector =
-        Elector.builder(Database.direct(), election, ServerIT::untilCancelled).build();
-    boolean[] interrupted = {false};
-    Thread caller =
-        new Thread(
-            () -> {
-              elector.run();
-              interrupted[0] = Thread.interrupted();
-            });
-    caller.start();
-    Database.eventually(5, "leading", () -> elector.state() == State.LEADING);
-    caller.interrupt();
-    caller.join(15_000);
-    assertFalse(caller.isAlive());
-    assertTrue(interrupted[0]);
-    assertEquals(null, Database.identity(election));
-  }
-
-  @Test
-  void closeFromWithinTheJobOnlyAsks() throws Exception {
-    Elector[] elector = {null};
-    Job once = term -> elector[0].close();
-    elector[0] = Elector.builder(Database.direct(), election, once).build();
-    elector[0].run();
-    assertEquals(State.STOPPED, elector[0].state());
-    assertThrows(IllegalStateException.class, elector[0]::run);
+  void s13TimeoutsOfTheRole() throws Exception {
+    String role = "java_" + System.nanoTime();
+    execute(
+        direct(),
+        "CREATE ROLE "
+            + role
+            + " LOGIN SUPERUSER; ALTER ROLE "
+            + role
+            + " SET statement_timeout = '1s'; ALTER ROLE "
+            + role
+            + " SET lock_timeout = '1s'; ALTER ROLE "
+            + role
+            + " SET idle_session_timeout = '1s'");
+    String url = url("DATABASE_URL").replaceFirst("user=.*", "user=" + role);
+    Copy one = new Copy(source(url), SESSION).elected();
+    Copy two = new Copy(source(url + "&ApplicationName=mine"), SESSION);
+    Follower follower =
+        LeaderElection.of(source(url), name).onError(one.errors::add).follow(l -> {});
+    new Thread(follower::run).start();
+    Thread.sleep(3000);
+    String names =
+        "SELECT string_agg(application_name, ',' ORDER BY pid) FROM pg_stat_activity WHERE usename = ?";
+    String own = "leader_election: " + name;
+    assertEquals(
+        List.of("mine", own, own),
+        java.util.Arrays.stream(ask(names, role).split(","))
+            .sorted(java.util.Comparator.reverseOrder())
+            .toList());
+    assertEquals("copy-0", leader());
+    follower.close();
+    one.close();
+    two.elected().close();
+    assertEquals(List.of(), one.errors);
+    assertEquals(List.of(), two.errors);
+    execute(direct(), "DROP ROLE " + role);
   }
 }

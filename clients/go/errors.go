@@ -1,0 +1,119 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A Cause says which configuration is wrong.
+type Cause string
+
+// The causes of a [PermanentError].
+const (
+	Extension Cause = "extension" // it is not installed, or in another schema
+	Privilege Cause = "privilege" // the role may not bid
+	Argument  Cause = "argument"  // the server refuses one, such as a TTL above its limit
+	Pooler    Cause = "pooler"    // session scope needs a connection of its own
+)
+
+// A PermanentError goes on until something is configured differently. It ends
+// [Elector.Run] and [Follow].
+type PermanentError struct {
+	Cause Cause
+	Err   error
+}
+
+func (e *PermanentError) Error() string { return "leaderelection: " + e.Err.Error() }
+
+// Unwrap returns the error of the server, if it is one.
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// The causes of the cancellation of a job's context, besides a stop:
+// [context.Cause] returns them, and Options.OnError gets them. ErrNotLeading
+// is returned by [Term.Proclaim]. Test with [errors.Is].
+var (
+	ErrLost       = errors.New("leadership is lost")
+	ErrInDoubt    = errors.New("leadership is in doubt")
+	ErrNotLeading = errors.New("the term is over")
+)
+
+var (
+	errTimeout      = errors.New("no answer")
+	errNoConnection = errors.New("no connection")
+	errPoolEmpty    = fmt.Errorf("%w from the pool", errNoConnection)
+	errJob          = errors.New("the job failed")
+	errSlowJob      = errors.New("the job has not stopped")
+	errCallback     = errors.New("a callback failed")
+	errPooler       = errors.New("session scope needs a connection of its own, and a pooler shares this one: set a TTL, to lead by a lease")
+)
+
+var causes = map[string]Cause{"42883": Extension, "42P01": Extension, "3F000": Extension, "42501": Privilege, "LE005": Pooler}
+
+// permanent returns the cause of the permanent error that an SQLSTATE of a bid
+// is, or none.
+func permanent(code string) Cause {
+	if cause, ok := causes[code]; ok {
+		return cause
+	} else if strings.HasPrefix(code, "22") || strings.HasPrefix(code, "42") {
+		return Argument
+	}
+	return ""
+}
+
+// serverError returns the error of the server that an error is, or an empty one.
+func serverError(err error) *pgconn.PgError {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		return server
+	}
+	return &pgconn.PgError{}
+}
+
+// explained returns an error whose message has the detail and the hint of the
+// server.
+func explained(err error) error {
+	server := serverError(err)
+	for _, more := range []string{server.Detail, server.Hint} {
+		if more != "" {
+			err = fmt.Errorf("%w; %s", err, more)
+		}
+	}
+	return err
+}
+
+// conclude does on another connection what is left to do about an error that
+// has ended a state machine.
+func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error {
+	var end *PermanentError
+	if !errors.As(err, &end) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	switch end.Cause {
+	case Pooler: // leave no session behind that leads
+		end.Err = errPooler
+		var terminated *bool
+		_ = query{`SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = $2::text
+			AND name = ANY(CASE WHEN $3::int > 0 THEN le_seats($1::text, $3::int) ELSE ARRAY[$1::text] END)`,
+			[]any{election, o.Identity, o.Seats}, []any{&terminated}}.ask(ctx, o, pool)
+	case Extension:
+		var schema *string
+		var database string
+		failed := query{`SELECT nspname::text, current_database() FROM pg_database LEFT JOIN pg_extension ON extname = 'leader_election'
+			LEFT JOIN pg_namespace AS n ON n.oid = extnamespace WHERE datname = current_database()`,
+			nil, []any{&schema, &database}}.ask(ctx, o, pool)
+		if failed == nil && schema == nil {
+			end.Err = fmt.Errorf("the extension is not installed in database %q: run CREATE EXTENSION leader_election (%w)", database, end.Err)
+		} else if failed == nil && *schema != o.Schema {
+			end.Err = fmt.Errorf("the extension is in schema %q: set the option Schema to it (%w)", *schema, end.Err)
+		}
+	}
+	return end
+}

@@ -1,0 +1,148 @@
+package leaderelection
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A query is a statement, and where its answer goes.
+type query struct {
+	sql        string
+	args, into []any
+}
+
+// ask runs the statement. It needs no prepared statements, whatever the pool
+// is configured for, so that it works through PgBouncer.
+func (q query) ask(ctx context.Context, o *Options, from interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
+	return explained(from.QueryRow(ctx, o.le(q.sql), append([]any{pgx.QueryExecModeExec}, q.args...)...).Scan(q.into...))
+}
+
+// interval returns d as PostgreSQL's text, or NULL.
+func interval(d time.Duration) any {
+	if d == 0 {
+		return nil
+	}
+	return strconv.FormatInt(d.Microseconds(), 10) + " us"
+}
+
+// A link asks one statement at a time, in the background: each on any
+// connection of the pool, or all on one of its own, whose end it notices.
+type link struct {
+	pool    *pgxpool.Pool
+	opt     *Options
+	own     bool
+	life    context.Context
+	kill    context.CancelFunc // closes all sockets, also those of requests to cancel
+	broken  func(error)
+	mu      sync.Mutex // held while a statement is on its way; protects the rest
+	conn    *pgx.Conn  // its own
+	unwatch func()
+}
+
+func newLink(pool *pgxpool.Pool, opt *Options, own bool) *link {
+	l := &link{pool: pool, opt: opt, own: own}
+	l.life, l.kill = context.WithCancel(context.Background())
+	return l
+}
+
+// ask calls begun when it has a connection.
+func (l *link) ask(q query, begun func()) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.own {
+		return l.pool.AcquireFunc(l.life, func(conn *pgxpool.Conn) error {
+			begun()
+			err := q.ask(l.life, l.opt, conn)
+			if err != nil {
+				_ = conn.Conn().Close(l.life) // it may lead to a server that is none any more
+			}
+			return err
+		})
+	}
+	if l.conn != nil {
+		l.unwatch()
+	} else if err := l.connect(); err != nil {
+		return err
+	}
+	begun()
+	err := q.ask(context.Background(), l.opt, l.conn)
+	l.watch()
+	return err
+}
+
+// connect opens a connection with the configuration of the pool.
+func (l *link) connect() (err error) {
+	hooks := l.pool.Config()
+	config := hooks.ConnConfig
+	if hooks.BeforeConnect != nil {
+		if err = hooks.BeforeConnect(l.life, config); err != nil {
+			return err
+		}
+	}
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if err := l.life.Err(); err != nil { // no request to cancel is sent
+			return nil, err
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.life, cancel)()
+		socket, err := dial(ctx, network, address)
+		if err == nil {
+			context.AfterFunc(l.life, func() { _ = socket.Close() })
+		}
+		return socket, err
+	}
+	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()} // so that unwatch leaves the connection open
+	}
+	if l.conn, err = pgx.ConnectConfig(l.life, config); err == nil && hooks.AfterConnect != nil {
+		err = hooks.AfterConnect(l.life, l.conn)
+	}
+	return err
+}
+
+// watch reads from the connection until the next statement.
+func (l *link) watch() {
+	if l.unwatch = func() {}; l.conn.IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithCancel(l.life)
+	ended := make(chan struct{})
+	l.unwatch = func() { cancel(); <-ended }
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if _, err := l.conn.WaitForNotification(ctx); err != nil && ctx.Err() == nil {
+				l.broken(err)
+				return
+			}
+		}
+	}()
+}
+
+// close takes leave of the server if no statement is on its way. Otherwise it
+// leaves nothing but the end of the socket: no request to cancel.
+func (l *link) close() {
+	defer l.kill()
+	if !l.mu.TryLock() {
+		return
+	}
+	defer l.mu.Unlock()
+	if l.conn != nil && l.unwatch != nil {
+		l.unwatch()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.conn.Close(ctx)
+	}
+}

@@ -1,0 +1,294 @@
+package leaderelection
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// start has a reading of the monotonic clock, and lies before the first call
+// of now, which must not return 0.
+var start = time.Now().Add(-time.Second)
+
+// A driver drives a state machine. It takes one thing that has happened after
+// the other out of a queue. All else goes on beside it, so that nothing that
+// hangs keeps a job from being cancelled.
+type driver struct {
+	m       *machine
+	pool    *pgxpool.Pool
+	opt     *Options
+	query   func(a action, r *answer) query
+	answer  func(l *link, q query, begun func()) error
+	do      func(a action)
+	link    *link
+	closing sync.WaitGroup
+	events  chan func()
+	ended   chan struct{}
+}
+
+func newDriver(pool *pgxpool.Pool, m *machine, query func(action, *answer) query, do func(action)) *driver {
+	return &driver{m: m, opt: m.opt, pool: pool, query: query, do: do, answer: (*link).ask, events: make(chan func()), ended: make(chan struct{})}
+}
+
+// post has something happen to the state machine, unless that has ended.
+func (d *driver) post(event func()) {
+	select {
+	case d.events <- event:
+	case <-d.ended:
+	}
+}
+
+// drive returns when the state machine has ended, as it does when ctx is done.
+func (d *driver) drive(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { d.post(d.m.onStop) })()
+	defer d.closing.Wait()
+	defer close(d.ended)
+	if ctx.Err() != nil {
+		return nil
+	}
+	for event := d.m.campaign; ; {
+		for _, a := range d.m.step(now(), event) {
+			switch {
+			case a.serial > 0:
+				d.ask(a)
+			case a.what == "close":
+				d.hangUp()
+			case a.what == "end":
+				d.hangUp()
+				return d.opt.conclude(d.pool, d.m.election, a.err)
+			default:
+				d.do(a)
+			}
+		}
+		// Timers stand still while the machine is suspended, so look at the clock each second.
+		timer := time.NewTimer(min(d.m.wakeup()-now(), time.Second))
+		select {
+		case event = <-d.events:
+		case <-timer.C:
+			event = func() {}
+		}
+		timer.Stop()
+	}
+}
+
+func (d *driver) ask(a action) {
+	if d.link == nil {
+		l := newLink(d.pool, d.opt, d.m.opens)
+		l.broken = func(err error) {
+			d.post(func() {
+				if d.link == l {
+					d.m.onBroken(err)
+				}
+			})
+		}
+		d.link = l
+	}
+	var r answer
+	l, q := d.link, d.query(a, &r)
+	go func() {
+		err := d.answer(l, q, func() { d.post(func() { d.m.onBegun(a.serial) }) })
+		d.post(func() { d.m.onAnswer(a.serial, r, err) })
+	}()
+}
+
+func (d *driver) hangUp() {
+	if l := d.link; l != nil {
+		d.link = nil
+		d.closing.Add(1)
+		go func() { defer d.closing.Done(); l.close() }()
+	}
+}
+
+// A State says what an [Elector] does.
+type State string
+
+// The states of an [Elector].
+const (
+	Stopped  State = "stopped"  // Run has not been called, or has returned
+	Waiting  State = "waiting"  // it campaigns
+	Leading  State = "leading"  // the job runs
+	Stopping State = "stopping" // the job was told to stop, or leadership is being resigned
+	Paused   State = "paused"   // it waits before the next campaign
+)
+
+// A Job is what the leader does. It must return soon after its context is
+// cancelled, which happens when leadership is lost or in doubt, and when Run
+// is to stop. If it returns nil, the elector resigns and campaigns again after
+// a short pause. If it returns an error or panics, that is also reported. An
+// error that only tells of the cancelled context is ignored.
+type Job func(ctx context.Context, term *Term) error
+
+// Stats say how an [Elector] does.
+type Stats struct {
+	State         State
+	Health        string
+	Terms         int64 // in which OnElected was called
+	Confirmations int64
+	Errors        int64 // that were reported
+}
+
+// An Elector campaigns in an election and runs a job while it leads. Its
+// methods can be called from any goroutine.
+type Elector struct {
+	*driver
+	election string
+	called   atomic.Bool
+	ctx      context.Context
+	job      Job
+	cancel   context.CancelCauseFunc // of the job
+	reports  chain
+}
+
+// New returns an elector that campaigns in the named election. The options may
+// be nil.
+//
+// In session scope, the elector opens a connection for each campaign, beside
+// the pool and with its configuration. By a lease, each statement takes a
+// connection out of the pool for the moment.
+func New(pool *pgxpool.Pool, election string, options *Options) (*Elector, error) {
+	o, err := options.filled(election)
+	if err != nil {
+		return nil, err
+	}
+	e := &Elector{election: election}
+	w := sessionWay(o.Heartbeat)
+	query := e.session
+	if o.TTL > 0 {
+		w, query = leaseWay(o.TTL), e.lease
+	}
+	e.driver = newDriver(pool, newMachine(w, election, o, now, rand.Float64), query, e.act)
+	return e, nil
+}
+
+// Run campaigns, and runs the job while it leads, again and again until ctx is
+// cancelled. Then it cancels the job, waits until that has stopped, resigns,
+// and returns nil. It can be called once.
+//
+// Errors are reported to Options.OnError and do not end Run, except for a
+// [PermanentError], which it returns.
+func (e *Elector) Run(ctx context.Context, job Job) error {
+	if e.called.Swap(true) {
+		return errors.New("leaderelection: Run was called before")
+	}
+	e.ctx, e.job = ctx, job
+	err := e.drive(ctx)
+	e.reports.add(func() {})
+	select {
+	case <-e.reports.last:
+	case <-time.After(time.Second): // OnError hangs
+	}
+	return err
+}
+
+func (e *Elector) act(a action) {
+	switch a.what {
+	case "elected":
+		a.term.elector = e
+		e.log("elected", "term", a.term.election, "token", a.term.token)
+		e.beside(func() error { e.opt.OnElected(a.term); return nil })
+	case "job":
+		e.begin(a.term)
+	case "cancel":
+		e.cancel(cmp.Or(a.err, context.Cause(e.ctx)))
+	case "ousted":
+		e.log("ousted", "term", a.term.election, "token", a.term.token, "reason", a.reason)
+		e.beside(func() error { e.opt.OnOusted(a.term, a.reason); return nil })
+	case "error":
+		e.report(a.err)
+	case "proclaimed":
+		a.reply <- a.err
+	}
+}
+
+// begin starts the job. The state machine hears of a stop before the job does.
+func (e *Elector) begin(term *Term) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(e.ctx))
+	e.cancel = cancel
+	e.beside(func() error {
+		defer cancel(nil)
+		err := e.job(ctx, term)
+		if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+			return nil
+		}
+		return err
+	})
+}
+
+// beside calls a callback or the job in the background. That may end its
+// goroutine, as t.FailNow of a test does.
+func (e *Elector) beside(f func() error) {
+	go func() {
+		err := errors.New("it has ended its goroutine")
+		defer func() { e.post(func() { e.m.onReturned(err) }) }()
+		err = recovered(f)
+	}()
+}
+
+func (e *Elector) log(what string, args ...any) {
+	e.reports.add(func() { e.opt.Logger.Info(what, args...) })
+}
+
+func (e *Elector) report(err error) {
+	e.reports.add(func() {
+		if failure := recovered(func() error { e.opt.OnError(err); return nil }); failure != nil {
+			e.opt.Logger.Error("OnError failed", "failure", failure, "error", err)
+		}
+	})
+}
+
+// recovered calls f and returns its error, or its panic as an error.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+// A chain calls one function after the other in the background.
+type chain struct{ last chan struct{} } // closed when the last one has returned
+
+func (c *chain) add(f func()) {
+	before, done := c.last, make(chan struct{})
+	c.last = done
+	go func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		f()
+	}()
+}
+
+// Stats returns what the elector does at this moment, and its counters.
+func (e *Elector) Stats() Stats {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	return Stats{e.m.state(), e.m.health(), e.m.terms, e.m.confirmations, e.m.errors}
+}
+
+// State returns what the elector does at this moment.
+func (e *Elector) State() State { return e.Stats().State }
+
+// Health returns "waiting", "leading", "in doubt" or "stopped".
+func (e *Elector) Health() string { return e.Stats().Health }
+
+// ServeHTTP answers with Health, and with the status 503 unless that is
+// waiting or leading.
+func (e *Elector) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	health := e.Health()
+	if health != "waiting" && health != "leading" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = fmt.Fprintln(w, health)
+}

@@ -1,0 +1,267 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+func TestT1WrongOption(t *testing.T) {
+	if _, err := New(nil, "billing", &Options{TTL: time.Millisecond}); err == nil || err.Error() != "leaderelection: TTL must be from one second to one day" {
+		t.Error(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("an interval below a second is taken")
+		}
+	}()
+	Every(nil, Interval(time.Second-1), nil)
+}
+
+func TestT2Identities(t *testing.T) {
+	one, _ := (*Options)(nil).filled("e")
+	if two, _ := (&Options{}).filled("e"); one.Identity == two.Identity {
+		t.Error(one.Identity)
+	}
+}
+
+func TestT3ClockOfTheMachine(t *testing.T) {
+	uptime, err := os.ReadFile("/proc/uptime") // which includes suspensions
+	if err != nil {
+		t.Skip(err)
+	}
+	if off := now() - seconds(strings.Fields(string(uptime))[0]); off < -time.Second || off > time.Second {
+		t.Error(off)
+	}
+}
+
+// made returns an elector by a lease whose statements are answered at once, except those that fail.
+func made(t *testing.T, o Options, fails func(sql string) bool) *Elector {
+	t.Helper()
+	o.TTL = time.Second
+	e, err := New(nil, "billing", &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.answer = func(_ *link, q query, begun func()) error {
+		begun()
+		if fails(q.sql) {
+			return errors.New("gone")
+		}
+		switch to := q.into[0].(type) {
+		case **int64:
+			*to = new(int64)
+		case *bool:
+			*to = true
+		}
+		return nil
+	}
+	return e
+}
+
+func none(string) bool { return false }
+
+type slowLog struct {
+	slog.Handler
+	until chan struct{}
+}
+
+func (l slowLog) Handle(context.Context, slog.Record) error { <-l.until; return nil }
+func (l slowLog) WithAttrs([]slog.Attr) slog.Handler        { return l }
+
+// An error callback or a logger that hangs or fails does not keep the job from being cancelled.
+func TestT4Callbacks(t *testing.T) {
+	silent := make(chan struct{})
+	defer close(silent)
+	for name, o := range map[string]Options{
+		"hangs": {OnError: func(error) { <-silent }},
+		"log":   {Logger: slog.New(slowLog{slog.Default().Handler(), silent})},
+		"fails": {OnError: func(err error) {
+			if errors.Is(err, errJob) {
+				t.Error(err) // it only tells of its cancellation
+			}
+			panic("no")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failing := false
+			e := made(t, o, func(sql string) bool {
+				failing = failing || strings.Contains(sql, "le_renew")
+				return failing
+			})
+			ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+			begin := time.Now()
+			if err := e.Run(ctx, func(job context.Context, term *Term) error {
+				<-job.Done()
+				if !errors.Is(context.Cause(job), ErrInDoubt) || term.IsLeading() {
+					t.Error(context.Cause(job))
+				}
+				stop()
+				return fmt.Errorf("told: %w", context.Cause(job))
+			}); err != nil || time.Since(begin) > 4*time.Second {
+				t.Error(err, time.Since(begin))
+			}
+		})
+	}
+}
+
+func TestT5StopBeforeRun(t *testing.T) {
+	server := listen(t)
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	e, _ := New(server.pool, "billing", nil)
+	if err := e.Run(ctx, nil); err != nil || server.accepted.Load() > 0 {
+		t.Error(err, server.accepted.Load())
+	}
+	for l, err := range Follow(ctx, server.pool, "billing", nil) {
+		t.Error(l, err)
+	}
+	if n := server.accepted.Load(); n > 0 {
+		t.Error(n)
+	}
+}
+
+// A job that ends its goroutine, as by t.FailNow, has failed.
+func TestJobEndsItsGoroutine(t *testing.T) {
+	failed := make(chan error, 1)
+	e := made(t, Options{OnError: func(err error) { failed <- err }}, none)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx, func(context.Context, *Term) error { runtime.Goexit(); return nil }) }()
+	select {
+	case err := <-failed:
+		if stop(); !errors.Is(err, errJob) || <-ended != nil {
+			t.Error(err)
+		}
+	case <-time.After(3 * time.Second):
+		t.Fatal("the elector waits for the job")
+	}
+}
+
+func TestFormerTermProclaims(t *testing.T) {
+	var first *Term
+	e := made(t, Options{}, none)
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	err := e.Run(ctx, func(ctx context.Context, term *Term) error {
+		if first == nil {
+			first = term
+			return nil
+		}
+		if err := first.Proclaim(ctx, "here"); !errors.Is(err, ErrNotLeading) {
+			t.Error(err)
+		}
+		if err := term.Proclaim(ctx, "here"); err != nil {
+			t.Error(err)
+		}
+		stop()
+		return nil
+	})
+	if err != nil || e.Stats().Terms != 2 {
+		t.Error(err, e.Stats())
+	}
+}
+
+// A silentServer accepts connections, and says nothing but a greeting from the second one on.
+type silentServer struct {
+	pool                    *pgxpool.Pool
+	dialled, accepted, open atomic.Int32
+}
+
+const greeting = "R\x00\x00\x00\x08\x00\x00\x00\x00K\x00\x00\x00\x0c\x00\x00\x00\x01\x00\x00\x00\x01Z\x00\x00\x00\x05I"
+
+func listen(t *testing.T) *silentServer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	s := &silentServer{}
+	go func() {
+		for {
+			socket, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.open.Add(1)
+			go func(greets bool) {
+				if greets {
+					_, _ = io.WriteString(socket, greeting)
+				}
+				_, _ = io.Copy(io.Discard, socket)
+				socket.Close()
+				s.open.Add(-1)
+			}(s.accepted.Add(1) > 1)
+		}
+	}()
+	config, err := pgxpool.ParseConfig("postgres://u@" + listener.Addr().String() + "/d?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		s.dialled.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.pool.Close)
+	return s
+}
+
+// What is given up is closed, and nothing is left when Run and Follow have returned.
+func TestNothingIsLeft(t *testing.T) {
+	before := runtime.NumGoroutine()
+	server := listen(t)
+	failed := make(chan error, 10)
+	e, _ := New(server.pool, "billing", &Options{Heartbeat: time.Second, OnError: func(err error) { failed <- err }})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx, idle) }()
+	for _, kind := range []error{errNoConnection, errTimeout} {
+		if err := <-failed; !errors.Is(err, kind) || server.open.Load() > 1 {
+			t.Error(err, server.open.Load())
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	ctx, stop = context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer stop()
+	for l, err := range Follow(ctx, server.pool, "billing", nil) {
+		t.Error(l, err)
+	}
+	eventually(t, "all is closed", func() bool { return server.open.Load() == 0 && server.accepted.Load() >= 3 })
+	if n := server.dialled.Load(); n != 3 { // no request to cancel what is given up
+		t.Error(n)
+	}
+	server.pool.Close()
+	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+1 }) // the listener's
+}
+
+func TestHealthHandler(t *testing.T) {
+	e, err := New(nil, "billing", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for phase, status := range map[phase]int{stopped: 503, campaigning: 200} {
+		e.m.phase = phase
+		answer := httptest.NewRecorder()
+		if e.ServeHTTP(answer, nil); answer.Code != status || answer.Body.String() != e.Health()+"\n" {
+			t.Error(answer)
+		}
+	}
+}

@@ -1,0 +1,541 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A lease of this length is renewed each 2 s and valid for 4 s: it outlives a pause of the machine.
+const ttl = 6 * time.Second
+
+// connect returns a pool of a server, and skips the test if there is none. The changes are
+// parameters of the URL, or "database" or "user".
+func connect(t *testing.T, variable string, changes ...string) *pgxpool.Pool {
+	t.Helper()
+	dsn, err := url.Parse(os.Getenv(variable))
+	if err != nil || dsn.Host == "" {
+		t.Skipf("needs a server: %s is not set", variable)
+	}
+	query := dsn.Query()
+	for i := 0; i < len(changes); i += 2 {
+		switch changes[i] {
+		case "database":
+			dsn.Path = changes[i+1]
+		case "user":
+			dsn.User = url.User(changes[i+1])
+		default:
+			query.Set(changes[i], changes[i+1])
+		}
+	}
+	dsn.RawQuery = query.Encode()
+	pool, err := pgxpool.New(context.Background(), dsn.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func fetch[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (answer T) {
+	t.Helper()
+	if err := pool.QueryRow(context.Background(), sql, args...).Scan(&answer); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return answer
+}
+
+func unique(t *testing.T) string { return fmt.Sprintf("go/%s/%d", t.Name(), time.Now().UnixNano()) }
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not within 15 s: ", what)
+		}
+	}
+}
+
+// A candidate is an elector that runs in the background.
+type candidate struct {
+	*Elector
+	t       *testing.T
+	cancel  context.CancelFunc
+	ended   chan error
+	working atomic.Bool
+	mu      sync.Mutex
+	terms   []*Term
+	reasons []Reason
+	errors  []error
+}
+
+func idle(ctx context.Context, _ *Term) error { <-ctx.Done(); return ctx.Err() }
+
+func run(t *testing.T, pool *pgxpool.Pool, election string, job Job, o Options) *candidate {
+	t.Helper()
+	c := &candidate{t: t, ended: make(chan error, 1)}
+	note := func(f func()) { c.mu.Lock(); defer c.mu.Unlock(); f() }
+	o.OnElected = func(term *Term) { note(func() { c.terms = append(c.terms, term) }) }
+	o.OnOusted = func(_ *Term, why Reason) { note(func() { c.reasons = append(c.reasons, why) }) }
+	o.OnError = func(err error) { note(func() { c.errors = append(c.errors, err) }) }
+	var err error
+	if c.Elector, err = New(pool, election, &o); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	go func() {
+		c.ended <- c.Run(ctx, func(ctx context.Context, term *Term) error {
+			c.working.Store(true)
+			defer c.working.Store(false)
+			return job(ctx, term)
+		})
+	}()
+	t.Cleanup(cancel)
+	return c
+}
+
+// end returns what Run returns.
+func (c *candidate) end() error {
+	c.t.Helper()
+	select {
+	case err := <-c.ended:
+		return err
+	case <-time.After(20 * time.Second):
+		c.t.Fatal("Run has not returned")
+		return nil
+	}
+}
+
+// stop stops the candidate, which was never in trouble.
+func (c *candidate) stop() {
+	c.t.Helper()
+	c.cancel()
+	if err := c.end(); err != nil || len(c.errors) > 0 || c.Health() != "stopped" {
+		c.t.Error(err, c.errors, c.Health())
+	}
+}
+
+func (c *candidate) elected() *Term {
+	c.t.Helper()
+	eventually(c.t, "elected", c.working.Load)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.terms[len(c.terms)-1]
+}
+
+func leader(t *testing.T, pool *pgxpool.Pool, election string) string {
+	t.Helper()
+	l, err := GetLeader(context.Background(), pool, election, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l == nil {
+		return "none"
+	}
+	return fmt.Sprint(l.Identity, " ", l.Token)
+}
+
+// S10: in each way to lead, also with a pool that is configured for poolers.
+func TestS01S02S10Lead(t *testing.T) {
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+		for way, o := range map[string]Options{"session": {}, "heartbeat": {Heartbeat: ttl}, "lease": {TTL: ttl}} {
+			t.Run(mode+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				pool, election := connect(t, "DATABASE_URL", "default_query_exec_mode", mode), unique(t)
+				o.Identity = "one"
+				one := run(t, pool, election, func(ctx context.Context, term *Term) error {
+					for ctx.Err() == nil {
+						time.Sleep(100 * time.Millisecond)
+						term.Heartbeat()
+					}
+					return nil
+				}, o)
+				if term := one.elected(); leader(t, pool, election) != fmt.Sprint("one ", term.Token()) || !term.IsLeading() {
+					t.Error(leader(t, pool, election))
+				}
+				o.Identity = "two"
+				two := run(t, pool, election, idle, o)
+				eventually(t, "confirmed", func() bool { return one.Stats().Confirmations > 3 })
+				if one.Stats().Terms != 1 || two.State() != Waiting || one.Health() != "leading" {
+					t.Error(one.Stats(), two.State(), one.Health())
+				}
+				one.stop()
+				two.elected()
+				two.stop()
+				if l := leader(t, pool, election); l != "none" || !slices.Equal(one.reasons, []Reason{Resigned}) {
+					t.Error(l, one.reasons)
+				}
+			})
+		}
+	}
+}
+
+func TestS03HangingJob(t *testing.T) {
+	for way, o := range map[string]Options{"session": {Heartbeat: ttl}, "lease": {Heartbeat: ttl, TTL: ttl}} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			pool, election := connect(t, "DATABASE_URL"), unique(t)
+			var cancelled atomic.Bool
+			one := run(t, pool, election, func(ctx context.Context, _ *Term) error {
+				<-ctx.Done()
+				cancelled.Store(errors.Is(context.Cause(ctx), ErrInDoubt))
+				time.Sleep(ttl) // it hangs
+				return nil
+			}, o)
+			one.elected()
+			two := run(t, pool, election, idle, o)
+			two.elected()
+			if !cancelled.Load() {
+				t.Error("the first job was not cancelled by then")
+			}
+		})
+	}
+}
+
+func TestS04TerminatedAndDeposed(t *testing.T) {
+	for _, fault := range []string{"SELECT pg_terminate_backend(pid) FROM le_leader($1)", "SELECT le_depose($1)"} {
+		t.Run(fault[7:16], func(t *testing.T) {
+			t.Parallel()
+			pool, election := connect(t, "DATABASE_URL"), unique(t)
+			took := time.Minute
+			c := run(t, pool, election, idle, Options{})
+			for tries := 0; took > 500*time.Millisecond && tries < 5; tries++ { // a busy machine may be late once
+				c.elected()
+				begin := time.Now()
+				fetch[bool](t, pool, fault, election)
+				eventually(t, "the job is cancelled", func() bool { return !c.working.Load() })
+				took = time.Since(begin)
+			}
+			c.elected()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if took > 500*time.Millisecond || c.reasons[0] != Lost || !errors.Is(c.errors[0], ErrLost) {
+				t.Error(took, c.reasons, c.errors)
+			}
+		})
+	}
+}
+
+func TestS05TransactionPooler(t *testing.T) {
+	pool := connect(t, "POOLER_URL", "default_query_exec_mode", "exec", "pool_max_conns", "20")
+	ctx, cancel := context.WithCancel(context.Background())
+	for range 15 { // other clients of the pooler
+		go func() {
+			for ctx.Err() == nil {
+				_, _ = pool.Exec(ctx, "SELECT pg_sleep(0.01)")
+			}
+		}()
+	}
+	for tries := 1; !endsByPooler(t, pool); tries++ {
+		if tries == 3 {
+			t.Fatal("Run has not returned")
+		}
+	}
+	cancel()
+	c := run(t, pool, unique(t), idle, Options{TTL: ttl})
+	eventually(t, "renewed", func() bool { return c.Stats().Confirmations > 2 })
+	c.stop()
+}
+
+// endsByPooler says whether two electors notice that they share connections. By chance, one does not: if its bid alone
+// used another connection, then that one leads, and the elector waits for it.
+func endsByPooler(t *testing.T, pool *pgxpool.Pool) bool {
+	t.Helper()
+	admin, election := connect(t, "DATABASE_URL"), unique(t)
+	for _, c := range []*candidate{run(t, pool, election, idle, Options{}), run(t, pool, election, idle, Options{})} {
+		var permanent *PermanentError
+		select {
+		case err := <-c.ended:
+			if !errors.As(err, &permanent) || permanent.Cause != Pooler || !strings.Contains(err.Error(), "set a TTL") {
+				t.Errorf("%v", err)
+			}
+		case <-time.After(10 * time.Second):
+			exec(t, admin, "SELECT pg_terminate_backend(pid) FROM le_leaders WHERE name = '"+election+"'")
+			return false
+		}
+	}
+	if l := leader(t, admin, election); l != "none" {
+		t.Error(l)
+	}
+	return true
+}
+
+// What shares the connections of a pooler leaves no setting on them.
+func TestS05PoolerKeepsItsSettings(t *testing.T) {
+	admin, database, ctx := connect(t, "DATABASE_URL"), fmt.Sprintf("go_%d", time.Now().UnixNano()), context.Background()
+	exec(t, admin, "CREATE DATABASE "+database)
+	defer exec(t, admin, "DROP DATABASE "+database+" WITH (FORCE)")
+	exec(t, admin, "ALTER DATABASE "+database+" SET statement_timeout = '77s'")
+	pool := connect(t, "POOLER_URL", "database", database, "default_query_exec_mode", "exec")
+	exec(t, pool, "CREATE EXTENSION leader_election")
+	var done atomic.Bool
+	c := run(t, pool, "e", Every(pool, Interval(time.Second), func(context.Context, pgx.Tx, time.Time) error {
+		done.Store(true)
+		return nil
+	}), Options{TTL: ttl})
+	eventually(t, "renewed", func() bool { return c.Stats().Confirmations > 2 && done.Load() })
+	leader(t, pool, "e")
+	c.stop()
+	for range 4 { // all that there are, at the same time
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(ctx)
+		var timeout string
+		if err := tx.QueryRow(ctx, "SHOW statement_timeout").Scan(&timeout); err != nil || timeout != "77s" {
+			t.Error(timeout, err)
+		}
+	}
+}
+
+// With a seat, too, no session is left that leads.
+func TestS05SeatIsLeft(t *testing.T) {
+	pool, election := connect(t, "DATABASE_URL"), unique(t)
+	for _, o := range []Options{{}, {Seats: 2}} {
+		c := run(t, pool, election, idle, o)
+		c.elected()
+		_ = c.opt.conclude(pool, election, &PermanentError{Pooler, nil})
+		eventually(t, "lost", func() bool { return !c.working.Load() || c.Stats().Terms > 1 })
+		c.cancel()
+		if err := c.end(); err != nil || c.reasons[0] != Lost {
+			t.Error(err, c.reasons)
+		}
+	}
+}
+
+func TestS06LeaderAndFollow(t *testing.T) {
+	pool, election := connect(t, "DATABASE_URL"), unique(t)
+	changes := make(chan string)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		defer close(changes)
+		for l, err := range Follow(ctx, pool, election, nil) {
+			switch {
+			case err != nil || l == nil:
+				changes <- fmt.Sprint(err)
+			case l.Value == nil:
+				changes <- l.Identity
+			default:
+				changes <- l.Identity + " " + *l.Value
+			}
+		}
+	}()
+	next := func(want string) {
+		t.Helper()
+		if got := <-changes; got != want {
+			t.Fatalf("%q, not %q", got, want)
+		}
+	}
+	next("<nil>")
+	for _, o := range []Options{{Identity: "one"}, {Identity: "two", TTL: ttl}} {
+		c := run(t, pool, election, idle, o)
+		next(o.Identity)
+		if err := c.elected().Proclaim(ctx, "here"); err != nil {
+			t.Error(err)
+		}
+		next(o.Identity + " here")
+		if err := c.elected().Proclaim(ctx, strings.Repeat("x", 8193)); err == nil {
+			t.Error("a long value is proclaimed")
+		}
+		term := c.elected()
+		c.stop()
+		next("<nil>")
+		if err := term.Proclaim(ctx, "there"); !errors.Is(err, ErrNotLeading) {
+			t.Error(err)
+		}
+	}
+	cancel()
+	next("")
+}
+
+func TestS07Every(t *testing.T) {
+	pool, election := connect(t, "DATABASE_URL"), unique(t)
+	table := pgx.Identifier{election}.Sanitize()
+	exec(t, pool, "CREATE TABLE "+table+" (due timestamptz)")
+	defer exec(t, pool, "DROP TABLE "+table)
+	var failed atomic.Bool
+	task := func(ctx context.Context, tx pgx.Tx, due time.Time) error {
+		if _, err := tx.Exec(ctx, "INSERT INTO "+table+" VALUES ($1)", due); err != nil {
+			return err
+		}
+		if !failed.Swap(true) {
+			return errors.New("the first one fails")
+		}
+		return nil
+	}
+	one := run(t, pool, election, Every(pool, Interval(2*time.Second), task), Options{Heartbeat: ttl})
+	one.elected()
+	two := run(t, pool, election, Every(pool, Interval(2*time.Second), task), Options{TTL: ttl})
+	count := func() int { return fetch[int](t, pool, "SELECT count(*) FROM "+table) }
+	eventually(t, "three", func() bool { return count() >= 3 })
+	one.cancel()
+	if err := one.end(); err != nil || len(one.errors) != 1 {
+		t.Error(err, one.errors)
+	}
+	before := count()
+	eventually(t, "two more", func() bool { return count() >= before+2 })
+	two.stop()
+	wrong := "SELECT count(*) - count(DISTINCT due) + count(*) FILTER (WHERE extract(epoch FROM due)::numeric % 2 <> 0) FROM " + table
+	if n := fetch[int](t, pool, wrong); n != 0 {
+		t.Errorf("%d are wrong", n)
+	}
+}
+
+func TestS08Seats(t *testing.T) {
+	for way, o := range map[string]Options{"session": {Seats: 2}, "lease": {Seats: 2, TTL: ttl}} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			pool, election := connect(t, "DATABASE_URL"), unique(t)
+			var all []*candidate
+			leading := func() (found []*candidate) {
+				for _, c := range all {
+					if c.working.Load() {
+						found = append(found, c)
+					}
+				}
+				return found
+			}
+			for range 3 {
+				all = append(all, run(t, pool, election, idle, o))
+			}
+			eventually(t, "two lead", func() bool { return len(leading()) == 2 })
+			first, second := leading()[0].elected().Election(), leading()[1].elected().Election()
+			if min(first, second) != election+"/1" || max(first, second) != election+"/2" {
+				t.Error(first, second)
+			}
+			gone := leading()[0]
+			gone.stop()
+			eventually(t, "the third one leads", func() bool { return len(leading()) == 2 })
+			for _, c := range all {
+				if c != gone {
+					c.stop()
+				}
+			}
+			if left := fetch[int](t, pool, "SELECT count(*) FROM le_leaders WHERE name LIKE $1", election+"%"); left > 0 {
+				t.Errorf("%d lead", left)
+			}
+		})
+	}
+}
+
+func TestS09StopWhileWaiting(t *testing.T) {
+	pool, election := connect(t, "DATABASE_URL"), unique(t)
+	one := run(t, pool, election, idle, Options{})
+	one.elected()
+	waiting := func() bool {
+		return fetch[bool](t, pool, "SELECT EXISTS (SELECT FROM le_candidates WHERE name = $1)", election)
+	}
+	two := run(t, pool, election, idle, Options{})
+	eventually(t, "the second one waits", waiting)
+	begin := time.Now()
+	two.stop()
+	if took := time.Since(begin); took > 4*time.Second { // the deadline of an answer is 5 s
+		t.Error(took)
+	}
+	eventually(t, "no candidate is left", func() bool { return !waiting() })
+	one.stop()
+}
+
+func TestS11Guard(t *testing.T) {
+	pool, election := connect(t, "DATABASE_URL"), unique(t)
+	ctx := context.Background()
+	c := run(t, pool, election, idle, Options{TTL: ttl})
+	term := c.elected()
+	guard := func(tx pgx.Tx) error { return term.Guard(ctx, tx) }
+	if err := pgx.BeginFunc(ctx, pool, guard); err != nil {
+		t.Error(err)
+	}
+	c.stop()
+	if err := pgx.BeginFunc(ctx, pool, guard); serverError(err).Code != "LE001" {
+		t.Error(err)
+	}
+}
+
+func TestS12PermanentErrors(t *testing.T) {
+	admin := connect(t, "DATABASE_URL")
+	database := fmt.Sprintf("go_%d", time.Now().UnixNano())
+	exec(t, admin, "CREATE DATABASE "+database)
+	exec(t, admin, "CREATE ROLE "+database+" LOGIN")
+	defer func() {
+		exec(t, admin, "DROP DATABASE "+database+" WITH (FORCE)")
+		exec(t, admin, "DROP ROLE "+database)
+	}()
+	pool := connect(t, "DATABASE_URL", "database", database)
+	role := connect(t, "DATABASE_URL", "database", database, "user", database)
+	want := func(pool *pgxpool.Pool, cause Cause, words string, o Options) {
+		t.Helper()
+		var permanent *PermanentError
+		err := run(t, pool, "e", idle, o).end()
+		if !errors.As(err, &permanent) || permanent.Cause != cause || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v", err)
+		}
+	}
+	want(pool, Extension, `not installed in database "`+database+`": run CREATE EXTENSION leader_election`, Options{})
+	exec(t, pool, "CREATE SCHEMA \"L e\"")
+	exec(t, pool, "CREATE EXTENSION leader_election SCHEMA \"L e\"")
+	for _, o := range []Options{{}, {TTL: ttl}} {
+		want(pool, Extension, `in schema "L e": set the option Schema to it`, o)
+	}
+	for _, err := range Follow(context.Background(), pool, "e", nil) {
+		if permanent := new(PermanentError); !errors.As(err, &permanent) || permanent.Cause != Extension {
+			t.Error(err)
+		}
+	}
+	exec(t, pool, "GRANT USAGE ON SCHEMA \"L e\" TO PUBLIC; REVOKE ALL ON ALL ROUTINES IN SCHEMA \"L e\" FROM PUBLIC")
+	want(role, Privilege, "permission denied", Options{Schema: "L e", TTL: ttl})
+	want(pool, Argument, "leader_election.max_ttl", Options{Schema: "L e", TTL: 24 * time.Hour})
+	for _, o := range []Options{{Schema: "L e"}, {Schema: "L e", TTL: ttl}} {
+		c := run(t, pool, "e", idle, o)
+		c.elected()
+		c.stop()
+	}
+}
+
+func TestS13Timeouts(t *testing.T) {
+	admin, role := connect(t, "DATABASE_URL"), fmt.Sprintf("go_%d", time.Now().UnixNano())
+	exec(t, admin, "CREATE ROLE "+role+" LOGIN")
+	defer exec(t, admin, "DROP ROLE "+role)
+	for _, timeout := range []string{"statement_timeout", "lock_timeout", "idle_session_timeout"} {
+		exec(t, admin, "ALTER ROLE "+role+" SET "+timeout+" = '1s'")
+	}
+	pool, election := connect(t, "DATABASE_URL", "user", role), unique(t)
+	named := connect(t, "DATABASE_URL", "user", role, "application_name", "mine")
+	one := run(t, pool, election, idle, Options{Heartbeat: 20 * time.Second})
+	one.elected()
+	two := run(t, named, election, idle, Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	for l, err := range Follow(ctx, pool, election, nil) {
+		if l == nil || err != nil {
+			t.Error(l, err)
+		}
+	}
+	names := "SELECT array_agg(DISTINCT application_name ORDER BY application_name) FROM pg_stat_activity WHERE usename = $1"
+	if got := fetch[[]string](t, admin, names, role); len(got) != 2 || got[1] != "mine" || !strings.HasPrefix(got[0], "leader_election: go/TestS13") {
+		t.Error(got)
+	}
+	one.stop()
+	two.elected()
+	two.stop()
+}

@@ -1,0 +1,342 @@
+package org.leaderelection;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+import org.leaderelection.Elector.Health;
+import org.leaderelection.Elector.Reason;
+import org.leaderelection.Elector.State;
+import org.leaderelection.World.Proclamation;
+
+/** The state machine of an elector. */
+final class ElectorMachine extends Machine {
+  private enum Phase {
+    STOPPED,
+    CAMPAIGN,
+    CONFIRMING,
+    ELECTED,
+    JOB,
+    OUSTED,
+    LEAVING,
+    PAUSED
+  }
+
+  final Way way;
+  Term term;
+  volatile int terms;
+  volatile int confirmations;
+  private final Deque<Proclamation> proclaims = new ArrayDeque<>();
+  private Phase phase = Phase.STOPPED;
+  private Object pid; // of the server connection
+  private Long token; // of the lease that could not be resigned
+  private LeaderElectionException over; // that leadership is lost or in doubt
+  private Reason reason;
+  private double due = NEVER; // of the next question
+  private double reportAt = NEVER;
+
+  ElectorMachine(World world, Way way) {
+    super(world);
+    this.way = way;
+  }
+
+  synchronized State state() {
+    return switch (phase) {
+      case STOPPED -> State.STOPPED;
+      case PAUSED -> State.PAUSED;
+      case CAMPAIGN, CONFIRMING -> State.WAITING;
+      default -> reason == null && phase != Phase.LEAVING ? State.LEADING : State.STOPPING;
+    };
+  }
+
+  synchronized Health health() {
+    if (phase == Phase.STOPPED) return Health.STOPPED;
+    if (failures > 0 || over != null) return Health.IN_DOUBT;
+    if (term == null || phase == Phase.CONFIRMING) return Health.WAITING;
+    return world.clock() < term.validUntil() ? Health.LEADING : Health.IN_DOUBT;
+  }
+
+  @Override
+  double wakeup() {
+    double wakeup = Math.min(super.wakeup(), reportAt);
+    if (holds()) wakeup = Math.min(wakeup, term.validUntil());
+    return holds() && asking == null ? Math.min(wakeup, due) : wakeup;
+  }
+
+  private boolean inTerm() {
+    return phase == Phase.ELECTED || phase == Phase.JOB || phase == Phase.OUSTED;
+  }
+
+  /** Returns whether there is a term whose leadership is neither lost nor in doubt. */
+  private boolean holds() {
+    return inTerm() && over == null;
+  }
+
+  @Override
+  void passTime() {
+    if (holds() && now >= term.validUntil()) doubt();
+    super.passTime();
+    if (now >= reportAt) {
+      reportAt = NEVER;
+      String message = "the job has not stopped within " + way.stopTimeout + " s";
+      report(new LeaderElectionException("slow job", message, null));
+    }
+    if (phase == Phase.LEAVING) leave();
+    if (asking != null || !holds()) return;
+    if (now >= due) {
+      send(way.opens && way.beats() && term.takeBeat() ? "beat" : "confirm", null, way.patience);
+    } else if (!proclaims.isEmpty()) {
+      send("proclaim", proclaims.peek().value(), way.proclaiming);
+    }
+  }
+
+  // The campaign
+
+  @Override
+  void run() {
+    phase = Phase.CAMPAIGN;
+    term = null;
+    over = null;
+    reason = null;
+    if (way.opens) {
+      send("open", null, way.limit);
+    } else {
+      bid();
+    }
+  }
+
+  private void bid() {
+    send("bid", token, way.limit + way.round);
+  }
+
+  @Override
+  void answered(Ask ask, Object[] row) {
+    boolean yes = Boolean.TRUE.equals(row[0]);
+    switch (ask.kind()) {
+      case "open" -> {
+        pid = row[0];
+        bid();
+      }
+      case "bid" -> bidden(ask, row);
+      case "proclaim" -> proclaimed(yes ? null : new LostException("over", term, null));
+      case "resign" -> finish();
+      default -> confirm(ask, yes, way.opens && !row[1].equals(pid));
+    }
+  }
+
+  private void bidden(Ask ask, Object[] row) {
+    token = null;
+    if (row[0] != null) {
+      term = new Term(this, row.length > 1 ? (String) row[1] : way.election, (Long) row[0]);
+      if (way.opens) {
+        phase = Phase.CONFIRMING;
+        send(way.beats() ? "beat" : "confirm", null, way.limit);
+        return;
+      }
+      term.beatLength = way.heartbeat * 2 / 3;
+      term.beatenUntil = ask.asked() + term.beatLength;
+      confirmed(ask);
+      lead();
+    } else if (stopping) {
+      finish();
+    } else if (way.opens) {
+      bid();
+    } else {
+      until = ask.asked() + way.interval;
+    }
+  }
+
+  private void confirm(Ask ask, boolean leads, boolean pooled) {
+    if (over != null) return;
+    if (pooled) {
+      lose(Reason.LOST, PermanentException.pooler(null));
+    } else if (leads) {
+      confirmed(ask);
+    } else {
+      lose(Reason.LOST, new LostException("lost", term, null));
+    }
+    if (phase == Phase.CONFIRMING) lead();
+  }
+
+  private void confirmed(Ask ask) {
+    confirmations++;
+    due = ask.asked() + way.interval;
+    term.confirmedUntil = ask.asked() + way.validity;
+    if (ask.kind().equals("beat")) term.beatenUntil = ask.asked() + way.heartbeat * 2 / 3;
+  }
+
+  private void lead() {
+    if (over == null && now >= term.validUntil()) doubt();
+    if (over != null || stopping) {
+      phase = Phase.LEAVING;
+      return;
+    }
+    phase = Phase.ELECTED;
+    terms++;
+    world.elected(term);
+  }
+
+  // The term
+
+  void electedDone(Throwable error) {
+    note("callback", error);
+    if (reason == null) {
+      phase = Phase.JOB;
+      world.job(term);
+    } else {
+      oust();
+    }
+  }
+
+  void jobDone(Throwable error) {
+    note("job", error);
+    reportAt = NEVER;
+    phase = Phase.OUSTED;
+    cancel(error == null ? Reason.JOB_RETURNED : Reason.JOB_FAILED);
+    oust();
+  }
+
+  private void oust() {
+    phase = Phase.OUSTED;
+    world.ousted(term, reason);
+  }
+
+  void oustedDone(Throwable error) {
+    note("callback", error);
+    phase = Phase.LEAVING;
+  }
+
+  /** Reports an error of the user's code, if there is one. */
+  void note(String kind, Throwable error) {
+    if (error == null) return;
+    report(new LeaderElectionException(kind, "the " + kind + " has failed: " + error, error));
+  }
+
+  void proclaim(Term during, Proclamation call) {
+    if (holds() && reason == null && during == term) {
+      proclaims.add(call);
+    } else {
+      world.proclaimed(call, new LostException("over", during, null));
+    }
+  }
+
+  private void proclaimed(LeaderElectionException error) {
+    if (!proclaims.isEmpty()) world.proclaimed(proclaims.remove(), error);
+  }
+
+  // The end of a term
+
+  @Override
+  void stop() {
+    if (stopping) return;
+    stopping = true;
+    boolean bidding = !way.opens && asking != null && asking.kind().equals("bid");
+    if (inTerm()) {
+      cancel(Reason.RESIGNED);
+    } else if (phase != Phase.LEAVING && !bidding) {
+      super.stop();
+    }
+  }
+
+  @Override
+  synchronized void abandon() {
+    stopping = true;
+    if (holds()) lose(Reason.LOST, new LostException("lost", term, null));
+  }
+
+  private void cancel(Reason why) {
+    if (reason == null) {
+      reason = why;
+      term.cancel();
+      if (phase == Phase.JOB) {
+        world.cancel();
+        reportAt = now + way.stopTimeout;
+      }
+    }
+    while (!proclaims.isEmpty()) proclaimed(new LostException("over", term, null));
+  }
+
+  private void doubt() {
+    lose(Reason.IN_DOUBT, new LostException("in doubt", term, null));
+  }
+
+  private void lose(Reason why, LeaderElectionException error) {
+    over = error;
+    if (error instanceof LostException) report(error);
+    if (!way.opens && asking != null) disconnect();
+    cancel(why);
+  }
+
+  /** Resigns, unless there is nothing to resign, or an answer to wait for. */
+  private void leave() {
+    boolean asked = asking != null && !asking.kind().equals("resign");
+    if (over != null && (asked || !over.kind().equals("in doubt"))) {
+      finish();
+    } else if (asking == null) {
+      send("resign", null, way.limit);
+    }
+  }
+
+  private void finish() {
+    disconnect();
+    if (over instanceof PermanentException permanent) {
+      end(permanent);
+    } else if (stopping) {
+      end(null);
+    } else {
+      pause(reason == Reason.JOB_RETURNED ? 0.5 + world.random() / 2 : backoff());
+    }
+  }
+
+  @Override
+  void pause(double length) {
+    phase = Phase.PAUSED;
+    over = null;
+    term = null;
+    super.pause(length);
+  }
+
+  @Override
+  void end(PermanentException error) {
+    phase = Phase.STOPPED;
+    super.end(error);
+  }
+
+  // Errors
+
+  @Override
+  void broken(LeaderElectionException error) {
+    if (asking == null) connectionLost(error);
+    super.broken(error);
+  }
+
+  @Override
+  void fail(Ask ask, LeaderElectionException error) {
+    if (phase == Phase.CAMPAIGN || phase == Phase.CONFIRMING) {
+      super.fail(ask, error);
+    } else if (ask.kind().equals("proclaim")) {
+      proclaimed(error);
+      if (!way.opens) {
+        disconnect();
+      } else if (!error.isOfServer()) {
+        connectionLost(error);
+      }
+    } else if (ask.kind().equals("resign")) {
+      report(error);
+      token = way.opens ? null : (Long) term.token();
+      finish();
+    } else if (way.opens) {
+      connectionLost(error);
+    } else if (over == null) {
+      report(error);
+      disconnect();
+      due = now + way.retry;
+    }
+  }
+
+  private void connectionLost(LeaderElectionException error) {
+    if (holds()) {
+      lose(Reason.LOST, new LostException("lost", term, error));
+    } else if (over instanceof LostException) {
+      over = new LostException("lost", term, error);
+    }
+  }
+}

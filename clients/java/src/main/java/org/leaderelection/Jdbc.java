@@ -1,0 +1,184 @@
+package org.leaderelection;
+
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.BiConsumer;
+import javax.sql.DataSource;
+import org.postgresql.PGConnection;
+import org.postgresql.PGStatement;
+
+/** A connection, or one that is being opened, and the thread that asks on it. */
+final class Jdbc {
+  private static final String SETTINGS =
+      """
+      SELECT pg_backend_pid(),
+             count(set_config(name, CASE name WHEN 'application_name' THEN ?::text ELSE '0' END, false))
+      FROM pg_settings
+      WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
+                     'idle_in_transaction_session_timeout', 'transaction_timeout')
+         OR name = 'application_name' AND setting IN ('', 'PostgreSQL JDBC Driver')""";
+
+  private final DataSource dataSource;
+  private final BiConsumer<Jdbc, Exception> ended; // null: each connection is used once
+  private final ThreadPoolExecutor thread;
+  private Connection connection;
+  private boolean autoCommit; // of the connection, when it was opened
+  private volatile boolean closed;
+
+  /** Prepares to open a connection, which is kept if there is something to tell of its end. */
+  Jdbc(DataSource dataSource, String name, BiConsumer<Jdbc, Exception> ended) {
+    this.dataSource = dataSource;
+    this.ended = ended;
+    this.thread = worker(name);
+  }
+
+  /** Returns a queue with a thread, which ends when there was nothing to do for 1 s. */
+  static ThreadPoolExecutor worker(String name) {
+    return new ThreadPoolExecutor(
+        0, 1, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), task -> daemon(name, task));
+  }
+
+  static Thread daemon(String name, Runnable task) {
+    Thread thread = new Thread(task, "leader-election " + name);
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  /** Returns the first statement of each connection that is kept. */
+  static Way.Query settings(String election) {
+    return new Way.Query(SETTINGS, "leader_election: " + election);
+  }
+
+  /** Asks, after a connection was opened if there is none; {@code begun} is called in between. */
+  CompletableFuture<Object[]> ask(Way.Query query, Runnable begun) {
+    CompletableFuture<Object[]> answer = new CompletableFuture<>();
+    thread.execute(
+        () -> {
+          try {
+            Connection c = connect();
+            begun.run();
+            Object[] row = ask(c, query);
+            if (ended == null) release(c);
+            answer.complete(row);
+          } catch (Throwable e) {
+            answer.completeExceptionally(e);
+          }
+          if (ended != null) watch();
+        });
+    return answer;
+  }
+
+  /** Asks a statement that the driver prepares, and the server does not. */
+  static Object[] ask(Connection connection, Way.Query query) throws SQLException {
+    try (PreparedStatement statement = connection.prepareStatement(query.sql())) {
+      // by a name, which PgBouncer before 1.21 does not know
+      if (statement.isWrapperFor(PGStatement.class)) {
+        statement.unwrap(PGStatement.class).setPrepareThreshold(0);
+      }
+      for (int i = 0; i < query.arguments().length; i++) {
+        statement.setObject(i + 1, query.arguments()[i]);
+      }
+      try (ResultSet answer = statement.executeQuery()) {
+        answer.next();
+        Object[] row = new Object[answer.getMetaData().getColumnCount()];
+        for (int i = 0; i < row.length; i++) {
+          row[i] = answer.getObject(i + 1);
+        }
+        return row;
+      }
+    }
+  }
+
+  private Connection connect() throws SQLException {
+    if (connection != null) return connection;
+    Connection opened = dataSource.getConnection();
+    synchronized (this) {
+      if (!closed) connection = opened;
+    }
+    if (connection == null) {
+      opened.close();
+      throw new SQLException("opened too late");
+    }
+    autoCommit = opened.getAutoCommit();
+    opened.setAutoCommit(true);
+    if (ended != null) opened.setNetworkTimeout(Runnable::run, 0);
+    return opened;
+  }
+
+  /** Gives a connection back as it was, unless it was cut. */
+  private void release(Connection used) {
+    synchronized (this) {
+      if (closed) return;
+      connection = null;
+    }
+    try (used) {
+      used.setAutoCommit(autoCommit);
+    } catch (SQLException e) {
+      // there is an answer nevertheless
+    }
+  }
+
+  /** Reads from the connection until there is something to ask, to notice its end. */
+  private void watch() {
+    try {
+      boolean reads = connection != null && connection.isWrapperFor(PGConnection.class);
+      while (reads && !closed && thread.getQueue().isEmpty()) {
+        connection.unwrap(PGConnection.class).getNotifications(100);
+      }
+    } catch (SQLException e) {
+      ended.accept(this, e);
+    }
+  }
+
+  /** Asks one statement on a connection of its own, for 5 s at most. */
+  static Object[] once(DataSource dataSource, Way.Query query) throws InterruptedException {
+    Jdbc link = new Jdbc(dataSource, "question", null);
+    try {
+      return link.ask(query, () -> {}).get(5, TimeUnit.SECONDS);
+    } catch (ExecutionException e) {
+      throw error(e.getCause());
+    } catch (TimeoutException e) {
+      throw new LeaderElectionException("timeout", "no answer for 5 s", e);
+    } finally {
+      link.close();
+    }
+  }
+
+  static LeaderElectionException error(Throwable error) {
+    if (error == null) return null;
+    String state = error instanceof SQLException sql ? sql.getSQLState() : null;
+    boolean broken = state == null || state.startsWith("08");
+    String message =
+        state == null || error.getMessage() == null ? error.toString() : error.getMessage();
+    return new LeaderElectionException(broken ? "broken" : state, message, error);
+  }
+
+  /**
+   * Cuts the connection: a pool does not get it back in use, and nothing that hangs is waited for.
+   */
+  synchronized void close() {
+    closed = true;
+    thread.shutdownNow(); // also ends a wait for a pool's connection
+    if (connection != null) cut(connection);
+  }
+
+  static void cut(Connection connection) {
+    Runnable cut =
+        () -> {
+          try (connection) {
+            connection.abort(Runnable::run);
+          } catch (SQLException e) {
+            // it has ended already
+          }
+        };
+    daemon("close", cut).start();
+  }
+}

@@ -1,0 +1,36 @@
+package org.leaderelection;
+
+import java.time.Duration;
+
+/** To lead by a lease: each statement may use another connection. */
+final class Lease extends Way {
+  private static final String LEASE =
+      "SELECT le_lease(?::text, ?::interval, identity => ?::text, token => ?::bigint)";
+  private final Duration ttl;
+
+  Lease(LeaderElection options) {
+    super(options, false);
+    ttl = options.ttl;
+    double length = seconds(ttl);
+    interval = length / 3;
+    limit = Math.min(5, length / 3);
+    patience = Math.min(5, length / 5);
+    proclaiming = Math.min(1, length / 10);
+    validity = length * 2 / 3;
+    retry = proclaiming;
+  }
+
+  @Override
+  Query query(String kind, Object value, Term term) {
+    if (kind.equals("bid") && seats != null) return campaign("timeout => '0', ttl", ttl);
+    if (kind.equals("bid")) return query(LEASE, election, ttl.toString(), identity, value);
+    String name = term.election();
+    long token = term.token();
+    return switch (kind) {
+      case "resign" -> query("SELECT le_resign(?::text, ?::bigint)", name, token);
+      case "proclaim" ->
+          query("SELECT le_proclaim(?::text, ?::text, ?::bigint)", name, value, token);
+      default -> query("SELECT le_renew(?::text, ?::bigint)", name, token);
+    };
+  }
+}

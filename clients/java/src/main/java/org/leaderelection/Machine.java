@@ -1,0 +1,146 @@
+package org.leaderelection;
+
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * What the state machines have in common. They are pure: {@code step} gets the time and what has
+ * happened, and tells a {@link World} what is to be done.
+ */
+abstract class Machine {
+  static final double NEVER = Double.POSITIVE_INFINITY;
+  private static final Set<String> JUDGED = Set.of("bid", "observe");
+  private static final Pattern NAMED = Pattern.compile("Retry in (\\d+) ms");
+
+  /** A statement on its way. */
+  record Ask(int serial, String kind, double asked, double deadline) {}
+
+  final World world;
+  double now;
+  double until = NEVER; // the end of a pause
+  Ask asking;
+  int failures; // in a row
+  boolean stopping;
+  volatile int errors;
+  private boolean begun;
+  private boolean toldNotYet;
+  private int serial;
+
+  Machine(World world) {
+    this.world = world;
+  }
+
+  /** Begins a campaign, or to follow. */
+  abstract void run();
+
+  abstract void answered(Ask ask, Object[] row);
+
+  /** Lets time pass, and then an event happen: a call of a method of this. */
+  synchronized void step(double now, Runnable event) {
+    this.now = now;
+    passTime();
+    event.run();
+    passTime();
+  }
+
+  /** Returns when {@link #step} is to be called although nothing has happened. */
+  double wakeup() {
+    return Math.min(until, asking == null ? NEVER : asking.deadline);
+  }
+
+  /** A statement has got its connection. */
+  void begun(int serial) {
+    begun |= asking != null && asking.serial == serial;
+  }
+
+  /** A statement was answered by a row, or has failed. */
+  void done(int serial, LeaderElectionException error, Object... row) {
+    Ask ask = asking;
+    if (ask == null || ask.serial != serial) return; // it was given up
+    asking = null;
+    if (error != null) {
+      fail(ask, error);
+      return;
+    }
+    if (JUDGED.contains(ask.kind)) {
+      failures = 0;
+      toldNotYet = false;
+    }
+    answered(ask, row);
+  }
+
+  /** The connection has ended. */
+  void broken(LeaderElectionException error) {
+    if (asking != null) done(asking.serial, error);
+  }
+
+  /** Nothing drives this any more. */
+  void abandon() {}
+
+  void stop() {
+    world.disconnect();
+    end(null);
+  }
+
+  void passTime() {
+    if (asking != null && now >= asking.deadline) {
+      String what = begun ? "no answer" : "no connection from the data source";
+      String message = String.format("%s for %.1f s", what, now - asking.asked);
+      String kind = begun ? "timeout" : "no-connection";
+      done(asking.serial, new LeaderElectionException(kind, message, null));
+    }
+    if (now >= until) {
+      until = NEVER;
+      run();
+    }
+  }
+
+  void send(String kind, Object value, double limit) {
+    asking = new Ask(++serial, kind, now, now + limit);
+    begun = false;
+    world.ask(serial, kind, value);
+  }
+
+  void disconnect() {
+    asking = null;
+    world.disconnect();
+  }
+
+  void report(LeaderElectionException error) {
+    errors++;
+    world.error(error);
+  }
+
+  void fail(Ask ask, LeaderElectionException error) {
+    disconnect();
+    PermanentException cause = JUDGED.contains(ask.kind) ? PermanentException.of(error) : null;
+    if (cause != null && !stopping) {
+      end(cause);
+      return;
+    }
+    boolean notYet = error.kind().equals("LE003");
+    if (!notYet || !toldNotYet) report(error);
+    toldNotYet = notYet;
+    Matcher named = NAMED.matcher(error.getMessage());
+    if (stopping) {
+      end(null);
+    } else {
+      pause(notYet && named.find() ? Double.parseDouble(named.group(1)) / 1000 : backoff());
+    }
+  }
+
+  double backoff() {
+    return Math.min(15, 0.5 * Math.pow(2, failures++)) * (0.5 + world.random() / 2);
+  }
+
+  void pause(double length) {
+    until = now + length;
+  }
+
+  void end(PermanentException error) {
+    asking = null;
+    until = NEVER;
+    world.end(error);
+  }
+}

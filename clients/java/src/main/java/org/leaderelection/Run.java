@@ -1,0 +1,214 @@
+package org.leaderelection;
+
+import static java.util.concurrent.TimeUnit.NANOSECONDS;
+import static java.util.concurrent.TimeUnit.SECONDS;
+
+import java.lang.System.Logger.Level;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * Drives a state machine: a queue of what has happened, a timer, and a connection. All else happens
+ * beside it, on other threads, and puts its result into the queue.
+ */
+abstract class Run extends World implements AutoCloseable {
+  private static final Runnable IDLE = () -> {};
+  private static final String DIAGNOSE =
+      """
+      SELECT nspname::text, current_database()
+      FROM pg_database
+      LEFT JOIN pg_extension ON extname = 'leader_election'
+      LEFT JOIN pg_namespace AS n ON n.oid = extnamespace
+      WHERE datname = current_database()""";
+  private static final String EXPEL =
+      "SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = ?::text AND name = ";
+  private static final String MISSING =
+      "the extension is not installed in database \"%s\": run CREATE EXTENSION leader_election";
+  private static final String ELSEWHERE =
+      "the extension is in schema \"%s\": set the option schema to it";
+
+  final LeaderElection options;
+  final Way way;
+  private final BlockingQueue<Runnable> events = new LinkedBlockingQueue<>();
+  private final ExecutorService callbacks;
+  private final AtomicBoolean started = new AtomicBoolean();
+  private final CountDownLatch returned = new CountDownLatch(1);
+  private volatile boolean ended;
+  private volatile PermanentException permanent;
+  private final boolean keeps; // the connection from one statement to the next
+  private Jdbc link;
+  volatile Thread working; // on the job, or a callback of a term
+  Machine machine;
+
+  Run(LeaderElection options, boolean keeps) {
+    options.check();
+    this.options = options;
+    this.keeps = keeps;
+    this.way = Way.of(options);
+    callbacks = Jdbc.worker("callbacks " + way.election);
+  }
+
+  abstract Way.Query query(String kind, Object value);
+
+  final void drive() {
+    if (!started.compareAndSet(false, true)) throw new IllegalStateException("it has run before");
+    boolean interrupted = false;
+    try {
+      stepToEnd();
+      if (!ended) machine.step(clock(), machine::run); // else it was stopped before
+      while (!ended) {
+        try {
+          // timers stand still while the machine is suspended, and the clock does not
+          double wait = Math.min(1, machine.wakeup() - clock());
+          Runnable event = events.poll((long) (wait * 1e9), NANOSECONDS);
+          machine.step(clock(), event == null ? IDLE : event);
+        } catch (InterruptedException e) {
+          interrupted = true;
+          stop();
+        }
+      }
+      stepToEnd();
+      explain();
+      callbacks.invokeAll(List.of(Executors.callable(IDLE)), 1, SECONDS);
+    } catch (InterruptedException e) {
+      interrupted = true;
+    } finally {
+      if (!ended) { // by an error of this library, or of the JVM: the job must not go on
+        ended = true;
+        machine.abandon();
+      }
+      disconnect();
+      returned.countDown();
+    }
+    if (interrupted) Thread.currentThread().interrupt();
+    if (permanent != null) throw permanent;
+  }
+
+  /** Asks {@code run} to return. Does not wait, and may be called from any thread. */
+  public final void stop() {
+    post(() -> machine.stop());
+  }
+
+  /**
+   * Stops, and waits until {@code run} has returned, or this thread is interrupted. Does not wait
+   * if the job, or a callback of its election or of the end of its term, calls this.
+   */
+  @Override
+  public final void close() {
+    stop();
+    try {
+      if (started.get() && Thread.currentThread() != working) returned.await();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /**
+   * Returns how many errors were reported.
+   *
+   * @return the number of errors
+   */
+  public final int errors() {
+    return machine.errors;
+  }
+
+  @Override
+  final double clock() {
+    return Clock.now();
+  }
+
+  @Override
+  final double random() {
+    return ThreadLocalRandom.current().nextDouble();
+  }
+
+  @Override
+  final void post(Runnable event) {
+    events.add(event);
+    if (ended) stepToEnd();
+  }
+
+  private void stepToEnd() {
+    for (Runnable event = events.poll(); event != null; event = events.poll()) {
+      machine.step(clock(), event);
+    }
+  }
+
+  @Override
+  final void ask(int serial, String kind, Object value) {
+    if (link == null || !keeps) {
+      link = new Jdbc(options.dataSource, way.election, keeps ? this::broken : null);
+    }
+    link.ask(query(kind, value), () -> post(() -> machine.begun(serial)))
+        .whenComplete((row, error) -> post(() -> machine.done(serial, Jdbc.error(error), row)));
+  }
+
+  private void broken(Jdbc from, Exception error) {
+    post(
+        () -> {
+          if (from == link) machine.broken(Jdbc.error(error));
+        });
+  }
+
+  @Override
+  final synchronized void disconnect() {
+    if (link != null) link.close();
+    link = null;
+  }
+
+  @Override
+  final void error(LeaderElectionException error) {
+    if (options.onError == null) log(Level.ERROR, error.getMessage(), error);
+    else tell(() -> options.onError.accept(error));
+  }
+
+  @Override
+  final void end(PermanentException error) {
+    if (ended) return;
+    permanent = error;
+    ended = true;
+  }
+
+  /** Calls a callback beside the state machine, in order. */
+  final void tell(Runnable callback) {
+    callbacks.execute(
+        () -> {
+          try {
+            callback.run();
+          } catch (Throwable e) {
+            options.logger.log(Level.ERROR, "a callback has failed", e);
+          }
+        });
+  }
+
+  final void log(Level level, String what, Throwable error) {
+    String message = "election " + way.election + ": " + what;
+    tell(() -> options.logger.log(level, message, error));
+  }
+
+  /** Says in words what is wrong, and leaves nothing behind. */
+  private void explain() throws InterruptedException {
+    String kind = permanent == null ? "" : permanent.kind();
+    try {
+      if (kind.equals("extension")) {
+        Object[] row = Jdbc.once(options.dataSource, new Way.Query(DIAGNOSE));
+        if (row[0] == null) {
+          permanent = permanent.because(MISSING.formatted(row[1]));
+        } else if (!row[0].equals(options.schema)) {
+          permanent = permanent.because(ELSEWHERE.formatted(row[0]));
+        }
+      } else if (kind.equals("pooler")) {
+        String names = way.seats == null ? way.names : "ANY (" + way.names + ")";
+        Jdbc.once(options.dataSource, way.query(EXPEL + names, way.identity, way.election));
+      }
+    } catch (LeaderElectionException e) {
+      // what is known without it remains
+    }
+  }
+}

@@ -1,0 +1,31 @@
+package org.leaderelection;
+
+/** To lead in session scope, with a connection of its own, which is opened for each campaign. */
+final class Session extends Way {
+  private static final String PID = ", pg_backend_pid()";
+  private final Query bid;
+
+  Session(LeaderElection options) {
+    super(options, true);
+    interval = Math.min(1, heartbeat / 4);
+    limit = Math.min(5, heartbeat / 3);
+    patience = limit;
+    proclaiming = limit;
+    validity = 6;
+    round = 300;
+    bid = campaign("timeout => '300 s', heartbeat", options.heartbeat);
+  }
+
+  @Override
+  Query query(String kind, Object value, Term term) {
+    if (kind.equals("open")) return Jdbc.settings(election);
+    if (kind.equals("bid")) return bid;
+    String name = term.election();
+    return switch (kind) {
+      case "beat" -> query("SELECT le_heartbeat(?::text)" + PID, name);
+      case "resign" -> query("SELECT le_resign(?::text, identity => ?::text)", name, identity);
+      case "proclaim" -> query("SELECT le_proclaim(?::text, ?::text)", name, value);
+      default -> query("SELECT le_am_leader(?::text, identity => ?::text)" + PID, name, identity);
+    };
+  }
+}

@@ -1,0 +1,66 @@
+package org.leaderelection;
+
+import java.time.Duration;
+import java.util.regex.Matcher;
+
+/** A way to lead: its timers, in seconds, and its statements. */
+abstract class Way {
+  /** A statement and its arguments. */
+  record Query(String sql, Object... arguments) {}
+
+  final String election;
+  final String identity;
+  final double heartbeat; // NEVER if there is none
+  final double stopTimeout;
+  final Integer seats;
+  final String names; // in SQL, with the election as its parameter
+  private final String prefix;
+  final boolean opens; // a connection for each campaign
+  double interval; // from one question to the next
+  double limit; // until an answer
+  double patience; // until the answer of a confirmation in the term
+  double proclaiming; // until the answer of a proclamation
+  double validity; // of a confirmation
+  double round; // how long a bid waits
+  double retry; // after an error of a confirmation
+
+  Way(LeaderElection options, boolean opens) {
+    election = options.election;
+    identity = options.identity == null ? LeaderElection.newIdentity() : options.identity;
+    heartbeat = seconds(options.heartbeat);
+    stopTimeout = seconds(options.stopTimeout);
+    seats = options.seats;
+    names = seats == null ? "?::text" : "le_seats(?::text, " + seats + ")";
+    String schema =
+        options.schema == null ? "" : '"' + options.schema.replace("\"", "\"\"") + "\".";
+    prefix = Matcher.quoteReplacement(schema + "le_");
+    this.opens = opens;
+  }
+
+  static Way of(LeaderElection options) {
+    return options.ttl == null ? new Session(options) : new Lease(options);
+  }
+
+  static double seconds(Duration length) {
+    return length == null ? Machine.NEVER : length.toNanos() / 1e9;
+  }
+
+  boolean beats() {
+    return heartbeat < Machine.NEVER;
+  }
+
+  /** Returns a statement with the schema before each name of the extension. */
+  Query query(String sql, Object... arguments) {
+    return new Query(sql.replaceAll("\\ble_", prefix), arguments);
+  }
+
+  /** Returns a bid that waits; the arguments are the election's name, a length and the identity. */
+  Query campaign(String lengths, Duration length) {
+    String sql =
+        "CALL le_campaign(" + names + ", " + lengths + " => ?::interval, identity => ?::text)";
+    return query(sql, election, length == null ? null : length.toString(), identity);
+  }
+
+  /** Returns a statement of the state machine; the term is null before the election. */
+  abstract Query query(String kind, Object value, Term term);
+}

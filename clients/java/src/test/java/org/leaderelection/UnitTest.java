@@ -1,0 +1,370 @@
+package org.leaderelection;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.lang.reflect.Proxy;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.ResultSetMetaData;
+import java.sql.SQLException;
+import java.sql.Timestamp;
+import java.time.Duration;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.sql.DataSource;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+@Timeout(60)
+class UnitTest {
+  private volatile String sql;
+  private volatile boolean lost;
+  private volatile boolean missing;
+  private volatile boolean autoCommit;
+  private volatile long clock;
+  private volatile Throwable failure;
+  private volatile Callable<?> opening = () -> null;
+  private final AtomicInteger opened = new AtomicInteger();
+  private final AtomicInteger closed = new AtomicInteger();
+  private final AtomicInteger aborted = new AtomicInteger();
+
+  /** A database that elects, and then says that leadership is lost if the test wants that. */
+  @SuppressWarnings("unchecked")
+  private <T> T fake(Class<T> type) {
+    Object proxy =
+        Proxy.newProxyInstance(
+            type.getClassLoader(),
+            new Class<?>[] {type},
+            (self, method, arguments) ->
+                switch (method.getName()) {
+                  case "getConnection" -> {
+                    opened.incrementAndGet();
+                    opening.call();
+                    yield fake(Connection.class);
+                  }
+                  case "close" -> type == Connection.class ? closed.incrementAndGet() : null;
+                  case "abort" -> aborted.incrementAndGet();
+                  case "getAutoCommit" -> autoCommit;
+                  case "setAutoCommit" -> autoCommit = (Boolean) arguments[0];
+                  case "prepareStatement" -> {
+                    sql = (String) arguments[0];
+                    yield fake(PreparedStatement.class);
+                  }
+                  case "executeQuery" -> fake(ResultSet.class);
+                  case "getMetaData" -> fake(ResultSetMetaData.class);
+                  case "getColumnCount" -> 2;
+                  case "getObject" -> answer((Integer) arguments[0]);
+                  case "next" -> true;
+                  case "isWrapperFor" -> false;
+                  default -> null;
+                });
+    return (T) proxy;
+  }
+
+  private Object answer(int column) throws SQLException {
+    if (missing && sql.startsWith("CALL")) throw new SQLException("there is none", "42883");
+    if (sql.startsWith("SELECT clock")) return column == 1 ? new Timestamp(clock += 1000) : null;
+    if (sql.contains("le_lease")) return column == 1 ? (Object) 7L : "e";
+    if (sql.startsWith("CALL")) return column == 1 ? (Object) 7L : "e";
+    return column == 1 && !sql.startsWith("SELECT pg_backend_pid") ? (Object) !lost : (Object) 11;
+  }
+
+  private final LeaderElection election = LeaderElection.of(fake(DataSource.class), "e");
+
+  @Test
+  void t1WrongOption() {
+    LeaderElection wrong = LeaderElection.of(fake(DataSource.class), "-2929");
+    assertThrows(IllegalArgumentException.class, wrong::elector);
+    assertThrows(IllegalArgumentException.class, () -> wrong.follow(leader -> {}));
+  }
+
+  @Test
+  void t1IntervalOfEvery() {
+    Task task = (transaction, due, term) -> {};
+    assertThrows(
+        IllegalArgumentException.class, () -> election.every(Duration.ofMillis(999), task));
+    election.every(Duration.ofSeconds(1), task);
+    election.every(Duration.ofDays(7), task);
+  }
+
+  @Test
+  void t2Identities() {
+    String identity = election.elector().identity();
+    assertNotEquals(identity, election.elector().identity());
+    assertTrue(identity.matches(".+:" + ProcessHandle.current().pid() + ":[0-9a-f]{4}"), identity);
+  }
+
+  @Test
+  void t3ClockGoesOnInSuspension() throws Exception {
+    String uptime = Files.readString(Path.of("/proc/uptime"));
+    assertEquals(Double.parseDouble(uptime.split(" ")[0]), Clock.now(), 1);
+  }
+
+  private static void await(CountDownLatch end) {
+    try {
+      end.await();
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void t4ErrorCallbackThatHangsOrFails(boolean fails) throws Exception {
+    CountDownLatch cancelled = new CountDownLatch(2);
+    CountDownLatch end = new CountDownLatch(1);
+    election.onError(
+        error -> {
+          if (fails) throw new IllegalStateException("the callback's");
+          await(end);
+        });
+    Elector elector = election.elector();
+    Job job =
+        term -> {
+          lost = true;
+          try {
+            Thread.sleep(60_000);
+          } finally {
+            lost = false;
+            cancelled.countDown();
+          }
+        };
+    Thread run = new Thread(() -> elector.run(job));
+    run.start();
+    assertTrue(cancelled.await(20, TimeUnit.SECONDS));
+    elector.stop();
+    run.join(20_000);
+    assertEquals(Elector.State.STOPPED, elector.state());
+    assertEquals(2, elector.errors());
+    end.countDown();
+  }
+
+  /** Runs an elector on a thread of its own. */
+  private Thread run(Elector elector, Job job) {
+    Thread run = new Thread(() -> elector.run(job));
+    run.setDaemon(true);
+    run.setUncaughtExceptionHandler((thread, e) -> failure = e);
+    run.start();
+    return run;
+  }
+
+  private static void ends(Thread run) throws InterruptedException {
+    run.join(10_000);
+    assertFalse(run.isAlive());
+  }
+
+  private static void sleep(Term term) throws InterruptedException {
+    Thread.sleep(60_000);
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void t5StopBeforeRun(boolean lease) {
+    if (lease) election.ttl(Duration.ofSeconds(6));
+    try (Elector elector = election.elector()) {
+      elector.stop();
+      elector.run(term -> {});
+      assertEquals(Elector.State.STOPPED, elector.state());
+    }
+    Follower follower = election.follow(leader -> {});
+    follower.close();
+    follower.run();
+    assertEquals(0, opened.get());
+  }
+
+  @ParameterizedTest
+  @ValueSource(doubles = {0, Double.NaN, Double.NEGATIVE_INFINITY})
+  void termThatIsNotConfirmedDoesNotLead(double confirmedUntil) {
+    Term term = new Term((ElectorMachine) election.elector().machine, "e", 7);
+    assertFalse(term.isLeading());
+    term.confirmedUntil = confirmedUntil;
+    term.heartbeat();
+    assertFalse(term.isLeading());
+  }
+
+  @Test
+  void runThatFailsCancelsTheJob() throws Exception {
+    CompletableFuture<Term> begun = new CompletableFuture<>();
+    CompletableFuture<Term> cancelled = new CompletableFuture<>();
+    Elector elector = election.elector();
+    Job job =
+        term -> {
+          begun.complete(term);
+          try {
+            sleep(term);
+          } finally {
+            cancelled.complete(term);
+          }
+        };
+    Thread run = run(elector, job);
+    begun.get();
+    elector.post(
+        () -> {
+          throw new IllegalStateException("the library's");
+        });
+    Term term = cancelled.get(10, TimeUnit.SECONDS);
+    assertFalse(term.isLeading());
+    ends(run);
+    assertEquals("the library's", failure.getMessage());
+    assertThrows(LostException.class, () -> term.proclaim("late"));
+    elector.close();
+    until(() -> elector.state() == Elector.State.STOPPED);
+    until(() -> closed.get() >= opened.get());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"elected", "job", "ousted"})
+  void closeFromWithin(String where) throws Exception {
+    Elector[] elector = {null};
+    election
+        .onElected(term -> closeIf(where.equals("elected"), elector[0]))
+        .onOusted((term, reason) -> closeIf(where.equals("ousted"), elector[0]));
+    elector[0] = election.elector();
+    ends(run(elector[0], term -> closeIf(where.equals("job"), elector[0])));
+    assertEquals(1, elector[0].terms());
+    assertEquals(0, elector[0].errors());
+  }
+
+  private static void closeIf(boolean here, Elector elector) {
+    if (here) elector.close();
+  }
+
+  @Test
+  void errorWithoutMessage() throws Exception {
+    opening =
+        () -> {
+          throw new SQLException(null, "53300");
+        };
+    Elector elector = election.elector();
+    Thread run = run(elector, UnitTest::sleep);
+    until(() -> elector.errors() == 2);
+    elector.stop();
+    ends(run);
+    assertNull(failure);
+  }
+
+  @Test
+  void connectionThatOpensTooLateIsClosed() throws Exception {
+    CountDownLatch late = new CountDownLatch(1);
+    opening =
+        () -> {
+          while (late.getCount() > 0) awaitIgnoringInterrupts(late);
+          return null;
+        };
+    Elector elector = election.heartbeat(Duration.ofSeconds(1)).elector(); // opens in 1/3 s
+    Thread run = run(elector, UnitTest::sleep);
+    until(() -> elector.errors() == 2);
+    elector.stop();
+    ends(run);
+    assertEquals(0, closed.get());
+    late.countDown();
+    until(() -> closed.get() >= opened.get());
+  }
+
+  private static void awaitIgnoringInterrupts(CountDownLatch late) {
+    try {
+      late.await();
+    } catch (InterruptedException e) {
+      // as a connect of the driver
+    }
+  }
+
+  @Test
+  void connectionThatIsGivenUpWhileItIsGivenBack() throws Exception {
+    for (int i = 0; i < 200; i++) {
+      Jdbc link = new Jdbc(fake(DataSource.class), "e", null);
+      AtomicInteger begun = new AtomicInteger();
+      link.ask(new Way.Query("SELECT 1"), begun::incrementAndGet);
+      while (begun.get() == 0) Thread.onSpinWait();
+      for (int spin = i % 500; spin > 0; spin--) Thread.onSpinWait();
+      link.close();
+    }
+    until(() -> closed.get() >= opened.get());
+  }
+
+  @Test
+  void connectionOfAPoolIsGivenBackAsItWas() throws Exception {
+    Jdbc.once(fake(DataSource.class), new Way.Query("SELECT 1"));
+    assertFalse(autoCommit);
+    assertEquals(1, closed.get());
+  }
+
+  @Test
+  void connectionOfATaskThatFailedIsCut() throws Exception {
+    Task task =
+        (transaction, due, term) -> {
+          throw new SQLException("the task's");
+        };
+    Elector elector = election.elector();
+    Thread run = run(elector, election.every(Duration.ofSeconds(1), task));
+    until(() -> aborted.get() == 1);
+    elector.stop();
+    ends(run);
+  }
+
+  @Test
+  void interruptLeavesNothingBehind() throws Exception {
+    CompletableFuture<Void> begun = new CompletableFuture<>();
+    Elector elector = election.elector();
+    Thread run =
+        run(
+            elector,
+            term -> {
+              begun.complete(null);
+              sleep(term);
+            });
+    begun.get();
+    run.interrupt();
+    run.interrupt();
+    ends(run);
+    assertEquals(Elector.State.STOPPED, elector.state());
+    until(() -> closed.get() >= opened.get());
+  }
+
+  @Test
+  void interruptInTheDiagnosis() throws Exception {
+    CountDownLatch end = new CountDownLatch(1);
+    missing = true;
+    opening =
+        () -> {
+          if (opened.get() == 1) throw new SQLException("the first error, which is told");
+          if (opened.get() == 3) end.await();
+          return null;
+        };
+    Thread run = run(election.elector(), UnitTest::sleep);
+    until(() -> opened.get() == 3);
+    run.interrupt();
+    ends(run);
+    assertEquals("extension", ((PermanentException) failure).kind());
+  }
+
+  @AfterEach
+  void noThreadIsLeft() throws Exception {
+    until(
+        () ->
+            Thread.getAllStackTraces().keySet().stream()
+                .noneMatch(thread -> thread.getName().startsWith("leader-election")));
+  }
+
+  private static void until(Callable<Boolean> condition) throws Exception {
+    long until = System.nanoTime() + 10_000_000_000L;
+    while (!condition.call()) {
+      assertTrue(System.nanoTime() < until, "not within 10 s");
+      Thread.sleep(20);
+    }
+  }
+}

@@ -1,0 +1,25 @@
+import { openSync, readSync } from 'node:fs'
+
+/**
+ * Milliseconds of a clock that goes on while the machine is suspended.
+ *
+ * Node.js has no call for CLOCK_BOOTTIME. /proc/uptime has it in hundredths of a second, and a
+ * reading costs some 5 microseconds if the file is kept open. Elsewhere: performance.now().
+ *
+ * @returns {() => number}
+ */
+function uptime() {
+  let file = -1
+  try {
+    file = openSync('/proc/uptime', 'r')
+  } catch {
+    return () => performance.now()
+  }
+  const buffer = Buffer.alloc(64)
+  return () => {
+    const length = readSync(file, buffer, 0, buffer.length, 0)
+    return Math.round(parseFloat(buffer.toString('latin1', 0, length)) * 1000)
+  }
+}
+
+export const clock = uptime()

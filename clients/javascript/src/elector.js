@@ -1,0 +1,452 @@
+// The state machine of an elector. It is pure: `step` gets the time and what has happened, and
+// returns what is to be done. The cases of ../../conformance run on it.
+import {
+  LeaderElectionError,
+  LostError,
+  noAnswer,
+  noConnection,
+  permanent,
+  poolerError,
+} from './errors.js'
+
+/** @import { ElectorState, OustedReason } from '../index.js' */
+/** @typedef {{ serial: number, kind: string, asked: number, deadline: number, argument: any, begun: boolean }} Ask */
+
+const NOT_YET = 'LE003'
+const termIsOver = () => new LostError('over', 'the term is over')
+
+/** What the state machines of an elector and of a follower have in common. */
+export class Machine {
+  now = 0
+  /** @type {any[][]} */
+  actions = []
+  /** The statement on its way. @type {Ask | undefined} */
+  ask
+  serial = 0
+  /** Failures in a row. */
+  failures = 0
+  /** The end of a pause. */
+  until = Infinity
+
+  /** @param {() => number} random */
+  constructor(random) {
+    this.random = random
+  }
+
+  /**
+   * Let time pass, and note an event. Returns the actions.
+   *
+   * @param {number} now
+   * @param {string} [event]
+   * @param {...any} args
+   */
+  step(now, event, ...args) {
+    this.now = now
+    this.actions = []
+    this.passTime()
+    if (event) {
+      this[event](...args)
+      this.passTime()
+    }
+    return this.actions
+  }
+
+  /** When `step` is to be called although nothing has happened. */
+  wakeup() {
+    return Math.min(this.until, this.ask?.deadline ?? Infinity)
+  }
+
+  passTime() {
+    if (this.ask && this.now >= this.ask.deadline) {
+      const { serial, kind, begun, asked, deadline } = this.ask
+      this.failed(serial, (begun ? noAnswer : noConnection)(deadline - asked, kind))
+    }
+  }
+
+  do(...action) {
+    this.actions.push(action)
+  }
+
+  send(kind, argument, limit, wait = 0) {
+    const [serial, asked] = [++this.serial, this.now]
+    this.ask = { serial, kind, argument, asked, deadline: asked + limit + wait, begun: false }
+    this.do('ask', this.serial, kind, argument)
+  }
+
+  /** Call a method for the statement with that number, if it was not given up. */
+  #finish(serial, method, ...args) {
+    const { ask } = this
+    if (ask?.serial !== serial) return
+    this.ask = undefined
+    this[method](ask, ...args)
+  }
+
+  answer(serial, ...row) {
+    this.#finish(serial, 'answered', ...row)
+  }
+
+  failed(serial, error) {
+    this.#finish(serial, 'unanswered', error)
+  }
+
+  begun(serial) {
+    if (this.ask && this.ask.serial === serial) this.ask.begun = true
+  }
+
+  broken(error) {
+    if (this.ask) this.failed(this.ask.serial, error)
+  }
+
+  close() {
+    this.ask = undefined
+    this.do('close')
+  }
+
+  backoff() {
+    this.failures += 1
+    return Math.min(15_000, 500 * 2 ** (this.failures - 1)) * (0.5 + this.random() / 2)
+  }
+}
+
+/** What is known of a term. */
+class Tenure {
+  /** Why the job is to stop, or has stopped. @type {OustedReason | undefined} */
+  reason
+  /** How leadership has ended: "", "in doubt", "lost" or "pooler". */
+  over = ''
+  confirmedUntil = -Infinity
+  beatenUntil = Infinity
+  beats = 0
+  /** How many of the beats the server knows. */
+  carried = 0
+  due = Infinity
+  reportAt = Infinity
+  /** @type {any[]} */
+  proclaims = []
+
+  /** @param {number} [beatLength] of a lease */
+  constructor(election, token, clock, beatLength) {
+    Object.assign(this, { election, token })
+    this.clock = clock
+    this.beatLength = beatLength
+  }
+
+  heartbeat() {
+    this.beats += 1
+    const now = this.clock()
+    // what has passed does not come back, though no timer has run yet
+    if (this.beatLength && now < this.beatenUntil) this.beatenUntil = now + this.beatLength
+  }
+
+  validUntil() {
+    return Math.min(this.confirmedUntil, this.beatenUntil)
+  }
+
+  isLeading() {
+    return !this.reason && this.clock() < this.validUntil()
+  }
+}
+
+export class ElectorMachine extends Machine {
+  /** @type {ElectorState} */
+  state = 'stopped'
+  terms = 0
+  confirmations = 0
+  errors = 0
+  /** The present term. @type {any} */
+  tenure
+  #phase = 'stopped'
+  #stopping = false
+  #toldNotYet = false
+  /** The token of a lease that could not be resigned. @type {number | null} */
+  #token = null
+  #pid
+
+  /**
+   * @param {import('./session.js').Session | import('./lease.js').Lease} way
+   * @param {() => number} clock
+   * @param {{ election: string, heartbeat?: number, stopTimeout: number }} settings
+   * @param {() => number} [random]
+   */
+  constructor(way, clock, settings, random = Math.random) {
+    super(random)
+    this.way = way
+    this.clock = clock
+    this.settings = settings
+    this.beatLength = settings.heartbeat && (settings.heartbeat * 2) / 3
+  }
+
+  /** @override */
+  wakeup() {
+    const { due, reportAt } = this.tenure ?? { reportAt: Infinity }
+    const times = [super.wakeup(), reportAt]
+    if (this.#holds()) times.push(this.tenure.validUntil(), this.ask ? Infinity : due)
+    return Math.min(...times)
+  }
+
+  get health() {
+    if (this.state === 'stopped') return 'stopped'
+    if (this.failures > 0 || this.tenure?.over) return 'in doubt'
+    if (!this.tenure || this.#phase === 'confirming') return 'waiting'
+    return this.clock() < this.tenure.validUntil() ? 'leading' : 'in doubt'
+  }
+
+  #leads() {
+    return ['elected', 'job', 'ousted'].includes(this.#phase)
+  }
+
+  #holds() {
+    return this.#leads() && !this.tenure.over
+  }
+
+  report(error) {
+    this.errors += 1
+    this.do('error', error)
+  }
+
+  #enter(state, phase) {
+    this.state = state
+    this.#phase = phase
+    this.until = Infinity
+  }
+
+  /** @override */
+  passTime() {
+    const { now, tenure, way } = this
+    if (this.#holds()) this.#checkValidity()
+    super.passTime()
+    if (this.#phase === 'leaving' && !this.ask) this.#leave()
+    if (now >= tenure?.reportAt) {
+      tenure.reportAt = Infinity
+      const message = `the job has not stopped for ${this.settings.stopTimeout / 1000} s`
+      this.report(new LeaderElectionError('slow job', message))
+    }
+    if (now >= this.until) this.run()
+    if (this.ask || !this.#holds()) return
+    if (now >= tenure.due) {
+      const beat = way.opens && this.beatLength && tenure.beats !== tenure.carried
+      this.send(beat ? 'beat' : 'confirm', tenure.beats, way.patience)
+    } else if (tenure.proclaims.length > 0) {
+      this.send('proclaim', tenure.proclaims[0], way.opens ? way.limit : way.retry)
+    }
+  }
+
+  #checkValidity() {
+    const { confirmedUntil, beatenUntil } = this.tenure
+    if (this.now >= confirmedUntil) this.#lose('in doubt', 'no confirmation has come in time')
+    else if (this.now >= beatenUntil) this.#lose('in doubt', 'no heartbeat has come in time')
+  }
+
+  // The campaign
+
+  run() {
+    if (this.#stopping) return this.#end()
+    this.#enter('waiting', 'campaign')
+    if (this.way.opens) this.send('open', null, this.way.limit)
+    else this.#bid()
+  }
+
+  #bid() {
+    this.send('bid', this.#token, this.way.limit, this.way.round)
+  }
+
+  answered(ask, ...row) {
+    if (ask.kind === 'open') {
+      this.#pid = row[0]
+      this.#bid()
+    } else if (ask.kind === 'bid') {
+      this.#bidAnswered(ask, ...row)
+    } else if (ask.kind === 'proclaim') {
+      this.#proclaimed(row[0] ? undefined : termIsOver())
+    } else if (ask.kind === 'resign') {
+      this.#finish()
+    } else if (!this.tenure.over) {
+      this.#confirmAnswered(ask, ...row)
+    }
+  }
+
+  #bidAnswered(ask, token, name = this.settings.election) {
+    const { way, beatLength } = this
+    this.failures = 0
+    this.#toldNotYet = false
+    this.#token = null
+    if (token === null) {
+      if (this.#stopping) this.#end()
+      else if (way.opens) this.#bid()
+      else this.until = ask.asked + way.interval
+    } else if (way.opens) {
+      this.tenure = new Tenure(name, token, this.clock)
+      this.#phase = 'confirming'
+      this.send(beatLength ? 'beat' : 'confirm', 0, way.limit)
+    } else {
+      this.tenure = new Tenure(name, token, this.clock, beatLength)
+      if (beatLength) this.tenure.beatenUntil = ask.asked + beatLength
+      this.#confirmed(ask)
+      this.#lead()
+    }
+  }
+
+  #failAttempt(ask, error) {
+    this.close()
+    this.tenure = undefined
+    const cause = ask.kind === 'bid' && !this.#stopping ? permanent(error) : undefined
+    if (cause) return this.#end(cause)
+    const notYet = error.code === NOT_YET
+    if (this.#stopping || !notYet || !this.#toldNotYet) this.report(error)
+    if (this.#stopping) return this.#end()
+    this.#toldNotYet = notYet
+    const named = notYet && /(\d+) ms/.exec(error.hint ?? '')
+    this.#pause(named ? Number(named[1]) : this.backoff())
+  }
+
+  #pause(length) {
+    this.#enter('paused', 'paused')
+    this.until = this.now + length
+  }
+
+  // The term
+
+  #confirmed({ kind, asked, argument }) {
+    this.confirmations += 1
+    const { tenure, way, beatLength } = this
+    tenure.due = asked + way.interval
+    tenure.confirmedUntil = asked + way.validity
+    if (kind === 'beat') {
+      Object.assign(tenure, { carried: argument, beatenUntil: asked + (beatLength ?? 0) })
+    }
+  }
+
+  #confirmAnswered(ask, leads, pid) {
+    if (this.way.opens && pid !== this.#pid) this.#lose('pooler')
+    else if (leads) this.#confirmed(ask)
+    else this.#lose('lost', 'the server says that this elector does not lead')
+    if (this.#phase === 'confirming') this.#lead()
+  }
+
+  #lead() {
+    const { tenure } = this
+    if (!tenure.over) this.#checkValidity()
+    if (tenure.over || this.#stopping) {
+      tenure.reason ??= 'resigned'
+      return this.#leave()
+    }
+    this.#enter('leading', 'elected')
+    this.terms += 1
+    this.do('elected', tenure)
+  }
+
+  /** The callback of `what` has returned, or the job has; or it has failed. */
+  done(what, error) {
+    const { tenure } = this
+    if (error) this.report(error)
+    if (what === 'ousted') return this.#leave()
+    if (what === 'job') {
+      tenure.reportAt = Infinity
+      this.#cancel(error ? 'job failed' : 'job returned')
+    }
+    this.#phase = tenure.reason ? 'ousted' : 'job'
+    this.do(this.#phase, tenure, tenure.reason)
+  }
+
+  #cancel(reason, error) {
+    const { tenure } = this
+    if (!tenure.reason) {
+      tenure.reason = reason
+      this.state = 'stopping'
+      if (this.#phase === 'job' && !reason.startsWith('job')) {
+        this.do('cancel', error)
+        tenure.reportAt = this.now + this.settings.stopTimeout
+      }
+    }
+    while (tenure.proclaims.length > 0) this.#proclaimed(termIsOver())
+  }
+
+  #lose(kind, why, details) {
+    const message = `leadership of "${this.tenure.election}" is ${kind}: ${why}`
+    const error = kind === 'pooler' ? poolerError() : new LostError(kind, message, details)
+    this.tenure.over = kind
+    if (kind !== 'pooler') this.report(error)
+    if (!this.way.opens && this.ask) this.close()
+    this.#cancel(kind === 'in doubt' ? kind : 'lost', error)
+  }
+
+  #leave() {
+    const { over } = this.tenure
+    this.#enter('stopping', 'leaving')
+    if (over && (over !== 'in doubt' || this.ask)) this.#finish()
+    else if (!this.ask) this.send('resign', null, this.way.limit)
+  }
+
+  #finish() {
+    const { reason, over } = this.tenure
+    this.tenure = undefined
+    this.close()
+    if (over === 'pooler') this.#end(poolerError())
+    else if (this.#stopping) this.#end()
+    else this.#pause(reason === 'job returned' ? 500 + 500 * this.random() : this.backoff())
+  }
+
+  #end(error) {
+    this.#enter('stopped', 'stopped')
+    this.do('end', error)
+  }
+
+  stop() {
+    if (this.#stopping) return
+    this.#stopping = true
+    if (this.state === 'stopped') return
+    if (this.#leads()) return this.#cancel('resigned')
+    if (this.#phase === 'leaving' || (this.ask?.kind === 'bid' && !this.way.opens)) return
+    this.tenure = undefined
+    if (this.ask) this.close()
+    this.#end()
+  }
+
+  // Errors
+
+  /** @override */
+  broken(error) {
+    if (this.ask) super.broken(error)
+    else this.#connectionLost(error)
+  }
+
+  unanswered(ask, error) {
+    const { way, tenure } = this
+    if (['open', 'bid'].includes(ask.kind) || this.#phase === 'confirming') {
+      this.#failAttempt(ask, error)
+    } else if (ask.kind === 'proclaim') {
+      this.#proclaimed(error)
+      if (!way.opens) this.close()
+      else if (!error.code) this.#connectionLost(error)
+    } else if (ask.kind === 'resign') {
+      this.report(error)
+      this.#finish()
+      this.#token = way.opens ? null : tenure.token
+    } else if (way.opens) {
+      this.#connectionLost(error)
+    } else {
+      this.report(error)
+      this.close()
+      tenure.due = this.now + way.retry
+    }
+  }
+
+  #connectionLost(error) {
+    if (this.tenure?.over === 'in doubt') this.tenure.over = 'lost'
+    else if (this.#holds()) this.#lose('lost', error.message, error)
+  }
+
+  // What a term offers
+
+  proclaim(item) {
+    const { tenure } = this
+    if (this.#holds() && !tenure.reason && item.tenure === tenure) tenure.proclaims.push(item)
+    else this.do('proclaimed', item, termIsOver())
+  }
+
+  /** The first of the calls of `proclaim` ends. */
+  #proclaimed(error) {
+    const item = this.tenure.proclaims.shift()
+    if (item) this.do('proclaimed', item, error)
+  }
+}

@@ -1,0 +1,149 @@
+// The driver: node-postgres.
+import { once } from 'node:events'
+import pg from 'pg'
+import { LeaderElectionError, noConnection } from './errors.js'
+import { must } from './options.js'
+
+/** @import { Database } from '../index.js' */
+
+/** Whatever parsers the program has set: here, a bigint is a number if it is exact as one. */
+const PARSERS = {
+  16: (text) => text === 't',
+  20: (text) => (Number.isSafeInteger(Number(text)) ? Number(text) : text),
+}
+const types = { getTypeParser: (oid) => PARSERS[oid] ?? String }
+
+/** For what has no deadline of a state machine. */
+export const LIMIT = 5000
+
+const ignore = () => {}
+
+/**
+ * An error of node-postgres as one of this library.
+ *
+ * @param {any} error
+ */
+export function failure(error) {
+  if (error instanceof LeaderElectionError) return error
+  const { code, severity, detail, hint } = error
+  // an error of a connection to several addresses has the messages in its parts only
+  const text = error.message || error.errors?.[0]?.message || code || 'the connection has ended'
+  const parts = [text, detail && `DETAIL: ${detail}`, hint && `HINT: ${hint}`]
+  const details = severity ? { code, hint, cause: error } : { cause: error }
+  const message = parts.filter(Boolean).join(' ')
+  return new LeaderElectionError(severity ? 'server' : 'broken', message, details)
+}
+
+/** @returns {db is pg.Pool} */
+export function isPool(/** @type {any} */ db) {
+  return typeof db?.connect === 'function' && typeof db.totalCount === 'number'
+}
+
+/** A client of a pool, on which one statement runs at a time. */
+class Connection {
+  /** Called when the connection ends though it was not closed. @type {(error: any) => void} */
+  onEnd = ignore
+  #ended = (error = {}) => this.onEnd(error)
+
+  /** @param {any} client */
+  constructor(client) {
+    this.client = client
+    client.on('error', this.#ended).on('end', this.#ended)
+  }
+
+  /**
+   * The values of the first row. No statement has a name, so that any pooler will do.
+   *
+   * @param {any[]} statement the text, and the values
+   * @param {number} [query_timeout] instead of the program's
+   * @returns {Promise<any[]>}
+   */
+  async query([text, ...values], query_timeout = LIMIT) {
+    const query = { text, values, rowMode: 'array', types, query_timeout }
+    return (await this.client.query(query)).rows[0] ?? []
+  }
+
+  /** Close it for good; at once if a statement is on its way. */
+  close() {
+    this.onEnd = ignore
+    this.client.release(true)
+    closeSoon(this.client)
+  }
+
+  release() {
+    this.client.off('error', this.#ended).off('end', this.#ended)
+    this.client.release()
+  }
+}
+
+/** After what was written. A peer that is silent never closes its end. */
+const closeSoon = (client) => client.connection.stream.destroySoon()
+
+/** Where connections come from: the program's pool, or one that is made here. */
+export class Source {
+  #pool
+  /** Those of the pool that is made here. @type {Set<any>} */
+  #clients = new Set()
+
+  /**
+   * @param {Database} db
+   * @param {string} application
+   */
+  constructor(db, application) {
+    this.#pool = isPool(db) ? db : this.#makePool(db, application)
+    must(!(this.#pool.options?.binary ?? pg.defaults.binary), 'the option binary is not supported')
+    // without a listener, the loss of an idle connection would end the process
+    if (this.#pool.listenerCount('error') === 0) this.#pool.on('error', ignore)
+  }
+
+  #makePool(db, application) {
+    const config = typeof db === 'string' ? { connectionString: db } : db
+    must(
+      config !== null && typeof config === 'object' && !('connect' in config),
+      'the database must be a Pool, a connection string, or a configuration',
+    )
+    const clients = this.#clients
+    class Client extends pg.Client {
+      constructor(/** @type {any} */ options) {
+        super(options)
+        clients.add(this)
+        this.once('end', () => clients.delete(this))
+      }
+    }
+    const defaults = { keepAlive: true, fallback_application_name: application }
+    return new pg.Pool({ ...defaults, ...config, Client })
+  }
+
+  /** When `signal` aborts, by default after 5 s, give up, and leave no connection behind. */
+  async connect(signal = AbortSignal.timeout(LIMIT)) {
+    const client = this.#pool.connect()
+    const aborted = once(signal, 'abort').then(() => Promise.reject(noConnection(LIMIT)))
+    try {
+      return new Connection(await Promise.race([client, aborted]))
+    } catch (error) {
+      client.then((late) => late.release(), ignore)
+      for (const { connection } of this.#clients) connection.stream.destroy()
+      throw error
+    } finally {
+      aborted.catch(ignore)
+    }
+  }
+
+  /** Ask once. @param {any[]} statement */
+  async ask(...statement) {
+    const connection = await this.connect()
+    try {
+      const row = await connection.query(statement)
+      connection.release()
+      return row
+    } catch (error) {
+      connection.close()
+      throw error
+    }
+  }
+
+  close() {
+    if (this.#clients.size > 0) this.#pool.end().catch(ignore)
+    this.#clients.forEach(closeSoon)
+  }
+}

@@ -1,0 +1,255 @@
+// What drives a state machine: a queue of what has happened, a timer, and a connection.
+import { clock } from './clock.js'
+import { ElectorMachine } from './elector.js'
+import { failedBy } from './errors.js'
+import { Lease } from './lease.js'
+import { must, settingsOf } from './options.js'
+import { failure, Source } from './pg.js'
+import { Session } from './session.js'
+import { isAbort, makeTerm } from './term.js'
+
+/** @import { Database, ElectorOptions, Job, Logger } from '../index.js' */
+
+const DIAGNOSE = `
+  SELECT nspname::text, current_database()
+  FROM pg_database
+  LEFT JOIN pg_extension ON extname = 'leader_election'
+  LEFT JOIN pg_namespace AS n ON n.oid = extnamespace
+  WHERE datname = current_database()`
+
+const LONGEST_TIMER = 2 ** 31 - 1
+
+/**
+ * @param {Logger} logger which harms nothing if it fails
+ * @param {'info' | 'error'} level
+ * @param {any[]} what
+ */
+async function log(logger, level, ...what) {
+  try {
+    await logger[level](...what)
+  } catch {
+    // there is nothing left to tell it
+  }
+}
+
+export class Driver {
+  /** @type {any[][]} */
+  #queue = []
+  #busy = false
+  /** @type {NodeJS.Timeout | undefined} */
+  #timer
+  /** @type {Awaited<ReturnType<Source['connect']>> | undefined} */
+  #connection
+  #giveUp = new AbortController()
+
+  /**
+   * @param {any} machine
+   * @param {{ opens: boolean, statement: (kind: string, term: any, argument: any) => any[] }} way
+   * @param {Source} source
+   * @param {any} settings
+   * @param {Record<string, (...args: any[]) => void>} actions
+   */
+  constructor(machine, way, source, { election, onError, logger }, actions) {
+    this.machine = machine
+    this.way = way
+    this.source = source
+    this.actions = {
+      ask: (...args) => this.#ask(...args),
+      close: () => this.#close(),
+      error: async (error) => {
+        error.election = election
+        try {
+          await (onError ? onError(error) : log(logger, 'error', error))
+        } catch (failed) {
+          log(logger, 'error', failed)
+        }
+      },
+      ...actions,
+    }
+  }
+
+  /** Note an event, or that time has passed. */
+  post = (/** @type {any[]} */ ...event) => {
+    this.#queue.push(event)
+    if (this.#busy) return
+    this.#busy = true
+    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
+      for (const [kind, ...args] of this.machine.step(clock(), ...next)) this.actions[kind](...args)
+    }
+    this.#busy = false
+    clearTimeout(this.#timer)
+    const rest = this.machine.wakeup() - clock()
+    // timers stand still while the machine is suspended, so look at the clock each second
+    if (rest < Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
+  }
+
+  async #ask(serial, kind, argument) {
+    const { signal } = (this.#giveUp = new AbortController())
+    const { opens } = this.way
+    const { tenure } = this.machine
+    try {
+      if (kind === 'open' || !opens) {
+        const opened = await this.source.connect(signal)
+        if (signal.aborted) return opened.close()
+        if (opens) opened.onEnd = (error) => this.post('broken', failure(error))
+        this.#connection = opened
+      }
+      this.post('begun', serial)
+      const connection = this.#connection
+      if (signal.aborted || !connection) return
+      const statement = this.way.statement(kind, tenure, argument)
+      const row = await connection.query(statement, LONGEST_TIMER)
+      if (signal.aborted) return
+      if (!opens) {
+        this.#connection = undefined
+        connection.release()
+      }
+      this.post('answer', serial, ...row)
+    } catch (error) {
+      if (!signal.aborted) this.post('failed', serial, failure(error))
+    }
+  }
+
+  #close() {
+    this.#giveUp.abort()
+    this.#connection?.close()
+    this.#connection = undefined
+  }
+}
+
+/**
+ * @param {AbortSignal | undefined} signal
+ * @param {() => void} action
+ */
+export function onAbort(signal, action) {
+  if (signal?.aborted) action()
+  else signal?.addEventListener('abort', action, { once: true })
+  return () => signal?.removeEventListener('abort', action)
+}
+
+/** Say more of a permanent error, and leave no leader behind a pooler. */
+export async function explain(error, source, { election, identity, schema, seats, prefix }) {
+  try {
+    if (error.kind === 'pooler') {
+      const name = seats ? `ANY (${prefix}le_seats($1::text, $3::int))` : '$1::text'
+      const expel = `SELECT pg_terminate_backend(pid) FROM ${prefix}le_leaders WHERE identity = $2::text AND name = ${name}`
+      const statement = [expel, election, identity, ...(seats ? [seats] : [])]
+      // it can run in the session that it ends, or in one that another elector ends
+      for (let [again, tries] = [true, 0]; again && tries < 10; tries++) {
+        again = await source.ask(...statement).then(
+          () => false,
+          (failed) => Boolean(failed.severity),
+        )
+      }
+    } else if (error.kind === 'extension') {
+      const [found, database] = await source.ask(DIAGNOSE)
+      if (!found) {
+        error.message = `the extension is not installed in database "${database}": run CREATE EXTENSION leader_election`
+      } else if (found !== schema) {
+        error.message = `the extension is in schema "${found}": set the option schema to it`
+      }
+    }
+  } catch {
+    // then it says what the server has said
+  }
+  return error
+}
+
+export class Elector {
+  #settings
+  #source
+  #machine
+  #driver
+  /** @type {Job | undefined} */
+  #job
+  /** @type {any} */
+  #present
+  /** @type {any} */
+  #end
+
+  /**
+   * @param {Database} db
+   * @param {string} election
+   * @param {ElectorOptions} [options]
+   */
+  constructor(db, election, options = {}) {
+    const settings = settingsOf(election, options)
+    const way = settings.ttl ? new Lease(settings) : new Session(settings)
+    this.#settings = settings
+    this.#source = new Source(db, settings.application)
+    this.#machine = new ElectorMachine(way, clock, settings)
+    this.#driver = new Driver(this.#machine, way, this.#source, settings, this.#actions())
+    this.election = election
+    this.identity = settings.identity
+    for (const name of ['state', 'health', 'terms', 'confirmations', 'errors']) {
+      Object.defineProperty(this, name, { enumerable: true, get: () => this.#machine[name] })
+    }
+  }
+
+  healthHandler = (/** @type {unknown} */ _request, /** @type {any} */ response) => {
+    const { health } = this.#machine
+    response.statusCode = health === 'waiting' || health === 'leading' ? 200 : 503
+    response.end(health)
+  }
+
+  stop() {
+    this.#driver.post('stop')
+  }
+
+  /**
+   * @param {Job} job
+   * @param {{ signal?: AbortSignal }} [options]
+   */
+  async run(job, { signal } = {}) {
+    must(typeof job === 'function', 'the job must be a function')
+    if (this.#job) throw new Error('an elector can run only once')
+    this.#job = job
+    const forget = onAbort(signal, () => this.stop())
+    try {
+      await new Promise((resolve, reject) => {
+        this.#end = { resolve, reject }
+        this.#driver.post('run')
+      })
+    } catch (error) {
+      throw await explain(error, this.#source, this.#settings)
+    } finally {
+      forget()
+      this.#source.close()
+    }
+  }
+
+  /** @returns {Record<string, (...args: any[]) => void>} */
+  #actions() {
+    const { onElected, onOusted, prefix } = this.#settings
+    return {
+      elected: (tenure) => {
+        this.#present = makeTerm(tenure, prefix, this.#driver.post)
+        this.#call('elected', 'callback', onElected)
+      },
+      job: () => this.#call('job', 'job', this.#job),
+      cancel: (error) => this.#present.cancel(error),
+      ousted: (_tenure, reason) => {
+        this.#present.cancel() // for what the job has left behind
+        this.#call('ousted', 'callback', onOusted, reason)
+      },
+      proclaimed: ({ resolve, reject }, error) => (error ? reject(error) : resolve()),
+      end: (error) => (error ? this.#end.reject(error) : this.#end.resolve()),
+    }
+  }
+
+  async #call(what, kind, callback, ...args) {
+    const { term } = this.#present
+    const { election, token, signal } = term
+    let failed
+    if (kind === 'callback') {
+      const text = `${what}: leader of "${election}", token ${token}`
+      log(this.#settings.logger, 'info', text, ...args)
+    }
+    try {
+      await callback?.(term, ...args)
+    } catch (cause) {
+      if (!isAbort(signal, cause)) failed = failedBy(kind, what, cause)
+    }
+    this.#driver.post('done', what, failed)
+  }
+}

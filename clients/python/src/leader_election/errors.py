@@ -1,0 +1,46 @@
+"""The errors of the library."""
+
+POOLER = "pooler"
+CAUSES = dict.fromkeys(("42883", "42P01", "3F000"), "extension")
+CAUSES |= {"42501": "privilege", "LE005": POOLER}
+POOLED = (
+    "session scope needs a connection of its own, and a pooler shares this one: "
+    "set a ttl, to lead by a lease"
+)
+
+
+class LeaderElectionError(Exception):
+    """An error. Its kind is ``server`` if it has an SQLSTATE of the server's."""
+
+    def __init__(self, kind: str, message: str, sqlstate: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.sqlstate, self.hint = kind, sqlstate, hint
+
+    @classmethod
+    def of(cls, error: BaseException, kind: str = "broken") -> "LeaderElectionError":
+        """Return an error that another one has caused."""
+        if isinstance(error, LeaderElectionError):
+            return error
+        state, text = getattr(error, "sqlstate", None) or "", str(error) or repr(error)
+        hint = error.diag.message_hint if state else ""  # type: ignore[attr-defined]
+        made = cls("server" if state and kind == "broken" else kind, text, state, hint or "")
+        made.__cause__ = error
+        return made
+
+
+class LostError(LeaderElectionError):
+    """Leadership is lost, or in doubt."""
+
+
+class PermanentError(LeaderElectionError):
+    """It goes on until something is configured differently, and ends ``run``.
+
+    Its kind is ``extension``, ``privilege``, ``argument`` or ``pooler``.
+    """
+
+
+def permanent(error: LeaderElectionError) -> PermanentError | None:
+    """Return the permanent error that an error of a bid is, or None."""
+    cause = CAUSES.get(error.sqlstate, "argument" if error.sqlstate[:2] in ("22", "42") else "")
+    message = POOLED if cause == POOLER else str(error)
+    return PermanentError(cause, message, error.sqlstate, error.hint) if cause else None

@@ -1,0 +1,40 @@
+"""The state machine of a follower. It is pure, as that of an elector is."""
+
+from typing import Any, NamedTuple
+
+from .elector import Ask, ElectorMachine
+from .options import Statement
+
+
+class Leader(NamedTuple):
+    """A leader, as the server knows it."""
+
+    token: int
+    identity: str | None
+    value: str | None
+
+
+class FollowMachine(ElectorMachine):
+    """Observes instead of bidding. Tells the present leader, or none, and then each change."""
+
+    _version: Any = None
+    _told: Any = ()
+
+    def statement(self, kind: str, version: Any = None) -> Statement:
+        """Return a statement and its parameters."""
+        terms = "version => $2::bigint, timeout => '30 s'"
+        return f"CALL {self.prefix}le_observe($1::text, {terms})", self.election, version
+
+    def _bid(self) -> None:
+        self._send("observe", self._version, limit=self.limit + 30)
+
+    def _answer_open(self, ask: Ask, *_: Any) -> None:
+        self._version = None
+        self._bid()
+
+    def _answer_observe(self, ask: Ask, version: Any, *leader: Any) -> None:
+        self._failures, self._version = 0, version
+        if leader != self._told:
+            self._told = leader
+            self._do("told", *leader)
+        self._bid()

@@ -1,0 +1,108 @@
+"""Connections of psycopg, used through its wrapper of libpq.
+
+Statements are sent past the driver's transactions, adapters and row factories. So it does not
+matter how the user has set these, and threads and asyncio have the same code.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from psycopg import OperationalError
+from psycopg.errors import UntranslatableCharacter, error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.waiting import wait_async
+
+VALUES: dict[int, Callable[[bytes], Any]] = {16: b"t".__eq__, 20: int, 23: int}  # by type
+
+
+def close_late(made: Any, context: Any = None) -> None:
+    """Close what a thread has opened after it was given up."""
+    if hasattr(made, "pgconn") or context:
+        made.close()
+    if context:
+        context.__exit__(None, None, None)
+
+
+class Link:
+    """A connection, on which at most one statement is on its way."""
+
+    def __init__(self, connection: Any, context: Any, beside: Callable[..., Any]) -> None:
+        self.connection, self.pooled, self.asking = connection, context is not None, False
+        self._context, self._beside, self._watched = context, beside, False
+        self._pgconn, self._fd = connection.pgconn, connection.pgconn.socket
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def open(cls, connect: Callable[[], Any], beside: Callable[..., Any]) -> "Link":
+        """Open a connection, or enter the context manager that ``connect`` returns."""
+        made = context = await beside(connect, late=close_late)
+        if hasattr(made, "pgconn"):
+            context, made.prepare_threshold = None, None  # for the tasks of ``every``
+        else:
+            enter = getattr(made, "__aenter__", None) or made.__enter__
+            made = await beside(enter, late=lambda made: close_late(made, context))
+        link = cls(made, context, beside)
+        if link._pgconn.transaction_status != TransactionStatus.IDLE:
+            await link.close()
+            raise OperationalError("connect has returned a connection in a transaction")
+        return link
+
+    async def ask(self, sql: str, *args: Any) -> list[Any]:
+        """Send a statement. Returns the row of its answer, or the tag of a command."""
+        self._unwatch()
+        encoding = self.connection.info.encoding
+        encoding = "utf-8" if encoding == "ascii" else encoding  # of SQL_ASCII: any bytes will do
+        try:
+            values = [None if arg is None else str(arg).encode(encoding) for arg in args]
+            if any(b"\0" in value for value in values if value):  # libpq would cut it off there
+                raise ValueError("a text with a zero byte")
+        except ValueError as error:
+            raise UntranslatableCharacter(str(error)) from error
+        self.asking = True
+        self._pgconn.send_query_params(sql.encode(encoding), values)
+        result = (await wait_async(execute(self._pgconn), self._fd, 1.0))[-1]
+        self.asking = False
+        if result.status == ExecStatus.COMMAND_OK:
+            return [(result.command_status or b"").decode()]
+        if result.status != ExecStatus.TUPLES_OK:
+            raise error_from_result(result, encoding)
+        row: list[Any] = [
+            result.get_value(0, i) for i in range(result.nfields if result.ntuples else 0)
+        ]
+        for i, value in enumerate(row):
+            if value is not None:
+                read = VALUES.get(result.ftype(i))
+                row[i] = read(value) if read else value.decode(encoding)
+        return row
+
+    def watch(self, on_end: Callable[[], Any]) -> None:
+        """Call a function when the connection ends while no statement is on its way."""
+        self._loop.add_reader(self._fd, self._look, on_end)
+        self._watched = True
+
+    def _look(self, on_end: Callable[[], Any]) -> None:
+        with suppress(OperationalError):
+            self._pgconn.consume_input()
+        if self._pgconn.status != ConnStatus.OK:
+            self._unwatch()
+            on_end()
+
+    def _unwatch(self) -> None:
+        if self._watched:  # else another socket may have this number by now
+            self._loop.remove_reader(self._fd)
+        self._watched = False
+
+    def close(self, keep: bool = False) -> Coroutine[Any, Any, None]:
+        """Close the connection, unless its pool may keep it. Await the pool's context."""
+        self._unwatch()
+        if not (keep and self.pooled):
+            self._pgconn.finish()
+        return self._leave()
+
+    async def _leave(self) -> None:
+        if self.pooled:
+            leave = getattr(self._context, "__aexit__", None) or self._context.__exit__
+            await self._beside(leave, None, None, None)

@@ -1,0 +1,33 @@
+//! Leading by a lease, where each statement may use another connection.
+
+use crate::elector::{Statement, Way};
+use crate::options::{interval, quote, Options};
+use crate::term::Term;
+
+pub(crate) fn way(ttl: f64) -> Way {
+    let (interval, validity, limit) = (ttl / 3.0, ttl * 2.0 / 3.0, (ttl / 3.0).min(5.0));
+    let (renewal, retry) = ((ttl / 5.0).min(5.0), (ttl / 10.0).min(1.0));
+    Way { limit, renewal, retry, interval, validity, ..Way::default() }
+}
+
+pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>) -> String {
+    let (le, (names, identity)) = (options.prefix(), options.names());
+    let ttl = interval(options.ttl.unwrap_or_default());
+    let (name, token) =
+        term.map_or((String::new(), 0), |term| (quote(term.election()), term.token()));
+    match statement {
+        Statement::Bid(_) if options.seats.is_some() => {
+            let times = format!("timeout => '0', ttl => {ttl}");
+            format!("CALL {le}le_campaign({names}, {times}, identity => {identity})")
+        }
+        Statement::Bid(token) => {
+            let token = token.as_deref().unwrap_or("NULL");
+            format!("SELECT {le}le_lease({names}, {ttl}, identity => {identity}, token => {token})")
+        }
+        Statement::Resign => format!("SELECT {le}le_resign({name}, {token})"),
+        Statement::Proclaim(value) => {
+            format!("SELECT {le}le_proclaim({name}, {}, {token})", quote(value))
+        }
+        _ => format!("SELECT {le}le_renew({name}, {token})"),
+    }
+}

@@ -1,0 +1,324 @@
+//! What drives the state machine: a queue of what has happened, a timer, and a connection.
+
+use crate::elector::{Action, Counters, Event, Health, Machine, State, Statement, Way};
+use crate::error::{BoxError, Error, ErrorKind};
+use crate::options::{quote, random, Options};
+use crate::term::Term;
+use crate::{lease, session};
+#[cfg(unix)]
+use rustix::time::{clock_gettime, ClockId};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::{spawn_blocking, JoinSet};
+use tokio::time::{sleep, timeout};
+
+/// A boxed future, as a task of [`every`](crate::every()) returns it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The columns of a row, as text.
+pub type Row = Vec<Option<String>>;
+
+/// What is called when a statement has got its connection.
+pub type Begun<'a> = &'a (dyn Fn() + Send + Sync);
+
+/// A connection or a transaction.
+pub trait Query: Send {
+    /// Run a statement by the simple protocol, which a pooler cannot tear apart. Return the first
+    /// row, which is empty if there is none.
+    fn ask(&mut self, sql: &str) -> impl Future<Output = Result<Row, Error>> + Send;
+}
+
+/// A connection of its own. It is closed when it is dropped, at once, and whatever it does.
+pub trait Link: Query + 'static {
+    /// Wait for the end of the connection, forever if the driver cannot tell.
+    fn ended(&mut self) -> impl Future<Output = Error> + Send;
+    /// Say goodbye to the server, and close the connection.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// How to reach the server: a `sqlx::PgPool`, or a [`Connector`](crate::Connector).
+pub trait Server: Send + Sync + 'static {
+    /// A connection of its own.
+    type Link: Link;
+    /// Open a connection.
+    fn open(&self) -> impl Future<Output = Result<Self::Link, Error>> + Send;
+    /// Run a statement on any connection, and call a function as soon as there is one.
+    fn ask(&self, sql: &str, begun: Begun<'_>) -> impl Future<Output = Result<Row, Error>> + Send;
+}
+
+/// Return the seconds of a clock that goes on while the machine is suspended. That of macOS is
+/// the monotonic one.
+#[cfg(unix)]
+pub(crate) fn now() -> f64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let time = clock_gettime(CLOCK);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(not(unix))]
+pub(crate) fn now() -> f64 {
+    static START: std::sync::LazyLock<std::time::Instant> =
+        std::sync::LazyLock::new(std::time::Instant::now);
+    START.elapsed().as_secs_f64()
+}
+
+/// Wait for an answer, or a connection, for so many seconds.
+pub(crate) async fn within<T, F>(seconds: f64, answer: F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let silent = |_| Error::new(ErrorKind::Timeout, format!("no answer for {seconds} s"));
+    timeout(Duration::from_secs_f64(seconds), answer).await.map_err(silent)?
+}
+
+/// Return the first statement on a connection of its own: no timeout of the role shall end it.
+pub(crate) fn settings(election: &str) -> String {
+    let name = quote(&format!("leader_election: {election}"));
+    format!(
+        "SELECT pg_backend_pid(), count(set_config(name, CASE name WHEN 'application_name' \
+         THEN {name} ELSE '0' END, false)) FROM pg_settings WHERE name IN ('statement_timeout', \
+         'lock_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout', \
+         'transaction_timeout') OR name = 'application_name' AND setting = ''"
+    )
+}
+
+/// A handle of an [`Elector`]. Clones are handles of the same elector.
+#[derive(Clone)]
+pub struct Handle {
+    machine: Arc<Mutex<Machine>>,
+    events: UnboundedSender<Event>,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        options: Options, way: Way,
+    ) -> Result<(Self, UnboundedReceiver<Event>), Error> {
+        options.check()?;
+        let (events, queue) = mpsc::unbounded_channel();
+        let machine = Machine::new(options, way, events.clone(), now, random);
+        Ok((Handle { machine: Arc::new(Mutex::new(machine)), events }, queue))
+    }
+
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap()
+    }
+
+    /// Return the machine, unless the future of `run` was dropped.
+    fn running(&self) -> Option<MutexGuard<'_, Machine>> {
+        (!self.events.is_closed()).then(|| self.machine())
+    }
+
+    /// Ask the elector to stop. [`Elector::run`] returns when the job has stopped and leadership
+    /// is resigned.
+    pub fn stop(&self) {
+        let _ = self.events.send(Box::new(Machine::stop));
+    }
+
+    /// Return what the elector does.
+    pub fn state(&self) -> State {
+        self.running().map_or(State::Stopped, |machine| machine.state())
+    }
+
+    /// Return whether the elector is well.
+    pub fn health(&self) -> Health {
+        self.running().map_or(Health::Stopped, |machine| machine.health())
+    }
+
+    /// Return what the elector has counted.
+    pub fn counters(&self) -> Counters {
+        self.machine().counters
+    }
+}
+
+/// Campaigns in an election, and runs a job while it leads.
+pub struct Elector<S> {
+    server: S,
+    handle: Handle,
+    queue: UnboundedReceiver<Event>,
+}
+
+impl<S: Server> Elector<S> {
+    /// Make an elector.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::Argument`] if an option is wrong.
+    pub fn new(server: S, options: Options) -> Result<Self, Error> {
+        let way = options.ttl.map_or_else(|| session::way(options.heartbeat), lease::way);
+        let (handle, queue) = Handle::new(options, way)?;
+        Ok(Elector { server, handle, queue })
+    }
+
+    /// Return a handle, by which the elector can be stopped and watched from anywhere.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Campaign, and run the job in each term, until [`Handle::stop`]. The job runs as a task of
+    /// its own.
+    ///
+    /// Await this to its end after a stop. If the future is dropped instead, the job is aborted
+    /// and the connection closed, but nothing waits for the job, and a lease is not resigned.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a permanent error only. All others are reported, and the elector goes on.
+    pub async fn run<J, F, E>(self, job: J) -> Result<(), Error>
+    where
+        J: Fn(Term) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError> + 'static,
+    {
+        let (job, options) = (Arc::new(job), self.handle.machine().options.clone());
+        drive(self.server, self.handle, self.queue, move |action, work| match action {
+            Action::Elected(term) => {
+                tracing::info!("elected in {} with token {}", term.election(), term.token());
+                let call = options.on_elected.clone();
+                work.spawn_blocking(move || {
+                    call(&term);
+                    Ok(())
+                });
+            }
+            Action::Job(term) => {
+                let job = Arc::clone(&job);
+                work.spawn(async move { job(term).await.map_err(Into::into) });
+            }
+            Action::Ousted(term, reason) => {
+                tracing::info!("term {} of {} is over: {reason}", term.token(), term.election());
+                let call = options.on_ousted.clone();
+                work.spawn_blocking(move || {
+                    call(&term, reason);
+                    Ok(())
+                });
+            }
+            Action::Abort => work.abort_all(),
+            _ => {}
+        })
+        .await
+    }
+}
+
+/// Drive a machine to its end. Everything that may take long happens beside it.
+pub(crate) async fn drive<S: Server>(
+    server: S, handle: Handle, mut queue: UnboundedReceiver<Event>,
+    mut act: impl FnMut(Action, &mut JoinSet<Result<(), BoxError>>),
+) -> Result<(), Error> {
+    let options = handle.machine().options.clone();
+    let (report, mut errors) = mpsc::unbounded_channel();
+    let call = options.on_error.clone();
+    let reporter = tokio::spawn(async move {
+        while let Some(error) = errors.recv().await {
+            let call = call.clone();
+            if let Err(error) = spawn_blocking(move || call(&error)).await {
+                tracing::error!("the callback for errors has failed: {error}");
+            }
+        }
+    });
+    let (mut link, mut asking) = (None, None::<BoxFuture<'_, (Option<S::Link>, Event)>>);
+    let (server, events, mut work) = (&server, &handle.events, JoinSet::new());
+    // cancels the term if this future is dropped, and before the connection is
+    let _gone = handle.machine().gone.clone().drop_guard();
+    // behind what was sent before, which may be a stop
+    let _ = events.send(Box::new(Machine::campaign));
+    let mut event = None;
+    let end = 'end: loop {
+        let actions = handle.machine().step(now(), event.take());
+        for action in actions {
+            match action {
+                Action::Ask(serial, statement) => {
+                    let (mut link, sql) = (link.take(), handle.machine().sql(&statement));
+                    asking = Some(Box::pin(async move {
+                        let begun = || drop(events.send(Box::new(move |m| m.begun(serial))));
+                        let answer = async {
+                            if let Statement::Open = statement {
+                                link = Some(server.open().await?);
+                            }
+                            let Some(link) = &mut link else {
+                                return server.ask(&sql, &begun).await;
+                            };
+                            begun();
+                            link.ask(&sql).await
+                        };
+                        let answer = answer.await;
+                        let event: Event = Box::new(move |m| m.answer(serial, answer));
+                        (link, event)
+                    }));
+                }
+                Action::Close => {
+                    asking = None;
+                    if let Some(link) = link.take() {
+                        let _ = timeout(Duration::from_secs(1), S::Link::close(link)).await;
+                    }
+                }
+                Action::Error(error) => drop(report.send(error)),
+                Action::Proclaimed(reply, result) => drop(reply.send(result)),
+                Action::End(error) => break 'end error,
+                action => act(action, &mut work),
+            }
+        }
+        // a timer stands still while the machine is suspended, so the clock is looked at
+        let pause = (handle.machine().wakeup() - now()).clamp(0.0, 1.0);
+        event = select! {
+            biased;
+            event = queue.recv() => event,
+            (back, event) = async { asking.as_mut().unwrap().await }, if asking.is_some() => {
+                (link, asking) = (back, None);
+                Some(event)
+            }
+            error = async { link.as_mut().unwrap().ended().await }, if link.is_some() => {
+                link = None;
+                Some(Box::new(move |machine| machine.broken(error)))
+            }
+            Some(result) = work.join_next() => {
+                let result = match result {
+                    Err(error) if error.is_panic() => Err(error.into()),
+                    result => result.unwrap_or(Ok(())),
+                };
+                Some(Box::new(move |machine| machine.done(result)))
+            }
+            () = sleep(Duration::from_secs_f64(pause)) => None,
+        };
+    };
+    drop(report);
+    let _ = timeout(Duration::from_secs(1), reporter).await;
+    match end {
+        Some(error) => Err(explain(server, &options, error).await),
+        None => Ok(()),
+    }
+}
+
+/// End the session that a pooler has left behind, or say where the extension is.
+async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Error {
+    let (le, (names, identity)) = (options.prefix(), options.names());
+    let any = options.seats.map_or("", |_| "ANY");
+    let sql = match error.kind {
+        ErrorKind::Pooler => format!(
+            "SELECT pg_terminate_backend(pid) FROM {le}le_leaders \
+             WHERE identity = {identity} AND name = {any} ({names})"
+        ),
+        ErrorKind::Extension => "SELECT nspname::text, current_database() FROM pg_database \
+             LEFT JOIN pg_extension ON extname = 'leader_election' \
+             LEFT JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE datname = current_database()"
+            .into(),
+        _ => return error,
+    };
+    let row = within(5.0, async { server.open().await?.ask(&sql).await }).await;
+    let advice = match row.as_deref() {
+        Ok([None, Some(database)]) => format!(
+            "the extension is not installed in database \"{database}\": \
+             run CREATE EXTENSION leader_election"
+        ),
+        Ok([Some(schema), Some(_)]) if options.schema.as_ref() != Some(schema) => {
+            format!("the extension is in schema \"{schema}\": set the option schema to it")
+        }
+        _ => return error,
+    };
+    Error { message: advice, ..error }
+}
