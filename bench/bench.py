@@ -11,22 +11,30 @@ import argparse
 import os
 import tempfile
 
-from clients import psql
+from clients import idle, psql
 from growth import measure_growth
 from handover import measure_handovers
+from leases import measure_leases
 from pooler import measure_pooler
+from sql_edition import measure_sql_edition
 from tables import print_summary, record_tables
+from tcp import measure_tcp
 from throughput import measure_throughput
 from transactions import measure_transactions
 from views import measure_views
+from waiting import measure_crowd
 
 TABLES = {
     "throughput": measure_throughput,
+    "tcp": measure_tcp,
+    "leases": measure_leases,
     "views": measure_views,
     "transactions": measure_transactions,
     "growth": measure_growth,
     "pooler": measure_pooler,
     "handover": measure_handovers,
+    "crowd": measure_crowd,
+    "sql": measure_sql_edition,
 }
 
 
@@ -59,6 +67,7 @@ def main():
         parser.error("only whole tables of the full scale can be recorded")
     options.scaled = lambda number: max(int(number * options.scale), 1)
 
+    print(f"{100 * idle():.0f} % of the processors' time is free.")
     psql("CREATE EXTENSION IF NOT EXISTS leader_election")
     if options.scale != 1:
         print(f"\nA trial: numbers of elections and candidates times {options.scale:g}.")

@@ -1,11 +1,13 @@
 """The clients that measure: psql, connections of this process, and pgbench."""
 import contextlib
+import glob
 import os
 import re
 import select
 import signal
 import subprocess
 import tempfile
+import time
 
 import psycopg2
 import psycopg2.extensions
@@ -15,6 +17,7 @@ QUIET = "-c leader_election.notify=off -c leader_election.log_terms=off"
 # A lease is a term of the session's, too, until its transaction ends.
 MANY = "-c leader_election.max_terms_per_session=1000000"
 NOTHING = "SELECT 1"
+TICKS = os.sysconf("SC_CLK_TCK")
 
 # Each script has the same shape, so that only the statements differ.  The first
 # statement is run once by each client.
@@ -175,6 +178,44 @@ def postmaster():
         return int(file.readline())
 
 
+def process_times(pid):
+    """Seconds of CPU time of a process, of its children that have ended, and its parent."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    with open(f"/proc/{pid}/schedstat") as file:
+        own = int(file.read().split()[0]) / 1e9	# stat counts in ticks of ten milliseconds
+    return own, (int(fields[13]) + int(fields[14])) / TICKS, int(fields[1])
+
+
+def server_time():
+    """Seconds of CPU time that the server has taken, with all its processes."""
+    parent = postmaster()
+    while True:
+        own, ended, _ = process_times(parent)
+        total = own + ended
+        for path in glob.glob("/proc/[0-9]*"):
+            try:
+                own, _, of = process_times(os.path.basename(path))
+            except OSError:			# it has ended meanwhile
+                continue
+            if of == parent:
+                total += own
+        if process_times(parent)[1] == ended:	# else one was counted twice, or not at all
+            return total
+
+
+def idle():
+    """The part of the processors' time that is free, in two seconds."""
+    def read():
+        with open("/proc/stat") as file:
+            ticks = [int(field) for field in file.readline().split()[1:9]]
+        return ticks[3] + ticks[4], sum(ticks)
+    free, total = read()
+    time.sleep(2)
+    free_later, total_later = read()
+    return (free_later - free) / (total_later - total)
+
+
 class Cores:
     """What the server's new sessions, and the clients, may run on."""
 
@@ -196,16 +237,23 @@ class Script:
         with open(number, "w") as file:
             file.write(SCRIPT.format(first=first, repeated=repeated))
 
-    def run(self, clients, seconds, options=""):
+    def run(self, clients, seconds, options="", host=None):
         """Return transactions per second, and how many there were."""
+        return self.run_pgbench(clients, ["-T", str(seconds)], options, host)
+
+    def run_times(self, clients, times, options=""):
+        """Let each client do it so many times, and return transactions per second."""
+        return self.run_pgbench(clients, ["-t", str(times)], options)[0]
+
+    def run_pgbench(self, clients, until, options, host=None):
         Cores.use(clients)
         count = 0
         while count == 0:			# connecting may have taken all of the time
             run = subprocess.run(
-                ["pgbench", "-n", "-M", "prepared", "-D", "first=1",
-                 "-c", str(clients), "-T", str(seconds), "-f", self.path],
+                ["pgbench", "-n", "-M", "prepared", "-D", "first=1", "-D", "turn=-1",
+                 "-c", str(clients), *until, "-f", self.path],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env=dict(os.environ, PGOPTIONS=options))
+                env=dict(os.environ, PGOPTIONS=options, PGHOST=host or os.environ["PGHOST"]))
             if run.returncode != 0:
                 raise RuntimeError("pgbench failed: " + run.stderr.partition("\n")[0])
             count = int(re.search(r"actually processed: ([0-9]+)", run.stdout)[1])

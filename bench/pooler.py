@@ -9,7 +9,8 @@ import os
 import subprocess
 import time
 
-from clients import MANY, QUIET, Connection, postmaster, without_fsync
+from clients import (MANY, QUIET, Connection, process_times, server_time,
+                     without_fsync)
 from tables import Table, median, median_and_p99
 
 ROUNDS = 3
@@ -19,7 +20,6 @@ CLIENTS = 200					# of PgBouncer
 SERVERS = 20					# its connections to the server
 WARM_UP = 2						# seconds that do not count
 MEASURED = 10					# seconds that do
-TICKS = os.sysconf("SC_CLK_TCK")
 
 INI = """[databases]
 * = host={server} user=postgres pool_size={servers}
@@ -68,28 +68,6 @@ class Pooler:
         self.process.wait()
 
 
-def cpu_times(pid):
-    """Seconds of CPU time of a process, of its children that have ended, and its parent."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-    return own / TICKS, children / TICKS, int(fields[1])
-
-
-def server_time():
-    """Seconds of CPU time that the server has taken, with all its processes."""
-    parent = postmaster()
-    total = sum(cpu_times(parent)[:2])
-    for path in glob.glob("/proc/[0-9]*"):
-        try:
-            own, _, of = cpu_times(os.path.basename(path))
-        except OSError:				# it has ended meanwhile
-            continue
-        if of == parent:
-            total += own
-    return total
-
-
 class Load:
     """A statement for each election in turn, at a rate; what it costs."""
 
@@ -132,7 +110,7 @@ class Load:
         self.rates.append(count / (ended - began))
 
     def now(self):
-        return time.time(), server_time(), cpu_times(self.pooler.process.pid)[0]
+        return time.time(), server_time(), process_times(self.pooler.process.pid)[0]
 
     def print(self, table, what):
         middle, p99 = median_and_p99(self.latencies)

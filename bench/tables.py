@@ -67,7 +67,7 @@ def record_tables(path):
         text = file.read()
     for title, lines in tables.items():
         # the first table below the heading
-        place = rf"(?m)(^## {re.escape(title)}\n(?:[^|#\n].*\n|\n)*)(?:^\|.*\n)+"
+        place = rf"(?m)(^###? {re.escape(title)}\n(?:[^|#\n].*\n|\n)*)(?:^\|.*\n)+"
         text, count = re.subn(place, lambda match: match[1] + "".join(lines), text)
         if count != 1:
             raise RuntimeError(f'{path} has no place for the table "{title}"')

@@ -1,5 +1,5 @@
 """How much a second: ours and theirs by pgbench, in interleaved rounds."""
-from clients import Connection, Script, Session
+from clients import Connection, Script, Session, server_time
 from crowd import Crowd
 from tables import Table, limit, median
 from workloads import GSET, WORKLOADS, create_tables, hold_others
@@ -13,16 +13,20 @@ NAMES = ("SELECT 'election ' || :client_id AS name, 'lease ' || :client_id AS le
 class Side:
     """One side of a comparison: its script, rates and costs."""
 
-    def __init__(self, directory, statements, clients, options=""):
+    def __init__(self, directory, statements, clients, options="", host=None):
+        self.host = host
         self.script = Script(directory, NAMES + ";\n" + statements[0], statements[1])
         self.clients = clients
         self.options = options
         self.rates = []
-        self.wal = self.xids = self.transactions = 0
+        self.wal = self.xids = self.transactions = self.cpu = 0
 
     def run(self, control, seconds):
         wal, xids = read_costs(control)
-        rate, transactions = self.script.run(self.clients, seconds, self.options)
+        cpu = server_time()
+        rate, transactions = self.script.run(self.clients, seconds, self.options,
+                                                 self.host)
+        self.cpu += server_time() - cpu
         wal_after, xids_after = read_costs(control)
         self.rates.append(rate)
         self.transactions += transactions
