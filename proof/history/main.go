@@ -1,8 +1,8 @@
 // Command prove lets client processes elect and write through a real server while faults strike, and judges the
 // histories that the clients have recorded: doc/proof.md.  tools/prove builds and starts it.
 //
-//	prove run -dir DIRECTORY [-seconds N] [-seed N] [-faults "NAME ..."] [-patroni] [-until-caught] [-keep-all]
-//	          [-loop NAME -program FILE]
+//	prove run -dir DIRECTORY [-seconds N] [-seed N] [-faults "NAME ..."] [-patroni] [-crowd N] [-until-caught]
+//	          [-keep-all] [-loop NAME -program FILE]
 //	prove judge DIRECTORY...	judges kept histories again, each in a directory of its own
 //	prove client FILE		is a client process, started by run
 //	prove published FILE	is a client process that runs a published loop, started by run

@@ -25,6 +25,12 @@ const (
 	copies = 4
 	// the clients of the end, which find out whether every election can be led
 	finalists = 3
+	// the clients from this number on are crowds, each by another route
+	firstCrowd = 101
+	crowds     = 2
+	// a crowd is in line when the faults end, and its members may take so long in turn
+	crowdStays = 3 * time.Second
+	drain      = 100 * time.Millisecond
 )
 
 // round is a cluster with its clients.
@@ -37,6 +43,7 @@ type round struct {
 	cluster *cluster.Cluster
 	fleet   *fleet
 	begin   int64
+	size    int // of the crowd
 }
 
 // play lets clients elect for a time while faults strike, and gathers what is left at the end.
@@ -46,13 +53,20 @@ func play(ctx context.Context, o options, dir string, seed uint64, length time.D
 		return err
 	}
 	extension, own := o.loop == "", o.loop == "" && !o.patroni
+	crowd := 0
+	if own {
+		crowd = o.crowdOf(seed)
+	}
 	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Seed: seed, Assert: o.assert, Standby: extension,
-		Pooler: own, Link: own, Clock: own, Patroni: o.patroni})
+		Pooler: own, Link: own, Clock: own && o.script == "", Patroni: o.patroni, Crowd: crowd, Script: o.script})
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	r := &round{options: o, dir: dir, seed: seed, length: length, log: log, cluster: c, begin: event.Now()}
+	if o.edition != "" {
+		log.Add(event.Record{Kind: event.Note, Message: event.EditionIs + o.edition})
+	}
+	r := &round{options: o, dir: dir, seed: seed, length: length, log: log, cluster: c, begin: event.Now(), size: crowd}
 	r.fleet = &fleet{dir: dir, log: log, inHost: c.CommandInHost, members: map[int]*member{}}
 	defer r.fleet.finish(0, 0)
 	if err := c.EnsureTriggers(ctx, r.jobs()...); err != nil {
@@ -64,11 +78,12 @@ func play(ctx context.Context, o options, dir string, seed uint64, length time.D
 	if err := r.strike(ctx); err != nil {
 		return err
 	}
+	log.Add(event.Record{Kind: event.Note, Message: event.FaultsEnd})
 	if o.loop != "" {
 		r.fleet.finish(0, patience)
 		return nil
 	}
-	r.fleet.finish(patience, patience/3)
+	r.fleet.finish(patience+time.Duration(r.size)*drain, patience/3)
 	return r.conclude(ctx)
 }
 
@@ -111,7 +126,36 @@ func (r *round) startClients() error {
 		// published loops would ask in step
 		time.Sleep(50 * time.Millisecond)
 	}
+	for n := range min(r.size, crowds) {
+		if err := r.fleet.start(r.crowd(firstCrowd+n, (r.size+n)/crowds)); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// crowd is a process of many clients, which wait for the same election.  Killed or stopped, it takes all of them with it.
+func (r *round) crowd(n, size int) *member {
+	route := r.routes()[n%crowds]
+	m := &member{number: n, command: "client"}
+	m.config = func(incarnation int) any {
+		return client.Config{Number: n, Clients: clients, Incarnation: incarnation, Seed: r.seed, Dir: r.dir,
+			Start: r.begin, EpochNS: int64(r.epoch()), QuietAt: r.begin + int64(r.length+crowdStays),
+			Elections: elections, Route: route, Crowd: size}
+	}
+	return m
+}
+
+// crowdOf returns the size of the crowd in a round: every third round has one, unless another size is asked for.
+func (o options) crowdOf(seed uint64) int {
+	rng := rand.New(rand.NewPCG(seed, 0x63726f7764))
+	switch {
+	case o.crowd >= 0:
+		return o.crowd
+	case o.hunts() || rng.IntN(3) > 0:
+		return 0
+	}
+	return 100 + rng.IntN(201)
 }
 
 // elector is a client of the extension.  The clients come along different ways.
@@ -127,9 +171,17 @@ func (r *round) elector(n int) *member {
 	m.config = func(incarnation int) any {
 		return client.Config{Number: n, Clients: clients, Incarnation: incarnation, Seed: r.seed, Dir: r.dir,
 			Start: r.begin, EpochNS: int64(r.epoch()), QuietAt: r.begin + int64(r.length), Elections: elections,
-			LongTTL: r.patroni, Ways: []string{client.Trigger}, Route: first, Others: routes}
+			LongTTL: r.patroni, Ways: r.ways(), Route: first, Others: routes}
 	}
 	return m
+}
+
+// ways returns what the clients do.
+func (o options) ways() []string {
+	if o.edition == "sql" {
+		return client.WaysOfSQL
+	}
+	return []string{client.Trigger}
 }
 
 // epoch returns after what time the clients turn to other elections.  It is longer than a failover takes.

@@ -40,8 +40,11 @@ type options struct {
 	faults      []string // only these; nil: all but the rare ones
 	assert      bool
 	patroni     bool // servers under Patroni
+	crowd       int  // sessions that wait for the same election; -1: as the seed says
 	untilCaught bool
 	keepAll     bool   // also the histories without violations
+	edition     string // sql: the script in place of the extension
+	script      string
 	loop        string // a published loop instead of the extension's clients
 	program     string
 }
@@ -56,8 +59,11 @@ func parse(arguments []string) options {
 	flags.StringVar(&faults, "faults", "", "only these faults; none: no faults")
 	flags.BoolVar(&o.assert, "assert", false, "insist on a server with assertions")
 	flags.BoolVar(&o.patroni, "patroni", false, "let Patroni fail over")
+	flags.IntVar(&o.crowd, "crowd", -1, "so many sessions wait for the same election; -1: as the seed says")
 	flags.BoolVar(&o.untilCaught, "until-caught", false, "end at the first violation")
 	flags.BoolVar(&o.keepAll, "keep-all", false, "keep the histories without violations, too")
+	flags.StringVar(&o.edition, "edition", "", "sql: the SQL edition in place of the extension")
+	flags.StringVar(&o.script, "script", "", "its script")
 	flags.StringVar(&o.loop, "loop", "", "run this published loop")
 	flags.StringVar(&o.program, "program", "", "its program")
 	flags.Parse(arguments)

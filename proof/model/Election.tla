@@ -436,8 +436,8 @@ NarrowLook(b) ==
     /\ UNCHANGED <<now, holder, queue, rec, last, guard, mark, seen, tok,
                    beat, closer, tx, promised, until>>
 
-\* ... and loses its heartbeat by le_registry_narrow() in src/registry/terms.c,
-\* under the exclusive lock, unless it is silent.
+\* ... and loses its heartbeat by le_registry_set_scope() in
+\* src/registry/terms.c, under the exclusive lock, unless it is silent.
 Narrow(b) ==
     /\ pc[b] = "narrows"
     /\ PartitionFree

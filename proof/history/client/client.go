@@ -50,6 +50,7 @@ type Config struct {
 	Route                // of the session that stands for election
 	Others      []Route  // further routes for the other session; it also takes the first one
 	Final       []string // lead each of these elections once, and do nothing else
+	Crowd       int      // be a crowd of so many sessions, and do nothing else
 }
 
 // The features are what a client may do besides its ways.
@@ -59,7 +60,17 @@ const (
 	Cancel   = "cancel"   // cancel bids that wait
 	Late     = "late"     // write by terms that have ended
 	Discard  = "discard"  // discard the session's state
+	// resign in favor of a candidate
+	Successor = "successor"
+	// rely on le_assert_leader where a trigger guards
+	Guarded = "guarded"
+	// use bare keys
+	Key = "key"
 )
+
+// WaysOfSQL is what the SQL edition has.
+var WaysOfSQL = []string{"session", "heartbeat", "transaction", "lease", "many", "seats", "observe", "look", "depose",
+	"cross", Once, Prepared, Cancel, Late, Discard, Trigger}
 
 // Trigger is a feature that is only on if it is named: the table triggered has the trigger of each election by name.
 const Trigger = "trigger"
@@ -83,6 +94,7 @@ var ways = []way{
 	{"observe", 4, false, (*client).follow},
 	{"look", 2, false, (*client).lookAround},
 	{"depose", 2, false, (*client).deposeAny},
+	{"cross", 6, true, (*client).waitCrosswise},
 }
 
 type client struct {
@@ -97,6 +109,8 @@ type client struct {
 	stale    []*term
 	pending  []*pending
 	swept    int64 // when prepared transactions were last looked for
+	mates    []*client
+	mate     int // number among the mates of another client, from 1; 0: none of them
 }
 
 // Main is the process, until SIGTERM or its quiet time.
@@ -134,7 +148,13 @@ func newClient(config Config, log *event.Log, quit context.Context) *client {
 }
 
 func (c *client) identity() string {
-	return fmt.Sprintf("client %d", c.Number)
+	switch {
+	case c.mate == 0:
+		return fmt.Sprintf("client %d", c.Number)
+	case c.Crowd > 0:
+		return fmt.Sprintf("crowd %d.%d", c.Number, c.mate)
+	}
+	return fmt.Sprintf("client %d.%d", c.Number, c.mate)
 }
 
 func (c *client) may(name string) bool {
@@ -150,9 +170,13 @@ func (c *client) over() bool {
 
 func (c *client) work() {
 	choice := c.choice()
-	if len(c.Final) > 0 {
+	switch {
+	case len(c.Final) > 0:
 		c.leadEach(c.Final)
 		choice = nil
+	case c.Crowd > 0:
+		c.crowd()
+		return
 	}
 	for !c.over() && len(choice) > 0 {
 		c.settlePrepared(event.Now())
@@ -165,8 +189,10 @@ func (c *client) work() {
 		c.settlePrepared(never)
 	}
 	c.sweep()
-	c.drop(&c.first)
-	c.drop(&c.second)
+	for _, one := range append(c.mates, c) {
+		one.drop(&one.first)
+		one.drop(&one.second)
+	}
 }
 
 // choice returns the ways that the client may take, each as often as its weight says.

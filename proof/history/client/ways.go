@@ -229,7 +229,11 @@ func (c *client) leave(t *term) {
 	}
 	switch n := c.rng.IntN(100); {
 	case n < 25 && t.name != "":
-		c.resign(s, t, c.successor(s, t.election))
+		successor := ""
+		if c.may(Successor) {
+			successor = c.successor(s, t.election)
+		}
+		c.resign(s, t, successor)
 	case n < 35 && t.name != "":
 		c.resignWhileWriting(s, t)
 	case n < 40:
@@ -272,7 +276,7 @@ func (c *client) leadInTransaction() {
 	if s == nil {
 		return
 	}
-	if c.chance(0.1) {
+	if c.may(Key) && c.chance(0.1) {
 		e = c.bareKey()
 	}
 	isolation, end := c.isolation(), "COMMIT"

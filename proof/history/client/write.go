@@ -146,7 +146,7 @@ func (c *client) guardAndInsert(s *session, t *term, w writing, answer *event.Re
 	var err error
 	if answer.Guard == "trigger" {
 		table = "triggered"
-		if pass && c.chance(0.5) {
+		if pass && (!c.may(Guarded) || c.chance(0.5)) {
 			err = s.exec(fmt.Sprintf("SET LOCAL leader_election.token = %d", t.token))
 		} else if pass {
 			err = s.assert(t, true)

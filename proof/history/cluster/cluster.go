@@ -56,6 +56,8 @@ type Options struct {
 	Link    bool   // client namespaces, with a link each
 	Clock   bool   // the servers' wall clock can be set
 	Patroni bool   // Patroni promotes the standby, and starts the servers; without Link and Clock
+	Crowd   int    // how many sessions there are beside those of the clients
+	Script  string // of the SQL edition, in place of the extension
 }
 
 // Cluster is the servers of a run, and the ways to them.
@@ -189,13 +191,14 @@ func (c *Cluster) chooseSettings() {
 	choose("hot_standby_feedback", "on", "on", "off")
 	choose("max_wal_size", "64MB", "1GB")
 	choose("synchronous_commit", "on", "on", "local")
+	choose("wal_writer_delay", "200ms", "10s")
 }
 
 func (c *Cluster) configuration() string {
 	return fmt.Sprintf(`
 listen_addresses = '*'
 unix_socket_directories = ''
-max_connections = 150
+max_connections = %d
 superuser_reserved_connections = 10
 max_prepared_transactions = 20
 max_locks_per_transaction = 10
@@ -226,7 +229,7 @@ log_checkpoints = off
 log_statement = none
 leader_election.max_ttl = '%dms'
 leader_election.dead_peer_timeout = '%dms'
-%s`, MaxTTL.Milliseconds(), DeadPeerTimeout.Milliseconds(), c.settings)
+%s`, 150+2*c.options.Crowd, MaxTTL.Milliseconds(), DeadPeerTimeout.Milliseconds(), c.settings)
 }
 
 func (c *Cluster) createObjects(ctx context.Context, s *server) error {
@@ -247,18 +250,30 @@ func (c *Cluster) createObjects(ctx context.Context, s *server) error {
 	if err := s.noteOrigin(ctx, conn); err != nil {
 		return err
 	}
-	for _, statement := range []string{
-		"CREATE EXTENSION leader_election",
-		"CREATE SCHEMA le",
+	install := []string{"CREATE EXTENSION leader_election", "CREATE SCHEMA le"}
+	if c.options.Script != "" {
+		script, err := os.ReadFile(c.options.Script)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.PgConn().Exec(ctx, string(script)).ReadAll(); err != nil {
+			return fmt.Errorf("%s: %w", c.options.Script, err)
+		}
+		install = []string{fmt.Sprintf("UPDATE le_settings SET max_ttl = '%d ms'", MaxTTL.Milliseconds())}
+	}
+	for _, statement := range append(install,
 		`CREATE TABLE guarded (id bigint GENERATED ALWAYS AS IDENTITY, election text, token bigint, client int, op bigint,
 			mark text)`,
 		`CREATE TABLE triggered (id bigint GENERATED ALWAYS AS IDENTITY, election text, token bigint, client int, op bigint,
 			mark text)`,
 		"CREATE TABLE jobs (election text, due timestamptz, token bigint, client int, op bigint)",
-	} {
+	) {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
+	}
+	if c.options.Script != "" {
+		return nil
 	}
 	// most of the first block, so that the clients soon need the next one
 	rng := rand.New(rand.NewPCG(c.options.Seed, 0x746f6b656e73))

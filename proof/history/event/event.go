@@ -79,6 +79,7 @@ const (
 	Declare          = "declare"
 	Vacuum           = "vacuum"
 	DropExtension    = "drop extension" // and create it again
+	UpgradeScript    = "upgrade script" // of the SQL edition: run it again
 )
 
 // Outcomes of a call.
@@ -94,7 +95,15 @@ const (
 	First = "first" // a guarded row: the first of its term
 	Done  = "done"  // in the return of a Write: le_once has said that the job, of the time in Message, is done
 	Final = "final" // a bid of the final phase
+	Crowd = "crowd" // a bid of a session that holds nothing, one of hundreds that wait for the same election
+	Cross = "cross" // a bid of a session that leads the election for which the bid of the other session waits
 )
+
+// EditionIs begins the note of an edition other than the C extension.
+const EditionIs = "edition "
+
+// FaultsEnd is the note that no fault is active any more.
+const FaultsEnd = "faults end"
 
 // Survived is the phase of a row that a promoted server has from its predecessor.
 const Survived = "survived"

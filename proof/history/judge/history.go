@@ -26,12 +26,14 @@ type call struct {
 	end          int64 // its effect, if there is any, is not later
 	server       int   // 0: not certain
 	session      *session
+	weak         bool // its success does not show that the term runs
 }
 
 // session is a connection of a client.
 type session struct {
 	event.Record
 	alive int64 // the session has certainly not ended before
+	over  int64 // the client has closed the session then, or was killed; 0: it has not
 	calls []*call
 }
 
@@ -70,6 +72,7 @@ type election struct {
 	deposes  []*call
 	again    []*call // bids that returned the token of a term of another session
 	unproven []*call // calls that showed a token that no bid can have won
+	before   map[*term]int64
 }
 
 // bids says whether the call can elect.
@@ -178,6 +181,8 @@ func read(records []event.Record) *history {
 			h.published = append(h.published, *r)
 		case r.Kind == event.Connect:
 			h.sessions[sessionKey{r.Client, r.Session}] = &session{Record: *r}
+		case r.Kind == event.Closed:
+			h.close(h.sessions[sessionKey{r.Client, r.Session}], r.At)
 		case r.Kind == event.Call:
 			c := &call{Record: *r, outcome: event.Unknown, end: forever}
 			h.calls = append(h.calls, c)
@@ -188,6 +193,13 @@ func read(records []event.Record) *history {
 			}
 		case r.Kind == event.Fault:
 			h.fault(r)
+			if r.Do == event.KillClient {
+				for key, s := range h.sessions {
+					if key.client == r.Client {
+						h.close(s, r.At)
+					}
+				}
+			}
 		case r.Kind == event.Row:
 			h.rows = append(h.rows, *r)
 		case r.Kind == event.Problem:
@@ -196,7 +208,9 @@ func read(records []event.Record) *history {
 			h.notes = append(h.notes, *r)
 		}
 	}
+	h.addRushes()
 	for _, c := range h.calls {
+		c.weak = h.ofSQLEdition() && c.Do == event.Write && c.Isolation != "read committed"
 		h.place(c)
 		h.sort(c)
 	}
@@ -218,6 +232,12 @@ func (c *call) answered(r *event.Record) {
 	}
 	if !c.is(event.Unknown) || c.lived() && c.Do != event.Depose {
 		c.end = r.At
+	}
+}
+
+func (h *history) close(s *session, at int64) {
+	if s != nil && s.over == 0 {
+		s.over = at
 	}
 }
 

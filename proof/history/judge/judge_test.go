@@ -100,6 +100,53 @@ func (s *script) row(r event.Record) {
 	s.add(1_000_000, r)
 }
 
+// crowd lets sessions of client 1 bid from a time on, and lead in turn from another one on; they are not answered if that
+// is 0.
+func (s *script) crowd(size, from, to int64) {
+	for n := range int64(size) {
+		s.add(1+20*n, event.Record{Kind: event.Connect, Client: 1, Session: int(n) + 1, Server: 1})
+	}
+	for n := range int64(size) {
+		r := event.Record{Client: 1, Session: int(n) + 1, Do: event.Campaign, Waits: true, Scope: event.Session,
+			Mark: event.Crowd}
+		if to == 0 {
+			s.call(from+n, 0, r, "", 0)
+			continue
+		}
+		s.call(from+n, to+10*n, r, event.True, 100+n)
+		s.call(to+10*n+2, to+10*n+8, event.Record{Client: 1, Session: int(n) + 1, Do: event.Resign,
+			Scope: event.Session, Token: 100 + n}, event.True, 0)
+	}
+}
+
+// vanish lets a leader, and a candidate that may have won, close their connections while another candidate waits, which
+// is elected at a time.
+func (s *script) vanish(elected int64) {
+	for c := 1; c <= 3; c++ {
+		s.add(1, event.Record{Kind: event.Connect, Client: c, Session: 1, Server: 1, Target: "direct"})
+	}
+	s.try(10, 20, 1, 100)
+	s.call(30, 100, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.Unknown, 0)
+	s.add(100, event.Record{Kind: event.Closed, Client: 2, Session: 1})
+	s.add(100, event.Record{Kind: event.Closed, Client: 1, Session: 1})
+	s.call(40, elected, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+}
+
+// cross lets two sessions wait for each other.
+func (s *script) cross(from, to int64) {
+	for n := 1; n <= 2; n++ {
+		s.add(1, event.Record{Kind: event.Connect, Client: 1, Session: n, Server: 1})
+		s.call(10, 20, event.Record{Client: 1, Session: n, Do: event.Try, Scope: event.Session,
+			Election: fmt.Sprintf("x/%d", n)}, event.True, int64(100+n))
+	}
+	s.call(from, to, event.Record{Client: 1, Session: 1, Do: event.Campaign, Waits: true, Scope: event.Session,
+		Election: "x/2", Mark: event.Cross, SQLState: "40P01"}, event.Failed, 0)
+	s.call(from+5, to+30, event.Record{Client: 1, Session: 2, Do: event.Campaign, Waits: true, Scope: event.Session,
+		Election: "x/1", Mark: event.Cross}, event.True, 103)
+	s.call(to+10, to+20, event.Record{Client: 1, Session: 1, Do: event.Resign, Scope: event.Session, Token: 101,
+		Election: "x/1"}, event.True, 0)
+}
+
 // good are histories of a right server, with things that look wrong.
 var good = map[string]func(*script){
 	"nothing": func(*script) {},
@@ -198,6 +245,44 @@ var good = map[string]func(*script){
 		s.call(310, 320, event.Record{Client: 1, Session: 2, Do: event.Renew, TTL: 100 * ms, Token: 100}, event.True, 0)
 		s.call(325, 430, event.Record{Client: 2, Session: 2, Do: event.Lease, Waits: true, TTL: 100 * ms}, event.True,
 			101)
+	},
+	"a lease that was not acknowledged is seen, and lost in a crash": func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 0, event.Record{Client: 1, Do: event.Lease, Scope: event.ByLease, TTL: 500 * ms}, "", 0)
+		s.call(20, 30, event.Record{Client: 2, Do: event.Look, Scope: event.ByLease}, event.True, 100)
+		s.fault(40, 80, event.CrashServer, 1)
+		s.call(90, 100, event.Record{Client: 2, Session: 2, Do: event.Look}, event.False, 0)
+		s.call(110, 120, event.Record{Client: 2, Session: 2, Do: event.Try, Scope: event.Session}, event.True, 200)
+	},
+	"a lease that was not acknowledged is seen, and runs on after a crash": func(s *script) {
+		s.connect(1, 2)
+		s.call(10, 0, event.Record{Client: 1, Do: event.Lease, Scope: event.ByLease, TTL: 500 * ms}, "", 0)
+		s.call(20, 30, event.Record{Client: 2, Do: event.Look, Scope: event.ByLease}, event.True, 100)
+		s.fault(40, 80, event.CrashServer, 1)
+		s.call(90, 100, event.Record{Client: 2, Session: 2, Do: event.Look, Scope: event.ByLease}, event.True, 100)
+		s.call(110, 700, event.Record{Client: 2, Session: 2, Do: event.Wait, Waits: true, Scope: event.Session},
+			event.True, 101)
+	},
+	"a crowd is elected after the faults": func(s *script) {
+		s.crowd(40, 100, 700)
+		s.add(90, event.Record{Kind: event.Note, Message: event.FaultsEnd})
+	},
+	"a killed crowd is elected no more": func(s *script) {
+		s.crowd(3, 100, 0)
+		s.add(150, event.Record{Kind: event.Fault, Do: event.KillClient, Client: 1})
+		s.add(90, event.Record{Kind: event.Note, Message: event.FaultsEnd})
+		s.connect(2)
+		s.call(100, 30_000, event.Record{Client: 2, Do: event.Look, Election: "other"}, event.False, 0)
+	},
+	"a server finds after a while that a leader has gone": func(s *script) {
+		s.vanish(1900)
+	},
+	"a deadlock is found": func(s *script) {
+		s.cross(50, 1070)
+	},
+	"a stopped server finds a deadlock late": func(s *script) {
+		s.fault(500, 4000, event.StopBackend, 1)
+		s.cross(50, 5000)
 	},
 	"a lease is lost in a failover, and a session leads": func(s *script) {
 		s.connect(1, 2)
@@ -401,6 +486,16 @@ var good = map[string]func(*script){
 		s.fault(1440, 1990, event.StopPooler, 1)
 		s.about(1500, 1510, 1, event.Resign, 100, event.True)
 		s.try(1520, 1530, 3, 101)
+	},
+	"the clock is set, and a candidate with a timeout lines up again": func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 100)
+		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session,
+			Timeout: 4000 * ms}, event.True, 102)
+		s.add(900, event.Record{Kind: event.Fault, Do: event.SetClock, Server: 1})
+		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+		s.about(2000, 2010, 1, event.Resign, 100, event.True)
+		s.about(2900, 2990, 3, event.Resign, 101, event.True)
 	},
 	"a bid for many was there first": func(s *script) {
 		s.connect(1, 2, 3)
@@ -782,6 +877,41 @@ var bad = map[string]struct {
 	"a final bid takes long": {[]string{"starvation"}, func(s *script) {
 		s.connect(1)
 		s.call(10, 11_000, event.Record{Client: 1, Do: event.Wait, Waits: true, Mark: event.Final}, event.True, 100)
+	}},
+	"one of a crowd is forgotten": {[]string{"starvation"}, func(s *script) {
+		s.crowd(3, 100, 0)
+		s.add(90, event.Record{Kind: event.Note, Message: event.FaultsEnd})
+		s.connect(2)
+		s.call(100, 30_000, event.Record{Client: 2, Do: event.Look, Election: "other"}, event.False, 0)
+	}},
+	"one of a crowd is elected late": {[]string{"starvation"}, func(s *script) {
+		s.crowd(3, 100, 13_000)
+		s.add(90, event.Record{Kind: event.Note, Message: event.FaultsEnd})
+	}},
+	"a crowd waits for an election that is vacant": {[]string{"wake-ups"}, func(s *script) {
+		s.connect(2)
+		s.try(10, 20, 2, 99)
+		s.about(600, 610, 2, event.Resign, 99, event.True)
+		s.crowd(10, 100, 1500)
+	}},
+	"a candidate sleeps after the connection of the leader has closed": {[]string{"wake-ups"}, func(s *script) {
+		s.vanish(2300)
+	}},
+	"a candidate sleeps after a resignation that was answered late": {[]string{"wake-ups"}, func(s *script) {
+		s.connect(1, 2, 3)
+		s.try(10, 20, 1, 99)
+		s.call(25, 105, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 100)
+		s.about(100, 110, 1, event.Resign, 99, event.True)
+		s.about(120, 130, 2, event.Resign, 100, event.True)
+		s.call(30, 900, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+	}},
+	"a session that holds nothing is in a deadlock": {[]string{"deadlocks"}, func(s *script) {
+		s.connect(1)
+		s.call(10, 1010, event.Record{Client: 1, Do: event.Campaign, Waits: true, Mark: event.Crowd, SQLState: "40P01"},
+			event.Failed, 0)
+	}},
+	"a deadlock is not found": {[]string{"deadlocks"}, func(s *script) {
+		s.cross(50, 5000)
 	}},
 	"an observer returns what it was passed": {[]string{"observers"}, func(s *script) {
 		s.connect(1, 2)

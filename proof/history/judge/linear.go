@@ -143,7 +143,8 @@ func (h *history) operations(e *election, server int) ([]porcupine.Operation, le
 		if t.server != server && len(shown) == 0 {
 			continue
 		}
-		s := step{term: i + 1, token: t.token, lease: t.scope == event.ByLease}
+		// a term of which only the token is known can be a lease, and run on after a restart
+		s := step{term: i + 1, token: t.token, lease: t.scope == event.ByLease || t.win == nil}
 		switch {
 		case t.server == server:
 			b.addCall(s.of(begins, t.win), t.start, t.end)
@@ -173,11 +174,44 @@ func (h *history) operations(e *election, server int) ([]porcupine.Operation, le
 		switch {
 		case c.Do == event.Depose && c.is(event.True):
 			b.addCall(step{what: deposes, call: c}, c.At, c.end)
-		case c.showsVacancy():
+		case c.showsVacancy() && !h.hidden(e, c):
 			b.addCall(step{what: isVacant, call: c}, c.At, c.end)
 		}
 	}
+	b.narrow(len(e.terms))
 	return b.operations, first
+}
+
+// hidden says whether a term in transaction scope may run during the call, which the SQL edition shows to its own session
+// only.
+func (h *history) hidden(e *election, c *call) bool {
+	return h.ofSQLEdition() && slices.ContainsFunc(e.terms, func(t *term) bool {
+		if t.scope != event.Transaction && !t.mixed || t.start > c.end {
+			return false
+		}
+		return !slices.ContainsFunc(t.ends, func(end *call) bool { return end.end < c.At })
+	})
+}
+
+// narrow has no term begin before the calls that are about former ones.  That changes no verdict, since a term does not
+// run after a later one has begun, but it spares porcupine the orders of a crowd that bids at the same time.
+func (b *builder) narrow(terms int) {
+	last := make([]int64, terms+1) // when a step of the term was called
+	for _, o := range b.operations {
+		switch s := o.Input.(step); s.what {
+		case begins, leads, resigns:
+			last[s.term] = max(last[s.term], o.Call)
+		}
+	}
+	for k := 1; k <= terms; k++ {
+		last[k] = max(last[k], last[k-1])
+	}
+	for i := range b.operations {
+		o := &b.operations[i]
+		if s := o.Input.(step); s.what == begins {
+			o.Call = max(o.Call, min(last[s.term-1], o.Return))
+		}
+	}
 }
 
 func (s step) of(what string, c *call) step {

@@ -50,11 +50,17 @@ func (h *history) inLine(c *call) (from, to int64, ok bool) {
 }
 
 // leaves returns a time before which a bid that waits had not left the queue.  The server's timeouts follow the wall
-// clock, and an answer can be held up.
+// clock: if that is set, a bid with a timeout may go to the end of the line.  An answer can be held up.
 func (h *history) leaves(c *call) (to int64, ok bool) {
 	switch {
 	case c.is(event.True):
-		return c.end, true
+		to = c.end
+		if c.Timeout > 0 {
+			for _, f := range h.faultsIn(c.At, c.end, clocks) {
+				to = min(to, f.At)
+			}
+		}
+		return to, true
 	case c.is(event.False) && c.Timeout > 0:
 		return min(c.end, c.At+c.Timeout), len(h.faultsIn(c.At, c.end, clocks)) == 0
 	case c.answer != nil && c.answer.SQLState == "57014":
@@ -110,14 +116,16 @@ func (v *Verdict) checkOvertaken(e *election, first *call, from, to int64) {
 
 // lastBefore returns a time at which a former term still ran.
 func (e *election) lastBefore(t *term) int64 {
-	at := int64(0)
-	for _, former := range e.terms {
-		if former.token < t.token && former.server == t.server {
-			last, _ := former.lastLead(t.server)
-			at = max(at, last)
+	if e.before == nil {
+		e.before = map[*term]int64{}
+		last := map[int]int64{} // of each server
+		for _, former := range e.terms {
+			e.before[former] = last[former.server]
+			at, _ := former.lastLead(former.server)
+			last[former.server] = max(last[former.server], at)
 		}
 	}
-	return at
+	return e.before[t]
 }
 
 // names says whether a resignation may have named a successor between two moments.

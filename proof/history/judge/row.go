@@ -111,7 +111,12 @@ func (v *Verdict) checkStale(e *election, r event.Record, w *call) {
 	if w.answer != nil && w.server == r.Server {
 		open = max(open, w.answer.Sent)
 	}
-	if later := e.wonBefore(r.Token, r.Server, open); later != nil {
+	later := e.wonBefore(r.Token, r.Server, open)
+	for later != nil && w.weak && later.scope == event.Transaction {
+		// that can have been rolled back, while the guard waited for it
+		later = e.wonBefore(later.token, r.Server, open)
+	}
+	if later != nil {
 		v.add(Violation{Check: "rows", Election: r.Election, Records: append(together(later.win, w), r),
 			Message: fmt.Sprintf("token %d has written after token %d had been elected", r.Token, later.token)})
 	}

@@ -198,7 +198,7 @@ func (t *term) learn(c *call, sure bool) {
 	}
 	switch {
 	case c.Do == event.Write:
-		if c.is(event.True) && sure && t.token == c.Token {
+		if c.is(event.True) && sure && t.token == c.Token && !c.weak {
 			t.leads = append(t.leads, c)
 		} else if c.answer != nil && c.answer.SQLState == "LE001" {
 			t.denials = append(t.denials, c)

@@ -14,6 +14,7 @@ const (
 	wakeLimit = int64(500 * time.Millisecond)
 	manyLimit = int64(1500 * time.Millisecond) // of a candidate for many, which can have to wait for a prepared transaction
 	recovery  = int64(8 * time.Second)         // for which a promoted server may grant no leases, or a client not go on
+	notice    = int64(1500 * time.Millisecond) // in which a server finds that a connection was closed
 )
 
 // checkWakeUps checks "No wake-up is lost": while a candidate waits in line, the election is not vacant for long.
@@ -27,20 +28,19 @@ func (v *Verdict) checkWakeUps(h *history) {
 		if h.dropped(e) {
 			continue
 		}
-		overs := map[*term]int64{}
-		for _, t := range e.terms {
-			overs[t] = h.latestEnd(e, t)
-		}
+		vacant := e.vacantFrom(h)
+		told := map[int64]bool{}
 		for _, c := range e.calls {
 			if c.bids() && c.Waits && c.server > 0 && c.end != forever {
-				v.checkVacant(h, e, c, overs)
+				v.checkVacant(h, e, c, vacant, told)
 			}
 		}
 	}
 }
 
-// checkVacant checks that the election is not vacant for long between two terms while the candidate waits.
-func (v *Verdict) checkVacant(h *history, e *election, c *call, overs map[*term]int64) {
+// checkVacant checks that the election is not vacant for long between two terms while the candidate waits.  What was told
+// of another candidate is not told again.
+func (v *Verdict) checkVacant(h *history, e *election, c *call, vacant func(int64) int64, told map[int64]bool) {
 	to := c.end
 	if !c.is(event.True) {
 		to -= arrival // it may have been canceled before its answer
@@ -50,15 +50,16 @@ func (v *Verdict) checkVacant(h *history, e *election, c *call, overs map[*term]
 		most = manyLimit
 	}
 	for _, limit := range append(endsOfTerms(e, c, to), to) {
-		from := max(c.At+arrival, e.vacantFrom(limit, overs))
-		if limit > from {
+		from := max(c.At+arrival, vacant(limit))
+		if limit-from > most {
 			from = h.heldUp(e, from, limit)
 		}
 		if limit <= from {
 			continue
 		}
 		v.count("checked", "wake-ups")
-		if limit-from > most {
+		if limit-from > most && !told[limit] {
+			told[limit] = true
 			v.add(Violation{Check: "wake-ups", Election: e.name, Records: h.around(e.calls, c.server),
 				Message: fmt.Sprintf("the election was vacant for %d ms while client %d waited",
 					(limit-from)/millisecond, c.Client)})
@@ -78,8 +79,28 @@ func endsOfTerms(e *election, c *call, to int64) []int64 {
 	return begun
 }
 
-// vacantFrom returns when all terms and transactions had ended that began before a moment, or forever.
-func (e *election) vacantFrom(moment int64, overs map[*term]int64) int64 {
+// vacantFrom returns a function that returns when all terms and transactions had ended that began before a moment, or
+// forever.
+func (e *election) vacantFrom(h *history) func(moment int64) int64 {
+	overs, settled, known := map[*term]int64{}, map[*call]int64{}, map[int64]int64{}
+	vacancies := e.vacancies()
+	for _, t := range e.terms {
+		overs[t] = h.latestEnd(e, t, vacancies)
+	}
+	for _, m := range e.mayWin {
+		settled[m] = e.settled(h, m)
+	}
+	return func(moment int64) int64 {
+		from, ok := known[moment]
+		if !ok {
+			from = e.vacantBefore(h, moment, overs, settled)
+			known[moment] = from
+		}
+		return from
+	}
+}
+
+func (e *election) vacantBefore(h *history, moment int64, overs map[*term]int64, settled map[*call]int64) int64 {
 	from := int64(0)
 	for _, t := range e.terms {
 		if t.end < moment {
@@ -90,14 +111,18 @@ func (e *election) vacantFrom(moment int64, overs map[*term]int64) int64 {
 	}
 	for _, m := range e.mayWin {
 		if m.At < moment {
-			from = max(from, e.settled(m))
+			from = max(from, settled[m])
 		}
 	}
 	for _, w := range e.calls {
 		if w.Do == event.Write && w.At < moment {
-			from = max(from, w.end)
-			if !w.is(event.True) && !w.lived() {
+			switch {
+			case w.is(event.True) || w.lived():
+				from = max(from, w.end)
+			case w.Prepared:
 				from = forever
+			default:
+				from = max(from, h.gone(w.session))
 			}
 		}
 	}
@@ -105,12 +130,12 @@ func (e *election) vacantFrom(moment int64, overs map[*term]int64) int64 {
 }
 
 // latestEnd returns a time at which the term was certainly over, or forever.
-func (h *history) latestEnd(e *election, t *term) int64 {
+func (h *history) latestEnd(e *election, t *term, vacancies []*call) int64 {
 	over := int64(forever)
 	for _, c := range t.ends {
 		over = min(over, c.end)
 	}
-	for _, c := range slices.Concat(t.denials, e.vacancies()) {
+	for _, c := range slices.Concat(t.denials, vacancies) {
 		if c.At > t.end && c.server == t.server {
 			over = min(over, c.end)
 		}
@@ -122,8 +147,11 @@ func (h *history) latestEnd(e *election, t *term) int64 {
 	}
 	expired, _ := e.lastExtension(t, forever)
 	over = min(over, expired)
+	if t.session != nil {
+		over = min(over, h.gone(t.session))
+	}
 	for _, c := range t.leads {
-		if c.end > over {
+		if c.At > over || c.end > over && len(h.faultsIn(c.At, c.end, mayRevive)) > 0 {
 			return forever // a restart can have revived it
 		}
 	}
@@ -141,18 +169,42 @@ func (e *election) vacancies() []*call {
 	return found
 }
 
-// settled returns when a bid that may have won leads no more for certain, or forever: its session has said so, or the
-// election was vacant or led by another one since.
-func (e *election) settled(m *call) int64 {
-	if m.end == forever {
+// gone returns when a session has ended for certain after its client closed the connection, or forever.
+func (h *history) gone(s *session) int64 {
+	if s.over == 0 || s.Target == "" {
 		return forever
 	}
-	if !m.lasts() {
+	at := s.over + notice
+	for _, f := range h.faults {
+		if !f.holdsUp(s) || f.At > at || f.end < s.over-int64(time.Second) {
+			continue
+		}
+		if f.Do == event.CutLink { // TCP may send the end again only after seconds
+			return forever
+		}
+		at = max(at, later(f.end, notice))
+	}
+	return at
+}
+
+// settled returns when a bid that may have won leads no more for certain, or forever: its session has said so or has
+// ended, or the election was vacant or led by another one since.
+func (e *election) settled(h *history, m *call) int64 {
+	effect, over := m.end, int64(forever)
+	if gone := h.gone(m.session); gone != forever {
+		effect = min(effect, gone)
+		if over = gone; m.scope() == event.ByLease {
+			over = later(gone, m.TTL)
+		}
+	}
+	if effect == forever {
+		return forever
+	}
+	if !m.lasts() && m.end != forever {
 		return m.end
 	}
-	over := int64(forever)
 	for _, c := range e.calls {
-		if c.At < m.end {
+		if c.At < effect {
 			continue
 		}
 		own := (c.Do == event.Am || c.Do == event.Try) && c.is(event.False) ||
@@ -162,7 +214,7 @@ func (e *election) settled(m *call) int64 {
 		}
 	}
 	for _, t := range e.terms {
-		if t.win != nil && t.server == m.server && max(t.start, e.lastBefore(t)) >= m.end {
+		if t.win != nil && t.server == m.server && max(t.start, e.lastBefore(t)) >= effect {
 			over = min(over, t.end)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,11 +39,35 @@ var faults = []fault{
 	{name: event.StopPooler, weight: 3, strike: stopPooler, applies: func(o cluster.Options) bool { return o.Pooler }},
 	{name: event.SetClock, weight: 6, strike: setClock, applies: func(o cluster.Options) bool { return o.Clock }},
 	{name: event.FillLockTable, weight: 4, strike: fillLockTable},
-	{name: event.AlterExtension, weight: 5, strike: alterExtension},
-	{name: event.Declare, weight: 4, strike: declare},
+	{name: event.AlterExtension, weight: 5, strike: alterExtension, applies: isExtension},
+	{name: event.Declare, weight: 4, strike: declare, applies: isExtension},
 	{name: event.Vacuum, weight: 3, strike: vacuum},
 	{name: "depose", weight: 5, strike: depose},
-	{name: event.DropExtension, weight: 1, heavy: true, rare: true, strike: dropExtension},
+	{name: event.DropExtension, weight: 1, heavy: true, rare: true, strike: dropExtension, applies: isExtension},
+	{name: event.UpgradeScript, weight: 5, strike: upgradeScript, applies: func(o cluster.Options) bool { return o.Script != "" }},
+}
+
+func isExtension(o cluster.Options) bool {
+	return o.Script == ""
+}
+
+// callsLast is longer than clients wait in one call.  A call fails that waits through two upgrades.
+const callsLast = 12 * time.Second
+
+// upgradeScript runs the script of the SQL edition again, as an upgrade does.
+func upgradeScript(ctx context.Context, n *nemesis, _ *rand.Rand) error {
+	script, err := os.ReadFile(n.cluster.Options().Script)
+	if err != nil {
+		return err
+	}
+	end := n.begin(event.Record{Do: event.UpgradeScript})
+	err = n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.PgConn().Exec(ctx, string(script)).ReadAll()
+		return err
+	})
+	end()
+	pause(ctx, callsLast)
+	return err
 }
 
 func (n *nemesis) client(rng *rand.Rand) (number, pid int, err error) {
@@ -81,16 +106,19 @@ func stopClient(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	return cluster.Suspend(ctx, pid, between(rng, 300*time.Millisecond, 4*time.Second))
 }
 
-// backend draws a client's backend.  Those that lead or wait are drawn half of the time, if there are any.
+// backend draws a client's backend.  Those that lead or wait are drawn half of the time, if there are any.  One of a crowd
+// is drawn less often than its size would have it, and then it is near the front of the line.
 func (n *nemesis) backend(ctx context.Context, rng *rand.Rand) (pid int, application string, err error) {
-	involved := rng.IntN(2) == 0
+	involved, crowd := rng.IntN(2) == 0, rng.IntN(4) == 0
 	err = n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `
 			SELECT pid, application_name FROM pg_stat_activity
-			WHERE application_name LIKE 'client %' AND backend_type = 'client backend'
-			ORDER BY NOT ($1::boolean AND pid IN (SELECT pid FROM le_leaders UNION SELECT pid FROM le_candidates)),
-				hashint8extended(pid, $2)
-			LIMIT 1`, involved, rng.Int64()).Scan(&pid, &application)
+			WHERE (application_name LIKE 'client %' OR $3 AND application_name LIKE 'crowd %')
+				AND backend_type = 'client backend'
+			ORDER BY NOT ($1::boolean AND pid IN (SELECT pid FROM le_leaders
+					UNION SELECT pid FROM le_candidates WHERE position <= 3 OR position IS NULL)),
+				NOT ($3::boolean AND application_name LIKE 'crowd %'), hashint8extended(pid, $2)
+			LIMIT 1`, involved, rng.Int64(), crowd).Scan(&pid, &application)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = errNone
@@ -128,9 +156,56 @@ func killBackend(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 }
 
 func restart(name string, mode cluster.Mode) func(context.Context, *nemesis, *rand.Rand) error {
-	return func(ctx context.Context, n *nemesis, _ *rand.Rand) error {
-		defer n.begin(event.Record{Do: name})()
-		return n.cluster.Restart(context.WithoutCancel(ctx), mode)
+	return func(ctx context.Context, n *nemesis, rng *rand.Rand) error {
+		ctx = context.WithoutCancel(ctx)
+		var lease event.Record
+		if mode == cluster.Immediate && rng.IntN(2) == 0 {
+			lease = n.takeLease(ctx)
+		}
+		end := n.begin(event.Record{Do: name})
+		err := n.cluster.Restart(ctx, mode)
+		end()
+		if lease.Outcome == event.True && err == nil {
+			n.endLease(ctx, lease)
+		}
+		return err
+	}
+}
+
+// takeLease takes a lease as client 0, so that the server crashes when its client has just been told of it.  Clients seldom
+// come so close to a crash.
+func (n *nemesis) takeLease(ctx context.Context) event.Record {
+	const ttl = 4 * time.Second
+	call := n.newCall(event.Record{Do: event.Lease, Scope: event.ByLease, TTL: int64(ttl), Identity: "nemesis"})
+	call.Election = fmt.Sprintf("crash.%d", call.Op)
+	return n.record(ctx, call, func(ctx context.Context, conn *pgx.Conn, answer *event.Record) error {
+		var token *int64
+		err := conn.QueryRow(ctx, "SELECT le_lease($1::text, $2::interval, identity => 'nemesis')", call.Election,
+			ttl.String()).Scan(&token)
+		answer.Outcome = event.False
+		if token != nil {
+			answer.Outcome, answer.Token = event.True, *token
+		}
+		return err
+	})
+}
+
+// endLease looks whether the lease runs, and resigns it.
+func (n *nemesis) endLease(ctx context.Context, lease event.Record) {
+	for do, query := range map[string]string{
+		event.Am:     "SELECT le_am_leader($1::text, $2::bigint)",
+		event.Resign: "SELECT le_resign($1::text, $2::bigint)",
+	} {
+		call := n.newCall(event.Record{Do: do, Election: lease.Election, Scope: event.ByLease, Token: lease.Token})
+		n.record(ctx, call, func(ctx context.Context, conn *pgx.Conn, answer *event.Record) error {
+			var is bool
+			err := conn.QueryRow(ctx, query, lease.Election, lease.Token).Scan(&is)
+			answer.Outcome = event.False
+			if is {
+				answer.Outcome = event.True
+			}
+			return err
+		})
 	}
 }
 
@@ -285,6 +360,10 @@ func declare(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 
 func vacuum(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	statements := []string{"VACUUM", "VACUUM (FREEZE, ANALYZE) le_leases", "CHECKPOINT", "ANALYZE"}
+	if n.cluster.Options().Script != "" {
+		statements = []string{"VACUUM", "VACUUM (FREEZE, ANALYZE) le_elections", "CHECKPOINT", "ANALYZE",
+			"REINDEX TABLE CONCURRENTLY le_elections", "VACUUM FULL le_elections"}
+	}
 	statement := statements[rng.IntN(len(statements))]
 	defer n.begin(event.Record{Do: event.Vacuum, Target: statement})()
 	return n.run(ctx, statement)
@@ -307,30 +386,53 @@ func depose(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 }
 
 func (n *nemesis) callDepose(ctx context.Context, election, query string, argument any) error {
-	n.mu.Lock()
-	n.op++
-	call := event.Record{Kind: event.Call, Op: n.op, Do: event.Depose, Election: election}
-	n.mu.Unlock()
-	return n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	call := n.newCall(event.Record{Do: event.Depose, Election: election})
+	n.record(ctx, call, func(ctx context.Context, conn *pgx.Conn, answer *event.Record) error {
 		var deposed bool
+		err := conn.QueryRow(ctx, query, argument).Scan(&deposed)
+		answer.Outcome = event.False
+		if deposed {
+			answer.Outcome = event.True
+		}
+		return err
+	})
+	return nil
+}
+
+// newCall numbers a call of client 0.
+func (n *nemesis) newCall(call event.Record) event.Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.op++
+	call.Kind, call.Op = event.Call, n.op
+	return call
+}
+
+// record makes a call of client 0 with a connection of its own, and records it with its return, which it returns.
+func (n *nemesis) record(ctx context.Context, call event.Record,
+	make func(context.Context, *pgx.Conn, *event.Record) error,
+) (answer event.Record) {
+	err := n.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		call.Server = n.cluster.Server()
 		n.log.Add(call)
-		err := conn.QueryRow(ctx, query, argument).Scan(&deposed)
-		answer := call
-		answer.At, answer.Kind, answer.Outcome = 0, event.Return, event.False
+		answer = call
+		answer.Kind = event.Return
+		err := make(ctx, conn, &answer)
 		var failed *pgconn.PgError
-		switch {
-		case err == nil && deposed:
-			answer.Outcome = event.True
-		case errors.As(err, &failed):
+		if err != nil {
 			// what was done remains done: an error tells nothing
-			answer.Outcome, answer.SQLState, answer.Message = event.Unknown, failed.Code, failed.Message
-		case err != nil:
 			answer.Outcome, answer.Message = event.Unknown, err.Error()
+		}
+		if errors.As(err, &failed) {
+			answer.SQLState, answer.Message = failed.Code, failed.Message
 		}
 		n.log.Add(answer)
 		return nil
 	})
+	if err != nil {
+		n.log.Add(event.Record{Kind: event.Note, Do: call.Do, Message: "nemesis: " + err.Error()})
+	}
+	return answer
 }
 
 // dropExtension ends all leases, as documented, and creates the extension again, with the triggers that used it.
