@@ -35,6 +35,17 @@ include $(PGXS)
 ifdef VPATH
 $(shell mkdir -p $(dir $(OBJS)))
 endif
+# the command pg_leader has a folder of its own; COMMAND=no leaves it out
+ifneq ($(COMMAND),no)
+all: all-bin
+install: install-bin
+uninstall: uninstall-bin
+clean: clean-bin
+all-bin install-bin uninstall-bin clean-bin: %-bin:
+	@mkdir -p bin
+	@$(MAKE) --no-print-directory -C bin -f $(abspath $(here))/bin/Makefile $*
+.PHONY: all-bin install-bin uninstall-bin clean-bin
+endif
 else
 all install installcheck clean:
 	@echo "$(PG_CONFIG) knows of no PostgreSQL server headers: install them, or set PG_CONFIG" >&2
@@ -89,7 +100,7 @@ test-patroni:
 model:
 	@tools/model
 
-# make prove: elects under faults, and judges the clients' histories [SECONDS=3600] [SEED=number] [FAULTS="crash-server cut-link"] [ASSERT=1] [MUTANT=name] [LOOP=poll] [ALL=1] [JUDGE=directory]
+# make prove: elects under faults, and judges the clients' histories [SECONDS=3600] [SEED=number] [FAULTS="crash-server cut-link"] [CROWD=300] [ASSERT=1] [MUTANT=name] [EDITION=sql] [LOOP=poll] [ALL=1] [JUDGE=directory]
 prove:
 	@tools/prove $(SECONDS)
 
@@ -105,6 +116,10 @@ test-container:
 bench:
 	@tools/bench
 
+# make bench-peers: measures it beside etcd, ZooKeeper, Consul, Redis and client-go [QUICK=1] [PEERS="session etcd"] [RECORD=1] [KEEP=directory]
+bench-peers:
+	@tools/bench-peers
+
 # make demo: shows an election with a failover [KEEP=1]
 demo:
 	@tools/demo
@@ -117,9 +132,13 @@ docs:
 dist:
 	@tools/dist
 
+# make tle: writes the SQL edition as an extension for pg_tle, in dist/ [SCHEMA=name]
+tle:
+	@tools/tle
+
 # make deb: Debian packages, tried in clean systems, in dist/ [MAJORS="15 17"] [SUITE=trixie] [INSTALLCHECK=1]
 deb:
 	@tools/deb
 
 .PHONY: all install installcheck clean help test accept lint matrix sanitize fuzz test-examples \
-	test-patroni model prove prove-mutants test-container bench demo docs dist deb
+	test-patroni model prove prove-mutants test-container bench bench-peers demo docs dist tle deb

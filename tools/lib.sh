@@ -140,7 +140,7 @@ install_packages()
 
 	# nor is it to start with the machine from now on
 	for package in "${missing[@]}"; do
-		[[ $package =~ ^(pgbouncer|patroni|etcd-server|prometheus(-postgres-exporter)?)$ ]] || continue
+		[[ $package =~ ^(pgbouncer|patroni|etcd-server|redis-server|prometheus(-postgres-exporter)?)$ ]] || continue
 		as_root systemctl disable "${package%-server}" >/dev/null 2>&1 || true
 	done
 }
@@ -338,13 +338,18 @@ build()
 # Print the options with which a compiler lets no warning pass.
 strictly()
 {
-	echo "-Wall -Wextra -Werror -isystem $("$PG_CONFIG" --includedir-server)"
+	local includes
+
+	includes=$("$PG_CONFIG" --includedir)
+	echo "-Wall -Wextra -Werror -isystem $("$PG_CONFIG" --includedir-server)" \
+		"-isystem $includes -isystem $("$PG_CONFIG" --pkgincludedir)/internal"
 }
 
 # Print the files of a tree that a build reads.
 sources()
 {
-	(cd "$1" && find Makefile leader_election* src -type f ! -name '*.[od]' ! -name '*.so' -print)
+	(cd "$1" && find Makefile leader_election* src bin -type f ! -name '*.[od]' ! -name '*.so' \
+		! -path bin/pg_leader -print)
 }
 
 # Bring the sources in a folder up to date with $work/src.  Those that are as they
@@ -400,10 +405,12 @@ release_kept()
 # are.
 install_privately()
 {
-	local dir share
+	local dir share man
 
 	share=$("$PG_CONFIG" --sharedir)
-	for dir in "$share" "$("$PG_CONFIG" --pkglibdir)" "$share/extension"; do
+	man=$("$PG_CONFIG" --mandir)
+	for dir in "$share" "$("$PG_CONFIG" --pkglibdir)" "$share/extension" "$man" "$man/man1"; do
+		[[ -d $dir ]] || continue
 		"${as_user[@]}" rm -f "$work$dir"
 		"${as_user[@]}" mkdir -p "$work$dir"
 		"${as_user[@]}" ln -s -t "$work$dir" "$dir"/*

@@ -15,6 +15,7 @@ failed=0
 suites_run=0
 causes=()				# why test files of t/ ended before their end
 failures=()				# what has failed, a line each
+not_run=()				# test files of t/ that were skipped, with the reason
 
 # Copy what the suites have printed and logged into the tree, instead of what was there.
 keep_results()
@@ -22,7 +23,7 @@ keep_results()
 	local new suite
 
 	new=$(mktemp -d "$root/test-results.XXXXXX")
-	for suite in regress isolation; do
+	for suite in regress isolation regress-sql isolation-sql; do
 		[[ -d $work/$suite ]] || continue
 		mkdir "$new/$suite"
 		find "$work/$suite" -mindepth 1 -maxdepth 1 ! -name tmp_check -exec cp -rt "$new/$suite" {} +
@@ -50,6 +51,7 @@ finish()
 		say 'test files that could not go on, with the end of the log of the server'
 		printf '%s\n' "${causes[@]}"
 	fi
+	((!${#not_run[@]})) || printf 'skipped: %s\n' "${not_run[@]}"
 	((!${#failures[@]})) || printf 'FAILED: %s\n' "${failures[@]}"
 	echo "$passed passed, $failed failed"
 	((failed == 0)) || exit 1
@@ -157,7 +159,7 @@ run_tap()
 	# the lines of prove's summary, and which tests of the files failed
 	mapfile -t -O "${#failures[@]}" failures < <(sed -nE 's/^(t\/[^ ]+\.pl) +\(Wstat: .*/\1/p
 		/^ *#   Failed test/ { N; s/^ *# +([^\n]*)\n *# +(at .*)/\1 \2/p }' "$work/tap.out")
-	((skipped == 0)) || echo "$skipped of $# files skipped"
+	mapfile -t not_run < <(sed -nE 's/^(t\/[^ ]+) \.+ skipped: /\1: /p' "$work/tap.out")
 	((skipped < $#)) || fail "every test of suite tap was skipped"
 	((files == $#)) || fail "suite tap ran $files of $# files"
 	((rc == 0 || bad > 0)) || fail "suite tap ended with status $rc"
@@ -188,6 +190,53 @@ run_suite()
 		isolation) run_regress "$1" isolation/pg_isolation_regress isolation_regression "${tests[@]}" ;;
 		tap) run_tap "${tests[@]}" ;;
 	esac
+}
+
+as_user_write()
+{
+	"${as_user[@]}" tee "$1" >/dev/null
+}
+
+# Make CREATE EXTENSION install the SQL edition, in the schema public, as tests expect it.
+install_sql_edition()
+{
+	local dir
+
+	dir=$work$("$PG_CONFIG" --sharedir)/extension
+	as_user_write "$dir/leader_election.control" <<-END
+		default_version = '1.0.0'
+		relocatable = false
+		schema = public
+	END
+	{
+		echo 'ALTER SCHEMA public OWNER TO CURRENT_USER;'
+		sed 's/\<le\>/public/g' "$work/src/plpgsql/leader_election.sql"
+		echo "UPDATE public.le_settings SET max_ttl = '1 day';"
+	} | as_user_write "$dir/leader_election--1.0.0.sql"
+}
+
+# Run those tests of a suite on the SQL edition whose heads say so, by the line
+# "editions: C, SQL".  Their expected output is that of the extension.
+run_sql_edition()
+{
+	local -a tests
+	local test kept=$work/extension-in-c dir
+
+	mapfile -t tests < <(tests_of "$1" | while read -r test; do
+		! grep -qs '^\(--\|#\) editions: C, SQL$' "$tests_from/sql/$test.sql" "$tests_from/specs/$test.spec" || echo "$test"
+	done)
+	((${#tests[@]})) || return 0
+	say "suite $1, SQL edition"
+	dir=$work$("$PG_CONFIG" --sharedir)/extension
+	"${as_user[@]}" mkdir "$kept"
+	"${as_user[@]}" mv -t "$kept" "$dir"/leader_election{.control,--1.0.0.sql}
+	install_sql_edition
+	case $1 in
+		regress) run_regress regress-sql regress/pg_regress contrib_regression "${tests[@]}" ;;
+		isolation) run_regress isolation-sql isolation/pg_isolation_regress isolation_regression "${tests[@]}" ;;
+	esac
+	"${as_user[@]}" mv -t "$dir" "$kept"/*
+	"${as_user[@]}" rmdir "$kept"
 }
 
 # Print the packages that those tests of t/ start programs of: a test or a module
