@@ -576,6 +576,7 @@ answer_ask(Elector *e, uint32 serial, const Answer *answer,
 		   const ElectorError *error)
 {
 	Ask			ask = e->ask;
+	bool		yields;
 
 	if (!ask.asking || ask.serial != serial)
 		return;
@@ -607,7 +608,10 @@ answer_ask(Elector *e, uint32 serial, const Answer *answer,
 				tell_proclaim_over(e);
 			break;
 		case DO_RESIGN:
+			yields = e->term.over.kind != ERROR_NONE && !e->way.opens;
 			finish_term(e);
+			if (yields && e->phase == PHASE_PAUSED)
+				e->until += e->way.interval;	/* others bid this often */
 			break;
 		default:
 			Assert(false);

@@ -252,7 +252,11 @@ func (m *machine) onAnswer(serial int, a answer, err error) {
 		}
 		m.proclaimed(err)
 	case "resign":
+		yields := m.over != nil && !m.opens
 		m.finish()
+		if yields && m.phase == paused { // to those that bid at this interval
+			m.until += m.interval
+		}
 	}
 }
 

@@ -259,7 +259,9 @@ export class ElectorMachine extends Machine {
     } else if (ask.kind === 'proclaim') {
       this.#proclaimed(row[0] ? undefined : termIsOver())
     } else if (ask.kind === 'resign') {
+      const yields = this.tenure.over && !this.way.opens
       this.#finish()
+      if (yields) this.until += this.way.interval // to those that bid at this interval
     } else if (!this.tenure.over) {
       this.#confirmAnswered(ask, ...row)
     }

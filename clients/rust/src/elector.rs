@@ -404,7 +404,13 @@ impl Machine {
             }
             Statement::Bid(_) => self.bid_answered(ask, column(0), column(1)),
             Statement::Confirm | Statement::Beat(_) => self.question_answered(ask, yes, column(1)),
-            Statement::Resign => self.finish(),
+            Statement::Resign => {
+                let yields = self.tenure.over.is_some() && !self.way.opens;
+                self.finish();
+                if let Some(until) = self.until.as_mut().filter(|_| yields) {
+                    *until += self.way.interval; // those that bid at this interval bid first
+                }
+            }
             Statement::Proclaim(_) => self.proclaimed(yes.then_some(()).ok_or_else(Error::lost)),
         }
     }

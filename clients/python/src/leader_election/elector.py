@@ -374,7 +374,10 @@ class ElectorMachine(Options):
             self._send("resign")
 
     def _answer_resign(self, ask: Ask, *_: Any) -> None:
+        yields = self._over and not self.opens
         self._finish()
+        if yields:  # to those that bid at this interval
+            self._until += self.way.interval
 
     def _finish(self) -> None:
         reason, over = self._reason, self._over

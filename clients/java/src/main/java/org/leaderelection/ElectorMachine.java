@@ -117,7 +117,11 @@ final class ElectorMachine extends Machine {
       }
       case "bid" -> bidden(ask, row);
       case "proclaim" -> proclaimed(yes ? null : new LostException("over", term, null));
-      case "resign" -> finish();
+      case "resign" -> {
+        boolean yields = over != null && !way.opens;
+        finish();
+        if (yields) until += way.interval; // to those that bid at this interval
+      }
       default -> confirm(ask, yes, way.opens && !row[1].equals(pid));
     }
   }
