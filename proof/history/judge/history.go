@@ -27,6 +27,7 @@ type call struct {
 	server       int   // 0: not certain
 	session      *session
 	weak         bool // its success does not show that the term runs
+	blind        bool // a bid that waits with a snapshot that it keeps, and so may not see that the election is vacant
 }
 
 // session is a connection of a client.
@@ -210,7 +211,9 @@ func read(records []event.Record) *history {
 	}
 	h.addRushes()
 	for _, c := range h.calls {
-		c.weak = h.ofSQLEdition() && c.Do == event.Write && c.Isolation != "read committed"
+		keeps := h.ofSQLEdition() && c.Isolation != "read committed"
+		c.weak = keeps && c.Do == event.Write
+		c.blind = keeps && c.Isolation != "" && c.bids() && c.Waits
 		h.place(c)
 		h.sort(c)
 	}

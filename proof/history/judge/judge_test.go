@@ -132,6 +132,22 @@ func (s *script) vanish(elected int64) {
 	s.call(40, elected, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
 }
 
+// edition makes it a history of the SQL edition.
+func (s *script) edition() {
+	s.add(1, event.Record{Kind: event.Note, Message: event.EditionIs + "sql"})
+}
+
+// keptSnapshot lets a bid at this isolation level wait, and another one in line behind it, until the first one has its
+// timeout.  The election is vacant long before.
+func (s *script) keptSnapshot(isolation string) {
+	s.connect(1, 2, 3)
+	s.lease(10, 20, 1, 60_000, 100)
+	s.call(30, 2030, event.Record{Client: 2, Do: event.WaitXact, Waits: true, Scope: event.Transaction, Timeout: 2000 * ms,
+		Isolation: isolation}, event.False, 0)
+	s.call(40, 2040, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
+	s.about(50, 60, 1, event.Resign, 100, event.True)
+}
+
 // cross lets two sessions wait for each other.
 func (s *script) cross(from, to int64) {
 	for n := 1; n <= 2; n++ {
@@ -276,6 +292,10 @@ var good = map[string]func(*script){
 	},
 	"a server finds after a while that a leader has gone": func(s *script) {
 		s.vanish(1900)
+	},
+	"a bid of the SQL edition does not see the vacancy in its snapshot": func(s *script) {
+		s.edition()
+		s.keptSnapshot("serializable")
 	},
 	"a deadlock is found": func(s *script) {
 		s.cross(50, 1070)
@@ -853,6 +873,19 @@ var bad = map[string]struct {
 		s.try(10, 20, 1, 100)
 		s.call(30, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
 		s.about(40, 50, 1, event.Resign, 100, event.True)
+	}},
+	"the extension does not see a vacancy": {[]string{"wake-ups"}, func(s *script) {
+		s.keptSnapshot("serializable")
+	}},
+	"a bid of the SQL edition does not see the vacancy": {[]string{"wake-ups"}, func(s *script) {
+		s.edition()
+		s.keptSnapshot("read committed")
+	}},
+	"a candidate sleeps after a bid with a snapshot has ended": {[]string{"wake-ups"}, func(s *script) {
+		s.edition()
+		s.keptSnapshot("repeatable read")
+		s.call(70, 5000, event.Record{Client: 1, Do: event.Wait, Waits: true, Scope: event.Session}, event.False, 0)
+		s.about(2050, 2060, 3, event.Resign, 101, event.True)
 	}},
 	"a silent leader keeps out a candidate": {[]string{"wake-ups"}, func(s *script) {
 		s.connect(1, 2)

@@ -106,8 +106,8 @@ func (h *history) smaller(check string) bool {
 	return slices.Contains(smallerInSQL, check) && h.ofSQLEdition()
 }
 
-// ofSQLEdition says whether the servers had the SQL edition.  A guard of that does not judge the time of its term above
-// READ COMMITTED, see weak.
+// ofSQLEdition says whether the servers had the SQL edition.  Above READ COMMITTED, a guard of that does not judge the
+// time of its term, see weak, and a bid does not see that the election has become vacant, see blind.
 func (h *history) ofSQLEdition() bool {
 	return slices.ContainsFunc(h.notes, func(n event.Record) bool { return n.Message == event.EditionIs+"sql" })
 }

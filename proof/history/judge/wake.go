@@ -21,7 +21,8 @@ const (
 //
 // It is sound: the election is vacant for certain when all terms that were won before, and all bids that may have
 // won, are over by what calls have told; a candidate may wait for guarded transactions, for the leases that a
-// promoted server does not know, and for what a fault holds up.  Times before the end of any of these are left out.
+// promoted server does not know, and for what a fault holds up.  Times before the end of any of these are left out.  A
+// blind bid is not judged, and others may stand in line behind it.
 func (v *Verdict) checkWakeUps(h *history) {
 	for _, name := range h.names {
 		e := h.elections[name]
@@ -31,7 +32,7 @@ func (v *Verdict) checkWakeUps(h *history) {
 		vacant := e.vacantFrom(h)
 		told := map[int64]bool{}
 		for _, c := range e.calls {
-			if c.bids() && c.Waits && c.server > 0 && c.end != forever {
+			if c.bids() && c.Waits && !c.blind && c.server > 0 && c.end != forever {
 				v.checkVacant(h, e, c, vacant, told)
 			}
 		}
@@ -115,6 +116,9 @@ func (e *election) vacantBefore(h *history, moment int64, overs map[*term]int64,
 		}
 	}
 	for _, w := range e.calls {
+		if w.blind && w.At < moment {
+			from = max(from, min(w.end, h.gone(w.session)))
+		}
 		if w.Do == event.Write && w.At < moment {
 			switch {
 			case w.is(event.True) || w.lived():
