@@ -152,20 +152,19 @@ def interleave(rounds, runs, warm_up=3):
     return times
 
 
-def print_row(table, what, against, ours, theirs=None, most=None):
+def print_row(table, what, ours, theirs=None, most=(None, None)):
     """Print medians and p99s; most is of the ratio, or of milliseconds without theirs."""
-    for name, number in (("median", 0), ("p99", 1)):
-        row = f"{what}, {name}"
-        mine = f"{ours[number]:.2f} ms"
-        limit = most and most[number]
-        if theirs is None:
-            table.row(row, against, table.judge(row, ours[number], mine, most=limit), "",
-                      "", f"{limit:.2f} ms")
-        else:
-            ratio = ours[number] / theirs[number]
-            table.row(row, against, mine, f"{theirs[number]:.2f} ms",
-                      table.judge(row, ratio, f"{ratio:.2f}", most=limit),
-                      f"{limit:.2f}" if limit else "")
+    names = [f"{what}, {name}" for name in ("median", "p99")]
+    if theirs is None:
+        cells = [table.judge(name, value, f"{value:.2f} ms", most=limit)
+                 for name, value, limit in zip(names, ours, most)] + [""] * 4
+    else:
+        ratios = [mine / plain for mine, plain in zip(ours, theirs)]
+        cells = [f"{value:.2f} ms" for value in ours + theirs]
+        cells += [table.judge(name, ratio, f"{ratio:.2f}", most=limit)
+                  for name, ratio, limit in zip(names, ratios, most)]
+    unit = " ms" if theirs is None else ""
+    table.row(what, *cells, " / ".join(f"{limit:.2f}{unit}" for limit in most if limit))
 
 
 def compare_ends(table, bench, rounds):
@@ -174,8 +173,6 @@ def compare_ends(table, bench, rounds):
                       ("resign", "le_resign")):
         statement = "kill" if end == "kill" else "SELECT le_resign('handover')"
         unlock = "kill" if end == "kill" else "SELECT pg_advisory_unlock(99)"
-        plain = ("the same with pg_advisory_lock" if end == "kill" else
-                 "pg_advisory_unlock to that of pg_advisory_lock")
         ways = (("le_campaign's answer", bench.campaign),
                 ("the answer of le_campaign with many names",
                  bench.campaign_names),
@@ -186,9 +183,8 @@ def compare_ends(table, bench, rounds):
         theirs = median_and_p99(times[0])
         for (what, _), ours in zip(ways, times[1:]):
             most = ((1.10, 1.10) if what == "le_campaign's answer" and end == "kill"
-                    else None)
-            print_row(table, f"{name} to {what}", plain, median_and_p99(ours), theirs,
-                      most)
+                    else (None, None))
+            print_row(table, f"{name} to {what}", median_and_p99(ours), theirs, most)
 
 
 def compare_expiries(table, bench, rounds):
@@ -199,7 +195,7 @@ def compare_expiries(table, bench, rounds):
     times = interleave(rounds, [lambda sql=sql: bench.expire(sql)
                                 for _, sql in ways], warm_up=1)
     for (what, _), ours in zip(ways, times):
-        print_row(table, f"deadline of a lease to {what}", "", median_and_p99(ours),
+        print_row(table, f"deadline of a lease to {what}", median_and_p99(ours),
                   most=(2, 20))
     ways = (("le_campaign's answer", "CALL le_campaign('handover')"),
             ("the answer of le_campaign with many names",
@@ -207,7 +203,7 @@ def compare_expiries(table, bench, rounds):
     times = interleave(rounds, [lambda sql=sql: bench.fall_silent(sql)
                                 for _, sql in ways], warm_up=1)
     for (what, _), ours in zip(ways, times):
-        print_row(table, f"deadline of a heartbeat to {what}", "", median_and_p99(ours),
+        print_row(table, f"deadline of a heartbeat to {what}", median_and_p99(ours),
                   most=(5, 20))
 
 
@@ -230,8 +226,7 @@ def compare_crowds(table, bench, rounds, options):
             for side, end in sides], warm_up=1)
         for number, end in ((0, "le_resign"), (2, "SIGKILL")):
             print_row(table, f"{end} to le_campaign's answer, {size} waiting",
-                      "the same with pg_advisory_lock", median_and_p99(times[number]),
-                      median_and_p99(times[number + 1]))
+                      median_and_p99(times[number]), median_and_p99(times[number + 1]))
         for name, number in zip(medians, (0, 2, 1)):
             medians[name].append(median(times[number]))
     for one in crowd:
@@ -241,8 +236,8 @@ def compare_crowds(table, bench, rounds, options):
 
 def measure_handovers(options):
     rounds = options.rounds or ROUNDS
-    table = Table("Handover", "-from what to what", "-against", "ours", "theirs", "ratio",
-                  "at most")
+    table = Table("Handover", "-from what to what", "ours: median", "p99", "theirs: median",
+                  "p99", "ratio: median", "p99", "at most")
     bench = Bench()
     compare_ends(table, bench, rounds)
     compare_expiries(table, bench, rounds)

@@ -1,7 +1,7 @@
 """Leases that are taken, resigned and renewed, beside the table that people write."""
 from clients import MANY, NOTHING, QUIET, Connection, Script, without_fsync
 from tables import Table, median
-from throughput import Side
+from throughput import Side, print_pairs
 from workloads import GSET, UPSERT
 
 ROUNDS = 3
@@ -54,12 +54,7 @@ def compare_pairs(table, options, control):
         for _, *sides in pairs:
             for side in sides[::-1 if turn % 2 else 1]:
                 side.run(control, options.seconds)
-    for clients, ours, theirs in pairs:
-        ratio = median([mine / other for mine, other in zip(ours.rates, theirs.rates)])
-        what = f"le_lease + le_resign, {clients} clients"
-        table.row(what, "upsert and delete of a row", f"{median(ours.rates):,.0f} per second",
-                  f"{median(theirs.rates):,.0f} per second",
-                  table.judge(what, ratio, f"{ratio:.2f}", least=1), "at least 1.00")
+    print_pairs(table, "le_lease + le_resign", "upsert and delete of a row", pairs, 1)
 
 
 def let_go(control):

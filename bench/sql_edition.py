@@ -4,8 +4,8 @@ import statistics
 import time
 
 from clients import NOTHING, QUIET, Connection, Session, Waiter, psql
-from tables import Table, limit, median
-from throughput import Side
+from tables import Table, median
+from throughput import Side, print_pairs
 from workloads import GSET
 
 ROUNDS = 3
@@ -57,11 +57,7 @@ def compare(table, options, control, what, against, ours, theirs, least):
         for _, *sides in pairs:
             for side in sides[::-1 if turn % 2 else 1]:
                 side.run(control, SECONDS * options.seconds)
-    for clients, mine, other in pairs:
-        ratio = median([a / b for a, b in zip(mine.rates, other.rates)])
-        name = f"{what}, {clients} clients"
-        table.row(name, against, f"{median(mine.rates):,.0f} per second", f"{median(other.rates):,.0f} per second",
-                  table.judge(name, ratio, f"{ratio:.2f}", least=least), f"at least {limit(least)}")
+    print_pairs(table, what, against, pairs, least)
 
 
 def time_checks(table, options, control):

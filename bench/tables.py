@@ -75,6 +75,11 @@ def record_tables(path):
         file.write(text)
 
 
+def several(cells, unit=""):
+    """Several figures in a cell; one that all share stands once."""
+    return " / ".join(cells if len(set(cells)) > 1 else cells[:1]) + unit
+
+
 def limit(value, digits=2, unit=""):
     """What is asked, as it is shown."""
     return "" if value is None else f"{value:.{digits}f}{unit}"

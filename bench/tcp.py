@@ -3,7 +3,7 @@
 Over TCP, an election also costs what it takes to notice a host that has vanished.
 """
 from clients import QUIET, Connection
-from tables import Table, limit, median
+from tables import Table, limit, median, several
 from throughput import Side
 from workloads import ELECT_RESIGN, LOCK_UNLOCK
 
@@ -19,25 +19,35 @@ SIDES = (
 )
 
 
+def print_row(table, name, number, groups):
+    """Print one of the sides, in the order of its clients."""
+    what, _, _, most = SIDES[number]
+    most = most if name == "TCP" else None
+    rates, costs, ratios = [], [], []
+    for clients, sides in groups:
+        locks, cpu = (side.cpu / side.transactions for side in (sides[0], sides[number]))
+        rates.append(f"{median(sides[number].rates):,.0f}")
+        costs.append(f"{1e6 * cpu:.1f}")
+        ratios.append("" if number == 0 else
+                      table.judge(f"{what}, over {name}, clients: {clients}", cpu / locks,
+                                  f"{cpu / locks:.2f}", most=most))
+    table.row(what, name, several(rates), several(costs, " µs"), several(ratios), limit(most))
+
+
 def measure_tcp(options):
     control = Connection()
     groups = [(clients, name, [Side(options.directory, statements, clients, settings, host)
                                for _, statements, settings, _ in SIDES])
-              for clients in CLIENTS for name, host in HOSTS]
+              for name, host in HOSTS for clients in CLIENTS]
     for turn in range(options.rounds or ROUNDS):
         for _, _, sides in groups:
             for side in sides[::-1 if turn % 2 else 1]:
                 side.run(control, options.seconds)
     control.close()
 
-    table = Table("TCP", "-what", "-over", "clients", "per second", "server's CPU each",
+    table = Table("TCP", "-what", "-over", "per second", "server's CPU each",
                   "ratio to the locks' CPU", "at most")
-    for clients, name, sides in groups:
-        for (what, _, _, most), side in zip(SIDES, sides):
-            cpu = side.cpu / side.transactions
-            ratio = cpu / (sides[0].cpu / sides[0].transactions)
-            most = most if name == "TCP" else None
-            table.row(what, name, clients, f"{median(side.rates):,.0f}",
-                      f"{1e6 * cpu:.1f} µs", "" if side is sides[0] else
-                      table.judge(f"{what}, over {name}, clients: {clients}", ratio,
-                                  f"{ratio:.2f}", most=most), limit(most))
+    for name, _ in HOSTS:
+        for number in range(len(SIDES)):
+            print_row(table, name, number, [(clients, sides) for clients, over, sides in groups
+                                            if over == name])

@@ -1,7 +1,7 @@
 """How much a second: ours and theirs by pgbench, in interleaved rounds."""
 from clients import Connection, Script, Session, server_time
 from crowd import Crowd
-from tables import Table, limit, median
+from tables import Table, limit, median, several
 from workloads import GSET, WORKLOADS, create_tables, hold_others
 
 ROUNDS = 5
@@ -50,18 +50,32 @@ class Comparison:
         self.ours = Side(directory, workload.ours, clients, workload.options)
         self.theirs = Side(directory, workload.theirs, clients)
 
-    def print(self, table):
+    def figures(self, table):
+        """Return rate, ratio, and what one operation costs in bytes of WAL and in xids."""
         # of the two in one round, which had the same weather
         ratio = median([ours / theirs for ours, theirs
                         in zip(self.ours.rates, self.theirs.rates)])
-        least = self.workload.least
         what = (f"{self.workload.what}, against {self.workload.against},"
                 f" clients: {self.clients}")
-        table.row(self.workload.what, self.workload.against, self.clients,
-                  f"{median(self.ours.rates):,.0f}",
-                  table.judge(what, ratio, f"{ratio:.3f}", least=least), limit(least),
-                  f"{self.ours.wal / self.ours.transactions:.2f}",
-                  f"{self.ours.xids / self.ours.transactions:.4f}")
+        return (f"{median(self.ours.rates):,.0f}",
+                table.judge(what, ratio, f"{ratio:.3f}", least=self.workload.least),
+                f"{self.ours.wal / self.ours.transactions:.1f}",
+                f"{self.ours.xids / self.ours.transactions:.2f}")
+
+
+def print_row(table, workload, comparisons):
+    """Print what the comparisons of a workload have found, in the order of their clients."""
+    rate, ratio, wal, xids = map(several, zip(*(one.figures(table) for one in comparisons)))
+    table.row(workload.what, workload.against, rate, ratio, limit(workload.least), wal, xids)
+
+
+def print_pairs(table, what, against, pairs, least):
+    """Print the rates and ratios of pairs, in the order of their clients."""
+    ours, theirs = ([f"{median(pair[side].rates):,.0f}" for pair in pairs] for side in (1, 2))
+    ratios = [median([a / b for a, b in zip(mine.rates, other.rates)]) for _, mine, other in pairs]
+    table.row(what, against, several(ours, " per second"), several(theirs, " per second"),
+              several([table.judge(f"{what}, {clients} clients", ratio, f"{ratio:.2f}", least=least)
+                       for (clients, *_), ratio in zip(pairs, ratios)]), f"at least {limit(least)}")
 
 
 def run_round(comparisons, turn, control, crowd, options):
@@ -100,7 +114,8 @@ def measure_throughput(options):
     holder.close()
     control.close()
 
-    table = Table("Throughput", "-what", "-against", "clients", "per second", "ratio",
-                  "at least", "WAL bytes each", "xids each")
-    for one in comparisons:
-        one.print(table)
+    table = Table("Throughput", "-what", "-against", "per second", "ratio", "at least",
+                  "WAL bytes each", "xids each")
+    for workload in WORKLOADS:
+        if found := [one for one in comparisons if one.workload is workload]:
+            print_row(table, workload, found)
