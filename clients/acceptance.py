@@ -13,6 +13,7 @@ judges what else README.md says of it.  The loops of examples/published are meas
 import argparse
 import collections
 import contextlib
+import itertools
 import os
 import pathlib
 import signal
@@ -687,16 +688,31 @@ def make_standby(options):
     pg_ctl(folder, "-l", folder + ".log", "start")
 
 
-def report(fleets, others):
+def several(figures):
+    """Several figures in a cell; one that all share stands once."""
+    cells = [f"{figure:.1f}" for figure in figures]
+    return " / ".join(cells if len(set(cells)) > 1 else cells[:1])
+
+
+def print_table(fleets):
+    """Print for how long none led, and two; the ways of a library in one scope share a row."""
     names = [name for name in fleets[0].phases if name not in (STARTED, "calm")] if fleets else []
     print("\n| seconds without a leader, and with two | " + " | ".join(names) + " |")
     print("|---|" + "--:|" * len(names))
-    for fleet in fleets:
-        cells = []
+    for (library, _), group in itertools.groupby(
+            fleets, lambda fleet: (fleet.program.name.split("/")[0], fleet.way.scope)):
+        row = list(group)
+        cells = [library + ", " + " / ".join(fleet.way.name for fleet in row) if row[0].way.name
+                 else row[0].program.name]
         for name in names:
-            overlap, vacancy = fleet.phases.get(name, (0.0, float("nan")))
-            cells.append(f"{vacancy:.1f}" + (f", **two: {overlap:.1f}**" if overlap > 0.05 else ""))
-        print(f"| {fleet.program.name} | " + " | ".join(cells) + " |")
+            overlaps, vacancies = zip(*(fleet.phases.get(name, (0.0, float("nan"))) for fleet in row))
+            two = f", **two: {several(overlaps)}**" if max(overlaps) > 0.05 else ""
+            cells.append(several(vacancies) + two)
+        print("| " + " | ".join(cells) + " |")
+
+
+def report(fleets, others):
+    print_table(fleets)
     print()
     failures = [(fleet.program.name, what) for fleet in fleets for what in fleet.failures]
     failures += [(name, what) for name, what in others if what]
