@@ -65,6 +65,10 @@ subtest 'a standby refuses all that takes a token' => sub {
 	is(ask($there, q{SELECT count(*) FROM le_leader('resigned')}), '0', 'but none that is over');
 	is(ask($there, q{SELECT le_am_leader('job')}), 'f', 'nor is this session one');
 	is(ask($there, q{SELECT le_resign('job')}), 'f', 'nothing to resign from');
+	my ($output, $errors);
+	$standby->psql('postgres', slurp_file('monitoring/queries.sql'), stdout => \$output, stderr => \$errors);
+	is($errors, '', 'the queries for psql run there');
+	like($output, qr/^8\. .*^job\|holder\|01:00:00\|\|\|$/ms, 'and show the lease');
 	is(ask($holder, "SELECT le_renew('job', $job)"), 't', 'on the primary the lease runs on');
 };
 

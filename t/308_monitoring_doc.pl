@@ -1,6 +1,7 @@
 # What doc/monitoring.md shows is so: each statement runs in psql, by a role that may monitor,
 # and shows what is so; those with \watch again and again, until they are
-# interrupted.  It names the metrics and alerts that there are.
+# interrupted.  So do the queries of monitoring/queries.sql.  It names the metrics and alerts that
+# there are.
 
 use strict;
 use warnings;
@@ -37,16 +38,11 @@ post($candidate, q{SELECT le_become_leader('scheduler')});
 post($late, q{SELECT le_become_leader('reports')});
 ask_until($leader, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('leader', 'guard')}, '2');
 
-# What the statements show, in order
+# What the statements of the document show, in order
 my @shows = (
-	qr/GRANT ROLE/,
-	qr/^ +key 2929 +\| session.*^ mailer +\| lease +\| worker-1 .*\| 00:59:[^\n]*\| +0 \| 00:00:\d\d +\| worker-5\n.*^ scheduler +\| session \| worker-1 +\| +\d+ \|[^\n]*\| +1 \| +\| \n/ms,
-	qr/^ reports +\| +1 \| worker-4 .*\| guard +\| \{\d+\}\n scheduler +\| +1 \| worker-2 .*\| leader +\| \{$leader->{pid}\}$/m,
-	qr/^ billing +\| 00:00:\d\d +\| +0 \| +1 \| +1 \|.*^ reports +\| 00:00:\d\d +\| +1 \|/ms,
-	qr/^ mailer \| worker-1 \| 01:00:00 \| 00:59:.* \| +100 \| +0$/m,
-	qr/^ reports +\| worker-4 +\| guard +\| +$guarded->{pid} \| .*idle in transaction/m,
 	qr/^ restless \| +[1-9]\d* \| +[1-9]\d* \| +0 \|/m,
-	qr/\A(?=.*^ exports \| +0 \| worker-5\n).*^ reports \| +1 \| \n/ms);
+	qr/\A(?=.*^ exports \| +0 \| worker-5\n).*^ reports \| +1 \| \n/ms,
+	qr/GRANT ROLE/);
 $node->safe_psql('postgres', 'CREATE ROLE monitor LOGIN; GRANT pg_monitor TO monitor');
 my @blocks = $doc =~ /^```sql\n(.*?)^```$/gms;
 is(scalar @blocks, scalar @shows, 'each statement is known');
@@ -54,9 +50,9 @@ is(scalar @blocks, scalar @shows, 'each statement is known');
 # Run it in a psql, which is interrupted when it has told so often; meanwhile, terms begin and end
 sub told_by_psql
 {
-	my ($sql, $user, $times) = @_;
+	my ($sql, $user, $times, @options) = @_;
 	my ($input, $output, $errors) = ($sql =~ s/\\watch \d+/\\watch 0.3/r, '', '');
-	my $psql = IPC::Run::start([ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres') . " user=$user" ],
+	my $psql = IPC::Run::start([ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', @options, '-d', $node->connstr('postgres') . " user=$user" ],
 		'<', \$input, '>', \$output, '2>', \$errors, my $timeout = IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 
 	if ($times)
@@ -86,6 +82,44 @@ foreach my $block (@blocks)
 	like($output, shift @shows, "$first: shows what is so");
 }
 
+# --- the queries for psql; also with names that are too long for a screen
+my $long = session($node, app => 'long ' x 20);
+ask($long, qq{SELECT le_try_become_leader('long $_' || repeat('x', 60), identity => repeat('long ', 20), heartbeat => '1 h')}) foreach 1 .. 3;
+ask($long, qq{SELECT le_lease('long $_' || repeat('y', 60), '1 h', identity => repeat('long ', 20))}) foreach 1 .. 3;
+ask($long, q{SELECT le_resign('long 3' || repeat('x', 60))});
+ask($leader, q{SELECT le_once('scheduler', '2026-01-01')});
+my $pid = $leader->{pid};
+my @shown = (
+	[ Leaders => qr/^ scheduler +\| session \| worker-1 +\| +$pid \| 00:\d\d:\d\d +\| +1$/m, qr/^ mailer +\| lease +\| worker-1 +\| +\| 00:/m, qr/^ key 2929 +\| session/m ],
+	[ Candidates => qr/^ reports +\| +1 \| worker-4 +\| 00:\d\d:\d\d \| guard +\| $guarded->{pid} idle in transaction\n scheduler +\| +1 \| worker-2 +\| 00:\d\d:\d\d \| leader +\| $pid idle$/m ],
+	[ 'Leaders that no candidate' => qr/^ long 2x+ +\| long /m, qr/\A(?!.*scheduler)(?!.*mailer)/s ],
+	[ Vacant => qr/^ reports +\| 00:\d\d:\d\d +\| +1 \|.*^ billing +\| 00:\d\d:\d\d +\| +0 \| +1 \|/ms, qr/\A(?!.*scheduler)/s ],
+	[ 'Elections that flap' => qr/^ restless +\| +\d+ \| 00:00:00 +\| +0 \| +0 \|/m, qr/\A(?!.*scheduler)/s ],
+	[ Bids => qr/^ exports +\| +\d+ \| 00:\d\d:\d\d \| worker-5 +\| $/m, qr/^ mailer +\| +1 \| 00:\d\d:\d\d \| worker-5 +\| worker-1$/m ],
+	[ 'Leaders with a connection' => qr/^ scheduler +\| worker-1 +\| +$pid \| idle +\| 00:\d\d:\d\d +\| +\| *$/m, qr/^ long 2x+ \| long .*\| 01:00:00 +\| 00:5\d:\d\d$/m, qr/\A(?!.*mailer)/s ],
+	[ Leases => qr/^ mailer +\| worker-1 +\| 01:00:00 \| 00:5\d:.*\| +(?:100|9\d) \| +0$/m ],
+	[ Limits => qr/^ elections on the server \(max_elections\) +\| +\d+ \| 100000 \| +0$/m, qr/^ elections that one session leads \(max_terms_per_session\) +\| +3 \| +1000 \| +0$/m ],
+	[ Jobs => qr/^ scheduler +\| 2026-01-01 00:00:00\S* \| \d+ days/m ]);
+# wider than the screen, a list would be written in another form
+my ($output, $errors) = told_by_psql("\\i monitoring/queries.sql\nSHOW search_path", 'monitor', 0, '-P', 'expanded=auto', '-P', 'columns=100');
+is($errors, '', 'the queries for psql: no error');
+unlike($output, qr/^-\[ RECORD/m, 'no list is wider than 100 columns');
+is((grep { length > 100 } split /\n/, $output), 0, 'nor is any line');
+like($output, qr/^ "\$user", public$/m, 'the search_path is as before');
+my @lists = $output =~ /^(\d+\. .*?)(?=^\d+\. |\z)/gms;
+is(scalar @lists, scalar @shown, 'ten lists');
+foreach my $number (1 .. @shown)
+{
+	my ($title, @rows) = @{ $shown[ $number - 1 ] };
+	like($lists[ $number - 1 ] // '', $_, "$number. $title: shows what is so") foreach qr/\A$number\. $title/, @rows;
+}
+is((() = slurp_file('monitoring/queries.sql') =~ /^\\echo '\d+\. .*'\n-- \S.*\n-- \S.*\nSELECT/gm), scalar @shown, 'each has two lines of what to do');
+$node->safe_psql('postgres', 'CREATE DATABASE without');
+($output, $errors) = told_by_psql("\\c without\n\\i monitoring/queries.sql\nSHOW search_path", 'monitor', 0);
+like($errors, qr/^There is no leader_election in this database/, 'without the extension, a warning') or diag($errors);
+like($output, qr/^ "\$user", public$/m, 'and no more');
+kill_client($long);
+
 # --- what it names
 my @metrics;
 my $queries = slurp_file('monitoring/postgres_exporter.yaml');
@@ -104,7 +138,7 @@ foreach my $alert (@alerts)
 {
 	my ($text) = $doc =~ /^#### $alert\n(.*?)^#{1,4} /ms;
 	my ($rule) = slurp_file('monitoring/alerts.yaml') =~ /- alert: $alert\n(.*?)(?=- alert: |\z)/s;
-	like($text, qr/\A\n\S.*^\*Look here:\* .*^\*Do this:\* /ms, "$alert: what it means, where to look, what to do");
+	like($text, qr/\A\n- \*Fires:\* .*^- \*Noticed:\* .*^- \*First:\* /ms, "$alert: when it fires, what is noticed, what to do first");
 	like($rule, qr{^ +description: '.+'\n +runbook_url: doc/monitoring\.md#\L$alert\E$}m, 'to which the alert points');
 }
 foreach my $file ('alerts.yaml', 'grafana.json')

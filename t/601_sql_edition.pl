@@ -243,6 +243,24 @@ subtest 'jobs, seats, values' => sub {
 	end_session($one, $two, $three);
 };
 
+subtest 'queries for psql' => sub {
+	my ($one, $two) = map { session($node, %as_app, app => $_) } qw(one two);
+	my ($output, $errors);
+	is(ask($one, q{SELECT le_try_become_leader('job', heartbeat => '1 h')}), 't', 'a leader') or diag($one->{messages});
+	isnt(ask($one, q{SELECT le_lease('report', '1 min')}), '', 'a lease') or diag($one->{messages});
+	post($two, q{CALL le_campaign('job', '1 min')});
+	ok(ask_until($admin, q{SELECT identity FROM le_candidates}, 'two'), 'a candidate in line');
+	$node->psql('postgres', slurp_file('monitoring/queries.sql'), extra_params => [ '-U', 'app' ], stdout => \$output, stderr => \$errors);
+	is($errors, '', 'they run without an error');
+	like($output, qr/^1\. .*^job\|session\|.*^2\. .*^job\|1\|two\|\S+\|leader\|$one->{pid} idle\n3\. .*^report\|.*^7\. .*^job\|.*^8\. .*^report\|.*^9\. .*^10\. .*^report\|/ms,
+		'and show what this edition has') or diag($output);
+	unlike($output, qr/^[456]\. /m, 'which is no statistics');
+	ask($one, q{SELECT le_resign_all()});
+	collect($two);
+	end_session($one, $two);
+	ask($admin, q{SELECT le_depose('report')});
+};
+
 subtest 'notifications' => sub {
 	my ($listener, $one) = map { session($node, %as_app) } 1 .. 2;
 	ask($listener, 'LISTEN leader_election');
