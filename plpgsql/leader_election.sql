@@ -629,12 +629,17 @@ END $$;
 -- The locks are taken by the last expression, after which a cancel can only come
 -- while the commit waits to send notifications.  The session then holds a beacon
 -- that is in no row, and releases it with its next bid in session scope, see
--- _le_sweep().
+-- _le_sweep().  Columns of another table could have types whose casts are
+-- functions of its owner, and would be called with the rights of this function.
 CREATE OR REPLACE FUNCTION le._le_take_beacon() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	e le.le_elections;
 BEGIN
+	IF TG_RELID <> 'le.le_elections'::regclass THEN
+		RAISE insufficient_privilege USING
+			MESSAGE = format('permission denied for a trigger on table "%s"', TG_TABLE_NAME);
+	END IF;
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = NEW.name AND t.token = NEW.token
 		AND t.beacon = NEW.beacon
 		AND t.scope = 'session' AND t.ended IS NULL AND t.pid = pg_backend_pid();
@@ -2064,7 +2069,8 @@ END $$;
 -- Internal functions
 --
 -- They run with the rights of their caller, which for others than the owner
--- are none to the tables.  They are revoked as well.
+-- are none to the tables.  They are revoked as well, and so is the trigger's,
+-- which others would attach to their own tables.
 DO $$
 DECLARE
 	internal pg_catalog.regprocedure;
@@ -2072,7 +2078,8 @@ BEGIN
 	FOR internal IN
 		SELECT p.oid FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
-		  AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_') AND NOT p.prosecdef
+		  AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
+		  AND (NOT p.prosecdef OR p.proname OPERATOR(pg_catalog.=) '_le_take_beacon')
 	LOOP
 		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal);
 	END LOOP;

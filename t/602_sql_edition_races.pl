@@ -398,7 +398,7 @@ subtest 'hostile roles' => sub {
 
 	# code of another role in a session of a superuser, as autovacuum runs it
 	my $lease = ask($leader, q{SELECT le_lease('treasure', '1 min')});
-	ask($admin, 'GRANT CREATE ON SCHEMA public TO mallory');
+	ask($admin, 'GRANT CREATE ON SCHEMA public TO mallory; GRANT CREATE ON DATABASE postgres TO mallory');
 	ask($mallory, "CREATE FUNCTION public.trap(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM le.le_depose(''treasure''); RETURN 1; END'",
 		"CREATE FUNCTION public.trap2() RETURNS boolean SECURITY DEFINER RETURN le.le_resign('treasure', $lease)",
 		'CREATE TABLE public.bait (id integer)', 'INSERT INTO public.bait VALUES (1)');
@@ -410,6 +410,27 @@ subtest 'hostile roles' => sub {
 	fails($admin, 'SELECT public.trap2()', '42501', 'nor in a SECURITY DEFINER function that a superuser calls');
 	is(ask($leader, "SELECT le_am_leader('treasure', $lease)"), 't', 'the lease runs');
 	ask($admin, 'DROP FUNCTION public.trap, public.trap2 CASCADE', 'DROP TABLE public.bait');
+
+	# the trigger function of the schema on a table of another role, with casts of that role
+	ask($mallory, <<'SQL');
+CREATE SCHEMA own;
+CREATE TYPE own.bait AS (x integer);
+CREATE FUNCTION own.take() RETURNS void LANGUAGE plpgsql AS $$ BEGIN UPDATE le.le_settings SET max_elections_per_role = 1; END $$;
+CREATE FUNCTION own.as_text(own.bait) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN PERFORM own.take(); RETURN 'crown'; END $$;
+GRANT USAGE ON SCHEMA own TO PUBLIC;
+CREATE CAST (own.bait AS text) WITH FUNCTION own.as_text(own.bait) AS IMPLICIT;
+CREATE TABLE own.elections (name own.bait, token bigint, beacon bigint, scope text);
+SQL
+	my $attach = 'CREATE TRIGGER t AFTER INSERT ON own.elections FOR EACH ROW EXECUTE FUNCTION le._le_take_beacon()';
+	fails($mallory, $attach, '42501', 'a trigger function of the schema is for its own table');
+	# one that was attached before
+	ask($admin, 'GRANT EXECUTE ON FUNCTION le._le_take_beacon() TO mallory');
+	ask($mallory, $attach);
+	is($mallory->{code}, '', 'attached');
+	ask($admin, 'REVOKE EXECUTE ON FUNCTION le._le_take_beacon() FROM mallory');
+	fails($mallory, "INSERT INTO own.elections VALUES (ROW(1), $token, 1, 'session')", '42501', 'and runs on no other');
+	is(ask($admin, 'SELECT max_elections_per_role FROM le.le_settings'), '10000', 'with no code of another role');
+	ask($admin, 'DROP SCHEMA own CASCADE');
 
 	# a schema before pg_catalog, with an operator and a function for each of the server
 	ask($admin, 'CREATE SCHEMA evil AUTHORIZATION mallory; GRANT USAGE ON SCHEMA evil TO PUBLIC');
