@@ -941,11 +941,17 @@ BEGIN
 END $$;
 
 -- Check whether a new term may begin.  A transaction that keeps its snapshot
--- would not see the change: it locks the row, which is an error then.
+-- would not see the change: locking the row is an error then.  No transaction
+-- keeps that lock, for which an UPDATE of the settings would wait.
 CREATE OR REPLACE FUNCTION le._le_elects() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-		PERFORM FROM le.le_settings s FOR SHARE;
+		BEGIN
+			PERFORM FROM le.le_settings s FOR SHARE NOWAIT;
+			RAISE SQLSTATE 'LE000';
+		EXCEPTION WHEN SQLSTATE 'LE000' OR lock_not_available THEN
+			NULL;	-- let go of the row, or it is changed by an open transaction
+		END;
 	END IF;
 	RETURN (SELECT s.elects FROM le.le_settings s);
 END $$;

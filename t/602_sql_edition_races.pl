@@ -499,6 +499,17 @@ subtest 'limits' => sub {
 	ok(ask_until($admin, "SELECT state FROM pg_stat_activity WHERE pid = $app->{pid}", 'active'), 'a candidate');
 	ask($admin, 'UPDATE le.le_settings SET elects = true');
 	cmp_ok(collect($app), '>', 0, 'elected when it is opened again');
+	# transactions that keep their snapshots
+	foreach my $level ('REPEATABLE READ', 'SERIALIZABLE')
+	{
+		cmp_ok(ask($mallory, "BEGIN ISOLATION LEVEL $level", qq{SELECT le_lease('open $level', '1 min')}), '>', 0, "a bid in an open transaction, $level");
+		ask($app, "BEGIN ISOLATION LEVEL $level", q{SELECT le_am_leader('x')});
+		ask($admin, q{SET lock_timeout = '1 s'}, 'UPDATE le.le_settings SET elects = false');
+		is($admin->{code}, '', 'keeps no lock on the settings');
+		is(ask($app, q{SELECT le_lease('closed meanwhile', '1 min')}), '', 'and a bid with an older snapshot is denied');
+		ask($_, 'ROLLBACK') foreach $mallory, $app;
+		ask($admin, 'RESET lock_timeout', 'UPDATE le.le_settings SET elects = true');
+	}
 	end_session($mallory, $app);
 };
 
