@@ -41,7 +41,8 @@
  * new term conflicts with them, and a renewal does not.
  *
  * What must outlive a rollback is in sequences, which setval() changes at
- * once: the origin of the tokens, and since when this server is known.  The
+ * once: the origin of the tokens, since when this server is known, and by
+ * currval() what a session has taken or suspected last.  The
  * row of le_settings is locked meanwhile, in a subtransaction that is rolled
  * back, so that it is locked for an instant only.
  *
@@ -161,6 +162,7 @@ BEGIN
 			token bigint UNIQUE,
 			scope text,
 			role oid,
+			login oid,
 			pid integer,
 			xact xid8,
 			beacon bigint NOT NULL,
@@ -186,6 +188,7 @@ END $$;
 COMMENT ON TABLE le.le_elections IS
 'elections with their last terms; le_leaders shows the leaders; never write to it';
 COMMENT ON COLUMN le.le_elections.token IS 'fencing token of the last term; NULL: none yet';
+COMMENT ON COLUMN le.le_elections.login IS 'role with which that session began';
 COMMENT ON COLUMN le.le_elections.pid
 	IS 'process of the session that leads, or that took the lease';
 COMMENT ON COLUMN le.le_elections.xact IS 'transaction in which the term began';
@@ -216,6 +219,7 @@ CREATE SEQUENCE IF NOT EXISTS le.le_seen_seq MINVALUE 0;
 CREATE SEQUENCE IF NOT EXISTS le.le_lease_seq MINVALUE 0;
 CREATE SEQUENCE IF NOT EXISTS le.le_void_seq MINVALUE 0;
 CREATE SEQUENCE IF NOT EXISTS le.le_beacon_seq MINVALUE 0;
+CREATE SEQUENCE IF NOT EXISTS le.le_suspect_seq MINVALUE 0;
 COMMENT ON SEQUENCE le.le_token_seq IS 'source of fencing tokens; never set it back';
 COMMENT ON SEQUENCE le.le_origin_seq IS 'hash of _le_origin() when it was last looked at';
 COMMENT ON SEQUENCE le.le_place_seq IS 'hash of _le_place() when it was last looked at';
@@ -223,6 +227,8 @@ COMMENT ON SEQUENCE le.le_seen_seq IS 'when that origin was first seen, in micro
 COMMENT ON SEQUENCE le.le_lease_seq IS 'when leases are granted again, in microseconds';
 COMMENT ON SEQUENCE le.le_void_seq IS 'terms with tokens up to this one belong to another database';
 COMMENT ON SEQUENCE le.le_beacon_seq IS 'currval() is the beacon that a session has taken last';
+COMMENT ON SEQUENCE le.le_suspect_seq IS
+'currval() is the beacon that a session has suspected last, in 32 bits, below the second';
 
 --
 -- The caller and its arguments
@@ -559,7 +565,10 @@ BEGIN
 		ELSE false END) THEN
 		NULL;	-- no session holds it; one expression, as above
 	ELSIF NOT thorough OR EXISTS (SELECT FROM le._le_locks(e.beacon) l WHERE l.granted
-		AND l.pid = e.pid) THEN
+		AND l.pid = e.pid)
+			-- a later session can have the same process ID
+			AND NOT EXISTS (SELECT FROM pg_stat_get_activity(e.pid) a, pg_roles r
+				WHERE a.usesysid <> e.login AND r.oid = a.usesysid AND NOT r.rolsuper) THEN
 		RETURN NULL;
 	END IF;
 	RETURN CASE WHEN EXISTS (SELECT FROM pg_stat_get_activity(e.pid)) THEN 'lock released'
@@ -700,17 +709,33 @@ EXCEPTION WHEN lock_not_available THEN
 	RETURN false;
 END $$;
 
--- Note when the beacon was first found to be held without a leader.  Never waits.
-CREATE OR REPLACE FUNCTION le._le_suspect(e le.le_elections) RETURNS void LANGUAGE plpgsql AS $$
+-- Note when the beacon was first found to be held without a leader.  Never
+-- waits.  The row's note is lost if the transaction is rolled back, so that the
+-- session has one as well.  Returns the beacon if that is older than a second.
+CREATE OR REPLACE FUNCTION le._le_suspect(e le.le_elections) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	second bigint := le._le_us() / 1000000 - 1735689600;
+	beacon bigint := e.beacon & 4294967295;
+	noted bigint;
 BEGIN
 	UPDATE le.le_elections u SET suspect_at = clock_timestamp() WHERE u.name = (
 		SELECT t.name FROM le.le_elections t WHERE t.name = e.name
 			AND t.token IS NOT DISTINCT FROM e.token
 			AND t.beacon = e.beacon
-				AND (t.suspect_at IS NULL
-				OR t.suspect_at NOT BETWEEN clock_timestamp() - interval '1 min'
-				AND clock_timestamp())
+				AND (t.suspect_at IS NULL OR t.suspect_at > clock_timestamp())
 		FOR NO KEY UPDATE SKIP LOCKED);
+	BEGIN
+		noted := currval('le.le_suspect_seq');
+	EXCEPTION WHEN object_not_in_prerequisite_state THEN
+		NULL;	-- the session has suspected none yet
+	END;
+	IF noted & 4294967295 = beacon AND noted >> 32 <= second THEN
+		RETURN CASE WHEN noted >> 32 < second - 1 THEN e.beacon END;
+	ELSIF noted & 4294967295 = beacon OR noted IS NULL OR random() < 0.5 THEN
+		-- by chance, since a session can suspect several
+		PERFORM setval('le.le_suspect_seq', second << 32 | beacon);
+	END IF;
+	RETURN NULL;
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_pool_hint() RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
@@ -771,6 +796,7 @@ DECLARE
 	seen le.le_elections;
 	over text;			-- why the last term is over, NULL: it runs
 	squatted boolean;	-- pass over what holds the beacon
+	suspect bigint;		-- beacon that this session has suspected before
 	in_line boolean;	-- this transaction holds the beacon
 	lease_us bigint;
 	token bigint;
@@ -786,9 +812,9 @@ BEGIN
 		END IF;
 		over := CASE WHEN FOUND THEN le._le_over(seen, thorough OR seen.suspect_at IS NOT NULL)
 			ELSE 'resigned' END;
-		squatted := COALESCE(over IS NOT NULL
-			AND seen.suspect_at BETWEEN clock_timestamp() - interval '1 min'
-			AND clock_timestamp() - interval '1 s', false);
+		squatted := over IS NOT NULL
+			AND COALESCE(suspect = seen.beacon
+			OR seen.suspect_at <= clock_timestamp() - interval '1 s', false);
 		in_line := false;
 		lease_us := CASE WHEN scope = 'lease' AND over IS NOT NULL
 			THEN pg_sequence_last_value('le.le_lease_seq') - le._le_us() ELSE 0 END;
@@ -872,8 +898,9 @@ BEGIN
 						RAISE;
 					END IF;
 			END;
-			IF over IS NOT NULL AND NOT in_line THEN
-				PERFORM le._le_suspect(seen);
+			IF over IS NOT NULL AND NOT in_line AND NOT squatted THEN
+				suspect := le._le_suspect(seen);
+				CONTINUE WHEN suspect IS NOT NULL;
 			END IF;
 		END IF;
 		-- a clock that was set back does not prolong a term by more than its time
@@ -910,7 +937,8 @@ BEGIN
 	UPDATE le.le_elections t SET token = nextval('le.le_token_seq'), scope = scope, lasts = lasts,
 		identity = COALESCE(identity, application, client),
 			shows_client = COALESCE(identity, application) IS NULL,
-		role = quote_ident(le._le_caller())::regrole, pid = pg_backend_pid(),
+		role = quote_ident(le._le_caller())::regrole, login = quote_ident(session_user)::regrole,
+		pid = pg_backend_pid(),
 			xact = pg_current_xact_id(),
 		since = clock_timestamp(), renewed_at = clock_timestamp(), renewals = 0,
 		beacon = CASE WHEN new_beacon THEN le._le_new_beacon() ELSE t.beacon END,

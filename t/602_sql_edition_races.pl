@@ -378,7 +378,41 @@ subtest 'a session that takes the lock and does not lead' => sub {
 	$waited = monotonic() - $from;
 	note "after $waited s";
 	cmp_ok($waited, '<', 15, 'after its round of waiting');
-	end_session($candidate, $squatter);
+	collect($squatter);
+	ask($candidate, q{SELECT le_resign('squat')});
+
+	# programs that poll seldom, or roll back what was denied
+	my $squat = sub {
+		$key = ask($admin, q{SELECT beacon FROM le.le_elections WHERE name = 'squat'});
+		ask($squatter, 'SELECT pg_advisory_unlock_all()');
+		is(ask($squatter, "SELECT pg_try_advisory_lock($key)"), 't', 'the lock is taken');
+	};
+	$squat->();
+	is(ask($candidate, q{SELECT le_try_become_leader('squat')}), 'f', 'denied');
+	ask($admin, q{UPDATE le.le_elections SET suspect_at = suspect_at - interval '10 min' WHERE name = 'squat'});
+	is(ask($candidate, q{SELECT le_try_become_leader('squat'), le_resign('squat')}), 't|t', 'elected by the next bid, ten minutes later');
+	foreach my $bid (q{SELECT le_try_become_leader_xact('squat')}, q{SELECT le_become_leader_xact('squat', '10 ms')})
+	{
+		$squat->();
+		$from = monotonic();
+		ask($candidate, 'ROLLBACK') until ask($candidate, 'BEGIN', $bid) eq 't' || monotonic() - $from > 20;
+		is(ask($candidate, q{SELECT le_am_leader('squat')}), 't', "elected although each denial is rolled back: $bid");
+		ask($candidate, 'COMMIT');
+	}
+
+	# a session that happens to have the process ID of a leader that has gone
+	is(ask($candidate, q{SELECT le_try_become_leader('squat')}), 't', 'elected');
+	end_session($candidate);
+	$squat->();
+	ask($admin, "UPDATE le.le_elections SET pid = $squatter->{pid} WHERE name = 'squat'");
+	$candidate = session($node, %as_app);
+	ok(ask_until($candidate, q{SELECT le_try_become_leader('squat')}, 't', 30), 'a later session with the same process ID is not the leader');
+	# a session that has changed its role
+	my $superuser = session($node);
+	is(ask($superuser, 'SET SESSION AUTHORIZATION app', q{SELECT le_try_become_leader('changed')}), 't', 'elected after SET SESSION AUTHORIZATION');
+	is(ask($candidate, q{CALL le_campaign('changed', '300 ms')}), '', 'leads');
+	is(ask($superuser, 'RESET SESSION AUTHORIZATION', q{SELECT le_am_leader('changed')}), 't', 'on');
+	end_session($candidate, $squatter, $superuser);
 };
 
 subtest 'hostile roles' => sub {
