@@ -113,7 +113,7 @@ BEGIN
 		FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
 			AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
-			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_terms,_le_lines,_le_take_beacon}')
+			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_leaders,_le_candidates,_le_take_beacon}')
 		ORDER BY 3 DESC
 	LOOP
 		IF internal.old THEN
@@ -1943,8 +1943,8 @@ COMMENT ON FUNCTION le.le_depose(text, text) IS
 --
 -- Leaders and candidates
 --
--- Return the leader of one election, or of all (NULL).  The view le_leaders
--- adds what pg_stat_activity shows to the current user.
+-- Return the leader of one election, or of all (NULL).  _le_leaders() adds what
+-- pg_stat_activity shows to the current user.
 CREATE OR REPLACE FUNCTION le._le_terms(one text)
 	RETURNS TABLE (name text, key bigint, scope text, identity text, token bigint,
 	pid integer, role oid, since timestamptz, candidates bigint, ttl interval, heartbeat interval,
@@ -1987,16 +1987,29 @@ BEGIN
 				AND l.pid = e.pid AND l.granted) END;
 END $$;
 
-CREATE OR REPLACE VIEW le.le_leaders AS
-SELECT e.name, e.key, e.scope, e.identity, e.token, e.pid,
-	COALESCE(a.usename, r.rolname) AS usename,
-	a.application_name, a.client_addr, e.since, e.candidates,
-	NULL::timestamptz AS last_denied_at, NULL::text AS last_denied_identity,
-	e.ttl, e.heartbeat, e.renewed_at, e.renewals, e.expires_in, e.value
-FROM le._le_terms(NULL) e
-LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) e.pid
-LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) e.role
-	AND e.scope OPERATOR(pg_catalog.=) 'lease';
+-- The views consist of functions, which an upgrade and a move replace without a
+-- lock on the view: they would wait for transactions that have read it.
+CREATE OR REPLACE FUNCTION le._le_leaders()
+	RETURNS TABLE (name text, key bigint, scope text, identity text, token bigint, pid integer,
+	usename name, application_name text, client_addr inet, since timestamptz, candidates bigint,
+	last_denied_at timestamptz, last_denied_identity text, ttl interval, heartbeat interval,
+	renewed_at timestamptz, renewals bigint, expires_in interval, value text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY SELECT e.name, e.key, e.scope, e.identity, e.token, e.pid,
+		COALESCE(a.usename, r.rolname), a.application_name, a.client_addr, e.since, e.candidates,
+		NULL::timestamptz, NULL::text, e.ttl, e.heartbeat, e.renewed_at, e.renewals, e.expires_in,
+		e.value
+	FROM le._le_terms(NULL) e
+	LEFT JOIN pg_stat_activity a ON a.pid = e.pid
+	LEFT JOIN pg_roles r ON r.oid = e.role AND e.scope = 'lease';
+END $$;
+DO $$
+BEGIN
+	IF pg_catalog.to_regclass('le.le_leaders') IS NULL THEN
+		CREATE VIEW le.le_leaders AS SELECT * FROM le._le_leaders();
+	END IF;
+END $$;
 GRANT SELECT ON le.le_leaders TO PUBLIC;
 COMMENT ON VIEW le.le_leaders IS 'leaders: one row for each running term in session or lease scope';
 COMMENT ON COLUMN le.le_leaders.pid
@@ -2041,13 +2054,23 @@ BEGIN
 		AND NOT (l.granted AND e.scope = 'session' AND l.pid = e.pid);
 END $$;
 
-CREATE OR REPLACE VIEW le.le_candidates AS
-SELECT c.name, c.key, c."position", NULLIF(a.application_name, ''::pg_catalog.text) AS identity,
-	c.pid,
-	a.usename, a.application_name, a.client_addr, c.since, c.waits_for,
-		pg_catalog.pg_blocking_pids(c.pid) AS blocked_by
-FROM le._le_lines() c
-LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) c.pid;
+CREATE OR REPLACE FUNCTION le._le_candidates()
+	RETURNS TABLE (name text, key bigint, "position" bigint, identity text, pid integer,
+	usename name, application_name text, client_addr inet, since timestamptz, waits_for text,
+	blocked_by integer[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY SELECT c.name, c.key, c."position", NULLIF(a.application_name, ''), c.pid,
+		a.usename, a.application_name, a.client_addr, c.since, c.waits_for, pg_blocking_pids(c.pid)
+	FROM le._le_lines() c
+	LEFT JOIN pg_stat_activity a ON a.pid = c.pid;
+END $$;
+DO $$
+BEGIN
+	IF pg_catalog.to_regclass('le.le_candidates') IS NULL THEN
+		CREATE VIEW le.le_candidates AS SELECT * FROM le._le_candidates();
+	END IF;
+END $$;
 GRANT SELECT ON le.le_candidates TO PUBLIC;
 COMMENT ON VIEW le.le_candidates IS
 'candidates: one row for each session that waits in line for one election; candidates for many '
@@ -2104,7 +2127,7 @@ END $$;
 --
 -- They run with the rights of their caller, which for others than the owner
 -- are none to the tables.  They are revoked as well, and so is the trigger's,
--- which others would attach to their own tables.
+-- which others would attach to their own tables.  Those of the views remain.
 DO $$
 DECLARE
 	internal pg_catalog.regprocedure;
@@ -2114,6 +2137,7 @@ BEGIN
 		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
 		  AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
 		  AND (NOT p.prosecdef OR p.proname OPERATOR(pg_catalog.=) '_le_take_beacon')
+		  AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_leaders,_le_candidates}')
 	LOOP
 		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal);
 	END LOOP;
