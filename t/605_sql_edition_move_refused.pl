@@ -1,0 +1,153 @@
+# Moves between the editions that must not harm: beside transactions that stay open, and of a schema
+# whose owner is hostile.
+#
+# Wrong outcomes: the elections stand still because a move waits for a transaction that has read a
+# view, has bid, or does something else; a move that has failed leaves them closed; code of the
+# schema's owner runs with the rights of the superuser that moves them.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use SqlEdition;
+
+my $folder = "$FindBin::RealBin/../plpgsql";
+my $node = sql_edition_server('sql_edition_move_refused');
+my ($admin, $owner, $app, $mallory) = map { session($node, $_ ? (user => $_) : ()) } '', 'le_own', 'app', 'mallory';
+
+sub move
+{
+	my ($script, %params) = @_;
+	return run_script($node, 'postgres', script => "$folder/$script", user => scalar getpwuid($>), options => [ '-v', 'wait=1 s' ], %params);
+}
+
+sub moves
+{
+	my ($script, $test) = @_;
+	my ($status, $stderr) = move($script);
+	is($status, 0, "$script $test") or diag($stderr);
+	is(ask($admin, q{SELECT le.le_version()}), 'leader_election 1.0.0, ' . ($script eq 'to-c.sql' ? 'C edition' : 'SQL edition'), 'moved');
+	return;
+}
+
+sub elections_go_on
+{
+	my ($test) = @_;
+	cmp_ok(ask($app, q{SET statement_timeout = '5 s'}, q{SELECT le_lease('goes on', '100 ms')}) || 0, '>', 0, $test);
+	ask_until($app, q{SELECT count(*) FROM le_leaders WHERE name = 'goes on'}, '0') or die;
+	return;
+}
+
+sub refused
+{
+	my ($script, $blocker) = @_;
+	my ($status, $stderr) = move($script);
+	isnt($status, 0, "$script gives up");
+	like($stderr, qr/open transactions of these processes: .*\b$blocker->{pid}\b.*could not move the elections/s, 'names the process');
+	elections_go_on('and the elections go on');
+	return;
+}
+
+subtest 'open transactions' => sub {
+	ask($mallory, 'BEGIN', 'TABLE le_leaders', 'TABLE le_candidates', 'TABLE le_once_done');
+	moves('to-c.sql', 'beside a transaction that has read the views');
+	ask($mallory, 'COMMIT', 'BEGIN', 'TABLE le_leaders');
+	refused('from-c.sql', $mallory);
+	is(ask($admin, q{SELECT le.le_version()}), 'leader_election 1.0.0, C edition', 'not moved');
+	ask($mallory, 'COMMIT', 'BEGIN', q{SELECT le_lease('mine', '1 min')});
+	refused('from-c.sql', $mallory);
+	ask($mallory, 'ROLLBACK');
+	post($mallory, q{SELECT pg_sleep(60)});
+	ask_until($admin, "SELECT wait_event FROM pg_stat_activity WHERE pid = $mallory->{pid}", 'PgSleep') or die;
+	refused('from-c.sql', $mallory);
+	ask($admin, "SELECT pg_cancel_backend($mallory->{pid})");
+	collect($mallory);
+	moves('from-c.sql', 'after them');
+	foreach my $bid (q{SELECT le_lease('mine', '1 min')}, q{SELECT le_try_become_leader_xact('mine')})
+	{
+		ask($mallory, 'BEGIN', $bid);
+		refused('to-c.sql', $mallory);
+		ask($mallory, 'ROLLBACK');
+	}
+	moves('to-c.sql', 'after that');
+	moves('from-c.sql', 'again');
+};
+
+subtest 'a hostile owner' => sub {
+	my $trap = q{ALTER ROLE le_own SUPERUSER};
+	ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own');
+	ask($owner, 'CREATE SCHEMA evil', 'GRANT USAGE ON SCHEMA evil TO PUBLIC',
+		"CREATE FUNCTION evil.trap() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RESET ROLE; EXECUTE ''$trap''; RETURN true; EXCEPTION WHEN OTHERS THEN RETURN true; END'",
+		"CREATE FUNCTION evil.trigger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM evil.trap(); RETURN NEW; END'",
+		'CREATE DOMAIN evil.domain AS interval CHECK (evil.trap())');
+	my $tries = sub {
+		my ($script, $test) = @_;
+		my ($status, $stderr) = move($script);
+		is(ask($admin, q{SELECT rolsuper FROM pg_roles WHERE rolname = 'le_own'}), 'f', "$test: the owner does not become a superuser");
+		ask($admin, 'ALTER ROLE le_own NOSUPERUSER');
+		return ($status, $stderr);
+	};
+	my $there = sub { return ask($admin, q{SELECT count(*) FROM pg_extension WHERE extname = 'leader_election'}) eq '1' };
+	foreach my $script ('to-c.sql', 'from-c.sql')
+	{
+		foreach my $object (
+			(map { [ "CREATE TRIGGER evil BEFORE UPDATE OR INSERT ON le.$_ FOR EACH ROW EXECUTE FUNCTION evil.trigger()", "DROP TRIGGER evil ON le.$_" ],
+				[ "CREATE TRIGGER evil AFTER UPDATE OR INSERT ON le.$_ FOR EACH STATEMENT EXECUTE FUNCTION evil.trigger()", "DROP TRIGGER evil ON le.$_" ],
+				[ "CREATE CONSTRAINT TRIGGER evil AFTER UPDATE OR INSERT ON le.$_ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION evil.trigger()", "DROP TRIGGER evil ON le.$_" ],
+				[ "CREATE RULE evil AS ON UPDATE TO le.$_ DO ALSO SELECT evil.trap()", "DROP RULE evil ON le.$_" ],
+				[ "ALTER TABLE le.$_ ADD CONSTRAINT evil CHECK (evil.trap()) NOT VALID", "ALTER TABLE le.$_ DROP CONSTRAINT evil" ],
+				[ "ALTER TABLE le.$_ RENAME TO other; CREATE VIEW le.$_ AS SELECT * FROM le.other WHERE evil.trap()", "DROP VIEW le.$_; ALTER TABLE le.other RENAME TO $_" ],
+				[ "CREATE TABLE evil.child () INHERITS (le.$_)", 'DROP TABLE evil.child' ] } qw(le_settings le_elections le_once_done)),
+			[ 'ALTER TABLE le.le_settings ALTER max_ttl TYPE evil.domain', 'ALTER TABLE le.le_settings ALTER max_ttl TYPE interval' ],
+			[ 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT evil.trap()', 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
+			[ q{ALTER TABLE le.le_settings ALTER moved SET DEFAULT query_to_xml('SELECT evil.trap()', true, true, '') IS NULL}, 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
+			[ q{ALTER TABLE le.le_settings ADD CONSTRAINT evil CHECK (query_to_xml('SELECT evil.trap()', true, true, '') IS NOT NULL) NOT VALID}, 'ALTER TABLE le.le_settings DROP CONSTRAINT evil' ],
+			[ 'ALTER TABLE le.le_settings ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; CREATE POLICY evil ON le.le_settings USING (evil.trap())',
+				'DROP POLICY evil ON le.le_settings; ALTER TABLE le.le_settings DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY' ],
+			[ 'ALTER TABLE le.le_elections ADD UNIQUE (name, token); CREATE TABLE evil.child (name text, token bigint, FOREIGN KEY (name, token) REFERENCES le.le_elections (name, token) ON UPDATE CASCADE)',
+				'DROP TABLE evil.child; ALTER TABLE le.le_elections DROP CONSTRAINT le_elections_name_token_key' ])
+		{
+			my ($do, $undo) = @$object;
+			ask($owner, $do);
+			is($owner->{code}, '', $do) or diag($owner->{messages});
+			my ($status, $stderr) = $tries->($script, $do);
+			isnt($status, 0, 'refused');
+			like($stderr, qr/tables of the SQL edition are not as its script has created them/, 'by this rule');
+			ask($owner, $undo);
+			is($owner->{code}, '', $undo) or diag($owner->{messages});
+		}
+		# functions, operators and the trigger that the owner has replaced
+		my $functions = ask($admin, q{SELECT string_agg(pg_get_functiondef(oid), ';') FROM pg_proc WHERE pronamespace = 'le'::regnamespace AND prokind = 'f'});
+		ask($owner, q{DO $do$ DECLARE f record; BEGIN
+				FOR f IN SELECT p.oid, p.proname, pg_get_function_arguments(p.oid) AS a, pg_get_function_result(p.oid) AS r FROM pg_proc p
+					WHERE p.pronamespace = 'le'::regnamespace AND p.prokind = 'f' LOOP
+					EXECUTE format('CREATE OR REPLACE FUNCTION le.%I(%s) RETURNS %s LANGUAGE plpgsql AS %L', f.proname, f.a, f.r,
+						CASE f.r WHEN 'trigger' THEN 'BEGIN PERFORM evil.trap(); RETURN NULL; END' ELSE 'BEGIN PERFORM evil.trap(); RAISE EXCEPTION $x$trap$x$; END' END);
+				END LOOP;
+			END $do$});
+		is($owner->{code}, '', 'functions replaced') or diag($owner->{messages});
+		ask($owner, q{CREATE FUNCTION evil.eq(text, name) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN evil.trap(); END'},
+			'CREATE OPERATOR evil.= (FUNCTION = evil.eq, LEFTARG = text, RIGHTARG = name)') if $script eq 'to-c.sql';
+		ask($admin, 'ALTER DATABASE postgres SET search_path = evil, pg_catalog');
+		my ($status, $stderr) = $tries->($script, 'functions and operators');
+		is($status, 0, "$script, with functions replaced") or diag($stderr);
+		ask($admin, 'ALTER DATABASE postgres SET search_path = "$user", public, le');
+	}
+	is(ask($admin, q{SELECT count(*) FROM pg_namespace WHERE nspname = 'leader_election'}), '0', 'moved there and back');
+	elections_go_on('with the functions of the script');
+
+	ask($owner, 'CREATE SCHEMA leader_election');
+	my ($status, $stderr) = $tries->('to-c.sql', 'a schema of the owner');
+	like($stderr, qr/schema "leader_election" exists already/, 'not into a schema of the owner');
+	ask($owner, 'CREATE VIEW leader_election.le_candidates AS SELECT 1 AS pid WHERE evil.trap()', 'UPDATE le.le_settings SET moved = true');
+	($status, $stderr) = $tries->('from-c.sql', 'a move that never was');
+	like($stderr, qr/C extension is not in a schema "leader_election" of a superuser/, 'nor from one');
+};
+
+end_session($admin, $owner, $app, $mallory);
+done_testing();
