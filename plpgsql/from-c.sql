@@ -122,7 +122,7 @@ BEGIN
 				pg_sequence_last_value('leader_election.le_token_seq'),
 				((extract(epoch FROM clock_timestamp()) - 1735689600) * 4194304)::bigint));
 			DROP EXTENSION leader_election;
-			SET LOCAL lock_timeout = 0;
+			SET LOCAL lock_timeout = '2 s';
 			RETURN '';
 		EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 			NULL;

@@ -51,7 +51,8 @@ BEGIN
 			SET LOCAL lock_timeout = '100 ms';
 			PERFORM FROM pg_namespace n WHERE n.nspname = 'le' FOR UPDATE;
 			LOCK TABLE le.le_settings, le.le_elections, le.le_once_done IN EXCLUSIVE MODE;
-			SET LOCAL lock_timeout = 0;
+			-- DDL of the owner is awaited no longer than that, with the tables locked
+			SET LOCAL lock_timeout = '2 s';
 			EXIT;
 		EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 			IF clock_timestamp() >= until THEN

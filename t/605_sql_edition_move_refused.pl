@@ -141,6 +141,18 @@ subtest 'a hostile owner' => sub {
 	is(ask($admin, q{SELECT count(*) FROM pg_namespace WHERE nspname = 'leader_election'}), '0', 'moved there and back');
 	elections_go_on('with the functions of the script');
 
+	# the lock that the moves take
+	ask($admin, 'BEGIN', q{SELECT FROM pg_namespace WHERE nspname = 'le' FOR UPDATE});
+	fails($owner, q{SET lock_timeout = '200 ms'; ALTER SCHEMA le RENAME TO other}, '55P03', 'the owner cannot rename the schema meanwhile');
+	ask($admin, 'ROLLBACK');
+
+	# the owner replaces a function in a transaction that stays open
+	ask($owner, 'BEGIN', q{CREATE OR REPLACE FUNCTION le.le_version() RETURNS text LANGUAGE sql IMMUTABLE RETURN 'x'});
+	my (undef, $why) = move('to-c.sql');
+	like($why, qr/lock timeout/, 'a move does not wait for it for ever');
+	elections_go_on('and the elections go on');
+	ask($owner, 'ROLLBACK');
+
 	ask($owner, 'CREATE SCHEMA leader_election');
 	my ($status, $stderr) = $tries->('to-c.sql', 'a schema of the owner');
 	like($stderr, qr/schema "leader_election" exists already/, 'not into a schema of the owner');
