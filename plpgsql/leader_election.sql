@@ -38,7 +38,12 @@
  * session would outlast a rollback.
  *
  * Guards lock the row FOR KEY SHARE.  "token" is in a unique index, so that a
- * new term conflicts with them, and a renewal does not.
+ * new term conflicts with them, and a renewal does not.  The transaction's
+ * setting leader_election_sql.guards lists their tokens for the trigger
+ * le_guard.  Any role can set it, so it is a hint: the trigger takes the guard
+ * again, with all of its checks.  A forged value does what a value of
+ * leader_election.token does, which is public: it lets a role write by a term
+ * that runs and is its own.
  *
  * What must outlive a rollback is in sequences, which setval() changes at
  * once: the origin of the tokens, since when this server is known, and by
@@ -1486,12 +1491,27 @@ BEGIN
 	RETURN e;
 END $$;
 
+-- Let the trigger le_guard know that the transaction is guarded by a term with that
+-- token.  A rollback to a savepoint takes back the setting with the guard.
+CREATE OR REPLACE FUNCTION le._le_tell_guard(token bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	guards text := COALESCE(current_setting('leader_election_sql.guards', true), '');
+BEGIN
+	IF position(' ' || token || ' ' IN guards) = 0 THEN
+		guards := set_config('leader_election_sql.guards', rtrim(guards) || ' ' || token || ' ',
+			true);
+	END IF;
+	RETURN true;
+END $$;
+
 CREATE OR REPLACE FUNCTION le.le_assert_leader(name text, token bigint DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	e le.le_elections;
+	told boolean;
 BEGIN
 	e := le._le_guard_by(le._le_name(name), token);
+	told := le._le_tell_guard(e.token);
 END $$;
 COMMENT ON FUNCTION le.le_assert_leader(text, bigint) IS
 'raise error LE001 unless the term with that token runs (NULL: unless this session leads); '
@@ -1501,6 +1521,7 @@ CREATE OR REPLACE FUNCTION le.le_guard()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	setting text := current_setting('leader_election.token', true);
+	guards text := current_setting('leader_election_sql.guards', true);
 	e le.le_elections;
 	token bigint;
 BEGIN
@@ -1511,9 +1532,11 @@ BEGIN
 			HINT = 'Create the trigger again, with EXECUTE FUNCTION le_guard(''name'').';
 	END IF;
 	PERFORM le._le_name(TG_ARGV[0]);
-	IF setting <> '' THEN
+	IF setting <> '' OR guards <> '' THEN
 		SELECT * INTO e FROM le.le_elections t WHERE t.name = TG_ARGV[0];
-		IF NOT le._le_mine(e) THEN
+		IF position(' ' || e.token || ' ' IN guards) > 0 THEN
+			token := e.token;
+		ELSIF setting <> '' AND NOT le._le_mine(e) THEN
 			IF setting !~ '^0*[1-9][0-9]{0,17}$' THEN
 				RAISE invalid_parameter_value USING MESSAGE = format(
 					'parameter "leader_election.token" must be a token, which is a positive '
@@ -1543,6 +1566,7 @@ DECLARE
 	e le.le_elections;
 	caller oid := quote_ident(le._le_caller())::regrole;
 	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
+	told boolean;
 BEGIN
 	name := le._le_name(name);
 	IF due IS NULL THEN
@@ -1556,6 +1580,7 @@ BEGIN
 			USING MESSAGE = 'the time for which a job is due must be at most one hour from now';
 	END IF;
 	e := le._le_guard_by(name, token);
+	told := le._le_tell_guard(e.token);
 	UPDATE le.le_once_done o SET due = due, token = e.token, role = caller WHERE o.name = name
 		AND o.due < due;
 	IF FOUND THEN

@@ -99,7 +99,9 @@ BEGIN
 	RETURN '';
 END $$;
 
--- Let the functions of "le" call those of the extension.  They stay with their owner.
+-- Let the functions of "le" call those of the extension.  A trigger function cannot
+-- call another one, so le_guard becomes that of the library.  All stay with their
+-- owner.
 CREATE FUNCTION pg_temp.call_extension() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	f record;
@@ -116,23 +118,12 @@ BEGIN
 		FROM pg_proc p
 		WHERE p.pronamespace = 'le'::regnamespace
 			AND (starts_with(p.proname::text, 'le_') OR p.proname IN ('_le_leaders', '_le_candidates'))
+			AND p.prorettype <> 'trigger'::regtype
 	LOOP
 		call := format('leader_election.%I(%s)', f.name, f.passed);
 		body := CASE
 			WHEN f.name ^@ '_' THEN 'RETURN QUERY SELECT * FROM leader_election.' || substr(f.name::text, 2)
 			WHEN f.kind = 'p' THEN 'CALL ' || call
-			WHEN f.result = 'trigger' THEN $b$
-				IF pg_catalog.current_setting('leader_election.token', true) OPERATOR(pg_catalog.<>) ''
-					AND NOT leader_election.le_am_leader(TG_ARGV[0]) THEN
-					PERFORM leader_election.le_assert_leader(TG_ARGV[0],
-						pg_catalog.current_setting('leader_election.token')::pg_catalog.int8);
-				ELSE
-					PERFORM leader_election.le_assert_leader(TG_ARGV[0]);
-				END IF;
-				IF TG_OP OPERATOR(pg_catalog.=) 'DELETE' THEN
-					RETURN OLD;
-				END IF;
-				RETURN NEW$b$
 			WHEN f.set THEN 'RETURN QUERY SELECT * FROM ' || call
 			WHEN f.result = 'void' THEN 'PERFORM ' || call
 			ELSE 'RETURN ' || call END;
@@ -140,4 +131,8 @@ BEGIN
 			CASE f.kind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END, f.name, f.arguments,
 			'RETURNS ' || f.result, 'BEGIN ' || body || '; END');
 	END LOOP;
+	SELECT format('CREATE OR REPLACE FUNCTION le.le_guard() RETURNS trigger LANGUAGE c AS %L, %L', p.probin, p.prosrc)
+	INTO STRICT call FROM pg_proc p
+	WHERE p.pronamespace = 'leader_election'::regnamespace AND p.proname = 'le_guard';
+	EXECUTE call;
 END $$;

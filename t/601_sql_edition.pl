@@ -261,6 +261,54 @@ subtest 'queries for psql' => sub {
 	ask($admin, q{SELECT le_depose('report')});
 };
 
+subtest 'a trigger in a guarded transaction' => sub {
+	my ($one, $two, $stranger) = map { session($node, user => $_) } qw(app app mallory);
+	my $write = 'INSERT INTO audit DEFAULT VALUES';
+	my $forged = sub { "SET LOCAL leader_election_sql.guards = ' $_[0] '" };
+	# in transactions of its own, which the error ends
+	my $refused = sub {
+		my ($client, $code, $test, @before) = @_;
+		ask($client, 'BEGIN', @before);
+		fails($client, $write, $code, $test);
+		ask($client, 'ROLLBACK');
+	};
+	ask($admin, 'CREATE TABLE audit (at timestamptz DEFAULT now()); GRANT INSERT ON audit TO app, mallory',
+		q{CREATE TRIGGER only_the_leader BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION le_guard('audit')});
+	my $token = ask($one, q{SELECT le_lease('audit', '1 min')});
+	my $other = ask($one, q{SELECT le_lease('other', '1 min')});
+	my $guard = "SELECT le_assert_leader('audit', $token)";
+	foreach my $level ('READ COMMITTED', 'SERIALIZABLE')
+	{
+		ask($two, "BEGIN ISOLATION LEVEL $level", "SELECT le_assert_leader('other', $other)", $guard, $guard, $write, $write, 'COMMIT');
+		is($two->{code}, '', "$level: le_assert_leader");
+	}
+	is(ask($two, 'BEGIN', "SELECT le_once('audit', now(), $token)"), 't', 'a job');
+	ask($two, $write, 'COMMIT');
+	is($two->{code}, '', 'le_once');
+	is(ask($admin, 'SELECT count(*) FROM audit'), '5', 'all is written');
+	fails($two, $write, 'LE001', 'not in the next transaction');
+	$refused->($two, 'LE001', 'nor by the guard of another election', "SELECT le_assert_leader('other', $other)");
+	$refused->($two, 'LE001', 'nor by one that was rolled back', 'SAVEPOINT s', $guard, 'ROLLBACK TO s');
+	$refused->($stranger, '42501', 'a forged setting of another role', $forged->($token));
+
+	ask($two, 'BEGIN', $guard);
+	is(ask($one, "SELECT le_resign('audit', $token)"), 't', 'the leader resigns');
+	fails($two, $write, 'LE001', 'a writer whose term has ended since');
+	ask($two, 'ROLLBACK', 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
+	my $next = ask($one, q{SELECT le_lease('audit', '1 min')});
+	cmp_ok($next, '>', $token, 'a successor');
+	ask($two, $forged->($token));
+	fails($two, $write, '40001', 'a stale writer with an old snapshot and a forged setting');
+	ask($two, 'ROLLBACK');
+	$refused->($two, 'LE001', 'a stale writer with a forged setting', $forged->($token));
+	$refused->($two, 'LE001', "a forged setting: $_", $forged->($_)) foreach 'x', '1 2 3', '';
+	ask($two, 'BEGIN', $forged->($next), $write, 'COMMIT');
+	is($two->{code}, '', 'of its own term, it does what leader_election.token does');
+	is(ask($admin, 'SELECT count(*) FROM audit'), '6', 'nothing else is written');
+	ask($one, "SELECT le_resign('audit', $next), le_resign('other', $other)");
+	end_session($one, $two, $stranger);
+};
+
 subtest 'notifications' => sub {
 	my ($listener, $one) = map { session($node, %as_app) } 1 .. 2;
 	ask($listener, 'LISTEN leader_election');

@@ -72,7 +72,8 @@ sub program
 			delete $token{$election}, next unless $token;
 			$token{$election} = $token;
 			guarded($client, $election, $token, $number, $election eq 'lease' ? "SELECT le_assert_leader('lease', $token)"
-				: "SET LOCAL leader_election.token = '$token'; INSERT INTO triggered VALUES ($token)");
+				: ($round % 2 ? "SET LOCAL leader_election.token = '$token'" : "SELECT le_assert_leader('trigger', $token)")
+				. "; INSERT INTO triggered VALUES ($token)");
 			if ($round % 25 == 0)
 			{
 				ask($client, "SELECT le_resign('$election', $token)");
@@ -132,6 +133,12 @@ sub move
 	return;
 }
 
+sub language_of_trigger
+{
+	return ask($admin, q{SELECT lanname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang
+		WHERE tgrelid = 'triggered'::regclass});
+}
+
 wait_for_terms('SQL edition');
 my $kept = ask($admin, q{SELECT le.le_lease('kept', '50 s', identity => 'me')});
 ask($admin, q{SELECT le.le_once('kept', '2026-01-01', } . $kept . ')');
@@ -140,7 +147,9 @@ foreach my $way (1, 2)
 	# one that does not ask whether it still leads
 	my $silent = session($node, %as_app);
 	ask($silent, q{SELECT le_try_become_leader('silent')});
+	is(language_of_trigger(), 'plpgsql', 'the trigger of the SQL edition');
 	move('to-c.sql');
+	is(language_of_trigger(), 'c', 'is that of the C extension');
 	ok(wait_for_end($silent, 5), 'a leader in session scope ends');
 	is(ask($admin, q{SELECT le.le_version()}), 'leader_election 1.0.0, C edition', 'the functions are those of the C extension');
 	is(ask($admin, qq{SELECT le.le_renew('kept', $kept), le.le_am_leader('kept', $kept), le.le_once('kept', '2026-01-01', $kept)}), 't|t|f', 'a lease and its job continue');

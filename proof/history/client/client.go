@@ -70,7 +70,7 @@ const (
 
 // WaysOfSQL is what the SQL edition has.
 var WaysOfSQL = []string{"session", "heartbeat", "transaction", "lease", "many", "seats", "observe", "look", "depose",
-	"cross", Once, Prepared, Cancel, Late, Discard, Trigger}
+	"cross", Once, Prepared, Cancel, Late, Discard, Guarded, Trigger}
 
 // Trigger is a feature that is only on if it is named: the table triggered has the trigger of each election by name.
 const Trigger = "trigger"
