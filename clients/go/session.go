@@ -7,11 +7,13 @@ import (
 
 // settings are made on each connection of its own. They return the process ID.
 const settings = `SELECT pg_backend_pid(),
-	count(set_config(name, CASE name WHEN 'application_name' THEN $1::text ELSE '0' END, false))
+	count(set_config(name, CASE name WHEN 'application_name' THEN $1::text
+		WHEN 'client_connection_check_interval' THEN '5s' ELSE '0' END, false))
 	FROM pg_settings
 	WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
 		'idle_in_transaction_session_timeout', 'transaction_timeout')
-	OR name = 'application_name' AND setting = ''`
+	OR name = 'application_name' AND setting = ''
+	OR name = 'client_connection_check_interval' AND setting = '0'`
 
 // sessionWay leads by a connection of its own, whose end is that of the term.
 func sessionWay(heartbeat time.Duration) way {

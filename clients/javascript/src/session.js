@@ -5,11 +5,13 @@
 /** Run on each connection of its own: no timeout of the role then ends a wait. */
 export const SETTINGS = `
   SELECT pg_backend_pid(),
-         count(set_config(name, CASE name WHEN 'application_name' THEN $1::text ELSE '0' END, false))
+         count(set_config(name, CASE name WHEN 'application_name' THEN $1::text
+           WHEN 'client_connection_check_interval' THEN '5s' ELSE '0' END, false))
   FROM pg_settings
   WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
                  'idle_in_transaction_session_timeout', 'transaction_timeout')
-     OR name = 'application_name' AND setting = ''`
+     OR name = 'application_name' AND setting = ''
+     OR name = 'client_connection_check_interval' AND setting = '0'`
 
 export class Session {
   opens = true

@@ -83,9 +83,11 @@ pub(crate) fn settings(election: &str) -> String {
     let name = quote(&format!("leader_election: {election}"));
     format!(
         "SELECT pg_backend_pid(), count(set_config(name, CASE name WHEN 'application_name' \
-         THEN {name} ELSE '0' END, false)) FROM pg_settings WHERE name IN ('statement_timeout', \
-         'lock_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout', \
-         'transaction_timeout') OR name = 'application_name' AND setting = ''"
+         THEN {name} WHEN 'client_connection_check_interval' THEN '5s' ELSE '0' END, false)) \
+         FROM pg_settings WHERE name IN ('statement_timeout', 'lock_timeout', \
+         'idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout') \
+         OR name = 'application_name' AND setting = '' \
+         OR name = 'client_connection_check_interval' AND setting = '0'"
     )
 }
 

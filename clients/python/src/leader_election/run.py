@@ -23,11 +23,13 @@ from .term import AsyncTerm
 
 SETTINGS = """
 SELECT pg_backend_pid(),
-       count(set_config(name, CASE name WHEN 'application_name' THEN $1::text ELSE '0' END, false))
+       count(set_config(name, CASE name WHEN 'application_name' THEN $1::text
+                                  WHEN 'client_connection_check_interval' THEN '5s' ELSE '0' END, false))
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
                'idle_in_transaction_session_timeout', 'transaction_timeout')
-   OR name = 'application_name' AND setting = ''"""
+   OR name = 'application_name' AND setting = ''
+   OR name = 'client_connection_check_interval' AND setting = '0'"""
 DIAGNOSE = """
 SELECT nspname::text, current_database()
 FROM pg_database LEFT JOIN pg_extension ON extname = 'leader_election'

@@ -20,11 +20,13 @@ final class Jdbc {
   private static final String SETTINGS =
       """
       SELECT pg_backend_pid(),
-             count(set_config(name, CASE name WHEN 'application_name' THEN ?::text ELSE '0' END, false))
+             count(set_config(name, CASE name WHEN 'application_name' THEN ?::text
+                 WHEN 'client_connection_check_interval' THEN '5s' ELSE '0' END, false))
       FROM pg_settings
       WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
                      'idle_in_transaction_session_timeout', 'transaction_timeout')
-         OR name = 'application_name' AND setting IN ('', 'PostgreSQL JDBC Driver')""";
+         OR name = 'application_name' AND setting IN ('', 'PostgreSQL JDBC Driver')
+         OR name = 'client_connection_check_interval' AND setting = '0'""";
 
   private final DataSource dataSource;
   private final BiConsumer<Jdbc, Exception> ended; // null: each connection is used once
