@@ -103,7 +103,7 @@ ask_once(const Statement *s)
 	return result;
 }
 
-/* Say in words what is wrong with the extension */
+/* Say in words what is wrong with the extension, or the SQL edition */
 static void
 diagnose(const ElectorError *error)
 {
@@ -113,18 +113,17 @@ diagnose(const ElectorError *error)
 
 	pg_log_error("%s", error->message);
 	statement_set(&s, NULL,
-				  "SELECT nspname::text, current_database() FROM pg_database"
-				  " LEFT JOIN pg_extension ON extname = 'leader_election'"
-				  " LEFT JOIN pg_namespace AS n ON n.oid = extnamespace WHERE datname = current_database()");
+				  "SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace"
+				  " WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1), current_database()");
 	result = ask_once(&s);
 	if (!result || PQntuples(result) != 1)
 		return;
 	if (PQgetisnull(result, 0, 0))
-		pg_log_error_hint("The extension is not installed in database \"%s\": run CREATE EXTENSION leader_election. "
-						  "For the SQL edition, name its schema by --schema.",
+		pg_log_error_hint("leader_election is not installed in database \"%s\": run CREATE EXTENSION leader_election, "
+						  "or install the SQL edition.",
 						  PQgetvalue(result, 0, 1));
 	else if (!schema || strcmp(schema, PQgetvalue(result, 0, 0)) != 0)
-		pg_log_error_hint("The extension is in schema \"%s\": use --schema.",
+		pg_log_error_hint("leader_election is in schema \"%s\": use --schema, or add it to search_path.",
 						  PQgetvalue(result, 0, 0));
 	PQclear(result);
 }

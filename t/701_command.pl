@@ -15,6 +15,7 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use SqlEdition;
 use Command;
 use Pooler;
 
@@ -274,11 +275,17 @@ subtest 'seats, identities, values' => sub {
 subtest 'permanent errors' => sub {
 	my ($status, $out, $err) = run_to_end($node->connstr('template1'), 'run', 'x', 'true');
 	is($status, 125, 'no extension');
-	like($err, qr/hint: The extension is not installed in database "template1"/, 'says so');
+	like($err, qr/hint: leader_election is not installed in database "template1"/, 'says so');
 	($status, $out, $err) = run_to_end($connstr, 'run', '--ttl', '90000', 'x', 'true');
 	is($status, 125, 'a wrong option');
 	($status, $out, $err) = run_to_end($connstr, 'run', '--schema', 'nowhere', 'x', 'true');
-	like("$status $err", qr/^125 .*The extension is in schema "public"/s, 'a wrong schema');
+	like("$status $err", qr/^125 .*leader_election is in schema "public"/s, 'a wrong schema');
+	ask($watcher, 'CREATE DATABASE managed');
+	is((run_script($node, 'managed', user => scalar getpwuid($>)))[0], 0, 'the SQL edition');
+	($status, $out, $err) = run_to_end($node->connstr('managed'), 'run', 'x', 'true');
+	like("$status $err", qr/^125 .*leader_election is in schema "le": use --schema/s, 'its schema');
+	($status, $out, $err) = run_to_end($node->connstr('managed'), 'run', '--schema', 'le', 'x', 'true');
+	is($status, 0, 'which works');
 	ask($watcher, 'CREATE ROLE guest LOGIN', q{SELECT le_declare('closed', candidates => 'postgres')}) if getpwuid($>) eq 'postgres';
 	foreach my $wrong ([ '--ttl', 'x', 'e', 'true' ], ['e'], [], [ '12', 'true' ], [ '--json', 'e', 'true' ], [ '--no-such', 'e', 'true' ],
 		[ '--every', 'soon', 'e', 'true' ], [ '--every', '60', '--timezone', 'Mars/Olympus', 'e', 'true' ], [ '--seats', '0', 'e', 'true' ])

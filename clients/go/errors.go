@@ -106,13 +106,13 @@ func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error
 	case Extension:
 		var schema *string
 		var database string
-		failed := query{`SELECT nspname::text, current_database() FROM pg_database LEFT JOIN pg_extension ON extname = 'leader_election'
-			LEFT JOIN pg_namespace AS n ON n.oid = extnamespace WHERE datname = current_database()`,
+		failed := query{`SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+			WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1), current_database()`,
 			nil, []any{&schema, &database}}.ask(ctx, o, pool)
 		if failed == nil && schema == nil {
-			end.Err = fmt.Errorf("the extension is not installed in database %q: run CREATE EXTENSION leader_election (%w)", database, end.Err)
+			end.Err = fmt.Errorf("leader_election is not installed in database %q: run CREATE EXTENSION leader_election, or install the SQL edition (%w)", database, end.Err)
 		} else if failed == nil && *schema != o.Schema {
-			end.Err = fmt.Errorf("the extension is in schema %q: set the option Schema to it (%w)", *schema, end.Err)
+			end.Err = fmt.Errorf("leader_election is in schema %q: set the option Schema to it, or add it to search_path (%w)", *schema, end.Err)
 		}
 	}
 	return end

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,28 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// install creates the extension in a schema, "" for one of the search_path, or
+// the SQL edition, if that is tested.
+func install(t *testing.T, pool *pgxpool.Pool, schema string) {
+	t.Helper()
+	file := os.Getenv("LE_SQL_EDITION")
+	if schema != "" {
+		schema = pgx.Identifier{schema}.Sanitize()
+		exec(t, pool, "CREATE SCHEMA "+schema)
+	}
+	if file == "" && schema == "" {
+		exec(t, pool, "CREATE EXTENSION leader_election")
+	} else if file == "" {
+		exec(t, pool, "CREATE EXTENSION leader_election SCHEMA "+schema)
+	} else if script, err := os.ReadFile(file); err != nil {
+		t.Fatal(err)
+	} else if schema == "" {
+		exec(t, pool, string(script))
+	} else {
+		exec(t, pool, regexp.MustCompile(`\ble\b`).ReplaceAllString(string(script), schema))
 	}
 }
 
@@ -286,7 +309,7 @@ func TestS05PoolerKeepsItsSettings(t *testing.T) {
 	defer exec(t, admin, "DROP DATABASE "+database+" WITH (FORCE)")
 	exec(t, admin, "ALTER DATABASE "+database+" SET statement_timeout = '77s'")
 	pool := connect(t, "POOLER_URL", "database", database, "default_query_exec_mode", "exec")
-	exec(t, pool, "CREATE EXTENSION leader_election")
+	install(t, pool, "")
 	var done atomic.Bool
 	c := run(t, pool, "e", Every(pool, Interval(time.Second), func(context.Context, pgx.Tx, time.Time) error {
 		done.Store(true)
@@ -492,8 +515,7 @@ func TestS12PermanentErrors(t *testing.T) {
 		}
 	}
 	want(pool, Extension, `not installed in database "`+database+`": run CREATE EXTENSION leader_election`, Options{})
-	exec(t, pool, "CREATE SCHEMA \"L e\"")
-	exec(t, pool, "CREATE EXTENSION leader_election SCHEMA \"L e\"")
+	install(t, pool, "L e")
 	for _, o := range []Options{{}, {TTL: ttl}} {
 		want(pool, Extension, `in schema "L e": set the option Schema to it`, o)
 	}
@@ -504,7 +526,7 @@ func TestS12PermanentErrors(t *testing.T) {
 	}
 	exec(t, pool, "GRANT USAGE ON SCHEMA \"L e\" TO PUBLIC; REVOKE ALL ON ALL ROUTINES IN SCHEMA \"L e\" FROM PUBLIC")
 	want(role, Privilege, "permission denied", Options{Schema: "L e", TTL: ttl})
-	want(pool, Argument, "leader_election.max_ttl", Options{Schema: "L e", TTL: 24 * time.Hour})
+	want(pool, Argument, "max_ttl", Options{Schema: "L e", TTL: 24 * time.Hour})
 	for _, o := range []Options{{Schema: "L e"}, {Schema: "L e", TTL: ttl}} {
 		c := run(t, pool, "e", idle, o)
 		c.elected()

@@ -11,11 +11,10 @@ import { isAbort, makeTerm } from './term.js'
 /** @import { Database, ElectorOptions, Job, Logger } from '../index.js' */
 
 const DIAGNOSE = `
-  SELECT nspname::text, current_database()
-  FROM pg_database
-  LEFT JOIN pg_extension ON extname = 'leader_election'
-  LEFT JOIN pg_namespace AS n ON n.oid = extnamespace
-  WHERE datname = current_database()`
+  SELECT
+    (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+     WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
+    current_database()`
 
 const LONGEST_TIMER = 2 ** 31 - 1
 
@@ -144,9 +143,9 @@ export async function explain(error, source, { election, identity, schema, seats
     } else if (error.kind === 'extension') {
       const [found, database] = await source.ask(DIAGNOSE)
       if (!found) {
-        error.message = `the extension is not installed in database "${database}": run CREATE EXTENSION leader_election`
+        error.message = `leader_election is not installed in database "${database}": run CREATE EXTENSION leader_election, or install the SQL edition`
       } else if (found !== schema) {
-        error.message = `the extension is in schema "${found}": set the option schema to it`
+        error.message = `leader_election is in schema "${found}": set the option schema to it, or add it to search_path`
       }
     }
   } catch {

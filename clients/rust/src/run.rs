@@ -305,20 +305,23 @@ async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Erro
             "SELECT pg_terminate_backend(pid) FROM {le}le_leaders \
              WHERE identity = {identity} AND name = {any} ({names})"
         ),
-        ErrorKind::Extension => "SELECT nspname::text, current_database() FROM pg_database \
-             LEFT JOIN pg_extension ON extname = 'leader_election' \
-             LEFT JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE datname = current_database()"
+        ErrorKind::Extension => "SELECT (SELECT nspname::text FROM pg_proc AS p \
+             JOIN pg_namespace AS n ON n.oid = pronamespace WHERE proname = 'le_version' \
+             ORDER BY p.oid LIMIT 1), current_database()"
             .into(),
         _ => return error,
     };
     let row = within(5.0, async { server.open().await?.ask(&sql).await }).await;
     let advice = match row.as_deref() {
         Ok([None, Some(database)]) => format!(
-            "the extension is not installed in database \"{database}\": \
-             run CREATE EXTENSION leader_election"
+            "leader_election is not installed in database \"{database}\": \
+             run CREATE EXTENSION leader_election, or install the SQL edition"
         ),
         Ok([Some(schema), Some(_)]) if options.schema.as_ref() != Some(schema) => {
-            format!("the extension is in schema \"{schema}\": set the option schema to it")
+            format!(
+                "leader_election is in schema \"{schema}\": \
+                 set the option schema to it, or add it to search_path"
+            )
         }
         _ => return error,
     };

@@ -31,13 +31,17 @@ WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
    OR name = 'application_name' AND setting = ''
    OR name = 'client_connection_check_interval' AND setting = '0'"""
 DIAGNOSE = """
-SELECT nspname::text, current_database()
-FROM pg_database LEFT JOIN pg_extension ON extname = 'leader_election'
-                 LEFT JOIN pg_namespace AS n ON n.oid = extnamespace
-WHERE datname = current_database()"""
+SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+        WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
+       current_database()"""
 
-MISSING = 'the extension is not installed in database "{}": run CREATE EXTENSION leader_election'
-ELSEWHERE = 'the extension is in schema "{}": set the option schema to it'
+MISSING = (
+    'leader_election is not installed in database "{}": '
+    "run CREATE EXTENSION leader_election, or install the SQL edition"
+)
+ELSEWHERE = (
+    'leader_election is in schema "{}": set the option schema to it, or add it to search_path'
+)
 
 
 async def in_task(function: Callable[..., Any], *args: Any, late: Any = None) -> Any:

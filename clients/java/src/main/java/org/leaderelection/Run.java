@@ -21,17 +21,18 @@ abstract class Run extends World implements AutoCloseable {
   private static final Runnable IDLE = () -> {};
   private static final String DIAGNOSE =
       """
-      SELECT nspname::text, current_database()
-      FROM pg_database
-      LEFT JOIN pg_extension ON extname = 'leader_election'
-      LEFT JOIN pg_namespace AS n ON n.oid = extnamespace
-      WHERE datname = current_database()""";
+      SELECT
+        (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+         WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
+        current_database()""";
   private static final String EXPEL =
       "SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = ?::text AND name = ";
   private static final String MISSING =
-      "the extension is not installed in database \"%s\": run CREATE EXTENSION leader_election";
+      "leader_election is not installed in database \"%s\": "
+          + "run CREATE EXTENSION leader_election, or install the SQL edition";
   private static final String ELSEWHERE =
-      "the extension is in schema \"%s\": set the option schema to it";
+      "leader_election is in schema \"%s\": "
+          + "set the option schema to it, or add it to search_path";
 
   final LeaderElection options;
   final Way way;
