@@ -324,8 +324,16 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_ttl(ttl interval) RETURNS interval LANGUAGE plpgsql STABLE AS $$
+DECLARE
+	most interval := (SELECT s.max_ttl FROM le.le_settings s);
 BEGIN
-	RETURN le._le_span('ttl', ttl, (SELECT s.max_ttl FROM le.le_settings s));
+	IF ttl > most AND ttl <= '1 day' THEN
+		RAISE invalid_parameter_value USING
+			MESSAGE = format('ttl must be from 100 ms to %s ms',
+				(extract(epoch FROM most) * 1000)::integer),
+			HINT = 'Ask the owner of the schema to raise max_ttl in "le_settings".';
+	END IF;
+	RETURN le._le_span('ttl', ttl, most);
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_timeout(timeout interval) RETURNS interval
