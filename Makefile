@@ -88,7 +88,7 @@ sanitize:
 fuzz:
 	@tools/fuzz
 
-# make test-examples: tests the client libraries and examples, and drives them through faults [LANGUAGES="go rust"] [EXAMPLES="--only go"]
+# make test-examples: tests the client libraries and examples, and drives them through faults [LANGUAGES="go rust"] [EXAMPLES="--only go"] [EDITION=sql]
 test-examples:
 	@tools/test-examples
 

@@ -95,6 +95,7 @@ const connect = async () => {
 const busy = await connect()
 const client = await connect()
 await busy.query('SELECT le_try_become_leader($1)', [BUSY])
+const absent = Symbol('not in the SQL edition')
 let done = 0
 let wrong = 0
 for (const mode of ['unnamed', 'named', 'named']) { // the second time, the statements are there
@@ -105,7 +106,11 @@ for (const mode of ['unnamed', 'named', 'named']) { // the second time, the stat
     const got = await client.query(query).then(({ rows: [r] }) => {
       if (r.length > 0 && text.match(/token|lease|campaign/) && isToken(r[0])) token = r[0]
       return r.length === 1 ? r[0] : r
-    }, (e) => error(e.code ?? e.message))
+    }, (e) => (e.hint?.includes('needs the C extension') ? absent : error(e.code ?? e.message)))
+    if (got === absent) {
+      if (mode === 'unnamed') console.log(`types.js: not run, needs the C extension: ${text}`)
+      continue
+    }
     done++
     if (fits(got, expected)) continue
     wrong++

@@ -95,6 +95,7 @@ def fits(got, expected):
 
 url = os.environ['DATABASE_URL']
 wrong = done = 0
+absent = set()  # of the SQL edition
 with psycopg.connect(url, autocommit=True) as busy, psycopg.connect(url, autocommit=True) as conn:
     busy.execute('SELECT le_try_become_leader(%s)', [BUSY])
     for prepare in False, True, True:  # the second time, the statements are there
@@ -107,11 +108,16 @@ with psycopg.connect(url, autocommit=True) as busy, psycopg.connect(url, autocom
                     token = got[0]
                 got = got[0] if len(got) == 1 else got
             except psycopg.Error as e:
+                if 'needs the C extension' in (e.diag.message_hint or ''):
+                    absent.add(sql)
+                    continue
                 got = Error(e.sqlstate or e)
             done += 1
             if not fits(got, expected):
                 wrong += 1
                 print(f'prepare={prepare}: {sql} {args}: {got!r}, expected {expected!r}')
+for sql in sorted(absent):
+    print(f'types.py: not run, needs the C extension: {sql}')
 if not wrong:
     print(f'types.py: {done} calls ok')
 sys.exit(wrong > 0)
