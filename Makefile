@@ -128,9 +128,12 @@ demo:
 docs:
 	@tools/docs
 
-# make dist: the archive for PGXN, verified, in dist/
+# Where the project is published: nowhere yet.  This is the only place; make dist fills it in.
+URL :=
+
+# make dist: the archive for PGXN, verified, in dist/ [URL=https://...]
 dist:
-	@tools/dist
+	@URL='$(URL)' tools/dist
 
 # make tle: writes the SQL edition as an extension for pg_tle, in dist/ [SCHEMA=name]
 tle:
