@@ -417,7 +417,7 @@ def phase(name):
                 fleet.check(vacancy <= bound + SLACK,
                             f"{name}: no copy led for {vacancy:.2f} s, not {bound:.2f} s")
                 fleet.check(fleet.given_up or len(fleet.alive()) == COPIES, f"{name}: a copy has ended")
-            # the new copies stand for election, and their start keeps the others from nothing
+            # the new copies bid, and their start keeps the others from nothing
             wait_until(lambda: all(copy.used() for fleet in fleets for copy in fleet.alive()))
             return down
         return run

@@ -55,7 +55,7 @@ sub wait_until_standing
 			"SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'") > 0;
 		select(undef, undef, undef, 0.01);
 	}
-	die "process $pid does not stand";
+	die "process $pid does not wait";
 }
 
 # Each client tries, and when it leads, changes a counter in two transactions

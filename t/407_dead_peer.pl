@@ -313,9 +313,9 @@ subtest 'clients that vanish' => sub {
 	{
 		system_or_bail(qw(ip link set c4 up)) if !$up && monotonic() > $cut_at + $timeout / 3 && ++$up;
 		hear(0.05, values %successors);
-		my %stand = map { $_ => 1 } split /\n/, ask($watcher, 'SELECT pid FROM le_candidates');
+		my %shown = map { $_ => 1 } split /\n/, ask($watcher, 'SELECT pid FROM le_candidates');
 		$seen{"leader: $_"} //= monotonic() - $cut_at foreach grep { elected($successors{$_}) } keys %successors;
-		$seen{"candidate: $_"} //= monotonic() - $cut_at foreach grep { !$stand{ $candidates{$_}{pid} } } keys %candidates;
+		$seen{"candidate: $_"} //= monotonic() - $cut_at foreach grep { !$shown{ $candidates{$_}{pid} } } keys %candidates;
 	}
 	foreach my $who (sort map({ "leader: $_" } keys %successors), map({ "candidate: $_" } keys %candidates))
 	{

@@ -224,7 +224,7 @@ subtest 'a role that has the name of another' => sub {
 	my $dump = $node->basedir . '/elsewhere.dump';
 	my $bid = q{SELECT le_try_become_leader('for who is gone')};
 	my $here = session($node, user => 'regress_gone');
-	fails($here, $bid, '42501', 'it may not stand where another was declared');
+	fails($here, $bid, '42501', 'it may not bid where another was declared');
 	fails($here, q{CALL le_observe('for who is gone')}, '42501', 'nor observe');
 	$node->command_ok([ 'pg_dump', '-F', 'c', '-f', $dump, '-d', $node->connstr('postgres') ], 'dumped');
 	$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('elsewhere'), $dump ], 'restored');

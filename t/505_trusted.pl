@@ -112,7 +112,7 @@ AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 	does($owner, $db, q{SELECT le_declare('scheduler', 'app', '1 s', '20 s'), le_declare('mailer'), le_declare('other'), le_undeclare('other')}, '|||t');
 	does($owner, $db, q{SELECT le_forget('scheduler'), le_depose_role('app'), pg_stat_leader_election_reset()}, 'f|0|');
 	does('app', $db, q{SELECT le_try_become_leader('scheduler'), le_resign('scheduler')}, 't|t');
-	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not stand');
+	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not bid');
 
 	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_undeclare('mailer')}, q{SELECT le_forget('x')},
 		'SELECT pg_stat_leader_election_reset()', q{INSERT INTO le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)},
@@ -147,7 +147,7 @@ sub goes_on
 	my ($out, $err) = as('app', $db, q{SELECT le_become_leader('scheduler', '1 min'); SELECT le_token('scheduler')});
 	is($err, '', 'elected');
 	cmp_ok((split /\n/, $out)[1], '>', $token, 'with a greater token');
-	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not stand');
+	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not bid');
 	return;
 }
 
