@@ -157,7 +157,11 @@ async fn install(admin: &Client, schema: Option<&str>) {
             let word = |c: char| c.is_alphanumeric() || c == '_';
             let pieces = script.split_inclusive(|c: char| !word(c)).map(|piece| {
                 let end = piece.trim_end_matches(|c: char| !word(c));
-                if end == "le" { piece.replacen("le", schema, 1) } else { piece.to_owned() }
+                if end == "le" {
+                    piece.replacen("le", schema, 1)
+                } else {
+                    piece.to_owned()
+                }
             });
             pieces.collect()
         }

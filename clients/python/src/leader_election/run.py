@@ -24,7 +24,7 @@ from .term import AsyncTerm
 SETTINGS = """
 SELECT pg_backend_pid(),
        count(set_config(name, CASE name WHEN 'application_name' THEN $1::text
-                                  WHEN 'client_connection_check_interval' THEN '5s' ELSE '0' END, false))
+                      WHEN 'client_connection_check_interval' THEN '5s' ELSE '0' END, false))
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout',
                'idle_in_transaction_session_timeout', 'transaction_timeout')
