@@ -648,7 +648,7 @@ class Example:
     def check(self, good, what):
         if not good:
             self.failures.append(what)
-            print(f"   FAILED: {self.command[-1]}: {what}", flush=True)
+            print(f"   FAILED: the program in {self.language}: {what}", flush=True)
 
     def kill(self):
         """Kill the leader, whose identity contains its process ID."""
@@ -814,16 +814,16 @@ def print_table(fleets, examples):
             cells.append(several(vacancies) + two)
         print("| " + " | ".join(cells) + " |")
     if examples:
-        print("\n| seconds without work | " + " | ".join(examples[0].pauses) + " |")
+        print("\n| seconds in which a program of the documents did no work | " + " | ".join(examples[0].pauses) + " |")
         print("|---|" + "--:|" * len(examples[0].pauses))
     for example in examples:
-        print(f"| {example.command[-1]} | " + " | ".join(f"{pause:.1f}" for pause in example.pauses.values()) + " |")
+        print(f"| {example.language} | " + " | ".join(f"{pause:.1f}" for pause in example.pauses.values()) + " |")
 
 
 def report(fleets, examples, others):
     print_table(fleets, examples)
     print()
-    failures = [(example.command[-1], what) for example in examples for what in example.failures]
+    failures = [(f"the program in {example.language}", what) for example in examples for what in example.failures]
     failures += [(fleet.program.name, what) for fleet in fleets for what in fleet.failures]
     failures += [(name, what) for name, what in others if what]
     for fleet in fleets:
@@ -833,7 +833,7 @@ def report(fleets, examples, others):
                 print(f"   {line.when:.3f} {line.identity} {line.event} {line.text}")
     for example in examples:
         if example.failures:
-            print(f"What the copies of {example.command[-1]} have said:", *example.output, sep="\n   ")
+            print(f"What the copies of the program in {example.language} have said:", *example.output, sep="\n   ")
     for name, what in failures:
         print(f"FAILED: {name}: {what}")
     return not failures
