@@ -418,7 +418,7 @@ test('S10 a pool that is exhausted, and one that loses its connections', direct,
   assert.equal(one.elector.terms, terms, 'a lease depends on no connection')
 })
 
-test('S11 guard: a transaction of a term that is over does not commit', direct, async () => {
+test('S11 guard: a transaction of a term that is over does not commit', direct, async (t) => {
   const election = name()
   await rows(`CREATE TABLE ${election} (token bigint)`)
   afterwards.push(() => rows(`DROP TABLE ${election}`))
@@ -426,7 +426,9 @@ test('S11 guard: a transaction of a term that is over does not commit', direct, 
   await one.leads()
   const client = await admin.connect()
   afterwards.push(() => client.release())
-  for (const over of [false, true]) {
+  const atCommit = !process.env.LE_SQL_EDITION
+  if (!atCommit) t.diagnostic('not run, needs the C extension: LE001 at COMMIT')
+  for (const over of atCommit ? [false, true] : [false]) {
     await client.query('BEGIN')
     await one.terms[0].guard(client)
     await client.query(`INSERT INTO ${election} VALUES ($1)`, [one.terms[0].token])
@@ -434,6 +436,7 @@ test('S11 guard: a transaction of a term that is over does not commit', direct, 
     const commit = client.query('COMMIT')
     await (over ? assert.rejects(commit, { code: 'LE001' }) : commit)
   }
+  await one.stop()
   await client.query('BEGIN')
   await assert.rejects(one.terms[0].guard(client), { code: 'LE001' })
   await client.query('ROLLBACK')
@@ -466,7 +469,8 @@ test('S12 permanent errors end run, with the cause and the hint', direct, async 
   await client.connect()
   await install(client, '"l e"')
   await client.end()
-  const elsewhere = 'leader_election is in schema "l e": set the option schema to it, or add it to search_path'
+  const elsewhere =
+    'leader_election is in schema "l e": set the option schema to it, or add it to search_path'
   await fails(other, {}, 'extension', elsewhere)
   await fails(
     at(database, database),

@@ -251,7 +251,11 @@ class ServerIT {
       new Copy(pooler, session, term -> Thread.sleep(60_000));
       new Copy(pooler, session, term -> Thread.sleep(60_000));
       while (!copies.stream().allMatch(copy -> copy.run.isDone())) {
-        execute(pooler, "SELECT pg_sleep(0.7)"); // takes the server connection of a leader,
+        try {
+          execute(pooler, "SELECT pg_sleep(0.7)"); // takes the server connection of a leader,
+        } catch (SQLException e) {
+          assertEquals("57P01", e.getSQLState()); // or one whose leader was expelled
+        }
         Thread.sleep(400); // and gives that leader another one
       }
       for (Copy copy : copies) {
@@ -524,7 +528,7 @@ class ServerIT {
         url("DATABASE_URL").replaceFirst("/[^/]*$", "/" + database + "?user=" + database);
     new Copy(source(unprivileged), schema).failure("privilege");
     String refused = new Copy(direct(), ttl(80_000)).failure("argument").getMessage();
-    assertTrue(refused.contains("Hint: An administrator can raise"), refused);
+    assertTrue(refused.matches("(?s).*Hint: .*max_ttl.*"), refused);
     execute(direct(), "DROP DATABASE " + database + " WITH (FORCE)");
     execute(direct(), "DROP ROLE " + database);
   }
