@@ -57,6 +57,8 @@ typedef struct Message
 {
 	MessageKind kind;
 	int			number;			/* a signal, status or errno */
+	bool		stopped;		/* the keeper has begun to stop the command
+								 * before it ended */
 	usec		time;
 } Message;
 
@@ -70,6 +72,8 @@ static struct
 	int			status;
 	usec		valid_until;
 	bool		stopping;
+	bool		stopped;		/* the command was told to stop, and then
+								 * ended */
 	usec		kill_at;
 }			kept;
 
@@ -206,6 +210,7 @@ reap(void)
 		{
 			kept.ended = true;
 			kept.status = status;
+			kept.stopped = kept.stopping;
 		}
 	}
 	if (pid == 0)
@@ -340,7 +345,7 @@ close_rest(void)
 static void
 tell(MessageKind kind, int number)
 {
-	Message		message = {.kind = kind,.number = number};
+	Message		message = {.kind = kind,.number = number,.stopped = kept.stopped};
 
 	if (write(kept.fd, &message, sizeof(message)) < 0)
 		return;					/* pg_leader has gone */
@@ -547,9 +552,11 @@ keeper_take(Keeper *keeper)
 		return false;
 	keeper->status = SIGKILL;	/* of a keeper that was killed: so was the
 								 * command */
+	keeper->stopped = keeper->terminating;
 	if (length == sizeof(message))
 	{
 		keeper->status = message.kind == KEEPER_ENDED ? message.number : 0;
+		keeper->stopped = message.stopped;
 		keeper->exec_errno = message.kind == KEEPER_NOT_STARTED ?
 			message.number : 0;
 	}

@@ -182,6 +182,8 @@ typedef struct Keeper
 	int			fd;
 	usec		valid_until;	/* as the keeper knows it */
 	bool		terminating;
+	bool		stopped;		/* the command was told to stop, and then
+								 * ended */
 	int			status;			/* as waitpid() returns it */
 	int			exec_errno;		/* why the command was not started; 0: it was */
 } Keeper;

@@ -275,9 +275,11 @@ end_command(void)
 		pg_log_error("could not execute \"%s\": %s", s->command[0],
 					 strerror(run.keeper.exec_errno));
 	run.status = exit_status_of(&run.keeper);
-	/* the keeper can be faster */
-	if (!run.told_stop && clock_now() >= elector_valid_until(&run.elector))
-		run.lost = true;
+	/* one that has ended by itself has its status, however late that is */
+	if (!run.keeper.stopped)
+		run.lost = false;
+	else if (!run.told_stop)
+		run.lost = true;		/* the keeper can be faster */
 	succeeded = run.status == 0 && run.elector.term.over.kind == ERROR_NONE;
 	run.keeper.state = KEEPER_NONE;
 	pg_log_info("the command has ended with status %d", run.status);
