@@ -17,6 +17,10 @@
  *   killed in session scope, the session ends when the keeper does.  So the
  *   server elects no other candidate before the command has ended.
  *
+ * - pg_leader continues a keeper that was stopped by SIGSTOP.  If the keeper
+ *   does not stop the command in time, as in a debugger, pg_leader kills all
+ *   that descends from the keeper, and the keeper at last.
+ *
  * - On Linux, the keeper is the subreaper of the command.  What the command
  *   leaves behind, also in other process groups and sessions, becomes a child
  *   of the keeper.  The keeper stops that before it ends.  If the keeper is
@@ -49,6 +53,7 @@ typedef enum MessageKind
 	KEEPER_HOLD,				/* leadership is confirmed until the time */
 	KEEPER_SIGNAL,
 	KEEPER_TERMINATE,
+	KEEPER_STARTED,				/* the command */
 	KEEPER_ENDED,				/* the command and what it left */
 	KEEPER_NOT_STARTED
 } MessageKind;
@@ -56,13 +61,13 @@ typedef enum MessageKind
 typedef struct Message
 {
 	MessageKind kind;
-	int			number;			/* a signal, status or errno */
+	int			number;			/* a signal, process, status or errno */
 	bool		stopped;		/* the keeper has begun to stop the command
 								 * before it ended */
 	usec		time;
 } Message;
 
-/* The keeper's own */
+/* The keeper's own, but pg_leader also knows the command */
 static struct
 {
 	KeeperSpec	spec;
@@ -83,15 +88,16 @@ static struct
 
 #ifdef __linux__
 
-/* Return the parent of a process, or 0 */
+/* Return the parent of a process and whether it still runs, or 0 */
 static pid_t
-parent_of(pid_t pid)
+parent_of(pid_t pid, bool *runs)
 {
 	char		path[64];
 	char		stat[512];
 	int			fd;
 	ssize_t		length;
 	const char *behind_name;
+	char		state = 'X';
 	int			parent = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int) pid);
@@ -102,8 +108,10 @@ parent_of(pid_t pid)
 	close(fd);
 	stat[Max(length, 0)] = '\0';
 	behind_name = strrchr(stat, ')');
-	if (!behind_name || sscanf(behind_name + 1, " %*c %d", &parent) != 1)
+	if (!behind_name ||
+		sscanf(behind_name + 1, " %c %d", &state, &parent) != 2)
 		return 0;
+	*runs = state != 'Z' && state != 'X';
 	return parent;
 }
 
@@ -123,36 +131,45 @@ is_stranger(pid_t pid)
 }
 
 /*
- * Send a signal to all processes that descend from this one, but not from its
- * strangers; or note all its children as strangers, if the signal is 0.
+ * Send a signal to all processes that descend from this one, but not to the
+ * keeper, if it is given, and not to what descends from strangers; or note all
+ * children as strangers, if the signal is 0.  Return whether any was there.
  */
-static void
-signal_descendants(int signal_number)
+static bool
+signal_descendants(int signal_number, pid_t keeper)
 {
 	pid_t		self = getpid();
 	DIR		   *proc = opendir("/proc");
 	struct dirent *entry;
+	bool		any = false;
 
 	while (proc && (entry = readdir(proc)) != NULL)
 	{
 		pid_t		pid = atoi(entry->d_name);
 		pid_t		child = pid;
-		pid_t		parent = pid > 1 && pid != self ? parent_of(pid) : 0;
+		bool		runs;
+		bool		ignored;
+		pid_t		parent = pid > 1 && pid != self && pid != keeper ?
+			parent_of(pid, &runs) : 0;
 
 		while (parent > 1 && parent != self)
 		{
 			child = parent;
-			parent = parent_of(child);
+			parent = parent_of(child, &ignored);
 		}
 		if (parent != self || is_stranger(child))
 			continue;
 		if (signal_number != 0)
+		{
 			kill(pid, signal_number);
+			any = any || runs;
+		}
 		else if (child == pid && n_strangers < MAX_STRANGERS)
 			strangers[n_strangers++] = pid;
 	}
 	if (proc)
 		closedir(proc);
+	return any;
 }
 
 static bool
@@ -173,7 +190,7 @@ kill_rest(void)
 
 	do
 	{
-		signal_descendants(SIGKILL);
+		signal_descendants(SIGKILL, 0);
 		while (waitpid(-1, NULL, WNOHANG) > 0)
 			;
 		if (n_strangers > 0)
@@ -184,15 +201,17 @@ kill_rest(void)
 
 #else
 
-static void
-signal_descendants(int signal_number)
+static bool
+signal_descendants(int signal_number, pid_t keeper)
 {
-	kill(-kept.command, signal_number);
+	(void) keeper;
+	return kept.command > 0 && kill(-kept.command, signal_number) == 0;
 }
 
 static void
 kill_rest(void)
 {
+	signal_descendants(SIGKILL, 0);
 }
 
 #endif
@@ -231,7 +250,7 @@ stop_command(void)
 	kept.stopping = true;
 	kept.kill_at = clock_now() + kept.spec.grace;
 	if (kept.ended)
-		signal_descendants(SIGTERM);
+		signal_descendants(SIGTERM, 0);
 	else
 	{
 		kill(-kept.command, SIGTERM);
@@ -245,7 +264,7 @@ kill_command(void)
 {
 	if (!kept.ended)
 		kill(-kept.command, SIGKILL);
-	signal_descendants(SIGKILL);
+	signal_descendants(SIGKILL, 0);
 	kept.kill_at = clock_now() + KILL_AGAIN;
 }
 
@@ -368,8 +387,9 @@ listen_to_leader(void)
 		else if (!kept.ended)
 			kill(-kept.command, message.number);
 	}
-	if (length == 0)
-		stop_command();
+	if (length == 0 || (errno != EAGAIN && errno != EWOULDBLOCK &&
+						errno != EINTR))
+		stop_command();			/* pg_leader has gone */
 }
 
 static void
@@ -385,6 +405,8 @@ keep(int signals)
 		usec		now = clock_now();
 		usec		next;
 
+		/* after a pause, what pg_leader has said meanwhile counts */
+		listen_to_leader();
 		if (kept.ended || now >= kept.valid_until)
 			stop_command();
 		if (kept.stopping && now >= kept.kill_at)
@@ -397,8 +419,6 @@ keep(int signals)
 		poll(fds, 2, (int) (next / MILLISECOND) + 1);
 		while (signals_take(signals, &signal_number))
 			;
-		if (fds[0].revents)
-			listen_to_leader();
 		if (fds[0].revents & (POLLHUP | POLLERR))
 			fds[0].fd = -1;
 	}
@@ -433,6 +453,7 @@ keeper_main(void)
 		tell(KEEPER_NOT_STARTED, error);
 		_exit(0);
 	}
+	tell(KEEPER_STARTED, kept.command);
 	keep(signals);
 	tell(KEEPER_ENDED, kept.status);
 	_exit(0);
@@ -456,7 +477,7 @@ keeper_start(Keeper *keeper, const KeeperSpec *spec)
 #ifdef __linux__
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	n_strangers = 0;
-	signal_descendants(0);
+	signal_descendants(0, 0);
 #endif
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
 		return false;
@@ -483,6 +504,9 @@ keeper_start(Keeper *keeper, const KeeperSpec *spec)
 	close(ends[1]);
 	keeper->fd = ends[0];
 	keeper->valid_until = spec->valid_until;
+	keeper->grace = spec->grace;
+	keeper->kill_at = NEVER;
+	kept.command = 0;
 	if (keeper->pid < 0)
 	{
 		close(ends[0]);
@@ -497,10 +521,12 @@ say_to_keeper(Keeper *keeper, MessageKind kind, int number, usec time)
 {
 	Message		message = {.kind = kind,.number = number,.time = time};
 
-	/* a keeper that has gone is noticed by keeper_take() */
-	if (keeper->state == KEEPER_RUNS &&
-		write(keeper->fd, &message, sizeof(message)) < 0)
+	if (keeper->state != KEEPER_RUNS)
 		return;
+	/* a keeper that has gone is noticed by keeper_take() */
+	if (write(keeper->fd, &message, sizeof(message)) < 0)
+		pg_log_debug("could not write to the keeper: %m");
+	kill(keeper->pid, SIGCONT);
 }
 
 /*
@@ -533,7 +559,21 @@ keeper_terminate(Keeper *keeper)
 	if (keeper->terminating)
 		return;
 	keeper->terminating = true;
+	keeper->kill_at = Min(clock_now(), keeper->valid_until) + keeper->grace +
+		KILL_AGAIN;
 	say_to_keeper(keeper, KEEPER_TERMINATE, 0, 0);
+}
+
+/*
+ * Kill what the keeper should have killed by now.  It is to be called at the
+ * keeper's kill_at.
+ */
+void
+keeper_kill(Keeper *keeper)
+{
+	keeper->kill_at = clock_now() + KILL_AGAIN;
+	if (!signal_descendants(SIGKILL, keeper->pid))
+		kill(keeper->pid, SIGKILL);
 }
 
 /*
@@ -544,9 +584,13 @@ bool
 keeper_take(Keeper *keeper)
 {
 	Message		message;
-	ssize_t		length = read(keeper->fd, &message, sizeof(message));
+	ssize_t		length;
 	pid_t		foreground;
 
+	while ((length = read(keeper->fd, &message,
+						  sizeof(message))) == sizeof(message) &&
+		   message.kind == KEEPER_STARTED)
+		kept.command = message.number;
 	if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK ||
 					   errno == EINTR))
 		return false;

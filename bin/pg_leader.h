@@ -181,6 +181,9 @@ typedef struct Keeper
 	pid_t		pid;
 	int			fd;
 	usec		valid_until;	/* as the keeper knows it */
+	usec		grace;
+	usec		kill_at;		/* when pg_leader kills what the keeper has
+								 * not killed */
 	bool		terminating;
 	bool		stopped;		/* the command was told to stop, and then
 								 * ended */
@@ -204,6 +207,7 @@ extern bool keeper_start(Keeper *keeper, const KeeperSpec *spec);
 extern void keeper_hold(Keeper *keeper, usec valid_until);
 extern void keeper_signal(Keeper *keeper, int signal_number);
 extern void keeper_terminate(Keeper *keeper);
+extern void keeper_kill(Keeper *keeper);
 extern bool keeper_take(Keeper *keeper);
 extern int	exit_status_of(const Keeper *keeper);
 

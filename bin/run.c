@@ -317,6 +317,8 @@ look_after_command(void)
 	{
 		run.lost = run.lost || !run.told_stop;
 		keeper_terminate(&run.keeper);
+		if (clock_now() >= run.keeper.kill_at)
+			keeper_kill(&run.keeper);
 	}
 	else
 		keeper_hold(&run.keeper, elector_valid_until(e));
@@ -652,6 +654,8 @@ next_wakeup(usec now)
 						   connection_wakeup(&run.connection));
 
 	next = Min(next, run.give_up);
+	if (run.keeper.state == KEEPER_RUNS)
+		next = Min(next, run.keeper.kill_at);
 	if (run.job && run.settings->scheduled && run.keeper.state == KEEPER_NONE)
 		next = Min(next, every_wakeup(&run.every));
 	if (run.job && run.settings->heartbeat_file)

@@ -8,6 +8,7 @@ use strict;
 use warnings;
 
 use IO::Socket::INET;
+use POSIX ();
 use Test::More;
 use Time::HiRes;
 use PostgreSQL::Test::Cluster;
@@ -34,7 +35,9 @@ sub leads { return ask($watcher, "SELECT count(*) FROM le_leader('$_[0]')") eq '
 sub keeper_of
 {
 	my ($command) = @_;
-	my ($keeper) = grep { (slurp_file("/proc/$_/comm") // '') =~ /pg_leader:keep/ } processes_of($command);
+	my $keeper;
+	my $is_one = sub { open my $file, '<', "/proc/$_[0]/comm" or return 0; return (readline($file) // '') =~ /pg_leader:keep/; };
+	wait_until(sub { ($keeper) = grep { $is_one->($_) } processes_of($command); defined $keeper });
 	return $keeper;
 }
 
@@ -56,6 +59,37 @@ subtest 'stopped and continued' => sub {
 	Time::HiRes::sleep(1);
 	kill 'CONT', $pid;
 	is(wait_for_status($command, $bound), 8, 'a command that was stopped and goes on');
+};
+
+subtest 'the keeper is stopped' => sub {
+	# once: it goes on
+	my $command = start('--grace', '20', 'kept', 'sh', '-c', "trap 'exit 5' TERM; echo pid \$\$; $forever");
+	runs($command);
+	pause_process(keeper_of($command));
+	signal_command($command, 'TERM');
+	is(wait_for_status($command, $bound), 5, 'a signal reaches the command');
+
+	# again and again, as in a debugger
+	foreach my $way ([ '--ttl', '2' ], [ '--heartbeat', '2' ], [ '--grace', '0.5' ])
+	{
+		my $command = start(@$way, "kept @$way", 'sh', '-c', "trap '' TERM; setsid sleep 1000 & echo pid \$\$; $forever");
+		my $pid = runs($command);
+		my $keeper = keeper_of($command);
+		my $stopper = fork() // die $!;
+		if ($stopper == 0)
+		{
+			my $end = monotonic() + 3 * $bound;
+			1 while kill('STOP', $keeper) && monotonic() < $end;
+			POSIX::_exit(0);
+		}
+		my $asked = monotonic();
+		ask($watcher, "SELECT le_depose('kept @$way')") unless "@$way" =~ /heartbeat/;
+		ok(wait_until(sub { grep({ $_ != $keeper && $_ != $command->{pid} } processes_of($command)) == 0 }, $bound), "@$way: all is killed");
+		cmp_ok(monotonic() - $asked, '<', 2.5, 'in time');
+		is(wait_for_status($command, $bound), 123, 'leadership was lost');
+		kill 'KILL', $stopper;
+		waitpid $stopper, 0;
+	}
 };
 
 END
