@@ -303,6 +303,8 @@ follow_command(Settings *settings)
 	memset(&follow, 0, sizeof(follow));
 	follow.settings = settings;
 	follow.signals = signals_open();
+	if (follow.signals < 0)
+		pg_fatal("could not create a pipe: %m");
 	for (size_t i = 0; i < lengthof(ending); i++)
 		signals_catch(ending[i]);
 	signals_catch(SIGCHLD);

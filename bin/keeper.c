@@ -44,7 +44,6 @@
 #endif
 
 #define KILL_AGAIN	(50 * MILLISECOND)
-#define MAX_FDS		1024
 #define MAX_STRANGERS 256
 #define HEARTBEAT_FD 3
 
@@ -55,7 +54,8 @@ typedef enum MessageKind
 	KEEPER_TERMINATE,
 	KEEPER_STARTED,				/* the command */
 	KEEPER_ENDED,				/* the command and what it left */
-	KEEPER_NOT_STARTED
+	KEEPER_NOT_STARTED,			/* exec has failed */
+	KEEPER_FAILED				/* for lack of a process or a descriptor */
 } MessageKind;
 
 typedef struct Message
@@ -268,9 +268,26 @@ kill_command(void)
 	kept.kill_at = clock_now() + KILL_AGAIN;
 }
 
+static void
+tell(MessageKind kind, int number)
+{
+	Message		message = {.kind = kind,.number = number,.stopped = kept.stopped};
+
+	if (write(kept.fd, &message, sizeof(message)) < 0)
+		return;					/* pg_leader has gone */
+}
+
 /*
  * The start of the command
  */
+
+/* End the keeper for lack of a process or a descriptor */
+static void
+fail_to_keep(void)
+{
+	tell(KEEPER_FAILED, errno);
+	_exit(0);
+}
 
 static void
 exec_command(const KeeperSpec *spec, pid_t keeper)
@@ -305,7 +322,9 @@ exec_command(const KeeperSpec *spec, pid_t keeper)
 	execvp(spec->command[0], spec->command);
 }
 
-/* Start the command; return 0, or why it was not started */
+/*
+ * Start the command; return 0, or why exec has failed
+ */
 static int
 start_command(void)
 {
@@ -314,18 +333,20 @@ start_command(void)
 	pid_t		self = getpid();
 
 	if (pipe(failed) != 0)
-		return errno;
+		fail_to_keep();
 	for (int i = 0; i < 2; i++)
 	{
 		/* out of the way of the heartbeat's */
 		int			fd = fcntl(failed[i], F_DUPFD_CLOEXEC, HEARTBEAT_FD + 1);
 
+		if (fd < 0)
+			fail_to_keep();
 		close(failed[i]);
 		failed[i] = fd;
 	}
 	kept.command = fork();
 	if (kept.command < 0)
-		return errno;
+		fail_to_keep();
 	if (kept.command == 0)
 	{
 		exec_command(&kept.spec, self);
@@ -346,7 +367,19 @@ start_command(void)
 static void
 close_rest(void)
 {
-	for (int fd = STDERR_FILENO + 1; fd < MAX_FDS; fd++)
+	int			end = (int) sysconf(_SC_OPEN_MAX);
+	DIR		   *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	if (dir)
+	{
+		/* the limit can be a billion */
+		end = STDERR_FILENO + 1;
+		while ((entry = readdir(dir)) != NULL)
+			end = Max(end, atoi(entry->d_name) + 1);
+		closedir(dir);
+	}
+	for (int fd = STDERR_FILENO + 1; fd < end; fd++)
 	{
 		int			flags = fcntl(fd, F_GETFD);
 
@@ -360,15 +393,6 @@ close_rest(void)
 /*
  * The keeper's loop
  */
-
-static void
-tell(MessageKind kind, int number)
-{
-	Message		message = {.kind = kind,.number = number,.stopped = kept.stopped};
-
-	if (write(kept.fd, &message, sizeof(message)) < 0)
-		return;					/* pg_leader has gone */
-}
 
 /* Take what pg_leader says */
 static void
@@ -440,6 +464,8 @@ keeper_main(void)
 	n_strangers = 0;			/* they are pg_leader's */
 #endif
 	signals = signals_open();
+	if (signals < 0)
+		fail_to_keep();
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	error = start_command();
@@ -464,9 +490,10 @@ keeper_main(void)
  */
 
 /*
- * Start a keeper with its command; return false if that fails
+ * Start a keeper with its command.  Whether that has failed turns out by
+ * keeper_take().
  */
-bool
+void
 keeper_start(Keeper *keeper, const KeeperSpec *spec)
 {
 	int			ends[2];
@@ -479,8 +506,13 @@ keeper_start(Keeper *keeper, const KeeperSpec *spec)
 	n_strangers = 0;
 	signal_descendants(0, 0);
 #endif
+	keeper->state = KEEPER_DONE;
+	keeper->failed = true;
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
-		return false;
+	{
+		keeper->start_errno = errno;
+		return;
+	}
 	for (int i = 0; i < 2; i++)
 	{
 		fcntl(ends[i], F_SETFD, FD_CLOEXEC);
@@ -492,6 +524,7 @@ keeper_start(Keeper *keeper, const KeeperSpec *spec)
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &former);
 	keeper->pid = fork();
+	keeper->start_errno = errno;
 	if (keeper->pid == 0)
 	{
 		kept.spec = *spec;
@@ -510,10 +543,11 @@ keeper_start(Keeper *keeper, const KeeperSpec *spec)
 	if (keeper->pid < 0)
 	{
 		close(ends[0]);
-		return false;
+		return;
 	}
 	keeper->state = KEEPER_RUNS;
-	return true;
+	keeper->failed = false;
+	keeper->start_errno = 0;
 }
 
 static void
@@ -578,7 +612,7 @@ keeper_kill(Keeper *keeper)
 
 /*
  * Take what the keeper says.  Return whether the command has ended, with all
- * that it left behind.
+ * that it left behind, or was not started.
  */
 bool
 keeper_take(Keeper *keeper)
@@ -587,6 +621,8 @@ keeper_take(Keeper *keeper)
 	ssize_t		length;
 	pid_t		foreground;
 
+	if (keeper->state != KEEPER_RUNS)
+		return keeper->state == KEEPER_DONE;
 	while ((length = read(keeper->fd, &message,
 						  sizeof(message))) == sizeof(message) &&
 		   message.kind == KEEPER_STARTED)
@@ -601,8 +637,9 @@ keeper_take(Keeper *keeper)
 	{
 		keeper->status = message.kind == KEEPER_ENDED ? message.number : 0;
 		keeper->stopped = message.stopped;
-		keeper->exec_errno = message.kind == KEEPER_NOT_STARTED ?
-			message.number : 0;
+		keeper->start_errno = message.kind == KEEPER_ENDED ? 0 :
+			message.number;
+		keeper->failed = message.kind == KEEPER_FAILED;
 	}
 	close(keeper->fd);
 	waitpid(keeper->pid, NULL, 0);
@@ -626,8 +663,10 @@ keeper_take(Keeper *keeper)
 int
 exit_status_of(const Keeper *keeper)
 {
-	if (keeper->exec_errno != 0)
-		return keeper->exec_errno == ENOENT ? EXIT_NOT_FOUND :
+	if (keeper->failed)
+		return EXIT_FAILED;
+	if (keeper->start_errno != 0)
+		return keeper->start_errno == ENOENT ? EXIT_NOT_FOUND :
 			EXIT_NOT_EXECUTABLE;
 	if (WIFSIGNALED(keeper->status))
 		return EXIT_BY_SIGNAL + WTERMSIG(keeper->status);

@@ -17,6 +17,7 @@
  */
 #include "pg_leader.h"
 
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -455,6 +456,22 @@ set_zone(const Settings *s)
 	exit(usage_status);
 }
 
+/*
+ * Open the standard descriptors that are closed, so that no connection gets
+ * one of these numbers, which then belongs to the command and to messages
+ */
+static void
+open_standard_descriptors(void)
+{
+	int			fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int
 main(int argc, char *argv[])
 {
@@ -464,6 +481,7 @@ main(int argc, char *argv[])
 	int			option;
 	struct timespec now;
 
+	open_standard_descriptors();
 	pg_logging_init(argv[0]);
 	pg_logging_set_level(PG_LOG_WARNING);
 	set_pglocale_pgservice(argv[0], PG_TEXTDOMAIN("pg_leader"));
@@ -495,6 +513,7 @@ main(int argc, char *argv[])
 	usage_status = commands[which].bit == RUN ? EXIT_FAILED : 1;
 	argc--;
 	argv++;
+	argv[0] = unconstify(char *, s.progname);	/* for getopt_long */
 
 	/* what follows the name of the election is not this program's */
 	while ((option = getopt_long(argc, argv, "+d:h:p:U:wWvE:t:nV?",

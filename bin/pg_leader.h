@@ -188,7 +188,8 @@ typedef struct Keeper
 	bool		stopped;		/* the command was told to stop, and then
 								 * ended */
 	int			status;			/* as waitpid() returns it */
-	int			exec_errno;		/* why the command was not started; 0: it was */
+	int			start_errno;	/* why the command was not started; 0: it was */
+	bool		failed;			/* for lack of a process or a descriptor */
 } Keeper;
 
 typedef struct KeeperSpec
@@ -203,7 +204,7 @@ typedef struct KeeperSpec
 	int			signals;		/* of this process */
 } KeeperSpec;
 
-extern bool keeper_start(Keeper *keeper, const KeeperSpec *spec);
+extern void keeper_start(Keeper *keeper, const KeeperSpec *spec);
 extern void keeper_hold(Keeper *keeper, usec valid_until);
 extern void keeper_signal(Keeper *keeper, int signal_number);
 extern void keeper_terminate(Keeper *keeper);

@@ -234,12 +234,7 @@ start_command(void)
 		setenv("TZ", command_zone, 1);
 	else if (s->scheduled)
 		unsetenv("TZ");
-	if (!keeper_start(&run.keeper, &spec))
-	{
-		pg_log_error("could not start a process: %m");
-		run.keeper.state = KEEPER_DONE;
-		run.keeper.exec_errno = EAGAIN;
-	}
+	keeper_start(&run.keeper, &spec);
 	if (s->scheduled && zone)
 		setenv("TZ", zone, 1);
 	free(zone);
@@ -271,9 +266,12 @@ end_command(void)
 	ElectorError error;
 	bool		succeeded;
 
-	if (run.keeper.exec_errno != 0)
+	if (run.keeper.failed)
+		pg_log_error("could not start a process: %s",
+					 strerror(run.keeper.start_errno));
+	else if (run.keeper.start_errno != 0)
 		pg_log_error("could not execute \"%s\": %s", s->command[0],
-					 strerror(run.keeper.exec_errno));
+					 strerror(run.keeper.start_errno));
 	run.status = exit_status_of(&run.keeper);
 	/* one that has ended by itself has its status, however late that is */
 	if (!run.keeper.stopped)
@@ -283,7 +281,7 @@ end_command(void)
 	succeeded = run.status == 0 && run.elector.term.over.kind == ERROR_NONE;
 	run.keeper.state = KEEPER_NONE;
 	pg_log_info("the command has ended with status %d", run.status);
-	if (run.keeper.exec_errno != 0 && !run.told_stop)
+	if (run.keeper.start_errno != 0 && !run.told_stop)
 	{
 		run.told_stop = true;
 		happen_plainly(ON_STOP);
@@ -757,9 +755,7 @@ drive(void)
 		take_heartbeats(clock_now());
 		happen(NULL);
 		look_after_command();
-		if (run.keeper.state == KEEPER_RUNS && keeper_take(&run.keeper))
-			end_command();
-		else if (run.keeper.state == KEEPER_DONE)
+		if (keeper_take(&run.keeper))
 			end_command();
 		advance_schedule();
 		reap_strangers();
@@ -795,6 +791,11 @@ run_command(Settings *settings)
 	memset(&run, 0, sizeof(run));
 	run.settings = settings;
 	run.signals = signals_open();
+	if (run.signals < 0)
+	{
+		pg_log_error("could not create a pipe: %m");
+		return EXIT_FAILED;
+	}
 	for (size_t i = 0; i < lengthof(forwarded); i++)
 		signals_catch(forwarded[i]);
 	signals_catch(SIGCHLD);
@@ -803,7 +804,10 @@ run_command(Settings *settings)
 	if (settings->elector.heartbeat > 0)
 	{
 		if (pipe(run.heartbeat) != 0)
-			pg_fatal("could not create a pipe: %m");
+		{
+			pg_log_error("could not create a pipe: %m");
+			return EXIT_FAILED;
+		}
 		for (int i = 0; i < 2; i++)
 			fcntl(run.heartbeat[i], F_SETFD, FD_CLOEXEC);
 		fcntl(run.heartbeat[0], F_SETFL, O_NONBLOCK);

@@ -33,7 +33,7 @@ write_signal(int signal_number)
 }
 
 /*
- * Make the pipe, also anew after a fork, and return the end to poll
+ * Make the pipe, also anew after a fork, and return the end to poll, or -1
  */
 int
 signals_open(void)
@@ -44,7 +44,10 @@ signals_open(void)
 			close(signal_pipe[i]);
 	}
 	if (pipe(signal_pipe) != 0)
-		pg_fatal("could not create a pipe: %m");
+	{
+		signal_pipe[0] = signal_pipe[1] = -1;
+		return -1;
+	}
 	for (int i = 0; i < 2; i++)
 	{
 		fcntl(signal_pipe[i], F_SETFD, FD_CLOEXEC);

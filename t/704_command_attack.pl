@@ -23,6 +23,7 @@ my $connstr = $node->connstr('postgres');
 my $watcher = session($node, app => 'watcher');
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $bound = 10;
+my $count = 0;
 my $forever = 'while :; do sleep 0.05; done';
 
 sub start { return start_command($connstr, 'run', @_); }
@@ -90,6 +91,51 @@ subtest 'the keeper is stopped' => sub {
 		kill 'KILL', $stopper;
 		waitpid $stopper, 0;
 	}
+};
+
+# Start pg_leader by a shell command that ends with it
+sub start_by
+{
+	my ($shell, @arguments) = @_;
+	my $script = "$dir/by." . ++$count;
+	my $program = $ENV{LE_COMMAND} // 'pg_leader';
+
+	append_to_file($script, $shell =~ s/PG_LEADER/$program/r . "\n");
+	local $ENV{LE_COMMAND} = "bash $script";
+	return start(@arguments);
+}
+
+subtest 'descriptors' => sub {
+	my $command = start_by('exec PG_LEADER "$@" <&- >&- 2>&-', '-v', 'closed', 'sh', '-c', "x=\$(readlink /proc/\$\$/fd/0 /proc/\$\$/fd/1 /proc/\$\$/fd/2); echo \"\$x\" >$dir/closed; echo rubbish; echo rubbish >&2; exit 4");
+	is(wait_for_status($command), 4, 'without standard descriptors');
+	is(slurp_file("$dir/closed"), "/dev/null\n" x 3, 'the command has them');
+
+
+	# a test can have inherited some itself
+	my $list = 'cd /proc/self/fd; echo *';
+	my @own = split ' ', `sh -c '$list' </dev/null 2>/dev/null`;
+	my @others = split ' ', (run_to_end($connstr, 'run', '--heartbeat', '20', 'inherited', 'sh', '-c', $list))[1];
+	is(scalar(@others), @own + 1, 'the command gets no descriptor of pg_leader, but that for heartbeats');
+};
+
+subtest 'too few descriptors or processes' => sub {
+	my %seen;
+	# the first ones are too few for the libraries
+	foreach my $limit (4 .. 24)
+	{
+		my $command = start_by("ulimit -n $limit; exec PG_LEADER \"\$@\"", '--no-wait', 'few', 'echo', 'ran');
+		my $status = wait_for_status($command, 3 * $bound);
+		next if $status == 127;
+		$seen{$status}++;
+		is($status, command_output($command) eq "ran\n" ? 0 : 125, "$limit: the status");
+		isnt(command_output($command, 'err'), '', 'what is missing is said') if $status;
+		is(ask($watcher, q{SELECT count(*) FROM le_leader('few')}), '0', 'nothing leads');
+	}
+	ok($seen{0} && $seen{125}, 'it works with enough of them, and was tried with fewer');
+	my $command = start_by('ulimit -u 1; exec PG_LEADER "$@"', 'few', 'echo', 'ran');
+	is(wait_for_status($command, $bound), 125, 'no process can be started');
+	like(command_output($command, 'err'), qr/could not start a process: Resource temporarily unavailable/, 'and that is said');
+	is(ask($watcher, q{SELECT count(*) FROM le_leader('few')}), '0', 'nothing leads');
 };
 
 END
