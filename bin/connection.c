@@ -8,6 +8,7 @@
  * hosts gets an equal share of the time for a connection.  When that is over,
  * the connection is begun anew with the next host as the first one.  The same
  * is done after a host that accepts and closes, for which libpq tries no other.
+ * connect_timeout can shorten this time, and is for one host, as in libpq.
  *
  * One thing blocks: PQconnectStart() looks up the names of hosts.  The keeper
  * ends the command in time nevertheless.
@@ -138,6 +139,8 @@ begin_to_connect(Connection *c)
 
 		if (o->val && (is_host || strcmp(o->keyword, "hostaddr") == 0))
 			c->n_hosts = Max(c->n_hosts, count_elements(o->val));
+		if (o->val && strcmp(o->keyword, "connect_timeout") == 0)
+			c->connect_timeout = Max(0, atoi(o->val)) * SECOND;
 	}
 	if (c->n_hosts > 1 && c->first_host > 0)
 	{
@@ -258,9 +261,15 @@ connection_poll(const Connection *c, struct pollfd *fd)
 usec
 connection_wakeup(const Connection *c)
 {
-	if (c->state == CONNECTION_CONNECTING && c->n_hosts > 1)
-		return c->host_since + c->limit / c->n_hosts;
-	return NEVER;
+	usec		patience = NEVER;
+
+	if (c->state != CONNECTION_CONNECTING)
+		return NEVER;
+	if (c->n_hosts > 1)
+		patience = c->limit / c->n_hosts;
+	if (c->connect_timeout > 0)
+		patience = Min(patience, c->connect_timeout);
+	return patience == NEVER ? NEVER : c->host_since + patience;
 }
 
 static void
@@ -378,11 +387,16 @@ advance_connecting(Connection *c, usec now, Reply *reply)
 		c->host_since = c->tried[0] != '\0' ? now : c->host_since;
 		strlcpy(c->tried, host, sizeof(c->tried));
 	}
-	if (now >= connection_wakeup(c))
+	if (now < connection_wakeup(c))
+		return false;
+	if (!leave_host(c) && c->connect_timeout > 0)
 	{
-		leave_host(c);
-		start_connecting(c, now);
+		elector_error(&reply->error, ERROR_NO_CONNECTION,
+					  "no connection to the server within connect_timeout");
+		fail_statement(c, reply);
+		return true;
 	}
+	start_connecting(c, now);
 	return false;
 }
 

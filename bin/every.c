@@ -12,7 +12,8 @@
  *
  * With a time to wait for an election, the program is itself started by cron,
  * on each host.  It then does what is due, or will be in a minute, as clocks
- * differ, and ends.
+ * differ, and ends.  If the last time that was done is nearer than the next
+ * one, the program was started for that.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,7 +35,16 @@ void
 every_begin(Every *every, const Settings *settings, const char *election,
 			int64 token, usec now)
 {
+	Every		before = *every;
+
 	memset(every, 0, sizeof(*every));
+	if (before.succeeded && strcmp(before.election, election) == 0)
+	{
+		/* could not be recorded in the term before */
+		every->succeeded = true;
+		every->due = before.due;
+		every->next_last = before.next_last;
+	}
 	every->settings = settings;
 	every->token = token;
 	every->step = STEP_WAIT;
@@ -122,7 +132,9 @@ take_times(Every *every, const PGresult *result, usec now)
 		if (settings->missed != MISSED_ALL)
 			every->last = every->next_last;
 		next = schedule_next(&settings->schedule, every->last);
-		every->done = every->once && (next == NEVER || next - server > SKEW);
+		every->done = every->once &&
+			(next == NEVER || next - server > SKEW ||
+			 next - server > server - every->last);
 		wait_until(every, now + Max(0, Min(LOOK_AGAIN, next == NEVER ? NEVER :
 										   next - server)));
 		return;
@@ -142,6 +154,7 @@ take_record(Every *every, const PGresult *result, usec now)
 {
 	bool		recorded = *PQgetvalue(result, 0, 0) == 't';
 
+	every->succeeded = false;
 	every->last = every->next_last;
 	if (recorded && !every->settings->record_at_end)
 	{
@@ -171,7 +184,13 @@ every_advance(Every *every, usec now)
 	Reply		reply;
 
 	if (every->step == STEP_WAIT && now >= every->until)
-		look(every, now);
+	{
+		/* the command is not run again because its record has failed */
+		if (every->succeeded)
+			record(every, now);
+		else
+			look(every, now);
+	}
 	while (connection_advance(&every->connection, now, &reply) != REPLY_NONE)
 	{
 		if (reply.kind == REPLY_ANSWER)
@@ -208,6 +227,7 @@ every_done(Every *every, bool succeeded, usec now)
 	if (every->settings->record_at_end && succeeded)
 	{
 		every->pause = 0;
+		every->succeeded = true;
 		record(every, now);
 		return;
 	}

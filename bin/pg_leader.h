@@ -154,6 +154,7 @@ typedef struct Connection
 	int			hosts_tried;
 	char		tried[128];
 	usec		limit;
+	usec		connect_timeout;	/* 0: none */
 	usec		host_since;
 } Connection;
 
@@ -230,6 +231,7 @@ typedef struct Every
 	bool		starts;			/* the command is to be started */
 	bool		once;			/* one time only, as for cron */
 	bool		done;			/* that is done, or nothing is due */
+	bool		succeeded;		/* the command; that is to be recorded */
 	ElectorError error;			/* is to be reported */
 } Every;
 

@@ -66,9 +66,7 @@ happen_plainly(EventKind kind)
 static void
 report_error(const ElectorError *error)
 {
-	if (error->kind == ERROR_JOB)
-		pg_log_info("%s", error->message);
-	else
+	if (error->kind != ERROR_JOB)	/* see end_command() */
 		pg_log_warning("%s", error->message);
 	notify_service("STATUS=%s", error->message);
 }
@@ -242,6 +240,19 @@ start_command(void)
 	run.lost = false;
 }
 
+/* Return whether there is no other campaign after this job */
+static bool
+is_last_job(void)
+{
+	const Settings *s = run.settings;
+
+	if (s->restart)
+		return false;
+	if (s->scheduled && s->wait == NEVER)
+		return false;
+	return run.started || run.every.done;
+}
+
 /* The job has ended: tell the state machine */
 static void
 end_job(const ElectorError *error)
@@ -252,10 +263,16 @@ end_job(const ElectorError *error)
 	if (run.settings->scheduled)
 		every_end(&run.every);
 	happen(&event);
-	if (!run.settings->restart && (!run.settings->scheduled || run.every.done))
+	if (is_last_job())
 		happen_plainly(ON_STOP);
 	else if (!run.told_stop)
-		run.started = run.lost = false; /* it waits again */
+	{
+		/* it waits again, and if the term was lost, then only that long */
+		run.lost = !run.started;
+		run.started = false;
+		if (!run.settings->restart && run.settings->wait != NEVER)
+			run.give_up = clock_now() + run.settings->wait;
+	}
 }
 
 /* Go on after the command has ended */
@@ -306,8 +323,8 @@ look_after_command(void)
 		return;
 	if (run.keeper.state == KEEPER_NONE)
 	{
-		/* between two times that are due, there is no command to stop */
-		if (run.settings->scheduled && e->term.cancelled)
+		/* as between two times that are due, there is no command to stop */
+		if (e->term.cancelled)
 			end_job(NULL);
 		return;
 	}
@@ -368,6 +385,7 @@ act(const Action *action)
 		case DO_ELECTED:
 			run.since = time(NULL);
 			run.give_up = NEVER;
+			run.lost = false;
 			pg_log_info("elected in \"%s\" with token " INT64_FORMAT, election,
 						action->number);
 			notify_service("READY=1\nSTATUS=leads \"%s\" with token " INT64_FORMAT, election, action->number);
@@ -376,7 +394,6 @@ act(const Action *action)
 		case DO_JOB:
 			run.job = true;
 			run.look_at_file = 0;
-			run.every.due = 0;
 			note_touched();
 			if (run.settings->value)
 			{
@@ -645,13 +662,23 @@ take_status(HttpStatus *status)
 	status->elector = e;
 }
 
+/* Return whether it waits to be elected, but not for ever */
+static bool
+may_give_up(void)
+{
+	return run.give_up != NEVER && !run.told_stop && !run.started &&
+		run.elector.phase < PHASE_ELECTED;
+}
+
 static usec
 next_wakeup(usec now)
 {
 	usec		next = Min(elector_wakeup(&run.elector),
 						   connection_wakeup(&run.connection));
 
-	next = Min(next, run.give_up);
+	if (may_give_up() && run.settings->wait > 0)
+		next = Min(next, now < run.give_up ? run.give_up :
+				   run.give_up + SECOND);
 	if (run.keeper.state == KEEPER_RUNS)
 		next = Min(next, run.keeper.kill_at);
 	if (run.job && run.settings->scheduled && run.keeper.state == KEEPER_NONE)
@@ -728,7 +755,7 @@ keep_waiting_or_not(usec now)
 	bool		fails = run.settings->wait == 0 &&
 		run.elector.phase == PHASE_PAUSED;
 
-	if (run.told_stop || run.started || run.elector.phase >= PHASE_ELECTED)
+	if (!may_give_up())
 		return;
 	if (!fails && (run.settings->wait == 0 || now < run.give_up))
 		return;
@@ -737,7 +764,7 @@ keep_waiting_or_not(usec now)
 		now < run.give_up + SECOND)
 		return;
 	/* without waiting, there is no second attempt */
-	run.failed = fails;
+	run.failed = fails && !run.lost;
 	run.not_elected = true;
 	run.told_stop = true;
 	happen_plainly(ON_STOP);
@@ -774,12 +801,12 @@ run_status(void)
 {
 	if (run.failed)
 		return EXIT_FAILED;
-	if (run.lost)
-		return EXIT_LOST;
 	if (run.started)
-		return run.status;
+		return run.lost ? EXIT_LOST : run.status;
 	if (run.stop_signal != 0)
 		return EXIT_BY_SIGNAL + run.stop_signal;
+	if (run.lost)
+		return EXIT_LOST;
 	return run.not_elected ? run.settings->not_elected : EXIT_FAILED;
 }
 

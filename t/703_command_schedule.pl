@@ -138,6 +138,55 @@ subtest 'started by cron on each host' => sub {
 	my @late = map { start('--no-wait', '--every', '1 day', 'by cron', 'sh', '-c', "echo \$LE_DUE >>$file") } 1 .. 3;
 	is(wait_for_status($_), 124, 'one that comes later does not') foreach @late;
 	is(scalar(lines_of($file)), 1, 'once');
+
+	# not when it is nearer to the next minute
+	wait_until(sub { ask($watcher, 'SELECT extract(second FROM clock_timestamp()) < 20') eq 't' });
+	run_to_end($connstr, 'run', @options);
+	my $lines = lines_of($file);
+	is((run_to_end($connstr, 'run', @options))[0], 124, 'nor does it wait for the next minute, when this one is done');
+	is(scalar(lines_of($file)), $lines, 'which is left to those that are started for it');
+};
+
+# A time that is due, as the last one that is recorded is an hour and a half ago
+sub miss_an_hour
+{
+	my ($name) = @_;
+	ask($watcher, "SELECT le_try_become_leader('$name')");
+	ask($watcher, "SELECT le_once('$name', clock_timestamp() - interval '90 min')");
+	ask($watcher, "SELECT le_resign('$name')");
+	return;
+}
+
+subtest 'a record that fails' => sub {
+	my $file = "$dir/fails";
+	my $locker = session($node);
+	my $recorded = q{SELECT due > clock_timestamp() - interval '61 min' FROM le_once_done WHERE name = 'fails'};
+
+	miss_an_hour('fails');
+	ask($locker, 'BEGIN');
+	ask($locker, 'LOCK TABLE le_once_done IN SHARE ROW EXCLUSIVE MODE');
+	my $command = start('--every', '1 h', '--record', 'end', 'fails', 'sh', '-c', "echo \$LE_DUE >>$file");
+	wait_for_line($command, qr/no answer from the server about the time/, 'err');
+	# and in another term
+	ask($watcher, q{SELECT le_depose('fails')});
+	ok(wait_until(sub { (grep { /no answer from the server about the time/ } command_lines($command, 'err')) >= 2 }), 'it is tried again');
+	ask($locker, 'ROLLBACK');
+	ok(ask_until($watcher, $recorded, 't'), 'and recorded at last');
+	is(scalar(lines_of($file)), 1, 'the command is not run again for that');
+	signal_command($command, 'TERM');
+	wait_for_status($command);
+};
+
+subtest 'once, and leadership is lost' => sub {
+	foreach my $wait ([ '--no-wait' ], [ '--wait', '1' ])
+	{
+		my $name = "lost @$wait";
+		miss_an_hour($name);
+		my $command = start(@$wait, '--every', '1 h', '--record', 'end', $name, 'sh', '-c', $until_term);
+		wait_for_line($command, qr/^pid/);
+		ask($watcher, "SELECT le_depose('$name')");
+		is(wait_for_status($command, 3 * $bound), 123, "@$wait: the end");
+	}
 };
 
 # What curl says: status and body

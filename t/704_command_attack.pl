@@ -138,6 +138,30 @@ subtest 'too few descriptors or processes' => sub {
 	is(ask($watcher, q{SELECT count(*) FROM le_leader('few')}), '0', 'nothing leads');
 };
 
+subtest 'a server that says nothing' => sub {
+	my $silent = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die $!;
+	my $to = 'host=127.0.0.1 dbname=postgres port=' . $silent->sockport;
+	foreach my $wait ([ '--no-wait' ], [ '--wait', '0.5' ])
+	{
+		my $asked = monotonic();
+		my $command = start_command($to, 'run', @$wait, 'silent', 'true');
+		wait_until(sub { monotonic() - $asked > 2 || -e "$dir/never" });
+		cmp_ok(processor_time($command->{pid}), '<', 0.5, "@$wait: costs no processor time") unless command_ended($command);
+		is(wait_for_status($command), $wait->[0] eq '--wait' ? 124 : 125, 'the status');
+	}
+	foreach my $way ([ 'connect_timeout=2', {} ], [ '', { PGCONNECT_TIMEOUT => 2 } ])
+	{
+		my ($parameter, $env) = @$way;
+		my $asked = monotonic();
+		is((run_to_end("$to $parameter", { env => $env }, 'run', '--no-wait', 'silent', 'true'))[0], 125, 'no connection');
+		cmp_ok(monotonic() - $asked, '<', 4, "within connect_timeout");
+		cmp_ok(monotonic() - $asked, '>', 1.9, "and no sooner");
+		my $host = $node->host;
+		my ($port, $other) = ($silent->sockport, $node->port);
+		is((run_to_end("host=127.0.0.1,127.0.0.1,$host port=$port,$port,$other dbname=postgres $parameter", { env => $env }, 'run', '--no-wait', 'silent', 'true'))[0], 0, 'nor is the next host given up');
+	}
+};
+
 END
 {
 	my $status = $?;
