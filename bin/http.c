@@ -18,11 +18,14 @@
 
 #include <microhttpd.h>
 #include <netdb.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
-#define MAX_CONNECTIONS 100
-#define MAX_SECONDS 5			/* for a request */
+#define MAX_ADDRESSES 8
+#define MAX_CONNECTIONS 100		/* for each address */
+#define MAX_SECONDS 5			/* for a connection */
 #define MEMORY_LIMIT 4096		/* of a connection */
 
 #if MHD_VERSION < 0x00097002
@@ -31,7 +34,19 @@ typedef int HttpResult;
 typedef enum MHD_Result HttpResult;
 #endif
 
-static struct MHD_Daemon *http_daemon;
+/* A daemon for each address, and the descriptor to poll for all */
+static struct MHD_Daemon *daemons[MAX_ADDRESSES];
+static int	n_daemons;
+static int	http_epoll = -1;
+
+/* The library limits only how long a connection is idle */
+typedef struct OpenConnection
+{
+	int			fd;
+	usec		end;			/* 0: this one is free */
+} OpenConnection;
+
+static OpenConnection open_connections[MAX_ADDRESSES * MAX_CONNECTIONS];
 static void (*get_status) (HttpStatus *status);
 
 static void
@@ -127,7 +142,7 @@ answer_request(void *arg, struct MHD_Connection *connection, const char *url,
 	}
 	if (*state == NULL)
 	{
-		*state = &http_daemon;	/* at the first call, there are headers only */
+		*state = &daemons;		/* at the first call, there are headers only */
 		return MHD_YES;
 	}
 	get_status(&status);
@@ -167,6 +182,10 @@ answer_request(void *arg, struct MHD_Connection *connection, const char *url,
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL,
 							"no-store");
+	/* as a connection does not last */
+	MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+	if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
 	result = MHD_queue_response(connection, code, response);
 	MHD_destroy_response(response);
 	return result;
@@ -180,9 +199,57 @@ ignore_message(void *arg, const char *fmt, va_list args)
 	(void) args;
 }
 
+/* Note when a connection is to end, or that it has ended */
+static void
+note_connection(void *arg, struct MHD_Connection *connection, void **context,
+				enum MHD_ConnectionNotificationCode code)
+{
+	OpenConnection *open = *context;
+	const union MHD_ConnectionInfo *info;
+
+	(void) arg;
+	if (code == MHD_CONNECTION_NOTIFY_CLOSED)
+	{
+		if (open)
+			open->end = 0;
+		return;
+	}
+	info = MHD_get_connection_info(connection,
+								   MHD_CONNECTION_INFO_CONNECTION_FD);
+	for (size_t i = 0; info && i < lengthof(open_connections); i++)
+	{
+		if (open_connections[i].end != 0)
+			continue;
+		open_connections[i].fd = info->connect_fd;
+		open_connections[i].end = clock_now() + MAX_SECONDS * SECOND;
+		*context = &open_connections[i];
+		return;
+	}
+}
+
+static struct MHD_Daemon *
+start_daemon(const struct addrinfo *address)
+{
+	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG |
+							(address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+							0, NULL, NULL, answer_request, NULL,
+							MHD_OPTION_EXTERNAL_LOGGER, ignore_message, NULL,
+							MHD_OPTION_NOTIFY_CONNECTION, note_connection,
+							NULL,
+							MHD_OPTION_SOCK_ADDR, address->ai_addr,
+							MHD_OPTION_CONNECTION_LIMIT,
+							(unsigned int) MAX_CONNECTIONS,
+							MHD_OPTION_CONNECTION_TIMEOUT,
+							(unsigned int) MAX_SECONDS,
+							MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+							(size_t) MEMORY_LIMIT,
+							MHD_OPTION_END);
+}
+
 /*
  * Listen on an address of the form HOST:PORT or PORT; without a host, on
- * 127.0.0.1 only
+ * 127.0.0.1 only.  Of the addresses of a name, those that this machine does
+ * not have are left out, as ::1 without IPv6.
  */
 bool
 http_start(const char *address, void (*status) (HttpStatus *))
@@ -212,33 +279,39 @@ http_start(const char *address, void (*status) (HttpStatus *))
 					 gai_strerror(rc));
 		return false;
 	}
-	http_daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG |
-								   (found->ai_family == AF_INET6 ?
-									MHD_USE_IPv6 : 0),
-								   0, NULL, NULL, answer_request, NULL,
-								   MHD_OPTION_EXTERNAL_LOGGER, ignore_message,
-								   NULL,
-								   MHD_OPTION_SOCK_ADDR, found->ai_addr,
-								   MHD_OPTION_CONNECTION_LIMIT,
-								   (unsigned int) MAX_CONNECTIONS,
-								   MHD_OPTION_CONNECTION_TIMEOUT,
-								   (unsigned int) MAX_SECONDS,
-								   MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-								   (size_t) MEMORY_LIMIT,
-								   MHD_OPTION_END);
-	freeaddrinfo(found);
-	if (!http_daemon)
+	http_epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (http_epoll < 0)
 		pg_log_error("could not listen on \"%s\": %m", address);
-	return http_daemon != NULL;
+	for (struct addrinfo *a = found; a && http_epoll >= 0 &&
+		 n_daemons < MAX_ADDRESSES; a = a->ai_next)
+	{
+		struct MHD_Daemon *started = start_daemon(a);
+		struct epoll_event event = {.events = EPOLLIN};
+
+		if (started)
+		{
+			epoll_ctl(http_epoll, EPOLL_CTL_ADD,
+					  MHD_get_daemon_info(started,
+										  MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
+					  &event);
+			daemons[n_daemons++] = started;
+		}
+		else if ((errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) ||
+				 (!a->ai_next && n_daemons == 0))
+		{
+			pg_log_error("could not listen on \"%s\": %m", address);
+			http_stop();
+			break;
+		}
+	}
+	freeaddrinfo(found);
+	return n_daemons > 0;
 }
 
 void
 http_poll(struct pollfd *fd)
 {
-	const union MHD_DaemonInfo *info = http_daemon ?
-		MHD_get_daemon_info(http_daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-
-	fd->fd = info ? info->epoll_fd : -1;
+	fd->fd = n_daemons > 0 ? http_epoll : -1;
 	fd->events = POLLIN;
 }
 
@@ -246,25 +319,38 @@ usec
 http_wakeup(usec now)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
+	usec		wakeup = NEVER;
 
-	if (!http_daemon || MHD_get_timeout(http_daemon, &timeout) != MHD_YES)
-		return NEVER;
-	return now + (usec) Min(timeout, 1000) * MILLISECOND;
+	for (int i = 0; i < n_daemons; i++)
+	{
+		if (MHD_get_timeout(daemons[i], &timeout) == MHD_YES)
+			wakeup = Min(wakeup, now + (usec) Min(timeout, 1000) * MILLISECOND);
+	}
+	return wakeup;
 }
 
 void
 http_advance(void)
 {
-	if (http_daemon)
-		MHD_run(http_daemon);
+	usec		now = n_daemons > 0 ? clock_now() : 0;
+
+	for (size_t i = 0; i < lengthof(open_connections); i++)
+	{
+		if (open_connections[i].end != 0 && now >= open_connections[i].end)
+			shutdown(open_connections[i].fd, SHUT_RDWR);
+	}
+	for (int i = 0; i < n_daemons; i++)
+		MHD_run(daemons[i]);
 }
 
 void
 http_stop(void)
 {
-	if (http_daemon)
-		MHD_stop_daemon(http_daemon);
-	http_daemon = NULL;
+	while (n_daemons > 0)
+		MHD_stop_daemon(daemons[--n_daemons]);
+	if (http_epoll >= 0)
+		close(http_epoll);
+	http_epoll = -1;
 }
 
 #else							/* USE_MICROHTTPD */

@@ -10,6 +10,7 @@ use strict;
 use warnings;
 
 use IO::Socket::INET;
+use IO::Socket::IP;
 use IO::Socket::UNIX;
 use JSON::PP;
 use Test::More;
@@ -259,6 +260,29 @@ SKIP:
 		is((run_to_end($connstr, 'run', '--listen', $two, 'x', 'true'))[0], 125, 'a port that is taken');
 		signal_command($_, 'TERM') foreach $waiting, $follower;
 		wait_for_status($_) foreach $leader, $waiting, $follower;
+	};
+
+	subtest 'HTTP: addresses and slow clients' => sub {
+		my $port = PostgreSQL::Test::Cluster::get_free_port();
+		my $leader = start('--listen', "*:$port", 'slow', 'sh', '-c', $until_term);
+		wait_for_line($leader, qr/^pid/);
+		is((get($port, '/leader'))[0], 200, 'by IPv4');
+		my $has_ipv6 = IO::Socket::IP->new(LocalHost => '::1', Listen => 1);
+		is((run_command([ 'curl', '-s', '-m', '5', '-o', '/dev/null', '-w', '%{http_code}', "http://[::1]:$port/leader" ]))[0], 200, 'by IPv6') if $has_ipv6;
+
+		# as many connections as are served, which are never idle
+		my @clients = grep { defined } map { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1) } 1 .. 100;
+		my $began = monotonic();
+		my $served = wait_until(
+			sub {
+				syswrite $_, 'x' foreach @clients;
+				return (get($port, '/leader', '-m', '0.5'))[0] eq '200';
+			}, 3 * $bound);
+		ok($served, 'one that sends on and on is not served for ever');
+		cmp_ok(monotonic() - $began, '<', 5 + $bound, 'but for five seconds');
+		like((run_command([ 'curl', '-s', '-i', '-X', 'PUT', "http://127.0.0.1:$port/leader" ]))[0], qr/^Allow: GET, HEAD\r$/m, 'the methods that are allowed are told');
+		signal_command($leader, 'TERM');
+		is(wait_for_status($leader), 5, 'the end');
 	};
 }
 

@@ -108,7 +108,7 @@ sub start_by
 subtest 'descriptors' => sub {
 	my $command = start_by('exec PG_LEADER "$@" <&- >&- 2>&-', '-v', 'closed', 'sh', '-c', "x=\$(readlink /proc/\$\$/fd/0 /proc/\$\$/fd/1 /proc/\$\$/fd/2); echo \"\$x\" >$dir/closed; echo rubbish; echo rubbish >&2; exit 4");
 	is(wait_for_status($command), 4, 'without standard descriptors');
-	is(slurp_file("$dir/closed"), "/dev/null\n" x 3, 'the command has them');
+	is(-e "$dir/closed" ? slurp_file("$dir/closed") : undef, "/dev/null\n" x 3, 'the command has them');
 
 
 	# a test can have inherited some itself
