@@ -8,9 +8,9 @@
 #include "pg_leader.h"
 
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
+
+#define HOOK_GRACE	(5 * SECOND)
 
 static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
@@ -33,7 +33,7 @@ static struct
 	int			status;
 	Leader		leader;
 	int64		since;
-	pid_t		hook;			/* that runs, or 0 */
+	Keeper		hook;			/* that runs */
 	bool		hook_waits;		/* is to run for the leader, which has changed */
 }			follow;
 
@@ -121,47 +121,51 @@ static void
 start_hook(void)
 {
 	char		token[32];
-	sigset_t	none;
+	char	   *command[] = {"/bin/sh", "-c",
+	unconstify(char *, follow.settings->hook), NULL};
+	KeeperSpec	spec = {.command = command,.valid_until = NEVER,
+		.grace = HOOK_GRACE,.connection = -1,.heartbeat = -1};
 
-	if (!follow.hook_waits || follow.hook != 0)
+	if (!follow.hook_waits || follow.hook.state != KEEPER_NONE ||
+		follow.ended)
 		return;
 	follow.hook_waits = false;
-	fflush(NULL);
-	follow.hook = fork();
-	if (follow.hook < 0)
-	{
-		pg_log_error("could not start a process: %m");
-		follow.hook = 0;
-	}
-	if (follow.hook != 0)
-		return;
 	snprintf(token, sizeof(token), INT64_FORMAT, follow.leader.token);
 	setenv("LE_ELECTION", follow.settings->elector.election, 1);
 	set_or_unset("LE_TOKEN", follow.leader.token != 0 ? token : NULL);
 	set_or_unset("LE_IDENTITY", follow.leader.identity);
 	set_or_unset("LE_VALUE", follow.leader.value);
-	signals_restore();
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	execl("/bin/sh", "sh", "-c", follow.settings->hook, (char *) NULL);
-	_exit(EXIT_NOT_FOUND);
+	keeper_start(&follow.hook, &spec);
 }
 
 static void
 take_hook(void)
 {
-	int			status;
-	pid_t		pid;
+	if (!keeper_take(&follow.hook))
+		return;
+	if (follow.hook.start_errno != 0)
+		pg_log_warning("could not start the hook: %s",
+					   strerror(follow.hook.start_errno));
+	else if (follow.hook.status != 0 && !follow.hook.terminating)
+		pg_log_warning("the hook has failed: %s",
+					   wait_result_to_str(follow.hook.status));
+	follow.hook.state = KEEPER_NONE;
+	start_hook();
+}
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+/* Stop the hook that runs */
+static void
+stop_hook(void)
+{
+	while (follow.hook.state == KEEPER_RUNS)
 	{
-		if (pid != follow.hook)
-			continue;
-		follow.hook = 0;
-		if (status != 0)
-			pg_log_warning("the hook has failed: %s",
-						   wait_result_to_str(status));
-		start_hook();
+		struct pollfd fd = {.fd = follow.hook.fd,.events = POLLIN};
+
+		keeper_terminate(&follow.hook);
+		poll(&fd, 1, (int) (KILL_AGAIN / MILLISECOND));
+		if (clock_now() >= follow.hook.kill_at)
+			keeper_kill(&follow.hook);
+		take_hook();
 	}
 }
 
@@ -278,7 +282,7 @@ take_status(HttpStatus *status)
 static void
 wait_for_something(void)
 {
-	struct pollfd fds[3];
+	struct pollfd fds[4];
 	usec		now = clock_now();
 	usec		next = Min(elector_wakeup(&follow.follower),
 						   connection_wakeup(&follow.connection));
@@ -290,6 +294,8 @@ wait_for_something(void)
 	fds[0].events = POLLIN;
 	connection_poll(&follow.connection, &fds[1]);
 	http_poll(&fds[2]);
+	fds[3].fd = follow.hook.state == KEEPER_RUNS ? follow.hook.fd : -1;
+	fds[3].events = POLLIN;
 	poll(fds, lengthof(fds), (int) ((next + MILLISECOND - 1) / MILLISECOND));
 }
 
@@ -322,19 +328,23 @@ follow_command(Settings *settings)
 		{
 			event.kind = ON_STOP;
 			if (signal_number == SIGCHLD)
-				take_hook();
-			else
-			{
-				follow.stop_signal = signal_number;
-				happen(&event);
-			}
+				continue;
+			follow.stop_signal = signal_number;
+			happen(&event);
 		}
 		take_replies();
 		happen(NULL);
+		take_hook();
+		keeper_reap_others(&follow.hook);
 		http_advance();
 		if (ferror(stdout))
-			return 1;			/* the reader has gone */
+		{
+			/* the reader has gone */
+			follow.ended = true;
+			follow.status = 1;
+		}
 	}
+	stop_hook();
 	connection_close(&follow.connection);
 	http_stop();
 	return follow.status != 0 ? follow.status : follow.stop_signal != 0 ?

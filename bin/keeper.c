@@ -43,7 +43,6 @@
 #include <sys/prctl.h>
 #endif
 
-#define KILL_AGAIN	(50 * MILLISECOND)
 #define MAX_STRANGERS 256
 #define HEARTBEAT_FD 3
 
@@ -302,12 +301,14 @@ exec_command(const KeeperSpec *spec, pid_t keeper)
 #else
 	(void) keeper;
 #endif
-	if (tcgetpgrp(STDIN_FILENO) == getpgid(keeper))
+	if (spec->gets_terminal && tcgetpgrp(STDIN_FILENO) == getpgid(keeper))
 	{
 		/* a command in the foreground of a terminal keeps the terminal */
 		signal(SIGTTOU, SIG_IGN);
 		tcsetpgrp(STDIN_FILENO, getpid());
 		signal(SIGTTOU, SIG_DFL);
+		/* the shell would not learn that the command alone was suspended */
+		signal(SIGTSTP, SIG_IGN);
 	}
 	if (spec->heartbeat >= 0)
 	{
@@ -655,6 +656,26 @@ keeper_take(Keeper *keeper)
 		signal(SIGTTOU, SIG_DFL);
 	}
 	return true;
+}
+
+/*
+ * As process 1 of a container, reap what others have left
+ */
+void
+keeper_reap_others(const Keeper *keeper)
+{
+	siginfo_t	info;
+
+	for (;;)
+	{
+		info.si_pid = 0;
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+			info.si_pid == 0)
+			return;
+		if (keeper->state == KEEPER_RUNS && info.si_pid == keeper->pid)
+			return;				/* see keeper_take() */
+		waitpid(info.si_pid, NULL, WNOHANG);
+	}
 }
 
 /*

@@ -202,8 +202,10 @@ typedef struct KeeperSpec
 								 * runs, or -1 */
 	int			heartbeat;		/* what the command writes heartbeats to, or
 								 * -1 */
-	int			signals;		/* of this process */
+	bool		gets_terminal;	/* that pg_leader has the foreground of */
 } KeeperSpec;
+
+#define KILL_AGAIN	(50 * MILLISECOND)	/* until all has gone */
 
 extern void keeper_start(Keeper *keeper, const KeeperSpec *spec);
 extern void keeper_hold(Keeper *keeper, usec valid_until);
@@ -211,6 +213,7 @@ extern void keeper_signal(Keeper *keeper, int signal_number);
 extern void keeper_terminate(Keeper *keeper);
 extern void keeper_kill(Keeper *keeper);
 extern bool keeper_take(Keeper *keeper);
+extern void keeper_reap_others(const Keeper *keeper);
 extern int	exit_status_of(const Keeper *keeper);
 
 /* every.c */

@@ -13,7 +13,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -223,7 +222,8 @@ start_command(void)
 		.valid_until = elector_valid_until(&run.elector),
 		.grace = grace_period(),
 		.connection = s->elector.ttl == 0 && pg ? PQsocket(pg) : -1,
-		.heartbeat = run.heartbeat[1]
+		.heartbeat = run.heartbeat[1],
+		.gets_terminal = true
 	};
 	char	   *zone = getenv("TZ") ? pg_strdup(getenv("TZ")) : NULL;
 
@@ -575,24 +575,6 @@ take_signals(void)
 	}
 }
 
-/* As process 1 of a container, reap what others have left */
-static void
-reap_strangers(void)
-{
-	siginfo_t	info;
-
-	for (;;)
-	{
-		info.si_pid = 0;
-		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-			info.si_pid == 0)
-			return;
-		if (run.keeper.state == KEEPER_RUNS && info.si_pid == run.keeper.pid)
-			return;				/* see keeper_take() */
-		waitpid(info.si_pid, NULL, WNOHANG);
-	}
-}
-
 static void
 beat(void)
 {
@@ -785,7 +767,7 @@ drive(void)
 		if (keeper_take(&run.keeper))
 			end_command();
 		advance_schedule();
-		reap_strangers();
+		keeper_reap_others(&run.keeper);
 		keep_waiting_or_not(clock_now());
 		http_advance();
 		if (clock_now() >= run.watchdog_at)

@@ -133,6 +133,23 @@ foreach my $edition (sort keys %editions)
 	};
 }
 
+subtest 'what a hook leaves behind' => sub {
+	foreach my $signal (qw(TERM KILL))
+	{
+		my $file = "$dir/hook.$signal";
+		my $follower = start_command($node->connstr('postgres'), 'follow', '--exec', "setsid sleep 1000 & echo x >>$file; sleep 1001; true", 'd');
+		ok(wait_until(sub { -s $file && processes_of($follower) >= 4 }), "$signal: the hook runs") or diag(processes_of($follower));
+		signal_command($follower, $signal);
+		is(wait_for_status($follower), $signal eq 'TERM' ? 128 + 15 : -9, 'follow ends');
+		ok(wait_until(sub { !processes_of($follower) }, 10), 'and the hook with it');
+		is(command_output($follower, 'err'), '', 'nothing is said of that');
+	}
+	my $follower = start_command($node->connstr('postgres'), 'follow', '--exec', 'exit 3', 'd');
+	wait_for_line($follower, qr/the hook has failed: .*3/, 'err');
+	signal_command($follower, 'TERM');
+	wait_for_status($follower);
+};
+
 # The server is restarted
 my $follower = start_command($node->connstr('postgres'), 'follow', 'c');
 wait_for_line($follower, qr/no leader/);

@@ -7,6 +7,7 @@
 use strict;
 use warnings;
 
+use IO::Handle;
 use IO::Socket::INET;
 use POSIX ();
 use Test::More;
@@ -160,6 +161,22 @@ subtest 'a server that says nothing' => sub {
 		my ($port, $other) = ($silent->sockport, $node->port);
 		is((run_to_end("host=127.0.0.1,127.0.0.1,$host port=$port,$port,$other dbname=postgres $parameter", { env => $env }, 'run', '--no-wait', 'silent', 'true'))[0], 0, 'nor is the next host given up');
 	}
+};
+
+subtest 'a terminal' => sub {
+	my $program = $ENV{LE_COMMAND} // 'pg_leader';
+	my $file = "$dir/terminal";
+	append_to_file("$dir/run", "$program run -d '$connstr' terminal sh -c 'echo begins; read x; echo got \$x; exit 6'; echo status \$?\n");
+	open my $keyboard, '|-', "timeout -k 1 60 script -qfec 'sh $dir/run' $file >/dev/null" or die $!;
+	$keyboard->autoflush(1);
+	my $shows = sub { my ($pattern) = @_; return wait_until(sub { -e $file && slurp_file($file) =~ $pattern }, $bound); };
+	ok($shows->(qr/begins/), 'the command runs');
+	print $keyboard "\cZ";
+	ok($shows->(qr/\^Z/), 'control and Z');
+	print $keyboard "line\n";
+	ok($shows->(qr/got line\s/), 'does not suspend it, and it reads from the terminal');
+	ok($shows->(qr/status 6\s/), 'its status');
+	close $keyboard;
 };
 
 END
