@@ -175,17 +175,20 @@ usage(const char *progname)
 	printf("  %s depose [OPTION]... ELECTION\n", progname);
 	printf("\nOptions of run:\n");
 	printf("  -n, --no-wait              do not wait to be elected\n");
-	printf("  -t, --wait=TIME            wait for at most that long\n");
+	printf("  -t, --wait=TIME            wait for at most that long (default: for ever)\n");
 	printf("  -E, --conflict-exit-code=NUMBER  exit status if not elected (default: %d)\n", EXIT_NOT_ELECTED);
 	printf("      --ttl=TIME             lead by a lease, as through a pooler\n");
 	printf("      --heartbeat=TIME       stop the command if it does not beat for two thirds of that\n");
 	printf("      --heartbeat-file=FILE  the command beats by touching this file\n");
-	printf("      --grace=TIME           after SIGTERM, wait for that long before SIGKILL\n");
+	printf("      --grace=TIME           time from SIGTERM to SIGKILL (default: 5 s, and at most a quarter\n"
+		   "                             of the ttl and of the heartbeat)\n");
 	printf("      --restart              campaign again when the command has ended\n");
 	printf("      --seats=NUMBER         campaign for one of so many seats\n");
 	printf("      --value=TEXT           publish a value while leading\n");
-	printf("      --every=SCHEDULE       run the command at each interval, or by a cron expression\n");
-	printf("      --timezone=ZONE        time zone of the cron expression (default: UTC)\n");
+	printf("      --every=SCHEDULE       run the command at each interval, such as \"15 min\", or by a cron\n"
+		   "                             expression, such as \"30 2 * * *\"\n");
+	printf("      --timezone=ZONE        time zone of the cron expression, such as Europe/Berlin\n"
+		   "                             (default: UTC)\n");
 	printf("      --missed=last|all|none which times to make up for (default: last)\n");
 	printf("      --record=start|end     when a time is recorded as done (default: start)\n");
 	printf("\nOptions of the other commands:\n");
@@ -197,12 +200,14 @@ usage(const char *progname)
 	printf("\nGeneral options:\n");
 	printf("      --identity=TEXT        name of this candidate (run), of the leader (follow, resign)\n");
 	printf("      --schema=NAME          schema of leader_election\n");
-	printf("      --listen=[HOST:]PORT   answer /leader, /health and /metrics by HTTP (run, follow)\n");
+	printf("      --listen=[HOST:]PORT   answer /leader, /health and /metrics by HTTP (run, follow;\n"
+		   "                             default host: 127.0.0.1)\n");
 	printf("  -v, --verbose              tell of elections and terms\n");
 	printf("  -V, --version              output version information, then exit\n");
 	printf("  -?, --help                 show this help, then exit\n");
 	printf("\nConnection options:\n");
-	printf("  -d, --dbname=DBNAME        database, or connection string\n");
+	printf("  -d, --dbname=DBNAME        database, or connection string (a password in it can be seen in\n"
+		   "                             the list of processes)\n");
 	printf("  -h, --host=HOSTNAME        database server host or socket directory\n");
 	printf("  -p, --port=PORT            database server port\n");
 	printf("  -U, --username=USERNAME    user name to connect as\n");
