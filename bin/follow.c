@@ -147,8 +147,12 @@ take_hook(void)
 		pg_log_warning("could not start the hook: %s",
 					   strerror(follow.hook.start_errno));
 	else if (follow.hook.status != 0 && !follow.hook.terminating)
-		pg_log_warning("the hook has failed: %s",
-					   wait_result_to_str(follow.hook.status));
+	{
+		char	   *result = wait_result_to_str(follow.hook.status);
+
+		pg_log_warning("the hook has failed: %s", result);
+		pg_free(result);
+	}
 	follow.hook.state = KEEPER_NONE;
 	start_hook();
 }

@@ -230,10 +230,13 @@ subtest 'heartbeats' => sub {
 };
 
 subtest 'restart' => sub {
-	my $command = start('--restart', 'again', 'sh', '-c', 'echo token $LE_TOKEN; exit 1');
+	my $command = start('-v', '--restart', 'again', 'sh', '-c', 'echo token $LE_TOKEN; exit 1');
 	ok(wait_until(sub { command_lines($command) >= 3 }), 'the command is run again and again');
 	my %tokens = map { $_ => 1 } command_lines($command);
 	is(scalar(keys %tokens), scalar(command_lines($command)), 'each time in a new term');
+	my $said = join "\n", command_lines($command, 'err');
+	unlike($said, qr/ended with status 1\n.*ended with status 1\n/, 'its end is told once');
+	like($said, qr/ended with status 1\n/, 'and is told');
 	signal_command($command, 'TERM');
 	wait_for_status($command, $bound);
 	is(scalar(grep { $_ > 0 } processes_of($command)), 0, 'until it is stopped');

@@ -188,6 +188,19 @@ subtest 'once, and leadership is lost' => sub {
 		ask($watcher, "SELECT le_depose('$name')");
 		is(wait_for_status($command, 3 * $bound), 123, "@$wait: the end");
 	}
+
+	# before the command has begun, as the next time is nearer than the one that is done
+	wait_until(sub { ask($watcher, 'SELECT extract(second FROM clock_timestamp())::int % 20 BETWEEN 11 AND 13') eq 't' });
+	ask($watcher, q{SELECT le_try_become_leader('early')});
+	ask($watcher, q{SELECT le_once('early', date_bin('20 s', clock_timestamp(), '2000-01-01 00:00 UTC'))});
+	ask($watcher, q{SELECT le_resign('early')});
+	my $command = start('--wait', '1', '--every', '20 s', 'early', 'echo', 'ran');
+	ok(wait_until(sub { leads('early') }), 'it waits for the time');
+	ask($watcher, q{SELECT le_depose('early')});
+	ok(ask_until($watcher, q{SELECT le_try_become_leader('early')}, 't'), 'another one is elected');
+	is(wait_for_status($command, $bound), 123, 'it waits for an election only for that long');
+	is(command_output($command), '', 'and runs nothing');
+	ask($watcher, q{SELECT le_resign('early')});
 };
 
 # What curl says: status and body
