@@ -33,7 +33,7 @@ enum
 
 void
 every_begin(Every *every, const Settings *settings, const char *election,
-			int64 token, usec now)
+			int64 token, usec began, usec now)
 {
 	Every		before = *every;
 
@@ -47,6 +47,7 @@ every_begin(Every *every, const Settings *settings, const char *election,
 	}
 	every->settings = settings;
 	every->token = token;
+	every->began = began;
 	every->step = STEP_WAIT;
 	every->until = now;
 	every->once = settings->wait != NEVER;
@@ -123,7 +124,7 @@ take_times(Every *every, const PGresult *result, usec now)
 		every->last = Max(every->last, strtoll(PQgetvalue(result, 0, 1), NULL,
 											   10));
 	else if (every->last == 0)
-		every->last = every->once ? server - SKEW : server;
+		every->last = server - (every->once ? SKEW : now - every->began);
 	every->next_last = every->last;
 	every->due = schedule_due_missed(&settings->schedule, settings->missed,
 									 &every->next_last, server);

@@ -223,6 +223,7 @@ typedef struct Every
 	Connection	connection;
 	char		election[MAX_NAME + 1];
 	int64		token;
+	usec		began;			/* the program, perhaps before the term */
 	int			step;
 	uint32		serial;
 	usec		deadline;
@@ -239,7 +240,8 @@ typedef struct Every
 } Every;
 
 extern void every_begin(Every *every, const Settings *settings,
-						const char *election, int64 token, usec now);
+						const char *election, int64 token, usec began,
+						usec now);
 extern void every_end(Every *every);
 extern void every_advance(Every *every, usec now);
 extern usec every_wakeup(const Every *every);

@@ -30,6 +30,7 @@ static struct
 	int			heartbeat[2];	/* a pipe */
 	struct timespec touched;	/* the file of heartbeats */
 	usec		look_at_file;
+	usec		began;			/* this program */
 	usec		give_up;		/* when not to wait any longer */
 	usec		watchdog_at;
 	int64		since;			/* when the term has begun: since 1970 */
@@ -404,7 +405,7 @@ act(const Action *action)
 			}
 			if (run.settings->scheduled)
 				every_begin(&run.every, run.settings, election, action->number,
-							clock_now());
+							run.began, clock_now());
 			else if (run.keeper.state == KEEPER_NONE && !e->term.cancelled)
 				start_command();
 			break;
@@ -830,8 +831,8 @@ run_command(Settings *settings)
 			 settings->elector.election);
 	connection_init(&run.connection, settings, settings->elector.ttl > 0 ?
 					NULL : application);
-	run.give_up = settings->wait == NEVER ? NEVER :
-		clock_now() + settings->wait;
+	run.began = clock_now();
+	run.give_up = settings->wait == NEVER ? NEVER : run.began + settings->wait;
 	notify_service("STATUS=waits to be elected in \"%s\"",
 				   settings->elector.election);
 	drive();

@@ -72,6 +72,19 @@ subtest 'each time once' => sub {
 	}
 };
 
+subtest 'the first leader is killed at the first time' => sub {
+	my @options = ('--every', '10 s', '--record', 'end', 'first', 'sh', '-c', 'echo due $LE_DUE; sleep 100');
+	my $leader = start(@options);
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_leader('first')}, 1), 'one leads');
+	my $other = start(@options);
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name = 'first'}, 1), 'and one waits');
+	my $due = wait_for_line($leader, qr/^due (.*)/);
+	signal_command($leader, 'KILL');
+	is(wait_for_line($other, qr/^due (.*)/), $due, 'the time is made up for by the next leader');
+	signal_command($other, 'TERM');
+	wait_for_status($other, $bound);
+};
+
 subtest 'what was missed' => sub {
 	my $run = sub {
 		my ($name, $count, @options) = @_;
