@@ -207,8 +207,8 @@ subtest 'once, and leadership is lost' => sub {
 	ask($watcher, q{SELECT le_try_become_leader('early')});
 	ask($watcher, q{SELECT le_once('early', date_bin('20 s', clock_timestamp(), '2000-01-01 00:00 UTC'))});
 	ask($watcher, q{SELECT le_resign('early')});
-	my $command = start('--wait', '1', '--every', '20 s', 'early', 'echo', 'ran');
-	ok(wait_until(sub { leads('early') }), 'it waits for the time');
+	my $command = start('-v', '--wait', '1', '--every', '20 s', 'early', 'echo', 'ran');
+	ok(wait_for_line($command, qr/elected in "early"/, 'err'), 'it waits for the time');
 	ask($watcher, q{SELECT le_depose('early')});
 	ok(ask_until($watcher, q{SELECT le_try_become_leader('early')}, 't'), 'another one is elected');
 	is(wait_for_status($command, $bound), 123, 'it waits for an election only for that long');
