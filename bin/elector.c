@@ -88,7 +88,7 @@ session_way(usec heartbeat)
 {
 	Way			way = {.bid = DO_BID,.opens = true,.interval = SECOND,
 		.retry = NEVER,
-		.validity = 6 * SECOND,.round = 300 * SECOND,.limit = 5 * SECOND};
+	.validity = 6 * SECOND,.round = 300 * SECOND,.limit = 5 * SECOND};
 
 	if (heartbeat > 0)
 	{
@@ -105,7 +105,7 @@ lease_way(usec ttl)
 	Way			way = {.bid = DO_BID,.interval = ttl / 3,
 		.validity = ttl * 2 / 3,
 		.limit = Min(5 * SECOND, ttl / 3),
-		.patience = Min(5 * SECOND, ttl / 5)};
+	.patience = Min(5 * SECOND, ttl / 5)};
 
 	way.retry = way.proclaiming = Min(SECOND, ttl / 10);
 	return way;
@@ -819,7 +819,7 @@ pass_time(Elector *e)
 {
 	static void (*const due[N_TIMERS]) (Elector *) = {
 		come_in_doubt, give_up, report_slow_job, begin_campaign, send_confirm,
-			send_proclaim
+		send_proclaim
 	};
 
 	/* each is looked at after the one before was done */

@@ -230,7 +230,8 @@ typedef struct Elector
 	int64		version;
 	bool		told;
 	int64		told_token;
-	char		told_identity[4 * MAX_NAME + 1];	/* their bytes can be more in UTF-8 */
+	char		told_identity[4 * MAX_NAME + 1];	/* their bytes can be more
+													 * in UTF-8 */
 	char		told_value[4 * MAX_VALUE + 1];
 	bool		told_has_value;
 } Elector;

@@ -49,7 +49,7 @@ set_leader(Leader *leader, const Elector *e)
 
 /* Write the present time, such as 2026-01-01T12:00:00.123Z */
 static void
-write_time(char *text, size_t size)
+write_time(char *string, size_t size)
 {
 	struct timeval now;
 	struct tm	tm;
@@ -59,8 +59,8 @@ write_time(char *text, size_t size)
 	gettimeofday(&now, NULL);
 	seconds = now.tv_sec;
 	gmtime_r(&seconds, &tm);
-	length = strftime(text, size, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(text + length, size - length, ".%03dZ",
+	length = strftime(string, size, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(string + length, size - length, ".%03dZ",
 			 (int) (now.tv_usec / 1000));
 }
 
@@ -124,7 +124,7 @@ start_hook(void)
 	char	   *command[] = {"/bin/sh", "-c",
 	unconstify(char *, follow.settings->hook), NULL};
 	KeeperSpec	spec = {.command = command,.valid_until = NEVER,
-		.grace = HOOK_GRACE,.connection = -1,.heartbeat = -1};
+	.grace = HOOK_GRACE,.connection = -1,.heartbeat = -1};
 
 	if (!follow.hook_waits || follow.hook.state != KEEPER_NONE ||
 		follow.ended)

@@ -44,7 +44,7 @@ typedef struct OpenConnection
 {
 	int			fd;
 	usec		end;			/* 0: this one is free */
-} OpenConnection;
+}			OpenConnection;
 
 static OpenConnection open_connections[MAX_ADDRESSES * MAX_CONNECTIONS];
 static void (*get_status) (HttpStatus *status);
@@ -65,11 +65,11 @@ write_leader(PQExpBuffer body, const HttpStatus *s)
 	{
 		time_t		since = (time_t) s->since;
 		struct tm	tm;
-		char		text[32];
+		char		string[32];
 
 		gmtime_r(&since, &tm);
-		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
-		append_json(body, text);
+		strftime(string, sizeof(string), "%Y-%m-%dT%H:%M:%SZ", &tm);
+		append_json(body, string);
 	}
 	else
 		appendPQExpBufferStr(body, "null");
@@ -258,7 +258,7 @@ http_start(const char *address, void (*status) (HttpStatus *))
 	const char *colon = strrchr(address, ':');
 	const char *port = colon ? colon + 1 : address;
 	struct addrinfo hints = {.ai_family = AF_UNSPEC,.ai_socktype = SOCK_STREAM,
-		.ai_flags = AI_PASSIVE};
+	.ai_flags = AI_PASSIVE};
 	struct addrinfo *found = NULL;
 	int			rc;
 

@@ -11,17 +11,17 @@
  * Append a text in UTF-8 as a JSON string, or null
  */
 void
-append_json(PQExpBuffer buffer, const char *text)
+append_json(PQExpBuffer buffer, const char *string)
 {
-	if (!text)
+	if (!string)
 	{
 		appendPQExpBufferStr(buffer, "null");
 		return;
 	}
 	appendPQExpBufferChar(buffer, '"');
-	for (; *text != '\0'; text++)
+	for (; *string != '\0'; string++)
 	{
-		unsigned char c = (unsigned char) *text;
+		unsigned char c = (unsigned char) *string;
 
 		if (c == '"' || c == '\\')
 			appendPQExpBuffer(buffer, "\\%c", c);
@@ -37,11 +37,11 @@ append_json(PQExpBuffer buffer, const char *text)
  * Append a text without the control characters that a terminal would obey
  */
 void
-append_printable(PQExpBuffer buffer, const char *text)
+append_printable(PQExpBuffer buffer, const char *string)
 {
-	for (; *text != '\0'; text++)
+	for (; *string != '\0'; string++)
 	{
-		unsigned char c = (unsigned char) *text;
+		unsigned char c = (unsigned char) *string;
 
 		if (c < 0x20 || c == 0x7f)
 			appendPQExpBuffer(buffer, "\\x%02x", c);

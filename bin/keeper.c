@@ -421,7 +421,7 @@ static void
 keep(int signals)
 {
 	struct pollfd fds[2] = {{.fd = kept.fd,.events = POLLIN}, {.fd = signals,
-		.events = POLLIN}};
+	.events = POLLIN}};
 	int			signal_number;
 	bool		left;
 

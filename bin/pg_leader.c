@@ -124,7 +124,7 @@ static const struct
 	int			commands;
 }			option_commands[] = {
 	{'E', RUN}, {'t', RUN}, {'n', RUN}, {OPTION_GRACE, RUN}, {OPTION_RESTART,
-		RUN},
+	RUN},
 	{OPTION_SEATS, RUN}, {OPTION_IDENTITY, RUN | RESIGN | FOLLOW},
 	{OPTION_HEARTBEAT, RUN},
 	{OPTION_HEARTBEAT_FILE, RUN}, {OPTION_TTL, RUN}, {OPTION_VALUE, RUN},
@@ -234,30 +234,30 @@ exit_for_help(int status)
 static int	usage_status = 1;
 
 static usec
-read_time(const char *option, const char *text)
+read_time(const char *option, const char *string)
 {
 	usec		result;
 
-	if (!parse_duration(text, &result))
+	if (!parse_duration(string, &result))
 	{
-		pg_log_error("invalid time for option --%s: \"%s\"", option, text);
+		pg_log_error("invalid time for option --%s: \"%s\"", option, string);
 		exit_for_help(usage_status);
 	}
 	return result;
 }
 
 static int64
-read_number(const char *option, const char *text, int64 least, int64 most)
+read_number(const char *option, const char *string, int64 least, int64 most)
 {
 	char	   *end;
 	int64		number;
 
 	errno = 0;
-	number = strtoll(text, &end, 10);
-	if (end == text || *end != '\0' || errno != 0 || number < least ||
+	number = strtoll(string, &end, 10);
+	if (end == string || *end != '\0' || errno != 0 || number < least ||
 		number > most)
 	{
-		pg_log_error("invalid value for option --%s: \"%s\"", option, text);
+		pg_log_error("invalid value for option --%s: \"%s\"", option, string);
 		exit_for_help(usage_status);
 	}
 	return number;
@@ -282,32 +282,32 @@ check_belongs(int option, int bit, const char *command)
 }
 
 static void
-read_schedule(Settings *s, const char *text)
+read_schedule(Settings *s, const char *string)
 {
 	char		error[512];
 
 	s->scheduled = true;
-	if (schedule_parse(&s->schedule, text, error, sizeof(error)))
+	if (schedule_parse(&s->schedule, string, error, sizeof(error)))
 		return;
 	pg_log_error("invalid schedule: %s", error);
 	exit_for_help(usage_status);
 }
 
 static int
-read_word(const char *option, const char *text, const char *const *words)
+read_word(const char *option, const char *string, const char *const *words)
 {
 	for (int i = 0; words[i]; i++)
 	{
-		if (strcmp(text, words[i]) == 0)
+		if (strcmp(string, words[i]) == 0)
 			return i;
 	}
-	pg_log_error("invalid value for option --%s: \"%s\"", option, text);
+	pg_log_error("invalid value for option --%s: \"%s\"", option, string);
 	exit_for_help(usage_status);
 	return 0;
 }
 
 static void
-read_option(Settings *s, int option, char *text)
+read_option(Settings *s, int option, char *string)
 {
 	static const char *const missed[] = {"last", "all", "none", NULL};
 	static const char *const record[] = {"start", "end", NULL};
@@ -315,16 +315,16 @@ read_option(Settings *s, int option, char *text)
 	switch (option)
 	{
 		case 'd':
-			s->dbname = text;
+			s->dbname = string;
 			break;
 		case 'h':
-			s->host = text;
+			s->host = string;
 			break;
 		case 'p':
-			s->port = text;
+			s->port = string;
 			break;
 		case 'U':
-			s->user = text;
+			s->user = string;
 			break;
 		case 'w':
 			break;
@@ -335,73 +335,73 @@ read_option(Settings *s, int option, char *text)
 			pg_logging_increase_verbosity();
 			break;
 		case 'E':
-			s->not_elected = (int) read_number("conflict-exit-code", text, 0,
+			s->not_elected = (int) read_number("conflict-exit-code", string, 0,
 											   255);
 			break;
 		case 't':
-			s->wait = read_time("wait", text);
+			s->wait = read_time("wait", string);
 			break;
 		case 'n':
 			s->wait = 0;
 			break;
 		case OPTION_GRACE:
-			s->grace = read_time("grace", text);
+			s->grace = read_time("grace", string);
 			break;
 		case OPTION_RESTART:
 			s->restart = true;
 			break;
 		case OPTION_SEATS:
-			s->elector.seats = (int) read_number("seats", text, 1, 10000);
+			s->elector.seats = (int) read_number("seats", string, 1, 10000);
 			break;
 		case OPTION_IDENTITY:
-			s->elector.identity = text;
+			s->elector.identity = string;
 			s->has_identity = true;
 			break;
 		case OPTION_HEARTBEAT:
-			s->elector.heartbeat = Max(1, read_time("heartbeat", text));
+			s->elector.heartbeat = Max(1, read_time("heartbeat", string));
 			break;
 		case OPTION_HEARTBEAT_FILE:
-			s->heartbeat_file = text;
+			s->heartbeat_file = string;
 			break;
 		case OPTION_TTL:
-			s->elector.ttl = Max(1, read_time("ttl", text));
+			s->elector.ttl = Max(1, read_time("ttl", string));
 			break;
 		case OPTION_SCHEMA:
-			s->elector.schema = text;
+			s->elector.schema = string;
 			break;
 		case OPTION_VALUE:
-			s->value = text;
+			s->value = string;
 			break;
 		case OPTION_EVERY:
-			read_schedule(s, text);
+			read_schedule(s, string);
 			break;
 		case OPTION_TIMEZONE:
-			s->zone = text;
+			s->zone = string;
 			break;
 		case OPTION_MISSED:
-			s->missed = (Missed) read_word("missed", text, missed);
+			s->missed = (Missed) read_word("missed", string, missed);
 			break;
 		case OPTION_RECORD:
-			s->record_at_end = read_word("record", text, record) == 1;
+			s->record_at_end = read_word("record", string, record) == 1;
 			break;
 		case OPTION_LISTEN:
-			s->listen = text;
+			s->listen = string;
 			break;
 		case OPTION_JSON:
 			s->json = true;
 			break;
 		case OPTION_WATCH:
-			s->watch = Max(100 * MILLISECOND, text ? read_time("watch", text) :
+			s->watch = Max(100 * MILLISECOND, string ? read_time("watch", string) :
 						   2 * SECOND);
 			break;
 		case OPTION_EXEC:
-			s->hook = text;
+			s->hook = string;
 			break;
 		case OPTION_REASON:
-			s->reason = text;
+			s->reason = string;
 			break;
 		case OPTION_TOKEN:
-			s->token = read_number("token", text, 1, PG_INT64_MAX);
+			s->token = read_number("token", string, 1, PG_INT64_MAX);
 			break;
 		default:
 			/* getopt_long has already complained */
@@ -481,7 +481,7 @@ int
 main(int argc, char *argv[])
 {
 	static Settings s = {.wait = NEVER,.grace = -1,
-		.not_elected = EXIT_NOT_ELECTED};
+	.not_elected = EXIT_NOT_ELECTED};
 	size_t		which = 0;
 	int			option;
 	struct timespec now;

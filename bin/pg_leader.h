@@ -20,7 +20,8 @@
 #include "schedule.h"
 
 /* Exit statuses of run; those from 123 on are like those of timeout(1) */
-#define EXIT_LOST			123 /* the command was stopped, as leadership was lost */
+#define EXIT_LOST			123 /* the command was stopped, as leadership was
+								 * lost */
 #define EXIT_NOT_ELECTED	124
 #define EXIT_FAILED			125 /* pg_leader itself has failed */
 #define EXIT_NOT_EXECUTABLE 126
@@ -70,7 +71,8 @@ typedef struct Settings
 /* main.c and commands */
 extern usec clock_now(void);
 extern double draw_random(void);
-extern char *command_zone;		/* TZ as the command is to have it; NULL: unset */
+extern char *command_zone;		/* TZ as the command is to have it; NULL:
+								 * unset */
 extern bool has_command_zone;
 
 extern int	run_command(Settings *settings);
@@ -274,7 +276,7 @@ extern void http_advance(void);
 extern void http_stop(void);
 
 /* json.c */
-extern void append_json(PQExpBuffer buffer, const char *text);
-extern void append_printable(PQExpBuffer buffer, const char *text);
+extern void append_json(PQExpBuffer buffer, const char *string);
+extern void append_printable(PQExpBuffer buffer, const char *string);
 
 #endif							/* PG_LEADER_H */

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1,
-	SIGUSR2, SIGWINCH};
+SIGUSR2, SIGWINCH};
 
 static struct
 {
@@ -168,10 +168,10 @@ end_run(const ElectorError *error)
 static void
 set_number(const char *name, int64 number)
 {
-	char		text[32];
+	char		string[32];
 
-	snprintf(text, sizeof(text), INT64_FORMAT, number);
-	setenv(name, text, 1);
+	snprintf(string, sizeof(string), INT64_FORMAT, number);
+	setenv(name, string, 1);
 }
 
 /* Set the environment of the command, which this process can have, too */
@@ -189,11 +189,11 @@ set_environment(void)
 	{
 		time_t		due = run.every.due / SECOND;
 		struct tm	tm;
-		char		text[32];
+		char		string[32];
 
 		gmtime_r(&due, &tm);
-		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
-		setenv("LE_DUE", text, 1);
+		strftime(string, sizeof(string), "%Y-%m-%dT%H:%M:%SZ", &tm);
+		setenv("LE_DUE", string, 1);
 	}
 }
 
@@ -399,7 +399,7 @@ act(const Action *action)
 			if (run.settings->value)
 			{
 				Event		proclaim = {.kind = ON_PROCLAIM,
-					.value = run.settings->value};
+				.value = run.settings->value};
 
 				happen(&proclaim);
 			}
@@ -487,7 +487,7 @@ take_answer(const Reply *reply)
 {
 	Answer		answer = read_answer(reply->result);
 	Event		event = {.kind = ON_ANSWER,.serial = reply->serial,
-		.answer = &answer};
+	.answer = &answer};
 	bool		denied = run.elector.ask.kind == DO_BID && answer.token == 0;
 
 	/* a bid that was denied is not repeated after the time to wait */

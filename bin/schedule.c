@@ -33,7 +33,7 @@ static const char *const day_names[] =
  * number without a unit is of seconds.  Return false if it is none.
  */
 bool
-parse_duration(const char *text, usec *result)
+parse_duration(const char *string, usec *result)
 {
 	static const struct
 	{
@@ -48,32 +48,32 @@ parse_duration(const char *text, usec *result)
 	double		sum = 0;
 	bool		found = false;
 
-	for (text += strspn(text, " "); *text != '\0'; text += strspn(text, " "))
+	for (string += strspn(string, " "); *string != '\0'; string += strspn(string, " "))
 	{
 		char	   *end;
 		double		number;
 		double		factor = 0;
 		size_t		length;
 
-		if (!isdigit((unsigned char) *text) && *text != '.')
+		if (!isdigit((unsigned char) *string) && *string != '.')
 			return false;
-		number = strtod(text, &end);
-		if (end == text || end[-1] == ' ')
+		number = strtod(string, &end);
+		if (end == string || end[-1] == ' ')
 			return false;
-		text = end + strspn(end, " ");
-		length = strspn(text, "abcdefghijklmnopqrstuvwxyz");
-		if (length == 0 && *text == '\0' && !found)
+		string = end + strspn(end, " ");
+		length = strspn(string, "abcdefghijklmnopqrstuvwxyz");
+		if (length == 0 && *string == '\0' && !found)
 			factor = 1;
 		for (size_t i = 0; i < lengthof(units); i++)
 		{
 			if (strlen(units[i].name) == length &&
-				strncmp(units[i].name, text, length) == 0)
+				strncmp(units[i].name, string, length) == 0)
 				factor = units[i].seconds;
 		}
 		if (factor == 0)
 			return false;
 		sum += number * factor;
-		text += length;
+		string += length;
 		found = true;
 	}
 	if (!found || !(sum <= 1e9))
@@ -88,21 +88,21 @@ parse_duration(const char *text, usec *result)
 
 /* Parse a number or name of a field, and set text behind it; -1: neither */
 static int
-parse_value(const char **text, const char *const *names, int first)
+parse_value(const char **string, const char *const *names, int first)
 {
-	if (isdigit((unsigned char) **text))
+	if (isdigit((unsigned char) **string))
 	{
 		char	   *end;
-		long		value = strtol(*text, &end, 10);
+		long		value = strtol(*string, &end, 10);
 
-		*text = end;
+		*string = end;
 		return value > 1000 ? -1 : (int) value;
 	}
 	for (int i = 0; names && names[i]; i++)
 	{
-		if (pg_strncasecmp(*text, names[i], 3) == 0)
+		if (pg_strncasecmp(*string, names[i], 3) == 0)
 		{
-			*text += 3;
+			*string += 3;
 			return first + i;
 		}
 	}
@@ -111,7 +111,7 @@ parse_value(const char **text, const char *const *names, int first)
 
 /* Parse one field; return false if it is wrong */
 static bool
-parse_field(const char *text, int least, int most, const char *const *names,
+parse_field(const char *string, int least, int most, const char *const *names,
 			uint64 *bits)
 {
 	*bits = 0;
@@ -121,35 +121,35 @@ parse_field(const char *text, int least, int most, const char *const *names,
 		int			to = most;
 		int			step = 1;
 
-		if (*text == '*')
-			text++;
+		if (*string == '*')
+			string++;
 		else
 		{
-			from = parse_value(&text, names, least);
+			from = parse_value(&string, names, least);
 			if (from < 0)
 				return false;
-			to = *text == '/' ? most : from;
-			if (*text == '-')
+			to = *string == '/' ? most : from;
+			if (*string == '-')
 			{
-				text++;
-				to = parse_value(&text, names, least);
+				string++;
+				to = parse_value(&string, names, least);
 			}
 		}
-		if (*text == '/')
+		if (*string == '/')
 		{
-			text++;
-			step = parse_value(&text, NULL, 0);
+			string++;
+			step = parse_value(&string, NULL, 0);
 		}
 		if (from < least || to > most || from > to || step < 1)
 			return false;
 		for (int value = from; value <= to; value += step)
 			*bits |= UINT64CONST(1) << value;
-	} while (*text++ == ',');
-	return text[-1] == '\0';
+	} while (*string++ == ',');
+	return string[-1] == '\0';
 }
 
 static bool
-parse_cron(Cron *cron, const char *text)
+parse_cron(Cron *cron, const char *string)
 {
 	static const struct
 	{
@@ -157,7 +157,7 @@ parse_cron(Cron *cron, const char *text)
 		const char *fields;
 	}			nicknames[] = {
 		{"@yearly", "0 0 1 1 *"}, {"@annually", "0 0 1 1 *"}, {"@monthly",
-			"0 0 1 * *"},
+		"0 0 1 * *"},
 		{"@weekly", "0 0 * * 0"}, {"@daily", "0 0 * * *"}, {"@midnight",
 		"0 0 * * *"},
 		{"@hourly", "0 * * * *"}
@@ -168,10 +168,10 @@ parse_cron(Cron *cron, const char *text)
 
 	for (size_t i = 0; i < lengthof(nicknames); i++)
 	{
-		if (strcmp(text, nicknames[i].name) == 0)
-			text = nicknames[i].fields;
+		if (strcmp(string, nicknames[i].name) == 0)
+			string = nicknames[i].fields;
 	}
-	if (sscanf(text, " %127s %127s %127s %127s %127s %c", fields[0], fields[1],
+	if (sscanf(string, " %127s %127s %127s %127s %127s %c", fields[0], fields[1],
 			   fields[2],
 			   fields[3], fields[4], &rest) != 5)
 		return false;
@@ -314,10 +314,10 @@ next_of_cron(const Schedule *schedule, moment last)
  * wrong in error, and return false.
  */
 bool
-schedule_parse(Schedule *schedule, const char *text, char *error, size_t size)
+schedule_parse(Schedule *schedule, const char *string, char *error, size_t size)
 {
 	memset(schedule, 0, sizeof(*schedule));
-	if (parse_duration(text, &schedule->interval))
+	if (parse_duration(string, &schedule->interval))
 	{
 		if (schedule->interval >= SECOND)
 			return true;
@@ -326,15 +326,15 @@ schedule_parse(Schedule *schedule, const char *text, char *error, size_t size)
 	}
 	schedule->interval = 0;
 	schedule->next = next_of_cron;
-	if (!parse_cron(&schedule->cron, text))
+	if (!parse_cron(&schedule->cron, string))
 	{
 		snprintf(error, size,
-				 "\"%s\" is neither an interval nor a cron expression of five fields", text);
+				 "\"%s\" is neither an interval nor a cron expression of five fields", string);
 		return false;
 	}
 	if (next_of_cron(schedule, EPOCH_2000) == NEVER)
 	{
-		snprintf(error, size, "\"%s\" is never due", text);
+		snprintf(error, size, "\"%s\" is never due", string);
 		return false;
 	}
 	return true;

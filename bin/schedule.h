@@ -37,19 +37,19 @@ typedef struct Cron
 typedef struct Schedule
 {
 	usec		interval;		/* 0: by next */
-	moment		(*next) (const struct Schedule *schedule, moment last);	/* NEVER: none */
+	moment		(*next) (const struct Schedule *schedule, moment last); /* NEVER: none */
 	Cron		cron;
 	int64		period;			/* of the test's schedule, in seconds */
 	int64		shift;
 } Schedule;
 
-extern bool schedule_parse(Schedule *schedule, const char *text, char *error,
+extern bool schedule_parse(Schedule *schedule, const char *string, char *error,
 						   size_t size);
 extern bool schedule_set_zone(const char *zone);
 extern moment schedule_due(const Schedule *schedule, moment *last, moment now);
 extern moment schedule_due_missed(const Schedule *schedule, Missed missed,
 								  moment *last, moment now);
 extern moment schedule_next(const Schedule *schedule, moment last);
-extern bool parse_duration(const char *text, usec *result);
+extern bool parse_duration(const char *string, usec *result);
 
 #endif							/* SCHEDULE_H */

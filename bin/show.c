@@ -70,7 +70,7 @@ ask(PGconn *pg, const Settings *settings, const char *sql,
 {
 	Statement	s;
 	PGresult   *result;
-	char		text[4096];
+	char		string[4096];
 
 	if (PQstatus(pg) != CONNECTION_OK)
 	{
@@ -79,8 +79,8 @@ ask(PGconn *pg, const Settings *settings, const char *sql,
 	}
 	Assert(strlen(sql) < sizeof(s.sql));
 	statement_set(&s, settings->elector.schema, sql);
-	strlcpy(text, s.sql, sizeof(text));
-	result = PQexecParams(pg, text, 1, NULL, &parameter, NULL, NULL, 0);
+	strlcpy(string, s.sql, sizeof(string));
+	result = PQexecParams(pg, string, 1, NULL, &parameter, NULL, NULL, 0);
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		return result;
 	pg_log_error("%s", PQerrorMessage(pg));
@@ -92,7 +92,7 @@ static void
 print_result(const PGresult *result, const char *title, bool expanded)
 {
 	printQueryOpt options = {.topt = {.format = PRINT_ALIGNED,.border = 1,
-		.default_footer = false}};
+	.default_footer = false}};
 	char		name[MAX_NAME + 64];
 
 	options.topt.expanded = expanded ? 1 : 0;
@@ -134,19 +134,19 @@ note_change(Screen *screen, const char *name, const char *before,
 	time_t		seconds = time(NULL);
 	struct tm	tm;
 	char		clock[32];
-	PQExpBufferData text;
+	PQExpBufferData string;
 
 	localtime_r(&seconds, &tm);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	initPQExpBuffer(&text);
-	appendPQExpBuffer(&text, "%s ", clock);
-	append_printable(&text, name);
-	appendPQExpBufferStr(&text, ": ");
-	append_printable(&text, *before ? before : "no leader");
-	appendPQExpBufferStr(&text, " -> ");
-	append_printable(&text, *now ? now : "no leader");
-	strlcpy(screen->last_change, text.data, sizeof(screen->last_change));
-	termPQExpBuffer(&text);
+	initPQExpBuffer(&string);
+	appendPQExpBuffer(&string, "%s ", clock);
+	append_printable(&string, name);
+	appendPQExpBufferStr(&string, ": ");
+	append_printable(&string, *before ? before : "no leader");
+	appendPQExpBufferStr(&string, " -> ");
+	append_printable(&string, *now ? now : "no leader");
+	strlcpy(screen->last_change, string.data, sizeof(screen->last_change));
+	termPQExpBuffer(&string);
 }
 
 /* Note what has changed since the last look */

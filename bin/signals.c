@@ -64,7 +64,7 @@ void
 signals_catch(int signal_number)
 {
 	struct sigaction action = {.sa_handler = write_signal,
-		.sa_flags = SA_RESTART};
+	.sa_flags = SA_RESTART};
 
 	sigemptyset(&action.sa_mask);
 	sigaction(signal_number, NULL, &former[signal_number]);

@@ -29,12 +29,12 @@ static const char *const not_applicable[] = {"name-zero-byte", NULL};
 
 static const char *const action_names[] = {
 	"open", "bid", "confirm", "beat", "resign", "proclaim", "observe", "close",
-		"elected",
+	"elected",
 	"job", "cancel", "ousted", "error", "proclaimed", "told", "end"
 };
 static const char *const error_names[] = {
 	"", "", "timeout", "no-connection", "broken", "lost", "in doubt", "job",
-		"slow job",
+	"slow job",
 	"callback", "over", "extension", "privilege", "argument", "pooler"
 };
 
@@ -88,9 +88,9 @@ is_in(const char *list, const char *word)
 }
 
 static usec
-seconds(const char *text)
+seconds(const char *string)
 {
-	return (usec) llround(atof(text) * SECOND);
+	return (usec) llround(atof(string) * SECOND);
 }
 
 /* Return a word of a case as a text, or NULL for none */
@@ -126,7 +126,7 @@ answer_usually(const Action *action)
 {
 	Answer		answer = {.yes = true,.pid = 11};
 	Event		event = {.kind = ON_ANSWER,.serial = action->serial,
-		.answer = &answer};
+	.answer = &answer};
 
 	if (action->kind == DO_BID)
 	{
@@ -268,7 +268,7 @@ static void
 make_tested(char **words, int n)
 {
 	ElectorOptions options = {.election = "e",.identity = "i",
-		.stop_timeout = 10 * SECOND};
+	.stop_timeout = 10 * SECOND};
 	Event		run = {.kind = ON_RUN};
 	const char *refused;
 
