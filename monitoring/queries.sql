@@ -1,8 +1,10 @@
 -- Ten queries on elections for psql: \i monitoring/queries.sql
 --
--- They change nothing. Each shows at most twenty rows, the most important ones first, in at most 100 columns. A comment
--- of two lines says what to do. With pg_monitor, the queries also show what the sessions of other roles do. The SQL
--- edition has no statistics, so queries 4 to 6 are left out there.
+-- They change nothing. Each prints what to do, and at most twenty rows, the most important ones first, in at most 100
+-- columns. With pg_monitor, the queries also show what the sessions of other roles do. The SQL edition has no
+-- statistics, so queries 4 to 6 are left out there.
+--
+-- To repeat one query, run this file first. Then copy the query into psql, with \watch 2 instead of the semicolon.
 --
 -- All names are looked up in pg_catalog and in the schema of the extension only, so that a superuser can run this in a
 -- database of an owner that is not trusted. Where the extension does not exist, the search_path finds the SQL edition.
@@ -21,116 +23,142 @@ FROM (SELECT (SELECT extnamespace FROM pg_extension WHERE extname = 'leader_elec
 	\quit
 \endif
 
-\echo '1. Leaders'
--- To end the term of a leader that does not do its job: SELECT le_depose('ELECTION', 'why').
--- If an election is missing here, look at 4: it is vacant, or unknown since the server started.
-SELECT left(coalesce(name, 'key ' || key), 22) AS election, scope, left(identity, 20) AS leader, pid,
-       date_trunc('second', clock_timestamp() - since) AS leads_for, candidates AS waiting
-FROM :le.le_leaders ORDER BY since DESC LIMIT 20;
+-- Mark where names are cut: elections at their end, identities at their beginning, as pods differ in their end. An
+-- encoding that may lack the ellipsis gets a tilde.
+SELECT cut AS le_cut, E'\\1' || cut AS le_begins, cut || E'\\1' AS le_ends
+FROM chr(CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UTF8' THEN 8230 ELSE 126 END) AS cut \gset
+\echo 'Names with' :le_cut 'are cut. Whole names are in le_leaders, le_candidates and pg_stat_leader_election.'
 
-\echo '2. Candidates, and what they wait for'
--- "leader" is normal. For "guard", end that transaction: SELECT pg_terminate_backend(PID), or ROLLBACK PREPARED.
--- "grace" and "promotion" pass by themselves. For "standby", restore the synchronous standby.
-SELECT left(coalesce(name, 'key ' || key), 17) AS election, position AS pos, left(identity, 14) AS candidate,
+\echo '1. Leaders: the first 20, the longest leading first'
+\echo 'To end the term of a leader that does not do its job: SELECT le_depose(''ELECTION'', ''why'').'
+\echo 'A lease has no process and no client address: its pid is "lease". An election that is missing here'
+\echo 'is vacant (see query 4), or unknown since the server started.'
+SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{19})..+', :'le_begins') AS election,
+       regexp_replace(identity, '^..+(.{13})$', :'le_ends') AS leader, coalesce(pid::text, scope) AS pid,
+       regexp_replace(concat_ws('@', usename, host(client_addr)), '^..+(.{18})$', :'le_ends') AS "role@client",
+       date_trunc('second', clock_timestamp() - since) AS leads_for, candidates AS waiting
+FROM :le.le_leaders ORDER BY since LIMIT 20;
+
+\echo '2. Candidates: the first 20, those that wait for something other than the leader first'
+\echo '"leader" is normal, unless query 4 lists the election. Then, and for "guard", end the transaction in'
+\echo 'blocked_by of pos 1: pg_terminate_backend(PID) or ROLLBACK PREPARED. "standby": restore the standby.'
+\echo '"promotion" passes by itself; "grace" at the latest when vacant_for in query 4 is the grace period.'
+SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{18})..+', :'le_begins') AS election, position AS pos,
+       regexp_replace(identity, '^..+(.{15})$', :'le_ends') AS candidate,
        date_trunc('second', clock_timestamp() - c.since) AS waits, waits_for,
-       left(CASE blocked_by[1] WHEN 0 THEN 'prepared transaction' ELSE concat_ws(' ', blocked_by[1], a.state) END, 26) AS blocked_by
+       regexp_replace(CASE blocked_by[1] WHEN 0 THEN 'prepared transaction'
+                      ELSE concat_ws(' ', blocked_by[1], replace(a.state, 'transaction', 'xact')) END,
+                      '^(.{19})..+', :'le_begins') AS blocked_by
 FROM :le.le_candidates c LEFT JOIN pg_stat_activity a ON a.pid = blocked_by[1]
 ORDER BY waits_for = 'leader', c.since LIMIT 20;
 
-\echo '3. Leaders that no candidate would follow'
--- Nothing takes over if they fail: start a second copy of the program, or see why it does not bid.
--- A program that polled within five minutes counts as a candidate. The SQL edition does not know of these.
-SELECT left(coalesce(name, 'key ' || key), 22) AS election, left(identity, 20) AS leader,
+\echo '3. Leaders that no candidate would follow: the first 20, the longest leading first'
+\echo 'Nothing takes over if they fail: start a second copy of the program, or see why it does not bid.'
+\echo 'A program that polled within five minutes counts as a candidate.'
+\echo 'The SQL edition does not count programs that poll.'
+SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{21})..+', :'le_begins') AS election,
+       regexp_replace(identity, '^..+(.{19})$', :'le_ends') AS leader,
        date_trunc('second', clock_timestamp() - since) AS leads_for,
-       date_trunc('second', clock_timestamp() - last_denied_at) AS last_bid, left(last_denied_identity, 16) AS by
+       date_trunc('second', clock_timestamp() - last_denied_at) AS last_bid,
+       regexp_replace(last_denied_identity, '^..+(.{11})$', :'le_ends') AS by
 FROM :le.le_leaders
 WHERE candidates = 0 AND scope IN ('session', 'lease')
       AND coalesce(last_denied_at < clock_timestamp() - interval '5 minutes', true)
-ORDER BY since DESC LIMIT 20;
+ORDER BY since LIMIT 20;
 
 \if :le_has_statistics
-\echo '4. Vacant elections'
--- Start the program. If it waits or polls in vain, look at 2, and at its role in le_declarations.
--- If the job is retired: SELECT le_undeclare('ELECTION'), le_forget('ELECTION').
-SELECT left(coalesce(name, 'key ' || key), 22) AS election, date_trunc('second', clock_timestamp() - vacant_since) AS vacant_for,
+\echo '4. Vacant elections: the first 20, those with candidates first, then by their last bid'
+\echo 'Start the program. If it waits or polls in vain, look at 2. Check that le_declarations.candidates'
+\echo 'includes the program''s role. A retired job: SELECT le_undeclare(''ELECTION''), le_forget(''ELECTION'').'
+\echo 'A lease that is not committed does not count yet: it is listed, and if it is the first, terms is 0.'
+SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{21})..+', :'le_begins') AS election,
+       date_trunc('second', clock_timestamp() - vacant_since) AS vacant_for,
        candidates AS waiting, terms, date_trunc('second', clock_timestamp() - last_denied_at) AS last_bid,
-       left(last_denied_identity, 14) AS by
+       regexp_replace(last_denied_identity, '^..+(.{13})$', :'le_ends') AS by
 FROM :le.pg_stat_leader_election WHERE vacant_since IS NOT NULL
 ORDER BY candidates DESC, last_denied_at DESC NULLS LAST, vacant_since DESC LIMIT 20;
 
-\echo '5. Elections that flap: terms in session scope and leases, by their mean duration'
--- session: the program crashes, or a pool closes its connection. released: a pool runs DISCARD ALL. expired, silent: it
--- hangs, or has a short ttl or heartbeat. None of these: it resigns too early. The server log has the times.
-SELECT left(coalesce(name, 'key ' || key), 20) AS election, terms - transaction_ended AS terms,
-       date_trunc('second', time_led / terms) AS mean_term, session_ended AS session, lock_released AS released,
-       expired, silent, deposed
+\echo '5. Elections that flap: the first 20 with two terms or more, the shortest mean_term first'
+\echo 'A mean_term below some minutes is suspicious. session: the program crashes, or a pool closes its'
+\echo 'connection. released: the lock was released by DISCARD ALL of a pool. expired, silent: it hangs, or'
+\echo 'has a short ttl or heartbeat. None of these: it resigns too early. The server log has the times.'
+SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{19})..+', :'le_begins') AS election,
+       terms - transaction_ended AS terms, date_trunc('second', time_led / terms) AS mean_term,
+       session_ended AS session, lock_released AS released, expired, silent, deposed
 FROM :le.pg_stat_leader_election WHERE terms - transaction_ended > 1
 ORDER BY time_led / terms LIMIT 20;
 
-\echo '6. Bids that were denied, the latest first'
--- A program that polls is denied as long as another one leads: that is normal, and shows that it is ready to take over.
--- If it is denied while the election is vacant (no leader here), look at 2, and at the grace period in le_declarations.
-SELECT left(coalesce(s.name, 'key ' || s.key), 22) AS election, s.denied,
-       date_trunc('second', clock_timestamp() - s.last_denied_at) AS last_bid, left(s.last_denied_identity, 20) AS by,
-       left(l.identity, 20) AS leader
+\echo '6. Bids that were denied: the first 20, the latest first'
+\echo 'A program that polls is denied while another one leads: it is ready to take over. If the column'
+\echo 'leader is empty, look at query 2, leader_election.grace_period and le_declarations.grace.'
+SELECT regexp_replace(coalesce(s.name, 'key ' || s.key), '^(.{21})..+', :'le_begins') AS election, s.denied,
+       date_trunc('second', clock_timestamp() - s.last_denied_at) AS last_bid,
+       regexp_replace(s.last_denied_identity, '^..+(.{19})$', :'le_ends') AS by,
+       regexp_replace(l.identity, '^..+(.{19})$', :'le_ends') AS leader
 FROM :le.pg_stat_leader_election s
      LEFT JOIN :le.le_leaders l ON l.key = s.key AND l.name IS NOT DISTINCT FROM s.name
 WHERE s.denied > 0 ORDER BY s.last_denied_at DESC LIMIT 20;
 \endif
 
-\echo '7. Leaders with a connection of their own, the longest silent first'
--- A program asks each second. If it is silent for much longer, it hangs: SELECT le_depose('ELECTION', 'why').
--- With a heartbeat, the server does that itself when "ends_in" has passed.
-SELECT left(coalesce(name, 'key ' || key), 17) AS election, left(identity, 13) AS leader, l.pid,
+\echo '7. Leaders with a connection of their own: the first 20, the least part of a heartbeat left first'
+\echo 'Those without a heartbeat follow, the longest silent first. Programs ask each second: one that is'
+\echo 'idle for much longer hangs: SELECT le_depose(''ELECTION'', ''why''). With a heartbeat, the server'
+\echo 'does that itself after ends_in. One that is active may be healthy, with a query that takes long.'
+SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{16})..+', :'le_begins') AS election,
+       regexp_replace(identity, '^..+(.{12})$', :'le_ends') AS leader, l.pid,
        left(replace(a.state, 'transaction', 'xact'), 12) AS state,
        date_trunc('second', clock_timestamp() - a.state_change) AS silent_for, heartbeat,
        date_trunc('second', expires_in) AS ends_in
 FROM :le.le_leaders l JOIN pg_stat_activity a ON a.pid = l.pid
 ORDER BY extract(epoch FROM expires_in) / extract(epoch FROM heartbeat), a.state_change LIMIT 20;
 
-\echo '8. Leases, the closest to their end first'
--- A lease is renewed when two thirds of it are left. With less than a third: does the program hang, or wait for its pool?
--- Restart it, or let it renew between shorter steps of its job, or use a longer ttl.
-SELECT left(name, 22) AS election, left(identity, 20) AS leader, ttl,
+\echo '8. Leases: the first 20, the least part of their ttl left first'
+\echo 'The libraries renew a lease when two thirds of it are left; a program in plain SQL, when it says so.'
+\echo 'With less than a third: does the program hang, or wait for its pool? Restart it, or let it renew'
+\echo 'between shorter steps of its job, or use a longer ttl.'
+SELECT regexp_replace(name, '^(.{21})..+', :'le_begins') AS election,
+       regexp_replace(identity, '^..+(.{19})$', :'le_ends') AS leader, ttl,
        date_trunc('milliseconds', expires_in) AS expires_in,
        round(100 * extract(epoch FROM expires_in) / extract(epoch FROM ttl)) AS "left (%)", renewals
 FROM :le.le_leaders WHERE scope = 'lease' ORDER BY expires_in / extract(epoch FROM ttl) LIMIT 20;
 
-\echo '9. Limits'
--- Above 80 percent, raise the setting. Or end what uses it up: SELECT le_depose_role('ROLE').
--- Names with a date or a number in each run fill the registry. The most in one session or role are shown.
-SELECT what, used, most, round(100.0 * used / most) AS "used (%)"
-FROM (SELECT 'locks in the lock table (max_locks_per_transaction, estimated)' AS what,
+\echo '9. Limits: the most used first'
+\echo 'Above 80 percent, raise the setting, or end what uses it up: SELECT le_depose_role(''ROLE'').'
+\echo 'Rows on a session or a role show the one with the most. One database can lead 45% of max_elections.'
+\echo 'If evictions grow, use names without a date or a number of the run, or raise max_tracked.'
+SELECT what, setting, used, most, round(100.0 * used / most) AS "used (%)"
+FROM (SELECT 'locks, estimated' AS what, 'max_locks_per_transaction' AS setting,
              (SELECT count(*) FROM pg_locks WHERE NOT fastpath) AS used,
              current_setting('max_locks_per_transaction')::bigint
              * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint) AS most
 \if :le_has_statistics
       UNION ALL
-      SELECT 'elections on the server (max_elections)', elections, current_setting('leader_election.max_elections')::bigint
+      SELECT 'elections on the server', 'max_elections', elections, current_setting('leader_election.max_elections')::bigint
       FROM :le.pg_stat_leader_election_info
       UNION ALL
-      SELECT 'elections led in this database (45% of max_elections)', (SELECT count(*) FROM :le.le_leaders),
+      SELECT 'led in this database', '45% of max_elections', (SELECT count(*) FROM :le.le_leaders),
              current_setting('leader_election.max_elections')::bigint * 45 / 100
       UNION ALL
-      SELECT 'elections that one session leads (max_terms_per_session)',
+      SELECT 'led by one session', 'max_terms_per_session',
              (SELECT max(n) FROM (SELECT count(*) AS n FROM :le.le_leaders WHERE pid IS NOT NULL GROUP BY pid) AS sessions),
              current_setting('leader_election.max_terms_per_session')::bigint
       UNION ALL
-      SELECT 'leases of one role in this database (max_elections_per_role)',
+      SELECT 'leases here of one role', 'max_elections_per_role',
              (SELECT max(n) FROM (SELECT count(*) AS n FROM :le.le_leaders WHERE scope = 'lease' GROUP BY usename) AS roles),
              current_setting('leader_election.max_elections_per_role')::bigint
       UNION ALL
-      SELECT 'elections that were evicted, with their counts (max_tracked)', evictions, NULL
+      SELECT 'evictions', 'max_tracked', evictions, NULL
       FROM :le.pg_stat_leader_election_info
 \endif
      ) AS limits
 ORDER BY used::numeric / most DESC NULLS LAST;
 
-\echo '10. Jobs of le_once, the longest overdue first'
--- If the last point is older than the interval of the job, look for the leader of its election in 1 and 4.
--- To have a job done again: UPDATE le_once_done SET due = '...' WHERE name = 'ELECTION'.
-SELECT left(name, 30) AS election, date_trunc('second', due) AS last_due,
-       date_trunc('second', clock_timestamp() - due) AS age, left(pg_get_userbyid(role), 20) AS role
+\echo '10. Jobs of le_once: the first 20, the oldest last_due first'
+\echo 'If last_due is older than the interval of the job, look for the leader of its election in 1 and 4.'
+\echo 'To have a job done again: UPDATE le_once_done SET due = ''...'' WHERE name = ''ELECTION''.'
+SELECT regexp_replace(name, '^(.{29})..+', :'le_begins') AS election, date_trunc('second', due) AS last_due,
+       date_trunc('second', clock_timestamp() - due) AS age,
+       regexp_replace(pg_get_userbyid(role)::text, '^(.{15})..+', :'le_begins') AS role
 FROM :le.le_once_done ORDER BY due LIMIT 20;
 
 SELECT set_config('search_path', :'le_path', false) AS le_ignored \gset

@@ -5,7 +5,9 @@
 
 use strict;
 use warnings;
+use utf8;
 
+use Encode qw(decode);
 use IPC::Run;
 use Test::More;
 use Time::HiRes;
@@ -88,21 +90,24 @@ ask($long, qq{SELECT le_try_become_leader('long $_' || repeat('x', 60), identity
 ask($long, qq{SELECT le_lease('long $_' || repeat('y', 60), '1 h', identity => repeat('long ', 20))}) foreach 1 .. 3;
 ask($long, q{SELECT le_resign('long 3' || repeat('x', 60))});
 ask($leader, q{SELECT le_once('scheduler', '2026-01-01')});
+# and a lease that is not committed
+ask($restless, 'BEGIN', q{SELECT le_lease('fresh', '1 h')});
 my $pid = $leader->{pid};
 my @shown = (
-	[ Leaders => qr/^ scheduler +\| session \| worker-1 +\| +$pid \| 00:\d\d:\d\d +\| +1$/m, qr/^ mailer +\| lease +\| worker-1 +\| +\| 00:/m, qr/^ key 2929 +\| session/m ],
-	[ Candidates => qr/^ reports +\| +1 \| worker-4 +\| 00:\d\d:\d\d \| guard +\| $guarded->{pid} idle in transaction\n scheduler +\| +1 \| worker-2 +\| 00:\d\d:\d\d \| leader +\| $pid idle$/m ],
-	[ 'Leaders that no candidate' => qr/^ long 2x+ +\| long /m, qr/\A(?!.*scheduler)(?!.*mailer)/s ],
-	[ Vacant => qr/^ reports +\| 00:\d\d:\d\d +\| +1 \|.*^ billing +\| 00:\d\d:\d\d +\| +0 \| +1 \|/ms, qr/\A(?!.*scheduler)/s ],
+	[ Leaders => qr/^ scheduler +\| worker-1 +\| $pid +\| \S+ +\| 00:\d\d:\d\d +\| +1$/m, qr/^ mailer +\| worker-1 +\| lease +\| \S+ +\| 00:/m, qr/^ key 2929 +\| worker-1/m ],
+	[ Candidates => qr/^ reports +\| +1 \| worker-4 +\| 00:\d\d:\d\d \| guard +\| $guarded->{pid} idle in xact\n scheduler +\| +1 \| worker-2 +\| 00:\d\d:\d\d \| leader +\| $pid idle$/m ],
+	[ 'Leaders that no candidate' => qr/^ long 2x+… +\| …ong (?:long ?)+ +\| 00:/m, qr/\A(?!.*scheduler)(?!.*mailer)/s ],
+	[ Vacant => qr/^ reports +\| 00:\d\d:\d\d +\| +1 \|.*^ billing +\| 00:\d\d:\d\d +\| +0 \| +1 \|/ms, qr/^ fresh +\| 00:\d\d:\d\d +\| +0 \| +0 \|/m, qr/\A(?!.*scheduler)/s ],
 	[ 'Elections that flap' => qr/^ restless +\| +\d+ \| 00:00:00 +\| +0 \| +0 \|/m, qr/\A(?!.*scheduler)/s ],
 	[ Bids => qr/^ exports +\| +\d+ \| 00:\d\d:\d\d \| worker-5 +\| $/m, qr/^ mailer +\| +1 \| 00:\d\d:\d\d \| worker-5 +\| worker-1$/m ],
-	[ 'Leaders with a connection' => qr/^ scheduler +\| worker-1 +\| +$pid \| idle +\| 00:\d\d:\d\d +\| +\| *$/m, qr/^ long 2x+ \| long .*\| 01:00:00 +\| 00:5\d:\d\d$/m, qr/\A(?!.*mailer)/s ],
+	[ 'Leaders with a connection' => qr/^ scheduler +\| worker-1 +\| +$pid \| idle +\| 00:\d\d:\d\d +\| +\| *$/m, qr/^ long 2x+… \| …g (?:long ?)+ .*\| 01:00:00 +\| 00:5\d:\d\d$/m, qr/\A(?!.*mailer)/s ],
 	[ Leases => qr/^ mailer +\| worker-1 +\| 01:00:00 \| 00:5\d:.*\| +(?:100|9\d) \| +0$/m ],
-	[ Limits => qr/^ elections on the server \(max_elections\) +\| +\d+ \| 100000 \| +0$/m, qr/^ elections that one session leads \(max_terms_per_session\) +\| +3 \| +1000 \| +0$/m ],
+	[ Limits => qr/^ elections on the server +\| max_elections +\| +\d+ \| 100000 \| +0$/m, qr/^ led by one session +\| max_terms_per_session +\| +3 \| +1000 \| +0$/m ],
 	[ Jobs => qr/^ scheduler +\| 2026-01-01 00:00:00\S* \| \d+ days/m ]);
 # wider than the screen, a list would be written in another form
 my ($output, $errors) = told_by_psql("\\i monitoring/queries.sql\nSHOW search_path", 'monitor', 0, '-P', 'expanded=auto', '-P', 'columns=100');
 is($errors, '', 'the queries for psql: no error');
+$output = decode('UTF-8', $output);
 unlike($output, qr/^-\[ RECORD/m, 'no list is wider than 100 columns');
 is((grep { length > 100 } split /\n/, $output), 0, 'nor is any line');
 like($output, qr/^ "\$user", public$/m, 'the search_path is as before');
@@ -113,7 +118,24 @@ foreach my $number (1 .. @shown)
 	my ($title, @rows) = @{ $shown[ $number - 1 ] };
 	like($lists[ $number - 1 ] // '', $_, "$number. $title: shows what is so") foreach qr/\A$number\. $title/, @rows;
 }
-is((() = slurp_file('monitoring/queries.sql') =~ /^\\echo '\d+\. .*'\n-- \S.*\n-- \S.*\nSELECT/gm), scalar @shown, 'each has two lines of what to do');
+is((grep { /\A\d+\. .*\n(?:[^|\n]{20,}\n){2,3} +election +\|/ || /\A9\. .*\n(?:[^|\n]{20,}\n){3} +what +\|/ } @lists), scalar @shown, 'each says in two or three lines what to do');
+like($output, qr/^Names with … are cut\./m, 'and where names are cut');
+# one is copied and repeated
+ask($restless, 'ROLLBACK');
+my ($copied) = slurp_file('monitoring/queries.sql') =~ /^\\echo '1\. .*?^(SELECT .*?);\n/ms;
+($output, $errors) = told_by_psql("\\i monitoring/queries.sql\n$copied\n\\watch 2\n", 'monitor', 3);
+is($errors, '', 'a query that is repeated: no error');
+like($output, qr/\(every .*^ scheduler .*\(every .*^ scheduler /ms, 'and it shows what is so again');
+# other encodings may have no such character
+foreach my $encoding ([ plain => 'SQL_ASCII', 'C' ], [ latin => 'LATIN1', 'C' ])
+{
+	my ($database, $code, $locale) = @$encoding;
+	$node->safe_psql('postgres', "CREATE DATABASE $database ENCODING '$code' LOCALE '$locale' TEMPLATE template0");
+	$node->safe_psql($database, 'CREATE EXTENSION leader_election');
+	($output, $errors) = told_by_psql("\\c $database\n\\encoding UTF8\n\\i monitoring/queries.sql", 'monitor', 0);
+	is($errors, '', "in $code: no error");
+	like($output, qr/^Names with ~ are cut\./m, 'a tilde marks where names are cut');
+}
 $node->safe_psql('postgres', 'CREATE DATABASE without');
 ($output, $errors) = told_by_psql("\\c without\n\\i monitoring/queries.sql\nSHOW search_path", 'monitor', 0);
 like($errors, qr/^There is no leader_election in this database/, 'without the extension, a warning') or diag($errors);
