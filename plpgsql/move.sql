@@ -86,7 +86,8 @@ BEGIN
 		UNION ALL
 		-- the move switches the script's own trigger off
 		SELECT 'pg_trigger'::regclass, t.oid, 0 FROM pg_trigger t
-		WHERE t.tgrelid = ANY (tables) AND t.tgname <> '_le_take_beacon'
+		WHERE t.tgrelid = ANY (tables)
+			AND NOT (t.tgname = '_le_take_beacon' AND t.tgrelid = 'le.le_elections'::regclass)
 		UNION ALL
 		SELECT 'pg_rewrite'::regclass, r.oid, 0 FROM pg_rewrite r
 		WHERE r.ev_class = ANY (tables)

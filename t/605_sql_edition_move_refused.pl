@@ -103,6 +103,8 @@ subtest 'a hostile owner' => sub {
 				[ "ALTER TABLE le.$_ ADD CONSTRAINT evil CHECK (evil.trap()) NOT VALID", "ALTER TABLE le.$_ DROP CONSTRAINT evil" ],
 				[ "ALTER TABLE le.$_ RENAME TO other; CREATE VIEW le.$_ AS SELECT * FROM le.other WHERE evil.trap()", "DROP VIEW le.$_; ALTER TABLE le.other RENAME TO $_" ],
 				[ "CREATE TABLE evil.child () INHERITS (le.$_)", 'DROP TABLE evil.child' ] } qw(le_settings le_elections le_once_done)),
+			(map { [ "CREATE TRIGGER _le_take_beacon BEFORE UPDATE OR INSERT ON le.$_ FOR EACH ROW EXECUTE FUNCTION evil.trigger()", "DROP TRIGGER _le_take_beacon ON le.$_" ] }
+				qw(le_settings le_once_done)),
 			[ 'ALTER TABLE le.le_settings ALTER max_ttl TYPE evil.domain', 'ALTER TABLE le.le_settings ALTER max_ttl TYPE interval' ],
 			[ 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT evil.trap()', 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
 			[ q{ALTER TABLE le.le_settings ALTER moved SET DEFAULT query_to_xml('SELECT evil.trap()', true, true, '') IS NULL}, 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
