@@ -47,9 +47,11 @@ DECLARE
 	f record;
 BEGIN
 	FOR f IN
-		SELECT p.oid, p.proname AS name, p.prokind AS kind, pg_get_function_arguments(p.oid) AS arguments,
-			pg_get_function_result(p.oid) AS result, p.proargnames[1] AS first
+		SELECT x.proname AS name, x.prokind AS kind, pg_get_function_arguments(x.oid) AS arguments,
+			pg_get_function_result(x.oid) AS result, x.proargnames[1] AS first
 		FROM pg_proc p
+		JOIN pg_proc x ON x.pronamespace = 'leader_election'::regnamespace AND x.proname = p.proname
+			AND x.proargtypes = p.proargtypes
 		WHERE p.pronamespace = 'le'::regnamespace
 			AND p.proname IN ('le_try_become_leader', 'le_become_leader', 'le_campaign', 'le_lease', 'le_try_become_leader_xact',
 				'le_become_leader_xact')

@@ -102,7 +102,8 @@ END $$;
 
 -- Let the functions of "le" call those of the extension.  A trigger function cannot
 -- call another one, so le_guard becomes that of the library.  All stay with their
--- owner.
+-- owner.  The arguments are those of the extension: a literal as default calls the
+-- input function of its type, which can check a domain of the owner.
 CREATE FUNCTION pg_temp.call_extension() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	f record;
@@ -110,16 +111,19 @@ DECLARE
 	body text;
 BEGIN
 	FOR f IN
-		SELECT p.oid, p.proname AS name, p.prokind AS kind, p.proretset AS set,
-			pg_get_function_arguments(p.oid) AS arguments, pg_get_function_result(p.oid) AS result,
-			(SELECT string_agg(CASE p.prokind WHEN 'p' THEN quote_ident(a.name)
+		SELECT p.proname AS name, x.prokind AS kind, x.proretset AS set,
+			COALESCE(pg_get_function_arguments(x.oid), '') AS arguments,
+			pg_get_function_result(COALESCE(x.oid, p.oid)) AS result,
+			(SELECT string_agg(CASE x.prokind WHEN 'p' THEN quote_ident(a.name)
 					ELSE format('%I.%I', p.proname, a.name) END, ', ' ORDER BY a.i)
-			FROM ROWS FROM (unnest(p.proargnames), unnest(p.proargmodes)) WITH ORDINALITY a(name, mode, i)
+			FROM ROWS FROM (unnest(x.proargnames), unnest(x.proargmodes)) WITH ORDINALITY a(name, mode, i)
 			WHERE COALESCE(a.mode, 'i') IN ('i', 'b')) AS passed
 		FROM pg_proc p
+		LEFT JOIN pg_proc x ON x.pronamespace = 'leader_election'::regnamespace AND x.proname = p.proname
+			AND x.proargtypes = p.proargtypes
 		WHERE p.pronamespace = 'le'::regnamespace
-			AND (starts_with(p.proname::text, 'le_') OR p.proname IN ('_le_leaders', '_le_candidates'))
-			AND p.prorettype <> 'trigger'::regtype
+			AND (x.prorettype <> 'trigger'::regtype
+				OR p.proname IN ('_le_leaders', '_le_candidates') AND p.pronargs = 0)
 	LOOP
 		call := format('leader_election.%I(%s)', f.name, f.passed);
 		body := CASE

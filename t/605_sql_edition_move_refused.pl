@@ -136,7 +136,10 @@ subtest 'a hostile owner' => sub {
 		ask($owner, q{CREATE FUNCTION evil.eq(text, name) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN evil.trap(); END'},
 			'CREATE OPERATOR evil.= (FUNCTION = evil.eq, LEFTARG = text, RIGHTARG = name)') if $script eq 'to-c.sql';
 		ask($admin, 'ALTER DATABASE postgres SET search_path = evil, pg_catalog');
-		my ($status, $stderr) = $tries->($script, 'functions and operators');
+		# the literal of a default calls the type's input function, and so the domain's check
+		ask($owner, 'CREATE OR REPLACE FUNCTION le.le_own(a evil.domain[] DEFAULT $${1 s}$$) RETURNS text LANGUAGE sql RETURN 1');
+		is($owner->{code}, '', 'function with a default') or diag($owner->{messages});
+		my ($status, $stderr) = $tries->($script, 'functions, defaults and operators');
 		is($status, 0, "$script, with functions replaced") or diag($stderr);
 		ask($admin, 'ALTER DATABASE postgres SET search_path = "$user", public, le');
 	}
