@@ -97,7 +97,7 @@ END $$;
 -- Take the leases and jobs from the extension, and drop it, as soon as its
 -- leaders in session scope, guards and renewals have ended.  All of this is one
 -- attempt, so that no lock is kept while another is awaited.  Returns the
--- processes that use the extension, or '' if it is dropped.
+-- processes or objects that use the extension, or '' if it is dropped.
 CREATE FUNCTION pg_temp.take_from_extension(wait interval) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	until timestamptz := clock_timestamp() + wait;
@@ -126,8 +126,12 @@ BEGIN
 			DROP EXTENSION leader_election;
 			SET LOCAL lock_timeout = '2 s';
 			RETURN '';
-		EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-			NULL;
+		EXCEPTION
+			WHEN lock_not_available OR deadlock_detected THEN
+				NULL;
+			WHEN dependent_objects_still_exist THEN
+				GET STACKED DIAGNOSTICS users = PG_EXCEPTION_DETAIL;
+				RETURN users;
 		END;
 		IF clock_timestamp() >= until THEN
 			SELECT pg_temp.users_of(array_agg(c.oid::regclass)) INTO users
@@ -154,10 +158,10 @@ BEGIN;
 \if :used
 	SELECT pg_temp.call_extension();
 	COMMIT;
-	\warn 'elections are used by statements or open transactions of these processes:' :users
+	\warn 'elections are used by objects, or by statements or open transactions of these processes:' :users
 	DO $$ BEGIN
 		RAISE EXCEPTION 'could not move the elections to the SQL edition: the C extension elects on'
-			USING HINT = 'Retry, or end those transactions.';
+			USING HINT = 'Retry, or end those transactions, or drop those objects.';
 	END $$;
 \endif
 

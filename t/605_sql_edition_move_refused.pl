@@ -67,6 +67,12 @@ subtest 'open transactions' => sub {
 	refused('from-c.sql', $mallory);
 	ask($admin, "SELECT pg_cancel_backend($mallory->{pid})");
 	collect($mallory);
+	ask($admin, q{CREATE TABLE work (n integer)}, q{CREATE TRIGGER work BEFORE INSERT ON work EXECUTE FUNCTION leader_election.le_guard('mine')});
+	my ($status, $stderr) = move('from-c.sql');
+	isnt($status, 0, 'from-c.sql does not drop a trigger by which a program calls the extension');
+	like($stderr, qr/used by .*trigger work on table public.work/, 'names it');
+	elections_go_on('and the elections go on');
+	ask($admin, 'DROP TABLE work');
 	moves('from-c.sql', 'after them');
 	foreach my $bid (q{SELECT le_lease('mine', '1 min')}, q{SELECT le_try_become_leader_xact('mine')})
 	{
