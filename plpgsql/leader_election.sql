@@ -528,6 +528,15 @@ BEGIN
 		+ lasts;
 END $$;
 
+-- Check whether the session with that process ID is another one than the leader's:
+-- one that began later, with another role
+CREATE OR REPLACE FUNCTION le._le_stranger(pid integer, login oid) RETURNS boolean
+	LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN EXISTS (SELECT FROM pg_stat_get_activity(pid) a, pg_roles r
+		WHERE a.usesysid <> login AND r.oid = a.usesysid AND NOT r.rolsuper);
+END $$;
+
 -- Check whether this session leads the election, in session or transaction
 -- scope.  Before the commit, it does not hold the beacon yet.
 CREATE OR REPLACE FUNCTION le._le_mine(e le.le_elections) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -539,7 +548,8 @@ BEGIN
 	END IF;
 	RETURN e.scope = 'session' AND e.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
 		AND (e.lasts IS NULL OR clock_timestamp() < le._le_deadline(e.renewed_at, e.lasts))
-			AND le._le_held(e.beacon);
+			AND le._le_held(e.beacon)
+		AND (e.login = quote_ident(session_user)::regrole OR NOT le._le_stranger(e.pid, e.login));
 END $$;
 
 -- Return all granted locks of an advisory key, and those that wait for it
@@ -573,15 +583,12 @@ BEGIN
 	ELSIF e.scope = 'transaction' THEN
 		RETURN 'transaction ended';
 	ELSIF e.pid = pg_backend_pid() THEN
-		RETURN CASE WHEN NOT le._le_held(e.beacon) THEN 'lock released' END;
+		RETURN CASE WHEN NOT le._le_mine(e) THEN 'lock released' END;
 	ELSIF (CASE WHEN pg_try_advisory_lock_shared(e.beacon) THEN pg_advisory_unlock_shared(e.beacon)
 		ELSE false END) THEN
 		NULL;	-- no session holds it; one expression, as above
-	ELSIF NOT thorough OR EXISTS (SELECT FROM le._le_locks(e.beacon) l WHERE l.granted
-		AND l.pid = e.pid)
-			-- a later session can have the same process ID
-			AND NOT EXISTS (SELECT FROM pg_stat_get_activity(e.pid) a, pg_roles r
-				WHERE a.usesysid <> e.login AND r.oid = a.usesysid AND NOT r.rolsuper) THEN
+	ELSIF NOT thorough OR NOT le._le_stranger(e.pid, e.login)
+		AND EXISTS (SELECT FROM le._le_locks(e.beacon) l WHERE l.granted AND l.pid = e.pid) THEN
 		RETURN NULL;
 	END IF;
 	RETURN CASE WHEN EXISTS (SELECT FROM pg_stat_get_activity(e.pid)) THEN 'lock released'
@@ -1088,6 +1095,7 @@ BEGIN
 	IF token IS NULL AND identity IS NULL THEN
 		beacon := (SELECT t.beacon FROM le.le_elections t WHERE t.name = name AND t.pid = pg_backend_pid()
 			AND t.scope = 'session' AND t.ended IS NULL AND t.lasts IS NULL
+			AND t.login = quote_ident(session_user)::regrole
 			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0));
 		IF (CASE WHEN pg_advisory_unlock(beacon) THEN pg_try_advisory_lock(beacon) ELSE false END) THEN
 			RETURN true;

@@ -405,6 +405,8 @@ subtest 'a session that takes the lock and does not lead' => sub {
 	end_session($candidate);
 	$squat->();
 	ask($admin, "UPDATE le.le_elections SET pid = $squatter->{pid} WHERE name = 'squat'");
+	is(ask($squatter, q{SELECT le_am_leader('squat'), le_token('squat'), le_resign('squat'), le_resign_all()}), 'f||f|0', 'does not lead');
+	fails($squatter, $_, 'LE001', $_) foreach q{SELECT le_assert_leader('squat')}, q{SELECT le_once('squat', now())};
 	$candidate = session($node, %as_app);
 	ok(ask_until($candidate, q{SELECT le_try_become_leader('squat')}, 't', 30), 'a later session with the same process ID is not the leader');
 	# a session that has changed its role
