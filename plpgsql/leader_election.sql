@@ -1004,19 +1004,23 @@ BEGIN
 	RETURN (SELECT s.elects FROM le.le_settings s);
 END $$;
 
--- Return for how long a bid that began then may still wait in this round.
--- Raises an error after the caller's lock_timeout.
+-- Return for how long a bid that began then may still wait in this round.  A
+-- transaction that keeps its snapshot can be first in line without seeing that the
+-- term is over, so that it lets others pass earlier.  Raises an error after the
+-- caller's lock_timeout.
 CREATE OR REPLACE FUNCTION le._le_patience(started timestamptz, timeout interval, lock_timeout text)
 	RETURNS interval
 LANGUAGE plpgsql AS $$
 DECLARE
 	locks interval := NULLIF(lock_timeout::interval, '0');
 	waited interval := clock_timestamp() - started;
+	round interval := CASE WHEN current_setting('transaction_isolation') IN ('repeatable read',
+		'serializable') THEN '1 s' ELSE '10 s' END;
 BEGIN
 	IF waited >= locks AND COALESCE(locks < timeout, true) THEN
 		RAISE lock_not_available USING MESSAGE = 'canceling statement due to lock timeout';
 	END IF;
-	RETURN greatest('0', least('10 s', timeout - waited, locks - waited));
+	RETURN greatest('0', least(round, timeout - waited, locks - waited));
 END $$;
 
 -- Wait to be elected within the caller's transaction

@@ -327,6 +327,29 @@ subtest 'waiting without an old snapshot' => sub {
 	end_session($leader, $strict);
 };
 
+subtest 'waiting with an old snapshot' => sub {
+	my ($leader, $old, $next) = map { session($node, %as_app) } 1 .. 3;
+	foreach my $level ('REPEATABLE READ', 'SERIALIZABLE')
+	{
+		my $token = ask($leader, q{SELECT le_lease('old', '1 min')});
+		ask($old, "BEGIN ISOLATION LEVEL $level");
+		post($old, q{SELECT le_become_leader('old', '30 s')});
+		ok(ask_until($admin, q{SELECT pid FROM le_candidates WHERE name = 'old' AND position = 1}, $old->{pid}), "$level: first in line");
+		post($next, q{CALL le_campaign('old', ttl => '1 min')});
+		waits_for_lock($next, 'another candidate behind it');
+		is(ask($leader, "SELECT le_resign('old', $token)"), 't', 'the leader resigns');
+		my $from = monotonic();
+		$token = collect($next);
+		cmp_ok($token, '>', 0, 'the other candidate is elected');
+		cmp_ok(monotonic() - $from, '<', 6, 'soon');
+		ask($admin, "SELECT pg_cancel_backend($old->{pid})");
+		collect($old);
+		ask($old, 'ROLLBACK');
+		ask($next, "SELECT le_resign('old', $token)");
+	}
+	end_session($leader, $old, $next);
+};
+
 subtest 'a bid that is rolled back' => sub {
 	my ($one, $two, $three) = map { session($node, %as_app) } 1 .. 3;
 	ask($one, q{SELECT le_try_become_leader('back'), le_resign('back')});
