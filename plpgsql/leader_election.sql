@@ -529,10 +529,12 @@ BEGIN
 END $$;
 
 -- Check whether the session with that process ID is another one than the leader's:
--- one that began later, with another role
+-- one that began later, with another role.  A transaction keeps what it has seen of
+-- the sessions before, when the process ID can have been that of another one.
 CREATE OR REPLACE FUNCTION le._le_stranger(pid integer, login oid) RETURNS boolean
 	LANGUAGE plpgsql AS $$
 BEGIN
+	PERFORM pg_stat_clear_snapshot();
 	RETURN EXISTS (SELECT FROM pg_stat_get_activity(pid) a, pg_roles r
 		WHERE a.usesysid <> login AND r.oid = a.usesysid AND NOT r.rolsuper);
 END $$;

@@ -432,6 +432,16 @@ subtest 'a session that takes the lock and does not lead' => sub {
 	fails($squatter, $_, 'LE001', $_) foreach q{SELECT le_assert_leader('squat')}, q{SELECT le_once('squat', now())};
 	$candidate = session($node, %as_app);
 	ok(ask_until($candidate, q{SELECT le_try_become_leader('squat')}, 't', 30), 'a later session with the same process ID is not the leader');
+	# the same for a transaction that has looked at the sessions earlier
+	end_session($squatter);
+	ask($next = session($node, %as_app), 'BEGIN', 'SELECT count(*) FROM pg_stat_activity');
+	end_session($candidate);
+	$squatter = session($node, user => 'mallory');
+	$squat->();
+	ask($admin, "UPDATE le.le_elections SET pid = $squatter->{pid} WHERE name = 'squat'");
+	is(ask($next, q{SELECT le_become_leader_xact('squat', '30 s')}), 't', 'nor for a transaction that has looked at the sessions before');
+	end_session($next);
+	$candidate = session($node, %as_app);
 	# a session that has changed its role
 	my $superuser = session($node);
 	is(ask($superuser, 'SET SESSION AUTHORIZATION app', q{SELECT le_try_become_leader('changed')}), 't', 'elected after SET SESSION AUTHORIZATION');
