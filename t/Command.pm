@@ -27,12 +27,13 @@ sub start_command
 	my $action = shift @arguments;
 
 	push @started, $command;
+	# A shell lets what it runs in the background ignore some of them.  Others have handlers, which end
+	# the test's servers, and are not to run before exec.
+	local @SIG{qw(HUP INT QUIT TERM)} = ('DEFAULT') x 4;
 	$command->{pid} = fork();
 	die "fork: $!" unless defined $command->{pid};
 	return $command if $command->{pid};
 
-	# a shell lets what it runs in the background ignore some of them
-	$SIG{$_} = 'DEFAULT' foreach qw(HUP INT QUIT);
 	open STDIN, '<', '/dev/null';
 	open STDOUT, '>', "$command->{output}.out";
 	open STDERR, '>', "$command->{output}.err";
