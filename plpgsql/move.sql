@@ -4,8 +4,8 @@
  * The owner of the schema "le" need not be a superuser, and a superuser runs the
  * move.  So the move calls no function of that schema, and reads and writes its
  * tables only if these are as leader_election.sql has created them: a view, a
- * trigger, a rule, a policy, or an expression of another type or function would
- * run the owner's code with the rights of a superuser.  SET ROLE would not
+ * trigger, a rule, a policy, statistics, or an expression of another type or function
+ * would run the owner's code with the rights of a superuser.  SET ROLE would not
  * prevent this, because that code can reset the role.
  *
  * No lock is awaited for longer than a tenth of a second at a time, since all
@@ -19,6 +19,8 @@
 SET search_path = pg_catalog, pg_temp;
 SET IntervalStyle = postgres;
 SET statement_timeout = 0;
+-- each look at the catalogs follows the lock
+SET default_transaction_isolation = 'read committed';
 
 DO $$
 BEGIN
@@ -50,6 +52,9 @@ BEGIN
 		BEGIN
 			SET LOCAL lock_timeout = '100 ms';
 			PERFORM FROM pg_namespace n WHERE n.nspname = 'le' FOR UPDATE;
+			IF NOT FOUND THEN
+				RAISE lock_not_available;	-- it has just been renamed, and another may have its name
+			END IF;
 			LOCK TABLE le.le_settings, le.le_elections, le.le_once_done IN EXCLUSIVE MODE;
 			-- DDL of the owner is awaited no longer than that, with the tables locked
 			SET LOCAL lock_timeout = '2 s';
@@ -64,14 +69,19 @@ BEGIN
 	tables := '{le.le_settings,le.le_elections,le.le_once_done}';
 	SELECT string_agg(DISTINCT pg_describe_object(o.class, o.id, o.sub), ', ') INTO strange
 	FROM (
+		-- a name that is no column would be looked up as a function or cast of the row
 		SELECT 'pg_class'::regclass, c.oid, 0 FROM pg_class c
-		WHERE c.oid = ANY (tables) AND (c.relkind <> 'r' OR c.relrowsecurity)
+		WHERE c.oid = ANY (tables) AND (c.relkind <> 'r' OR concat(c.relname, ': ', (
+			SELECT string_agg(concat(a.attname, ' ', a.atttypid::regtype, a.attgenerated), ', ' ORDER BY a.attnum)
+			FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)) NOT IN (
+			'le_settings: one boolean, max_ttl interval, max_elections_per_role integer, elects boolean, moved boolean',
+			'le_elections: name text, token bigint, scope text, role oid, login oid, pid integer, xact xid8, beacon bigint, '
+			'since timestamp with time zone, renewed_at timestamp with time zone, renewals bigint, lasts interval, '
+			'suspect_at timestamp with time zone, creator oid, shows_client boolean, ended text, identity text, value text',
+			'le_once_done: name text, due timestamp with time zone, token bigint, role oid'))
 		UNION ALL
 		SELECT 'pg_class'::regclass, i.inhrelid, 0 FROM pg_inherits i
 		WHERE i.inhrelid = ANY (tables) OR i.inhparent = ANY (tables)
-		UNION ALL
-		SELECT 'pg_class'::regclass, a.attrelid, a.attnum FROM pg_attribute a
-		WHERE a.attrelid = ANY (tables) AND NOT a.attisdropped AND (a.atttypid >= 16384 OR a.attgenerated <> '')
 		UNION ALL
 		SELECT 'pg_attrdef'::regclass, d.oid, 0 FROM pg_attrdef d
 		WHERE d.adrelid = ANY (tables)
@@ -89,8 +99,10 @@ BEGIN
 		WHERE t.tgrelid = ANY (tables)
 			AND NOT (t.tgname = '_le_take_beacon' AND t.tgrelid = 'le.le_elections'::regclass)
 		UNION ALL
-		SELECT 'pg_rewrite'::regclass, r.oid, 0 FROM pg_rewrite r
-		WHERE r.ev_class = ANY (tables)
+		-- what else belongs to a table: rules, policies, statistics of expressions
+		SELECT d.classid, d.objid, 0 FROM pg_depend d
+		WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY (tables) AND d.deptype IN ('a', 'i')
+			AND d.classid <> ALL ('{pg_class,pg_type,pg_attrdef,pg_constraint,pg_trigger}'::regclass[])
 	) o(class, id, sub);
 	IF strange IS NOT NULL THEN
 		RAISE EXCEPTION 'the tables of the SQL edition are not as its script has created them'

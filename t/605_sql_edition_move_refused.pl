@@ -90,10 +90,12 @@ subtest 'a hostile owner' => sub {
 	ask($owner, 'CREATE SCHEMA evil', 'GRANT USAGE ON SCHEMA evil TO PUBLIC',
 		"CREATE FUNCTION evil.trap() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RESET ROLE; EXECUTE ''$trap''; RETURN true; EXCEPTION WHEN OTHERS THEN RETURN true; END'",
 		"CREATE FUNCTION evil.trigger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM evil.trap(); RETURN NEW; END'",
+		"CREATE FUNCTION evil.fold(integer) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN evil.trap(); END'",
+		q{INSERT INTO le.le_once_done VALUES ('job', now(), 1, 10)},
 		'CREATE DOMAIN evil.domain AS interval CHECK (evil.trap())');
 	my $tries = sub {
-		my ($script, $test) = @_;
-		my ($status, $stderr) = move($script);
+		my ($script, $test, %params) = @_;
+		my ($status, $stderr) = move($script, %params);
 		is(ask($admin, q{SELECT rolsuper FROM pg_roles WHERE rolname = 'le_own'}), 'f', "$test: the owner does not become a superuser");
 		ask($admin, 'ALTER ROLE le_own NOSUPERUSER');
 		return ($status, $stderr);
@@ -108,9 +110,15 @@ subtest 'a hostile owner' => sub {
 				[ "CREATE RULE evil AS ON UPDATE TO le.$_ DO ALSO SELECT evil.trap()", "DROP RULE evil ON le.$_" ],
 				[ "ALTER TABLE le.$_ ADD CONSTRAINT evil CHECK (evil.trap()) NOT VALID", "ALTER TABLE le.$_ DROP CONSTRAINT evil" ],
 				[ "ALTER TABLE le.$_ RENAME TO other; CREATE VIEW le.$_ AS SELECT * FROM le.other WHERE evil.trap()", "DROP VIEW le.$_; ALTER TABLE le.other RENAME TO $_" ],
-				[ "CREATE TABLE evil.child () INHERITS (le.$_)", 'DROP TABLE evil.child' ] } qw(le_settings le_elections le_once_done)),
+				[ "CREATE TABLE evil.child () INHERITS (le.$_)", 'DROP TABLE evil.child' ],
+				# the planner folds the constants of their expressions
+				[ "CREATE STATISTICS evil.statistics ON (evil.fold(1)) FROM le.$_", 'DROP STATISTICS evil.statistics' ] } qw(le_settings le_elections le_once_done)),
 			(map { [ "CREATE TRIGGER _le_take_beacon BEFORE UPDATE OR INSERT ON le.$_ FOR EACH ROW EXECUTE FUNCTION evil.trigger()", "DROP TRIGGER _le_take_beacon ON le.$_" ] }
 				qw(le_settings le_once_done)),
+			# a column's name that a table lacks is looked up as a function of its row
+			(map { [ "ALTER TABLE le.$_ RENAME name TO other; CREATE FUNCTION evil.text(le.$_) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN evil.trap(); END';
+					CREATE CAST (le.$_ AS text) WITH FUNCTION evil.text(le.$_) AS IMPLICIT",
+				"DROP CAST (le.$_ AS text); DROP FUNCTION evil.text; ALTER TABLE le.$_ RENAME other TO name" ] } qw(le_elections le_once_done)),
 			[ 'ALTER TABLE le.le_settings ALTER max_ttl TYPE evil.domain', 'ALTER TABLE le.le_settings ALTER max_ttl TYPE interval' ],
 			[ 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT evil.trap()', 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
 			[ q{ALTER TABLE le.le_settings ALTER moved SET DEFAULT query_to_xml('SELECT evil.trap()', true, true, '') IS NULL}, 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
@@ -152,6 +160,28 @@ subtest 'a hostile owner' => sub {
 	is(ask($admin, q{SELECT count(*) FROM pg_namespace WHERE nspname = 'leader_election'}), '0', 'moved there and back');
 	elections_go_on('with the functions of the script');
 
+	# what the owner commits while a move waits for its lock
+	my $when_awaited = q{DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; COMMIT};
+	my @patience = (options => [ '-v', 'wait=30 s' ]);
+	ask($admin, q{ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'});
+	ask($owner, 'BEGIN', 'CREATE TRIGGER evil BEFORE UPDATE ON le.le_settings FOR EACH ROW EXECUTE FUNCTION evil.trigger()');
+	post($owner, $when_awaited);
+	my (undef, $late) = $tries->('to-c.sql', 'a trigger beside a move', @patience);
+	like($late, qr/tables of the SQL edition are not as its script has created them/, 'a trigger that is created meanwhile is seen');
+	collect($owner);
+	ask($owner, 'DROP TRIGGER evil ON le.le_settings');
+	ask($admin, 'ALTER DATABASE postgres RESET default_transaction_isolation');
+	my $locks = PostgreSQL::Test::Utils::tempdir() . '/locks.sql';
+	append_to_file($locks, qq{\\i $folder/move.sql\nBEGIN;\nSELECT pg_temp.lock_elections('30 s');
+		DO \$\$ BEGIN IF (SELECT n.xmax = '0' FROM pg_namespace n WHERE n.nspname = 'le') THEN RAISE EXCEPTION 'not locked'; END IF; END \$\$;\n});
+	ask($owner, 'BEGIN', 'ALTER SCHEMA le RENAME TO other', 'CREATE SCHEMA le',
+		map { "CREATE TABLE le.$_ (LIKE other.$_)" } qw(le_settings le_elections le_once_done));
+	post($owner, $when_awaited);
+	my ($status, $unlocked) = run_script($node, 'postgres', script => $locks, user => scalar getpwuid($>));
+	is($status, 0, 'a schema that takes the name of another is locked as well') or diag($unlocked);
+	collect($owner);
+	ask($owner, 'DROP SCHEMA le CASCADE', 'ALTER SCHEMA other RENAME TO le');
+
 	# the lock that the moves take
 	ask($admin, 'BEGIN', q{SELECT FROM pg_namespace WHERE nspname = 'le' FOR UPDATE});
 	fails($owner, q{SET lock_timeout = '200 ms'; ALTER SCHEMA le RENAME TO other}, '55P03', 'the owner cannot rename the schema meanwhile');
@@ -165,7 +195,7 @@ subtest 'a hostile owner' => sub {
 	ask($owner, 'ROLLBACK');
 
 	ask($owner, 'CREATE SCHEMA leader_election');
-	my ($status, $stderr) = $tries->('to-c.sql', 'a schema of the owner');
+	($status, my $stderr) = $tries->('to-c.sql', 'a schema of the owner');
 	like($stderr, qr/schema "leader_election" exists already/, 'not into a schema of the owner');
 	ask($owner, 'CREATE VIEW leader_election.le_candidates AS SELECT 1 AS pid WHERE evil.trap()', 'UPDATE le.le_settings SET moved = true');
 	($status, $stderr) = $tries->('from-c.sql', 'a move that never was');
