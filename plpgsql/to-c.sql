@@ -97,9 +97,9 @@ END $$;
 
 -- Leases continue, and run anew for their ttl.  Those of a copied database, and
 -- rows that the script would not have written, do not.  Jobs that were done are
--- done.
+-- done.  The extension takes no days in a ttl.
 INSERT INTO leader_election.le_leases (token, ttl, since, database, role, identity_has_client, name, identity)
-SELECT e.token, e.lasts, e.since, d.oid, e.role, e.shows_client, e.name, e.identity
+SELECT e.token, make_interval(secs => extract(epoch FROM e.lasts)::float8), e.since, d.oid, e.role, e.shows_client, e.name, e.identity
 FROM le.le_elections e, pg_database d
 WHERE e.scope = 'lease' AND e.ended IS NULL AND d.datname = current_database()
 	AND e.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
