@@ -509,6 +509,8 @@ keeper_start(Keeper *keeper, const KeeperSpec *spec)
 #endif
 	keeper->state = KEEPER_DONE;
 	keeper->failed = true;
+	keeper->gives_terminal = spec->gets_terminal &&
+		tcgetpgrp(STDIN_FILENO) == getpgrp();
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
 	{
 		keeper->start_errno = errno;
@@ -648,7 +650,9 @@ keeper_take(Keeper *keeper)
 		kill_rest();
 	keeper->state = KEEPER_DONE;
 	foreground = tcgetpgrp(STDIN_FILENO);
-	if (foreground > 0 && foreground != getpgrp() && kill(-foreground, 0) != 0)
+	if (keeper->gives_terminal && foreground > 0 &&
+		foreground != getpgrp() && kill(-foreground, 0) != 0 &&
+		errno == ESRCH)
 	{
 		/* take back the terminal that the command had */
 		signal(SIGTTOU, SIG_IGN);

@@ -188,6 +188,7 @@ typedef struct Keeper
 	usec		kill_at;		/* when pg_leader kills what the keeper has
 								 * not killed */
 	bool		terminating;
+	bool		gives_terminal; /* to the command, and takes it back */
 	bool		stopped;		/* the command was told to stop, and then
 								 * ended */
 	int			status;			/* as waitpid() returns it */

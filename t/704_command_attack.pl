@@ -179,6 +179,20 @@ subtest 'a terminal' => sub {
 	ok($shows->(qr/got line\s/), 'does not suspend it, and it reads from the terminal');
 	ok($shows->(qr/status 6\s/), 'its status');
 	close $keyboard;
+
+	# in the background, while the shell, which has just reaped its job, has not yet taken the terminal back
+	append_to_file("$dir/shell", q{use POSIX; $SIG{TTOU} = 'IGNORE';
+		sub job { my $pid = fork() // die $!; if (!$pid) { setpgid(0, 0); $SIG{TTOU} = 'DEFAULT'; exec @_; } setpgid($pid, $pid); return $pid; }
+		my $foreground = job('sleep', 1000);
+		POSIX::tcsetpgrp(0, $foreground) or die $!;
+		kill 'KILL', $foreground;
+		waitpid $foreground, 0;
+		waitpid job(@ARGV), 0;
+		print 'the terminal is ', POSIX::tcgetpgrp(0) == $foreground ? 'left' : 'taken', "\n";
+	});
+	my $shell = "perl $dir/shell $program run -d \"$connstr\" background true";
+	run_command([ 'timeout', '-k', '1', '60', 'script', '-qfec', $shell, "$dir/background" ]);
+	like(slurp_file("$dir/background"), qr/the terminal is left/, 'in the background, it takes no terminal');
 };
 
 END
