@@ -614,6 +614,19 @@ keeper_kill(Keeper *keeper)
 }
 
 /*
+ * Take the status of a keeper that ends now, but do not wait for a debugger,
+ * which can keep it
+ */
+static void
+reap_keeper(const Keeper *keeper)
+{
+	usec		end = clock_now() + SECOND;
+
+	while (waitpid(keeper->pid, NULL, WNOHANG) == 0 && clock_now() < end)
+		pg_usleep(MILLISECOND);
+}
+
+/*
  * Take what the keeper says.  Return whether the command has ended, with all
  * that it left behind, or was not started.
  */
@@ -645,9 +658,9 @@ keeper_take(Keeper *keeper)
 		keeper->failed = message.kind == KEEPER_FAILED;
 	}
 	close(keeper->fd);
-	waitpid(keeper->pid, NULL, 0);
 	if (length != sizeof(message))
 		kill_rest();
+	reap_keeper(keeper);
 	keeper->state = KEEPER_DONE;
 	foreground = tcgetpgrp(STDIN_FILENO);
 	if (keeper->gives_terminal && foreground > 0 &&

@@ -94,6 +94,33 @@ subtest 'the keeper is stopped' => sub {
 	}
 };
 
+subtest 'the keeper is killed in a debugger' => sub {
+	my $command = start('--ttl', '2', 'debugged', 'sh', '-c', "setsid sleep 1000 & echo pid \$\$; $forever");
+	runs($command);
+	my $keeper = keeper_of($command);
+	# a debugger that does nothing: ptrace(PTRACE_SEIZE) of x86-64
+	pipe my $said, my $says or die $!;
+	my $debugger = fork() // die $!;
+	if ($debugger == 0)
+	{
+		my $seized = (POSIX::uname())[4] eq 'x86_64' && syscall(101, 0x4206, $keeper + 0, 0, 0) == 0;
+		syswrite $says, $seized ? 'y' : 'n';
+		sleep 1000;
+	}
+	sysread $said, my $seized, 1;
+  SKIP:
+	{
+		skip 'the keeper cannot be debugged' unless $seized eq 'y';
+		kill 'KILL', $keeper;
+		ok(wait_until(sub { grep({ $_ != $command->{pid} } processes_of($command)) == 0 }, $bound), 'all is killed');
+		is(wait_for_status($command, $bound), 128 + 9, 'and pg_leader ends');
+	}
+	kill 'KILL', $debugger;
+	waitpid $debugger, 0;
+	signal_command($command, 'TERM');
+	wait_for_status($command);
+};
+
 # Start pg_leader by a shell command that ends with it
 sub start_by
 {
