@@ -13,6 +13,7 @@ const pool = new pg.Pool({
   connectionTimeoutMillis: 5000,
 })
 pool.on('error', (error) => console.error(error.message))
+pool.on('connect', (client) => client.on('error', () => {})) // its next query fails, too
 const elector = new Elector(pool, 'mailer', { ttl: 15_000 })
 
 const app = express()

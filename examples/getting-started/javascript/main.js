@@ -4,6 +4,7 @@ import { Elector } from 'leader-election-pg'
 import pg from 'pg'
 
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL, connectionTimeoutMillis: 5000 })
+pool.on('connect', (client) => client.on('error', () => {})) // its next query fails, too
 
 async function step(token) {
   const client = await pool.connect()
