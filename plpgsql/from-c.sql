@@ -19,7 +19,7 @@
  */
 \ir move.sql
 
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 SELECT pg_temp.lock_elections(:'wait') AS users \gset
 SELECT :'users' <> '' AS used \gset
 \if :used
@@ -144,7 +144,7 @@ END $$;
 
 SELECT pg_temp.statements_since(clock_timestamp(), :'wait') AS users \gset
 SELECT :'users' <> '' AS used \gset
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 \if :used
 \else
 	SELECT pg_temp.lock_elections(:'wait') AS users \gset

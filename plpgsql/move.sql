@@ -19,8 +19,6 @@
 SET search_path = pg_catalog, pg_temp;
 SET IntervalStyle = postgres;
 SET statement_timeout = 0;
--- each look at the catalogs follows the lock
-SET default_transaction_isolation = 'read committed';
 
 DO $$
 BEGIN
@@ -41,7 +39,9 @@ END $$;
 
 -- Lock the tables of the SQL edition, except for readers, and ensure that using
 -- them runs no code of their owner.  The lock of the schema's row keeps the
--- owner from renaming it.  Returns the processes that use them, or '' if locked.
+-- owner from renaming it.  The transaction must be READ COMMITTED, so that each
+-- look at the catalogs follows the lock.  Returns the processes that use them, or
+-- '' if locked.
 CREATE FUNCTION pg_temp.lock_elections(wait interval) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	until timestamptz := clock_timestamp() + wait;

@@ -27,7 +27,7 @@
  */
 \ir move.sql
 
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 SELECT pg_temp.lock_elections(:'wait') AS users \gset
 SELECT :'users' <> '' AS used \gset
 \if :used

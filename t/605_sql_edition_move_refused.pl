@@ -164,14 +164,18 @@ subtest 'a hostile owner' => sub {
 
 	# what the owner commits while a move waits for its lock
 	my $when_awaited = q{DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; COMMIT};
-	my @patience = (options => [ '-v', 'wait=30 s' ]);
 	ask($admin, q{ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'});
-	ask($owner, 'BEGIN', 'CREATE TRIGGER evil BEFORE UPDATE ON le.le_settings FOR EACH ROW EXECUTE FUNCTION evil.trigger()');
-	post($owner, $when_awaited);
-	my (undef, $late) = $tries->('to-c.sql', 'a trigger beside a move', @patience);
-	like($late, qr/tables of the SQL edition are not as its script has created them/, 'a trigger that is created meanwhile is seen');
-	collect($owner);
-	ask($owner, 'DROP TRIGGER evil ON le.le_settings');
+	foreach my $options ([], ['-1'], [ '-v', 'AUTOCOMMIT=off' ])
+	{
+		ask($owner, 'BEGIN', 'CREATE TRIGGER evil BEFORE UPDATE ON le.le_settings FOR EACH ROW EXECUTE FUNCTION evil.trigger()');
+		post($owner, $when_awaited);
+		ask_until($admin, "SELECT wait_event FROM pg_stat_activity WHERE pid = $owner->{pid}", 'PgSleep') or die;
+		my (undef, $late) = $tries->('to-c.sql', "a trigger beside a move with options '@$options'", options => [ '-v', 'wait=30 s', @$options ]);
+		like($late, @$options ? qr/ISOLATION LEVEL must be called before any query/ : qr/tables of the SQL edition are not as its script has created them/, 'refused');
+		ask($admin, "SELECT pg_cancel_backend($owner->{pid})") if @$options;
+		collect($owner);
+		ask($owner, 'ROLLBACK', 'DROP TRIGGER IF EXISTS evil ON le.le_settings');
+	}
 	ask($admin, 'ALTER DATABASE postgres RESET default_transaction_isolation');
 	my $locks = PostgreSQL::Test::Utils::tempdir() . '/locks.sql';
 	append_to_file($locks, qq{\\i $folder/move.sql\nBEGIN;\nSELECT pg_temp.lock_elections('30 s');
