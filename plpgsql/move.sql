@@ -72,7 +72,7 @@ BEGIN
 		-- a name that is no column would be looked up as a function or cast of the row
 		SELECT 'pg_class'::regclass, c.oid, 0 FROM pg_class c
 		WHERE c.oid = ANY (tables) AND (c.relkind <> 'r' OR concat(c.relname, ': ', (
-			SELECT string_agg(concat(a.attname, ' ', a.atttypid::regtype, a.attgenerated), ', ' ORDER BY a.attnum)
+			SELECT string_agg(concat(quote_ident(a.attname), ' ', a.atttypid::regtype, a.attgenerated), ', ' ORDER BY a.attnum)
 			FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)) NOT IN (
 			'le_settings: one boolean, max_ttl interval, max_elections_per_role integer, elects boolean, moved boolean',
 			'le_elections: name text, token bigint, scope text, role oid, login oid, pid integer, xact xid8, beacon bigint, '

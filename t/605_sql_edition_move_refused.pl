@@ -119,6 +119,8 @@ subtest 'a hostile owner' => sub {
 			(map { [ "ALTER TABLE le.$_ RENAME name TO other; CREATE FUNCTION evil.text(le.$_) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN evil.trap(); END';
 					CREATE CAST (le.$_ AS text) WITH FUNCTION evil.text(le.$_) AS IMPLICIT",
 				"DROP CAST (le.$_ AS text); DROP FUNCTION evil.text; ALTER TABLE le.$_ RENAME other TO name" ] } qw(le_elections le_once_done)),
+			[ 'ALTER TABLE le.le_once_done DROP token; ALTER TABLE le.le_once_done RENAME role TO "token bigint, role"',
+				'ALTER TABLE le.le_once_done DROP "token bigint, role", ADD token bigint, ADD role oid; UPDATE le.le_once_done SET token = 1, role = 10' ],
 			[ 'ALTER TABLE le.le_settings ALTER max_ttl TYPE evil.domain', 'ALTER TABLE le.le_settings ALTER max_ttl TYPE interval' ],
 			[ 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT evil.trap()', 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
 			[ q{ALTER TABLE le.le_settings ALTER moved SET DEFAULT query_to_xml('SELECT evil.trap()', true, true, '') IS NULL}, 'ALTER TABLE le.le_settings ALTER moved SET DEFAULT false' ],
