@@ -100,9 +100,13 @@ func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error
 	case Pooler: // leave no session behind that leads
 		end.Err = errPooler
 		var terminated *bool
-		_ = query{`SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = $2::text
+		expel := query{`SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = $2::text
 			AND name = ANY(CASE WHEN $3::int > 0 THEN le_seats($1::text, $3::int) ELSE ARRAY[$1::text] END)`,
-			[]any{election, o.Identity, o.Seats}, []any{&terminated}}.ask(ctx, o, pool)
+			[]any{election, o.Identity, o.Seats}, []any{&terminated}}
+		var failed *pgconn.PgError
+		for tries := 0; tries < 10 && errors.As(expel.ask(ctx, o, pool), &failed); tries++ {
+			// it can run in the session that it ends, or in one that another elector ends
+		}
 	case Extension:
 		var schema *string
 		var database string

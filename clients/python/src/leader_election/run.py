@@ -152,7 +152,7 @@ class Run(ElectorMachine):
         """Say in words what is wrong, and wait a moment for what still runs."""
         with suppress(Exception):
             if error and error.kind == POOLER:
-                await self.once(*self.statement("expel"))
+                await self._expel()
             elif error and error.kind == "extension":
                 schema, base = await self.once(DIAGNOSE)
                 if schema is None:
@@ -165,6 +165,15 @@ class Run(ElectorMachine):
                 for task in late:
                     task.cancel()
         return error
+
+    async def _expel(self) -> None:
+        for _ in range(10):  # it can run in the session that it ends, or in one that another ends
+            try:
+                await self.once(*self.statement("expel"))
+                return
+            except Exception as error:
+                if not getattr(error, "sqlstate", None):
+                    raise
 
     def _abandon(self) -> None:
         """Leave nothing behind, also if the state machine has not come to its end."""

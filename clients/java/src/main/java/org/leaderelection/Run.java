@@ -206,10 +206,22 @@ abstract class Run extends World implements AutoCloseable {
         }
       } else if (kind.equals("pooler")) {
         String names = way.seats == null ? way.names : "ANY (" + way.names + ")";
-        Jdbc.once(options.dataSource, way.query(EXPEL + names, way.identity, way.election));
+        expel(way.query(EXPEL + names, way.identity, way.election));
       }
     } catch (LeaderElectionException e) {
       // what is known without it remains
+    }
+  }
+
+  private void expel(Way.Query query) throws InterruptedException {
+    for (int tries = 0; tries < 10; tries++) {
+      try {
+        Jdbc.once(options.dataSource, query);
+        return;
+      } catch (LeaderElectionException e) {
+        // it can run in the session that it ends, or in one that another elector ends
+        if (e.kind().equals("timeout")) throw e;
+      }
     }
   }
 }
