@@ -132,6 +132,8 @@ expel(void)
 {
 	const ElectorOptions *o = &run.settings->elector;
 	Statement	s;
+	PGresult   *result;
+	usec		end = clock_now() + 5 * SECOND;
 
 	pg_log_error("session scope needs a connection of its own, and a pooler shares this one");
 	pg_log_error_hint("Lead by a lease: use --ttl.");
@@ -142,7 +144,10 @@ expel(void)
 	statement_add(&s, o->identity);
 	if (o->seats > 0)
 		statement_add_number(&s, o->seats);
-	PQclear(ask_once(&s));
+	/* it can run in the session that it ends, or in one that another ends */
+	while (!(result = ask_once(&s)) && clock_now() < end)
+		pg_usleep(100 * MILLISECOND);
+	PQclear(result);
 }
 
 static void
