@@ -68,7 +68,6 @@
 DO $$
 DECLARE
 	owner pg_catalog.oid;
-	moved boolean;
 BEGIN
 	-- names without a schema in this script must be the server's
 	IF (pg_catalog.current_schemas(true))[1] OPERATOR(pg_catalog.<>) 'pg_catalog'
@@ -85,14 +84,6 @@ BEGIN
 									  WHERE r.rolname OPERATOR(pg_catalog.=) current_user) THEN
 		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
 			MESSAGE = 'only the owner of schema "le" can install leader_election';
-	END IF;
-	IF pg_catalog.to_regclass('le.le_settings') IS NOT NULL THEN
-		EXECUTE 'SELECT s.moved FROM le.le_settings s' INTO moved;
-		IF moved THEN
-			RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-				MESSAGE = 'the functions of schema "le" call the C extension',
-				HINT = 'Run from-c.sql to go back to the SQL edition.';
-		END IF;
 	END IF;
 	IF EXISTS (SELECT FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
 			   WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid
@@ -143,8 +134,7 @@ CREATE TABLE IF NOT EXISTS le.le_settings (
 	one boolean PRIMARY KEY DEFAULT true CHECK (one),
 	max_ttl interval NOT NULL DEFAULT '1 min',
 	max_elections_per_role integer NOT NULL DEFAULT 10000,
-	elects boolean NOT NULL DEFAULT true,
-	moved boolean NOT NULL DEFAULT false
+	elects boolean NOT NULL DEFAULT true
 );
 INSERT INTO le.le_settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 COMMENT ON TABLE le.le_settings IS 'settings, one row; the owner changes them by UPDATE';
@@ -154,8 +144,6 @@ COMMENT ON COLUMN le.le_settings.max_elections_per_role IS
 'how many elections a role can add to le_elections; superusers are exempt';
 COMMENT ON COLUMN le.le_settings.elects IS
 'false: no new term begins; running terms continue';
-COMMENT ON COLUMN le.le_settings.moved IS
-'true: the functions call the C extension; set by to-c.sql and from-c.sql';
 
 -- An upgrade must not lock the table: renewals would wait for transactions that
 -- have read it.
@@ -848,9 +836,6 @@ BEGIN
 					'of may still run.',
 				HINT = format('Retry in %s ms.', ceil(lease_us / 1000.0));
 		ELSIF lease_us > 0 OR NOT (SELECT s.elects FROM le.le_settings s) THEN
-			IF le._le_moved() THEN
-				RETURN NULL;
-			END IF;
 			PERFORM pg_sleep(least(0.1, extract(epoch FROM until - clock_timestamp())));
 		ELSIF seen.name IS NULL THEN
 			CONTINUE WHEN le._le_add(name);
@@ -973,23 +958,6 @@ BEGIN
 	RETURN e.token;
 END $$;
 
--- Check whether the elections have moved to the C extension since the caller
--- has called.  The caller must have locked the table, as by FOR UPDATE.
-CREATE OR REPLACE FUNCTION le._le_moved() RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-	RETURN (SELECT s.moved FROM le.le_settings s);
-END $$;
-
--- Raise an error if they have, for a call that cannot go on there
-CREATE OR REPLACE FUNCTION le._le_require_unmoved() RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-	IF le._le_moved() THEN
-		RAISE serialization_failure USING MESSAGE = 'the elections have moved to the C extension',
-			HINT = 'Retry.';
-	END IF;
-	RETURN true;
-END $$;
-
 -- Check whether a new term may begin.  A transaction that keeps its snapshot
 -- would not see the change: locking the row is an error then.  No transaction
 -- keeps that lock, for which an UPDATE of the settings would wait.
@@ -1037,7 +1005,6 @@ BEGIN
 	LOOP
 		patience := le._le_patience(started, timeout, lock_timeout);
 		token := le._le_bid(name, scope, lasts, identity, patience);
-		PERFORM le._le_require_unmoved() WHERE token IS NULL;
 		IF token IS NOT NULL OR patience = '0' AND timeout IS NOT NULL
 			AND clock_timestamp() >= started + timeout THEN
 			RETURN token;
@@ -1369,7 +1336,6 @@ BEGIN
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name AND t.token = token
 		AND t.scope = 'lease';
 	IF NOT FOUND OR le._le_over(e, false) IS NOT NULL THEN
-		PERFORM le._le_require_unmoved();
 		RETURN false;
 	END IF;
 	e := le._le_led(name, token, identity);
@@ -1492,7 +1458,6 @@ BEGIN
 		END IF;
 	END IF;
 	IF over IS NOT NULL THEN
-		PERFORM le._le_require_unmoved();
 		IF e.name IS NULL AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name), 0) < token THEN
 			-- the term may have begun after the snapshot
@@ -1662,21 +1627,12 @@ BEGIN
 		ELSE le._le_ttl(ttl) END;
 END $$;
 
--- For how long a campaign that began then may go on
-CREATE OR REPLACE FUNCTION le._le_rest(started timestamptz, timeout interval) RETURNS interval
-	LANGUAGE plpgsql AS $$
-BEGIN
-	RETURN CASE WHEN timeout IS NOT NULL
-		THEN greatest('0', started + timeout - clock_timestamp()) END;
-END $$;
-
 -- One round of a campaign.  "waits" tells the procedure to commit, and to call
 -- again.  The first round does not wait, except in a transaction block, where
 -- it lasts until the end.
 CREATE OR REPLACE FUNCTION le._le_campaign(name text, timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, first boolean, INOUT token bigint, OUT waits boolean, OUT moved boolean,
-	OUT rest interval)
+	started timestamptz, first boolean, INOUT token bigint, OUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
@@ -1700,17 +1656,11 @@ BEGIN
 		token := le._le_bid(name, scope, lasts, identity, patience);
 		waits := token IS NULL AND COALESCE(clock_timestamp() < started + timeout, true);
 	END IF;
-	IF token IS NULL THEN
-		moved := le._le_moved();
-		rest := CASE WHEN moved THEN le._le_rest(started, timeout) END;
-		waits := waits AND NOT moved;
-	END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, first boolean, OUT token bigint, OUT name text, OUT waits boolean,
-	OUT moved boolean, OUT rest interval)
+	started timestamptz, first boolean, OUT token bigint, OUT name text, OUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -1747,9 +1697,7 @@ BEGIN
 			END LOOP;
 		END IF;
 		name := NULL;
-		moved := le._le_moved();
-		rest := CASE WHEN moved THEN le._le_rest(started, timeout) END;
-		waits := COALESCE(clock_timestamp() < started + timeout, true) AND NOT moved;
+		waits := COALESCE(clock_timestamp() < started + timeout, true);
 		IF NOT waits THEN
 			RETURN;
 		END IF;
@@ -1788,10 +1736,6 @@ BEGIN
 			false, token);
 	END LOOP;
 	token := round.token;
-	-- the procedure has another body then, see to-c.sql
-	IF round.moved THEN
-		CALL le.le_campaign(name, round.rest, ttl, heartbeat, identity, token);
-	END IF;
 END $$;
 COMMENT ON PROCEDURE le.le_campaign(text, interval, interval, interval, text, bigint) IS
 'wait to lead the election for the rest of the session, or until no heartbeat comes for that long, '
@@ -1821,9 +1765,6 @@ BEGIN
 	END LOOP;
 	token := round.token;
 	name := round.name;
-	IF round.moved THEN
-		CALL le.le_campaign(names, round.rest, ttl, heartbeat, identity, token, name);
-	END IF;
 END $$;
 COMMENT ON PROCEDURE le.le_campaign(text[], interval, interval, interval, text, bigint, text) IS
 'wait to lead any of many elections, by bids at intervals of 0.2 seconds; returns token and name '
@@ -2034,8 +1975,8 @@ BEGIN
 				AND l.pid = e.pid AND l.granted) END;
 END $$;
 
--- The views consist of functions, which an upgrade and a move replace without a
--- lock on the view: they would wait for transactions that have read it.
+-- The views consist of functions, which an upgrade replaces without a lock on the
+-- view: it would wait for transactions that have read it.
 CREATE OR REPLACE FUNCTION le._le_leaders()
 	RETURNS TABLE (name text, key bigint, scope text, identity text, token bigint, pid integer,
 	usename name, application_name text, client_addr inet, since timestamptz, candidates bigint,

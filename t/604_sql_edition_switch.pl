@@ -1,0 +1,109 @@
+# The move from the SQL edition to the C extension, and back, by the commands of doc/managed.md as
+# they stand there.  A role runs them that owns the schema and may create others: no superuser.
+#
+# Wrong outcomes: a term begins while the programs are stopped; a job that was done is done again; a
+# token that does not grow; a stale writer that commits; a write that no trigger guards.
+
+use strict;
+use warnings;
+
+use Test::More;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeaderElection;
+use SqlEdition;
+
+my ($page) = slurp_file('doc/managed.md') =~ /^## Move between the Editions\n(.*?)^## /ms or die 'the page has no such section';
+my @blocks = $page =~ /^ *```sql skip=t\/604_sql_edition_switch.pl runs it\n(.*?)^ *```$/msg;
+is(scalar @blocks, 7, 'the page has six blocks, and one for the way back');
+my ($close, $look, $move, $triggers, $uses, $drop, $back) = @blocks;
+my %back = $back =~ /^-- (\d)\.[^\n]*\n((?:(?!-- \d)[^\n]*\n)+)/mg;
+
+my $node = sql_edition_server('sql_edition_switch');
+my $admin = session($node);
+ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own', 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
+	'CREATE TABLE app.invoice (token bigint) PARTITION BY LIST (token)', 'CREATE TABLE app.part PARTITION OF app.invoice DEFAULT',
+	q{CREATE TRIGGER "Guard" BEFORE INSERT ON app.invoice FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')},
+	'ALTER TABLE app.invoice ENABLE ALWAYS TRIGGER "Guard"', 'RESET ROLE');
+die $admin->{error} if $admin->{error};
+
+# What psql prints that a role runs; it ends at an error
+sub run_as
+{
+	my ($role, $commands) = @_;
+	my ($status, $printed, $errors) = $node->psql('postgres', $commands, extra_params => [ '-U', $role ]);
+	is($status, 0, "commands of $role") or diag($errors);
+	return $printed;
+}
+
+sub write_with
+{
+	my ($client, $token) = @_;
+	ask($client, "SET leader_election.token = $token", "INSERT INTO invoice VALUES ($token)");
+	return $client->{code};
+}
+
+sub moves
+{
+	my ($edition, $day, $to, %refused) = @_;
+	my ($client, $leader) = map { session($node, user => 'app') } 1 .. 2;
+
+	# a program that the move does not stop, and one in session scope; tokens that are ahead of the clock
+	my $stale = lease_take($client, 'biller', '4 s');
+	is(write_with($client, $stale), '', 'a write before the move');
+	is(ask($client, "SELECT le_once('biller', '2026-01-0$day', $stale)"), 't', 'a job');
+	is(ask($leader, q{SELECT le_try_become_leader('report')}), 't', 'a leader in session scope');
+	ask($client, 'CREATE VIEW app.leaders AS TABLE le_leaders');
+	my $last = run_as('le_own', q{SELECT setval('le.le_token_seq', last_value + 500000000000) FROM le.le_token_seq});
+
+	run_as('le_own', $to->{2});
+	fails($client, q{SELECT 1 / count(le_lease('other', '1 s'))}, $refused{bid}, 'no term begins');
+	like(run_as('le_own', $to->{3}), qr/^report\|/m, 'a program that still runs is shown');
+	end_session($leader);
+	ok($node->poll_query_until('postgres', "SELECT NOT EXISTS ($to->{look})", 't'), 'all terms end');
+	is(run_as('le_own', $to->{3}), '', 'which is shown');
+	run_as('le_own', $to->{4});
+	is(ask($client, 'SELECT le_version()'), "leader_election 1.0.0, $edition edition", 'another edition');
+	is(write_with($client, $stale), $refused{write}, 'no write by the old trigger');
+	run_as('app', run_as('le_own', $triggers));
+	is(write_with($client, $stale), 'LE001', 'nor by the new one with the stale token');
+	is(ask($client, "SELECT le_renew('biller', $stale)"), 'f', 'which renews nothing');
+
+	my $token = lease_take($client, 'biller', '1 min');
+	cmp_ok($token, '>', $last, 'a token above all old ones');
+	is(write_with($client, $token), '', 'a write with it');
+	is(ask($client, "SELECT le_once('biller', '2026-01-0$day', $token), le_once('biller', '2026-01-0$day 12:00', $token)"), 'f|t', 'the job is still done, and the next is due');
+	is(ask($admin, q{SELECT tgenabled FROM pg_trigger WHERE tgrelid = 'app.invoice'::regclass}), 'A', 'the trigger is as before');
+	is(run_as('le_own', $uses), 'rule|"_RETURN" on app.leaders', 'what else uses the old edition is shown');
+	ask($client, 'DROP VIEW app.leaders');
+	is(run_as('le_own', $uses), '', 'nothing does');
+	run_as('le_own', $to->{6});
+	is(ask($admin, q{SELECT to_regnamespace('le_old')}), '', 'the old edition is dropped');
+	is(write_with($client, $stale), 'LE001', 'the table stays guarded');
+	ask($client, "SELECT le_resign('biller', $token)");
+	end_session($client);
+	return;
+}
+
+subtest 'to the C extension' => sub {
+	my ($owner, $client) = map { session($node, user => $_) } qw(le_own app);
+	foreach my $commands ($close, $move)
+	{
+		ask($client, 'BEGIN', q{SELECT le_try_become_leader_xact('open')});
+		post($owner, $commands);
+		ok(ask_until($admin, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $owner->{pid}", 'Lock', 5), 'waits for an open bid, job or guard');
+		ask($admin, "SELECT pg_cancel_backend($owner->{pid})");
+		collect($owner);
+		ask($_, 'ROLLBACK') foreach $owner, $client;
+	}
+	end_session($owner, $client);
+	moves('C', 1, { 2 => $close, 3 => $look, look => $look =~ s/;$//r, 4 => $move, 6 => $drop }, bid => '22012', write => '42883');
+};
+subtest 'back to the SQL edition' => sub {
+	moves('SQL', 2, { %back, look => $back{3} =~ s/;$//r }, bid => '42883', write => 'LE001');
+};
+is(ask($admin, q{SELECT rolsuper FROM pg_roles WHERE rolname = 'le_own'}), 'f', 'by no superuser');
+end_session($admin);
+done_testing();
