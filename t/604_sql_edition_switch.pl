@@ -15,7 +15,7 @@ use lib $FindBin::RealBin;
 use LeaderElection;
 use SqlEdition;
 
-my ($page) = slurp_file('doc/managed.md') =~ /^## Move between the Editions\n(.*?)^## /ms or die 'the page has no such section';
+my ($page) = slurp_file('doc/managed.md') =~ /^## Move Between the Editions\n(.*?)^## /ms or die 'the page has no such section';
 my @blocks = $page =~ /^ *```sql skip=t\/604_sql_edition_switch.pl runs it\n(.*?)^ *```$/msg;
 is(scalar @blocks, 7, 'the page has six blocks, and one for the way back');
 my ($close, $look, $move, $triggers, $uses, $drop, $back) = @blocks;
