@@ -8,8 +8,7 @@
 \i :abs_srcdir/sql/include/advisory.psql
 \set a worker-queue-mail.sender
 \set b HwFfjYHs9PGi-Rwb-Amyj4y5
-SELECT hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS collide,
-       hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS keys;
+SELECT hashtextextended(:'a', 0) = hashtextextended(:'b', 0) AS collide;
 
 -- alone, either is an election like any other
 SELECT le_try_become_leader(:'b'), le_am_leader(:'b'), le_resign(:'b');
@@ -18,27 +17,21 @@ SELECT le_try_become_leader(:'a', identity => 'me');
 -- a leader of the one gets an error from every call for the other
 SELECT le_try_become_leader(:'b');
 \echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY terse
-SELECT le_become_leader(:'b');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_become_leader(:'b', '0');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_become_leader(:'b', '1 s');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_try_become_leader_xact(:'b');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_become_leader_xact(:'b');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_become_leader_xact(:'b', '1 s');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_am_leader(:'b');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_token(:'b');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_resign(:'b');
-\echo :LAST_ERROR_SQLSTATE
--- but the key itself, and the leader, can be read
-SELECT hashtextextended(:'b', 0) = hashtextextended(:'a', 0) AS key;
+CREATE FUNCTION pg_temp.came_of(what text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE what INTO result;
+	RETURN 'done: ' || coalesce(result, '');
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ' ' || SQLERRM;
+END
+$$;
+SELECT call, pg_temp.came_of(format(call, :'b')) FROM unnest(ARRAY[
+ 'SELECT le_become_leader(%L)', 'SELECT le_become_leader(%L, ''0'')', 'SELECT le_become_leader(%L, ''1 s'')', 'SELECT le_lease(%L, ''1 hour'')',
+ 'SELECT le_try_become_leader_xact(%L)', 'SELECT le_become_leader_xact(%L)', 'SELECT le_become_leader_xact(%L, ''1 s'')',
+ 'SELECT le_am_leader(%L)', 'SELECT le_token(%L)', 'SELECT le_resign(%L)']) call;
+-- but the leader can be read
 SELECT name, identity FROM le_leader(:'b');
 SELECT name, identity FROM le_leader(:'a');
 SELECT name FROM le_leaders;
@@ -48,17 +41,8 @@ SELECT le_am_leader(:'a'), count(*) AS locks FROM advisory;
 -- the bare key is another election altogether
 SELECT le_try_become_leader(hashtextextended(:'b', 0)), le_am_leader(hashtextextended(:'b', 0)), le_resign(hashtextextended(:'b', 0));
 
--- caught in a block
-DO $$
-BEGIN
-	PERFORM le_try_become_leader('HwFfjYHs9PGi-Rwb-Amyj4y5');
-EXCEPTION WHEN SQLSTATE 'LE002' THEN
-	RAISE INFO 'caught: %', SQLERRM;
-END
-$$;
 SELECT le_resign(:'a');
 SELECT le_am_leader(:'b'), le_token(:'b');
-\set VERBOSITY default
 SELECT le_resign(:'b');
 
 -- transaction scope: the other one is free again as soon as it ends
@@ -84,18 +68,43 @@ COMMIT;
 SELECT le_am_leader(:'b'), le_resign(:'b');
 
 --
+-- Leases
+--
+SELECT le_lease(:'a', '1 hour', identity => 'me') AS t1 \gset
+SELECT le_lease(:'b', '1 hour');
+\echo :LAST_ERROR_SQLSTATE
+SELECT call, pg_temp.came_of(format(call, :'b', :t1)) FROM unnest(ARRAY[
+ 'SELECT le_lease(%L, ''1 hour'', token => %s)', 'SELECT le_try_become_leader(%L)', 'SELECT le_try_become_leader_xact(%L)', 'SELECT le_become_leader(%L, ''1 hour'')', 'SELECT le_become_leader(%L)',
+-- its token is no token of the other one
+ 'SELECT concat(le_am_leader(%1$L, %2$s), le_renew(%1$L, %2$s), le_renew(%1$L, %2$s, ''1 s''))']) call;
+SELECT count(*) FROM le_leader(:'b');
+SELECT name, ttl, renewals, candidates FROM le_leader(:'a');
+SELECT count(*) FROM le_candidates;
+SELECT * FROM advisory;
+-- in the transaction that has taken it
+SELECT le_resign(:'a', :t1);
+BEGIN;
+SELECT le_lease(:'a', '1 hour', identity => 'me') AS t2 \gset
+SELECT pg_temp.came_of(format('SELECT le_lease(%L, ''1 hour'')', :'b'));
+SELECT pg_temp.came_of(format('SELECT le_try_become_leader(%L)', :'b'));
+SELECT le_am_leader(:'a', :t2);
+ROLLBACK;
+-- the other one is free when it is over: rolled back, resigned, expired
+SELECT le_lease(:'b', '1 hour') AS t3 \gset
+SELECT :t3 > :t2 AS greater, le_resign(:'b', :t3);
+SELECT le_lease(:'a', '100 ms') AS t4 \gset
+SELECT pg_sleep(0.15);
+SELECT le_lease(:'b', '1 hour', identity => 'b') AS t5 \gset
+SELECT :t5 > :t4 AS greater, le_am_leader(:'a', :t4), le_am_leader(:'b', :t5);
+SELECT name, identity FROM le_leaders WHERE scope = 'lease';
+-- whose row tells so
+SELECT name = :'b' AS b FROM le_leases WHERE name IN (:'a', :'b') AND ttl > '0';
+SELECT le_resign(:'b', :t5), le_lease(:'a', '1 hour') > :t5 AS again;
+SELECT le_resign(name, token) FROM le_leader(:'a');
+
+--
 -- An election that is declared: the other name is refused wherever it could be in the way
 --
-CREATE FUNCTION pg_temp.came_of(what text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	result text;
-BEGIN
-	EXECUTE what INTO result;
-	RETURN 'done: ' || coalesce(result, '');
-EXCEPTION WHEN OTHERS THEN
-	RETURN SQLSTATE || ' ' || SQLERRM;
-END
-$$;
 SELECT le_declare(:'a', max_ttl => '1 min');
 SELECT le_declare(:'b');
 \echo :LAST_ERROR_SQLSTATE

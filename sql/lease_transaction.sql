@@ -1,6 +1,6 @@
 --
--- Leases and transactions: a grant counts from its commit, and everything else
--- at once
+-- Leases and transactions: a grant counts from its commit, and everything else at
+-- once; isolation levels; what is kept of leases, and cleared away
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
 \i :abs_srcdir/sql/include/advisory_of_leases.psql
@@ -162,6 +162,132 @@ SELECT name, le_resign(name, token) FROM le_leaders WHERE name LIKE 'from a %' O
 DROP TABLE t;
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 TABLE advisory;
+
+-- what the library keeps of leases, in le_leases and in the registry: the ttl, and its changes
+SELECT le_lease('ttl', '-1 day 25 hours') AS t1 \gset
+SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
+SELECT le_renew('ttl', :t1, '10 min');
+SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
+SELECT le_lease('ttl', '20 min', token => :t1) = :t1 AS lease;
+\set VERBOSITY sqlstate
+SELECT le_renew('ttl', :t1, '1 day 1 us');
+SELECT le_lease('ttl', '1 ms', token => :t1);
+SELECT le_lease('none', '1 s', identity => '');
+\set VERBOSITY default
+SELECT r.ttl, t.ttl FROM le_leader('ttl') r JOIN le_leases t USING (name, token);
+SELECT name FROM le_leases WHERE ttl > '0' ORDER BY name;
+-- a bare key is another election
+SELECT le_try_become_leader(hashtextextended('ttl', 0)), le_resign(hashtextextended('ttl', 0)), le_resign('ttl', :t1);
+-- a lease that is over, and the next one
+SELECT le_lease('job', '100 ms') AS t1 \gset
+SELECT pg_sleep(0.15);
+SELECT count(*) FROM _le_registry_terms() WHERE name = 'job';
+SELECT le_lease('job', '1 hour', token => :t1) AS t2 \gset
+SELECT token = :t2 AS token, ttl FROM le_leases WHERE name = 'job';
+-- elected in another scope, the row says that it is over
+SELECT le_lease('session', '100 ms') > 0 AS s, le_lease('xact', '100 ms') > 0 AS x;
+SELECT pg_sleep(0.15);
+SELECT le_try_become_leader('session', identity => 's');
+BEGIN;
+SELECT le_become_leader_xact('xact', '1 hour', identity => 'x');
+ROLLBACK;
+SELECT name, ttl FROM le_leases WHERE name IN ('session', 'xact') ORDER BY name;
+SELECT le_resign('session');
+SELECT le_lease('session', '1 hour') > 0 AS s, le_lease('xact', '1 hour') > 0 AS x;
+SELECT name, count(*), min(ttl) FROM le_leases WHERE name IN ('session', 'xact') GROUP BY name ORDER BY name;
+-- leases that are over are cleared away as new ones are taken
+SELECT count(le_lease('short ' || i, '100 ms')) FROM generate_series(1, 100) i;
+SELECT pg_sleep(0.15);
+SELECT count(le_lease('new ' || i, '1 hour')) FROM generate_series(1, 500) i;
+SELECT count(*) FILTER (WHERE name LIKE 'short %') < 10 AS cleared, count(*) FILTER (WHERE name LIKE 'new %') AS new FROM le_leases;
+SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders WHERE scope = 'lease';
+SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
+TABLE advisory;
+
+-- all isolation levels, and read-only transactions, whose snapshot is older than all that they ask about
+SELECT le_lease('before', '1 hour') AS t1 \gset
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM le_leases WHERE name = 'after';
+SELECT le_lease('after', '1 hour') AS t2 \gset
+SELECT le_am_leader('before', :t1), le_renew('before', :t1, '2 hours'), le_am_leader('after', :t2);
+COMMIT;
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SELECT count(*) FROM le_leases WHERE name = 'read only';
+SELECT le_renew('after', :t2, '20 min'), le_resign('before', :t1), le_lease('before', '1 hour') > :t2 AS again;
+SELECT le_lease('read only', '1 hour') AS t3 \gset
+SAVEPOINT a;
+SELECT le_lease('sub', '1 hour') > :t3 AS greater;
+ROLLBACK TO a;
+SHOW transaction_read_only;
+INSERT INTO le_leases VALUES (1);
+COMMIT;
+-- an error has rolled that back, but not what does not wait for a commit
+SELECT le_am_leader('read only', :t3), le_am_leader('before', :t1);
+SELECT name, r.ttl, t.ttl FROM le_leaders r JOIN le_leases t USING (name, token) WHERE scope = 'lease';
+
+BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE;
+SELECT le_lease('before', '1 hour') AS t4 \gset
+SELECT le_renew('after', :t2, '30 min');
+COMMIT;
+SELECT le_am_leader('before', :t4);
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT count(*) FROM le_leaders WHERE scope = 'lease';
+SELECT le_lease('third', '1 hour') AS t5 \gset
+SELECT le_resign('before', :t4), le_lease('before', '1 hour') > 0 AS again;
+SELECT count(*) FROM le_leaders WHERE scope = 'lease';
+COMMIT AND CHAIN;
+SHOW transaction_isolation;
+SELECT name FROM le_leaders WHERE scope = 'lease' ORDER BY name;
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT count(*) FILTER (WHERE le_resign(name, token)) FROM le_leaders WHERE scope = 'lease';
+ROLLBACK;
+
+-- one lock, however often the lease is taken and given up: no more than
+-- leader_election.max_terms_per_session
+DO $$
+BEGIN
+	FOR i IN 1 .. 1005 LOOP
+		IF NOT le_resign('again', le_lease('again', '1 hour')) THEN
+			RAISE 'not resigned';
+		END IF;
+	END LOOP;
+END $$;
+TABLE advisory;
+
+-- given up outside of a savepoint, and taken in it; the other way round
+BEGIN;
+SELECT le_resign('again', le_lease('again', '1 hour'));
+SAVEPOINT s;
+SELECT le_lease('again', '1 hour') AS inner \gset
+ROLLBACK TO s;
+SELECT le_am_leader('again', :inner);
+SAVEPOINT s;
+SELECT le_resign('again', le_lease('again', '1 hour'));
+RELEASE s;
+SELECT le_lease('again', '1 hour') AS outer \gset
+SELECT le_am_leader('again', :outer);
+COMMIT;
+SELECT le_am_leader('again', :inner), le_am_leader('again', :outer);
+SELECT count(*), bool_and(token = :outer) FROM le_leases WHERE name = 'again' AND ttl > '0';
+SELECT le_resign('again', :outer);
+
+-- what a transaction cleared away that was rolled back is cleared away later
+SELECT count(le_lease('one-off ' || i, '100 ms')) FROM generate_series(1, 60) i;
+SELECT pg_sleep(0.2);
+BEGIN;
+SELECT count(le_lease('in vain ' || i, '1 day')) FROM generate_series(1, 60) i;
+ROLLBACK;
+SELECT count(*) AS left_over FROM le_leases WHERE name LIKE 'one-off %';
+DO $$
+BEGIN
+	FOR i IN 1 .. 20000 LOOP
+		EXIT WHEN NOT EXISTS (SELECT FROM le_leases WHERE name LIKE 'one-off %');
+		PERFORM le_resign('other ' || i, le_lease('other ' || i, '1 day'));
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT count(*) AS left_over FROM le_leases WHERE name LIKE 'one-off %';
 
 -- a lease that begins with the commit says so, once a transaction
 BEGIN;

@@ -14,7 +14,7 @@
  *	  - term/election_lock.c: LOCALLOCK.lockOwners tells at which levels this
  *	    session holds a lock, and lockCleared, which the server uses for
  *	    relations only, marks the lock that a term began with ->
- *	    specs/unlock_all_spares_the_transactions_hold,
+ *	    specs/unlock_all_inside_a_transaction,
  *	    specs/bare_key_unlocked_and_taken_again
  *	  - term/election_lock.c: PGPROC.waitLock, waitStatus and the links of a
  *	    lock's queue, protected by the lock's partition, as the deadlock
