@@ -30,7 +30,7 @@ $$;
 SELECT call, pg_temp.came_of(format(call, :'b')) FROM unnest(ARRAY[
  'SELECT le_become_leader(%L)', 'SELECT le_become_leader(%L, ''0'')', 'SELECT le_become_leader(%L, ''1 s'')', 'SELECT le_lease(%L, ''1 hour'')',
  'SELECT le_try_become_leader_xact(%L)', 'SELECT le_become_leader_xact(%L)', 'SELECT le_become_leader_xact(%L, ''1 s'')',
- 'SELECT le_am_leader(%L)', 'SELECT le_token(%L)', 'SELECT le_resign(%L)']) call;
+ 'SELECT le_am_leader(%L)', 'SELECT le_token(%L)', 'SELECT le_resign(%L)', 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, le_token(''worker-queue-mail.sender''))', 'SELECT le_depose(%L)']) call;
 -- but the leader can be read
 SELECT name, identity FROM le_leader(:'b');
 SELECT name, identity FROM le_leader(:'a');
@@ -71,12 +71,19 @@ SELECT le_am_leader(:'b'), le_resign(:'b');
 -- Leases
 --
 SELECT le_lease(:'a', '1 hour', identity => 'me') AS t1 \gset
+CREATE TEMP TABLE guarded (i int);
+CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION le_guard(:'b');
 SELECT le_lease(:'b', '1 hour');
 \echo :LAST_ERROR_SQLSTATE
 SELECT call, pg_temp.came_of(format(call, :'b', :t1)) FROM unnest(ARRAY[
  'SELECT le_lease(%L, ''1 hour'', token => %s)', 'SELECT le_try_become_leader(%L)', 'SELECT le_try_become_leader_xact(%L)', 'SELECT le_become_leader(%L, ''1 hour'')', 'SELECT le_become_leader(%L)',
 -- its token is no token of the other one
- 'SELECT concat(le_am_leader(%1$L, %2$s), le_renew(%1$L, %2$s), le_renew(%1$L, %2$s, ''1 s''))']) call;
+ 'SELECT concat(le_am_leader(%1$L, %2$s), le_renew(%1$L, %2$s), le_renew(%1$L, %2$s, ''1 s''))',
+ 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, %s)', 'INSERT INTO guarded VALUES (1)']) call;
+BEGIN;
+SET LOCAL leader_election.token = :t1;
+SELECT pg_temp.came_of('INSERT INTO guarded VALUES (1)') AS by_token, le_assert_leader(:'a', :t1), pg_temp.came_of('INSERT INTO guarded VALUES (1)') AS guarded;
+ROLLBACK;
 SELECT count(*) FROM le_leader(:'b');
 SELECT name, ttl, renewals, candidates FROM le_leader(:'a');
 SELECT count(*) FROM le_candidates;
@@ -108,8 +115,6 @@ SELECT le_resign(name, token) FROM le_leader(:'a');
 SELECT le_declare(:'a', max_ttl => '1 min');
 SELECT le_declare(:'b');
 \echo :LAST_ERROR_SQLSTATE
-CREATE TEMP TABLE guarded (i int);
-CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION le_guard(:'b');
 SET client_min_messages = error;
 SELECT call, pg_temp.came_of(format(call, :'b', :'a')) FROM unnest(ARRAY[
  'SELECT le_try_become_leader(%1$L)', 'SELECT le_become_leader(%1$L)', 'SELECT le_become_leader(%1$L, ''0'')', 'SELECT le_become_leader(%1$L, ''1 s'')',

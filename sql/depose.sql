@@ -174,11 +174,6 @@ SELECT code, message FROM unnest(ARRAY['NULL::text', '''''', 'repeat(''x'', 256)
 SELECT lead('w', 'lease', 'job'), (refusal('SELECT le_depose(''job'', '''')')).code;
 SELECT le_depose(reason => repeat('é', 127) || 'x', name => 'job');
 SELECT dblink_disconnect('w'), gone('w');
--- two names with one 64-bit key: see collision.sql
-\set a worker-queue-mail.sender
-\set b HwFfjYHs9PGi-Rwb-Amyj4y5
-SELECT lead('w', 'session', :'a'), (SELECT code FROM refusal(format('SELECT le_depose(%L)', :'b'))), alive(), le_depose(:'a'), gone('w');
-SELECT dblink_disconnect('w');
 
 -- what was done stays done
 SELECT lead('w', 'session', 'job'), lead('v', 'lease', 'lease');

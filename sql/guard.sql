@@ -121,18 +121,6 @@ TABLE guards;
 SELECT session, xact FROM vacant('never heard of');
 COMMIT;
 
--- two names with one 64-bit key: see collision.sql
-\set a worker-queue-mail.sender
-\set b HwFfjYHs9PGi-Rwb-Amyj4y5
-SELECT le_try_become_leader(:'a') AS leads, le_token(:'a') AS t7 \gset
-SELECT le_assert_leader(:'b');
-SELECT le_assert_leader(:'b', :t7);
-SELECT le_resign(:'a');
-SELECT le_lease(:'a', '1 hour') AS t7 \gset
-SELECT le_assert_leader(:'b');
-SELECT le_assert_leader(:'b', :t7);
-SELECT le_resign(:'a', :t7);
-
 -- the guard holds off the candidate that is to begin a new term, until the
 -- transaction has ended
 SELECT le_resign('job');

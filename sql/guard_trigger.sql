@@ -581,20 +581,6 @@ SELECT le_resign('mailer');
 DROP TRIGGER guard2 ON work;
 DROP TABLE mail;
 RESET leader_election.token;
--- two names with one 64-bit key: see collision.sql
-CREATE TABLE colliding (id int);
-CREATE TRIGGER guard BEFORE INSERT ON colliding FOR EACH STATEMENT EXECUTE FUNCTION le_guard('HwFfjYHs9PGi-Rwb-Amyj4y5');
-SELECT le_lease('worker-queue-mail.sender', '1 hour') AS t3 \gset
-INSERT INTO colliding VALUES (1);
-SET leader_election.token = :t3;
-INSERT INTO colliding VALUES (1);
-BEGIN;
-SELECT le_assert_leader('worker-queue-mail.sender', :t3);
-INSERT INTO colliding VALUES (1);
-ROLLBACK;
-RESET leader_election.token;
-SELECT le_resign('worker-queue-mail.sender', :t3);
-DROP TABLE colliding;
 
 -- roles: the one that leads, and its members; a table's owner need not be one
 SELECT le_resign('job', :t1);

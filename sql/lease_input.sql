@@ -5,28 +5,17 @@
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
 \i :abs_srcdir/sql/include/advisory_of_leases.psql
+\i :abs_srcdir/sql/include/outcome.psql
 
 -- NULL
-SELECT le_lease(NULL, '1 s');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('job', NULL);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_renew(NULL, 1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_renew('job', NULL);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_am_leader(NULL, 1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_am_leader('job', NULL);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_resign(NULL, 1);
-\echo :LAST_ERROR_SQLSTATE
+SELECT statement, outcome(statement) FROM unnest(ARRAY[
+ $$SELECT le_lease(NULL, '1 s')$$, $$SELECT le_lease('job', NULL)$$, $$SELECT le_renew(NULL, 1)$$, $$SELECT le_renew('job', NULL)$$,
+ $$SELECT le_am_leader(NULL, 1)$$, $$SELECT le_am_leader('job', NULL)$$, $$SELECT le_resign(NULL, 1)$$]) statement;
 -- that is the session's own
 SELECT le_resign('job', NULL);
 
 -- the ttl: 100 ms to 1 day, in whatever words
 SELECT le_lease('job', '99.999 ms');
-\echo :LAST_ERROR_SQLSTATE
 CREATE FUNCTION pg_temp.answer(ttl interval) RETURNS text LANGUAGE plpgsql SET client_min_messages = error AS $$
 DECLARE
 	t bigint;
@@ -56,39 +45,19 @@ SELECT ttl FROM le_leader('ttl');
 
 -- a refused ttl leaves the lease as it is: also if another token leads, or
 -- there is no leader
-SELECT le_renew('ttl', :t1, '1 day 1 us');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('ttl', '1 ms', identity => NULL, token => :t1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_renew('ttl', :t1 + 1000000, '1 month');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_renew('nobody''s', 1, '0');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('ttl', '1 s', identity => '', token => :t1);
-\echo :LAST_ERROR_SQLSTATE
+SELECT statement, outcome(format(statement, :t1)) FROM unnest(ARRAY[
+ $$SELECT le_renew('ttl', %s, '1 day 1 us')$$, $$SELECT le_lease('ttl', '1 ms', identity => NULL, token => %s)$$,
+ $$SELECT le_renew('ttl', %s + 1000000, '1 month')$$, $$SELECT le_renew('nobody''s', 1, '0')$$, $$SELECT le_lease('ttl', '1 s', identity => '', token => %s)$$]) statement;
 SELECT ttl, renewals FROM le_leader('ttl');
 SELECT le_renew('ttl', :t1, NULL), le_lease('ttl', '1 day', identity => NULL, token => NULL);
 SELECT ttl, renewals, le_resign('ttl', :t1) FROM le_leader('ttl');
 
 -- names and identities
-\set VERBOSITY terse
-SELECT le_lease('', '1 s');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_lease(repeat('n', 256), '1 s');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_lease(repeat('ü', 128), '1 s');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('job', '1 s', identity => '');
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_lease('job', '1 s', identity => repeat('i', 256));
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_renew('', 1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_am_leader('', 1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT le_resign(repeat('n', 256), 1);
-\echo :LAST_ERROR_SQLSTATE
-
+SELECT statement, outcome(statement) FROM unnest(ARRAY[
+ $$SELECT le_lease('', '1 s')$$, $$SELECT le_lease(repeat('n', 256), '1 s')$$, $$SELECT le_lease(repeat('ü', 128), '1 s')$$,
+ $$SELECT le_lease('job', '1 s', identity => '')$$, $$SELECT le_lease('job', '1 s', identity => repeat('i', 256))$$,
+ $$SELECT le_renew('', 1)$$, $$SELECT le_am_leader('', 1)$$, $$SELECT le_resign(repeat('n', 256), 1)$$]) statement;
 -- none of these took anything
 SELECT count(*) FROM le_leaders;
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+DROP FUNCTION outcome;
