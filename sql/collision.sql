@@ -79,7 +79,7 @@ SELECT call, pg_temp.came_of(format(call, :'b', :t1)) FROM unnest(ARRAY[
  'SELECT le_lease(%L, ''1 hour'', token => %s)', 'SELECT le_try_become_leader(%L)', 'SELECT le_try_become_leader_xact(%L)', 'SELECT le_become_leader(%L, ''1 hour'')', 'SELECT le_become_leader(%L)',
 -- its token is no token of the other one
  'SELECT concat(le_am_leader(%1$L, %2$s), le_renew(%1$L, %2$s), le_renew(%1$L, %2$s, ''1 s''))',
- 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, %s)', 'INSERT INTO guarded VALUES (1)']) call;
+ 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, %s)', 'INSERT INTO guarded VALUES (1)', 'SELECT le_depose(%L)']) call;
 BEGIN;
 SET LOCAL leader_election.token = :t1;
 SELECT pg_temp.came_of('INSERT INTO guarded VALUES (1)') AS by_token, le_assert_leader(:'a', :t1), pg_temp.came_of('INSERT INTO guarded VALUES (1)') AS guarded;
