@@ -61,6 +61,12 @@ my @roads = (
 		after => 'SET idle_in_transaction_session_timeout = 1',
 		end => \&idle
 	},
+	{
+		road => 'idle_in_transaction_session_timeout in a failed transaction',
+		before => 'SET idle_in_transaction_session_timeout = 1',
+		after => 'BEGIN; INSERT INTO work VALUES (1); SELECT 1/0',
+		end => \&idle
+	},
 	{ road => 'FATAL in mid-statement', end => \&busy_then_terminate },
 	{
 		road => 'FATAL in mid-statement, elected and written in the transaction',

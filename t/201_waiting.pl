@@ -1,5 +1,8 @@
-# What ends a wait, what it leaves behind (nothing), and in which order
-# candidates are elected, the dead ones left out.
+# A waiter that goes, in whatever state and way, leaves nothing behind, and the next
+# one is elected; so it is if several die together with their leader.  Timeouts and pooled
+# connections do what a user of plain locks expects.  A session that waits in le_campaign
+# holds back neither VACUUM nor CREATE INDEX CONCURRENTLY; one that waits in pg_advisory_lock
+# or le_become_leader does.
 
 use strict;
 use warnings;
@@ -10,264 +13,402 @@ use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
+use Pooler;
 
-my $node = new_server('waits',
-	conf => "listen_addresses = '127.0.0.1'\nmax_connections = 40\n");
-append_to_file($node->data_dir . '/pg_hba.conf',
-	"host all all 127.0.0.1/32 trust\n");
+# Fast enough to be woken up; the look-up interval is 5 seconds
+my $bound = 4;
+my $node = new_server('waiting', conf => "deadlock_timeout = 100ms\nautovacuum = off\nlisten_addresses = '127.0.0.1'");
+append_to_file($node->data_dir . '/pg_hba.conf', "host all all 127.0.0.1/32 trust\n");
 $node->reload;
-
+my $control = session($node, app => 'control');
 my $leader = session($node, app => 'leader');
-ask($leader, q{SELECT le_try_become_leader('job')});
+my $altering = session($node, app => 'altering');
 
-sub cancel
+sub gone
 {
-	my ($pid) = @_;
-	wait_until_waiting($node, $pid);
-	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+	my ($client) = @_;
+	return ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $client->{pid}", 0);
 }
 
-sub terminate
+sub waits
 {
-	my ($pid) = @_;
-	wait_until_waiting($node, $pid);
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	my ($client, $wait) = @_;
+	return ask_until($control, "SELECT wait_event_type || '/' || CASE wait_event_type WHEN 'Lock' THEN wait_event ELSE '' END FROM pg_stat_activity WHERE pid = $client->{pid} AND state = 'active'", $wait)
+	  || die "it does not wait: $client->{error}";
 }
 
-my @ends = (
-	{
-		end => 'timeout',
-		timeout => q{'200ms'},
-		answer => 'f'
-	},
-	{
-		end => 'timeout 0',
-		timeout => q{'0'},
-		answer => 'f'
-	},
-	{
-		end => 'lock_timeout',
-		before => q{SET lock_timeout = '100ms'},
-		error => qr/ERROR:  55P03: canceling statement due to lock timeout/
-	},
-	{
-		end => 'lock_timeout before timeout',
-		before => q{SET lock_timeout = '100ms'},
-		timeout => q{'1 min'},
-		error => qr/ERROR:  55P03: canceling statement due to lock timeout/
-	},
-	{
-		end => 'timeout before lock_timeout',
-		before => q{SET lock_timeout = '1min'},
-		timeout => q{'100 ms'},
-		answer => 'f'
-	},
-	{
-		end => 'statement_timeout',
-		before => q{SET statement_timeout = '100ms'},
-		error => qr/ERROR:  57014: canceling statement due to statement timeout/
-	},
-	{
-		end => 'statement_timeout before timeout',
-		before => q{SET statement_timeout = '100ms'},
-		timeout => q{'1 min'},
-		error => qr/ERROR:  57014: canceling statement due to statement timeout/
-	},
-	{
-		end => 'cancel',
-		act => \&cancel,
-		error => qr/ERROR:  57014: canceling statement due to user request/
-	},
-	{
-		end => 'cancel with a timeout',
-		timeout => q{'1 min'},
-		act => \&cancel,
-		error => qr/ERROR:  57014: canceling statement due to user request/
-	},
-	{
-		end => 'terminate',
-		act => \&terminate,
-		error => qr/FATAL:  57P01: terminating connection due to administrator command/
-	},
-	{
-		end => 'terminate with a timeout',
-		timeout => q{'1 min'},
-		act => \&terminate,
-		error => qr/FATAL:  57P01: terminating connection due to administrator command/
-	});
-
-foreach my $function ('le_become_leader', 'le_become_leader_xact')
+sub trace
 {
-	foreach my $case (@ends)
+	my ($client) = @_;
+	return ask($control, qq{
+SELECT (SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 'advisory'),
+	(SELECT count(*) FROM _le_registry_candidates(false) WHERE pid = $client->{pid}),
+	(SELECT count(*) FROM _le_registry_terms() WHERE pid = $client->{pid})});
+}
+
+# Hand out tokens until none of the block is left: the next leader has to draw one
+sub use_up_tokens
+{
+	ask($control, 'SET leader_election.log_terms = off; SET leader_election.notify = off');
+	my $token = ask($control, q{SELECT CASE WHEN le_try_become_leader('burn') THEN le_token('burn') END});
+	my $left = ask($control, "SELECT last_value - $token FROM le_token_seq");
+	ask($control, qq{SELECT count(*) FROM generate_series(1, $left) WHERE le_resign('burn') AND le_try_become_leader('burn')});
+	die unless ask($control, q{SELECT le_token('burn') = last_value, le_resign('burn') FROM le_token_seq}) eq 't|t';
+	return;
+}
+
+# Where waiters can be: what makes them wait, for what, and what ends it
+my %states = (
+	'in the lock queue' => {
+		begin => [q{SELECT le_try_become_leader('job')}],
+		wait => 'Lock/advisory',
+		end => [q{SELECT le_resign('job')}] },
+	'first in line on a lease' => {
+		begin => [q{SELECT le_lease('job', '1 h')}],
+		wait => 'Extension/',
+		end => [q{SELECT le_resign('job', token) FROM le_leader('job')}] },
+	'behind the first in line on a lease' => {
+		begin => [q{SELECT le_lease('job', '1 h')}],
+		before => 1,
+		wait => 'Lock/advisory',
+		end => [q{SELECT le_resign('job', token) FROM le_leader('job')}] },
+	'between the lock and the token' => {
+		alter => 1,
+		begin => [],
+		wait => 'Lock/relation',
+		next_wait => 'Lock/advisory',
+		end => [] });
+my %waits = (
+	'le_become_leader' => q{SELECT le_become_leader('job')},
+	'le_become_leader_xact, in a block' => q{BEGIN; SAVEPOINT a; SELECT le_become_leader_xact('job')},
+	'le_become_leader with a timeout' => q{SELECT le_become_leader('job', '1 h')},
+	'le_campaign' => q{CALL le_campaign('job')},
+	'le_campaign for a lease' => q{CALL le_campaign('job', ttl => '1 h')},
+	'le_campaign with a timeout, in a block' => q{BEGIN; SAVEPOINT a; CALL le_campaign('job', '1 h')});
+my %ends = (
+	'death of the client' => \&kill_client,
+	pg_terminate_backend => sub { ask($control, "SELECT pg_terminate_backend($_[0]{pid})") },
+	pg_cancel_backend => sub { ask($control, "SELECT pg_cancel_backend($_[0]{pid})") });
+
+foreach my $state (sort keys %states)
+{
+	foreach my $wait (sort keys %waits)
 	{
-		foreach my $block (0, 1)
+		foreach my $end (sort keys %ends)
 		{
-			my $name = "$function: $case->{end}"
-			  . ($block ? ', in a subtransaction' : '');
-			subtest $name => sub {
-				my $candidate = session($node, app => 'candidate');
-				my $pid = $candidate->{pid};
-				my $timeout = $case->{timeout} // 'NULL';
-				my $offset = log_from($node);
+			subtest "$wait, $state: $end" => sub {
+				my $case = $states{$state};
+				my ($first, $next) = map { session($node, app => $_) } 'first', 'next';
 
-				ask($candidate, $case->{before}) if $case->{before};
-				ask($candidate, 'BEGIN; SAVEPOINT one') if $block;
-				post($candidate, "SELECT $function('job', $timeout)");
-				$case->{act}->($pid) if $case->{act};
-				my $answer = collect($candidate);
-				if ($case->{error})
+				# only the server detects the death of a client that holds the
+				# lock
+				my $waiter = session($node, app => 'waiter', options => '-c client_connection_check_interval=' . ($case->{alter} ? '200ms' : '0'));
+				my $dies = $end =~ /death/ && !$case->{alter};
+				use_up_tokens() if $case->{alter};
+				ask($altering, 'BEGIN; ALTER SEQUENCE le_token_seq CACHE 1') if $case->{alter};
+				ask($leader, $_) foreach @{ $case->{begin} };
+				if ($case->{before})
 				{
-					like($candidate->{messages}, $case->{error}, 'error');
+					post($first, q{CALL le_campaign('job')});
+					waits($first, 'Extension/');
 				}
-				else
+				post($waiter, $waits{$wait});
+				waits($waiter, $case->{wait});
+				post($next, q{CALL le_campaign('job')});
+				waits($next, $case->{next_wait} // 'Lock/advisory');
+				my $many = session($node, app => 'many');
+				if ($state eq 'in the lock queue')
 				{
-					is($answer, $case->{answer}, 'answer');
-					unlike($candidate->{messages}, qr/ERROR|FATAL/, 'no error');
+					post($many, q{CALL le_campaign(ARRAY['job'])});
+					waits($many, 'Extension/');
 				}
-				if (defined $answer)
+
+				my $offset = log_from($node);
+				$ends{$end}->($waiter);
+				if ($end =~ /cancel/)
 				{
-					is(ask($candidate, 'SHOW lock_timeout'),
-						($case->{before} // '') =~ /lock_timeout = '(.*)'/ ? $1 : '0',
-						'lock_timeout is what it was') unless $block && $case->{error};
-					no_trace($node, $pid, 'nothing is left, in the session');
-					if ($block)
-					{
-						ask($candidate, 'ROLLBACK TO one');
-						is(ask($candidate, q{SELECT le_am_leader('job')}),
-							'f', 'the transaction goes on');
-						ask($candidate, 'COMMIT');
-					}
+					collect($waiter);
+					is($waiter->{code}, '57014', 'cancelled');
 				}
-				else
+				elsif (!$dies) { ok(gone($waiter), 'gone'); }
+				is(trace($waiter), '0|0|0', 'no trace') unless $dies;
+				is_deeply([ term_lines($node, $offset) ], [], 'no line in the log');
+
+				ask($leader, $_) foreach @{ $case->{end} };
+				ask($altering, 'ROLLBACK') if $case->{alter};
+				if ($case->{before})
 				{
-					$node->poll_query_until('postgres',
-						"SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid"
-					);
+					like(collect($first, $bound) // 'none', qr/^\d+$/, 'the candidate before it is elected');
+					ask($first, q{SELECT le_resign('job')});
 				}
-				no_trace($node, $pid, 'nothing is left');
-				is(scalar(term_lines($node, $offset)), 0, 'no line in the log');
-				end_session($candidate);
+				like(collect($next, $bound) // 'none', qr/^\d+$/, 'the next one is elected');
+				ok(gone($waiter), 'the dead one is gone') if $dies;
+				is(trace($waiter), '0|0|0', 'no trace');
+				unlike(log_since($node, $offset), qr/: "waiter" leads/, 'it never led');
+				is(ask($waiter, q{ROLLBACK; SELECT le_try_become_leader('job')}), 'f', 'the session goes on, denied') if $end =~ /cancel/;
+				ask($next, q{SELECT le_resign('job')});
+				like(collect($many, $bound), qr/^\d+\|job$/, 'and then the one outside the queue') if $state eq 'in the lock queue';
+				kill_client($first, $waiter, $next, $many);
+				ask_until($control, q{SELECT count(*) FROM le_leaders}, 0);
 			};
 		}
 	}
 }
-all_consistent($node, 'the leader leads on');
-is(ask($leader, q{SELECT le_am_leader('job')}), 't', 'and knows it');
 
-subtest 'first come, first elected' => sub {
-	my @candidates;
-	foreach my $i (1 .. 5)
-	{
-		my $candidate = session($node, app => "candidate $i");
-		my $pid = $candidate->{pid};
-		post($candidate,
-			"SELECT le_become_leader('job'"
-			  . ($i % 2 ? '' : q{, '1 hour'})
-			  . ')');
-		wait_until_waiting($node, $pid);
-		push @candidates, $candidate;
-	}
-	is( $node->safe_psql(
-			'postgres',
-			q{SELECT string_agg(position || ' ' || identity, ', ' ORDER BY position) FROM le_candidates WHERE name = 'job'}
-		),
-		'1 candidate 1, 2 candidate 2, 3 candidate 3, 4 candidate 4, 5 candidate 5',
-		'le_candidates shows the queue');
-	is($node->safe_psql('postgres', q{SELECT candidates FROM le_leaders}),
-		'5', 'le_leaders counts it');
-
-	my $token = ask($leader, q{SELECT le_token('job')});
-	my $before = $leader;
-	foreach my $i (1 .. 5)
-	{
-		my $candidate = $candidates[ $i - 1 ];
-		is(ask($before, q{SELECT le_resign('job')}), 't', 'the leader resigns');
-		is(collect($candidate), 't', "candidate $i is elected");
-		is(leads_in_view($node, 'job'), "candidate $i/session", 'it leads');
-		is($node->safe_psql('postgres', 'SELECT count(*) FROM le_candidates'),
-			5 - $i, 'the others wait');
-		is(ask($candidate, q{SELECT le_token('job')}), ++$token, 'next token');
-		$before = $candidate;
-	}
-	end_session(@candidates);
-	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
-	is(ask($leader, q{SELECT le_try_become_leader('job')}), 't', 'the leader is back');
+subtest 'the next one need not wait for the end of the one before' => sub {
+	my ($first, $next) = map { session($node, app => $_) } 'first', 'next';
+	my $token = ask($leader, q{SELECT le_lease('job', '1 s')});
+	post($first, q{CALL le_campaign('job')});
+	waits($first, 'Extension/');
+	post($next, q{CALL le_campaign('job')});
+	waits($next, 'Lock/advisory');
+	kill_client($first);
+	like(collect($next, 1 + $bound) // 'none', qr/^\d+$/, 'a dead one first in line does not delay it beyond the expiry');
+	kill_client($next);
+	gone($_) foreach $first, $next;
 };
 
 foreach my $road ('Unix-domain socket', 'TCP')
 {
 	foreach my $scope ('', '_xact')
 	{
-		subtest "candidates that died while waiting, $road, le_become_leader$scope" => sub {
+		subtest "candidates that died with the leader, $road, le_become_leader$scope" => sub {
 			my @where = $road eq 'TCP' ? (host => '127.0.0.1') : ();
-			my $first = session($node, app => 'leader', @where);
-			my @candidates;
-			is(ask($first, q{SELECT le_try_become_leader('race')}), 't', 'a leader');
+			my $first = session($node, @where);
+			ask($first, q{SELECT le_try_become_leader('race')});
 			my $token = ask($first, q{SELECT le_token('race')});
-			foreach my $i (1 .. 5)
+			my @candidates = map { session($node, app => "candidate $_", @where) } 1 .. 5;
+			foreach my $i (0 .. $#candidates)
 			{
-				my $candidate = session($node,
-					app => "candidate $i", @where);
-				ask($candidate, 'BEGIN') if $scope || $i == 2;
-				post($candidate,
-					"SELECT le_become_leader$scope('race'"
-					  . ($i == 2 ? q{, '1 hour'} : '')
-					  . ')');
-				wait_until_waiting($node, $candidate->{pid});
-				push @candidates, $candidate;
+				ask($candidates[$i], 'BEGIN') if $scope || $i == 1;
+				post($candidates[$i], "SELECT le_become_leader$scope('race'" . ($i == 1 ? q{, '1 hour'} : '') . ')');
+				waits($candidates[$i], 'Lock/advisory');
 			}
 			my $offset = log_from($node);
 			kill_client(@candidates[ 0, 1 ], $first);
 
 			is(collect($candidates[2]), 't', 'the third is elected');
-			is(ask($candidates[2], q{SELECT le_token('race')}),
-				$token + 1, 'no token was drawn for the dead');
-			is(leads_in_view($node, 'race'),
-				'candidate 3/' . ($scope ? 'transaction' : 'session'), 'it leads');
-			is(scalar(grep { /"race"/ } term_lines($node, $offset)), 2,
-				'no lines about the dead');
-			is(scalar(() = log_since($node, $offset) =~ /FATAL:  connection to client lost/g),
-				2, 'their sessions ended');
-			no_trace($node, $_->{pid}, 'nothing of them is left')
-			  foreach @candidates[ 0, 1 ];
-			is($node->safe_psql('postgres', q{SELECT count(*) FROM le_candidates WHERE name = 'race'}),
-				2, 'the others wait on');
+			is(ask($candidates[2], q{SELECT le_token('race')}), $token + 1, 'no token was drawn for the dead');
+			is(leads_in_view($node, 'race'), 'candidate 3/' . ($scope ? 'transaction' : 'session'), 'it leads');
+			is(scalar(term_lines($node, $offset)), 2, 'no lines about the dead');
+			is(scalar(() = log_since($node, $offset) =~ /FATAL:  connection to client lost/g), 2, 'their sessions ended');
+			is(trace($_), '0|0|0', 'no trace') foreach @candidates[ 0, 1 ];
+			is(ask($control, 'SELECT count(*) FROM le_candidates'), 2, 'the others wait on');
 			ask($candidates[2], $scope ? 'COMMIT' : q{SELECT le_resign('race')});
 			is(collect($candidates[3]), 't', 'the fourth is next');
 			end_session(@candidates[ 2, 3 ]);
 			is(collect($candidates[4]), 't', 'then the fifth');
 			end_session($candidates[4]);
-			$node->poll_query_until('postgres',
-				q{SELECT count(*) = 0 FROM le_leaders WHERE name = 'race'});
 		};
 	}
 }
 
-subtest 'a deadlock between two leaders is found' => sub {
-	my $one = session($node);
-	my $two = session($node);
-	ask($one, q{SELECT le_try_become_leader('left')});
-	ask($two, q{SELECT le_try_become_leader('right')});
-	ask($one, q{SET deadlock_timeout = '1h'});
-	ask($two, q{SET deadlock_timeout = '10ms'});
-	post($one, q{SELECT le_become_leader('right', '1 hour')});
-	wait_until_waiting($node, $one->{pid});
-	ask($two, q{SELECT le_become_leader('left', '1 hour')});
-	like($two->{messages}, qr/ERROR:  40P01: deadlock detected/, 'deadlock');
-	is(ask($two, q{SELECT le_am_leader('left'), le_am_leader('right')}),
-		'f|t', 'its victim is not elected, and leads what it led');
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_candidates'),
-		'1', 'and is no candidate');
-	ask($two, q{SELECT le_resign('right')});
-	is(collect($one), 't', 'the other goes on');
-	end_session($one, $two);
+# What ends a wait by itself, and whether that is a wait for a lock
+my %what_waits = (
+	'le_campaign' => [ q{CALL le_campaign('job')}, 1 ],
+	'le_campaign for a lease' => [ q{CALL le_campaign('job', ttl => '1 h')}, 1 ],
+	'le_campaign for any' => [ q{CALL le_campaign(ARRAY['job', 'other'])}, 1 ],
+	'le_become_leader' => [ q{SELECT le_become_leader('job')}, 1 ],
+	'le_observe' => [ q{CALL le_observe('job', VERSION)}, 0 ],
+	'pg_advisory_lock' => [ q{SELECT pg_advisory_lock(7)}, 1 ]);
+ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader('other'), pg_advisory_lock(7)});
+my $version = version_of($leader, 'job');
+$_->[0] =~ s/VERSION/$version/ foreach values %what_waits;
+foreach my $block ('', 'BEGIN; SAVEPOINT a')
+{
+	subtest "timeouts of all waits at once, in '$block'" => sub {
+		my %clients = map { $_ => session($node) } keys %what_waits;
+		my $all_wait = sub {
+			my ($settings) = @_;
+			ask($_, $settings) foreach values %clients;
+			if ($block) { ask($_, $block) foreach values %clients; }
+			post($clients{$_}, $what_waits{$_}[0]) foreach keys %clients;
+		};
+
+		$all_wait->(q{SET statement_timeout = '200 ms'});
+		my $time = monotonic();
+		foreach my $wait (sort keys %clients)
+		{
+			my $client = $clients{$wait};
+			collect($client);
+			is($client->{code}, '57014', "$wait: statement_timeout");
+			is(trace($client), '0|0|0', 'no trace');
+			if ($block)
+			{
+				fails($client, $what_waits{$wait}[0], '25P02', 'the transaction has failed');
+				is(ask($client, 'ROLLBACK TO a; SELECT 2'), '2', 'a savepoint helps');
+				ask($client, 'ROLLBACK');
+			}
+			ask($client, 'DISCARD ALL');
+			is($client->{error}, '', 'DISCARD ALL');
+			is(trace($client), '0|0|0', 'no trace');
+		}
+		cmp_ok(monotonic() - $time, '<', $bound, 'in time');
+
+		$all_wait->(q{SET lock_timeout = '200 ms'});
+		# those that wait for locks come first
+		foreach my $wait (sort { $what_waits{$b}[1] <=> $what_waits{$a}[1] } keys %clients)
+		{
+			my ($client, $locks) = ($clients{$wait}, $what_waits{$wait}[1]);
+			my $answer = collect($client, $locks ? $bound : 0.4);
+			is($client->{code}, $locks ? '55P03' : '', "$wait: lock_timeout");
+			ok(!defined $answer, 'which is for locks only') unless $locks;
+			ask($control, "SELECT pg_cancel_backend($client->{pid})") unless $locks;
+			collect($client);
+			is(trace($client), '0|0|0', 'no trace');
+			ask($client, 'ROLLBACK');
+		}
+
+		# to wait is not to be idle
+		$all_wait->(q{RESET ALL; SET idle_in_transaction_session_timeout = '200 ms'; SET idle_session_timeout = '200 ms'});
+		is(join(' ', grep { defined collect($clients{$_}, 0.1) } sort keys %clients), '', 'no idle timeout');
+		foreach my $wait (sort keys %clients)
+		{
+			my $client = $clients{$wait};
+			ask($control, "SELECT pg_cancel_backend($client->{pid})");
+			collect($client);
+			is($client->{code}, '57014', "$wait: but it can be cancelled");
+			ok(wait_for_end($client), 'and then it is idle');
+			is($client->{code}, $block ? '25P03' : '57P05', 'for too long');
+			ok(gone($client), 'gone');
+			is(trace($client), '0|0|0', 'no trace');
+		}
+	};
+}
+
+# It has an announcement to send, for which it asks for a transaction while idle
+subtest 'announcements do not keep an idle session alive' => sub {
+	my $client = session($node);
+	ask($client, 'LISTEN leader_election');
+	ask($client, q{SET idle_session_timeout = '300 ms'});
+	ask($client, q{BEGIN; SELECT le_try_become_leader('idle'); ROLLBACK});
+	ok(wait_for_end($client, 1 + $bound), 'it ends');
+	is($client->{code}, '57P05', 'that is why');
 };
 
-end_session($leader);
-$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM le_leaders');
-is( $node->safe_psql('postgres',
-		'SELECT (SELECT count(*) FROM _le_registry_terms()), (SELECT count(*) FROM _le_registry_candidates(false))'),
-	'0|0', 'the registry is empty in the end');
-unlike(slurp_file($node->logfile), qr/WARNING(?!.*can only be used in transaction blocks)|PANIC|TRAP/, 'no complaints in the log');
+# Rows that were deleted after the wait began and cannot be removed by VACUUM
+sub kept_rows
+{
+	ask($control, 'INSERT INTO work SELECT generate_series(1, 100)');
+	ask($control, 'DELETE FROM work');
+	ask($control, 'VACUUM (VERBOSE) work');
+	die $control->{messages} unless $control->{messages} =~ /(\d+) (?:are dead but not yet removable|dead row versions cannot be removed yet)/;
+	return $1;
+}
+
+sub index_is_built
+{
+	my ($timeout) = @_;
+	ask($control, "SET statement_timeout = '$timeout'");
+	ask($control, 'CREATE INDEX CONCURRENTLY work_id ON work (id)');
+	my $built = $control->{error} eq '' ? 1 : 0;
+	ask($control, 'RESET statement_timeout', 'DROP INDEX work_id');
+	return $built;
+}
+
+ask($control, 'CREATE TABLE work (id int) WITH (autovacuum_enabled = false)');
+my $lease = ask($leader, q{SELECT le_lease('leased', '1 h')});
+foreach my $case (
+	[ q{SELECT pg_advisory_lock(7)}, 'Lock/advisory', 0 ],
+	[ q{SELECT le_become_leader('job')}, 'Lock/advisory', 0 ],
+	[ q{CALL le_campaign('job')}, 'Lock/advisory', 1 ],
+	[ q{CALL le_campaign('job', '1 h')}, 'Lock/advisory', 1 ],
+	[ q{CALL le_campaign('job', ttl => '1 min')}, 'Lock/advisory', 1 ],
+	[ q{CALL le_campaign('leased')}, 'Extension/', 1 ],
+	[ q{CALL le_campaign('leased', '1 h', ttl => '1 min')}, 'Extension/', 1 ])
+{
+	my ($sql, $wait, $harmless) = @$case;
+	subtest "VACUUM and CREATE INDEX CONCURRENTLY beside $sql" => sub {
+		my $client = session($node);
+		post($client, $sql);
+		waits($client, $wait);
+		is(ask($control, "SELECT backend_xmin IS NULL, backend_xid IS NULL FROM pg_stat_activity WHERE pid = $client->{pid}"),
+			$harmless ? 't|t' : 'f|t', 'a snapshot, and no transaction ID');
+		cmp_ok(kept_rows(), $harmless ? '==' : '>=', $harmless ? 0 : 100, 'rows that were deleted since and that VACUUM keeps');
+		is(index_is_built($harmless ? '1 min' : '200 ms'), $harmless, 'CREATE INDEX CONCURRENTLY finishes');
+		is(ask($control, "SELECT position FROM le_candidates WHERE pid = $client->{pid}"), '1', 'it is in line') if $harmless;
+		kill_client($client);
+		ask($control, "SELECT pg_terminate_backend($client->{pid})");
+		ok(gone($client), 'gone');
+	};
+}
+ask($leader, "SELECT le_resign('leased', $lease)");
+
+subtest 'in a procedure' => sub {
+	ask($leader, q{SELECT le_resign_all(), pg_advisory_unlock(7)});
+	ask($control, q{
+CREATE PROCEDURE work(INOUT result text DEFAULT NULL) LANGUAGE plpgsql AS $$
+DECLARE t bigint; n text; i text; v text; o bigint;
+BEGIN
+	CALL le_campaign('job', token => t);
+	result := (t > 0)::text;
+	COMMIT;
+	CALL le_observe('job', o, NULL, t, i, v);
+	result := result || (t = le_token('job'))::text;
+	CALL le_campaign(ARRAY['job', 'other'], '1 s', token => t, name => n);
+	result := result || n;
+	BEGIN
+		CALL le_campaign(ARRAY['job', 'other', 'third'], '1 s', token => t, name => n);
+		result := result || n;
+		RAISE 'undo';
+	EXCEPTION WHEN raise_exception THEN
+		result := result || le_am_leader('third')::text;
+	END;
+	ROLLBACK;
+	result := result || le_resign_all()::text;
+END $$});
+	is(ask($leader, 'CALL work()'), 'truetrueotherthirdtrue3', 'a procedure') or diag($leader->{error});
+	is(trace($leader), '0|0|0', 'no trace');
+};
+
+# Behind a pool
+SKIP:
+{
+	skip 'needs PgBouncer, and not to be root', 1 unless defined pooler_program();
+	my $pooler = new_pooler($node, 'default_pool_size = 5');
+	my $pooled = sub { pooled_session($pooler, @_) };
+	start_pooler($pooler);
+
+	subtest 'le_campaign through a pool in session mode' => sub {
+		my ($first, $dead, $second) = map { $pooled->('session') } 1 .. 3;
+		like(ask($first, q{CALL le_campaign('pooled')}), qr/^\d+$/, 'the first is elected');
+		post($dead, q{CALL le_campaign('pooled')});
+		ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 1);
+		post($second, q{CALL le_campaign('pooled')});
+		ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 2);
+		kill_client($dead);
+		my $time = monotonic();
+		kill_client($first);
+		like(collect($second), qr/^\d+$/, 'the second is elected when the first dies');
+		cmp_ok(monotonic() - $time, '<', $bound, 'at once');
+		ok(ask_until($control, q{SELECT count(*) FROM le_candidates WHERE name = 'pooled'}, 0), 'not the one whose client died behind the pool');
+		end_session($second);
+		ok(ask_until($control, q{SELECT count(*) FROM le_leaders}, 0), 'a client that leaves leads no more');
+	};
+
+	subtest 'le_observe through a pool in transaction mode' => sub {
+		my @observers = map { $pooled->('transaction') } 1 .. 3;
+		my $token = ask($leader, q{SELECT le_lease('pooled', '1 h', identity => 'holder')});
+		my $version = version_of($observers[0], 'pooled');
+		post($_, "CALL le_observe('pooled', $version, '1 min')") foreach @observers;
+		ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event_type = 'Extension' AND query LIKE 'CALL le_observe(''pooled%'}, 3), 'they wait');
+		my $time = monotonic();
+		ask($leader, "SELECT le_resign('pooled', $token)");
+		like(collect($_), qr/^\d+\|\|\|$/, 'seen') foreach @observers;
+		cmp_ok(monotonic() - $time, '<', $bound, 'at once');
+		my $vacant = version_of($observers[1], 'pooled');
+		is(ask($observers[0], "CALL le_observe('pooled', $version, '1 min')"), "$vacant|||", 'nothing is missed between two calls');
+		my $new = ask($observers[0], q{CALL le_campaign('pooled', ttl => '1 h', identity => 'pooled')});
+		is(ask($observers[1], "CALL le_observe('pooled', $vacant, '1 min')") =~ s/^\d+\|//r, "$new|pooled|", 'a lease by le_campaign, seen by another');
+		is(ask($observers[2], "SELECT le_resign('pooled', $new)"), 't', 'and resigned from by any');
+		end_session(@observers);
+	};
+	stop_pooler($pooler);
+}
+
+is(ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM le_leaders),
+	(SELECT count(*) FROM _le_registry_candidates(false))}), '0|0|0|0', 'nothing is left');
+all_consistent($node, 'also on record');
+unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|WARNING(?!.*transaction)/, 'no accident in the log');
 $node->stop;
 done_testing();
