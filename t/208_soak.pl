@@ -1,11 +1,13 @@
-# Fifty candidates on two elections and three seats, in every way there is to wait, and
-# two observers of each; for a minute they are killed, cancelled and terminated at random,
-# and leaders do jobs, resign, die, hang, and let their leases run out.
+# First, eight sessions of pgbench elect and resign as fast as they can.  Then fifty
+# candidates on two elections and three seats, in every way there is to wait, and
+# two observers of each; for a minute they are killed, cancelled, terminated and deposed at
+# random, and leaders do jobs, resign, die, hang, and let their leases run out, while other
+# sessions write under the guard of these leases.
 #
 # Wrong outcomes: two lead at a time; a job is done twice, or recorded and not
-# done; there is no leader although a candidate waits; an observer misses a
-# change; a token is not greater than the one before; what has gone has left
-# something behind.
+# done; a guarded write comes after one of a later term; there is no leader although a
+# candidate waits; an observer misses a change; a token is not greater than the one before;
+# what has gone has left something behind.
 #
 # The seed and the length of the soak can be set: LE_SOAK_SEED, LE_SOAK_SECONDS.
 
@@ -35,9 +37,8 @@ diag("seed $seed");
 my $node = new_server('soak', conf => "max_connections = 120\nclient_connection_check_interval = 500ms\nleader_election.notify = on");
 my $control = session($node, app => 'control');
 my $listener = session($node, app => 'listener');
-ask($listener, 'LISTEN leader_election');
-ask($control, 'CREATE TABLE job (name text, due timestamptz)');
-my (@clients, @observers, %done, @failures, %longest);
+ask($control, 'CREATE TABLE job (name text, due timestamptz); CREATE TABLE written (at bigserial, name text, token bigint, other boolean)');
+my (@clients, @observers, @others, %lease, %done, @failures, %longest);
 my $born = 0;
 
 sub failed
@@ -47,6 +48,41 @@ sub failed
 	diag($what) if @failures <= 10;
 	return;
 }
+
+# Sessions of pgbench try or wait, in one way or another, and when they lead, change a counter in
+# two statements, with time to lose an update in between; one counter is shared with plain locks.
+subtest 'as fast as they can' => sub {
+	my $script = $node->basedir . '/elect.sql';
+	my $counted = sub {
+		my ($counter, $token) = @_;
+		return "SELECT n AS n FROM counter WHERE name = '$counter' \\gset\n"
+		  . "UPDATE counter SET n = :n + 1 WHERE name = '$counter';\nINSERT INTO term VALUES ('$counter', $token, :n);\n";
+	};
+	my @scripts = (
+		"SELECT le_try_become_leader('mutex') AS leads \\gset\n\\if :leads\n" . $counted->('mutex', q{le_token('mutex')}) . "SELECT le_resign('mutex');\n\\endif\n",
+		"SELECT le_become_leader('mutex');\n" . $counted->('mutex', q{le_token('mutex')}) . "SELECT le_resign('mutex');\n",
+		"SELECT le_become_leader('mutex', '5ms') AS leads \\gset\n\\if :leads\n" . $counted->('mutex', q{le_token('mutex')}) . "SELECT pg_advisory_unlock_all();\n\\endif\n",
+		"BEGIN;\nSELECT le_become_leader_xact('mutex');\n" . $counted->('mutex', q{le_token('mutex')}) . "COMMIT;\n",
+		"SELECT pg_advisory_lock(77);\n" . $counted->('key', 0) . "SELECT pg_advisory_unlock(77);\n",
+		"SELECT le_become_leader(77);\n" . $counted->('key', 'le_token(77)') . "SELECT le_resign(77);\n");
+	append_to_file("$script.$_", $scripts[$_]) foreach 0 .. $#scripts;
+	ask($control, q{CREATE UNLOGGED TABLE counter (name text PRIMARY KEY, n bigint) WITH (fillfactor = 10);
+		CREATE UNLOGGED TABLE term (name text, token bigint, n bigint); INSERT INTO counter VALUES ('mutex', 0), ('key', 0)});
+	$node->command_ok([ 'pgbench', '-n', '-c', '8', '-j', '2', '-T', '4', (map { ('-f', "$script.$_") } 0 .. $#scripts), $node->connstr('postgres') ], 'pgbench');
+	foreach my $name ('mutex', 'key')
+	{
+		my ($terms, $sum, $numbers) = split /\|/, ask($control, "SELECT count(*), (SELECT n FROM counter WHERE name = '$name'), count(DISTINCT n) FROM term WHERE name = '$name'");
+		cmp_ok($terms, '>', 10, "$name: $terms terms");
+		is($sum, $terms, 'no update was lost');
+		is($numbers, $terms, 'no two leaders saw the same number');
+		is(ask($control, "SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY n) AS before FROM term WHERE name = '$name' AND token > 0) t WHERE token <= before"),
+			0, 'tokens grow in the order of the terms');
+	}
+	is(ask($control, q{SELECT terms FROM pg_stat_leader_election WHERE name = 'mutex'}), ask($control, q{SELECT count(*) FROM term WHERE name = 'mutex'}), 'each term is counted');
+	ok(ask_until($control, 'SELECT (SELECT count(*) FROM le_leaders) + (SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL)', 0), 'vacant in the end');
+};
+
+ask($listener, 'LISTEN leader_election');
 
 # What clients do when they are not asked to do anything else: wait to be elected
 my @ways = (
@@ -100,7 +136,7 @@ sub answered
 	}
 	(my $token, my $name) = split /\|/, $answer, 2;
 	$client->{name} = $name if $client->{way}{any};
-	$client->{token} = $token if $client->{way}{lease};
+	$client->{token} = $lease{ $client->{name} } = $token if $client->{way}{lease};
 	$client->{leads} = $client->{name};
 	$client->{at} = monotonic() + rand(rand() < 0.1 ? 1.5 : 0.15);
 	return;
@@ -137,6 +173,14 @@ sub job_done
 	return;
 }
 
+# A guarded write, by the leader or by another session for a lease
+sub write_of
+{
+	my ($name, $token, $other) = @_;
+	return "BEGIN; SELECT le_assert_leader('$name', $token); SELECT pg_sleep(0.00" . int(rand 10)
+	  . "); INSERT INTO written (name, token, other) SELECT '$name', coalesce($token, le_token('$name')), $other; COMMIT";
+}
+
 # A leader does the job of this fifth of a second, unless that is done; then its term ends
 sub do_job
 {
@@ -146,6 +190,7 @@ sub do_job
 
 	$done{'a job'}++;
 	@$client{qw(busy at then)} = (1, undef, \&job_done);
+	return post($client, write_of($name, $token, 'false')) if rand() < 0.3;
 	return post($client, "BEGIN; INSERT INTO job SELECT '$name', due FROM
 		(SELECT to_timestamp(floor(5 * extract(epoch FROM clock_timestamp())) / 5) AS due) d WHERE le_once('$name', due, $token); COMMIT");
 }
@@ -205,6 +250,32 @@ sub hit
 	if ($what eq 'kill') { return kill_client($client); }
 	ask($control, "SELECT pg_${what}_backend($client->{pid})");
 	return;
+}
+
+# Sessions that write for leases, and sessions that depose leaders
+sub start_other
+{
+	my ($does) = @_;
+	my $other = session($node, app => $does);
+	@$other{qw(does at asked)} = ($does, 0, '');
+	push @others, $other;
+	return;
+}
+
+sub other
+{
+	my ($other) = @_;
+	my $name = some(@elections);
+
+	return if $other->{code} && $other->{code} eq '57P01';
+	failed("$other->{asked}: $other->{error}") if $other->{code} && $other->{code} !~ /^(?:LE001|57014)$/;
+	return if monotonic() < $other->{at};
+	$other->{at} = monotonic() + rand($other->{does} eq 'writer' ? 0.04 : 0.5);
+	$other->{asked} =
+	    $other->{code} ? 'ROLLBACK'
+	  : $other->{does} eq 'writer' ? ($lease{$name} ? write_of($name, $lease{$name}, 'true') : 'SELECT 1')
+	  : 'SET statement_timeout = ' . some(0, 0, 3) . "; SELECT le_depose('$name', 'soak')";
+	return post($other, $other->{asked});
 }
 
 sub observe
@@ -270,6 +341,11 @@ sub reap
 {
 	@clients = grep { !$_->{closed} } @clients;
 	@observers = grep { !$_->{closed} } @observers;
+	@others = grep { !$_->{closed} } @others;
+	foreach my $does ('writer', 'deposer')
+	{
+		start_other($does) while ($does eq 'writer' ? 4 : 2) > grep { $_->{does} eq $does } @others;
+	}
 	bear() while @clients < $candidates;
 	foreach my $name (@elections)
 	{
@@ -281,13 +357,14 @@ sub reap
 sub turn
 {
 	my ($wait) = @_;
-	hear($wait, @clients, @observers, $listener);
+	hear($wait, @clients, @observers, @others, $listener);
 	foreach my $client (grep { !$_->{closed} } @clients)
 	{
 		if ($client->{ready} && ($client->{waits} || $client->{then})) { answered($client); }
-		if (!$client->{closed} && $client->{ready} && $client->{leads} && monotonic() > $client->{at}) { act($client); }
+		if (!$client->{closed} && $client->{ready} && $client->{leads} && monotonic() > ($client->{at} // 0)) { act($client); }
 	}
 	observed($_) foreach grep { !$_->{closed} && $_->{ready} } @observers;
+	other($_) foreach grep { !$_->{closed} && $_->{ready} } @others;
 	return;
 }
 
@@ -318,10 +395,10 @@ note(join ', ', map { sprintf '%s vacant for %.1f s', $_, $longest{$_} } sort ke
 is(scalar @failures, 0, 'no failure') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
 
 # All candidates leave, and the last of each election's leaders
-kill_client(@clients);
-ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'candidate%'}, 0), 'all candidates go');
+kill_client(@clients, @others);
+ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'candidate%' OR application_name IN ('writer', 'deposer')}, 0), 'all candidates go');
 ok(ask_until($control, q{SELECT count(*) FROM le_leaders}, 0), 'and the last leases run out');
-@clients = ();
+@clients = @others = ();
 foreach my $round (1 .. 2)
 {
 	my $leader = session($node, app => 'last');
@@ -353,21 +430,29 @@ note(sum0(map { $_->{seen} } @observers) . ' changes seen by the last observers'
 # Nothing is left behind
 is(ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT count(*) FROM _le_registry_candidates(false)), (SELECT sum(candidates) FROM pg_stat_leader_election)}), '0|0|0', 'no candidate');
 is(ask($control, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), '0', 'no lock');
-is(ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + session_ended + transaction_ended + expired + lock_released + extension_dropped + silent}), '0', 'each term has ended, and once');
+is(ask($control, q{SELECT count(*) FROM pg_stat_leader_election WHERE terms <> resigned + deposed + session_ended + transaction_ended + expired + lock_released + extension_dropped + silent}), '0', 'each term has ended, and once');
 is(ask($control, 'SELECT name, due FROM job GROUP BY 1, 2 HAVING count(*) > 1'), '', 'no job was done twice');
 is(ask($control, 'SELECT count(*) FROM le_once_done o FULL JOIN (SELECT name, max(due) AS due FROM job GROUP BY 1) j USING (name) WHERE o.due IS DISTINCT FROM j.due'),
 	'0', 'what is recorded was done');
 cmp_ok(ask($control, 'SELECT count(*) FROM job'), '>', $seconds, 'many were done');
+is(ask($control, q{SELECT count(*) FROM (SELECT name, token, max(token) OVER (PARTITION BY name ORDER BY at ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) AS before FROM written) w WHERE token < before}),
+	'0', 'no guarded write comes after one of a later term');
+cmp_ok(ask($control, "SELECT count(*) FROM written WHERE $_"), '>', $seconds, 'many have written') foreach 'other', 'NOT other';
 kill_client(@observers);
 
 # The log has all terms: one after the other, with growing tokens
-my (%last, %began, %ended);
+my (%last, %runs, %overlapped, %began, %ended);
+my ($terms, $deposed) = (0, 0);
 foreach my $line (term_lines($node, 0))
 {
-	next unless $line =~ /^election "(soak[ \/]\d)": term (\d+) (began|ended: (.*))/;
+	next unless $line =~ /^election (.*?): (?:term (\d+) (began|ended: (.*))|.* is deposed by)/;
 	my ($name, $token, $what, $reason) = ($1, $2, $3, $4);
-	if ($reason)
+	if (!$what) { $deposed++; }
+	elsif ($reason)
 	{
+		# of a lock that was let go behind our back, or of a lease that was deposed, the end may be told a little later
+		failed("$name: term $token runs as another begins") if delete $overlapped{$token} && $reason !~ /^(?:lock released|deposed)$/;
+		delete $runs{$name}{$token};
 		failed("$name: term $token ends twice") if $ended{$token}++;
 		$done{$reason}++;
 	}
@@ -376,16 +461,22 @@ foreach my $line (term_lines($node, 0))
 		failed("$name: $token after " . ($last{$name} // 0)) if $token <= ($last{$name} // 0);
 		failed("$name: term $token begins twice") if $began{$token}++;
 		$last{$name} = $token;
+		$overlapped{$_} = 1 foreach keys %{ $runs{$name} };
+		$runs{$name}{$token} = 1;
+		$terms++ if $name =~ /"soak/;
 	}
 }
-is(scalar @failures, 0, 'tokens grow') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
+is(scalar @failures, 0, 'tokens grow, and one term follows the other') or diag(join "\n", @failures[ 0 .. ($#failures > 20 ? 20 : $#failures) ]);
 is_deeply([ sort { $a <=> $b } keys %began ], [ sort { $a <=> $b } keys %ended ], 'what began has ended');
-is(ask($control, q{SELECT sum(terms) FROM pg_stat_leader_election WHERE name LIKE 'soak%'}), scalar keys %began, 'and is counted');
-foreach my $case ([ 'resigned', 'resigned' ], [ 'session ended', 'session_ended' ], [ 'transaction ended', 'transaction_ended' ], [ 'expired', 'expired' ], [ 'lock released', 'lock_released' ], [ 'silent', 'silent' ])
+is(ask($control, q{SELECT sum(terms) FROM pg_stat_leader_election}), scalar keys %began, 'and is counted');
+foreach my $case ([ 'resigned', 'resigned' ], [ 'session ended', 'session_ended' ], [ 'transaction ended', 'transaction_ended' ], [ 'expired', 'expired' ], [ 'lock released', 'lock_released' ], [ 'silent', 'silent' ], [ 'deposed', 'deposed' ])
 {
-	is(ask($control, "SELECT sum($case->[1]) FROM pg_stat_leader_election WHERE name LIKE 'soak%'"), $done{ $case->[0] } // 0, "$case->[0]: counted as logged");
+	is(ask($control, "SELECT sum($case->[1]) FROM pg_stat_leader_election"), $done{ $case->[0] } // 0, "$case->[0]: counted as logged");
 }
-cmp_ok(scalar keys %began, '>', $seconds, scalar(keys %began) . ' terms');
+# one that is cancelled once it has ended a lease does not say so
+cmp_ok($deposed, '>=', 0.9 * ($done{deposed} // 0), "by a session: $deposed");
+cmp_ok($done{deposed} // 0, '>', $seconds / 10, 'many were deposed');
+cmp_ok($terms, '>', $seconds, "$terms terms");
 
 # They were announced in order, none twice, and nearly all: what can only be told late is left out
 ask($listener, 'SELECT 1');
@@ -403,13 +494,13 @@ foreach my $case ([ 'beginning', \%elected ], [ 'end', \%over ])
 {
 	my ($what, $count) = @$case;
 	is_deeply([ map { "term $_: $count->{$_}" } grep { $count->{$_} > 1 } sort keys %$count ], [], "no $what was announced twice");
-	cmp_ok(scalar keys %$count, '>', 0.9 * keys %began, "nearly each $what was announced");
-	diag(sprintf 'announced: each %s but %d of %d', $what, keys(%began) - keys(%$count), scalar keys %began);
+	cmp_ok(scalar keys %$count, '>', 0.9 * $terms, "nearly each $what was announced");
+	diag(sprintf 'announced: each %s but %d of %d', $what, $terms - keys(%$count), $terms);
 }
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 my %errors;
-$errors{$_}++ foreach grep { !/division by zero|user request|administrator command|connection to client lost|missing heartbeat in election|does not lead election/ }
+$errors{$_}++ foreach grep { !/division by zero|user request|administrator command|statement timeout|connection to client lost|missing heartbeat in election|does not lead election/ }
 	map { /(?:ERROR|FATAL):  (.*)/ ? $1 : () } split /\n/, slurp_file($node->logfile);
 is_deeply(\%errors, {}, 'no unexpected error in the log');
 $node->stop;

@@ -1,6 +1,5 @@
 # A leader is deposed in whatever state it is: its term is over, what it guards
-# ends, and the candidate that has waited longest is elected.  At the end,
-# under load, guarded writes of one term never come after those of a later one.
+# ends, and the candidate that has waited longest is elected.
 
 use strict;
 use warnings;
@@ -12,11 +11,6 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 use Pooler;
-use Actors;
-
-my $seed = $ENV{LE_SEED} // int(rand(2**31));
-srand($seed);
-diag("seed $seed");
 
 my $node = new_server('depose', allows_streaming => 1, conf => 'max_connections = 100');
 my $watcher = session($node);
@@ -286,120 +280,6 @@ subtest 'through PgBouncer' => sub {
 	is(ask($watcher, 'SELECT count(*) FROM written'), '0', 'nothing was written');
 	end_session($boss, $guarded, $deposer);
 	stop_pooler($pooler);
-};
-
-# Leaders by session and by lease, deposers, and sessions that write for the
-# leases, as fast as they can
-subtest 'under load' => sub {
-	my (%token, @errors, %count);
-	ask($watcher, 'TRUNCATE written; SELECT pg_stat_leader_election_reset()');
-	my @names = ('load 1', 'load 2');
-	my $offset = log_from($node);
-	my %fine = map { $_ => 1 } '', '57P01', 'LE001', '57014';
-	my $check = sub {
-		my ($actor, $answer) = @_;
-		my $code = $actor->{client}{code};
-		push @errors, "$actor->{say}: $actor->{client}{error}" if defined $answer && defined $actor->{say} && !$fine{$code};
-		$count{ defined $answer ? $code || 'fine' : 'lost' }++;
-	};
-	my $write = sub { "BEGIN; SELECT le_assert_leader('$_[0]'" . ($_[1] ? ", $_[1]" : '') . '); SELECT pg_sleep(0.00' . int(rand 10) . "); INSERT INTO written (token, who) VALUES (coalesce("
-		. ($_[1] // 'NULL') . ", le_token('$_[0]')), '$_[0]'); COMMIT" };
-
-	# leads for a session, writes, and resigns or does not
-	my $session = sub {
-		my ($actor, $answer) = @_;
-		$check->(@_);
-		my $name = $actor->{name} = defined $answer && $actor->{leads} ? $actor->{name} : some(@names);
-		if (defined $answer && $actor->{waits} && $answer eq 't' && !$actor->{client}{code}) { @$actor{qw(leads waits)} = (1 + int rand 5, 0); }
-		elsif (!defined $answer || $actor->{waits}) { @$actor{qw(leads waits)} = (0, 0); }
-		return ("ROLLBACK; SELECT le_resign_all()") if $actor->{stop} && !$actor->{ended}++;
-		return if $actor->{stop};
-		return 'ROLLBACK' if $actor->{client}{code};
-		if (!$actor->{leads})
-		{
-			$actor->{waits} = 1;
-			return "SELECT le_become_leader('$name', '" . (1 + int rand 500) . " ms')";
-		}
-		return --$actor->{leads} ? $write->($name) : rand() < 0.5 ? "SELECT le_resign('$name')" : 'DISCARD ALL';
-	};
-	# takes leases, and lets others write
-	my $lease = sub {
-		my ($actor, $answer) = @_;
-		$check->(@_);
-		my $name = $actor->{name} //= some(@names);
-		if ($actor->{waits} && defined $answer && $answer =~ /^\d+$/) { $actor->{token} = $token{$name} = $answer; }
-		$actor->{waits} = 0;
-		if ($actor->{stop})
-		{
-			my $mine = delete $actor->{token};
-			return $mine ? "ROLLBACK; SELECT le_resign('$name', $mine)" : ();
-		}
-		return 'ROLLBACK' if $actor->{client}{code};
-		if (!$actor->{token})
-		{
-			$actor->{waits} = 1;
-			$actor->{name} = $name = some(@names);
-			return "CALL le_campaign('$name', timeout => '" . (1 + int rand 500) . " ms', ttl => '" . (100 + int rand 100) . " ms')";
-		}
-		my $what = rand();
-		return ("SELECT le_renew('$name', $actor->{token}" . ($what < 0.1 ? q{, '150 ms'} : '') . ')', rand 0.05) if $what < 0.6;
-		my $mine = delete $actor->{token};
-		return ($what < 0.8 ? "SELECT le_resign('$name', $mine)" : 'SELECT 1', rand 0.1);
-	};
-	my $writer = sub {
-		my ($actor, $answer) = @_;
-		$check->(@_);
-		return if $actor->{stop} && $actor->{ended}++;
-		my $name = some(@names);
-		return 'ROLLBACK' if $actor->{stop} || $actor->{client}{code} || !$token{$name};
-		return ($write->($name, $token{$name}), rand 0.02);
-	};
-	my $deposer = sub {
-		my ($actor, $answer) = @_;
-		$check->(@_);
-		return if $actor->{stop};
-		$count{deposed}++ if defined $answer && $answer eq 't';
-		return ((rand() < 0.3 ? q{SET statement_timeout = 3; } : q{SET statement_timeout = 0; }) . "SELECT le_depose('" . some(@names) . "', 'load')", rand 0.08);
-	};
-	my @actors = ((map { actor($node, $session, app => "session $_") } 1 .. 6), (map { actor($node, $lease, app => "lease $_") } 1 .. 5),
-		(map { actor($node, $writer, app => "writer $_") } 1 .. 6), (map { actor($node, $deposer, app => "deposer $_") } 1 .. 3));
-	my @hang = play($ENV{LE_LOAD_SECONDS} // 6, sub { hear(0, $listener) }, @actors);
-	is(scalar(@hang), 0, 'none hangs') or diag(map { "$_->{say} " . process_state($_->{client}{pid}) . "\n" } @hang);
-	is(scalar(@errors), 0, 'no unexpected error') or diag(join "\n", @errors[0 .. ($#errors < 9 ? $#errors : 9)]);
-	kill_client(map { $_->{client} } @actors);
-	ok(ask_until($watcher, q{SELECT count(*) FROM le_leaders}, '0'), 'in the end, there is no leader');
-	ok(ask_until($watcher, q{SELECT (SELECT count(*) FROM le_candidates) + (SELECT count(*) FROM _le_locks) + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')}, '0'), 'nor a candidate, nor a lock');
-	# so that the last leases are found to be over
-	ask($watcher, "SELECT le_try_become_leader('$_'), le_resign('$_')") foreach @names;
-
-	is(ask($watcher, q{SELECT count(*) FROM (SELECT who, token, max(token) OVER (PARTITION BY who ORDER BY at ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) AS before FROM written) w WHERE token < before}), '0', 'no write comes after one of a later term');
-	diag(ask($watcher, q{SELECT count(*) || ' writes of ' || count(DISTINCT token) || ' terms' FROM written}), ', ', join ', ', map { "$_: $count{$_}" } sort keys %count);
-	cmp_ok(ask($watcher, 'SELECT count(DISTINCT token) FROM written'), '>', 5, 'many have written');
-	my $sums = ask($watcher, q{SELECT sum(terms), sum(resigned + deposed + session_ended + transaction_ended + expired + lock_released + extension_dropped), sum(deposed), sum(transaction_ended) FROM pg_stat_leader_election});
-	my ($terms, $ended, $deposed) = split /\|/, $sums;
-	is($ended, $terms, 'each term has ended once, by the statistics');
-	my @lines = grep { /^election "load/ } term_lines($node, $offset);
-	is(scalar(grep { /: term \d+ began/ } @lines), $terms, 'so many have begun, says the log');
-	is(scalar(grep { /: term \d+ ended: deposed/ } @lines), $deposed, 'so many were deposed');
-	# one that is cancelled once it has ended a lease does not say so
-	cmp_ok(scalar(grep { /with token \d+ is deposed by/ } @lines), '>=', 0.95 * $deposed, 'by a session');
-	my %ended;
-	$ended{$_}++ foreach map { /term (\d+) ended/ } @lines;
-	is(scalar(grep { $_ > 1 } values %ended), 0, 'none has ended twice');
-	cmp_ok($deposed, '>', 3, "$deposed were deposed");
-	is(ask($watcher, 'SELECT sum(candidates) FROM pg_stat_leader_election'), '0', 'no candidate is counted');
-	my (%elected, %over);
-	my $complete = sub { keys %elected == $terms && keys %over == $terms };
-	my $patience = monotonic() + 5;
-	until ($complete->() || monotonic() > $patience)
-	{
-		my $heard = next_notification($listener, 1, sub { $_->{payload} =~ /"election": "load.*"event": "(elected|ended)", "token": (\d+)/ }) or next;
-		$heard->{payload} =~ /"event": "(elected|ended)", "token": (\d+)/;
-		($1 eq 'elected' ? \%elected : \%over)->{$2}++;
-	}
-	diag(sprintf 'announced of %d terms: %d beginnings, %d ends', $terms, scalar keys %elected, scalar keys %over);
-	cmp_ok($_, '>', 0.9 * $terms, 'nearly all of them were announced') foreach scalar keys %elected, scalar keys %over;
-	is(scalar(grep { $_ > 1 } values %elected, values %over), 0, 'once');
 };
 
 # A successor may be faster than the session that is about to tell of the end
