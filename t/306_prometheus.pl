@@ -1,6 +1,8 @@
-# The dashboard monitoring/grafana.json: every query of its panels and variables, expanded as
-# Grafana does, has a result in a Prometheus that scrapes the exporter of a server where
-# elections are led in each scope, waited for, vacant and forgotten.
+# The alert rules in monitoring/alerts.yaml, with made-up metrics, by promtool; and in a
+# Prometheus that scrapes the exporter of a server where an election becomes vacant.  The
+# dashboard monitoring/grafana.json: every query of its panels and variables, expanded as
+# Grafana does, has a result in that Prometheus when elections are led in each scope, waited for,
+# vacant and forgotten.
 
 use strict;
 use warnings;
@@ -29,14 +31,34 @@ foreach my $panel (@panels)
 is_deeply([ grep { ($_->{datasource}{uid} // '') ne '${datasource}' } @panels, @variables ], [], 'all use the data source that is selected');
 is($dashboard->{templating}{list}[0]{current}{value}, '${' . $dashboard->{__inputs}[0]{name} . '}', 'at first, the one of the import');
 
-my $program = monitoring_program('prometheus-postgres-exporter');
+my $promtool = monitoring_program('promtool');
+my $rules = slurp_file('monitoring/alerts.yaml');
+
 SKIP:
 {
+	skip 'needs Prometheus (Debian package prometheus)', 1 unless defined $promtool;
+	command_ok([ $promtool, 'check', 'rules', 'monitoring/alerts.yaml' ], 'the rules are valid');
+	command_ok([ $promtool, 'test', 'rules', 'monitoring/alerts_test.yaml' ], 'they fire when they should, and not otherwise');
+	my @untested = grep { slurp_file('monitoring/alerts_test.yaml') !~ /alertname: $_$/m } $rules =~ /- alert: (\w+)/g;
+	is("@untested", 'LeaderElectionNotAllMeasured', 'all are tested there, but for one');
+
+	# which needs a thousand elections
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	append_to_file("$dir/alerts.yaml", $rules);
+	append_to_file("$dir/test.yaml", join "\n", 'rule_files: [alerts.yaml]', 'evaluation_interval: 1m', 'tests:', '  - interval: 1m', '    input_series:',
+		(map { qq{      - { series: 'leader_election_led{datname="app", election="$_"}', values: '1x30' }} } 1 .. 1000),
+		(map { qq{      - { series: 'leader_election_led{datname="other", election="$_"}', values: '1x30' }} } 1 .. 999),
+		'    alert_rule_test:', '      - { alertname: LeaderElectionNotAllMeasured, eval_time: 9m }',
+		'      - alertname: LeaderElectionNotAllMeasured', '        eval_time: 11m', '        exp_alerts:', '          - exp_labels: { severity: info, datname: app }',
+		q{            exp_annotations:}, q{              summary: 'Database app has more elections than are measured: declare those that matter'},
+		map({ "              $_" } $rules =~ /- alert: LeaderElectionNotAllMeasured\n.*?(description: [^\n]+)\n\s+(runbook_url: \S+)/s), '');
+	command_ok([ $promtool, 'test', 'rules', "$dir/test.yaml" ], 'that, too');
+
+	my $program = monitoring_program('prometheus-postgres-exporter');
 	skip 'needs postgres_exporter (Debian package prometheus-postgres-exporter)', 1 unless defined $program;
-	skip 'needs Prometheus (Debian package prometheus)', 1 unless defined monitoring_program('prometheus');
 	skip 'this postgres_exporter knows no --extend.query-path', 1 unless `$program --help 2>&1` =~ /--extend\.query-path/;
 	skip 'needs a server that is built with libxml', 1 unless server_has_libxml();
-	subtest 'with a server, its exporter and a Prometheus' => \&ask_all;
+	subtest 'with a server, its exporter and a Prometheus' => \&from_end_to_end;
 }
 
 # The query with the values that are selected, as Grafana expands it; without any, all are
@@ -86,11 +108,28 @@ sub shown
 	return join ' ', map { $_->{metric}{identity} // $_->{value}[1] } grep { ($_->{metric}{election} // '') eq $election } @series;
 }
 
-sub ask_all
+# Wait until that alert fires for these elections only
+sub fires
 {
-	my $node = new_server('dashboard', conf => "autovacuum = off\n");
+	my ($prometheus, $alert, $expected, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return becomes(sub { firing($prometheus, $alert, 'election') }, $expected, $test);
+}
+
+sub from_end_to_end
+{
+	my $node = new_server('monitoring_alerts', conf => "autovacuum = off\n");
 	my $exporter = start_exporter($node, args => ['--disable-settings-metrics']);
-	my $prometheus = start_prometheus($exporter, '');
+
+	# with shorter times, and for the database that we have
+	(my $short = $rules) =~ s/for: \d+m/for: 1s/g;
+	$short =~ s/datname="app"/datname="postgres"/g or die;
+	my $prometheus = start_prometheus($exporter, $short);
+
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'an election that was never asked for');
+
+	# --- the dashboard
 	my ($leader, $candidate, $other) = map { session($node, app => $_) } qw(worker-1 worker-2 worker-3);
 
 	ask($leader, q{SELECT le_try_become_leader('scheduler'), le_try_become_leader('indexer', heartbeat => '1 h')});
@@ -137,8 +176,39 @@ FROM pg_stat_leader_election_info}), 'the registry and its limits');
 	ask($other, q{SELECT le_undeclare('billing'), le_forget('billing')});
 	becomes(sub { shown($prometheus, 'Leaders', 'billing') }, '(not measured)', 'an election that was forgotten');
 
+	kill_client($leader, $candidate);
+
+	# --- the alerts
+	$leader = session($node, app => 'worker-1');
+	ask_until($other, q{SELECT count(*) FROM le_leaders WHERE scope = 'session'}, '0');
+	ask($leader, q{SELECT le_try_become_leader('scheduler')});
+	ask($other, q{SELECT le_try_become_leader('mailer')});
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'is led');
+	fires($prometheus, 'LeaderElectionVacant', '', 'no election is vacant');
+	ask($other, q{SELECT le_declare('scheduler'), le_declare('mailer')});
+	ask($other, q{SELECT le_try_become_leader('tried once'), le_resign('tried once')});
+	kill_client($leader);
+	fires($prometheus, 'LeaderElectionVacant', 'scheduler', 'the leader is killed: the election is vacant');
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'and the one that must not be');
+	ask($other, q{SELECT le_try_become_leader('scheduler')});
+	fires($prometheus, 'LeaderElectionVacant', '', 'there is a leader again');
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'that one, too');
+
+	# a restart: one comes back, one does not
+	$node->restart;
+	$other = session($node);
+	ask($other, q{SELECT le_try_become_leader('scheduler')});
+	fires($prometheus, 'LeaderElectionForgotten', 'mailer', 'one of them is not asked for after a restart');
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', '', 'the other has a leader');
+	ask($other, q{SELECT le_try_become_leader('mailer')});
+	fires($prometheus, 'LeaderElectionForgotten', '', 'and again');
+
+	ask($other, q{SELECT le_resign('mailer'), le_lease('mailer', '1 h')});
+	ask($other, q{SELECT le_depose('mailer')});
+	fires($prometheus, 'LeaderElectionDeposed', 'mailer', 'a leader is deposed');
+	ask($other, 'DROP EXTENSION leader_election');
+	fires($prometheus, 'LeaderElectionSchedulerHasNoLeader', 'scheduler', 'the extension is dropped');
 	stop_daemons();
-	kill_client($leader, $candidate, $other);
 	$node->stop;
 	return;
 }
