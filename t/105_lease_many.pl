@@ -245,7 +245,7 @@ SELECT nextval('denied');
 \endif
 });
 	$node->safe_psql('postgres', 'CREATE SEQUENCE denied');
-	my ($out, $err) = run_command([ 'pgbench', '-n', '-M', 'prepared', '-c', '32', '-j', '2', '-t', 3000, '-f', $script, $node->connstr('postgres') ]);
+	my ($out, $err) = run_command([ 'pgbench', '-n', '-M', 'prepared', '-c', '32', '-j', '2', '-t', 1000, '-f', $script, $node->connstr('postgres') ]);
 	like($out, qr/number of transactions actually processed: (\d+)\/\1\b/, '32 sessions bid for an election each')
 	  or diag($err);
 	is($node->safe_psql('postgres', q{SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM denied}), '0', 'and no bid is denied');
