@@ -193,6 +193,8 @@ subtest 'a server that says nothing' => sub {
 };
 
 subtest 'a terminal' => sub {
+	plan skip_all => 'no pseudo-terminal can be had'
+	  if system('script -qec true /dev/null </dev/null >/dev/null 2>&1') != 0;
 	my $program = $ENV{LE_COMMAND} // 'pg_leader';
 	my $file = "$dir/terminal";
 	append_to_file("$dir/run", "$program run -d '$connstr' terminal sh -c 'echo begins; read x; echo got \$x; exit 6'; echo status \$?\n");
