@@ -232,8 +232,9 @@ subtest 'in another folder' => sub {
 	my $pg_config = $ENV{PG_CONFIG} // 'pg_config';
 
 	# make would compile what is newer than its objects
-	system_or_bail('make', '-s', "PG_CONFIG=$pg_config", 'with_llvm=no', "datadir=$folder/share", "pkglibdir=$folder/lib", 'install');
+	system_or_bail('make', '-s', "PG_CONFIG=$pg_config", 'with_llvm=no', "datadir=$folder/share", "pkglibdir=$folder/lib", "bindir=$folder/bin", 'install');
 	ok(-e "$folder/share/extension/leader_election.control" && -e "$folder/lib/leader_election.so", 'make install puts it there');
+	ok(-e "$folder/bin/pg_leader" && -e "$folder/share/man/man1/pg_leader.1", 'and so it does with the command');
 	$node->append_conf('postgresql.conf', "extension_control_path = '$folder/share'\ndynamic_library_path = '$folder/lib'\n");
 	$node->restart;
 	is($node->safe_psql('postgres', q{SELECT string_agg(name, ' ') FROM pg_available_extensions}), 'leader_election', 'the server finds it there, and no other');
