@@ -35,6 +35,14 @@ include $(PGXS)
 ifdef VPATH
 $(shell mkdir -p $(dir $(OBJS)))
 endif
+# Debian has a header that those of its server include in another package
+$(OBJS): | check-gssapi
+check-gssapi:
+	@! printf '#include "%s"\n' postgres.h libpq/libpq-be.h | \
+		$(CC) $(CPPFLAGS) -E - 2>&1 >/dev/null | grep -q gssapi || \
+		{ echo "the server's headers include gssapi/gssapi.h: install it (Debian: libkrb5-dev)" >&2; exit 1; }
+.PHONY: check-gssapi
+
 # the command pg_leader has a folder of its own; COMMAND=no leaves it out
 ifneq ($(COMMAND),no)
 all: all-bin
