@@ -13,6 +13,8 @@ dropin=/etc/postgresql-common/createcluster.d/zz-leader_election-tools.conf
 policy=/usr/sbin/policy-rc.d
 lent_files=()		# files of the system's that are to be removed again
 oldest_major=15
+python=/usr/bin/python3		# the first in PATH may be private to the caller
+[[ -x $python ]] || python=python3
 unoptimized='-g -O0 -Wno-cpp'	# Debian's -D_FORTIFY_SOURCE warns of that
 
 say()
@@ -26,7 +28,7 @@ die()
 	exit 1
 }
 
-# Leave without a verdict.
+# Leave without a verdict: what is needed cannot be had.
 not_run()
 {
 	say "not run: $*"
@@ -80,6 +82,72 @@ missing_packages()
 	done
 }
 
+# What the tools fetch from registries, and what says so
+declare -A registries=(
+	[debian]='Debian packages' [go]='Go modules' [python]='package index' [javascript]='npm registry'
+	[java]='Maven repository' [rust]='crate registry'
+)
+
+# Provide a program that is at least of that version, by packages if need be, and see that the
+# user of the work directory has it: provide VERSION "PROGRAM ARGUMENT..." PACKAGE...
+provide()
+{
+	local version tries
+
+	for tries in 1 2; do
+		# shellcheck disable=SC2086 # a program with its arguments
+		version=$("${as_user[@]}" $2 2>&1 | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1) || true
+		! printf '%s\n' "$1" "${version:-0}" | sort -CV || return 0
+		((tries == 2)) || [[ -n $version ]] || install_packages "${@:3}" || return
+	done
+	lack="no ${2%% *} of version $1 or newer"
+	return 1
+}
+
+# Check that a registry can be used: its ordinary client is there, and the registry answers it
+# about a package that the tools use.  Sets lack to what says why not.  reach NAME
+reach()
+{
+	local folder rc=0
+
+	lack="no ${registries[$1]}"
+	folder=$("${as_user[@]}" mktemp -d)
+	case $1 in
+		debian) update_package_lists && ask apt-get -o APT::Sandbox::User= download debootstrap ;;
+		go) provide 1.25 'go version' golang-go && ask go list -m -versions github.com/jackc/pgx/v5 ;;
+		python) provide 3.9 "$python --version" python3 && provide 20.0 "$python -m pip --version" python3-pip &&
+			ask "$python" -m pip --no-cache-dir index versions psycopg ;;
+		javascript) provide 18.0 'node --version' nodejs && provide 7.0 'npm --version' npm &&
+			ask npm --cache=npm view pg version ;;
+		java) provide 17.0 'javac -version' default-jdk-headless && provide 3.0 'mvn --version' maven &&
+			ask mvn -q -B -Dmaven.repo.local=m2 dependency:get -Dtransitive=false \
+				-Dartifact=org.postgresql:postgresql:42.7.4:pom ;;
+		rust) provide 1.85 'cargo --version' cargo-web rustc-web && ask env CARGO_HOME=cargo cargo info -q sqlx ;;
+	esac || rc=1
+	"${as_user[@]}" rm -rf "$folder"
+	return "$rc"
+}
+
+# Run the client of a registry in the folder of reach.
+ask()
+{
+	"${as_user[@]}" env -C "$folder" timeout 120 "$@" >/dev/null 2>&1 </dev/null
+}
+
+# Leave without a verdict unless a registry can be used: require_registry NAME
+require_registry()
+{
+	reach "$1" || not_run "$lack"
+}
+
+# Print the address of the mirror that Debian's packages are fetched from.
+debian_mirror()
+{
+	# shellcheck disable=SC2016 # apt's variables
+	apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' |
+		grep -E '/debian/?$' | head -n 1
+}
+
 # Refresh the package lists, once per run.  apt-get waits for the lock of the packages, but not
 # for that of the lists, which another run may hold.
 update_package_lists()
@@ -117,8 +185,8 @@ take_back_files()
 	lent_files=()
 }
 
-# Install the Debian packages that are missing.  The package of a server makes
-# a cluster, and that of a daemon starts it, unless it is told not to.
+# Install the Debian packages that are missing, or with INSTALL=no say which they are.  The
+# package of a server makes a cluster, and that of a daemon starts it, unless it is told not to.
 install_packages()
 {
 	local -a missing
@@ -128,7 +196,12 @@ install_packages()
 	mapfile -t missing < <(missing_packages "$@")
 	((${#missing[@]})) || return 0
 
-	say "installing ${missing[*]}"
+	if [[ ${INSTALL:-} == no ]]; then
+		printf '%s: packages are missing: apt-get install --no-install-recommends %s\n' \
+			"${0##*/}" "${missing[*]}" >&2
+		return 1
+	fi
+	say "installing packages: ${missing[*]}"
 	update_package_lists
 	lend_file "$dropin" 644 <<<'create_main_cluster = false'
 	[[ -e $policy ]] ||
@@ -156,7 +229,7 @@ private_apt()
 }
 
 # Print the versions of a source package that can be had where the system's packages
-# are from, or from one more line of a sources.list, the newest first.
+# are from, the newest first.
 source_versions()
 {
 	local file
@@ -167,7 +240,6 @@ source_versions()
 		sed -E '/^deb-src /d; s/^deb /deb-src /; s/^Types:.*/Types: deb-src/' "$file" |
 			"${as_user[@]}" tee "$work/apt/sources/${file##*/}" >/dev/null
 	done
-	[[ -z ${2:-} ]] || "${as_user[@]}" tee "$work/apt/sources/more.list" <<<"$2" >/dev/null
 	# one archive that has no sources is no reason to give up
 	private_apt apt-get -qq update >/dev/null 2>&1 || true
 	private_apt apt-cache madison "$1" 2>/dev/null | awk '{ print $3 }' | sort -rVu
@@ -215,16 +287,16 @@ choose_major()
 		sed -n 's/^ *Depends: postgresql-\([0-9]*\)$/\1/p'
 }
 
-# Set PG_CONFIG to a server that is installed, installing one if need be.
+# Set PG_CONFIG to a server that is installed, or else packages to those of one, and PG_CONFIG to
+# where it is then.
 find_server()
 {
 	local candidate major
 
+	packages=()
 	[[ ${PG_CONFIG:-} != pg_config ]] || PG_CONFIG=$(type -P pg_config || true)
 	if [[ -n ${PG_CONFIG:-} ]]; then
-		if server_usable "$PG_CONFIG"; then
-			return
-		fi
+		! server_usable "$PG_CONFIG" || return 0
 	else
 		for candidate in \
 			$(printf '%s\n' /usr/lib/postgresql/*/bin/pg_config | sort -rV) \
@@ -238,20 +310,21 @@ find_server()
 
 	command -v apt-get >/dev/null ||
 		die "no PostgreSQL server with its headers found; set PG_CONFIG"
-	update_package_lists
+	[[ ${INSTALL:-} == no ]] || update_package_lists
 	major=$(choose_major)
 	[[ -n $major ]] || die "no package of a PostgreSQL server found"
-	install_packages "postgresql-$major" "postgresql-server-dev-$major"
+	packages=("postgresql-$major" "postgresql-server-dev-$major")
 	PG_CONFIG=/usr/lib/postgresql/$major/bin/pg_config
-	server_usable "$PG_CONFIG" ||
-		die "PostgreSQL $oldest_major or newer is needed"
 }
 
-# Install what is missing: always what a build needs, and the given packages.
+# Install what is missing, all at once: always what a build needs, and the given packages.
 install_needs()
 {
+	local -a packages
+
 	find_server
-	install_packages gcc libc6-dev make libkrb5-dev "$@"
+	install_packages "${packages[@]}" gcc libc6-dev make libkrb5-dev "$@"
+	server_usable "$PG_CONFIG" || die "PostgreSQL $oldest_major or newer is needed"
 }
 
 # Take those folders out of PATH that the user of the work directory may not read, as in
