@@ -164,24 +164,26 @@ def test_s06_leader_and_follow(election: str, db: Any) -> None:
     seen: list[Any] = []
     errors: list[Any] = []
     follower = leader_election.follow(connect, election, on_error=errors.append)
-    thread = threading.Thread(target=lambda: deque(map(seen.append, follower)))
+    thread = threading.Thread(target=lambda: deque(map(seen.append, follower)), daemon=True)
     thread.start()
     until(lambda: seen == [None])
     assert leader_election.leader(connect, election) is None
     program = Program("threads", election, identity="one")
     leader = until(lambda: seen[-1])
     assert leader == leader_election.leader(connect, election)
-    assert (leader.token, leader.identity, leader.value) == (program.terms[0].token, "one", None)
-    program.terms[0].proclaim("host:1")
+    term = until(lambda: program.terms)[0]
+    assert (leader.token, leader.identity, leader.value) == (term.token, "one", None)
+    term.proclaim("host:1")
     until(lambda: seen[-1].value == "host:1")
-    observers = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s"
+    here = "pg_stat_activity WHERE datname = current_database() AND query LIKE %s"
+    observers = f"SELECT pg_terminate_backend(pid) FROM {here}"
     db.execute(observers, ("CALL%le_observe%",))
     until(lambda: errors)
     program.stop()
     until(lambda: seen[-1] is None)
     assert [leader and leader.value for leader in seen] == [None, None, "host:1", None]
     with pytest.raises(LostError):
-        program.terms[0].proclaim("host:2")
+        term.proclaim("host:2")
     follower.stop()
     thread.join(5)
     assert not thread.is_alive()
@@ -209,7 +211,7 @@ def test_s06_follow_with_asyncio(election: str, db: Any) -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
-    observers = "SELECT FROM pg_stat_activity WHERE query LIKE %s"
+    observers = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE %s"
     until(lambda: not db.execute(observers, ("CALL%le_observe%",)).fetchall())
 
 
