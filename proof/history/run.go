@@ -101,13 +101,13 @@ func run(arguments []string) int {
 	o := parse(arguments)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	sum := judge.NewVerdict()
+	sum, shown := judge.NewVerdict(), newProgress()
 	var caught []string
 	rounds, failed := 0, 0
 	for passed := time.Duration(0); o.length(passed) > 0 && ctx.Err() == nil; rounds++ {
 		length := o.length(passed)
 		passed += length
-		verdict, err := playAndJudge(ctx, o, o.seed+uint64(rounds), length)
+		verdict, err := playAndJudge(ctx, o, shown, o.seed+uint64(rounds), length)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "prove: seed %d: %v\n", o.seed+uint64(rounds), err)
 			failed++
@@ -118,6 +118,7 @@ func run(arguments []string) int {
 			continue
 		}
 		add(sum, verdict)
+		shown.violations = len(sum.Violations)
 		if len(verdict.Violations) > 0 {
 			failed++
 			caught = checks(verdict)
@@ -174,11 +175,21 @@ func hunted(caught []string) int {
 }
 
 // playAndJudge plays a round and judges it.  Only what shows a violation stays.
-func playAndJudge(ctx context.Context, o options, seed uint64, length time.Duration) (*judge.Verdict, error) {
+func playAndJudge(ctx context.Context, o options, shown *progress, seed uint64, length time.Duration) (*judge.Verdict, error) {
 	dir := filepath.Join(o.dir, fmt.Sprint(seed))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+	showing, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		shown.show(showing, dir)
+		close(ended)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
 	begin := time.Now()
 	if err := play(ctx, o, dir, seed, length); err != nil {
 		return nil, keep(o.dir, dir, seed, err)
