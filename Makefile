@@ -72,7 +72,7 @@ endif
 help:
 	@sed -n 's/^# \(make[^:]*\): /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-# make test: builds strictly, and runs all suites [FAST=1] [KEEP=1] [SUITES="regress tap"] [TESTS="input t/004_limits"]
+# make test: builds strictly, and runs all suites [FAST=1] [KEEP=1] [JOBS=4] [INSTALL=no] [SUITES="regress tap"] [TESTS="input t/004_limits"]
 test:
 	@tools/test
 
@@ -128,7 +128,7 @@ bench:
 bench-peers:
 	@tools/bench-peers
 
-# make demo: shows an election with a failover [KEEP=1]
+# make demo: shows an election with a failover [KEEP=1] [INSTALL=no]
 demo:
 	@tools/demo
 

@@ -3,6 +3,8 @@
 # holds, too.  A candidate that waits is not forgotten, and nothing is left that leads.
 #
 # Nothing runs in a server that has preloaded the library and is not called.
+#
+# alone: it replaces the installed library
 
 use strict;
 use warnings;

@@ -2,6 +2,8 @@
 # left asleep nor kept busy by what goes wrong with others: a candidate
 # cancelled at the moment it acquires the lock, a resignation that hangs, an
 # extension that is dropped and created anew.
+#
+# alone: it measures time
 
 use strict;
 use warnings;

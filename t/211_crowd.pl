@@ -1,5 +1,7 @@
 # A crowd that waits for one election, by CALL le_campaign outside a transaction block: no
 # candidate checks the whole line for deadlocks, which would stop all users of locks.
+#
+# alone: it measures time
 
 use strict;
 use warnings;

@@ -1,6 +1,8 @@
 # One session asks for more elections than an application needs.  A limit stops
 # it, with an error that says so.  Meanwhile other sessions are still elected,
 # and memory is used again.
+#
+# alone: it measures time
 
 use strict;
 use warnings;

@@ -1,6 +1,8 @@
 # A package replaces the library under a running server: sessions that have loaded the old
 # one go on with it, new ones load the new one.  They share the registry if both lay it out
 # in the same way; else the new ones are told so, and do nothing at all.
+#
+# alone: it replaces the installed library
 
 use strict;
 use warnings;

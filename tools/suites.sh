@@ -5,6 +5,8 @@
 #	SUITES="regress isolation tap"	only these suites
 #	TESTS="name t/name.pl"			only these tests, whichever suite they are in
 #	KEEP=1							keep what they print and log in test-results/
+#	JOBS=4							run so many files of t/ at a time
+#	MAY_SKIP="t/name.pl"			only these files of t/ may be skipped, even in part
 
 # shellcheck source=tools/lib.sh
 . "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -13,9 +15,10 @@ tests_from=$root		# the tree of the tests: the copy, once there is one
 passed=0
 failed=0
 suites_run=0
+started=()				# suites that run beside each other
 causes=()				# why test files of t/ ended before their end
 failures=()				# what has failed, a line each
-not_run=()				# test files of t/ that were skipped, with the reason
+skipped=()				# test files of t/ that were skipped, even in part, with the reason
 
 # Copy what the suites have printed and logged into the tree, instead of what was there.
 keep_results()
@@ -51,7 +54,7 @@ finish()
 		say 'test files that could not go on, with the end of the log of the server'
 		printf '%s\n' "${causes[@]}"
 	fi
-	((!${#not_run[@]})) || printf 'skipped: %s\n' "${not_run[@]}"
+	((!${#skipped[@]})) || printf 'skipped: %s\n' "${skipped[@]}"
 	((!${#failures[@]})) || printf 'FAILED: %s\n' "${failures[@]}"
 	echo "$passed passed, $failed failed"
 	((failed == 0)) || exit 1
@@ -65,7 +68,11 @@ fail()
 	failed=$((failed + 1))
 }
 
-# Print the tests of a suite that are to run, by the names its runner knows.
+# Print the tests of a suite that are to run, by the names its runner knows.  Of regress and
+# isolation, those whose heads have the line "editions: C, SQL" are the suites regress-sql and
+# isolation-sql as well, which run on the SQL edition with the same expected output.  Of tap, those
+# whose heads have a line "# alone: REASON" are the suite tap-alone, as they measure time or change
+# the installation, and the others are tap-beside.
 tests_of()
 {
 	local file name want
@@ -74,7 +81,11 @@ tests_of()
 	case $1 in
 		regress) set -- sql/*.sql ;;
 		isolation) set -- specs/*.spec ;;
+		regress-sql) mapfile -t < <(grep -ls '^-- editions: C, SQL$' sql/*.sql); set -- "${MAPFILE[@]}" ;;
+		isolation-sql) mapfile -t < <(grep -ls '^# editions: C, SQL$' specs/*.spec); set -- "${MAPFILE[@]}" ;;
 		tap) set -- t/*.pl ;;
+		tap-beside) mapfile -t < <(grep -Ls '^# alone: ' t/*.pl); set -- "${MAPFILE[@]}" ;;
+		tap-alone) mapfile -t < <(grep -ls '^# alone: ' t/*.pl); set -- "${MAPFILE[@]}" ;;
 		*) return 1 ;;
 	esac
 	for file; do
@@ -88,7 +99,7 @@ tests_of()
 	done
 }
 
-# Run a regress or isolation suite: run_regress SUITE PROGRAM DATABASE TEST...
+# Run tests of regress or isolation: run_regress SUITE PROGRAM DATABASE TEST...
 run_regress()
 {
 	local suite=$1 program=$2 database=$3 out=$work/$1 rc=0
@@ -135,10 +146,12 @@ check_server_log()
 	fi
 }
 
+# Run test files of t/, JOBS at a time: run_tap NAME FILE...
 run_tap()
 {
-	local out=$work/tap rc=0 files=0 bad skipped log
+	local name=$1 out=$work/tap rc=0 files=0 bad all_skipped log
 
+	shift
 	"${as_user[@]}" mkdir -p "$out/tmp_check/log"
 	(
 		cd "$work/src"
@@ -148,32 +161,53 @@ run_tap()
 		export TESTLOGDIR=$out/tmp_check/log PG_TEST_PORT_DIR=$out/portlock
 		export top_builddir=$out
 		# the state tells the result of each file, which the summary may not
-		"${as_user[@]}" prove --nocolor --state=save "$@" 2>&1
-	) | tee "$work/tap.out" || rc=$?
+		"${as_user[@]}" rm -f .prove
+		"${as_user[@]}" prove --nocolor --state=save -j "${JOBS:-1}" "$@" 2>&1
+	) | tee "$work/$name.out" || rc=$?
 
-	[[ ! $(<"$work/tap.out") =~ Files=([0-9]+) ]] || files=${BASH_REMATCH[1]}
+	[[ ! $(<"$work/$name.out") =~ Files=([0-9]+) ]] || files=${BASH_REMATCH[1]}
 	bad=$(grep -c 'last_result: [^0]' "$work/src/.prove" || true)
-	skipped=$(grep -cE '^t/[^ ]+ \.+ skipped' "$work/tap.out" || true)
-	passed=$((passed + files - bad - skipped))
+	all_skipped=$(grep -cE '^t/[^ ]+ \.+ skipped' "$work/$name.out" || true)
+	passed=$((passed + files - bad - all_skipped))
 	failed=$((failed + bad))
 	# the lines of prove's summary, and which tests of the files failed
 	mapfile -t -O "${#failures[@]}" failures < <(sed -nE 's/^(t\/[^ ]+\.pl) +\(Wstat: .*/\1/p
-		/^ *#   Failed test/ { N; s/^ *# +([^\n]*)\n *# +(at .*)/\1 \2/p }' "$work/tap.out")
-	mapfile -t not_run < <(sed -nE 's/^(t\/[^ ]+) \.+ skipped: /\1: /p' "$work/tap.out")
-	((skipped < $#)) || fail "every test of suite tap was skipped"
-	((files == $#)) || fail "suite tap ran $files of $# files"
-	((rc == 0 || bad > 0)) || fail "suite tap ended with status $rc"
+		/^ *#   Failed test/ { N; s/^ *# +([^\n]*)\n *# +(at .*)/\1 \2/p }' "$work/$name.out")
+	note_skipped "$name" "$@"
+	((all_skipped < $#)) || fail "every test of suite $name was skipped"
+	((files == $#)) || fail "suite $name ran $files of $# files"
+	((rc == 0 || bad > 0)) || fail "suite $name ended with status $rc"
 	# see end_this_file in t/LeaderElection.pm
-	mapfile -t causes < <(sed -n 's/^.*# \(t\/[^ ]*\.pl: \)/\1/p' "$work/tap.out")
+	mapfile -t -O "${#causes[@]}" causes < <(sed -n 's/^.*# \(t\/[^ ]*\.pl: \)/\1/p' "$work/$name.out")
 	((rc == 0)) || for log in "$out"/tmp_check/log/*; do
 		[[ $log == */regress_log_* && -s $log ]] || continue
-		if ! grep -qE "^t/${log##*/regress_log_}\.pl \.+ ok" "$work/tap.out"; then
-			echo "--- end of ${log##*/}"
-			tail -n 60 "$log"
+		log=${log##*/regress_log_}
+		if [[ " $* " == *" t/$log.pl "* ]] && ! grep -qE "^t/$log\.pl \.+ ok" "$work/$name.out"; then
+			echo "--- end of regress_log_$log"
+			tail -n 60 "$out/tmp_check/log/regress_log_$log"
 		fi
 	done
 }
 
+# Note which test files were skipped, even in part, and why: note_skipped NAME FILE...
+note_skipped()
+{
+	local name=$1 file reason
+
+	for file in "${@:2}"; do
+		while IFS= read -r reason; do
+			skipped+=("$file: $reason")
+			[[ -z ${MAY_SKIP+set} || " $MAY_SKIP " == *" $file "* ]] || fail "$file was skipped: $reason"
+		done < <(
+			sed -nE "s,^$file \.+ skipped: ,,p" "$work/$name.out"
+			[[ ! -f $work/tap/tmp_check/log/regress_log_$(basename "$file" .pl) ]] ||
+				sed -nE 's/^ *ok [0-9]+ (- .* )?# skip //ip' "$work/tap/tmp_check/log/regress_log_$(basename "$file" .pl)" | sort -u
+		)
+	done
+}
+
+# Run a suite, or what there is for the SQL edition of it.  That needs an installation of its
+# own: install_sql_edition.
 run_suite()
 {
 	local -a tests
@@ -183,13 +217,84 @@ run_suite()
 		[[ -n ${TESTS:-} ]] || fail "suite $1 has no tests"
 		return 0
 	fi
-	say "suite $1"
+	say "suite $1: ${#tests[@]} files"
 	suites_run=$((suites_run + 1))
 	case $1 in
-		regress) run_regress "$1" regress/pg_regress contrib_regression "${tests[@]}" ;;
-		isolation) run_regress "$1" isolation/pg_isolation_regress isolation_regression "${tests[@]}" ;;
-		tap) run_tap "${tests[@]}" ;;
+		regress*) run_regress "$1" regress/pg_regress contrib_regression "${tests[@]}" ;;
+		isolation*) run_regress "$1" isolation/pg_isolation_regress isolation_regression "${tests[@]}" ;;
+		tap*) run_tap "$1" "${tests[@]}" ;;
 	esac
+}
+
+# Show of what a suite prints one line for each of its files, with how many of them are done, and
+# the last lines: show_progress SUITE NUMBER
+show_progress()
+{
+	local line done=0
+
+	while IFS= read -r line; do
+		if [[ $line =~ ^(test|\ {4,})\ *[a-z0-9_]+\ +\.\.\.\  || $line =~ ^(not\ )?ok\ [0-9]+\  ||
+			$line =~ ^t/[^\ ]+\.pl\ \.+ ]]; then
+			done=$((done + 1))
+			echo "$1, $done of $2: $line"
+		elif [[ $line =~ \ tests\ (passed|failed) || $line =~ ^(Files=|Result:\ ) ]]; then
+			echo "$1: $line"
+		fi
+	done
+}
+
+# Run a suite, showing its progress, with all that it prints in a file, and what it has counted in
+# another: run_suite_apart SUITE NUMBER
+run_suite_apart()
+{
+	passed=0 failed=0 suites_run=0 causes=() failures=() skipped=()
+	run_suite "$1" > >(tee "$work/$1.said" | show_progress "$1" "$2") 2>&1
+	wait $!			# for the last lines
+	declare -p passed failed suites_run causes failures skipped >"$work/$1.result"
+}
+
+# Begin to run a suite beside others.
+start_suite()
+{
+	local count
+
+	count=$(tests_of "$1" | wc -l)
+	((count > 0)) || [[ -z ${TESTS:-} ]] || return 0
+	say "suite $1: $count files"
+	started+=("$1")
+	run_suite_apart "$1" "$count" </dev/null &
+}
+
+# Take over what a suite has counted, and show what it has printed if it has failures.
+take_over()
+{
+	local passed=0 failed=1 suites_run=1
+	local -a causes=() failures=("suite $1 did not run to its end") skipped=()
+
+	# shellcheck disable=SC1090
+	[[ ! -f $work/$1.result ]] || . "$work/$1.result"
+	if ((failed)); then
+		say "what suite $1 has printed"
+		cat "$work/$1.said"
+	fi
+	sum=($((sum[0] + passed)) $((sum[1] + failed)) $((sum[2] + suites_run)))
+	all_causes+=("${causes[@]}") all_failures+=("${failures[@]}") all_skipped+=("${skipped[@]}")
+}
+
+# Wait for the suites that were started, and take over what they have counted.
+await_suites()
+{
+	local suite
+	local -a sum=("$passed" "$failed" "$suites_run")
+	local -a all_causes=("${causes[@]}") all_failures=("${failures[@]}") all_skipped=("${skipped[@]}")
+
+	wait
+	for suite in "${started[@]}"; do
+		take_over "$suite"
+	done
+	passed=${sum[0]} failed=${sum[1]} suites_run=${sum[2]}
+	causes=("${all_causes[@]}") failures=("${all_failures[@]}") skipped=("${all_skipped[@]}")
+	started=()
 }
 
 as_user_write()
@@ -197,12 +302,21 @@ as_user_write()
 	"${as_user[@]}" tee "$1" >/dev/null
 }
 
-# Make CREATE EXTENSION install the SQL edition, in the schema public, as tests expect it.
+# Set bin to a copy of the private installation in which CREATE EXTENSION installs the SQL
+# edition, in the schema public, as tests expect it.
 install_sql_edition()
 {
-	local dir
+	local dir copy=$work/sql-edition
 
-	dir=$work$("$PG_CONFIG" --sharedir)/extension
+	"${as_user[@]}" mkdir "$copy"
+	for dir in --sharedir --pkglibdir --bindir; do
+		dir=$("$PG_CONFIG" "$dir")
+		"${as_user[@]}" mkdir -p "$copy$dir"
+		"${as_user[@]}" cp -a "$work$dir/." "$copy$dir"
+	done
+	bin=$copy$("$PG_CONFIG" --bindir)
+	dir=$copy$("$PG_CONFIG" --sharedir)/extension
+	"${as_user[@]}" rm "$dir"/leader_election{.control,--1.0.0.sql}
 	as_user_write "$dir/leader_election.control" <<-END
 		default_version = '1.0.0'
 		relocatable = false
@@ -213,30 +327,6 @@ install_sql_edition()
 		sed 's/\<le\>/public/g' "$work/src/plpgsql/leader_election.sql"
 		echo "UPDATE public.le_settings SET max_ttl = '1 day';"
 	} | as_user_write "$dir/leader_election--1.0.0.sql"
-}
-
-# Run those tests of a suite on the SQL edition whose heads say so, by the line
-# "editions: C, SQL".  Their expected output is that of the extension.
-run_sql_edition()
-{
-	local -a tests
-	local test kept=$work/extension-in-c dir
-
-	mapfile -t tests < <(tests_of "$1" | while read -r test; do
-		! grep -qs '^\(--\|#\) editions: C, SQL$' "$tests_from/sql/$test.sql" "$tests_from/specs/$test.spec" || echo "$test"
-	done)
-	((${#tests[@]})) || return 0
-	say "suite $1, SQL edition"
-	dir=$work$("$PG_CONFIG" --sharedir)/extension
-	"${as_user[@]}" mkdir "$kept"
-	"${as_user[@]}" mv -t "$kept" "$dir"/leader_election{.control,--1.0.0.sql}
-	install_sql_edition
-	case $1 in
-		regress) run_regress regress-sql regress/pg_regress contrib_regression "${tests[@]}" ;;
-		isolation) run_regress isolation-sql isolation/pg_isolation_regress isolation_regression "${tests[@]}" ;;
-	esac
-	"${as_user[@]}" mv -t "$dir" "$kept"/*
-	"${as_user[@]}" rmdir "$kept"
 }
 
 # Print the packages that those tests of t/ start programs of: a test or a module
