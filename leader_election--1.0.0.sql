@@ -719,17 +719,17 @@ GRANT SELECT ON le_declarations, le_once_done, _le_locks, _le_lines, le_leaders,
 GRANT SELECT ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO PUBLIC;
 
 --
--- If the owner of the database has created the extension without being a
--- superuser, the owner owns none of its objects, and is granted these
--- privileges instead.  Only EXECUTE has a grant option: the privileges to
--- write to the relations are for restoring a dump, and for correcting rows of
--- le_once_done.
+-- A role that has created the extension without being a superuser, as any
+-- role with CREATE on the database can, owns none of its objects, and is
+-- granted these privileges instead.  le_depose_role() is not among them, since
+-- it terminates sessions of other roles.  Only EXECUTE has a grant option: the
+-- privileges to write to the relations are for restoring a dump, and for
+-- correcting rows of le_once_done.
 --
 GRANT EXECUTE ON FUNCTION
 	le_declare(text, regrole, interval, interval, boolean),
 	le_undeclare(text),
 	le_forget(text),
-	le_depose_role(regrole, text),
 	pg_stat_leader_election_reset()
 TO @extowner@ WITH GRANT OPTION;
 GRANT INSERT ON le_declarations TO @extowner@;

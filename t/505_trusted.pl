@@ -95,7 +95,7 @@ subtest 'the owner of a database installs it' => sub {
 	does($owner, $db, 'CREATE EXTENSION leader_election', '', 'installed');
 	is($node->safe_psql($db, $rights), qq{le_declarations "$owner":INSERT public:SELECT
 le_declare(text,regrole,interval,interval,boolean) "$owner":EXECUTE*
-le_depose_role(regrole,text) "$owner":EXECUTE*
+le_depose_role(regrole,text) 
 le_forget(text) "$owner":EXECUTE*
 le_lease_origin_seq "$owner":UPDATE public:SELECT
 le_leases 
@@ -110,7 +110,8 @@ WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid
 AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 
 	does($owner, $db, q{SELECT le_declare('scheduler', 'app', '1 s', '20 s'), le_declare('mailer'), le_declare('other'), le_undeclare('other')}, '|||t');
-	does($owner, $db, q{SELECT le_forget('scheduler'), le_depose_role('app'), pg_stat_leader_election_reset()}, 'f|0|');
+	does($owner, $db, q{SELECT le_forget('scheduler'), pg_stat_leader_election_reset()}, 'f|');
+	refused($owner, $db, q{SELECT le_depose_role('app')}, 'but does not end terms of all roles');
 	does('app', $db, q{SELECT le_try_become_leader('scheduler'), le_resign('scheduler')}, 't|t');
 	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not bid');
 
@@ -177,6 +178,18 @@ subtest 'and dumps and restores it' => sub {
 	goes_on('by_superuser', $token);
 
 	does($owner, 'new_p', 'DROP EXTENSION leader_election', '', 'dropped by the owner');
+};
+
+subtest 'CREATE on a database suffices' => sub {
+	my $db = new_database('creatable');
+	$node->safe_psql($db, qq{REVOKE CREATE ON DATABASE $db FROM "$owner"; GRANT CREATE ON DATABASE $db TO stranger});
+	does('stranger', $db, 'CREATE SCHEMA mine', '', 'a schema');
+	does('stranger', $db, 'CREATE EXTENSION leader_election SCHEMA mine', '', 'and the extension in it');
+	does('stranger', $db, q{SELECT mine.le_declare('job')}, '', 'whose creator declares');
+	refused('stranger', $db, q{SELECT mine.le_depose_role('app')}, 'but does not end sessions of other roles');
+	refused('stranger', $db, q{GRANT EXECUTE ON FUNCTION mine.le_depose_role TO stranger}, 'nor grants itself that');
+	$node->safe_psql($db, 'GRANT EXECUTE ON FUNCTION mine.le_depose_role TO stranger');
+	does('stranger', $db, q{SELECT mine.le_depose_role('app')}, '0', 'unless a superuser does');
 };
 
 subtest 'a superuser\'s installation gives the owner nothing' => sub {

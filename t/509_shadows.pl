@@ -244,6 +244,7 @@ my $owner = session($node, db => $trusted, user => 'regress_mallory');
 runs($owner, 'CREATE EXTENSION leader_election SCHEMA public');
 prepare($trusted);
 no_shadow('the installation by the owner of the database');
+$node->safe_psql($trusted, 'GRANT EXECUTE ON FUNCTION public.le_depose_role TO regress_mallory');
 run_calls($trusted, 'regress_mallory', 1);
 run_calls($trusted, 'regress_app', 0);
 run_calls($trusted, $user, 1);
@@ -324,8 +325,8 @@ subtest 'monitoring' => sub {
 	}
 	no_shadow('the exporter calls nothing of that schema');
 
-	# the statements for psql, by a superuser, as the document says
-	my $administrator = session($node, db => $trusted);
+	# the statements for psql, by a role without privileges, as the document says
+	my $administrator = session($node, db => $trusted, user => 'regress_app');
 	runs($administrator, 'SET search_path = pg_catalog');
 	my @statements = map { s/\b(?=(?:le_leaders|le_candidates|pg_stat_leader_election)\b)/public./gr } (statements_in('doc/monitoring.md', 'psql'), statements_in('doc/faults.md', 'Diagnosis'));
 	cmp_ok(scalar @statements, '>=', 3, 'statements for psql');
@@ -333,9 +334,21 @@ subtest 'monitoring' => sub {
 	no_shadow('nor do the statements for psql');
 	my ($output, $errors);
 	$node->psql($trusted, slurp_file('monitoring/queries.sql'), stdout => \$output, stderr => \$errors);
+	like($errors, qr/^A superuser must not query objects of an owner that is none/, 'a superuser is refused the queries for psql');
+	is($output, '', 'before any');
+	$node->psql($trusted, slurp_file('monitoring/queries.sql'), extra_params => [ '-U', 'regress_app' ], stdout => \$output, stderr => \$errors);
 	is($errors, '', 'the queries for psql');
 	like($output, qr/^1\. Leaders\b.*^s\|[^|\n]*\|\d+\|.*^10\. /ms, 'answer, in spite of the search_path of the database');
 	no_shadow('nor do they');
+	# where the extension is not, the owner has made a view of its name
+	$node->safe_psql('postgres', 'CREATE DATABASE without OWNER regress_mallory TEMPLATE template0');
+	$node->safe_psql('without', q{SET SESSION AUTHORIZATION regress_mallory; CREATE SCHEMA trap;
+CREATE FUNCTION trap.f() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped'; END $$;
+CREATE VIEW trap.le_leaders AS SELECT trap.f() AS name; ALTER DATABASE without SET search_path = trap});
+	$node->psql('without', slurp_file('monitoring/queries.sql'), stdout => \$output, stderr => \$errors);
+	like($errors, qr/^There is no leader_election in this database/, 'without the extension, it looks for nothing');
+	$node->psql('without', slurp_file('monitoring/queries.sql'), extra_params => [ '-v', 'schema=trap' ], stdout => \$output, stderr => \$errors);
+	like($errors, qr/^A superuser must not query/, 'nor in a schema that is given, if its owner is no superuser');
 	ask($leader, 'SELECT public.le_resign_all()');
 	end_session($exporter, $administrator, $leader, $candidate);
 };
