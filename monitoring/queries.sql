@@ -6,19 +6,42 @@
 --
 -- To repeat one query, run this file first. Then copy the query into psql, with \watch 2 instead of the semicolon.
 --
--- All names are looked up in pg_catalog and in the schema of the extension only, so that a superuser can run this in a
--- database of an owner that is not trusted. Where the extension does not exist, the search_path finds the SQL edition.
--- If you interrupt this, run RESET search_path.
+-- For the SQL edition, give its schema: psql -v schema=le
+--
+-- A query on an object runs code of the owner of the object. Run this as a role without privileges: these queries need
+-- none. In a database of an owner that is not a superuser, a superuser is refused. If you interrupt this, run
+-- RESET search_path.
 
-SELECT pg_catalog.current_setting('search_path') AS le_path,
-       COALESCE(pg_catalog.to_regclass('le_leaders')::pg_catalog.oid, 0) AS le_view \gset
+SELECT pg_catalog.current_setting('search_path') AS le_path \gset
 SELECT pg_catalog.set_config('search_path', 'pg_catalog', false) AS le_ignored \gset
-SELECT coalesce(extension, edition)::regnamespace AS le, extension IS NOT NULL AS le_has_statistics,
-       coalesce(extension, edition) IS NULL AS le_is_missing
-FROM (SELECT (SELECT extnamespace FROM pg_extension WHERE extname = 'leader_election') AS extension,
-             (SELECT relnamespace FROM pg_class WHERE oid = :le_view) AS edition) AS found \gset
+\if :{?schema}
+	SELECT :'schema' AS le_schema, false AS le_has_statistics \gset
+\else
+	SELECT (SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace
+	        WHERE extname = 'leader_election') AS le_schema, true AS le_has_statistics \gset
+	\if :{?le_schema}
+	\else
+		\set le_schema ''
+	\endif
+\endif
+-- The owners are those of the database, the schema and the extension. Role 6171 is pg_database_owner.
+SELECT quote_ident(:'le_schema') AS le,
+       NOT EXISTS (SELECT FROM pg_class WHERE relname = 'le_leaders' AND relnamespace = n.oid) AS le_is_missing,
+       EXISTS (SELECT FROM pg_roles WHERE rolname IN (current_user, session_user) AND rolsuper)
+       AND EXISTS (SELECT FROM pg_roles WHERE NOT rolsuper AND oid <> 6171 AND oid IN (datdba, nspowner,
+                   (SELECT extowner FROM pg_extension WHERE extname = 'leader_election'))) AS le_is_refused
+FROM pg_database LEFT JOIN pg_namespace n ON nspname = :'le_schema'
+WHERE datname = current_database() \gset
 \if :le_is_missing
-	\warn 'There is no leader_election in this database, or no SQL edition of it in the search_path.'
+	\warn 'There is no leader_election in this database. For the SQL edition, run psql -v schema=NAME.'
+	\set le_stop on
+\elif :le_is_refused
+	\warn 'A superuser must not query objects of an owner that is none: run this as a role without privileges.'
+	\set le_stop on
+\else
+	\set le_stop off
+\endif
+\if :le_stop
 	SELECT set_config('search_path', :'le_path', false) AS le_ignored \gset
 	\quit
 \endif

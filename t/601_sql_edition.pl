@@ -250,7 +250,7 @@ subtest 'queries for psql' => sub {
 	isnt(ask($one, q{SELECT le_lease('report', '1 min')}), '', 'a lease') or diag($one->{messages});
 	post($two, q{CALL le_campaign('job', '1 min')});
 	ok(ask_until($admin, q{SELECT identity FROM le_candidates}, 'two'), 'a candidate in line');
-	$node->psql('postgres', slurp_file('monitoring/queries.sql'), extra_params => [ '-U', 'app' ], stdout => \$output, stderr => \$errors);
+	$node->psql('postgres', slurp_file('monitoring/queries.sql'), extra_params => [ '-U', 'app', '-v', 'schema=le' ], stdout => \$output, stderr => \$errors);
 	is($errors, '', 'they run without an error');
 	like($output, qr/^1\. .*^job\|one\|\d+\|.*^2\. .*^job\|1\|two\|\S+\|leader\|$one->{pid} idle\n3\. .*^report\|.*^7\. .*^job\|.*^8\. .*^report\|.*^9\. .*^10\. .*^report\|/ms,
 		'and show what this edition has') or diag($output);
