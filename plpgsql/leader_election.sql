@@ -28,12 +28,15 @@
  *
  * The beacon is an advisory lock with a random key.  The session that leads
  * holds it twice, so that releasing and trying again tells whether it is held,
- * without ever freeing it.  Candidates wait for it in the lock manager's
- * queue, by a lock of their transaction.  The key is replaced with each term in
- * session scope.  So neither a bid that is rolled back, nor a
- * session that takes the beacon without leading, keeps an election vacant: the
- * former has locked a key that is in no row, and the latter is found by
- * pg_locks, and is passed over a second later.  The session takes the beacon
+ * without ever freeing it.  The line is another advisory lock, with the key
+ * ~beacon.  The leader holds it as well, and candidates wait for it in the lock
+ * manager's queue, by a lock of their transaction.  No candidate takes the
+ * beacon, so that a session which can have it, shared, knows that the leader
+ * has gone, whatever candidates wait for.  The keys are replaced with each term
+ * in session scope.  So neither a bid that is rolled back, nor a session that
+ * takes beacon or line without leading, keeps an election vacant: the
+ * former has locked keys that are in no row, and the latter is found by
+ * pg_locks, and is passed over a second later.  The session takes both locks
  * in a deferred trigger, immediately before the commit, because a lock of the
  * session would outlast a rollback.
  *
@@ -51,8 +54,8 @@
  * row of le_settings is locked meanwhile, in a subtransaction that is rolled
  * back, so that it is locked for an instant only.
  *
- * Lock order: beacon, then row of le_elections, then row of le_settings.  A
- * session that holds a row never waits for a beacon.
+ * Lock order: line, then row of le_elections, then row of le_settings.  A
+ * session that holds a row never waits for a line.
  *
  * Security.  All functions that read or change the tables are SECURITY DEFINER
  * with search_path = pg_catalog, pg_temp; internal ones are called by these
@@ -186,10 +189,10 @@ COMMENT ON COLUMN le.le_elections.pid
 	IS 'process of the session that leads, or that took the lease';
 COMMENT ON COLUMN le.le_elections.xact IS 'transaction in which the term began';
 COMMENT ON COLUMN le.le_elections.beacon
-	IS 'key of the advisory lock that the leader holds and candidates await';
+	IS 'key of the advisory lock that the leader holds; candidates await that of the key ~beacon';
 COMMENT ON COLUMN le.le_elections.lasts IS 'ttl of the lease, or heartbeat';
 COMMENT ON COLUMN le.le_elections.suspect_at
-	IS 'when a bid found the beacon held, but not by a leader';
+	IS 'when a bid found the line held, but not by a leader';
 COMMENT ON COLUMN le.le_elections.creator IS 'role for which the row counts';
 COMMENT ON COLUMN le.le_elections.shows_client
 	IS 'true if the identity contains the address of the client';
@@ -542,21 +545,19 @@ BEGIN
 		AND (e.login = quote_ident(session_user)::regrole OR NOT le._le_stranger(e.pid, e.login));
 END $$;
 
--- Return all granted locks of an advisory key, and those that wait for it
-CREATE OR REPLACE FUNCTION le._le_locks(beacon bigint)
-	RETURNS TABLE (pid integer, granted boolean, waitstart timestamptz)
+-- Return all locks of advisory keys in this database, and those that wait for them
+CREATE OR REPLACE FUNCTION le._le_locks()
+	RETURNS TABLE (key bigint, pid integer, granted boolean, waitstart timestamptz)
 LANGUAGE plpgsql AS $$
 BEGIN
-	RETURN QUERY SELECT l.pid, l.granted, max(l.waitstart) FROM pg_locks l
+	RETURN QUERY SELECT l.classid::bigint << 32 | l.objid::bigint, l.pid, l.granted, l.waitstart
+	FROM pg_locks l
 	WHERE l.locktype = 'advisory' AND l.objsubid = 1
-		AND l.classid = (beacon >> 32)::oid AND l.objid = (beacon & 4294967295)::oid
-		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-	GROUP BY l.pid, l.granted;
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
 END $$;
 
 -- Return why the last term is over, or NULL if it runs.  A thorough look finds
--- that another session than the leader's holds the beacon, or that this one does
--- for a bid: a shared lock cannot be had then while others wait for the beacon.
+-- that a session has taken the beacon without leading.
 CREATE OR REPLACE FUNCTION le._le_over(e le.le_elections, thorough boolean) RETURNS text
 	LANGUAGE plpgsql AS $$
 BEGIN
@@ -578,7 +579,8 @@ BEGIN
 		ELSE false END) THEN
 		NULL;	-- no session holds it; one expression, as above
 	ELSIF NOT thorough OR NOT le._le_stranger(e.pid, e.login)
-		AND EXISTS (SELECT FROM le._le_locks(e.beacon) l WHERE l.granted AND l.pid = e.pid) THEN
+		AND EXISTS (SELECT FROM le._le_locks() l WHERE l.key = e.beacon AND l.granted
+			AND l.pid = e.pid) THEN
 		RETURN NULL;
 	END IF;
 	RETURN CASE WHEN EXISTS (SELECT FROM pg_stat_get_activity(e.pid)) THEN 'lock released'
@@ -600,18 +602,20 @@ BEGIN
 	RETURN true;
 END $$;
 
--- Release the beacon of a term of this session, however often it is held.
--- Before the commit, it is held only after SET CONSTRAINTS IMMEDIATE.
+-- Release the beacon of a term of this session, and then the line: the first
+-- candidate finds the beacon free.  Before the commit, they are held only after
+-- SET CONSTRAINTS IMMEDIATE.
 CREATE OR REPLACE FUNCTION le._le_release(e le.le_elections) RETURNS void
 	LANGUAGE plpgsql SET client_min_messages = error AS $$
 BEGIN
 	IF e.scope = 'session' AND e.pid = pg_backend_pid() AND le._le_held(e.beacon) THEN
-		PERFORM pg_advisory_unlock(e.beacon), pg_advisory_unlock(e.beacon);
+		PERFORM pg_advisory_unlock(e.beacon), pg_advisory_unlock(e.beacon),
+			pg_advisory_unlock(~e.beacon);
 	END IF;
 END $$;
 
--- Release the beacon that this session has taken last, if the transaction of the
--- term was rolled back after that.  currval() is not rolled back.
+-- Release the beacon and the line that this session has taken last, if the
+-- transaction of the term was rolled back after that.  currval() is not rolled back.
 CREATE OR REPLACE FUNCTION le._le_sweep() RETURNS void
 	LANGUAGE plpgsql SET client_min_messages = error AS $$
 #variable_conflict use_variable
@@ -621,7 +625,7 @@ BEGIN
 	beacon := currval('le.le_beacon_seq');
 	IF le._le_held(beacon) AND NOT EXISTS (SELECT FROM le.le_elections t
 			WHERE t.beacon = beacon AND t.pid = pg_backend_pid() AND t.ended IS NULL) THEN
-		PERFORM pg_advisory_unlock(beacon), pg_advisory_unlock(beacon);
+		PERFORM pg_advisory_unlock(beacon), pg_advisory_unlock(beacon), pg_advisory_unlock(~beacon);
 	END IF;
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
 	NULL;	-- the session has taken none yet
@@ -644,7 +648,7 @@ BEGIN
 		e.name);
 END $$;
 
--- Take the beacon of a term in session scope, immediately before the commit.
+-- Take beacon and line of a term in session scope, immediately before the commit.
 -- The locks are taken by the last expression, after which a cancel can only come
 -- while the commit waits to send notifications.  The session then holds a beacon
 -- that is in no row, and releases it with its next bid in session scope, see
@@ -664,7 +668,8 @@ BEGIN
 		AND t.scope = 'session' AND t.ended IS NULL AND t.pid = pg_backend_pid();
 	RETURN CASE WHEN e.name IS NULL OR setval('le.le_beacon_seq', e.beacon) IS NULL
 		THEN NULL::le.le_elections
-		WHEN pg_try_advisory_lock(e.beacon) AND pg_try_advisory_lock(e.beacon) THEN NULL
+		WHEN pg_try_advisory_lock(e.beacon) AND pg_try_advisory_lock(e.beacon)
+			AND pg_try_advisory_lock(~e.beacon) THEN NULL
 		ELSE le._le_beacon_taken(e) END;
 END $$;
 DO $$
@@ -719,7 +724,7 @@ EXCEPTION WHEN lock_not_available THEN
 	RETURN false;
 END $$;
 
--- Note when the beacon was first found to be held without a leader.  Never
+-- Note when the line was first found to be held without a leader.  Never
 -- waits.  The row's note is lost if the transaction is rolled back, so that the
 -- session has one as well.  Returns the beacon if that is older than a second.
 CREATE OR REPLACE FUNCTION le._le_suspect(e le.le_elections) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -805,9 +810,9 @@ DECLARE
 	e le.le_elections;
 	seen le.le_elections;
 	over text;			-- why the last term is over, NULL: it runs
-	squatted boolean;	-- pass over what holds the beacon
-	suspect bigint;		-- beacon that this session has suspected before
-	in_line boolean;	-- this transaction holds the beacon
+	squatted boolean;	-- pass over what holds the line
+	suspect bigint;		-- beacon whose line this session has suspected before
+	in_line boolean;	-- this transaction holds the line
 	lease_us bigint;
 	token bigint;
 BEGIN
@@ -851,10 +856,10 @@ BEGIN
 							WHEN seen.scope = 'session'
 								THEN le._le_deadline(seen.renewed_at, seen.lasts) END) -
 								clock_timestamp())))::integer::text, true);
-					PERFORM pg_advisory_xact_lock(seen.beacon);
+					PERFORM pg_advisory_xact_lock(~seen.beacon);
 					in_line := true;
 				ELSE
-					in_line := pg_try_advisory_xact_lock(seen.beacon);
+					in_line := pg_try_advisory_xact_lock(~seen.beacon);
 					IF NOT in_line THEN
 						RAISE SQLSTATE 'LE000';
 					END IF;
@@ -869,7 +874,8 @@ BEGIN
 					IF e.name IS NULL OR clock_timestamp() >= until THEN
 						RAISE SQLSTATE 'LE000';
 					END IF;
-					PERFORM pg_sleep(least(0.1,
+					-- a leader whose session ends can release the line an instant before the beacon
+					PERFORM pg_sleep(least(CASE e.scope WHEN 'session' THEN 0.01 ELSE 0.1 END,
 						greatest(0.001,
 						extract(epoch FROM least(until, le._le_deadline(e.renewed_at, e.lasts)) -
 						clock_timestamp()))));
@@ -1433,7 +1439,8 @@ COMMENT ON FUNCTION le.le_renew_many(text[], bigint[]) IS
 -- Guard the transaction by the term of this session (token NULL) or with that
 -- token.  At REPEATABLE READ and SERIALIZABLE, the row is read as of the
 -- snapshot: a term that has been replaced since is an error (40001), but later
--- renewals are not seen, so that the time of the term is not judged.
+-- renewals are not seen, so that the time of the term is not judged if the
+-- transaction began in time.
 CREATE OR REPLACE FUNCTION le._le_guard_by(name text, token bigint) RETURNS le.le_elections
 	LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -1453,7 +1460,8 @@ BEGIN
 		mine := le._le_mine(e);
 		over := CASE WHEN NOT mine THEN le._le_over(e, false) END;
 		IF over IN ('expired', 'silent')
-			AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+			AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+			AND transaction_timestamp() < le._le_deadline(e.renewed_at, e.lasts) THEN
 			over := NULL;
 		END IF;
 	END IF;
@@ -1792,7 +1800,6 @@ BEGIN
 	END IF;
 	LOOP
 		SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
-		-- a candidate that waits for guards can hold the beacon of a leader that has gone
 		IF le._le_over(e, true) IS NULL THEN
 			token := e.token;
 			identity := le._le_shown_identity(e);
@@ -1896,7 +1903,8 @@ BEGIN
 	deposed := le._le_end(e, 'deposed',
 		format(', "by": %s%s', le._le_json(deposer), ', "why": ' || le._le_json(reason)));
 	IF deposed AND e.scope = 'session' THEN
-		SELECT l.pid INTO pid FROM le._le_locks(e.beacon) l WHERE l.granted AND l.pid = e.pid;
+		SELECT l.pid INTO pid FROM le._le_locks() l WHERE l.key = e.beacon AND l.granted
+			AND l.pid = e.pid;
 	END IF;
 END $$;
 
@@ -1953,14 +1961,10 @@ BEGIN
 	END IF;
 	RETURN QUERY
 	WITH locks AS MATERIALIZED (
-		SELECT l.classid::bigint << 32 | l.objid::bigint AS beacon, l.pid,
-			bool_or(l.granted) AS granted FROM pg_locks l
-		WHERE l.locktype = 'advisory' AND l.objsubid = 1
-			AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-		GROUP BY 1, 2)
+		SELECT l.key, l.pid, bool_or(l.granted) AS granted FROM le._le_locks() l GROUP BY 1, 2)
 	SELECT e.name, hashtextextended(e.name, 0), e.scope, le._le_shown_identity(e), e.token,
 		CASE WHEN e.scope <> 'lease' THEN e.pid END, e.role, e.since,
-		(SELECT count(*) FROM locks l WHERE l.beacon = e.beacon
+		(SELECT count(*) FROM locks l WHERE l.key = ~e.beacon
 			AND (l.pid <> e.pid OR e.scope = 'lease')),
 		CASE e.scope WHEN 'lease' THEN e.lasts END, CASE e.scope WHEN 'session' THEN e.lasts END,
 		CASE e.scope WHEN 'lease' THEN e.renewed_at END, CASE e.scope WHEN 'lease'
@@ -1971,7 +1975,7 @@ BEGIN
 		AND CASE WHEN e.xact = pg_current_xact_id_if_assigned() THEN true
 			WHEN e.scope = 'transaction'
 				OR clock_timestamp() >= le._le_deadline(e.renewed_at, e.lasts) THEN false
-			ELSE e.scope = 'lease' OR EXISTS (SELECT FROM locks l WHERE l.beacon = e.beacon
+			ELSE e.scope = 'lease' OR EXISTS (SELECT FROM locks l WHERE l.key = e.beacon
 				AND l.pid = e.pid AND l.granted) END;
 END $$;
 
@@ -2023,23 +2027,22 @@ END $$;
 COMMENT ON FUNCTION le.le_leader(text) IS
 'leader of the election: one row, with columns as in le_leaders, or none';
 
--- Return the candidates in line: sessions that wait for a beacon, or hold it
--- and wait for something else
+-- Return the candidates in line: sessions that wait for a line, or hold it
+-- without the beacon, and wait for something else
 CREATE OR REPLACE FUNCTION le._le_lines()
 	RETURNS TABLE (name text, key bigint, "position" bigint, pid integer,
 	since timestamptz, waits_for text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN QUERY
+	WITH locks AS MATERIALIZED (SELECT * FROM le._le_locks())
 	SELECT e.name, hashtextextended(e.name, 0),
 		row_number() OVER (PARTITION BY e.name ORDER BY l.granted DESC, l.waitstart),
 		l.pid, l.waitstart, CASE WHEN NOT l.granted OR le._le_over(e, false) IS NULL THEN 'leader'
 			ELSE 'guard' END
-	FROM pg_locks l
-	JOIN le.le_elections e ON e.beacon = l.classid::bigint << 32 | l.objid::bigint
-	WHERE l.locktype = 'advisory' AND l.objsubid = 1
-		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-		AND NOT (l.granted AND e.scope = 'session' AND l.pid = e.pid);
+	FROM locks l
+	JOIN le.le_elections e ON e.beacon = ~l.key
+	WHERE NOT EXISTS (SELECT FROM locks b WHERE b.key = e.beacon AND b.pid = l.pid);
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_candidates()

@@ -89,7 +89,7 @@ subtest 'elections' => sub {
 	is(ask($two, q{SELECT scope, identity, pid, usename, application_name, candidates FROM le_leaders}), "session|me|$one->{pid}|app|one|0", 'le_leaders');
 	is(ask($two, q{SELECT token, identity FROM le_leader('job')}), "$token|me", 'le_leader');
 	is(ask($one, q{SELECT bool_and(le_am_leader('job')) FROM generate_series(1, 1000)}), 't', 'a thousand looks do not lose it');
-	is(backend_holds($admin, $one->{pid}), '1|0', 'by one lock');
+	is(backend_holds($admin, $one->{pid}), '2|0', 'by two locks');
 	post($two, q{CALL le_campaign('job', '1 min', identity => 'you')});
 	ok(ask_until($admin, q{SELECT identity, position, waits_for FROM le_candidates}, 'two|1|leader'), 'a candidate in line');
 	# an upgrade waits for no transaction, and no call waits for it
