@@ -8,7 +8,7 @@
 --
 -- For the SQL edition, give its schema: psql -v schema=le
 --
--- A query on an object runs code of the owner of the object. Run this as a role without privileges: these queries need
+-- A query on an object runs code of the owner of the object. Connect as a role without privileges: these queries need
 -- none. In a database of an owner that is not a superuser, a superuser is refused. If you interrupt this, run
 -- RESET search_path.
 
@@ -24,19 +24,24 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog', false) AS le_ignored \
 		\set le_schema ''
 	\endif
 \endif
--- The owners are those of the database, the schema and the extension. Role 6171 is pg_database_owner.
+-- The owners are those of the database, the schema, the extension and the relations. Role 6171 is pg_database_owner. A
+-- role that could set a superuser as its role counts as one, and so does the role of the connection: code of an owner
+-- could do that, or RESET SESSION AUTHORIZATION.
 SELECT quote_ident(:'le_schema') AS le,
        NOT EXISTS (SELECT FROM pg_class WHERE relname = 'le_leaders' AND relnamespace = n.oid) AS le_is_missing,
-       EXISTS (SELECT FROM pg_roles WHERE rolname IN (current_user, session_user) AND rolsuper)
-       AND EXISTS (SELECT FROM pg_roles WHERE NOT rolsuper AND oid <> 6171 AND oid IN (datdba, nspowner,
-                   (SELECT extowner FROM pg_extension WHERE extname = 'leader_election'))) AS le_is_refused
+       EXISTS (SELECT FROM pg_roles r JOIN pg_stat_activity a ON pg_has_role(a.usesysid, r.oid, 'MEMBER')
+               WHERE rolsuper AND pid = pg_backend_pid())
+       AND EXISTS (SELECT FROM pg_roles r WHERE NOT rolsuper AND r.oid <> 6171
+                   AND (r.oid IN (datdba, nspowner, (SELECT extowner FROM pg_extension WHERE extname = 'leader_election'))
+                        OR r.oid IN (SELECT relowner FROM pg_class WHERE relnamespace = n.oid
+                                     AND relname ~ '^(le|pg_stat_leader)_'))) AS le_is_refused
 FROM pg_database LEFT JOIN pg_namespace n ON nspname = :'le_schema'
 WHERE datname = current_database() \gset
 \if :le_is_missing
 	\warn 'There is no leader_election in this database. For the SQL edition, run psql -v schema=NAME.'
 	\set le_stop on
 \elif :le_is_refused
-	\warn 'A superuser must not query objects of an owner that is none: run this as a role without privileges.'
+	\warn 'A superuser must not query objects of an owner that is none: connect as a role without privileges.'
 	\set le_stop on
 \else
 	\set le_stop off

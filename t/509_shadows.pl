@@ -353,6 +353,29 @@ CREATE VIEW trap.le_leaders AS SELECT trap.f() AS name; ALTER DATABASE without S
 	end_session($exporter, $administrator, $leader, $candidate);
 };
 
+# A view that is no extension's belongs to the role that has made it, whose schema or database it need not be; and a
+# superuser comes back from each role that it has set
+subtest 'queries for psql in a database of a superuser' => sub {
+	my ($output, $errors);
+	$node->safe_psql('postgres', 'CREATE DATABASE ours TEMPLATE template0');
+	$node->safe_psql('ours', q{CREATE SCHEMA theirs; GRANT USAGE, CREATE ON SCHEMA theirs TO regress_mallory;
+SET SESSION AUTHORIZATION regress_mallory;
+CREATE FUNCTION theirs.f() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped'; END $$;
+CREATE VIEW theirs.le_leaders AS SELECT theirs.f() AS name});
+	$node->psql('ours', slurp_file('monitoring/queries.sql'), extra_params => [ '-v', 'schema=theirs' ], stdout => \$output, stderr => \$errors);
+	like($errors, qr/\AA superuser must not query[^\n]*\z/, 'a view of another role in a schema of a superuser');
+	$node->safe_psql('postgres', 'CREATE ROLE regress_admin LOGIN; GRANT ' . $node->safe_psql('postgres', 'SELECT quote_ident(current_user)') . ' TO regress_admin');
+	foreach my $session ([ $user, 'SET SESSION AUTHORIZATION regress_app' ], [ $user, 'SET ROLE regress_app' ], [ regress_admin => 'SELECT' ])
+	{
+		my ($role, $set) = @$session;
+		$node->psql($trusted, "$set;\n" . slurp_file('monitoring/queries.sql'), extra_params => [ '-U', $role ], stdout => \$output, stderr => \$errors);
+		like($errors, qr/\AA superuser must not query[^\n]*\z/, "$role, after $set");
+	}
+	$node->safe_psql('ours', 'CREATE EXTENSION leader_election');
+	$node->psql('ours', slurp_file('monitoring/queries.sql'), stdout => \$output, stderr => \$errors);
+	is($errors, '', 'where all is of superusers, they run');
+};
+
 end_session($owner);
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
