@@ -44,7 +44,7 @@ ask_until($leader, q{SELECT count(*) FROM le_candidates WHERE waits_for IN ('lea
 my @shows = (
 	qr/^ restless \| +[1-9]\d* \| +[1-9]\d* \| +0 \|/m,
 	qr/\A(?=.*^ exports \| +0 \| worker-5\n).*^ reports \| +1 \| \n/ms,
-	qr/GRANT ROLE/);
+	qr/^ le_declare /m, qr/CREATE ROLE/);
 $node->safe_psql('postgres', 'CREATE ROLE monitor LOGIN; GRANT pg_monitor TO monitor');
 my @blocks = $doc =~ /^```sql\n(.*?)^```$/gms;
 is(scalar @blocks, scalar @shows, 'each statement is known');
@@ -78,7 +78,7 @@ foreach my $block (@blocks)
 	my $times = $block =~ /\\watch/ ? 3 : 0;
 
 	ask($restless, q{SELECT le_lease('exports', '1 h')}) if $block =~ /last_denied_at >/;
-	my ($output, $errors) = told_by_psql($block, $block =~ /CREATE ROLE/ ? scalar getpwuid($>) : 'monitor', $times);
+	my ($output, $errors) = told_by_psql($block, $block =~ /CREATE ROLE|le_declare/ ? scalar getpwuid($>) : 'monitor', $times);
 
 	unlike($errors, qr/ERROR/, "$first: no error") or diag($errors);
 	like($output, shift @shows, "$first: shows what is so");

@@ -307,6 +307,7 @@ subtest 'monitoring' => sub {
 	# the role is made as the document says
 	my ($role) = slurp_file('doc/monitoring.md') =~ /^```sql\n(CREATE ROLE prometheus.*?)^```$/ms or die;
 	$node->safe_psql('postgres', $role);
+	$node->safe_psql($trusted, q{SELECT public.le_declare('t')});
 	my $leader = session($node, db => $trusted, user => 'regress_app');
 	my $candidate = session($node, db => $trusted, user => 'regress_app');
 	# a grace period may follow the last term
