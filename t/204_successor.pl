@@ -19,7 +19,7 @@ my $seed = $ENV{LE_SEED} // int(rand(2**31));
 srand($seed);
 diag("seed $seed");
 
-my $node = new_server('handover', conf => 'max_connections = 60');
+my $node = new_server('handover', conf => 'max_connections = 120');
 my $watcher = session($node);
 my @scopes = qw(session transaction lease);
 

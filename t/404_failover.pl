@@ -29,7 +29,10 @@ sub is_new
 sub take_new
 {
 	my ($client, $name, $ttl) = @_;
-	return is_new(ask($client, "SELECT le_lease('$name', '$ttl', identity => 'holder')"), "lease \"$name\"");
+	# on a busy machine, the synchronous standby may answer too late
+	my ($token, $tries) = ('', 30);
+	$token = ask($client, "SELECT le_lease('$name', '$ttl', identity => 'holder')") until $token ne '' || !$tries--;
+	return is_new($token, "lease \"$name\"");
 }
 
 # A standby that receives from that server
