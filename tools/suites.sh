@@ -6,7 +6,7 @@
 #	TESTS="name t/name.pl"			only these tests, whichever suite they are in
 #	KEEP=1							keep what they print and log in test-results/
 #	JOBS=4							run so many files of t/ at a time
-#	MAY_SKIP="t/name.pl"			only these files of t/ may be skipped, even in part
+#	MAY_SKIP="t/name.pl"			only these files of t/ may be skipped as a whole
 
 # shellcheck source=tools/lib.sh
 . "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -192,17 +192,20 @@ run_tap()
 # Note which test files were skipped, even in part, and why: note_skipped NAME FILE...
 note_skipped()
 {
-	local name=$1 file reason
+	local name=$1 file reason log
 
 	for file in "${@:2}"; do
-		while IFS= read -r reason; do
+		reason=$(sed -nE "s,^$file \.+ skipped: ,,p" "$work/$name.out")
+		if [[ -n $reason ]]; then
 			skipped+=("$file: $reason")
 			[[ -z ${MAY_SKIP+set} || " $MAY_SKIP " == *" $file "* ]] || fail "$file was skipped: $reason"
-		done < <(
-			sed -nE "s,^$file \.+ skipped: ,,p" "$work/$name.out"
-			[[ ! -f $work/tap/tmp_check/log/regress_log_$(basename "$file" .pl) ]] ||
-				sed -nE 's/^ *ok [0-9]+ (- .* )?# skip //ip' "$work/tap/tmp_check/log/regress_log_$(basename "$file" .pl)" | sort -u
-		)
+			continue
+		fi
+		log=$work/tap/tmp_check/log/regress_log_$(basename "$file" .pl)
+		[[ -f $log ]] || continue
+		while IFS= read -r reason; do
+			skipped+=("$file, in part: $reason")
+		done < <(sed -nE 's/^(\[[0-9:.]+\]\([0-9.]+s\))? *ok [0-9]+ (- .* )?# skip //ip' "$log" | sort -u)
 	done
 }
 
