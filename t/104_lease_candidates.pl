@@ -185,18 +185,24 @@ subtest 'five wait, the clients of two die' => sub {
 
 # The dead one does not keep its place until the lease ends, which may be never
 subtest 'the client of the first in line dies while the lease is renewed' => sub {
-	my $token = lease_take($holder, 'renewed', '1 s', 'holder');
+	my $token = lease_take($holder, 'renewed', '1 h', 'holder');
 	my $first = candidate('renewed', 'le_become_leader');
 	my $second = candidate('renewed', 'le_become_leader');
-	my $renewed = 1;
 	my $patience = monotonic() + 30;
+	my ($renewed, $line) = ('t', '');
 	kill_client($first);
-	until (queue('renewed') eq $second->{pid} || monotonic() > $patience)
+
+	# by one statement, as a new session can take longer to begin than the lease lasts
+	until ($renewed ne 't' || $line eq $second->{pid} || monotonic() > $patience)
 	{
-		$renewed &&= ask($holder, "SELECT le_renew('renewed', $token)") eq 't';
+		($renewed, $line) = split /\|/, ask($holder, "SELECT le_renew('renewed', $token, '1 s'), (SELECT string_agg(pid::text, ' ' ORDER BY position) FROM le_candidates WHERE name = 'renewed')");
 	}
-	is(queue('renewed'), $second->{pid}, 'the second is first in line');
-	is(ask($holder, "SELECT le_renew('renewed', $token, '1 h')"), 't', 'the lease runs on') if $renewed;
+  SKIP:
+	{
+		skip 'the machine was too slow to renew the lease', 2 if $renewed ne 't';
+		is($line, $second->{pid}, 'the second is first in line');
+		is(ask($holder, "SELECT le_renew('renewed', $token, '1 h')"), 't', 'the lease runs on');
+	}
 	ask($holder, "SELECT le_resign('renewed', $token)");
 	is(collect($second), 't', 'the second is elected');
 	end_session($first, $second);
