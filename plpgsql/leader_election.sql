@@ -101,26 +101,34 @@ COMMENT ON SCHEMA le IS 'leader election (SQL edition)';
 
 -- The signatures of internal functions can change, except of those that views and
 -- the trigger depend on.  The former functions are renamed, and dropped by the
--- next upgrade: calls that wait, as those of candidates, are executing them.
+-- next upgrade: calls that wait, as those of candidates, are executing them.  Those
+-- that objects of other roles use remain.
 DO $$
 DECLARE
 	internal pg_catalog.record;
 BEGIN
 	FOR internal IN
-		SELECT p.oid::pg_catalog.regprocedure AS signature, p.proname::pg_catalog.text AS name,
+		SELECT p.oid::pg_catalog.regprocedure AS signature,
 			pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_old_') AS old
 		FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
 			AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
 			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_leaders,_le_candidates,_le_take_beacon}')
-		ORDER BY 3 DESC
 	LOOP
 		IF internal.old THEN
-			EXECUTE pg_catalog.format('DROP FUNCTION %s', internal.signature);
+			-- DROP would wait for transactions that have read a view
+			CONTINUE WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
+				WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+					AND d.refobjid OPERATOR(pg_catalog.=) internal.signature::pg_catalog.oid);
+			BEGIN
+				EXECUTE pg_catalog.format('DROP FUNCTION %s', internal.signature);
+			EXCEPTION WHEN dependent_objects_still_exist THEN
+				NULL;
+			END;
 		ELSE
 			EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal.signature);
-			EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', internal.signature,
-				pg_catalog.replace(internal.name, '_le_', '_le_old_'));
+			EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO _le_old_%s', internal.signature,
+				internal.signature::pg_catalog.oid);
 		END IF;
 	END LOOP;
 END $$;
@@ -2102,7 +2110,7 @@ BEGIN
 				RAISE feature_not_supported
 					USING MESSAGE = 'the SQL edition of leader_election does not support %s',
 					HINT = 'This needs the C extension leader_election.';
-			END $b$ $f$, signature, pg_catalog.regexp_replace(signature, '\(.*', '()') ||
+			END $b$ $f$, signature, pg_catalog.split_part(signature, '(', 1) || '()' ||
 			CASE WHEN signature OPERATOR(pg_catalog.~~) '%(key %' THEN ' with a bare key'
 				ELSE '' END);
 		EXECUTE

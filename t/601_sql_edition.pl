@@ -57,6 +57,16 @@ subtest 'installation' => sub {
 	($status, $stderr) = run_script($node, 'other', options => ['-1']);
 	is($status, 0, 'an upgrade in place, where the result of an internal function changes') or diag($stderr);
 	is(ask($other, q{SELECT count(*) FROM pg_proc WHERE proname = '_le_obsolete'}), '0', 'which removes others');
+	# beside objects of other roles that use internal functions, and are in use
+	ask($other, 'GRANT USAGE ON SCHEMA le TO mallory');
+	my $viewer = session($node, user => 'mallory', db => 'other');
+	ask($viewer, 'CREATE TEMP VIEW v AS SELECT * FROM le._le_terms(NULL)', 'BEGIN', 'TABLE v');
+	foreach my $upgrade (1 .. 3)
+	{
+		($status, $stderr) = run_script($node, 'other', options => ['-1', '-c', q{SET lock_timeout = '1 s'; SET standard_conforming_strings = off}]);
+		is($status, 0, "upgrade $upgrade beside a view on an internal function") or diag($stderr);
+	}
+	end_session($viewer);
 	ask($other, 'DROP SCHEMA le CASCADE');
 	# another schema
 	my $elsewhere = $node->basedir . '/elsewhere.sql';
