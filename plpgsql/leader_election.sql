@@ -1875,11 +1875,12 @@ COMMENT ON FUNCTION le.le_proclaim(text, text, bigint) IS
 'publish a value (at most 8 kB, NULL: no value) as the leader, from commit to the end of the term; '
 'with a lease, pass its token; returns false, with a warning, if the caller does not lead';
 
--- End the term, and return the process that holds the beacon for it, which
--- only the caller's own rights can terminate
+-- End the term, and return the process that leads, which only the caller's own
+-- rights can terminate.  "deposed" is NULL if the term must end with that process:
+-- an open transaction has locked the row, or leads itself.
 CREATE OR REPLACE FUNCTION le._le_depose_by(deposer name, name text, reason text,
 	OUT deposed boolean, OUT pid integer)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET lock_timeout = '1 s' AS $$
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
@@ -1889,11 +1890,23 @@ BEGIN
 	reason := le._le_text('reason', reason, 1, 255);
 	deposed := NOT le._le_require_primary();
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
-	IF le._le_over(e, true) IS NOT NULL THEN
-		RAISE WARNING USING MESSAGE = format('election "%s" has no leader to depose', name),
-			DETAIL = 'The election is vacant.';
-		RETURN;
-	ELSIF le._le_mine(e) THEN
+	IF le._le_over(e, true) IS NULL THEN
+		SELECT l.pid INTO pid FROM le._le_locks() l WHERE l.key = e.beacon AND l.granted
+			AND l.pid = e.pid;
+	ELSE
+		-- others do not see the term of an open transaction, which holds the line and has written
+		SELECT l.pid, a.usesysid, 'transaction' INTO pid, e.role, e.scope FROM le._le_locks() l
+			JOIN pg_locks w ON w.pid = l.pid AND w.relation = 'le.le_elections'::regclass
+				AND w.mode = 'RowExclusiveLock'
+			CROSS JOIN LATERAL pg_stat_get_activity(l.pid) a
+			WHERE l.key = ~e.beacon AND l.granted;
+		IF NOT FOUND THEN
+			RAISE WARNING USING MESSAGE = format('election "%s" has no leader to depose', name),
+				DETAIL = 'The election is vacant.';
+			RETURN;
+		END IF;
+	END IF;
+	IF le._le_mine(e) THEN
 		RAISE object_not_in_prerequisite_state USING
 			MESSAGE = format('cannot depose the leader of election "%s", which is this session',
 				name), HINT = 'Use le_resign().';
@@ -1908,11 +1921,18 @@ BEGIN
 					'privileges of its role or of "pg_signal_backend" may' END, name);
 		END IF;
 	END IF;
-	deposed := le._le_end(e, 'deposed',
-		format(', "by": %s%s', le._le_json(deposer), ', "why": ' || le._le_json(reason)));
-	IF deposed AND e.scope = 'session' THEN
-		SELECT l.pid INTO pid FROM le._le_locks() l WHERE l.key = e.beacon AND l.granted
-			AND l.pid = e.pid;
+	deposed := CASE WHEN e.scope <> 'transaction' THEN le._le_end(e, 'deposed',
+		format(', "by": %s%s', le._le_json(deposer), ', "why": ' || le._le_json(reason))) END;
+EXCEPTION WHEN lock_not_available THEN
+	deposed := NULL;
+	IF pid IS NULL THEN
+		RAISE lock_not_available USING
+			MESSAGE = format('could not end the term of election "%s"', name),
+			DETAIL = 'Processes with transactions that have changed elections: ' ||
+				(SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_locks l
+					WHERE l.relation = 'le.le_elections'::regclass AND l.mode = 'RowExclusiveLock'
+						AND l.pid <> pg_backend_pid()),
+			HINT = 'Terminate the one that has locked the lease, and try again.';
 	END IF;
 END $$;
 
@@ -1934,10 +1954,10 @@ BEGIN
 	ELSE
 		d := le._le_depose(name, reason);
 	END IF;
-	IF d.pid IS NOT NULL THEN
-		PERFORM pg_terminate_backend(d.pid, 5000);
+	IF d.pid IS NOT NULL AND pg_terminate_backend(d.pid, 5000) THEN
+		d.deposed := true;
 	END IF;
-	RETURN d.deposed;
+	RETURN COALESCE(d.deposed, false);
 END $$;
 COMMENT ON FUNCTION le.le_depose(text, text) IS
 'end the term of the election''s leader at commit, and terminate its session; for superusers, and '

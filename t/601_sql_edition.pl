@@ -361,7 +361,32 @@ subtest 'deposing' => sub {
 	ask($admin, 'REVOKE pg_signal_backend FROM app');
 	is(ask($other, q{SELECT le_depose('throne')}), 'f', 'vacant');
 	ok(wait_for_end($mallory, 5), 'its session ends');
-	end_session($other);
+
+	# leaders with open transactions
+	ask($other, q{SET statement_timeout = '20 s'});
+	$mallory = session($node, user => 'mallory');
+	foreach my $open ([ q{SELECT le_try_become_leader('throne', heartbeat => '1 h')}, 'BEGIN', q{SELECT le_heartbeat('throne')} ],
+		[ 'BEGIN', q{SELECT le_try_become_leader_xact('throne')} ])
+	{
+		$leader = session($node, %as_app);
+		ask($leader, @$open);
+		fails($mallory, q{SELECT le_depose('throne')}, '42501', "not by another role: $open->[-1]");
+		is(ask($other, q{SELECT le_depose('throne')}), 't', 'deposed');
+		ok(wait_for_end($leader, 5), 'its session ends');
+	}
+	$leader = session($node, %as_app);
+	my $token = ask($leader, q{SELECT le_lease('throne', '1 min')});
+	ask($leader, 'BEGIN', "SELECT le_renew('throne', $token)");
+	fails($other, q{SELECT le_depose('throne')}, '55P03', 'not a lease with a renewal in an open transaction');
+	like($other->{messages}, qr/DETAIL:  Processes with transactions that have changed elections: $leader->{pid}\n/, 'the error says of which process');
+	ask($leader, 'COMMIT', 'BEGIN', "SELECT le_assert_leader('throne', $token)");
+	is(ask($other, q{SELECT le_depose('throne')}), 't', 'after the commit, it is');
+	post($mallory, q{SELECT le_become_leader('throne', '1 min')});
+	ok(ask_until($admin, q{SELECT waits_for FROM le_candidates}, 'guard'), 'a candidate');
+	is(ask($other, q{SELECT le_depose('throne')}), 'f', 'is not deposed');
+	ask($leader, 'COMMIT');
+	is(collect($mallory), 't', 'and elected after the guard');
+	end_session($leader, $other, $mallory);
 };
 
 done_testing();
