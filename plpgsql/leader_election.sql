@@ -518,13 +518,13 @@ BEGIN
 	RETURN CASE WHEN pg_advisory_unlock(beacon) THEN pg_try_advisory_lock(beacon) ELSE false END;
 END $$;
 
--- When a lease or heartbeat is due.  After a start or promotion, all run anew:
--- the last renewals may be lost.
-CREATE OR REPLACE FUNCTION le._le_deadline(renewed_at timestamptz, lasts interval)
+-- When a lease or heartbeat is due.  After a start or promotion, all leases run
+-- anew: the last renewals may be lost.
+CREATE OR REPLACE FUNCTION le._le_deadline(scope text, renewed_at timestamptz, lasts interval)
 	RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
 BEGIN
-	RETURN greatest(renewed_at, to_timestamp(pg_sequence_last_value('le.le_seen_seq') / 1000000.0))
-		+ lasts;
+	RETURN lasts + CASE scope WHEN 'lease' THEN greatest(renewed_at,
+		to_timestamp(pg_sequence_last_value('le.le_seen_seq') / 1000000.0)) ELSE renewed_at END;
 END $$;
 
 -- Check whether the session with that process ID is another one than the leader's:
@@ -548,7 +548,7 @@ BEGIN
 		RETURN true;
 	END IF;
 	RETURN e.scope = 'session' AND e.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
-		AND (e.lasts IS NULL OR clock_timestamp() < le._le_deadline(e.renewed_at, e.lasts))
+		AND (e.lasts IS NULL OR clock_timestamp() < le._le_deadline(e.scope, e.renewed_at, e.lasts))
 			AND le._le_held(e.beacon)
 		AND (e.login = quote_ident(session_user)::regrole OR NOT le._le_stranger(e.pid, e.login));
 END $$;
@@ -575,7 +575,8 @@ BEGIN
 		RETURN e.ended;
 	ELSIF e.token <= pg_sequence_last_value('le.le_void_seq') THEN
 		RETURN CASE e.scope WHEN 'lease' THEN 'expired' ELSE 'session ended' END;
-	ELSIF e.lasts IS NOT NULL AND clock_timestamp() >= le._le_deadline(e.renewed_at, e.lasts) THEN
+	ELSIF e.lasts IS NOT NULL
+		AND clock_timestamp() >= le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN
 		RETURN CASE e.scope WHEN 'lease' THEN 'expired' ELSE 'silent' END;
 	ELSIF e.scope = 'lease' OR e.xact = pg_current_xact_id_if_assigned() THEN
 		RETURN NULL;
@@ -798,7 +799,9 @@ BEGIN
 			beacon = le._le_new_beacon()
 		WHERE t.name = e.name AND t.token = e.token;
 	ELSIF scope = 'session' AND heartbeat <> COALESCE(e.lasts, '0') THEN
-		UPDATE le.le_elections t SET renewed_at = clock_timestamp(), lasts = heartbeat
+		-- the deadline does not move back
+		UPDATE le.le_elections t SET lasts = heartbeat,
+			renewed_at = least(clock_timestamp(), t.renewed_at + t.lasts - heartbeat)
 		WHERE t.name = e.name AND t.token = e.token;
 	END IF;
 	RETURN e.token;
@@ -862,7 +865,7 @@ BEGIN
 						(1 + 1000 * greatest(0, extract(epoch FROM least(until,
 						CASE WHEN over IS NOT NULL THEN clock_timestamp() + interval '1 s'
 							WHEN seen.scope = 'session'
-								THEN le._le_deadline(seen.renewed_at, seen.lasts) END) -
+								THEN le._le_deadline(seen.scope, seen.renewed_at, seen.lasts) END) -
 								clock_timestamp())))::integer::text, true);
 					PERFORM pg_advisory_xact_lock(~seen.beacon);
 					in_line := true;
@@ -885,7 +888,7 @@ BEGIN
 					-- a leader whose session ends can release the line an instant before the beacon
 					PERFORM pg_sleep(least(CASE e.scope WHEN 'session' THEN 0.01 ELSE 0.1 END,
 						greatest(0.001,
-						extract(epoch FROM least(until, le._le_deadline(e.renewed_at, e.lasts)) -
+						extract(epoch FROM least(until, le._le_deadline(e.scope, e.renewed_at, e.lasts)) -
 						clock_timestamp()))));
 				END LOOP;
 
@@ -1260,7 +1263,7 @@ BEGIN
 	END IF;
 	UPDATE le.le_elections t SET renewed_at = clock_timestamp()
 	WHERE t.name = name AND t.token = e.token AND t.ended IS NULL
-		AND clock_timestamp() < le._le_deadline(t.renewed_at, t.lasts);
+		AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts);
 	RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION le.le_heartbeat(text, bigint) IS
@@ -1334,7 +1337,7 @@ BEGIN
 		SET renewed_at = clock_timestamp(), renewals = t.renewals + 1,
 			lasts = COALESCE(ttl, t.lasts)
 		WHERE t.name = name AND t.token = token AND t.scope = 'lease' AND t.ended IS NULL
-			AND clock_timestamp() < le._le_deadline(t.renewed_at, t.lasts)
+			AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts)
 			AND COALESCE(identity = t.identity, true) AND (i = 2 OR COALESCE(ttl <= t.lasts, true))
 			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
 		RETURNING t.role INTO role;
@@ -1469,7 +1472,7 @@ BEGIN
 		over := CASE WHEN NOT mine THEN le._le_over(e, false) END;
 		IF over IN ('expired', 'silent')
 			AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
-			AND transaction_timestamp() < le._le_deadline(e.renewed_at, e.lasts) THEN
+			AND transaction_timestamp() < le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN
 			over := NULL;
 		END IF;
 	END IF;
@@ -1981,6 +1984,7 @@ DECLARE
 		AND e.ended IS NULL)
 		ELSE ARRAY[one] END;
 	void bigint := COALESCE(pg_sequence_last_value('le.le_void_seq'), 0);
+	now timestamptz := clock_timestamp();
 BEGIN
 	-- a copy in another database, before its first bid
 	IF pg_sequence_last_value('le.le_place_seq') & 1099511627775 <> le._le_place() & 1099511627775
@@ -1997,12 +2001,12 @@ BEGIN
 		CASE e.scope WHEN 'lease' THEN e.lasts END, CASE e.scope WHEN 'session' THEN e.lasts END,
 		CASE e.scope WHEN 'lease' THEN e.renewed_at END, CASE e.scope WHEN 'lease'
 			THEN e.renewals END,
-		le._le_deadline(e.renewed_at, e.lasts) - clock_timestamp(), e.value
+		le._le_deadline(e.scope, e.renewed_at, e.lasts) - now, e.value
 	FROM le.le_elections e
 	WHERE e.name = ANY (names) AND e.token > void AND e.ended IS NULL
 		AND CASE WHEN e.xact = pg_current_xact_id_if_assigned() THEN true
 			WHEN e.scope = 'transaction'
-				OR clock_timestamp() >= le._le_deadline(e.renewed_at, e.lasts) THEN false
+				OR now >= le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN false
 			ELSE e.scope = 'lease' OR EXISTS (SELECT FROM locks l WHERE l.key = e.beacon
 				AND l.pid = e.pid AND l.granted) END;
 END $$;

@@ -217,6 +217,13 @@ subtest 'heartbeat' => sub {
 	cmp_ok($waited, '>', 0.3, 'not before');
 	cmp_ok($waited, '<', 2, 'in time');
 	is(ask($one, q{SELECT le_heartbeat('indexer'), le_am_leader('indexer')}), 'f|f', 'too late');
+	foreach my $bid ([ '10 s', '10 s' ], [ '1 h', '10 s' ], [ '5 s', '5 s' ], [ '1 h', '5 s' ])
+	{
+		is(ask($one, "SELECT le_try_become_leader('other', heartbeat => '$bid->[0]')"), 't', "a bid with $bid->[0]");
+		is(ask($one, "SELECT heartbeat = '$bid->[0]', expires_in <= '$bid->[1]' FROM le_leader('other')"), 't|t', 'does not extend the term');
+	}
+	is(ask($one, q{SELECT le_heartbeat('other')}), 't', 'a heartbeat');
+	is(ask($one, q{SELECT expires_in > '59 min', le_resign('other') FROM le_leader('other')}), 't|t', 'does');
 	fails($one, "SELECT le_assert_leader('indexer', $token)", 'LE001', 'its token');
 	is(ask($two, q{SELECT le_am_leader('indexer'), le_resign('indexer')}), 't|t', 'the next leads');
 	end_session($one, $two);
