@@ -500,8 +500,9 @@ BEGIN
 		RAISE read_only_sql_transaction USING MESSAGE = 'cannot elect a leader during recovery',
 			HINT = 'Connect to the primary server.';
 	END IF;
-	IF pg_sequence_last_value('le.le_origin_seq') IS DISTINCT FROM le._le_origin()
-		OR pg_sequence_last_value('le.le_seen_seq') > le._le_us() THEN
+	IF (pg_sequence_last_value('le.le_origin_seq') IS DISTINCT FROM le._le_origin()
+			OR pg_sequence_last_value('le.le_seen_seq') > le._le_us())
+		AND current_setting('transaction_read_only') = 'off' THEN
 		PERFORM le._le_arrive();
 	END IF;
 	RETURN true;
@@ -1098,8 +1099,7 @@ BEGIN
 			PERFORM le._le_let_go(e) WHERE e.pid = pg_backend_pid();
 			RETURN false;
 		END IF;
-	ELSIF current_setting('transaction_read_only') = 'on' AND NOT pg_is_in_recovery()
-		OR le._le_require_primary() THEN
+	ELSIF le._le_require_primary() THEN
 		IF e.token IS DISTINCT FROM token OR e.scope <> 'lease' OR le._le_over(e, false) IS NOT NULL
 			THEN
 			RETURN false;
@@ -1163,6 +1163,7 @@ DECLARE
 	e le.le_elections;
 	d record;
 BEGIN
+	PERFORM le._le_require_primary() WHERE token IS NOT NULL;
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
 	IF token IS NULL AND le._le_mine(e) THEN
 		IF e.scope = 'transaction' THEN
@@ -1809,6 +1810,7 @@ BEGIN
 			USING MESSAGE = 'cannot observe an election during recovery',
 			HINT = 'Connect to the primary server.';
 	END IF;
+	PERFORM le._le_require_primary();
 	LOOP
 		SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
 		IF le._le_over(e, true) IS NULL THEN

@@ -88,6 +88,8 @@ subtest 'the server is killed' => sub {
 	is_new(ask($one, q{SELECT token FROM le_leader('kept')}), 'the next token');
 
 	# one backend is killed: the postmaster stays
+	is_new(ask($one, q{SELECT le_lease('observed', '3 s')}), 'a lease');
+	my $observed = $greatest;
 	ask($one, q{SELECT le_try_become_leader('backend')});
 	is_new(ask($one, q{SELECT le_token('backend')}), 'a term');
 	$two = session($node, %as_app);
@@ -97,15 +99,22 @@ subtest 'the server is killed' => sub {
 	$node->poll_query_until('postgres', undef, '');
 	kill_client($one, $two, $admin);
 	$one = again();
+	ask($admin, q{UPDATE le.le_elections SET renewed_at = clock_timestamp() - interval '1 hour' WHERE name = 'observed'});
+	like(ask($one, q{CALL le_observe('observed')}), qr/^\d+\|$observed\|/, 'a lease runs anew for an observer');
 	is(ask($one, q{SELECT le_try_become_leader('backend')}), 't', 'elected after a crash of another backend');
 	is_new(ask($one, q{SELECT le_token('backend')}), 'the next token');
 	end_session($one);
 
 	# a plain restart does not keep leases from being granted
+	$one = session($node, %as_app);
+	is_new(ask($one, q{SELECT le_lease('resigned', '2 s')}), 'a lease');
+	ok(ask_until($admin, q{SELECT clock_timestamp() > to_timestamp(last_value / 1000000.0) + interval '2 s' FROM le.le_seen_seq}), 'the last start is not new');
 	$node->stop('fast');
 	start_with_clock($node);
-	kill_client($admin);
+	kill_client($one, $admin);
 	$one = again();
+	ask($admin, q{UPDATE le.le_elections SET renewed_at = clock_timestamp() - interval '1 hour' WHERE name = 'resigned'});
+	is(ask($one, "SELECT le_resign('resigned', $greatest)"), 't', 'it runs anew, and is resigned');
 	is_new(ask($one, q{SELECT le_lease('after a restart', '3 s')}), 'a lease at once after a restart');
 	end_session($one);
 };
