@@ -152,7 +152,7 @@ COMMENT ON TABLE le.le_settings IS 'settings, one row; the owner changes them by
 COMMENT ON COLUMN le.le_settings.max_ttl IS
 'longest ttl of a lease, and how long a server that was promoted or restored grants none';
 COMMENT ON COLUMN le.le_settings.max_elections_per_role IS
-'how many elections a role can add to le_elections; superusers are exempt';
+'how many elections a role can add to le_elections';
 COMMENT ON COLUMN le.le_settings.elects IS
 'false: no new term begins; running terms continue';
 
@@ -712,8 +712,7 @@ DECLARE
 	caller oid := quote_ident(le._le_caller())::regrole;
 	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
 BEGIN
-	IF (SELECT count(*) FROM le.le_elections t WHERE t.creator = caller) >= most
-		AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = caller) THEN
+	IF (SELECT count(*) FROM le.le_elections t WHERE t.creator = caller) >= most THEN
 		DELETE FROM le.le_elections d WHERE d.name = ANY (ARRAY(
 			SELECT t.name FROM le.le_elections t WHERE t.creator = caller
 				AND le._le_over(t, false) IS NOT NULL
@@ -1595,8 +1594,7 @@ BEGIN
 	ELSIF EXISTS (SELECT FROM le.le_once_done o WHERE o.name = name) THEN
 		RETURN false;
 	END IF;
-	IF (SELECT count(*) FROM le.le_once_done o WHERE o.role = caller) >= most
-		AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = caller) THEN
+	IF (SELECT count(*) FROM le.le_once_done o WHERE o.role = caller) >= most THEN
 		RAISE configuration_limit_exceeded USING
 			MESSAGE = format('too many elections with jobs that role "%s" has done: at most %s',
 				le._le_caller(), most),

@@ -562,6 +562,7 @@ subtest 'limits' => sub {
 	is(ask($mallory, q{SELECT count(le_lease('again ' || i, '1 min')) FROM generate_series(1, 3) i}), '3', 'rows of vacant elections make room');
 	my $app = session($node, %as_app);
 	is(ask($app, q{SELECT le_lease('not of mallory', '1 min') > 0}), 't', 'other roles are not concerned');
+	fails($admin, q{SELECT le_lease('super ' || i, '1 min') FROM generate_series(1, 51) i}, '53400', 'a superuser is');
 	ask($admin, 'UPDATE le.le_settings SET max_elections_per_role = 10000, elects = false');
 	is(ask($app, q{SELECT le_lease('closed', '1 min'), le_try_become_leader('closed'), le_renew('not of mallory', token) FROM le_leader('not of mallory')}), '|f|t', 'closed: no new terms');
 	post($app, q{CALL le_campaign('closed', '1 min')});
