@@ -705,7 +705,7 @@ END $$;
 
 -- Add a row for the election.  Returns false if another transaction is adding
 -- it.  A role with too many rows first loses those of vacant elections.
-CREATE OR REPLACE FUNCTION le._le_add(name text) RETURNS boolean
+CREATE OR REPLACE FUNCTION le._le_add(name text, patience interval) RETURNS boolean
 	LANGUAGE plpgsql SET lock_timeout = 0 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -729,8 +729,15 @@ BEGIN
 	INSERT INTO le.le_elections (name, beacon, creator) VALUES (name, le._le_new_beacon(), caller)
 		ON CONFLICT DO NOTHING;
 	RETURN true;
-EXCEPTION WHEN lock_not_available THEN
-	RETURN false;
+EXCEPTION
+	WHEN lock_not_available THEN
+		RETURN false;
+	WHEN serialization_failure THEN
+		-- another transaction has added it, which the snapshot does not show
+		IF patience > '0' THEN
+			RAISE;
+		END IF;
+		RETURN false;
 END $$;
 
 -- Note when the line was first found to be held without a leader.  Never
@@ -742,12 +749,16 @@ DECLARE
 	beacon bigint := e.beacon & 4294967295;
 	noted bigint;
 BEGIN
-	UPDATE le.le_elections u SET suspect_at = clock_timestamp() WHERE u.name = (
-		SELECT t.name FROM le.le_elections t WHERE t.name = e.name
-			AND t.token IS NOT DISTINCT FROM e.token
-			AND t.beacon = e.beacon
-				AND (t.suspect_at IS NULL OR t.suspect_at > clock_timestamp())
-		FOR NO KEY UPDATE SKIP LOCKED);
+	BEGIN
+		UPDATE le.le_elections u SET suspect_at = clock_timestamp() WHERE u.name = (
+			SELECT t.name FROM le.le_elections t WHERE t.name = e.name
+				AND t.token IS NOT DISTINCT FROM e.token
+				AND t.beacon = e.beacon
+					AND (t.suspect_at IS NULL OR t.suspect_at > clock_timestamp())
+			FOR NO KEY UPDATE SKIP LOCKED);
+	EXCEPTION WHEN serialization_failure THEN
+		NULL;	-- the row was changed since the snapshot
+	END;
 	BEGIN
 		noted := currval('le.le_suspect_seq');
 	EXCEPTION WHEN object_not_in_prerequisite_state THEN
@@ -854,7 +865,7 @@ BEGIN
 		ELSIF lease_us > 0 OR NOT (SELECT s.elects FROM le.le_settings s) THEN
 			PERFORM pg_sleep(least(0.1, extract(epoch FROM until - clock_timestamp())));
 		ELSIF seen.name IS NULL THEN
-			CONTINUE WHEN le._le_add(name);
+			CONTINUE WHEN le._le_add(name, patience);
 		ELSIF over IS NOT NULL OR waits THEN
 			BEGIN
 				-- get in line, unless what is first there is to be passed over

@@ -350,6 +350,36 @@ subtest 'waiting with an old snapshot' => sub {
 	end_session($leader, $old, $next);
 };
 
+subtest 'an old snapshot, and a row that was changed since' => sub {
+	my ($old, $other) = map { session($node, %as_app) } 1 .. 2;
+	ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
+	is(ask($other, q{SELECT le_try_become_leader('fresh'), le_resign('fresh')}), 't|t', 'another transaction adds the election');
+	is(ask($old, q{SELECT le_lease('fresh', '1 s')}) . $old->{code}, '', 'a bid is denied');
+	ask($old, 'ROLLBACK');
+	ask($admin, q{SELECT pg_advisory_lock(~beacon) FROM le.le_elections WHERE name = 'fresh'});
+	ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
+	is(ask($other, q{SELECT le_lease('fresh', '1 s')}), '', 'another transaction finds the line held');
+	is(ask($old, q{SELECT le_lease('fresh', '1 s')}) . $old->{code}, '', 'a bid is denied');
+	ask($old, 'ROLLBACK');
+	ask($admin, 'SELECT pg_advisory_unlock_all()');
+	end_session($old, $other);
+};
+
+subtest 'a leader whose deposition is not committed' => sub {
+	my ($leader, $next, $late) = map { session($node, %as_app) } 1 .. 3;
+	ask($leader, q{SELECT le_try_become_leader('deposed')});
+	my $token = ask($leader, q{SELECT le_token('deposed')});
+	post($next, q{SELECT le_become_leader('deposed')});
+	waits_for_lock($next, 'a candidate waits');
+	is(ask($admin, 'BEGIN', q{SELECT le_depose('deposed')}), 't', 'deposed');
+	is(ask($late, "SELECT le_heartbeat('deposed', $token)"), 'f', 'no heartbeat is accepted');
+	fails($late, "SELECT le_assert_leader('deposed', $token)", 'LE001', 'nor a guard');
+	ask($admin, 'COMMIT');
+	is(collect($next), 't', 'the candidate is elected');
+	wait_for_end($leader, 5);
+	end_session($next, $late);
+};
+
 subtest 'a bid that is rolled back' => sub {
 	my ($one, $two, $three) = map { session($node, %as_app) } 1 .. 3;
 	ask($one, q{SELECT le_try_become_leader('back'), le_resign('back')});
