@@ -1040,17 +1040,6 @@ BEGIN
 	END LOOP;
 END $$;
 
--- Check whether the statement is part of a transaction block, as far as the
--- times tell: a block that is sent as one string looks like none.  In the
--- extended protocol, the transaction of a statement with parameters begins with
--- an earlier message, shortly before.
-CREATE OR REPLACE FUNCTION le._le_in_block() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
-DECLARE
-	since interval := statement_timestamp() - transaction_timestamp();
-BEGIN
-	RETURN since <> '0' AND NOT (since < '50 ms' AND current_query() ~ '[$][1-9]');
-END $$;
-
 --
 -- Session scope
 --
@@ -1376,6 +1365,7 @@ RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, p
 #variable_conflict use_variable
 DECLARE
 	renewed boolean := false;
+	age interval := statement_timestamp() - transaction_timestamp();
 BEGIN
 	name := le._le_name(name);
 	identity := le._le_text('identity', identity, 1, 255);
@@ -1392,7 +1382,10 @@ BEGIN
 		RETURN NULL;
 	END IF;
 	token := le._le_bid(name, 'lease', ttl, identity, NULL);
-	IF token IS NOT NULL AND le._le_in_block() THEN
+	-- The times tell whether this is a transaction block, unless that is sent as one string.
+	-- In the extended protocol, the transaction of a statement with parameters begins with an
+	-- earlier message, shortly before.
+	IF token IS NOT NULL AND age > '0' AND NOT (age < '50 ms' AND current_query() ~ '[$][1-9]') THEN
 		RAISE WARNING USING ERRCODE = 'active_sql_transaction',
 			MESSAGE = format('the lease of election "%s" begins when this transaction commits',
 				name),
@@ -1641,11 +1634,23 @@ COMMENT ON FUNCTION le.le_seats(text, integer) IS
 --
 -- Campaigns
 --
+-- Raise an error if a commit of the procedure has undone SET LOCAL ROLE
+CREATE OR REPLACE FUNCTION le._le_require_caller(caller name) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF caller <> le._le_caller() THEN
+		RAISE invalid_transaction_termination USING
+			MESSAGE = format('role "%s" was set only until the commit in this procedure', caller),
+			DETAIL = format('After the commit, the role is "%s".', le._le_caller()),
+			HINT = 'Use SET ROLE instead of SET LOCAL ROLE.';
+	END IF;
+END $$;
+
 -- Check the arguments of a campaign, and return ttl or heartbeat
 CREATE OR REPLACE FUNCTION le._le_check_campaign(timeout interval, ttl interval, heartbeat interval,
-	identity text)
+	identity text, caller name)
 RETURNS interval LANGUAGE plpgsql AS $$
 BEGIN
+	PERFORM le._le_require_caller(caller);
 	timeout := le._le_timeout(timeout);
 	identity := le._le_text('identity', identity, 1, 255);
 	IF ttl IS NOT NULL AND heartbeat IS NOT NULL THEN
@@ -1657,11 +1662,12 @@ BEGIN
 END $$;
 
 -- One round of a campaign.  "waits" tells the procedure to commit, and to call
--- again.  The first round does not wait, except in a transaction block, where
--- it lasts until the end.
+-- again.  The first round does not wait, except where the procedure cannot commit:
+-- there it lasts until the end.
 CREATE OR REPLACE FUNCTION le._le_campaign(name text, timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, first boolean, INOUT token bigint, OUT waits boolean)
+	started timestamptz, caller name, first boolean, atomic boolean, INOUT token bigint,
+	OUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
@@ -1669,14 +1675,14 @@ DECLARE
 	patience interval;
 BEGIN
 	name := le._le_name(name);
-	lasts := le._le_check_campaign(timeout, ttl, heartbeat, identity);
+	lasts := le._le_check_campaign(timeout, ttl, heartbeat, identity, caller);
 	waits := false;
 	IF first AND scope = 'lease' AND token IS NOT NULL
 		AND le._le_renew(name, token, lasts, identity) THEN
 		RETURN;
 	ELSIF timeout = '0' THEN
 		token := le._le_bid(name, scope, lasts, identity, NULL);
-	ELSIF first AND le._le_in_block() THEN
+	ELSIF atomic THEN
 		token := le._le_wait(name, scope, lasts, identity, timeout,
 			current_setting('lock_timeout'));
 	ELSE
@@ -1689,7 +1695,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, first boolean, OUT token bigint, OUT name text, OUT waits boolean)
+	started timestamptz, caller name, first boolean, atomic boolean,
+	OUT token bigint, OUT name text, OUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -1705,7 +1712,7 @@ BEGIN
 			USING MESSAGE = 'election names must be a one-dimensional array, and not empty';
 	END IF;
 	PERFORM le._le_name(n) FROM unnest(names) n;
-	lasts := le._le_check_campaign(timeout, ttl, heartbeat, identity);
+	lasts := le._le_check_campaign(timeout, ttl, heartbeat, identity, caller);
 	PERFORM le._le_require_primary();
 	LOOP
 		-- where leases are not granted yet, only a call that does not wait is told so
@@ -1732,16 +1739,27 @@ BEGIN
 		END IF;
 		pause := least('0.2 s', le._le_patience(started, timeout, current_setting('lock_timeout')));
 		PERFORM pg_sleep(extract(epoch FROM pause));
-		IF NOT (first AND le._le_in_block()) THEN
+		IF NOT atomic THEN
 			RETURN;
 		END IF;
 	END LOOP;
 END $$;
 
-CREATE OR REPLACE FUNCTION le._le_now() RETURNS timestamptz
+-- What a procedure must know when it begins.  If it can commit, it does so first
+-- where the transaction keeps its snapshot, so that its bids see each change.
+CREATE OR REPLACE FUNCTION le._le_now(told text, OUT started timestamptz, OUT caller name,
+	OUT atomic boolean, OUT commits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	RETURN clock_timestamp();
+	started := clock_timestamp();
+	caller := le._le_caller();
+	BEGIN
+		COMMIT;		-- refused here as well
+	EXCEPTION WHEN invalid_transaction_termination THEN
+		atomic := told = SQLERRM;
+	END;
+	commits := NOT atomic
+		AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 END $$;
 
 -- The term begins with the commit that ends the CALL: a COMMIT in here would be
@@ -1752,17 +1770,25 @@ CREATE OR REPLACE PROCEDURE le.le_campaign(name text, timeout interval DEFAULT N
 	heartbeat interval DEFAULT NULL, identity text DEFAULT NULL, INOUT token bigint DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-	started pg_catalog.timestamptz;
+	began pg_catalog.record;
 	round pg_catalog.record;
 BEGIN
-	started := le._le_now();
-	SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity, started, true,
-		token);
+	BEGIN
+		COMMIT;
+	EXCEPTION WHEN invalid_transaction_termination THEN
+		SELECT * INTO began FROM le._le_now(SQLERRM);
+	END;
+	IF began.commits THEN
+		COMMIT;
+		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+	END IF;
+	SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity, began.started,
+		began.caller, true, began.atomic, token);
 	WHILE round.waits LOOP
 		COMMIT;
 		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-		SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity, started,
-			false, token);
+		SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity,
+			began.started, began.caller, false, false, token);
 	END LOOP;
 	token := round.token;
 END $$;
@@ -1780,17 +1806,25 @@ CREATE OR REPLACE PROCEDURE le.le_campaign(names text[], timeout interval DEFAUL
 		INOUT name text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-	started pg_catalog.timestamptz;
+	began pg_catalog.record;
 	round pg_catalog.record;
 BEGIN
-	started := le._le_now();
-	SELECT * INTO round FROM le._le_campaign_many(names, timeout, ttl, heartbeat, identity, started,
-		true);
+	BEGIN
+		COMMIT;
+	EXCEPTION WHEN invalid_transaction_termination THEN
+		SELECT * INTO began FROM le._le_now(SQLERRM);
+	END;
+	IF began.commits THEN
+		COMMIT;
+		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+	END IF;
+	SELECT * INTO round FROM le._le_campaign_many(names, timeout, ttl, heartbeat, identity,
+		began.started, began.caller, true, began.atomic);
 	WHILE round.waits LOOP
 		COMMIT;
 		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 		SELECT * INTO round FROM le._le_campaign_many(names, timeout, ttl, heartbeat, identity,
-			started, false);
+			began.started, began.caller, false, false);
 	END LOOP;
 	token := round.token;
 	name := round.name;
@@ -1804,7 +1838,7 @@ COMMENT ON PROCEDURE le.le_campaign(text[], interval, interval, interval, text, 
 --
 -- One look of an observer; with a pause after it, if nothing has changed
 CREATE OR REPLACE FUNCTION le._le_observe(name text, timeout interval, started timestamptz,
-	first boolean,
+	caller name, atomic boolean,
 	INOUT version bigint, OUT token bigint, OUT identity text, OUT value text, OUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -1814,6 +1848,7 @@ DECLARE
 BEGIN
 	name := le._le_name(name);
 	timeout := le._le_timeout(timeout);
+	PERFORM le._le_require_caller(caller);
 	IF pg_is_in_recovery() THEN
 		RAISE read_only_sql_transaction
 			USING MESSAGE = 'cannot observe an election during recovery',
@@ -1836,7 +1871,7 @@ BEGIN
 		END IF;
 		PERFORM pg_sleep(greatest(0,
 			extract(epoch FROM least('0.1 s', started + timeout - clock_timestamp()))));
-		IF NOT (first AND le._le_in_block()) THEN
+		IF NOT atomic THEN
 			RETURN;
 		END IF;
 	END LOOP;
@@ -1848,15 +1883,21 @@ CREATE OR REPLACE PROCEDURE le.le_observe(name text, INOUT version bigint DEFAUL
 		INOUT value text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-	started pg_catalog.timestamptz;
+	began pg_catalog.record;
 	look pg_catalog.record;
 BEGIN
-	started := le._le_now();
-	SELECT * INTO look FROM le._le_observe(name, timeout, started, true, version);
+	BEGIN
+		COMMIT;
+	EXCEPTION WHEN invalid_transaction_termination THEN
+		SELECT * INTO began FROM le._le_now(SQLERRM);
+	END;
+	SELECT * INTO look FROM le._le_observe(name, timeout, began.started, began.caller, began.atomic,
+		version);
 	WHILE look.waits LOOP
 		COMMIT;
 		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-		SELECT * INTO look FROM le._le_observe(name, timeout, started, false, version);
+		SELECT * INTO look FROM le._le_observe(name, timeout, began.started, began.caller, false,
+			version);
 	END LOOP;
 	version := look.version;
 	token := look.token;

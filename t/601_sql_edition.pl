@@ -172,6 +172,9 @@ subtest 'leases' => sub {
 	ok(ask_until($admin, "SELECT xact_start > query_start FROM pg_stat_activity WHERE pid = $two->{pid}"), 'and commits meanwhile');
 	ask($one, q{SELECT le_resign('extended', token) FROM le_leader('extended')});
 	cmp_ok(collect($two), '>', 0, 'until it is elected');
+	send_call($one, q{CALL le_campaign('extended', '1 min', ttl => '1 s')});
+	ok(ask_until($admin, "SELECT xact_start > query_start FROM pg_stat_activity WHERE pid = $one->{pid}"), 'so does one without parameters');
+	cmp_ok(collect($one), '>', 0, 'which is elected, too');
 	# in a transaction block
 	ask($one, 'BEGIN', q{SELECT le_lease('mailer', '1 min')});
 	like($one->{messages}, qr/25001: the lease of election "mailer" begins when this transaction commits/, 'a warning in a transaction block');

@@ -248,9 +248,18 @@ subtest 'a campaign that is canceled' => sub {
 	is(backend_holds($admin, $next->{pid}), '0|0', 'nor does the last one');
 	# all other ways out
 	ask($leader, q{SELECT le_try_become_leader('cancel')});
-	fails($next, q{SELECT 1; CALL le_campaign('cancel')}, '2D000', 'several statements in one string');
 	ask($next, q{SET statement_timeout = '200 ms'});
 	fails($next, q{CALL le_campaign('cancel')}, '57014', 'statement_timeout');
+	# where it cannot commit
+	ask($next, q{CREATE FUNCTION pg_temp.campaign() RETURNS void LANGUAGE plpgsql AS $$ DECLARE t bigint; BEGIN CALL le_campaign('cancel', token => t); END $$});
+	fails($next, $_, '57014', "it waits all the same: $_") foreach q{SELECT 1; CALL le_campaign('cancel')}, q{BEGIN; CALL le_campaign('cancel')},
+	  q{ROLLBACK; BEGIN; CALL le_campaign('{cancel}'::text[])}, q{ROLLBACK; SELECT pg_temp.campaign()},
+	  q{DO $$ DECLARE t bigint; BEGIN CALL le_campaign('cancel', token => t); EXCEPTION WHEN division_by_zero THEN NULL; END $$};
+	# a role for a transaction that has ended
+	fails($admin, "DO \$\$ DECLARE t bigint; n text; BEGIN SET LOCAL ROLE app; CALL le_campaign($_); END \$\$", '2D000', "in the role that bids first: $_")
+	  foreach q{'cancel', '1 min', token => t}, q{'{cancel}'::text[], '1 min', token => t, name => n};
+	fails($admin, q{DO $$ DECLARE v bigint; t bigint; i text; x text; BEGIN CALL le_observe('cancel', v, '0', t, i, x); SET LOCAL ROLE app; CALL le_observe('cancel', v, '1 min', t, i, x); END $$},
+		'2D000', 'and observes');
 	ask($next, 'RESET statement_timeout', q{SET lock_timeout = '200 ms'});
 	fails($next, q{CALL le_campaign('cancel')}, '55P03', 'lock_timeout');
 	fails($next, q{SELECT le_become_leader('cancel')}, '55P03', 'lock_timeout in a function');
@@ -490,8 +499,8 @@ subtest 'hostile roles' => sub {
 	  q{CREATE TABLE le.mine ()}, "SELECT le_heartbeat('crown', $token)", "SELECT le_assert_leader('crown', $token)", q{SELECT le_depose('crown')},
 	  q{SELECT le._le_begin(NULL::le.le_elections, 'session', NULL, 'i', true)}, q{SELECT le._le_bid('crown', 'lease', '1 s', 'i', '0')},
 	  q{SELECT le._le_arrive()}, q{SELECT le._le_end(NULL::le.le_elections, 'x')};
-	is(ask($mallory, q{SELECT waits FROM le._le_campaign('crown', NULL, NULL, NULL, NULL, now(), false, NULL)}), 't', 'helpers elect no other');
-	is(ask($mallory, "SELECT token, waits FROM le._le_campaign('crown', '0', NULL, NULL, NULL, 'infinity', true, $token)"), '|f', 'with any arguments');
+	is(ask($mallory, q{SELECT waits FROM le._le_campaign('crown', NULL, NULL, NULL, NULL, now(), 'mallory', false, false, NULL)}), 't', 'helpers elect no other');
+	is(ask($mallory, "SELECT token, waits FROM le._le_campaign('crown', '0', NULL, NULL, NULL, 'infinity', 'mallory', true, false, $token)"), '|f', 'with any arguments');
 	is(ask($mallory, "SELECT le_am_leader('crown'), le_resign('crown'), le_am_leader('crown', $token)"), 'f|f|f', 'nor resign for others');
 	is(ask($leader, q{SELECT le_am_leader('crown')}), 't', 'the leader leads');
 
