@@ -1112,7 +1112,8 @@ COMMENT ON FUNCTION le.le_am_leader(text, bigint, text) IS
 'an identity, only if it leads under that identity';
 
 CREATE OR REPLACE FUNCTION le.le_token(name text)
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql PARALLEL RESTRICTED
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
@@ -2099,8 +2100,8 @@ CREATE OR REPLACE FUNCTION le.le_leader(INOUT name text, OUT key bigint, OUT sco
 	OUT pid integer, OUT since timestamptz, OUT candidates bigint, OUT ttl interval,
 		OUT heartbeat interval,
 	OUT renewed_at timestamptz, OUT renewals bigint, OUT expires_in interval, OUT value text)
-RETURNS SETOF record LANGUAGE plpgsql ROWS 1 SECURITY DEFINER SET search_path = pg_catalog,
-	pg_temp AS $$
+RETURNS SETOF record LANGUAGE plpgsql ROWS 1 PARALLEL RESTRICTED
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN
 	name := le._le_name(name);
