@@ -1931,6 +1931,15 @@ COMMENT ON FUNCTION le.le_proclaim(text, text, bigint) IS
 'publish a value (at most 8 kB, NULL: no value) as the leader, from commit to the end of the term; '
 'with a lease, pass its token; returns false, with a warning, if the caller does not lead';
 
+-- Say which process has an open transaction that has locked the row, if it is one
+CREATE OR REPLACE FUNCTION le._le_locker(name text) RETURNS text LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	RETURN (SELECT format('It is locked by a transaction of the process with ID %s.', l.pid)
+		FROM le.le_elections t JOIN pg_locks l ON l.transactionid = t.xmax AND l.granted
+		WHERE t.name = name);
+END $$;
+
 -- End the term, and return the process that leads, which only the caller's own
 -- rights can terminate.  "deposed" is NULL if the term must end with that process:
 -- an open transaction has locked the row, or leads itself.
@@ -1958,7 +1967,7 @@ BEGIN
 			WHERE l.key = ~e.beacon AND l.granted;
 		IF NOT FOUND THEN
 			RAISE WARNING USING MESSAGE = format('election "%s" has no leader to depose', name),
-				DETAIL = 'The election is vacant.';
+				DETAIL = COALESCE(le._le_locker(name), 'The election is vacant.');
 			RETURN;
 		END IF;
 	END IF;
@@ -1984,11 +1993,8 @@ EXCEPTION WHEN lock_not_available THEN
 	IF pid IS NULL THEN
 		RAISE lock_not_available USING
 			MESSAGE = format('could not end the term of election "%s"', name),
-			DETAIL = 'Processes with transactions that have changed elections: ' ||
-				(SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_locks l
-					WHERE l.relation = 'le.le_elections'::regclass AND l.mode = 'RowExclusiveLock'
-						AND l.pid <> pg_backend_pid()),
-			HINT = 'Terminate the one that has locked the lease, and try again.';
+			DETAIL = COALESCE(le._le_locker(name), 'It is locked by several transactions.'),
+			HINT = 'Terminate that session, and try again.';
 	END IF;
 END $$;
 

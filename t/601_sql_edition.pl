@@ -388,7 +388,12 @@ subtest 'deposing' => sub {
 	my $token = ask($leader, q{SELECT le_lease('throne', '1 min')});
 	ask($leader, 'BEGIN', "SELECT le_renew('throne', $token)");
 	fails($other, q{SELECT le_depose('throne')}, '55P03', 'not a lease with a renewal in an open transaction');
-	like($other->{messages}, qr/DETAIL:  Processes with transactions that have changed elections: $leader->{pid}\n/, 'the error says of which process');
+	like($other->{messages}, qr/DETAIL:  It is locked by a transaction of the process with ID $leader->{pid}\./, 'the error says of which process');
+	my $short = ask($leader, 'ROLLBACK', q{SELECT le_lease('short', '200 ms')});
+	ask($leader, 'BEGIN', "SELECT le_renew('short', $short)");
+	ok(ask_until($other, q{SELECT count(*) FROM le_leader('short')}, '0'), 'nor one that has expired meanwhile');
+	is(ask($other, q{SELECT le_depose('short')}), 'f', 'has no leader');
+	like($other->{messages}, qr/DETAIL:  It is locked by a transaction of the process with ID $leader->{pid}\./, 'a warning says why it remains vacant');
 	ask($leader, 'COMMIT', 'BEGIN', "SELECT le_assert_leader('throne', $token)");
 	is(ask($other, q{SELECT le_depose('throne')}), 't', 'after the commit, it is');
 	post($mallory, q{SELECT le_become_leader('throne', '1 min')});
