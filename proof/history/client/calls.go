@@ -217,6 +217,26 @@ func (c *client) discard(s *session, t *term) {
 	t.ended = true
 }
 
+// discardWhileWriting has the leader lose its locks while another session has a transaction that the term guards, which
+// keeps a candidate from being elected.  Meanwhile, further sessions write by the term.
+func (c *client) discardWhileWriting(s *session, t *term) {
+	writer := c.other()
+	if writer == nil || writer == s {
+		return
+	}
+	late := *t
+	late.s = nil // with the token
+	c.write(writer, t, writing{during: func() {
+		c.discard(s, t)
+		var third *session
+		defer c.drop(&third)
+		for range 3 {
+			c.sleep(c.between(0, 10)) // for a candidate to notice
+			c.write(c.openAny(&third), &late, writing{level: "read committed"})
+		}
+	}})
+}
+
 // depose ends the term of any leader, except of this session.
 func (c *client) depose(s *session, e election) {
 	if e.name == "" {

@@ -114,7 +114,12 @@ func (c *client) mine() *session {
 
 // other returns another session.
 func (c *client) other() *session {
-	return c.open(&c.second, append([]Route{c.Route}, c.Others...)...)
+	return c.openAny(&c.second)
+}
+
+// openAny returns a session by any of the routes that the client knows.
+func (c *client) openAny(place **session) *session {
+	return c.open(place, append([]Route{c.Route}, c.Others...)...)
 }
 
 // either returns one of the two, for a call that any session can make.

@@ -242,8 +242,10 @@ func (c *client) leave(t *term) {
 		c.expire(t)
 	case t.scope == event.Session && n < 52:
 		s.close(n < 46)
-	case t.scope == event.Session && n < 65 && c.may(Discard):
+	case t.scope == event.Session && n < 58 && c.may(Discard):
 		c.discard(s, t)
+	case t.scope == event.Session && n < 65 && t.name != "" && c.may(Discard):
+		c.discardWhileWriting(s, t)
 	}
 	if !t.ended && !s.closed {
 		c.resign(s, t, "")

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,7 @@ type writing struct {
 	mark      string
 	guard     string       // "once": le_once and a row of jobs; "": le_assert_leader or a trigger, and a row
 	isolation string       // of the transaction that is open; else one is begun
+	level     string       // of the one that is begun, and not prepared, as another one is open; "": any
 	rollback  bool         // by finish
 	during    func()       // between the writing and the commit
 	finish    func() error // in place of the commit
@@ -51,7 +53,7 @@ func (c *client) write(s *session, t *term, w writing) {
 	r := about(event.Write, t)
 	r.Guard, r.Mark, r.Isolation = w.guard, w.mark, w.isolation
 	if r.Isolation == "" {
-		r.Isolation = c.isolation()
+		r.Isolation = cmp.Or(w.level, c.isolation())
 	}
 	if r.Guard == "" {
 		r.Guard = c.guard(t)
@@ -66,7 +68,7 @@ func (c *client) write(s *session, t *term, w writing) {
 			return
 		}
 	}
-	r.Prepared = w.finish == nil && c.may(Prepared) && c.chance(0.12)
+	r.Prepared = w.finish == nil && w.level == "" && c.may(Prepared) && c.chance(0.12)
 	answer, _ := c.begin(s, r)
 	err := c.fill(s, t, w, &answer, due)
 	if err == nil {
