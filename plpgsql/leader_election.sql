@@ -1663,15 +1663,15 @@ BEGIN
 END $$;
 
 -- One round of a campaign.  "waits" tells the procedure to commit, and to call
--- again.  The first round does not wait, except where the procedure cannot commit:
--- there it lasts until the end.
+-- again with it.  The first round does not wait, except where the procedure cannot
+-- commit: there it lasts until the end.
 CREATE OR REPLACE FUNCTION le._le_campaign(name text, timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, caller name, first boolean, atomic boolean, INOUT token bigint,
-	OUT waits boolean)
+	started timestamptz, caller name, atomic boolean, INOUT token bigint, INOUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
+	first boolean := waits IS NULL;
 	lasts interval;
 	patience interval;
 BEGIN
@@ -1696,12 +1696,13 @@ END $$;
 
 CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, caller name, first boolean, atomic boolean,
-	OUT token bigint, OUT name text, OUT waits boolean)
+	started timestamptz, caller name, atomic boolean, INOUT waits boolean, OUT token bigint,
+	OUT name text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
 	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
+	first boolean := waits IS NULL;
 	lasts interval;
 	pause interval;
 	e le.le_elections;
@@ -1772,26 +1773,22 @@ CREATE OR REPLACE PROCEDURE le.le_campaign(name text, timeout interval DEFAULT N
 LANGUAGE plpgsql AS $$
 DECLARE
 	began pg_catalog.record;
-	round pg_catalog.record;
+	waits pg_catalog.bool;
 BEGIN
 	BEGIN
 		COMMIT;
 	EXCEPTION WHEN invalid_transaction_termination THEN
 		SELECT * INTO began FROM le._le_now(SQLERRM);
 	END;
-	IF began.commits THEN
-		COMMIT;
-		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-	END IF;
-	SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity, began.started,
-		began.caller, true, began.atomic, token);
-	WHILE round.waits LOOP
-		COMMIT;
-		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-		SELECT * INTO round FROM le._le_campaign(name, timeout, ttl, heartbeat, identity,
-			began.started, began.caller, false, false, token);
+	LOOP
+		IF began.commits OR waits THEN
+			COMMIT;
+			SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+		END IF;
+		SELECT r.token, r.waits INTO token, waits FROM le._le_campaign(name, timeout, ttl, heartbeat,
+			identity, began.started, began.caller, began.atomic, token, waits) r;
+		EXIT WHEN NOT waits;
 	END LOOP;
-	token := round.token;
 END $$;
 COMMENT ON PROCEDURE le.le_campaign(text, interval, interval, interval, text, bigint) IS
 'wait to lead the election for the rest of the session, or until no heartbeat comes for that long, '
@@ -1808,27 +1805,22 @@ CREATE OR REPLACE PROCEDURE le.le_campaign(names text[], timeout interval DEFAUL
 LANGUAGE plpgsql AS $$
 DECLARE
 	began pg_catalog.record;
-	round pg_catalog.record;
+	waits pg_catalog.bool;
 BEGIN
 	BEGIN
 		COMMIT;
 	EXCEPTION WHEN invalid_transaction_termination THEN
 		SELECT * INTO began FROM le._le_now(SQLERRM);
 	END;
-	IF began.commits THEN
-		COMMIT;
-		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-	END IF;
-	SELECT * INTO round FROM le._le_campaign_many(names, timeout, ttl, heartbeat, identity,
-		began.started, began.caller, true, began.atomic);
-	WHILE round.waits LOOP
-		COMMIT;
-		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-		SELECT * INTO round FROM le._le_campaign_many(names, timeout, ttl, heartbeat, identity,
-			began.started, began.caller, false, false);
+	LOOP
+		IF began.commits OR waits THEN
+			COMMIT;
+			SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+		END IF;
+		SELECT r.token, r.name, r.waits INTO token, name, waits FROM le._le_campaign_many(names,
+			timeout, ttl, heartbeat, identity, began.started, began.caller, began.atomic, waits) r;
+		EXIT WHEN NOT waits;
 	END LOOP;
-	token := round.token;
-	name := round.name;
 END $$;
 COMMENT ON PROCEDURE le.le_campaign(text[], interval, interval, interval, text, bigint, text) IS
 'wait to lead any of many elections, by bids at intervals of 0.2 seconds; returns token and name '
@@ -1885,25 +1877,20 @@ CREATE OR REPLACE PROCEDURE le.le_observe(name text, INOUT version bigint DEFAUL
 LANGUAGE plpgsql AS $$
 DECLARE
 	began pg_catalog.record;
-	look pg_catalog.record;
+	waits pg_catalog.bool;
 BEGIN
 	BEGIN
 		COMMIT;
 	EXCEPTION WHEN invalid_transaction_termination THEN
 		SELECT * INTO began FROM le._le_now(SQLERRM);
 	END;
-	SELECT * INTO look FROM le._le_observe(name, timeout, began.started, began.caller, began.atomic,
-		version);
-	WHILE look.waits LOOP
+	LOOP
+		SELECT l.* INTO version, token, identity, value, waits FROM le._le_observe(name, timeout,
+			began.started, began.caller, began.atomic, version) l;
+		EXIT WHEN NOT waits;
 		COMMIT;
 		SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-		SELECT * INTO look FROM le._le_observe(name, timeout, began.started, began.caller, false,
-			version);
 	END LOOP;
-	version := look.version;
-	token := look.token;
-	identity := look.identity;
-	value := look.value;
 END $$;
 COMMENT ON PROCEDURE le.le_observe(text, bigint, interval, bigint, text, text) IS
 'wait until the election''s state has another version (NULL: do not wait), by looks at intervals '

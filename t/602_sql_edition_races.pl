@@ -499,8 +499,8 @@ subtest 'hostile roles' => sub {
 	  q{CREATE TABLE le.mine ()}, "SELECT le_heartbeat('crown', $token)", "SELECT le_assert_leader('crown', $token)", q{SELECT le_depose('crown')},
 	  q{SELECT le._le_begin(NULL::le.le_elections, 'session', NULL, 'i', true)}, q{SELECT le._le_bid('crown', 'lease', '1 s', 'i', '0')},
 	  q{SELECT le._le_arrive()}, q{SELECT le._le_end(NULL::le.le_elections, 'x')};
-	is(ask($mallory, q{SELECT waits FROM le._le_campaign('crown', NULL, NULL, NULL, NULL, now(), 'mallory', false, false, NULL)}), 't', 'helpers elect no other');
-	is(ask($mallory, "SELECT token, waits FROM le._le_campaign('crown', '0', NULL, NULL, NULL, 'infinity', 'mallory', true, false, $token)"), '|f', 'with any arguments');
+	is(ask($mallory, q{SELECT waits FROM le._le_campaign('crown', NULL, NULL, NULL, NULL, now(), 'mallory', false, NULL, true)}), 't', 'helpers elect no other');
+	is(ask($mallory, "SELECT token, waits FROM le._le_campaign('crown', '0', NULL, NULL, NULL, 'infinity', 'mallory', false, $token, NULL)"), '|f', 'with any arguments');
 	is(ask($mallory, "SELECT le_am_leader('crown'), le_resign('crown'), le_am_leader('crown', $token)"), 'f|f|f', 'nor resign for others');
 	is(ask($leader, q{SELECT le_am_leader('crown')}), 't', 'the leader leads');
 
