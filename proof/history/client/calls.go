@@ -3,6 +3,7 @@ package client
 import (
 	"database/sql"
 	"fmt"
+	"sync"
 
 	"leader_election/proof/event"
 )
@@ -218,20 +219,28 @@ func (c *client) discard(s *session, t *term) {
 }
 
 // discardWhileWriting has the leader lose its locks while another session has a transaction that the term guards, which
-// keeps a candidate from being elected.  Meanwhile, further sessions write by the term.
+// keeps a candidate from being elected.  Meanwhile, a further session writes by the term.
 func (c *client) discardWhileWriting(s *session, t *term) {
-	writer := c.other()
-	if writer == nil || writer == s {
+	writer, mate := c.other(), c.join(1)
+	if writer == nil || writer == s || mate.mine() == nil {
 		return
 	}
 	late := *t
 	late.s = nil // with the token
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	c.write(writer, t, writing{during: func() {
+		waiting.Add(1)
+		go func() {
+			defer waiting.Done()
+			mate.waitAndYield(t.election, nil)
+		}()
+		c.sleep(c.between(0, 30)) // until it is in line
 		c.discard(s, t)
 		var third *session
 		defer c.drop(&third)
 		for range 3 {
-			c.sleep(c.between(0, 10)) // for a candidate to notice
+			c.sleep(c.between(0, 10)) // until it has noticed
 			c.write(c.openAny(&third), &late, writing{level: "read committed"})
 		}
 	}})
