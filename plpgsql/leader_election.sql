@@ -1923,7 +1923,7 @@ CREATE OR REPLACE FUNCTION le._le_locker(name text) RETURNS text LANGUAGE plpgsq
 #variable_conflict use_variable
 BEGIN
 	RETURN (SELECT format('It is locked by a transaction of the process with ID %s.', l.pid)
-		FROM le.le_elections t JOIN pg_locks l ON l.transactionid = t.xmax AND l.granted
+		FROM le.le_elections t JOIN pg_locks l ON l.transactionid = t.xmax AND l.mode = 'ExclusiveLock'
 		WHERE t.name = name);
 END $$;
 
