@@ -31,6 +31,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/resowner.h"
@@ -541,17 +542,21 @@ le_deny_other_client(const LeBid *bid)
 }
 
 /*
- * Raise an error if the bid is made by code of another role, for the rest of
- * the session
+ * Raise an error if the bid is for the rest of the session, and is made by
+ * code of a role other than the session's, which is the one that the session
+ * has chosen by SET ROLE or when it began
  *
+ * Functions that are SECURITY DEFINER, and triggers, can run as such a role.
  * A term of the session would outlive that code, could end the session by its
  * heartbeat, and counts toward the limit of the session.  So the code's role
- * needs the privileges of the session's, as for pg_terminate_backend().
+ * needs the privileges of the session's, as for pg_terminate_backend().  That
+ * the session's role is a member of the code's is no consent: memberships are
+ * given by others.
  */
 static void
 refuse_code_of_another_role(const LeBid *bid)
 {
-	if (bid->scope != LE_SCOPE_SESSION || !le_is_code_of_another_role())
+	if (bid->scope != LE_SCOPE_SESSION || has_privs_of_role(GetUserId(), GetOuterUserId()))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

@@ -88,7 +88,6 @@ extern bool le_resign_to(const LeElection *election, int64 token, const char *id
 extern bool le_take_turn(const LeElection *election);
 
 /* room.c */
-extern bool le_is_code_of_another_role(void);
 extern void le_require_countable(int count);
 extern void le_require_room_to_watch(const LeElection *election);
 extern void le_require_room(const LeElection *elections, int count, int counted);

@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/acl.h"
 
 #include "lease/lease.h"
 #include "campaign/campaign.h"
@@ -138,54 +137,27 @@ le_require_room_to_watch(const LeElection *election)
 }
 
 /*
- * Check whether this session leads fewer elections than the limit, by terms
- * and uncommitted leases
+ * Check whether this session leads fewer elections than it may, by terms and
+ * uncommitted leases
  */
 static bool
-leads_fewer_than(int limit)
+leads_few(void)
 {
-	if (le_count_held() + le_grant_count() < limit)
-		return true;
-	le_verify_terms(NULL);
-	return le_count_held() + le_grant_count() < limit;
+	return le_count_held() + le_grant_count() < le_max_terms_per_session;
 }
 
-/*
- * Check whether the current user is another role than the session's, which is
- * the one that it has chosen by SET ROLE or when it began, and lacks the
- * privileges of that role
- *
- * Functions that are SECURITY DEFINER, and triggers, can run as such a role.
- * That the session's role is a member of theirs is no consent: memberships are
- * given by others.
- */
-bool
-le_is_code_of_another_role(void)
-{
-	return !has_privs_of_role(GetUserId(), GetOuterUserId());
-}
-
-/*
- * Raise an error if this session leads as many elections as it may
- *
- * Code of another role can take half of them, until the end of the
- * transaction, so that it cannot keep the session's own role from bidding.
- */
 static void
 require_room_in_session(void)
 {
-	bool		other = le_is_code_of_another_role();
-	int			limit = other ? (le_max_terms_per_session + 1) / 2 : le_max_terms_per_session;
-
-	if (leads_fewer_than(limit))
+	if (leads_few())
+		return;
+	le_verify_terms(NULL);
+	if (leads_few())
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("too many elections led by this session: at most %d at a time", limit),
-			 other ? errdetail("Code that runs as role \"%s\" can take half of \"%s\" in a session of role \"%s\".",
-							   GetUserNameFromId(GetUserId(), false),
-							   "leader_election.max_terms_per_session",
-							   GetUserNameFromId(GetOuterUserId(), false)) : 0,
+			 errmsg("too many elections led by this session: at most %d at a time",
+					le_max_terms_per_session),
 			 errhint("Resign from some, or ask an administrator to raise \"%s\".",
 					 "leader_election.max_terms_per_session")));
 }
