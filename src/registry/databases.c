@@ -9,10 +9,7 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
-#include "catalog/pg_database.h"
 #include "miscadmin.h"
-#include "utils/syscache.h"
 
 #include "registry/internal.h"
 
@@ -54,73 +51,11 @@ le_registry_unlock_database(LeDatabase *entry)
 }
 
 /*
- * Return the owner of this database
- */
-static Oid
-get_owner(void)
-{
-	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
-	Oid			owner = BOOTSTRAP_SUPERUSERID;
-
-	if (HeapTupleIsValid(tuple))
-	{
-		owner = ((Form_pg_database) GETSTRUCT(tuple))->datdba;
-		ReleaseSysCache(tuple);
-	}
-	return owner;
-}
-
-/*
- * Choose where the terms of this database are counted, unless that was done
- *
- * The databases of one owner are counted together, so that an owner of several
- * does not take the place of all others.  Those of superusers are counted one
- * by one.  A change of the owner takes effect with the next start of the
- * server, as the terms are uncounted where they were counted.
- */
-static void
-choose_counter(void)
-{
-	Oid			owner = get_owner();
-	dsa_pointer counter = InvalidDsaPointer;
-	LeDatabase *database;
-
-	if (!superuser_arg(owner))
-		(void) le_registry_used_by(owner, &counter);
-	database = le_registry_lock_database(true);
-	if (!database->has_counter)
-		database->counter_of_owner = counter;
-	database->has_counter = true;
-	le_registry_unlock_database(database);
-}
-
-/*
- * Return the counter of the terms in the given database, or in all of its
- * owner.  May raise an error.
+ * Return the counter of the terms in this database.  Never raises an error in
+ * a session that has recorded a term.
  *
  * It is neither moved nor freed while a session is connected to the database,
- * or none can be, so it can be changed under any lock.
- */
-pg_atomic_uint32 *
-le_registry_terms_of(Oid oid)
-{
-	LeDatabase *database = dshash_find(le_registry_table(LE_DATABASE_TABLE), &oid, false);
-	pg_atomic_uint32 *terms;
-	dsa_pointer counter;
-
-	if (database == NULL)
-		return NULL;
-	terms = &database->terms;
-	counter = database->counter_of_owner;
-	le_registry_unlock_database(database);
-	if (!DsaPointerIsValid(counter))
-		return terms;
-	return &((LeRoleCounter *) dsa_get_address(le_registry_area(), counter))->terms_of_owner;
-}
-
-/*
- * Return that of this database.  Never raises an error in a session that has
- * recorded a term.
+ * so it can be changed under any lock.
  */
 pg_atomic_uint32 *
 le_registry_terms_here(void)
@@ -129,8 +64,10 @@ le_registry_terms_here(void)
 
 	if (unlikely(terms == NULL))
 	{
-		choose_counter();
-		terms = le_registry_terms_of(MyDatabaseId);
+		LeDatabase *database = le_registry_lock_database(false);
+
+		terms = &database->terms;
+		le_registry_unlock_database(database);
 	}
 	return terms;
 }
@@ -192,22 +129,24 @@ le_registry_list_databases(int *count)
 
 /*
  * Record that the leases of the database, all of which are over, are about to
- * be removed from the registry
+ * be removed from the registry.  Return the counter of its terms, or NULL if
+ * the registry does not know the database.
  *
  * The caller must hold the lock that keeps sessions from beginning in the
  * database, which has none.
  */
-void
+pg_atomic_uint32 *
 le_registry_unload_leases(Oid oid)
 {
 	LeDatabase *database = dshash_find(le_registry_table(LE_DATABASE_TABLE), &oid, true);
 
 	if (database == NULL)
-		return;
+		return NULL;
 	if (OidIsValid(database->loaded_table))
 		database->all_over = true;
 	database->loaded_table = InvalidOid;
 	le_registry_unlock_database(database);
+	return &database->terms;
 }
 
 /*

@@ -320,11 +320,8 @@ forget_among(Relation catalog, bool quiet, const Oid *oids, int count)
 	qsort(databases, found, sizeof(LeQuietDatabase), oid_cmp);
 	find_led(databases, found);
 	for (int i = 0; i < found; i++)
-	{
-		databases[i].terms = le_registry_terms_of(databases[i].database);
-		if (!databases[i].is_led)
-			le_registry_unload_leases(databases[i].database);
-	}
+		if (databases[i].dropped || !databases[i].is_led)
+			databases[i].terms = le_registry_unload_leases(databases[i].database);
 	remove_terms(databases, found);
 	for (int i = 0; i < found; i++)
 	{

@@ -31,16 +31,8 @@ typedef enum LeRegistryTable
 typedef struct LeRole
 {
 	Oid			role;			/* hash key; must be first */
-	dsa_pointer counter;		/* an LeRoleCounter */
+	dsa_pointer counter;		/* a pg_atomic_uint32 */
 } LeRole;
-
-/* What is counted for a role; never moves */
-typedef struct LeRoleCounter
-{
-	pg_atomic_uint32 used;		/* toward the role's limit; first, see
-								 * le_registry_used_by */
-	pg_atomic_uint32 terms_of_owner;	/* in the databases that it owns */
-} LeRoleCounter;
 
 /*
  * Where a comment says that the caller must hold the partition lock, the
@@ -61,8 +53,7 @@ extern void *le_registry_list(dshash_table *table, size_t row_size,
 
 /* databases.c */
 extern Oid *le_registry_list_databases(int *count);
-extern pg_atomic_uint32 *le_registry_terms_of(Oid oid);
-extern void le_registry_unload_leases(Oid oid);
+extern pg_atomic_uint32 *le_registry_unload_leases(Oid oid);
 extern void le_registry_forget_database(Oid database);
 
 /* entry.c */

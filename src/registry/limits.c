@@ -11,9 +11,8 @@
  *
  * The server counts the entries of elections.  A new entry is reserved by the
  * backend that has just added it, under the entry's lock, and is deleted again
- * if there is no room.  A database counts its terms, together with the other
- * databases of its owner, and these may have half as many as the server may
- * know elections.  So no owner of databases takes the place of all others.
+ * if there is no room.  A database counts its terms, and may have half as
+ * many as the server may know elections.
  * For a role count its leases, and the elections that its sessions observe, or
  * campaign for as one of many.  Superusers, and leases that are loaded from
  * their table, count, but have no limit.
@@ -116,7 +115,7 @@ le_raise_database_full(int reserved)
 {
 	int			most = le_registry_most_here(0);
 
-	raise_full(psprintf("too many elections led in this database, or in those of its owner: at most %d at a time, which is half of what the server may know of",
+	raise_full(psprintf("too many elections led in this database: at most %d at a time, which is half of what the server may know of",
 						most), most - le_registry_most_here(reserved));
 	pg_unreachable();
 }

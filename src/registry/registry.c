@@ -73,7 +73,7 @@
  *				terms is atomic, and changed only by sessions of the database,
  *				or while it has none: see le_registry_forget_databases.
  *	roles		One entry per role that has ever been counted, never removed,
- *				as it takes some 50 bytes.  It points to counters, which are
+ *				as it takes some 50 bytes.  It points to a counter, which is
  *				atomic.  The entry of a lease has a pointer to the counter in
  *				which the lease is counted.
  *
@@ -350,11 +350,9 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 
 		if (entry == NULL)
 		{
-			dsa_pointer place = dsa_allocate(area, sizeof(LeRoleCounter));
-			LeRoleCounter *counter = dsa_get_address(area, place);
+			dsa_pointer place = dsa_allocate(area, sizeof(pg_atomic_uint32));
 
-			pg_atomic_init_u32(&counter->used, 0);
-			pg_atomic_init_u32(&counter->terms_of_owner, 0);
+			pg_atomic_init_u32(dsa_get_address(area, place), 0);
 			entry = dshash_find_or_insert(tables[LE_ROLE_TABLE], &role, &found);
 			if (!found)
 				entry->counter = place;

@@ -350,11 +350,7 @@ typedef struct LeTokenBlock
 typedef struct LeDatabase
 {
 	Oid			database;		/* hash key; must be first */
-
-	/* entries that have a token; databases.c says where they are counted */
-	bool		has_counter;
-	pg_atomic_uint32 terms;
-	dsa_pointer counter_of_owner;	/* invalid: in terms */
+	pg_atomic_uint32 terms;		/* entries that have a token */
 
 	/* the block that tokens come from; token.c says what protects it */
 	Oid			sequence;		/* the sequence it was drawn from */
