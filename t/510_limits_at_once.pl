@@ -410,6 +410,20 @@ subtest 'declared elections of many databases' => sub {
 	my $next = session($node, db => 'small');
 	is(ask($next, q{SELECT count(*) FROM pg_stat_leader_election}), '0', 'it was evicted');
 	is(ask($next, q{SELECT le_try_become_leader('evicted')}), 'f', 'its grace period is kept');
+	end_session($next);
+
+	# When there is room again, and in another database, it is known that such an election is new
+	$node->safe_psql('postgres', "DROP DATABASE d$_") foreach 2 .. 12;
+	$node->safe_psql('postgres', 'CREATE DATABASE exact');
+	$node->safe_psql('exact', q{CREATE EXTENSION leader_election; SELECT le_declare('new', grace => '1 h')});
+	$leader = session($node, db => 'exact');
+	ask($leader, q{SET leader_election.grace_period = '1 h'; SELECT le_try_become_leader('not declared')});
+	kill_client($leader);
+	evict_others();
+	$next = session($node, db => 'exact');
+	ask($next, q{SET leader_election.grace_period = '1 h'});
+	is(ask($next, q{SELECT le_try_become_leader('not declared'), le_try_become_leader('new')}), 'f|t', 'which has no grace period');
+	end_session($next);
 };
 
 # A database has no more declarations than the server may know elections

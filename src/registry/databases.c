@@ -74,18 +74,21 @@ le_registry_terms_here(void)
 
 /*
  * Record that the registry is about to forget an election of the given
- * database whose last term ended at the given time without resignation
+ * database, declared or not, whose last term ended at the given time without
+ * resignation
  *
  * The database has no entry if it was dropped, and just forgotten.
  */
 void
-le_registry_forget_end(Oid database, uint64 grace_from)
+le_registry_forget_end(Oid database, uint64 grace_from, bool declared)
 {
 	LeDatabase *entry = dshash_find(le_registry_table(LE_DATABASE_TABLE), &database, true);
 
 	if (entry == NULL)
 		return;
 	entry->forgotten_at = Max(entry->forgotten_at, grace_from);
+	if (declared)
+		entry->kept_forgotten_at = Max(entry->kept_forgotten_at, grace_from);
 	le_registry_unlock_database(entry);
 }
 
@@ -94,17 +97,15 @@ le_registry_forget_end(Oid database, uint64 grace_from)
  * registry does not know may have ended without resignation, or 0 if there can
  * be no such term
  *
- * The registry knows nothing of the time before this server first used it.  A
- * declared election was not evicted since its entry was marked, unless there
- * were too many of them.
+ * The registry knows nothing of the time before this server first used it.
+ * Declared elections are evicted only if there are too many of them.
  */
 uint64
 le_registry_forgotten_at(bool kept)
 {
-	bool		known = kept && pg_atomic_read_u32(&le_registry_counters()->unkept) == 0;
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	uint64		forgotten_at = known ? database->kept_forgotten_at : database->forgotten_at;
+	uint64		forgotten_at = kept ? database->kept_forgotten_at : database->forgotten_at;
 
 	le_registry_unlock_database(database);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;

@@ -45,6 +45,7 @@ typedef struct LeIdleElection
 	LeElectionKey key;
 	uint64		changed_at;
 	uint64		grace_from;
+	bool		unkept;
 } LeIdleElection;
 
 static int
@@ -79,6 +80,7 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 		{
 			array[count].key = entry->election;
 			array[count].grace_from = entry->grace_from;
+			array[count].unkept = entry->unkept;
 			array[count++].changed_at = entry->tally.changed_at;
 		}
 	}
@@ -104,11 +106,12 @@ evict(const LeIdleElection *idle)
 	if (LockWaiterCount(&tag) > 0)
 		return false;
 	if (idle->grace_from != 0)
-		le_registry_forget_end(idle->key.database, idle->grace_from);
+		le_registry_forget_end(idle->key.database, idle->grace_from, idle->unkept);
 	entry = le_registry_lock_entry(&idle->key, true);
 	if (entry == NULL)
 		return true;
-	if (entry->token != 0 || entry->grace_from > idle->grace_from || le_entry_is_kept(entry))
+	if (entry->token != 0 || entry->grace_from > idle->grace_from ||
+		entry->unkept != idle->unkept || le_entry_is_kept(entry))
 	{
 		le_registry_unlock_entry(entry);
 		return false;

@@ -58,7 +58,8 @@ le_registry_reserve(bool declared)
 /*
  * Set whether the entry is that of a declared election, and so is not evicted.
  * Of all elections that the server may know, at most half are, in all
- * databases; what exceeds that is evicted as other elections are.
+ * databases; what exceeds that is marked as unkept, and evicted as other
+ * elections are.
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
@@ -68,16 +69,11 @@ le_set_declared(LeElectionEntry *entry, bool declared)
 	LeCounters *counters = le_registry_counters();
 
 	AssertPartitionLocked();
-	if (declared == entry->declared)
-		return;
-	if (!declared)
+	if (entry->declared && !declared)
 		pg_atomic_fetch_sub_u32(&counters->declared, 1);
-	else if (!le_count_within(&counters->declared, 1, le_max_elections / 2))
-	{
-		pg_atomic_write_u32(&counters->unkept, 1);
-		return;
-	}
-	entry->declared = declared;
+	entry->unkept = declared && !entry->declared &&
+		!le_count_within(&counters->declared, 1, le_max_elections / 2);
+	entry->declared = declared && !entry->unkept;
 }
 
 /*

@@ -225,7 +225,6 @@ init_control(void *memory)
 	pg_atomic_init_u32(&counters->elections, 0);
 	pg_atomic_init_u32(&counters->terms, 0);
 	pg_atomic_init_u32(&counters->declared, 0);
-	pg_atomic_init_u32(&counters->unkept, 0);
 	pg_atomic_init_u32(&counters->pinned, 0);
 	pg_atomic_init_u32(&counters->followers, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);

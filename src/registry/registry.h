@@ -162,6 +162,7 @@ typedef struct LeElectionEntry
 
 	/* the election, continued */
 	bool		declared;		/* not evicted, see le_set_declared */
+	bool		unkept;			/* declared, but evicted as others are */
 	bool		grace_from_known;	/* although last_token is not */
 	bool		denied_has_client;
 
@@ -371,7 +372,8 @@ typedef struct LeDatabase
 	 * declaration.c
 	 */
 	uint64		declarations;
-	uint64		kept_forgotten_at;	/* forgotten_at when they were marked */
+	uint64		kept_forgotten_at;	/* forgotten_at when they were marked, or
+									 * later, if a declared one was evicted */
 
 	/* follow.c says how these are used */
 	uint64		release_count;
@@ -383,14 +385,13 @@ typedef struct LeDatabase
 
 /*
  * Counters of the registry: atomic, and only hints, except elections,
- * declared, unkept and evictions
+ * declared and evictions
  */
 typedef struct LeCounters
 {
 	pg_atomic_uint32 elections; /* entries in all */
 	pg_atomic_uint32 terms;		/* of which have a token */
 	pg_atomic_uint32 declared;	/* of which are declared, and not evicted */
-	pg_atomic_uint32 unkept;	/* 1: one more was declared than are kept */
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
 	pg_atomic_uint64 evictions;
@@ -447,7 +448,7 @@ extern void le_registry_free(dsa_pointer *stored);
 extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
 extern pg_atomic_uint32 *le_registry_terms_here(void);
-extern void le_registry_forget_end(Oid database, uint64 grace_from);
+extern void le_registry_forget_end(Oid database, uint64 grace_from, bool declared);
 extern uint64 le_registry_forgotten_at(bool kept);
 
 /* elections.c */
