@@ -111,6 +111,27 @@ subtest 'a table that is read in vain at first' => sub {
 	end_session($session);
 };
 
+# Vacuum keeps the rows of all leases since the oldest snapshot, but a lease does not visit them
+subtest 'beside an old snapshot' => sub {
+	my ($session, $old) = (session($node), session($node));
+	my $visited = q{SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'le_leases_pkey'};
+	my $take = sub {
+		my ($count, $then) = @_;
+		ask($session, qq{DO \$\$ DECLARE t bigint; BEGIN FOR i IN 1 .. $count LOOP
+			t := le_lease('often', '1 min'); $then; PERFORM le_resign('often', t); COMMIT; END LOOP; END \$\$});
+		ask($session, 'SELECT pg_stat_force_next_flush()');
+		return ask($session, $visited);
+	};
+	ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+	my $before = $take->(100, 'COMMIT');
+	cmp_ok($take->(1000, 'COMMIT') - $before, '<', 10_000, 'a thousand leases visit few rows each');
+	$take->(3, 'ROLLBACK');
+	ask($session, q{BEGIN; SELECT le_resign('often', le_lease('often', '1 min')), le_resign('often', le_lease('often', '1 min')); ROLLBACK});
+	$take->(2, 'COMMIT');
+	is(ask($session, q{SELECT count(*) <= 1 FROM le_leases WHERE name = 'often'}), 't', 'but leave no row after a rollback');
+	end_session($session, $old);
+};
+
 subtest 'a copy of the database has none of its leases' => sub {
 	my $session = session($node);
 	my $token = lease_take($session, 'copied', '1 h');

@@ -111,21 +111,24 @@ le_lease_unlock_table(void)
 }
 
 /*
- * Find the rows of the election, or, with a token, the one of that lease
+ * Find the election's row with this token, or with "later", also all with
+ * greater tokens
  *
  * The keys are those of the primary key, where names compare as bytes.
  */
 static SysScanDesc
-begin_scan(Relation table, const LeElection *election, int64 token, Snapshot snapshot)
+begin_scan(Relation table, const LeElection *election, int64 token, bool later,
+		   Snapshot snapshot)
 {
 	ScanKeyData keys[2];
 
 	ScanKeyInit(&keys[0], Anum_le_leases_name, BTEqualStrategyNumber, F_TEXTEQ,
 				CStringGetTextDatum(election->name));
-	ScanKeyInit(&keys[1], Anum_le_leases_token, BTEqualStrategyNumber, F_INT8EQ,
-				Int64GetDatum(token));
+	ScanKeyInit(&keys[1], Anum_le_leases_token,
+				later ? BTGreaterEqualStrategyNumber : BTEqualStrategyNumber,
+				later ? F_INT8GE : F_INT8EQ, Int64GetDatum(token));
 	return systable_beginscan(table, RelationGetPrimaryKeyIndexCompat(table), true,
-							  snapshot, token == 0 ? 1 : 2, keys);
+							  snapshot, 2, keys);
 }
 
 static LeLeaseRow *
@@ -236,7 +239,7 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
 
 	for (;;)
 	{
-		SysScanDesc scan = begin_scan(table, election, token, SnapshotSelf);
+		SysScanDesc scan = begin_scan(table, election, token, false, SnapshotSelf);
 		HeapTuple	tuple = systable_getnext(scan);
 		HeapTuple	changed;
 
@@ -279,24 +282,36 @@ le_lease_overwrite_ttl(const LeElection *election, int64 token, int64 ttl_us)
  * A row that another transaction is deleting is left to it.  If that
  * transaction is rolled back, the row stays until the next time.  The caller
  * must hold the election's lock.
+ *
+ * Beside an old snapshot, vacuum keeps the rows of all leases since then, so
+ * the scan begins at the first row that was there the last time.  That does
+ * not advance to a row that this transaction has inserted: it may have deleted
+ * earlier ones, which a rollback brings back.
  */
 bool
 le_lease_delete_void(const LeElection *election)
 {
 	Relation	table = open_lease_table();
-	SysScanDesc scan = begin_scan(table, election, 0, SnapshotSelf);
+	int64		from = le_registry_first_row(&election->key, 0);
+	SysScanDesc scan = begin_scan(table, election, from, true, SnapshotSelf);
 	bool		pushed = push_snapshot();
 	HeapTuple	tuple;
+	int64		first = PG_INT64_MAX;
 	bool		found = false;
 
 	Assert(le_has_lock(&election->key));
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		found = true;
+		if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmin(tuple->t_data)))
+			first = from;
+		first = Min(first, get_row(tuple)->token);
 		if (is_void(tuple))
 			table_tuple_try_delete_compat(table, &tuple->t_self);
 	}
 	systable_endscan(scan);
+	if (found && first > from)
+		(void) le_registry_first_row(&election->key, first);
 	if (pushed)
 		PopActiveSnapshot();
 	table_close(table, NoLock);
@@ -349,7 +364,7 @@ le_lease_list(const LeElection *election, int *count)
 {
 	Relation	table = le_open_table(LE_LEASES, AccessShareLock);
 	SysScanDesc scan = election != NULL ?
-		begin_scan(table, election, 0, GetActiveSnapshot()) :
+		begin_scan(table, election, 0, true, GetActiveSnapshot()) :
 		systable_beginscan(table, InvalidOid, false, GetActiveSnapshot(), 0, NULL);
 	LeTerm	   *terms = palloc_object(LeTerm);
 	int			capacity = 1;

@@ -144,6 +144,7 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 	name_entry(entry, name);
 	entry->grace_from_known = entry->grace_from_known || entry->last_token != 0;
 	entry->last_token = 0;
+	entry->first_row = 0;
 	entry->successor = 0;
 	le_news_forget(entry);
 	le_start_tally(entry, le_monotonic_us());

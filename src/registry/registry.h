@@ -139,18 +139,20 @@ typedef struct LeElectionEntry
 	dsa_pointer value;			/* published by the leader; invalid: none */
 	int			pid;			/* 0: a lease, which is bound to no process */
 	Oid			role;
-	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
 	XLogRecPtr	voided_at;		/* end of the WAL that makes its row void;
 								 * invalid: not known to be void */
 	XLogRecPtr	granted_at;		/* end of the WAL by which there is a row;
 								 * invalid: since before the server started */
 	pg_atomic_uint64 used;		/* points to the counter in which a lease is
 								 * counted; invalid: none */
+	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
 
 	/* the election */
 	int			successor;		/* process that is to lead next; 0: the first
 								 * in line */
 	int64		last_token;		/* of the last ended term; 0: unknown */
+	int64		first_row;		/* no row of the election in le_leases has a
+								 * lesser token; 0: unknown */
 	uint64		grace_from;		/* when that ended without resignation, by
 								 * le_monotonic_us; 0: it was resigned */
 	LeTally		tally;
@@ -483,6 +485,7 @@ extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *ended);
 extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
 								   XLogRecPtr voided_at);
+extern int64 le_registry_first_row(const LeElectionKey *key, int64 raise_to);
 extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
 extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token,
 									const char *by, const char *why);

@@ -278,6 +278,28 @@ le_registry_set_voided(const LeElectionKey *key, int64 token, XLogRecPtr voided_
 }
 
 /*
+ * Return the token below which the election has no row in le_leases, after
+ * raising it to the given one, if that is greater
+ *
+ * The caller must hold the election's lock.
+ */
+int64
+le_registry_first_row(const LeElectionKey *key, int64 raise_to)
+{
+	LeElectionEntry *entry = le_registry_lock_entry(key, raise_to != 0);
+	int64		first;
+
+	Assert(le_has_lock(key));
+	if (entry == NULL)
+		return 0;
+	first = Max(entry->first_row, raise_to);
+	if (raise_to != 0)
+		entry->first_row = first;
+	le_registry_unlock_entry(entry);
+	return first;
+}
+
+/*
  * Record that the term with the given token has lost its lock, which was just
  * seen free.  Return false if the term is no longer recorded.
  *
