@@ -89,6 +89,24 @@ subtest 'a candidate that sleeps on a lease and has to look things up keeps to i
 	}
 };
 
+# The leases run only when nothing can fail any more, so that the next attempt ends none of them
+subtest 'an error after the table was read' => sub {
+	my ($session, $other) = (session($node), session($node));
+	my $token = lease_take($session, 'whole', '1 h');
+	end_session($session, $other);
+	$node->restart;
+	($session, $other) = (session($node), session($node));
+	ask($other, 'BEGIN; ALTER SEQUENCE le_token_seq RENAME TO renamed; ALTER SEQUENCE renamed RENAME TO le_token_seq');
+	post($session, "SELECT le_renew('whole', $token)");
+	ask_until($other, "SELECT count(*) FROM pg_locks WHERE pid = $session->{pid} AND NOT granted", q{1});
+	ask($other, "SELECT pg_cancel_backend($session->{pid}); ROLLBACK");
+	collect($session);
+	is($session->{code}, '57014', 'canceled while the sequence is locked');
+	is(ask($session, "SELECT le_renew('whole', $token)"), 't', 'the lease runs');
+	is(ask($session, q{SELECT terms, lock_released, expired FROM pg_stat_leader_election WHERE name = 'whole'}), '0|0|0', 'and no term has ended');
+	end_session($session, $other);
+};
+
 # Rows as le_lease writes them, only many at once.  Those that are looked at later than
 # at once run for longer.
 subtest 'a table that is read in vain at first' => sub {

@@ -60,9 +60,8 @@ is_loaded(Oid table)
  * Record that the table has been read
  */
 static void
-set_loaded(Oid table)
+set_loaded(Oid table, bool had_terms)
 {
-	bool		had_terms = le_sequence_read(LE_TOKENS) > 0;
 	LeDatabase *database = le_registry_lock_database(true);
 
 	database->loaded_table = table;
@@ -142,13 +141,16 @@ static void
 load_leases(Relation table)
 {
 	Oid			oid = RelationGetRelid(table);
+	bool		had_terms = le_sequence_read(LE_TOKENS) > 0;
 	int			running;
 
 	le_registry_forget_databases(false);
 	end_dropped_leases(oid);
 	le_lease_load(table, are_all_over());
+
+	/* no error between these: the next load would end the leases that run */
 	running = le_registry_start_loaded(oid);
-	set_loaded(oid);
+	set_loaded(oid, had_terms);
 	if (running > 0)
 		ereport(LOG_SERVER_ONLY,
 				(errmsg_internal("leader_election: %d leases still running in database \"%s\"",
