@@ -593,7 +593,7 @@ SELECT c.name, c.key, c.position, c.identity, c.pid,
 	   a.usename, a.application_name, a.client_addr,
 	   c.since, c.waits_for, c.blocked_by
 FROM candidates c
-LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid;
+JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid;
 COMMENT ON VIEW le_candidates IS
 'candidates: one row for each candidate and each election that it waits for';
 COMMENT ON COLUMN le_candidates.name IS 'name of the election; NULL for a bare key';

@@ -190,15 +190,22 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
  *
  * Every error is fatal here, even within le_run_safely.  The server then
  * continues with the next callback, which is this one again, for the remaining
- * terms.  Each call ends at least one.
+ * terms.  The abort is tried once, and each call after that ends at least one
+ * term.
  */
 static void
 before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 {
-	AbortOutOfAnyTransaction();
-	LWLockReleaseAll();
+	static bool aborted = false;
+
 	if (le_leads_for_session())
 		before_shmem_exit(before_exit, (Datum) 0);
+	if (!aborted)
+	{
+		aborted = true;
+		AbortOutOfAnyTransaction();
+	}
+	LWLockReleaseAll();
 	le_terms_at_exit();
 	le_announcements_at_exit();
 }

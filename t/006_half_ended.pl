@@ -169,7 +169,7 @@ subtest 'a bare key held by a prepared transaction' => sub {
 
 # What is done when a term ends fails after the fact, each time
 subtest 'an error at the end of a term' => sub {
-	my $library = build_test_library('fail_at_log');
+	my $library = build_test_library('fail_at_end');
 	my $on_record = 'SELECT count(*) FROM _le_registry_terms() WHERE token IS NOT NULL';
 	my $locks = q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'};
 	my $session = session($node);
@@ -188,6 +188,22 @@ subtest 'an error at the end of a term' => sub {
 	ok($node->poll_query_until('postgres', "SELECT ($locks) = 0"), 'the session ends');
 	is($node->safe_psql('postgres', $on_record), '0', 'and no term is left');
 	is(scalar(() = log_since($node, $offset) =~ /FATAL:  out of luck/g), 3, 'in spite of three errors');
+};
+
+# The abort of the transaction fails, before any term is ended
+subtest 'an error at the end of a session' => sub {
+	my $library = build_test_library('fail_at_end');
+	my $session = session($node);
+	my $next = session($node);
+	ask($session, "LOAD '$library'");
+	ask($session, q{SELECT le_try_become_leader('ends for good', heartbeat => '1 h')});
+	ask($session, 'BEGIN');
+	ask($next, "SELECT pg_terminate_backend($session->{pid})");
+	ask_until($next, "SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid}", '0', 30);
+	is(ask($next, q{SELECT count(*) FROM _le_registry_terms() WHERE name = 'ends for good'}), '0', 'no term is left');
+	is(ask($next, q{SELECT le_forget('ends for good')}), 't', 'and nothing watches it');
+	like(slurp_file($node->logfile), qr/FATAL:  the abort is out of luck/, 'after an error');
+	end_session($next);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

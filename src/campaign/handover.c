@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/procarray.h"
 #include "utils/timestamp.h"
 
 #include "announce/announce.h"
@@ -54,6 +55,8 @@ compare_waits(const void *a, const void *b)
 /*
  * Return the candidates in the election's line that pass the test, in the
  * order in which they began to wait
+ *
+ * A session whose end has failed may be left in the registry.
  */
 static LeCandidate *
 list_in_line(const LeElection *election, LeCandidateTest passes, const void *argument,
@@ -70,7 +73,7 @@ list_in_line(const LeElection *election, LeCandidateTest passes, const void *arg
 		if (candidate->key_count == 0 &&
 			memcmp(&candidate->election, &election->key, sizeof(LeElectionKey)) == 0 &&
 			strcmp(candidate->name, election->name) == 0 &&
-			passes(candidate, argument))
+			passes(candidate, argument) && BackendPidGetProc(candidate->pid) != NULL)
 			candidates[(*count)++] = *candidate;
 	}
 	qsort(candidates, *count, sizeof(LeCandidate), compare_waits);
