@@ -340,7 +340,7 @@ forget_among(Relation catalog, bool quiet, const Oid *oids, int count)
 /*
  * Forget the databases that were dropped, with all their elections.  With
  * "quiet", also forget the leases of those that have neither a session nor a
- * lease that runs.
+ * lease that runs, but do nothing if any session has done so within a second.
  *
  * A dropped database has no session and no prepared transaction.  The leases
  * that are forgotten otherwise are read again by the next session of their
@@ -350,9 +350,18 @@ forget_among(Relation catalog, bool quiet, const Oid *oids, int count)
 void
 le_registry_forget_databases(bool quiet)
 {
+	LeCounters *counters = le_registry_counters();
+	uint64		last = pg_atomic_read_u64(&counters->forgot_at);
+	uint64		now = le_monotonic_us();
 	int			count;
-	Oid		   *oids = le_registry_list_databases(&count);
-	Relation	catalog = table_open(DatabaseRelationId, AccessShareLock);
+	Oid		   *oids;
+	Relation	catalog;
+
+	if (quiet && (now < last + USECS_PER_SEC ||
+				  !pg_atomic_compare_exchange_u64(&counters->forgot_at, &last, now)))
+		return;
+	oids = le_registry_list_databases(&count);
+	catalog = table_open(DatabaseRelationId, AccessShareLock);
 
 	/* not all at once, as each takes a lock */
 	for (int first = 0; first < count; first += LE_DATABASES_AT_ONCE)

@@ -228,6 +228,7 @@ init_control(void *memory)
 	pg_atomic_init_u32(&counters->pinned, 0);
 	pg_atomic_init_u32(&counters->followers, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);
+	pg_atomic_init_u64(&counters->forgot_at, 0);
 }
 
 /*

@@ -397,6 +397,7 @@ typedef struct LeCounters
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
 	pg_atomic_uint64 evictions;
+	pg_atomic_uint64 forgot_at; /* when quiet databases were last forgotten */
 } LeCounters;
 
 /* Actions on a running lease */
