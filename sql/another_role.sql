@@ -120,6 +120,39 @@ SELECT root_bid('vital'), le_resign('vital');
 RESET SESSION AUTHORIZATION;
 
 SELECT count(*) FROM le_leaders;
+
+-- a procedure that commits ends SET LOCAL ROLE
+\set VERBOSITY terse
+DO $$ DECLARE t bigint; BEGIN
+	SET LOCAL ROLE regress_mallory;
+	CALL le_campaign('local', '1 s', token => t);
+END $$;
+DO $$ DECLARE t bigint; n text; BEGIN
+	SET LOCAL SESSION AUTHORIZATION regress_mallory;
+	CALL le_campaign(ARRAY['local'], '1 s', token => t, name => n);
+END $$;
+DO $$ DECLARE v bigint; t bigint; i text; x text; BEGIN
+	SET LOCAL ROLE regress_mallory;
+	CALL le_observe('local', v, '0', t, i, x);
+END $$;
+SELECT count(*) FROM le_leaders;
+DO $$ DECLARE t bigint; BEGIN
+	SET ROLE regress_mallory;
+	CALL le_campaign('local', '1 s', token => t);
+	RAISE NOTICE '% leads', current_user;
+END $$;
+SELECT le_resign('local');
+RESET ROLE;
+BEGIN;
+SET LOCAL ROLE regress_mallory;
+DO $$ DECLARE t bigint; BEGIN
+	CALL le_campaign('local', '1 s', token => t);
+	RAISE NOTICE '% leads', current_user;
+END $$;
+SELECT le_resign('local');
+ROLLBACK;
+\set VERBOSITY default
+
 SELECT le_undeclare('vital');
 DROP FUNCTION root_bid;
 SET client_min_messages = warning;

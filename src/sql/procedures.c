@@ -30,11 +30,14 @@ PG_FUNCTION_INFO_V1(le_observe);
  * snapshot that the caller holds, if the caller allows that
  *
  * In a transaction block, in a function and in an exception block it does not.
+ * Raises an error if the commit undoes SET LOCAL ROLE, as the caller would
+ * continue as another role.
  */
 static void
 commit_to_drop_snapshot(FunctionCallInfo fcinfo)
 {
 	CallContext *call = (CallContext *) fcinfo->context;
+	Oid			role = GetUserId();
 
 	if (call == NULL || !IsA(call, CallContext) || call->atomic ||
 		IsSubTransaction())
@@ -43,6 +46,14 @@ commit_to_drop_snapshot(FunctionCallInfo fcinfo)
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	SPI_commit();
 	SPI_finish();
+	if (GetUserId() != role)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
+				 errmsg("role \"%s\" was set only until the commit in this procedure",
+						GetUserNameFromId(role, false)),
+				 errdetail("After the commit, the role is \"%s\".",
+						   GetUserNameFromId(GetUserId(), false)),
+				 errhint("Use SET ROLE instead of SET LOCAL ROLE.")));
 }
 
 /*
