@@ -143,7 +143,7 @@ SELECT le_try_become_leader('another', identity => 'me'), line_up('ab', 'b:SELEC
 \set VERBOSITY default
 SELECT le_resign('job', successor => 'd');
 \set VERBOSITY terse
-SELECT le_resign('job', successor => 'b'), le_resign('job', successor => 'c'), le_resign('job', successor => 'me'), le_resign('job', successor => 'A'), le_resign('job', successor => 'a ');
+SELECT le_resign('job', successor => 'b'), le_resign('job', successor => 'c'), le_resign('job', successor => 'me'), le_resign('job', successor => 'A'), le_resign('job', successor => 'a '), le_resign('job', successor => E'a\n2026-11-26 LOG:  b');
 SELECT le_resign('lease', :t1, 'a'), le_resign('lease', :t1, 'me'), le_resign('lease', :t1, 'c');
 SELECT le_am_leader('job'), le_am_leader('lease', :t1), le_am_leader('another');
 SELECT * FROM state();

@@ -156,8 +156,8 @@ warn_not_waiting(const LeElection *election, const char *identity)
 {
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
-			 errmsg("\"%s\" does not wait to lead election %s", identity,
-					le_label(election)),
+			 errmsg("\"%s\" does not wait to lead election %s",
+					le_escape_line(identity), le_label(election)),
 			 errdetail("Nothing was resigned."),
 			 errhint("%s shows the candidates; a candidate for many elections cannot be named.",
 					 "le_candidates")));
