@@ -323,7 +323,7 @@ COMMENT ON FUNCTION le_guard() IS
 --
 CREATE TABLE le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
-	due timestamptz NOT NULL,
+	due timestamptz NOT NULL CHECK (pg_catalog.isfinite(due)),
 	token bigint NOT NULL,
 	role oid NOT NULL
 ) USING heap;

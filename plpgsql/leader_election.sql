@@ -208,7 +208,7 @@ COMMENT ON COLUMN le.le_elections.ended IS 'end reason of the term, if it was en
 
 CREATE TABLE IF NOT EXISTS le.le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
-	due timestamptz NOT NULL,
+	due timestamptz NOT NULL CHECK (isfinite(due)),
 	token bigint NOT NULL,
 	role oid NOT NULL
 );

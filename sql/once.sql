@@ -52,6 +52,9 @@ SELECT le_once('job', now() + '59 min'), last_once('job') = now() + '59 min' AS 
 SELECT le_once('job', now());
 DELETE FROM le_once_done WHERE name = 'job';
 SELECT le_once('job', '2026-01-01 12:00'), last_once('job');
+-- nor does the table take others
+SELECT outcome(format('UPDATE le_once_done SET due = %L', due)), outcome(format('INSERT INTO le_once_done VALUES (''other'', %L, 1, 10)', due))
+FROM unnest(ARRAY['infinity', '-infinity']) due;
 
 -- once, and then later ones only
 SELECT le_once('job', '2026-01-01 12:00'), le_once('job', '2026-01-01 11:59'), le_once('job', '2026-01-01 11:59:59.999999');

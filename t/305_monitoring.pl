@@ -198,9 +198,6 @@ ask($client, q{SELECT le_try_become_leader('mailer'), le_try_become_leader('job 
 ask($client, qq{SELECT le_once('$_', clock_timestamp() - interval '3 hours')}) foreach 'mailer', 'job of a name that is not declared';
 between('once_due_age_seconds', 'mailer', q{SELECT extract(epoch FROM clock_timestamp() - due) FROM le_once_done WHERE name = 'mailer'}, 'since it was due');
 is(labels_of($metrics, 'leader_election_once_due_age_seconds', 'election'), 'mailer', 'of a declared election only');
-ask($query, q{UPDATE le_once_done SET due = '-infinity'});
-$metrics = scrape($exporter);
-measured('mailer', 'it is to be done again', once_due_age_seconds => 'Inf');
 kill_client($client);
 
 # --- names that are hard to write down

@@ -240,6 +240,8 @@ subtest 'jobs, seats, values' => sub {
 	is(ask($one, 'BEGIN', "SELECT le_once('report', date_trunc('minute', now()), $token)"), 't', 'again, after a rollback');
 	ask($one, 'COMMIT');
 	fails($two, "SELECT le_once('report', '-infinity'::timestamptz, $token)", '22008', 'an infinite time');
+	$node->psql('postgres', q{UPDATE le.le_once_done SET due = '-infinity'}, stderr => \my $error);
+	like($error, qr/violates check constraint/, 'nor by hand');
 	is(ask($two, "SELECT le_once('report', (SELECT due FROM le_once_done WHERE name = 'report'), $token)"), 'f', 'done');
 	ask($one, "SELECT le_resign('report', $token)");
 	fails($one, "SELECT le_once('report', now(), $token)", 'LE001', 'only for the leader');
