@@ -108,18 +108,18 @@ RETURNS trigger
 AS 'MODULE_PATHNAME', 'le_declarations_changed'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION _le_declarations_changed() IS
-'trigger that makes all sessions read le_declarations again';
+'trigger that makes all sessions read le_declarations again, and refuses too many rows';
 REVOKE ALL ON FUNCTION _le_declarations_changed() FROM PUBLIC;
 -- for each row, as logical replication fires no statement triggers
 CREATE TRIGGER _le_declarations_changed
 	AFTER INSERT OR UPDATE OR DELETE ON le_declarations
 	FOR EACH ROW EXECUTE FUNCTION _le_declarations_changed();
-CREATE TRIGGER le_declarations_truncated
-	AFTER TRUNCATE ON le_declarations
+CREATE TRIGGER _le_declarations_written
+	AFTER INSERT OR TRUNCATE ON le_declarations
 	FOR EACH STATEMENT EXECUTE FUNCTION _le_declarations_changed();
 ALTER TABLE le_declarations
 	ENABLE ALWAYS TRIGGER _le_declarations_changed,
-	ENABLE ALWAYS TRIGGER le_declarations_truncated;
+	ENABLE ALWAYS TRIGGER _le_declarations_written;
 
 CREATE FUNCTION le_declare(name text, candidates regrole DEFAULT NULL,
 						   grace interval DEFAULT NULL,

@@ -431,11 +431,34 @@ subtest 'declarations' => sub {
 	my $owner = session($node, db => 'd1', user => 'regress_mallory');
 	is(ask($owner, "INSERT INTO le_declarations (name) SELECT 'more' || i FROM generate_series(1, $max * 9 / 10) i; SELECT le_try_become_leader('d1')"), 't', 'as many as may be');
 	fails($owner, q{SELECT le_declare('one more')}, '53400', 'one more');
-	ask($owner, q{SELECT le_resign_all(); INSERT INTO le_declarations (name) VALUES ('one more')});
-	fails($owner, q{SELECT le_try_become_leader('d1')}, '53400', 'more, by SQL');
+	fails($owner, q{INSERT INTO le_declarations (name) VALUES ('one more')}, '53400', 'nor by SQL');
+	like($owner->{error}, qr/too many declared elections: at most $max in a database/, 'it is told how many may be');
+	is(ask($owner, q{SELECT le_resign('d1'), le_try_become_leader('d1')}), 't|t', 'bids go on');
+
+	# rows that are not committed count
+	my $second = session($node, db => 'd1', user => 'regress_mallory');
+	is(ask($owner, q{SELECT count(le_undeclare('more' || i)) FROM generate_series(1, 10) i}), '10', 'ten are removed');
+	ask($owner, q{BEGIN; INSERT INTO le_declarations (name) SELECT 'open' || i FROM generate_series(1, 6) i});
+	fails($second, q{INSERT INTO le_declarations (name) SELECT 'beside' || i FROM generate_series(1, 6) i}, '53400', 'two that insert do not exceed it together');
+	is(ask($second, q{WITH i AS (INSERT INTO le_declarations (name) SELECT 'beside' || i FROM generate_series(1, 4) i RETURNING 1) SELECT count(*) FROM i}), '4', 'but reach it');
+	ask($owner, 'COMMIT');
+	is(ask($owner, q{SELECT count(*) FROM le_declarations}), $max, 'all are there');
+	ask($postgres, "CREATE DATABASE restored");
+	$node->safe_psql('restored', 'CREATE EXTENSION leader_election');
+	my ($out, $error) = run_command([ 'psql', '-XAtq', '-d', $node->connstr('d1'), '-c', 'COPY le_declarations TO stdout' ]);
+	is($node->psql('restored', "COPY le_declarations FROM stdin;\n$out\n\\.\n", stderr => \$error), 0, 'a copy takes as many') or diag($error);
+	isnt($node->psql('restored', "COPY le_declarations (name) FROM stdin;\none more\n\\.\n", stderr => \$error, on_error_stop => 1), 0, 'but no more');
+	like($error, qr/too many declared elections/, 'which it is told');
+
+	# less is allowed than there is: nothing is led here until some are removed
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET leader_election.max_elections = ' . ($max - 100));
+	$node->reload;
+	ask_until($owner, 'SHOW leader_election.max_elections', $max - 100);
+	ask($owner, q{SELECT le_declare('d1', private => true)});
+	fails($owner, q{SELECT le_try_become_leader('d2')}, '53400', 'more than there may be');
 	is(ask($w1, q{SELECT le_try_become_leader('vital'), le_resign('vital')}), 't|t', 'which concerns no other database');
-	is(ask($owner, q{SELECT le_undeclare('one more')}), 't', 'one is removed');
-	is(ask($owner, q{SELECT le_try_become_leader('d1')}), 't', 'and all is well');
+	is(ask($owner, q{SELECT count(le_undeclare('more' || i)) FROM generate_series(11, 200) i}), '190', 'they are removed');
+	is(ask($owner, q{SELECT le_try_become_leader('d2')}), 't', 'and all is well');
 };
 
 $node->stop;

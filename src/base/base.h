@@ -193,7 +193,7 @@ extern void le_require_own_key(const LeElection *election);
 extern void le_require_observer(const LeElection *election);
 extern bool le_may_observe(const LeElectionKey *election);
 extern int64 le_grace_of(const LeElection *election);
-extern void le_declarations_written(Relation table);
+extern void le_declarations_written(Relation table, bool inserted);
 
 /* declare.c */
 extern void le_declare_election(const LeElection *election, Name candidates,

@@ -41,6 +41,7 @@
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/acl.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -134,6 +135,29 @@ require_few_declarations(long count)
 				 errmsg("too many declared elections: at most %d in a database", le_max_elections),
 				 errhint("Remove some by \"le_undeclare\", or ask an administrator to raise \"%s\".",
 						 "leader_election.max_elections")));
+}
+
+/*
+ * Raise the same error if the table has too many rows
+ *
+ * Rows of transactions that still run count, so that of several sessions which
+ * insert at the same time none overlooks the others.
+ */
+static void
+bound_declarations(Relation table)
+{
+	SnapshotData dirty;
+	SysScanDesc scan;
+	long		count = 0;
+
+	/* so that an insertion of one row seldom reads all others */
+	if (RelationGetNumberOfBlocks(table) * (int64) MaxHeapTuplesPerPage <= le_max_elections)
+		return;
+	InitDirtySnapshot(dirty);
+	scan = systable_beginscan(table, InvalidOid, false, &dirty, 0, NULL);
+	while (HeapTupleIsValid(systable_getnext(scan)))
+		require_few_declarations(++count);
+	systable_endscan(scan);
 }
 
 /*
@@ -487,17 +511,6 @@ le_require_own_key(const LeElection *election)
 }
 
 /*
- * Raise an error if the election cannot be declared, either anew or again
- */
-void
-le_require_declarable(const LeElection *election, bool is_new)
-{
-	le_require_own_key(election);
-	if (is_new)
-		require_few_declarations(hash_get_num_entries(declarations) + 1);
-}
-
-/*
  * Raise an error unless the current user may observe the value that the
  * election's leader publishes
  */
@@ -542,10 +555,14 @@ le_grace_of(const LeElection *election)
 
 /*
  * Note that this transaction has written to the table, and notify all sessions
+ *
+ * With "inserted", raises an error if there are too many rows.
  */
 void
-le_declarations_written(Relation table)
+le_declarations_written(Relation table, bool inserted)
 {
 	CacheInvalidateRelcache(table);
 	written_by = GetTopTransactionIdIfAny();
+	if (inserted)
+		bound_declarations(table);
 }

@@ -34,9 +34,9 @@ open_declarations(const char *command)
 }
 
 static void
-close_declarations(Relation table)
+close_declarations(Relation table, bool inserted)
 {
-	le_declarations_written(table);
+	le_declarations_written(table, inserted);
 	table_close(table, NoLock);
 	CommandCounterIncrement();
 }
@@ -73,7 +73,7 @@ le_declare_election(const LeElection *election, Name candidates,
 	LeNewRow	row;
 
 	/* the table is locked, so no other session is declaring */
-	le_require_declarable(election, old == NULL);
+	le_require_own_key(election);
 	memset(row.nulls, true, sizeof(row.nulls));
 	set_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
 	set_column(&row, Anum_le_declarations_private, BoolGetDatum(false));
@@ -99,7 +99,7 @@ le_declare_election(const LeElection *election, Name candidates,
 		CatalogTupleInsert(table, tuple);
 	else
 		CatalogTupleUpdate(table, &old->t_self, tuple);
-	close_declarations(table);
+	close_declarations(table, old == NULL);
 }
 
 /*
@@ -113,6 +113,6 @@ le_undeclare_election(const LeElection *election)
 
 	if (old != NULL)
 		CatalogTupleDelete(table, &old->t_self);
-	close_declarations(table);
+	close_declarations(table, false);
 	return old != NULL;
 }

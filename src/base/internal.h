@@ -21,6 +21,5 @@
 
 /* declaration.c */
 extern int64 le_origin_of_roles(void);
-extern void le_require_declarable(const LeElection *election, bool is_new);
 
 #endif							/* LE_BASE_INTERNAL_H */

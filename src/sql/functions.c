@@ -425,7 +425,7 @@ le_declarations_changed(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = get_trigger(fcinfo, "_le_declarations_changed");
 
-	le_declarations_written(trigger->tg_relation);
+	le_declarations_written(trigger->tg_relation, TRIGGER_FIRED_FOR_STATEMENT(trigger->tg_event));
 	return PointerGetDatum(NULL);
 }
 
