@@ -200,6 +200,51 @@ subtest 'dumps' => sub {
 	$new->stop;
 };
 
+# Lead, and ask for that job; was it to be done?
+sub do_job
+{
+	my ($client, $name, $due) = @_;
+	ask($client, "SELECT le_try_become_leader('$name')");
+	my $answer = ask($client, "SELECT le_once('$name', '$due')");
+	ask($client, "SELECT le_resign('$name')");
+	return $answer;
+}
+
+subtest 'dumps of jobs that are done' => sub {
+	my ($owner, $superuser, $hour) = ('Odd owner', scalar(getpwuid $>), '2026-01-01 12:00+0');
+	$node->safe_psql('postgres', qq{CREATE ROLE "$owner" LOGIN; CREATE DATABASE mine OWNER "$owner" TEMPLATE template0});
+	my $there = session($node, db => 'mine', user => $owner);
+	ask($there, 'CREATE EXTENSION leader_election');
+	is(do_job($there, 'job', $hour), 't', 'a job of a database owner without superuser rights');
+	is(ask($there, q{SELECT le_try_become_leader('other'), le_once('other', '2026-01-01 12:34:56.789012+0')}), 't|t', 'and another');
+	my $file = $node->basedir . '/mine.sql';
+	foreach my $role ($owner, $superuser)
+	{
+		my $copy = $role eq $owner ? 'by_owner' : 'by_superuser';
+		$node->command_ok([ 'pg_dump', '-U', $role, '-f', $file, 'mine' ], "$role dumps it");
+		$node->safe_psql('postgres', qq{CREATE DATABASE $copy OWNER "$owner" TEMPLATE template0});
+		$node->command_checks_all([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-U', $role, '-d', $copy, '-f', $file ],
+			0, [qr//], [qr/\A\z/], 'and restores it');
+		my $restored = session($node, db => $copy, user => $owner);
+		is(ask($restored, q{SELECT due = '2026-01-01 12:34:56.789012+0' FROM le_once_done WHERE name = 'other'}), 't', 'to the microsecond');
+		is(do_job($restored, 'job', $hour), 'f', 'what is done is not done again');
+		is(do_job($restored, 'job', '2026-01-01 13:00+0'), 't', 'what is not done is');
+
+		# as the role that has created the extension there
+		if ($role eq $owner)
+		{
+			ask($restored, q{UPDATE le_once_done SET due = due - interval '1 day'; DELETE FROM le_once_done WHERE name = 'other'});
+			is($restored->{error}, '', 'the owner of the database can mend it');
+		}
+		else
+		{
+			fails($restored, $_, '42501', "another role cannot: $_") foreach q{UPDATE le_once_done SET due = now()}, q{DELETE FROM le_once_done};
+		}
+		end_session($restored);
+	}
+	end_session($there);
+};
+
 subtest 'a copy of a database' => sub {
 	$node->safe_psql('postgres', 'CREATE DATABASE model');
 	create_extension($node, 'model');

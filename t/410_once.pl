@@ -1,9 +1,11 @@
 # A job of each point in time is done once, through all that can happen to leaders and their
-# server: a crash before the commit and after it, a failover to a synchronous standby, a dump
-# and restore, and workers that are killed all the time.
+# server: a crash before the commit and after it, a failover to a synchronous standby, and workers
+# that are killed all the time.
 #
 # Wrong outcomes: a job is done twice, or is taken for done though its effects are lost; a
 # time that a leader has come to is left out.
+#
+# editions: C, SQL
 
 use strict;
 use warnings;
@@ -18,7 +20,6 @@ use lib $FindBin::RealBin;
 use LeaderElection;
 
 my $hour = '2026-01-01 12:00+0';
-my $superuser = getpwuid $>;
 
 sub create_work
 {
@@ -97,43 +98,6 @@ subtest 'the server crashes' => sub {
 	ask($client, q{COMMIT PREPARED 'prepared'});
 	is(do_job($client, 'prepared', $hour), 'f', 'what it has done is not done again');
 	is(times_done($client, $_), '1', "$_: done once") foreach @names;
-};
-
-subtest 'a dump is restored' => sub {
-	my $owner = 'Odd owner';
-	$primary->safe_psql('postgres', qq{CREATE ROLE "$owner" LOGIN; CREATE DATABASE mine OWNER "$owner" TEMPLATE template0});
-	my $there = session($primary, db => 'mine', user => $owner);
-	ask($there, 'CREATE EXTENSION leader_election');
-	create_work($there);
-	is(do_job($there, 'job', $hour), 't', 'a job of a database owner without superuser rights');
-	is(ask($there, q{SELECT le_try_become_leader('other'), le_once('other', '2026-01-01 12:34:56.789012+0')}), 't|t', 'and another');
-	my $file = $primary->basedir . '/mine.sql';
-	foreach my $role ($owner, $superuser)
-	{
-		my $copy = $role eq $owner ? 'by_owner' : 'by_superuser';
-		$primary->command_ok([ 'pg_dump', '-U', $role, '-f', $file, 'mine' ], "$role dumps it");
-		$primary->safe_psql('postgres', qq{CREATE DATABASE $copy OWNER "$owner" TEMPLATE template0});
-		$primary->command_checks_all([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-U', $role, '-d', $copy, '-f', $file ],
-			0, [qr//], [qr/\A\z/], 'and restores it');
-		my $restored = session($primary, db => $copy, user => $owner);
-		is(ask($restored, q{SELECT due = '2026-01-01 12:34:56.789012+0' FROM le_once_done WHERE name = 'other'}), 't', 'to the microsecond');
-		is(do_job($restored, 'job', $hour), 'f', 'what is done is not done again');
-		is(do_job($restored, 'job', '2026-01-01 13:00+0'), 't', 'what is not done is');
-		is(times_done($restored, 'job'), '2', 'each once');
-
-		# as the role that has created the extension there
-		if ($role eq $owner)
-		{
-			ask($restored, q{UPDATE le_once_done SET due = due - interval '1 day'; DELETE FROM le_once_done WHERE name = 'other'});
-			is($restored->{error}, '', 'the owner of the database can mend it');
-		}
-		else
-		{
-			fails($restored, $_, '42501', "another role cannot: $_") foreach q{UPDATE le_once_done SET due = now()}, q{DELETE FROM le_once_done};
-		}
-		end_session($restored);
-	}
-	end_session($there);
 };
 
 # Workers that are killed with SIGKILL, each of which is a process of its own

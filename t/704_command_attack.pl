@@ -3,6 +3,8 @@
 #
 # Wrong outcomes: the status of the command is lost; the command runs on after the term; a message
 # is written into a connection; pg_leader waits for ever, uses a processor, or says nothing.
+#
+# editions: C, SQL
 
 use strict;
 use warnings;

@@ -30,7 +30,7 @@ our @EXPORT = (@Client::EXPORT, qw(
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
   processor_time sleep_past wait_until_sleeping wait_event lease_lines
-  wait_for_event wait_for_candidate no_candidates version_of lease_take collect_or_cancel post_until_it_hangs
+  wait_for_event wait_until_asleep wait_for_candidate no_candidates version_of lease_take collect_or_cancel post_until_it_hangs
   pause_process crash_backend kill_server greatest_token build_test_library
   sql_literal some
 ));
@@ -143,6 +143,15 @@ sub wait_for_event
 			hear(0.005, $client);
 		}
 	}
+	return;
+}
+
+# Wait until a candidate or observer sleeps, with either edition
+sub wait_until_asleep
+{
+	my ($watcher, $client) = @_;
+	ask_until($watcher, "SELECT state = 'active' AND wait_event_type IN ('Extension', 'Timeout') FROM pg_stat_activity WHERE pid = $client->{pid}")
+	  or die "process $client->{pid} does not wait: $client->{error}";
 	return;
 }
 

@@ -31,7 +31,9 @@ keep_results()
 		mkdir "$new/$suite"
 		find "$work/$suite" -mindepth 1 -maxdepth 1 ! -name tmp_check -exec cp -rt "$new/$suite" {} +
 	done
-	[[ ! -d $work/tap ]] || cp -r "$work/tap/tmp_check/log" "$new/tap"
+	for suite in tap tap-sql; do
+		[[ ! -d $work/$suite ]] || cp -r "$work/$suite/tmp_check/log" "$new/$suite"
+	done
 	[[ ! -d $work/reports ]] || cp -rt "$new" "$work/reports"
 	chmod -R u=rwX,go=rX "$new"
 	((EUID != 0)) || chown -R --reference="$root" "$new"
@@ -68,11 +70,11 @@ fail()
 	failed=$((failed + 1))
 }
 
-# Print the tests of a suite that are to run, by the names its runner knows.  Of regress and
-# isolation, those whose heads have the line "editions: C, SQL" are the suites regress-sql and
-# isolation-sql as well, which run on the SQL edition with the same expected output.  Of tap, those
-# whose heads have a line "# alone: REASON" are the suite tap-alone, as they measure time or change
-# the installation, and the others are tap-beside.
+# Print the tests of a suite that are to run, by the names its runner knows.  Of each suite, those
+# whose heads have the line "editions: C, SQL" are the suites regress-sql, isolation-sql and tap-sql
+# as well, which run on the SQL edition with the same expected output.  Of tap, those whose heads
+# have a line "# alone: REASON" are the suite tap-alone, as they measure time or change the
+# installation, and the others are tap-beside.
 tests_of()
 {
 	local file name want
@@ -84,6 +86,7 @@ tests_of()
 		regress-sql) mapfile -t < <(grep -ls '^-- editions: C, SQL$' sql/*.sql); set -- "${MAPFILE[@]}" ;;
 		isolation-sql) mapfile -t < <(grep -ls '^# editions: C, SQL$' specs/*.spec); set -- "${MAPFILE[@]}" ;;
 		tap) set -- t/*.pl ;;
+		tap-sql) mapfile -t < <(grep -ls '^# editions: C, SQL$' t/*.pl); set -- "${MAPFILE[@]}" ;;
 		tap-beside) mapfile -t < <(grep -Ls '^# alone: ' t/*.pl); set -- "${MAPFILE[@]}" ;;
 		tap-alone) mapfile -t < <(grep -ls '^# alone: ' t/*.pl); set -- "${MAPFILE[@]}" ;;
 		*) return 1 ;;
@@ -152,28 +155,30 @@ run_tap()
 	local name=$1 out=$work/tap rc=0 files=0 bad all_skipped log
 
 	shift
+	[[ $name != tap-sql ]] || out=$work/$name
 	"${as_user[@]}" mkdir -p "$out/tmp_check/log"
 	(
 		cd "$work/src"
+		export PATH=$bin:$PATH
 		export PERL5LIB=$pgxs_test/perl PG_REGRESS=$pgxs_test/regress/pg_regress
 		export PG_CONFIG
 		export TESTDIR=$out TESTDATADIR=$out/tmp_check PGPORT=65432
-		export TESTLOGDIR=$out/tmp_check/log PG_TEST_PORT_DIR=$out/portlock
+		export TESTLOGDIR=$out/tmp_check/log PG_TEST_PORT_DIR=$work/portlock
 		export top_builddir=$out
 		# the state tells the result of each file, which the summary may not
-		"${as_user[@]}" rm -f .prove
-		"${as_user[@]}" prove --nocolor --state=save -j "${JOBS:-1}" "$@" 2>&1
+		"${as_user[@]}" rm -f "$out/.prove"
+		"${as_user[@]}" prove --nocolor --state=save --statefile="$out/.prove" -j "${JOBS:-1}" "$@" 2>&1
 	) | tee "$work/$name.out" || rc=$?
 
 	[[ ! $(<"$work/$name.out") =~ Files=([0-9]+) ]] || files=${BASH_REMATCH[1]}
-	bad=$(grep -c 'last_result: [^0]' "$work/src/.prove" || true)
+	bad=$(grep -c 'last_result: [^0]' "$out/.prove" || true)
 	all_skipped=$(grep -cE '^t/[^ ]+ \.+ skipped' "$work/$name.out" || true)
 	passed=$((passed + files - bad - all_skipped))
 	failed=$((failed + bad))
 	# the lines of prove's summary, and which tests of the files failed
 	mapfile -t -O "${#failures[@]}" failures < <(sed -nE 's/^(t\/[^ ]+\.pl) +\(Wstat: .*/\1/p
 		/^ *#   Failed test/ { N; s/^ *# +([^\n]*)\n *# +(at .*)/\1 \2/p }' "$work/$name.out")
-	note_skipped "$name" "$@"
+	note_skipped "$name" "$out" "$@"
 	((all_skipped < $#)) || fail "every test of suite $name was skipped"
 	((files == $#)) || fail "suite $name ran $files of $# files"
 	((rc == 0 || bad > 0)) || fail "suite $name ended with status $rc"
@@ -189,19 +194,19 @@ run_tap()
 	done
 }
 
-# Note which test files were skipped, even in part, and why: note_skipped NAME FILE...
+# Note which test files were skipped, even in part, and why: note_skipped NAME FOLDER FILE...
 note_skipped()
 {
 	local name=$1 file reason log
 
-	for file in "${@:2}"; do
+	for file in "${@:3}"; do
 		reason=$(sed -nE "s,^$file \.+ skipped: ,,p" "$work/$name.out")
 		if [[ -n $reason ]]; then
 			skipped+=("$file: $reason")
 			[[ -z ${MAY_SKIP+set} || " $MAY_SKIP " == *" $file "* ]] || fail "$file was skipped: $reason"
 			continue
 		fi
-		log=$work/tap/tmp_check/log/regress_log_$(basename "$file" .pl)
+		log=$2/tmp_check/log/regress_log_$(basename "$file" .pl)
 		[[ -f $log ]] || continue
 		while IFS= read -r reason; do
 			skipped+=("$file, in part: $reason")
@@ -215,6 +220,7 @@ run_suite()
 {
 	local -a tests
 
+	[[ $1 != *-sql ]] || local bin=$sql_bin
 	mapfile -t tests < <(tests_of "$1")
 	if ((${#tests[@]} == 0)); then
 		[[ -n ${TESTS:-} ]] || fail "suite $1 has no tests"
@@ -305,8 +311,8 @@ as_user_write()
 	"${as_user[@]}" tee "$1" >/dev/null
 }
 
-# Set bin to a copy of the private installation in which CREATE EXTENSION installs the SQL
-# edition, in the schema public, as tests expect it.
+# Set sql_bin to the programs of a copy of the private installation in which CREATE EXTENSION
+# installs the SQL edition, in the schema public, as tests expect it.
 install_sql_edition()
 {
 	local dir copy=$work/sql-edition
@@ -317,7 +323,7 @@ install_sql_edition()
 		"${as_user[@]}" mkdir -p "$copy$dir"
 		"${as_user[@]}" cp -a "$work$dir/." "$copy$dir"
 	done
-	bin=$copy$("$PG_CONFIG" --bindir)
+	sql_bin=$copy$("$PG_CONFIG" --bindir)
 	dir=$copy$("$PG_CONFIG" --sharedir)/extension
 	"${as_user[@]}" rm "$dir"/leader_election{.control,--1.0.0.sql}
 	as_user_write "$dir/leader_election.control" <<-END
