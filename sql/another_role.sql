@@ -154,6 +154,28 @@ ROLLBACK;
 \set VERBOSITY default
 
 SELECT le_undeclare('vital');
+
+-- a function's owner has the lease that it takes; a superuser may renew it, also when the owner is gone
+CREATE ROLE regress_owner;
+CREATE FUNCTION take() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS $$
+	SELECT public.le_lease('lent', '1 hour', identity => 'me') $$;
+CREATE FUNCTION keep(bigint) RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $$
+	SELECT public.le_renew('lent', $1) $$;
+ALTER FUNCTION take OWNER TO regress_owner;
+ALTER FUNCTION keep OWNER TO regress_owner;
+SET ROLE regress_mallory;
+SELECT take() AS t \gset
+SELECT usename, keep(:t) FROM le_leaders WHERE name = 'lent';
+SELECT le_renew('lent', :t);
+RESET ROLE;
+SELECT le_renew('lent', :t, '4 hours');
+DROP FUNCTION take, keep;
+DROP ROLE regress_owner;
+SELECT usename, le_am_leader('lent', :t), le_renew('lent', :t) FROM le_leaders WHERE name = 'lent';
+SET ROLE regress_mallory;
+SELECT le_renew('lent', :t);
+RESET ROLE;
+SELECT le_resign('lent', :t);
 DROP FUNCTION root_bid;
 SET client_min_messages = warning;
 DROP TABLE parent CASCADE;

@@ -167,16 +167,5 @@ SELECT name, scope FROM le_leaders ORDER BY name;
 COMMIT;
 SELECT * FROM advisory;
 
--- the same with bare keys
-BEGIN;
-SELECT le_try_become_leader_xact(42), le_try_become_leader(42), le_token(42) IS NOT NULL AS token;
-ROLLBACK;
-SELECT scope, token = le_token(42) AS token FROM le_leaders WHERE key = 42;
-BEGIN;
-SELECT le_try_become_leader_xact(42), le_resign(42), le_am_leader(42);
-SELECT scope FROM le_leaders WHERE key = 42;
-COMMIT;
-SELECT le_am_leader(42);
-
 SELECT name, scope FROM _le_registry_terms() WHERE token IS NOT NULL;
 SELECT * FROM advisory;

@@ -89,6 +89,8 @@ CALL le_campaign(ARRAY['c', 'b', 'a', 'd'], '0', identity => 'second') \gset
 SELECT :'name' AS name, :token = le_token('d') AS same;
 CALL le_campaign(ARRAY['c', 'b', 'a', 'd'], '1 hour', identity => 'second');
 \echo :LAST_ERROR_SQLSTATE
+CALL le_campaign(ARRAY['c', 'free'], identity => 'second');
+\echo :LAST_ERROR_SQLSTATE
 TABLE left_over;
 SELECT le_resign_all();
 TABLE mine;
@@ -126,6 +128,7 @@ CALL le_campaign(ARRAY['job', 'other']);
 \echo :LAST_ERROR_SQLSTATE
 CALL le_campaign(ARRAY['job', 'other'], '1 hour');
 \echo :LAST_ERROR_SQLSTATE
+SELECT le_become_leader('job', '50 ms');
 CALL le_campaign(ARRAY['job', 'other'], '0');
 SET lock_timeout = '1 h';
 CALL le_campaign(ARRAY['job', 'other'], '50 ms');
@@ -173,6 +176,9 @@ BEGIN
 	INSERT INTO note VALUES ('before');
 	CALL le_campaign(ARRAY['job', 'third'], '50 ms', token => token, name => name);
 	RAISE NOTICE '% %', name, token = le_token('third');
+	INSERT INTO note VALUES ('before one');
+	CALL le_campaign('third', token => token);
+	RAISE NOTICE '%', token = le_token('third');
 	INSERT INTO note VALUES ('after');
 	ROLLBACK;
 END $$;
@@ -187,6 +193,8 @@ BEGIN
 		RAISE NOTICE '% %', name, token = le_token('fourth');
 		CALL le_campaign(ARRAY['job', 'third', 'fourth'], '50 ms', token => token, name => name);
 		RAISE NOTICE '% %', name, token;
+		CALL le_campaign('fourth', token => token);
+		RAISE NOTICE '%', token = le_token('fourth');
 		PERFORM 1 / 0;
 	EXCEPTION WHEN division_by_zero THEN
 		RAISE NOTICE 'still: %', le_am_leader('fourth');
@@ -203,6 +211,19 @@ BEGIN
 	RETURN name;
 END $$;
 SELECT pg_temp.campaign();
+-- so does an observer wait in a function
+CREATE FUNCTION pg_temp.observe(known bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	version bigint := known;
+	token bigint;
+	identity text;
+	value text;
+BEGIN
+	CALL le_observe('fifth', version, '50 ms', token, identity, value);
+	RETURN version = known AND token = le_token('fifth');
+END $$;
+CALL le_observe('fifth') \gset
+SELECT pg_temp.observe(:version);
 -- the names outlive the transaction that they came from
 CREATE TEMP TABLE names AS SELECT ARRAY['job', 'sixth'] || array_agg('long ' || i || repeat('x', 200)) AS names FROM generate_series(1, 200) i;
 DO $$

@@ -30,7 +30,8 @@ $$;
 SELECT call, pg_temp.came_of(format(call, :'b')) FROM unnest(ARRAY[
  'SELECT le_become_leader(%L)', 'SELECT le_become_leader(%L, ''0'')', 'SELECT le_become_leader(%L, ''1 s'')', 'SELECT le_lease(%L, ''1 hour'')',
  'SELECT le_try_become_leader_xact(%L)', 'SELECT le_become_leader_xact(%L)', 'SELECT le_become_leader_xact(%L, ''1 s'')',
- 'SELECT le_am_leader(%L)', 'SELECT le_token(%L)', 'SELECT le_resign(%L)', 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, le_token(''worker-queue-mail.sender''))', 'SELECT le_depose(%L)']) call;
+ 'SELECT le_am_leader(%L)', 'SELECT le_token(%L)', 'SELECT le_resign(%L)', 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, le_token(''worker-queue-mail.sender''))', 'SELECT le_depose(%L)',
+ 'SELECT le_proclaim(%L, ''v'')', 'CALL le_observe(%L)', 'CALL le_observe(%L, 1, ''50 ms'')']) call;
 -- but the leader can be read
 SELECT name, identity FROM le_leader(:'b');
 SELECT name, identity FROM le_leader(:'a');
@@ -79,7 +80,8 @@ SELECT call, pg_temp.came_of(format(call, :'b', :t1)) FROM unnest(ARRAY[
  'SELECT le_lease(%L, ''1 hour'', token => %s)', 'SELECT le_try_become_leader(%L)', 'SELECT le_try_become_leader_xact(%L)', 'SELECT le_become_leader(%L, ''1 hour'')', 'SELECT le_become_leader(%L)',
 -- its token is no token of the other one
  'SELECT concat(le_am_leader(%1$L, %2$s), le_renew(%1$L, %2$s), le_renew(%1$L, %2$s, ''1 s''))',
- 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, %s)', 'INSERT INTO guarded VALUES (1)', 'SELECT le_depose(%L)']) call;
+ 'SELECT le_assert_leader(%L)', 'SELECT le_assert_leader(%L, %s)', 'INSERT INTO guarded VALUES (1)', 'SELECT le_depose(%L)',
+ 'SELECT le_proclaim(%L, ''v'', %s)', 'CALL le_observe(%L)']) call;
 BEGIN;
 SET LOCAL leader_election.token = :t1;
 SELECT pg_temp.came_of('INSERT INTO guarded VALUES (1)') AS by_token, le_assert_leader(:'a', :t1), pg_temp.came_of('INSERT INTO guarded VALUES (1)') AS guarded;

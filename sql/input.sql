@@ -1,9 +1,10 @@
 --
 -- What callers may pass
 --
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS leader_election;
-RESET client_min_messages;
+-- editions: C, SQL
+--
+\getenv abs_srcdir PG_ABS_SRCDIR
+\i :abs_srcdir/sql/include/editions.psql
 \set VERBOSITY terse
 
 -- every call form
@@ -20,16 +21,6 @@ BEGIN;
 SELECT le_try_become_leader_xact('n', 'i'), le_try_become_leader_xact('n'), le_try_become_leader_xact(name => 'n', identity => 'i'),
        le_become_leader_xact('n'), le_become_leader_xact('n', '1 s'), le_become_leader_xact('n', '1 s', 'i'),
        le_become_leader_xact('n', identity => 'i'), le_become_leader_xact('n', timeout => '1 s');
-COMMIT;
-SELECT le_try_become_leader(1, NULL, 'i'), le_try_become_leader(1), le_try_become_leader(key => 1), le_try_become_leader(key => '1', identity => 'i'),
-       le_become_leader(1), le_become_leader(1, '1 s'), le_become_leader(1, NULL, NULL, 'i'), le_become_leader(key => 1, timeout => '1 s', identity => 'i');
-SELECT le_am_leader(1), le_am_leader(key => 1), le_token(1) = le_token(key => 1) AS token;
-SELECT count(*) FROM le_leaders WHERE key = 1;
-SELECT le_resign(key => 1);
-BEGIN;
-SELECT le_try_become_leader_xact(1, 'i'), le_try_become_leader_xact(1), le_try_become_leader_xact(key => 1, identity => 'i'),
-       le_become_leader_xact(1), le_become_leader_xact(1, '1 s'), le_become_leader_xact(1, '1 s', 'i'),
-       le_become_leader_xact(1, identity => 'i'), le_become_leader_xact(1, timeout => '1 s');
 COMMIT;
 SELECT le_resign_all();
 
@@ -55,7 +46,6 @@ SELECT le_try_become_leader();
 -- NULL is an error, never a NULL that a client takes for false
 \set VERBOSITY default
 SELECT le_try_become_leader(NULL);
-SELECT le_try_become_leader(NULL::bigint);
 \set VERBOSITY terse
 CREATE FUNCTION pg_temp.state_of(call text) RETURNS text LANGUAGE plpgsql
 SET client_min_messages = warning AS $$
@@ -70,7 +60,7 @@ END
 $$;
 SELECT f || a AS call, pg_temp.state_of(f || a)
 FROM unnest('{le_try_become_leader,le_become_leader,le_try_become_leader_xact,le_become_leader_xact,le_am_leader,le_token,le_resign}'::text[]) WITH ORDINALITY f(f, i),
-     unnest(ARRAY['(NULL::text)', '(NULL::bigint)', '('''')', '(repeat(''n'', 256))']) WITH ORDINALITY a(a, j)
+     unnest(ARRAY['(NULL::text)', '('''')', '(repeat(''n'', 256))']) WITH ORDINALITY a(a, j)
 ORDER BY i, j;
 
 -- the look-ups say so, too, with or without a leader
@@ -95,7 +85,6 @@ SELECT le_become_leader('n', '0', identity => repeat('i', 256));
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_try_become_leader(repeat('n', 100000));
 \set VERBOSITY terse
-SELECT le_try_become_leader(1, identity => ''), le_am_leader(1);
 SELECT le_try_become_leader(repeat('n', 255), identity => repeat('i', 255)), le_try_become_leader('x'), le_try_become_leader(' ');
 SELECT length(name), length(identity), name = repeat('n', 255) AS name, key = hashtextextended(name, 0) AS key
 FROM le_leader(repeat('n', 255));
@@ -125,16 +114,14 @@ SELECT le_become_leader('n', '1 year'), 'not reached';
 SELECT le_am_leader('n'), le_resign('n');
 
 -- what a driver makes of a key or an array without its type is no name
-\set VERBOSITY default
 SELECT le_try_become_leader('2929');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_try_become_leader('{a,b}');
 \echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY terse
 SELECT call, pg_temp.state_of(call)
 FROM unnest(ARRAY[
  $$le_try_become_leader('0')$$, $$le_try_become_leader('-1')$$, $$le_try_become_leader('+1')$$, $$le_try_become_leader('9223372036854775808')$$,
- $$le_try_become_leader(repeat('7', 255))$$, $$le_try_become_leader('{}')$$, $$le_try_become_leader(E'{a\nb}')$$,
+ $$le_try_become_leader(repeat('7', 255))$$, $$le_try_become_leader('{}')$$, $$le_try_become_leader('{a b}')$$,
  $$le_become_leader('42', '0')$$, $$le_try_become_leader_xact('42')$$, $$le_become_leader_xact('42', '0')$$, $$le_am_leader('42')$$, $$le_am_leader('42', 1)$$,
  $$le_token('42')$$, $$le_resign('42')$$, $$le_resign('42', 1)$$, $$le_lease('42', '1 s')$$, $$le_renew('42', 1)$$, $$le_assert_leader('42')$$,
  $$le_proclaim('42', 'v')$$, $$le_depose('42')$$, $$count(*) FROM le_leader('42')$$]) call;
@@ -154,8 +141,6 @@ SELECT name, key = hashtextextended(name, 0) AS key FROM le_leaders ORDER BY nam
 SELECT le_am_leader('a"B'), le_am_leader(' a b'), le_am_leader('unicode');
 SELECT le_resign('%s%d%n'), le_resign('a"b'), le_resign(E'a\nb');
 SELECT le_resign('%s%d%n');
-SELECT le_resign('a"b');
-SELECT le_resign(E'a\nb\x7f');
 SELECT le_resign('ünïcödé ✓') FROM generate_series(1, 2);
 SELECT le_resign_all();
 
@@ -172,34 +157,29 @@ FROM unnest(ARRAY['0', '00:00', '1 us', '1 ms', '2147483647 ms', '2147483646.5 m
                   '2147483647.001 ms', '24 days 20:31:23.648', '25 days', '1 month', '1 year', '178000000 years', '-178000000 years']) WITH ORDINALITY AS v(t, i)
 ORDER BY i;
 SELECT le_resign_all();
-SELECT le_become_leader_xact('n', '-1 ms'), le_become_leader(1, '-1 ms');
-SELECT le_become_leader_xact(1, '25 days');
+SELECT le_become_leader_xact('n', '-1 ms');
+SELECT le_become_leader_xact('n', '25 days');
 
 -- parameters without a type: text is preferred
 PREPARE bid AS SELECT le_try_become_leader($1);
 PREPARE bid_as AS SELECT le_become_leader($1, $2, $3, $4);
-PREPARE bid_key AS SELECT le_try_become_leader($1::bigint);
 PREPARE resign AS SELECT le_resign($1);
 SELECT name, parameter_types FROM pg_prepared_statements ORDER BY name;
 EXECUTE bid('prepared');
 EXECUTE bid_as('other', '1 s', NULL, 'me');
-EXECUTE bid_key(10);
-EXECUTE bid_key('11');
 EXECUTE bid(12);
 PREPARE am AS SELECT le_am_leader($1);
 PREPARE am_by AS SELECT le_am_leader($1, $2);
 PREPARE am_as AS SELECT le_am_leader($1, $2, $3);
 PREPARE am_named AS SELECT le_am_leader($1, identity => $2);
 PREPARE resign_as AS SELECT le_resign($1, $2, $3, $4);
-PREPARE am_key AS SELECT le_am_leader($1::bigint);
 SELECT name, parameter_types FROM pg_prepared_statements WHERE name ~ '^am|_as$' ORDER BY name;
 EXECUTE am('other');
 EXECUTE am_by('other', NULL);
 EXECUTE am_as('other', NULL, 'me');
 EXECUTE am_named('other', 'you');
-EXECUTE am_key(10);
 EXECUTE resign_as('other', NULL, NULL, 'you');
-SELECT name, key = 10 AS ten, key = 11 AS eleven, key = 12 AS twelve FROM le_leaders ORDER BY name, key;
+SELECT name FROM le_leaders ORDER BY name;
 EXECUTE bid(NULL);
 EXECUTE resign('prepared');
 SELECT le_resign_all();

@@ -4,7 +4,7 @@
 -- editions: C, SQL
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
-\i :abs_srcdir/sql/include/advisory_of_leases.psql
+\i :abs_srcdir/sql/include/editions.psql
 
 -- elected, once: asked again without the token, the answer is no, to the holder, too
 SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset

@@ -7,7 +7,7 @@
 -- editions: C, SQL
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
-\i :abs_srcdir/sql/include/advisory_of_leases.psql
+\i :abs_srcdir/sql/include/editions.psql
 
 -- a lease is over even if no other session is elected
 SELECT le_lease('job', '100 ms', identity => 'first') AS t1 \gset

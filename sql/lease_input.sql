@@ -4,7 +4,7 @@
 -- editions: C, SQL
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
-\i :abs_srcdir/sql/include/advisory_of_leases.psql
+\i :abs_srcdir/sql/include/editions.psql
 \i :abs_srcdir/sql/include/outcome.psql
 
 -- NULL

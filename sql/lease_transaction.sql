@@ -3,7 +3,7 @@
 -- once; isolation levels; what is kept of leases, and cleared away
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
-\i :abs_srcdir/sql/include/advisory_of_leases.psql
+\i :abs_srcdir/sql/include/editions.psql
 
 -- before the commit: it belongs to the session that took it, and is not shown
 -- to others
@@ -15,6 +15,8 @@ SELECT le_am_leader('job', 0), le_renew('job', 0), le_am_leader('job'), le_token
 SELECT le_lease('job', '1 hour'), le_try_become_leader('job'), le_try_become_leader_xact('job'), le_become_leader('job', '0');
 SELECT count(*) FROM le_leaders WHERE name = 'job';
 SELECT count(*) FROM le_leader('job');
+CALL le_observe('job') \gset
+SELECT :{?token} AS observed;
 COMMIT;
 TABLE advisory;
 SELECT scope, ttl, renewals FROM le_leader('job');
@@ -93,6 +95,10 @@ BEGIN;
 SELECT le_renew('job', :t6), le_renew('job', :t6, '2 hours');
 ROLLBACK;
 SELECT r.ttl, t.ttl, renewals FROM le_leader('job') r JOIN le_leases t USING (name, token);
+BEGIN;
+SELECT le_renew_many(ARRAY['job'], ARRAY[:t6]);
+ROLLBACK;
+SELECT renewals FROM le_leader('job');
 BEGIN;
 SELECT le_resign('job', :t6);
 TABLE advisory;
