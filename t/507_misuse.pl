@@ -31,21 +31,6 @@ subtest 'transaction scope outside a transaction block' => sub {
 	}
 	is((execute('SELECT * FROM le_leader($1)', 'job'))[0], '', 'there is no leader');
 
-	ask($client, q{CREATE FUNCTION job() RETURNS boolean LANGUAGE plpgsql AS
-		$$ BEGIN RETURN le_try_become_leader_xact('job') AND le_am_leader('job'); END $$});
-	ask($client, q{CREATE FUNCTION job_in_sql() RETURNS boolean LANGUAGE sql AS
-		$$ SELECT le_try_become_leader_xact('job'); SELECT le_am_leader('job') $$});
-	ask($client, q{CREATE FUNCTION job_in_loop() RETURNS boolean LANGUAGE plpgsql AS
-		$$ DECLARE leads boolean; BEGIN FOR leads IN SELECT le_try_become_leader_xact('job') LOOP RETURN leads; END LOOP; END $$});
-	ask($client, q{CREATE PROCEDURE job_called() LANGUAGE plpgsql AS
-		$$ BEGIN PERFORM le_try_become_leader_xact('job'); COMMIT; PERFORM le_become_leader_xact('job'); END $$});
-	foreach my $call ('SELECT job()', 'SELECT job_in_sql()', 'SELECT * FROM job_in_sql()', 'SELECT job_in_loop()')
-	{
-		is_deeply([ execute($call) ], [ 't', '' ], "$call: the statement is the job");
-	}
-	is_deeply([ execute($_) ], [ '', '' ], "$_: likewise")
-	  foreach 'CALL job_called()', q{DO $$ BEGIN PERFORM le_try_become_leader_xact('job'); END $$};
-
 	execute('BEGIN');
 	is_deeply([ execute('SELECT le_try_become_leader_xact($1)', 'job') ], [ 't', '' ], 'in a transaction block, no warning');
 	execute('COMMIT');
