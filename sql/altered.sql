@@ -80,7 +80,6 @@ CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declaratio
 SELECT le_try_become_leader('altered'), le_once('altered', '2026-01-01 +0');
 CALL try_once('ALTER TABLE le_once_done ADD more int');
 CALL try_once('ALTER TABLE le_once_done DROP token');
-CALL try_once('ALTER TABLE le_once_done ALTER due TYPE text');
 CALL try_once('ALTER TABLE le_once_done ALTER due TYPE timestamp');
 CALL try_once('ALTER TABLE le_once_done ALTER due TYPE timestamptz(0)');
 CALL try_once('ALTER TABLE le_once_done ALTER due DROP NOT NULL');
