@@ -196,7 +196,7 @@ usage(const char *progname)
 	printf("      --watch[=TIME]         refresh the screen (list, show; default: 2 s)\n");
 	printf("      --exec=HOOK            run a shell command at each change (follow)\n");
 	printf("      --token=TOKEN          resign this term only (resign)\n");
-	printf("      --reason=TEXT          what the log and the notification say (depose)\n");
+	printf("      --reason=TEXT          what the server's log says (depose)\n");
 	printf("\nGeneral options:\n");
 	printf("      --identity=TEXT        name of this candidate (run), of the leader (follow, resign)\n");
 	printf("      --schema=NAME          schema of leader_election\n");

@@ -180,22 +180,20 @@ __wrap_Async_Notify(const char *channel, const char *payload)
 void
 le_fuzz_notifications(LeFuzzInput *input)
 {
-	static const LeNewsKind kinds[] = {LE_NEWS_BEGIN, LE_NEWS_VALUE, LE_NEWS_END};
+	static const LeEvent events[] = {LE_ELECTED, LE_PROCLAIMED, LE_ENDED};
 	LeFuzzNews	fuzzed;
-	LeNews		news = {0};
+	LeNews		news = {.term = &fuzzed.term};
 	StringInfoData payload;
 
 	take_news(input, &fuzzed);
 	told = &fuzzed;
 	notifications = 0;
-	news.term = fuzzed.term;
-	news.term.end_reason = fuzzed.what == 2 ? LE_END_DEPOSED : fuzzed.end_reason;
-	if (fuzzed.what == 2)
-		strlcpy(news.by, fuzzed.by, NAMEDATALEN);
-	if (fuzzed.what == 2 && fuzzed.reason != NULL)
-		strlcpy(news.why, fuzzed.reason, LE_TEXT_SIZE);
+	news.event = events[Min(fuzzed.what, 2)];
+	news.reason = fuzzed.what == 2 ? LE_END_DEPOSED : fuzzed.end_reason;
+	news.by = fuzzed.what == 2 ? fuzzed.by : NULL;
+	news.why = fuzzed.what == 2 ? fuzzed.reason : NULL;
 	initStringInfo(&payload);
-	le_fill_payload(&payload, &news, kinds[Min(fuzzed.what, 2)]);
+	le_fill_payload(&payload, &news);
 	Async_Notify("leader_election", le_payload_to_ascii(payload.data));
 	told = NULL;
 	LE_FUZZ_CHECK(notifications == 1);

@@ -275,7 +275,6 @@ TABLE left_over;
 
 -- ten thousand
 SET leader_election.log_terms = off;
-SET leader_election.notify = off;
 SELECT array_agg('n ' || i ORDER BY i) AS names FROM generate_series(1, 10000) i \gset
 SELECT clock_timestamp() AS start \gset
 SELECT le_lease('n 1', '1 hour') > 0 AS lease;
@@ -301,7 +300,6 @@ SELECT count(le_resign(name, token)) FROM le_leaders;
 SELECT count(le_resign('n ' || i)) FROM generate_series(1, 10000) i WHERE le_try_become_leader('n ' || i);
 SELECT clock_timestamp() - :'start' < '1 min' AS fast;
 RESET leader_election.log_terms;
-RESET leader_election.notify;
 TABLE left_over;
 
 -- two names with one 64-bit key: see collision.sql

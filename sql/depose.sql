@@ -26,17 +26,17 @@ BEGIN
 	END CASE;
 END $$;
 CREATE VIEW counted AS SELECT name, terms, resigned, deposed, session_ended, transaction_ended, expired, lock_released FROM pg_stat_leader_election;
+SET leader_election.notify = on;
 SELECT open('e');
 SELECT dblink_exec('e', 'LISTEN leader_election');
 CREATE TABLE heard (n serial, payload text);
--- returns all that was announced before this call, and by sessions that have gone
+-- returns all that was announced before this call
 CREATE PROCEDURE hear() LANGUAGE plpgsql AS $$
 DECLARE
 	heard text;
 	done boolean := false;
 BEGIN
 	DELETE FROM heard;
-	COMMIT;
 	COMMIT;
 	NOTIFY leader_election, 'that is all';
 	COMMIT;
@@ -301,7 +301,7 @@ FROM regexp_split_to_table(pg_read_file('../../log/postmaster.log'), '\n') line
 WHERE line LIKE '%LOG:  leader_election: %is deposed by role%';
 SELECT * FROM logged WHERE line LIKE ANY ('{%x0a%,%\\%s \\%d%,%it was time,%does not answer,%a key}') AND length(line) < 500 ORDER BY line COLLATE "C";
 SELECT count(*) AS broken FROM regexp_split_to_table(pg_read_file('../../log/postmaster.log'), '\n') line WHERE line ~ '^(another|LOG:)';
--- also if terms are not logged; and the setting of the leader's session counts
+-- also if terms are not logged; and the setting of this session counts
 SET leader_election.log_terms = off;
 SET leader_election.notify = off;
 SELECT says('w', 'SELECT le_lease(''job'', ''1 hour'', identity => ''quiet'') > 0'), le_depose('job', 'logged always');
@@ -309,7 +309,7 @@ SELECT * FROM logged WHERE line LIKE '%logged always';
 CALL hear();
 SELECT count(*) FROM heard WHERE payload LIKE '%deposed%';
 RESET leader_election.log_terms;
-RESET leader_election.notify;
+SET leader_election.notify = on;
 SELECT dblink_disconnect('w'), gone('w');
 
 -- candidates: the first of them is elected, with a greater token

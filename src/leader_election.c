@@ -78,7 +78,6 @@ finish_before_commit(void)
 	if (le_xact_has_items())
 	{
 		le_guards_before_commit();
-		le_run_safely(le_terms_before_commit, NULL);
 		le_run_safely(le_grants_before_commit, NULL);
 		le_proclamations_before_commit();
 	}
@@ -92,6 +91,7 @@ finish_before_commit(void)
 static void
 finish_at_commit(void)
 {
+	le_announcements_at_xact_end(true);
 	if (le_xact_has_items())
 	{
 		le_terms_at_xact_end();
@@ -99,7 +99,6 @@ finish_at_commit(void)
 		le_guards_at_xact_end();
 		le_proclamations_at_commit();
 	}
-	le_announcements_at_commit();
 	drop_unneeded();
 }
 
@@ -143,7 +142,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_ABORT:
 			stop_waiting();
 			le_run_safely(le_verify_terms, NULL);
-			le_announcements_at_abort();
+			le_announcements_at_xact_end(false);
 			le_xact_lists_at_abort();
 			drop_unneeded();
 			update_watch();
@@ -207,7 +206,6 @@ before_exit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 	}
 	LWLockReleaseAll();
 	le_terms_at_exit();
-	le_announcements_at_exit();
 }
 
 /*

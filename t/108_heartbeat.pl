@@ -8,7 +8,6 @@
 use strict;
 use warnings;
 
-use JSON::PP;
 use Test::More;
 use Time::HiRes;
 use PostgreSQL::Test::Cluster;
@@ -22,7 +21,7 @@ use Psql;
 my $bound = 10;
 my $heartbeat = 0.3;
 
-my $node = new_server('heartbeat', conf => "leader_election.notify = on\nmax_prepared_transactions = 1");
+my $node = new_server('heartbeat', conf => 'max_prepared_transactions = 1');
 $node->safe_psql('postgres', q{
 CREATE TABLE work (done text);
 CREATE TABLE big AS SELECT repeat('x', 1000) AS filler FROM generate_series(1, 20000)});
@@ -207,29 +206,6 @@ subtest 'another end is told as it is' => sub {
 	ask($watcher, "SELECT pg_terminate_backend($client->{pid})");
 	wait_for_end($client);
 	is($client->{code}, '57P01', 'terminated by an administrator');
-};
-
-subtest 'announcements' => sub {
-	my $listener = session($node);
-	ask($listener, 'LISTEN leader_election');
-	my ($client) = leader('told');
-	my $candidate = candidate('told');
-	fall_silent($client, 'told');
-	collect($candidate, $bound);
-	ask($candidate, q{SELECT le_resign('told')});
-	my @events;
-	while (my $heard = next_notification($listener, $bound, sub { $_->{payload} =~ /"election": "told"/ }))
-	{
-		push @events, decode_json($heard->{payload});
-		last if ($events[-1]{reason} // '') eq 'resigned';
-	}
-	is_deeply([ map { "$_->{event} $_->{identity}" . ($_->{reason} ? " $_->{reason}" : '') } @events ],
-		[ map { my $event = $_; $event } (
-			'elected ' . ($events[0]{identity} // ''), 'ended ' . ($events[0]{identity} // '') . ' silent',
-			'elected ' . ($events[2]{identity} // ''), 'ended ' . ($events[2]{identity} // '') . ' resigned') ],
-		'once, and in order') or diag(explain(\@events));
-	is($events[0]{token}, $events[1]{token}, 'of the same term');
-	end_session($candidate, $listener);
 };
 
 subtest 'heartbeats by token from another connection' => sub {

@@ -49,7 +49,7 @@ SELECT (SELECT count(*) FROM pg_locks WHERE pid = $client->{pid} AND locktype = 
 # Hand out tokens until none of the block is left: the next leader has to draw one
 sub use_up_tokens
 {
-	ask($control, 'SET leader_election.log_terms = off; SET leader_election.notify = off');
+	ask($control, 'SET leader_election.log_terms = off');
 	my $token = ask($control, q{SELECT CASE WHEN le_try_become_leader('burn') THEN le_token('burn') END});
 	my $left = ask($control, "SELECT last_value - $token FROM le_token_seq");
 	ask($control, qq{SELECT count(*) FROM generate_series(1, $left) WHERE le_resign('burn') AND le_try_become_leader('burn')});
@@ -275,16 +275,6 @@ foreach my $block ('', 'BEGIN; SAVEPOINT a')
 		}
 	};
 }
-
-# It has an announcement to send, for which it asks for a transaction while idle
-subtest 'announcements do not keep an idle session alive' => sub {
-	my $client = session($node);
-	ask($client, 'LISTEN leader_election');
-	ask($client, q{SET idle_session_timeout = '300 ms'});
-	ask($client, q{BEGIN; SELECT le_try_become_leader('idle'); ROLLBACK});
-	ok(wait_for_end($client, 1 + $bound), 'it ends');
-	is($client->{code}, '57P05', 'that is why');
-};
 
 # Rows that were deleted after the wait began and cannot be removed by VACUUM
 sub kept_rows

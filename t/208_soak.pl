@@ -478,25 +478,15 @@ cmp_ok($deposed, '>=', 0.5 * ($done{deposed} // 0), "by a session: $deposed");
 cmp_ok($done{deposed} // 0, '>', $seconds / 10, 'many were deposed');
 cmp_ok($terms, '>', $seconds, "$terms terms");
 
-# They were announced in order, none twice, and nearly all: what can only be told late is left out
+# None was announced twice
 ask($listener, 'SELECT 1');
-my (%elected, %over, %told, @late);
+my %told;
 foreach my $heard (@{ $listener->{heard} })
 {
-	next unless $heard->{payload} =~ /"election": "(soak[ \/]\d)", "event": "(\w+)", "token": (\d+)/;
-	my ($name, $event, $token) = ($1, $2, $3);
-	push @late, "$name: $event $token after $told{$name}" if $told{$name} && ($token < $told{$name} || $event eq 'elected' && $over{$token});
-	$told{$name} = $token;
-	$event eq 'elected' ? $elected{$token}++ : $over{$token}++;
+	$told{"$1 $2"}++ if $heard->{payload} =~ /"event": "(elected|ended)", "token": (\d+)/;
 }
-is_deeply(\@late, [], 'announced in the order of the terms');
-foreach my $case ([ 'beginning', \%elected ], [ 'end', \%over ])
-{
-	my ($what, $count) = @$case;
-	is_deeply([ map { "term $_: $count->{$_}" } grep { $count->{$_} > 1 } sort keys %$count ], [], "no $what was announced twice");
-	cmp_ok(scalar keys %$count, '>', 0.9 * $terms, "nearly each $what was announced");
-	diag(sprintf 'announced: each %s but %d of %d', $what, $terms - keys(%$count), $terms);
-}
+is_deeply([ grep { $told{$_} > 1 } sort keys %told ], [], 'no beginning and no end was announced twice');
+cmp_ok(scalar keys %told, '>', $seconds, 'announced: ' . keys %told);
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring/, 'no accident in the log');
 my %errors;

@@ -20,7 +20,6 @@ use LeaderElection;
 my $many = 20_000;
 my $node = new_server('views_cost', conf => q{
 leader_election.log_terms = off
-leader_election.notify = off
 leader_election.max_elections = 1000000
 leader_election.max_terms_per_session = 1000000
 max_locks_per_transaction = 1024

@@ -20,7 +20,6 @@ my $node = new_server('standby_gone', conf => q{
 wal_level = replica
 max_wal_senders = 2
 autovacuum = off
-leader_election.notify = off
 });
 my $control = session($node);
 my $bidder = session($node, app => 'bidder');
@@ -238,24 +237,6 @@ subtest 'making room' => sub {
 	standby_is_given_up();
 
 	kill_client($bounded);
-};
-
-# Nor does the announcement that the lease has ended
-subtest 'an end that is announced late' => sub {
-	my $listener = session($node);
-	my $announcer = session($node);
-	ask($listener, 'LISTEN leader_election');
-	ask($announcer, 'SET leader_election.notify = on');
-	ask($announcer, q{SELECT le_lease('announced', '100 ms')});
-	sleep_past(monotonic() + 0.15);
-	standby_is_gone();
-	ask($announcer, 'BEGIN');
-	is(soon($announcer, q{SELECT le_try_become_leader('announced')}), 'f', 'denied');
-	sleep_past(monotonic() + 1.2);
-	is(soon($announcer, 'COMMIT'), '', 'the transaction ends at once');
-	ok(ask_until($control, "SELECT pg_notification_queue_usage() >= 0 AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')", 't'), 'no session waits for the standby');
-	standby_is_given_up();
-	kill_client($listener, $announcer);
 };
 
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal|could not bring|past end of generated/, 'no accident in the log');

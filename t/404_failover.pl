@@ -255,7 +255,6 @@ foreach my $synchronous (0, 1)
 		reads_on_standby($there, $lease{held}) if $synchronous;
 
 		cut_off($primary, $standby);
-		ask($client, q{SET leader_election.notify = off});
 		if ($synchronous)
 		{
 			# the rest of the block

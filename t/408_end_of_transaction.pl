@@ -45,9 +45,6 @@ CONF
 	my $pid = $leader->{pid};
 	my $other = session($node, app => 'other');
 
-	# from 19 on, the server's own notifications have to map memory, too
-	ask($leader, 'SET leader_election.notify = off')
-	  if ask($leader, 'SHOW server_version_num') >= 190000;
 	ask($leader, 'BEGIN', "INSERT INTO written VALUES ('$end')", q{SELECT le_try_become_leader_xact('job')}) eq 't'
 	  or die $leader->{messages};
 	ask($other, 'SET leader_election.log_terms = off',

@@ -67,7 +67,6 @@ my $many = 2200;
 
 subtest 'in many transactions' => sub {
 	my $statement = q{DO $$ BEGIN FOR i IN %d .. %d LOOP PERFORM le_try_become_leader('m' || i); PERFORM le_resign('m' || i); COMMIT; END LOOP; END $$};
-	ask($flood, 'SET leader_election.notify = off');
 	ask($flood, sprintf $statement, 1, 5000);
 	is($flood->{code}, '', 'five times as many as are tracked');
 	cmp_ok(tracked(), '<=', $many, 'most are forgotten');
@@ -208,7 +207,6 @@ $default->safe_psql('postgres', q{CREATE ROLE regress_flood LOGIN; CREATE ROLE r
 sub take_all
 {
 	my ($client, $prefix, $ttl, $at_once) = @_;
-	ask($client, 'SET leader_election.notify = off');
 	ask($client, qq{DO \$\$ BEGIN FOR r IN 0 .. 2000 LOOP
 		PERFORM le_lease('$prefix ' || r * $at_once + i, '$ttl') FROM generate_series(1, $at_once) i; COMMIT; END LOOP; END \$\$});
 	return $client->{code};

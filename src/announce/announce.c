@@ -4,31 +4,23 @@
  *	  Announcements: NOTIFY on the channel leader_election when a term begins
  *	  or ends, or its leader publishes a value.
  *
- * The server sends notifications with a commit, and discards them with a
- * rollback.  But most of what is announced does not depend on the transaction
- * in which it happened: a resignation is final, even if the transaction is
- * rolled back.  So a session keeps a list of the terms that it has something
- * to announce of.  Before each commit, it takes from the registry what is
- * still to be announced of them (registry/news.c), and gives it to the server.
+ * An announcement is a hint, and a notification like any other.  A session
+ * announces the terms that it begins, the ends that it logs, the leaders that
+ * it deposes, and its values, with its next commit.  A resignation is final
+ * even if its transaction is rolled back.  So announcements are on a list
+ * until a commit has sent them.
  *
- * An announcement is a hint, so it must not delay what it announces, nor other
- * sessions.  All commits that notify hold one lock until they are done.  So a
- * commit that may have to wait for standbys does not take announcements along,
- * unless they have waited long.  Nor does a commit that would have to wait for
- * that lock, or that cannot get what notifying takes.  They then go with a
- * later commit of the session, or with the next term of the election, or are
- * lost.
- *
- * A session that ends sends its announcements in a transaction of its own,
- * after its terms have ended and their locks are released.
+ * A session that ends announces nothing.  A transaction of its own would have
+ * to wait for other commits that notify, and nothing could end that wait.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "commands/async.h"
+#include "storage/ipc.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 #include "announce/internal.h"
@@ -41,22 +33,18 @@
  */
 #define LE_ANNOUNCEMENTS_MAX	10000
 
+/* How full the server's queue may be */
+#define LE_QUEUE_USAGE_MAX		0.9
+
 typedef struct LeAnnouncement
 {
 	dlist_node	node;
-	LeElectionKey election;
-	int64		token;
-	LeAnnounce	what;
-	bool		final;			/* true even after a rollback */
-	bool		sent;			/* given to the server for this commit */
-	LeNewsTaken taken;			/* from the registry for that */
+	bool		with_commit;	/* becomes true with the current commit only */
+	char		payload[FLEXIBLE_ARRAY_MEMBER];
 } LeAnnouncement;
 
 static dlist_head announcements = DLIST_STATIC_INIT(announcements);
 static int	announcement_count = 0;
-static MemoryContext announcement_context = NULL;	/* reset when there are
-													 * none */
-static uint64 waiting_since;	/* when the first was put on the list */
 
 static void
 forget_announcement(LeAnnouncement *announcement)
@@ -64,34 +52,56 @@ forget_announcement(LeAnnouncement *announcement)
 	dlist_delete(&announcement->node);
 	pfree(announcement);
 	le_other_pending--;
-	if (--announcement_count == 0)
-		MemoryContextReset(announcement_context);
+	announcement_count--;
 }
 
 /*
- * Put a term on the list, of which there is something to announce
+ * Put an announcement on the list, if the session announces anything
+ *
+ * Terms in transaction scope are not announced: when it is sent, they are
+ * over.
  */
-void
-le_announce(const LeElectionKey *election, int64 token, LeAnnounce what)
+static void
+announce(const LeNews *news)
 {
 	LeAnnouncement *announcement;
+	StringInfoData payload;
+	const char *ascii;
+	Size		size;
 
+	if (!le_notify || proc_exit_inprogress ||
+		news->term->scope == LE_SCOPE_TRANSACTION)
+		return;
 	if (announcement_count == LE_ANNOUNCEMENTS_MAX)
 		forget_announcement(dlist_head_element(LeAnnouncement, node, &announcements));
-	if (announcement_context == NULL)
-		announcement_context = AllocSetContextCreate(TopMemoryContext,
-													 "leader_election announcements",
-													 ALLOCSET_SMALL_SIZES);
-	announcement = MemoryContextAllocZero(announcement_context, sizeof(LeAnnouncement));
-	announcement->election = *election;
-	announcement->token = token;
-	announcement->what = what;
-	announcement->final = what == LE_ANNOUNCE_TERM;
-	if (dlist_is_empty(&announcements))
-		waiting_since = le_monotonic_us();
+	initStringInfo(&payload);
+	le_fill_payload(&payload, news);
+	ascii = le_payload_to_ascii(payload.data);
+	size = strlen(ascii) + 1;
+	announcement = MemoryContextAlloc(TopMemoryContext,
+									  offsetof(LeAnnouncement, payload) + size);
+	announcement->with_commit = news->event == LE_PROCLAIMED ||
+		(news->event == LE_ELECTED && news->term->scope == LE_SCOPE_LEASE);
+	memcpy(announcement->payload, ascii, size);
+	pfree(payload.data);
 	dlist_push_tail(&announcements, &announcement->node);
 	announcement_count++;
 	le_other_pending++;
+}
+
+/*
+ * Announce that the term with the given token has begun, or that its leader
+ * publishes a value; of a lease, and of values, that this comes true with the
+ * current commit
+ */
+void
+le_announce_running(const LeElectionKey *election, int64 token, LeEvent event)
+{
+	LeTerm		term;
+	LeNews		news = {.term = &term,.event = event};
+
+	if (le_notify && le_registry_read(election, &term) && term.token == token)
+		announce(&news);
 }
 
 /*
@@ -100,168 +110,97 @@ le_announce(const LeElectionKey *election, int64 token, LeAnnounce what)
 void
 le_report_end(const LeTerm *term, LeEndReason reason)
 {
+	LeNews		news = {.term = term,.event = LE_ENDED,.reason = reason};
+
 	le_log_end(term, reason);
-	if (term->announces)
-		le_announce(&term->election, term->token, LE_ANNOUNCE_TERM);
+	announce(&news);
 }
 
 /*
- * Give the server one announcement
+ * Announce that this session has deposed a leader
  */
-static void
-notify(const LeNews *news, LeNewsKind what)
+void
+le_announce_deposed(const LeTerm *term, const char *by, const char *why)
 {
-	StringInfoData payload;
-	const char *ascii;
+	LeNews		news = {
+		.term = term,
+		.event = LE_ENDED,
+		.reason = LE_END_DEPOSED,
+		.by = by,
+		.why = why
+	};
 
-	if ((news->what & what) == 0)
-		return;
-	initStringInfo(&payload);
-	le_fill_payload(&payload, news, what);
-	ascii = le_payload_to_ascii(payload.data);
-	Async_Notify(LE_CHANNEL, ascii);
-	pfree(payload.data);
+	announce(&news);
 }
 
-static void
-notify_value(const LeAnnouncement *announcement)
+/*
+ * Check whether the server's queue of notifications is so full that a commit
+ * might fail for it
+ *
+ * The commit is the application's, which must not fail for the sake of a hint.
+ */
+static bool
+queue_is_full(void)
 {
-	LeNews		news = {.what = LE_NEWS_VALUE};
+	static uint64 looked_at = 0;
+	static bool full = false;
+	uint64		now = le_monotonic_us();
 
-	if (le_registry_read(&announcement->election, &news.term) &&
-		news.term.token == announcement->token)
-		notify(&news, LE_NEWS_VALUE);
-}
-
-static void
-give_announcement(LeAnnouncement *announcement)
-{
-	LeNews		ended;
-	LeNews		recorded;
-
-	announcement->sent = true;
-	if (announcement->what == LE_ANNOUNCE_VALUE)
+	if (now - looked_at > USECS_PER_SEC)
 	{
-		notify_value(announcement);
-		return;
+		full = DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE)) >
+			LE_QUEUE_USAGE_MAX;
+		looked_at = now;
+		if (full)
+			ereport(LOG_SERVER_ONLY,
+					(errmsg_internal("leader_election: changes are not announced, because the queue of notifications is nearly full"),
+					 errhidestmt(true), errhidecontext(true)));
 	}
-	le_registry_take_news(&announcement->election, announcement->token,
-						  announcement->what == LE_ANNOUNCE_END_WITH_COMMIT,
-						  &ended, &recorded, &announcement->taken);
-	notify(&ended, LE_NEWS_BEGIN);
-	notify(&ended, LE_NEWS_END);
-	notify(&recorded, LE_NEWS_BEGIN);
-	notify(&recorded, LE_NEWS_END);
+	return full;
 }
 
-/*
- * Give the server what is to be sent with the current commit, or drop it if
- * there is no room for it
- */
 static void
 give_announcements(void *unused pg_attribute_unused())
 {
-	bool		full = le_notify_queue_is_full(announcement_count);
-	dlist_mutable_iter iter;
+	dlist_iter	iter;
 
-	dlist_foreach_modify(iter, &announcements)
-	{
-		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
+	if (queue_is_full())
+		return;
 
-		if (full)
-			forget_announcement(announcement);
-		else
-			give_announcement(announcement);
-	}
+	/* needed to notify; if there is none, the commit does not fail for it */
+	(void) GetCurrentTransactionId();
+	dlist_foreach(iter, &announcements)
+		Async_Notify(LE_CHANNEL, dlist_container(LeAnnouncement, node, iter.cur)->payload);
 }
 
 /*
- * Give the server what is to be sent with the current commit, if that is
- * possible now
- *
- * What cannot be given stays on the list.  Never raises an error.
+ * Give the server what is to be sent with the current commit, unless there is
+ * no room for it.  Never raises an error.
  */
 void
 le_announcements_before_commit(void)
 {
-	if (!dlist_is_empty(&announcements) && le_can_notify(waiting_since))
+	if (!dlist_is_empty(&announcements))
 		le_run_safely(give_announcements, NULL);
 }
 
 /*
- * After a commit, drop what was sent.  The rest has become true.  Never raises
- * an error.
- */
-void
-le_announcements_at_commit(void)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &announcements)
-	{
-		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
-
-		if (announcement->sent)
-		{
-			forget_announcement(announcement);
-			continue;
-		}
-		if (announcement->what != LE_ANNOUNCE_VALUE)
-			announcement->what = LE_ANNOUNCE_TERM;
-		announcement->final = true;
-	}
-}
-
-static void
-return_news(void *argument)
-{
-	LeAnnouncement *announcement = argument;
-
-	le_registry_return_news(&announcement->election, &announcement->taken);
-}
-
-/*
- * After an abort, nothing was sent.  Drop what was to become true with the
- * commit.  Never raises an error.
+ * After a commit, drop all, and after an abort, what was to become true with
+ * the commit.  Never raises an error.
  *
  * Call this before the terms of the transaction are ended, which puts them on
- * the list again.
+ * the list.
  */
 void
-le_announcements_at_abort(void)
+le_announcements_at_xact_end(bool is_commit)
 {
-	dlist_iter	last;
 	dlist_mutable_iter iter;
 
-	/* backwards, as two of them may be of one election */
-	dlist_reverse_foreach(last, &announcements)
-	{
-		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, last.cur);
-
-		if (announcement->sent)
-			le_run_safely(return_news, announcement);
-		announcement->sent = false;
-	}
 	dlist_foreach_modify(iter, &announcements)
 	{
 		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
 
-		if (!announcement->final)
+		if (is_commit || announcement->with_commit)
 			forget_announcement(announcement);
 	}
-}
-
-/*
- * Send what is left at the end of a session, which has no transaction any more
- *
- * This does not wait for standbys, since nothing could cancel that wait.
- */
-void
-le_announcements_at_exit(void)
-{
-	if (dlist_is_empty(&announcements) || RecoveryInProgress())
-		return;
-	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	StartTransactionCommand();
-	CommitTransactionCommand();
 }

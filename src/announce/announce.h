@@ -12,21 +12,19 @@
 #include "registry/registry.h"
 
 /* What a session announces of a term */
-typedef enum LeAnnounce
+typedef enum LeEvent
 {
-	LE_ANNOUNCE_TERM,			/* what has happened to it */
-	LE_ANNOUNCE_WITH_COMMIT,	/* it begins with the current commit */
-	LE_ANNOUNCE_END_WITH_COMMIT,	/* it ends with the current commit */
-	LE_ANNOUNCE_VALUE			/* its value, likewise */
-} LeAnnounce;
+	LE_ELECTED,
+	LE_ENDED,
+	LE_PROCLAIMED
+} LeEvent;
 
 /* announce.c */
-extern void le_announce(const LeElectionKey *election, int64 token, LeAnnounce what);
+extern void le_announce_running(const LeElectionKey *election, int64 token, LeEvent event);
+extern void le_announce_deposed(const LeTerm *term, const char *by, const char *why);
 extern void le_report_end(const LeTerm *term, LeEndReason reason);
 extern void le_announcements_before_commit(void);
-extern void le_announcements_at_commit(void);
-extern void le_announcements_at_abort(void);
-extern void le_announcements_at_exit(void);
+extern void le_announcements_at_xact_end(bool is_commit);
 
 /* follow.c */
 extern void le_track_lock(const LeElection *election, int64 guarded_by);

@@ -12,12 +12,17 @@
 
 #include "announce/announce.h"
 
-/* notify.c */
-extern bool le_notify_queue_is_full(int count);
-extern bool le_can_notify(uint64 waiting_since);
+typedef struct LeNews
+{
+	const LeTerm *term;
+	LeEvent		event;
+	LeEndReason reason;			/* if it has ended */
+	const char *by;				/* role that has deposed the leader, or NULL */
+	const char *why;			/* NULL: no reason was given */
+} LeNews;
 
 /* payload.c */
-extern void le_fill_payload(StringInfo payload, const LeNews *news, LeNewsKind what);
+extern void le_fill_payload(StringInfo payload, const LeNews *news);
 extern const char *le_payload_to_ascii(const char *json);
 
 #endif							/* LE_ANNOUNCE_INTERNAL_H */

@@ -20,20 +20,12 @@ append_string(StringInfo payload, const char *field, const char *value)
 	escape_json(payload, value);
 }
 
-static const char *
-event_name(LeNewsKind what)
-{
-	switch (what)
-	{
-		case LE_NEWS_BEGIN:
-			return "elected";
-		case LE_NEWS_END:
-			return "ended";
-		case LE_NEWS_VALUE:
-			return "proclaimed";
-	}
-	pg_unreachable();
-}
+/* Indexed by LeEvent */
+static const char *const event_names[] = {
+	[LE_ELECTED] = "elected",
+	[LE_ENDED] = "ended",
+	[LE_PROCLAIMED] = "proclaimed",
+};
 
 /*
  * Fill in the payload, a JSON object
@@ -46,26 +38,24 @@ event_name(LeNewsKind what)
  * at most 200.
  */
 void
-le_fill_payload(StringInfo payload, const LeNews *news, LeNewsKind what)
+le_fill_payload(StringInfo payload, const LeNews *news)
 {
-	const LeTerm *term = &news->term;
+	const LeTerm *term = news->term;
 
 	appendStringInfoString(payload, "{\"election\": ");
 	if (term->name[0] != '\0')
 		escape_json(payload, term->name);
 	else
 		appendStringInfo(payload, "null, \"key\": " INT64_FORMAT, term->election.key);
-	append_string(payload, "event", event_name(what));
+	append_string(payload, "event", event_names[news->event]);
 	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
 	append_string(payload, "identity", le_identity_public(&term->identity));
-	if (what == LE_NEWS_END)
-	{
-		append_string(payload, "reason", le_reason_name(term->end_reason));
-		if (news->by[0] != '\0')
-			append_string(payload, "by", news->by);
-		if (news->why[0] != '\0')
-			append_string(payload, "why", news->why);
-	}
+	if (news->event == LE_ENDED)
+		append_string(payload, "reason", le_reason_name(news->reason));
+	if (news->by != NULL)
+		append_string(payload, "by", news->by);
+	if (news->why != NULL)
+		append_string(payload, "why", news->why);
 	appendStringInfoChar(payload, '}');
 }
 

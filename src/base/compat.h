@@ -46,10 +46,6 @@
  *	  - leader/guard.c: InNoForceRLSOperation() is true in cascades of foreign
  *	    keys, and nowhere else where triggers run -> sql/guard_trigger
  *
- *	  Notifications
- *	  - announce/notify.c: NOTIFY takes an AccessExclusiveLock on database 0
- *	    before the commit (async.c) -> t/304_owed_announcements.pl
- *
  *	  WAL and tables
  *	  - lease/lease_table.c: heap_inplace_lock() and
  *	    heap_inplace_update_and_unlock() work on tables that are no catalogs;
@@ -60,7 +56,7 @@
  *	  - base/durability.c, lease/lease_grant.c, announce/follow.c: a commit is
  *	    flushed if the transaction has an ID and XactLastRecEnd is valid before
  *	    its commit record; XactLastCommitEnd is the end of that, when resources
- *	    are released -> t/304_owed_announcements.pl, t/401_crash.pl
+ *	    are released -> t/401_crash.pl
  *	  - base/durability.c: WalSndCtl (walsender_private.h): see
  *	    SyncStandbysDefinedCompat -> t/403_standby_gone.pl
  *

@@ -28,13 +28,11 @@ bool		le_log_terms = true;
 int			le_max_terms_per_session = 1000;
 
 /*
- * Applies to the terms that begin in the session, even if another session ends
- * them.  Every transaction that changes the leader sends a notification, which
- * takes a transaction ID and a lock that all such commits share.  Applications
- * that elect thousands of times a second, and whose followers do not listen,
- * may want to turn that off.
+ * Applies to what the session does or finds.  A commit that notifies takes a
+ * transaction ID, and a lock that all such commits of the server share until
+ * they are flushed.
  */
-bool		le_notify = true;
+bool		le_notify = false;
 
 /*
  * Raise this to see many thousands of elections in the statistics.  Each takes

@@ -270,7 +270,7 @@ release_guard(const LeElection *election)
  * *written is set to up to where the WAL must be made durable.
  */
 static bool
-end_lease(const LeTerm *term, const char *by, const char *why, XLogRecPtr *written)
+end_lease(const LeTerm *term, XLogRecPtr *written)
 {
 	const LeLeaseOrder depose = {.action = LE_LEASE_DEPOSE};
 	LeElection	election;
@@ -280,8 +280,7 @@ end_lease(const LeTerm *term, const char *by, const char *why, XLogRecPtr *writt
 	if (le_find_grant(&election) != NULL)
 		return false;
 	(void) le_acquire_guard(&election, ShareUpdateExclusiveLock, false);
-	ended = le_registry_set_deposed(&election.key, term->token, by, why) &&
-		le_lease_write_end(&election, term->token, &depose, written);
+	ended = le_lease_write_end(&election, term->token, &depose, written);
 	if (ended)
 		terminate_guarded(&election, false);
 	if (!ended || !le_guard_is_contended(&election))
@@ -304,7 +303,7 @@ le_end_leases(LeTerm *terms, int count, const char *by, const char *why)
 		XLogRecPtr	written;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!le_copied_lease_runs(&terms[i]) || !end_lease(&terms[i], by, why, &written))
+		if (!le_copied_lease_runs(&terms[i]) || !end_lease(&terms[i], &written))
 			continue;
 		all_written = Max(all_written, written);
 		terms[ended++] = terms[i];
@@ -312,9 +311,9 @@ le_end_leases(LeTerm *terms, int count, const char *by, const char *why)
 	le_make_durable(all_written);
 	for (int i = 0; i < ended; i++)
 	{
-		if (!le_lease_report_end(&terms[i].election, terms[i].token, LE_END_DEPOSED))
-			le_log_end(&terms[i], LE_END_DEPOSED);
+		le_log_end(&terms[i], LE_END_DEPOSED);
 		le_log_deposed(&terms[i], by, why);
+		le_announce_deposed(&terms[i], by, why);
 	}
 	for (int i = 0; i < ended; i++)
 	{
@@ -354,7 +353,7 @@ lock_guards(const LeTerm *terms, int count, bool take)
  * how many there are
  */
 static int
-mark_deposed(LeTerm *terms, int count, const char *by, const char *why)
+mark_deposed(LeTerm *terms, int count)
 {
 	int			marked = 0;
 
@@ -365,7 +364,7 @@ mark_deposed(LeTerm *terms, int count, const char *by, const char *why)
 
 		election_of(&terms[i], &election);
 		if (le_read_leader(&election, &running) && running.token == terms[i].token &&
-			le_registry_set_deposed(&election.key, running.token, by, why))
+			le_registry_set_deposed(&election.key, running.token, true))
 			terms[marked++] = running;
 	}
 	return marked;
@@ -381,7 +380,7 @@ terminate_marked(const LeTerm *terms, int count)
 	PG_CATCH();
 	{
 		for (int i = 0; i < count; i++)
-			(void) le_registry_set_deposed(&terms[i].election, terms[i].token, NULL, NULL);
+			(void) le_registry_set_deposed(&terms[i].election, terms[i].token, false);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -401,7 +400,7 @@ end_session_terms(LeTerm *terms, int count, const char *by, const char *why)
 
 	memcpy(all, terms, count * sizeof(LeTerm));
 	lock_guards(all, count, true);
-	marked = mark_deposed(terms, count, by, why);
+	marked = mark_deposed(terms, count);
 	if (marked > 0)
 		terminate_marked(terms, marked);
 	for (int i = 0; i < marked; i++)
@@ -411,6 +410,7 @@ end_session_terms(LeTerm *terms, int count, const char *by, const char *why)
 		le_log_deposed(&terms[i], by, why);
 		election_of(&terms[i], &election);
 		le_wait_until_gone(&election, &terms[i].pid, 1, le_list_holders, PG_UINT64_MAX);
+		le_announce_deposed(&terms[i], by, why);
 		if (election.key.lock_class == LE_CLASS_BARE_KEY)
 			continue;
 		terminate_guarded(&election, false);

@@ -237,8 +237,7 @@ prepare_proclamation(LeProclamation *proclamation)
 	if (proclamation->value != NULL &&
 		!le_registry_store_string(proclamation->value, &proclamation->stored))
 		le_raise_registry_full();
-	if (le_notify)
-		le_announce(&election->key, proclamation->token, LE_ANNOUNCE_VALUE);
+	le_announce_running(&election->key, proclamation->token, LE_PROCLAIMED);
 }
 
 /*

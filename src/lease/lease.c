@@ -399,23 +399,6 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 }
 
 /*
- * Report that a lease was ended for the given reason.  Return false if it is
- * no longer recorded.
- *
- * In that case, a successor announces its end.
- */
-bool
-le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason)
-{
-	LeTerm		term;
-
-	if (!le_registry_read(key, &term) || term.token != token)
-		return false;
-	le_report_end(&term, reason);
-	return true;
-}
-
-/*
  * If the election's lease has expired and that is not recorded yet, record and
  * report it.  Return false if a lease runs.
  */
@@ -444,6 +427,7 @@ le_lease_resign(const LeElection *election, int64 token, int successor)
 {
 	const LeLeaseOrder end = {.action = LE_LEASE_END,.successor = successor};
 	LeGrant    *grant = find_own_grant(election, token);
+	LeTerm		term;
 	int64		ttl_us;
 	XLogRecPtr	written;
 	bool		ended;
@@ -464,7 +448,8 @@ le_lease_resign(const LeElection *election, int64 token, int successor)
 	if (ended)
 	{
 		le_make_durable(written);
-		(void) le_lease_report_end(&election->key, token, LE_END_RESIGNED);
+		if (le_registry_read(&election->key, &term) && term.token == token)
+			le_report_end(&term, LE_END_RESIGNED);
 	}
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	if (ended)

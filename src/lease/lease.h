@@ -28,7 +28,6 @@ extern bool le_check_own_lease(const LeElection *election, int64 token);
 extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us);
 extern bool le_lease_write_end(const LeElection *election, int64 token,
 							   const LeLeaseOrder *order, XLogRecPtr *written);
-extern bool le_lease_report_end(const LeElectionKey *key, int64 token, LeEndReason reason);
 extern bool le_close_lease(const LeElection *election);
 extern bool le_lease_resign(const LeElection *election, int64 token, int successor);
 extern void le_lease_wait(const LeElection *election, uint64 until);

@@ -239,8 +239,8 @@ announce_with_commit(LeXactItem *item)
 {
 	LeGrant    *grant = (LeGrant *) item;
 
-	if (!grant->given_up && grant->entry->announces)
-		le_announce(&grant->election.key, grant->token, LE_ANNOUNCE_WITH_COMMIT);
+	if (!grant->given_up)
+		le_announce_running(&grant->election.key, grant->token, LE_ELECTED);
 }
 
 /*

@@ -413,9 +413,6 @@ le_lease_load(Relation table, bool all_over)
 
 		if (all_over)
 			term.deadline = LE_DEADLINE_OVER;
-
-		/* the table does not have the setting of the session that took it */
-		term.announces = true;
 		le_registry_load_lease(&term, all_over);
 	}
 	systable_endscan(scan);

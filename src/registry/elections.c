@@ -24,9 +24,6 @@ init_entry(LeElectionEntry *entry)
 	entry->name = InvalidDsaPointer;
 	entry->identity = InvalidDsaPointer;
 	entry->value = InvalidDsaPointer;
-	entry->ended_identity = InvalidDsaPointer;
-	entry->deposed_by = InvalidDsaPointer;
-	entry->deposed_why = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->used, InvalidDsaPointer);
 	entry->denied_identity = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->denied_at, 0);
@@ -49,7 +46,6 @@ le_empty_entry(LeElectionEntry *entry)
 	AssertPartitionLocked();
 	Assert(entry->token == 0);
 	le_set_declared(entry, false);
-	le_news_forget(entry);
 	le_forget_denial(entry);
 	le_registry_free(&entry->name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
@@ -146,7 +142,6 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 	entry->last_token = 0;
 	entry->first_row = 0;
 	entry->successor = 0;
-	le_news_forget(entry);
 	le_start_tally(entry, le_monotonic_us());
 }
 

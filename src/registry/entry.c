@@ -65,7 +65,7 @@ le_true_reason(LeElectionEntry *entry, LeEndReason reason)
 	if ((seen || reason != LE_END_LOCK_RELEASED) &&
 		le_entry_close_silent(entry, entry->token))
 		return LE_END_SILENT;
-	if (reason == LE_END_SESSION && DsaPointerIsValid(entry->deposed_by))
+	if (reason == LE_END_SESSION && entry->deposed)
 		return LE_END_DEPOSED;
 	return reason;
 }
@@ -132,7 +132,6 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->renewals = pg_atomic_read_u64(&entry->expiry.renewals);
 	term->silent = le_entry_close_silent(entry, entry->token);
 	term->has_value = DsaPointerIsValid(entry->value);
-	term->announces = entry->announces;
 	term->followers = pg_atomic_read_u32(&entry->watchers[LE_MANY]);
 	term->candidates = le_count_candidates(entry);
 	term->identity.has_client = entry->identity_has_client;

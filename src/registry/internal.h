@@ -87,12 +87,6 @@ extern bool le_has_expired(LeExpiry *expiry);
 extern bool le_found_expired(LeExpiry *expiry);
 extern bool le_put_off_deadline(LeExpiry *expiry);
 
-/* news.c */
-extern void le_news_forget(LeElectionEntry *entry);
-extern void le_news_keep(LeElectionEntry *entry);
-extern void le_news_begin(LeElectionEntry *entry, bool announces);
-extern void le_news_end(LeElectionEntry *entry, LeEndReason reason);
-
 /* stats.c */
 extern void le_count_begin(LeElectionEntry *entry);
 extern void le_count_loaded(LeElectionEntry *entry);

@@ -171,37 +171,17 @@ typedef struct LeElectionEntry
 	/* the term, continued */
 	uint8		scope;			/* LeScope */
 	bool		identity_has_client;
-	bool		announces;		/* is it to be announced? */
+	bool		deposed;		/* does le_depose end it? */
 	bool		running;		/* begun, and not known to have ended */
 	bool		lock_gone;		/* was its lock seen free? see watch.c */
 	bool		silent;			/* found to have missed its heartbeat, see
 								 * heartbeats.c */
 	bool		hidden;			/* forgotten except for its last term, and not
 								 * used since */
-
-	/* what is announced of its terms, see registry/news.c */
-	bool		ended_has_client;
-	uint8		end_reason;		/* LeEndReason of the last ended term */
-	int64		begin_told;		/* token of the last term whose beginning was
-								 * announced */
-	int64		end_told;		/* likewise, whose end was */
-	dsa_pointer ended_identity; /* of the last ended term, if it is no longer
-								 * recorded and its end was not announced
-								 * before that */
-	dsa_pointer deposed_by;		/* role that ends the term by le_depose */
-	dsa_pointer deposed_why;
 } LeElectionEntry;
 
 /* dsa.c rounds sizes up to its size classes, and dshash adds 16 bytes */
 StaticAssertDecl(sizeof(LeElectionEntry) <= 368, "an entry must fit into 384 bytes");
-
-/* What is announced of a term; the values are bits of a mask */
-typedef enum LeNewsKind
-{
-	LE_NEWS_BEGIN = 1 << 0,
-	LE_NEWS_END = 1 << 1,
-	LE_NEWS_VALUE = 1 << 2
-} LeNewsKind;
 
 /* Result of an attempt to forget an election */
 typedef enum LeForgotten
@@ -237,7 +217,6 @@ typedef struct LeTerm
 	bool		silent;			/* has it ended for a missing heartbeat? */
 	bool		expired;		/* a lease: had it ended when it was copied? */
 	bool		has_value;
-	bool		announces;		/* are its beginning and end announced? */
 	int			followers;		/* candidates for many */
 	int			candidates;		/* these, and those in line */
 	LeDenial	last_denied;	/* in a list only */
@@ -255,24 +234,6 @@ typedef struct LeRecord
 	bool		end_known;		/* is it known how the last term ended? */
 	uint64		grace_from;		/* if so, as in LeElectionEntry */
 } LeRecord;
-
-/* A term, and what is still to be announced of it */
-typedef struct LeNews
-{
-	uint8		what;			/* LE_NEWS_BEGIN and LE_NEWS_END; 0: nothing */
-	LeTerm		term;
-	char		by[NAMEDATALEN];	/* role that has deposed its leader */
-	char		why[LE_TEXT_SIZE];	/* empty: no reason was given */
-} LeNews;
-
-/* What was announced of an election before and after news were taken */
-typedef struct LeNewsTaken
-{
-	int64		begin_before;
-	int64		end_before;
-	int64		begin_told;
-	int64		end_told;
-} LeNewsTaken;
 
 /* What observers are shown of an election */
 typedef struct LeObservation
@@ -488,8 +449,7 @@ extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
 								   XLogRecPtr voided_at);
 extern int64 le_registry_first_row(const LeElectionKey *key, int64 raise_to);
 extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
-extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token,
-									const char *by, const char *why);
+extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed);
 extern bool le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
 extern void le_registry_look(const LeElectionKey *key, LeObservation *seen);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
@@ -514,12 +474,6 @@ extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
 extern LeElectionEntry *le_registry_set_heartbeat(const LeElectionKey *key, int64 token,
 												  int64 heartbeat_us);
 extern bool le_registry_beat(const LeElectionKey *key, int64 token);
-
-/* news.c */
-extern void le_registry_take_news(const LeElectionKey *key, int64 token, bool ends,
-								  LeNews *ended, LeNews *recorded,
-								  LeNewsTaken *taken);
-extern void le_registry_return_news(const LeElectionKey *key, const LeNewsTaken *taken);
 
 /* candidates.c */
 extern void le_registry_add_candidate(const LeCandidate *candidate, const int64 *keys,

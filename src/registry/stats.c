@@ -125,7 +125,6 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 	tally->led_us += time_between(tally->changed_at, at);
 	tally->changed_at = Max(tally->changed_at, at);
 	entry->running = false;
-	le_news_end(entry, reason);
 }
 
 /*

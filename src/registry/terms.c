@@ -69,7 +69,7 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->granted_at = InvalidXLogRecPtr;
 	entry->lock_gone = false;
 	entry->silent = false;
-	entry->announces = term->announces;
+	entry->deposed = false;
 	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
@@ -97,7 +97,6 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason, pg_atomic_uint32 *ter
 	if (entry->expiry.lasts_us != 0)
 		now = Min(now, le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)));
 	le_count_end(entry, reason, now);
-	le_news_keep(entry);
 	entry->token = 0;
 	le_registry_free(&entry->identity);
 	le_registry_free(&entry->value);
@@ -121,9 +120,8 @@ take_back(LeElectionEntry *entry, dsa_pointer *identity)
  * with its partition locked
  *
  * The term is counted in its database, and a lease for its role.  A lease that
- * is loaded from the table is not announced again, and is recorded whatever
- * the limits of its role are.  The other limits apply to it only if they are
- * to bound it.
+ * is loaded from the table is recorded whatever the limits of its role are.
+ * The other limits apply to it only if they are to bound it.
  */
 static LeElectionEntry *
 put_term(const LeTerm *term, bool loaded, bool bounded)
@@ -163,7 +161,6 @@ put_term(const LeTerm *term, bool loaded, bool bounded)
 	}
 
 	fill_entry(entry, term, identity);
-	le_news_begin(entry, term->announces && !loaded);
 	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
 	ConditionVariableBroadcast(&entry->changed);
 	return entry;
@@ -232,31 +229,11 @@ le_registry_end_term(const LeElectionKey *key, int64 token, LeEndReason reason,
 	{
 		le_copy_entry(ended, entry);
 		ended->end_reason = reason;
-		ended->announces = entry->announces && entry->end_told < entry->token;
 	}
 	le_remove_term(entry, reason, terms_here);
 	ConditionVariableBroadcast(&entry->changed);
 	le_registry_unlock_entry(entry);
 	return true;
-}
-
-static dsa_pointer
-store_if_any(const char *string)
-{
-	dsa_pointer stored = InvalidDsaPointer;
-
-	if (string != NULL && !le_registry_store_string(string, &stored))
-		le_raise_registry_full();
-	return stored;
-}
-
-static void
-swap_pointers(dsa_pointer *one, dsa_pointer *other)
-{
-	dsa_pointer old = *one;
-
-	*one = *other;
-	*other = old;
 }
 
 /*
@@ -324,31 +301,21 @@ le_registry_mark_lost(const LeElectionKey *key, int64 token)
 }
 
 /*
- * Record which role is about to end the term with the given token, and the
- * reason if one was given; or, without a role, that none does after all.
- * Return false if the term no longer runs.
+ * Record that le_depose is about to end the term with the given token, or that
+ * it does not after all.  Return false if the term no longer runs.
  */
 bool
-le_registry_set_deposed(const LeElectionKey *key, int64 token, const char *by,
-						const char *why)
+le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed)
 {
-	dsa_pointer by_stored = store_if_any(by);
-	dsa_pointer why_stored = store_if_any(why);
 	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
-	bool		leads = entry != NULL && entry->running;
+	bool		leads;
 
+	if (entry == NULL)
+		return false;
+	leads = entry->running;
 	if (leads)
-	{
-		/* the strings of the term before are about to be lost */
-		if (entry->end_reason == LE_END_DEPOSED)
-			entry->end_told = Max(entry->end_told, entry->last_token);
-		swap_pointers(&entry->deposed_by, &by_stored);
-		swap_pointers(&entry->deposed_why, &why_stored);
-	}
-	if (entry != NULL)
-		le_registry_unlock_entry(entry);
-	le_registry_free(&by_stored);
-	le_registry_free(&why_stored);
+		entry->deposed = deposed;
+	le_registry_unlock_entry(entry);
 	return leads;
 }
 
@@ -424,10 +391,13 @@ void
 le_registry_set_value(const LeElectionKey *key, int64 token, dsa_pointer *value)
 {
 	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
+	dsa_pointer old;
 
 	if (entry == NULL)
 		return;
-	swap_pointers(&entry->value, value);
+	old = entry->value;
+	entry->value = *value;
+	*value = old;
 	ConditionVariableBroadcast(&entry->changed);
 	le_registry_unlock_entry(entry);
 }

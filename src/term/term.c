@@ -271,7 +271,7 @@ add_xact_hold(LeHeldTerm *held)
 }
 
 /*
- * Hold the term at session level
+ * Hold the term at session level, and announce it
  */
 static void
 add_session_hold(LeHeldTerm *held)
@@ -283,6 +283,7 @@ add_session_hold(LeHeldTerm *held)
 	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
 					&keys_held : &names_held, &held->session_node);
 	le_watch_client(true);
+	le_announce_running(&held->election.key, held->token, LE_ELECTED);
 }
 
 /*
@@ -298,7 +299,6 @@ le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 	term->pid = MyProcPid;
 	term->role = GetSessionUserId();
 	term->since = GetCurrentTimestamp();
-	term->announces = le_notify;
 	term->identity = *identity;
 	strcpy(term->name, bid->election.name);
 }
@@ -345,7 +345,6 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held->election = bid->election;
 	held->token = term.token;
 	held->noticed = false;
-	held->announces = term.announces;
 	held->session_hold = false;
 	held->entry = NULL;
 	add_xact_hold(held);
@@ -354,8 +353,6 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	if (term.lasts_us != 0)
 		le_start_heartbeat(held, entry);
 	le_log_begin(&term);
-	if (term.announces)
-		le_announce(&term.election, term.token, LE_ANNOUNCE_TERM);
 
 	if (bid->scope == LE_SCOPE_SESSION)
 	{
@@ -524,24 +521,6 @@ le_verify_terms(void *unused pg_attribute_unused())
 	end_lost(&keys_held);
 }
 
-static void
-announce_end_with_commit(LeXactItem *item)
-{
-	LeHeldTerm *held = of_item(item);
-
-	if (!held->session_hold && held->announces)
-		le_announce(&held->election.key, held->token, LE_ANNOUNCE_END_WITH_COMMIT);
-}
-
-/*
- * Announce the end of the terms that end with the current commit
- */
-void
-le_terms_before_commit(void *unused pg_attribute_unused())
-{
-	le_xact_list_each(&xact_held, announce_end_with_commit);
-}
-
 /*
  * End the terms that end with the transaction.  Never raises an error.
  */
@@ -571,8 +550,7 @@ end_at_exit(dlist_head *list)
 }
 
 /*
- * End all terms, and release their locks, so that the announcements that
- * follow are true
+ * End all terms, and release their locks
  */
 void
 le_terms_at_exit(void)

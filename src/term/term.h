@@ -20,7 +20,6 @@ typedef struct LeHeldTerm
 	int64		token;
 	bool		noticed;		/* was the leader notified? see
 								 * notice_outlives */
-	bool		announces;		/* are its beginning and end announced? */
 	bool		session_hold;
 	bool		xact_hold;
 	LeElectionEntry *entry;		/* has the deadline of the heartbeat; NULL: no
@@ -48,7 +47,6 @@ extern void le_let_go_for_session(LeHeldTerm *held);
 extern int	le_let_go_all_for_session(void (*before) (const LeHeldTerm *held));
 extern void le_terms_before_prepare(void);
 extern void le_verify_terms(void *unused);
-extern void le_terms_before_commit(void *unused);
 extern void le_terms_at_xact_end(void);
 extern void le_terms_at_exit(void);
 
