@@ -399,8 +399,8 @@ CREATE OR REPLACE FUNCTION le._le_notify(e le.le_elections, event text, more tex
 	RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-	IF COALESCE(current_setting('leader_election.notify', true), '') NOT IN ('off', 'false', 'no',
-		'0') THEN
+	IF e.scope <> 'transaction'
+		AND current_setting('leader_election.notify', true) IN ('on', 'true', 'yes', '1') THEN
 		PERFORM pg_notify('leader_election',
 			format('{"election": %s, "event": "%s", "token": %s, "identity": %s%s}',
 			le._le_json(e.name), event, e.token,
@@ -980,9 +980,6 @@ BEGIN
 		ended = NULL, suspect_at = NULL, value = NULL
 	WHERE t.name = e.name RETURNING * INTO e;
 	PERFORM le._le_notify(e, 'elected');
-	IF scope = 'transaction' THEN
-		PERFORM le._le_notify(e, 'ended', ', "reason": "transaction ended"');
-	END IF;
 	RETURN e.token;
 END $$;
 

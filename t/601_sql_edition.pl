@@ -255,6 +255,7 @@ subtest 'a trigger in a guarded transaction' => sub {
 
 subtest 'notifications' => sub {
 	my ($listener, $one) = map { session($node, %as_app) } 1 .. 2;
+	ask($_, 'SET leader_election.notify = on') foreach $listener, $one, $admin;
 	ask($listener, 'LISTEN leader_election');
 	my $next = sub { (next_notification($listener, 10, sub { 1 }) // { payload => 'none' })->{payload} =~ s/"token": \d+/"token": N/r };
 	my $name = q{U&'n\00fc\005c"\000a'};
@@ -269,6 +270,7 @@ subtest 'notifications' => sub {
 	is($next->(), '{"election": "short", "event": "ended", "token": N, "identity": "app", "reason": "expired"}', 'expired');
 	is($next->(), '{"election": "short", "event": "elected", "token": N, "identity": "i"}', 'elected');
 	is(ask($admin, q{SELECT le_depose('short', 'for a reason')}), 't', 'deposed');
+	ask($admin, 'RESET leader_election.notify');
 	my $user = ask($admin, 'SELECT current_user');
 	is($next->(), qq[{"election": "short", "event": "ended", "token": N, "identity": "i", "reason": "deposed", "by": "$user", "why": "for a reason"}], 'deposed');
 	ask($one, q{SELECT le_try_become_leader('gone', identity => 'i')});
@@ -277,7 +279,7 @@ subtest 'notifications' => sub {
 	ask($listener, q{SELECT le_try_become_leader('gone', identity => 'j')});
 	like($next->(), qr/"event": "ended".*"reason": "session ended"/, 'the end of a session, announced by the next');
 	$next->();
-	ask($listener, 'SET leader_election.notify = off', q{SELECT le_resign('gone')}, 'RESET leader_election.notify', q{SELECT le_try_become_leader('told')});
+	ask($listener, 'SET leader_election.notify = off', q{SELECT le_resign('gone')}, 'SET leader_election.notify = on', q{SELECT le_try_become_leader('told')});
 	like($next->(), qr/"election": "told"/, 'not where it is off');
 	end_session($listener);
 };

@@ -228,6 +228,7 @@ subtest 'a campaign that is canceled' => sub {
 	ask($leader, q{SELECT le_resign('cancel')});
 
 	# the commit waits to send notifications, as that of another session waits for a standby meanwhile
+	ask($next, 'SET leader_election.notify = on');
 	ask($admin, q{ALTER SYSTEM SET synchronous_standby_names = 'none'}, q{SELECT pg_reload_conf()});
 	ask_until($other, q{SHOW synchronous_standby_names}, 'none') or die;
 	post($other, q{NOTIFY other});
