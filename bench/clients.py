@@ -12,8 +12,8 @@ import time
 import psycopg2
 import psycopg2.extensions
 
-# Neither the log nor the announcements of what only prepares a measurement count.
-QUIET = "-c leader_election.notify=off -c leader_election.log_terms=off"
+# The log of what only prepares a measurement does not count.
+QUIET = "-c leader_election.log_terms=off"
 # A lease is a term of the session's, too, until its transaction ends.
 MANY = "-c leader_election.max_terms_per_session=1000000"
 NOTHING = "SELECT 1"
@@ -113,13 +113,6 @@ class Waiter:
         self.send(sql)
         self.settle()
         return self.cursor.fetchone() if self.cursor.description else None
-
-    def hear(self):
-        """Wait for a notification."""
-        while not self.connection.notifies:
-            self.sleep_until(select.POLLIN)
-            self.connection.poll()
-        self.connection.notifies.clear()
 
     def fail(self):
         """Wait for an error."""

@@ -77,22 +77,6 @@ class Bench:
             wait_until_waiting(self.control, [self.waiter])
         return self.released(leader, end, prepare, self.waiter.answer)
 
-    def listen(self, end):
-        def prepare():
-            self.waiter.ask("LISTEN leader_election")
-            self.waiter.connection.notifies.clear()
-
-        def wait():
-            self.waiter.hear()
-            self.waiter.send("SELECT le_try_become_leader('handover')")
-            if not self.waiter.answer()[0]:
-                raise RuntimeError("the follower tried in vain")
-        took = self.released("SELECT le_try_become_leader('handover')", end,
-                             prepare, wait)
-        self.waiter.ask("UNLISTEN *")
-        self.waiter.ask("SELECT le_resign('handover')")
-        return took
-
     def expire(self, sql):
         """From a lease's deadline to the answer to the candidate."""
         self.control.ask("SELECT le_lease('handover', '200 ms')")
@@ -176,7 +160,6 @@ def compare_ends(table, bench, rounds):
         ways = (("le_campaign's answer", bench.campaign),
                 ("the answer of le_campaign with many names",
                  bench.campaign_names),
-                ("a LISTENing follower leads", bench.listen),
                 ("le_observe's answer", bench.observe))
         times = interleave(rounds, [lambda: bench.lock(unlock)] +
                            [lambda way=way: way(statement) for _, way in ways])

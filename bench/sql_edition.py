@@ -18,7 +18,7 @@ BESIDE = 100000				# renewals beside an old snapshot, which become ever slower
 LAZY = "-c synchronous_commit=off"
 SCRIPT = os.path.join(os.path.dirname(__file__), "..", "plpgsql", "leader_election.sql")
 
-# with a token, an identity, an expiry and notifications, as the edition has them
+# with a token, an identity and an expiry, as the edition has them
 BY_HAND = """CREATE SEQUENCE careful_token;
 CREATE TABLE careful (name text PRIMARY KEY, token bigint NOT NULL, identity text NOT NULL,
  expires_at timestamptz NOT NULL) WITH (fillfactor = 25);
@@ -33,12 +33,8 @@ UPSERT = """INSERT INTO careful VALUES (:leased, nextval('careful_token'), 'me',
 RENEW_BY_HAND = (NOTHING, UPSERT)
 PAIR = (NOTHING, "SELECT le.le_lease(:name, '1 min', identity => 'me') AS token \\gset\n"
         "SELECT le.le_resign(:name, :token)")
-PAYLOAD = """json_build_object('election', :leased::text, 'event', '{event}', 'token', token,
- 'identity', identity)::text"""
-PAIR_BY_HAND = (NOTHING, f"WITH won AS ({UPSERT} RETURNING token, identity) SELECT pg_notify('careful', "
-                + PAYLOAD.format(event="elected") + ") FROM won;\n"
-                "WITH lost AS (UPDATE careful SET expires_at = '-infinity' WHERE name = :leased AND identity = 'me'"
-                " RETURNING token, identity) SELECT pg_notify('careful', " + PAYLOAD.format(event="ended") + ") FROM lost")
+PAIR_BY_HAND = (NOTHING, UPSERT + " RETURNING token;\n"
+                "UPDATE careful SET expires_at = '-infinity' WHERE name = :leased AND identity = 'me'")
 UPDATE = "UPDATE work SET n = n + 1 WHERE id = :client_id"
 GUARDED = (HELD, f"BEGIN;\nSELECT le.le_assert_leader(:leased, :token);\n{UPDATE};\nCOMMIT")
 GUARDED_BY_HAND = (UPSERT + " RETURNING token" + GSET,
@@ -135,7 +131,7 @@ def measure_sql_edition(options):
     control.ask("SELECT count(le.le_lease('lease ' || i, '1 day', identity => 'me'))"
                 " FROM generate_series(0, 63) i")
     compare(table, options, control, "le_renew", "upsert by hand", RENEW, RENEW_BY_HAND, 0.8)
-    compare(table, options, control, "le_lease + le_resign", "by hand, with the same notifications", PAIR, PAIR_BY_HAND, 0.5)
+    compare(table, options, control, "le_lease + le_resign", "by hand", PAIR, PAIR_BY_HAND, 0.5)
     compare(table, options, control, "UPDATE after le_assert_leader", "UPDATE after SELECT ... FOR KEY SHARE", GUARDED,
             GUARDED_BY_HAND, 0.85)
     time_checks(table, options, control)

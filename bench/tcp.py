@@ -14,7 +14,7 @@ LOCKS = "pg_try_advisory_lock + pg_advisory_unlock"
 # what, its statements and settings, and what is asked of its CPU time over TCP
 SIDES = (
     (LOCKS, LOCK_UNLOCK, "", None),
-    ("le_try_become_leader + le_resign, log_terms and notify off", ELECT_RESIGN, QUIET, 1.15),
+    ("le_try_become_leader + le_resign, log_terms off", ELECT_RESIGN, QUIET, 1.15),
     ("le_try_become_leader + le_resign", ELECT_RESIGN, "", 1.8),
 )
 

@@ -107,7 +107,7 @@ class Workload:
     beside: tuple = None		# what our side has to bear: kind and number
 
 
-UNANNOUNCED = "-c leader_election.notify=off"
+ANNOUNCED = "-c leader_election.notify=on"
 BESIDE = (("50,000 other terms", ("terms", 50000)),
           ("100,000 leases", ("leases", 100000)),
           ("5,000 other advisory locks", ("locks", 5000)))
@@ -127,19 +127,20 @@ WORKLOADS = [
              "pg_try_advisory_lock, denied", TRY_LOCK_DENIED, 0.95),
     Workload("le_try_become_leader, leading already", (ELECT, ELECT),
              "pg_try_advisory_lock, re-entrant", (LOCK, LOCK), 0.95),
-    Workload("le_try_become_leader + le_resign, log_terms and notify off",
+    Workload("le_try_become_leader + le_resign, log_terms off",
              ELECT_RESIGN, "pg_try_advisory_lock + pg_advisory_unlock", LOCK_UNLOCK,
              0.85, options=QUIET),
-    Workload("le_try_become_leader + le_resign, notify off", ELECT_RESIGN,
-             "pg_try_advisory_lock + pg_advisory_unlock", LOCK_UNLOCK,
-             options=UNANNOUNCED),
     Workload("le_try_become_leader + le_resign", ELECT_RESIGN,
              "pg_try_advisory_lock + pg_advisory_unlock", LOCK_UNLOCK),
-    Workload("le_try_become_leader + le_resign", ELECT_RESIGN,
-             "the same by hand", ELECT_RESIGN_BY_HAND, 2),
-    Workload("le_try_become_leader + le_resign, synchronous_commit off",
+    Workload("le_try_become_leader + le_resign, notify on", ELECT_RESIGN,
+             "pg_try_advisory_lock + pg_advisory_unlock", LOCK_UNLOCK,
+             options=ANNOUNCED),
+    Workload("le_try_become_leader + le_resign, notify on", ELECT_RESIGN,
+             "the same by hand", ELECT_RESIGN_BY_HAND, 2, options=ANNOUNCED),
+    Workload("le_try_become_leader + le_resign, notify on, synchronous_commit off",
              (LAZY + NOTHING, ELECT_RESIGN[1]),
-             "the same by hand", (LAZY + NOTHING, ELECT_RESIGN_BY_HAND[1])),
+             "the same by hand", (LAZY + NOTHING, ELECT_RESIGN_BY_HAND[1]),
+             options=ANNOUNCED),
     Workload("le_heartbeat, by the leader", HEARTBEAT,
              "SELECT pg_backend_pid()", BACKEND_PID, 0.90),
     Workload("le_renew, by the holder", RENEW,

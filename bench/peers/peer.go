@@ -60,7 +60,7 @@ func pollEach(time.Duration) time.Duration { return pollPause }
 
 var peers = []*Peer{
 	{Name: "session", Title: "**leader_election, session**", Server: "postgresql", Open: openSession, Waits: true},
-	{Name: "quiet", Title: "**the same, `log_terms` and `notify` off**", Server: "postgresql", Open: openQuiet,
+	{Name: "quiet", Title: "**the same, `log_terms` off**", Server: "postgresql", Open: openQuiet,
 		Throughput: true},
 	{Name: "lease", Title: "**leader_election, lease**", Server: "postgresql", Open: openLease, ByHand: true,
 		ShortTTL: 2 * time.Second, DefaultTTL: defaultTTL},

@@ -68,7 +68,7 @@ func openSession(ctx context.Context, servers *Servers, election string, _ time.
 }
 
 func openQuiet(ctx context.Context, servers *Servers, election string, _ time.Duration) (Candidate, error) {
-	p, err := connect(ctx, servers, election, "leader_election.notify", "off", "leader_election.log_terms", "off")
+	p, err := connect(ctx, servers, election, "leader_election.log_terms", "off")
 	return session{p}, err
 }
 
