@@ -82,7 +82,6 @@ finish_before_commit(void)
 		le_proclamations_before_commit();
 	}
 	le_announcements_before_commit();
-	le_grants_sync_commit();
 }
 
 /*

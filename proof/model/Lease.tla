@@ -61,12 +61,11 @@ Over == 0
 Uncommitted == MaxClock + MaxTtl + 1
 DeadlineRuns(d) == d # Uncommitted /\ d > now
 
-NoTerm == [token |-> 0, scope |-> "none", deadline |-> Over, ttl |-> 0, voided |-> 0,
-           granted |-> 0]
+NoTerm == [token |-> 0, scope |-> "none", deadline |-> Over, ttl |-> 0, voided |-> 0]
 NoWork == [step |-> "none", scope |-> "none", client |-> None, at |-> 0,
            ttl |-> 0, lsn |-> 0]
 NewClient == [step |-> "idle", token |-> 0, until |-> 0, at |-> 0, ttl |-> 0,
-              answer |-> 0, lsn |-> 0]
+              answer |-> 0]
 
 Symmetry == Permutations(Clients)
 
@@ -173,7 +172,7 @@ Load ==
     /\ loaded' = TRUE
     /\ since' = now
     /\ reg' = IF tokens = {} THEN NoTerm
-              ELSE [token |-> token, scope |-> "lease", ttl |-> ttl, voided |-> 0, granted |-> 0,
+              ELSE [token |-> token, scope |-> "lease", ttl |-> ttl, voided |-> 0,
                     deadline |-> IF ttl = 0 \/ ~Rule("lease runs its full ttl after a restart")
                                  THEN Over ELSE now + ttl]
     /\ UNCHANGED <<now, wal, flushed, standby, line, last, work, client, faults, ended,
@@ -255,30 +254,28 @@ Grant ==
        ELSE wal' = wal /\ work' = NoWork
     /\ ended' = IF work.scope = "lease" THEN ended ELSE ended \cup 1 .. last
     /\ reg' = [token |-> last + 1, scope |-> work.scope, ttl |-> work.ttl,
-               deadline |-> Uncommitted, voided |-> 0, granted |-> 0]
+               deadline |-> Uncommitted, voided |-> 0]
     /\ UNCHANGED <<now, flushed, standby, line, since, loaded, client, faults, lost_end>>
 
-\* begin_grant() in src/lease/lease_grant.c, after the commit.  It is not
-\* flushed, so a crash may forget it, and its holder has no answer yet.  If there
-\* is a synchronous standby, the lease begins later.
+\* begin_grant() in src/lease/lease_grant.c, after the commit, which is flushed.
+\* Its holder has no answer yet.  If there is a synchronous standby, the lease
+\* begins later.
 Begin ==
     LET c == work.client IN
     /\ work.step = "commit"
-    /\ reg' = [reg EXCEPT !.deadline = now + reg.ttl, !.granted = work.lsn]
+    /\ work.lsn <= flushed \/ ~Rule("lease durable before it begins")
+    /\ reg' = [reg EXCEPT !.deadline = now + reg.ttl]
     /\ client' = IF Listens("takes")
-                 THEN [client EXCEPT ![c].step = "begun", ![c].answer = reg.token,
-                                     ![c].lsn = work.lsn]
+                 THEN [client EXCEPT ![c].step = "begun", ![c].answer = reg.token]
                  ELSE client
     /\ ended' = ended \cup 1 .. reg.token - 1
     /\ work' = NoWork
     /\ UNCHANGED <<now, wal, flushed, standby, line, since, loaded, last, faults,
                    lost_end>>
 
-\* at_release() in src/announce/follow.c flushes the commit.
 Told(c) ==
     /\ client[c].step = "begun"
-    /\ client[c].lsn <= flushed \/ ~Rule("lease durable before its holder is told")
-    /\ client' = [client EXCEPT ![c].step = "answered", ![c].lsn = 0]
+    /\ client' = [client EXCEPT ![c].step = "answered"]
     /\ UNCHANGED <<now, wal, flushed, standby, line, since, loaded, reg, last, work,
                    faults, ended, lost_end>>
 
@@ -298,15 +295,11 @@ EndSession ==
 
 IsRunning(token) == reg.scope = "lease" /\ reg.token = token /\ DeadlineRuns(reg.deadline)
 
-\* le_lease_renew() in src/lease/lease.c.  le_registry_act_on_lease() flushes the
-\* commit of a lease before the token is said to be good.  If the ttl is another
-\* one, its change follows.
+\* le_lease_renew() in src/lease/lease.c.  If the ttl is another one, its change
+\* follows.
 Renew(c) ==
     /\ client[c].step = "renews"
     /\ loaded
-    /\ \/ ~IsRunning(client[c].token)
-       \/ reg.granted <= flushed
-       \/ ~Rule("lease durable before its token is good")
     /\ IF ~IsRunning(client[c].token)
        THEN Answer(c, 0) /\ UNCHANGED <<reg, work>>
        ELSE /\ reg' = [reg EXCEPT !.deadline = now + reg.ttl]
@@ -492,7 +485,7 @@ HolderStopsFirst ==
 \* registry, so that a client that was promised the longer one has it after a
 \* restart, too."
 LongestTtlOnDisk ==
-    IsRunning(reg.token) /\ reg.granted <= flushed =>
+    IsRunning(reg.token) =>
         LET disk == SubSeq(wal, 1, flushed)
         IN reg.token \in Inserted(disk) /\ RowTtl(disk, reg.token) >= reg.ttl
 

@@ -31,7 +31,6 @@ extern void le_track_lock(const LeElection *election, int64 guarded_by);
 extern void le_untrack_lock(const LeElection *election);
 extern void le_wake_followers(const LeElectionKey *key);
 extern void le_rest_tracking(void);
-extern void le_flush_after_locks(void);
 extern ConditionVariable *le_follow_from(uint64 *place);
 extern int	le_releases_since(uint64 *place, int64 *keys);
 

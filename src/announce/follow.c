@@ -31,8 +31,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "access/xlog.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
@@ -58,9 +56,6 @@ static int	taken_size = 0;
 /* does the server call at_release, and does the transaction need that? */
 static bool is_called = false;
 static bool is_needed = false;
-
-/* is the commit at hand to be flushed then? */
-static bool flush_then = false;
 
 static void
 wake_followers(void *argument)
@@ -125,8 +120,7 @@ is_held(const LeTakenLock *lock)
 }
 
 /*
- * Notify followers that locks have been released, and flush the commit that
- * was left to that
+ * Notify followers that locks have been released
  *
  * Called by the server for the resources of each statement, transaction and
  * subtransaction, and after a commit, where nothing may raise an error.  The
@@ -153,26 +147,6 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
 	}
 	CurrentResourceOwner = owner;
 	taken_count = is_top_level ? 0 : kept;
-	if (is_top_level && flush_then)
-	{
-		flush_then = false;
-		if (is_commit)
-			XLogFlush(XactLastCommitEnd);
-	}
-}
-
-/*
- * Have the commit that is about to begin flushed after its locks were
- * released, and before the client is told of it.  Never raises an error.
- *
- * The transaction must have acquired a lock that is tracked, so that
- * at_release is called.
- */
-void
-le_flush_after_locks(void)
-{
-	Assert(is_needed);
-	flush_then = true;
 }
 
 /*

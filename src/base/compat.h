@@ -53,10 +53,6 @@
  *	    is in its slot -> t/107_lease_table.pl, t/401_crash.pl
  *	  - base/extension_relation.c: a sequence is one page with one row ->
  *	    t/405_restore.pl, t/404_failover.pl
- *	  - base/durability.c, lease/lease_grant.c, announce/follow.c: a commit is
- *	    flushed if the transaction has an ID and XactLastRecEnd is valid before
- *	    its commit record; XactLastCommitEnd is the end of that, when resources
- *	    are released -> t/401_crash.pl
  *	  - base/durability.c: WalSndCtl (walsender_private.h): see
  *	    SyncStandbysDefinedCompat -> t/403_standby_gone.pl
  *

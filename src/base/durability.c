@@ -62,14 +62,6 @@ le_make_durable(XLogRecPtr written)
 	SyncRepWaitForLSN(written, true);
 	RESUME_INTERRUPTS();
 	AtEOXact_GUC(false, nest_level);
-
-	/*
-	 * Without a transaction ID, nothing that this transaction has written
-	 * depends on its commit.  If the commit gets one for an announcement, it
-	 * need not be made durable: the server does so only if there is a record.
-	 */
-	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) && XactLastRecEnd <= written)
-		XactLastRecEnd = InvalidXLogRecPtr;
 }
 
 /*

@@ -582,8 +582,6 @@ le_prepare_to_bid(const LeBid *bid)
 		le_prepare_heartbeat();
 	(void) le_leases_ready(true);
 	le_registry_bound_elections(0);
-	if (bid->scope == LE_SCOPE_LEASE)
-		le_grants_before_bid();
 }
 
 /*

@@ -44,8 +44,6 @@ extern int64 le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid ta
 extern void le_give_up_grant(LeGrant *grant);
 extern void le_grants_before_prepare(void);
 extern void le_grants_before_commit(void *unused);
-extern void le_grants_before_bid(void);
-extern void le_grants_sync_commit(void);
 extern void le_grants_at_commit(void);
 
 /* lease_table.c */

@@ -16,7 +16,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -28,24 +27,6 @@
 static void drop_grant(LeXactItem *item);
 
 static LeXactList grants = LE_XACT_LIST(grants, drop_grant);
-
-/*
- * Has this transaction written nothing but leases, and up to where in the WAL?
- */
-static bool only_leases;
-static XLogRecPtr written_until;
-
-/*
- * Note what this transaction has written, before a bid for a lease writes
- */
-void
-le_grants_before_bid(void)
-{
-	if (dlist_is_empty(&grants.items))
-		only_leases = !TransactionIdIsValid(GetTopTransactionIdIfAny());
-	else if (XactLastRecEnd != written_until)
-		only_leases = false;
-}
 
 /*
  * Return the number of leases that this transaction has taken, whose locks it
@@ -145,7 +126,9 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid table)
 	le_xact_list_add(&grants, &grant->item, &bid->election.key);
 	grant->entry = le_registry_begin_term(&term);
 	grant->given_up = false;
-	written_until = XactLastRecEnd;
+
+	/* even if the session has turned synchronous_commit off */
+	ForceSyncCommit();
 	return term.token;
 }
 
@@ -199,7 +182,6 @@ begin_grant(LeXactItem *item)
 	if (!grant->given_up)
 	{
 		/* before any session sees it run */
-		grant->entry->granted_at = XactLastCommitEnd;
 		le_run_safely(begin_on_record, grant);
 
 		/*
@@ -250,32 +232,6 @@ void
 le_grants_before_commit(void *unused pg_attribute_unused())
 {
 	le_xact_list_each(&grants, announce_with_commit);
-}
-
-/*
- * Have the commit made durable if leases begin with it, even if the session
- * has turned synchronous_commit off.  Never raises an error.
- *
- * A commit that announces something holds a lock that all such commits share,
- * so it should not wait for the disk.  If this transaction has written nothing
- * but leases, and there are no standbys to be waited for, the server is told
- * that it has written nothing, and the commit is flushed without its locks.
- * Observers and views may show such a lease before it is durable.  Its holder
- * is not told of it, no session is told that its token is good, and the token
- * is not drawn again, so it does no harm if it is lost in a crash.
- */
-void
-le_grants_sync_commit(void)
-{
-	if (dlist_is_empty(&grants.items))
-		return;
-	if (only_leases && XactLastRecEnd == written_until && !le_has_synchronous_standbys())
-	{
-		XactLastRecEnd = InvalidXLogRecPtr;
-		le_flush_after_locks();
-	}
-	else
-		ForceSyncCommit();
 }
 
 /*

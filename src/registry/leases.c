@@ -9,8 +9,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
-
 #include "registry/internal.h"
 
 /*
@@ -61,9 +59,6 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
  *
  * *role is set to the role that the lease belongs to, and *old_ttl_us to the
  * ttl that it had.
- *
- * A lease that runs is on this server's disk when this returns, as the caller
- * relies on it: it may have begun a moment ago, and not be flushed yet.
  */
 LeLeaseAnswer
 le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_table,
@@ -74,7 +69,6 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 	bool		exclusive = action != LE_LEASE_LOOK && action != LE_LEASE_RENEW;
 	LeElectionEntry *entry = le_registry_lock_term(&election->key, token, exclusive);
 	LeLeaseAnswer answer = LE_LEASE_NOT_RUNNING;
-	XLogRecPtr	granted_at;
 
 	if (entry == NULL)
 		return LE_LEASE_NOT_RUNNING;
@@ -88,10 +82,7 @@ le_registry_act_on_lease(const LeElection *election, int64 token, Oid lease_tabl
 		if (act_on_entry(entry, is_ours ? order : &look))
 			answer = is_ours ? LE_LEASE_DONE : LE_LEASE_OF_ANOTHER_ROLE;
 	}
-	granted_at = entry->granted_at;
 	le_registry_unlock_entry(entry);
-	if (answer != LE_LEASE_NOT_RUNNING && !XLogRecPtrIsInvalid(granted_at))
-		XLogFlush(granted_at);
 	return answer;
 }
 

@@ -141,8 +141,6 @@ typedef struct LeElectionEntry
 	Oid			role;
 	XLogRecPtr	voided_at;		/* end of the WAL that makes its row void;
 								 * invalid: not known to be void */
-	XLogRecPtr	granted_at;		/* end of the WAL by which there is a row;
-								 * invalid: since before the server started */
 	pg_atomic_uint64 used;		/* points to the counter in which a lease is
 								 * counted; invalid: none */
 	Oid			lease_table;	/* that a lease is recorded in, see lease.c */

@@ -66,7 +66,6 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->lease_table = term->lease_table;
 	entry->since = term->since;
 	entry->voided_at = InvalidXLogRecPtr;
-	entry->granted_at = InvalidXLogRecPtr;
 	entry->lock_gone = false;
 	entry->silent = false;
 	entry->deposed = false;
