@@ -13,38 +13,31 @@ COMMENT ON FUNCTION le_version() IS
 --
 -- Tokens: the last value is the last token that may have been handed out.
 -- They are less than 2^53, so that they are exact as JSON and double
--- precision.
+-- precision.  A negative log_cnt tells on which server, timeline and database
+-- it was written (term/origin.c).
 --
 CREATE SEQUENCE le_token_seq MINVALUE 1 MAXVALUE 9007199254740991;
 SELECT pg_catalog.pg_extension_config_dump('le_token_seq', '');
 COMMENT ON SEQUENCE le_token_seq IS
-'source of fencing tokens, which are drawn in blocks; never set it back';
+'source of fencing tokens, which are drawn in blocks; never write to it';
 
 --
--- Where tokens were last drawn and leases last granted: a server of another
--- origin may not know all of them.  This server knows no tokens from before
--- CREATE EXTENSION.  Therefore, their sequence, with is_called false, stands
--- at the previous timeline, and the first block begins by the clock.  There is
--- no lease to wait for.
+-- Where leases were last granted: a server of another origin may not know all
+-- of them.  After CREATE EXTENSION, there is no lease to wait for.
 --
-CREATE FUNCTION _le_origin(of_tokens boolean)
+CREATE FUNCTION _le_origin()
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_origin'
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
-COMMENT ON FUNCTION _le_origin(boolean) IS
-'identifies the tokens, or the leases, of this server and timeline';
-REVOKE ALL ON FUNCTION _le_origin(boolean) FROM PUBLIC;
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION _le_origin() IS
+'identifies the leases of this server and timeline';
+REVOKE ALL ON FUNCTION _le_origin() FROM PUBLIC;
 
-CREATE SEQUENCE le_token_origin_seq;
 CREATE SEQUENCE le_lease_origin_seq;
-SELECT pg_catalog.setval('le_token_origin_seq', _le_origin(true), false),
-	   pg_catalog.setval('le_lease_origin_seq', _le_origin(false));
-SELECT pg_catalog.pg_extension_config_dump('le_token_origin_seq', '');
+SELECT pg_catalog.setval('le_lease_origin_seq', _le_origin());
 SELECT pg_catalog.pg_extension_config_dump('le_lease_origin_seq', '');
-COMMENT ON SEQUENCE le_token_origin_seq IS
-'where tokens were last drawn, see _le_origin(boolean); on another server they continue by the clock';
 COMMENT ON SEQUENCE le_lease_origin_seq IS
-'where leases were last granted, see _le_origin(boolean); on another server none is granted for leader_election.max_ttl';
+'where leases were last granted, see _le_origin(); on another server none is granted for leader_election.max_ttl';
 
 --
 -- Leases: a row is inserted when a lease is taken, and made void (ttl zero)
@@ -716,7 +709,7 @@ GRANT SELECT ON le_declarations, le_once_done, _le_locks, _le_lines, le_leaders,
 	pg_stat_leader_election_info TO PUBLIC;
 
 -- for pg_dump by the owner of the database
-GRANT SELECT ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO PUBLIC;
+GRANT SELECT ON le_token_seq, le_lease_origin_seq TO PUBLIC;
 
 --
 -- A role that has created the extension without being a superuser, as any
@@ -734,4 +727,4 @@ GRANT EXECUTE ON FUNCTION
 TO @extowner@ WITH GRANT OPTION;
 GRANT INSERT ON le_declarations TO @extowner@;
 GRANT INSERT, UPDATE, DELETE ON le_once_done TO @extowner@;
-GRANT UPDATE ON le_token_seq, le_token_origin_seq, le_lease_origin_seq TO @extowner@;
+GRANT UPDATE ON le_token_seq, le_lease_origin_seq TO @extowner@;

@@ -65,7 +65,7 @@ INSERT INTO calls VALUES
  ('_le_registry_candidates(boolean)', 'SELECT count(*) FROM _le_registry_candidates(false)'),
  ('_le_registry_statistics()', 'SELECT count(*) > 0 FROM _le_registry_statistics()'),
  ('_le_registry_info()', 'SELECT elections > 0 FROM _le_registry_info()'),
- ('_le_origin(boolean)', 'SELECT _le_origin(true)'),
+ ('_le_origin()', 'SELECT _le_origin()'),
  ('pg_stat_leader_election_reset()', 'SELECT pg_stat_leader_election_reset()');
 -- what there is to see, and to spoil
 SELECT le_try_become_leader('of the administrator', identity => 'boss'), le_proclaim('of the administrator', 'public value');
@@ -118,7 +118,7 @@ ROLLBACK;
 --
 CREATE TABLE relations (object text, may text);
 INSERT INTO relations VALUES
- ('le_token_seq', 'SELECT'), ('le_token_origin_seq', 'SELECT'), ('le_lease_origin_seq', 'SELECT'),
+ ('le_token_seq', 'SELECT'), ('le_lease_origin_seq', 'SELECT'),
  ('le_leases', ''), ('le_once_done', 'SELECT'),
  ('le_declarations', 'SELECT'), ('_le_locks', 'SELECT'), ('_le_lines', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
  ('pg_stat_leader_election', 'SELECT'), ('pg_stat_leader_election_info', 'SELECT');

@@ -23,7 +23,6 @@ CREATE TABLE le_leases (token bigint, ttl interval, since timestamptz, database 
 CREATE TABLE le_declarations (name text, candidates regrole, grace interval, max_ttl interval, private boolean);
 CREATE TABLE le_once_done (name text PRIMARY KEY, due timestamptz, token bigint, role oid);
 CREATE SEQUENCE le_token_seq MAXVALUE 2;
-CREATE SEQUENCE le_token_origin_seq;
 CREATE SEQUENCE le_lease_origin_seq;
 CREATE VIEW pg_locks AS SELECT 'advisory'::text AS locktype, 0::oid AS database, 7::oid AS classid, 7::oid AS objid, 19525::smallint AS objsubid, 1 AS pid, true AS granted, 'ExclusiveLock'::text AS mode, now() AS waitstart, trap();
 CREATE VIEW pg_stat_activity AS SELECT 1 AS pid, trap();
@@ -134,7 +133,7 @@ DROP EXTENSION leader_election;
 -- with the names of relations, it fails
 CREATE EXTENSION leader_election SCHEMA regress_evil;
 DROP TABLE regress_evil.le_leases, regress_evil.le_declarations, regress_evil.le_once_done;
-DROP SEQUENCE regress_evil.le_token_seq, regress_evil.le_token_origin_seq, regress_evil.le_lease_origin_seq;
+DROP SEQUENCE regress_evil.le_token_seq, regress_evil.le_lease_origin_seq;
 CREATE EXTENSION leader_election SCHEMA regress_evil;
 DROP FUNCTION regress_evil.le_token(text);
 -- what stays are domains and operators, and other functions of the names that the script

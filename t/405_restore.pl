@@ -298,6 +298,39 @@ subtest 'DROP EXTENSION, and CREATE EXTENSION' => sub {
 	grows($node, 'after', 'new', 'replaced');
 };
 
+# Wrong outcome: after a restart, the server goes on from where the sequence stands
+subtest 'a sequence that was written by others' => sub {
+	my $dump = $node->basedir . '/data';
+	$node->command_ok([ 'pg_dump', '--data-only', '-f', $dump, '-d', $node->connstr('postgres') ], 'data only');
+	grows($node, 'more of them', 'same');
+	foreach my $case (
+		[ 'RESTART', 'ALTER SEQUENCE le_token_seq RESTART' ],
+		[ 'CACHE', 'ALTER SEQUENCE le_token_seq CACHE 1' ],
+		[ 'setval', q{SELECT setval('le_token_seq', 1)} ],
+		[ 'setval, of the last value', q{SELECT setval('le_token_seq', last_value) FROM le_token_seq} ],
+		[ 'nextval', q{SELECT nextval('le_token_seq')} ],
+		[ 'a dump of its data', slurp_file($dump) ])
+	{
+		my ($what, $sql) = @$case;
+		foreach my $mode ('fast', 'immediate')
+		{
+			$node->psql('postgres', $sql, on_error_stop => 0);
+			$node->stop($mode);
+			$node->start;
+			grows($node, "$what, $mode shutdown: tokens grow", 'new');
+		}
+		$node->psql('postgres', $sql, on_error_stop => 0);
+		my $client = session($node);
+		ask($client, q{SELECT count(*) FROM generate_series(1, 1024) WHERE le_try_become_leader('more') AND le_resign('more')});
+		my $next = lead_once($client, 'job') // 0;
+		cmp_ok($next, '>', $greatest, "$what, while the server runs: tokens grow");
+		$greatest = $next;
+		kill_client($client);
+		$node->restart;
+		grows($node, 'and then they go on', 'same');
+	}
+};
+
 # A clock that was wrong is not followed back, and leaves half of the tokens that are left
 subtest 'tokens that are ahead of the clock' => sub {
 	my $leap = 2**33;

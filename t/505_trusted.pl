@@ -83,7 +83,7 @@ FROM (
 	UNION ALL
 	SELECT c.oid::regclass::text, c.relacl, i.initprivs
 	FROM pg_class c LEFT JOIN pg_init_privs i ON i.objoid = c.oid AND i.classoid = 'pg_class'::regclass
-	WHERE c.relname IN ('le_declarations', 'le_leases', 'le_once_done', 'le_token_seq', 'le_token_origin_seq', 'le_lease_origin_seq')) o,
+	WHERE c.relname IN ('le_declarations', 'le_leases', 'le_once_done', 'le_token_seq', 'le_lease_origin_seq')) o,
 	LATERAL (SELECT coalesce(string_agg(format('%s:%s%s', CASE WHEN grantee = 0 THEN 'public' ELSE grantee::regrole::text END, privilege_type,
 		CASE WHEN is_grantable THEN '*' END), ' ' ORDER BY grantee::regrole::text, privilege_type), '') AS rights
 		FROM aclexplode(acl) WHERE pg_get_userbyid(grantee) <> 'SUPERUSER') r,
@@ -100,7 +100,6 @@ le_forget(text) "$owner":EXECUTE*
 le_lease_origin_seq "$owner":UPDATE public:SELECT
 le_leases 
 le_once_done "$owner":DELETE "$owner":INSERT "$owner":UPDATE public:SELECT
-le_token_origin_seq "$owner":UPDATE public:SELECT
 le_token_seq "$owner":UPDATE public:SELECT
 le_undeclare(text) "$owner":EXECUTE*
 pg_stat_leader_election_reset() "$owner":EXECUTE*|t}, 'and has these rights, which are the installation\'s');
@@ -202,7 +201,6 @@ le_forget(text)
 le_lease_origin_seq public:SELECT
 le_leases 
 le_once_done public:SELECT
-le_token_origin_seq public:SELECT
 le_token_seq public:SELECT
 le_undeclare(text) 
 pg_stat_leader_election_reset() |t', 'there are no rights but the public ones');

@@ -35,7 +35,7 @@ CONSTANTS
 
 VARIABLES
     clock,          \* the wall clock
-    wal,            \* the values of the two sequences, as written
+    wal,            \* the values of the sequence, with the origin, as written
     flushed,        \* how much of it is on disk
     standby,        \* how much of it the standby has received
     line,           \* the timeline of the primary
@@ -58,9 +58,9 @@ NoBlock == [first |-> 0, lsn |-> 0]
 
 Init ==
     /\ clock = 1
-    /\ wal = <<[kind |-> "token", value |-> 0], [kind |-> "origin", value |-> 0]>>
-    /\ flushed = 2
-    /\ standby = 2
+    /\ wal = <<[value |-> 0, origin |-> 0]>>
+    /\ flushed = 1
+    /\ standby = 1
     /\ line = 1
     /\ next = 0
     /\ end = 0
@@ -78,10 +78,8 @@ Tick ==
     /\ UNCHANGED <<wal, flushed, standby, line, next, end, drawn, greatest, count,
                    grew, faults>>
 
-\* le_sequence_read() in src/term/origin.c
-Value(kind) ==
-    LET ofKind == {i \in DOMAIN wal : wal[i].kind = kind}
-    IN wal[CHOOSE i \in ofKind : \A j \in ofKind : j <= i].value
+\* le_sequence_read() in src/base/extension_relation.c
+Read == wal[Len(wal)]
 
 Flush ==
     /\ flushed < Len(wal)
@@ -113,21 +111,16 @@ FirstToken(last_, then) ==
 Floor == IF drawn.first # 0 THEN drawn.first + Block - 1
          ELSE IF end > 0 THEN end - 1 ELSE 0
 
-\* draw_block() and advance_sequence() in src/term/token.c.  The origin is
-\* written last.
+\* draw_block() and advance_sequence() in src/term/token.c
 Draw ==
-    LET then == Value("origin")
-        first == FirstToken(Max(Value("token"), Floor), then)
-        token == [kind |-> "token", value |-> first + Block - 1]
-        origin == [kind |-> "origin", value |-> line]
+    LET then == Read.origin
+        first == FirstToken(Max(Read.value, Floor), then)
     IN
     /\ count < MaxTokens
     /\ next = end
     /\ drawn = NoBlock
     /\ (in_tick + 1) * Block < PerTick
-    /\ wal' = wal \o (IF then = line THEN <<token>>
-                      ELSE IF Rule("origin written last") THEN <<token, origin>>
-                      ELSE <<origin, token>>)
+    /\ wal' = Append(wal, [value |-> first + Block - 1, origin |-> line])
     /\ drawn' = [first |-> first, lsn |-> Len(wal')]
     /\ in_tick' = in_tick + 1
     /\ UNCHANGED <<clock, flushed, standby, line, next, end, greatest, count, grew,
@@ -201,6 +194,6 @@ GrowingTokens == grew
 \* been handed out".  With a synchronous standby, the standby knows it, too.
 LastValueCovers ==
     LET known == SubSeq(wal, 1, IF Sync THEN standby ELSE flushed)
-    IN next < end => \E i \in DOMAIN known : known[i].kind = "token" /\ known[i].value >= end - 1
+    IN next < end => \E i \in DOMAIN known : known[i].value >= end - 1
 
 =============================================================================

@@ -164,8 +164,7 @@ typedef struct LeXactList
 typedef enum LeRelationId
 {
 	LE_TOKENS,
-	LE_TOKEN_ORIGIN,			/* see origin.c */
-	LE_LEASE_ORIGIN,
+	LE_LEASE_ORIGIN,			/* see origin.c */
 	LE_LEASES,
 	LE_DECLARATIONS,
 	LE_ONCE
@@ -230,8 +229,8 @@ extern Oid	le_lease_table(void);
 extern void le_require_unaltered(Relation table, LeRelationId which);
 extern Relation le_open_table(LeRelationId which, LOCKMODE mode);
 extern HeapTuple le_find_row(Relation table, const char *name, Snapshot snapshot);
-extern int64 le_sequence_read(LeRelationId sequence);
-extern XLogRecPtr le_sequence_set(LeRelationId sequence, int64 value);
+extern int64 le_sequence_read(LeRelationId sequence, int64 *mark);
+extern XLogRecPtr le_sequence_set(LeRelationId sequence, int64 value, int64 mark);
 
 /* liveness.c */
 extern void le_require_client(void);

@@ -51,8 +51,10 @@
  *	    heap_inplace_update_and_unlock() work on tables that are no catalogs;
  *	    XactLastRecEnd is the end of their record; the buffer of a scan's row
  *	    is in its slot -> t/107_lease_table.pl, t/401_crash.pl
- *	  - base/extension_relation.c: a sequence is one page with one row ->
- *	    t/405_restore.pl, t/404_failover.pl
+ *	  - base/extension_relation.c: a sequence is one page with one row; its
+ *	    log_cnt is negative only if the extension has written that, and
+ *	    whatever else writes its last_value, also nextval() then, writes WAL
+ *	    and 0 or more there -> t/405_restore.pl, t/404_failover.pl
  *	  - base/durability.c: WalSndCtl (walsender_private.h): see
  *	    SyncStandbysDefinedCompat -> t/403_standby_gone.pl
  *

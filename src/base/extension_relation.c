@@ -59,7 +59,6 @@ typedef struct LeRelation
 
 static LeRelation relations[] = {
 	[LE_TOKENS] = {.name = "le_token_seq",.kind = RELKIND_SEQUENCE},
-	[LE_TOKEN_ORIGIN] = {.name = "le_token_origin_seq",.kind = RELKIND_SEQUENCE},
 	[LE_LEASE_ORIGIN] = {.name = "le_lease_origin_seq",.kind = RELKIND_SEQUENCE},
 	[LE_LEASES] = {
 		.name = "le_leases",
@@ -381,13 +380,15 @@ get_sequence_data(Page page)
 }
 
 /*
- * Return the last value that the sequence has given out
+ * Return the last value that the sequence has given out.  Set *mark to the
+ * mark that was written with it, or to 0 or less if the server has written the
+ * sequence since.
  *
  * Reads its row, because pg_sequence_last_value does not tell where a
  * restarted sequence begins.
  */
 int64
-le_sequence_read(LeRelationId sequence)
+le_sequence_read(LeRelationId sequence, int64 *mark)
 {
 	Relation	rel = open_sequence(sequence, AccessShareLock);
 	Buffer		buffer = ReadBuffer(rel, 0);
@@ -398,12 +399,18 @@ le_sequence_read(LeRelationId sequence)
 	UnlockReleaseBuffer(buffer);
 	relation_close(rel, AccessShareLock);
 
+	*mark = -data.log_cnt;
 	return data.is_called ? data.last_value : data.last_value - 1;
 }
 
 /*
  * Set the last value that the sequence has given out, however the transaction
  * ends.  Return up to where the WAL must be made durable for that.
+ *
+ * The mark, which is positive or 0 for none, is written where the server
+ * counts the values that nextval() may give out without writing WAL.  As there
+ * are less than none, nextval() writes WAL, and with it the true number.
+ * setval(), ALTER SEQUENCE and the restore of a dump write 0.
  *
  * This is allowed in a read-only transaction, and does not depend on the
  * user's privileges: like an advisory lock, an election is no change of the
@@ -412,7 +419,7 @@ le_sequence_read(LeRelationId sequence)
  * standbys, and a bid that was denied would wait for them after all.
  */
 XLogRecPtr
-le_sequence_set(LeRelationId sequence, int64 value)
+le_sequence_set(LeRelationId sequence, int64 value, int64 mark)
 {
 	Relation	rel = open_sequence(sequence, RowExclusiveLock);
 	Buffer		buffer;
@@ -426,7 +433,7 @@ le_sequence_set(LeRelationId sequence, int64 value)
 	data = get_sequence_data(GenericXLogRegisterBuffer(wal, buffer, 0));
 	data->last_value = value;
 	data->is_called = true;
-	data->log_cnt = 0;
+	data->log_cnt = -mark;
 	written = GenericXLogFinish(wal);
 	UnlockReleaseBuffer(buffer);
 	relation_close(rel, RowExclusiveLock);

@@ -141,7 +141,8 @@ static void
 load_leases(Relation table)
 {
 	Oid			oid = RelationGetRelid(table);
-	bool		had_terms = le_sequence_read(LE_TOKENS) > 0;
+	int64		mark;
+	bool		had_terms = le_sequence_read(LE_TOKENS, &mark) > 0;
 	int			running;
 
 	le_registry_forget_databases(false);

@@ -359,12 +359,12 @@ le_guard(PG_FUNCTION_ARGS)
 }
 
 /*
- * (of_tokens): for the installation script
+ * For the installation script
  */
 Datum
-le_origin(PG_FUNCTION_ARGS)
+le_origin(PG_FUNCTION_ARGS pg_attribute_unused())
 {
-	PG_RETURN_INT64(le_origin_now(PG_GETARG_BOOL(0)));
+	PG_RETURN_INT64(le_origin_now(InvalidOid));
 }
 
 /*

@@ -13,19 +13,18 @@
  * that is started without recovery has the origin of its original.)
  *
  *	tokens		The next block of tokens (token.c) begins by the clock.  As a
- *				database may be restored beside or over itself, its OID and
- *				that of the sequence are part of the origin.  A new sequence
- *				begins by the clock, too: its origin is one timeline before
- *				that of CREATE EXTENSION.
+ *				database may be copied, its OID is part of the origin.  A
+ *				sequence that is new, restored or set back has no origin, so
+ *				its next block begins by the clock, too.
  *	leases		A lease may have been granted that did not arrive.  None is
  *				granted until such a lease must have expired, that is, for the
  *				longest possible ttl.  Leases that have arrived continue to
  *				run, and can be renewed.  A copy of a database on the same
  *				server does not have to wait.
  *
- * An origin is stored as the value of a sequence, because a sequence can be
- * written regardless of the transaction's outcome, is part of a dump, and
- * survives a crash.  There is one for the tokens and one for the leases: that
+ * The origin of tokens is a mark in their sequence.  That of leases is the
+ * value of a sequence of its own, because a sequence can be written regardless
+ * of the transaction's outcome, is part of a dump, and survives a crash.  That
  * tokens were drawn does not mean that the wait has ended, and a restart must
  * not cut it short.
  *
@@ -58,24 +57,19 @@
 #define LE_TOKEN_LEAP			(INT64CONST(1) << 33)
 
 /*
- * Return the origin of what this server writes, of tokens or of leases: a hash
- * of the place in the upper half, without its sign bit, and the timeline in
- * the lower half
+ * Return the origin of what this server writes, of the tokens of a database,
+ * or, with InvalidOid, of leases: a hash of the place in the upper half,
+ * without its sign bit, and the timeline in the lower half
  *
  * Raises an error on a standby.
  */
 int64
-le_origin_now(bool of_tokens)
+le_origin_now(Oid database)
 {
-	uint64		place[3] = {GetSystemIdentifier()};
+	uint64		place[2] = {GetSystemIdentifier(), database};
 	uint64		hash;
 
 	le_require_primary();
-	if (of_tokens)
-	{
-		place[1] = MyDatabaseId;
-		place[2] = le_sequence_oid(LE_TOKENS);
-	}
 	hash = hash_bytes_extended((unsigned char *) place, sizeof(place), 0);
 	return (int64) (hash >> 33 << LE_TIMELINE_BITS | GetWALInsertionTimeLine());
 }
@@ -179,18 +173,19 @@ le_grants_from(void)
 	static Oid	granting = InvalidOid;
 	Oid			sequence = le_sequence_oid(LE_LEASE_ORIGIN);
 	int64		now;
+	int64		mark;
 	uint64		from;
 
 	if (likely(sequence == granting))
 		return 0;
 
-	now = le_origin_now(false);
-	if (le_sequence_read(LE_LEASE_ORIGIN) != now)
+	now = le_origin_now(InvalidOid);
+	if (le_sequence_read(LE_LEASE_ORIGIN, &mark) != now)
 	{
 		from = le_registry_primary_since() + le_max_ttl * INT64CONST(1000);
 		if (from > le_monotonic_us())
 			return from;
-		XLogFlush(le_sequence_set(LE_LEASE_ORIGIN, now));
+		XLogFlush(le_sequence_set(LE_LEASE_ORIGIN, now, 0));
 	}
 	granting = sequence;
 	return 0;

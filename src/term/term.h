@@ -84,7 +84,7 @@ extern int	le_probe_holder(const LeElection *election);
 extern bool le_holds_lock(const LeElection *election, int pid);
 
 /* origin.c */
-extern int64 le_origin_now(bool of_tokens);
+extern int64 le_origin_now(Oid database);
 extern int64 le_first_token(int64 last, int64 then, int64 now,
 							const struct timeval *clock);
 extern uint64 le_grants_from(void);

@@ -39,6 +39,7 @@
 #include <sys/time.h>
 
 #include "access/relation.h"
+#include "miscadmin.h"
 #include "utils/rel.h"
 
 #include "term/term.h"
@@ -144,29 +145,24 @@ has_tokens(Oid sequence)
 
 /*
  * Advance the sequence by one block
- *
- * The origin is written last: if it gets lost, the next block begins by the
- * clock again.
  */
 static void
 advance_sequence(LeTokenBlock *block)
 {
-	int64		then = le_sequence_read(LE_TOKEN_ORIGIN);
-	int64		now = le_origin_now(true);
+	int64		now = le_origin_now(MyDatabaseId);
+	int64		then;
 	int64		last;
 	struct timeval clock;
 
-	/* a sequence that was created anew must not repeat earlier tokens */
-	last = Max(le_sequence_read(LE_TOKENS), token_floor());
+	/* a sequence that was set back or created anew must not repeat tokens */
+	last = Max(le_sequence_read(LE_TOKENS, &then), token_floor());
 	gettimeofday(&clock, NULL);
 	block->first = le_first_token(Min(last, LE_TOKEN_MAX), then, now, &clock);
 	if (block->first > LE_TOKEN_MAX - LE_TOKEN_BLOCK)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("there are no more tokens after " INT64_FORMAT, last)));
-	block->written = le_sequence_set(LE_TOKENS, block->first + LE_TOKEN_BLOCK - 1);
-	if (then != now)
-		block->written = le_sequence_set(LE_TOKEN_ORIGIN, now);
+	block->written = le_sequence_set(LE_TOKENS, block->first + LE_TOKEN_BLOCK - 1, now);
 }
 
 /*
