@@ -1593,7 +1593,7 @@ BEGIN
 		AND o.due < due;
 	IF FOUND THEN
 		RETURN true;
-	ELSIF EXISTS (SELECT FROM le.le_once_done o WHERE o.name = name) THEN
+	ELSIF EXISTS (SELECT FROM le.le_once_done o WHERE o.name = name AND o.due >= due) THEN
 		RETURN false;
 	END IF;
 	IF (SELECT count(*) FROM le.le_once_done o WHERE o.role = caller) >= most THEN
