@@ -1532,6 +1532,7 @@ DECLARE
 	guards text := current_setting('leader_election_sql.guards', true);
 	e le.le_elections;
 	token bigint;
+	told boolean;
 BEGIN
 	IF TG_NARGS <> 1 THEN
 		RAISE invalid_object_definition USING
@@ -1553,7 +1554,8 @@ BEGIN
 			token := setting;
 		END IF;
 	END IF;
-	PERFORM le._le_guard_by(TG_ARGV[0], token);
+	e := le._le_guard_by(TG_ARGV[0], token);
+	told := token IS NULL OR le._le_tell_guard(token);
 	IF TG_OP = 'DELETE' THEN
 		RETURN OLD;
 	END IF;

@@ -57,13 +57,6 @@ SELECT le_resign('job', :t1);
 COMMIT;
 
 SELECT le_lease('job', '1 hour', identity => 'me') AS t1 \gset
--- once guarded, the transaction needs it no more
-BEGIN;
-SET LOCAL leader_election.token = :t1;
-UPDATE work SET done = 'guarded' WHERE id = 1;
-SET LOCAL leader_election.token = '';
-INSERT INTO work VALUES (6, 'guarded');
-COMMIT;
 BEGIN;
 SELECT le_assert_leader('job', :t1);
 INSERT INTO work VALUES (7, 'asserted');

@@ -436,6 +436,12 @@ SET leader_election.token = :t1;
 UPDATE work SET done = 'by the leader';
 SELECT * FROM work ORDER BY id;
 DROP TABLE child;
+-- once guarded, the transaction needs the token no more
+BEGIN;
+INSERT INTO work VALUES (5, 'guarded');
+SET LOCAL leader_election.token = '';
+INSERT INTO work VALUES (6, 'guarded');
+COMMIT;
 DROP TRIGGER guard ON work;
 
 SELECT dblink_disconnect('other');
