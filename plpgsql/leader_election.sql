@@ -1243,7 +1243,7 @@ BEGIN
 	name := le._le_name(name);
 	PERFORM le._le_require_primary();
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
-	IF token IS NOT NULL AND e.token = token AND e.scope = 'lease' THEN
+	IF e.token = token AND e.scope = 'lease' AND le._le_over(e, false) IS NULL THEN
 		RAISE object_not_in_prerequisite_state USING
 			MESSAGE = format('election "%s" is led by a lease, which has no heartbeat', name),
 				HINT = 'Use le_renew().';

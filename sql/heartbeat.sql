@@ -148,6 +148,13 @@ SELECT dblink_disconnect('s'), gone('s');
 SELECT le_heartbeat('hb', :t), le_heartbeat('hb none', :none_t);
 TABLE led;
 
+-- a lease has none, and is no error after its end
+SELECT le_lease('lease', '1 hour') AS lease \gset
+SELECT le_heartbeat('lease', :lease);
+\echo :LAST_ERROR_SQLSTATE
+SELECT le_resign('lease', :lease);
+SELECT le_heartbeat('lease', :lease);
+
 SET client_min_messages = warning;
 DROP SCHEMA regress_heartbeat CASCADE;
 DROP EXTENSION dblink;
