@@ -2119,7 +2119,8 @@ BEGIN
 			ELSE 'guard' END
 	FROM locks l
 	JOIN le.le_elections e ON e.beacon = ~l.key
-	WHERE NOT EXISTS (SELECT FROM locks b WHERE b.key = e.beacon AND b.pid = l.pid);
+	WHERE l.pid <> pg_backend_pid()
+		AND NOT EXISTS (SELECT FROM locks b WHERE b.key = e.beacon AND b.pid = l.pid);
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_candidates()

@@ -19,6 +19,7 @@ BEGIN;
 SELECT le_try_become_leader_xact('job'), pg_try_advisory_xact_lock(42);
 SELECT le_try_become_leader_xact('job'), le_become_leader_xact('job'), le_become_leader_xact('job', '0');
 SELECT name, key = hashtextextended('job', 0) AS key, scope FROM le_leaders WHERE name = 'job';
+SELECT count(*) AS candidates FROM le_candidates;
 SELECT mode, granted FROM advisory;
 TABLE beside;
 COMMIT;
