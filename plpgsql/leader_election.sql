@@ -259,6 +259,18 @@ BEGIN
 		ELSE pg_has_role(caller, role, 'USAGE') END;
 END $$;
 
+-- Quote a name or identity for messages, so that it stays on one line of the log,
+-- and within its quotes
+CREATE OR REPLACE FUNCTION le._le_quote(value text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	RETURN '"' || (SELECT string_agg(CASE WHEN c IN ('"', chr(92)) THEN chr(92) || c
+		WHEN c COLLATE "C" > chr(127) AND getdatabaseencoding() <> 'UTF8' THEN c
+		WHEN ascii(c) < 32 OR ascii(c) = 127 THEN chr(92) || 'x' || lpad(to_hex(ascii(c)), 2, '0')
+		WHEN ascii(c) <@ '{[128,160),[1564,1565),[8206,8208),[8232,8239),[8294,8298)}'::int4multirange
+			THEN chr(92) || 'u' || lpad(to_hex(ascii(c)), 4, '0')
+		ELSE c END, '' ORDER BY i) FROM string_to_table(value, NULL) WITH ORDINALITY t(c, i)) || '"';
+END $$;
+
 -- Raise an error unless the caller has the privileges of the term's role
 CREATE OR REPLACE FUNCTION le._le_require_role(name text, role oid) RETURNS boolean
 	LANGUAGE plpgsql AS $$
@@ -391,7 +403,8 @@ CREATE OR REPLACE FUNCTION le._le_shown_identity(e le.le_elections) RETURNS text
 	LANGUAGE plpgsql STABLE AS $$
 BEGIN
 	RETURN le._le_public_identity(e.identity, e.shows_client
-		AND NOT pg_has_role(le._le_caller(), e.role, 'USAGE')
+		AND NOT pg_has_role(le._le_caller(), CASE e.scope WHEN 'lease' THEN e.role ELSE e.login END,
+			'USAGE')
 		AND NOT pg_has_role(le._le_caller(), 'pg_read_all_stats', 'USAGE'));
 END $$;
 
@@ -785,23 +798,22 @@ CREATE OR REPLACE FUNCTION le._le_bid_again(e le.le_elections, scope text, heart
 RETURNS bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
-	IF scope = 'lease' OR identity <> e.identity THEN
-		IF scope = 'lease' AND waits THEN
-			RAISE object_not_in_prerequisite_state USING
-				MESSAGE = format('cannot wait to lead election "%s", which this session leads '
-					'already', e.name),
-				DETAIL = format('The session leads it in %s scope.', e.scope);
-		ELSIF waits THEN
-			RAISE SQLSTATE 'LE005' USING
-				MESSAGE = format('cannot wait to lead election "%s", which this session leads '
-					'already', e.name),
-				DETAIL = format('The session leads it as "%s".', le._le_shown_identity(e)),
-					HINT = le._le_pool_hint();
-		ELSIF scope <> 'lease' THEN
-			RAISE WARNING USING HINT = le._le_pool_hint(),
-				MESSAGE = format('this session leads election "%s" as "%s"', e.name,
-					le._le_shown_identity(e));
-		END IF;
+	IF identity <> e.identity AND waits THEN
+		RAISE SQLSTATE 'LE005' USING HINT = le._le_pool_hint(),
+			MESSAGE = format('cannot wait to lead election %s, which this session leads already',
+				le._le_quote(e.name)),
+			DETAIL = format('The session leads it as %s.', le._le_quote(le._le_shown_identity(e)));
+	ELSIF identity <> e.identity THEN
+		RAISE WARNING USING HINT = le._le_pool_hint(),
+			MESSAGE = format('this session leads election %s as %s', le._le_quote(e.name),
+				le._le_quote(le._le_shown_identity(e)));
+		RETURN NULL;
+	ELSIF scope = 'lease' AND waits THEN
+		RAISE object_not_in_prerequisite_state USING
+			MESSAGE = format('cannot wait to lead election %s, which this session leads already',
+				le._le_quote(e.name)),
+			DETAIL = format('The session leads it in %s scope.', e.scope);
+	ELSIF scope = 'lease' THEN
 		RETURN NULL;
 	END IF;
 	IF scope = 'session' AND e.scope = 'transaction' THEN
@@ -1027,6 +1039,9 @@ DECLARE
 	patience interval;
 	token bigint;
 BEGIN
+	IF timeout = '0' THEN
+		RETURN le._le_bid(name, scope, lasts, identity, NULL);
+	END IF;
 	LOOP
 		patience := le._le_patience(started, timeout, lock_timeout);
 		token := le._le_bid(name, scope, lasts, identity, patience);
@@ -1680,9 +1695,7 @@ BEGIN
 	IF first AND scope = 'lease' AND token IS NOT NULL
 		AND le._le_renew(name, token, lasts, identity) THEN
 		RETURN;
-	ELSIF timeout = '0' THEN
-		token := le._le_bid(name, scope, lasts, identity, NULL);
-	ELSIF atomic THEN
+	ELSIF atomic OR timeout = '0' THEN
 		token := le._le_wait(name, scope, lasts, identity, timeout,
 			current_setting('lock_timeout'));
 	ELSE
@@ -1701,7 +1714,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
 	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
-	first boolean := waits IS NULL;
 	lasts interval;
 	pause interval;
 	e le.le_elections;
@@ -1715,6 +1727,10 @@ BEGIN
 	PERFORM le._le_name(n) FROM unnest(names) n;
 	lasts := le._le_check_campaign(timeout, ttl, heartbeat, identity, caller);
 	PERFORM le._le_require_primary();
+	PERFORM le._le_bid_again(o.t, 'session', NULL, identity, COALESCE(timeout > '0', true))
+	FROM (SELECT t FROM unnest(names) WITH ORDINALITY n(name, i)
+		JOIN le.le_elections t ON t.name = n.name
+		WHERE waits IS NULL AND identity <> t.identity AND le._le_mine(t) ORDER BY n.i LIMIT 1) o;
 	LOOP
 		-- where leases are not granted yet, only a call that does not wait is told so
 		IF scope = 'session' OR timeout = '0'
@@ -1723,9 +1739,6 @@ BEGIN
 				SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
 				IF NOT le._le_mine(e) THEN
 					token := le._le_bid(name, scope, lasts, identity, NULL);
-				ELSIF identity <> e.identity THEN
-					token := le._le_bid_again(e, 'session', NULL, identity,
-						COALESCE(timeout > '0', true) AND NOT first);
 				END IF;
 				waits := false;
 				IF token IS NOT NULL THEN

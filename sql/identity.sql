@@ -99,4 +99,44 @@ SELECT name, identity FROM le_leaders;
 RESET ROLE;
 SELECT le_resign_all();
 
-DROP ROLE regress_le_leader, regress_le_member, regress_le_stats, regress_le_other;
+-- a role switched to is not the role that connected
+SET SESSION AUTHORIZATION regress_le_member;
+SET application_name = '';
+SET ROLE regress_le_leader;
+SELECT current_user, le_try_become_leader('job');
+SELECT identity FROM le_leaders;
+SELECT le_resign_all();
+RESET SESSION AUTHORIZATION;
+
+-- the address belongs to the role that connected, as in pg_stat_activity: not
+-- to the group whose role the session had set
+CREATE ROLE regress_le_group;
+GRANT regress_le_group TO regress_le_leader, regress_le_other;
+SET SESSION AUTHORIZATION regress_le_leader;
+SET application_name = '';
+SET ROLE regress_le_group;
+SELECT le_try_become_leader('job');
+RESET SESSION AUTHORIZATION;
+SET ROLE regress_le_other;
+SELECT identity AS shown_to_fellow_member FROM le_leader('job');
+RESET ROLE;
+SELECT le_resign_all();
+
+-- under another identity, it is another client on this connection: it does not wait
+SELECT le_try_become_leader('job', identity => 'worker 1'), le_try_become_leader('job', identity => 'worker 3');
+SELECT le_become_leader('job', '0', identity => 'worker 3'), le_lease('job', '1 s', identity => 'worker 3');
+SELECT le_become_leader_xact('job', '0', identity => 'worker 3');
+CALL le_campaign('job', '0', identity => 'worker 3');
+CALL le_campaign('job', '0', identity => 'worker 3', ttl => '1 s');
+CALL le_campaign(ARRAY['job'], '0', identity => 'worker 3', ttl => '1 s');
+SELECT le_become_leader('job', '1 h', identity => 'worker 3');
+CALL le_campaign('job', '1 h', identity => 'worker 3');
+CALL le_campaign('job', '1 h', identity => 'worker 3', ttl => '1 s');
+CALL le_campaign(ARRAY['job', 'free'], '1 h', identity => 'worker 3');
+CALL le_campaign(ARRAY['free', 'job'], '1 h', identity => 'worker 3');
+\echo :LAST_ERROR_SQLSTATE
+CALL le_campaign(ARRAY['job', 'other'], '0', identity => 'worker 3') \gset
+SELECT name, identity FROM le_leaders ORDER BY name;
+SELECT le_resign_all();
+
+DROP ROLE regress_le_leader, regress_le_member, regress_le_stats, regress_le_other, regress_le_group;
