@@ -1372,13 +1372,29 @@ BEGIN
 	RETURN NULL;
 END $$;
 
+-- Warn in a transaction block, which the times tell unless it is sent as one string.
+-- In the extended protocol, the transaction of a statement with parameters begins
+-- with an earlier message, shortly before.
+CREATE OR REPLACE FUNCTION le._le_warn_block(name text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	age interval := statement_timestamp() - transaction_timestamp();
+BEGIN
+	IF age > '0' AND NOT (age < '50 ms' AND current_query() ~ '[$][1-9]') THEN
+		RAISE WARNING USING ERRCODE = 'active_sql_transaction',
+			MESSAGE = format('the lease of election %s begins when this transaction commits',
+				le._le_quote(name)),
+			DETAIL = 'Until then no program leads, and after a rollback none does.',
+			HINT = 'Commit before acting as the leader, or take leases outside of transaction '
+				'blocks.';
+	END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION le.le_lease(name text, ttl interval, token bigint DEFAULT NULL,
 	identity text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
 	renewed boolean := false;
-	age interval := statement_timestamp() - transaction_timestamp();
 BEGIN
 	name := le._le_name(name);
 	identity := le._le_text('identity', identity, 1, 255);
@@ -1395,17 +1411,7 @@ BEGIN
 		RETURN NULL;
 	END IF;
 	token := le._le_bid(name, 'lease', ttl, identity, NULL);
-	-- The times tell whether this is a transaction block, unless that is sent as one string.
-	-- In the extended protocol, the transaction of a statement with parameters begins with an
-	-- earlier message, shortly before.
-	IF token IS NOT NULL AND age > '0' AND NOT (age < '50 ms' AND current_query() ~ '[$][1-9]') THEN
-		RAISE WARNING USING ERRCODE = 'active_sql_transaction',
-			MESSAGE = format('the lease of election "%s" begins when this transaction commits',
-				name),
-			DETAIL = 'Until then no program leads, and after a rollback none does.',
-			HINT = 'Commit before acting as the leader, or take leases outside of transaction '
-				'blocks.';
-	END IF;
+	PERFORM le._le_warn_block(name) WHERE token IS NOT NULL;
 	RETURN token;
 END $$;
 COMMENT ON FUNCTION le.le_lease(text, interval, bigint, text) IS
@@ -1704,6 +1710,7 @@ BEGIN
 		token := le._le_bid(name, scope, lasts, identity, patience);
 		waits := token IS NULL AND COALESCE(clock_timestamp() < started + timeout, true);
 	END IF;
+	PERFORM le._le_warn_block(name) WHERE token IS NOT NULL AND scope = 'lease';
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, ttl interval,
@@ -1742,6 +1749,7 @@ BEGIN
 				END IF;
 				waits := false;
 				IF token IS NOT NULL THEN
+					PERFORM le._le_warn_block(name) WHERE scope = 'lease';
 					RETURN;
 				END IF;
 			END LOOP;

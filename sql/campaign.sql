@@ -48,10 +48,14 @@ SELECT le_resign('job', :lease);
 
 -- in a transaction block it works, too, and there the lease counts from the commit
 BEGIN;
-SET LOCAL client_min_messages = error;
 CALL le_campaign('job', '1 s', ttl => '1 min') \gset
 ROLLBACK;
 SELECT le_am_leader('job', :token);
+BEGIN;
+CALL le_campaign(ARRAY['job'], '1 s', ttl => '1 min') \gset
+ROLLBACK;
+CALL le_campaign(ARRAY['job'], '1 s', ttl => '1 min') \gset
+SELECT le_resign('job', :token);
 
 -- in a function
 CREATE FUNCTION regress_campaign() RETURNS boolean LANGUAGE plpgsql AS $$
