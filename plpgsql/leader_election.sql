@@ -277,8 +277,8 @@ CREATE OR REPLACE FUNCTION le._le_require_role(name text, role oid) RETURNS bool
 BEGIN
 	IF NOT le._le_has_role(role) THEN
 		RAISE insufficient_privilege USING MESSAGE = format(
-			'permission denied for the token of election "%s", which belongs to another role',
-				name);
+			'permission denied for the token of election %s, which belongs to another role',
+				le._le_quote(name));
 	END IF;
 	RETURN true;
 END $$;
@@ -306,12 +306,12 @@ BEGIN
 		RETURN le._le_text('election name', name, 1, 255);
 	ELSIF name ~ '^[-+]?[0-9]+$' THEN
 		RAISE invalid_parameter_value USING
-			MESSAGE = format('election name must not be a number: "%s"', name),
+			MESSAGE = format('election name must not be a number: %s', le._le_quote(name)),
 			HINT = 'Put a letter into the name. Elections by bare key need the C extension '
 				'leader_election.';
 	ELSIF name LIKE '{%}' THEN
 		RAISE invalid_parameter_value USING
-			MESSAGE = format('election name must not be enclosed in braces: "%s"', name),
+			MESSAGE = format('election name must not be enclosed in braces: %s', le._le_quote(name)),
 			HINT = 'Pass an array of names as $1::text[].';
 	END IF;
 	RETURN name;
@@ -667,8 +667,8 @@ END $$;
 CREATE OR REPLACE FUNCTION le._le_beacon_taken(e le.le_elections) RETURNS le.le_elections
 	LANGUAGE plpgsql AS $$
 BEGIN
-	RAISE serialization_failure USING MESSAGE = format('could not begin the term of election "%s"',
-		e.name);
+	RAISE serialization_failure USING
+		MESSAGE = format('could not begin the term of election %s', le._le_quote(e.name));
 END $$;
 
 -- Take beacon and line of a term in session scope, immediately before the commit.
@@ -870,7 +870,7 @@ BEGIN
 
 		IF lease_us > 0 AND NOT waits THEN
 			RAISE EXCEPTION USING ERRCODE = 'LE003',
-				MESSAGE = format('cannot grant a lease of election "%s" yet', name),
+				MESSAGE = format('cannot grant a lease of election %s yet', le._le_quote(name)),
 				DETAIL = 'This server was promoted or restored, and a lease that it does not know '
 					'of may still run.',
 				HINT = format('Retry in %s ms.', ceil(lease_us / 1000.0));
@@ -917,8 +917,7 @@ BEGIN
 
 				-- decide under the lock of the row: guards are over, and so is the term
 				IF waits THEN
-					PERFORM set_config('lock_timeout',
-						(1 + 1000 * greatest(0,
+					PERFORM set_config('lock_timeout', (1 + 1000 * greatest(0,
 						extract(epoch FROM until - clock_timestamp())))::integer::text, true);
 					SELECT * INTO e FROM le.le_elections t WHERE t.name = name
 						AND t.beacon = seen.beacon FOR UPDATE;
@@ -985,8 +984,7 @@ BEGIN
 		identity = COALESCE(identity, application, client),
 			shows_client = COALESCE(identity, application) IS NULL,
 		role = quote_ident(le._le_caller())::regrole, login = quote_ident(session_user)::regrole,
-		pid = pg_backend_pid(),
-			xact = pg_current_xact_id(),
+		pid = pg_backend_pid(), xact = pg_current_xact_id(),
 		since = clock_timestamp(), renewed_at = clock_timestamp(), renewals = 0,
 		beacon = CASE WHEN new_beacon THEN le._le_new_beacon() ELSE t.beacon END,
 		ended = NULL, suspect_at = NULL, value = NULL
@@ -1069,8 +1067,7 @@ COMMENT ON FUNCTION le.le_try_become_leader(text, interval, text) IS
 'there is no other leader; the term begins at commit; does not wait';
 
 CREATE OR REPLACE FUNCTION le.le_become_leader(name text, timeout interval DEFAULT NULL,
-	heartbeat interval DEFAULT NULL,
-	identity text DEFAULT NULL)
+	heartbeat interval DEFAULT NULL, identity text DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	name := le._le_name(name);
@@ -1146,18 +1143,18 @@ DECLARE
 	e le.le_elections;
 BEGIN
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
-	message := format('%s does not lead election "%s"', COALESCE('token ' || token, 'this session'),
-		name);
+	message := format('%s does not lead election %s', COALESCE('token ' || token, 'this session'),
+		le._le_quote(name));
 	IF le._le_over(e, false) IS NOT NULL THEN
 		detail := 'The election is vacant.';
 	ELSIF e.scope = 'lease' THEN
-		detail := format('"%s" leads it, by a lease.', le._le_shown_identity(e));
+		detail := format('%s leads it, by a lease.', le._le_quote(le._le_shown_identity(e)));
 		hint := for_lease;
 	ELSIF e.pid = pg_backend_pid() THEN
 		detail := 'This session leads it, without a lease.';
 	ELSE
-		detail := format('"%s" leads it, in the session with process ID %s.',
-			le._le_shown_identity(e), e.pid);
+		detail := format('%s leads it, in the session with process ID %s.',
+			le._le_quote(le._le_shown_identity(e)), e.pid);
 		hint := 'Session scope belongs to the connection that took it, and a connection pool hands '
 			'out another one. To lead through a pool, use a lease.';
 	END IF;
@@ -1179,9 +1176,8 @@ BEGIN
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
 	IF token IS NULL AND le._le_mine(e) THEN
 		IF e.scope = 'transaction' THEN
-			RAISE WARNING
-				USING MESSAGE = format('leadership of election "%s" is bound to this transaction',
-				name),
+			RAISE WARNING USING MESSAGE = format(
+				'leadership of election %s is bound to this transaction', le._le_quote(name)),
 				DETAIL = 'It ends with the transaction.';
 			RETURN NULL;
 		END IF;
@@ -1199,9 +1195,9 @@ BEGIN
 	IF identity <> e.identity THEN
 		RAISE WARNING
 			USING MESSAGE = format(CASE WHEN token IS NULL
-			THEN 'this session leads election "%s" as "%s"'
-				ELSE 'the lease with this token leads election "%s" as "%s"' END, name,
-					le._le_shown_identity(e)),
+			THEN 'this session leads election %s as %s'
+				ELSE 'the lease with this token leads election %s as %s' END, le._le_quote(name),
+					le._le_quote(le._le_shown_identity(e))),
 			HINT = CASE WHEN token IS NULL THEN le._le_pool_hint()
 				ELSE 'Pass the identity under which the lease was taken, or none.' END;
 		RETURN NULL;
@@ -1209,8 +1205,7 @@ BEGIN
 	RETURN e;
 END $$;
 
-CREATE
-	OR REPLACE FUNCTION le.le_resign(name text, token bigint DEFAULT NULL,
+CREATE OR REPLACE FUNCTION le.le_resign(name text, token bigint DEFAULT NULL,
 	successor text DEFAULT NULL, identity text DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1260,7 +1255,7 @@ BEGIN
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
 	IF e.token = token AND e.scope = 'lease' AND le._le_over(e, false) IS NULL THEN
 		RAISE object_not_in_prerequisite_state USING
-			MESSAGE = format('election "%s" is led by a lease, which has no heartbeat', name),
+			MESSAGE = format('election %s is led by a lease, which has no heartbeat', le._le_quote(name)),
 				HINT = 'Use le_renew().';
 	ELSIF NOT COALESCE(token = e.token, token IS NULL) THEN
 		RETURN false;
@@ -1504,7 +1499,8 @@ BEGIN
 			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name), 0) < token THEN
 			-- the term may have begun after the snapshot
 			RAISE serialization_failure USING
-				MESSAGE = format('could not look at the term of election "%s" with token %s', name, token),
+				MESSAGE = format('could not look at the term of election %s with token %s',
+					le._le_quote(name), token),
 				DETAIL = 'The snapshot of the transaction is older than the term, or there is no such term.',
 				HINT = 'Retry the transaction.';
 		END IF;
@@ -1570,7 +1566,7 @@ BEGIN
 			IF setting !~ '^0*[1-9][0-9]{0,17}$' THEN
 				RAISE invalid_parameter_value USING MESSAGE = format(
 					'parameter "leader_election.token" must be a token, which is a positive '
-						'bigint, or empty: "%s"', setting);
+						'bigint, or empty: %s', le._le_quote(setting));
 			END IF;
 			token := setting;
 		END IF;
@@ -1973,24 +1969,24 @@ BEGIN
 			CROSS JOIN LATERAL pg_stat_get_activity(l.pid) a
 			WHERE l.key = ~e.beacon AND l.granted;
 		IF NOT FOUND THEN
-			RAISE WARNING USING MESSAGE = format('election "%s" has no leader to depose', name),
+			RAISE WARNING USING MESSAGE = format('election %s has no leader to depose', le._le_quote(name)),
 				DETAIL = COALESCE(le._le_locker(name), 'The election is vacant.');
 			RETURN;
 		END IF;
 	END IF;
 	IF le._le_mine(e) THEN
 		RAISE object_not_in_prerequisite_state USING
-			MESSAGE = format('cannot depose the leader of election "%s", which is this session',
-				name), HINT = 'Use le_resign().';
+			MESSAGE = format('cannot depose the leader of election %s, which is this session',
+				le._le_quote(name)), HINT = 'Use le_resign().';
 	ELSIF deposer IS NULL THEN
 		deposer := le._le_caller();
 		super := COALESCE((SELECT r.rolsuper FROM pg_roles r WHERE r.oid = e.role), false);
 		IF NOT le._le_has_role(e.role)
 			AND (super OR NOT le._le_has_role('pg_signal_backend'::regrole)) THEN
 			RAISE insufficient_privilege USING MESSAGE = format(CASE WHEN super
-				THEN 'permission denied to depose the leader of election "%s", which is a superuser'
-				ELSE 'permission denied to depose the leader of election "%s": only roles with the '
-					'privileges of its role or of "pg_signal_backend" may' END, name);
+				THEN 'permission denied to depose the leader of election %s, which is a superuser'
+				ELSE 'permission denied to depose the leader of election %s: only roles with the '
+					'privileges of its role or of "pg_signal_backend" may' END, le._le_quote(name));
 		END IF;
 	END IF;
 	deposed := CASE WHEN e.scope <> 'transaction' THEN le._le_end(e, 'deposed',
@@ -1999,7 +1995,7 @@ EXCEPTION WHEN lock_not_available THEN
 	deposed := NULL;
 	IF pid IS NULL THEN
 		RAISE lock_not_available USING
-			MESSAGE = format('could not end the term of election "%s"', name),
+			MESSAGE = format('could not end the term of election %s', le._le_quote(name)),
 			DETAIL = COALESCE(le._le_locker(name), 'It is locked by several transactions.'),
 			HINT = 'Terminate that session, and try again.';
 	END IF;
@@ -2041,8 +2037,7 @@ COMMENT ON FUNCTION le.le_depose(text, text) IS
 CREATE OR REPLACE FUNCTION le._le_terms(one text)
 	RETURNS TABLE (name text, key bigint, scope text, identity text, token bigint,
 	pid integer, role oid, since timestamptz, candidates bigint, ttl interval, heartbeat interval,
-		renewed_at timestamptz,
-	renewals bigint, expires_in interval, value text)
+		renewed_at timestamptz, renewals bigint, expires_in interval, value text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	names text[] := CASE WHEN one IS NULL

@@ -143,6 +143,12 @@ SELECT le_resign('%s%d%n'), le_resign('a"b'), le_resign(E'a\nb');
 SELECT le_resign('%s%d%n');
 SELECT le_resign('ünïcödé ✓') FROM generate_series(1, 2);
 SELECT le_resign_all();
+-- in messages, names and identities stay on one line, and within their quotes
+SELECT le_resign('a"b');
+SELECT le_resign(E'a\nb\x7f');
+SELECT le_try_become_leader(U&'{a\000Ab\0085\061C\2028\202E\2069ü}');
+SELECT le_try_become_leader(E'a\\\nb', identity => E'"\r\n'), le_try_become_leader(E'a\\\nb', identity => 'other');
+SELECT le_resign_all();
 
 -- timeouts
 SELECT le_become_leader('n', '-1 ms');

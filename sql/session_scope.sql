@@ -157,11 +157,6 @@ SELECT le_am_leader('serializable'), le_am_leader('read only');
 COMMIT;
 SELECT le_resign_all();
 
--- names in messages
-SELECT le_resign('a"b');
-SELECT le_resign(E'a\nb\x7f');
-SELECT le_try_become_leader(E'{a\nb}');
-
 -- one statement string is a transaction block, too
 SELECT 1 AS one\; SELECT le_try_become_leader('string');
 SELECT le_resign('string');
