@@ -146,7 +146,7 @@ func (c *client) clear(s *session, e election, bid event.Record) {
 	}
 	t := &term{election: e, scope: event.Session, s: s}
 	if c.am(s, t); !s.closed {
-		c.resign(s, t, "")
+		c.resign(s, t)
 	}
 }
 

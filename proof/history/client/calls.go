@@ -1,7 +1,6 @@
 package client
 
 import (
-	"database/sql"
 	"fmt"
 	"sync"
 
@@ -157,41 +156,19 @@ func (c *client) again(t *term) {
 	}
 }
 
-// resign ends a term, with a successor or without.  It does not end if the successor does not wait.
-func (c *client) resign(s *session, t *term, successor string) {
+// resign ends a term.
+func (c *client) resign(s *session, t *term) {
 	r := about(event.Resign, t)
-	r.Successor = successor
 	var answer event.Record
 	switch {
 	case t.scope == event.ByLease:
-		answer, _ = c.ask(s, r, "SELECT le_resign($1::text, $2::bigint, $3::text)", t.name, t.token, null(successor))
+		answer, _ = c.ask(s, r, "SELECT le_resign($1::text, $2::bigint)", t.name, t.token)
 	case t.name == "":
 		answer, _ = c.ask(s, r, "SELECT le_resign($1::bigint)", t.key)
 	default:
-		answer, _ = c.ask(s, r, "SELECT le_resign($1::text, successor => $2::text)", t.name, null(successor))
+		answer, _ = c.ask(s, r, "SELECT le_resign($1::text)", t.name)
 	}
-	t.ended = t.ended || answer.Outcome == event.True || successor == "" && answer.Outcome == event.False
-}
-
-func null(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
-
-// successor returns a candidate that waits, or one of the clients.
-func (c *client) successor(s *session, e election) string {
-	var identity sql.NullString
-	if c.chance(0.8) {
-		s.row(soon, []any{&identity}, `SELECT (SELECT identity FROM le_candidates
-			WHERE name = $1::text AND position IS NOT NULL ORDER BY random() LIMIT 1)`, e.name)
-		s.settle()
-	}
-	if identity.String == "" {
-		return fmt.Sprintf("client %d", 1+c.rng.IntN(max(c.Clients, 1)))
-	}
-	return identity.String
+	t.ended = t.ended || answer.Outcome == event.True || answer.Outcome == event.False
 }
 
 // resignWhileWriting resigns while another session has a transaction that the term guards: its commit must fail.
@@ -200,7 +177,7 @@ func (c *client) resignWhileWriting(s *session, t *term) {
 	if writer == nil || writer == s {
 		return
 	}
-	c.write(writer, t, writing{during: func() { c.resign(s, t, "") }})
+	c.write(writer, t, writing{during: func() { c.resign(s, t) }})
 }
 
 // discard has the session lose its locks, with which a term in session scope ends.

@@ -60,8 +60,6 @@ const (
 	Cancel   = "cancel"   // cancel bids that wait
 	Late     = "late"     // write by terms that have ended
 	Discard  = "discard"  // discard the session's state
-	// resign in favor of a candidate
-	Successor = "successor"
 	// rely on le_assert_leader where a trigger guards
 	Guarded = "guarded"
 	// use bare keys

@@ -78,7 +78,7 @@ func (c *client) takeTurn(last bool) bool {
 		s.close(c.chance(0.5))
 	}
 	if !s.closed {
-		c.resign(s, t, "")
+		c.resign(s, t)
 	}
 	// a session that may lead would not be one that holds nothing
 	if !t.ended && t.scope == event.Session {
@@ -196,7 +196,7 @@ func (c *client) yield(t *term) {
 	if t == nil || t.ended || t.s.closed {
 		return
 	}
-	c.resign(t.s, t, "")
+	c.resign(t.s, t)
 	if !t.ended {
 		t.s.close(false)
 	}

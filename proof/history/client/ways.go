@@ -116,7 +116,7 @@ func (c *client) leadOnce(e election) bool {
 	t := &term{election: e, scope: event.Session, token: won.Token, s: s, until: never}
 	c.write(s, t, writing{mark: event.First, guard: "assert"})
 	if !s.closed {
-		c.resign(s, t, "")
+		c.resign(s, t)
 	}
 	c.settlePrepared(never) // the next leader waits for what this term guards
 	return true
@@ -228,27 +228,21 @@ func (c *client) leave(t *term) {
 		return
 	}
 	switch n := c.rng.IntN(100); {
-	case n < 25 && t.name != "":
-		successor := ""
-		if c.may(Successor) {
-			successor = c.successor(s, t.election)
-		}
-		c.resign(s, t, successor)
-	case n < 35 && t.name != "":
+	case n < 10 && t.name != "":
 		c.resignWhileWriting(s, t)
-	case n < 40:
+	case n < 15:
 		c.deposeOwn(t)
-	case t.scope == event.ByLease && n < 60:
+	case t.scope == event.ByLease && n < 35:
 		c.expire(t)
-	case t.scope == event.Session && n < 52:
-		s.close(n < 46)
-	case t.scope == event.Session && n < 58 && c.may(Discard):
+	case t.scope == event.Session && n < 27:
+		s.close(n < 21)
+	case t.scope == event.Session && n < 33 && c.may(Discard):
 		c.discard(s, t)
-	case t.scope == event.Session && n < 65 && t.name != "" && c.may(Discard):
+	case t.scope == event.Session && n < 40 && t.name != "" && c.may(Discard):
 		c.discardWhileWriting(s, t)
 	}
 	if !t.ended && !s.closed {
-		c.resign(s, t, "")
+		c.resign(s, t)
 	}
 }
 

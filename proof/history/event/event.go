@@ -45,7 +45,7 @@ const (
 	WaitXact  = "wait_xact" // le_become_leader_xact
 	Lease     = "lease"     // le_lease with TTL (not a renewal); or CALL le_campaign with a ttl (Waits)
 	Renew     = "renew"     // le_renew, or le_lease with its token: true if the lease still runs
-	Resign    = "resign"    // le_resign, with Token for a lease, with Successor
+	Resign    = "resign"    // le_resign, with Token for a lease
 	Heartbeat = "heartbeat" // le_heartbeat, on the leading session or with Token on another
 	Am        = "am"        // le_am_leader
 	End       = "end"       // COMMIT or ROLLBACK of a transaction that leads in transaction scope
@@ -128,7 +128,6 @@ type Record struct {
 	Elections []string `json:"elections,omitempty"`
 	Scope     string   `json:"scope,omitempty"` // of the bid, or of the term that the call is about
 	Identity  string   `json:"identity,omitempty"`
-	Successor string   `json:"successor,omitempty"`
 	Token     int64    `json:"token,omitempty"` // in a call: the term that it is about; in a return: the term won or seen
 	After     int64    `json:"after,omitempty"`
 	Version   int64    `json:"version,omitempty"`

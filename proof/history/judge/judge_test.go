@@ -465,27 +465,6 @@ var good = map[string]func(*script){
 		c := s.call(200, 210, event.Record{Client: 1, Do: event.Write, Token: 100}, event.Unknown, 0)
 		job(2, 1, c, "", "2025-01-01 12:00:00.5+00")
 	},
-	"a successor is named": func(s *script) {
-		s.connect(1, 2, 3)
-		s.try(10, 20, 1, 100)
-		s.call(30, 3000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
-		s.call(1000, 2010, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session,
-			Identity: "client 3"}, event.True, 101)
-		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
-		s.about(2900, 2990, 3, event.Resign, 101, event.True)
-	},
-	"a successor has died, and another session has its name": func(s *script) {
-		s.connect(1, 2, 3)
-		s.try(10, 20, 1, 100)
-		wait := event.Record{Client: 3, Session: 2, Do: event.Wait, Waits: true, Scope: event.Session,
-			Identity: "client 3"}
-		s.call(25, 0, wait, "", 0)
-		s.call(30, 2020, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
-		wait.Session = 1
-		s.call(1000, 3000, wait, event.True, 102)
-		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
-		s.about(2900, 2990, 2, event.Resign, 101, event.True)
-	},
 	"a frozen candidate is not in line": func(s *script) {
 		s.connect(1, 3)
 		s.add(1, event.Record{Kind: event.Connect, Client: 2, Session: 1, Target: "proxy", Server: 1})
@@ -805,20 +784,6 @@ var bad = map[string]struct {
 		s.about(2000, 2010, 1, event.Resign, 100, event.True)
 		s.about(2900, 2990, 3, event.Resign, 101, event.True)
 	}},
-	"a successor is overtaken": {[]string{"order"}, func(s *script) {
-		s.connect(1, 2, 3)
-		s.try(10, 20, 1, 100)
-		s.call(30, 2020, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
-		wait := event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "client 3"}
-		s.call(1000, 3000, wait, event.True, 102)
-		s.call(2000, 2010, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
-		s.about(2900, 2990, 2, event.Resign, 101, event.True)
-	}},
-	"an absent successor is named": {[]string{"order"}, func(s *script) {
-		s.connect(1)
-		s.try(10, 20, 1, 100)
-		s.call(30, 40, event.Record{Client: 1, Do: event.Resign, Successor: "client 3"}, event.True, 0)
-	}},
 	"a bid that does not wait overtakes": {[]string{"order"}, func(s *script) {
 		s.connect(1, 2, 3)
 		s.try(10, 20, 1, 100)
@@ -841,17 +806,6 @@ var bad = map[string]struct {
 		s.about(1500, 1510, 1, event.Am, 100, event.True)
 		s.about(1900, 1990, 1, event.Resign, 100, event.True)
 		s.about(2900, 2990, 3, event.Resign, 101, event.True)
-	}},
-	"a bid overtakes that is not the successor": {[]string{"order"}, func(s *script) {
-		s.connect(1, 2, 3, 4)
-		s.try(10, 20, 1, 100)
-		s.call(30, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "b"},
-			event.True, 102)
-		s.call(40, 900, event.Record{Client: 4, Do: event.Wait, Waits: true, Scope: event.Session, Identity: "d"},
-			event.False, 0)
-		s.call(500, 510, event.Record{Client: 1, Do: event.Resign, Token: 100, Successor: "d"}, event.True, 0)
-		s.call(505, 520, event.Record{Client: 3, Do: event.Try, Scope: event.Session, Identity: "c"}, event.True, 101)
-		s.about(600, 610, 3, event.Resign, 101, event.True)
 	}},
 	"a candidate for many is not woken": {[]string{"wake-ups"}, func(s *script) {
 		s.connect(1, 2)

@@ -15,7 +15,7 @@ const margin = int64(300 * time.Millisecond)
 //
 // It is sound: a bid that waits for one election stands in line when the margin has passed since its call, unless a
 // fault may have kept it from the server, and until its return, or its timeout.  A candidate for many elections was not
-// elected before the last call that found the former term running.  A successor that a resignation names goes first.
+// elected before the last call that found the former term running.
 func (v *Verdict) checkOrder(h *history) {
 	for _, name := range h.names {
 		e := h.elections[name]
@@ -25,13 +25,6 @@ func (v *Verdict) checkOrder(h *history) {
 		for _, first := range e.calls {
 			if from, to, ok := h.inLine(first); ok {
 				v.checkOvertaken(e, first, from, to)
-			}
-		}
-		for _, t := range e.terms {
-			for _, c := range t.ends {
-				if c.Do == event.Resign && c.Successor != "" && c.server == t.server {
-					v.checkSuccessor(h, e, t, c)
-				}
 			}
 		}
 	}
@@ -105,7 +98,7 @@ func (v *Verdict) checkOvertaken(e *election, first *call, from, to int64) {
 		if t.win.Do == event.Many {
 			begun = max(begun, e.lastBefore(t))
 		}
-		if begun < from || e.names(t.win.Identity, first.At, t.end) {
+		if begun < from {
 			continue
 		}
 		v.add(Violation{Check: "order", Election: e.name, Records: together(first, t.win),
@@ -126,47 +119,4 @@ func (e *election) lastBefore(t *term) int64 {
 		}
 	}
 	return e.before[t]
-}
-
-// names says whether a resignation may have named a successor between two moments.
-func (e *election) names(successor string, from, to int64) bool {
-	for _, c := range e.calls {
-		named := c.Do == event.Resign && c.Successor != "" && c.Successor == successor
-		if named && !c.is(event.False) && c.At <= to && c.end >= from {
-			return true
-		}
-	}
-	return false
-}
-
-// checkSuccessor checks that the candidate that a resignation has named is elected next.  The resignation was true,
-// so a candidate of that name stood in line.  If only one bid can be meant, it is next, unless it has left before.
-func (v *Verdict) checkSuccessor(h *history, e *election, t *term, resign *call) {
-	var named []*call
-	for _, c := range e.calls {
-		if c.bids() && c.Waits && c.Do != event.Many && c.Identity == resign.Successor && c.At <= resign.end &&
-			(c.end >= resign.At || !c.lived()) {
-			named = append(named, c)
-		}
-	}
-	v.count("checked", "successors")
-	if len(named) == 0 {
-		v.add(Violation{Check: "order", Election: e.name, Records: together(t.win, resign),
-			Message: fmt.Sprintf("token %d was resigned in favor of %q, which did not wait", t.token,
-				resign.Successor)})
-	}
-	if len(named) != 1 {
-		return
-	}
-	to, ok := h.leaves(named[0])
-	for _, next := range e.terms {
-		passed := next.token > t.token && next.server == t.server && next.win != nil && next.end < to &&
-			(!named[0].is(event.True) || next.token < named[0].token())
-		if ok && passed && next.win != named[0] {
-			v.add(Violation{Check: "order", Election: e.name, Records: together(t.win, resign, next.win, named[0]),
-				Message: fmt.Sprintf("token %d was resigned in favor of %q, and client %d was elected", t.token,
-					resign.Successor, next.win.Client)})
-			return
-		}
-	}
 }

@@ -205,7 +205,7 @@ func (t *term) learn(c *call, sure bool) {
 		}
 	case c.is(event.True) && sure:
 		t.leads = append(t.leads, c)
-	case c.is(event.False) && (c.Do != event.Resign || c.Successor == "" && t.scope != event.Transaction && !t.mixed):
+	case c.is(event.False) && (c.Do != event.Resign || t.scope != event.Transaction && !t.mixed):
 		t.denials = append(t.denials, c)
 	}
 	if c.Do == event.Resign && !c.is(event.False) {

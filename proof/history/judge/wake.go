@@ -212,7 +212,7 @@ func (e *election) settled(h *history, m *call) int64 {
 			continue
 		}
 		own := (c.Do == event.Am || c.Do == event.Try) && c.is(event.False) ||
-			c.Do == event.Resign && c.Successor == "" && (c.is(event.True) || c.is(event.False))
+			c.Do == event.Resign && (c.is(event.True) || c.is(event.False))
 		if own && c.session == m.session && m.scope() != event.ByLease || c.server == m.server && c.showsVacancy() {
 			over = min(over, c.end)
 		}
