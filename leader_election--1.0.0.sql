@@ -214,13 +214,12 @@ COMMENT ON FUNCTION le_token(bigint) IS
 'fencing token of the term that this session leads in the election of a bare key; NULL if it does not lead the election';
 
 CREATE FUNCTION le_resign(name text, token bigint DEFAULT NULL,
-						  successor text DEFAULT NULL,
 						  identity text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_resign'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_resign(text, bigint, text, text) IS
-'end this session''s leadership of the election (token NULL), or the lease with that token; with a successor, in favor of the candidate with that identity, whatever its place in line; with an identity, only if it leads under that identity; returns false, with a warning, if the caller does not lead, or the successor does not wait';
+COMMENT ON FUNCTION le_resign(text, bigint, text) IS
+'end this session''s leadership of the election (token NULL), or the lease with that token; with an identity, only if it leads under that identity; returns false, with a warning, if the caller does not lead';
 
 CREATE FUNCTION le_resign(key bigint)
 RETURNS boolean

@@ -1206,25 +1206,20 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION le.le_resign(name text, token bigint DEFAULT NULL,
-	successor text DEFAULT NULL, identity text DEFAULT NULL)
+	identity text DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	e le.le_elections;
 BEGIN
 	name := le._le_name(name);
-	successor := le._le_text('successor', successor, 1, 255);
 	identity := le._le_text('identity', identity, 1, 255);
-	IF successor IS NOT NULL THEN
-		RAISE feature_not_supported USING MESSAGE = 'cannot resign in favor of a successor',
-			HINT = 'This needs the C extension leader_election.';
-	END IF;
 	e := le._le_led(name, token, identity);
 	RETURN e.name IS NOT NULL AND le._le_end(e, 'resigned');
 END $$;
-COMMENT ON FUNCTION le.le_resign(text, bigint, text, text) IS
+COMMENT ON FUNCTION le.le_resign(text, bigint, text) IS
 'end this session''s leadership of the election (token NULL), or the lease with that token, at '
 'commit; with an identity, only if it leads under that identity; returns false, with a warning, if '
-'the caller does not lead; a successor is not supported';
+'the caller does not lead';
 
 CREATE OR REPLACE FUNCTION le.le_resign_all()
 RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

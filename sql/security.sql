@@ -41,7 +41,7 @@ INSERT INTO calls VALUES
  ('le_seats(text,integer)', $$SELECT le_seats('n', 2)$$),
  ('le_token(text)', $$SELECT le_token('nobody''s')$$),
  ('le_token(bigint)', $$SELECT le_token(2)$$),
- ('le_resign(text,bigint,text,text)', $$SELECT le_resign('lease', token) FROM le_leader('lease')$$),
+ ('le_resign(text,bigint,text)', $$SELECT le_resign('lease', token) FROM le_leader('lease')$$),
  ('le_resign(bigint)', $$SELECT le_resign(2)$$),
  ('le_resign_all()', $$SELECT le_resign_all() > 0$$),
  ('le_lease(text,interval,bigint,text)', $$SELECT le_lease('lease', '1 s', identity => 'i', token => token) FROM le_leader('lease')$$),

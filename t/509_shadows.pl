@@ -170,7 +170,7 @@ my @calls = (
 	q{INSERT INTO public.guarded VALUES (1)},
 	q{COPY public.guarded FROM PROGRAM 'echo 2'},
 	q{SELECT * FROM public.le_leader('s')},
-	q{SELECT public.le_resign('b', NULL, identity => 'me'), public.le_resign(42), public.le_resign('c', successor => 'nobody')},
+	q{SELECT public.le_resign('b', NULL, identity => 'me'), public.le_resign(42)},
 	q{SELECT public.le_depose('vacant', 'why')},
 	q{SELECT public.le_resign_all()},
 );

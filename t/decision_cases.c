@@ -34,7 +34,6 @@ typedef struct Case
 	OnRecord	on_record;
 	uint64		deadline;		/* of a lease */
 	bool		has_lock;
-	bool		successor_waits;
 	uint64		grace_from;
 	int64		grace_us;
 	uint64		grants_from;
@@ -44,50 +43,45 @@ typedef struct Case
 
 static const Case cases[] = {
 	/* no leader */
-	{"never led", NO_TERM, 0, true, false, 0, 0, 0, LE_MAY_LEAD, 0},
-	{"never led, with grace", NO_TERM, 0, true, false, 0, 500, 0, LE_MAY_LEAD, 0},
-	{"lost, without grace", NO_TERM, 0, true, false, EARLIER, 0, 0, LE_MAY_LEAD, 0},
-	{"lost, within grace", NO_TERM, 0, true, false, EARLIER, 200, 0, LE_GRACE, LATER},
-	{"lost, at the end of grace", NO_TERM, 0, true, false, EARLIER, 100, 0, LE_MAY_LEAD, 0},
-	{"lost, after grace", NO_TERM, 0, true, false, EARLIER, 50, 0, LE_MAY_LEAD, 0},
-	{"after a promotion", NO_TERM, 0, true, false, 0, 0, LATER, LE_PROMOTION, LATER},
-	{"long after a promotion", NO_TERM, 0, true, false, 0, 0, EARLIER, LE_MAY_LEAD, 0},
-	{"grace ends last", NO_TERM, 0, true, false, EARLIER, 1100, LATER, LE_GRACE, MUCH_LATER},
-	{"promotion ends last", NO_TERM, 0, true, false, EARLIER, 200, MUCH_LATER,
+	{"never led", NO_TERM, 0, true, 0, 0, 0, LE_MAY_LEAD, 0},
+	{"never led, with grace", NO_TERM, 0, true, 0, 500, 0, LE_MAY_LEAD, 0},
+	{"lost, without grace", NO_TERM, 0, true, EARLIER, 0, 0, LE_MAY_LEAD, 0},
+	{"lost, within grace", NO_TERM, 0, true, EARLIER, 200, 0, LE_GRACE, LATER},
+	{"lost, at the end of grace", NO_TERM, 0, true, EARLIER, 100, 0, LE_MAY_LEAD, 0},
+	{"lost, after grace", NO_TERM, 0, true, EARLIER, 50, 0, LE_MAY_LEAD, 0},
+	{"after a promotion", NO_TERM, 0, true, 0, 0, LATER, LE_PROMOTION, LATER},
+	{"long after a promotion", NO_TERM, 0, true, 0, 0, EARLIER, LE_MAY_LEAD, 0},
+	{"grace ends last", NO_TERM, 0, true, EARLIER, 1100, LATER, LE_GRACE, MUCH_LATER},
+	{"promotion ends last", NO_TERM, 0, true, EARLIER, 200, MUCH_LATER,
 	LE_PROMOTION, MUCH_LATER},
-	{"grace is over, promotion is not", NO_TERM, 0, true, false, EARLIER, 50, LATER,
+	{"grace is over, promotion is not", NO_TERM, 0, true, EARLIER, 50, LATER,
 	LE_PROMOTION, LATER},
 
-	/* a successor goes first, whatever else there is */
-	{"successor, vacant", NO_TERM, 0, true, true, 0, 0, 0, LE_SUCCESSOR, 0},
-	{"successor, within grace", NO_TERM, 0, true, true, EARLIER, 200, 0, LE_SUCCESSOR, 0},
-	{"successor, lease ended", LEASE, LE_DEADLINE_OVER, true, true, 0, 0, 0, LE_SUCCESSOR, 0},
-
 	/* leases */
-	{"lease runs", LEASE, LATER, true, false, 0, 0, 0, LE_LEASE_RUNS, LATER},
-	{"lease runs, no lock", LEASE, LATER, false, false, 0, 0, 0, LE_LEASE_RUNS, LATER},
-	{"lease runs out now", LEASE, NOW, true, false, 0, 0, 0, LE_LEASE_OVER, NOW},
-	{"lease has run out", LEASE, EARLIER, true, false, 0, 0, 0, LE_LEASE_OVER, EARLIER},
-	{"lease has run out, no lock", LEASE, EARLIER, false, false, 0, 0, 0,
+	{"lease runs", LEASE, LATER, true, 0, 0, 0, LE_LEASE_RUNS, LATER},
+	{"lease runs, no lock", LEASE, LATER, false, 0, 0, 0, LE_LEASE_RUNS, LATER},
+	{"lease runs out now", LEASE, NOW, true, 0, 0, 0, LE_LEASE_OVER, NOW},
+	{"lease has run out", LEASE, EARLIER, true, 0, 0, 0, LE_LEASE_OVER, EARLIER},
+	{"lease has run out, no lock", LEASE, EARLIER, false, 0, 0, 0,
 	LE_LEASE_OVER, EARLIER},
-	{"lease was ended", LEASE, LE_DEADLINE_OVER, true, false, 0, 0, 0,
+	{"lease was ended", LEASE, LE_DEADLINE_OVER, true, 0, 0, 0,
 	LE_LEASE_OVER, LE_DEADLINE_OVER},
-	{"lease over, within grace", LEASE, EARLIER, true, false, EARLIER, 200, 0,
+	{"lease over, within grace", LEASE, EARLIER, true, EARLIER, 200, 0,
 	LE_LEASE_OVER, EARLIER},
-	{"uncommitted lease, no lock", LEASE, LE_DEADLINE_UNCOMMITTED, false, false, 0, 0, 0,
+	{"uncommitted lease, no lock", LEASE, LE_DEADLINE_UNCOMMITTED, false, 0, 0, 0,
 	LE_LED_BY_LOCK, 0},
-	{"uncommitted lease, left behind", LEASE, LE_DEADLINE_UNCOMMITTED, true, false, 0, 0, 0,
+	{"uncommitted lease, left behind", LEASE, LE_DEADLINE_UNCOMMITTED, true, 0, 0, 0,
 	LE_LEASE_OVER, 0},
-	{"lease of a dropped extension", OLD_LEASE, LATER, true, false, 0, 0, 0,
+	{"lease of a dropped extension", OLD_LEASE, LATER, true, 0, 0, 0,
 	LE_STALE_TERM, 0},
-	{"lease of a dropped extension, no lock", OLD_LEASE, LATER, false, false, 0, 0, 0,
+	{"lease of a dropped extension, no lock", OLD_LEASE, LATER, false, 0, 0, 0,
 	LE_STALE_TERM, 0},
 
 	/* terms that a lock holds */
-	{"session leads, no lock", SESSION, 0, false, false, 0, 0, 0, LE_LED_BY_LOCK, 0},
-	{"transaction leads, no lock", TRANSACTION, 0, false, false, 0, 0, 0, LE_LED_BY_LOCK, 0},
-	{"session has lost the lock", SESSION, 0, true, false, 0, 0, 0, LE_STALE_TERM, 0},
-	{"transaction has lost the lock", TRANSACTION, 0, true, false, EARLIER, 200, LATER,
+	{"session leads, no lock", SESSION, 0, false, 0, 0, 0, LE_LED_BY_LOCK, 0},
+	{"transaction leads, no lock", TRANSACTION, 0, false, 0, 0, 0, LE_LED_BY_LOCK, 0},
+	{"session has lost the lock", SESSION, 0, true, 0, 0, 0, LE_STALE_TERM, 0},
+	{"transaction has lost the lock", TRANSACTION, 0, true, EARLIER, 200, LATER,
 	LE_STALE_TERM, 0},
 };
 
@@ -115,7 +109,6 @@ is_right(const Case *c)
 	situation.record.grace_from = c->grace_from;
 	situation.record.end_known = true;
 	situation.has_lock = c->has_lock;
-	situation.successor_waits = c->successor_waits;
 	situation.grace_us = c->grace_us;
 	situation.grants_from = c->grants_from;
 	situation.now = NOW;

@@ -16,10 +16,6 @@
  *	    relations only, marks the lock that a term began with ->
  *	    specs/unlock_all_inside_a_transaction,
  *	    specs/bare_key_unlocked_and_taken_again
- *	  - term/election_lock.c: PGPROC.waitLock, waitStatus and the links of a
- *	    lock's queue, protected by the lock's partition, as the deadlock
- *	    detector uses them, to move a successor to the front ->
- *	    specs/handover_keeps_the_line
  *	  - term/election_lock.c, registry/eviction.c: GetLockConflicts() leaves
  *	    out holders that are in no transaction, and this session;
  *	    LockWaiterCount() counts holders, too -> sql/guard, t/004_limits.pl
@@ -189,25 +185,6 @@ LockAcquireExtendedCompat(const LOCKTAG *tag, LOCKMODE mode, bool session,
 							   false);
 #else
 	return LockAcquireExtended(tag, mode, session, dont_wait, true, local);
-#endif
-}
-
-/*
- * Move a process that waits for a lock to the front of its queue.  The caller
- * must hold the lock's partition lock.
- */
-static inline void
-LockQueueMoveToFrontCompat(LOCK *lock, PGPROC *process)
-{
-#if PG_VERSION_NUM >= 190000
-	dclist_delete_from(&lock->waitProcs, &process->waitLink);
-	dclist_push_head(&lock->waitProcs, &process->waitLink);
-#elif PG_VERSION_NUM >= 160000
-	dclist_delete_from(&lock->waitProcs, &process->links);
-	dclist_push_head(&lock->waitProcs, &process->links);
-#else
-	SHMQueueDelete(&process->links);
-	SHMQueueInsertAfter(&lock->waitProcs.links, &process->links);
 #endif
 }
 

@@ -128,8 +128,7 @@ blocks_nothing(void)
  * none can wait needs no check, though those behind it in line do wait for it.
  * All requests for the lock conflict, so these also wait for its holder, and
  * for those ahead of this session.  A cycle through this session is one
- * without it, too, all of whose members check.  That is also true if a
- * successor is moved to the front.
+ * without it, too, all of whose members check.
  *
  * There is one gap: a session that lists the snapshots to wait for just before
  * this one gave up its last snapshot waits for its virtual transaction ID, and
@@ -164,13 +163,10 @@ acquire_with_late_check(const LeElection *election)
 static void
 wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
 {
-	do
-	{
-		limit_wait(limit);
-		le_show_wait(LE_WAITS_FOR_LEADER);
-		acquire_with_late_check(election);
-		CHECK_FOR_INTERRUPTS();
-	} while (!le_take_turn(election));
+	limit_wait(limit);
+	le_show_wait(LE_WAITS_FOR_LEADER);
+	acquire_with_late_check(election);
+	CHECK_FOR_INTERRUPTS();
 }
 
 /*
@@ -217,17 +213,6 @@ wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64
 }
 
 /*
- * Check whether the election is vacant, and nothing of the last term is
- * recorded
- */
-static bool
-nobody_leads(const LeDecision *decision)
-{
-	return decision->obstacle == LE_MAY_LEAD || decision->obstacle == LE_GRACE ||
-		decision->obstacle == LE_PROMOTION;
-}
-
-/*
  * Wait for the election's lock, and then until no obstacle to a new term is
  * left
  *
@@ -258,12 +243,6 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 		(void) le_leases_ready(true);
 		decision = le_clear_record(bid, false);
 		le_require_candidate(bid);
-		if (nobody_leads(&decision) && !le_take_turn(election))
-		{
-			wait_in_line(election, limit);
-			give_up_at = 0;
-			continue;
-		}
 		if (decision.obstacle == LE_MAY_LEAD && draw_token_in_line(bid, give_up_at))
 			return;
 		if (decision.obstacle == LE_LEASE_RUNS)

@@ -15,7 +15,6 @@
 typedef enum LeObstacle
 {
 	LE_MAY_LEAD,				/* nothing */
-	LE_SUCCESSOR,				/* another candidate was named successor */
 	LE_LEASE_RUNS,
 	LE_LED_BY_LOCK,				/* by a session or transaction, or by a lease
 								 * that is not committed */
@@ -43,9 +42,6 @@ typedef struct LeSituation
 								 * lock? */
 	bool		lease_counts;	/* is a recorded lease one of the extension
 								 * that exists now? */
-	bool		successor_waits;	/* does another candidate that was named
-									 * successor wait, and must the bid not
-									 * overtake it? */
 	int64		grace_us;		/* 0: none */
 	uint64		grants_from;	/* when the bid may be granted; 0: now */
 	uint64		now;			/* by le_monotonic_us */
@@ -81,11 +77,6 @@ extern void le_withdraw(void);
 /* decision.c */
 extern LeDecision le_decide_vacant(const LeSituation *situation);
 extern LeDecision le_decide(const LeSituation *situation);
-
-/* handover.c */
-extern bool le_successor_waits(const LeElection *election, int successor);
-extern bool le_resign_to(const LeElection *election, int64 token, const char *identity);
-extern bool le_take_turn(const LeElection *election);
 
 /* room.c */
 extern void le_require_countable(int count);

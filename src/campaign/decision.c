@@ -70,10 +70,6 @@ decide_on_term(const LeSituation *situation)
 LeDecision
 le_decide(const LeSituation *situation)
 {
-	const LeDecision wait_for_successor = {.obstacle = LE_SUCCESSOR};
-
-	if (situation->successor_waits)
-		return wait_for_successor;
 	if (situation->record.term.token != 0)
 		return decide_on_term(situation);
 	return le_decide_vacant(situation);

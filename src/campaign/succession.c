@@ -182,17 +182,14 @@ le_deletion_delays_commit(void)
  * The recorded term may be of another election with the same key.
  */
 static void
-look_with_lock(const LeBid *bid, bool dont_wait, LeSituation *situation)
+look_with_lock(const LeBid *bid, LeSituation *situation)
 {
 	const LeElection *election = &bid->election;
 	LeRecord   *record = &situation->record;
-	bool		on_record;
 
 	memset((char *) situation + sizeof(LeRecord), 0, sizeof(LeSituation) - sizeof(LeRecord));
 	situation->has_lock = true;
-	on_record = le_registry_read_record(&election->key, record);
-	situation->successor_waits = dont_wait && le_successor_waits(election, record->successor);
-	if (!on_record)
+	if (!le_registry_read_record(&election->key, record))
 		le_look_at_vacancy(bid, situation);
 	else if (record->term.scope == LE_SCOPE_LEASE)
 		situation->lease_counts = le_is_lease_table(record->term.lease_table);
@@ -231,12 +228,11 @@ clear_lease(const LeBid *bid, LeTerm *term, bool dont_wait)
  * guarded by them, and return whether the bid may be elected then, or what the
  * obstacle is
  *
- * With dont_wait, guarded transactions are not waited for, and a named
- * successor that still waits is an obstacle.  The caller must hold the
- * election's lock, and must not lead the election itself.  The order is what
- * guard.c relies on: first, no term is left recorded that it takes for a
- * running one (it would not take an expired lease), and then the guard lock is
- * passed.
+ * With dont_wait, guarded transactions are not waited for.  The caller must
+ * hold the election's lock, and must not lead the election itself.  The order
+ * is what guard.c relies on: first, no term is left recorded that it takes for
+ * a running one (it would not take an expired lease), and then the guard lock
+ * is passed.
  */
 LeDecision
 le_clear_record(const LeBid *bid, bool dont_wait)
@@ -250,7 +246,7 @@ le_clear_record(const LeBid *bid, bool dont_wait)
 	Assert(le_find_grant(election) == NULL);
 	for (;;)
 	{
-		look_with_lock(bid, dont_wait, &situation);
+		look_with_lock(bid, &situation);
 		decision = le_decide(&situation);
 		if (decision.obstacle == LE_STALE_TERM)
 			le_end_stale(&situation.record.term);
@@ -264,8 +260,7 @@ le_clear_record(const LeBid *bid, bool dont_wait)
 		else
 			break;
 	}
-	if (situation.record.term.token == 0 && !passed_guard && !situation.successor_waits &&
-		!pass_guard(election, dont_wait))
+	if (situation.record.term.token == 0 && !passed_guard && !pass_guard(election, dont_wait))
 		decision.obstacle = LE_GUARDED;
 	return decision;
 }

@@ -100,14 +100,13 @@ clear_void(const LeElection *election, const LeTerm *term, LeSweep *sweep)
  * Clear away a lease that has ended and has no candidate.  Return false if
  * this should be tried again when more WAL is durable.
  *
- * It is left alone if a session holds the election's lock or a successor is
- * lining up.
+ * It is left alone if a session holds the election's lock or waits for it.
  */
 static bool
 clear_away(const LeTerm *ended, LeSweep *sweep)
 {
 	LeElection	election;
-	LeRecord	record;
+	LeTerm		term;
 	bool		done = true;
 
 	le_election_by_name(&election, cstring_to_text(ended->name));
@@ -115,14 +114,12 @@ clear_away(const LeTerm *ended, LeSweep *sweep)
 		return true;
 
 	/* it may have been succeeded since it was listed */
-	if (le_registry_read_record(&election.key, &record) &&
-		record.term.token == ended->token &&
-		!le_successor_waits(&election, record.successor))
+	if (le_registry_read(&election.key, &term) && term.token == ended->token)
 	{
-		if (!le_is_lease_table(record.term.lease_table))
-			le_end_stale(&record.term);
-		else if (le_write_off(&election, &record.term, true))
-			done = clear_void(&election, &record.term, sweep);
+		if (!le_is_lease_table(term.lease_table))
+			le_end_stale(&term);
+		else if (le_write_off(&election, &term, true))
+			done = clear_void(&election, &term, sweep);
 	}
 	le_release_swept(&election);
 	return done;

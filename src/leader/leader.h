@@ -70,7 +70,7 @@ extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
 /* resign.c */
 extern bool le_resign_term(const LeElection *election);
 extern int	le_resign_terms(void);
-extern bool le_resign_by_token(const LeElection *election, int64 token, int successor);
+extern bool le_resign_by_token(const LeElection *election, int64 token);
 
 /* silence.c */
 extern void le_await_silent(const LeElection *election, const LeTerm *silent, uint64 until);

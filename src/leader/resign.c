@@ -57,16 +57,16 @@ le_resign_terms(void)
 }
 
 /*
- * End the election's lease with the given token, in favor of the given
- * process, if any.  Return false, with a warning, if no such lease runs.
+ * End the election's lease with the given token.  Return false, with a
+ * warning, if no such lease runs.
  *
  * Takes effect at once, even if the transaction is rolled back later.
  */
 bool
-le_resign_by_token(const LeElection *election, int64 token, int successor)
+le_resign_by_token(const LeElection *election, int64 token)
 {
 	le_require_primary();
-	if (le_lease_resign(election, token, successor))
+	if (le_lease_resign(election, token))
 	{
 		le_unpublish(election, token);
 		return true;

@@ -420,13 +420,13 @@ le_close_lease(const LeElection *election)
 }
 
 /*
- * Resign from the lease with the given token, in favor of the given process,
- * if any.  Return false if the lease does not run.
+ * Resign from the lease with the given token.  Return false if it does not
+ * run.
  */
 bool
-le_lease_resign(const LeElection *election, int64 token, int successor)
+le_lease_resign(const LeElection *election, int64 token)
 {
-	const LeLeaseOrder end = {.action = LE_LEASE_END,.successor = successor};
+	static const LeLeaseOrder end = {.action = LE_LEASE_END};
 	LeGrant    *grant = find_own_grant(election, token);
 	LeTerm		term;
 	int64		ttl_us;

@@ -29,7 +29,7 @@ extern bool le_lease_renew(const LeElection *election, int64 token, int64 ttl_us
 extern bool le_lease_write_end(const LeElection *election, int64 token,
 							   const LeLeaseOrder *order, XLogRecPtr *written);
 extern bool le_close_lease(const LeElection *election);
-extern bool le_lease_resign(const LeElection *election, int64 token, int successor);
+extern bool le_lease_resign(const LeElection *election, int64 token);
 extern void le_lease_wait(const LeElection *election, uint64 until);
 extern bool le_lease_runs_for_any(const LeElection *election, int64 token, Oid *role);
 extern void le_end_stale(const LeTerm *term);

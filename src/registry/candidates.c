@@ -79,21 +79,6 @@ le_registry_set_wait(LeWait waits_for)
 }
 
 /*
- * Record whether this candidate has given way to a successor.  Does nothing if
- * the backend is not recorded.
- */
-void
-le_registry_set_gave_way(bool gave_way)
-{
-	LeCandidate *entry = lock_own();
-
-	if (entry == NULL)
-		return;
-	entry->gave_way = gave_way;
-	unlock(entry);
-}
-
-/*
  * Remove this backend's entry, if there is one
  */
 void

@@ -141,7 +141,6 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 	entry->grace_from_known = entry->grace_from_known || entry->last_token != 0;
 	entry->last_token = 0;
 	entry->first_row = 0;
-	entry->successor = 0;
 	le_start_tally(entry, le_monotonic_us());
 }
 
@@ -324,24 +323,6 @@ le_registry_fix_grace_from(const LeElection *election, uint64 grace_from)
 	grace_from = entry->grace_from;
 	le_registry_unlock_entry(entry);
 	return grace_from;
-}
-
-/*
- * Record which process is to lead next, or 0 for the first in line
- *
- * The caller must hold the election's lock.  A resignation from a lease sets
- * the successor without that lock: see act_on_entry.
- */
-void
-le_registry_name_successor(const LeElectionKey *key, int pid)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, true);
-
-	Assert(le_has_lock(key));
-	if (entry == NULL)
-		return;
-	entry->successor = pid;
-	le_registry_unlock_entry(entry);
 }
 
 /*

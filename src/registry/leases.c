@@ -44,7 +44,6 @@ act_on_entry(LeElectionEntry *entry, const LeLeaseOrder *order)
 	else if (action != LE_LEASE_LOOK)
 	{
 		pg_atomic_write_u64(&lease->deadline, LE_DEADLINE_OVER);
-		entry->successor = order->successor;
 		le_count_end(entry, action == LE_LEASE_END ? LE_END_RESIGNED : LE_END_DEPOSED,
 					 le_monotonic_us());
 	}

@@ -146,8 +146,6 @@ typedef struct LeElectionEntry
 	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
 
 	/* the election */
-	int			successor;		/* process that is to lead next; 0: the first
-								 * in line */
 	int64		last_token;		/* of the last ended term; 0: unknown */
 	int64		first_row;		/* no row of the election in le_leases has a
 								 * lesser token; 0: unknown */
@@ -227,8 +225,6 @@ typedef struct LeRecord
 {
 	LeTerm		term;			/* token 0: none runs; the name is set if
 								 * known */
-	int			successor;		/* process that is to lead next; 0: the first
-								 * in line */
 	bool		end_known;		/* is it known how the last term ended? */
 	uint64		grace_from;		/* if so, as in LeElectionEntry */
 } LeRecord;
@@ -289,7 +285,6 @@ typedef struct LeCandidate
 	Oid			role;
 	LeElectionKey election;
 	LeWait		waits_for;
-	bool		gave_way;		/* to a successor, see handover.c */
 	TimestampTz since;
 	LeIdentity	identity;
 	dsa_pointer keys;			/* of many elections; invalid: of one */
@@ -373,7 +368,6 @@ typedef struct LeLeaseOrder
 {
 	LeLeaseAction action;
 	int64		ttl_us;			/* for LE_LEASE_SET_TTL */
-	int			successor;		/* for LE_LEASE_END; 0: the first in line */
 } LeLeaseOrder;
 
 /* Result of such an action */
@@ -418,7 +412,6 @@ extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher 
 extern void le_registry_unwatch(LeElectionEntry *entry, LeWatcher what);
 extern LeForgotten le_registry_forget(const LeElection *election);
 extern uint64 le_registry_fix_grace_from(const LeElection *election, uint64 grace_from);
-extern void le_registry_name_successor(const LeElectionKey *key, int pid);
 extern void le_registry_mark_declared(uint64 declarations);
 
 /* limits.c */
@@ -477,7 +470,6 @@ extern bool le_registry_beat(const LeElectionKey *key, int64 token);
 extern void le_registry_add_candidate(const LeCandidate *candidate, const int64 *keys,
 									  int count);
 extern void le_registry_set_wait(LeWait waits_for);
-extern void le_registry_set_gave_way(bool gave_way);
 extern void le_registry_remove_candidate(void);
 extern bool le_registry_copy_keys(const LeCandidate *candidate, int64 *keys);
 extern LeCandidate *le_registry_list_candidates(int *count);

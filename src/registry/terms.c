@@ -31,7 +31,6 @@ le_registry_read_record(const LeElectionKey *key, LeRecord *record)
 		return false;
 	}
 	le_copy_entry(&record->term, entry);
-	record->successor = entry->successor;
 	record->end_known = entry->last_token != 0 || entry->grace_from_known;
 	record->grace_from = entry->grace_from;
 	le_registry_unlock_entry(entry);
@@ -69,7 +68,6 @@ fill_entry(LeElectionEntry *entry, const LeTerm *term, dsa_pointer identity)
 	entry->lock_gone = false;
 	entry->silent = false;
 	entry->deposed = false;
-	entry->successor = 0;
 	entry->identity_has_client = term->identity.has_client;
 	entry->identity = identity;
 	entry->expiry.lasts_us = term->lasts_us;

@@ -190,23 +190,19 @@ le_token_key(PG_FUNCTION_ARGS)
 }
 
 /*
- * (name, token, successor, identity)
+ * (name, token, identity)
  */
 Datum
 le_resign(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
-	text	   *successor;
 
 	le_prepare_for_name(fcinfo, &election);
-	successor = le_arg_identity(fcinfo, 2);
-	if (!le_may_resign_as(&election, token, le_arg_identity(fcinfo, 3)))
+	if (!le_may_resign_as(&election, token, le_arg_identity(fcinfo, 2)))
 		PG_RETURN_BOOL(false);
-	if (successor != NULL && (PG_ARGISNULL(1) || token != 0))
-		PG_RETURN_BOOL(le_resign_to(&election, token, text_to_cstring(successor)));
 	PG_RETURN_BOOL(PG_ARGISNULL(1) ? le_resign_term(&election) :
-				   le_resign_by_token(&election, token, 0));
+				   le_resign_by_token(&election, token));
 }
 
 Datum

@@ -28,9 +28,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/lwlock.h"
 #include "storage/proc.h"
-#include "storage/procarray.h"
 #include "utils/resowner.h"
 
 #include "announce/announce.h"
@@ -166,37 +164,6 @@ le_release_for_session(const LeElection *election)
 	(void) LockRelease(&election->tag, ExclusiveLock, true);
 	if (!le_has_lock(&election->key))
 		le_wake_followers(&election->key);
-}
-
-/*
- * Move a process that waits for the election's lock to the front of the lock's
- * queue.  Return false if it does not wait for it.
- *
- * The deadlock detector does the same to resolve a soft deadlock, also
- * protected by the lock's partition lock.  A process waits for one lock at a
- * time.
- */
-bool
-le_move_to_front(const LeElection *election, int pid)
-{
-	LWLock	   *partition = LockHashPartitionLock(LockTagHashCode(&election->tag));
-	PGPROC	   *process = BackendPidGetProc(pid);
-	LOCK	   *lock;
-	bool		waits;
-
-	if (process == NULL)
-		return false;
-	LWLockAcquire(partition, LW_EXCLUSIVE);
-
-	/* if it waits for a lock of another partition, that may change now */
-	lock = *(LOCK *volatile *) &process->waitLock;
-	waits = process->pid == pid && lock != NULL &&
-		memcmp(&lock->tag, &election->tag, sizeof(LOCKTAG)) == 0 &&
-		process->waitStatus == PROC_WAIT_STATUS_WAITING;
-	if (waits)
-		LockQueueMoveToFrontCompat(lock, process);
-	LWLockRelease(partition);
-	return waits;
 }
 
 /*

@@ -66,7 +66,6 @@ extern void le_release_unused(const LeElection *election);
 extern void le_release_for_xact(const LeElection *election);
 extern void le_acquire_for_session(const LeElection *election);
 extern void le_release_for_session(const LeElection *election);
-extern bool le_move_to_front(const LeElection *election, int pid);
 extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_lock_is_busy(const LeElection *election);
 extern bool le_acquire_to_sweep(const LeElection *election);

@@ -36,7 +36,6 @@ const calls = [ // SQL, arguments, expected (a row of one column: its value; of 
   ['CALL le_observe($1)', [S], [TOKEN, TOKEN, 'w', 'v']],
   ['CALL le_observe($1, version => $2, timeout => $3)', [S, 0, '20 ms'], [TOKEN, TOKEN, 'w', 'v']],
   ['CALL le_observe($1, $2, $3, $4, $5, $6)', [S, null, S3, null, null, null], [TOKEN, TOKEN, 'w', 'v']],
-  ['SELECT le_resign($1, successor => $2)', [S, 'w2'], false], // w2 does not stand
   ['SELECT le_resign($1)', [S], true],
   // leases
   ['SELECT le_lease($1, $2, identity => $3, token => $4)', [L, S3, 'w', null], TOKEN],

@@ -42,7 +42,6 @@ CALLS = [  # SQL, arguments, expected (a row of one column: its value; of more: 
     ('CALL le_observe(%s)', [S], (TOKEN, TOKEN, 'w', 'v')),
     ('CALL le_observe(%s, version => %s, timeout => %s)', [S, 0, MS], (TOKEN, TOKEN, 'w', 'v')),
     ('CALL le_observe(%s, %s, %s, %s, %s, %s)', [S, None, S3, None, None, None], (TOKEN, TOKEN, 'w', 'v')),
-    ('SELECT le_resign(%s, successor => %s)', [S, 'w2'], False),  # w2 does not stand
     ('SELECT le_resign(%s)', [S], True),
     # leases
     ('SELECT le_lease(%s, %s, identity => %s, token => %s)', [L, S3, 'w', None], TOKEN),

@@ -56,7 +56,6 @@ var calls = []call{
 	{"CALL le_observe($1)", args{s}, args{token, token, "w", "v"}},
 	{"CALL le_observe($1, version => $2, timeout => $3)", args{s, int64(0), ms}, args{token, token, "w", "v"}},
 	{"CALL le_observe($1, $2, $3, $4, $5, $6)", args{s, null, s3, nil, nil, nil}, args{token, token, "w", "v"}},
-	{"SELECT le_resign($1, successor => $2)", args{s, "w2"}, false}, // w2 does not stand
 	{"SELECT le_resign($1)", args{s}, true},
 	// leases
 	{"SELECT le_lease($1, $2, identity => $3, token => $4)", args{l, s3, "w", null}, token},
