@@ -144,14 +144,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_try_become_leader(text, interval, text) IS
 'lead the election for the rest of the session, or until no heartbeat comes for that long, if there is no other leader; does not wait';
 
-CREATE FUNCTION le_try_become_leader(key bigint, heartbeat interval DEFAULT NULL,
-									 identity text DEFAULT NULL)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_try_become_leader_key'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_try_become_leader(bigint, interval, text) IS
-'lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long, if no other session holds it; does not wait';
-
 CREATE FUNCTION le_become_leader(name text, timeout interval DEFAULT NULL,
 								 heartbeat interval DEFAULT NULL,
 								 identity text DEFAULT NULL)
@@ -161,28 +153,12 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader(text, interval, interval, text) IS
 'wait to lead the election for the rest of the session, or until no heartbeat comes for that long; returns false after the timeout (NULL: wait forever)';
 
-CREATE FUNCTION le_become_leader(key bigint, timeout interval DEFAULT NULL,
-								 heartbeat interval DEFAULT NULL,
-								 identity text DEFAULT NULL)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_become_leader_key'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_become_leader(bigint, interval, interval, text) IS
-'wait to lead the election of a bare key, shared with pg_advisory_lock(key), for the rest of the session, or until no heartbeat comes for that long; returns false after the timeout (NULL: wait forever)';
-
 CREATE FUNCTION le_heartbeat(name text, token bigint DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_heartbeat'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_heartbeat(text, bigint) IS
 'give a heartbeat for the term that this session leads (token NULL), or for the term with that token in any session; returns false if it has ended';
-
-CREATE FUNCTION le_heartbeat(key bigint, token bigint DEFAULT NULL)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_heartbeat_key'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION le_heartbeat(bigint, bigint) IS
-'give a heartbeat for the term of a bare key that this session leads (token NULL), or for the term with that token in any session; returns false if it has ended';
 
 CREATE FUNCTION le_am_leader(name text, token bigint DEFAULT NULL,
 							 identity text DEFAULT NULL)
@@ -192,26 +168,12 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_am_leader(text, bigint, text) IS
 'true if this session leads the election (token NULL), or if the lease with that token runs; with an identity, only if it leads under that identity';
 
-CREATE FUNCTION le_am_leader(key bigint)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_am_leader_key'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION le_am_leader(bigint) IS
-'true if this session leads the election of a bare key';
-
 CREATE FUNCTION le_token(name text)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'le_token'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION le_token(text) IS
 'fencing token of the term that this session leads; NULL if it does not lead the election';
-
-CREATE FUNCTION le_token(key bigint)
-RETURNS bigint
-AS 'MODULE_PATHNAME', 'le_token_key'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION le_token(bigint) IS
-'fencing token of the term that this session leads in the election of a bare key; NULL if it does not lead the election';
 
 CREATE FUNCTION le_resign(name text, token bigint DEFAULT NULL,
 						  identity text DEFAULT NULL)
@@ -220,13 +182,6 @@ AS 'MODULE_PATHNAME', 'le_resign'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_resign(text, bigint, text) IS
 'end this session''s leadership of the election (token NULL), or the lease with that token; with an identity, only if it leads under that identity; returns false, with a warning, if the caller does not lead';
-
-CREATE FUNCTION le_resign(key bigint)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_resign_key'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_resign(bigint) IS
-'end this session''s leadership of the election of a bare key; returns false, with a warning, if it does not lead';
 
 CREATE FUNCTION le_resign_all()
 RETURNS integer
@@ -245,13 +200,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_try_become_leader_xact(text, text) IS
 'lead the election until the end of the transaction, if there is no other leader; does not wait';
 
-CREATE FUNCTION le_try_become_leader_xact(key bigint, identity text DEFAULT NULL)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_try_become_leader_xact_key'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_try_become_leader_xact(bigint, text) IS
-'lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction, if no other session holds it; does not wait';
-
 CREATE FUNCTION le_become_leader_xact(name text, timeout interval DEFAULT NULL,
 									  identity text DEFAULT NULL)
 RETURNS boolean
@@ -259,14 +207,6 @@ AS 'MODULE_PATHNAME', 'le_become_leader_xact'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_become_leader_xact(text, interval, text) IS
 'wait to lead the election until the end of the transaction; returns false after the timeout (NULL: wait forever)';
-
-CREATE FUNCTION le_become_leader_xact(key bigint, timeout interval DEFAULT NULL,
-									  identity text DEFAULT NULL)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'le_become_leader_xact_key'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_become_leader_xact(bigint, interval, text) IS
-'wait to lead the election of a bare key, shared with pg_advisory_xact_lock(key), until the end of the transaction; returns false after the timeout (NULL: wait forever)';
 
 --
 -- Lease scope
@@ -409,7 +349,7 @@ COMMENT ON FUNCTION le_proclaim(text, text, bigint) IS
 --
 -- Leaders and candidates
 --
-CREATE FUNCTION _le_registry_terms(OUT lock_class integer, OUT key bigint,
+CREATE FUNCTION _le_registry_terms(OUT key bigint,
 								  OUT name text, OUT scope text,
 								  OUT identity text, OUT token bigint,
 								  OUT pid integer, OUT since timestamptz,
@@ -423,10 +363,10 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'le_registry_terms'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000;
 COMMENT ON FUNCTION _le_registry_terms() IS
-'the terms in the registry, and the bare keys that a session has bid for; see le_leaders';
+'the terms in the registry; see le_leaders';
 
 CREATE FUNCTION _le_registry_candidates(only_in_line boolean,
-									   OUT lock_class integer, OUT key bigint,
+									   OUT key bigint,
 									   OUT name text, OUT identity text,
 									   OUT pid integer, OUT since timestamptz,
 									   OUT in_line boolean,
@@ -438,101 +378,39 @@ COMMENT ON FUNCTION _le_registry_candidates(boolean) IS
 'the candidates in the registry, or only those that wait in line for one election; see le_candidates';
 
 CREATE VIEW _le_locks AS
-SELECT l.objsubid::integer AS lock_class,
-	   l.classid::bigint << 32 | l.objid::bigint AS key,
-	   l.pid, l.granted,
-	   pg_catalog.bool_or(l.mode = 'ExclusiveLock') AS exclusive,
-	   pg_catalog.max(l.waitstart) AS waitstart
+SELECT l.classid::bigint << 32 | l.objid::bigint AS key, l.pid, l.granted
 FROM pg_catalog.pg_locks l
-WHERE l.locktype = 'advisory' AND l.objsubid IN (1, 19525)
+WHERE l.locktype = 'advisory' AND l.objsubid = 19525
   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
-					WHERE d.datname = pg_catalog.current_database())
-GROUP BY l.objsubid, l.classid, l.objid, l.pid, l.granted;
-COMMENT ON VIEW _le_locks IS
-'the advisory locks that elections of this database can use, including those of applications that do not use the extension';
-COMMENT ON COLUMN _le_locks.lock_class IS
-'objsubid in pg_locks: 19525 for an election by name, 1 for a bare key';
+					WHERE d.datname = pg_catalog.current_database());
+COMMENT ON VIEW _le_locks IS 'the locks of the elections of this database';
 COMMENT ON COLUMN _le_locks.key IS 'key of the election';
 COMMENT ON COLUMN _le_locks.pid IS 'process that holds the lock or waits for it';
 COMMENT ON COLUMN _le_locks.granted IS 'true if the process holds the lock, false if it waits';
-COMMENT ON COLUMN _le_locks.exclusive IS 'true if it is an exclusive lock, such as a leader holds';
-COMMENT ON COLUMN _le_locks.waitstart IS 'when the process began to wait';
 
--- A candidate in line waits for the election's lock, or holds that and waits
--- for something else.  A session that waits for the lock of a bare key need not
--- use the extension.
-CREATE VIEW _le_lines AS
-SELECT l.lock_class, l.key, c.name, c.identity, l.pid,
-	   COALESCE(c.since, pg_catalog.max(l.waitstart)) AS since,
-	   COALESCE(c.waits_for, 'leader') AS waits_for
-FROM _le_locks l
-LEFT JOIN _le_registry_candidates(true) c
-	   ON c.lock_class = l.lock_class AND c.key = l.key AND c.pid = l.pid
-WHERE c.pid IS NOT NULL OR (l.lock_class = 1 AND NOT l.granted)
-GROUP BY l.lock_class, l.key, l.pid, c.name, c.identity, c.since, c.waits_for;
-COMMENT ON VIEW _le_lines IS
-'candidates in line for one election, and all sessions that wait for the lock of a bare key';
-COMMENT ON COLUMN _le_lines.lock_class IS 'as in _le_locks';
-COMMENT ON COLUMN _le_lines.key IS 'key of the election';
-COMMENT ON COLUMN _le_lines.name IS 'name of the election; NULL for a bare key';
-COMMENT ON COLUMN _le_lines.identity IS
-'identity of the candidate; NULL if it does not use the extension';
-COMMENT ON COLUMN _le_lines.pid IS 'process that waits';
-COMMENT ON COLUMN _le_lines.since IS 'when the process began to wait';
-COMMENT ON COLUMN _le_lines.waits_for IS 'what it waits for, as in le_candidates';
-
--- The terms are joined with the holders by full joins, which are done by hash or
--- merge: the planner expects few locks, and would compare each term with each.
+-- The holders are looked up by IN, which hashes them: the planner expects few
+-- locks, and would compare each term with each in a join.
 CREATE VIEW le_leaders AS
-WITH terms AS (SELECT t.* FROM _le_registry_terms() t),
-locks AS (SELECT l.* FROM _le_locks l),
-leaders AS (
-	SELECT t.lock_class, t.key, t.name, t.scope, t.identity, t.token, t.pid, t.role, t.since,
-		   t.ttl, t.heartbeat, t.renewed_at, t.renewals, t.expires_in, t.value, t.candidates,
-		   t.last_denied_at, t.last_denied_identity
-	FROM terms t
-	FULL JOIN (SELECT l.* FROM locks l WHERE l.granted AND l.exclusive) h
-		   ON h.lock_class = t.lock_class AND h.key = t.key AND h.pid = t.pid
-	WHERE CASE WHEN t.scope = 'lease' THEN true ELSE t.pid = h.pid END
-	UNION ALL
-	SELECT h.lock_class, h.key, NULL, NULL, NULL, NULL, h.pid, NULL, NULL,
-		   NULL, NULL, NULL, NULL, NULL, NULL, t.candidates,
-		   t.last_denied_at, t.last_denied_identity
-	FROM (SELECT t.* FROM terms t WHERE t.lock_class = 1) t
-	FULL JOIN (SELECT l.* FROM locks l WHERE l.lock_class = 1 AND l.granted) h
-		   ON h.key = t.key
-	WHERE CASE WHEN t.pid = h.pid AND h.exclusive THEN false ELSE t.key = h.key END
-),
-waiting AS (
-	SELECT l.key, pg_catalog.count(*) AS sessions FROM locks l
-	WHERE l.lock_class = 1 AND NOT l.granted GROUP BY l.key
-)
-SELECT e.name, e.key, e.scope, e.identity, e.token, e.pid,
-	   COALESCE(a.usename, r.rolname) AS usename, a.application_name, a.client_addr, e.since,
-	   GREATEST(e.candidates, w.sessions) AS candidates,
-	   e.last_denied_at, e.last_denied_identity,
-	   e.ttl, e.heartbeat, e.renewed_at, e.renewals, e.expires_in, e.value
-FROM leaders e
-LEFT JOIN waiting w ON e.lock_class = 1 AND w.key = e.key
-LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = e.pid
-LEFT JOIN pg_catalog.pg_roles r ON r.oid = e.role AND e.scope = 'lease';
-COMMENT ON VIEW le_leaders IS
-'leaders: one row for each running term, and for each holder of a bare key that a session has bid for';
-COMMENT ON COLUMN le_leaders.name IS 'name of the election; NULL for a bare key';
-COMMENT ON COLUMN le_leaders.key IS 'key of the election';
-COMMENT ON COLUMN le_leaders.scope IS
-'scope of the term: session, transaction or lease; NULL if the holder does not use the extension';
-COMMENT ON COLUMN le_leaders.identity IS
-'identity of the leader; NULL if the holder does not use the extension';
-COMMENT ON COLUMN le_leaders.token IS
-'fencing token of the term; NULL if the holder does not use the extension';
+SELECT t.name, t.key, t.scope, t.identity, t.token, t.pid,
+	   COALESCE(a.usename, r.rolname) AS usename, a.application_name, a.client_addr, t.since,
+	   t.candidates, t.last_denied_at, t.last_denied_identity,
+	   t.ttl, t.heartbeat, t.renewed_at, t.renewals, t.expires_in, t.value
+FROM _le_registry_terms() t
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = t.pid
+LEFT JOIN pg_catalog.pg_roles r ON r.oid = t.role AND t.scope = 'lease'
+WHERE t.scope = 'lease' OR (t.key, t.pid) IN (SELECT l.key, l.pid FROM _le_locks l WHERE l.granted);
+COMMENT ON VIEW le_leaders IS 'leaders: one row for each running term';
+COMMENT ON COLUMN le_leaders.name IS 'name of the election';
+COMMENT ON COLUMN le_leaders.key IS 'key of the election, and of its lock in pg_locks';
+COMMENT ON COLUMN le_leaders.scope IS 'scope of the term: session, transaction or lease';
+COMMENT ON COLUMN le_leaders.identity IS 'identity of the leader';
+COMMENT ON COLUMN le_leaders.token IS 'fencing token of the term';
 COMMENT ON COLUMN le_leaders.pid IS 'process that leads; NULL for a lease, which is bound to none';
 COMMENT ON COLUMN le_leaders.usename IS 'role of the process that leads, or that took the lease';
 COMMENT ON COLUMN le_leaders.application_name IS 'application_name of the process that leads';
 COMMENT ON COLUMN le_leaders.client_addr IS
 'address of the client that leads, if the current role may see it in pg_stat_activity; NULL for a local client';
-COMMENT ON COLUMN le_leaders.since IS
-'when the term began; NULL if the holder does not use the extension';
+COMMENT ON COLUMN le_leaders.since IS 'when the term began';
 COMMENT ON COLUMN le_leaders.candidates IS 'number of waiting candidates';
 COMMENT ON COLUMN le_leaders.last_denied_at IS
 'when a bid for the election was last denied, at once or after its timeout; NULL if none was';
@@ -561,19 +439,21 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION le_leader(text) IS
 'leader of the election: one row, with columns as in le_leaders, or none; for programs, as it looks at this election only';
 
+-- A candidate in line waits for the election's lock, or holds that and waits
+-- for something else
 CREATE VIEW le_candidates AS
 WITH lines AS (
-	SELECT c.lock_class, c.key, c.name, c.identity, c.pid, c.since, c.waits_for, b.pids AS blocked_by
-	FROM _le_lines c CROSS JOIN LATERAL pg_catalog.pg_blocking_pids(c.pid) b(pids)
-	WHERE c.lock_class = 19525
-	   OR c.key IN (SELECT t.key FROM _le_registry_terms() t WHERE t.lock_class = 1)
+	SELECT c.key, c.name, c.identity, c.pid, c.since, c.waits_for, b.pids AS blocked_by
+	FROM _le_registry_candidates(true) c
+	JOIN _le_locks l ON l.key = c.key AND l.pid = c.pid
+	CROSS JOIN LATERAL pg_catalog.pg_blocking_pids(c.pid) b(pids)
 ),
 candidates AS (
 	SELECT c.name, c.key,
 		   (SELECT pg_catalog.count(*) + 1
 			FROM pg_catalog.unnest(c.blocked_by) b(pid)
 			JOIN lines o ON o.pid = b.pid
-			WHERE o.lock_class = c.lock_class AND o.key = c.key) AS position,
+			WHERE o.key = c.key) AS position,
 		   c.identity, c.pid, c.since, c.waits_for, c.blocked_by
 	FROM lines c
 	UNION ALL
@@ -588,12 +468,11 @@ FROM candidates c
 JOIN pg_catalog.pg_stat_activity a ON a.pid = c.pid;
 COMMENT ON VIEW le_candidates IS
 'candidates: one row for each candidate and each election that it waits for';
-COMMENT ON COLUMN le_candidates.name IS 'name of the election; NULL for a bare key';
-COMMENT ON COLUMN le_candidates.key IS 'key of the election';
+COMMENT ON COLUMN le_candidates.name IS 'name of the election';
+COMMENT ON COLUMN le_candidates.key IS 'key of the election, and of its lock in pg_locks';
 COMMENT ON COLUMN le_candidates.position IS
 'place in line: 1 is elected next; NULL for a candidate for many elections, which comes after all others';
-COMMENT ON COLUMN le_candidates.identity IS
-'identity of the candidate; NULL if it does not use the extension';
+COMMENT ON COLUMN le_candidates.identity IS 'identity of the candidate';
 COMMENT ON COLUMN le_candidates.pid IS 'process that waits';
 COMMENT ON COLUMN le_candidates.usename IS 'role of the process that waits';
 COMMENT ON COLUMN le_candidates.application_name IS 'application_name of the process that waits';
@@ -609,7 +488,7 @@ COMMENT ON COLUMN le_candidates.blocked_by IS
 -- Statistics
 --
 -- ended: by reason, in the order of the library; later versions may append
-CREATE FUNCTION _le_registry_statistics(OUT lock_class integer, OUT key bigint,
+CREATE FUNCTION _le_registry_statistics(OUT key bigint,
 									   OUT name text, OUT terms bigint,
 									   OUT ended bigint[], OUT denied bigint,
 									   OUT last_denied_at timestamptz,
@@ -627,23 +506,18 @@ COMMENT ON FUNCTION _le_registry_statistics() IS
 'the statistics in the registry; see pg_stat_leader_election';
 
 CREATE VIEW pg_stat_leader_election AS
-WITH waiting AS (
-	SELECT l.key, pg_catalog.count(*) AS sessions FROM _le_locks l
-	WHERE l.lock_class = 1 AND NOT l.granted GROUP BY l.key
-)
 SELECT s.name, s.key, s.terms, s.ended[1] AS resigned, s.ended[2] AS deposed,
 	   s.ended[4] AS session_ended, s.ended[3] AS transaction_ended,
 	   s.ended[6] AS expired, s.ended[5] AS lock_released,
 	   s.ended[7] AS extension_dropped, s.ended[8] AS silent, s.denied,
 	   s.last_denied_at, s.last_denied_identity, s.leases_rolled_back,
 	   s.time_vacant, s.time_led, s.longest_wait,
-	   GREATEST(s.candidates, w.sessions) AS candidates, s.vacant_since
-FROM _le_registry_statistics() s
-LEFT JOIN waiting w ON s.lock_class = 1 AND w.key = s.key;
+	   s.candidates, s.vacant_since
+FROM _le_registry_statistics() s;
 COMMENT ON VIEW pg_stat_leader_election IS
 'statistics of each election of this database since it became known, or since pg_stat_leader_election_reset()';
-COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election; NULL for a bare key';
-COMMENT ON COLUMN pg_stat_leader_election.key IS 'key of the election';
+COMMENT ON COLUMN pg_stat_leader_election.name IS 'name of the election';
+COMMENT ON COLUMN pg_stat_leader_election.key IS 'key of the election, and of its lock in pg_locks';
 COMMENT ON COLUMN pg_stat_leader_election.terms IS 'terms that have begun';
 COMMENT ON COLUMN pg_stat_leader_election.resigned IS 'terms that ended because their leader resigned';
 COMMENT ON COLUMN pg_stat_leader_election.deposed IS 'terms that were ended by le_depose';
@@ -704,7 +578,7 @@ COMMENT ON FUNCTION le_forget(text) IS
 'forget the statistics of a vacant election, but not how its last term ended; returns false if it is not known, or, with a warning, if it is led or waited for';
 REVOKE ALL ON FUNCTION le_forget(text) FROM PUBLIC;
 
-GRANT SELECT ON le_declarations, le_once_done, _le_locks, _le_lines, le_leaders, le_candidates, pg_stat_leader_election,
+GRANT SELECT ON le_declarations, le_once_done, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
 
 -- for pg_dump by the owner of the database

@@ -1,8 +1,8 @@
 """What is compared in throughput: statements of ours, and what they stand beside.
 
 The first statement of a pair is run once by each client, the second again and
-again.  Each client has elections of its own, by :name and by :key, and another for its
-lease, :leased.
+again.  Each client has an election of its own, :name, a key :key for plain
+locks, and another election for its lease, :leased.
 """
 from dataclasses import dataclass
 
@@ -188,5 +188,4 @@ def create_tables():
 
 def hold_others(session):
     """Let the session lead and lock what the workloads find led and locked."""
-    session.ask("SELECT le_try_become_leader('held'), le_try_become_leader(78),"
-                " pg_advisory_lock(77)")
+    session.ask("SELECT le_try_become_leader('held'), pg_advisory_lock(77)")

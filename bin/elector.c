@@ -34,13 +34,10 @@ static void lose(Elector *e, const ElectorError *error);
  */
 
 static bool
-is_number_or_array(const char *name)
+is_array(const char *name)
 {
-	const char *digits = name + (*name == '+' || *name == '-');
 	size_t		length = strlen(name);
 
-	if (*digits != '\0' && digits[strspn(digits, "0123456789")] == '\0')
-		return true;
 	return length >= 2 && name[0] == '{' && name[length - 1] == '}';
 }
 
@@ -63,7 +60,7 @@ elector_check(const ElectorOptions *options)
 	if (options->seats > 0)
 		suffix = snprintf(NULL, 0, "/%d", options->seats);
 	if (!has_length(options->election, suffix, MAX_NAME) ||
-		is_number_or_array(options->election))
+		is_array(options->election))
 		return "election";
 	if (!has_length(options->identity, 0, MAX_NAME))
 		return "identity";

@@ -85,7 +85,7 @@ Program = collections.namedtuple("Program", "name commands way hears hosts publi
 Line = collections.namedtuple("Line", "when identity event text")
 
 
-def programs(languages, sql):
+def programs(languages):
     """What is run: the commands of the copies in turn, and the way to lead."""
     for language, name, command, hears, hosts in WORKERS:
         words = [str(HERE / word) if word.startswith(language + "/") else word
@@ -94,9 +94,7 @@ def programs(languages, sql):
             if language in languages:
                 yield Program(f"{name}/{way.name}", [words + [way.argument]], way, hears,
                               hosts and not way.pooled, False)
-    if "python" in languages and sql:
-        say("moving-over: not run, as its keys need the C extension")
-    elif "python" in languages:
+    if "python" in languages:
         python = str(EXAMPLES / "drivers/python/venv/bin/python")
         yield Program("moving-over", [[python, str(EXAMPLES / "moving-over" / file)]
                                       for file in ("old.py", "new.py")], PLAIN_SESSION, True, True, False)
@@ -356,7 +354,9 @@ def pg_ctl(data, *command):
 
 
 def leaders_of(port, fleet):
-    return ask(port, "SELECT pid FROM le_leaders WHERE name = %s OR key::text = %s",
+    # a copy that moves over can lead by the lock alone
+    return ask(port, "SELECT pid FROM le_leaders WHERE name = %s UNION SELECT pid FROM pg_locks "
+               "WHERE granted AND locktype = 'advisory' AND objsubid = 1 AND classid = 0 AND objid::text = %s",
                fleet.election, fleet.election)
 
 
@@ -890,7 +890,7 @@ def main():
     ((version,),) = ask(options.port, "SELECT le_version()")
     options.sql = "SQL edition" in version
     make_standby(options)
-    chosen = [program for program in programs(options.languages, options.sql) if options.only in program.name]
+    chosen = [program for program in programs(options.languages) if options.only in program.name]
     fleets = [Fleet(program, number, options) for number, program in enumerate(chosen)]
     examples = [Example(language, command, options) for language, command in EXAMPLE_PROGRAMS
                 if language in options.languages and options.only in command]

@@ -138,12 +138,9 @@ le_fuzz_name_error(const char *name)
 {
 	size_t		length = strlen(name);
 	int			error = le_fuzz_length_error(length, LE_TEXT_MAX);
-	const char *digits = name + (name[0] == '+' || name[0] == '-' ? 1 : 0);
 
 	if (error != 0)
 		return error;
-	if (digits[0] != '\0' && strspn(digits, "0123456789") == strlen(digits))
-		return ERRCODE_INVALID_PARAMETER_VALUE;
 	if (length > 1 && name[0] == '{' && name[length - 1] == '}')
 		return ERRCODE_INVALID_PARAMETER_VALUE;
 	return 0;

@@ -98,7 +98,7 @@ check_election(const char *string, const text *name)
 	LE_FUZZ_CHECK((((uint64) election.tag.locktag_field2 << 32) | election.tag.locktag_field3) ==
 				  (uint64) election.key.key);
 
-	label = le_election_label(&election.key, election.name);
+	label = le_name_label(election.name);
 	length = strlen(label);
 	LE_FUZZ_CHECK(le_fuzz_is_one_line(label));
 	LE_FUZZ_CHECK(length >= 2 && label[0] == '"' && label[length - 1] == '"');

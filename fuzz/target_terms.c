@@ -76,11 +76,6 @@ take_news(LeFuzzInput *input, LeFuzzNews *news)
 	take_name(input, reason);
 	take_name(input, term->name);
 	term->election.lock_class = LE_CLASS_ELECTION;
-	if (flags & 8)
-	{
-		term->election.lock_class = LE_CLASS_BARE_KEY;
-		term->name[0] = '\0';
-	}
 
 	/* the name of a role */
 	by[pg_mbcliplen(by, strlen(by), NAMEDATALEN - 1)] = '\0';
@@ -122,7 +117,6 @@ check_payload(const char *payload)
 {
 	static const char *const events[] = {"elected", "proclaimed", "ended", "ended"};
 	const LeTerm *term = &told->term;
-	bool		is_bare = term->election.lock_class == LE_CLASS_BARE_KEY;
 	bool		is_deposed = told->what == 2;
 	const char *reason = is_deposed ? le_reason_name(LE_END_DEPOSED) :
 		told->what == 3 ? le_reason_name(told->end_reason) : NULL;
@@ -140,12 +134,8 @@ check_payload(const char *payload)
 	}
 	object = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(payload)));
 	LE_FUZZ_CHECK(JB_ROOT_IS_OBJECT(object));
-	LE_FUZZ_CHECK(JB_ROOT_COUNT(object) == 4 + is_bare + is_deposed + (reason != NULL) +
-				  (why != NULL));
-	if (is_bare)
-		LE_FUZZ_CHECK(has_number(object, "key", term->election.key));
-	else
-		LE_FUZZ_CHECK(has_string(object, "election", term->name));
+	LE_FUZZ_CHECK(JB_ROOT_COUNT(object) == 4 + is_deposed + (reason != NULL) + (why != NULL));
+	LE_FUZZ_CHECK(has_string(object, "election", term->name));
 	LE_FUZZ_CHECK(has_string(object, "event", events[told->what]));
 	LE_FUZZ_CHECK(has_number(object, "token", term->token));
 	LE_FUZZ_CHECK(has_string(object, "identity", le_identity_public(&term->identity)));
@@ -233,9 +223,7 @@ check_log_line(ErrorData *error)
 		LE_FUZZ_CHECK(strncmp(line, "leader_election: election ", 26) == 0);
 		LE_FUZZ_CHECK(le_fuzz_is_one_line(line));
 		LE_FUZZ_CHECK(error->hide_stmt && error->detail == NULL && error->hint == NULL);
-		LE_FUZZ_CHECK(term->election.lock_class == LE_CLASS_BARE_KEY ?
-					  tells(line, psprintf(INT64_FORMAT, term->election.key)) :
-					  quotes(line, term->name));
+		LE_FUZZ_CHECK(quotes(line, term->name));
 		LE_FUZZ_CHECK(tells(line, psprintf(INT64_FORMAT, term->token)));
 		if (told->what != 3)
 			LE_FUZZ_CHECK(quotes(line, term->identity.string));

@@ -61,7 +61,7 @@ FROM chr(CASE WHEN getdatabaseencoding() = 'UTF8' AND pg_client_encoding() = 'UT
 \echo 'To end the term of a leader that does not do its job: SELECT le_depose(''ELECTION'', ''why'').'
 \echo 'A lease has no process and no client address: its pid is "lease". An election that is missing here'
 \echo 'is vacant (see query 4), or unknown since the server started.'
-SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{19})..+', :'le_begins') AS election,
+SELECT regexp_replace(name, '^(.{19})..+', :'le_begins') AS election,
        regexp_replace(identity, '^..+(.{13})$', :'le_ends') AS leader, coalesce(pid::text, scope) AS pid,
        regexp_replace(concat_ws('@', usename, host(client_addr)), '^..+(.{18})$', :'le_ends') AS "role@client",
        date_trunc('second', clock_timestamp() - since) AS leads_for, candidates AS waiting
@@ -71,7 +71,7 @@ FROM :le.le_leaders ORDER BY since LIMIT 20;
 \echo '"leader" is normal, unless query 4 lists the election. Then, and for "guard", end the transaction in'
 \echo 'blocked_by of pos 1: pg_terminate_backend(PID) or ROLLBACK PREPARED. "standby": restore the standby.'
 \echo '"promotion" passes by itself; "grace" at the latest when vacant_for in query 4 is the grace period.'
-SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{18})..+', :'le_begins') AS election, position AS pos,
+SELECT regexp_replace(name, '^(.{18})..+', :'le_begins') AS election, position AS pos,
        regexp_replace(identity, '^..+(.{15})$', :'le_ends') AS candidate,
        date_trunc('second', clock_timestamp() - c.since) AS waits, waits_for,
        regexp_replace(CASE blocked_by[1] WHEN 0 THEN 'prepared transaction'
@@ -84,7 +84,7 @@ ORDER BY waits_for = 'leader', c.since LIMIT 20;
 \echo 'Nothing takes over if they fail: start a second copy of the program, or see why it does not bid.'
 \echo 'A program that polled within five minutes counts as a candidate.'
 \echo 'The SQL edition does not count programs that poll.'
-SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{21})..+', :'le_begins') AS election,
+SELECT regexp_replace(name, '^(.{21})..+', :'le_begins') AS election,
        regexp_replace(identity, '^..+(.{19})$', :'le_ends') AS leader,
        date_trunc('second', clock_timestamp() - since) AS leads_for,
        date_trunc('second', clock_timestamp() - last_denied_at) AS last_bid,
@@ -99,7 +99,7 @@ ORDER BY since LIMIT 20;
 \echo 'Start the program. If it waits or polls in vain, look at 2. Check that le_declarations.candidates'
 \echo 'includes the program''s role. A retired job: SELECT le_undeclare(''ELECTION''), le_forget(''ELECTION'').'
 \echo 'A lease that is not committed does not count yet: it is listed, and if it is the first, terms is 0.'
-SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{21})..+', :'le_begins') AS election,
+SELECT regexp_replace(name, '^(.{21})..+', :'le_begins') AS election,
        date_trunc('second', clock_timestamp() - vacant_since) AS vacant_for,
        candidates AS waiting, terms, date_trunc('second', clock_timestamp() - last_denied_at) AS last_bid,
        regexp_replace(last_denied_identity, '^..+(.{13})$', :'le_ends') AS by
@@ -110,7 +110,7 @@ ORDER BY candidates DESC, last_denied_at DESC NULLS LAST, vacant_since DESC LIMI
 \echo 'A mean_term below some minutes is suspicious. session: the program crashes, or a pool closes its'
 \echo 'connection. released: the lock was released by DISCARD ALL of a pool. expired, silent: it hangs, or'
 \echo 'has a short ttl or heartbeat. None of these: it resigns too early. The server log has the times.'
-SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{19})..+', :'le_begins') AS election,
+SELECT regexp_replace(name, '^(.{19})..+', :'le_begins') AS election,
        terms - transaction_ended AS terms, date_trunc('second', time_led / terms) AS mean_term,
        session_ended AS session, lock_released AS released, expired, silent, deposed
 FROM :le.pg_stat_leader_election WHERE terms - transaction_ended > 1
@@ -119,12 +119,12 @@ ORDER BY time_led / terms LIMIT 20;
 \echo '6. Bids that were denied: the first 20, the latest first'
 \echo 'A program that polls is denied while another one leads: it is ready to take over. If the column'
 \echo 'leader is empty, look at query 2, leader_election.grace_period and le_declarations.grace.'
-SELECT regexp_replace(coalesce(s.name, 'key ' || s.key), '^(.{21})..+', :'le_begins') AS election, s.denied,
+SELECT regexp_replace(s.name, '^(.{21})..+', :'le_begins') AS election, s.denied,
        date_trunc('second', clock_timestamp() - s.last_denied_at) AS last_bid,
        regexp_replace(s.last_denied_identity, '^..+(.{19})$', :'le_ends') AS by,
        regexp_replace(l.identity, '^..+(.{19})$', :'le_ends') AS leader
 FROM :le.pg_stat_leader_election s
-     LEFT JOIN :le.le_leaders l ON l.key = s.key AND l.name IS NOT DISTINCT FROM s.name
+     LEFT JOIN :le.le_leaders l ON l.name = s.name
 WHERE s.denied > 0 ORDER BY s.last_denied_at DESC LIMIT 20;
 \endif
 
@@ -132,7 +132,7 @@ WHERE s.denied > 0 ORDER BY s.last_denied_at DESC LIMIT 20;
 \echo 'Those without a heartbeat follow, the longest silent first. Programs ask each second: one that is'
 \echo 'idle for much longer hangs: SELECT le_depose(''ELECTION'', ''why''). With a heartbeat, the server'
 \echo 'does that itself after ends_in. One that is active may be healthy, with a query that takes long.'
-SELECT regexp_replace(coalesce(name, 'key ' || key), '^(.{16})..+', :'le_begins') AS election,
+SELECT regexp_replace(name, '^(.{16})..+', :'le_begins') AS election,
        regexp_replace(identity, '^..+(.{12})$', :'le_ends') AS leader, l.pid,
        left(replace(a.state, 'transaction', 'xact'), 12) AS state,
        date_trunc('second', clock_timestamp() - a.state_change) AS silent_for, heartbeat,

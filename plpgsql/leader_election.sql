@@ -296,7 +296,7 @@ BEGIN
 	RETURN value;
 END $$;
 
--- A number or an array is what drivers make of a key or of names without a type
+-- An array is what drivers make of names without a type
 CREATE OR REPLACE FUNCTION le._le_name(name text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
 	IF name IS NULL THEN
@@ -304,11 +304,6 @@ BEGIN
 	END IF;
 	IF octet_length(name) NOT BETWEEN 1 AND 255 THEN
 		RETURN le._le_text('election name', name, 1, 255);
-	ELSIF name ~ '^[-+]?[0-9]+$' THEN
-		RAISE invalid_parameter_value USING
-			MESSAGE = format('election name must not be a number: %s', le._le_quote(name)),
-			HINT = 'Put a letter into the name. Elections by bare key need the C extension '
-				'leader_election.';
 	ELSIF name LIKE '{%}' THEN
 		RAISE invalid_parameter_value USING
 			MESSAGE = format('election name must not be enclosed in braces: %s', le._le_quote(name)),
@@ -2174,26 +2169,13 @@ BEGIN
 			'= NULL, private boolean = NULL) RETURNS void',
 		'le_undeclare(name text) RETURNS boolean',
 		'le_forget(name text) RETURNS boolean',
-		'le_depose_role(role regrole, reason text = NULL) RETURNS integer',
-		'le_try_become_leader(key bigint, heartbeat interval = NULL, identity text = NULL) RETURNS '
-			'boolean',
-		'le_become_leader(key bigint, timeout interval = NULL, heartbeat interval = NULL, identity '
-			'text = NULL) RETURNS boolean',
-		'le_try_become_leader_xact(key bigint, identity text = NULL) RETURNS boolean',
-		'le_become_leader_xact(key bigint, timeout interval = NULL, identity text = NULL) RETURNS '
-			'boolean',
-		'le_heartbeat(key bigint, token bigint = NULL) RETURNS boolean',
-		'le_am_leader(key bigint) RETURNS boolean',
-		'le_token(key bigint) RETURNS bigint',
-		'le_resign(key bigint) RETURNS boolean'] LOOP
+		'le_depose_role(role regrole, reason text = NULL) RETURNS integer'] LOOP
 		EXECUTE pg_catalog.format($f$CREATE OR REPLACE FUNCTION le.%s LANGUAGE plpgsql AS $b$
 			BEGIN
 				RAISE feature_not_supported
 					USING MESSAGE = 'the SQL edition of leader_election does not support %s',
 					HINT = 'This needs the C extension leader_election.';
-			END $b$ $f$, signature, pg_catalog.split_part(signature, '(', 1) || '()' ||
-			CASE WHEN signature OPERATOR(pg_catalog.~~) '%(key %' THEN ' with a bare key'
-				ELSE '' END);
+			END $b$ $f$, signature, pg_catalog.split_part(signature, '(', 1) || '()');
 		EXECUTE
 			pg_catalog.format('COMMENT ON FUNCTION le.%s IS ''raises an error: this needs the C '
 			'extension''',

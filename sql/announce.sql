@@ -222,16 +222,6 @@ SELECT count(*), count(payload::json), bool_and(octet_length(payload) < 8000) AS
 SELECT bool_and(octet_length(payload) = length(payload)) AS ascii FROM heard;
 SELECT count(*), count(*) FILTER (WHERE election = identity) AS same, count(*) FILTER (WHERE election IN (SELECT name FROM nasty)) AS known FROM announced;
 
--- bare keys
-SELECT le_try_become_leader(42, identity => 'bare'), le_resign(42);
-SELECT le_try_become_leader((-9223372036854775808)::bigint, identity => 'bare'), le_resign((-9223372036854775808)::bigint);
-CALL hear();
-SELECT payload::json->'election' AS election, payload::json->'key' AS key, payload::json->>'event' AS event, payload::json->>'identity' AS identity FROM heard ORDER BY n;
--- which plain advisory locks do not announce
-SELECT pg_advisory_lock(42), pg_advisory_unlock(42);
-CALL hear();
-TABLE announced;
-
 -- an identity that was made up of the client's address shows the user only
 CREATE ROLE regress_announce LOGIN;
 SET SESSION AUTHORIZATION regress_announce;

@@ -107,10 +107,6 @@ SELECT le_depose('job');
 SELECT lead('w', 'session', 'job'), says('w', 'SELECT le_try_become_leader(''other'')'), le_depose('job'), gone('w');
 SELECT dblink_disconnect('w');
 SELECT * FROM counted WHERE name = 'other';
--- a bare key, as the server's own lock: by its process
-SELECT open('w'), says('w', 'SELECT le_try_become_leader(4242, identity => ''w'')'), (SELECT pg_terminate_backend(pid, 10000) FROM le_leaders WHERE key = 4242) AS ended, gone('w');
-SELECT dblink_disconnect('w');
-SELECT key, terms, session_ended FROM pg_stat_leader_election WHERE name IS NULL AND key = 4242;
 
 -- whatever the leader does: a long statement, a wait for a lock, a wait to lead another
 SELECT lead('w', 'session', 'job'), dblink_send_query('w', 'SELECT pg_sleep(60)'), le_depose('job'), gone('w');

@@ -16,7 +16,7 @@ RESET client_min_messages;
 
 -- what it holds: in each scope, by several sessions, and leases by others' hands
 SELECT open('a', 'regress_depose_all'), open('b', 'regress_depose_all'), open('c', 'regress_depose_other'), open('s', 'regress_depose_super');
-SELECT says('a', $$SELECT count(*) FROM generate_series(1, 3) i WHERE le_try_become_leader('dr a' || i, identity => 'a')$$), says('a', $$SELECT le_try_become_leader(6161)$$);
+SELECT says('a', $$SELECT count(*) FROM generate_series(1, 3) i WHERE le_try_become_leader('dr a' || i, identity => 'a')$$), says('a', $$SELECT le_try_become_leader('6161')$$);
 SELECT dblink_exec('b', 'BEGIN'), says('b', $$SELECT le_try_become_leader_xact('dr b')$$), says('b', $$SELECT le_lease('dr uncommitted', '1 hour') > 0$$);
 SELECT says('c', $$SELECT le_try_become_leader('dr other')$$), says('s', $$SELECT le_try_become_leader('dr super')$$);
 SET ROLE regress_depose_all;

@@ -3,8 +3,8 @@
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
 \i :abs_srcdir/sql/include/advisory.psql
-SELECT le_try_become_leader('job', identity => 'me'), le_try_become_leader(42);
-SELECT le_token('job') AS t1, le_token(42) AS t2 \gset
+SELECT le_try_become_leader('job', identity => 'me'), le_try_become_leader('42');
+SELECT le_token('job') AS t1, le_token('42') AS t2 \gset
 
 -- dropped and rolled back: nothing has happened
 BEGIN;
@@ -24,7 +24,7 @@ SHOW leader_election.max_terms_per_session;
 -- and it leads on when the extension is back
 CREATE EXTENSION leader_election;
 SELECT le_am_leader('job'), le_token('job') = :t1 AS same;
-SELECT name, key = 42 AS bare, identity = 'me' AS identity FROM le_leaders ORDER BY name;
+SELECT name, identity = 'me' AS identity FROM le_leaders ORDER BY name;
 SELECT le_try_become_leader('job'), le_try_become_leader('next'), le_token('next') > :t2 AS greater;
 SELECT le_token('next') AS t2 \gset
 SELECT last_value >= :t2 AS covers FROM le_token_seq;
@@ -83,7 +83,7 @@ DROP EXTENSION leader_election;
 -- it tells how many elections are led, in sessions that have loaded the library: by leases
 -- and sessions, however it is dropped, and only if any are
 CREATE EXTENSION leader_election;
-SELECT le_lease('mailer', '1 hour') > 0 AS leased, le_lease('over', '100 ms') > 0 AS over, le_try_become_leader('job'), le_try_become_leader(42);
+SELECT le_lease('mailer', '1 hour') > 0 AS leased, le_lease('over', '100 ms') > 0 AS over, le_try_become_leader('job'), le_try_become_leader('42');
 SELECT pg_sleep(0.2);
 BEGIN;
 SELECT le_try_become_leader_xact('in this transaction');
@@ -115,10 +115,10 @@ CREATE EXTENSION leader_election SCHEMA regress_le;
 \set VERBOSITY terse
 SELECT le_try_become_leader('job');
 \set VERBOSITY default
-SELECT regress_le.le_try_become_leader('job', identity => 'me'), regress_le.le_try_become_leader(42), regress_le.le_token('job') > :t1 AS greater;
+SELECT regress_le.le_try_become_leader('job', identity => 'me'), regress_le.le_try_become_leader('42'), regress_le.le_token('job') > :t1 AS greater;
 SELECT name, identity FROM regress_le.le_leaders WHERE name = 'job';
 SELECT name, identity FROM regress_le.le_leader('job');
-SELECT count(*) FROM regress_le.le_leaders WHERE key = 42;
+SELECT count(*) FROM regress_le.le_leaders WHERE name = '42';
 SELECT * FROM regress_le.le_candidates;
 SET search_path = '';
 SELECT name FROM regress_le.le_leaders WHERE name = 'job';
@@ -133,7 +133,7 @@ ALTER EXTENSION leader_election SET SCHEMA regress_le_2;
 SELECT regress_le_2.le_token('job') = :t1 AS same;
 SELECT name FROM regress_le_2.le_leaders WHERE name = 'job';
 SELECT name FROM regress_le_2.le_leader('job');
-SELECT key FROM regress_le_2.le_leaders WHERE key = 42;
+SELECT name FROM regress_le_2.le_leaders WHERE name = '42';
 SELECT * FROM regress_le_2.le_candidates;
 -- tokens go on from there, past the end of a block
 SET leader_election.log_terms = off;

@@ -69,12 +69,6 @@ SELECT le_lease('expired', '1 hour') AS lease \gset
 TABLE known;
 SELECT le_resign('expired', :lease), le_forget('expired');
 
--- a bare key that a plain lock holds is forgotten after that
-SELECT le_try_become_leader(6003), le_resign(6003), pg_advisory_lock(6003), pg_stat_leader_election_reset();
-TABLE known;
-SELECT pg_advisory_unlock(6003), pg_stat_leader_election_reset();
-TABLE known;
-
 -- candidates in line, observers, candidates for many elections
 SELECT le_lease('waited for', '1 hour') AS lease \gset
 SELECT waits('a', $$SELECT le_become_leader('waited for')$$);
@@ -95,12 +89,12 @@ SELECT dblink_cancel_query('a'), answer('a'), le_forget('followed');
 SELECT says('a', 'RESET leader_election.grace_period');
 
 -- the end of a term that was not resigned is not forgotten: the grace period goes on
-SELECT le_try_become_leader('lost'), le_try_become_leader('lost 2'), le_try_become_leader(6004), pg_advisory_unlock_all();
+SELECT le_try_become_leader('lost'), le_try_become_leader('lost 2'), pg_advisory_unlock_all();
 SET leader_election.grace_period = '1 h';
 SELECT le_forget('lost'), le_forget('lost');
 SELECT pg_stat_leader_election_reset();
 TABLE known;
-SELECT le_try_become_leader('lost'), le_try_become_leader('lost 2'), le_try_become_leader(6004);
+SELECT le_try_become_leader('lost'), le_try_become_leader('lost 2');
 TABLE known;
 -- nor is it forgotten that one was resigned
 SET leader_election.grace_period = 0;

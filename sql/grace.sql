@@ -40,7 +40,6 @@ SELECT open('a'), open('b'), open('c');
 -- for unknown elections, it may count from what was forgotten before
 SELECT le_try_become_leader(name), le_resign(name)
 FROM unnest('{resigned,xact,never was,released,discarded,session,open transaction,both,resigned before,terminated,expired,long ago,waited for,m1,m2,given up,line,dropped,dropped and resigned}'::text[]) name;
-SELECT le_try_become_leader(key), le_resign(key) FROM generate_series(5151, 5153) key;
 SELECT pg_stat_leader_election_reset();
 RESET client_min_messages;
 \set VERBOSITY terse
@@ -76,7 +75,6 @@ SELECT now('resigned');
 SELECT le_lease('resigned', '1 hour') AS t1 \gset
 SELECT le_resign('resigned', :t1);
 SELECT now('resigned');
-SELECT le_try_become_leader(5151), le_resign(5151), le_try_become_leader(5151), le_resign(5151);
 -- none after the end of the transaction, in each way
 BEGIN;
 SELECT le_try_become_leader_xact('xact');
@@ -134,14 +132,6 @@ SELECT le_try_become_leader('discarded', identity => 'me'), le_try_become_leader
 SELECT says('r', 'SELECT le_try_become_leader(''discarded'')'), says('b', 'SELECT le_try_become_leader(''discarded'')');
 SELECT now('discarded') AS led;
 SELECT says('b', 'SELECT le_resign(''discarded'')'), says('r', 'SELECT le_try_become_leader(''discarded'')'), says('r', 'SELECT le_resign(''discarded'')');
--- a bare key
-SET leader_election.grace_period = 0;
-SELECT le_try_become_leader(5152), pg_advisory_unlock(5152);
-SET leader_election.grace_period = '1h';
-SELECT le_try_become_leader(5152), le_try_become_leader_xact(5152), le_become_leader(5152, '0');
--- which keeps no plain advisory lock from it, and that ends no term
-SELECT pg_try_advisory_lock(5152), pg_advisory_unlock(5152), pg_advisory_lock(5153), pg_advisory_unlock(5153);
-SELECT le_try_become_leader(5152), le_try_become_leader(5153), le_resign(5153);
 
 -- after the end of a session
 SELECT dblink_disconnect('a');

@@ -13,7 +13,7 @@ SET search_path = regress_heartbeat, public;
 \i :abs_srcdir/sql/include/sessions.psql
 \i :abs_srcdir/sql/include/outcome.psql
 CREATE VIEW led AS
-SELECT coalesce(name, key::text) AS name, scope, identity, ttl, heartbeat,
+SELECT name, scope, identity, ttl, heartbeat,
        renewed_at IS NOT NULL AS renewed, renewals, expires_in BETWEEN '50 min' AND coalesce(ttl, heartbeat) AS expires_in
 FROM le_leaders ORDER BY name COLLATE "C";
 CREATE ROLE regress_heartbeat_leader LOGIN;

@@ -39,13 +39,13 @@ CREATE VIEW regress_hostile._le_locks AS SELECT regress_hostile.caught();
 CREATE FUNCTION regress_hostile.le_token(text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 CREATE FUNCTION regress_hostile._le_registry_terms() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM regress_hostile.caught(); END $$;
 SET search_path = regress_hostile, pg_catalog, public;
-SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s');
+SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader('42'), public.le_become_leader('other', '1 s');
 SELECT public.le_am_leader('job'), public.le_token('job') <= (SELECT last_value FROM public.le_token_seq) AS covered;
 SELECT is_called FROM regress_hostile.le_token_seq;
 SELECT pg_catalog.count(*) FROM public.le_leaders;
 SELECT pg_catalog.count(*) FROM public.le_candidates;
 SELECT identity FROM public.le_leader('job');
-SELECT identity IS NOT NULL AS identity FROM public.le_leaders WHERE key = 42;
+SELECT identity IS NOT NULL AS identity FROM public.le_leader('42');
 SELECT public.le_resign_all();
 RESET search_path;
 DROP EXTENSION leader_election;
@@ -55,7 +55,7 @@ DROP FUNCTION regress_hostile.le_token, regress_hostile._le_registry_terms;
 
 -- the schema that is installed to
 CREATE EXTENSION leader_election SCHEMA regress_hostile;
-SELECT regress_hostile.le_try_become_leader('job', identity => 'me'), regress_hostile.le_try_become_leader(42, identity => 'me');
+SELECT regress_hostile.le_try_become_leader('job', identity => 'me'), regress_hostile.le_try_become_leader('42', identity => 'me');
 SELECT identity FROM regress_hostile.le_leaders;
 SELECT identity FROM regress_hostile.le_leader('job');
 SELECT pg_catalog.count(*) FROM regress_hostile.le_candidates;

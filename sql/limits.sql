@@ -10,20 +10,18 @@ SELECT le_try_become_leader('four');
 \echo :LAST_ERROR_SQLSTATE
 SELECT count(*) FROM advisory;
 
--- every way to bid, names and keys alike
+-- every way to bid
 \set VERBOSITY terse
 SELECT le_become_leader('four', '0');
 SELECT le_become_leader('four');
 SELECT le_try_become_leader_xact('four');
 SELECT le_become_leader_xact('four', '1 s');
-SELECT le_try_become_leader(4);
-SELECT le_try_become_leader_xact(4);
 \set VERBOSITY default
 
 -- asking again for what it leads is no new term
 SELECT le_try_become_leader('one'), le_try_become_leader_xact('two'), le_become_leader('three', '1 s');
 SELECT le_resign('two'), le_try_become_leader('four');
-SELECT le_resign('one'), le_try_become_leader(5);
+SELECT le_resign('one'), le_try_become_leader('five');
 SELECT count(*) FROM advisory;
 SELECT le_resign_all();
 
@@ -58,20 +56,17 @@ SELECT le_try_become_leader('two');
 SELECT le_resign_all();
 
 -- a bid that is denied anyway
-BEGIN;
-SELECT pg_advisory_xact_lock(6);
-PREPARE TRANSACTION 'regress_limits';
-SELECT le_try_become_leader('one'), le_try_become_leader(1);
-SELECT le_try_become_leader(6);
+SELECT le_lease('led', '1 hour') AS token \gset
+SELECT le_try_become_leader('one');
+SELECT le_try_become_leader('led');
 SELECT le_resign_all();
-SELECT le_try_become_leader(6), le_become_leader(6, '1 ms');
-SELECT le_try_become_leader(1), le_resign(1);
-ROLLBACK PREPARED 'regress_limits';
+SELECT le_try_become_leader('led'), le_become_leader('led', '1 ms');
+SELECT le_try_become_leader('one'), le_resign('one'), le_resign('led', :token);
 
 -- terms that lost their lock are no terms: the session leads nothing
 SET leader_election.max_terms_per_session = 2;
 BEGIN;
-SELECT le_try_become_leader('one'), le_try_become_leader(2);
+SELECT le_try_become_leader('one'), le_try_become_leader('two');
 SELECT pg_advisory_unlock_all();
 SELECT count(*) AS leads FROM le_leaders;
 SELECT le_try_become_leader('three');

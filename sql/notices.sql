@@ -9,11 +9,9 @@ RESET client_min_messages;
 BEGIN;
 SELECT le_try_become_leader('job');
 SELECT le_try_become_leader('job'), le_become_leader('job'), le_become_leader('job', '1 s');
-SELECT le_try_become_leader(42);
-SELECT le_try_become_leader(42);
 COMMIT;
 BEGIN;
-SELECT le_try_become_leader('job'), le_try_become_leader(42);
+SELECT le_try_become_leader('job'), le_try_become_leader('other');
 COMMIT;
 SELECT le_resign_all();
 
@@ -21,11 +19,10 @@ SELECT le_resign_all();
 \set VERBOSITY terse
 BEGIN;
 SELECT le_become_leader('job'), le_become_leader('job 2', '1 s'), le_become_leader('job 3', '0');
-SELECT le_become_leader(42), le_become_leader(43, '1 s');
 SELECT le_resign_all();
-SELECT le_try_become_leader_xact('job'), le_become_leader_xact('job 2'), le_try_become_leader_xact(42);
-SELECT le_try_become_leader('job'), le_try_become_leader(42);
-SELECT le_try_become_leader('job'), le_try_become_leader(42);
+SELECT le_try_become_leader_xact('job'), le_become_leader_xact('job 2');
+SELECT le_try_become_leader('job');
+SELECT le_try_become_leader('job');
 COMMIT;
 SELECT le_resign_all();
 -- a new term is a new notice
@@ -61,19 +58,10 @@ SELECT le_resign_all();
 
 -- resigning what is not led
 SELECT le_resign('job');
-SELECT le_resign(42);
 SELECT le_resign(E'line 1\nline 2');
-SELECT pg_advisory_lock(42);
-SELECT le_resign(42);
-SELECT pg_advisory_unlock(42);
 BEGIN;
-SELECT le_try_become_leader_xact('job'), le_try_become_leader_xact(42);
+SELECT le_try_become_leader_xact('job');
 SELECT le_resign('job');
-SELECT le_resign(42);
-COMMIT;
-BEGIN;
-SELECT pg_advisory_xact_lock(42);
-SELECT le_resign(42);
 COMMIT;
 SELECT le_resign_all();
 

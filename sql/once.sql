@@ -26,7 +26,6 @@ SELECT dblink_exec('other', 'SET timezone = ''UTC''');
 SELECT outcome('SELECT le_once(NULL, now())');
 SELECT outcome('SELECT le_once('''', now())');
 SELECT outcome('SELECT le_once(repeat(''x'', 256), now())');
-SELECT outcome('SELECT le_once(''42'', now())');
 SELECT outcome('SELECT le_once(''{a,b}'', now())');
 SELECT outcome('SELECT le_once(''job'', NULL)');
 

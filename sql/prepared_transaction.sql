@@ -12,11 +12,8 @@ PREPARE TRANSACTION 'regress_le';
 SELECT le_am_leader('xact'), le_am_leader('session');
 SELECT gid FROM pg_prepared_xacts;
 
--- a bare key, a released savepoint, both scopes
+-- a released savepoint, both scopes
 \set VERBOSITY terse
-BEGIN;
-SELECT le_try_become_leader_xact(42);
-PREPARE TRANSACTION 'regress_le';
 BEGIN;
 SAVEPOINT a;
 SELECT le_try_become_leader_xact(E'in\na savepoint');
@@ -80,14 +77,6 @@ PREPARE TRANSACTION 'regress_le';
 SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
 COMMIT PREPARED 'regress_le';
 SELECT le_am_leader('session');
-
--- a bare key in session scope, with a plain transaction-level lock beside it:
--- the server itself refuses
-SELECT le_try_become_leader(43);
-BEGIN;
-SELECT pg_advisory_xact_lock(43);
-PREPARE TRANSACTION 'regress_le';
-SELECT le_am_leader(43), le_resign(43);
 
 --
 -- Leases

@@ -26,23 +26,15 @@ CREATE TABLE calls (object text, call text);
 GRANT SELECT ON calls TO PUBLIC;
 INSERT INTO calls VALUES
  ('le_try_become_leader(text,interval,text)', $$SELECT le_try_become_leader('n', identity => 'i')$$),
- ('le_try_become_leader(bigint,interval,text)', $$SELECT le_try_become_leader(1, identity => 'i')$$),
  ('le_become_leader(text,interval,interval,text)', $$SELECT le_become_leader('n', '0', identity => 'i')$$),
- ('le_become_leader(bigint,interval,interval,text)', $$SELECT le_become_leader(1, '0', identity => 'i')$$),
  ('le_try_become_leader_xact(text,text)', $$SELECT le_try_become_leader_xact('n', identity => 'i')$$),
- ('le_try_become_leader_xact(bigint,text)', $$SELECT le_try_become_leader_xact(1, identity => 'i')$$),
  ('le_become_leader_xact(text,interval,text)', $$SELECT le_become_leader_xact('n', '0', identity => 'i')$$),
- ('le_become_leader_xact(bigint,interval,text)', $$SELECT le_become_leader_xact(1, '0', identity => 'i')$$),
- ('le_am_leader(bigint)', $$SELECT le_am_leader(2)$$),
  ('le_am_leader(text,bigint,text)', $$SELECT le_am_leader('lease', token) FROM le_leader('lease')$$),
  ('le_heartbeat(text,bigint)', $$SELECT le_heartbeat(name, token) FROM le_leader('of the administrator')$$),
- ('le_heartbeat(bigint,bigint)', $$SELECT le_heartbeat(2)$$),
  ('le_once(text,timestamp with time zone,bigint)', $$SELECT le_once('lease', 'today', token) FROM le_leader('lease')$$),
  ('le_seats(text,integer)', $$SELECT le_seats('n', 2)$$),
  ('le_token(text)', $$SELECT le_token('nobody''s')$$),
- ('le_token(bigint)', $$SELECT le_token(2)$$),
  ('le_resign(text,bigint,text)', $$SELECT le_resign('lease', token) FROM le_leader('lease')$$),
- ('le_resign(bigint)', $$SELECT le_resign(2)$$),
  ('le_resign_all()', $$SELECT le_resign_all() > 0$$),
  ('le_lease(text,interval,bigint,text)', $$SELECT le_lease('lease', '1 s', identity => 'i', token => token) FROM le_leader('lease')$$),
  ('le_renew(text,bigint,interval)', $$SELECT le_renew('lease', token, '1 s') FROM le_leader('lease')$$),
@@ -120,7 +112,7 @@ CREATE TABLE relations (object text, may text);
 INSERT INTO relations VALUES
  ('le_token_seq', 'SELECT'), ('le_lease_origin_seq', 'SELECT'),
  ('le_leases', ''), ('le_once_done', 'SELECT'),
- ('le_declarations', 'SELECT'), ('_le_locks', 'SELECT'), ('_le_lines', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
+ ('le_declarations', 'SELECT'), ('_le_locks', 'SELECT'), ('le_leaders', 'SELECT'), ('le_candidates', 'SELECT'),
  ('pg_stat_leader_election', 'SELECT'), ('pg_stat_leader_election_info', 'SELECT');
 CREATE TEMP VIEW rights AS
 SELECT m.object, c.relkind,
@@ -148,7 +140,7 @@ SELECT object, outcome(format('SELECT nextval(%L)', object)) AS nextval, outcome
 FROM rights WHERE relkind = 'S' ORDER BY object COLLATE "C";
 SELECT outcome(s) FROM unnest(ARRAY['CREATE TRIGGER t AFTER INSERT ON le_declarations EXECUTE FUNCTION le_guard(''n'')', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
   'DROP TRIGGER _le_declarations_changed ON le_declarations', 'CREATE RULE r AS ON INSERT TO le_leases DO INSTEAD NOTHING', 'CREATE INDEX ON le_leases (token)',
-  'CREATE OR REPLACE FUNCTION le_token(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW _le_locks AS SELECT 1 AS lock_class',
+  'CREATE OR REPLACE FUNCTION le_token(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW _le_locks AS SELECT 1 AS key',
   'ALTER EXTENSION leader_election DROP TABLE le_leases', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp', 'DROP EXTENSION leader_election', 'COMMENT ON TABLE le_leases IS ''mine''',
   'SET session_replication_role = replica']) s;
 RESET ROLE;

@@ -79,7 +79,7 @@ INSERT INTO regress_evil.le_declarations VALUES ('job', 10, NULL, NULL, true);
 TRUNCATE regress_evil.caught;
 SELECT public.le_declare('declared', 'regress_le_team', '1 s', '2 s', true);
 SELECT pg_catalog.count(*) FROM public.le_declarations;
-SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader(42), public.le_become_leader('other', '1 s'), public.le_become_leader_xact('xact', '1 s');
+SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader('42'), public.le_become_leader('other', '1 s'), public.le_become_leader_xact('xact', '1 s');
 SELECT public.le_lease('lease', '1 min', identity => 'l') AS token \gset
 SELECT public.le_am_leader('job'), public.le_token('job') IS NULL AS "null", public.le_am_leader('lease', :token), public.le_renew('lease', :token, '2 min');
 SELECT pg_catalog.count(*) FROM public.le_leases WHERE name OPERATOR(pg_catalog.=) 'lease';
@@ -89,7 +89,7 @@ SELECT public.le_seats('job', 2);
 SELECT identity, value FROM public.le_leaders WHERE pg_catalog.texteq(name, 'job');
 SELECT identity, value FROM public.le_leader('job');
 SELECT identity FROM public.le_leader('lease');
-SELECT pg_catalog.count(*) FROM public.le_leaders WHERE key = 42;
+SELECT pg_catalog.count(*) FROM public.le_leader('42');
 SELECT pg_catalog.count(*) FROM public.le_candidates;
 SELECT pg_catalog.count(*) AS locks FROM public._le_locks;
 SELECT pg_catalog.count(*) >= 5 AS counted FROM public.pg_stat_leader_election;

@@ -147,16 +147,16 @@ subtest 'parallel plans' => sub {
 	my $force = ask($session, q{SELECT name FROM pg_settings
 WHERE name IN ('force_parallel_mode', 'debug_parallel_query')});
 	ask($session, 'CREATE TABLE big AS SELECT g FROM generate_series(1, 20000) g', 'ANALYZE big');
-	ask($session, q{SELECT le_try_become_leader('job'), le_try_become_leader(3)});
+	ask($session, q{SELECT le_try_become_leader('job'), le_try_become_leader('3')});
 	my $token = ask($session, q{SELECT le_token('job')});
 	foreach my $mode ('on', 'off')
 	{
 		ask($session, "SET $force = $mode; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0");
-		is(ask($session, q{SELECT le_am_leader('job'), le_am_leader(3), le_am_leader('no'), le_token('job')}), "t|t|f|$token", "alone, $mode");
+		is(ask($session, q{SELECT le_am_leader('job'), le_am_leader('3'), le_am_leader('no'), le_token('job')}), "t|t|f|$token", "alone, $mode");
 		like(ask($session, q{EXPLAIN (COSTS off) SELECT count(*), le_am_leader('job') FROM big}), qr/Gather/, 'a parallel plan');
 		is(ask($session, q{SELECT count(*), le_am_leader('job'), le_token('job') FROM big}), "20000|t|$token", 'over a parallel scan');
 		is(ask($session, q{SELECT count(*) FROM big WHERE le_am_leader('job')}), '20000', 'in its condition');
-		is(ask($session, q{SELECT l.name FROM le_leaders l, le_leader('job') WHERE l.name IS NOT NULL}), 'job', 'views');
+		is(ask($session, q{SELECT l.name FROM le_leaders l, le_leader('job') WHERE l.name <> '3'}), 'job', 'views');
 		is(ask($session, q{SELECT count(*) FROM le_candidates}), '0', 'views');
 		is(ask($session, q{SELECT le_resign('job'), le_try_become_leader('job')}), 't|t', "bids");
 		is($session->{messages}, '', 'without complaint');

@@ -125,12 +125,12 @@ foreach my $case (@roads)
 		ask($first, $case->{before}) if $case->{before};
 		is(ask($first, "SELECT $function('job', identity => 'first')"), 't', 'first leads');
 		my $token = ask($first, "SELECT le_token('job')");
-		my $bare = '';
+		my $other = '';
 		if ($scope eq 'session')
 		{
-			is(ask($first, "SELECT le_try_become_leader(4711, identity => 'first')"),
-				't', 'first leads a bare key, too');
-			$bare = ask($first, 'SELECT le_token(4711)');
+			is(ask($first, "SELECT le_try_become_leader('other', identity => 'first')"),
+				't', 'first leads another, too');
+			$other = ask($first, q{SELECT le_token('other')});
 		}
 		is(leads_in_view($node, 'job'), "first/$scope", 'the view says so');
 		my $waiter = $second->{pid};
@@ -154,11 +154,11 @@ foreach my $case (@roads)
 				qq{election "job": term $next began: "second" leads, process $waiter, session scope}
 			],
 			'the log tells it in order');
-		if ($bare ne '')
+		if ($other ne '')
 		{
-			is(scalar(grep { $_ eq "election 4711: term $bare ended: session ended" }
+			is(scalar(grep { $_ eq qq{election "other": term $other ended: session ended} }
 					  term_lines($node, $offset)),
-				1, 'the bare key is free, too');
+				1, 'the other one is free, too');
 		}
 		end_session($first, $second);
 		$node->poll_query_until('postgres',

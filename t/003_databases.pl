@@ -18,7 +18,7 @@ subtest 'the same election in two databases' => sub {
 	create_extension($node, 'other');
 	my $here = session($node, app => 'here');
 	my $there = session($node, db => 'other', app => 'there');
-	foreach my $election (q{'job'}, '10')
+	foreach my $election (q{'job'}, q{'10'})
 	{
 		is(ask($_, "SELECT le_try_become_leader($election)"), 't', "both lead $election")
 		  foreach $here, $there;
@@ -27,11 +27,11 @@ subtest 'the same election in two databases' => sub {
 	is(leads_in_view($node, 'job', 'other'), 'there/session', 'each sees its own');
 	is($node->safe_psql($_, 'SELECT count(*) FROM le_leaders'), '2', "two in $_")
 	  foreach 'postgres', 'other';
-	is($node->safe_psql('postgres', 'SELECT identity FROM le_leaders WHERE key = 10'), 'here', 'bare key');
-	is($node->safe_psql('other', 'SELECT identity FROM le_leaders WHERE key = 10'), 'there', 'bare key');
-	is(ask($_, q{SELECT le_token(10) - le_token('job')}), '1', 'each has its own tokens')
+	is($node->safe_psql('postgres', 'SELECT identity FROM le_leaders WHERE name = \'10\''), 'here', 'the other one');
+	is($node->safe_psql('other', 'SELECT identity FROM le_leaders WHERE name = \'10\''), 'there', 'the other one');
+	is(ask($_, q{SELECT le_token('10') - le_token('job')}), '1', 'each has its own tokens')
 	  foreach $here, $there;
-	my $token = ask($there, 'SELECT le_token(10)');
+	my $token = ask($there, q{SELECT le_token('10')});
 
 	# a candidate in one of them
 	my $waiter = session($node, db => 'other', app => 'waiter');
@@ -72,16 +72,16 @@ sub token_of
 subtest 'DROP EXTENSION by the leader' => sub {
 	my $session = session($node, app => 'owner');
 	my $dba = session($node);
-	is(ask($session, q{SELECT le_try_become_leader('kept'), le_try_become_leader('left'), le_try_become_leader(99)}),
+	is(ask($session, q{SELECT le_try_become_leader('kept'), le_try_become_leader('left'), le_try_become_leader('high')}),
 		't|t|t', 'leads');
 	my $token = token_of($session, 'left');
-	my $high = ask($session, 'SELECT le_token(99)');
+	my $high = ask($session, q{SELECT le_token('high')});
 	ask($session, 'DROP EXTENSION leader_election');
 	ask($session, q{SELECT le_am_leader('kept')});
 	like($session->{messages}, qr/does not exist/, 'no function');
 	ask($session, 'CREATE EXTENSION leader_election');
 	is($session->{messages}, '', 'created again');
-	is(ask($session, q{SELECT le_am_leader('kept'), le_am_leader('left'), le_am_leader(99)}), 't|t|t', 'the terms ran on');
+	is(ask($session, q{SELECT le_am_leader('kept'), le_am_leader('left'), le_am_leader('high')}), 't|t|t', 'the terms ran on');
 	is(token_of($session, 'left'), $token, 'with their tokens');
 	all_consistent($node, 'no ghost');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM le_leaders'), '3', 'the views show them');

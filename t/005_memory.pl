@@ -33,7 +33,7 @@ sub lock_count
 }
 
 # After a first use of everything
-ask($backend, q{SELECT le_try_become_leader('x'), le_resign('x'), le_try_become_leader(1), le_resign(1)});
+ask($backend, q{SELECT le_try_become_leader('x'), le_resign('x')});
 ask($backend, q{SELECT count(*) FROM le_leaders});
 private_size();
 
@@ -83,34 +83,6 @@ END $$});
 grows_little('20,000 transactions', 'CALL many(20000)', '');
 grows_little('20,000 statements',
 	[ map { "SELECT 1 WHERE NOT le_try_become_leader('m$_') OR NOT le_resign('m$_')" } 1 .. 20000 ], '');
-
-grows_little('100,000 bare keys, elected and resigned',
-	q{SELECT count(*) FROM generate_series(1, 100000) i WHERE le_try_become_leader(i) AND le_resign(i)},
-	'100000');
-
-# Denied ones: another session holds each key while this one asks for it
-$node->safe_psql('postgres', q{
-CREATE EXTENSION dblink;
-CREATE PROCEDURE denied(n integer) LANGUAGE plpgsql AS $$
-BEGIN
-	PERFORM dblink_connect('other', 'dbname=' || current_database()
-		|| ' port=' || current_setting('port')
-		|| ' host=' || current_setting('unix_socket_directories'));
-	FOR k IN 1 .. n BY 1000 LOOP
-		PERFORM * FROM dblink('other', format(
-			'SELECT count(pg_advisory_lock(k)) FROM generate_series(%s, %s) k',
-			k, k + 999)) AS t(n bigint);
-		IF EXISTS (SELECT FROM generate_series(k, k + 999) i
-				   WHERE le_try_become_leader(i) OR le_become_leader_xact(i, '0')) THEN
-			RAISE 'not denied';
-		END IF;
-		PERFORM * FROM dblink('other',
-			'SELECT pg_advisory_unlock_all()') AS t(n text);
-		COMMIT;
-	END LOOP;
-	PERFORM dblink_disconnect('other');
-END $$});
-grows_little('100,000 bare keys, denied', 'CALL denied(100000)', '');
 
 # Denied by a leader, at once and after a wait
 my $leader = session($node);

@@ -41,8 +41,7 @@ sub calm
 
 foreach my $what (
 	[ 'le_resign', q{'n' || (1 + i % 20)}, q{le_resign('n' || (1 + i % 20))} ],
-	[ 'le_resign_all', q{'n' || (1 + i % 20)}, q{le_resign_all() >= 0} ],
-	[ 'le_resign of a bare key', '1 + i % 20', 'le_resign(1 + i % 20)' ])
+	[ 'le_resign_all', q{'n' || (1 + i % 20)}, q{le_resign_all() >= 0} ])
 {
 	my ($name, $election, $end) = @$what;
 	subtest "cancelled in $name" => sub {
@@ -135,36 +134,6 @@ subtest 'pg_advisory_unlock_all() while a transaction holds the term, too' => su
 	is(ask($session, q{SELECT le_am_leader('n1')}), 't', 'it leads after the transaction');
 	end_session($session, $other);
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_locks WHERE locktype = \'advisory\'');
-};
-
-subtest 'a bare key lent to a plain lock within a transaction' => sub {
-	my $session = session($node);
-	my $other = session($node);
-	ask($session, 'SELECT le_try_become_leader(5)');
-	my $token = ask($session, 'SELECT le_token(5)');
-	ask($session, 'BEGIN');
-	ask($session, 'SELECT pg_advisory_unlock(5)');
-	is(ask($other, 'SELECT pg_try_advisory_lock(5)'), 't', 'another program holds the key');
-	ask($other, 'SELECT pg_advisory_unlock(5)');
-	ask($session, 'SELECT pg_advisory_lock(5)');
-	ask($session, 'COMMIT');
-	is(ask($session, 'SELECT le_am_leader(5)'), 'f', 'the term did not span it')
-	  or diag('doubtful: another holder came in between, and the term goes on with the same token');
-	end_session($session, $other);
-};
-
-subtest 'a bare key held by a prepared transaction' => sub {
-	$node->append_conf('postgresql.conf', "max_prepared_transactions = 2\n");
-	$node->restart;
-	$node->safe_psql('postgres', q{BEGIN; SELECT pg_advisory_xact_lock(6); PREPARE TRANSACTION 'p'});
-	my $session = session($node);
-	is(ask($session, 'SELECT le_try_become_leader(6)'), 'f', 'denied');
-	is(ask($session, 'SELECT count(*) FROM le_leaders WHERE key = 6'), '1', 'it is held');
-	is(ask($session, 'SELECT le_resign(6)'), 'f', 'nothing to resign from');
-	unlike($session->{messages}, qr/is vacant/, 'the warning does not say that the election is vacant');
-	ask($session, q{ROLLBACK PREPARED 'p'});
-	is(ask($session, 'SELECT le_try_become_leader(6)'), 't', 'elected');
-	end_session($session);
 };
 
 # What is done when a term ends fails after the fact, each time

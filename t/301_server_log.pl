@@ -78,7 +78,7 @@ subtest 'in another encoding' => sub {
 
 subtest 'every end has its line' => sub {
 	my $offset = log_from($node);
-	ask($session, q{SELECT le_try_become_leader('a'), le_try_become_leader(-7)});
+	ask($session, q{SELECT le_try_become_leader('a'), le_try_become_leader('-7')});
 	ask($session, 'SELECT pg_advisory_unlock_all()');
 	ask($session, q{SELECT le_try_become_leader('a')});
 	ask($session, 'DISCARD ALL');
@@ -141,13 +141,13 @@ subtest 'where the client is' => sub {
 subtest 'no line reaches the client' => sub {
 	my $client = session($node);
 	ask($client, 'SET client_min_messages = debug5');
-	ask($client, q{SELECT le_try_become_leader('quiet'), le_try_become_leader(8)});
+	ask($client, q{SELECT le_try_become_leader('quiet'), le_try_become_leader('loud')});
 	my $said = $client->{messages};
 	ask($client, q{SELECT le_resign('quiet')});
 	$said .= $client->{messages};
 	ask($client, q{BEGIN; SELECT le_try_become_leader_xact('quiet'); COMMIT});
 	$said .= $client->{messages};
-	ask($client, 'SET client_min_messages = log', 'SELECT le_try_become_leader(9)', 'SELECT pg_advisory_unlock_all()');
+	ask($client, 'SET client_min_messages = log', q{SELECT le_try_become_leader('loud')}, 'SELECT pg_advisory_unlock_all()');
 	$said .= $client->{messages};
 	like($said, qr/DEBUG/, 'the client hears much');
 	unlike($said, qr/leader_election:|election .* term/, 'but no line of a term');

@@ -133,13 +133,6 @@ subtest 'any name is valid JSON' => sub {
 		ask($leader, 'SELECT le_resign_all()');
 		is($next->()->{reason}, 'resigned', 'and the end');
 	}
-	foreach my $key (0, 9223372036854775807, '(-9223372036854775808)')
-	{
-		ask($leader, "SELECT le_try_become_leader($key\::bigint), le_resign($key\::bigint)");
-		my ($begin, $end) = ($next->(), $next->());
-		ok(!defined $begin->{election} && exists $begin->{election}, 'a bare key has no name');
-		is($begin->{key} . $end->{key} . $begin->{event} . $end->{event}, ($key =~ s/[()]//gr) x 2 . 'electedended', "but its key $key");
-	}
 	my $plain = session($node);
 	ask($plain, $_) foreach 'RESET application_name', q{SELECT le_try_become_leader('job')};
 	unlike($next->()->{identity}, qr/@/, 'no address of a client');

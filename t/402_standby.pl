@@ -22,14 +22,14 @@ $standby->start;
 
 my $leader = session($primary, app => 'leader');
 ask($leader, q{SELECT le_try_become_leader('job')});
-ask($leader, q{SELECT le_try_become_leader(5)});
-my $old = ask($leader, 'SELECT le_token(5)');
+ask($leader, q{SELECT le_try_become_leader('5')});
+my $old = ask($leader, q{SELECT le_token('5')});
 $primary->wait_for_catchup($standby);
 
 my $there = session($standby, app => 'on standby');
 my @bids = (
-	(map { ("le_${_}become_leader('job')", "le_${_}become_leader('free')", "le_${_}become_leader(5)",
-		"le_${_}become_leader_xact('job')", "le_${_}become_leader_xact(5)") } ('try_', '')),
+	(map { ("le_${_}become_leader('job')", "le_${_}become_leader('free')", "le_${_}become_leader('5')",
+		"le_${_}become_leader_xact('job')", "le_${_}become_leader_xact('5')") } ('try_', '')),
 	q{le_try_become_leader('job', heartbeat => '1 s')}, q{le_become_leader('job', '0')}, q{le_become_leader_xact('job', '1ms')});
 
 subtest 'a standby refuses every bid' => sub {
@@ -51,11 +51,11 @@ subtest 'a standby refuses every bid' => sub {
 };
 
 subtest 'a standby can be asked' => sub {
-	is(ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_token('job') IS NULL, le_token(5) IS NULL}),
+	is(ask($there, q{SELECT le_am_leader('job'), le_am_leader('5'), le_token('job') IS NULL, le_token('5') IS NULL}),
 		'f|f|t|t', 'this session does not lead');
 	is(ask($there, q{SELECT le_resign('job')}), 'f', 'nothing to resign from');
 	like($there->{messages}, qr/WARNING:.*does not lead election "job"\nDETAIL:  The election is vacant\./, 'warning');
-	is(ask($there, q{SELECT le_resign(5)}), 'f', 'nor from a bare key');
+	is(ask($there, q{SELECT le_resign('5')}), 'f', 'nor from the other');
 	is(ask($there, 'SELECT le_resign_all()'), '0', 'nor from any');
 	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'le_leaders');
 	is(ask($there, q{SELECT count(*) FROM le_candidates}), '0', 'le_candidates');
@@ -128,13 +128,13 @@ subtest 'promotion' => sub {
 	end_session($leader, $more);
 
 	$standby->promote;
-	is(ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_resign_all()}),
+	is(ask($there, q{SELECT le_am_leader('job'), le_am_leader('5'), le_resign_all()}),
 		'f|f|0', 'the session that was there before holds nothing');
 	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'there is no leader');
 	is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'it can be elected now');
 	cmp_ok(ask($there, q{SELECT le_token('job')}), '>', $old, 'with a greater token');
 	is(leads_in_view($standby, 'job'), 'was on standby/session', 'and is shown');
-	is(ask($there, q{SELECT le_become_leader(5, '1s')}), 't', 'by bare key, too');
+	is(ask($there, q{SELECT le_become_leader('5', '1s')}), 't', 'the other, too');
 	is(ask($there, 'SELECT le_resign_all()'), '2', 'and can resign');
 	end_session($there);
 };

@@ -242,7 +242,7 @@ foreach my $synchronous (0, 1)
 		ask($client, 'CREATE TABLE written ()');
 		ask($client, "BEGIN; SELECT le_assert_leader('prepared', $lease{prepared}); INSERT INTO written DEFAULT VALUES; PREPARE TRANSACTION 'guarded'");
 		is($client->{error}, '', 'a guarded transaction is prepared');
-		is(ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader(5)}), 't|t', 'leaders in session scope');
+		is(ask($leader, q{SELECT le_try_become_leader('job'), le_try_become_leader('5')}), 't|t', 'leaders in session scope');
 		ask($open, 'BEGIN');
 		take_new($open, 'uncommitted', '1 h');
 		my $load = start_load($primary, $lease{held});
@@ -290,12 +290,12 @@ foreach my $synchronous (0, 1)
 		kill_client($client, $leader, $open);
 
 		$standby->promote;
-		is(ask($there, q{SELECT le_am_leader('job'), le_am_leader(5), le_resign_all()}), 'f|f|0', 'a session that was there before holds nothing');
+		is(ask($there, q{SELECT le_am_leader('job'), le_am_leader('5'), le_resign_all()}), 'f|f|0', 'a session that was there before holds nothing');
 		is(shown($there, 'name', 'true') =~ s/, l[0-9]//gr, 'held, lasting, prepared, resigned late, shortened', 'the only leaders are those by leases that arrived');
 		is(ask($there, "SELECT le_renew('lost', $lost), le_renew('resigned', $lease{resigned})"), 'f|f', 'no other one is renewed');
 		my $first = is_new(lead_once($there, 'job'), 'it is elected, with a greater token');
-		is(ask($there, 'SELECT le_try_become_leader(5)'), 't', 'by bare key, too');
-		is_new(ask($there, 'SELECT le_token(5)'), 'tokens grow');
+		is(ask($there, q{SELECT le_try_become_leader('5')}), 't', 'the other, too');
+		is_new(ask($there, q{SELECT le_token('5')}), 'tokens grow');
 		is_new(lead_once($there, 'job', 'le_become_leader_xact'), 'in transaction scope, too');
 		is(ask($there, "SELECT le_renew('$_', $lease{$_})"), 't', "\"$_\" is renewed") foreach 'held', 'lasting', 'shortened';
 		is(ask($there, "SELECT le_am_leader('held', $lease{held}), le_assert_leader('held', $lease{held})"), 't|', 'and guards');

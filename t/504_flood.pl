@@ -51,7 +51,7 @@ sub flood_memory
 
 subtest 'in one transaction' => sub {
 	foreach my $bid (q{le_try_become_leader('n' || i)}, q{le_become_leader('n' || i, '0')}, q{le_try_become_leader_xact('n' || i)},
-		q{le_lease('n' || i, '1 h') > 0}, q{le_try_become_leader(i)})
+		q{le_lease('n' || i, '1 h') > 0})
 	{
 		fails($flood, "SELECT count(*) FROM generate_series(1, 1000000::bigint) i WHERE $bid", '53400', "a million, by $bid");
 		elected('others are elected');

@@ -47,14 +47,11 @@ subtest 'a lease that is taken in a transaction block' => sub {
 subtest 'parameters without a type' => sub {
 	foreach my $call ('SELECT le_try_become_leader($1)', 'SELECT le_am_leader($1)', 'SELECT le_resign($1)', 'CALL le_campaign($1)', 'CALL le_observe($1)')
 	{
-		execute($call, '2929');
-		is($client->{code}, '22023', "$call: a number is no name");
-		like($client->{error}, qr/must not be a number/, 'the rule is in the message');
 		execute($call, '{a,b}');
 		is($client->{code}, '22023', "$call: an array is no name");
 		like($client->{error}, qr/must not be enclosed in braces/, 'the rule is in the message');
 	}
-	is((execute('SELECT le_try_become_leader($1::bigint)', '2929'))[0], 't', 'a key with its type');
+	is((execute('SELECT le_try_become_leader($1)', '2929'))[0], 't', 'a number is a name');
 	like((execute('CALL le_campaign($1::text[])', '{a,b}'))[0], qr/^\d+\|a$/, 'an array with its type');
 	is((execute('SELECT le_am_leader($1)', 'a'))[0], 't', 'a name');
 	is((execute('SELECT le_am_leader($1, identity => $2)', 'a', 'another'))[0], 'f', 'with another identity');

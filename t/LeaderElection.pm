@@ -235,19 +235,18 @@ SELECT (SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype = 'advisory'
 	return;
 }
 
-# Every term on record has its lock, and no lock of an election by name is
-# without a term
+# Every term on record has its lock, and no election's lock is without a term
 sub all_consistent
 {
 	my ($node, $test, $database) = @_;
 	is( $node->safe_psql(
 			$database // 'postgres', q{
-WITH l AS (SELECT * FROM _le_locks WHERE granted AND lock_class = 19525),
+WITH l AS (SELECT * FROM _le_locks WHERE granted),
 	t AS (SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL)
 SELECT (SELECT count(*) FROM t WHERE NOT EXISTS
-		(SELECT FROM _le_locks g WHERE g.granted AND (g.lock_class, g.key, g.pid) = (t.lock_class, t.key, t.pid))),
+		(SELECT FROM _le_locks g WHERE g.granted AND (g.key, g.pid) = (t.key, t.pid))),
 	(SELECT count(*) FROM l WHERE NOT EXISTS
-		(SELECT FROM t WHERE (l.lock_class, l.key, l.pid) = (t.lock_class, t.key, t.pid)))}
+		(SELECT FROM t WHERE (l.key, l.pid) = (t.key, t.pid)))}
 		),
 		'0|0', $test);
 	return;

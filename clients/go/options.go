@@ -78,8 +78,6 @@ func (o *Options) filled(election string) (*Options, error) {
 	return &f, f.check(election)
 }
 
-var number = regexp.MustCompile(`^[+-]?[0-9]+$`)
-
 // check returns an error if the server would refuse an option.
 func (o *Options) check(election string) error {
 	last := election
@@ -88,14 +86,14 @@ func (o *Options) check(election string) error {
 	}
 	braces := strings.HasPrefix(election, "{") && strings.HasSuffix(election, "}")
 	for what, good := range map[string]bool{
-		"Seats must be from 1 to 10000":                               o.Seats >= 0 && o.Seats <= 10000,
-		"election must have 1 to 255 bytes, none of them zero":        isName(election, 255) && isName(last, 255),
-		"election must neither be a number nor be enclosed in braces": !number.MatchString(election) && !braces,
-		"Identity must have 1 to 255 bytes, none of them zero":        isName(o.Identity, 255),
-		"Schema must have 1 to 63 bytes, none of them zero":           o.Schema == "" || isName(o.Schema, 63),
-		"Heartbeat must be from one second to one day":                o.Heartbeat == 0 || o.Heartbeat >= time.Second && o.Heartbeat <= day,
-		"TTL must be from one second to one day":                      o.TTL == 0 || o.TTL >= time.Second && o.TTL <= day,
-		"StopTimeout must be positive, and at most one day":           o.StopTimeout > 0 && o.StopTimeout <= day,
+		"Seats must be from 1 to 10000":                        o.Seats >= 0 && o.Seats <= 10000,
+		"election must have 1 to 255 bytes, none of them zero": isName(election, 255) && isName(last, 255),
+		"election must not be enclosed in braces":              !braces,
+		"Identity must have 1 to 255 bytes, none of them zero": isName(o.Identity, 255),
+		"Schema must have 1 to 63 bytes, none of them zero":    o.Schema == "" || isName(o.Schema, 63),
+		"Heartbeat must be from one second to one day":         o.Heartbeat == 0 || o.Heartbeat >= time.Second && o.Heartbeat <= day,
+		"TTL must be from one second to one day":               o.TTL == 0 || o.TTL >= time.Second && o.TTL <= day,
+		"StopTimeout must be positive, and at most one day":    o.StopTimeout > 0 && o.StopTimeout <= day,
 	} {
 		if !good {
 			return errors.New("leaderelection: " + what)

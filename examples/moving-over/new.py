@@ -1,16 +1,11 @@
-"""The new copy of a fleet that moves over from advisory locks: le_try_become_leader by the same key.
+"""The new copy of a fleet that moves over from advisory locks: it leads with the old lock and the election.
 
-How to move a running fleet over, one copy at a time, with never two leaders and no pause:
+How to move a running fleet over, one copy at a time, with never two leaders:
 1. CREATE EXTENSION leader_election in the database of the locks (a key is a lock in one database).
-2. Replace one copy at a time (old.py) by this one, in any order; the one that leads last, if you like. An election by
-   bare key is PostgreSQL's own lock of that number, so that old and new copies exclude each other, in session and in
-   transaction scope, one bigint (not the form with two integers). A copy that holds pg_try_advisory_lock in a pool, or
+2. Replace one copy at a time (old.py) by this one, in any order. It acquires the old lock first, and only then leads
+   the election: the other order can deadlock with this one. A copy that holds pg_try_advisory_lock in a pool, or
    behind PgBouncer in transaction mode, is broken already: give it a connection of its own first.
-3. Watch: SELECT key, scope, identity, token, pid, application_name FROM le_leaders. An old leader is there, too, once
-   a new copy has asked for the key; its scope, identity and token are NULL.
-4. With the last old copy gone there is always a token. Only now rely on it (fencing), and on le_resign: it ends all
-   at once, however often was asked. Do not mix pg_advisory_unlock(2929) into the new code.
-To go on to a name, or to leases, which plain locks know nothing of, stop all copies by key before the first by name.
+3. When the last old copy is gone, replace this one by one that leads the election alone.
 
     DATABASE_URL=postgres://me@127.0.0.1:5432/app python3 new.py 2929 IDENTITY
 """
@@ -23,7 +18,7 @@ import time
 
 import psycopg
 
-KEY, IDENTITY = int(sys.argv[1]), sys.argv[2]  # an int, so that psycopg sends a number: text would be a name, and is refused
+KEY, NAME, IDENTITY = int(sys.argv[1]), sys.argv[1], sys.argv[2]  # any name will do
 CONNECTION = dict(
     autocommit=True, connect_timeout=5, application_name=IDENTITY,
     keepalives_idle=1, keepalives_interval=1, keepalives_count=5, tcp_user_timeout=5000,
@@ -42,8 +37,22 @@ def do_the_job(token, stop: threading.Event):
 def ask(conn: psycopg.Connection):
     """The token while this session leads, else None. Elects, confirms and takes over, and does not stack."""
     return conn.execute(
-        "SELECT CASE WHEN le_try_become_leader(%s, identity => %s) THEN le_token(%s) END", (KEY, IDENTITY, KEY)
+        "SELECT CASE WHEN le_try_become_leader(%s, identity => %s) THEN le_token(%s) END", (NAME, IDENTITY, NAME)
     ).fetchone()[0]
+
+
+def unlock(conn: psycopg.Connection):
+    conn.execute("SELECT pg_advisory_unlock(%s)", (KEY,))
+
+
+def bid(conn: psycopg.Connection):
+    """The token if this session holds both, the lock first. If it does not, it holds neither."""
+    if conn.execute("SELECT pg_try_advisory_lock(%s)", (KEY,)).fetchone() != (True,):
+        return None
+    token = ask(conn)
+    if token is None:
+        unlock(conn)
+    return token
 
 
 def lead(conn: psycopg.Connection, token):
@@ -58,7 +67,8 @@ def lead(conn: psycopg.Connection, token):
         stop.set()
         job.join()
         if not conn.broken:
-            conn.execute("SELECT le_resign(%s)", (KEY,))
+            conn.execute("SELECT le_resign(%s)", (NAME,))
+            unlock(conn)
         say("ousted", token)
 
 
@@ -67,7 +77,7 @@ def main():
         try:
             with psycopg.connect(os.environ["DATABASE_URL"], **CONNECTION) as conn:
                 while True:
-                    if token := ask(conn):
+                    if token := bid(conn):
                         lead(conn, token)
                     time.sleep(1)
         except psycopg.Error as error:

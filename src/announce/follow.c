@@ -85,8 +85,7 @@ wake_followers(void *argument)
 static void
 wake_if_followed(LeTakenLock *lock)
 {
-	if (lock->election.lock_class == LE_CLASS_ELECTION &&
-		pg_atomic_read_u32(&le_registry_counters()->followers) > 0)
+	if (pg_atomic_read_u32(&le_registry_counters()->followers) > 0)
 		le_run_safely(wake_followers, lock);
 }
 

@@ -43,10 +43,7 @@ le_fill_payload(StringInfo payload, const LeNews *news)
 	const LeTerm *term = news->term;
 
 	appendStringInfoString(payload, "{\"election\": ");
-	if (term->name[0] != '\0')
-		escape_json(payload, term->name);
-	else
-		appendStringInfo(payload, "null, \"key\": " INT64_FORMAT, term->election.key);
+	escape_json(payload, term->name);
 	append_string(payload, "event", event_names[news->event]);
 	appendStringInfo(payload, ", \"token\": " INT64_FORMAT, term->token);
 	append_string(payload, "identity", le_identity_public(&term->identity));

@@ -63,7 +63,7 @@ le_log_begin(const LeTerm *term)
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d%s, %s scope%s",
-							 le_election_label(&term->election, term->name),
+							 le_name_label(term->name),
 							 term->token, le_escape_line(term->identity.string),
 							 MyProcPid, client_clause(), scope_names[term->scope],
 							 ttl),
@@ -114,7 +114,7 @@ le_log_end(const LeTerm *term, LeEndReason reason)
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s, \"%s\" led for %s",
-							 le_election_label(&term->election, term->name),
+							 le_name_label(term->name),
 							 term->token, le_reason_name(reason),
 							 le_escape_line(term->identity.string),
 							 format_duration(led_us(term, reason))),
@@ -134,7 +134,7 @@ le_log_deposed(const LeTerm *term, const char *by, const char *why)
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_internal("leader_election: election %s: leader \"%s\" with token " INT64_FORMAT " is deposed by role \"%s\", process %d%s%s",
-							 le_election_label(&term->election, term->name),
+							 le_name_label(term->name),
 							 le_escape_line(term->identity.string), term->token,
 							 le_escape_line(by), MyProcPid, colon, line),
 			 errhidestmt(true), errhidecontext(true)));

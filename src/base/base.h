@@ -41,13 +41,11 @@
 /*
  * The fourth field of an advisory lock's tag (objsubid in pg_locks).  The
  * server uses 1 for bigint keys and 2 for pairs of integers, and offers no way
- * to lock any other, so that elections by name collide with no application's
- * advisory locks.  Elections by bare key use the server's own class on
- * purpose.
+ * to lock any other, so that elections collide with no application's advisory
+ * locks.
  */
 typedef enum LeLockClass
 {
-	LE_CLASS_BARE_KEY = 1,
 	LE_CLASS_ELECTION = 0x4C45, /* "LE" */
 	LE_CLASS_GUARD = 0x4C47,	/* "LG", see election_lock.c */
 	LE_CLASS_JOB = 0x4C4A,		/* "LJ", likewise */
@@ -92,7 +90,7 @@ typedef struct LeElectionKey
 {
 	int64		key;
 	Oid			database;
-	uint32		lock_class;		/* LeLockClass */
+	uint32		lock_class;		/* LE_CLASS_ELECTION */
 } LeElectionKey;
 
 StaticAssertDecl(sizeof(LeElectionKey) == 16, "LeElectionKey must have no padding");
@@ -102,7 +100,7 @@ typedef struct LeElection
 {
 	LeElectionKey key;
 	LOCKTAG		tag;
-	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+	char		name[LE_TEXT_SIZE];
 } LeElection;
 
 /* Name of a leader or candidate, for people to read */
@@ -210,9 +208,8 @@ extern bool le_await_durable(XLogRecPtr written, uint64 until);
 extern void le_election_tag(const LeElectionKey *key, LOCKTAG *tag);
 extern bool le_has_lock(const LeElectionKey *key);
 extern void le_election_by_name(LeElection *election, const text *name);
-extern void le_election_by_key(LeElection *election, int64 key);
 extern char *le_escape_line(const char *string);
-extern const char *le_election_label(const LeElectionKey *key, const char *name);
+extern const char *le_name_label(const char *name);
 extern const char *le_label(const LeElection *election);
 extern void le_refuse_collision(const LeElection *election, const char *name);
 

@@ -14,11 +14,10 @@
  *	  - term/election_lock.c: LOCALLOCK.lockOwners tells at which levels this
  *	    session holds a lock, and lockCleared, which the server uses for
  *	    relations only, marks the lock that a term began with ->
- *	    specs/unlock_all_inside_a_transaction,
- *	    specs/bare_key_unlocked_and_taken_again
- *	  - term/election_lock.c, registry/eviction.c: GetLockConflicts() leaves
- *	    out holders that are in no transaction, and this session;
- *	    LockWaiterCount() counts holders, too -> sql/guard, t/004_limits.pl
+ *	    specs/unlock_all_inside_a_transaction
+ *	  - term/election_lock.c, leader/forget.c: GetLockConflicts() leaves out
+ *	    holders that are in no transaction, and this session;
+ *	    LockWaiterCount() counts holders, too -> sql/guard, sql/forget
  *	  - campaign/campaign.c: MyProc's fpLockBits and myProcLocks are all locks
  *	    that this session holds; only sessions with a lock, a transaction ID or
  *	    xmin are waited for; a wait for a lock begins with DeadlockTimeout ->

@@ -27,9 +27,6 @@
  * marks an entry that it adds or uses; the first session that reads a change
  * marks all of them.
  *
- * Bare keys cannot be declared, since any session can acquire an advisory
- * lock.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -351,7 +348,7 @@ read_declarations(void)
 static const LeDeclaration *
 look_up_declaration(const LeElectionKey *key)
 {
-	if (key->lock_class != LE_CLASS_ELECTION || hash_get_num_entries(declarations) == 0)
+	if (hash_get_num_entries(declarations) == 0)
 		return NULL;
 	return hash_search(declarations, &key->key, HASH_FIND, NULL);
 }

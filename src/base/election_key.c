@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * base/election_key.c
- *	  Lock tags of elections, from their names or bare keys, and their labels
- *	  in messages.
+ *	  Lock tags of elections, from their names, and their labels in messages.
  *
  *-------------------------------------------------------------------------
  */
@@ -38,15 +37,6 @@ le_has_lock(const LeElectionKey *key)
 	return LockHeldByMeCompat(&tag, ExclusiveLock);
 }
 
-static void
-fill_key(LeElection *election, int64 key, LeLockClass lock_class)
-{
-	election->key.key = key;
-	election->key.database = MyDatabaseId;
-	election->key.lock_class = lock_class;
-	le_election_tag(&election->key, &election->tag);
-}
-
 /*
  * Fill in the election with the given name
  *
@@ -62,18 +52,10 @@ le_election_by_name(LeElection *election, const text *name)
 	Assert(length > 0 && length <= LE_TEXT_MAX);
 	memcpy(election->name, bytes, length);
 	election->name[length] = '\0';
-	fill_key(election, (int64) hash_bytes_extended(bytes, length, 0),
-			 LE_CLASS_ELECTION);
-}
-
-/*
- * Fill in the election with the given bare key
- */
-void
-le_election_by_key(LeElection *election, int64 key)
-{
-	election->name[0] = '\0';
-	fill_key(election, key, LE_CLASS_BARE_KEY);
+	election->key.key = (int64) hash_bytes_extended(bytes, length, 0);
+	election->key.database = MyDatabaseId;
+	election->key.lock_class = LE_CLASS_ELECTION;
+	le_election_tag(&election->key, &election->tag);
 }
 
 /*
@@ -157,21 +139,18 @@ le_escape_line(const char *string)
 }
 
 /*
- * Return the label of the election in messages: its name in quotes, or its
- * bare key
+ * Return the label of an election with that name in messages
  */
 const char *
-le_election_label(const LeElectionKey *key, const char *name)
+le_name_label(const char *name)
 {
-	if (key->lock_class == LE_CLASS_BARE_KEY)
-		return psprintf(INT64_FORMAT, key->key);
 	return psprintf("\"%s\"", le_escape_line(name));
 }
 
 const char *
 le_label(const LeElection *election)
 {
-	return le_election_label(&election->key, election->name);
+	return le_name_label(election->name);
 }
 
 /*
@@ -186,7 +165,7 @@ le_refuse_collision(const LeElection *election, const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_LE_KEY_COLLISION),
 			 errmsg("election %s has the same key as election %s", le_label(election),
-					le_election_label(&election->key, name)),
+					le_name_label(name)),
 			 errdetail("Both names have the key " INT64_FORMAT ".",
 					   election->key.key),
 			 errhint("Rename one of the two elections.")));

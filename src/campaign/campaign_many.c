@@ -331,7 +331,7 @@ count_failure(const LeManyCampaign *campaign, uint64 waited_us)
 }
 
 /*
- * Lead the first of these elections by name that can be led, in the bid's
+ * Lead the first of these elections that can be led, in the bid's
  * scope
  *
  * Return that election, with its token in *token, or NULL if that takes longer

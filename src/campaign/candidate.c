@@ -51,7 +51,7 @@ le_stand_in_line(const LeElection *election, const LeIdentity *identity)
 	standing_for = election->key;
 	stand(election, identity, NULL, 0);
 
-	/* so that the views count it, and list a bare key */
+	/* so that the views count it */
 	in_line = le_registry_watch(election, LE_IN_LINE);
 }
 

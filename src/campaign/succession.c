@@ -135,13 +135,12 @@ le_write_off(const LeElection *election, LeTerm *term, bool dont_wait)
  * Wait for all holders of the guard lock.  Return false, with dont_wait, if
  * there are any.
  *
- * No term may be recorded.  Bare keys, which plain advisory locks share, are
- * never guarded.
+ * No term may be recorded.
  */
 static bool
 pass_guard(const LeElection *election, bool dont_wait)
 {
-	if (election->key.lock_class == LE_CLASS_BARE_KEY || !le_registry_has_guards())
+	if (!le_registry_has_guards())
 		return true;
 	if (!take_guard(election, ExclusiveLock, dont_wait))
 		return false;

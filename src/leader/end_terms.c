@@ -16,9 +16,7 @@
  * first.
  *
  * All terms of a session are ended at once, and leases one after another, with
- * one wait for all that was written.  Bare keys are not guarded, and their
- * guard lock would be that of a name.  For them, only the token distinguishes
- * a successor from the leader that is to be deposed.
+ * one wait for all that was written.
  *
  * What was done stays done, however the transaction ends.
  *
@@ -250,10 +248,7 @@ terminate_guarded(const LeElection *election, bool wait)
 static void
 election_of(const LeTerm *term, LeElection *election)
 {
-	if (term->election.lock_class == LE_CLASS_BARE_KEY)
-		le_election_by_key(election, term->election.key);
-	else
-		le_election_by_name(election, cstring_to_text(term->name));
+	le_election_by_name(election, cstring_to_text(term->name));
 }
 
 static void
@@ -329,7 +324,7 @@ le_end_leases(LeTerm *terms, int count, const char *by, const char *why)
 }
 
 /*
- * Acquire or release the guard lock of each of these elections that has one
+ * Acquire or release the guard lock of each of these elections
  */
 static void
 lock_guards(const LeTerm *terms, int count, bool take)
@@ -338,8 +333,6 @@ lock_guards(const LeTerm *terms, int count, bool take)
 	{
 		LeElection	election;
 
-		if (terms[i].election.lock_class == LE_CLASS_BARE_KEY)
-			continue;
 		election_of(&terms[i], &election);
 		if (take)
 			(void) le_acquire_guard(&election, ShareUpdateExclusiveLock, false);
@@ -411,8 +404,6 @@ end_session_terms(LeTerm *terms, int count, const char *by, const char *why)
 		election_of(&terms[i], &election);
 		le_wait_until_gone(&election, &terms[i].pid, 1, le_list_holders, PG_UINT64_MAX);
 		le_announce_deposed(&terms[i], by, why);
-		if (election.key.lock_class == LE_CLASS_BARE_KEY)
-			continue;
 		terminate_guarded(&election, false);
 		terminate_guarded(&election, true);
 	}

@@ -44,16 +44,12 @@ describe_leader(const LeElection *election, const char *for_lease, const char **
 	}
 	if (!le_find_holder(election, &pid))
 		return "The election is vacant.";
-	if (pid == 0)
-		return "A prepared transaction holds its lock.";
 
 	on_record = on_record && term.pid == pid;
 	if (on_record)
 		le_refuse_collision(election, term.name);
 	if (pid == MyProcPid && on_record)
 		return "This session leads it, without a lease.";
-	if (pid == MyProcPid && election->key.lock_class == LE_CLASS_BARE_KEY)
-		return "This session holds the key by a plain advisory lock.";
 	if (pid == MyProcPid)
 		return "The election stays vacant until this transaction has ended.";
 

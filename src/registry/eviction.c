@@ -91,20 +91,14 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 /*
  * Evict an entry.  Return false if it is in use.
  *
- * The entry of a bare key whose lock is held or waited for stays, since
- * le_leaders shows that.  If the last term was lost, the database's entry gets
- * that time before this one is deleted, so that the time is known at every
- * moment.
+ * If the last term was lost, the database's entry gets that time before this
+ * one is deleted, so that the time is known at every moment.
  */
 static bool
 evict(const LeIdleElection *idle)
 {
 	LeElectionEntry *entry;
-	LOCKTAG		tag;
 
-	le_election_tag(&idle->key, &tag);
-	if (LockWaiterCount(&tag) > 0)
-		return false;
 	if (idle->grace_from != 0)
 		le_registry_forget_end(idle->key.database, idle->grace_from, idle->unkept);
 	entry = le_registry_lock_entry(&idle->key, true);

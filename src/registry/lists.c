@@ -21,9 +21,7 @@ copy_shown(void *entry, void *row)
 	LeElectionEntry *shown = entry;
 	LeTerm	   *term = row;
 
-	if (shown->election.database != MyDatabaseId ||
-		(shown->token == 0 &&
-		 (shown->election.lock_class != LE_CLASS_BARE_KEY || shown->hidden)))
+	if (shown->election.database != MyDatabaseId || shown->token == 0)
 		return false;
 	if (term != NULL)
 	{
@@ -41,9 +39,7 @@ is_lease(LeElectionEntry *entry)
 }
 
 /*
- * Return copies of this database's terms, including leases that have ended,
- * and of the bare keys that a session has bid for, whose token is 0 if they
- * are vacant
+ * Return copies of this database's terms, including leases that have ended
  */
 LeTerm *
 le_registry_list_terms(int *count)

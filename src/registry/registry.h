@@ -129,7 +129,7 @@ typedef enum LeWatcher
 typedef struct LeElectionEntry
 {
 	LeElectionKey election;		/* hash key; must be first */
-	dsa_pointer name;			/* invalid: a bare key */
+	dsa_pointer name;
 
 	/* the term */
 	int64		token;			/* 0: no term runs */
@@ -217,7 +217,7 @@ typedef struct LeTerm
 	int			candidates;		/* these, and those in line */
 	LeDenial	last_denied;	/* in a list only */
 	LeIdentity	identity;
-	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+	char		name[LE_TEXT_SIZE];
 } LeTerm;
 
 /* What is recorded of an election, at one moment */
@@ -251,7 +251,7 @@ typedef struct LeObservation
 typedef struct LeStatistics
 {
 	LeElectionKey election;
-	char		name[LE_TEXT_SIZE]; /* empty for a bare key */
+	char		name[LE_TEXT_SIZE];
 	int64		terms;
 	int64		ended[LE_END_REASONS];
 	uint64		denied;
@@ -289,7 +289,7 @@ typedef struct LeCandidate
 	LeIdentity	identity;
 	dsa_pointer keys;			/* of many elections; invalid: of one */
 	int			key_count;
-	char		name[LE_TEXT_SIZE]; /* empty for a bare key, and for many */
+	char		name[LE_TEXT_SIZE]; /* empty for many */
 } LeCandidate;
 
 /* The number of elections whose release is remembered */
@@ -333,7 +333,7 @@ typedef struct LeDatabase
 
 	/* follow.c says how these are used */
 	uint64		release_count;
-	int64		released[LE_RELEASES];	/* keys of elections by name, a ring */
+	int64		released[LE_RELEASES];	/* keys of elections, a ring */
 	ConditionVariable release;
 
 	TimestampTz stats_reset;	/* 0: never */

@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <math.h>
 
@@ -57,49 +56,23 @@ check_length(const text *value, const char *what, int min, int max)
 }
 
 /*
- * Check whether the text consists of digits, with a sign or without
- */
-static bool
-is_number(const char *bytes, int length)
-{
-	int			start = bytes[0] == '-' || bytes[0] == '+' ? 1 : 0;
-
-	for (int i = start; i < length; i++)
-	{
-		if (!isdigit((unsigned char) bytes[i]))
-			return false;
-	}
-	return length > start;
-}
-
-/*
  * Raise an error unless this can be the name of an election, which NULL cannot
  *
- * Nor can what a driver makes of a key or an array without a type.  Such a
- * name would be another election than the caller means, and exclude no other
- * caller from that one.
+ * Nor can what a driver makes of an array without a type.  Such a name would
+ * be another election than the caller means, and exclude no other caller from
+ * that one.
  */
 void
 le_check_name(const text *name)
 {
 	const char *bytes;
-	int			length;
-	char		last;
 
 	if (name == NULL)
 		le_raise_null("election name");
 	check_length(name, "election name", 1, LE_TEXT_MAX);
 
 	bytes = VARDATA_ANY(name);
-	length = VARSIZE_ANY_EXHDR(name);
-	last = bytes[length - 1];
-	if (isdigit((unsigned char) last) && is_number(bytes, length))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("election name must not be a number: \"%s\"",
-						text_to_cstring(name)),
-				 errhint("Pass a key as $1::bigint, or put a letter into the name.")));
-	if (last == '}' && bytes[0] == '{')
+	if (bytes[0] == '{' && bytes[VARSIZE_ANY_EXHDR(name) - 1] == '}')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("election name must not be enclosed in braces: \"%s\"",
@@ -117,22 +90,6 @@ le_arg_name(FunctionCallInfo fcinfo)
 
 	le_check_name(name);
 	return name;
-}
-
-/*
- * Fill in the election from argument 0, which is its name or key
- */
-void
-le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by, LeElection *election)
-{
-	if (called_by == LE_BY_NAME)
-	{
-		le_election_by_name(election, le_arg_name(fcinfo));
-		return;
-	}
-	if (PG_ARGISNULL(0))
-		le_raise_null("election key");
-	le_election_by_key(election, PG_GETARG_INT64(0));
 }
 
 /*

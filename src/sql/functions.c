@@ -20,18 +20,18 @@
 #include "sql/sql.h"
 
 /*
- * Bid for leadership: (election, timeout, heartbeat, identity), of which only
- * the functions that wait have a timeout, and only those in session scope a
+ * Bid for leadership: (name, timeout, heartbeat, identity), of which only the
+ * functions that wait have a timeout, and only those in session scope a
  * heartbeat
  */
 static Datum
-make_bid(FunctionCallInfo fcinfo, LeCalledBy called_by, LeScope scope, bool waits)
+make_bid(FunctionCallInfo fcinfo, LeScope scope, bool waits)
 {
 	LeBid		bid;
 	int			argument = 1;
 
 	le_prepare(fcinfo);
-	le_arg_election(fcinfo, called_by, &bid.election);
+	le_election_by_name(&bid.election, le_arg_name(fcinfo));
 	bid.scope = scope;
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
 	bid.lasts_us = scope == LE_SCOPE_SESSION ? le_arg_heartbeat(fcinfo, argument++) : 0;
@@ -54,33 +54,13 @@ le_own_token(const LeElection *election)
 	return held == NULL ? 0 : held->token;
 }
 
-static Datum
-get_token(FunctionCallInfo fcinfo, LeCalledBy called_by)
-{
-	LeElection	election;
-	int64		token;
-
-	le_arg_election(fcinfo, called_by, &election);
-	token = le_own_token(&election);
-	if (token == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(token);
-}
-
 PG_FUNCTION_INFO_V1(le_try_become_leader);
-PG_FUNCTION_INFO_V1(le_try_become_leader_key);
 PG_FUNCTION_INFO_V1(le_try_become_leader_xact);
-PG_FUNCTION_INFO_V1(le_try_become_leader_xact_key);
 PG_FUNCTION_INFO_V1(le_become_leader);
-PG_FUNCTION_INFO_V1(le_become_leader_key);
 PG_FUNCTION_INFO_V1(le_become_leader_xact);
-PG_FUNCTION_INFO_V1(le_become_leader_xact_key);
 PG_FUNCTION_INFO_V1(le_am_leader);
-PG_FUNCTION_INFO_V1(le_am_leader_key);
 PG_FUNCTION_INFO_V1(le_token);
-PG_FUNCTION_INFO_V1(le_token_key);
 PG_FUNCTION_INFO_V1(le_resign);
-PG_FUNCTION_INFO_V1(le_resign_key);
 PG_FUNCTION_INFO_V1(le_resign_all);
 PG_FUNCTION_INFO_V1(le_lease);
 PG_FUNCTION_INFO_V1(le_renew);
@@ -98,49 +78,25 @@ PG_FUNCTION_INFO_V1(le_forget);
 Datum
 le_try_become_leader(PG_FUNCTION_ARGS)
 {
-	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, false);
-}
-
-Datum
-le_try_become_leader_key(PG_FUNCTION_ARGS)
-{
-	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, false);
+	return make_bid(fcinfo, LE_SCOPE_SESSION, false);
 }
 
 Datum
 le_try_become_leader_xact(PG_FUNCTION_ARGS)
 {
-	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, false);
-}
-
-Datum
-le_try_become_leader_xact_key(PG_FUNCTION_ARGS)
-{
-	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, false);
+	return make_bid(fcinfo, LE_SCOPE_TRANSACTION, false);
 }
 
 Datum
 le_become_leader(PG_FUNCTION_ARGS)
 {
-	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_SESSION, true);
-}
-
-Datum
-le_become_leader_key(PG_FUNCTION_ARGS)
-{
-	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_SESSION, true);
+	return make_bid(fcinfo, LE_SCOPE_SESSION, true);
 }
 
 Datum
 le_become_leader_xact(PG_FUNCTION_ARGS)
 {
-	return make_bid(fcinfo, LE_BY_NAME, LE_SCOPE_TRANSACTION, true);
-}
-
-Datum
-le_become_leader_xact_key(PG_FUNCTION_ARGS)
-{
-	return make_bid(fcinfo, LE_BY_KEY, LE_SCOPE_TRANSACTION, true);
+	return make_bid(fcinfo, LE_SCOPE_TRANSACTION, true);
 }
 
 /*
@@ -169,24 +125,16 @@ le_am_leader(PG_FUNCTION_ARGS)
 }
 
 Datum
-le_am_leader_key(PG_FUNCTION_ARGS)
-{
-	LeElection	election;
-
-	le_arg_election(fcinfo, LE_BY_KEY, &election);
-	PG_RETURN_BOOL(le_held_term(&election) != NULL);
-}
-
-Datum
 le_token(PG_FUNCTION_ARGS)
 {
-	return get_token(fcinfo, LE_BY_NAME);
-}
+	LeElection	election;
+	int64		token;
 
-Datum
-le_token_key(PG_FUNCTION_ARGS)
-{
-	return get_token(fcinfo, LE_BY_KEY);
+	le_election_by_name(&election, le_arg_name(fcinfo));
+	token = le_own_token(&election);
+	if (token == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
 }
 
 /*
@@ -203,16 +151,6 @@ le_resign(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	PG_RETURN_BOOL(PG_ARGISNULL(1) ? le_resign_term(&election) :
 				   le_resign_by_token(&election, token));
-}
-
-Datum
-le_resign_key(PG_FUNCTION_ARGS)
-{
-	LeElection	election;
-
-	le_prepare(fcinfo);
-	le_arg_election(fcinfo, LE_BY_KEY, &election);
-	PG_RETURN_BOOL(le_resign_term(&election));
 }
 
 Datum

@@ -13,19 +13,10 @@
 
 #include "registry/registry.h"
 
-/* How a caller identifies an election */
-typedef enum LeCalledBy
-{
-	LE_BY_NAME,
-	LE_BY_KEY
-} LeCalledBy;
-
 /* arguments.c */
 pg_noreturn extern void le_raise_null(const char *what);
 extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
-extern void le_arg_election(FunctionCallInfo fcinfo, LeCalledBy called_by,
-							LeElection *election);
 extern ArrayType *le_arg_array(FunctionCallInfo fcinfo, int argument, const char *what);
 extern text *le_arg_text(FunctionCallInfo fcinfo, int argument, const char *what,
 						 int min, int max);

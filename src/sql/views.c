@@ -31,22 +31,17 @@ PG_FUNCTION_INFO_V1(le_registry_statistics);
 PG_FUNCTION_INFO_V1(le_registry_info);
 PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
-/* lock_class, key and name */
-#define LE_ELECTION_COLUMNS	3
+/* key and name */
+#define LE_ELECTION_COLUMNS	2
 
 /*
- * Fill in which election this is; the name is NULL for a bare key
+ * Fill in which election this is
  */
 static void
-fill_election(const LeElectionKey *election, const char *name,
-			  Datum *values, bool *nulls)
+fill_election(const LeElectionKey *election, const char *name, Datum *values)
 {
-	values[0] = Int32GetDatum((int32) election->lock_class);
-	values[1] = Int64GetDatum(election->key);
-	if (name[0] == '\0')
-		nulls[2] = true;
-	else
-		values[2] = CStringGetTextDatum(name);
+	values[0] = Int64GetDatum(election->key);
+	values[1] = CStringGetTextDatum(name);
 }
 
 static Datum
@@ -203,7 +198,7 @@ le_leader(PG_FUNCTION_ARGS)
 	LeTerm		term;
 	bool		is_held;
 
-	le_arg_election(fcinfo, LE_BY_NAME, &election);
+	le_election_by_name(&election, le_arg_name(fcinfo));
 	le_prepare_to_look();
 	if (RecoveryInProgress())
 	{
@@ -228,8 +223,7 @@ enum
 };
 
 /*
- * Return the row of an election.  If no term of it runs, only the candidates
- * and the last denied bid are shown.
+ * Return the row of a term
  */
 static void
 put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
@@ -237,21 +231,15 @@ put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
 	Datum		values[LE_TERMS_COLUMNS] = {0};
 	bool		nulls[LE_TERMS_COLUMNS] = {0};
 
-	fill_election(&term->election, term->name, values, nulls);
+	fill_election(&term->election, term->name, values);
 	fill_term(term, &values[LE_TERMS_TERM], &nulls[LE_TERMS_TERM]);
 	values[LE_TERMS_ROLE] = ObjectIdGetDatum(term->role);
-	if (term->token == 0 || term->silent)
-	{
-		memset(nulls + LE_TERMS_TERM, true, LE_TERMS_DENIAL - LE_TERMS_TERM);
-		nulls[LE_TERMS_TERM + LE_TERM_CANDIDATES] = false;
-	}
 	fill_denial(&term->last_denied, &values[LE_TERMS_DENIAL], &nulls[LE_TERMS_DENIAL]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
 /*
- * Return the recorded terms that run, and the bare keys that a session has bid
- * for
+ * Return the recorded terms that run
  *
  * A standby has no registry entries, but the leases that were replicated.
  */
@@ -268,7 +256,8 @@ le_registry_terms(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (on_standby || terms[i].scope != LE_SCOPE_LEASE || le_copied_lease_runs(&terms[i]))
+		if (on_standby || (terms[i].scope == LE_SCOPE_LEASE ?
+						   le_copied_lease_runs(&terms[i]) : !terms[i].silent))
 			put_term_row(rsinfo, &terms[i]);
 	}
 	return (Datum) 0;
@@ -283,7 +272,7 @@ static const char *const wait_names[] = {
 };
 
 /* The number of columns of le_registry_candidates */
-#define LE_RECORD_COLUMNS	8
+#define LE_RECORD_COLUMNS	7
 
 /*
  * Return a row for a candidate, for one of its elections
@@ -296,19 +285,18 @@ put_record(ReturnSetInfo *rsinfo, const LeCandidate *candidate,
 	Datum		values[LE_RECORD_COLUMNS] = {0};
 	bool		nulls[LE_RECORD_COLUMNS] = {0};
 
-	fill_election(election, name, values, nulls);
-	values[3] = CStringGetTextDatum(identity);
-	values[4] = Int32GetDatum(candidate->pid);
-	values[5] = TimestampTzGetDatum(candidate->since);
-	values[6] = BoolGetDatum(candidate->key_count == 0);
-	values[7] = CStringGetTextDatum(wait_names[candidate->waits_for]);
+	fill_election(election, name, values);
+	values[2] = CStringGetTextDatum(identity);
+	values[3] = Int32GetDatum(candidate->pid);
+	values[4] = TimestampTzGetDatum(candidate->since);
+	values[5] = BoolGetDatum(candidate->key_count == 0);
+	values[6] = CStringGetTextDatum(wait_names[candidate->waits_for]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 
 	/* there may be millions */
-	pfree(DatumGetPointer(values[3]));
-	pfree(DatumGetPointer(values[7]));
-	if (!nulls[2])
-		pfree(DatumGetPointer(values[2]));
+	pfree(DatumGetPointer(values[1]));
+	pfree(DatumGetPointer(values[2]));
+	pfree(DatumGetPointer(values[6]));
 }
 
 /*
@@ -396,7 +384,7 @@ put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row)
 	Datum		values[LE_STATISTICS_COLUMNS] = {0};
 	bool		nulls[LE_STATISTICS_COLUMNS] = {0};
 
-	fill_election(&row->election, row->name, values, nulls);
+	fill_election(&row->election, row->name, values);
 	values[LE_STATISTICS_TERMS] = Int64GetDatum(row->terms);
 	values[LE_STATISTICS_ENDED] = ended_datum(row);
 	values[LE_STATISTICS_DENIED] = Int64GetDatum((int64) row->denied);

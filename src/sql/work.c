@@ -16,7 +16,6 @@
 #include "sql/sql.h"
 
 PG_FUNCTION_INFO_V1(le_heartbeat);
-PG_FUNCTION_INFO_V1(le_heartbeat_key);
 PG_FUNCTION_INFO_V1(le_once);
 PG_FUNCTION_INFO_V1(le_renew_many);
 PG_FUNCTION_INFO_V1(le_seats);
@@ -25,16 +24,16 @@ PG_FUNCTION_INFO_V1(le_seats);
 #define LE_MAX_SEATS	10000
 
 /*
- * (election, token)
+ * (name, token)
  */
-static Datum
-give_heartbeat(FunctionCallInfo fcinfo, LeCalledBy called_by)
+Datum
+le_heartbeat(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	LeHeldTerm *held;
 
 	le_refuse_restricted(fcinfo);
-	le_arg_election(fcinfo, called_by, &election);
+	le_election_by_name(&election, le_arg_name(fcinfo));
 	le_require_primary();
 	if (!PG_ARGISNULL(1))
 		PG_RETURN_BOOL(le_beat_by_token(&election, PG_GETARG_INT64(1)));
@@ -43,18 +42,6 @@ give_heartbeat(FunctionCallInfo fcinfo, LeCalledBy called_by)
 		PG_RETURN_BOOL(false);
 	le_require_own_term(&election);
 	PG_RETURN_BOOL(le_beat(held));
-}
-
-Datum
-le_heartbeat(PG_FUNCTION_ARGS)
-{
-	return give_heartbeat(fcinfo, LE_BY_NAME);
-}
-
-Datum
-le_heartbeat_key(PG_FUNCTION_ARGS)
-{
-	return give_heartbeat(fcinfo, LE_BY_KEY);
 }
 
 /*

@@ -310,15 +310,13 @@ list_holders(const LOCKTAG *tag, LOCKMASK modes, int *count)
 }
 
 /*
- * Return the process IDs of the holders of the election's lock in the mode
- * that leaders use, or, for a bare key, in any mode; see list_holders
+ * Return the process IDs of the holders of the election's lock; see
+ * list_holders
  */
 int *
 le_list_holders(const LeElection *election, int *count)
 {
-	return list_holders(&election->tag,
-						election->key.lock_class == LE_CLASS_BARE_KEY ?
-						~0 : LOCKBIT_ON(ExclusiveLock), count);
+	return list_holders(&election->tag, LOCKBIT_ON(ExclusiveLock), count);
 }
 
 /*
@@ -344,8 +342,7 @@ le_guard_is_contended(const LeElection *election)
 }
 
 /*
- * Find a holder of the election's lock, preferably this session.  Return false
- * if there is none.
+ * Find the holder of the election's lock.  Return false if there is none.
  */
 bool
 le_find_holder(const LeElection *election, int *pid)
@@ -353,17 +350,14 @@ le_find_holder(const LeElection *election, int *pid)
 	int			count;
 	int		   *pids = le_list_holders(election, &count);
 
-	for (int i = 0; i < count; i++)
-	{
-		if (i == 0 || pids[i] == MyProcPid)
-			*pid = pids[i];
-	}
+	if (count > 0)
+		*pid = pids[0];
 	return count > 0;
 }
 
 /*
- * Return the process ID of the holder of a name's lock, LE_IDLE_HOLDER if it
- * is not in a transaction, or LE_NO_HOLDER if there is none
+ * Return the process ID of the holder of the election's lock, LE_IDLE_HOLDER
+ * if it is not in a transaction, or LE_NO_HOLDER if there is none
  *
  * Unlike le_find_holder, this looks at one lock only.  A session acquires the
  * lock in a transaction, and records its term before it can hold the lock
@@ -378,7 +372,6 @@ le_probe_holder(const LeElection *election)
 	int			count;
 	int			pid = LE_IDLE_HOLDER;
 
-	Assert(election->key.lock_class != LE_CLASS_BARE_KEY);
 	if (!le_lock_is_busy(election))
 		return LE_NO_HOLDER;
 	holders = GetLockConflicts(&election->tag, RowShareLock, &count);
@@ -395,16 +388,11 @@ le_probe_holder(const LeElection *election)
 /*
  * Check whether the process, of which another session's term is recorded,
  * still holds the election's lock
- *
- * The lock of a bare key may be another application's.
  */
 bool
 le_holds_lock(const LeElection *election, int pid)
 {
-	int			holder;
+	int			holder = le_probe_holder(election);
 
-	if (election->key.lock_class == LE_CLASS_BARE_KEY)
-		return le_find_holder(election, &holder) && holder == pid;
-	holder = le_probe_holder(election);
 	return holder == pid || holder == LE_IDLE_HOLDER;
 }

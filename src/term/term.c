@@ -23,18 +23,14 @@
  * without the extension's knowledge, it may be too late for the entry: then
  * the session that was elected since has removed it.
  *
- * The lock manager can change more than that without the extension's
- * knowledge.  The session level may be released alone, while the transaction
- * level stays.  A bare key's lock may be released and acquired again by the
- * application itself, with another leader in between.  verify_holds brings a
- * term in line with the lock manager before anything is reported or done about
- * it.
+ * The session level may also be released alone, while the transaction level
+ * stays.  verify_holds brings a term in line with the lock manager before
+ * anything is reported or done about it.
  *
- * Session-level locks on names can only be released all at once
+ * Session-level locks of elections can only be released all at once
  * (pg_advisory_unlock_all, DISCARD ALL), because no application can name their
  * lock class.  So if any term that the session holds has lost its lock, the
  * oldest one has.  That makes the check at the end of each transaction cheap.
- * Bare keys can be released one by one, and are all checked.
  *
  *-------------------------------------------------------------------------
  */
@@ -52,9 +48,7 @@
 
 static HTAB *held_terms = NULL;
 static LeHeldTerm *last_found = NULL;	/* NULL: none, or it has ended */
-static dlist_head names_held = DLIST_STATIC_INIT(names_held);
-static dlist_head keys_held = DLIST_STATIC_INIT(keys_held);
-static int	session_holds = 0;	/* terms in both lists */
+static dlist_head session_held = DLIST_STATIC_INIT(session_held);
 
 static void drop_xact_hold(LeXactItem *item);
 
@@ -115,7 +109,6 @@ forget_session_hold(LeHeldTerm *held)
 {
 	dlist_delete(&held->session_node);
 	held->session_hold = false;
-	session_holds--;
 }
 
 /*
@@ -142,7 +135,7 @@ verify_holds(LeHeldTerm *held)
 	/*
 	 * common case: only the extension can have acquired it, at session level
 	 */
-	if (held->election.key.lock_class != LE_CLASS_BARE_KEY && !held->xact_hold)
+	if (!held->xact_hold)
 		return LockHeldByMeCompat(&held->election.tag, ExclusiveLock);
 
 	if (!le_lock_unbroken(&held->election, &session_level))
@@ -229,34 +222,13 @@ le_held_term(const LeElection *election)
 }
 
 /*
- * End the terms of the list that have lost their lock
- *
- * If the first one in the list of names has its lock, all of them have.
- */
-static void
-end_lost(dlist_head *list)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, list)
-	{
-		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
-
-		if (!verify_holds(held))
-			end_term(held, LE_END_LOCK_RELEASED);
-		else if (list == &names_held && held->session_hold)
-			break;
-	}
-}
-
-/*
  * Check whether this session leads any election in session scope.  Never
  * raises an error.
  */
 bool
 le_leads_for_session(void)
 {
-	return session_holds > 0;
+	return !dlist_is_empty(&session_held);
 }
 
 /*
@@ -279,9 +251,7 @@ add_session_hold(LeHeldTerm *held)
 	Assert(!held->session_hold);
 	le_acquire_for_session(&held->election);
 	held->session_hold = true;
-	session_holds++;
-	dlist_push_tail(held->election.key.lock_class == LE_CLASS_BARE_KEY ?
-					&keys_held : &names_held, &held->session_node);
+	dlist_push_tail(&session_held, &held->session_node);
 	le_watch_client(true);
 	le_announce_running(&held->election.key, held->token, LE_ELECTED);
 }
@@ -429,13 +399,17 @@ le_let_go_for_session(LeHeldTerm *held)
 	le_release_for_session(&election);
 }
 
-static int
-let_go_list(dlist_head *list, void (*before) (const LeHeldTerm *held))
+/*
+ * Release all the session's holds, after calling the function for each, and
+ * return how many there were
+ */
+int
+le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
 {
 	dlist_mutable_iter iter;
 	int			count = 0;
 
-	dlist_foreach_modify(iter, list)
+	dlist_foreach_modify(iter, &session_held)
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 
@@ -451,16 +425,6 @@ let_go_list(dlist_head *list, void (*before) (const LeHeldTerm *held))
 		}
 	}
 	return count;
-}
-
-/*
- * Release all the session's holds, after calling the function for each, and
- * return how many there were
- */
-int
-le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
-{
-	return let_go_list(&names_held, before) + let_go_list(&keys_held, before);
 }
 
 /*
@@ -510,15 +474,25 @@ end_if_lost(LeXactItem *item)
  * End the terms that have lost their lock, and bring the holds of the others
  * in line
  *
- * May raise an error; then the next call does the rest.
+ * If the oldest one has its lock, all of them have.  May raise an error; then
+ * the next call does the rest.
  */
 void
 le_verify_terms(void *unused pg_attribute_unused())
 {
+	dlist_mutable_iter iter;
+
 	if (xact_held.count > 0)
 		le_xact_list_each(&xact_held, end_if_lost);
-	end_lost(&names_held);
-	end_lost(&keys_held);
+	dlist_foreach_modify(iter, &session_held)
+	{
+		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
+
+		if (!verify_holds(held))
+			end_term(held, LE_END_LOCK_RELEASED);
+		else if (held->session_hold)
+			break;
+	}
 }
 
 /*
@@ -530,12 +504,15 @@ le_terms_at_xact_end(void)
 	le_xact_list_each(&xact_held, drop_xact_hold);
 }
 
-static void
-end_at_exit(dlist_head *list)
+/*
+ * End all terms, and release their locks
+ */
+void
+le_terms_at_exit(void)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, list)
+	dlist_foreach_modify(iter, &session_held)
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 		LeElection	election = held->election;
@@ -547,14 +524,4 @@ end_at_exit(dlist_head *list)
 		if (has_lock)
 			le_release_for_session(&election);
 	}
-}
-
-/*
- * End all terms, and release their locks
- */
-void
-le_terms_at_exit(void)
-{
-	end_at_exit(&names_held);
-	end_at_exit(&keys_held);
 }

@@ -26,7 +26,7 @@ typedef struct LeHeldTerm
 								 * heartbeat */
 	int64		heartbeat_us;	/* if there is an entry */
 	dlist_node	beat_node;
-	dlist_node	session_node;	/* in names_held or keys_held */
+	dlist_node	session_node;	/* in session_held */
 	LeXactItem	xact_item;		/* in xact_held */
 } LeHeldTerm;
 

@@ -63,7 +63,7 @@ export function settingsOf(election, options, known = Object.keys(CHECKS)) {
   }
   const { schema, seats } = options
   mustHaveBytes('election', election, seats ? 254 - String(seats).length : 255)
-  must(!/^([+-]?[0-9]+|\{.*\})$/s.test(election), 'election must be no number, and not in braces')
+  must(!/^\{.*\}$/s.test(election), 'election must not be in braces')
   serial = (serial + 1) % 0x10000 // so that no two electors of a process have the same digits
   return {
     identity: `${hostname().slice(0, 200)}:${process.pid}:${serial.toString(16).padStart(4, '0')}`,

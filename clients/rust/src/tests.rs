@@ -372,11 +372,11 @@ fn cases() {
 
 #[tokio::test]
 async fn t1_wrong_option() {
-    let error = Options::new("-7").check().unwrap_err();
-    assert_eq!(error.to_string(), "election must not be a number");
+    let error = Options::new("{a}").check().unwrap_err();
+    assert_eq!(error.to_string(), "election must not be in braces");
     let error = Elector::new(Fake::default(), Options::new("e").ttl(Duration::ZERO)).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Argument);
-    let error = leader(&Fake::default(), &Options::new("-7")).await.unwrap_err();
+    let error = leader(&Fake::default(), &Options::new("{a}")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Argument);
     let job = |length| {
         let length = Duration::from_millis(length);

@@ -35,9 +35,9 @@ func (t *term) runs() bool {
 // lost notes that the term has ended, and keeps its token for late writes.
 func (c *client) lost(t *term) {
 	t.ended = true
-	if t.name != "" && len(c.stale) < 20 {
+	if len(c.stale) < 20 {
 		c.stale = append(c.stale, t)
-	} else if t.name != "" {
+	} else {
 		c.stale[c.rng.IntN(len(c.stale))] = t
 	}
 }
@@ -80,7 +80,7 @@ func (c *client) bid(s *session, e election, beat time.Duration) *term {
 	switch n := c.rng.IntN(3); {
 	case n == 0:
 		won, sent = c.try(s, e, r)
-	case n == 1 || e.name == "": // there is no campaign for a key
+	case n == 1:
 		won, sent = c.wait(s, e, r)
 	default:
 		won, sent = c.campaign(s, e, r)
@@ -99,9 +99,8 @@ func (c *client) try(s *session, e election, r event.Record) (won event.Record, 
 	r.Do = event.Try
 	for range 1 + c.rng.IntN(6) {
 		won, sent = c.call(s, r, func(answer *event.Record) error {
-			return s.bool(soon, answer, fmt.Sprintf(
-				"SELECT le_try_become_leader(%s, identity => $2::text, heartbeat => $3::interval), le_token(%[1]s)", e.cast()),
-				e.arg(), c.identity(), interval(time.Duration(r.Beat)))
+			return s.bool(soon, answer, "SELECT le_try_become_leader($1::text, identity => $2::text, heartbeat => $3::interval), le_token($1::text)",
+				e.name, c.identity(), interval(time.Duration(r.Beat)))
 		})
 		if won.Outcome != event.False || c.over() {
 			break
@@ -117,9 +116,8 @@ func (c *client) wait(s *session, e election, r event.Record) (event.Record, int
 	r.Do, r.Waits, r.Timeout = event.Wait, true, int64(timeout)
 	c.settlePrepared(never)
 	return c.call(s, r, func(answer *event.Record) error {
-		return s.bool(c.patienceOf(timeout), answer, fmt.Sprintf(
-			"SELECT le_become_leader(%s, $2::interval, identity => $3::text, heartbeat => $4::interval), le_token(%[1]s)", e.cast()),
-			e.arg(), interval(timeout), c.identity(), interval(time.Duration(r.Beat)))
+		return s.bool(c.patienceOf(timeout), answer, "SELECT le_become_leader($1::text, $2::interval, identity => $3::text, heartbeat => $4::interval), le_token($1::text)",
+			e.name, interval(timeout), c.identity(), interval(time.Duration(r.Beat)))
 	})
 }
 

@@ -31,20 +31,19 @@ func (c *client) am(s *session, t *term) {
 	switch {
 	case t.scope == event.ByLease:
 		answer, _ = c.ask(s, about(event.Am, t), "SELECT le_am_leader($1::text, $2::bigint)", t.name, t.token)
-	case t.name != "" && c.chance(0.5):
+	case c.chance(0.5):
 		r := about(event.Am, t)
 		r.Identity = c.identity()
 		answer, _ = c.ask(s, r, "SELECT le_am_leader($1::text, identity => $2::text)", t.name, r.Identity)
 	default:
-		answer, _ = c.ask(s, about(event.Am, t), "SELECT le_am_leader("+t.cast()+")", t.arg())
+		answer, _ = c.ask(s, about(event.Am, t), "SELECT le_am_leader($1::text)", t.name)
 	}
 	t.ended = t.ended || answer.Outcome == event.False
 }
 
-// look reads which term le_leader shows.  For a bare key there is only the view, which looks at locks and terms one after
-// the other.
+// look reads which term le_leader shows.
 func (c *client) look(s *session, e election) {
-	if s == nil || e.name == "" {
+	if s == nil {
 		return
 	}
 	c.call(s, event.Record{Do: event.Look, Election: e.String()}, func(answer *event.Record) error {
@@ -116,9 +115,9 @@ func (c *client) renew(t *term) {
 // beat gives a heartbeat, from the session that leads or from another one.
 func (c *client) beat(t *term) {
 	s, r := t.s, about(event.Heartbeat, t)
-	query, args := fmt.Sprintf("SELECT le_heartbeat(%s)", t.cast()), []any{t.arg()}
+	query, args := "SELECT le_heartbeat($1::text)", []any{t.name}
 	if c.chance(0.4) {
-		s, query, args = c.other(), fmt.Sprintf("SELECT le_heartbeat(%s, $2::bigint)", t.cast()), append(args, t.token)
+		s, query, args = c.other(), "SELECT le_heartbeat($1::text, $2::bigint)", append(args, t.token)
 	}
 	if s == nil || s.closed {
 		return
@@ -137,15 +136,15 @@ func (c *client) again(t *term) {
 		return
 	}
 	r := event.Record{Do: event.Try, Election: t.String(), Scope: t.scope, Identity: c.identity()}
-	query := "SELECT le_try_become_leader(%s, identity => $2::text), le_token(%[1]s)"
+	query := "SELECT le_try_become_leader($1::text, identity => $2::text), le_token($1::text)"
 	if c.chance(0.3) {
 		r.Do, r.Waits = event.Wait, true
 		c.settlePrepared(never)
-		query = "SELECT le_become_leader(%s, identity => $2::text), le_token(%[1]s)"
+		query = "SELECT le_become_leader($1::text, identity => $2::text), le_token($1::text)"
 	}
 	l := limit{after: patience, waits: r.Waits}
 	answer, _ := c.call(t.s, r, func(answer *event.Record) error {
-		return t.s.bool(l, answer, fmt.Sprintf(query, t.cast()), t.arg(), r.Identity)
+		return t.s.bool(l, answer, query, t.name, r.Identity)
 	})
 	switch {
 	case answer.Outcome == event.False:
@@ -163,8 +162,6 @@ func (c *client) resign(s *session, t *term) {
 	switch {
 	case t.scope == event.ByLease:
 		answer, _ = c.ask(s, r, "SELECT le_resign($1::text, $2::bigint)", t.name, t.token)
-	case t.name == "":
-		answer, _ = c.ask(s, r, "SELECT le_resign($1::bigint)", t.key)
 	default:
 		answer, _ = c.ask(s, r, "SELECT le_resign($1::text)", t.name)
 	}
@@ -225,8 +222,5 @@ func (c *client) discardWhileWriting(s *session, t *term) {
 
 // depose ends the term of any leader, except of this session.
 func (c *client) depose(s *session, e election) {
-	if e.name == "" {
-		return // ended by its process
-	}
 	c.ask(s, event.Record{Do: event.Depose, Election: e.String()}, "SELECT le_depose($1::text, 'by the history')", e.name)
 }

@@ -62,8 +62,6 @@ const (
 	Discard  = "discard"  // discard the session's state
 	// rely on le_assert_leader where a trigger guards
 	Guarded = "guarded"
-	// use bare keys
-	Key = "key"
 )
 
 // WaysOfSQL is what the SQL edition has.
@@ -84,7 +82,6 @@ type way struct {
 var ways = []way{
 	{"session", 30, true, (*client).leadInSession},
 	{"heartbeat", 15, true, (*client).leadWithHeartbeat},
-	{"key", 8, true, (*client).leadByKey},
 	{"transaction", 20, false, (*client).leadInTransaction},
 	{"lease", 30, false, (*client).leadByLease},
 	{"many", 10, false, (*client).leadOneOfMany},
@@ -229,41 +226,17 @@ func (c *client) epochEnd() int64 {
 	return c.Start + (c.epoch()+1)*c.EpochNS
 }
 
-// election is known by its name, or by its key if it has no name.
+// election is known by its name.
 type election struct {
 	name string
-	key  int64
 }
 
 func (e election) String() string {
-	if e.name == "" {
-		return fmt.Sprintf("key:%d", e.key)
-	}
 	return e.name
-}
-
-// arg returns the first parameter of a function.
-func (e election) arg() any {
-	if e.name == "" {
-		return e.key
-	}
-	return e.name
-}
-
-// cast returns how the first parameter is written.
-func (e election) cast() string {
-	if e.name == "" {
-		return "$1::bigint"
-	}
-	return "$1::text"
 }
 
 func (c *client) job() election {
 	return election{name: fmt.Sprintf("job-%d.%d", 1+c.rng.IntN(c.Elections), c.epoch())}
-}
-
-func (c *client) bareKey() election {
-	return election{key: 7_000_000 + c.epoch()*100 + int64(1+c.rng.IntN(c.Elections))}
 }
 
 // call records a call, makes it, and records its return.  It returns that, and when the call was sent.

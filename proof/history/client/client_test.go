@@ -64,14 +64,6 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-func TestElection(t *testing.T) {
-	for e, want := range map[election]string{{name: "job-1.2"}: "job-1.2", {key: 7_000_201}: "key:7000201"} {
-		if e.String() != want {
-			t.Errorf("%s, not %s", e, want)
-		}
-	}
-}
-
 func TestTarget(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "primary.json")
 	if err := os.WriteFile(file, []byte(`{"host": "10.1.2.3", "port": 5440, "server": 2}`), 0o644); err != nil {

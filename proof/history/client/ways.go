@@ -25,12 +25,6 @@ func (c *client) leadWithHeartbeat() {
 	}
 }
 
-func (c *client) leadByKey() {
-	if s := c.mine(); s != nil {
-		c.serve(c.bid(s, c.bareKey(), time.Duration(c.rng.IntN(2))*c.between(100, 800)))
-	}
-}
-
 func (c *client) leadByLease() {
 	c.serve(c.bidForLease(c.job()))
 }
@@ -70,9 +64,6 @@ func (c *client) lookAround() {
 		s, e := c.either(), c.job()
 		if s == nil {
 			return
-		}
-		if c.chance(0.2) {
-			e = c.bareKey()
 		}
 		c.look(s, e)
 		c.sleep(c.between(0, 20))
@@ -127,7 +118,7 @@ func (c *client) serve(t *term) {
 	if t == nil {
 		return
 	}
-	if t.name != "" && c.chance(0.85) {
+	if c.chance(0.85) {
 		c.write(c.writer(t), t, writing{mark: event.First})
 	}
 	end := min(event.Now()+int64(c.duration(t)), c.epochEnd())
@@ -173,11 +164,9 @@ func (c *client) act(t *term) {
 	case 7:
 		c.look(c.other(), t.election)
 	case 8:
-		if t.name != "" {
-			s := c.other()
-			if version := c.observe(s, t.election, 0); c.chance(0.5) {
-				c.observe(s, t.election, version)
-			}
+		s := c.other()
+		if version := c.observe(s, t.election, 0); c.chance(0.5) {
+			c.observe(s, t.election, version)
 		}
 	case 9:
 		c.again(t)
@@ -228,7 +217,7 @@ func (c *client) leave(t *term) {
 		return
 	}
 	switch n := c.rng.IntN(100); {
-	case n < 10 && t.name != "":
+	case n < 10:
 		c.resignWhileWriting(s, t)
 	case n < 15:
 		c.deposeOwn(t)
@@ -238,7 +227,7 @@ func (c *client) leave(t *term) {
 		s.close(n < 21)
 	case t.scope == event.Session && n < 33 && c.may(Discard):
 		c.discard(s, t)
-	case t.scope == event.Session && n < 40 && t.name != "" && c.may(Discard):
+	case t.scope == event.Session && n < 40 && c.may(Discard):
 		c.discardWhileWriting(s, t)
 	}
 	if !t.ended && !s.closed {
@@ -272,9 +261,6 @@ func (c *client) leadInTransaction() {
 	if s == nil {
 		return
 	}
-	if c.may(Key) && c.chance(0.1) {
-		e = c.bareKey()
-	}
 	isolation, end := c.isolation(), "COMMIT"
 	if c.chance(0.15) {
 		end = "ROLLBACK"
@@ -296,14 +282,14 @@ func (c *client) leadInTransaction() {
 func (c *client) bidInTransaction(s *session, e election, isolation string) event.Record {
 	r := event.Record{Do: event.TryXact, Election: e.String(), Scope: event.Transaction, Identity: c.identity(),
 		Isolation: isolation}
-	query := fmt.Sprintf("SELECT le_try_become_leader_xact(%s, identity => $2::text), le_token(%[1]s)", e.cast())
-	args := []any{e.arg(), c.identity()}
+	query := "SELECT le_try_become_leader_xact($1::text, identity => $2::text), le_token($1::text)"
+	args := []any{e.name, c.identity()}
 	l := soon
 	if c.chance(0.5) {
 		timeout := c.timeout()
 		r.Do, r.Waits, r.Timeout = event.WaitXact, true, int64(timeout)
-		query = fmt.Sprintf("SELECT le_become_leader_xact(%s, $2::interval, identity => $3::text), le_token(%[1]s)", e.cast())
-		args = []any{e.arg(), interval(timeout), c.identity()}
+		query = "SELECT le_become_leader_xact($1::text, $2::interval, identity => $3::text), le_token($1::text)"
+		args = []any{e.name, interval(timeout), c.identity()}
 		l = c.patienceOf(timeout)
 	}
 	won, _ := c.call(s, r, func(answer *event.Record) error { return s.bool(l, answer, query, args...) })
@@ -317,7 +303,7 @@ func (c *client) useTransaction(s *session, e election, won event.Record, end st
 		t.ended = true
 		return c.endTransaction(s, t, end)
 	}
-	if e.name != "" && c.chance(0.9) {
+	if c.chance(0.9) {
 		c.write(s, t, writing{mark: event.First, finish: finish, rollback: end != "COMMIT", isolation: won.Isolation})
 	} else {
 		c.nap()

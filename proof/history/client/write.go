@@ -47,7 +47,7 @@ func (c *client) nap() {
 
 // write runs one guarded transaction as a whole, by a term that runs or not.
 func (c *client) write(s *session, t *term, w writing) {
-	if s == nil || t.name == "" {
+	if s == nil {
 		return
 	}
 	r := about(event.Write, t)

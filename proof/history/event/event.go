@@ -124,7 +124,7 @@ type Record struct {
 	Op      int64  `json:"op,omitempty"`      // number of the call within the client, the same in its return
 	Do      string `json:"do,omitempty"`
 
-	Election  string   `json:"election,omitempty"` // a name, or "key:N"
+	Election  string   `json:"election,omitempty"` // its name
 	Elections []string `json:"elections,omitempty"`
 	Scope     string   `json:"scope,omitempty"` // of the bid, or of the term that the call is about
 	Identity  string   `json:"identity,omitempty"`

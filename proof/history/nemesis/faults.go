@@ -287,7 +287,7 @@ func setClock(_ context.Context, n *nemesis, rng *rand.Rand) error {
 	return n.cluster.SetClock(offset)
 }
 
-// fillLockTable takes advisory locks until no more fit, by two integers: they are no locks of elections by bare key.
+// fillLockTable takes advisory locks until no more fit, by two integers.
 func fillLockTable(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 	connecting, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

@@ -5,7 +5,6 @@ import logging
 import operator
 import os
 import random
-import re
 import socket
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -18,7 +17,6 @@ Connect = Callable[[], Any]
 #: The text of a statement, and its parameters.
 Statement = tuple[Any, ...]
 
-NUMBER_OR_ARRAY = re.compile(r"[+-]?[0-9]+|\{.*\}", re.DOTALL)
 LOGGER = logging.getLogger("leader_election")
 _numbers = itertools.count(random.SystemRandom().getrandbits(16))
 
@@ -62,8 +60,8 @@ class Options:
             name = getattr(self, what)
             if name is not None and ("\0" in name or not 1 <= len(name.encode()) <= most):
                 raise ValueError(f"{what} must have 1 to {most} bytes, none of them zero")
-        if NUMBER_OR_ARRAY.fullmatch(self.election):
-            raise ValueError("election must neither be a number nor be enclosed in braces")
+        if self.election.startswith("{") and self.election.endswith("}"):
+            raise ValueError("election must not be enclosed in braces")
         numbers = {"seats": 10_000, "ttl": 86_400, "heartbeat": 86_400, "stop_timeout": 86_400}
         for what, most in numbers.items():
             value, least = getattr(self, what), 0.001 if what == "stop_timeout" else 1

@@ -234,9 +234,8 @@ public final class LeaderElection {
   void check() {
     check(seats == null || seats >= 1 && seats <= 10_000, "seats must be from 1 to 10000");
     checkBytes("election", election + (seats == null ? "" : "/" + seats), 255);
-    boolean key = election.matches("[+-]?[0-9]+|\\{.*\\}");
-    check(
-        !election.isEmpty() && !key, "election must be a name, and neither a number nor in braces");
+    boolean array = election.startsWith("{") && election.endsWith("}");
+    check(!election.isEmpty() && !array, "election must be a name, and not in braces");
     checkBytes("identity", identity, 255);
     checkBytes("schema", schema, 63);
     checkLength("heartbeat", heartbeat, SECOND);

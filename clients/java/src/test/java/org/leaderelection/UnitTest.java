@@ -87,7 +87,7 @@ class UnitTest {
 
   @Test
   void t1WrongOption() {
-    LeaderElection wrong = LeaderElection.of(fake(DataSource.class), "-2929");
+    LeaderElection wrong = LeaderElection.of(fake(DataSource.class), "{a}");
     assertThrows(IllegalArgumentException.class, wrong::elector);
     assertThrows(IllegalArgumentException.class, () -> wrong.follow(leader -> {}));
   }
