@@ -811,11 +811,13 @@ BEGIN
 	ELSIF scope = 'lease' THEN
 		RETURN NULL;
 	END IF;
-	IF scope = 'session' AND e.scope = 'transaction' THEN
-		UPDATE le.le_elections t SET scope = 'session', renewed_at = clock_timestamp(),
-			lasts = heartbeat,
-			beacon = le._le_new_beacon()
-		WHERE t.name = e.name AND t.token = e.token;
+	IF scope <> e.scope THEN
+		RAISE object_not_in_prerequisite_state USING
+			MESSAGE = format('cannot lead election "%s" in two scopes at a time', e.name),
+			DETAIL = CASE scope WHEN 'session' THEN 'This transaction leads it until its end.'
+				ELSE 'This session leads it in session scope.' END,
+			HINT = CASE scope WHEN 'session' THEN 'Commit first, or bid in session scope from the '
+				'beginning.' ELSE 'Resign first, or go on in session scope.' END;
 	ELSIF scope = 'session' AND heartbeat <> COALESCE(e.lasts, '0') THEN
 		-- the deadline does not move back
 		UPDATE le.le_elections t SET lasts = heartbeat,

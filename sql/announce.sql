@@ -83,13 +83,6 @@ SELECT le_try_become_leader_xact('xact', identity => 'x');
 COMMIT;
 CALL hear();
 TABLE announced;
--- until session scope is added
-BEGIN;
-SELECT le_try_become_leader_xact('xact', identity => 'x'), le_try_become_leader('xact');
-COMMIT;
-SELECT le_resign('xact');
-CALL hear();
-TABLE announced;
 
 -- what has happened for good is announced after a rollback, too
 SET client_min_messages = warning;

@@ -193,8 +193,8 @@ SELECT le_resign('job');
 SELECT le_undeclare('job');
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$) AS t (leads boolean);
 SELECT le_declare('job', 'regress_le_team');
-SELECT * FROM dblink('stranger', $$SELECT le_am_leader('job'), le_try_become_leader('job'), le_become_leader('job'), le_try_become_leader_xact('job'), le_proclaim('job', 'v')$$)
- AS t (leads boolean, try boolean, become boolean, xact boolean, proclaimed boolean);
+SELECT * FROM dblink('stranger', $$SELECT le_am_leader('job'), le_try_become_leader('job'), le_become_leader('job'), le_proclaim('job', 'v')$$)
+ AS t (leads boolean, try boolean, become boolean, proclaimed boolean);
 SELECT usename, value FROM le_leaders WHERE name = 'job';
 SELECT * FROM dblink('stranger', $$SELECT le_resign('job')$$) AS t (resigned boolean);
 SELECT * FROM dblink('stranger', $$SELECT le_try_become_leader('job')$$, false) AS t (leads boolean);

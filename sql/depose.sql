@@ -82,10 +82,6 @@ SELECT gone('w'), dblink_disconnect('w'), count(*) AS notes FROM note;
 CALL hear();
 SELECT election, event, identity, reason, by_me, why FROM announced WHERE identity = 'w';
 SELECT payload::jsonb ? 'why' AS why FROM heard WHERE payload LIKE '%"deposed"%';
--- both
-SELECT lead('w', 'session', 'job');
-SELECT dblink_exec('w', 'BEGIN'), says('w', 'SELECT le_try_become_leader_xact(''job'')'), le_depose('job'), gone('w');
-SELECT dblink_disconnect('w');
 -- a lease
 SELECT lead('w', 'lease', 'job');
 SELECT token AS t2 FROM le_leader('job') \gset

@@ -372,10 +372,10 @@ SELECT le_try_become_leader(E'it''s "a" job\\ \u20ac');
 INSERT INTO work VALUES (20, 'odd name');
 SELECT le_resign_all();
 DROP TRIGGER guard ON work;
--- a number is no name, and an array is none
+-- a number is a name, and an array is none
 CREATE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard(2929);
-SELECT le_try_become_leader(2929);
-INSERT INTO work VALUES (21, 'bare key');
+SELECT le_try_become_leader('2929');
+INSERT INTO work VALUES (21, 'number');
 DROP TRIGGER guard ON work;
 CREATE TRIGGER guard BEFORE INSERT ON work FOR EACH STATEMENT EXECUTE FUNCTION le_guard('{a,b}');
 INSERT INTO work VALUES (21, 'array');

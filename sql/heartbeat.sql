@@ -96,7 +96,6 @@ SELECT what, put_off(what) FROM unnest(ARRAY[
 	$$SELECT le_am_leader('a'), le_token('a'), le_am_leader('a', le_token('a'))$$,
 	$$SELECT le_try_become_leader('a'), le_become_leader('a')$$,
 	$$SELECT le_try_become_leader('a', identity => 'me', heartbeat => '1 h'), le_become_leader('a', NULL, identity => 'me', heartbeat => '60 min')$$,
-	$$SELECT le_try_become_leader_xact('a')$$,
 	$$SELECT le_try_become_leader('a', identity => 'somebody else', heartbeat => '2 h')$$,
 	$$SELECT le_proclaim('a', 'value')$$,
 	$$SELECT le_assert_leader('a', le_token('a'))$$,

@@ -119,7 +119,7 @@ SELECT le_try_become_leader('{a,b}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT call, pg_temp.state_of(call)
 FROM unnest(ARRAY[
- $$le_try_become_leader('{}')$$, $$le_try_become_leader(E'{a\nb}')$$,
+ $$le_try_become_leader('{}')$$, $$le_try_become_leader('{a b}')$$,
  $$le_become_leader('{n}', '0')$$, $$le_try_become_leader_xact('{n}')$$, $$le_become_leader_xact('{n}', '0')$$, $$le_am_leader('{n}')$$, $$le_am_leader('{n}', 1)$$,
  $$le_token('{n}')$$, $$le_resign('{n}')$$, $$le_resign('{n}', 1)$$, $$le_lease('{n}', '1 s')$$, $$le_renew('{n}', 1)$$, $$le_assert_leader('{n}')$$,
  $$le_proclaim('{n}', 'v')$$, $$le_depose('{n}')$$, $$count(*) FROM le_leader('{n}')$$]) call;

@@ -19,15 +19,15 @@ SELECT le_become_leader_xact('four', '1 s');
 \set VERBOSITY default
 
 -- asking again for what it leads is no new term
-SELECT le_try_become_leader('one'), le_try_become_leader_xact('two'), le_become_leader('three', '1 s');
+SELECT le_try_become_leader('one'), le_try_become_leader('two'), le_become_leader('three', '1 s');
 SELECT le_resign('two'), le_try_become_leader('four');
 SELECT le_resign('one'), le_try_become_leader('five');
 SELECT count(*) FROM advisory;
 SELECT le_resign_all();
 
--- both scopes count, and one that has both counts once
+-- both scopes count
 BEGIN;
-SELECT le_try_become_leader_xact('one'), le_try_become_leader('two'), le_try_become_leader_xact('two'), le_try_become_leader_xact('three');
+SELECT le_try_become_leader_xact('one'), le_try_become_leader('two'), le_try_become_leader_xact('three');
 SAVEPOINT a;
 SELECT le_try_become_leader_xact('four');
 ROLLBACK TO a;

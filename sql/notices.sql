@@ -21,8 +21,6 @@ BEGIN;
 SELECT le_become_leader('job'), le_become_leader('job 2', '1 s'), le_become_leader('job 3', '0');
 SELECT le_resign_all();
 SELECT le_try_become_leader_xact('job'), le_become_leader_xact('job 2');
-SELECT le_try_become_leader('job');
-SELECT le_try_become_leader('job');
 COMMIT;
 SELECT le_resign_all();
 -- a new term is a new notice

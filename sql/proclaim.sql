@@ -162,19 +162,6 @@ SELECT le_proclaim('xact', 'v');
 SELECT le_proclaim('xact', 'v', le_token('xact'));
 SELECT value IS NULL AS none FROM le_leader('xact');
 COMMIT;
--- beside session scope it does not matter
-BEGIN;
-SELECT le_try_become_leader_xact('xact');
-SELECT le_try_become_leader('xact'), le_proclaim('xact', 'both');
-COMMIT;
-SELECT value FROM le_leader('xact');
--- narrowed again in the same transaction
-SELECT le_resign('xact');
-BEGIN;
-SELECT le_try_become_leader_xact('xact') AND le_try_become_leader('xact') AS both, le_proclaim('xact', 'v'), le_resign('xact');
-COMMIT;
-SELECT count(*) FROM le_leader('xact');
-
 -- leases: with the token
 SELECT le_proclaim('job', 'leased', :t2);
 SELECT value, scope FROM le_leader('job');

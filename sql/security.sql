@@ -27,8 +27,8 @@ GRANT SELECT ON calls TO PUBLIC;
 INSERT INTO calls VALUES
  ('le_try_become_leader(text,interval,text)', $$SELECT le_try_become_leader('n', identity => 'i')$$),
  ('le_become_leader(text,interval,interval,text)', $$SELECT le_become_leader('n', '0', identity => 'i')$$),
- ('le_try_become_leader_xact(text,text)', $$SELECT le_try_become_leader_xact('n', identity => 'i')$$),
- ('le_become_leader_xact(text,interval,text)', $$SELECT le_become_leader_xact('n', '0', identity => 'i')$$),
+ ('le_try_become_leader_xact(text,text)', $$SELECT le_try_become_leader_xact('x', identity => 'i')$$),
+ ('le_become_leader_xact(text,interval,text)', $$SELECT le_become_leader_xact('x', '0', identity => 'i')$$),
  ('le_am_leader(text,bigint,text)', $$SELECT le_am_leader('lease', token) FROM le_leader('lease')$$),
  ('le_heartbeat(text,bigint)', $$SELECT le_heartbeat(name, token) FROM le_leader('of the administrator')$$),
  ('le_once(text,timestamp with time zone,bigint)', $$SELECT le_once('lease', 'today', token) FROM le_leader('lease')$$),

@@ -55,7 +55,6 @@ SELECT pg_sleep(0.3);
 SELECT extract(epoch FROM time_led) < 60 AS led, extract(epoch FROM time_vacant) >= 0.3 AS vacant FROM pg_stat_leader_election WHERE name = 'hs';
 
 -- whatever else the session holds the lock for
-SELECT open('l'), falls_silent('l', 'BEGIN', $$SELECT le_try_become_leader_xact('hs')$$);
 SELECT open('l'), falls_silent('l', 'BEGIN', 'SAVEPOINT a', $$SELECT le_try_become_leader('hs', heartbeat => '1 h')$$);
 SELECT open('l'), falls_silent('l', $$SELECT le_try_become_leader('hs 2') AND le_try_become_leader('hs 3', heartbeat => '1 h')$$);
 SELECT open('l'), falls_silent('l', $$SELECT pg_advisory_lock(4343)$$);
@@ -63,19 +62,6 @@ TABLE on_record;
 TABLE advisory;
 TABLE counted;
 
--- narrowed to the transaction, the term has no heartbeat
-BEGIN;
-SELECT le_try_become_leader_xact('hs'), le_token('hs') AS t1 \gset
-SELECT le_try_become_leader('hs', heartbeat => '1 h'), le_token('hs') = :t1 AS same;
-SELECT scope, heartbeat FROM le_leader('hs');
-SELECT le_resign('hs');
-SELECT scope, heartbeat, expires_in FROM le_leader('hs');
-SELECT le_token('hs') = :t1 AS same, le_heartbeat('hs');
--- and widened once more
-SELECT le_try_become_leader('hs', heartbeat => '1 h');
-COMMIT;
-SELECT scope, heartbeat FROM le_leader('hs');
-SELECT count(*) FROM advisory;
 -- a session without its lock is not ended
 SELECT le_try_become_leader('hs', heartbeat => '1 s'), pg_advisory_unlock_all();
 SELECT pg_sleep(1.1);
@@ -97,18 +83,6 @@ SELECT le_try_become_leader('hs', heartbeat => '1 h');
 ROLLBACK TO a;
 SELECT scope, heartbeat, token = :t1 AS same FROM le_leader('hs');
 SELECT le_resign('hs');
--- a transaction's hold goes with the savepoint, the session's stays
-SAVEPOINT c;
-SELECT le_try_become_leader_xact('hs'), le_try_become_leader('hs', heartbeat => '1 h');
-ROLLBACK TO c;
-SELECT scope, heartbeat FROM le_leader('hs');
-SELECT le_resign('hs');
--- a transaction's term gets one in a savepoint, and is narrowed again
-SELECT le_try_become_leader_xact('hs');
-SAVEPOINT d;
-SELECT le_try_become_leader('hs', heartbeat => '1 h'), le_resign('hs');
-ROLLBACK TO d;
-SELECT scope, heartbeat FROM le_leader('hs');
 -- what failed before the term has left nothing
 SAVEPOINT e;
 SELECT le_try_become_leader('hs 3', heartbeat => '1 h'), le_try_become_leader('hs 4', heartbeat => '1 ms');

@@ -63,14 +63,6 @@ SELECT le_lease('stat', '100 ms') > 0 AS lease;
 SELECT pg_sleep(0.15);
 SELECT le_try_become_leader('stat'), le_resign('stat');
 TABLE counts;
--- both scopes are one term
-BEGIN;
-SET LOCAL client_min_messages = warning;
-SELECT le_try_become_leader('stat both'), le_try_become_leader_xact('stat both');
-COMMIT;
-SELECT le_resign('stat both');
-SELECT terms, resigned, transaction_ended FROM pg_stat_leader_election WHERE name = 'stat both';
-
 -- a lease that does not begin
 SET client_min_messages = error;
 BEGIN;

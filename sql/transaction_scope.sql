@@ -170,6 +170,32 @@ SELECT le_resign_all();
 TABLE beside;
 COMMIT;
 
+-- a session that leads does not lead the same election for the transaction, too
+SELECT le_try_become_leader('job'), le_token('job') AS t1 \gset
+BEGIN;
+SAVEPOINT a;
+SELECT le_try_become_leader_xact('job');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO a;
+SELECT le_become_leader_xact('job', '1 s');
+ROLLBACK TO a;
+SELECT le_token('job') = :t1 AS same, le_resign('job');
+-- once it has resigned, it does, and then not for the session
+SELECT le_try_become_leader_xact('job'), le_token('job') > :t1 AS greater;
+SAVEPOINT b;
+SELECT le_try_become_leader('job');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO b;
+SELECT le_become_leader('job', '1 s', heartbeat => '1 h');
+ROLLBACK TO b;
+SELECT le_resign('job');
+TABLE beside;
+ROLLBACK TO a;
+SET LOCAL client_min_messages = warning;
+SELECT le_try_become_leader('job');
+COMMIT;
+SELECT le_resign('job');
+
 -- tokens, isolation levels
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT le_try_become_leader_xact('job');

@@ -34,7 +34,7 @@ COMMIT;
 SELECT le_try_become_leader('name', identity => 'first');
 SELECT since, token FROM le_leader('name') \gset
 BEGIN;
-SELECT le_try_become_leader('name'), le_try_become_leader_xact('name', identity => 'first');
+SELECT le_try_become_leader('name'), le_try_become_leader('name', identity => 'first');
 SELECT since = :'since' AS since, token = :token AS token, identity FROM le_leader('name');
 COMMIT;
 SELECT le_resign('name');

@@ -33,8 +33,7 @@ sub busy_then_terminate
 
 sub idle { }
 
-# what the leader does before and after it is elected, and how its session ends;
-# begun: the scope in which its term began, where it was widened later
+# what the leader does before and after it is elected, and how its session ends
 my @roads = (
 	{ road => 'clean exit', end => \&leave },
 	{ road => 'SIGKILL of an idle client', end => \&kill_client },
@@ -98,12 +97,6 @@ my @roads = (
 		end => \&busy_then_terminate
 	},
 	{
-		road => 'FATAL in mid-statement, both scopes',
-		begun => 'transaction',
-		before => q{BEGIN; SELECT le_try_become_leader_xact('job', identity => 'first')},
-		end => \&busy_then_terminate
-	},
-	{
 		road => 'FATAL in mid-statement, temporary table',
 		before => 'CREATE TEMP TABLE mine (n integer); BEGIN; INSERT INTO mine VALUES (1)',
 		end => \&busy_then_terminate
@@ -113,7 +106,6 @@ foreach my $case (@roads)
 {
 	subtest $case->{road} => sub {
 		my $scope = $case->{scope} // 'session';
-		my $begun = $case->{begun} // $scope;
 		my $function =
 		  $scope eq 'session'
 		  ? 'le_try_become_leader'
@@ -149,7 +141,7 @@ foreach my $case (@roads)
 		is_deeply(
 			\@lines,
 			[
-				qq{election "job": term $token began: "first" leads, process $first->{pid}, $begun scope},
+				qq{election "job": term $token began: "first" leads, process $first->{pid}, $scope scope},
 				qq{election "job": term $token ended: session ended},
 				qq{election "job": term $next began: "second" leads, process $waiter, session scope}
 			],

@@ -107,7 +107,7 @@ sub go_on
 my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\n");
 my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
 
-my @functions = qw(le_put_off_deadline le_monotonic_us le_registry_set_scope on_timer le_has_expired remove_terms);
+my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired remove_terms);
 
 # A function that has got another name would only make the test be skipped
 foreach my $function (@functions)
@@ -155,26 +155,6 @@ subtest 'a renewal that has read the clock' => sub {
 		ask($other, "SELECT le_resign('$name', token) FROM le_leader('$name')");
 	}
 	end_session($renewer);
-};
-
-subtest 'a resignation of a term with both holds' => sub {
-	my $leader = session($node, app => 'leader');
-	ask($leader, 'CREATE TABLE work (done text)');
-	ask($leader, q{BEGIN; SELECT le_try_become_leader('both', heartbeat => '1 h'), le_try_become_leader_xact('both')});
-	my $token = ask($leader, q{SELECT le_token('both')});
-	is(ask($leader, "SELECT count(*) FROM le_assert_leader('both', $token)"), '1', 'a guarded transaction that leads');
-	ask($leader, q{INSERT INTO work VALUES ('in a term that has ended')});
-	arm($leader, 1, 'le_registry_set_scope');
-	post($leader, q{SELECT le_try_become_leader('both', heartbeat => '1 s')}, q{SELECT le_resign('both')});
-	stopped_in(1, 'le_registry_set_scope', 'le_resign_term');
-	ok(ask_until($other, q{SELECT count(*) FROM le_leader('both')}, '0'), 'the deadline passes, and another session sees no leader');
-	is(ask($other, "SELECT le_heartbeat('both', $token)"), 'f', 'nor is a heartbeat taken');
-	go_on(1, 1);
-	ok(wait_for_end($leader), 'the session ends');
-	is(ask($other, "SELECT count(*), le_heartbeat('both', $token) FROM le_leader('both')"), '0|f', 'it leads no more');
-	is(ask($other, 'SELECT count(*) FROM work'), '0', 'and nothing of it is kept');
-	is(ask($other, "SELECT le_heartbeat('both', $token)"), 'f', 'the term stays ended');
-	is(ask($other, q{SELECT le_try_become_leader('both')}), 't', 'the next one is elected');
 };
 
 subtest 'the signal handler of a term without its lock' => sub {

@@ -14,8 +14,7 @@
 (*     the term.                                                           *)
 (*   - successors, and the order in the queue: Order.tla                   *)
 (*   - how a candidate is woken: Wakeup.tla                                *)
-(*   - transaction scope, which is session scope without a heartbeat here, *)
-(*     except for a term that is narrowed to it                            *)
+(*   - transaction scope, which is session scope without a heartbeat here  *)
 (*   - the grace period, and eviction from the registry                    *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
@@ -58,7 +57,7 @@ Over == 0
 Uncommitted == MaxClock + Ttl + 1
 
 NoTerm == [token |-> 0, scope |-> "none", pid |-> None, deadline |-> Over,
-           silent |-> FALSE, told |-> FALSE, beats |-> TRUE]
+           silent |-> FALSE, told |-> FALSE]
 Free == [by |-> None, mode |-> "none"]
 NoBeat == [token |-> 0, deadline |-> 0, clock |-> 0]
 NoCloser == [step |-> "none", token |-> 0, deadline |-> 0, timer |-> None]
@@ -236,7 +235,7 @@ BeginSession(b) ==
     /\ PartitionFree
     /\ last' = last + 1
     /\ rec' = [token |-> last + 1, scope |-> "session", pid |-> b,
-               deadline |-> now + Ttl, silent |-> FALSE, told |-> FALSE, beats |-> TRUE]
+               deadline |-> now + Ttl, silent |-> FALSE, told |-> FALSE]
     /\ promised' = now + Ttl
     /\ tok' = [tok EXCEPT ![b] = last + 1]
     /\ seen' = [seen EXCEPT ![b] = NoTerm]
@@ -250,7 +249,7 @@ GrantLease(b) ==
     /\ PartitionFree
     /\ last' = last + 1
     /\ rec' = [token |-> last + 1, scope |-> "lease", pid |-> None,
-               deadline |-> Uncommitted, silent |-> FALSE, told |-> FALSE, beats |-> TRUE]
+               deadline |-> Uncommitted, silent |-> FALSE, told |-> FALSE]
     /\ promised' = 0
     /\ tok' = [tok EXCEPT ![b] = last + 1]
     /\ seen' = [seen EXCEPT ![b] = NoTerm]
@@ -386,7 +385,6 @@ Swap ==
 Find ==
     /\ closer = NoCloser
     /\ rec.scope = "session"
-    /\ rec.beats
     /\ ~rec.silent
     /\ rec.deadline <= now
     /\ closer' = [step |-> IF Rule("deadline lowered before the term is silent")
@@ -402,7 +400,6 @@ FindByTimer(b) ==
     /\ pc[b] \in {"leads", "lost", "late"}
     /\ rec.token = tok[b]
     /\ rec.scope = "session"
-    /\ rec.beats
     /\ ~rec.silent
     /\ rec.deadline <= now
     /\ rec.deadline = promised      \* it has not found that before
@@ -423,29 +420,6 @@ TellExpired ==
                           !.deadline = IF Rule("deadline marked before the answer")
                                        THEN @ - 1 ELSE @]
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, pc, seen, tok,
-                   beat, closer, tx, promised, until>>
-
-\* narrow_to_transaction() in src/term/term.c: a session that holds the lock for
-\* its transaction, too, resigns.  The term has just been found running ...
-NarrowLook(b) ==
-    /\ pc[b] = "leads"
-    /\ ~InHandler(b)
-    /\ rec.token = tok[b] /\ rec.beats
-    /\ ~rec.silent /\ rec.deadline > now
-    /\ Goto(b, "narrows")
-    /\ UNCHANGED <<now, holder, queue, rec, last, guard, mark, seen, tok,
-                   beat, closer, tx, promised, until>>
-
-\* ... and loses its heartbeat by le_registry_set_scope() in
-\* src/registry/terms.c, under the exclusive lock, unless it is silent.
-Narrow(b) ==
-    /\ pc[b] = "narrows"
-    /\ PartitionFree
-    /\ IF Rule("silent term keeps its heartbeat") /\ rec.silent
-       THEN rec' = rec
-       ELSE rec' = [rec EXCEPT !.beats = FALSE]
-    /\ Goto(b, "leads")
-    /\ UNCHANGED <<now, holder, queue, last, guard, mark, seen, tok,
                    beat, closer, tx, promised, until>>
 
 \* le_has_expired() in src/registry/expiry.c marks the deadline by
@@ -477,7 +451,7 @@ MarkSilent ==
 
 \* Does the term run?  This is not what the record says, but what is promised.
 Runs(token) ==
-    \/ \E b \in Backends : /\ pc[b] \in {"leads", "narrows"} /\ tok[b] = token
+    \/ \E b \in Backends : /\ pc[b] = "leads" /\ tok[b] = token
                            /\ ~(rec.token = token /\ rec.silent)
     \/ token # 0 /\ until[token] > now
 
@@ -488,7 +462,7 @@ RecordIsLed(token) ==
     /\ \/ rec.scope = "session" /\ ~rec.silent
        \/ rec.scope = "lease" /\ DeadlineRuns(rec.deadline)
 
-Decidable == ~(rec.scope = "session" /\ rec.beats /\ ~rec.silent /\ rec.deadline <= now)
+Decidable == ~(rec.scope = "session" /\ ~rec.silent /\ rec.deadline <= now)
 
 Step(t, step) == tx' = [tx EXCEPT ![t].step = step]
 
@@ -595,8 +569,6 @@ Next ==
     \/ MarkSilent
     \/ EndLease
     \/ TellExpired
-    \/ \E b \in Backends : NarrowLook(b)
-    \/ \E b \in Backends : Narrow(b)
     \/ \E b \in Backends : FindByTimer(b)
     \/ \E b \in Backends : Bid(b)
     \/ \E b \in Backends : Look(b)
@@ -677,11 +649,5 @@ RenewalOrEnd ==
 \* The same quotation.  A lease of which any session was told that it has expired
 \* does not run again.
 ToldStays == rec.told => ~(rec.scope = "lease" /\ DeadlineRuns(rec.deadline))
-
-\* doc/guarantees.md: "the term is over for all sessions at the same moment".  A
-\* session whose term has lost its heartbeat takes it for running.
-SilentForAll ==
-    \A b \in Backends :
-        pc[b] = "leads" /\ rec.token = tok[b] /\ ~rec.beats => ~rec.silent
 
 =============================================================================

@@ -11,10 +11,6 @@
  *	  property, and after the arrow the test that fails if it changes.
  *
  *	  Locks
- *	  - term/election_lock.c: LOCALLOCK.lockOwners tells at which levels this
- *	    session holds a lock, and lockCleared, which the server uses for
- *	    relations only, marks the lock that a term began with ->
- *	    specs/unlock_all_inside_a_transaction
  *	  - term/election_lock.c, leader/forget.c: GetLockConflicts() leaves out
  *	    holders that are in no transaction, and this session;
  *	    LockWaiterCount() counts holders, too -> sql/guard, sql/forget
@@ -172,19 +168,6 @@ HoldsNoLockCompat(void)
 #endif
 	}
 	return true;
-}
-
-/* LockAcquire that also returns the backend's own record of the lock */
-static inline LockAcquireResult
-LockAcquireExtendedCompat(const LOCKTAG *tag, LOCKMODE mode, bool session,
-						  bool dont_wait, LOCALLOCK **local)
-{
-#if PG_VERSION_NUM >= 180000
-	return LockAcquireExtended(tag, mode, session, dont_wait, true, local,
-							   false);
-#else
-	return LockAcquireExtended(tag, mode, session, dont_wait, true, local);
-#endif
 }
 
 /* Return the process of a transaction, or NULL if it has ended */

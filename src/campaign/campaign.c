@@ -548,6 +548,30 @@ refuse_code_of_another_role(const LeBid *bid)
 }
 
 /*
+ * Raise an error if this session leads the election in another scope than that
+ * of the bid
+ *
+ * A term in session scope can be resigned within the transaction, one in
+ * transaction scope lasts until its end: no term can do both.
+ */
+static void
+refuse_two_scopes(const LeBid *bid, const LeHeldTerm *held)
+{
+	if (held->for_session == (bid->scope == LE_SCOPE_SESSION))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot lead election %s in two scopes at a time",
+					le_label(&bid->election)),
+			 held->for_session ?
+			 errdetail("This session leads it in session scope.") :
+			 errdetail("This transaction leads it until its end."),
+			 held->for_session ?
+			 errhint("Resign first, or go on in session scope.") :
+			 errhint("Commit first, or bid in session scope from the beginning.")));
+}
+
+/*
  * Prepare this session to make the bid.  Raises an error if that is not
  * possible.
  */
@@ -630,10 +654,9 @@ le_elect(LeBid *bid)
 	if (held != NULL && bid->scope != LE_SCOPE_LEASE)
 	{
 		le_require_own_term(election);
+		refuse_two_scopes(bid, held);
 		if (bid->scope == LE_SCOPE_SESSION)
-			le_hold_for_session(held, bid->lasts_us);
-		else
-			le_hold_for_transaction(held);
+			le_set_heartbeat(held, bid->lasts_us);
 		return held->token;
 	}
 	if (held != NULL || le_find_grant(election) != NULL)

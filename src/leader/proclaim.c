@@ -50,7 +50,7 @@ is_led(const LeElection *election, int64 token)
 	LeHeldTerm *held = le_held_term(election);
 
 	if (held != NULL && held->token == token)
-		return held->session_hold;
+		return held->for_session;
 	return le_lease_runs_for_any(election, token, NULL);
 }
 
@@ -85,7 +85,7 @@ token_to_use(const LeElection *election, int64 token)
 
 	if (held != NULL && (token == 0 || held->token == token))
 	{
-		if (held->session_hold)
+		if (held->for_session)
 		{
 			le_require_own_term(election);
 			return held->token;

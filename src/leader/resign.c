@@ -36,7 +36,7 @@ le_resign_term(const LeElection *election)
 		le_warn_not_leader(election, NULL);
 		return false;
 	}
-	if (!held->session_hold)
+	if (!held->for_session)
 	{
 		le_warn_bound_to_transaction(election);
 		return false;

@@ -441,7 +441,6 @@ extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
 extern int64 le_registry_first_row(const LeElectionKey *key, int64 raise_to);
 extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
 extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed);
-extern bool le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope);
 extern void le_registry_look(const LeElectionKey *key, LeObservation *seen);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);

@@ -317,30 +317,6 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed)
 }
 
 /*
- * Record that the term with the given token is held for the session, too, or
- * for the transaction only, in which case it has no heartbeat any more.
- * Return false, and record nothing, if it is silent.
- */
-bool
-le_registry_set_scope(const LeElectionKey *key, int64 token, LeScope scope)
-{
-	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
-	bool		silent;
-
-	if (entry == NULL)
-		return true;
-	silent = le_entry_close_silent(entry, token);
-	if (!silent)
-	{
-		entry->scope = scope;
-		if (scope == LE_SCOPE_TRANSACTION)
-			entry->expiry.lasts_us = 0;
-	}
-	le_registry_unlock_entry(entry);
-	return !silent;
-}
-
-/*
  * Read what observers are shown of the election, which must have an entry
  *
  * A recorded lease may belong to an extension that has been dropped since.

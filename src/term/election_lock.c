@@ -4,10 +4,10 @@
  *	  An election's lock in the lock manager: acquire it, release it, and check
  *	  whether it is still held.
  *
- * The lock is a PostgreSQL advisory lock, which a leader holds exclusively.  A
- * session may hold it at transaction level, at session level, or both.  It may
- * be released without a call from here: when the transaction ends, and when
- * the application releases it by pg_advisory_unlock_all and the like.
+ * The lock is a PostgreSQL advisory lock, which a leader holds exclusively, at
+ * transaction level or at session level.  It may be released without a call
+ * from here: when the transaction ends, and when the application releases it
+ * by pg_advisory_unlock_all and the like.
  *
  * Each election also has a guard lock.  The transactions that are guarded by
  * the running term hold it in RowShareLock (guard.c).  A backend that changes
@@ -47,25 +47,24 @@ tag_of(const LeElection *election, LeLockClass lock_class)
 }
 
 /*
- * Acquire a lock of the election for the current subtransaction, and return
- * the backend's own record of it.  Return NULL if it is not available and
- * dont_wait is set.
+ * Acquire a lock of the election for the current subtransaction.  Return false
+ * if it is not available and dont_wait is set.
  *
  * The lock belongs to the subtransaction itself, not to the portal that runs
  * the statement, so that it can be released by, and ends with, the
  * subtransaction.  On error, the server's own abort resets the resource owner.
  */
-static LOCALLOCK *
+static bool
 acquire(const LeElection *election, LeLockClass lock_class, LOCKMODE mode, bool dont_wait)
 {
 	ResourceOwner portal = CurrentResourceOwner;
 	LOCKTAG		tag = tag_of(election, lock_class);
-	LOCALLOCK  *local;
+	LockAcquireResult result;
 
 	CurrentResourceOwner = CurTransactionResourceOwner;
-	(void) LockAcquireExtendedCompat(&tag, mode, false, dont_wait, &local);
+	result = LockAcquire(&tag, mode, false, dont_wait);
 	CurrentResourceOwner = portal;
-	return local;
+	return result != LOCKACQUIRE_NOT_AVAIL;
 }
 
 /*
@@ -99,24 +98,16 @@ is_used_by_more(const LeElection *election, LeLockClass lock_class, int count)
 /*
  * Acquire the election's lock for the current subtransaction.  Return false if
  * it is not available and dont_wait is set.
- *
- * The lock is marked so that le_lock_unbroken recognizes it.
  */
 bool
 le_acquire_for_xact(const LeElection *election, bool dont_wait)
 {
-	LOCALLOCK  *local;
-
 	/* track it first: an error may be raised after the lock was granted */
 	le_track_lock(election, 0);
-	local = acquire(election, election->key.lock_class, ExclusiveLock, dont_wait);
-	if (local == NULL)
-	{
-		le_untrack_lock(election);
-		return false;
-	}
-	MarkLockClear(local);
-	return true;
+	if (acquire(election, election->key.lock_class, ExclusiveLock, dont_wait))
+		return true;
+	le_untrack_lock(election);
+	return false;
 }
 
 /*
@@ -156,46 +147,13 @@ le_acquire_for_session(const LeElection *election)
 
 /*
  * Release the election's lock at session level.  This lets the first candidate
- * in, unless the transaction holds the lock, too.
+ * in.
  */
 void
 le_release_for_session(const LeElection *election)
 {
 	(void) LockRelease(&election->tag, ExclusiveLock, true);
-	if (!le_has_lock(&election->key))
-		le_wake_followers(&election->key);
-}
-
-/*
- * Check whether the lock is still the one that the term began with, and set
- * *session_level to whether it is also held at session level
- *
- * The backend's own record of a lock lasts as long as the lock is held at any
- * level, and le_acquire_for_xact has marked it.  The mark is lockCleared,
- * which the server uses for relations only.  The record is obtained by
- * acquiring the lock once more and releasing it, which does not leave this
- * backend.
- */
-bool
-le_lock_unbroken(const LeElection *election, bool *session_level)
-{
-	const LOCKTAG *tag = &election->tag;
-	LOCALLOCK  *local;
-	bool		unbroken;
-
-	*session_level = false;
-	if (!le_has_lock(&election->key))
-		return false;
-
-	(void) LockAcquireExtendedCompat(tag, ExclusiveLock, true, true, &local);
-	unbroken = local->lockCleared;
-	for (int i = 0; i < local->numLockOwners; i++)
-	{
-		if (local->lockOwners[i].owner == NULL)
-			*session_level = local->lockOwners[i].nLocks > 1;
-	}
-	(void) LockRelease(tag, ExclusiveLock, true);
-	return unbroken;
+	le_wake_followers(&election->key);
 }
 
 /*
@@ -223,7 +181,7 @@ le_acquire_job(const LeElection *election)
 bool
 le_acquire_to_sweep(const LeElection *election)
 {
-	if (acquire(election, LE_CLASS_SWEEP, ExclusiveLock, true) == NULL)
+	if (!acquire(election, LE_CLASS_SWEEP, ExclusiveLock, true))
 		return false;
 	if (le_acquire_for_xact(election, true))
 		return true;
@@ -271,7 +229,7 @@ le_has_guard(const LeElection *election)
 bool
 le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait)
 {
-	return acquire(election, LE_CLASS_GUARD, mode, dont_wait) != NULL;
+	return acquire(election, LE_CLASS_GUARD, mode, dont_wait);
 }
 
 /*

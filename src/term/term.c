@@ -4,16 +4,15 @@
  *	  The terms that this session runs: how they begin, what holds them, and
  *	  how they end.
  *
- * A term runs as long as this session holds the election's lock.  The session
- * may hold it at session level, at transaction level, or both, as with
- * pg_advisory_lock.  The term lasts until the last hold is released.
+ * A term runs as long as this session holds the election's lock: at session
+ * level in session scope, and otherwise at transaction level.
  *
  * Every term begins at transaction level, whatever scope was asked for, and
- * session scope is added after everything is recorded.  So if anything fails
+ * moves to session level after everything is recorded.  So if anything fails
  * or is canceled before that, the server releases the lock, and
  * le_terms_at_xact_end removes what was recorded: half a term never remains.
  *
- * A transaction-level hold belongs to the subtransaction that asked for it:
+ * A term in transaction scope belongs to the subtransaction that asked for it:
  * its resource owner has the lock, and xact_item has its number.
  *
  * The registry's entry is removed before the lock is released.  At the end of
@@ -23,14 +22,10 @@
  * without the extension's knowledge, it may be too late for the entry: then
  * the session that was elected since has removed it.
  *
- * The session level may also be released alone, while the transaction level
- * stays.  verify_holds brings a term in line with the lock manager before
- * anything is reported or done about it.
- *
  * Session-level locks of elections can only be released all at once
  * (pg_advisory_unlock_all, DISCARD ALL), because no application can name their
- * lock class.  So if any term that the session holds has lost its lock, the
- * oldest one has.  That makes the check at the end of each transaction cheap.
+ * lock class.  So if any term of session scope has lost its lock, the oldest
+ * one has.  That makes the check at the end of each transaction cheap.
  *
  *-------------------------------------------------------------------------
  */
@@ -48,11 +43,11 @@
 
 static HTAB *held_terms = NULL;
 static LeHeldTerm *last_found = NULL;	/* NULL: none, or it has ended */
-static dlist_head session_held = DLIST_STATIC_INIT(session_held);
+static dlist_head held_for_session = DLIST_STATIC_INIT(held_for_session);
 
-static void drop_xact_hold(LeXactItem *item);
+static void end_with_xact(LeXactItem *item);
 
-static LeXactList xact_held = LE_XACT_LIST(xact_held, drop_xact_hold);
+static LeXactList xact_held = LE_XACT_LIST(xact_held, end_with_xact);
 
 /*
  * Raise an error if this server is in recovery
@@ -89,7 +84,7 @@ le_count_held(void)
 }
 
 /*
- * Return the term that owns this transaction-level hold
+ * Return the term that this item belongs to
  */
 static LeHeldTerm *
 of_item(LeXactItem *item)
@@ -97,56 +92,10 @@ of_item(LeXactItem *item)
 	return (LeHeldTerm *) ((char *) item - offsetof(LeHeldTerm, xact_item));
 }
 
-static void
-forget_xact_hold(LeHeldTerm *held)
-{
-	le_xact_list_remove(&xact_held, &held->xact_item);
-	held->xact_hold = false;
-}
-
-static void
-forget_session_hold(LeHeldTerm *held)
-{
-	dlist_delete(&held->session_node);
-	held->session_hold = false;
-}
-
-/*
- * Narrow a term with both holds to transaction scope.  A silent term only
- * loses its session-level hold.
- */
-static void
-narrow_to_transaction(LeHeldTerm *held)
-{
-	if (le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_TRANSACTION))
-		le_stop_heartbeat(held);
-	forget_session_hold(held);
-}
-
-/*
- * Bring the term's holds in line with the lock manager.  Return false if none
- * is left.
- */
 static bool
-verify_holds(LeHeldTerm *held)
+has_lock(const LeHeldTerm *held)
 {
-	bool		session_level;
-
-	/*
-	 * common case: only the extension can have acquired it, at session level
-	 */
-	if (!held->xact_hold)
-		return LockHeldByMeCompat(&held->election.tag, ExclusiveLock);
-
-	if (!le_lock_unbroken(&held->election, &session_level))
-		return false;
-	if (held->session_hold && !session_level)
-	{
-		if (!held->xact_hold)
-			return false;
-		narrow_to_transaction(held);
-	}
-	return true;
+	return LockHeldByMeCompat(&held->election.tag, ExclusiveLock);
 }
 
 /* A term that ends, as the argument for le_run_safely */
@@ -178,9 +127,9 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 {
 	LeEndingTerm ending = {held->election.key, held->token, reason};
 
-	if (held->session_hold)
-		forget_session_hold(held);
-	if (held->xact_hold)
+	if (held->for_session)
+		dlist_delete(&held->session_node);
+	else
 		le_xact_list_remove(&xact_held, &held->xact_item);
 	le_stop_heartbeat(held);
 	last_found = NULL;
@@ -210,7 +159,7 @@ le_held_term(const LeElection *election)
 	if (held == NULL)
 		return NULL;
 	last_found = held;
-	if (!verify_holds(held))
+	if (!has_lock(held))
 	{
 		end_term(held, LE_END_LOCK_RELEASED);
 		return NULL;
@@ -228,32 +177,7 @@ le_held_term(const LeElection *election)
 bool
 le_leads_for_session(void)
 {
-	return !dlist_is_empty(&session_held);
-}
-
-/*
- * Add the hold of the subtransaction that has just acquired the lock, for
- * which there must be room.  Never raises an error.
- */
-static void
-add_xact_hold(LeHeldTerm *held)
-{
-	held->xact_hold = true;
-	le_xact_list_add(&xact_held, &held->xact_item, &held->election.key);
-}
-
-/*
- * Hold the term at session level, and announce it
- */
-static void
-add_session_hold(LeHeldTerm *held)
-{
-	Assert(!held->session_hold);
-	le_acquire_for_session(&held->election);
-	held->session_hold = true;
-	dlist_push_tail(&session_held, &held->session_node);
-	le_watch_client(true);
-	le_announce_running(&held->election.key, held->token, LE_ELECTED);
+	return !dlist_is_empty(&held_for_session);
 }
 
 /*
@@ -274,15 +198,14 @@ le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Notify a session that is elected in session scope in a transaction block,
- * once per term, that leadership outlives the block
+ * Notify a session that is elected in session scope in a transaction block
+ * that leadership outlives the block
  */
 static void
 notice_outlives(LeHeldTerm *held)
 {
-	if (held->noticed || !IsTransactionBlock())
+	if (!IsTransactionBlock())
 		return;
-	held->noticed = true;
 	ereport(NOTICE,
 			(errmsg("leadership of election %s outlives this transaction",
 					le_label(&held->election)),
@@ -314,10 +237,9 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 	held = hash_search(held_terms, &bid->election.key, HASH_ENTER, NULL);
 	held->election = bid->election;
 	held->token = term.token;
-	held->noticed = false;
-	held->session_hold = false;
+	held->for_session = false;
 	held->entry = NULL;
-	add_xact_hold(held);
+	le_xact_list_add(&xact_held, &held->xact_item, &held->election.key);
 
 	entry = le_registry_begin_term(&term);
 	if (term.lasts_us != 0)
@@ -326,9 +248,13 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 
 	if (bid->scope == LE_SCOPE_SESSION)
 	{
-		add_session_hold(held);
+		le_acquire_for_session(&held->election);
+		le_xact_list_remove(&xact_held, &held->xact_item);
+		held->for_session = true;
+		dlist_push_tail(&held_for_session, &held->session_node);
+		le_watch_client(true);
+		le_announce_running(&held->election.key, held->token, LE_ELECTED);
 		le_release_for_xact(&bid->election);
-		forget_xact_hold(held);
 		notice_outlives(held);
 	}
 	return term.token;
@@ -340,8 +266,8 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
  * Does nothing if the term has that heartbeat already, or for 0: a bid is no
  * heartbeat.
  */
-static void
-set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
+void
+le_set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
 {
 	LeElectionEntry *entry;
 
@@ -354,53 +280,20 @@ set_heartbeat(LeHeldTerm *held, int64 heartbeat_us)
 }
 
 /*
- * Hold the running term at session level, too, with the given heartbeat, or 0
- * to leave it as it is
- */
-void
-le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us)
-{
-	/* first, so that after an error no term in session scope lacks it */
-	set_heartbeat(held, heartbeat_us);
-	if (held->session_hold)
-		return;
-	(void) le_registry_set_scope(&held->election.key, held->token, LE_SCOPE_SESSION);
-	add_session_hold(held);
-	notice_outlives(held);
-}
-
-/*
- * Hold the running term at transaction level, too, unless it is
- */
-void
-le_hold_for_transaction(LeHeldTerm *held)
-{
-	if (held->xact_hold)
-		return;
-	le_xact_list_reserve(&xact_held);
-	(void) le_acquire_for_xact(&held->election, true);
-	add_xact_hold(held);
-}
-
-/*
- * Release the session's hold, which ends the term unless the transaction holds
- * it, too
+ * End a term of session scope
  */
 void
 le_let_go_for_session(LeHeldTerm *held)
 {
 	LeElection	election = held->election;
 
-	Assert(held->session_hold);
-	if (!held->xact_hold)
-		end_term(held, LE_END_RESIGNED);
-	else
-		narrow_to_transaction(held);
+	Assert(held->for_session);
+	end_term(held, LE_END_RESIGNED);
 	le_release_for_session(&election);
 }
 
 /*
- * Release all the session's holds, after calling the function for each, and
+ * End all terms of session scope, after calling the function for each, and
  * return how many there were
  */
 int
@@ -409,15 +302,15 @@ le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
 	dlist_mutable_iter iter;
 	int			count = 0;
 
-	dlist_foreach_modify(iter, &session_held)
+	dlist_foreach_modify(iter, &held_for_session)
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 
-		if (!verify_holds(held))
+		if (!has_lock(held))
 			end_term(held, LE_END_LOCK_RELEASED);
 		else if (le_held_is_silent(held))
 			le_raise_silent(held);
-		else if (held->session_hold)
+		else
 		{
 			before(held);
 			le_let_go_for_session(held);
@@ -428,17 +321,12 @@ le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
 }
 
 /*
- * Release the transaction's hold; the server is about to release its lock
+ * End a term of transaction scope; the server is about to release its lock
  */
 static void
-drop_xact_hold(LeXactItem *item)
+end_with_xact(LeXactItem *item)
 {
-	LeHeldTerm *held = of_item(item);
-
-	if (held->session_hold)
-		forget_xact_hold(held);
-	else
-		end_term(held, proc_exit_inprogress ? LE_END_SESSION : LE_END_TRANSACTION);
+	end_term(of_item(item), proc_exit_inprogress ? LE_END_SESSION : LE_END_TRANSACTION);
 }
 
 /*
@@ -461,37 +349,23 @@ le_terms_before_prepare(void)
 			 errhint("Use session scope, or commit without PREPARE TRANSACTION.")));
 }
 
-static void
-end_if_lost(LeXactItem *item)
-{
-	LeHeldTerm *held = of_item(item);
-
-	if (!verify_holds(held))
-		end_term(held, LE_END_LOCK_RELEASED);
-}
-
 /*
- * End the terms that have lost their lock, and bring the holds of the others
- * in line
+ * End the terms that have lost their lock: if any has, the oldest one has
  *
- * If the oldest one has its lock, all of them have.  May raise an error; then
- * the next call does the rest.
+ * May raise an error; then the next call does the rest.
  */
 void
 le_verify_terms(void *unused pg_attribute_unused())
 {
 	dlist_mutable_iter iter;
 
-	if (xact_held.count > 0)
-		le_xact_list_each(&xact_held, end_if_lost);
-	dlist_foreach_modify(iter, &session_held)
+	dlist_foreach_modify(iter, &held_for_session)
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 
-		if (!verify_holds(held))
-			end_term(held, LE_END_LOCK_RELEASED);
-		else if (held->session_hold)
+		if (has_lock(held))
 			break;
+		end_term(held, LE_END_LOCK_RELEASED);
 	}
 }
 
@@ -501,7 +375,7 @@ le_verify_terms(void *unused pg_attribute_unused())
 void
 le_terms_at_xact_end(void)
 {
-	le_xact_list_each(&xact_held, drop_xact_hold);
+	le_xact_list_each(&xact_held, end_with_xact);
 }
 
 /*
@@ -512,16 +386,16 @@ le_terms_at_exit(void)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &session_held)
+	dlist_foreach_modify(iter, &held_for_session)
 	{
 		LeHeldTerm *held = dlist_container(LeHeldTerm, session_node, iter.cur);
 		LeElection	election = held->election;
-		bool		has_lock = le_has_lock(&election.key);
+		bool		locked = le_has_lock(&election.key);
 
 		if (le_held_is_silent(held))
 			le_log_silence(held);
-		end_term(held, has_lock ? LE_END_SESSION : LE_END_LOCK_RELEASED);
-		if (has_lock)
+		end_term(held, locked ? LE_END_SESSION : LE_END_LOCK_RELEASED);
+		if (locked)
 			le_release_for_session(&election);
 	}
 }

@@ -13,21 +13,18 @@
 /* Tokens are exact as numbers in JavaScript and JSON */
 #define LE_TOKEN_MAX	((INT64CONST(1) << 53) - 1)
 
-/* A term that this session runs; term.c says what the holds are */
+/* A term that this session runs */
 typedef struct LeHeldTerm
 {
 	LeElection	election;		/* hash key first: election.key */
 	int64		token;
-	bool		noticed;		/* was the leader notified? see
-								 * notice_outlives */
-	bool		session_hold;
-	bool		xact_hold;
+	bool		for_session;	/* else for the transaction */
 	LeElectionEntry *entry;		/* has the deadline of the heartbeat; NULL: no
 								 * heartbeat */
 	int64		heartbeat_us;	/* if there is an entry */
 	dlist_node	beat_node;
-	dlist_node	session_node;	/* in session_held */
-	LeXactItem	xact_item;		/* in xact_held */
+	dlist_node	session_node;	/* if for the session */
+	LeXactItem	xact_item;		/* else */
 } LeHeldTerm;
 
 /* Results of le_probe_holder that are no process IDs */
@@ -41,8 +38,7 @@ extern bool le_leads_for_session(void);
 extern int	le_count_held(void);
 extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
 extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
-extern void le_hold_for_session(LeHeldTerm *held, int64 heartbeat_us);
-extern void le_hold_for_transaction(LeHeldTerm *held);
+extern void le_set_heartbeat(LeHeldTerm *held, int64 heartbeat_us);
 extern void le_let_go_for_session(LeHeldTerm *held);
 extern int	le_let_go_all_for_session(void (*before) (const LeHeldTerm *held));
 extern void le_terms_before_prepare(void);
@@ -66,7 +62,6 @@ extern void le_release_unused(const LeElection *election);
 extern void le_release_for_xact(const LeElection *election);
 extern void le_acquire_for_session(const LeElection *election);
 extern void le_release_for_session(const LeElection *election);
-extern bool le_lock_unbroken(const LeElection *election, bool *session_level);
 extern bool le_lock_is_busy(const LeElection *election);
 extern bool le_acquire_to_sweep(const LeElection *election);
 extern void le_release_swept(const LeElection *election);
