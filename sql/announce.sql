@@ -115,7 +115,7 @@ COMMIT PREPARED 'regress_announce';
 CALL hear();
 TABLE announced;
 RESET client_min_messages;
--- what has not, is not: proclamations and leases
+-- what has not, is not: leases; values are published all the same
 SELECT le_try_become_leader('job', identity => 'me');
 CALL hear();
 BEGIN;
@@ -137,7 +137,7 @@ CALL hear();
 TABLE announced;
 -- a commit that fails
 BEGIN;
-SELECT le_proclaim('job', 'v');
+SELECT le_assert_leader('job'), le_lease('lease', '1 hour') > 0 AS lease;
 SELECT pg_advisory_unlock_all();
 \set VERBOSITY sqlstate
 COMMIT;
@@ -145,6 +145,14 @@ COMMIT;
 CALL hear();
 TABLE announced;
 
+-- a value that is born with its lease comes with the news of that
+BEGIN;
+SELECT le_lease('lease', '1 hour', identity => 'l') AS t3 \gset
+SELECT le_proclaim('lease', 'v', :t3);
+COMMIT;
+SELECT le_resign('lease', :t3);
+CALL hear();
+TABLE announced;
 -- leases
 SELECT le_lease('lease', '1 hour', identity => 'l') AS t3 \gset
 SELECT le_renew('lease', :t3), le_renew('lease', :t3, '2 hours'), le_proclaim('lease', 'v', :t3);

@@ -79,7 +79,6 @@ finish_before_commit(void)
 	{
 		le_guards_before_commit();
 		le_run_safely(le_grants_before_commit, NULL);
-		le_proclamations_before_commit();
 	}
 	le_announcements_before_commit();
 }
@@ -96,7 +95,6 @@ finish_at_commit(void)
 		le_terms_at_xact_end();
 		le_grants_at_commit();
 		le_guards_at_xact_end();
-		le_proclamations_at_commit();
 	}
 	drop_unneeded();
 }
@@ -119,7 +117,6 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 		case XACT_EVENT_PRE_PREPARE:
 			le_terms_before_prepare();
 			le_grants_before_prepare();
-			le_proclamations_before_prepare();
 			le_verify_terms(NULL);
 			le_guards_before_commit();
 			break;
@@ -163,7 +160,6 @@ at_subxact_event(SubXactEvent event, SubTransactionId mine,
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
-			le_proclamations_at_subxact_commit(mine, parent);
 			le_xact_lists_at_subxact_commit(mine, parent);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:

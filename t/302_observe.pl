@@ -191,16 +191,16 @@ subtest 'values' => sub {
 	heard_since($time, 'published', "$token|leader|a");
 
 	start_observing('value');
-	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'x')}, 'ROLLBACK';
 	ask($leader, q{SELECT le_proclaim('value', 'a')});
-	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'b')};
 	Time::HiRes::sleep(0.1);
-	nobody_hears('rolled back, the same, not committed');
+	nobody_hears('the same');
 	$time = monotonic();
-	ask($leader, 'COMMIT');
-	heard_since($time, 'at the commit', "$token|leader|b");
-
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('value', 'b')};
+	heard_since($time, 'before the commit', "$token|leader|b");
 	my (undef, $version) = start_observing('value');
+	ask($leader, 'ROLLBACK');
+	Time::HiRes::sleep(0.1);
+	nobody_hears('rolled back');
 	$time = monotonic();
 	ask($leader, q{SELECT le_proclaim('value', NULL)});
 	heard_since($time, 'withdrawn', "$token|leader|");

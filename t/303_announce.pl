@@ -60,7 +60,7 @@ foreach my $case (
 	[ 'resigned', [q{SELECT le_resign('job', token) FROM le_leader('job')}], 'ended|resigned' ],
 	[ 'le_campaign', [q{CALL le_campaign('job')}], 'elected' ],
 	[ 'le_proclaim', [q{SELECT le_proclaim('job', 'x')}], 'proclaimed' ],
-	[ 'le_proclaim, rolled back', [ 'BEGIN', q{SELECT le_proclaim('job', 'y')}, 'ROLLBACK', 'SELECT 1' ] ],
+	[ 'le_proclaim, rolled back', [ 'BEGIN', q{SELECT le_proclaim('job', 'y')}, 'ROLLBACK', 'SELECT 1' ], 'proclaimed' ],
 	[ 'resigned', [q{SELECT le_resign('job')}], 'ended|resigned' ],
 	[ 'PREPARE TRANSACTION', [ 'BEGIN', 'INSERT INTO written VALUES (1)', q{SELECT le_try_become_leader('job') AND le_resign('job')}, q{PREPARE TRANSACTION 'a'}, q{ROLLBACK PREPARED 'a'} ], 'elected', 'ended|resigned' ],
 	[ 'notify off', [ 'SET leader_election.notify = off', q{SELECT le_try_become_leader('job') AND le_proclaim('job', 'x') AND le_resign('job')}, 'RESET leader_election.notify', 'SELECT 1' ] ])
@@ -84,13 +84,13 @@ subtest 'a commit that fails' => sub {
 	my $token = ask($leader, q{SELECT le_lease('leased', '1 h')});
 	ask($leader, q{SELECT le_try_become_leader('job')});
 	announced('elected', 'leased elected leader', 'job elected leader');
-	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('job', 'x')}, q{SELECT le_lease('new', '1 h')}, "SELECT le_proclaim('leased', 'x', $token)", q{SELECT le_resign('job')};
+	ask($leader, $_) foreach 'BEGIN', q{SELECT le_proclaim('job', 'x')}, q{SELECT le_lease('new', '1 h')}, "SELECT le_assert_leader('leased', $token)", q{SELECT le_resign('job')};
 	ask($follower, "SELECT le_resign('leased', $token)");
 	ask($leader, 'COMMIT');
 	is($leader->{code}, 'LE001', 'the commit fails');
 	announced('nothing of it is announced', 'leased ended leader resigned');
 	ask($leader, 'SELECT 1');
-	announced('what is true all the same is, later', 'job ended leader resigned');
+	announced('what is true all the same is, later', 'job proclaimed leader', 'job ended leader resigned');
 	my $id = ask($control, 'SELECT pg_current_xact_id()::text::bigint');
 	ask($leader, 'SELECT 1') foreach 1 .. 3;
 	is(ask($control, 'SELECT pg_current_xact_id()::text::bigint') - $id, 1, 'and then no commit needs an ID');

@@ -80,8 +80,8 @@ announce(const LeNews *news)
 	size = strlen(ascii) + 1;
 	announcement = MemoryContextAlloc(TopMemoryContext,
 									  offsetof(LeAnnouncement, payload) + size);
-	announcement->with_commit = news->event == LE_PROCLAIMED ||
-		(news->event == LE_ELECTED && news->term->scope == LE_SCOPE_LEASE);
+	announcement->with_commit = news->event == LE_ELECTED &&
+		news->term->scope == LE_SCOPE_LEASE;
 	memcpy(announcement->payload, ascii, size);
 	pfree(payload.data);
 	dlist_push_tail(&announcements, &announcement->node);
@@ -90,9 +90,8 @@ announce(const LeNews *news)
 }
 
 /*
- * Announce that the term with the given token has begun, or that its leader
- * publishes a value; of a lease, and of values, that this comes true with the
- * current commit
+ * Announce that the term with the given token has begun, a lease with the
+ * current commit, or that its leader publishes a value
  */
 void
 le_announce_running(const LeElectionKey *election, int64 token, LeEvent event)

@@ -266,7 +266,6 @@ extern void le_xact_list_remove(LeXactList *list, LeXactItem *item);
 extern LeXactItem *le_xact_list_next(LeXactList *list, const LeElectionKey *election,
 									 LeXactItem *after);
 extern void le_xact_list_each(LeXactList *list, void (*visit) (LeXactItem *item));
-extern dlist_node *le_xact_list_first_of(LeXactList *list, SubTransactionId mine);
 extern void le_xact_lists_at_abort(void);
 extern void le_xact_lists_at_subxact_abort(SubTransactionId mine);
 extern void le_xact_lists_at_subxact_commit(SubTransactionId mine, SubTransactionId parent);

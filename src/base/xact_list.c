@@ -161,8 +161,8 @@ le_xact_list_each(LeXactList *list, void (*visit) (LeXactItem *item))
  * Return the first item of the innermost subtransaction, or the end of the
  * list if it has none
  */
-dlist_node *
-le_xact_list_first_of(LeXactList *list, SubTransactionId mine)
+static dlist_node *
+find_first_of(LeXactList *list, SubTransactionId mine)
 {
 	dlist_head *items = &list->items;
 	dlist_node *first = &items->head;
@@ -192,7 +192,7 @@ le_xact_lists_at_subxact_abort(SubTransactionId mine)
 {
 	for (LeXactList *list = all_lists; list != NULL; list = list->next)
 	{
-		dlist_node *node = le_xact_list_first_of(list, mine);
+		dlist_node *node = find_first_of(list, mine);
 
 		while (node != &list->items.head)
 		{
@@ -212,7 +212,7 @@ le_xact_lists_at_subxact_commit(SubTransactionId mine, SubTransactionId parent)
 {
 	for (LeXactList *list = all_lists; list != NULL; list = list->next)
 	{
-		dlist_node *node = le_xact_list_first_of(list, mine);
+		dlist_node *node = find_first_of(list, mine);
 
 		for (; node != &list->items.head; node = node->next)
 			dlist_container(LeXactItem, node, node)->subxact = parent;

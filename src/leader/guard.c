@@ -223,7 +223,7 @@ le_guards_before_commit(void)
 		LeGuard    *guard = (LeGuard *) dlist_container(LeXactItem, node, iter.cur);
 
 		if (!term_runs(&guard->election, guard->token, &role))
-			le_raise_over(&guard->election, guard->token, "The transaction is guarded by it.");
+			le_raise_over(&guard->election, guard->token);
 	}
 }
 

@@ -42,7 +42,7 @@ extern void le_guards_at_xact_end(void);
 /* not_leader.c */
 extern void le_warn_not_leader(const LeElection *election, const int64 *token);
 pg_noreturn extern void le_raise_not_leader(const LeElection *election, const int64 *token);
-extern void le_raise_over(const LeElection *election, int64 token, const char *how);
+extern void le_raise_over(const LeElection *election, int64 token);
 extern void le_warn_not_deposed(const LeElection *election, const char *identity);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 
@@ -60,12 +60,6 @@ extern bool le_may_resign_as(const LeElection *election, int64 token, const text
 /* proclaim.c */
 extern void le_require_own_term(const LeElection *election);
 extern bool le_publish(const LeElection *election, int64 token, const text *value);
-extern void le_unpublish(const LeElection *election, int64 token);
-extern void le_proclamations_before_prepare(void);
-extern void le_proclamations_before_commit(void);
-extern void le_proclamations_at_commit(void);
-extern void le_proclamations_at_subxact_commit(SubTransactionId mine,
-											   SubTransactionId parent);
 
 /* resign.c */
 extern bool le_resign_term(const LeElection *election);

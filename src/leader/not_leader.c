@@ -118,17 +118,17 @@ le_raise_not_leader(const LeElection *election, const int64 *token)
 }
 
 /*
- * Raise an error because the term has ended by which a transaction that is
- * about to commit is bound.  "how" is a sentence about that.
+ * Raise an error because the term has ended that guards a transaction which is
+ * about to commit
  */
 void
-le_raise_over(const LeElection *election, int64 token, const char *how)
+le_raise_over(const LeElection *election, int64 token)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_LE_NOT_LEADER),
 			 errmsg("token " INT64_FORMAT " does not lead election %s any more", token,
 					le_label(election)),
-			 errdetail_internal("%s", how),
+			 errdetail("The transaction is guarded by it."),
 			 errhint("%s", LE_HINT_OVER)));
 }
 

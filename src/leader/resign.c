@@ -11,15 +11,6 @@
 #include "leader/leader.h"
 
 /*
- * Forget what the current transaction was to publish in the term
- */
-static void
-unpublish(const LeHeldTerm *held)
-{
-	le_unpublish(&held->election, held->token);
-}
-
-/*
  * End this session's leadership of the election in session scope.  Return
  * false, with a warning, if it has none.
  *
@@ -41,7 +32,6 @@ le_resign_term(const LeElection *election)
 		le_warn_bound_to_transaction(election);
 		return false;
 	}
-	unpublish(held);
 	le_let_go_for_session(held);
 	return true;
 }
@@ -53,7 +43,7 @@ le_resign_term(const LeElection *election)
 int
 le_resign_terms(void)
 {
-	return le_let_go_all_for_session(unpublish);
+	return le_let_go_all_for_session();
 }
 
 /*
@@ -67,10 +57,7 @@ le_resign_by_token(const LeElection *election, int64 token)
 {
 	le_require_primary();
 	if (le_lease_resign(election, token))
-	{
-		le_unpublish(election, token);
 		return true;
-	}
 	le_warn_not_leader(election, &token);
 	return false;
 }

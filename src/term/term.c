@@ -293,11 +293,10 @@ le_let_go_for_session(LeHeldTerm *held)
 }
 
 /*
- * End all terms of session scope, after calling the function for each, and
- * return how many there were
+ * End all terms of session scope, and return how many there were
  */
 int
-le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
+le_let_go_all_for_session(void)
 {
 	dlist_mutable_iter iter;
 	int			count = 0;
@@ -312,7 +311,6 @@ le_let_go_all_for_session(void (*before) (const LeHeldTerm *held))
 			le_raise_silent(held);
 		else
 		{
-			before(held);
 			le_let_go_for_session(held);
 			count++;
 		}
