@@ -333,7 +333,7 @@ RETURNS integer
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose_role(regrole, text) IS
-'end all terms of a role in this database, as le_depose does, except those of this session; returns their number; only superusers can end those of a superuser';
+'end all terms of a role in this database, as le_depose does, except those of this session; returns how many sessions and leases it has ended; only superusers can end those of a superuser';
 REVOKE ALL ON FUNCTION le_depose_role(regrole, text) FROM PUBLIC;
 
 --

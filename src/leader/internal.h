@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leader/internal.h
- *	  Declarations for the files that end terms of other sessions.
+ *	  Declarations for the files that wait for sessions to end.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,14 +10,11 @@
 
 #include "leader/leader.h"
 
-/* end_terms.c */
+/* depose.c */
 extern bool le_read_leader(const LeElection *election, LeTerm *term);
 extern bool le_may_terminate(Oid role);
 extern void le_wait_until_gone(const LeElection *election, const int *pids, int count,
 							   int *(*list) (const LeElection *election, int *count),
 							   uint64 until);
-extern bool le_has_prepared(const LeElection *election);
-extern int	le_end_leases(LeTerm *terms, int count, const char *by, const char *why);
-extern int	le_end_sessions(LeTerm *terms, int count, const char *by, const char *why);
 
 #endif							/* LE_LEADER_INTERNAL_H */

@@ -43,7 +43,8 @@ extern void le_guards_at_xact_end(void);
 extern void le_warn_not_leader(const LeElection *election, const int64 *token);
 pg_noreturn extern void le_raise_not_leader(const LeElection *election, const int64 *token);
 extern void le_raise_over(const LeElection *election, int64 token);
-extern void le_warn_not_deposed(const LeElection *election, const char *identity);
+extern void le_warn_not_deposed(const LeElection *election, const char *identity,
+								bool prepared);
 extern void le_warn_bound_to_transaction(const LeElection *election);
 
 /* once.c */

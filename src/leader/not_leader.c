@@ -11,7 +11,7 @@
 
 #include "announce/announce.h"
 #include "lease/lease.h"
-#include "leader/internal.h"
+#include "leader/leader.h"
 
 static const char *
 describe_identity(const LeTerm *term)
@@ -136,10 +136,11 @@ le_raise_over(const LeElection *election, int64 token)
  * Warn a caller that has deposed no leader
  *
  * If identity is NULL, there was none.  Otherwise, it is that of a leader that
- * no longer leads.
+ * no longer leads.  "prepared" says that a prepared transaction is guarded in
+ * the election.
  */
 void
-le_warn_not_deposed(const LeElection *election, const char *identity)
+le_warn_not_deposed(const LeElection *election, const char *identity, bool prepared)
 {
 	const char *label = le_label(election);
 	const char *hint;
@@ -150,7 +151,7 @@ le_warn_not_deposed(const LeElection *election, const char *identity)
 			 errmsg("\"%s\" does not lead election %s any more",
 					le_escape_line(identity), label),
 			 errdetail_internal("%s%s", describe_leader(election, NULL, &hint),
-								le_has_prepared(election) ?
+								prepared ?
 								" The next term waits for the end of a prepared transaction." : "")));
 }
 
