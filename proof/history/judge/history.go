@@ -223,8 +223,19 @@ func read(records []event.Record) *history {
 	slices.Sort(h.names)
 	for _, name := range h.names {
 		h.elections[name].findTerms()
+		h.forgetUncommitted(h.elections[name])
 	}
 	return h
+}
+
+// forgetUncommitted leaves out terms that only a row of the SQL edition records which was rolled back before a restart:
+// after that, a lease that had expired before such a term runs anew.
+func (h *history) forgetUncommitted(e *election) {
+	e.terms = slices.DeleteFunc(e.terms, func(t *term) bool {
+		return h.ofSQLEdition() && t.scope == event.Transaction && !t.mixed &&
+			!slices.ContainsFunc(t.ends, func(end *call) bool { return end.Message == "COMMIT" }) &&
+			slices.ContainsFunc(h.faults, func(f fault) bool { return mayRestart(f) && f.end > t.start })
+	})
 }
 
 // answered gives a call its answer.  An error of the server has ended the call, even if its outcome is not known.

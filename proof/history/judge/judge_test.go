@@ -132,6 +132,29 @@ func (s *script) vanish(elected int64) {
 	s.call(40, elected, event.Record{Client: 3, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 101)
 }
 
+// runsAnew lets a lease be shown after a restart that a term in transaction scope has followed.
+func (s *script) runsAnew(end, outcome string) {
+	s.connect(1, 2)
+	s.lease(10, 20, 1, 100, 100)
+	s.call(130, 140, event.Record{Client: 2, Do: event.TryXact, Scope: event.Transaction}, event.True, 101)
+	s.call(145, 155, event.Record{Client: 2, Do: event.End, Scope: event.Transaction, Token: 101, Message: end},
+		outcome, 0)
+	s.fault(156, 200, event.RestartServer, 1)
+	s.add(205, event.Record{Kind: event.Connect, Client: 1, Session: 2, Server: 1})
+	s.call(210, 220, event.Record{Client: 1, Session: 2, Do: event.Look, Scope: event.ByLease}, event.True, 100)
+}
+
+// beatsLate lets an observer find the election vacant while a heartbeat is being committed.
+func (s *script) beatsLate() {
+	s.connect(1, 2)
+	s.call(10, 20, event.Record{Client: 1, Do: event.Try, Scope: event.Session, Beat: 100 * ms}, event.True, 100)
+	s.call(90, 180, event.Record{Client: 1, Do: event.Heartbeat, Scope: event.Session, Token: 100, Beat: 100 * ms},
+		event.True, 0)
+	s.call(30, 40, event.Record{Client: 2, Do: event.Observe, Version: 7}, event.True, 100)
+	s.call(150, 160, event.Record{Client: 2, Do: event.Observe, Version: 8}, event.False, 0)
+	s.call(190, 200, event.Record{Client: 2, Do: event.Observe, Version: 7}, event.True, 100)
+}
+
 // edition makes it a history of the SQL edition.
 func (s *script) edition() {
 	s.add(1, event.Record{Kind: event.Note, Message: event.EditionIs + "sql"})
@@ -296,6 +319,14 @@ var good = map[string]func(*script){
 	"a bid of the SQL edition does not see the vacancy in its snapshot": func(s *script) {
 		s.edition()
 		s.keptSnapshot("serializable")
+	},
+	"a lease of the SQL edition runs anew, as its successor was rolled back": func(s *script) {
+		s.edition()
+		s.runsAnew("COMMIT", event.Unknown)
+	},
+	"a heartbeat of the SQL edition is committed late": func(s *script) {
+		s.edition()
+		s.beatsLate()
 	},
 	"a deadlock is found": func(s *script) {
 		s.cross(50, 1070)
@@ -827,6 +858,13 @@ var bad = map[string]struct {
 		s.try(10, 20, 1, 100)
 		s.call(30, 2000, event.Record{Client: 2, Do: event.Wait, Waits: true, Scope: event.Session}, event.True, 102)
 		s.about(40, 50, 1, event.Resign, 100, event.True)
+	}},
+	"a lease of the SQL edition runs anew beside its successor": {[]string{"leaders", "linearizable", "observers"}, func(s *script) {
+		s.edition()
+		s.runsAnew("COMMIT", event.True)
+	}},
+	"a term of the extension runs again": {[]string{"linearizable", "observers"}, func(s *script) {
+		s.beatsLate()
 	}},
 	"the extension does not see a vacancy": {[]string{"wake-ups"}, func(s *script) {
 		s.keptSnapshot("serializable")

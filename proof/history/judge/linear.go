@@ -182,10 +182,13 @@ func (h *history) operations(e *election, server int) ([]porcupine.Operation, le
 	return b.operations, first
 }
 
-// hidden says whether a term in transaction scope may run during the call, which the SQL edition shows to its own session
-// only.
+// hidden says whether an observation of the SQL edition can show a vacancy while a term runs: one in transaction scope,
+// which its own session sees only, or one of which a heartbeat or renewal has come in time, but has not been committed.
 func (h *history) hidden(e *election, c *call) bool {
 	return h.ofSQLEdition() && slices.ContainsFunc(e.terms, func(t *term) bool {
+		if slices.ContainsFunc(t.extended, func(x *call) bool { return x.At < c.end && x.end > c.At }) {
+			return true
+		}
 		if t.scope != event.Transaction && !t.mixed || t.start > c.end {
 			return false
 		}

@@ -35,7 +35,7 @@ func (v *Verdict) checkObservers(h *history) {
 	}
 	for _, s := range h.sessions {
 		if !contains(s.Target, "pool") && !slices.ContainsFunc(h.faults, drops) {
-			v.checkRevival(s)
+			v.checkRevival(h, s)
 		}
 	}
 }
@@ -103,6 +103,9 @@ func (t *term) winner() []event.Record {
 // checkBackwards compares each leader that is shown with the greatest token of the calls that had returned before.
 func (v *Verdict) checkBackwards(e *election, calls []*call) {
 	token := func(c *call) int64 {
+		if t := e.known[c.token()]; t != nil && !slices.Contains(e.terms, t) {
+			return 0 // forgotten
+		}
 		won := c.won() && (c.Do != event.Many || c.answer.Election == e.name)
 		if won || c.Do == event.Look || c.Do == event.Observe {
 			return c.token()
@@ -131,7 +134,7 @@ func (v *Verdict) checkBackwards(e *election, calls []*call) {
 
 // checkRevival checks that a session does not see a term run that it has seen over: an observation has found a vacancy
 // after it.  A restart of the server, which can revive a lease, ends the session.
-func (v *Verdict) checkRevival(s *session) {
+func (v *Verdict) checkRevival(h *history, s *session) {
 	seen, over := map[string]int64{}, map[string]*call{} // the latest term, and the vacancy after it
 	last := map[string]int64{}                           // term before that vacancy
 	for _, c := range s.calls {
@@ -144,7 +147,7 @@ func (v *Verdict) checkRevival(s *session) {
 				Message: fmt.Sprintf("token %d is shown after its end", c.token())})
 		}
 		seen[e] = max(seen[e], c.token())
-		if c.Do == event.Observe && c.showsVacancy() {
+		if c.Do == event.Observe && c.showsVacancy() && !h.hidden(h.elections[e], c) {
 			last[e], over[e] = seen[e], c
 		}
 	}
