@@ -10,10 +10,13 @@
 --
 -- A query on an object runs code of the owner of the object. Connect as a role without privileges: these queries need
 -- none. In a database of an owner that is not a superuser, a superuser is refused. If you interrupt this, run
--- RESET search_path.
+-- RESET search_path and \unset ON_ERROR_STOP.
 
+-- An error stops this, or else what a setting of the owner lets fail would be skipped.
+\set le_on_error :ON_ERROR_STOP
+\set ON_ERROR_STOP on
 SELECT pg_catalog.current_setting('search_path') AS le_path \gset
-SELECT pg_catalog.set_config('search_path', 'pg_catalog', false) AS le_ignored \gset
+SET search_path = pg_catalog;
 \if :{?schema}
 	SELECT :'schema' AS le_schema, false AS le_has_statistics \gset
 \else
@@ -48,8 +51,10 @@ WHERE datname = current_database() \gset
 \endif
 \if :le_stop
 	SELECT set_config('search_path', :'le_path', false) AS le_ignored \gset
+	\set ON_ERROR_STOP :le_on_error
 	\quit
 \endif
+\set ON_ERROR_STOP :le_on_error
 
 -- Mark where names are cut: elections at their end, identities at their beginning, as pods differ in their end. An
 -- encoding that may lack the ellipsis gets a tilde.

@@ -246,7 +246,7 @@ DROP ROLE regress_announce;
 SET leader_election.log_terms = off;
 BEGIN;
 SET LOCAL client_min_messages = warning;
-SELECT count(*) FILTER (WHERE le_try_become_leader('many', identity => i::text) AND le_resign('many')) FROM generate_series(1, 5001) i;
+SELECT count(*) FILTER (WHERE le_try_become_leader('many', identity => i::text) AND le_resign('many')) FROM generate_series(1, 501) i;
 ROLLBACK;
 CALL hear();
 SELECT count(*), count(DISTINCT payload), min((payload::json->>'identity')::int) FROM heard;

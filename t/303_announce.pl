@@ -210,7 +210,7 @@ subtest 'another commit is notifying, and hangs' => sub {
 	ask($leader, q{SET lock_timeout = '50 ms'});
 	ask($leader, q{SELECT le_try_become_leader('job')});
 	is($leader->{code}, '55P03', 'a bid waits for it, until lock_timeout');
-	is(ask($leader, q{BEGIN; SELECT le_am_leader('job'); ROLLBACK}), 't', 'and leads');
+	is(ask($leader, q{SELECT le_am_leader('job')}), 't', 'and leads; no later statement fails for it');
 	ask($follower, 'SET leader_election.notify = off');
 	is(ask($follower, q{SELECT le_try_become_leader('quiet') AND le_resign('quiet')}), 't', 'one that announces nothing does not wait');
 
@@ -223,8 +223,6 @@ subtest 'another commit is notifying, and hangs' => sub {
 	ask($control, q{ALTER SYSTEM RESET synchronous_standby_names});
 	$node->reload;
 	collect($blocker);
-	ask($leader, 'SELECT 1');
-	announced('the bid is announced later', 'job elected leader');
 	kill_client($leader, $blocker, $leaving);
 };
 

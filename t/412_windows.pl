@@ -202,50 +202,6 @@ subtest 'a database gets the OID of a dropped one' => sub {
 	end_session($full);
 };
 
-# It is flushed when its locks were released: others see it before it is durable
-subtest 'a new lease that a crash forgets' => sub {
-	my $crash = new_server('forgets', conf => "restart_after_crash = on\nwal_writer_delay = 10s\nautovacuum = off\n");
-	my $greatest = 0;
-	my $stop = sub {
-		my ($name) = @_;
-		my ($holder, $seer) = map { session($crash, app => $_) } 'holder', 'seer';
-		$greatest = lease_take($holder, "before $name", '1 h');
-		arm($holder, 1, 'XLogFlush');
-		post($holder, "SELECT le_lease('$name', '1 h')");
-		stopped_in(1, 'XLogFlush', 'at_release');
-		my $token = ask($seer, "SELECT token FROM le_leader('$name')");
-		cmp_ok($token, '>', $greatest, 'others see the lease');
-		$greatest = $token;
-		return ($holder, $seer, $token);
-	};
-	my $kill = sub {
-		my ($holder, $seer) = @_;
-		my $offset = log_from($crash);
-		kill 'KILL', $holder->{pid};
-		go_on(1, 1);
-		$crash->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
-		$crash->poll_query_until('postgres', undef, '');
-		end_session($holder, $seer);
-	};
-
-	my ($holder, $seer) = $stop->('lost');
-	$kill->($holder, $seer);
-	is($crash->safe_psql('postgres', q{SELECT count(*) FILTER (WHERE name = 'lost'), count(*) FROM le_leaders}), '0|1', 'a lease of which none was told is gone');
-	cmp_ok($crash->safe_psql('postgres', q{SELECT le_lease('lost', '1 h')}), '>', $greatest, 'its token is not drawn again');
-
-	# a session that is told that its token is good can rely on it
-	foreach my $call ('le_renew(LEASE)', 'le_am_leader(LEASE)', '(SELECT true FROM le_assert_leader(LEASE))')
-	{
-		my $name = "kept by $call";
-		($holder, $seer, my $token) = $stop->($name);
-		is(ask($seer, 'SELECT ' . $call =~ s/LEASE/'$name', $token/r), 't', "$call says that it runs");
-		$kill->($holder, $seer);
-		is($crash->safe_psql('postgres', "SELECT token FROM le_leader('$name')"), $token, 'it runs on after the crash');
-	}
-	unlike(slurp_file($crash->logfile), qr/TRAP|PANIC/, 'no accident in the log');
-	$crash->stop;
-};
-
 end_session($watcher, $other);
 all_consistent($node, 'each term has its lock');
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');

@@ -350,6 +350,15 @@ CREATE VIEW trap.le_leaders AS SELECT trap.f() AS name; ALTER DATABASE without S
 	like($errors, qr/^There is no leader_election in this database/, 'without the extension, it looks for nothing');
 	$node->psql('without', slurp_file('monitoring/queries.sql'), extra_params => [ '-v', 'schema=trap' ], stdout => \$output, stderr => \$errors);
 	like($errors, qr/^A superuser must not query/, 'nor in a schema that is given, if its owner is no superuser');
+	# what the owner's settings let fail is not skipped, with answers of an earlier database
+	$node->safe_psql('postgres', q{ALTER DATABASE without SET lock_timeout = '10 ms'});
+	my $locker = session($node, db => 'without');
+	ask($locker, 'BEGIN', 'LOCK TABLE pg_extension IN ACCESS EXCLUSIVE MODE');
+	$node->psql('without', slurp_file('monitoring/queries.sql'), on_error_stop => 0, stdout => \$output, stderr => \$errors,
+		extra_params => [ '-v', 'schema=trap', map { ('-v', $_) } 'le=trap', 'le_is_missing=f', 'le_is_refused=f' ]);
+	like($errors, qr/ERROR:  canceling statement due to lock timeout\n(?!.*ERROR)/s, 'a check that fails stops it');
+	is($output, '', 'before any query');
+	end_session($locker);
 	ask($leader, 'SELECT public.le_resign_all()');
 	end_session($exporter, $administrator, $leader, $candidate);
 };

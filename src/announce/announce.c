@@ -8,7 +8,8 @@
  * announces the terms that it begins, the ends that it logs, the leaders that
  * it deposes, and its values, with its next commit.  A resignation is final
  * even if its transaction is rolled back.  So announcements are on a list
- * until a commit has sent them.
+ * until they are given to the server for a commit.  That is done once: if a
+ * commit fails for want of its turn to notify, the next one must not.
  *
  * A session that ends announces nothing.  A transaction of its own would have
  * to wait for other commits that notify, and nothing could end that wait.
@@ -31,7 +32,7 @@
  * How many announcements a session can have on its list; the oldest one makes
  * room for a further one
  */
-#define LE_ANNOUNCEMENTS_MAX	10000
+#define LE_ANNOUNCEMENTS_MAX	1000
 
 /* How full the server's queue may be */
 #define LE_QUEUE_USAGE_MAX		0.9
@@ -45,6 +46,7 @@ typedef struct LeAnnouncement
 
 static dlist_head announcements = DLIST_STATIC_INIT(announcements);
 static int	announcement_count = 0;
+static bool given = false;		/* to the server, for the current commit */
 
 static void
 forget_announcement(LeAnnouncement *announcement)
@@ -168,6 +170,7 @@ give_announcements(void *unused pg_attribute_unused())
 
 	/* needed to notify; if there is none, the commit does not fail for it */
 	(void) GetCurrentTransactionId();
+	given = true;
 	dlist_foreach(iter, &announcements)
 		Async_Notify(LE_CHANNEL, dlist_container(LeAnnouncement, node, iter.cur)->payload);
 }
@@ -184,8 +187,9 @@ le_announcements_before_commit(void)
 }
 
 /*
- * After a commit, drop all, and after an abort, what was to become true with
- * the commit.  Never raises an error.
+ * After a commit, or an abort of one that was to send them, drop all, and after
+ * another abort, what was to become true with the commit.  Never raises an
+ * error.
  *
  * Call this before the terms of the transaction are ended, which puts them on
  * the list.
@@ -199,7 +203,8 @@ le_announcements_at_xact_end(bool is_commit)
 	{
 		LeAnnouncement *announcement = dlist_container(LeAnnouncement, node, iter.cur);
 
-		if (is_commit || announcement->with_commit)
+		if (is_commit || given || announcement->with_commit)
 			forget_announcement(announcement);
 	}
+	given = false;
 }

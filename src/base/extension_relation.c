@@ -430,7 +430,10 @@ le_sequence_set(LeRelationId sequence, int64 value, int64 mark)
 	buffer = ReadBuffer(rel, 0);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	wal = GenericXLogStart(rel);
-	data = get_sequence_data(GenericXLogRegisterBuffer(wal, buffer, 0));
+
+	/* nextval() leaves other values in the buffer than WAL replays */
+	data = get_sequence_data(GenericXLogRegisterBuffer(wal, buffer,
+													   GENERIC_XLOG_FULL_IMAGE));
 	data->last_value = value;
 	data->is_called = true;
 	data->log_cnt = -mark;

@@ -38,6 +38,7 @@ commit_to_drop_snapshot(FunctionCallInfo fcinfo)
 {
 	CallContext *call = (CallContext *) fcinfo->context;
 	Oid			role = GetUserId();
+	Oid			session_role = GetSessionUserId();
 
 	if (call == NULL || !IsA(call, CallContext) || call->atomic ||
 		IsSubTransaction())
@@ -46,13 +47,14 @@ commit_to_drop_snapshot(FunctionCallInfo fcinfo)
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	SPI_commit();
 	SPI_finish();
-	if (GetUserId() != role)
+	if (GetUserId() != role || GetSessionUserId() != session_role)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
 				 errmsg("role \"%s\" was set only until the commit in this procedure",
 						GetUserNameFromId(role, false)),
-				 errdetail("After the commit, the role is \"%s\".",
-						   GetUserNameFromId(GetUserId(), false)),
+				 errdetail("After the commit, the role is \"%s\", and that of the session \"%s\".",
+						   GetUserNameFromId(GetUserId(), false),
+						   GetUserNameFromId(GetSessionUserId(), false)),
 				 errhint("Use SET ROLE instead of SET LOCAL ROLE.")));
 }
 
