@@ -211,6 +211,7 @@ $node->stop;
 subtest 'a promotion that is known by its timeline only' => sub {
 	my $elect = q{SELECT le_token('job') FROM le_try_become_leader('job')};
 	my $first = new_server('first', allows_streaming => 1);
+	$first->safe_psql('postgres', $elect);
 	$first->backup('base');
 	my ($second, $third) = map { PostgreSQL::Test::Cluster->new($_) } 'second', 'third';
 	$_->init_from_backup($first, 'base', has_streaming => 1) foreach $second, $third;
