@@ -923,7 +923,9 @@ BEGIN
 						AND t.beacon = seen.beacon FOR UPDATE SKIP LOCKED;
 				END IF;
 				over := CASE WHEN FOUND THEN le._le_over(e, squatted OR in_line) END;
-				IF over IS NULL OR NOT le._le_elects() THEN
+				-- a lease that ran when this bid began can end before leases are granted
+				IF over IS NULL OR NOT le._le_elects() OR scope = 'lease'
+					AND pg_sequence_last_value('le.le_lease_seq') > le._le_us() THEN
 					RAISE SQLSTATE 'LE000';
 				END IF;
 				IF e.token IS NOT NULL AND e.ended IS NULL AND e.scope <> 'transaction' THEN

@@ -448,6 +448,19 @@ subtest 'a session that takes the lock and does not lead' => sub {
 	end_session($candidate, $squatter, $superuser);
 };
 
+subtest 'leases after a promotion' => sub {
+	my ($leader, $next) = map { session($node, %as_app) } 1 .. 2;
+	ask($leader, q{SELECT le_lease('promoted', '2 s')});
+	post($next, q{CALL le_campaign('promoted', '1 min', ttl => '1 s')});
+	ok(ask_until($admin, q{SELECT position FROM le_candidates WHERE name = 'promoted'}, '1'), 'a candidate waits for the end of a lease');
+	# as the first call after a promotion does
+	my $from = monotonic();
+	ask($admin, q{SELECT setval('le.le_lease_seq', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 5000000)});
+	cmp_ok(collect($next), '>', 0, 'elected');
+	cmp_ok(monotonic() - $from, '>', 4.9, 'when leases are granted again');
+	end_session($leader, $next);
+};
+
 subtest 'hostile roles' => sub {
 	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
 	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
