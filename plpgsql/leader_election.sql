@@ -649,12 +649,23 @@ EXCEPTION WHEN object_not_in_prerequisite_state THEN
 	NULL;	-- the session has taken none yet
 END $$;
 
--- Record the end of a term that this session has lost, if that is possible now
+-- Check whether the transaction ends with the calling statement, which the times tell
+-- unless it is sent as one string.  In the extended protocol, the transaction of a
+-- statement with parameters begins with an earlier message, shortly before.
+CREATE OR REPLACE FUNCTION le._le_alone() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	age interval := statement_timestamp() - transaction_timestamp();
+BEGIN
+	RETURN age <= '0' OR age < '50 ms' AND current_query() ~ '[$][1-9]';
+END $$;
+
+-- Record the end of a term that this session has lost, if that is possible now.  An
+-- open transaction would keep the row.
 CREATE OR REPLACE FUNCTION le._le_let_go(e le.le_elections) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	IF e.pid = pg_backend_pid() AND e.scope = 'session' AND e.ended IS NULL
 		AND current_setting('transaction_read_only') = 'off'
-			AND current_setting('transaction_isolation') = 'read committed' THEN
+			AND current_setting('transaction_isolation') = 'read committed' AND le._le_alone() THEN
 		PERFORM le._le_end(e, le._le_over(e, false));
 	END IF;
 END $$;
@@ -751,7 +762,10 @@ END $$;
 -- Note when the line was first found to be held without a leader.  Never
 -- waits.  The row's note is lost if the transaction is rolled back, so that the
 -- session has one as well.  Returns the beacon if that is older than a second.
-CREATE OR REPLACE FUNCTION le._le_suspect(e le.le_elections) RETURNS bigint LANGUAGE plpgsql AS $$
+-- A candidate keeps the session's note only: one that waits must not hold a row,
+-- for which the first in line would wait.
+CREATE OR REPLACE FUNCTION le._le_suspect(e le.le_elections, waits boolean) RETURNS bigint
+	LANGUAGE plpgsql AS $$
 DECLARE
 	second bigint := le._le_us() / 1000000 - 1735689600;
 	beacon bigint := e.beacon & 4294967295;
@@ -759,7 +773,7 @@ DECLARE
 BEGIN
 	BEGIN
 		UPDATE le.le_elections u SET suspect_at = clock_timestamp() WHERE u.name = (
-			SELECT t.name FROM le.le_elections t WHERE t.name = e.name
+			SELECT t.name FROM le.le_elections t WHERE t.name = e.name AND NOT waits AND le._le_alone()
 				AND t.token IS NOT DISTINCT FROM e.token
 				AND t.beacon = e.beacon
 					AND (t.suspect_at IS NULL OR t.suspect_at > clock_timestamp())
@@ -843,6 +857,7 @@ DECLARE
 	over text;			-- why the last term is over, NULL: it runs
 	squatted boolean;	-- pass over what holds the line
 	suspect bigint;		-- beacon whose line this session has suspected before
+	held le.le_elections;	-- what this candidate saw when it awaited the line in vain
 	in_line boolean;	-- this transaction holds the line
 	lease_us bigint;
 	token bigint;
@@ -944,7 +959,10 @@ BEGIN
 					END IF;
 			END;
 			IF over IS NOT NULL AND NOT in_line AND NOT squatted THEN
-				suspect := le._le_suspect(seen);
+				suspect := COALESCE(le._le_suspect(seen, waits), CASE WHEN waits
+					AND held.beacon = seen.beacon AND held.token IS NOT DISTINCT FROM seen.token
+					THEN seen.beacon END);
+				held := seen;
 				CONTINUE WHEN suspect IS NOT NULL;
 			END IF;
 		END IF;
@@ -1361,14 +1379,10 @@ BEGIN
 	RETURN NULL;
 END $$;
 
--- Warn in a transaction block, which the times tell unless it is sent as one string.
--- In the extended protocol, the transaction of a statement with parameters begins
--- with an earlier message, shortly before.
+-- Warn in a transaction block
 CREATE OR REPLACE FUNCTION le._le_warn_block(name text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	age interval := statement_timestamp() - transaction_timestamp();
 BEGIN
-	IF age > '0' AND NOT (age < '50 ms' AND current_query() ~ '[$][1-9]') THEN
+	IF NOT le._le_alone() THEN
 		RAISE WARNING USING ERRCODE = 'active_sql_transaction',
 			MESSAGE = format('the lease of election %s begins when this transaction commits',
 				le._le_quote(name)),

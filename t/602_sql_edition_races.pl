@@ -461,6 +461,41 @@ subtest 'leases after a promotion' => sub {
 	end_session($leader, $next);
 };
 
+subtest 'candidates and a guard' => sub {
+	my ($leader, $guard, $next, $late) = map { session($node, %as_app) } 1 .. 4;
+	ask($leader, q{SELECT le_try_become_leader('line')});
+	ask($guard, 'BEGIN', q{SELECT le_assert_leader('line', token) FROM le_leader('line')});
+	post($next, q{SELECT le_become_leader('line')});
+	waits_for_lock($next, 'a candidate waits');
+	end_session($leader);
+	ok(ask_until($admin, q{SELECT waits_for FROM le_candidates WHERE name = 'line'}, 'guard'), 'for the guard');
+	post($late, q{SELECT le_become_leader('line')});
+	# it has found the line held without a leader, and gets in line again, or passes it over
+	my $from = ask($admin, 'SELECT clock_timestamp()');
+	ok(ask_until($admin, "SELECT clock_timestamp() > '$from'::timestamptz + interval '1.4 s' AND wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $late->{pid}"), 'another one behind it');
+	ask($guard, 'COMMIT');
+	is(collect($next) . $next->{code}, 't', 'the first is elected');
+	ask($next, q{SELECT le_resign('line')});
+	is(collect($late) . $late->{code}, 't', 'then the other');
+	end_session($guard, $next, $late);
+};
+
+subtest 'a refused bid in an open transaction' => sub {
+	my ($one, $two, $three) = map { session($node, %as_app) } 1 .. 3;
+	ask($one, q{SELECT le_try_become_leader('refused'), le_resign('refused')});
+	ask($admin, q{SELECT pg_advisory_lock(~beacon) FROM le.le_elections WHERE name = 'refused'});
+	is(ask($two, 'BEGIN', q{SELECT le_try_become_leader('refused')}), 'f', 'refused');
+	ask($admin, 'SELECT pg_advisory_unlock_all()');
+	is(ask($three, q{SELECT le_try_become_leader('refused')}), 't', 'locks nothing');
+	ask($two, 'ROLLBACK');
+	# the leader finds that it does not lead
+	ask($three, 'SELECT pg_advisory_unlock_all()', 'BEGIN');
+	is(ask($three, q{SELECT le_am_leader('refused')}), 'f', 'a session that has lost its locks');
+	is(ask($one, q{SELECT le_try_become_leader('refused')}), 't', 'locks nothing either');
+	ask($three, 'ROLLBACK');
+	end_session($one, $two, $three);
+};
+
 subtest 'hostile roles' => sub {
 	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
 	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
