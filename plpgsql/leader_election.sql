@@ -1162,7 +1162,7 @@ BEGIN
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
 	message := format('%s does not lead election %s', COALESCE('token ' || token, 'this session'),
 		le._le_quote(name));
-	IF le._le_over(e, false) IS NOT NULL THEN
+	IF le._le_over(e, true) IS NOT NULL THEN
 		detail := 'The election is vacant.';
 	ELSIF e.scope = 'lease' THEN
 		detail := format('%s leads it, by a lease.', le._le_quote(le._le_shown_identity(e)));
@@ -1272,7 +1272,7 @@ BEGIN
 	ELSIF NOT COALESCE(token = e.token, token IS NULL) THEN
 		RETURN false;
 	ELSIF NOT le._le_mine(e) THEN
-		IF token IS NULL OR le._le_over(e, false) IS NOT NULL THEN
+		IF token IS NULL OR le._le_over(e, random() < 0.2) IS NOT NULL THEN
 			PERFORM le._le_let_go(e);
 			RETURN false;
 		END IF;
@@ -1495,7 +1495,7 @@ BEGIN
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name AND t.token = wanted FOR KEY SHARE;
 	IF FOUND THEN
 		mine := le._le_mine(e);
-		over := CASE WHEN NOT mine THEN le._le_over(e, false) END;
+		over := CASE WHEN NOT mine THEN le._le_over(e, random() < 0.2) END;
 		IF over IN ('expired', 'silent')
 			AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 			AND transaction_timestamp() < le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN

@@ -496,6 +496,22 @@ subtest 'a refused bid in an open transaction' => sub {
 	end_session($one, $two, $three);
 };
 
+subtest 'a session that takes the beacon of a leader that has gone' => sub {
+	my ($leader, $guard, $squatter) = map { session($node, user => $_) } qw(app app mallory);
+	ask($leader, q{SELECT le_try_become_leader('taken')});
+	my $token = ask($leader, q{SELECT le_token('taken')});
+	my $key = ask($admin, q{SELECT beacon FROM le.le_elections WHERE name = 'taken'});
+	post($squatter, "SELECT pg_advisory_lock($key)");
+	waits_for_lock($squatter, 'it waits for the lock');
+	end_session($leader);
+	collect($squatter);
+	my $from = monotonic();
+	until ($guard->{code} || monotonic() - $from > 30) { ask($guard, "SELECT le_assert_leader('taken', $token)"); }
+	is($guard->{code}, 'LE001', 'guards by its token are refused');
+	like($guard->{messages}, qr/The election is vacant/, 'since there is no leader');
+	end_session($guard, $squatter);
+};
+
 subtest 'hostile roles' => sub {
 	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
 	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
