@@ -472,6 +472,8 @@ DECLARE
 	known bigint;
 	most bigint := (SELECT extract(epoch FROM s.max_ttl) * 1000000 FROM le.le_settings s);
 BEGIN
+	-- a transaction can have kept the statistics of before a reset
+	PERFORM pg_stat_clear_snapshot();
 	PERFORM FROM le.le_settings s FOR UPDATE;
 	us := le._le_us();
 	clock := ((us / 1000000 - 1735689600) << 22) + us % 1000000 * 4;

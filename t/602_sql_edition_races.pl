@@ -512,6 +512,20 @@ subtest 'a session that takes the beacon of a leader that has gone' => sub {
 	end_session($guard, $squatter);
 };
 
+subtest 'statistics that a transaction keeps' => sub {
+	my ($old, $other) = map { session($node, %as_app) } 1 .. 2;
+	ask($old, q{SET stats_fetch_consistency = cache}, 'BEGIN', 'SELECT pg_stat_get_bgwriter_stat_reset_time()');
+	ask($admin, q{SELECT pg_stat_reset_shared('bgwriter')});
+	my $seen = 'SELECT last_value FROM le.le_seen_seq';
+	my $before = ask($admin, $seen);
+	cmp_ok(ask($other, q{SELECT le_lease('kept statistics', '1 min')}), '>', 0, 'a lease');
+	my $noticed = ask($admin, $seen);
+	cmp_ok($noticed, '>', $before, 'the reset is noticed');
+	ask($old, q{SELECT le_lease('kept statistics', '1 min')}, 'COMMIT');
+	is(ask($admin, $seen), $noticed, 'once');
+	end_session($old, $other);
+};
+
 subtest 'hostile roles' => sub {
 	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
 	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
