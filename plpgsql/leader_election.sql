@@ -1972,12 +1972,15 @@ BEGIN
 		SELECT l.pid INTO pid FROM le._le_locks() l WHERE l.key = e.beacon AND l.granted
 			AND l.pid = e.pid;
 	ELSE
-		-- others do not see the term of an open transaction, which holds the line and has written
+		-- others do not see the term of an open transaction, which holds the line and has
+		-- written; a candidate that waits for a guard holds the row's lock in the lock manager
 		SELECT l.pid, a.usesysid, 'transaction' INTO pid, e.role, e.scope FROM le._le_locks() l
 			JOIN pg_locks w ON w.pid = l.pid AND w.relation = 'le.le_elections'::regclass
 				AND w.mode = 'RowExclusiveLock'
 			CROSS JOIN LATERAL pg_stat_get_activity(l.pid) a
-			WHERE l.key = ~e.beacon AND l.granted;
+			WHERE l.key = ~e.beacon AND l.granted
+				AND NOT EXISTS (SELECT FROM pg_locks c WHERE c.pid = l.pid AND c.locktype = 'tuple'
+					AND c.relation = w.relation);
 		IF NOT FOUND THEN
 			RAISE WARNING USING MESSAGE = format('election %s has no leader to depose', le._le_quote(name)),
 				DETAIL = COALESCE(le._le_locker(name), 'The election is vacant.');

@@ -526,6 +526,21 @@ subtest 'statistics that a transaction keeps' => sub {
 	end_session($old, $other);
 };
 
+subtest 'a candidate that has written is not deposed' => sub {
+	my ($leader, $guard, $next) = map { session($node, %as_app) } 1 .. 3;
+	ask($leader, q{SELECT le_try_become_leader('spared')});
+	ask($guard, 'BEGIN', q{SELECT le_assert_leader('spared', token) FROM le_leader('spared')});
+	ask($next, 'BEGIN', q{SELECT le_lease('spared, too', '1 min')});
+	end_session($leader);
+	post($next, q{SELECT le_become_leader('spared')});
+	ok(ask_until($admin, q{SELECT waits_for FROM le_candidates WHERE name = 'spared'}, 'guard'), 'a candidate waits for a guard');
+	is(ask($admin, q{SELECT le_depose('spared')}), 'f', 'there is no leader');
+	ask($guard, 'COMMIT');
+	is(collect($next) . $next->{code}, 't', 'the candidate is elected');
+	ask($next, 'COMMIT');
+	end_session($guard, $next);
+};
+
 subtest 'hostile roles' => sub {
 	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
 	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
