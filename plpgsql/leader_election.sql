@@ -240,6 +240,8 @@ COMMENT ON SEQUENCE le.le_suspect_seq IS
 -- A function that checks something returns what it has checked, or true, so
 -- that it is called by an expression, which costs less than PERFORM does.
 --
+-- The caller's name can have a collation of its own, so that it is compared by "C".
+--
 -- A function that runs as its owner does not know the current user of its
 -- caller, but the session's user, and the role that SET ROLE has set.
 CREATE OR REPLACE FUNCTION le._le_caller() RETURNS name LANGUAGE plpgsql STABLE AS $$
@@ -304,7 +306,7 @@ BEGIN
 	END IF;
 	IF octet_length(name) NOT BETWEEN 1 AND 255 THEN
 		RETURN le._le_text('election name', name, 1, 255);
-	ELSIF name LIKE '{%}' THEN
+	ELSIF name COLLATE "C" LIKE '{%}' THEN
 		RAISE invalid_parameter_value USING
 			MESSAGE = format('election name must not be enclosed in braces: %s', le._le_quote(name)),
 			HINT = 'Pass an array of names as $1::text[].';
@@ -869,7 +871,7 @@ BEGIN
 		PERFORM le._le_sweep();
 	END IF;
 	LOOP
-		SELECT * INTO seen FROM le.le_elections t WHERE t.name = name;
+		SELECT * INTO seen FROM le.le_elections t WHERE t.name = name COLLATE "C";
 		IF FOUND AND le._le_mine(seen) THEN
 			RETURN le._le_bid_again(seen, scope, lasts, identity, waits);
 		END IF;
@@ -915,7 +917,7 @@ BEGIN
 
 				-- the first in line looks when a lease ends; only it does so
 				WHILE waits LOOP
-					SELECT * INTO e FROM le.le_elections t WHERE t.name = name
+					SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C"
 						AND t.beacon = seen.beacon;
 					over := CASE WHEN FOUND THEN le._le_over(e, squatted OR in_line) END;
 					EXIT WHEN over IS NOT NULL;
@@ -933,10 +935,10 @@ BEGIN
 				IF waits THEN
 					PERFORM set_config('lock_timeout', (1 + 1000 * greatest(0,
 						extract(epoch FROM until - clock_timestamp())))::integer::text, true);
-					SELECT * INTO e FROM le.le_elections t WHERE t.name = name
+					SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C"
 						AND t.beacon = seen.beacon FOR UPDATE;
 				ELSE
-					SELECT * INTO e FROM le.le_elections t WHERE t.name = name
+					SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C"
 						AND t.beacon = seen.beacon FOR UPDATE SKIP LOCKED;
 				END IF;
 				over := CASE WHEN FOUND THEN le._le_over(e, squatted OR in_line) END;
@@ -972,7 +974,7 @@ BEGIN
 		IF over IS NULL AND seen.lasts IS NOT NULL
 			AND seen.renewed_at > clock_timestamp() + interval '1 s' THEN
 			UPDATE le.le_elections u SET renewed_at = clock_timestamp() WHERE u.name = (
-				SELECT t.name FROM le.le_elections t WHERE t.name = name AND t.token = seen.token
+				SELECT t.name FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = seen.token
 					AND t.renewed_at > clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED);
 		END IF;
 		IF NOT waits OR clock_timestamp() >= until THEN
@@ -1111,7 +1113,7 @@ DECLARE
 BEGIN
 	-- the usual case at once, see _le_mine() and _le_held()
 	IF token IS NULL AND identity IS NULL THEN
-		beacon := (SELECT t.beacon FROM le.le_elections t WHERE t.name = name AND t.pid = pg_backend_pid()
+		beacon := (SELECT t.beacon FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.pid = pg_backend_pid()
 			AND t.scope = 'session' AND t.ended IS NULL AND t.lasts IS NULL
 			AND t.login = quote_ident(session_user)::regrole
 			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0));
@@ -1119,7 +1121,7 @@ BEGIN
 			RETURN true;
 		END IF;
 	END IF;
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = le._le_name(name);
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = le._le_name(name) COLLATE "C";
 	identity := CASE WHEN identity IS NOT NULL THEN le._le_text('identity', identity, 1, 255) END;
 	IF token IS NULL THEN
 		IF NOT le._le_mine(e) THEN
@@ -1147,7 +1149,7 @@ DECLARE
 	e le.le_elections;
 BEGIN
 	name := le._le_name(name);
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 	RETURN CASE WHEN le._le_mine(e) THEN e.token END;
 END $$;
 COMMENT ON FUNCTION le.le_token(text) IS
@@ -1161,7 +1163,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	e le.le_elections;
 BEGIN
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 	message := format('%s does not lead election %s', COALESCE('token ' || token, 'this session'),
 		le._le_quote(name));
 	IF le._le_over(e, true) IS NOT NULL THEN
@@ -1192,7 +1194,7 @@ DECLARE
 	d record;
 BEGIN
 	PERFORM le._le_require_primary() WHERE token IS NOT NULL;
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 	IF token IS NULL AND le._le_mine(e) THEN
 		IF e.scope = 'transaction' THEN
 			RAISE WARNING USING MESSAGE = format(
@@ -1266,7 +1268,7 @@ DECLARE
 BEGIN
 	name := le._le_name(name);
 	PERFORM le._le_require_primary();
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 	IF e.token = token AND e.scope = 'lease' AND le._le_over(e, false) IS NULL THEN
 		RAISE object_not_in_prerequisite_state USING
 			MESSAGE = format('election %s is led by a lease, which has no heartbeat', le._le_quote(name)),
@@ -1284,7 +1286,7 @@ BEGIN
 		RETURN true;
 	END IF;
 	UPDATE le.le_elections t SET renewed_at = clock_timestamp()
-	WHERE t.name = name AND t.token = e.token AND t.ended IS NULL
+	WHERE t.name = name COLLATE "C" AND t.token = e.token AND t.ended IS NULL
 		AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts);
 	RETURN FOUND;
 END $$;
@@ -1358,7 +1360,7 @@ BEGIN
 		UPDATE le.le_elections t
 		SET renewed_at = clock_timestamp(), renewals = t.renewals + 1,
 			lasts = COALESCE(ttl, t.lasts)
-		WHERE t.name = name AND t.token = token AND t.scope = 'lease' AND t.ended IS NULL
+		WHERE t.name = name COLLATE "C" AND t.token = token AND t.scope = 'lease' AND t.ended IS NULL
 			AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts)
 			AND COALESCE(identity = t.identity, true) AND (i = 2 OR COALESCE(ttl <= t.lasts, true))
 			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
@@ -1372,7 +1374,7 @@ BEGIN
 		-- after a restart, a lease runs anew once the start was noticed
 		PERFORM le._le_require_primary();
 	END LOOP;
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name AND t.token = token
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = token
 		AND t.scope = 'lease';
 	IF NOT FOUND OR le._le_over(e, false) IS NOT NULL THEN
 		RETURN false;
@@ -1491,10 +1493,10 @@ DECLARE
 	mine boolean := le._le_require_primary();
 BEGIN
 	IF token IS NULL THEN
-		SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+		SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 		wanted := CASE WHEN le._le_mine(e) THEN e.token END;
 	END IF;
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name AND t.token = wanted FOR KEY SHARE;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = wanted FOR KEY SHARE;
 	IF FOUND THEN
 		mine := le._le_mine(e);
 		over := CASE WHEN NOT mine THEN le._le_over(e, random() < 0.2) END;
@@ -1506,7 +1508,7 @@ BEGIN
 	END IF;
 	IF over IS NOT NULL THEN
 		IF e.name IS NULL AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
-			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name), 0) < token THEN
+			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name COLLATE "C"), 0) < token THEN
 			-- the term may have begun after the snapshot
 			RAISE serialization_failure USING
 				MESSAGE = format('could not look at the term of election %s with token %s',
@@ -1618,11 +1620,11 @@ BEGIN
 	END IF;
 	e := le._le_guard_by(name, token);
 	told := le._le_tell_guard(e.token);
-	UPDATE le.le_once_done o SET due = due, token = e.token, role = caller WHERE o.name = name
+	UPDATE le.le_once_done o SET due = due, token = e.token, role = caller WHERE o.name = name COLLATE "C"
 		AND o.due < due;
 	IF FOUND THEN
 		RETURN true;
-	ELSIF EXISTS (SELECT FROM le.le_once_done o WHERE o.name = name AND o.due >= due) THEN
+	ELSIF EXISTS (SELECT FROM le.le_once_done o WHERE o.name = name COLLATE "C" AND o.due >= due) THEN
 		RETURN false;
 	END IF;
 	IF (SELECT count(*) FROM le.le_once_done o WHERE o.role = caller) >= most THEN
@@ -1742,14 +1744,14 @@ BEGIN
 	PERFORM le._le_require_primary();
 	PERFORM le._le_bid_again(o.t, 'session', NULL, identity, COALESCE(timeout > '0', true))
 	FROM (SELECT t FROM unnest(names) WITH ORDINALITY n(name, i)
-		JOIN le.le_elections t ON t.name = n.name
+		JOIN le.le_elections t ON t.name = n.name COLLATE "C"
 		WHERE waits IS NULL AND identity <> t.identity AND le._le_mine(t) ORDER BY n.i LIMIT 1) o;
 	LOOP
 		-- where leases are not granted yet, only a call that does not wait is told so
 		IF scope = 'session' OR timeout = '0'
 			OR COALESCE(pg_sequence_last_value('le.le_lease_seq') < le._le_us(), true) THEN
 			FOREACH name IN ARRAY names LOOP
-				SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+				SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 				IF NOT le._le_mine(e) THEN
 					token := le._le_bid(name, scope, lasts, identity, NULL);
 				END IF;
@@ -1875,7 +1877,7 @@ BEGIN
 	END IF;
 	PERFORM le._le_require_primary();
 	LOOP
-		SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+		SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 		IF le._le_over(e, true) IS NULL THEN
 			token := e.token;
 			identity := le._le_shown_identity(e);
@@ -1932,7 +1934,7 @@ BEGIN
 	name := le._le_name(name);
 	value := le._le_text('value', value, 0, 8192);
 	e := le._le_led(name, NULLIF(token, le.le_token(name)), NULL);
-	UPDATE le.le_elections t SET value = value WHERE t.name = name AND t.token = e.token
+	UPDATE le.le_elections t SET value = value WHERE t.name = name COLLATE "C" AND t.token = e.token
 		AND t.ended IS NULL;
 	IF FOUND THEN
 		PERFORM le._le_notify(e, 'proclaimed');
@@ -1950,7 +1952,7 @@ CREATE OR REPLACE FUNCTION le._le_locker(name text) RETURNS text LANGUAGE plpgsq
 BEGIN
 	RETURN (SELECT format('It is locked by a transaction of the process with ID %s.', l.pid)
 		FROM le.le_elections t JOIN pg_locks l ON l.transactionid = t.xmax AND l.mode = 'ExclusiveLock'
-		WHERE t.name = name);
+		WHERE t.name = name COLLATE "C");
 END $$;
 
 -- End the term, and return the process that leads, which only the caller's own
@@ -1967,7 +1969,7 @@ BEGIN
 	name := le._le_name(name);
 	reason := le._le_text('reason', reason, 1, 255);
 	deposed := NOT le._le_require_primary();
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name;
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 	IF le._le_over(e, true) IS NULL THEN
 		SELECT l.pid INTO pid FROM le._le_locks() l WHERE l.key = e.beacon AND l.granted
 			AND l.pid = e.pid;
@@ -2077,7 +2079,7 @@ BEGIN
 			THEN e.renewals END,
 		le._le_deadline(e.scope, e.renewed_at, e.lasts) - now, e.value
 	FROM le.le_elections e
-	WHERE e.name = ANY (names) AND e.token > void AND e.ended IS NULL
+	WHERE e.name = ANY (names COLLATE "C") AND e.token > void AND e.ended IS NULL
 		AND CASE WHEN e.xact = pg_current_xact_id_if_assigned() THEN true
 			WHEN e.scope = 'transaction'
 				OR now >= le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN false

@@ -541,6 +541,27 @@ subtest 'a candidate that has written is not deposed' => sub {
 	end_session($guard, $next);
 };
 
+subtest 'a name with a collation' => sub {
+	my $app = session($node, %as_app);
+	ask($admin, q{CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)});
+	foreach my $collation ('"POSIX"', '"blind"')
+	{
+		my $name = "'collated' COLLATE $collation";
+		foreach my $call (
+			"SELECT le_try_become_leader($name)", "SELECT le_become_leader($name)", "SELECT le_am_leader($name)", "SELECT le_am_leader($name, identity => 'app')", "SELECT le_token($name)",
+			"SELECT le_heartbeat($name)", "SELECT le_proclaim($name, 'v')", "SELECT le_assert_leader($name)", "SELECT le_once($name, now())", "SELECT le_once($name, now())",
+			"SELECT le_leader($name)", "SELECT le_seats($name, 2)", "CALL le_observe($name)", "CALL le_campaign($name)", "CALL le_campaign(ARRAY['also ' || $name])",
+			"SELECT le_resign($name)", "SELECT le_resign($name)", "CALL le_campaign($name, ttl => '1 min')", "SELECT le_lease($name, '1 min', token) FROM le_leader($name)",
+			"SELECT le_renew($name, token) FROM le_leader($name)", "SELECT le_renew_many(ARRAY[$name], ARRAY[token]) FROM le_leader($name)",
+			"SELECT le_resign($name, token) FROM le_leader($name)", "SELECT le_depose($name)", "BEGIN; SELECT le_try_become_leader_xact($name); COMMIT", "SELECT le_become_leader_xact($name, '0')", 'SELECT le_resign_all()')
+		{
+			ask($app, $call);
+			is($app->{code}, '', $call) or diag($app->{messages});
+		}
+	}
+	end_session($app);
+};
+
 subtest 'hostile roles' => sub {
 	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
 	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
