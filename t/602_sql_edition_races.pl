@@ -1,9 +1,10 @@
 # The SQL edition: guards, takeovers, and roles that mean harm.
 #
 # Wrong outcomes: a stale writer that commits, at any isolation level; two leaders; an election that
-# stays vacant because of a bid that was rolled back or canceled, or because of a session that takes
-# the lock without leading; code of another role that runs with the rights of a caller or of the
-# owner.
+# stays vacant because of a bid that was refused, rolled back or canceled, or because of a session
+# that takes the lock without leading; a candidate that fails because of another one; a lease that is
+# granted, or runs anew, too early; code of another role that runs with the rights of a caller or of
+# the owner.
 
 use strict;
 use warnings;
