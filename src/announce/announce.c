@@ -187,9 +187,9 @@ le_announcements_before_commit(void)
 }
 
 /*
- * After a commit, or an abort of one that was to send them, drop all, and after
- * another abort, what was to become true with the commit.  Never raises an
- * error.
+ * After a commit, or the abort of one that was to send them, drop all, and
+ * after another abort, what was to become true with the commit.  Never raises
+ * an error.
  *
  * Call this before the terms of the transaction are ended, which puts them on
  * the list.
