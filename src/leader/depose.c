@@ -12,9 +12,7 @@
  * meanwhile, and a transaction that holds the guard lock is guarded by the
  * term that is being ended, not by the next one.  This holds even if no
  * transaction was guarded before, because the mark that one may be is set
- * first.  Bare keys are not guarded, and their guard lock would be that of a
- * name.  For them, only the token distinguishes a successor from the leader
- * that is to be deposed.
+ * first.
  *
  * Terms are ended one after the other, with one wait for all that was written
  * of leases.  Until that is durable, no other candidate is elected there.
@@ -280,7 +278,7 @@ end_session(const LeElection *election, const LeTerm *term)
  * End the term if it runs, wait until its session has released the lock, and
  * report that.  Return false if it does not run.
  *
- * The caller must hold the guard lock, except for bare keys.
+ * The caller must hold the guard lock.
  */
 static bool
 end_running(const LeElection *election, int64 token, const char *by, const char *why,
