@@ -970,9 +970,11 @@ BEGIN
 				CONTINUE WHEN suspect IS NOT NULL;
 			END IF;
 		END IF;
-		-- a clock that was set back does not prolong a term by more than its time
+		-- a clock that was set back does not prolong a term by more than its time; only a
+		-- transaction that ends with this round locks the row, as that of le_campaign does
 		IF over IS NULL AND seen.lasts IS NOT NULL
-			AND seen.renewed_at > clock_timestamp() + interval '1 s' THEN
+			AND seen.renewed_at > clock_timestamp() + interval '1 s' AND le._le_alone()
+			AND (NOT waits OR patience = '0' OR transaction_timestamp() > statement_timestamp()) THEN
 			UPDATE le.le_elections u SET renewed_at = clock_timestamp() WHERE u.name = (
 				SELECT t.name FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = seen.token
 					AND t.renewed_at > clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED);
@@ -1179,7 +1181,7 @@ BEGIN
 		hint := 'Session scope belongs to the connection that took it, and a connection pool hands '
 			'out another one. To lead through a pool, use a lease.';
 	END IF;
-	IF token IS NOT NULL AND (token IS DISTINCT FROM e.token OR detail LIKE '%vacant.') THEN
+	IF token IS NOT NULL AND (token IS DISTINCT FROM e.token OR detail = 'The election is vacant.') THEN
 		hint := 'The term is over: stop the job, and campaign again.';
 	END IF;
 END $$;
@@ -1301,7 +1303,7 @@ CREATE OR REPLACE FUNCTION le._le_warn_no_block(function text, stack text) RETUR
 	LANGUAGE plpgsql AS $$
 BEGIN
 	-- within another function, the calling statement can be the job
-	IF statement_timestamp() = transaction_timestamp() AND position(chr(10) IN stack) = 0 THEN
+	IF statement_timestamp() = transaction_timestamp() AND strpos(stack COLLATE "C", chr(10)) = 0 THEN
 		RAISE WARNING USING ERRCODE = 'no_active_sql_transaction',
 			MESSAGE = format('%s() can only be used in transaction blocks', function),
 			DETAIL = 'Leadership ends with this statement.';

@@ -494,6 +494,16 @@ subtest 'a refused bid in an open transaction' => sub {
 	is(ask($three, q{SELECT le_am_leader('refused')}), 'f', 'a session that has lost its locks');
 	is(ask($one, q{SELECT le_try_become_leader('refused')}), 't', 'locks nothing either');
 	ask($three, 'ROLLBACK');
+	# a lease that was renewed before the clock was set back
+	my $token = ask($one, q{SELECT le_lease('ahead', '1 min')});
+	my $set_back = q{UPDATE le.le_elections SET renewed_at = renewed_at + interval '1 hour' WHERE name = 'ahead'};
+	ask($admin, $set_back);
+	is(ask($two, 'BEGIN', q{SELECT le_lease('ahead', '1 min')}), '', 'refused');
+	is(ask($one, q{SET lock_timeout = '1 s'}, "SELECT le_renew('ahead', $token)"), 't', 'the lease is renewed meanwhile');
+	ask($two, 'ROLLBACK');
+	ask($admin, $set_back);
+	is(ask($two, q{SELECT le_lease('ahead', '1 min')}), '', 'refused');
+	is(ask($one, q{SELECT expires_in <= '1 min' FROM le_leader('ahead')}), 't', 'a bid of its own takes the time back');
 	end_session($one, $two, $three);
 };
 
@@ -554,7 +564,7 @@ subtest 'a name with a collation' => sub {
 			"SELECT le_leader($name)", "SELECT le_seats($name, 2)", "CALL le_observe($name)", "CALL le_campaign($name)", "CALL le_campaign(ARRAY['also ' || $name])",
 			"SELECT le_resign($name)", "SELECT le_resign($name)", "CALL le_campaign($name, ttl => '1 min')", "SELECT le_lease($name, '1 min', token) FROM le_leader($name)",
 			"SELECT le_renew($name, token) FROM le_leader($name)", "SELECT le_renew_many(ARRAY[$name], ARRAY[token]) FROM le_leader($name)",
-			"SELECT le_resign($name, token) FROM le_leader($name)", "SELECT le_depose($name)", "BEGIN; SELECT le_try_become_leader_xact($name); COMMIT", "SELECT le_become_leader_xact($name, '0')", 'SELECT le_resign_all()')
+			"SELECT le_resign($name, token), le_resign($name, token) FROM le_leader($name)", "SELECT le_depose($name)", "BEGIN; SELECT le_try_become_leader_xact($name); COMMIT", "SELECT le_become_leader_xact($name, '0')", 'SELECT le_resign_all()')
 		{
 			ask($app, $call);
 			is($app->{code}, '', $call) or diag($app->{messages});
