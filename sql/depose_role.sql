@@ -9,7 +9,7 @@ CREATE ROLE regress_depose_all LOGIN;
 CREATE ROLE regress_depose_other LOGIN;
 CREATE ROLE regress_depose_admin LOGIN;
 CREATE ROLE regress_depose_super LOGIN SUPERUSER;
-CREATE VIEW led AS SELECT name, scope, usename FROM le_leaders ORDER BY name COLLATE "C" NULLS FIRST, usename;
+CREATE VIEW led AS SELECT name, scope, CASE usename WHEN session_user THEN 'superuser' ELSE usename END AS usename FROM le_leaders ORDER BY name COLLATE "C" NULLS FIRST, usename;
 -- of the terms of a session, any one is deposed, and the others end with the session
 CREATE VIEW counted AS SELECT name, terms, CASE WHEN name NOT LIKE 'dr a%' THEN deposed END AS deposed, deposed + session_ended AS either, expired
   FROM pg_stat_leader_election WHERE name LIKE 'dr %' ORDER BY name COLLATE "C";

@@ -369,7 +369,7 @@ subtest 'promotion of a standby' => sub {
 	$node->safe_psql('postgres', 'SELECT pg_logical_emit_message(true, $$$$, $$$$)');
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('flush'));
 	my $client = session($standby);
-	is(ask($client, q{SELECT identity FROM le_leader('held')}), 'postgres@local', 'the standby knows of the lease');
+	is(ask($client, q{SELECT identity FROM le_leader('held')}), getpwuid($>) . '@local', 'the standby knows of the lease');
 	fails($client, "SELECT $_", '25006', "$_ on a standby") foreach q{le_depose('held')}, "le_resign('held', $there->{token})";
 	kill_server($node);
 	$standby->promote;
