@@ -61,10 +61,13 @@ async function goesOn(program, meanwhile = () => {}) {
   child.stdout.on('data', (data) => (output += data))
   child.stderr.on('data', (data) => (output += `stderr: ${data}`))
   const closed = once(child, 'close')
-  await Promise.race([closed, sleep(2500)])
-  await meanwhile()
-  assert.equal(child.exitCode, null, `goes on: ${output}`)
-  child.kill('SIGTERM')
+  try {
+    await Promise.race([closed, sleep(2500)])
+    await meanwhile()
+    assert.equal(child.exitCode, null, `goes on: ${output}`)
+  } finally {
+    child.kill('SIGTERM')
+  }
   const [code] = await closed
   assert.equal(code, 0, output)
   assert.doesNotMatch(output, /stderr/)
@@ -88,8 +91,13 @@ test('examples/express.js answers, leads, and stops at SIGTERM', { skip }, async
   const [free] = [15_000 + (process.pid % 10_000)]
   await goesOn(program.replace('?? 3000', `&& ${free}`), async () => {
     const base = `http://127.0.0.1:${free}`
-    const health = await fetch(`${base}/healthz`)
-    assert.deepEqual([health.status, await health.text()], [200, 'leading'])
+    // a loaded machine needs longer until it listens
+    let health = await fetch(`${base}/healthz`).catch(() => null)
+    for (let i = 0; i < 300 && !health?.ok; i++) {
+      await sleep(100)
+      health = await fetch(`${base}/healthz`).catch(() => null)
+    }
+    assert.deepEqual([health?.status, await health?.text()], [200, 'leading'])
     const { done } = await (await fetch(base)).json()
     assert.ok(done >= 1)
   })
