@@ -441,11 +441,4 @@ TABLE note;
 CREATE EXTENSION leader_election SCHEMA public;
 SELECT le_resign('job');
 
-SELECT dblink_disconnect('other');
-SET client_min_messages = warning;
-DROP SCHEMA regress_guard CASCADE;
-DROP EXTENSION dblink;
-RESET search_path;
-SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
-SELECT name FROM le_leases WHERE ttl > '0';
-SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+\i :abs_srcdir/sql/include/guard_end.psql

@@ -5,15 +5,7 @@
 -- with N for each number.
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
-\i :abs_srcdir/sql/include/guard.psql
-\i :abs_srcdir/sql/include/refusal.psql
-SELECT open_other();
-CREATE FUNCTION run(statement text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE statement; END $$;
-RESET client_min_messages;
-\set VERBOSITY sqlstate
-CREATE TABLE work (id int PRIMARY KEY, done text);
-CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
-FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+\i :abs_srcdir/sql/include/guard_work.psql
 
 -- each statement of the transaction is guarded once
 SELECT le_try_become_leader('job', identity => 'me');
@@ -385,11 +377,4 @@ SELECT * FROM work WHERE id >= 20 ORDER BY id;
 \set VERBOSITY terse
 DROP EXTENSION leader_election;
 
-SELECT dblink_disconnect('other');
-SET client_min_messages = warning;
-DROP SCHEMA regress_guard CASCADE;
-DROP EXTENSION dblink;
-RESET search_path;
-SELECT * FROM _le_registry_terms() WHERE token IS NOT NULL;
-SELECT name FROM le_leases WHERE ttl > '0';
-SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+\i :abs_srcdir/sql/include/guard_end.psql

@@ -7,16 +7,7 @@
 -- with N for each number.
 --
 \getenv abs_srcdir PG_ABS_SRCDIR
-\i :abs_srcdir/sql/include/guard.psql
-\i :abs_srcdir/sql/include/refusal.psql
-SELECT open_other();
-CREATE FUNCTION run(statement text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE statement; END $$;
-RESET client_min_messages;
-\set VERBOSITY sqlstate
-
-CREATE TABLE work (id int PRIMARY KEY, done text);
-CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON work
-FOR EACH STATEMENT EXECUTE FUNCTION le_guard('job');
+\i :abs_srcdir/sql/include/guard_work.psql
 
 -- without a leader, no role can write, not the owner, nor the superuser
 INSERT INTO work VALUES (1, 'nobody');
