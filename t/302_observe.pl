@@ -199,7 +199,6 @@ subtest 'values' => sub {
 	heard_since($time, 'before the commit', "$token|leader|b");
 	my (undef, $version) = start_observing('value');
 	ask($leader, 'ROLLBACK');
-	Time::HiRes::sleep(0.1);
 	nobody_hears('rolled back');
 	$time = monotonic();
 	ask($leader, q{SELECT le_proclaim('value', NULL)});
