@@ -90,7 +90,7 @@ typedef struct LeElectionKey
 {
 	int64		key;
 	Oid			database;
-	uint32		lock_class;		/* LE_CLASS_ELECTION */
+	uint32		lock_class;		/* LE_CLASS_ELECTION, always */
 } LeElectionKey;
 
 StaticAssertDecl(sizeof(LeElectionKey) == 16, "LeElectionKey must have no padding");

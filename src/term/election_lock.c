@@ -104,7 +104,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 {
 	/* track it first: an error may be raised after the lock was granted */
 	le_track_lock(election, 0);
-	if (acquire(election, election->key.lock_class, ExclusiveLock, dont_wait))
+	if (acquire(election, LE_CLASS_ELECTION, ExclusiveLock, dont_wait))
 		return true;
 	le_untrack_lock(election);
 	return false;
@@ -120,7 +120,7 @@ le_acquire_for_xact(const LeElection *election, bool dont_wait)
 void
 le_release_unused(const LeElection *election)
 {
-	release(election, election->key.lock_class, ExclusiveLock);
+	release(election, LE_CLASS_ELECTION, ExclusiveLock);
 	le_untrack_lock(election);
 }
 
@@ -162,7 +162,7 @@ le_release_for_session(const LeElection *election)
 bool
 le_lock_is_busy(const LeElection *election)
 {
-	return is_used_by_more(election, election->key.lock_class, 0);
+	return is_used_by_more(election, LE_CLASS_ELECTION, 0);
 }
 
 /*
