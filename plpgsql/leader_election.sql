@@ -1665,20 +1665,22 @@ COMMENT ON FUNCTION le.le_seats(text, integer) IS
 --
 -- Campaigns
 --
--- Raise an error if a commit of the procedure has undone SET LOCAL ROLE
-CREATE OR REPLACE FUNCTION le._le_require_caller(caller name) RETURNS void LANGUAGE plpgsql AS $$
+-- Raise an error if a commit of the procedure has undone SET LOCAL ROLE, or has
+-- changed the role of the session
+CREATE OR REPLACE FUNCTION le._le_require_caller(caller name[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	IF caller <> le._le_caller() THEN
+	IF caller <> ARRAY[le._le_caller(), session_user] THEN
 		RAISE invalid_transaction_termination USING
-			MESSAGE = format('role "%s" was set only until the commit in this procedure', caller),
-			DETAIL = format('After the commit, the role is "%s".', le._le_caller()),
+			MESSAGE = format('role "%s" was set only until the commit in this procedure', caller[1]),
+			DETAIL = format('After the commit, the role is "%s", and that of the session "%s".',
+				le._le_caller(), session_user),
 			HINT = 'Use SET ROLE instead of SET LOCAL ROLE.';
 	END IF;
 END $$;
 
 -- Check the arguments of a campaign, and return ttl or heartbeat
 CREATE OR REPLACE FUNCTION le._le_check_campaign(timeout interval, ttl interval, heartbeat interval,
-	identity text, caller name)
+	identity text, caller name[])
 RETURNS interval LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM le._le_require_caller(caller);
@@ -1697,7 +1699,7 @@ END $$;
 -- commit: there it lasts until the end.
 CREATE OR REPLACE FUNCTION le._le_campaign(name text, timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, caller name, atomic boolean, INOUT token bigint, INOUT waits boolean)
+	started timestamptz, caller name[], atomic boolean, INOUT token bigint, INOUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
@@ -1725,7 +1727,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, ttl interval,
 	heartbeat interval, identity text,
-	started timestamptz, caller name, atomic boolean, INOUT waits boolean, OUT token bigint,
+	started timestamptz, caller name[], atomic boolean, INOUT waits boolean, OUT token bigint,
 	OUT name text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -1779,12 +1781,12 @@ END $$;
 
 -- What a procedure must know when it begins.  If it can commit, it does so first
 -- where the transaction keeps its snapshot, so that its bids see each change.
-CREATE OR REPLACE FUNCTION le._le_now(told text, OUT started timestamptz, OUT caller name,
+CREATE OR REPLACE FUNCTION le._le_now(told text, OUT started timestamptz, OUT caller name[],
 	OUT atomic boolean, OUT commits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	started := clock_timestamp();
-	caller := le._le_caller();
+	caller := ARRAY[le._le_caller(), session_user];
 	BEGIN
 		COMMIT;		-- refused here as well
 	EXCEPTION WHEN invalid_transaction_termination THEN
@@ -1861,7 +1863,7 @@ COMMENT ON PROCEDURE le.le_campaign(text[], interval, interval, interval, text, 
 --
 -- One look of an observer; with a pause after it, if nothing has changed
 CREATE OR REPLACE FUNCTION le._le_observe(name text, timeout interval, started timestamptz,
-	caller name, atomic boolean,
+	caller name[], atomic boolean,
 	INOUT version bigint, OUT token bigint, OUT identity text, OUT value text, OUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable

@@ -131,6 +131,12 @@ DO $$ DECLARE t bigint; n text; BEGIN
 	SET LOCAL SESSION AUTHORIZATION regress_mallory;
 	CALL le_campaign(ARRAY['local'], '1 s', token => t, name => n);
 END $$;
+DO $$ DECLARE t bigint; BEGIN
+	SET LOCAL SESSION AUTHORIZATION regress_mallory;
+	SET ROLE regress_mallory;
+	CALL le_campaign('local', '1 s', token => t);
+END $$;
+RESET ROLE;
 DO $$ DECLARE v bigint; t bigint; i text; x text; BEGIN
 	SET LOCAL ROLE regress_mallory;
 	CALL le_observe('local', v, '0', t, i, x);

@@ -223,6 +223,9 @@ subtest 'a campaign that is canceled' => sub {
 	# a role for a transaction that has ended
 	fails($admin, "DO \$\$ DECLARE t bigint; n text; BEGIN SET LOCAL ROLE app; CALL le_campaign($_); END \$\$", '2D000', "in the role that bids first: $_")
 	  foreach q{'cancel', '1 min', token => t}, q{'{cancel}'::text[], '1 min', token => t, name => n};
+	fails($admin, q{DO $$ DECLARE t bigint; BEGIN SET LOCAL SESSION AUTHORIZATION app; SET ROLE app; CALL le_campaign('cancel', '1 min', token => t); END $$},
+		'2D000', 'and in the session of that role');
+	ask($admin, 'RESET ROLE');
 	fails($admin, q{DO $$ DECLARE v bigint; t bigint; i text; x text; BEGIN CALL le_observe('cancel', v, '0', t, i, x); SET LOCAL ROLE app; CALL le_observe('cancel', v, '1 min', t, i, x); END $$},
 		'2D000', 'and observes');
 	ask($next, 'RESET statement_timeout');
@@ -583,8 +586,8 @@ subtest 'hostile roles' => sub {
 	  q{CREATE TABLE le.mine ()}, "SELECT le_heartbeat('crown', $token)", "SELECT le_assert_leader('crown', $token)", q{SELECT le_depose('crown')},
 	  q{SELECT le._le_begin(NULL::le.le_elections, 'session', NULL, 'i', true)}, q{SELECT le._le_bid('crown', 'lease', '1 s', 'i', '0')},
 	  q{SELECT le._le_arrive()}, q{SELECT le._le_end(NULL::le.le_elections, 'x')};
-	is(ask($mallory, q{SELECT waits FROM le._le_campaign('crown', NULL, NULL, NULL, NULL, now(), 'mallory', false, NULL, true)}), 't', 'helpers elect no other');
-	is(ask($mallory, "SELECT token, waits FROM le._le_campaign('crown', '0', NULL, NULL, NULL, 'infinity', 'mallory', false, $token, NULL)"), '|f', 'with any arguments');
+	is(ask($mallory, q{SELECT waits FROM le._le_campaign('crown', NULL, NULL, NULL, NULL, now(), '{mallory,mallory}', false, NULL, true)}), 't', 'helpers elect no other');
+	is(ask($mallory, "SELECT token, waits FROM le._le_campaign('crown', '0', NULL, NULL, NULL, 'infinity', '{mallory,mallory}', false, $token, NULL)"), '|f', 'with any arguments');
 	is(ask($mallory, "SELECT le_am_leader('crown'), le_resign('crown'), le_am_leader('crown', $token)"), 'f|f|f', 'nor resign for others');
 	is(ask($leader, q{SELECT le_am_leader('crown')}), 't', 'the leader leads');
 
