@@ -568,10 +568,10 @@ END $$;
 
 -- Return all locks of advisory keys in this database, and those that wait for them
 CREATE OR REPLACE FUNCTION le._le_locks()
-	RETURNS TABLE (key bigint, pid integer, granted boolean, waitstart timestamptz)
+	RETURNS TABLE (key bigint, pid integer, mode text, granted boolean, waitstart timestamptz)
 LANGUAGE plpgsql AS $$
 BEGIN
-	RETURN QUERY SELECT l.classid::bigint << 32 | l.objid::bigint, l.pid, l.granted, l.waitstart
+	RETURN QUERY SELECT l.classid::bigint << 32 | l.objid::bigint, l.pid, l.mode, l.granted, l.waitstart
 	FROM pg_locks l
 	WHERE l.locktype = 'advisory' AND l.objsubid = 1
 		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
@@ -1012,6 +1012,10 @@ BEGIN
 		beacon = CASE WHEN new_beacon THEN le._le_new_beacon() ELSE t.beacon END,
 		ended = NULL, suspect_at = NULL, value = NULL
 	WHERE t.name = e.name RETURNING * INTO e;
+	-- what others see of the term before the commit: the line's lock is held twice
+	IF scope = 'transaction' AND NOT new_beacon THEN
+		PERFORM pg_advisory_xact_lock_shared(~e.beacon);
+	END IF;
 	PERFORM le._le_notify(e, 'elected');
 	RETURN e.token;
 END $$;
@@ -1978,15 +1982,10 @@ BEGIN
 		SELECT l.pid INTO pid FROM le._le_locks() l WHERE l.key = e.beacon AND l.granted
 			AND l.pid = e.pid;
 	ELSE
-		-- others do not see the term of an open transaction, which holds the line and has
-		-- written; a candidate that waits for a guard holds the row's lock in the lock manager
+		-- others do not see the term of an open transaction, see _le_begin
 		SELECT l.pid, a.usesysid, 'transaction' INTO pid, e.role, e.scope FROM le._le_locks() l
-			JOIN pg_locks w ON w.pid = l.pid AND w.relation = 'le.le_elections'::regclass
-				AND w.mode = 'RowExclusiveLock'
 			CROSS JOIN LATERAL pg_stat_get_activity(l.pid) a
-			WHERE l.key = ~e.beacon AND l.granted
-				AND NOT EXISTS (SELECT FROM pg_locks c WHERE c.pid = l.pid AND c.locktype = 'tuple'
-					AND c.relation = w.relation);
+			WHERE l.key = ~e.beacon AND l.granted AND l.mode = 'ShareLock';
 		IF NOT FOUND THEN
 			RAISE WARNING USING MESSAGE = format('election %s has no leader to depose', le._le_quote(name)),
 				DETAIL = COALESCE(le._le_locker(name), 'The election is vacant.');
@@ -2155,7 +2154,8 @@ BEGIN
 	FROM locks l
 	JOIN le.le_elections e ON e.beacon = ~l.key
 	WHERE l.pid <> pg_backend_pid()
-		AND NOT EXISTS (SELECT FROM locks b WHERE b.key = e.beacon AND b.pid = l.pid);
+		AND NOT EXISTS (SELECT FROM locks b WHERE b.pid = l.pid
+			AND (b.key = e.beacon OR b.key = l.key AND b.mode = 'ShareLock'));
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_candidates()

@@ -551,7 +551,12 @@ subtest 'a candidate that has written is not deposed' => sub {
 	is(ask($admin, q{SELECT le_depose('spared')}), 'f', 'there is no leader');
 	ask($guard, 'COMMIT');
 	is(collect($next) . $next->{code}, 't', 'the candidate is elected');
-	ask($next, 'COMMIT');
+	ask($next, 'COMMIT', q{SELECT le_resign('spared')});
+	# nor before it asks for the row's lock
+	ask($next, 'BEGIN', q{SELECT le_lease('spared, too', '1 min', token) FROM le_leader('spared, too')});
+	ask($next, "SELECT pg_advisory_xact_lock(~$_)") foreach ask($admin, q{SELECT beacon FROM le.le_elections WHERE name = 'spared'});
+	is(ask($admin, q{SELECT le_depose('spared')}), 'f', 'nor another that holds the line');
+	is(ask($next, 'ROLLBACK', 'SELECT 1') . $next->{code}, '1', 'its session goes on');
 	end_session($guard, $next);
 };
 
