@@ -253,7 +253,7 @@ subtest 'what one role can take' => sub {
 	# what is reserved
 	ask($boss, "ALTER SYSTEM SET leader_election.$_") foreach 'max_elections = 22000', 'max_tracked = 100';
 	$default->reload;
-	ask_until($boss, 'SHOW leader_election.max_elections', '22000');
+	ask_until($_, 'SHOW leader_election.max_elections', '22000') foreach $boss, $other_role;
 	fails($other_role, $_, '53400', "the database's part is in use: $_")
 	  foreach q{SELECT le_try_become_leader('undeclared')}, q{SELECT le_lease('undeclared', '1 s')}, q{CALL le_campaign(ARRAY['declared', 'undeclared'], '0')};
 	like($other_role->{error}, qr/too many elections led in this database: at most 11000 at a time, which is half of what the server may know of/, 'with the limit');
