@@ -12,7 +12,7 @@ SELECT (SELECT count(*) FROM on_record WHERE name = 'job') AS on_record,
        count(*) FILTER (WHERE objid <> 42) AS election,
        count(*) FILTER (WHERE objid = 42) AS plain,
        le_am_leader('job') AS leads, le_token('job') IS NOT NULL AS token
-FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND pid = pg_backend_pid();
 
 -- commit
 BEGIN;

@@ -328,9 +328,13 @@ subtest 'a database, by leases' => sub {
 	my $part = ($max - $max / 10) / 2;
 	start_anew('leader_election.max_elections_per_role' => '1000000');
 	all_at_once(q{FOR i IN 1 .. 30 LOOP PERFORM le_lease('part#/' || i, '1 h'); COMMIT; END LOOP;});
-	# a place that is given back at once can be missed
+	# places that are given back at once can be missed
 	my $last = session($node, user => 'regress_mallory');
-	ask($last, q{DO $$ BEGIN FOR i IN 1 .. 30 LOOP PERFORM le_lease('rest' || i, '1 h'); COMMIT; END LOOP; END $$});
+	foreach my $try (1 .. 100)
+	{
+		last if ask($last, 'SELECT count(*) FROM le_leaders') >= $part;
+		ask($last, q{DO $$ BEGIN FOR i IN 1 .. 30 LOOP PERFORM le_lease('rest' || i, '1 h'); COMMIT; END LOOP; END $$});
+	}
 	end_session($last);
 	is(greatest(q{SELECT count(*) FROM le_leaders}), $part, 'as many as the database may have, and no more');
 	others_are_elected();
