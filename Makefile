@@ -3,7 +3,7 @@ here := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
 files = $(sort $(patsubst $(here)/%,%,$(wildcard $(addprefix $(here)/,$(1)))))
 
 MODULE_big = leader_election
-OBJS := $(patsubst %.c,%.o,$(call files,src/*.c src/*/*.c))
+OBJS := $(patsubst %.c,%.o,$(call files,src/*/*.c))
 PGFILEDESC = "leader_election - at most one of your programs leads"
 
 EXTENSION = leader_election
@@ -24,7 +24,7 @@ ISOLATION := $(patsubst specs/%.spec,%,$(call files,specs/*.spec))
 ISOLATION_OPTS = --temp-instance=tmp_check_iso --temp-config=$(here)/test.conf \
 	--encoding=UTF8 --no-locale
 TAP_TESTS = 1
-EXTRA_CLEAN = $(wildcard $(foreach suffix,gcda gcno d,src/*.$(suffix) src/*/*.$(suffix))) log
+EXTRA_CLEAN = $(wildcard $(foreach suffix,gcda gcno d,src/*/*.$(suffix))) log
 
 # Without a server's headers there are still the targets below, which install
 # what they need.

@@ -12,10 +12,10 @@
 #ifndef LE_FUZZ_H
 #define LE_FUZZ_H
 
-#include "announce/announce.h"
-#include "campaign/campaign.h"
-#include "leader/leader.h"
-#include "leader_election.h"
+#include "tell/tell.h"
+#include "bid/bid.h"
+#include "lead/lead.h"
+#include "sql/sql.h"
 #include "lease/lease.h"
 #include "registry/internal.h"
 #include "sql/sql.h"

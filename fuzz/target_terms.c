@@ -17,7 +17,7 @@
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
 
-#include "announce/internal.h"
+#include "tell/internal.h"
 #include "fuzz.h"
 
 /* What is told, of what, by the functions of the extension */
@@ -151,7 +151,7 @@ notify(void *payload)
 }
 
 /*
- * What announce.c hands to the server; the server takes it, too, and forgets it again
+ * What notify.c hands to the server; the server takes it, too, and forgets it again
  */
 void
 __wrap_Async_Notify(const char *channel, const char *payload)

@@ -1,5 +1,5 @@
 # May this candidate be elected now, and if not, what is in its way?  The rule is a
-# function of what is on record, of the bid and the time (src/campaign/decision.c).
+# function of what is on record, of the bid and the time (src/bid/decision.c).
 # Here it is asked for each case by itself: also for those that no two sessions can
 # bring about at will, as a lease that runs out at this very microsecond.
 use strict;

@@ -56,7 +56,7 @@ sub build_library
 	my ($name, $options) = @_;
 	my $dir = $node->basedir . "/$name";
 	mkdir $dir or die "$dir: $!";
-	foreach my $file (glob "$source/src/*.[ch] $source/src/*/*.[ch]")
+	foreach my $file (glob "$source/src/*/*.[ch]")
 	{
 		my $copy = $file =~ s/^\Q$source\E/$dir/r;
 		make_path(dirname($copy));

@@ -1,5 +1,5 @@
 /*
- * A program that asks src/campaign/decision.c for each of the cases below, and
+ * A program that asks src/bid/decision.c for each of the cases below, and
  * prints what comes of it in the Test Anything Protocol.
  *
  * The rule is a pure function, so it needs no server.
@@ -11,7 +11,7 @@
 /* the C library's, as nothing of the server is linked */
 #undef printf
 
-#include "../src/campaign/decision.c"
+#include "../src/bid/decision.c"
 
 #define NOW			UINT64CONST(1000000)
 #define EARLIER		(NOW - 100)

@@ -117,7 +117,7 @@ NoneGuarded == \A t \in Transactions : ~Shared(t)
 -----------------------------------------------------------------------------
 (* The candidate.                                                          *)
 
-\* le_acquire_now(), and wait_in_line() in src/campaign/campaign.c.  A bid
+\* le_acquire_now(), and wait_in_line() in src/bid/campaign.c.  A bid
 \* that does not wait is one that gives up at once.
 Bid(b) ==
     /\ pc[b] = "idle"
@@ -131,8 +131,8 @@ Bid(b) ==
     /\ UNCHANGED <<now, rec, last, guard, mark, tok, beat, closer, tx,
                    promised, until>>
 
-\* look_with_lock() in src/campaign/succession.c, and le_decide() in
-\* src/campaign/decision.c.  If a lease runs, the candidate looks again later.
+\* look_with_lock() in src/bid/succession.c, and le_decide() in
+\* src/bid/decision.c.  If a lease runs, the candidate looks again later.
 Look(b) ==
     LET r == IF Rule("look again with the lock") THEN rec ELSE seen[b]
     IN
@@ -159,7 +159,7 @@ EndStale(b) ==
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, seen, tok, beat,
                    closer, tx, promised, until>>
 
-\* le_write_off() in src/campaign/succession.c: the guard lock is acquired in
+\* le_write_off() in src/bid/succession.c: the guard lock is acquired in
 \* exclusive mode if it is free, else in ShareUpdateExclusiveLock, with which
 \* guarded transactions do not conflict.
 WriteOff(b) ==
@@ -173,7 +173,7 @@ WriteOff(b) ==
     /\ UNCHANGED <<now, holder, queue, rec, last, mark, seen, tok, beat, closer,
                    tx, promised, until>>
 
-\* void_lease() in src/campaign/succession.c, with le_registry_close_lease()
+\* void_lease() in src/bid/succession.c, with le_registry_close_lease()
 \* in src/registry/leases.c: whether the lease has expired is certain only
 \* under the exclusive lock.
 AfterClose == IF guard.mode = "update" THEN "await guards" ELSE "remove"
@@ -200,7 +200,7 @@ Store(b) ==
     /\ UNCHANGED <<now, holder, queue, last, mark, seen, tok, beat, closer, tx,
                    promised, until>>
 
-\* take_guard() in src/campaign/succession.c, in exclusive mode
+\* take_guard() in src/bid/succession.c, in exclusive mode
 AwaitGuards(b) ==
     /\ pc[b] = "await guards"
     /\ GuardFree
@@ -209,7 +209,7 @@ AwaitGuards(b) ==
     /\ UNCHANGED <<now, holder, queue, rec, last, guard, mark, seen, tok, beat,
                    closer, tx, promised, until>>
 
-\* clear_lease() in src/campaign/succession.c, with le_registry_end_term()
+\* clear_lease() in src/bid/succession.c, with le_registry_end_term()
 RemoveLease(b) ==
     /\ pc[b] = "remove"
     /\ PartitionFree
@@ -218,7 +218,7 @@ RemoveLease(b) ==
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, seen, tok, beat,
                    closer, tx, promised, until>>
 
-\* pass_guard() in src/campaign/succession.c: no term is recorded.
+\* pass_guard() in src/bid/succession.c: no term is recorded.
 PassGuard(b) ==
     /\ pc[b] = "pass guard"
     /\ \/ ~mark
@@ -242,7 +242,7 @@ BeginSession(b) ==
     /\ Goto(b, "leads")
     /\ UNCHANGED <<now, holder, queue, guard, mark, beat, closer, tx, until>>
 
-\* le_grant_lease() in src/lease/lease_grant.c
+\* le_grant_lease() in src/lease/grant.c
 GrantLease(b) ==
     /\ pc[b] = "elected"
     /\ last < MaxTerms
@@ -257,7 +257,7 @@ GrantLease(b) ==
     /\ UNCHANGED <<now, holder, queue, guard, mark, beat, closer, tx, until>>
 
 \* begin_grant(), or le_give_up_grant() after a rollback, in
-\* src/lease/lease_grant.c
+\* src/lease/grant.c
 EndOfGrant(b) ==
     /\ pc[b] = "granted"
     /\ PartitionFree
@@ -447,7 +447,7 @@ MarkSilent ==
                    promised, until>>
 
 -----------------------------------------------------------------------------
-(* Guarded transactions: src/leader/guard.c.                               *)
+(* Guarded transactions: src/lead/guard.c.                               *)
 
 \* Does the term run?  This is not what the record says, but what is promised.
 Runs(token) ==
@@ -489,7 +489,7 @@ LockGuard(t) ==
                    beat, closer, promised, until>>
 
 \* term_runs() looks up the holder of the election's lock: le_probe_holder() in
-\* src/term/election_lock.c.
+\* src/lock/lock.c.
 LookAtLock(t) ==
     /\ tx[t].step \in {"look", "look again"}
     /\ tx' = [tx EXCEPT ![t] =

@@ -111,7 +111,7 @@ KnownOrigin(w) ==
     LET origins == {i \in DOMAIN w : w[i].kind = "origin"}
     IN w[CHOOSE i \in origins : \A j \in origins : j <= i].value
 
-\* le_await_durable() and le_make_durable() in src/base/durability.c
+\* le_await_durable() and le_make_durable() in src/pg/durability.c
 Durable(lsn) == lsn <= flushed /\ (Sync => lsn <= standby)
 
 Flush ==
@@ -188,7 +188,7 @@ Answer(c, token) == client' = [client EXCEPT ![c].step = "answered", ![c].answer
 \* le_grants_from() in src/term/origin.c
 MustWait == KnownOrigin(wal) # line /\ since + MaxTtl > now
 
-\* le_acquire_now() in src/campaign/campaign.c: no lease runs, and a bid begins.
+\* le_acquire_now() in src/bid/campaign.c: no lease runs, and a bid begins.
 \* A bid that is denied is one that has not begun.  In session scope, no client
 \* of a lease is concerned.
 Bid(scope, c, ttl) ==
@@ -206,8 +206,8 @@ Bid(scope, c, ttl) ==
 BidForLease(c) == client[c].step = "takes" /\ Bid("lease", c, client[c].ttl)
 BidForSession == Bid("session", None, 0)
 
-\* void_lease() in src/campaign/succession.c, with le_lease_overwrite_ttl() in
-\* src/lease/lease_table.c
+\* void_lease() in src/bid/succession.c, with le_lease_overwrite_ttl() in
+\* src/lease/table.c
 VoidRow ==
     /\ work.step = "void"
     /\ IF DeadlineRuns(reg.deadline)
@@ -220,7 +220,7 @@ VoidRow ==
     /\ UNCHANGED <<now, flushed, standby, line, since, loaded, last, client,
                    faults, ended, lost_end>>
 
-\* clear_lease() in src/campaign/succession.c removes the record when the void
+\* clear_lease() in src/bid/succession.c removes the record when the void
 \* row is durable.
 AwaitVoid ==
     /\ work.step = "await"
@@ -230,7 +230,7 @@ AwaitVoid ==
     /\ UNCHANGED <<now, wal, flushed, standby, line, since, loaded, last, client,
                    faults, ended, lost_end>>
 
-\* le_look_at_vacancy() in src/campaign/vacancy.c.  When the wait has ended,
+\* le_look_at_vacancy() in src/bid/vacancy.c.  When the wait has ended,
 \* le_grants_from() writes the origin, and flushes it.
 Vacant ==
     /\ work.step = "vacant"
@@ -242,7 +242,7 @@ Vacant ==
     /\ UNCHANGED <<now, flushed, standby, line, since, loaded, reg, last, client,
                    faults, ended, lost_end>>
 
-\* le_grant_lease() in src/lease/lease_grant.c, and the commit record of its
+\* le_grant_lease() in src/lease/grant.c, and the commit record of its
 \* transaction; or le_begin_term() in src/term/term.c
 Grant ==
     /\ work.step = "grant"
@@ -257,7 +257,7 @@ Grant ==
                deadline |-> Uncommitted, voided |-> 0]
     /\ UNCHANGED <<now, flushed, standby, line, since, loaded, client, faults, lost_end>>
 
-\* begin_grant() in src/lease/lease_grant.c, after the commit, which is flushed.
+\* begin_grant() in src/lease/grant.c, after the commit, which is flushed.
 \* Its holder has no answer yet.  If there is a synchronous standby, the lease
 \* begins later.
 Begin ==

@@ -47,7 +47,7 @@ Without(s, c) == SelectSeq(s, LAMBDA d : d # c)
 IsIn(s, c) == \E i \in DOMAIN s : s[i] = c
 
 \* A session is shown as a candidate: le_stand_in_line() in
-\* src/campaign/candidate.c.
+\* src/bid/candidate.c.
 Stands(c) == pc[c] \in {"stands", "line"}
 
 Release(q) ==
@@ -57,7 +57,7 @@ Release(q) ==
 -----------------------------------------------------------------------------
 (* Bids.                                                                   *)
 
-\* take_lock_now() in src/campaign/campaign.c: every bid first tries the lock.
+\* take_lock_now() in src/bid/campaign.c: every bid first tries the lock.
 Try(c) ==
     /\ pc[c] = "idle"
     /\ bids[c] < MaxBids
@@ -76,7 +76,7 @@ Elected(c) ==
 BeginSession(c) == scope' = "session" /\ Goto(c, "leads") /\ UNCHANGED <<holder, queue>>
 BeginLease(c) == scope' = "lease" /\ Goto(c, "idle") /\ Release(queue)
 
-\* le_clear_record() without waiting, in src/campaign/succession.c
+\* le_clear_record() without waiting, in src/bid/succession.c
 TryTurn(c) ==
     /\ pc[c] = "try"
     /\ IF scope = "none"
@@ -94,13 +94,13 @@ Deny(c) ==
     /\ Goto(c, "idle")
     /\ UNCHANGED <<holder, queue, scope, bids, line, fair>>
 
-\* le_stand_in_line() in src/campaign/candidate.c
+\* le_stand_in_line() in src/bid/candidate.c
 Stand(c) ==
     /\ pc[c] = "denied"
     /\ Goto(c, "stands")
     /\ UNCHANGED <<holder, queue, scope, bids, line, fair>>
 
-\* le_acquire_for_xact() in wait_in_line() in src/campaign/campaign.c
+\* le_acquire_for_xact() in wait_in_line() in src/bid/campaign.c
 LineUp(c) ==
     /\ pc[c] = "stands"
     /\ line' = IF IsIn(line, c) THEN line ELSE Append(line, c)
@@ -110,7 +110,7 @@ LineUp(c) ==
     /\ Goto(c, "line")
     /\ UNCHANGED <<scope, bids, fair>>
 
-\* wait_for_turn() in src/campaign/campaign.c: the first in line, which holds the
+\* wait_for_turn() in src/bid/campaign.c: the first in line, which holds the
 \* lock, is elected when no lease runs.
 Turn(c) ==
     /\ pc[c] = "line"

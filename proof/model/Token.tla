@@ -78,7 +78,7 @@ Tick ==
     /\ UNCHANGED <<wal, flushed, standby, line, next, end, drawn, greatest, count,
                    grew, faults>>
 
-\* le_sequence_read() in src/base/extension_relation.c
+\* le_sequence_read() in src/pg/relation.c
 Read == wal[Len(wal)]
 
 Flush ==

@@ -4,7 +4,7 @@
 (* entries, the ring of released elections, and its condition variable.    *)
 (*                                                                         *)
 (* The candidate has no timer here.  In the C code, it also looks again    *)
-(* after some time (look_again_at() in src/campaign/campaign_many.c), so a *)
+(* after some time (look_again_at() in src/bid/campaign_many.c), so a      *)
 (* lost wake-up would only take that long.  The model shows that none is   *)
 (* lost where none may be.                                                 *)
 (*                                                                         *)
@@ -12,7 +12,7 @@
 (*   - leases, and locks that the application releases without the         *)
 (*     extension's knowledge, for which the timer is needed                *)
 (*   - bids that acquire the lock in vain (le_release_in_vain() in         *)
-(*     src/term/election_lock.c), which wake no candidate.  The candidate  *)
+(*     src/lock/lock.c), which wake no candidate.  The candidate           *)
 (*     that was refused meanwhile looks again by its timer.  Here, a       *)
 (*     candidate that gets the lock is elected.                            *)
 (*   - a candidate that leaves                                             *)
@@ -65,14 +65,14 @@ Goto(p, step) == pc' = [pc EXCEPT ![p] = step]
 
 Early == ~Rule("mark looked for after the release")
 
-\* LockRelease() in le_release_for_session() in src/term/election_lock.c
+\* LockRelease() in le_release_for_session() in src/lock/lock.c
 Unlock(l) ==
     /\ pc[l] = IF Early THEN "unlocks" ELSE "leads"
     /\ holder' = [holder EXCEPT ![Led[l]] = None]
     /\ Goto(l, IF Early THEN "rings" ELSE "looks")
     /\ UNCHANGED <<marks, followers, released, todo, place, sleeps, settled>>
 
-\* wake_if_followed() and wake_followers() in src/announce/follow.c look for
+\* wake_if_followed() and wake_followers() in src/lock/wake.c look for
 \* candidates: first whether any election is followed, then at the mark.
 LookForAny(l) ==
     /\ pc[l] = IF Early THEN "leads" ELSE "looks"
@@ -107,7 +107,7 @@ Broadcast(l) ==
     /\ UNCHANGED <<holder, marks, followers, released, todo, place, settled>>
 
 -----------------------------------------------------------------------------
-(* The candidate: src/campaign/campaign_many.c.                            *)
+(* The candidate: src/bid/campaign_many.c.                            *)
 
 \* follow_all() counts the candidate, marks all elections,
 Follow(f) ==
@@ -135,7 +135,7 @@ Start(f) ==
     /\ Goto(f, "place")
     /\ UNCHANGED <<holder, marks, followers, released, todo, place, sleeps, settled>>
 
-\* and reads its place in the ring: le_follow_from() in src/announce/follow.c.
+\* and reads its place in the ring: le_follow_from() in src/lock/wake.c.
 ReadPlace(f) ==
     /\ pc[f] = IF Rule("place read before the last look") THEN "place" ELSE "place late"
     /\ place' = [place EXCEPT ![f] = Len(released)]
@@ -188,7 +188,7 @@ TryOne(f) ==
                     /\ UNCHANGED <<holder, pc>>
     /\ UNCHANGED <<marks, followers, released, place, sleeps>>
 
-\* ConditionVariableTimedSleep() in le_sleep() in src/base/liveness.c returns
+\* ConditionVariableTimedSleep() in le_sleep() in src/pg/liveness.c returns
 \* when the candidate was taken off the list, and puts it there again.
 Wake(f) ==
     /\ pc[f] = "sleep"
@@ -197,7 +197,7 @@ Wake(f) ==
     /\ Goto(f, "reads")
     /\ UNCHANGED <<holder, marks, followers, released, todo, place, settled>>
 
-\* le_releases_since() in src/announce/follow.c: the ring has the last keys only.
+\* le_releases_since() in src/lock/wake.c: the ring has the last keys only.
 ReadRing(f) ==
     LET n == Len(released)
         first == IF n - place[f] > Ring THEN n - Ring + 1 ELSE place[f] + 1

@@ -25,7 +25,7 @@
  * that were in it.
  *
  * Order of locks: the election's lock, then its guard lock (see
- * election_lock.c), then what lease_table.c needs, then the registry's
+ * lock.c), then what lease/table.c needs, then the registry's
  * LWLocks.
  *
  *-------------------------------------------------------------------------
@@ -39,7 +39,8 @@
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 
-#include "announce/announce.h"
+#include "lock/lock.h"
+#include "tell/tell.h"
 #include "term/term.h"
 #include "lease/lease.h"
 

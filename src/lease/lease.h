@@ -37,7 +37,7 @@ extern bool le_leases_are_loaded(void);
 extern Oid	le_leases_ready(bool for_bid);
 extern int64 le_take_lease(const LeBid *bid, const LeIdentity *identity);
 
-/* lease_grant.c */
+/* lease/grant.c */
 extern int	le_grant_count(void);
 extern LeGrant *le_find_grant(const LeElection *election);
 extern int64 le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid table);
@@ -46,7 +46,7 @@ extern void le_grants_before_prepare(void);
 extern void le_grants_before_commit(void *unused);
 extern void le_grants_at_commit(void);
 
-/* lease_table.c */
+/* lease/table.c */
 extern void le_lease_lock_table(void);
 extern void le_lease_unlock_table(void);
 extern void le_lease_insert(const LeTerm *term);

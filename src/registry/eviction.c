@@ -5,7 +5,7 @@
  *	  of databases that were dropped, or that are not used.
  *
  * A lease that has expired makes room in its own database, whose sessions make
- * its row void: see le_lease_sweep in campaign/sweep.c.  Other databases can
+ * its row void: see le_lease_sweep in bid/sweep.c.  Other databases can
  * remove it only together with all leases of its database, once that has no
  * session and no lease that runs.  registry.c says which locks protect what.
  *

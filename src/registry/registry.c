@@ -69,7 +69,7 @@
  *	candidates	An entry is written and removed by its own backend only.
  *	databases	One entry per database, removed after the database was dropped,
  *				together with the entries of its elections.  See token.c,
- *				lease.c and follow.c for what they keep there.  The number of
+ *				lease.c and wake.c for what they keep there.  The number of
  *				terms is atomic, and changed only by sessions of the database,
  *				or while it has none: see le_registry_forget_databases.
  *	roles		One entry per role that has ever been counted, never removed,

@@ -14,7 +14,22 @@
 #include "port/atomics.h"
 #include "utils/dsa.h"
 
-#include "base/base.h"
+#include "election/election.h"
+
+/*
+ * How an entry that still has a token tells that the term is over:
+ *
+ *	LE_DEADLINE_OVER	a lease has ended before its time.  Set under the
+ *						exclusive lock.
+ *	LE_DEADLINE_SEEN	a session has found the time of a lease or a heartbeat
+ *						passed.  Set atomically: see expiry.c.
+ *	silent				likewise of a heartbeat, and stays if the heartbeat is
+ *						changed.  Set under the shared lock: see heartbeats.c.
+ *	lock_gone			the lock of a session or transaction was seen free.
+ *						Set under the exclusive lock: see lead/observe.c.
+ *	running is false	the end is counted in the statistics.  Set under the
+ *						exclusive lock, with or after one of those above.
+ */
 
 /*
  * When a term with a ttl or a heartbeat expires, by le_monotonic_us; or one of
@@ -169,7 +184,7 @@ typedef struct LeElectionEntry
 	bool		identity_has_client;
 	bool		deposed;		/* does le_depose end it? */
 	bool		running;		/* begun, and not known to have ended */
-	bool		lock_gone;		/* was its lock seen free? see watch.c */
+	bool		lock_gone;		/* was its lock seen free? see observe.c */
 	bool		silent;			/* found to have missed its heartbeat, see
 								 * heartbeats.c */
 	bool		hidden;			/* forgotten except for its last term, and not
@@ -331,7 +346,7 @@ typedef struct LeDatabase
 	uint64		kept_forgotten_at;	/* forgotten_at when they were marked, or
 									 * later, if a declared one was evicted */
 
-	/* follow.c says how these are used */
+	/* wake.c says how these are used */
 	uint64		release_count;
 	int64		released[LE_RELEASES];	/* keys of elections, a ring */
 	ConditionVariable release;

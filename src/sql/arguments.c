@@ -24,7 +24,6 @@
 
 #include "lease/lease.h"
 #include "sql/sql.h"
-#include "leader_election.h"
 
 /*
  * Raise an error because an argument is null that must not be

@@ -15,8 +15,8 @@
 #include "utils/rel.h"
 
 #include "lease/lease.h"
-#include "leader/leader.h"
-#include "campaign/campaign.h"
+#include "lead/lead.h"
+#include "bid/bid.h"
 #include "sql/sql.h"
 
 /*

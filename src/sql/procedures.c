@@ -15,11 +15,9 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
-#include "announce/announce.h"
-#include "leader/leader.h"
-#include "campaign/campaign.h"
+#include "lead/lead.h"
+#include "bid/bid.h"
 #include "sql/sql.h"
-#include "leader_election.h"
 
 PG_FUNCTION_INFO_V1(le_campaign);
 PG_FUNCTION_INFO_V1(le_campaign_names);

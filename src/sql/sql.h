@@ -35,6 +35,9 @@ extern void le_warn_outside_transaction(const char *function);
 extern void le_prepare_to_look(void);
 extern ReturnSetInfo *le_begin_rows(FunctionCallInfo fcinfo, int columns);
 
+/* module.c */
+extern void le_register_callbacks(void);
+
 /* functions.c */
 extern int64 le_own_token(const LeElection *election);
 

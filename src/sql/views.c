@@ -18,10 +18,11 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-#include "announce/announce.h"
-#include "lease/lease.h"
-#include "leader/leader.h"
+#include "lock/lock.h"
+#include "tell/tell.h"
 #include "term/term.h"
+#include "lease/lease.h"
+#include "lead/lead.h"
 #include "sql/sql.h"
 
 PG_FUNCTION_INFO_V1(le_leader);

@@ -12,7 +12,7 @@
 #include "utils/timestamp.h"
 
 #include "lease/lease.h"
-#include "leader/leader.h"
+#include "lead/lead.h"
 #include "sql/sql.h"
 
 PG_FUNCTION_INFO_V1(le_heartbeat);

@@ -38,7 +38,8 @@
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
-#include "announce/announce.h"
+#include "lock/lock.h"
+#include "tell/tell.h"
 #include "term/term.h"
 
 static HTAB *held_terms = NULL;

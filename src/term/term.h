@@ -27,10 +27,6 @@ typedef struct LeHeldTerm
 	LeXactItem	xact_item;		/* else */
 } LeHeldTerm;
 
-/* Results of le_probe_holder that are no process IDs */
-#define LE_NO_HOLDER	(-1)
-#define LE_IDLE_HOLDER	0
-
 /* term.c */
 extern void le_require_primary(void);
 extern LeHeldTerm *le_held_term(const LeElection *election);
@@ -55,27 +51,6 @@ extern bool le_held_is_silent(const LeHeldTerm *held);
 pg_noreturn extern void le_raise_silent(const LeHeldTerm *held);
 extern void le_log_silence(const LeHeldTerm *held);
 extern bool le_beat(LeHeldTerm *held);
-
-/* election_lock.c */
-extern bool le_acquire_for_xact(const LeElection *election, bool dont_wait);
-extern void le_release_unused(const LeElection *election);
-extern void le_release_for_xact(const LeElection *election);
-extern void le_acquire_for_session(const LeElection *election);
-extern void le_release_for_session(const LeElection *election);
-extern bool le_lock_is_busy(const LeElection *election);
-extern bool le_acquire_to_sweep(const LeElection *election);
-extern void le_release_swept(const LeElection *election);
-extern bool le_is_swept(const LeElection *election);
-extern bool le_has_guard(const LeElection *election);
-extern void le_acquire_job(const LeElection *election);
-extern bool le_acquire_guard(const LeElection *election, LOCKMODE mode, bool dont_wait);
-extern void le_release_guard(const LeElection *election, LOCKMODE mode);
-extern int *le_list_holders(const LeElection *election, int *count);
-extern int *le_list_guarded(const LeElection *election, int *count);
-extern bool le_guard_is_contended(const LeElection *election);
-extern bool le_find_holder(const LeElection *election, int *pid);
-extern int	le_probe_holder(const LeElection *election);
-extern bool le_holds_lock(const LeElection *election, int pid);
 
 /* origin.c */
 extern int64 le_origin_now(Oid database);

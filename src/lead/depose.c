@@ -1,0 +1,472 @@
+/*-------------------------------------------------------------------------
+ *
+ * lead/depose.c
+ *	  Deposing leaders: of one election, or all of a role.
+ *
+ * A session that leads is terminated, as by pg_terminate_backend(), and a
+ * lease is ended.  Then the transactions that are guarded by the term are
+ * terminated, since they keep the next term from beginning.
+ *
+ * All of this is done while holding the election's guard lock, in the mode for
+ * changes of a term (lock.c).  So no candidate can be elected
+ * meanwhile, and a transaction that holds the guard lock is guarded by the
+ * term that is being ended, not by the next one.  This holds even if no
+ * transaction was guarded before, because the mark that one may be is set
+ * first.
+ *
+ * Terms are ended one after the other, with one wait for all that was written
+ * of leases.  Until that is durable, no other candidate is elected there.
+ * What was done stays done, however the transaction ends.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "catalog/pg_authid.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/syscache.h"
+
+#include "lock/lock.h"
+#include "tell/tell.h"
+#include "lease/lease.h"
+#include "lead/internal.h"
+
+/* How often to check whether a process has ended: at first, and later */
+#define LE_LOOK_SOON_US		500
+#define LE_LOOK_AGAIN_US	50000
+
+/*
+ * Check whether the term runs, or is silent and its session still holds the
+ * lock
+ */
+static bool
+leads(const LeElection *election, const LeTerm *term)
+{
+	if (term->scope == LE_SCOPE_LEASE)
+		return le_copied_lease_runs(term);
+	return le_holds_lock(election, term->pid);
+}
+
+/*
+ * Copy the election's term if it leads, in this sense.  Return false if there
+ * is none.
+ */
+bool
+le_read_leader(const LeElection *election, LeTerm *term)
+{
+	if (!le_registry_read(&election->key, term))
+		return false;
+	le_refuse_collision(election, term->name);
+	return leads(election, term);
+}
+
+/*
+ * Check whether the current user may call le_depose_role()
+ */
+static bool
+may_depose_roles(void)
+{
+	const Oid	types[] = {REGROLEOID, TEXTOID};
+	oidvector  *arguments = buildoidvector(types, lengthof(types));
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
+										   CStringGetDatum("le_depose_role"),
+										   PointerGetDatum(arguments),
+										   ObjectIdGetDatum(le_extension_schema()));
+
+	return OidIsValid(function) && le_is_member(ProcedureRelationId, function) &&
+		function_aclcheck_compat(function, GetUserId(), ACL_EXECUTE) == ACLCHECK_OK;
+}
+
+/*
+ * Check whether the current user may terminate the sessions and leases of the
+ * given role: by the server's own rule for processes, or as a user that may
+ * depose roles
+ */
+bool
+le_may_terminate(Oid role)
+{
+	if (!OidIsValid(role) || superuser_arg(role))
+		return superuser();
+	return has_privs_of_role(GetUserId(), role) ||
+		has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND) || may_depose_roles();
+}
+
+/*
+ * Terminate the process, as pg_terminate_backend() does, if the current user
+ * may
+ *
+ * The server itself refuses roles that may depose roles but have no other
+ * privilege.  If the process may not be terminated, the server's function says
+ * why, by an error, or by a warning if there is no such process.
+ */
+static void
+terminate_process(int pid)
+{
+	PGPROC	   *process = BackendPidGetProc(pid);
+
+	if (process == NULL || !le_may_terminate(process->roleId))
+		(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
+	else if (kill(-pid, SIGTERM) != 0)
+		ereport(WARNING,
+				(errmsg("could not send signal to process %d: %m", pid)));
+}
+
+static bool
+is_among(int pid, const int *pids, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (pids[i] == pid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Wait until none of these processes is listed any more, or until the given
+ * time, by le_monotonic_us
+ *
+ * May raise an error, and ends the session if its client is gone.
+ */
+void
+le_wait_until_gone(const LeElection *election, const int *pids, int count,
+				   int *(*list) (const LeElection *election, int *count), uint64 until)
+{
+	uint64		sleep_us = LE_LOOK_SOON_US;
+
+	for (;;)
+	{
+		int			listed_count;
+		int		   *listed = list(election, &listed_count);
+		bool		gone = true;
+
+		for (int i = 0; gone && i < count; i++)
+			gone = !is_among(pids[i], listed, listed_count);
+		pfree(listed);
+		if (gone || le_monotonic_us() >= until)
+			return;
+		le_sleep(NULL, le_monotonic_us() + sleep_us, LE_SLEEP_DEPOSE);
+		CHECK_FOR_INTERRUPTS();
+		sleep_us = Min(2 * sleep_us, LE_LOOK_AGAIN_US);
+	}
+}
+
+/*
+ * Check whether a prepared transaction is guarded in the election
+ */
+static bool
+has_prepared(const LeElection *election)
+{
+	int			count;
+	int		   *pids = le_list_guarded(election, &count);
+
+	return is_among(0, pids, count);
+}
+
+/*
+ * Warn that the caller may not terminate a process whose transaction keeps the
+ * next term from beginning
+ */
+static void
+warn_guarded(const LeElection *election, int pid)
+{
+	ereport(WARNING,
+			(errmsg("permission denied to terminate process %d", pid),
+			 errdetail("Its transaction is guarded by the previous term of election %s. The next term begins after that transaction has ended.",
+					   le_label(election))));
+}
+
+/*
+ * Warn that prepared transactions keep the next term from beginning
+ */
+static void
+warn_prepared(const LeElection *election)
+{
+	ereport(WARNING,
+			(errmsg("a prepared transaction is still guarded by the previous term of election %s",
+					le_label(election)),
+			 errdetail("The next term begins after that transaction has ended."),
+			 errhint("End it by COMMIT PREPARED or ROLLBACK PREPARED. \"%s\" lists prepared transactions.",
+					 "pg_prepared_xacts")));
+}
+
+/*
+ * Terminate the sessions whose transactions are guarded, and wait until these
+ * have ended
+ *
+ * Sessions that the user may not terminate, and prepared transactions, are
+ * left alone, with a warning.
+ */
+static void
+terminate_guarded(const LeElection *election)
+{
+	int			listed_count;
+	int			count = 0;
+	int		   *pids;
+
+	if (!le_guard_is_contended(election))
+		return;
+	pids = le_list_guarded(election, &listed_count);
+	if (is_among(0, pids, listed_count))
+		warn_prepared(election);
+	for (int i = 0; i < listed_count; i++)
+	{
+		PGPROC	   *process = BackendPidGetProc(pids[i]);
+
+		if (process == NULL || pids[i] == MyProcPid)
+			continue;
+		if (!le_may_terminate(process->roleId))
+			warn_guarded(election, pids[i]);
+		else
+		{
+			terminate_process(pids[i]);
+			pids[count++] = pids[i];
+		}
+	}
+	le_wait_until_gone(election, pids, count, le_list_guarded, PG_UINT64_MAX);
+}
+
+/*
+ * End a lease.  Return false if it has ended already.
+ *
+ * *written is raised to up to where the WAL must be made durable.
+ */
+static bool
+end_lease(const LeElection *election, const LeTerm *term, XLogRecPtr *written)
+{
+	const LeLeaseOrder depose = {.action = LE_LEASE_DEPOSE};
+	XLogRecPtr	end;
+
+	if (!le_lease_write_end(election, term->token, &depose, &end))
+		return false;
+	*written = Max(*written, end);
+	le_log_end(term, LE_END_DEPOSED);
+	return true;
+}
+
+/*
+ * Terminate the session that leads.  Return false if its term has ended
+ * already.
+ */
+static bool
+end_session(const LeElection *election, const LeTerm *term)
+{
+	if (!le_registry_set_deposed(&election->key, term->token, true))
+		return false;
+	PG_TRY();
+	{
+		terminate_process(term->pid);
+	}
+	PG_CATCH();
+	{
+		(void) le_registry_set_deposed(&election->key, term->token, false);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return true;
+}
+
+/*
+ * End the term if it runs, wait until its session has released the lock, and
+ * report that.  Return false if it does not run.
+ *
+ * The caller must hold the guard lock.
+ */
+static bool
+end_running(const LeElection *election, int64 token, const char *by, const char *why,
+			XLogRecPtr *written)
+{
+	LeTerm		term;
+
+	if (!le_registry_read(&election->key, &term) || term.token != token ||
+		!leads(election, &term) ||
+		!(term.pid == 0 ? end_lease(election, &term, written) : end_session(election, &term)))
+		return false;
+	le_log_deposed(&term, by, why);
+	if (term.pid != 0)
+		le_wait_until_gone(election, &term.pid, 1, le_list_holders, PG_UINT64_MAX);
+	le_announce_deposed(&term, by, why);
+	return true;
+}
+
+/*
+ * End the term, and the transactions that it guards.  Return false if it has
+ * ended already.
+ *
+ * *written is raised to up to where the WAL must be made durable before the
+ * caller is told.
+ */
+static bool
+depose_term(const LeElection *election, int64 token, const char *by, const char *why,
+			XLogRecPtr *written)
+{
+	bool		ended;
+
+	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
+	ended = end_running(election, token, by, why, written);
+	if (ended)
+		terminate_guarded(election);
+	le_release_guard(election, ShareUpdateExclusiveLock);
+	le_wake_followers(&election->key);
+	return ended;
+}
+
+static void
+require_right(const LeElection *election, Oid role)
+{
+	if (le_may_terminate(role))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 superuser_arg(role) ?
+			 errmsg("permission denied to depose the leader of election %s, which is a superuser",
+					le_label(election)) :
+			 errmsg("permission denied to depose the leader of election %s: only roles with the privileges of its role or of \"%s\", or with EXECUTE on %s, may",
+					le_label(election),
+					"pg_signal_backend", "le_depose_role()")));
+}
+
+/*
+ * Raise an error if this session or transaction itself leads
+ */
+static void
+refuse_own(const LeElection *election)
+{
+	if (le_held_term(election) == NULL && le_find_grant(election) == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot depose the leader of election %s, which is this session",
+					le_label(election)),
+			 errhint("Use %s.", "le_resign()")));
+}
+
+/*
+ * End the term of the election's leader.  Return false, with a warning, if
+ * there is none.
+ *
+ * Returns after the term has ended and nothing that it guards keeps the next
+ * one from beginning.  May raise an error, wait, and end the session if its
+ * client is gone; what was done by then stays done.
+ */
+bool
+le_depose_leader(const LeElection *election, const char *why)
+{
+	const char *by = GetUserNameFromId(GetUserId(), false);
+	XLogRecPtr	written = InvalidXLogRecPtr;
+	LeTerm		term;
+	bool		deposed;
+
+	le_require_primary();
+	(void) le_leases_ready(false);
+	refuse_own(election);
+
+	if (!le_read_leader(election, &term))
+	{
+		le_warn_not_deposed(election, NULL, has_prepared(election));
+		return false;
+	}
+
+	/*
+	 * check this first: an unprivileged caller must not block other sessions
+	 */
+	require_right(election, term.role);
+	le_registry_mark_guarded();
+	deposed = depose_term(election, term.token, by, why, &written);
+	le_make_durable(written);
+	if (!deposed)
+		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
+							has_prepared(election));
+	return deposed;
+}
+
+/*
+ * Sort by process
+ */
+static int
+compare_terms(const void *a, const void *b)
+{
+	const LeTerm *first = a;
+	const LeTerm *second = b;
+
+	return (first->pid > second->pid) - (first->pid < second->pid);
+}
+
+/*
+ * End the leases of the given role in this database, or the sessions other
+ * than this one that lead as this role, and return how many there were
+ *
+ * A session's first term is deposed, and the others end with the session.
+ */
+static int
+end_terms_of(Oid role, bool leases, const char *by, const char *why, XLogRecPtr *written)
+{
+	int			count;
+	LeTerm	   *terms = le_registry_list_terms(&count);
+	int			ended_pid = 0;
+	int			ended = 0;
+
+	qsort(terms, count, sizeof(LeTerm), compare_terms);
+	for (int i = 0; i < count; i++)
+	{
+		LeTerm	   *term = &terms[i];
+		LeElection	election;
+
+		if (term->token == 0 || term->role != role || term->pid == MyProcPid ||
+			(term->pid == 0) != leases)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		le_election_by_name(&election, cstring_to_text(term->name));
+		if (!leases && term->pid == ended_pid)
+			le_wait_until_gone(&election, &term->pid, 1, le_list_holders, PG_UINT64_MAX);
+		else if (depose_term(&election, term->token, by, why, written))
+		{
+			ended_pid = term->pid;
+			ended++;
+		}
+	}
+	return ended;
+}
+
+/*
+ * End all terms of the given role in this database, except those of this
+ * session, and return how many leases and sessions there were
+ *
+ * Returns after the terms have ended and nothing that the deposed ones guard
+ * keeps the next ones from beginning.  May raise an error, wait, and end the
+ * session if its client is gone; what was done by then stays done.
+ */
+int
+le_depose_all(Oid role, const char *why)
+{
+	const char *by = GetUserNameFromId(GetUserId(), false);
+	const char *of = GetUserNameFromId(role, false);
+	XLogRecPtr	written = InvalidXLogRecPtr;
+	int			ended;
+
+	if (!le_may_terminate(role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to depose role \"%s\"", of),
+				 superuser_arg(role) ?
+				 errdetail("Only superusers may depose a superuser.") : 0));
+	le_require_primary();
+	PreventCommandIfParallelMode("le_depose_role()");
+	(void) le_leases_ready(false);
+	le_registry_mark_guarded();
+
+	/* sessions first, as they may be about to take more leases */
+	ended = end_terms_of(role, false, by, why, &written);
+	ended += end_terms_of(role, true, by, why, &written);
+	le_make_durable(written);
+	return ended;
+}

@@ -1,0 +1,35 @@
+/*-------------------------------------------------------------------------
+ *
+ * tell/tell.h
+ *	  Reports of changes: the server log, notifications, wakeups of candidates
+ *	  for many elections, and identities.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LE_TELL_H
+#define LE_TELL_H
+
+#include "registry/registry.h"
+
+/* What a session announces of a term */
+typedef enum LeEvent
+{
+	LE_ELECTED,
+	LE_ENDED,
+	LE_PROCLAIMED
+} LeEvent;
+
+/* notify.c */
+extern void le_announce_running(const LeElectionKey *election, int64 token, LeEvent event);
+extern void le_announce_deposed(const LeTerm *term, const char *by, const char *why);
+extern void le_report_end(const LeTerm *term, LeEndReason reason);
+extern void le_announcements_before_commit(void);
+extern void le_announcements_at_xact_end(bool is_commit);
+
+/* log.c */
+extern const char *le_scope_name(LeScope scope);
+extern void le_log_begin(const LeTerm *term);
+extern void le_log_end(const LeTerm *term, LeEndReason reason);
+extern void le_log_deposed(const LeTerm *term, const char *by, const char *why);
+
+#endif							/* LE_TELL_H */
