@@ -78,6 +78,16 @@ SELECT pg_advisory_unlock_all(), le_try_become_leader('three') AS in_one_stateme
 SELECT le_resign_all() >= 0 AS cleaned;
 RESET leader_election.max_terms_per_session;
 
+-- guards take slots of the lock table, too
+SET leader_election.max_terms_per_session = 2;
+SELECT count(le_lease('guarded ' || i, '1 hour')) FROM generate_series(1, 2) i;
+SELECT le_lease('guarded 3', '1 hour') > 0 AS lease;
+BEGIN;
+SELECT le_assert_leader(name, token), le_assert_leader(name, token) FROM le_leaders WHERE name LIKE 'guarded _' ORDER BY name;
+ROLLBACK;
+SELECT le_resign(name, token) FROM le_leaders WHERE name LIKE 'guarded _';
+RESET leader_election.max_terms_per_session;
+
 -- the privilege to set it
 CREATE ROLE regress_le_limits LOGIN;
 SET ROLE regress_le_limits;

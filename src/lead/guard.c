@@ -157,6 +157,22 @@ may_use_term(const LeElection *election, int64 token, bool in_trigger)
 }
 
 /*
+ * Raise an error if one more guard would take more slots of the lock table than
+ * a session may
+ */
+static void
+require_few(void)
+{
+	if (guards.count >= (uint32) le_max_terms_per_session)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many guards in this transaction: at most %d at a time",
+						le_max_terms_per_session),
+				 errhint("Use several transactions, or ask an administrator to raise \"%s\".",
+						 "leader_election.max_terms_per_session")));
+}
+
+/*
  * Ensure that no new term of the election begins before this transaction has
  * ended, and that it commits only if the term with the given token still runs.
  * Return false if that term does not run now.
@@ -181,6 +197,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	(void) le_registry_read_record(&election->key, &record);
 	if (!le_record_is_led(&record, token))
 		return false;
+	require_few();
 
 	guard = MemoryContextAlloc(TopTransactionContext, sizeof(LeGuard));
 	guard->election = *election;

@@ -129,8 +129,9 @@ le_observe_election(const LeElection *election, int64 known, int64 wait_ms,
 	{
 		uint64		until = give_up_at;
 
-		le_require_observer(election);
+		/* in this order, as a value can become private between the two */
 		look_at_election(election, seen);
+		le_require_observer(election);
 		version = version_of(seen);
 		if (version != known || le_monotonic_us() >= give_up_at)
 			break;

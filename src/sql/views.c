@@ -108,8 +108,10 @@ fill_value(const LeTerm *term, Datum *values, bool *nulls)
 {
 	char		value[LE_VALUE_SIZE];
 
-	if (!term->has_value || !le_may_observe(&term->election) ||
-		!le_registry_copy_value(&term->election, term->token, value))
+	/* in this order, as the value can become private between the two */
+	if (!term->has_value ||
+		!le_registry_copy_value(&term->election, term->token, value) ||
+		!le_may_observe(&term->election))
 		return;
 	values[LE_TERM_VALUE] = CStringGetTextDatum(value);
 	nulls[LE_TERM_VALUE] = false;
