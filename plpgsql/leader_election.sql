@@ -455,6 +455,12 @@ BEGIN
 				1099511627775);
 END $$;
 
+-- Check whether this is a copy, in another database, which no bid has noticed yet
+CREATE OR REPLACE FUNCTION le._le_is_copy() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	RETURN pg_sequence_last_value('le.le_place_seq') & 1099511627775 <> le._le_place() & 1099511627775;
+END $$;
+
 CREATE OR REPLACE FUNCTION le._le_us() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	RETURN extract(epoch FROM clock_timestamp()) * 1000000;
@@ -661,17 +667,6 @@ DECLARE
 	age interval := statement_timestamp() - transaction_timestamp();
 BEGIN
 	RETURN age <= '0' OR age < '50 ms' AND current_query() ~ '[$][1-9]';
-END $$;
-
--- Record the end of a term that this session has lost, if that is possible now.  An
--- open transaction would keep the row.
-CREATE OR REPLACE FUNCTION le._le_let_go(e le.le_elections) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-	IF e.pid = pg_backend_pid() AND e.scope = 'session' AND e.ended IS NULL
-		AND current_setting('transaction_read_only') = 'off'
-			AND current_setting('transaction_isolation') = 'read committed' AND le._le_alone() THEN
-		PERFORM le._le_end(e, le._le_over(e, false));
-	END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_beacon_taken(e le.le_elections) RETURNS le.le_elections
@@ -1131,12 +1126,11 @@ BEGIN
 	identity := CASE WHEN identity IS NOT NULL THEN le._le_text('identity', identity, 1, 255) END;
 	IF token IS NULL THEN
 		IF NOT le._le_mine(e) THEN
-			PERFORM le._le_let_go(e) WHERE e.pid = pg_backend_pid();
 			RETURN false;
 		END IF;
 	ELSIF le._le_require_primary() THEN
 		IF e.token IS DISTINCT FROM token OR e.scope <> 'lease' OR le._le_over(e, false) IS NOT NULL
-			THEN
+			OR current_setting('transaction_read_only') = 'on' AND le._le_is_copy() THEN
 			RETURN false;
 		END IF;
 		RETURN le._le_require_role(name, e.role) AND COALESCE(identity = e.identity, true);
@@ -1283,7 +1277,6 @@ BEGIN
 		RETURN false;
 	ELSIF NOT le._le_mine(e) THEN
 		IF token IS NULL OR le._le_over(e, random() < 0.2) IS NOT NULL THEN
-			PERFORM le._le_let_go(e);
 			RETURN false;
 		END IF;
 		PERFORM le._le_require_role(name, e.role);
@@ -1368,7 +1361,8 @@ BEGIN
 			lasts = COALESCE(ttl, t.lasts)
 		WHERE t.name = name COLLATE "C" AND t.token = token AND t.scope = 'lease' AND t.ended IS NULL
 			AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts)
-			AND COALESCE(identity = t.identity, true) AND (i = 2 OR COALESCE(ttl <= t.lasts, true))
+			AND COALESCE(identity = t.identity, true) AND (i = 2 OR COALESCE(ttl <= t.lasts, true)
+				AND pg_sequence_last_value('le.le_origin_seq') = le._le_origin())
 			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
 		RETURNING t.role INTO role;
 		IF FOUND THEN
@@ -1377,7 +1371,7 @@ BEGIN
 			END IF;
 			RETURN le._le_require_role(name, role);
 		END IF;
-		-- after a restart, a lease runs anew once the start was noticed
+		-- after a restart, a lease runs anew once the start was noticed; in a copy, none runs
 		PERFORM le._le_require_primary();
 	END LOOP;
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = token
@@ -1985,7 +1979,9 @@ BEGIN
 		-- others do not see the term of an open transaction, see _le_begin
 		SELECT l.pid, a.usesysid, 'transaction' INTO pid, e.role, e.scope FROM le._le_locks() l
 			CROSS JOIN LATERAL pg_stat_get_activity(l.pid) a
-			WHERE l.key = ~e.beacon AND l.granted AND l.mode = 'ShareLock';
+			WHERE l.key = ~e.beacon AND l.granted AND l.mode = 'ShareLock'
+				AND EXISTS (SELECT FROM pg_locks w WHERE w.pid = l.pid AND w.mode = 'RowExclusiveLock'
+					AND w.relation = 'le.le_elections'::regclass);
 		IF NOT FOUND THEN
 			RAISE WARNING USING MESSAGE = format('election %s has no leader to depose', le._le_quote(name)),
 				DETAIL = COALESCE(le._le_locker(name), 'The election is vacant.');
@@ -2032,7 +2028,7 @@ DECLARE
 	d record;
 BEGIN
 	-- a superuser, or the owner, by its own rights: those of the current user
-	IF has_table_privilege('le.le_elections', 'UPDATE') THEN
+	IF has_function_privilege('le._le_depose_by(name, text, text)', 'EXECUTE') THEN
 		d := le._le_depose_by(current_user, name, reason);
 	ELSE
 		d := le._le_depose(name, reason);
@@ -2066,8 +2062,7 @@ DECLARE
 	now timestamptz := clock_timestamp();
 BEGIN
 	-- a copy in another database, before its first bid
-	IF pg_sequence_last_value('le.le_place_seq') & 1099511627775 <> le._le_place() & 1099511627775
-		THEN
+	IF le._le_is_copy() THEN
 		RETURN;
 	END IF;
 	RETURN QUERY
@@ -2126,7 +2121,7 @@ CREATE OR REPLACE FUNCTION le.le_leader(INOUT name text, OUT key bigint, OUT sco
 	OUT pid integer, OUT since timestamptz, OUT candidates bigint, OUT ttl interval,
 		OUT heartbeat interval,
 	OUT renewed_at timestamptz, OUT renewals bigint, OUT expires_in interval, OUT value text)
-RETURNS SETOF record LANGUAGE plpgsql ROWS 1 PARALLEL RESTRICTED
+RETURNS SETOF record LANGUAGE plpgsql ROWS 1
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN

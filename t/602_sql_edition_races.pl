@@ -557,7 +557,27 @@ subtest 'a candidate that has written is not deposed' => sub {
 	ask($next, "SELECT pg_advisory_xact_lock(~$_)") foreach ask($admin, q{SELECT beacon FROM le.le_elections WHERE name = 'spared'});
 	is(ask($admin, q{SELECT le_depose('spared')}), 'f', 'nor another that holds the line');
 	is(ask($next, 'ROLLBACK', 'SELECT 1') . $next->{code}, '1', 'its session goes on');
-	end_session($guard, $next);
+	my $squatter = session($node, user => 'mallory');
+	ask($squatter, "SELECT pg_advisory_lock_shared(~$_)") foreach ask($admin, q{SELECT beacon FROM le.le_elections WHERE name = 'spared'});
+	is(ask($admin, q{SELECT le_depose('spared')}), 'f', 'nor one that holds it as a leader does');
+	is(ask($squatter, 'SELECT 1') . $squatter->{code}, '1', 'its session goes on');
+	end_session($guard, $next, $squatter);
+};
+
+subtest 'a session that has lost its term does not wait for an open transaction' => sub {
+	my ($former, $leader) = map { session($node, %as_app) } 1 .. 2;
+	ask($former, q{SELECT le_try_become_leader('lost')}, 'SELECT pg_advisory_unlock_all()', q{SET statement_timeout = '5 s'});
+	is(ask($leader, 'BEGIN', q{SELECT le_try_become_leader_xact('lost')}), 't', 'another leads in its transaction');
+	is(ask($former, q{SELECT le_am_leader('lost')}), 'f', 'le_am_leader');
+	is(ask($former, q{SELECT le_heartbeat('lost')}), 'f', 'le_heartbeat');
+	end_session($former, $leader);
+};
+
+subtest 'le_leader in a query that could be parallel' => sub {
+	my $app = session($node, %as_app);
+	ask($app, 'SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0', 'SET min_parallel_table_scan_size = 0');
+	is(ask($app, q{SELECT count(*) FROM pg_class c, le_leader('nobody') l WHERE c.relname = 'pg_class'}) . $app->{code}, '0', 'answers');
+	end_session($app);
 };
 
 subtest 'a name with a collation' => sub {
