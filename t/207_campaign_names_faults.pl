@@ -28,7 +28,7 @@ autovacuum = off
 });
 my $control = session($node);
 my $holder = session($node, app => 'holder');
-my @followers = map { session($node, app => "follower $_") } 1 .. 3;
+my @candidates = map { session($node, app => "candidate $_") } 1 .. 3;
 
 sub until_asleep
 {
@@ -62,16 +62,16 @@ subtest 'of one election, and of one that is named twice' => sub {
 	ask($holder, q{SELECT le_try_become_leader('job')});
 	foreach my $array (q{ARRAY['job']}, q{ARRAY['job', 'job']})
 	{
-		post($followers[0], "CALL le_campaign($array)");
-		until_asleep($followers[0]);
-		is(ask($control, q{SELECT name, position, identity FROM le_candidates}), 'job||follower 1', "$array: shown once");
+		post($candidates[0], "CALL le_campaign($array)");
+		until_asleep($candidates[0]);
+		is(ask($control, q{SELECT name, position, identity FROM le_candidates}), 'job||candidate 1', "$array: shown once");
 		is(ask($control, q{SELECT candidates FROM le_leader('job')}), '1', 'counted once');
 		is(ask($control, q{SELECT candidates FROM pg_stat_leader_election WHERE name = 'job'}), '1', 'and in the statistics');
 		my $time = monotonic();
 		ask($holder, q{SELECT le_resign('job')});
-		answered($followers[0], $time, qr/^\d+\|job$/, $array);
+		answered($candidates[0], $time, qr/^\d+\|job$/, $array);
 		no_candidates($control, "$array: no trace");
-		ask($followers[0], q{SELECT le_resign('job')});
+		ask($candidates[0], q{SELECT le_resign('job')});
 		ask($holder, q{SELECT le_try_become_leader('job')});
 	}
 	ask($holder, q{SELECT le_resign('job')});
@@ -91,22 +91,22 @@ foreach my $case (
 	ask($holder, q{SELECT le_try_become_leader('job'), le_try_become_leader('other')});
 	post($queued, $sql);
 	until_in_line($queued);
-	post($followers[0], q{CALL le_campaign(ARRAY['other', 'job'])});
-	until_asleep($followers[0]);
+	post($candidates[0], q{CALL le_campaign(ARRAY['other', 'job'])});
+	until_asleep($candidates[0]);
 
 	kill 'STOP', $queued->{pid};
 	is(ask($holder, q{SELECT le_resign('job')}), 't', "$what: resigned");
 	ok(ask_until($control, "SELECT count(*) FROM pg_locks WHERE pid = $queued->{pid} AND locktype = 'advisory' AND granted", 1, 5), 'granted to the first in line');
-	is(collect($followers[0], 0.3), undef, 'which is not overtaken');
+	is(collect($candidates[0], 0.3), undef, 'which is not overtaken');
 	my $time = monotonic();
 	$signal ? kill($signal, $queued->{pid}) : kill_client($queued);
 	kill 'CONT', $queued->{pid};
-	answered($followers[0], $time, qr/^\d+\|job$/, $what);
+	answered($candidates[0], $time, qr/^\d+\|job$/, $what);
 	ask($control, "SELECT pg_terminate_backend($queued->{pid})");
 	ask_until($control, "SELECT count(*) FROM pg_stat_activity WHERE pid = $queued->{pid}", 0);
 	kill_client($queued);
 	no_candidates($control, "$what: no trace");
-	ask($_, 'SELECT le_resign_all()') foreach $followers[0], $holder;
+	ask($_, 'SELECT le_resign_all()') foreach $candidates[0], $holder;
 }
 
 # A session that resigns holds the guard lock until that is durable
@@ -114,11 +114,11 @@ subtest 'no session spins while a resignation hangs' => sub {
 	my $token = ask($holder, q{SELECT le_lease('job', '1 h')});
 	my $resigner = session($node, app => 'resigner');
 	my $observer = session($node, app => 'observer');
-	my $late = session($node, app => 'follower 4');
+	my $late = session($node, app => 'candidate 4');
 	ask($control, q{SELECT le_try_become_leader('other')});
 	ask($resigner, 'SET synchronous_commit = on');
-	post($_, q{CALL le_campaign(ARRAY['job', 'other'], ttl => '1 h')}) foreach @followers;
-	until_asleep(@followers);
+	post($_, q{CALL le_campaign(ARRAY['job', 'other'], ttl => '1 h')}) foreach @candidates;
+	until_asleep(@candidates);
 	ask($control, q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
 	$node->reload;
 	ask_until($resigner, 'SHOW synchronous_standby_names', 'nobody');
@@ -136,12 +136,12 @@ subtest 'no session spins while a resignation hangs' => sub {
 	# the others have not been told yet; this one sees a lease that is over
 	post($late, q{CALL le_campaign(ARRAY['job', 'other'], ttl => '1 h')});
 	until_asleep($late);
-	my @before = map { processor_time($_->{pid}) } @followers, $late, $observer;
+	my @before = map { processor_time($_->{pid}) } @candidates, $late, $observer;
 	Time::HiRes::sleep(2);
-	my @took = map { processor_time($_->{pid}) } @followers, $late, $observer;
+	my @took = map { processor_time($_->{pid}) } @candidates, $late, $observer;
 	$took[$_] -= $before[$_] foreach 0 .. $#took;
 	cmp_ok($took[$_], '<', 0.3, "$_: sleeps (took $took[$_] s)") foreach 0 .. $#took;
-	ok(!$_->{ready}, 'none is elected') foreach @followers, $late;
+	ok(!$_->{ready}, 'none is elected') foreach @candidates, $late;
 
 	ask($control, q{ALTER SYSTEM RESET synchronous_standby_names});
 	$node->reload;
@@ -151,15 +151,15 @@ subtest 'no session spins while a resignation hangs' => sub {
 	my $elected;
 	while (!$elected && monotonic() - $time < 10)
 	{
-		hear(1, @followers, $late);
-		($elected) = grep { $_->{ready} } @followers, $late;
+		hear(1, @candidates, $late);
+		($elected) = grep { $_->{ready} } @candidates, $late;
 	}
 	ok($elected, 'one is elected') && answered($elected, $time, qr/^\d+\|job$/, 'after it');
-	answered($observer, $time, qr/^\d+\|\d+\|follower \d\|$/, 'the observer');
-	foreach my $follower (grep { !$elected || $_ != $elected } @followers, $late)
+	answered($observer, $time, qr/^\d+\|\d+\|candidate \d\|$/, 'the observer');
+	foreach my $candidate (grep { !$elected || $_ != $elected } @candidates, $late)
 	{
-		ask($control, "SELECT pg_cancel_backend($follower->{pid})");
-		collect($follower);
+		ask($control, "SELECT pg_cancel_backend($candidate->{pid})");
+		collect($candidate);
 	}
 	no_candidates($control, 'in the end: no trace');
 	ask($elected, q{SELECT le_resign('job', token) FROM le_leader('job')}) if $elected;
@@ -169,7 +169,7 @@ subtest 'no session spins while a resignation hangs' => sub {
 
 # Leases end with the extension; session scope does not
 subtest 'the extension is dropped and created anew while they wait' => sub {
-	my ($one, $any, $both) = @followers;
+	my ($one, $any, $both) = @candidates;
 	my $observer = session($node, app => 'observer');
 	ask($holder, q{SELECT le_lease('one', '1 h')});
 	ask($holder, q{SELECT le_lease('any', '1 h')});
@@ -178,7 +178,7 @@ subtest 'the extension is dropped and created anew while they wait' => sub {
 	post($any, q{CALL le_campaign(ARRAY['led', 'any'])});
 	post($both, q{CALL le_campaign(ARRAY['led'], ttl => '1 h')});
 	post($observer, q{CALL le_observe('one', } . version_of($observer, 'one') . ')');
-	until_asleep(@followers, $observer);
+	until_asleep(@candidates, $observer);
 
 	my $time = monotonic();
 	ask($control, 'DROP EXTENSION leader_election; CREATE EXTENSION leader_election');
@@ -187,7 +187,7 @@ subtest 'the extension is dropped and created anew while they wait' => sub {
 	like($answers[0] // 'none', qr/^\d+$/, 'the candidate is elected') or diag($one->{error});
 	like($answers[1] // 'none', qr/^\d+\|any$/, 'and so is the candidate for any') or diag($any->{error});
 	my $seen = collect($observer, 12);
-	like($seen // 'none', qr/^\d+\|(?:\|\||\d+\|follower 1\|)$/, 'the observer sees it') or diag($observer->{error});
+	like($seen // 'none', qr/^\d+\|(?:\|\||\d+\|candidate 1\|)$/, 'the observer sees it') or diag($observer->{error});
 	cmp_ok(monotonic() - $time, '<', 12, sprintf 'all when they look up, at the latest (%.1f s)', monotonic() - $time);
 	ok(!$both->{ready}, 'the candidate behind a leader of session scope waits on');
 	$time = monotonic();
@@ -195,14 +195,14 @@ subtest 'the extension is dropped and created anew while they wait' => sub {
 	answered($both, $time, qr/^\d+\|led$/, 'and is succeeded');
 	is(ask($control, q{SELECT name, scope FROM le_leaders ORDER BY 1}), "any|session\nled|lease\none|session", 'all is on record');
 	no_candidates($control, 'in the end: no trace');
-	ask($_, 'SELECT le_resign_all()') foreach $holder, @followers;
+	ask($_, 'SELECT le_resign_all()') foreach $holder, @candidates;
 	ask($both, q{SELECT le_resign('led', token) FROM le_leader('led')});
 	kill_client($observer);
 };
 
 subtest 'the lock table is full' => sub {
 	my $hog = session($node, app => 'hog');
-	my ($any) = @followers;
+	my ($any) = @candidates;
 	ask($holder, q{SELECT le_try_become_leader('job')});
 	post($any, q{CALL le_campaign(ARRAY['job'])});
 	until_asleep($any);

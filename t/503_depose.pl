@@ -305,8 +305,8 @@ subtest 'the log tells of every lease of a role' => sub {
 	my $guarded = session($node, user => 'regress_many');
 	ask($guarded, $_) foreach 'BEGIN', q{SELECT le_assert_leader('some 1', token) FROM le_leader('some 1')};
 	is($guarded->{code}, '', 'guarded') or diag($guarded->{error});
-	my $follower = session($node);
-	post($follower, q{CALL le_campaign(ARRAY['} . join(q{','}, map { "some $_" } 2 .. 20) . q{'])});
+	my $candidate = session($node);
+	post($candidate, q{CALL le_campaign(ARRAY['} . join(q{','}, map { "some $_" } 2 .. 20) . q{'])});
 	ok(ask_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name LIKE 'some %'}, '19'), 'a candidate waits for many');
 	kill 'STOP', $guarded->{pid};
 	ask($watcher, q{SET statement_timeout = '2 s'});
@@ -315,8 +315,8 @@ subtest 'the log tells of every lease of a role' => sub {
 	ask($watcher, 'RESET statement_timeout');
 	like(ask($watcher, q{SELECT le_depose_role('regress_many')}), qr/^\d+$/, 'the next call goes on with the rest');
 	is(ask($watcher, q{SELECT count(*) FROM le_leaders WHERE usename = 'regress_many'}), '0', 'all are ended');
-	like(collect($follower) // 'not elected', qr/^\d+\|some \d+$/, 'and the candidate has heard of it');
-	kill_client($many, $guarded, $follower);
+	like(collect($candidate) // 'not elected', qr/^\d+\|some \d+$/, 'and the candidate has heard of it');
+	kill_client($many, $guarded, $candidate);
 };
 
 subtest 'a crash right after a lease was deposed' => sub {

@@ -62,7 +62,7 @@ extern int64 le_begin_elected(const LeBid *bid, const LeIdentity *identity);
 extern int64 le_elect(LeBid *bid);
 
 /* campaign_many.c */
-extern void le_stop_following(void);
+extern void le_leave_many(void);
 extern const LeElection *le_elect_any(LeBid *bid, LeElection *elections, int count,
 									  int64 *token);
 

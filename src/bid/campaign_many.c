@@ -4,13 +4,13 @@
  *	  Campaigns for any of many elections, on one connection.
  *
  * Such a candidate is in no queue.  It bids for an election without waiting
- * whenever that may have become free, of which wake.c notifies it.  Its bids
- * overtake no candidate in the queue of the election's lock.  The end of a
- * lease is not reported, so the candidate remembers when the lease that denied
- * its bid expires.  A leader may also lose its lock in the middle of a
- * transaction, by pg_advisory_unlock_all(), which wakes no candidate.  So the
- * candidate checks each second whether the locks of sessions and transactions
- * are still held, without acquiring them, and bids for those that are free.
+ * whenever that was released (registry/wakeup.c).  Its bids overtake no
+ * candidate in the queue of the election's lock.  The end of a lease wakes no
+ * candidate, so this one remembers when the lease that denied its bid expires.
+ * A leader may also lose its lock in the middle of a transaction, by
+ * pg_advisory_unlock_all(), which wakes no candidate.  So the candidate checks
+ * each second whether the locks of sessions and transactions are still held,
+ * without acquiring them, and bids for those that are free.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,11 +30,11 @@
 
 /*
  * When to try again an election that seemed free but was denied, at first and
- * in the long run: another session may be about to be elected and fail, or a
- * prepared transaction may be committed by a session that does not know of
- * this one
+ * in the long run: its lock is about to be released, another session may be
+ * about to be elected and fail, or a prepared transaction may be committed by
+ * a session that does not know of this one
  */
-#define LE_BUSY_US			(20 * INT64CONST(1000))
+#define LE_BUSY_US			INT64CONST(1000)
 #define LE_BUSY_LONG_US		USECS_PER_SEC
 
 /*
@@ -43,13 +43,6 @@
  */
 #define LE_VACANT_US		(5 * USECS_PER_SEC)
 
-/* One of the elections, by its key */
-typedef struct LeManyEntry
-{
-	int64		key;			/* hash key; must be first */
-	int			index;			/* in the array of elections */
-} LeManyEntry;
-
 typedef struct LeManyCampaign
 {
 	LeBid	   *bid;
@@ -57,57 +50,62 @@ typedef struct LeManyCampaign
 	LeElection *elections;		/* each only once, and none that this session
 								 * leads */
 	int			count;
-	uint64	   *look_at;		/* when to bid again, unless woken before */
-	bool	   *by_lock;		/* was it led by a session or transaction? */
-	HTAB	   *by_key;			/* LeManyEntry */
-	uint64		place;			/* in the ring of releases */
-	ConditionVariable *release;
+	uint64		wake_at;		/* unless woken before */
 	uint64		give_up_at;
 	Oid			lease_table;	/* whose leases have been seen */
 } LeManyCampaign;
 
-/*
- * The entries of elections that this session follows, in TopMemoryContext;
- * NULL: none
- */
-static LeElectionEntry **followed = NULL;
-static int	followed_count;
+/* One of the elections that this session waits for */
+typedef struct LeChoice
+{
+	LeElectionEntry *entry;
+	uint32		releases;		/* of the entry, that the last bid knew of */
+	bool		by_lock;		/* was it led by a session or transaction? */
+	uint64		released_at;	/* when the last release was seen */
+	uint64		look_at;		/* when to bid again, unless released before */
+} LeChoice;
+
+/* in TopMemoryContext; NULL: none */
+static LeChoice *choices = NULL;
+static int	choice_count;
 
 /*
- * Stop following; also called when a campaign fails.  Never raises an error.
+ * Wait for many elections no longer; also called when a campaign fails.  Never
+ * raises an error.
  */
 void
-le_stop_following(void)
+le_leave_many(void)
 {
-	if (followed != NULL)
+	if (choices != NULL)
 	{
-		while (followed_count > 0)
-			le_registry_unwatch(followed[--followed_count], LE_MANY);
-		pg_atomic_fetch_sub_u32(&le_registry_counters()->followers, 1);
-		pfree(followed);
-		followed = NULL;
+		while (choice_count > 0)
+			le_registry_unwatch(choices[--choice_count].entry, LE_MANY);
+		pg_atomic_fetch_sub_u32(&le_registry_counters()->many, 1);
+		pfree(choices);
+		choices = NULL;
 	}
 	le_registry_uncharge(PG_UINT32_MAX);
 }
 
 /*
- * Follow the elections, which are reserved.  Raises an error if the server has
- * no room for them.
+ * Have other sessions wake this one when one of the elections, which are
+ * reserved, is released.  Raises an error if the server has no room for them.
  */
 static void
-follow_all(LeManyCampaign *campaign)
+enter_many(const LeManyCampaign *campaign)
 {
-	followed_count = 0;
-	followed = MemoryContextAllocHuge(TopMemoryContext,
-									  campaign->count * sizeof(LeElectionEntry *));
-	pg_atomic_fetch_add_u32(&le_registry_counters()->followers, 1);
+	choice_count = 0;
+	choices = MemoryContextAllocExtended(TopMemoryContext, campaign->count * sizeof(LeChoice),
+										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	pg_atomic_fetch_add_u32(&le_registry_counters()->many, 1);
 	for (int i = 0; i < campaign->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		followed[followed_count] = le_registry_watch(&campaign->elections[i], LE_MANY);
-		followed_count++;
+		choices[i].entry = le_registry_watch(&campaign->elections[i], LE_MANY);
+		choice_count++;
+		choices[i].releases = pg_atomic_read_u32(&choices[i].entry->releases);
+		choices[i].released_at = le_monotonic_us();
 	}
-	campaign->release = le_follow_from(&campaign->place);
 }
 
 /*
@@ -123,34 +121,57 @@ next_lock_look(uint64 now)
 }
 
 /*
- * Return when to look again at an election whose bid was denied, unless woken
- * before
- *
- * *by_lock is set to whether it is led as long as a session or transaction
- * holds its lock.
+ * Set when to bid again for an election whose bid was denied
  */
-static uint64
-look_again_at(const LeBid *bid, bool *by_lock)
+static void
+look_again(const LeBid *bid, LeChoice *choice)
 {
 	LeSituation situation = {.lease_counts = true};
 	LeDecision	decision;
-	uint64		vacant_us = LE_BUSY_LONG_US;
 
 	(void) le_registry_read_record(&bid->election.key, &situation.record);
 	situation.now = le_monotonic_us();
 	decision = le_decide(&situation);
-	*by_lock = decision.obstacle == LE_LED_BY_LOCK;
-	if (*by_lock)
-		return next_lock_look(situation.now);
-	if (decision.obstacle == LE_LEASE_RUNS)
-		return decision.until;
+	choice->by_lock = decision.obstacle == LE_LED_BY_LOCK;
+	choice->look_at = decision.until;
+	if (choice->by_lock)
+		choice->look_at = next_lock_look(situation.now);
+	if (choice->by_lock || decision.obstacle == LE_LEASE_RUNS)
+		return;
 	if (decision.obstacle == LE_LEASE_OVER)
-		vacant_us = situation.now - decision.until;
+		choice->released_at = Max(choice->released_at, decision.until);
 	le_look_at_vacancy(bid, &situation);
 	decision = le_decide_vacant(&situation);
 	if (decision.obstacle != LE_MAY_LEAD)
-		return Min(decision.until, situation.now + LE_VACANT_US);
-	return situation.now + Min(LE_BUSY_US + vacant_us, LE_BUSY_LONG_US);
+		choice->look_at = Min(decision.until, situation.now + LE_VACANT_US);
+	else
+		choice->look_at = situation.now +
+			Min(LE_BUSY_US + situation.now - choice->released_at, LE_BUSY_LONG_US);
+}
+
+/*
+ * Check whether to bid for one of the elections now
+ *
+ * One whose lock is not free is left, unless it was released.
+ */
+static bool
+is_due(const LeManyCampaign *campaign, int index, uint64 now)
+{
+	LeChoice   *choice = &choices[index];
+	uint32		releases = pg_atomic_read_u32(&choice->entry->releases);
+
+	if (releases != choice->releases)
+	{
+		choice->releases = releases;
+		choice->released_at = now;
+		return true;
+	}
+	if (choice->look_at > now)
+		return false;
+	if (!choice->by_lock || !le_lock_is_busy(&campaign->elections[index]))
+		return true;
+	choice->look_at = next_lock_look(now);
+	return false;
 }
 
 /*
@@ -167,99 +188,54 @@ bid_for(LeManyCampaign *campaign, int index)
 			le_registry_uncharge(1);
 		return le_begin_elected(campaign->bid, &campaign->identity);
 	}
-	campaign->look_at[index] = look_again_at(campaign->bid, &campaign->by_lock[index]);
+	if (choices != NULL)
+		look_again(campaign->bid, &choices[index]);
 	return 0;
 }
 
 /*
- * Bid for one of the elections whose time has come.  Return the token, or 0.
- *
- * Does not bid if the lock is not free.
+ * Bid for the elections whose time has come, and at first for all.  Return the
+ * place of the one that was won, with its token, or -1.
  */
-static int64
-look_at(LeManyCampaign *campaign, int index, uint64 now)
-{
-	if (campaign->by_lock[index] && le_lock_is_busy(&campaign->elections[index]))
-	{
-		campaign->look_at[index] = next_lock_look(now);
-		return 0;
-	}
-	return bid_for(campaign, index);
-}
-
-/*
- * Set until when standbys are waited for, in all the bids that follow
- */
-static void
-be_patient(LeManyCampaign *campaign)
-{
-	campaign->bid->patience_until = Min(le_monotonic_us() + LE_TRY_WAITS_US,
-										campaign->give_up_at);
-}
-
 static int
-bid_for_all(LeManyCampaign *campaign, int64 *token)
+bid_for_due(LeManyCampaign *campaign, int64 *token)
 {
-	be_patient(campaign);
-	campaign->lease_table = le_lease_table();
+	uint64		now = le_monotonic_us();
+	Oid			lease_table = le_lease_table();
+
+	/* leases end with the extension that they were taken from */
+	bool		all = choices == NULL || campaign->lease_table != lease_table;
+
+	campaign->lease_table = lease_table;
+	campaign->wake_at = campaign->give_up_at;
+
+	/* for standbys, in all these bids */
+	campaign->bid->patience_until = Min(now + LE_TRY_WAITS_US, campaign->give_up_at);
 	for (int i = 0; i < campaign->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		*token = bid_for(campaign, i);
-		if (*token != 0)
-			return i;
+		if (all || is_due(campaign, i, now))
+		{
+			*token = bid_for(campaign, i);
+			if (*token != 0)
+				return i;
+		}
+		if (choices != NULL)
+			campaign->wake_at = Min(campaign->wake_at, choices[i].look_at);
 	}
 	return -1;
 }
 
-/*
- * Bid for the elections that were reported, and for those whose time has come
- */
-static int
-bid_for_some(LeManyCampaign *campaign, int64 *token)
+/* One of the elections, by its key */
+typedef struct LeManyEntry
 {
-	int64		keys[LE_RELEASES];
-	int			count = le_releases_since(&campaign->place, keys);
-	uint64		now = le_monotonic_us();
-
-	/* leases end with the extension that they were taken from */
-	if (count < 0 || campaign->lease_table != le_lease_table())
-		return bid_for_all(campaign, token);
-	be_patient(campaign);
-	for (int i = 0; i < count; i++)
-	{
-		LeManyEntry *choice = hash_search(campaign->by_key, &keys[i], HASH_FIND, NULL);
-
-		if (choice == NULL)
-			continue;
-		*token = bid_for(campaign, choice->index);
-		if (*token != 0)
-			return choice->index;
-	}
-	for (int i = 0; i < campaign->count; i++)
-	{
-		if (campaign->look_at[i] > now)
-			continue;
-		*token = look_at(campaign, i, now);
-		if (*token != 0)
-			return i;
-	}
-	return -1;
-}
-
-static uint64
-next_look(const LeManyCampaign *campaign)
-{
-	uint64		next = PG_UINT64_MAX;
-
-	for (int i = 0; i < campaign->count; i++)
-		next = Min(next, campaign->look_at[i]);
-	return next;
-}
+	int64		key;			/* hash key; must be first */
+	int			index;			/* in the array of elections */
+} LeManyEntry;
 
 /*
  * Remove duplicates from the elections, and those that this session leads
- * already, and index the others by their keys
+ * already
  */
 static void
 choose(LeManyCampaign *campaign)
@@ -270,9 +246,9 @@ choose(LeManyCampaign *campaign)
 		.hcxt = CurrentMemoryContext
 	};
 	int			given = campaign->count;
+	HTAB	   *by_key = hash_create("leader_election campaign", given, &info,
+									 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 
-	campaign->by_key = hash_create("leader_election campaign", given, &info,
-								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	campaign->count = 0;
 	for (int i = 0; i < given; i++)
 	{
@@ -283,7 +259,7 @@ choose(LeManyCampaign *campaign)
 		CHECK_FOR_INTERRUPTS();
 		if (le_held_term(election) != NULL || le_find_grant(election) != NULL)
 			continue;
-		choice = hash_search(campaign->by_key, &election->key.key, HASH_ENTER, &found);
+		choice = hash_search(by_key, &election->key.key, HASH_ENTER, &found);
 		if (found)
 			le_refuse_collision(election, campaign->elections[choice->index].name);
 		else
@@ -292,6 +268,7 @@ choose(LeManyCampaign *campaign)
 			campaign->elections[campaign->count++] = *election;
 		}
 	}
+	hash_destroy(by_key);
 }
 
 /*
@@ -300,18 +277,18 @@ choose(LeManyCampaign *campaign)
 static int
 wait_for_any(LeManyCampaign *campaign, int64 *token)
 {
+	ConditionVariable *wakeup = le_registry_wakeup();
 	int			won;
 
-	ConditionVariablePrepareToSleep(campaign->release);
-	won = bid_for_all(campaign, token);
+	ConditionVariablePrepareToSleep(wakeup);
+	won = bid_for_due(campaign, token);
 	while (won < 0 && le_monotonic_us() < campaign->give_up_at)
 	{
 		InvalidateCatalogSnapshotConditionally();
-		le_sleep(campaign->release, Min(next_look(campaign), campaign->give_up_at),
-				 LE_SLEEP_CAMPAIGN);
+		le_sleep(wakeup, campaign->wake_at, LE_SLEEP_CAMPAIGN);
 		AcceptInvalidationMessages();
 		(void) le_leases_ready(true);
-		won = bid_for_some(campaign, token);
+		won = bid_for_due(campaign, token);
 	}
 	ConditionVariableCancelSleep();
 	return won;
@@ -355,20 +332,16 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 	le_require_room(elections, count, count);
 	le_identity_fill(&campaign.identity, bid->identity);
 	choose(&campaign);
-	campaign.look_at = MemoryContextAllocHuge(CurrentMemoryContext,
-											  count * sizeof(uint64));
-	campaign.by_lock = MemoryContextAllocHuge(CurrentMemoryContext,
-											  count * sizeof(bool));
 	campaign.give_up_at = PG_UINT64_MAX;
 	le_registry_charge(campaign.count);
-	won = bid_for_all(&campaign, token);
+	won = bid_for_due(&campaign, token);
 	if (won < 0 && bid->wait_ms != LE_NO_WAIT)
 	{
 		if (bid->wait_ms != LE_WAIT_FOREVER)
 			give_up_at = start + bid->wait_ms * 1000;
 		if (LockTimeout > 0)
 			lock_timeout_at = start + LockTimeout * INT64CONST(1000);
-		follow_all(&campaign);
+		enter_many(&campaign);
 		if (campaign.count > 0)
 			le_stand_for_many(elections, campaign.count, &campaign.identity);
 		campaign.give_up_at = Min(give_up_at, lock_timeout_at);
@@ -377,7 +350,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 			le_raise_lock_timeout();
 		le_withdraw();
 	}
-	le_stop_following();
+	le_leave_many();
 	if (won < 0)
 	{
 		count_failure(&campaign, le_monotonic_us() - start);

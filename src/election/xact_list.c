@@ -31,7 +31,7 @@ uint32		le_xact_items = 0;
 
 /*
  * the number of other things that the end of a transaction must look at:
- * announcements, a timer, and a callback
+ * announcements, and a timer
  */
 uint32		le_other_pending = 0;
 

@@ -316,7 +316,7 @@ depose_term(const LeElection *election, int64 token, const char *by, const char 
 	if (ended)
 		terminate_guarded(election);
 	le_release_guard(election, ShareUpdateExclusiveLock);
-	le_wake_followers(&election->key);
+	le_wake_many(&election->key);
 	return ended;
 }
 

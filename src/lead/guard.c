@@ -49,9 +49,9 @@ typedef struct LeGuard
 } LeGuard;
 
 /* in TopTransactionContext */
-static void forget_guard(LeXactItem *item);
+static void drop_guard(LeXactItem *item);
 
-static LeXactList guards = LE_XACT_LIST(guards, forget_guard);
+static LeXactList guards = LE_XACT_LIST(guards, drop_guard);
 
 /*
  * Return the transaction's guard by the term with the given token, or with a
@@ -203,9 +203,6 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	guard->election = *election;
 	guard->token = token;
 	le_registry_mark_guarded();
-
-	/* followers denied because of this lock must hear of its release */
-	le_track_lock(election, token);
 	(void) le_acquire_guard(election, RowShareLock, false);
 
 	/* the extension may have been replaced, too */
@@ -213,7 +210,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	if (!may_use_term(election, token, in_trigger))
 	{
 		le_release_guard(election, RowShareLock);
-		le_wake_followers(&election->key);
+		le_wake_many(&election->key);
 		pfree(guard);
 		return false;
 	}
@@ -249,6 +246,19 @@ forget_guard(LeXactItem *item)
 {
 	le_xact_list_remove(&guards, item);
 	pfree((LeGuard *) item);
+}
+
+/*
+ * Forget a guard that is rolled back, for example because its term has ended,
+ * and wake those that the guard lock keeps from beginning the next one
+ */
+static void
+drop_guard(LeXactItem *item)
+{
+	LeElectionKey election = item->election;
+
+	forget_guard(item);
+	le_wake_many(&election);
 }
 
 /*

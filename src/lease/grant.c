@@ -159,6 +159,7 @@ drop_grant(LeXactItem *item)
 		pg_atomic_fetch_add_u64(&grant->entry->tally.rolled_back, 1);
 		le_give_up_grant(grant);
 	}
+	le_wake_many(&grant->election.key);
 	forget_grant(grant);
 }
 
@@ -192,6 +193,8 @@ begin_grant(LeXactItem *item)
 			pg_atomic_write_u64(deadline,
 								le_deadline_after(le_monotonic_us(), grant->entry->expiry.lasts_us));
 	}
+	else
+		le_wake_many(&grant->election.key);
 	forget_grant(grant);
 }
 

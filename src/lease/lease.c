@@ -335,7 +335,7 @@ change_ttl(const LeElection *election, int64 token, int64 ttl_us)
 	if (changed && ttl_us < old_ttl_us)
 		le_make_durable(le_lease_overwrite_ttl(election, token, ttl_us));
 	le_release_guard(election, ShareUpdateExclusiveLock);
-	le_wake_followers(&election->key);
+	le_wake_many(&election->key);
 	return changed;
 }
 
@@ -396,7 +396,7 @@ le_lease_write_end(const LeElection *election, int64 token, const LeLeaseOrder *
 	le_registry_set_voided(&election->key, token, *written);
 
 	/* now, as the caller may fail before it releases the guard lock */
-	le_wake_followers(&election->key);
+	le_wake_many(&election->key);
 	return true;
 }
 
@@ -455,7 +455,7 @@ le_lease_resign(const LeElection *election, int64 token)
 	}
 	le_release_guard(election, ShareUpdateExclusiveLock);
 	if (ended)
-		le_wake_followers(&election->key);
+		le_wake_many(&election->key);
 	return ended;
 }
 

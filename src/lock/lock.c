@@ -101,26 +101,20 @@ is_used_by_more(const LeElection *election, LeLockClass lock_class, int count)
 bool
 le_acquire_for_xact(const LeElection *election, bool dont_wait)
 {
-	/* track it first: an error may be raised after the lock was granted */
-	le_track_lock(election, 0);
-	if (acquire(election, LE_CLASS_ELECTION, ExclusiveLock, dont_wait))
-		return true;
-	le_untrack_lock(election);
-	return false;
+	return acquire(election, LE_CLASS_ELECTION, ExclusiveLock, dont_wait);
 }
 
 /*
  * Release the lock that le_acquire_for_xact acquired in this subtransaction
  * and that was not used
  *
- * Followers are not woken.  A candidate that was refused meanwhile looks again
- * by itself: see look_again_at.
+ * Candidates for many elections are not woken.  One that was refused meanwhile
+ * looks again by itself: see look_again.
  */
 void
 le_release_unused(const LeElection *election)
 {
 	release(election, LE_CLASS_ELECTION, ExclusiveLock);
-	le_untrack_lock(election);
 }
 
 /*
@@ -131,7 +125,7 @@ le_release_for_xact(const LeElection *election)
 {
 	le_release_unused(election);
 	if (!le_has_lock(&election->key))
-		le_wake_followers(&election->key);
+		le_wake_many(&election->key);
 }
 
 /*
@@ -152,7 +146,7 @@ void
 le_release_for_session(const LeElection *election)
 {
 	(void) LockRelease(&election->tag, ExclusiveLock, true);
-	le_wake_followers(&election->key);
+	le_wake_many(&election->key);
 }
 
 /*

@@ -36,12 +36,4 @@ extern bool le_find_holder(const LeElection *election, int *pid);
 extern int	le_probe_holder(const LeElection *election);
 extern bool le_holds_lock(const LeElection *election, int pid);
 
-/* wake.c */
-extern void le_track_lock(const LeElection *election, int64 guarded_by);
-extern void le_untrack_lock(const LeElection *election);
-extern void le_wake_followers(const LeElectionKey *key);
-extern void le_rest_tracking(void);
-extern ConditionVariable *le_follow_from(uint64 *place);
-extern int	le_releases_since(uint64 *place, int64 *keys);
-
 #endif							/* LE_LOCK_H */

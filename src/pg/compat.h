@@ -26,9 +26,9 @@
  *	    (postinit.c) -> t/412_windows.pl
  *
  *	  Ends of transactions and sessions
- *	  - sql/module.c: XACT_EVENT_COMMIT and _ABORT come before the
- *	    transaction's locks are released, RESOURCE_RELEASE_AFTER_LOCKS after
- *	    that -> specs/end_of_transaction_lets_the_candidate_in,
+ *	  - sql/module.c: XACT_EVENT_COMMIT and _ABORT come just before the
+ *	    transaction's locks are released ->
+ *	    specs/end_of_transaction_lets_the_candidate_in,
  *	    t/408_end_of_transaction.pl
  *	  - sql/module.c: a callback of before_shmem_exit() that registers
  *	    itself is called again -> t/006_half_ended.pl

@@ -8,6 +8,9 @@
  * hours to give up.  So while a session leads or waits, its socket is set to
  * probe the peer and to give up in time.  The server notices that in an idle
  * session, but not in one that runs a statement, for which there is a timer.
+ * The server's own settings for this (tcp_keepalives_idle and the like,
+ * client_connection_check_interval) are not changed: a setting is undone when
+ * its transaction is rolled back, and a session's term is not.
  *
  *-------------------------------------------------------------------------
  */

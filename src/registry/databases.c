@@ -39,7 +39,7 @@ le_registry_lock_database(bool exclusive)
 		entry->next = entry->end = 1;
 		pg_atomic_init_u32(&entry->terms, 0);
 		pg_atomic_init_u32(&entry->leases_begun, 0);
-		ConditionVariableInit(&entry->release);
+		ConditionVariableInit(&entry->wakeup);
 	}
 	return entry;
 }

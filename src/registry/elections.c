@@ -30,6 +30,7 @@ init_entry(LeElectionEntry *entry)
 	pg_atomic_init_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);
 	pg_atomic_init_u64(&entry->expiry.renewals, 0);
 	ConditionVariableInit(&entry->changed);
+	pg_atomic_init_u32(&entry->releases, 0);
 	le_start_tally(entry, le_monotonic_us());
 	for (int i = 0; i < LE_WATCHERS; i++)
 		pg_atomic_init_u32(&entry->watchers[i], 0);

@@ -132,7 +132,6 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->renewals = pg_atomic_read_u64(&entry->expiry.renewals);
 	term->silent = le_entry_close_silent(entry, entry->token);
 	term->has_value = DsaPointerIsValid(entry->value);
-	term->followers = pg_atomic_read_u32(&entry->watchers[LE_MANY]);
 	term->candidates = le_count_candidates(entry);
 	term->identity.has_client = entry->identity_has_client;
 	strcpy(term->identity.string, le_registry_string(entry->identity));

@@ -38,6 +38,8 @@
  *				more, and may mark it as over under the exclusive lock.  That
  *				its row is void is recorded by a backend that holds the guard
  *				lock.
+ *				The number of releases is atomic, and raised under the shared
+ *				lock.  Candidates for many read it without an LWLock.
  *				A term whose lock was seen free is marked as lost, by any
  *				backend, under the exclusive lock.  It stays recorded until it
  *				is removed as above.
@@ -69,7 +71,7 @@
  *	candidates	An entry is written and removed by its own backend only.
  *	databases	One entry per database, removed after the database was dropped,
  *				together with the entries of its elections.  See token.c,
- *				lease.c and wake.c for what they keep there.  The number of
+ *				lease.c and wakeup.c for what they keep there.  The number of
  *				terms is atomic, and changed only by sessions of the database,
  *				or while it has none: see le_registry_forget_databases.
  *	roles		One entry per role that has ever been counted, never removed,
@@ -226,7 +228,7 @@ init_control(void *memory)
 	pg_atomic_init_u32(&counters->terms, 0);
 	pg_atomic_init_u32(&counters->declared, 0);
 	pg_atomic_init_u32(&counters->pinned, 0);
-	pg_atomic_init_u32(&counters->followers, 0);
+	pg_atomic_init_u32(&counters->many, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);
 	pg_atomic_init_u64(&counters->forgot_at, 0);
 }

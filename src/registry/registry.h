@@ -172,6 +172,7 @@ typedef struct LeElectionEntry
 	Oid			denied_role;	/* that the identity belongs to */
 	pg_atomic_uint32 watchers[LE_WATCHERS]; /* their number, by LeWatcher */
 	ConditionVariable changed;	/* term, value or deadline has changed */
+	pg_atomic_uint32 releases;	/* see wakeup.c */
 
 	/* the election, continued */
 	bool		declared;		/* not evicted, see le_set_declared */
@@ -228,8 +229,7 @@ typedef struct LeTerm
 	bool		silent;			/* has it ended for a missing heartbeat? */
 	bool		expired;		/* a lease: had it ended when it was copied? */
 	bool		has_value;
-	int			followers;		/* candidates for many */
-	int			candidates;		/* these, and those in line */
+	int			candidates;		/* in line, and for many */
 	LeDenial	last_denied;	/* in a list only */
 	LeIdentity	identity;
 	char		name[LE_TEXT_SIZE];
@@ -307,9 +307,6 @@ typedef struct LeCandidate
 	char		name[LE_TEXT_SIZE]; /* empty for many */
 } LeCandidate;
 
-/* The number of elections whose release is remembered */
-#define LE_RELEASES		256
-
 /* A block of tokens that was drawn */
 typedef struct LeTokenBlock
 {
@@ -346,11 +343,7 @@ typedef struct LeDatabase
 	uint64		kept_forgotten_at;	/* forgotten_at when they were marked, or
 									 * later, if a declared one was evicted */
 
-	/* wake.c says how these are used */
-	uint64		release_count;
-	int64		released[LE_RELEASES];	/* keys of elections, a ring */
-	ConditionVariable release;
-
+	ConditionVariable wakeup;	/* see wakeup.c */
 	TimestampTz stats_reset;	/* 0: never */
 } LeDatabase;
 
@@ -364,7 +357,7 @@ typedef struct LeCounters
 	pg_atomic_uint32 terms;		/* of which have a token */
 	pg_atomic_uint32 declared;	/* of which are declared, and not evicted */
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
-	pg_atomic_uint32 followers; /* sessions that campaign for many elections */
+	pg_atomic_uint32 many;		/* candidates for many elections */
 	pg_atomic_uint64 evictions;
 	pg_atomic_uint64 forgot_at; /* when quiet databases were last forgotten */
 } LeCounters;
@@ -500,5 +493,9 @@ extern TimestampTz le_registry_stats_reset(void);
 extern LeTerm *le_registry_list_terms(int *count);
 extern int	le_registry_list_ended_leases(LeTerm *array, int capacity);
 extern int	le_registry_start_loaded(Oid lease_table);
+
+/* wakeup.c */
+extern ConditionVariable *le_registry_wakeup(void);
+extern void le_wake_many(const LeElectionKey *key);
 
 #endif							/* LE_REGISTRY_H */

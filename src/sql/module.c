@@ -11,7 +11,6 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 
-#include "lock/lock.h"
 #include "tell/tell.h"
 #include "lease/lease.h"
 #include "lead/lead.h"
@@ -42,19 +41,8 @@ static void
 stop_waiting(void)
 {
 	le_withdraw();
-	le_stop_following();
+	le_leave_many();
 	le_stop_observing();
-}
-
-/*
- * Have no timer without a heartbeat, and no callback without a lock to
- * release.  Never raises an error.
- */
-static void
-drop_unneeded(void)
-{
-	le_release_timer();
-	le_rest_tracking();
 }
 
 /*
@@ -97,7 +85,7 @@ finish_at_commit(void)
 		le_grants_at_commit();
 		le_guards_at_xact_end();
 	}
-	drop_unneeded();
+	le_release_timer();
 }
 
 /*
@@ -123,7 +111,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			break;
 		case XACT_EVENT_PREPARE:
 			le_guards_at_xact_end();
-			drop_unneeded();
+			le_release_timer();
 			update_watch();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
@@ -141,7 +129,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			le_run_safely(le_verify_terms, NULL);
 			le_announcements_at_xact_end(false);
 			le_xact_lists_at_abort();
-			drop_unneeded();
+			le_release_timer();
 			update_watch();
 			break;
 		default:

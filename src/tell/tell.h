@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * tell/tell.h
- *	  Reports of changes: the server log, notifications, wakeups of candidates
- *	  for many elections, and identities.
+ *	  Reports of changes: the server log and notifications; and identities.
  *
  *-------------------------------------------------------------------------
  */

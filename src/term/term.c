@@ -138,7 +138,7 @@ end_term(LeHeldTerm *held, LeEndReason reason)
 
 	le_run_safely(take_off_record, &ending);
 	if (reason == LE_END_LOCK_RELEASED)
-		le_wake_followers(&ending.election);
+		le_wake_many(&ending.election);
 }
 
 /*
@@ -325,7 +325,10 @@ le_let_go_all_for_session(void)
 static void
 end_with_xact(LeXactItem *item)
 {
+	LeElectionKey election = item->election;
+
 	end_term(of_item(item), proc_exit_inprogress ? LE_END_SESSION : LE_END_TRANSACTION);
+	le_wake_many(&election);
 }
 
 /*
