@@ -567,16 +567,8 @@ RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION pg_stat_leader_election_reset() IS
-'reset the statistics of this database, and forget elections that are vacant and have no candidates or observers';
+'reset the statistics of this database, and show elections no longer that are vacant, were resigned from, and have no candidates or observers';
 REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
-
-CREATE FUNCTION le_forget(name text)
-RETURNS boolean
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_forget(text) IS
-'forget the statistics of a vacant election, but not how its last term ended; returns false if it is not known, or, with a warning, if it is led or waited for';
-REVOKE ALL ON FUNCTION le_forget(text) FROM PUBLIC;
 
 GRANT SELECT ON le_declarations, le_once_done, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
@@ -595,7 +587,6 @@ GRANT SELECT ON le_token_seq, le_lease_origin_seq TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
 	le_declare(text, regrole, interval, interval, boolean),
 	le_undeclare(text),
-	le_forget(text),
 	pg_stat_leader_election_reset()
 TO @extowner@ WITH GRANT OPTION;
 GRANT INSERT ON le_declarations TO @extowner@;

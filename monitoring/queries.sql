@@ -102,7 +102,7 @@ ORDER BY since LIMIT 20;
 \if :le_has_statistics
 \echo '4. Vacant elections: the first 20, those with candidates first, then by their last bid'
 \echo 'Start the program. If it waits or polls in vain, look at 2. Check that le_declarations.candidates'
-\echo 'includes the program''s role. A retired job: SELECT le_undeclare(''ELECTION''), le_forget(''ELECTION'').'
+\echo 'includes the program''s role. A retired job: SELECT le_undeclare(''ELECTION'').'
 \echo 'A lease that is not committed does not count yet: it is listed, and if it is the first, terms is 0.'
 SELECT regexp_replace(name, '^(.{21})..+', :'le_begins') AS election,
        date_trunc('second', clock_timestamp() - vacant_since) AS vacant_for,

@@ -2192,7 +2192,6 @@ BEGIN
 		'le_declare(name text, candidates regrole = NULL, grace interval = NULL, max_ttl interval '
 			'= NULL, private boolean = NULL) RETURNS void',
 		'le_undeclare(name text) RETURNS boolean',
-		'le_forget(name text) RETURNS boolean',
 		'le_depose_role(role regrole, reason text = NULL) RETURNS integer'] LOOP
 		EXECUTE pg_catalog.format($f$CREATE OR REPLACE FUNCTION le.%s LANGUAGE plpgsql AS $b$
 			BEGIN

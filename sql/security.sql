@@ -50,7 +50,6 @@ INSERT INTO calls VALUES
  ('le_declare(text,regrole,interval,interval,boolean)', $$SELECT le_declare('n')$$),
  ('le_undeclare(text)', $$SELECT le_undeclare('n')$$),
  ('le_version()', 'SELECT le_version()'),
- ('le_forget(text)', $$SELECT le_forget('of the administrator')$$),
  ('_le_declarations_changed()', 'SELECT _le_declarations_changed()'),
  ('le_leader(text)', $$SELECT identity FROM le_leader('lease')$$),
  ('_le_registry_terms()', $$SELECT count(value) FROM _le_registry_terms()$$),

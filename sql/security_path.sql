@@ -171,7 +171,7 @@ GRANT CREATE ON DATABASE :"database" TO regress_le_mallory;
 SET SESSION AUTHORIZATION regress_le_mallory;
 SET search_path = regress_evil, pg_catalog;
 CREATE EXTENSION leader_election;
-SELECT le_declare('declared', 'regress_le_team'), le_forget('declared'), pg_stat_leader_election_reset();
+SELECT le_declare('declared', 'regress_le_team'), pg_stat_leader_election_reset();
 SELECT le_try_become_leader('job', identity => 'me'), le_once('job', '2026-01-01 +0'), le_undeclare('declared');
 SELECT le_resign('job');
 RESET search_path;

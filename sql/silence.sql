@@ -147,7 +147,9 @@ SELECT dblink_disconnect('l'), gone('l');
 TABLE on_record;
 TABLE counted;
 -- nothing keeps these elections in the registry
-SELECT name, le_forget(name) FROM counted;
+SELECT le_try_become_leader(name), le_resign(name) FROM counted;
+SELECT pg_stat_leader_election_reset();
+TABLE counted;
 SELECT dblink_disconnect('worker'), gone('worker');
 SET client_min_messages = warning;
 DROP SCHEMA regress_heartbeat CASCADE;

@@ -25,7 +25,7 @@ SELECT pg_sleep(0.1);
 UPDATE moment SET noted = clock_timestamp();
 SELECT le_resign('vacancy');
 TABLE vacancy;
--- forgotten when counts begin anew, and then vacant since it was heard of again
+-- removed when counts begin anew, and then vacant since it was heard of again
 SELECT pg_stat_leader_election_reset();
 TABLE vacancy;
 UPDATE moment SET noted = clock_timestamp();
@@ -54,7 +54,7 @@ SELECT le_resign('vacancy');
 SELECT terms, resigned, time_led <= since_reset AS led_since_reset, time_vacant <= since_reset AS vacant_since_reset
 FROM counts WHERE name = 'vacancy';
 
--- a lease that has expired, which no session has noticed; forgotten as well
+-- a lease that has expired, which no session has noticed; its end counts when it is
 SELECT le_lease('vacancy', '200 ms') > 0 AS lease;
 TABLE vacancy;
 UPDATE moment SET noted = clock_timestamp() + interval '100 ms';

@@ -156,7 +156,8 @@ subtest 'an error at the end of a session' => sub {
 	ask($next, "SELECT pg_terminate_backend($session->{pid})");
 	ask_until($next, "SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid}", '0', 30);
 	is(ask($next, q{SELECT count(*) FROM _le_registry_terms() WHERE name = 'ends for good'}), '0', 'no term is left');
-	is(ask($next, q{SELECT le_forget('ends for good')}), 't', 'and nothing watches it');
+	ask($next, q{SELECT le_try_become_leader('ends for good'), le_resign('ends for good')}, 'SELECT pg_stat_leader_election_reset()');
+	is(ask($next, q{SELECT count(*) FROM pg_stat_leader_election WHERE name = 'ends for good'}), '0', 'and nothing watches it');
 	like(slurp_file($node->logfile), qr/FATAL:  the abort is out of luck/, 'after an error');
 	end_session($next);
 };

@@ -79,7 +79,7 @@ SELECT string_agg(format('%s %s', object, rights), E'\n' ORDER BY object COLLATE
 FROM (
 	SELECT p.oid::regprocedure::text AS object, p.proacl AS acl, i.initprivs
 	FROM pg_proc p LEFT JOIN pg_init_privs i ON i.objoid = p.oid AND i.classoid = 'pg_proc'::regclass
-	WHERE p.proname IN ('le_declare', 'le_undeclare', 'le_depose_role', 'le_forget', 'pg_stat_leader_election_reset')
+	WHERE p.proname IN ('le_declare', 'le_undeclare', 'le_depose_role', 'pg_stat_leader_election_reset')
 	UNION ALL
 	SELECT c.oid::regclass::text, c.relacl, i.initprivs
 	FROM pg_class c LEFT JOIN pg_init_privs i ON i.objoid = c.oid AND i.classoid = 'pg_class'::regclass
@@ -96,7 +96,6 @@ subtest 'the owner of a database installs it' => sub {
 	is($node->safe_psql($db, $rights), qq{le_declarations "$owner":INSERT public:SELECT
 le_declare(text,regrole,interval,interval,boolean) "$owner":EXECUTE*
 le_depose_role(regrole,text) 
-le_forget(text) "$owner":EXECUTE*
 le_lease_origin_seq "$owner":UPDATE public:SELECT
 le_leases 
 le_once_done "$owner":DELETE "$owner":INSERT "$owner":UPDATE public:SELECT
@@ -109,12 +108,12 @@ WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid
 AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 
 	does($owner, $db, q{SELECT le_declare('scheduler', 'app', '1 s', '20 s'), le_declare('mailer'), le_declare('other'), le_undeclare('other')}, '|||t');
-	does($owner, $db, q{SELECT le_forget('scheduler'), pg_stat_leader_election_reset()}, 'f|');
+	does($owner, $db, 'SELECT pg_stat_leader_election_reset()', '');
 	refused($owner, $db, q{SELECT le_depose_role('app')}, 'but does not end terms of all roles');
 	does('app', $db, q{SELECT le_try_become_leader('scheduler'), le_resign('scheduler')}, 't|t');
 	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not bid');
 
-	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_undeclare('mailer')}, q{SELECT le_forget('x')},
+	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_undeclare('mailer')},
 		'SELECT pg_stat_leader_election_reset()', q{INSERT INTO le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)},
 		'GRANT EXECUTE ON FUNCTION le_undeclare TO app', 'DROP EXTENSION leader_election', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp')
 	{
@@ -197,14 +196,13 @@ subtest 'a superuser\'s installation gives the owner nothing' => sub {
 	is($node->safe_psql($db, $rights), 'le_declarations public:SELECT
 le_declare(text,regrole,interval,interval,boolean) 
 le_depose_role(regrole,text) 
-le_forget(text) 
 le_lease_origin_seq public:SELECT
 le_leases 
 le_once_done public:SELECT
 le_token_seq public:SELECT
 le_undeclare(text) 
 pg_stat_leader_election_reset() |t', 'there are no rights but the public ones');
-	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_forget('x')}, 'SELECT pg_stat_leader_election_reset()',
+	foreach my $statement (q{SELECT le_declare('x')}, 'SELECT pg_stat_leader_election_reset()',
 		q{INSERT INTO le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)}, 'DROP EXTENSION leader_election')
 	{
 		refused($owner, $db, $statement);

@@ -181,7 +181,7 @@ my @administration = (
 	q{SELECT public.le_depose_role('regress_app', 'why')},
 	q{SELECT public.le_version()},
 	q{SELECT public.le_undeclare('s')},
-	q{SELECT public.pg_stat_leader_election_reset(), public.le_forget('s')},
+	q{SELECT public.pg_stat_leader_election_reset()},
 );
 my @relations = qw(le_leaders le_candidates pg_stat_leader_election pg_stat_leader_election_info _le_locks le_declarations le_once_done);
 

@@ -28,10 +28,6 @@
 extern bool le_depose_leader(const LeElection *election, const char *why);
 extern int	le_depose_all(Oid role, const char *why);
 
-/* forget.c */
-extern bool le_forget_election(const LeElection *election);
-extern void le_reset_statistics(void);
-
 /* guard.c */
 extern int64 le_guarded_by(const LeElection *election);
 extern bool le_guard_transaction(const LeElection *election, int64 token,

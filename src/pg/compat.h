@@ -11,9 +11,9 @@
  *	  property, and after the arrow the test that fails if it changes.
  *
  *	  Locks
- *	  - lock/lock.c, lead/forget.c: GetLockConflicts() leaves out
- *	    holders that are in no transaction, and this session;
- *	    LockWaiterCount() counts holders, too -> sql/guard, sql/forget
+ *	  - lock/lock.c: GetLockConflicts() leaves out holders that are in
+ *	    no transaction, and this session; LockWaiterCount() counts holders, too
+ *	    -> sql/guard, sql/views
  *	  - bid/campaign.c: MyProc's fpLockBits and myProcLocks are all locks
  *	    that this session holds; only sessions with a lock, a transaction ID or
  *	    xmin are waited for; a wait for a lock begins with DeadlockTimeout ->

@@ -64,17 +64,6 @@ is_watched(LeElectionEntry *entry)
 }
 
 /*
- * Check whether no term is recorded, or only a lease that is marked as over
- */
-static bool
-is_vacant(LeElectionEntry *entry)
-{
-	return entry->token == 0 ||
-		(entry->scope == LE_SCOPE_LEASE &&
-		 pg_atomic_read_u64(&entry->expiry.deadline) == LE_DEADLINE_OVER);
-}
-
-/*
  * Check whether the entry must stay although no term is recorded
  *
  * The caller must hold the partition lock.  Never raises an error.
@@ -146,17 +135,6 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
 }
 
 /*
- * Show a hidden election again, with statistics that start from zero
- */
-static void
-show_entry(LeElectionEntry *entry)
-{
-	Assert(!entry->running);
-	entry->hidden = false;
-	le_start_tally(entry, le_monotonic_us());
-}
-
-/*
  * Return the election's entry with its partition locked exclusively, adding
  * the entry if there is none.  Return NULL if there is none, and the server
  * has "most" entries or more.
@@ -181,8 +159,6 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 		}
 		name_entry(entry, name);
 	}
-	else if (entry->hidden)
-		show_entry(entry);
 	mark_entry_declared(entry, false);
 	if (found && entry->token == 0 && !le_entry_is_kept(entry))
 	{
@@ -270,36 +246,6 @@ le_registry_unwatch(LeElectionEntry *entry, LeWatcher what)
 	pg_atomic_fetch_sub_u32(&entry->watchers[what], 1);
 	if (was_idle)
 		count_down(&le_registry_counters()->pinned);
-}
-
-/*
- * Forget an election that is vacant and not watched
- *
- * An election that has been led is only hidden: how and when its last term
- * ended decides whether a grace period follows.
- */
-LeForgotten
-le_registry_forget(const LeElection *election)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(&election->key, true);
-	LeForgotten answer = LE_FORGOTTEN;
-
-	if (entry == NULL)
-		return LE_NOT_KNOWN;
-	if (entry->hidden || strcmp(le_registry_string(entry->name), election->name) != 0)
-		answer = LE_NOT_KNOWN;
-	else if (is_watched(entry) || !is_vacant(entry))
-		answer = LE_IN_USE;
-	else if (entry->token == 0 && entry->last_token == 0 && entry->grace_from == 0)
-	{
-		le_empty_entry(entry);
-		dshash_delete_entry(le_registry_table(LE_ELECTION_TABLE), entry);
-		return LE_FORGOTTEN;
-	}
-	else
-		entry->hidden = true;
-	le_registry_unlock_entry(entry);
-	return answer;
 }
 
 /*

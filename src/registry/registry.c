@@ -61,9 +61,6 @@
  *				election's lock and sets deadline and ttl without an LWLock.
  *				The entry of a lease also stays in place for the first
  *				candidate in line.
- *				A vacant entry that is forgotten on demand is hidden if it
- *				tells of a grace period, and shown again by
- *				le_registry_lock_or_add.
  *				Denials, the time of the last one and the longest wait are
  *				atomic, and written under the shared lock.  The identity of the
  *				last denied bid is written under the exclusive lock, but read

@@ -188,20 +188,10 @@ typedef struct LeElectionEntry
 	bool		lock_gone;		/* was its lock seen free? see observe.c */
 	bool		silent;			/* found to have missed its heartbeat, see
 								 * heartbeats.c */
-	bool		hidden;			/* forgotten except for its last term, and not
-								 * used since */
 } LeElectionEntry;
 
 /* dsa.c rounds sizes up to its size classes, and dshash adds 16 bytes */
 StaticAssertDecl(sizeof(LeElectionEntry) <= 368, "an entry must fit into 384 bytes");
-
-/* Result of an attempt to forget an election */
-typedef enum LeForgotten
-{
-	LE_FORGOTTEN,
-	LE_NOT_KNOWN,
-	LE_IN_USE
-} LeForgotten;
 
 /* The bid that was denied last */
 typedef struct LeDenial
@@ -418,7 +408,6 @@ extern uint64 le_registry_forgotten_at(bool kept);
 /* elections.c */
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
 extern void le_registry_unwatch(LeElectionEntry *entry, LeWatcher what);
-extern LeForgotten le_registry_forget(const LeElection *election);
 extern uint64 le_registry_fix_grace_from(const LeElection *election, uint64 grace_from);
 extern void le_registry_mark_declared(uint64 declarations);
 

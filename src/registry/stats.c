@@ -135,7 +135,7 @@ static bool
 is_denied_again(const LeElectionEntry *entry, const LeElection *election,
 				const LeIdentity *identity)
 {
-	return !entry->hidden && entry->denied_role == GetSessionUserId() &&
+	return entry->denied_role == GetSessionUserId() &&
 		entry->denied_has_client == identity->has_client &&
 		strcmp(le_registry_string(entry->denied_identity), identity->string) == 0 &&
 		strcmp(le_registry_string(entry->name), election->name) == 0;
@@ -216,7 +216,7 @@ void
 le_copy_denial(LeDenial *denial, LeElectionEntry *entry)
 {
 	AssertPartitionLocked();
-	denial->at = entry->hidden ? 0 : (TimestampTz) pg_atomic_read_u64(&entry->denied_at);
+	denial->at = (TimestampTz) pg_atomic_read_u64(&entry->denied_at);
 	denial->role = entry->denied_role;
 	denial->identity.has_client = entry->denied_has_client;
 	strcpy(denial->identity.string, le_registry_string(entry->denied_identity));
@@ -257,7 +257,7 @@ copy_known(void *entry, void *row)
 {
 	LeElectionEntry *known = entry;
 
-	if (known->election.database != MyDatabaseId || known->hidden)
+	if (known->election.database != MyDatabaseId)
 		return false;
 	if (row != NULL)
 		copy_statistics(row, known);
@@ -275,7 +275,9 @@ le_registry_list_statistics(int *count)
 }
 
 /*
- * Restart all statistics of this database from zero
+ * Restart all statistics of this database from zero.  Remove the entries that
+ * tell nothing else: nothing keeps them in place, and the last term, if there
+ * was one, was resigned.
  */
 void
 le_registry_reset_statistics(void)
@@ -288,7 +290,14 @@ le_registry_reset_statistics(void)
 	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (entry->election.database == MyDatabaseId)
+		if (entry->election.database != MyDatabaseId)
+			continue;
+		if (entry->token == 0 && entry->grace_from == 0 && !le_entry_is_kept(entry))
+		{
+			le_empty_entry(entry);
+			dshash_delete_current(&status);
+		}
+		else
 			reset_tally(entry, now);
 	}
 	dshash_seq_term(&status);

@@ -73,7 +73,6 @@ PG_FUNCTION_INFO_V1(le_depose_role);
 PG_FUNCTION_INFO_V1(le_declare);
 PG_FUNCTION_INFO_V1(le_undeclare);
 PG_FUNCTION_INFO_V1(le_declarations_changed);
-PG_FUNCTION_INFO_V1(le_forget);
 
 Datum
 le_try_become_leader(PG_FUNCTION_ARGS)
@@ -361,13 +360,4 @@ le_declarations_changed(PG_FUNCTION_ARGS)
 
 	le_declarations_written(trigger->tg_relation, TRIGGER_FIRED_FOR_STATEMENT(trigger->tg_event));
 	return PointerGetDatum(NULL);
-}
-
-Datum
-le_forget(PG_FUNCTION_ARGS)
-{
-	LeElection	election;
-
-	le_prepare_for_name(fcinfo, &election);
-	PG_RETURN_BOOL(le_forget_election(&election));
 }

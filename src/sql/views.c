@@ -449,6 +449,6 @@ Datum
 pg_stat_leader_election_reset(PG_FUNCTION_ARGS)
 {
 	le_prepare(fcinfo);
-	le_reset_statistics();
+	le_registry_reset_statistics();
 	PG_RETURN_VOID();
 }

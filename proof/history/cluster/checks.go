@@ -50,7 +50,6 @@ var leftovers = []string{
 	`SELECT 'leader', row_to_json(l)::text FROM le_leaders l`,
 	`SELECT 'candidate', row_to_json(c)::text FROM le_candidates c`,
 	`SELECT 'candidate counted', row_to_json(s)::text FROM pg_stat_leader_election s WHERE candidates > 0`,
-	`SELECT 'observer or bid', name FROM pg_stat_leader_election WHERE name IS NOT NULL AND NOT le_forget(name)`,
 	`SELECT 'advisory lock', row_to_json(l)::text FROM pg_locks l WHERE locktype = 'advisory'`,
 	`SELECT 'prepared transaction', row_to_json(p)::text FROM pg_prepared_xacts p`,
 	`SELECT 'session', row_to_json(a)::text FROM pg_stat_activity a
