@@ -455,7 +455,7 @@ Runs(token) ==
                            /\ ~(rec.token = token /\ rec.silent)
     \/ token # 0 /\ until[token] > now
 
-\* le_record_is_led(): does the record say that the term runs?  A session that
+\* le_term_is_led(): does the record say that the term runs?  A session that
 \* finds that a deadline has passed closes the term first, by the actions above.
 RecordIsLed(token) ==
     /\ rec.token = token

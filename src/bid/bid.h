@@ -37,7 +37,7 @@ typedef struct LeDecision
 /* All that decides whether a candidate may be elected */
 typedef struct LeSituation
 {
-	LeRecord	record;			/* read once */
+	LeTerm		term;			/* what is recorded, read once */
 	bool		has_lock;		/* does the candidate hold the election's
 								 * lock? */
 	bool		lease_counts;	/* is a recorded lease one of the extension

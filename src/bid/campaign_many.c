@@ -129,7 +129,7 @@ look_again(const LeBid *bid, LeChoice *choice)
 	LeSituation situation = {.lease_counts = true};
 	LeDecision	decision;
 
-	(void) le_registry_read_record(&bid->election.key, &situation.record);
+	(void) le_registry_read(&bid->election.key, &situation.term);
 	situation.now = le_monotonic_us();
 	decision = le_decide(&situation);
 	choice->by_lock = decision.obstacle == LE_LED_BY_LOCK;

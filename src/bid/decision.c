@@ -20,11 +20,11 @@
 LeDecision
 le_decide_vacant(const LeSituation *situation)
 {
-	const LeRecord *record = &situation->record;
+	uint64		grace_from = situation->term.grace_from;
 	LeDecision	decision = {.obstacle = LE_MAY_LEAD,.until = situation->grants_from};
 
-	if (record->grace_from != 0 && situation->grace_us != 0)
-		decision.until = Max(decision.until, record->grace_from + situation->grace_us);
+	if (grace_from != 0 && situation->grace_us != 0)
+		decision.until = Max(decision.until, grace_from + situation->grace_us);
 	if (decision.until > situation->now)
 		decision.obstacle = decision.until == situation->grants_from ?
 			LE_PROMOTION : LE_GRACE;
@@ -42,7 +42,7 @@ le_decide_vacant(const LeSituation *situation)
 static LeDecision
 decide_on_term(const LeSituation *situation)
 {
-	const LeTerm *term = &situation->record.term;
+	const LeTerm *term = &situation->term;
 	LeDecision	decision = {.obstacle = LE_STALE_TERM};
 
 	if (term->scope == LE_SCOPE_LEASE && situation->lease_counts)
@@ -70,7 +70,7 @@ decide_on_term(const LeSituation *situation)
 LeDecision
 le_decide(const LeSituation *situation)
 {
-	if (situation->record.term.token != 0)
+	if (situation->term.token != 0)
 		return decide_on_term(situation);
 	return le_decide_vacant(situation);
 }

@@ -185,14 +185,14 @@ static void
 look_with_lock(const LeBid *bid, LeSituation *situation)
 {
 	const LeElection *election = &bid->election;
-	LeRecord   *record = &situation->record;
+	LeTerm	   *term = &situation->term;
 
-	memset((char *) situation + sizeof(LeRecord), 0, sizeof(LeSituation) - sizeof(LeRecord));
+	memset((char *) situation + sizeof(LeTerm), 0, sizeof(LeSituation) - sizeof(LeTerm));
 	situation->has_lock = true;
-	if (!le_registry_read_record(&election->key, record))
+	if (!le_registry_read(&election->key, term))
 		le_look_at_vacancy(bid, situation);
-	else if (record->term.scope == LE_SCOPE_LEASE)
-		situation->lease_counts = le_is_lease_table(record->term.lease_table);
+	else if (term->scope == LE_SCOPE_LEASE)
+		situation->lease_counts = le_is_lease_table(term->lease_table);
 	situation->now = le_monotonic_us();
 }
 
@@ -249,10 +249,10 @@ le_clear_record(const LeBid *bid, bool dont_wait)
 		look_with_lock(bid, &situation);
 		decision = le_decide(&situation);
 		if (decision.obstacle == LE_STALE_TERM)
-			le_end_stale(&situation.record.term);
+			le_end_stale(&situation.term);
 		else if (decision.obstacle == LE_LEASE_OVER)
 		{
-			decision = clear_lease(bid, &situation.record.term, dont_wait);
+			decision = clear_lease(bid, &situation.term, dont_wait);
 			if (decision.obstacle != LE_MAY_LEAD)
 				return decision;
 			passed_guard = true;
@@ -260,7 +260,7 @@ le_clear_record(const LeBid *bid, bool dont_wait)
 		else
 			break;
 	}
-	if (situation.record.term.token == 0 && !passed_guard && !pass_guard(election, dont_wait))
+	if (situation.term.token == 0 && !passed_guard && !pass_guard(election, dont_wait))
 		decision.obstacle = LE_GUARDED;
 	return decision;
 }

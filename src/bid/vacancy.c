@@ -32,13 +32,13 @@
 static void
 complete_record(const LeElection *election, LeSituation *situation)
 {
-	LeRecord   *record = &situation->record;
+	LeTerm	   *term = &situation->term;
 
-	if (record->end_known)
+	if (term->end_known)
 		return;
-	record->grace_from = Max(record->grace_from, le_registry_forgotten_at(le_is_kept(election)));
+	term->grace_from = Max(term->grace_from, le_registry_forgotten_at(le_is_kept(election)));
 	if (situation->has_lock)
-		record->grace_from = le_registry_fix_grace_from(election, record->grace_from);
+		term->grace_from = le_registry_fix_grace_from(election, term->grace_from);
 }
 
 /*

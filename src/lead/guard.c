@@ -183,7 +183,7 @@ require_few(void)
 bool
 le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 {
-	LeRecord	record;
+	LeTerm		term;
 	LeGuard    *guard;
 
 	le_require_primary();
@@ -194,8 +194,8 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 		return token != 0 && may_use_term(election, token, in_trigger);
 
 	/* a token that does not lead must not cause a bid to be denied */
-	(void) le_registry_read_record(&election->key, &record);
-	if (!le_record_is_led(&record, token))
+	(void) le_registry_read(&election->key, &term);
+	if (!le_term_is_led(&term, token))
 		return false;
 	require_few();
 

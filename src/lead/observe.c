@@ -55,49 +55,63 @@ le_stop_observing(void)
 	le_registry_uncharge(1);
 }
 
-static void
-make_vacant(LeObservation *seen)
+/*
+ * Check whether the recorded term leads
+ *
+ * A lease also ends with the extension that it was taken from.
+ */
+static bool
+is_seen_to_lead(const LeElection *election, const LeTerm *term)
 {
-	seen->led = false;
-	seen->by_lock = false;
-	seen->deadline = 0;
-	seen->has_value = false;
-}
-
-static void
-look_at_election(const LeElection *election, LeObservation *seen)
-{
-	do
-	{
-		(void) le_leases_ready(false);
-		le_registry_look(&election->key, seen);
-		le_refuse_collision(election, seen->name);
-	} while (seen->expired && !le_close_lease(election));
-
-	/* a lease ends with the extension that it was taken from */
-	if (OidIsValid(seen->lease_table) && !le_is_lease_table(seen->lease_table))
-		make_vacant(seen);
-
-	if (seen->by_lock && !le_lock_is_busy(election) &&
-		le_registry_mark_lost(&election->key, seen->token))
-		make_vacant(seen);
+	if (term->token == 0)
+		return false;
+	if (term->scope == LE_SCOPE_LEASE)
+		return le_copied_lease_runs(term);
+	return !term->lock_gone && !term->silent &&
+		(le_lock_is_busy(election) || !le_registry_mark_lost(&election->key, term->token));
 }
 
 /*
- * Return the version of what is seen
+ * Read the leader, and the value that it publishes.  If the election is
+ * vacant, the token is 0.
+ */
+static void
+look_at_election(const LeElection *election, LeTerm *leader, char *value)
+{
+	do
+	{
+		do
+		{
+			(void) le_leases_ready(false);
+			(void) le_registry_read(&election->key, leader);
+			le_refuse_collision(election, leader->name);
+		} while (leader->expired && !le_close_lease(election));
+
+		if (!is_seen_to_lead(election, leader))
+		{
+			leader->token = 0;
+			leader->has_value = false;
+		}
+	} while (leader->has_value &&
+			 !le_registry_copy_value(&election->key, leader->token, value));
+}
+
+/*
+ * Return the version of what is seen: of the leader, or of the vacancy after
+ * the last term
  *
  * It has 53 bits, so that clients whose numbers are all double precision can
  * pass it back.  The first bit is set, so that no version is 0.
  */
 static int64
-version_of(const LeObservation *seen)
+version_of(const LeTerm *leader, const char *value)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) &seen->token,
-										   sizeof(seen->token), seen->led);
+	bool		led = leader->token != 0;
+	int64		token = led ? leader->token : leader->begun_token;
+	uint64		hash = hash_bytes_extended((const unsigned char *) &token, sizeof(token), led);
 
-	if (seen->has_value)
-		hash = hash_bytes_extended((const unsigned char *) seen->value,
-								   strlen(seen->value), hash);
+	if (leader->has_value)
+		hash = hash_bytes_extended((const unsigned char *) value, strlen(value), hash);
 	return UINT64CONST(1) << 52 | hash >> 12;
 }
 
@@ -105,13 +119,13 @@ version_of(const LeObservation *seen)
  * Wait until the state of the election has another version than the known one;
  * for at most wait_ms
  *
- * *seen is set to what is seen then.  Returns its version.  If known is 0,
- * returns at once.  May raise an error, and ends the session if its client is
- * gone.
+ * *leader and value are set to what is seen then, as by look_at_election.
+ * Returns its version.  If known is 0, returns at once.  May raise an error,
+ * and ends the session if its client is gone.
  */
 int64
 le_observe_election(const LeElection *election, int64 known, int64 wait_ms,
-					LeObservation *seen)
+					LeTerm *leader, char *value)
 {
 	int64		version;
 	uint64		give_up_at = PG_UINT64_MAX;
@@ -130,14 +144,14 @@ le_observe_election(const LeElection *election, int64 known, int64 wait_ms,
 		uint64		until = give_up_at;
 
 		/* in this order, as a value can become private between the two */
-		look_at_election(election, seen);
+		look_at_election(election, leader, value);
 		le_require_observer(election);
-		version = version_of(seen);
+		version = version_of(leader, value);
 		if (version != known || le_monotonic_us() >= give_up_at)
 			break;
-		if (seen->deadline != 0)
-			until = Min(until, seen->deadline);
-		if (seen->by_lock)
+		if (leader->token != 0 && leader->lasts_us != 0)
+			until = Min(until, leader->deadline);
+		if (leader->token != 0 && leader->scope != LE_SCOPE_LEASE)
 			until = Min(until, le_monotonic_us() + LE_LOCK_LOOK_US);
 		InvalidateCatalogSnapshotConditionally();
 		le_sleep(&pinned->changed, until, LE_SLEEP_OBSERVE);

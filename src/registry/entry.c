@@ -110,7 +110,7 @@ le_count_candidates(LeElectionEntry *entry)
 }
 
 /*
- * Copy the entry's term
+ * Copy what the entry tells of its term, and of the last one
  *
  * The caller must hold the partition lock.  Never raises an error.
  */
@@ -131,7 +131,11 @@ le_copy_entry(LeTerm *term, LeElectionEntry *entry)
 	term->deadline = pg_atomic_read_u64(&entry->expiry.deadline);
 	term->renewals = pg_atomic_read_u64(&entry->expiry.renewals);
 	term->silent = le_entry_close_silent(entry, entry->token);
+	term->lock_gone = entry->lock_gone;
 	term->has_value = DsaPointerIsValid(entry->value);
+	term->end_known = entry->last_token != 0 || entry->grace_from_known;
+	term->grace_from = entry->grace_from;
+	term->begun_token = entry->running ? entry->token : entry->last_token;
 	term->candidates = le_count_candidates(entry);
 	term->identity.has_client = entry->identity_has_client;
 	strcpy(term->identity.string, le_registry_string(entry->identity));

@@ -201,11 +201,14 @@ typedef struct LeDenial
 	LeIdentity	identity;		/* empty: unknown */
 } LeDenial;
 
-/* A copy of a term */
+/*
+ * What is recorded of an election, at one moment: its term, or if the token is
+ * 0, how the last one ended
+ */
 typedef struct LeTerm
 {
 	LeElectionKey election;
-	int64		token;			/* 0: no term runs */
+	int64		token;			/* 0: no term is recorded */
 	LeScope		scope;
 	int			pid;			/* 0: a lease */
 	Oid			role;
@@ -218,39 +221,16 @@ typedef struct LeTerm
 	LeEndReason end_reason;		/* of a term that has ended */
 	bool		silent;			/* has it ended for a missing heartbeat? */
 	bool		expired;		/* a lease: had it ended when it was copied? */
+	bool		lock_gone;		/* as in LeElectionEntry */
 	bool		has_value;
+	bool		end_known;		/* is it known how the last term ended? */
+	uint64		grace_from;		/* if so, as in LeElectionEntry */
+	int64		begun_token;	/* last term that has begun; 0: unknown */
 	int			candidates;		/* in line, and for many */
 	LeDenial	last_denied;	/* in a list only */
 	LeIdentity	identity;
-	char		name[LE_TEXT_SIZE];
+	char		name[LE_TEXT_SIZE]; /* empty: nothing is known */
 } LeTerm;
-
-/* What is recorded of an election, at one moment */
-typedef struct LeRecord
-{
-	LeTerm		term;			/* token 0: none runs; the name is set if
-								 * known */
-	bool		end_known;		/* is it known how the last term ended? */
-	uint64		grace_from;		/* if so, as in LeElectionEntry */
-} LeRecord;
-
-/* What observers are shown of an election */
-typedef struct LeObservation
-{
-	bool		led;
-	int64		token;			/* of the leader, or of the last term; 0: none
-								 * is known */
-	bool		by_lock;		/* led while its session holds the lock */
-	uint64		deadline;		/* of a lease that runs; 0: none */
-	Oid			lease_table;	/* of such a lease */
-	bool		expired;		/* a lease has expired, which was not noticed
-								 * before */
-	bool		has_value;
-	Oid			role;
-	LeIdentity	identity;		/* of the leader, or of the expired lease */
-	char		name[LE_TEXT_SIZE]; /* of the election that has the key */
-	char		value[LE_VALUE_SIZE];
-} LeObservation;
 
 /* A row of the statistics */
 typedef struct LeStatistics
@@ -381,10 +361,8 @@ typedef enum LeLeaseAnswer
  * as it is recorded.  An uncommitted lease counts as well.
  */
 static inline bool
-le_record_is_led(const LeRecord *record, int64 token)
+le_term_is_led(const LeTerm *term, int64 token)
 {
-	const LeTerm *term = &record->term;
-
 	return token != 0 && term->token == token && !term->silent && !term->expired;
 }
 
@@ -427,7 +405,6 @@ extern void le_registry_bound_elections(int more);
 extern void le_registry_forget_databases(bool quiet);
 
 /* terms.c */
-extern bool le_registry_read_record(const LeElectionKey *key, LeRecord *record);
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern LeElectionEntry *le_registry_begin_term(const LeTerm *term);
 extern void le_registry_load_lease(const LeTerm *term, bool bounded);
@@ -438,7 +415,6 @@ extern void le_registry_set_voided(const LeElectionKey *key, int64 token,
 extern int64 le_registry_first_row(const LeElectionKey *key, int64 raise_to);
 extern bool le_registry_mark_lost(const LeElectionKey *key, int64 token);
 extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed);
-extern void le_registry_look(const LeElectionKey *key, LeObservation *seen);
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
 extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);

@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/terms.c
- *	  Terms in the registry: read, begin and end them, and what observers see
- *	  of them.
+ *	  Terms in the registry: read, begin and end them, and their values.
  *
  * registry.c says which locks protect what.
  *
@@ -21,38 +20,18 @@
  * lease that has ended.
  */
 bool
-le_registry_read_record(const LeElectionKey *key, LeRecord *record)
+le_registry_read(const LeElectionKey *key, LeTerm *term)
 {
 	LeElectionEntry *entry = le_registry_lock_entry(key, false);
 
 	if (entry == NULL)
 	{
-		memset(record, 0, sizeof(LeRecord));
+		memset(term, 0, sizeof(LeTerm));
 		return false;
 	}
-	le_copy_entry(&record->term, entry);
-	record->end_known = entry->last_token != 0 || entry->grace_from_known;
-	record->grace_from = entry->grace_from;
+	le_copy_entry(term, entry);
 	le_registry_unlock_entry(entry);
-	return record->term.token != 0;
-}
-
-/*
- * Copy the election's term.  Return false if no term is recorded.
- */
-bool
-le_registry_read(const LeElectionKey *key, LeTerm *term)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	bool		found;
-
-	if (entry == NULL)
-		return false;
-	found = entry->token != 0;
-	if (found)
-		le_copy_entry(term, entry);
-	le_registry_unlock_entry(entry);
-	return found;
+	return term->token != 0;
 }
 
 static void
@@ -314,44 +293,6 @@ le_registry_set_deposed(const LeElectionKey *key, int64 token, bool deposed)
 		entry->deposed = deposed;
 	le_registry_unlock_entry(entry);
 	return leads;
-}
-
-/*
- * Read what observers are shown of the election, which must have an entry
- *
- * A recorded lease may belong to an extension that has been dropped since.
- */
-void
-le_registry_look(const LeElectionKey *key, LeObservation *seen)
-{
-	LeElectionEntry *entry = le_registry_lock_entry(key, false);
-	bool		is_lease;
-	uint64		deadline;
-	bool		led;
-
-	/* it is watched; an error in one session is better than a crash of all */
-	if (entry == NULL)
-		elog(ERROR, "the registry has lost an election that is observed");
-	is_lease = entry->scope == LE_SCOPE_LEASE;
-	deadline = pg_atomic_read_u64(&entry->expiry.deadline);
-	led = entry->token != 0 &&
-		(is_lease ? le_deadline_is_committed(deadline) && !le_has_expired(&entry->expiry) :
-		 !entry->lock_gone && !le_entry_close_silent(entry, entry->token));
-
-	seen->led = led;
-	seen->token = led || entry->running ? entry->token : entry->last_token;
-	seen->by_lock = led && !is_lease;
-	seen->deadline = led && entry->expiry.lasts_us != 0 ? deadline : 0;
-	seen->lease_table = led && is_lease ? entry->lease_table : InvalidOid;
-	seen->expired = !led && is_lease && entry->running;
-	seen->role = entry->role;
-	seen->identity.has_client = entry->identity_has_client;
-	strcpy(seen->identity.string, le_registry_string(entry->identity));
-	strcpy(seen->name, le_registry_string(entry->name));
-	seen->has_value = led && DsaPointerIsValid(entry->value);
-	if (seen->has_value)
-		strcpy(seen->value, le_registry_string(entry->value));
-	le_registry_unlock_entry(entry);
 }
 
 /*

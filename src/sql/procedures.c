@@ -216,7 +216,8 @@ le_observe(PG_FUNCTION_ARGS)
 {
 	TupleDesc	type = output_row_type(fcinfo);
 	LeElection	election;
-	LeObservation *seen = palloc_object(LeObservation);
+	LeTerm		leader;
+	char		value[LE_VALUE_SIZE];
 	int64		known = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
 	int64		wait_ms;
 	Datum		values[4] = {0};
@@ -229,18 +230,17 @@ le_observe(PG_FUNCTION_ARGS)
 
 	commit_to_drop_snapshot(fcinfo);
 	le_require_room_to_watch(&election);
-	values[0] = Int64GetDatum(le_observe_election(&election, known, wait_ms, seen));
+	values[0] = Int64GetDatum(le_observe_election(&election, known, wait_ms, &leader, value));
 
-	if (seen->led)
+	if (leader.token != 0)
 	{
-		values[1] = Int64GetDatum(seen->token);
-		values[2] = CStringGetTextDatum(le_identity_shown(&seen->identity,
-														  seen->role));
+		values[1] = Int64GetDatum(leader.token);
+		values[2] = CStringGetTextDatum(le_identity_shown(&leader.identity, leader.role));
 		nulls[1] = nulls[2] = false;
 	}
-	if (seen->has_value)
+	if (leader.has_value)
 	{
-		values[3] = CStringGetTextDatum(seen->value);
+		values[3] = CStringGetTextDatum(value);
 		nulls[3] = false;
 	}
 	return output(type, values, nulls);

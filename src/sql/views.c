@@ -311,7 +311,7 @@ put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext,
 											  candidate->key_count * sizeof(int64));
 	LeElectionKey election = candidate->election;
-	LeRecord	record;
+	LeTerm		known;
 	int			count = 0;
 
 	if (le_registry_copy_keys(candidate, keys))
@@ -320,9 +320,9 @@ put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 	{
 		CHECK_FOR_INTERRUPTS();
 		election.key = keys[i];
-		(void) le_registry_read_record(&election, &record);
-		if (record.term.name[0] != '\0')
-			put_record(rsinfo, candidate, &election, record.term.name);
+		(void) le_registry_read(&election, &known);
+		if (known.name[0] != '\0')
+			put_record(rsinfo, candidate, &election, known.name);
 	}
 	pfree(keys);
 }
