@@ -303,8 +303,8 @@ COMMENT ON PROCEDURE le_campaign(text[], interval, interval, interval, text, big
 
 CREATE FUNCTION le_seats(name text, n integer)
 RETURNS text[]
-AS 'MODULE_PATHNAME'
-LANGUAGE C IMMUTABLE PARALLEL SAFE;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+RETURN ARRAY(SELECT name || '/' || i::text FROM pg_catalog.generate_series(1, n) i);
 COMMENT ON FUNCTION le_seats(text, integer) IS
 'names of n elections, name/1 to name/n, so that at most n lead: for le_campaign';
 

@@ -1645,18 +1645,9 @@ COMMENT ON FUNCTION le.le_once(text, timestamptz, bigint) IS
 'the term with that token runs (NULL: unless this session leads)';
 
 CREATE OR REPLACE FUNCTION le.le_seats(name text, n integer)
-RETURNS text[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-	SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-	name := le._le_name(name);
-	IF n IS NULL THEN
-		RAISE null_value_not_allowed USING MESSAGE = 'number of seats must not be null';
-	ELSIF n NOT BETWEEN 1 AND 10000 THEN
-		RAISE invalid_parameter_value USING MESSAGE = 'number of seats must be from 1 to 10000';
-	END IF;
-	PERFORM le._le_name(name || '/' || n);
-	RETURN ARRAY(SELECT name || '/' || i FROM generate_series(1, n) i);
-END $$;
+RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+SELECT ARRAY(SELECT name || '/' || i::text FROM generate_series(1, n) i);
+$$;
 COMMENT ON FUNCTION le.le_seats(text, integer) IS
 'names of n elections, name/1 to name/n, so that at most n lead: for le_campaign';
 

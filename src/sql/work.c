@@ -18,10 +18,6 @@
 PG_FUNCTION_INFO_V1(le_heartbeat);
 PG_FUNCTION_INFO_V1(le_once);
 PG_FUNCTION_INFO_V1(le_renew_many);
-PG_FUNCTION_INFO_V1(le_seats);
-
-/* The largest number of seats */
-#define LE_MAX_SEATS	10000
 
 /*
  * (name, token)
@@ -58,34 +54,6 @@ le_once(PG_FUNCTION_ARGS)
 		le_raise_null("the time for which a job is due");
 	token = PG_ARGISNULL(2) ? le_own_token(&election) : PG_GETARG_INT64(2);
 	PG_RETURN_BOOL(le_do_once(&election, PG_GETARG_TIMESTAMPTZ(1), token));
-}
-
-/*
- * (name, n): return the names of n elections
- */
-Datum
-le_seats(PG_FUNCTION_ARGS)
-{
-	char	   *name = text_to_cstring(le_arg_name(fcinfo));
-	int			count;
-	Datum	   *seats;
-
-	if (PG_ARGISNULL(1))
-		le_raise_null("number of seats");
-	count = PG_GETARG_INT32(1);
-	if (count < 1 || count > LE_MAX_SEATS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("number of seats must be from 1 to %d", LE_MAX_SEATS)));
-	seats = palloc_array(Datum, count);
-	for (int i = 0; i < count; i++)
-	{
-		text	   *seat = cstring_to_text(psprintf("%s/%d", name, i + 1));
-
-		le_check_name(seat);
-		seats[i] = PointerGetDatum(seat);
-	}
-	PG_RETURN_ARRAYTYPE_P(construct_array(seats, count, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 /*
