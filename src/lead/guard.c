@@ -157,8 +157,8 @@ may_use_term(const LeElection *election, int64 token, bool in_trigger)
 }
 
 /*
- * Raise an error if one more guard would take more slots of the lock table than
- * a session may
+ * Raise an error if one more guard would take more slots of the lock table
+ * than a session may
  */
 static void
 require_few(void)

@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * lock/lock.h
- *	  The locks of elections in the lock manager of the server, and wakeups of
- *	  candidates for many, which are in no queue.
+ *	  The locks of elections in the lock manager of the server.
  *
  *-------------------------------------------------------------------------
  */
