@@ -77,7 +77,8 @@ CREATE TABLE le_declarations (
 	max_ttl interval CHECK (max_ttl BETWEEN '100 ms' AND '1 day'),
 	private boolean NOT NULL DEFAULT false,
 	candidates_oid oid,
-	origin bigint
+	origin bigint,
+	key bigint UNIQUE GENERATED ALWAYS AS (pg_catalog.hashtextextended(name, 0)) STORED
 ) USING heap;
 SELECT pg_catalog.pg_extension_config_dump('le_declarations', '');
 COMMENT ON TABLE le_declarations IS
@@ -95,24 +96,8 @@ COMMENT ON COLUMN le_declarations.candidates_oid IS
 'OID of that role when it was declared, so that another role of that name does not count; NULL: the name decides';
 COMMENT ON COLUMN le_declarations.origin IS
 'server and database where the OID is valid; elsewhere, the name decides';
-
-CREATE FUNCTION _le_declarations_changed()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'le_declarations_changed'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION _le_declarations_changed() IS
-'trigger that makes all sessions read le_declarations again, and refuses too many rows';
-REVOKE ALL ON FUNCTION _le_declarations_changed() FROM PUBLIC;
--- for each row, as logical replication fires no statement triggers
-CREATE TRIGGER _le_declarations_changed
-	AFTER INSERT OR UPDATE OR DELETE ON le_declarations
-	FOR EACH ROW EXECUTE FUNCTION _le_declarations_changed();
-CREATE TRIGGER _le_declarations_written
-	AFTER INSERT OR TRUNCATE ON le_declarations
-	FOR EACH STATEMENT EXECUTE FUNCTION _le_declarations_changed();
-ALTER TABLE le_declarations
-	ENABLE ALWAYS TRIGGER _le_declarations_changed,
-	ENABLE ALWAYS TRIGGER _le_declarations_written;
+COMMENT ON COLUMN le_declarations.key IS
+'key of the election, which bids look for';
 
 CREATE FUNCTION le_declare(name text, candidates regrole DEFAULT NULL,
 						   grace interval DEFAULT NULL,

@@ -74,7 +74,13 @@ CALL try_declarations('ALTER TABLE le_declarations ALTER private DROP DEFAULT, A
 CALL try_declarations('ALTER TABLE le_declarations ALTER private DROP NOT NULL');
 CALL try_declarations('ALTER TABLE le_declarations SET UNLOGGED');
 CALL try_declarations('CREATE INDEX ON le_declarations (lower(name))');
+CALL try_declarations('CREATE INDEX ON le_declarations (key) WHERE name > ''''');
 CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_pkey');
+CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_key_key, ADD UNIQUE (key) DEFERRABLE');
+CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_key_key; CREATE INDEX ON le_declarations (key)');
+-- the index alone is used, and it is looked at again after each change
+CALL try_declarations('REINDEX TABLE le_declarations');
+CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_key_key, ADD UNIQUE (key)');
 
 -- le_once_done
 SELECT le_try_become_leader('altered'), le_once('altered', '2026-01-01 +0');

@@ -101,13 +101,13 @@ is_right(const Case *c)
 	memset(&situation, 0, sizeof(situation));
 	if (c->on_record != NO_TERM)
 	{
-		situation.record.term.token = 7;
-		situation.record.term.scope = scopes[c->on_record];
-		situation.record.term.deadline = c->deadline;
+		situation.term.token = 7;
+		situation.term.scope = scopes[c->on_record];
+		situation.term.deadline = c->deadline;
 		situation.lease_counts = c->on_record == LEASE;
 	}
-	situation.record.grace_from = c->grace_from;
-	situation.record.end_known = true;
+	situation.term.grace_from = c->grace_from;
+	situation.term.end_known = true;
 	situation.has_lock = c->has_lock;
 	situation.grace_us = c->grace_us;
 	situation.grants_from = c->grants_from;

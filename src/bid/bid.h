@@ -80,8 +80,8 @@ extern LeDecision le_decide(const LeSituation *situation);
 
 /* room.c */
 extern void le_require_countable(int count);
-extern void le_require_room_to_watch(const LeElection *election);
-extern void le_require_room(const LeElection *elections, int count, int counted);
+extern void le_make_room_to_watch(void);
+extern void le_make_room(int count, int counted);
 
 /* succession.c */
 extern bool le_write_off(const LeElection *election, LeTerm *term, bool dont_wait);

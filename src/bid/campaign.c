@@ -241,6 +241,10 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 		/* the extension may have been replaced meanwhile */
 		AcceptInvalidationMessages();
 		(void) le_leases_ready(true);
+
+		/* and the rules; a wait for guards needs no snapshot */
+		le_require_candidate(bid);
+		InvalidateCatalogSnapshotConditionally();
 		decision = le_clear_record(bid, false);
 		le_require_candidate(bid);
 		if (decision.obstacle == LE_MAY_LEAD && draw_token_in_line(bid, give_up_at))
@@ -666,7 +670,7 @@ le_elect(LeBid *bid)
 				 NULL);
 		return 0;
 	}
-	le_require_room(election, 1, bid->scope == LE_SCOPE_LEASE ? 1 : 0);
+	le_make_room(1, 1);
 
 	/* the first try of a bid that waits leaves waiting to its place in line */
 	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? LE_PATIENCE_UNSET : LE_NO_PATIENCE;

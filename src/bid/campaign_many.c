@@ -183,11 +183,11 @@ bid_for(LeManyCampaign *campaign, int index)
 	campaign->bid->election = campaign->elections[index];
 	if (le_acquire_now(campaign->bid))
 	{
-		/* the lease is about to be counted */
-		if (campaign->bid->scope == LE_SCOPE_LEASE)
-			le_registry_uncharge(1);
+		/* the term is about to be counted */
+		le_registry_uncharge(1);
 		return le_begin_elected(campaign->bid, &campaign->identity);
 	}
+	campaign->elections[index].declared = campaign->bid->election.declared;
 	if (choices != NULL)
 		look_again(campaign->bid, &choices[index]);
 	return 0;
@@ -329,7 +329,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 	if (count > 0)
 		bid->election = elections[0];	/* for messages */
 	le_prepare_to_bid(bid);
-	le_require_room(elections, count, count);
+	le_make_room(count, count);
 	le_identity_fill(&campaign.identity, bid->identity);
 	choose(&campaign);
 	campaign.give_up_at = PG_UINT64_MAX;

@@ -1,11 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * bid/room.c
- *	  Limits of the number of elections of the server, a database, a role and a
- *	  session.
+ *	  Room for elections that are about to be used.
  *
- * A bid makes room here if it finds none, and fails early if there is none.
- * What it then uses is reserved in registry/limits.c, beside other sessions.
+ * A bid makes room here if it finds none.  What it then uses is reserved where
+ * it is used, beside other sessions: see registry/limits.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -43,60 +42,22 @@ fits(pg_atomic_uint32 *counter, int more, int64 most)
 }
 
 /*
- * Return how many of the elections that the server may know are reserved for
- * others than all of these
- */
-static int
-reserved_for_others(const LeElection *elections, int count)
-{
-	bool		declared = true;
-
-	for (int i = 0; declared && i < count; i++)
-		declared = le_is_kept(&elections[i]);
-	return le_registry_reserve(declared);
-}
-
-/*
- * Raise an error if the server knows too many elections to add these
+ * Make room on the server for so many more elections, if it has none
  *
  * Vacant elections, and leases that have ended, make room.
  */
 static void
-require_room_on_server(const LeElection *elections, int count)
+make_room_on_server(int count)
 {
 	pg_atomic_uint32 *known = &le_registry_counters()->elections;
 	int			reserve = le_max_elections / 10;
 
-	if (likely(fits(known, count + reserve, le_max_elections)))
-		return;
-	reserve = reserved_for_others(elections, count);
-	for (int attempt = 0; !fits(known, count + reserve, le_max_elections); attempt++)
+	for (int attempt = 0; attempt < 2 && !fits(known, count + reserve, le_max_elections); attempt++)
 	{
-		if (attempt == 2)
-			le_raise_server_full(reserve);
 		if (attempt == 1)
 			sweep_for_room();
 		le_registry_bound_elections(count + reserve);
 	}
-}
-
-/*
- * Raise an error if too many elections are led in this database to lead one of
- * these
- */
-static void
-require_room_here(const LeElection *elections, int count)
-{
-	pg_atomic_uint32 *terms = le_registry_terms_here();
-	int			reserve = le_max_elections / 10;
-
-	if (likely(fits(terms, 1, le_registry_most_here(reserve))))
-		return;
-	reserve = reserved_for_others(elections, count);
-	if (!fits(terms, 1, le_registry_most_here(reserve)))
-		sweep_for_room();
-	if (!fits(terms, 1, le_registry_most_here(reserve)))
-		le_raise_database_full(reserve);
 }
 
 /*
@@ -109,31 +70,6 @@ le_require_countable(int count)
 		le_raise_role_full();
 	if (count > le_max_elections)
 		le_raise_server_full(0);
-}
-
-static void
-require_room_for_role(int more)
-{
-	pg_atomic_uint32 *used = le_registry_used_by(GetUserId(), NULL);
-	int64		most = le_registry_most_for_role();
-
-	if (!fits(used, more, most))
-		sweep_for_room();
-	if (!fits(used, more, most))
-		le_raise_role_full();
-}
-
-/*
- * Raise an error if there is no room to watch one more election, on the server
- * or for the current user
- *
- * May wait as le_lease_sweep does.
- */
-void
-le_require_room_to_watch(const LeElection *election)
-{
-	require_room_for_role(1);
-	require_room_on_server(election, 1);
 }
 
 /*
@@ -163,18 +99,35 @@ require_room_in_session(void)
 }
 
 /*
- * Raise an error if this session leads as many elections as it may, the server
- * knows too many to add these, too many are led in this database, or the
- * current user has too many to add the counted ones
+ * Make room for so many more elections, one of which is to be led, if the
+ * server, the database or the current user's role has none.  "counted" of them
+ * count for that role.
+ *
+ * What is then used is reserved where it is used, in registry/limits.c, and
+ * that fails if there is no room after all.  Raises an error if this session
+ * leads as many elections as it may.  May wait as le_lease_sweep does.
+ */
+void
+le_make_room(int count, int counted)
+{
+	int			reserve = le_max_elections / 10;
+
+	make_room_on_server(count);
+	if (!fits(le_registry_terms_here(), 1, le_registry_most_here(reserve)) ||
+		!fits(le_registry_used_by(GetUserId(), NULL), counted, le_registry_most_for_role()))
+		sweep_for_room();
+	require_room_in_session();
+}
+
+/*
+ * Make room to watch one more election, on the server and for the current user
  *
  * May wait as le_lease_sweep does.
  */
 void
-le_require_room(const LeElection *elections, int count, int counted)
+le_make_room_to_watch(void)
 {
-	if (counted > 0)
-		require_room_for_role(counted);
-	require_room_on_server(elections, count);
-	require_room_here(elections, count);
-	require_room_in_session();
+	make_room_on_server(1);
+	if (!fits(le_registry_used_by(GetUserId(), NULL), 1, le_registry_most_for_role()))
+		sweep_for_room();
 }

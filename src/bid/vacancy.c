@@ -36,7 +36,7 @@ complete_record(const LeElection *election, LeSituation *situation)
 
 	if (term->end_known)
 		return;
-	term->grace_from = Max(term->grace_from, le_registry_forgotten_at(le_is_kept(election)));
+	term->grace_from = Max(term->grace_from, le_registry_forgotten_at());
 	if (situation->has_lock)
 		term->grace_from = le_registry_fix_grace_from(election, term->grace_from);
 }
@@ -51,7 +51,7 @@ complete_record(const LeElection *election, LeSituation *situation)
 void
 le_look_at_vacancy(const LeBid *bid, LeSituation *situation)
 {
-	situation->grace_us = le_grace_of(&bid->election);
+	situation->grace_us = bid->grace_us;
 	if (unlikely(situation->grace_us != 0))
 		complete_record(&bid->election, situation);
 	if (bid->scope == LE_SCOPE_LEASE)

@@ -34,9 +34,8 @@ open_declarations(const char *command)
 }
 
 static void
-close_declarations(Relation table, bool inserted)
+close_declarations(Relation table)
 {
-	le_declarations_written(table, inserted);
 	table_close(table, NoLock);
 	CommandCounterIncrement();
 }
@@ -77,6 +76,7 @@ le_declare_election(const LeElection *election, Name candidates,
 	memset(row.nulls, true, sizeof(row.nulls));
 	set_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
 	set_column(&row, Anum_le_declarations_private, BoolGetDatum(false));
+	set_column(&row, Anum_le_declarations_key, Int64GetDatum(election->key.key));
 	if (old != NULL)
 		heap_deform_tuple(old, type, row.values, row.nulls);
 	if (candidates != NULL)
@@ -99,7 +99,7 @@ le_declare_election(const LeElection *election, Name candidates,
 		CatalogTupleInsert(table, tuple);
 	else
 		CatalogTupleUpdate(table, &old->t_self, tuple);
-	close_declarations(table, old == NULL);
+	close_declarations(table);
 }
 
 /*
@@ -113,6 +113,6 @@ le_undeclare_election(const LeElection *election)
 
 	if (old != NULL)
 		CatalogTupleDelete(table, &old->t_self);
-	close_declarations(table, false);
+	close_declarations(table);
 	return old != NULL;
 }

@@ -87,6 +87,7 @@ typedef struct LeElection
 	LeElectionKey key;
 	LOCKTAG		tag;
 	char		name[LE_TEXT_SIZE];
+	bool		declared;		/* as the last bid or observer has found */
 } LeElection;
 
 /* Name of a leader or candidate, for people to read */
@@ -114,6 +115,7 @@ typedef struct LeBid
 	uint64		patience_until; /* until when standbys are waited for, or one
 								 * of the marks below */
 	int64		token;			/* of the term that is about to begin */
+	int64		grace_us;		/* the grace period that applies to it */
 } LeBid;
 
 /* How a bid waits for standbys, instead of until a time */
@@ -145,16 +147,11 @@ typedef struct LeXactList
 	{.items = DLIST_STATIC_INIT((list).items),.undo = undo_item}
 
 /* declaration.c */
-extern void (*le_declarations_read_hook) (uint64 declarations);
-extern bool le_knows_kept(const LeElectionKey *key, const char *name, bool *kept);
-extern bool le_is_kept(const LeElection *election);
 extern void le_require_ttl(const LeElection *election, int64 ttl_us);
-extern void le_require_candidate(const LeBid *bid);
+extern void le_require_candidate(LeBid *bid);
 extern void le_require_own_key(const LeElection *election);
-extern void le_require_observer(const LeElection *election);
+extern void le_require_observer(LeElection *election);
 extern bool le_may_observe(const LeElectionKey *election);
-extern int64 le_grace_of(const LeElection *election);
-extern void le_declarations_written(Relation table, bool inserted);
 
 /* declare.c */
 extern void le_declare_election(const LeElection *election, Name candidates,

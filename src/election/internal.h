@@ -17,7 +17,8 @@
 #define Anum_le_declarations_private	5
 #define Anum_le_declarations_role		6
 #define Anum_le_declarations_origin		7
-#define Natts_le_declarations			7
+#define Anum_le_declarations_key		8	/* generated from the name */
+#define Natts_le_declarations			8
 
 /* declaration.c */
 extern int64 le_origin_of_roles(void);

@@ -52,6 +52,7 @@ le_election_by_name(LeElection *election, const text *name)
 	Assert(length > 0 && length <= LE_TEXT_MAX);
 	memcpy(election->name, bytes, length);
 	election->name[length] = '\0';
+	election->declared = false;
 	election->key.key = (int64) hash_bytes_extended(bytes, length, 0);
 	election->key.database = MyDatabaseId;
 	election->key.lock_class = LE_CLASS_ELECTION;

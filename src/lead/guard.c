@@ -189,14 +189,16 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	le_require_primary();
 	PreventCommandIfParallelMode("a guard");
 	(void) le_leases_ready(false);
-	le_require_own_key(election);
 	if (find_guard(election, token) != NULL)
 		return token != 0 && may_use_term(election, token, in_trigger);
 
 	/* a token that does not lead must not cause a bid to be denied */
 	(void) le_registry_read(&election->key, &term);
 	if (!le_term_is_led(&term, token))
+	{
+		le_require_own_key(election);
 		return false;
+	}
 	require_few();
 
 	guard = MemoryContextAlloc(TopTransactionContext, sizeof(LeGuard));

@@ -69,7 +69,7 @@ extern bool le_beat_by_token(const LeElection *election, int64 token);
 
 /* observe.c */
 extern void le_stop_observing(void);
-extern int64 le_observe_election(const LeElection *election, int64 known, int64 wait_ms,
+extern int64 le_observe_election(LeElection *election, int64 known, int64 wait_ms,
 								 LeTerm *leader, char *value);
 
 #endif							/* LE_LEAD_H */

@@ -124,7 +124,7 @@ version_of(const LeTerm *leader, const char *value)
  * and ends the session if its client is gone.
  */
 int64
-le_observe_election(const LeElection *election, int64 known, int64 wait_ms,
+le_observe_election(LeElection *election, int64 known, int64 wait_ms,
 					LeTerm *leader, char *value)
 {
 	int64		version;

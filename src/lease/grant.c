@@ -140,7 +140,7 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid table)
 void
 le_give_up_grant(LeGrant *grant)
 {
-	le_uncount_lease(grant->entry);
+	le_uncount_term(grant->entry);
 	pg_atomic_write_u64(&grant->entry->expiry.deadline, LE_DEADLINE_OVER);
 	grant->given_up = true;
 }

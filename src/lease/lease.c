@@ -202,6 +202,10 @@ le_leases_ready(bool for_bid)
 	if (is_loaded(oid))
 		return ready_table = oid;
 
+	/* what is over for good is nothing to read: no room is needed */
+	if (!for_bid && are_all_over())
+		return oid;
+
 	/* if the extension has just been replaced, use its new table */
 	while ((table = try_table_open(oid, ShareUpdateExclusiveLock)) == NULL)
 		oid = le_lease_table();

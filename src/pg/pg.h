@@ -60,6 +60,7 @@ extern bool le_extension_exists(void);
 extern Oid	le_sequence_oid(LeRelationId sequence);
 extern Oid	le_lease_table(void);
 extern void le_require_unaltered(Relation table, LeRelationId which);
+extern Oid	le_unique_index(LeRelationId table);
 extern Relation le_open_table(LeRelationId which, LOCKMODE mode);
 extern HeapTuple le_find_row(Relation table, const char *name, Snapshot snapshot);
 extern int64 le_sequence_read(LeRelationId sequence, int64 *mark);

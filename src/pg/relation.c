@@ -46,6 +46,7 @@ typedef struct LeShape
 	bool		not_null;		/* all columns; else, only the primary key */
 	int			key_count;
 	AttrNumber	keys[LE_MAX_KEYS];	/* the primary key */
+	AttrNumber	unique;			/* has a unique index, too; 0: none */
 } LeShape;
 
 typedef struct LeRelation
@@ -55,6 +56,7 @@ typedef struct LeRelation
 	LeShape		shape;			/* of a table */
 	Oid			oid;			/* invalid: not looked up, or changed since */
 	Oid			unaltered;		/* OID of the checked table; likewise */
+	Oid			unique_index;	/* of the checked table */
 } LeRelation;
 
 static LeRelation relations[] = {
@@ -75,10 +77,11 @@ static LeRelation relations[] = {
 		.name = "le_declarations",
 		.kind = RELKIND_RELATION,
 		.shape = {
-			.column_count = 7,
-			.types = {TEXTOID, NAMEOID, INTERVALOID, INTERVALOID, BOOLOID, OIDOID, INT8OID},
+			.column_count = 8,
+			.types = {TEXTOID, NAMEOID, INTERVALOID, INTERVALOID, BOOLOID, OIDOID, INT8OID, INT8OID},
 			.key_count = 1,
-			.keys = {1}
+			.keys = {1},
+			.unique = 8
 		}
 	},
 	[LE_ONCE] = {
@@ -217,46 +220,66 @@ has_columns(TupleDesc type, const LeShape *shape)
 }
 
 /*
- * Check whether the index is on the key's columns and nothing else, so that it
- * can be maintained as those of catalogs are.  If it is the primary key,
- * *primary is set to whether it is usable.
+ * Check whether the index is on these columns and nothing else, so that it can
+ * be maintained as those of catalogs are
  */
 static bool
-is_on_key(Oid index, const LeShape *shape, bool *primary)
+is_on(Form_pg_index index, HeapTuple tuple, const AttrNumber *columns, int count)
 {
-	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
-	Form_pg_index form;
-	bool		on_key;
-
-	if (!HeapTupleIsValid(tuple))
+	if (index->indnatts != count || !index->indimmediate || index->indisexclusion ||
+		!heap_attisnull(tuple, Anum_pg_index_indpred, NULL))
 		return false;
-	form = (Form_pg_index) GETSTRUCT(tuple);
-	on_key = form->indnatts == shape->key_count && form->indimmediate &&
-		!form->indisexclusion && heap_attisnull(tuple, Anum_pg_index_indpred, NULL);
-	for (int i = 0; on_key && i < shape->key_count; i++)
-		on_key = form->indkey.values[i] == shape->keys[i];
-	if (form->indisprimary)
-		*primary = form->indisvalid && form->indisready;
-	ReleaseSysCache(tuple);
-	return on_key;
+	for (int i = 0; i < count; i++)
+		if (index->indkey.values[i] != columns[i])
+			return false;
+	return true;
 }
 
 /*
- * Check whether the table has its primary key, and no other index except
- * copies of it, which REINDEX CONCURRENTLY makes
+ * Check whether the index is on the key's columns, or on the unique one.  If
+ * it is the primary key, and usable, *primary is set to its OID; if it is
+ * unique on the other column, *unique is.
  */
 static bool
-has_key(Relation table, const LeShape *shape)
+is_expected(Oid oid, const LeShape *shape, Oid *primary, Oid *unique)
+{
+	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(oid));
+	Form_pg_index index;
+	bool		usable;
+	bool		on_key;
+	bool		on_unique;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	index = (Form_pg_index) GETSTRUCT(tuple);
+	usable = index->indisvalid && index->indisready;
+	on_key = is_on(index, tuple, shape->keys, shape->key_count);
+	on_unique = shape->unique != 0 && is_on(index, tuple, &shape->unique, 1);
+	if (usable && on_key && index->indisprimary)
+		*primary = oid;
+	if (usable && on_unique && index->indisunique)
+		*unique = oid;
+	ReleaseSysCache(tuple);
+	return on_key || on_unique;
+}
+
+/*
+ * Check whether the table has its indexes, and no others except copies of
+ * them, which REINDEX CONCURRENTLY makes.  *unique is set to the unique one.
+ */
+static bool
+has_indexes(Relation table, const LeShape *shape, Oid *unique)
 {
 	List	   *indexes = RelationGetIndexList(table);
 	ListCell   *cell;
-	bool		primary = false;
-	bool		all_on_key = true;
+	Oid			primary = InvalidOid;
+	bool		all_expected = true;
 
+	*unique = InvalidOid;
 	foreach(cell, indexes)
-		all_on_key = all_on_key && is_on_key(lfirst_oid(cell), shape, &primary);
+		all_expected = all_expected && is_expected(lfirst_oid(cell), shape, &primary, unique);
 	list_free(indexes);
-	return all_on_key && primary;
+	return all_expected && OidIsValid(primary) && (shape->unique == 0 || OidIsValid(*unique));
 }
 
 /*
@@ -264,7 +287,7 @@ has_key(Relation table, const LeShape *shape)
  * read and written as a catalog, or NULL if it can
  */
 static const char *
-find_alteration(Relation table, const LeShape *shape)
+find_alteration(Relation table, const LeShape *shape, Oid *unique)
 {
 	if (!has_columns(RelationGetDescr(table), shape))
 		return "Its columns are not those that the extension has created.";
@@ -272,7 +295,7 @@ find_alteration(Relation table, const LeShape *shape)
 		return "It is not permanent.";
 	if (table->rd_rel->relam != HEAP_TABLE_AM_OID)
 		return "Its access method is not heap.";
-	if (!has_key(table, shape))
+	if (!has_indexes(table, shape, unique))
 		return "Its indexes are not those that the extension has created.";
 	return NULL;
 }
@@ -304,13 +327,25 @@ le_require_unaltered(Relation table, LeRelationId which)
 	while (unlikely(relation->unaltered != oid))
 	{
 		uint64		changes_before = changes;
-		const char *detail = find_alteration(table, &relation->shape);
+		const char *detail = find_alteration(table, &relation->shape, &relation->unique_index);
 
 		if (detail != NULL)
 			raise_altered(table, detail);
 		if (changes == changes_before)
 			relation->unaltered = oid;
 	}
+}
+
+/*
+ * Return the OID of the table's other unique index
+ *
+ * The caller must have opened the table by le_open_table, and not have
+ * accepted invalidations since.
+ */
+Oid
+le_unique_index(LeRelationId table)
+{
+	return relations[table].unique_index;
 }
 
 /*

@@ -74,21 +74,18 @@ le_registry_terms_here(void)
 
 /*
  * Record that the registry is about to forget an election of the given
- * database, declared or not, whose last term ended at the given time without
- * resignation
+ * database, whose last term ended at the given time without resignation
  *
  * The database has no entry if it was dropped, and just forgotten.
  */
 void
-le_registry_forget_end(Oid database, uint64 grace_from, bool declared)
+le_registry_forget_end(Oid database, uint64 grace_from)
 {
 	LeDatabase *entry = dshash_find(le_registry_table(LE_DATABASE_TABLE), &database, true);
 
 	if (entry == NULL)
 		return;
 	entry->forgotten_at = Max(entry->forgotten_at, grace_from);
-	if (declared)
-		entry->kept_forgotten_at = Max(entry->kept_forgotten_at, grace_from);
 	le_registry_unlock_database(entry);
 }
 
@@ -98,14 +95,13 @@ le_registry_forget_end(Oid database, uint64 grace_from, bool declared)
  * be no such term
  *
  * The registry knows nothing of the time before this server first used it.
- * Declared elections are evicted only if there are too many of them.
  */
 uint64
-le_registry_forgotten_at(bool kept)
+le_registry_forgotten_at(void)
 {
 	LeDatabase *database = le_registry_lock_database(false);
 	bool		had_terms = database->had_terms;
-	uint64		forgotten_at = kept ? database->kept_forgotten_at : database->forgotten_at;
+	uint64		forgotten_at = database->forgotten_at;
 
 	le_registry_unlock_database(database);
 	return had_terms ? Max(forgotten_at, le_registry_primary_since()) : forgotten_at;

@@ -46,21 +46,9 @@ le_empty_entry(LeElectionEntry *entry)
 {
 	AssertPartitionLocked();
 	Assert(entry->token == 0);
-	le_set_declared(entry, false);
 	le_forget_denial(entry);
 	le_registry_free(&entry->name);
 	pg_atomic_fetch_sub_u32(&le_registry_counters()->elections, 1);
-}
-
-static bool
-is_watched(LeElectionEntry *entry)
-{
-	for (int i = 0; i < LE_WATCHERS; i++)
-	{
-		if (pg_atomic_read_u32(&entry->watchers[i]) > 0)
-			return true;
-	}
-	return false;
 }
 
 /*
@@ -69,29 +57,15 @@ is_watched(LeElectionEntry *entry)
  * The caller must hold the partition lock.  Never raises an error.
  */
 bool
-le_entry_is_kept(LeElectionEntry *entry)
+le_entry_is_watched(LeElectionEntry *entry)
 {
 	AssertPartitionLocked();
-	return entry->declared || is_watched(entry);
-}
-
-/*
- * Set whether the entry's election is declared, as far as this session knows
- *
- * A session whose copy of the declarations is older than the marks may only
- * add one: see le_registry_mark_declared.  The caller must hold the partition
- * lock exclusively.  Never raises an error.
- */
-static void
-mark_entry_declared(LeElectionEntry *entry, bool all)
-{
-	const char *name = le_registry_string(entry->name);
-	bool		kept;
-
-	AssertPartitionLocked();
-	if (entry->election.database == MyDatabaseId &&
-		le_knows_kept(&entry->election, name, &kept) && (kept || all))
-		le_set_declared(entry, kept);
+	for (int i = 0; i < LE_WATCHERS; i++)
+	{
+		if (pg_atomic_read_u32(&entry->watchers[i]) > 0)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -140,10 +114,11 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
  * has "most" entries or more.
  *
  * An entry of another election with the same key is reused for this one,
- * unless the other election is led, watched or declared.
+ * unless the other election is led or watched.
  */
 LeElectionEntry *
-le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint32 most)
+le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, bool declared,
+							   uint32 most)
 {
 	LeElectionEntry *entry;
 	bool		found;
@@ -159,26 +134,11 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, uint3
 		}
 		name_entry(entry, name);
 	}
-	mark_entry_declared(entry, false);
-	if (found && entry->token == 0 && !le_entry_is_kept(entry))
-	{
+	if (found && entry->token == 0 && !le_entry_is_watched(entry))
 		le_registry_adopt_entry(entry, name);
-		mark_entry_declared(entry, false);
-	}
+	if (strcmp(le_registry_string(entry->name), name) == 0)
+		entry->declared = declared;
 	return entry;
-}
-
-/*
- * Return how many of the elections that the server may know are reserved for
- * others than this one, if the current user adds it
- */
-int
-le_registry_reserve_for(const LeElectionKey *key, const char *name)
-{
-	bool		kept = false;
-
-	(void) le_knows_kept(key, name, &kept);
-	return le_registry_reserve(kept);
 }
 
 /*
@@ -186,10 +146,11 @@ le_registry_reserve_for(const LeElectionKey *key, const char *name)
  * may add, or raise an error
  */
 LeElectionEntry *
-le_registry_lock_or_add(const LeElectionKey *key, const char *name)
+le_registry_lock_or_add(const LeElection *election)
 {
-	int			reserved = le_registry_reserve_for(key, name);
-	LeElectionEntry *entry = le_registry_lock_or_add_within(key, name,
+	int			reserved = le_registry_reserve(election->declared);
+	LeElectionEntry *entry = le_registry_lock_or_add_within(&election->key, election->name,
+															election->declared,
 															le_max_elections - reserved);
 
 	if (entry == NULL)
@@ -212,7 +173,7 @@ le_registry_watch(const LeElection *election, LeWatcher what)
 	char		name[LE_TEXT_SIZE];
 	bool		is_ours;
 
-	entry = le_registry_lock_or_add(&election->key, election->name);
+	entry = le_registry_lock_or_add(election);
 	strcpy(name, le_registry_string(entry->name));
 	is_ours = strcmp(name, election->name) == 0;
 	if (is_ours)
@@ -240,7 +201,7 @@ count_down(pg_atomic_uint32 *counter)
 void
 le_registry_unwatch(LeElectionEntry *entry, LeWatcher what)
 {
-	bool		was_idle = entry->token == 0 && !entry->declared;
+	bool		was_idle = entry->token == 0;
 
 	Assert(pg_atomic_read_u32(&entry->watchers[what]) > 0);
 	pg_atomic_fetch_sub_u32(&entry->watchers[what], 1);
@@ -259,7 +220,7 @@ le_registry_unwatch(LeElectionEntry *entry, LeWatcher what)
 uint64
 le_registry_fix_grace_from(const LeElection *election, uint64 grace_from)
 {
-	LeElectionEntry *entry = le_registry_lock_or_add(&election->key, election->name);
+	LeElectionEntry *entry = le_registry_lock_or_add(election);
 
 	Assert(le_has_lock(&election->key));
 	if (entry->last_token == 0 && !entry->grace_from_known)
@@ -270,32 +231,4 @@ le_registry_fix_grace_from(const LeElection *election, uint64 grace_from)
 	grace_from = entry->grace_from;
 	le_registry_unlock_entry(entry);
 	return grace_from;
-}
-
-/*
- * Mark the entries of this database's declared elections, and no others,
- * unless that has been done for this state of the declarations, which the
- * number identifies
- */
-void
-le_registry_mark_declared(uint64 declarations)
-{
-	dshash_seq_status status;
-	LeElectionEntry *entry;
-	LeDatabase *database = le_registry_lock_database(false);
-	bool		marked = database->declarations == declarations;
-
-	le_registry_unlock_database(database);
-	if (marked)
-		return;
-
-	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-		mark_entry_declared(entry, true);
-	dshash_seq_term(&status);
-
-	database = le_registry_lock_database(true);
-	database->declarations = declarations;
-	database->kept_forgotten_at = database->forgotten_at;
-	le_registry_unlock_database(database);
 }

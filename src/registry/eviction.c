@@ -45,16 +45,22 @@ typedef struct LeIdleElection
 	LeElectionKey key;
 	uint64		changed_at;
 	uint64		grace_from;
-	bool		unkept;
+	bool		declared;
 } LeIdleElection;
 
+/*
+ * Declared elections come last, so that others make room for them
+ */
 static int
 compare_idle(const void *a, const void *b)
 {
-	uint64		first = ((const LeIdleElection *) a)->changed_at;
-	uint64		second = ((const LeIdleElection *) b)->changed_at;
+	const LeIdleElection *first = a;
+	const LeIdleElection *second = b;
 
-	return first < second ? -1 : first > second ? 1 : 0;
+	if (first->declared != second->declared)
+		return first->declared ? 1 : -1;
+	return first->changed_at < second->changed_at ? -1 :
+		first->changed_at > second->changed_at ? 1 : 0;
 }
 
 /*
@@ -74,13 +80,13 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 	{
 		if (entry->token != 0)
 			continue;
-		if (le_entry_is_kept(entry))
+		if (le_entry_is_watched(entry))
 			(*pinned)++;
 		else if (count < capacity)
 		{
 			array[count].key = entry->election;
 			array[count].grace_from = entry->grace_from;
-			array[count].unkept = entry->unkept;
+			array[count].declared = entry->declared;
 			array[count++].changed_at = entry->tally.changed_at;
 		}
 	}
@@ -100,12 +106,12 @@ evict(const LeIdleElection *idle)
 	LeElectionEntry *entry;
 
 	if (idle->grace_from != 0)
-		le_registry_forget_end(idle->key.database, idle->grace_from, idle->unkept);
+		le_registry_forget_end(idle->key.database, idle->grace_from);
 	entry = le_registry_lock_entry(&idle->key, true);
 	if (entry == NULL)
 		return true;
 	if (entry->token != 0 || entry->grace_from > idle->grace_from ||
-		entry->unkept != idle->unkept || le_entry_is_kept(entry))
+		le_entry_is_watched(entry))
 	{
 		le_registry_unlock_entry(entry);
 		return false;
@@ -133,8 +139,9 @@ max_idle(LeCounters *counters, int more)
  * within leader_election.max_tracked, and make room for the given number of
  * additional ones
  *
- * Evicts the elections that have not changed for longest, a tenth of the limit
- * at a time.  The caller must not hold a lock that other sessions need.
+ * Evicts the elections that have not changed for longest, declared ones last,
+ * a tenth of the limit at a time.  The caller must not hold a lock that other
+ * sessions need.
  */
 void
 le_registry_bound_elections(int more)

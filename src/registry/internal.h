@@ -66,17 +66,16 @@ extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 
 /* elections.c */
 extern void le_empty_entry(LeElectionEntry *entry);
-extern bool le_entry_is_kept(LeElectionEntry *entry);
+extern bool le_entry_is_watched(LeElectionEntry *entry);
 extern void le_registry_adopt_entry(LeElectionEntry *entry, const char *name);
 extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
-													   const char *name, uint32 most);
-extern LeElectionEntry *le_registry_lock_or_add(const LeElectionKey *key, const char *name);
-extern int	le_registry_reserve_for(const LeElectionKey *key, const char *name);
+													   const char *name, bool declared,
+													   uint32 most);
+extern LeElectionEntry *le_registry_lock_or_add(const LeElection *election);
 
 /* limits.c */
 extern bool le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most);
-extern void le_set_declared(LeElectionEntry *entry, bool declared);
-extern bool le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most);
+extern bool le_count_term(LeElectionEntry *entry, dsa_pointer used, int64 most);
 
 /* terms.c */
 extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason,

@@ -13,9 +13,9 @@
  * backend that has just added it, under the entry's lock, and is deleted again
  * if there is no room.  A database counts its terms, and may have half as
  * many as the server may know elections.
- * For a role count its leases, and the elections that its sessions observe, or
- * campaign for as one of many.  Superusers, and leases that are loaded from
- * their table, count, but have no limit.
+ * For a role count the terms that it begins and its leases, and the elections
+ * that its sessions observe, or campaign for as one of many.  Superusers, and
+ * leases that are loaded from their table, count, but have no limit.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,36 +44,13 @@ le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most)
 
 /*
  * Return how many of the elections that the server may know are reserved for
- * others than the current user's, which are declared or not: a tenth for
- * superusers and declared elections, and half of that for superusers
+ * others than the current user's, which are declared or not: a tenth, for
+ * declared elections and superusers
  */
 int
 le_registry_reserve(bool declared)
 {
-	if (superuser())
-		return 0;
-	return declared ? le_max_elections / 20 : le_max_elections / 10;
-}
-
-/*
- * Set whether the entry is that of a declared election, and so is not evicted.
- * Of all elections that the server may know, at most half are, in all
- * databases; what exceeds that is marked as unkept, and evicted as other
- * elections are.
- *
- * The caller must hold the partition lock exclusively.  Never raises an error.
- */
-void
-le_set_declared(LeElectionEntry *entry, bool declared)
-{
-	LeCounters *counters = le_registry_counters();
-
-	AssertPartitionLocked();
-	if (entry->declared && !declared)
-		pg_atomic_fetch_sub_u32(&counters->declared, 1);
-	entry->unkept = declared && !entry->declared &&
-		!le_count_within(&counters->declared, 1, le_max_elections / 2);
-	entry->declared = declared && !entry->unkept;
+	return declared || superuser() ? 0 : le_max_elections / 10;
 }
 
 /*
@@ -123,7 +100,7 @@ le_raise_role_full(void)
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many elections for role \"%s\": at most %d at a time",
 					GetUserNameFromId(GetUserId(), false), le_max_elections_per_role),
-			 errdetail("Its leases count until they are cleared away after their end, and what its sessions observe, or campaign for as one of many."),
+			 errdetail("Its terms count, its leases until they are cleared away after their end, and what its sessions observe, or campaign for as one of many."),
 			 errhint("Resign from some, or ask an administrator to raise \"%s\".",
 					 "leader_election.max_elections_per_role")));
 }
@@ -138,12 +115,12 @@ le_registry_most_for_role(void)
 }
 
 /*
- * Count a lease for its role, unless the role then has more than "most"
+ * Count a term for its role, unless the role then has more than "most"
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
 bool
-le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most)
+le_count_term(LeElectionEntry *entry, dsa_pointer used, int64 most)
 {
 	AssertPartitionLocked();
 	Assert(pg_atomic_read_u64(&entry->used) == InvalidDsaPointer);
@@ -154,14 +131,14 @@ le_count_lease(LeElectionEntry *entry, dsa_pointer used, int64 most)
 }
 
 /*
- * Count the entry's lease no longer, if it is counted
+ * Count the entry's term no longer, if it is counted
  *
  * The caller must hold the partition lock, or be the transaction that took the
  * lease, before it gives it up.  In the latter case, this never raises an
  * error, since the session has mapped the counter.
  */
 void
-le_uncount_lease(LeElectionEntry *entry)
+le_uncount_term(LeElectionEntry *entry)
 {
 	dsa_pointer used = pg_atomic_exchange_u64(&entry->used, InvalidDsaPointer);
 

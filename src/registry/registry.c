@@ -51,7 +51,7 @@
  *				its entry without an LWLock, and in a signal handler: token and
  *				deadline, which may be slightly out of date.
  *				An entry without a term may be removed (evicted) by any
- *				backend, unless it is watched, or its election is declared.
+ *				backend, unless it is watched.
  *				Watchers (LeWatcher) count themselves in under the exclusive
  *				lock, so that the entry stays in place.  They then use its
  *				address, and without an LWLock sleep on its condition variable
@@ -73,8 +73,8 @@
  *				or while it has none: see le_registry_forget_databases.
  *	roles		One entry per role that has ever been counted, never removed,
  *				as it takes some 50 bytes.  It points to a counter, which is
- *				atomic.  The entry of a lease has a pointer to the counter in
- *				which the lease is counted.
+ *				atomic.  An entry with a term has a pointer to the counter in
+ *				which the term is counted.
  *
  * Lock order: a lock of the lock manager is acquired before a partition lock,
  * never after it.  While a partition lock is held, no other lock but the
@@ -223,7 +223,6 @@ init_control(void *memory)
 	pg_atomic_init_u32(&new->has_guards, max_prepared_xacts > 0);
 	pg_atomic_init_u32(&counters->elections, 0);
 	pg_atomic_init_u32(&counters->terms, 0);
-	pg_atomic_init_u32(&counters->declared, 0);
 	pg_atomic_init_u32(&counters->pinned, 0);
 	pg_atomic_init_u32(&counters->many, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);

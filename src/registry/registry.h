@@ -156,7 +156,7 @@ typedef struct LeElectionEntry
 	Oid			role;
 	XLogRecPtr	voided_at;		/* end of the WAL that makes its row void;
 								 * invalid: not known to be void */
-	pg_atomic_uint64 used;		/* points to the counter in which a lease is
+	pg_atomic_uint64 used;		/* points to the counter in which the term is
 								 * counted; invalid: none */
 	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
 
@@ -175,8 +175,7 @@ typedef struct LeElectionEntry
 	pg_atomic_uint32 releases;	/* see wakeup.c */
 
 	/* the election, continued */
-	bool		declared;		/* not evicted, see le_set_declared */
-	bool		unkept;			/* declared, but evicted as others are */
+	bool		declared;		/* when last bid for: evicted last */
 	bool		grace_from_known;	/* although last_token is not */
 	bool		denied_has_client;
 
@@ -213,6 +212,7 @@ typedef struct LeTerm
 	int			pid;			/* 0: a lease */
 	Oid			role;
 	Oid			lease_table;
+	bool		declared;		/* of a term that begins */
 	TimestampTz since;
 	int64		lasts_us;		/* as in LeExpiry */
 	uint64		deadline;
@@ -305,27 +305,19 @@ typedef struct LeDatabase
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
 
-	/*
-	 * the state of the declarations that the entries are marked by, see
-	 * declaration.c
-	 */
-	uint64		declarations;
-	uint64		kept_forgotten_at;	/* forgotten_at when they were marked, or
-									 * later, if a declared one was evicted */
-
 	ConditionVariable wakeup;	/* see wakeup.c */
+
 	TimestampTz stats_reset;	/* 0: never */
 } LeDatabase;
 
 /*
- * Counters of the registry: atomic, and only hints, except elections,
- * declared and evictions
+ * Counters of the registry: atomic, and only hints, except elections and
+ * evictions
  */
 typedef struct LeCounters
 {
 	pg_atomic_uint32 elections; /* entries in all */
 	pg_atomic_uint32 terms;		/* of which have a token */
-	pg_atomic_uint32 declared;	/* of which are declared, and not evicted */
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 many;		/* candidates for many elections */
 	pg_atomic_uint64 evictions;
@@ -380,14 +372,13 @@ extern void le_registry_free(dsa_pointer *stored);
 extern LeDatabase *le_registry_lock_database(bool exclusive);
 extern void le_registry_unlock_database(LeDatabase *database);
 extern pg_atomic_uint32 *le_registry_terms_here(void);
-extern void le_registry_forget_end(Oid database, uint64 grace_from, bool declared);
-extern uint64 le_registry_forgotten_at(bool kept);
+extern void le_registry_forget_end(Oid database, uint64 grace_from);
+extern uint64 le_registry_forgotten_at(void);
 
 /* elections.c */
 extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
 extern void le_registry_unwatch(LeElectionEntry *entry, LeWatcher what);
 extern uint64 le_registry_fix_grace_from(const LeElection *election, uint64 grace_from);
-extern void le_registry_mark_declared(uint64 declarations);
 
 /* limits.c */
 extern int	le_registry_reserve(bool declared);
@@ -398,7 +389,7 @@ pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
 extern void le_registry_charge(uint32 count);
 extern void le_registry_uncharge(uint32 count);
-extern void le_uncount_lease(LeElectionEntry *entry);
+extern void le_uncount_term(LeElectionEntry *entry);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);

@@ -106,7 +106,7 @@ le_count_begin(LeElectionEntry *entry)
 
 /*
  * Count the entry's term as ended at the given time, unless it has been
- * counted so or never began.  A lease no longer counts for its role.
+ * counted so or never began.  It no longer counts for its role.
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
@@ -116,7 +116,7 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 	LeTally    *tally = &entry->tally;
 
 	AssertPartitionLocked();
-	le_uncount_lease(entry);
+	le_uncount_term(entry);
 	if (!entry->running)
 		return;
 	entry->last_token = entry->token;
@@ -173,13 +173,10 @@ le_registry_count_denial(const LeElection *election, const LeIdentity *identity)
 		pg_atomic_write_u64(&entry->denied_at, (uint64) now);
 	else
 	{
-		int			reserved;
-
 		if (entry != NULL)
 			le_registry_unlock_entry(entry);
-		reserved = le_registry_reserve_for(&election->key, election->name);
-		entry = le_registry_lock_or_add_within(&election->key, election->name,
-											   le_max_elections - reserved);
+		entry = le_registry_lock_or_add_within(&election->key, election->name, election->declared,
+											   le_max_elections - le_registry_reserve(election->declared));
 		if (entry == NULL)
 			return;
 		set_denial(entry, election, identity, now);
@@ -292,7 +289,8 @@ le_registry_reset_statistics(void)
 	{
 		if (entry->election.database != MyDatabaseId)
 			continue;
-		if (entry->token == 0 && entry->grace_from == 0 && !le_entry_is_kept(entry))
+		if (entry->token == 0 && entry->grace_from == 0 && !entry->declared &&
+			!le_entry_is_watched(entry))
 		{
 			le_empty_entry(entry);
 			dshash_delete_current(&status);

@@ -95,7 +95,7 @@ take_back(LeElectionEntry *entry, dsa_pointer *identity)
  * Record a term in place of the one that is recorded, and return the entry
  * with its partition locked
  *
- * The term is counted in its database, and a lease for its role.  A lease that
+ * The term is counted in its database, and for its role.  A lease that
  * is loaded from the table is recorded whatever the limits of its role are.
  * The other limits apply to it only if they are to bound it.
  */
@@ -103,17 +103,17 @@ static LeElectionEntry *
 put_term(const LeTerm *term, bool loaded, bool bounded)
 {
 	pg_atomic_uint32 *terms_here = le_registry_terms_here();
-	int			reserved = bounded ? le_registry_reserve_for(&term->election, term->name) : 0;
+	int			reserved = bounded ? le_registry_reserve(term->declared) : 0;
 	LeElectionEntry *entry;
 	dsa_pointer identity;
-	dsa_pointer used = InvalidDsaPointer;
+	dsa_pointer used;
 	int64		most_for_role = loaded ? PG_UINT32_MAX : le_registry_most_for_role();
 	int64		most_here = bounded ? le_registry_most_here(reserved) : PG_INT32_MAX;
 	uint32		most_on_server = bounded ? (uint32) (le_max_elections - reserved) : PG_UINT32_MAX;
 
-	if (term->scope == LE_SCOPE_LEASE)
-		(void) le_registry_used_by(term->role, &used);
-	entry = le_registry_lock_or_add_within(&term->election, term->name, most_on_server);
+	(void) le_registry_used_by(loaded ? term->role : GetUserId(), &used);
+	entry = le_registry_lock_or_add_within(&term->election, term->name, term->declared,
+										   most_on_server);
 	if (entry == NULL)
 		le_raise_server_full(reserved);
 	if (entry->token != 0)
@@ -129,7 +129,7 @@ put_term(const LeTerm *term, bool loaded, bool bounded)
 		take_back(entry, &identity);
 		le_raise_database_full(reserved);
 	}
-	if (DsaPointerIsValid(used) && !le_count_lease(entry, used, most_for_role))
+	if (!le_count_term(entry, used, most_for_role))
 	{
 		pg_atomic_fetch_sub_u32(terms_here, 1);
 		take_back(entry, &identity);

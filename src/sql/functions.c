@@ -72,7 +72,6 @@ PG_FUNCTION_INFO_V1(le_depose);
 PG_FUNCTION_INFO_V1(le_depose_role);
 PG_FUNCTION_INFO_V1(le_declare);
 PG_FUNCTION_INFO_V1(le_undeclare);
-PG_FUNCTION_INFO_V1(le_declarations_changed);
 
 Datum
 le_try_become_leader(PG_FUNCTION_ARGS)
@@ -348,16 +347,4 @@ le_undeclare(PG_FUNCTION_ARGS)
 
 	le_prepare_for_name(fcinfo, &election);
 	PG_RETURN_BOOL(le_undeclare_election(&election));
-}
-
-/*
- * Trigger on le_declarations, after each row or statement
- */
-Datum
-le_declarations_changed(PG_FUNCTION_ARGS)
-{
-	TriggerData *trigger = get_trigger(fcinfo, "_le_declarations_changed");
-
-	le_declarations_written(trigger->tg_relation, TRIGGER_FIRED_FOR_STATEMENT(trigger->tg_event));
-	return PointerGetDatum(NULL);
 }

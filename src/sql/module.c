@@ -31,7 +31,6 @@ void
 _PG_init(void)
 {
 	le_define_settings();
-	le_declarations_read_hook = le_registry_mark_declared;
 }
 
 /*

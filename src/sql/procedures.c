@@ -229,7 +229,7 @@ le_observe(PG_FUNCTION_ARGS)
 	le_register_callbacks();
 
 	commit_to_drop_snapshot(fcinfo);
-	le_require_room_to_watch(&election);
+	le_make_room_to_watch();
 	values[0] = Int64GetDatum(le_observe_election(&election, known, wait_ms, &leader, value));
 
 	if (leader.token != 0)

@@ -196,6 +196,7 @@ le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 	term->since = GetCurrentTimestamp();
 	term->identity = *identity;
 	strcpy(term->name, bid->election.name);
+	term->declared = bid->election.declared;
 }
 
 /*
