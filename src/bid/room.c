@@ -16,12 +16,11 @@
 #include "bid/bid.h"
 
 /*
- * Clear away the leases of this database that have ended, what the server
- * knows of databases that were dropped, and the leases of those that have
- * neither a session nor a lease that runs, but at most once a second
+ * Clear away the leases of this database that have ended, and what the server
+ * knows of databases that were dropped, but at most once a second
  *
- * Other leases of other databases keep their room, so they also keep counting
- * for their roles.  Otherwise a role could fill one database after another.
+ * Leases of other databases keep their room, so they also keep counting for
+ * their roles.  Otherwise a role could fill one database after another.
  */
 static void
 sweep_for_room(void)
@@ -31,7 +30,7 @@ sweep_for_room(void)
 	if (le_monotonic_us() - swept_at < USECS_PER_SEC)
 		return;
 	le_lease_sweep(true);
-	le_registry_forget_databases(true);
+	le_registry_forget_databases();
 	swept_at = le_monotonic_us();
 }
 

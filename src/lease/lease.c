@@ -66,23 +66,8 @@ set_loaded(Oid table, bool had_terms)
 	LeDatabase *database = le_registry_lock_database(true);
 
 	database->loaded_table = table;
-	database->all_over = false;
 	database->had_terms = had_terms;
 	le_registry_unlock_database(database);
-}
-
-/*
- * Check whether all leases of this database's table are over, since that was
- * found before they were removed from the registry
- */
-static bool
-are_all_over(void)
-{
-	LeDatabase *database = le_registry_lock_database(false);
-	bool		all_over = database->all_over;
-
-	le_registry_unlock_database(database);
-	return all_over;
 }
 
 /*
@@ -135,8 +120,8 @@ end_dropped_leases(Oid lease_table)
 }
 
 /*
- * Read the table for the first time since the server started, the extension
- * was created, or its leases were forgotten
+ * Read the table for the first time since the server started, or the extension
+ * was created
  */
 static void
 load_leases(Relation table)
@@ -146,9 +131,9 @@ load_leases(Relation table)
 	bool		had_terms = le_sequence_read(LE_TOKENS, &mark) > 0;
 	int			running;
 
-	le_registry_forget_databases(false);
+	le_registry_forget_databases();
 	end_dropped_leases(oid);
-	le_lease_load(table, are_all_over());
+	le_lease_load(table);
 
 	/* no error between these: the next load would end the leases that run */
 	running = le_registry_start_loaded(oid);
@@ -201,10 +186,6 @@ le_leases_ready(bool for_bid)
 	/* no session can have loaded a table that is not committed */
 	if (is_loaded(oid))
 		return ready_table = oid;
-
-	/* what is over for good is nothing to read: no room is needed */
-	if (!for_bid && are_all_over())
-		return oid;
 
 	/* if the extension has just been replaced, use its new table */
 	while ((table = try_table_open(oid, ShareUpdateExclusiveLock)) == NULL)

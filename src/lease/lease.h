@@ -54,7 +54,7 @@ extern XLogRecPtr le_lease_overwrite_ttl(const LeElection *election, int64 token
 										 int64 ttl_us);
 extern bool le_lease_delete_void(const LeElection *election);
 extern LeTerm *le_lease_list(const LeElection *election, int *count);
-extern void le_lease_load(Relation table, bool all_over);
+extern void le_lease_load(Relation table);
 extern bool le_is_lease_table(Oid table);
 extern bool le_copied_lease_runs(const LeTerm *term);
 

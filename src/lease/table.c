@@ -390,13 +390,12 @@ le_lease_list(const LeElection *election, int *count)
 
 /*
  * Record all leases of the table, those that still run without a deadline yet.
- * With all_over, none does.
  *
  * The caller must ensure that no other session reads or writes the table at
  * the same time.
  */
 void
-le_lease_load(Relation table, bool all_over)
+le_lease_load(Relation table)
 {
 	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotSelf,
 										  0, NULL);
@@ -408,12 +407,8 @@ le_lease_load(Relation table, bool all_over)
 		LeTerm		term;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!read_lease_row(&term, table, tuple))
-			continue;
-
-		if (all_over)
-			term.deadline = LE_DEADLINE_OVER;
-		le_registry_load_lease(&term, all_over);
+		if (read_lease_row(&term, table, tuple))
+			le_registry_load_lease(&term);
 	}
 	systable_endscan(scan);
 }

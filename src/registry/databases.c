@@ -125,23 +125,19 @@ le_registry_list_databases(int *count)
 }
 
 /*
- * Record that the leases of the database, all of which are over, are about to
- * be removed from the registry.  Return the counter of its terms, or NULL if
- * the registry does not know the database.
+ * Return the counter of the terms in that database, or NULL if the registry
+ * does not know it
  *
- * The caller must hold the lock that keeps sessions from beginning in the
- * database, which has none.
+ * The caller must hold the lock that keeps its OID from being reused, and no
+ * other session may remove the database's entry meanwhile.
  */
 pg_atomic_uint32 *
-le_registry_unload_leases(Oid oid)
+le_registry_terms_of(Oid oid)
 {
-	LeDatabase *database = dshash_find(le_registry_table(LE_DATABASE_TABLE), &oid, true);
+	LeDatabase *database = dshash_find(le_registry_table(LE_DATABASE_TABLE), &oid, false);
 
 	if (database == NULL)
 		return NULL;
-	if (OidIsValid(database->loaded_table))
-		database->all_over = true;
-	database->loaded_table = InvalidOid;
 	le_registry_unlock_database(database);
 	return &database->terms;
 }

@@ -2,12 +2,13 @@
  *
  * registry/eviction.c
  *	  Eviction from the registry: entries of vacant elections, and what is left
- *	  of databases that were dropped, or that are not used.
+ *	  of databases that were dropped.
  *
- * A lease that has expired makes room in its own database, whose sessions make
- * its row void: see le_lease_sweep in bid/sweep.c.  Other databases can
- * remove it only together with all leases of its database, once that has no
- * session and no lease that runs.  registry.c says which locks protect what.
+ * A lease that has expired is removed by sessions of its own database, which
+ * make its row void: see le_lease_sweep in bid/sweep.c.  Others must not
+ * remove it: the row would come back with the next start of the server, and by
+ * then its role could have filled another database.  registry.c says which
+ * locks protect what.
  *
  *-------------------------------------------------------------------------
  */
@@ -212,74 +213,41 @@ database_exists(Relation catalog, Oid database)
 	return exists;
 }
 
-/* A database without sessions.  Its OID is locked, so that none begins. */
-typedef struct LeQuietDatabase
+/* A database that was dropped.  Its OID is locked until it is forgotten. */
+typedef struct LeDroppedDatabase
 {
 	Oid			database;		/* first, for oid_cmp */
-	bool		dropped;
-	bool		is_led;			/* does one of its leases run? */
 	pg_atomic_uint32 *terms;	/* their counter */
-} LeQuietDatabase;
+} LeDroppedDatabase;
 
 /*
- * Check whether the database was dropped, or with "quiet", has no session, and
- * if so, lock its OID
+ * Check whether the database was dropped, and if so, lock its OID
  *
  * To be wrong here would remove the terms of running sessions.  Therefore, a
  * database that has sessions is not dropped, whatever the catalog says.  The
  * OID of a dropped one can be that of a new database meanwhile.
  */
 static bool
-lock_if_quiet(Relation catalog, bool quiet, LeQuietDatabase *database)
+lock_if_dropped(Relation catalog, Oid oid)
 {
-	Oid			oid = database->database;
 	LOCKTAG		tag;
 
-	if (CountDBBackends(oid) > 0 || (!quiet && database_exists(catalog, oid)))
+	if (CountDBBackends(oid) > 0 || database_exists(catalog, oid))
 		return false;
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, oid, 0);
 	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 		return false;
-	database->dropped = !database_exists(catalog, oid);
-	if ((quiet || database->dropped) && CountDBBackends(oid) == 0)
+	if (!database_exists(catalog, oid) && CountDBBackends(oid) == 0)
 		return true;
 	LockRelease(&tag, ShareLock, false);
 	return false;
 }
 
-static LeQuietDatabase *
-find_quiet(const LeElectionEntry *entry, LeQuietDatabase *databases, int count)
-{
-	return bsearch(&entry->election.database, databases, count, sizeof(LeQuietDatabase), oid_cmp);
-}
-
 /*
- * Find out which of the databases have a lease that runs
+ * Remove all entries of the databases
  */
 static void
-find_led(LeQuietDatabase *databases, int count)
-{
-	dshash_seq_status status;
-	LeElectionEntry *entry;
-
-	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		LeQuietDatabase *database = find_quiet(entry, databases, count);
-
-		if (database != NULL && entry->token != 0 && entry->scope == LE_SCOPE_LEASE &&
-			!le_has_expired(&entry->expiry))
-			database->is_led = true;
-	}
-	dshash_seq_term(&status);
-}
-
-/*
- * Remove the terms of the databases, except where a lease runs; of those that
- * were dropped, remove all entries
- */
-static void
-remove_terms(LeQuietDatabase *databases, int count)
+remove_elections(LeDroppedDatabase *databases, int count)
 {
 	dshash_seq_status status;
 	LeElectionEntry *entry;
@@ -287,15 +255,13 @@ remove_terms(LeQuietDatabase *databases, int count)
 	dshash_seq_init(&status, le_registry_table(LE_ELECTION_TABLE), true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		LeQuietDatabase *database = find_quiet(entry, databases, count);
+		LeDroppedDatabase *database = bsearch(&entry->election.database, databases, count,
+											  sizeof(LeDroppedDatabase), oid_cmp);
 
-		if (database == NULL || (database->is_led && !database->dropped))
+		if (database == NULL)
 			continue;
 		if (entry->token != 0)
-			le_remove_term(entry, database->dropped ? LE_END_EXTENSION_DROPPED : LE_END_EXPIRED,
-						   database->terms);
-		if (!database->dropped)
-			continue;
+			le_remove_term(entry, LE_END_EXTENSION_DROPPED, database->terms);
 		le_empty_entry(entry);
 		dshash_delete_current(&status);
 	}
@@ -303,64 +269,48 @@ remove_terms(LeQuietDatabase *databases, int count)
 }
 
 /*
- * Forget what these databases have, if they were dropped, or with "quiet",
- * have neither a session nor a lease that runs
+ * Forget those of these databases that were dropped
  */
 static void
-forget_among(Relation catalog, bool quiet, const Oid *oids, int count)
+forget_among(Relation catalog, const Oid *oids, int count)
 {
-	LeQuietDatabase databases[LE_DATABASES_AT_ONCE];
+	LeDroppedDatabase databases[LE_DATABASES_AT_ONCE];
 	int			found = 0;
 
 	for (int i = 0; i < count; i++)
 	{
-		memset(&databases[found], 0, sizeof(LeQuietDatabase));
+		if (!lock_if_dropped(catalog, oids[i]))
+			continue;
 		databases[found].database = oids[i];
-		if (lock_if_quiet(catalog, quiet, &databases[found]))
-			found++;
+		databases[found++].terms = le_registry_terms_of(oids[i]);
 	}
 	if (found == 0)
 		return;
-	qsort(databases, found, sizeof(LeQuietDatabase), oid_cmp);
-	find_led(databases, found);
-	for (int i = 0; i < found; i++)
-		if (databases[i].dropped || !databases[i].is_led)
-			databases[i].terms = le_registry_unload_leases(databases[i].database);
-	remove_terms(databases, found);
+	qsort(databases, found, sizeof(LeDroppedDatabase), oid_cmp);
+	remove_elections(databases, found);
 	for (int i = 0; i < found; i++)
 	{
 		LOCKTAG		tag;
 
-		if (databases[i].dropped)
-			le_registry_forget_database(databases[i].database);
+		le_registry_forget_database(databases[i].database);
 		SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, databases[i].database, 0);
 		LockRelease(&tag, ShareLock, false);
 	}
 }
 
 /*
- * Forget the databases that were dropped, with all their elections.  With
- * "quiet", also forget the leases of those that have neither a session nor a
- * lease that runs, but do nothing if any session has done so within a second.
+ * Forget the databases that were dropped, with all their elections
  *
- * A dropped database has no session and no prepared transaction.  The leases
- * that are forgotten otherwise are read again by the next session of their
- * database, as leases that are over.  May raise an error.  The caller must not
- * hold a lock that other sessions need.
+ * A dropped database has no session and no prepared transaction.  May raise an
+ * error.  The caller must not hold a lock that other sessions need.
  */
 void
-le_registry_forget_databases(bool quiet)
+le_registry_forget_databases(void)
 {
-	LeCounters *counters = le_registry_counters();
-	uint64		last = pg_atomic_read_u64(&counters->forgot_at);
-	uint64		now = le_monotonic_us();
 	int			count;
 	Oid		   *oids;
 	Relation	catalog;
 
-	if (quiet && (now < last + USECS_PER_SEC ||
-				  !pg_atomic_compare_exchange_u64(&counters->forgot_at, &last, now)))
-		return;
 	oids = le_registry_list_databases(&count);
 	catalog = table_open(DatabaseRelationId, AccessShareLock);
 
@@ -368,7 +318,7 @@ le_registry_forget_databases(bool quiet)
 	for (int first = 0; first < count; first += LE_DATABASES_AT_ONCE)
 	{
 		CHECK_FOR_INTERRUPTS();
-		forget_among(catalog, quiet, oids + first, Min(count - first, LE_DATABASES_AT_ONCE));
+		forget_among(catalog, oids + first, Min(count - first, LE_DATABASES_AT_ONCE));
 	}
 	table_close(catalog, AccessShareLock);
 	pfree(oids);

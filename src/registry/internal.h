@@ -53,7 +53,7 @@ extern void *le_registry_list(dshash_table *table, size_t row_size,
 
 /* databases.c */
 extern Oid *le_registry_list_databases(int *count);
-extern pg_atomic_uint32 *le_registry_unload_leases(Oid oid);
+extern pg_atomic_uint32 *le_registry_terms_of(Oid oid);
 extern void le_registry_forget_database(Oid database);
 
 /* entry.c */

@@ -226,7 +226,6 @@ init_control(void *memory)
 	pg_atomic_init_u32(&counters->pinned, 0);
 	pg_atomic_init_u32(&counters->many, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);
-	pg_atomic_init_u64(&counters->forgot_at, 0);
 }
 
 /*

@@ -299,8 +299,6 @@ typedef struct LeDatabase
 
 	/* lease.c says how these are used */
 	Oid			loaded_table;	/* whose leases are in the registry */
-	bool		all_over;		/* its leases are over, and are no longer in
-								 * the registry */
 	bool		had_terms;		/* were there terms before it was loaded? */
 	uint64		forgotten_at;	/* see le_registry_forgotten_at */
 	pg_atomic_uint32 leases_begun;	/* since the last sweep */
@@ -321,7 +319,6 @@ typedef struct LeCounters
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 many;		/* candidates for many elections */
 	pg_atomic_uint64 evictions;
-	pg_atomic_uint64 forgot_at; /* when quiet databases were last forgotten */
 } LeCounters;
 
 /* Actions on a running lease */
@@ -393,12 +390,12 @@ extern void le_uncount_term(LeElectionEntry *entry);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);
-extern void le_registry_forget_databases(bool quiet);
+extern void le_registry_forget_databases(void);
 
 /* terms.c */
 extern bool le_registry_read(const LeElectionKey *key, LeTerm *term);
 extern LeElectionEntry *le_registry_begin_term(const LeTerm *term);
-extern void le_registry_load_lease(const LeTerm *term, bool bounded);
+extern void le_registry_load_lease(const LeTerm *term);
 extern bool le_registry_end_term(const LeElectionKey *key, int64 token,
 								 LeEndReason reason, LeTerm *ended);
 extern void le_registry_set_voided(const LeElectionKey *key, int64 token,

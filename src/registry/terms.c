@@ -96,20 +96,19 @@ take_back(LeElectionEntry *entry, dsa_pointer *identity)
  * with its partition locked
  *
  * The term is counted in its database, and for its role.  A lease that
- * is loaded from the table is recorded whatever the limits of its role are.
- * The other limits apply to it only if they are to bound it.
+ * is loaded from the table is recorded whatever the limits are.
  */
 static LeElectionEntry *
-put_term(const LeTerm *term, bool loaded, bool bounded)
+put_term(const LeTerm *term, bool loaded)
 {
 	pg_atomic_uint32 *terms_here = le_registry_terms_here();
-	int			reserved = bounded ? le_registry_reserve(term->declared) : 0;
+	int			reserved = le_registry_reserve(term->declared);
 	LeElectionEntry *entry;
 	dsa_pointer identity;
 	dsa_pointer used;
 	int64		most_for_role = loaded ? PG_UINT32_MAX : le_registry_most_for_role();
-	int64		most_here = bounded ? le_registry_most_here(reserved) : PG_INT32_MAX;
-	uint32		most_on_server = bounded ? (uint32) (le_max_elections - reserved) : PG_UINT32_MAX;
+	int64		most_here = loaded ? PG_INT32_MAX : le_registry_most_here(reserved);
+	uint32		most_on_server = loaded ? PG_UINT32_MAX : (uint32) (le_max_elections - reserved);
 
 	(void) le_registry_used_by(loaded ? term->role : GetUserId(), &used);
 	entry = le_registry_lock_or_add_within(&term->election, term->name, term->declared,
@@ -156,7 +155,7 @@ le_registry_begin_term(const LeTerm *term)
 	LeElectionEntry *entry;
 
 	Assert(le_has_lock(&term->election));
-	entry = put_term(term, false, true);
+	entry = put_term(term, false);
 	if (term->scope != LE_SCOPE_LEASE && term->lasts_us != 0)
 		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
 	le_registry_unlock_entry(entry);
@@ -168,19 +167,16 @@ le_registry_begin_term(const LeTerm *term)
  * later term
  *
  * Called by the session that loads the table, before any session can bid.
- * Entries of an earlier load that failed are overwritten.  Leases that were
- * loaded before, and removed to make room, are to be bounded: otherwise they
- * would exceed the limits once they are back.  Raises an error if there is no
- * room for one.
+ * Entries of an earlier load that failed are overwritten.
  */
 void
-le_registry_load_lease(const LeTerm *term, bool bounded)
+le_registry_load_lease(const LeTerm *term)
 {
 	LeTerm		known;
 
 	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
-	le_registry_unlock_entry(put_term(term, true, bounded));
+	le_registry_unlock_entry(put_term(term, true));
 }
 
 /*
