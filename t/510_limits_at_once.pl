@@ -273,6 +273,15 @@ subtest 'a database, by its owner' => sub {
 	fails($there[0], q{SELECT le_try_become_leader('a')}, '53400', 'and no more');
 	like($there[0]{error}, qr/too many elections led in this database: at most/, 'as it is told');
 	is(ask($there[1], "SELECT count(le_try_become_leader('b' || i)) FROM generate_series(1, 10) i"), '10', 'but some in the second');
+
+	# not even by elections that it declares, in both
+	foreach my $owner (@there)
+	{
+		ask($owner, "INSERT INTO le_declarations (name) SELECT 'd' || i FROM generate_series(1, $max) i");
+		ask($owner, "DO \$\$ BEGIN FOR i IN 1 .. $max LOOP PERFORM le_lease('d' || i, '1 h'); COMMIT; END LOOP; END \$\$");
+		is($owner->{code}, '53400', 'it does not get all that it declares');
+	}
+	is(ask($postgres, q{SELECT le_try_become_leader('root'), le_resign('root')}), 't|t', 'some stays for superusers') or diag($postgres->{error});
 	end_session(@there, $taker);
 };
 

@@ -44,13 +44,15 @@ le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most)
 
 /*
  * Return how many of the elections that the server may know are reserved for
- * others than the current user's, which are declared or not: a tenth, for
- * declared elections and superusers
+ * others than the current user's, which are declared or not: a tenth for
+ * declared elections and superusers, and half of that for superusers
  */
 int
 le_registry_reserve(bool declared)
 {
-	return declared || superuser() ? 0 : le_max_elections / 10;
+	if (superuser())
+		return 0;
+	return declared ? le_max_elections / 20 : le_max_elections / 10;
 }
 
 /*
