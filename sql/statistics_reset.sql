@@ -55,6 +55,8 @@ SELECT le_try_become_leader('reset declared'), le_resign('reset declared');
 SELECT pg_stat_leader_election_reset();
 TABLE known;
 SELECT le_undeclare('reset declared'), dblink_cancel_query('a'), answer('a'), le_resign('reset followed');
+-- the next bid finds that it is not declared
+SELECT le_try_become_leader('reset declared'), le_resign('reset declared');
 
 -- the end of a term that was not resigned is not forgotten: the grace period goes on
 SELECT le_try_become_leader('reset lost'), pg_advisory_unlock_all();
