@@ -31,6 +31,7 @@
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -123,12 +124,19 @@ static bool
 look_up_declaration(const LeElectionKey *key, LeDeclaration *declaration)
 {
 	Relation	table = le_open_table(LE_DECLARATIONS, AccessShareLock);
-	Snapshot	now = RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(table)));
+	Snapshot	now;
 	ScanKeyData scan_key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		found = false;
 
+	/* usually nothing is declared: save the snapshot and the scan */
+	if (RelationGetNumberOfBlocks(table) == 0)
+	{
+		table_close(table, AccessShareLock);
+		return false;
+	}
+	now = RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(table)));
 	ScanKeyInit(&scan_key, Anum_le_declarations_key, BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(key->key));
 	scan = systable_beginscan(table, le_unique_index(LE_DECLARATIONS), true, SnapshotAny, 1,
