@@ -107,7 +107,7 @@ sub go_on
 my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\n");
 my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
 
-my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired remove_terms);
+my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired remove_elections);
 
 # A function that has got another name would only make the test be skipped
 foreach my $function (@functions)
@@ -184,9 +184,9 @@ subtest 'a database gets the OID of a dropped one' => sub {
 	$node->safe_psql('postgres', 'DROP DATABASE reused WITH (FORCE)');
 	my $full = session($node, user => 'full', app => 'full');
 	is(ask($full, q{SELECT count(le_lease('l' || i, '1 h')) FROM generate_series(1, 5) i}), '5', 'a role at its limit');
-	arm($full, 1, 'remove_terms');
+	arm($full, 1, 'remove_elections');
 	post($full, q{SELECT le_lease('one more', '1 h')});
-	stopped_in(1, 'remove_terms', 'le_registry_forget_databases');
+	stopped_in(1, 'remove_elections', 'le_registry_forget_databases');
 	$node->safe_psql('postgres', $create);
 	my ($output, $errors) = ('', '');
 	my $new = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('reused') ], '<',
