@@ -651,7 +651,9 @@ DECLARE
 	beacon bigint;
 BEGIN
 	beacon := currval('le.le_beacon_seq');
-	IF le._le_held(beacon) AND NOT EXISTS (SELECT FROM le.le_elections t
+	-- a snapshot may be older than the term
+	IF current_setting('transaction_isolation') = 'read committed' AND le._le_held(beacon)
+		AND NOT EXISTS (SELECT FROM le.le_elections t
 			WHERE t.beacon = beacon AND t.pid = pg_backend_pid() AND t.ended IS NULL) THEN
 		PERFORM pg_advisory_unlock(beacon), pg_advisory_unlock(beacon), pg_advisory_unlock(~beacon);
 	END IF;
@@ -800,7 +802,8 @@ BEGIN
 		'a connection pool. To lead through these, use a lease.';
 END $$;
 
--- A bid by the session that leads the election already
+-- A bid by the session that leads the election already.  Returns 0 if the term has
+-- ended meanwhile.
 CREATE OR REPLACE FUNCTION le._le_bid_again(e le.le_elections, scope text, heartbeat interval,
 	identity text, waits boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
@@ -835,7 +838,11 @@ BEGIN
 		-- the deadline does not move back
 		UPDATE le.le_elections t SET lasts = heartbeat,
 			renewed_at = least(clock_timestamp(), t.renewed_at + t.lasts - heartbeat)
-		WHERE t.name = e.name AND t.token = e.token;
+		WHERE t.name = e.name AND t.token = e.token AND t.ended IS NULL RETURNING * INTO e;
+		-- the row may have been locked for a while
+		IF NOT FOUND OR NOT le._le_mine(e) THEN
+			RETURN 0;
+		END IF;
 	END IF;
 	RETURN e.token;
 END $$;
@@ -868,7 +875,9 @@ BEGIN
 	LOOP
 		SELECT * INTO seen FROM le.le_elections t WHERE t.name = name COLLATE "C";
 		IF FOUND AND le._le_mine(seen) THEN
-			RETURN le._le_bid_again(seen, scope, lasts, identity, waits);
+			token := le._le_bid_again(seen, scope, lasts, identity, waits);
+			CONTINUE WHEN token = 0;
+			RETURN token;
 		END IF;
 		over := CASE WHEN FOUND THEN le._le_over(seen, thorough OR seen.suspect_at IS NOT NULL)
 			ELSE 'resigned' END;
@@ -2019,7 +2028,8 @@ DECLARE
 	d record;
 BEGIN
 	-- a superuser, or the owner, by its own rights: those of the current user
-	IF has_function_privilege('le._le_depose_by(name, text, text)', 'EXECUTE') THEN
+	IF pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = 'le.le_elections'::regclass),
+		'USAGE') THEN
 		d := le._le_depose_by(current_user, name, reason);
 	ELSE
 		d := le._le_depose(name, reason);

@@ -287,6 +287,8 @@ subtest 'notifications' => sub {
 
 subtest 'deposing' => sub {
 	my ($leader, $other, $mallory) = map { session($node, user => $_) } qw(app app mallory);
+	# as the page says for default privileges that revoke EXECUTE
+	ask($admin, 'GRANT EXECUTE ON ALL ROUTINES IN SCHEMA le TO app');
 	is(ask($leader, q{SELECT le_try_become_leader('throne')}), 't', 'a leader');
 	fails($leader, q{SELECT le_depose('throne')}, '55000', 'not by itself');
 	fails($mallory, q{SELECT le_depose('throne')}, '42501', 'nor by another role');

@@ -573,6 +573,21 @@ subtest 'a session that has lost its term does not wait for an open transaction'
 	end_session($former, $leader);
 };
 
+subtest 'a bid with another heartbeat waits until the term is over' => sub {
+	my ($leader, $other) = map { session($node, %as_app) } 1 .. 2;
+	ask($leader, q{SELECT le_try_become_leader('beats', '1 s')});
+	my $token = ask($leader, q{SELECT le_token('beats')});
+	is(ask($other, 'BEGIN', "SELECT le_heartbeat('beats', $token)"), 't', 'a transaction holds the row');
+	post($leader, q{SELECT le_try_become_leader('beats', '10 s')});
+	waits_for_lock($leader, 'the bid waits');
+	ok(ask_until($admin, q{SELECT count(*) FROM le_leader('beats')}, '0'), 'the term is over');
+	ask($other, 'ROLLBACK');
+	is(collect($leader), 't', 'the bid is elected');
+	is(ask($leader, q{SELECT le_am_leader('beats')}), 't', 'to a term that runs');
+	cmp_ok(ask($leader, q{SELECT le_token('beats')}), '>', $token, 'the next one');
+	end_session($leader, $other);
+};
+
 subtest 'le_leader in a query that could be parallel' => sub {
 	my $app = session($node, %as_app);
 	ask($app, 'SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0', 'SET min_parallel_table_scan_size = 0');
