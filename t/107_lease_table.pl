@@ -163,6 +163,20 @@ subtest 'a copy of the database has none of its leases' => sub {
 	end_session($session, $copy);
 };
 
+subtest 'rows that the extension cannot have written' => sub {
+	$node->safe_psql('postgres', q{
+		TRUNCATE le_leases;
+		INSERT INTO le_leases SELECT i, ttl, now(), d.oid, role, false, 'forged ' || i, 'x'
+		FROM pg_database d, (VALUES (1, '1 h'::interval, 0::oid), (2, '-1 h', 10), (3, '25 h', 10), (4, '1 h', 10)) v (i, ttl, role)
+		WHERE d.datname = current_database()});
+	$node->restart;
+	my $session = session($node);
+	cmp_ok(ask($session, q{SELECT le_lease('after', '1 s')}), '>', 0, 'the first bid after a restart');
+	is(ask($session, q{SELECT string_agg(name, ' ') FROM le_leaders WHERE name LIKE 'forged %'}), 'forged 4', 'they are no leases');
+	ask($session, 'DELETE FROM le_leases');
+	end_session($session);
+};
+
 unlike(slurp_file($node->logfile), qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
 $node->stop;
 done_testing();

@@ -319,7 +319,7 @@ le_lease_delete_void(const LeElection *election)
 }
 
 /*
- * Read a row.  Return false if its name is not valid.
+ * Read a row.  Return false if the extension cannot have written it.
  */
 static bool
 read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
@@ -332,7 +332,9 @@ read_lease_row(LeTerm *term, Relation table, HeapTuple tuple)
 
 	heap_deform_tuple(tuple, RelationGetDescr(table), values, nulls);
 	name = DatumGetTextPP(values[Anum_le_leases_name - 1]);
-	if (VARSIZE_ANY_EXHDR(name) == 0 || VARSIZE_ANY_EXHDR(name) > LE_TEXT_MAX)
+	if (VARSIZE_ANY_EXHDR(name) == 0 || VARSIZE_ANY_EXHDR(name) > LE_TEXT_MAX ||
+		!OidIsValid(row->role) || row->ttl.time < 0 ||
+		row->ttl.time > LE_MAX_TTL_MS * INT64CONST(1000))
 		return false;
 	le_election_by_name(&election, name);
 
