@@ -340,7 +340,7 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 	static dsa_pointer last = InvalidDsaPointer;
 
 	attach();
-	if (role != last_role)
+	if (role != last_role || !DsaPointerIsValid(last))
 	{
 		bool		found;
 		LeRole	   *entry = dshash_find(tables[LE_ROLE_TABLE], &role, false);
