@@ -49,7 +49,7 @@ static void
 make_room_on_server(int count)
 {
 	pg_atomic_uint32 *known = &le_registry_counters()->elections;
-	int			reserve = le_max_elections / 10;
+	int			reserve = le_registry_reserve(false);
 
 	for (int attempt = 0; attempt < 2 && !fits(known, count + reserve, le_max_elections); attempt++)
 	{
@@ -109,10 +109,9 @@ require_room_in_session(void)
 void
 le_make_room(int count, int counted)
 {
-	int			reserve = le_max_elections / 10;
-
 	make_room_on_server(count);
-	if (!fits(le_registry_terms_here(), 1, le_registry_most_here(reserve)) ||
+	if (!fits(le_registry_terms_here(), 1,
+			  le_registry_most_here(le_registry_reserve(false))) ||
 		!fits(le_registry_used_by(GetUserId(), NULL), counted, le_registry_most_for_role()))
 		sweep_for_room();
 	require_room_in_session();
