@@ -160,7 +160,6 @@ extern void le_declare_election(const LeElection *election, Name candidates,
 extern bool le_undeclare_election(const LeElection *election);
 
 /* key.c */
-extern void le_election_tag(const LeElectionKey *key, LOCKTAG *tag);
 extern bool le_has_lock(const LeElectionKey *key);
 extern void le_election_by_name(LeElection *election, const text *name);
 extern char *le_escape_line(const char *string);

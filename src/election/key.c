@@ -17,8 +17,8 @@
 /*
  * Fill in the tag of the election's lock
  */
-void
-le_election_tag(const LeElectionKey *key, LOCKTAG *tag)
+static void
+election_tag(const LeElectionKey *key, LOCKTAG *tag)
 {
 	SET_LOCKTAG_ADVISORY(*tag, key->database, (uint32) (key->key >> 32),
 						 (uint32) key->key, key->lock_class);
@@ -33,7 +33,7 @@ le_has_lock(const LeElectionKey *key)
 {
 	LOCKTAG		tag;
 
-	le_election_tag(key, &tag);
+	election_tag(key, &tag);
 	return LockHeldByMeCompat(&tag, ExclusiveLock);
 }
 
@@ -56,7 +56,7 @@ le_election_by_name(LeElection *election, const text *name)
 	election->key.key = (int64) hash_bytes_extended(bytes, length, 0);
 	election->key.database = MyDatabaseId;
 	election->key.lock_class = LE_CLASS_ELECTION;
-	le_election_tag(&election->key, &election->tag);
+	election_tag(&election->key, &election->tag);
 }
 
 /*

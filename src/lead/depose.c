@@ -38,7 +38,7 @@
 #include "lock/lock.h"
 #include "tell/tell.h"
 #include "lease/lease.h"
-#include "lead/internal.h"
+#include "lead/lead.h"
 
 /* How often to check whether a process has ended: at first, and later */
 #define LE_LOOK_SOON_US		500
@@ -60,8 +60,8 @@ leads(const LeElection *election, const LeTerm *term)
  * Copy the election's term if it leads, in this sense.  Return false if there
  * is none.
  */
-bool
-le_read_leader(const LeElection *election, LeTerm *term)
+static bool
+read_leader(const LeElection *election, LeTerm *term)
 {
 	if (!le_registry_read(&election->key, term))
 		return false;
@@ -91,8 +91,8 @@ may_depose_roles(void)
  * given role: by the server's own rule for processes, or as a user that may
  * depose roles
  */
-bool
-le_may_terminate(Oid role)
+static bool
+may_terminate(Oid role)
 {
 	if (!OidIsValid(role) || superuser_arg(role))
 		return superuser();
@@ -113,7 +113,7 @@ terminate_process(int pid)
 {
 	PGPROC	   *process = BackendPidGetProc(pid);
 
-	if (process == NULL || !le_may_terminate(process->roleId))
+	if (process == NULL || !may_terminate(process->roleId))
 		(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
 	else if (kill(-pid, SIGTERM) != 0)
 		ereport(WARNING,
@@ -224,7 +224,7 @@ terminate_guarded(const LeElection *election)
 
 		if (process == NULL || pids[i] == MyProcPid)
 			continue;
-		if (!le_may_terminate(process->roleId))
+		if (!may_terminate(process->roleId))
 			warn_guarded(election, pids[i]);
 		else
 		{
@@ -323,7 +323,7 @@ depose_term(const LeElection *election, int64 token, const char *by, const char 
 static void
 require_right(const LeElection *election, Oid role)
 {
-	if (le_may_terminate(role))
+	if (may_terminate(role))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -370,7 +370,7 @@ le_depose_leader(const LeElection *election, const char *why)
 	(void) le_leases_ready(false);
 	refuse_own(election);
 
-	if (!le_read_leader(election, &term))
+	if (!read_leader(election, &term))
 	{
 		le_warn_not_deposed(election, NULL, has_prepared(election));
 		return false;
@@ -453,7 +453,7 @@ le_depose_all(Oid role, const char *why)
 	XLogRecPtr	written = InvalidXLogRecPtr;
 	int			ended;
 
-	if (!le_may_terminate(role))
+	if (!may_terminate(role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to depose role \"%s\"", of),

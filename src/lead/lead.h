@@ -27,6 +27,9 @@
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);
 extern int	le_depose_all(Oid role, const char *why);
+extern void le_wait_until_gone(const LeElection *election, const int *pids, int count,
+							   int *(*list) (const LeElection *election, int *count),
+							   uint64 until);
 
 /* guard.c */
 extern int64 le_guarded_by(const LeElection *election);

@@ -13,7 +13,7 @@
 
 #include "lock/lock.h"
 #include "lease/lease.h"
-#include "lead/internal.h"
+#include "lead/lead.h"
 
 /*
  * Wait until the given time, by le_monotonic_us, for the session of a silent

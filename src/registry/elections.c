@@ -145,8 +145,8 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, bool 
  * Do the same as le_registry_lock_or_add_within, within what the current user
  * may add, or raise an error
  */
-LeElectionEntry *
-le_registry_lock_or_add(const LeElection *election)
+static LeElectionEntry *
+lock_or_add(const LeElection *election)
 {
 	int			reserved = le_registry_reserve(election->declared);
 	LeElectionEntry *entry = le_registry_lock_or_add_within(&election->key, election->name,
@@ -173,7 +173,7 @@ le_registry_watch(const LeElection *election, LeWatcher what)
 	char		name[LE_TEXT_SIZE];
 	bool		is_ours;
 
-	entry = le_registry_lock_or_add(election);
+	entry = lock_or_add(election);
 	strcpy(name, le_registry_string(entry->name));
 	is_ours = strcmp(name, election->name) == 0;
 	if (is_ours)
@@ -220,7 +220,7 @@ le_registry_unwatch(LeElectionEntry *entry, LeWatcher what)
 uint64
 le_registry_fix_grace_from(const LeElection *election, uint64 grace_from)
 {
-	LeElectionEntry *entry = le_registry_lock_or_add(election);
+	LeElectionEntry *entry = lock_or_add(election);
 
 	Assert(le_has_lock(&election->key));
 	if (entry->last_token == 0 && !entry->grace_from_known)

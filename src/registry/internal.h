@@ -71,7 +71,6 @@ extern void le_registry_adopt_entry(LeElectionEntry *entry, const char *name);
 extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
 													   const char *name, bool declared,
 													   uint32 most);
-extern LeElectionEntry *le_registry_lock_or_add(const LeElection *election);
 
 /* limits.c */
 extern bool le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most);
