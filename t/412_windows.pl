@@ -4,8 +4,8 @@
 # Wrong outcomes: a renewal that read the clock in time revives a lease after other sessions were
 # told that it has expired; a resignation revives a term whose heartbeat is missing, in the opinion
 # of its transaction; the timer's signal handler marks the next term as silent, so that the next
-# leader is terminated; the elections of a new database are removed for those of a dropped one that
-# had the same OID.
+# leader is terminated; a leader that is being deposed resigns, and its end is announced twice; the
+# elections of a new database are removed for those of a dropped one that had the same OID.
 #
 # needs: gdb
 
@@ -104,10 +104,10 @@ sub go_on
 	return;
 }
 
-my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\n");
+my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\nleader_election.notify = on\n");
 my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
 
-my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired remove_elections);
+my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired terminate_process remove_elections);
 
 # A function that has got another name would only make the test be skipped
 foreach my $function (@functions)
@@ -174,6 +174,25 @@ subtest 'the signal handler of a term without its lock' => sub {
 	is(ask($new, q{SELECT le_am_leader('handler')}), 't', 'and does not terminate the new leader');
 	is(ask($old, q{SELECT le_am_leader('handler')}), 'f', 'the old leader leads no more, and its session goes on');
 	end_session($old, $new);
+};
+
+subtest 'a leader resigns as it is deposed' => sub {
+	my ($leader, $deposer, $listener) = map { session($node, app => $_) } 'leader', 'deposer', 'listener';
+	ask($listener, 'LISTEN leader_election');
+	ask($leader, q{SELECT le_try_become_leader('both')});
+	my $token = ask($leader, q{SELECT le_token('both')});
+	arm($deposer, 1, 'terminate_process');
+	post($deposer, q{SELECT le_depose('both', 'for a test')});
+	stopped_in(1, 'terminate_process', 'end_session');
+	is(ask($leader, q{SELECT le_resign('both')}), 't', 'the leader resigns');
+	go_on(1, 1);
+	is(collect($deposer), 't', 'and is deposed');
+	is(ask_until($watcher, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leader'}, '0'), 1, 'its session is terminated');
+	ask($listener, 'SELECT 1');
+	my @told = map { $_->{payload} =~ /"event": "ended", "token": $token\b/ ? $_->{payload} : () } @{ $listener->{heard} };
+	is(scalar @told, 1, 'its end is announced once') or diag(join "\n", @told);
+	like($told[0], qr/"reason": "deposed", "by": /, 'with who deposed it');
+	end_session($deposer, $listener);
 };
 
 subtest 'a database gets the OID of a dropped one' => sub {

@@ -54,7 +54,8 @@ le_entry_close_silent(LeElectionEntry *entry, int64 token)
  * one
  *
  * If a term has both lost its lock and become silent, the one that was seen
- * first applies.  The caller must hold the partition lock exclusively.
+ * first applies.  A leader that resigns while it is deposed is deposed, as the
+ * session that does so says.  The caller must hold the partition lock exclusively.
  */
 LeEndReason
 le_true_reason(LeElectionEntry *entry, LeEndReason reason)
@@ -65,9 +66,7 @@ le_true_reason(LeElectionEntry *entry, LeEndReason reason)
 	if ((seen || reason != LE_END_LOCK_RELEASED) &&
 		le_entry_close_silent(entry, entry->token))
 		return LE_END_SILENT;
-	if (reason == LE_END_SESSION && entry->deposed)
-		return LE_END_DEPOSED;
-	return reason;
+	return entry->deposed ? LE_END_DEPOSED : reason;
 }
 
 /*

@@ -106,7 +106,8 @@ le_announce_running(const LeElectionKey *election, int64 token, LeEvent event)
 }
 
 /*
- * Log the end of a term, and announce it
+ * Log the end of a term, and announce it, unless the session that deposes the
+ * leader does
  */
 void
 le_report_end(const LeTerm *term, LeEndReason reason)
@@ -114,7 +115,8 @@ le_report_end(const LeTerm *term, LeEndReason reason)
 	LeNews		news = {.term = term,.event = LE_ENDED,.reason = reason};
 
 	le_log_end(term, reason);
-	announce(&news);
+	if (reason != LE_END_DEPOSED)
+		announce(&news);
 }
 
 /*
