@@ -380,7 +380,7 @@ Swap ==
     /\ UNCHANGED <<now, holder, queue, last, guard, mark, pc, seen, tok, closer,
                    tx>>
 
-\* le_entry_close_silent() in src/registry/entry.c: any session, under the shared
+\* le_entry_close_silent() in src/registry/expiry.c: any session, under the shared
 \* lock, finds that the deadline has passed.
 Find ==
     /\ closer = NoCloser

@@ -230,7 +230,7 @@ AwaitVoid ==
     /\ UNCHANGED <<now, wal, flushed, standby, line, since, loaded, last, client,
                    faults, ended, lost_end>>
 
-\* le_look_at_vacancy() in src/bid/vacancy.c.  When the wait has ended,
+\* le_look_at_vacancy() in src/bid/succession.c.  When the wait has ended,
 \* le_grants_from() writes the origin, and flushes it.
 Vacant ==
     /\ work.step = "vacant"

@@ -84,6 +84,8 @@ extern void le_make_room_to_watch(void);
 extern void le_make_room(int count, int counted);
 
 /* succession.c */
+extern void le_look_at_vacancy(const LeBid *bid, LeSituation *situation);
+extern void le_wait_vacant(uint64 until, LeObstacle why);
 extern bool le_write_off(const LeElection *election, LeTerm *term, bool dont_wait);
 extern bool le_delete_rows(const LeElection *election, const LeTerm *term);
 extern bool le_deletion_delays_commit(void);
@@ -91,9 +93,5 @@ extern LeDecision le_clear_record(const LeBid *bid, bool dont_wait);
 
 /* sweep.c */
 extern void le_lease_sweep(bool for_room);
-
-/* vacancy.c */
-extern void le_look_at_vacancy(const LeBid *bid, LeSituation *situation);
-extern void le_wait_vacant(uint64 until, LeObstacle why);
 
 #endif							/* LE_BID_H */

@@ -9,8 +9,8 @@
  * waits for its end while it holds the lock, and so keeps the first place in
  * line (lease.c).  Then it waits for the transactions that are guarded by the
  * last term (guard.c), and for as long as the election must stay vacant
- * (vacancy.c).  If its client is still there then, it draws a token (token.c)
- * and is elected: term.c records the term.
+ * (succession.c).  If its client is still there then, it draws a token
+ * (token.c) and is elected: term.c records the term.
  *
  * What a new term relies on must be durable on the synchronous standbys before
  * the term begins: the end of the last lease, and the block that the token

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * election/declaration.c
- *	  Declared elections: which roles may bid, and under which rules.
+ *	  Declared elections: which roles may bid, and under which rules; and how
+ *	  that is declared.
  *
  * A declaration is a row of the table le_declarations, which is an ordinary
  * table: a change takes effect at commit, is part of a dump, and is
@@ -26,9 +27,12 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/indexing.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -39,7 +43,17 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "election/internal.h"
+#include "election/election.h"
+
+#define Anum_le_declarations_name		1
+#define Anum_le_declarations_candidates	2
+#define Anum_le_declarations_grace		3
+#define Anum_le_declarations_max_ttl	4
+#define Anum_le_declarations_private	5
+#define Anum_le_declarations_role		6
+#define Anum_le_declarations_origin		7
+#define Anum_le_declarations_key		8	/* generated from the name */
+#define Natts_le_declarations			8
 
 /* The declared rules of an election */
 typedef struct LeDeclaration
@@ -72,8 +86,8 @@ interval_us(Datum interval, bool is_null)
  * Return a positive hash that identifies the cluster and database, in which
  * the OID of a role is valid
  */
-int64
-le_origin_of_roles(void)
+static int64
+origin_of_roles(void)
 {
 	uint64		place[2] = {GetSystemIdentifier(), MyDatabaseId};
 
@@ -101,7 +115,7 @@ read_declaration(LeDeclaration *declaration, HeapTuple tuple, TupleDesc type)
 			*DatumGetName(values[Anum_le_declarations_candidates - 1]);
 	declaration->role = InvalidOid;
 	if (!nulls[Anum_le_declarations_role - 1] && !nulls[Anum_le_declarations_origin - 1] &&
-		DatumGetInt64(values[Anum_le_declarations_origin - 1]) == le_origin_of_roles())
+		DatumGetInt64(values[Anum_le_declarations_origin - 1]) == origin_of_roles())
 		declaration->role = DatumGetObjectId(values[Anum_le_declarations_role - 1]);
 	declaration->grace_us = interval_us(values[Anum_le_declarations_grace - 1],
 										nulls[Anum_le_declarations_grace - 1]);
@@ -308,4 +322,103 @@ le_may_observe(const LeElectionKey *election)
 
 	return !look_up_declaration(election, &declaration) || !declaration.private_value ||
 		is_candidate(&declaration);
+}
+
+/*
+ * Open the table to write to it
+ *
+ * Only one session writes at a time, and the rows are read with a snapshot
+ * that sees the previous writer's changes.
+ */
+static Relation
+open_declarations(const char *command)
+{
+	PreventCommandIfReadOnly(command);
+	PreventCommandIfParallelMode(command);
+	PreventCommandDuringRecovery(command);
+	return le_open_table(LE_DECLARATIONS, ShareRowExclusiveLock);
+}
+
+static void
+close_declarations(Relation table)
+{
+	table_close(table, NoLock);
+	CommandCounterIncrement();
+}
+
+/* A row to be written */
+typedef struct LeNewRow
+{
+	Datum		values[Natts_le_declarations];
+	bool		nulls[Natts_le_declarations];
+} LeNewRow;
+
+static void
+set_column(LeNewRow *row, int column, Datum value)
+{
+	row->values[column - 1] = value;
+	row->nulls[column - 1] = false;
+}
+
+/*
+ * Declare the election, or change its declaration.  An argument that is NULL
+ * is not declared, or stays as it is.
+ *
+ * Raises an error if another election with the same key is declared.
+ */
+void
+le_declare_election(const LeElection *election, Name candidates,
+					const Interval *grace, const Interval *max_ttl,
+					const bool *private_value)
+{
+	Relation	table = open_declarations("le_declare()");
+	TupleDesc	type = RelationGetDescr(table);
+	HeapTuple	old = le_find_row(table, election->name, NULL);
+	HeapTuple	tuple;
+	LeNewRow	row;
+
+	/* the table is locked, so no other session is declaring */
+	le_require_own_key(election);
+	memset(row.nulls, true, sizeof(row.nulls));
+	set_column(&row, Anum_le_declarations_name, CStringGetTextDatum(election->name));
+	set_column(&row, Anum_le_declarations_private, BoolGetDatum(false));
+	set_column(&row, Anum_le_declarations_key, Int64GetDatum(election->key.key));
+	if (old != NULL)
+		heap_deform_tuple(old, type, row.values, row.nulls);
+	if (candidates != NULL)
+	{
+		Oid			role = get_role_oid(NameStr(*candidates), false);
+
+		set_column(&row, Anum_le_declarations_candidates, NameGetDatum(candidates));
+		set_column(&row, Anum_le_declarations_role, ObjectIdGetDatum(role));
+		set_column(&row, Anum_le_declarations_origin, Int64GetDatum(origin_of_roles()));
+	}
+	if (grace != NULL)
+		set_column(&row, Anum_le_declarations_grace, IntervalPGetDatum(grace));
+	if (max_ttl != NULL)
+		set_column(&row, Anum_le_declarations_max_ttl, IntervalPGetDatum(max_ttl));
+	if (private_value != NULL)
+		set_column(&row, Anum_le_declarations_private, BoolGetDatum(*private_value));
+
+	tuple = heap_form_tuple(type, row.values, row.nulls);
+	if (old == NULL)
+		CatalogTupleInsert(table, tuple);
+	else
+		CatalogTupleUpdate(table, &old->t_self, tuple);
+	close_declarations(table);
+}
+
+/*
+ * Remove the declaration of the election.  Return false if it has none.
+ */
+bool
+le_undeclare_election(const LeElection *election)
+{
+	Relation	table = open_declarations("le_undeclare()");
+	HeapTuple	old = le_find_row(table, election->name, NULL);
+
+	if (old != NULL)
+		CatalogTupleDelete(table, &old->t_self);
+	close_declarations(table);
+	return old != NULL;
 }

@@ -152,8 +152,6 @@ extern void le_require_candidate(LeBid *bid);
 extern void le_require_own_key(const LeElection *election);
 extern void le_require_observer(LeElection *election);
 extern bool le_may_observe(const LeElectionKey *election);
-
-/* declare.c */
 extern void le_declare_election(const LeElection *election, Name candidates,
 								const Interval *grace, const Interval *max_ttl,
 								const bool *private_value);

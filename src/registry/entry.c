@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/entry.c
- *	  A single entry of an election: copy it, and check whether its term is
- *	  silent.
+ *	  A single entry of an election: copy it, and start its statistics.
  *
  * registry.c says which locks protect what.
  *
@@ -13,49 +12,13 @@
 #include "registry/internal.h"
 
 /*
- * Check whether the term with the given token is silent.  If so, it stays so
- *
- * The caller must hold the partition lock, or watch the entry.  In the latter
- * case, another term may take the place of this one at any moment, so this
- * marks nothing.  Never raises an error.  Called in a signal handler as well.
- */
-bool
-le_entry_is_silent(LeElectionEntry *entry, int64 token)
-{
-	const volatile int64 *present = &entry->token;
-
-	if (token == 0 || *present != token)
-		return false;
-	if (!entry->silent &&
-		(entry->scope == LE_SCOPE_LEASE || entry->expiry.lasts_us == 0 ||
-		 !le_has_expired(&entry->expiry)))
-		return false;
-	pg_read_barrier();
-	return *present == token;
-}
-
-/*
- * The same, and mark the term as silent
- *
- * The caller must hold the partition lock.  Never raises an error.
- */
-bool
-le_entry_close_silent(LeElectionEntry *entry, int64 token)
-{
-	AssertPartitionLocked();
-	if (!le_entry_is_silent(entry, token))
-		return false;
-	entry->silent = true;
-	return true;
-}
-
-/*
  * Return the reason that applies to a term which is being ended for the given
  * one
  *
  * If a term has both lost its lock and become silent, the one that was seen
  * first applies.  A leader that resigns while it is deposed is deposed, as the
- * session that does so says.  The caller must hold the partition lock exclusively.
+ * session that does so says.  The caller must hold the partition lock
+ * exclusively.
  */
 LeEndReason
 le_true_reason(LeElectionEntry *entry, LeEndReason reason)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * registry/expiry.c
- *	  Deadlines of terms in the registry: extend them, and detect that they
- *	  have passed.
+ *	  Deadlines and heartbeats of terms in the registry: extend them, and
+ *	  detect that they have passed.
  *
  * Leases, and terms with a heartbeat, have a deadline.  It is extended under
  * the shared lock of the partition, by a compare-and-swap.
@@ -15,7 +15,13 @@
  * told so.  This needs no lock if the entry stays in place, and it is done in
  * a signal handler as well.
  *
- * registry.c says which locks protect what.
+ * If the deadline of a term with a heartbeat has passed, the term is marked as
+ * silent.  The mark outlives the deadline, for example if the term
+ * is to lose its heartbeat.  It is set under the partition lock only, because
+ * without that lock it could fall on the next term.
+ *
+ * registry.c says which locks protect what, and term/heartbeat.c what a
+ * heartbeat is.
  *
  *-------------------------------------------------------------------------
  */
@@ -84,4 +90,93 @@ le_put_off_deadline(LeExpiry *expiry)
 			deadline = pg_atomic_read_u64(&expiry->deadline);
 	}
 	return false;
+}
+
+/*
+ * Check whether the term with the given token is silent.  If so, it stays so
+ *
+ * The caller must hold the partition lock, or watch the entry.  In the latter
+ * case, another term may take the place of this one at any moment, so this
+ * marks nothing.  Never raises an error.  Called in a signal handler as well.
+ */
+bool
+le_entry_is_silent(LeElectionEntry *entry, int64 token)
+{
+	const volatile int64 *present = &entry->token;
+
+	if (token == 0 || *present != token)
+		return false;
+	if (!entry->silent &&
+		(entry->scope == LE_SCOPE_LEASE || entry->expiry.lasts_us == 0 ||
+		 !le_has_expired(&entry->expiry)))
+		return false;
+	pg_read_barrier();
+	return *present == token;
+}
+
+/*
+ * The same, and mark the term as silent
+ *
+ * The caller must hold the partition lock.  Never raises an error.
+ */
+bool
+le_entry_close_silent(LeElectionEntry *entry, int64 token)
+{
+	AssertPartitionLocked();
+	if (!le_entry_is_silent(entry, token))
+		return false;
+	entry->silent = true;
+	return true;
+}
+
+/*
+ * Give this session's term with the given token another heartbeat, and return
+ * its entry, which stays in place while LE_BEATING watches it.  Return NULL if
+ * the term is no longer recorded, or is silent.
+ *
+ * This can bring the end of the term forward, but not put it off: a bid is no
+ * heartbeat.
+ */
+LeElectionEntry *
+le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat_us)
+{
+	LeElectionEntry *entry = le_registry_lock_term(key, token, true);
+	uint64		deadline = le_deadline_after(le_monotonic_us(), heartbeat_us);
+	bool		runs;
+
+	if (entry == NULL)
+		return NULL;
+	runs = !le_entry_close_silent(entry, token);
+	if (runs)
+	{
+		if (entry->expiry.lasts_us == 0)
+			pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
+		else
+			deadline = Min(deadline, pg_atomic_read_u64(&entry->expiry.deadline));
+		entry->expiry.lasts_us = heartbeat_us;
+		pg_atomic_write_u64(&entry->expiry.deadline, deadline);
+		ConditionVariableBroadcast(&entry->changed);
+	}
+	le_registry_unlock_entry(entry);
+	return runs ? entry : NULL;
+}
+
+/*
+ * Record a heartbeat of the term with the given token.  Return false if the
+ * term has ended.
+ *
+ * If the term has no heartbeat, records nothing.
+ */
+bool
+le_registry_beat(const LeElectionKey *key, int64 token)
+{
+	LeElectionEntry *entry = le_registry_lock_term(key, token, false);
+	bool		runs;
+
+	if (entry == NULL)
+		return false;
+	runs = entry->scope != LE_SCOPE_LEASE &&
+		(entry->expiry.lasts_us == 0 || le_put_off_deadline(&entry->expiry));
+	le_registry_unlock_entry(entry);
+	return runs;
 }

@@ -24,7 +24,7 @@
  *	LE_DEADLINE_SEEN	a session has found the time of a lease or a heartbeat
  *						passed.  Set atomically: see expiry.c.
  *	silent				likewise of a heartbeat, and stays if the heartbeat is
- *						changed.  Set under the shared lock: see heartbeats.c.
+ *						changed.  Set under the shared lock: see expiry.c.
  *	lock_gone			the lock of a session or transaction was seen free.
  *						Set under the exclusive lock: see lead/observe.c.
  *	running is false	the end is counted in the statistics.  Set under the
@@ -186,7 +186,7 @@ typedef struct LeElectionEntry
 	bool		running;		/* begun, and not known to have ended */
 	bool		lock_gone;		/* was its lock seen free? see observe.c */
 	bool		silent;			/* found to have missed its heartbeat, see
-								 * heartbeats.c */
+								 * expiry.c */
 } LeElectionEntry;
 
 /* dsa.c rounds sizes up to its size classes, and dshash adds 16 bytes */
@@ -406,6 +406,7 @@ extern bool le_registry_set_deposed(const LeElectionKey *key, int64 token, bool 
 extern void le_registry_set_value(const LeElectionKey *key, int64 token,
 								  dsa_pointer *value);
 extern bool le_registry_copy_value(const LeElectionKey *key, int64 token, char *value);
+extern LeTerm *le_registry_list_terms(int *count);
 
 /* leases.c */
 extern LeLeaseAnswer le_registry_act_on_lease(const LeElection *election, int64 token,
@@ -416,12 +417,12 @@ extern bool le_registry_close_lease(const LeElectionKey *key, int64 token,
 extern LeElectionEntry *le_registry_find_lease(const LeElectionKey *key);
 extern bool le_registry_begin_lease(const LeElectionKey *key, int64 token,
 									LeTerm *begun);
+extern int	le_registry_list_ended_leases(LeTerm *array, int capacity);
+extern int	le_registry_start_loaded(Oid lease_table);
 
-/* entry.c */
+/* expiry.c */
 extern bool le_entry_is_silent(LeElectionEntry *entry, int64 token);
 extern bool le_entry_close_silent(LeElectionEntry *entry, int64 token);
-
-/* heartbeats.c */
 extern LeElectionEntry *le_registry_set_heartbeat(const LeElectionKey *key, int64 token,
 												  int64 heartbeat_us);
 extern bool le_registry_beat(const LeElectionKey *key, int64 token);
@@ -441,11 +442,6 @@ extern void le_registry_count_wait(const LeElectionKey *key, uint64 waited_us);
 extern LeStatistics *le_registry_list_statistics(int *count);
 extern void le_registry_reset_statistics(void);
 extern TimestampTz le_registry_stats_reset(void);
-
-/* lists.c */
-extern LeTerm *le_registry_list_terms(int *count);
-extern int	le_registry_list_ended_leases(LeTerm *array, int capacity);
-extern int	le_registry_start_loaded(Oid lease_table);
 
 /* wakeup.c */
 extern ConditionVariable *le_registry_wakeup(void);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * registry/terms.c
- *	  Terms in the registry: read, begin and end them, and their values.
+ *	  Terms in the registry: read, begin, end and list them, and their values.
  *
  * registry.c says which locks protect what.
  *
@@ -329,4 +329,29 @@ le_registry_copy_value(const LeElectionKey *key, int64 token, char *value)
 		strcpy(value, le_registry_string(entry->value));
 	le_registry_unlock_entry(entry);
 	return found;
+}
+
+static bool
+copy_shown(void *entry, void *row)
+{
+	LeElectionEntry *shown = entry;
+	LeTerm	   *term = row;
+
+	if (shown->election.database != MyDatabaseId || shown->token == 0)
+		return false;
+	if (term != NULL)
+	{
+		le_copy_entry(term, shown);
+		le_copy_denial(&term->last_denied, shown);
+	}
+	return true;
+}
+
+/*
+ * Return copies of this database's terms, including leases that have ended
+ */
+LeTerm *
+le_registry_list_terms(int *count)
+{
+	return le_registry_list(le_registry_table(LE_ELECTION_TABLE), sizeof(LeTerm), copy_shown, count);
 }

@@ -6,7 +6,7 @@
  *
  * A term in session scope ends with the session.  One that has a heartbeat
  * also ends when its leader has given none for that long.  The registry has
- * the deadline, which a heartbeat extends (registry/heartbeats.c).  From the
+ * the deadline, which a heartbeat extends (registry/expiry.c).  From the
  * deadline on, the term has ended for all sessions that look, but its session
  * still holds the election's lock.  So that the lock is released, a timer ends
  * the session at the deadline, as pg_terminate_backend() does, whether or not
