@@ -329,7 +329,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_proclaim(text, text, bigint) IS
-'publish a value (at most 8 kB, NULL: no value) as the leader, at once and to the end of the term, even if the transaction is rolled back; with a lease, pass its token; returns false, with a warning, if the caller does not lead';
+'publish a value (at most 8 kB, NULL: no value) as the leader, at once and to the end of the term, even if the transaction is rolled back; on another connection, and with a lease, pass the token; returns false, with a warning, if that term does not run';
 
 --
 -- Leaders and candidates

@@ -1935,7 +1935,14 @@ DECLARE
 BEGIN
 	name := le._le_name(name);
 	value := le._le_text('value', value, 0, 8192);
-	e := le._le_led(name, NULLIF(token, le.le_token(name)), NULL);
+	PERFORM le._le_require_primary();
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
+	IF token = e.token AND e.scope = 'session' AND NOT le._le_mine(e)
+		AND le._le_over(e, random() < 0.2) IS NULL THEN
+		PERFORM le._le_require_role(name, e.role);
+	ELSE
+		e := le._le_led(name, NULLIF(token, le.le_token(name)), NULL);
+	END IF;
 	UPDATE le.le_elections t SET value = value WHERE t.name = name COLLATE "C" AND t.token = e.token
 		AND t.ended IS NULL;
 	IF FOUND THEN
@@ -1946,7 +1953,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION le.le_proclaim(text, text, bigint) IS
 'publish a value (at most 8 kB, NULL: no value) as the leader, from commit to the end of the term; '
-'with a lease, pass its token; returns false, with a warning, if the caller does not lead';
+'on another connection, and with a lease, pass the token; returns false, with a warning, if that '
+'term does not run';
 
 -- Say which process has an open transaction that has locked the row, if it is one
 CREATE OR REPLACE FUNCTION le._le_locker(name text) RETURNS text LANGUAGE plpgsql AS $$

@@ -182,6 +182,8 @@ subtest 'heartbeat' => sub {
 		is(ask($one, "SELECT heartbeat = '$bid->[0]', expires_in <= '$bid->[1]' FROM le_leader('other')"), 't|t', 'does not extend the term');
 	}
 	is(ask($one, q{SELECT le_heartbeat('other')}), 't', 'a heartbeat');
+	is(ask($two, q{SELECT le_proclaim('other', 'by token', token) FROM le_leader('other')}, q{SELECT value FROM le_leader('other')}), "t\nby token", 'another connection publishes by the token');
+	is(ask($two, q{SELECT le_proclaim('other', 'by another token', token + 1) FROM le_leader('other')}, q{SELECT value FROM le_leader('other')}), "f\nby token", 'and not by another one');
 	is(ask($one, q{SELECT expires_in > '59 min', le_resign('other') FROM le_leader('other')}), 't|t', 'does');
 	fails($one, "SELECT le_assert_leader('indexer', $token)", 'LE001', 'its token');
 	is(ask($two, q{SELECT le_am_leader('indexer'), le_resign('indexer')}), 't|t', 'the next leads');

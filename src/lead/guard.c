@@ -144,8 +144,8 @@ writing_user(bool in_trigger)
  * function, in a cascade, and in triggers that are deferred to the commit.  A
  * term of this session belongs to the session, whatever the user.
  */
-static bool
-may_use_term(const LeElection *election, int64 token, bool in_trigger)
+bool
+le_may_use_term(const LeElection *election, int64 token, bool in_trigger)
 {
 	Oid			role;
 
@@ -190,7 +190,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 	PreventCommandIfParallelMode("a guard");
 	(void) le_leases_ready(false);
 	if (find_guard(election, token) != NULL)
-		return token != 0 && may_use_term(election, token, in_trigger);
+		return token != 0 && le_may_use_term(election, token, in_trigger);
 
 	/* a token that does not lead must not cause a bid to be denied */
 	(void) le_registry_read(&election->key, &term);
@@ -209,7 +209,7 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 
 	/* the extension may have been replaced, too */
 	AcceptInvalidationMessages();
-	if (!may_use_term(election, token, in_trigger))
+	if (!le_may_use_term(election, token, in_trigger))
 	{
 		le_release_guard(election, RowShareLock);
 		le_wake_many(&election->key);

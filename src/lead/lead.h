@@ -35,6 +35,7 @@ extern void le_wait_until_gone(const LeElection *election, const int *pids, int 
 extern int64 le_guarded_by(const LeElection *election);
 extern bool le_guard_transaction(const LeElection *election, int64 token,
 								 bool in_trigger);
+extern bool le_may_use_term(const LeElection *election, int64 token, bool in_trigger);
 extern void le_guards_before_commit(void);
 extern void le_guards_at_xact_end(void);
 

@@ -42,12 +42,13 @@ le_require_own_term(const LeElection *election)
  * with a warning, if it leads none
  *
  * token is 0 for the term of this session.  Raises an error if the user may
- * not publish in that term, or may not use the lease.
+ * not use the term.
  */
 static int64
 token_to_use(const LeElection *election, int64 token)
 {
 	LeHeldTerm *held = le_held_term(election);
+	LeTerm		term;
 
 	if (held != NULL && (token == 0 || held->token == token))
 	{
@@ -59,7 +60,8 @@ token_to_use(const LeElection *election, int64 token)
 		le_warn_bound_to_transaction(election);
 		return 0;
 	}
-	if (token != 0 && le_check_own_lease(election, token))
+	if (token != 0 && le_may_use_term(election, token, false) &&
+		(!le_registry_read(&election->key, &term) || term.scope != LE_SCOPE_TRANSACTION))
 		return token;
 	le_warn_not_leader(election, token == 0 ? NULL : &token);
 	return 0;
