@@ -176,7 +176,7 @@ subtest 'a role, by leases' => sub {
 	wait_for_answers();
 	is(ask($postgres, q{SELECT le_depose_role('regress_mallory') > 0}), 't', 'they are ended');
 
-	# a lease that was resigned, or rolled back, counts no longer
+	# a lease that was resigned, or rolled back, makes room at once
 	start_anew('leader_election.max_elections_per_role' => 2);
 	my $take = q{SELECT count(le_lease('%s' || i, '1 h')) FROM generate_series(1, 2) i};
 	is(ask($mallory[0], sprintf $take, 'l'), '2', 'all that it may have');
@@ -196,7 +196,7 @@ subtest 'a role, by leases' => sub {
 
 	ask($postgres, q{SELECT le_depose_role('regress_mallory')});
 
-	# those that have expired in another database keep their room, so they keep counting, until they are cleared away there
+	# those that have ended in another database keep their room, so they keep counting, until they are cleared away there
 	start_anew('leader_election.max_elections_per_role' => 2);
 	$node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
 	$node->safe_psql('elsewhere', q{CREATE EXTENSION leader_election; SELECT le_declare('r1'), le_declare('r2')});
@@ -207,7 +207,17 @@ subtest 'a role, by leases' => sub {
 	ok(ask_until($expired, 'SELECT count(*) FROM le_leaders', '0', 10), 'which expire');
 	fails($mallory[0], $leases, '53400', 'and keep counting in other databases');
 	is(ask($elsewhere, $leases), '2', 'but make room in their own');
-	is(ask($mallory[0], $leases), '2', 'and then elsewhere, too');
+	fails($mallory[0], $leases, '53400', 'and keep counting in other databases, though they were resigned');
+	is(ask($elsewhere, q{SELECT le_try_become_leader(n), le_resign(n) FROM unnest('{t1,t2}'::text[]) n}), "t|t\nt|t", 'until they are cleared away');
+	is(ask($mallory[0], $leases), '2', 'and then they count no longer');
+	is(ask($mallory[0], q{SELECT le_try_become_leader('t1'), le_resign('t1')}), 't|t', 'nor here, likewise');
+
+	# nor does a role fill the server by leases that it rolls back, in a transaction whose sweeps are rolled back as well
+	my $before = known();
+	ask($elsewhere, q{DO $$ BEGIN FOR i IN 1 .. 800 LOOP
+		BEGIN PERFORM le_lease('u' || i, '1 h'); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END; END LOOP; END $$});
+	is($elsewhere->{error}, '', 'hundreds are rolled back') or diag($elsewhere->{error});
+	cmp_ok(known(), '<', $before + 200, 'and keep no room');
 	end_session($elsewhere, $expired);
 };
 

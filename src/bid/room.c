@@ -17,7 +17,8 @@
 
 /*
  * Clear away the leases of this database that have ended, and what the server
- * knows of databases that were dropped, but at most once a second
+ * knows of databases that were dropped, but at most once a second unless
+ * another lease has ended
  *
  * Leases of other databases keep their room, so they also keep counting for
  * their roles.  Otherwise a role could fill one database after another.
@@ -26,9 +27,12 @@ static void
 sweep_for_room(void)
 {
 	static uint64 swept_at = 0;
+	static uint64 over_before = 0;
+	uint64		over = pg_atomic_read_u64(&le_registry_counters()->leases_over);
 
-	if (le_monotonic_us() - swept_at < USECS_PER_SEC)
+	if (over == over_before && le_monotonic_us() - swept_at < USECS_PER_SEC)
 		return;
+	over_before = over;
 	le_lease_sweep(true);
 	le_registry_forget_databases();
 	swept_at = le_monotonic_us();

@@ -140,8 +140,8 @@ le_grant_lease(const LeBid *bid, const LeIdentity *identity, Oid table)
 void
 le_give_up_grant(LeGrant *grant)
 {
-	le_uncount_term(grant->entry);
 	pg_atomic_write_u64(&grant->entry->expiry.deadline, LE_DEADLINE_OVER);
+	pg_atomic_fetch_add_u64(&le_registry_counters()->leases_over, 1);
 	grant->given_up = true;
 }
 

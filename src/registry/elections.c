@@ -24,7 +24,7 @@ init_entry(LeElectionEntry *entry)
 	entry->name = InvalidDsaPointer;
 	entry->identity = InvalidDsaPointer;
 	entry->value = InvalidDsaPointer;
-	pg_atomic_init_u64(&entry->used, InvalidDsaPointer);
+	entry->used = InvalidDsaPointer;
 	entry->denied_identity = InvalidDsaPointer;
 	pg_atomic_init_u64(&entry->denied_at, 0);
 	pg_atomic_init_u64(&entry->expiry.deadline, LE_DEADLINE_OVER);

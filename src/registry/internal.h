@@ -75,6 +75,7 @@ extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
 /* limits.c */
 extern bool le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most);
 extern bool le_count_term(LeElectionEntry *entry, dsa_pointer used, int64 most);
+extern void le_uncount_term(LeElectionEntry *entry);
 
 /* terms.c */
 extern void le_remove_term(LeElectionEntry *entry, LeEndReason reason,

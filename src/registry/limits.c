@@ -125,27 +125,25 @@ bool
 le_count_term(LeElectionEntry *entry, dsa_pointer used, int64 most)
 {
 	AssertPartitionLocked();
-	Assert(pg_atomic_read_u64(&entry->used) == InvalidDsaPointer);
+	Assert(!DsaPointerIsValid(entry->used));
 	if (!le_count_within(dsa_get_address(le_registry_area(), used), 1, most))
 		return false;
-	pg_atomic_write_u64(&entry->used, used);
+	entry->used = used;
 	return true;
 }
 
 /*
- * Count the entry's term no longer, if it is counted
+ * Count the entry's term, which is about to be removed, no longer
  *
- * The caller must hold the partition lock, or be the transaction that took the
- * lease, before it gives it up.  In the latter case, this never raises an
- * error, since the session has mapped the counter.
+ * A lease that has ended counts until then, since it takes room.  The caller
+ * must hold the partition lock exclusively.
  */
 void
 le_uncount_term(LeElectionEntry *entry)
 {
-	dsa_pointer used = pg_atomic_exchange_u64(&entry->used, InvalidDsaPointer);
-
-	if (DsaPointerIsValid(used))
-		pg_atomic_fetch_sub_u32(dsa_get_address(le_registry_area(), used), 1);
+	AssertPartitionLocked();
+	pg_atomic_fetch_sub_u32(dsa_get_address(le_registry_area(), entry->used), 1);
+	entry->used = InvalidDsaPointer;
 }
 
 /* What this session has reserved for a role, to watch elections */

@@ -226,6 +226,7 @@ init_control(void *memory)
 	pg_atomic_init_u32(&counters->pinned, 0);
 	pg_atomic_init_u32(&counters->many, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);
+	pg_atomic_init_u64(&counters->leases_over, 0);
 }
 
 /*

@@ -156,8 +156,8 @@ typedef struct LeElectionEntry
 	Oid			role;
 	XLogRecPtr	voided_at;		/* end of the WAL that makes its row void;
 								 * invalid: not known to be void */
-	pg_atomic_uint64 used;		/* points to the counter in which the term is
-								 * counted; invalid: none */
+	dsa_pointer used;			/* the counter in which the term is counted;
+								 * invalid: none */
 	Oid			lease_table;	/* that a lease is recorded in, see lease.c */
 
 	/* the election */
@@ -319,6 +319,7 @@ typedef struct LeCounters
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 many;		/* candidates for many elections */
 	pg_atomic_uint64 evictions;
+	pg_atomic_uint64 leases_over;	/* that have ended or were rolled back */
 } LeCounters;
 
 /* Actions on a running lease */
@@ -386,7 +387,6 @@ pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
 extern void le_registry_charge(uint32 count);
 extern void le_registry_uncharge(uint32 count);
-extern void le_uncount_term(LeElectionEntry *entry);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);

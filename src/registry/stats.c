@@ -106,7 +106,7 @@ le_count_begin(LeElectionEntry *entry)
 
 /*
  * Count the entry's term as ended at the given time, unless it has been
- * counted so or never began.  It no longer counts for its role.
+ * counted so or never began
  *
  * The caller must hold the partition lock exclusively.  Never raises an error.
  */
@@ -116,12 +116,13 @@ le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at)
 	LeTally    *tally = &entry->tally;
 
 	AssertPartitionLocked();
-	le_uncount_term(entry);
 	if (!entry->running)
 		return;
 	entry->last_token = entry->token;
 	entry->grace_from = le_is_resignation(reason) ? 0 : at;
 	tally->ended[reason]++;
+	if (entry->scope == LE_SCOPE_LEASE)
+		pg_atomic_fetch_add_u64(&le_registry_counters()->leases_over, 1);
 	tally->led_us += time_between(tally->changed_at, at);
 	tally->changed_at = Max(tally->changed_at, at);
 	entry->running = false;

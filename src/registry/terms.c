@@ -73,6 +73,7 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason, pg_atomic_uint32 *ter
 	if (entry->expiry.lasts_us != 0)
 		now = Min(now, le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline)));
 	le_count_end(entry, reason, now);
+	le_uncount_term(entry);
 	entry->token = 0;
 	le_registry_free(&entry->identity);
 	le_registry_free(&entry->value);
