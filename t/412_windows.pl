@@ -5,7 +5,8 @@
 # told that it has expired; a resignation revives a term whose heartbeat is missing, in the opinion
 # of its transaction; the timer's signal handler marks the next term as silent, so that the next
 # leader is terminated; a leader that is being deposed resigns, and its end is announced twice; the
-# elections of a new database are removed for those of a dropped one that had the same OID.
+# elections of a new database are removed for those of a dropped one that had the same OID; the
+# winner of a campaign for many finds its place in the limit taken.
 #
 # needs: gdb
 
@@ -107,7 +108,7 @@ sub go_on
 my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\nleader_election.notify = on\n");
 my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
 
-my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired terminate_process remove_elections);
+my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired terminate_process remove_elections le_begin_elected);
 
 # A function that has got another name would only make the test be skipped
 foreach my $function (@functions)
@@ -219,6 +220,19 @@ subtest 'a database gets the OID of a dropped one' => sub {
 	is("$errors$output", "t\n1\n\nt|1\n", 'its term is not removed');
 	ask($full, 'SELECT le_resign(name, token) FROM le_leaders');
 	end_session($full);
+};
+
+subtest 'a place in the limit of the role' => sub {
+	my ($winner, $rival) = map { session($node, user => 'full', app => $_) } 'winner', 'rival';
+	arm($winner, 1, 'le_begin_elected');
+	post($winner, q{CALL le_campaign(le_seats('seat', 5))});
+	stopped_in(1, 'le_begin_elected', 'le_campaign_names');
+	fails($rival, q{SELECT le_try_become_leader('rival')}, '53400', 'another session of the role has no place');
+	go_on(1, 1);
+	like(collect($winner), qr/\|seat\/1$/, 'which the winner of a campaign for many has') or diag($winner->{error});
+	is(ask($rival, q{SELECT count(le_try_become_leader('rival' || i)) FROM generate_series(1, 4) i}), '4', 'once, and the role all others');
+	fails($rival, q{SELECT le_try_become_leader('rival5')}, '53400', 'but no more');
+	end_session($winner, $rival);
 };
 
 end_session($watcher, $other);

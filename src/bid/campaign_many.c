@@ -84,7 +84,7 @@ le_leave_many(void)
 		pfree(choices);
 		choices = NULL;
 	}
-	le_registry_uncharge(PG_UINT32_MAX);
+	le_registry_uncharge();
 }
 
 /*
@@ -182,11 +182,7 @@ bid_for(LeManyCampaign *campaign, int index)
 {
 	campaign->bid->election = campaign->elections[index];
 	if (le_acquire_now(campaign->bid))
-	{
-		/* the term is about to be counted */
-		le_registry_uncharge(1);
 		return le_begin_elected(campaign->bid, &campaign->identity);
-	}
 	campaign->elections[index].declared = campaign->bid->election.declared;
 	if (choices != NULL)
 		look_again(campaign->bid, &choices[index]);

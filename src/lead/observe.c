@@ -52,7 +52,7 @@ le_stop_observing(void)
 	if (pinned != NULL)
 		le_registry_unwatch(pinned, LE_OBSERVER);
 	pinned = NULL;
-	le_registry_uncharge(1);
+	le_registry_uncharge();
 }
 
 /*

@@ -116,17 +116,27 @@ le_registry_most_for_role(void)
 	return superuser() ? PG_INT32_MAX : le_max_elections_per_role;
 }
 
+/* What this session has reserved for a role, to watch elections */
+static pg_atomic_uint32 *charged_to = NULL;
+static uint32 charged = 0;
+
 /*
  * Count a term for its role, unless the role then has more than "most"
  *
- * The caller must hold the partition lock exclusively.  Never raises an error.
+ * If this session watches elections for that role, the term takes the place of
+ * one of them: a campaign for many has won it.  The caller must hold the
+ * partition lock exclusively.  Never raises an error.
  */
 bool
 le_count_term(LeElectionEntry *entry, dsa_pointer used, int64 most)
 {
+	pg_atomic_uint32 *counter = dsa_get_address(le_registry_area(), used);
+
 	AssertPartitionLocked();
 	Assert(!DsaPointerIsValid(entry->used));
-	if (!le_count_within(dsa_get_address(le_registry_area(), used), 1, most))
+	if (charged > 0 && charged_to == counter)
+		charged--;
+	else if (!le_count_within(counter, 1, most))
 		return false;
 	entry->used = used;
 	return true;
@@ -146,15 +156,11 @@ le_uncount_term(LeElectionEntry *entry)
 	entry->used = InvalidDsaPointer;
 }
 
-/* What this session has reserved for a role, to watch elections */
-static pg_atomic_uint32 *charged_to = NULL;
-static uint32 charged = 0;
-
 /*
  * Reserve room for so many elections that this session is about to watch, for
  * the current user, or raise an error
  *
- * le_registry_uncharge gives them back.
+ * le_registry_uncharge gives back those that are left.
  */
 void
 le_registry_charge(uint32 count)
@@ -169,15 +175,13 @@ le_registry_charge(uint32 count)
 }
 
 /*
- * Give back up to so many of what this session has reserved.  Never raises an
- * error.
+ * Give back what this session has reserved.  Never raises an error.
  */
 void
-le_registry_uncharge(uint32 count)
+le_registry_uncharge(void)
 {
 	if (charged == 0)
 		return;
-	count = Min(count, charged);
-	pg_atomic_fetch_sub_u32(charged_to, count);
-	charged -= count;
+	pg_atomic_fetch_sub_u32(charged_to, charged);
+	charged = 0;
 }

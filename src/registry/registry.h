@@ -386,7 +386,7 @@ pg_noreturn extern void le_raise_database_full(int reserved);
 pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
 extern void le_registry_charge(uint32 count);
-extern void le_registry_uncharge(uint32 count);
+extern void le_registry_uncharge(void);
 
 /* eviction.c */
 extern void le_registry_bound_elections(int more);
