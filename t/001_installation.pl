@@ -169,6 +169,13 @@ CREATE FUNCTION liar() RETURNS boolean LANGUAGE SQL PARALLEL SAFE VOLATILE AS $$
 	ask($session, 'SELECT liar()');
 	like($session->{messages}, qr/ERROR:  25000: cannot execute a bid for leadership during a parallel operation/, 'a bid in a worker is refused');
 	is(ask($session, q{SELECT le_am_leader('liar'), le_am_leader('job')}), 'f|t', 'and nothing else happens');
+	# what an observer counts would stay behind if the worker is terminated
+	ask($session, q{
+CREATE FUNCTION spy(name text) RETURNS bigint LANGUAGE plpgsql PARALLEL SAFE AS $$
+DECLARE version bigint; t bigint; i text; v text; BEGIN
+CALL le_observe(name, version, '0', t, i, v); CALL le_observe(name, version, '1 h', t, i, v); RETURN version; END $$});
+	ask($session, q{SET statement_timeout = '1 s'}, q{SELECT spy('spied upon')}, q{RESET statement_timeout});
+	like($session->{messages}, qr/ERROR:  25000: cannot execute le_observe\(\) during a parallel operation/, 'nor does a worker observe');
 	all_consistent($node, 'nothing half done');
 	end_session($session);
 };

@@ -226,6 +226,7 @@ le_observe(PG_FUNCTION_ARGS)
 	le_election_by_name(&election, le_arg_name(fcinfo));
 	wait_ms = le_arg_timeout(fcinfo, 2);
 	le_require_primary();
+	PreventCommandIfParallelMode("le_observe()");
 	le_register_callbacks();
 
 	commit_to_drop_snapshot(fcinfo);
