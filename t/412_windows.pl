@@ -6,7 +6,8 @@
 # of its transaction; the timer's signal handler marks the next term as silent, so that the next
 # leader is terminated; a leader that is being deposed resigns, and its end is announced twice; the
 # elections of a new database are removed for those of a dropped one that had the same OID; the
-# winner of a campaign for many finds its place in the limit taken.
+# winner of a campaign for many finds its place in the limit taken; a role
+# that may not use a token holds the guard lock of the term, so that the next bids are denied.
 #
 # needs: gdb
 
@@ -108,7 +109,7 @@ sub go_on
 my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\nleader_election.notify = on\n");
 my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
 
-my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired terminate_process remove_elections le_begin_elected);
+my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired terminate_process remove_elections le_begin_elected le_require_role);
 
 # A function that has got another name would only make the test be skipped
 foreach my $function (@functions)
@@ -233,6 +234,21 @@ subtest 'a place in the limit of the role' => sub {
 	is(ask($rival, q{SELECT count(le_try_become_leader('rival' || i)) FROM generate_series(1, 4) i}), '4', 'once, and the role all others');
 	fails($rival, q{SELECT le_try_become_leader('rival5')}, '53400', 'but no more');
 	end_session($winner, $rival);
+};
+
+subtest 'the token of another role' => sub {
+	my $stranger = session($node, user => 'full', app => 'stranger');
+	my $token = lease_take($watcher, 'guarded', '1 h');
+	arm($stranger, 1, 'le_require_role');
+	post($stranger, "SELECT le_assert_leader('guarded', $token)");
+	stopped_in(1, 'le_require_role', 'le_assert_leader');
+	is(ask($watcher, "SELECT le_resign('guarded', $token)"), 't', 'the leader resigns');
+	ok(ask($watcher, q{SELECT le_lease('guarded', '1 h') > 0}), 'and leads again at once') or diag($watcher->{error});
+	go_on(1, 1);
+	collect($stranger);
+	is($stranger->{code}, '42501', 'the other role is refused');
+	ask($watcher, q{SELECT le_resign('guarded', token) FROM le_leader('guarded')});
+	end_session($stranger);
 };
 
 end_session($watcher, $other);

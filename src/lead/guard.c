@@ -199,6 +199,13 @@ le_guard_transaction(const LeElection *election, int64 token, bool in_trigger)
 		le_require_own_key(election);
 		return false;
 	}
+
+	/*
+	 * nor must a user that may not use the token, which any role can see: the
+	 * lock would be held until the client has read the error
+	 */
+	if (le_held_term(election) == NULL)
+		le_require_role(election, writing_user(in_trigger), term.role);
 	require_few();
 
 	guard = MemoryContextAlloc(TopTransactionContext, sizeof(LeGuard));
