@@ -58,6 +58,20 @@ foreach my $setting ('shared_preload_libraries', 'session_preload_libraries')
 	};
 }
 
+# A warning about a setting is where the server looks for cancels; the trigger loads the library
+# after the cancel of its own statement
+subtest 'a cancel while the library is loaded' => sub {
+	my $client = session($node);
+	ask($client, 'CREATE TABLE guarded (canceled boolean)',
+		q{CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION le_guard('job')},
+		'SET leader_election.no_such_setting = 1');
+	ask($client, 'INSERT INTO guarded SELECT pg_cancel_backend(pg_backend_pid())');
+	like($client->{messages}, qr/^WARNING: .*no_such_setting.*^ERROR: /ms, 'the library is loaded, and the statement fails');
+	is(ask($client, q{SELECT le_try_become_leader('job')}), 't', 'the session can lead') or diag($client->{error});
+	ask($client, 'DROP TABLE guarded');
+	end_session($client);
+};
+
 subtest 'a dump restores, and its tokens grow on' => sub {
 	my $session = session($node);
 	is(ask($session, q{SELECT count(*) FROM generate_series(1, 3000) i WHERE le_try_become_leader('job') AND le_resign('job')}), '3000', 'many terms');

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 
@@ -26,11 +27,17 @@ void		_PG_init(void);
 
 /*
  * Define the settings
+ *
+ * The server warns of a value that it cannot take over, and then checks for
+ * interrupts.  A cancel in the middle would leave a session that can neither
+ * use the library nor load it again.
  */
 void
 _PG_init(void)
 {
+	HOLD_INTERRUPTS();
 	le_define_settings();
+	RESUME_INTERRUPTS();
 }
 
 /*
