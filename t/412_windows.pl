@@ -6,8 +6,9 @@
 # of its transaction; the timer's signal handler marks the next term as silent, so that the next
 # leader is terminated; a leader that is being deposed resigns, and its end is announced twice; the
 # elections of a new database are removed for those of a dropped one that had the same OID; the
-# winner of a campaign for many finds its place in the limit taken; a role
-# that may not use a token holds the guard lock of the term, so that the next bids are denied.
+# winner of a campaign for many finds its place in the limit taken; a role that may not use a token
+# holds the guard lock of the term, so that the next bids are denied; a candidate for which the
+# election has been closed holds its lock until it has read that.
 #
 # needs: gdb
 
@@ -248,6 +249,22 @@ subtest 'the token of another role' => sub {
 	collect($stranger);
 	is($stranger->{code}, '42501', 'the other role is refused');
 	ask($watcher, q{SELECT le_resign('guarded', token) FROM le_leader('guarded')});
+	end_session($stranger);
+};
+
+subtest 'a candidate that is refused when its turn comes' => sub {
+	my $stranger = session($node, user => 'full', app => 'stranger');
+	ask($watcher, q{SELECT le_try_become_leader('closed')});
+	arm($stranger, 1, 'AbortCurrentTransaction');
+	post($stranger, q{CALL le_campaign('closed')});
+	wait_for_candidate($watcher, $stranger);
+	ask($watcher, q{SELECT le_declare('closed', candidates => session_user::regrole)}, q{SELECT le_resign('closed')});
+	stopped_in(1, 'AbortCurrentTransaction', 'PostgresMain');
+	is(ask($watcher, q{SELECT le_try_become_leader('closed')}), 't', 'the next one need not wait until it has been told');
+	go_on(1, 1);
+	collect($stranger);
+	is($stranger->{code}, '42501', 'it is refused');
+	ask($watcher, q{SELECT le_resign('closed'), le_undeclare('closed')});
 	end_session($stranger);
 };
 

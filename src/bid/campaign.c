@@ -270,8 +270,8 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 }
 
 /*
- * Do the same, but not beyond the deadline.  Return false if the wait has
- * ended without success, which may be before the deadline.
+ * Do the same, but not beyond the deadline, unless that is 0.  Return false if
+ * the wait has ended without success, which may be before the deadline.
  *
  * The server's timer follows the wall clock, and fires early if that is set
  * forward.  If it is set back, the timer fires late, as all of the server's
@@ -279,7 +279,9 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
  *
  * This runs in a subtransaction, so that it can recover from the error that
  * ends the wait.  If the user's lock_timeout is due earlier, that raises an
- * error, as usual.
+ * error, as usual.  Any other error also rolls the subtransaction back: the
+ * lock must not be held until the client has read the error, as the rules may
+ * have changed so that this session is no candidate any more.
  */
 static bool
 wait_for_turn_until(LeBid *bid, uint64 deadline)
@@ -463,17 +465,14 @@ le_acquire_now(LeBid *bid)
 static bool
 acquire_in_line(LeBid *bid, const LeIdentity *identity)
 {
-	volatile LeWaitLimit forever = {0};
-	uint64		deadline = le_monotonic_us() + bid->wait_ms * 1000;
-	bool		acquired = true;
+	uint64		deadline = bid->wait_ms == LE_WAIT_FOREVER ? 0 :
+		le_monotonic_us() + bid->wait_ms * 1000;
+	bool		acquired;
 
 	do
 	{
 		le_stand_in_line(&bid->election, identity);
-		if (bid->wait_ms == LE_WAIT_FOREVER)
-			wait_for_turn(bid, &forever);
-		else
-			acquired = wait_for_turn_until(bid, deadline);
+		acquired = wait_for_turn_until(bid, deadline);
 		le_withdraw();
 	} while (!acquired && le_monotonic_us() < deadline);
 	return acquired;
