@@ -212,7 +212,6 @@ CREATE TABLE IF NOT EXISTS le.le_once_done (
 	token bigint NOT NULL,
 	role oid NOT NULL
 );
-GRANT SELECT ON le.le_once_done TO PUBLIC;
 COMMENT ON TABLE le.le_once_done IS
 'the time of the last completed job of each election; written by le_once';
 
@@ -233,6 +232,26 @@ COMMENT ON SEQUENCE le.le_void_seq IS 'terms with tokens up to this one belong t
 COMMENT ON SEQUENCE le.le_beacon_seq IS 'currval() is the beacon that a session has taken last';
 COMMENT ON SEQUENCE le.le_suspect_seq IS
 'currval() is the beacon that a session has suspected last, in 32 bits, below the second';
+
+-- Default privileges of the owner would let other roles write what the functions
+-- trust, and run triggers with the owner's rights.  Later grants are its own choice.
+DO $$
+DECLARE
+	others pg_catalog.record;
+BEGIN
+	FOR others IN
+		SELECT c.oid::pg_catalog.regclass AS relation, CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0
+			THEN 'PUBLIC' ELSE a.grantee::pg_catalog.regrole::pg_catalog.text END AS grantee
+		FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+		WHERE pg_catalog.pg_sequence_last_value('le.le_origin_seq') IS NULL
+			AND c.relnamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
+			AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
+		GROUP BY c.oid, a.grantee
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s CASCADE', others.relation, others.grantee);
+	END LOOP;
+END $$;
+GRANT SELECT ON le.le_once_done TO PUBLIC;
 
 --
 -- The caller and its arguments

@@ -70,6 +70,17 @@ subtest 'installation' => sub {
 	}
 	end_session($viewer);
 	ask($other, 'DROP SCHEMA le CASCADE');
+	# where the owner's default privileges give all to others
+	my $defaults = 'ALTER DEFAULT PRIVILEGES FOR ROLE le_own';
+	ask($other, 'CREATE SCHEMA le AUTHORIZATION le_own', map { ("$defaults GRANT ALL ON $_ TO mallory", "$defaults GRANT ALL ON $_ TO PUBLIC") } qw(TABLES SEQUENCES));
+	($status, $stderr) = run_script($node, 'other', options => ['-1']);
+	is($status, 0, 'beside default privileges') or diag($stderr);
+	is(ask($other, q{SELECT string_agg(relname || ' ' || a.privilege_type, ', ') FROM pg_class c, aclexplode(relacl) a
+		WHERE relnamespace = 'le'::regnamespace AND relkind IN ('r', 'S') AND a.grantee <> relowner}), 'le_once_done SELECT', 'no table or sequence is open to others');
+	ask($other, 'GRANT UPDATE ON le.le_settings TO mallory');
+	run_script($node, 'other', options => ['-1']);
+	is(ask($other, q{SELECT has_table_privilege('mallory', 'le.le_settings', 'UPDATE')}), 't', 'what the owner grants later stays after an upgrade');
+	ask($other, 'DROP SCHEMA le CASCADE', map { ("$defaults REVOKE ALL ON $_ FROM mallory", "$defaults REVOKE ALL ON $_ FROM PUBLIC") } qw(TABLES SEQUENCES));
 	# another schema
 	my $elsewhere = $node->basedir . '/elsewhere.sql';
 	ask($other, 'CREATE SCHEMA election AUTHORIZATION le_own');
