@@ -102,7 +102,8 @@ COMMENT ON SCHEMA le IS 'leader election (SQL edition)';
 -- The signatures of internal functions can change, except of those that views and
 -- the trigger depend on.  The former functions are renamed, and dropped by the
 -- next upgrade: calls that wait, as those of candidates, are executing them.  Those
--- that objects of other roles use remain.
+-- that objects of other roles use remain.  They keep their grants, and faults that the
+-- upgrade mends, so that they lose the rights of the owner.
 DO $$
 DECLARE
 	internal pg_catalog.record;
@@ -127,6 +128,7 @@ BEGIN
 			END;
 		ELSE
 			EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal.signature);
+			EXECUTE pg_catalog.format('ALTER FUNCTION %s SECURITY INVOKER', internal.signature);
 			EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO _le_old_%s', internal.signature,
 				internal.signature::pg_catalog.oid);
 		END IF;
