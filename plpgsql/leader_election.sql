@@ -646,6 +646,7 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN false;
 	END IF;
+	PERFORM le._le_durable() WHERE e.scope = 'lease';	-- or it would run again after a crash
 	PERFORM le._le_notify(e, 'ended', format(', "reason": "%s"%s', reason, more));
 	PERFORM le._le_release(e);
 	RETURN true;

@@ -145,6 +145,18 @@ subtest 'lost renewals' => sub {
 	is(ask($one, q{SELECT ttl FROM le_leader('lost')}), '00:00:03', 'the longer ttl runs');
 	is(ask($one, q{SELECT le_lease('lost', '3 s')}), '', 'and no other lease begins');
 	is(ask($one, "SELECT le_renew('lost', $greatest), le_resign('lost', $greatest)"), 't|t', 'it goes on');
+	# the end of a lease is durable, though nothing else writes what has not been flushed
+	is_new(ask($one, q{SELECT le_lease('resigned', '3 s')}), 'a lease');
+	is_new(ask($one, q{SELECT le_lease('deposed', '3 s')}), 'another');
+	my $writer = ask($admin, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
+	pause_process($writer);
+	is(ask($one, 'SET synchronous_commit = off', q{SELECT le_depose('deposed')}), 't', 'deposed');
+	is(ask($one, q{SELECT le_resign(name, token) FROM le_leader('resigned')}), 't', 'resigned');
+	kill_server($node);
+	start_with_clock($node);
+	kill_client($one, $admin);
+	$one = again();
+	is(ask($one, q{SELECT le_lease('first', '3 s') > 0, count(name) FROM le_leaders WHERE name IN ('resigned', 'deposed')}), 't|0', 'neither lease runs again');
 	ask($admin, q{ALTER SYSTEM RESET wal_writer_delay}, q{SELECT pg_reload_conf()});
 	end_session($one);
 };
