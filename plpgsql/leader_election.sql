@@ -673,9 +673,8 @@ DECLARE
 	beacon bigint;
 BEGIN
 	beacon := currval('le.le_beacon_seq');
-	-- a snapshot may be older than the term
-	IF current_setting('transaction_isolation') = 'read committed' AND le._le_held(beacon)
-		AND NOT EXISTS (SELECT FROM le.le_elections t
+	-- no snapshot is older than a term that this session has begun, but an imported one
+	IF le._le_held(beacon) AND NOT EXISTS (SELECT FROM le.le_elections t
 			WHERE t.beacon = beacon AND t.pid = pg_backend_pid() AND t.ended IS NULL) THEN
 		PERFORM pg_advisory_unlock(beacon), pg_advisory_unlock(beacon), pg_advisory_unlock(~beacon);
 	END IF;

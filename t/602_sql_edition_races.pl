@@ -369,6 +369,11 @@ subtest 'a bid that is rolled back' => sub {
 	ask($one, 'BEGIN', q{SELECT le_try_become_leader('back')}, 'INSERT INTO child VALUES (1)');
 	fails($one, 'COMMIT', '23503', 'a commit that fails');
 	is(ask($one, q{SELECT le_am_leader('back')}), 'f', 'does not lead');
+	foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
+	{
+		fails($one, $_, '23503', "again: $level") foreach "BEGIN ISOLATION LEVEL $level; SELECT le_try_become_leader('back'); INSERT INTO child VALUES (1); COMMIT";
+		is(backend_holds($admin, $one->{pid}), '2|0', 'no lock of an earlier one is left');
+	}
 	is(ask($two, q{SELECT le_try_become_leader('back')}), 't', 'and keeps no other from it');
 	end_session($one, $two, $three);
 };
