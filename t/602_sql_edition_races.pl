@@ -717,8 +717,11 @@ SQL
 		ask($victim, $sql);
 		is($victim->{code}, '', $sql) or diag("$victim->{messages}");
 	}
-	my ($status, $stderr) = run_script($node, 'postgres', options => ['-c', 'SET search_path = evil, pg_catalog']);
-	like($stderr, qr/search_path must not name pg_catalog after another schema/, 'the script refuses such a path');
+	foreach my $path ('evil, pg_catalog', 'pg_temp, evil, pg_catalog')
+	{
+		my ($status, $stderr) = run_script($node, 'postgres', options => [ '-c', "SET search_path = $path" ]);
+		like($stderr, qr/search_path must not name pg_catalog after another schema/, "the script refuses such a path: $path");
+	}
 	wait_for_end($leader, 5);
 	end_session($mallory, $victim);
 	ask($admin, 'DROP SCHEMA evil CASCADE');
