@@ -46,7 +46,7 @@ Goto(c, step) == pc' = [pc EXCEPT ![c] = step]
 Without(s, c) == SelectSeq(s, LAMBDA d : d # c)
 IsIn(s, c) == \E i \in DOMAIN s : s[i] = c
 
-\* A session is shown as a candidate: le_stand_in_line() in
+\* A session is shown as a candidate: le_enter_line() in
 \* src/bid/candidate.c.
 Stands(c) == pc[c] \in {"stands", "line"}
 
@@ -94,7 +94,7 @@ Deny(c) ==
     /\ Goto(c, "idle")
     /\ UNCHANGED <<holder, queue, scope, bids, line, fair>>
 
-\* le_stand_in_line() in src/bid/candidate.c
+\* le_enter_line() in src/bid/candidate.c
 Stand(c) ==
     /\ pc[c] = "denied"
     /\ Goto(c, "stands")

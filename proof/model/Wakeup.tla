@@ -135,7 +135,7 @@ Enter(c) ==
     /\ Goto(c, "marks")
     /\ UNCHANGED <<holder, marks, releases, at, seen, sleeps, settled>>
 
-\* and marks each election: le_registry_watch(),
+\* and marks each election: le_registry_pin(),
 Mark(c) ==
     /\ pc[c] = "marks"
     /\ IF todo[c] = {}

@@ -67,8 +67,8 @@ extern const LeElection *le_elect_any(LeBid *bid, LeElection *elections, int cou
 									  int64 *token);
 
 /* candidate.c */
-extern void le_stand_in_line(const LeElection *election, const LeIdentity *identity);
-extern void le_stand_for_many(const LeElection *elections, int count,
+extern void le_enter_line(const LeElection *election, const LeIdentity *identity);
+extern void le_enter_for_many(const LeElection *elections, int count,
 							  const LeIdentity *identity);
 extern bool le_is_candidate(void);
 extern void le_show_wait(LeWait waits_for);
@@ -80,7 +80,7 @@ extern LeDecision le_decide(const LeSituation *situation);
 
 /* room.c */
 extern void le_require_countable(int count);
-extern void le_make_room_to_watch(void);
+extern void le_make_room_to_observe(void);
 extern void le_make_room(int count, int counted);
 
 /* succession.c */

@@ -471,7 +471,7 @@ acquire_in_line(LeBid *bid, const LeIdentity *identity)
 
 	do
 	{
-		le_stand_in_line(&bid->election, identity);
+		le_enter_line(&bid->election, identity);
 		acquired = wait_for_turn_until(bid, deadline);
 		le_withdraw();
 	} while (!acquired && le_monotonic_us() < deadline);

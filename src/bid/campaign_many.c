@@ -79,7 +79,7 @@ le_leave_many(void)
 	if (choices != NULL)
 	{
 		while (choice_count > 0)
-			le_registry_unwatch(choices[--choice_count].entry, LE_MANY);
+			le_registry_unpin(choices[--choice_count].entry, LE_MANY);
 		pg_atomic_fetch_sub_u32(&le_registry_counters()->many, 1);
 		pfree(choices);
 		choices = NULL;
@@ -101,7 +101,7 @@ enter_many(const LeManyCampaign *campaign)
 	for (int i = 0; i < campaign->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		choices[i].entry = le_registry_watch(&campaign->elections[i], LE_MANY);
+		choices[i].entry = le_registry_pin(&campaign->elections[i], LE_MANY);
 		choice_count++;
 		choices[i].releases = pg_atomic_read_u32(&choices[i].entry->releases);
 		choices[i].released_at = le_monotonic_us();
@@ -339,7 +339,7 @@ le_elect_any(LeBid *bid, LeElection *elections, int count, int64 *token)
 			lock_timeout_at = start + LockTimeout * INT64CONST(1000);
 		enter_many(&campaign);
 		if (campaign.count > 0)
-			le_stand_for_many(elections, campaign.count, &campaign.identity);
+			le_enter_for_many(elections, campaign.count, &campaign.identity);
 		campaign.give_up_at = Min(give_up_at, lock_timeout_at);
 		won = wait_for_any(&campaign, token);
 		if (won < 0 && lock_timeout_at < give_up_at)

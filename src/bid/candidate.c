@@ -16,14 +16,13 @@
  * does the registry show this session as a candidate, since when, and for
  * which election?
  */
-static bool standing = false;
-static uint64 standing_since;
-static LeElectionKey standing_for;	/* all zero: many elections */
-static LeElectionEntry *in_line = NULL; /* the entry that it watches; NULL:
-										 * none */
+static bool is_listed = false;
+static uint64 entered_at;
+static LeElectionKey entered_for;	/* all zero: many elections */
+static LeElectionEntry *in_line = NULL; /* the entry that it pins, or NULL */
 
 static void
-stand(const LeElection *election, const LeIdentity *identity, const int64 *keys, int count)
+enter(const LeElection *election, const LeIdentity *identity, const int64 *keys, int count)
 {
 	LeCandidate candidate = {0};
 
@@ -36,7 +35,7 @@ stand(const LeElection *election, const LeIdentity *identity, const int64 *keys,
 	candidate.keys = InvalidDsaPointer;
 	strcpy(candidate.name, election->name);
 
-	standing = true;
+	is_listed = true;
 	le_registry_add_candidate(&candidate, keys, count);
 	le_watch_client(le_leads_for_session());
 }
@@ -45,28 +44,28 @@ stand(const LeElection *election, const LeIdentity *identity, const int64 *keys,
  * Show this session as a candidate for one election, in line
  */
 void
-le_stand_in_line(const LeElection *election, const LeIdentity *identity)
+le_enter_line(const LeElection *election, const LeIdentity *identity)
 {
-	standing_since = le_monotonic_us();
-	standing_for = election->key;
-	stand(election, identity, NULL, 0);
+	entered_at = le_monotonic_us();
+	entered_for = election->key;
+	enter(election, identity, NULL, 0);
 
 	/* so that the views count it */
-	in_line = le_registry_watch(election, LE_IN_LINE);
+	in_line = le_registry_pin(election, LE_IN_LINE);
 }
 
 /*
  * Show this session as a candidate for many elections
  */
 void
-le_stand_for_many(const LeElection *elections, int count, const LeIdentity *identity)
+le_enter_for_many(const LeElection *elections, int count, const LeIdentity *identity)
 {
 	int64	   *keys = MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(int64));
 
 	for (int i = 0; i < count; i++)
 		keys[i] = elections[i].key.key;
-	memset(&standing_for, 0, sizeof(standing_for));
-	stand(&elections[0], identity, keys, count);
+	memset(&entered_for, 0, sizeof(entered_for));
+	enter(&elections[0], identity, keys, count);
 	pfree(keys);
 }
 
@@ -76,7 +75,7 @@ le_stand_for_many(const LeElection *elections, int count, const LeIdentity *iden
 bool
 le_is_candidate(void)
 {
-	return standing;
+	return is_listed;
 }
 
 /*
@@ -85,7 +84,7 @@ le_is_candidate(void)
 void
 le_show_wait(LeWait waits_for)
 {
-	if (standing)
+	if (is_listed)
 		le_registry_set_wait(waits_for);
 }
 
@@ -93,8 +92,8 @@ static void
 remove_candidate(void *argument pg_attribute_unused())
 {
 	le_registry_remove_candidate();
-	if (standing_for.lock_class != 0)
-		le_registry_count_wait(&standing_for, le_monotonic_us() - standing_since);
+	if (entered_for.lock_class != 0)
+		le_registry_count_wait(&entered_for, le_monotonic_us() - entered_at);
 }
 
 /*
@@ -104,11 +103,11 @@ remove_candidate(void *argument pg_attribute_unused())
 void
 le_withdraw(void)
 {
-	if (!standing)
+	if (!is_listed)
 		return;
-	standing = false;
+	is_listed = false;
 	if (in_line != NULL)
-		le_registry_unwatch(in_line, LE_IN_LINE);
+		le_registry_unpin(in_line, LE_IN_LINE);
 	in_line = NULL;
 	le_run_safely(remove_candidate, NULL);
 }

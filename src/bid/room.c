@@ -122,12 +122,13 @@ le_make_room(int count, int counted)
 }
 
 /*
- * Make room to watch one more election, on the server and for the current user
+ * Make room to observe one more election, on the server and for the current
+ * user
  *
  * May wait as le_lease_sweep does.
  */
 void
-le_make_room_to_watch(void)
+le_make_room_to_observe(void)
 {
 	make_room_on_server(1);
 	if (!fits(le_registry_used_by(GetUserId(), NULL), 1, le_registry_most_for_role()))

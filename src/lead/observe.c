@@ -50,7 +50,7 @@ void
 le_stop_observing(void)
 {
 	if (pinned != NULL)
-		le_registry_unwatch(pinned, LE_OBSERVER);
+		le_registry_unpin(pinned, LE_OBSERVER);
 	pinned = NULL;
 	le_registry_uncharge();
 }
@@ -137,7 +137,7 @@ le_observe_election(LeElection *election, int64 known, int64 wait_ms,
 		give_up_at = le_monotonic_us() + wait_ms * 1000;
 
 	le_registry_charge(1);
-	pinned = le_registry_watch(election, LE_OBSERVER);
+	pinned = le_registry_pin(election, LE_OBSERVER);
 	ConditionVariablePrepareToSleep(&pinned->changed);
 	for (;;)
 	{

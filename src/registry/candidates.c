@@ -102,18 +102,18 @@ bool
 le_registry_copy_keys(const LeCandidate *candidate, int64 *keys)
 {
 	LeCandidate *entry;
-	bool		stands;
+	bool		is_same;
 
 	entry = dshash_find(le_registry_table(LE_CANDIDATE_TABLE), &candidate->pid, false);
 	if (entry == NULL)
 		return false;
-	stands = entry->keys == candidate->keys &&
+	is_same = entry->keys == candidate->keys &&
 		entry->key_count == candidate->key_count;
-	if (stands)
+	if (is_same)
 		memcpy(keys, dsa_get_address(le_registry_area(), entry->keys),
 			   entry->key_count * sizeof(int64));
 	unlock(entry);
-	return stands;
+	return is_same;
 }
 
 static bool

@@ -32,8 +32,8 @@ init_entry(LeElectionEntry *entry)
 	ConditionVariableInit(&entry->changed);
 	pg_atomic_init_u32(&entry->releases, 0);
 	le_start_tally(entry, le_monotonic_us());
-	for (int i = 0; i < LE_WATCHERS; i++)
-		pg_atomic_init_u32(&entry->watchers[i], 0);
+	for (int i = 0; i < LE_PINS; i++)
+		pg_atomic_init_u32(&entry->pins[i], 0);
 }
 
 /*
@@ -57,12 +57,12 @@ le_empty_entry(LeElectionEntry *entry)
  * The caller must hold the partition lock.  Never raises an error.
  */
 bool
-le_entry_is_watched(LeElectionEntry *entry)
+le_entry_is_pinned(LeElectionEntry *entry)
 {
 	AssertPartitionLocked();
-	for (int i = 0; i < LE_WATCHERS; i++)
+	for (int i = 0; i < LE_PINS; i++)
 	{
-		if (pg_atomic_read_u32(&entry->watchers[i]) > 0)
+		if (pg_atomic_read_u32(&entry->pins[i]) > 0)
 			return true;
 	}
 	return false;
@@ -114,7 +114,7 @@ le_registry_adopt_entry(LeElectionEntry *entry, const char *name)
  * has "most" entries or more.
  *
  * An entry of another election with the same key is reused for this one,
- * unless the other election is led or watched.
+ * unless the other election is led or pinned.
  */
 LeElectionEntry *
 le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, bool declared,
@@ -134,7 +134,7 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, bool 
 		}
 		name_entry(entry, name);
 	}
-	if (found && entry->token == 0 && !le_entry_is_watched(entry))
+	if (found && entry->token == 0 && !le_entry_is_pinned(entry))
 		le_registry_adopt_entry(entry, name);
 	if (strcmp(le_registry_string(entry->name), name) == 0)
 		entry->declared = declared;
@@ -159,15 +159,15 @@ lock_or_add(const LeElection *election)
 }
 
 /*
- * Count a watcher in, so that the entry stays in place, and return the entry
+ * Pin the entry, so that it stays in place, and return it
  *
- * le_registry_unwatch undoes this.  Raises an error if another election with
+ * le_registry_unpin undoes this.  Raises an error if another election with
  * the same key is in the way.  Call le_registry_charge before, unless the
- * number of watchers is bounded anyway: a session stands in line for one
+ * number of pins is bounded anyway: a session stands in line for one
  * election only, and its terms are limited.
  */
 LeElectionEntry *
-le_registry_watch(const LeElection *election, LeWatcher what)
+le_registry_pin(const LeElection *election, LePin what)
 {
 	LeElectionEntry *entry;
 	char		name[LE_TEXT_SIZE];
@@ -177,7 +177,7 @@ le_registry_watch(const LeElection *election, LeWatcher what)
 	strcpy(name, le_registry_string(entry->name));
 	is_ours = strcmp(name, election->name) == 0;
 	if (is_ours)
-		pg_atomic_fetch_add_u32(&entry->watchers[what], 1);
+		pg_atomic_fetch_add_u32(&entry->pins[what], 1);
 	le_registry_unlock_entry(entry);
 	if (!is_ours)
 		le_refuse_collision(election, name);
@@ -195,16 +195,16 @@ count_down(pg_atomic_uint32 *counter)
 }
 
 /*
- * Count a watcher out, after which the entry may disappear at any time.  Needs
- * no lock, and never raises an error.
+ * Take a pin away, after which the entry may disappear at any time.  Needs no
+ * lock, and never raises an error.
  */
 void
-le_registry_unwatch(LeElectionEntry *entry, LeWatcher what)
+le_registry_unpin(LeElectionEntry *entry, LePin what)
 {
 	bool		was_idle = entry->token == 0;
 
-	Assert(pg_atomic_read_u32(&entry->watchers[what]) > 0);
-	pg_atomic_fetch_sub_u32(&entry->watchers[what], 1);
+	Assert(pg_atomic_read_u32(&entry->pins[what]) > 0);
+	pg_atomic_fetch_sub_u32(&entry->pins[what], 1);
 	if (was_idle)
 		count_down(&le_registry_counters()->pinned);
 }

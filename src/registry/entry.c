@@ -67,8 +67,8 @@ le_start_tally(LeElectionEntry *entry, uint64 at)
 int
 le_count_candidates(LeElectionEntry *entry)
 {
-	return pg_atomic_read_u32(&entry->watchers[LE_IN_LINE]) +
-		pg_atomic_read_u32(&entry->watchers[LE_MANY]);
+	return pg_atomic_read_u32(&entry->pins[LE_IN_LINE]) +
+		pg_atomic_read_u32(&entry->pins[LE_MANY]);
 }
 
 /*

@@ -81,7 +81,7 @@ copy_idle(LeIdleElection *array, int capacity, uint32 *pinned)
 	{
 		if (entry->token != 0)
 			continue;
-		if (le_entry_is_watched(entry))
+		if (le_entry_is_pinned(entry))
 			(*pinned)++;
 		else if (count < capacity)
 		{
@@ -112,7 +112,7 @@ evict(const LeIdleElection *idle)
 	if (entry == NULL)
 		return true;
 	if (entry->token != 0 || entry->grace_from > idle->grace_from ||
-		le_entry_is_watched(entry))
+		le_entry_is_pinned(entry))
 	{
 		le_registry_unlock_entry(entry);
 		return false;

@@ -33,7 +33,7 @@
  * Check whether the deadline has passed, and if so, ensure that it is not
  * extended any more.  An uncommitted lease has not expired.
  *
- * The caller must hold the partition lock, or watch the entry.  Never raises
+ * The caller must hold the partition lock, or pin the entry.  Never raises
  * an error.  Called in a signal handler as well.
  */
 bool
@@ -95,7 +95,7 @@ le_put_off_deadline(LeExpiry *expiry)
 /*
  * Check whether the term with the given token is silent.  If so, it stays so
  *
- * The caller must hold the partition lock, or watch the entry.  In the latter
+ * The caller must hold the partition lock, or pin the entry.  In the latter
  * case, another term may take the place of this one at any moment, so this
  * marks nothing.  Never raises an error.  Called in a signal handler as well.
  */
@@ -131,7 +131,7 @@ le_entry_close_silent(LeElectionEntry *entry, int64 token)
 
 /*
  * Give this session's term with the given token another heartbeat, and return
- * its entry, which stays in place while LE_BEATING watches it.  Return NULL if
+ * its entry, which stays in place while LE_BEATING pins it.  Return NULL if
  * the term is no longer recorded, or is silent.
  *
  * This can bring the end of the term forward, but not put it off: a bid is no
@@ -150,7 +150,7 @@ le_registry_set_heartbeat(const LeElectionKey *key, int64 token, int64 heartbeat
 	if (runs)
 	{
 		if (entry->expiry.lasts_us == 0)
-			pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
+			pg_atomic_fetch_add_u32(&entry->pins[LE_BEATING], 1);
 		else
 			deadline = Min(deadline, pg_atomic_read_u64(&entry->expiry.deadline));
 		entry->expiry.lasts_us = heartbeat_us;

@@ -25,7 +25,7 @@ typedef enum LeRegistryTable
 
 /*
  * What counts toward a role's limit: its running leases, and what its sessions
- * watch.  The counter is never moved or freed, so that it can be decreased
+ * pin.  The counter is never moved or freed, so that it can be decreased
  * under any lock.
  */
 typedef struct LeRole
@@ -66,7 +66,7 @@ extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 
 /* elections.c */
 extern void le_empty_entry(LeElectionEntry *entry);
-extern bool le_entry_is_watched(LeElectionEntry *entry);
+extern bool le_entry_is_pinned(LeElectionEntry *entry);
 extern void le_registry_adopt_entry(LeElectionEntry *entry, const char *name);
 extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
 													   const char *name, bool declared,

@@ -116,14 +116,14 @@ le_registry_most_for_role(void)
 	return superuser() ? PG_INT32_MAX : le_max_elections_per_role;
 }
 
-/* What this session has reserved for a role, to watch elections */
+/* What this session has reserved for a role, to pin elections */
 static pg_atomic_uint32 *charged_to = NULL;
 static uint32 charged = 0;
 
 /*
  * Count a term for its role, unless the role then has more than "most"
  *
- * If this session watches elections for that role, the term takes the place of
+ * If this session pins elections for that role, the term takes the place of
  * one of them: a campaign for many has won it.  The caller must hold the
  * partition lock exclusively.  Never raises an error.
  */
@@ -157,7 +157,7 @@ le_uncount_term(LeElectionEntry *entry)
 }
 
 /*
- * Reserve room for so many elections that this session is about to watch, for
+ * Reserve room for so many elections that this session is about to pin, for
  * the current user, or raise an error
  *
  * le_registry_uncharge gives back those that are left.

@@ -45,17 +45,17 @@
  *				is removed as above.
  *				The deadline of a session's term with a heartbeat is extended
  *				in the same way.  A session that finds a deadline passed, and
- *				holds the shared lock or watches the entry, marks the deadline:
+ *				holds the shared lock or pins the entry, marks the deadline:
  *				see registry/expiry.c.  A session that holds the shared lock
  *				marks the term as silent.  The session that runs the term reads
  *				its entry without an LWLock, and in a signal handler: token and
  *				deadline, which may be slightly out of date.
  *				An entry without a term may be removed (evicted) by any
- *				backend, unless it is watched.
- *				Watchers (LeWatcher) count themselves in under the exclusive
- *				lock, so that the entry stays in place.  They then use its
- *				address, and without an LWLock sleep on its condition variable
- *				and count themselves out.
+ *				backend, unless it is pinned.
+ *				A session pins an entry (LePin) under the exclusive lock, so
+ *				that it stays in place.  The session then uses its address, and
+ *				without an LWLock sleeps on its condition variable and takes
+ *				the pin away.
  *				In the same way, the entry of an uncommitted lease stays in
  *				place for the transaction that took it, which holds the
  *				election's lock and sets deadline and ttl without an LWLock.

@@ -124,7 +124,7 @@ typedef struct LeTally
 } LeTally;
 
 /* Why an election's entry stays in place */
-typedef enum LeWatcher
+typedef enum LePin
 {
 	LE_OBSERVER,				/* a session that may sleep on it */
 	LE_MANY,					/* a candidate for many elections, this one
@@ -132,9 +132,9 @@ typedef enum LeWatcher
 	LE_IN_LINE,					/* a candidate in line for it */
 	LE_BEATING					/* a leader with a heartbeat, see
 								 * term/heartbeat.c */
-} LeWatcher;
+} LePin;
 
-#define LE_WATCHERS		(LE_BEATING + 1)
+#define LE_PINS		(LE_BEATING + 1)
 
 /*
  * An election in the registry; registry.c says what protects it
@@ -170,7 +170,7 @@ typedef struct LeElectionEntry
 	pg_atomic_uint64 denied_at; /* a TimestampTz; 0: no bid was denied */
 	dsa_pointer denied_identity;	/* of that bid; invalid: unknown */
 	Oid			denied_role;	/* that the identity belongs to */
-	pg_atomic_uint32 watchers[LE_WATCHERS]; /* their number, by LeWatcher */
+	pg_atomic_uint32 pins[LE_PINS]; /* their number, by LePin */
 	ConditionVariable changed;	/* term, value or deadline has changed */
 	pg_atomic_uint32 releases;	/* see wakeup.c */
 
@@ -374,8 +374,8 @@ extern void le_registry_forget_end(Oid database, uint64 grace_from);
 extern uint64 le_registry_forgotten_at(void);
 
 /* elections.c */
-extern LeElectionEntry *le_registry_watch(const LeElection *election, LeWatcher what);
-extern void le_registry_unwatch(LeElectionEntry *entry, LeWatcher what);
+extern LeElectionEntry *le_registry_pin(const LeElection *election, LePin what);
+extern void le_registry_unpin(LeElectionEntry *entry, LePin what);
 extern uint64 le_registry_fix_grace_from(const LeElection *election, uint64 grace_from);
 
 /* limits.c */

@@ -291,7 +291,7 @@ le_registry_reset_statistics(void)
 		if (entry->election.database != MyDatabaseId)
 			continue;
 		if (entry->token == 0 && entry->grace_from == 0 && !entry->declared &&
-			!le_entry_is_watched(entry))
+			!le_entry_is_pinned(entry))
 		{
 			le_empty_entry(entry);
 			dshash_delete_current(&status);

@@ -147,7 +147,7 @@ put_term(const LeTerm *term, bool loaded)
  *
  * The caller must hold the election's lock, and no term may be recorded (see
  * le_clear_record).  The entry of a lease stays in place until the end of the
- * transaction, and that of a term with a heartbeat while LE_BEATING watches
+ * transaction, and that of a term with a heartbeat while LE_BEATING pins
  * it.
  */
 LeElectionEntry *
@@ -158,7 +158,7 @@ le_registry_begin_term(const LeTerm *term)
 	Assert(le_has_lock(&term->election));
 	entry = put_term(term, false);
 	if (term->scope != LE_SCOPE_LEASE && term->lasts_us != 0)
-		pg_atomic_fetch_add_u32(&entry->watchers[LE_BEATING], 1);
+		pg_atomic_fetch_add_u32(&entry->pins[LE_BEATING], 1);
 	le_registry_unlock_entry(entry);
 	return entry;
 }

@@ -57,7 +57,7 @@ count_release(void *key)
 
 	if (entry == NULL)
 		return;
-	has_candidates = pg_atomic_read_u32(&entry->watchers[LE_MANY]) > 0;
+	has_candidates = pg_atomic_read_u32(&entry->pins[LE_MANY]) > 0;
 	if (has_candidates)
 		pg_atomic_fetch_add_u32(&entry->releases, 1);
 	le_registry_unlock_entry(entry);

@@ -230,7 +230,7 @@ le_observe(PG_FUNCTION_ARGS)
 	le_register_callbacks();
 
 	commit_to_drop_snapshot(fcinfo);
-	le_make_room_to_watch();
+	le_make_room_to_observe();
 	values[0] = Int64GetDatum(le_observe_election(&election, known, wait_ms, &leader, value));
 
 	if (leader.token != 0)

@@ -291,7 +291,7 @@ le_stop_heartbeat(LeHeldTerm *held)
 	dlist_delete(&held->beat_node);
 	held->entry = NULL;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	le_registry_unwatch(entry, LE_BEATING);
+	le_registry_unpin(entry, LE_BEATING);
 }
 
 /*
