@@ -17,7 +17,7 @@
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
 
-#include "tell/internal.h"
+#include "tell/tell.h"
 #include "fuzz.h"
 
 /* What is told, of what, by the functions of the extension */

@@ -31,15 +31,6 @@
 
 #include "tell/tell.h"
 
-typedef struct LeNews
-{
-	const LeTerm *term;
-	LeEvent		event;
-	LeEndReason reason;			/* if it has ended */
-	const char *by;				/* role that has deposed the leader, or NULL */
-	const char *why;			/* NULL: no reason was given */
-} LeNews;
-
 static void
 append_string(StringInfo payload, const char *field, const char *value)
 {
@@ -57,15 +48,15 @@ static const char *const event_names[] = {
 /*
  * Fill in the payload, a JSON object
  *
- * It is sent in ASCII (payload_to_ascii), and must be shorter than 8000
+ * It is sent in ASCII (le_payload_to_ascii), and must be shorter than 8000
  * bytes.  No byte of a string becomes more than six: a control character or a
  * byte of a single-byte encoding becomes \uXXXX, and two bytes of any other
  * encoding become at most two of these.  So a name, an identity and a reason
  * of 255 bytes each and a role of 63 are at most 4968 bytes, and the rest is
  * at most 200.
  */
-static void
-fill_payload(StringInfo payload, const LeNews *news)
+void
+le_fill_payload(StringInfo payload, const LeNews *news)
 {
 	const LeTerm *term = news->term;
 
@@ -118,8 +109,8 @@ append_utf16(StringInfo ascii, pg_wchar character)
  * What cannot be converted here, such as bytes in SQL_ASCII, is taken for
  * Latin 1.
  */
-static const char *
-payload_to_ascii(const char *json)
+const char *
+le_payload_to_ascii(const char *json)
 {
 	LeConversion conversion = {.from = json};
 	StringInfoData ascii;
@@ -197,8 +188,8 @@ announce(const LeNews *news)
 	if (announcement_count == LE_ANNOUNCEMENTS_MAX)
 		forget_announcement(dlist_head_element(LeAnnouncement, node, &announcements));
 	initStringInfo(&payload);
-	fill_payload(&payload, news);
-	ascii = payload_to_ascii(payload.data);
+	le_fill_payload(&payload, news);
+	ascii = le_payload_to_ascii(payload.data);
 	size = strlen(ascii) + 1;
 	announcement = MemoryContextAlloc(TopMemoryContext,
 									  offsetof(LeAnnouncement, payload) + size);
