@@ -146,7 +146,7 @@ signal_descendants(int signal_number, pid_t keeper)
 	{
 		pid_t		pid = atoi(entry->d_name);
 		pid_t		child = pid;
-		bool		runs;
+		bool		runs = false;
 		bool		ignored;
 		pid_t		parent = pid > 1 && pid != self && pid != keeper ?
 			parent_of(pid, &runs) : 0;

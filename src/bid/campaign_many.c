@@ -200,7 +200,7 @@ bid_for_due(LeManyCampaign *campaign, int64 *token)
 	Oid			lease_table = le_lease_table();
 
 	/* leases end with the extension that they were taken from */
-	bool		all = choices == NULL || campaign->lease_table != lease_table;
+	bool		replaced = campaign->lease_table != lease_table;
 
 	campaign->lease_table = lease_table;
 	campaign->wake_at = campaign->give_up_at;
@@ -210,7 +210,7 @@ bid_for_due(LeManyCampaign *campaign, int64 *token)
 	for (int i = 0; i < campaign->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (all || is_due(campaign, i, now))
+		if (choices == NULL || replaced || is_due(campaign, i, now))
 		{
 			*token = bid_for(campaign, i);
 			if (*token != 0)
