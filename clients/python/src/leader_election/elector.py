@@ -215,7 +215,7 @@ class ElectorMachine(Options):
         elif self.opens:
             self._bid()
         else:
-            self._until = ask.asked + self.way.interval
+            self._until = ask.asked + self.way.between
 
     def _lead(self) -> None:
         if self._now >= self.term._valid_until() and not self._over:
@@ -377,7 +377,7 @@ class ElectorMachine(Options):
         yields = self._over and not self.opens
         self._finish()
         if yields:  # to those that bid at this interval
-            self._until += self.way.interval
+            self._until += self.way.between
 
     def _finish(self) -> None:
         reason, over = self._reason, self._over

@@ -11,7 +11,7 @@ class Lease:
     round = 0.0
 
     def __init__(self, ttl: float) -> None:
-        self.interval, self.validity = ttl / 3, ttl * 2 / 3
+        self.interval, self.validity, self.between = ttl / 3, ttl * 2 / 3, min(1.0, ttl / 3)
         self.limit, self.patience = min(5.0, ttl / 3), min(5.0, ttl / 5)
         self.retry = self.proclaiming = min(1.0, ttl / 10)
 

@@ -9,7 +9,7 @@ from .options import Options, Statement
 class Session:
     """A way to lead: with a connection of its own, which is opened for each campaign."""
 
-    validity, round, retry = 6.0, 300.0, inf
+    validity, round, retry, between = 6.0, 300.0, inf, 0.0
 
     def __init__(self, options: Options) -> None:
         self.interval = min(1.0, (options.heartbeat or inf) / 4)
