@@ -20,6 +20,7 @@ from .options import Options, Statement
 from .session import Session
 from .term import AsyncTerm
 
+LASTING = 60.0  # a term of this length shows that the job works
 STATES = {"campaign": "waiting", "confirming": "waiting", "paused": "paused", "stopped": "stopped"}
 CALLS = {"elected": "job", "job": "ousted", "ousted": "leaving"}  # in a term, and what follows each
 
@@ -47,7 +48,7 @@ class ElectorMachine(Options):
     draw: Callable[[], float] = staticmethod(random.random)
     new_term: type[AsyncTerm] = AsyncTerm
     terms = confirmations = errors = 0
-    _phase, _now, _until, _serial, _failures = "stopped", 0.0, inf, 0, 0
+    _phase, _now, _until, _serial, _failures, _crashes = "stopped", 0.0, inf, 0, 0, 0
     _stopping = _told_not_yet = False
     _ask: Ask | None = None
     _token: int | None = None
@@ -62,7 +63,7 @@ class ElectorMachine(Options):
     def _forget_term(self) -> None:
         self.term: Any = None
         self._over: LeaderElectionError | None = None
-        self._reason, self._due, self._report_at = "", inf, inf
+        self._reason, self._due, self._report_at, self._began = "", inf, inf, inf
         self._carried = self._carrying = 0
         self._proclaims: list[tuple[Any, ...]] = []
 
@@ -223,7 +224,7 @@ class ElectorMachine(Options):
         if self._over or self._stopping:
             self._phase = "leaving"
         else:
-            self._phase = "elected"
+            self._phase, self._began = "elected", self._now
             self.terms += 1
             self._do("elected", self.term, "")
 
@@ -239,7 +240,7 @@ class ElectorMachine(Options):
             return self._end()
         self._told_not_yet = not_yet
         named = re.search(r"(\d+) ms", error.hint) if not_yet else None
-        return self._pause(int(named[1]) / 1000 if named else self._backoff())
+        return self._pause(int(named[1]) / 1000 if named else self._backoff(15, self._failures))
 
     def _report(self, error: LeaderElectionError) -> None:
         self.errors += 1
@@ -248,9 +249,9 @@ class ElectorMachine(Options):
     def _pause(self, length: float) -> None:
         self._phase, self._until = "paused", self._now + length
 
-    def _backoff(self) -> float:
+    def _backoff(self, most: float, before: int) -> float:
         self._failures += 1
-        return min(15.0, 0.5 * 2.0 ** min(self._failures - 1, 10)) * (0.5 + self.draw() / 2)
+        return min(most, 0.5 * 2.0 ** min(before, 10)) * (0.5 + self.draw() / 2)
 
     def _end(self, error: PermanentError | None = None) -> None:
         self._phase, self._until = "stopped", inf
@@ -360,6 +361,8 @@ class ElectorMachine(Options):
         if not self._reason:
             self._reason = reason
             self.term._stopped.set()
+            if reason == "job returned" or self._now >= self._began + LASTING:
+                self._crashes = 0
             if self._phase == "job":
                 self._report_at = self._now + self.stop_timeout
                 self._do("cancel")
@@ -386,5 +389,12 @@ class ElectorMachine(Options):
         if self._stopping or isinstance(over, PermanentError):
             self._end(over if isinstance(over, PermanentError) else None)
         else:
-            returned = reason == "job returned"
-            self._pause(0.5 + self.draw() / 2 if returned else self._backoff())
+            self._pause(self._pause_after(reason))
+
+    def _pause_after(self, reason: str) -> float:
+        if reason == "job returned":
+            return 0.5 + self.draw() / 2
+        if reason != "job failed":
+            return self._backoff(15, self._failures)
+        self._crashes += 1
+        return self._backoff(60, self._crashes - 1)
