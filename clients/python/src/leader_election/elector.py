@@ -64,6 +64,7 @@ class ElectorMachine(Options):
         self.term: Any = None
         self._over: LeaderElectionError | None = None
         self._reason, self._due, self._report_at, self._began = "", inf, inf, inf
+        self._refused = False
         self._carried = self._carrying = 0
         self._proclaims: list[tuple[Any, ...]] = []
 
@@ -161,13 +162,14 @@ class ElectorMachine(Options):
         self._do("close")
 
     def _fail(self, ask: Ask, error: LeaderElectionError) -> None:
+        self._refused |= error.sqlstate == "42501"
         if ask.kind in ("open", "bid", "observe") or self._phase == "confirming":
             self._fail_attempt(ask, error)
         elif ask.kind == "resign":
             self._report(error)
-            token = self.term.token
+            token = None if self.opens or self._refused else self.term.token
             self._finish()
-            self._token = None if self.opens else token
+            self._token = token
         elif ask.kind == "proclaim" and (error.sqlstate or not self.opens):
             self._proclaimed(error)
             if not self.opens:
@@ -232,7 +234,9 @@ class ElectorMachine(Options):
         self._forget_term()
         self._close()
         not_yet, told, self._told_not_yet = error.sqlstate == "LE003", self._told_not_yet, False
-        if ask.kind in ("bid", "observe") and not self._stopping and (ends := permanent(error)):
+        if error.sqlstate == "42501" and self._token is not None:
+            self._token = None  # of a role that was replaced
+        elif ask.kind in ("bid", "observe") and not self._stopping and (ends := permanent(error)):
             return self._end(ends)
         if not (not_yet and told):
             self._report(error)
