@@ -64,13 +64,14 @@ class World:
             self.last = EPOCH + timedelta(0, float(rest[2]))
             return
         options = {"election": "e", **dict(zip(rest[::2], map(value, rest[1::2]), strict=True))}
+        once = options.pop("once", None)
         try:
             self.machine = (FollowMachine if kind == "follow" else ElectorMachine)(print, **options)
         except ValueError as error:
             self.out.append((0.0, f"refused {str(error).split()[0]}"))
             return
         self.machine.clock, self.machine.draw = lambda: self.time, lambda: self.draw
-        self.step("run")
+        self.step(*(("run",) if once is None else ("try", once)))
 
     def step(self, *event: Any) -> None:
         """Let the machine take a step, and then all that follows from it at once."""

@@ -1,4 +1,4 @@
-"""The tests S01 to S13 of clients/README.md, and silence, against a real server.
+"""The tests S01 to S14 of clients/README.md, and silence, against a real server.
 
 They need DATABASE_URL (direct) and POOLER_URL (PgBouncer in transaction mode).
 """
@@ -572,6 +572,76 @@ def test_s13_settings_of_the_connection(places: Any, begin: Any, election: str, 
     named = begin(dsn=make_conninfo(DIRECT, application_name="mine"))
     until(lambda: named.working)
     assert db.execute(names, ("mine",)).fetchall() == [("mine",)]
+
+
+@ways
+def test_s14_try_run(options: Any, flavour: str, election: str, db: Any) -> None:
+    threaded, ran = flavour == "threads", list[Any]()
+
+    def try_run(wait: float = 0, fails: bool = False) -> tuple[bool, float]:
+        def job(term: Any) -> None:
+            ran.append(leads(db, election))
+            if fails:
+                raise ZeroDivisionError
+
+        async def async_job(term: Any) -> None:
+            job(term)
+
+        began, opened = time.monotonic(), connect if threaded else async_connect
+        elector: Any = (leader_election.Elector if threaded else aio.AsyncElector)(
+            opened, election, identity="i", on_error=errors.append, **options
+        )
+        tried = elector.try_run(job if threaded else async_job, wait)
+        result = tried if threaded else asyncio.run(tried)
+        return result, time.monotonic() - began
+
+    errors: list[Any] = []
+    other = Program("threads", election, **options)
+    until(lambda: other.working)
+    assert try_run()[0] is False
+    denied, took = try_run(1)
+    assert denied is False and 1 <= took < 5 and not ran
+    timer = threading.Timer(0.5, other.elector.stop)
+    timer.start()
+    assert try_run(9)[0] is True
+    other.join()
+    with pytest.raises(ZeroDivisionError):
+        try_run(fails=True)
+    assert ran == [("i", "lease" if options else "session")] * 2
+    assert leads(db, election) is None and not errors
+    with pytest.raises(PermanentError):
+        leader_election.Elector(connect, election, ttl=80_000).try_run(print)
+
+
+@pytest.mark.parametrize("as_one", [False, True])
+def test_role_that_is_replaced(
+    as_one: bool, flavour: str, begin: Any, election: str, db: Any
+) -> None:
+    app, names = f"app_{uuid.uuid4().hex}", list[str]()
+    db.execute(f"CREATE ROLE {app}")
+
+    def replace() -> None:
+        names.append(f"v{len(names)}_{app}")
+        db.execute(f"CREATE ROLE {names[-1]} LOGIN IN ROLE {app}")
+        if as_one:
+            db.execute(f"ALTER ROLE {names[-1]} SET role = {app}")
+
+    def opened() -> Any:
+        open_one: Any = connect if flavour == "threads" else psycopg.AsyncConnection.connect
+        return open_one(make_conninfo(DIRECT, user=names[-1]))
+
+    replace()
+    program = begin(ttl=TTL, connect=opened)
+    until(lambda: program.working)
+    replace()
+    sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s"
+    db.execute(sessions, names[:1])
+    confirmed = program.elector.confirmations
+    until(lambda: program.elector.confirmations > confirmed + 1, 30)
+    states = [error.sqlstate for error in program.errors]
+    assert program.elector.terms == (1 if as_one else 2) and ("42501" in states) != as_one
+    program.stop()
+    db.execute(f"DROP ROLE {', '.join([*names, app])}")
 
 
 @pytest.mark.parametrize("options", [{}, {"heartbeat": TTL}, {"ttl": TTL}])

@@ -23,6 +23,14 @@ class AsyncElector(Run):
         """
         await self.drive(job)
 
+    async def try_run(self, job: Callable[[AsyncTerm], Awaitable[Any]], wait: float = 0) -> bool:
+        """Run the job once, if elected within some seconds. Returns whether it ran.
+
+        Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
+        and the last error if the last attempt failed. Can be called once, instead of ``run``.
+        """
+        return await self.try_job(job, wait)
+
 
 class AsyncFollower(FollowRun):
     """Gives the present leader, or None, and then each change, until ``stop``."""

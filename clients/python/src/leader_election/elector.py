@@ -53,6 +53,8 @@ class ElectorMachine(Options):
     _ask: Ask | None = None
     _token: int | None = None
     _pid: Any = None
+    _once, _last_bid = False, inf  # whether to run the job once, and until when to campaign
+    _result: LeaderElectionError | None = None  # of that
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,6 +187,11 @@ class ElectorMachine(Options):
 
     # The campaign
 
+    def _on_try(self, wait: float) -> None:
+        self._once, self._last_bid = True, self._now + wait
+        self._result = LeaderElectionError("denied", "another one leads")
+        self._on_run()
+
     def _on_run(self) -> None:
         self._phase, self._until = "campaign", inf
         if self._stopping:
@@ -195,7 +202,8 @@ class ElectorMachine(Options):
             self._bid()
 
     def _bid(self) -> None:
-        self._send("bid", self._token, limit=self.limit + self.way.round)
+        self.way.wait = min(self.way.round, max(0.0, self._last_bid - self._now))
+        self._send("bid", self._token, limit=self.limit + self.way.wait)
 
     def _answer_open(self, ask: Ask, pid: Any, *_: Any) -> None:
         self._pid = pid
@@ -213,12 +221,12 @@ class ElectorMachine(Options):
                 self.term._beat_length = length * 2 / 3
                 self._confirmed(ask)
                 self._lead()
-        elif self._stopping:
+        elif self._stopping or self._now >= self._last_bid:
             self._finish()
         elif self.opens:
             self._bid()
         else:
-            self._until = ask.asked + self.way.between
+            self._until = min(ask.asked + self.way.between, self._last_bid)
 
     def _lead(self) -> None:
         if self._now >= self.term._valid_until() and not self._over:
@@ -238,13 +246,17 @@ class ElectorMachine(Options):
             self._token = None  # of a role that was replaced
         elif ask.kind in ("bid", "observe") and not self._stopping and (ends := permanent(error)):
             return self._end(ends)
+        if self._now >= self._last_bid:
+            return self._end(error)
         if not (not_yet and told):
             self._report(error)
         if self._stopping:
             return self._end()
         self._told_not_yet = not_yet
         named = re.search(r"(\d+) ms", error.hint) if not_yet else None
-        return self._pause(int(named[1]) / 1000 if named else self._backoff(15, self._failures))
+        self._pause(int(named[1]) / 1000 if named else self._backoff(15, self._failures))
+        self._until = min(self._until, self._last_bid)
+        return None
 
     def _report(self, error: LeaderElectionError) -> None:
         self.errors += 1
@@ -257,9 +269,9 @@ class ElectorMachine(Options):
         self._failures += 1
         return min(most, 0.5 * 2.0 ** min(before, 10)) * (0.5 + self.draw() / 2)
 
-    def _end(self, error: PermanentError | None = None) -> None:
+    def _end(self, error: LeaderElectionError | None = None) -> None:
         self._phase, self._until = "stopped", inf
-        self._do("end", error)
+        self._do("end", error or self._result)
 
     # The term
 
@@ -296,13 +308,17 @@ class ElectorMachine(Options):
     def _on_returned(self, error: BaseException | None = None) -> None:
         """Go on after a callback or the job has returned, or failed."""
         returned, self._phase = self._phase, CALLS[self._phase]
-        if error:
+        if error and returned == "job" and self._once and not self._reason:
+            self._result = LeaderElectionError.of(error, "job")
+        elif error:
             self._on_note("job" if returned == "job" else "callback", error)
         if returned == "job":
             self._report_at = inf
             self._cancel("job failed" if error else "job returned")
         if self._phase == "job" and self._reason:
             self._phase = "ousted"
+        if self._phase == "job":
+            self._result = None
         if self._phase != "leaving":
             self._do(self._phase, self.term, self._reason)
 
@@ -355,7 +371,9 @@ class ElectorMachine(Options):
 
     def _lose(self, error: LeaderElectionError) -> None:
         self._over = error
-        if error.kind != POOLER:
+        if self._once and not self._reason:
+            self._result = error
+        elif error.kind != POOLER:
             self._report(error)
         if not self.opens and self._ask:
             self._close()
@@ -390,7 +408,7 @@ class ElectorMachine(Options):
         reason, over = self._reason, self._over
         self._forget_term()
         self._close()
-        if self._stopping or isinstance(over, PermanentError):
+        if self._stopping or self._once or isinstance(over, PermanentError):
             self._end(over if isinstance(over, PermanentError) else None)
         else:
             self._pause(self._pause_after(reason))

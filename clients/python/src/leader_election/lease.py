@@ -8,7 +8,7 @@ from .options import Options, Statement
 class Lease:
     """A way to lead: each statement may use another connection."""
 
-    round = 0.0
+    round = wait = 0.0
 
     def __init__(self, ttl: float) -> None:
         self.interval, self.validity, self.between = ttl / 3, ttl * 2 / 3, min(1.0, ttl / 3)

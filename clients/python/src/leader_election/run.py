@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from .elector import ElectorMachine
-from .errors import POOLER, LeaderElectionError, LostError, PermanentError
+from .errors import POOLER, LeaderElectionError, LostError
 from .follow import FollowMachine, Leader
 from .options import DefaultIdentity, Statement
 from .psycopg import Link
@@ -93,7 +93,7 @@ class Run(ElectorMachine):
     _loop: asyncio.AbstractEventLoop | None = None
     _link: Link | None = None  # unless a statement is on its way
     _asking: asyncio.Future[Any] | None = None
-    _result: tuple[PermanentError | None, ...] = ()
+    _ended: tuple[LeaderElectionError | None, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,7 +112,19 @@ class Run(ElectorMachine):
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(put, event) if self._loop else put(event)
 
-    async def drive(self, job: Callable[[Any], Any] = bool) -> None:
+    async def try_job(self, job: Callable[[Any], Any], wait: float) -> bool:
+        """Run the job once, if elected in time. Returns whether it ran."""
+        try:
+            await self.drive(job, "try", wait)
+        except LeaderElectionError as error:
+            if error.kind == "job" and error.__cause__:
+                raise error.__cause__ from None
+            if error.kind != "denied":
+                raise
+            return False
+        return True
+
+    async def drive(self, job: Callable[[Any], Any] = bool, *begin: Any) -> None:
         """Drive the state machine to its end.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
@@ -123,9 +135,9 @@ class Run(ElectorMachine):
             self.identity = DefaultIdentity()  # it was made before a fork
         self._job, self._loop, cancelled = job, asyncio.get_running_loop(), False
         put = self._events.put_nowait
-        put(("run",))
+        put(begin or ("run",))
         try:
-            while not self._result:
+            while not self._ended:
                 # look each second: timers stand while suspended
                 timer = self._loop.call_later(min(self.wakeup() - self.clock(), 1), put, ("",))
                 try:
@@ -137,7 +149,7 @@ class Run(ElectorMachine):
                 timer.cancel()
                 for kind, *args in self.step(self.clock(), *event):
                     getattr(self, "_act_" + kind)(*args)
-            error = await self._conclude(*self._result)
+            error = await self._conclude(*self._ended)
         finally:
             self._abandon()
         if cancelled:
@@ -145,10 +157,10 @@ class Run(ElectorMachine):
         if error:
             raise error
 
-    def _act_end(self, error: PermanentError | None) -> None:
-        self._result = (error,)
+    def _act_end(self, error: LeaderElectionError | None) -> None:
+        self._ended = (error,)
 
-    async def _conclude(self, error: PermanentError | None) -> PermanentError | None:
+    async def _conclude(self, error: LeaderElectionError | None) -> LeaderElectionError | None:
         """Say in words what is wrong, and wait a moment for what still runs."""
         with suppress(Exception):
             if error and error.kind == POOLER:

@@ -9,6 +9,7 @@ from .options import Options, Statement
 class Session:
     """A way to lead: with a connection of its own, which is opened for each campaign."""
 
+    wait = 300.0  # of the next bid, in the server
     validity, round, retry, between = 6.0, 300.0, inf, 0.0
 
     def __init__(self, options: Options) -> None:
@@ -20,7 +21,7 @@ class Session:
         le, me, beat = o.prefix, o.identity, f"{o.heartbeat} s" if o.heartbeat else None
         seats = [o.seats] if o.seats else []
         names = f"{le}le_seats($1::text, $4::int)" if o.seats else "$1::text"
-        terms = "timeout => '300 s', heartbeat => $2::interval, identity => $3::text"
+        terms = f"timeout => '{self.wait:.3f} s', heartbeat => $2::interval, identity => $3::text"
         led = f"ANY ({le}le_seats($1::text, $3::int))" if o.seats else "$1::text"
         expel = f"SELECT pg_terminate_backend(pid) FROM {le}le_leaders WHERE identity = $2::text"
         asked = f"SELECT {le}le_am_leader($1::text, identity => $2::text), pg_backend_pid()"

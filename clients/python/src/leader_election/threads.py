@@ -27,6 +27,15 @@ class Elector(Run):
         """
         block(self.drive(job))
 
+    def try_run(self, job: Callable[[Term], Any], wait: float = 0) -> bool:
+        """Run the job once, if elected within some seconds. Returns whether it ran.
+
+        Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
+        and the last error if the last attempt failed. Can be called once, instead of ``run``.
+        """
+        ran: bool = block(self.try_job(job, wait))
+        return ran
+
 
 class Follower(FollowRun):
     """Gives the present leader, or None, and then each change, until ``stop``."""
