@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from leader_election.elector import ElectorMachine
+from leader_election.elector import Machine
 from leader_election.errors import LeaderElectionError
 from leader_election.every import EPOCH, due
 from leader_election.follow import FollowMachine
+from leader_election.options import Options
 
 CASES = Path(__file__).parents[2] / "conformance" / "cases.txt"
 SHOWN = ["job", "cancel", "ousted", "error", "end", "proclaimed", "told", "refused"]
@@ -66,7 +67,8 @@ class World:
         options = {"election": "e", **dict(zip(rest[::2], map(value, rest[1::2]), strict=True))}
         once = options.pop("once", None)
         try:
-            self.machine = (FollowMachine if kind == "follow" else ElectorMachine)(print, **options)
+            machine = FollowMachine if kind == "follow" else Machine
+            self.machine = machine(Options(print, **options))
         except ValueError as error:
             self.out.append((0.0, f"refused {str(error).split()[0]}"))
             return
@@ -98,7 +100,7 @@ class World:
         elif kind in ("elected", "job", "ousted"):
             term, reason = args
             args = (reason,) if kind == "ousted" else (term.token,)
-            if kind == "job" and self.machine.seats:
+            if kind == "job" and self.machine.options.seats:
                 args += (term.election,)
         elif kind in ("error", "proclaimed", "end"):
             error = args[-1]
@@ -115,7 +117,7 @@ class World:
         """Return the usual answer to a statement."""
         if statement == "bid":
             self.token += 1
-            return (self.token, "e/2") if self.machine.seats else (self.token,)
+            return (self.token, "e/2") if self.machine.options.seats else (self.token,)
         return (
             (11,) if statement == "open" else (True, 11)[: 1 + (statement in ("confirm", "beat"))]
         )

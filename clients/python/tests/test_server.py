@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import signal
 import subprocess
@@ -36,6 +37,7 @@ pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(not (DIRECT and POOLER), reason="DATABASE_URL or POOLER_URL is not set"),
 ]
+STORM = str(Path(__file__).with_name("storm.py"))
 # A lease of 6 s, whose validity is 4 s, and which is renewed each 2 s: it outlives a pause of the
 # machine of 2 s. A heartbeat likewise.
 TTL = 6
@@ -308,17 +310,43 @@ def test_nothing_is_left_behind(options: Any, begin: Any, election: str, db: Any
 
 
 HANGS = """
-import sys, time, psycopg, leader_election
+import signal, sys, time, psycopg, leader_election
+def say(*what):
+    print(*what, flush=True)
 def job(term):
-    print("leads", flush=True)
-    while True:
+    try:
+        say("leads")
         time.sleep(100)
-leader_election.Elector(lambda: psycopg.connect(sys.argv[1]), sys.argv[2]).run(job)"""
+    finally:
+        time.sleep(0.3)
+        say("job has ended", leader_election.leader(connect, sys.argv[2]) is not None)
+def connect():
+    return psycopg.connect(sys.argv[1])
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+leader_election.Elector(connect, sys.argv[2], on_ousted=lambda _, reason: say("ousted", reason),
+                        **eval(sys.argv[3])).run(job)"""
+
+
+@ways
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 3), (signal.SIGINT, -2)])
+def test_signal_handler_raises_in_the_job(
+    number: int, status: int, options: Any, election: str, db: Any
+) -> None:
+    command = [sys.executable, "-c", HANGS, DIRECT, election, repr(options)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1) as program:
+        assert program.stdout and program.stdout.readline() == b"leads\n"
+        program.send_signal(number)
+        output, errors = program.communicate(timeout=5)
+    assert output == b"job has ended True\nousted resigned\n"  # in this order
+    assert program.returncode == status and (b"KeyboardInterrupt" in errors) == (status < 0)
+    assert not leads(db, election)
 
 
 def test_second_interrupt_ends_at_once(election: str, db: Any) -> None:
-    command = [sys.executable, "-c", HANGS, DIRECT, election]
-    with subprocess.Popen(command, stdout=-1, stderr=-1) as program:
+    hangs = HANGS.replace("finally:", "except KeyboardInterrupt:").replace("0.3", "100")
+    with subprocess.Popen(
+        [sys.executable, "-c", hangs, DIRECT, election, "{}"], stdout=-1, stderr=-1
+    ) as program:
         assert program.stdout and program.stdout.readline() == b"leads\n"
         program.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -327,7 +355,14 @@ def test_second_interrupt_ends_at_once(election: str, db: Any) -> None:
         program.send_signal(signal.SIGINT)
         _, errors = program.communicate(timeout=5)
     assert errors.rstrip().endswith(b"KeyboardInterrupt")
-    assert not leads(db, election)
+    until(lambda: not leads(db, election))
+
+
+def test_storm_of_signals(election: str) -> None:
+    seconds, seed = os.environ.get("STORM_SECONDS", "12"), str(random.randrange(10**6))
+    storm = [sys.executable, STORM, DIRECT, election, seconds, seed]
+    result = subprocess.run(storm, capture_output=True, text=True, check=False, timeout=90)
+    assert result.returncode == 0 and int(result.stdout.split()[0]) > 9, (seed, result)
 
 
 def test_socket_is_not_closed_while_the_loop_looks_at_it(election: str, monkeypatch: Any) -> None:
@@ -538,7 +573,7 @@ def test_s12_option_schema(places: Any, options: Any, election: str) -> None:
         return connect(places["schema"])
 
     due: list[datetime] = []
-    options |= {"connect": opened, "schema": "Le"}
+    options = options | {"connect": opened, "schema": "Le"}
     first = Program("threads", election, **options)
     term = until(lambda: first.terms)[0]
     with opened() as conn:
@@ -631,7 +666,7 @@ def test_role_that_is_replaced(
         return open_one(make_conninfo(DIRECT, user=names[-1]))
 
     replace()
-    program = begin(ttl=TTL, connect=opened)
+    program = begin(ttl=3, connect=opened)
     until(lambda: program.working)
     replace()
     sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s"

@@ -25,8 +25,9 @@ from leader_election import (
     aio,
     threads,
 )
-from leader_election.elector import ElectorMachine
+from leader_election.elector import Machine
 from leader_election.every import due
+from leader_election.options import Options
 from leader_election.psycopg import Link
 
 async_connect = psycopg.AsyncConnection.connect
@@ -72,7 +73,8 @@ def test_t2_identities_differ_after_a_fork() -> None:
 
 
 def test_t3_clock_goes_on_during_a_suspension() -> None:
-    assert Elector(print, "e").clock() == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), 1)
+    now = Elector(print, "e")._driver.machine.clock()
+    assert now == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), 1)
 
 
 class Server:
@@ -264,7 +266,7 @@ def test_proclaim_that_comes_after_the_end(begin: Any, flavour: str, monkeypatch
 
 
 def test_health_is_asked_by_another_thread_while_a_term_ends() -> None:
-    class Ending(ElectorMachine):
+    class Ending(Machine):
         @property
         def term(self) -> Any:
             return self.seen.pop()
@@ -273,13 +275,13 @@ def test_health_is_asked_by_another_thread_while_a_term_ends() -> None:
         def term(self, _: Any) -> None:
             self.seen = [None, AsyncTerm(self, "e", 7)]
 
-    elector = Ending(print, "e")
+    elector = Ending(Options(print, "e"))
     elector._phase = "job"
     assert elector.health == "in doubt"
 
 
 def test_proclaim_of_a_former_term() -> None:
-    elector = ElectorMachine(print, "e", ttl=15)
+    elector = Machine(Options(print, "e", ttl=15))
     [(_, serial, *_)] = elector.step(0, "run")
     [(_, former, _)] = elector.step(0, "answer", serial, 7)
     elector.term = elector.new_term(elector, "e", 8)

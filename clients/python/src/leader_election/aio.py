@@ -4,41 +4,56 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+from .base import BaseElector, BaseFollower
+from .errors import LeaderElectionError, raise_unless_denied
 from .every import Schedule, Task, job_of
-from .follow import Leader
-from .options import Connect
-from .run import FollowRun, Run, in_task
+from .follow import FollowMachine, Leader
+from .options import Connect, Length, Options, seconds
+from .run import Driver, in_task
 from .term import AsyncTerm
 
 
-class AsyncElector(Run):
+class AsyncElector(BaseElector[Driver, AsyncTerm]):
     """Campaigns for an election, and runs a job while it leads."""
 
-    async def run(self, job: Callable[[AsyncTerm], Awaitable[Any]]) -> None:
+    _drives = Driver
+
+    async def run(self, job: Callable[[AsyncTerm], Awaitable[object]]) -> None:
         """Campaign, and run the job in each term, in a task that is cancelled at its end.
 
         Returns after ``stop``. If it is cancelled, it stops as well, and at once if it is cancelled
         again. Can be called once.
         Raises ``PermanentError``.
         """
-        await self.drive(job)
+        self._driver.job = job
+        await self._driver.drive("run")
 
-    async def try_run(self, job: Callable[[AsyncTerm], Awaitable[Any]], wait: float = 0) -> bool:
-        """Run the job once, if elected within some seconds. Returns whether it ran.
+    async def try_run(
+        self, job: Callable[[AsyncTerm], Awaitable[object]], wait: Length = 0
+    ) -> bool:
+        """Run the job once, if elected within a time. Returns whether it ran.
 
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
         and the last error if the last attempt failed. Can be called once, instead of ``run``.
         """
-        return await self.try_job(job, wait)
+        self._driver.job = job
+        try:
+            await self._driver.drive("try", seconds(wait))
+        except LeaderElectionError as error:
+            raise_unless_denied(error)
+            return False
+        return True
 
 
-class AsyncFollower(FollowRun):
+class AsyncFollower(BaseFollower[Driver]):
     """Gives the present leader, or None, and then each change, until ``stop``."""
+
+    _drives = Driver
 
     async def __aiter__(self) -> AsyncGenerator[Leader | None, None]:
         told: asyncio.Queue[Any] = asyncio.Queue()
-        self._put = told.put_nowait
-        driving = asyncio.ensure_future(self.drive())
+        self._driver.job = told.put_nowait
+        driving = asyncio.ensure_future(self._driver.drive("run"))
         driving.add_done_callback(told.put_nowait)
         try:
             while (leader := await told.get()) is not driving:
@@ -50,7 +65,7 @@ class AsyncFollower(FollowRun):
 
 async def leader(connect: Connect, election: str, *, schema: str | None = None) -> Leader | None:
     """Return the present leader, or None."""
-    return await AsyncFollower(connect, election, schema=schema).now()
+    return await Driver(FollowMachine(Options(connect, election, schema=schema))).now()
 
 
 def every(connect: Connect, schedule: Schedule, task: Task) -> Callable[[AsyncTerm], Any]:

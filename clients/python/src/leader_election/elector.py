@@ -16,12 +16,13 @@ from typing import Any
 
 from .errors import POOLED, POOLER, LeaderElectionError, LostError, PermanentError, permanent
 from .lease import Lease
-from .options import Options, Statement
+from .options import Health, Options, State, Statement
 from .session import Session
 from .term import AsyncTerm
 
 LASTING = 60.0  # a term of this length shows that the job works
-STATES = {"campaign": "waiting", "confirming": "waiting", "paused": "paused", "stopped": "stopped"}
+STATES: dict[str, State] = {"campaign": "waiting", "confirming": "waiting"}
+STATES |= {"paused": "paused", "stopped": "stopped"}
 CALLS = {"elected": "job", "job": "ousted", "ousted": "leaving"}  # in a term, and what follows each
 
 
@@ -41,12 +42,13 @@ class Ask:
     begun: bool = False
 
 
-class ElectorMachine(Options):
+class Machine:
     """The state machine of an elector."""
 
     clock: Callable[[], float] = staticmethod(clock)
     draw: Callable[[], float] = staticmethod(random.random)
     new_term: type[AsyncTerm] = AsyncTerm
+    driver: Any = None
     terms = confirmations = errors = 0
     _phase, _now, _until, _serial, _failures, _crashes = "stopped", 0.0, inf, 0, 0, 0
     _stopping = _told_not_yet = False
@@ -56,10 +58,10 @@ class ElectorMachine(Options):
     _once, _last_bid = False, inf  # whether to run the job once, and until when to campaign
     _result: LeaderElectionError | None = None  # of that
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.way = Lease(self.ttl) if self.ttl else Session(self)
-        self.opens, self.limit = not self.ttl, self.way.limit
+    def __init__(self, options: Options) -> None:
+        self.options, ttl = options, options.ttl
+        self.way = Lease(ttl) if ttl else Session(options)
+        self.opens, self.limit = not ttl, self.way.limit
         self._forget_term()
 
     def _forget_term(self) -> None:
@@ -103,13 +105,13 @@ class ElectorMachine(Options):
         self._out.append(action)
 
     @property
-    def state(self) -> str:
+    def state(self) -> State:
         """Either waiting, leading, stopping, paused or stopped."""
         leads = self._phase in ("elected", "job") and not self._reason
         return "leading" if leads else STATES.get(self._phase, "stopping")
 
     @property
-    def health(self) -> str:
+    def health(self) -> Health:
         """Either waiting, leading, in doubt or stopped. The first two are healthy."""
         if self._phase == "stopped":
             return "stopped"
@@ -123,8 +125,9 @@ class ElectorMachine(Options):
 
     def statement(self, kind: str, arg: Any = None) -> Statement:
         """Return a statement and its parameters."""
-        name, token = (self.term.election, self.term.token) if self.term else (self.election, arg)
-        return self.way.statements(self, name, token, arg)[kind]
+        o, term = self.options, self.term
+        name, token = (term.election, term.token) if term else (o.election, arg)
+        return self.way.statements(o, name, token, arg)[kind]
 
     def _send(self, kind: str, *args: Any, limit: float = 0) -> None:
         self._serial += 1
@@ -212,12 +215,12 @@ class ElectorMachine(Options):
     def _answer_bid(self, ask: Ask, token: int | None, name: str | None = None) -> None:
         self._failures, self._told_not_yet, self._token = 0, False, None
         if token is not None:
-            self.term = self.new_term(self, name or self.election, token)
+            self.term = self.new_term(self, name or self.options.election, token)
             if self.opens:
                 self._phase = "confirming"
-                self._send("beat" if self.heartbeat else "confirm")
+                self._send("beat" if self.options.heartbeat else "confirm")
             else:
-                self.term._last_beat, length = ask.asked, self.heartbeat or inf
+                self.term._last_beat, length = ask.asked, self.options.heartbeat or inf
                 self.term._beat_length = length * 2 / 3
                 self._confirmed(ask)
                 self._lead()
@@ -273,13 +276,19 @@ class ElectorMachine(Options):
         self._phase, self._until = "stopped", inf
         self._do("end", error or self._result)
 
+    def ended(self) -> None:
+        """Note that nothing drives this any more."""
+        self._phase = "stopped"
+        if self.term:
+            self.term._stopped.set()
+
     # The term
 
     def _holds(self) -> bool:
         return self._phase in CALLS and not self._over
 
     def _confirm(self) -> None:
-        beat = self.opens and self.heartbeat and self.term._beats != self._carried
+        beat = self.opens and self.options.heartbeat and self.term._beats != self._carried
         self._carrying = self.term._beats
         self._send("beat" if beat else "confirm", limit=self.way.patience)
 
@@ -301,9 +310,9 @@ class ElectorMachine(Options):
         self.confirmations += 1
         self._due = ask.asked + self.way.interval
         self.term._confirmed_until = ask.asked + self.way.validity
-        if ask.kind == "beat" and self.heartbeat:
+        if ask.kind == "beat" and self.options.heartbeat:
             self._carried = self._carrying
-            self.term._beaten_until = ask.asked + self.heartbeat * 2 / 3
+            self.term._beaten_until = ask.asked + self.options.heartbeat * 2 / 3
 
     def _on_returned(self, error: BaseException | None = None) -> None:
         """Go on after a callback or the job has returned, or failed."""
@@ -327,7 +336,8 @@ class ElectorMachine(Options):
 
     def _report_slow_job(self) -> None:
         self._report_at = inf
-        text = f"the job of {self.term.election} has not stopped within {self.stop_timeout:g} s"
+        length = self.options.stop_timeout
+        text = f"the job of {self.term.election} has not stopped within {length:g} s"
         self._report(LeaderElectionError("slow job", text))
 
     # What a term offers
@@ -386,7 +396,7 @@ class ElectorMachine(Options):
             if reason == "job returned" or self._now >= self._began + LASTING:
                 self._crashes = 0
             if self._phase == "job":
-                self._report_at = self._now + self.stop_timeout
+                self._report_at = self._now + self.options.stop_timeout
                 self._do("cancel")
         while self._proclaims:
             self._proclaimed(LostError("over", "the term is over"))

@@ -21,8 +21,12 @@ class LeaderElectionError(Exception):
         """Return an error that another one has caused."""
         if isinstance(error, LeaderElectionError):
             return error
-        state, text = getattr(error, "sqlstate", None) or "", str(error) or repr(error)
-        hint = error.diag.message_hint if state else ""  # type: ignore[attr-defined]
+        try:
+            text = str(error) or repr(error)
+        except Exception:
+            text = type(error).__name__
+        state, diag = getattr(error, "sqlstate", None), getattr(error, "diag", None)
+        state, hint = state if isinstance(state, str) else "", getattr(diag, "message_hint", None)
         made = cls("server" if state and kind == "broken" else kind, text, state, hint or "")
         made.__cause__ = error
         return made
@@ -44,3 +48,11 @@ def permanent(error: LeaderElectionError) -> PermanentError | None:
     cause = CAUSES.get(error.sqlstate, "argument" if error.sqlstate[:2] in ("22", "42") else "")
     message = POOLED if cause == POOLER else str(error)
     return PermanentError(cause, message, error.sqlstate, error.hint) if cause else None
+
+
+def raise_unless_denied(error: LeaderElectionError) -> None:
+    """Raise what ``try_run`` is to raise: what the job has raised, or the error."""
+    if error.kind == "job" and error.__cause__:
+        raise error.__cause__ from None
+    if error.kind != "denied":
+        raise error

@@ -51,7 +51,8 @@ def job_of(
         raise ValueError("schedule must be an interval from 1 s, or a function")
 
     async def job(term: AsyncTerm) -> None:
-        le, name, link, last = term._elector.prefix, term.election, None, None
+        machine, name, link, last = term._machine, term.election, None, None
+        le = machine.options.prefix
         recorded = f"SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = $1::text"
         times = f"SELECT extract(epoch FROM clock_timestamp()), ({recorded})"
         once = f"SELECT {le}le_once($1::text, $2::timestamptz, $3::bigint)"
@@ -59,7 +60,7 @@ def job_of(
             while not term.cancelled:
                 term.heartbeat()
                 try:
-                    async with asyncio.timeout(term._elector.limit):
+                    async with asyncio.timeout(machine.limit):
                         link = link or await Link.open(connect, beside)
                         now, done = await link.ask(times, name)
                     last = last or moment(done or now)
@@ -72,7 +73,7 @@ def job_of(
                             raise LeaderElectionError("task", "its transaction was rolled back")
                     last = then
                 except Exception as error:
-                    term._elector.put("note", "task", error)
+                    machine.driver.put("note", "task", error)
                     if link:
                         await link.close()
                     link = None

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from .elector import Ask, ElectorMachine
+from .elector import Ask, Machine
 from .options import Statement
 
 
@@ -14,7 +14,7 @@ class Leader(NamedTuple):
     value: str | None
 
 
-class FollowMachine(ElectorMachine):
+class FollowMachine(Machine):
     """Observes instead of bidding. Tells the present leader, or none, and then each change."""
 
     _version: Any = None
@@ -23,7 +23,8 @@ class FollowMachine(ElectorMachine):
     def statement(self, kind: str, version: Any = None) -> Statement:
         """Return a statement and its parameters."""
         terms = "version => $2::bigint, timeout => '30 s'"
-        return f"CALL {self.prefix}le_observe($1::text, {terms})", self.election, version
+        o = self.options
+        return f"CALL {o.prefix}le_observe($1::text, {terms})", o.election, version
 
     def _bid(self) -> None:
         self._send("observe", self._version, limit=self.limit + 30)

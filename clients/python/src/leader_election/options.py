@@ -7,13 +7,20 @@ import os
 import random
 import socket
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
 
 #: What opens a connection: a function that returns a new one, such as
 #: ``lambda: psycopg.connect(dsn)``. By a lease also one that returns a context manager, such as
 #: the method ``connection`` of a pool. With asyncio, either may have to be awaited.
 Connect = Callable[[], Any]
+#: A length of time: a number of seconds, or a timedelta.
+Length = float | timedelta
+State = Literal["waiting", "leading", "stopping", "paused", "stopped"]
+Health = Literal["waiting", "leading", "in doubt", "stopped"]
+#: Why a term is over.
+Reason = Literal["resigned", "job returned", "job failed", "lost", "in doubt"]
 #: The text of a statement, and its parameters.
 Statement = tuple[Any, ...]
 
@@ -21,35 +28,32 @@ LOGGER = logging.getLogger("leader_election")
 _numbers = itertools.count(random.SystemRandom().getrandbits(16))
 
 
-class DefaultIdentity(str):
-    """An identity that was not chosen: its number is random, and another one in each elector."""
+def default_identity() -> str:
+    """Return an identity whose number is random, and another one in each elector."""
+    return f"{socket.gethostname()}:{os.getpid()}:{next(_numbers) & 0xFFFF:04x}"
 
-    def __new__(cls) -> "DefaultIdentity":
-        text = f"{socket.gethostname()}:{os.getpid()}:{next(_numbers) & 0xFFFF:04x}"
-        made = super().__new__(cls, text)
-        made.process = os.getpid()
-        return made
 
-    process: int
+def seconds(length: Any) -> Any:
+    """Return a length of time as a number of seconds."""
+    return length.total_seconds() if isinstance(length, timedelta) else length
 
 
 @dataclass(eq=False)
 class Options:
-    """The options. Lengths of time are numbers of seconds."""
+    """The options. Lengths of time become numbers of seconds."""
 
     connect: Connect
     election: str
-    _: KW_ONLY
-    identity: str = field(default_factory=DefaultIdentity)
+    identity: str | None = None
     schema: str | None = None
     seats: int | None = None
-    ttl: float | None = None
-    heartbeat: float | None = None
-    stop_timeout: float = 10.0
+    ttl: Any = None
+    heartbeat: Any = None
+    stop_timeout: Any = 10
     logger: logging.Logger = LOGGER
-    on_elected: Callable[[Any], Any] | None = None
-    on_ousted: Callable[[Any, Any], Any] | None = None
-    on_error: Callable[[Any], Any] | None = None
+    on_elected: Callable[[Any], object] | None = None
+    on_ousted: Callable[[Any, Any], object] | None = None
+    on_error: Callable[[Any], object] | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.connect):
@@ -64,9 +68,17 @@ class Options:
             raise ValueError("election must not be enclosed in braces")
         numbers = {"seats": 10_000, "ttl": 86_400, "heartbeat": 86_400, "stop_timeout": 86_400}
         for what, most in numbers.items():
-            value, least = getattr(self, what), 0.001 if what == "stop_timeout" else 1
+            value, least = seconds(getattr(self, what)), 0.001 if what == "stop_timeout" else 1
+            setattr(self, what, value)
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{what} must be from {least} to {most}")
+        self._chosen, self._process = self.identity, os.getpid()
+        self.identity = self.identity or default_identity()
+
+    def after_fork(self) -> None:
+        """Take another identity if this one was made in another process."""
+        if self._chosen is None and self._process != os.getpid():
+            self.identity = default_identity()
 
     @property
     def prefix(self) -> str:

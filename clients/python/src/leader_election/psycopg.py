@@ -5,6 +5,8 @@ matter how the user has set these, and threads and asyncio have the same code.
 """
 
 import asyncio
+import os
+import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -26,6 +28,25 @@ def close_late(made: Any, context: Any = None) -> None:
         context.__exit__(None, None, None)
 
 
+_links: "weakref.WeakSet[Link]" = weakref.WeakSet()
+
+
+def leave_to_parent() -> None:
+    """Close the sockets in a forked child, for which the server would take the parent to live.
+
+    The child's libpq may still use the numbers, so they belong to another file from now on.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for link in list(_links):
+        if link._pgconn.status == ConnStatus.OK:
+            os.dup2(null, link._fd, inheritable=False)
+    os.close(null)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=leave_to_parent)
+
+
 class Link:
     """A connection, on which at most one statement is on its way."""
 
@@ -34,6 +55,7 @@ class Link:
         self._context, self._beside, self._watched = context, beside, False
         self._pgconn, self._fd = connection.pgconn, connection.pgconn.socket
         self._loop = asyncio.get_running_loop()
+        _links.add(self)
 
     @classmethod
     async def open(cls, connect: Callable[[], Any], beside: Callable[..., Any]) -> "Link":

@@ -7,17 +7,16 @@ import asyncio
 import concurrent.futures
 import inspect
 import logging
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .elector import ElectorMachine
+from .elector import Machine
 from .errors import POOLER, LeaderElectionError, LostError
-from .follow import FollowMachine, Leader
-from .options import DefaultIdentity, Statement
+from .follow import Leader
+from .options import Statement
 from .psycopg import Link
 from .term import AsyncTerm
 
@@ -35,6 +34,7 @@ SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid =
         WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
        current_database()"""
 
+UNFIT = StopIteration, concurrent.futures.CancelledError
 MISSING = (
     'leader_election is not installed in database "{}": '
     "run CREATE EXTENSION leader_election, or install the SQL edition"
@@ -50,6 +50,14 @@ async def in_task(function: Callable[..., Any], *args: Any, late: Any = None) ->
     return await result if inspect.isawaitable(result) else result
 
 
+def plainly(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that must not be a coroutine function."""
+    if inspect.iscoroutine(result := function(*args)):
+        result.close()
+        raise TypeError("a coroutine function was given to threads: use asyncio's names")
+    return result
+
+
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":
     """Call a function in a thread of its own."""
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -57,14 +65,21 @@ def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Futur
 
     def call() -> None:
         try:
-            future.set_result(function(*args))
-        except Exception as error:
-            future.set_exception(error)
-        except BaseException as error:  # such as SystemExit, which would end the event loop
-            future.set_exception(RuntimeError(repr(error)))
+            future.set_result(plainly(function, *args))
+        except BaseException as error:
+            # an event loop that waits would end by some, and not take or mistake others
+            plain = isinstance(error, Exception) and not isinstance(error, UNFIT)
+            future.set_exception(error if plain else unfit(error))
 
     threading.Thread(target=call, name="leader_election", daemon=True).start()
     return future
+
+
+def unfit(error: BaseException) -> RuntimeError:
+    """Return an error that tells of one which a future cannot carry."""
+    made = RuntimeError(f"{type(error).__name__}: {LeaderElectionError.of(error)}")
+    made.__cause__ = error
+    return made
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) -> Any:
@@ -86,60 +101,61 @@ def block(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return runner.run(coroutine)
 
 
-class Run(ElectorMachine):
-    """An elector that is driven. The flavours say how functions of the user are called."""
+class Driver:
+    """Drives a state machine. The flavours say how functions of the user are called."""
 
     beside = staticmethod(in_task)
+    new_term: type[AsyncTerm] = AsyncTerm
+    job: Callable[[Any], Any]
     _loop: asyncio.AbstractEventLoop | None = None
     _link: Link | None = None  # unless a statement is on its way
     _asking: asyncio.Future[Any] | None = None
+    _calling: asyncio.Future[Any]
     _ended: tuple[LeaderElectionError | None, ...] = ()
+    _number = _calls = 0  # of the call of the job or a callback that has not returned; the last
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.options = machine, machine.options
+        machine.driver, machine.new_term = self, self.new_term
         self._events: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._telling, self._logging = asyncio.Lock(), asyncio.Lock()
-        self.promises: set[concurrent.futures.Future[None]] = set()  # of calls of proclaim
+        self.promises: set[Callable[[Any], object]] = set()  # of calls of proclaim
 
-    def stop(self) -> None:
-        """Let ``run`` return. Does not wait. May be called by any thread and signal handler."""
-        self.put("stop")
-
-    def put(self, *event: Any) -> None:
-        """Tell the state machine what has happened. May be called from any thread."""
-        put = self._events.put_nowait
+    def put(self, *event: Any, call: int = 0) -> None:
+        """Tell what has happened, such as the end of a call. May be called from any thread."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(put, event) if self._loop else put(event)
+            if self._loop:
+                self._loop.call_soon_threadsafe(self._put, event, call)
+            else:
+                self._put(event)
 
-    async def try_job(self, job: Callable[[Any], Any], wait: float) -> bool:
-        """Run the job once, if elected in time. Returns whether it ran."""
-        try:
-            await self.drive(job, "try", wait)
-        except LeaderElectionError as error:
-            if error.kind == "job" and error.__cause__:
-                raise error.__cause__ from None
-            if error.kind != "denied":
-                raise
-            return False
-        return True
+    def _put(self, event: tuple[Any, ...], call: int = 0) -> None:
+        if call:
+            if call != self._number:
+                return  # that call has returned already
+            self._number = 0
+        self._events.put_nowait(event)
 
-    async def drive(self, job: Callable[[Any], Any] = bool, *begin: Any) -> None:
+    def look(self) -> None:
+        """Look whether all is well, once a second at least."""
+
+    async def drive(self, *begin: Any) -> None:
         """Drive the state machine to its end.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
         """
         if self._loop:
             raise RuntimeError("can be run once only")
-        if getattr(self.identity, "process", os.getpid()) != os.getpid():
-            self.identity = DefaultIdentity()  # it was made before a fork
-        self._job, self._loop, cancelled = job, asyncio.get_running_loop(), False
-        put = self._events.put_nowait
-        put(begin or ("run",))
+        self.options.after_fork()
+        self._loop, cancelled = asyncio.get_running_loop(), False
+        put, machine = self._events.put_nowait, self.machine
+        put(begin)
         try:
             while not self._ended:
                 # look each second: timers stand while suspended
-                timer = self._loop.call_later(min(self.wakeup() - self.clock(), 1), put, ("",))
+                rest = min(machine.wakeup() - machine.clock(), 1)
+                timer = self._loop.call_later(rest, put, ("",))
                 try:
                     event = await self._events.get()
                 except asyncio.CancelledError:
@@ -147,7 +163,10 @@ class Run(ElectorMachine):
                         raise
                     cancelled, event = True, ("stop",)
                 timer.cancel()
-                for kind, *args in self.step(self.clock(), *event):
+                if event == ("abandon",):
+                    return
+                self.look()
+                for kind, *args in machine.step(machine.clock(), *event):
                     getattr(self, "_act_" + kind)(*args)
             error = await self._conclude(*self._ended)
         finally:
@@ -169,7 +188,7 @@ class Run(ElectorMachine):
                 schema, base = await self.once(DIAGNOSE)
                 if schema is None:
                     error.args = (MISSING.format(base),)
-                elif schema != self.schema:
+                elif schema != self.options.schema:
                     error.args = (ELSEWHERE.format(schema),)
         for _ in range(2):
             if self._tasks:
@@ -181,7 +200,7 @@ class Run(ElectorMachine):
     async def _expel(self) -> None:
         for _ in range(10):  # it can run in the session that it ends, or in one that another ends
             try:
-                await self.once(*self.statement("expel"))
+                await self.once(*self.machine.statement("expel"))
                 return
             except Exception as error:
                 if not getattr(error, "sqlstate", None):
@@ -189,14 +208,12 @@ class Run(ElectorMachine):
 
     def _abandon(self) -> None:
         """Leave nothing behind, also if the state machine has not come to its end."""
-        self._phase = "stopped"
-        if self.term:
-            self.term._stopped.set()
+        self.machine.ended()
         self._act_close()
         for task in list(self._tasks):
             task.cancel()
         for done in list(self.promises):
-            self._act_proclaimed((None, done), LostError("over", "the term is over"))
+            self.settle(done, LostError("over", "the term is over"))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         task = asyncio.ensure_future(coroutine)
@@ -208,36 +225,38 @@ class Run(ElectorMachine):
 
     async def once(self, sql: str, *args: Any) -> list[Any]:
         """Ask one statement on a connection of its own."""
-        async with asyncio.timeout(self.limit):
-            link = await Link.open(self.connect, self.beside)
+        async with asyncio.timeout(self.machine.limit):
+            link = await Link.open(self.options.connect, self.beside)
             try:
                 return await link.ask(sql, *args)
             finally:
                 await link.close(keep=not link.asking)
 
     def _act_ask(self, serial: int, kind: str, *args: Any) -> None:
-        statement = () if kind == "open" else self.statement(kind, *args)
+        statement = () if kind == "open" else self.machine.statement(kind, *args)
         self._asking = self._spawn(self._ask_server(serial, statement))
 
     async def _ask_server(self, serial: int, statement: Statement) -> None:
-        link, self._link = self._link, None
+        link, self._link, opens = self._link, None, self.machine.opens
         row, keep = [], False
         try:
             if not link:
-                link = await Link.open(self.connect, self.beside)
-                if self.opens:  # else a pooler may share the server connection
-                    row = await link.ask(SETTINGS, f"leader_election: {self.election}")
+                link = await Link.open(self.options.connect, self.beside)
+                if opens:  # else a pooler may share the server connection
+                    row = await link.ask(SETTINGS, f"leader_election: {self.options.election}")
             self.put("begun", serial)
             if statement:
                 row = await link.ask(*statement)
             self.put("answer", serial, *row)
             keep = True
-        except (Exception, asyncio.CancelledError) as error:
+        except BaseException as error:
             self.put("failed", serial, LeaderElectionError.of(error))
-            keep = self.opens and link is not None and not link.asking
-        if link and keep and (self.opens or not link.pooled):
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            keep = opens and link is not None and not link.asking
+        if link and keep and (opens or not link.pooled):
             self._link = link
-            link.watch(lambda: self.put("broken") if self.opens else self._drop())
+            link.watch(lambda: self.put("broken") if opens else self._drop())
         elif link:
             self._spawn(link.close(keep))
 
@@ -254,63 +273,71 @@ class Run(ElectorMachine):
     # Callbacks
 
     def _act_error(self, error: LeaderElectionError) -> None:
-        if self.on_error:
-            self._spawn(self._tell(self.on_error, error))
+        if self.options.on_error:
+            self._spawn(self._tell(self.options.on_error, error))
         else:
             raised = error.__cause__ if error.kind in ("job", "callback", "task") else None
-            self._log(logging.ERROR, "election %s: %s", self.election, error, exc_info=raised)
+            what = "election %s: %s", self.options.election, error
+            self._log(logging.ERROR, *what, exc_info=raised)
 
     async def _tell(self, on_error: Callable[[Any], Any], error: LeaderElectionError) -> None:
         async with self._telling:  # in order
             try:
                 await self.beside(on_error, error)
-            except Exception as failed:
+            except (Exception, GeneratorExit) as failed:
                 self._log(logging.ERROR, "the error callback has failed", exc_info=failed)
 
     def _log(self, level: int, *what: Any, exc_info: Any = None) -> None:
         """Log beside the state machine, whose loop a handler may block otherwise."""
-        self._spawn(self._write(partial(self.logger.log, level, *what, exc_info=exc_info)))
+        self._spawn(self._write(partial(self.options.logger.log, level, *what, exc_info=exc_info)))
 
     async def _write(self, log: Callable[[], None]) -> None:
         async with self._logging:  # in order
             with suppress(Exception):
                 await in_thread(log)
 
-    def _call(self, function: Callable[..., Any] | None, *args: Any) -> None:
-        self._calling = self._spawn(self.beside(function or bool, *(args if function else ())))
-        self._calling.add_done_callback(
-            lambda call: self.put("returned", None if call.cancelled() else call.exception())
-        )
+    def _begin(self, function: Callable[..., Any] | None, *args: Any) -> None:
+        self._number = self._calls = self._calls + 1
+        self._call(self._number, function or bool, *(args if function else ()))
+
+    def _call(self, number: int, function: Callable[..., Any], *args: Any) -> None:
+        def returned(call: asyncio.Future[Any]) -> None:
+            told = call.cancelled() and self.machine.term.cancelled
+            error = asyncio.CancelledError() if call.cancelled() else call.exception()
+            self._put(("returned", None if told else error), number)
+
+        self._calling = self._spawn(in_task(function, *args))
+        self._calling.add_done_callback(returned)
 
     def _act_elected(self, term: AsyncTerm, _: str) -> None:
         self._log(logging.INFO, "elected in %s, with token %d", term.election, term.token)
-        self._call(self.on_elected, term)
+        self._begin(self.options.on_elected, term)
 
     def _act_job(self, term: AsyncTerm, _: str) -> None:
-        self._call(self._job, term)
+        self._begin(self.job, term)
 
     def _act_ousted(self, term: AsyncTerm, reason: str) -> None:
         self._log(logging.INFO, "the term in %s is over: %s", term.election, reason)
-        self._call(self.on_ousted, term, reason)
+        self._begin(self.options.on_ousted, term, reason)
 
     def _act_cancel(self) -> None:
-        if self.beside is in_task:  # a thread looks at its term
-            self._calling.cancel()
+        self._calling.cancel()
 
     def _act_proclaimed(self, call: tuple[Any, Any], error: LeaderElectionError | None) -> None:
-        if call[1].set_running_or_notify_cancel():  # else nothing waits for it any more
-            call[1].set_exception(error) if error else call[1].set_result(None)
+        self.settle(call[1], error)
 
+    def settle(self, done: Callable[[Any], object], error: LeaderElectionError | None) -> None:
+        """Keep a promise."""
+        self.promises.discard(done)
+        with suppress(RuntimeError):  # the loop that waits for it is closed
+            done(error)
 
-class FollowRun(Run, FollowMachine):
-    """A follower that is driven."""
-
-    _put: Callable[[Any], None]
+    # What a follower tells
 
     async def now(self) -> Leader | None:
         """Return the present leader, or None."""
-        _, *found = await self.once(*self.statement("observe"))
+        _, *found = await self.once(*self.machine.statement("observe"))
         return Leader(*found) if found[0] is not None else None
 
     def _act_told(self, *leader: Any) -> None:
-        self._put(Leader(*leader) if leader[0] is not None else None)
+        self.job(Leader(*leader) if leader[0] is not None else None)

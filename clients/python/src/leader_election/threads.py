@@ -1,51 +1,153 @@
 """Leader election with threads: psycopg's ``Connection``."""
 
+import _thread
 import asyncio
+import inspect
+import os
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from .base import BaseElector, BaseFollower
+from .elector import Machine
+from .errors import LeaderElectionError, raise_unless_denied
 from .every import Schedule, Task, job_of
-from .follow import Leader
-from .options import Connect
-from .run import FollowRun, Run, block, in_thread, start
+from .follow import FollowMachine, Leader
+from .options import Connect, Length, Options, seconds
+from .run import Driver, block, in_thread, plainly, start
 from .term import Term
 
+#: What ends a job without ending the program: its errors, and what has ended a coroutine in it.
+FAILURES = (Exception, asyncio.CancelledError, GeneratorExit)
 
-class Elector(Run):
-    """Campaigns for an election, and runs a job while it leads."""
+
+class ThreadDriver(Driver):
+    """Drives a state machine in a thread, and calls functions of the user in others."""
 
     beside = staticmethod(in_thread)
+
+
+class ElectorDriver(ThreadDriver):
+    """Drives a state machine in a thread, and calls job and callbacks where ``run`` is called.
+
+    The thread of ``run`` may be interrupted anywhere, by what a signal handler raises. So it looks
+    at what is wanted, may miss the bell, and may tell twice that a call has returned.
+    """
+
     new_term = Term
 
-    def run(self, job: Callable[[Term], Any]) -> None:
-        """Campaign, and run the job in each term, in a thread of its own.
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wanted: tuple[Any, ...] = (0, bool)  # the number of a call, and what to call
+        self._serving, self._driving = threading.Lock(), threading.Lock()
+        self._over = self._left = False
+        self._failure: BaseException | None = None
 
-        Returns after ``stop``. Ctrl-C stops it as well, and again, at once. Can be called once.
+    def run(self, job: Callable[[Any], Any], *begin: Any) -> None:
+        """Call what is to be called, until the state machine has ended."""
+        if inspect.iscoroutinefunction(job):
+            raise TypeError("the job is a coroutine function: use AsyncElector")
+        if self._driving.locked() or self._serving.locked():
+            raise RuntimeError("can be run once only")
+        with self._serving:  # whose end no exception can skip
+            self.job = job
+            self._serve(begin)
+
+    def look(self) -> None:
+        """If ``run`` has ended before its time, stop, and call nothing any more."""
+        if not self._serving.locked():
+            if not self._left:
+                self._left = True
+                self._put(("stop",))
+            if self._number:
+                self._put(("returned", None), self._number)
+
+    def _drive(self, begin: Any) -> None:
+        if self._driving.acquire(blocking=False):  # else another thread does
+            try:
+                block(self.drive(*begin))
+            except BaseException as error:
+                self._failure = error
+            self._over = True
+            self._bell.put(None)
+
+    def _serve(self, begin: Any) -> None:
+        done, told, process, raised = 0, 0, os.getpid(), list[BaseException]()
+        while not self._over and os.getpid() == process:  # else this is a child that has returned
+            try:
+                if not self._driving.locked():
+                    # in a thread, as no exception of a signal handler comes there
+                    _thread.start_new_thread(start, (self._drive, begin))
+                if told < len(raised):
+                    told += 1
+                    self.put("abandon" if told > 1 else "stop")
+                    if done:
+                        self.put("returned", None, call=done)
+                number, function, *args = self._wanted
+                if number == done:
+                    with suppress(queue.Empty):
+                        self._bell.get(timeout=1)  # on Windows, nothing interrupts this
+                    continue
+                done, error = number, None
+                try:
+                    plainly(function, *args)
+                except FAILURES as failure:
+                    error = failure
+                self.put("returned", error, call=number)
+            except BaseException as error:  # of the job, or of a signal handler
+                raised.append(error)
+        if failed := raised[0] if raised else self._failure:
+            raise failed
+
+    def _call(self, *call: Any) -> None:
+        self._wanted = call
+        self._bell.put(None)
+
+    def _act_cancel(self) -> None:  # the job looks at its term
+        pass
+
+
+class Elector(BaseElector[ElectorDriver, Term]):
+    """Campaigns for an election, and runs a job while it leads."""
+
+    _drives = ElectorDriver
+
+    def run(self, job: Callable[[Term], object]) -> None:
+        """Campaign, and run the job in each term, in this thread, until ``stop``.
+
+        What a signal handler raises, such as KeyboardInterrupt, is raised in the job: then this
+        resigns, and raises it. If another one follows, it leaves at once. What the job raises is
+        reported, if it is an ``Exception``, and else raised. Can be called once.
         Raises ``PermanentError``.
         """
-        block(self.drive(job))
+        self._driver.run(job, "run")
 
-    def try_run(self, job: Callable[[Term], Any], wait: float = 0) -> bool:
-        """Run the job once, if elected within some seconds. Returns whether it ran.
+    def try_run(self, job: Callable[[Term], object], wait: Length = 0) -> bool:
+        """Run the job once, if elected within a time. Returns whether it ran.
 
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
         and the last error if the last attempt failed. Can be called once, instead of ``run``.
         """
-        ran: bool = block(self.try_job(job, wait))
-        return ran
+        try:
+            self._driver.run(job, "try", seconds(wait))
+        except LeaderElectionError as error:
+            raise_unless_denied(error)
+            return False
+        return True
 
 
-class Follower(FollowRun):
+class Follower(BaseFollower[ThreadDriver]):
     """Gives the present leader, or None, and then each change, until ``stop``."""
 
-    beside = staticmethod(in_thread)
+    _drives = ThreadDriver
 
     def __iter__(self) -> Iterator[Leader | None]:
         told: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._put = told.put
-        driving = start(block, self.drive())
+        self._driver.job = told.put
+        driving = start(block, self._driver.drive("run"))
         driving.add_done_callback(told.put)
         try:
             yield from iter(told.get, driving)
@@ -56,7 +158,8 @@ class Follower(FollowRun):
 
 def leader(connect: Connect, election: str, *, schema: str | None = None) -> Leader | None:
     """Return the present leader, or None."""
-    found: Leader | None = block(Follower(connect, election, schema=schema).now())
+    driver = ThreadDriver(FollowMachine(Options(connect, election, schema=schema)))
+    found: Leader | None = start(lambda: block(driver.now())).result()
     return found
 
 

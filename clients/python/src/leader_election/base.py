@@ -1,0 +1,98 @@
+"""What the electors and followers of both flavours have."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from .elector import Machine
+from .errors import LeaderElectionError
+from .follow import FollowMachine
+from .options import LOGGER, Connect, Health, Length, Options, Reason, State
+from .run import Driver
+from .term import AsyncTerm
+
+T = TypeVar("T", bound=AsyncTerm)
+D = TypeVar("D", bound=Driver)
+
+
+class Driven(Generic[D]):
+    """What electors and followers have."""
+
+    _driver: D
+
+    def stop(self) -> None:
+        """Let it end. Does not wait. May be called by any thread and signal handler."""
+        self._driver.put("stop")
+
+    @property
+    def state(self) -> State:
+        """Either waiting, leading, stopping, paused or stopped."""
+        return self._driver.machine.state
+
+    @property
+    def health(self) -> Health:
+        """Either waiting, leading, in doubt or stopped. The first two are healthy."""
+        return self._driver.machine.health
+
+    @property
+    def errors(self) -> int:
+        """How many errors were reported."""
+        return self._driver.machine.errors
+
+
+class BaseElector(Driven[D], Generic[D, T]):
+    """Campaigns for an election, and runs a job while it leads."""
+
+    _drives: type[D]
+
+    def __init__(
+        self,
+        connect: Connect,
+        election: str,
+        *,
+        identity: str | None = None,
+        schema: str | None = None,
+        seats: int | None = None,
+        ttl: Length | None = None,
+        heartbeat: Length | None = None,
+        stop_timeout: Length = 10,
+        logger: logging.Logger = LOGGER,
+        on_elected: Callable[[T], object] | None = None,
+        on_ousted: Callable[[T, Reason], object] | None = None,
+        on_error: Callable[[LeaderElectionError], object] | None = None,
+    ) -> None:
+        options = {name: value for name, value in locals().items() if name != "self"}
+        self._driver = self._drives(Machine(Options(**options)))
+
+    @property
+    def identity(self) -> str:
+        """The name that tells this elector apart."""
+        return self._driver.options.identity or ""
+
+    @property
+    def terms(self) -> int:
+        """In how many terms this was elected."""
+        return self._driver.machine.terms
+
+    @property
+    def confirmations(self) -> int:
+        """How often the server has confirmed that this leads."""
+        return self._driver.machine.confirmations
+
+
+class BaseFollower(Driven[D]):
+    """Gives the present leader, or None, and then each change, until ``stop``."""
+
+    _drives: type[D]
+
+    def __init__(
+        self,
+        connect: Connect,
+        election: str,
+        *,
+        schema: str | None = None,
+        logger: logging.Logger = LOGGER,
+        on_error: Callable[[LeaderElectionError], object] | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"schema": schema, "logger": logger, "on_error": on_error}
+        self._driver = self._drives(FollowMachine(Options(connect, election, **options)))
