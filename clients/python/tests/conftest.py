@@ -13,7 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from leader_election import AsyncElector, Elector
+from leader_election import AsyncElector, Elector, LeaderElectionError
+from leader_election.psycopg import Link
 
 DIRECT, POOLER = (os.environ.get(name, "") for name in ("DATABASE_URL", "POOLER_URL"))
 
@@ -25,6 +26,38 @@ def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
         assert time.monotonic() < end, "has not come true"
         time.sleep(0.02)
     return value
+
+
+class Server:
+    """A server that grants a lease, and a link to it."""
+
+    pooled = asking = renews = False
+
+    def __init__(self, monkeypatch: Any) -> None:
+        open_really = Link.open
+
+        async def opened(connect: Any, *rest: Any) -> Any:
+            return await open_really(connect, *rest) if connect == self.real else self
+
+        self.asked: list[str] = []
+        self.real: Any = None
+        self.closed = 0
+        monkeypatch.setattr("leader_election.run.Link.open", opened)
+
+    async def ask(self, sql: str, *_: Any) -> list[Any]:
+        self.asked.append(sql)
+        if "clock_timestamp" in sql:
+            await asyncio.sleep(100)
+        if "le_lease" not in sql and not self.renews:
+            raise LeaderElectionError("broken", "no")
+        return [7] if "le_lease" in sql else [True]
+
+    def watch(self, *_: Any) -> None:
+        pass
+
+    def close(self, keep: bool = False) -> Any:
+        self.closed += 1
+        return asyncio.sleep(0)
 
 
 class Program:

@@ -365,6 +365,68 @@ def test_storm_of_signals(election: str) -> None:
     assert result.returncode == 0 and int(result.stdout.split()[0]) > 9, (seed, result)
 
 
+FORKS = """
+import os, sys, time, psycopg, leader_election
+def job(term):
+    helper = os.fork()
+    if not helper:
+        time.sleep(30)
+        os._exit(0)
+    if os.fork():
+        print(helper, flush=True)
+        term.wait()  # else lets run return in this child
+elector = leader_election.Elector(lambda: psycopg.connect(sys.argv[1]), sys.argv[2])
+parent = os.getpid()
+elector.run(job)
+print("parent" if parent == os.getpid() else "child", flush=True)"""
+
+
+def test_children_have_no_part_in_the_leadership(election: str, db: Any) -> None:
+    command = [sys.executable, "-c", FORKS, DIRECT, election]
+    with subprocess.Popen(command, stdout=-1, text=True) as program:
+        assert program.stdout
+        helper, left = sorted(program.stdout.readline() for _ in "ab")
+        try:
+            assert left == "child\n" and leads(db, election)
+            time.sleep(1.5)
+            assert leads(db, election)  # the end of one child has ended no session
+            program.kill()
+            until(lambda: not leads(db, election), 3)  # though the other one lives
+        finally:
+            os.kill(int(helper), signal.SIGKILL)
+
+
+ENDS = """
+import atexit, sys, threading, psycopg, leader_election
+elected = threading.Event()
+def job(term):
+    elected.set()
+    term.wait()
+elector = leader_election.Elector(lambda: psycopg.connect(sys.argv[1]), sys.argv[2],
+                                  **eval(sys.argv[3]))
+thread = threading.Thread(target=elector.run, args=[job], daemon=True)
+def stop():
+    elector.stop()
+    thread.join()
+    print(elector.state, elector.errors)
+if sys.argv[4] == "stop":
+    atexit.register(stop)
+thread.start()
+elected.wait()"""
+
+
+@ways
+@pytest.mark.parametrize("how", ["stop", "leave"])
+def test_program_ends_while_a_daemon_thread_leads(
+    how: str, options: Any, election: str, db: Any
+) -> None:
+    command = [sys.executable, "-W", "error", "-c", ENDS, DIRECT, election, repr(options), how]
+    program = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    assert (program.stdout, program.stderr) == ("stopped 0\n" if how == "stop" else "", "")
+    if how == "stop" or not options:  # else the lease runs out
+        until(lambda: not leads(db, election), 3 if how == "leave" else 0.5)
+
+
 def test_socket_is_not_closed_while_the_loop_looks_at_it(election: str, monkeypatch: Any) -> None:
     closed: list[int] = []
 

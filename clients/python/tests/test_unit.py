@@ -14,13 +14,12 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
-from conftest import Program, until
+from conftest import Program, Server, until
 
 from leader_election import (
     AsyncElector,
     AsyncTerm,
     Elector,
-    LeaderElectionError,
     LostError,
     aio,
     threads,
@@ -28,7 +27,6 @@ from leader_election import (
 from leader_election.elector import Machine
 from leader_election.every import due
 from leader_election.options import Options
-from leader_election.psycopg import Link
 
 async_connect = psycopg.AsyncConnection.connect
 
@@ -75,38 +73,6 @@ def test_t2_identities_differ_after_a_fork() -> None:
 def test_t3_clock_goes_on_during_a_suspension() -> None:
     now = Elector(print, "e")._driver.machine.clock()
     assert now == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), 1)
-
-
-class Server:
-    """A server that grants a lease, and a link to it."""
-
-    pooled = asking = renews = False
-
-    def __init__(self, monkeypatch: Any) -> None:
-        open_really = Link.open
-
-        async def opened(connect: Any, *rest: Any) -> Any:
-            return await open_really(connect, *rest) if connect == self.real else self
-
-        self.asked: list[str] = []
-        self.real: Any = None
-        self.closed = 0
-        monkeypatch.setattr("leader_election.run.Link.open", opened)
-
-    async def ask(self, sql: str, *_: Any) -> list[Any]:
-        self.asked.append(sql)
-        if "clock_timestamp" in sql:
-            await asyncio.sleep(100)
-        if "le_lease" not in sql and not self.renews:
-            raise LeaderElectionError("broken", "no")
-        return [7] if "le_lease" in sql else [True]
-
-    def watch(self, *_: Any) -> None:
-        pass
-
-    def close(self, keep: bool = False) -> Any:
-        self.closed += 1
-        return asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("hangs", [True, False])

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from .base import BaseElector, BaseFollower
-from .errors import LeaderElectionError, raise_unless_denied
+from .errors import LeaderElectionError, tried
 from .every import Schedule, Task, job_of
 from .follow import FollowMachine, Leader
 from .options import Connect, Length, Options, seconds
@@ -37,12 +37,12 @@ class AsyncElector(BaseElector[Driver, AsyncTerm]):
         and the last error if the last attempt failed. Can be called once, instead of ``run``.
         """
         self._driver.job = job
+        failed = None
         try:
             await self._driver.drive("try", seconds(wait))
         except LeaderElectionError as error:
-            raise_unless_denied(error)
-            return False
-        return True
+            failed = error
+        return tried(failed)
 
 
 class AsyncFollower(BaseFollower[Driver]):

@@ -50,9 +50,8 @@ def permanent(error: LeaderElectionError) -> PermanentError | None:
     return PermanentError(cause, message, error.sqlstate, error.hint) if cause else None
 
 
-def raise_unless_denied(error: LeaderElectionError) -> None:
-    """Raise what ``try_run`` is to raise: what the job has raised, or the error."""
-    if error.kind == "job" and error.__cause__:
-        raise error.__cause__ from None
-    if error.kind != "denied":
-        raise error
+def tried(error: LeaderElectionError | None) -> bool:
+    """Return whether the job of ``try_run`` has run, or raise what it or the elector has raised."""
+    if error and error.kind != "denied":
+        raise error.__cause__ if error.kind == "job" and error.__cause__ else error
+    return not error

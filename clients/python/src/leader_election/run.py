@@ -34,6 +34,9 @@ SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid =
         WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
        current_database()"""
 
+#: What ends a job without ending the program: its errors, and what has ended a coroutine in it.
+FAILURES = (Exception, asyncio.CancelledError, GeneratorExit)
+#: What a future does not carry, or takes for something else.
 UNFIT = StopIteration, concurrent.futures.CancelledError
 MISSING = (
     'leader_election is not installed in database "{}": '
@@ -112,7 +115,9 @@ class Driver:
     _asking: asyncio.Future[Any] | None = None
     _calling: asyncio.Future[Any]
     _ended: tuple[LeaderElectionError | None, ...] = ()
-    _number = _calls = 0  # of the call of the job or a callback that has not returned; the last
+    _raised: BaseException | None = None  # by the job or a callback
+    # numbers of calls of the job and callbacks: that has not returned, the last, that was cancelled
+    _number = _calls = _told = 0
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.options = machine, machine.options
@@ -168,12 +173,12 @@ class Driver:
                 self.look()
                 for kind, *args in machine.step(machine.clock(), *event):
                     getattr(self, "_act_" + kind)(*args)
-            error = await self._conclude(*self._ended)
+            error: BaseException | None = await self._conclude(*self._ended)
         finally:
             self._abandon()
         if cancelled:
             raise asyncio.CancelledError
-        if error:
+        if error := self._raised or error:
             raise error
 
     def _act_end(self, error: LeaderElectionError | None) -> None:
@@ -302,9 +307,13 @@ class Driver:
 
     def _call(self, number: int, function: Callable[..., Any], *args: Any) -> None:
         def returned(call: asyncio.Future[Any]) -> None:
-            told = call.cancelled() and self.machine.term.cancelled
             error = asyncio.CancelledError() if call.cancelled() else call.exception()
-            self._put(("returned", None if told else error), number)
+            if call.cancelled() and number == self._told:
+                error = None
+            elif error and not isinstance(error, FAILURES):
+                self._raised, error = error, None
+                self._put(("stop",))
+            self._put(("returned", error), number)
 
         self._calling = self._spawn(in_task(function, *args))
         self._calling.add_done_callback(returned)
@@ -321,6 +330,7 @@ class Driver:
         self._begin(self.options.on_ousted, term, reason)
 
     def _act_cancel(self) -> None:
+        self._told = self._number
         self._calling.cancel()
 
     def _act_proclaimed(self, call: tuple[Any, Any], error: LeaderElectionError | None) -> None:

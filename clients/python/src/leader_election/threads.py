@@ -12,15 +12,12 @@ from typing import Any
 
 from .base import BaseElector, BaseFollower
 from .elector import Machine
-from .errors import LeaderElectionError, raise_unless_denied
+from .errors import LeaderElectionError, tried
 from .every import Schedule, Task, job_of
 from .follow import FollowMachine, Leader
 from .options import Connect, Length, Options, seconds
-from .run import Driver, block, in_thread, plainly, start
+from .run import FAILURES, Driver, block, in_thread, plainly, start
 from .term import Term
-
-#: What ends a job without ending the program: its errors, and what has ended a coroutine in it.
-FAILURES = (Exception, asyncio.CancelledError, GeneratorExit)
 
 
 class ThreadDriver(Driver):
@@ -131,12 +128,12 @@ class Elector(BaseElector[ElectorDriver, Term]):
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
         and the last error if the last attempt failed. Can be called once, instead of ``run``.
         """
+        failed = None
         try:
             self._driver.run(job, "try", seconds(wait))
         except LeaderElectionError as error:
-            raise_unless_denied(error)
-            return False
-        return True
+            failed = error
+        return tried(failed)
 
 
 class Follower(BaseFollower[ThreadDriver]):

@@ -1,0 +1,266 @@
+"""Each way in which a function of the user can end, and in which the program can."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import Server, until
+
+from leader_election import AsyncElector, Elector
+
+
+class NoText(Exception):  # noqa: N818
+    """An exception whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class OfAsyncpg(Exception):  # noqa: N818
+    """An exception with an SQLSTATE, but without psycopg's ``diag``."""
+
+    sqlstate = "40001"
+
+
+class OddState(Exception):  # noqa: N818
+    """An exception that has something else of that name."""
+
+    sqlstate, diag = 5, 5
+
+
+class Other(BaseException):
+    """An exception that is not an error, as test frameworks and greenlets have them."""
+
+
+FAILURES: list[BaseException] = [
+    ValueError("value"),
+    StopIteration("value"),
+    StopAsyncIteration(),
+    asyncio.CancelledError(),
+    concurrent.futures.CancelledError(),
+    concurrent.futures.InvalidStateError(),
+    TimeoutError(),
+    GeneratorExit(),
+    ExceptionGroup("group", [ValueError(), StopIteration()]),
+    NoText(),
+    OfAsyncpg("could not serialize access"),
+    OddState(),
+]
+RAISED = [
+    SystemExit(3),
+    KeyboardInterrupt(),
+    Other(),
+    BaseExceptionGroup("group", [KeyboardInterrupt()]),
+]
+failures = pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+raised = pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+places = pytest.mark.parametrize("place", ["job", "on_elected", "on_ousted"])
+
+
+class World:
+    """An elector that leads by a lease of a server that grants it, with short pauses."""
+
+    flavours: tuple[Any, Any] = (AsyncElector, Elector)
+
+    def __init__(self, flavour: str, monkeypatch: Any) -> None:
+        self.server = Server(monkeypatch)
+        self.server.renews = True
+        monkeypatch.setattr("leader_election.elector.Machine.draw", lambda _: -0.98)
+        self.threads = flavour == "threads"
+        self.errors: list[Any] = []
+        self.called: list[str] = []
+        self.failure: Any = None
+
+    def function(self, name: str, act: Callable[[int], object]) -> Any:
+        """Return a function of the user, or a coroutine function, that does something."""
+
+        def plain(*args: Any) -> Any:
+            self.called.append(f"{name} {args[1]}" if name == "on_ousted" else name)
+            return act(sum(called.startswith(name) for called in self.called))
+
+        async def coroutine(*args: Any) -> Any:
+            return plain(*args)
+
+        return plain if self.threads else coroutine
+
+    def run(self, connect: Any = print, **acts: Callable[[int], object]) -> None:
+        """Run the elector to its end, with functions that do these things."""
+        acts = {"job": bool, "on_elected": bool, "on_ousted": bool} | acts
+        given = {name: self.function(name, act) for name, act in acts.items()}
+        job, flavour = given.pop("job"), self.flavours[self.threads]
+        given = {"on_error": self.errors.append} | given
+        self.elector: Any = flavour(connect, "e", ttl=5, **given)
+        self.call(self.elector.run, job)
+
+    def call(self, run: Any, *args: Any) -> None:
+        """Call a function in a thread of its own, until it ends."""
+
+        def program() -> None:
+            try:
+                running = run(*args)
+                self.result = running if self.threads else asyncio.run(running)
+            except BaseException as error:
+                self.failure = error
+
+        thread = threading.Thread(target=program, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), self.called
+        assert (self.elector.state, self.elector.health) == ("stopped", "stopped")
+        until(lambda: threading.active_count() == 1, 5)
+
+    def resigned(self) -> bool:
+        return any("le_resign" in sql for sql in self.server.asked)
+
+
+@pytest.fixture
+def world(flavour: str, monkeypatch: Any) -> World:
+    return World(flavour, monkeypatch)
+
+
+def throw(error: BaseException) -> Any:
+    raise error
+
+
+@failures
+@places
+def test_failure(place: str, error: BaseException, world: World) -> None:
+    def job(number: int) -> None:
+        if place == "job" and number == 1:
+            throw(error)
+        if number == 2:
+            world.elector.stop()
+
+    def first(number: int) -> object:
+        return number > 1 or throw(error)
+
+    world.run(job=job, **({} if place == "job" else {place: first}))
+    assert world.failure is None and world.resigned()
+    [reported] = world.errors
+    assert reported.kind == ("job" if place == "job" else "callback")
+    cause = reported.__cause__
+    assert type(cause) is type(error) or isinstance(cause.__cause__, StopIteration)
+    end = "job failed" if place == "job" else "job returned"
+    term = ["on_elected", "job", f"on_ousted {end}"]
+    assert world.called == [*term, "on_elected", "job", "on_ousted resigned"]
+
+
+@failures
+def test_failure_of_the_error_callback(error: BaseException, world: World) -> None:
+    def job(number: int) -> None:
+        if number == 3:
+            world.elector.stop()
+        raise ValueError
+
+    world.run(job=job, on_error=lambda _: throw(error))
+    assert world.failure is None and world.called.count("on_error") == 3 == world.elector.errors
+
+
+@failures
+def test_failure_to_connect(error: BaseException, world: World) -> None:
+    def connect(number: int) -> None:
+        if number == 3:
+            world.elector.stop()
+        throw(error)
+
+    function = world.server.real = world.function("connect", connect)
+    world.run(function)
+    assert world.failure is None and world.called == ["connect"] * 3
+    wanted = getattr(error, "sqlstate", "")
+    assert [e.sqlstate for e in world.errors] == [wanted if isinstance(wanted, str) else ""] * 3
+
+
+@raised
+@places
+def test_raised(place: str, error: BaseException, world: World) -> None:
+    world.run(**{place: lambda number: number > 1 or throw(error)})
+    assert world.failure is error and not world.errors and world.resigned()
+    assert [called for called in world.called if place != "job" or called == "job"][:1] in (
+        ["job"],
+        ["on_elected"],
+    )
+    assert world.called.count("job") == (place != "on_elected")
+    assert world.called[-1].startswith("on_ousted")
+
+
+@raised
+def test_raised_beside_threads(error: BaseException, monkeypatch: Any) -> None:
+    world = World("threads", monkeypatch)
+
+    def job(number: int) -> None:
+        if number == 2:
+            world.elector.stop()
+        raise ValueError
+
+    world.run(job=job, on_error=lambda _: throw(error))
+    assert world.failure is None and world.called.count("on_error") == 2
+
+
+@raised
+def test_raised_by_connect_of_threads(error: BaseException, monkeypatch: Any) -> None:
+    world = World("threads", monkeypatch)
+
+    def connect(number: int) -> None:
+        if number == 2:
+            world.elector.stop()
+        throw(error)
+
+    function = world.server.real = world.function("connect", connect)
+    world.run(function)
+    assert world.failure is None and len(world.errors) == 2
+    assert type(error).__name__ in str(world.errors[0])
+
+
+def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
+    async def job(_: Any) -> None:
+        pass
+
+    elector = Elector(print, "e", ttl=5)
+    for run in elector.run, elector.try_run:
+        with pytest.raises(TypeError, match="AsyncElector"):
+            run(job)
+    world = World("threads", monkeypatch)
+
+    def hidden(number: int) -> Any:
+        if number == 1:
+            return job(None)
+        return world.elector.stop()
+
+    world.run(job=hidden, on_elected=lambda number: job(None) if number == 1 else None)
+    assert [error.kind for error in world.errors] == ["callback", "job"]
+    assert all("coroutine" in str(error) for error in world.errors)
+
+
+@failures
+def test_try_run_raises_what_the_job_raises(error: BaseException, world: World) -> None:
+    job, flavour = world.function("job", lambda _: throw(error)), World.flavours[world.threads]
+    world.elector = flavour(print, "e", ttl=5, on_error=world.errors.append)
+    world.call(world.elector.try_run, job)
+    assert type(world.failure) is type(error) or isinstance(world.failure.__cause__, StopIteration)
+    assert world.resigned() and not world.errors
+
+
+def test_run_inside_of_a_running_loop(monkeypatch: Any) -> None:
+    Server(monkeypatch).renews = True
+    terms: list[Any] = []
+
+    async def main() -> bool:
+        return Elector(print, "e", ttl=5).try_run(terms.append)
+
+    assert asyncio.run(main()) is True and len(terms) == 1
+
+
+def test_runs_once(monkeypatch: Any) -> None:
+    Server(monkeypatch).renews = True
+    elector = Elector(print, "e", ttl=5)
+    assert elector.try_run(bool)
+    for run in elector.run, elector.try_run:
+        with pytest.raises(RuntimeError, match="once only"):
+            run(bool)
