@@ -7,9 +7,10 @@ extension ``leader_election`` must be installed in the database.
 from .aio import AsyncElector
 from .errors import LeaderElectionError, LostError, PermanentError
 from .follow import Leader
+from .options import Health, Reason, State
 from .term import AsyncTerm, Term
 from .threads import Elector, every, follow, leader
 
 __version__ = "1.0.0"
 __all__ = ["AsyncElector", "AsyncTerm", "Elector", "Leader", "LeaderElectionError", "LostError"]
-__all__ += ["PermanentError", "Term", "every", "follow", "leader"]
+__all__ += ["Health", "PermanentError", "Reason", "State", "Term", "every", "follow", "leader"]

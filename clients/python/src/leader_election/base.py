@@ -9,9 +9,9 @@ from .errors import LeaderElectionError
 from .follow import FollowMachine
 from .options import LOGGER, Connect, Health, Length, Options, Reason, State
 from .run import Driver
-from .term import AsyncTerm
+from .term import BaseTerm
 
-T = TypeVar("T", bound=AsyncTerm)
+T = TypeVar("T", bound=BaseTerm)
 D = TypeVar("D", bound=Driver)
 
 

@@ -18,7 +18,7 @@ from .errors import POOLED, POOLER, LeaderElectionError, LostError, PermanentErr
 from .lease import Lease
 from .options import Health, Options, State, Statement
 from .session import Session
-from .term import AsyncTerm
+from .term import BaseTerm
 
 LASTING = 60.0  # a term of this length shows that the job works
 STATES: dict[str, State] = {"campaign": "waiting", "confirming": "waiting"}
@@ -47,7 +47,7 @@ class Machine:
 
     clock: Callable[[], float] = staticmethod(clock)
     draw: Callable[[], float] = staticmethod(random.random)
-    new_term: type[AsyncTerm] = AsyncTerm
+    new_term: type[BaseTerm] = BaseTerm
     driver: Any = None
     terms = confirmations = errors = 0
     _phase, _now, _until, _serial, _failures, _crashes = "stopped", 0.0, inf, 0, 0, 0
@@ -280,7 +280,7 @@ class Machine:
         """Note that nothing drives this any more."""
         self._phase = "stopped"
         if self.term:
-            self.term._stopped.set()
+            self.term._told.set()
 
     # The term
 
@@ -392,7 +392,7 @@ class Machine:
     def _cancel(self, reason: str) -> None:
         if not self._reason:
             self._reason = reason
-            self.term._stopped.set()
+            self.term._told.set()
             if reason == "job returned" or self._now >= self._began + LASTING:
                 self._crashes = 0
             if self._phase == "job":

@@ -18,7 +18,7 @@ from .errors import POOLER, LeaderElectionError, LostError
 from .follow import Leader
 from .options import Statement
 from .psycopg import Link
-from .term import AsyncTerm
+from .term import AsyncTerm, BaseTerm
 
 SETTINGS = """
 SELECT pg_backend_pid(),
@@ -108,7 +108,7 @@ class Driver:
     """Drives a state machine. The flavours say how functions of the user are called."""
 
     beside = staticmethod(in_task)
-    new_term: type[AsyncTerm] = AsyncTerm
+    new_term: type[BaseTerm] = AsyncTerm
     job: Callable[[Any], Any]
     _loop: asyncio.AbstractEventLoop | None = None
     _link: Link | None = None  # unless a statement is on its way
@@ -318,14 +318,14 @@ class Driver:
         self._calling = self._spawn(in_task(function, *args))
         self._calling.add_done_callback(returned)
 
-    def _act_elected(self, term: AsyncTerm, _: str) -> None:
+    def _act_elected(self, term: BaseTerm, _: str) -> None:
         self._log(logging.INFO, "elected in %s, with token %d", term.election, term.token)
         self._begin(self.options.on_elected, term)
 
-    def _act_job(self, term: AsyncTerm, _: str) -> None:
+    def _act_job(self, term: BaseTerm, _: str) -> None:
         self._begin(self.job, term)
 
-    def _act_ousted(self, term: AsyncTerm, reason: str) -> None:
+    def _act_ousted(self, term: BaseTerm, reason: str) -> None:
         self._log(logging.INFO, "the term in %s is over: %s", term.election, reason)
         self._begin(self.options.on_ousted, term, reason)
 

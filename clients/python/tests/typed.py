@@ -1,0 +1,84 @@
+"""What mypy finds in programs that use the library. Nothing of this runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import psycopg
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from leader_election import AsyncTerm, Elector, LeaderElectionError, Reason, Term
+
+DUE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def elected(term: Term) -> None:
+    """A right callback."""
+
+
+def ousted(term: Term, reason: Reason) -> str:
+    """Another one, whose result is ignored."""
+    if reason == "lsot":  # type: ignore[comparison-overlap]
+        return "a word that does not exist"
+    return reason
+
+
+def wrong_reason(term: Term, reason: int) -> None:
+    """A callback of another type."""
+
+
+def wrong_error(error: str) -> None:
+    """A callback of another type."""
+
+
+def wrong_flavour(term: AsyncTerm) -> None:
+    """A callback of the other flavour."""
+
+
+def failed(error: LeaderElectionError) -> None:
+    """A right callback."""
+
+
+def electors() -> None:
+    """Wrong options, and right ones."""
+    Elector(print, "e", on_elected=elected, on_ousted=ousted, on_error=failed)
+    Elector(print, "e", ttl=timedelta(seconds=15), heartbeat=5, stop_timeout=0.5)
+    Elector(print, "e", on_ousted=wrong_reason)  # type: ignore[arg-type]
+    Elector(print, "e", on_error=wrong_error)  # type: ignore[arg-type]
+    Elector(print, "e", on_elected=wrong_flavour)  # type: ignore[arg-type]
+    Elector(print, "e", ttl="15 s")  # type: ignore[arg-type]
+    elector = Elector(print, "e")
+    elector.run(wrong_flavour)  # type: ignore[arg-type]
+    if elector.state == "lost":  # type: ignore[comparison-overlap]
+        elector.stop()
+
+
+def transactions(
+    term: Term,
+    connection: psycopg.Connection[tuple[object, ...]],
+    session: Session,
+    other: asyncpg.Connection,
+) -> bool:
+    """Each of these is a transaction."""
+    term.guard(other)
+    term.guard(connection.cursor())
+    return term.once(connection, DUE) and term.once(session, DUE)
+
+
+async def async_transactions(
+    term: AsyncTerm,
+    connection: psycopg.AsyncConnection[tuple[object, ...]],
+    session: AsyncSession,
+) -> bool:
+    """Each of these must be awaited."""
+    await term.guard(connection)
+    wrong: bool = term.once(session, DUE)  # type: ignore[assignment]
+    return wrong or await term.once(connection, DUE) or await term.once(session, DUE)
+
+
+def wrong_transactions(term: Term) -> None:
+    """None of these is a transaction."""
+    term.guard("dsn")  # type: ignore[call-overload]
+    term.once(5, DUE)  # type: ignore[call-overload]
