@@ -46,8 +46,6 @@ class Server:
 
     async def ask(self, sql: str, *_: Any) -> list[Any]:
         self.asked.append(sql)
-        if "clock_timestamp" in sql:
-            await asyncio.sleep(100)
         if "le_lease" not in sql and not self.renews:
             raise LeaderElectionError("broken", "no")
         return [7] if "le_lease" in sql else [True]

@@ -23,7 +23,19 @@ HERE = Path(__file__).parent.parent
 EXAMPLES = HERE.parent.parent / "examples" / "python"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (HERE / "README.md").read_text(), re.S | re.M)
 LEADS = "leading with token"
-EXPECTED = [LEADS, LEADS, "", LEADS, "migrating", "", "stopped stopped 1", "led by None", "", LEADS]
+EXPECTED = [
+    LEADS,
+    LEADS,
+    "",
+    LEADS,
+    "migrating",
+    "",
+    "stopped stopped 1",
+    "led by None",
+    "",
+    "done: True",
+    LEADS,
+]
 HEAD = "from leader_election import Elector, Term\nimport psycopg, threading\n"
 PRELUDE = HEAD + BLOCKS[0][BLOCKS[0].index("def connect") : BLOCKS[0].rindex("Elector(")]
 TABLES = """

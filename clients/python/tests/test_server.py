@@ -18,7 +18,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -218,15 +218,17 @@ def test_s06_follow_with_asyncio(election: str, db: Any) -> None:
 
 
 def each_second(last: datetime) -> datetime:
-    """The schedule of a cron library, with a time zone."""
-    berlin = last.astimezone(ZoneInfo("Europe/Berlin"))
-    following: datetime = croniter("* * * * * *", berlin).get_next(datetime)
+    """The schedule of a cron library."""
+    following: datetime = croniter("* * * * * *", last).get_next(datetime)
     return following
 
 
-@pytest.mark.parametrize(("schedule", "options"), [(1, {"ttl": TTL}), (each_second, {})])
+@pytest.mark.parametrize(
+    ("schedule", "zone", "options"),
+    [(1, None, {"ttl": TTL}), (each_second, ZoneInfo("Europe/Berlin"), {})],
+)
 def test_s07_every(
-    schedule: Any, options: Any, begin: Any, flavour: str, election: str, db: Any
+    schedule: Any, zone: Any, options: Any, begin: Any, flavour: str, election: str, db: Any
 ) -> None:
     db.execute("CREATE TABLE IF NOT EXISTS python_done (election text, due timestamptz, who text)")
     insert = "INSERT INTO python_done VALUES (%s, %s, %s)"
@@ -246,9 +248,9 @@ def test_s07_every(
             await conn.execute(insert, (election, due, who))
             failing(due)
 
-        job: Any = threads.every(connect, schedule, task)
+        job: Any = threads.every(connect, schedule, task, zone=zone)
         if flavour == "asyncio":
-            job = aio.every(async_connect, schedule, async_task)
+            job = aio.every(async_connect, schedule, async_task, zone=zone)
         return begin(job=job, identity=who, **options)
 
     programs = [start("one"), start("two")]
@@ -264,6 +266,43 @@ def test_s07_every(
     assert [str(error) for error in errors] == ["the first time fails"]
     last = db.execute("SELECT due FROM le_once_done WHERE name = %s", (election,))
     assert last.fetchone() == max(done)
+
+
+def test_task_that_catches_an_error_of_its_transaction(
+    begin: Any, flavour: str, election: str, db: Any
+) -> None:
+    due: list[datetime] = []
+
+    def task(conn: Any, time: datetime) -> None:
+        due.append(time)
+        with suppress(psycopg.Error):
+            conn.execute("SELECT 1 / 0")
+
+    async def async_task(conn: Any, time: datetime) -> None:
+        due.append(time)
+        with suppress(psycopg.Error):
+            await conn.execute("SELECT 1 / 0")
+
+    job: Any = threads.every(connect, timedelta(seconds=1), task)
+    if flavour == "asyncio":
+        job = aio.every(async_connect, timedelta(seconds=1), async_task)
+    program = begin(job=job)
+    until(lambda: len(program.errors) > 1)
+    assert {error.kind for error in program.errors} == {"task"}
+    assert "rolled back" in str(program.errors[0]) and len(due) > 1
+    assert program.elector.health == "leading" and program.elector.terms == 1
+    done = db.execute("SELECT FROM le_once_done WHERE name = %s", (election,))
+    assert not done.fetchall()
+
+
+def test_every_with_a_pool(election: str, db: Any) -> None:
+    due: list[datetime] = []
+    with ConnectionPool(DIRECT, min_size=1) as pool:
+        job = threads.every(pool.connection, 1, lambda _, time: due.append(time))
+        program = Program("threads", election, job=job)
+        until(lambda: len(due) > 1)
+        program.stop()
+    assert not program.errors
 
 
 @ways

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import psycopg
 import pytest
 from conftest import Program, Server, until
+from croniter import croniter
 
 from leader_election import (
     AsyncElector,
@@ -25,7 +26,7 @@ from leader_election import (
     threads,
 )
 from leader_election.elector import Machine
-from leader_election.every import due
+from leader_election.every import due, in_zone
 from leader_election.options import Options
 
 async_connect = psycopg.AsyncConnection.connect
@@ -39,8 +40,11 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
     for wrong in ({"connect": "postgresql://"}, {"no": 1}, {"election": 5}, {"seats": 2.5}):
         with pytest.raises(TypeError):
             elector(**({"connect": print, "election": "e"} | wrong))
-    with pytest.raises(ValueError, match="schedule"):
-        threads.every(print, 0.5, print)
+    for every in threads.every, aio.every:
+        with pytest.raises(ValueError, match="schedule"):
+            every(print, 0.5, print)
+        with pytest.raises(ValueError, match="zone"):
+            every(print, 60, print, zone=UTC)
 
 
 def test_t2_identities_differ() -> None:
@@ -257,25 +261,15 @@ def test_proclaim_of_a_former_term() -> None:
     assert call == ("before", 2) and isinstance(error, LostError)
 
 
-@pytest.mark.parametrize("where", ["connect", "ask"])
-def test_every_that_hangs_is_given_up(
-    where: str, begin: Any, flavour: str, monkeypatch: Any
-) -> None:
-    server, threaded = Server(monkeypatch), flavour == "threads"
-    server.renews = True
+def test_every_that_hangs_is_given_up(election: str, monkeypatch: Any) -> None:
+    Server(monkeypatch).renews = True
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dsn = f"host=127.0.0.1 port={silent.getsockname()[1]}"
-        connect: Any = print
-        silence = silent
-        if where == "connect":
-            connect = server.real = lambda: (psycopg.connect if threaded else async_connect)(dsn)
-        program = begin(ttl=5, job=(threads if threaded else aio).every(connect, 1, print))
-        if where == "connect":
-            silence, _ = silent.accept()
-        else:
-            until(lambda: any("clock_" in sql for sql in server.asked))
+        job: Any = aio.every(lambda: async_connect(dsn), 1, print)
+        program = Program("asyncio", election, ttl=5, job=job, connect=print)
+        connection, _ = silent.accept()
         program.stop(3)
-        silence.close()
+        connection.close()
 
 
 def test_schedule_across_the_end_of_summer_time() -> None:
@@ -286,3 +280,42 @@ def test_schedule_across_the_end_of_summer_time() -> None:
     began = datetime(2026, 10, 24, 22, tzinfo=UTC)  # the clock is set back at 1:00 UTC
     late, _ = due(each_half_hour, began, began + timedelta(hours=6))
     assert late == began + timedelta(hours=6)
+
+
+@pytest.mark.parametrize(
+    ("zone", "cron", "began", "wanted"),
+    [
+        # twice: the first one; left out: when the clocks are put forward
+        ("Europe/Berlin", "30 2 * * *", "2026-10-24 12:00", ["10-25 00:30", "10-26 01:30"]),
+        ("Europe/Berlin", "30 2 * * *", "2026-10-25 00:45", ["10-26 01:30"]),
+        ("Europe/Berlin", "30 2 * * *", "2026-10-25 01:15", ["10-26 01:30"]),
+        ("Europe/Berlin", "30 2 * * *", "2027-03-27 12:00", ["03-28 01:00", "03-29 00:30"]),
+        ("Europe/Berlin", "30 2,3 * * *", "2027-03-28 00:00", ["03-28 01:00", "03-28 01:30"]),
+        ("Europe/Berlin", "0 3 * * *", "2027-03-28 00:00", ["03-28 01:00", "03-29 01:00"]),
+        ("Australia/Lord_Howe", "15 2 * * *", "2026-10-03 12:00", ["10-03 15:30", "10-04 15:15"]),
+        ("Australia/Lord_Howe", "45 1 * * *", "2027-04-03 12:00", ["04-03 14:45", "04-04 15:15"]),
+        ("Asia/Tokyo", "30 2 * * *", "2026-10-25 00:00", ["10-25 17:30", "10-26 17:30"]),
+    ],
+)
+def test_schedule_in_a_zone(zone: str, cron: str, began: str, wanted: list[str]) -> None:
+    def following(last: datetime) -> datetime:
+        assert last.tzinfo == UTC
+        found: datetime = croniter(cron, last).get_next(datetime)
+        return found
+
+    schedule: Any = in_zone(following, ZoneInfo(zone))
+    last, found = datetime.fromisoformat(began + "+00:00"), []
+    for _ in wanted:
+        last = schedule(last)
+        found.append(f"{last.astimezone(UTC):%m-%d %H:%M}")
+        assert (last.second, last.microsecond) == (0, 0)
+    assert found == wanted
+
+
+def test_schedule_in_a_zone_that_ends_or_stands() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    now = datetime(2026, 10, 25, 1, tzinfo=UTC)
+    ended: Any = in_zone(lambda _: None, zone)
+    assert due(ended, now, now + timedelta(days=1)) == (None, now)
+    with pytest.raises(ValueError, match="later"):
+        due(in_zone(lambda last: last, zone), now, now)

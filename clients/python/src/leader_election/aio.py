@@ -6,10 +6,10 @@ from typing import Any
 
 from .base import BaseElector, BaseFollower
 from .errors import LeaderElectionError, tried
-from .every import Schedule, Task, job_of
+from .every import async_every
 from .follow import FollowMachine, Leader
 from .options import Connect, Length, Options, seconds
-from .run import Driver, in_task
+from .run import Driver
 from .term import AsyncTerm
 
 
@@ -68,9 +68,4 @@ async def leader(connect: Connect, election: str, *, schema: str | None = None) 
     return await Driver(FollowMachine(Options(connect, election, schema=schema))).now()
 
 
-def every(connect: Connect, schedule: Schedule, task: Task) -> Callable[[AsyncTerm], Any]:
-    """Return a job that does a task once for each time that is due."""
-    return job_of(connect, schedule, task, in_task)
-
-
-follow = AsyncFollower
+every, follow = async_every, AsyncFollower

@@ -1,7 +1,6 @@
 """Leader election with threads: psycopg's ``Connection``."""
 
 import _thread
-import asyncio
 import inspect
 import os
 import queue
@@ -13,7 +12,7 @@ from typing import Any
 from .base import BaseElector, BaseFollower
 from .elector import Machine
 from .errors import LeaderElectionError, tried
-from .every import Schedule, Task, job_of
+from .every import every
 from .follow import FollowMachine, Leader
 from .options import Connect, Length, Options, seconds
 from .run import FAILURES, Driver, block, in_thread, plainly, start
@@ -160,18 +159,5 @@ def leader(connect: Connect, election: str, *, schema: str | None = None) -> Lea
     return found
 
 
-def every(connect: Connect, schedule: Schedule, task: Task) -> Callable[[Term], None]:
-    """Return a job that does a task once for each time that is due."""
-    job = job_of(connect, schedule, task, in_thread)
-
-    async def until_told(term: Term) -> None:
-        doing, told = asyncio.ensure_future(job(term)), asyncio.wrap_future(start(term.wait))
-        await asyncio.wait([doing, told], return_when=asyncio.FIRST_COMPLETED)
-        doing.cancel()
-        with suppress(asyncio.CancelledError):
-            await doing
-
-    return lambda term: block(until_told(term))
-
-
 follow = Follower
+__all__ = ["Elector", "Follower", "every", "follow", "leader"]
