@@ -1,8 +1,8 @@
 """Jobs of a point in time, made of the public parts of a term."""
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
@@ -11,10 +11,12 @@ from psycopg.rows import tuple_row
 
 from .errors import LeaderElectionError
 from .options import Connect, Length, seconds
-from .term import AsyncTerm, BaseTerm, Term
+from .term import AsyncTerm, Term, finished, settled
 
 #: An interval, or a function from the last due time to the next, or None.
 Schedule = Length | Callable[[datetime], datetime | None]
+#: Is called with a connection in a transaction, and the time that is due.
+Task = Callable[[Any, datetime], object]
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 STEPS = 10_000
@@ -65,113 +67,68 @@ def in_zone(schedule: Callable[[datetime], datetime | None], zone: tzinfo) -> Sc
     return following
 
 
-class Times:
-    """The due times of a job, as the server tells them."""
-
-    def __init__(self, schedule: Schedule, zone: tzinfo | None, term: BaseTerm) -> None:
-        self.schedule = in_zone(schedule, zone) if zone and callable(schedule) else schedule
-        self.last: datetime | None = None
-        le = term._machine.options.prefix.replace("%", "%%")
-        recorded = f"SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = %s::text"
-        self.sql = f"SELECT extract(epoch FROM clock_timestamp()), ({recorded})", (term.election,)
-
-    def due(self, row: Any) -> tuple[datetime | None, datetime]:
-        """Return the time that is due, or None, and where to go on."""
-        now, done = (epoch and datetime.fromtimestamp(float(epoch), UTC) for epoch in row)
-        self.last = self.last or done or now
-        return due(self.schedule, self.last, now)
+@asynccontextmanager
+async def entered(context: Any) -> AsyncGenerator[Any, None]:
+    """Enter a context of either flavour."""
+    if hasattr(context, "__aenter__"):
+        async with context as value:
+            yield value
+    else:
+        with context as value:
+            yield value
 
 
-def check(schedule: Schedule, zone: tzinfo | None) -> None:
-    """Check the arguments of ``every``."""
-    if not callable(schedule) and (zone or not seconds(schedule) >= 1):
-        raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
+async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> None:
+    """Do a task once for each time that is due, until the term ends.
 
-
-def check_transaction(connection: Any) -> None:
-    """Raise an error if the server will not commit, after an error that the task has caught."""
-    if connection.info.transaction_status == TransactionStatus.INERROR:
-        raise LeaderElectionError("task", "its transaction was rolled back")
-
-
-def every(
-    connect: Connect,
-    schedule: Schedule,
-    task: Callable[[Any, datetime], object],
-    *,
-    zone: tzinfo | None = None,
-) -> Callable[[Term], None]:
-    """Return a job that does a task once for each time that is due."""
-    check(schedule, zone)
-
-    def job(term: Term) -> None:
-        times = Times(schedule, zone, term)
-
-        def work(connection: Any) -> None:
-            with connection.transaction():
-                row = connection.cursor(row_factory=tuple_row).execute(*times.sql).fetchone()
-            time, then = times.due(row)
-            if time:
-                with connection.transaction():
-                    if term.once(connection, time):
-                        task(connection, time)
-                    check_transaction(connection)
-            times.last = then
-
-        while not term.cancelled:
-            term.heartbeat()
-            try:
-                with connect() as connection:
-                    connection.prepare_threshold = None
-                    while not term.cancelled:
-                        term.heartbeat()
-                        work(connection)
-                        term.wait(1)
-            except Exception as error:
-                term.report(error)
-                term.wait(1)
-
-    return job
+    With threads, nothing has to be awaited, so that no event loop is needed.
+    """
+    pause, last = getattr(term, "wait", asyncio.sleep), None
+    le = term._machine.options.prefix.replace("%", "%%")
+    recorded = f"SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = %s::text"
+    times = f"SELECT extract(epoch FROM clock_timestamp()), ({recorded})"
+    while not term.cancelled:
+        try:
+            async with entered(await settled(connect())) as connection:
+                connection.prepare_threshold = None
+                while not term.cancelled:
+                    term.heartbeat()
+                    async with entered(connection.transaction()):
+                        cursor = connection.cursor(row_factory=tuple_row)
+                        await settled(cursor.execute(times, (term.election,)))
+                        row = await settled(cursor.fetchone())
+                    now, done = (e and datetime.fromtimestamp(float(e), UTC) for e in row)
+                    last = last or done or now
+                    time, then = due(schedule, last, now)
+                    if time:
+                        async with entered(connection.transaction()):
+                            if await settled(term.once(connection, time)):
+                                await settled(task(connection, time))
+                            if connection.info.transaction_status == TransactionStatus.INERROR:
+                                raise LeaderElectionError("task", "its transaction was rolled back")
+                    last = then
+                    await settled(pause(1))
+        except Exception as error:
+            term.report(error)
+            await settled(pause(1))
 
 
 def async_every(
-    connect: Connect,
-    schedule: Schedule,
-    task: Callable[[Any, datetime], Awaitable[object] | None],
-    *,
-    zone: tzinfo | None = None,
-) -> Callable[[AsyncTerm], Awaitable[None]]:
+    connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
+) -> Callable[[AsyncTerm], Coroutine[Any, Any, None]]:
     """Return a job that does a task once for each time that is due."""
-    check(schedule, zone)
+    if not callable(schedule) and (zone or not seconds(schedule) >= 1):
+        raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
+    asked = in_zone(schedule, zone) if zone and callable(schedule) else schedule
+    return lambda term: work(connect, asked, task, term)
 
-    async def job(term: AsyncTerm) -> None:
-        times = Times(schedule, zone, term)
 
-        async def work(connection: Any) -> None:
-            async with connection.transaction():
-                cursor = await connection.cursor(row_factory=tuple_row).execute(*times.sql)
-                row = await cursor.fetchone()
-            time, then = times.due(row)
-            if time:
-                async with connection.transaction():
-                    if await term.once(connection, time):
-                        done = task(connection, time)
-                        await done if inspect.isawaitable(done) else done
-                    check_transaction(connection)
-            times.last = then
+def every(
+    connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
+) -> Callable[[Term], None]:
+    """Return a job that does a task once for each time that is due."""
+    job: Callable[[Any], Coroutine[Any, Any, None]] = async_every(
+        connect, schedule, task, zone=zone
+    )
 
-        while True:
-            term.heartbeat()
-            try:
-                made = connect()
-                async with await made if inspect.isawaitable(made) else made as connection:
-                    connection.prepare_threshold = None
-                    while True:
-                        term.heartbeat()
-                        await work(connection)
-                        await asyncio.sleep(1)
-            except Exception as error:
-                term.report(error)
-                await asyncio.sleep(1)
-
-    return job
+    return lambda term: finished(job(term))

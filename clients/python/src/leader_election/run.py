@@ -18,7 +18,7 @@ from .errors import POOLER, LeaderElectionError, LostError
 from .follow import Leader
 from .options import Statement
 from .psycopg import Link
-from .term import AsyncTerm, BaseTerm
+from .term import AsyncTerm, BaseTerm, settled
 
 SETTINGS = """
 SELECT pg_backend_pid(),
@@ -49,8 +49,7 @@ ELSEWHERE = (
 
 async def in_task(function: Callable[..., Any], *args: Any, late: Any = None) -> Any:
     """Call a function, or a coroutine function."""
-    result = function(*args)
-    return await result if inspect.isawaitable(result) else result
+    return await settled(function(*args))
 
 
 def plainly(function: Callable[..., Any], *args: Any) -> Any:

@@ -5,26 +5,21 @@ import inspect
 import queue
 import re
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from math import inf
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from .errors import LostError
 
-
-class AsyncTransaction(Protocol):
-    """A connection, cursor or session for asyncio, in a transaction."""
-
-    def execute(self, statement: Any, parameters: Any = ..., /) -> Awaitable[Any]:
-        """Run a statement."""
+Result = TypeVar("Result", covariant=True)  # noqa: PLC0105
 
 
-class Executing(Protocol):
+class Executing(Protocol[Result]):
     """A connection, cursor or session, in a transaction."""
 
-    def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
+    def execute(self, statement: Any, parameters: Any = ..., /) -> Result:
         """Run a statement."""
 
 
@@ -35,7 +30,8 @@ class Connected(Protocol):
         """Return a cursor."""
 
 
-Transaction = Executing | Connected
+AsyncTransaction = Executing[Awaitable[Any]]
+Transaction = Executing[Any] | Connected
 PLAIN = re.compile(r"[\w ./-]*", re.ASCII)  # in which no library finds a parameter
 
 
@@ -43,29 +39,24 @@ class Told:
     """Whether a job was told to stop.
 
     An exception of a signal handler can leave the lock of a ``threading.Event`` locked for ever,
-    and ``set`` would wait for it. Here, each call that waits has a lock of its own.
+    and ``set`` would wait for it. Here, ``set`` waits for nothing, and ``wait`` looks each second.
     """
 
     def __init__(self) -> None:
-        self._set, self._waiting = False, list[threading.Lock]()
-
-    def is_set(self) -> bool:
-        return self._set
+        self.told, self._lock = False, threading.Lock()
+        self._lock.acquire()
 
     def set(self) -> None:
-        self._set = True
-        for lock in self._waiting.copy():
-            with suppress(RuntimeError):  # it is released
-                lock.release()
+        if not self.told:
+            self.told = True
+            self._lock.release()
 
-    def wait(self, seconds: float | None = None) -> bool:
-        lock = threading.Lock()
-        lock.acquire()
-        self._waiting.append(lock)
-        if not self._set:
-            lock.acquire(timeout=-1 if seconds is None else max(0, seconds))
-        self._waiting.remove(lock)
-        return self._set
+    def wait(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while not self.told and (rest := end - time.monotonic()) > 0:
+            if self._lock.acquire(timeout=min(rest, 1)):
+                self._lock.release()
+        return self.told
 
 
 def literal(text: str) -> str:
@@ -82,8 +73,26 @@ def first(row: Any) -> Any:
     return row if isinstance(row, bool) else row[0]
 
 
-def nothing(_: Any) -> None:
-    """Return nothing."""
+async def settled(value: Any) -> Any:
+    """Return a value, which may have to be awaited."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def finished(doing: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        doing.send(None)
+    except StopIteration as done:
+        return done.value
+    doing.close()
+    raise TypeError("this needs asyncio: use AsyncElector and leader_election.aio")
+
+
+def asked(transaction: Any, asking: Coroutine[Any, Any, Any]) -> Any:
+    """Return what is asked in a transaction, to be awaited if the transaction is for asyncio."""
+    execute = getattr(transaction, "execute", None)
+    waits = hasattr(transaction, "fetchval") or inspect.iscoroutinefunction(execute)
+    return asking if waits else finished(asking)
 
 
 class BaseTerm:
@@ -101,7 +110,7 @@ class BaseTerm:
     @property
     def cancelled(self) -> bool:
         """Whether the job was told to stop."""
-        return self._told.is_set()
+        return self._told.told
 
     def is_leading(self) -> bool:
         """Return whether the job may go on. Looks at the clock, and sends nothing."""
@@ -129,9 +138,8 @@ class BaseTerm:
         The transaction is a connection or cursor of psycopg, psycopg2 or Django, a session or
         connection of SQLAlchemy, or a connection of asyncpg. Await the call if it is for asyncio.
         """
-        return self._ask(
-            transaction, "le_assert_leader({}::text, {}::bigint)", [self.token], nothing
-        )
+        function = "le_assert_leader({}::text, {}::bigint)"
+        return asked(transaction, self._ask(transaction, function, lambda _: None, self.token))
 
     @overload
     def once(self, transaction: AsyncTransaction, due: datetime) -> Awaitable[bool]: ...
@@ -145,7 +153,7 @@ class BaseTerm:
         The transaction records that, and is guarded. It is one as for ``guard``.
         """
         function = "le_once({}::text, {}::timestamptz, {}::bigint)"
-        return self._ask(transaction, function, [aware(due), self.token], first)
+        return asked(transaction, self._ask(transaction, function, first, aware(due), self.token))
 
     def guard_sql(self) -> str:
         """Return the statement of ``guard``, without parameters, for any other library."""
@@ -162,39 +170,23 @@ class BaseTerm:
             prefix = f'U&"{"".join(escaped)}".'
         return f"SELECT {prefix}{function}({literal(self.election)}, {arguments})"
 
-    def _ask(
-        self, transaction: Any, function: str, args: list[Any], read: Callable[[Any], Any]
+    async def _ask(
+        self, transaction: Any, function: str, read: Callable[[Any], Any], *args: Any
     ) -> Any:
         values, prefix = (self.election, *args), self._machine.options.prefix
         numbered = f"SELECT {prefix}{function.format('$1', '$2', '$3')}"
         if hasattr(transaction, "fetchval"):  # of asyncpg
-            return self._read(transaction.fetchrow(numbered, *values), read)
+            return read(await transaction.fetchrow(numbered, *values))
         if hasattr(transaction, "get_bind"):  # a session of SQLAlchemy
-            transaction = transaction.connection()
-        if inspect.iscoroutine(transaction):
-            return self._later(transaction, function, args, read)
+            transaction = await settled(transaction.connection())
         sql = f"SELECT {prefix.replace('%', '%%')}{function.format(*['%s'] * 3)}"
         if hasattr(transaction, "exec_driver_sql"):
-            dollars = transaction.dialect.paramstyle == "numeric_dollar"
-            result = transaction.exec_driver_sql(numbered if dollars else sql, values)
+            sql = numbered if transaction.dialect.paramstyle == "numeric_dollar" else sql
+            result = await settled(transaction.exec_driver_sql(sql, values))
         else:
-            if not hasattr(transaction, "execute"):
-                transaction = transaction.cursor()
-            result = transaction.execute(sql, values) or transaction
-        return self._read(result, read)
-
-    def _read(self, result: Any, read: Callable[[Any], Any]) -> Any:
-        """Read the row of a result, which may have to be awaited, as the row may."""
-
-        async def later() -> Any:
-            row = await result
-            row = row.fetchone() if hasattr(row, "fetchone") else row
-            return read(await row if inspect.isawaitable(row) else row)
-
-        return later() if inspect.isawaitable(result) else read(result.fetchone())
-
-    async def _later(self, transaction: Awaitable[Any], *how: Any) -> Any:
-        return await self._ask(await transaction, *how)
+            transaction = transaction if hasattr(transaction, "execute") else transaction.cursor()
+            result = await settled(transaction.execute(sql, values)) or transaction
+        return read(await settled(result.fetchone()))
 
     def _publish(self, value: str | None, done: Callable[[Any], object]) -> None:
         """Let a value be published, and done be called with an error or None."""
@@ -230,7 +222,7 @@ class Term(BaseTerm):
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep, but not after the job is told to stop. Returns whether it is told to stop."""
-        return self._told.wait(seconds)
+        return self._told.wait(inf if seconds is None else seconds)
 
     def proclaim(self, value: str | None) -> None:
         """Publish a value until the term ends. Raises ``LostError`` if the term is over."""
@@ -240,8 +232,8 @@ class Term(BaseTerm):
             raise error
 
 
-def aware(time: datetime) -> datetime:
+def aware(due: datetime) -> datetime:
     """Return a time that has a time zone."""
-    if time.tzinfo is None:
+    if due.tzinfo is None:
         raise ValueError("a due time must have a time zone")
-    return time
+    return due
