@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from .base import BaseElector, BaseFollower
-from .errors import LeaderElectionError, tried
+from .errors import tried
 from .every import async_every
 from .follow import FollowMachine, Leader
 from .options import Connect, Length, Options, seconds
@@ -26,7 +26,7 @@ class AsyncElector(BaseElector[Driver, AsyncTerm]):
         Raises ``PermanentError``.
         """
         self._driver.job = job
-        await self._driver.drive("run")
+        tried(await self._driver.drive("run"))
 
     async def try_run(
         self, job: Callable[[AsyncTerm], Awaitable[object]], wait: Length = 0
@@ -37,12 +37,7 @@ class AsyncElector(BaseElector[Driver, AsyncTerm]):
         and the last error if the last attempt failed. Can be called once, instead of ``run``.
         """
         self._driver.job = job
-        failed = None
-        try:
-            await self._driver.drive("try", seconds(wait))
-        except LeaderElectionError as error:
-            failed = error
-        return tried(failed)
+        return tried(await self._driver.drive("try", seconds(wait)))
 
 
 class AsyncFollower(BaseFollower[Driver]):
@@ -60,7 +55,7 @@ class AsyncFollower(BaseFollower[Driver]):
                 yield leader
         finally:
             self.stop()
-            await driving
+            tried(await driving)
 
 
 async def leader(connect: Connect, election: str, *, schema: str | None = None) -> Leader | None:

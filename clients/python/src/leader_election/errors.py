@@ -50,8 +50,9 @@ def permanent(error: LeaderElectionError) -> PermanentError | None:
     return PermanentError(cause, message, error.sqlstate, error.hint) if cause else None
 
 
-def tried(error: LeaderElectionError | None) -> bool:
+def tried(error: BaseException | None) -> bool:
     """Return whether the job of ``try_run`` has run, or raise what it or the elector has raised."""
-    if error and error.kind != "denied":
-        raise error.__cause__ if error.kind == "job" and error.__cause__ else error
+    kind = error.kind if isinstance(error, LeaderElectionError) else ""
+    if error and kind != "denied":
+        raise error.__cause__ if kind == "job" and error.__cause__ else error
     return not error

@@ -144,8 +144,8 @@ class Driver:
     def look(self) -> None:
         """Look whether all is well, once a second at least."""
 
-    async def drive(self, *begin: Any) -> None:
-        """Drive the state machine to its end.
+    async def drive(self, *begin: Any) -> BaseException | None:
+        """Drive the state machine to its end. Returns what is to be raised.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
         """
@@ -168,17 +168,16 @@ class Driver:
                     cancelled, event = True, ("stop",)
                 timer.cancel()
                 if event == ("abandon",):
-                    return
+                    return None
                 self.look()
                 for kind, *args in machine.step(machine.clock(), *event):
                     getattr(self, "_act_" + kind)(*args)
-            error: BaseException | None = await self._conclude(*self._ended)
+            error = await self._conclude(*self._ended)
         finally:
             self._abandon()
         if cancelled:
             raise asyncio.CancelledError
-        if error := self._raised or error:
-            raise error
+        return self._raised or error
 
     def _act_end(self, error: LeaderElectionError | None) -> None:
         self._ended = (error,)

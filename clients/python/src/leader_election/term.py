@@ -206,13 +206,12 @@ class AsyncTerm(BaseTerm):
     async def proclaim(self, value: str | None) -> None:
         """Publish a value until the term ends. Raises ``LostError`` if the term is over."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Exception | None] = loop.create_future()
+        done: Any = loop.create_future()
 
         def settle(error: Exception | None) -> None:
-            if not done.done():
-                done.set_result(error)
+            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(error))
 
-        self._publish(value, lambda error: loop.call_soon_threadsafe(settle, error))
+        self._publish(value, settle)
         if error := await done:
             raise error
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .base import BaseElector, BaseFollower
 from .elector import Machine
-from .errors import LeaderElectionError, tried
+from .errors import tried
 from .every import every
 from .follow import FollowMachine, Leader
 from .options import Connect, Length, Options, seconds
@@ -42,7 +42,7 @@ class ElectorDriver(ThreadDriver):
         self._over = self._left = False
         self._failure: BaseException | None = None
 
-    def run(self, job: Callable[[Any], Any], *begin: Any) -> None:
+    def run(self, job: Callable[[Any], Any], *begin: Any) -> bool:
         """Call what is to be called, until the state machine has ended."""
         if inspect.iscoroutinefunction(job):
             raise TypeError("the job is a coroutine function: use AsyncElector")
@@ -50,7 +50,7 @@ class ElectorDriver(ThreadDriver):
             raise RuntimeError("can be run once only")
         with self._serving:  # whose end no exception can skip
             self.job = job
-            self._serve(begin)
+            return self._serve(begin)
 
     def look(self) -> None:
         """If ``run`` has ended before its time, stop, and call nothing any more."""
@@ -64,13 +64,13 @@ class ElectorDriver(ThreadDriver):
     def _drive(self, begin: Any) -> None:
         if self._driving.acquire(blocking=False):  # else another thread does
             try:
-                block(self.drive(*begin))
+                self._failure = block(self.drive(*begin))
             except BaseException as error:
                 self._failure = error
             self._over = True
             self._bell.put(None)
 
-    def _serve(self, begin: Any) -> None:
+    def _serve(self, begin: Any) -> bool:
         done, told, process, raised = 0, 0, os.getpid(), list[BaseException]()
         while not self._over and os.getpid() == process:  # else this is a child that has returned
             try:
@@ -95,8 +95,7 @@ class ElectorDriver(ThreadDriver):
                 self.put("returned", error, call=number)
             except BaseException as error:  # of the job, or of a signal handler
                 raised.append(error)
-        if failed := raised[0] if raised else self._failure:
-            raise failed
+        return tried(raised[0] if raised else self._failure)
 
     def _call(self, *call: Any) -> None:
         self._wanted = call
@@ -127,12 +126,7 @@ class Elector(BaseElector[ElectorDriver, Term]):
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
         and the last error if the last attempt failed. Can be called once, instead of ``run``.
         """
-        failed = None
-        try:
-            self._driver.run(job, "try", seconds(wait))
-        except LeaderElectionError as error:
-            failed = error
-        return tried(failed)
+        return self._driver.run(job, "try", seconds(wait))
 
 
 class Follower(BaseFollower[ThreadDriver]):
@@ -147,7 +141,7 @@ class Follower(BaseFollower[ThreadDriver]):
         driving.add_done_callback(told.put)
         try:
             yield from iter(told.get, driving)
-            driving.result()
+            tried(driving.result())
         finally:
             self.stop()
 
