@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import Server, until
+from psycopg.pq import TransactionStatus
 
-from leader_election import AsyncElector, Elector
+from leader_election import AsyncElector, Elector, Term, aio, threads
 
 
 class NoText(Exception):  # noqa: N818
@@ -112,7 +116,7 @@ class World:
         thread = threading.Thread(target=program, daemon=True)
         thread.start()
         thread.join(10)
-        assert not thread.is_alive(), self.called
+        assert not thread.is_alive(), (self.called, self.errors[:3])
         assert (self.elector.state, self.elector.health) == ("stopped", "stopped")
         until(lambda: threading.active_count() == 1, 5)
 
@@ -264,3 +268,112 @@ def test_runs_once(monkeypatch: Any) -> None:
     for run in elector.run, elector.try_run:
         with pytest.raises(RuntimeError, match="once only"):
             run(bool)
+
+
+class SyncConnection:
+    """A connection for ``every``, which is also its transactions and cursors."""
+
+    prepare_threshold: int | None = 5
+    transaction_status = TransactionStatus.IDLE
+
+    def __init__(self) -> None:
+        self.info, self.now = self, 0
+        self.row: tuple[int, int] = (True, 0)
+
+    def cursor(self, **_: Any) -> Any:
+        return self
+
+    transaction: Any = cursor
+
+    def execute(self, sql: str, _: Any) -> Any:
+        self.now += 5
+        self.row = (True, 0) if "once(" in sql else (self.now, 0)
+        return self
+
+    def fetchone(self) -> Any:
+        return self.row
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+class AsyncConnection(SyncConnection):
+    """A connection for asyncio."""
+
+    async def execute(self, sql: str, parameters: Any) -> Any:
+        return super().execute(sql, parameters)
+
+    async def fetchone(self) -> Any:
+        return self.row
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("place", ["connect", "schedule", "task"])
+@failures
+def test_failure_in_every(place: str, error: BaseException, world: World, monkeypatch: Any) -> None:
+    async def sleep(_: float) -> None:
+        await asyncio.tasks.sleep(0)
+
+    called: list[str] = []
+    connection = (SyncConnection if world.threads else AsyncConnection)()
+
+    def act(name: str, value: Any = None) -> Any:
+        called.append(name)
+        if called.count(name) == 1 and name == place:
+            raise error
+        if name == "task":
+            world.elector.stop()
+        return value
+
+    every = sys.modules["leader_election.every"]  # the package's name is that of a function
+    monkeypatch.setattr(every, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(Term, "wait", lambda term, _: term.cancelled)
+    make = threads.every if world.threads else aio.every
+    job: Any = make(
+        lambda: act("connect", connection),
+        lambda last: act("schedule", last + timedelta(seconds=5)),
+        lambda *_: act("task"),
+    )
+    world.elector = world.flavours[world.threads](print, "e", ttl=5, on_error=world.errors.append)
+    world.call(world.elector.run, job)
+    assert world.failure is None and called[-1] == "task" and called.count(place) > 1
+    assert [error.kind for error in world.errors] == [
+        "task" if isinstance(error, Exception) else "job"
+    ]
+    assert world.elector.terms == 1 + (not isinstance(error, Exception))
+
+
+@raised
+def test_raised_in_every(error: BaseException, world: World) -> None:
+    def task(*_: Any) -> None:
+        raise error
+
+    make: Any = threads.every if world.threads else aio.every
+    job = make(SyncConnection if world.threads else AsyncConnection, 1, task)
+    world.elector = world.flavours[world.threads](print, "e", ttl=5, on_error=world.errors.append)
+    world.call(world.elector.run, job)
+    assert world.failure is error and world.resigned() and not world.errors
+
+
+def test_every_of_the_wrong_flavour(monkeypatch: Any) -> None:
+    world = World("threads", monkeypatch)
+
+    async def task(*_: Any) -> None:
+        await asyncio.sleep(0)
+
+    def on_error(error: Any) -> None:
+        world.errors.append(error)
+        world.elector.stop()
+
+    job = threads.every(SyncConnection, 1, task)
+    world.elector = Elector(print, "e", ttl=5, on_error=on_error)
+    world.call(world.elector.run, job)
+    assert "asyncio" in str(world.errors[0])

@@ -295,6 +295,18 @@ def test_task_that_catches_an_error_of_its_transaction(
     assert not done.fetchall()
 
 
+def test_every_with_a_connection_in_a_transaction(election: str, db: Any) -> None:
+    def begun() -> Any:
+        conn = connect()
+        conn.execute("SELECT 1")
+        return conn
+
+    program = Program("threads", election, job=threads.every(begun, 1, print), connect=connect)
+    until(lambda: program.errors)
+    program.stop()
+    assert "begun a transaction" in str(program.errors[0])
+
+
 def test_every_with_a_pool(election: str, db: Any) -> None:
     due: list[datetime] = []
     with ConnectionPool(DIRECT, min_size=1) as pool:

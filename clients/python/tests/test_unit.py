@@ -22,6 +22,7 @@ from leader_election import (
     AsyncTerm,
     Elector,
     LostError,
+    Term,
     aio,
     threads,
 )
@@ -45,6 +46,15 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
             every(print, 0.5, print)
         with pytest.raises(ValueError, match="zone"):
             every(print, 60, print, zone=UTC)
+
+
+def test_public_names() -> None:
+    names = "confirmations errors health identity run state stop terms try_run"
+    for elector in Elector(print, "e"), AsyncElector(print, "e"):
+        assert [name for name in dir(elector) if name[0] != "_"] == names.split()
+    names = "cancelled election guard guard_sql heartbeat is_leading once once_sql proclaim report"
+    for term, more in (AsyncTerm(None, "e", 7), []), (Term(None, "e", 7), ["wait"]):
+        assert [name for name in dir(term) if name[0] != "_"] == [*names.split(), "token", *more]
 
 
 def test_t2_identities_differ() -> None:

@@ -91,6 +91,8 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
         try:
             async with entered(await settled(connect())) as connection:
                 connection.prepare_threshold = None
+                if connection.info.transaction_status != TransactionStatus.IDLE:
+                    raise LeaderElectionError("task", "connect has begun a transaction")
                 while not term.cancelled:
                     term.heartbeat()
                     async with entered(connection.transaction()):
