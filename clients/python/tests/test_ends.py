@@ -251,6 +251,18 @@ def test_try_run_raises_what_the_job_raises(error: BaseException, world: World) 
     assert world.resigned() and not world.errors
 
 
+def test_no_thread_can_be_started(monkeypatch: Any) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    world = World("threads", monkeypatch)
+    world.elector = Elector(print, "e", ttl=5)
+    monkeypatch.setattr("leader_election.threads._thread.start_new_thread", refuse)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        world.elector.run(bool)
+    assert world.elector.state == "stopped"
+
+
 def test_run_inside_of_a_running_loop(monkeypatch: Any) -> None:
     Server(monkeypatch).renews = True
     terms: list[Any] = []

@@ -72,7 +72,9 @@ class ElectorDriver(ThreadDriver):
 
     def _serve(self, begin: Any) -> bool:
         done, told, process, raised = 0, 0, os.getpid(), list[BaseException]()
-        while not self._over and os.getpid() == process:  # else this is a child that has returned
+        while not self._over and (self._driving.locked() or not raised):
+            if os.getpid() != process:  # a child has returned from the job
+                break
             try:
                 if not self._driving.locked():
                     # in a thread, as no exception of a signal handler comes there
