@@ -41,6 +41,10 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
     for wrong in ({"connect": "postgresql://"}, {"no": 1}, {"election": 5}, {"seats": 2.5}):
         with pytest.raises(TypeError):
             elector(**({"connect": print, "election": "e"} | wrong))
+    with pytest.raises(ValueError, match="ttl"):
+        elector(print, "e", ttl=timedelta(milliseconds=900))
+    options = elector(print, "e", ttl=timedelta(minutes=1), heartbeat=5)._driver.options
+    assert (options.ttl, options.heartbeat) == (60, 5)
     for every in threads.every, aio.every:
         with pytest.raises(ValueError, match="schedule"):
             every(print, 0.5, print)
