@@ -129,8 +129,5 @@ def every(
     connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
 ) -> Callable[[Term], None]:
     """Return a job that does a task once for each time that is due."""
-    job: Callable[[Any], Coroutine[Any, Any, None]] = async_every(
-        connect, schedule, task, zone=zone
-    )
-
+    job: Any = async_every(connect, schedule, task, zone=zone)
     return lambda term: finished(job(term))

@@ -170,9 +170,7 @@ class BaseTerm:
             prefix = f'U&"{"".join(escaped)}".'
         return f"SELECT {prefix}{function}({literal(self.election)}, {arguments})"
 
-    async def _ask(
-        self, transaction: Any, function: str, read: Callable[[Any], Any], *args: Any
-    ) -> Any:
+    async def _ask(self, transaction: Any, function: str, read: Any, *args: Any) -> Any:
         values, prefix = (self.election, *args), self._machine.options.prefix
         numbered = f"SELECT {prefix}{function.format('$1', '$2', '$3')}"
         if hasattr(transaction, "fetchval"):  # of asyncpg
