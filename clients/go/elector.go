@@ -44,15 +44,15 @@ type answer struct {
 
 // A way is what sessions, leases and followers do differently: the statement
 // that waits for an election, whether each campaign opens a connection, the
-// time from one question to the next (and between bids for a lease), from a
-// renewal that failed to the next, for which a confirmation is valid, and for
-// which a bid waits in the server, and the deadlines of an answer and of a
-// confirmation.
+// time from one question to the next, from one bid for a lease to the next,
+// from a renewal that failed to the next, for which a confirmation is valid,
+// and for which a bid waits in the server, and the deadlines of an answer and
+// of a confirmation.
 type way struct {
-	bid                              string
-	opens                            bool
-	interval, retry, validity, round time.Duration
-	limit, patience                  time.Duration
+	bid                                       string
+	opens                                     bool
+	interval, between, retry, validity, round time.Duration
+	limit, patience                           time.Duration
 }
 
 // A phase says where in a campaign or a term a machine is.
@@ -255,7 +255,7 @@ func (m *machine) onAnswer(serial int, a answer, err error) {
 		yields := m.over != nil && !m.opens
 		m.finish()
 		if yields && m.phase == paused { // to those that bid at this interval
-			m.until += m.interval
+			m.until += m.between
 		}
 	}
 }
@@ -331,7 +331,7 @@ func (m *machine) answerBid(q *ask, a answer) {
 	case m.opens:
 		m.ask(nil)
 	default:
-		m.until = q.at + m.interval
+		m.until = q.at + m.between
 	}
 }
 

@@ -5,7 +5,8 @@ import "time"
 // leaseWay leads by a lease. Each statement may use another connection.
 func leaseWay(ttl time.Duration) way {
 	const most = 5 * time.Second
-	return way{bid: "bid", interval: ttl / 3, limit: min(most, ttl/3), patience: min(most, ttl/5), validity: ttl * 2 / 3, retry: min(time.Second, ttl/10)}
+	return way{bid: "bid", interval: ttl / 3, between: min(time.Second, ttl/3), validity: ttl * 2 / 3,
+		limit: min(most, ttl/3), patience: min(most, ttl/5), retry: min(time.Second, ttl/10)}
 }
 
 // lease returns a statement by a lease.
