@@ -10,7 +10,10 @@ import (
 	"time"
 )
 
-const never = time.Duration(math.MaxInt64)
+const (
+	never   = time.Duration(math.MaxInt64)
+	lasting = time.Minute // a term of this length shows that the job works
+)
 
 // An action is something that a machine wants to be done: a statement if it
 // has a serial, and else "close", "elected", "job", "cancel", "ousted",
@@ -88,7 +91,7 @@ type machine struct {
 	terms, confirmations, errors int64
 	out                          []action
 	asked                        *ask
-	serial, failures             int
+	serial, failures, crashes    int           // crashes: failures of the job in a row
 	now, until                   time.Duration // until: the end of a pause
 	stopping, toldNotYet         bool
 	left                         *Term  // of a lease that could not be resigned
@@ -99,7 +102,8 @@ type machine struct {
 	over          error  // how leadership has ended
 	reason        Reason // why the job is to stop
 	due, reportAt time.Duration
-	carried       int // the calls of heartbeat that were told to the server
+	began         time.Duration // when elected was called
+	carried       int           // the calls of heartbeat that were told to the server
 	proclaims     []action
 }
 
@@ -111,7 +115,7 @@ func newMachine(w way, election string, o *Options, clock func() time.Duration, 
 
 func (m *machine) forgetTerm() {
 	m.term, m.over, m.reason, m.carried, m.proclaims = nil, nil, "", 0, nil
-	m.due, m.reportAt = never, never
+	m.due, m.reportAt, m.began = never, never, never
 }
 
 // step lets time pass, and then something happen.
@@ -358,7 +362,7 @@ func (m *machine) lead() {
 		m.phase = leaving
 		return
 	}
-	m.phase = electing
+	m.phase, m.began = electing, m.now
 	m.terms++
 	m.do(action{what: "elected", term: m.term})
 }
@@ -381,14 +385,15 @@ func (m *machine) failAttempt(q *ask, err error) {
 		m.pause(time.Duration(ms) * time.Millisecond)
 		return
 	}
-	m.pause(m.backoff())
+	m.pause(m.backoff(15*time.Second, m.failures))
 }
 
 var inHint = regexp.MustCompile(`(\d+) ms`)
 
-func (m *machine) backoff() time.Duration {
+// backoff returns the pause after an error that others in a row came before.
+func (m *machine) backoff(most time.Duration, before int) time.Duration {
 	m.failures++
-	return m.jitter(min(15*time.Second, 500*time.Millisecond<<min(m.failures-1, 5)))
+	return m.jitter(min(most, 500*time.Millisecond<<min(before, 10)))
 }
 
 func (m *machine) jitter(d time.Duration) time.Duration {
@@ -526,6 +531,9 @@ func (m *machine) lose(reason Reason, err error) {
 func (m *machine) cancel(reason Reason, err error) {
 	if m.reason == "" {
 		m.reason, m.term.cancelled = reason, true
+		if reason == JobReturned || m.now-m.began >= lasting {
+			m.crashes = 0
+		}
 		if m.phase == working {
 			m.do(action{what: "cancel", err: err})
 			m.reportAt = m.now + m.opt.StopTimeout
@@ -554,7 +562,10 @@ func (m *machine) finish() {
 		m.end(&PermanentError{Pooler, over})
 	case reason == JobReturned:
 		m.pause(m.jitter(time.Second))
+	case reason == JobFailed:
+		m.crashes++
+		m.pause(m.backoff(time.Minute, m.crashes-1))
 	default:
-		m.pause(m.backoff())
+		m.pause(m.backoff(15*time.Second, m.failures))
 	}
 }
