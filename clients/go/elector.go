@@ -100,6 +100,7 @@ type machine struct {
 
 	term          *Term
 	over          error  // how leadership has ended
+	refused       bool   // the role may not use the token
 	reason        Reason // why the job is to stop
 	due, reportAt time.Duration
 	began         time.Duration // when elected was called
@@ -114,7 +115,7 @@ func newMachine(w way, election string, o *Options, clock func() time.Duration, 
 }
 
 func (m *machine) forgetTerm() {
-	m.term, m.over, m.reason, m.carried, m.proclaims = nil, nil, "", 0, nil
+	m.term, m.over, m.refused, m.reason, m.carried, m.proclaims = nil, nil, false, "", 0, nil
 	m.due, m.reportAt, m.began = never, never, never
 }
 
@@ -283,16 +284,18 @@ func (m *machine) onBroken(err error) {
 }
 
 func (m *machine) fail(q *ask, err error) {
+	m.refused = m.refused || q.what != "proclaim" && serverError(err).Code == "42501"
 	switch {
 	case m.phase <= confirming:
 		m.failAttempt(q, err)
 	case q.what == "resign":
 		m.report(err)
 		term := m.term
-		m.finish()
-		if !m.opens {
-			m.left = term
+		if m.opens || m.refused {
+			term = nil
 		}
+		m.finish()
+		m.left = term
 	case q.what == "proclaim":
 		m.proclaimed(err)
 		if !m.opens {
@@ -372,7 +375,9 @@ func (m *machine) failAttempt(q *ask, err error) {
 	m.forgetTerm()
 	server := serverError(err)
 	notYet := server.Code == "LE003"
-	if cause := permanent(server.Code); cause != "" && q.what == m.bid && !m.stopping {
+	if server.Code == "42501" && m.left != nil { // of a role that was replaced
+		m.left = nil
+	} else if cause := permanent(server.Code); cause != "" && q.what == m.bid && !m.stopping {
 		m.end(&PermanentError{cause, err})
 		return
 	}
