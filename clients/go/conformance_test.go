@@ -139,6 +139,7 @@ func (w *world) wantNothing() {
 func (w *world) begin(given []string) {
 	o := &Options{Identity: "x", StopTimeout: 10 * time.Second}
 	election, way := "e", followWay
+	begin := func() { w.m.campaign() }
 	switch given[0] {
 	case "every", "schedule":
 		period, shift, _ := strings.Cut(given[1], "+")
@@ -155,7 +156,9 @@ func (w *world) begin(given []string) {
 		for i := 1; i < len(given); i += 2 {
 			texts := map[string]*string{"election": &election, "identity": &o.Identity, "schema": &o.Schema}
 			lengths := map[string]*time.Duration{"ttl": &o.TTL, "heartbeat": &o.Heartbeat, "stop_timeout": &o.StopTimeout}
-			if name, word := given[i], given[i+1]; name == "seats" {
+			if name, word := given[i], given[i+1]; name == "once" {
+				begin = func() { w.m.onTry(seconds(word)) }
+			} else if name == "seats" {
 				o.Seats, w.seats = int(*integer(word)), true
 			} else if to := texts[name]; to != nil {
 				*to = *text(word)
@@ -174,7 +177,7 @@ func (w *world) begin(given []string) {
 		}
 	}
 	w.m = newMachine(way, election, o, func() time.Duration { return w.now }, func() float64 { return w.random })
-	w.step(w.m.campaign)
+	w.step(begin)
 }
 
 // step lets something happen, and then what follows from it at once.
@@ -230,6 +233,8 @@ func (w *world) act(a action) {
 		shown = fmt.Sprintf("told %d %s %s", a.leader.Token, a.leader.Identity, *cmp.Or(a.leader.Value, text("none*1")))
 	case what == "proclaimed" && a.err == nil:
 		shown += " ok"
+	case what == "end" && a.err == nil && w.m.once && !w.m.ran:
+		shown += " denied"
 	case what == "cancel" && w.m.over != nil && !errors.Is(a.err, ErrLost) && !errors.Is(a.err, ErrInDoubt):
 		w.t.Errorf("%s: the job is cancelled because of %v", w.line, a.err)
 	case a.err != nil && what != "cancel":

@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -21,8 +22,9 @@ const (
 type action struct {
 	what, value string
 	serial      int
-	term        *Term  // the present one; of a bid, that of a lease to take again
-	version     *int64 // that a follower knows
+	term        *Term         // the present one; of a bid, that of a lease to take again
+	wait        time.Duration // for which a bid waits in the server
+	version     *int64        // that a follower knows
 	reason      Reason
 	leader      *Leader
 	err         error
@@ -94,8 +96,11 @@ type machine struct {
 	serial, failures, crashes    int           // crashes: failures of the job in a row
 	now, until                   time.Duration // until: the end of a pause
 	stopping, toldNotYet         bool
-	left                         *Term  // of a lease that could not be resigned
-	pid                          uint32 // of the connection
+	once, ran                    bool          // whether to run the job once, and whether it has begun
+	lastBid                      time.Duration // when to bid for the last time
+	result                       error         // of the job that is run once
+	left                         *Term         // of a lease that could not be resigned
+	pid                          uint32        // of the connection
 	told                         []*Leader
 
 	term          *Term
@@ -109,7 +114,7 @@ type machine struct {
 }
 
 func newMachine(w way, election string, o *Options, clock func() time.Duration, random func() float64) *machine {
-	m := &machine{way: w, election: election, opt: o, clock: clock, random: random, until: never}
+	m := &machine{way: w, election: election, opt: o, clock: clock, random: random, until: never, lastBid: never}
 	m.forgetTerm()
 	return m
 }
@@ -314,6 +319,11 @@ func (m *machine) fail(q *ask, err error) {
 
 // The campaign
 
+func (m *machine) onTry(wait time.Duration) {
+	m.once, m.lastBid = true, m.now+min(max(wait, 0), never-m.now)
+	m.campaign()
+}
+
 func (m *machine) campaign() {
 	m.phase, m.until = campaigning, never
 	if m.opens {
@@ -325,7 +335,8 @@ func (m *machine) campaign() {
 
 // ask bids, or observes.
 func (m *machine) ask(version *int64) {
-	m.send(action{what: m.bid, term: m.left, version: version}, m.limit+m.round)
+	wait := min(m.round, max(m.lastBid-m.now, 0))
+	m.send(action{what: m.bid, term: m.left, version: version, wait: wait}, m.limit+wait)
 }
 
 func (m *machine) answerBid(q *ask, a answer) {
@@ -333,12 +344,12 @@ func (m *machine) answerBid(q *ask, a answer) {
 	switch {
 	case a.token != nil:
 		m.elect(q, a)
-	case m.stopping:
+	case m.stopping || m.now >= m.lastBid:
 		m.finish()
 	case m.opens:
 		m.ask(nil)
 	default:
-		m.until = q.at + m.between
+		m.until = min(q.at+m.between, m.lastBid)
 	}
 }
 
@@ -381,6 +392,10 @@ func (m *machine) failAttempt(q *ask, err error) {
 		m.end(&PermanentError{cause, err})
 		return
 	}
+	if m.now >= m.lastBid && !m.stopping {
+		m.end(err)
+		return
+	}
 	if !notYet || !m.toldNotYet {
 		m.report(err)
 	}
@@ -407,7 +422,7 @@ func (m *machine) jitter(d time.Duration) time.Duration {
 
 // pause lets the next campaign begin after a while, or ends.
 func (m *machine) pause(length time.Duration) {
-	m.phase, m.until = paused, m.now+length
+	m.phase, m.until = paused, min(m.now+length, m.lastBid)
 	if m.stopping {
 		m.end(nil)
 	}
@@ -415,7 +430,7 @@ func (m *machine) pause(length time.Duration) {
 
 func (m *machine) end(err error) {
 	m.phase, m.until = stopped, never
-	m.do(action{what: "end", err: err})
+	m.do(action{what: "end", err: cmp.Or(err, m.result)})
 }
 
 // The term
@@ -459,8 +474,12 @@ func (m *machine) onReturned(err error) {
 		kind, m.reportAt = errJob, never
 	}
 	if err != nil {
-		reason = JobFailed
-		m.report(fmt.Errorf("%w: %w", kind, err))
+		reason, err = JobFailed, fmt.Errorf("%w: %w", kind, err)
+		if m.once && m.phase == working && m.reason == "" {
+			m.result = err
+		} else {
+			m.report(err)
+		}
 	}
 	m.phase++
 	if m.phase == ousting {
@@ -468,6 +487,7 @@ func (m *machine) onReturned(err error) {
 	} else if m.phase == working && m.reason != "" {
 		m.phase = ousting
 	}
+	m.ran = m.ran || m.phase == working
 	if m.phase != leaving {
 		m.do(action{what: calls[m.phase], term: m.term, reason: m.reason})
 	}
@@ -524,6 +544,8 @@ func (m *machine) lose(reason Reason, err error) {
 	m.over = err
 	if err == errPooler {
 		err = fmt.Errorf("%w: %w", ErrLost, err)
+	} else if m.once && m.reason == "" {
+		m.result = err
 	} else {
 		m.report(err)
 	}
@@ -565,6 +587,8 @@ func (m *machine) finish() {
 	switch {
 	case over == errPooler:
 		m.end(&PermanentError{Pooler, over})
+	case m.once:
+		m.end(nil)
 	case reason == JobReturned:
 		m.pause(m.jitter(time.Second))
 	case reason == JobFailed:

@@ -93,7 +93,7 @@ func Follow(ctx context.Context, pool *pgxpool.Pool, election string, options *O
 			return observe(election, a.version, r)
 		}, func(a action) { put(a.leader, a.err) })
 		go func() {
-			if err := d.drive(ctx); err != nil {
+			if err := d.drive(ctx, d.m.campaign); err != nil {
 				put(nil, err)
 			}
 			queue.add(func() { close(items) })

@@ -47,15 +47,16 @@ func (d *driver) post(event func()) {
 	}
 }
 
-// drive returns when the state machine has ended, as it does when ctx is done.
-func (d *driver) drive(ctx context.Context) error {
+// drive lets the state machine begin, and returns when it has ended, as it
+// does when ctx is done.
+func (d *driver) drive(ctx context.Context, begin func()) error {
 	defer context.AfterFunc(ctx, func() { d.post(d.m.onStop) })()
 	defer d.closing.Wait()
 	defer close(d.ended)
 	if ctx.Err() != nil {
 		return nil
 	}
-	for event := d.m.campaign; ; {
+	for event := begin; ; {
 		for _, a := range d.m.step(now(), event) {
 			switch {
 			case a.serial > 0:
@@ -176,11 +177,31 @@ func New(pool *pgxpool.Pool, election string, options *Options) (*Elector, error
 // Errors are reported to Options.OnError and do not end Run, except for a
 // [PermanentError], which it returns.
 func (e *Elector) Run(ctx context.Context, job Job) error {
+	return e.run(ctx, job, e.m.campaign)
+}
+
+// TryRun runs the job once, if this elector is elected within a time, or now
+// if that is 0, and reports whether the job ran. It can be called once,
+// instead of Run. If ctx is cancelled, that stops the campaign, or the job.
+//
+// If another one leads, TryRun returns false and no error. It returns the error
+// of the job; [ErrLost] or [ErrInDoubt], if leadership was lost before the job
+// had ended; that of the last attempt, if that has failed; or a
+// [PermanentError]. Other errors are reported to Options.OnError.
+func (e *Elector) TryRun(ctx context.Context, wait time.Duration, job Job) (ran bool, err error) {
+	err = e.run(ctx, job, func() { e.m.onTry(wait) })
+	if errors.Is(err, errJob) {
+		err = err.(interface{ Unwrap() []error }).Unwrap()[1] // the job's own
+	}
+	return e.m.ran, err
+}
+
+func (e *Elector) run(ctx context.Context, job Job, begin func()) error {
 	if e.called.Swap(true) {
-		return errors.New("leaderelection: Run was called before")
+		return errors.New("leaderelection: Run or TryRun was called before")
 	}
 	e.ctx, e.job = ctx, job
-	err := e.drive(ctx)
+	err := e.drive(ctx, begin)
 	e.reports.add(func() {})
 	select {
 	case <-e.reports.last:

@@ -495,6 +495,94 @@ func TestS11Guard(t *testing.T) {
 	}
 }
 
+func TestS14TryRun(t *testing.T) {
+	for way, o := range map[string]Options{"session": {}, "lease": {TTL: ttl}} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			pool, election := connect(t, "DATABASE_URL"), unique(t)
+			o.OnError = func(err error) { t.Error(err) }
+			failed := errors.New("no")
+			try := func(wait time.Duration, result error, want bool) time.Duration {
+				t.Helper()
+				e, err := New(pool, election, &o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				ran, err := e.TryRun(context.Background(), wait, func(_ context.Context, term *Term) error {
+					if l := leader(t, pool, election); l != fmt.Sprint(e.opt.Identity, " ", term.Token()) {
+						t.Error(l)
+					}
+					return result
+				})
+				if ran != want || err != result {
+					t.Error(ran, err)
+				}
+				return time.Since(begin)
+			}
+			other := run(t, pool, election, idle, o)
+			other.elected()
+			try(0, nil, false)
+			if took := try(time.Second, nil, false); took < time.Second || took > 5*time.Second {
+				t.Error(took)
+			}
+			time.AfterFunc(500*time.Millisecond, other.cancel)
+			try(10*time.Second, nil, true)
+			other.stop()
+			try(0, failed, true)
+			if l := leader(t, pool, election); l != "none" {
+				t.Error(l)
+			}
+			e, _ := New(pool, election, &Options{TTL: 24 * time.Hour})
+			var permanent *PermanentError
+			if ran, err := e.TryRun(context.Background(), 0, idle); ran || !errors.As(err, &permanent) {
+				t.Error(ran, err)
+			}
+		})
+	}
+}
+
+// A lease belongs to a role. If that is replaced, its successor leads when the lease has expired.
+func TestRoleIsReplaced(t *testing.T) {
+	for name, asOne := range map[string]bool{"apart": false, "as one": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			admin, election := connect(t, "DATABASE_URL"), unique(t)
+			app := fmt.Sprintf("go_%d", time.Now().UnixNano())
+			roles := []string{app + "_0", app + "_1"}
+			exec(t, admin, "CREATE ROLE "+app)
+			defer exec(t, admin, "DROP ROLE "+app+", "+strings.Join(roles, ", "))
+			for _, role := range roles {
+				exec(t, admin, "CREATE ROLE "+role+" LOGIN IN ROLE "+app)
+				if asOne {
+					exec(t, admin, "ALTER ROLE "+role+" SET role = "+app)
+				}
+			}
+			var replaced atomic.Bool
+			config := connect(t, "DATABASE_URL").Config()
+			config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+				c.User = roles[map[bool]int{true: 1}[replaced.Load()]]
+				return nil
+			}
+			pool, err := pgxpool.NewWithConfig(context.Background(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := run(t, pool, election, idle, Options{TTL: ttl})
+			c.elected()
+			replaced.Store(true)
+			exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", roles[0])
+			confirmed, terms := c.Stats().Confirmations, map[bool]int64{false: 2, true: 1}[asOne]
+			eventually(t, "leads under the other role", func() bool { return c.Stats().Confirmations > confirmed+1 })
+			c.cancel()
+			if err := c.end(); err != nil || c.Stats().Terms != terms {
+				t.Error(err, c.Stats(), c.errors)
+			}
+			pool.Close()
+		})
+	}
+}
+
 func TestS12PermanentErrors(t *testing.T) {
 	admin := connect(t, "DATABASE_URL")
 	database := fmt.Sprintf("go_%d", time.Now().UnixNano())

@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -31,8 +32,8 @@ func (e *Elector) session(a action, r *answer) query {
 	case "open":
 		return open(e.election, r)
 	case "bid":
-		return forSeats(e.opt.Seats, r, query{`CALL le_campaign($1::text, timeout => '300 s', heartbeat => $2::interval, identity => $3::text)`,
-			[]any{e.election, interval(e.opt.Heartbeat), e.opt.Identity}, []any{&r.token}})
+		sql := fmt.Sprintf(`CALL le_campaign($1::text, timeout => '%.3f s', heartbeat => $2::interval, identity => $3::text)`, a.wait.Seconds())
+		return forSeats(e.opt.Seats, r, query{sql, []any{e.election, interval(e.opt.Heartbeat), e.opt.Identity}, []any{&r.token}})
 	case "beat":
 		return query{`SELECT le_heartbeat($1::text), pg_backend_pid()`, []any{a.term.election}, []any{&r.leads, &r.pid}}
 	case "resign":
