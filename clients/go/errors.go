@@ -68,8 +68,11 @@ func permanent(code string) Cause {
 
 // serverError returns the error of the server that an error is, or an empty one.
 func serverError(err error) *pgconn.PgError {
+	var known caughtError
 	var server *pgconn.PgError
-	if errors.As(err, &server) {
+	if errors.As(err, &known) {
+		return known.server
+	} else if errors.As(err, &server) {
 		return server
 	}
 	return &pgconn.PgError{}

@@ -76,9 +76,8 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 		var last time.Time
 		for {
 			term.Heartbeat()
-			err := tick(ctx, pool, term, schedule, &last, task)
+			err := caught(func() error { return tick(ctx, pool, term, schedule, &last, task) })
 			if err != nil && ctx.Err() == nil {
-				err = explained(err)
 				term.elector.post(func() { term.elector.m.report(err) })
 			}
 			select {
@@ -116,7 +115,7 @@ func tick(ctx context.Context, pool *pgxpool.Pool, term *Term, schedule Schedule
 			if err := q.ask(ctx, o, tx); err != nil || !first {
 				return err
 			}
-			return task(ctx, tx, due)
+			return explained(task(ctx, tx, due))
 		})
 	}
 	if err != nil {

@@ -122,11 +122,14 @@ func (l *link) watch() {
 	l.unwatch = func() { cancel(); <-ended }
 	go func() {
 		defer close(ended)
-		for ctx.Err() == nil {
-			if _, err := l.conn.WaitForNotification(ctx); err != nil && ctx.Err() == nil {
-				l.broken(err)
-				return
+		err := caught(func() (err error) {
+			for err == nil {
+				_, err = l.conn.WaitForNotification(ctx)
 			}
+			return err
+		})
+		if ctx.Err() == nil {
+			l.broken(err)
 		}
 	}()
 }
@@ -138,11 +141,14 @@ func (l *link) close() {
 	if !l.mu.TryLock() {
 		return
 	}
-	defer l.mu.Unlock()
-	if l.conn != nil && l.unwatch != nil {
-		l.unwatch()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	go func() { // a handler of the user's can hang
+		defer l.mu.Unlock()
 		defer cancel()
-		_ = l.conn.Close(ctx)
-	}
+		if l.conn != nil && l.unwatch != nil {
+			l.unwatch()
+			_ = l.conn.Close(ctx)
+		}
+	}()
+	<-ctx.Done()
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -96,7 +97,9 @@ func (d *driver) ask(a action) {
 	var r answer
 	l, q := d.link, d.query(a, &r)
 	go func() {
-		err := d.answer(l, q, func() { d.post(func() { d.m.onBegun(a.serial) }) })
+		err := caught(func() error {
+			return d.answer(l, q, func() { d.post(func() { d.m.onBegun(a.serial) }) })
+		})
 		d.post(func() { d.m.onAnswer(a.serial, r, err) })
 	}()
 }
@@ -191,7 +194,10 @@ func (e *Elector) Run(ctx context.Context, job Job) error {
 func (e *Elector) TryRun(ctx context.Context, wait time.Duration, job Job) (ran bool, err error) {
 	err = e.run(ctx, job, func() { e.m.onTry(wait) })
 	if errors.Is(err, errJob) {
-		err = err.(interface{ Unwrap() []error }).Unwrap()[1] // the job's own
+		err = err.(interface{ Unwrap() []error }).Unwrap()[1]
+		if own, ok := err.(caughtError); ok {
+			err = own.error
+		}
 	}
 	return e.m.ran, err
 }
@@ -244,13 +250,11 @@ func (e *Elector) begin(term *Term) {
 	})
 }
 
-// beside calls a callback or the job in the background. That may end its
-// goroutine, as t.FailNow of a test does.
+// beside calls a callback or the job in the background.
 func (e *Elector) beside(f func() error) {
 	go func() {
-		err := errors.New("it has ended its goroutine")
-		defer func() { e.post(func() { e.m.onReturned(err) }) }()
-		err = recovered(f)
+		err := caught(f)
+		e.post(func() { e.m.onReturned(err) })
 	}()
 }
 
@@ -260,20 +264,52 @@ func (e *Elector) log(what string, args ...any) {
 
 func (e *Elector) report(err error) {
 	e.reports.add(func() {
-		if failure := recovered(func() error { e.opt.OnError(err); return nil }); failure != nil {
+		if failure := caught(func() error { e.opt.OnError(err); return nil }); failure != nil {
 			e.opt.Logger.Error("OnError failed", "failure", failure, "error", err)
 		}
 	})
 }
 
-// recovered calls f and returns its error, or its panic as an error.
-func recovered(f func() error) (err error) {
+// caught calls a function that is, or calls, one of the user's. It returns its
+// error as a [caughtError], and as an error its panic, or the end of its
+// goroutine, as by t.FailNow of a test.
+func caught(f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		err := errors.New("it has ended its goroutine")
+		defer func() { result <- err }()
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %s\n%s", message(p), debug.Stack())
+			}
+		}()
+		failure := f()
+		if failure != nil {
+			failure = caughtError{failure, message(failure), serverError(failure)}
+		}
+		err = failure
+	}()
+	return <-result
+}
+
+// A caughtError is an error of the user's, with what is to be known of it, so
+// that its methods, which can do anything, are not called elsewhere.
+type caughtError struct {
+	error
+	text   string
+	server *pgconn.PgError
+}
+
+func (e caughtError) Error() string { return e.text }
+func (e caughtError) Unwrap() error { return e.error }
+
+func message(v any) (s string) {
 	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		if recover() != nil {
+			s = fmt.Sprintf("%T", v)
 		}
 	}()
-	return f()
+	return fmt.Sprint(v)
 }
 
 // A chain calls one function after the other in the background.
@@ -287,7 +323,7 @@ func (c *chain) add(f func()) {
 		if before != nil {
 			<-before
 		}
-		f()
+		_ = caught(func() error { f(); return nil })
 	}()
 }
 

@@ -133,23 +133,6 @@ func TestT5StopBeforeRun(t *testing.T) {
 	}
 }
 
-// A job that ends its goroutine, as by t.FailNow, has failed.
-func TestJobEndsItsGoroutine(t *testing.T) {
-	failed := make(chan error, 1)
-	e := made(t, Options{OnError: func(err error) { failed <- err }}, none)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- e.Run(ctx, func(context.Context, *Term) error { runtime.Goexit(); return nil }) }()
-	select {
-	case err := <-failed:
-		if stop(); !errors.Is(err, errJob) || <-ended != nil {
-			t.Error(err)
-		}
-	case <-time.After(3 * time.Second):
-		t.Fatal("the elector waits for the job")
-	}
-}
-
 func TestFormerTermProclaims(t *testing.T) {
 	var first *Term
 	e := made(t, Options{}, none)

@@ -1,0 +1,325 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A hostile error has no text, and lets nobody look into it.
+type hostile struct{}
+
+func (h *hostile) Error() string { panic(h) }
+func (h *hostile) Unwrap() error { panic(h) }
+func (h *hostile) Is(error) bool { panic(h) }
+func (h *hostile) As(any) bool   { panic(h) }
+
+// A silencer is an error that ends the goroutine of whatever asks for its text.
+type silencer struct{}
+
+func (silencer) Error() string { runtime.Goexit(); return "" }
+
+// ends has the ways in which a function of the caller can end, besides returning nil.
+var ends = map[string]func() error{
+	"error":       func() error { return errors.New("it fails") },
+	"canceled":    func() error { return context.Canceled },
+	"hostile":     func() error { return &hostile{} },
+	"typed nil":   func() error { return (*hostile)(nil) },
+	"silencer":    func() error { return silencer{} },
+	"panic":       func() error { panic("it panics") },
+	"panic nil":   func() error { panic(nil) },
+	"panic error": func() error { panic(errors.New("it panics")) },
+	"panic odd":   func() error { panic(&hostile{}) },
+	"panic quiet": func() error { panic(silencer{}) },
+	"goexit":      func() error { runtime.Goexit(); return nil },
+}
+
+// panics tells whether f is one of ends that a function without a result can have.
+func panics(f func() error) bool {
+	return caught(func() error { _ = f(); return nil }) != nil
+}
+
+// A runner runs an elector until it is told to stop, and tells what was reported.
+func running(t *testing.T, e *Elector, job Job) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx, job) }()
+	return func() error {
+		t.Helper()
+		cancel()
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(3 * time.Second):
+			t.Fatal("Run has not returned")
+			return nil
+		}
+	}
+}
+
+// However a job ends, that is reported once, it is resigned, and the next term begins.
+func TestEndsOfAJob(t *testing.T) {
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var resigned, terms atomic.Int32
+			reports := make(chan error, 10)
+			e := made(t, Options{OnError: func(err error) { reports <- err }}, func(sql string) bool {
+				if len(sql) > 16 && sql[:16] == "SELECT le_resign" {
+					resigned.Add(1)
+				}
+				return false
+			})
+			stop := running(t, e, func(ctx context.Context, _ *Term) error {
+				if terms.Add(1) == 1 {
+					return end()
+				}
+				<-ctx.Done()
+				return nil
+			})
+			eventually(t, "the second term", func() bool { return terms.Load() == 2 })
+			if resigned.Load() != 1 || e.Health() != "leading" {
+				t.Error(resigned.Load(), e.Health())
+			}
+			if err := stop(); err != nil || len(reports) != 1 || !errors.Is(<-reports, errJob) || resigned.Load() != 2 {
+				t.Error(err, len(reports), resigned.Load())
+			}
+		})
+		t.Run("once/"+name, func(t *testing.T) {
+			t.Parallel()
+			e := made(t, Options{OnError: func(err error) { t.Error(err) }}, none)
+			if ran, err := e.TryRun(context.Background(), 0, func(context.Context, *Term) error { return end() }); !ran || err == nil {
+				t.Error(ran, err)
+			}
+		})
+	}
+}
+
+// However a callback ends, that is reported, and the job runs all the same.
+func TestEndsOfCallbacks(t *testing.T) {
+	for name, end := range ends {
+		if !panics(end) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var ran, told atomic.Int32
+			e := made(t, Options{
+				OnElected: func(*Term) { _ = end() },
+				OnOusted:  func(*Term, Reason) { _ = end() },
+				OnError: func(err error) {
+					if told.Add(1); !errors.Is(err, errCallback) {
+						t.Error(err)
+					}
+					_ = end()
+				},
+				Logger: slog.New(oddLog{slog.Default().Handler(), end}),
+			}, none)
+			stop := running(t, e, func(context.Context, *Term) error { ran.Add(1); return nil })
+			eventually(t, "three terms", func() bool { return ran.Load() == 3 })
+			if err := stop(); err != nil || told.Load() < 5 || ran.Load() > 4 {
+				t.Error(err, told.Load(), ran.Load())
+			}
+		})
+	}
+}
+
+type oddLog struct {
+	slog.Handler
+	end func() error
+}
+
+func (l oddLog) Handle(context.Context, slog.Record) error { return l.end() }
+func (l oddLog) WithAttrs([]slog.Attr) slog.Handler        { return l }
+
+// However a connection cannot be opened, that is reported, and tried again, in a campaign and in a
+// term. A panic of what a pool calls in a goroutine of its own cannot be caught.
+func TestEndsOfConnect(t *testing.T) {
+	forever := make(chan struct{})
+	t.Cleanup(func() { close(forever) })
+	all := map[string]func() error{"hangs": func() error { <-forever; return errors.New("at last") }}
+	for name, end := range ends {
+		all[name] = end
+	}
+	for name, end := range all {
+		for _, hook := range []string{"BeforeConnect", "DialFunc", "lease"} {
+			if hook == "lease" && panics(func() error {
+				if name != "hangs" {
+					return end()
+				}
+				return nil
+			}) {
+				continue
+			}
+			t.Run(hook+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				config, _ := pgxpool.ParseConfig("postgres://u@127.0.0.1:1/d")
+				o := Options{Heartbeat: time.Second}
+				switch hook {
+				case "lease":
+					o.TTL = time.Second
+					fallthrough
+				case "BeforeConnect":
+					config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return end() }
+				case "DialFunc":
+					config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, end() }
+				}
+				pool, err := pgxpool.NewWithConfig(context.Background(), config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var told atomic.Int32
+				o.OnError = func(error) { told.Add(1) }
+				e, err := New(pool, "billing", &o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stop := running(t, e, func(context.Context, *Term) error { t.Error("it runs"); return nil })
+				eventually(t, "two attempts", func() bool { return told.Load() >= 2 })
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	for name, end := range ends {
+		t.Run("term/"+name, func(t *testing.T) {
+			t.Parallel()
+			var told atomic.Int32
+			e := made(t, Options{OnError: func(error) { told.Add(1) }}, none)
+			answer := e.answer
+			e.answer = func(l *link, q query, begun func()) error {
+				if q.sql == `SELECT le_renew($1::text, $2::bigint)` && told.Load() == 0 {
+					return end()
+				}
+				return answer(l, q, begun)
+			}
+			stop := running(t, e, idle)
+			eventually(t, "the renewal that fails is repeated", func() bool { return e.Stats().Confirmations > 2 })
+			if err := stop(); err != nil || told.Load() != 1 || e.Stats().Terms != 1 {
+				t.Error(err, told.Load(), e.Stats())
+			}
+		})
+	}
+}
+
+// A handler of notifications that hangs or panics keeps neither the job nor Run.
+func TestEndsOfAHandler(t *testing.T) {
+	for name, end := range map[string]func(){"hangs": func() { select {} }, "panics": func() { panic("no") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			admin, election := connect(t, "DATABASE_URL"), unique(t)
+			channel := pgx.Identifier{election}.Sanitize()
+			config := admin.Config()
+			called := make(chan bool, 100)
+			config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { called <- true; end() }
+			config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+				_, err := conn.Exec(ctx, "LISTEN "+channel)
+				return err
+			}
+			pool, err := pgxpool.NewWithConfig(context.Background(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			c := run(t, pool, election, idle, Options{})
+			c.elected()
+			exec(t, admin, "NOTIFY "+channel)
+			<-called
+			if name != "hangs" {
+				eventually(t, "it leads again", func() bool { return c.Stats().Terms > 1 && c.working.Load() })
+			}
+			begin := time.Now()
+			c.cancel()
+			if err := c.end(); err != nil || time.Since(begin) > 8*time.Second { // the resignation has 5 s
+				t.Error(err, time.Since(begin))
+			}
+			eventually(t, "nothing leads", func() bool { return leader(t, admin, election) == "none" })
+		})
+	}
+}
+
+// Run does not wait for a handler that hangs when it closes the connection.
+func TestCloseOfAHandler(t *testing.T) {
+	l := newLink(nil, nil, true)
+	l.conn, l.unwatch = new(pgx.Conn), func() { select {} }
+	closed := make(chan bool)
+	go func() { l.close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(3 * time.Second):
+		t.Error("it waits")
+	}
+}
+
+// However a task or its schedule ends, that is reported, nothing is recorded, and it is tried again.
+func TestS07EndsOfATask(t *testing.T) {
+	for name, end := range ends {
+		for _, what := range []string{"task", "schedule"} {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				if what == "schedule" && !panics(end) {
+					return
+				}
+				pool, election := connect(t, "DATABASE_URL"), unique(t)
+				var asked, begun, done atomic.Int32
+				fails := func(place string) error {
+					if what == place {
+						return end()
+					}
+					return nil
+				}
+				schedule := ScheduleFunc(func(last time.Time) time.Time {
+					if asked.Add(1) == 1 {
+						_ = fails("schedule")
+					}
+					return Interval(time.Second).Next(last)
+				})
+				job := Every(pool, schedule, func(ctx context.Context, tx pgx.Tx, due time.Time) error {
+					if begun.Add(1) == 1 {
+						if err := fails("task"); err != nil {
+							return err
+						}
+					}
+					done.Add(1)
+					return nil
+				})
+				c := run(t, pool, election, job, Options{})
+				eventually(t, "two are done", func() bool { return done.Load() == 2 })
+				c.cancel()
+				if err := c.end(); err != nil || len(c.errors) != 1 || c.Stats().Terms != 1 || c.reasons[0] != Resigned {
+					t.Error(err, len(c.errors), c.Stats(), c.reasons)
+				}
+			})
+		}
+	}
+}
+
+// The loop of a follower may end in any way, and leaves nothing behind.
+func TestEndsOfAFollower(t *testing.T) {
+	pool, election := connect(t, "DATABASE_URL"), unique(t)
+	before := runtime.NumGoroutine()
+	for name, end := range ends {
+		_ = caught(func() error {
+			for range Follow(context.Background(), pool, election, nil) {
+				if err := end(); err != nil {
+					return err
+				}
+			}
+			return fmt.Errorf("%s did not end the loop", name)
+		})
+	}
+	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+1 })
+}
