@@ -287,7 +287,7 @@ func TestS07EndsOfATask(t *testing.T) {
 					}
 					return Interval(time.Second).Next(last)
 				})
-				job := Every(pool, schedule, func(ctx context.Context, tx pgx.Tx, due time.Time) error {
+				job := every(t, pool, schedule, func(ctx context.Context, tx pgx.Tx, due time.Time) error {
 					if begun.Add(1) == 1 {
 						if err := fails("task"); err != nil {
 							return err

@@ -83,7 +83,7 @@ func serverError(err error) *pgconn.PgError {
 func explained(err error) error {
 	server := serverError(err)
 	for _, more := range []string{server.Detail, server.Hint} {
-		if more != "" {
+		if more != "" && !strings.Contains(err.Error(), more) {
 			err = fmt.Errorf("%w; %s", err, more)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // A Schedule returns the due time that follows another one, or the zero time
-// if there is none. The schedules of github.com/robfig/cron are such.
+// if there is none.
 type Schedule interface {
 	Next(time.Time) time.Time
 }
@@ -32,6 +32,49 @@ type Interval time.Duration
 func (i Interval) Next(last time.Time) time.Time {
 	d := time.Duration(i)
 	return epoch.Add((last.Sub(epoch)/d + 1) * d)
+}
+
+// InZone makes a [Schedule] of one of times of the day, which is asked, as if it
+// was in UTC, for what the clocks of a zone show. A time that they show twice is
+// due the first time, and one that they leave out when they are put forward.
+func InZone(zone *time.Location, schedule Schedule) Schedule { return zoned{zone, schedule} }
+
+type zoned struct {
+	zone     *time.Location
+	schedule Schedule
+}
+
+func (z zoned) Next(last time.Time) time.Time {
+	_, offset := last.In(z.zone).Zone()
+	shown := last.UTC().Add(time.Duration(offset) * time.Second)
+	for {
+		next := z.schedule.Next(shown)
+		if next.IsZero() {
+			return next
+		} else if !next.After(shown) {
+			return last
+		}
+		if due := z.place(next); due.After(last) {
+			return due
+		}
+		shown = next
+	}
+}
+
+// place returns the first time when the clocks show a time, or a later one.
+func (z zoned) place(shown time.Time) time.Time {
+	for at := shown.Add(-day).In(z.zone); ; {
+		_, offset := at.Zone()
+		due := shown.Add(-time.Duration(offset) * time.Second).In(z.zone)
+		if due.Before(at) { // the clocks were put forward over it
+			due = at
+		}
+		_, end := at.ZoneBounds()
+		if end.IsZero() || due.Before(end) {
+			return due
+		}
+		at = end
+	}
 }
 
 // dueTime returns the last time that is due after another one, or the zero
@@ -66,17 +109,35 @@ func dueTime(schedule Schedule, last, now time.Time) (due, next time.Time, err e
 // transaction does to the database is done at most once for each due time, by
 // whichever leader. Of due times that were missed, the last one only is done.
 //
-// The job calls [Term.Heartbeat] each second, but not during the task. Every
-// panics if an interval is shorter than a second.
-func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context, tx pgx.Tx, due time.Time) error) Job {
-	if i, ok := schedule.(Interval); ok && time.Duration(i) < time.Second {
-		panic("leaderelection: the interval of Every is shorter than a second")
+// The job calls [Term.Heartbeat] each second, but not during the task.
+func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context, tx pgx.Tx, due time.Time) error) (Job, error) {
+	if pool == nil || task == nil {
+		return nil, errors.New("leaderelection: Every needs a pool and a task")
+	}
+	return Due(schedule, func(ctx context.Context, term *Term, due time.Time) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			first, err := term.Once(ctx, tx, due)
+			if err != nil || !first {
+				return err
+			}
+			return task(ctx, tx, due)
+		})
+	})
+}
+
+// Due makes a [Job], as [Every] does, of a task that begins a transaction by
+// itself, and does there what is to be done if [Term.Once] returns true.
+func Due(schedule Schedule, task func(ctx context.Context, term *Term, due time.Time) error) (Job, error) {
+	if err := check(schedule); err != nil {
+		return nil, err
+	} else if task == nil {
+		return nil, errors.New("leaderelection: Due needs a task")
 	}
 	return func(ctx context.Context, term *Term) error {
 		var last time.Time
 		for {
 			term.Heartbeat()
-			err := caught(func() error { return tick(ctx, pool, term, schedule, &last, task) })
+			err := caught(func() error { return tick(ctx, term, schedule, &last, task) })
 			if err != nil && ctx.Err() == nil {
 				term.elector.post(func() { term.elector.m.report(err) })
 			}
@@ -86,16 +147,32 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 			case <-time.After(time.Second):
 			}
 		}
+	}, nil
+}
+
+func check(schedule Schedule) error {
+	switch s := schedule.(type) {
+	case nil:
+		return errors.New("leaderelection: the schedule must not be nil")
+	case zoned:
+		if s.zone == nil {
+			return errors.New("leaderelection: the zone must not be nil")
+		}
+		return check(s.schedule)
+	case Interval:
+		if time.Duration(s) < time.Second {
+			return errors.New("leaderelection: an interval must be at least a second")
+		}
 	}
+	return nil
 }
 
 // tick does the task if a time is due.
-func tick(ctx context.Context, pool *pgxpool.Pool, term *Term, schedule Schedule, last *time.Time, task func(context.Context, pgx.Tx, time.Time) error) error {
-	o := term.elector.opt
+func tick(ctx context.Context, term *Term, schedule Schedule, last *time.Time, task func(context.Context, *Term, time.Time) error) error {
 	var now time.Time
 	var done *time.Time
 	q := query{`SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = $1::text)`, []any{term.election}, []any{&now, &done}}
-	if err := q.ask(ctx, o, pool); err != nil {
+	if err := q.ask(ctx, term.elector.opt, term.elector.pool); err != nil {
 		return fmt.Errorf("cannot ask which task is due: %w", err)
 	}
 	if last.IsZero() {
@@ -109,17 +186,9 @@ func tick(ctx context.Context, pool *pgxpool.Pool, term *Term, schedule Schedule
 		return fmt.Errorf("no task is due in election %q: %w", term.election, err)
 	}
 	if !due.IsZero() {
-		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			var first bool
-			q := query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{term.election, due, term.token}, []any{&first}}
-			if err := q.ask(ctx, o, tx); err != nil || !first {
-				return err
-			}
-			return explained(task(ctx, tx, due))
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("the task of %v in election %q failed: %w", due.UTC(), term.election, err)
+		if err = explained(task(ctx, term, due)); err != nil {
+			return fmt.Errorf("the task of %v in election %q failed: %w", due.UTC(), term.election, err)
+		}
 	}
 	*last = next
 	return nil

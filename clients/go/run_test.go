@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -22,12 +24,61 @@ func TestT1WrongOption(t *testing.T) {
 	if _, err := New(nil, "billing", &Options{TTL: time.Millisecond}); err == nil || err.Error() != "leaderelection: TTL must be from one second to one day" {
 		t.Error(err)
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("an interval below a second is taken")
+	pool, task := new(pgxpool.Pool), func(context.Context, pgx.Tx, time.Time) error { return nil }
+	for _, schedule := range []Schedule{nil, Interval(time.Second - 1), InZone(nil, Interval(day)), InZone(time.UTC, nil)} {
+		if _, err := Every(pool, schedule, task); err == nil {
+			t.Error(schedule)
 		}
-	}()
-	Every(nil, Interval(time.Second-1), nil)
+	}
+	_, noPool := Every(nil, Interval(day), task)
+	_, noTask := Every(pool, Interval(day), nil)
+	_, noTaskEither := Due(Interval(day), nil)
+	if noPool == nil || noTask == nil || noTaskEither == nil {
+		t.Error(noPool, noTask, noTaskEither)
+	}
+}
+
+// at is a schedule of a time of each day, in UTC.
+func at(hour, minute int) Schedule {
+	since := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute
+	return ScheduleFunc(func(last time.Time) time.Time { return Interval(day).Next(last.Add(-since)).Add(since) })
+}
+
+// A time that clocks leave out is due when they are put forward, and one that they show twice, the
+// first time.
+func TestT6Zones(t *testing.T) {
+	for name, c := range map[string]struct {
+		schedule Schedule
+		last     string
+		want     string
+	}{
+		"back":            {at(2, 30), "2026-10-23T12:00:00Z", "10-24T00:30 10-25T00:30 10-26T01:30"},
+		"back, begun":     {at(2, 30), "2026-10-25T01:10:00Z", "10-26T01:30"}, // in the second hour from 2 to 3
+		"forward":         {at(2, 30), "2027-03-26T12:00:00Z", "03-27T01:30 03-28T01:00 03-29T00:30"},
+		"half an hour":    {at(1, 45), "2026-04-03T00:00:00Z", "04-03T14:45 04-04T14:45 04-05T15:15"},
+		"half an hour on": {at(2, 15), "2026-10-02T00:00:00Z", "10-02T15:45 10-03T15:30 10-04T15:15"},
+		"midnight":        {at(0, 0), "2018-11-03T00:00:00Z", "11-03T03:00 11-04T03:00 11-05T02:00"},
+		"a day":           {at(12, 0), "2011-12-29T00:00:00Z", "12-29T22:00 12-30T10:00 12-30T22:00"},
+		"none":            {ScheduleFunc(func(time.Time) time.Time { return time.Time{} }), "2026-10-23T12:00:00Z", "01-01T00:00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			place := map[string]string{"half an hour": "Australia/Lord_Howe", "half an hour on": "Australia/Lord_Howe", "midnight": "America/Sao_Paulo", "a day": "Pacific/Apia"}[name]
+			zone, err := time.LoadLocation(cmp.Or(place, "Europe/Berlin"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			last, _ := time.Parse(time.RFC3339, c.last)
+			for _, want := range strings.Fields(c.want) {
+				if last = InZone(zone, c.schedule).Next(last); last.UTC().Format("01-02T15:04") != want {
+					t.Error(last.UTC(), want)
+				}
+			}
+		})
+	}
+	back := ScheduleFunc(func(last time.Time) time.Time { return last.Add(-time.Hour) })
+	if _, _, err := dueTime(InZone(time.UTC, back), epoch, epoch.Add(day)); err == nil {
+		t.Error("a schedule may go back")
+	}
 }
 
 func TestT2Identities(t *testing.T) {

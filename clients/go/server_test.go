@@ -311,7 +311,7 @@ func TestS05PoolerKeepsItsSettings(t *testing.T) {
 	pool := connect(t, "POOLER_URL", "database", database, "default_query_exec_mode", "exec")
 	install(t, pool, "")
 	var done atomic.Bool
-	c := run(t, pool, "e", Every(pool, Interval(time.Second), func(context.Context, pgx.Tx, time.Time) error {
+	c := run(t, pool, "e", every(t, pool, Interval(time.Second), func(context.Context, pgx.Tx, time.Time) error {
 		done.Store(true)
 		return nil
 	}), Options{TTL: ttl})
@@ -392,6 +392,15 @@ func TestS06LeaderAndFollow(t *testing.T) {
 	next("")
 }
 
+func every(t *testing.T, pool *pgxpool.Pool, schedule Schedule, task func(context.Context, pgx.Tx, time.Time) error) Job {
+	t.Helper()
+	job, err := Every(pool, schedule, task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
 func TestS07Every(t *testing.T) {
 	pool, election := connect(t, "DATABASE_URL"), unique(t)
 	table := pgx.Identifier{election}.Sanitize()
@@ -407,9 +416,9 @@ func TestS07Every(t *testing.T) {
 		}
 		return nil
 	}
-	one := run(t, pool, election, Every(pool, Interval(2*time.Second), task), Options{Heartbeat: ttl})
+	one := run(t, pool, election, every(t, pool, Interval(2*time.Second), task), Options{Heartbeat: ttl})
 	one.elected()
-	two := run(t, pool, election, Every(pool, Interval(2*time.Second), task), Options{TTL: ttl})
+	two := run(t, pool, election, every(t, pool, Interval(2*time.Second), task), Options{TTL: ttl})
 	count := func() int { return fetch[int](t, pool, "SELECT count(*) FROM "+table) }
 	eventually(t, "three", func() bool { return count() >= 3 })
 	one.cancel()
@@ -616,8 +625,9 @@ func TestS12PermanentErrors(t *testing.T) {
 	want(role, Privilege, "permission denied", Options{Schema: "L e", TTL: ttl})
 	want(pool, Argument, "max_ttl", Options{Schema: "L e", TTL: 24 * time.Hour})
 	for _, o := range []Options{{Schema: "L e"}, {Schema: "L e", TTL: ttl}} {
-		c := run(t, pool, "e", idle, o)
-		c.elected()
+		c := run(t, pool, "le_e", idle, o)
+		exec(t, pool, c.elected().GuardSQL())
+		exec(t, pool, c.elected().OnceSQL(time.Now()))
 		c.stop()
 	}
 }

@@ -2,6 +2,9 @@ package leaderelection
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
@@ -74,10 +77,65 @@ func (t *Term) validUntil() time.Duration {
 	return min(t.confirmedUntil, t.beatenUntil, t.progressUntil)
 }
 
-// Guard lets a transaction commit only as long as the term runs.
-func (t *Term) Guard(ctx context.Context, tx pgx.Tx) error {
-	return query{`SELECT le_assert_leader($1::text, $2::bigint)`, []any{t.election, t.token}, []any{nil}}.ask(ctx, t.elector.opt, tx)
+// A Tx is a transaction of pgx, or one that [SQL] makes fit. A pool is none.
+type Tx interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Rollback(ctx context.Context) error
 }
+
+// A SQLTx is a transaction of database/sql, or one that is built on it.
+type SQLTx interface {
+	QueryRowContext(ctx context.Context, sql string, args ...any) *sql.Row
+	Rollback() error
+}
+
+// SQL makes a transaction of database/sql, with any driver, fit for
+// [Term.Guard] and [Term.Once].
+func SQL(tx SQLTx) Tx { return sqlTx{tx} }
+
+type sqlTx struct{ SQLTx }
+
+func (t sqlTx) Rollback(context.Context) error { return t.SQLTx.Rollback() }
+func (t sqlTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if len(args) > 0 && args[0] == pgx.QueryExecModeExec {
+		args = args[1:]
+	}
+	return t.QueryRowContext(ctx, sql, args...)
+}
+
+// Guard lets a transaction commit only as long as the term runs.
+func (t *Term) Guard(ctx context.Context, tx Tx) error {
+	return query{`SELECT le_assert_leader($1::text, $2::bigint)`, []any{t.election, t.token}, []any{new(string)}}.ask(ctx, t.elector.opt, tx)
+}
+
+// Once reports whether the job that is due at a time is to be done in this
+// transaction, because it has not been done by any other. It also guards the
+// transaction.
+func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err error) {
+	err = query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{t.election, due, t.token}, []any{&first}}.ask(ctx, t.elector.opt, tx)
+	return first, err
+}
+
+// GuardSQL returns the statement of Guard, without parameters, for what takes a
+// whole statement only.
+func (t *Term) GuardSQL() string {
+	return fmt.Sprintf("SELECT %s(%s, %d)", t.elector.opt.le("le_assert_leader"), literal(t.election), t.token)
+}
+
+// OnceSQL likewise returns the statement of Once.
+func (t *Term) OnceSQL(due time.Time) string {
+	return fmt.Sprintf("SELECT %s(%s, to_timestamp(%.6f), %d)", t.elector.opt.le("le_once"), literal(t.election), float64(due.UnixMicro())/1e6, t.token)
+}
+
+// literal returns a text as SQL in which nothing looks like a parameter.
+func literal(s string) string {
+	if plain.MatchString(s) {
+		return "'" + s + "'"
+	}
+	return fmt.Sprintf("convert_from(decode('%x', 'hex'), 'UTF8')", s)
+}
+
+var plain = regexp.MustCompile(`^[\w ./-]+$`)
 
 // Proclaim publishes a value until the term ends. It returns [ErrNotLeading]
 // if the term is over.

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adhocore/gronx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	leaderelection "github.com/leader-election/leader_election/clients/go"
-	"github.com/robfig/cron/v3"
 )
 
 // program builds a program and runs it, until it is told to stop by what is returned, which
@@ -60,10 +60,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/adhocore/gronx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	leaderelection "github.com/leader-election/leader_election/clients/go"
-	"github.com/robfig/cron/v3"
 )
 
 func main() {
@@ -73,8 +74,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	db := stdlib.OpenDBFromPool(pool)
 	BODY
-	_, _, _ = minutely, daily, withToken
+	_, _, _ = minutely, daily, hourly
 }
 `
 
@@ -139,22 +141,29 @@ func TestS07Cron(t *testing.T) {
 		t.Skip(err)
 	}
 	hour := time.Now().In(zone).Hour()
-	parser := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-	schedule, err := parser.Parse(fmt.Sprintf("CRON_TZ=Asia/Kathmandu */2 * %d,%d * * *", hour, (hour+1)%24))
-	if err != nil {
-		t.Fatal(err)
+	expression := fmt.Sprintf("*/2 * %d,%d * * *", hour, (hour+1)%24)
+	if !gronx.IsValid(expression) {
+		t.Fatal(expression)
 	}
+	schedule := leaderelection.InZone(zone, leaderelection.ScheduleFunc(func(last time.Time) time.Time {
+		next, _ := gronx.NextTickAfter(expression, last, false)
+		return next
+	}))
 	elector, err := leaderelection.New(pool, fmt.Sprint("cron/", time.Now().UnixNano()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var times []time.Time
-	if err := elector.Run(ctx, leaderelection.Every(pool, schedule, func(_ context.Context, _ pgx.Tx, due time.Time) error {
+	job, err := leaderelection.Every(pool, schedule, func(_ context.Context, _ pgx.Tx, due time.Time) error {
 		if times = append(times, due); len(times) == 3 {
 			cancel()
 		}
 		return nil
-	})); err != nil || len(times) < 3 || times[0].Second()%2 != 0 || times[2].Sub(times[0]) < 4*time.Second {
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := elector.Run(ctx, job); err != nil || len(times) < 3 || times[0].Second()%2 != 0 || times[2].Sub(times[0]) < 4*time.Second {
 		t.Error(err, times)
 	}
 }

@@ -3,9 +3,9 @@ module example.com/leader-election/example
 go 1.23.0
 
 require (
+	github.com/adhocore/gronx v1.20.4
 	github.com/jackc/pgx/v5 v5.7.6
 	github.com/leader-election/leader_election/clients/go v1.0.0
-	github.com/robfig/cron/v3 v3.0.1
 )
 
 require (
