@@ -248,18 +248,22 @@ func (w *world) act(a action) {
 	}
 }
 
+var errJobFails = errors.New("it fails")
+
 func kindOf(err error) string {
 	var permanent *PermanentError
 	var server *pgconn.PgError
 	for kind, sentinel := range map[string]error{
-		"lost": ErrLost, "in doubt": ErrInDoubt, "over": ErrNotLeading, "timeout": errTimeout, "no-connection": errNoConnection,
-		"job": errJob, "slow job": errSlowJob, "callback": errCallback,
+		"lost": ErrLost, "in doubt": ErrInDoubt, "over": ErrNotLeading, "timeout": ErrTimeout, "no-connection": ErrNoConnection,
+		"job": ErrJob, "slow job": ErrSlowJob, "callback": ErrCallback,
 	} {
 		if errors.Is(err, sentinel) {
 			return kind
 		}
 	}
-	if errors.As(err, &permanent) {
+	if err == errJobFails {
+		return "job"
+	} else if errors.As(err, &permanent) {
 		return string(permanent.Cause)
 	} else if errors.As(err, &server) {
 		return server.Code
@@ -336,7 +340,7 @@ func (w *world) arrive(words []string) {
 	case "stop":
 		w.step(w.m.onStop)
 	case "job", "elected", "ousted":
-		failure := map[string]error{"fails": errors.New("it fails")}[words[1]]
+		failure := map[string]error{"fails": errJobFails}[words[1]]
 		w.step(func() { w.m.onReturned(failure) })
 	default:
 		w.t.Fatalf("%s: what is that?", w.line)
@@ -360,7 +364,7 @@ func (w *world) look(words []string) string {
 	case "state":
 		return string(w.m.state())
 	case "health":
-		return w.m.health()
+		return string(w.m.health())
 	}
 	return fmt.Sprint(map[string]int64{"terms": w.m.terms, "confirmations": w.m.confirmations, "errors": w.m.errors}[words[0]])
 }

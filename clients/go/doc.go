@@ -5,7 +5,7 @@
 // Make an [Elector] by [New], and call [Elector.Run]. An elector leads in
 // session scope, by a connection of its own, or, with Options.TTL, by a lease,
 // for which any connections will do. A job can be one that is done once for
-// each due time, see [Every]. [GetLeader] and [Follow] tell which leader an
+// each due time, see [Every]. [LeaderOf] and [Follow] tell which leader an
 // election has.
 //
 // The states, timers and guarantees are those of all client libraries of the

@@ -11,10 +11,7 @@ import (
 	"time"
 )
 
-const (
-	never   = time.Duration(math.MaxInt64)
-	lasting = time.Minute // a term of this length shows that the job works
-)
+const never = time.Duration(math.MaxInt64)
 
 // An action is something that a machine wants to be done: a statement if it
 // has a serial, and else "close", "elected", "job", "cancel", "ousted",
@@ -75,7 +72,7 @@ const (
 )
 
 var (
-	states = map[phase]State{stopped: Stopped, paused: Paused, campaigning: Waiting, confirming: Waiting}
+	states = map[phase]State{stopped: StateStopped, paused: StatePaused, campaigning: StateWaiting, confirming: StateWaiting}
 	calls  = map[phase]string{electing: "elected", working: "job", ousting: "ousted"}
 )
 
@@ -184,21 +181,21 @@ func (m *machine) state() State {
 	if state, ok := states[m.phase]; ok {
 		return state
 	} else if m.phase <= working && m.reason == "" {
-		return Leading
+		return StateLeading
 	}
-	return Stopping
+	return StateStopping
 }
 
-func (m *machine) health() string {
+func (m *machine) health() Health {
 	switch {
 	case m.phase == stopped:
-		return "stopped"
+		return HealthStopped
 	case m.failures > 0 || m.over != nil || m.phase > confirming && m.clock() >= m.term.validUntil():
-		return "in doubt"
+		return HealthInDoubt
 	case m.phase > confirming:
-		return "leading"
+		return HealthLeading
 	}
-	return "waiting"
+	return HealthWaiting
 }
 
 // holds returns whether leadership is to be confirmed.
@@ -271,13 +268,11 @@ func (m *machine) onAnswer(serial int, a answer, err error) {
 }
 
 func (m *machine) giveUp() {
-	err := errNoConnection
-	if m.asked.begun {
-		err = errTimeout
-	} else if !m.opens {
-		err = errPoolEmpty
+	err := fmt.Errorf("%w within %v", ErrTimeout, m.asked.deadline-m.asked.at)
+	if !m.asked.begun {
+		err = fmt.Errorf("%w within %v: if it is from the pool, none was free", ErrNoConnection, m.asked.deadline-m.asked.at)
 	}
-	m.onAnswer(m.asked.serial, answer{}, fmt.Errorf("%w within %v", err, m.asked.deadline-m.asked.at))
+	m.onAnswer(m.asked.serial, answer{}, err)
 }
 
 func (m *machine) onBroken(err error) {
@@ -354,16 +349,13 @@ func (m *machine) answerBid(q *ask, a answer) {
 }
 
 func (m *machine) elect(q *ask, a answer) {
-	m.term = &Term{mu: &m.mu, now: m.clock, election: m.election, token: *a.token, beatenUntil: never, progressUntil: never}
-	if a.name != nil {
-		m.term.election = *a.name
-	}
+	m.term = &Term{mu: &m.mu, now: m.clock, election: *cmp.Or(a.name, &m.election), token: *a.token, beatenUntil: never, beatLength: never / 2}
 	m.phase = confirming
 	if m.opens {
 		m.confirm()
 		return
 	}
-	m.term.progress(m.opt.Heartbeat*2/3, q.at)
+	m.term.beatAt, m.term.beatLength = q.at, cmp.Or(m.opt.Heartbeat*2/3, never/2)
 	m.confirmed(q)
 	m.lead()
 }
@@ -448,11 +440,11 @@ func (m *machine) answerConfirm(q *ask, a answer) {
 	case m.over != nil:
 		return
 	case m.opens && a.pid != m.pid:
-		m.lose(Lost, errPooler)
+		m.lose(ReasonLost, errPooler)
 	case a.leads:
 		m.confirmed(q)
 	default:
-		m.lose(Lost, ErrLost)
+		m.lose(ReasonLost, ErrLost)
 	}
 	if m.phase == confirming {
 		m.lead()
@@ -469,16 +461,16 @@ func (m *machine) confirmed(q *ask) {
 
 // onReturned is called after elected, the job or ousted.
 func (m *machine) onReturned(err error) {
-	kind, reason := errCallback, JobReturned
+	kind, reason := ErrCallback, ReasonJobReturned
 	if m.phase == working {
-		kind, m.reportAt = errJob, never
+		kind, m.reportAt = ErrJob, never
 	}
 	if err != nil {
-		reason, err = JobFailed, fmt.Errorf("%w: %w", kind, err)
+		reason = ReasonJobFailed
 		if m.once && m.phase == working && m.reason == "" {
 			m.result = err
 		} else {
-			m.report(err)
+			m.report(fmt.Errorf("%w: %w", kind, err))
 		}
 	}
 	m.phase++
@@ -495,7 +487,7 @@ func (m *machine) onReturned(err error) {
 
 func (m *machine) reportSlowJob() {
 	m.reportAt = never
-	m.report(fmt.Errorf("%w within %v", errSlowJob, m.opt.StopTimeout))
+	m.report(fmt.Errorf("%w within %v", ErrSlowJob, m.opt.StopTimeout))
 }
 
 func (m *machine) onProclaim(a action) {
@@ -526,15 +518,15 @@ func (m *machine) onStop() {
 		m.close()
 		m.end(nil)
 	} else if m.holds() {
-		m.cancel(Resigned, nil)
+		m.cancel(ReasonResigned, nil)
 	}
 }
 
-func (m *machine) doubt() { m.lose(InDoubt, ErrInDoubt) }
+func (m *machine) doubt() { m.lose(ReasonInDoubt, ErrInDoubt) }
 
 func (m *machine) connectionLost(err error) {
 	if m.holds() {
-		m.lose(Lost, fmt.Errorf("%w: %w", ErrLost, err))
+		m.lose(ReasonLost, fmt.Errorf("%w: %w", ErrLost, err))
 	} else if errors.Is(m.over, ErrInDoubt) {
 		m.over = ErrLost
 	}
@@ -558,7 +550,7 @@ func (m *machine) lose(reason Reason, err error) {
 func (m *machine) cancel(reason Reason, err error) {
 	if m.reason == "" {
 		m.reason, m.term.cancelled = reason, true
-		if reason == JobReturned || m.now-m.began >= lasting {
+		if reason == ReasonJobReturned || m.now-m.began >= time.Minute { // the job works
 			m.crashes = 0
 		}
 		if m.phase == working {
@@ -586,12 +578,12 @@ func (m *machine) finish() {
 	m.close()
 	switch {
 	case over == errPooler:
-		m.end(&PermanentError{Pooler, over})
+		m.end(&PermanentError{CausePooler, over})
 	case m.once:
 		m.end(nil)
-	case reason == JobReturned:
+	case reason == ReasonJobReturned:
 		m.pause(m.jitter(time.Second))
-	case reason == JobFailed:
+	case reason == ReasonJobFailed:
 		m.crashes++
 		m.pause(m.backoff(time.Minute, m.crashes-1))
 	default:

@@ -93,7 +93,7 @@ func TestEndsOfAJob(t *testing.T) {
 			if resigned.Load() != 1 || e.Health() != "leading" {
 				t.Error(resigned.Load(), e.Health())
 			}
-			if err := stop(); err != nil || len(reports) != 1 || !errors.Is(<-reports, errJob) || resigned.Load() != 2 {
+			if err := stop(); err != nil || len(reports) != 1 || !errors.Is(<-reports, ErrJob) || resigned.Load() != 2 {
 				t.Error(err, len(reports), resigned.Load())
 			}
 		})
@@ -120,7 +120,7 @@ func TestEndsOfCallbacks(t *testing.T) {
 				OnElected: func(*Term) { _ = end() },
 				OnOusted:  func(*Term, Reason) { _ = end() },
 				OnError: func(err error) {
-					if told.Add(1); !errors.Is(err, errCallback) {
+					if told.Add(1); !errors.Is(err, ErrCallback) {
 						t.Error(err)
 					}
 					_ = end()
@@ -253,8 +253,7 @@ func TestEndsOfAHandler(t *testing.T) {
 
 // Run does not wait for a handler that hangs when it closes the connection.
 func TestCloseOfAHandler(t *testing.T) {
-	l := newLink(nil, nil, true)
-	l.conn, l.unwatch = new(pgx.Conn), func() { select {} }
+	l := &link{kill: func() {}, conn: new(pgx.Conn), unwatch: func() { select {} }}
 	closed := make(chan bool)
 	go func() { l.close(); close(closed) }()
 	select {
@@ -299,7 +298,7 @@ func TestS07EndsOfATask(t *testing.T) {
 				c := run(t, pool, election, job, Options{})
 				eventually(t, "two are done", func() bool { return done.Load() == 2 })
 				c.cancel()
-				if err := c.end(); err != nil || len(c.errors) != 1 || c.Stats().Terms != 1 || c.reasons[0] != Resigned {
+				if err := c.end(); err != nil || len(c.errors) != 1 || c.Stats().Terms != 1 || c.reasons[0] != ReasonResigned {
 					t.Error(err, len(c.errors), c.Stats(), c.reasons)
 				}
 			})

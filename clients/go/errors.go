@@ -16,10 +16,10 @@ type Cause string
 
 // The causes of a [PermanentError].
 const (
-	Extension Cause = "extension" // it is not installed, or in another schema
-	Privilege Cause = "privilege" // the role may not bid
-	Argument  Cause = "argument"  // the server refuses one, such as a TTL above its limit
-	Pooler    Cause = "pooler"    // session scope needs a connection of its own
+	CauseExtension Cause = "extension" // it is not installed, or in another schema
+	CausePrivilege Cause = "privilege" // the role may not bid
+	CauseArgument  Cause = "argument"  // the server refuses one, such as a TTL above its limit
+	CausePooler    Cause = "pooler"    // session scope needs a connection of its own
 )
 
 // A PermanentError goes on until something is configured differently. It ends
@@ -34,26 +34,25 @@ func (e *PermanentError) Error() string { return "leaderelection: " + e.Err.Erro
 // Unwrap returns the error of the server, if it is one.
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// The causes of the cancellation of a job's context, besides a stop:
-// [context.Cause] returns them, and Options.OnError gets them. ErrNotLeading
-// is returned by [Term.Proclaim]. Test with [errors.Is].
+// The kinds of errors that Options.OnError gets, besides those of the server
+// ([pgconn.PgError]). Test with [errors.Is].
+//
+// [context.Cause] of a job's context returns ErrLost or ErrInDoubt, besides a
+// stop. [Term.Proclaim] returns ErrNotLeading.
 var (
-	ErrLost       = errors.New("leadership is lost")
-	ErrInDoubt    = errors.New("leadership is in doubt")
-	ErrNotLeading = errors.New("the term is over")
+	ErrLost         = errors.New("leadership is lost")
+	ErrInDoubt      = errors.New("leadership is in doubt")
+	ErrNotLeading   = errors.New("the term is over")
+	ErrJob          = errors.New("the job failed")
+	ErrSlowJob      = errors.New("the job has not stopped")
+	ErrCallback     = errors.New("a callback failed")
+	ErrTimeout      = errors.New("no answer")
+	ErrNoConnection = errors.New("no connection")
 )
 
-var (
-	errTimeout      = errors.New("no answer")
-	errNoConnection = errors.New("no connection")
-	errPoolEmpty    = fmt.Errorf("%w from the pool", errNoConnection)
-	errJob          = errors.New("the job failed")
-	errSlowJob      = errors.New("the job has not stopped")
-	errCallback     = errors.New("a callback failed")
-	errPooler       = errors.New("session scope needs a connection of its own, and a pooler shares this one: set a TTL, to lead by a lease")
-)
+var errPooler = errors.New("session scope needs a connection of its own, and a pooler shares this one: set a TTL, to lead by a lease")
 
-var causes = map[string]Cause{"42883": Extension, "42P01": Extension, "3F000": Extension, "42501": Privilege, "LE005": Pooler}
+var causes = map[string]Cause{"42883": CauseExtension, "42P01": CauseExtension, "3F000": CauseExtension, "42501": CausePrivilege, "LE005": CausePooler}
 
 // permanent returns the cause of the permanent error that an SQLSTATE of a bid
 // is, or none.
@@ -61,21 +60,18 @@ func permanent(code string) Cause {
 	if cause, ok := causes[code]; ok {
 		return cause
 	} else if strings.HasPrefix(code, "22") || strings.HasPrefix(code, "42") {
-		return Argument
+		return CauseArgument
 	}
 	return ""
 }
 
 // serverError returns the error of the server that an error is, or an empty one.
 func serverError(err error) *pgconn.PgError {
-	var known caughtError
-	var server *pgconn.PgError
-	if errors.As(err, &known) {
-		return known.server
-	} else if errors.As(err, &server) {
-		return server
+	known := caughtError{server: &pgconn.PgError{}}
+	if !errors.As(err, &known) {
+		errors.As(err, &known.server)
 	}
-	return &pgconn.PgError{}
+	return known.server
 }
 
 // explained returns an error whose message has the detail and the hint of the
@@ -100,24 +96,22 @@ func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	switch end.Cause {
-	case Pooler: // leave no session behind that leads
+	case CausePooler:
 		end.Err = errPooler
-		var terminated *bool
 		expel := query{`SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = $2::text
 			AND name = ANY(CASE WHEN $3::int > 0 THEN le_seats($1::text, $3::int) ELSE ARRAY[$1::text] END)`,
-			[]any{election, o.Identity, o.Seats}, []any{&terminated}}
+			[]any{election, o.Identity, o.Seats}, []any{nil}}
 		var failed *pgconn.PgError
 		for tries := 0; tries < 10 && errors.As(expel.ask(ctx, o, pool), &failed); tries++ {
 			// it can run in the session that it ends, or in one that another elector ends
 		}
-	case Extension:
-		var schema *string
-		var database string
+	case CauseExtension:
+		var schema, database *string
 		failed := query{`SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
 			WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1), current_database()`,
 			nil, []any{&schema, &database}}.ask(ctx, o, pool)
 		if failed == nil && schema == nil {
-			end.Err = fmt.Errorf("leader_election is not installed in database %q: run CREATE EXTENSION leader_election, or install the SQL edition (%w)", database, end.Err)
+			end.Err = fmt.Errorf("leader_election is not installed in database %q: run CREATE EXTENSION leader_election, or install the SQL edition (%w)", *database, end.Err)
 		} else if failed == nil && *schema != o.Schema {
 			end.Err = fmt.Errorf("leader_election is in schema %q: set the option Schema to it, or add it to search_path (%w)", *schema, end.Err)
 		}

@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,12 @@ func (i Interval) Next(last time.Time) time.Time {
 // InZone makes a [Schedule] of one of times of the day, which is asked, as if it
 // was in UTC, for what the clocks of a zone show. A time that they show twice is
 // due the first time, and one that they leave out when they are put forward.
-func InZone(zone *time.Location, schedule Schedule) Schedule { return zoned{zone, schedule} }
+func InZone(zone *time.Location, schedule Schedule) Schedule {
+	if zone == nil || schedule == nil {
+		return nil // which Every refuses
+	}
+	return zoned{zone, schedule}
+}
 
 type zoned struct {
 	zone     *time.Location
@@ -47,18 +53,16 @@ type zoned struct {
 func (z zoned) Next(last time.Time) time.Time {
 	_, offset := last.In(z.zone).Zone()
 	shown := last.UTC().Add(time.Duration(offset) * time.Second)
-	for {
-		next := z.schedule.Next(shown)
-		if next.IsZero() {
-			return next
-		} else if !next.After(shown) {
-			return last
-		}
+	next := z.schedule.Next(shown)
+	for ; next.After(shown); shown, next = next, z.schedule.Next(next) {
 		if due := z.place(next); due.After(last) {
 			return due
 		}
-		shown = next
 	}
+	if next.IsZero() {
+		return next
+	}
+	return last // which is refused
 }
 
 // place returns the first time when the clocks show a time, or a later one.
@@ -80,10 +84,8 @@ func (z zoned) place(shown time.Time) time.Time {
 // dueTime returns the last time that is due after another one, or the zero
 // time, and where to go on.
 func dueTime(schedule Schedule, last, now time.Time) (due, next time.Time, err error) {
-	if i, ok := schedule.(Interval); ok {
-		if skip := now.Add(-time.Duration(i)); skip.After(last) {
-			last = skip
-		}
+	if i, ok := schedule.(Interval); ok && now.Sub(last) > time.Duration(i) {
+		last = now.Add(-time.Duration(i))
 	}
 	for passed := 0; ; passed++ {
 		following := schedule.Next(last)
@@ -112,7 +114,7 @@ func dueTime(schedule Schedule, last, now time.Time) (due, next time.Time, err e
 // The job calls [Term.Heartbeat] each second, but not during the task.
 func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context, tx pgx.Tx, due time.Time) error) (Job, error) {
 	if pool == nil || task == nil {
-		return nil, errors.New("leaderelection: Every needs a pool and a task")
+		return Due(nil, nil)
 	}
 	return Due(schedule, func(ctx context.Context, term *Term, due time.Time) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -128,17 +130,14 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 // Due makes a [Job], as [Every] does, of a task that begins a transaction by
 // itself, and does there what is to be done if [Term.Once] returns true.
 func Due(schedule Schedule, task func(ctx context.Context, term *Term, due time.Time) error) (Job, error) {
-	if err := check(schedule); err != nil {
-		return nil, err
-	} else if task == nil {
-		return nil, errors.New("leaderelection: Due needs a task")
+	if i, ok := schedule.(Interval); schedule == nil || task == nil || ok && time.Duration(i) < time.Second {
+		return nil, errors.New("leaderelection: a pool, a task and a schedule must not be nil, and an interval must be at least a second")
 	}
 	return func(ctx context.Context, term *Term) error {
 		var last time.Time
 		for {
 			term.Heartbeat()
-			err := caught(func() error { return tick(ctx, term, schedule, &last, task) })
-			if err != nil && ctx.Err() == nil {
+			if err := caught(func() error { return term.tick(ctx, schedule, &last, task) }); err != nil && ctx.Err() == nil {
 				term.elector.post(func() { term.elector.m.report(err) })
 			}
 			select {
@@ -150,44 +149,24 @@ func Due(schedule Schedule, task func(ctx context.Context, term *Term, due time.
 	}, nil
 }
 
-func check(schedule Schedule) error {
-	switch s := schedule.(type) {
-	case nil:
-		return errors.New("leaderelection: the schedule must not be nil")
-	case zoned:
-		if s.zone == nil {
-			return errors.New("leaderelection: the zone must not be nil")
-		}
-		return check(s.schedule)
-	case Interval:
-		if time.Duration(s) < time.Second {
-			return errors.New("leaderelection: an interval must be at least a second")
-		}
-	}
-	return nil
-}
-
 // tick does the task if a time is due.
-func tick(ctx context.Context, term *Term, schedule Schedule, last *time.Time, task func(context.Context, *Term, time.Time) error) error {
+func (t *Term) tick(ctx context.Context, schedule Schedule, last *time.Time, task func(context.Context, *Term, time.Time) error) error {
 	var now time.Time
 	var done *time.Time
-	q := query{`SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = $1::text)`, []any{term.election}, []any{&now, &done}}
-	if err := q.ask(ctx, term.elector.opt, term.elector.pool); err != nil {
+	q := query{`SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = $1::text)`, []any{t.election}, []any{&now, &done}}
+	if err := q.ask(ctx, t.elector.opt, t.elector.pool); err != nil {
 		return fmt.Errorf("cannot ask which task is due: %w", err)
 	}
 	if last.IsZero() {
-		*last = now
-		if done != nil {
-			*last = *done
-		}
+		*last = *cmp.Or(done, &now)
 	}
 	due, next, err := dueTime(schedule, *last, now)
 	if err != nil {
-		return fmt.Errorf("no task is due in election %q: %w", term.election, err)
+		return fmt.Errorf("no task is due in election %q: %w", t.election, err)
 	}
 	if !due.IsZero() {
-		if err = explained(task(ctx, term, due)); err != nil {
-			return fmt.Errorf("the task of %v in election %q failed: %w", due.UTC(), term.election, err)
+		if err = explained(task(ctx, t, due)); err != nil {
+			return fmt.Errorf("the task of %v in election %q failed: %w", due.UTC(), t.election, err)
 		}
 	}
 	*last = next

@@ -41,10 +41,10 @@ func observe(election string, version *int64, r *answer) query {
 		[]any{election, version}, []any{&r.version, &r.token, &r.identity, &r.value}}
 }
 
-// GetLeader returns the present leader of the election, or nil if there is
+// LeaderOf returns the present leader of the election, or nil if there is
 // none. Of the options, which may be nil, the schema counts.
-func GetLeader(ctx context.Context, pool *pgxpool.Pool, election string, options *Options) (*Leader, error) {
-	o, err := options.filled(election)
+func LeaderOf(ctx context.Context, pool *pgxpool.Pool, election string, options *Options) (*Leader, error) {
+	o, err := options.filled(pool, election)
 	if err != nil {
 		return nil, err
 	}
@@ -65,23 +65,19 @@ func GetLeader(ctx context.Context, pool *pgxpool.Pool, election string, options
 // options, which may be nil, the schema counts.
 func Follow(ctx context.Context, pool *pgxpool.Pool, election string, options *Options) iter.Seq2[*Leader, error] {
 	return func(yield func(*Leader, error) bool) {
-		o, err := options.filled(election)
+		o, err := options.filled(pool, election)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		type item struct {
-			leader *Leader
-			err    error
-		}
-		items := make(chan item)
+		items := make(chan action)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var queue chain // the state machine does not wait for the caller's loop
-		put := func(leader *Leader, err error) {
+		put := func(a action) {
 			queue.add(func() {
 				select {
-				case items <- item{leader, err}:
+				case items <- a:
 				case <-ctx.Done():
 				}
 			})
@@ -91,10 +87,10 @@ func Follow(ctx context.Context, pool *pgxpool.Pool, election string, options *O
 				return open(election, r)
 			}
 			return observe(election, a.version, r)
-		}, func(a action) { put(a.leader, a.err) })
+		}, put)
 		go func() {
 			if err := d.drive(ctx, d.m.campaign); err != nil {
-				put(nil, err)
+				put(action{err: err})
 			}
 			queue.add(func() { close(items) })
 		}()

@@ -4,9 +4,8 @@ import "time"
 
 // leaseWay leads by a lease. Each statement may use another connection.
 func leaseWay(ttl time.Duration) way {
-	const most = 5 * time.Second
 	return way{bid: "bid", interval: ttl / 3, between: min(time.Second, ttl/3), validity: ttl * 2 / 3,
-		limit: min(most, ttl/3), patience: min(most, ttl/5), retry: min(time.Second, ttl/10)}
+		limit: min(5*time.Second, ttl/3), patience: min(5*time.Second, ttl/5), retry: min(time.Second, ttl/10)}
 }
 
 // lease returns a statement by a lease.
@@ -24,9 +23,9 @@ func (e *Elector) lease(a action, r *answer) query {
 		return query{leaseSQL, []any{a.term.election, ttl, who, a.term.token}, []any{&r.token}}
 	case e.opt.Seats > 0:
 		return forSeats(e.opt.Seats, r, query{`CALL le_campaign($1::text, timeout => '0', ttl => $2::interval, identity => $3::text)`,
-			[]any{e.election, ttl, who}, []any{&r.token}})
+			[]any{e.m.election, ttl, who}, []any{&r.token}})
 	}
-	return query{leaseSQL, []any{e.election, ttl, who, nil}, []any{&r.token}}
+	return query{leaseSQL, []any{e.m.election, ttl, who, nil}, []any{&r.token}}
 }
 
 const leaseSQL = `SELECT le_lease($1::text, $2::interval, identity => $3::text, token => $4::bigint)`

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Options are the optional settings of an [Elector]. The zero value leads in
@@ -61,7 +62,10 @@ type Options struct {
 }
 
 // filled returns the options with their defaults, and an error if one is wrong.
-func (o *Options) filled(election string) (*Options, error) {
+func (o *Options) filled(pool *pgxpool.Pool, election string) (*Options, error) {
+	if pool == nil {
+		return nil, errors.New("leaderelection: pool must not be nil")
+	}
 	f := *cmp.Or(o, &Options{})
 	f.Identity = cmp.Or(f.Identity, newIdentity())
 	f.StopTimeout = cmp.Or(f.StopTimeout, 10*time.Second)
@@ -84,19 +88,21 @@ func (o *Options) check(election string) error {
 	if o.Seats > 0 {
 		last += "/" + strconv.Itoa(o.Seats)
 	}
-	braces := strings.HasPrefix(election, "{") && strings.HasSuffix(election, "}")
-	for what, good := range map[string]bool{
-		"Seats must be from 1 to 10000":                        o.Seats >= 0 && o.Seats <= 10000,
-		"election must have 1 to 255 bytes, none of them zero": isName(election, 255) && isName(last, 255),
-		"election must not be enclosed in braces":              !braces,
-		"Identity must have 1 to 255 bytes, none of them zero": isName(o.Identity, 255),
-		"Schema must have 1 to 63 bytes, none of them zero":    o.Schema == "" || isName(o.Schema, 63),
-		"Heartbeat must be from one second to one day":         o.Heartbeat == 0 || o.Heartbeat >= time.Second && o.Heartbeat <= day,
-		"TTL must be from one second to one day":               o.TTL == 0 || o.TTL >= time.Second && o.TTL <= day,
-		"StopTimeout must be positive, and at most one day":    o.StopTimeout > 0 && o.StopTimeout <= day,
+	for _, rule := range []struct {
+		good bool
+		what string
+	}{
+		{isName(election, 255) && isName(last, 255), "election must have 1 to 255 bytes, none of them zero"},
+		{!strings.HasPrefix(election, "{") || !strings.HasSuffix(election, "}"), "election must not be enclosed in braces"},
+		{isName(o.Identity, 255), "Identity must have 1 to 255 bytes, none of them zero"},
+		{o.Schema == "" || isName(o.Schema, 63), "Schema must have 1 to 63 bytes, none of them zero"},
+		{o.Seats >= 0 && o.Seats <= 10000, "Seats must be from 1 to 10000"},
+		{o.TTL == 0 || o.TTL >= time.Second && o.TTL <= day, "TTL must be from one second to one day"},
+		{o.Heartbeat == 0 || o.Heartbeat >= time.Second && o.Heartbeat <= day, "Heartbeat must be from one second to one day"},
+		{o.StopTimeout > 0 && o.StopTimeout <= day, "StopTimeout must be positive, and at most one day"},
 	} {
-		if !good {
-			return errors.New("leaderelection: " + what)
+		if !rule.good {
+			return errors.New("leaderelection: " + rule.what)
 		}
 	}
 	return nil

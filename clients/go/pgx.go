@@ -3,7 +3,6 @@ package leaderelection
 import (
 	"context"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -27,12 +26,12 @@ func (q query) ask(ctx context.Context, o *Options, from interface {
 	return explained(from.QueryRow(ctx, o.le(q.sql), append([]any{pgx.QueryExecModeExec}, q.args...)...).Scan(q.into...))
 }
 
-// interval returns d as PostgreSQL's text, or NULL.
+// interval returns d, or NULL.
 func interval(d time.Duration) any {
 	if d == 0 {
 		return nil
 	}
-	return strconv.FormatInt(d.Microseconds(), 10) + " us"
+	return d
 }
 
 // A link asks one statement at a time, in the background: each on any
@@ -47,12 +46,6 @@ type link struct {
 	mu      sync.Mutex // held while a statement is on its way; protects the rest
 	conn    *pgx.Conn  // its own
 	unwatch func()
-}
-
-func newLink(pool *pgxpool.Pool, opt *Options, own bool) *link {
-	l := &link{pool: pool, opt: opt, own: own}
-	l.life, l.kill = context.WithCancel(context.Background())
-	return l
 }
 
 // ask calls begun when it has a connection.

@@ -26,7 +26,6 @@ var start = time.Now().Add(-time.Second)
 type driver struct {
 	m       *machine
 	pool    *pgxpool.Pool
-	opt     *Options
 	query   func(a action, r *answer) query
 	answer  func(l *link, q query, begun func()) error
 	do      func(a action)
@@ -37,7 +36,7 @@ type driver struct {
 }
 
 func newDriver(pool *pgxpool.Pool, m *machine, query func(action, *answer) query, do func(action)) *driver {
-	return &driver{m: m, opt: m.opt, pool: pool, query: query, do: do, answer: (*link).ask, events: make(chan func()), ended: make(chan struct{})}
+	return &driver{m: m, pool: pool, query: query, do: do, answer: (*link).ask, events: make(chan func()), ended: make(chan struct{})}
 }
 
 // post has something happen to the state machine, unless that has ended.
@@ -54,7 +53,7 @@ func (d *driver) drive(ctx context.Context, begin func()) error {
 	defer context.AfterFunc(ctx, func() { d.post(d.m.onStop) })()
 	defer d.closing.Wait()
 	defer close(d.ended)
-	if ctx.Err() != nil {
+	if d.m.stopping = ctx.Err() != nil; d.m.stopping {
 		return nil
 	}
 	for event := begin; ; {
@@ -65,26 +64,24 @@ func (d *driver) drive(ctx context.Context, begin func()) error {
 			case a.what == "close":
 				d.hangUp()
 			case a.what == "end":
-				d.hangUp()
-				return d.opt.conclude(d.pool, d.m.election, a.err)
+				return d.m.opt.conclude(d.pool, d.m.election, a.err)
 			default:
 				d.do(a)
 			}
 		}
 		// Timers stand still while the machine is suspended, so look at the clock each second.
-		timer := time.NewTimer(min(d.m.wakeup()-now(), time.Second))
 		select {
 		case event = <-d.events:
-		case <-timer.C:
+		case <-time.After(min(d.m.wakeup()-now(), time.Second)):
 			event = func() {}
 		}
-		timer.Stop()
 	}
 }
 
 func (d *driver) ask(a action) {
 	if d.link == nil {
-		l := newLink(d.pool, d.opt, d.m.opens)
+		l := &link{pool: d.pool, opt: d.m.opt, own: d.m.opens}
+		l.life, l.kill = context.WithCancel(context.Background())
 		l.broken = func(err error) {
 			d.post(func() {
 				if d.link == l {
@@ -117,11 +114,23 @@ type State string
 
 // The states of an [Elector].
 const (
-	Stopped  State = "stopped"  // Run has not been called, or has returned
-	Waiting  State = "waiting"  // it campaigns
-	Leading  State = "leading"  // the job runs
-	Stopping State = "stopping" // the job was told to stop, or leadership is being resigned
-	Paused   State = "paused"   // it waits before the next campaign
+	StateStopped  State = "stopped"  // Run has not been called, or has returned
+	StateWaiting  State = "waiting"  // it campaigns
+	StateLeading  State = "leading"  // the job runs
+	StateStopping State = "stopping" // the job was told to stop, or leadership is being resigned
+	StatePaused   State = "paused"   // it waits before the next campaign
+)
+
+// A Health says whether an [Elector] does what it should, as it does while it
+// waits or leads.
+type Health string
+
+// The healths of an [Elector].
+const (
+	HealthStopped Health = "stopped"  // Run has not been called, or has returned
+	HealthWaiting Health = "waiting"  // it campaigns
+	HealthLeading Health = "leading"  // the term is confirmed
+	HealthInDoubt Health = "in doubt" // the last attempt or job failed, or the term is not confirmed
 )
 
 // A Job is what the leader does. It must return soon after its context is
@@ -134,7 +143,7 @@ type Job func(ctx context.Context, term *Term) error
 // Stats say how an [Elector] does.
 type Stats struct {
 	State         State
-	Health        string
+	Health        Health
 	Terms         int64 // in which OnElected was called
 	Confirmations int64
 	Errors        int64 // that were reported
@@ -144,12 +153,12 @@ type Stats struct {
 // methods can be called from any goroutine.
 type Elector struct {
 	*driver
-	election string
-	called   atomic.Bool
-	ctx      context.Context
-	job      Job
-	cancel   context.CancelCauseFunc // of the job
-	reports  chain
+	opt     *Options
+	called  atomic.Bool
+	ctx     context.Context
+	job     Job
+	cancel  context.CancelCauseFunc // of the job
+	reports chain
 }
 
 // New returns an elector that campaigns in the named election. The options may
@@ -159,13 +168,12 @@ type Elector struct {
 // the pool and with its configuration. By a lease, each statement takes a
 // connection out of the pool for the moment.
 func New(pool *pgxpool.Pool, election string, options *Options) (*Elector, error) {
-	o, err := options.filled(election)
+	o, err := options.filled(pool, election)
 	if err != nil {
 		return nil, err
 	}
-	e := &Elector{election: election}
-	w := sessionWay(o.Heartbeat)
-	query := e.session
+	e := &Elector{opt: o}
+	w, query := sessionWay(o.Heartbeat), e.session
 	if o.TTL > 0 {
 		w, query = leaseWay(o.TTL), e.lease
 	}
@@ -175,12 +183,14 @@ func New(pool *pgxpool.Pool, election string, options *Options) (*Elector, error
 
 // Run campaigns, and runs the job while it leads, again and again until ctx is
 // cancelled. Then it cancels the job, waits until that has stopped, resigns,
-// and returns nil. It can be called once.
+// and returns nil, or [context.DeadlineExceeded] if the deadline of ctx has
+// passed. It can be called once.
 //
 // Errors are reported to Options.OnError and do not end Run, except for a
 // [PermanentError], which it returns.
 func (e *Elector) Run(ctx context.Context, job Job) error {
-	return e.run(ctx, job, e.m.campaign)
+	_, err := e.run(ctx, job, e.m.campaign)
+	return err
 }
 
 // TryRun runs the job once, if this elector is elected within a time, or now
@@ -192,45 +202,51 @@ func (e *Elector) Run(ctx context.Context, job Job) error {
 // had ended; that of the last attempt, if that has failed; or a
 // [PermanentError]. Other errors are reported to Options.OnError.
 func (e *Elector) TryRun(ctx context.Context, wait time.Duration, job Job) (ran bool, err error) {
-	err = e.run(ctx, job, func() { e.m.onTry(wait) })
-	if errors.Is(err, errJob) {
-		err = err.(interface{ Unwrap() []error }).Unwrap()[1]
-		if own, ok := err.(caughtError); ok {
-			err = own.error
-		}
+	ran, err = e.run(ctx, job, func() { e.m.onTry(wait) })
+	if own, ok := err.(caughtError); ok { // the job's
+		err = own.error
 	}
-	return e.m.ran, err
+	return ran, err
 }
 
-func (e *Elector) run(ctx context.Context, job Job, begin func()) error {
-	if e.called.Swap(true) {
-		return errors.New("leaderelection: Run or TryRun was called before")
+func (e *Elector) run(ctx context.Context, job Job, begin func()) (ran bool, err error) {
+	if job == nil || e.called.Swap(true) {
+		return false, errors.New("leaderelection: the job is nil, or Run or TryRun was called before")
 	}
 	e.ctx, e.job = ctx, job
-	err := e.drive(ctx, begin)
+	err = e.drive(ctx, begin)
 	e.reports.add(func() {})
 	select {
 	case <-e.reports.last:
 	case <-time.After(time.Second): // OnError hangs
 	}
-	return err
+	if err == nil && e.m.stopping && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = ctx.Err()
+	}
+	return e.m.ran, err
 }
 
 func (e *Elector) act(a action) {
 	switch a.what {
 	case "elected":
 		a.term.elector = e
-		e.log("elected", "term", a.term.election, "token", a.term.token)
+		e.reports.add(func() { e.opt.Logger.Info("elected", "term", a.term.election, "token", a.term.token) })
 		e.beside(func() error { e.opt.OnElected(a.term); return nil })
 	case "job":
 		e.begin(a.term)
 	case "cancel":
 		e.cancel(cmp.Or(a.err, context.Cause(e.ctx)))
 	case "ousted":
-		e.log("ousted", "term", a.term.election, "token", a.term.token, "reason", a.reason)
+		e.reports.add(func() {
+			e.opt.Logger.Info("ousted", "term", a.term.election, "token", a.term.token, "reason", a.reason)
+		})
 		e.beside(func() error { e.opt.OnOusted(a.term, a.reason); return nil })
 	case "error":
-		e.report(a.err)
+		e.reports.add(func() {
+			if failure := caught(func() error { e.opt.OnError(a.err); return nil }); failure != nil {
+				e.opt.Logger.Error("OnError failed", "failure", failure, "error", a.err)
+			}
+		})
 	case "proclaimed":
 		a.reply <- a.err
 	}
@@ -256,18 +272,6 @@ func (e *Elector) beside(f func() error) {
 		err := caught(f)
 		e.post(func() { e.m.onReturned(err) })
 	}()
-}
-
-func (e *Elector) log(what string, args ...any) {
-	e.reports.add(func() { e.opt.Logger.Info(what, args...) })
-}
-
-func (e *Elector) report(err error) {
-	e.reports.add(func() {
-		if failure := caught(func() error { e.opt.OnError(err); return nil }); failure != nil {
-			e.opt.Logger.Error("OnError failed", "failure", failure, "error", err)
-		}
-	})
 }
 
 // caught calls a function that is, or calls, one of the user's. It returns its
@@ -303,12 +307,10 @@ type caughtError struct {
 func (e caughtError) Error() string { return e.text }
 func (e caughtError) Unwrap() error { return e.error }
 
+// message returns the text of an error or a panic, or its type if it has none.
 func message(v any) (s string) {
-	defer func() {
-		if recover() != nil {
-			s = fmt.Sprintf("%T", v)
-		}
-	}()
+	s = fmt.Sprintf("%T", v)
+	defer func() { _ = recover() }()
 	return fmt.Sprint(v)
 }
 
@@ -337,14 +339,14 @@ func (e *Elector) Stats() Stats {
 // State returns what the elector does at this moment.
 func (e *Elector) State() State { return e.Stats().State }
 
-// Health returns "waiting", "leading", "in doubt" or "stopped".
-func (e *Elector) Health() string { return e.Stats().Health }
+// Health returns how the elector is at this moment.
+func (e *Elector) Health() Health { return e.Stats().Health }
 
 // ServeHTTP answers with Health, and with the status 503 unless that is
 // waiting or leading.
 func (e *Elector) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	health := e.Health()
-	if health != "waiting" && health != "leading" {
+	if health != HealthWaiting && health != HealthLeading {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_, _ = fmt.Fprintln(w, health)

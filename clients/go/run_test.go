@@ -21,10 +21,20 @@ import (
 )
 
 func TestT1WrongOption(t *testing.T) {
-	if _, err := New(nil, "billing", &Options{TTL: time.Millisecond}); err == nil || err.Error() != "leaderelection: TTL must be from one second to one day" {
-		t.Error(err)
+	pool := new(pgxpool.Pool)
+	for range 20 { // the first one that is wrong is always the same
+		if _, err := New(pool, "billing", &Options{TTL: time.Millisecond, Heartbeat: 1, StopTimeout: -1}); err == nil || err.Error() != "leaderelection: TTL must be from one second to one day" {
+			t.Error(err)
+		}
 	}
-	pool, task := new(pgxpool.Pool), func(context.Context, pgx.Tx, time.Time) error { return nil }
+	if _, err := New(nil, "billing", nil); err == nil {
+		t.Error("a pool may be nil")
+	}
+	e, err := New(pool, "billing", nil)
+	if err != nil || e.Run(context.Background(), nil) == nil {
+		t.Error(err, "a job may be nil")
+	}
+	task := func(context.Context, pgx.Tx, time.Time) error { return nil }
 	for _, schedule := range []Schedule{nil, Interval(time.Second - 1), InZone(nil, Interval(day)), InZone(time.UTC, nil)} {
 		if _, err := Every(pool, schedule, task); err == nil {
 			t.Error(schedule)
@@ -82,8 +92,9 @@ func TestT6Zones(t *testing.T) {
 }
 
 func TestT2Identities(t *testing.T) {
-	one, _ := (*Options)(nil).filled("e")
-	if two, _ := (&Options{}).filled("e"); one.Identity == two.Identity {
+	pool := new(pgxpool.Pool)
+	one, _ := (*Options)(nil).filled(pool, "e")
+	if two, _ := (&Options{}).filled(pool, "e"); one.Identity == two.Identity {
 		t.Error(one.Identity)
 	}
 }
@@ -102,7 +113,7 @@ func TestT3ClockOfTheMachine(t *testing.T) {
 func made(t *testing.T, o Options, fails func(sql string) bool) *Elector {
 	t.Helper()
 	o.TTL = time.Second
-	e, err := New(nil, "billing", &o)
+	e, err := New(new(pgxpool.Pool), "billing", &o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +151,7 @@ func TestT4Callbacks(t *testing.T) {
 		"hangs": {OnError: func(error) { <-silent }},
 		"log":   {Logger: slog.New(slowLog{slog.Default().Handler(), silent})},
 		"fails": {OnError: func(err error) {
-			if errors.Is(err, errJob) {
+			if errors.Is(err, ErrJob) {
 				t.Error(err) // it only tells of its cancellation
 			}
 			panic("no")
@@ -173,7 +184,7 @@ func TestT5StopBeforeRun(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
 	e, _ := New(server.pool, "billing", nil)
-	if err := e.Run(ctx, nil); err != nil || server.accepted.Load() > 0 {
+	if err := e.Run(ctx, idle); err != nil || server.accepted.Load() > 0 {
 		t.Error(err, server.accepted.Load())
 	}
 	for l, err := range Follow(ctx, server.pool, "billing", nil) {
@@ -264,7 +275,7 @@ func TestNothingIsLeft(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- e.Run(ctx, idle) }()
-	for _, kind := range []error{errNoConnection, errTimeout} {
+	for _, kind := range []error{ErrNoConnection, ErrTimeout} {
 		if err := <-failed; !errors.Is(err, kind) || server.open.Load() > 1 {
 			t.Error(err, server.open.Load())
 		}
@@ -286,15 +297,40 @@ func TestNothingIsLeft(t *testing.T) {
 	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+1 }) // the listener's
 }
 
+// Run says that the deadline of its context has passed, and nothing else.
+func TestDeadline(t *testing.T) {
+	soon := func(length time.Duration) context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), length)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	for _, length := range []time.Duration{-1, 100 * time.Millisecond} {
+		if err := made(t, Options{}, none).Run(soon(length), idle); err != context.DeadlineExceeded {
+			t.Error(length, err)
+		}
+		e := made(t, Options{}, none)
+		if ran, err := e.TryRun(soon(length), 0, idle); ran != (length > 0) || err != context.DeadlineExceeded {
+			t.Error(length, ran, err)
+		}
+		if ran, err := e.TryRun(context.Background(), 0, idle); ran || err == nil {
+			t.Error(ran, err)
+		}
+	}
+	ctx := soon(100 * time.Millisecond)
+	if ran, err := made(t, Options{}, none).TryRun(ctx, 0, func(context.Context, *Term) error { return nil }); !ran || err != nil {
+		t.Error(ran, err)
+	}
+}
+
 func TestHealthHandler(t *testing.T) {
-	e, err := New(nil, "billing", nil)
+	e, err := New(new(pgxpool.Pool), "billing", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for phase, status := range map[phase]int{stopped: 503, campaigning: 200} {
 		e.m.phase = phase
 		answer := httptest.NewRecorder()
-		if e.ServeHTTP(answer, nil); answer.Code != status || answer.Body.String() != e.Health()+"\n" {
+		if e.ServeHTTP(answer, nil); answer.Code != status || answer.Body.String() != string(e.Health())+"\n" {
 			t.Error(answer)
 		}
 	}

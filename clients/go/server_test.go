@@ -167,7 +167,7 @@ func (c *candidate) elected() *Term {
 
 func leader(t *testing.T, pool *pgxpool.Pool, election string) string {
 	t.Helper()
-	l, err := GetLeader(context.Background(), pool, election, nil)
+	l, err := LeaderOf(context.Background(), pool, election, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,13 +198,13 @@ func TestS01S02S10Lead(t *testing.T) {
 				o.Identity = "two"
 				two := run(t, pool, election, idle, o)
 				eventually(t, "confirmed", func() bool { return one.Stats().Confirmations > 3 })
-				if one.Stats().Terms != 1 || two.State() != Waiting || one.Health() != "leading" {
+				if one.Stats().Terms != 1 || two.State() != StateWaiting || one.Health() != "leading" {
 					t.Error(one.Stats(), two.State(), one.Health())
 				}
 				one.stop()
 				two.elected()
 				two.stop()
-				if l := leader(t, pool, election); l != "none" || !slices.Equal(one.reasons, []Reason{Resigned}) {
+				if l := leader(t, pool, election); l != "none" || !slices.Equal(one.reasons, []Reason{ReasonResigned}) {
 					t.Error(l, one.reasons)
 				}
 			})
@@ -251,7 +251,7 @@ func TestS04TerminatedAndDeposed(t *testing.T) {
 			c.elected()
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if took > 500*time.Millisecond || c.reasons[0] != Lost || !errors.Is(c.errors[0], ErrLost) {
+			if took > 500*time.Millisecond || c.reasons[0] != ReasonLost || !errors.Is(c.errors[0], ErrLost) {
 				t.Error(took, c.reasons, c.errors)
 			}
 		})
@@ -288,7 +288,7 @@ func endsByPooler(t *testing.T, pool *pgxpool.Pool) bool {
 		var permanent *PermanentError
 		select {
 		case err := <-c.ended:
-			if !errors.As(err, &permanent) || permanent.Cause != Pooler || !strings.Contains(err.Error(), "set a TTL") {
+			if !errors.As(err, &permanent) || permanent.Cause != CausePooler || !strings.Contains(err.Error(), "set a TTL") {
 				t.Errorf("%v", err)
 			}
 		case <-time.After(10 * time.Second):
@@ -337,10 +337,10 @@ func TestS05SeatIsLeft(t *testing.T) {
 	for _, o := range []Options{{}, {Seats: 2}} {
 		c := run(t, pool, election, idle, o)
 		c.elected()
-		_ = c.opt.conclude(pool, election, &PermanentError{Pooler, nil})
+		_ = c.opt.conclude(pool, election, &PermanentError{CausePooler, nil})
 		eventually(t, "lost", func() bool { return !c.working.Load() || c.Stats().Terms > 1 })
 		c.cancel()
-		if err := c.end(); err != nil || c.reasons[0] != Lost {
+		if err := c.end(); err != nil || c.reasons[0] != ReasonLost {
 			t.Error(err, c.reasons)
 		}
 	}
@@ -611,19 +611,19 @@ func TestS12PermanentErrors(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	want(pool, Extension, `not installed in database "`+database+`": run CREATE EXTENSION leader_election`, Options{})
+	want(pool, CauseExtension, `not installed in database "`+database+`": run CREATE EXTENSION leader_election`, Options{})
 	install(t, pool, "L e")
 	for _, o := range []Options{{}, {TTL: ttl}} {
-		want(pool, Extension, `in schema "L e": set the option Schema to it`, o)
+		want(pool, CauseExtension, `in schema "L e": set the option Schema to it`, o)
 	}
 	for _, err := range Follow(context.Background(), pool, "e", nil) {
-		if permanent := new(PermanentError); !errors.As(err, &permanent) || permanent.Cause != Extension {
+		if permanent := new(PermanentError); !errors.As(err, &permanent) || permanent.Cause != CauseExtension {
 			t.Error(err)
 		}
 	}
 	exec(t, pool, "GRANT USAGE ON SCHEMA \"L e\" TO PUBLIC; REVOKE ALL ON ALL ROUTINES IN SCHEMA \"L e\" FROM PUBLIC")
-	want(role, Privilege, "permission denied", Options{Schema: "L e", TTL: ttl})
-	want(pool, Argument, "max_ttl", Options{Schema: "L e", TTL: 24 * time.Hour})
+	want(role, CausePrivilege, "permission denied", Options{Schema: "L e", TTL: ttl})
+	want(pool, CauseArgument, "max_ttl", Options{Schema: "L e", TTL: 24 * time.Hour})
 	for _, o := range []Options{{Schema: "L e"}, {Schema: "L e", TTL: ttl}} {
 		c := run(t, pool, "le_e", idle, o)
 		exec(t, pool, c.elected().GuardSQL())

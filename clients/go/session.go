@@ -30,10 +30,10 @@ func sessionWay(heartbeat time.Duration) way {
 func (e *Elector) session(a action, r *answer) query {
 	switch a.what {
 	case "open":
-		return open(e.election, r)
+		return open(e.m.election, r)
 	case "bid":
 		sql := fmt.Sprintf(`CALL le_campaign($1::text, timeout => '%.3f s', heartbeat => $2::interval, identity => $3::text)`, a.wait.Seconds())
-		return forSeats(e.opt.Seats, r, query{sql, []any{e.election, interval(e.opt.Heartbeat), e.opt.Identity}, []any{&r.token}})
+		return forSeats(e.opt.Seats, r, query{sql, []any{e.m.election, interval(e.opt.Heartbeat), e.opt.Identity}, []any{&r.token}})
 	case "beat":
 		return query{`SELECT le_heartbeat($1::text), pg_backend_pid()`, []any{a.term.election}, []any{&r.leads, &r.pid}}
 	case "resign":

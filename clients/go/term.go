@@ -16,11 +16,11 @@ type Reason string
 
 // The reasons why a term ends.
 const (
-	Resigned    Reason = "resigned"     // the context of Run was cancelled
-	JobReturned Reason = "job returned" // the job returned nil
-	JobFailed   Reason = "job failed"   // the job returned an error, or panicked
-	Lost        Reason = "lost"         // the server said so, or the connection ended
-	InDoubt     Reason = "in doubt"     // the last confirmation is too old
+	ReasonResigned    Reason = "resigned"     // the context of Run was cancelled
+	ReasonJobReturned Reason = "job returned" // the job returned nil
+	ReasonJobFailed   Reason = "job failed"   // the job returned an error, or panicked
+	ReasonLost        Reason = "lost"         // the server said so, or the connection ended
+	ReasonInDoubt     Reason = "in doubt"     // the last confirmation is too old
 )
 
 // A Term is the time from an election to its end. Its methods can be called
@@ -34,10 +34,10 @@ type Term struct {
 	mu             *sync.Mutex // that of the state machine; protects the rest
 	cancelled      bool
 	beats          int
+	beatAt         time.Duration
 	beatLength     time.Duration // how long the job may go on after a call of Heartbeat, by a lease
 	confirmedUntil time.Duration
 	beatenUntil    time.Duration
-	progressUntil  time.Duration
 }
 
 // Election returns the name of the election that is led. If the elector
@@ -53,13 +53,7 @@ func (t *Term) Heartbeat() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.beats++
-	t.progress(t.beatLength, t.now())
-}
-
-func (t *Term) progress(length, at time.Duration) {
-	if length > 0 {
-		t.beatLength, t.progressUntil = length, at+length
-	}
+	t.beatAt = t.now()
 }
 
 // IsLeading reports whether the job may go on: it was not told to stop, and
@@ -74,7 +68,7 @@ func (t *Term) IsLeading() bool {
 
 // validUntil returns when leadership is in doubt.
 func (t *Term) validUntil() time.Duration {
-	return min(t.confirmedUntil, t.beatenUntil, t.progressUntil)
+	return min(t.confirmedUntil, t.beatenUntil, t.beatAt+t.beatLength)
 }
 
 // A Tx is a transaction of pgx, or one that [SQL] makes fit. A pool is none.
