@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"regexp"
@@ -19,7 +20,9 @@ import (
 // TestConformance runs the cases of clients/conformance on the state machine.
 func TestConformance(t *testing.T) {
 	table, err := os.ReadFile("../conformance/cases.txt")
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the table is in the repository, and not in the module: ", err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range regexp.MustCompile(`(?m)^== (?:.+\n)+`).FindAllString(string(table), -1) {

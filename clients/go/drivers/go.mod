@@ -10,6 +10,7 @@ require (
 	github.com/leader-election/leader_election/clients/go v1.0.0
 	github.com/lib/pq v1.10.9
 	github.com/robfig/cron/v3 v3.0.1
+	golang.org/x/mod v0.24.0
 	gorm.io/driver/postgres v1.6.0
 	gorm.io/gorm v1.30.0
 )
