@@ -191,6 +191,10 @@ func TestEndsOfConnect(t *testing.T) {
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
+				once, _ := New(pool, "billing", &o)
+				if ran, err := once.TryRun(context.Background(), 0, idle); ran || err == nil || err.Error() == "" {
+					t.Error(ran, err)
+				}
 			})
 		}
 	}

@@ -23,7 +23,7 @@ const (
 )
 
 // A PermanentError goes on until something is configured differently. It ends
-// [Elector.Run] and [Follow].
+// [Elector.Run], [Elector.TryRun] and [Follow].
 type PermanentError struct {
 	Cause Cause
 	Err   error
