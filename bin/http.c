@@ -6,8 +6,10 @@
  * The library runs in the loop of the program, and has no thread.  What it
  * says is so at that moment: if the loop hangs, a probe gets no answer.
  *
- *	/leader		200 if this process leads, else 503, with a JSON object
+ *	/live		200 as long as the loop goes on, whatever the server does
+ *	/ready		200 if it waits or leads, and in the first minute, else 503
  *	/health		200 if it waits or leads, else 503
+ *	/leader		200 if this process leads, else 503, with a JSON object
  *	/metrics	for Prometheus
  *
  *-------------------------------------------------------------------------
@@ -27,6 +29,7 @@
 #define MAX_CONNECTIONS 100		/* for each address */
 #define MAX_SECONDS 5			/* for a connection */
 #define MEMORY_LIMIT 4096		/* of a connection */
+#define READY_AT_FIRST	(60 * SECOND)
 
 #if MHD_VERSION < 0x00097002
 typedef int HttpResult;
@@ -48,6 +51,7 @@ typedef struct OpenConnection
 
 static OpenConnection open_connections[MAX_ADDRESSES * MAX_CONNECTIONS];
 static void (*get_status) (HttpStatus *status);
+static usec began;
 
 static void
 write_leader(PQExpBuffer body, const HttpStatus *s)
@@ -159,9 +163,13 @@ answer_request(void *arg, struct MHD_Connection *connection, const char *url,
 		type = "application/json";
 		write_leader(&body, &status);
 	}
-	else if (strcmp(url, "/health") == 0)
+	else if (strcmp(url, "/live") == 0 || strcmp(url, "/ready") == 0 ||
+			 strcmp(url, "/health") == 0)
 	{
-		code = status.healthy ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
+		bool		good = status.healthy || url[1] == 'l' ||
+			(url[1] == 'r' && clock_now() < began + READY_AT_FIRST);
+
+		code = good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
 		appendPQExpBuffer(&body, "%s\n", status.health);
 	}
 	else if (strcmp(url, "/metrics") == 0)
@@ -172,7 +180,7 @@ answer_request(void *arg, struct MHD_Connection *connection, const char *url,
 	}
 	else
 		appendPQExpBufferStr(&body,
-							 "not found: there are /leader, /health and /metrics\n");
+							 "not found: there are /live, /ready, /health, /leader and /metrics\n");
 
 	response = MHD_create_response_from_buffer(body.len, body.data,
 											   MHD_RESPMEM_MUST_COPY);
@@ -263,6 +271,7 @@ http_start(const char *address, void (*status) (HttpStatus *))
 	int			rc;
 
 	get_status = status;
+	began = clock_now();
 	if (colon && colon != address)
 		snprintf(host, sizeof(host), "%.*s", (int) (colon - address), address);
 	if (*host == '[' && host[strlen(host) - 1] == ']')

@@ -247,7 +247,7 @@ SKIP:
 		$json = decode_json($body);
 		is($status, 503, '/leader of another one');
 		ok(!$json->{leader} && !defined $json->{token}, 'what it says');
-		is((get($two, '/health'))[0], 200, '/health');
+		is((get($two, $_))[0], 200, $_) foreach qw(/live /ready /health);
 		is((get($three, '/leader'))[0], 200, '/leader of a follower beside the leader');
 		like((get($one, '/metrics'))[1], qr/^pg_leader_leading\{election="http"\} 1$/m, '/metrics');
 		like((get($two, '/metrics'))[1], qr/^pg_leader_leading\{election="http"\} 0$/m, '/metrics of another one');
@@ -286,6 +286,26 @@ SKIP:
 		is((run_to_end($connstr, 'run', '--listen', $two, 'x', 'true'))[0], 125, 'a port that is taken');
 		signal_command($_, 'TERM') foreach $waiting, $follower;
 		wait_for_status($_) foreach $leader, $waiting, $follower;
+	};
+
+	subtest 'HTTP: without the server' => sub {
+		my ($port, $other) = map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. 2;
+		my @away = (start_command('host=/nonexistent', 'run', '--listen', $port, 'away', 'true'),
+			start_command('host=/nonexistent', 'follow', '--listen', $other, 'away'));
+		foreach my $asked ($port, $other)
+		{
+			ok(wait_until(sub { (get($asked, '/health'))[0] eq '503' }), 'not healthy');
+			is((get($asked, '/live'))[0], 200, 'but nothing that a restart of the process would cure');
+			is((get($asked, '/ready'))[0], 200, 'and ready in the first minute');
+			is((get($asked, '/leader'))[0], 503, 'no leader');
+		}
+		wait_until(sub { monotonic() > $away[0]{began} + 60 }, 70);
+		is((get($_, '/ready'))[0], 503, 'then no more') foreach $port, $other;
+		is((get($_, '/live'))[0], 200, 'and still live') foreach $port, $other;
+		pause_process($away[0]{pid});
+		is((get($port, '/live', '-m', '1'))[0], '000', 'a process that hangs is not');
+		signal_command($_, 'KILL') foreach @away;
+		wait_for_status($_) foreach @away;
 	};
 
 	subtest 'HTTP: addresses and slow clients' => sub {

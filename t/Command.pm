@@ -23,7 +23,7 @@ sub start_command
 {
 	my ($connstr, @arguments) = @_;
 	my %params = ref $arguments[0] ? %{ shift @arguments } : ();
-	my $command = { number => ++$count, output => PostgreSQL::Test::Utils::tempdir() . "/command.$count" };
+	my $command = { number => ++$count, began => monotonic(), output => PostgreSQL::Test::Utils::tempdir() . "/command.$count" };
 	my $action = shift @arguments;
 
 	push @started, $command;
