@@ -120,6 +120,10 @@ prove-mutants:
 test-container:
 	@tools/test-container
 
+# make test-kubernetes: checks the manifests of examples/kubernetes, and rolls them out by the API server of Kubernetes
+test-kubernetes:
+	@tools/test-kubernetes
+
 # make bench: measures the extension beside plain PostgreSQL [BENCH="--only views --rounds 1"] [RECORD=1]
 bench:
 	@tools/bench
@@ -152,4 +156,4 @@ deb:
 	@tools/deb
 
 .PHONY: all install installcheck clean help test accept lint matrix sanitize fuzz test-examples \
-	test-patroni model prove prove-mutants test-container bench bench-peers demo docs dist tle deb
+	test-patroni model prove prove-mutants test-container test-kubernetes bench bench-peers demo docs dist tle deb
