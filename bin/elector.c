@@ -227,13 +227,22 @@ jittered(Elector *e, usec length)
 	return length * (0.5 + e->random() / 2);
 }
 
-/* Return the pause after an error, which grows with each in a row */
+/*
+ * Return the pause after an error, which doubles with each in a row.  A job
+ * that fails counts by itself, too.
+ */
 static usec
-backoff(Elector *e)
+backoff(Elector *e, int before, usec most)
 {
 	e->failures++;
-	return jittered(e, Min(15 * SECOND, (SECOND / 2) << Min(e->failures - 1,
-															5)));
+	return jittered(e, Min(most, (SECOND / 2) << Min(before, 7)));
+}
+
+/* Return the time from one bid for a lease to the next */
+static usec
+bid_interval(const Elector *e)
+{
+	return Min(e->way.interval, SECOND);
 }
 
 /*
@@ -306,6 +315,7 @@ begin_leading(Elector *e)
 		return;
 	}
 	e->phase = PHASE_ELECTED;
+	e->term.began = e->now;
 	e->terms++;
 	add_action(e, DO_ELECTED)->number = e->term.token;
 }
@@ -345,7 +355,7 @@ answer_bid(Elector *e, const Ask *ask, const Answer *answer)
 	else if (e->way.opens)
 		send_bid(e);
 	else
-		e->until = ask->asked + e->way.interval;
+		e->until = ask->asked + bid_interval(e);
 }
 
 static void
@@ -378,6 +388,13 @@ answer_observe(Elector *e, const Answer *answer)
 	send_bid(e);
 }
 
+/* Return whether the role may not do that, as after the role was replaced */
+static bool
+is_refused(const ElectorError *error)
+{
+	return strcmp(error->sqlstate, "42501") == 0;
+}
+
 /* Return the kind of permanent error that an error of a bid is, or ERROR_NONE */
 static ErrorKind
 permanent_kind(const ElectorError *error)
@@ -387,7 +404,7 @@ permanent_kind(const ElectorError *error)
 	if (strcmp(state, "42883") == 0 || strcmp(state, "42P01") == 0 ||
 		strcmp(state, "3F000") == 0)
 		return ERROR_EXTENSION;
-	if (strcmp(state, "42501") == 0)
+	if (is_refused(error))
 		return ERROR_PRIVILEGE;
 	if (strcmp(state, "LE005") == 0)
 		return ERROR_POOLER;
@@ -410,7 +427,7 @@ pause_after(Elector *e, const ElectorError *error)
 		if (digits < unit)
 			return Min(strtoul(digits, NULL, 10) * MILLISECOND, DAY);
 	}
-	return backoff(e);
+	return backoff(e, e->failures, 15 * SECOND);
 }
 
 static void
@@ -422,7 +439,9 @@ fail_attempt(Elector *e, const Ask *ask, const ElectorError *error)
 	forget_term(e);
 	close_connection(e);
 	e->told_not_yet = false;
-	if (ask->kind == e->way.bid && !e->stopping &&
+	if (is_refused(error) && e->kept_token != 0)
+		e->kept_token = 0;
+	else if (ask->kind == e->way.bid && !e->stopping &&
 		permanent_kind(error) != ERROR_NONE)
 	{
 		ElectorError permanent = *error;
@@ -539,15 +558,17 @@ tell_proclaim_over(Elector *e)
 static void
 fail_ask(Elector *e, const Ask *ask, const ElectorError *error)
 {
+	if (is_refused(error))
+		e->term.refused = true;
 	if (e->phase <= PHASE_CONFIRMING)
 		fail_attempt(e, ask, error);
 	else if (ask->kind == DO_RESIGN)
 	{
-		int64		token = e->term.token;
+		int64		token = e->way.opens || e->term.refused ? 0 : e->term.token;
 
 		report(e, error);
 		finish_term(e);
-		e->kept_token = e->way.opens ? 0 : token;
+		e->kept_token = token;
 	}
 	else if (ask->kind == DO_PROCLAIM)
 	{
@@ -608,7 +629,7 @@ answer_ask(Elector *e, uint32 serial, const Answer *answer,
 			yields = e->term.over.kind != ERROR_NONE && !e->way.opens;
 			finish_term(e);
 			if (yields && e->phase == PHASE_PAUSED)
-				e->until += e->way.interval;	/* others bid this often */
+				e->until += bid_interval(e);	/* others bid this often */
 			break;
 		default:
 			Assert(false);
@@ -729,6 +750,10 @@ cancel_job(Elector *e, const char *reason)
 	{
 		e->term.reason = reason;
 		e->term.cancelled = true;
+		/* the job works */
+		if (strcmp(reason, "job returned") == 0 ||
+			e->now >= e->term.began + 60 * SECOND)
+			e->job_failures = 0;
 		if (e->phase == PHASE_JOB)
 		{
 			e->term.report_at = e->now + e->options.stop_timeout;
@@ -755,8 +780,7 @@ leave_term(Elector *e)
 static void
 finish_term(Elector *e)
 {
-	bool		returned = e->term.reason &&
-		strcmp(e->term.reason, "job returned") == 0;
+	const char *reason = e->term.reason ? e->term.reason : "";
 	ElectorError over = e->term.over;
 
 	forget_term(e);
@@ -765,8 +789,12 @@ finish_term(Elector *e)
 		end_machine(e, &over);
 	else if (e->stopping)
 		end_machine(e, NULL);
+	else if (strcmp(reason, "job returned") == 0)
+		pause_machine(e, jittered(e, SECOND));
+	else if (strcmp(reason, "job failed") == 0)
+		pause_machine(e, backoff(e, e->job_failures++, 60 * SECOND));
 	else
-		pause_machine(e, returned ? jittered(e, SECOND) : backoff(e));
+		pause_machine(e, backoff(e, e->failures, 15 * SECOND));
 }
 
 static void

@@ -194,6 +194,8 @@ typedef struct Term
 	ElectorError over;			/* how leadership has ended */
 	const char *reason;			/* why the job is to stop */
 	usec		due;			/* the next question */
+	bool		refused;		/* the lease, as the role was replaced */
+	usec		began;
 	usec		report_at;		/* a slow job */
 	int			n_proclaims;
 	const char *proclaims[MAX_PROCLAIMS];
@@ -219,7 +221,8 @@ typedef struct Elector
 	usec		until;			/* the end of a pause */
 	bool		stopping;
 	bool		told_not_yet;
-	int			failures;		/* in a row */
+	int			failures;		/* errors in a row */
+	int			job_failures;	/* in a row */
 	uint32		serial;
 	int			pid;			/* of the connection's server process */
 	int64		kept_token;		/* of a lease that could not be resigned */

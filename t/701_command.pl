@@ -80,7 +80,19 @@ subtest 'another one leads' => sub {
 		is(wait_for_status($next), 5, 'and then the next one leads');
 	}
 	is((run_to_end('host=/nonexistent', 'run', '--no-wait', 'taken', 'echo', 'x'))[0], 125, 'without a server');
-	is((run_to_end('host=/nonexistent', 'run', '--wait', '1', 'taken', 'echo', 'x'))[0], 124, 'nor after a while');
+	is((run_to_end('host=/nonexistent', 'run', '--wait', '1', 'taken', 'echo', 'x'))[0], 125, 'nor after a while');
+	is((run_to_end('host=/nonexistent', 'run', '--wait', '1', '-E', '0', 'taken', 'echo', 'x'))[0], 125, 'which is not that another one leads');
+
+	# by a lease, a bid that was denied is repeated soon
+	my $leader = start('--ttl', '30', 'taken', 'sh', '-c', $until_term);
+	runs($leader);
+	my $next = start('--ttl', '30', 'taken', 'true');
+	Time::HiRes::sleep(0.1) until ask($watcher, q{SELECT last_denied_at > since FROM le_leaders WHERE name = 'taken'}) eq 't';
+	signal_command($leader, 'TERM');
+	wait_for_status($leader);
+	my $ended = monotonic();
+	is(wait_for_status($next), 0, 'the next one leads');
+	cmp_ok(monotonic() - $ended, '<', 4, 'long before a third of the ttl');
 };
 
 subtest 'signals' => sub {
@@ -151,7 +163,7 @@ subtest 'what the command leaves behind' => sub {
 	# the keeper is killed, too
 	$command = start('left', 'sh', '-c', "sleep 1000 & echo pid \$\$; $forever");
 	runs($command);
-	kill 'KILL', grep { slurp_file("/proc/$_/comm") =~ /pg_leader:keep/ } processes_of($command);
+	kill 'KILL', grep { (eval { slurp_file("/proc/$_/comm") } // '') =~ /pg_leader:keep/ } processes_of($command);
 	is(wait_for_status($command), 128 + 9, 'the keeper is killed, and the command with it');
 	ok(wait_until(sub { !processes_of($command) }, $bound), 'nothing is left');
 };
@@ -230,10 +242,13 @@ subtest 'heartbeats' => sub {
 };
 
 subtest 'restart' => sub {
-	my $command = start('-v', '--restart', 'again', 'sh', '-c', 'echo token $LE_TOKEN; exit 1');
-	ok(wait_until(sub { command_lines($command) >= 3 }), 'the command is run again and again');
-	my %tokens = map { $_ => 1 } command_lines($command);
-	is(scalar(keys %tokens), scalar(command_lines($command)), 'each time in a new term');
+	my $command = start('-v', '--restart', 'again', 'sh', '-c', 'date "+at %s.%N"; echo token $LE_TOKEN; exit 1');
+	ok(wait_until(sub { command_lines($command) >= 10 }), 'the command is run again and again');
+	my ($first, @later) = map { /^at (.*)/ } command_lines($command);
+	# pauses of 0.5, 1, 2 and 4 s, or half of these
+	cmp_ok($later[3] - $first, '>', 3.7, 'but less and less often');
+	my %tokens = map { $_ => 1 } grep { /token/ } command_lines($command);
+	is(scalar(keys %tokens), scalar(@later) + 1, 'each time in a new term');
 	my $said = join "\n", command_lines($command, 'err');
 	unlike($said, qr/ended with status 1\n.*ended with status 1\n/, 'its end is told once');
 	like($said, qr/ended with status 1\n/, 'and is told');
