@@ -19,6 +19,8 @@
  */
 #include "pg_leader.h"
 
+#include <time.h>
+
 #define LOOK_AGAIN	(60 * SECOND)
 #define LIMIT		(5 * SECOND)
 #define SKEW		(60 * SECOND)	/* of the clock of a host that runs cron */
@@ -112,6 +114,21 @@ record(Every *every, usec now)
 	ask(every, STEP_RECORD, &s, now);
 }
 
+/* Say that no time is near, which may not be what a crontab means */
+static void
+warn_of_next(const Settings *settings, moment next)
+{
+	time_t		seconds = next / SECOND;
+	char		string[64] = "never";
+
+	if (next != NEVER)
+		strftime(string, sizeof(string), "%Y-%m-%d %H:%M:%S%z",
+				 localtime(&seconds));
+	pg_log_warning("no time is due within a minute in time zone \"%s\": the next one is %s",
+				   settings->zone ? settings->zone : getenv("TZ") ?
+				   getenv("TZ") : tzname[0], string);
+}
+
 /* Take the server's time, and what is recorded */
 static void
 take_times(Every *every, const PGresult *result, usec now)
@@ -130,12 +147,18 @@ take_times(Every *every, const PGresult *result, usec now)
 									 &every->next_last, server);
 	if (every->due == 0)
 	{
+		/* another host has run the command for which cron has started this one */
+		bool		done = !PQgetisnull(result, 0, 1) &&
+			every->last >= server - (now - every->began) - SKEW;
+
 		if (settings->missed != MISSED_ALL)
 			every->last = every->next_last;
 		next = schedule_next(&settings->schedule, every->last);
 		every->done = every->once &&
 			(next == NEVER || next - server > SKEW ||
 			 next - server > server - every->last);
+		if (every->once && !done && next - server > SKEW)
+			warn_of_next(settings, next);
 		wait_until(every, now + Max(0, Min(LOOK_AGAIN, next == NEVER ? NEVER :
 										   next - server)));
 		return;

@@ -187,8 +187,8 @@ usage(const char *progname)
 	printf("      --value=TEXT           publish a value while leading\n");
 	printf("      --every=SCHEDULE       run the command at each interval, such as \"15 min\", or by a cron\n"
 		   "                             expression, such as \"30 2 * * *\"\n");
-	printf("      --timezone=ZONE        time zone of the cron expression, such as Europe/Berlin\n"
-		   "                             (default: UTC)\n");
+	printf("      --timezone=ZONE        time zone of the cron expression, such as Europe/Berlin (default: UTC;\n"
+		   "                             with --no-wait or --wait the local one, as that of cron)\n");
 	printf("      --missed=last|all|none which times to make up for (default: last)\n");
 	printf("      --record=start|end     when a time is recorded as done (default: start)\n");
 	printf("\nOptions of the other commands:\n");
@@ -454,7 +454,10 @@ set_zone(const Settings *s)
 {
 	has_command_zone = getenv("TZ") != NULL;
 	command_zone = has_command_zone ? pg_strdup(getenv("TZ")) : NULL;
-	if (!s->scheduled || schedule_set_zone(s->zone ? s->zone : "UTC"))
+	tzset();
+	/* cron, which starts the program, means the local time */
+	if (!s->scheduled || (!s->zone && s->wait != NEVER) ||
+		schedule_set_zone(s->zone ? s->zone : "UTC"))
 		return;
 	pg_log_error("time zone \"%s\" is not known", s->zone);
 	pg_log_error_hint("Install the package tzdata, or use a name such as Europe/Berlin.");

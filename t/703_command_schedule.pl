@@ -161,6 +161,26 @@ subtest 'started by cron on each host' => sub {
 	is(scalar(lines_of($file)), $lines, 'which is left to those that are started for it');
 };
 
+subtest 'the time zone of cron' => sub {
+	wait_until(sub { ask($watcher, 'SELECT extract(second FROM clock_timestamp()) < 40') eq 't' });
+	my $line = sub { return ask($watcher, "SELECT extract(minute FROM t)::int || ' ' || extract(hour FROM t)::int || ' * * *' FROM (SELECT clock_timestamp() AT TIME ZONE '$_[0]' AS t) AS t") };
+	my $tokyo = $line->('Asia/Tokyo');
+	my @local = ({ env => { TZ => 'Asia/Tokyo' } }, '--no-wait', '--every');
+	my ($status, $out, $err) = run_to_end($connstr, $local[0], 'run', @local[1, 2], $tokyo, 'tokyo', 'sh', '-c', 'echo ran $TZ');
+	is("$status $out$err", "0 ran Asia/Tokyo\n", 'is the local one');
+	($status, $out, $err) = run_to_end($connstr, $local[0], 'run', @local[1, 2], $tokyo, 'tokyo', 'echo', 'ran');
+	is("$status $out$err", '124 ', 'a host that comes later says nothing');
+	($status, $out, $err) = run_to_end($connstr, $local[0], 'run', @local[1, 2], $line->('UTC'), 'not tokyo', 'echo', 'ran');
+	like("$status $out$err", qr/^124 .*in time zone "Asia\/Tokyo": the next one is \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+0900$/, 'a line of another zone is not silent');
+	($status, $out, $err) = run_to_end($connstr, $local[0], 'run', '--timezone=UTC', @local[1, 2], $line->('UTC'), 'not tokyo', 'echo', 'ran');
+	is("$status $out$err", "0 ran\n", 'unless that is named');
+	# with a time to wait, while another one runs the command
+	my $slow = start($local[0], @local[1, 2], $tokyo, 'slow', 'sh', '-c', "echo pid; sleep 2");
+	wait_for_line($slow, qr/^pid/);
+	($status, $out, $err) = run_to_end($connstr, $local[0], 'run', '--wait', '30', '--every', $tokyo, 'slow', 'echo', 'ran');
+	is("$status $out$err", '124 ', 'nor does one that has waited for it');
+};
+
 # A time that is due, as the last one that is recorded is an hour and a half ago
 sub miss_an_hour
 {
