@@ -7,9 +7,6 @@
  */
 #include "pg_leader.h"
 
-#include <sys/time.h>
-#include <time.h>
-
 #define HOOK_GRACE	(5 * SECOND)
 
 static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -32,7 +29,7 @@ static struct
 	bool		ended;
 	int			status;
 	Leader		leader;
-	int64		since;
+	moment		since;
 	Keeper		hook;			/* that runs */
 	bool		hook_waits;		/* is to run for the leader, which has changed */
 }			follow;
@@ -47,23 +44,6 @@ set_leader(Leader *leader, const Elector *e)
 	leader->value = e->told_has_value ? pg_strdup(e->told_value) : NULL;
 }
 
-/* Write the present time, such as 2026-01-01T12:00:00.123Z */
-static void
-write_time(char *string, size_t size)
-{
-	struct timeval now;
-	struct tm	tm;
-	time_t		seconds;
-	size_t		length;
-
-	gettimeofday(&now, NULL);
-	seconds = now.tv_sec;
-	gmtime_r(&seconds, &tm);
-	length = strftime(string, size, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(string + length, size - length, ".%03dZ",
-			 (int) (now.tv_usec / 1000));
-}
-
 static void
 print_leader(const Leader *leader)
 {
@@ -71,7 +51,7 @@ print_leader(const Leader *leader)
 	char		now[64];
 	PQExpBufferData line;
 
-	write_time(now, sizeof(now));
+	write_time(now, sizeof(now), wall_clock());
 	initPQExpBuffer(&line);
 	if (!follow.settings->json)
 	{
@@ -92,14 +72,7 @@ print_leader(const Leader *leader)
 	}
 	appendPQExpBuffer(&line, "{\"time\": \"%s\", \"election\": ", now);
 	append_json(&line, election);
-	appendPQExpBuffer(&line, ", \"led\": %s, \"token\": ", leader->token != 0 ?
-					  "true" : "false");
-	if (leader->token != 0)
-		appendPQExpBuffer(&line, INT64_FORMAT, leader->token);
-	else
-		appendPQExpBufferStr(&line, "null");
-	appendPQExpBufferStr(&line, ", \"identity\": ");
-	append_json(&line, leader->identity);
+	append_leader(&line, leader->identity, leader->token);
 	appendPQExpBufferStr(&line, ", \"value\": ");
 	append_json(&line, leader->value);
 	printf("%s}\n", line.data);
@@ -204,7 +177,7 @@ happen(const Event *event)
 				break;
 			case DO_TOLD:
 				set_leader(&follow.leader, e);
-				follow.since = time(NULL);
+				follow.since = wall_clock();
 				print_leader(&follow.leader);
 				follow.hook_waits = follow.settings->hook != NULL;
 				start_hook();

@@ -22,11 +22,11 @@
 #include <netdb.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_ADDRESSES 8
-#define MAX_CONNECTIONS 100		/* for each address */
+#define MAX_CONNECTIONS 100		/* then the oldest one is closed */
+#define CLOSING_CONNECTIONS 28	/* for each address, besides these */
 #define MAX_SECONDS 5			/* for a connection */
 #define MEMORY_LIMIT 4096		/* of a connection */
 #define READY_AT_FIRST	(60 * SECOND)
@@ -46,39 +46,27 @@ static int	http_epoll = -1;
 typedef struct OpenConnection
 {
 	int			fd;
-	usec		end;			/* 0: this one is free */
+	usec		end;			/* 0: this one is free; 1: is being closed */
 }			OpenConnection;
 
-static OpenConnection open_connections[MAX_ADDRESSES * MAX_CONNECTIONS];
+static OpenConnection open_connections[MAX_ADDRESSES *
+									   (MAX_CONNECTIONS + CLOSING_CONNECTIONS)];
 static void (*get_status) (HttpStatus *status);
 static usec began;
 
 static void
 write_leader(PQExpBuffer body, const HttpStatus *s)
 {
+	char		since[64];
+
 	appendPQExpBufferStr(body, "{\"election\": ");
 	append_json(body, s->election);
-	appendPQExpBuffer(body, ", \"leader\": %s, \"token\": ", s->leading ?
+	append_leader(body, s->identity, s->token);
+	appendPQExpBuffer(body, ", \"leading\": %s, \"since\": ", s->leading ?
 					  "true" : "false");
 	if (s->token != 0)
-		appendPQExpBuffer(body, INT64_FORMAT, s->token);
-	else
-		appendPQExpBufferStr(body, "null");
-	appendPQExpBufferStr(body, ", \"since\": ");
-	if (s->token != 0 && s->since != 0)
-	{
-		time_t		since = (time_t) s->since;
-		struct tm	tm;
-		char		string[32];
-
-		gmtime_r(&since, &tm);
-		strftime(string, sizeof(string), "%Y-%m-%dT%H:%M:%SZ", &tm);
-		append_json(body, string);
-	}
-	else
-		appendPQExpBufferStr(body, "null");
-	appendPQExpBufferStr(body, ", \"identity\": ");
-	append_json(body, s->identity);
+		write_time(since, sizeof(since), s->since);
+	append_json(body, s->token != 0 ? since : NULL);
 	appendPQExpBufferStr(body, ", \"state\": ");
 	append_json(body, s->state);
 	appendPQExpBufferStr(body, "}\n");
@@ -152,10 +140,11 @@ answer_request(void *arg, struct MHD_Connection *connection, const char *url,
 	get_status(&status);
 	initPQExpBuffer(&body);
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 &&
-		strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+		strcmp(method, MHD_HTTP_METHOD_HEAD) != 0 &&
+		strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0)
 	{
 		code = MHD_HTTP_METHOD_NOT_ALLOWED;
-		appendPQExpBufferStr(&body, "only GET and HEAD are allowed\n");
+		appendPQExpBufferStr(&body, "only GET, HEAD and OPTIONS are allowed\n");
 	}
 	else if (strcmp(url, "/leader") == 0)
 	{
@@ -193,7 +182,8 @@ answer_request(void *arg, struct MHD_Connection *connection, const char *url,
 	/* as a connection does not last */
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
-		MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+		MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
+								"GET, HEAD, OPTIONS");
 	result = MHD_queue_response(connection, code, response);
 	MHD_destroy_response(response);
 	return result;
@@ -207,12 +197,24 @@ ignore_message(void *arg, const char *fmt, va_list args)
 	(void) args;
 }
 
-/* Note when a connection is to end, or that it has ended */
+static void
+end_connection(OpenConnection *open)
+{
+	open->end = 1;
+	shutdown(open->fd, SHUT_RDWR);
+}
+
+/*
+ * Note when a connection is to end, or that it has ended.  So that no probe
+ * waits for clients that say nothing, a new one takes the place of the oldest.
+ */
 static void
 note_connection(void *arg, struct MHD_Connection *connection, void **context,
 				enum MHD_ConnectionNotificationCode code)
 {
 	OpenConnection *open = *context;
+	OpenConnection *oldest = NULL;
+	int			n = 0;
 	const union MHD_ConnectionInfo *info;
 
 	(void) arg;
@@ -224,15 +226,22 @@ note_connection(void *arg, struct MHD_Connection *connection, void **context,
 	}
 	info = MHD_get_connection_info(connection,
 								   MHD_CONNECTION_INFO_CONNECTION_FD);
-	for (size_t i = 0; info && i < lengthof(open_connections); i++)
+	for (OpenConnection *c = open_connections;
+		 c < open_connections + lengthof(open_connections); c++)
 	{
-		if (open_connections[i].end != 0)
-			continue;
-		open_connections[i].fd = info->connect_fd;
-		open_connections[i].end = clock_now() + MAX_SECONDS * SECOND;
-		*context = &open_connections[i];
-		return;
+		n += c->end > 1;
+		if (c->end > 1 && (!oldest || c->end < oldest->end))
+			oldest = c;
+		if (c->end == 0)
+			open = c;
 	}
+	if (!info || !open)
+		return;
+	open->fd = info->connect_fd;
+	open->end = clock_now() + MAX_SECONDS * SECOND;
+	*context = open;
+	if (n >= MAX_CONNECTIONS)
+		end_connection(oldest);
 }
 
 static struct MHD_Daemon *
@@ -246,7 +255,8 @@ start_daemon(const struct addrinfo *address)
 							NULL,
 							MHD_OPTION_SOCK_ADDR, address->ai_addr,
 							MHD_OPTION_CONNECTION_LIMIT,
-							(unsigned int) MAX_CONNECTIONS,
+							(unsigned int) MAX_CONNECTIONS +
+							CLOSING_CONNECTIONS,
 							MHD_OPTION_CONNECTION_TIMEOUT,
 							(unsigned int) MAX_SECONDS,
 							MHD_OPTION_CONNECTION_MEMORY_LIMIT,
@@ -279,9 +289,16 @@ http_start(const char *address, void (*status) (HttpStatus *))
 		host[strlen(host) - 1] = '\0';
 		memmove(host, host + 1, strlen(host));
 	}
-	rc = *port == '\0' ? EAI_NONAME : getaddrinfo(strcmp(host, "*") == 0 ?
-												  NULL : host, port, &hints,
-												  &found);
+	/* getaddrinfo() takes 65536 for 0 */
+	if (strspn(port, "0123456789") != strlen(port) || *port == '\0' ||
+		strlen(port) > 5 || atoi(port) > 65535)
+	{
+		pg_log_error("invalid port to listen on: \"%s\": it is from 0 to 65535",
+					 port);
+		return false;
+	}
+	rc = getaddrinfo(strcmp(host, "*") == 0 ? NULL : host, port, &hints,
+					 &found);
 	if (rc != 0)
 	{
 		pg_log_error("invalid address to listen on: \"%s\": %s", address,
@@ -345,8 +362,8 @@ http_advance(void)
 
 	for (size_t i = 0; i < lengthof(open_connections); i++)
 	{
-		if (open_connections[i].end != 0 && now >= open_connections[i].end)
-			shutdown(open_connections[i].fd, SHUT_RDWR);
+		if (open_connections[i].end > 1 && now >= open_connections[i].end)
+			end_connection(&open_connections[i]);
 	}
 	for (int i = 0; i < n_daemons; i++)
 		MHD_run(daemons[i]);

@@ -5,12 +5,12 @@
  *
  * This file reads the command line.  The others are, from the top:
  *
- *	run.c, follow.c, show.c		the commands
+ *	run.c, follow.c, list.c		the commands
  *	every.c						the times that are due, for run --every
  *	keeper.c					the process that keeps the command
  *	http.c, notify.c			what probes and systemd are told
  *	connection.c, statements.c	the connection, without blocking
- *	signals.c, json.c			tools
+ *	signals.c, text.c			tools
  *	elector.c, schedule.c		pure: the state machine, and schedules
  *
  *-------------------------------------------------------------------------
@@ -51,8 +51,7 @@ enum
 	OPTION_JSON,
 	OPTION_WATCH,
 	OPTION_EXEC,
-	OPTION_REASON,
-	OPTION_TOKEN
+	OPTION_REASON
 };
 
 /* The commands that an option belongs to, as bits */
@@ -60,26 +59,20 @@ enum
 {
 	RUN = 1,
 	LIST = 2,
-	SHOW = 4,
-	FOLLOW = 8,
-	RESIGN = 16,
-	DEPOSE = 32,
-	ALL = 63
+	FOLLOW = 4,
+	DEPOSE = 8
 };
 
 static const struct
 {
 	const char *name;
 	int			bit;
-	bool		has_election;
 	int			(*call) (Settings *settings);
 }			commands[] = {
-	{"run", RUN, true, run_command},
-	{"list", LIST, false, list_command},
-	{"show", SHOW, true, show_command},
-	{"follow", FOLLOW, true, follow_command},
-	{"resign", RESIGN, true, resign_command},
-	{"depose", DEPOSE, true, depose_command}
+	{"run", RUN, run_command},
+	{"list", LIST, list_command},
+	{"follow", FOLLOW, follow_command},
+	{"depose", DEPOSE, depose_command}
 };
 
 static const struct option long_options[] = {
@@ -111,7 +104,6 @@ static const struct option long_options[] = {
 	{"watch", optional_argument, NULL, OPTION_WATCH},
 	{"exec", required_argument, NULL, OPTION_EXEC},
 	{"reason", required_argument, NULL, OPTION_REASON},
-	{"token", required_argument, NULL, OPTION_TOKEN},
 	{"help", no_argument, NULL, '?'},
 	{"version", no_argument, NULL, 'V'},
 	{NULL, 0, NULL, 0}
@@ -125,15 +117,14 @@ static const struct
 }			option_commands[] = {
 	{'E', RUN}, {'t', RUN}, {'n', RUN}, {OPTION_GRACE, RUN}, {OPTION_RESTART,
 	RUN},
-	{OPTION_SEATS, RUN}, {OPTION_IDENTITY, RUN | RESIGN | FOLLOW},
+	{OPTION_SEATS, RUN}, {OPTION_IDENTITY, RUN | FOLLOW},
 	{OPTION_HEARTBEAT, RUN},
 	{OPTION_HEARTBEAT_FILE, RUN}, {OPTION_TTL, RUN}, {OPTION_VALUE, RUN},
 	{OPTION_EVERY, RUN},
 	{OPTION_TIMEZONE, RUN}, {OPTION_MISSED, RUN}, {OPTION_RECORD, RUN},
 	{OPTION_LISTEN, RUN | FOLLOW},
-	{OPTION_JSON, LIST | SHOW | FOLLOW}, {OPTION_WATCH, LIST | SHOW},
-	{OPTION_EXEC, FOLLOW},
-	{OPTION_REASON, DEPOSE}, {OPTION_TOKEN, RESIGN}
+	{OPTION_JSON, LIST | FOLLOW}, {OPTION_WATCH, LIST},
+	{OPTION_EXEC, FOLLOW}, {OPTION_REASON, DEPOSE}
 };
 
 /*
@@ -168,10 +159,8 @@ usage(const char *progname)
 	printf("Usage:\n");
 	printf("  %s run [OPTION]... ELECTION [--] COMMAND [ARGUMENT]...\n",
 		   progname);
-	printf("  %s list [OPTION]...\n", progname);
-	printf("  %s show [OPTION]... ELECTION\n", progname);
+	printf("  %s list [OPTION]... [ELECTION]\n", progname);
 	printf("  %s follow [OPTION]... ELECTION\n", progname);
-	printf("  %s resign [OPTION]... ELECTION\n", progname);
 	printf("  %s depose [OPTION]... ELECTION\n", progname);
 	printf("\nOptions of run:\n");
 	printf("  -n, --no-wait              do not wait to be elected\n");
@@ -192,15 +181,14 @@ usage(const char *progname)
 	printf("      --missed=last|all|none which times to make up for (default: last)\n");
 	printf("      --record=start|end     when a time is recorded as done (default: start)\n");
 	printf("\nOptions of the other commands:\n");
-	printf("      --json                 print JSON (list, show, follow)\n");
-	printf("      --watch[=TIME]         refresh the screen (list, show; default: 2 s)\n");
+	printf("      --json                 print JSON (list, follow)\n");
+	printf("      --watch[=TIME]         refresh the screen (list; default: 2 s)\n");
 	printf("      --exec=HOOK            run a shell command at each change (follow)\n");
-	printf("      --token=TOKEN          resign this term only (resign)\n");
 	printf("      --reason=TEXT          what the server's log says (depose)\n");
 	printf("\nGeneral options:\n");
-	printf("      --identity=TEXT        name of this candidate (run), of the leader (follow, resign)\n");
+	printf("      --identity=TEXT        name of this candidate (run), of the leader (follow)\n");
 	printf("      --schema=NAME          schema of leader_election\n");
-	printf("      --listen=[HOST:]PORT   answer /leader, /health and /metrics by HTTP (run, follow;\n"
+	printf("      --listen=[HOST:]PORT   answer /live, /ready, /leader and /metrics by HTTP (run, follow;\n"
 		   "                             default host: 127.0.0.1)\n");
 	printf("  -v, --verbose              tell of elections and terms\n");
 	printf("  -V, --version              output version information, then exit\n");
@@ -246,8 +234,8 @@ read_time(const char *option, const char *string)
 	return result;
 }
 
-static int64
-read_number(const char *option, const char *string, int64 least, int64 most)
+static int
+read_number(const char *option, const char *string, int least, int most)
 {
 	char	   *end;
 	int64		number;
@@ -257,10 +245,11 @@ read_number(const char *option, const char *string, int64 least, int64 most)
 	if (end == string || *end != '\0' || errno != 0 || number < least ||
 		number > most)
 	{
-		pg_log_error("invalid value for option --%s: \"%s\"", option, string);
+		pg_log_error("invalid value for option --%s: \"%s\": it is from %d to %d",
+					 option, string, least, most);
 		exit_for_help(usage_status);
 	}
-	return number;
+	return (int) number;
 }
 
 static void
@@ -335,8 +324,7 @@ read_option(Settings *s, int option, char *string)
 			pg_logging_increase_verbosity();
 			break;
 		case 'E':
-			s->not_elected = (int) read_number("conflict-exit-code", string, 0,
-											   255);
+			s->not_elected = read_number("conflict-exit-code", string, 0, 255);
 			break;
 		case 't':
 			s->wait = read_time("wait", string);
@@ -351,7 +339,7 @@ read_option(Settings *s, int option, char *string)
 			s->restart = true;
 			break;
 		case OPTION_SEATS:
-			s->elector.seats = (int) read_number("seats", string, 1, 10000);
+			s->elector.seats = read_number("seats", string, 1, 10000);
 			break;
 		case OPTION_IDENTITY:
 			s->elector.identity = string;
@@ -377,12 +365,15 @@ read_option(Settings *s, int option, char *string)
 			break;
 		case OPTION_TIMEZONE:
 			s->zone = string;
+			s->needs_every = "timezone";
 			break;
 		case OPTION_MISSED:
 			s->missed = (Missed) read_word("missed", string, missed);
+			s->needs_every = "missed";
 			break;
 		case OPTION_RECORD:
 			s->record_at_end = read_word("record", string, record) == 1;
+			s->needs_every = "record";
 			break;
 		case OPTION_LISTEN:
 			s->listen = string;
@@ -399,9 +390,6 @@ read_option(Settings *s, int option, char *string)
 			break;
 		case OPTION_REASON:
 			s->reason = string;
-			break;
-		case OPTION_TOKEN:
-			s->token = read_number("token", string, 1, PG_INT64_MAX);
 			break;
 		default:
 			/* getopt_long has already complained */
@@ -422,22 +410,29 @@ default_identity(void)
 static void
 check_settings(Settings *s, bool runs)
 {
-	const char *refused = elector_check(&s->elector);
+	const char *refused = s->elector.election ? elector_check(&s->elector) :
+		NULL;
 
 	if (refused)
 	{
 		if (strcmp(refused, "election") == 0)
 			pg_log_error("the name of an election has 1 to 255 bytes, is no number and is not enclosed in braces");
+		else if (strcmp(refused, "ttl") == 0 ||
+				 strcmp(refused, "heartbeat") == 0)
+			pg_log_error("invalid time for option --%s: it is from 1 s to 1 day",
+						 refused);
 		else
-			pg_log_error("invalid value for option --%s", refused);
+			pg_log_error("invalid value for option --%s: it has 1 to %d bytes",
+						 refused,
+						 strcmp(refused, "schema") == 0 ? 63 : MAX_NAME);
 		exit(usage_status);
 	}
 	if (!runs)
 		return;
 	if (s->heartbeat_file && s->elector.heartbeat == 0)
 		pg_log_error("option --heartbeat-file needs --heartbeat");
-	else if (s->zone && !s->scheduled)
-		pg_log_error("option --timezone needs --every");
+	else if (s->needs_every && !s->scheduled)
+		pg_log_error("option --%s needs --every", s->needs_every);
 	else if (s->scheduled && s->restart)
 		pg_log_error("options --every and --restart exclude each other");
 	else if (s->value && strlen(s->value) > MAX_VALUE)
@@ -523,8 +518,10 @@ main(int argc, char *argv[])
 	argv++;
 	argv[0] = unconstify(char *, s.progname);	/* for getopt_long */
 
-	/* what follows the name of the election is not this program's */
-	while ((option = getopt_long(argc, argv, "+d:h:p:U:wWvE:t:nV?",
+	/* what follows the election that run has is not this program's */
+	while ((option = getopt_long(argc, argv, commands[which].bit == RUN ?
+								 "+d:h:p:U:wWvE:t:nV?" :
+								 "d:h:p:U:wWvE:t:nV?",
 								 long_options, NULL)) != -1)
 	{
 		if (option == '?' && strcmp(argv[optind - 1], "--help") != 0 &&
@@ -538,19 +535,16 @@ main(int argc, char *argv[])
 		check_belongs(option, commands[which].bit, commands[which].name);
 		read_option(&s, option, optarg);
 	}
-	if (commands[which].has_election)
-	{
-		if (optind >= argc)
-		{
-			pg_log_error("no election specified");
-			exit_for_help(usage_status);
-		}
+	if (optind < argc)
 		s.elector.election = argv[optind++];
-		if (optind < argc && strcmp(argv[optind], "--") == 0)
-			optind++;
+	else if (commands[which].bit != LIST)
+	{
+		pg_log_error("no election specified");
+		exit_for_help(usage_status);
 	}
-	else
-		s.elector.election = "none";
+	if (commands[which].bit == RUN && optind < argc &&
+		strcmp(argv[optind], "--") == 0)
+		optind++;
 	s.command = &argv[optind];
 	if (commands[which].bit != RUN && optind < argc)
 	{

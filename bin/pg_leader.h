@@ -28,7 +28,7 @@
 #define EXIT_NOT_FOUND		127
 #define EXIT_BY_SIGNAL		128 /* and the number of the signal */
 
-/* Exit status of the other commands, if there is no leader */
+/* Exit status of list ELECTION and depose, if there is no leader */
 #define EXIT_NO_LEADER		3
 
 /* What the command line says */
@@ -50,7 +50,6 @@ typedef struct Settings
 	const char *listen;
 	const char *hook;			/* of follow */
 	const char *reason;			/* of depose */
-	int64		token;			/* of resign */
 	bool		has_identity;
 
 	/* run */
@@ -64,6 +63,7 @@ typedef struct Settings
 	bool		scheduled;
 	Schedule	schedule;
 	const char *zone;
+	const char *needs_every;	/* an option that was given */
 	Missed		missed;
 	bool		record_at_end;
 } Settings;
@@ -78,8 +78,6 @@ extern bool has_command_zone;
 extern int	run_command(Settings *settings);
 extern int	follow_command(Settings *settings);
 extern int	list_command(Settings *settings);
-extern int	show_command(Settings *settings);
-extern int	resign_command(Settings *settings);
 extern int	depose_command(Settings *settings);
 
 /* signals.c */
@@ -263,7 +261,7 @@ typedef struct HttpStatus
 	const char *state;
 	const char *health;
 	int64		token;
-	int64		since;			/* seconds since 1970 */
+	moment		since;
 	bool		leading;
 	bool		healthy;
 	bool		follows;
@@ -276,8 +274,12 @@ extern usec http_wakeup(usec now);
 extern void http_advance(void);
 extern void http_stop(void);
 
-/* json.c */
+/* text.c */
+extern void write_time(char *string, size_t size, moment time);
+extern moment wall_clock(void);
 extern void append_json(PQExpBuffer buffer, const char *string);
+extern void append_leader(PQExpBuffer buffer, const char *identity,
+						  int64 token);
 extern void append_printable(PQExpBuffer buffer, const char *string);
 
 #endif							/* PG_LEADER_H */

@@ -13,7 +13,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1,
@@ -33,7 +32,7 @@ static struct
 	usec		began;			/* this program */
 	usec		give_up;		/* when not to wait any longer */
 	usec		watchdog_at;
-	int64		since;			/* when the term has begun: since 1970 */
+	moment		since;			/* when the term has begun */
 	bool		job;			/* the state machine lets the job run */
 	bool		told_stop;
 	int			pending_returns;
@@ -43,6 +42,7 @@ static struct
 	int			stop_signal;
 	bool		started;		/* a command */
 	bool		not_elected;
+	bool		answered;		/* a bid was denied */
 	bool		lost;
 	bool		failed;
 	int			status;
@@ -192,12 +192,9 @@ set_environment(void)
 		setenv("LE_HEARTBEAT_FILE", run.settings->heartbeat_file, 1);
 	if (run.every.due != 0)
 	{
-		time_t		due = run.every.due / SECOND;
-		struct tm	tm;
-		char		string[32];
+		char		string[64];
 
-		gmtime_r(&due, &tm);
-		strftime(string, sizeof(string), "%Y-%m-%dT%H:%M:%SZ", &tm);
+		write_time(string, sizeof(string), run.every.due);
 		setenv("LE_DUE", string, 1);
 	}
 }
@@ -389,7 +386,7 @@ act(const Action *action)
 			connection_close(&run.connection);
 			break;
 		case DO_ELECTED:
-			run.since = time(NULL);
+			run.since = wall_clock();
 			run.give_up = NEVER;
 			run.lost = false;
 			pg_log_info("elected in \"%s\" with token " INT64_FORMAT, election,
@@ -495,6 +492,7 @@ take_answer(const Reply *reply)
 	.answer = &answer};
 	bool		denied = run.elector.ask.kind == DO_BID && answer.token == 0;
 
+	run.answered = run.answered || denied;
 	/* a bid that was denied is not repeated after the time to wait */
 	if (denied && clock_now() >= run.give_up)
 	{
@@ -752,7 +750,7 @@ keep_waiting_or_not(usec now)
 		now < run.give_up + SECOND)
 		return;
 	/* without waiting, there is no second attempt */
-	run.failed = fails && !run.lost;
+	run.failed = (fails || !run.answered) && !run.lost;
 	run.not_elected = true;
 	run.told_stop = true;
 	happen_plainly(ON_STOP);

@@ -310,6 +310,14 @@ subtest 'permanent errors' => sub {
 	{
 		is((run_to_end($connstr, 'run', @$wrong))[0], 125, "refused: @$wrong");
 	}
+	my %says = ('--ttl 0.5' => 'from 1 s to 1 day', '--ttl 90000' => 'from 1 s to 1 day', '--heartbeat 0.5' => 'from 1 s to 1 day',
+		'--seats 10001' => 'from 1 to 10000', '--conflict-exit-code 256' => 'from 0 to 255', '--record end' => '--record needs --every',
+		'--record start' => '--record needs --every', '--missed last' => '--missed needs --every', '--identity=' => '1 to 255 bytes');
+	foreach my $wrong (sort keys %says)
+	{
+		($status, $out, $err) = run_to_end($connstr, 'run', split(' ', $wrong), 'e', 'true');
+		like("$status $err", qr/^125 .*$says{$wrong}/, "says what is right: $wrong");
+	}
 };
 
 subtest 'several hosts' => sub {

@@ -1,4 +1,4 @@
-# pg_leader list, show, follow, resign and depose, beside the extension and the SQL edition.
+# pg_leader list, follow and depose, beside the extension and the SQL edition.
 #
 # Wrong outcomes: a leader that does not lead is shown, or a change is not told; the status does not
 # say whether the election is led; what is printed as JSON is none.
@@ -39,73 +39,65 @@ foreach my $edition (sort keys %editions)
 	my $once = sub { my $action = shift; return run_to_end($connstr, $action, @$options, @_); };
 
 	subtest $edition => sub {
-		my ($status, $out, $err) = $once->('show', 'a');
-		is("$status $out", "3 a: no leader\n\n", 'show: no leader');
-		($status, $out) = $once->('show', '--json', 'a');
-		my $json = decode_json($out);
-		is("$status $json->{election}", '3 a', 'show --json: no leader');
-		ok(!$json->{led}, 'is not led');
+		my ($status, $out, $err) = $once->('list', '--json', 'a');
+		is("$status $out", "3 []\n", 'list of an election: no leader');
 		is(($once->('list', '--json'))[1], "[]\n", 'list --json: none');
 
 		my $hook = "$dir/hook.$database";
 		my $follower = start_command($connstr, 'follow', @$options, '--json', '--exec', "echo \"[\$LE_ELECTION|\$LE_IDENTITY|\$LE_VALUE|\$LE_TOKEN]\" >>$hook", 'a');
 		my $plain = start_command($connstr, 'follow', @$options, 'a');
-		wait_for_line($follower, qr/"led": false/);
+		wait_for_line($follower, qr/"token": null/);
 		wait_for_line($plain, qr/a: no leader/);
 
 		my $leader = $start->('--identity', $odd, '--value', $odd, 'a', 'sh', '-c', $until_term);
 		wait_for_line($leader, qr/^pid/);
 		my $waiting = $start->('--identity', 'next', 'a', 'sh', '-c', $until_term);
 		my $line = wait_for_line($follower, qr/("value": "t.*)/);
-		$json = decode_json('{' . $line);
+		my $json = decode_json('{' . $line);
 		is($json->{value}, decode('UTF-8', $odd), 'follow --json: the value');
 		wait_for_line($plain, qr/a: led by t\\x09ab "quoted" .*, token \d+, value/);
 		ok(wait_until(sub { -e $hook && slurp_file($hook) =~ /^\[a\|\Q$odd\E\|\Q$odd\E\|\d+\]$/m }), 'follow --exec') or diag(-e $hook && slurp_file($hook));
-		wait_until(sub { ($once->('show', '--json', 'a'))[1] =~ /"candidates" : 1/ });
+		wait_until(sub { ($once->('list', 'a', '--json'))[1] =~ /"candidates" : 1/ });
 
-		($status, $out) = $once->('show', 'a');
-		is($status, 0, 'show: led');
-		like($out, qr/^leader +\| t\s+ab "quoted"/m, 'the leader') or diag($out);
-		like($out, qr/next/, 'the candidate') if $edition eq 'extension';
-		($status, $out) = $once->('show', '--json', 'a');
-		$json = decode_json($out);
-		is("$json->{led} $json->{identity} $json->{candidates}", '1 ' . decode('UTF-8', $odd) . ' 1', 'show --json');
-		like(($once->('list'))[1], qr/^ a +\| t\s+ab/m, 'list');
-		is(decode_json(($once->('list', '--json'))[1])->[0]{name}, 'a', 'list --json');
+		($status, $out) = $once->('list', 'a');
+		is($status, 0, 'list of an election: led');
+		like($out, qr/^ a +\| t\s+ab "quoted"/m, 'the leader') or diag($out);
+		($status, $out) = $once->('list', 'a', '--json');
+		my ($listed) = @{ decode_json($out) };
+		is("$listed->{identity} $listed->{candidates}", decode('UTF-8', $odd) . ' 1', 'options follow the election');
+		like($listed->{since}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'the format of times');
+		is(decode_json(($once->('list', '--json'))[1])->[0]{election}, 'a', 'list --json');
+		my ($told) = grep { defined $_->{token} } map { decode_json($_) } command_lines($follower);
+		is(join(' ', grep { !exists $listed->{$_} } sort keys %$told), 'time', 'follow --json has no other names');
+		like($told->{time}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'and no other format');
 
 		my $screen = start_command($connstr, 'list', @$options, '--watch=0.1');
 		wait_for_line($screen, qr/every 0.1 s/);
 
-		($status, $out, $err) = $once->('resign', 'a');
-		is($status, 1, 'resign, in session scope');
-		like($err, qr/session scope.*\n.*SIGTERM/, 'is refused');
-		is(($once->('depose', '--reason', 'hung', 'a'))[0], 0, 'depose');
+		is(($once->('depose', 'a', '--reason', 'hung'))[0], 0, 'depose');
 		is(wait_for_status($leader), 123, 'the leader has lost');
 		wait_for_line($waiting, qr/^pid/);
 		wait_for_line($plain, qr/led by next/);
-		ok(wait_for_line($screen, qr/last change: \S+ a: .* -> next/), 'the screen tells of the change');
+		ok(wait_for_line($screen, qr/^ a +\| next/), 'the screen shows the change');
 		kill 'KILL', processes_of($screen);
 		signal_command($waiting, 'TERM');
 		wait_for_status($waiting);
 		is(($once->('depose', 'a'))[0], 3, 'depose: no leader');
-		is(($once->('resign', 'a'))[0], 3, 'resign: no leader');
 
 		$leader = $start->('--ttl', '20', '--identity', 'lessee', 'a', 'sh', '-c', $until_term);
 		wait_for_line($leader, qr/^pid/);
 		wait_for_line($follower, qr/"lessee"/);
-		is(($once->('resign', '--identity', 'other', 'a'))[0], 3, 'resign: another identity');
-		is(($once->('resign', '--token', '1', 'a'))[0], 3, 'resign: another token');
-		is(($once->('resign', '--identity', 'lessee', 'a'))[0], 0, 'resign');
-		is(($once->('show', 'a'))[0], 3, 'is resigned');
+		is(($once->('depose', 'a'))[0], 0, 'depose, by a lease');
+		is(($once->('list', 'a'))[0], 3, 'its term is over');
 		signal_command($leader, 'TERM');
 		wait_for_status($leader);
 
 		# what has been told
-		wait_until(sub { command_output($follower) =~ /"led": false.*\n\z/ });
+		wait_until(sub { command_output($follower) =~ /"token": null.*\n\z/ });
 		signal_command($_, 'TERM') foreach $follower, $plain;
 		is(wait_for_status($_), 128 + 15, 'TERM ends a follower') foreach $follower, $plain;
 		my @lines = map { decode_json($_) } command_lines($follower);
-		is($lines[-1]{led} ? 1 : 0, 0, 'at last, no leader');
+		is($lines[-1]{token}, undef, 'at last, no leader');
 		ok((grep { ($_->{identity} // '') eq 'lessee' } @lines), 'the lease was told, too');
 		is(scalar(grep { ($lines[$_]{token} // 0) == ($lines[ $_ - 1 ]{token} // 0) && ($lines[$_]{value} // '') eq ($lines[ $_ - 1 ]{value} // '') } 1 .. $#lines),
 			0, 'nothing is told twice');
@@ -159,8 +151,8 @@ my $leader = start_command($node->connstr('postgres'), 'run', '--identity', 'aft
 like(wait_for_line($follower, qr/(led by .*)/), qr/led by after/, 'a follower goes on after a restart');
 is((run_to_end($node->connstr('template1'), 'follow', 'c'))[0], 1, 'follow without the extension');
 is((run_to_end('host=/nonexistent', 'list'))[0], 1, 'list without a server');
-is((run_to_end($node->connstr('postgres'), 'list', 'c'))[0], 1, 'too many arguments');
-is((run_to_end($node->connstr('postgres'), 'show'))[0], 1, 'too few');
+is((run_to_end($node->connstr('postgres'), 'list', 'c', 'd'))[0], 1, 'too many arguments');
+is((run_to_end($node->connstr('postgres'), 'follow'))[0], 1, 'too few');
 
 sub decode { require Encode; return Encode::decode(@_); }
 

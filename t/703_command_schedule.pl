@@ -137,7 +137,7 @@ subtest 'a cron expression' => sub {
 	my $expected = ask($watcher, q{SELECT to_char((date_trunc('minute', clock_timestamp()) - interval '10 min') AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI')});
 	my $line = wait_for_line($command, qr/(.*T.*)/);
 	like($line, qr/America\/New_York$/, 'the command has its own time zone');
-	like($line, qr/^\Q$expected\E|:\d\d:00Z/, 'it is due');
+	like($line, qr/^\Q$expected\E|:\d\d:00.000Z/, 'it is due');
 	signal_command($command, 'TERM');
 	is(wait_for_status($command), 0, 'the end');
 };
@@ -261,12 +261,12 @@ SKIP:
 		my ($status, $body) = get($one, '/leader');
 		my $json = decode_json($body);
 		is($status, 200, '/leader of the leader');
-		is("$json->{election} $json->{leader} $json->{identity} $json->{token}", 'http 1 one ' . ask($watcher, q{SELECT token FROM le_leader('http')}), 'what it says');
-		like($json->{since}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/, 'since');
+		is("$json->{election} $json->{leading} $json->{identity} $json->{token}", 'http 1 one ' . ask($watcher, q{SELECT token FROM le_leader('http')}), 'what it says');
+		like($json->{since}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'since');
 		($status, $body) = get($two, '/leader');
 		$json = decode_json($body);
 		is($status, 503, '/leader of another one');
-		ok(!$json->{leader} && !defined $json->{token}, 'what it says');
+		ok(!$json->{leading} && !defined $json->{token}, 'what it says');
 		is((get($two, $_))[0], 200, $_) foreach qw(/live /ready /health);
 		is((get($three, '/leader'))[0], 200, '/leader of a follower beside the leader');
 		like((get($one, '/metrics'))[1], qr/^pg_leader_leading\{election="http"\} 1$/m, '/metrics');
@@ -274,6 +274,8 @@ SKIP:
 		is((get($one, '/nothing'))[0], 404, 'another path');
 		is((get($one, '/leader', '-X', 'DELETE'))[0], 405, 'another method');
 		is((get($one, '/leader', '-I'))[0], 200, 'HEAD');
+		my ($as_haproxy, $other) = map { (get($_, '/leader', '-X', 'OPTIONS'))[0] } $one, $two;
+		is("$as_haproxy $other", '200 503', 'OPTIONS, as option httpchk of HAProxy sends it');
 		is((get($one, '/leader', '--data-binary', 'x' x 100000))[0], 405, 'a body');
 		is((get($one, '/' . 'x' x 8000))[0] >= 400, 1, 'a long path');
 
@@ -304,6 +306,11 @@ SKIP:
 		ok(wait_until(sub { (get($two, '/leader'))[0] eq '200' }), 'the next one leads');
 		ok(wait_until(sub { (get($three, '/leader'))[0] eq '503' }), 'and the follower hears of it');
 		is((run_to_end($connstr, 'run', '--listen', $two, 'x', 'true'))[0], 125, 'a port that is taken');
+		foreach my $wrong ('', '0.0.0.0:', '0.0.0.0:99999', '65536', '127.0.0.1:http', '127.0.0.1:-1')
+		{
+			my ($status, undef, $err) = run_to_end($connstr, 'run', '--listen', $wrong, 'x', 'true');
+			like("$status $err", qr/^125 .*from 0 to 65535/, "no port: \"$wrong\"");
+		}
 		signal_command($_, 'TERM') foreach $waiting, $follower;
 		wait_for_status($_) foreach $leader, $waiting, $follower;
 	};
@@ -336,7 +343,12 @@ SKIP:
 		my $has_ipv6 = IO::Socket::IP->new(LocalHost => '::1', Listen => 1);
 		is((run_command([ 'curl', '-s', '-m', '5', '-o', '/dev/null', '-w', '%{http_code}', "http://[::1]:$port/leader" ]))[0], 200, 'by IPv6') if $has_ipv6;
 
-		# as many connections as are served, which are never idle
+		# as many connections as are served, which say nothing
+		my @silent = map { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1) } 1 .. 100;
+		is(scalar(grep { (get($port, '/leader', '-m', '1'))[0] eq '200' } 1 .. 20), 20, 'delay no probe');
+		undef @silent;
+
+		# and that are never idle
 		my @clients = grep { defined } map { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 1) } 1 .. 100;
 		my $began = monotonic();
 		my $served = wait_until(
@@ -346,7 +358,7 @@ SKIP:
 			}, 3 * $bound);
 		ok($served, 'one that sends on and on is not served for ever');
 		cmp_ok(monotonic() - $began, '<', 5 + $bound, 'but for five seconds');
-		like((run_command([ 'curl', '-s', '-i', '-X', 'PUT', "http://127.0.0.1:$port/leader" ]))[0], qr/^Allow: GET, HEAD\r$/m, 'the methods that are allowed are told');
+		like((run_command([ 'curl', '-s', '-i', '-X', 'PUT', "http://127.0.0.1:$port/leader" ]))[0], qr/^Allow: GET, HEAD, OPTIONS\r$/m, 'the methods that are allowed are told');
 		signal_command($leader, 'TERM');
 		is(wait_for_status($leader), 5, 'the end');
 	};

@@ -1,11 +1,41 @@
 /*-------------------------------------------------------------------------
  *
- * json.c
- *	  Write texts as JSON, and for a terminal.
+ * text.c
+ *	  Write times, and texts as JSON and for a terminal.
  *
  *-------------------------------------------------------------------------
  */
 #include "pg_leader.h"
+
+#include <time.h>
+
+/*
+ * Return the time in microseconds since 1970
+ */
+moment
+wall_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return now.tv_sec * SECOND + now.tv_nsec / 1000;
+}
+
+/*
+ * Write a time such as 2026-01-01T12:00:00.123Z
+ */
+void
+write_time(char *string, size_t size, moment time)
+{
+	time_t		seconds = time / SECOND;
+	struct tm	tm;
+	size_t		length;
+
+	gmtime_r(&seconds, &tm);
+	length = strftime(string, size, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(string + length, size - length, ".%03dZ",
+			 (int) (time % SECOND / 1000));
+}
 
 /*
  * Append a text in UTF-8 as a JSON string, or null
@@ -31,6 +61,20 @@ append_json(PQExpBuffer buffer, const char *string)
 			appendPQExpBufferChar(buffer, c);
 	}
 	appendPQExpBufferChar(buffer, '"');
+}
+
+/*
+ * Append the members of a JSON object that name a leader, or none
+ */
+void
+append_leader(PQExpBuffer buffer, const char *identity, int64 token)
+{
+	appendPQExpBufferStr(buffer, ", \"identity\": ");
+	append_json(buffer, identity);
+	if (token != 0)
+		appendPQExpBuffer(buffer, ", \"token\": " INT64_FORMAT, token);
+	else
+		appendPQExpBufferStr(buffer, ", \"token\": null");
 }
 
 /*
