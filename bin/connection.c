@@ -3,23 +3,26 @@
  * connection.c
  *	  A connection that never blocks, with at most one statement on its way.
  *
- * PQconnectPoll() knows no timeout for a host.  Without one, a first host that
- * does not answer would keep all others from being tried.  So each of several
- * hosts gets an equal share of the time for a connection.  When that is over,
- * the connection is begun anew with the next host as the first one.  The same
- * is done after a host that accepts and closes, for which libpq tries no other.
- * connect_timeout can shorten this time, and is for one host, as in libpq.
+ * libpq knows no timeout for a host while it connects without blocking, and
+ * tries no other host after one that accepts and closes.  So libpq is given one
+ * host at a time.  Each of several hosts gets an equal share of the time for a
+ * connection.  connect_timeout can shorten this time, and is for one host, as
+ * in libpq.
  *
- * One thing blocks: PQconnectStart() looks up the names of hosts.  The keeper
- * ends the command in time nevertheless.
+ * Names of hosts are looked up before that, in a thread.  All addresses of a
+ * name are tried as if they were hosts.
  *
  *-------------------------------------------------------------------------
  */
 #include "pg_leader.h"
 
+#include <unistd.h>
+
 #include "common/string.h"
 
 #define MAX_KEYWORDS 12
+
+static const char *const list_names[N_LISTS] = {"host", "hostaddr", "port"};
 
 void
 connection_init(Connection *c, const Settings *settings,
@@ -28,6 +31,7 @@ connection_init(Connection *c, const Settings *settings,
 	memset(c, 0, sizeof(*c));
 	c->settings = settings;
 	c->application = application ? pg_strdup(application) : NULL;
+	c->lookup = -1;
 }
 
 /* Note the last words of a server; other notices are shown if verbose */
@@ -48,8 +52,8 @@ take_notice(void *arg, const PGresult *result)
 		pg_log_info("server: %s", message);
 }
 
-/* Fill in the parameters of a connection, with the hosts in their order */
-static void
+/* Fill in the parameters of a connection; return how many there are */
+static int
 fill_keywords(const Settings *settings, const char **keywords,
 			  const char **values, bool with_name)
 {
@@ -67,125 +71,113 @@ fill_keywords(const Settings *settings, const char **keywords,
 		ADD("client_encoding", "UTF8");
 	ADD(NULL, NULL);
 #undef ADD
+	return i - 1;
 }
 
-/* Return the element of a list with commas, or the list's only one */
-static const char *
-list_element(const char *list, int index, int *length)
-{
-	int			found = 0;
-
-	if (!strchr(list, ','))
-		index = 0;
-	while (found < index && strchr(list, ','))
-	{
-		list = strchr(list, ',') + 1;
-		found++;
-	}
-	*length = (int) strcspn(list, ",");
-	return list;
-}
-
-/* Return a list with commas so that it begins with that element */
-static char *
-rotate_list(const char *list, int n, int first)
-{
-	PQExpBufferData buffer;
-	int			length;
-
-	initPQExpBuffer(&buffer);
-	for (int i = 0; i < n; i++)
-	{
-		const char *element = list_element(list, (first + i) % n, &length);
-
-		if (i > 0)
-			appendPQExpBufferChar(&buffer, ',');
-		appendBinaryPQExpBuffer(&buffer, element, length);
-	}
-	return buffer.data;
-}
-
-static int
-count_elements(const char *list)
-{
-	int			n = 1;
-
-	for (; *list != '\0'; list++)
-		n += *list == ',';
-	return n;
-}
-
-/* Begin to connect, with one of the hosts as the first one */
-static PGconn *
-begin_to_connect(Connection *c)
+/* Take what libpq makes of the connection string, services and environment */
+static void
+read_lists(Connection *c)
 {
 	const char *keywords[MAX_KEYWORDS];
 	const char *values[MAX_KEYWORDS];
-	char	   *rotated[3] = {NULL};
-	int			n = 0;
+	int			n = fill_keywords(c->settings, keywords, values, false);
 	PGconn	   *pg;
 	PQconninfoOption *all;
 
-	fill_keywords(c->settings, keywords, values, !c->application);
+	/* so that libpq stops before it looks up a name */
+	keywords[n] = "sslmode";
+	values[n++] = "?";
+	keywords[n] = NULL;
 	pg = PQconnectStartParams(keywords, values, 1);
 	all = pg ? PQconninfo(pg) : NULL;
-	if (!all)
-		return pg;
-
-	/* what libpq makes of the connection string, services and environment */
-	for (PQconninfoOption *o = all; o->keyword; o++)
+	for (PQconninfoOption *o = all; o && o->keyword; o++)
 	{
-		bool		is_host = strcmp(o->keyword, "host") == 0;
-
-		if (o->val && (is_host || strcmp(o->keyword, "hostaddr") == 0))
-			c->n_hosts = Max(c->n_hosts, count_elements(o->val));
+		for (int i = 0; i < N_LISTS; i++)
+		{
+			if (strcmp(o->keyword, list_names[i]) == 0 && o->val && *o->val)
+				c->lists[i] = pg_strdup(o->val);
+		}
 		if (o->val && strcmp(o->keyword, "connect_timeout") == 0)
 			c->connect_timeout = Max(0, atoi(o->val)) * SECOND;
 	}
-	if (c->n_hosts > 1 && c->first_host > 0)
-	{
-		while (keywords[n])
-			n++;
-		for (PQconninfoOption *o = all; o->keyword; o++)
-		{
-			static const char *const lists[] = {"host", "hostaddr", "port"};
-
-			for (int i = 0; i < 3; i++)
-			{
-				if (strcmp(o->keyword, lists[i]) == 0 && o->val && *o->val)
-				{
-					rotated[i] = rotate_list(o->val, c->n_hosts,
-											 c->first_host);
-					keywords[n] = lists[i];
-					values[n++] = rotated[i];
-				}
-			}
-		}
-		keywords[n] = NULL;
-		values[n] = NULL;
-		PQfinish(pg);
-		pg = PQconnectStartParams(keywords, values, 1);
-		for (int i = 0; i < 3; i++)
-			free(rotated[i]);
-	}
 	PQconninfoFree(all);
-	return pg;
+	PQfinish(pg);
 }
 
 static void
+forget_lists(Connection *c)
+{
+	for (int i = 0; i < N_LISTS; i++)
+	{
+		free(c->lists[i]);
+		c->lists[i] = NULL;
+	}
+}
+
+static void
+count_hosts(Connection *c)
+{
+	c->n_hosts = 1;
+	for (int i = LIST_HOST; i <= LIST_HOSTADDR; i++)
+	{
+		if (c->lists[i])
+			c->n_hosts = Max(c->n_hosts, list_length(c->lists[i]));
+	}
+	c->host %= c->n_hosts;
+}
+
+/* Begin to connect to the host whose turn it is */
+static void
 start_connecting(Connection *c, usec now)
 {
+	const char *keywords[MAX_KEYWORDS];
+	const char *values[MAX_KEYWORDS];
+	char	   *elements[N_LISTS] = {NULL};
+	int			n = fill_keywords(c->settings, keywords, values,
+								  !c->application);
+
+	for (int i = 0; i < N_LISTS; i++)
+	{
+		int			length;
+		const char *element;
+
+		if (!c->lists[i])
+			continue;
+		element = list_element(c->lists[i], c->host, &length);
+		elements[i] = pnstrdup(element, length);
+		keywords[n] = list_names[i];
+		values[n++] = elements[i];
+	}
+	keywords[n] = NULL;
 	PQfinish(c->pg);
-	c->pg = begin_to_connect(c);
+	c->pg = PQconnectStartParams(keywords, values, 1);
 	if (!c->pg)
 		pg_fatal("out of memory");
+	for (int i = 0; i < N_LISTS; i++)
+		free(elements[i]);
 	c->state = CONNECTION_CONNECTING;
 	c->polling = PGRES_POLLING_WRITING;
-	c->at_host = 0;
 	c->host_since = now;
-	c->tried[0] = '\0';
 	c->last_words[0] = '\0';
 	PQsetNoticeReceiver(c->pg, take_notice, c);
+}
+
+/* Begin with the names of hosts, or with the connection if there are none */
+static void
+start_looking_up(Connection *c, usec now)
+{
+	read_lists(c);
+	initPQExpBuffer(&c->text);
+	count_hosts(c);
+	if (c->lists[LIST_HOST] && !c->lists[LIST_HOSTADDR])
+		c->lookup = lookup_start(c->lists[LIST_HOST], c->lists[LIST_PORT] ?
+								 c->lists[LIST_PORT] : "");
+	if (c->lookup < 0)
+	{
+		start_connecting(c, now);
+		return;
+	}
+	c->state = CONNECTION_LOOKING_UP;
 }
 
 static void
@@ -223,7 +215,7 @@ connection_ask(Connection *c, uint32 serial, const Statement *statement,
 		}
 	}
 	if (c->state == CONNECTION_CLOSED)
-		start_connecting(c, now);
+		start_looking_up(c, now);
 	else
 		send_statement(c, &c->statement, CONNECTION_ASKING);
 }
@@ -235,6 +227,11 @@ connection_close(Connection *c)
 		PQclear(c->result);
 	if (c->pg)
 		PQfinish(c->pg);
+	if (c->lookup >= 0)
+		close(c->lookup);
+	forget_lists(c);
+	termPQExpBuffer(&c->text);
+	c->lookup = -1;
 	c->result = NULL;
 	c->pg = NULL;
 	c->state = CONNECTION_CLOSED;
@@ -246,7 +243,7 @@ connection_close(Connection *c)
 void
 connection_poll(const Connection *c, struct pollfd *fd)
 {
-	fd->fd = c->pg ? PQsocket(c->pg) : -1;
+	fd->fd = c->lookup >= 0 ? c->lookup : c->pg ? PQsocket(c->pg) : -1;
 	fd->events = POLLIN;
 	if (c->state == CONNECTION_CONNECTING &&
 		c->polling == PGRES_POLLING_WRITING)
@@ -335,25 +332,20 @@ is_ready(const Connection *c)
 }
 
 /*
- * Let the next connection begin with the host after this one; return whether
- * there is one that has not been tried since the statement was asked.
+ * Let the next host have its turn; return whether it has not been tried since
+ * the statement was asked
  */
 static bool
 leave_host(Connection *c)
 {
-	int			n_hosts = Max(c->n_hosts, 1);
-
-	c->first_host = (c->first_host + c->at_host + 1) % n_hosts;
-	c->hosts_tried += c->at_host + 1;
-	return c->hosts_tried < n_hosts;
+	c->host = (c->host + 1) % c->n_hosts;
+	return ++c->hosts_tried < c->n_hosts;
 }
 
 /* Go on with a connection that is being made; return false while it waits */
 static bool
 advance_connecting(Connection *c, usec now, Reply *reply)
 {
-	char		host[128];
-
 	while (is_ready(c) || PQstatus(c->pg) == CONNECTION_BAD)
 	{
 		if (PQstatus(c->pg) == CONNECTION_BAD)
@@ -362,30 +354,23 @@ advance_connecting(Connection *c, usec now, Reply *reply)
 			c->polling = PQconnectPoll(c->pg);
 		if (c->polling == PGRES_POLLING_FAILED)
 		{
+			appendPQExpBufferStr(&c->text, PQerrorMessage(c->pg));
 			if (leave_host(c))
 			{
-				pg_log_info("%s", PQerrorMessage(c->pg));
 				start_connecting(c, now);
 				continue;
 			}
-			note_lost(c, &reply->error);
+			elector_error(&reply->error, ERROR_BROKEN, "%s", "");
+			set_message(&reply->error, c->text.data);
 			fail_statement(c, reply);
 			return true;
 		}
 		if (c->polling == PGRES_POLLING_OK)
 		{
 			PQsetnonblocking(c->pg, 1);
-			c->first_host = (c->first_host + c->at_host) % Max(c->n_hosts, 1);
 			c->state = CONNECTION_IDLE;
 			return true;
 		}
-	}
-	snprintf(host, sizeof(host), "%s:%s", PQhost(c->pg), PQport(c->pg));
-	if (strcmp(host, c->tried) != 0)
-	{
-		c->at_host += c->tried[0] != '\0';
-		c->host_since = c->tried[0] != '\0' ? now : c->host_since;
-		strlcpy(c->tried, host, sizeof(c->tried));
 	}
 	if (now < connection_wakeup(c))
 		return false;
@@ -398,6 +383,35 @@ advance_connecting(Connection *c, usec now, Reply *reply)
 	}
 	start_connecting(c, now);
 	return false;
+}
+
+/* Take the lists of hosts, addresses and ports when they have come */
+static void
+advance_looking_up(Connection *c, usec now, Reply *reply)
+{
+	char		bytes[1024];
+	char	   *next;
+	ssize_t		n;
+
+	while ((n = read(c->lookup, bytes, sizeof(bytes))) > 0)
+		appendBinaryPQExpBuffer(&c->text, bytes, n);
+	if (n < 0)
+		return;
+	close(c->lookup);
+	c->lookup = -1;
+	next = c->text.data;
+	if (*next == '!')
+	{
+		elector_error(&reply->error, ERROR_BROKEN, "%s", next + 1);
+		fail_statement(c, reply);
+		return;
+	}
+	forget_lists(c);
+	for (int i = 0; i < N_LISTS; i++)
+		c->lists[i] = pg_strdup(strsep(&next, "\n"));
+	resetPQExpBuffer(&c->text);
+	count_hosts(c);
+	start_connecting(c, now);
 }
 
 /* Take results of a statement; return false while it waits for more */
@@ -485,6 +499,9 @@ connection_advance(Connection *c, usec now, Reply *reply)
 	switch (c->state)
 	{
 		case CONNECTION_CLOSED:
+			break;
+		case CONNECTION_LOOKING_UP:
+			advance_looking_up(c, now, reply);
 			break;
 		case CONNECTION_CONNECTING:
 			if (!advance_connecting(c, now, reply) ||

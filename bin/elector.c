@@ -442,7 +442,7 @@ fail_attempt(Elector *e, const Ask *ask, const ElectorError *error)
 	if (is_refused(error) && e->kept_token != 0)
 		e->kept_token = 0;
 	else if (ask->kind == e->way.bid && !e->stopping &&
-		permanent_kind(error) != ERROR_NONE)
+			 permanent_kind(error) != ERROR_NONE)
 	{
 		ElectorError permanent = *error;
 
@@ -806,7 +806,7 @@ take_stop(Elector *e)
 	e->stopping = true;
 	if (e->phase >= PHASE_ELECTED && e->phase <= PHASE_OUSTED)
 		cancel_job(e, "resigned");
-	else if (waits && (e->way.opens || !e->ask.asking))
+	else if (waits && (e->way.opens || !e->ask.asking || !e->ask.begun))
 	{
 		forget_term(e);
 		close_connection(e);

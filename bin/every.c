@@ -86,7 +86,6 @@ wait_until(Every *every, usec until)
 {
 	every->step = STEP_WAIT;
 	every->until = until;
-	connection_close(&every->connection);
 }
 
 static void
@@ -147,7 +146,10 @@ take_times(Every *every, const PGresult *result, usec now)
 									 &every->next_last, server);
 	if (every->due == 0)
 	{
-		/* another host has run the command for which cron has started this one */
+		/*
+		 * another host has run the command for which cron has started this
+		 * one
+		 */
 		bool		done = !PQgetisnull(result, 0, 1) &&
 			every->last >= server - (now - every->began) - SKEW;
 
@@ -195,6 +197,7 @@ take_record(Every *every, const PGresult *result, usec now)
 static void
 fail(Every *every, usec now)
 {
+	connection_close(&every->connection);
 	wait_until(every, now + SECOND);
 }
 
@@ -207,14 +210,6 @@ every_advance(Every *every, usec now)
 {
 	Reply		reply;
 
-	if (every->step == STEP_WAIT && now >= every->until)
-	{
-		/* the command is not run again because its record has failed */
-		if (every->succeeded)
-			record(every, now);
-		else
-			look(every, now);
-	}
 	while (connection_advance(&every->connection, now, &reply) != REPLY_NONE)
 	{
 		if (reply.kind == REPLY_ANSWER)
@@ -232,6 +227,15 @@ every_advance(Every *every, usec now)
 		}
 		else if (reply.kind == REPLY_BROKEN)
 			connection_close(&every->connection);
+	}
+	/* after it was seen whether the connection has ended meanwhile */
+	if (every->step == STEP_WAIT && now >= every->until)
+	{
+		/* the command is not run again because its record has failed */
+		if (every->succeeded)
+			record(every, now);
+		else
+			look(every, now);
 	}
 	if ((every->step == STEP_LOOK || every->step == STEP_RECORD) &&
 		now >= every->deadline)
@@ -252,7 +256,7 @@ every_done(Every *every, bool succeeded, usec now)
 	{
 		every->pause = 0;
 		every->succeeded = true;
-		record(every, now);
+		wait_until(every, now);
 		return;
 	}
 	every->done = every->once;

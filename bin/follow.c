@@ -11,14 +11,6 @@
 
 static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
-/* A leader, or none, as it was told */
-typedef struct Leader
-{
-	int64		token;
-	char	   *identity;
-	char	   *value;
-} Leader;
-
 static struct
 {
 	Settings   *settings;
@@ -28,25 +20,33 @@ static struct
 	int			stop_signal;
 	bool		ended;
 	int			status;
-	Leader		leader;
 	moment		since;
 	Keeper		hook;			/* that runs */
 	bool		hook_waits;		/* is to run for the leader, which has changed */
 }			follow;
 
-static void
-set_leader(Leader *leader, const Elector *e)
+/* The leader that was told, or NULL */
+static const char *
+leader(void)
 {
-	pg_free(leader->identity);
-	pg_free(leader->value);
-	leader->token = e->told_token;
-	leader->identity = e->told_token != 0 ? pg_strdup(e->told_identity) : NULL;
-	leader->value = e->told_has_value ? pg_strdup(e->told_value) : NULL;
+	const Elector *e = &follow.follower;
+
+	return e->told_token != 0 ? e->told_identity : NULL;
+}
+
+static const char *
+leader_value(void)
+{
+	const Elector *e = &follow.follower;
+
+	return e->told_has_value ? e->told_value : NULL;
 }
 
 static void
-print_leader(const Leader *leader)
+print_leader(void)
 {
+	int64		token = follow.follower.told_token;
+	const char *value = leader_value();
 	const char *election = follow.settings->elector.election;
 	char		now[64];
 	PQExpBufferData line;
@@ -56,14 +56,14 @@ print_leader(const Leader *leader)
 	if (!follow.settings->json)
 	{
 		append_printable(&line, election);
-		appendPQExpBufferStr(&line, leader->token == 0 ? ": no leader" :
+		appendPQExpBufferStr(&line, token == 0 ? ": no leader" :
 							 ": led by ");
-		if (leader->token != 0)
+		if (token != 0)
 		{
-			append_printable(&line, leader->identity);
-			appendPQExpBuffer(&line, ", token " INT64_FORMAT "%s",
-							  leader->token, leader->value ? ", value " : "");
-			append_printable(&line, leader->value ? leader->value : "");
+			append_printable(&line, leader());
+			appendPQExpBuffer(&line, ", token " INT64_FORMAT "%s", token,
+							  value ? ", value " : "");
+			append_printable(&line, value ? value : "");
 		}
 		printf("%s %s\n", now, line.data);
 		fflush(stdout);
@@ -72,9 +72,9 @@ print_leader(const Leader *leader)
 	}
 	appendPQExpBuffer(&line, "{\"time\": \"%s\", \"election\": ", now);
 	append_json(&line, election);
-	append_leader(&line, leader->identity, leader->token);
+	append_leader(&line, leader(), token);
 	appendPQExpBufferStr(&line, ", \"value\": ");
-	append_json(&line, leader->value);
+	append_json(&line, value);
 	printf("%s}\n", line.data);
 	fflush(stdout);
 	termPQExpBuffer(&line);
@@ -103,11 +103,11 @@ start_hook(void)
 		follow.ended)
 		return;
 	follow.hook_waits = false;
-	snprintf(token, sizeof(token), INT64_FORMAT, follow.leader.token);
+	snprintf(token, sizeof(token), INT64_FORMAT, follow.follower.told_token);
 	setenv("LE_ELECTION", follow.settings->elector.election, 1);
-	set_or_unset("LE_TOKEN", follow.leader.token != 0 ? token : NULL);
-	set_or_unset("LE_IDENTITY", follow.leader.identity);
-	set_or_unset("LE_VALUE", follow.leader.value);
+	set_or_unset("LE_TOKEN", leader() ? token : NULL);
+	set_or_unset("LE_IDENTITY", leader());
+	set_or_unset("LE_VALUE", leader_value());
 	keeper_start(&follow.hook, &spec);
 }
 
@@ -176,9 +176,8 @@ happen(const Event *event)
 				connection_close(&follow.connection);
 				break;
 			case DO_TOLD:
-				set_leader(&follow.leader, e);
 				follow.since = wall_clock();
-				print_leader(&follow.leader);
+				print_leader();
 				follow.hook_waits = follow.settings->hook != NULL;
 				start_hook();
 				break;
@@ -243,14 +242,14 @@ take_status(HttpStatus *status)
 {
 	memset(status, 0, sizeof(*status));
 	status->election = follow.settings->elector.election;
-	status->identity = follow.leader.identity;
+	status->identity = leader();
 	status->health = follow.follower.failures > 0 ? "in doubt" : "waiting";
 	status->state = "follows";
 	status->healthy = follow.follower.failures == 0 && follow.follower.told;
-	status->leading = status->healthy && follow.leader.token != 0 &&
+	status->leading = status->healthy && leader() &&
 		follow.settings->has_identity &&
-		strcmp(follow.leader.identity, follow.settings->elector.identity) == 0;
-	status->token = follow.leader.token;
+		strcmp(leader(), follow.settings->elector.identity) == 0;
+	status->token = follow.follower.told_token;
 	status->since = follow.since;
 	status->follows = true;
 	status->elector = &follow.follower;

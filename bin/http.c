@@ -198,7 +198,7 @@ ignore_message(void *arg, const char *fmt, va_list args)
 }
 
 static void
-end_connection(OpenConnection *open)
+end_connection(OpenConnection * open)
 {
 	open->end = 1;
 	shutdown(open->fd, SHUT_RDWR);
@@ -226,7 +226,7 @@ note_connection(void *arg, struct MHD_Connection *connection, void **context,
 	}
 	info = MHD_get_connection_info(connection,
 								   MHD_CONNECTION_INFO_CONNECTION_FD);
-	for (OpenConnection *c = open_connections;
+	for (OpenConnection * c = open_connections;
 		 c < open_connections + lengthof(open_connections); c++)
 	{
 		n += c->end > 1;

@@ -7,8 +7,8 @@
  * starts the command in a process group of its own and sees to its end:
  *
  * - The keeper knows until when leadership is confirmed.  When that time has
- *   passed, it stops the command, even if pg_leader itself is stopped, hangs
- *   in the look-up of a host name, or has only not noticed yet.
+ *   passed, it stops the command, even if pg_leader itself is stopped, hangs,
+ *   or has only not noticed yet.
  *
  * - When pg_leader has gone, however it was killed, the keeper finds the end
  *   of the socket between them, and stops the command.

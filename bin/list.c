@@ -10,9 +10,6 @@
  */
 #include "pg_leader.h"
 
-#include <time.h>
-#include <unistd.h>
-
 #include "fe_utils/print.h"
 #include "mb/pg_wchar.h"
 
@@ -61,73 +58,38 @@ static void
 print_result(const PGresult *result)
 {
 	printQueryOpt options = {.topt = {.format = PRINT_ALIGNED,.border = 1,
-		.start_table = true,.stop_table = true,.encoding = PG_UTF8
+			.start_table = true,.stop_table = true,.encoding = PG_UTF8
 	}};
 
 	printQuery(result, &options, stdout, false, NULL);
 }
 
-static void
-print_head(const Settings *settings)
-{
-	time_t		seconds = time(NULL);
-	struct tm	tm;
-	char		clock[64];
-
-	localtime_r(&seconds, &tm);
-	strftime(clock, sizeof(clock), "%Y-%m-%d %H:%M:%S", &tm);
-	if (isatty(STDOUT_FILENO))
-		printf("\033[H\033[J");
-	printf("%s (every %g s)\n\n", clock, settings->watch / (double) SECOND);
-}
-
-/* Show once; return the exit status */
-static int
-list_once(PGconn *pg, const Settings *settings)
-{
-	PGresult   *result = ask(pg, settings, settings->json ? list_json_text :
-							 list_text, NULL);
-	bool		led;
-
-	if (!result)
-		return 1;
-	if (settings->json)
-	{
-		printf("%s\n", PQgetvalue(result, 0, 0));
-		led = *PQgetvalue(result, 0, 1) != '0';
-	}
-	else
-	{
-		if (settings->watch > 0)
-			print_head(settings);
-		print_result(result);
-		led = PQntuples(result) > 0 && !PQgetisnull(result, 0, 3);
-	}
-	PQclear(result);
-	return led || !settings->elector.election ? 0 : EXIT_NO_LEADER;
-}
-
 /*
- * Show once, or again and again, also after errors
+ * Show the elections; the exit status tells whether the only one is led
  */
 int
 list_command(Settings *settings)
 {
 	PGconn	   *pg = connect_now(settings);
-	int			status;
+	PGresult   *result = ask(pg, settings, settings->json ? list_json_text :
+							 list_text, NULL);
+	bool		led = !settings->elector.election;
 
-	for (;;)
+	if (result && settings->json)
 	{
-		status = list_once(pg, settings);
-		fflush(stdout);
-		if (settings->watch == 0 || ferror(stdout))
-			break;
-		pg_usleep(settings->watch);
-		if (PQstatus(pg) != CONNECTION_OK)
-			PQreset(pg);
+		printf("%s\n", PQgetvalue(result, 0, 0));
+		led = led || *PQgetvalue(result, 0, 1) != '0';
+	}
+	else if (result)
+	{
+		print_result(result);
+		led = led || (PQntuples(result) > 0 && !PQgetisnull(result, 0, 3));
 	}
 	PQfinish(pg);
-	return status;
+	if (!result || fflush(stdout) != 0)
+		return 1;
+	PQclear(result);
+	return led ? 0 : EXIT_NO_LEADER;
 }
 
 /* Show the warnings of a server, which tell why nothing was done */

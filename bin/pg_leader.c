@@ -9,7 +9,8 @@
  *	every.c						the times that are due, for run --every
  *	keeper.c					the process that keeps the command
  *	http.c, notify.c			what probes and systemd are told
- *	connection.c, statements.c	the connection, without blocking
+ *	connection.c, lookup.c		the connection, without blocking
+ *	statements.c				the statements
  *	signals.c, text.c			tools
  *	elector.c, schedule.c		pure: the state machine, and schedules
  *
@@ -49,7 +50,6 @@ enum
 	OPTION_RECORD,
 	OPTION_LISTEN,
 	OPTION_JSON,
-	OPTION_WATCH,
 	OPTION_EXEC,
 	OPTION_REASON
 };
@@ -101,7 +101,6 @@ static const struct option long_options[] = {
 	{"record", required_argument, NULL, OPTION_RECORD},
 	{"listen", required_argument, NULL, OPTION_LISTEN},
 	{"json", no_argument, NULL, OPTION_JSON},
-	{"watch", optional_argument, NULL, OPTION_WATCH},
 	{"exec", required_argument, NULL, OPTION_EXEC},
 	{"reason", required_argument, NULL, OPTION_REASON},
 	{"help", no_argument, NULL, '?'},
@@ -123,7 +122,7 @@ static const struct
 	{OPTION_EVERY, RUN},
 	{OPTION_TIMEZONE, RUN}, {OPTION_MISSED, RUN}, {OPTION_RECORD, RUN},
 	{OPTION_LISTEN, RUN | FOLLOW},
-	{OPTION_JSON, LIST | FOLLOW}, {OPTION_WATCH, LIST},
+	{OPTION_JSON, LIST | FOLLOW},
 	{OPTION_EXEC, FOLLOW}, {OPTION_REASON, DEPOSE}
 };
 
@@ -182,7 +181,6 @@ usage(const char *progname)
 	printf("      --record=start|end     when a time is recorded as done (default: start)\n");
 	printf("\nOptions of the other commands:\n");
 	printf("      --json                 print JSON (list, follow)\n");
-	printf("      --watch[=TIME]         refresh the screen (list; default: 2 s)\n");
 	printf("      --exec=HOOK            run a shell command at each change (follow)\n");
 	printf("      --reason=TEXT          what the server's log says (depose)\n");
 	printf("\nGeneral options:\n");
@@ -380,10 +378,6 @@ read_option(Settings *s, int option, char *string)
 			break;
 		case OPTION_JSON:
 			s->json = true;
-			break;
-		case OPTION_WATCH:
-			s->watch = Max(100 * MILLISECOND, string ? read_time("watch", string) :
-						   2 * SECOND);
 			break;
 		case OPTION_EXEC:
 			s->hook = string;

@@ -46,7 +46,6 @@ typedef struct Settings
 	/* all commands */
 	ElectorOptions elector;
 	bool		json;
-	usec		watch;			/* 0: once */
 	const char *listen;
 	const char *hook;			/* of follow */
 	const char *reason;			/* of depose */
@@ -127,11 +126,20 @@ typedef struct Reply
 typedef enum ConnectionState
 {
 	CONNECTION_CLOSED,
+	CONNECTION_LOOKING_UP,		/* the names of hosts */
 	CONNECTION_CONNECTING,
 	CONNECTION_SETTING,			/* runs the settings of a session */
 	CONNECTION_IDLE,
 	CONNECTION_ASKING
 } ConnectionState;
+
+enum
+{
+	LIST_HOST,
+	LIST_HOSTADDR,
+	LIST_PORT,
+	N_LISTS
+};
 
 typedef struct Connection
 {
@@ -147,12 +155,13 @@ typedef struct Connection
 	PGresult   *result;
 	char		last_words[512];	/* of a server that ends the session */
 
-	/* of several hosts, the first one that is tried, see connection.c */
+	/* the hosts, see connection.c */
+	int			lookup;			/* a pipe for the lists, or -1 */
+	PQExpBufferData text;		/* of these, and then what the hosts said */
+	char	   *lists[N_LISTS]; /* with commas, or NULL */
 	int			n_hosts;
-	int			first_host;
-	int			at_host;
+	int			host;			/* whose turn it is */
 	int			hosts_tried;
-	char		tried[128];
 	usec		limit;
 	usec		connect_timeout;	/* 0: none */
 	usec		host_since;
@@ -167,6 +176,11 @@ extern usec connection_wakeup(const Connection *c);
 extern ReplyKind connection_advance(Connection *c, usec now, Reply *reply);
 extern void connection_close(Connection *c);
 extern PGconn *connect_now(const Settings *settings);
+
+/* lookup.c */
+extern int	lookup_start(const char *hosts, const char *ports);
+extern const char *list_element(const char *list, int index, int *length);
+extern int	list_length(const char *list);
 
 /* keeper.c */
 typedef enum KeeperState

@@ -5,7 +5,7 @@
  *
  * All goes on in one loop around poll().  What arrives becomes an event of the
  * state machine, and the actions that it returns are done at once.  Nothing
- * in the loop waits, but for the look-up of the names of hosts.
+ * in the loop waits.
  *
  *-------------------------------------------------------------------------
  */
@@ -695,7 +695,8 @@ wait_for_something(void)
 	fds[3].fd = run.job ? run.heartbeat[0] : -1;
 	fds[3].events = POLLIN;
 	fds[4].fd = -1;
-	if (run.job && run.settings->scheduled)
+	if (run.job && run.settings->scheduled &&
+		run.keeper.state == KEEPER_NONE)
 		connection_poll(&run.every.connection, &fds[4]);
 	http_poll(&fds[5]);
 	poll(fds, lengthof(fds),

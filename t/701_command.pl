@@ -326,6 +326,8 @@ subtest 'several hosts' => sub {
 	my ($status, $out) = run_to_end("host=/nonexistent,$host port=1,$port dbname=postgres target_session_attrs=read-write",
 		'run', 'hosts', 'echo', 'ran');
 	is("$status $out", "0 ran\n", 'the second host');
+	my (undef, undef, $err) = run_to_end('host=/nonexistent,/neither', 'run', '--no-wait', 'hosts', 'echo', 'ran');
+	like($err, qr/"\/nonexistent.*"\/neither/s, 'what each host says');
 	# a host that accepts the connection, and says nothing
 	require IO::Socket::INET;
 	my $silent = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die $!;

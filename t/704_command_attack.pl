@@ -21,7 +21,7 @@ use lib $FindBin::RealBin;
 use LeaderElection;
 use Command;
 
-my $node = new_server('command_attack');
+my $node = new_server('command_attack', conf => q{listen_addresses = '127.0.0.1'});
 my $connstr = $node->connstr('postgres');
 my $watcher = session($node, app => 'watcher');
 my $dir = PostgreSQL::Test::Utils::tempdir();
@@ -69,7 +69,7 @@ subtest 'the keeper is stopped' => sub {
 	# once: it goes on
 	my $command = start('--grace', '20', 'kept', 'sh', '-c', "trap 'exit 5' TERM; echo pid \$\$; $forever");
 	runs($command);
-	pause_process(keeper_of($command));
+	kill "STOP", keeper_of($command);
 	signal_command($command, 'TERM');
 	is(wait_for_status($command, $bound), 5, 'a signal reaches the command');
 
@@ -192,6 +192,46 @@ subtest 'a server that says nothing' => sub {
 		my ($port, $other) = ($silent->sockport, $node->port);
 		is((run_to_end("host=127.0.0.1,127.0.0.1,$host port=$port,$port,$other dbname=postgres $parameter", { env => $env }, 'run', '--no-wait', 'silent', 'true'))[0], 0, 'nor is the next host given up');
 	}
+};
+
+subtest 'names that are not looked up' => sub {
+	my $file = "$dir/slow";
+	my $library = build_test_library('slow_names', '-D_GNU_SOURCE');
+	my %slow = (env => { SLOW_NAMES => $file, LD_PRELOAD => join(':', grep { defined } $ENV{LD_PRELOAD}, $library) });
+	my $by_name = 'host=localhost dbname=postgres port=' . $node->port;
+	my $begin = sub { return start_command($by_name, \%slow, 'run', @_); };
+
+	# a leader, whose other connection ends meanwhile
+	my $leader = $begin->('--every', '1 s', 'names', 'sh', '-c', "echo due \$LE_DUE token \$LE_TOKEN");
+	ok(wait_until(sub { command_lines($leader) >= 2 }), 'a command each second');
+	my $waiting = $begin->('names', 'true');
+	ok(wait_until(sub { ask($watcher, q{SELECT count(*) FROM le_candidates WHERE name = 'names'}) eq '1' }), 'one waits');
+	append_to_file($file, '');
+	my $lines = command_lines($leader);
+	ok(wait_until(sub { command_lines($leader) >= $lines + 2 }, $bound), 'the connection for due times is kept');
+	ask($watcher, q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pg_leader'});
+	Time::HiRes::sleep(9);
+	$lines = command_lines($leader);
+	unlink $file;
+	ok(wait_until(sub { command_lines($leader) > $lines }, 2 * $bound), 'it goes on');
+	my %tokens = map { /token (\d+)/ => 1 } command_lines($leader);
+	is(scalar(keys %tokens), 1, 'in the same term');
+	unlike(command_output($leader, 'err'), qr/doubt|lost/, 'which was never in doubt');
+
+	# what cannot connect ends at once, nevertheless
+	append_to_file($file, '');
+	my @starting = map { $begin->(@$_, 'names', 'true') } [], [ '--ttl', '15' ], [ '--wait', '60' ];
+	Time::HiRes::sleep(0.5);
+	my $asked = monotonic();
+	signal_command($_, 'TERM') foreach $leader, $waiting, @starting;
+	is(wait_for_status($_), 128 + 15, 'TERM') foreach $waiting, @starting;
+	wait_for_status($leader);
+	cmp_ok(monotonic() - $asked, '<', 1 + 1, 'is heeded at once');
+	unlink $file;
+
+	is((run_to_end('host=no-such-host.invalid,localhost dbname=postgres port=1,' . $node->port, 'run', '-n', 'other', 'true'))[0], 0, 'the second name');
+	my ($status, undef, $err) = run_to_end('host=no-such-host.invalid dbname=postgres', 'run', '-n', 'other', 'true');
+	like("$status $err", qr/^125 .*could not translate host name "no-such-host.invalid"/, 'a name that does not exist');
 };
 
 subtest 'a terminal' => sub {
