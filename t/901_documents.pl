@@ -312,6 +312,12 @@ foreach my $document (@documents)
 	clean_up();
 }
 
+# What the client libraries ask is SQL of the server, with parameters
+foreach my $block (grep { $_->{language} eq 'sql' } map { blocks_of($_) } glob 'clients/README.md clients/*/README.md')
+{
+	is($node->psql('postgres', "PREPARE question AS $block->{text}"), 0, "line $block->{line} of a library's README: SQL");
+}
+
 # The text below each heading of a document, by the heading without markup
 sub sections_of
 {
