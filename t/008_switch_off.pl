@@ -1,4 +1,4 @@
-# The ways to switch the extension off, as doc/decision.md has them: each command is taken from
+# The ways to switch the extension off, as doc/administration.md has them: each command is taken from
 # that page and run, and programs get what its table says.  What it says of switching on again
 # holds, too.  A candidate that waits is not forgotten, and nothing is left that leads.
 #
@@ -16,7 +16,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my ($page) = slurp_file('doc/decision.md') =~ /^## Switching Off\n(.*?)^## /ms or die 'the page has no such section';
+my ($page) = slurp_file('doc/administration.md') =~ /^## Switching Off\n(.*?)^## /ms or die 'the page has no such section';
 my ($block) = $page =~ /^```sql skip=t\/008_switch_off.pl runs it\n(.*?)^```$/ms or die 'the page has no commands';
 my %commands = $block =~ /^-- (\d+)\. [^\n]*\n((?:(?!-- \d)[^\n]*\n)+)/mg;
 my %rows = map { $_->[0] => $_ } map { [ /^\| (\d+) \| (.*?) \| (.*?) \|$/ ] } grep { /^\| \d+ \|/ } split /\n/, $page;

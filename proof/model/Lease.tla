@@ -12,7 +12,7 @@
 (* Time is true time.  The server counts a deadline by its monotonic       *)
 (* clock, and a holder by its own; all of these clocks run at the same     *)
 (* rate.  The drift of clocks is what the last third of the ttl is for in  *)
-(* doc/loops.md; it is not modeled.                                        *)
+(* doc/scopes.md; it is not modeled.                                       *)
 (*                                                                         *)
 (* Not in this module:                                                     *)
 (*   - the election's lock: at most one bid, or change of a lease, is in   *)
@@ -364,7 +364,7 @@ Ask(c) ==
     /\ UNCHANGED <<now, wal, flushed, standby, line, since, loaded, reg, last,
                    work, faults, ended, lost_end>>
 
-\* doc/loops.md: a holder works for a ttl since before the question was sent,
+\* doc/scopes.md: a holder works for a ttl since before the question was sent,
 \* and less.
 Hear(c) ==
     /\ client[c].step = "answered"
@@ -448,7 +448,7 @@ Works(c) == client[c].until > now
 
 TypeOK == standby <= flushed /\ flushed <= Len(wal)
 
-\* doc/loops.md: "So the client has stopped before the server elects another
+\* doc/scopes.md: "So the client has stopped before the server elects another
 \* leader."
 \*
 \* The exception is an asynchronous standby.  doc/guarantees.md: "A lease whose
@@ -474,7 +474,7 @@ WorksByRow ==
         LET disk == SubSeq(wal, 1, flushed)
         IN client[c].token \in Inserted(disk) /\ RowTtl(disk, client[c].token) # 0
 
-\* doc/loops.md: "The server counts the ttl from the time when it handles the
+\* doc/scopes.md: "The server counts the ttl from the time when it handles the
 \* renewal, which is later than the time when the client asked."
 HolderStopsFirst ==
     reg.scope = "lease" =>
