@@ -451,8 +451,8 @@ TypeOK == standby <= flushed /\ flushed <= Len(wal)
 \* doc/scopes.md: "So the client has stopped before the server elects another
 \* leader."
 \*
-\* The exception is an asynchronous standby.  doc/guarantees.md: "A lease whose
-\* end the standby had not received can run again."
+\* The exception is an asynchronous standby.  doc/faults.md: "A lease whose end
+\* the standby had not received can run again."
 AtMostOneWorks == lost_end \/ Cardinality({c \in Clients : Works(c)}) <= 1
 
 \* doc/guarantees.md: "a new lease never begins while a lease runs that the
