@@ -78,10 +78,8 @@
  *
  * Lock order: a lock of the lock manager is acquired before a partition lock,
  * never after it.  While a partition lock is held, no other lock but the
- * area's own is acquired.  There is one exception: to evict an entry, the lock
- * manager is asked whether the election's lock is free, which never waits for
- * a partition lock.  Under a partition lock there is no catalog access, no
- * allocation in private memory, and no ereport.
+ * area's own is acquired.  Under a partition lock there is no catalog access,
+ * no allocation in private memory, and no ereport.
  *
  * Every function that other files call may raise an error, unless its comment
  * says that it never does, and none may be called with an LWLock held.  The
