@@ -157,7 +157,7 @@ foreach my $alert (@alerts)
 {
 	my ($text) = $doc =~ /^#### $alert\n(.*?)^#{1,4} /ms;
 	my ($rule) = slurp_file('monitoring/alerts.yaml') =~ /- alert: $alert\n(.*?)(?=- alert: |\z)/s;
-	like($text, qr/\A\n- \*Fires:\* .*^- \*Noticed:\* .*^- \*First:\* /ms, "$alert: when it fires, what is noticed, what to do first");
+	like($text, qr/\A\n- \*Fires:\* .*^- \*First:\* /ms, "$alert: when it fires, what to do first");
 	like($rule, qr{^ +description: '.+'\n +runbook_url: doc/monitoring\.md#\L$alert\E$}m, 'to which the alert points');
 }
 foreach my $file ('alerts.yaml', 'grafana.json')
