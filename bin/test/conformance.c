@@ -24,7 +24,10 @@
 #define MAX_WORDS 32
 #define EPOCH (INT64CONST(946684800) * SECOND)
 
-/* an argument of a command has no zero byte */
+/*
+ * An argument of a command has no zero byte.  Nor are cases of try_run: what
+ * --no-wait and --wait do is the command's own matter, not the machine's.
+ */
 static const char *const not_applicable[] = {"name-zero-byte", NULL};
 
 static const char *const action_names[] = {
@@ -570,7 +573,7 @@ applies(const char *name)
 		if (strcmp(name, not_applicable[i]) == 0)
 			return false;
 	}
-	return true;
+	return strncmp(name, "try-", 4) != 0;
 }
 
 static void
