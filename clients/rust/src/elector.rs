@@ -93,7 +93,8 @@ pub(crate) struct Way {
     pub limit: f64,
     pub renewal: f64,
     pub retry: f64,
-    /// From one confirmation to the next.
+    /// From a bid that is denied to the next one, and from one confirmation to the next.
+    pub between: f64,
     pub interval: f64,
     pub validity: f64,
 }
@@ -408,7 +409,7 @@ impl Machine {
                 let yields = self.tenure.over.is_some() && !self.way.opens;
                 self.finish();
                 if let Some(until) = self.until.as_mut().filter(|_| yields) {
-                    *until += self.way.interval; // those that bid at this interval bid first
+                    *until += self.way.between; // those that bid at this interval bid first
                 }
             }
             Statement::Proclaim(_) => self.proclaimed(yes.then_some(()).ok_or_else(Error::lost)),
@@ -421,7 +422,7 @@ impl Machine {
             return match self.way.opens {
                 _ if self.stopping => self.finish(),
                 true => self.bid(),
-                false => self.until = Some(ask.asked + self.way.interval),
+                false => self.until = Some(ask.asked + self.way.between),
             };
         };
         let name = seat.unwrap_or_else(|| self.options.election.clone());

@@ -6,8 +6,9 @@ use crate::term::Term;
 
 pub(crate) fn way(ttl: f64) -> Way {
     let (interval, validity, limit) = (ttl / 3.0, ttl * 2.0 / 3.0, (ttl / 3.0).min(5.0));
-    let (renewal, retry) = ((ttl / 5.0).min(5.0), (ttl / 10.0).min(1.0));
-    Way { limit, renewal, retry, interval, validity, ..Way::default() }
+    let (renewal, retry, between) =
+        ((ttl / 5.0).min(5.0), (ttl / 10.0).min(1.0), interval.min(1.0));
+    Way { limit, renewal, retry, between, interval, validity, ..Way::default() }
 }
 
 pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>) -> String {
