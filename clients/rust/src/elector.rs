@@ -127,13 +127,18 @@ struct Tenure {
     /// Leadership is lost or in doubt.
     over: Option<ErrorKind>,
     reason: Option<Reason>,
-    /// When to confirm leadership, and when to report that the job has not stopped.
+    /// When elected was called, when to confirm leadership, and when to report that the job has not
+    /// stopped.
+    began: Option<f64>,
     due: Option<f64>,
     report_at: Option<f64>,
     /// Of how many heartbeats the server was told.
     carried: u64,
     proclaims: VecDeque<(String, Reply)>,
 }
+
+/// A term of so many seconds shows that the job works.
+const LASTING: f64 = 60.0;
 
 pub(crate) struct Machine {
     pub options: Options,
@@ -149,7 +154,9 @@ pub(crate) struct Machine {
     out: Vec<Action>,
     ask: Option<Ask>,
     serial: u64,
+    /// The errors in a row, and the failures of the job in a row.
     failures: i32,
+    crashes: i32,
     stopping: bool,
     told_not_yet: bool,
     /// What the next bid gives back to the server.
@@ -183,6 +190,7 @@ impl Machine {
             ask: None,
             serial: 0,
             failures: 0,
+            crashes: 0,
             stopping: false,
             told_not_yet: false,
             kept: None,
@@ -452,7 +460,7 @@ impl Machine {
         match named {
             _ if self.stopping => self.end(None),
             Some(pause) => self.pause(pause),
-            None => self.back_off(),
+            None => self.back_off(15.0, self.failures),
         }
     }
 
@@ -460,8 +468,9 @@ impl Machine {
         (self.phase, self.until) = (Phase::Paused, Some(self.now + length));
     }
 
-    fn back_off(&mut self) {
-        let longest = (0.5 * 2f64.powi(self.failures.min(10))).min(15.0);
+    /// Pause for longer with each failure before.
+    fn back_off(&mut self, most: f64, before: i32) {
+        let longest = (0.5 * 2f64.powi(before.min(10))).min(most);
         self.failures += 1;
         self.pause(longest * (0.5 + (self.draw)() / 2.0));
     }
@@ -509,7 +518,7 @@ impl Machine {
         if self.tenure.over.is_some() || self.stopping {
             return self.leave();
         }
-        self.phase = Phase::Elected;
+        (self.phase, self.tenure.began) = (Phase::Elected, Some(self.now));
         self.counters.terms += 1;
         self.out.push(Action::Elected(term));
     }
@@ -519,6 +528,10 @@ impl Machine {
         if self.tenure.reason.is_none() {
             self.tenure.reason = Some(reason);
             self.tenure.term.iter().for_each(|term| term.cancellation().cancel());
+            let lasted = self.tenure.began.is_some_and(|began| self.now >= began + LASTING);
+            if reason == Reason::JobReturned || lasted {
+                self.crashes = 0;
+            }
             if self.phase == Phase::Job {
                 self.tenure.report_at = Some(self.now + self.options.stop_timeout);
                 self.out.push(Action::Cancel);
@@ -565,7 +578,11 @@ impl Machine {
             _ if over == Some(ErrorKind::Pooler) => self.end(Some(Error::pooler())),
             _ if self.stopping => self.end(None),
             Some(Reason::JobReturned) => self.pause(0.5 + (self.draw)() / 2.0),
-            _ => self.back_off(),
+            Some(Reason::JobFailed) => {
+                self.crashes += 1;
+                self.back_off(60.0, self.crashes - 1);
+            }
+            _ => self.back_off(15.0, self.failures),
         }
     }
 
