@@ -132,6 +132,8 @@ struct Tenure {
     began: Option<f64>,
     due: Option<f64>,
     report_at: Option<f64>,
+    /// A statement has failed for want of a privilege.
+    refused: bool,
     /// Of how many heartbeats the server was told.
     carried: u64,
     proclaims: VecDeque<(String, Reply)>,
@@ -449,7 +451,8 @@ impl Machine {
         self.close();
         self.tenure = Tenure::default();
         let bid = matches!(ask.statement, Statement::Bid(_)) && !self.stopping;
-        if let Some(kind) = error.permanent().filter(|_| bid) {
+        let replaced = error.is("42501") && !self.way.opens && self.kept.take().is_some();
+        if let Some(kind) = error.permanent().filter(|_| bid && !replaced) {
             let error = if kind == ErrorKind::Pooler { Error::pooler() } else { error };
             return self.end(Some(Error { kind, ..error }));
         }
@@ -594,6 +597,7 @@ impl Machine {
     // Errors
 
     fn failed(&mut self, ask: &Ask, error: Error) {
+        self.tenure.refused |= error.is("42501");
         match ask.statement {
             Statement::Open | Statement::Bid(_) => self.attempt_failed(ask, error),
             _ if self.phase == Phase::Confirming => self.attempt_failed(ask, error),
@@ -613,7 +617,8 @@ impl Machine {
             }
             Statement::Resign => {
                 self.report(error);
-                let token = self.tenure.term.as_ref().map(|term| term.token().to_string());
+                let term = self.tenure.term.as_ref().filter(|_| !self.tenure.refused);
+                let token = term.map(|term| term.token().to_string());
                 self.finish();
                 self.kept = token;
             }
