@@ -64,15 +64,16 @@ pub(crate) enum Action {
     Error(Error),
     Proclaimed(Reply, Result<(), Error>),
     Told(Option<Leader>),
-    End(Option<Error>),
+    /// With whether the job has run, if it was to run once.
+    End(Result<bool, Error>),
 }
 
 #[derive(Clone)]
 pub(crate) enum Statement {
     Open,
-    /// A bid, with the token of a lease that could not be resigned. That of a follower is
-    /// `le_observe`, with the version that it has seen.
-    Bid(Option<String>),
+    /// A bid, with the token of a lease that could not be resigned, and how long it waits in the
+    /// server. That of a follower is `le_observe`, with the version that it has seen.
+    Bid(Option<String>, f64),
     Confirm,
     /// With the number of heartbeats of which it tells the server.
     Beat(u64),
@@ -159,6 +160,10 @@ pub(crate) struct Machine {
     /// The errors in a row, and the failures of the job in a row.
     failures: i32,
     crashes: i32,
+    /// When the last bid begins: never, unless the job is to run once.
+    last_bid: f64,
+    /// What the end is unless an error ends the machine.
+    result: Result<bool, Error>,
     stopping: bool,
     told_not_yet: bool,
     /// What the next bid gives back to the server.
@@ -193,6 +198,8 @@ impl Machine {
             serial: 0,
             failures: 0,
             crashes: 0,
+            last_bid: f64::INFINITY,
+            result: Ok(true),
             stopping: false,
             told_not_yet: false,
             kept: None,
@@ -274,7 +281,7 @@ impl Machine {
         self.serial += 1;
         let (serial, asked) = (self.serial, self.now);
         let limit = match statement {
-            Statement::Bid(_) => self.way.limit + self.way.round,
+            Statement::Bid(_, wait) => self.way.limit + wait,
             Statement::Confirm | Statement::Beat(_) => self.way.renewal,
             Statement::Proclaim(_) => self.way.retry,
             Statement::Open | Statement::Resign => self.way.limit,
@@ -313,6 +320,12 @@ impl Machine {
     }
 
     // What happens
+
+    /// Begin to campaign for one term, at most for so long.
+    pub fn campaign_once(&mut self, wait: f64) {
+        (self.last_bid, self.result) = (self.now + wait, Ok(false));
+        self.campaign();
+    }
 
     /// Begin a campaign.
     pub fn campaign(&mut self) {
@@ -356,13 +369,17 @@ impl Machine {
         let reason = if result.is_ok() { Reason::JobReturned } else { Reason::JobFailed };
         if let Err(error) = result {
             let kind = if job { ErrorKind::Job } else { ErrorKind::Callback };
-            self.report(Error::new(kind, error));
+            let error = Error::new(kind, error);
+            match self.tenure.over {
+                None if job && self.once() => self.result = Err(error),
+                _ => self.report(error),
+            }
         }
         let Some(term) = self.tenure.term.clone() else { return };
         match self.phase {
             Phase::Ousted => return self.leave(),
             Phase::Elected if self.tenure.reason.is_none() => {
-                self.phase = Phase::Job;
+                (self.phase, self.result) = (Phase::Job, Ok(true));
                 return self.out.push(Action::Job(term));
             }
             _ => (self.phase, self.tenure.report_at) = (Phase::Ousted, None),
@@ -380,7 +397,7 @@ impl Machine {
     }
 
     pub fn stop(&mut self) {
-        let bidding = matches!(&self.ask, Some(Ask { statement: Statement::Bid(_), .. }));
+        let bidding = matches!(&self.ask, Some(Ask { statement: Statement::Bid(..), .. }));
         match self.phase {
             _ if replace(&mut self.stopping, true) => {}
             Phase::Elected | Phase::Job | Phase::Ousted => self.cancel(Reason::Resigned),
@@ -392,8 +409,14 @@ impl Machine {
 
     // The campaign
 
+    /// Is the job to run once?
+    fn once(&self) -> bool {
+        self.last_bid.is_finite()
+    }
+
     fn bid(&mut self) {
-        self.send(Statement::Bid(self.kept.clone()));
+        let wait = (self.last_bid - self.now).clamp(0.0, self.way.round);
+        self.send(Statement::Bid(self.kept.clone(), wait));
     }
 
     fn answered(&mut self, ask: &Ask, row: Row) {
@@ -404,7 +427,7 @@ impl Machine {
                 (self.pid, self.kept) = (column(0), None);
                 self.bid();
             }
-            Statement::Bid(_) if self.way.follows => {
+            Statement::Bid(..) if self.way.follows => {
                 let leader = Leader::of(&row);
                 (self.failures, self.kept) = (0, column(0));
                 if self.told.as_ref() != Some(&leader) {
@@ -413,7 +436,7 @@ impl Machine {
                 }
                 self.bid();
             }
-            Statement::Bid(_) => self.bid_answered(ask, column(0), column(1)),
+            Statement::Bid(..) => self.bid_answered(ask, column(0), column(1)),
             Statement::Confirm | Statement::Beat(_) => self.question_answered(ask, yes, column(1)),
             Statement::Resign => {
                 let yields = self.tenure.over.is_some() && !self.way.opens;
@@ -430,9 +453,9 @@ impl Machine {
         (self.failures, self.told_not_yet, self.kept) = (0, false, None);
         let Some(token) = token.and_then(|token| token.parse().ok()) else {
             return match self.way.opens {
-                _ if self.stopping => self.finish(),
+                _ if self.stopping || self.now >= self.last_bid => self.finish(),
                 true => self.bid(),
-                false => self.until = Some(ask.asked + self.way.between),
+                false => self.until = Some((ask.asked + self.way.between).min(self.last_bid)),
             };
         };
         let name = seat.unwrap_or_else(|| self.options.election.clone());
@@ -450,11 +473,14 @@ impl Machine {
     fn attempt_failed(&mut self, ask: &Ask, error: Error) {
         self.close();
         self.tenure = Tenure::default();
-        let bid = matches!(ask.statement, Statement::Bid(_)) && !self.stopping;
+        let bid = matches!(ask.statement, Statement::Bid(..)) && !self.stopping;
         let replaced = error.is("42501") && !self.way.opens && self.kept.take().is_some();
         if let Some(kind) = error.permanent().filter(|_| bid && !replaced) {
             let error = if kind == ErrorKind::Pooler { Error::pooler() } else { error };
             return self.end(Some(Error { kind, ..error }));
+        }
+        if self.now >= self.last_bid && !self.stopping {
+            return self.end(Some(error));
         }
         let (named, not_yet) = (error.named_pause(), error.is("LE003"));
         if !(replace(&mut self.told_not_yet, not_yet) && not_yet) {
@@ -468,7 +494,7 @@ impl Machine {
     }
 
     fn pause(&mut self, length: f64) {
-        (self.phase, self.until) = (Phase::Paused, Some(self.now + length));
+        (self.phase, self.until) = (Phase::Paused, Some((self.now + length).min(self.last_bid)));
     }
 
     /// Pause for longer with each failure before.
@@ -495,7 +521,7 @@ impl Machine {
         let length = self.options.heartbeat.map(|heartbeat| heartbeat * 2.0 / 3.0);
         match ask.statement {
             Statement::Beat(beats) => self.tenure.carried = beats,
-            Statement::Bid(_) => times.length = length,
+            Statement::Bid(..) => times.length = length,
             _ => return,
         }
         times.beaten = length.map(|length| ask.asked + length);
@@ -547,7 +573,9 @@ impl Machine {
 
     fn lose(&mut self, reason: Reason, error: Error) {
         self.tenure.over = Some(error.kind);
-        if error.kind != ErrorKind::Pooler {
+        if self.once() && (self.phase == Phase::Job || self.tenure.reason.is_none()) {
+            self.result = Err(error);
+        } else if error.kind != ErrorKind::Pooler {
             self.report(error);
         }
         if !self.way.opens && self.ask.is_some() {
@@ -579,7 +607,7 @@ impl Machine {
         self.close();
         match reason {
             _ if over == Some(ErrorKind::Pooler) => self.end(Some(Error::pooler())),
-            _ if self.stopping => self.end(None),
+            _ if self.stopping || self.once() => self.end(None),
             Some(Reason::JobReturned) => self.pause(0.5 + (self.draw)() / 2.0),
             Some(Reason::JobFailed) => {
                 self.crashes += 1;
@@ -591,7 +619,8 @@ impl Machine {
 
     fn end(&mut self, error: Option<Error>) {
         (self.phase, self.until) = (Phase::Stopped, None);
-        self.out.push(Action::End(error));
+        let result = replace(&mut self.result, Ok(true));
+        self.out.push(Action::End(error.map_or(result, Err)));
     }
 
     // Errors
@@ -599,7 +628,7 @@ impl Machine {
     fn failed(&mut self, ask: &Ask, error: Error) {
         self.tenure.refused |= error.is("42501");
         match ask.statement {
-            Statement::Open | Statement::Bid(_) => self.attempt_failed(ask, error),
+            Statement::Open | Statement::Bid(..) => self.attempt_failed(ask, error),
             _ if self.phase == Phase::Confirming => self.attempt_failed(ask, error),
             Statement::Confirm | Statement::Beat(_) if !self.way.opens => {
                 self.report(error);

@@ -1,6 +1,6 @@
 //! The leader, as others see it.
 
-use crate::elector::{Action, Statement, Way};
+use crate::elector::{Action, Machine, Statement, Way};
 use crate::error::Error;
 use crate::options::{quote, Options};
 use crate::run::{drive, within, Handle, Row, Server};
@@ -33,7 +33,7 @@ pub(crate) fn way() -> Way {
 
 pub(crate) fn sql(options: &Options, statement: &Statement) -> String {
     let version = match statement {
-        Statement::Bid(Some(version)) => version,
+        Statement::Bid(Some(version), _) => version,
         _ => "NULL",
     };
     let (le, name) = (options.prefix(), quote(&options.election));
@@ -47,7 +47,7 @@ pub(crate) fn sql(options: &Options, statement: &Statement) -> String {
 /// Fails if an option is wrong, the server cannot be asked, or does not answer within 5 s.
 pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<Leader>, Error> {
     options.check()?;
-    let sql = sql(options, &Statement::Bid(None));
+    let sql = sql(options, &Statement::Bid(None, 0.0));
     Ok(Leader::of(&within(5.0, server.ask(&sql, &|| ())).await?))
 }
 
@@ -64,7 +64,7 @@ pub fn follow<S: Server>(
     let (handle, queue) = Handle::new(options, way())?;
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
-        let end = drive(server, handle, queue, |action, _| {
+        let end = drive(server, handle, queue, Box::new(Machine::campaign), |action, _| {
             if let Action::Told(leader) = action {
                 let _ = tell.send(Ok(leader));
             }

@@ -17,11 +17,11 @@ pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>)
     let (name, token) =
         term.map_or((String::new(), 0), |term| (quote(term.election()), term.token()));
     match statement {
-        Statement::Bid(_) if options.seats.is_some() => {
+        Statement::Bid(..) if options.seats.is_some() => {
             let times = format!("timeout => '0', ttl => {ttl}");
             format!("CALL {le}le_campaign({names}, {times}, identity => {identity})")
         }
-        Statement::Bid(token) => {
+        Statement::Bid(token, _) => {
             let token = token.as_deref().unwrap_or("NULL");
             format!("SELECT {le}le_lease({names}, {ttl}, identity => {identity}, token => {token})")
         }

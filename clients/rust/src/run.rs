@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
 use tokio::task::{spawn_blocking, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -178,8 +179,60 @@ impl<S: Server> Elector<S> {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<BoxError> + 'static,
     {
-        let (job, options) = (Arc::new(job), self.handle.machine().options.clone());
-        drive(self.server, self.handle, self.queue, move |action, work| match action {
+        let job = Arc::new(job);
+        let run = self.lead(Box::new(Machine::campaign), move |term| {
+            let job = Arc::clone(&job);
+            async move { job(term).await.map_err(Into::into) }
+        });
+        run.await.map(drop)
+    }
+
+    /// Run the job once, if this elector is elected now, or within a time. Return what the job has
+    /// returned, or `None` if another one leads, or after a stop before the job has started.
+    ///
+    /// What [`Elector::run`] says about the job, a stop, and a future that is dropped holds here,
+    /// too.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::Job`] and the job's own error, with [`ErrorKind::Lost`] or
+    /// [`ErrorKind::InDoubt`] if leadership was lost before the job had ended, with
+    /// [`ErrorKind::SlowJob`] if the job was dropped because it had not stopped in time, with a
+    /// permanent error, and with the error of the last attempt. These are not reported; all others
+    /// are.
+    pub async fn try_run<J, F, T, E>(self, wait: Duration, job: J) -> Result<Option<T>, Error>
+    where
+        J: FnOnce(Term) -> F + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Into<BoxError> + 'static,
+    {
+        let (give, mut given) = oneshot::channel();
+        let (mut once, wait) = (Some((job, give)), wait.as_secs_f64());
+        let begin: Event = Box::new(move |machine| machine.campaign_once(wait));
+        let run = self.lead(begin, move |term| {
+            let once = once.take();
+            async move {
+                if let Some((job, give)) = once {
+                    let _ = give.send(job(term).await.map_err(Into::into)?);
+                }
+                Ok(())
+            }
+        });
+        if !run.await? {
+            return Ok(None);
+        }
+        let dropped = |_| Error::new(ErrorKind::SlowJob, "the job has not stopped in time");
+        given.try_recv().map(Some).map_err(dropped)
+    }
+
+    /// Campaign, and run the job. Return whether it has run.
+    async fn lead<F>(self, begin: Event, mut job: impl FnMut(Term) -> F) -> Result<bool, Error>
+    where
+        F: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        let options = self.handle.machine().options.clone();
+        drive(self.server, self.handle, self.queue, begin, move |action, work| match action {
             Action::Elected(term) => {
                 tracing::info!("elected in {} with token {}", term.election(), term.token());
                 let call = options.on_elected.clone();
@@ -188,10 +241,7 @@ impl<S: Server> Elector<S> {
                     Ok(())
                 });
             }
-            Action::Job(term) => {
-                let job = Arc::clone(&job);
-                work.spawn(async move { job(term).await.map_err(Into::into) });
-            }
+            Action::Job(term) => drop(work.spawn(job(term))),
             Action::Ousted(term, reason) => {
                 tracing::info!("term {} of {} is over: {reason}", term.token(), term.election());
                 let call = options.on_ousted.clone();
@@ -207,11 +257,11 @@ impl<S: Server> Elector<S> {
     }
 }
 
-/// Drive a machine to its end. Everything that may take long happens beside it.
+/// Drive a machine to its end, and return whether the job has run. Everything that may take long happens beside it.
 pub(crate) async fn drive<S: Server>(
-    server: S, handle: Handle, mut queue: UnboundedReceiver<Event>,
+    server: S, handle: Handle, mut queue: UnboundedReceiver<Event>, begin: Event,
     mut act: impl FnMut(Action, &mut JoinSet<Result<(), BoxError>>),
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let options = handle.machine().options.clone();
     let (report, mut errors) = mpsc::unbounded_channel();
     let call = options.on_error.clone();
@@ -228,7 +278,7 @@ pub(crate) async fn drive<S: Server>(
     // cancels the term if this future is dropped, and before the connection is
     let _gone = handle.machine().gone.clone().drop_guard();
     // behind what was sent before, which may be a stop
-    let _ = events.send(Box::new(Machine::campaign));
+    let _ = events.send(begin);
     let mut event = None;
     let end = 'end: loop {
         let actions = handle.machine().step(now(), event.take());
@@ -261,7 +311,7 @@ pub(crate) async fn drive<S: Server>(
                 }
                 Action::Error(error) => drop(report.send(error)),
                 Action::Proclaimed(reply, result) => drop(reply.send(result)),
-                Action::End(error) => break 'end error,
+                Action::End(result) => break 'end result,
                 action => act(action, &mut work),
             }
         }
@@ -291,8 +341,8 @@ pub(crate) async fn drive<S: Server>(
     drop(report);
     let _ = timeout(Duration::from_secs(1), reporter).await;
     match end {
-        Some(error) => Err(explain(server, &options, error).await),
-        None => Ok(()),
+        Err(error) => Err(explain(server, &options, error).await),
+        ran => ran,
     }
 }
 

@@ -15,9 +15,9 @@ pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>)
     let (le, (names, identity)) = (options.prefix(), options.names());
     let name = quote(term.map_or("", Term::election));
     match statement {
-        Statement::Bid(_) => {
+        Statement::Bid(_, wait) => {
             let heartbeat = options.heartbeat.map_or("NULL".into(), interval);
-            let times = format!("timeout => '300 s', heartbeat => {heartbeat}");
+            let times = format!("timeout => '{wait:.3} s', heartbeat => {heartbeat}");
             format!("CALL {le}le_campaign({names}, {times}, identity => {identity})")
         }
         Statement::Beat(_) => format!("SELECT {le}le_heartbeat({name}), pg_backend_pid()"),

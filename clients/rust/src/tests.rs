@@ -88,7 +88,7 @@ impl World {
                 self.schedule = Some((Box::new(next), instant(number(last))));
             }
             [kind, rest @ ..] => {
-                let mut options = Options::new("e");
+                let (mut options, mut once) = (Options::new("e"), None);
                 for pair in rest.chunks(2) {
                     let seconds = || Duration::from_secs_f64(number(pair[1]));
                     let text = text(pair[1]).unwrap();
@@ -99,6 +99,10 @@ impl World {
                         "seats" => options.seats(text.parse().unwrap()),
                         "ttl" => options.ttl(seconds()),
                         "heartbeat" => options.heartbeat(seconds()),
+                        "once" => {
+                            once = Some(number(pair[1]));
+                            options
+                        }
                         "stop_timeout" => options.stop_timeout(seconds()),
                         other => panic!("there is no option {other}"),
                     };
@@ -117,7 +121,10 @@ impl World {
                 let events = queue::unbounded_channel().0;
                 self.machine =
                     Some(Machine::new(options, way, events, || TIME.get(), || DRAW.get()));
-                self.step(Box::new(Machine::campaign));
+                self.step(match once {
+                    Some(wait) => Box::new(move |machine| machine.campaign_once(wait)),
+                    None => Box::new(Machine::campaign),
+                });
             }
             [] => unreachable!(),
         }
@@ -173,9 +180,10 @@ impl World {
                 let told = format!("{} {} {}", leader.token, leader.identity, word(&leader.value));
                 self.show("told", &told);
             }
-            Action::End(error) => {
+            Action::End(result) => {
                 self.ended = true;
-                self.show("end", &error.map_or(String::new(), |error| error.kind.to_string()));
+                let denied = |ran| if ran { "" } else { "denied" }.to_owned();
+                self.show("end", &result.map_or_else(|error| kind(&error), denied));
             }
         }
     }
@@ -184,10 +192,10 @@ impl World {
         let some = |text: String| Some(text);
         let (what, shown, usual) = match statement {
             Statement::Open => ("open", "open".into(), vec![some("11".into())]),
-            Statement::Bid(version) if self.follows => {
+            Statement::Bid(version, _) if self.follows => {
                 ("observe", format!("observe {}", version.unwrap_or_default()), vec![])
             }
-            Statement::Bid(kept) => {
+            Statement::Bid(kept, _) => {
                 let seat = self.seats.then(|| "e/2".into());
                 let token = some((self.token + 1).to_string());
                 ("bid", format!("bid {}", kept.unwrap_or_default()), vec![token, seat])
@@ -499,6 +507,38 @@ async fn t5_stop_before_run() {
         tokio::time::timeout(Duration::from_secs(1), run).await.unwrap().unwrap();
         assert_eq!(fake.0.calls.load(SeqCst), 0);
     }
+    let elector = Elector::new(Fake::default(), Options::new("e")).unwrap();
+    elector.handle().stop();
+    let job = |_| async { Ok::<_, BoxError>(()) };
+    assert_eq!(elector.try_run(Duration::MAX, job).await.unwrap(), None);
+}
+
+/// What a job returns after a stop is the result of `try_run`, and so is its error.
+#[tokio::test]
+async fn try_run_stopped() {
+    let stopped = async |result: Option<Result<u8, BoxError>>| {
+        let reported = Arc::new(AtomicUsize::new(0));
+        let count = reported.clone();
+        let options = Options::new("e").stop_timeout(Duration::from_millis(50));
+        let options = options.on_error(move |_| _ = count.fetch_add(1, SeqCst));
+        let elector = Elector::new(Fake::default(), options).unwrap();
+        let handle = elector.handle();
+        let job = |term: Term| async move {
+            handle.stop();
+            term.cancellation().cancelled().await;
+            match result {
+                Some(result) => result,
+                None => std::future::pending().await,
+            }
+        };
+        (elector.try_run(Duration::ZERO, job).await, reported.load(SeqCst))
+    };
+    let (ran, reported) = stopped(Some(Ok(3))).await;
+    assert_eq!((ran.unwrap(), reported), (Some(3), 0));
+    let (failed, reported) = stopped(Some(Err("fails".into()))).await;
+    assert_eq!((failed.unwrap_err().kind, reported), (ErrorKind::Job, 0));
+    let (dropped, reported) = stopped(None).await;
+    assert_eq!((dropped.unwrap_err().kind, reported), (ErrorKind::SlowJob, 1));
 }
 
 /// Whatever waits for the elector does not wait any more when the future of `run` is dropped.

@@ -1,4 +1,4 @@
-//! S01 to S13 of ../README.md, against a real server: DATABASE_URL is a direct connection,
+//! S01 to S14 of ../README.md, against a real server: DATABASE_URL is a direct connection,
 //! POOLER_URL one through PgBouncer in transaction mode.
 
 use leader_election::{
@@ -653,6 +653,66 @@ async fn s13_pooled<C: Connect>(connect: C) {
     ask(&base, &format!("DROP DATABASE {here} WITH (FORCE)")).await;
 }
 
+async fn s14<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let admin = admin(&direct).await;
+    for ttl in [None, Some(TTL)] {
+        let (election, log) = (name("s14"), Log::default());
+        let options = ttl.map_or(Options::new(&election), |ttl| Options::new(&election).ttl(ttl));
+        let try_run = async |wait: u64, result: Result<u8, BoxError>| {
+            let (began, log) = (Instant::now(), log.clone());
+            let options = options.clone().on_error(move |e| log.say(format!("error {e}")));
+            let elector = Elector::new(connect.to(&direct), options).unwrap();
+            let job = |_| async { result };
+            (elector.try_run(Duration::from_secs(wait), job).await, began.elapsed())
+        };
+        let other = Run::idle(connect.to(&direct), options.clone());
+        other.leads().await;
+        assert_eq!(try_run(0, Ok(1)).await.0.unwrap(), None);
+        let (denied, took) = try_run(1, Ok(1)).await;
+        assert!(denied.unwrap().is_none() && took >= Duration::from_secs(1) && took < PATIENCE);
+        let stop = async {
+            sleep(Duration::from_millis(500)).await;
+            other.stop().await;
+        };
+        let ((ran, _), ()) = tokio::join!(try_run(9, Ok(2)), stop);
+        assert_eq!(ran.unwrap(), Some(2));
+        let failed = try_run(0, Err("its own error".into())).await.0.unwrap_err();
+        assert_eq!((failed.kind, failed.to_string().as_str()), (ErrorKind::Job, "its own error"));
+        assert_eq!(log.count(""), 0, "{log:?}");
+        let leaders = format!("SELECT count(*) FROM le_leaders WHERE name = '{election}'");
+        assert_eq!(ask(&admin, &leaders).await.unwrap(), "0");
+    }
+    let long = Options::new(name("s14")).ttl(Duration::from_secs(80_000));
+    let elector = Elector::new(connect.to(&direct), long).unwrap();
+    let never = |_| async { Err::<(), BoxError>("it runs".into()) };
+    assert_eq!(elector.try_run(TTL, never).await.unwrap_err().kind, ErrorKind::Argument);
+}
+
+/// A role that is replaced loses its lease, unless both work as one.
+async fn role_replaced<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let (here, admin) = (name("role"), admin(&direct).await);
+    let role = |n: u8| format!("{here}_{n}");
+    ask(&admin, &format!("CREATE ROLE {here}")).await;
+    for n in [1, 2] {
+        ask(&admin, &format!("CREATE ROLE {} LOGIN IN ROLE {here}", role(n))).await;
+    }
+    // a name that the server resolves to one role and then to the other
+    ask(&admin, &format!("ALTER ROLE {} RENAME TO {here}_now", role(1))).await;
+    let url = direct.replace("postgres@", &format!("{here}_now@"));
+    let run = Run::idle(connect.to(&url), Options::new(&here).ttl(TTL));
+    run.leads().await;
+    ask(&admin, &format!("ALTER ROLE {here}_now RENAME TO {}", role(1))).await;
+    ask(&admin, &format!("ALTER ROLE {} RENAME TO {here}_now", role(2))).await;
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = ";
+    ask(&admin, &format!("{end}'{}'", role(1))).await;
+    run.log.until("job begins", 2).await;
+    assert!(run.log.count("error server permission denied") > 0, "{:?}", run.log);
+    run.stop().await;
+    ask(&admin, &format!("DROP ROLE {here}_now, {}, {here}", role(1))).await;
+}
+
 /// The example answers /health, resigns on SIGTERM, and ends well.
 #[tokio::test]
 async fn example_axum() {
@@ -704,4 +764,6 @@ tests! {
     s12_permanent_errors: s12,
     s13_timeouts: s13,
     s13_pooled: s13_pooled,
+    s14_try_run: s14,
+    role_that_is_replaced: role_replaced,
 }
