@@ -3,7 +3,7 @@
 //! It is pure: [`Machine::step`] gets the time and what has happened, and returns what is to be
 //! done. The cases of clients/conformance run on it.
 
-use crate::error::{BoxError, Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::follow::{self, Leader};
 use crate::options::Options;
 use crate::run::{settings, Row};
@@ -364,12 +364,12 @@ impl Machine {
     }
 
     /// Note that a callback or the job has ended.
-    pub fn done(&mut self, result: Result<(), BoxError>) {
+    pub fn done(&mut self, result: Result<(), Error>) {
         let job = self.phase == Phase::Job;
         let reason = if result.is_ok() { Reason::JobReturned } else { Reason::JobFailed };
         if let Err(error) = result {
             let kind = if job { ErrorKind::Job } else { ErrorKind::Callback };
-            let error = Error::new(kind, error);
+            let error = Error { kind, ..error };
             match self.tenure.over {
                 None if job && self.once() => self.result = Err(error),
                 _ => self.report(error),

@@ -1,5 +1,8 @@
 //! The errors of this crate.
 
+use std::any::Any;
+use std::sync::Arc;
+
 /// Any error, as a job or a task may return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -41,11 +44,43 @@ pub struct Error {
     pub message: String,
     /// The server's hint.
     pub hint: String,
+    pub(crate) cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl ToString) -> Self {
-        Error { kind, sqlstate: None, message: message.to_string(), hint: String::new() }
+        let (message, hint) = (message.to_string(), String::new());
+        Error { kind, sqlstate: None, message, hint, cause: None }
+    }
+
+    /// Make an error of another one, with the words of all its causes.
+    pub(crate) fn caused(kind: ErrorKind, cause: impl Into<BoxError>) -> Self {
+        let cause = cause.into();
+        let mut error = Error::new(kind, &cause);
+        let mut deeper = cause.source();
+        while let Some(source) = deeper {
+            let text = source.to_string();
+            if !error.message.contains(&text) {
+                error.message = format!("{}: {text}", error.message);
+            }
+            deeper = source.source();
+        }
+        Error { cause: Some(cause.into()), ..error }
+    }
+
+    /// Make an error of a panic. What is no text can panic when it is dropped, so it is not.
+    pub(crate) fn panicked(kind: ErrorKind, payload: Box<dyn Any + Send>) -> Self {
+        let text = match payload.downcast::<&str>() {
+            Ok(text) => text.to_string(),
+            Err(payload) => payload.downcast().map_or_else(
+                |payload| {
+                    std::mem::forget(payload);
+                    "with a value that is no text".to_owned()
+                },
+                |text| *text,
+            ),
+        };
+        Error::new(kind, format!("panicked: {text}"))
     }
 
     pub(crate) fn lost() -> Self {
@@ -93,4 +128,9 @@ impl std::fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    /// Return the error of the job, the callback or the driver.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}

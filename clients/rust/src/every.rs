@@ -105,7 +105,7 @@ where
                 };
                 if let Err(error) = looked.await {
                     open = None; // closing the connection rolls back
-                    let error = Error::new(ErrorKind::Job, error);
+                    let error = Error::caused(ErrorKind::Job, error);
                     let _ = term.0.events.send(Box::new(move |machine| machine.report(error)));
                 }
                 term.cancellation().run_until_cancelled(sleep(Duration::from_secs(1))).await;

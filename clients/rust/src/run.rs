@@ -7,14 +7,17 @@ use crate::term::Term;
 use crate::{lease, session};
 #[cfg(unix)]
 use rustix::time::{clock_gettime, ClockId};
-use std::future::Future;
-use std::pin::Pin;
+use std::convert::Infallible;
+use std::future::{poll_fn, Future};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::pin::{pin, Pin};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::task::{spawn_blocking, JoinSet};
+use tokio::task::{spawn_blocking, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 /// A boxed future, as a task of [`every`](crate::every()) returns it.
@@ -77,6 +80,25 @@ where
 {
     let silent = |_| Error::new(ErrorKind::Timeout, format!("no answer for {seconds} s"));
     timeout(Duration::from_secs_f64(seconds), answer).await.map_err(silent)?
+}
+
+/// Turn a panic of a future into an error.
+pub(crate) async fn caught<T, F>(kind: ErrorKind, future: F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        poll.unwrap_or_else(|payload| Poll::Ready(Err(Error::panicked(kind, payload))))
+    })
+    .await
+}
+
+/// Return what a task has returned, or an error if it has panicked.
+fn joined(result: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
+    let panicked = |payload| Err(Error::panicked(ErrorKind::Job, payload));
+    result.unwrap_or_else(|error| error.try_into_panic().map_or(Ok(()), panicked))
 }
 
 /// Return the first statement on a connection of its own: no timeout of the role shall end it.
@@ -182,7 +204,7 @@ impl<S: Server> Elector<S> {
         let job = Arc::new(job);
         let run = self.lead(Box::new(Machine::campaign), move |term| {
             let job = Arc::clone(&job);
-            async move { job(term).await.map_err(Into::into) }
+            async move { job(term).await.map_err(|error| Error::caused(ErrorKind::Job, error)) }
         });
         run.await.map(drop)
     }
@@ -214,7 +236,8 @@ impl<S: Server> Elector<S> {
             let once = once.take();
             async move {
                 if let Some((job, give)) = once {
-                    let _ = give.send(job(term).await.map_err(Into::into)?);
+                    let value = job(term).await;
+                    let _ = give.send(value.map_err(|e| Error::caused(ErrorKind::Job, e))?);
                 }
                 Ok(())
             }
@@ -229,23 +252,24 @@ impl<S: Server> Elector<S> {
     /// Campaign, and run the job. Return whether it has run.
     async fn lead<F>(self, begin: Event, mut job: impl FnMut(Term) -> F) -> Result<bool, Error>
     where
-        F: Future<Output = Result<(), BoxError>> + Send + 'static,
+        F: Future<Output = Result<(), Error>> + Send + 'static,
     {
         let options = self.handle.machine().options.clone();
         drive(self.server, self.handle, self.queue, begin, move |action, work| match action {
             Action::Elected(term) => {
-                tracing::info!("elected in {} with token {}", term.election(), term.token());
                 let call = options.on_elected.clone();
                 work.spawn_blocking(move || {
+                    tracing::info!("elected in {} with token {}", term.election(), term.token());
                     call(&term);
                     Ok(())
                 });
             }
             Action::Job(term) => drop(work.spawn(job(term))),
             Action::Ousted(term, reason) => {
-                tracing::info!("term {} of {} is over: {reason}", term.token(), term.election());
                 let call = options.on_ousted.clone();
                 work.spawn_blocking(move || {
+                    let (token, name) = (term.token(), term.election());
+                    tracing::info!("term {token} of {name} is over: {reason}");
                     call(&term, reason);
                     Ok(())
                 });
@@ -260,7 +284,7 @@ impl<S: Server> Elector<S> {
 /// Drive a machine to its end, and return whether the job has run. Everything that may take long happens beside it.
 pub(crate) async fn drive<S: Server>(
     server: S, handle: Handle, mut queue: UnboundedReceiver<Event>, begin: Event,
-    mut act: impl FnMut(Action, &mut JoinSet<Result<(), BoxError>>),
+    mut act: impl FnMut(Action, &mut JoinSet<Result<(), Error>>),
 ) -> Result<bool, Error> {
     let options = handle.machine().options.clone();
     let (report, mut errors) = mpsc::unbounded_channel();
@@ -268,9 +292,15 @@ pub(crate) async fn drive<S: Server>(
     let reporter = tokio::spawn(async move {
         while let Some(error) = errors.recv().await {
             let call = call.clone();
-            if let Err(error) = spawn_blocking(move || call(&error)).await {
-                tracing::error!("the callback for errors has failed: {error}");
-            }
+            let told = spawn_blocking(move || {
+                let told = catch_unwind(AssertUnwindSafe(|| call(&error)));
+                told.map_err(|payload| {
+                    let error = Error::panicked(ErrorKind::Callback, payload);
+                    tracing::error!("the callback for errors has failed: {error}");
+                    error
+                })
+            });
+            let _ = joined(told.await);
         }
     });
     let (mut link, mut asking) = (None, None::<BoxFuture<'_, (Option<S::Link>, Event)>>);
@@ -298,7 +328,7 @@ pub(crate) async fn drive<S: Server>(
                             begun();
                             link.ask(&sql).await
                         };
-                        let answer = answer.await;
+                        let answer = caught(ErrorKind::Broken, answer).await;
                         let event: Event = Box::new(move |m| m.answer(serial, answer));
                         (link, event)
                     }));
@@ -306,7 +336,12 @@ pub(crate) async fn drive<S: Server>(
                 Action::Close => {
                     asking = None;
                     if let Some(link) = link.take() {
-                        let _ = timeout(Duration::from_secs(1), S::Link::close(link)).await;
+                        let close = async {
+                            S::Link::close(link).await;
+                            Ok(())
+                        };
+                        let close = caught(ErrorKind::Broken, close);
+                        let _ = timeout(Duration::from_secs(1), close).await;
                     }
                 }
                 Action::Error(error) => drop(report.send(error)),
@@ -324,15 +359,15 @@ pub(crate) async fn drive<S: Server>(
                 (link, asking) = (back, None);
                 Some(event)
             }
-            error = async { link.as_mut().unwrap().ended().await }, if link.is_some() => {
+            error = caught(ErrorKind::Broken, async {
+                Err::<Infallible, _>(link.as_mut().unwrap().ended().await)
+            }), if link.is_some() => {
+                let Err(error) = error;
                 link = None;
                 Some(Box::new(move |machine| machine.broken(error)))
             }
             Some(result) = work.join_next() => {
-                let result = match result {
-                    Err(error) if error.is_panic() => Err(error.into()),
-                    result => result.unwrap_or(Ok(())),
-                };
+                let result = joined(result);
                 Some(Box::new(move |machine| machine.done(result)))
             }
             () = sleep(Duration::from_secs_f64(pause)) => None,

@@ -62,7 +62,7 @@ fn error(error: sqlx::Error) -> Error {
             let cause = cause.downcast_ref::<PgDatabaseError>();
             Error::server(cause.code(), cause.message(), cause.detail(), cause.hint())
         }
-        sqlx::Error::PoolTimedOut => Error::new(ErrorKind::NoConnection, error),
-        _ => Error::new(ErrorKind::Broken, error),
+        sqlx::Error::PoolTimedOut => Error::caused(ErrorKind::NoConnection, error),
+        _ => Error::caused(ErrorKind::Broken, error),
     }
 }

@@ -281,7 +281,8 @@ impl World {
             }
             ["stop"] => self.step(Box::new(Machine::stop)),
             [_, "returns"] => self.step(Box::new(|machine| machine.done(Ok(())))),
-            [_, "fails"] => self.step(Box::new(|machine| machine.done(Err("fails".into())))),
+            [_, "fails"] => self
+                .step(Box::new(|machine| machine.done(Err(Error::new(ErrorKind::Job, "fails"))))),
             _ => panic!("nothing arrives so"),
         }
     }
@@ -409,7 +410,7 @@ fn t3_clock() {
 }
 
 /// A server on which each connection ends half a second after it was opened, and on which a
-/// proclamation and a statement by a lease are never answered.
+/// proclamation, and by default a statement by a lease, are never answered.
 #[derive(Clone, Default)]
 struct Fake(Arc<Seen>);
 
@@ -418,6 +419,20 @@ struct Seen {
     calls: AtomicUsize,
     term: Mutex<Option<Term>>,
     closed_while_leading: AtomicBool,
+    answers: AtomicBool,
+    /// What panics once.
+    panics: Mutex<&'static str>,
+}
+
+impl Fake {
+    fn may_panic(&self, what: &str) {
+        let mut panics = self.0.panics.lock().unwrap();
+        if *panics == what {
+            *panics = "";
+            drop(panics);
+            std::panic::panic_any(Bomb);
+        }
+    }
 }
 
 impl Drop for Fake {
@@ -433,17 +448,22 @@ impl Query for Fake {
         if sql.contains("le_proclaim") {
             std::future::pending::<()>().await;
         }
-        Ok(vec![text(if sql.contains("le_campaign") { "7" } else { "true" }), text("t")])
+        let bid = sql.contains("le_campaign") || sql.contains("le_lease");
+        self.may_panic(if bid { "bid" } else { "ask" });
+        Ok(vec![text(if bid { "7" } else { "true" }), text("t")])
     }
 }
 
 impl Link for Fake {
     async fn ended(&mut self) -> Error {
+        self.may_panic("ended");
         tokio::time::sleep(Duration::from_millis(500)).await;
         Error::new(ErrorKind::Broken, "the connection has ended")
     }
 
-    async fn close(self) {}
+    async fn close(self) {
+        self.may_panic("close");
+    }
 }
 
 impl Server for Fake {
@@ -451,12 +471,17 @@ impl Server for Fake {
 
     async fn open(&self) -> Result<Fake, Error> {
         self.0.calls.fetch_add(1, SeqCst);
+        self.may_panic("open");
         Ok(self.clone())
     }
 
-    async fn ask(&self, _: &str, _: Begun<'_>) -> Result<Row, Error> {
+    async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
         self.0.calls.fetch_add(1, SeqCst);
-        std::future::pending().await
+        if !self.0.answers.load(SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        begun();
+        Query::ask(&mut self.clone(), sql).await
     }
 }
 
@@ -560,4 +585,140 @@ async fn dropped_run() {
     let told = tokio::time::timeout(Duration::from_secs(1), call).await.unwrap().unwrap();
     assert_eq!(told.unwrap_err().kind, ErrorKind::Lost);
     assert!(!fake.0.closed_while_leading.load(SeqCst));
+}
+
+/// Panics when it is dropped.
+#[derive(Debug)]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a panic in Drop");
+    }
+}
+
+/// An error that fails to say what it is, or to be dropped.
+#[derive(Debug)]
+struct Odd(#[allow(dead_code)] Option<Bomb>);
+
+impl std::fmt::Display for Odd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        assert!(self.0.is_some(), "a panic in Display");
+        f.write_str("odd")
+    }
+}
+
+impl std::error::Error for Odd {}
+
+type Fails = fn() -> Result<(), BoxError>;
+
+/// The ways in which a job, or a callback, can fail.
+const FAILURES: [(&str, Fails); 7] = [
+    ("error", || Err("error".into())),
+    ("panicked: text", || panic!("text")),
+    ("panicked: String", || std::panic::panic_any(String::from("String"))),
+    ("panicked: with a value", || std::panic::panic_any(42)),
+    ("panicked: with a value", || std::panic::panic_any(Bomb)),
+    ("panicked: a panic in Display", || Err(Odd(None).into())),
+    ("odd", || Err(Odd(Some(Bomb)).into())),
+];
+
+/// Run an elector that is asked to stop in its second term. Return what it has reported.
+async fn second_term<F>(
+    fake: Fake, options: Options, job: impl Fn(bool) -> F + Send + Sync + 'static,
+) -> Vec<String>
+where
+    F: std::future::Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (told, count) = (log.clone(), AtomicUsize::new(0));
+    let options = options.on_error(move |error| {
+        told.lock().unwrap().push(format!("{}: {error}", error.kind));
+        std::panic::panic_any(Bomb)
+    });
+    let elector = Elector::new(fake, options).unwrap();
+    let handle = elector.handle();
+    let run = elector.run(move |_| {
+        let second = count.fetch_add(1, SeqCst) == 1;
+        if second {
+            handle.stop();
+        }
+        job(second)
+    });
+    tokio::time::timeout(Duration::from_secs(20), run).await.unwrap().unwrap();
+    let log = log.lock().unwrap().clone();
+    log
+}
+
+#[tokio::test]
+async fn ends_of_a_job() {
+    for (words, fails) in FAILURES {
+        let job = move |second: bool| async move {
+            if second {
+                Ok(())
+            } else {
+                fails()
+            }
+        };
+        let log = second_term(Fake::default(), Options::new("e"), job).await;
+        assert!(log.len() == 1 && log[0].starts_with(&format!("job: {words}")), "{words} {log:?}");
+        let elector = Elector::new(Fake::default(), Options::new("e")).unwrap();
+        let tried = elector.try_run(Duration::ZERO, move |_| async move { fails() }).await;
+        let error = std::mem::ManuallyDrop::new(tried.unwrap_err());
+        assert!(error.kind == ErrorKind::Job && error.to_string().starts_with(words), "{error:?}");
+        // the function fails before there is a future
+        let now = move |second| std::future::ready(if second { Ok(()) } else { fails() });
+        let log = second_term(Fake::default(), Options::new("e"), now).await;
+        assert!(log.len() == 1 && log[0].starts_with("job: "), "{words} {log:?}");
+    }
+    // a future that is dropped because its term is lost
+    let job = |second: bool| async move {
+        let bomb = (!second).then(|| Bomb);
+        if second {
+            return Ok(());
+        }
+        std::future::pending::<()>().await;
+        drop(bomb);
+        Ok(())
+    };
+    let log = second_term(Fake::default(), Options::new("e"), job).await;
+    assert_eq!(log, ["lost: the connection has ended", "job: panicked: a panic in Drop"]);
+}
+
+#[tokio::test]
+async fn ends_of_callbacks() {
+    for (words, fails) in FAILURES {
+        let options = Options::new("e")
+            .on_elected(move |_| fails().unwrap_or_else(|error| std::panic::panic_any(error)))
+            .on_ousted(move |_, _| fails().unwrap_or_else(|error| std::panic::panic_any(error)));
+        let log = second_term(Fake::default(), options, |_| std::future::ready(Ok(()))).await;
+        let failed = log.iter().filter(|said| said.starts_with("callback: panicked")).count();
+        assert_eq!((log.len(), failed), (4, 4), "{words} {log:?}");
+    }
+}
+
+#[tokio::test]
+async fn ends_of_a_connection() {
+    for what in ["open", "bid", "ask", "ended", "close", "bid by a lease", "ask by a lease"] {
+        let (fake, options) = (Fake::default(), Options::new("e"));
+        *fake.0.panics.lock().unwrap() = what.split(' ').next().unwrap();
+        fake.0.answers.store(true, SeqCst);
+        let lease = what.ends_with("lease");
+        let options = if lease { options.ttl(Duration::from_secs(1)) } else { options };
+        let job = move |second: bool| async move {
+            if lease && !second {
+                tokio::time::sleep(Duration::from_millis(500)).await; // for a renewal
+            }
+            Ok(())
+        };
+        let log = second_term(fake.clone(), options, job).await;
+        assert_eq!(*fake.0.panics.lock().unwrap(), "", "{what}");
+        let words = ": panicked: with a value that is no text";
+        let told = log.iter().filter(|said| said.ends_with(words)).count();
+        assert_eq!((log.len(), told), if what == "close" { (0, 0) } else { (1, 1) }, "{log:?}");
+    }
+    let fake = Fake::default();
+    *fake.0.panics.lock().unwrap() = "ask";
+    let mut leaders = crate::follow(fake, Options::new("e")).unwrap();
+    assert_eq!(leaders.recv().await.unwrap().unwrap(), None);
 }

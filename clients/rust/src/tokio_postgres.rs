@@ -100,6 +100,6 @@ fn first(messages: Vec<SimpleQueryMessage>) -> Row {
 fn error(error: tokio_postgres::Error) -> Error {
     match error.as_db_error() {
         Some(e) => Error::server(e.code().code(), e.message(), e.detail(), e.hint()),
-        None => Error::new(ErrorKind::Broken, error),
+        None => Error::caused(ErrorKind::Broken, error),
     }
 }
