@@ -23,8 +23,7 @@ macro_rules! words {
 }
 
 words! {
-    /// The kinds of [`Error`]. The first four are permanent: they end
-    /// [`Elector::run`](crate::Elector::run).
+    /// The kinds of [`Error`].
     ErrorKind {
         Extension "extension", Privilege "privilege", Argument "argument", Pooler "pooler",
         Server "server", Timeout "timeout", NoConnection "no-connection", Broken "broken",
@@ -81,6 +80,13 @@ impl Error {
             ),
         };
         Error::new(kind, format!("panicked: {text}"))
+    }
+
+    /// Return whether this is a permanent error, which ends [`Elector::run`](crate::Elector::run):
+    /// something must be configured differently.
+    pub fn is_permanent(&self) -> bool {
+        use ErrorKind::{Argument, Extension, Pooler, Privilege};
+        matches!(self.kind, Extension | Privilege | Argument | Pooler)
     }
 
     pub(crate) fn lost() -> Self {

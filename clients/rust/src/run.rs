@@ -121,6 +121,14 @@ pub struct Handle {
     events: UnboundedSender<Event>,
 }
 
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let election = self.machine().options.election.clone();
+        let mut debug = f.debug_struct("Handle");
+        debug.field("election", &election).field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
 impl Handle {
     pub(crate) fn new(
         options: Options, way: Way,
@@ -159,6 +167,12 @@ impl Handle {
     /// Return what the elector has counted.
     pub fn counters(&self) -> Counters {
         self.machine().counters
+    }
+}
+
+impl<S> std::fmt::Debug for Elector<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Elector").field("handle", &self.handle).finish_non_exhaustive()
     }
 }
 

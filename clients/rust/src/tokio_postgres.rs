@@ -17,6 +17,12 @@ pub struct Connector<T> {
     idle: Arc<Mutex<Option<Connection>>>,
 }
 
+impl<T> std::fmt::Debug for Connector<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
 impl<T> Connector<T> {
     /// Make a connector. It does not connect before it is used.
     pub fn new(config: Config, tls: T) -> Self {
@@ -26,6 +32,7 @@ impl<T> Connector<T> {
 
 /// A [`Client`], with the task that reads from and writes to its socket. Dropping it closes the
 /// socket.
+#[derive(Debug)]
 pub struct Connection {
     /// The client.
     pub client: Client,
