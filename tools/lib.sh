@@ -122,7 +122,7 @@ reach()
 		java) provide 17.0 'javac -version' default-jdk-headless && provide 3.0 'mvn --version' maven &&
 			ask mvn -q -B -Dmaven.repo.local=m2 dependency:get -Dtransitive=false \
 				-Dartifact=org.postgresql:postgresql:42.7.4:pom ;;
-		rust) provide 1.85 'cargo --version' cargo-web rustc-web && ask env CARGO_HOME=cargo cargo info -q sqlx ;;
+		rust) provide 1.94 'cargo --version' cargo-web rustc-web && ask env CARGO_HOME=cargo cargo info -q sqlx ;;
 	esac || rc=1
 	"${as_user[@]}" rm -rf "$folder"
 	return "$rc"

@@ -2,10 +2,10 @@
 //!
 #![cfg_attr(all(feature = "sqlx", feature = "tokio-postgres"), doc = include_str!("../README.md"))]
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![warn(missing_docs, missing_debug_implementations)]
 
-#[cfg(not(any(feature = "sqlx", feature = "tokio-postgres")))]
-compile_error!("enable the feature `sqlx` or `tokio-postgres`");
+#[cfg(not(any(feature = "sqlx", feature = "sqlx-0_8", feature = "tokio-postgres")))]
+compile_error!("enable the feature `sqlx`, `sqlx-0_8` or `tokio-postgres`");
 
 #[macro_use]
 mod error;
@@ -16,7 +16,7 @@ mod lease;
 mod options;
 mod run;
 mod session;
-#[cfg(feature = "sqlx")]
+#[cfg(any(feature = "sqlx", feature = "sqlx-0_8"))]
 mod sqlx;
 mod term;
 #[cfg(feature = "tokio-postgres")]

@@ -1,68 +1,88 @@
-//! The driver sqlx.
+//! The driver sqlx, in each of its versions.
 
-use crate::error::{Error, ErrorKind};
-use crate::run::{Begun, Link, Query, Row, Server};
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
-use sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _, ValueRef};
+macro_rules! implement {
+    ($version:ident, $sqlx:ident, $sql:ident => $raw:expr) => {
+        mod $version {
+            use crate::error::{Error, ErrorKind};
+            use crate::run::{Begun, Link, Query, Row, Server};
+            use ::$sqlx::pool::PoolConnection;
+            use ::$sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
+            use ::$sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _, ValueRef};
 
-/// A connection out of the pool. It is closed unless it is handed back, lest one that has failed,
-/// or still waits for an answer, gets into other hands.
-struct Lent(Option<PoolConnection<Postgres>>);
+            /// A connection out of the pool. It is closed unless it is handed back, lest one that
+            /// has failed, or still waits for an answer, gets into other hands.
+            struct Lent(Option<PoolConnection<Postgres>>);
 
-impl Drop for Lent {
-    fn drop(&mut self) {
-        drop(self.0.take().map(PoolConnection::detach));
-    }
-}
+            impl Drop for Lent {
+                fn drop(&mut self) {
+                    drop(self.0.take().map(PoolConnection::detach));
+                }
+            }
 
-impl Server for PgPool {
-    type Link = PgConnection;
+            impl Server for PgPool {
+                type Link = PgConnection;
 
-    async fn open(&self) -> Result<PgConnection, Error> {
-        // a statement that waits for minutes is not slow
-        let options = (*self.connect_options()).clone().disable_statement_logging();
-        options.connect().await.map_err(error)
-    }
+                async fn open(&self) -> Result<PgConnection, Error> {
+                    // a statement that waits for minutes is not slow
+                    let options = (*self.connect_options()).clone().disable_statement_logging();
+                    options.connect().await.map_err(error)
+                }
 
-    async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
-        let mut lent = Lent(Some(self.acquire().await.map_err(error)?));
-        begun();
-        let row = lent.0.as_mut().unwrap().ask(sql).await?;
-        drop(lent.0.take());
-        Ok(row)
-    }
-}
+                async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
+                    let mut lent = Lent(Some(self.acquire().await.map_err(error)?));
+                    begun();
+                    let row = lent.0.as_mut().unwrap().ask(sql).await?;
+                    drop(lent.0.take());
+                    Ok(row)
+                }
+            }
 
-impl Query for PgConnection {
-    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
-        let row = self.fetch_optional(sqlx::raw_sql(sql)).await.map_err(error)?;
-        let column = |row: &PgRow, i| {
-            let value = row.try_get_raw(i).ok()?;
-            Some(value.as_str().ok()?.to_owned()).filter(|_| !value.is_null())
-        };
-        Ok(row.map_or(Row::new(), |row| (0..row.len()).map(|i| column(&row, i)).collect()))
-    }
-}
+            impl Query for PgConnection {
+                async fn ask(&mut self, $sql: &str) -> Result<Row, Error> {
+                    let row = self.fetch_optional(::$sqlx::raw_sql($raw)).await.map_err(error)?;
+                    let column = |row: &PgRow, i| {
+                        let value = row.try_get_raw(i).ok()?;
+                        Some(value.as_str().ok()?.to_owned()).filter(|_| !value.is_null())
+                    };
+                    Ok(row.map_or(Row::new(), |row| {
+                        (0..row.len()).map(|i| column(&row, i)).collect()
+                    }))
+                }
+            }
 
-impl Link for PgConnection {
-    /// sqlx reads from a connection only while a statement runs.
-    async fn ended(&mut self) -> Error {
-        std::future::pending().await
-    }
+            impl Query for ::$sqlx::Transaction<'_, Postgres> {
+                async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+                    (**self).ask(sql).await
+                }
+            }
 
-    async fn close(self) {
-        let _ = Connection::close(self).await;
-    }
-}
+            impl Link for PgConnection {
+                /// sqlx reads from a connection only while a statement runs.
+                async fn ended(&mut self) -> Error {
+                    std::future::pending().await
+                }
 
-fn error(error: sqlx::Error) -> Error {
-    match &error {
-        sqlx::Error::Database(cause) => {
-            let cause = cause.downcast_ref::<PgDatabaseError>();
-            Error::server(cause.code(), cause.message(), cause.detail(), cause.hint())
+                async fn close(self) {
+                    let _ = Connection::close(self).await;
+                }
+            }
+
+            fn error(error: ::$sqlx::Error) -> Error {
+                match &error {
+                    ::$sqlx::Error::Database(cause) => {
+                        let cause = cause.downcast_ref::<PgDatabaseError>();
+                        Error::server(cause.code(), cause.message(), cause.detail(), cause.hint())
+                    }
+                    ::$sqlx::Error::PoolTimedOut => Error::caused(ErrorKind::NoConnection, error),
+                    _ => Error::caused(ErrorKind::Broken, error),
+                }
+            }
         }
-        sqlx::Error::PoolTimedOut => Error::caused(ErrorKind::NoConnection, error),
-        _ => Error::caused(ErrorKind::Broken, error),
-    }
+    };
 }
+
+#[cfg(feature = "sqlx")]
+implement!(v0_9, sqlx, sql => ::sqlx::AssertSqlSafe(sql));
+
+#[cfg(feature = "sqlx-0_8")]
+implement!(v0_8, sqlx_0_8, sql => sql);
