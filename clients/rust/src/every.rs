@@ -1,8 +1,8 @@
 //! Jobs of a point in time.
 
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::options::quote;
-use crate::run::{within, BoxFuture, Query, Server};
+use crate::options::literal;
+use crate::run::{caught, within, BoxFuture, Query, Server};
 use crate::term::Term;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,7 +23,11 @@ pub trait Schedule: Send + Sync + 'static {
         Ok(())
     }
     /// Return the last time up to `now` that was looked at, and whether it is due.
-    fn due(&self, last: SystemTime, now: SystemTime) -> (SystemTime, bool);
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::Argument`] if a function does not get on.
+    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error>;
 }
 
 impl Schedule for Duration {
@@ -32,26 +36,28 @@ impl Schedule for Duration {
         (*self >= Duration::from_secs(1)).then_some(()).ok_or_else(short)
     }
 
-    fn due(&self, last: SystemTime, now: SystemTime) -> (SystemTime, bool) {
+    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error> {
         let origin = UNIX_EPOCH + Duration::from_secs(ORIGIN);
         let past = now.duration_since(origin).unwrap_or_default().as_nanos();
         let length = self.as_nanos();
         let time = last.max(origin + Duration::from_nanos((past / length * length) as u64));
-        (time, time > last)
+        Ok((time, time > last))
     }
 }
 
 impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule for F {
-    fn due(&self, last: SystemTime, now: SystemTime) -> (SystemTime, bool) {
-        let (mut time, mut passed) = (last, 0);
-        while let Some(next) = self(time).filter(|next| *next <= now) {
+    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error> {
+        let (mut time, mut asked, mut passed) = (last, last, 0);
+        while let Some(next) = self(asked).filter(|next| last <= now && *next <= now) {
             if passed == 10_000 {
-                return (time, false);
+                let message = "a schedule must return a later time";
+                let stands = || Error::new(ErrorKind::Argument, message);
+                return (time > last).then_some((time, false)).ok_or_else(stands);
             }
-            assert!(next > time, "a schedule must return a later time");
-            (time, passed) = (next, passed + 1);
+            // what is not later is passed over
+            (time, asked, passed) = (time.max(next), next, passed + 1);
         }
-        (time, time > last)
+        Ok((time, time > last))
     }
 }
 
@@ -77,35 +83,13 @@ where
         let every = Arc::clone(&every);
         Box::pin(async move {
             let (server, schedule, task) = &*every;
-            let (le, name, token) = (&term.0.prefix, quote(term.election()), term.token());
             let (mut open, mut last) = (None, None);
             while !term.cancellation().is_cancelled() {
                 term.heartbeat();
-                let looked = async {
-                    let link = match &mut open {
-                        Some(link) => link,
-                        open => open.insert(within(5.0, server.open()).await?),
-                    };
-                    let (now, done) = times(link, le, &name).await?;
-                    let (at, due) = schedule.due(*last.get_or_insert(done.unwrap_or(now)), now);
-                    if due {
-                        let micros = at.duration_since(UNIX_EPOCH)?.as_micros();
-                        let due = format!("timestamptz 'epoch' + interval '{micros} us'");
-                        let once = format!("SELECT {le}le_once({name}, {due}, {token})");
-                        within(5.0, link.ask("BEGIN")).await?;
-                        if within(5.0, link.ask(&once)).await? == [Some("t".into())] {
-                            task(link, at).await?;
-                        }
-                        // fails if the task has hidden that a statement failed; COMMIT would not
-                        within(5.0, link.ask("SELECT 1")).await?;
-                        within(5.0, link.ask("COMMIT")).await?;
-                    }
-                    last = Some(at);
-                    Ok::<_, BoxError>(())
-                };
-                if let Err(error) = looked.await {
+                let looked = look(server, schedule, task, &term, &mut open, &mut last);
+                let looked = async { looked.await.map_err(|e| Error::caused(ErrorKind::Job, e)) };
+                if let Err(error) = caught(ErrorKind::Job, looked).await {
                     open = None; // closing the connection rolls back
-                    let error = Error::caused(ErrorKind::Job, error);
                     let _ = term.0.events.send(Box::new(move |machine| machine.report(error)));
                 }
                 term.cancellation().run_until_cancelled(sleep(Duration::from_secs(1))).await;
@@ -115,17 +99,45 @@ where
     })
 }
 
-/// Return the server's time, and the last due time that is recorded.
-async fn times(
-    link: &mut impl Query, le: &str, name: &str,
-) -> Result<(SystemTime, Option<SystemTime>), BoxError> {
-    let micros = |time| format!("(extract(epoch FROM {time}) * 1000000)::bigint");
-    let due = format!("SELECT {} FROM {le}le_once_done WHERE name = {name}", micros("due"));
-    let sql = format!("SELECT {}, ({due})", micros("clock_timestamp()"));
-    let row = within(5.0, link.ask(&sql)).await?;
-    let time = |i: usize| {
-        let micros = row.get(i)?.as_ref()?.parse().ok()?;
-        Some(UNIX_EPOCH + Duration::from_micros(micros))
+/// Do the task if it is due.
+async fn look<S: Server, T>(
+    server: &S, schedule: &impl Schedule, task: &T, term: &Term, open: &mut Option<S::Link>,
+    last: &mut Option<SystemTime>,
+) -> Result<(), BoxError>
+where
+    T: for<'a> Fn(&'a mut S::Link, SystemTime) -> BoxFuture<'a, Result<(), BoxError>>,
+{
+    let link = match open {
+        Some(link) => link,
+        open => open.insert(within(5.0, server.open()).await?),
     };
-    Ok((time(0).ok_or("the server has returned no time")?, time(1)))
+    let (le, name) = (&term.0.prefix, literal(term.election()));
+    let done = format!("SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = {name}");
+    let times = format!("SELECT extract(epoch FROM clock_timestamp()), ({done})");
+    let row = within(5.0, link.ask(&times)).await?;
+    let time = |i: usize| moment(row.get(i)?.as_deref()?);
+    let now = time(0).ok_or("the server has returned no time")?;
+    let (at, due) = schedule.due(*last.get_or_insert(time(1).unwrap_or(now)), now)?;
+    if due {
+        within(5.0, link.ask("BEGIN")).await?;
+        if within(5.0, term.once(link, at)).await? {
+            task(link, at).await?;
+        }
+        // fails if the task has hidden that a statement failed; COMMIT would not
+        within(5.0, link.ask("SELECT 1")).await?;
+        within(5.0, link.ask("COMMIT")).await?;
+    }
+    *last = Some(at);
+    Ok(())
+}
+
+/// Return the time of so many seconds since 1970.
+fn moment(seconds: &str) -> Option<SystemTime> {
+    let micros = (seconds.parse::<f64>().ok()? * 1e6).round() as i64;
+    let length = Duration::from_micros(micros.unsigned_abs());
+    if micros < 0 {
+        UNIX_EPOCH.checked_sub(length)
+    } else {
+        UNIX_EPOCH.checked_add(length)
+    }
 }

@@ -25,6 +25,16 @@ pub struct Options {
     pub(crate) on_error: Arc<dyn Fn(&Error) + Send + Sync>,
 }
 
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Options");
+        debug.field("election", &self.election).field("identity", &self.identity);
+        debug.field("schema", &self.schema).field("seats", &self.seats).field("ttl", &self.ttl);
+        debug.field("heartbeat", &self.heartbeat).field("stop_timeout", &self.stop_timeout);
+        debug.finish_non_exhaustive()
+    }
+}
+
 /// Define functions that set an option.
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident: $type:ty => $value:expr;)*) => {
@@ -113,6 +123,15 @@ impl Options {
 /// Return text as a literal, whatever the setting of standard_conforming_strings.
 pub(crate) fn quote(text: &str) -> String {
     format!("E'{}'::text", text.replace('\\', r"\\").replace('\'', "''"))
+}
+
+/// Return a name as a literal in which no library sees a parameter.
+pub(crate) fn literal(name: &str) -> String {
+    if name.chars().all(|c| c.is_alphanumeric() || "_ ./-".contains(c)) {
+        return format!("'{name}'");
+    }
+    let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("convert_from(decode('{hex}', 'hex'), 'UTF8')")
 }
 
 /// Return seconds as a literal.

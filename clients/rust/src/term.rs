@@ -2,9 +2,10 @@
 
 use crate::elector::{Event, Machine};
 use crate::error::{Error, ErrorKind};
-use crate::options::quote;
+use crate::options::literal;
 use crate::run::Query;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,14 @@ pub(crate) struct Times {
     /// How long a call of `heartbeat` counts by itself: by a lease only.
     pub length: Option<f64>,
     pub beats: u64,
+}
+
+impl std::fmt::Debug for Term {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Term");
+        debug.field("election", &self.0.election).field("token", &self.0.token);
+        debug.finish_non_exhaustive()
+    }
 }
 
 impl Term {
@@ -92,9 +101,36 @@ impl Term {
     ///
     /// Fails with the server's error LE001 if the term is over.
     pub async fn guard(&self, transaction: &mut impl Query) -> Result<(), Error> {
-        let (prefix, name, token) = (&self.0.prefix, quote(self.election()), self.token());
-        let sql = format!("SELECT {prefix}le_assert_leader({name}, {token})");
-        transaction.ask(&sql).await.map(drop)
+        transaction.ask(&self.guard_sql()).await.map(drop)
+    }
+
+    /// Return the statement of [`Term::guard`], without parameters, for a transaction of another
+    /// library.
+    pub fn guard_sql(&self) -> String {
+        let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
+        format!("SELECT {le}le_assert_leader({name}, {token})")
+    }
+
+    /// Run `le_once` in the job's transaction. Return whether the job of that time is to be done
+    /// there: it was not done yet. This guards the transaction, too.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the server's error LE001 if the term is over.
+    pub async fn once(&self, transaction: &mut impl Query, due: SystemTime) -> Result<bool, Error> {
+        Ok(transaction.ask(&self.once_sql(due)).await? == [Some("t".into())])
+    }
+
+    /// Return the statement of [`Term::once`], without parameters, for a transaction of another
+    /// library.
+    pub fn once_sql(&self, due: SystemTime) -> String {
+        let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
+        let (sign, since) = match due.duration_since(UNIX_EPOCH) {
+            Ok(since) => ("", since),
+            Err(before) => ("-", before.duration()),
+        };
+        let (seconds, micros) = (since.as_secs(), since.subsec_micros());
+        format!("SELECT {le}le_once({name}, to_timestamp({sign}{seconds}.{micros:06}), {token})")
     }
 
     pub(crate) fn times(&self) -> MutexGuard<'_, Times> {

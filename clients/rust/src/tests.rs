@@ -290,7 +290,7 @@ impl World {
     fn check(&mut self, words: &[&str]) {
         if let ["due", time] = words {
             let (schedule, last) = self.schedule.as_mut().unwrap();
-            let (time_due, due) = schedule.due(*last, instant(TIME.get()));
+            let (time_due, due) = schedule.due(*last, instant(TIME.get())).unwrap();
             *last = time_due;
             return assert_eq!(
                 due.then_some(time_due),
@@ -721,4 +721,38 @@ async fn ends_of_a_connection() {
     *fake.0.panics.lock().unwrap() = "ask";
     let mut leaders = crate::follow(fake, Options::new("e")).unwrap();
     assert_eq!(leaders.recv().await.unwrap().unwrap(), None);
+}
+
+/// A schedule may go back, as some do when the clocks are put back, but must get on.
+#[test]
+fn schedule_that_goes_back() {
+    fn due(schedule: fn(f64) -> f64, last: f64, now: f64) -> Result<(f64, bool), Error> {
+        let seconds =
+            |time: SystemTime| time.duration_since(instant(0.0)).unwrap().as_secs_f64().round();
+        let next = move |last: SystemTime| Some(instant(schedule(seconds(last))));
+        next.due(instant(last), instant(now)).map(|(at, due)| (seconds(at), due))
+    }
+    let back = |last| if last == 3600.0 { 1800.0 } else { last + 3600.0 };
+    assert_eq!(due(back, 3600.0, 5399.0).unwrap(), (3600.0, false));
+    assert_eq!(due(back, 3600.0, 5400.0).unwrap(), (5400.0, true));
+    for stands in [|last| last, |last| last - 60.0] {
+        let error = due(stands, 1e6, 2e6).unwrap_err();
+        assert_eq!(error.to_string(), "a schedule must return a later time");
+    }
+    // the server's clock was set back
+    assert_eq!(due(|last| last + 1.0, 3e6, 2e6).unwrap(), (3e6, false));
+}
+
+/// Names are written so that no library sees a parameter in them.
+#[test]
+fn whole_statements() {
+    let (events, _queue) = queue::unbounded_channel();
+    let options = Options::new("e").schema("le");
+    let machine = Machine::new(options, session::way(None), events, || 0.0, || 0.0);
+    let term = |name: &str| Term::new(name.into(), 42, &machine);
+    assert_eq!(term("a/1 ü.-_").guard_sql(), "SELECT \"le\".le_assert_leader('a/1 ü.-_', 42)");
+    let once = term("it's").once_sql(UNIX_EPOCH + Duration::from_nanos(1_000_001_999));
+    let hex = "convert_from(decode('69742773', 'hex'), 'UTF8')";
+    assert_eq!(once, format!("SELECT \"le\".le_once({hex}, to_timestamp(1.000001), 42)"));
+    assert_eq!(format!("{:?}", term("e")), "Term { election: \"e\", token: 42, .. }");
 }

@@ -41,8 +41,10 @@ trait Connect: Copy + Send + Sync + 'static {
     /// How soon the end of a session is noticed.
     const NOTICE: Duration;
     fn every(self, url: &str, schedule: impl Schedule, election: &str) -> Job;
-    /// Commit a transaction that the term guards.
-    fn guard(self, url: &str, term: Term) -> impl Future<Output = Result<(), BoxError>> + Send;
+    /// Return whether the job of a time is to be done in a transaction, and end this.
+    fn once(
+        self, url: &str, term: Term, due: SystemTime, commit: bool,
+    ) -> impl Future<Output = Result<bool, BoxError>> + Send;
 }
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS rust_s07 (election text, due bigint)";
@@ -69,7 +71,10 @@ impl Connect for Sqlx {
             every(self.to(url), schedule, move |connection: &mut PgConnection, due| {
                 let (sql, first) = (insert(&election, due), tries.fetch_add(1, SeqCst) == 0);
                 Box::pin(async move {
-                    sqlx::query(sqlx::AssertSqlSafe(sql)).persistent(false).execute(&mut *connection).await?;
+                    sqlx::query(sqlx::AssertSqlSafe(sql))
+                        .persistent(false)
+                        .execute(&mut *connection)
+                        .await?;
                     if first {
                         Err("the first try".into())
                     } else {
@@ -81,10 +86,20 @@ impl Connect for Sqlx {
         )
     }
 
-    async fn guard(self, url: &str, term: Term) -> Result<(), BoxError> {
+    async fn once(
+        self, url: &str, term: Term, due: SystemTime, commit: bool,
+    ) -> Result<bool, BoxError> {
         let mut transaction = self.to(url).begin().await?;
-        term.guard(&mut *transaction).await?;
-        Ok(transaction.commit().await?)
+        term.guard(&mut transaction).await?;
+        let first = term.once(&mut *transaction, due).await?;
+        let guard = sqlx::query(sqlx::AssertSqlSafe(term.guard_sql()));
+        guard.execute(&mut *transaction).await?;
+        let again = sqlx::query_scalar(sqlx::AssertSqlSafe(term.once_sql(due)));
+        assert!(!again.fetch_one(&mut *transaction).await?);
+        if commit {
+            transaction.commit().await?;
+        }
+        Ok(first)
     }
 }
 
@@ -117,11 +132,20 @@ impl Connect for TokioPostgres {
         )
     }
 
-    async fn guard(self, url: &str, term: Term) -> Result<(), BoxError> {
+    async fn once(
+        self, url: &str, term: Term, due: SystemTime, commit: bool,
+    ) -> Result<bool, BoxError> {
         let mut client = admin(url).await;
         let mut transaction = client.transaction().await?;
         term.guard(&mut transaction).await?;
-        Ok(transaction.commit().await?)
+        let first = term.once(&mut transaction, due).await?;
+        transaction.execute(&term.guard_sql(), &[]).await?;
+        let again: bool = transaction.query_one(&term.once_sql(due), &[]).await?.get(0);
+        assert!(!again);
+        if commit {
+            transaction.commit().await?;
+        }
+        Ok(first)
     }
 }
 
@@ -553,12 +577,67 @@ async fn s10_nothing_left<C: Connect>(connect: C) {
 
 async fn s11<C: Connect>(connect: C) {
     let Some(direct) = url("DATABASE_URL") else { return };
-    let run = Run::idle(connect.to(&direct), Options::new(name("s11")).ttl(TTL));
-    let term = run.leads().await;
-    connect.guard(&direct, term.clone()).await.unwrap();
+    let admin = admin(&direct).await;
+    for odd in ["", "/ü", "'$1 ?1 :x %s \\ \"{}"] {
+        let election = format!("{}{odd}", name("s11"));
+        let run = Run::idle(connect.to(&direct), Options::new(&election).ttl(TTL));
+        let term = run.leads().await;
+        // the last is before 1970, as what is due can be
+        let times = [1_764_201_600_123_456, 7_200_000_000, -1_500_000];
+        for (count, micros) in times.into_iter().rev().enumerate() {
+            let length = Duration::from_micros(i64::unsigned_abs(micros));
+            let epoch = SystemTime::UNIX_EPOCH;
+            let due = if micros < 0 { epoch - length } else { epoch + length };
+            let once = |commit| connect.once(&direct, term.clone(), due, commit);
+            assert!(once(false).await.unwrap() && once(true).await.unwrap(), "{count} {odd}");
+            assert!(!once(true).await.unwrap(), "{count} {odd}");
+            let done = "SELECT (extract(epoch FROM due) * 1000000)::bigint FROM le_once_done \
+                        ORDER BY token DESC LIMIT 1";
+            assert_eq!(ask(&admin, done).await.unwrap(), micros.to_string());
+        }
+        run.stop().await;
+        let error = connect.once(&direct, term.clone(), SystemTime::now(), true).await.unwrap_err();
+        assert_eq!(error.downcast::<Error>().unwrap().sqlstate.as_deref(), Some("LE001"));
+    }
+}
+
+/// The older sqlx leads, too, and its transactions are guarded.
+#[tokio::test]
+async fn s10_sqlx_0_8() {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let pool = sqlx_0_8::PgPool::connect_lazy(&direct).unwrap();
+    for ttl in [None, Some(TTL)] {
+        let options = Options::new(name("s10"));
+        let options = ttl.map_or(options.clone(), |ttl| options.ttl(ttl));
+        let run = Run::idle(pool.clone(), options);
+        let term = run.leads().await;
+        let mut transaction = pool.begin().await.unwrap();
+        term.guard(&mut *transaction).await.unwrap();
+        assert!(term.once(&mut transaction, SystemTime::now()).await.unwrap());
+        transaction.commit().await.unwrap();
+        assert_eq!(run.log.count("error"), 0, "{:?}", run.log);
+        run.stop().await;
+    }
+}
+
+/// A task or a schedule that panics is reported, and a schedule may go back for a while.
+async fn s07_panics<C: Connect>(connect: C) {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let admin = admin(&direct).await;
+    ask(&admin, &format!("SELECT pg_advisory_lock(7); {TABLE}; SELECT pg_advisory_unlock(7)"))
+        .await;
+    let (here, calls) = (name("panics"), AtomicU32::new(0));
+    let schedule = move |last: SystemTime| {
+        assert!(calls.fetch_add(1, SeqCst) > 0, "the first look");
+        Some(last + Duration::from_secs(1))
+    };
+    let job = connect.every(&direct, schedule, &here);
+    let run = Run::start(connect.to(&direct), Options::new(&here).ttl(TTL), job);
+    let done = format!("SELECT count(*) > 1 FROM rust_s07 WHERE election = '{here}'");
+    until("due times", || async { ask(&admin, &done).await.unwrap() == "t" }).await;
+    assert_eq!(run.log.count("error job panicked: the first look"), 1, "{:?}", run.log);
+    assert_eq!((run.log.count("job begins"), run.log.count("error")), (1, 2), "{:?}", run.log);
     run.stop().await;
-    let error = connect.guard(&direct, term).await.unwrap_err();
-    assert_eq!(error.downcast::<Error>().unwrap().sqlstate.as_deref(), Some("LE001"));
 }
 
 async fn s12<C: Connect>(connect: C) {
@@ -760,7 +839,8 @@ tests! {
     s08_seats: s08,
     s09_stop_while_waiting: s09,
     s10_nothing_left: s10_nothing_left,
-    s11_guard: s11,
+    s07_panics: s07_panics,
+    s11_guard_and_once: s11,
     s12_permanent_errors: s12,
     s13_timeouts: s13,
     s13_pooled: s13_pooled,

@@ -1,0 +1,1 @@
+//! The tests of what works with the whole statement only.
