@@ -232,7 +232,7 @@ impl Machine {
 
     pub fn state(&self) -> State {
         match self.phase {
-            Phase::Stopped => State::Stopped,
+            phase if phase == Phase::Stopped || self.events.is_closed() => State::Stopped,
             Phase::Paused => State::Paused,
             Phase::Campaign | Phase::Confirming => State::Waiting,
             Phase::Elected | Phase::Job if self.tenure.reason.is_none() => State::Leading,
@@ -371,7 +371,7 @@ impl Machine {
             let kind = if job { ErrorKind::Job } else { ErrorKind::Callback };
             let error = Error { kind, ..error };
             match self.tenure.over {
-                None if job && self.once() => self.result = Err(error),
+                None if job && self.last_bid.is_finite() => self.result = Err(error),
                 _ => self.report(error),
             }
         }
@@ -408,11 +408,6 @@ impl Machine {
     }
 
     // The campaign
-
-    /// Is the job to run once?
-    fn once(&self) -> bool {
-        self.last_bid.is_finite()
-    }
 
     fn bid(&mut self) {
         let wait = (self.last_bid - self.now).clamp(0.0, self.way.round);
@@ -573,7 +568,7 @@ impl Machine {
 
     fn lose(&mut self, reason: Reason, error: Error) {
         self.tenure.over = Some(error.kind);
-        if self.once() && (self.phase == Phase::Job || self.tenure.reason.is_none()) {
+        if self.last_bid.is_finite() && (self.phase == Phase::Job || self.tenure.reason.is_none()) {
             self.result = Err(error);
         } else if error.kind != ErrorKind::Pooler {
             self.report(error);
@@ -607,7 +602,7 @@ impl Machine {
         self.close();
         match reason {
             _ if over == Some(ErrorKind::Pooler) => self.end(Some(Error::pooler())),
-            _ if self.stopping || self.once() => self.end(None),
+            _ if self.stopping || self.last_bid.is_finite() => self.end(None),
             Some(Reason::JobReturned) => self.pause(0.5 + (self.draw)() / 2.0),
             Some(Reason::JobFailed) => {
                 self.crashes += 1;

@@ -1,10 +1,20 @@
 //! The errors of this crate.
 
-use std::any::Any;
-use std::sync::Arc;
+use std::{any::Any, iter::successors, sync::Arc};
 
 /// Any error, as a job or a task may return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Define Debug for a type, which shows some values only.
+macro_rules! debug {
+    ($name:ident $(<$t:ident>)?, $self:ident: $($field:literal $value:expr),*) => {
+        impl$(<$t>)? std::fmt::Debug for $name$(<$t>)? {
+            fn fmt(&$self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($name))$(.field($field, $value))*.finish_non_exhaustive()
+            }
+        }
+    };
+}
 
 /// Define an enumeration of words, which are displayed as such.
 macro_rules! words {
@@ -55,31 +65,23 @@ impl Error {
     /// Make an error of another one, with the words of all its causes.
     pub(crate) fn caused(kind: ErrorKind, cause: impl Into<BoxError>) -> Self {
         let cause = cause.into();
-        let mut error = Error::new(kind, &cause);
-        let mut deeper = cause.source();
-        while let Some(source) = deeper {
+        let mut message = cause.to_string();
+        for source in successors(cause.source(), |source| source.source()) {
             let text = source.to_string();
-            if !error.message.contains(&text) {
-                error.message = format!("{}: {text}", error.message);
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
             }
-            deeper = source.source();
         }
-        Error { cause: Some(cause.into()), ..error }
+        Error { cause: Some(cause.into()), ..Error::new(kind, message) }
     }
 
-    /// Make an error of a panic. What is no text can panic when it is dropped, so it is not.
-    pub(crate) fn panicked(kind: ErrorKind, payload: Box<dyn Any + Send>) -> Self {
-        let text = match payload.downcast::<&str>() {
-            Ok(text) => text.to_string(),
-            Err(payload) => payload.downcast().map_or_else(
-                |payload| {
-                    std::mem::forget(payload);
-                    "with a value that is no text".to_owned()
-                },
-                |text| *text,
-            ),
-        };
-        Error::new(kind, format!("panicked: {text}"))
+    /// Make an error of a panic.
+    pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Self {
+        let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        let text = text.unwrap_or_else(|| "with a value that is no text".into());
+        std::mem::forget(payload); // it can panic when it is dropped
+        Error::new(ErrorKind::Broken, format!("panicked: {text}"))
     }
 
     /// Return whether this is a permanent error, which ends [`Elector::run`](crate::Elector::run):

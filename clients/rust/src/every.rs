@@ -8,36 +8,24 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
 
-/// 2000-01-01 00:00 UTC, in seconds.
-pub(crate) const ORIGIN: u64 = 946_684_800;
-
 /// When a task is due: an interval from 1 s, whose multiples since 2000-01-01 00:00 UTC are due,
 /// or a function from the last due time to the next, such as that of a cron library.
 pub trait Schedule: Send + Sync + 'static {
-    /// Fail if this is no schedule.
-    ///
-    /// # Errors
-    ///
-    /// Fails with [`ErrorKind::Argument`] if it is an interval below 1 s.
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
     /// Return the last time up to `now` that was looked at, and whether it is due.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::Argument`] if a function does not get on.
+    /// Fails with [`ErrorKind::Argument`] if this is an interval below 1 s, or if a function does
+    /// not get on.
     fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error>;
 }
 
 impl Schedule for Duration {
-    fn check(&self) -> Result<(), Error> {
-        let short = || Error::new(ErrorKind::Argument, "an interval must be at least 1 s");
-        (*self >= Duration::from_secs(1)).then_some(()).ok_or_else(short)
-    }
-
     fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error> {
-        let origin = UNIX_EPOCH + Duration::from_secs(ORIGIN);
+        if *self < Duration::from_secs(1) {
+            return Err(Error::new(ErrorKind::Argument, "an interval must be at least 1 s"));
+        }
+        let origin = UNIX_EPOCH + Duration::from_secs(946_684_800); // 2000-01-01 00:00 UTC
         let past = now.duration_since(origin).unwrap_or_default().as_nanos();
         let length = self.as_nanos();
         let time = last.max(origin + Duration::from_nanos((past / length * length) as u64));
@@ -48,7 +36,8 @@ impl Schedule for Duration {
 impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule for F {
     fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error> {
         let (mut time, mut asked, mut passed) = (last, last, 0);
-        while let Some(next) = self(asked).filter(|next| last <= now && *next <= now) {
+        let next = |asked| self(asked).filter(|next| *next <= now);
+        while let Some(next) = (last <= now).then(|| next(asked)).flatten() {
             if passed == 10_000 {
                 let message = "a schedule must return a later time";
                 let stands = || Error::new(ErrorKind::Argument, message);
@@ -77,19 +66,47 @@ where
     T: for<'a> Fn(&'a mut S::Link, SystemTime) -> BoxFuture<'a, Result<(), BoxError>>,
     T: Send + Sync + 'static,
 {
-    schedule.check()?;
+    schedule.due(SystemTime::now(), UNIX_EPOCH)?; // refuses a short interval
     let every = Arc::new((server, schedule, task));
     Ok(move |term: Term| {
         let every = Arc::clone(&every);
         Box::pin(async move {
             let (server, schedule, task) = &*every;
+            let (le, name) = (&term.0.prefix, literal(term.election()));
+            let done = format!("extract(epoch FROM due) FROM {le}le_once_done WHERE name = {name}");
+            let times = format!("SELECT extract(epoch FROM clock_timestamp()), (SELECT {done})");
             let (mut open, mut last) = (None, None);
             while !term.cancellation().is_cancelled() {
                 term.heartbeat();
-                let looked = look(server, schedule, task, &term, &mut open, &mut last);
-                let looked = async { looked.await.map_err(|e| Error::caused(ErrorKind::Job, e)) };
-                if let Err(error) = caught(ErrorKind::Job, looked).await {
+                let looked = async {
+                    let link = match &mut open {
+                        Some(link) => link,
+                        open => open.insert(within(5.0, server.open()).await?),
+                    };
+                    let row = within(5.0, link.ask(&times)).await?;
+                    let time = |i: usize| {
+                        let seconds = row.get(i)?.as_ref()?.parse().ok()?;
+                        Some(UNIX_EPOCH + Duration::try_from_secs_f64(seconds).ok()?)
+                    };
+                    let now = time(0).ok_or("the server has returned no time")?;
+                    let begin = *last.get_or_insert(time(1).unwrap_or(now));
+                    let (at, due) = schedule.due(begin, now)?;
+                    if due {
+                        within(5.0, link.ask("BEGIN")).await?;
+                        if within(5.0, term.once(link, at)).await? {
+                            task(link, at).await?;
+                        }
+                        // fails if the task has hidden that a statement failed; COMMIT would not
+                        within(5.0, link.ask("SELECT 1")).await?;
+                        within(5.0, link.ask("COMMIT")).await?;
+                    }
+                    last = Some(at);
+                    Ok::<_, BoxError>(())
+                };
+                let looked = caught(looked).await.map_err(Into::into).and_then(|looked| looked);
+                if let Err(error) = looked {
                     open = None; // closing the connection rolls back
+                    let error = Error::caused(ErrorKind::Job, error);
                     let _ = term.0.events.send(Box::new(move |machine| machine.report(error)));
                 }
                 term.cancellation().run_until_cancelled(sleep(Duration::from_secs(1))).await;
@@ -97,47 +114,4 @@ where
             Ok(())
         }) as BoxFuture<'static, _>
     })
-}
-
-/// Do the task if it is due.
-async fn look<S: Server, T>(
-    server: &S, schedule: &impl Schedule, task: &T, term: &Term, open: &mut Option<S::Link>,
-    last: &mut Option<SystemTime>,
-) -> Result<(), BoxError>
-where
-    T: for<'a> Fn(&'a mut S::Link, SystemTime) -> BoxFuture<'a, Result<(), BoxError>>,
-{
-    let link = match open {
-        Some(link) => link,
-        open => open.insert(within(5.0, server.open()).await?),
-    };
-    let (le, name) = (&term.0.prefix, literal(term.election()));
-    let done = format!("SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = {name}");
-    let times = format!("SELECT extract(epoch FROM clock_timestamp()), ({done})");
-    let row = within(5.0, link.ask(&times)).await?;
-    let time = |i: usize| moment(row.get(i)?.as_deref()?);
-    let now = time(0).ok_or("the server has returned no time")?;
-    let (at, due) = schedule.due(*last.get_or_insert(time(1).unwrap_or(now)), now)?;
-    if due {
-        within(5.0, link.ask("BEGIN")).await?;
-        if within(5.0, term.once(link, at)).await? {
-            task(link, at).await?;
-        }
-        // fails if the task has hidden that a statement failed; COMMIT would not
-        within(5.0, link.ask("SELECT 1")).await?;
-        within(5.0, link.ask("COMMIT")).await?;
-    }
-    *last = Some(at);
-    Ok(())
-}
-
-/// Return the time of so many seconds since 1970.
-fn moment(seconds: &str) -> Option<SystemTime> {
-    let micros = (seconds.parse::<f64>().ok()? * 1e6).round() as i64;
-    let length = Duration::from_micros(micros.unsigned_abs());
-    if micros < 0 {
-        UNIX_EPOCH.checked_sub(length)
-    } else {
-        UNIX_EPOCH.checked_add(length)
-    }
 }

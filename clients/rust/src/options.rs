@@ -25,15 +25,8 @@ pub struct Options {
     pub(crate) on_error: Arc<dyn Fn(&Error) + Send + Sync>,
 }
 
-impl std::fmt::Debug for Options {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut debug = f.debug_struct("Options");
-        debug.field("election", &self.election).field("identity", &self.identity);
-        debug.field("schema", &self.schema).field("seats", &self.seats).field("ttl", &self.ttl);
-        debug.field("heartbeat", &self.heartbeat).field("stop_timeout", &self.stop_timeout);
-        debug.finish_non_exhaustive()
-    }
-}
+debug!(Options, self: "election" &self.election, "identity" &self.identity,
+    "schema" &self.schema, "seats" &self.seats, "ttl" &self.ttl, "heartbeat" &self.heartbeat);
 
 /// Define functions that set an option.
 macro_rules! setters {

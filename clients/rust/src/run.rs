@@ -7,12 +7,11 @@ use crate::term::Term;
 use crate::{lease, session};
 #[cfg(unix)]
 use rustix::time::{clock_gettime, ClockId};
-use std::convert::Infallible;
 use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::{pin, Pin};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -74,31 +73,31 @@ pub(crate) fn now() -> f64 {
 }
 
 /// Wait for an answer, or a connection, for so many seconds.
-pub(crate) async fn within<T, F>(seconds: f64, answer: F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
+pub(crate) async fn within<T>(
+    seconds: f64, answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     let silent = |_| Error::new(ErrorKind::Timeout, format!("no answer for {seconds} s"));
     timeout(Duration::from_secs_f64(seconds), answer).await.map_err(silent)?
 }
 
 /// Turn a panic of a future into an error.
-pub(crate) async fn caught<T, F>(kind: ErrorKind, future: F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
+pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Error> {
     let mut future = pin!(future);
-    poll_fn(|context| {
+    let poll = |context: &mut Context<'_>| {
         let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
-        poll.unwrap_or_else(|payload| Poll::Ready(Err(Error::panicked(kind, payload))))
-    })
-    .await
+        poll.map_or_else(|payload| Poll::Ready(Err(Error::panicked(payload))), |poll| poll.map(Ok))
+    };
+    poll_fn(poll).await
 }
 
 /// Return what a task has returned, or an error if it has panicked.
 fn joined(result: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
-    let panicked = |payload| Err(Error::panicked(ErrorKind::Job, payload));
-    result.unwrap_or_else(|error| error.try_into_panic().map_or(Ok(()), panicked))
+    result.unwrap_or_else(|e| e.try_into_panic().map_or(Ok(()), |p| Err(Error::panicked(p))))
+}
+
+/// Call what may block, on a thread for that.
+async fn call(function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    joined(spawn_blocking(function).await.map(Ok))
 }
 
 /// Return the first statement on a connection of its own: no timeout of the role shall end it.
@@ -121,13 +120,7 @@ pub struct Handle {
     events: UnboundedSender<Event>,
 }
 
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let election = self.machine().options.election.clone();
-        let mut debug = f.debug_struct("Handle");
-        debug.field("election", &election).field("state", &self.state()).finish_non_exhaustive()
-    }
-}
+debug!(Handle, self: "state" &self.state());
 
 impl Handle {
     pub(crate) fn new(
@@ -143,11 +136,6 @@ impl Handle {
         self.machine.lock().unwrap()
     }
 
-    /// Return the machine, unless the future of `run` was dropped.
-    fn running(&self) -> Option<MutexGuard<'_, Machine>> {
-        (!self.events.is_closed()).then(|| self.machine())
-    }
-
     /// Ask the elector to stop. [`Elector::run`] returns when the job has stopped and leadership
     /// is resigned.
     pub fn stop(&self) {
@@ -156,12 +144,12 @@ impl Handle {
 
     /// Return what the elector does.
     pub fn state(&self) -> State {
-        self.running().map_or(State::Stopped, |machine| machine.state())
+        self.machine().state()
     }
 
     /// Return whether the elector is well.
     pub fn health(&self) -> Health {
-        self.running().map_or(Health::Stopped, |machine| machine.health())
+        self.machine().health()
     }
 
     /// Return what the elector has counted.
@@ -170,11 +158,7 @@ impl Handle {
     }
 }
 
-impl<S> std::fmt::Debug for Elector<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Elector").field("handle", &self.handle).finish_non_exhaustive()
-    }
-}
+debug!(Elector<S>, self: "handle" &self.handle);
 
 /// Campaigns in an election, and runs a job while it leads.
 pub struct Elector<S> {
@@ -218,7 +202,7 @@ impl<S: Server> Elector<S> {
         let job = Arc::new(job);
         let run = self.lead(Box::new(Machine::campaign), move |term| {
             let job = Arc::clone(&job);
-            async move { job(term).await.map_err(|error| Error::caused(ErrorKind::Job, error)) }
+            Box::pin(async move { job(term).await.map_err(|e| Error::caused(ErrorKind::Job, e)) })
         });
         run.await.map(drop)
     }
@@ -245,48 +229,41 @@ impl<S: Server> Elector<S> {
     {
         let (give, mut given) = oneshot::channel();
         let (mut once, wait) = (Some((job, give)), wait.as_secs_f64());
-        let begin: Event = Box::new(move |machine| machine.campaign_once(wait));
-        let run = self.lead(begin, move |term| {
+        let run = self.lead(Box::new(move |machine| machine.campaign_once(wait)), move |term| {
             let once = once.take();
-            async move {
+            Box::pin(async move {
                 if let Some((job, give)) = once {
                     let value = job(term).await;
                     let _ = give.send(value.map_err(|e| Error::caused(ErrorKind::Job, e))?);
                 }
                 Ok(())
-            }
+            })
         });
-        if !run.await? {
-            return Ok(None);
-        }
         let dropped = |_| Error::new(ErrorKind::SlowJob, "the job has not stopped in time");
-        given.try_recv().map(Some).map_err(dropped)
+        run.await?.then(|| given.try_recv().map_err(dropped)).transpose()
     }
 
     /// Campaign, and run the job. Return whether it has run.
-    async fn lead<F>(self, begin: Event, mut job: impl FnMut(Term) -> F) -> Result<bool, Error>
-    where
-        F: Future<Output = Result<(), Error>> + Send + 'static,
-    {
+    async fn lead(
+        self, begin: Event, mut job: impl FnMut(Term) -> BoxFuture<'static, Result<(), Error>>,
+    ) -> Result<bool, Error> {
         let options = self.handle.machine().options.clone();
         drive(self.server, self.handle, self.queue, begin, move |action, work| match action {
             Action::Elected(term) => {
-                let call = options.on_elected.clone();
-                work.spawn_blocking(move || {
+                let elected = options.on_elected.clone();
+                work.spawn(call(move || {
                     tracing::info!("elected in {} with token {}", term.election(), term.token());
-                    call(&term);
-                    Ok(())
-                });
+                    elected(&term);
+                }));
             }
             Action::Job(term) => drop(work.spawn(job(term))),
             Action::Ousted(term, reason) => {
-                let call = options.on_ousted.clone();
-                work.spawn_blocking(move || {
+                let ousted = options.on_ousted.clone();
+                work.spawn(call(move || {
                     let (token, name) = (term.token(), term.election());
                     tracing::info!("term {token} of {name} is over: {reason}");
-                    call(&term, reason);
-                    Ok(())
-                });
+                    ousted(&term, reason);
+                }));
             }
             Action::Abort => work.abort_all(),
             _ => {}
@@ -295,26 +272,24 @@ impl<S: Server> Elector<S> {
     }
 }
 
-/// Drive a machine to its end, and return whether the job has run. Everything that may take long happens beside it.
+/// Drive a machine to its end, and return whether the job has run. Everything that may take long
+/// happens beside it.
 pub(crate) async fn drive<S: Server>(
     server: S, handle: Handle, mut queue: UnboundedReceiver<Event>, begin: Event,
     mut act: impl FnMut(Action, &mut JoinSet<Result<(), Error>>),
 ) -> Result<bool, Error> {
     let options = handle.machine().options.clone();
-    let (report, mut errors) = mpsc::unbounded_channel();
-    let call = options.on_error.clone();
+    let (report, mut errors) = mpsc::unbounded_channel::<Error>();
+    let on_error = options.on_error.clone();
     let reporter = tokio::spawn(async move {
         while let Some(error) = errors.recv().await {
-            let call = call.clone();
-            let told = spawn_blocking(move || {
-                let told = catch_unwind(AssertUnwindSafe(|| call(&error)));
-                told.map_err(|payload| {
-                    let error = Error::panicked(ErrorKind::Callback, payload);
-                    tracing::error!("the callback for errors has failed: {error}");
-                    error
-                })
-            });
-            let _ = joined(told.await);
+            let (on_error, kept) = (on_error.clone(), error.clone());
+            if let Err(error) = call(move || on_error(&error)).await {
+                let failed = "the callback for errors has failed";
+                let _ = call(move || tracing::error!("{failed}: {error}")).await;
+            }
+            // it can panic, too, which must not happen while another panic unwinds
+            let _ = call(|| drop(kept)).await;
         }
     });
     let (mut link, mut asking) = (None, None::<BoxFuture<'_, (Option<S::Link>, Event)>>);
@@ -342,7 +317,7 @@ pub(crate) async fn drive<S: Server>(
                             begun();
                             link.ask(&sql).await
                         };
-                        let answer = caught(ErrorKind::Broken, answer).await;
+                        let answer = caught(answer).await.and_then(|answer| answer);
                         let event: Event = Box::new(move |m| m.answer(serial, answer));
                         (link, event)
                     }));
@@ -350,11 +325,7 @@ pub(crate) async fn drive<S: Server>(
                 Action::Close => {
                     asking = None;
                     if let Some(link) = link.take() {
-                        let close = async {
-                            S::Link::close(link).await;
-                            Ok(())
-                        };
-                        let close = caught(ErrorKind::Broken, close);
+                        let close = caught(S::Link::close(link));
                         let _ = timeout(Duration::from_secs(1), close).await;
                     }
                 }
@@ -373,10 +344,9 @@ pub(crate) async fn drive<S: Server>(
                 (link, asking) = (back, None);
                 Some(event)
             }
-            error = caught(ErrorKind::Broken, async {
-                Err::<Infallible, _>(link.as_mut().unwrap().ended().await)
+            Ok(error) | Err(error) = caught(async {
+                link.as_mut().unwrap().ended().await
             }), if link.is_some() => {
-                let Err(error) = error;
                 link = None;
                 Some(Box::new(move |machine| machine.broken(error)))
             }
@@ -411,14 +381,11 @@ async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Erro
         _ => return error,
     };
     let ask = || within(5.0, async { server.open().await?.ask(&sql).await });
-    let mut row = ask().await;
-    for _ in 1..10 {
-        // expel can run in the session that it ends, or in one that another elector ends
-        let ended = matches!(&row, Err(failed) if failed.sqlstate.is_some());
-        if error.kind != ErrorKind::Pooler || !ended {
-            break;
-        }
-        row = ask().await;
+    let (mut row, mut tries) = (ask().await, 1);
+    let ended = |row: &Result<Row, Error>| matches!(row, Err(failed) if failed.sqlstate.is_some());
+    // expel can run in the session that it ends, or in one that another elector ends
+    while error.kind == ErrorKind::Pooler && tries < 10 && ended(&row) {
+        (row, tries) = (ask().await, tries + 1);
     }
     let advice = match row.as_deref() {
         Ok([None, Some(database)]) => format!(

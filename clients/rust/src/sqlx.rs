@@ -7,7 +7,7 @@ macro_rules! implement {
             use crate::run::{Begun, Link, Query, Row, Server};
             use ::$sqlx::pool::PoolConnection;
             use ::$sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
-            use ::$sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _, ValueRef};
+            use ::$sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _};
 
             /// A connection out of the pool. It is closed unless it is handed back, lest one that
             /// has failed, or still waits for an answer, gets into other hands.
@@ -40,19 +40,11 @@ macro_rules! implement {
             impl Query for PgConnection {
                 async fn ask(&mut self, $sql: &str) -> Result<Row, Error> {
                     let row = self.fetch_optional(::$sqlx::raw_sql($raw)).await.map_err(error)?;
-                    let column = |row: &PgRow, i| {
-                        let value = row.try_get_raw(i).ok()?;
-                        Some(value.as_str().ok()?.to_owned()).filter(|_| !value.is_null())
-                    };
-                    Ok(row.map_or(Row::new(), |row| {
-                        (0..row.len()).map(|i| column(&row, i)).collect()
-                    }))
-                }
-            }
-
-            impl Query for ::$sqlx::Transaction<'_, Postgres> {
-                async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
-                    (**self).ask(sql).await
+                    // none is NULL
+                    let text =
+                        |r: &PgRow, i| Some(r.try_get_raw(i).ok()?.as_str().ok()?.to_owned());
+                    let text = |row: PgRow| (0..row.len()).map(|i| text(&row, i)).collect();
+                    Ok(row.map(text).unwrap_or_default())
                 }
             }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::options::literal;
 use crate::run::Query;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, SystemTimeError, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -33,13 +33,7 @@ pub(crate) struct Times {
     pub beats: u64,
 }
 
-impl std::fmt::Debug for Term {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut debug = f.debug_struct("Term");
-        debug.field("election", &self.0.election).field("token", &self.0.token);
-        debug.finish_non_exhaustive()
-    }
-}
+debug!(Term, self: "election" &self.0.election, "token" &self.0.token);
 
 impl Term {
     pub(crate) fn new(election: String, token: i64, machine: &Machine) -> Self {
@@ -125,12 +119,9 @@ impl Term {
     /// library.
     pub fn once_sql(&self, due: SystemTime) -> String {
         let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
-        let (sign, since) = match due.duration_since(UNIX_EPOCH) {
-            Ok(since) => ("", since),
-            Err(before) => ("-", before.duration()),
-        };
-        let (seconds, micros) = (since.as_secs(), since.subsec_micros());
-        format!("SELECT {le}le_once({name}, to_timestamp({sign}{seconds}.{micros:06}), {token})")
+        let before = |error: SystemTimeError| -error.duration().as_secs_f64();
+        let due = due.duration_since(UNIX_EPOCH).map_or_else(before, |since| since.as_secs_f64());
+        format!("SELECT {le}le_once({name}, to_timestamp({due:.6}), {token})")
     }
 
     pub(crate) fn times(&self) -> MutexGuard<'_, Times> {

@@ -54,6 +54,7 @@ fn word(text: &Option<String>) -> &str {
 struct World {
     words: HashMap<&'static str, HashSet<String>>,
     machine: Option<Machine>,
+    queue: Option<queue::UnboundedReceiver<Event>>,
     schedule: Option<(Box<dyn Schedule>, SystemTime)>,
     follows: bool,
     seats: bool,
@@ -118,7 +119,8 @@ impl World {
                     (_, Some(ttl)) => lease::way(ttl),
                     _ => session::way(options.heartbeat),
                 };
-                let events = queue::unbounded_channel().0;
+                let (events, queue) = queue::unbounded_channel();
+                self.queue = Some(queue);
                 self.machine =
                     Some(Machine::new(options, way, events, || TIME.get(), || DRAW.get()));
                 self.step(match once {
@@ -750,7 +752,7 @@ fn whole_statements() {
     let machine = Machine::new(options, session::way(None), events, || 0.0, || 0.0);
     let term = |name: &str| Term::new(name.into(), 42, &machine);
     assert_eq!(term("a/1 ü.-_").guard_sql(), "SELECT \"le\".le_assert_leader('a/1 ü.-_', 42)");
-    let once = term("it's").once_sql(UNIX_EPOCH + Duration::from_nanos(1_000_001_999));
+    let once = term("it's").once_sql(UNIX_EPOCH + Duration::from_micros(1_000_001));
     let hex = "convert_from(decode('69742773', 'hex'), 'UTF8')";
     assert_eq!(once, format!("SELECT \"le\".le_once({hex}, to_timestamp(1.000001), 42)"));
     assert_eq!(format!("{:?}", term("e")), "Term { election: \"e\", token: 42, .. }");

@@ -17,11 +17,7 @@ pub struct Connector<T> {
     idle: Arc<Mutex<Option<Connection>>>,
 }
 
-impl<T> std::fmt::Debug for Connector<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connector").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+debug!(Connector<T>, self: "config" &self.config);
 
 impl<T> Connector<T> {
     /// Make a connector. It does not connect before it is used.
@@ -96,12 +92,12 @@ impl Link for Connection {
 
 /// Return the first row.
 fn first(messages: Vec<SimpleQueryMessage>) -> Row {
-    let row = messages.iter().find_map(|message| match message {
+    let row = messages.into_iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    let column = |row: &SimpleQueryRow, i| row.get(i).map(str::to_owned);
-    row.map_or(Row::new(), |row| (0..row.len()).map(|i| column(row, i)).collect())
+    let text = |r: SimpleQueryRow| (0..r.len()).map(|i| r.get(i).map(str::to_owned)).collect();
+    row.map(text).unwrap_or_default()
 }
 
 fn error(error: tokio_postgres::Error) -> Error {
