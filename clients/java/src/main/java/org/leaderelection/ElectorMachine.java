@@ -120,7 +120,7 @@ final class ElectorMachine extends Machine {
       case "resign" -> {
         boolean yields = over != null && !way.opens;
         finish();
-        if (yields) until += way.interval; // to those that bid at this interval
+        if (yields) until += way.between; // to those that bid at this interval
       }
       default -> confirm(ask, yes, way.opens && !row[1].equals(pid));
     }
@@ -144,7 +144,7 @@ final class ElectorMachine extends Machine {
     } else if (way.opens) {
       bid();
     } else {
-      until = ask.asked() + way.interval;
+      until = ask.asked() + way.between;
     }
   }
 

@@ -13,6 +13,7 @@ final class Lease extends Way {
     ttl = options.ttl;
     double length = seconds(ttl);
     interval = length / 3;
+    between = Math.min(1, interval);
     limit = Math.min(5, length / 3);
     patience = Math.min(5, length / 5);
     proclaiming = Math.min(1, length / 10);

@@ -17,6 +17,7 @@ abstract class Way {
   private final String prefix;
   final boolean opens; // a connection for each campaign
   double interval; // from one question to the next
+  double between; // from one bid to the next
   double limit; // until an answer
   double patience; // until the answer of a confirmation in the term
   double proclaiming; // until the answer of a proclamation
