@@ -9,6 +9,8 @@ import org.leaderelection.World.Proclamation;
 
 /** The state machine of an elector. */
 final class ElectorMachine extends Machine {
+  private static final double LASTING = 60; // a term of this length shows that the job works
+
   private enum Phase {
     STOPPED,
     CAMPAIGN,
@@ -32,6 +34,8 @@ final class ElectorMachine extends Machine {
   private Reason reason;
   private double due = NEVER; // of the next question
   private double reportAt = NEVER;
+  private double began; // when elected was called
+  private int crashes; // of the job in a row
 
   ElectorMachine(World world, Way way) {
     super(world);
@@ -174,6 +178,7 @@ final class ElectorMachine extends Machine {
       return;
     }
     phase = Phase.ELECTED;
+    began = now;
     terms++;
     world.elected(term);
   }
@@ -249,6 +254,7 @@ final class ElectorMachine extends Machine {
   private void cancel(Reason why) {
     if (reason == null) {
       reason = why;
+      if (why == Reason.JOB_RETURNED || now >= began + LASTING) crashes = 0;
       term.cancel();
       if (phase == Phase.JOB) {
         world.cancel();
@@ -286,8 +292,13 @@ final class ElectorMachine extends Machine {
     } else if (stopping) {
       end(null);
     } else {
-      pause(reason == Reason.JOB_RETURNED ? 0.5 + world.random() / 2 : backoff());
+      pause(pauseAfter(reason));
     }
+  }
+
+  private double pauseAfter(Reason reason) {
+    if (reason == Reason.JOB_RETURNED) return 0.5 + world.random() / 2;
+    return reason == Reason.JOB_FAILED ? backoff(60, crashes++) : backoff(15, failures);
   }
 
   @Override

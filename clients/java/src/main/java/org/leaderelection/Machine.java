@@ -126,12 +126,13 @@ abstract class Machine {
     if (stopping) {
       end(null);
     } else {
-      pause(notYet && named.find() ? Double.parseDouble(named.group(1)) / 1000 : backoff());
+      pause(notYet && named.find() ? Double.parseDouble(named.group(1)) / 1000 : backoff(15, failures));
     }
   }
 
-  double backoff() {
-    return Math.min(15, 0.5 * Math.pow(2, failures++)) * (0.5 + world.random() / 2);
+  double backoff(double most, int before) {
+    failures++;
+    return Math.min(most, 0.5 * Math.pow(2, before)) * (0.5 + world.random() / 2);
   }
 
   void pause(double length) {
