@@ -30,6 +30,7 @@ final class ElectorMachine extends Machine {
   private Phase phase = Phase.STOPPED;
   private Object pid; // of the server connection
   private Long token; // of the lease that could not be resigned
+  private boolean refused; // the lease, to a role that has replaced another
   private LeaderElectionException over; // that leadership is lost or in doubt
   private Reason reason;
   private double due = NEVER; // of the next question
@@ -100,6 +101,7 @@ final class ElectorMachine extends Machine {
     term = null;
     over = null;
     reason = null;
+    refused = false;
     if (way.opens) {
       send("open", null, way.limit);
     } else {
@@ -324,7 +326,15 @@ final class ElectorMachine extends Machine {
   }
 
   @Override
+  PermanentException permanent(Ask ask, LeaderElectionException error) {
+    if (token == null || !refused) return super.permanent(ask, error);
+    token = null;
+    return null;
+  }
+
+  @Override
   void fail(Ask ask, LeaderElectionException error) {
+    refused |= error.kind().equals("42501");
     if (phase == Phase.CAMPAIGN || phase == Phase.CONFIRMING) {
       super.fail(ask, error);
     } else if (ask.kind().equals("proclaim")) {
@@ -336,7 +346,7 @@ final class ElectorMachine extends Machine {
       }
     } else if (ask.kind().equals("resign")) {
       report(error);
-      token = way.opens ? null : (Long) term.token();
+      token = way.opens || refused ? null : (Long) term.token();
       finish();
     } else if (way.opens) {
       connectionLost(error);

@@ -114,7 +114,7 @@ abstract class Machine {
 
   void fail(Ask ask, LeaderElectionException error) {
     disconnect();
-    PermanentException cause = JUDGED.contains(ask.kind) ? PermanentException.of(error) : null;
+    PermanentException cause = permanent(ask, error);
     if (cause != null && !stopping) {
       end(cause);
       return;
@@ -128,6 +128,11 @@ abstract class Machine {
     } else {
       pause(notYet && named.find() ? Double.parseDouble(named.group(1)) / 1000 : backoff(15, failures));
     }
+  }
+
+  /** Returns the permanent error that ends {@code run} because of this one, or null. */
+  PermanentException permanent(Ask ask, LeaderElectionException error) {
+    return JUDGED.contains(ask.kind) ? PermanentException.of(error) : null;
   }
 
   double backoff(double most, int before) {
