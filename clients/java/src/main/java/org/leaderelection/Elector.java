@@ -1,6 +1,10 @@
 package org.leaderelection;
 
 import java.lang.System.Logger.Level;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.Callable;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /**
@@ -81,7 +85,49 @@ public final class Elector extends Run {
    */
   public void run(Job job) {
     this.job = job;
-    drive();
+    LeaderElectionException error = drive(elector::run);
+    if (error != null) throw error;
+  }
+
+  /**
+   * Runs the job once, if this elector is elected within a time, and then resigns. Can be called
+   * once, instead of {@link #run}.
+   *
+   * @param wait for how long it campaigns; {@link Duration#ZERO} for one attempt
+   * @param job what the leader does
+   * @return whether the job has run; false if another one leads, or after a stop before
+   * @throws PermanentException if something must be configured differently
+   * @throws LostException if leadership was lost or in doubt before the job had ended
+   * @throws LeaderElectionException if the last attempt failed
+   * @throws IllegalStateException if the elector has run before
+   * @throws Exception what the job has thrown
+   */
+  public boolean tryRun(Duration wait, Job job) throws Exception {
+    this.job = job;
+    LeaderElectionException error = drive(() -> elector.tryFor(Way.seconds(wait)));
+    if (error == null) return true;
+    if (error == ElectorMachine.DENIED) return false;
+    throw Elector.<Exception>unchecked(error.kind().equals("job") ? error.getCause() : error);
+  }
+
+  @SuppressWarnings("unchecked")
+  static <E extends Throwable> E unchecked(Throwable error) throws E {
+    throw (E) error;
+  }
+
+  /**
+   * Calls the job once, if this elector is elected within a time, as {@link #tryRun} does.
+   *
+   * @param <T> the type of the result
+   * @param wait for how long it campaigns; {@link Duration#ZERO} for one attempt
+   * @param job what the leader does
+   * @return what the job has returned; empty if it has not run, or has returned null
+   * @throws Exception as tryRun
+   */
+  public <T> Optional<T> tryCall(Duration wait, Callable<T> job) throws Exception {
+    AtomicReference<T> value = new AtomicReference<>();
+    tryRun(wait, term -> value.set(job.call()));
+    return Optional.ofNullable(value.get());
   }
 
   /**

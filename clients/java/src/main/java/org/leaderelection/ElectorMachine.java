@@ -9,6 +9,10 @@ import org.leaderelection.World.Proclamation;
 
 /** The state machine of an elector. */
 final class ElectorMachine extends Machine {
+  /** The result of an elector that was to run its job once, and did not. */
+  static final LeaderElectionException DENIED =
+      new LeaderElectionException("denied", "another one leads", null);
+
   private static final double LASTING = 60; // a term of this length shows that the job works
 
   private enum Phase {
@@ -37,6 +41,8 @@ final class ElectorMachine extends Machine {
   private double reportAt = NEVER;
   private double began; // when elected was called
   private int crashes; // of the job in a row
+  private boolean once; // the job is to be run
+  private LeaderElectionException result; // of that
 
   ElectorMachine(World world, Way way) {
     super(world);
@@ -95,6 +101,14 @@ final class ElectorMachine extends Machine {
 
   // The campaign
 
+  /** Campaigns for some seconds, to run the job once. */
+  void tryFor(double wait) {
+    once = true;
+    lastAttempt = now + wait;
+    result = DENIED;
+    run();
+  }
+
   @Override
   void run() {
     phase = Phase.CAMPAIGN;
@@ -110,7 +124,8 @@ final class ElectorMachine extends Machine {
   }
 
   private void bid() {
-    send("bid", token, way.limit + way.round);
+    way.wait = Math.min(way.round, Math.max(0, lastAttempt - now));
+    send("bid", token, way.limit + way.wait);
   }
 
   @Override
@@ -145,12 +160,12 @@ final class ElectorMachine extends Machine {
       term.beatenUntil = ask.asked() + term.beatLength;
       confirmed(ask);
       lead();
-    } else if (stopping) {
+    } else if (stopping || now >= lastAttempt) {
       finish();
     } else if (way.opens) {
       bid();
     } else {
-      until = ask.asked() + way.between;
+      until = Math.min(ask.asked() + way.between, lastAttempt);
     }
   }
 
@@ -191,6 +206,7 @@ final class ElectorMachine extends Machine {
     note("callback", error);
     if (reason == null) {
       phase = Phase.JOB;
+      result = null;
       world.job(term);
     } else {
       oust();
@@ -198,7 +214,11 @@ final class ElectorMachine extends Machine {
   }
 
   void jobDone(Throwable error) {
-    note("job", error);
+    if (once && reason == null && error != null) {
+      result = failure("job", error);
+    } else {
+      note("job", error);
+    }
     reportAt = NEVER;
     phase = Phase.OUSTED;
     cancel(error == null ? Reason.JOB_RETURNED : Reason.JOB_FAILED);
@@ -217,8 +237,11 @@ final class ElectorMachine extends Machine {
 
   /** Reports an error of the user's code, if there is one. */
   void note(String kind, Throwable error) {
-    if (error == null) return;
-    report(new LeaderElectionException(kind, "the " + kind + " has failed: " + error, error));
+    if (error != null) report(failure(kind, error));
+  }
+
+  private static LeaderElectionException failure(String kind, Throwable error) {
+    return new LeaderElectionException(kind, "the " + kind + " has failed: " + error, error);
   }
 
   void proclaim(Term during, Proclamation call) {
@@ -272,7 +295,11 @@ final class ElectorMachine extends Machine {
 
   private void lose(Reason why, LeaderElectionException error) {
     over = error;
-    if (error instanceof LostException) report(error);
+    if (once && reason == null) {
+      result = error;
+    } else if (error instanceof LostException) {
+      report(error);
+    }
     if (!way.opens && asking != null) disconnect();
     cancel(why);
   }
@@ -291,7 +318,7 @@ final class ElectorMachine extends Machine {
     disconnect();
     if (over instanceof PermanentException permanent) {
       end(permanent);
-    } else if (stopping) {
+    } else if (stopping || once) {
       end(null);
     } else {
       pause(pauseAfter(reason));
@@ -312,9 +339,9 @@ final class ElectorMachine extends Machine {
   }
 
   @Override
-  void end(PermanentException error) {
+  void end(LeaderElectionException error) {
     phase = Phase.STOPPED;
-    super.end(error);
+    super.end(error == null ? result : error);
   }
 
   // Errors

@@ -20,7 +20,8 @@ public final class Follower extends Run {
    * @throws IllegalStateException if the follower has run before
    */
   public void run() {
-    drive();
+    LeaderElectionException error = drive(machine::run);
+    if (error != null) throw error;
   }
 
   @Override

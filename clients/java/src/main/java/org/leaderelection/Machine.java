@@ -19,6 +19,7 @@ abstract class Machine {
   final World world;
   double now;
   double until = NEVER; // the end of a pause
+  double lastAttempt = NEVER; // when the last one begins
   Ask asking;
   int failures; // in a row
   boolean stopping;
@@ -115,8 +116,8 @@ abstract class Machine {
   void fail(Ask ask, LeaderElectionException error) {
     disconnect();
     PermanentException cause = permanent(ask, error);
-    if (cause != null && !stopping) {
-      end(cause);
+    if (cause != null && !stopping || now >= lastAttempt) {
+      end(cause != null && !stopping ? cause : error);
       return;
     }
     boolean notYet = error.kind().equals("LE003");
@@ -126,7 +127,11 @@ abstract class Machine {
     if (stopping) {
       end(null);
     } else {
-      pause(notYet && named.find() ? Double.parseDouble(named.group(1)) / 1000 : backoff(15, failures));
+      pause(
+          notYet && named.find()
+              ? Double.parseDouble(named.group(1)) / 1000
+              : backoff(15, failures));
+      until = Math.min(until, lastAttempt);
     }
   }
 
@@ -144,7 +149,7 @@ abstract class Machine {
     until = now + length;
   }
 
-  void end(PermanentException error) {
+  void end(LeaderElectionException error) {
     asking = null;
     until = NEVER;
     world.end(error);

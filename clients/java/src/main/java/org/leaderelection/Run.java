@@ -41,7 +41,7 @@ abstract class Run extends World implements AutoCloseable {
   private final AtomicBoolean started = new AtomicBoolean();
   private final CountDownLatch returned = new CountDownLatch(1);
   private volatile boolean ended;
-  private volatile PermanentException permanent;
+  private LeaderElectionException result;
   private final boolean keeps; // the connection from one statement to the next
   private Jdbc link;
   volatile Thread working; // on the job, or a callback of a term
@@ -57,12 +57,13 @@ abstract class Run extends World implements AutoCloseable {
 
   abstract Way.Query query(String kind, Object value);
 
-  final void drive() {
+  /** Drives the state machine to its end; returns the error that is its result, or null. */
+  final LeaderElectionException drive(Runnable begin) {
     if (!started.compareAndSet(false, true)) throw new IllegalStateException("it has run before");
     boolean interrupted = false;
     try {
       stepToEnd();
-      if (!ended) machine.step(clock(), machine::run); // else it was stopped before
+      if (!ended) machine.step(clock(), begin); // else it was stopped before
       while (!ended) {
         try {
           // timers stand still while the machine is suspended, and the clock does not
@@ -88,7 +89,7 @@ abstract class Run extends World implements AutoCloseable {
       returned.countDown();
     }
     if (interrupted) Thread.currentThread().interrupt();
-    if (permanent != null) throw permanent;
+    return result;
   }
 
   /** Asks {@code run} to return. Does not wait, and may be called from any thread. */
@@ -170,9 +171,9 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   @Override
-  final void end(PermanentException error) {
+  final void end(LeaderElectionException error) {
     if (ended) return;
-    permanent = error;
+    result = error;
     ended = true;
   }
 
@@ -195,14 +196,15 @@ abstract class Run extends World implements AutoCloseable {
 
   /** Says in words what is wrong, and leaves nothing behind. */
   private void explain() throws InterruptedException {
-    String kind = permanent == null ? "" : permanent.kind();
+    if (!(result instanceof PermanentException permanent)) return;
+    String kind = permanent.kind();
     try {
       if (kind.equals("extension")) {
         Object[] row = Jdbc.once(options.dataSource, new Way.Query(DIAGNOSE));
         if (row[0] == null) {
-          permanent = permanent.because(MISSING.formatted(row[1]));
+          result = permanent.because(MISSING.formatted(row[1]));
         } else if (!row[0].equals(options.schema)) {
-          permanent = permanent.because(ELSEWHERE.formatted(row[0]));
+          result = permanent.because(ELSEWHERE.formatted(row[0]));
         }
       } else if (kind.equals("pooler")) {
         String names = way.seats == null ? way.names : "ANY (" + way.names + ")";

@@ -1,9 +1,11 @@
 package org.leaderelection;
 
+import java.time.Duration;
+
 /** To lead in session scope, with a connection of its own, which is opened for each campaign. */
 final class Session extends Way {
   private static final String PID = ", pg_backend_pid()";
-  private final Query bid;
+  private final Duration beat;
 
   Session(LeaderElection options) {
     super(options, true);
@@ -13,13 +15,15 @@ final class Session extends Way {
     proclaiming = limit;
     validity = 6;
     round = 300;
-    bid = campaign("timeout => '300 s', heartbeat", options.heartbeat);
+    beat = options.heartbeat;
   }
 
   @Override
   Query query(String kind, Object value, Term term) {
     if (kind.equals("open")) return Jdbc.settings(election);
-    if (kind.equals("bid")) return bid;
+    if (kind.equals("bid")) {
+      return campaign("timeout => '" + Math.round(wait * 1000) + " ms', heartbeat", beat);
+    }
     String name = term.election();
     return switch (kind) {
       case "beat" -> query("SELECT le_heartbeat(?::text)" + PID, name);

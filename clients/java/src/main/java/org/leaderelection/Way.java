@@ -22,7 +22,8 @@ abstract class Way {
   double patience; // until the answer of a confirmation in the term
   double proclaiming; // until the answer of a proclamation
   double validity; // of a confirmation
-  double round; // how long a bid waits
+  double round; // how long a bid waits at most
+  double wait; // how long the next one does
   double retry; // after an error of a confirmation
 
   Way(LeaderElection options, boolean opens) {

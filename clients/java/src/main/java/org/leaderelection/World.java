@@ -21,7 +21,7 @@ abstract class World {
 
   abstract void error(LeaderElectionException error);
 
-  abstract void end(PermanentException error);
+  abstract void end(LeaderElectionException error);
 
   void elected(Term term) {}
 

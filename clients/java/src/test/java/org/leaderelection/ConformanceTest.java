@@ -94,6 +94,7 @@ class ConformanceTest {
     private List<String> given;
     private double time;
     private double random = 1;
+    private double once = -1;
     private Machine machine; // of an elector or a follower
     private ElectorMachine elector;
     private Every every;
@@ -155,7 +156,7 @@ class ConformanceTest {
       if (every != null) {
         last = EPOCH.plusSeconds(Long.parseLong(words.get(2)));
       } else if (machine != null) {
-        step(machine::run);
+        step(once < 0 ? machine::run : () -> elector.tryFor(once));
       }
     }
 
@@ -175,6 +176,7 @@ class ConformanceTest {
               case "ttl" -> election.ttl(duration(word));
               case "heartbeat" -> election.heartbeat(duration(word));
               case "stop_timeout" -> election.stopTimeout(duration(word));
+              case "once" -> once = Double.parseDouble(word);
               default -> assertEquals("election", option);
             }
           });
@@ -391,7 +393,7 @@ class ConformanceTest {
     }
 
     @Override
-    void end(PermanentException error) {
+    void end(LeaderElectionException error) {
       ended = true;
       show("end", "end" + (error == null ? "" : " " + error.kind()));
     }

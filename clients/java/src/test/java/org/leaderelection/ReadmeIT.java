@@ -42,7 +42,7 @@ class ReadmeIT {
       arguments.add(Files.writeString(folder.resolve(name + ".java"), text).toString());
       names.add(name);
     }
-    assertEquals(6, names.size());
+    assertEquals(7, names.size());
     String[] options = arguments.toArray(String[]::new);
     assertEquals(0, ToolProvider.getSystemJavaCompiler().run(null, null, null, options));
     URL[] path = {folder.toUri().toURL()};

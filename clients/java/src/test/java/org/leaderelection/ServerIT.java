@@ -1,6 +1,8 @@
 package org.leaderelection;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assertions.fail;
@@ -26,7 +28,9 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 import java.util.regex.Matcher;
 import javax.sql.DataSource;
@@ -39,7 +43,7 @@ import org.leaderelection.Elector.Reason;
 import org.postgresql.ds.PGSimpleDataSource;
 import org.springframework.scheduling.support.CronExpression;
 
-/** The tests S01 to S13 of clients/README.md, against a real server. */
+/** The tests S01 to S14 of clients/README.md, against a real server. */
 @Timeout(120)
 class ServerIT {
   private static final AtomicInteger COUNT = new AtomicInteger();
@@ -569,5 +573,80 @@ class ServerIT {
     assertEquals(List.of(), one.errors);
     assertEquals(List.of(), two.errors);
     execute(direct(), "DROP ROLE " + role);
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void s14TryRun(boolean lease) throws Exception {
+    List<Exception> errors = new CopyOnWriteArrayList<>();
+    List<String> ran = new CopyOnWriteArrayList<>();
+    Supplier<Elector> one =
+        () ->
+            (lease ? LEASE : SESSION)
+                .apply(LeaderElection.of(direct(), name).identity("once").onError(errors::add))
+                .elector();
+    Copy other = new Copy(direct(), lease ? LEASE : SESSION).elected();
+    assertFalse(one.get().tryRun(Duration.ZERO, term -> ran.add("too early")));
+    long time = System.nanoTime();
+    assertEquals(
+        Optional.empty(), one.get().tryCall(Duration.ofMillis(1500), () -> ran.add("too early")));
+    double took = (System.nanoTime() - time) / 1e9;
+    assertTrue(took >= 1.4 && took < 6, took + " s");
+    CompletableFuture.runAsync(
+        other.elector::close, CompletableFuture.delayedExecutor(500, TimeUnit.MILLISECONDS));
+    assertTrue(one.get().tryRun(Duration.ofSeconds(9), term -> ran.add(leader())));
+    assertEquals(Optional.of("once"), one.get().tryCall(Duration.ZERO, this::leader));
+    Throwable failure = new Throwable("the job's");
+    Job job =
+        term -> {
+          throw Elector.<Exception>unchecked(failure);
+        };
+    assertSame(failure, assertThrows(Throwable.class, () -> one.get().tryRun(Duration.ZERO, job)));
+    assertEquals("null", leader());
+    assertEquals(List.of("once"), ran);
+    assertEquals(List.of(), errors);
+    Elector refused = ttl(80_000).apply(LeaderElection.of(direct(), name)).elector();
+    assertThrows(PermanentException.class, () -> refused.tryRun(Duration.ofDays(1), term -> {}));
+    DataSource none = source("jdbc:postgresql://127.0.0.1:1/none?user=none");
+    Elector unreachable = LeaderElection.of(none, name).elector();
+    LeaderElectionException broken =
+        assertThrows(
+            LeaderElectionException.class, () -> unreachable.tryRun(Duration.ZERO, term -> {}));
+    assertEquals("broken", broken.kind());
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void roleThatIsReplaced(boolean asOne) throws Exception {
+    String app = "java_" + System.nanoTime();
+    execute(direct(), "CREATE ROLE " + app);
+    AtomicInteger number = new AtomicInteger();
+    Callable<Void> replace =
+        () -> {
+          String role = "v" + (number.get() + 1) + "_" + app;
+          execute(direct(), "CREATE ROLE " + role + " LOGIN IN ROLE " + app);
+          if (asOne) execute(direct(), "ALTER ROLE " + role + " SET role = " + app);
+          number.incrementAndGet();
+          return null;
+        };
+    replace.call();
+    String url = url("DATABASE_URL").replaceFirst("user=.*", "user=");
+    Copy one = new Copy(sources(() -> source(url + "v" + number + "_" + app)), ttl(3)).elected();
+    replace.call();
+    int confirmed = one.elector.confirmations();
+    eventually(() -> one.elector.confirmations() > confirmed + 1);
+    assertEquals(asOne ? 1 : 2, one.elector.terms());
+    assertEquals(!asOne, one.errors.toString().contains("permission denied"), one.errors::toString);
+    one.close();
+    execute(direct(), "DROP ROLE v1_" + app + ", v2_" + app + ", " + app);
+  }
+
+  /** Returns a source of connections that asks for another one each time. */
+  private static DataSource sources(Supplier<DataSource> each) {
+    return (DataSource)
+        Proxy.newProxyInstance(
+            DataSource.class.getClassLoader(),
+            new Class<?>[] {DataSource.class},
+            (self, method, arguments) -> method.invoke(each.get(), arguments));
   }
 }
