@@ -68,6 +68,7 @@ public final class Elector extends Run {
 
   private final ElectorMachine elector;
   private Job job;
+  private Consumer<? super LeaderElectionException> whenOver; // of what works
 
   Elector(LeaderElection options) {
     super(options, options.ttl == null);
@@ -183,12 +184,12 @@ public final class Elector extends Run {
   @Override
   void elected(Term term) {
     log(Level.INFO, "elected in " + term.election() + ", with token " + term.token(), null);
-    call(t -> options.onElected.accept(t), term, elector::electedDone);
+    call("callback", t -> options.onElected.accept(t), term, elector::electedDone);
   }
 
   @Override
   void job(Term term) {
-    call(job, term, elector::jobDone);
+    call("job", job, term, elector::jobDone);
   }
 
   @Override
@@ -199,7 +200,7 @@ public final class Elector extends Run {
   @Override
   void ousted(Term term, Reason reason) {
     log(Level.INFO, "the term in " + term.election() + " is over: " + reason, null);
-    call(t -> options.onOusted.accept(t, reason), term, elector::oustedDone);
+    call("callback", t -> options.onOusted.accept(t, reason), term, elector::oustedDone);
   }
 
   @Override
@@ -209,19 +210,41 @@ public final class Elector extends Run {
   }
 
   /** Calls the user's code beside the state machine, which is told of its end. */
-  private void call(Job code, Term term, Consumer<Throwable> done) {
+  private void call(
+      String kind, Job code, Term term, Consumer<? super LeaderElectionException> done) {
     Runnable body =
         () -> {
           Throwable failure = null;
           try {
             code.run(term);
           } catch (Throwable e) {
-            failure = e instanceof InterruptedException && term.cancelled ? null : e;
+            boolean told = kind.equals("job") && term.cancelled;
+            failure = told && e instanceof InterruptedException ? null : e;
           }
-          Throwable error = failure;
-          post(() -> done.accept(error));
+          LeaderElectionException error = LeaderElectionException.of(kind, failure);
+          Thread by = Thread.currentThread();
+          post(() -> over(by, error));
         };
+    whenOver = done;
     working = Jdbc.daemon("job " + term.election(), body);
-    working.start();
+    try {
+      working.start();
+    } catch (OutOfMemoryError e) {
+      // there is no thread to be had, which look() finds
+    }
+  }
+
+  private void over(Thread by, LeaderElectionException error) {
+    if (working != by) return; // it was found dead before
+    working = null;
+    whenOver.accept(error);
+  }
+
+  @Override
+  void look() {
+    Thread by = working;
+    if (by == null || by.isAlive() || !isIdle()) return;
+    Throwable died = new IllegalStateException("its thread has died, or could not begin");
+    post(() -> over(by, LeaderElectionException.of("job", died)));
   }
 }

@@ -202,8 +202,8 @@ final class ElectorMachine extends Machine {
 
   // The term
 
-  void electedDone(Throwable error) {
-    note("callback", error);
+  void electedDone(LeaderElectionException error) {
+    note(error);
     if (reason == null) {
       phase = Phase.JOB;
       result = null;
@@ -213,11 +213,11 @@ final class ElectorMachine extends Machine {
     }
   }
 
-  void jobDone(Throwable error) {
+  void jobDone(LeaderElectionException error) {
     if (once && reason == null && error != null) {
-      result = failure("job", error);
+      result = error;
     } else {
-      note("job", error);
+      note(error);
     }
     reportAt = NEVER;
     phase = Phase.OUSTED;
@@ -230,18 +230,14 @@ final class ElectorMachine extends Machine {
     world.ousted(term, reason);
   }
 
-  void oustedDone(Throwable error) {
-    note("callback", error);
+  void oustedDone(LeaderElectionException error) {
+    note(error);
     phase = Phase.LEAVING;
   }
 
   /** Reports an error of the user's code, if there is one. */
-  void note(String kind, Throwable error) {
-    if (error != null) report(failure(kind, error));
-  }
-
-  private static LeaderElectionException failure(String kind, Throwable error) {
-    return new LeaderElectionException(kind, "the " + kind + " has failed: " + error, error);
+  void note(LeaderElectionException error) {
+    if (error != null) report(error);
   }
 
   void proclaim(Term during, Proclamation call) {

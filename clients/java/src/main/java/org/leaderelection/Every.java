@@ -42,7 +42,7 @@ record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration in
 
   @Override
   public void run(Term term) throws InterruptedException {
-    for (Instant last = null; !term.cancelled; Thread.sleep(1000)) {
+    for (Instant last = null; !term.cancelled; Thread.sleep(term.cancelled ? 0 : 1000)) {
       try {
         Connection connection = dataSource.getConnection();
         // an interrupt does not reach a statement that waits for the server
@@ -52,10 +52,9 @@ record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration in
         } finally {
           Jdbc.cut(connection); // a pool does not get it back in a transaction
         }
-      } catch (InterruptedException e) {
-        throw e;
-      } catch (Exception e) {
+      } catch (Throwable e) {
         term.report(e);
+        Thread.interrupted(); // by the task; if by the elector, the term is cancelled
       }
     }
   }

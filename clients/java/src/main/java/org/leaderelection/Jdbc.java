@@ -29,14 +29,15 @@ final class Jdbc {
          OR name = 'client_connection_check_interval' AND setting = '0'""";
 
   private final DataSource dataSource;
-  private final BiConsumer<Jdbc, Exception> ended; // null: each connection is used once
+  private final BiConsumer<Jdbc, LeaderElectionException>
+      ended; // null: each connection is used once
   private final ThreadPoolExecutor thread;
   private Connection connection;
   private boolean autoCommit; // of the connection, when it was opened
   private volatile boolean closed;
 
   /** Prepares to open a connection, which is kept if there is something to tell of its end. */
-  Jdbc(DataSource dataSource, String name, BiConsumer<Jdbc, Exception> ended) {
+  Jdbc(DataSource dataSource, String name, BiConsumer<Jdbc, LeaderElectionException> ended) {
     this.dataSource = dataSource;
     this.ended = ended;
     this.thread = worker(name);
@@ -71,7 +72,7 @@ final class Jdbc {
             if (ended == null) release(c);
             answer.complete(row);
           } catch (Throwable e) {
-            answer.completeExceptionally(e);
+            answer.completeExceptionally(error(e));
           }
           if (ended != null) watch();
         });
@@ -123,7 +124,7 @@ final class Jdbc {
     }
     try (used) {
       used.setAutoCommit(autoCommit);
-    } catch (SQLException e) {
+    } catch (Exception e) {
       // there is an answer nevertheless
     }
   }
@@ -135,8 +136,8 @@ final class Jdbc {
       while (reads && !closed && thread.getQueue().isEmpty()) {
         connection.unwrap(PGConnection.class).getNotifications(100);
       }
-    } catch (SQLException e) {
-      ended.accept(this, e);
+    } catch (Throwable e) {
+      ended.accept(this, error(e));
     }
   }
 
@@ -146,7 +147,7 @@ final class Jdbc {
     try {
       return link.ask(query, () -> {}).get(5, TimeUnit.SECONDS);
     } catch (ExecutionException e) {
-      throw error(e.getCause());
+      throw (LeaderElectionException) e.getCause();
     } catch (TimeoutException e) {
       throw new LeaderElectionException("timeout", "no answer for 5 s", e);
     } finally {
@@ -155,12 +156,17 @@ final class Jdbc {
   }
 
   static LeaderElectionException error(Throwable error) {
-    if (error == null) return null;
-    String state = error instanceof SQLException sql ? sql.getSQLState() : null;
-    boolean broken = state == null || state.startsWith("08");
-    String message =
-        state == null || error.getMessage() == null ? error.toString() : error.getMessage();
-    return new LeaderElectionException(broken ? "broken" : state, message, error);
+    String message = LeaderElectionException.text(error);
+    try {
+      if (error instanceof SQLException sql && sql.getSQLState() != null) {
+        boolean broken = sql.getSQLState().startsWith("08");
+        String said = sql.getMessage() == null ? message : sql.getMessage();
+        return new LeaderElectionException(broken ? "broken" : sql.getSQLState(), said, error);
+      }
+    } catch (RuntimeException e) {
+      // it cannot say more
+    }
+    return new LeaderElectionException("broken", message, error);
   }
 
   /**
@@ -177,7 +183,7 @@ final class Jdbc {
         () -> {
           try (connection) {
             connection.abort(Runnable::run);
-          } catch (SQLException e) {
+          } catch (Exception e) {
             // it has ended already
           }
         };

@@ -12,6 +12,21 @@ public class LeaderElectionException extends RuntimeException {
     this.kind = kind;
   }
 
+  /** Returns the error that the user's code has ended by; null if it has none. */
+  static LeaderElectionException of(String kind, Throwable error) {
+    String message = "the " + kind + " has failed: ";
+    return error == null ? null : new LeaderElectionException(kind, message + text(error), error);
+  }
+
+  /** Returns what an exception says, though its methods can throw. */
+  static String text(Throwable error) {
+    try {
+      return error.toString();
+    } catch (Throwable e) {
+      return error.getClass().getName();
+    }
+  }
+
   /**
    * Returns what kind of error this is: the SQLSTATE if the server has raised it; else {@code
    * timeout}, {@code no-connection} or {@code broken} for a statement, {@code lost} or {@code in

@@ -69,6 +69,7 @@ abstract class Run extends World implements AutoCloseable {
           // timers stand still while the machine is suspended, and the clock does not
           double wait = Math.min(1, machine.wakeup() - clock());
           Runnable event = events.poll((long) (wait * 1e9), NANOSECONDS);
+          if (event == null) look();
           machine.step(clock(), event == null ? IDLE : event);
         } catch (InterruptedException e) {
           interrupted = true;
@@ -85,8 +86,11 @@ abstract class Run extends World implements AutoCloseable {
         ended = true;
         machine.abandon();
       }
-      disconnect();
-      returned.countDown();
+      try {
+        disconnect();
+      } finally {
+        returned.countDown();
+      }
     }
     if (interrupted) Thread.currentThread().interrupt();
     return result;
@@ -136,6 +140,13 @@ abstract class Run extends World implements AutoCloseable {
     if (ended) stepToEnd();
   }
 
+  final boolean isIdle() {
+    return events.isEmpty();
+  }
+
+  /** Looks each second whether something has ended without a word. */
+  void look() {}
+
   private void stepToEnd() {
     for (Runnable event = events.poll(); event != null; event = events.poll()) {
       machine.step(clock(), event);
@@ -148,13 +159,14 @@ abstract class Run extends World implements AutoCloseable {
       link = new Jdbc(options.dataSource, way.election, keeps ? this::broken : null);
     }
     link.ask(query(kind, value), () -> post(() -> machine.begun(serial)))
-        .whenComplete((row, error) -> post(() -> machine.done(serial, Jdbc.error(error), row)));
+        .whenComplete(
+            (row, error) -> post(() -> machine.done(serial, (LeaderElectionException) error, row)));
   }
 
-  private void broken(Jdbc from, Exception error) {
+  private void broken(Jdbc from, LeaderElectionException error) {
     post(
         () -> {
-          if (from == link) machine.broken(Jdbc.error(error));
+          if (from == link) machine.broken(error);
         });
   }
 
@@ -184,7 +196,8 @@ abstract class Run extends World implements AutoCloseable {
           try {
             callback.run();
           } catch (Throwable e) {
-            options.logger.log(Level.ERROR, "a callback has failed", e);
+            String what = "a callback has failed: " + LeaderElectionException.text(e);
+            options.logger.log(Level.ERROR, what);
           }
         });
   }

@@ -104,8 +104,9 @@ public final class Term {
   }
 
   /** Reports an error of the job that does not end it. */
-  void report(Throwable error) {
-    if (!cancelled) machine.world.post(() -> machine.note("job", error));
+  void report(Throwable failure) {
+    LeaderElectionException error = LeaderElectionException.of("job", failure);
+    if (!cancelled) machine.world.post(() -> machine.note(error));
   }
 
   synchronized void cancel() {

@@ -218,7 +218,11 @@ class ConformanceTest {
     private void arrive(List<String> words) {
       String first =
           words.get(0) + (words.get(0).matches("elected|job|ousted") ? " " + words.get(1) : "");
-      Throwable error = first.endsWith("fails") ? new Exception("fails") : null;
+      LeaderElectionException error =
+          first.endsWith("fails")
+              ? LeaderElectionException.of(
+                  words.get(0).equals("job") ? "job" : "callback", new Exception("fails"))
+              : null;
       int serial = asked;
       switch (first) {
         case "answer" -> answer(serial, words.subList(1, words.size()));

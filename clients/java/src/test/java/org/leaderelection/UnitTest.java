@@ -7,22 +7,15 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.sql.Connection;
-import java.sql.PreparedStatement;
-import java.sql.ResultSet;
-import java.sql.ResultSetMetaData;
 import java.sql.SQLException;
-import java.sql.Timestamp;
 import java.time.Duration;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -31,63 +24,13 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
 class UnitTest {
-  private volatile String sql;
-  private volatile boolean lost;
-  private volatile boolean missing;
-  private volatile boolean autoCommit;
-  private volatile long clock;
+  private final FakeDatabase database = new FakeDatabase();
   private volatile Throwable failure;
-  private volatile Callable<?> opening = () -> null;
-  private final AtomicInteger opened = new AtomicInteger();
-  private final AtomicInteger closed = new AtomicInteger();
-  private final AtomicInteger aborted = new AtomicInteger();
-
-  /** A database that elects, and then says that leadership is lost if the test wants that. */
-  @SuppressWarnings("unchecked")
-  private <T> T fake(Class<T> type) {
-    Object proxy =
-        Proxy.newProxyInstance(
-            type.getClassLoader(),
-            new Class<?>[] {type},
-            (self, method, arguments) ->
-                switch (method.getName()) {
-                  case "getConnection" -> {
-                    opened.incrementAndGet();
-                    opening.call();
-                    yield fake(Connection.class);
-                  }
-                  case "close" -> type == Connection.class ? closed.incrementAndGet() : null;
-                  case "abort" -> aborted.incrementAndGet();
-                  case "getAutoCommit" -> autoCommit;
-                  case "setAutoCommit" -> autoCommit = (Boolean) arguments[0];
-                  case "prepareStatement" -> {
-                    sql = (String) arguments[0];
-                    yield fake(PreparedStatement.class);
-                  }
-                  case "executeQuery" -> fake(ResultSet.class);
-                  case "getMetaData" -> fake(ResultSetMetaData.class);
-                  case "getColumnCount" -> 2;
-                  case "getObject" -> answer((Integer) arguments[0]);
-                  case "next" -> true;
-                  case "isWrapperFor" -> false;
-                  default -> null;
-                });
-    return (T) proxy;
-  }
-
-  private Object answer(int column) throws SQLException {
-    if (missing && sql.startsWith("CALL")) throw new SQLException("there is none", "42883");
-    if (sql.startsWith("SELECT clock")) return column == 1 ? new Timestamp(clock += 1000) : null;
-    if (sql.contains("le_lease")) return column == 1 ? (Object) 7L : "e";
-    if (sql.startsWith("CALL")) return column == 1 ? (Object) 7L : "e";
-    return column == 1 && !sql.startsWith("SELECT pg_backend_pid") ? (Object) !lost : (Object) 11;
-  }
-
-  private final LeaderElection election = LeaderElection.of(fake(DataSource.class), "e");
+  private final LeaderElection election = LeaderElection.of(database.source(), "e");
 
   @Test
   void t1WrongOption() {
-    LeaderElection wrong = LeaderElection.of(fake(DataSource.class), "{a}");
+    LeaderElection wrong = LeaderElection.of(database.source(), "{a}");
     assertThrows(IllegalArgumentException.class, wrong::elector);
     assertThrows(IllegalArgumentException.class, () -> wrong.follow(leader -> {}));
   }
@@ -135,11 +78,11 @@ class UnitTest {
     Elector elector = election.elector();
     Job job =
         term -> {
-          lost = true;
+          database.lost = true;
           try {
             Thread.sleep(60_000);
           } finally {
-            lost = false;
+            database.lost = false;
             cancelled.countDown();
           }
         };
@@ -183,7 +126,7 @@ class UnitTest {
     Follower follower = election.follow(leader -> {});
     follower.close();
     follower.run();
-    assertEquals(0, opened.get());
+    assertEquals(0, database.opened.get());
   }
 
   @ParameterizedTest
@@ -223,7 +166,7 @@ class UnitTest {
     assertThrows(LostException.class, () -> term.proclaim("late"));
     elector.close();
     until(() -> elector.state() == Elector.State.STOPPED);
-    until(() -> closed.get() >= opened.get());
+    until(() -> database.closed.get() >= database.opened.get());
   }
 
   @ParameterizedTest
@@ -245,7 +188,7 @@ class UnitTest {
 
   @Test
   void errorWithoutMessage() throws Exception {
-    opening =
+    database.opening =
         () -> {
           throw new SQLException(null, "53300");
         };
@@ -260,7 +203,7 @@ class UnitTest {
   @Test
   void connectionThatOpensTooLateIsClosed() throws Exception {
     CountDownLatch late = new CountDownLatch(1);
-    opening =
+    database.opening =
         () -> {
           while (late.getCount() > 0) awaitIgnoringInterrupts(late);
           return null;
@@ -270,9 +213,9 @@ class UnitTest {
     until(() -> elector.errors() == 2);
     elector.stop();
     ends(run);
-    assertEquals(0, closed.get());
+    assertEquals(0, database.closed.get());
     late.countDown();
-    until(() -> closed.get() >= opened.get());
+    until(() -> database.closed.get() >= database.opened.get());
   }
 
   private static void awaitIgnoringInterrupts(CountDownLatch late) {
@@ -286,21 +229,21 @@ class UnitTest {
   @Test
   void connectionThatIsGivenUpWhileItIsGivenBack() throws Exception {
     for (int i = 0; i < 200; i++) {
-      Jdbc link = new Jdbc(fake(DataSource.class), "e", null);
+      Jdbc link = new Jdbc(database.source(), "e", null);
       AtomicInteger begun = new AtomicInteger();
       link.ask(new Way.Query("SELECT 1"), begun::incrementAndGet);
       while (begun.get() == 0) Thread.onSpinWait();
       for (int spin = i % 500; spin > 0; spin--) Thread.onSpinWait();
       link.close();
     }
-    until(() -> closed.get() >= opened.get());
+    until(() -> database.closed.get() >= database.opened.get());
   }
 
   @Test
   void connectionOfAPoolIsGivenBackAsItWas() throws Exception {
-    Jdbc.once(fake(DataSource.class), new Way.Query("SELECT 1"));
-    assertFalse(autoCommit);
-    assertEquals(1, closed.get());
+    Jdbc.once(database.source(), new Way.Query("SELECT 1"));
+    assertFalse(database.autoCommit);
+    assertEquals(1, database.closed.get());
   }
 
   @Test
@@ -311,7 +254,7 @@ class UnitTest {
         };
     Elector elector = election.elector();
     Thread run = run(elector, election.every(Duration.ofSeconds(1), task));
-    until(() -> aborted.get() == 1);
+    until(() -> database.aborted.get() == 1);
     elector.stop();
     ends(run);
   }
@@ -332,21 +275,21 @@ class UnitTest {
     run.interrupt();
     ends(run);
     assertEquals(Elector.State.STOPPED, elector.state());
-    until(() -> closed.get() >= opened.get());
+    until(() -> database.closed.get() >= database.opened.get());
   }
 
   @Test
   void interruptInTheDiagnosis() throws Exception {
     CountDownLatch end = new CountDownLatch(1);
-    missing = true;
-    opening =
+    database.missing = true;
+    database.opening =
         () -> {
-          if (opened.get() == 1) throw new SQLException("the first error, which is told");
-          if (opened.get() == 3) end.await();
+          if (database.opened.get() == 1) throw new SQLException("the first error, which is told");
+          if (database.opened.get() == 3) end.await();
           return null;
         };
     Thread run = run(election.elector(), UnitTest::sleep);
-    until(() -> opened.get() == 3);
+    until(() -> database.opened.get() == 3);
     run.interrupt();
     ends(run);
     assertEquals("extension", ((PermanentException) failure).kind());
@@ -360,7 +303,7 @@ class UnitTest {
                 .noneMatch(thread -> thread.getName().startsWith("leader-election")));
   }
 
-  private static void until(Callable<Boolean> condition) throws Exception {
+  static void until(Callable<Boolean> condition) throws Exception {
     long until = System.nanoTime() + 10_000_000_000L;
     while (!condition.call()) {
       assertTrue(System.nanoTime() < until, "not within 10 s");

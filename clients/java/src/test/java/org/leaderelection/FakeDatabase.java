@@ -1,0 +1,73 @@
+package org.leaderelection;
+
+import java.lang.reflect.Proxy;
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.ResultSetMetaData;
+import java.sql.SQLException;
+import java.sql.Timestamp;
+import java.util.concurrent.Callable;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.sql.DataSource;
+
+/** A database that elects, and then says that leadership is lost if the test wants that. */
+final class FakeDatabase {
+  private volatile String sql;
+  volatile boolean lost;
+  volatile boolean missing;
+  volatile boolean autoCommit;
+  private volatile long clock;
+  volatile Callable<?> opening = () -> null;
+  volatile Callable<?> asking = () -> null;
+  final AtomicInteger opened = new AtomicInteger();
+  final AtomicInteger closed = new AtomicInteger();
+  final AtomicInteger aborted = new AtomicInteger();
+
+  DataSource source() {
+    return fake(DataSource.class);
+  }
+
+  @SuppressWarnings("unchecked")
+  private <T> T fake(Class<T> type) {
+    Object proxy =
+        Proxy.newProxyInstance(
+            type.getClassLoader(),
+            new Class<?>[] {type},
+            (self, method, arguments) ->
+                switch (method.getName()) {
+                  case "getConnection" -> {
+                    opened.incrementAndGet();
+                    opening.call();
+                    yield fake(Connection.class);
+                  }
+                  case "close" -> type == Connection.class ? closed.incrementAndGet() : null;
+                  case "abort" -> aborted.incrementAndGet();
+                  case "getAutoCommit" -> autoCommit;
+                  case "setAutoCommit" -> autoCommit = (Boolean) arguments[0];
+                  case "prepareStatement" -> {
+                    sql = (String) arguments[0];
+                    yield fake(PreparedStatement.class);
+                  }
+                  case "executeQuery" -> {
+                    asking.call();
+                    yield fake(ResultSet.class);
+                  }
+                  case "getMetaData" -> fake(ResultSetMetaData.class);
+                  case "getColumnCount" -> 2;
+                  case "getObject" -> answer((Integer) arguments[0]);
+                  case "next" -> true;
+                  case "isWrapperFor" -> false;
+                  default -> null;
+                });
+    return (T) proxy;
+  }
+
+  private Object answer(int column) throws SQLException {
+    if (missing && sql.startsWith("CALL")) throw new SQLException("there is none", "42883");
+    if (sql.startsWith("SELECT clock")) return column == 1 ? new Timestamp(clock += 1000) : null;
+    if (sql.contains("le_lease")) return column == 1 ? (Object) 7L : "e";
+    if (sql.startsWith("CALL")) return column == 1 ? (Object) 7L : "e";
+    return column == 1 && !sql.startsWith("SELECT pg_backend_pid") ? (Object) !lost : (Object) 11;
+  }
+}
