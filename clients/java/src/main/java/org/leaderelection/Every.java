@@ -4,7 +4,10 @@ import java.sql.Connection;
 import java.sql.Timestamp;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.LocalDateTime;
+import java.time.ZoneId;
 import java.time.temporal.ChronoUnit;
+import java.time.zone.ZoneOffsetTransition;
 import java.util.function.UnaryOperator;
 import javax.sql.DataSource;
 
@@ -23,6 +26,22 @@ record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration in
     return last -> {
       long count = Math.floorDiv(EPOCH.until(last, ChronoUnit.NANOS), length) + 1;
       return EPOCH.plusNanos(count * length);
+    };
+  }
+
+  /** Returns the schedule of what the clocks of a zone show. */
+  static UnaryOperator<Instant> inZone(UnaryOperator<LocalDateTime> schedule, ZoneId zone) {
+    return last -> {
+      LocalDateTime shown = LocalDateTime.ofInstant(last, zone);
+      for (LocalDateTime next; (next = schedule.apply(shown)) != null; shown = next) {
+        if (!next.isAfter(shown))
+          throw new IllegalStateException("the schedule stands at " + shown);
+        ZoneOffsetTransition change = zone.getRules().getTransition(next);
+        boolean leftOut = change != null && change.isGap();
+        Instant due = leftOut ? change.getInstant() : next.atZone(zone).toInstant();
+        if (due.isAfter(last)) return due;
+      }
+      return null;
     };
   }
 
@@ -63,18 +82,13 @@ record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration in
   private Instant look(Connection connection, Term term, Instant after) throws Exception {
     term.heartbeat();
     connection.setAutoCommit(true);
-    String times = "SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = ?::text)";
-    Object[] row = term.ask(connection, times, term.election());
+    Object[] row = term.times(connection);
     Instant now = ((Timestamp) row[0]).toInstant();
     Instant recorded = row[1] == null ? now : ((Timestamp) row[1]).toInstant();
     Due due = due(after == null ? recorded : after, now);
     if (due.latest == null) return due.last;
     connection.setAutoCommit(false);
-    String once = "SELECT le_once(?::text, ?::timestamptz, ?::bigint)";
-    String time = due.latest.toString();
-    if (Boolean.TRUE.equals(term.ask(connection, once, term.election(), time, term.token())[0])) {
-      task.run(connection, due.latest, term);
-    }
+    if (term.once(connection, due.latest)) task.run(connection, due.latest, term);
     connection.commit();
     return due.last;
   }

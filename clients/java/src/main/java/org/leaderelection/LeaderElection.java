@@ -6,6 +6,8 @@ import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.LocalDateTime;
+import java.time.ZoneId;
 import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.BiConsumer;
@@ -217,6 +219,20 @@ public final class LeaderElection {
    */
   public Job every(UnaryOperator<Instant> schedule, Task task) {
     return new Every(dataSource, schedule, null, task);
+  }
+
+  /**
+   * Makes a job of a task that is to be done once for each time of day of a schedule, as the clocks
+   * of a zone show it. A time that they leave out is due when they are put forward, and one that
+   * they show twice, the first time.
+   *
+   * @param schedule returns what the clocks show next, after one time; null if there is none
+   * @param zone the zone
+   * @param task what is to be done
+   * @return the job for {@link Elector#run}
+   */
+  public Job every(UnaryOperator<LocalDateTime> schedule, ZoneId zone, Task task) {
+    return every(Every.inZone(schedule, zone), task);
   }
 
   static String newIdentity() {

@@ -1,7 +1,9 @@
 package org.leaderelection;
 
+import java.math.BigDecimal;
 import java.sql.Connection;
 import java.sql.SQLException;
+import java.time.Instant;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 
@@ -64,10 +66,49 @@ public final class Term {
    * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}
    */
   public void guard(Connection transaction) throws SQLException {
+    ask(transaction, guardSql());
+  }
+
+  /**
+   * Records in a transaction that the job of a time is done there, and guards that transaction.
+   *
+   * @param transaction a connection of the job, with autocommit off
+   * @param due the time, to the microsecond
+   * @return whether the job is to be done; false if it was done before
+   * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}
+   */
+  public boolean once(Connection transaction, Instant due) throws SQLException {
+    return Boolean.TRUE.equals(ask(transaction, onceSql(due)));
+  }
+
+  /**
+   * Returns what {@link #guard} runs, for a library that has no connection to give: a whole
+   * statement without parameters.
+   *
+   * @return the statement
+   */
+  public String guardSql() {
+    return machine.way.statement("assert_leader", election, "" + token);
+  }
+
+  /**
+   * Returns what {@link #once} runs, for a library that has no connection to give: a whole
+   * statement without parameters, which returns true or false.
+   *
+   * @param due the time, to the microsecond
+   * @return the statement
+   */
+  public String onceSql(Instant due) {
+    BigDecimal seconds = BigDecimal.valueOf(due.getNano() / 1000, 6);
+    String time = seconds.add(BigDecimal.valueOf(due.getEpochSecond())).toPlainString();
+    return machine.way.statement("once", election, "to_timestamp(" + time + "), " + token);
+  }
+
+  private static Object ask(Connection transaction, String sql) throws SQLException {
     if (transaction.getAutoCommit()) {
       throw new IllegalStateException("autocommit is on: there is no transaction to guard");
     }
-    ask(transaction, "SELECT le_assert_leader(?::text, ?::bigint)", election, token);
+    return Jdbc.ask(transaction, new Way.Query(sql))[0];
   }
 
   /**
@@ -99,8 +140,10 @@ public final class Term {
     return Math.min(confirmedUntil, beatenUntil);
   }
 
-  Object[] ask(Connection connection, String sql, Object... arguments) throws SQLException {
-    return Jdbc.ask(connection, machine.way.query(sql, arguments));
+  /** Returns the server's time, and the last time whose job is recorded as done, or null. */
+  Object[] times(Connection connection) throws SQLException {
+    String times = "SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = ?::text)";
+    return Jdbc.ask(connection, machine.way.query(times, election));
   }
 
   /** Reports an error of the job that does not end it. */

@@ -1,6 +1,9 @@
 package org.leaderelection;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.time.Duration;
+import java.util.HexFormat;
 import java.util.regex.Matcher;
 
 /** A way to lead: its timers, in seconds, and its statements. */
@@ -35,7 +38,7 @@ abstract class Way {
     names = seats == null ? "?::text" : "le_seats(?::text, " + seats + ")";
     String schema =
         options.schema == null ? "" : '"' + options.schema.replace("\"", "\"\"") + "\".";
-    prefix = Matcher.quoteReplacement(schema + "le_");
+    prefix = schema + "le_";
     this.opens = opens;
   }
 
@@ -53,7 +56,17 @@ abstract class Way {
 
   /** Returns a statement with the schema before each name of the extension. */
   Query query(String sql, Object... arguments) {
-    return new Query(sql.replaceAll("\\ble_", prefix), arguments);
+    return new Query(sql.replaceAll("\\ble_", Matcher.quoteReplacement(prefix)), arguments);
+  }
+
+  /** Returns a whole statement, in which nothing looks like a parameter. */
+  String statement(String function, String name, String arguments) {
+    String hex = HexFormat.of().formatHex(name.getBytes(UTF_8));
+    String text =
+        name.matches("[\\w ./-]*")
+            ? "'" + name + "'"
+            : "convert_from(decode('" + hex + "', 'hex'), 'UTF8')";
+    return "SELECT " + prefix + function + "(" + text + ", " + arguments + ")";
   }
 
   /** Returns a bid that waits; the arguments are the election's name, a length and the identity. */

@@ -23,6 +23,7 @@ import java.time.Instant;
 import java.time.ZoneId;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
@@ -30,10 +31,15 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BiConsumer;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 import java.util.regex.Matcher;
 import javax.sql.DataSource;
+import org.hibernate.Session;
+import org.hibernate.SessionFactory;
+import org.hibernate.cfg.Configuration;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -41,7 +47,13 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.leaderelection.Elector.Reason;
 import org.postgresql.ds.PGSimpleDataSource;
+import org.springframework.jdbc.core.ConnectionCallback;
+import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.jdbc.core.namedparam.NamedParameterJdbcTemplate;
+import org.springframework.jdbc.datasource.DataSourceTransactionManager;
+import org.springframework.jdbc.datasource.DataSourceUtils;
 import org.springframework.scheduling.support.CronExpression;
+import org.springframework.transaction.support.TransactionTemplate;
 
 /** The tests S01 to S14 of clients/README.md, against a real server. */
 @Timeout(120)
@@ -346,9 +358,11 @@ class ServerIT {
         };
     CronExpression expression = CronExpression.parse("*/2 * * * * *");
     ZoneId zone = ZoneId.of("Europe/Berlin");
-    UnaryOperator<Instant> schedule = last -> expression.next(last.atZone(zone)).toInstant();
     LeaderElection election = LeaderElection.of(direct(), name);
-    Job every = cron ? election.every(schedule, task) : election.every(Duration.ofSeconds(2), task);
+    Job every =
+        cron
+            ? election.every(expression::next, zone, task)
+            : election.every(Duration.ofSeconds(2), task);
     Copy one = new Copy(direct(), options, every).elected();
     Copy two = new Copy(direct(), options, every);
     String tokens =
@@ -613,6 +627,183 @@ class ServerIT {
         assertThrows(
             LeaderElectionException.class, () -> unreachable.tryRun(Duration.ZERO, term -> {}));
     assertEquals("broken", broken.kind());
+  }
+
+  /** A transaction of a library: runs code in it, with each way to ask there, and then ends it. */
+  private interface Library {
+    void transact(boolean commits, BiConsumer<Asking, Asking> code) throws Exception;
+  }
+
+  /** Runs once or guard. */
+  private interface Asking {
+    Object ask(Term term, Instant due) throws SQLException;
+
+    default Object ask(Term term) {
+      try {
+        return ask(term, Instant.EPOCH);
+      } catch (SQLException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+  }
+
+  private static void jdbc(boolean commits, BiConsumer<Asking, Asking> code) throws SQLException {
+    try (Connection connection = direct().getConnection()) {
+      connection.setAutoCommit(false);
+      code.accept(
+          (term, due) -> term.once(connection, due),
+          (term, due) -> {
+            term.guard(connection);
+            return null;
+          });
+      if (commits) connection.commit();
+    }
+  }
+
+  private static void jdbcStatement(boolean commits, BiConsumer<Asking, Asking> code)
+      throws SQLException {
+    try (Connection connection = direct().getConnection()) {
+      connection.setAutoCommit(false);
+      code.accept(
+          (term, due) -> Jdbc.ask(connection, new Way.Query(term.onceSql(due)))[0],
+          (term, due) -> Jdbc.ask(connection, new Way.Query(term.guardSql()))[0]);
+      if (commits) connection.commit();
+    }
+  }
+
+  private static void spring(boolean commits, BiConsumer<Asking, Asking> code) {
+    DataSource source = direct();
+    JdbcTemplate template = new JdbcTemplate(source);
+    new TransactionTemplate(new DataSourceTransactionManager(source))
+        .executeWithoutResult(
+            status -> {
+              code.accept(
+                  (term, due) -> term.once(DataSourceUtils.getConnection(source), due),
+                  (term, due) ->
+                      template.execute(
+                          (ConnectionCallback<Object>)
+                              connection -> {
+                                term.guard(connection);
+                                return null;
+                              }));
+              if (!commits) status.setRollbackOnly();
+            });
+  }
+
+  private static void springStatement(boolean commits, BiConsumer<Asking, Asking> code) {
+    DataSource source = direct();
+    JdbcTemplate template = new JdbcTemplate(source);
+    NamedParameterJdbcTemplate named = new NamedParameterJdbcTemplate(template);
+    new TransactionTemplate(new DataSourceTransactionManager(source))
+        .executeWithoutResult(
+            status -> {
+              code.accept(
+                  (term, due) -> template.queryForObject(term.onceSql(due), Boolean.class),
+                  (term, due) -> named.queryForList(term.guardSql(), Map.of()));
+              if (!commits) status.setRollbackOnly();
+            });
+  }
+
+  private static void hibernate(boolean commits, BiConsumer<Asking, Asking> code) {
+    hibernate(
+        commits,
+        session ->
+            code.accept(
+                (term, due) -> session.doReturningWork(c -> term.once(c, due)),
+                (term, due) -> {
+                  session.doWork(term::guard);
+                  return null;
+                }));
+  }
+
+  private static void hibernateStatement(boolean commits, BiConsumer<Asking, Asking> code) {
+    hibernate(
+        commits,
+        session ->
+            code.accept(
+                (term, due) ->
+                    session.createNativeQuery(term.onceSql(due), Boolean.class).getSingleResult(),
+                (term, due) ->
+                    session.createNativeQuery(term.guardSql(), String.class).getSingleResult()));
+  }
+
+  private static void hibernate(boolean commits, Consumer<Session> code) {
+    Configuration configuration =
+        new Configuration().setProperty("hibernate.connection.url", url("DATABASE_URL"));
+    try (SessionFactory factory = configuration.buildSessionFactory();
+        Session session = factory.openSession()) {
+      session.beginTransaction();
+      code.accept(session);
+      if (commits) session.getTransaction().commit();
+      else session.getTransaction().rollback();
+    }
+  }
+
+  private static final Map<String, Library> LIBRARIES =
+      Map.of(
+          "jdbc", ServerIT::jdbc,
+          "jdbcStatement", ServerIT::jdbcStatement,
+          "spring", ServerIT::spring,
+          "springStatement", ServerIT::springStatement,
+          "hibernate", ServerIT::hibernate,
+          "hibernateStatement", ServerIT::hibernateStatement);
+
+  @ParameterizedTest
+  @ValueSource(strings = {"", " le_it's ? ?? :x %s $1 {d} \\ \"q\" /* -- ü"})
+  void s15Once(String more) throws Exception {
+    Copy one =
+        new Copy(
+                direct(),
+                o ->
+                    LeaderElection.of(direct(), name + more)
+                        .onElected(o.onElected)
+                        .onOusted(o.onOusted)
+                        .ttl(Duration.ofSeconds(6)))
+            .elected();
+    Term term = one.terms.get(0);
+    List<Object> done = new ArrayList<>();
+    Instant[] due = {Instant.parse("2026-01-01T00:00:00.123456Z")};
+    for (Library library : LIBRARIES.values()) {
+      due[0] = due[0].plusSeconds(60);
+      for (boolean commits : new boolean[] {false, true, true}) {
+        library.transact(
+            commits,
+            (once, guard) -> {
+              try {
+                done.add(once.ask(term, due[0]));
+              } catch (SQLException e) {
+                throw new IllegalStateException(e);
+              }
+              guard.ask(term);
+            });
+      }
+      assertEquals(List.of(true, true, false), done);
+      done.clear();
+    }
+    one.close();
+    LIBRARIES.forEach(
+        (name, library) -> {
+          for (int i = 0; i < 2; i++) {
+            int which = i;
+            Exception over =
+                assertThrows(
+                    Exception.class,
+                    () ->
+                        library.transact(
+                            true, (once, guard) -> (which == 0 ? once : guard).ask(term)),
+                    name);
+            assertEquals("LE001", state(over), name);
+          }
+        });
+    try (Connection connection = direct().getConnection()) {
+      assertThrows(IllegalStateException.class, () -> term.once(connection, due[0]));
+    }
+  }
+
+  private static String state(Throwable error) {
+    return error == null || error instanceof SQLException
+        ? error == null ? null : ((SQLException) error).getSQLState()
+        : state(error.getCause());
   }
 
   @ParameterizedTest

@@ -11,16 +11,23 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.SQLException;
 import java.time.Duration;
+import java.time.Instant;
+import java.time.ZoneId;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
+import org.springframework.scheduling.support.CronExpression;
 
 @Timeout(60)
 class UnitTest {
@@ -293,6 +300,74 @@ class UnitTest {
     run.interrupt();
     ends(run);
     assertEquals("extension", ((PermanentException) failure).kind());
+  }
+
+  /** What is due at a time of day in a zone, after a time, as the clocks of that zone show it. */
+  private static String due(String time, ZoneId zone, String after, int times) {
+    CronExpression cron = CronExpression.parse("0 " + time + " * * *");
+    UnaryOperator<Instant> schedule = Every.inZone(cron::next, zone);
+    List<String> due = new ArrayList<>();
+    for (Instant last = Instant.parse(after); times-- > 0; due.add(last.toString())) {
+      last = schedule.apply(last);
+    }
+    return String.join(" ", due).replace(":00Z", "");
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        // put forward from 02:00 to 03:00: due at 03:00, once
+        "30 2 | Europe/Berlin | 2027-03-27T12:00:00Z | 2027-03-28T01:00 2027-03-29T00:30",
+        "0 3 | Europe/Berlin | 2027-03-27T12:00:00Z | 2027-03-28T01:00 2027-03-29T01:00",
+        "15,45 2 | Europe/Berlin | 2027-03-27T12:00:00Z | 2027-03-28T01:00 2027-03-29T00:15",
+        // put back from 03:00 to 02:00: due the first time only
+        "30 2 | Europe/Berlin | 2026-10-24T12:00:00Z | 2026-10-25T00:30 2026-10-26T01:30",
+        "30 2 | Europe/Berlin | 2026-10-25T01:10:00Z | 2026-10-26T01:30 2026-10-27T01:30",
+        "0 3 | Europe/Berlin | 2026-10-24T12:00:00Z | 2026-10-25T02:00 2026-10-26T02:00",
+        // by half an hour
+        "15 2 | Australia/Lord_Howe | 2026-10-03T00:00:00Z | 2026-10-03T15:30 2026-10-04T15:15",
+        "45 1 | Australia/Lord_Howe | 2027-04-03T00:00:00Z | 2027-04-03T14:45 2027-04-04T15:15",
+        // at midnight, and a day that there was not
+        "0 0 | America/Sao_Paulo | 2018-11-03T12:00:00Z | 2018-11-04T03:00 2018-11-05T02:00",
+        "0 12 | Pacific/Apia | 2011-12-28T23:00:00Z | 2011-12-29T22:00 2011-12-30T10:00",
+      })
+  void t6TimesOfAZone(String time, String zone, String after, String due) {
+    assertEquals(due, due(time, ZoneId.of(zone), after, 2));
+  }
+
+  @Test
+  void t6ScheduleThatStandsOrEnds() {
+    ZoneId berlin = ZoneId.of("Europe/Berlin");
+    assertNull(Every.inZone(last -> null, berlin).apply(Instant.EPOCH));
+    UnaryOperator<Instant> stands = Every.inZone(last -> last, berlin);
+    assertThrows(IllegalStateException.class, () -> stands.apply(Instant.EPOCH));
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "report | SELECT le_once('report', to_timestamp(1790000000.000001), 42)",
+        "le_a b./-9 | SELECT le_once('le_a b./-9', to_timestamp(1790000000.000001), 42)",
+      })
+  void onceSql(String name, String sql) {
+    assertEquals(sql, term(name).onceSql(Instant.ofEpochSecond(1790000000, 1999)));
+  }
+
+  @Test
+  void sqlOfANameWithWhatLooksLikeAParameter() {
+    Elector elector = LeaderElection.of(database.source(), "a?b:c").schema("L\"e$1").elector();
+    Term term = new Term((ElectorMachine) elector.machine, "a?b:c", 42);
+    assertEquals(
+        "SELECT \"L\"\"e$1\".le_assert_leader(convert_from(decode('613f623a63', 'hex'), 'UTF8'), 42)",
+        term.guardSql());
+    assertEquals(
+        "-1.500000", term.onceSql(Instant.ofEpochMilli(-1500)).replaceAll(".*stamp\\(|\\).*", ""));
+  }
+
+  private Term term(String name) {
+    return new Term((ElectorMachine) election.elector().machine, name, 42);
   }
 
   @AfterEach
