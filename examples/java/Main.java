@@ -8,7 +8,7 @@ public class Main {
   public static void main(String[] args) {
     PGSimpleDataSource dataSource = new PGSimpleDataSource();
     dataSource.setURL(System.getenv("DATABASE_URL"));
-    Elector elector = LeaderElection.of(dataSource, "scheduler").elector();
+    Elector elector = LeaderElection.of(dataSource, "scheduler").newElector();
     Runtime.getRuntime().addShutdownHook(new Thread(elector::close));
     elector.run(Main::job);
   }

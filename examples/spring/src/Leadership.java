@@ -24,7 +24,7 @@ class Leadership implements SmartLifecycle, HealthIndicator {
 
   @Override
   public void start() {
-    elector = election.elector();
+    elector = election.newElector();
     new Thread(() -> elector.run(this::lead), "leadership").start();
   }
 

@@ -25,15 +25,17 @@ public final class Worker {
     String way = args[0];
     Worker worker = new Worker(args[2]);
     DataSource dataSource = way.equals("lease") ? pool() : connections();
-    LeaderElection election =
-        LeaderElection.of(dataSource, args[1]).identity(worker.identity).onError(worker::error);
+    LeaderElection.Builder election =
+        LeaderElection.builder(dataSource, args[1])
+            .identity(worker.identity)
+            .onError(worker::error);
     switch (way) {
       case "session" -> {}
       case "heartbeat" -> election.heartbeat(Duration.ofSeconds(5));
       case "lease" -> election.ttl(TTL);
       default -> throw new IllegalArgumentException(way);
     }
-    Elector elector = election.elector();
+    Elector elector = election.build().newElector();
     Runtime.getRuntime()
         .addShutdownHook(
             new Thread(

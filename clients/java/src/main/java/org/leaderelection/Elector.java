@@ -5,13 +5,12 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.Consumer;
 
 /**
  * Campaigns for leadership, and runs a job while it leads.
  *
  * <pre>{@code
- * try (Elector elector = LeaderElection.of(dataSource, "billing").elector()) {
+ * try (Elector elector = LeaderElection.of(dataSource, "billing").newElector()) {
  *   elector.run(term -> ...);
  * }
  * }</pre>
@@ -68,9 +67,8 @@ public final class Elector extends Run {
 
   private final ElectorMachine elector;
   private Job job;
-  private Consumer<? super LeaderElectionException> whenOver; // of what works
 
-  Elector(LeaderElection options) {
+  Elector(LeaderElection.Builder options) {
     super(options, options.ttl == null);
     elector = new ElectorMachine(this, way);
     machine = elector;
@@ -105,10 +103,11 @@ public final class Elector extends Run {
    */
   public boolean tryRun(Duration wait, Job job) throws Exception {
     this.job = job;
-    LeaderElectionException error = drive(() -> elector.tryFor(Way.seconds(wait)));
+    double seconds = wait.toMillis() / 1e3;
+    LeaderElectionException error = drive(() -> elector.tryFor(seconds));
     if (error == null) return true;
-    if (error == ElectorMachine.DENIED) return false;
-    throw Elector.<Exception>unchecked(error.kind().equals("job") ? error.getCause() : error);
+    if (error.kind() == ErrorKind.OVER) return false;
+    throw Elector.<Exception>unchecked(error.kind() == ErrorKind.JOB ? error.getCause() : error);
   }
 
   @SuppressWarnings("unchecked")
@@ -184,12 +183,12 @@ public final class Elector extends Run {
   @Override
   void elected(Term term) {
     log(Level.INFO, "elected in " + term.election() + ", with token " + term.token(), null);
-    call("callback", t -> options.onElected.accept(t), term, elector::electedDone);
+    call(ErrorKind.CALLBACK, options.onElected::accept, term);
   }
 
   @Override
   void job(Term term) {
-    call("job", job, term, elector::jobDone);
+    call(ErrorKind.JOB, job, term);
   }
 
   @Override
@@ -200,51 +199,40 @@ public final class Elector extends Run {
   @Override
   void ousted(Term term, Reason reason) {
     log(Level.INFO, "the term in " + term.election() + " is over: " + reason, null);
-    call("callback", t -> options.onOusted.accept(t, reason), term, elector::oustedDone);
-  }
-
-  @Override
-  void proclaimed(Proclamation call, LeaderElectionException error) {
-    if (error == null) call.done().complete(null);
-    else call.done().completeExceptionally(error);
+    call(ErrorKind.CALLBACK, t -> options.onOusted.accept(t, reason), term);
   }
 
   /** Calls the user's code beside the state machine, which is told of its end. */
-  private void call(
-      String kind, Job code, Term term, Consumer<? super LeaderElectionException> done) {
+  private void call(ErrorKind kind, Job code, Term term) {
     Runnable body =
         () -> {
           Throwable failure = null;
           try {
             code.run(term);
           } catch (Throwable e) {
-            boolean told = kind.equals("job") && term.cancelled;
-            failure = told && e instanceof InterruptedException ? null : e;
+            boolean told = e instanceof InterruptedException && term.cancelled;
+            failure = told && kind == ErrorKind.JOB ? null : e;
           }
-          LeaderElectionException error = LeaderElectionException.of(kind, failure);
-          Thread by = Thread.currentThread();
-          post(() -> over(by, error));
+          returned(Thread.currentThread(), LeaderElectionException.of(kind, failure));
         };
-    whenOver = done;
     working = Jdbc.daemon("job " + term.election(), body);
-    try {
-      working.start();
-    } catch (OutOfMemoryError e) {
-      // there is no thread to be had, which look() finds
-    }
+    working.start();
   }
 
-  private void over(Thread by, LeaderElectionException error) {
-    if (working != by) return; // it was found dead before
-    working = null;
-    whenOver.accept(error);
+  private void returned(Thread from, LeaderElectionException error) {
+    post(
+        () -> {
+          if (from != working) return; // it was found dead before
+          working = null;
+          elector.returned(error);
+        });
   }
 
   @Override
   void look() {
-    Thread by = working;
-    if (by == null || by.isAlive() || !isIdle()) return;
-    Throwable died = new IllegalStateException("its thread has died, or could not begin");
-    post(() -> over(by, LeaderElectionException.of("job", died)));
+    Thread thread = working;
+    if (thread == null || thread.isAlive() || !events.isEmpty()) return;
+    Throwable dead = new IllegalStateException("its thread has died");
+    returned(thread, LeaderElectionException.of(ErrorKind.JOB, dead));
   }
 }

@@ -9,10 +9,6 @@ import org.leaderelection.World.Proclamation;
 
 /** The state machine of an elector. */
 final class ElectorMachine extends Machine {
-  /** The result of an elector that was to run its job once, and did not. */
-  static final LeaderElectionException DENIED =
-      new LeaderElectionException("denied", "another one leads", null);
-
   private static final double LASTING = 60; // a term of this length shows that the job works
 
   private enum Phase {
@@ -88,7 +84,7 @@ final class ElectorMachine extends Machine {
     if (now >= reportAt) {
       reportAt = NEVER;
       String message = "the job has not stopped within " + way.stopTimeout + " s";
-      report(new LeaderElectionException("slow job", message, null));
+      report(new LeaderElectionException(ErrorKind.SLOW_JOB, message, null));
     }
     if (phase == Phase.LEAVING) leave();
     if (asking != null || !holds()) return;
@@ -105,7 +101,7 @@ final class ElectorMachine extends Machine {
   void tryFor(double wait) {
     once = true;
     lastAttempt = now + wait;
-    result = DENIED;
+    result = new LeaderElectionException(ErrorKind.OVER, "another one leads", null);
     run();
   }
 
@@ -116,6 +112,7 @@ final class ElectorMachine extends Machine {
     over = null;
     reason = null;
     refused = false;
+    began = NEVER;
     if (way.opens) {
       send("open", null, way.limit);
     } else {
@@ -137,7 +134,7 @@ final class ElectorMachine extends Machine {
         bid();
       }
       case "bid" -> bidden(ask, row);
-      case "proclaim" -> proclaimed(yes ? null : new LostException("over", term, null));
+      case "proclaim" -> proclaimed(yes ? null : new LostException(ErrorKind.OVER, term, null));
       case "resign" -> {
         boolean yields = over != null && !way.opens;
         finish();
@@ -176,7 +173,7 @@ final class ElectorMachine extends Machine {
     } else if (leads) {
       confirmed(ask);
     } else {
-      lose(Reason.LOST, new LostException("lost", term, null));
+      lose(Reason.LOST, new LostException(ErrorKind.LOST, term, null));
     }
     if (phase == Phase.CONFIRMING) lead();
   }
@@ -202,37 +199,26 @@ final class ElectorMachine extends Machine {
 
   // The term
 
-  void electedDone(LeaderElectionException error) {
-    note(error);
-    if (reason == null) {
-      phase = Phase.JOB;
-      result = null;
-      world.job(term);
-    } else {
-      oust();
-    }
-  }
-
-  void jobDone(LeaderElectionException error) {
-    if (once && reason == null && error != null) {
+  /** A callback or the job has returned, or failed. */
+  void returned(LeaderElectionException error) {
+    boolean job = phase == Phase.JOB;
+    if (job && once && reason == null && error != null) {
       result = error;
     } else {
       note(error);
     }
-    reportAt = NEVER;
-    phase = Phase.OUSTED;
-    cancel(error == null ? Reason.JOB_RETURNED : Reason.JOB_FAILED);
-    oust();
-  }
-
-  private void oust() {
-    phase = Phase.OUSTED;
-    world.ousted(term, reason);
-  }
-
-  void oustedDone(LeaderElectionException error) {
-    note(error);
-    phase = Phase.LEAVING;
+    if (phase == Phase.OUSTED) {
+      phase = Phase.LEAVING;
+    } else if (job || reason != null) {
+      phase = Phase.OUSTED;
+      reportAt = NEVER;
+      if (job) cancel(error == null ? Reason.JOB_RETURNED : Reason.JOB_FAILED);
+      world.ousted(term, reason);
+    } else {
+      phase = Phase.JOB;
+      result = null;
+      world.job(term);
+    }
   }
 
   /** Reports an error of the user's code, if there is one. */
@@ -244,12 +230,15 @@ final class ElectorMachine extends Machine {
     if (holds() && reason == null && during == term) {
       proclaims.add(call);
     } else {
-      world.proclaimed(call, new LostException("over", during, null));
+      call.done().completeExceptionally(new LostException(ErrorKind.OVER, during, null));
     }
   }
 
   private void proclaimed(LeaderElectionException error) {
-    if (!proclaims.isEmpty()) world.proclaimed(proclaims.remove(), error);
+    Proclamation call = proclaims.poll();
+    if (call == null) return; // it was told that the term is over
+    if (error == null) call.done().complete(null);
+    else call.done().completeExceptionally(error);
   }
 
   // The end of a term
@@ -269,7 +258,7 @@ final class ElectorMachine extends Machine {
   @Override
   synchronized void abandon() {
     stopping = true;
-    if (holds()) lose(Reason.LOST, new LostException("lost", term, null));
+    if (holds()) lose(Reason.LOST, new LostException(ErrorKind.LOST, term, null));
   }
 
   private void cancel(Reason why) {
@@ -282,11 +271,11 @@ final class ElectorMachine extends Machine {
         reportAt = now + way.stopTimeout;
       }
     }
-    while (!proclaims.isEmpty()) proclaimed(new LostException("over", term, null));
+    while (!proclaims.isEmpty()) proclaimed(new LostException(ErrorKind.OVER, term, null));
   }
 
   private void doubt() {
-    lose(Reason.IN_DOUBT, new LostException("in doubt", term, null));
+    lose(Reason.IN_DOUBT, new LostException(ErrorKind.IN_DOUBT, term, null));
   }
 
   private void lose(Reason why, LeaderElectionException error) {
@@ -303,7 +292,7 @@ final class ElectorMachine extends Machine {
   /** Resigns, unless there is nothing to resign, or an answer to wait for. */
   private void leave() {
     boolean asked = asking != null && !asking.kind().equals("resign");
-    if (over != null && (asked || !over.kind().equals("in doubt"))) {
+    if (over != null && (asked || over.kind() != ErrorKind.IN_DOUBT)) {
       finish();
     } else if (asking == null) {
       send("resign", null, way.limit);
@@ -349,22 +338,18 @@ final class ElectorMachine extends Machine {
   }
 
   @Override
-  PermanentException permanent(Ask ask, LeaderElectionException error) {
-    if (token == null || !refused) return super.permanent(ask, error);
-    token = null;
-    return null;
-  }
-
-  @Override
   void fail(Ask ask, LeaderElectionException error) {
-    refused |= error.kind().equals("42501");
-    if (phase == Phase.CAMPAIGN || phase == Phase.CONFIRMING) {
+    refused |= "42501".equals(error.sqlState());
+    if (refused && token != null) {
+      token = null;
+      failAttempt(error, null);
+    } else if (phase == Phase.CAMPAIGN || phase == Phase.CONFIRMING) {
       super.fail(ask, error);
     } else if (ask.kind().equals("proclaim")) {
       proclaimed(error);
       if (!way.opens) {
         disconnect();
-      } else if (!error.isOfServer()) {
+      } else if (error.kind() != ErrorKind.SERVER) {
         connectionLost(error);
       }
     } else if (ask.kind().equals("resign")) {
@@ -382,9 +367,9 @@ final class ElectorMachine extends Machine {
 
   private void connectionLost(LeaderElectionException error) {
     if (holds()) {
-      lose(Reason.LOST, new LostException("lost", term, error));
+      lose(Reason.LOST, new LostException(ErrorKind.LOST, term, error));
     } else if (over instanceof LostException) {
-      over = new LostException("lost", term, error);
+      over = new LostException(ErrorKind.LOST, term, error);
     }
   }
 }

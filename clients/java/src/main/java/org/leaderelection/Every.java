@@ -8,11 +8,12 @@ import java.time.LocalDateTime;
 import java.time.ZoneId;
 import java.time.temporal.ChronoUnit;
 import java.time.zone.ZoneOffsetTransition;
-import java.util.function.UnaryOperator;
+import java.util.function.Function;
 import javax.sql.DataSource;
 
 /** A job that does a task once for each due time. */
-record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration interval, Task task)
+record Every(
+    DataSource dataSource, Function<Instant, Instant> schedule, Duration interval, Task task)
     implements Job {
   private static final Instant EPOCH = Instant.parse("2000-01-01T00:00:00Z");
   private static final int STEPS = 10_000;
@@ -21,7 +22,7 @@ record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration in
   record Due(Instant latest, Instant last) {}
 
   /** Returns the schedule of an interval: its multiples. */
-  static UnaryOperator<Instant> multiples(Duration interval) {
+  static Function<Instant, Instant> multiples(Duration interval) {
     long length = interval.toNanos();
     return last -> {
       long count = Math.floorDiv(EPOCH.until(last, ChronoUnit.NANOS), length) + 1;
@@ -30,7 +31,8 @@ record Every(DataSource dataSource, UnaryOperator<Instant> schedule, Duration in
   }
 
   /** Returns the schedule of what the clocks of a zone show. */
-  static UnaryOperator<Instant> inZone(UnaryOperator<LocalDateTime> schedule, ZoneId zone) {
+  static Function<Instant, Instant> inZone(
+      Function<LocalDateTime, LocalDateTime> schedule, ZoneId zone) {
     return last -> {
       LocalDateTime shown = LocalDateTime.ofInstant(last, zone);
       for (LocalDateTime next; (next = schedule.apply(shown)) != null; shown = next) {

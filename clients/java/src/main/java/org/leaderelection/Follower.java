@@ -7,7 +7,7 @@ import java.util.function.Consumer;
 public final class Follower extends Run {
   private final Consumer<? super Optional<Leader>> listener;
 
-  Follower(LeaderElection options, Consumer<? super Optional<Leader>> listener) {
+  Follower(LeaderElection.Builder options, Consumer<? super Optional<Leader>> listener) {
     super(options, true);
     machine = new FollowMachine(this);
     this.listener = listener;

@@ -28,6 +28,8 @@ final class Jdbc {
          OR name = 'application_name' AND setting IN ('', 'PostgreSQL JDBC Driver')
          OR name = 'client_connection_check_interval' AND setting = '0'""";
 
+  private static final boolean PGJDBC = isThere("org.postgresql.PGConnection");
+
   private final DataSource dataSource;
   private final BiConsumer<Jdbc, LeaderElectionException>
       ended; // null: each connection is used once
@@ -41,6 +43,14 @@ final class Jdbc {
     this.dataSource = dataSource;
     this.ended = ended;
     this.thread = worker(name);
+  }
+
+  private static boolean isThere(String driver) {
+    try {
+      return Class.forName(driver) != null;
+    } catch (ClassNotFoundException e) {
+      return false;
+    }
   }
 
   /** Returns a queue with a thread, which ends when there was nothing to do for 1 s. */
@@ -72,7 +82,7 @@ final class Jdbc {
             if (ended == null) release(c);
             answer.complete(row);
           } catch (Throwable e) {
-            answer.completeExceptionally(error(e));
+            answer.completeExceptionally(LeaderElectionException.ofStatement(e));
           }
           if (ended != null) watch();
         });
@@ -83,7 +93,7 @@ final class Jdbc {
   static Object[] ask(Connection connection, Way.Query query) throws SQLException {
     try (PreparedStatement statement = connection.prepareStatement(query.sql())) {
       // by a name, which PgBouncer before 1.21 does not know
-      if (statement.isWrapperFor(PGStatement.class)) {
+      if (PGJDBC && statement.isWrapperFor(PGStatement.class)) {
         statement.unwrap(PGStatement.class).setPrepareThreshold(0);
       }
       for (int i = 0; i < query.arguments().length; i++) {
@@ -132,12 +142,12 @@ final class Jdbc {
   /** Reads from the connection until there is something to ask, to notice its end. */
   private void watch() {
     try {
-      boolean reads = connection != null && connection.isWrapperFor(PGConnection.class);
+      boolean reads = PGJDBC && connection != null && connection.isWrapperFor(PGConnection.class);
       while (reads && !closed && thread.getQueue().isEmpty()) {
         connection.unwrap(PGConnection.class).getNotifications(100);
       }
     } catch (Throwable e) {
-      ended.accept(this, error(e));
+      ended.accept(this, LeaderElectionException.ofStatement(e));
     }
   }
 
@@ -149,24 +159,10 @@ final class Jdbc {
     } catch (ExecutionException e) {
       throw (LeaderElectionException) e.getCause();
     } catch (TimeoutException e) {
-      throw new LeaderElectionException("timeout", "no answer for 5 s", e);
+      throw new LeaderElectionException(ErrorKind.TIMEOUT, "no answer for 5 s", e);
     } finally {
       link.close();
     }
-  }
-
-  static LeaderElectionException error(Throwable error) {
-    String message = LeaderElectionException.text(error);
-    try {
-      if (error instanceof SQLException sql && sql.getSQLState() != null) {
-        boolean broken = sql.getSQLState().startsWith("08");
-        String said = sql.getMessage() == null ? message : sql.getMessage();
-        return new LeaderElectionException(broken ? "broken" : sql.getSQLState(), said, error);
-      }
-    } catch (RuntimeException e) {
-      // it cannot say more
-    }
-    return new LeaderElectionException("broken", message, error);
   }
 
   /**

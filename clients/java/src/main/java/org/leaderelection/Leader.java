@@ -1,5 +1,7 @@
 package org.leaderelection;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * The leader of an election.
  *
@@ -7,9 +9,9 @@ package org.leaderelection;
  * @param token the token of its term
  * @param value what the leader has proclaimed, or null
  */
-public record Leader(String identity, long token, String value) {
+public record Leader(String identity, long token, @Nullable String value) {
   /** Returns the leader that {@code le_observe} has told, or null. */
-  static Leader of(Object[] row) {
+  static @Nullable Leader of(@Nullable Object[] row) {
     return row[1] == null ? null : new Leader((String) row[2], (Long) row[1], (String) row[3]);
   }
 }

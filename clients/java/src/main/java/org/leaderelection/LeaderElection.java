@@ -1,6 +1,7 @@
 package org.leaderelection;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
+import static java.util.Objects.requireNonNull;
 
 import java.net.InetAddress;
 import java.net.UnknownHostException;
@@ -12,30 +13,31 @@ import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
-import java.util.function.UnaryOperator;
+import java.util.function.Function;
 import javax.sql.DataSource;
+import org.jspecify.annotations.Nullable;
 
-/** An election, and the options for taking part in it. Set them first. */
+/** An election, and the options for taking part in it. Does not change. */
 public final class LeaderElection {
   private static final Duration SECOND = Duration.ofSeconds(1);
   private static final Duration DAY = Duration.ofDays(1);
 
-  final DataSource dataSource;
-  final String election;
-  String identity;
-  String schema;
-  Integer seats;
-  Duration ttl;
-  Duration heartbeat;
-  Duration stopTimeout = Duration.ofSeconds(10);
-  System.Logger logger = System.getLogger("org.leaderelection");
-  Consumer<? super Term> onElected = term -> {};
-  BiConsumer<? super Term, ? super Elector.Reason> onOusted = (term, reason) -> {};
-  Consumer<? super LeaderElectionException> onError;
+  private final Builder options;
 
-  private LeaderElection(DataSource dataSource, String election) {
-    this.dataSource = dataSource;
-    this.election = election;
+  private LeaderElection(Builder options) {
+    this.options = options;
+  }
+
+  /**
+   * Names an election, with the default of each option.
+   *
+   * @param dataSource where the connections come from
+   * @param election the name, of 1 to 255 bytes
+   * @return the election
+   * @throws IllegalArgumentException if the name is wrong
+   */
+  public static LeaderElection of(DataSource dataSource, String election) {
+    return builder(dataSource, election).build();
   }
 
   /**
@@ -43,133 +45,19 @@ public final class LeaderElection {
    *
    * @param dataSource where the connections come from
    * @param election the name, of 1 to 255 bytes
-   * @return the election
+   * @return the options, to be set
    */
-  public static LeaderElection of(DataSource dataSource, String election) {
-    return new LeaderElection(dataSource, election);
-  }
-
-  /**
-   * Tells the candidates apart, in views, logs and warnings. By default the host name, the process
-   * ID and four random digits.
-   *
-   * @param identity the identity, of 1 to 255 bytes
-   * @return this
-   */
-  public LeaderElection identity(String identity) {
-    this.identity = identity;
-    return this;
-  }
-
-  /**
-   * Sets the schema of the extension, if that is not in the {@code search_path}.
-   *
-   * @param schema the name of the schema
-   * @return this
-   */
-  public LeaderElection schema(String schema) {
-    this.schema = schema;
-    return this;
-  }
-
-  /**
-   * Campaigns for one of several seats, of which each has a leader.
-   *
-   * @param seats the number of seats, from 1 to 10,000
-   * @return this
-   */
-  public LeaderElection seats(int seats) {
-    this.seats = seats;
-    return this;
-  }
-
-  /**
-   * Leads by a lease, each statement with another connection, and not in session scope.
-   *
-   * @param ttl how long a lease lasts that is not renewed, from 1 s to one day
-   * @return this
-   */
-  public LeaderElection ttl(Duration ttl) {
-    this.ttl = ttl;
-    return this;
-  }
-
-  /**
-   * Lets a job that hangs lose its leadership: it must call {@link Term#heartbeat} each third of
-   * this.
-   *
-   * @param heartbeat the length, from 1 s to one day
-   * @return this
-   */
-  public LeaderElection heartbeat(Duration heartbeat) {
-    this.heartbeat = heartbeat;
-    return this;
-  }
-
-  /**
-   * Sets how long the job may take to stop before that is reported.
-   *
-   * @param stopTimeout the length, at most one day; 10 s by default
-   * @return this
-   */
-  public LeaderElection stopTimeout(Duration stopTimeout) {
-    this.stopTimeout = stopTimeout;
-    return this;
-  }
-
-  /**
-   * Sets the logger, which gets elections and the ends of terms as information, and errors if there
-   * is no {@link #onError}.
-   *
-   * @param logger the logger; {@code org.leaderelection} by default
-   * @return this
-   */
-  public LeaderElection logger(System.Logger logger) {
-    this.logger = logger;
-    return this;
-  }
-
-  /**
-   * Is called when the elector is elected. The job starts after this has returned.
-   *
-   * @param callback gets the term
-   * @return this
-   */
-  public LeaderElection onElected(Consumer<? super Term> callback) {
-    this.onElected = callback;
-    return this;
-  }
-
-  /**
-   * Is called after the job has stopped, and before leadership is resigned.
-   *
-   * @param callback gets the term and the reason of its end
-   * @return this
-   */
-  public LeaderElection onOusted(BiConsumer<? super Term, ? super Elector.Reason> callback) {
-    this.onOusted = callback;
-    return this;
-  }
-
-  /**
-   * Is called with each error, in order, beside the elector.
-   *
-   * @param callback gets the error
-   * @return this
-   */
-  public LeaderElection onError(Consumer<? super LeaderElectionException> callback) {
-    this.onError = callback;
-    return this;
+  public static Builder builder(DataSource dataSource, String election) {
+    return new Builder(dataSource, election);
   }
 
   /**
    * Makes an elector.
    *
-   * @return the elector
-   * @throws IllegalArgumentException if an option is wrong
+   * @return the elector, which is to be run
    */
-  public Elector elector() {
-    return new Elector(this);
+  public Elector newElector() {
+    return new Elector(options);
   }
 
   /**
@@ -180,9 +68,8 @@ public final class LeaderElection {
    * @throws InterruptedException if this thread is interrupted while it waits
    */
   public Optional<Leader> leader() throws InterruptedException {
-    check();
-    Way.Query query = Way.of(this).query("CALL le_observe(?::text)", election);
-    return Optional.ofNullable(Leader.of(Jdbc.once(dataSource, query)));
+    Way.Query query = Way.of(options).query("CALL le_observe(?::text)", options.election);
+    return Optional.ofNullable(Leader.of(Jdbc.once(options.dataSource, query)));
   }
 
   /**
@@ -190,10 +77,9 @@ public final class LeaderElection {
    *
    * @param listener is told the present leader, or none, and then each change
    * @return the follower, which is to be run
-   * @throws IllegalArgumentException if an option is wrong
    */
   public Follower follow(Consumer<? super Optional<Leader>> listener) {
-    return new Follower(this, listener);
+    return new Follower(options, requireNonNull(listener, "listener"));
   }
 
   /**
@@ -206,7 +92,7 @@ public final class LeaderElection {
    */
   public Job every(Duration interval, Task task) {
     check(interval.compareTo(SECOND) >= 0, "interval must be at least 1 s");
-    return new Every(dataSource, Every.multiples(interval), interval, task);
+    return new Every(options.dataSource, Every.multiples(interval), interval, task);
   }
 
   /**
@@ -217,8 +103,8 @@ public final class LeaderElection {
    * @param task what is to be done
    * @return the job for {@link Elector#run}
    */
-  public Job every(UnaryOperator<Instant> schedule, Task task) {
-    return new Every(dataSource, schedule, null, task);
+  public Job every(Function<Instant, @Nullable Instant> schedule, Task task) {
+    return new Every(options.dataSource, schedule, null, task);
   }
 
   /**
@@ -231,8 +117,166 @@ public final class LeaderElection {
    * @param task what is to be done
    * @return the job for {@link Elector#run}
    */
-  public Job every(UnaryOperator<LocalDateTime> schedule, ZoneId zone, Task task) {
+  public Job every(
+      Function<LocalDateTime, @Nullable LocalDateTime> schedule, ZoneId zone, Task task) {
     return every(Every.inZone(schedule, zone), task);
+  }
+
+  /** The options for taking part in an election. */
+  public static final class Builder implements Cloneable {
+    final DataSource dataSource;
+    final String election;
+    @Nullable String identity;
+    @Nullable String schema;
+    @Nullable Integer seats;
+    @Nullable Duration ttl;
+    @Nullable Duration heartbeat;
+    Duration stopTimeout = Duration.ofSeconds(10);
+    System.Logger logger = System.getLogger("org.leaderelection");
+    Consumer<? super Term> onElected = term -> {};
+    BiConsumer<? super Term, ? super Elector.Reason> onOusted = (term, reason) -> {};
+    @Nullable Consumer<? super LeaderElectionException> onError;
+
+    private Builder(DataSource dataSource, String election) {
+      this.dataSource = requireNonNull(dataSource, "dataSource");
+      this.election = requireNonNull(election, "election");
+    }
+
+    /**
+     * Tells the candidates apart, in views, logs and warnings. By default the host name, the
+     * process ID and four random digits.
+     *
+     * @param identity the identity, of 1 to 255 bytes
+     * @return this
+     */
+    public Builder identity(String identity) {
+      this.identity = requireNonNull(identity, "identity");
+      return this;
+    }
+
+    /**
+     * Sets the schema of the extension, if that is not in the {@code search_path}.
+     *
+     * @param schema the name of the schema
+     * @return this
+     */
+    public Builder schema(String schema) {
+      this.schema = requireNonNull(schema, "schema");
+      return this;
+    }
+
+    /**
+     * Campaigns for one of several seats, of which each has a leader.
+     *
+     * @param seats the number of seats, from 1 to 10,000
+     * @return this
+     */
+    public Builder seats(int seats) {
+      this.seats = seats;
+      return this;
+    }
+
+    /**
+     * Leads by a lease, each statement with another connection, and not in session scope.
+     *
+     * @param ttl how long a lease lasts that is not renewed, from 1 s to one day
+     * @return this
+     */
+    public Builder ttl(Duration ttl) {
+      this.ttl = requireNonNull(ttl, "ttl");
+      return this;
+    }
+
+    /**
+     * Lets a job that hangs lose its leadership: it must call {@link Term#heartbeat} each third of
+     * this.
+     *
+     * @param heartbeat the length, from 1 s to one day
+     * @return this
+     */
+    public Builder heartbeat(Duration heartbeat) {
+      this.heartbeat = requireNonNull(heartbeat, "heartbeat");
+      return this;
+    }
+
+    /**
+     * Sets how long the job may take to stop before that is reported.
+     *
+     * @param stopTimeout the length, at most one day; 10 s by default
+     * @return this
+     */
+    public Builder stopTimeout(Duration stopTimeout) {
+      this.stopTimeout = requireNonNull(stopTimeout, "stopTimeout");
+      return this;
+    }
+
+    /**
+     * Sets the logger, which gets elections and the ends of terms as information, and errors if
+     * there is no {@link #onError}.
+     *
+     * @param logger the logger; {@code org.leaderelection} by default
+     * @return this
+     */
+    public Builder logger(System.Logger logger) {
+      this.logger = requireNonNull(logger, "logger");
+      return this;
+    }
+
+    /**
+     * Is called when the elector is elected. The job starts after this has returned.
+     *
+     * @param callback gets the term
+     * @return this
+     */
+    public Builder onElected(Consumer<? super Term> callback) {
+      this.onElected = requireNonNull(callback, "onElected");
+      return this;
+    }
+
+    /**
+     * Is called after the job has stopped, and before leadership is resigned.
+     *
+     * @param callback gets the term and the reason of its end
+     * @return this
+     */
+    public Builder onOusted(BiConsumer<? super Term, ? super Elector.Reason> callback) {
+      this.onOusted = requireNonNull(callback, "onOusted");
+      return this;
+    }
+
+    /**
+     * Is called with each error, in order, beside the elector.
+     *
+     * @param callback gets the error
+     * @return this
+     */
+    public Builder onError(Consumer<? super LeaderElectionException> callback) {
+      this.onError = requireNonNull(callback, "onError");
+      return this;
+    }
+
+    /**
+     * Returns the election with these options. Later changes of this have no effect on it.
+     *
+     * @return the election
+     * @throws IllegalArgumentException if an option is wrong
+     */
+    public LeaderElection build() {
+      check(seats == null || seats >= 1 && seats <= 10_000, "seats must be from 1 to 10000");
+      checkBytes("election", election + (seats == null ? "" : "/" + seats), 255);
+      boolean array = election.startsWith("{") && election.endsWith("}");
+      check(!election.isEmpty() && !array, "election must be a name, and not in braces");
+      checkBytes("identity", identity, 255);
+      checkBytes("schema", schema, 63);
+      checkLength("heartbeat", heartbeat, SECOND);
+      checkLength("ttl", ttl, SECOND);
+      checkLength("stopTimeout", stopTimeout, Duration.ofNanos(1));
+      try {
+        return new LeaderElection((Builder) clone());
+      } catch (CloneNotSupportedException e) {
+        throw new AssertionError(e);
+      }
+    }
   }
 
   static String newIdentity() {
@@ -246,26 +290,13 @@ public final class LeaderElection {
     return String.format("%s:%d:%04x", host, ProcessHandle.current().pid(), random);
   }
 
-  /** Checks the options as the server would. */
-  void check() {
-    check(seats == null || seats >= 1 && seats <= 10_000, "seats must be from 1 to 10000");
-    checkBytes("election", election + (seats == null ? "" : "/" + seats), 255);
-    boolean array = election.startsWith("{") && election.endsWith("}");
-    check(!election.isEmpty() && !array, "election must be a name, and not in braces");
-    checkBytes("identity", identity, 255);
-    checkBytes("schema", schema, 63);
-    checkLength("heartbeat", heartbeat, SECOND);
-    checkLength("ttl", ttl, SECOND);
-    checkLength("stopTimeout", stopTimeout, Duration.ofNanos(1));
-  }
-
-  private static void checkBytes(String what, String text, int most) {
+  private static void checkBytes(String what, @Nullable String text, int most) {
     int length = text == null ? 1 : text.getBytes(UTF_8).length;
     boolean good = text == null || text.indexOf('\0') < 0 && length >= 1 && length <= most;
     check(good, what + " must have 1 to " + most + " bytes, none of them zero");
   }
 
-  private static void checkLength(String what, Duration length, Duration least) {
+  private static void checkLength(String what, @Nullable Duration length, Duration least) {
     boolean good = length == null || length.compareTo(least) >= 0 && length.compareTo(DAY) <= 0;
     check(good, what + " must be from " + least + " to one day");
   }

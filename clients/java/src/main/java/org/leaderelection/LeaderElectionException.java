@@ -1,45 +1,73 @@
 package org.leaderelection;
 
+import java.sql.SQLException;
+import org.jspecify.annotations.Nullable;
+
 /** An error of an election. */
 public class LeaderElectionException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
   /** What kind of error this is. */
-  private final String kind;
+  private final ErrorKind kind;
 
-  LeaderElectionException(String kind, String message, Throwable cause) {
+  /** The SQLSTATE of what has caused this, or null. */
+  private final @Nullable String sqlState;
+
+  LeaderElectionException(ErrorKind kind, String message, @Nullable Throwable cause) {
     super(message, cause);
     this.kind = kind;
+    this.sqlState = stateOf(cause);
   }
 
   /** Returns the error that the user's code has ended by; null if it has none. */
-  static LeaderElectionException of(String kind, Throwable error) {
-    String message = "the " + kind + " has failed: ";
-    return error == null ? null : new LeaderElectionException(kind, message + text(error), error);
+  static @Nullable LeaderElectionException of(ErrorKind kind, @Nullable Throwable error) {
+    if (error == null) return null;
+    String what = kind == ErrorKind.JOB ? "the job" : "a callback";
+    return new LeaderElectionException(kind, what + " has failed: " + text(error), error);
+  }
+
+  /** Returns the error of a statement. */
+  static LeaderElectionException ofStatement(Throwable error) {
+    String state = stateOf(error);
+    boolean broken = state == null || state.startsWith("08");
+    return new LeaderElectionException(
+        broken ? ErrorKind.BROKEN : ErrorKind.SERVER, text(error), error);
+  }
+
+  private static @Nullable String stateOf(@Nullable Throwable error) {
+    if (error instanceof LeaderElectionException e) return e.sqlState;
+    try {
+      return error instanceof SQLException sql ? sql.getSQLState() : null;
+    } catch (Throwable e) {
+      return null;
+    }
   }
 
   /** Returns what an exception says, though its methods can throw. */
   static String text(Throwable error) {
     try {
-      return error.toString();
+      String message = error instanceof SQLException ? error.getMessage() : null;
+      return message == null ? error.toString() : message;
     } catch (Throwable e) {
       return error.getClass().getName();
     }
   }
 
   /**
-   * Returns what kind of error this is: the SQLSTATE if the server has raised it; else {@code
-   * timeout}, {@code no-connection} or {@code broken} for a statement, {@code lost} or {@code in
-   * doubt} for leadership, {@code job}, {@code slow job} or {@code callback} for what the elector
-   * runs.
+   * Returns what kind of error this is.
    *
-   * @return the kind of error
+   * @return the kind
    */
-  public final String kind() {
+  public final ErrorKind kind() {
     return kind;
   }
 
-  boolean isOfServer() {
-    return kind.matches("[0-9A-Z]{5}");
+  /**
+   * Returns the SQLSTATE of what has caused this error.
+   *
+   * @return the SQLSTATE, or null
+   */
+  public final @Nullable String sqlState() {
+    return sqlState;
   }
 }

@@ -8,7 +8,7 @@ final class Lease extends Way {
       "SELECT le_lease(?::text, ?::interval, identity => ?::text, token => ?::bigint)";
   private final Duration ttl;
 
-  Lease(LeaderElection options) {
+  Lease(LeaderElection.Builder options) {
     super(options, false);
     ttl = options.ttl;
     double length = seconds(ttl);

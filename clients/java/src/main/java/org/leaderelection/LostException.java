@@ -1,14 +1,18 @@
 package org.leaderelection;
 
+import java.util.Locale;
+import org.jspecify.annotations.Nullable;
+
 /** Leadership is lost, or in doubt. */
 public final class LostException extends LeaderElectionException {
   private static final long serialVersionUID = 1;
 
-  LostException(String kind, Term term, Throwable cause) {
-    super(kind, "leadership of " + term.election() + " is " + kind + because(cause), cause);
+  LostException(ErrorKind kind, Term term, @Nullable Throwable cause) {
+    super(kind, message(kind, term) + (cause == null ? "" : ": " + cause.getMessage()), cause);
   }
 
-  private static String because(Throwable cause) {
-    return cause == null ? "" : ": " + cause.getMessage();
+  private static String message(ErrorKind kind, Term term) {
+    String what = kind.name().toLowerCase(Locale.ROOT).replace('_', ' ');
+    return "leadership of " + term.election() + " is " + what;
   }
 }

@@ -88,7 +88,7 @@ abstract class Machine {
     if (asking != null && now >= asking.deadline) {
       String what = begun ? "no answer" : "no connection from the data source";
       String message = String.format("%s for %.1f s", what, now - asking.asked);
-      String kind = begun ? "timeout" : "no-connection";
+      ErrorKind kind = begun ? ErrorKind.TIMEOUT : ErrorKind.NO_CONNECTION;
       done(asking.serial, new LeaderElectionException(kind, message, null));
     }
     if (now >= until) {
@@ -114,13 +114,17 @@ abstract class Machine {
   }
 
   void fail(Ask ask, LeaderElectionException error) {
+    failAttempt(error, JUDGED.contains(ask.kind) ? PermanentException.of(error) : null);
+  }
+
+  /** Ends, or pauses, after an error, which can be a permanent one. */
+  void failAttempt(LeaderElectionException error, PermanentException permanent) {
     disconnect();
-    PermanentException cause = permanent(ask, error);
-    if (cause != null && !stopping || now >= lastAttempt) {
-      end(cause != null && !stopping ? cause : error);
+    if (permanent != null && !stopping || now >= lastAttempt) {
+      end(permanent != null && !stopping ? permanent : error);
       return;
     }
-    boolean notYet = error.kind().equals("LE003");
+    boolean notYet = "LE003".equals(error.sqlState());
     if (!notYet || !toldNotYet) report(error);
     toldNotYet = notYet;
     Matcher named = NAMED.matcher(error.getMessage());
@@ -133,11 +137,6 @@ abstract class Machine {
               : backoff(15, failures));
       until = Math.min(until, lastAttempt);
     }
-  }
-
-  /** Returns the permanent error that ends {@code run} because of this one, or null. */
-  PermanentException permanent(Ask ask, LeaderElectionException error) {
-    return JUDGED.contains(ask.kind) ? PermanentException.of(error) : null;
   }
 
   double backoff(double most, int before) {

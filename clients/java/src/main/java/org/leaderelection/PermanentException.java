@@ -1,8 +1,10 @@
 package org.leaderelection;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * An error that goes on until something is configured differently. It ends {@code run}. Its {@link
- * #kind kind} is {@code extension}, {@code privilege}, {@code argument} or {@code pooler}.
+ * #kind kind} is {@code EXTENSION}, {@code PRIVILEGE}, {@code ARGUMENT} or {@code POOLER}.
  */
 public final class PermanentException extends LeaderElectionException {
   private static final long serialVersionUID = 1;
@@ -10,31 +12,26 @@ public final class PermanentException extends LeaderElectionException {
       "session scope needs a connection of its own, and a pooler shares this one:"
           + " set a ttl, to lead by a lease";
 
-  PermanentException(String kind, String message, Throwable cause) {
+  PermanentException(ErrorKind kind, String message, @Nullable Throwable cause) {
     super(kind, message, cause);
   }
 
-  static PermanentException pooler(Throwable cause) {
-    return new PermanentException("pooler", SHARED, cause);
-  }
-
-  /** Returns the same error in other words. */
-  PermanentException because(String message) {
-    return new PermanentException(kind(), message, getCause());
+  static PermanentException pooler(@Nullable Throwable cause) {
+    return new PermanentException(ErrorKind.POOLER, SHARED, cause);
   }
 
   /** Returns the permanent error that an error of a bid is, or null. */
-  static PermanentException of(LeaderElectionException error) {
-    String kind =
-        switch (error.kind()) {
-          case "42883", "42P01", "3F000" -> "extension";
-          case "42501" -> "privilege";
-          case "LE005" -> "pooler";
-          default -> error.kind().matches("(22|42)[0-9A-Z]{3}") ? "argument" : "";
-        };
-    if (kind.equals("pooler")) {
-      return pooler(error);
-    }
-    return kind.isEmpty() ? null : new PermanentException(kind, error.getMessage(), error);
+  static @Nullable PermanentException of(LeaderElectionException error) {
+    String state = String.valueOf(error.sqlState());
+    return switch (state) {
+      case "LE005" -> pooler(error);
+      case "42883", "42P01", "3F000" -> of(ErrorKind.EXTENSION, error);
+      case "42501" -> of(ErrorKind.PRIVILEGE, error);
+      default -> state.matches("(22|42)[0-9A-Z]{3}") ? of(ErrorKind.ARGUMENT, error) : null;
+    };
+  }
+
+  private static PermanentException of(ErrorKind kind, LeaderElectionException error) {
+    return new PermanentException(kind, error.getMessage(), error);
   }
 }

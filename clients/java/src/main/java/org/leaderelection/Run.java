@@ -21,10 +21,8 @@ abstract class Run extends World implements AutoCloseable {
   private static final Runnable IDLE = () -> {};
   private static final String DIAGNOSE =
       """
-      SELECT
-        (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
-         WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
-        current_database()""";
+      SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+              WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1), current_database()""";
   private static final String EXPEL =
       "SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = ?::text AND name = ";
   private static final String MISSING =
@@ -34,9 +32,9 @@ abstract class Run extends World implements AutoCloseable {
       "leader_election is in schema \"%s\": "
           + "set the option schema to it, or add it to search_path";
 
-  final LeaderElection options;
+  final LeaderElection.Builder options;
   final Way way;
-  private final BlockingQueue<Runnable> events = new LinkedBlockingQueue<>();
+  final BlockingQueue<Runnable> events = new LinkedBlockingQueue<>();
   private final ExecutorService callbacks;
   private final AtomicBoolean started = new AtomicBoolean();
   private final CountDownLatch returned = new CountDownLatch(1);
@@ -47,8 +45,7 @@ abstract class Run extends World implements AutoCloseable {
   volatile Thread working; // on the job, or a callback of a term
   Machine machine;
 
-  Run(LeaderElection options, boolean keeps) {
-    options.check();
+  Run(LeaderElection.Builder options, boolean keeps) {
     this.options = options;
     this.keeps = keeps;
     this.way = Way.of(options);
@@ -86,11 +83,8 @@ abstract class Run extends World implements AutoCloseable {
         ended = true;
         machine.abandon();
       }
-      try {
-        disconnect();
-      } finally {
-        returned.countDown();
-      }
+      returned.countDown();
+      disconnect();
     }
     if (interrupted) Thread.currentThread().interrupt();
     return result;
@@ -138,10 +132,6 @@ abstract class Run extends World implements AutoCloseable {
   final void post(Runnable event) {
     events.add(event);
     if (ended) stepToEnd();
-  }
-
-  final boolean isIdle() {
-    return events.isEmpty();
   }
 
   /** Looks each second whether something has ended without a word. */
@@ -209,17 +199,15 @@ abstract class Run extends World implements AutoCloseable {
 
   /** Says in words what is wrong, and leaves nothing behind. */
   private void explain() throws InterruptedException {
-    if (!(result instanceof PermanentException permanent)) return;
-    String kind = permanent.kind();
+    ErrorKind kind = result instanceof PermanentException ? result.kind() : ErrorKind.OVER;
     try {
-      if (kind.equals("extension")) {
+      if (kind == ErrorKind.EXTENSION) {
         Object[] row = Jdbc.once(options.dataSource, new Way.Query(DIAGNOSE));
-        if (row[0] == null) {
-          result = permanent.because(MISSING.formatted(row[1]));
-        } else if (!row[0].equals(options.schema)) {
-          result = permanent.because(ELSEWHERE.formatted(row[0]));
-        }
-      } else if (kind.equals("pooler")) {
+        boolean there = row[0] != null;
+        if (there && row[0].equals(options.schema)) return;
+        String message = there ? ELSEWHERE.formatted(row[0]) : MISSING.formatted(row[1]);
+        result = new PermanentException(kind, message, result);
+      } else if (kind == ErrorKind.POOLER) {
         String names = way.seats == null ? way.names : "ANY (" + way.names + ")";
         expel(way.query(EXPEL + names, way.identity, way.election));
       }
@@ -235,7 +223,7 @@ abstract class Run extends World implements AutoCloseable {
         return;
       } catch (LeaderElectionException e) {
         // it can run in the session that it ends, or in one that another elector ends
-        if (e.kind().equals("timeout")) throw e;
+        if (e.kind() == ErrorKind.TIMEOUT) throw e;
       }
     }
   }

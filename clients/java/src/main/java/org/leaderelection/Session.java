@@ -7,7 +7,7 @@ final class Session extends Way {
   private static final String PID = ", pg_backend_pid()";
   private final Duration beat;
 
-  Session(LeaderElection options) {
+  Session(LeaderElection.Builder options) {
     super(options, true);
     interval = Math.min(1, heartbeat / 4);
     limit = Math.min(5, heartbeat / 3);

@@ -148,7 +148,7 @@ public final class Term {
 
   /** Reports an error of the job that does not end it. */
   void report(Throwable failure) {
-    LeaderElectionException error = LeaderElectionException.of("job", failure);
+    LeaderElectionException error = LeaderElectionException.of(ErrorKind.JOB, failure);
     if (!cancelled) machine.world.post(() -> machine.note(error));
   }
 

@@ -29,7 +29,7 @@ abstract class Way {
   double wait; // how long the next one does
   double retry; // after an error of a confirmation
 
-  Way(LeaderElection options, boolean opens) {
+  Way(LeaderElection.Builder options, boolean opens) {
     election = options.election;
     identity = options.identity == null ? LeaderElection.newIdentity() : options.identity;
     heartbeat = seconds(options.heartbeat);
@@ -42,7 +42,7 @@ abstract class Way {
     this.opens = opens;
   }
 
-  static Way of(LeaderElection options) {
+  static Way of(LeaderElection.Builder options) {
     return options.ttl == null ? new Session(options) : new Lease(options);
   }
 

@@ -31,7 +31,5 @@ abstract class World {
 
   void ousted(Term term, Elector.Reason reason) {}
 
-  void proclaimed(Proclamation call, LeaderElectionException error) {}
-
   void told(Leader leader) {}
 }

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.fail;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.sql.SQLException;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
@@ -20,7 +21,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.UnaryOperator;
+import java.util.function.Function;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
@@ -145,7 +146,7 @@ class ConformanceTest {
       } else if (kind.equals("schedule")) {
         String[] parts = words.get(0).split("\\+");
         Duration shift = Duration.ofSeconds(Long.parseLong(parts[1]));
-        UnaryOperator<Instant> multiples =
+        Function<Instant, Instant> multiples =
             Every.multiples(Duration.ofSeconds(Long.parseLong(parts[0])));
         every = new Every(null, t -> multiples.apply(t.minus(shift)).plus(shift), null, null);
       } else if (kind.equals("follow")) {
@@ -165,8 +166,10 @@ class ConformanceTest {
       for (int i = 0; i < words.size(); i += 2) {
         options.put(words.get(i), words.get(i + 1));
       }
-      LeaderElection election =
-          LeaderElection.of(null, String.valueOf(value(options.getOrDefault("election", "e"))));
+      LeaderElection.Builder election =
+          LeaderElection.builder(
+              new FakeDatabase().source(),
+              String.valueOf(value(options.getOrDefault("election", "e"))));
       options.forEach(
           (option, word) -> {
             switch (option) {
@@ -181,7 +184,7 @@ class ConformanceTest {
             }
           });
       try {
-        election.check();
+        election.build();
         seated = options.containsKey("seats");
         elector = new ElectorMachine(this, Way.of(election));
         machine = elector;
@@ -221,7 +224,8 @@ class ConformanceTest {
       LeaderElectionException error =
           first.endsWith("fails")
               ? LeaderElectionException.of(
-                  words.get(0).equals("job") ? "job" : "callback", new Exception("fails"))
+                  words.get(0).equals("job") ? ErrorKind.JOB : ErrorKind.CALLBACK,
+                  new Exception("fails"))
               : null;
       int serial = asked;
       switch (first) {
@@ -230,15 +234,20 @@ class ConformanceTest {
         case "fails" -> {
           String hint = String.join(" ", words.subList(1, words.size()));
           asked = 0;
-          step(() -> machine.done(serial, new LeaderElectionException(words.get(1), hint, null)));
+          step(
+              () ->
+                  machine.done(
+                      serial,
+                      new LeaderElectionException(
+                          ErrorKind.SERVER, hint, new SQLException(hint, words.get(1)))));
         }
         case "broken" -> {
           asked = 0;
-          step(() -> machine.broken(new LeaderElectionException("broken", "broken", null)));
+          step(() -> machine.broken(new LeaderElectionException(ErrorKind.BROKEN, "broken", null)));
         }
-        case "elected returns", "elected fails" -> step(() -> elector.electedDone(error));
-        case "job returns", "job fails" -> step(() -> elector.jobDone(error));
-        case "ousted returns", "ousted fails" -> step(() -> elector.oustedDone(error));
+        case "elected returns", "elected fails", "job returns", "job fails" ->
+            step(() -> elector.returned(error));
+        case "ousted returns", "ousted fails" -> step(() -> elector.returned(error));
         case "asleep" -> time = Double.parseDouble(words.get(2));
         case "heartbeat" -> {
           elector.term.heartbeat();
@@ -246,6 +255,7 @@ class ConformanceTest {
         }
         case "proclaim" -> {
           Proclamation call = new Proclamation(words.get(1), new CompletableFuture<>());
+          call.done().whenComplete((done, e) -> proclaimed((LeaderElectionException) e));
           step(() -> elector.proclaim(elector.term, call));
         }
         case "stop" -> step(machine::stop);
@@ -277,6 +287,11 @@ class ConformanceTest {
               due.latest() == null ? null : EPOCH.until(due.latest(), ChronoUnit.SECONDS));
         }
       }
+    }
+
+    private static String kind(LeaderElectionException error) {
+      if (error.kind() == ErrorKind.SERVER) return error.sqlState();
+      return error.kind() == ErrorKind.NO_CONNECTION ? "no-connection" : word(error.kind());
     }
 
     private static String word(Object item) {
@@ -351,7 +366,7 @@ class ConformanceTest {
     @Override
     void elected(Term term) {
       if (!held.contains("elected")) {
-        inbox.add(() -> elector.electedDone(null));
+        inbox.add(() -> elector.returned(null));
       }
       show("elected", "elected", term.token());
     }
@@ -364,7 +379,7 @@ class ConformanceTest {
     @Override
     void cancel() {
       if (!held.contains("job")) {
-        inbox.add(() -> elector.jobDone(null));
+        inbox.add(() -> elector.returned(null));
       }
       show("cancel", "cancel");
     }
@@ -372,19 +387,18 @@ class ConformanceTest {
     @Override
     void ousted(Term term, Elector.Reason reason) {
       if (!held.contains("ousted")) {
-        inbox.add(() -> elector.oustedDone(null));
+        inbox.add(() -> elector.returned(null));
       }
       show("ousted", "ousted", reason);
     }
 
     @Override
     void error(LeaderElectionException error) {
-      show("error", "error", error.kind());
+      show("error", "error", kind(error));
     }
 
-    @Override
-    void proclaimed(Proclamation call, LeaderElectionException error) {
-      show("proclaimed", "proclaimed", error == null ? "ok" : error.kind());
+    private void proclaimed(LeaderElectionException error) {
+      show("proclaimed", "proclaimed", error == null ? "ok" : kind(error));
     }
 
     @Override
@@ -399,7 +413,7 @@ class ConformanceTest {
     @Override
     void end(LeaderElectionException error) {
       ended = true;
-      show("end", "end" + (error == null ? "" : " " + error.kind()));
+      show("end", "end" + (error == null ? "" : " " + kind(error).replace("over", "denied")));
     }
   }
 }

@@ -43,8 +43,9 @@ class EndsTest {
     ENDS.put("linkage", () -> new NoClassDefFoundError("x"));
     ENDS.put("cancelled", CancellationException::new);
     ENDS.put("interrupted", InterruptedException::new);
-    ENDS.put("permanent", () -> new PermanentException("extension", "of another elector", null));
-    ENDS.put("lost", () -> new LeaderElectionException("lost", "of another elector", null));
+    ENDS.put(
+        "permanent", () -> new PermanentException(ErrorKind.EXTENSION, "of another elector", null));
+    ENDS.put("lost", () -> new LeaderElectionException(ErrorKind.LOST, "of another elector", null));
     ENDS.put("getMessage", BadMessage::new);
     ENDS.put("toString", BadText::new);
     ENDS.put("SQLSTATE", BadState::new);
@@ -104,7 +105,7 @@ class EndsTest {
     private final AtomicBoolean first = new AtomicBoolean(true);
 
     Copy(String name, boolean lease, String place, Callable<?> end) {
-      LeaderElection election = LeaderElection.of(database.source(), name);
+      LeaderElection.Builder election = LeaderElection.builder(database.source(), name);
       if (lease) election.ttl(Duration.ofSeconds(15));
       database.opening = () -> fail(place.equals("connect"), end);
       database.asking = () -> fail(place.equals("statement"), end);
@@ -117,7 +118,7 @@ class EndsTest {
               sneak(() -> fail(place.equals("error"), end));
             });
       }
-      elector = election.elector();
+      elector = election.build().newElector();
       electors.add(elector);
       run = new Thread(() -> elector.run(term -> job(term, place, end)), name);
       run.setUncaughtExceptionHandler((thread, e) -> result = e);
@@ -240,10 +241,10 @@ class EndsTest {
   @ValueSource(booleans = {false, true})
   void tryRunThrowsWhatTheJobThrows(boolean lease) throws Exception {
     for (Supplier<Throwable> end : ENDS.values()) {
-      LeaderElection election = LeaderElection.of(new FakeDatabase().source(), "e");
+      LeaderElection.Builder election = LeaderElection.builder(new FakeDatabase().source(), "e");
       if (lease) election.ttl(Duration.ofSeconds(15));
       Throwable failure = end.get();
-      Elector elector = election.elector();
+      Elector elector = election.build().newElector();
       Callable<?> throwing = throwing(() -> failure);
       Throwable thrown =
           assertThrows(
@@ -266,21 +267,23 @@ class EndsTest {
                 if (place.endsWith("interrupted")) Thread.currentThread().interrupt();
                 return throwing(end).call();
               };
-          LeaderElection election =
-              LeaderElection.of(new FakeDatabase().source(), name).onError(error -> {});
+          LeaderElection.Builder election =
+              LeaderElection.builder(new FakeDatabase().source(), name).onError(error -> {});
           Task task =
               (transaction, due, term) -> {
                 if (!place.equals("schedule")) fails.call();
                 done.add(name);
               };
           Job every =
-              election.every(
-                  last -> {
-                    if (place.equals("schedule")) sneak(fails);
-                    return last.plusSeconds(1);
-                  },
-                  task);
-          Elector elector = election.elector();
+              election
+                  .build()
+                  .every(
+                      last -> {
+                        if (place.equals("schedule")) sneak(fails);
+                        return last.plusSeconds(1);
+                      },
+                      task);
+          Elector elector = election.build().newElector();
           electors.add(elector);
           new Thread(() -> elector.run(every)).start();
         });
@@ -296,7 +299,10 @@ class EndsTest {
   @ValueSource(longs = {Long.MIN_VALUE, -1, 0, Long.MAX_VALUE})
   void scheduleThatStands(long seconds) throws Exception {
     Elector elector =
-        LeaderElection.of(new FakeDatabase().source(), "e").onError(error -> {}).elector();
+        LeaderElection.builder(new FakeDatabase().source(), "e")
+            .onError(error -> {})
+            .build()
+            .newElector();
     Job every =
         LeaderElection.of(new FakeDatabase().source(), "e")
             .every(

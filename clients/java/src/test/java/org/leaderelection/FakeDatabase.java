@@ -7,6 +7,7 @@ import java.sql.ResultSet;
 import java.sql.ResultSetMetaData;
 import java.sql.SQLException;
 import java.sql.Timestamp;
+import java.time.Duration;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.sql.DataSource;
@@ -23,6 +24,12 @@ final class FakeDatabase {
   final AtomicInteger opened = new AtomicInteger();
   final AtomicInteger closed = new AtomicInteger();
   final AtomicInteger aborted = new AtomicInteger();
+
+  /** Returns whether an elector runs its job. */
+  static boolean leads() throws Exception {
+    Elector elector = LeaderElection.of(new FakeDatabase().source(), "e").newElector();
+    return elector.tryRun(Duration.ZERO, term -> Thread.sleep(300));
+  }
 
   DataSource source() {
     return fake(DataSource.class);

@@ -59,13 +59,13 @@ import org.springframework.transaction.support.TransactionTemplate;
 @Timeout(120)
 class ServerIT {
   private static final AtomicInteger COUNT = new AtomicInteger();
-  private static final UnaryOperator<LeaderElection> SESSION = options -> options;
-  private static final UnaryOperator<LeaderElection> LEASE = ttl(6);
+  private static final UnaryOperator<LeaderElection.Builder> SESSION = options -> options;
+  private static final UnaryOperator<LeaderElection.Builder> LEASE = ttl(6);
 
   private final String name = "java-" + System.nanoTime() + "-" + COUNT.addAndGet(1);
   private final List<Copy> copies = new ArrayList<>();
 
-  private static UnaryOperator<LeaderElection> ttl(int seconds) {
+  private static UnaryOperator<LeaderElection.Builder> ttl(int seconds) {
     return options -> options.ttl(Duration.ofSeconds(seconds));
   }
 
@@ -145,19 +145,19 @@ class ServerIT {
     final Elector elector;
     final CompletableFuture<Void> run;
 
-    Copy(DataSource source, UnaryOperator<LeaderElection> options, Job job) {
-      LeaderElection election =
+    Copy(DataSource source, UnaryOperator<LeaderElection.Builder> options, Job job) {
+      LeaderElection.Builder election =
           options
-              .apply(LeaderElection.of(source, name).identity("copy-" + copies.size()))
+              .apply(LeaderElection.builder(source, name).identity("copy-" + copies.size()))
               .onElected(terms::add)
               .onOusted((term, reason) -> ousted.add(reason))
               .onError(errors::add);
-      elector = election.elector();
+      elector = election.build().newElector();
       run = CompletableFuture.runAsync(() -> elector.run(job), task -> new Thread(task).start());
       copies.add(this);
     }
 
-    Copy(DataSource source, UnaryOperator<LeaderElection> options) {
+    Copy(DataSource source, UnaryOperator<LeaderElection.Builder> options) {
       this(source, options, ServerIT::untilCancelled);
     }
 
@@ -176,7 +176,7 @@ class ServerIT {
       assertEquals(Elector.Health.STOPPED, elector.health());
     }
 
-    PermanentException failure(String kind) {
+    PermanentException failure(ErrorKind kind) {
       Throwable cause = assertThrows(ExecutionException.class, run::get).getCause();
       assertEquals(kind, ((PermanentException) cause).kind(), cause::getMessage);
       return (PermanentException) cause;
@@ -200,7 +200,7 @@ class ServerIT {
                 .noneMatch(thread -> thread.getName().startsWith("leader-election")));
   }
 
-  private void leadsAndResigns(DataSource source, UnaryOperator<LeaderElection> options)
+  private void leadsAndResigns(DataSource source, UnaryOperator<LeaderElection.Builder> options)
       throws Exception {
     Copy one = new Copy(source, options).elected();
     assertEquals("copy-0", leader());
@@ -230,7 +230,7 @@ class ServerIT {
 
   @Test
   void s03Heartbeat() throws Exception {
-    UnaryOperator<LeaderElection> heartbeat = o -> o.heartbeat(Duration.ofSeconds(6));
+    UnaryOperator<LeaderElection.Builder> heartbeat = o -> o.heartbeat(Duration.ofSeconds(6));
     Copy one = new Copy(direct(), heartbeat, term -> Thread.sleep(60_000)).elected();
     Copy two = new Copy(direct(), heartbeat);
     eventually(() -> !two.terms.isEmpty());
@@ -261,7 +261,7 @@ class ServerIT {
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void s05Pooler(boolean seats) throws Exception {
-    UnaryOperator<LeaderElection> session = seats ? options -> options.seats(2) : SESSION;
+    UnaryOperator<LeaderElection.Builder> session = seats ? options -> options.seats(2) : SESSION;
     try (HikariDataSource pool = pool(url("POOLER_URL"), 4)) {
       DataSource pooler = source(url("POOLER_URL"));
       new Copy(pooler, session, term -> Thread.sleep(60_000));
@@ -275,7 +275,7 @@ class ServerIT {
         Thread.sleep(400); // and gives that leader another one
       }
       for (Copy copy : copies) {
-        assertTrue(copy.failure("pooler").getMessage().contains("set a ttl"));
+        assertTrue(copy.failure(ErrorKind.POOLER).getMessage().contains("set a ttl"));
       }
       String leaders = "SELECT count(*) FROM le_leaders WHERE name LIKE ? || '%'";
       eventually(() -> ask(leaders, name).equals("0"));
@@ -345,7 +345,7 @@ class ServerIT {
     assertTrue(!thread.isAlive() || follower.errors() == 0);
   }
 
-  private void everyIsDoneOnce(UnaryOperator<LeaderElection> options, boolean cron)
+  private void everyIsDoneOnce(UnaryOperator<LeaderElection.Builder> options, boolean cron)
       throws Exception {
     String table = '"' + name + '"';
     execute(direct(), "CREATE TABLE " + table + " (due text, token bigint)");
@@ -377,7 +377,7 @@ class ServerIT {
     String odd =
         "SELECT count(*) - count(DISTINCT due) || ',' || count(*) FILTER (WHERE extract(second FROM due::timestamptz)::int % 2 <> 0) FROM ";
     assertEquals("0,0", ask(odd + table));
-    assertEquals("job", ((LeaderElectionException) one.errors.get(0)).kind());
+    assertEquals(ErrorKind.JOB, ((LeaderElectionException) one.errors.get(0)).kind());
     execute(direct(), "DROP TABLE " + table);
   }
 
@@ -410,7 +410,7 @@ class ServerIT {
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void s08Seats(boolean lease) throws Exception {
-    UnaryOperator<LeaderElection> way = lease ? LEASE : SESSION;
+    UnaryOperator<LeaderElection.Builder> way = lease ? LEASE : SESSION;
     for (int i = 0; i < 3; i++) new Copy(direct(), o -> way.apply(o).seats(2));
     eventually(() -> copies.stream().filter(copy -> !copy.terms.isEmpty()).count() == 2);
     Thread.sleep(1500);
@@ -528,24 +528,25 @@ class ServerIT {
     execute(direct(), "CREATE DATABASE " + database);
     execute(direct(), "CREATE ROLE " + database + " LOGIN");
     DataSource other = source(url("DATABASE_URL").replaceFirst("/[^/]*\\?", "/" + database + "?"));
-    String missing = new Copy(other, SESSION).failure("extension").getMessage();
+    String missing = new Copy(other, SESSION).failure(ErrorKind.EXTENSION).getMessage();
     String hint =
         "leader_election is not installed in database \"%s\": "
             + "run CREATE EXTENSION leader_election, or install the SQL edition";
     assertEquals(hint.formatted(database), missing);
     install(other, "\"L e\"");
-    String elsewhere = new Copy(other, LEASE).failure("extension").getMessage();
+    String elsewhere = new Copy(other, LEASE).failure(ErrorKind.EXTENSION).getMessage();
     assertTrue(elsewhere.startsWith("leader_election is in schema \"L e\": set the option schema"));
-    UnaryOperator<LeaderElection> schema = options -> options.schema("L e");
+    UnaryOperator<LeaderElection.Builder> schema = options -> options.schema("L e");
     new Copy(other, schema).elected().close();
-    assertEquals(Optional.empty(), schema.apply(LeaderElection.of(other, name)).leader());
+    assertEquals(
+        Optional.empty(), schema.apply(LeaderElection.builder(other, name)).build().leader());
     execute(
         other,
         "REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA \"L e\" FROM PUBLIC; GRANT USAGE ON SCHEMA \"L e\" TO PUBLIC");
     String unprivileged =
         url("DATABASE_URL").replaceFirst("/[^/]*$", "/" + database + "?user=" + database);
-    new Copy(source(unprivileged), schema).failure("privilege");
-    String refused = new Copy(direct(), ttl(80_000)).failure("argument").getMessage();
+    new Copy(source(unprivileged), schema).failure(ErrorKind.PRIVILEGE);
+    String refused = new Copy(direct(), ttl(80_000)).failure(ErrorKind.ARGUMENT).getMessage();
     assertTrue(refused.matches("(?s).*Hint: .*max_ttl.*"), refused);
     execute(direct(), "DROP DATABASE " + database + " WITH (FORCE)");
     execute(direct(), "DROP ROLE " + database);
@@ -569,7 +570,7 @@ class ServerIT {
     Copy one = new Copy(source(url), SESSION).elected();
     Copy two = new Copy(source(url + "&ApplicationName=mine"), SESSION);
     Follower follower =
-        LeaderElection.of(source(url), name).onError(one.errors::add).follow(l -> {});
+        LeaderElection.builder(source(url), name).onError(one.errors::add).build().follow(l -> {});
     new Thread(follower::run).start();
     Thread.sleep(3000);
     String names =
@@ -597,8 +598,9 @@ class ServerIT {
     Supplier<Elector> one =
         () ->
             (lease ? LEASE : SESSION)
-                .apply(LeaderElection.of(direct(), name).identity("once").onError(errors::add))
-                .elector();
+                .apply(LeaderElection.builder(direct(), name).identity("once").onError(errors::add))
+                .build()
+                .newElector();
     Copy other = new Copy(direct(), lease ? LEASE : SESSION).elected();
     assertFalse(one.get().tryRun(Duration.ZERO, term -> ran.add("too early")));
     long time = System.nanoTime();
@@ -619,14 +621,15 @@ class ServerIT {
     assertEquals("null", leader());
     assertEquals(List.of("once"), ran);
     assertEquals(List.of(), errors);
-    Elector refused = ttl(80_000).apply(LeaderElection.of(direct(), name)).elector();
+    Elector refused =
+        ttl(80_000).apply(LeaderElection.builder(direct(), name)).build().newElector();
     assertThrows(PermanentException.class, () -> refused.tryRun(Duration.ofDays(1), term -> {}));
     DataSource none = source("jdbc:postgresql://127.0.0.1:1/none?user=none");
-    Elector unreachable = LeaderElection.of(none, name).elector();
+    Elector unreachable = LeaderElection.of(none, name).newElector();
     LeaderElectionException broken =
         assertThrows(
             LeaderElectionException.class, () -> unreachable.tryRun(Duration.ZERO, term -> {}));
-    assertEquals("broken", broken.kind());
+    assertEquals(ErrorKind.BROKEN, broken.kind());
   }
 
   /** A transaction of a library: runs code in it, with each way to ask there, and then ends it. */
@@ -755,7 +758,7 @@ class ServerIT {
         new Copy(
                 direct(),
                 o ->
-                    LeaderElection.of(direct(), name + more)
+                    LeaderElection.builder(direct(), name + more)
                         .onElected(o.onElected)
                         .onOusted(o.onOusted)
                         .ttl(Duration.ofSeconds(6)))

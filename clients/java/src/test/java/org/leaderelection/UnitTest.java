@@ -7,6 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.reflect.Method;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.SQLException;
@@ -20,7 +23,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.function.UnaryOperator;
+import java.util.function.Function;
+import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -33,28 +37,45 @@ import org.springframework.scheduling.support.CronExpression;
 class UnitTest {
   private final FakeDatabase database = new FakeDatabase();
   private volatile Throwable failure;
-  private final LeaderElection election = LeaderElection.of(database.source(), "e");
+  private final LeaderElection.Builder election = LeaderElection.builder(database.source(), "e");
 
   @Test
   void t1WrongOption() {
-    LeaderElection wrong = LeaderElection.of(database.source(), "{a}");
-    assertThrows(IllegalArgumentException.class, wrong::elector);
-    assertThrows(IllegalArgumentException.class, () -> wrong.follow(leader -> {}));
+    LeaderElection.Builder wrong = LeaderElection.builder(database.source(), "{a}");
+    assertThrows(IllegalArgumentException.class, wrong::build);
+    DataSource source = database.source();
+    assertThrows(IllegalArgumentException.class, () -> LeaderElection.of(source, ""));
+    assertThrows(NullPointerException.class, () -> LeaderElection.of(null, "e"));
+    assertThrows(NullPointerException.class, () -> LeaderElection.of(source, null));
+    assertThrows(NullPointerException.class, () -> wrong.ttl(null));
+    assertThrows(NullPointerException.class, () -> wrong.onError(null));
+  }
+
+  @Test
+  void electionDoesNotChange() throws Exception {
+    LeaderElection.Builder builder = election.identity("before");
+    LeaderElection built = builder.build();
+    builder.identity("after").onElected(term -> builder.identity("called"));
+    try (Elector elector = built.newElector()) {
+      assertEquals("before", elector.identity());
+      assertTrue(elector.tryRun(Duration.ZERO, term -> {}));
+    }
+    assertEquals("after", builder.build().newElector().identity());
   }
 
   @Test
   void t1IntervalOfEvery() {
     Task task = (transaction, due, term) -> {};
     assertThrows(
-        IllegalArgumentException.class, () -> election.every(Duration.ofMillis(999), task));
-    election.every(Duration.ofSeconds(1), task);
-    election.every(Duration.ofDays(7), task);
+        IllegalArgumentException.class, () -> election.build().every(Duration.ofMillis(999), task));
+    election.build().every(Duration.ofSeconds(1), task);
+    election.build().every(Duration.ofDays(7), task);
   }
 
   @Test
   void t2Identities() {
-    String identity = election.elector().identity();
-    assertNotEquals(identity, election.elector().identity());
+    String identity = election.build().newElector().identity();
+    assertNotEquals(identity, election.build().newElector().identity());
     assertTrue(identity.matches(".+:" + ProcessHandle.current().pid() + ":[0-9a-f]{4}"), identity);
   }
 
@@ -82,7 +103,7 @@ class UnitTest {
           if (fails) throw new IllegalStateException("the callback's");
           await(end);
         });
-    Elector elector = election.elector();
+    Elector elector = election.build().newElector();
     Job job =
         term -> {
           database.lost = true;
@@ -125,12 +146,12 @@ class UnitTest {
   @ValueSource(booleans = {false, true})
   void t5StopBeforeRun(boolean lease) {
     if (lease) election.ttl(Duration.ofSeconds(6));
-    try (Elector elector = election.elector()) {
+    try (Elector elector = election.build().newElector()) {
       elector.stop();
       elector.run(term -> {});
       assertEquals(Elector.State.STOPPED, elector.state());
     }
-    Follower follower = election.follow(leader -> {});
+    Follower follower = election.build().follow(leader -> {});
     follower.close();
     follower.run();
     assertEquals(0, database.opened.get());
@@ -139,7 +160,7 @@ class UnitTest {
   @ParameterizedTest
   @ValueSource(doubles = {0, Double.NaN, Double.NEGATIVE_INFINITY})
   void termThatIsNotConfirmedDoesNotLead(double confirmedUntil) {
-    Term term = new Term((ElectorMachine) election.elector().machine, "e", 7);
+    Term term = new Term((ElectorMachine) election.build().newElector().machine, "e", 7);
     assertFalse(term.isLeading());
     term.confirmedUntil = confirmedUntil;
     term.heartbeat();
@@ -150,7 +171,7 @@ class UnitTest {
   void runThatFailsCancelsTheJob() throws Exception {
     CompletableFuture<Term> begun = new CompletableFuture<>();
     CompletableFuture<Term> cancelled = new CompletableFuture<>();
-    Elector elector = election.elector();
+    Elector elector = election.build().newElector();
     Job job =
         term -> {
           begun.complete(term);
@@ -183,7 +204,7 @@ class UnitTest {
     election
         .onElected(term -> closeIf(where.equals("elected"), elector[0]))
         .onOusted((term, reason) -> closeIf(where.equals("ousted"), elector[0]));
-    elector[0] = election.elector();
+    elector[0] = election.build().newElector();
     ends(run(elector[0], term -> closeIf(where.equals("job"), elector[0])));
     assertEquals(1, elector[0].terms());
     assertEquals(0, elector[0].errors());
@@ -199,7 +220,7 @@ class UnitTest {
         () -> {
           throw new SQLException(null, "53300");
         };
-    Elector elector = election.elector();
+    Elector elector = election.build().newElector();
     Thread run = run(elector, UnitTest::sleep);
     until(() -> elector.errors() == 2);
     elector.stop();
@@ -215,7 +236,8 @@ class UnitTest {
           while (late.getCount() > 0) awaitIgnoringInterrupts(late);
           return null;
         };
-    Elector elector = election.heartbeat(Duration.ofSeconds(1)).elector(); // opens in 1/3 s
+    Elector elector =
+        election.heartbeat(Duration.ofSeconds(1)).build().newElector(); // opens in 1/3 s
     Thread run = run(elector, UnitTest::sleep);
     until(() -> elector.errors() == 2);
     elector.stop();
@@ -259,8 +281,8 @@ class UnitTest {
         (transaction, due, term) -> {
           throw new SQLException("the task's");
         };
-    Elector elector = election.elector();
-    Thread run = run(elector, election.every(Duration.ofSeconds(1), task));
+    Elector elector = election.build().newElector();
+    Thread run = run(elector, election.build().every(Duration.ofSeconds(1), task));
     until(() -> database.aborted.get() == 1);
     elector.stop();
     ends(run);
@@ -269,7 +291,7 @@ class UnitTest {
   @Test
   void interruptLeavesNothingBehind() throws Exception {
     CompletableFuture<Void> begun = new CompletableFuture<>();
-    Elector elector = election.elector();
+    Elector elector = election.build().newElector();
     Thread run =
         run(
             elector,
@@ -295,17 +317,33 @@ class UnitTest {
           if (database.opened.get() == 3) end.await();
           return null;
         };
-    Thread run = run(election.elector(), UnitTest::sleep);
+    Thread run = run(election.build().newElector(), UnitTest::sleep);
     until(() -> database.opened.get() == 3);
     run.interrupt();
     ends(run);
-    assertEquals("extension", ((PermanentException) failure).kind());
+    assertEquals(ErrorKind.EXTENSION, ((PermanentException) failure).kind());
+  }
+
+  @Test
+  void withoutTheOptionalDependencies() throws Exception {
+    List<URL> path = new ArrayList<>();
+    for (Class<?> type : List.of(Elector.class, FakeDatabase.class)) {
+      path.add(type.getProtectionDomain().getCodeSource().getLocation());
+    }
+    ClassLoader platform = ClassLoader.getPlatformClassLoader();
+    try (URLClassLoader loader = new URLClassLoader(path.toArray(URL[]::new), platform)) {
+      Class<?> database = loader.loadClass("org.leaderelection.FakeDatabase");
+      assertNotEquals(FakeDatabase.class, database);
+      Method leads = database.getDeclaredMethod("leads");
+      leads.setAccessible(true);
+      assertEquals(true, leads.invoke(null));
+    }
   }
 
   /** What is due at a time of day in a zone, after a time, as the clocks of that zone show it. */
   private static String due(String time, ZoneId zone, String after, int times) {
     CronExpression cron = CronExpression.parse("0 " + time + " * * *");
-    UnaryOperator<Instant> schedule = Every.inZone(cron::next, zone);
+    Function<Instant, Instant> schedule = Every.inZone(cron::next, zone);
     List<String> due = new ArrayList<>();
     for (Instant last = Instant.parse(after); times-- > 0; due.add(last.toString())) {
       last = schedule.apply(last);
@@ -340,7 +378,7 @@ class UnitTest {
   void t6ScheduleThatStandsOrEnds() {
     ZoneId berlin = ZoneId.of("Europe/Berlin");
     assertNull(Every.inZone(last -> null, berlin).apply(Instant.EPOCH));
-    UnaryOperator<Instant> stands = Every.inZone(last -> last, berlin);
+    Function<Instant, Instant> stands = Every.inZone(last -> last, berlin);
     assertThrows(IllegalStateException.class, () -> stands.apply(Instant.EPOCH));
   }
 
@@ -357,7 +395,8 @@ class UnitTest {
 
   @Test
   void sqlOfANameWithWhatLooksLikeAParameter() {
-    Elector elector = LeaderElection.of(database.source(), "a?b:c").schema("L\"e$1").elector();
+    Elector elector =
+        LeaderElection.builder(database.source(), "a?b:c").schema("L\"e$1").build().newElector();
     Term term = new Term((ElectorMachine) elector.machine, "a?b:c", 42);
     assertEquals(
         "SELECT \"L\"\"e$1\".le_assert_leader(convert_from(decode('613f623a63', 'hex'), 'UTF8'), 42)",
@@ -367,7 +406,7 @@ class UnitTest {
   }
 
   private Term term(String name) {
-    return new Term((ElectorMachine) election.elector().machine, name, 42);
+    return new Term((ElectorMachine) election.build().newElector().machine, name, 42);
   }
 
   @AfterEach
