@@ -1,26 +1,30 @@
 package org.example;
 
+import java.sql.SQLException;
+import javax.sql.DataSource;
 import org.leaderelection.Term;
+import org.leaderelection.spring.LeaderElections;
+import org.leaderelection.spring.LeaderOnly;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
-import org.springframework.jdbc.core.ConnectionCallback;
 import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.jdbc.datasource.DataSourceUtils;
 import org.springframework.scheduling.annotation.EnableScheduling;
 import org.springframework.scheduling.annotation.Scheduled;
-import org.springframework.transaction.support.TransactionTemplate;
+import org.springframework.transaction.annotation.Transactional;
 
 /** Of any number of copies of this application, the leader's runs the scheduled method. */
 @SpringBootApplication
 @EnableScheduling
 public class Main {
-  private final Leadership leadership;
+  private final LeaderElections elections;
+  private final DataSource dataSource;
   private final JdbcTemplate jdbc;
-  private final TransactionTemplate transaction;
 
-  Main(Leadership leadership, JdbcTemplate jdbc, TransactionTemplate transaction) {
-    this.leadership = leadership;
+  Main(LeaderElections elections, DataSource dataSource, JdbcTemplate jdbc) {
+    this.elections = elections;
+    this.dataSource = dataSource;
     this.jdbc = jdbc;
-    this.transaction = transaction;
   }
 
   public static void main(String[] args) {
@@ -29,18 +33,11 @@ public class Main {
   }
 
   @Scheduled(fixedDelay = 1000)
-  void sendInvoices() {
-    leadership.ifLeading(term -> transaction.executeWithoutResult(status -> sendInvoices(term)));
-  }
-
-  private void sendInvoices(Term term) {
-    // the transaction cannot commit when the term is over
-    ConnectionCallback<Void> guard =
-        connection -> {
-          term.guard(connection);
-          return null;
-        };
-    jdbc.execute(guard);
+  @LeaderOnly("spring")
+  @Transactional
+  void sendInvoices() throws SQLException {
+    Term term = elections.term();
+    term.guard(DataSourceUtils.getConnection(dataSource)); // no commit when the term is over
     jdbc.update("INSERT INTO work_done (token) VALUES (?)", term.token());
   }
 }

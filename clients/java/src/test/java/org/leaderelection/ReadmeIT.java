@@ -30,7 +30,7 @@ class ReadmeIT {
   @Test
   void programsOfReadme() throws Exception {
     String readme = Files.readString(Path.of("README.md"));
-    Matcher blocks = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(readme);
+    Matcher blocks = Pattern.compile("(?<!-->\n)```java\n(.*?)```", Pattern.DOTALL).matcher(readme);
     List<String> names = new ArrayList<>();
     List<String> arguments = new ArrayList<>(List.of("-Xlint:all,-try", "-Werror", "-cp"));
     arguments.add(System.getProperty("java.class.path"));

@@ -1,0 +1,203 @@
+package org.leaderelection.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.micrometer.core.instrument.MeterRegistry;
+import java.net.URI;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.sql.DataSource;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.leaderelection.Elector;
+import org.leaderelection.Term;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.Import;
+import org.springframework.context.event.EventListener;
+import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.jdbc.datasource.DataSourceUtils;
+import org.springframework.scheduling.annotation.EnableScheduling;
+import org.springframework.scheduling.annotation.Scheduled;
+import org.springframework.transaction.annotation.Transactional;
+
+@Timeout(120)
+class SpringBootTest {
+  private static final String NAME = "spring-" + System.nanoTime();
+  private final List<ConfigurableApplicationContext> copies = new CopyOnWriteArrayList<>();
+
+  /** What a copy has done; the configuration itself is behind a proxy. */
+  static class State {
+    final List<String> events = new CopyOnWriteArrayList<>();
+    final AtomicInteger runs = new AtomicInteger();
+    final AtomicInteger interrupts = new AtomicInteger();
+    volatile boolean sleeps;
+    volatile boolean sleeping;
+    volatile Term term;
+  }
+
+  @Configuration
+  @EnableAutoConfiguration
+  @EnableScheduling
+  @Import(State.class)
+  static class App {
+    private final LeaderElections elections;
+    private final JdbcTemplate jdbc;
+    private final State state;
+
+    App(LeaderElections elections, JdbcTemplate jdbc, State state) {
+      this.elections = elections;
+      this.jdbc = jdbc;
+      this.state = state;
+    }
+
+    @Scheduled(fixedDelay = 50)
+    @LeaderOnly("${election}")
+    @Transactional
+    void work() throws Exception {
+      DataSource source = jdbc.getDataSource();
+      state.term = elections.term();
+      state.term.guard(DataSourceUtils.getConnection(source));
+      state.runs.incrementAndGet();
+      if (!state.sleeps) return;
+      state.sleeping = true;
+      try {
+        Thread.sleep(60_000);
+      } catch (InterruptedException e) {
+        state.interrupts.incrementAndGet();
+      }
+      state.sleeping = false;
+    }
+
+    @EventListener
+    void elected(ElectedEvent event) {
+      state.events.add("elected " + event.term().election());
+    }
+
+    @EventListener
+    void ousted(OustedEvent event) {
+      state.events.add("ousted " + event.reason());
+    }
+  }
+
+  @Configuration
+  @EnableAutoConfiguration
+  static class Wrong {
+    @LeaderOnly("x")
+    int answers() {
+      return 42;
+    }
+  }
+
+  private State begin(Class<?> type, String... properties) {
+    String url = System.getenv("DATABASE_URL");
+    assumeTrue(url != null, "DATABASE_URL is not set");
+    URI uri = URI.create(url);
+    String jdbc =
+        uri.getHost() + ":" + uri.getPort() + uri.getPath() + "?user=" + uri.getUserInfo();
+    ConfigurableApplicationContext copy =
+        new SpringApplicationBuilder(type)
+            .web(WebApplicationType.NONE)
+            .properties("spring.datasource.url=jdbc:postgresql://" + jdbc, "election=" + NAME)
+            .properties("spring.datasource.hikari.maximum-pool-size=4")
+            .properties(properties)
+            .run();
+    copies.add(copy);
+    return copy.getBean(State.class);
+  }
+
+  private static void eventually(Callable<Boolean> condition) throws Exception {
+    long until = System.nanoTime() + 20_000_000_000L;
+    while (!condition.call()) {
+      assertTrue(System.nanoTime() < until, "not within 20 s");
+      Thread.sleep(20);
+    }
+  }
+
+  @AfterEach
+  void closeAll() {
+    copies.forEach(ConfigurableApplicationContext::close);
+  }
+
+  private double meter(int copy, String name) {
+    MeterRegistry registry = copies.get(copy).getBean(MeterRegistry.class);
+    return registry
+        .get("leader.election." + name)
+        .tag("election", NAME)
+        .meter()
+        .measure()
+        .iterator()
+        .next()
+        .getValue();
+  }
+
+  /** Returns what the health indicator says, whose type differs between versions. */
+  private String health(int copy) throws ReflectiveOperationException {
+    Object indicator = copies.get(copy).getBean("leaderElectionHealthIndicator");
+    var method = indicator.getClass().getMethod("health");
+    method.setAccessible(true);
+    return method.invoke(indicator).toString();
+  }
+
+  private void leadsAndHandsOver(String... properties) throws Exception {
+    State one = begin(App.class, properties);
+    eventually(() -> one.runs.get() >= 3);
+    assertEquals(List.of("elected " + NAME), one.events);
+    State two = begin(App.class, properties);
+    int runs = one.runs.get();
+    eventually(() -> one.runs.get() >= runs + 10);
+    assertEquals(0, two.runs.get());
+    assertEquals(1, meter(0, "leading"));
+    assertEquals(0, meter(1, "leading"));
+    assertEquals(1, meter(0, "terms"));
+    assertTrue(meter(0, "confirmations") >= 1);
+    assertTrue(health(0).contains("UP") && health(0).contains("LEADING"), health(0));
+    assertTrue(health(1).contains("UP") && health(1).contains("WAITING"), health(1));
+    one.sleeps = true;
+    eventually(() -> one.sleeping);
+    Term term = one.term;
+    assertTrue(term.isLeading());
+    copies.get(0).close();
+    assertEquals(1, one.interrupts.get());
+    assertFalse(term.isLeading() || one.sleeping);
+    assertEquals(List.of("elected " + NAME, "ousted RESIGNED"), one.events);
+    eventually(() -> two.runs.get() >= 3);
+    assertTrue(two.term.token() > term.token());
+    LeaderElections elections = copies.get(1).getBean(LeaderElections.class);
+    elections.stop(); // as a pause of the context does
+    int after = two.runs.get();
+    Thread.sleep(300);
+    assertEquals(after, two.runs.get());
+    assertEquals(Elector.Health.STOPPED, elections.electors().get(NAME).health());
+    assertTrue(health(1).contains("DOWN"), health(1));
+    elections.start();
+    eventually(() -> two.runs.get() >= after + 3);
+    assertThrows(IllegalStateException.class, elections::term);
+  }
+
+  @Test
+  void session() throws Exception {
+    leadsAndHandsOver();
+  }
+
+  @Test
+  void lease() throws Exception {
+    leadsAndHandsOver("leader-election.ttl=6s", "leader-election.identity=me");
+  }
+
+  @Test
+  void methodThatReturnsSomething() {
+    Exception refused = assertThrows(Exception.class, () -> begin(Wrong.class));
+    assertTrue(refused.toString().contains("@LeaderOnly needs a method"), refused.toString());
+  }
+}

@@ -1,0 +1,91 @@
+package org.leaderelection.spring;
+
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+import org.leaderelection.Elector;
+import org.leaderelection.LeaderElection;
+import org.leaderelection.Term;
+import org.springframework.context.SmartLifecycle;
+
+/** The elections of this application's {@link LeaderOnly} methods, while it runs. */
+public final class LeaderElections implements SmartLifecycle {
+  private final Map<String, Candidate> candidates = new ConcurrentHashMap<>();
+  private final Function<String, LeaderElection> elections;
+  private final Set<String> names;
+  private boolean running;
+
+  LeaderElections(Set<String> names, Function<String, LeaderElection> elections) {
+    this.names = names;
+    this.elections = elections;
+  }
+
+  /**
+   * Returns the term in which this thread runs a {@link LeaderOnly} method, such as to guard its
+   * transaction.
+   *
+   * @return the term
+   * @throws IllegalStateException if this thread runs none
+   */
+  public Term term() {
+    return Optional.ofNullable(Candidate.CURRENT.get())
+        .orElseThrow(() -> new IllegalStateException("this thread runs no @LeaderOnly method"));
+  }
+
+  /**
+   * Returns the electors by the names of their elections.
+   *
+   * @return the electors
+   */
+  public Map<String, Elector> electors() {
+    names.forEach(this::candidate);
+    return candidates.entrySet().stream()
+        .collect(Collectors.toMap(Map.Entry::getKey, each -> each.getValue().elector));
+  }
+
+  synchronized Candidate candidate(String name) {
+    Candidate candidate = candidates.get(name);
+    if (candidate == null) {
+      candidate = new Candidate(name, elections.apply(name));
+      candidates.put(name, candidate);
+      if (running) candidate.start();
+    }
+    return candidate;
+  }
+
+  @Override
+  public synchronized void start() {
+    names.forEach(this::candidate);
+    running = true;
+    candidates.values().forEach(Candidate::start);
+  }
+
+  /** Stops beside the caller, so that Spring can give up. */
+  @Override
+  public void stop(Runnable callback) {
+    new Thread(
+            () -> {
+              stop();
+              callback.run();
+            },
+            "leader-election stop")
+        .start();
+  }
+
+  @Override
+  public void stop() {
+    synchronized (this) {
+      running = false;
+    }
+    candidates.values().forEach(candidate -> candidate.elector.stop());
+    candidates.values().forEach(candidate -> candidate.elector.close());
+  }
+
+  @Override
+  public synchronized boolean isRunning() {
+    return running;
+  }
+}
