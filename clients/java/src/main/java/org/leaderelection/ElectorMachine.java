@@ -2,9 +2,7 @@ package org.leaderelection;
 
 import java.util.ArrayDeque;
 import java.util.Deque;
-import org.leaderelection.Elector.Health;
 import org.leaderelection.Elector.Reason;
-import org.leaderelection.Elector.State;
 import org.leaderelection.World.Proclamation;
 
 /** The state machine of an elector. */
@@ -45,20 +43,21 @@ final class ElectorMachine extends Machine {
     this.way = way;
   }
 
-  synchronized State state() {
+  synchronized Elector.State state() {
     return switch (phase) {
-      case STOPPED -> State.STOPPED;
-      case PAUSED -> State.PAUSED;
-      case CAMPAIGN, CONFIRMING -> State.WAITING;
-      default -> reason == null && phase != Phase.LEAVING ? State.LEADING : State.STOPPING;
+      case STOPPED -> Elector.State.STOPPED;
+      case PAUSED -> Elector.State.PAUSED;
+      case CAMPAIGN, CONFIRMING -> Elector.State.WAITING;
+      default ->
+          reason == null && phase != Phase.LEAVING ? Elector.State.LEADING : Elector.State.STOPPING;
     };
   }
 
-  synchronized Health health() {
-    if (phase == Phase.STOPPED) return Health.STOPPED;
-    if (failures > 0 || over != null) return Health.IN_DOUBT;
-    if (term == null || phase == Phase.CONFIRMING) return Health.WAITING;
-    return world.clock() < term.validUntil() ? Health.LEADING : Health.IN_DOUBT;
+  synchronized Elector.Health health() {
+    if (phase == Phase.STOPPED) return Elector.Health.STOPPED;
+    if (failures > 0 || over != null) return Elector.Health.IN_DOUBT;
+    if (term == null || phase == Phase.CONFIRMING) return Elector.Health.WAITING;
+    return world.clock() < term.validUntil() ? Elector.Health.LEADING : Elector.Health.IN_DOUBT;
   }
 
   @Override
@@ -113,11 +112,8 @@ final class ElectorMachine extends Machine {
     reason = null;
     refused = false;
     began = NEVER;
-    if (way.opens) {
-      send("open", null, way.limit);
-    } else {
-      bid();
-    }
+    if (way.opens) send("open", null, way.limit);
+    else bid();
   }
 
   private void bid() {
@@ -168,13 +164,9 @@ final class ElectorMachine extends Machine {
 
   private void confirm(Ask ask, boolean leads, boolean pooled) {
     if (over != null) return;
-    if (pooled) {
-      lose(Reason.LOST, PermanentException.pooler(null));
-    } else if (leads) {
-      confirmed(ask);
-    } else {
-      lose(Reason.LOST, new LostException(ErrorKind.LOST, term, null));
-    }
+    if (pooled) lose(PermanentException.pooler(null));
+    else if (leads) confirmed(ask);
+    else lose(new LostException(ErrorKind.LOST, term, null));
     if (phase == Phase.CONFIRMING) lead();
   }
 
@@ -202,11 +194,8 @@ final class ElectorMachine extends Machine {
   /** A callback or the job has returned, or failed. */
   void returned(LeaderElectionException error) {
     boolean job = phase == Phase.JOB;
-    if (job && once && reason == null && error != null) {
-      result = error;
-    } else {
-      note(error);
-    }
+    if (job && once && reason == null && error != null) result = error;
+    else if (error != null) report(error);
     if (phase == Phase.OUSTED) {
       phase = Phase.LEAVING;
     } else if (job || reason != null) {
@@ -221,17 +210,9 @@ final class ElectorMachine extends Machine {
     }
   }
 
-  /** Reports an error of the user's code, if there is one. */
-  void note(LeaderElectionException error) {
-    if (error != null) report(error);
-  }
-
   void proclaim(Term during, Proclamation call) {
-    if (holds() && reason == null && during == term) {
-      proclaims.add(call);
-    } else {
-      call.done().completeExceptionally(new LostException(ErrorKind.OVER, during, null));
-    }
+    if (holds() && reason == null && during == term) proclaims.add(call);
+    else call.done().completeExceptionally(new LostException(ErrorKind.OVER, during, null));
   }
 
   private void proclaimed(LeaderElectionException error) {
@@ -248,17 +229,14 @@ final class ElectorMachine extends Machine {
     if (stopping) return;
     stopping = true;
     boolean bidding = !way.opens && asking != null && asking.kind().equals("bid");
-    if (inTerm()) {
-      cancel(Reason.RESIGNED);
-    } else if (phase != Phase.LEAVING && !bidding) {
-      super.stop();
-    }
+    if (inTerm()) cancel(Reason.RESIGNED);
+    else if (phase != Phase.LEAVING && !bidding) super.stop();
   }
 
   @Override
   synchronized void abandon() {
     stopping = true;
-    if (holds()) lose(Reason.LOST, new LostException(ErrorKind.LOST, term, null));
+    if (holds()) lose(new LostException(ErrorKind.LOST, term, null));
   }
 
   private void cancel(Reason why) {
@@ -275,39 +253,29 @@ final class ElectorMachine extends Machine {
   }
 
   private void doubt() {
-    lose(Reason.IN_DOUBT, new LostException(ErrorKind.IN_DOUBT, term, null));
+    lose(new LostException(ErrorKind.IN_DOUBT, term, null));
   }
 
-  private void lose(Reason why, LeaderElectionException error) {
+  private void lose(LeaderElectionException error) {
     over = error;
-    if (once && reason == null) {
-      result = error;
-    } else if (error instanceof LostException) {
-      report(error);
-    }
+    if (once && reason == null) result = error;
+    else if (error instanceof LostException) report(error);
     if (!way.opens && asking != null) disconnect();
-    cancel(why);
+    cancel(error.kind() == ErrorKind.IN_DOUBT ? Reason.IN_DOUBT : Reason.LOST);
   }
 
   /** Resigns, unless there is nothing to resign, or an answer to wait for. */
   private void leave() {
     boolean asked = asking != null && !asking.kind().equals("resign");
-    if (over != null && (asked || over.kind() != ErrorKind.IN_DOUBT)) {
-      finish();
-    } else if (asking == null) {
-      send("resign", null, way.limit);
-    }
+    if (over != null && (asked || over.kind() != ErrorKind.IN_DOUBT)) finish();
+    else if (asking == null) send("resign", null, way.limit);
   }
 
   private void finish() {
     disconnect();
-    if (over instanceof PermanentException permanent) {
-      end(permanent);
-    } else if (stopping || once) {
-      end(null);
-    } else {
-      pause(pauseAfter(reason));
-    }
+    if (over instanceof PermanentException) end(over);
+    else if (stopping || once) end(null);
+    else pause(pauseAfter(reason));
   }
 
   private double pauseAfter(Reason reason) {
@@ -347,11 +315,8 @@ final class ElectorMachine extends Machine {
       super.fail(ask, error);
     } else if (ask.kind().equals("proclaim")) {
       proclaimed(error);
-      if (!way.opens) {
-        disconnect();
-      } else if (error.kind() != ErrorKind.SERVER) {
-        connectionLost(error);
-      }
+      if (!way.opens) disconnect();
+      else if (error.kind() != ErrorKind.SERVER) connectionLost(error);
     } else if (ask.kind().equals("resign")) {
       report(error);
       token = way.opens || refused ? null : (Long) term.token();
@@ -366,10 +331,7 @@ final class ElectorMachine extends Machine {
   }
 
   private void connectionLost(LeaderElectionException error) {
-    if (holds()) {
-      lose(Reason.LOST, new LostException(ErrorKind.LOST, term, error));
-    } else if (over instanceof LostException) {
-      over = new LostException(ErrorKind.LOST, term, error);
-    }
+    if (holds()) lose(new LostException(ErrorKind.LOST, term, error));
+    else if (over instanceof LostException) over = new LostException(ErrorKind.LOST, term, error);
   }
 }

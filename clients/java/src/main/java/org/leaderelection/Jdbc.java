@@ -102,9 +102,7 @@ final class Jdbc {
       try (ResultSet answer = statement.executeQuery()) {
         answer.next();
         Object[] row = new Object[answer.getMetaData().getColumnCount()];
-        for (int i = 0; i < row.length; i++) {
-          row[i] = answer.getObject(i + 1);
-        }
+        for (int i = 0; i < row.length; i++) row[i] = answer.getObject(i + 1);
         return row;
       }
     }

@@ -60,15 +60,11 @@ abstract class Machine {
     Ask ask = asking;
     if (ask == null || ask.serial != serial) return; // it was given up
     asking = null;
-    if (error != null) {
-      fail(ask, error);
-      return;
-    }
-    if (JUDGED.contains(ask.kind)) {
-      failures = 0;
-      toldNotYet = false;
-    }
-    answered(ask, row);
+    boolean ends = error == null && JUDGED.contains(ask.kind);
+    failures = ends ? 0 : failures;
+    toldNotYet &= !ends;
+    if (error == null) answered(ask, row);
+    else fail(ask, error);
   }
 
   /** The connection has ended. */
@@ -130,13 +126,11 @@ abstract class Machine {
     Matcher named = NAMED.matcher(error.getMessage());
     if (stopping) {
       end(null);
-    } else {
-      pause(
-          notYet && named.find()
-              ? Double.parseDouble(named.group(1)) / 1000
-              : backoff(15, failures));
-      until = Math.min(until, lastAttempt);
+      return;
     }
+    boolean told = notYet && named.find();
+    pause(told ? Double.parseDouble(named.group(1)) / 1000 : backoff(15, failures));
+    until = Math.min(until, lastAttempt);
   }
 
   double backoff(double most, int before) {

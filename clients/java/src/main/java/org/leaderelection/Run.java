@@ -1,8 +1,5 @@
 package org.leaderelection;
 
-import static java.util.concurrent.TimeUnit.NANOSECONDS;
-import static java.util.concurrent.TimeUnit.SECONDS;
-
 import java.lang.System.Logger.Level;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
@@ -11,6 +8,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
@@ -65,7 +63,7 @@ abstract class Run extends World implements AutoCloseable {
         try {
           // timers stand still while the machine is suspended, and the clock does not
           double wait = Math.min(1, machine.wakeup() - clock());
-          Runnable event = events.poll((long) (wait * 1e9), NANOSECONDS);
+          Runnable event = events.poll((long) (wait * 1e9), TimeUnit.NANOSECONDS);
           if (event == null) look();
           machine.step(clock(), event == null ? IDLE : event);
         } catch (InterruptedException e) {
@@ -75,7 +73,7 @@ abstract class Run extends World implements AutoCloseable {
       }
       stepToEnd();
       explain();
-      callbacks.invokeAll(List.of(Executors.callable(IDLE)), 1, SECONDS);
+      callbacks.invokeAll(List.of(Executors.callable(IDLE)), 1, TimeUnit.SECONDS);
     } catch (InterruptedException e) {
       interrupted = true;
     } finally {

@@ -20,12 +20,10 @@ final class Session extends Way {
 
   @Override
   Query query(String kind, Object value, Term term) {
-    if (kind.equals("open")) return Jdbc.settings(election);
-    if (kind.equals("bid")) {
-      return campaign("timeout => '" + Math.round(wait * 1000) + " ms', heartbeat", beat);
-    }
-    String name = term.election();
+    String name = term == null ? election : term.election();
     return switch (kind) {
+      case "open" -> Jdbc.settings(election);
+      case "bid" -> campaign("timeout => '" + Math.round(wait * 1000) + " ms', heartbeat", beat);
       case "beat" -> query("SELECT le_heartbeat(?::text)" + PID, name);
       case "resign" -> query("SELECT le_resign(?::text, identity => ?::text)", name, identity);
       case "proclaim" -> query("SELECT le_proclaim(?::text, ?::text)", name, value);

@@ -149,7 +149,7 @@ public final class Term {
   /** Reports an error of the job that does not end it. */
   void report(Throwable failure) {
     LeaderElectionException error = LeaderElectionException.of(ErrorKind.JOB, failure);
-    if (!cancelled) machine.world.post(() -> machine.note(error));
+    if (!cancelled) machine.world.post(() -> machine.report(error));
   }
 
   synchronized void cancel() {
