@@ -24,6 +24,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
 
 /** Runs the cases of clients/conformance on the state machines. */
@@ -48,6 +49,38 @@ class ConformanceTest {
         .map(
             each ->
                 DynamicTest.dynamicTest(each.getKey(), () -> run(each.getKey(), each.getValue())));
+  }
+
+  /** The length of a term before does not count for one that was not confirmed. */
+  @Test
+  void jobFailsThenNotConfirmed() throws Exception {
+    String lines =
+        """
+        given session
+        hold bid confirm
+        0 > bid
+        0 < answer 7
+        0 > confirm
+        0 < answer true 11
+        0 > job 7
+        0 < job fails
+        0 > error job
+        0 > ousted job failed
+        0.5 > bid
+        70 < answer 8
+        70 > confirm
+        70 < answer false 11
+        70 > error lost
+        70.5 > bid
+        70.5 < answer 9
+        70.5 > confirm
+        70.5 < answer true 11
+        70.5 > job 9
+        70.5 < job fails
+        70.5 > error job
+        70.5 > ousted job failed
+        71.5 > bid""";
+    run("job-fails-not-confirmed", lines.lines().toList());
   }
 
   private static void run(String name, List<String> lines) throws Exception {
