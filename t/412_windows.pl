@@ -8,7 +8,9 @@
 # elections of a new database are removed for those of a dropped one that had the same OID; the
 # winner of a campaign for many finds its place in the limit taken; a role that may not use a token
 # holds the guard lock of the term, so that the next bids are denied; a candidate for which the
-# election has been closed holds its lock until it has read that.
+# election has been closed holds its lock until it has read that; a
+# transaction that fails at SERIALIZABLE while it writes a row, or clears away the lease of another
+# role, holds the page, or that election, until its client has read that.
 #
 # needs: gdb
 
@@ -265,6 +267,41 @@ subtest 'a candidate that is refused when its turn comes' => sub {
 	collect($stranger);
 	is($stranger->{code}, '42501', 'it is refused');
 	ask($watcher, q{SELECT le_resign('closed'), le_undeclare('closed')});
+	end_session($stranger);
+};
+
+subtest 'a serialization failure' => sub {
+	my $stranger = session($node, user => 'full', app => 'stranger');
+	my $due = q{date_trunc('hour', now())};
+	my $once = q{SELECT le_once('%s', %s, token) FROM le_leader('%1$s')};
+	my $victim = q{of another role};
+	my $holds = qq{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = (hashtextextended('$victim', 0) & 4294967295)::oid};
+	ask($watcher, 'CREATE TABLE seen AS SELECT 1 AS v', 'CREATE TABLE written AS SELECT 1 AS v', 'GRANT ALL ON seen, written TO full',
+		q{SELECT le_lease('once', '1 h')}, qq{SELECT le_declare('$victim', candidates => session_user::regrole)});
+	is(ask($stranger, q{SELECT count(le_lease('own' || i, '1 h')) FROM generate_series(1, 4) i}, sprintf $once, 'own1', "$due - interval '1 h'"), "4\nt", 'leases and a job');
+	foreach my $call (q{SELECT le_lease('new', '1 h')}, sprintf($once, 'own1', $due), sprintf($once, 'own2', $due), q{SELECT le_lease('one more', '1 h')})
+	{
+		if ($call =~ /one more/)
+		{
+			ask($stranger, q{SELECT le_lease('own5', '1 h')});
+			is(ask($watcher, qq{SELECT le_resign('$victim', le_lease('$victim', '1 h'))}), 't', 'a lease has ended, and the role is at its limit');
+		}
+		arm($stranger, 1, 'AbortCurrentTransaction');
+		ask($stranger, 'BEGIN ISOLATION LEVEL SERIALIZABLE', 'SELECT v FROM seen', 'UPDATE written SET v = v + 1');
+		ask($watcher, 'BEGIN ISOLATION LEVEL SERIALIZABLE', 'SELECT FROM seen LIMIT 0');
+		ask($other, 'BEGIN ISOLATION LEVEL SERIALIZABLE', 'UPDATE seen SET v = v + 1', 'COMMIT');
+		ask($watcher, 'SELECT v FROM written', 'COMMIT');
+		post($stranger, $call);
+		stopped_in(1, 'AbortCurrentTransaction', 'PostgresMain');
+		is(ask($watcher, $holds), '0', 'the election of the other role is free');
+		post($other, q{SELECT le_resign('other', le_lease('other', '1 h'))}, sprintf $once, 'once', $due);
+		ok(defined collect($other, 10), "and no page is locked: $call");
+		go_on(1, 1);
+		collect($_) foreach $stranger, $other;
+		is($stranger->{code}, '40001', 'it has failed') or diag($stranger->{error});
+		ask($stranger, 'ROLLBACK');
+	}
+	ask($watcher, 'SELECT le_resign(name, token) FROM le_leaders', qq{SELECT le_undeclare('$victim')}, 'DROP TABLE seen, written');
 	end_session($stranger);
 };
 

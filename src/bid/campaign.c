@@ -34,7 +34,6 @@
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 #include "lock/lock.h"
@@ -80,10 +79,10 @@ typedef struct LeWaitLimit
  * Limit the duration of the next wait
  *
  * This sets the server's own lock_timeout, until the end of the
- * subtransaction that wait_for_turn_until has begun.
+ * subtransaction that wait_for_turn_until begins.
  */
 static void
-limit_wait(volatile LeWaitLimit *limit)
+limit_wait(LeWaitLimit *limit)
 {
 	uint64		now = le_monotonic_us();
 	uint64		left_ms = 1;
@@ -161,7 +160,7 @@ acquire_with_late_check(const LeElection *election)
  * be checked before the lock is used.
  */
 static void
-wait_in_line(const LeElection *election, volatile LeWaitLimit *limit)
+wait_in_line(const LeElection *election, LeWaitLimit *limit)
 {
 	limit_wait(limit);
 	le_show_wait(LE_WAITS_FOR_LEADER);
@@ -212,6 +211,13 @@ wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64
 	}
 }
 
+/* A wait of a bid */
+typedef struct LeTurn
+{
+	LeBid	   *bid;
+	LeWaitLimit limit;
+} LeTurn;
+
 /*
  * Wait for the election's lock, and then until no obstacle to a new term is
  * left
@@ -220,8 +226,11 @@ wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64
  * lock_timeout.  The bid has its token then.
  */
 static void
-wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
+wait_for_turn(void *argument)
 {
+	LeTurn	   *turn = argument;
+	LeBid	   *bid = turn->bid;
+	LeWaitLimit *limit = &turn->limit;
 	const LeElection *election = &bid->election;
 	uint64		give_up_at = 0;
 	bool		ours = false;
@@ -286,44 +295,18 @@ wait_for_turn(LeBid *bid, volatile LeWaitLimit *limit)
 static bool
 wait_for_turn_until(LeBid *bid, uint64 deadline)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile LeWaitLimit limit;
-	volatile bool acquired = true;
+	LeTurn		turn = {
+		.bid = bid,
+		.limit = {.deadline = deadline,.lock_timeout = LockTimeout}
+	};
+	ErrorData  *error = le_try_in_subtransaction(wait_for_turn, &turn);
 
-	limit.deadline = deadline;
-	limit.lock_timeout = LockTimeout;
-	limit.ours = false;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-
-	PG_TRY();
-	{
-		wait_for_turn(bid, &limit);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-
-		if (!limit.ours || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-			ReThrowError(error);
-		FreeErrorData(error);
-		acquired = false;
-	}
-	PG_END_TRY();
-
-	return acquired;
+	if (error == NULL)
+		return true;
+	if (!turn.limit.ours || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	FreeErrorData(error);
+	return false;
 }
 
 /*

@@ -68,6 +68,8 @@ typedef struct LeSweep
 								 * transaction? */
 	bool		for_room;
 	XLogRecPtr	undurable;		/* what was put off waits for this WAL */
+	LeTerm	   *ended;			/* leases to be cleared away */
+	int			count;
 } LeSweep;
 
 /*
@@ -127,21 +129,35 @@ clear_away(const LeTerm *ended, LeSweep *sweep)
 }
 
 /*
- * Clear away these leases, move those that were put off to the front, and
- * return how many of them there are
+ * Clear away these leases, and leave those that were put off
  */
-static int
-clear_all_away(LeTerm *ended, int count, LeSweep *sweep)
+static void
+clear_all_away(LeSweep *sweep)
 {
 	int			put_off = 0;
 
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < sweep->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!clear_away(&ended[i], sweep))
-			ended[put_off++] = ended[i];
+		if (!clear_away(&sweep->ended[i], sweep))
+			sweep->ended[put_off++] = sweep->ended[i];
 	}
-	return put_off;
+	sweep->count = put_off;
+}
+
+static void
+run_sweep(void *argument)
+{
+	LeSweep    *sweep = argument;
+
+	clear_all_away(sweep);
+
+	/* no lock is held that others need; does not wait for standbys */
+	if (sweep->count > 0)
+	{
+		XLogFlush(sweep->undurable);
+		clear_all_away(sweep);
+	}
 }
 
 /*
@@ -160,9 +176,7 @@ le_lease_sweep(bool for_room)
 	/* this backend's last transaction that made a sweep */
 	static TransactionId sweeping = InvalidTransactionId;
 	LeSweep		sweep = {.for_room = for_room};
-	LeTerm	   *ended;
 	uint32		capacity;
-	int			count;
 
 	if (!sweep_is_due(&capacity) && !for_room)
 		return;
@@ -173,16 +187,12 @@ le_lease_sweep(bool for_room)
 	sweep.has_deleted = TransactionIdEquals(sweeping, GetTopTransactionIdIfAny());
 
 	capacity = for_room ? LE_SWEEP_FOR_ROOM : capacity * LE_SWEEP_VISITS;
-	ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
-	count = le_registry_list_ended_leases(ended, capacity);
-	count = clear_all_away(ended, count, &sweep);
+	sweep.ended = MemoryContextAllocHuge(CurrentMemoryContext, capacity * sizeof(LeTerm));
+	sweep.count = le_registry_list_ended_leases(sweep.ended, capacity);
 
-	/* no lock is held that others need; does not wait for standbys */
-	if (count > 0)
-	{
-		XLogFlush(sweep.undurable);
-		(void) clear_all_away(ended, count, &sweep);
-	}
+	/* the elections may be those of other roles */
+	if (sweep.count > 0)
+		le_in_subtransaction(run_sweep, &sweep);
 	sweeping = GetTopTransactionIdIfAny();
-	pfree(ended);
+	pfree(sweep.ended);
 }

@@ -26,7 +26,6 @@
 #include "access/genam.h"
 #include "access/tableam.h"
 #include "access/xact.h"
-#include "catalog/indexing.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -107,6 +106,43 @@ raise_concurrent(void)
 			 errmsg("could not serialize access due to concurrent update")));
 }
 
+/* A row as the snapshot of the transaction shows it */
+typedef struct LeShownJob
+{
+	Relation	table;
+	ItemPointer place;
+	TupleTableSlot *slot;
+	bool		shown;
+} LeShownJob;
+
+static void
+fetch_shown(void *argument)
+{
+	LeShownJob *job = argument;
+
+	job->shown = table_tuple_fetch_row_version(job->table, job->place,
+											   GetTransactionSnapshot(), job->slot);
+	ExecClearTuple(job->slot);
+}
+
+/*
+ * Check whether the snapshot of the transaction shows the row
+ *
+ * At SERIALIZABLE, this may raise an error with the page locked, as
+ * le_write_row may.
+ */
+static bool
+is_shown(Relation table, ItemPointer place, TupleTableSlot *slot)
+{
+	LeShownJob	job = {.table = table,.place = place,.slot = slot};
+
+	if (IsolationIsSerializable())
+		le_in_subtransaction(fetch_shown, &job);
+	else
+		fetch_shown(&job);
+	return job.shown;
+}
+
 /*
  * Lock the row that the snapshot shows of the election, and put it into the
  * slot as it is now.  *found is set to false if there is none.  Return false
@@ -122,8 +158,7 @@ try_lock_job(Relation table, const LeElection *election, Snapshot snapshot,
 	*found = row != NULL;
 	if (row == NULL)
 		return true;
-	if (IsolationUsesXactSnapshot() &&
-		!table_tuple_fetch_row_version(table, &row->t_self, GetTransactionSnapshot(), slot))
+	if (IsolationUsesXactSnapshot() && !is_shown(table, &row->t_self, slot))
 		raise_concurrent();
 	return table_tuple_lock(table, &row->t_self, snapshot, slot, GetCurrentCommandId(false),
 							LockTupleNoKeyExclusive, LockWaitBlock, 0, &failure) == TM_Ok;
@@ -175,10 +210,7 @@ write_job(Relation table, ItemPointer old, HeapTuple row)
 	if (old != NULL)
 		CheckCmdReplicaIdentity(table, CMD_UPDATE);
 	le_require_unaltered(table, LE_ONCE);
-	if (old == NULL)
-		CatalogTupleInsert(table, row);
-	else
-		CatalogTupleUpdate(table, old, row);
+	le_write_row(table, old, row);
 }
 
 /*

@@ -183,7 +183,7 @@ le_lease_insert(const LeTerm *term)
 		CStringGetTextDatum(term->identity.string);
 
 	tuple = heap_form_tuple(RelationGetDescr(table), values, nulls);
-	CatalogTupleInsert(table, tuple);
+	le_write_row(table, NULL, tuple);
 	heap_freetuple(tuple);
 	table_close(table, NoLock);
 
@@ -307,7 +307,7 @@ le_lease_delete_void(const LeElection *election)
 			first = from;
 		first = Min(first, get_row(tuple)->token);
 		if (is_void(tuple))
-			table_tuple_try_delete_compat(table, &tuple->t_self);
+			le_write_row(table, &tuple->t_self, NULL);
 	}
 	systable_endscan(scan);
 	if (found && first > from)

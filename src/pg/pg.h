@@ -63,6 +63,7 @@ extern void le_require_unaltered(Relation table, LeRelationId which);
 extern Oid	le_unique_index(LeRelationId table);
 extern Relation le_open_table(LeRelationId which, LOCKMODE mode);
 extern HeapTuple le_find_row(Relation table, const char *name, Snapshot snapshot);
+extern void le_write_row(Relation table, ItemPointer old, HeapTuple row);
 extern int64 le_sequence_read(LeRelationId sequence, int64 *mark);
 extern XLogRecPtr le_sequence_set(LeRelationId sequence, int64 value, int64 mark);
 
@@ -77,6 +78,8 @@ extern uint64 le_monotonic_us(void);
 /* safely.c */
 extern bool le_try(void (*action) (void *), void *argument);
 extern void le_run_safely(void (*action) (void *), void *argument);
+extern ErrorData *le_try_in_subtransaction(void (*action) (void *), void *argument);
+extern void le_in_subtransaction(void (*action) (void *), void *argument);
 
 /* settings.c */
 extern bool le_log_terms;

@@ -477,3 +477,42 @@ le_sequence_set(LeRelationId sequence, int64 value, int64 mark)
 	relation_close(rel, RowExclusiveLock);
 	return written;
 }
+
+/* A row to be written */
+typedef struct LeWrite
+{
+	Relation	table;
+	ItemPointer old;			/* NULL: none */
+	HeapTuple	row;			/* NULL: none */
+} LeWrite;
+
+static void
+write_row(void *argument)
+{
+	const LeWrite *write = argument;
+
+	if (write->row == NULL)
+		table_tuple_try_delete_compat(write->table, write->old);
+	else if (write->old == NULL)
+		CatalogTupleInsert(write->table, write->row);
+	else
+		CatalogTupleUpdate(write->table, write->old, write->row);
+}
+
+/*
+ * Write the row in place of the old one, or as a new one (NULL), or delete the
+ * old one, if the row is NULL and no other transaction is about to
+ *
+ * At SERIALIZABLE, the server raises the error that ends the transaction with
+ * the page locked.  Other roles may have rows on that page.
+ */
+void
+le_write_row(Relation table, ItemPointer old, HeapTuple row)
+{
+	LeWrite		write = {.table = table,.old = old,.row = row};
+
+	if (IsolationIsSerializable())
+		le_in_subtransaction(write_row, &write);
+	else
+		write_row(&write);
+}

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "utils/resowner.h"
@@ -137,4 +138,53 @@ le_run_safely(void (*action) (void *), void *argument)
 	RESUME_INTERRUPTS();
 	if (error != NULL)
 		FreeErrorData(error);
+}
+
+/*
+ * Run the action in a subtransaction.  Return a copy of the error that it has
+ * raised, which has rolled the subtransaction back, or NULL
+ *
+ * The server sends an error to the client before it aborts the transaction,
+ * and waits for a client that does not read.  What the action has locked must
+ * not be held until then, such as the election of another role, or a page that
+ * has rows of others.
+ */
+ErrorData *
+le_try_in_subtransaction(void (*action) (void *), void *argument)
+{
+	LeSavedState state = save_state();
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(state.context);
+
+	PG_TRY();
+	{
+		action(argument);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(state.context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+
+	MemoryContextSwitchTo(state.context);
+	CurrentResourceOwner = state.owner;
+	return error;
+}
+
+/*
+ * Likewise, but raise the error then
+ */
+void
+le_in_subtransaction(void (*action) (void *), void *argument)
+{
+	ErrorData  *error = le_try_in_subtransaction(action, argument);
+
+	if (error != NULL)
+		ReThrowError(error);
 }
