@@ -258,6 +258,7 @@ subtest 'a candidate that is refused when its turn comes' => sub {
 	my $stranger = session($node, user => 'full', app => 'stranger');
 	ask($watcher, q{SELECT le_try_become_leader('closed')});
 	arm($stranger, 1, 'AbortCurrentTransaction');
+	ask($stranger, 'SET client_min_messages = debug5');
 	post($stranger, q{CALL le_campaign('closed')});
 	wait_for_candidate($watcher, $stranger);
 	ask($watcher, q{SELECT le_declare('closed', candidates => session_user::regrole)}, q{SELECT le_resign('closed')});
@@ -266,6 +267,8 @@ subtest 'a candidate that is refused when its turn comes' => sub {
 	go_on(1, 1);
 	collect($stranger);
 	is($stranger->{code}, '42501', 'it is refused');
+	like($stranger->{messages}, qr/DEBUG: .*StartTransaction/, 'it is sent messages');
+	unlike($stranger->{messages}, qr/DEBUG: .*\bAbortSubTransaction/, 'but none before the lock is released');
 	ask($watcher, q{SELECT le_resign('closed'), le_undeclare('closed')});
 	end_session($stranger);
 };

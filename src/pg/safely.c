@@ -147,7 +147,8 @@ le_run_safely(void (*action) (void *), void *argument)
  * The server sends an error to the client before it aborts the transaction,
  * and waits for a client that does not read.  What the action has locked must
  * not be held until then, such as the election of another role, or a page that
- * has rows of others.
+ * has rows of others.  No other message may be sent meanwhile either: at
+ * DEBUG5, the abort itself sends one before it releases locks.
  */
 ErrorData *
 le_try_in_subtransaction(void (*action) (void *), void *argument)
@@ -160,6 +161,7 @@ le_try_in_subtransaction(void (*action) (void *), void *argument)
 
 	PG_TRY();
 	{
+		le_set_locally("client_min_messages", "error");
 		action(argument);
 		ReleaseCurrentSubTransaction();
 	}
