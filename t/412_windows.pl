@@ -10,7 +10,8 @@
 # holds the guard lock of the term, so that the next bids are denied; a candidate for which the
 # election has been closed holds its lock until it has read that; a
 # transaction that fails at SERIALIZABLE while it writes a row, or clears away the lease of another
-# role, holds the page, or that election, until its client has read that.
+# role, holds the page, or that election, until its client has read that; likewise, a session that is
+# canceled as it is the first to read the leases after a restart keeps all others from them.
 #
 # needs: gdb
 
@@ -306,6 +307,26 @@ subtest 'a serialization failure' => sub {
 	}
 	ask($watcher, 'SELECT le_resign(name, token) FROM le_leaders', qq{SELECT le_undeclare('$victim')}, 'DROP TABLE seen, written');
 	end_session($stranger);
+};
+
+subtest 'a cancel while leases are loaded' => sub {
+	ask($watcher, q{SELECT le_lease('after restart', '1 min')});
+	end_session($watcher, $other);
+	$node->restart;
+	$watcher = session($node, app => 'watcher');
+	my $stranger = session($node, user => 'full', app => 'stranger');
+	arm($stranger, 1, 'le_lease_load', 'tbreak AbortCurrentTransaction', 'signal SIGINT');
+	post($stranger, 'SELECT name FROM le_leaders');
+	stopped_in(1, 'AbortCurrentTransaction', 'PostgresMain');
+	post($watcher, 'SELECT name FROM le_leaders');
+	is(collect($watcher, 10), 'after restart', 'others need not wait until it has been told');
+	go_on(1, 1);
+	collect($_) foreach $stranger, $watcher;
+	is($stranger->{code}, '57014', 'it is canceled');
+	is(ask($stranger, 'SELECT name FROM le_leaders'), 'after restart', 'the next time, it is not');
+	end_session($stranger);
+	$other = session($node, app => 'other');
+	ask($watcher, 'SELECT le_resign(name, token) FROM le_leaders');
 };
 
 end_session($watcher, $other);

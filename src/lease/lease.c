@@ -36,8 +36,11 @@
 #include "access/xlog.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lwlock.h"
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
+#include "utils/resowner.h"
 
 #include "lock/lock.h"
 #include "tell/tell.h"
@@ -146,6 +149,31 @@ load_leases(Relation table)
 }
 
 /*
+ * Read the table unless another session has.  If that fails, unlock it before
+ * the client is told: no election has a leader before it was read.
+ */
+static void
+load_once(Relation table)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (is_loaded(RelationGetRelid(table)))
+		return;
+	PG_TRY();
+	{
+		load_leases(table);
+	}
+	PG_CATCH();
+	{
+		LWLockReleaseAll();
+		CurrentResourceOwner = owner;
+		UnlockRelation(table, ShareUpdateExclusiveLock);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+/*
  * Check whether the registry has the database's leases, so that
  * le_leases_ready(false) reads no table
  */
@@ -201,8 +229,7 @@ le_leases_ready(bool for_bid)
 		table_close(table, ShareUpdateExclusiveLock);
 		return oid;
 	}
-	if (!is_loaded(oid))
-		load_leases(table);
+	load_once(table);
 	table_close(table, ShareUpdateExclusiveLock);
 	return ready_table = oid;
 }
