@@ -11,7 +11,8 @@
 # election has been closed holds its lock until it has read that; a
 # transaction that fails at SERIALIZABLE while it writes a row, or clears away the lease of another
 # role, holds the page, or that election, until its client has read that; likewise, a session that is
-# canceled as it is the first to read the leases after a restart keeps all others from them.
+# canceled as it is the first to read the leases after a restart keeps all others from them,
+# and one for which there is no shared memory keeps them from the registry.
 #
 # needs: gdb
 
@@ -326,6 +327,25 @@ subtest 'a cancel while leases are loaded' => sub {
 	is(ask($stranger, 'SELECT name FROM le_leaders'), 'after restart', 'the next time, it is not');
 	end_session($stranger);
 	$other = session($node, app => 'other');
+	ask($watcher, 'SELECT le_resign(name, token) FROM le_leaders');
+};
+
+subtest 'no more shared memory' => sub {
+	my $stranger = session($node, user => 'full', app => 'stranger');
+	my $bids = q{DO $$ BEGIN FOR i IN 1 .. %d LOOP PERFORM le_try_become_leader_xact('memory' || i); COMMIT; END LOOP; END $$};
+	ask($stranger, sprintf $bids, 10);
+	arm($stranger, 1, 'AbortCurrentTransaction');
+
+	# it can open no file, and so create no segment
+	is(system('prlimit', '--pid', $stranger->{pid}, '--nofile=3:'), 0, 'a limit is set');
+	post($stranger, sprintf $bids, 20000);
+	stopped_in(1, 'AbortCurrentTransaction', 'PostgresMain');
+	post($watcher, q{SELECT le_lease('remembered', '1 min') > 0}, q{SELECT name FROM le_leaders WHERE name = 'remembered'});
+	is(collect($watcher, 10), "t\nremembered", 'others need not wait until it has been told');
+	go_on(1, 1);
+	collect($_) foreach $stranger, $watcher;
+	like($stranger->{error}, qr/shared memory/, 'the reason');
+	end_session($stranger);
 	ask($watcher, 'SELECT le_resign(name, token) FROM le_leaders');
 };
 

@@ -44,14 +44,14 @@ le_registry_add_candidate(const LeCandidate *candidate, const int64 *keys, int c
 	bool		found;
 	bool		full;
 
-	entry = dshash_find_or_insert(le_registry_table(LE_CANDIDATE_TABLE), &candidate->pid, &found);
+	entry = le_registry_insert(LE_CANDIDATE_TABLE, &candidate->pid, &found);
 
 	/* a process whose end has failed may have had the same ID */
 	if (found)
 		le_registry_free(&entry->keys);
 	*entry = *candidate;
 	if (count > 0)
-		entry->keys = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
+		entry->keys = le_registry_allocate(size);
 	full = count > 0 && !DsaPointerIsValid(entry->keys);
 	if (DsaPointerIsValid(entry->keys))
 	{

@@ -31,7 +31,7 @@ le_registry_lock_database(bool exclusive)
 		return entry;
 
 	/* an added entry is locked exclusively, which also suits a reader */
-	entry = dshash_find_or_insert(le_registry_table(LE_DATABASE_TABLE), &database, &found);
+	entry = le_registry_insert(LE_DATABASE_TABLE, &database, &found);
 	if (!found)
 	{
 		memset(entry, 0, sizeof(LeDatabase));

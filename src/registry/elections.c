@@ -123,7 +123,7 @@ le_registry_lock_or_add_within(const LeElectionKey *key, const char *name, bool 
 	LeElectionEntry *entry;
 	bool		found;
 
-	entry = dshash_find_or_insert(le_registry_table(LE_ELECTION_TABLE), key, &found);
+	entry = le_registry_insert(LE_ELECTION_TABLE, key, &found);
 	if (!found)
 	{
 		init_entry(entry);

@@ -42,6 +42,8 @@ typedef struct LeRole
 
 /* registry.c */
 extern dshash_table *le_registry_table(LeRegistryTable table);
+extern void *le_registry_insert(LeRegistryTable table, const void *key, bool *found);
+extern dsa_pointer le_registry_allocate(size_t size);
 extern LeElectionEntry *le_registry_lock_entry(const LeElectionKey *key, bool exclusive);
 extern LeElectionEntry *le_registry_lock_term(const LeElectionKey *key, int64 token,
 											  bool exclusive);

@@ -248,17 +248,36 @@ check_layout(const LeLayout *layout)
 }
 
 /*
- * Attach to the registry, creating it if it does not exist
+ * Release all LWLocks before an error is told
+ *
+ * The server raises an error with LWLocks held if it can create no segment of
+ * shared memory, even where no error is asked for.  It keeps them until the
+ * client has read the error, and all sessions would wait for them, without
+ * being able to end.
+ */
+#define LE_RELEASE_ON_ERROR(action) \
+	do { \
+		PG_TRY(); \
+		{ \
+			action; \
+		} \
+		PG_CATCH(); \
+		{ \
+			LWLockReleaseAll(); \
+			PG_RE_THROW(); \
+		} \
+		PG_END_TRY(); \
+	} while (0)
+
+/*
+ * Attach to the registry, creating it if it does not exist, under the lock for
+ * that
  */
 static void
-attach(void)
+attach_locked(void)
 {
 	MemoryContext caller;
 
-	if (likely(attached))
-		return;
-
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	control = GetNamedMemoryCompat("leader_election", LE_CONTROL_SIZE, init_control);
 	check_layout(&control->layout);
 	if (control->tranche_id == 0)
@@ -272,7 +291,15 @@ attach(void)
 	else
 		create_tables();
 	MemoryContextSwitchTo(caller);
+}
 
+static void
+attach(void)
+{
+	if (likely(attached))
+		return;
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	LE_RELEASE_ON_ERROR(attach_locked());
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
 }
@@ -283,6 +310,34 @@ le_registry_table(LeRegistryTable table)
 	if (unlikely(!attached))
 		attach();
 	return tables[table];
+}
+
+/*
+ * Return the entry with this key, which is added if there is none, with its
+ * partition locked
+ */
+void *
+le_registry_insert(LeRegistryTable table, const void *key, bool *found)
+{
+	void	   *volatile entry;
+
+	attach();
+	LE_RELEASE_ON_ERROR(entry = dshash_find_or_insert(tables[table], key, found));
+	return entry;
+}
+
+/*
+ * Allocate memory in the area.  Return an invalid pointer, or raise an error,
+ * if there is none.
+ */
+dsa_pointer
+le_registry_allocate(size_t size)
+{
+	volatile dsa_pointer place;
+
+	attach();
+	LE_RELEASE_ON_ERROR(place = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE));
+	return place;
 }
 
 /*
@@ -346,10 +401,12 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 
 		if (entry == NULL)
 		{
-			dsa_pointer place = dsa_allocate(area, sizeof(pg_atomic_uint32));
+			dsa_pointer place = le_registry_allocate(sizeof(pg_atomic_uint32));
 
+			if (!DsaPointerIsValid(place))
+				le_raise_registry_full();
 			pg_atomic_init_u32(dsa_get_address(area, place), 0);
-			entry = dshash_find_or_insert(tables[LE_ROLE_TABLE], &role, &found);
+			entry = le_registry_insert(LE_ROLE_TABLE, &role, &found);
 			if (!found)
 				entry->counter = place;
 			else
@@ -440,8 +497,7 @@ le_registry_store_string(const char *string, dsa_pointer *stored)
 {
 	size_t		size = strlen(string) + 1;
 
-	attach();
-	*stored = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
+	*stored = le_registry_allocate(size);
 	if (!DsaPointerIsValid(*stored))
 		return false;
 	memcpy(dsa_get_address(area, *stored), string, size);
