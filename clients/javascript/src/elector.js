@@ -261,7 +261,7 @@ export class ElectorMachine extends Machine {
     } else if (ask.kind === 'resign') {
       const yields = this.tenure.over && !this.way.opens
       this.#finish()
-      if (yields) this.until += this.way.interval // to those that bid at this interval
+      if (yields) this.until += this.way.between // to those that bid at this interval
     } else if (!this.tenure.over) {
       this.#confirmAnswered(ask, ...row)
     }
@@ -275,7 +275,7 @@ export class ElectorMachine extends Machine {
     if (token === null) {
       if (this.#stopping) this.#end()
       else if (way.opens) this.#bid()
-      else this.until = ask.asked + way.interval
+      else this.until = ask.asked + way.between
     } else if (way.opens) {
       this.tenure = new Tenure(name, token, this.clock)
       this.#phase = 'confirming'

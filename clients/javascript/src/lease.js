@@ -11,6 +11,7 @@ export class Lease {
     const { ttl } = settings
     this.settings = settings
     this.interval = ttl / 3
+    this.between = Math.min(1000, ttl / 3)
     this.limit = Math.min(5000, ttl / 3)
     this.patience = Math.min(5000, ttl / 5)
     this.validity = (ttl * 2) / 3

@@ -17,6 +17,7 @@ export class Session {
   opens = true
   validity = 6000
   round = 300_000
+  between = 0
   retry = Infinity
 
   /** @param {Settings} settings */
