@@ -13,6 +13,8 @@ import {
 /** @typedef {{ serial: number, kind: string, asked: number, deadline: number, argument: any, begun: boolean }} Ask */
 
 const NOT_YET = 'LE003'
+/** A term of this length shows that the job works. */
+const LASTING = 60_000
 const termIsOver = () => new LostError('over', 'the term is over')
 
 /** What the state machines of an elector and of a follower have in common. */
@@ -102,9 +104,10 @@ export class Machine {
     this.do('close')
   }
 
-  backoff() {
+  /** How long to pause after a failure, if there were so many before. */
+  backoff(most = 15_000, before = this.failures) {
     this.failures += 1
-    return Math.min(15_000, 500 * 2 ** (this.failures - 1)) * (0.5 + this.random() / 2)
+    return Math.min(most, 500 * 2 ** before) * (0.5 + this.random() / 2)
   }
 }
 
@@ -119,6 +122,8 @@ class Tenure {
   beats = 0
   /** How many of the beats the server knows. */
   carried = 0
+  /** When elected was called. */
+  began = Infinity
   due = Infinity
   reportAt = Infinity
   /** @type {any[]} */
@@ -155,6 +160,8 @@ export class ElectorMachine extends Machine {
   errors = 0
   /** The present term. @type {any} */
   tenure
+  /** Failures of the job in a row. */
+  #crashes = 0
   #phase = 'stopped'
   #stopping = false
   #toldNotYet = false
@@ -333,6 +340,7 @@ export class ElectorMachine extends Machine {
       return this.#leave()
     }
     this.#enter('leading', 'elected')
+    tenure.began = this.now
     this.terms += 1
     this.do('elected', tenure)
   }
@@ -355,6 +363,7 @@ export class ElectorMachine extends Machine {
     if (!tenure.reason) {
       tenure.reason = reason
       this.state = 'stopping'
+      if (reason === 'job returned' || this.now >= tenure.began + LASTING) this.#crashes = 0
       if (this.#phase === 'job' && !reason.startsWith('job')) {
         this.do('cancel', error)
         tenure.reportAt = this.now + this.settings.stopTimeout
@@ -385,7 +394,9 @@ export class ElectorMachine extends Machine {
     this.close()
     if (over === 'pooler') this.#end(poolerError())
     else if (this.#stopping) this.#end()
-    else this.#pause(reason === 'job returned' ? 500 + 500 * this.random() : this.backoff())
+    else if (reason === 'job returned') this.#pause(500 + 500 * this.random())
+    else if (reason === 'job failed') this.#pause(this.backoff(60_000, this.#crashes++))
+    else this.#pause(this.backoff())
   }
 
   #end(error) {
