@@ -13,6 +13,8 @@ import {
 /** @typedef {{ serial: number, kind: string, asked: number, deadline: number, argument: any, begun: boolean }} Ask */
 
 const NOT_YET = 'LE003'
+/** Insufficient privilege, as after the role was replaced. */
+const DENIED = '42501'
 /** A term of this length shows that the job works. */
 const LASTING = 60_000
 const termIsOver = () => new LostError('over', 'the term is over')
@@ -117,6 +119,8 @@ class Tenure {
   reason
   /** How leadership has ended: "", "in doubt", "lost" or "pooler". */
   over = ''
+  /** Whether the role may not use the token. */
+  refused = false
   confirmedUntil = -Infinity
   beatenUntil = Infinity
   beats = 0
@@ -298,7 +302,10 @@ export class ElectorMachine extends Machine {
   #failAttempt(ask, error) {
     this.close()
     this.tenure = undefined
-    const cause = ask.kind === 'bid' && !this.#stopping ? permanent(error) : undefined
+    const replaced = error.code === DENIED && this.#token !== null
+    if (replaced) this.#token = null
+    const ends = ask.kind === 'bid' && !this.#stopping && !replaced
+    const cause = ends ? permanent(error) : undefined
     if (cause) return this.#end(cause)
     const notYet = error.code === NOT_YET
     if (this.#stopping || !notYet || !this.#toldNotYet) this.report(error)
@@ -425,6 +432,7 @@ export class ElectorMachine extends Machine {
 
   unanswered(ask, error) {
     const { way, tenure } = this
+    if (tenure && error.code === DENIED) tenure.refused = true
     if (['open', 'bid'].includes(ask.kind) || this.#phase === 'confirming') {
       this.#failAttempt(ask, error)
     } else if (ask.kind === 'proclaim') {
@@ -434,7 +442,7 @@ export class ElectorMachine extends Machine {
     } else if (ask.kind === 'resign') {
       this.report(error)
       this.#finish()
-      this.#token = way.opens ? null : tenure.token
+      this.#token = way.opens || tenure.refused ? null : tenure.token
     } else if (way.opens) {
       this.#connectionLost(error)
     } else {
