@@ -85,6 +85,19 @@ export class Elector {
    * @throws {PermanentError}
    */
   run(job: Job, options?: { signal?: AbortSignal | undefined }): Promise<void>
+  /**
+   * Runs the job once, if elected within the time *wait*, by default at once, and tells whether it
+   * ran, and what it returned. Can be called once, instead of `run`.
+   *
+   * Fails with what the job fails with, also if it was stopped; with a {@link LostError} if
+   * leadership was lost before the job had ended; and with the last error if no bid was answered.
+   *
+   * @throws {PermanentError}
+   */
+  tryRun<T>(
+    job: (term: Term) => T,
+    options?: { wait?: number | undefined; signal?: AbortSignal | undefined },
+  ): Promise<{ ran: true; value: Awaited<T> } | { ran: false; value: undefined }>
   /** Ends `run`: cancels the job, waits for it, and resigns. Returns at once. */
   stop(): void
 }
@@ -103,7 +116,7 @@ export class LeaderElectionError extends Error {
   readonly election?: string
 }
 
-/** An error that goes on until something is configured differently. It ends `run` and `follow`. */
+/** An error that goes on until something is configured differently. It ends `run`, `tryRun` and `follow`. */
 export class PermanentError extends LeaderElectionError {
   readonly kind: 'extension' | 'privilege' | 'argument' | 'pooler'
 }

@@ -74,7 +74,7 @@ export class Machine {
   send(kind, argument, limit, wait = 0) {
     const [serial, asked] = [++this.serial, this.now]
     this.ask = { serial, kind, argument, asked, deadline: asked + limit + wait, begun: false }
-    this.do('ask', this.serial, kind, argument)
+    this.do('ask', this.serial, kind, argument, wait)
   }
 
   /** Call a method for the statement with that number, if it was not given up. */
@@ -169,6 +169,11 @@ export class ElectorMachine extends Machine {
   #phase = 'stopped'
   #stopping = false
   #toldNotYet = false
+  /** Whether to run the job once, and until when to campaign for that. */
+  #once = false
+  #lastBid = Infinity
+  /** Of a job that is run once, if it is an error. @type {LeaderElectionError | undefined} */
+  #result
   /** The token of a lease that could not be resigned. @type {number | null} */
   #token = null
   #pid
@@ -250,6 +255,14 @@ export class ElectorMachine extends Machine {
 
   // The campaign
 
+  /** Campaign for one term, at most for so long. */
+  try(wait) {
+    this.#once = true
+    this.#lastBid = this.now + wait
+    this.#result = new LeaderElectionError('denied', 'another one leads')
+    this.run()
+  }
+
   run() {
     if (this.#stopping) return this.#end()
     this.#enter('waiting', 'campaign')
@@ -258,7 +271,8 @@ export class ElectorMachine extends Machine {
   }
 
   #bid() {
-    this.send('bid', this.#token, this.way.limit, this.way.round)
+    const { limit, round } = this.way
+    this.send('bid', this.#token, limit, Math.min(round, Math.max(0, this.#lastBid - this.now)))
   }
 
   answered(ask, ...row) {
@@ -284,9 +298,9 @@ export class ElectorMachine extends Machine {
     this.#toldNotYet = false
     this.#token = null
     if (token === null) {
-      if (this.#stopping) this.#end()
+      if (this.#stopping || this.now >= this.#lastBid) this.#finish()
       else if (way.opens) this.#bid()
-      else this.until = ask.asked + way.between
+      else this.until = Math.min(ask.asked + way.between, this.#lastBid)
     } else if (way.opens) {
       this.tenure = new Tenure(name, token, this.clock)
       this.#phase = 'confirming'
@@ -307,6 +321,7 @@ export class ElectorMachine extends Machine {
     const ends = ask.kind === 'bid' && !this.#stopping && !replaced
     const cause = ends ? permanent(error) : undefined
     if (cause) return this.#end(cause)
+    if (!this.#stopping && this.now >= this.#lastBid) return this.#end(error)
     const notYet = error.code === NOT_YET
     if (this.#stopping || !notYet || !this.#toldNotYet) this.report(error)
     if (this.#stopping) return this.#end()
@@ -317,7 +332,7 @@ export class ElectorMachine extends Machine {
 
   #pause(length) {
     this.#enter('paused', 'paused')
-    this.until = this.now + length
+    this.until = Math.min(this.now + length, this.#lastBid)
   }
 
   // The term
@@ -355,13 +370,15 @@ export class ElectorMachine extends Machine {
   /** The callback of `what` has returned, or the job has; or it has failed. */
   done(what, error) {
     const { tenure } = this
-    if (error) this.report(error)
+    if (error && what === 'job' && this.#once && !tenure.over) this.#result = error
+    else if (error) this.report(error)
     if (what === 'ousted') return this.#leave()
     if (what === 'job') {
       tenure.reportAt = Infinity
       this.#cancel(error ? 'job failed' : 'job returned')
     }
     this.#phase = tenure.reason ? 'ousted' : 'job'
+    if (this.#phase === 'job') this.#result = undefined
     this.do(this.#phase, tenure, tenure.reason)
   }
 
@@ -383,7 +400,8 @@ export class ElectorMachine extends Machine {
     const message = `leadership of "${this.tenure.election}" is ${kind}: ${why}`
     const error = kind === 'pooler' ? poolerError() : new LostError(kind, message, details)
     this.tenure.over = kind
-    if (kind !== 'pooler') this.report(error)
+    if (this.#once && (this.#phase === 'job' || !this.tenure.reason)) this.#result = error
+    else if (kind !== 'pooler') this.report(error)
     if (!this.way.opens && this.ask) this.close()
     this.#cancel(kind === 'in doubt' ? kind : 'lost', error)
   }
@@ -396,11 +414,11 @@ export class ElectorMachine extends Machine {
   }
 
   #finish() {
-    const { reason, over } = this.tenure
+    const { reason, over } = this.tenure ?? {}
     this.tenure = undefined
     this.close()
     if (over === 'pooler') this.#end(poolerError())
-    else if (this.#stopping) this.#end()
+    else if (this.#stopping || this.#once) this.#end()
     else if (reason === 'job returned') this.#pause(500 + 500 * this.random())
     else if (reason === 'job failed') this.#pause(this.backoff(60_000, this.#crashes++))
     else this.#pause(this.backoff())
@@ -408,7 +426,7 @@ export class ElectorMachine extends Machine {
 
   #end(error) {
     this.#enter('stopped', 'stopped')
-    this.do('end', error)
+    this.do('end', error ?? this.#result)
   }
 
   stop() {

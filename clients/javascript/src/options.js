@@ -19,7 +19,7 @@ function mustHaveBytes(name, value, most) {
 }
 
 /** A number, and no text that looks like one. */
-const between = (least, most) => (name, value) =>
+export const between = (least, most) => (name, value) =>
   must(
     typeof value === 'number' && value >= least && value <= most,
     `${name} must be a number from ${least} to ${most}`,

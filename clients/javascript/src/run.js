@@ -1,9 +1,9 @@
 // What drives a state machine: a queue of what has happened, a timer, and a connection.
 import { clock } from './clock.js'
 import { ElectorMachine } from './elector.js'
-import { failedBy } from './errors.js'
+import { failedBy, LeaderElectionError } from './errors.js'
 import { Lease } from './lease.js'
-import { must, settingsOf } from './options.js'
+import { between, must, settingsOf } from './options.js'
 import { failure, Source } from './pg.js'
 import { Session } from './session.js'
 import { isAbort, makeTerm } from './term.js'
@@ -43,7 +43,7 @@ export class Driver {
 
   /**
    * @param {any} machine
-   * @param {{ opens: boolean, statement: (kind: string, term: any, argument: any) => any[] }} way
+   * @param {{ opens: boolean, statement: (kind: string, term: any, argument: any, wait: number) => any[] }} way
    * @param {Source} source
    * @param {any} settings
    * @param {Record<string, (...args: any[]) => void>} actions
@@ -82,7 +82,7 @@ export class Driver {
     if (rest < Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
   }
 
-  async #ask(serial, kind, argument) {
+  async #ask(serial, kind, argument, wait) {
     const { signal } = (this.#giveUp = new AbortController())
     const { opens } = this.way
     const { tenure } = this.machine
@@ -96,7 +96,7 @@ export class Driver {
       this.post('begun', serial)
       const connection = this.#connection
       if (signal.aborted || !connection) return
-      const statement = this.way.statement(kind, tenure, argument)
+      const statement = this.way.statement(kind, tenure, argument, wait)
       const row = await connection.query(statement, LONGEST_TIMER)
       if (signal.aborted) return
       if (!opens) {
@@ -161,6 +161,9 @@ export class Elector {
   #driver
   /** @type {Job | undefined} */
   #job
+  #once = false
+  /** What the job has returned. @type {any} */
+  #value
   /** @type {any} */
   #present
   /** @type {any} */
@@ -200,14 +203,35 @@ export class Elector {
    * @param {{ signal?: AbortSignal }} [options]
    */
   async run(job, { signal } = {}) {
+    await this.#drive(job, signal, 'run')
+  }
+
+  /**
+   * @param {Job} job
+   * @param {{ wait?: number, signal?: AbortSignal }} [options]
+   */
+  async tryRun(job, { wait = 0, signal } = {}) {
+    between(0, Infinity)('wait', wait)
+    try {
+      await this.#drive(job, signal, 'try', wait)
+    } catch (/** @type {any} */ error) {
+      if (error.kind === 'job') throw error.cause
+      if (error.kind !== 'denied') throw error
+      return { ran: false, value: undefined }
+    }
+    return { ran: true, value: this.#value }
+  }
+
+  async #drive(job, signal, ...begin) {
     must(typeof job === 'function', 'the job must be a function')
     if (this.#job) throw new Error('an elector can run only once')
     this.#job = job
+    this.#once = begin[0] === 'try'
     const forget = onAbort(signal, () => this.stop())
     try {
       await new Promise((resolve, reject) => {
         this.#end = { resolve, reject }
-        this.#driver.post('run')
+        this.#driver.post(...begin)
       })
     } catch (error) {
       throw await explain(error, this.#source, this.#settings)
@@ -245,9 +269,12 @@ export class Elector {
       log(this.#settings.logger, 'info', text, ...args)
     }
     try {
-      await callback?.(term, ...args)
+      const value = await callback?.(term, ...args)
+      if (what === 'job') this.#value = value
     } catch (cause) {
-      if (!isAbort(signal, cause)) failed = failedBy(kind, what, cause)
+      // a job that has only stopped has not failed, but has no value either
+      const hasNone = this.#once && !(signal.reason instanceof LeaderElectionError)
+      if (hasNone || !isAbort(signal, cause)) failed = failedBy(kind, what, cause)
     }
     this.#driver.post('done', what, failed)
   }

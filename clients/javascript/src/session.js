@@ -34,12 +34,13 @@ export class Session {
    * @param {string} kind
    * @param {any} term
    * @param {any} argument
+   * @param {number} wait of a bid, in the server
    * @returns {any[]}
    */
-  statement(kind, term, argument) {
+  statement(kind, term, argument, wait) {
     const { election, identity, heartbeat, seats, application, prefix } = this.settings
     const names = seats ? `${prefix}le_seats($1::text, $4::int)` : '$1::text'
-    const bid = `CALL ${prefix}le_campaign(${names}, timeout => '${this.round} ms', heartbeat => $2::interval, identity => $3::text)`
+    const bid = `CALL ${prefix}le_campaign(${names}, timeout => '${Math.ceil(wait)} ms', heartbeat => $2::interval, identity => $3::text)`
     const confirm = `SELECT ${prefix}le_am_leader($1::text, identity => $2::text), pg_backend_pid()`
     const beat = heartbeat ? `${heartbeat} ms` : null
     const name = term?.election

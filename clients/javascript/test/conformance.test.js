@@ -11,7 +11,7 @@ import { settingsOf } from '../src/options.js'
 import { Session } from '../src/session.js'
 
 const ORIGIN = Date.UTC(2000, 0)
-const TIMES = ['heartbeat', 'ttl', 'stopTimeout']
+const TIMES = ['heartbeat', 'ttl', 'stopTimeout', 'once']
 const WORDS = { none: null, true: true, false: false, empty: '' }
 
 const ms = (seconds) => Math.round(Number(seconds) * 1000)
@@ -48,6 +48,7 @@ class World {
       return
     }
     const random = () => this.random
+    let begin = ['run']
     if (kind === 'follow') {
       this.machine = new FollowMachine(random)
     } else {
@@ -56,7 +57,8 @@ class World {
         const name = rest[i] === 'stop_timeout' ? 'stopTimeout' : rest[i]
         options[name] = TIMES.includes(name) ? ms(rest[i + 1]) : valueOf(rest[i + 1])
       }
-      const { election = 'e', ...others } = options
+      const { election = 'e', once, ...others } = options
+      if (once !== undefined) begin = ['try', once]
       let settings
       try {
         settings = settingsOf(election, others)
@@ -68,7 +70,7 @@ class World {
       const way = kind === 'lease' ? new Lease(settings) : new Session(settings)
       this.machine = new ElectorMachine(way, () => this.time, settings, random)
     }
-    this.step('run')
+    this.step(...begin)
   }
 
   /** Let the machine take a step, and then all that follows from it at once. */
@@ -93,7 +95,7 @@ class World {
       ousted: () => `ousted ${second}`,
       error: () => `error ${kindOf(first)}`,
       proclaimed: () => `proclaimed ${second ? kindOf(second) : 'ok'}`,
-      end: () => (first ? `end ${first.kind}` : 'end'),
+      end: () => (first ? `end ${kindOf(first)}` : 'end'),
       told: () => `told ${args.map((item) => item ?? 'none').join(' ')}`,
       close: () => 'close',
     }

@@ -525,6 +525,56 @@ test('S13 no timeout of the role ends a wait; application_name is set', direct, 
   await pending
 })
 
+for (const [way, options] of [
+  ['session', {}],
+  ['lease', { ttl: TTL }],
+]) {
+  test(`S14 tryRun: ${way}`, direct, async () => {
+    const election = name()
+    const errors = []
+    const tryRun = (job, wait) =>
+      new Elector(DIRECT, election, {
+        logger,
+        onError: (error) => errors.push(error),
+        ...options,
+      }).tryRun(job, { wait })
+    const other = start(DIRECT, election, options)
+    await other.leads()
+    const denied = { ran: false, value: undefined }
+    assert.deepEqual(await tryRun(assert.fail), denied)
+    const asked = performance.now()
+    assert.deepEqual(await tryRun(assert.fail, 1000), denied)
+    assert.ok(performance.now() - asked >= 1000)
+    const waiting = tryRun(({ token }) => token, 15_000)
+    await sleep(500)
+    await other.stop()
+    const { ran, value } = await waiting
+    assert.ok(ran && value > other.terms[0].token)
+    await assert.rejects(
+      tryRun(() => Promise.reject(new Error('its own'))),
+      { message: 'its own' },
+    )
+    assert.deepEqual(await rows('SELECT FROM le_leaders WHERE name = $1', election), [])
+    assert.deepEqual(errors, [])
+  })
+}
+
+test('a role that is replaced leads again when its lease has expired', direct, async () => {
+  const role = name()
+  const [now, one, two] = ['now', 'one', 'two'].map((each) => `${role}_${each}`)
+  await rows(`CREATE ROLE ${now} LOGIN`)
+  await rows(`CREATE ROLE ${two} LOGIN`)
+  afterwards.push(() => rows(`DROP ROLE ${one}, ${now}`))
+  const self = start(Object.assign(new URL(DIRECT), { username: now }).href, role, { ttl: TTL })
+  await self.leads()
+  await rows(`ALTER ROLE ${now} RENAME TO ${one}`)
+  await rows(`ALTER ROLE ${two} RENAME TO ${now}`)
+  await rows('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', one)
+  await until('leads again', () => self.terms.length === 2)
+  assert.ok(self.errors.some(({ code }) => code === '42501'))
+  await self.stop()
+})
+
 for (const [way, options, limit] of [
   ['session', {}, 6000],
   ['heartbeat', { heartbeat: TTL }, 4000],

@@ -45,6 +45,10 @@ export async function program(): Promise<void> {
     // @ts-expect-error the reason is not writable
     signal.reason = 1
   })
+  const tried = await elector.tryRun(async (term) => term.token, { wait: 5000 })
+  if (tried.ran) console.log(tried.value.toFixed())
+  // @ts-expect-error it has not run
+  else console.log(tried.value.toFixed())
   const tick = every(pool, 60_000, (client, due) => client.query('SELECT $1', [due.toISOString()]))
   await elector.run(tick, { signal: AbortSignal.timeout(1) })
   const now: Leader | null = await leader(pool, 'billing')

@@ -13,7 +13,7 @@ import { Source } from '../src/pg.js'
 import { Driver, explain } from '../src/run.js'
 import { Elector, every, follow } from '../src/index.js'
 
-test('T1 a wrong option raises a TypeError when the elector is made', () => {
+test('T1 a wrong option raises a TypeError when the elector is made', async () => {
   assert.throws(() => new Elector('', ''), TypeError)
   assert.throws(() => new Elector('', 'e', { ttl: '15 s' }), TypeError)
   assert.throws(() => new Elector('', 'e', { stopTimeout: '5000' }), TypeError)
@@ -26,6 +26,10 @@ test('T1 a wrong option raises a TypeError when the elector is made', () => {
   }
   assert.throws(() => new Elector({ binary: true }, 'e'), TypeError)
   new Elector('', 'e', { ttl: undefined, heartbeat: 1000.5 })
+  for (const wait of [-1, NaN, '5', null]) {
+    const tried = new Elector('', 'e').tryRun(() => {}, { wait })
+    await assert.rejects(tried, { name: 'TypeError', message: /^wait must be/ })
+  }
 })
 
 test('T2 two electors of one process have different identities', () => {
@@ -41,6 +45,8 @@ test('T3 the clock is that of the time since the boot, with suspensions', linux,
   const [before, now, after] = [uptime(), clock(), uptime()]
   assert.ok(before - 10 <= now && now <= after + 10, `${before} ${now} ${after}`)
 })
+
+const quiet = { info() {}, error() {} }
 
 /** A pool whose server gives these answers. */
 function poolOf(...answers) {
@@ -126,6 +132,36 @@ test('a job may fail with anything', async () => {
   }
 })
 
+test('tryRun gives what the job returns or throws', async () => {
+  const errors = []
+  const once = (job, ...answers) => {
+    const options = { ttl: 60_000, onError: ({ kind }) => errors.push(kind), logger: quiet }
+    const elector = new Elector(poolOf(...answers, [true]), 'e', options)
+    return elector.tryRun((term) => job(elector, term))
+  }
+  const ran = await once(async () => 'value', [7])
+  assert.deepEqual(ran, { ran: true, value: 'value' })
+  assert.deepEqual(await once(assert.fail, [null]), { ran: false, value: undefined })
+  for (const cause of [undefined, null, new Error('its own'), { kind: 'denied' }]) {
+    const failed = once(() => Promise.reject(cause), [7])
+    assert.equal(await failed.catch((error) => (error === cause ? 'thrown' : error)), 'thrown')
+  }
+  // a job that was stopped has no value
+  const stopped = once(
+    (elector, { signal }) => {
+      elector.stop()
+      return sleep(60_000, undefined, { signal })
+    },
+    [7],
+  )
+  await assert.rejects(stopped, { name: 'AbortError' })
+  assert.deepEqual(errors, [])
+  const lost = new Elector(poolOf([7], [false]), 'e', { ttl: 1000, logger: quiet })
+  const losing = lost.tryRun(({ signal }) => sleep(60_000, undefined, { signal }))
+  await assert.rejects(losing, { name: 'LostError', kind: 'lost' })
+  assert.equal(lost.errors, 0)
+})
+
 test('T5 an elector that was stopped does not run, and opens no connection', async () => {
   const pool = Object.assign(new pg.Pool(), { connect: () => assert.fail('connects') })
   for (const options of [{}, { ttl: 1000 }]) {
@@ -134,6 +170,9 @@ test('T5 an elector that was stopped does not run, and opens no connection', asy
     await stopped.run(() => assert.fail('runs'))
     const aborted = new Elector(pool, 'e', options)
     await aborted.run(() => assert.fail('runs'), { signal: AbortSignal.abort() })
+    const once = new Elector(pool, 'e', options)
+    const tried = once.tryRun(() => assert.fail('runs'), { signal: AbortSignal.abort() })
+    assert.deepEqual(await tried, { ran: false, value: undefined })
     assert.deepEqual([stopped.state, aborted.state], ['stopped', 'stopped'])
   }
 })
