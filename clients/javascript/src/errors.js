@@ -20,11 +20,18 @@ export class PermanentError extends LeaderElectionError {}
 
 export class LostError extends LeaderElectionError {}
 
-/** What the program has given has failed, with whatever it has thrown. */
-export const failedBy = (kind, what, cause) => {
-  const text = cause instanceof Error ? cause : inspect(cause)
-  return new LeaderElectionError(kind, `${what} has failed: ${text}`, { cause })
+/** A text for whatever a program can throw. Never raises an error. */
+function textOf(thrown) {
+  try {
+    return String(thrown instanceof Error ? thrown : inspect(thrown))
+  } catch {
+    return 'what it has thrown cannot be shown'
+  }
 }
+
+/** What the program has given has failed, with whatever it has thrown. */
+export const failedBy = (kind, what, cause) =>
+  new LeaderElectionError(kind, `${what} has failed: ${textOf(cause)}`, { cause })
 
 const silence = (kind, what) => (length, detail) => {
   const message = `${what} for ${Math.round(length / 100) / 10} s`

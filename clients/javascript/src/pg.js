@@ -1,7 +1,7 @@
 // The driver: node-postgres.
 import { once } from 'node:events'
 import pg from 'pg'
-import { LeaderElectionError, noConnection } from './errors.js'
+import { failedBy, LeaderElectionError, noConnection } from './errors.js'
 import { must } from './options.js'
 
 /** @import { Database } from '../index.js' */
@@ -24,14 +24,20 @@ const ignore = () => {}
  * @param {any} error
  */
 export function failure(error) {
-  if (error instanceof LeaderElectionError) return error
-  const { code, severity, detail, hint } = error
-  // an error of a connection to several addresses has the messages in its parts only
-  const text = error.message || error.errors?.[0]?.message || code || 'the connection has ended'
-  const parts = [text, detail && `DETAIL: ${detail}`, hint && `HINT: ${hint}`]
-  const details = severity ? { code, hint, cause: error } : { cause: error }
-  const message = parts.filter(Boolean).join(' ')
-  return new LeaderElectionError(severity ? 'server' : 'broken', message, details)
+  try {
+    if (error instanceof LeaderElectionError) return error
+    const { message, code, severity, detail, hint } = error
+    if (severity && /^[0-9A-Z]{5}$/.test(code)) {
+      const parts = [message, detail && `DETAIL: ${detail}`, hint && `HINT: ${hint}`]
+      const details = { code, hint, cause: error }
+      return new LeaderElectionError('server', parts.filter(Boolean).join(' '), details)
+    }
+    // an error of a connection to several addresses has the messages in its parts only
+    const text = message || error.errors?.[0]?.message || code || 'the connection has ended'
+    return new LeaderElectionError('broken', String(text), { cause: error })
+  } catch {
+    return failedBy('broken', 'the connection', error) // it is no error of the driver
+  }
 }
 
 /** @returns {db is pg.Pool} */
@@ -66,7 +72,11 @@ class Connection {
   /** Close it for good; at once if a statement is on its way. */
   close() {
     this.onEnd = ignore
-    this.client.release(true)
+    try {
+      this.client.release(true)
+    } catch {
+      // it is a listener of the pool that has failed
+    }
     closeSoon(this.client)
   }
 

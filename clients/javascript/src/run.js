@@ -56,11 +56,11 @@ export class Driver {
       ask: (...args) => this.#ask(...args),
       close: () => this.#close(),
       error: async (error) => {
-        error.election = election
+        Reflect.set(error, 'election', election) // also one of the program's, which may be frozen
         try {
-          await (onError ? onError(error) : log(logger, 'error', error))
+          await (onError ? onError(error) : logger.error(error))
         } catch (failed) {
-          log(logger, 'error', failed)
+          log(logger, 'error', error.message, failedBy('callback', 'error', failed).message)
         }
       },
       ...actions,

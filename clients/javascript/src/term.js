@@ -7,9 +7,14 @@ import { isPool } from './pg.js'
 /** The function of a term, and of its copies, that reports an error as one of the elector's. */
 export const report = Symbol('report')
 
-/** Whether a job that has failed so has only stopped. */
-export const isAbort = ({ aborted, reason }, cause) =>
-  aborted && (cause === reason || cause?.name === 'AbortError')
+/** Whether a job that has failed so has only stopped. Never raises an error. */
+export function isAbort({ aborted, reason }, cause) {
+  try {
+    return aborted && (cause === reason || cause?.name === 'AbortError')
+  } catch {
+    return false
+  }
+}
 
 /**
  * What the job is given, and how to cancel it.
