@@ -10,6 +10,17 @@ export type ElectorState = 'waiting' | 'leading' | 'stopping' | 'paused' | 'stop
 export type Health = 'waiting' | 'leading' | 'in doubt' | 'stopped'
 export type OustedReason = 'resigned' | 'job returned' | 'job failed' | 'lost' | 'in doubt'
 
+/** A client of node-postgres that is in a transaction, or anything like it. A pool is none. */
+export interface Transaction {
+  query(text: string): PromiseLike<unknown>
+  readonly totalCount?: never
+}
+
+/** A `Date`, or whatever else has milliseconds since 1970 as its value. */
+export interface Time {
+  valueOf(): number
+}
+
 /** A term of leadership. Its functions can be called without it. */
 export interface Term {
   /** The name of the election; of the seat, if the elector campaigns for seats. */
@@ -23,10 +34,19 @@ export interface Term {
   /** Tells that the job has made progress. Sends nothing, and never fails. */
   readonly heartbeat: () => void
   /**
-   * Lets the transaction fail that this client is in, now or when it commits, if the term is over:
-   * with an error of the server whose `code` is LE001. Fails with a `TypeError` for a pool.
+   * Lets the transaction fail, now or when it commits, if the term is over: with an error of the
+   * server whose `code` is LE001. Fails with a `TypeError` for a pool.
    */
-  readonly guard: (client: Pick<ClientBase, 'query'>) => Promise<void>
+  readonly guard: (transaction: Transaction) => Promise<void>
+  /**
+   * Whether the job of a due time is to be done in this transaction, which records that, because it
+   * is not done yet. Guards the transaction, too.
+   */
+  readonly once: (transaction: Transaction, due: Time) => Promise<boolean>
+  /** The whole statement of `guard`, without parameters, for a library that runs such. */
+  readonly guardSql: () => string
+  /** The whole statement of `once`. It returns one row with true or false. */
+  readonly onceSql: (due: Time) => string
   /** Publishes a value until the term ends. Fails with a {@link LostError} if the term is over. */
   readonly proclaim: (value: string | null) => Promise<void>
 }
@@ -157,15 +177,21 @@ export function follow(
 ): AsyncIterableIterator<Leader | null>
 
 /** The next due time after the last one, or null if there is none. */
-export type Schedule = (last: Date) => Date | number | null
+export type Schedule = (last: Date) => Time | null
 
 /** What is to be done for a due time. `client` is in a transaction, which is committed afterwards. */
 export type Task = (client: ClientBase, due: Date, term: Term) => unknown
 
-/** A job that does the task once for each due time: multiples of an interval, or by a schedule. */
+/**
+ * A job that does the task once for each due time: multiples of an interval, or by a schedule.
+ *
+ * With a *zone*, such as 'Europe/Berlin', the schedule is asked for what the clocks show there, as if
+ * it were UTC. A time that they leave out is due when they are put forward, and one that they show
+ * twice, the first time.
+ */
 export function every(
   db: Database,
   schedule: number | Schedule,
   task: Task,
-  options?: { schema?: string | undefined },
+  options?: { zone?: string | undefined },
 ): Job

@@ -40,10 +40,26 @@ const CHECKS = {
   stopTimeout: time(1),
   logger: (name, value) => must(value?.info && value.error, `${name} must have info and error`),
   signal: (name, value) => must(value instanceof AbortSignal, `${name} must be an AbortSignal`),
+  zone: (_name, value) => void new Intl.DateTimeFormat('en', { timeZone: value }),
   onElected: callback,
   onOusted: callback,
   onError: callback,
 }
+
+/** Whether nothing in a text looks like a parameter, to whatever library reads SQL. */
+const isPlain = (text) => /^[\w ./-]*$/.test(text)
+
+/** A text as SQL in which nothing looks like a parameter. */
+export const literal = (text) =>
+  isPlain(text)
+    ? `'${text}'`
+    : `convert_from(decode('${Buffer.from(text).toString('hex')}', 'hex'), 'UTF8')`
+
+/** Likewise a name. */
+const identifier = (name) =>
+  isPlain(name)
+    ? `"${name}"`
+    : `U&"${Array.from(name, (letter) => `\\+${letter.codePointAt(0)?.toString(16).padStart(6, '0')}`).join('')}"`
 
 let serial = randomInt(0x10000)
 
@@ -71,7 +87,7 @@ export function settingsOf(election, options, known = Object.keys(CHECKS)) {
     logger: console,
     ...Object.fromEntries(given),
     election,
-    prefix: schema ? `"${schema.replaceAll('"', '""')}".` : '',
+    prefix: schema ? `${identifier(schema)}.` : '',
     application: `leader_election: ${election}`,
   }
 }

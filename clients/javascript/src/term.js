@@ -1,11 +1,19 @@
 import { failedBy } from './errors.js'
-import { must } from './options.js'
+import { literal, must } from './options.js'
 import { isPool } from './pg.js'
 
 /** @import { Term } from '../index.js' */
 
-/** The function of a term, and of its copies, that reports an error as one of the elector's. */
-export const report = Symbol('report')
+/** What `every` needs of a term, and of its copies. */
+export const internals = Symbol('internals')
+
+/** The first value of the first row that a statement returns, whatever makes rows. */
+async function ask(transaction, text) {
+  const isOne = typeof transaction?.query === 'function' && !isPool(transaction)
+  must(isOne, 'this needs the client that is in the transaction')
+  const result = await transaction.query(text)
+  return Object.values((result.rows ?? result)[0])[0]
+}
 
 /** Whether a job that has failed so has only stopped. Never raises an error. */
 export function isAbort({ aborted, reason }, cause) {
@@ -27,6 +35,13 @@ export function isAbort({ aborted, reason }, cause) {
 export function makeTerm(tenure, prefix, post) {
   const { election, token } = tenure
   const controller = new AbortController()
+  const name = literal(election)
+  const guardSql = () => `SELECT ${prefix}le_assert_leader(${name}, ${token})`
+  const onceSql = (/** @type {any} */ due) => {
+    const time = due?.valueOf() // of a Date, or what is like one
+    must(Number.isFinite(time), 'due must be a time')
+    return `SELECT ${prefix}le_once(${name}, to_timestamp(${time / 1000}), ${token})`
+  }
   /** @type {Term} */
   const term = Object.freeze({
     election,
@@ -34,18 +49,20 @@ export function makeTerm(tenure, prefix, post) {
     signal: controller.signal,
     isLeading: () => tenure.isLeading(),
     heartbeat: () => tenure.heartbeat(),
-    guard: async (transaction) => {
-      must(!isPool(transaction), 'guard needs the client that is in the transaction')
-      const text = `SELECT ${prefix}le_assert_leader($1::text, $2::bigint)`
-      await transaction.query(text, [election, token])
-    },
+    guard: async (transaction) => void (await ask(transaction, guardSql())),
+    once: async (transaction, due) => [true, 't'].includes(await ask(transaction, onceSql(due))),
+    guardSql,
+    onceSql,
     proclaim: async (value) => {
       must(value === null || typeof value === 'string', 'value must be a string, or null')
       await new Promise((resolve, reject) => {
         post('proclaim', { tenure, value, resolve, reject })
       })
     },
-    [report]: (cause) => post('report', failedBy('job', 'the task', cause)),
+    [internals]: {
+      prefix,
+      report: (cause) => post('report', failedBy('job', 'the task', cause)),
+    },
   })
   return { term, cancel: (reason) => controller.abort(reason) }
 }

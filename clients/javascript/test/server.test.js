@@ -1,6 +1,6 @@
 // The library against a real server: DATABASE_URL is direct, POOLER_URL leads through PgBouncer in
 // transaction mode. The numbers are those of the list in ../../README.md.
-import { CronExpressionParser } from 'cron-parser'
+import { Cron } from 'croner'
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
@@ -255,14 +255,11 @@ test('S06 leader and follow, also after the connection was lost', direct, async 
   assert.deepEqual(await waiting, { value: undefined, done: true })
 })
 
-const cron = (last) =>
-  CronExpressionParser.parse('* * * * * *', { currentDate: last, tz: 'Europe/Berlin' })
-    .next()
-    .toDate()
+const seconds = new Cron('* * * * * *', { timezone: 'UTC' })
 
-for (const [how, schedule] of [
+for (const [how, schedule, options] of [
   ['an interval', 1000],
-  ['cron-parser', cron],
+  ['croner', (last) => seconds.nextRun(last), { zone: 'Europe/Berlin' }],
 ]) {
   test(`S07 every, by ${how}: each due time at most once, with two electors`, direct, async () => {
     const election = name()
@@ -270,7 +267,8 @@ for (const [how, schedule] of [
     afterwards.push(() => rows(`DROP TABLE ${election}`))
     const both = [DIRECT, makePool()].map((db, i) => {
       const insert = `INSERT INTO ${election} VALUES ($1, ${i})`
-      const job = every(db, schedule, (client, due) => client.query(insert, [due]))
+      const task = (client, due) => client.query(insert, [due])
+      const job = every(db, schedule, task, options)
       return start(db, election, i === 0 ? {} : { ttl: TTL }, job)
     })
     for (const which of [0, 1]) {
@@ -443,6 +441,51 @@ test('S11 guard: a transaction of a term that is over does not commit', direct, 
   assert.equal((await rows(`SELECT FROM ${election}`)).length, 1)
 })
 
+test(
+  'once: true once for a time, and again after a rollback; by a statement, too',
+  direct,
+  async () => {
+    for (const election of [name(), `${name()} ? $1 :x %s @p "'\\`, `${name()} Ü ☃ 𝕏`]) {
+      const one = start(DIRECT, election, { ttl: TTL })
+      await one.leads()
+      const [term] = one.terms
+      const makePools = [{}, { types: { getTypeParser: () => String } }, { types: bigints }]
+      let due = new Date(Date.now() - 60_000)
+      for (const pool of makePools.map(makePool)) {
+        const client = await pool.connect()
+        const transaction = async (work, end = 'COMMIT') => {
+          await client.query('BEGIN')
+          const result = await work()
+          await client.query(end)
+          return result
+        }
+        const statement = async () => (await client.query(term.onceSql(due))).rows[0].le_once
+        await transaction(() => term.guard(client))
+        await transaction(() => client.query(term.guardSql()))
+        for (const once of [() => term.once(client, due), statement]) {
+          due = new Date(Number(due) + 1001)
+          const yes = await transaction(once, 'ROLLBACK')
+          assert.deepEqual(
+            [await transaction(once), await transaction(once)],
+            [yes, yes === 't' ? 'f' : false],
+          )
+        }
+        const kept = 'SELECT due FROM le_once_done WHERE name = $1'
+        assert.deepEqual((await rows(kept, election))[0].due, due)
+        client.release()
+      }
+      await one.stop()
+      const client = await admin.connect()
+      for (const fenced of [() => term.once(client, due), () => client.query(term.onceSql(due))]) {
+        await client.query('BEGIN')
+        await assert.rejects(fenced(), { code: 'LE001' })
+        await client.query('ROLLBACK')
+      }
+      client.release()
+    }
+  },
+)
+
 test('S12 permanent errors end run, with the cause and the hint', direct, async () => {
   const database = name()
   const at = (user, path) => Object.assign(new URL(DIRECT), { username: user, pathname: path }).href
@@ -467,25 +510,25 @@ test('S12 permanent errors end run, with the cause and the hint', direct, async 
   await fails(other, {}, 'extension', missing)
   const client = new pg.Client(other)
   await client.connect()
-  await install(client, '"l e"')
+  await install(client, '"l e ?"')
   await client.end()
   const elsewhere =
-    'leader_election is in schema "l e": set the option schema to it, or add it to search_path'
+    'leader_election is in schema "l e ?": set the option schema to it, or add it to search_path'
   await fails(other, {}, 'extension', elsewhere)
   await fails(
     at(database, database),
-    { schema: 'l e' },
+    { schema: 'l e ?' },
     'privilege',
-    /permission denied for schema l e/,
+    /permission denied for schema l e \?/,
   )
   await fails(DIRECT, { ttl: 120_000 }, 'argument', /HINT: .*max_ttl/)
   for (const more of [{}, { ttl: TTL, seats: 2 }]) {
     let done = 0
     const task = () => ++done === 2 && one.elector.stop()
-    const job = every(other, 1000, task, { schema: 'l e' })
-    const one = start(other, 'x', { schema: 'l e', ...more }, async (term) => {
+    const job = every(other, 1000, task)
+    const one = start(other, 'x', { schema: 'l e ?', ...more }, async (term) => {
       await term.proclaim('value')
-      assert.equal((await leader(other, term.election, { schema: 'l e' })).value, 'value')
+      assert.equal((await leader(other, term.election, { schema: 'l e ?' })).value, 'value')
       return job(term)
     })
     await one.done

@@ -41,9 +41,20 @@ export async function program(): Promise<void> {
   await elector.run(async ({ token, signal, heartbeat, isLeading, guard }: Term) => {
     heartbeat()
     if (isLeading() && !signal.aborted) console.log(token + 1)
-    await guard(await pool.connect())
+    const client = await pool.connect()
+    await guard(client)
+    // @ts-expect-error a pool is no transaction
+    await guard(pool)
     // @ts-expect-error the reason is not writable
     signal.reason = 1
+  })
+  await elector.run(async (term) => {
+    const isDue: boolean = await term.once(new pg.Client(), new Date())
+    // @ts-expect-error a pool is no transaction
+    await term.once(pool, new Date())
+    // @ts-expect-error no time
+    const text: string = term.onceSql('2026-01-01')
+    return isDue ? text : term.guardSql()
   })
   const tried = await elector.tryRun(async (term) => term.token, { wait: 5000 })
   if (tried.ran) console.log(tried.value.toFixed())

@@ -1,4 +1,5 @@
 // What needs neither a server nor the table of cases.
+import { Cron } from 'croner'
 import assert from 'node:assert/strict'
 import { EventEmitter, once } from 'node:events'
 import { test } from 'node:test'
@@ -11,6 +12,7 @@ import { Lease } from '../src/lease.js'
 import { settingsOf } from '../src/options.js'
 import { Source } from '../src/pg.js'
 import { Driver, explain } from '../src/run.js'
+import { due, inZone } from '../src/every.js'
 import { Elector, every, follow } from '../src/index.js'
 
 test('T1 a wrong option raises a TypeError when the elector is made', async () => {
@@ -21,6 +23,17 @@ test('T1 a wrong option raises a TypeError when the elector is made', async () =
   assert.throws(() => new Elector('', 'e', { onError: 'log' }), TypeError)
   assert.throws(() => new Elector(new pg.Client(), 'e'), TypeError)
   assert.throws(() => follow('', 'e', { ttl: 15_000 }), TypeError)
+  assert.throws(
+    () =>
+      every(
+        '',
+        () => null,
+        () => {},
+        { zone: 'Mars/Olympus' },
+      ),
+    RangeError,
+  )
+  assert.throws(() => every('', 1000, () => {}, { zone: 'UTC' }), TypeError)
   for (const interval of [999, NaN, Infinity, '60000']) {
     assert.throws(() => every('', interval, () => {}), TypeError)
   }
@@ -223,7 +236,14 @@ test('term.guard and term.proclaim refuse what they cannot do', async () => {
     logger: { info() {}, error: assert.fail },
   })
   await elector.run(async (term) => {
-    await assert.rejects(term.guard(new pg.Pool()), TypeError)
+    for (const none of [new pg.Pool(), undefined, null, {}, 'BEGIN']) {
+      await assert.rejects(term.guard(none), TypeError)
+      await assert.rejects(term.once(none, new Date()), TypeError)
+    }
+    for (const time of [undefined, null, NaN, new Date(NaN), '2026-01-01', true, Infinity, {}]) {
+      await assert.rejects(term.once({ query: assert.fail }, time), TypeError)
+      assert.throws(() => term.onceSql(time), TypeError)
+    }
     await assert.rejects(term.proclaim({ port: 8080 }), TypeError)
     elector.stop()
   })
@@ -245,6 +265,96 @@ test('expel is repeated if another elector has ended its session', async () => {
     await explain(poolerError(), { ask }, settingsOf('e', { seats: 2 }))
     assert.equal(length - answers.length, asked)
   }
+})
+
+/** The times that are due by croner in a zone, from a time on. */
+function timesIn(zone, cron, from, count) {
+  const clock = new Cron(cron, { timezone: 'UTC' })
+  const schedule = inZone((last) => clock.nextRun(last), zone)
+  const times = []
+  for (let last = new Date(from); times.length < count; times.push(last.toISOString().slice(0, -5)))
+    last = new Date(Number(schedule(last)))
+  return times
+}
+
+test('a zone: what clocks leave out is due at the change, what they show twice, the first time', () => {
+  const spring = ['2027-03-27T01:30:00', '2027-03-28T01:00:00', '2027-03-29T00:30:00']
+  const autumn = ['2026-10-24T00:30:00', '2026-10-25T00:30:00', '2026-10-26T01:30:00']
+  const half = '30 2 * * *'
+  for (const [zone, cron, from, times] of [
+    ['Europe/Berlin', half, '2027-03-26T12:00Z', spring],
+    ['Europe/Berlin', '15 10,30 2 * * *', '2027-03-27T12:00Z', [spring[1], '2027-03-29T00:10:15']],
+    ['Europe/Berlin', half, '2026-10-23T12:00Z', autumn],
+    ['Europe/Berlin', half, '2026-10-25T00:59:59.999Z', autumn.slice(2)],
+    ['Europe/Berlin', half, '2026-10-25T01:00Z', autumn.slice(2)],
+    ['Europe/Berlin', half, '2026-10-25T01:00:01Z', autumn.slice(2)],
+    [
+      'Australia/Lord_Howe',
+      '15 2 * * *',
+      '2026-10-02T16:00Z',
+      ['2026-10-03T15:30:00', '2026-10-04T15:15:00'],
+    ],
+    [
+      'Australia/Lord_Howe',
+      '45 1 * * *',
+      '2027-04-02T18:00Z',
+      ['2027-04-03T14:45:00', '2027-04-04T15:15:00'],
+    ],
+    [
+      'America/Sao_Paulo',
+      '0 0 * * *',
+      '2018-11-03T12:00Z',
+      ['2018-11-04T03:00:00', '2018-11-05T02:00:00'],
+    ],
+    [
+      'Pacific/Apia',
+      '0 12 * * *',
+      '2011-12-29T00:00Z',
+      ['2011-12-29T22:00:00', '2011-12-30T10:00:00', '2011-12-30T22:00:00'],
+    ],
+    ['UTC', '0 12 29 2 *', '2026-01-01T00:00Z', ['2028-02-29T12:00:00']],
+  ])
+    assert.deepEqual(timesIn(zone, cron, from, times.length), times, `${zone} ${cron} ${from}`)
+})
+
+test('a zone agrees with the clocks at each hour of a year', () => {
+  for (const zone of [
+    'Europe/Berlin',
+    'Australia/Lord_Howe',
+    'Asia/Kathmandu',
+    'Africa/Casablanca',
+  ]) {
+    const format = new Intl.DateTimeFormat('en', {
+      timeZone: zone,
+      dateStyle: 'short',
+      timeStyle: 'medium',
+    })
+    const shown = new Set()
+    const hourly = inZone((last) => (Math.floor(Number(last) / 3600_000) + 1) * 3600_000, zone)
+    for (let last = Date.UTC(2026, 0), next; last < Date.UTC(2027, 0); last = next) {
+      next = Number(hourly(new Date(last)))
+      assert.ok(next > last && next - last <= 3 * 3600_000, `${zone} ${new Date(last)}`)
+      const text = format.format(next)
+      assert.ok(!shown.has(text), `${zone} ${text}`)
+      shown.add(text)
+    }
+  }
+})
+
+test('a schedule that stands still, or is none, is an error', () => {
+  for (const wrong of [undefined, NaN, new Date(NaN), 'x', Promise.resolve(), 0]) {
+    for (const schedule of [() => wrong, inZone(() => wrong, 'Europe/Berlin')]) {
+      assert.throws(() => due(schedule, Date.UTC(2026, 0), Date.UTC(2027, 0)), /a later time/)
+    }
+  }
+  assert.deepEqual(
+    due(
+      inZone(() => null, 'UTC'),
+      5,
+      9,
+    ),
+    [null, 5],
+  )
 })
 
 test('every tells what fails to the elector also by a copy of the term', async () => {
