@@ -1,0 +1,113 @@
+// once and guard in the transactions of other libraries, as README.md says.
+import { PrismaPg } from '@prisma/adapter-pg'
+import prisma from '@prisma/client'
+import { sql } from 'drizzle-orm'
+import { drizzle } from 'drizzle-orm/node-postgres'
+import knex from 'knex'
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { inspect } from 'node:util'
+import pg from 'pg'
+import pgPromise from 'pg-promise'
+import postgres from 'postgres'
+import 'reflect-metadata'
+import { DataSource } from 'typeorm'
+import { Elector } from '../../src/index.js'
+
+const url = process.env.DATABASE_URL
+const skip = url ? false : 'DATABASE_URL is not set'
+const byItself = {
+  once: (tx, term, due) => term.once(tx, due),
+  guard: (tx, term) => term.guard(tx),
+}
+
+/** How each opens, begins a transaction, asks in it, and closes. */
+const LIBRARIES = {
+  'node-postgres': {
+    open: () => new pg.Pool({ connectionString: url }),
+    async begin(pool, work) {
+      const client = await pool.connect()
+      await client.query('BEGIN')
+      await work(client).then(
+        () => client.query('COMMIT'),
+        () => client.query('ROLLBACK'),
+      )
+      client.release()
+    },
+    ...byItself,
+    close: (pool) => pool.end(),
+  },
+  TypeORM: {
+    open: () => new DataSource({ type: 'postgres', url }).initialize(),
+    begin: (source, work) => source.transaction(work),
+    ...byItself,
+    close: (source) => source.destroy(),
+  },
+  'pg-promise': {
+    open: () => pgPromise()(url),
+    begin: (db, work) => db.tx(work),
+    ...byItself,
+    close: (db) => db.$pool.end(),
+  },
+  knex: {
+    open: () => knex({ client: 'pg', connection: url }),
+    begin: (db, work) => db.transaction(work),
+    once: async (trx, term, due) => (await trx.raw(term.onceSql(due))).rows[0].le_once,
+    guard: (trx, term) => trx.raw(term.guardSql()),
+    close: (db) => db.destroy(),
+  },
+  Drizzle: {
+    open: () => drizzle(url),
+    begin: (db, work) => db.transaction(work),
+    once: async (tx, term, due) => (await tx.execute(sql.raw(term.onceSql(due)))).rows[0].le_once,
+    guard: (tx, term) => tx.execute(sql.raw(term.guardSql())),
+    close: (db) => db.$client.end(),
+  },
+  'Postgres.js': {
+    open: () => postgres(url),
+    begin: (db, work) => db.begin(work),
+    once: async (tx, term, due) => (await tx.unsafe(term.onceSql(due)))[0].le_once,
+    guard: (tx, term) => tx.unsafe(term.guardSql()),
+    close: (db) => db.end(),
+  },
+  Prisma: {
+    open: () => new prisma.PrismaClient({ adapter: new PrismaPg({ connectionString: url }) }),
+    begin: (db, work) => db.$transaction(work),
+    once: async (tx, term, due) => (await tx.$queryRawUnsafe(term.onceSql(due)))[0].le_once,
+    guard: (tx, term) => tx.$executeRawUnsafe(term.guardSql()),
+    close: (db) => db.$disconnect(),
+  },
+}
+
+for (const [library, { open, begin, once, guard, close }] of Object.entries(LIBRARIES)) {
+  test(`once and guard in a transaction of ${library}`, { skip }, async () => {
+    const db = await open()
+    for (const more of ['', ` ? $1 :x %s @p ?? {0} "'\\ Ü`]) {
+      const election = `js_${process.pid}_${library}${more}`
+      const elector = new Elector(url, election)
+      const { ran, value } = await elector.tryRun(async (term) => {
+        const due = new Date(Math.floor(Date.now() / 1000) * 1000 - 1)
+        const results = []
+        const work = async (tx) => {
+          await guard(tx, term)
+          results.push(await once(tx, term, due))
+          if (results.length === 1) throw new Error('roll back')
+        }
+        await begin(db, work).catch((error) => assert.equal(error.message, 'roll back'))
+        await begin(db, work)
+        await begin(db, work)
+        assert.deepEqual(results, [true, true, false])
+        return term
+      })
+      assert.ok(ran)
+      for (const fenced of [(tx) => guard(tx, value), (tx) => once(tx, value, new Date())]) {
+        const attempt = begin(db, async (tx) => {
+          await assert.rejects(fenced(tx), (error) => inspect(error).includes('LE001'))
+          throw new Error('roll back')
+        })
+        await attempt.catch((error) => assert.equal(error.message, 'roll back'))
+      }
+    }
+    await close(db)
+  })
+}
