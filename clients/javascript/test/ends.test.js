@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { inspect } from 'node:util'
 import pg from 'pg'
-import { Elector, LostError, follow } from '../src/index.js'
+import { Elector, LostError, every, follow } from '../src/index.js'
 
 const fail = () => {
   throw new Error('a trap')
@@ -249,6 +249,66 @@ test('a pool that fails with anything does not end a follower', async () => {
   })
   await Promise.all(all)
 })
+
+/** Let a job of a point in time work until two errors were reported and a task has been done. */
+async function untilDone(schedule, task, change) {
+  let commits = 0
+  const answers = (text) => {
+    if (/clock_timestamp/.test(text)) return [[Date.now() / 1000, 0]]
+    if (text === 'COMMIT') commits++
+    return [{ le_once: true }]
+  }
+  const query = async ({ text }) => ({ command: text, rows: answers(text) })
+  const errors = []
+  let done = 0
+  const job = every(makePool({ query, ...change }), schedule, async (...args) => {
+    await task(...args)
+    if (++done === 1) elector.stop()
+  })
+  const elector = new Elector(makePool(), 'e', {
+    ttl: 60_000,
+    logger: { info() {}, error: fail },
+    onError: (error) => errors.push(error),
+  })
+  const deadline = setTimeout(() => assert.fail(`${elector.state} ${inspect(errors)}`), 10_000)
+  await elector.run(job)
+  clearTimeout(deadline)
+  return [errors, commits]
+}
+
+for (const [end, how] of Object.entries(ENDS)) {
+  test(`a task and a schedule that ${end}, with anything: reported, and tried again`, async () => {
+    const twice = (cause, value) => {
+      let calls = 0
+      return () => (++calls <= 2 ? how(cause) : value)
+    }
+    const always = (last) => (Number(last) < 1000 ? 1000 : null)
+    const all = Object.entries(THROWN).map(async ([what, cause]) => {
+      const [errors, commits] = await untilDone(always, twice(cause))
+      assert.deepEqual(
+        errors.map(({ kind, cause }) => [kind, cause]),
+        [
+          ['job', cause],
+          ['job', cause],
+        ],
+        what,
+      )
+      assert.equal(commits, 1, what)
+      if (end === 'rejects later') return // a schedule is no async function
+      const failing = twice(cause)
+      const [wrong] = await untilDone(
+        (last) => failing() ?? always(last),
+        () => {},
+      )
+      assert.deepEqual(
+        wrong.map(({ kind }) => kind),
+        ['job', 'job'],
+        what,
+      )
+    })
+    await Promise.all(all)
+  })
+}
 
 test('a connection that cannot be given back does not keep the job from being cancelled', async () => {
   let renewals = 0
