@@ -9,16 +9,15 @@ import { openSync, readSync } from 'node:fs'
  * @returns {() => number}
  */
 function uptime() {
-  let file = -1
   try {
-    file = openSync('/proc/uptime', 'r')
+    const file = openSync('/proc/uptime', 'r')
+    const buffer = Buffer.alloc(64)
+    return () => {
+      const length = readSync(file, buffer, 0, buffer.length, 0)
+      return Math.round(parseFloat(buffer.toString('latin1', 0, length)) * 1000)
+    }
   } catch {
     return () => performance.now()
-  }
-  const buffer = Buffer.alloc(64)
-  return () => {
-    const length = readSync(file, buffer, 0, buffer.length, 0)
-    return Math.round(parseFloat(buffer.toString('latin1', 0, length)) * 1000)
   }
 }
 

@@ -12,7 +12,6 @@ import {
 /** @import { ElectorState, OustedReason } from '../index.js' */
 /** @typedef {{ serial: number, kind: string, asked: number, deadline: number, argument: any, begun: boolean }} Ask */
 
-const NOT_YET = 'LE003'
 /** Insufficient privilege, as after the role was replaced. */
 const DENIED = '42501'
 /** A term of this length shows that the job works. */
@@ -170,7 +169,7 @@ export class ElectorMachine extends Machine {
   #stopping = false
   #toldNotYet = false
   /** Whether to run the job once, and until when to campaign for that. */
-  #once = false
+  once = false
   #lastBid = Infinity
   /** Of a job that is run once, if it is an error. @type {LeaderElectionError | undefined} */
   #result
@@ -220,10 +219,10 @@ export class ElectorMachine extends Machine {
     this.do('error', error)
   }
 
-  #enter(state, phase) {
+  #enter(state, phase, until = Infinity) {
     this.state = state
     this.#phase = phase
-    this.until = Infinity
+    this.until = until
   }
 
   /** @override */
@@ -257,7 +256,7 @@ export class ElectorMachine extends Machine {
 
   /** Campaign for one term, at most for so long. */
   try(wait) {
-    this.#once = true
+    this.once = true
     this.#lastBid = this.now + wait
     this.#result = new LeaderElectionError('denied', 'another one leads')
     this.run()
@@ -318,11 +317,10 @@ export class ElectorMachine extends Machine {
     this.tenure = undefined
     const replaced = error.code === DENIED && this.#token !== null
     if (replaced) this.#token = null
-    const ends = ask.kind === 'bid' && !this.#stopping && !replaced
-    const cause = ends ? permanent(error) : undefined
+    const cause = ask.kind === 'bid' && !this.#stopping && !replaced && permanent(error)
     if (cause) return this.#end(cause)
     if (!this.#stopping && this.now >= this.#lastBid) return this.#end(error)
-    const notYet = error.code === NOT_YET
+    const notYet = error.code === 'LE003' // no lease yet
     if (this.#stopping || !notYet || !this.#toldNotYet) this.report(error)
     if (this.#stopping) return this.#end()
     this.#toldNotYet = notYet
@@ -331,8 +329,7 @@ export class ElectorMachine extends Machine {
   }
 
   #pause(length) {
-    this.#enter('paused', 'paused')
-    this.until = Math.min(this.now + length, this.#lastBid)
+    this.#enter('paused', 'paused', Math.min(this.now + length, this.#lastBid))
   }
 
   // The term
@@ -370,7 +367,7 @@ export class ElectorMachine extends Machine {
   /** The callback of `what` has returned, or the job has; or it has failed. */
   done(what, error) {
     const { tenure } = this
-    if (error && what === 'job' && this.#once && !tenure.over) this.#result = error
+    if (error && what === 'job' && this.once && !tenure.over) this.#result = error
     else if (error) this.report(error)
     if (what === 'ousted') return this.#leave()
     if (what === 'job') {
@@ -400,7 +397,7 @@ export class ElectorMachine extends Machine {
     const message = `leadership of "${this.tenure.election}" is ${kind}: ${why}`
     const error = kind === 'pooler' ? poolerError() : new LostError(kind, message, details)
     this.tenure.over = kind
-    if (this.#once && (this.#phase === 'job' || !this.tenure.reason)) this.#result = error
+    if (this.once && (this.#phase === 'job' || !this.tenure.reason)) this.#result = error
     else if (kind !== 'pooler') this.report(error)
     if (!this.way.opens && this.ask) this.close()
     this.#cancel(kind === 'in doubt' ? kind : 'lost', error)
@@ -418,7 +415,7 @@ export class ElectorMachine extends Machine {
     this.tenure = undefined
     this.close()
     if (over === 'pooler') this.#end(poolerError())
-    else if (this.#stopping || this.#once) this.#end()
+    else if (this.#stopping || this.once) this.#end()
     else if (reason === 'job returned') this.#pause(500 + 500 * this.random())
     else if (reason === 'job failed') this.#pause(this.backoff(60_000, this.#crashes++))
     else this.#pause(this.backoff())

@@ -20,18 +20,21 @@ export class PermanentError extends LeaderElectionError {}
 
 export class LostError extends LeaderElectionError {}
 
-/** A text for whatever a program can throw. Never raises an error. */
-function textOf(thrown) {
+/** Look at what a program has thrown, which may raise an error. */
+export function safely(look, otherwise) {
   try {
-    return String(thrown instanceof Error ? thrown : inspect(thrown))
+    return look()
   } catch {
-    return 'what it has thrown cannot be shown'
+    return otherwise
   }
 }
 
 /** What the program has given has failed, with whatever it has thrown. */
-export const failedBy = (kind, what, cause) =>
-  new LeaderElectionError(kind, `${what} has failed: ${textOf(cause)}`, { cause })
+export function failedBy(kind, what, cause) {
+  const show = () => String(cause instanceof Error ? cause : inspect(cause))
+  const text = safely(show, 'what it has thrown cannot be shown')
+  return new LeaderElectionError(kind, `${what} has failed: ${text}`, { cause })
+}
 
 const silence = (kind, what) => (length, detail) => {
   const message = `${what} for ${Math.round(length / 100) / 10} s`

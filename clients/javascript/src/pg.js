@@ -27,14 +27,12 @@ export function failure(error) {
   try {
     if (error instanceof LeaderElectionError) return error
     const { message, code, severity, detail, hint } = error
-    if (severity && /^[0-9A-Z]{5}$/.test(code)) {
-      const parts = [message, detail && `DETAIL: ${detail}`, hint && `HINT: ${hint}`]
-      const details = { code, hint, cause: error }
-      return new LeaderElectionError('server', parts.filter(Boolean).join(' '), details)
-    }
     // an error of a connection to several addresses has the messages in its parts only
-    const text = message || error.errors?.[0]?.message || code || 'the connection has ended'
-    return new LeaderElectionError('broken', String(text), { cause: error })
+    const first = message || error.errors?.[0]?.message || code || 'the connection has ended'
+    const parts = [first, detail && `DETAIL: ${detail}`, hint && `HINT: ${hint}`]
+    const kind = severity && /^[0-9A-Z]{5}$/.test(code) ? 'server' : 'broken'
+    const details = kind === 'server' ? { code, hint, cause: error } : { cause: error }
+    return new LeaderElectionError(kind, parts.filter(Boolean).join(' '), details)
   } catch {
     return failedBy('broken', 'the connection', error) // it is no error of the driver
   }
@@ -128,14 +126,13 @@ export class Source {
   async connect(signal = AbortSignal.timeout(LIMIT)) {
     const client = this.#pool.connect()
     const aborted = once(signal, 'abort').then(() => Promise.reject(noConnection(LIMIT)))
+    aborted.catch(ignore)
     try {
       return new Connection(await Promise.race([client, aborted]))
     } catch (error) {
-      client.then((late) => late.release(), ignore)
+      client.then((late) => late.release()).catch(ignore)
       for (const { connection } of this.#clients) connection.stream.destroy()
       throw error
-    } finally {
-      aborted.catch(ignore)
     }
   }
 

@@ -1,4 +1,4 @@
-import { failedBy } from './errors.js'
+import { failedBy, safely } from './errors.js'
 import { literal, must } from './options.js'
 import { isPool } from './pg.js'
 
@@ -16,13 +16,8 @@ async function ask(transaction, text) {
 }
 
 /** Whether a job that has failed so has only stopped. Never raises an error. */
-export function isAbort({ aborted, reason }, cause) {
-  try {
-    return aborted && (cause === reason || cause?.name === 'AbortError')
-  } catch {
-    return false
-  }
-}
+export const isAbort = ({ aborted, reason }, cause) =>
+  aborted && safely(() => cause === reason || cause?.name === 'AbortError', false)
 
 /**
  * What the job is given, and how to cancel it.
@@ -36,12 +31,6 @@ export function makeTerm(tenure, prefix, post) {
   const { election, token } = tenure
   const controller = new AbortController()
   const name = literal(election)
-  const guardSql = () => `SELECT ${prefix}le_assert_leader(${name}, ${token})`
-  const onceSql = (/** @type {any} */ due) => {
-    const time = due?.valueOf() // of a Date, or what is like one
-    must(Number.isFinite(time), 'due must be a time')
-    return `SELECT ${prefix}le_once(${name}, to_timestamp(${time / 1000}), ${token})`
-  }
   /** @type {Term} */
   const term = Object.freeze({
     election,
@@ -49,20 +38,20 @@ export function makeTerm(tenure, prefix, post) {
     signal: controller.signal,
     isLeading: () => tenure.isLeading(),
     heartbeat: () => tenure.heartbeat(),
-    guard: async (transaction) => void (await ask(transaction, guardSql())),
-    once: async (transaction, due) => [true, 't'].includes(await ask(transaction, onceSql(due))),
-    guardSql,
-    onceSql,
+    guard: async (transaction) => void (await ask(transaction, term.guardSql())),
+    once: async (transaction, due) =>
+      [true, 't'].includes(await ask(transaction, term.onceSql(due))),
+    guardSql: () => `SELECT ${prefix}le_assert_leader(${name}, ${token})`,
+    onceSql(due) {
+      const time = due?.valueOf() // of a Date, or what is like one
+      must(Number.isFinite(time), 'due must be a time')
+      return `SELECT ${prefix}le_once(${name}, to_timestamp(${time / 1000}), ${token})`
+    },
     proclaim: async (value) => {
       must(value === null || typeof value === 'string', 'value must be a string, or null')
-      await new Promise((resolve, reject) => {
-        post('proclaim', { tenure, value, resolve, reject })
-      })
+      await new Promise((resolve, reject) => post('proclaim', { tenure, value, resolve, reject }))
     },
-    [internals]: {
-      prefix,
-      report: (cause) => post('report', failedBy('job', 'the task', cause)),
-    },
+    [internals]: { prefix, report: (cause) => post('report', failedBy('job', 'the task', cause)) },
   })
   return { term, cancel: (reason) => controller.abort(reason) }
 }
