@@ -122,14 +122,18 @@ export class Elector {
   stop(): void
 }
 
+export type PermanentKind = 'extension' | 'privilege' | 'argument' | 'pooler'
+export type LostKind = 'lost' | 'in doubt' | 'over'
+/** Broken is the connection. The kind server has a `code`. */
+export type ErrorKind =
+  | ('server' | 'broken' | 'timeout' | 'no-connection' | 'job' | 'slow job' | 'callback')
+  | LostKind
+  | PermanentKind
+
 /** An error of an elector or follower. */
 export class LeaderElectionError extends Error {
   protected constructor()
-  /**
-   * server, broken (the connection), timeout, no-connection, lost, in doubt, over, job, slow job,
-   * callback; of a {@link PermanentError}: extension, privilege, argument, pooler.
-   */
-  readonly kind: string
+  readonly kind: ErrorKind
   /** The SQLSTATE, if the server has reported the error. */
   readonly code: string | undefined
   readonly hint: string | undefined
@@ -138,12 +142,12 @@ export class LeaderElectionError extends Error {
 
 /** An error that goes on until something is configured differently. It ends `run`, `tryRun` and `follow`. */
 export class PermanentError extends LeaderElectionError {
-  readonly kind: 'extension' | 'privilege' | 'argument' | 'pooler'
+  readonly kind: PermanentKind
 }
 
 /** Leadership is lost or in doubt, or the term is over. */
 export class LostError extends LeaderElectionError {
-  readonly kind: 'lost' | 'in doubt' | 'over'
+  readonly kind: LostKind
 }
 
 export interface Leader {

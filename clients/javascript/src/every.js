@@ -1,7 +1,7 @@
 // Jobs of a point in time: the due times, which are pure, and the job around them.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { LostError } from './errors.js'
-import { must, settingsOf } from './options.js'
+import { checked, must } from './options.js'
 import { LIMIT, Source } from './pg.js'
 import { onAbort } from './run.js'
 import { internals, isAbort } from './term.js'
@@ -11,7 +11,17 @@ import { internals, isAbort } from './term.js'
 const ORIGIN = Date.UTC(2000, 0)
 const STEPS = 10_000
 const DAY = 86_400_000
-const MUST_GO_ON = 'a schedule must return a later time'
+const STYLE = /** @type {const} */ ({ dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' })
+
+const floor = (time, length) => Math.floor(time / length) * length
+
+/** The time that follows another one, or Infinity. */
+function following(/** @type {Schedule} */ schedule, /** @type {number} */ last) {
+  const next = schedule(new Date(last))
+  const time = next === null ? Infinity : Number(next)
+  if (!(time > last)) throw new TypeError('a schedule must return a later time')
+  return time
+}
 
 /**
  * The last time that is due after `last`, or null, and where to go on.
@@ -23,37 +33,16 @@ const MUST_GO_ON = 'a schedule must return a later time'
  */
 export function due(schedule, last, now) {
   if (typeof schedule === 'number') {
-    const latest = Math.floor((now - ORIGIN) / schedule) * schedule + ORIGIN
+    const latest = floor(now - ORIGIN, schedule) + ORIGIN
     return latest > last ? [latest, latest] : [null, last]
   }
   /** @type {number | null} */
   let latest = null
   for (let step = 0; ; step++) {
-    const following = schedule(new Date(last))
-    const time = following === null ? Infinity : Number(following)
+    const time = following(schedule, last)
     if (time > now) return [latest, last]
-    if (!(time > last)) throw new TypeError(MUST_GO_ON)
     if (step === STEPS) return [null, last]
     latest = last = time
-  }
-}
-
-/** What the clocks of a zone show, as if it were UTC. */
-function clocksOf(zone) {
-  const format = new Intl.DateTimeFormat('en', {
-    timeZone: zone,
-    hourCycle: 'h23',
-    year: 'numeric',
-    month: 'numeric',
-    day: 'numeric',
-    hour: 'numeric',
-    minute: 'numeric',
-    second: 'numeric',
-  })
-  return (/** @type {number} */ time) => {
-    const parts = format.formatToParts(time).map(({ type, value }) => [type, Number(value)])
-    const { year, month, day, hour, minute, second } = Object.fromEntries(parts)
-    return Date.UTC(year, month - 1, day, hour, minute, second) + (((time % 1000) + 1000) % 1000)
   }
 }
 
@@ -66,15 +55,13 @@ function clocksOf(zone) {
  * @returns {Schedule}
  */
 export function inZone(schedule, zone) {
-  const shownAt = clocksOf(zone)
+  const format = new Intl.DateTimeFormat('en', { timeZone: zone, ...STYLE })
+  const shownAt = (time) => Date.parse(`${format.format(time)} UTC`) + time - floor(time, 1000)
   const place = (shown) => {
-    const [early, late] = [-DAY, DAY]
-      .map((shift) => shown + shift)
-      .map((near) => shown - (shownAt(near) - near)) // by the offset before and after a change
-      .sort((a, b) => a - b)
-    const found = [early, late].find((time) => shownAt(time) === shown)
-    if (found !== undefined) return found
-    let [before, after] = [early, late] // left out: the change is between them
+    // by the offset before a change and the one after it
+    const times = [shown - DAY, shown + DAY].map((near) => shown - shownAt(near) + near)
+    let [before, after] = [Math.min(...times), Math.max(...times)]
+    if (shownAt(before) === shown) return before
     while (after - before > 1) {
       const middle = Math.floor((before + after) / 2)
       if (shownAt(middle) < shown) before = middle
@@ -83,13 +70,9 @@ export function inZone(schedule, zone) {
     return after
   }
   return (last) => {
-    let shown = shownAt(last.getTime())
-    for (;;) {
-      const next = schedule(new Date(shown))
-      if (next === null) return null
-      if (!(Number(next) > shown)) throw new TypeError(MUST_GO_ON)
-      shown = Number(next)
-      const time = place(shown)
+    for (let shown = shownAt(last.getTime()), next; ; shown = next) {
+      next = following(schedule, shown)
+      const time = next === Infinity ? next : place(next)
       if (time > Number(last)) return time
     }
   }
@@ -106,7 +89,7 @@ export function every(db, schedule, task, options = {}) {
   const isInterval = Number.isFinite(schedule) && Number(schedule) >= 1000
   must(isInterval || typeof schedule === 'function', 'schedule must be a function, or from 1000 ms')
   must(typeof task === 'function', 'task must be a function')
-  const { zone } = settingsOf('every', options, ['zone'])
+  const { zone } = checked(options, ['zone'])
   must(!zone || !isInterval, 'an interval has no zone')
   const times = zone ? inZone(/** @type {Schedule} */ (schedule), zone) : schedule
 
@@ -123,9 +106,8 @@ export function every(db, schedule, task, options = {}) {
       connection?.close() // and so rolls back
       connection = undefined
     }
-    const forget = onAbort(signal, () => {
-      if (signal.reason instanceof LostError) close() // what it does is in vain
-    })
+    const isInVain = () => signal.reason instanceof LostError
+    const forget = onAbort(signal, () => isInVain() && close())
 
     try {
       while (!signal.aborted) {
@@ -137,18 +119,16 @@ export function every(db, schedule, task, options = {}) {
           const [time, next] = due(times, last, now * 1000)
           if (time !== null && !signal.aborted) {
             const date = new Date(time)
-            const { client } = present
-            const query = (text) => client.query({ text, query_timeout: LIMIT })
+            const query = (text) => present.client.query({ text, query_timeout: LIMIT })
             await query('BEGIN')
-            if (await term.once({ query }, date)) await task(client, date, term)
+            if (await term.once({ query }, date)) await task(present.client, date, term)
             const { command } = await query('COMMIT')
             if (command !== 'COMMIT') throw new Error('a statement in it has failed')
           }
           last = next
         } catch (error) {
           close()
-          const isInVain = signal.reason instanceof LostError
-          if (!isInVain && !isAbort(signal, error)) report(error)
+          if (!isInVain() && !isAbort(signal, error)) report(error)
         }
         await sleep(1000, undefined, { signal }).catch(() => {})
       }

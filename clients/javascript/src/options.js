@@ -19,7 +19,7 @@ function mustHaveBytes(name, value, most) {
 }
 
 /** A number, and no text that looks like one. */
-export const between = (least, most) => (name, value) =>
+const between = (least, most) => (name, value) =>
   must(
     typeof value === 'number' && value >= least && value <= most,
     `${name} must be a number from ${least} to ${most}`,
@@ -40,28 +40,39 @@ const CHECKS = {
   stopTimeout: time(1),
   logger: (name, value) => must(value?.info && value.error, `${name} must have info and error`),
   signal: (name, value) => must(value instanceof AbortSignal, `${name} must be an AbortSignal`),
+  wait: between(0, Infinity),
   zone: (_name, value) => void new Intl.DateTimeFormat('en', { timeZone: value }),
   onElected: callback,
   onOusted: callback,
   onError: callback,
 }
 
-/** Whether nothing in a text looks like a parameter, to whatever library reads SQL. */
-const isPlain = (text) => /^[\w ./-]*$/.test(text)
+/** A text as SQL in which nothing looks like a parameter, to whatever library reads it. */
+export function literal(text) {
+  if (/^[\w ./-]*$/.test(text)) return `'${text}'`
+  return `convert_from(decode('${Buffer.from(text).toString('hex')}', 'hex'), 'UTF8')`
+}
 
-/** A text as SQL in which nothing looks like a parameter. */
-export const literal = (text) =>
-  isPlain(text)
-    ? `'${text}'`
-    : `convert_from(decode('${Buffer.from(text).toString('hex')}', 'hex'), 'UTF8')`
-
-/** Likewise a name. */
-const identifier = (name) =>
-  isPlain(name)
-    ? `"${name}"`
-    : `U&"${Array.from(name, (letter) => `\\+${letter.codePointAt(0)?.toString(16).padStart(6, '0')}`).join('')}"`
+const OF_ELECTOR =
+  'identity schema seats ttl heartbeat stopTimeout logger onElected onOusted onError'.split(' ')
 
 let serial = randomInt(0x10000)
+
+/**
+ * Check those options that are given.
+ *
+ * @param {Record<string, any>} options
+ * @param {string[]} known
+ * @returns {any}
+ */
+export function checked(options, known) {
+  const given = Object.entries(options).filter(([, value]) => value !== undefined)
+  for (const [name, value] of given) {
+    must(known.includes(name), `${name} is no option`)
+    CHECKS[name](name, value)
+  }
+  return Object.fromEntries(given)
+}
 
 /**
  * Check the options, and fill in what is not given.
@@ -71,12 +82,8 @@ let serial = randomInt(0x10000)
  * @param {string[]} [known]
  * @returns {any}
  */
-export function settingsOf(election, options, known = Object.keys(CHECKS)) {
-  const given = Object.entries(options).filter(([, value]) => value !== undefined)
-  for (const [name, value] of given) {
-    must(known.includes(name), `${name} is no option`)
-    CHECKS[name](name, value)
-  }
+export function settingsOf(election, options, known = OF_ELECTOR) {
+  const given = checked(options, known)
   const { schema, seats } = options
   mustHaveBytes('election', election, seats ? 254 - String(seats).length : 255)
   must(!/^\{.*\}$/s.test(election), 'election must not be in braces')
@@ -85,9 +92,9 @@ export function settingsOf(election, options, known = Object.keys(CHECKS)) {
     identity: `${hostname().slice(0, 200)}:${process.pid}:${serial.toString(16).padStart(4, '0')}`,
     stopTimeout: 10_000,
     logger: console,
-    ...Object.fromEntries(given),
+    ...given,
     election,
-    prefix: schema ? `${identifier(schema)}.` : '',
+    prefix: schema ? `"${schema.replaceAll('"', '""')}".` : '',
     application: `leader_election: ${election}`,
   }
 }

@@ -3,7 +3,7 @@ import { clock } from './clock.js'
 import { ElectorMachine } from './elector.js'
 import { failedBy, LeaderElectionError } from './errors.js'
 import { Lease } from './lease.js'
-import { between, must, settingsOf } from './options.js'
+import { checked, must, settingsOf } from './options.js'
 import { failure, Source } from './pg.js'
 import { Session } from './session.js'
 import { isAbort, makeTerm } from './term.js'
@@ -134,11 +134,9 @@ export async function explain(error, source, { election, identity, schema, seats
       const expel = `SELECT pg_terminate_backend(pid) FROM ${prefix}le_leaders WHERE identity = $2::text AND name = ${name}`
       const statement = [expel, election, identity, ...(seats ? [seats] : [])]
       // it can run in the session that it ends, or in one that another elector ends
-      for (let [again, tries] = [true, 0]; again && tries < 10; tries++) {
-        again = await source.ask(...statement).then(
-          () => false,
-          (failed) => Boolean(failed.severity),
-        )
+      for (let tries = 0; tries < 10; tries++) {
+        const result = await source.ask(...statement).catch((failed) => failed)
+        if (!result.severity) break
       }
     } else if (error.kind === 'extension') {
       const [found, database] = await source.ask(DIAGNOSE)
@@ -161,9 +159,6 @@ export class Elector {
   #driver
   /** @type {Job | undefined} */
   #job
-  #once = false
-  /** What the job has returned. @type {any} */
-  #value
   /** @type {any} */
   #present
   /** @type {any} */
@@ -202,34 +197,31 @@ export class Elector {
    * @param {Job} job
    * @param {{ signal?: AbortSignal }} [options]
    */
-  async run(job, { signal } = {}) {
-    await this.#drive(job, signal, 'run')
+  async run(job, options = {}) {
+    await this.#drive(job, checked(options, ['signal']).signal, 'run')
   }
 
   /**
    * @param {Job} job
    * @param {{ wait?: number, signal?: AbortSignal }} [options]
    */
-  async tryRun(job, { wait = 0, signal } = {}) {
-    between(0, Infinity)('wait', wait)
+  async tryRun(job, options = {}) {
+    const { signal, wait = 0 } = checked(options, ['signal', 'wait'])
     try {
-      await this.#drive(job, signal, 'try', wait)
+      return { ran: true, value: await this.#drive(job, signal, 'try', wait) }
     } catch (/** @type {any} */ error) {
-      if (error.kind === 'job') throw error.cause
-      if (error.kind !== 'denied') throw error
+      if (error.kind !== 'denied') throw error.kind === 'job' ? error.cause : error
       return { ran: false, value: undefined }
     }
-    return { ran: true, value: this.#value }
   }
 
   async #drive(job, signal, ...begin) {
     must(typeof job === 'function', 'the job must be a function')
     if (this.#job) throw new Error('an elector can run only once')
     this.#job = job
-    this.#once = begin[0] === 'try'
     const forget = onAbort(signal, () => this.stop())
     try {
-      await new Promise((resolve, reject) => {
+      return await new Promise((resolve, reject) => {
         this.#end = { resolve, reject }
         this.#driver.post(...begin)
       })
@@ -247,34 +239,34 @@ export class Elector {
     return {
       elected: (tenure) => {
         this.#present = makeTerm(tenure, prefix, this.#driver.post)
-        this.#call('elected', 'callback', onElected)
+        this.#call('elected', onElected)
       },
-      job: () => this.#call('job', 'job', this.#job),
+      job: () => this.#call('job', this.#job),
       cancel: (error) => this.#present.cancel(error),
       ousted: (_tenure, reason) => {
         this.#present.cancel() // for what the job has left behind
-        this.#call('ousted', 'callback', onOusted, reason)
+        this.#call('ousted', onOusted, reason)
       },
       proclaimed: ({ resolve, reject }, error) => (error ? reject(error) : resolve()),
-      end: (error) => (error ? this.#end.reject(error) : this.#end.resolve()),
+      end: (error) => (error ? this.#end.reject(error) : this.#end.resolve(this.#present?.value)),
     }
   }
 
-  async #call(what, kind, callback, ...args) {
+  async #call(what, callback, ...args) {
     const { term } = this.#present
     const { election, token, signal } = term
+    const kind = what === 'job' ? what : 'callback'
+    const text = `${what}: leader of "${election}", token ${token}`
+    if (kind === 'callback') log(this.#settings.logger, 'info', text, ...args)
     let failed
-    if (kind === 'callback') {
-      const text = `${what}: leader of "${election}", token ${token}`
-      log(this.#settings.logger, 'info', text, ...args)
-    }
     try {
       const value = await callback?.(term, ...args)
-      if (what === 'job') this.#value = value
+      if (kind === 'job') this.#present.value = value
     } catch (cause) {
-      // a job that has only stopped has not failed, but has no value either
-      const hasNone = this.#once && !(signal.reason instanceof LeaderElectionError)
-      if (hasNone || !isAbort(signal, cause)) failed = failedBy(kind, what, cause)
+      // a job that has only stopped has not failed, but has no value for tryRun either
+      const isLost = signal.reason instanceof LeaderElectionError
+      const isTried = kind === 'job' && this.#machine.once && !isLost
+      if (isTried || !isAbort(signal, cause)) failed = failedBy(kind, what, cause)
     }
     this.#driver.post('done', what, failed)
   }

@@ -510,25 +510,25 @@ test('S12 permanent errors end run, with the cause and the hint', direct, async 
   await fails(other, {}, 'extension', missing)
   const client = new pg.Client(other)
   await client.connect()
-  await install(client, '"l e ?"')
+  await install(client, '"l e"')
   await client.end()
   const elsewhere =
-    'leader_election is in schema "l e ?": set the option schema to it, or add it to search_path'
+    'leader_election is in schema "l e": set the option schema to it, or add it to search_path'
   await fails(other, {}, 'extension', elsewhere)
   await fails(
     at(database, database),
-    { schema: 'l e ?' },
+    { schema: 'l e' },
     'privilege',
-    /permission denied for schema l e \?/,
+    /permission denied for schema l e/,
   )
   await fails(DIRECT, { ttl: 120_000 }, 'argument', /HINT: .*max_ttl/)
   for (const more of [{}, { ttl: TTL, seats: 2 }]) {
     let done = 0
     const task = () => ++done === 2 && one.elector.stop()
     const job = every(other, 1000, task)
-    const one = start(other, 'x', { schema: 'l e ?', ...more }, async (term) => {
+    const one = start(other, 'x', { schema: 'l e', ...more }, async (term) => {
       await term.proclaim('value')
-      assert.equal((await leader(other, term.election, { schema: 'l e ?' })).value, 'value')
+      assert.equal((await leader(other, term.election, { schema: 'l e' })).value, 'value')
       return job(term)
     })
     await one.done

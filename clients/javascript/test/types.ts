@@ -3,7 +3,14 @@ import pg from 'pg'
 import * as library from '../src/index.js'
 import type * as declared from '../index.js'
 import type { Elector, ElectorState, Health, Leader, OustedReason, Term } from 'leader-election-pg'
-import { LostError, PermanentError, every, follow, leader } from 'leader-election-pg'
+import {
+  LeaderElectionError,
+  LostError,
+  PermanentError,
+  every,
+  follow,
+  leader,
+} from 'leader-election-pg'
 
 // each value that is declared is there, with a type that fits
 const functions: Pick<typeof declared, 'leader' | 'follow' | 'every'> = library
@@ -32,6 +39,8 @@ new make({ host: '127.0.0.1' }, 'billing', { heartbeat: 5000 })
 new make(1, 'billing')
 // @ts-expect-error no such option
 new make(pool, 'billing', { tll: 1000 })
+// @ts-expect-error an option of run
+new make(pool, 'billing', { signal: AbortSignal.abort() })
 // @ts-expect-error milliseconds
 new make(pool, 'billing', { ttl: '15 s' })
 
@@ -69,6 +78,8 @@ export async function program(): Promise<void> {
   try {
     await elector.run(() => {})
   } catch (error) {
+    // @ts-expect-error no such kind
+    if (error instanceof LeaderElectionError && error.kind === 'lsot') console.log(error)
     if (error instanceof PermanentError && error.kind === 'pooler') console.log(error.message)
     if (error instanceof LostError) console.log(error.kind)
   }

@@ -22,6 +22,9 @@ test('T1 a wrong option raises a TypeError when the elector is made', async () =
   assert.throws(() => new Elector('', 'e', { tll: 15_000 }), TypeError)
   assert.throws(() => new Elector('', 'e', { onError: 'log' }), TypeError)
   assert.throws(() => new Elector(new pg.Client(), 'e'), TypeError)
+  for (const name of ['signal', 'wait', 'zone']) {
+    assert.throws(() => new Elector('', 'e', { [name]: AbortSignal.abort() }), /is no option/)
+  }
   assert.throws(() => follow('', 'e', { ttl: 15_000 }), TypeError)
   assert.throws(
     () =>
@@ -41,6 +44,8 @@ test('T1 a wrong option raises a TypeError when the elector is made', async () =
   new Elector('', 'e', { ttl: undefined, heartbeat: 1000.5 })
   for (const wait of [-1, NaN, '5', null]) {
     const tried = new Elector('', 'e').tryRun(() => {}, { wait })
+    const run = new Elector('', 'e').run(() => {}, { signal: wait })
+    await assert.rejects(run, { name: 'TypeError', message: /^signal must be/ })
     await assert.rejects(tried, { name: 'TypeError', message: /^wait must be/ })
   }
 })
