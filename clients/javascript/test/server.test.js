@@ -587,7 +587,7 @@ for (const [way, options] of [
     assert.deepEqual(await tryRun(assert.fail), denied)
     const asked = performance.now()
     assert.deepEqual(await tryRun(assert.fail, 1000), denied)
-    assert.ok(performance.now() - asked >= 1000)
+    assert.ok(performance.now() - asked >= 950) // the clock of Linux has hundredths of a second
     const waiting = tryRun(({ token }) => token, 15_000)
     await sleep(500)
     await other.stop()
