@@ -5,7 +5,9 @@ import { sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import knex from 'knex'
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { inspect } from 'node:util'
 import pg from 'pg'
 import pgPromise from 'pg-promise'
@@ -111,3 +113,24 @@ for (const [library, { open, begin, once, guard, close }] of Object.entries(LIBR
     await close(db)
   })
 }
+
+test('the program of README.md does each time once', { skip }, async () => {
+  const page = await readFile(new URL('../../README.md', import.meta.url), 'utf8')
+  const [, program] = /^```js\nimport knex from 'knex'\n(.*?)^```$/ms.exec(page)
+  const run = Object.getPrototypeOf(async () => {}).constructor
+  const each = run('knex', 'Elector', 'db', 'signal', 'work', program.replaceAll('60_000', '1000'))
+  const pool = new pg.Pool({ connectionString: url })
+  await pool.query('CREATE TABLE report (at timestamptz)')
+  try {
+    const work = () => sleep(100)
+    await Promise.all(
+      [3000, 6000].map((end) => each(knex, Elector, url, AbortSignal.timeout(end), work)),
+    )
+    const { rows } = await pool.query('SELECT at FROM report')
+    assert.ok(rows.length >= 3)
+    assert.equal(new Set(rows.map(({ at }) => Number(at))).size, rows.length)
+  } finally {
+    await pool.query('DROP TABLE report')
+    await pool.end()
+  }
+})
