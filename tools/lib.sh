@@ -117,7 +117,7 @@ reach()
 		go) provide 1.25 'go version' golang-go && ask go list -m -versions github.com/jackc/pgx/v5 ;;
 		python) provide 3.9 "$python --version" python3 && provide 20.0 "$python -m pip --version" python3-pip &&
 			ask "$python" -m pip --no-cache-dir index versions psycopg ;;
-		javascript) provide 18.0 'node --version' nodejs && provide 7.0 'npm --version' npm &&
+		javascript) provide 20.0 'node --version' nodejs && provide 7.0 'npm --version' npm &&
 			ask npm --cache=npm view pg version ;;
 		java) provide 17.0 'javac -version' default-jdk-headless && provide 3.0 'mvn --version' maven &&
 			ask mvn -q -B -Dmaven.repo.local=m2 dependency:get -Dtransitive=false \
