@@ -149,7 +149,10 @@ func (l oddLog) WithAttrs([]slog.Attr) slog.Handler        { return l }
 func TestEndsOfConnect(t *testing.T) {
 	forever := make(chan struct{})
 	t.Cleanup(func() { close(forever) })
-	all := map[string]func() error{"hangs": func() error { <-forever; return errors.New("at last") }}
+	all := map[string]func() error{
+		"hangs": func() error { <-forever; return errors.New("at last") },
+		"nil":   func() error { return nil }, // DialFunc then returns neither a connection nor an error
+	}
 	for name, end := range ends {
 		all[name] = end
 	}

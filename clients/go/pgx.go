@@ -2,6 +2,7 @@ package leaderelection
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -91,7 +92,9 @@ func (l *link) connect() (err error) {
 		defer cancel()
 		defer context.AfterFunc(l.life, cancel)()
 		socket, err := dial(ctx, network, address)
-		if err == nil {
+		if err == nil && socket == nil { // panics in goroutines of pgx would follow
+			err = errors.New("DialFunc has returned no connection")
+		} else if err == nil {
 			context.AfterFunc(l.life, func() { _ = socket.Close() })
 		}
 		return socket, err
