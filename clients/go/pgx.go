@@ -56,7 +56,12 @@ func (l *link) ask(q query, begun func()) error {
 	if !l.own {
 		return l.pool.AcquireFunc(l.life, func(conn *pgxpool.Conn) error {
 			begun()
-			err := q.ask(l.life, l.opt, conn)
+			var err error
+			if conn.Conn().PgConn().TxStatus() == 'I' {
+				err = q.ask(l.life, l.opt, conn)
+			} else {
+				err = errors.New("the connection is in a transaction, by a hook of the pool") // which does not commit
+			}
 			if err != nil {
 				_ = conn.Conn().Close(l.life) // it may lead to a server that is none any more
 			}

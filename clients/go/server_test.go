@@ -434,6 +434,28 @@ func TestS07Every(t *testing.T) {
 	}
 }
 
+// A lease in a transaction that does not commit is none.
+func TestS02OpenTransaction(t *testing.T) {
+	admin, election := connect(t, "DATABASE_URL"), unique(t)
+	config := admin.Config()
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "BEGIN")
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	e, err := New(pool, election, &Options{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ran, err := e.TryRun(context.Background(), 0, func(context.Context, *Term) error { return nil }); ran || err == nil {
+		t.Error(ran, err)
+	}
+}
+
 func TestS08Seats(t *testing.T) {
 	for way, o := range map[string]Options{"session": {Seats: 2}, "lease": {Seats: 2, TTL: ttl}} {
 		t.Run(way, func(t *testing.T) {
