@@ -151,16 +151,17 @@ func Due(schedule Schedule, task func(ctx context.Context, term *Term, due time.
 
 // tick does the task if a time is due.
 func (t *Term) tick(ctx context.Context, schedule Schedule, last *time.Time, task func(context.Context, *Term, time.Time) error) error {
-	var now time.Time
-	var done *time.Time
-	q := query{`SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = $1::text)`, []any{t.election}, []any{&now, &done}}
+	var micros int64 // since 1970, as text would be in the session's zone and style
+	var done *int64
+	q := query{`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+		(SELECT (extract(epoch FROM due) * 1000000)::bigint FROM le_once_done WHERE name = $1::text)`, []any{t.election}, []any{&micros, &done}}
 	if err := q.ask(ctx, t.elector.opt, t.elector.pool); err != nil {
 		return fmt.Errorf("cannot ask which task is due: %w", err)
 	}
 	if last.IsZero() {
-		*last = *cmp.Or(done, &now)
+		*last = time.UnixMicro(*cmp.Or(done, &micros)).UTC()
 	}
-	due, next, err := dueTime(schedule, *last, now)
+	due, next, err := dueTime(schedule, *last, time.UnixMicro(micros))
 	if err != nil {
 		return fmt.Errorf("no task is due in election %q: %w", t.election, err)
 	}

@@ -456,6 +456,25 @@ func TestS02OpenTransaction(t *testing.T) {
 	}
 }
 
+// A task works in a session with any settings, and its schedule is asked in UTC.
+func TestS07Settings(t *testing.T) {
+	pool, election := connect(t, "DATABASE_URL", "TimeZone", "Asia/Kathmandu", "DateStyle", "SQL, DMY"), unique(t)
+	zones, done := make(chan string, 100), make(chan time.Time, 100)
+	schedule := ScheduleFunc(func(last time.Time) time.Time {
+		zones <- last.Location().String()
+		return last.Truncate(time.Second).Add(time.Second)
+	})
+	c := run(t, pool, election, every(t, pool, schedule, func(_ context.Context, _ pgx.Tx, due time.Time) error {
+		done <- due
+		return nil
+	}), Options{})
+	eventually(t, "one is done", func() bool { return len(done) > 0 })
+	c.stop()
+	if zone, late := <-zones, time.Since(<-done); zone != "UTC" || late < 0 || late > time.Minute {
+		t.Error(zone, late)
+	}
+}
+
 func TestS08Seats(t *testing.T) {
 	for way, o := range map[string]Options{"session": {Seats: 2}, "lease": {Seats: 2, TTL: ttl}} {
 		t.Run(way, func(t *testing.T) {
