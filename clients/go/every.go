@@ -137,7 +137,7 @@ func Due(schedule Schedule, task func(ctx context.Context, term *Term, due time.
 		var last time.Time
 		for {
 			term.Heartbeat()
-			if err := caught(func() error { return term.tick(ctx, schedule, &last, task) }); err != nil && ctx.Err() == nil {
+			if err := caught(func() error { return unlessTold(ctx, term.tick(ctx, schedule, &last, task)) }); err != nil {
 				term.elector.post(func() { term.elector.m.report(err) })
 			}
 			select {

@@ -258,12 +258,16 @@ func (e *Elector) begin(term *Term) {
 	e.cancel = cancel
 	e.beside(func() error {
 		defer cancel(nil)
-		err := e.job(ctx, term)
-		if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
-			return nil
-		}
-		return err
+		return unlessTold(ctx, e.job(ctx, term))
 	})
+}
+
+// unlessTold returns an error, unless it only tells of the cancelled context.
+func unlessTold(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+		return nil
+	}
+	return err
 }
 
 // beside calls a callback or the job in the background.

@@ -475,6 +475,30 @@ func TestS07Settings(t *testing.T) {
 	}
 }
 
+// What a task says for itself is reported, also when it was told to stop.
+func TestS07TaskFailsWhenStopped(t *testing.T) {
+	for what, reports := range map[string]int{"fails": 1, "is cancelled": 0} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			pool, election := connect(t, "DATABASE_URL"), unique(t)
+			begun := make(chan bool, 1)
+			c := run(t, pool, election, every(t, pool, Interval(time.Second), func(ctx context.Context, tx pgx.Tx, _ time.Time) error {
+				begun <- true
+				_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
+				if reports > 0 {
+					return errors.New("half of it is done")
+				}
+				return err
+			}), Options{})
+			<-begun
+			c.cancel()
+			if err := c.end(); err != nil || len(c.errors) != reports {
+				t.Error(err, c.errors)
+			}
+		})
+	}
+}
+
 func TestS08Seats(t *testing.T) {
 	for way, o := range map[string]Options{"session": {Seats: 2}, "lease": {Seats: 2, TTL: ttl}} {
 		t.Run(way, func(t *testing.T) {
