@@ -3,6 +3,7 @@ package leaderelection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -27,12 +28,12 @@ func (q query) ask(ctx context.Context, o *Options, from interface {
 	return explained(from.QueryRow(ctx, o.le(q.sql), append([]any{pgx.QueryExecModeExec}, q.args...)...).Scan(q.into...))
 }
 
-// interval returns d, or NULL.
+// interval returns d, or NULL, as a text: a pool can send durations as any type.
 func interval(d time.Duration) any {
 	if d == 0 {
 		return nil
 	}
-	return d
+	return fmt.Sprintf("%d us", d.Microseconds())
 }
 
 // A link asks one statement at a time, in the background: each on any

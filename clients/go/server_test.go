@@ -499,6 +499,38 @@ func TestS07TaskFailsWhenStopped(t *testing.T) {
 	}
 }
 
+// It does not matter as what the pool's connections send the types of Go.
+func TestS10Types(t *testing.T) {
+	config := connect(t, "DATABASE_URL", "TimeZone", "Asia/Kathmandu").Config()
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		conn.TypeMap().RegisterDefaultPgType(time.Second, "int8")
+		conn.TypeMap().RegisterDefaultPgType(time.Time{}, "timestamp")
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for way, o := range map[string]Options{"session": {Heartbeat: ttl}, "lease": {TTL: ttl}} {
+		election, due := unique(t), time.Now()
+		e, err := New(pool, election, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ran, err := e.TryRun(context.Background(), 0, func(ctx context.Context, term *Term) error {
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				_, err := term.Once(ctx, tx, due)
+				return err
+			})
+		}); !ran || err != nil {
+			t.Error(way, ran, err)
+		} else if off := fetch[float64](t, pool, "SELECT extract(epoch FROM due)::float - $2 FROM le_once_done WHERE name = $1", election, float64(due.UnixMicro())/1e6); off < -1e-3 || off > 1e-3 {
+			t.Error(way, off)
+		}
+	}
+}
+
 func TestS08Seats(t *testing.T) {
 	for way, o := range map[string]Options{"session": {Seats: 2}, "lease": {Seats: 2, TTL: ttl}} {
 		t.Run(way, func(t *testing.T) {

@@ -106,7 +106,7 @@ func (t *Term) Guard(ctx context.Context, tx Tx) error {
 // transaction, because it has not been done by any other. It also guards the
 // transaction.
 func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err error) {
-	err = query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{t.election, due, t.token}, []any{&first}}.ask(ctx, t.elector.opt, tx)
+	err = query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{t.election, due.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano), t.token}, []any{&first}}.ask(ctx, t.elector.opt, tx)
 	return first, err
 }
 
