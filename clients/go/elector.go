@@ -2,7 +2,6 @@ package leaderelection
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -527,7 +526,7 @@ func (m *machine) doubt() { m.lose(ReasonInDoubt, ErrInDoubt) }
 func (m *machine) connectionLost(err error) {
 	if m.holds() {
 		m.lose(ReasonLost, fmt.Errorf("%w: %w", ErrLost, err))
-	} else if errors.Is(m.over, ErrInDoubt) {
+	} else if m.over == ErrInDoubt {
 		m.over = ErrLost
 	}
 }
@@ -565,7 +564,7 @@ func (m *machine) cancel(reason Reason, err error) {
 
 // leave resigns, unless there is nothing to resign, or no way to do it.
 func (m *machine) leave() {
-	if m.over != nil && (!errors.Is(m.over, ErrInDoubt) || m.asked != nil && m.asked.what != "resign") {
+	if m.over != nil && (m.over != ErrInDoubt || m.asked != nil && m.asked.what != "resign") {
 		m.finish()
 	} else if m.asked == nil {
 		m.send(action{what: "resign"}, m.limit)

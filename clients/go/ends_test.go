@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,11 +30,18 @@ type silencer struct{}
 
 func (silencer) Error() string { runtime.Goexit(); return "" }
 
+// A narrow error expects to be compared with its like only.
+type narrow struct{}
+
+func (narrow) Error() string        { return "narrow" }
+func (narrow) Is(target error) bool { return target.(narrow) == narrow{} }
+
 // ends has the ways in which a function of the caller can end, besides returning nil.
 var ends = map[string]func() error{
 	"error":       func() error { return errors.New("it fails") },
 	"canceled":    func() error { return context.Canceled },
 	"hostile":     func() error { return &hostile{} },
+	"narrow":      func() error { return narrow{} },
 	"typed nil":   func() error { return (*hostile)(nil) },
 	"silencer":    func() error { return silencer{} },
 	"panic":       func() error { panic("it panics") },
@@ -202,23 +210,29 @@ func TestEndsOfConnect(t *testing.T) {
 		}
 	}
 	for name, end := range ends {
-		t.Run("term/"+name, func(t *testing.T) {
-			t.Parallel()
-			var told atomic.Int32
-			e := made(t, Options{OnError: func(error) { told.Add(1) }}, none)
-			answer := e.answer
-			e.answer = func(l *link, q query, begun func()) error {
-				if q.sql == `SELECT le_renew($1::text, $2::bigint)` && told.Load() == 0 {
-					return end()
+		for way, terms := range map[string]int64{"lease": 1, "session": 2} {
+			t.Run("term/"+way+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				var told atomic.Int32
+				e := made(t, Options{OnError: func(error) { told.Add(1) }}, none)
+				if way == "session" {
+					e.m.way, e.query = sessionWay(0), e.session
 				}
-				return answer(l, q, begun)
-			}
-			stop := running(t, e, idle)
-			eventually(t, "the renewal that fails is repeated", func() bool { return e.Stats().Confirmations > 2 })
-			if err := stop(); err != nil || told.Load() != 1 || e.Stats().Terms != 1 {
-				t.Error(err, told.Load(), e.Stats())
-			}
-		})
+				answer := e.answer
+				e.answer = func(l *link, q query, begun func()) error {
+					isConfirm := strings.Contains(q.sql, "le_renew") || strings.Contains(q.sql, "le_am_leader")
+					if isConfirm && told.Load() == 0 && e.Stats().Terms > 0 {
+						return end()
+					}
+					return answer(l, q, begun)
+				}
+				stop := running(t, e, idle)
+				eventually(t, "it leads after that", func() bool { return told.Load() > 0 && e.Stats().Confirmations > 2 })
+				if err := stop(); err != nil || told.Load() != 1 || e.Stats().Terms != terms {
+					t.Error(err, told.Load(), e.Stats())
+				}
+			})
+		}
 	}
 }
 
