@@ -466,7 +466,7 @@ func (m *machine) onReturned(err error) {
 	}
 	if err != nil {
 		reason = ReasonJobFailed
-		if m.once && m.phase == working && m.reason == "" {
+		if m.once && m.phase == working && m.over == nil {
 			m.result = err
 		} else {
 			m.report(fmt.Errorf("%w: %w", kind, err))
@@ -535,7 +535,7 @@ func (m *machine) lose(reason Reason, err error) {
 	m.over = err
 	if err == errPooler {
 		err = fmt.Errorf("%w: %w", ErrLost, err)
-	} else if m.once && m.reason == "" {
+	} else if m.once && (m.phase == working || m.reason == "") {
 		m.result = err
 	} else {
 		m.report(err)

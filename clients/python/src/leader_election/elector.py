@@ -317,7 +317,7 @@ class Machine:
     def _on_returned(self, error: BaseException | None = None) -> None:
         """Go on after a callback or the job has returned, or failed."""
         returned, self._phase = self._phase, CALLS[self._phase]
-        if error and returned == "job" and self._once and not self._reason:
+        if error and returned == "job" and self._once and not self._over:
             self._result = LeaderElectionError.of(error, "job")
         elif error:
             self._on_note("job" if returned == "job" else "callback", error)
@@ -381,7 +381,7 @@ class Machine:
 
     def _lose(self, error: LeaderElectionError) -> None:
         self._over = error
-        if self._once and not self._reason:
+        if self._once and (self._phase == "job" or not self._reason):
             self._result = error
         elif error.kind != POOLER:
             self._report(error)

@@ -194,7 +194,7 @@ final class ElectorMachine extends Machine {
   /** A callback or the job has returned, or failed. */
   void returned(LeaderElectionException error) {
     boolean job = phase == Phase.JOB;
-    if (job && once && reason == null && error != null) result = error;
+    if (job && once && over == null && error != null) result = error;
     else if (error != null) report(error);
     if (phase == Phase.OUSTED) {
       phase = Phase.LEAVING;
@@ -258,7 +258,7 @@ final class ElectorMachine extends Machine {
 
   private void lose(LeaderElectionException error) {
     over = error;
-    if (once && reason == null) result = error;
+    if (once && (phase == Phase.JOB || reason == null)) result = error;
     else if (error instanceof LostException) report(error);
     if (!way.opens && asking != null) disconnect();
     cancel(error.kind() == ErrorKind.IN_DOUBT ? Reason.IN_DOUBT : Reason.LOST);
