@@ -230,6 +230,33 @@ def test_cancelled_twice(election: str, monkeypatch: Any) -> None:
     asyncio.run(main())
 
 
+def test_cancelled_again_by_a_cancel_scope(election: str, monkeypatch: Any) -> None:
+    server = Server(monkeypatch)
+    server.renews = True
+    ended = []
+
+    async def job(_: Any) -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.2)
+            ended.append("tidied")
+
+    async def main() -> None:
+        elector = AsyncElector(print, election, ttl=5, on_ousted=lambda _, why: ended.append(why))
+        running = asyncio.create_task(elector.run(job))
+        while elector.state != "leading":
+            await asyncio.sleep(0.01)
+        while not running.done():
+            running.cancel("of a scope")
+            await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError, match="of a scope"):
+            await running
+
+    asyncio.run(main())
+    assert ended == ["tidied", "resigned"] and "le_resign" in server.asked[-1]
+
+
 def test_proclaim_that_comes_after_the_end(begin: Any, flavour: str, monkeypatch: Any) -> None:
     server = Server(monkeypatch)
     server.renews = True

@@ -152,7 +152,8 @@ class Driver:
         if self._loop:
             raise RuntimeError("can be run once only")
         self.options.after_fork()
-        self._loop, cancelled = asyncio.get_running_loop(), False
+        self._loop = asyncio.get_running_loop()
+        cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
         put(begin)
         try:
@@ -162,10 +163,11 @@ class Driver:
                 timer = self._loop.call_later(rest, put, ("",))
                 try:
                     event = await self._events.get()
-                except asyncio.CancelledError:
-                    if cancelled:
+                except asyncio.CancelledError as again:
+                    # a cancel scope of anyio cancels again and again, with the same message
+                    if cancelled and (not again.args or again.args != cancelled.args):
                         raise
-                    cancelled, event = True, ("stop",)
+                    cancelled, event = again, ("stop",)
                 timer.cancel()
                 if event == ("abandon",):
                     return None
@@ -176,7 +178,7 @@ class Driver:
         finally:
             self._abandon()
         if cancelled:
-            raise asyncio.CancelledError
+            raise cancelled
         return self._raised or error
 
     def _act_end(self, error: LeaderElectionError | None) -> None:
