@@ -504,6 +504,24 @@ def test_socket_is_not_closed_while_the_loop_looks_at_it(election: str, monkeypa
     assert not closed
 
 
+def test_connect_that_catches_its_cancellation(election: str, db: Any) -> None:
+    async def connect_late() -> Any:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+        return await async_connect()
+
+    async def main() -> None:
+        elector = aio.AsyncElector(connect_late, election, ttl=3)
+        running = asyncio.create_task(elector.run(lambda _: asyncio.sleep(100)))
+        await asyncio.sleep(0.2)
+        elector.stop()
+        await running
+        await asyncio.sleep(0.5)
+        assert not leads(db, election)
+
+    asyncio.run(main())
+
+
 def test_socket_that_has_got_the_number_of_one_that_ended(election: str, db: Any) -> None:
     async def main() -> None:
         leads, opened = asyncio.Event(), []

@@ -97,6 +97,12 @@ async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) 
         raise
 
 
+def is_cancelled() -> bool:
+    """Return whether the present task was cancelled, also if a function of the user caught that."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def block(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in an event loop of its own."""
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
@@ -247,6 +253,8 @@ class Driver:
         try:
             if not link:
                 link = await Link.open(self.options.connect, self.beside)
+                if is_cancelled():
+                    raise asyncio.CancelledError
                 if opens:  # else a pooler may share the server connection
                     row = await link.ask(SETTINGS, f"leader_election: {self.options.election}")
             self.put("begun", serial)
@@ -259,7 +267,7 @@ class Driver:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             keep = opens and link is not None and not link.asking
-        if link and keep and (opens or not link.pooled):
+        if link and keep and not is_cancelled() and (opens or not link.pooled):
             self._link = link
             link.watch(lambda: self.put("broken") if opens else self._drop())
         elif link:
