@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -38,18 +39,23 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
     for options in {"ttl": 0.5}, {"seats": 0}, {"identity": ""}, {"heartbeat": float("nan")}:
         with pytest.raises(ValueError, match=next(iter(options))):
             elector(print, "e", **options)
-    for wrong in ({"connect": "postgresql://"}, {"no": 1}, {"election": 5}, {"seats": 2.5}):
+    ill = {"connect": "postgresql://", "no": 1, "election": 5, "seats": 2.5, "logger": None}
+    ill |= {"stop_timeout": None, "ttl": Decimal(15)}
+    for wrong in ({name: value} for name, value in ill.items()):
         with pytest.raises(TypeError):
             elector(**({"connect": print, "election": "e"} | wrong))
     with pytest.raises(ValueError, match="ttl"):
         elector(print, "e", ttl=timedelta(milliseconds=900))
     options = elector(print, "e", ttl=timedelta(minutes=1), heartbeat=5)._driver.options
     assert (options.ttl, options.heartbeat) == (60, 5)
+    name: Any = "Europe/Berlin"
     for every in threads.every, aio.every:
         with pytest.raises(ValueError, match="schedule"):
             every(print, 0.5, print)
         with pytest.raises(ValueError, match="zone"):
             every(print, 60, print, zone=UTC)
+        with pytest.raises(TypeError, match="zone"):
+            every(print, lambda last: last, print, zone=name)
 
 
 def test_public_names() -> None:

@@ -121,6 +121,8 @@ def async_every(
     """Return a job that does a task once for each time that is due."""
     if not callable(schedule) and (zone or not seconds(schedule) >= 1):
         raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
+    if not isinstance(zone, tzinfo | None):
+        raise TypeError("zone must be a tzinfo, such as a ZoneInfo")
     asked = in_zone(schedule, zone) if zone and callable(schedule) else schedule
     return lambda term: work(connect, asked, task, term)
 

@@ -58,6 +58,8 @@ class Options:
     def __post_init__(self) -> None:
         if not callable(self.connect):
             raise TypeError("connect must be a function that opens a connection")
+        if not callable(getattr(self.logger, "log", None)):
+            raise TypeError("logger must have a method log")
         suffix = f"/{operator.index(self.seats)}" if self.seats else ""
         names = {"election": 255 - len(suffix), "identity": 255, "schema": 63}
         for what, most in names.items():
@@ -70,6 +72,8 @@ class Options:
         for what, most in numbers.items():
             value, least = seconds(getattr(self, what)), 0.001 if what == "stop_timeout" else 1
             setattr(self, what, value)
+            if not isinstance(value, int | float) and (value or what == "stop_timeout"):
+                raise TypeError(f"{what} must be a number")
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{what} must be from {least} to {most}")
         self._chosen, self._process = self.identity, os.getpid()
