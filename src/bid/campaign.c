@@ -67,13 +67,14 @@ le_raise_lock_timeout(void)
 			 errmsg("canceling statement due to lock timeout")));
 }
 
-/* How long a candidate waits in total */
-typedef struct LeWaitLimit
+/* A wait of a bid, and how long it may last in total */
+typedef struct LeTurn
 {
+	LeBid	   *bid;
 	uint64		deadline;		/* by le_monotonic_us; 0: none */
 	int			lock_timeout;	/* the user's setting, for each wait */
 	bool		ours;			/* is the deadline due before that? */
-} LeWaitLimit;
+} LeTurn;
 
 /*
  * Limit the duration of the next wait
@@ -82,18 +83,18 @@ typedef struct LeWaitLimit
  * subtransaction that wait_for_turn_until begins.
  */
 static void
-limit_wait(LeWaitLimit *limit)
+limit_wait(LeTurn *turn)
 {
 	uint64		now = le_monotonic_us();
 	uint64		left_ms = 1;
 	char		timeout[16];
 
-	if (limit->deadline == 0)
+	if (turn->deadline == 0)
 		return;
-	if (limit->deadline > now)
-		left_ms = (limit->deadline - now + 999) / 1000;
-	limit->ours = limit->lock_timeout == 0 || left_ms < (uint64) limit->lock_timeout;
-	snprintf(timeout, sizeof(timeout), "%d", limit->ours ? (int) left_ms : limit->lock_timeout);
+	if (turn->deadline > now)
+		left_ms = (turn->deadline - now + 999) / 1000;
+	turn->ours = turn->lock_timeout == 0 || left_ms < (uint64) turn->lock_timeout;
+	snprintf(timeout, sizeof(timeout), "%d", turn->ours ? (int) left_ms : turn->lock_timeout);
 	le_set_locally("lock_timeout", timeout);
 }
 
@@ -160,11 +161,11 @@ acquire_with_late_check(const LeElection *election)
  * be checked before the lock is used.
  */
 static void
-wait_in_line(const LeElection *election, LeWaitLimit *limit)
+wait_in_line(LeTurn *turn)
 {
-	limit_wait(limit);
+	limit_wait(turn);
 	le_show_wait(LE_WAITS_FOR_LEADER);
-	acquire_with_late_check(election);
+	acquire_with_late_check(&turn->bid->election);
 	CHECK_FOR_INTERRUPTS();
 }
 
@@ -211,13 +212,6 @@ wait_for_obstacle(const LeElection *election, const LeDecision *decision, uint64
 	}
 }
 
-/* A wait of a bid */
-typedef struct LeTurn
-{
-	LeBid	   *bid;
-	LeWaitLimit limit;
-} LeTurn;
-
 /*
  * Wait for the election's lock, and then until no obstacle to a new term is
  * left
@@ -230,7 +224,6 @@ wait_for_turn(void *argument)
 {
 	LeTurn	   *turn = argument;
 	LeBid	   *bid = turn->bid;
-	LeWaitLimit *limit = &turn->limit;
 	const LeElection *election = &bid->election;
 	uint64		give_up_at = 0;
 	bool		ours = false;
@@ -240,12 +233,12 @@ wait_for_turn(void *argument)
 	 */
 	InvalidateCatalogSnapshotConditionally();
 
-	wait_in_line(election, limit);
+	wait_in_line(turn);
 	for (;;)
 	{
 		LeDecision	decision;
 
-		limit_wait(limit);
+		limit_wait(turn);
 
 		/* the extension may have been replaced meanwhile */
 		AcceptInvalidationMessages();
@@ -263,14 +256,14 @@ wait_for_turn(void *argument)
 
 		if (give_up_at == 0)
 		{
-			limit_wait(limit);
-			ours = limit->ours;
+			limit_wait(turn);
+			ours = turn->ours;
 			give_up_at = LockTimeout > 0 ?
 				le_monotonic_us() + LockTimeout * INT64CONST(1000) : PG_UINT64_MAX;
 		}
 		if (le_monotonic_us() >= give_up_at)
 		{
-			limit->ours = ours;
+			turn->ours = ours;
 			le_raise_lock_timeout();
 		}
 		InvalidateCatalogSnapshotConditionally();
@@ -297,13 +290,14 @@ wait_for_turn_until(LeBid *bid, uint64 deadline)
 {
 	LeTurn		turn = {
 		.bid = bid,
-		.limit = {.deadline = deadline,.lock_timeout = LockTimeout}
+		.deadline = deadline,
+		.lock_timeout = LockTimeout
 	};
 	ErrorData  *error = le_try_in_subtransaction(wait_for_turn, &turn);
 
 	if (error == NULL)
 		return true;
-	if (!turn.limit.ours || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+	if (!turn.ours || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);
 	FreeErrorData(error);
 	return false;

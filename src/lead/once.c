@@ -136,10 +136,7 @@ is_shown(Relation table, ItemPointer place, TupleTableSlot *slot)
 {
 	LeShownJob	job = {.table = table,.place = place,.slot = slot};
 
-	if (IsolationIsSerializable())
-		le_in_subtransaction(fetch_shown, &job);
-	else
-		fetch_shown(&job);
+	le_in_subtransaction(fetch_shown, &job);
 	return job.shown;
 }
 
