@@ -67,7 +67,7 @@ typedef struct Settings
 	bool		record_at_end;
 } Settings;
 
-/* main.c and commands */
+/* pg_leader.c and the commands */
 extern usec clock_now(void);
 extern double draw_random(void);
 extern char *command_zone;		/* TZ as the command is to have it; NULL:

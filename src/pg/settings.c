@@ -130,7 +130,7 @@ static const LeIntSetting int_settings[] = {
 		"Sets the maximum number of elections that one session may lead at a time.",
 	"Each term takes one slot of the lock table, which all sessions share."},
 	{"leader_election.max_elections_per_role", &le_max_elections_per_role, 1, INT_MAX / 2, PGC_SUSET, 0,
-		"Sets the maximum number of running leases and watched elections of a role.",
+		"Sets the maximum number of elections that a role leads, observes or campaigns for as one of many.",
 	"Superusers are exempt."},
 	{"leader_election.dead_peer_timeout", &le_dead_peer_timeout, 0, 24 * 60 * 60, PGC_USERSET, GUC_UNIT_S,
 		"Sets the time after which a vanished client that leads or waits is detected.",

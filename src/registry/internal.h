@@ -24,9 +24,9 @@ typedef enum LeRegistryTable
 #define LE_REGISTRY_TABLES	(LE_ROLE_TABLE + 1)
 
 /*
- * What counts toward a role's limit: its running leases, and what its sessions
- * pin.  The counter is never moved or freed, so that it can be decreased
- * under any lock.
+ * What counts toward a role's limit: its terms and leases, and what its
+ * sessions pin.  The counter is never moved or freed, so that it can be
+ * decreased under any lock.
  */
 typedef struct LeRole
 {
@@ -62,7 +62,6 @@ extern void le_registry_forget_database(Oid database);
 extern void le_forget_denial(LeElectionEntry *entry);
 extern void le_start_tally(LeElectionEntry *entry, uint64 at);
 extern int	le_count_candidates(LeElectionEntry *entry);
-extern void le_copy_denial(LeDenial *denial, LeElectionEntry *entry);
 extern void le_copy_entry(LeTerm *term, LeElectionEntry *entry);
 extern LeEndReason le_true_reason(LeElectionEntry *entry, LeEndReason reason);
 
@@ -92,5 +91,6 @@ extern bool le_put_off_deadline(LeExpiry *expiry);
 extern void le_count_begin(LeElectionEntry *entry);
 extern void le_count_loaded(LeElectionEntry *entry);
 extern void le_count_end(LeElectionEntry *entry, LeEndReason reason, uint64 at);
+extern void le_copy_denial(LeDenial *denial, LeElectionEntry *entry);
 
 #endif							/* LE_REGISTRY_INTERNAL_H */

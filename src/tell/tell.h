@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * tell/tell.h
- *	  Reports of changes: the server log and notifications; and identities.
+ *	  Reports of changes: the server log and notifications.
  *
  *-------------------------------------------------------------------------
  */

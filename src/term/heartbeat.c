@@ -19,7 +19,7 @@
  * directed at the thread that runs the backend: only that thread changes what
  * the handler reads, and other libraries may have threads that do not block
  * the signal.  The signal handler reads the entries of these terms, which are
- * watched and so stay in place.  It only marks a deadline as passed, by a
+ * pinned and so stay in place.  It only marks a deadline as passed, by a
  * compare-and-swap, so that no heartbeat succeeds after it.  The list of the
  * terms is changed only while the signal is blocked.
  *
@@ -258,7 +258,7 @@ le_release_timer(void)
 /*
  * End the term unless its leader gives a heartbeat in time
  *
- * LE_BEATING must watch the entry, which has the deadline.  Never raises an
+ * LE_BEATING must pin the entry, which has the deadline.  Never raises an
  * error.
  */
 void

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * term/term.h
- *	  A session's own terms, and their locks and tokens.
+ *	  A session's own terms, their heartbeats and tokens, and the origin of the
+ *	  data.
  *
  *-------------------------------------------------------------------------
  */
