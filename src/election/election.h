@@ -56,7 +56,7 @@ typedef enum LeScope
 	LE_SCOPE_LEASE
 } LeScope;
 
-/* Why a term ended; end_reason.c says what a new reason needs */
+/* Why a term ended; CONTRIBUTING.md says what a new reason needs */
 typedef enum LeEndReason
 {
 	LE_END_RESIGNED,

@@ -3,11 +3,6 @@
  * election/end_reason.c
  *	  End reasons of terms: their names, and whether they are resignations.
  *
- * A new reason needs a value of LeEndReason at the end of the enum, a row
- * here, a column of pg_stat_leader_election, and a place in doc/reference.md
- * and monitoring/postgres_exporter.yaml.  The registry counts by reason, so
- * increase its version.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
