@@ -393,7 +393,7 @@ copy_tree()
 				[[ ! -e $root/$file ]] || printf '%s\0' "$file"
 			done
 	else
-		(cd "$root" && find . -type f \
+		(cd "$root" && find . \( -type f -o -type l \) \
 			! -path './.git/*' ! -path './tmp_check*' ! -path './output_iso/*' \
 			! -path './test-results*' \
 			! -name '*.[od]' ! -name '*.bc' ! -name '*.so' -print0)
