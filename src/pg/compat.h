@@ -60,9 +60,8 @@
  *	  - term/heartbeat.c: the server uses no real-time signal ->
  *	    t/108_heartbeat.pl
  *	  - pg/liveness.c: ClientConnectionLost with InterruptPending ends the
- *	    session, and stays set meanwhile; debug_query_string is NULL between
- *	    statements; errors stop all timers -> t/407_dead_peer.pl,
- *	    t/701_command.pl
+ *	    session; debug_query_string is NULL between statements; errors stop
+ *	    all timers -> t/407_dead_peer.pl
  *
  *-------------------------------------------------------------------------
  */

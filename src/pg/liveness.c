@@ -17,7 +17,6 @@
 #include "postgres.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include "datatype/timestamp.h"
@@ -107,30 +106,6 @@ check_client(void)
 	errno = saved_errno;
 }
 
-static emit_log_hook_type next_emit_log = NULL;
-
-/*
- * Leave out of the log that the client is lost, if it has left in an orderly
- * way while a statement ran: its last message is Terminate
- *
- * By TLS, the message cannot be seen.
- */
-static void
-leave_out_farewell(ErrorData *edata)
-{
-	static const char terminate[] = {'X', 0, 0, 0, 4};
-	char		message[sizeof(terminate) + 1];
-
-	if (edata->sqlerrcode == ERRCODE_CONNECTION_FAILURE &&
-		ClientConnectionLost &&
-		recv(MyProcPort->sock, message, sizeof(message),
-			 MSG_PEEK | MSG_DONTWAIT) == sizeof(terminate) &&
-		memcmp(message, terminate, sizeof(terminate)) == 0)
-		edata->output_to_server = false;
-	if (next_emit_log)
-		next_emit_log(edata);
-}
-
 /*
  * Register the timer that watches the client.  Called once in a session that
  * may lead or wait.  If the server has no timer left, it ends the session, in
@@ -143,8 +118,6 @@ void
 le_register_liveness(void)
 {
 	check_timeout = RegisterTimeout(USER_TIMEOUT, check_client);
-	next_emit_log = emit_log_hook;
-	emit_log_hook = leave_out_farewell;
 }
 
 /* The most keepalive probes that Linux allows */
