@@ -1525,6 +1525,10 @@ BEGIN
 	IF token IS NULL THEN
 		SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 		wanted := CASE WHEN le._le_mine(e) THEN e.token END;
+	ELSE
+		-- the row would be locked until the client has read the error
+		SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = wanted AND t.ended IS NULL;
+		mine := NOT FOUND OR le._le_mine(e) OR le._le_require_role(name, e.role);
 	END IF;
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = wanted FOR KEY SHARE;
 	IF FOUND THEN

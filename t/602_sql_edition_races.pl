@@ -337,6 +337,17 @@ subtest 'an old snapshot, and a row that was changed since' => sub {
 	end_session($old, $other);
 };
 
+subtest 'the token of another role' => sub {
+	my ($leader, $stranger) = (session($node, %as_app), session($node, user => 'mallory'));
+	my $token = ask($leader, q{SELECT le_lease('guarded', '1 min')});
+	ask($admin, 'BEGIN', q{SELECT FROM le.le_elections WHERE name = 'guarded' FOR UPDATE});
+	ask($stranger, q{SET statement_timeout = '5 s'});
+	fails($stranger, "SELECT le.$_", '42501', "without the lock of the row: $_") foreach "le_assert_leader('guarded', $token)", "le_once('guarded', now(), $token)";
+	ask($admin, 'COMMIT');
+	is(ask($leader, "SELECT le_resign('guarded', $token)"), 't', 'the leader resigns');
+	end_session($leader, $stranger);
+};
+
 subtest 'a leader whose deposition is not committed' => sub {
 	my ($leader, $next, $late) = map { session($node, %as_app) } 1 .. 3;
 	ask($leader, q{SELECT le_try_become_leader('deposed')});
