@@ -1326,27 +1326,21 @@ COMMENT ON FUNCTION le.le_heartbeat(text, bigint) IS
 --
 -- Transaction scope
 --
-CREATE OR REPLACE FUNCTION le._le_warn_no_block(function text, stack text) RETURNS void
-	LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION le._le_elected(name text, token bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-	-- within another function, the calling statement can be the job
-	IF statement_timestamp() = transaction_timestamp() AND strpos(stack COLLATE "C", chr(10)) = 0 THEN
-		RAISE WARNING USING ERRCODE = 'no_active_sql_transaction',
-			MESSAGE = format('%s() can only be used in transaction blocks', function),
-			DETAIL = 'Leadership ends with this statement.';
+	IF token IS NOT NULL AND statement_timestamp() = transaction_timestamp() THEN
+		RAISE NOTICE USING HINT = 'Bid and work in one transaction block.',
+			MESSAGE = format('leadership of election %s ends with this statement', le._le_quote(name));
 	END IF;
+	RETURN token IS NOT NULL;
 END $$;
 
 CREATE OR REPLACE FUNCTION le.le_try_become_leader_xact(name text, identity text DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	stack text;
 BEGIN
-	GET DIAGNOSTICS stack = PG_CONTEXT;
 	name := le._le_name(name);
 	identity := le._le_text('identity', identity, 1, 255);
-	PERFORM le._le_warn_no_block('le_try_become_leader_xact', stack);
-	RETURN le._le_bid(name, 'transaction', NULL, identity, NULL) IS NOT NULL;
+	RETURN le._le_elected(name, le._le_bid(name, 'transaction', NULL, identity, NULL));
 END $$;
 COMMENT ON FUNCTION le.le_try_become_leader_xact(text, text) IS
 'lead the election until the end of the transaction, if there is no other leader; does not wait';
@@ -1354,16 +1348,12 @@ COMMENT ON FUNCTION le.le_try_become_leader_xact(text, text) IS
 CREATE OR REPLACE FUNCTION le.le_become_leader_xact(name text, timeout interval DEFAULT NULL,
 	identity text DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	stack text;
 BEGIN
-	GET DIAGNOSTICS stack = PG_CONTEXT;
 	name := le._le_name(name);
 	timeout := le._le_timeout(timeout);
 	identity := le._le_text('identity', identity, 1, 255);
-	PERFORM le._le_warn_no_block('le_become_leader_xact', stack);
-	RETURN le._le_wait(name, 'transaction', NULL, identity, timeout,
-		current_setting('lock_timeout')) IS NOT NULL;
+	RETURN le._le_elected(name, le._le_wait(name, 'transaction', NULL, identity, timeout,
+		current_setting('lock_timeout')));
 END $$;
 COMMENT ON FUNCTION le.le_become_leader_xact(text, interval, text) IS
 'wait to lead the election until the end of the transaction; returns false after the timeout '

@@ -137,7 +137,9 @@ SELECT name FROM regress_le_2.le_leaders WHERE name = '42';
 SELECT * FROM regress_le_2.le_candidates;
 -- tokens go on from there, past the end of a block
 SET leader_election.log_terms = off;
+SET client_min_messages = warning;
 DO $$ BEGIN FOR i IN 1 .. 1100 LOOP PERFORM regress_le_2.le_try_become_leader_xact('job ' || i); IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$;
+RESET client_min_messages;
 RESET leader_election.log_terms;
 SELECT regress_le_2.le_try_become_leader('next'), regress_le_2.le_token('next') > :t1 + 1100 AS greater;
 SELECT regress_le_2.le_resign_all();

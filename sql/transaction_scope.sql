@@ -120,6 +120,7 @@ COMMIT;
 SELECT count(*) FROM advisory;
 
 -- an exception block is a subtransaction
+SET client_min_messages = warning;
 DO $$
 BEGIN
 	BEGIN
@@ -142,6 +143,7 @@ BEGIN
 	PERFORM le_become_leader_xact('job', '1 s');
 END
 $$;
+RESET client_min_messages;
 TABLE beside;
 
 -- a cursor opened before the savepoint: the bid belongs to where it is fetched

@@ -208,6 +208,6 @@ SQL
 
 my $log = slurp_file($node->logfile);
 unlike($log, qr/TRAP|PANIC|terminated by signal/, 'no accident in the log');
-is(join("\n", grep { /WARNING|could not bring/ && !/can only be used in transaction blocks/ } split /\n/, $log), '', 'no warnings');
+is(join("\n", grep { /WARNING|could not bring/ } split /\n/, $log), '', 'no warnings');
 $node->stop;
 done_testing();

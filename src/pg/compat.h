@@ -32,8 +32,6 @@
  *	    t/408_end_of_transaction.pl
  *	  - sql/module.c: a callback of before_shmem_exit() that registers
  *	    itself is called again -> t/006_half_ended.pl
- *	  - sql/arguments.c: a statement of the client itself runs with the
- *	    snapshot of its portal's query -> sql/transaction_scope
  *	  - lead/guard.c: InNoForceRLSOperation() is true in cascades of foreign
  *	    keys, and nowhere else where triggers run -> sql/guard_trigger
  *

@@ -18,7 +18,6 @@
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -297,57 +296,6 @@ le_prepare_for_name(FunctionCallInfo fcinfo, LeElection *election)
 {
 	le_prepare(fcinfo);
 	le_election_by_name(election, le_arg_name(fcinfo));
-}
-
-/*
- * Check whether the portal contains the client's own statement, and not a
- * function's cursor
- *
- * The portals of the simple protocol and of EXECUTE are not visible; cursors
- * are.
- */
-static bool
-is_of_client(Portal portal)
-{
-	return !portal->visible ||
-		(debug_query_string != NULL && strcmp(portal->sourceText, debug_query_string) == 0);
-}
-
-/*
- * Check whether the client's statement itself makes the call, and not a
- * function, procedure or DO block that it runs
- *
- * These run their statements with their own snapshots.
- */
-static bool
-is_called_at_top_level(void)
-{
-	Portal		portal = ActivePortal;
-
-	return portal != NULL && portal->queryDesc != NULL && is_of_client(portal) &&
-		ActiveSnapshotSet() && GetActiveSnapshot() == portal->queryDesc->snapshot;
-}
-
-/*
- * Warn, once per statement, if leadership in transaction scope ends with the
- * statement that bids for it
- *
- * If a function bids, the statement that called it can be the job.
- */
-void
-le_warn_outside_transaction(const char *function)
-{
-	static TimestampTz warned = 0;
-	TimestampTz statement = GetCurrentStatementStartTimestamp();
-
-	if (IsTransactionBlock() || IsSubTransaction() || !is_called_at_top_level() ||
-		warned == statement)
-		return;
-	warned = statement;
-	ereport(WARNING,
-			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
-			 errmsg("%s can only be used in transaction blocks", function),
-			 errdetail("Leadership ends with this statement.")));
 }
 
 /*

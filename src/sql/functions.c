@@ -38,9 +38,6 @@ make_bid(FunctionCallInfo fcinfo, LeScope scope, bool waits)
 	bid.wait_ms = waits ? le_arg_timeout(fcinfo, argument++) : LE_NO_WAIT;
 	bid.lasts_us = scope == LE_SCOPE_SESSION ? le_arg_heartbeat(fcinfo, argument++) : 0;
 	bid.identity = le_arg_identity(fcinfo, argument);
-	if (scope == LE_SCOPE_TRANSACTION)
-		le_warn_outside_transaction(waits ? "le_become_leader_xact()" :
-									"le_try_become_leader_xact()");
 	PG_RETURN_BOOL(le_elect(&bid) != 0);
 }
 

@@ -31,7 +31,6 @@ extern Name le_arg_role(FunctionCallInfo fcinfo, int argument);
 extern void le_refuse_restricted(FunctionCallInfo fcinfo);
 extern void le_prepare(FunctionCallInfo fcinfo);
 extern void le_prepare_for_name(FunctionCallInfo fcinfo, LeElection *election);
-extern void le_warn_outside_transaction(const char *function);
 extern void le_prepare_to_look(void);
 extern ReturnSetInfo *le_begin_rows(FunctionCallInfo fcinfo, int columns);
 

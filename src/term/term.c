@@ -200,18 +200,22 @@ le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
- * Notify a session that is elected in session scope in a transaction block
- * that leadership outlives the block
+ * Notify a session whose term begins that it ends later, or sooner, than a
+ * user of the other scope would expect
  */
 static void
-notice_outlives(LeHeldTerm *held)
+notice_end(const LeHeldTerm *held)
 {
-	if (!IsTransactionBlock())
-		return;
-	ereport(NOTICE,
-			(errmsg("leadership of election %s outlives this transaction",
-					le_label(&held->election)),
-			 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
+	if (held->for_session && IsTransactionBlock())
+		ereport(NOTICE,
+				(errmsg("leadership of election %s outlives this transaction",
+						le_label(&held->election)),
+				 errhint("End the transaction before the work begins: an open one holds back vacuum.")));
+	else if (!held->for_session && !IsTransactionBlock())
+		ereport(NOTICE,
+				(errmsg("leadership of election %s ends with this statement",
+						le_label(&held->election)),
+				 errhint("Bid and work in one transaction block.")));
 }
 
 /*
@@ -257,8 +261,8 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 		le_watch_client(true);
 		le_announce_running(&held->election.key, held->token, LE_ELECTED);
 		le_release_for_xact(&bid->election);
-		notice_outlives(held);
 	}
+	notice_end(held);
 	return term.token;
 }
 
