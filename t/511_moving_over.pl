@@ -1,5 +1,5 @@
 # A fleet moves over from advisory locks: four old copies, which lead by a plain lock, and four new
-# ones, which hold the lock and lead the election, as doc/from-advisory-locks.md has it.
+# ones, which hold the lock and lead the election, as doc/getting-started.md has it.
 #
 # Wrong outcomes: two copies lead at a time; one kind of them never leads; a new copy is ended by a
 # deadlock, or has led an election while an old copy led.
@@ -15,7 +15,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use LeaderElection;
 
-my ($lock, $bid, $resign, $unlock) = slurp_file('doc/from-advisory-locks.md') =~ /^```sql session=bid\n(.*?;).*\n(.*?;).*\n```\n.*?^```sql session=bid\n(.*?;)\n(.*?;)\n```/ms
+my ($lock, $bid, $resign, $unlock) = slurp_file('doc/getting-started.md') =~ /^```sql session=bid\n(.*?;).*\n(.*?;).*\n```\n.*?^```sql session=bid\n(.*?;)\n(.*?;)\n```/ms
   or die 'the statements of the page';
 is("$lock $bid $resign $unlock", q{SELECT pg_try_advisory_lock(2929); SELECT le_try_become_leader('scheduler'); SELECT le_resign('scheduler'); SELECT pg_advisory_unlock(2929);},
 	'the statements of the page');
