@@ -4,6 +4,7 @@
 # or deposed; a probe says that a process leads that does not; bad requests, slow readers or very
 # many connections keep the command from running.
 #
+# editions: C, SQL
 # needs: curl libmicrohttpd-dev pkg-config
 
 use strict;
@@ -201,9 +202,12 @@ subtest 'a record that fails' => sub {
 	ask($locker, 'LOCK TABLE le_once_done IN SHARE ROW EXCLUSIVE MODE');
 	my $command = start('--every', '1 h', '--record', 'end', 'fails', 'sh', '-c', "echo \$LE_DUE >>$file");
 	wait_for_line($command, qr/no answer from the server about the time/, 'err');
-	# and in another term
-	ask($watcher, q{SELECT le_depose('fails')});
-	ok(wait_until(sub { (grep { /no answer from the server about the time/ } command_lines($command, 'err')) >= 2 }), 'it is tried again');
+	# and in another term; the SQL edition cannot end the statement that waits, which guards this one
+	if (ask($watcher, 'SELECT le_version()') !~ /SQL edition/)
+	{
+		ask($watcher, q{SELECT le_depose('fails')});
+		ok(wait_until(sub { (grep { /no answer from the server about the time/ } command_lines($command, 'err')) >= 2 }), 'it is tried again');
+	}
 	ask($locker, 'ROLLBACK');
 	ok(ask_until($watcher, $recorded, 't'), 'and recorded at last');
 	is(scalar(lines_of($file)), 1, 'the command is not run again for that');
