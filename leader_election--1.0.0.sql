@@ -69,7 +69,7 @@ COMMENT ON COLUMN le_leases.identity IS 'identity of the leader';
 --
 -- Declared elections
 --
-CREATE TABLE le_declarations (
+CREATE TABLE _le_declarations (
 	name text COLLATE "C" PRIMARY KEY
 		CHECK (pg_catalog.octet_length(name) BETWEEN 1 AND 255),
 	candidates name COLLATE "C",
@@ -80,8 +80,26 @@ CREATE TABLE le_declarations (
 	origin bigint,
 	key bigint UNIQUE GENERATED ALWAYS AS (pg_catalog.hashtextextended(name, 0)) STORED
 ) USING heap;
-SELECT pg_catalog.pg_extension_config_dump('le_declarations', '');
-COMMENT ON TABLE le_declarations IS
+SELECT pg_catalog.pg_extension_config_dump('_le_declarations', '');
+COMMENT ON TABLE _le_declarations IS 'the rows of le_declarations';
+
+--
+-- No role reads these tables by itself: a serialization failure comes while a
+-- page of the table is locked, and a client that does not read the error would
+-- keep it locked.  The function takes part in no serialization conflict.
+--
+CREATE FUNCTION _le_declarations(OUT name text, OUT candidates name, OUT grace interval,
+								 OUT max_ttl interval, OUT private boolean,
+								 OUT candidates_oid oid, OUT origin bigint, OUT key bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'le_list_declarations'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION _le_declarations() IS 'the rows of le_declarations, as of now';
+
+CREATE VIEW le_declarations AS
+SELECT d.name, d.candidates, d.grace, d.max_ttl, d.private, d.candidates_oid, d.origin, d.key
+FROM _le_declarations() d;
+COMMENT ON VIEW le_declarations IS
 'declared elections: which roles may bid, and under which rules; written by le_declare and le_undeclare';
 COMMENT ON COLUMN le_declarations.name IS 'name of the election';
 COMMENT ON COLUMN le_declarations.candidates IS
@@ -238,14 +256,26 @@ COMMENT ON FUNCTION le_guard() IS
 --
 -- Jobs of points in time
 --
-CREATE TABLE le_once_done (
+CREATE TABLE _le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
 	due timestamptz NOT NULL CHECK (pg_catalog.isfinite(due)),
 	token bigint NOT NULL,
 	role oid NOT NULL
 ) USING heap;
-SELECT pg_catalog.pg_extension_config_dump('le_once_done', '');
-COMMENT ON TABLE le_once_done IS
+SELECT pg_catalog.pg_extension_config_dump('_le_once_done', '');
+COMMENT ON TABLE _le_once_done IS
+'the rows of le_once_done; may be corrected here, to have a job done again';
+
+CREATE FUNCTION _le_once_done(OUT name text, OUT due timestamptz, OUT token bigint, OUT role oid)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'le_list_once_done'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION _le_once_done() IS 'the rows of le_once_done, as of now';
+
+CREATE VIEW le_once_done AS
+SELECT o.name, o.due, o.token, o.role
+FROM _le_once_done() o;
+COMMENT ON VIEW le_once_done IS
 'the time of the last completed job of each election; written by le_once';
 COMMENT ON COLUMN le_once_done.name IS 'name of the election';
 COMMENT ON COLUMN le_once_done.due IS 'time for which the last completed job was due';
@@ -558,8 +588,9 @@ REVOKE ALL ON FUNCTION pg_stat_leader_election_reset() FROM PUBLIC;
 GRANT SELECT ON le_declarations, le_once_done, _le_locks, le_leaders, le_candidates, pg_stat_leader_election,
 	pg_stat_leader_election_info TO PUBLIC;
 
--- for pg_dump by the owner of the database
-GRANT SELECT ON le_token_seq, le_lease_origin_seq TO PUBLIC;
+-- for pg_dump
+GRANT SELECT ON _le_declarations, _le_once_done, le_token_seq, le_lease_origin_seq
+	TO pg_database_owner, @extowner@;
 
 --
 -- A role that has created the extension without being a superuser, as any
@@ -567,13 +598,13 @@ GRANT SELECT ON le_token_seq, le_lease_origin_seq TO PUBLIC;
 -- granted these privileges instead.  le_depose_role() is not among them, since
 -- it terminates sessions of other roles.  Only EXECUTE has a grant option: the
 -- privileges to write to the relations are for restoring a dump, and for
--- correcting rows of le_once_done.
+-- correcting rows of _le_once_done.
 --
 GRANT EXECUTE ON FUNCTION
 	le_declare(text, regrole, interval, interval, boolean),
 	le_undeclare(text),
 	pg_stat_leader_election_reset()
 TO @extowner@ WITH GRANT OPTION;
-GRANT INSERT ON le_declarations TO @extowner@;
-GRANT INSERT, UPDATE, DELETE ON le_once_done TO @extowner@;
+GRANT INSERT ON _le_declarations TO @extowner@;
+GRANT INSERT, UPDATE, DELETE ON _le_once_done TO @extowner@;
 GRANT UPDATE ON le_token_seq, le_lease_origin_seq TO @extowner@;

@@ -68,48 +68,48 @@ CALL try_leases('ANALYZE le_leases');
 CALL try_leases('ALTER TABLE le_leases ALTER identity SET STORAGE EXTERNAL');
 
 -- le_declarations
-CALL try_declarations('ALTER TABLE le_declarations ADD more int');
-CALL try_declarations('ALTER TABLE le_declarations ALTER candidates TYPE text');
-CALL try_declarations('ALTER TABLE le_declarations ALTER private DROP DEFAULT, ALTER private TYPE text');
-CALL try_declarations('ALTER TABLE le_declarations ALTER private DROP NOT NULL');
-CALL try_declarations('ALTER TABLE le_declarations SET UNLOGGED');
-CALL try_declarations('CREATE INDEX ON le_declarations (lower(name))');
-CALL try_declarations('CREATE INDEX ON le_declarations (key) WHERE name > ''''');
-CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_pkey');
-CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_key_key, ADD UNIQUE (key) DEFERRABLE');
-CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_key_key; CREATE INDEX ON le_declarations (key)');
+CALL try_declarations('ALTER TABLE _le_declarations ADD more int');
+CALL try_declarations('ALTER TABLE _le_declarations ALTER candidates TYPE text');
+CALL try_declarations('ALTER TABLE _le_declarations ALTER private DROP DEFAULT, ALTER private TYPE text');
+CALL try_declarations('ALTER TABLE _le_declarations ALTER private DROP NOT NULL');
+CALL try_declarations('ALTER TABLE _le_declarations SET UNLOGGED');
+CALL try_declarations('CREATE INDEX ON _le_declarations (lower(name))');
+CALL try_declarations('CREATE INDEX ON _le_declarations (key) WHERE name > ''''');
+CALL try_declarations('ALTER TABLE _le_declarations DROP CONSTRAINT _le_declarations_pkey');
+CALL try_declarations('ALTER TABLE _le_declarations DROP CONSTRAINT _le_declarations_key_key, ADD UNIQUE (key) DEFERRABLE');
+CALL try_declarations('ALTER TABLE _le_declarations DROP CONSTRAINT _le_declarations_key_key; CREATE INDEX ON _le_declarations (key)');
 -- the index alone is used, and it is looked at again after each change
-CALL try_declarations('REINDEX TABLE le_declarations');
-CALL try_declarations('ALTER TABLE le_declarations DROP CONSTRAINT le_declarations_key_key, ADD UNIQUE (key)');
+CALL try_declarations('REINDEX TABLE _le_declarations');
+CALL try_declarations('ALTER TABLE _le_declarations DROP CONSTRAINT _le_declarations_key_key, ADD UNIQUE (key)');
 
 -- le_once_done
 SELECT le_try_become_leader('altered'), le_once('altered', '2026-01-01 +0');
-CALL try_once('ALTER TABLE le_once_done ADD more int');
-CALL try_once('ALTER TABLE le_once_done DROP token');
-CALL try_once('ALTER TABLE le_once_done ALTER due TYPE timestamp');
-CALL try_once('ALTER TABLE le_once_done ALTER due TYPE timestamptz(0)');
-CALL try_once('ALTER TABLE le_once_done ALTER due DROP NOT NULL');
-CALL try_once('ALTER TABLE le_once_done ALTER token TYPE numeric');
-CALL try_once('ALTER TABLE le_once_done ALTER name TYPE text COLLATE "POSIX"');
-CALL try_once('ALTER TABLE le_once_done RENAME due TO time');
-CALL try_once('ALTER TABLE le_once_done SET UNLOGGED');
-CALL try_once('ALTER TABLE le_once_done SET ACCESS METHOD regress_le_heap');
-CALL try_once('CREATE INDEX ON le_once_done (lower(name))');
-CALL try_once('ALTER TABLE le_once_done DROP CONSTRAINT le_once_done_pkey');
-CALL try_once('CREATE TRIGGER t BEFORE INSERT ON le_once_done FOR EACH ROW EXECUTE FUNCTION regress_le_nothing()');
-CALL try_once('ALTER TABLE le_once_done ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
+CALL try_once('ALTER TABLE _le_once_done ADD more int');
+CALL try_once('ALTER TABLE _le_once_done DROP token');
+CALL try_once('ALTER TABLE _le_once_done ALTER due TYPE timestamp');
+CALL try_once('ALTER TABLE _le_once_done ALTER due TYPE timestamptz(0)');
+CALL try_once('ALTER TABLE _le_once_done ALTER due DROP NOT NULL');
+CALL try_once('ALTER TABLE _le_once_done ALTER token TYPE numeric');
+CALL try_once('ALTER TABLE _le_once_done ALTER name TYPE text COLLATE "POSIX"');
+CALL try_once('ALTER TABLE _le_once_done RENAME due TO time');
+CALL try_once('ALTER TABLE _le_once_done SET UNLOGGED');
+CALL try_once('ALTER TABLE _le_once_done SET ACCESS METHOD regress_le_heap');
+CALL try_once('CREATE INDEX ON _le_once_done (lower(name))');
+CALL try_once('ALTER TABLE _le_once_done DROP CONSTRAINT _le_once_done_pkey');
+CALL try_once('CREATE TRIGGER t BEFORE INSERT ON _le_once_done FOR EACH ROW EXECUTE FUNCTION regress_le_nothing()');
+CALL try_once('ALTER TABLE _le_once_done ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
 -- the owner of a table can have code run by whatever uses the table by SQL
 CREATE ROLE regress_le_taker;
 CREATE FUNCTION regress_le_trap(text) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE 'caught as %', current_user; END $$;
-CALL try_once('ALTER TABLE le_once_done OWNER TO regress_le_taker; ALTER TABLE le_once_done ADD CHECK (regress_le_trap(name)) NOT VALID');
+CALL try_once('ALTER TABLE _le_once_done OWNER TO regress_le_taker; ALTER TABLE _le_once_done ADD CHECK (regress_le_trap(name)) NOT VALID');
 CALL try_once('CREATE STATISTICS regress_le_statistics ON (regress_le_trap(''x'')), due FROM le_once_done');
-CALL try_once('CREATE POLICY p ON le_once_done USING (regress_le_trap(name)); ALTER TABLE le_once_done ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
+CALL try_once('CREATE POLICY p ON _le_once_done USING (regress_le_trap(name)); ALTER TABLE _le_once_done ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
 DROP FUNCTION regress_le_trap;
 DROP ROLE regress_le_taker;
-CALL try_once('REINDEX TABLE le_once_done');
-CALL try_once('ANALYZE le_once_done');
+CALL try_once('REINDEX TABLE _le_once_done');
+CALL try_once('ANALYZE _le_once_done');
 SELECT (SELECT due FROM le_once_done WHERE name = 'altered') = '2026-01-01 +0' AS "as it was", le_resign('altered');
-DELETE FROM le_once_done WHERE name = 'altered';
+DELETE FROM _le_once_done WHERE name = 'altered';
 
 -- the sequences: a token may be left of the last block
 ALTER SEQUENCE le_token_seq SET UNLOGGED;
@@ -117,8 +117,8 @@ SELECT outcome('SELECT count(le_resign(''e'')) FROM generate_series(1, 2000) WHE
 ALTER SEQUENCE le_token_seq SET LOGGED;
 
 -- a table of that name that is not the extension's
-CALL try($$ALTER EXTENSION leader_election DROP TABLE le_declarations; ALTER TABLE le_declarations RENAME TO regress_le_taken;
-	CREATE TABLE le_declarations (LIKE regress_le_taken INCLUDING ALL)$$, ARRAY['SELECT le_try_become_leader(''altered'')', 'SELECT le_declare(''altered'')']);
+CALL try($$ALTER EXTENSION leader_election DROP TABLE _le_declarations; ALTER TABLE _le_declarations RENAME TO regress_le_taken;
+	CREATE TABLE _le_declarations (LIKE regress_le_taken INCLUDING ALL)$$, ARRAY['SELECT le_try_become_leader(''altered'')', 'SELECT le_declare(''altered'')']);
 
 -- a function with further columns
 BEGIN;

@@ -139,7 +139,7 @@ SELECT pg_temp.came_of(format('SELECT le_assert_leader(%L, %s)', :'b', :before))
 SELECT le_depose(:'b'), le_try_become_leader(:'a'), le_resign(:'a');
 -- the table does not take both
 \set VERBOSITY terse
-INSERT INTO le_declarations (name) VALUES (:'b');
+INSERT INTO _le_declarations (name) VALUES (:'b');
 \set VERBOSITY default
 SELECT le_try_become_leader(:'a'), le_resign(:'a'), le_undeclare(:'a'), le_try_become_leader(:'b'), le_resign(:'b');
 

@@ -364,52 +364,52 @@ BEGIN
 END
 $$;
 SELECT stranger();
-DELETE FROM le_declarations;
+DELETE FROM _le_declarations;
 SELECT stranger();
-INSERT INTO le_declarations (name, candidates) VALUES ('job', 'regress_le_team');
+INSERT INTO _le_declarations (name, candidates) VALUES ('job', 'regress_le_team');
 SELECT stranger();
-UPDATE le_declarations SET candidates = 'regress_le_stranger';
+UPDATE _le_declarations SET candidates = 'regress_le_stranger';
 SELECT stranger();
-MERGE INTO le_declarations d USING (VALUES ('job')) v (name) ON d.name = v.name WHEN MATCHED THEN UPDATE SET candidates = 'regress_le_team';
+MERGE INTO _le_declarations d USING (VALUES ('job')) v (name) ON d.name = v.name WHEN MATCHED THEN UPDATE SET candidates = 'regress_le_team';
 SELECT stranger();
-TRUNCATE le_declarations;
+TRUNCATE _le_declarations;
 SELECT stranger();
-COPY le_declarations FROM stdin;
+COPY _le_declarations FROM stdin;
 job	regress_le_team	\N	\N	f	\N	\N
 \.
 SELECT stranger();
 BEGIN;
-TRUNCATE le_declarations;
+TRUNCATE _le_declarations;
 SET LOCAL ROLE regress_le_stranger;
 SELECT outcome($$SELECT le_try_become_leader('job')$$), le_resign('job');
 ROLLBACK;
 SELECT stranger();
 BEGIN;
 SAVEPOINT a;
-DELETE FROM le_declarations;
+DELETE FROM _le_declarations;
 ROLLBACK TO a;
 SET LOCAL ROLE regress_le_stranger;
 SELECT outcome($$SELECT le_try_become_leader('job')$$);
 COMMIT;
 -- as a logical replica, or pg_restore --disable-triggers, does
 SET session_replication_role = replica;
-DELETE FROM le_declarations;
+DELETE FROM _le_declarations;
 SELECT stranger();
-INSERT INTO le_declarations (name, candidates) VALUES ('job', 'regress_le_team');
+INSERT INTO _le_declarations (name, candidates) VALUES ('job', 'regress_le_team');
 SELECT stranger();
-TRUNCATE le_declarations;
+TRUNCATE _le_declarations;
 SELECT stranger();
 RESET session_replication_role;
 -- what the table does not take
-SELECT outcome(format('INSERT INTO le_declarations (name) VALUES (%L)', n)) FROM unnest(ARRAY['', repeat('n', 256), NULL]) n;
-SELECT c, v, outcome(format('INSERT INTO le_declarations (name, %I) VALUES (''n'', %L)', c, v))
+SELECT outcome(format('INSERT INTO _le_declarations (name) VALUES (%L)', n)) FROM unnest(ARRAY['', repeat('n', 256), NULL]) n;
+SELECT c, v, outcome(format('INSERT INTO _le_declarations (name, %I) VALUES (''n'', %L)', c, v))
 FROM (VALUES ('grace', '-1 ms'), ('grace', '1 mon'), ('grace', '1 d 1 ms'), ('max_ttl', '0'), ('max_ttl', '99 ms'), ('max_ttl', '1 mon'), ('private', NULL)) bad (c, v);
 -- a role that does not exist has no members
-INSERT INTO le_declarations (name, candidates) VALUES ('job', 'regress_le_no_such');
+INSERT INTO _le_declarations (name, candidates) VALUES ('job', 'regress_le_no_such');
 SELECT stranger();
-DELETE FROM le_declarations;
+DELETE FROM _le_declarations;
 -- the key is the table's own
-SELECT outcome($$INSERT INTO le_declarations (name, key) VALUES ('n', 1)$$);
+SELECT outcome($$INSERT INTO _le_declarations (name, key) VALUES ('n', 1)$$);
 
 --
 -- Roles that may declare
@@ -419,8 +419,8 @@ SELECT le_declare('job');
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_undeclare('job');
 \echo :LAST_ERROR_SQLSTATE
-SELECT outcome($$INSERT INTO le_declarations (name) VALUES ('n')$$), outcome('DELETE FROM le_declarations'), outcome('TRUNCATE le_declarations'),
-       outcome($$UPDATE le_declarations SET name = 'n'$$), outcome('LOCK le_declarations IN EXCLUSIVE MODE');
+SELECT outcome($$INSERT INTO _le_declarations (name) VALUES ('n')$$), outcome('DELETE FROM _le_declarations'), outcome('TRUNCATE _le_declarations'),
+       outcome($$UPDATE _le_declarations SET name = 'n'$$), outcome('LOCK _le_declarations IN EXCLUSIVE MODE');
 SELECT count(*) FROM le_declarations;
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION le_declare TO regress_le_stranger;
@@ -429,7 +429,7 @@ SELECT le_declare('job', 'regress_le_team');
 SELECT outcome($$SELECT le_try_become_leader('job')$$);
 SELECT le_declare('job', 'regress_le_stranger');
 SELECT outcome($$SELECT le_try_become_leader('job')$$), le_resign('job');
-SELECT outcome($$SELECT le_undeclare('job')$$), outcome($$DELETE FROM le_declarations$$);
+SELECT outcome($$SELECT le_undeclare('job')$$), outcome($$DELETE FROM _le_declarations$$);
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION le_declare FROM regress_le_stranger;
 GRANT EXECUTE ON FUNCTION le_undeclare TO regress_le_stranger;
@@ -486,13 +486,13 @@ DROP ROLE regress_le_short_lived;
 CREATE ROLE regress_le_short_lived;
 GRANT regress_le_short_lived TO regress_le_stranger;
 SELECT stranger();
-UPDATE le_declarations SET origin = origin + 1;
+UPDATE _le_declarations SET origin = origin + 1;
 SELECT stranger();
-UPDATE le_declarations SET origin = origin - 1;
+UPDATE _le_declarations SET origin = origin - 1;
 SELECT stranger();
-UPDATE le_declarations SET origin = NULL;
+UPDATE _le_declarations SET origin = NULL;
 SELECT stranger();
-UPDATE le_declarations SET candidates_oid = NULL;
+UPDATE _le_declarations SET candidates_oid = NULL;
 SELECT stranger();
 DROP ROLE regress_le_short_lived;
 SELECT stranger();

@@ -74,4 +74,4 @@ SELECT le_resign('job');
 SET client_min_messages = warning;
 DROP SCHEMA regress_guard CASCADE;
 DROP EXTENSION dblink;
-TRUNCATE le_once_done;
+TRUNCATE _le_once_done;

@@ -135,7 +135,7 @@ FROM rights ORDER BY object COLLATE "C";
 SELECT object, outcome(format('SELECT nextval(%L)', object)) AS nextval, outcome(format('SELECT setval(%L, 1)', object)) AS setval, outcome(format('SELECT pg_sequence_last_value(%L) > 0', object)) AS last_value,
        outcome(format('ALTER SEQUENCE %s RESTART', object)) AS restart, outcome(format('SELECT last_value > 0 FROM %s', object)) AS read
 FROM rights WHERE relkind = 'S' ORDER BY object COLLATE "C";
-SELECT outcome(s) FROM unnest(ARRAY['CREATE TRIGGER t AFTER INSERT ON le_declarations EXECUTE FUNCTION le_guard(''n'')', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
+SELECT outcome(s) FROM unnest(ARRAY['CREATE TRIGGER t AFTER INSERT ON _le_declarations EXECUTE FUNCTION le_guard(''n'')', 'ALTER TABLE _le_declarations DISABLE TRIGGER ALL',
   'CREATE RULE r AS ON INSERT TO le_leases DO INSTEAD NOTHING', 'CREATE INDEX ON le_leases (token)',
   'CREATE OR REPLACE FUNCTION le_token(name text) RETURNS bigint LANGUAGE sql AS ''SELECT 1::bigint''', 'CREATE OR REPLACE VIEW _le_locks AS SELECT 1 AS key',
   'ALTER EXTENSION leader_election DROP TABLE le_leases', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp', 'DROP EXTENSION leader_election', 'COMMENT ON TABLE le_leases IS ''mine''',

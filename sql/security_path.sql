@@ -20,8 +20,8 @@ END $$;
 SET ROLE regress_le_mallory;
 SET search_path = regress_evil;
 CREATE TABLE le_leases (token bigint, ttl interval, since timestamptz, database oid, role oid, identity_has_client boolean, name text, identity text);
-CREATE TABLE le_declarations (name text, candidates regrole, grace interval, max_ttl interval, private boolean);
-CREATE TABLE le_once_done (name text PRIMARY KEY, due timestamptz, token bigint, role oid);
+CREATE TABLE _le_declarations (name text, candidates regrole, grace interval, max_ttl interval, private boolean);
+CREATE TABLE _le_once_done (name text PRIMARY KEY, due timestamptz, token bigint, role oid);
 CREATE SEQUENCE le_token_seq MAXVALUE 2;
 CREATE SEQUENCE le_lease_origin_seq;
 CREATE VIEW pg_locks AS SELECT 'advisory'::text AS locktype, 0::oid AS database, 7::oid AS classid, 7::oid AS objid, 19525::smallint AS objsubid, 1 AS pid, true AS granted, 'ExclusiveLock'::text AS mode, now() AS waitstart, trap();
@@ -63,8 +63,8 @@ CREATE FUNCTION has_privs_of_role(oid, oid) RETURNS boolean LANGUAGE sql AS 'SEL
 RESET ROLE;
 RESET search_path;
 CREATE TEMP TABLE le_leases (LIKE public.le_leases);
-CREATE TEMP TABLE le_declarations (LIKE public.le_declarations);
-CREATE TEMP TABLE le_once_done (LIKE public.le_once_done INCLUDING ALL);
+CREATE TEMP TABLE _le_declarations (LIKE public._le_declarations);
+CREATE TEMP TABLE _le_once_done (LIKE public._le_once_done INCLUDING ALL);
 CREATE TEMP SEQUENCE le_token_seq MAXVALUE 2;
 CREATE TEMP VIEW pg_locks AS SELECT * FROM regress_evil.pg_locks;
 CREATE TEMP VIEW _le_locks AS SELECT * FROM regress_evil.pg_locks;
@@ -74,11 +74,11 @@ RESET client_min_messages;
 -- what all roles call, with those before all others
 CREATE ROLE regress_le_team;
 SET search_path = pg_temp, regress_evil, pg_catalog, public;
-INSERT INTO le_declarations VALUES ('job', 10, NULL, NULL, true);
-INSERT INTO regress_evil.le_declarations VALUES ('job', 10, NULL, NULL, true);
+INSERT INTO _le_declarations VALUES ('job', 10, NULL, NULL, true);
+INSERT INTO regress_evil._le_declarations VALUES ('job', 10, NULL, NULL, true);
 TRUNCATE regress_evil.caught;
 SELECT public.le_declare('declared', 'regress_le_team', '1 s', '2 s', true);
-SELECT pg_catalog.count(*) FROM public.le_declarations;
+SELECT pg_catalog.count(*) FROM public._le_declarations;
 SELECT public.le_try_become_leader('job', identity => 'me'), public.le_try_become_leader('42'), public.le_become_leader('other', '1 s'), public.le_become_leader_xact('xact', '1 s');
 SELECT public.le_lease('lease', '1 min', identity => 'l') AS token \gset
 SELECT public.le_am_leader('job'), public.le_token('job') IS NULL AS "null", public.le_am_leader('lease', :token), public.le_renew('lease', :token, '2 min');
@@ -106,9 +106,9 @@ SELECT public.le_undeclare('declared'), public.le_resign('lease', :token), publi
 SELECT public.pg_stat_leader_election_reset();
 RESET search_path;
 SELECT * FROM regress_evil.caught;
-SELECT count(*) FROM (TABLE regress_evil.le_once_done UNION ALL TABLE pg_temp.le_once_done) o;
+SELECT count(*) FROM (TABLE regress_evil._le_once_done UNION ALL TABLE pg_temp._le_once_done) o;
 SELECT is_called FROM regress_evil.le_token_seq UNION ALL SELECT is_called FROM pg_temp.le_token_seq;
-DROP TABLE pg_temp.le_leases, pg_temp.le_declarations, pg_temp.le_once_done, pg_temp.pg_stat_activity;
+DROP TABLE pg_temp.le_leases, pg_temp._le_declarations, pg_temp._le_once_done, pg_temp.pg_stat_activity;
 DROP VIEW pg_temp.pg_locks, pg_temp._le_locks;
 DROP SEQUENCE pg_temp.le_token_seq;
 
@@ -132,7 +132,7 @@ SET client_min_messages = warning;
 DROP EXTENSION leader_election;
 -- with the names of relations, it fails
 CREATE EXTENSION leader_election SCHEMA regress_evil;
-DROP TABLE regress_evil.le_leases, regress_evil.le_declarations, regress_evil.le_once_done;
+DROP TABLE regress_evil.le_leases, regress_evil._le_declarations, regress_evil._le_once_done;
 DROP SEQUENCE regress_evil.le_token_seq, regress_evil.le_lease_origin_seq;
 CREATE EXTENSION leader_election SCHEMA regress_evil;
 DROP FUNCTION regress_evil.le_token(text);
@@ -200,9 +200,9 @@ SELECT regress_evil.le_resign('lease', token) FROM regress_evil._le_registry_ter
 -- its owner cannot change, or take out, what is the extension's
 SET ROLE regress_le_mallory;
 DROP FUNCTION regress_evil.le_token(text);
-ALTER TABLE regress_evil.le_declarations RENAME TO mine;
-DELETE FROM regress_evil.le_declarations;
-DROP TABLE regress_evil.le_declarations CASCADE;
+ALTER TABLE regress_evil._le_declarations RENAME TO mine;
+DELETE FROM regress_evil._le_declarations;
+DROP TABLE regress_evil._le_declarations CASCADE;
 RESET ROLE;
 ALTER SCHEMA regress_evil RENAME TO regress_renamed;
 -- which is found wherever it is

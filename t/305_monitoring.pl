@@ -286,7 +286,7 @@ foreach my $db (sort keys %strange)
 # two that become equal, both led and vacant
 sql('windows', q{SELECT le_declare(n), le_declare('another ' || n) FROM (VALUES (chr(129)), (chr(141))) names(n);
 	SELECT le_lease(n, '1 h', identity => n) FROM (VALUES (chr(129)), (chr(141))) names(n);
-	INSERT INTO le_once_done SELECT n, now(), 1, 10 FROM (VALUES (chr(129)), (chr(141))) names(n)});
+	INSERT INTO _le_once_done SELECT n, now(), 1, 10 FROM (VALUES (chr(129)), (chr(141))) names(n)});
 my $observer = session($node, db => 'windows');
 my @wait_strangely = map { session($node, db => 'windows') } 129, 141;
 post($wait_strangely[$_], 'CALL le_campaign(chr(' . (129, 141)[$_] . '))') foreach 0, 1;

@@ -196,7 +196,7 @@ FROM pg_stat_leader_election_info}), 'the registry and its limits');
 	ask($other, q{SELECT le_try_become_leader('mailer')});
 	fires($prometheus, 'LeaderElectionVacant', '', 'and again');
 	fires($prometheus, 'LeaderElectionJobOverdue', '', 'a job of yesterday is not overdue');
-	ask($other, q{UPDATE le_once_done SET due = due - interval '2 hours'});
+	ask($other, q{UPDATE _le_once_done SET due = due - interval '2 hours'});
 	fires($prometheus, 'LeaderElectionJobOverdue', 'scheduler', 'an older one is');
 
 	ask($other, q{SELECT le_resign('mailer'), le_lease('mailer', '1 h')});

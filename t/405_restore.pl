@@ -232,12 +232,12 @@ subtest 'dumps of jobs that are done' => sub {
 		# as the role that has created the extension there
 		if ($role eq $owner)
 		{
-			ask($restored, q{UPDATE le_once_done SET due = due - interval '1 day'; DELETE FROM le_once_done WHERE name = 'other'});
+			ask($restored, q{UPDATE _le_once_done SET due = due - interval '1 day'; DELETE FROM _le_once_done WHERE name = 'other'});
 			is($restored->{error}, '', 'the owner of the database can mend it');
 		}
 		else
 		{
-			fails($restored, $_, '42501', "another role cannot: $_") foreach q{UPDATE le_once_done SET due = now()}, q{DELETE FROM le_once_done};
+			fails($restored, $_, '42501', "another role cannot: $_") foreach q{UPDATE _le_once_done SET due = now()}, q{DELETE FROM _le_once_done};
 		}
 		end_session($restored);
 	}

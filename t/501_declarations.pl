@@ -129,7 +129,7 @@ subtest 'a copy of the database' => sub {
 	sql('CREATE DATABASE copy TEMPLATE model');
 	my $there = session($node, db => 'copy', user => 'regress_stranger');
 	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'they hold there');
-	sql('DELETE FROM le_declarations', 'model');
+	sql('DELETE FROM _le_declarations', 'model');
 	fails($there, q{SELECT le_try_become_leader('job')}, '42501', 'each database has its own');
 	sql(q{SELECT le_undeclare('job')}, 'copy');
 	is(ask($there, q{SELECT le_try_become_leader('job')}), 't', 'heard');
@@ -260,7 +260,7 @@ subtest 'a standby' => sub {
 	$standby->promote;
 	fails($early, q{SELECT le_try_become_leader('late')}, '42501', 'once promoted, it shuts out earlier sessions');
 	fails($early, q{CALL le_observe('late')}, '42501', 'also from what is private');
-	ask($boss, q{DELETE FROM le_declarations WHERE name = 'late'});
+	ask($boss, q{DELETE FROM _le_declarations WHERE name = 'late'});
 	$declared = ask($boss, $all);
 	hold($standby, 'and all others', 'postgres');
 	is(ask($boss, q{SELECT le_declare('new', 'regress_team')}), '', 'can be declared there');

@@ -83,7 +83,7 @@ FROM (
 	UNION ALL
 	SELECT c.oid::regclass::text, c.relacl, i.initprivs
 	FROM pg_class c LEFT JOIN pg_init_privs i ON i.objoid = c.oid AND i.classoid = 'pg_class'::regclass
-	WHERE c.relname IN ('le_declarations', 'le_leases', 'le_once_done', 'le_token_seq', 'le_lease_origin_seq')) o,
+	WHERE c.relname IN ('_le_declarations', 'le_leases', '_le_once_done', 'le_token_seq', 'le_lease_origin_seq')) o,
 	LATERAL (SELECT coalesce(string_agg(format('%s:%s%s', CASE WHEN grantee = 0 THEN 'public' ELSE grantee::regrole::text END, privilege_type,
 		CASE WHEN is_grantable THEN '*' END), ' ' ORDER BY grantee::regrole::text, privilege_type), '') AS rights
 		FROM aclexplode(acl) WHERE pg_get_userbyid(grantee) <> 'SUPERUSER') r,
@@ -93,13 +93,13 @@ subtest 'the owner of a database installs it' => sub {
 	my $db = new_database('mine');
 	refused('stranger', $db, 'CREATE EXTENSION leader_election');
 	does($owner, $db, 'CREATE EXTENSION leader_election', '', 'installed');
-	is($node->safe_psql($db, $rights), qq{le_declarations "$owner":INSERT public:SELECT
+	is($node->safe_psql($db, $rights), qq{_le_declarations "$owner":INSERT "$owner":SELECT pg_database_owner:SELECT
+_le_once_done "$owner":DELETE "$owner":INSERT "$owner":SELECT "$owner":UPDATE pg_database_owner:SELECT
 le_declare(text,regrole,interval,interval,boolean) "$owner":EXECUTE*
 le_depose_role(regrole,text) 
-le_lease_origin_seq "$owner":UPDATE public:SELECT
+le_lease_origin_seq "$owner":SELECT "$owner":UPDATE pg_database_owner:SELECT
 le_leases 
-le_once_done "$owner":DELETE "$owner":INSERT "$owner":UPDATE public:SELECT
-le_token_seq "$owner":UPDATE public:SELECT
+le_token_seq "$owner":SELECT "$owner":UPDATE pg_database_owner:SELECT
 le_undeclare(text) "$owner":EXECUTE*
 pg_stat_leader_election_reset() "$owner":EXECUTE*|t}, 'and has these rights, which are the installation\'s');
 	is($node->safe_psql($db, q{SELECT count(*) FROM pg_depend d
@@ -114,7 +114,7 @@ AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not bid');
 
 	foreach my $statement (q{SELECT le_declare('x')}, q{SELECT le_undeclare('mailer')},
-		'SELECT pg_stat_leader_election_reset()', q{INSERT INTO le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)},
+		'SELECT pg_stat_leader_election_reset()', q{INSERT INTO _le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)},
 		'GRANT EXECUTE ON FUNCTION le_undeclare TO app', 'DROP EXTENSION leader_election', 'ALTER EXTENSION leader_election SET SCHEMA pg_temp')
 	{
 		refused('stranger', $db, $statement);
@@ -125,11 +125,11 @@ AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 	refused('app', $db, q{SELECT le_undeclare('mailer')});
 
 	# no more than that: the objects are the superuser's
-	foreach my $statement ('DELETE FROM le_declarations', 'TRUNCATE le_once_done', 'UPDATE le_declarations SET private = true', 'TRUNCATE le_declarations', 'INSERT INTO le_leases SELECT',
-		'SELECT FROM le_leases', 'CREATE TRIGGER t BEFORE INSERT ON le_declarations EXECUTE FUNCTION le_guard()', 'ALTER TABLE le_declarations DISABLE TRIGGER ALL',
-		'CREATE INDEX ON le_declarations (name)', 'CREATE RULE r AS ON INSERT TO le_declarations DO INSTEAD NOTHING', 'ALTER SEQUENCE le_token_seq RESTART',
-		'ALTER EXTENSION leader_election DROP TABLE le_declarations', 'ALTER FUNCTION le_token(text) SECURITY DEFINER', 'ALTER TABLE le_declarations OWNER TO CURRENT_USER',
-		'GRANT INSERT ON le_declarations TO app', q{CREATE OR REPLACE FUNCTION le_token(name text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'})
+	foreach my $statement ('DELETE FROM _le_declarations', 'TRUNCATE _le_once_done', 'UPDATE _le_declarations SET private = true', 'TRUNCATE _le_declarations', 'INSERT INTO le_leases SELECT',
+		'SELECT FROM le_leases', 'CREATE TRIGGER t BEFORE INSERT ON _le_declarations EXECUTE FUNCTION le_guard()', 'ALTER TABLE _le_declarations DISABLE TRIGGER ALL',
+		'CREATE INDEX ON _le_declarations (name)', 'CREATE RULE r AS ON INSERT TO le_declarations DO INSTEAD NOTHING', 'ALTER SEQUENCE le_token_seq RESTART',
+		'ALTER EXTENSION leader_election DROP TABLE _le_declarations', 'ALTER FUNCTION le_token(text) SECURITY DEFINER', 'ALTER TABLE _le_declarations OWNER TO CURRENT_USER',
+		'GRANT INSERT ON _le_declarations TO app', q{CREATE OR REPLACE FUNCTION le_token(name text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'})
 	{
 		my ($out, $err) = as($owner, $db, "\\set VERBOSITY sqlstate\n$statement");
 		like($err, qr/ERROR:  42501|WARNING:  01007/, "nor may the owner: $statement");
@@ -193,17 +193,17 @@ subtest 'CREATE on a database suffices' => sub {
 subtest 'a superuser\'s installation gives the owner nothing' => sub {
 	my $db = new_database('theirs');
 	create_extension($node, $db);
-	is($node->safe_psql($db, $rights), 'le_declarations public:SELECT
+	is($node->safe_psql($db, $rights), '_le_declarations pg_database_owner:SELECT
+_le_once_done pg_database_owner:SELECT
 le_declare(text,regrole,interval,interval,boolean) 
 le_depose_role(regrole,text) 
-le_lease_origin_seq public:SELECT
+le_lease_origin_seq pg_database_owner:SELECT
 le_leases 
-le_once_done public:SELECT
-le_token_seq public:SELECT
+le_token_seq pg_database_owner:SELECT
 le_undeclare(text) 
-pg_stat_leader_election_reset() |t', 'there are no rights but the public ones');
+pg_stat_leader_election_reset() |t', 'there are no rights but those of the owner of the database');
 	foreach my $statement (q{SELECT le_declare('x')}, 'SELECT pg_stat_leader_election_reset()',
-		q{INSERT INTO le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)}, 'DROP EXTENSION leader_election')
+		q{INSERT INTO _le_declarations (name) VALUES ('x')}, q{SELECT setval('le_token_seq', 1)}, 'DROP EXTENSION leader_election')
 	{
 		refused($owner, $db, $statement);
 	}
@@ -222,7 +222,7 @@ pg_stat_leader_election_reset() |t', 'there are no rights but the public ones');
 	my $there = new_database('over_theirs');
 	create_extension($node, $there);
 	$node->command_checks_all([ 'psql', '-X', '-q', '-U', $owner, '-d', $there, '-f', $dump ], 0, [qr//],
-		[qr/permission denied for table le_declarations.*permission denied for sequence le_token_seq/s], 'psql goes on after errors');
+		[qr/permission denied for table _le_declarations.*permission denied for sequence le_token_seq/s], 'psql goes on after errors');
 	is($node->safe_psql($there, 'SELECT count(*) FROM le_declarations'), '0', 'nothing is declared');
 	cmp_ok($node->safe_psql($there, q{SELECT le_lease('x', '1 s')}), '>', $token, 'tokens grow on');
 };

@@ -30,7 +30,7 @@ $node->safe_psql('postgres', q{
 CREATE ROLE regress_mallory LOGIN;
 CREATE ROLE regress_w1 LOGIN;
 SELECT le_declare('vital', 'regress_w1');
-INSERT INTO le_declarations (name, grace) SELECT 'T' || k || '/' || i, '1 day' FROM generate_series(1, 60) k, generate_series(1, 30) i;
+INSERT INTO _le_declarations (name, grace) SELECT 'T' || k || '/' || i, '1 day' FROM generate_series(1, 60) k, generate_series(1, 30) i;
 -- so that after a restart, elections that are not known may have had a leader
 SELECT le_try_become_leader('before');
 });
@@ -287,7 +287,7 @@ subtest 'a database, by its owner' => sub {
 	# not even by elections that it declares, in both
 	foreach my $owner (@there)
 	{
-		ask($owner, "INSERT INTO le_declarations (name) SELECT 'd' || i FROM generate_series(1, $max) i");
+		ask($owner, "INSERT INTO _le_declarations (name) SELECT 'd' || i FROM generate_series(1, $max) i");
 		ask($owner, "DO \$\$ BEGIN FOR i IN 1 .. $max LOOP PERFORM le_lease('d' || i, '1 h'); COMMIT; END LOOP; END \$\$");
 		is($owner->{code}, '53400', 'it does not get all that it declares');
 	}
@@ -305,7 +305,7 @@ subtest 'a role, by jobs' => sub {
 
 	# a row that another role has taken over counts for that one
 	start_anew('leader_election.max_elections_per_role' => 2);
-	$node->safe_psql('postgres', q{DELETE FROM le_once_done; SELECT le_depose_role('regress_mallory'); CREATE ROLE regress_group; GRANT regress_group TO regress_mallory; ALTER ROLE regress_group SET leader_election.max_elections_per_role = 2});
+	$node->safe_psql('postgres', q{DELETE FROM _le_once_done; SELECT le_depose_role('regress_mallory'); CREATE ROLE regress_group; GRANT regress_group TO regress_mallory; ALTER ROLE regress_group SET leader_election.max_elections_per_role = 2});
 	my $jobs = q{SELECT count(*) FROM generate_series(%d, %d) i WHERE le_try_become_leader('j' || i) AND le_once('j' || i, now())};
 	is(ask($mallory[0], sprintf $jobs, 1, 2), '2', 'its jobs');
 	ask($mallory[0], 'SELECT le_resign_all(); SET ROLE regress_group');
@@ -398,7 +398,7 @@ subtest 'declared elections of many databases' => sub {
 	{
 		$node->safe_psql('postgres', "CREATE DATABASE d$i OWNER regress_mallory");
 		my $owner = session($node, db => "d$i", user => 'regress_mallory');
-		ask($owner, "CREATE EXTENSION leader_election; INSERT INTO le_declarations (name) SELECT 'd' || i FROM generate_series(1, $kept) i");
+		ask($owner, "CREATE EXTENSION leader_election; INSERT INTO _le_declarations (name) SELECT 'd' || i FROM generate_series(1, $kept) i");
 		is(ask($owner, "SELECT count(*) FROM generate_series(1, $kept) i WHERE le_try_become_leader('d' || i) AND le_resign('d' || i)"), $kept, "database $i")
 		  or diag($owner->{error});
 		end_session($owner);

@@ -199,7 +199,7 @@ subtest 'a record that fails' => sub {
 
 	miss_an_hour('fails');
 	ask($locker, 'BEGIN');
-	ask($locker, 'LOCK TABLE le_once_done IN SHARE ROW EXCLUSIVE MODE');
+	ask($locker, 'LOCK TABLE ' . ask($locker, q{SELECT coalesce(to_regclass('_le_once_done'), to_regclass('le_once_done'))}) . ' IN SHARE ROW EXCLUSIVE MODE');
 	my $command = start('--every', '1 h', '--record', 'end', 'fails', 'sh', '-c', "echo \$LE_DUE >>$file");
 	wait_for_line($command, qr/no answer from the server about the time/, 'err');
 	# and in another term; the SQL edition cannot end the statement that waits, which guards this one

@@ -4,7 +4,7 @@
  *	  Declared elections: which roles may bid, and under which rules; and how
  *	  that is declared.
  *
- * A declaration is a row of the table le_declarations, which is an ordinary
+ * A declaration is a row of the table _le_declarations, which is an ordinary
  * table: a change takes effect at commit, is part of a dump, and is
  * replicated.  A row names its role by name, so that a role that is missing
  * where a dump is restored affects no other declaration.  Each bid looks its
@@ -32,7 +32,6 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/indexing.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -327,8 +326,8 @@ le_may_observe(const LeElectionKey *election)
 /*
  * Open the table to write to it
  *
- * Only one session writes at a time, and the rows are read with a snapshot
- * that sees the previous writer's changes.
+ * Only one session writes at a time, and no other has a row locked.  The rows
+ * are read as they are now, which takes part in no serialization conflict.
  */
 static Relation
 open_declarations(const char *command)
@@ -336,7 +335,7 @@ open_declarations(const char *command)
 	PreventCommandIfReadOnly(command);
 	PreventCommandIfParallelMode(command);
 	PreventCommandDuringRecovery(command);
-	return le_open_table(LE_DECLARATIONS, ShareRowExclusiveLock);
+	return le_open_table(LE_DECLARATIONS, ExclusiveLock);
 }
 
 static void
@@ -373,8 +372,7 @@ le_declare_election(const LeElection *election, Name candidates,
 {
 	Relation	table = open_declarations("le_declare()");
 	TupleDesc	type = RelationGetDescr(table);
-	HeapTuple	old = le_find_row(table, election->name, NULL);
-	HeapTuple	tuple;
+	HeapTuple	old = le_find_row(table, election->name, SnapshotSelf);
 	LeNewRow	row;
 
 	/* the table is locked, so no other session is declaring */
@@ -400,11 +398,8 @@ le_declare_election(const LeElection *election, Name candidates,
 	if (private_value != NULL)
 		set_column(&row, Anum_le_declarations_private, BoolGetDatum(*private_value));
 
-	tuple = heap_form_tuple(type, row.values, row.nulls);
-	if (old == NULL)
-		CatalogTupleInsert(table, tuple);
-	else
-		CatalogTupleUpdate(table, &old->t_self, tuple);
+	le_write_row(table, old == NULL ? NULL : &old->t_self,
+				 heap_form_tuple(type, row.values, row.nulls));
 	close_declarations(table);
 }
 
@@ -415,10 +410,10 @@ bool
 le_undeclare_election(const LeElection *election)
 {
 	Relation	table = open_declarations("le_undeclare()");
-	HeapTuple	old = le_find_row(table, election->name, NULL);
+	HeapTuple	old = le_find_row(table, election->name, SnapshotSelf);
 
 	if (old != NULL)
-		CatalogTupleDelete(table, &old->t_self);
+		le_write_row(table, &old->t_self, NULL);
 	close_declarations(table);
 	return old != NULL;
 }

@@ -74,7 +74,7 @@ static LeRelation relations[] = {
 		}
 	},
 	[LE_DECLARATIONS] = {
-		.name = "le_declarations",
+		.name = "_le_declarations",
 		.kind = RELKIND_RELATION,
 		.shape = {
 			.column_count = 8,
@@ -85,7 +85,7 @@ static LeRelation relations[] = {
 		}
 	},
 	[LE_ONCE] = {
-		.name = "le_once_done",
+		.name = "_le_once_done",
 		.kind = RELKIND_RELATION,
 		.shape = {
 			.column_count = 4,

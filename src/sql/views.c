@@ -8,13 +8,18 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -30,6 +35,8 @@ PG_FUNCTION_INFO_V1(le_registry_terms);
 PG_FUNCTION_INFO_V1(le_registry_candidates);
 PG_FUNCTION_INFO_V1(le_registry_statistics);
 PG_FUNCTION_INFO_V1(le_registry_info);
+PG_FUNCTION_INFO_V1(le_list_declarations);
+PG_FUNCTION_INFO_V1(le_list_once_done);
 PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
 
 /* key and name */
@@ -451,4 +458,41 @@ pg_stat_leader_election_reset(PG_FUNCTION_ARGS)
 	le_prepare(fcinfo);
 	le_registry_reset_statistics();
 	PG_RETURN_VOID();
+}
+
+/*
+ * Return the rows of a table, as of now
+ *
+ * The scan sees all versions of the rows, each of which is then checked for
+ * visibility, and so takes part in no serialization conflict.  The server
+ * raises the error of such a conflict with the page locked.
+ */
+static Datum
+list_rows(FunctionCallInfo fcinfo, LeRelationId which)
+{
+	Relation	table = le_open_table(which, AccessShareLock);
+	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, RelationGetNumberOfAttributes(table));
+	Snapshot	now = RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(table)));
+	SysScanDesc scan = systable_beginscan(table, InvalidOid, false, SnapshotAny, 0, NULL);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		if (table_tuple_satisfies_snapshot(table, scan->slot, now))
+			tuplestore_puttuple(rsinfo->setResult, tuple);
+	systable_endscan(scan);
+	UnregisterSnapshot(now);
+	table_close(table, AccessShareLock);
+	return (Datum) 0;
+}
+
+Datum
+le_list_declarations(PG_FUNCTION_ARGS)
+{
+	return list_rows(fcinfo, LE_DECLARATIONS);
+}
+
+Datum
+le_list_once_done(PG_FUNCTION_ARGS)
+{
+	return list_rows(fcinfo, LE_ONCE);
 }
