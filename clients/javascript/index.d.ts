@@ -10,9 +10,13 @@ export type ElectorState = 'waiting' | 'leading' | 'stopping' | 'paused' | 'stop
 export type Health = 'waiting' | 'leading' | 'in doubt' | 'stopped'
 export type OustedReason = 'resigned' | 'job returned' | 'job failed' | 'lost' | 'in doubt'
 
-/** A client of node-postgres that is in a transaction, or anything like it. A pool is none. */
-export interface Transaction {
+/** A client or a pool of node-postgres, or anything whose query returns rows as theirs does. */
+export interface Connection {
   query(text: string): PromiseLike<unknown>
+}
+
+/** A connection that is in a transaction. A pool is none. */
+export interface Transaction extends Connection {
   readonly totalCount?: never
 }
 
@@ -47,8 +51,11 @@ export interface Term {
   readonly guardSql: () => string
   /** The whole statement of `once`. It returns one row with true or false. */
   readonly onceSql: (due: Time) => string
-  /** Publishes a value until the term ends. Fails with a {@link LostError} if the term is over. */
-  readonly proclaim: (value: string | null) => Promise<void>
+  /**
+   * Publishes a value until the term ends: at once, also in a transaction that is rolled back. Fails
+   * with a {@link LostError} if the term is over.
+   */
+  readonly proclaim: (connection: Connection, value: string | null) => Promise<void>
 }
 
 /**

@@ -16,7 +16,6 @@ import {
 const DENIED = '42501'
 /** A term of this length shows that the job works. */
 const LASTING = 60_000
-const termIsOver = () => new LostError('over', 'the term is over')
 
 /** What the state machines of an elector and of a follower have in common. */
 export class Machine {
@@ -129,8 +128,6 @@ class Tenure {
   began = Infinity
   due = Infinity
   reportAt = Infinity
-  /** @type {any[]} */
-  proclaims = []
 
   /** @param {number} [beatLength] of a lease */
   constructor(election, token, clock, beatLength) {
@@ -237,12 +234,9 @@ export class ElectorMachine extends Machine {
       this.report(new LeaderElectionError('slow job', message))
     }
     if (now >= this.until) this.run()
-    if (this.ask || !this.#holds()) return
-    if (now >= tenure.due) {
+    if (!this.ask && this.#holds() && now >= tenure.due) {
       const beat = way.opens && this.beatLength && tenure.beats !== tenure.carried
       this.send(beat ? 'beat' : 'confirm', tenure.beats, way.patience)
-    } else if (tenure.proclaims.length > 0) {
-      this.send('proclaim', tenure.proclaims[0], way.opens ? way.limit : way.retry)
     }
   }
 
@@ -280,8 +274,6 @@ export class ElectorMachine extends Machine {
       this.#bid()
     } else if (ask.kind === 'bid') {
       this.#bidAnswered(ask, ...row)
-    } else if (ask.kind === 'proclaim') {
-      this.#proclaimed(row[0] ? undefined : termIsOver())
     } else if (ask.kind === 'resign') {
       const yields = this.tenure.over && !this.way.opens
       this.#finish()
@@ -381,16 +373,14 @@ export class ElectorMachine extends Machine {
 
   #cancel(reason, error) {
     const { tenure } = this
-    if (!tenure.reason) {
-      tenure.reason = reason
-      this.state = 'stopping'
-      if (reason === 'job returned' || this.now >= tenure.began + LASTING) this.#crashes = 0
-      if (this.#phase === 'job' && !reason.startsWith('job')) {
-        this.do('cancel', error)
-        tenure.reportAt = this.now + this.settings.stopTimeout
-      }
+    if (tenure.reason) return
+    tenure.reason = reason
+    this.state = 'stopping'
+    if (reason === 'job returned' || this.now >= tenure.began + LASTING) this.#crashes = 0
+    if (this.#phase === 'job' && !reason.startsWith('job')) {
+      this.do('cancel', error)
+      tenure.reportAt = this.now + this.settings.stopTimeout
     }
-    while (tenure.proclaims.length > 0) this.#proclaimed(termIsOver())
   }
 
   #lose(kind, why, details) {
@@ -450,10 +440,6 @@ export class ElectorMachine extends Machine {
     if (tenure && error.code === DENIED) tenure.refused = true
     if (['open', 'bid'].includes(ask.kind) || this.#phase === 'confirming') {
       this.#failAttempt(ask, error)
-    } else if (ask.kind === 'proclaim') {
-      this.#proclaimed(error)
-      if (!way.opens) this.close()
-      else if (!error.code) this.#connectionLost(error)
     } else if (ask.kind === 'resign') {
       this.report(error)
       this.#finish()
@@ -470,19 +456,5 @@ export class ElectorMachine extends Machine {
   #connectionLost(error) {
     if (this.tenure?.over === 'in doubt') this.tenure.over = 'lost'
     else if (this.#holds()) this.#lose('lost', error.message, error)
-  }
-
-  // What a term offers
-
-  proclaim(item) {
-    const { tenure } = this
-    if (this.#holds() && !tenure.reason && item.tenure === tenure) tenure.proclaims.push(item)
-    else this.do('proclaimed', item, termIsOver())
-  }
-
-  /** The first of the calls of `proclaim` ends. */
-  #proclaimed(error) {
-    const item = this.tenure.proclaims.shift()
-    if (item) this.do('proclaimed', item, error)
   }
 }

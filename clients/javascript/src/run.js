@@ -247,7 +247,6 @@ export class Elector {
         this.#present.cancel() // for what the job has left behind
         this.#call('ousted', onOusted, reason)
       },
-      proclaimed: ({ resolve, reject }, error) => (error ? reject(error) : resolve()),
       end: (error) => (error ? this.#end.reject(error) : this.#end.resolve(this.#present?.value)),
     }
   }

@@ -51,7 +51,6 @@ export class Session {
         confirm: [confirm, name, identity],
         beat: [`SELECT ${prefix}le_heartbeat($1::text), pg_backend_pid()`, name],
         resign: [`SELECT ${prefix}le_resign($1::text, identity => $2::text)`, name, identity],
-        proclaim: [`SELECT ${prefix}le_proclaim($1::text, $2::text)`, name, argument?.value],
       }[kind] ?? []
     )
   }

@@ -1,4 +1,4 @@
-import { failedBy, safely } from './errors.js'
+import { failedBy, LostError, safely } from './errors.js'
 import { literal, must } from './options.js'
 import { isPool } from './pg.js'
 
@@ -8,11 +8,16 @@ import { isPool } from './pg.js'
 export const internals = Symbol('internals')
 
 /** The first value of the first row that a statement returns, whatever makes rows. */
-async function ask(transaction, text) {
-  const isOne = typeof transaction?.query === 'function' && !isPool(transaction)
-  must(isOne, 'this needs the client that is in the transaction')
-  const result = await transaction.query(text)
+async function ask(connection, text) {
+  must(typeof connection?.query === 'function', 'this needs a client, or what runs a query as one')
+  const result = await connection.query(text)
   return Object.values((result.rows ?? result)[0])[0]
+}
+
+/** Likewise, in a transaction. */
+async function askWithin(transaction, text) {
+  must(!isPool(transaction), 'this needs the client that is in the transaction')
+  return ask(transaction, text)
 }
 
 /** Whether a job that has failed so has only stopped. Never raises an error. */
@@ -24,7 +29,7 @@ export const isAbort = ({ aborted, reason }, cause) =>
  *
  * @param {any} tenure of the state machine
  * @param {string} prefix of functions
- * @param {(...event: any[]) => void} post
+ * @param {(event: string, error: Error) => void} post
  * @returns {{ term: Term, cancel: (reason?: Error) => void }}
  */
 export function makeTerm(tenure, prefix, post) {
@@ -38,18 +43,21 @@ export function makeTerm(tenure, prefix, post) {
     signal: controller.signal,
     isLeading: () => tenure.isLeading(),
     heartbeat: () => tenure.heartbeat(),
-    guard: async (transaction) => void (await ask(transaction, term.guardSql())),
+    guard: async (transaction) => void (await askWithin(transaction, term.guardSql())),
     once: async (transaction, due) =>
-      [true, 't'].includes(await ask(transaction, term.onceSql(due))),
+      [true, 't'].includes(await askWithin(transaction, term.onceSql(due))),
     guardSql: () => `SELECT ${prefix}le_assert_leader(${name}, ${token})`,
     onceSql(due) {
       const time = due?.valueOf() // of a Date, or what is like one
       must(Number.isFinite(time), 'due must be a time')
       return `SELECT ${prefix}le_once(${name}, to_timestamp(${time / 1000}), ${token})`
     },
-    proclaim: async (value) => {
+    proclaim: async (connection, value) => {
       must(value === null || typeof value === 'string', 'value must be a string, or null')
-      await new Promise((resolve, reject) => post('proclaim', { tenure, value, resolve, reject }))
+      const text = value === null ? 'NULL' : literal(value)
+      const statement = `SELECT ${prefix}le_proclaim(${name}, ${text}, ${token})::text`
+      if ((await ask(connection, statement)) !== 'true')
+        throw new LostError('over', 'the term is over')
     },
     [internals]: { prefix, report: (cause) => post('report', failedBy('job', 'the task', cause)) },
   })

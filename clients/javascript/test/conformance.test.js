@@ -33,7 +33,7 @@ class World {
   token = 6
   held = new Set()
   starved = new Set()
-  shown = new Set('job cancel ousted error end proclaimed told refused'.split(' '))
+  shown = new Set('job cancel ousted error end told refused'.split(' '))
   out = []
   inbox = []
   asked // the statement that waits for an answer of the case
@@ -94,7 +94,6 @@ class World {
       cancel: () => 'cancel',
       ousted: () => `ousted ${second}`,
       error: () => `error ${kindOf(first)}`,
-      proclaimed: () => `proclaimed ${second ? kindOf(second) : 'ok'}`,
       end: () => (first ? `end ${kindOf(first)}` : 'end'),
       told: () => `told ${args.map((item) => item ?? 'none').join(' ')}`,
       close: () => 'close',
@@ -110,7 +109,7 @@ class World {
     if (!this.starved.has(what)) this.inbox.push(['begun', serial])
     if (this.held.has(what) || this.starved.has(what)) this.asked = serial
     else this.inbox.push(['answer', serial, ...this.usual(kind)])
-    const word = kind === 'proclaim' ? argument.value : what === 'confirm' ? null : argument
+    const word = what === 'confirm' ? null : argument
     this.show(what, [kind, ...((word ?? null) === null ? [] : [word])].join(' '))
   }
 
@@ -153,7 +152,6 @@ class World {
         new LeaderElectionError('server', 'fails', { code, hint: hint.join(' ') }),
       ],
       broken: () => ['broken', new LeaderElectionError('broken', 'the connection has ended')],
-      proclaim: () => ['proclaim', { tenure: machine.tenure, value: rest[0] }],
       stop: () => ['stop'],
       heartbeat: () => machine.tenure.heartbeat() ?? [],
     }

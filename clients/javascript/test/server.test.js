@@ -12,6 +12,7 @@ import { Proxy } from './proxy.js'
 
 const DIRECT = process.env.DATABASE_URL
 const POOLER = process.env.POOLER_URL
+const EDITION = process.env.LE_SQL_EDITION ? 'SQL' : 'C'
 const direct = { skip: DIRECT ? false : 'DATABASE_URL is not set', timeout: 60_000 }
 const pooler = { skip: DIRECT && POOLER ? false : 'POOLER_URL is not set', timeout: 60_000 }
 const TTL = 6000 // its validity is 4 s, and it is renewed each 2 s
@@ -146,7 +147,7 @@ for (const [how, options, statement, limit] of [
     }
     assert.ok(took < limit, `after ${took} ms`)
     await until('elected again', () => one.terms.length > 1 && one.terms.at(-1).isLeading())
-    await assert.rejects(one.terms[0].proclaim('of a former term'), { kind: 'over' })
+    await assert.rejects(one.terms[0].proclaim(admin, 'of a former term'), { kind: 'over' })
   })
 }
 
@@ -187,7 +188,8 @@ test('S05 PgBouncer: a lease works', pooler, async () => {
     const [first] = await until('one leads', () => leading().length && leading())
     await sleep(5000)
     assert.deepEqual(leading(), [first])
-    await first.terms[0].proclaim('host-1')
+    const pool = makePool({ connectionString: POOLER })
+    await first.terms[0].proclaim(pool, 'host-1')
     assert.equal((await leader(db, election)).value, 'host-1')
     await first.stop()
     const [second] = await until('the next one leads', () => leading().length && leading())
@@ -222,7 +224,7 @@ test('S05 PgBouncer: a lease and every set nothing that others would find', pool
   )
 })
 
-test('S06 leader and follow, also after the connection was lost', direct, async () => {
+test('S06 leader and follow, also after the connection was lost', direct, async (t) => {
   const election = name()
   const stop = new AbortController()
   const errors = []
@@ -236,8 +238,22 @@ test('S06 leader and follow, also after the connection was lost', direct, async 
   const first = { identity: 'one', token: (await next()).token, value: null }
   await one.leads()
   assert.deepEqual(await leader(DIRECT, election), first)
-  await one.terms[0].proclaim('host-1:8080')
-  assert.deepEqual(await next(), { ...first, value: 'host-1:8080' })
+  const client = await admin.connect()
+  afterwards.push(() => client.release())
+  if (EDITION === 'C') await client.query('BEGIN')
+  else t.diagnostic('not run, needs the C extension: a value that takes effect at once')
+  // what looks like a parameter, or is not ASCII, is a value as any other
+  for (const value of [null, '', '$1 :x ? \\', "' é ☃ 𝕏", 'x'.repeat(8192), 'host-1:8080']) {
+    await one.terms[0].proclaim(client, value)
+    assert.equal((await leader(DIRECT, election)).value, value)
+  }
+  await client.query('ROLLBACK')
+  let change
+  do change = await next()
+  while (change.value !== 'host-1:8080')
+  assert.deepEqual(change, { ...first, value: 'host-1:8080' })
+  await assert.rejects(one.terms[0].proclaim(admin, 'x'.repeat(8193)), { code: '22001' })
+  await assert.rejects(one.terms[0].proclaim(admin, 'x\0'), { code: '22021' })
   const pending = next()
   const kill = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                  WHERE application_name = $1 AND query ~ 'le_observe'`
@@ -245,9 +261,14 @@ test('S06 leader and follow, also after the connection was lost', direct, async 
   await one.stop()
   assert.equal(await pending, null)
   assert.equal(errors.length, 1)
-  await assert.rejects(one.terms[0].proclaim('late'), { name: 'LostError', kind: 'over' })
+  const late = one.terms[0].proclaim(admin, 'late')
+  await assert.rejects(late, { name: 'LostError', kind: 'over' })
   const two = start(DIRECT, election, { identity: 'two' })
   assert.equal((await next()).identity, 'two')
+  await assert.rejects(one.terms[0].proclaim(admin, 'of a former term'), { kind: 'over' })
+  await two.leads()
+  await two.terms[0].proclaim(makePool(), 'host-2')
+  assert.equal((await next()).value, 'host-2')
   await two.stop()
   assert.equal(await next(), null)
   const waiting = changes.next()
@@ -424,7 +445,7 @@ test('S11 guard: a transaction of a term that is over does not commit', direct, 
   await one.leads()
   const client = await admin.connect()
   afterwards.push(() => client.release())
-  const atCommit = !process.env.LE_SQL_EDITION
+  const atCommit = EDITION === 'C'
   if (!atCommit) t.diagnostic('not run, needs the C extension: LE001 at COMMIT')
   for (const over of atCommit ? [false, true] : [false]) {
     await client.query('BEGIN')
@@ -522,12 +543,14 @@ test('S12 permanent errors end run, with the cause and the hint', direct, async 
     /permission denied for schema l e/,
   )
   await fails(DIRECT, { ttl: 120_000 }, 'argument', /HINT: .*max_ttl/)
+  const pool = makePool({ connectionString: other })
+  pool.on('error', () => {}) // the end of the database can overtake that of the pool
   for (const more of [{}, { ttl: TTL, seats: 2 }]) {
     let done = 0
     const task = () => ++done === 2 && one.elector.stop()
     const job = every(other, 1000, task)
     const one = start(other, 'x', { schema: 'l e', ...more }, async (term) => {
-      await term.proclaim('value')
+      await term.proclaim(pool, 'value')
       assert.equal((await leader(other, term.election, { schema: 'l e' })).value, 'value')
       return job(term)
     })

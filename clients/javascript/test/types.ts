@@ -47,13 +47,19 @@ new make(pool, 'billing', { ttl: '15 s' })
 export async function program(): Promise<void> {
   const status: [ElectorState, Health, number] = [elector.state, elector.health, elector.terms]
   console.log(status, names, functions)
-  await elector.run(async ({ token, signal, heartbeat, isLeading, guard }: Term) => {
+  await elector.run(async ({ token, signal, heartbeat, isLeading, guard, proclaim }: Term) => {
     heartbeat()
     if (isLeading() && !signal.aborted) console.log(token + 1)
     const client = await pool.connect()
     await guard(client)
     // @ts-expect-error a pool is no transaction
     await guard(pool)
+    await proclaim(pool, 'host-1')
+    await proclaim(client, null)
+    // @ts-expect-error a string
+    await proclaim(client, 1)
+    // @ts-expect-error without a connection
+    await proclaim('host-1')
     // @ts-expect-error the reason is not writable
     signal.reason = 1
   })

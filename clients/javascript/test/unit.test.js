@@ -235,7 +235,7 @@ test('a connection that comes too late goes back to the pool', async () => {
   await released
 })
 
-test('term.guard and term.proclaim refuse what they cannot do', async () => {
+test('guard, once and proclaim refuse what they cannot use', async () => {
   const elector = new Elector(poolOf([7], [true]), 'e', {
     ttl: 1000,
     logger: { info() {}, error: assert.fail },
@@ -245,11 +245,16 @@ test('term.guard and term.proclaim refuse what they cannot do', async () => {
       await assert.rejects(term.guard(none), TypeError)
       await assert.rejects(term.once(none, new Date()), TypeError)
     }
+    for (const none of [undefined, null, {}, 'host-1']) {
+      await assert.rejects(term.proclaim(none, 'host-1'), TypeError)
+    }
     for (const time of [undefined, null, NaN, new Date(NaN), '2026-01-01', true, Infinity, {}]) {
       await assert.rejects(term.once({ query: assert.fail }, time), TypeError)
       assert.throws(() => term.onceSql(time), TypeError)
     }
-    await assert.rejects(term.proclaim({ port: 8080 }), TypeError)
+    for (const value of [undefined, 8080, { port: 8080 }]) {
+      await assert.rejects(term.proclaim({ query: assert.fail }, value), TypeError)
+    }
     elector.stop()
   })
 })
