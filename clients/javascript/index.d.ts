@@ -39,7 +39,7 @@ export interface Term {
   readonly heartbeat: () => void
   /**
    * Lets the transaction fail, now or when it commits, if the term is over: with an error of the
-   * server whose `code` is LE001. Fails with a `TypeError` for a pool.
+   * server whose `code` is LE001. Fails with a `TypeError` for a pool, and outside of a transaction.
    */
   readonly guard: (transaction: Transaction) => Promise<void>
   /**

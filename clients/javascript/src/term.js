@@ -1,24 +1,27 @@
 import { failedBy, LostError, safely } from './errors.js'
 import { literal, must } from './options.js'
-import { isPool } from './pg.js'
 
 /** @import { Term } from '../index.js' */
 
 /** What `every` needs of a term, and of its copies. */
 export const internals = Symbol('internals')
 
-/** The first value of the first row that a statement returns, whatever makes rows. */
+/** The first value of the first row that a statement returns as text, whatever makes rows. */
 async function ask(connection, text) {
   must(typeof connection?.query === 'function', 'this needs a client, or what runs a query as one')
   const result = await connection.query(text)
-  return Object.values((result.rows ?? result)[0])[0]
+  const [row] = result.rows ?? result
+  must(row, 'no transaction is open there')
+  const [value] = Object.values(row)
+  must(typeof value === 'string', 'query must return rows of a text')
+  return value
 }
 
-/** Likewise, in a transaction. */
-async function askWithin(transaction, text) {
-  must(!isPool(transaction), 'this needs the client that is in the transaction')
-  return ask(transaction, text)
-}
+/**
+ * Makes a text of what a statement returns, and lets it do nothing where no transaction is open: the
+ * one that a simple query has for itself begins at the same time.
+ */
+const WITHIN = '::text WHERE now() <> statement_timestamp()'
 
 /** Whether a job that has failed so has only stopped. Never raises an error. */
 export const isAbort = ({ aborted, reason }, cause) =>
@@ -43,9 +46,9 @@ export function makeTerm(tenure, prefix, post) {
     signal: controller.signal,
     isLeading: () => tenure.isLeading(),
     heartbeat: () => tenure.heartbeat(),
-    guard: async (transaction) => void (await askWithin(transaction, term.guardSql())),
+    guard: async (transaction) => void (await ask(transaction, term.guardSql() + WITHIN)),
     once: async (transaction, due) =>
-      [true, 't'].includes(await askWithin(transaction, term.onceSql(due))),
+      (await ask(transaction, term.onceSql(due) + WITHIN)) === 'true',
     guardSql: () => `SELECT ${prefix}le_assert_leader(${name}, ${token})`,
     onceSql(due) {
       const time = due?.valueOf() // of a Date, or what is like one

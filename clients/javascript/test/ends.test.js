@@ -256,7 +256,7 @@ async function untilDone(schedule, task, change) {
   const answers = (text) => {
     if (/clock_timestamp/.test(text)) return [[Date.now() / 1000, 0]]
     if (text === 'COMMIT') commits++
-    return [{ le_once: true }]
+    return [{ le_once: 'true' }]
   }
   const query = async ({ text }) => ({ command: text, rows: answers(text) })
   const errors = []

@@ -437,29 +437,53 @@ test('S10 a pool that is exhausted, and one that loses its connections', direct,
   assert.equal(one.elector.terms, terms, 'a lease depends on no connection')
 })
 
-test('S11 guard: a transaction of a term that is over does not commit', direct, async (t) => {
-  const election = name()
-  await rows(`CREATE TABLE ${election} (token bigint)`)
-  afterwards.push(() => rows(`DROP TABLE ${election}`))
-  const one = start(DIRECT, election)
+test(
+  'S11 guard and once: a transaction of a term that is over does not commit',
+  direct,
+  async (t) => {
+    const election = name()
+    await rows(`CREATE TABLE ${election} (token bigint)`)
+    afterwards.push(() => rows(`DROP TABLE ${election}`))
+    const one = start(DIRECT, election)
+    await one.leads()
+    const client = await admin.connect()
+    afterwards.push(() => client.release())
+    const atCommit = EDITION === 'C'
+    if (!atCommit) t.diagnostic('not run, needs the C extension: LE001 at COMMIT')
+    for (const over of atCommit ? [false, true] : [false]) {
+      await client.query('BEGIN')
+      await one.terms[0].guard(client)
+      await client.query(`INSERT INTO ${election} VALUES ($1)`, [one.terms[0].token])
+      if (over) await one.stop()
+      const commit = client.query('COMMIT')
+      await (over ? assert.rejects(commit, { code: 'LE001' }) : commit)
+    }
+    await one.stop()
+    for (const fenced of ['guard', 'once']) {
+      await client.query('BEGIN')
+      await assert.rejects(one.terms[0][fenced](client, new Date()), { code: 'LE001' })
+      await client.query('ROLLBACK')
+    }
+    assert.equal((await rows(`SELECT FROM ${election}`)).length, 1)
+  },
+)
+
+test('S11 guard and once: what commits each statement by itself is refused', direct, async () => {
+  const one = start(DIRECT, name())
   await one.leads()
+  const [{ guard, once, election }] = one.terms
   const client = await admin.connect()
   afterwards.push(() => client.release())
-  const atCommit = EDITION === 'C'
-  if (!atCommit) t.diagnostic('not run, needs the C extension: LE001 at COMMIT')
-  for (const over of atCommit ? [false, true] : [false]) {
-    await client.query('BEGIN')
-    await one.terms[0].guard(client)
-    await client.query(`INSERT INTO ${election} VALUES ($1)`, [one.terms[0].token])
-    if (over) await one.stop()
-    const commit = client.query('COMMIT')
-    await (over ? assert.rejects(commit, { code: 'LE001' }) : commit)
+  for (const each of [client, admin, makePool({ pipeline: true })]) {
+    const wrong = { name: 'TypeError', message: 'no transaction is open there' }
+    await assert.rejects(guard(each), wrong)
+    await assert.rejects(once(each, new Date()), wrong)
   }
-  await one.stop()
-  await client.query('BEGIN')
-  await assert.rejects(one.terms[0].guard(client), { code: 'LE001' })
+  assert.deepEqual(await rows('SELECT FROM le_once_done WHERE name = $1', election), [])
+  client.query('BEGIN') // which is sent by then
+  assert.equal(await once(client, new Date()), true)
   await client.query('ROLLBACK')
-  assert.equal((await rows(`SELECT FROM ${election}`)).length, 1)
+  await one.stop()
 })
 
 test(

@@ -241,11 +241,13 @@ test('guard, once and proclaim refuse what they cannot use', async () => {
     logger: { info() {}, error: assert.fail },
   })
   await elector.run(async (term) => {
-    for (const none of [new pg.Pool(), undefined, null, {}, 'BEGIN']) {
+    const rows = [[], [{ le_once: true }], [[{ le_once: 'true' }], {}]]
+    const odd = rows.map((found) => ({ query: async () => found }))
+    for (const none of [undefined, null, {}, 'BEGIN', ...odd]) {
       await assert.rejects(term.guard(none), TypeError)
       await assert.rejects(term.once(none, new Date()), TypeError)
     }
-    for (const none of [undefined, null, {}, 'host-1']) {
+    for (const none of [undefined, null, {}, 'host-1', ...odd]) {
       await assert.rejects(term.proclaim(none, 'host-1'), TypeError)
     }
     for (const time of [undefined, null, NaN, new Date(NaN), '2026-01-01', true, Infinity, {}]) {
@@ -287,7 +289,7 @@ function timesIn(zone, cron, from, count) {
   return times
 }
 
-test('a zone: what clocks leave out is due at the change, what they show twice, the first time', () => {
+test('T6 every with a zone: what clocks leave out is due at the change, what they show twice, the first time', () => {
   const spring = ['2027-03-27T01:30:00', '2027-03-28T01:00:00', '2027-03-29T00:30:00']
   const autumn = ['2026-10-24T00:30:00', '2026-10-25T00:30:00', '2026-10-26T01:30:00']
   const half = '30 2 * * *'
@@ -327,7 +329,7 @@ test('a zone: what clocks leave out is due at the change, what they show twice, 
     assert.deepEqual(timesIn(zone, cron, from, times.length), times, `${zone} ${cron} ${from}`)
 })
 
-test('a zone agrees with the clocks at each hour of a year', () => {
+test('T6 every with a zone agrees with the clocks at each hour of a year', () => {
   for (const zone of [
     'Europe/Berlin',
     'Australia/Lord_Howe',

@@ -37,18 +37,21 @@ const LIBRARIES = {
       client.release()
     },
     ...byItself,
+    outside: (pool) => [pool],
     close: (pool) => pool.end(),
   },
   TypeORM: {
     open: () => new DataSource({ type: 'postgres', url }).initialize(),
     begin: (source, work) => source.transaction(work),
     ...byItself,
+    outside: (source) => [source, source.manager, source.createQueryRunner()],
     close: (source) => source.destroy(),
   },
   'pg-promise': {
     open: () => pgPromise()(url),
     begin: (db, work) => db.tx(work),
     ...byItself,
+    outside: (db) => [db],
     close: (db) => db.$pool.end(),
   },
   knex: {
@@ -81,7 +84,7 @@ const LIBRARIES = {
   },
 }
 
-for (const [library, { open, begin, once, guard, close }] of Object.entries(LIBRARIES)) {
+for (const [library, { open, begin, once, guard, outside, close }] of Object.entries(LIBRARIES)) {
   test(`once and guard in a transaction of ${library}`, { skip }, async () => {
     const db = await open()
     for (const more of ['', ` ? $1 :x %s @p ?? {0} "'\\ Ü`]) {
@@ -99,6 +102,11 @@ for (const [library, { open, begin, once, guard, close }] of Object.entries(LIBR
         await begin(db, work)
         await begin(db, work)
         assert.deepEqual(results, [true, true, false])
+        for (const none of outside?.(db) ?? []) {
+          await assert.rejects(guard(none, term), TypeError)
+          await assert.rejects(once(none, term, new Date()), TypeError)
+          await term.proclaim(none, library)
+        }
         return term
       })
       assert.ok(ran)
