@@ -20,7 +20,12 @@ export class PermanentError extends LeaderElectionError {}
 
 export class LostError extends LeaderElectionError {}
 
-/** Look at what a program has thrown, which may raise an error. */
+/**
+ * Look at what is a program's, which may raise an error.
+ *
+ * @param {() => any} look
+ * @param {any} [otherwise]
+ */
 export function safely(look, otherwise) {
   try {
     return look()

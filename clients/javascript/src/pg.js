@@ -1,7 +1,7 @@
 // The driver: node-postgres.
 import { once } from 'node:events'
 import pg from 'pg'
-import { failedBy, LeaderElectionError, noConnection } from './errors.js'
+import { failedBy, LeaderElectionError, noConnection, safely } from './errors.js'
 import { must } from './options.js'
 
 /** @import { Database } from '../index.js' */
@@ -70,12 +70,8 @@ class Connection {
   /** Close it for good; at once if a statement is on its way. */
   close() {
     this.onEnd = ignore
-    try {
-      this.client.release(true)
-    } catch {
-      // it is a listener of the pool that has failed
-    }
-    closeSoon(this.client)
+    safely(() => this.client.release(true)) // a listener of the pool can fail
+    safely(() => closeSoon(this.client)) // another driver has no such socket
   }
 
   release() {

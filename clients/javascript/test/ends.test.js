@@ -213,6 +213,10 @@ for (const [way, options] of Object.entries({ session: {}, lease: { ttl: 60_000 
         [what, makePool({ query: throws, release: throws })],
       ]
     })
+    pools.push([
+      'no stream',
+      makePool({ query: () => Promise.reject(new Error()), connection: {} }),
+    ])
     pools.push(['no client', Object.assign(makePool(), { connect: () => undefined })])
     pools.push(['no promise', Object.assign(makePool(), { connect: () => ({}) })])
     await Promise.all(
