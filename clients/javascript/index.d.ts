@@ -126,7 +126,7 @@ export class Elector {
     options?: { wait?: number | undefined; signal?: AbortSignal | undefined },
   ): Promise<{ ran: true; value: Awaited<T> } | { ran: false; value: undefined }>
   /** Ends `run`: cancels the job, waits for it, and resigns. Returns at once. */
-  stop(): void
+  readonly stop: () => void
 }
 
 export type PermanentKind = 'extension' | 'privilege' | 'argument' | 'pooler'

@@ -189,9 +189,7 @@ export class Elector {
     response.end(health)
   }
 
-  stop() {
-    this.#driver.post('stop')
-  }
+  stop = () => this.#driver.post('stop')
 
   /**
    * @param {Job} job

@@ -184,7 +184,8 @@ test('T5 an elector that was stopped does not run, and opens no connection', asy
   const pool = Object.assign(new pg.Pool(), { connect: () => assert.fail('connects') })
   for (const options of [{}, { ttl: 1000 }]) {
     const stopped = new Elector(pool, 'e', options)
-    stopped.stop()
+    const { stop } = stopped // as in process.once('SIGTERM', elector.stop)
+    stop()
     await stopped.run(() => assert.fail('runs'))
     const aborted = new Elector(pool, 'e', options)
     await aborted.run(() => assert.fail('runs'), { signal: AbortSignal.abort() })
