@@ -1,7 +1,7 @@
 // Jobs of a point in time: the due times, which are pure, and the job around them.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { LostError } from './errors.js'
-import { checked, must } from './options.js'
+import { callback, checked, must } from './options.js'
 import { LIMIT, Source } from './pg.js'
 import { onAbort } from './run.js'
 import { internals, isAbort } from './term.js'
@@ -88,7 +88,7 @@ export function inZone(schedule, zone) {
 export function every(db, schedule, task, options = {}) {
   const isInterval = Number.isFinite(schedule) && Number(schedule) >= 1000
   must(isInterval || typeof schedule === 'function', 'schedule must be a function, or from 1000 ms')
-  must(typeof task === 'function', 'task must be a function')
+  callback('task', task)
   const { zone } = checked(options, ['zone'])
   must(!zone || !isInterval, 'an interval has no zone')
   const times = zone ? inZone(/** @type {Schedule} */ (schedule), zone) : schedule

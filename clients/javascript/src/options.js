@@ -25,7 +25,11 @@ const between = (least, most) => (name, value) =>
     `${name} must be a number from ${least} to ${most}`,
   )
 const time = (least) => between(least, 86_400_000)
-const callback = (name, value) => must(typeof value === 'function', `${name} must be a function`)
+/** A generator function only makes a generator, and so does nothing. */
+export function callback(name, value) {
+  const isOne = typeof value === 'function' && !/Generator/.test({}.toString.call(value))
+  must(isOne, `${name} must be a function`)
+}
 
 /** @type {Record<string, (name: string, value: any) => void>} */
 const CHECKS = {
@@ -84,7 +88,7 @@ export function checked(options, known) {
  */
 export function settingsOf(election, options, known = OF_ELECTOR) {
   const given = checked(options, known)
-  const { schema, seats } = options
+  const { schema, seats } = given
   mustHaveBytes('election', election, seats ? 254 - String(seats).length : 255)
   must(!/^\{.*\}$/s.test(election), 'election must not be in braces')
   serial = (serial + 1) % 0x10000 // so that no two electors of a process have the same digits

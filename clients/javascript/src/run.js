@@ -3,7 +3,7 @@ import { clock } from './clock.js'
 import { ElectorMachine } from './elector.js'
 import { failedBy, LeaderElectionError } from './errors.js'
 import { Lease } from './lease.js'
-import { checked, must, settingsOf } from './options.js'
+import { callback, checked, settingsOf } from './options.js'
 import { failure, Source } from './pg.js'
 import { Session } from './session.js'
 import { isAbort, makeTerm } from './term.js'
@@ -214,7 +214,7 @@ export class Elector {
   }
 
   async #drive(job, signal, ...begin) {
-    must(typeof job === 'function', 'the job must be a function')
+    callback('job', job)
     if (this.#job) throw new Error('an elector can run only once')
     this.#job = job
     const forget = onAbort(signal, () => this.stop())

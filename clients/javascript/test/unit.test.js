@@ -42,6 +42,12 @@ test('T1 a wrong option raises a TypeError when the elector is made', async () =
   }
   assert.throws(() => new Elector({ binary: true }, 'e'), TypeError)
   new Elector('', 'e', { ttl: undefined, heartbeat: 1000.5 })
+  for (const job of [undefined, {}, function* () {}, async function* () {}]) {
+    await assert.rejects(new Elector('', 'e').run(job), TypeError)
+    await assert.rejects(new Elector('', 'e').tryRun(job), TypeError)
+    assert.throws(() => every('', 1000, job), TypeError)
+    if (job) assert.throws(() => new Elector('', 'e', { onElected: job }), TypeError)
+  }
   for (const wait of [-1, NaN, '5', null]) {
     const tried = new Elector('', 'e').tryRun(() => {}, { wait })
     const run = new Elector('', 'e').run(() => {}, { signal: wait })
