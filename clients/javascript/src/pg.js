@@ -39,7 +39,7 @@ export function failure(error) {
 }
 
 /** @returns {db is pg.Pool} */
-export function isPool(/** @type {any} */ db) {
+function isPool(/** @type {any} */ db) {
   return typeof db?.connect === 'function' && typeof db.totalCount === 'number'
 }
 
