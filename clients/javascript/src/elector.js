@@ -440,7 +440,7 @@ export class ElectorMachine extends Machine {
     if (tenure && error.code === DENIED) tenure.refused = true
     if (['open', 'bid'].includes(ask.kind) || this.#phase === 'confirming') {
       this.#failAttempt(ask, error)
-    } else if (ask.kind === 'resign') {
+    } else if (ask.kind === 'resign' || (way.opens && this.#phase === 'leaving')) {
       this.report(error)
       this.#finish()
       this.#token = way.opens || tenure.refused ? null : tenure.token

@@ -10,6 +10,7 @@ import { ElectorMachine } from '../src/elector.js'
 import { poolerError } from '../src/errors.js'
 import { Lease } from '../src/lease.js'
 import { settingsOf } from '../src/options.js'
+import { Session } from '../src/session.js'
 import { Source } from '../src/pg.js'
 import { Driver, explain } from '../src/run.js'
 import { due, inZone } from '../src/every.js'
@@ -216,6 +217,25 @@ test('heartbeat does not bring back what has passed', () => {
   machine.tenure.heartbeat()
   assert.equal(machine.tenure.isLeading(), false)
   assert.equal(machine.step(now).at(-1)[0], 'cancel')
+})
+
+test('in session scope, a resignation is not sent where the question before it has failed', () => {
+  const settings = settingsOf('e', {})
+  const machine = new ElectorMachine(new Session(settings), () => 0, settings)
+  machine.step(0, 'run')
+  for (const [i, row] of [[11], [7], [true, 11]].entries()) machine.step(0, 'answer', i + 1, ...row)
+  machine.step(0, 'done', 'elected')
+  machine.step(1000) // the question
+  machine.step(1500, 'done', 'job')
+  assert.deepEqual(machine.step(1500, 'done', 'ousted'), [])
+  assert.deepEqual(
+    machine.step(6000).map(([action, error]) => [action, error?.kind]),
+    [
+      ['error', 'no-connection'],
+      ['close', undefined],
+    ],
+  )
+  assert.equal(machine.state, 'paused')
 })
 
 test('what is not confirmed is not leading', () => {
