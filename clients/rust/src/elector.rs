@@ -9,9 +9,8 @@ use crate::options::Options;
 use crate::run::{settings, Row};
 use crate::term::Term;
 use crate::{lease, session};
-use std::collections::VecDeque;
 use std::mem::{replace, take};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 words! {
@@ -46,8 +45,6 @@ pub struct Counters {
     pub errors: u64,
 }
 
-pub(crate) type Reply = oneshot::Sender<Result<(), Error>>;
-
 /// What has happened: a call of the machine.
 pub(crate) type Event = Box<dyn FnOnce(&mut Machine) + Send>;
 
@@ -62,7 +59,6 @@ pub(crate) enum Action {
     Abort,
     Ousted(Term, Reason),
     Error(Error),
-    Proclaimed(Reply, Result<(), Error>),
     Told(Option<Leader>),
     /// With whether the job has run, if it was to run once.
     End(Result<bool, Error>),
@@ -78,7 +74,6 @@ pub(crate) enum Statement {
     /// With the number of heartbeats of which it tells the server.
     Beat(u64),
     Resign,
-    Proclaim(String),
 }
 
 /// What a way to lead, or to follow, does differently.
@@ -89,8 +84,7 @@ pub(crate) struct Way {
     pub follows: bool,
     /// How long the server lets a bid wait.
     pub round: f64,
-    /// How long an answer may take; that to a renewal; that to a proclamation, which is also the
-    /// pause after a failed renewal.
+    /// How long an answer may take; that to a renewal; the pause after a failed renewal.
     pub limit: f64,
     pub renewal: f64,
     pub retry: f64,
@@ -137,7 +131,6 @@ struct Tenure {
     refused: bool,
     /// Of how many heartbeats the server was told.
     carried: u64,
-    proclaims: VecDeque<(String, Reply)>,
 }
 
 /// A term of so many seconds shows that the job works.
@@ -283,7 +276,6 @@ impl Machine {
         let limit = match statement {
             Statement::Bid(_, wait) => self.way.limit + wait,
             Statement::Confirm | Statement::Beat(_) => self.way.renewal,
-            Statement::Proclaim(_) => self.way.retry,
             Statement::Open | Statement::Resign => self.way.limit,
         };
         self.out.push(Action::Ask(serial, statement.clone()));
@@ -310,12 +302,9 @@ impl Machine {
         if self.until.take_if(|time| now >= *time).is_some() {
             self.campaign();
         }
-        if self.ask.is_none() && self.held().is_some() {
-            if self.tenure.due.is_some_and(|due| now >= due) {
-                self.confirm();
-            } else if let Some((value, _)) = self.tenure.proclaims.front() {
-                self.send(Statement::Proclaim(value.clone()));
-            }
+        let due = self.tenure.due.is_some_and(|due| now >= due);
+        if due && self.ask.is_none() && self.held().is_some() {
+            self.confirm();
         }
     }
 
@@ -388,14 +377,6 @@ impl Machine {
         self.out.push(Action::Ousted(term, self.tenure.reason.unwrap_or(reason)));
     }
 
-    pub fn proclaim(&mut self, token: i64, value: String, reply: Reply) {
-        let same = self.held().is_some_and(|term| term.token() == token);
-        match self.tenure.reason {
-            None if same => self.tenure.proclaims.push_back((value, reply)),
-            _ => self.out.push(Action::Proclaimed(reply, Err(Error::lost()))),
-        }
-    }
-
     pub fn stop(&mut self) {
         let bidding = matches!(&self.ask, Some(Ask { statement: Statement::Bid(..), .. }));
         match self.phase {
@@ -440,7 +421,6 @@ impl Machine {
                     *until += self.way.between; // those that bid at this interval bid first
                 }
             }
-            Statement::Proclaim(_) => self.proclaimed(yes.then_some(()).ok_or_else(Error::lost)),
         }
     }
 
@@ -549,20 +529,18 @@ impl Machine {
 
     /// Tell the job to stop.
     fn cancel(&mut self, reason: Reason) {
-        if self.tenure.reason.is_none() {
-            self.tenure.reason = Some(reason);
-            self.tenure.term.iter().for_each(|term| term.cancellation().cancel());
-            let lasted = self.tenure.began.is_some_and(|began| self.now >= began + LASTING);
-            if reason == Reason::JobReturned || lasted {
-                self.crashes = 0;
-            }
-            if self.phase == Phase::Job {
-                self.tenure.report_at = Some(self.now + self.options.stop_timeout);
-                self.out.push(Action::Cancel);
-            }
+        if self.tenure.reason.is_some() {
+            return;
         }
-        for (_, reply) in take(&mut self.tenure.proclaims) {
-            self.out.push(Action::Proclaimed(reply, Err(Error::lost())));
+        self.tenure.reason = Some(reason);
+        self.tenure.term.iter().for_each(|term| term.cancellation().cancel());
+        let lasted = self.tenure.began.is_some_and(|began| self.now >= began + LASTING);
+        if reason == Reason::JobReturned || lasted {
+            self.crashes = 0;
+        }
+        if self.phase == Phase::Job {
+            self.tenure.report_at = Some(self.now + self.options.stop_timeout);
+            self.out.push(Action::Cancel);
         }
     }
 
@@ -631,14 +609,6 @@ impl Machine {
                 self.tenure.due = Some(self.now + self.way.retry);
             }
             Statement::Confirm | Statement::Beat(_) => self.connection_lost(error),
-            Statement::Proclaim(_) => {
-                self.proclaimed(Err(error.clone()));
-                if !self.way.opens {
-                    self.close();
-                } else if error.sqlstate.is_none() {
-                    self.connection_lost(error);
-                }
-            }
             Statement::Resign => {
                 self.report(error);
                 let term = self.tenure.term.as_ref().filter(|_| !self.tenure.refused);
@@ -655,12 +625,6 @@ impl Machine {
             self.tenure.over = Some(ErrorKind::Lost);
         } else if self.held().is_some() {
             self.lose(Reason::Lost, Error { kind: ErrorKind::Lost, ..error });
-        }
-    }
-
-    fn proclaimed(&mut self, result: Result<(), Error>) {
-        if let Some((_, reply)) = self.tenure.proclaims.pop_front() {
-            self.out.push(Action::Proclaimed(reply, result));
         }
     }
 }

@@ -26,9 +26,6 @@ pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>)
             format!("SELECT {le}le_lease({names}, {ttl}, identity => {identity}, token => {token})")
         }
         Statement::Resign => format!("SELECT {le}le_resign({name}, {token})"),
-        Statement::Proclaim(value) => {
-            format!("SELECT {le}le_proclaim({name}, {}, {token})", quote(value))
-        }
         _ => format!("SELECT {le}le_renew({name}, {token})"),
     }
 }

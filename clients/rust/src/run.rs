@@ -330,7 +330,6 @@ pub(crate) async fn drive<S: Server>(
                     }
                 }
                 Action::Error(error) => drop(report.send(error)),
-                Action::Proclaimed(reply, result) => drop(reply.send(result)),
                 Action::End(result) => break 'end result,
                 action => act(action, &mut work),
             }

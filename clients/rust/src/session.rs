@@ -22,7 +22,6 @@ pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>)
         }
         Statement::Beat(_) => format!("SELECT {le}le_heartbeat({name}), pg_backend_pid()"),
         Statement::Resign => format!("SELECT {le}le_resign({name}, identity => {identity})"),
-        Statement::Proclaim(value) => format!("SELECT {le}le_proclaim({name}, {})", quote(value)),
         _ => format!("SELECT {le}le_am_leader({name}, identity => {identity}), pg_backend_pid()"),
     }
 }

@@ -7,7 +7,7 @@ macro_rules! implement {
             use crate::run::{Begun, Link, Query, Row, Server};
             use ::$sqlx::pool::PoolConnection;
             use ::$sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
-            use ::$sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _};
+            use ::$sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _, Transaction};
 
             /// A connection out of the pool. It is closed unless it is handed back, lest one that
             /// has failed, or still waits for an answer, gets into other hands.
@@ -45,6 +45,12 @@ macro_rules! implement {
                         |r: &PgRow, i| Some(r.try_get_raw(i).ok()?.as_str().ok()?.to_owned());
                     let text = |row: PgRow| (0..row.len()).map(|i| text(&row, i)).collect();
                     Ok(row.map(text).unwrap_or_default())
+                }
+            }
+
+            impl Query for Transaction<'_, Postgres> {
+                async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+                    Query::ask(&mut **self, sql).await
                 }
             }
 

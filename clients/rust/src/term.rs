@@ -1,12 +1,12 @@
 //! What a job is given.
 
 use crate::elector::{Event, Machine};
-use crate::error::{Error, ErrorKind};
-use crate::options::literal;
+use crate::error::Error;
+use crate::options::{literal, quote};
 use crate::run::Query;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, SystemTimeError, UNIX_EPOCH};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// A term of leadership. Clones are handles of the same term.
@@ -72,20 +72,18 @@ impl Term {
         !self.0.cancellation.is_cancelled() && (self.0.clock)() < self.valid_until()
     }
 
-    /// Publish a value, until the term ends.
+    /// Publish a value, until the term ends. This takes effect at once, also in a transaction that
+    /// is rolled back.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the term is over.
-    pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), Error> {
-        let ((reply, told), token, value) = (oneshot::channel(), self.token(), value.into());
-        if value.contains('\0') {
-            return Err(Error::new(ErrorKind::Argument, "a value must not have a zero byte"));
-        }
-        let _ = self.0.events.send(Box::new(move |machine| machine.proclaim(token, value, reply)));
-        // nothing replies when the future of run was dropped, but that cancels the term
-        let told = self.cancellation().run_until_cancelled(told).await;
-        told.and_then(Result::ok).unwrap_or_else(|| Err(Error::lost()))
+    /// Fails with [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the term is over, and with the
+    /// server's error if the value is too long.
+    pub async fn proclaim(&self, connection: &mut impl Query, value: &str) -> Result<(), Error> {
+        let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
+        let sql = format!("SELECT {le}le_proclaim({name}, {}, {token})", quote(value));
+        let led = connection.ask(&sql).await? == [Some("t".into())];
+        led.then_some(()).ok_or_else(Error::lost)
     }
 
     /// Run `le_assert_leader` in the job's transaction, which then cannot commit when the term is

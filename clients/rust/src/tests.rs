@@ -12,14 +12,14 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{mpsc as queue, oneshot};
+use tokio::sync::mpsc as queue;
 
 thread_local! {
     static TIME: Cell<f64> = const { Cell::new(0.0) };
     static DRAW: Cell<f64> = const { Cell::new(1.0) };
 }
 
-const SHOWN: &str = "job cancel ousted error end proclaimed told refused";
+const SHOWN: &str = "job cancel ousted error end told refused";
 
 /// Return a word of a case as text; None if it is `none`.
 fn text(word: &str) -> Option<String> {
@@ -64,7 +64,6 @@ struct World {
     asked: Option<u64>,
     given_up: Option<u64>,
     term: Option<Term>,
-    replies: Vec<oneshot::Receiver<Result<(), Error>>>,
     out: VecDeque<(f64, String)>,
 }
 
@@ -173,10 +172,6 @@ impl World {
                 }
             }
             Action::Error(error) => self.show("error", &kind(&error)),
-            Action::Proclaimed(_, Ok(())) => self.show("proclaimed", "ok"),
-            Action::Proclaimed(_, Err(error)) => {
-                self.show("proclaimed", &kind(&error).replace("lost", "over"))
-            }
             Action::Told(None) => self.show("told", "none none none"),
             Action::Told(Some(leader)) => {
                 let told = format!("{} {} {}", leader.token, leader.identity, word(&leader.value));
@@ -205,9 +200,6 @@ impl World {
             Statement::Confirm => ("confirm", "confirm".into(), vec![text("true"), text("11")]),
             Statement::Beat(_) => ("confirm", "beat".into(), vec![text("true"), text("11")]),
             Statement::Resign => ("resign", "resign".into(), vec![text("true")]),
-            Statement::Proclaim(value) => {
-                ("proclaim", format!("proclaim {value}"), vec![text("true")])
-            }
         };
         let starved = self.has("starve", what);
         if !starved {
@@ -274,12 +266,6 @@ impl World {
             ["heartbeat"] => {
                 self.term.as_ref().unwrap().heartbeat();
                 self.step(Box::new(|_| ()));
-            }
-            ["proclaim", value] => {
-                let (reply, told) = oneshot::channel();
-                self.replies.push(told);
-                let (token, value) = (self.term.as_ref().unwrap().token(), (*value).to_owned());
-                self.step(Box::new(move |machine| machine.proclaim(token, value, reply)));
             }
             ["stop"] => self.step(Box::new(Machine::stop)),
             [_, "returns"] => self.step(Box::new(|machine| machine.done(Ok(())))),
@@ -410,8 +396,8 @@ fn t3_clock() {
     assert!((run::now() - number(uptime.split(' ').next().unwrap())).abs() < 0.1);
 }
 
-/// A server on which each connection ends half a second after it was opened, and on which a
-/// proclamation, and by default a statement by a lease, are never answered.
+/// A server on which each connection ends half a second after it was opened, and on which, by
+/// default, a statement by a lease is never answered.
 #[derive(Clone, Default)]
 struct Fake(Arc<Seen>);
 
@@ -446,9 +432,6 @@ impl Drop for Fake {
 
 impl Query for Fake {
     async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
-        if sql.contains("le_proclaim") {
-            std::future::pending::<()>().await;
-        }
         let bid = sql.contains("le_campaign") || sql.contains("le_lease");
         self.may_panic(if bid { "bid" } else { "ask" });
         Ok(vec![text(if bid { "7" } else { "true" }), text("t")])
@@ -567,7 +550,7 @@ async fn try_run_stopped() {
     assert_eq!((dropped.unwrap_err().kind, reported), (ErrorKind::SlowJob, 1));
 }
 
-/// Whatever waits for the elector does not wait any more when the future of `run` is dropped.
+/// A future of `run` that is dropped ends the term before it closes the connection.
 #[tokio::test]
 async fn dropped_run() {
     let (fake, (told, mut terms)) = (Fake::default(), queue::unbounded_channel());
@@ -577,14 +560,9 @@ async fn dropped_run() {
     let run = tokio::spawn(elector.run(|_| std::future::pending::<Result<(), BoxError>>()));
     let term = terms.recv().await.unwrap();
     *fake.0.term.lock().unwrap() = Some(term.clone());
-    // what the driver could not send is an error of the call only
-    assert_eq!(term.proclaim("a\0b").await.unwrap_err().kind, ErrorKind::Argument);
     assert!(term.is_leading());
-    let call = tokio::spawn(async move { term.proclaim("value").await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
     run.abort();
-    let told = tokio::time::timeout(Duration::from_secs(1), call).await.unwrap().unwrap();
-    assert_eq!(told.unwrap_err().kind, ErrorKind::Lost);
+    assert!(run.await.unwrap_err().is_cancelled() && !term.is_leading());
     assert!(!fake.0.closed_while_leading.load(SeqCst));
 }
 

@@ -66,7 +66,13 @@ where
 
 impl Query for Connection {
     async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
-        self.client.simple_query(sql).await.map(first).map_err(error)
+        self.client.ask(sql).await
+    }
+}
+
+impl Query for Client {
+    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+        self.simple_query(sql).await.map(first).map_err(error)
     }
 }
 

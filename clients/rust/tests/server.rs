@@ -45,6 +45,10 @@ trait Connect: Copy + Send + Sync + 'static {
     fn once(
         self, url: &str, term: Term, due: SystemTime, commit: bool,
     ) -> impl Future<Output = Result<bool, BoxError>> + Send;
+    /// Publish a value, on a connection or in a transaction, and commit.
+    fn proclaim(
+        self, url: &str, term: &Term, value: &str, begin: bool,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS rust_s07 (election text, due bigint)";
@@ -101,6 +105,17 @@ impl Connect for Sqlx {
         }
         Ok(first)
     }
+
+    async fn proclaim(self, url: &str, term: &Term, value: &str, begin: bool) -> Result<(), Error> {
+        let pool = self.to(url);
+        if !begin {
+            return term.proclaim(&mut *pool.acquire().await.unwrap(), value).await;
+        }
+        let mut transaction = pool.begin().await.unwrap();
+        term.proclaim(&mut transaction, value).await?;
+        transaction.commit().await.unwrap();
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -146,6 +161,17 @@ impl Connect for TokioPostgres {
             transaction.commit().await?;
         }
         Ok(first)
+    }
+
+    async fn proclaim(self, url: &str, term: &Term, value: &str, begin: bool) -> Result<(), Error> {
+        let mut client = admin(url).await;
+        if !begin {
+            return term.proclaim(&mut client, value).await;
+        }
+        let mut transaction = client.transaction().await.unwrap();
+        term.proclaim(&mut transaction, value).await?;
+        transaction.commit().await.unwrap();
+        Ok(())
     }
 }
 
@@ -445,15 +471,23 @@ async fn s06<C: Connect>(connect: C) {
         let elected = next().await.unwrap();
         assert_eq!((elected.token, elected.identity.as_str()), (term.token(), who));
         assert_eq!(elected.value, None);
-        term.proclaim("it's").await.unwrap();
-        let told = next().await.unwrap();
-        assert_eq!((told.token, told.value.as_deref()), (term.token(), Some("it's")));
-        assert_eq!(leader(&connect.to(&pooler), &options).await.unwrap(), Some(told));
-        let refused = term.proclaim("x".repeat(10_000)).await.unwrap_err();
-        assert_eq!((refused.kind, run.log.count("error")), (ErrorKind::Server, 0), "{refused}");
+        let proclaim =
+            async |value: &str, begin| connect.proclaim(&direct, &term, value, begin).await;
+        for (value, begin) in [("it's \\ me", false), ("", true)] {
+            proclaim(value, begin).await.unwrap();
+            let told = next().await.unwrap();
+            assert_eq!((told.token, told.value.as_deref()), (term.token(), Some(value)));
+            assert_eq!(leader(&connect.to(&pooler), &options).await.unwrap(), Some(told));
+            let refused = proclaim(&"x".repeat(8193), begin).await.unwrap_err();
+            assert_eq!(refused.sqlstate.as_deref(), Some("22001"), "{refused}");
+            assert_ne!(proclaim("a\0b", begin).await.unwrap_err().kind, ErrorKind::Lost);
+        }
+        assert_eq!((run.log.count("error"), run.log.count("job ends")), (0, 0), "{:?}", run.log);
         run.stop().await;
-        assert_eq!(term.proclaim("late").await.unwrap_err().kind, ErrorKind::Lost);
         assert_eq!(next().await, None);
+        for begin in [false, true] {
+            assert_eq!(proclaim("late", begin).await.unwrap_err().kind, ErrorKind::Lost);
+        }
     }
 }
 
