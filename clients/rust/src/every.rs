@@ -3,7 +3,7 @@
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::options::literal;
 use crate::run::{caught, within, BoxFuture, Query, Server};
-use crate::term::Term;
+use crate::term::{is_true, Term};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
@@ -93,7 +93,7 @@ where
                     let (at, due) = schedule.due(begin, now)?;
                     if due {
                         within(5.0, link.ask("BEGIN")).await?;
-                        if within(5.0, term.once(link, at)).await? {
+                        if is_true(&within(5.0, link.ask(&term.once_sql(at))).await?) {
                             task(link, at).await?;
                         }
                         // fails if the task has hidden that a statement failed; COMMIT would not

@@ -35,6 +35,10 @@ pub trait Query: Send {
     fn ask(&mut self, sql: &str) -> impl Future<Output = Result<Row, Error>> + Send;
 }
 
+/// A transaction, unlike a connection, which commits each statement by itself.
+#[diagnostic::on_unimplemented(message = "`{Self}` is no transaction, and would guard nothing")]
+pub trait Transaction: Query {}
+
 /// A connection of its own. It is closed when it is dropped, at once, and whatever it does.
 pub trait Link: Query + 'static {
     /// Wait for the end of the connection, forever if the driver cannot tell.

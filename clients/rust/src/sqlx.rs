@@ -4,7 +4,7 @@ macro_rules! implement {
     ($version:ident, $sqlx:ident, $sql:ident => $raw:expr) => {
         mod $version {
             use crate::error::{Error, ErrorKind};
-            use crate::run::{Begun, Link, Query, Row, Server};
+            use crate::run::{self, Begun, Link, Query, Row, Server};
             use ::$sqlx::pool::PoolConnection;
             use ::$sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
             use ::$sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _, Transaction};
@@ -53,6 +53,8 @@ macro_rules! implement {
                     Query::ask(&mut **self, sql).await
                 }
             }
+
+            impl run::Transaction for Transaction<'_, Postgres> {}
 
             impl Link for PgConnection {
                 /// sqlx reads from a connection only while a statement runs.

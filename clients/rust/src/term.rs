@@ -3,7 +3,7 @@
 use crate::elector::{Event, Machine};
 use crate::error::Error;
 use crate::options::{literal, quote};
-use crate::run::Query;
+use crate::run::{Query, Row, Transaction};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, SystemTimeError, UNIX_EPOCH};
 use tokio::sync::mpsc;
@@ -82,8 +82,7 @@ impl Term {
     pub async fn proclaim(&self, connection: &mut impl Query, value: &str) -> Result<(), Error> {
         let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
         let sql = format!("SELECT {le}le_proclaim({name}, {}, {token})", quote(value));
-        let led = connection.ask(&sql).await? == [Some("t".into())];
-        led.then_some(()).ok_or_else(Error::lost)
+        is_true(&connection.ask(&sql).await?).then_some(()).ok_or_else(Error::lost)
     }
 
     /// Run `le_assert_leader` in the job's transaction, which then cannot commit when the term is
@@ -92,7 +91,15 @@ impl Term {
     /// # Errors
     ///
     /// Fails with the server's error LE001 if the term is over.
-    pub async fn guard(&self, transaction: &mut impl Query) -> Result<(), Error> {
+    ///
+    /// A connection, which commits each statement by itself, does not compile:
+    ///
+    /// ```compile_fail,E0277
+    /// async fn wrong(term: leader_election::Term, connection: &mut sqlx::PgConnection) {
+    ///     term.guard(connection).await;
+    /// }
+    /// ```
+    pub async fn guard(&self, transaction: &mut impl Transaction) -> Result<(), Error> {
         transaction.ask(&self.guard_sql()).await.map(drop)
     }
 
@@ -109,8 +116,10 @@ impl Term {
     /// # Errors
     ///
     /// Fails with the server's error LE001 if the term is over.
-    pub async fn once(&self, transaction: &mut impl Query, due: SystemTime) -> Result<bool, Error> {
-        Ok(transaction.ask(&self.once_sql(due)).await? == [Some("t".into())])
+    pub async fn once(
+        &self, transaction: &mut impl Transaction, due: SystemTime,
+    ) -> Result<bool, Error> {
+        transaction.ask(&self.once_sql(due)).await.map(|row| is_true(&row))
     }
 
     /// Return the statement of [`Term::once`], without parameters, for a transaction of another
@@ -130,4 +139,9 @@ impl Term {
         let times = self.times();
         times.beaten.map_or(times.confirmed, |beaten| beaten.min(times.confirmed))
     }
+}
+
+/// Return whether an answer is true.
+pub(crate) fn is_true(row: &Row) -> bool {
+    *row == [Some("t".into())]
 }

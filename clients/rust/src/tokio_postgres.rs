@@ -1,7 +1,7 @@
 //! The driver tokio-postgres.
 
 use crate::error::{Error, ErrorKind};
-use crate::run::{Begun, Link, Query, Row, Server};
+use crate::run::{self, Begun, Link, Query, Row, Server};
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -81,6 +81,8 @@ impl Query for Transaction<'_> {
         self.simple_query(sql).await.map(first).map_err(error)
     }
 }
+
+impl run::Transaction for Transaction<'_> {}
 
 impl Link for Connection {
     async fn ended(&mut self) -> Error {

@@ -94,8 +94,8 @@ impl Connect for Sqlx {
         self, url: &str, term: Term, due: SystemTime, commit: bool,
     ) -> Result<bool, BoxError> {
         let mut transaction = self.to(url).begin().await?;
-        term.guard(&mut *transaction).await?;
-        let first = term.once(&mut *transaction, due).await?;
+        term.guard(&mut transaction).await?;
+        let first = term.once(&mut transaction, due).await?;
         let guard = sqlx::query(sqlx::AssertSqlSafe(term.guard_sql()));
         guard.execute(&mut *transaction).await?;
         let again = sqlx::query_scalar(sqlx::AssertSqlSafe(term.once_sql(due)));
@@ -646,8 +646,8 @@ async fn s10_sqlx_0_8() {
         let run = Run::idle(pool.clone(), options);
         let term = run.leads().await;
         let mut transaction = pool.begin().await.unwrap();
-        term.guard(&mut *transaction).await.unwrap();
-        assert!(term.once(&mut *transaction, SystemTime::now()).await.unwrap());
+        term.guard(&mut transaction).await.unwrap();
+        assert!(term.once(&mut transaction, SystemTime::now()).await.unwrap());
         transaction.commit().await.unwrap();
         assert_eq!(run.log.count("error"), 0, "{:?}", run.log);
         run.stop().await;
