@@ -247,12 +247,17 @@ impl<S: Server> Elector<S> {
         run.await?.then(|| given.try_recv().map_err(dropped)).transpose()
     }
 
-    /// Campaign, and run the job. Return whether it has run.
+    /// Campaign, and run the job. Return whether it has run. This is a task of its own, too: the
+    /// job must be stopped in time also if the caller does not poll for a while.
     async fn lead(
-        self, begin: Event, mut job: impl FnMut(Term) -> BoxFuture<'static, Result<(), Error>>,
+        self, begin: Event,
+        mut job: impl FnMut(Term) -> BoxFuture<'static, Result<(), Error>> + Send + 'static,
     ) -> Result<bool, Error> {
-        let options = self.handle.machine().options.clone();
-        drive(self.server, self.handle, self.queue, begin, move |action, work| match action {
+        let (options, gone) = {
+            let machine = self.handle.machine();
+            (machine.options.clone(), machine.gone.clone())
+        };
+        let act = move |action, work: &mut JoinSet<_>| match action {
             Action::Elected(term) => {
                 let elected = options.on_elected.clone();
                 work.spawn(call(move || {
@@ -271,8 +276,12 @@ impl<S: Server> Elector<S> {
             }
             Action::Abort => work.abort_all(),
             _ => {}
-        })
-        .await
+        };
+        let mut task = JoinSet::new();
+        task.spawn(drive(self.server, self.handle, self.queue, begin, act));
+        let _gone = gone.drop_guard(); // cancels the term before the task is aborted
+        let ended = task.join_next().await.transpose();
+        ended.map_or_else(|error| Err(Error::caused(ErrorKind::Broken, error)), Option::unwrap)
     }
 }
 

@@ -557,6 +557,22 @@ async fn dropped_run() {
     let options = Options::new("e").on_elected(move |term| drop(told.send(term.clone())));
     let elector = Elector::new(fake.clone(), options).unwrap();
     let _handle = elector.handle();
+/// The job is stopped in time also if the future of `run` is not polled, as in a loop of `select!`.
+#[tokio::test]
+async fn unpolled_run() {
+    let (told, mut terms) = queue::unbounded_channel();
+    let options = Options::new("e").on_elected(move |term| drop(told.send(term.clone())));
+    let elector = Elector::new(Fake::default(), options).unwrap();
+    let run = elector.run(|_| std::future::pending::<Result<(), BoxError>>());
+    let mut run = std::pin::pin!(run);
+    let term = tokio::select! {
+        _ = &mut run => unreachable!(),
+        term = terms.recv() => term.unwrap(),
+    };
+    let stopped = term.cancellation().cancelled();
+    tokio::time::timeout(Duration::from_secs(5), stopped).await.unwrap();
+}
+
     let run = tokio::spawn(elector.run(|_| std::future::pending::<Result<(), BoxError>>()));
     let term = terms.recv().await.unwrap();
     *fake.0.term.lock().unwrap() = Some(term.clone());
