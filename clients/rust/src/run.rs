@@ -350,7 +350,6 @@ pub(crate) async fn drive<S: Server>(
         // a timer stands still while the machine is suspended, so the clock is looked at
         let pause = (handle.machine().wakeup() - now()).clamp(0.0, 1.0);
         event = select! {
-            biased;
             event = queue.recv() => event,
             (back, event) = async { asking.as_mut().unwrap().await }, if asking.is_some() => {
                 (link, asking) = (back, None);

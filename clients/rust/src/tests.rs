@@ -573,6 +573,38 @@ async fn unpolled_run() {
     tokio::time::timeout(Duration::from_secs(5), stopped).await.unwrap();
 }
 
+/// Calls of `stop` that never end keep nothing else from being done.
+#[tokio::test]
+async fn stop_again_and_again() {
+    let fake = Fake::default();
+    fake.0.answers.store(true, SeqCst);
+    let elector = Elector::new(fake, Options::new("e").ttl(Duration::from_secs(6))).unwrap();
+    let (handle, ended) = (elector.handle(), Arc::new(AtomicBool::new(false)));
+    let end = ended.clone();
+    let run = elector.run(move |term: Term| {
+        let (handle, end) = (handle.clone(), end.clone());
+        std::thread::spawn(move || {
+            while !end.load(SeqCst) {
+                handle.stop();
+            }
+        });
+        async move {
+            term.cancellation().cancelled().await;
+            Ok::<_, BoxError>(())
+        }
+    });
+    let run = tokio::time::timeout(Duration::from_secs(5), run).await;
+    ended.store(true, SeqCst);
+    run.unwrap().unwrap();
+}
+
+/// A future of `run` that is dropped ends the term before it closes the connection.
+#[tokio::test]
+async fn dropped_run() {
+    let (fake, (told, mut terms)) = (Fake::default(), queue::unbounded_channel());
+    let options = Options::new("e").on_elected(move |term| drop(told.send(term.clone())));
+    let elector = Elector::new(fake.clone(), options).unwrap();
+    let _handle = elector.handle();
     let run = tokio::spawn(elector.run(|_| std::future::pending::<Result<(), BoxError>>()));
     let term = terms.recv().await.unwrap();
     *fake.0.term.lock().unwrap() = Some(term.clone());
