@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::task::{spawn_blocking, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 /// A boxed future, as a task of [`every`](crate::every()) returns it.
@@ -99,9 +99,16 @@ fn joined(result: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
     result.unwrap_or_else(|e| e.try_into_panic().map_or(Ok(()), |p| Err(Error::panicked(p))))
 }
 
-/// Call what may block, on a thread for that.
+/// Call what may block, on a thread of its own: those of the runtime can all be blocked, and keep
+/// the runtime from ending.
 async fn call(function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    joined(spawn_blocking(function).await.map(Ok))
+    let ((tell, told), runtime) = (oneshot::channel(), tokio::runtime::Handle::current());
+    let thread = std::thread::Builder::new().spawn(move || {
+        let _runtime = runtime.enter();
+        let _ = tell.send(catch_unwind(AssertUnwindSafe(function)).map_err(Error::panicked));
+    });
+    thread.map_err(|error| Error::caused(ErrorKind::Callback, error))?;
+    told.await.unwrap_or(Ok(()))
 }
 
 /// Return the first statement on a connection of its own: no timeout of the role shall end it.

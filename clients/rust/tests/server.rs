@@ -392,6 +392,7 @@ async fn s04<C: Connect>(connect: C) {
             run.log.until("ousted lost", terms).await;
         }
         assert!(took < notice, "{took:?} {end}");
+        run.log.until("error lost", terms).await;
         assert_eq!(run.log.count("error lost"), terms);
         run.log.until("job begins", terms + 1).await;
         run.stop().await;
