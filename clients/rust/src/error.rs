@@ -66,7 +66,7 @@ impl Error {
     pub(crate) fn caused(kind: ErrorKind, cause: impl Into<BoxError>) -> Self {
         let cause = cause.into();
         let mut message = cause.to_string();
-        for source in successors(cause.source(), |source| source.source()) {
+        for source in successors(cause.source(), |source| source.source()).take(20) {
             let text = source.to_string();
             if !message.contains(&text) {
                 message = format!("{message}: {text}");
