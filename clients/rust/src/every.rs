@@ -96,8 +96,9 @@ where
                         if is_true(&within(5.0, link.ask(&term.once_sql(at))).await?) {
                             task(link, at).await?;
                         }
-                        // fails if the task has hidden that a statement failed; COMMIT would not
-                        within(5.0, link.ask("SELECT 1")).await?;
+                        // fails if the task has ended the transaction, or has hidden that a
+                        // statement failed; COMMIT would not
+                        within(5.0, link.ask("SAVEPOINT done")).await?;
                         within(5.0, link.ask("COMMIT")).await?;
                     }
                     last = Some(at);

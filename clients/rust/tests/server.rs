@@ -137,8 +137,9 @@ impl Connect for TokioPostgres {
                 Box::pin(async move {
                     connection.client.batch_execute(&sql).await?;
                     if first {
-                        // a task that hides that a statement has failed is not taken for done
+                        // a task that hides what it has done wrong is not taken for done
                         let _ = connection.client.batch_execute("SELECT 1 / 0").await;
+                        let _ = connection.client.batch_execute("ROLLBACK").await;
                     }
                     Ok(())
                 })
