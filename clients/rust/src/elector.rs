@@ -239,7 +239,7 @@ impl Machine {
             (State::Stopped, _) => Health::Stopped,
             _ if doubt => Health::InDoubt,
             (State::Waiting, _) | (_, None) => Health::Waiting,
-            (_, Some(term)) if (self.clock)() < term.valid_until() => Health::Leading,
+            (_, Some(term)) if term.is_confirmed() => Health::Leading,
             _ => Health::InDoubt,
         }
     }

@@ -272,7 +272,7 @@ impl<S: Server> Elector<S> {
                     elected(&term);
                 }));
             }
-            Action::Job(term) => drop(work.spawn(job(term))),
+            Action::Job(term) => drop(work.spawn(polled_in_time(term.clone(), job(term)))),
             Action::Ousted(term, reason) => {
                 let ousted = options.on_ousted.clone();
                 work.spawn(call(move || {
@@ -290,6 +290,15 @@ impl<S: Server> Elector<S> {
         let ended = task.join_next().await.transpose();
         ended.map_or_else(|error| Err(Error::caused(ErrorKind::Broken, error)), Option::unwrap)
     }
+}
+
+/// Poll a job only while its term is confirmed: after a pause of the machine or of the runtime, the
+/// timer that stops the job is late, too.
+fn polled_in_time<T>(term: Term, mut job: BoxFuture<'static, T>) -> impl Future<Output = T> {
+    poll_fn(move |context| match term.is_confirmed() {
+        true => job.as_mut().poll(context),
+        false => Poll::Pending,
+    })
 }
 
 /// Drive a machine to its end, and return whether the job has run. Everything that may take long

@@ -69,7 +69,7 @@ impl Term {
 
     /// Return whether the job may go on. This looks at the clock, and sends nothing.
     pub fn is_leading(&self) -> bool {
-        !self.0.cancellation.is_cancelled() && (self.0.clock)() < self.valid_until()
+        !self.0.cancellation.is_cancelled() && self.is_confirmed()
     }
 
     /// Publish a value, until the term ends. This takes effect at once, also in a transaction that
@@ -133,6 +133,10 @@ impl Term {
 
     pub(crate) fn times(&self) -> MutexGuard<'_, Times> {
         self.0.times.lock().unwrap()
+    }
+
+    pub(crate) fn is_confirmed(&self) -> bool {
+        (self.0.clock)() < self.valid_until()
     }
 
     pub(crate) fn valid_until(&self) -> f64 {

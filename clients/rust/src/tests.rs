@@ -573,6 +573,23 @@ async fn unpolled_run() {
     tokio::time::timeout(Duration::from_secs(5), stopped).await.unwrap();
 }
 
+/// A job makes no step when the validity has passed, though the runtime was late.
+#[tokio::test]
+async fn late_runtime() {
+    let (fake, stepped) = (Fake::default(), Arc::new(AtomicBool::new(false)));
+    fake.0.answers.store(true, SeqCst);
+    let elector = Elector::new(fake, Options::new("e").ttl(Duration::from_secs(1))).unwrap();
+    let step = stepped.clone();
+    let job = |_| async move {
+        tokio::spawn(async { std::thread::sleep(Duration::from_secs(1)) });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        step.store(true, SeqCst);
+        Ok::<_, BoxError>(())
+    };
+    let tried = elector.try_run(Duration::ZERO, job).await;
+    assert_eq!((tried.unwrap_err().kind, stepped.load(SeqCst)), (ErrorKind::InDoubt, false));
+}
+
 /// Calls of `stop` that never end keep nothing else from being done.
 #[tokio::test]
 async fn stop_again_and_again() {
