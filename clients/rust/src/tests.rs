@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::every::{every, Schedule};
 use crate::run::{Begun, Link, Query, Row, Server};
 use crate::term::Term;
-use crate::{follow, leader, lease, run, session, BoxError, Elector, Options};
+use crate::{follow, leader, lease, run, session, BoxError, Elector, Options, State};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Write;
@@ -621,13 +621,16 @@ async fn dropped_run() {
     let (fake, (told, mut terms)) = (Fake::default(), queue::unbounded_channel());
     let options = Options::new("e").on_elected(move |term| drop(told.send(term.clone())));
     let elector = Elector::new(fake.clone(), options).unwrap();
-    let _handle = elector.handle();
+    let handle = elector.handle();
     let run = tokio::spawn(elector.run(|_| std::future::pending::<Result<(), BoxError>>()));
     let term = terms.recv().await.unwrap();
     *fake.0.term.lock().unwrap() = Some(term.clone());
     assert!(term.is_leading());
     run.abort();
     assert!(run.await.unwrap_err().is_cancelled() && !term.is_leading());
+    while handle.state() != State::Stopped {
+        tokio::task::yield_now().await;
+    }
     assert!(!fake.0.closed_while_leading.load(SeqCst));
 }
 
