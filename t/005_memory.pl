@@ -21,6 +21,7 @@ dynamic_shared_memory_type = posix
 });
 
 my $backend = session($node);
+ask($backend, 'SET client_min_messages = warning');
 
 sub private_size
 {

@@ -50,7 +50,7 @@ build_server()
 		CPPFLAGS="-DUSE_VALGRIND -I$work/memcheck"
 	"${as_user[@]}" mkdir -p "$work/memcheck/valgrind"
 	"${as_user[@]}" tee "$work/memcheck/valgrind/memcheck.h" <"$checked_header" >/dev/null
-	for directory in . contrib/dblink; do
+	for directory in . contrib/dblink contrib/postgres_fdw; do
 		quietly "${as_user[@]}" make -s -j "$(nproc)" -C "$source/$directory"
 		quietly "${as_user[@]}" make -s -C "$source/$directory" install
 	done
