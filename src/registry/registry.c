@@ -401,16 +401,16 @@ le_registry_used_by(Oid role, dsa_pointer *place)
 
 		if (entry == NULL)
 		{
-			dsa_pointer place = le_registry_allocate(sizeof(pg_atomic_uint32));
+			dsa_pointer counter = le_registry_allocate(sizeof(pg_atomic_uint32));
 
-			if (!DsaPointerIsValid(place))
+			if (!DsaPointerIsValid(counter))
 				le_raise_registry_full();
-			pg_atomic_init_u32(dsa_get_address(area, place), 0);
+			pg_atomic_init_u32(dsa_get_address(area, counter), 0);
 			entry = le_registry_insert(LE_ROLE_TABLE, &role, &found);
 			if (!found)
-				entry->counter = place;
+				entry->counter = counter;
 			else
-				dsa_free(area, place);
+				dsa_free(area, counter);
 		}
 		last = entry->counter;
 		last_role = role;
