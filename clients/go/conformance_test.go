@@ -91,7 +91,7 @@ func integer(word string) *int64 {
 }
 
 func runCase(t *testing.T, lines []string) {
-	w := &world{t: t, random: 1, token: 6, shown: strings.Fields("job cancel ousted error end proclaimed told refused")}
+	w := &world{t: t, random: 1, token: 6, shown: strings.Fields("job cancel ousted error end told refused")}
 	var given, random []string
 	settings := map[string]*[]string{"hold": &w.held, "starve": &w.starved, "show": &w.shown, "random": &random}
 	for i, line := range lines {
@@ -218,8 +218,6 @@ func (w *world) act(a action) {
 			shown += fmt.Sprint(" ", a.term.token)
 		} else if a.version != nil {
 			shown += fmt.Sprint(" ", *a.version)
-		} else if what == "proclaim" {
-			shown += " " + a.value
 		}
 	case what == "close" && w.asked.serial > 0:
 		w.givenUp, w.asked = w.asked, action{}
@@ -234,8 +232,6 @@ func (w *world) act(a action) {
 		shown += " none none none"
 	case what == "told":
 		shown = fmt.Sprintf("told %d %s %s", a.leader.Token, a.leader.Identity, *cmp.Or(a.leader.Value, text("none*1")))
-	case what == "proclaimed" && a.err == nil:
-		shown += " ok"
 	case what == "end" && a.err == nil && w.m.once && !w.m.ran:
 		shown += " denied"
 	case what == "cancel" && w.m.over != nil && !errors.Is(a.err, ErrLost) && !errors.Is(a.err, ErrInDoubt):
@@ -257,7 +253,7 @@ func kindOf(err error) string {
 	var permanent *PermanentError
 	var server *pgconn.PgError
 	for kind, sentinel := range map[string]error{
-		"lost": ErrLost, "in doubt": ErrInDoubt, "over": ErrNotLeading, "timeout": ErrTimeout, "no-connection": ErrNoConnection,
+		"lost": ErrLost, "in doubt": ErrInDoubt, "timeout": ErrTimeout, "no-connection": ErrNoConnection,
 		"job": ErrJob, "slow job": ErrSlowJob, "callback": ErrCallback,
 	} {
 		if errors.Is(err, sentinel) {
@@ -338,8 +334,6 @@ func (w *world) arrive(words []string) {
 	case "heartbeat":
 		w.m.term.Heartbeat()
 		w.step(func() {})
-	case "proclaim":
-		w.step(func() { w.m.onProclaim(action{what: "proclaim", term: w.m.term, value: words[1]}) })
 	case "stop":
 		w.step(w.m.onStop)
 	case "job", "elected", "ousted":

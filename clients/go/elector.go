@@ -14,17 +14,16 @@ const never = time.Duration(math.MaxInt64)
 
 // An action is something that a machine wants to be done: a statement if it
 // has a serial, and else "close", "elected", "job", "cancel", "ousted",
-// "error", "proclaimed", "told" or "end".
+// "error", "told" or "end".
 type action struct {
-	what, value string
-	serial      int
-	term        *Term         // the present one; of a bid, that of a lease to take again
-	wait        time.Duration // for which a bid waits in the server
-	version     *int64        // that a follower knows
-	reason      Reason
-	leader      *Leader
-	err         error
-	reply       chan<- error
+	what    string
+	serial  int
+	term    *Term         // the present one; of a bid, that of a lease to take again
+	wait    time.Duration // for which a bid waits in the server
+	version *int64        // that a follower knows
+	reason  Reason
+	leader  *Leader
+	err     error
 }
 
 // An ask is a statement on its way.
@@ -106,7 +105,6 @@ type machine struct {
 	due, reportAt time.Duration
 	began         time.Duration // when elected was called
 	carried       int           // the calls of heartbeat that were told to the server
-	proclaims     []action
 }
 
 func newMachine(w way, election string, o *Options, clock func() time.Duration, random func() float64) *machine {
@@ -116,7 +114,7 @@ func newMachine(w way, election string, o *Options, clock func() time.Duration, 
 }
 
 func (m *machine) forgetTerm() {
-	m.term, m.over, m.refused, m.reason, m.carried, m.proclaims = nil, nil, false, "", 0, nil
+	m.term, m.over, m.refused, m.reason, m.carried = nil, nil, false, "", 0
 	m.due, m.reportAt, m.began = never, never, never
 }
 
@@ -149,7 +147,7 @@ type timer struct {
 
 // timers returns what is due when, in the order in which it is done.
 func (m *machine) timers() []timer {
-	doubt, deadline, question, proclamation := never, never, never, never
+	doubt, deadline, question := never, never, never
 	if m.holds() {
 		doubt = m.term.validUntil()
 	}
@@ -157,12 +155,9 @@ func (m *machine) timers() []timer {
 		deadline = m.asked.deadline
 	} else if m.holds() {
 		question = m.due
-		if len(m.proclaims) > 0 {
-			proclamation = m.now
-		}
 	}
 	return []timer{{doubt, m.doubt}, {deadline, m.giveUp}, {m.reportAt, m.reportSlowJob},
-		{m.until, m.campaign}, {question, m.confirm}, {proclamation, m.proclaim}}
+		{m.until, m.campaign}, {question, m.confirm}}
 }
 
 func (m *machine) passTime() {
@@ -252,11 +247,6 @@ func (m *machine) onAnswer(serial int, a answer, err error) {
 		m.answerBid(q, a)
 	case "confirm", "beat":
 		m.answerConfirm(q, a)
-	case "proclaim":
-		if !a.leads {
-			err = ErrNotLeading
-		}
-		m.proclaimed(err)
 	case "resign":
 		yields := m.over != nil && !m.opens
 		m.finish()
@@ -283,7 +273,7 @@ func (m *machine) onBroken(err error) {
 }
 
 func (m *machine) fail(q *ask, err error) {
-	m.refused = m.refused || q.what != "proclaim" && serverError(err).Code == "42501"
+	m.refused = m.refused || serverError(err).Code == "42501"
 	switch {
 	case m.phase <= confirming:
 		m.failAttempt(q, err)
@@ -295,13 +285,6 @@ func (m *machine) fail(q *ask, err error) {
 		}
 		m.finish()
 		m.left = term
-	case q.what == "proclaim":
-		m.proclaimed(err)
-		if !m.opens {
-			m.close()
-		} else if refused := serverError(err); refused.Code == "" || refused.SeverityUnlocalized == "FATAL" {
-			m.connectionLost(err)
-		}
 	case m.opens:
 		m.connectionLost(err)
 	default:
@@ -489,24 +472,6 @@ func (m *machine) reportSlowJob() {
 	m.report(fmt.Errorf("%w within %v", ErrSlowJob, m.opt.StopTimeout))
 }
 
-func (m *machine) onProclaim(a action) {
-	if a.term != m.term || !m.holds() || m.reason != "" {
-		m.do(action{what: "proclaimed", err: ErrNotLeading, reply: a.reply})
-		return
-	}
-	m.proclaims = append(m.proclaims, a)
-}
-
-func (m *machine) proclaim() { m.send(m.proclaims[0], min(m.limit, m.retry)) }
-
-// proclaimed tells how the first proclamation ends, unless that was told.
-func (m *machine) proclaimed(err error) {
-	if len(m.proclaims) > 0 {
-		m.do(action{what: "proclaimed", err: err, reply: m.proclaims[0].reply})
-		m.proclaims = m.proclaims[1:]
-	}
-}
-
 // The end of a term
 
 func (m *machine) onStop() {
@@ -556,9 +521,6 @@ func (m *machine) cancel(reason Reason, err error) {
 			m.do(action{what: "cancel", err: err})
 			m.reportAt = m.now + m.opt.StopTimeout
 		}
-	}
-	for len(m.proclaims) > 0 {
-		m.proclaimed(ErrNotLeading)
 	}
 }
 

@@ -38,11 +38,10 @@ func (e *PermanentError) Unwrap() error { return e.Err }
 // ([pgconn.PgError]). Test with [errors.Is].
 //
 // [context.Cause] of a job's context returns ErrLost or ErrInDoubt, besides a
-// stop. [Term.Proclaim] returns ErrNotLeading.
+// stop. [Term.Proclaim] returns ErrLost.
 var (
 	ErrLost         = errors.New("leadership is lost")
 	ErrInDoubt      = errors.New("leadership is in doubt")
-	ErrNotLeading   = errors.New("the term is over")
 	ErrJob          = errors.New("the job failed")
 	ErrSlowJob      = errors.New("the job has not stopped")
 	ErrCallback     = errors.New("a callback failed")

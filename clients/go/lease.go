@@ -14,8 +14,6 @@ func (e *Elector) lease(a action, r *answer) query {
 	switch {
 	case a.what == "resign":
 		return query{`SELECT le_resign($1::text, $2::bigint)`, []any{a.term.election, a.term.token}, []any{&r.leads}}
-	case a.what == "proclaim":
-		return query{`SELECT le_proclaim($1::text, $2::text, $3::bigint)`, []any{a.term.election, a.value, a.term.token}, []any{&r.leads}}
 	case a.what == "confirm":
 		return query{`SELECT le_renew($1::text, $2::bigint)`, []any{a.term.election, a.term.token}, []any{&r.leads}}
 	case a.term != nil: // take it again, or the same seat

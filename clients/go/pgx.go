@@ -22,9 +22,7 @@ type query struct {
 
 // ask runs the statement. It needs no prepared statements, whatever the pool
 // is configured for, so that it works through PgBouncer.
-func (q query) ask(ctx context.Context, o *Options, from interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}) error {
+func (q query) ask(ctx context.Context, o *Options, from Querier) error {
 	return explained(from.QueryRow(ctx, o.le(q.sql), append([]any{pgx.QueryExecModeExec}, q.args...)...).Scan(q.into...))
 }
 

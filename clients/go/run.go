@@ -247,8 +247,6 @@ func (e *Elector) act(a action) {
 				e.opt.Logger.Error("OnError failed", "failure", failure, "error", a.err)
 			}
 		})
-	case "proclaimed":
-		a.reply <- a.err
 	}
 }
 

@@ -195,29 +195,6 @@ func TestT5StopBeforeRun(t *testing.T) {
 	}
 }
 
-func TestFormerTermProclaims(t *testing.T) {
-	var first *Term
-	e := made(t, Options{}, none)
-	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
-	err := e.Run(ctx, func(ctx context.Context, term *Term) error {
-		if first == nil {
-			first = term
-			return nil
-		}
-		if err := first.Proclaim(ctx, "here"); !errors.Is(err, ErrNotLeading) {
-			t.Error(err)
-		}
-		if err := term.Proclaim(ctx, "here"); err != nil {
-			t.Error(err)
-		}
-		stop()
-		return nil
-	})
-	if err != nil || e.Stats().Terms != 2 {
-		t.Error(err, e.Stats())
-	}
-}
-
 // A silentServer accepts connections, and says nothing but a greeting from the second one on.
 type silentServer struct {
 	pool                    *pgxpool.Pool

@@ -374,17 +374,21 @@ func TestS06LeaderAndFollow(t *testing.T) {
 	for _, o := range []Options{{Identity: "one"}, {Identity: "two", TTL: ttl}} {
 		c := run(t, pool, election, idle, o)
 		next(o.Identity)
-		if err := c.elected().Proclaim(ctx, "here"); err != nil {
+		term := c.elected()
+		if err := term.Proclaim(ctx, pool, "here"); err != nil {
 			t.Error(err)
 		}
 		next(o.Identity + " here")
-		if err := c.elected().Proclaim(ctx, strings.Repeat("x", 8193)); err == nil {
-			t.Error("a long value is proclaimed")
+		if err := term.Proclaim(ctx, pool, strings.Repeat("x", 8193)); serverError(err).Code != "22001" {
+			t.Error(err)
 		}
-		term := c.elected()
+		if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return term.Proclaim(ctx, tx, "there") }); err != nil {
+			t.Error(err)
+		}
+		next(o.Identity + " there")
 		c.stop()
 		next("<nil>")
-		if err := term.Proclaim(ctx, "there"); !errors.Is(err, ErrNotLeading) {
+		if err := term.Proclaim(ctx, pool, "where"); !errors.Is(err, ErrLost) {
 			t.Error(err)
 		}
 	}

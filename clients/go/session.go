@@ -38,8 +38,6 @@ func (e *Elector) session(a action, r *answer) query {
 		return query{`SELECT le_heartbeat($1::text), pg_backend_pid()`, []any{a.term.election}, []any{&r.leads, &r.pid}}
 	case "resign":
 		return query{`SELECT le_resign($1::text, identity => $2::text)`, []any{a.term.election, e.opt.Identity}, []any{&r.leads}}
-	case "proclaim":
-		return query{`SELECT le_proclaim($1::text, $2::text)`, []any{a.term.election, a.value}, []any{&r.leads}}
 	}
 	return query{`SELECT le_am_leader($1::text, identity => $2::text), pg_backend_pid()`,
 		[]any{a.term.election, e.opt.Identity}, []any{&r.leads, &r.pid}}

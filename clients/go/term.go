@@ -71,9 +71,14 @@ func (t *Term) validUntil() time.Duration {
 	return min(t.confirmedUntil, t.beatenUntil, t.beatAt+t.beatLength)
 }
 
+// A Querier is a pool, a connection or a transaction of pgx, or a [Tx].
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
 // A Tx is a transaction of pgx, or one that [SQL] makes fit. A pool is none.
 type Tx interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Querier
 	Rollback(ctx context.Context) error
 }
 
@@ -84,7 +89,7 @@ type SQLTx interface {
 }
 
 // SQL makes a transaction of database/sql, with any driver, fit for
-// [Term.Guard] and [Term.Once].
+// [Term.Guard], [Term.Once] and [Term.Proclaim].
 func SQL(tx SQLTx) Tx { return sqlTx{tx} }
 
 type sqlTx struct{ SQLTx }
@@ -110,6 +115,17 @@ func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err 
 	return first, err
 }
 
+// Proclaim publishes a value until the term ends: at once, also in a
+// transaction that is rolled back. It returns [ErrLost] if the term is over.
+func (t *Term) Proclaim(ctx context.Context, on Querier, value string) error {
+	var leads bool
+	err := query{`SELECT le_proclaim($1::text, $2::text, $3::bigint)`, []any{t.election, value, t.token}, []any{&leads}}.ask(ctx, t.elector.opt, on)
+	if err == nil && !leads {
+		err = ErrLost
+	}
+	return err
+}
+
 // GuardSQL returns the statement of Guard, without parameters, for what takes a
 // whole statement only.
 func (t *Term) GuardSQL() string {
@@ -130,18 +146,3 @@ func literal(s string) string {
 }
 
 var plain = regexp.MustCompile(`^[\w ./-]+$`)
-
-// Proclaim publishes a value until the term ends. It returns [ErrNotLeading]
-// if the term is over.
-func (t *Term) Proclaim(ctx context.Context, value string) error {
-	reply := make(chan error, 1)
-	t.elector.post(func() { t.elector.m.onProclaim(action{what: "proclaim", term: t, value: value, reply: reply}) })
-	select {
-	case err := <-reply:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.elector.ended:
-		return ErrNotLeading
-	}
-}

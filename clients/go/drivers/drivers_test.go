@@ -149,6 +149,12 @@ func TestS10S11Transactions(t *testing.T) {
 				var former *leaderelection.Term
 				if ran, err := elector.TryRun(ctx, 0, func(_ context.Context, term *leaderelection.Term) error {
 					former = term
+					if err := in(func(tx transaction) error { return term.Proclaim(ctx, tx, "?, $1") }); err != nil {
+						return err
+					}
+					if leader, err := leaderelection.LeaderOf(ctx, pool, term.Election(), nil); err != nil || leader == nil || leader.Value == nil || *leader.Value != "?, $1" {
+						t.Error(leader, err)
+					}
 					return recordOnce(t, in, term)
 				}); !ran || err != nil {
 					t.Fatal(ran, err)
@@ -161,6 +167,9 @@ func TestS10S11Transactions(t *testing.T) {
 					if err := in(call); err == nil || !isState(err, "LE001") {
 						t.Error(i, err)
 					}
+				}
+				if err := in(func(tx transaction) error { return former.Proclaim(ctx, tx, "") }); !errors.Is(err, leaderelection.ErrLost) {
+					t.Error(err)
 				}
 			})
 		}
