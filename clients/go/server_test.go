@@ -2,6 +2,7 @@ package leaderelection
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -595,13 +596,43 @@ func TestS11Guard(t *testing.T) {
 	ctx := context.Background()
 	c := run(t, pool, election, idle, Options{TTL: ttl})
 	term := c.elected()
-	guard := func(tx pgx.Tx) error { return term.Guard(ctx, tx) }
-	if err := pgx.BeginFunc(ctx, pool, guard); err != nil {
-		t.Error(err)
+	for name, call := range map[string]func(Tx) error{
+		"guard": func(tx Tx) error { return term.Guard(ctx, tx) },
+		"once":  func(tx Tx) error { _, err := term.Once(ctx, tx, time.Now()); return err },
+	} {
+		in := func(before string) error {
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, before); err != nil {
+					return err
+				}
+				return call(tx)
+			})
+		}
+		if err := in("COMMIT"); !errors.Is(err, pgx.ErrTxClosed) {
+			t.Error(name, err)
+		}
+		if name == "once" && fetch[int](t, pool, "SELECT count(*) FROM le_once_done WHERE name = $1", election) > 0 {
+			t.Error("the job is recorded without a transaction")
+		}
+		if err := in(""); err != nil {
+			t.Error(name, err)
+		}
+		defer func() {
+			if err := in(""); serverError(err).Code != "LE001" {
+				t.Error(name, err)
+			}
+		}()
 	}
 	c.stop()
-	if err := pgx.BeginFunc(ctx, pool, guard); serverError(err).Code != "LE001" {
-		t.Error(err)
+}
+
+// What is no transaction does not compile where one is needed.
+func TestS11Types(t *testing.T) {
+	for _, v := range []any{new(pgxpool.Pool), new(pgxpool.Conn), new(pgx.Conn), new(sql.DB), new(sql.Conn)} {
+		_, isTx := v.(Tx)
+		if _, isSQLTx := v.(SQLTx); isTx || isSQLTx {
+			t.Errorf("%T", v)
+		}
 	}
 }
 

@@ -104,15 +104,23 @@ func (t sqlTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 // Guard lets a transaction commit only as long as the term runs.
 func (t *Term) Guard(ctx context.Context, tx Tx) error {
-	return query{`SELECT le_assert_leader($1::text, $2::bigint)`, []any{t.election, t.token}, []any{new(string)}}.ask(ctx, t.elector.opt, tx)
+	return t.in(ctx, tx, query{`SELECT le_assert_leader($1::text, $2::bigint)`, []any{t.election, t.token}, []any{new(string)}})
 }
 
 // Once reports whether the job that is due at a time is to be done in this
 // transaction, because it has not been done by any other. It also guards the
 // transaction.
 func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err error) {
-	err = query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{t.election, due.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano), t.token}, []any{&first}}.ask(ctx, t.elector.opt, tx)
+	err = t.in(ctx, tx, query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{t.election, due.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano), t.token}, []any{&first}})
 	return first, err
+}
+
+// in runs a statement in a transaction, unless another statement has ended that.
+func (t *Term) in(ctx context.Context, tx Tx, q query) error {
+	if c, ok := tx.(interface{ Conn() *pgx.Conn }); ok && c.Conn().PgConn().TxStatus() == 'I' {
+		return fmt.Errorf("%w: each statement would commit by itself", pgx.ErrTxClosed)
+	}
+	return q.ask(ctx, t.elector.opt, tx)
 }
 
 // Proclaim publishes a value until the term ends: at once, also in a

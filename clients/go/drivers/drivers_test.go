@@ -176,6 +176,15 @@ func TestS10S11Transactions(t *testing.T) {
 	}
 }
 
+// What GORM has beside a transaction is none.
+func TestS11GORM(t *testing.T) {
+	for _, config := range []gorm.Config{{}, {PrepareStmt: true}, {SkipDefaultTransaction: true}} {
+		if _, isTx := openGORM(t, open(t, ""), config).Statement.ConnPool.(leaderelection.SQLTx); isTx {
+			t.Error(config)
+		}
+	}
+}
+
 func isState(err error, state string) bool {
 	var server interface{ SQLState() string }
 	return errors.As(err, &server) && server.SQLState() == state
