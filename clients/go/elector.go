@@ -362,7 +362,7 @@ func (m *machine) failAttempt(q *ask, err error) {
 	notYet := server.Code == "LE003"
 	if server.Code == "42501" && m.left != nil { // of a role that was replaced
 		m.left = nil
-	} else if cause := permanent(server.Code); cause != "" && q.what == m.bid && !m.stopping {
+	} else if cause := permanent(server.Code); cause != "" && q.what == m.bid && q.begun && !m.stopping {
 		m.end(&PermanentError{cause, err})
 		return
 	}

@@ -50,6 +50,7 @@ var ends = map[string]func() error{
 	"panic odd":   func() error { panic(&hostile{}) },
 	"panic quiet": func() error { panic(silencer{}) },
 	"goexit":      func() error { runtime.Goexit(); return nil },
+	"permanent":   func() error { return &PermanentError{CauseExtension, &pgconn.PgError{Code: "42P01"}} },
 }
 
 // panics tells whether f is one of ends that a function without a result can have.

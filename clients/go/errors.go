@@ -88,8 +88,8 @@ func explained(err error) error {
 // conclude does on another connection what is left to do about an error that
 // has ended a state machine.
 func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error {
-	var end *PermanentError
-	if !errors.As(err, &end) {
+	end, ok := err.(*PermanentError) // and not one in an error of the job
+	if !ok {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
