@@ -213,6 +213,8 @@ func (e *Elector) run(ctx context.Context, job Job, begin func()) (ran bool, err
 	if job == nil || e.called.Swap(true) {
 		return false, errors.New("leaderelection: the job is nil, or Run or TryRun was called before")
 	}
+	ctx, release := context.WithCancel(ctx) // whose methods are none of the caller's
+	defer release()
 	e.ctx, e.job = ctx, job
 	err = e.drive(ctx, begin)
 	e.reports.add(func() {})

@@ -195,6 +195,33 @@ func TestT5StopBeforeRun(t *testing.T) {
 	}
 }
 
+// A spent context panics when it is asked for a value.
+type spent struct {
+	context.Context
+	now atomic.Bool
+}
+
+func (s *spent) Value(key any) any {
+	if s.now.Load() {
+		panic("spent")
+	}
+	return s.Context.Value(key)
+}
+
+// A stop cancels the job, whatever has become of the context of Run.
+func TestSpentContext(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	odd := &spent{Context: ctx}
+	if err := made(t, Options{}, none).Run(odd, func(ctx context.Context, _ *Term) error {
+		odd.now.Store(true)
+		stop()
+		<-ctx.Done()
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A silentServer accepts connections, and says nothing but a greeting from the second one on.
 type silentServer struct {
 	pool                    *pgxpool.Pool
