@@ -55,12 +55,7 @@ func (l *link) ask(q query, begun func()) error {
 	if !l.own {
 		return l.pool.AcquireFunc(l.life, func(conn *pgxpool.Conn) error {
 			begun()
-			var err error
-			if conn.Conn().PgConn().TxStatus() == 'I' {
-				err = q.ask(l.life, l.opt, conn)
-			} else {
-				err = errors.New("the connection is in a transaction, by a hook of the pool") // which does not commit
-			}
+			err := l.on(l.life, conn.Conn(), q)
 			if err != nil {
 				_ = conn.Conn().Close(l.life) // it may lead to a server that is none any more
 			}
@@ -73,9 +68,18 @@ func (l *link) ask(q query, begun func()) error {
 		return err
 	}
 	begun()
-	err := q.ask(context.Background(), l.opt, l.conn)
+	err := l.on(context.Background(), l.conn, q)
 	l.watch()
 	return err
+}
+
+// on runs the statement on a connection, unless that is in a transaction, which
+// would not commit.
+func (l *link) on(ctx context.Context, conn *pgx.Conn, q query) error {
+	if conn.PgConn().TxStatus() != 'I' {
+		return errors.New("the connection is in a transaction, by a hook of the pool")
+	}
+	return q.ask(ctx, l.opt, conn)
 }
 
 // connect opens a connection with the configuration of the pool.

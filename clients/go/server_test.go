@@ -439,10 +439,9 @@ func TestS07Every(t *testing.T) {
 	}
 }
 
-// A lease in a transaction that does not commit is none.
-func TestS02OpenTransaction(t *testing.T) {
-	admin, election := connect(t, "DATABASE_URL"), unique(t)
-	config := admin.Config()
+// What is not committed is no lease, and a leader does not keep a transaction open.
+func TestS01S02OpenTransaction(t *testing.T) {
+	config := connect(t, "DATABASE_URL").Config()
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "BEGIN")
 		return err
@@ -452,12 +451,14 @@ func TestS02OpenTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	e, err := New(pool, election, &Options{TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ran, err := e.TryRun(context.Background(), 0, func(context.Context, *Term) error { return nil }); ran || err == nil {
-		t.Error(ran, err)
+	for way, o := range map[string]Options{"session": {}, "lease": {TTL: ttl}} {
+		e, err := New(pool, unique(t), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ran, err := e.TryRun(context.Background(), 0, func(context.Context, *Term) error { return nil }); ran || err == nil {
+			t.Error(way, ran, err)
+		}
 	}
 }
 
