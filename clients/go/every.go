@@ -137,7 +137,7 @@ func Due(schedule Schedule, task func(ctx context.Context, term *Term, due time.
 		var last time.Time
 		for {
 			term.Heartbeat()
-			if err := caught(func() error { return unlessTold(ctx, term.tick(ctx, schedule, &last, task)) }); err != nil {
+			if err := caughtIn(ctx, func() error { return term.tick(ctx, schedule, &last, task) }); err != nil {
 				term.elector.post(func() { term.elector.m.report(err) })
 			}
 			select {
@@ -166,7 +166,7 @@ func (t *Term) tick(ctx context.Context, schedule Schedule, last *time.Time, tas
 		return fmt.Errorf("no task is due in election %q: %w", t.election, err)
 	}
 	if !due.IsZero() {
-		if err = explained(task(ctx, t, due)); err != nil {
+		if err = explained(caught(func() error { return task(ctx, t, due) })); err != nil {
 			return fmt.Errorf("the task of %v in election %q failed: %w", due.UTC(), t.election, err)
 		}
 	}

@@ -233,7 +233,7 @@ func (e *Elector) act(a action) {
 	case "elected":
 		a.term.elector = e
 		e.reports.add(func() { e.opt.Logger.Info("elected", "term", a.term.election, "token", a.term.token) })
-		e.beside(func() error { e.opt.OnElected(a.term); return nil })
+		e.beside(func() { e.opt.OnElected(a.term) })
 	case "job":
 		e.begin(a.term)
 	case "cancel":
@@ -242,7 +242,7 @@ func (e *Elector) act(a action) {
 		e.reports.add(func() {
 			e.opt.Logger.Info("ousted", "term", a.term.election, "token", a.term.token, "reason", a.reason)
 		})
-		e.beside(func() error { e.opt.OnOusted(a.term, a.reason); return nil })
+		e.beside(func() { e.opt.OnOusted(a.term, a.reason) })
 	case "error":
 		e.reports.add(func() {
 			if failure := caught(func() error { e.opt.OnError(a.err); return nil }); failure != nil {
@@ -256,46 +256,51 @@ func (e *Elector) act(a action) {
 func (e *Elector) begin(term *Term) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(e.ctx))
 	e.cancel = cancel
-	e.beside(func() error {
-		defer cancel(nil)
-		return unlessTold(ctx, e.job(ctx, term))
-	})
-}
-
-// unlessTold returns an error, unless it only tells of the cancelled context.
-func unlessTold(ctx context.Context, err error) error {
-	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
-		return nil
-	}
-	return err
-}
-
-// beside calls a callback or the job in the background.
-func (e *Elector) beside(f func() error) {
 	go func() {
-		err := caught(f)
+		err := caughtIn(ctx, func() error { return e.job(ctx, term) })
+		cancel(nil)
+		e.post(func() { e.m.onReturned(err) })
+	}()
+}
+
+// beside calls a callback in the background.
+func (e *Elector) beside(f func()) {
+	go func() {
+		err := caught(func() error { f(); return nil })
 		e.post(func() { e.m.onReturned(err) })
 	}()
 }
 
 // caught calls a function that is, or calls, one of the user's. It returns its
 // error as a [caughtError], and as an error its panic, or the end of its
-// goroutine, as by t.FailNow of a test.
-func caught(f func() error) error {
-	result := make(chan error, 1)
+// goroutine, as by t.FailNow of a test. An error that hangs when it is asked
+// what it is becomes another one after a second.
+func caught(f func() error) error { return caughtIn(context.Background(), f) }
+
+// caughtIn does likewise, but ignores an error that only tells of the cancelled
+// context.
+func caughtIn(ctx context.Context, f func() error) error {
+	result := make(chan error, 3)
+	limit := func() { time.AfterFunc(time.Second, func() { result <- errors.New("its error hangs") }) }
 	go func() {
 		err := errors.New("it has ended its goroutine")
 		defer func() { result <- err }()
 		defer func() {
 			if p := recover(); p != nil {
+				limit()
 				err = fmt.Errorf("panic: %s\n%s", message(p), debug.Stack())
 			}
 		}()
 		failure := f()
 		if failure != nil {
-			failure = caughtError{failure, message(failure), serverError(failure)}
+			limit()
 		}
-		err = failure
+		told := ctx.Err() != nil && (errors.Is(failure, context.Canceled) || errors.Is(failure, context.Cause(ctx)))
+		if failure == nil || told {
+			err = nil
+		} else {
+			err = caughtError{failure, message(failure), serverError(failure)}
+		}
 	}()
 	return <-result
 }
