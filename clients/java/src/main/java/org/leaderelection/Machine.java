@@ -116,18 +116,18 @@ abstract class Machine {
   /** Ends, or pauses, after an error, which can be a permanent one. */
   void failAttempt(LeaderElectionException error, PermanentException permanent) {
     disconnect();
-    if (permanent != null && !stopping || now >= lastAttempt) {
-      end(permanent != null && !stopping ? permanent : error);
+    if (!stopping && (permanent != null || now >= lastAttempt)) {
+      end(permanent != null ? permanent : error);
       return;
     }
     boolean notYet = "LE003".equals(error.sqlState());
     if (!notYet || !toldNotYet) report(error);
     toldNotYet = notYet;
-    Matcher named = NAMED.matcher(error.getMessage());
     if (stopping) {
       end(null);
       return;
     }
+    Matcher named = NAMED.matcher(error.getMessage());
     boolean told = notYet && named.find();
     pause(told ? Double.parseDouble(named.group(1)) / 1000 : backoff(15, failures));
     until = Math.min(until, lastAttempt);
