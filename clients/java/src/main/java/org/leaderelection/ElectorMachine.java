@@ -1,9 +1,6 @@
 package org.leaderelection;
 
-import java.util.ArrayDeque;
-import java.util.Deque;
 import org.leaderelection.Elector.Reason;
-import org.leaderelection.World.Proclamation;
 
 /** The state machine of an elector. */
 final class ElectorMachine extends Machine {
@@ -24,7 +21,6 @@ final class ElectorMachine extends Machine {
   Term term;
   volatile int terms;
   volatile int confirmations;
-  private final Deque<Proclamation> proclaims = new ArrayDeque<>();
   private Phase phase = Phase.STOPPED;
   private Object pid; // of the server connection
   private Long token; // of the lease that could not be resigned
@@ -86,11 +82,8 @@ final class ElectorMachine extends Machine {
       report(new LeaderElectionException(ErrorKind.SLOW_JOB, message, null));
     }
     if (phase == Phase.LEAVING) leave();
-    if (asking != null || !holds()) return;
-    if (now >= due) {
+    if (asking == null && holds() && now >= due) {
       send(way.opens && way.beats() && term.takeBeat() ? "beat" : "confirm", null, way.patience);
-    } else if (!proclaims.isEmpty()) {
-      send("proclaim", proclaims.peek().value(), way.proclaiming);
     }
   }
 
@@ -130,7 +123,6 @@ final class ElectorMachine extends Machine {
         bid();
       }
       case "bid" -> bidden(ask, row);
-      case "proclaim" -> proclaimed(yes ? null : new LostException(ErrorKind.OVER, term, null));
       case "resign" -> {
         boolean yields = over != null && !way.opens;
         finish();
@@ -210,18 +202,6 @@ final class ElectorMachine extends Machine {
     }
   }
 
-  void proclaim(Term during, Proclamation call) {
-    if (holds() && reason == null && during == term) proclaims.add(call);
-    else call.done().completeExceptionally(new LostException(ErrorKind.OVER, during, null));
-  }
-
-  private void proclaimed(LeaderElectionException error) {
-    Proclamation call = proclaims.poll();
-    if (call == null) return; // it was told that the term is over
-    if (error == null) call.done().complete(null);
-    else call.done().completeExceptionally(error);
-  }
-
   // The end of a term
 
   @Override
@@ -240,16 +220,14 @@ final class ElectorMachine extends Machine {
   }
 
   private void cancel(Reason why) {
-    if (reason == null) {
-      reason = why;
-      if (why == Reason.JOB_RETURNED || now >= began + LASTING) crashes = 0;
-      term.cancel();
-      if (phase == Phase.JOB) {
-        world.cancel();
-        reportAt = now + way.stopTimeout;
-      }
+    if (reason != null) return;
+    reason = why;
+    if (why == Reason.JOB_RETURNED || now >= began + LASTING) crashes = 0;
+    term.cancel();
+    if (phase == Phase.JOB) {
+      world.cancel();
+      reportAt = now + way.stopTimeout;
     }
-    while (!proclaims.isEmpty()) proclaimed(new LostException(ErrorKind.OVER, term, null));
   }
 
   private void doubt() {
@@ -313,10 +291,6 @@ final class ElectorMachine extends Machine {
       failAttempt(error, null);
     } else if (phase == Phase.CAMPAIGN || phase == Phase.CONFIRMING) {
       super.fail(ask, error);
-    } else if (ask.kind().equals("proclaim")) {
-      proclaimed(error);
-      if (!way.opens) disconnect();
-      else if (error.kind() != ErrorKind.SERVER) connectionLost(error);
     } else if (ask.kind().equals("resign")) {
       report(error);
       token = way.opens || refused ? null : (Long) term.token();

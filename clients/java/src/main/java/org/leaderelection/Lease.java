@@ -16,9 +16,8 @@ final class Lease extends Way {
     between = Math.min(1, interval);
     limit = Math.min(5, length / 3);
     patience = Math.min(5, length / 5);
-    proclaiming = Math.min(1, length / 10);
     validity = length * 2 / 3;
-    retry = proclaiming;
+    retry = Math.min(1, length / 10);
   }
 
   @Override
@@ -27,11 +26,7 @@ final class Lease extends Way {
     if (kind.equals("bid")) return query(LEASE, election, ttl.toString(), identity, value);
     String name = term.election();
     long token = term.token();
-    return switch (kind) {
-      case "resign" -> query("SELECT le_resign(?::text, ?::bigint)", name, token);
-      case "proclaim" ->
-          query("SELECT le_proclaim(?::text, ?::text, ?::bigint)", name, value, token);
-      default -> query("SELECT le_renew(?::text, ?::bigint)", name, token);
-    };
+    String function = kind.equals("resign") ? "le_resign" : "le_renew";
+    return query("SELECT " + function + "(?::text, ?::bigint)", name, token);
   }
 }

@@ -12,7 +12,6 @@ final class Session extends Way {
     interval = Math.min(1, heartbeat / 4);
     limit = Math.min(5, heartbeat / 3);
     patience = limit;
-    proclaiming = limit;
     validity = 6;
     round = 300;
     beat = options.heartbeat;
@@ -26,7 +25,6 @@ final class Session extends Way {
       case "bid" -> campaign("timeout => '" + Math.round(wait * 1000) + " ms', heartbeat", beat);
       case "beat" -> query("SELECT le_heartbeat(?::text)" + PID, name);
       case "resign" -> query("SELECT le_resign(?::text, identity => ?::text)", name, identity);
-      case "proclaim" -> query("SELECT le_proclaim(?::text, ?::text)", name, value);
       default -> query("SELECT le_am_leader(?::text, identity => ?::text)" + PID, name, identity);
     };
   }

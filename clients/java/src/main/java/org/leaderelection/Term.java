@@ -4,8 +4,7 @@ import java.math.BigDecimal;
 import java.sql.Connection;
 import java.sql.SQLException;
 import java.time.Instant;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
+import org.jspecify.annotations.Nullable;
 
 /** A term of leadership, as the job sees it. All methods can be called from any thread. */
 public final class Term {
@@ -112,21 +111,18 @@ public final class Term {
   }
 
   /**
-   * Publishes a value for followers, until the term ends. Waits for the server's answer.
+   * Publishes a value for followers, until the term ends: at once, also in a transaction that is
+   * rolled back; by the SQL edition, at the commit.
    *
-   * @param value such as the address at which the leader is reached
+   * @param connection a connection of the job
+   * @param value such as the address at which the leader is reached; null for none any more
    * @throws LostException if the term is over
-   * @throws LeaderElectionException if the value could not be published
-   * @throws InterruptedException if the thread is interrupted while it waits
+   * @throws SQLException if the server refuses the value
    */
-  public void proclaim(String value) throws InterruptedException {
-    World.Proclamation call = new World.Proclamation(value, new CompletableFuture<>());
-    machine.world.post(() -> machine.proclaim(this, call));
-    try {
-      call.done().get();
-    } catch (ExecutionException e) {
-      throw (LeaderElectionException) e.getCause();
-    }
+  public void proclaim(Connection connection, @Nullable String value) throws SQLException {
+    String sql = "SELECT le_proclaim(?::text, ?::text, ?::bigint)";
+    Object[] row = Jdbc.ask(connection, machine.way.query(sql, election, value, token));
+    if (!Boolean.TRUE.equals(row[0])) throw new LostException(ErrorKind.OVER, this, null);
   }
 
   /** Returns whether the job has called heartbeat since this was asked before. */

@@ -23,7 +23,6 @@ abstract class Way {
   double between; // from one bid to the next
   double limit; // until an answer
   double patience; // until the answer of a confirmation in the term
-  double proclaiming; // until the answer of a proclamation
   double validity; // of a confirmation
   double round; // how long a bid waits at most
   double wait; // how long the next one does

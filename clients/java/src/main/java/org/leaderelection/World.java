@@ -1,12 +1,7 @@
 package org.leaderelection;
 
-import java.util.concurrent.CompletableFuture;
-
 /** What a state machine acts on, in the order in which it is to be done. None of this waits. */
 abstract class World {
-  /** A call of {@link Term#proclaim}. */
-  record Proclamation(String value, CompletableFuture<Void> done) {}
-
   abstract double clock();
 
   abstract double random();

@@ -20,7 +20,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
@@ -121,7 +120,7 @@ class ConformanceTest {
   private static final class Simulation extends World {
     final Deque<String> out = new ArrayDeque<>();
     private final Set<String> shown =
-        new HashSet<>(List.of("job", "cancel", "ousted", "error", "end", "proclaimed", "told"));
+        new HashSet<>(List.of("job", "cancel", "ousted", "error", "end", "told"));
     private final Set<String> held = new HashSet<>();
     private final Set<String> starved = new HashSet<>();
     private final Deque<Runnable> inbox = new ArrayDeque<>();
@@ -286,11 +285,6 @@ class ConformanceTest {
           elector.term.heartbeat();
           step(() -> {});
         }
-        case "proclaim" -> {
-          Proclamation call = new Proclamation(words.get(1), new CompletableFuture<>());
-          call.done().whenComplete((done, e) -> proclaimed((LeaderElectionException) e));
-          step(() -> elector.proclaim(elector.term, call));
-        }
         case "stop" -> step(machine::stop);
         default -> fail("unknown");
       }
@@ -428,10 +422,6 @@ class ConformanceTest {
     @Override
     void error(LeaderElectionException error) {
       show("error", "error", kind(error));
-    }
-
-    private void proclaimed(LeaderElectionException error) {
-      show("proclaimed", "proclaimed", error == null ? "ok" : kind(error));
     }
 
     @Override

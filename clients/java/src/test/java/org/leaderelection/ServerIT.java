@@ -329,7 +329,11 @@ class ServerIT {
     assertEquals(Optional.empty(), election.leader());
     Job job =
         term -> {
-          term.proclaim("host-1");
+          try (Connection connection = direct().getConnection()) {
+            term.proclaim(connection, "host-1");
+            String tooLong = "x".repeat(8193);
+            assertThrows(SQLException.class, () -> term.proclaim(connection, tooLong));
+          }
           untilCancelled(term);
         };
     Copy one = new Copy(direct(), SESSION, job);
@@ -337,7 +341,9 @@ class ServerIT {
     Term term = one.terms.get(0);
     assertEquals(Optional.of(new Leader("copy-0", term.token(), "host-1")), election.leader());
     one.close();
-    assertThrows(LostException.class, () -> term.proclaim("late"));
+    try (Connection connection = direct().getConnection()) {
+      assertThrows(LostException.class, () -> term.proclaim(connection, "late"));
+    }
     eventually(() -> seen.get(seen.size() - 1).equals("none"));
     new Copy(direct(), LEASE, job);
     eventually(() -> seen.contains("copy-1host-1"));

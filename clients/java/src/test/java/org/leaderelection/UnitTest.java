@@ -191,7 +191,6 @@ class UnitTest {
     assertFalse(term.isLeading());
     ends(run);
     assertEquals("the library's", failure.getMessage());
-    assertThrows(LostException.class, () -> term.proclaim("late"));
     elector.close();
     until(() -> elector.state() == Elector.State.STOPPED);
     until(() -> database.closed.get() >= database.opened.get());
