@@ -43,6 +43,7 @@ import org.hibernate.cfg.Configuration;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.leaderelection.Elector.Reason;
@@ -517,13 +518,22 @@ class ServerIT {
   void s11Guard() throws Exception {
     Copy one = new Copy(direct(), LEASE).elected();
     Term term = one.terms.get(0);
-    try (Connection transaction = direct().getConnection()) {
-      assertThrows(IllegalStateException.class, () -> term.guard(transaction));
-      transaction.setAutoCommit(false);
-      term.guard(transaction);
-      transaction.commit();
+    Instant due = Instant.parse("2026-01-01T00:00:00Z");
+    DataSource source = direct();
+    JdbcTemplate spring = new JdbcTemplate(source); // without a transaction
+    try (Connection connection = source.getConnection()) {
+      List<Executable> calls =
+          List.of(
+              () -> term.guard(connection),
+              () -> term.once(connection, due),
+              () -> spring.execute((Connection c) -> term.once(c, due)));
+      for (Executable call : calls) assertThrows(IllegalStateException.class, call);
+      assertEquals("0", ask("SELECT count(*) FROM le_once_done WHERE name = ?", name));
+      connection.setAutoCommit(false);
+      assertTrue(term.once(connection, due));
+      connection.commit();
       one.close();
-      SQLException over = assertThrows(SQLException.class, () -> term.guard(transaction));
+      SQLException over = assertThrows(SQLException.class, () -> term.guard(connection));
       assertEquals("LE001", over.getSQLState());
     }
   }
@@ -759,7 +769,7 @@ class ServerIT {
 
   @ParameterizedTest
   @ValueSource(strings = {"", " le_it's ? ?? :x %s $1 {d} \\ \"q\" /* -- ü"})
-  void s15Once(String more) throws Exception {
+  void s11Libraries(String more) throws Exception {
     Copy one =
         new Copy(
                 direct(),
@@ -804,9 +814,6 @@ class ServerIT {
             assertEquals("LE001", state(over), name);
           }
         });
-    try (Connection connection = direct().getConnection()) {
-      assertThrows(IllegalStateException.class, () -> term.once(connection, due[0]));
-    }
   }
 
   private static String state(Throwable error) {
