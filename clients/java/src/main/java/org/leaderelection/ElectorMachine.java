@@ -216,7 +216,11 @@ final class ElectorMachine extends Machine {
   @Override
   synchronized void abandon() {
     stopping = true;
-    if (holds()) lose(new LostException(ErrorKind.LOST, term, null));
+    try {
+      if (holds()) lose(new LostException(ErrorKind.LOST, term, null)); // the job must not go on
+    } finally {
+      super.abandon();
+    }
   }
 
   private void cancel(Reason why) {

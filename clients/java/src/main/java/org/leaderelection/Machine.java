@@ -73,7 +73,9 @@ abstract class Machine {
   }
 
   /** Nothing drives this any more. */
-  void abandon() {}
+  synchronized void abandon() {
+    world.disconnect();
+  }
 
   void stop() {
     world.disconnect();

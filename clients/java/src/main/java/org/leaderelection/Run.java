@@ -77,12 +77,12 @@ abstract class Run extends World implements AutoCloseable {
     } catch (InterruptedException e) {
       interrupted = true;
     } finally {
-      if (!ended) { // by an error of this library, or of the JVM: the job must not go on
-        ended = true;
+      ended = true; // also by an error of this library, or of the JVM
+      try {
         machine.abandon();
+      } finally {
+        returned.countDown();
       }
-      returned.countDown();
-      disconnect();
     }
     if (interrupted) Thread.currentThread().interrupt();
     return result;
@@ -159,7 +159,7 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   @Override
-  final synchronized void disconnect() {
+  final void disconnect() {
     if (link != null) link.close();
     link = null;
   }

@@ -4,6 +4,7 @@ import java.math.BigDecimal;
 import java.sql.Connection;
 import java.sql.SQLException;
 import java.time.Instant;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /** A term of leadership, as the job sees it. All methods can be called from any thread. */
@@ -11,12 +12,12 @@ public final class Term {
   private final ElectorMachine machine;
   private final String election;
   private final long token;
-  private boolean beaten;
+  private final AtomicBoolean beaten = new AtomicBoolean();
   volatile double confirmedUntil;
   volatile double beatenUntil = Machine.NEVER;
   double beatLength; // by a lease with a heartbeat
   volatile boolean cancelled;
-  private Runnable atCancellation = () -> {};
+  private volatile Runnable atCancellation = () -> {};
 
   Term(ElectorMachine machine, String election, long token) {
     this.machine = machine;
@@ -53,8 +54,8 @@ public final class Term {
   }
 
   /** Tells that the job has made progress. Sends nothing, and never fails. */
-  public synchronized void heartbeat() {
-    beaten = true;
+  public void heartbeat() {
+    beaten.set(true);
     if (beatLength > 0) beatenUntil = machine.world.clock() + beatLength;
   }
 
@@ -126,10 +127,8 @@ public final class Term {
   }
 
   /** Returns whether the job has called heartbeat since this was asked before. */
-  synchronized boolean takeBeat() {
-    boolean taken = beaten;
-    beaten = false;
-    return taken;
+  boolean takeBeat() {
+    return beaten.getAndSet(false);
   }
 
   double validUntil() {
@@ -148,13 +147,13 @@ public final class Term {
     if (!cancelled) machine.world.post(() -> machine.report(error));
   }
 
-  synchronized void cancel() {
+  void cancel() {
     cancelled = true;
     atCancellation.run();
   }
 
   /** Lets this action, which must not block, run at the cancellation, or now if that has been. */
-  synchronized void atCancellation(Runnable action) {
+  void atCancellation(Runnable action) {
     atCancellation = action;
     if (cancelled) action.run();
   }

@@ -213,6 +213,32 @@ class UnitTest {
     if (here) elector.close();
   }
 
+  /** The program may use the library's objects as monitors. */
+  @Test
+  void monitorsOfTheProgram() throws Exception {
+    CountDownLatch begun = new CountDownLatch(1);
+    Elector elector = election.build().newElector();
+    Job job =
+        term -> {
+          synchronized (term) {
+            begun.countDown();
+            sleep(term);
+          }
+        };
+    Thread run = run(elector, job);
+    begun.await();
+    Thread close =
+        new Thread(
+            () -> {
+              synchronized (elector) {
+                elector.close();
+              }
+            });
+    close.start();
+    ends(close);
+    ends(run);
+  }
+
   @Test
   void errorWithoutMessage() throws Exception {
     database.opening =
