@@ -1,7 +1,10 @@
 package org.leaderelection;
 
+import static java.util.Objects.requireNonNull;
+
 import java.lang.System.Logger.Level;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
@@ -83,8 +86,7 @@ public final class Elector extends Run {
    * @throws IllegalStateException if the elector has run before
    */
   public void run(Job job) {
-    this.job = job;
-    LeaderElectionException error = drive(elector::run);
+    LeaderElectionException error = drive(job, elector::run);
     if (error != null) throw error;
   }
 
@@ -102,12 +104,20 @@ public final class Elector extends Run {
    * @throws Exception what the job has thrown
    */
   public boolean tryRun(Duration wait, Job job) throws Exception {
-    this.job = job;
-    double seconds = wait.toMillis() / 1e3;
-    LeaderElectionException error = drive(() -> elector.tryFor(seconds));
+    double seconds = Way.seconds(requireNonNull(wait, "wait"));
+    LeaderElectionException error = drive(job, () -> elector.tryFor(seconds));
     if (error == null) return true;
     if (error.kind() == ErrorKind.OVER) return false;
     throw Elector.<Exception>unchecked(error.kind() == ErrorKind.JOB ? error.getCause() : error);
+  }
+
+  private LeaderElectionException drive(Job job, Runnable begin) {
+    requireNonNull(job, "job");
+    return drive(
+        () -> {
+          this.job = job; // not by a second call, which is refused
+          begin.run();
+        });
   }
 
   @SuppressWarnings("unchecked")
@@ -125,6 +135,7 @@ public final class Elector extends Run {
    * @throws Exception as tryRun
    */
   public <T> Optional<T> tryCall(Duration wait, Callable<T> job) throws Exception {
+    requireNonNull(job, "job");
     AtomicReference<T> value = new AtomicReference<>();
     tryRun(wait, term -> value.set(job.call()));
     return Optional.ofNullable(value.get());

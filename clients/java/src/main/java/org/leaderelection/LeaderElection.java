@@ -92,7 +92,7 @@ public final class LeaderElection {
    */
   public Job every(Duration interval, Task task) {
     check(interval.compareTo(SECOND) >= 0, "interval must be at least 1 s");
-    return new Every(options.dataSource, Every.multiples(interval), interval, task);
+    return every(Every.multiples(interval), interval, task);
   }
 
   /**
@@ -104,7 +104,12 @@ public final class LeaderElection {
    * @return the job for {@link Elector#run}
    */
   public Job every(Function<Instant, @Nullable Instant> schedule, Task task) {
-    return new Every(options.dataSource, schedule, null, task);
+    return every(requireNonNull(schedule, "schedule"), (Duration) null, task);
+  }
+
+  private Job every(
+      Function<Instant, @Nullable Instant> schedule, @Nullable Duration interval, Task task) {
+    return new Every(options.dataSource, schedule, interval, requireNonNull(task, "task"));
   }
 
   /**
@@ -119,7 +124,8 @@ public final class LeaderElection {
    */
   public Job every(
       Function<LocalDateTime, @Nullable LocalDateTime> schedule, ZoneId zone, Task task) {
-    return every(Every.inZone(schedule, zone), task);
+    requireNonNull(schedule, "schedule");
+    return every(Every.inZone(schedule, requireNonNull(zone, "zone")), task);
   }
 
   /** The options for taking part in an election. */

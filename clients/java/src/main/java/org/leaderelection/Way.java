@@ -46,7 +46,7 @@ abstract class Way {
   }
 
   static double seconds(Duration length) {
-    return length == null ? Machine.NEVER : length.toNanos() / 1e9;
+    return length == null ? Machine.NEVER : length.getSeconds() + length.getNano() / 1e9;
   }
 
   boolean beats() {

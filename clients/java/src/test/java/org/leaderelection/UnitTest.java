@@ -16,6 +16,7 @@ import java.sql.SQLException;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.ZoneId;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -49,6 +50,11 @@ class UnitTest {
     assertThrows(NullPointerException.class, () -> LeaderElection.of(source, null));
     assertThrows(NullPointerException.class, () -> wrong.ttl(null));
     assertThrows(NullPointerException.class, () -> wrong.onError(null));
+    Elector elector = LeaderElection.of(source, "e").newElector();
+    assertThrows(NullPointerException.class, () -> elector.run(null));
+    assertThrows(NullPointerException.class, () -> elector.tryRun(null, term -> {}));
+    assertThrows(NullPointerException.class, () -> elector.tryCall(Duration.ZERO, null));
+    assertEquals(0, database.opened.get());
   }
 
   @Test
@@ -68,6 +74,10 @@ class UnitTest {
     Task task = (transaction, due, term) -> {};
     assertThrows(
         IllegalArgumentException.class, () -> election.build().every(Duration.ofMillis(999), task));
+    LeaderElection built = election.build();
+    assertThrows(NullPointerException.class, () -> built.every(Duration.ofSeconds(1), null));
+    assertThrows(NullPointerException.class, () -> built.every(null, ZoneId.of("UTC"), task));
+    assertThrows(NullPointerException.class, () -> built.every(last -> last, (ZoneId) null, task));
     election.build().every(Duration.ofSeconds(1), task);
     election.build().every(Duration.ofDays(7), task);
   }
@@ -211,6 +221,31 @@ class UnitTest {
 
   private static void closeIf(boolean here, Elector elector) {
     if (here) elector.close();
+  }
+
+  @Test
+  void secondRunIsRefused() throws Exception {
+    CompletableFuture<Void> opens = new CompletableFuture<>();
+    CompletableFuture<String> ran = new CompletableFuture<>();
+    database.opening = opens::get;
+    Elector elector = election.build().newElector();
+    Thread run = run(elector, term -> ran.complete("the first job"));
+    until(() -> database.opened.get() == 1);
+    Job second = term -> ran.complete("the second job");
+    assertThrows(IllegalStateException.class, () -> elector.run(second));
+    assertThrows(IllegalStateException.class, () -> elector.tryRun(Duration.ZERO, second));
+    opens.complete(null);
+    assertEquals("the first job", ran.get());
+    elector.stop();
+    ends(run);
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void waitThatIsForEver(boolean lease) throws Exception {
+    if (lease) election.ttl(Duration.ofSeconds(6));
+    Duration forEver = ChronoUnit.FOREVER.getDuration();
+    assertTrue(election.build().newElector().tryRun(forEver, term -> {}));
   }
 
   /** The program may use the library's objects as monitors. */
