@@ -242,8 +242,14 @@ public final class Elector extends Run {
   @Override
   void look() {
     Thread thread = working;
-    if (thread == null || thread.isAlive() || !events.isEmpty()) return;
-    Throwable dead = new IllegalStateException("its thread has died");
-    returned(thread, LeaderElectionException.of(ErrorKind.JOB, dead));
+    if (thread == null || !events.isEmpty()) return;
+    if (!thread.isAlive()) {
+      Throwable dead = new IllegalStateException("its thread has died");
+      returned(thread, LeaderElectionException.of(ErrorKind.JOB, dead));
+    } else if (machine.stopping) {
+      String stack = Arrays.toString(thread.getStackTrace());
+      // a shutdown hook waits for this elector, and the thread for the hook
+      if (stack.contains("java.lang.Runtime.exit(")) returned(thread, null);
+    }
   }
 }

@@ -1,0 +1,60 @@
+package org.leaderelection;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Programs that need a process of their own. */
+@Timeout(60)
+class ProcessTest {
+  @TempDir Path folder;
+
+  /** Runs a program below with an argument; returns its status and what it has printed. */
+  private String run(String limits, Class<?> program, String argument) throws Exception {
+    Path output = folder.resolve("output");
+    String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+    ProcessBuilder builder = new ProcessBuilder("sh", "-c", limits + "exec \"$@\"", "sh", java);
+    builder
+        .command()
+        .addAll(List.of("-Xmx32m", "-XX:+UseSerialGC", program.getName(), argument));
+    builder.environment().put("CLASSPATH", System.getProperty("java.class.path"));
+    Process process = builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
+    boolean ended = process.waitFor(30, TimeUnit.SECONDS);
+    process.destroyForcibly();
+    String text = Files.readString(output);
+    assertTrue(ended, "has not ended: " + text);
+    return process.exitValue() + " " + text;
+  }
+
+  /** A program whose job or callback ends it, while a shutdown hook closes the elector. */
+  static final class Exits {
+    public static void main(String[] place) {
+      LeaderElection.Builder election = LeaderElection.builder(new FakeDatabase().source(), "e");
+      election.logger(System.getLogger("none")).onError(error -> {});
+      election.onElected(term -> exitIf(place[0].equals("elected")));
+      election.onOusted((term, reason) -> exitIf(place[0].equals("ousted")));
+      Elector elector = election.build().newElector();
+      Runtime.getRuntime().addShutdownHook(new Thread(elector::close));
+      elector.run(term -> exitIf(place[0].equals("job")));
+    }
+
+    private static void exitIf(boolean here) {
+      if (here) System.exit(7);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"elected", "job", "ousted"})
+  void exit(String place) throws Exception {
+    String result = run("", Exits.class, place);
+    assertEquals('7', result.charAt(0), result);
+  }
+}
