@@ -227,7 +227,11 @@ public final class Elector extends Run {
           returned(Thread.currentThread(), LeaderElectionException.of(kind, failure));
         };
     working = Jdbc.daemon("job " + term.election(), body);
-    working.start();
+    try {
+      working.start();
+    } catch (OutOfMemoryError e) { // there can be no thread now
+      returned(working, LeaderElectionException.of(kind, e));
+    }
   }
 
   private void returned(Thread from, LeaderElectionException error) {

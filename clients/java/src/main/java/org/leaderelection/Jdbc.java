@@ -56,7 +56,16 @@ final class Jdbc {
   /** Returns a queue with a thread, which ends when there was nothing to do for 1 s. */
   static ThreadPoolExecutor worker(String name) {
     return new ThreadPoolExecutor(
-        0, 1, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), task -> daemon(name, task));
+        0, 1, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), task -> daemon(name, task)) {
+      @Override
+      public void execute(Runnable task) {
+        try {
+          super.execute(task);
+        } catch (OutOfMemoryError e) {
+          // there can be no thread now: it is in the queue, before the next task
+        }
+      }
+    };
   }
 
   static Thread daemon(String name, Runnable task) {
@@ -132,7 +141,7 @@ final class Jdbc {
     }
     try (used) {
       used.setAutoCommit(autoCommit);
-    } catch (Exception e) {
+    } catch (Throwable e) {
       // there is an answer nevertheless
     }
   }
@@ -177,10 +186,14 @@ final class Jdbc {
         () -> {
           try (connection) {
             connection.abort(Runnable::run);
-          } catch (Exception e) {
+          } catch (Throwable e) {
             // it has ended already
           }
         };
-    daemon("close", cut).start();
+    try {
+      daemon("close", cut).start();
+    } catch (OutOfMemoryError e) { // there can be no thread now
+      cut.run();
+    }
   }
 }

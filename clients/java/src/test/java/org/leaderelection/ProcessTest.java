@@ -5,7 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -24,7 +26,7 @@ class ProcessTest {
     ProcessBuilder builder = new ProcessBuilder("sh", "-c", limits + "exec \"$@\"", "sh", java);
     builder
         .command()
-        .addAll(List.of("-Xmx32m", "-XX:+UseSerialGC", program.getName(), argument));
+        .addAll(List.of("-Xmx32m", "-Xss64m", "-XX:+UseSerialGC", program.getName(), argument));
     builder.environment().put("CLASSPATH", System.getProperty("java.class.path"));
     Process process = builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
     boolean ended = process.waitFor(30, TimeUnit.SECONDS);
@@ -56,5 +58,54 @@ class ProcessTest {
   void exit(String place) throws Exception {
     String result = run("", Exits.class, place);
     assertEquals('7', result.charAt(0), result);
+  }
+
+  /** A program that cannot start a thread for 3 s. */
+  static final class Threads {
+    private static final CountDownLatch END = new CountDownLatch(1);
+
+    public static void main(String[] way) throws Exception {
+      LeaderElection.Builder election = LeaderElection.builder(new FakeDatabase().source(), "e");
+      if (way[0].equals("lease")) election.ttl(Duration.ofSeconds(6));
+      Elector elector = election.build().newElector();
+      Runnable free =
+          () -> {
+            try {
+              Thread.sleep(3000);
+            } catch (InterruptedException e) {
+              // goes on
+            }
+            END.countDown();
+          };
+      start(free);
+      try {
+        while (true) start(Threads::await);
+      } catch (OutOfMemoryError e) {
+        // there is no place for a stack any more
+      }
+      elector.run(term -> elector.stop());
+      System.out.println(elector.terms() == 1 && elector.errors() > 0);
+    }
+
+    private static void start(Runnable body) {
+      Thread thread = new Thread(body);
+      thread.setDaemon(true);
+      thread.start();
+    }
+
+    private static void await() {
+      try {
+        END.await();
+      } catch (InterruptedException e) {
+        // ends
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"session", "lease"})
+  void withoutThreads(String way) throws Exception {
+    String result = run("ulimit -v 5000000; ", Threads.class, way);
+    assertTrue(result.startsWith("0") && result.endsWith("true\n"), result);
   }
 }
