@@ -90,7 +90,12 @@ record Every(
     Due due = due(after == null ? recorded : after, now);
     if (due.latest == null) return due.last;
     connection.setAutoCommit(false);
-    if (term.once(connection, due.latest)) task.run(connection, due.latest, term);
+    if (term.once(connection, due.latest)) {
+      task.run(connection, due.latest, term);
+      // a commit can roll back without a word, after an error that the task has caught
+      if (term.once(connection, due.latest))
+        throw new IllegalStateException("the task has rolled back");
+    }
     connection.commit();
     return due.last;
   }

@@ -8,13 +8,15 @@ import java.sql.ResultSetMetaData;
 import java.sql.SQLException;
 import java.sql.Timestamp;
 import java.time.Duration;
+import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.sql.DataSource;
 
 /** A database that elects, and then says that leadership is lost if the test wants that. */
 final class FakeDatabase {
-  private volatile String sql;
+  private final Set<String> recorded = ConcurrentHashMap.newKeySet(); // by le_once
   volatile boolean lost;
   volatile boolean missing;
   volatile boolean autoCommit;
@@ -32,11 +34,11 @@ final class FakeDatabase {
   }
 
   DataSource source() {
-    return fake(DataSource.class);
+    return fake(DataSource.class, null);
   }
 
   @SuppressWarnings("unchecked")
-  private <T> T fake(Class<T> type) {
+  private <T> T fake(Class<T> type, String sql) {
     Object proxy =
         Proxy.newProxyInstance(
             type.getClassLoader(),
@@ -46,23 +48,23 @@ final class FakeDatabase {
                   case "getConnection" -> {
                     opened.incrementAndGet();
                     opening.call();
-                    yield fake(Connection.class);
+                    yield fake(Connection.class, null);
                   }
                   case "close" -> type == Connection.class ? closed.incrementAndGet() : null;
-                  case "abort" -> aborted.incrementAndGet();
+                  case "abort" -> {
+                    recorded.clear();
+                    yield aborted.incrementAndGet();
+                  }
                   case "getAutoCommit" -> autoCommit;
                   case "setAutoCommit" -> autoCommit = (Boolean) arguments[0];
-                  case "prepareStatement" -> {
-                    sql = (String) arguments[0];
-                    yield fake(PreparedStatement.class);
-                  }
+                  case "prepareStatement" -> fake(PreparedStatement.class, (String) arguments[0]);
                   case "executeQuery" -> {
                     asking.call();
-                    yield fake(ResultSet.class);
+                    yield fake(ResultSet.class, sql);
                   }
-                  case "getMetaData" -> fake(ResultSetMetaData.class);
+                  case "getMetaData" -> fake(ResultSetMetaData.class, sql);
                   case "getColumnCount" -> 2;
-                  case "getObject" -> answer((Integer) arguments[0]);
+                  case "getObject" -> answer(sql, (Integer) arguments[0]);
                   case "next" -> true;
                   case "isWrapperFor" -> false;
                   default -> null;
@@ -70,8 +72,9 @@ final class FakeDatabase {
     return (T) proxy;
   }
 
-  private Object answer(int column) throws SQLException {
+  private Object answer(String sql, int column) throws SQLException {
     if (missing && sql.startsWith("CALL")) throw new SQLException("there is none", "42883");
+    if (sql.startsWith("SELECT le_once")) return column == 1 && recorded.add(sql);
     if (sql.startsWith("SELECT clock")) return column == 1 ? new Timestamp(clock += 1000) : null;
     if (sql.contains("le_lease")) return column == 1 ? (Object) 7L : "e";
     if (sql.startsWith("CALL")) return column == 1 ? (Object) 7L : "e";

@@ -62,6 +62,7 @@ class ServerIT {
   private static final AtomicInteger COUNT = new AtomicInteger();
   private static final UnaryOperator<LeaderElection.Builder> SESSION = options -> options;
   private static final UnaryOperator<LeaderElection.Builder> LEASE = ttl(6);
+  private static final Way.Query WRONG = new Way.Query("SELECT 1 / 0");
 
   private final String name = "java-" + System.nanoTime() + "-" + COUNT.addAndGet(1);
   private final List<Copy> copies = new ArrayList<>();
@@ -396,6 +397,24 @@ class ServerIT {
   @Test
   void s07EveryByCron() throws Exception {
     everyIsDoneOnce(LEASE, true);
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void s07EveryTriesAgainWhatWasRolledBack(boolean rollsBack) throws Exception {
+    List<Instant> times = new CopyOnWriteArrayList<>();
+    Task task =
+        (transaction, due, term) -> {
+          times.add(due);
+          if (times.size() > 1) return;
+          if (rollsBack) transaction.rollback();
+          else assertThrows(SQLException.class, () -> Jdbc.ask(transaction, WRONG));
+        };
+    Job every = LeaderElection.of(direct(), name).every(Duration.ofSeconds(5), task);
+    Copy one = new Copy(direct(), SESSION, every);
+    eventually(() -> times.size() == 2);
+    assertEquals(times.get(0), times.get(1));
+    eventually(() -> one.errors.size() == 1);
   }
 
   @Test
