@@ -13,7 +13,7 @@ import java.lang.annotation.Target;
  * has returned.
  *
  * <p>The method is called through a proxy of its bean, so it must neither be private nor final, and
- * it must return void.
+ * it must return void. It can be a method of an interface or a class that the bean inherits.
  */
 @Documented
 @Target(ElementType.METHOD)

@@ -32,7 +32,7 @@ final class LeaderOnlyPostProcessor extends AbstractBeanFactoryAwareAdvisingPost
     this.elections = elections;
     advisor =
         new DefaultPointcutAdvisor(
-            AnnotationMatchingPointcut.forMethodAnnotation(LeaderOnly.class), this);
+            new AnnotationMatchingPointcut(null, LeaderOnly.class, true), this);
     setProxyTargetClass(true);
     setBeforeExistingAdvisors(true); // such as that of @Transactional
     setOrder(Ordered.LOWEST_PRECEDENCE - 1); // before @Scheduled looks at the bean

@@ -90,6 +90,32 @@ class SpringBootTest {
     }
   }
 
+  /** Says in an interface that only the leader works. */
+  interface Worker {
+    @LeaderOnly("${election}")
+    void work();
+  }
+
+  static class Inherits implements Worker {
+    private final State state;
+
+    Inherits(State state) {
+      this.state = state;
+    }
+
+    @Override
+    @Scheduled(fixedDelay = 50)
+    public void work() {
+      state.runs.incrementAndGet();
+    }
+  }
+
+  @Configuration
+  @EnableAutoConfiguration
+  @EnableScheduling
+  @Import({State.class, Inherits.class})
+  static class InheritingApp {}
+
   @Configuration
   @EnableAutoConfiguration
   static class Wrong {
@@ -193,6 +219,16 @@ class SpringBootTest {
   @Test
   void lease() throws Exception {
     leadsAndHandsOver("leader-election.ttl=6s", "leader-election.identity=me");
+  }
+
+  @Test
+  void annotationOfAnInterface() throws Exception {
+    State one = begin(InheritingApp.class);
+    eventually(() -> one.runs.get() >= 3);
+    State two = begin(InheritingApp.class);
+    int runs = one.runs.get();
+    eventually(() -> one.runs.get() >= runs + 10);
+    assertEquals(0, two.runs.get());
   }
 
   @Test
