@@ -9,6 +9,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.time.LocalDateTime;
 import java.time.ZoneId;
+import java.util.HexFormat;
 import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.BiConsumer;
@@ -292,8 +293,8 @@ public final class LeaderElection {
     } catch (UnknownHostException e) {
       // it has no name
     }
-    int random = ThreadLocalRandom.current().nextInt(0x10000);
-    return String.format("%s:%d:%04x", host, ProcessHandle.current().pid(), random);
+    short random = (short) ThreadLocalRandom.current().nextInt();
+    return host + ":" + ProcessHandle.current().pid() + ":" + HexFormat.of().toHexDigits(random);
   }
 
   private static void checkBytes(String what, @Nullable String text, int most) {

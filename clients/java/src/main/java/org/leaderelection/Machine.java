@@ -1,5 +1,6 @@
 package org.leaderelection;
 
+import java.util.Locale;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -85,7 +86,7 @@ abstract class Machine {
   void passTime() {
     if (asking != null && now >= asking.deadline) {
       String what = begun ? "no answer" : "no connection from the data source";
-      String message = String.format("%s for %.1f s", what, now - asking.asked);
+      String message = String.format(Locale.ROOT, "%s for %.1f s", what, now - asking.asked);
       ErrorKind kind = begun ? ErrorKind.TIMEOUT : ErrorKind.NO_CONNECTION;
       done(asking.serial, new LeaderElectionException(kind, message, null));
     }

@@ -18,6 +18,7 @@ import java.util.Deque;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
@@ -323,7 +324,7 @@ class ConformanceTest {
 
     private static String word(Object item) {
       return item instanceof Enum<?> e
-          ? e.name().toLowerCase().replace('_', ' ')
+          ? e.name().toLowerCase(Locale.ROOT).replace('_', ' ')
           : item == null ? "none" : item.toString();
     }
 

@@ -19,6 +19,7 @@ import java.time.ZoneId;
 import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -84,7 +85,10 @@ class UnitTest {
 
   @Test
   void t2Identities() {
+    Locale before = Locale.getDefault();
+    Locale.setDefault(Locale.forLanguageTag("ar-EG-u-nu-arab")); // which has digits of its own
     String identity = election.build().newElector().identity();
+    Locale.setDefault(before);
     assertNotEquals(identity, election.build().newElector().identity());
     assertTrue(identity.matches(".+:" + ProcessHandle.current().pid() + ":[0-9a-f]{4}"), identity);
   }
