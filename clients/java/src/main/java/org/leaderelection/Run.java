@@ -89,7 +89,7 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   /** Asks {@code run} to return. Does not wait, and may be called from any thread. */
-  public final void stop() {
+  public void stop() {
     post(() -> machine.stop());
   }
 
@@ -98,7 +98,7 @@ abstract class Run extends World implements AutoCloseable {
    * if the job, or a callback of its election or of the end of its term, calls this.
    */
   @Override
-  public final void close() {
+  public void close() {
     stop();
     try {
       if (started.get() && Thread.currentThread() != working) returned.await();
@@ -112,7 +112,7 @@ abstract class Run extends World implements AutoCloseable {
    *
    * @return the number of errors
    */
-  public final int errors() {
+  public int errors() {
     return machine.errors;
   }
 

@@ -64,6 +64,7 @@ public final class Term {
    *
    * @param transaction a connection of the job, with autocommit off
    * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}
+   * @throws IllegalStateException if autocommit is on
    */
   public void guard(Connection transaction) throws SQLException {
     ask(transaction, guardSql());
@@ -76,6 +77,7 @@ public final class Term {
    * @param due the time, to the microsecond
    * @return whether the job is to be done; false if it was done before
    * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}
+   * @throws IllegalStateException if autocommit is on
    */
   public boolean once(Connection transaction, Instant due) throws SQLException {
     return Boolean.TRUE.equals(ask(transaction, onceSql(due)));

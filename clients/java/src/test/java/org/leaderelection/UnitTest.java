@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
@@ -81,6 +82,15 @@ class UnitTest {
     assertThrows(NullPointerException.class, () -> built.every(last -> last, (ZoneId) null, task));
     election.build().every(Duration.ofSeconds(1), task);
     election.build().every(Duration.ofDays(7), task);
+  }
+
+  /** Frameworks call methods by reflection, which a class that is not public prevents. */
+  @ParameterizedTest
+  @ValueSource(classes = {Elector.class, Follower.class})
+  void methodsAreOfAPublicClass(Class<?> type) {
+    for (Method method : type.getMethods()) {
+      assertTrue(Modifier.isPublic(method.getDeclaringClass().getModifiers()), method::toString);
+    }
   }
 
   @Test
