@@ -396,6 +396,61 @@ SKIP:
 	stop_pooler($pooler);
 }
 
+# The deletion of the rows that earlier leases have left needs both
+subtest 'a session that waits has no transaction ID and no lock on le_leases' => sub {
+	my $holds_none = sub {
+		my ($what, $client) = @_;
+		local $Test::Builder::Level = $Test::Builder::Level + 1;
+		is(ask($control, "SELECT backend_xid, (SELECT count(*) FROM pg_locks l WHERE l.pid = a.pid AND relation = 'le_leases'::regclass) FROM pg_stat_activity a WHERE pid = $client->{pid}"), '|0', $what);
+		return;
+	};
+	my $over = sub {
+		my ($client, @names) = @_;
+		ask($client, "SELECT le_resign('$_', le_lease('$_', '1 h'))") foreach @names;
+		return;
+	};
+	my $expired = sub {
+		my ($name) = @_;
+		my $token = lease_take($control, $name, '100 ms');
+		ok(ask_until($control, "SELECT le_am_leader('$name', $token)", 'f'), "the lease of $name expires");
+		return;
+	};
+	ask($leader, q{SELECT le_try_become_leader('led')});
+
+	foreach my $call (q{CALL le_campaign('vacant')}, q{SELECT le_become_leader('vacant')}, q{CALL le_campaign(ARRAY['vacant', 'led'])})
+	{
+		my $candidate = session($node);
+		ask($candidate, q{SET leader_election.grace_period = '3 s'});
+		$expired->('vacant');
+		post($candidate, $call);
+		wait_for_candidate($control, $candidate);
+		wait_until_asleep($control, $candidate);
+		$holds_none->("in a grace period: $call", $candidate);
+		like(collect($candidate), qr/^(t|\d+(\|vacant)?)$/, 'elected after it');
+		is(ask($control, q{SELECT count(*) FROM le_leases WHERE name = 'vacant'}), '0', 'and the row of the lease is deleted');
+		end_session($candidate);
+	}
+
+	ask($control, 'CREATE ROLE few LOGIN', 'ALTER ROLE few SET leader_election.max_elections_per_role = 3');
+	my $version = version_of($control, 'led');
+	foreach my $call (q{CALL le_campaign('led')}, q{CALL le_campaign(ARRAY['led'])}, "CALL le_observe('led', $version)")
+	{
+		my $few = session($node, user => 'few');
+		ask($few, q{SELECT le_am_leader('led')});
+		$over->($few, 'few 1', 'few 2', 'few 3');
+		post($few, $call);
+		if ($call =~ /observe/) { wait_until_asleep($control, $few) }
+		else { wait_for_candidate($control, $few) }
+		$holds_none->("after room was made: $call", $few);
+		is(ask($control, q{SELECT count(*) FROM le_leases WHERE name ~ 'few'}), '0', 'by deleting rows');
+		ask($control, "SELECT pg_terminate_backend($few->{pid})");
+		end_session($few);
+	}
+	is(ask($leader, q{SELECT le_resign('led')}), 't', 'resigned');
+	ok(ask_until($control, q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'few'}, 0), 'the others have left');
+	ask($control, 'DROP ROLE few');
+};
+
 is(ask($control, q{SELECT (SELECT count(*) FROM le_candidates), (SELECT sum(candidates) FROM pg_stat_leader_election), (SELECT count(*) FROM le_leaders),
 	(SELECT count(*) FROM _le_registry_candidates(false))}), '0|0|0|0', 'nothing is left');
 all_consistent($node, 'also on record');

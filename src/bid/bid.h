@@ -81,6 +81,7 @@ extern LeDecision le_decide(const LeSituation *situation);
 /* room.c */
 extern void le_require_countable(int count);
 extern void le_make_room_to_observe(void);
+extern void le_make_room_to_wait(int count, int counted);
 extern void le_make_room(int count, int counted);
 
 /* succession.c */

@@ -106,6 +106,23 @@ require_room_in_session(void)
  * server, the database or the current user's role has none.  "counted" of them
  * count for that role.
  *
+ * That may take a transaction ID and lock le_leases until the end of the
+ * transaction, so it comes before a commit if a wait follows.  May wait as
+ * le_lease_sweep does.
+ */
+void
+le_make_room_to_wait(int count, int counted)
+{
+	make_room_on_server(count);
+	if (!fits(le_registry_terms_here(), 1,
+			  le_registry_most_here(le_registry_reserve(false))) ||
+		!fits(le_registry_used_by(GetUserId(), NULL), counted, le_registry_most_for_role()))
+		sweep_for_room();
+}
+
+/*
+ * Make room likewise, where the bid follows at once
+ *
  * What is then used is reserved where it is used, in registry/limits.c, and
  * that fails if there is no room after all.  Raises an error if this session
  * leads as many elections as it may.  May wait as le_lease_sweep does.
@@ -113,11 +130,7 @@ require_room_in_session(void)
 void
 le_make_room(int count, int counted)
 {
-	make_room_on_server(count);
-	if (!fits(le_registry_terms_here(), 1,
-			  le_registry_most_here(le_registry_reserve(false))) ||
-		!fits(le_registry_used_by(GetUserId(), NULL), counted, le_registry_most_for_role()))
-		sweep_for_room();
+	le_make_room_to_wait(count, counted);
 	require_room_in_session();
 }
 
@@ -125,7 +138,7 @@ le_make_room(int count, int counted)
  * Make room to observe one more election, on the server and for the current
  * user
  *
- * May wait as le_lease_sweep does.
+ * As le_make_room_to_wait.
  */
 void
 le_make_room_to_observe(void)

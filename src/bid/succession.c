@@ -261,9 +261,8 @@ look_with_lock(const LeBid *bid, LeSituation *situation)
  * the obstacle.
  */
 static LeDecision
-clear_lease(const LeBid *bid, LeTerm *term, bool dont_wait)
+clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
 {
-	const LeElection *election = &bid->election;
 	LeDecision	decision = {.obstacle = LE_MAY_LEAD};
 
 	if (!le_write_off(election, term, dont_wait))
@@ -274,13 +273,23 @@ clear_lease(const LeBid *bid, LeTerm *term, bool dont_wait)
 		decision.undurable = term->voided_at;
 	}
 	else
-	{
-		/* else that is left to the next lease of the election */
-		if (bid->scope != LE_SCOPE_LEASE && !le_deletion_delays_commit())
-			(void) le_delete_rows(election, term);
 		(void) le_registry_end_term(&election->key, term->token, LE_END_EXPIRED, NULL);
-	}
 	return decision;
+}
+
+/*
+ * Delete the void rows of the last term, if that was a lease
+ *
+ * Deleting them takes a transaction ID and keeps the table locked, so a bid
+ * that may have to wait leaves them.  A bid for a lease deletes them itself,
+ * and what would delay the commit is left to the next one.
+ */
+static void
+delete_last_rows(const LeElection *election, const LeTerm *last)
+{
+	if (last->begun_token != 0 && last->scope == LE_SCOPE_LEASE &&
+		!le_deletion_delays_commit())
+		(void) le_delete_rows(election, last);
 }
 
 /*
@@ -312,7 +321,7 @@ le_clear_record(const LeBid *bid, bool dont_wait)
 			le_end_stale(&situation.term);
 		else if (decision.obstacle == LE_LEASE_OVER)
 		{
-			decision = clear_lease(bid, &situation.term, dont_wait);
+			decision = clear_lease(election, &situation.term, dont_wait);
 			if (decision.obstacle != LE_MAY_LEAD)
 				return decision;
 			passed_guard = true;
@@ -322,5 +331,7 @@ le_clear_record(const LeBid *bid, bool dont_wait)
 	}
 	if (situation.term.token == 0 && !passed_guard && !pass_guard(election, dont_wait))
 		decision.obstacle = LE_GUARDED;
+	if (decision.obstacle == LE_MAY_LEAD && bid->scope != LE_SCOPE_LEASE)
+		delete_last_rows(election, &situation.term);
 	return decision;
 }

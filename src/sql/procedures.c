@@ -123,6 +123,7 @@ le_campaign(PG_FUNCTION_ARGS)
 		le_renew_by_bid(&bid, PG_GETARG_INT64(5)))
 		return output_token(type, PG_GETARG_INT64(5));
 
+	le_make_room_to_wait(1, 1);
 	commit_to_drop_snapshot(fcinfo);
 	return output_token(type, le_elect(&bid));
 }
@@ -193,6 +194,7 @@ le_campaign_names(PG_FUNCTION_ARGS)
 	le_refuse_restricted(fcinfo);
 	elections = get_elections(fcinfo, &count);
 	get_bid(fcinfo, &bid);
+	le_make_room_to_wait(count, count);
 	commit_to_drop_snapshot(fcinfo);
 	deny_other_client(&bid, elections, count);
 
@@ -229,8 +231,8 @@ le_observe(PG_FUNCTION_ARGS)
 	PreventCommandIfParallelMode("le_observe()");
 	le_register_callbacks();
 
-	commit_to_drop_snapshot(fcinfo);
 	le_make_room_to_observe();
+	commit_to_drop_snapshot(fcinfo);
 	values[0] = Int64GetDatum(le_observe_election(&election, known, wait_ms, &leader, value));
 
 	if (leader.token != 0)
