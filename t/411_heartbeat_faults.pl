@@ -1,5 +1,5 @@
 # Programs that lead with a heartbeat, in the faults where a session would lead on, or on for
-# long: the program hangs or is paused, also within a transaction, a cable is cut, or a proxy
+# long: the program hangs or is paused, also within a transaction, or does not read, a cable is cut, or a proxy
 # stands still.  The next one is to lead when the heartbeat is missing, not when TCP or an
 # administrator notices.
 #
@@ -110,6 +110,15 @@ foreach my $where (['paused program', ''], ['paused within a transaction', "BEGI
 		stop_program($pid);
 	};
 }
+
+subtest 'a client does not read' => sub {
+	my $leader = session($node);
+	lead_unread($candidate, $leader, "SELECT le_try_become_leader('job', heartbeat => '$heartbeat s')");
+	post($candidate, q{CALL le_campaign('job')});
+	like(collect($candidate, 20) // 'nothing', qr/^\d+$/, 'the next one leads all the same');
+	ask($candidate, q{SELECT le_resign('job')});
+	kill_client($leader);
+};
 
 subtest 'a cable is cut' => sub {
 	my ($pid, $output) = start_program('host=10.93.2.1 port=' . $node->port . ' dbname=postgres', $beat);

@@ -177,6 +177,18 @@ subtest 'deposed by a session that gave up' => sub {
 	kill_client($client);
 };
 
+subtest 'a leader that does not read, and a guarded transaction' => sub {
+	my ($leader, $guarded, $client) = map { session($node) } 1 .. 3;
+	lead_unread($watcher, $leader, q{SELECT le_try_become_leader('unread')});
+	my $token = ask($watcher, q{SELECT token FROM le_leader('unread')});
+	ask($guarded, 'BEGIN');
+	lead_unread($watcher, $guarded, "SELECT le_assert_leader('unread', $token)");
+	post($client, q{SELECT le_depose('unread')});
+	is(collect_or_cancel($client, $watcher), 't', 'deposed');
+	is(ask($client, q{SELECT le_try_become_leader('unread')}), 't', 'and the next one is elected');
+	kill_client($leader, $guarded, $client);
+};
+
 # The first guard on this server.  A candidate skips the guard lock as long as
 # no transaction has been guarded
 foreach my $guarded_before (0, 1)

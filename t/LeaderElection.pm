@@ -30,7 +30,7 @@ our @EXPORT = (@Client::EXPORT, qw(
   leads_in_view no_trace wait_until_waiting log_from log_since term_lines
   shared_size all_consistent
   processor_time sleep_past wait_until_sleeping wait_event lease_lines
-  wait_for_event wait_until_asleep wait_for_candidate no_candidates version_of lease_take collect_or_cancel post_until_it_hangs
+  wait_for_event wait_until_asleep wait_for_candidate no_candidates version_of lease_take collect_or_cancel post_until_it_hangs lead_unread
   pause_process crash_backend kill_server greatest_token build_test_library
   sql_literal some
 ));
@@ -218,6 +218,17 @@ sub post_until_it_hangs
 		last unless defined collect($client, 0.2);
 		Time::HiRes::sleep(0.1);
 	}
+	return;
+}
+
+# Have the client lead by this bid, then sleep, and read nothing any more: the server's last
+# message to it, with the statement as its context, is too long for the socket
+sub lead_unread
+{
+	my ($watcher, $client, $bid) = @_;
+	ask($client, $bid);
+	post($client, q{DO $$ BEGIN EXECUTE 'SELECT pg_sleep(600) /*' || repeat('x', 20000000) || '*/'; END $$});
+	ask_until($watcher, "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $client->{pid}") or die 'it does not sleep';
 	return;
 }
 

@@ -133,12 +133,13 @@ is_among(int pid, const int *pids, int count)
 
 /*
  * Wait until none of these processes is listed any more, or until the given
- * time, by le_monotonic_us
+ * time, by le_monotonic_us.  Return how many are left, and leave only these in
+ * the array.
  *
  * May raise an error, and ends the session if its client is gone.
  */
-void
-le_wait_until_gone(const LeElection *election, const int *pids, int count,
+int
+le_wait_until_gone(const LeElection *election, int *pids, int count,
 				   int *(*list) (const LeElection *election, int *count), uint64 until)
 {
 	uint64		sleep_us = LE_LOOK_SOON_US;
@@ -147,16 +148,39 @@ le_wait_until_gone(const LeElection *election, const int *pids, int count,
 	{
 		int			listed_count;
 		int		   *listed = list(election, &listed_count);
-		bool		gone = true;
+		int			left = 0;
 
-		for (int i = 0; gone && i < count; i++)
-			gone = !is_among(pids[i], listed, listed_count);
+		for (int i = 0; i < count; i++)
+		{
+			if (is_among(pids[i], listed, listed_count))
+				pids[left++] = pids[i];
+		}
 		pfree(listed);
-		if (gone || le_monotonic_us() >= until)
-			return;
+		count = left;
+		if (count == 0 || le_monotonic_us() >= until)
+			return count;
 		le_sleep(NULL, le_monotonic_us() + sleep_us, LE_SLEEP_DEPOSE);
 		CHECK_FOR_INTERRUPTS();
 		sleep_us = Min(2 * sleep_us, LE_LOOK_AGAIN_US);
+	}
+}
+
+/*
+ * Wait until none of these processes, which have been terminated, is listed
+ * any more.  Likewise.
+ *
+ * The server's message for the first signal may wait for a client that does
+ * not read.  Another signal ends the session without it.
+ */
+static void
+terminate_until_gone(const LeElection *election, int *pids, int count,
+					 int *(*list) (const LeElection *election, int *count))
+{
+	while ((count = le_wait_until_gone(election, pids, count, list,
+									   le_monotonic_us() + USECS_PER_SEC)) > 0)
+	{
+		for (int i = 0; i < count; i++)
+			terminate_process(pids[i]);
 	}
 }
 
@@ -232,7 +256,7 @@ terminate_guarded(const LeElection *election)
 			pids[count++] = pids[i];
 		}
 	}
-	le_wait_until_gone(election, pids, count, le_list_guarded, PG_UINT64_MAX);
+	terminate_until_gone(election, pids, count, le_list_guarded);
 }
 
 /*
@@ -293,7 +317,7 @@ end_running(const LeElection *election, int64 token, const char *by, const char 
 		return false;
 	le_log_deposed(&term, by, why);
 	if (term.pid != 0)
-		le_wait_until_gone(election, &term.pid, 1, le_list_holders, PG_UINT64_MAX);
+		terminate_until_gone(election, &term.pid, 1, le_list_holders);
 	le_announce_deposed(&term, by, why);
 	return true;
 }
@@ -427,7 +451,7 @@ end_terms_of(Oid role, bool leases, const char *by, const char *why, XLogRecPtr 
 		CHECK_FOR_INTERRUPTS();
 		le_election_by_name(&election, cstring_to_text(term->name));
 		if (!leases && term->pid == ended_pid)
-			le_wait_until_gone(&election, &term->pid, 1, le_list_holders, PG_UINT64_MAX);
+			(void) le_wait_until_gone(&election, &term->pid, 1, le_list_holders, PG_UINT64_MAX);
 		else if (depose_term(&election, term->token, by, why, written))
 		{
 			ended_pid = term->pid;

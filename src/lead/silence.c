@@ -24,7 +24,9 @@
 void
 le_await_silent(const LeElection *election, const LeTerm *silent, uint64 until)
 {
-	le_wait_until_gone(election, &silent->pid, 1, le_list_holders, until);
+	int			pid = silent->pid;
+
+	(void) le_wait_until_gone(election, &pid, 1, le_list_holders, until);
 }
 
 /*

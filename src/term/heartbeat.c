@@ -180,6 +180,9 @@ set_timer(uint64 at pg_attribute_unused())
 
 /*
  * End this session if the term has ended.  Return when to check again.
+ *
+ * The server's message for the first signal may wait for a client that does
+ * not read.  Another signal ends the session without it.
  */
 static uint64
 look_at_term(LeHeldTerm *held)
@@ -191,7 +194,7 @@ look_at_term(LeHeldTerm *held)
 	if (!le_entry_is_silent(entry, held->token))
 		return le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline));
 	(void) raise(SIGTERM);
-	return PG_UINT64_MAX;
+	return le_monotonic_us() + USECS_PER_SEC;
 }
 
 /*
