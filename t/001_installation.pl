@@ -190,6 +190,15 @@ DECLARE version bigint; t bigint; i text; v text; BEGIN
 CALL le_observe(name, version, '0', t, i, v); CALL le_observe(name, version, '1 h', t, i, v); RETURN version; END $$});
 	ask($session, q{SET statement_timeout = '1 s'}, q{SELECT spy('spied upon')}, q{RESET statement_timeout});
 	like($session->{messages}, qr/ERROR:  25000: cannot execute le_observe\(\) during a parallel operation/, 'nor does a worker observe');
+	# a worker does not know the configured leader_election.max_ttl, and none may write to the table
+	my $lease = lease_take($session, 'leased', '1 h');
+	foreach my $call ("le_renew('leased', $lease, '2 h')", "le_renew_many('{leased}', '{$lease}')", "le_lease('leased', '2 h', $lease)",
+		"le_resign('leased', $lease)", q{le_depose('leased')})
+	{
+		ask($session, "CREATE OR REPLACE FUNCTION hidden() RETURNS text LANGUAGE plpgsql PARALLEL SAFE AS \$\$ BEGIN RETURN $call; END \$\$");
+		fails($session, 'SELECT hidden()', '25000', "refused in a worker: $call");
+	}
+	is(ask($session, "SELECT ttl, le_resign('leased', $lease) FROM le_leader('leased')"), '01:00:00|t', 'the lease is as it was');
 	all_consistent($node, 'nothing half done');
 	end_session($session);
 };

@@ -391,6 +391,7 @@ le_depose_leader(const LeElection *election, const char *why)
 	bool		deposed;
 
 	le_require_primary();
+	PreventCommandIfParallelMode("le_depose()");
 	(void) le_leases_ready(false);
 	refuse_own(election);
 

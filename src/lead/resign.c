@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
+
 #include "lease/lease.h"
 #include "lead/lead.h"
 
@@ -56,6 +58,7 @@ bool
 le_resign_by_token(const LeElection *election, int64 token)
 {
 	le_require_primary();
+	PreventCommandIfParallelMode("a resignation by token");
 	if (le_lease_resign(election, token))
 		return true;
 	le_warn_not_leader(election, &token);

@@ -365,6 +365,8 @@ le_lease_renew(const LeElection *election, int64 token, int64 ttl_us)
 	LeGrant    *grant = find_own_grant(election, token);
 	int64		old_ttl_us;
 
+	/* a worker lacks the setting of the longest ttl */
+	PreventCommandIfParallelMode("a renewal");
 	if (grant != NULL)
 	{
 		if (grant->token != token)
