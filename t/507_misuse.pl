@@ -44,6 +44,42 @@ subtest 'a lease that is taken in a transaction block' => sub {
 	is_deeply([ execute('SELECT le_lease($1, $2, token => $3) = $3', 'mailer', '1 min', $token) ], [ 't', '' ], 'it has begun');
 };
 
+subtest 'a token that code of another role has set' => sub {
+	my $admin = session($node);
+	ask($admin, 'CREATE ROLE app LOGIN', 'CREATE ROLE mallory LOGIN', 'CREATE TABLE inventory (v int)', 'GRANT INSERT ON inventory TO app',
+		q{CREATE TRIGGER guarded BEFORE INSERT ON inventory EXECUTE FUNCTION le_guard('inventory')},
+		'CREATE SCHEMA mallory AUTHORIZATION mallory', 'GRANT USAGE ON SCHEMA mallory TO app', 'SET ROLE mallory',
+		q{CREATE FUNCTION mallory.set(t text, local boolean) RETURNS text LANGUAGE sql SECURITY DEFINER AS 'SELECT set_config(''leader_election.token'', t, local)'},
+		'RESET ROLE', 'SET ROLE app');
+	my $token = lease_take($admin, 'inventory', '1 h');
+	my $insert = 'INSERT INTO inventory VALUES (1)';
+	my $set = "SELECT mallory.set('$token', false)";
+	my $own = "SET leader_election.token = $token";
+	my $loaded = q{SELECT le_am_leader('inventory')};
+	foreach my $case (
+		[ 'by the session', '', $loaded, $own ],
+		[ 'by the session, before it loads the library', '', $own ],
+		[ 'by other code', 'LE001', $loaded, $set ],
+		[ 'by other code, before the session loads the library', 'LE001', $set ],
+		[ 'by both', '', $loaded, $set, $own ],
+		[ 'over that of the session', 'LE001', $loaded, $own, $set ],
+		[ 'over that of the session, until a rollback', '', $loaded, $own, 'BEGIN', $set, 'ROLLBACK' ],
+		[ 'by the session, until a rollback', 'LE001', $loaded, $set, 'BEGIN', $own, 'ROLLBACK' ],
+		[ 'over that of the session, in a transaction', '', $loaded, $own, 'BEGIN', "SELECT mallory.set('$token', true)", 'COMMIT' ],
+		[ 'by the session, in a transaction', '', $loaded, $set, 'BEGIN', "SET LOCAL leader_election.token = $token" ],
+		[ 'by other code, and reset', 'LE001', $loaded, $set, 'RESET leader_election.token' ])
+	{
+		my ($what, $code, @sql) = @$case;
+		my $client = session($node, user => 'app');
+		ask($client, @sql);
+		fails($client, $insert, $code, $what);
+		end_session($client);
+	}
+	ask($admin, 'RESET ROLE', "SELECT le_resign('inventory', $token)", 'DROP TABLE inventory', 'DROP SCHEMA mallory CASCADE', 'DROP ROLE app, mallory');
+	is($admin->{error}, '', 'cleaned up');
+	end_session($admin);
+};
+
 subtest 'parameters without a type' => sub {
 	foreach my $call ('SELECT le_try_become_leader($1)', 'SELECT le_am_leader($1)', 'SELECT le_resign($1)', 'CALL le_campaign($1)', 'CALL le_observe($1)')
 	{

@@ -33,6 +33,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 
@@ -133,6 +134,19 @@ static Oid
 writing_user(bool in_trigger)
 {
 	return in_trigger && InNoForceRLSOperation() ? GetOuterUserId() : GetUserId();
+}
+
+/*
+ * Return the token in the setting, for a trigger, or 0 if code of a role that
+ * lacks the privileges of the writing user has set it
+ */
+int64
+le_presented_token(void)
+{
+	Oid			set_by = le_session_token.set_by;
+
+	return !OidIsValid(set_by) || has_privs_of_role(set_by, writing_user(true)) ?
+		le_session_token.token : 0;
 }
 
 /*

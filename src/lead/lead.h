@@ -33,6 +33,7 @@ extern int	le_wait_until_gone(const LeElection *election, int *pids, int count,
 
 /* guard.c */
 extern int64 le_guarded_by(const LeElection *election);
+extern int64 le_presented_token(void);
 extern bool le_guard_transaction(const LeElection *election, int64 token,
 								 bool in_trigger);
 extern bool le_may_use_term(const LeElection *election, int64 token, bool in_trigger);

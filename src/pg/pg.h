@@ -81,10 +81,18 @@ extern void le_run_safely(void (*action) (void *), void *argument);
 extern ErrorData *le_try_in_subtransaction(void (*action) (void *), void *argument);
 extern void le_in_subtransaction(void (*action) (void *), void *argument);
 
+/* The token in the setting */
+typedef struct LeSessionToken
+{
+	int64		token;			/* 0: none */
+	Oid			set_by;			/* whose code has set it; invalid: none but
+								 * the session's own */
+} LeSessionToken;
+
 /* settings.c */
 extern bool le_log_terms;
 extern bool le_notify;
-extern int64 le_session_token;
+extern LeSessionToken le_session_token;
 extern int	le_max_ttl;
 extern int	le_grace_period;
 extern bool le_declared_only;

@@ -10,6 +10,8 @@
 #include <ctype.h>
 #include <limits.h>
 
+#include "access/xact.h"
+#include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 
@@ -76,10 +78,13 @@ bool		le_declared_only = false;
 
 /*
  * The token that a session which does not lead presents to the trigger
- * function le_guard; 0: none
+ * function le_guard
  */
-int64		le_session_token = 0;
+LeSessionToken le_session_token = {0, InvalidOid};
 static char *session_token = NULL;
+
+/* the role that has set it before the library was loaded */
+static Oid	early_role = InvalidOid;
 
 static bool
 check_session_token(char **value, void **extra, GucSource source pg_attribute_unused())
@@ -99,17 +104,20 @@ check_session_token(char **value, void **extra, GucSource source pg_attribute_un
 			return false;
 		}
 	}
-	*extra = GucMallocCompat(sizeof(int64));
+	*extra = GucMallocCompat(sizeof(LeSessionToken));
 	if (*extra == NULL)
 		return false;
-	*(int64 *) *extra = token;
+	((LeSessionToken *) *extra)->token = token;
+	((LeSessionToken *) *extra)->set_by = early_role;
+	if (!OidIsValid(early_role) && IsTransactionState() && GetUserId() != GetOuterUserId())
+		((LeSessionToken *) *extra)->set_by = GetUserId();
 	return true;
 }
 
 static void
 assign_session_token(const char *value pg_attribute_unused(), void *extra)
 {
-	le_session_token = *(int64 *) extra;
+	le_session_token = *(LeSessionToken *) extra;
 }
 
 /* A setting that is an integer */
@@ -199,6 +207,8 @@ refuse_setting_of_client(const char *name, GucContext context)
 void
 le_define_settings(void)
 {
+	struct config_generic *early;
+
 	for (size_t i = 0; i < lengthof(bool_settings); i++)
 		refuse_setting_of_client(bool_settings[i].name, bool_settings[i].context);
 	for (size_t i = 0; i < lengthof(int_settings); i++)
@@ -217,11 +227,14 @@ le_define_settings(void)
 		DefineCustomBoolVariable(s->name, s->brief, NULL, s->value, *s->value, s->context,
 								 0, NULL, NULL, NULL);
 	}
+	early = find_option_compat("leader_election.token");
+	early_role = early != NULL ? early->srole : InvalidOid;
 	DefineCustomStringVariable("leader_election.token",
 							   "Sets the token of a term that the session presents to the trigger function le_guard.",
 							   "If it is empty, the session itself must lead.",
 							   &session_token, "", PGC_USERSET, 0,
 							   check_session_token, assign_session_token, NULL);
+	early_role = InvalidOid;
 
 	MarkGUCPrefixReserved("leader_election");
 }

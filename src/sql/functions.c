@@ -280,7 +280,7 @@ le_guard(PG_FUNCTION_ARGS)
 	if (token == 0)
 		token = le_own_token(&election);
 	if (token == 0)
-		token = le_session_token;
+		token = le_presented_token();
 	if (!le_guard_transaction(&election, token, true))
 		le_raise_not_leader(&election, token == 0 ? NULL : &token);
 
