@@ -463,8 +463,8 @@ le_sequence_set(LeRelationId sequence, int64 value, int64 mark)
 	XLogRecPtr	written;
 
 	buffer = ReadBuffer(rel, 0);
+	wal = GenericXLogStart(rel);	/* allocates, and may fail */
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	wal = GenericXLogStart(rel);
 
 	/* nextval() leaves other values in the buffer than WAL replays */
 	data = get_sequence_data(GenericXLogRegisterBuffer(wal, buffer,
