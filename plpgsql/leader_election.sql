@@ -1366,14 +1366,14 @@ COMMENT ON FUNCTION le.le_become_leader_xact(text, interval, text) IS
 -- WARNING, if it runs under another identity.
 -- With synchronous_commit = off, a crash can take a renewal back.  That does no
 -- harm, because all leases run anew for their ttl after a start.  But a ttl
--- that was raised must be durable.
+-- that was raised must be durable.  The role is judged before the row is locked:
+-- the lock would last until the client has read the error.
 CREATE OR REPLACE FUNCTION le._le_renew(name text, token bigint, ttl interval, identity text)
 	RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
-	role oid;
 BEGIN
 	FOR i IN 1 .. 2 LOOP
 		UPDATE le.le_elections t
@@ -1384,12 +1384,12 @@ BEGIN
 			AND COALESCE(identity = t.identity, true) AND (i = 2 OR COALESCE(ttl <= t.lasts, true)
 				AND pg_sequence_last_value('le.le_origin_seq') = le._le_origin())
 			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
-		RETURNING t.role INTO role;
+			AND le._le_has_role(t.role);
 		IF FOUND THEN
 			IF i = 2 THEN
 				PERFORM le._le_durable();
 			END IF;
-			RETURN le._le_require_role(name, role);
+			RETURN true;
 		END IF;
 		-- after a restart, a lease runs anew once the start was noticed; in a copy, none runs
 		PERFORM le._le_require_primary();
@@ -1502,34 +1502,36 @@ COMMENT ON FUNCTION le.le_renew_many(text[], bigint[]) IS
 -- snapshot: a term that has been replaced since is an error (40001), but later
 -- renewals are not seen, so that the time of the term is not judged if the
 -- transaction began in time.
+--
+-- The row is locked only for a term that runs and is the caller's, and is then read
+-- again: a lock would last until the client has read the error.
 CREATE OR REPLACE FUNCTION le._le_guard_by(name text, token bigint) RETURNS le.le_elections
 	LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
 	d record;
-	over text := 'resigned';
-	wanted bigint := token;
+	over text;
 	mine boolean := le._le_require_primary();
 BEGIN
-	IF token IS NULL THEN
-		SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
-		wanted := CASE WHEN le._le_mine(e) THEN e.token END;
-	ELSE
-		-- the row would be locked until the client has read the error
-		SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = wanted AND t.ended IS NULL;
-		mine := NOT FOUND OR le._le_mine(e) OR le._le_require_role(name, e.role);
-	END IF;
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = wanted FOR KEY SHARE;
-	IF FOUND THEN
+	FOR i IN 1 .. 2 LOOP
+		IF i = 1 THEN
+			SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C"
+				AND t.token = COALESCE(token, t.token);
+		ELSE
+			mine := mine OR le._le_require_role(name, e.role);
+			SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = e.token FOR KEY SHARE;
+		END IF;
 		mine := le._le_mine(e);
-		over := CASE WHEN NOT mine THEN le._le_over(e, random() < 0.2) END;
+		over := CASE WHEN mine THEN NULL WHEN e.name IS NULL OR token IS NULL THEN 'resigned'
+			ELSE le._le_over(e, random() < 0.2) END;
 		IF over IN ('expired', 'silent')
 			AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 			AND transaction_timestamp() < le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN
 			over := NULL;
 		END IF;
-	END IF;
+		EXIT WHEN over IS NOT NULL;
+	END LOOP;
 	IF over IS NOT NULL THEN
 		IF e.name IS NULL AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name COLLATE "C"), 0) < token THEN
@@ -1548,7 +1550,6 @@ BEGIN
 		END IF;
 		RAISE SQLSTATE 'LE001' USING MESSAGE = d.message, DETAIL = d.detail, HINT = d.hint;
 	END IF;
-	mine := mine OR le._le_require_role(name, e.role);
 	RETURN e;
 END $$;
 

@@ -257,7 +257,7 @@ subtest 'a trigger in a guarded transaction' => sub {
 	my $next = ask($one, q{SELECT le_lease('audit', '1 min')});
 	cmp_ok($next, '>', $token, 'a successor');
 	ask($two, $forged->($token));
-	fails($two, $write, '40001', 'a stale writer with an old snapshot and a forged setting');
+	fails($two, $write, 'LE001', 'a stale writer with an old snapshot and a forged setting');
 	ask($two, 'ROLLBACK');
 	$refused->($two, 'LE001', 'a stale writer with a forged setting', $forged->($token));
 	$refused->($two, 'LE001', "a forged setting: $_", $forged->($_)) foreach 'x', '1 2 3', '';

@@ -68,11 +68,13 @@ subtest 'guards' => sub {
 		ask($guard, 'ROLLBACK');
 
 		# a guard that waits for a successor that is not committed
+		ask($guard, $begin, 'SELECT count(*) FROM invoice');
 		ask($next, "SELECT le_resign('billing', $newer)");
 		ask($next, 'BEGIN', q{SELECT le_lease('billing', '1 min')});
-		ask($guard, $begin);
 		post($guard, "SELECT le_assert_leader('billing', $newer)");
 		waits_for_lock($guard, 'a guard waits for a successor');
+		fails($leader, "$begin; SELECT le_assert_leader('billing', $newer)", 'LE001', 'one that knows that its term has ended does not');
+		ask($leader, 'ROLLBACK');
 		ask($next, 'COMMIT');
 		my $last = ask($next, q{SELECT token FROM le_leader('billing')});
 		collect($guard);
@@ -342,9 +344,25 @@ subtest 'the token of another role' => sub {
 	my $token = ask($leader, q{SELECT le_lease('guarded', '1 min')});
 	ask($admin, 'BEGIN', q{SELECT FROM le.le_elections WHERE name = 'guarded' FOR UPDATE});
 	ask($stranger, q{SET statement_timeout = '5 s'});
-	fails($stranger, "SELECT le.$_", '42501', "without the lock of the row: $_") foreach "le_assert_leader('guarded', $token)", "le_once('guarded', now(), $token)";
+	fails($stranger, $_, '42501', "without the lock of the row: $_") foreach map { s/\bt\b/$token/r }
+	  map({ "SELECT $_" } q{le_assert_leader('guarded', t)}, q{le_once('guarded', now(), t)}, q{le_renew('guarded', t)}, q{le_renew('guarded', t, '2 s')},
+		q{le_renew_many('{guarded}', '{t}')}, q{le_lease('guarded', '1 s', t)}, q{le_lease('guarded', '1 s', t, 'another')}, q{le_resign('guarded', t)},
+		q{le_am_leader('guarded', t)}, q{le_proclaim('guarded', 'v', t)}), q{CALL le_campaign('guarded', '1 s', '1 s', token => t)};
 	ask($admin, 'COMMIT');
 	is(ask($leader, "SELECT le_resign('guarded', $token)"), 't', 'the leader resigns');
+	my $short = ask($leader, q{SELECT le_lease('short', '100 ms')});
+	ok(ask_until($admin, q{SELECT count(*) FROM le_leader('short')}, '0'), 'and a lease expires');
+	ask($admin, 'BEGIN', q{SELECT FROM le.le_elections WHERE name IN ('guarded', 'short') FOR UPDATE});
+	foreach my $client ($leader, $stranger)
+	{
+		ask($client, q{SET statement_timeout = '5 s'});
+		foreach my $ended ("'guarded', $token", "'short', $short")
+		{
+			fails($client, "SELECT le_assert_leader($ended)", 'LE001', "nor for a term that has ended: le_assert_leader($ended)");
+			is(ask($client, "SELECT le_renew($ended)"), 'f', "le_renew($ended)");
+		}
+	}
+	ask($admin, 'COMMIT');
 	end_session($leader, $stranger);
 };
 
