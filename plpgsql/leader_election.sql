@@ -180,13 +180,14 @@ BEGIN
 			creator oid NOT NULL,
 			shows_client boolean,
 			ended text,
-			identity text,
+			identity text
+		) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+		-- not in le_elections, where an open le_proclaim would keep the lease from being renewed
+		CREATE TABLE le.le_values (
+			name text COLLATE "C" PRIMARY KEY REFERENCES le.le_elections ON DELETE CASCADE,
+			token bigint NOT NULL,
 			value text
-		) WITH (fillfactor = 25, toast_tuple_target = 128,
-				autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-		-- a long value is stored out of line, so that renewals do not copy it
-		ALTER TABLE le.le_elections ALTER name SET STORAGE PLAIN, ALTER identity SET STORAGE PLAIN,
-			ALTER value SET STORAGE EXTERNAL;
+		);
 		CREATE INDEX le_elections_creator ON le.le_elections (creator);
 		CREATE INDEX le_elections_beacon ON le.le_elections (beacon);
 	END IF;
@@ -207,6 +208,7 @@ COMMENT ON COLUMN le.le_elections.creator IS 'role for which the row counts';
 COMMENT ON COLUMN le.le_elections.shows_client
 	IS 'true if the identity contains the address of the client';
 COMMENT ON COLUMN le.le_elections.ended IS 'end reason of the term, if it was ended explicitly';
+COMMENT ON TABLE le.le_values IS 'values of le_proclaim, each for the term with that token';
 
 CREATE TABLE IF NOT EXISTS le.le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
@@ -641,7 +643,7 @@ CREATE OR REPLACE FUNCTION le._le_end(e le.le_elections, reason text, more text 
 	RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-	UPDATE le.le_elections t SET ended = reason, value = NULL
+	UPDATE le.le_elections t SET ended = reason
 	WHERE t.name = e.name AND t.token = e.token AND t.ended IS NULL;
 	IF NOT FOUND THEN
 		RETURN false;
@@ -1035,7 +1037,7 @@ BEGIN
 		pid = pg_backend_pid(), xact = pg_current_xact_id(),
 		since = clock_timestamp(), renewed_at = clock_timestamp(), renewals = 0,
 		beacon = CASE WHEN new_beacon THEN le._le_new_beacon() ELSE t.beacon END,
-		ended = NULL, suspect_at = NULL, value = NULL
+		ended = NULL, suspect_at = NULL
 	WHERE t.name = e.name RETURNING * INTO e;
 	-- what others see of the term before the commit: the line's lock is held twice
 	IF scope = 'transaction' AND NOT new_beacon THEN
@@ -1899,7 +1901,7 @@ BEGIN
 		IF le._le_over(e, true) IS NULL THEN
 			token := e.token;
 			identity := le._le_shown_identity(e);
-			value := e.value;
+			value := (SELECT v.value FROM le.le_values v WHERE v.name = e.name AND v.token = e.token);
 		END IF;
 		version := hashtextextended(concat_ws(' ', e.token, token IS NOT NULL,
 			quote_nullable(value)), 0) & 9007199254740991;
@@ -1959,9 +1961,12 @@ BEGIN
 	ELSE
 		e := le._le_led(name, NULLIF(token, le.le_token(name)), NULL);
 	END IF;
-	UPDATE le.le_elections t SET value = value WHERE t.name = name COLLATE "C" AND t.token = e.token
-		AND t.ended IS NULL;
+	-- guards the transaction, so that no later leader waits for the row of the value
+	PERFORM FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = e.token
+		AND t.ended IS NULL FOR KEY SHARE;
 	IF FOUND THEN
+		INSERT INTO le.le_values AS v VALUES (name, e.token, value)
+		ON CONFLICT ON CONSTRAINT le_values_pkey DO UPDATE SET token = e.token, value = value;
 		PERFORM le._le_notify(e, 'proclaimed');
 		RETURN true;
 	END IF;
@@ -2100,7 +2105,8 @@ BEGIN
 		CASE e.scope WHEN 'lease' THEN e.lasts END, CASE e.scope WHEN 'session' THEN e.lasts END,
 		CASE e.scope WHEN 'lease' THEN e.renewed_at END, CASE e.scope WHEN 'lease'
 			THEN e.renewals END,
-		le._le_deadline(e.scope, e.renewed_at, e.lasts) - now, e.value
+		le._le_deadline(e.scope, e.renewed_at, e.lasts) - now,
+		(SELECT v.value FROM le.le_values v WHERE v.name = e.name AND v.token = e.token)
 	FROM le.le_elections e
 	WHERE e.name = ANY (names COLLATE "C") AND e.token > void AND e.ended IS NULL
 		AND CASE WHEN e.xact = pg_current_xact_id_if_assigned() THEN true

@@ -366,6 +366,31 @@ subtest 'the token of another role' => sub {
 	end_session($leader, $stranger);
 };
 
+subtest 'a value that is published in an open transaction' => sub {
+	my ($leader, $job, $next) = map { session($node, %as_app) } 1 .. 3;
+	my $value = q{SELECT value FROM le_leader('published')};
+	my $token = ask($leader, q{SELECT le_lease('published', '1 min')});
+	ask($leader, q{SET statement_timeout = '5 s'}, q{SELECT le_try_become_leader('beats', '1 min')});
+	foreach my $before ('NULL', "'before'")
+	{
+		is(ask($leader, "SELECT le_proclaim('published', $before, $token)"), 't', 'a value');
+		is(ask($job, 'BEGIN', "SELECT le_proclaim('published', 'v', $token), le_proclaim('beats', 'v', token) FROM le_leader('beats')"), 't|t', 'another one, on another connection');
+		is(ask($leader, "SELECT le_renew('published', $token), le_heartbeat('beats')"), 't|t', 'the leader goes on');
+		is(ask($next, $value), $before eq 'NULL' ? '' : 'before', 'nobody sees it yet');
+		ask($job, 'ROLLBACK');
+	}
+	ask($job, 'BEGIN', "SELECT le_proclaim('published', 'v', $token)");
+	is(ask($leader, "SELECT le_resign('published', $token)"), 't', 'the leader resigns');
+	is(ask($next, q{SELECT le_lease('published', '1 min')}), '', 'no new term begins before the end of the transaction');
+	ask($job, 'COMMIT');
+	cmp_ok($token = ask($next, q{SELECT le_lease('published', '1 min')}), '>', 0, 'then it does');
+	is(ask($next, $value), '', 'without the value');
+	is(ask($next, "SELECT le_proclaim('published', 'next', $token)", $value), "t\nnext", 'and publishes its own');
+	ask($next, "SELECT le_resign('published', $token)", $value);
+	is(ask($next, q{SELECT le_lease('published', '1 s')} . ' > 0', $value), "t\n", 'which ends with the term');
+	end_session($leader, $job, $next);
+};
+
 subtest 'a leader whose deposition is not committed' => sub {
 	my ($leader, $next, $late) = map { session($node, %as_app) } 1 .. 3;
 	ask($leader, q{SELECT le_try_become_leader('deposed')});
