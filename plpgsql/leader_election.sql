@@ -493,8 +493,10 @@ END $$;
 -- that its clock was set back.
 -- Tokens then continue from the clock: seconds since 2025 times 2^22, plus
 -- microseconds times 4.  If tokens may be unknown and the clock is behind, a
--- large number of tokens is left out.
-CREATE OR REPLACE FUNCTION le._le_arrive() RETURNS void LANGUAGE plpgsql AS $$
+-- large number of tokens is left out.  No message, as those of debug_print_plan, is
+-- sent while all calls wait for the row: a client need not read it.
+CREATE OR REPLACE FUNCTION le._le_arrive() RETURNS void LANGUAGE plpgsql
+SET client_min_messages = error AS $$
 DECLARE
 	us bigint;
 	clock bigint;		-- the time as a token
@@ -1049,8 +1051,10 @@ END $$;
 
 -- Check whether a new term may begin.  A transaction that keeps its snapshot
 -- would not see the change: locking the row is an error then.  No transaction
--- keeps that lock, for which an UPDATE of the settings would wait.
-CREATE OR REPLACE FUNCTION le._le_elects() RETURNS boolean LANGUAGE plpgsql AS $$
+-- keeps that lock, for which an UPDATE of the settings would wait, nor sends a
+-- message meanwhile, see _le_arrive().
+CREATE OR REPLACE FUNCTION le._le_elects() RETURNS boolean LANGUAGE plpgsql
+SET client_min_messages = error AS $$
 BEGIN
 	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
 		BEGIN

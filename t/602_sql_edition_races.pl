@@ -391,6 +391,18 @@ subtest 'a value that is published in an open transaction' => sub {
 	end_session($leader, $job, $next);
 };
 
+subtest 'no message is sent while all calls wait' => sub {
+	my $client = session($node, user => 'mallory');
+	ask($client, 'SET debug_print_plan = on', 'SET debug_print_rewritten = on', 'SET client_min_messages = debug5');
+	ask($admin, q{SELECT pg_stat_reset_shared('bgwriter')});
+	ask($client, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
+	cmp_ok(ask($client, q{SELECT le_lease('plans', '1 s')}), '>', 0, 'elected');
+	like($client->{messages}, qr/function le\._le_require_primary\(\) line/, 'plans are printed');
+	unlike($client->{messages}, qr/function le\._le_(arrive|elects)\(\) line/, 'but not with the row of the settings locked');
+	ask($client, 'ROLLBACK');
+	end_session($client);
+};
+
 subtest 'a leader whose deposition is not committed' => sub {
 	my ($leader, $next, $late) = map { session($node, %as_app) } 1 .. 3;
 	ask($leader, q{SELECT le_try_become_leader('deposed')});
