@@ -71,6 +71,7 @@
 DO $$
 DECLARE
 	owner pg_catalog.oid;
+	other pg_catalog.record;
 BEGIN
 	-- names without a schema in this script must be the server's
 	IF (pg_catalog.current_schemas(true))[CASE WHEN (pg_catalog.current_schemas(true))[1]
@@ -95,6 +96,20 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
 			MESSAGE = 'other roles can create objects in schema "le"',
 			HINT = 'Run REVOKE CREATE ON SCHEMA le FROM those roles, or use another schema.';
+	END IF;
+	-- their owners could change what the script keeps
+	SELECT pg_catalog.pg_describe_object(o.class, o.id, 0) AS what, o.role INTO other
+	FROM (SELECT c.tableoid AS class, c.oid AS id, c.relnamespace AS nsp, c.relowner AS role FROM pg_catalog.pg_class c
+		  UNION ALL SELECT p.tableoid, p.oid, p.pronamespace, p.proowner FROM pg_catalog.pg_proc p
+		  UNION ALL SELECT t.tableoid, t.oid, t.typnamespace, t.typowner FROM pg_catalog.pg_type t) o
+	WHERE o.nsp OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid
+		AND o.role OPERATOR(pg_catalog.<>) owner
+	LIMIT 1;
+	IF FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+			MESSAGE = 'schema "le" contains objects of other roles',
+			DETAIL = pg_catalog.format('The owner of %s is "%s".', other.what, pg_catalog.pg_get_userbyid(other.role)),
+			HINT = 'Drop them, or use another schema.';
 	END IF;
 END $$;
 COMMENT ON SCHEMA le IS 'leader election (SQL edition)';

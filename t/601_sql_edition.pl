@@ -44,6 +44,17 @@ subtest 'installation' => sub {
 	ask($other, 'ALTER SCHEMA le OWNER TO le_own', 'GRANT CREATE ON SCHEMA le TO mallory');
 	($status, $stderr) = run_script($node, 'other');
 	like($stderr, qr/other roles can create objects/, 'nor where others can create objects');
+	my $before = session($node, user => 'mallory', db => 'other');
+	foreach my $object ('TABLE le.le_settings (one boolean)', 'FUNCTION le.le_renew(name text, token bigint, ttl interval) RETURNS boolean RETURN true', 'DOMAIN le.d AS text')
+	{
+		ask($before, "CREATE $object");
+		is($before->{code}, '', "$object: of another role");
+		ask($other, 'REVOKE CREATE ON SCHEMA le FROM mallory');
+		($status, $stderr) = run_script($node, 'other', options => ['-1']);
+		like($stderr, qr/schema "le" contains objects of other roles\nDETAIL:  The owner of .* is "mallory"/, 'nor beside it');
+		ask($other, 'DROP OWNED BY mallory', 'GRANT CREATE ON SCHEMA le TO mallory');
+	}
+	end_session($before);
 	ask($other, 'REVOKE CREATE ON SCHEMA le FROM mallory');
 	($status, $stderr) = run_script($node, 'other', options => ['-1']);
 	is($status, 0, 'the first installation in one transaction') or diag($stderr);
