@@ -2284,9 +2284,17 @@ END $$;
 DO $$
 DECLARE
 	path pg_catalog.text := pg_catalog.current_setting('search_path');
+	others pg_catalog.record;
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-	IF pg_catalog.pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
+	IF pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
+		-- default privileges again: others may only read the views
+		FOR others IN
+			SELECT a.privilege_type, c.oid::regclass AS relation, COALESCE(NULLIF(a.grantee, 0)::regrole::text, 'PUBLIC') AS grantee
+			FROM pg_class c, aclexplode(c.relacl) a
+			WHERE c.relnamespace = 'le'::regnamespace AND c.relkind = 'v' AND a.grantee <> c.relowner AND a.privilege_type <> 'SELECT' LOOP
+			EXECUTE format('REVOKE %s ON %s FROM %s', others.privilege_type, others.relation, others.grantee);
+		END LOOP;
 		PERFORM le._le_arrive();
 	END IF;
 	PERFORM pg_catalog.set_config('search_path', path, true);

@@ -88,6 +88,8 @@ subtest 'installation' => sub {
 	is($status, 0, 'beside default privileges') or diag($stderr);
 	is(ask($other, q{SELECT string_agg(relname || ' ' || a.privilege_type, ', ') FROM pg_class c, aclexplode(relacl) a
 		WHERE relnamespace = 'le'::regnamespace AND relkind IN ('r', 'S') AND a.grantee <> relowner}), 'le_once_done SELECT', 'no table or sequence is open to others');
+	is(ask($other, q{SELECT string_agg(DISTINCT a.privilege_type, ', ') FROM pg_class c, aclexplode(relacl) a
+		WHERE relnamespace = 'le'::regnamespace AND relkind = 'v' AND a.grantee <> relowner}), 'SELECT', 'and others may only read views');
 	ask($other, 'GRANT UPDATE ON le.le_settings TO mallory', 'GRANT EXECUTE ON ALL ROUTINES IN SCHEMA le TO app');
 	run_script($node, 'other', options => ['-1']);
 	is(ask($other, q{SELECT count(*) > 50, count(*) FILTER (WHERE prosecdef) FROM pg_proc WHERE proname LIKE '\_le\_old%'}), 't|0', 'no function of before an upgrade has the rights of the owner');
