@@ -51,6 +51,7 @@ DECLARE
 	tokens bigint[];
 BEGIN
 	SET LOCAL leader_election.log_terms = off;
+	SET LOCAL client_min_messages = warning;
 	SET LOCAL ROLE regress_le_tokens;
 	FOR i IN 1 .. 2500 LOOP
 		BEGIN
