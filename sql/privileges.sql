@@ -24,7 +24,7 @@ SELECT count(*) FROM le_leader('mine') a, _le_registry_terms() t WHERE t.name = 
 SELECT count(*) FROM _le_registry_candidates(false);
 SELECT count(*) > 0 AS counted FROM _le_registry_statistics();
 
--- not the tokens, but to read how far they are, as pg_dump does
+-- not even to read how far the tokens are
 SELECT last_value > 0 AS shown FROM le_token_seq;
 SELECT nextval('le_token_seq');
 SELECT setval('le_token_seq', 1);
