@@ -249,7 +249,7 @@ class Machine:
             self._token = None  # of a role that was replaced
         elif ask.kind in ("bid", "observe") and not self._stopping and (ends := permanent(error)):
             return self._end(ends)
-        if self._now >= self._last_bid:
+        if self._now >= self._last_bid and not self._stopping:
             return self._end(error)
         if not (not_yet and told):
             self._report(error)
