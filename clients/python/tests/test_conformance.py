@@ -18,7 +18,7 @@ from leader_election.follow import FollowMachine
 from leader_election.options import Options
 
 CASES = Path(__file__).parents[2] / "conformance" / "cases.txt"
-SHOWN = ["job", "cancel", "ousted", "error", "end", "proclaimed", "told", "refused"]
+SHOWN = ["job", "cancel", "ousted", "error", "end", "told", "refused"]
 WORDS = {"none": None, "true": True, "false": False, "empty": ""}
 
 
@@ -102,10 +102,10 @@ class World:
             args = (reason,) if kind == "ousted" else (term.token,)
             if kind == "job" and self.machine.options.seats:
                 args += (term.election,)
-        elif kind in ("error", "proclaimed", "end"):
+        elif kind in ("error", "end"):
             error = args[-1]
             name = error and (error.sqlstate if error.kind == "server" else error.kind)
-            args = ("ok",) if kind == "proclaimed" and not error else (name,) if error else ()
+            args = (name,) if error else ()
         returns = "job" if kind == "cancel" else kind
         if kind in ("elected", "ousted", "cancel") and returns not in self.hold:
             self.inbox.append(("returned",))
@@ -150,8 +150,8 @@ class World:
         elif kind == "heartbeat":
             self.machine.term.heartbeat()
             self.step()
-        elif kind in ("proclaim", "stop"):
-            self.step(kind, *rest)
+        elif kind == "stop":
+            self.step("stop")
         else:
             assert kind == self.machine._phase
             self.step("returned", *([RuntimeError("fails")] if rest == ("fails",) else []))

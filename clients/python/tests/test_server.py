@@ -31,7 +31,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import leader_election
-from leader_election import LeaderElectionError, LostError, PermanentError, aio, threads
+from leader_election import LostError, PermanentError, aio, threads
 
 pytestmark = [
     pytest.mark.server,
@@ -175,8 +175,10 @@ def test_s06_leader_and_follow(election: str, db: Any) -> None:
     assert leader == leader_election.leader(connect, election)
     term = until(lambda: program.terms)[0]
     assert (leader.token, leader.identity, leader.value) == (term.token, "one", None)
-    term.proclaim("host:1")
+    term.proclaim(db, "host:1")
     until(lambda: seen[-1].value == "host:1")
+    with pytest.raises(psycopg.errors.StringDataRightTruncation):
+        term.proclaim(db, "x" * 8193)
     here = "pg_stat_activity WHERE datname = current_database() AND query LIKE %s"
     observers = f"SELECT pg_terminate_backend(pid) FROM {here}"
     db.execute(observers, ("CALL%le_observe%",))
@@ -184,8 +186,9 @@ def test_s06_leader_and_follow(election: str, db: Any) -> None:
     program.stop()
     until(lambda: seen[-1] is None)
     assert [leader and leader.value for leader in seen] == [None, None, "host:1", None]
-    with pytest.raises(LostError):
-        term.proclaim("host:2")
+    with pytest.raises(LostError) as over:
+        term.proclaim(db, "host:2")
+    assert over.value.kind == "over"
     follower.stop()
     thread.join(5)
     assert not thread.is_alive()
@@ -193,7 +196,8 @@ def test_s06_leader_and_follow(election: str, db: Any) -> None:
 
 def test_s06_follow_with_asyncio(election: str, db: Any) -> None:
     async def job(term: Any) -> None:
-        await term.proclaim("host:1")
+        async with await async_connect() as conn:
+            await term.proclaim(conn, "host:1")
         await asyncio.sleep(100)
 
     async def main() -> None:
@@ -559,27 +563,17 @@ def test_socket_that_has_got_the_number_of_one_that_ended(election: str, db: Any
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 def test_texts_that_the_connection_cannot_send(
-    encoding: str, flavour: str, begin: Any, election: str, db: Any
+    encoding: str, begin: Any, election: str, db: Any
 ) -> None:
     dsn, single = make_conninfo(DIRECT, client_encoding=encoding), encoding == "LATIN1"
-    program = begin(dsn=dsn)
-    term = until(lambda: program.terms)[0]
-
-    def proclaim(value: str) -> None:
-        asyncio.run(term.proclaim(value)) if flavour == "asyncio" else term.proclaim(value)
-
-    for value in ["a\0b", "\udc80"] + ["\u20ac"] * single:
-        with pytest.raises(LeaderElectionError) as refused:
-            proclaim(value)
-        assert refused.value.sqlstate == "22P05"
-    proclaim("\u00e9")
-    row = db.execute("SELECT value FROM le_leader(%s)", (election,)).fetchone()
-    assert row == ("\u00e9",)
-    assert program.elector.errors == 0 and term.is_leading()
+    program = begin(dsn=dsn, identity="\u00e9")
+    until(lambda: program.terms)
+    assert leads(db, election) == ("\u00e9", "session")
     if single:
         another = begin(dsn=dsn, identity="\u20ac")
         another.join()
-        assert another.failure.kind == "argument"
+        assert (another.failure.kind, another.failure.sqlstate) == ("argument", "22P05")
+    assert not program.errors
 
 
 @pytest.mark.parametrize("url", [DIRECT, POOLER], ids=["direct", "pooler"])
@@ -709,7 +703,7 @@ def test_s12_option_schema(places: Any, options: Any, election: str) -> None:
     term = until(lambda: first.terms)[0]
     with opened() as conn:
         term.guard(conn)
-    term.proclaim("host:1")
+        term.proclaim(conn, "host:1")
     found = threads.leader(opened, election, schema="Le")
     assert found and found.value == "host:1"
     first.stop()

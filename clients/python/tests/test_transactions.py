@@ -1,4 +1,4 @@
-"""``guard`` and ``once`` in each kind of transaction that they take, by the real libraries."""
+"""``guard``, ``once`` and ``proclaim`` by all that they take, of the real libraries."""
 
 from __future__ import annotations
 
@@ -259,9 +259,12 @@ def test_once_and_guard(name: str, schema: str | None, election: str, db: Any) -
     done = db.execute("SELECT due FROM le_once_done WHERE name = %s", (election,)).fetchone()
     assert done == (later,)
     assert in_transaction(name, term.guard) is None
+    for text in "host:1", None:
+        assert in_transaction(name, lambda tx: term.proclaim(tx, text)) is None  # noqa: B023
+        assert db.execute("SELECT value FROM le_leader(%s)", (election,)).fetchone() == (text,)
     program.stop()
-    for call in term.guard, lambda tx: term.once(tx, later):
-        with pytest.raises(Exception, match=r"does not lead|no longer leads|LE001"):
+    for call in term.guard, lambda tx: term.once(tx, later), lambda tx: term.proclaim(tx, "late"):
+        with pytest.raises(Exception, match=r"does not lead|no longer leads|LE001|is over"):
             in_transaction(name, call)
 
 

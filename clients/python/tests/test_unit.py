@@ -22,7 +22,6 @@ from leader_election import (
     AsyncElector,
     AsyncTerm,
     Elector,
-    LostError,
     Term,
     aio,
     threads,
@@ -263,25 +262,6 @@ def test_cancelled_again_by_a_cancel_scope(election: str, monkeypatch: Any) -> N
     assert ended == ["tidied", "resigned"] and "le_resign" in server.asked[-1]
 
 
-def test_proclaim_that_comes_after_the_end(begin: Any, flavour: str, monkeypatch: Any) -> None:
-    server = Server(monkeypatch)
-    server.renews = True
-    program = begin(ttl=5)
-    term = until(lambda: program.terms)[0]
-    program.stop()
-    monkeypatch.setattr(term, "is_leading", lambda: True)  # when proclaim asked
-    result: list[Any] = []
-
-    def proclaim() -> None:
-        try:
-            asyncio.run(term.proclaim("value")) if flavour == "asyncio" else term.proclaim("value")
-        except LostError as error:
-            result.append(error)
-
-    threading.Thread(target=proclaim, daemon=True).start()
-    until(lambda: result, 3)
-
-
 def test_health_is_asked_by_another_thread_while_a_term_ends() -> None:
     class Ending(Machine):
         @property
@@ -295,17 +275,6 @@ def test_health_is_asked_by_another_thread_while_a_term_ends() -> None:
     elector = Ending(Options(print, "e"))
     elector._phase = "job"
     assert elector.health == "in doubt"
-
-
-def test_proclaim_of_a_former_term() -> None:
-    elector = Machine(Options(print, "e", ttl=15))
-    [(_, serial, *_)] = elector.step(0, "run")
-    [(_, former, _)] = elector.step(0, "answer", serial, 7)
-    elector.term = elector.new_term(elector, "e", 8)
-    elector.term._confirmed_until = 10
-    elector.step(0, "proclaim", "now", 1, elector.term)
-    [(_, call, error)] = elector.step(0, "proclaim", "before", 2, former)
-    assert call == ("before", 2) and isinstance(error, LostError)
 
 
 def test_every_that_hangs_is_given_up(election: str, monkeypatch: Any) -> None:

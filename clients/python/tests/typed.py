@@ -64,6 +64,7 @@ def transactions(
     """Each of these is a transaction."""
     term.guard(other)
     term.guard(connection.cursor())
+    term.proclaim(session, None)
     return term.once(connection, DUE) and term.once(session, DUE)
 
 
@@ -74,6 +75,7 @@ async def async_transactions(
 ) -> bool:
     """Each of these must be awaited."""
     await term.guard(connection)
+    await term.proclaim(session, "host:1")
     wrong: bool = term.once(session, DUE)  # type: ignore[assignment]
     return wrong or await term.once(connection, DUE) or await term.once(session, DUE)
 
@@ -82,3 +84,4 @@ def wrong_transactions(term: Term) -> None:
     """None of these is a transaction."""
     term.guard("dsn")  # type: ignore[call-overload]
     term.once(5, DUE)  # type: ignore[call-overload]
+    term.proclaim("host:1")  # type: ignore[call-overload]

@@ -70,7 +70,6 @@ class Machine:
         self._reason, self._due, self._report_at, self._began = "", inf, inf, inf
         self._refused = False
         self._carried = self._carrying = 0
-        self._proclaims: list[tuple[Any, ...]] = []
 
     def step(self, now: float, event: str = "", *args: Any) -> list[tuple[Any, ...]]:
         """Let time pass, and note an event. Returns the actions."""
@@ -92,7 +91,6 @@ class Machine:
         yield self._report_at, self._report_slow_job
         yield self._until, self._on_run
         yield self._due if self._holds() and not self._ask else inf, self._confirm
-        yield -inf if self._proclaims and not self._ask else inf, self._proclaim
 
     def _pass_time(self) -> None:
         for when, due in self._timers():  # each is looked at after the one before was done
@@ -127,7 +125,7 @@ class Machine:
         """Return a statement and its parameters."""
         o, term = self.options, self.term
         name, token = (term.election, term.token) if term else (o.election, arg)
-        return self.way.statements(o, name, token, arg)[kind]
+        return self.way.statements(o, name, token)[kind]
 
     def _send(self, kind: str, *args: Any, limit: float = 0) -> None:
         self._serial += 1
@@ -175,13 +173,7 @@ class Machine:
             token = None if self.opens or self._refused else self.term.token
             self._finish()
             self._token = token
-        elif ask.kind == "proclaim" and (error.sqlstate or not self.opens):
-            self._proclaimed(error)
-            if not self.opens:
-                self._close()
         elif self.opens:
-            if ask.kind == "proclaim":
-                self._proclaimed(error)
             self._connection_lost(error)
         elif not self._over:
             self._report(error)
@@ -340,24 +332,6 @@ class Machine:
         text = f"the job of {self.term.election} has not stopped within {length:g} s"
         self._report(LeaderElectionError("slow job", text))
 
-    # What a term offers
-
-    def _on_proclaim(self, value: str | None, done: Any = None, term: Any = None) -> None:
-        if self._holds() and not self._reason and term in (None, self.term):
-            self._proclaims.append((value, done))
-        else:
-            self._do("proclaimed", (value, done), LostError("over", "the term is over"))
-
-    def _proclaim(self) -> None:
-        self._send("proclaim", self._proclaims[0][0], limit=self.way.proclaiming)
-
-    def _answer_proclaim(self, ask: Ask, leads: bool) -> None:
-        self._proclaimed(None if leads else LostError("over", "the term is over"))
-
-    def _proclaimed(self, error: LeaderElectionError | None) -> None:
-        if self._proclaims:
-            self._do("proclaimed", self._proclaims.pop(0), error)
-
     # The end of a term
 
     def _on_stop(self) -> None:
@@ -398,8 +372,6 @@ class Machine:
             if self._phase == "job":
                 self._report_at = self._now + self.options.stop_timeout
                 self._do("cancel")
-        while self._proclaims:
-            self._proclaimed(LostError("over", "the term is over"))
 
     def _leave(self) -> None:
         asking = self._ask and self._ask.kind != "resign"

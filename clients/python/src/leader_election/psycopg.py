@@ -79,8 +79,6 @@ class Link:
         encoding = "utf-8" if encoding == "ascii" else encoding  # of SQL_ASCII: any bytes will do
         try:
             values = [None if arg is None else str(arg).encode(encoding) for arg in args]
-            if any(b"\0" in value for value in values if value):  # libpq would cut it off there
-                raise ValueError("a text with a zero byte")
         except ValueError as error:
             raise UntranslatableCharacter(str(error)) from error
         self.asking = True

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from .elector import Machine
-from .errors import POOLER, LeaderElectionError, LostError
+from .errors import POOLER, LeaderElectionError
 from .follow import Leader
 from .options import Statement
 from .psycopg import Link
@@ -130,7 +130,6 @@ class Driver:
         self._events: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._telling, self._logging = asyncio.Lock(), asyncio.Lock()
-        self.promises: set[Callable[[Any], object]] = set()  # of calls of proclaim
 
     def put(self, *event: Any, call: int = 0) -> None:
         """Tell what has happened, such as the end of a call. May be called from any thread."""
@@ -223,8 +222,6 @@ class Driver:
         self._act_close()
         for task in list(self._tasks):
             task.cancel()
-        for done in list(self.promises):
-            self.settle(done, LostError("over", "the term is over"))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         task = asyncio.ensure_future(coroutine)
@@ -340,15 +337,6 @@ class Driver:
     def _act_cancel(self) -> None:
         self._told = self._number
         self._calling.cancel()
-
-    def _act_proclaimed(self, call: tuple[Any, Any], error: LeaderElectionError | None) -> None:
-        self.settle(call[1], error)
-
-    def settle(self, done: Callable[[Any], object], error: LeaderElectionError | None) -> None:
-        """Keep a promise."""
-        self.promises.discard(done)
-        with suppress(RuntimeError):  # the loop that waits for it is closed
-            done(error)
 
     # What a follower tells
 

@@ -14,9 +14,9 @@ class Session:
 
     def __init__(self, options: Options) -> None:
         self.interval = min(1.0, (options.heartbeat or inf) / 4)
-        self.limit = self.patience = self.proclaiming = min(5.0, (options.heartbeat or inf) / 3)
+        self.limit = self.patience = min(5.0, (options.heartbeat or inf) / 3)
 
-    def statements(self, o: Options, name: str, _: Any, value: Any) -> dict[str, Statement]:
+    def statements(self, o: Options, name: str, _: Any) -> dict[str, Statement]:
         """Return each statement, with its parameters."""
         le, me, beat = o.prefix, o.identity, f"{o.heartbeat} s" if o.heartbeat else None
         seats = [o.seats] if o.seats else []
@@ -31,5 +31,4 @@ class Session:
             "beat": (f"SELECT {le}le_heartbeat($1::text), pg_backend_pid()", name),
             "resign": (f"SELECT {le}le_resign($1::text, identity => $2::text)", name, me),
             "expel": (f"{expel} AND name = {led}", name, me, *seats),
-            "proclaim": (f"SELECT {le}le_proclaim($1::text, $2::text)", name, value),
         }

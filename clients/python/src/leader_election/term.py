@@ -1,12 +1,10 @@
 """What the job is given."""
 
-import asyncio
 import inspect
-import queue
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from datetime import datetime
 from math import inf
 from typing import Any, Protocol, TypeVar, overload
@@ -88,11 +86,10 @@ def finished(doing: Coroutine[Any, Any, Any]) -> Any:
     raise TypeError("this needs asyncio: use AsyncElector and leader_election.aio")
 
 
-def asked(transaction: Any, asking: Coroutine[Any, Any, Any]) -> Any:
-    """Return what is asked in a transaction, to be awaited if the transaction is for asyncio."""
-    execute = getattr(transaction, "execute", None)
-    waits = hasattr(transaction, "fetchval") or inspect.iscoroutinefunction(execute)
-    return asking if waits else finished(asking)
+def succeeded(row: Any) -> None:
+    """Raise an error if the server has answered that the term is over."""
+    if not first(row):
+        raise LostError("over", "the term is over")
 
 
 class BaseTerm:
@@ -139,7 +136,7 @@ class BaseTerm:
         connection of SQLAlchemy, or a connection of asyncpg. Await the call if it is for asyncio.
         """
         function = "le_assert_leader({}::text, {}::bigint)"
-        return asked(transaction, self._ask(transaction, function, lambda _: None, self.token))
+        return self._ask(transaction, function, lambda _: None, self.token)
 
     @overload
     def once(self, transaction: AsyncTransaction, due: datetime) -> Awaitable[bool]: ...
@@ -153,7 +150,21 @@ class BaseTerm:
         The transaction records that, and is guarded. It is one as for ``guard``.
         """
         function = "le_once({}::text, {}::timestamptz, {}::bigint)"
-        return asked(transaction, self._ask(transaction, function, first, aware(due), self.token))
+        return self._ask(transaction, function, first, aware(due), self.token)
+
+    @overload
+    def proclaim(self, connection: AsyncTransaction, value: str | None) -> Awaitable[None]: ...
+
+    @overload
+    def proclaim(self, connection: Transaction, value: str | None) -> None: ...
+
+    def proclaim(self, connection: Any, value: str | None) -> Any:
+        """Publish a value until the term ends. Raises ``LostError`` if the term is over.
+
+        The connection is one as for ``guard``.
+        """
+        function = "le_proclaim({}::text, {}::text, {}::bigint)"
+        return self._ask(connection, function, succeeded, value, self.token)
 
     def guard_sql(self) -> str:
         """Return the statement of ``guard``, without parameters, for any other library."""
@@ -170,7 +181,13 @@ class BaseTerm:
             prefix = f'U&"{"".join(escaped)}".'
         return f"SELECT {prefix}{function}({literal(self.election)}, {arguments})"
 
-    async def _ask(self, transaction: Any, function: str, read: Any, *args: Any) -> Any:
+    def _ask(self, transaction: Any, *what: Any) -> Any:
+        """Ask something, to be awaited if the transaction is for asyncio."""
+        asking, execute = self._asked(transaction, *what), getattr(transaction, "execute", None)
+        waits = hasattr(transaction, "fetchval") or inspect.iscoroutinefunction(execute)
+        return asking if waits else finished(asking)
+
+    async def _asked(self, transaction: Any, function: str, read: Any, *args: Any) -> Any:
         values, prefix = (self.election, *args), self._machine.options.prefix
         numbered = f"SELECT {prefix}{function.format('$1', '$2', '$3')}"
         if hasattr(transaction, "fetchval"):  # of asyncpg
@@ -186,32 +203,12 @@ class BaseTerm:
             result = await settled(transaction.execute(sql, values)) or transaction
         return read(await settled(result.fetchone()))
 
-    def _publish(self, value: str | None, done: Callable[[Any], object]) -> None:
-        """Let a value be published, and done be called with an error or None."""
-        driver = self._machine.driver
-        driver.promises.add(done)
-        driver.put("proclaim", value, done, self)
-        if self._machine.state == "stopped":  # so nothing keeps the promise
-            driver.settle(done, LostError("over", "the term is over"))
-
     def _valid_until(self) -> float:
         return min(self._confirmed_until, self._beaten_until, self._last_beat + self._beat_length)
 
 
 class AsyncTerm(BaseTerm):
     """A term of leadership, whose job is a task."""
-
-    async def proclaim(self, value: str | None) -> None:
-        """Publish a value until the term ends. Raises ``LostError`` if the term is over."""
-        loop = asyncio.get_running_loop()
-        done: Any = loop.create_future()
-
-        def settle(error: Exception | None) -> None:
-            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(error))
-
-        self._publish(value, settle)
-        if error := await done:
-            raise error
 
 
 class Term(BaseTerm):
@@ -220,13 +217,6 @@ class Term(BaseTerm):
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep, but not after the job is told to stop. Returns whether it is told to stop."""
         return self._told.wait(inf if seconds is None else seconds)
-
-    def proclaim(self, value: str | None) -> None:
-        """Publish a value until the term ends. Raises ``LostError`` if the term is over."""
-        done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        self._publish(value, done.put)
-        if error := done.get():
-            raise error
 
 
 def aware(due: datetime) -> datetime:
