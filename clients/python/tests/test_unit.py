@@ -1,4 +1,4 @@
-"""The tests T1 to T5 of clients/README.md, and what else needs no server."""
+"""The tests T1 to T6 of clients/README.md, and what else needs no server."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_schedule_across_the_end_of_summer_time() -> None:
         ("Asia/Tokyo", "30 2 * * *", "2026-10-25 00:00", ["10-25 17:30", "10-26 17:30"]),
     ],
 )
-def test_schedule_in_a_zone(zone: str, cron: str, began: str, wanted: list[str]) -> None:
+def test_t6_schedule_in_a_zone(zone: str, cron: str, began: str, wanted: list[str]) -> None:
     def following(last: datetime) -> datetime:
         assert last.tzinfo == UTC
         found: datetime = croniter(cron, last).get_next(datetime)
@@ -328,7 +328,7 @@ def test_schedule_in_a_zone(zone: str, cron: str, began: str, wanted: list[str])
     assert found == wanted
 
 
-def test_schedule_in_a_zone_that_ends_or_stands() -> None:
+def test_t6_schedule_in_a_zone_that_ends_or_stands() -> None:
     zone = ZoneInfo("Europe/Berlin")
     now = datetime(2026, 10, 25, 1, tzinfo=UTC)
     ended: Any = in_zone(lambda _: None, zone)
