@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -57,6 +57,13 @@ def engine(driver: str) -> Any:
     return make(url, poolclass=sqlalchemy.NullPool)
 
 
+def open_pg8000() -> Any:
+    """Open a connection of pg8000."""
+    names = "user", "host", "dbname", "port"
+    user, host, base, port = (str(WHERE[name]) for name in names)
+    return pg8000.dbapi.connect(user, host, base, int(port))
+
+
 @kind
 def psycopg_connection() -> Any:
     with psycopg.connect(DIRECT) as connection:
@@ -95,6 +102,27 @@ def psycopg2_connection() -> Any:
 
 
 @kind
+def psycopg2_block_on_autocommit() -> Any:
+    connection: Any = psycopg2.connect(DIRECT)
+    connection.autocommit = True
+    with connection:
+        yield connection
+    connection.close()
+
+
+@kind
+def psycopg_block_on_autocommit() -> Any:
+    with psycopg.connect(DIRECT, autocommit=True) as connection, connection.transaction():
+        yield connection
+
+
+@kind
+def psycopg_pipeline_on_autocommit() -> Any:
+    with psycopg.connect(DIRECT, autocommit=True) as one, one.pipeline(), one.transaction():
+        yield one
+
+
+@kind
 def psycopg2_cursor_of_dicts() -> Any:
     with psycopg2.connect(DIRECT) as connection:
         yield connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor)
@@ -103,9 +131,7 @@ def psycopg2_cursor_of_dicts() -> Any:
 
 @kind
 def pg8000_connection() -> Any:
-    connection = pg8000.dbapi.connect(
-        WHERE["user"], WHERE["host"], WHERE["dbname"], int(str(WHERE["port"]))
-    )
+    connection = open_pg8000()
     try:
         yield connection
         connection.commit()
@@ -266,6 +292,75 @@ def test_once_and_guard(name: str, schema: str | None, election: str, db: Any) -
     for call in term.guard, lambda tx: term.once(tx, later), lambda tx: term.proclaim(tx, "late"):
         with pytest.raises(Exception, match=r"does not lead|no longer leads|LE001|is over"):
             in_transaction(name, call)
+
+
+def by_itself() -> Iterator[Any]:
+    """Give connections that commit each statement by themselves."""
+    with psycopg.connect(DIRECT, autocommit=True) as one:
+        yield from (one, one.cursor())
+    other: Any = psycopg2.connect(DIRECT)
+    other.autocommit = True
+    yield from (other, other.cursor())
+    other.close()
+    other = open_pg8000()
+    other.autocommit = True
+    yield other
+    other.close()
+    with contextmanager(django_connection)():
+        pass
+    from django.db import connection
+
+    yield connection
+    with connection.cursor() as cursor:
+        yield cursor
+    connection.close()
+    for driver in "psycopg", "psycopg2", "pg8000":
+        whole = engine(driver).execution_options(isolation_level="AUTOCOMMIT")
+        with whole.connect() as one, orm.Session(whole) as session:
+            yield from (one, session)
+    made = sqlalchemy.create_engine(f"postgresql+psycopg://{DIRECT.split('//')[1]}")
+    with made.connect() as one:
+        yield one.execution_options(isolation_level="AUTOCOMMIT")
+    made.dispose()
+
+
+async def by_itself_for_asyncio() -> AsyncIterator[Any]:
+    """Give connections for asyncio that commit each statement by themselves."""
+    async with await psycopg.AsyncConnection.connect(DIRECT, autocommit=True) as one:
+        yield one
+        yield one.cursor()
+    other = await asyncpg.connect(DIRECT)
+    yield other
+    await other.close()
+    async with asyncpg.create_pool(DIRECT, min_size=1) as pool:
+        yield pool
+    whole = engine("asyncpg").execution_options(isolation_level="AUTOCOMMIT")
+    async with whole.connect() as connection, sa.AsyncSession(whole) as session:
+        yield connection
+        yield session
+
+
+def test_s11_a_connection_that_commits_each_statement_is_refused(election: str, db: Any) -> None:
+    program, due = Program("threads", election, ttl=9), datetime.now(UTC)
+    term = until(lambda: program.terms)[0]
+    for one in by_itself():
+        with pytest.raises(ValueError, match="transaction"):
+            term.guard(one)
+        with pytest.raises(ValueError, match="transaction"):
+            term.once(one, due)
+
+    async def main() -> None:
+        async for one in by_itself_for_asyncio():
+            with pytest.raises(ValueError, match="transaction"):
+                await term.guard(one)
+            with pytest.raises(ValueError, match="transaction"):
+                await term.once(one, due)
+
+    asyncio.run(main())
+    assert not db.execute("SELECT FROM le_once_done WHERE name = %s", (election,)).fetchall()
+    with db.transaction():
+        assert term.once(db, due)
+    program.stop()
 
 
 TEXTS: dict[str, Callable[[Any, str], Any]] = {

@@ -71,6 +71,18 @@ def first(row: Any) -> Any:
     return row if isinstance(row, bool) else row[0]
 
 
+def commits_each(transaction: Any) -> bool:
+    """Return whether a connection commits each statement by itself."""
+    if hasattr(transaction, "fetchval"):  # of asyncpg, whose pools are in no transaction
+        return not getattr(transaction, "is_in_transaction", bool)()
+    if hasattr(transaction, "exec_driver_sql"):  # of SQLAlchemy
+        proxy = getattr(transaction, "sync_connection", transaction).connection
+        transaction = proxy.dbapi_connection
+    connection = getattr(transaction, "connection", transaction)
+    status = getattr(getattr(connection, "info", None), "transaction_status", 0)
+    return getattr(connection, "autocommit", False) and status == 0  # which is idle
+
+
 async def settled(value: Any) -> Any:
     """Return a value, which may have to be awaited."""
     return await value if inspect.isawaitable(value) else value
@@ -190,18 +202,24 @@ class BaseTerm:
     async def _asked(self, transaction: Any, function: str, read: Any, *args: Any) -> Any:
         values, prefix = (self.election, *args), self._machine.options.prefix
         numbered = f"SELECT {prefix}{function.format('$1', '$2', '$3')}"
-        if hasattr(transaction, "fetchval"):  # of asyncpg
-            return read(await transaction.fetchrow(numbered, *values))
+        sql = f"SELECT {prefix.replace('%', '%%')}{function.format(*['%s'] * 3)}"
         if hasattr(transaction, "get_bind"):  # a session of SQLAlchemy
             transaction = await settled(transaction.connection())
-        sql = f"SELECT {prefix.replace('%', '%%')}{function.format(*['%s'] * 3)}"
+        cursor = transaction if hasattr(transaction, "execute") else transaction.cursor()
+        alone = read is not succeeded and commits_each(transaction)
+        if alone and hasattr(cursor, "mogrify"):  # of psycopg2, whose blocks begin by a statement
+            await settled(cursor.execute("SELECT"))
+            alone = commits_each(transaction)
+        if alone:
+            raise ValueError("guard and once need a transaction: this commits each statement")
+        if hasattr(transaction, "fetchval"):  # of asyncpg
+            return read(await transaction.fetchrow(numbered, *values))
         if hasattr(transaction, "exec_driver_sql"):
             sql = numbered if transaction.dialect.paramstyle == "numeric_dollar" else sql
-            result = await settled(transaction.exec_driver_sql(sql, values))
+            cursor = await settled(transaction.exec_driver_sql(sql, values))
         else:
-            transaction = transaction if hasattr(transaction, "execute") else transaction.cursor()
-            result = await settled(transaction.execute(sql, values)) or transaction
-        return read(await settled(result.fetchone()))
+            cursor = await settled(cursor.execute(sql, values)) or cursor
+        return read(await settled(cursor.fetchone()))
 
     def _valid_until(self) -> float:
         return min(self._confirmed_until, self._beaten_until, self._last_beat + self._beat_length)
