@@ -282,6 +282,22 @@ def test_runs_once(monkeypatch: Any) -> None:
             run(bool)
 
 
+def test_a_second_run_does_not_replace_the_job(world: World) -> None:
+    def job(number: int) -> None:
+        if number == 1:
+            again = world.elector.run(other)
+            if not world.threads:  # the error comes when it is awaited
+                again.send(None)
+        if number == 3:
+            world.elector.stop()
+
+    other = world.function("other", bool)
+    world.run(job=job)
+    assert [error.kind for error in world.errors] == ["job"]
+    assert "once only" in str(world.errors[0])
+    assert world.called.count("job") == 3 and "other" not in world.called
+
+
 class SyncConnection:
     """A connection for ``every``, which is also its transactions and cursors."""
 

@@ -25,8 +25,7 @@ class AsyncElector(BaseElector[Driver, AsyncTerm]):
         again. Can be called once.
         Raises ``PermanentError``.
         """
-        self._driver.job = job
-        tried(await self._driver.drive("run"))
+        tried(await self._driver.drive(job, "run"))
 
     async def try_run(
         self, job: Callable[[AsyncTerm], Awaitable[object]], wait: Length = 0
@@ -36,8 +35,7 @@ class AsyncElector(BaseElector[Driver, AsyncTerm]):
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
         and the last error if the last attempt failed. Can be called once, instead of ``run``.
         """
-        self._driver.job = job
-        return tried(await self._driver.drive("try", seconds(wait)))
+        return tried(await self._driver.drive(job, "try", seconds(wait)))
 
 
 class AsyncFollower(BaseFollower[Driver]):
@@ -47,8 +45,7 @@ class AsyncFollower(BaseFollower[Driver]):
 
     async def __aiter__(self) -> AsyncGenerator[Leader | None, None]:
         told: asyncio.Queue[Any] = asyncio.Queue()
-        self._driver.job = told.put_nowait
-        driving = asyncio.ensure_future(self._driver.drive("run"))
+        driving = asyncio.ensure_future(self._driver.drive(told.put_nowait, "run"))
         driving.add_done_callback(told.put_nowait)
         try:
             while (leader := await told.get()) is not driving:

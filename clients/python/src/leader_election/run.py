@@ -149,7 +149,7 @@ class Driver:
     def look(self) -> None:
         """Look whether all is well, once a second at least."""
 
-    async def drive(self, *begin: Any) -> BaseException | None:
+    async def drive(self, job: Callable[[Any], Any], *begin: Any) -> BaseException | None:
         """Drive the state machine to its end. Returns what is to be raised.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
@@ -157,7 +157,7 @@ class Driver:
         if self._loop:
             raise RuntimeError("can be run once only")
         self.options.after_fork()
-        self._loop = asyncio.get_running_loop()
+        self._loop, self.job = asyncio.get_running_loop(), job
         cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
         put(begin)

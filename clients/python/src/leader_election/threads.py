@@ -49,8 +49,7 @@ class ElectorDriver(ThreadDriver):
         if self._driving.locked() or self._serving.locked():
             raise RuntimeError("can be run once only")
         with self._serving:  # whose end no exception can skip
-            self.job = job
-            return self._serve(begin)
+            return self._serve(job, *begin)
 
     def look(self) -> None:
         """If ``run`` has ended before its time, stop, and call nothing any more."""
@@ -61,7 +60,7 @@ class ElectorDriver(ThreadDriver):
             if self._number:
                 self._put(("returned", None), self._number)
 
-    def _drive(self, begin: Any) -> None:
+    def _drive(self, *begin: Any) -> None:
         if self._driving.acquire(blocking=False):  # else another thread does
             try:
                 self._failure = block(self.drive(*begin))
@@ -70,7 +69,7 @@ class ElectorDriver(ThreadDriver):
             self._over = True
             self._bell.put(None)
 
-    def _serve(self, begin: Any) -> bool:
+    def _serve(self, *begin: Any) -> bool:
         done, told, process, raised = 0, 0, os.getpid(), list[BaseException]()
         while not self._over and (self._driving.locked() or not raised):
             if os.getpid() != process:  # a child has returned from the job
@@ -78,7 +77,7 @@ class ElectorDriver(ThreadDriver):
             try:
                 if not self._driving.locked():
                     # in a thread, as no exception of a signal handler comes there
-                    _thread.start_new_thread(start, (self._drive, begin))
+                    _thread.start_new_thread(start, (self._drive, *begin))
                 if told < len(raised):
                     told += 1
                     self.put("abandon" if told > 1 else "stop")
@@ -138,8 +137,7 @@ class Follower(BaseFollower[ThreadDriver]):
 
     def __iter__(self) -> Iterator[Leader | None]:
         told: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._driver.job = told.put
-        driving = start(block, self._driver.drive("run"))
+        driving = start(block, self._driver.drive(told.put, "run"))
         driving.add_done_callback(told.put)
         try:
             yield from iter(told.get, driving)
