@@ -6,17 +6,15 @@ from typing import Any
 
 from .base import BaseElector, BaseFollower
 from .errors import tried
-from .every import async_every
+from .every import every
 from .follow import FollowMachine, Leader
 from .options import Connect, Length, Options, seconds
 from .run import Driver
 from .term import AsyncTerm
 
 
-class AsyncElector(BaseElector[Driver, AsyncTerm]):
+class AsyncElector(BaseElector[AsyncTerm]):
     """Campaigns for an election, and runs a job while it leads."""
-
-    _drives = Driver
 
     async def run(self, job: Callable[[AsyncTerm], Awaitable[object]]) -> None:
         """Campaign, and run the job in each term, in a task that is cancelled at its end.
@@ -38,10 +36,8 @@ class AsyncElector(BaseElector[Driver, AsyncTerm]):
         return tried(await self._driver.drive(job, "try", seconds(wait)))
 
 
-class AsyncFollower(BaseFollower[Driver]):
+class AsyncFollower(BaseFollower):
     """Gives the present leader, or None, and then each change, until ``stop``."""
-
-    _drives = Driver
 
     async def __aiter__(self) -> AsyncGenerator[Leader | None, None]:
         told: asyncio.Queue[Any] = asyncio.Queue()
@@ -60,4 +56,5 @@ async def leader(connect: Connect, election: str, *, schema: str | None = None) 
     return await Driver(FollowMachine(Options(connect, election, schema=schema))).now()
 
 
-every, follow = async_every, AsyncFollower
+follow = AsyncFollower
+__all__ = ["AsyncElector", "AsyncFollower", "every", "follow", "leader"]

@@ -12,13 +12,13 @@ from .run import Driver
 from .term import BaseTerm
 
 T = TypeVar("T", bound=BaseTerm)
-D = TypeVar("D", bound=Driver)
 
 
-class Driven(Generic[D]):
+class Driven:
     """What electors and followers have."""
 
-    _driver: D
+    _drives: type[Driver] = Driver
+    _driver: Driver
 
     def stop(self) -> None:
         """Let it end. Does not wait. May be called by any thread and signal handler."""
@@ -40,10 +40,8 @@ class Driven(Generic[D]):
         return self._driver.machine.errors
 
 
-class BaseElector(Driven[D], Generic[D, T]):
+class BaseElector(Driven, Generic[T]):
     """Campaigns for an election, and runs a job while it leads."""
-
-    _drives: type[D]
 
     def __init__(
         self,
@@ -67,7 +65,7 @@ class BaseElector(Driven[D], Generic[D, T]):
     @property
     def identity(self) -> str:
         """The name that tells this elector apart."""
-        return self._driver.options.identity or ""
+        return self._driver.options.name
 
     @property
     def terms(self) -> int:
@@ -80,10 +78,8 @@ class BaseElector(Driven[D], Generic[D, T]):
         return self._driver.machine.confirmations
 
 
-class BaseFollower(Driven[D]):
+class BaseFollower(Driven):
     """Gives the present leader, or None, and then each change, until ``stop``."""
-
-    _drives: type[D]
 
     def __init__(
         self,

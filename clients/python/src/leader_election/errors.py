@@ -22,7 +22,7 @@ class LeaderElectionError(Exception):
         if isinstance(error, LeaderElectionError):
             return error
         try:
-            text = str(error) or repr(error)
+            text = (isinstance(error, Exception) and str(error)) or repr(error)
         except Exception:
             text = type(error).__name__
         state, diag = getattr(error, "sqlstate", None), getattr(error, "diag", None)

@@ -1,7 +1,7 @@
 """Jobs of a point in time, made of the public parts of a term."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
@@ -115,21 +115,18 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
             await settled(pause(1))
 
 
-def async_every(
+def every(
     connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
-) -> Callable[[AsyncTerm], Coroutine[Any, Any, None]]:
-    """Return a job that does a task once for each time that is due."""
+) -> Callable[[Any], Any]:
+    """Return a job, of either flavour, that does a task once for each time that is due."""
     if not callable(schedule) and (zone or not seconds(schedule) >= 1):
         raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
     if not isinstance(zone, tzinfo | None):
         raise TypeError("zone must be a tzinfo, such as a ZoneInfo")
     asked = in_zone(schedule, zone) if zone and callable(schedule) else schedule
-    return lambda term: work(connect, asked, task, term)
 
+    def job(term: Term | AsyncTerm) -> Any:
+        working = work(connect, asked, task, term)
+        return finished(working) if isinstance(term, Term) else working
 
-def every(
-    connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
-) -> Callable[[Term], None]:
-    """Return a job that does a task once for each time that is due."""
-    job: Any = async_every(connect, schedule, task, zone=zone)
-    return lambda term: finished(job(term))
+    return job

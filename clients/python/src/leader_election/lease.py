@@ -23,7 +23,7 @@ class Lease:
             names = f"{le}le_seats($1::text, $4::int)"
             bid = f"CALL {le}le_campaign({names}, timeout => '0', ttl => {terms})"
         return {
-            "bid": (bid, name, f"{o.ttl} s", o.identity, o.seats or token),
+            "bid": (bid, name, f"{o.ttl} s", o.name, o.seats or token),
             "confirm": (f"SELECT {le}le_renew($1::text, $2::bigint)", name, token),
             "resign": (f"SELECT {le}le_resign($1::text, $2::bigint)", name, token),
         }

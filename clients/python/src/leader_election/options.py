@@ -28,11 +28,6 @@ LOGGER = logging.getLogger("leader_election")
 _numbers = itertools.count(random.SystemRandom().getrandbits(16))
 
 
-def default_identity() -> str:
-    """Return an identity whose number is random, and another one in each elector."""
-    return f"{socket.gethostname()}:{os.getpid()}:{next(_numbers) & 0xFFFF:04x}"
-
-
 def seconds(length: Any) -> Any:
     """Return a length of time as a number of seconds."""
     return length.total_seconds() if isinstance(length, timedelta) else length
@@ -76,13 +71,12 @@ class Options:
                 raise TypeError(f"{what} must be a number")
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{what} must be from {least} to {most}")
-        self._chosen, self._process = self.identity, os.getpid()
-        self.identity = self.identity or default_identity()
+        self._host, self._number = socket.gethostname(), next(_numbers) & 0xFFFF
 
-    def after_fork(self) -> None:
-        """Take another identity if this one was made in another process."""
-        if self._chosen is None and self._process != os.getpid():
-            self.identity = default_identity()
+    @property
+    def name(self) -> str:
+        """The identity, or one that differs in each elector, and in a forked child."""
+        return self.identity or f"{self._host}:{os.getpid()}:{self._number:04x}"
 
     @property
     def prefix(self) -> str:

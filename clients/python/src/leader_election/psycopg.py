@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from psycopg import OperationalError
@@ -89,14 +90,9 @@ class Link:
             return [(result.command_status or b"").decode()]
         if result.status != ExecStatus.TUPLES_OK:
             raise error_from_result(result, encoding)
-        row: list[Any] = [
-            result.get_value(0, i) for i in range(result.nfields if result.ntuples else 0)
-        ]
-        for i, value in enumerate(row):
-            if value is not None:
-                read = VALUES.get(result.ftype(i))
-                row[i] = read(value) if read else value.decode(encoding)
-        return row
+        text, fields = partial(str, encoding=encoding), range(result.nfields * result.ntuples)
+        row = ((VALUES.get(result.ftype(i), text), result.get_value(0, i)) for i in fields)
+        return [None if value is None else read(value) for read, value in row]
 
     def watch(self, on_end: Callable[[], Any]) -> None:
         """Call a function when the connection ends while no statement is on its way."""

@@ -70,18 +70,11 @@ def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Futur
             future.set_result(plainly(function, *args))
         except BaseException as error:
             # an event loop that waits would end by some, and not take or mistake others
-            plain = isinstance(error, Exception) and not isinstance(error, UNFIT)
-            future.set_exception(error if plain else unfit(error))
+            fit = isinstance(error, Exception) and not isinstance(error, UNFIT)
+            future.set_exception(error if fit else LeaderElectionError.of(error))
 
     threading.Thread(target=call, name="leader_election", daemon=True).start()
     return future
-
-
-def unfit(error: BaseException) -> RuntimeError:
-    """Return an error that tells of one which a future cannot carry."""
-    made = RuntimeError(f"{type(error).__name__}: {LeaderElectionError.of(error)}")
-    made.__cause__ = error
-    return made
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) -> Any:
@@ -156,7 +149,6 @@ class Driver:
         """
         if self._loop:
             raise RuntimeError("can be run once only")
-        self.options.after_fork()
         self._loop, self.job = asyncio.get_running_loop(), job
         cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
@@ -193,7 +185,8 @@ class Driver:
         """Say in words what is wrong, and wait a moment for what still runs."""
         with suppress(Exception):
             if error and error.kind == POOLER:
-                await self._expel()
+                async with asyncio.timeout(self.machine.limit):
+                    await self._expel()
             elif error and error.kind == "extension":
                 schema, base = await self.once(DIAGNOSE)
                 if schema is None:
@@ -209,12 +202,9 @@ class Driver:
 
     async def _expel(self) -> None:
         for _ in range(10):  # it can run in the session that it ends, or in one that another ends
-            try:
+            with suppress(Exception):
                 await self.once(*self.machine.statement("expel"))
-                return
-            except Exception as error:
-                if not getattr(error, "sqlstate", None):
-                    raise
+                break
 
     def _abandon(self) -> None:
         """Leave nothing behind, also if the state machine has not come to its end."""

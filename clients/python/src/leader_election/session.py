@@ -18,7 +18,7 @@ class Session:
 
     def statements(self, o: Options, name: str, _: Any) -> dict[str, Statement]:
         """Return each statement, with its parameters."""
-        le, me, beat = o.prefix, o.identity, f"{o.heartbeat} s" if o.heartbeat else None
+        le, me, beat = o.prefix, o.name, f"{o.heartbeat} s" if o.heartbeat else None
         seats = [o.seats] if o.seats else []
         names = f"{le}le_seats($1::text, $4::int)" if o.seats else "$1::text"
         terms = f"timeout => '{self.wait:.3f} s', heartbeat => $2::interval, identity => $3::text"

@@ -39,7 +39,7 @@ class ElectorDriver(ThreadDriver):
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._wanted: tuple[Any, ...] = (0, bool)  # the number of a call, and what to call
         self._serving, self._driving = threading.Lock(), threading.Lock()
-        self._over = self._left = False
+        self._over = False
         self._failure: BaseException | None = None
 
     def run(self, job: Callable[[Any], Any], *begin: Any) -> bool:
@@ -54,8 +54,7 @@ class ElectorDriver(ThreadDriver):
     def look(self) -> None:
         """If ``run`` has ended before its time, stop, and call nothing any more."""
         if not self._serving.locked():
-            if not self._left:
-                self._left = True
+            if not self.machine._stopping:
                 self._put(("stop",))
             if self._number:
                 self._put(("returned", None), self._number)
@@ -106,10 +105,11 @@ class ElectorDriver(ThreadDriver):
         pass
 
 
-class Elector(BaseElector[ElectorDriver, Term]):
+class Elector(BaseElector[Term]):
     """Campaigns for an election, and runs a job while it leads."""
 
     _drives = ElectorDriver
+    _driver: ElectorDriver
 
     def run(self, job: Callable[[Term], object]) -> None:
         """Campaign, and run the job in each term, in this thread, until ``stop``.
@@ -130,7 +130,7 @@ class Elector(BaseElector[ElectorDriver, Term]):
         return self._driver.run(job, "try", seconds(wait))
 
 
-class Follower(BaseFollower[ThreadDriver]):
+class Follower(BaseFollower):
     """Gives the present leader, or None, and then each change, until ``stop``."""
 
     _drives = ThreadDriver
