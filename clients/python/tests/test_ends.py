@@ -39,6 +39,16 @@ class OddState(Exception):  # noqa: N818
     sqlstate, diag = 5, 5
 
 
+class Silent(Exception):  # noqa: N818
+    """An exception that fails when it is asked."""
+
+    @property
+    def sqlstate(self) -> str:
+        raise KeyError("no state")
+
+    diag = sqlstate
+
+
 class Other(BaseException):
     """An exception that is not an error, as test frameworks and greenlets have them."""
 
@@ -56,6 +66,7 @@ FAILURES: list[BaseException] = [
     NoText(),
     OfAsyncpg("could not serialize access"),
     OddState(),
+    Silent(),
 ]
 RAISED = [
     SystemExit(3),
@@ -177,8 +188,21 @@ def test_failure_to_connect(error: BaseException, world: World) -> None:
     function = world.server.real = world.function("connect", connect)
     world.run(function)
     assert world.failure is None and world.called == ["connect"] * 3
-    wanted = getattr(error, "sqlstate", "")
-    assert [e.sqlstate for e in world.errors] == [wanted if isinstance(wanted, str) else ""] * 3
+    wanted = "40001" if isinstance(error, OfAsyncpg) else ""
+    assert [e.sqlstate for e in world.errors] == [wanted] * 3
+
+
+def test_failure_with_an_odd_hint(world: World) -> None:
+    def connect(number: int) -> None:
+        if number == 2:
+            world.elector.stop()
+        throw(not_yet)
+
+    not_yet: Any = OfAsyncpg()
+    not_yet.sqlstate, not_yet.diag = "LE003", SimpleNamespace(message_hint=5)
+    function = world.server.real = world.function("connect", connect)
+    world.run(function)
+    assert world.failure is None and [e.sqlstate for e in world.errors] == ["LE003"]
 
 
 @raised
@@ -315,6 +339,7 @@ class SyncConnection:
 
     def execute(self, sql: str, _: Any) -> Any:
         self.now += 5
+        self.transaction_status = TransactionStatus.INTRANS
         self.row = (True, 0) if "once(" in sql else (self.now, 0)
         return self
 
@@ -325,7 +350,7 @@ class SyncConnection:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        pass
+        self.transaction_status = TransactionStatus.IDLE
 
 
 class AsyncConnection(SyncConnection):
@@ -341,7 +366,7 @@ class AsyncConnection(SyncConnection):
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        pass
+        self.transaction_status = TransactionStatus.IDLE
 
 
 @pytest.mark.parametrize("place", ["connect", "schedule", "task"])

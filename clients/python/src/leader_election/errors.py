@@ -1,5 +1,7 @@
 """The errors of the library."""
 
+from operator import attrgetter
+
 POOLER = "pooler"
 CAUSES = dict.fromkeys(("42883", "42P01", "3F000"), "extension")
 CAUSES |= {"42501": "privilege", "LE005": POOLER}
@@ -7,6 +9,15 @@ POOLED = (
     "session scope needs a connection of its own, and a pooler shares this one: "
     "set a ttl, to lead by a lease"
 )
+
+
+def said(error: BaseException, name: str) -> str:
+    """Return the text that an error has by this name, if it is one and can be had."""
+    try:
+        text = attrgetter(name)(error)
+    except Exception:
+        text = ""
+    return text if isinstance(text, str) else ""
 
 
 class LeaderElectionError(Exception):
@@ -25,9 +36,8 @@ class LeaderElectionError(Exception):
             text = (isinstance(error, Exception) and str(error)) or repr(error)
         except Exception:
             text = type(error).__name__
-        state, diag = getattr(error, "sqlstate", None), getattr(error, "diag", None)
-        state, hint = state if isinstance(state, str) else "", getattr(diag, "message_hint", None)
-        made = cls("server" if state and kind == "broken" else kind, text, state, hint or "")
+        state, hint = said(error, "sqlstate"), said(error, "diag.message_hint")
+        made = cls("server" if state and kind == "broken" else kind, text, state, hint)
         made.__cause__ = error
         return made
 
