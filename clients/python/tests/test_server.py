@@ -272,20 +272,21 @@ def test_s07_every(
     assert last.fetchone() == max(done)
 
 
-def test_task_that_catches_an_error_of_its_transaction(
-    begin: Any, flavour: str, election: str, db: Any
+@pytest.mark.parametrize("ends", ["SELECT 1 / 0", "ROLLBACK"])
+def test_task_that_ends_its_transaction(
+    ends: str, begin: Any, flavour: str, election: str, db: Any
 ) -> None:
     due: list[datetime] = []
 
     def task(conn: Any, time: datetime) -> None:
         due.append(time)
         with suppress(psycopg.Error):
-            conn.execute("SELECT 1 / 0")
+            conn.execute(ends)
 
     async def async_task(conn: Any, time: datetime) -> None:
         due.append(time)
         with suppress(psycopg.Error):
-            await conn.execute("SELECT 1 / 0")
+            await conn.execute(ends)
 
     job: Any = threads.every(connect, timedelta(seconds=1), task)
     if flavour == "asyncio":

@@ -106,8 +106,9 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                         async with entered(connection.transaction()):
                             if await settled(term.once(connection, time)):
                                 await settled(task(connection, time))
-                            if connection.info.transaction_status == TransactionStatus.INERROR:
-                                raise LeaderElectionError("task", "its transaction was rolled back")
+                            if connection.info.transaction_status != TransactionStatus.INTRANS:
+                                text = "its transaction was rolled back, or the task has ended it"
+                                raise LeaderElectionError("task", text)
                     last = then
                     await settled(pause(1))
         except Exception as error:
