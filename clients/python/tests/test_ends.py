@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import pickle
 import sys
 import threading
 from collections.abc import Callable
@@ -15,7 +16,16 @@ import pytest
 from conftest import Server, until
 from psycopg.pq import TransactionStatus
 
-from leader_election import AsyncElector, Elector, Term, aio, threads
+from leader_election import (
+    AsyncElector,
+    Elector,
+    LeaderElectionError,
+    LostError,
+    PermanentError,
+    Term,
+    aio,
+    threads,
+)
 
 
 class NoText(Exception):  # noqa: N818
@@ -273,6 +283,13 @@ def test_try_run_raises_what_the_job_raises(error: BaseException, world: World) 
     world.call(world.elector.try_run, job)
     assert type(world.failure) is type(error) or isinstance(world.failure.__cause__, StopIteration)
     assert world.resigned() and not world.errors
+
+
+def test_errors_go_from_process_to_process() -> None:
+    for kind in LeaderElectionError, LostError, PermanentError:
+        error = pickle.loads(pickle.dumps(kind("pooler", "a text", "LE005", "a hint")))
+        assert type(error) is kind and str(error) == "a text"
+        assert (error.kind, error.sqlstate, error.hint) == ("pooler", "LE005", "a hint")
 
 
 def test_no_thread_can_be_started(monkeypatch: Any) -> None:

@@ -1,6 +1,7 @@
 """The errors of the library."""
 
 from operator import attrgetter
+from typing import Any
 
 POOLER = "pooler"
 CAUSES = dict.fromkeys(("42883", "42P01", "3F000"), "extension")
@@ -26,6 +27,9 @@ class LeaderElectionError(Exception):
     def __init__(self, kind: str, message: str, sqlstate: str = "", hint: str = "") -> None:
         super().__init__(message)
         self.kind, self.sqlstate, self.hint = kind, sqlstate, hint
+
+    def __reduce__(self) -> Any:  # to go to another process
+        return type(self), (self.kind, str(self), self.sqlstate, self.hint)
 
     @classmethod
     def of(cls, error: BaseException, kind: str = "broken") -> "LeaderElectionError":
