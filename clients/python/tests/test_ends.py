@@ -292,6 +292,13 @@ def test_errors_go_from_process_to_process() -> None:
         assert (error.kind, error.sqlstate, error.hint) == ("pooler", "LE005", "a hint")
 
 
+@pytest.mark.parametrize("wait", [float("nan"), -1, "5"])
+def test_try_run_with_a_wrong_wait(wait: Any, world: World) -> None:
+    world.elector = World.flavours[world.threads](print, "e", ttl=5)
+    world.call(world.elector.try_run, world.function("job", bool), wait)
+    assert isinstance(world.failure, ValueError | TypeError) and not world.server.asked
+
+
 def test_no_thread_can_be_started(monkeypatch: Any) -> None:
     def refuse(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
