@@ -90,12 +90,6 @@ async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) 
         raise
 
 
-def is_cancelled() -> bool:
-    """Return whether the present task was cancelled, also if a function of the user caught that."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def block(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in an event loop of its own."""
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
@@ -236,11 +230,12 @@ class Driver:
 
     async def _ask_server(self, serial: int, statement: Statement) -> None:
         link, self._link, opens = self._link, None, self.machine.opens
-        row, keep = [], False
+        row, keep, task = [], False, asyncio.current_task()
+        assert task
         try:
             if not link:
                 link = await Link.open(self.options.connect, self.beside)
-                if is_cancelled():
+                if task.cancelling():  # and a function of the user has caught that
                     raise asyncio.CancelledError
                 if opens:  # else a pooler may share the server connection
                     row = await link.ask(SETTINGS, f"leader_election: {self.options.election}")
@@ -254,7 +249,7 @@ class Driver:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             keep = opens and link is not None and not link.asking
-        if link and keep and not is_cancelled() and (opens or not link.pooled):
+        if link and keep and not task.cancelling() and (opens or not link.pooled):
             self._link = link
             link.watch(lambda: self.put("broken") if opens else self._drop())
         elif link:
