@@ -1,5 +1,6 @@
 """The errors of the library."""
 
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
@@ -14,11 +15,10 @@ POOLED = (
 
 def said(error: BaseException, name: str) -> str:
     """Return the text that an error has by this name, if it is one and can be had."""
-    try:
-        text = attrgetter(name)(error)
-    except Exception:
-        text = ""
-    return text if isinstance(text, str) else ""
+    with suppress(Exception):
+        if isinstance(text := attrgetter(name)(error), str):
+            return text
+    return ""
 
 
 class LeaderElectionError(Exception):
@@ -36,10 +36,9 @@ class LeaderElectionError(Exception):
         """Return an error that another one has caused."""
         if isinstance(error, LeaderElectionError):
             return error
-        try:
+        text = type(error).__name__
+        with suppress(Exception):
             text = (isinstance(error, Exception) and str(error)) or repr(error)
-        except Exception:
-            text = type(error).__name__
         state, hint = said(error, "sqlstate"), said(error, "diag.message_hint")
         made = cls("server" if state and kind == "broken" else kind, text, state, hint)
         made.__cause__ = error
