@@ -77,6 +77,7 @@ FAILURES: list[BaseException] = [
     OfAsyncpg("could not serialize access"),
     OddState(),
     Silent(),
+    LostError("over", "the term is over"),
 ]
 RAISED = [
     SystemExit(3),

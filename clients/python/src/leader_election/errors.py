@@ -34,7 +34,7 @@ class LeaderElectionError(Exception):
     @classmethod
     def of(cls, error: BaseException, kind: str = "broken") -> "LeaderElectionError":
         """Return an error that another one has caused."""
-        if isinstance(error, LeaderElectionError):
+        if isinstance(error, LeaderElectionError) and kind == "broken":
             return error
         text = type(error).__name__
         with suppress(Exception):
