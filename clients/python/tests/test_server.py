@@ -429,12 +429,12 @@ def job(term):
         time.sleep(30)
         os._exit(0)
     if os.fork():
-        print(helper, flush=True)
+        os.write(1, b"%d\\n" % helper)
         term.wait()  # else lets run return in this child
 elector = leader_election.Elector(lambda: psycopg.connect(sys.argv[1]), sys.argv[2])
 parent = os.getpid()
 elector.run(job)
-print("parent" if parent == os.getpid() else "child", flush=True)"""
+os.write(1, b"parent\\n" if parent == os.getpid() else b"child\\n")"""
 
 
 def test_children_have_no_part_in_the_leadership(election: str, db: Any) -> None:
@@ -449,6 +449,7 @@ def test_children_have_no_part_in_the_leadership(election: str, db: Any) -> None
             program.kill()
             until(lambda: not leads(db, election), 3)  # though the other one lives
         finally:
+            program.kill()
             os.kill(int(helper), signal.SIGKILL)
 
 
