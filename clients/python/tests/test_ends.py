@@ -398,8 +398,9 @@ class AsyncConnection(SyncConnection):
 @failures
 def test_failure_in_every(place: str, error: BaseException, world: World, monkeypatch: Any) -> None:
     async def sleep(_: float) -> None:
-        await asyncio.tasks.sleep(0)
+        await asyncio.tasks.sleep(0.001)
 
+    wait = Term.wait
     called: list[str] = []
     connection = (SyncConnection if world.threads else AsyncConnection)()
 
@@ -413,7 +414,7 @@ def test_failure_in_every(place: str, error: BaseException, world: World, monkey
 
     every = sys.modules["leader_election.every"]  # the package's name is that of a function
     monkeypatch.setattr(every, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(Term, "wait", lambda term, _: term.cancelled)
+    monkeypatch.setattr(Term, "wait", lambda term, _: wait(term, 0.001))
     make = threads.every if world.threads else aio.every
     job: Any = make(
         lambda: act("connect", connection),
