@@ -13,6 +13,7 @@ import tempfile
 
 from clients import idle, psql
 from cost import measure_cost
+from dashboard import draw_dashboard
 from growth import measure_growth
 from handover import measure_handovers
 from leases import measure_leases
@@ -37,6 +38,7 @@ TABLES = {
     "crowd": measure_crowd,
     "sql": measure_sql_edition,
     "cost": measure_cost,
+    "dashboard": draw_dashboard,
 }
 
 
@@ -52,8 +54,8 @@ def choose_tables(text):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=choose_tables, default=[name for name in TABLES if name != "cost"],
-                        metavar="TABLE,...", help="of " + ", ".join(TABLES) + "; cost is measured only if named")
+    parser.add_argument("--only", type=choose_tables, default=[name for name in TABLES if name not in ("cost", "dashboard")],
+                        metavar="TABLE,...", help="of " + ", ".join(TABLES) + "; cost and dashboard only if named")
     parser.add_argument("--rows", default="", metavar="TEXT",
                         help="of the first table, only those that have this in their names")
     parser.add_argument("--rounds", type=int,
@@ -67,6 +69,8 @@ def main():
     options = parser.parse_args()
     if options.record and (options.scale != 1 or options.rows):
         parser.error("only whole tables of the full scale can be recorded")
+    if "dashboard" in options.only and not options.record:
+        parser.error("the picture of the dashboard is recorded, or not made")
     options.scaled = lambda number: max(int(number * options.scale), 1)
 
     print(f"{100 * idle():.0f} % of the processors' time is free.")
@@ -76,7 +80,7 @@ def main():
     with tempfile.TemporaryDirectory() as options.directory:
         for name in options.only:
             TABLES[name](options)
-    if options.record:
+    if options.record and options.only != ["dashboard"]:
         record_tables(os.path.join(options.record, "speed.md"))
     print_summary()
 

@@ -287,8 +287,7 @@ clear_lease(const LeElection *election, LeTerm *term, bool dont_wait)
 static void
 delete_last_rows(const LeElection *election, const LeTerm *last)
 {
-	if (last->begun_token != 0 && last->scope == LE_SCOPE_LEASE &&
-		!le_deletion_delays_commit())
+	if (last->scope == LE_SCOPE_LEASE && !le_deletion_delays_commit())
 		(void) le_delete_rows(election, last);
 }
 
