@@ -28,7 +28,6 @@ SELECT count(*) > 0 AS counted FROM _le_registry_statistics();
 SELECT last_value > 0 AS shown FROM le_token_seq;
 SELECT nextval('le_token_seq');
 SELECT setval('le_token_seq', 1);
-SELECT pg_sequence_last_value('le_token_seq') > 0 AS shown;
 ALTER SEQUENCE le_token_seq RESTART;
 DROP EXTENSION leader_election;
 

@@ -132,7 +132,7 @@ SELECT object, outcome(format('SELECT count(*) > 0 FROM %s', object)) AS read,
        left(outcome(format('LOCK %s IN EXCLUSIVE MODE', object)), 5) AS lock, left(outcome(format('DROP %s %s', CASE relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, object)), 5) AS drop,
        left(outcome(format('ALTER TABLE %s RENAME TO mine', object)), 5) AS alter
 FROM rights ORDER BY object COLLATE "C";
-SELECT object, outcome(format('SELECT nextval(%L)', object)) AS nextval, outcome(format('SELECT setval(%L, 1)', object)) AS setval, outcome(format('SELECT pg_sequence_last_value(%L) > 0', object)) AS last_value,
+SELECT object, outcome(format('SELECT nextval(%L)', object)) AS nextval, outcome(format('SELECT setval(%L, 1)', object)) AS setval,
        outcome(format('ALTER SEQUENCE %s RESTART', object)) AS restart, outcome(format('SELECT last_value > 0 FROM %s', object)) AS read
 FROM rights WHERE relkind = 'S' ORDER BY object COLLATE "C";
 SELECT outcome(s) FROM unnest(ARRAY['CREATE TRIGGER t AFTER INSERT ON _le_declarations EXECUTE FUNCTION le_guard(''n'')', 'ALTER TABLE _le_declarations DISABLE TRIGGER ALL',
