@@ -46,7 +46,7 @@ subtest 'a lease that is taken in a transaction block' => sub {
 
 subtest 'a token that code of another role has set' => sub {
 	my $admin = session($node);
-	ask($admin, 'CREATE ROLE app LOGIN', 'CREATE ROLE mallory LOGIN', 'CREATE TABLE inventory (v int)', 'GRANT INSERT ON inventory TO app',
+	ask($admin, 'CREATE ROLE app LOGIN', 'CREATE ROLE login LOGIN NOINHERIT IN ROLE app', 'CREATE ROLE mallory LOGIN', 'CREATE TABLE inventory (v int)', 'GRANT INSERT ON inventory TO app',
 		q{CREATE TRIGGER guarded BEFORE INSERT ON inventory EXECUTE FUNCTION le_guard('inventory')},
 		'CREATE SCHEMA mallory AUTHORIZATION mallory', 'GRANT USAGE ON SCHEMA mallory TO app', 'SET ROLE mallory',
 		q{CREATE FUNCTION mallory.set(t text, local boolean) RETURNS text LANGUAGE sql SECURITY DEFINER AS 'SELECT set_config(''leader_election.token'', t, local)'},
@@ -59,6 +59,7 @@ subtest 'a token that code of another role has set' => sub {
 	foreach my $case (
 		[ 'by the session', '', $loaded, $own ],
 		[ 'by the session, before it loads the library', '', $own ],
+		[ 'by the session, as another role then, before it loads the library', '', $own, 'SET ROLE app' ],
 		[ 'by other code', 'LE001', $loaded, $set ],
 		[ 'by other code, before the session loads the library', 'LE001', $set ],
 		[ 'by both', '', $loaded, $set, $own ],
@@ -70,12 +71,12 @@ subtest 'a token that code of another role has set' => sub {
 		[ 'by other code, and reset', 'LE001', $loaded, $set, 'RESET leader_election.token' ])
 	{
 		my ($what, $code, @sql) = @$case;
-		my $client = session($node, user => 'app');
+		my $client = session($node, user => $sql[-1] eq 'SET ROLE app' ? 'login' : 'app');
 		ask($client, @sql);
 		fails($client, $insert, $code, $what);
 		end_session($client);
 	}
-	ask($admin, 'RESET ROLE', "SELECT le_resign('inventory', $token)", 'DROP TABLE inventory', 'DROP SCHEMA mallory CASCADE', 'DROP ROLE app, mallory');
+	ask($admin, 'RESET ROLE', "SELECT le_resign('inventory', $token)", 'DROP TABLE inventory', 'DROP SCHEMA mallory CASCADE', 'DROP ROLE login, app, mallory');
 	is($admin->{error}, '', 'cleaned up');
 	end_session($admin);
 };

@@ -227,8 +227,11 @@ le_define_settings(void)
 		DefineCustomBoolVariable(s->name, s->brief, NULL, s->value, *s->value, s->context,
 								 0, NULL, NULL, NULL);
 	}
+	/* what the session itself has set, under either role, is its own */
 	early = find_option_compat("leader_election.token");
-	early_role = early != NULL ? early->srole : InvalidOid;
+	if (early != NULL && IsTransactionState() && early->srole != GetSessionUserId() &&
+		early->srole != GetOuterUserId())
+		early_role = early->srole;
 	DefineCustomStringVariable("leader_election.token",
 							   "Sets the token of a term that the session presents to the trigger function le_guard.",
 							   "If it is empty, the session itself must lead.",
