@@ -56,9 +56,15 @@ var leftovers = []string{
 		WHERE backend_type = 'client backend' AND application_name NOT IN ('coordinator', 'Patroni')`,
 }
 
-// wakeTimers lets all sessions look at their timers, by a clock that is right again.  A timer that was due while the wall
-// clock was set back waits for as long, and with it the look for a deadlock, and for a client that is gone.
-func wakeTimers(ctx context.Context, conn *pgx.Conn) error {
+// wakeTimers lets all sessions look at their timers, by a clock that is ahead of each that a timer was set by.  Otherwise a
+// timer that was set before the wall clock went back would wait for as long, and with it the look for a deadlock, and for a
+// client that is gone.
+func (c *Cluster) wakeTimers(ctx context.Context, conn *pgx.Conn) error {
+	if c.options.Clock {
+		if err := c.SetClock(MaxClockOffset + time.Hour); err != nil {
+			return err
+		}
+	}
 	pids, err := pgx.CollectRows(must(conn.Query(ctx,
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")), pgx.RowTo[int])
 	for _, pid := range pids {
@@ -78,7 +84,7 @@ func (c *Cluster) Leftovers(ctx context.Context, log *event.Log) error {
 	if c.pooler != nil {
 		c.pooler.stop()
 	}
-	if err := wakeTimers(ctx, conn); err != nil {
+	if err := c.wakeTimers(ctx, conn); err != nil {
 		return err
 	}
 	var found []event.Record

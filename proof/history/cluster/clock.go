@@ -26,7 +26,10 @@ func (c *Cluster) clockEnvironment() ([]string, error) {
 	return []string{"LD_PRELOAD=" + library, "CLOCK_OFFSET=" + c.clockFile()}, nil
 }
 
-// SetClock sets how far the servers' wall clock is off.  Keep it within hours: promoted servers make up for a day.
+// MaxClockOffset is how far the servers' wall clock is off at most, while clients run: promoted servers make up for a day.
+const MaxClockOffset = 6 * time.Hour
+
+// SetClock sets how far the servers' wall clock is off.
 //
 // The servers have mapped the file, so it is written in place, in one piece.
 func (c *Cluster) SetClock(offset time.Duration) error {

@@ -280,7 +280,7 @@ func stopPooler(ctx context.Context, n *nemesis, rng *rand.Rand) error {
 // setClock sets the wall clock, by seconds, minutes or hours from the right time.  The server's own timeouts follow the
 // wall clock: one that is pending when the clock goes back is late by as much.
 func setClock(_ context.Context, n *nemesis, rng *rand.Rand) error {
-	scales := []time.Duration{10 * time.Second, 10 * time.Minute, 6 * time.Hour}
+	scales := []time.Duration{10 * time.Second, 10 * time.Minute, cluster.MaxClockOffset}
 	scale := scales[rng.IntN(len(scales))]
 	offset := between(rng, -scale, scale)
 	n.moment(event.Record{Do: event.SetClock, Target: offset.Round(time.Millisecond).String()})
