@@ -96,11 +96,31 @@ func (c *Cluster) Leftovers(ctx context.Context, log *event.Log) error {
 			break
 		}
 	}
+	if len(found) == 0 && c.options.Script == "" {
+		if found, err = findKept(ctx, conn); err != nil {
+			return err
+		}
+	}
 	for _, r := range found {
 		r.Server = c.Server()
 		log.Add(r)
 	}
 	return nil
+}
+
+// findKept returns the elections that the registry keeps, because some session is said to observe or to campaign, though
+// there is none: after a resignation, a reset forgets all others.
+func findKept(ctx context.Context, conn *pgx.Conn) ([]event.Record, error) {
+	for _, statement := range []string{
+		"SELECT le_undeclare(name) FROM le_declarations",
+		"SELECT le_try_become_leader(name), le_resign(name) FROM pg_stat_leader_election",
+		"SELECT pg_stat_leader_election_reset()",
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return nil, err
+		}
+	}
+	return leftBehind(ctx, conn, "SELECT 'kept election', row_to_json(s)::text FROM pg_stat_leader_election s")
 }
 
 func findLeftovers(ctx context.Context, conn *pgx.Conn, sql bool) ([]event.Record, error) {
@@ -109,22 +129,22 @@ func findLeftovers(ctx context.Context, conn *pgx.Conn, sql bool) ([]event.Recor
 		if sql && strings.Contains(query, "pg_stat_leader_election") {
 			continue
 		}
-		rows, err := conn.Query(ctx, query)
+		more, err := leftBehind(ctx, conn, query)
 		if err != nil {
 			return nil, err
 		}
-		for rows.Next() {
-			r := event.Record{Kind: event.Problem, Do: "left behind"}
-			if err := rows.Scan(&r.Target, &r.Message); err != nil {
-				return nil, err
-			}
-			found = append(found, r)
-		}
-		if err := rows.Err(); err != nil {
-			return nil, err
-		}
+		found = append(found, more...)
 	}
 	return found, nil
+}
+
+// leftBehind records what a query finds left behind.
+func leftBehind(ctx context.Context, conn *pgx.Conn, query string) ([]event.Record, error) {
+	return pgx.CollectRows(must(conn.Query(ctx, query)), func(row pgx.CollectableRow) (event.Record, error) {
+		r := event.Record{Kind: event.Problem, Do: "left behind"}
+		err := row.Scan(&r.Target, &r.Message)
+		return r, err
+	})
 }
 
 var (
