@@ -390,9 +390,9 @@ answer_observe(Elector *e, const Answer *answer)
 
 /* Return whether the role may not do that, as after the role was replaced */
 static bool
-is_refused(const ElectorError *error)
+is_refused(const Ask *ask, const ElectorError *error)
 {
-	return strcmp(error->sqlstate, "42501") == 0;
+	return ask->begun && strcmp(error->sqlstate, "42501") == 0;
 }
 
 /* Return the kind of permanent error that an error of a bid is, or ERROR_NONE */
@@ -404,7 +404,7 @@ permanent_kind(const ElectorError *error)
 	if (strcmp(state, "42883") == 0 || strcmp(state, "42P01") == 0 ||
 		strcmp(state, "3F000") == 0)
 		return ERROR_EXTENSION;
-	if (is_refused(error))
+	if (strcmp(state, "42501") == 0)
 		return ERROR_PRIVILEGE;
 	if (strcmp(state, "LE005") == 0)
 		return ERROR_POOLER;
@@ -439,9 +439,9 @@ fail_attempt(Elector *e, const Ask *ask, const ElectorError *error)
 	forget_term(e);
 	close_connection(e);
 	e->told_not_yet = false;
-	if (is_refused(error) && e->kept_token != 0)
+	if (is_refused(ask, error) && e->kept_token != 0)
 		e->kept_token = 0;
-	else if (ask->kind == e->way.bid && !e->stopping &&
+	else if (ask->kind == e->way.bid && ask->begun && !e->stopping &&
 			 permanent_kind(error) != ERROR_NONE)
 	{
 		ElectorError permanent = *error;
@@ -558,11 +558,12 @@ tell_proclaim_over(Elector *e)
 static void
 fail_ask(Elector *e, const Ask *ask, const ElectorError *error)
 {
-	if (is_refused(error))
+	if (is_refused(ask, error))
 		e->term.refused = true;
 	if (e->phase <= PHASE_CONFIRMING)
 		fail_attempt(e, ask, error);
-	else if (ask->kind == DO_RESIGN)
+	else if (ask->kind == DO_RESIGN ||
+			 (e->way.opens && e->phase == PHASE_LEAVING && ask->kind != DO_PROCLAIM))
 	{
 		int64		token = e->way.opens || e->term.refused ? 0 : e->term.token;
 

@@ -273,11 +273,11 @@ func (m *machine) onBroken(err error) {
 }
 
 func (m *machine) fail(q *ask, err error) {
-	m.refused = m.refused || serverError(err).Code == "42501"
+	m.refused = m.refused || q.begun && serverError(err).Code == "42501"
 	switch {
 	case m.phase <= confirming:
 		m.failAttempt(q, err)
-	case q.what == "resign":
+	case q.what == "resign", m.opens && m.phase == leaving:
 		m.report(err)
 		term := m.term
 		if m.opens || m.refused {
@@ -360,9 +360,10 @@ func (m *machine) failAttempt(q *ask, err error) {
 	m.forgetTerm()
 	server := serverError(err)
 	notYet := server.Code == "LE003"
-	if server.Code == "42501" && m.left != nil { // of a role that was replaced
+	judged := q.what == m.bid && q.begun
+	if judged && server.Code == "42501" && m.left != nil { // of a role that was replaced
 		m.left = nil
-	} else if cause := permanent(server.Code); cause != "" && q.what == m.bid && q.begun && !m.stopping {
+	} else if cause := permanent(server.Code); cause != "" && judged && !m.stopping {
 		m.end(&PermanentError{cause, err})
 		return
 	}

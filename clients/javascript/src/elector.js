@@ -307,9 +307,10 @@ export class ElectorMachine extends Machine {
   #failAttempt(ask, error) {
     this.close()
     this.tenure = undefined
-    const replaced = error.code === DENIED && this.#token !== null
+    const judged = ask.kind === 'bid' && ask.begun
+    const replaced = judged && error.code === DENIED && this.#token !== null
     if (replaced) this.#token = null
-    const cause = ask.kind === 'bid' && !this.#stopping && !replaced && permanent(error)
+    const cause = judged && !this.#stopping && !replaced && permanent(error)
     if (cause) return this.#end(cause)
     if (!this.#stopping && this.now >= this.#lastBid) return this.#end(error)
     const notYet = error.code === 'LE003' // no lease yet
@@ -437,7 +438,7 @@ export class ElectorMachine extends Machine {
 
   unanswered(ask, error) {
     const { way, tenure } = this
-    if (tenure && error.code === DENIED) tenure.refused = true
+    if (tenure && ask.begun && error.code === DENIED) tenure.refused = true
     if (['open', 'bid'].includes(ask.kind) || this.#phase === 'confirming') {
       this.#failAttempt(ask, error)
     } else if (ask.kind === 'resign' || (way.opens && this.#phase === 'leaving')) {

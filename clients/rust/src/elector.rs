@@ -448,9 +448,9 @@ impl Machine {
     fn attempt_failed(&mut self, ask: &Ask, error: Error) {
         self.close();
         self.tenure = Tenure::default();
-        let bid = matches!(ask.statement, Statement::Bid(..)) && !self.stopping;
-        let replaced = error.is("42501") && !self.way.opens && self.kept.take().is_some();
-        if let Some(kind) = error.permanent().filter(|_| bid && !replaced) {
+        let judged = matches!(ask.statement, Statement::Bid(..)) && ask.begun;
+        let replaced = judged && error.is("42501") && self.kept.take().is_some();
+        if let Some(kind) = error.permanent().filter(|_| judged && !self.stopping && !replaced) {
             let error = if kind == ErrorKind::Pooler { Error::pooler() } else { error };
             return self.end(Some(Error { kind, ..error }));
         }
@@ -599,7 +599,7 @@ impl Machine {
     // Errors
 
     fn failed(&mut self, ask: &Ask, error: Error) {
-        self.tenure.refused |= error.is("42501");
+        self.tenure.refused |= ask.begun && error.is("42501");
         match ask.statement {
             Statement::Open | Statement::Bid(..) => self.attempt_failed(ask, error),
             _ if self.phase == Phase::Confirming => self.attempt_failed(ask, error),
@@ -608,8 +608,10 @@ impl Machine {
                 self.close();
                 self.tenure.due = Some(self.now + self.way.retry);
             }
-            Statement::Confirm | Statement::Beat(_) => self.connection_lost(error),
-            Statement::Resign => {
+            Statement::Confirm | Statement::Beat(_) if self.phase != Phase::Leaving => {
+                self.connection_lost(error);
+            }
+            _ => {
                 self.report(error);
                 let term = self.tenure.term.as_ref().filter(|_| !self.tenure.refused);
                 let token = term.map(|term| term.token().to_string());

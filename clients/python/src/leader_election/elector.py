@@ -165,10 +165,10 @@ class Machine:
         self._do("close")
 
     def _fail(self, ask: Ask, error: LeaderElectionError) -> None:
-        self._refused |= error.sqlstate == "42501"
+        self._refused |= ask.begun and error.sqlstate == "42501"
         if ask.kind in ("open", "bid", "observe") or self._phase == "confirming":
             self._fail_attempt(ask, error)
-        elif ask.kind == "resign":
+        elif ask.kind == "resign" or self.opens and self._phase == "leaving":
             self._report(error)
             token = None if self.opens or self._refused else self.term.token
             self._finish()
@@ -239,9 +239,10 @@ class Machine:
         self._forget_term()
         self._close()
         not_yet, told, self._told_not_yet = error.sqlstate == "LE003", self._told_not_yet, False
-        if error.sqlstate == "42501" and self._token is not None:
+        judged = ask.begun and ask.kind in ("bid", "observe")
+        if judged and error.sqlstate == "42501" and self._token is not None:
             self._token = None  # of a role that was replaced
-        elif ask.kind in ("bid", "observe") and not self._stopping and (ends := permanent(error)):
+        elif judged and not self._stopping and (ends := permanent(error)):
             return self._end(ends)
         if self._now >= self._last_bid and not self._stopping:
             return self._end(error)

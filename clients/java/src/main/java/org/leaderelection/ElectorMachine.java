@@ -289,13 +289,13 @@ final class ElectorMachine extends Machine {
 
   @Override
   void fail(Ask ask, LeaderElectionException error) {
-    refused |= "42501".equals(error.sqlState());
+    refused |= begun && "42501".equals(error.sqlState());
     if (refused && token != null) {
       token = null;
       failAttempt(error, null);
     } else if (phase == Phase.CAMPAIGN || phase == Phase.CONFIRMING) {
       super.fail(ask, error);
-    } else if (ask.kind().equals("resign")) {
+    } else if (ask.kind().equals("resign") || way.opens && phase == Phase.LEAVING) {
       report(error);
       token = way.opens || refused ? null : (Long) term.token();
       finish();

@@ -25,7 +25,7 @@ abstract class Machine {
   int failures; // in a row
   boolean stopping;
   volatile int errors;
-  private boolean begun;
+  boolean begun; // the last statement has got its connection
   private boolean toldNotYet;
   private int serial;
 
@@ -113,7 +113,7 @@ abstract class Machine {
   }
 
   void fail(Ask ask, LeaderElectionException error) {
-    failAttempt(error, JUDGED.contains(ask.kind) ? PermanentException.of(error) : null);
+    failAttempt(error, begun && JUDGED.contains(ask.kind) ? PermanentException.of(error) : null);
   }
 
   /** Ends, or pauses, after an error, which can be a permanent one. */
