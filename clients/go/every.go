@@ -122,7 +122,10 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 			if err != nil || !first {
 				return err
 			}
-			return task(ctx, tx, due)
+			if err = task(ctx, tx, due); err == nil && tx.Conn().PgConn().TxStatus() == 'I' {
+				err = errors.New("the task has ended its transaction")
+			}
+			return err
 		})
 	})
 }

@@ -411,13 +411,17 @@ func TestS07Every(t *testing.T) {
 	table := pgx.Identifier{election}.Sanitize()
 	exec(t, pool, "CREATE TABLE "+table+" (due timestamptz)")
 	defer exec(t, pool, "DROP TABLE "+table)
-	var failed atomic.Bool
+	var tries atomic.Int32
 	task := func(ctx context.Context, tx pgx.Tx, due time.Time) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO "+table+" VALUES ($1)", due); err != nil {
 			return err
 		}
-		if !failed.Swap(true) {
+		switch tries.Add(1) {
+		case 1:
 			return errors.New("the first one fails")
+		case 2:
+			_, err := tx.Exec(ctx, "ROLLBACK")
+			return err
 		}
 		return nil
 	}
@@ -427,7 +431,7 @@ func TestS07Every(t *testing.T) {
 	count := func() int { return fetch[int](t, pool, "SELECT count(*) FROM "+table) }
 	eventually(t, "three", func() bool { return count() >= 3 })
 	one.cancel()
-	if err := one.end(); err != nil || len(one.errors) != 1 {
+	if err := one.end(); err != nil || len(one.errors) != 2 {
 		t.Error(err, one.errors)
 	}
 	before := count()
