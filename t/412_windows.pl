@@ -11,8 +11,8 @@
 # election has been closed holds its lock until it has read that; a
 # transaction that fails at SERIALIZABLE while it writes a row, or clears away the lease of another
 # role, holds the page, or that election, until its client has read that; likewise, a session that is
-# canceled as it is the first to read the leases after a restart keeps all others from them,
-# and one for which there is no shared memory keeps them from the registry.
+# canceled or terminated as it is the first to read the leases after a restart keeps all others from
+# them, and one for which there is no shared memory keeps them from the registry.
 #
 # needs: gdb
 
@@ -315,25 +315,31 @@ subtest 'a serialization failure' => sub {
 	end_session($stranger);
 };
 
-subtest 'a cancel while leases are loaded' => sub {
-	ask($watcher, q{SELECT le_lease('after restart', '1 min')});
-	end_session($watcher, $other);
-	$node->restart;
-	$watcher = session($node, app => 'watcher');
-	my $stranger = session($node, user => 'full', app => 'stranger');
-	arm($stranger, 1, 'le_lease_load', 'tbreak AbortCurrentTransaction', 'signal SIGINT');
-	post($stranger, 'SELECT name FROM le_leaders');
-	stopped_in(1, 'AbortCurrentTransaction', 'PostgresMain');
-	post($watcher, 'SELECT name FROM le_leaders');
-	is(collect($watcher, 10), 'after restart', 'others need not wait until it has been told');
-	go_on(1, 1);
-	collect($_) foreach $stranger, $watcher;
-	is($stranger->{code}, '57014', 'it is canceled');
-	is(ask($stranger, 'SELECT name FROM le_leaders'), 'after restart', 'the next time, it is not');
-	end_session($stranger);
-	$other = session($node, app => 'other');
-	ask($watcher, 'SELECT le_resign(name, token) FROM le_leaders');
-};
+foreach my $case ([ 'a cancel', 'SIGINT', 'AbortCurrentTransaction', 'PostgresMain', '57014' ],
+	[ 'a termination', 'SIGTERM', 'pq_beginmessage', 'EmitErrorReport', '57P01' ])
+{
+	my ($what, $signal, $function, $caller, $code) = @$case;
+
+	subtest "$what while leases are loaded" => sub {
+		ask($watcher, q{SELECT le_lease('after restart', '1 min')});
+		end_session($watcher, $other);
+		$node->restart;
+		$watcher = session($node, app => 'watcher');
+		my $stranger = session($node, user => 'full', app => 'stranger');
+		arm($stranger, 1, 'le_lease_load', "tbreak $function", "signal $signal");
+		post($stranger, 'SELECT name FROM le_leaders');
+		stopped_in(1, $function, $caller);
+		post($watcher, 'SELECT name FROM le_leaders');
+		is(collect($watcher, 10), 'after restart', 'others need not wait until it has been told');
+		go_on(1, 1);
+		collect($_) foreach $stranger, $watcher;
+		is($stranger->{code}, $code, 'it is told') or diag($stranger->{error});
+		end_session($stranger);
+		$other = session($node, app => 'other');
+		is(ask($other, 'SELECT name FROM le_leaders'), 'after restart', 'the lease is there');
+		ask($watcher, 'SELECT le_resign(name, token) FROM le_leaders');
+	};
+}
 
 subtest 'no more shared memory' => sub {
 	my $stranger = session($node, user => 'full', app => 'stranger');

@@ -125,6 +125,9 @@ end_dropped_leases(Oid lease_table)
 /*
  * Read the table for the first time since the server started, or the extension
  * was created
+ *
+ * The session is not terminated meanwhile: the server would tell its client
+ * while the table is locked, and wait if it does not read.
  */
 static void
 load_leases(Relation table)
@@ -134,6 +137,7 @@ load_leases(Relation table)
 	bool		had_terms = le_sequence_read(LE_TOKENS, &mark) > 0;
 	int			running;
 
+	HOLD_INTERRUPTS();			/* an error ends that */
 	le_registry_forget_databases();
 	end_dropped_leases(oid);
 	le_lease_load(table);
@@ -146,6 +150,7 @@ load_leases(Relation table)
 				(errmsg_internal("leader_election: %d leases still running in database \"%s\"",
 								 running, get_database_name(MyDatabaseId)),
 				 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
 }
 
 /*
