@@ -100,7 +100,8 @@ my @statements = (
 	[ 'waiting to lead another election', q{SELECT le_become_leader('another')} ],
 	[ 'waiting for any of other elections', q{CALL le_campaign(ARRAY['another', 'yet another'])} ],
 	[ 'observing', q{DO $$ DECLARE v bigint; t bigint; i text; s text; BEGIN LOOP CALL le_observe('hang', v, NULL, t, i, s); END LOOP; END $$} ],
-	[ 'sending to a client that does not read', 'SELECT * FROM big a, big b', 1 ]);
+	[ 'sending to a client that does not read', 'SELECT * FROM big a, big b', 1 ],
+	[ 'sending an error likewise', q{DO $$ BEGIN EXECUTE 'SELECT 1 / 0 /*' || repeat('x', 2000000) || '*/'; END $$}, 1 ]);
 my @took;
 
 my $blocker = session($node);

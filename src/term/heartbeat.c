@@ -39,8 +39,10 @@
 #include "postgres.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <time.h>
 
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -182,19 +184,24 @@ set_timer(uint64 at pg_attribute_unused())
  * End this session if the term has ended.  Return when to check again.
  *
  * The server's message for the first signal may wait for a client that does
- * not read.  Another signal ends the session without it.
+ * not read.  Another signal ends the session without it.  But no signal ends a
+ * session that sends an error, so the connection is closed then.
  */
 static uint64
 look_at_term(LeHeldTerm *held)
 {
 	LeElectionEntry *entry = held->entry;
+	uint64		deadline = le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline));
+	uint64		now = le_monotonic_us();
 
 	if (entry->token != held->token)
 		return PG_UINT64_MAX;
 	if (!le_entry_is_silent(entry, held->token))
-		return le_deadline_time(pg_atomic_read_u64(&entry->expiry.deadline));
+		return deadline;
 	(void) raise(SIGTERM);
-	return le_monotonic_us() + USECS_PER_SEC;
+	if (now >= deadline + USECS_PER_SEC && MyProcPort != NULL)
+		(void) shutdown(MyProcPort->sock, SHUT_RDWR);
+	return now + USECS_PER_SEC;
 }
 
 /*
