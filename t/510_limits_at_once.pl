@@ -265,6 +265,29 @@ subtest 'leases of databases without sessions' => sub {
 	$node->safe_psql('postgres', "DROP DATABASE $_") foreach @databases;
 };
 
+# Rows of ended leases, in any number, take no room from others after a restart, or in a copy
+subtest 'rows of leases that have ended' => sub {
+	start_anew('leader_election.max_elections_per_role' => 500);
+	$node->safe_psql('postgres', 'CREATE DATABASE rows');
+	$node->safe_psql('rows', 'CREATE EXTENSION leader_election');
+	my $there = session($node, db => 'rows', user => 'regress_mallory');
+	foreach my $round (1 .. 5)
+	{
+		is(ask($there, qq{SELECT count(le_lease('$round/' || i, '1 s')) FROM generate_series(1, 500) i}), '500', 'all that it may have');
+		ok(ask_until($there, q{SELECT count(*) FROM le_leaders}, '0', 10), 'which expire');
+		ask($there, 'BEGIN', q{SELECT le_lease('more', '1 s')}, 'ROLLBACK');
+	}
+	end_session($there);
+	cmp_ok($node->safe_psql('rows', 'SELECT count(*) FROM le_leases'), '>=', 2000, 'are cleared away in vain');
+	$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE rows');
+	$node->restart;
+	is($node->safe_psql($_, 'SELECT count(*) FROM le_leaders'), '0', "nobody leads there: $_") foreach 'rows', 'copy';
+	$postgres = session($node);
+	cmp_ok(known(), '<', 200, 'the server remembers no more than it may');
+	is($node->safe_psql('rows', q{SELECT le_lease('1/1', '1 s') > 0}), 't', 'nor must they be known to be followed');
+	$node->safe_psql('postgres', "DROP DATABASE $_") foreach 'rows', 'copy';
+};
+
 # Each database has room of its own, whoever owns it
 subtest 'a database, by its owner' => sub {
 	my $part = ($max - $max / 10) / 2;

@@ -169,12 +169,20 @@ le_registry_begin_term(const LeTerm *term)
  *
  * Called by the session that loads the table, before any session can bid.
  * Entries of an earlier load that failed are overwritten.
+ *
+ * There can be any number of rows of leases that have ended: a sweep for room
+ * that is rolled back leaves them, and a copied database has those of the
+ * original.  They are only recorded to be deleted, so not beyond the number of
+ * elections that are remembered.
  */
 void
 le_registry_load_lease(const LeTerm *term)
 {
 	LeTerm		known;
 
+	if (term->deadline == LE_DEADLINE_OVER &&
+		pg_atomic_read_u32(&le_registry_counters()->elections) >= (uint32) le_max_tracked)
+		return;
 	if (le_registry_read(&term->election, &known) && known.token > term->token)
 		return;
 	le_registry_unlock_entry(put_term(term, true));
