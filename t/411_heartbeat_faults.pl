@@ -113,7 +113,7 @@ foreach my $where (['paused program', ''], ['paused within a transaction', "BEGI
 
 subtest 'a client does not read' => sub {
 	my $leader = session($node);
-	lead_unread($candidate, $leader, "SELECT le_try_become_leader('job', heartbeat => '$heartbeat s')");
+	lead_unread($candidate, $leader, "SELECT le_try_become_leader('job', heartbeat => '5 s')");
 	post($candidate, q{CALL le_campaign('job')});
 	like(collect($candidate, 20) // 'nothing', qr/^\d+$/, 'the next one leads all the same');
 	ask($candidate, q{SELECT le_resign('job')});
