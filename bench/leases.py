@@ -46,15 +46,15 @@ RENEW_MANY = (f"""SELECT array_agg(name)::text AS names, array_agg(token)::text 
               "SELECT le_renew_many(:names::text[], :tokens::bigint[])")
 
 
-def compare_pairs(table, options, control):
+def compare_pairs(table, options, control, what, settings):
     """Take and resign a lease; insert and delete a row."""
-    pairs = [(clients, Side(options.directory, PAIR, clients),
+    pairs = [(clients, Side(options.directory, PAIR, clients, settings),
               Side(options.directory, PAIR_BY_HAND, clients)) for clients in CLIENTS]
     for turn in range(options.rounds or ROUNDS):
         for _, *sides in pairs:
             for side in sides[::-1 if turn % 2 else 1]:
                 side.run(control, options.seconds)
-    print_pairs(table, "le_lease + le_resign", "upsert and delete of a row", pairs, 1)
+    print_pairs(table, what, "upsert and delete of a row", pairs, 1)
 
 
 def let_go(control):
@@ -120,7 +120,8 @@ def measure_leases(options):
     control = Connection(f"{QUIET} {MANY} -c client_min_messages=error")
     control.ask(TABLE)
     table = Table("Leases", "-what", "-against", "ours", "theirs", "ratio", "asked")
-    compare_pairs(table, options, control)
+    compare_pairs(table, options, control, "le_lease + le_resign", "")
+    compare_pairs(table, options, control, "le_lease + le_resign, log_terms off", QUIET)
     compare_many(table, options, control)
     notes = (compare_renewals(table, options, control), count_denials(table, options, control))
     print("\n" + "\n".join(notes))
