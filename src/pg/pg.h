@@ -76,6 +76,7 @@ extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
 extern uint64 le_monotonic_us(void);
 
 /* safely.c */
+extern void le_run_released(void (*action) (void *), void *argument);
 extern bool le_try(void (*action) (void *), void *argument);
 extern void le_run_safely(void (*action) (void *), void *argument);
 extern ErrorData *le_try_in_subtransaction(void (*action) (void *), void *argument);

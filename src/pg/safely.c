@@ -98,6 +98,30 @@ run(void (*action) (void *), void *argument, ErrorData **error)
 }
 
 /*
+ * Run the action.  If it raises an error, release all LWLocks before that is
+ * told.
+ *
+ * The server raises errors with LWLocks held: if it can neither create nor map
+ * a segment of shared memory, or on a serialization conflict.  It keeps them
+ * until the client has read the error, and all sessions would wait for them,
+ * without being able to end.
+ */
+void
+le_run_released(void (*action) (void *), void *argument)
+{
+	PG_TRY();
+	{
+		action(argument);
+	}
+	PG_CATCH();
+	{
+		LWLockReleaseAll();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+/*
  * Run the action.  Return false if it has raised an error, which is discarded.
  *
  * The action must leave nothing to clean up but LWLocks.  The caller must hold

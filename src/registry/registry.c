@@ -82,12 +82,13 @@
  * no allocation in private memory, and no ereport.
  *
  * Every function that other files call may raise an error, unless its comment
- * says that it never does, and none may be called with an LWLock held.  The
+ * says that it never does, and none may be called with an LWLock held. The
  * errors come from dshash, when it runs out of memory or cannot map a segment
- * that another backend has added.  It has changed nothing then, and the server
- * releases the LWLock on abort.  At the end of a transaction, where the server
- * cannot handle an error, callers catch it (le_run_safely).  A term that then
- * stays recorded without a lock does no harm.
+ * that another backend has added. It has changed nothing then, and the LWLock
+ * is released before the error is told (le_run_released). At the end of a
+ * transaction, where the server cannot handle an error, callers catch it
+ * (le_run_safely). A term that then stays recorded without a lock does no
+ * harm.
  *
  *-------------------------------------------------------------------------
  */
@@ -248,28 +249,6 @@ check_layout(const LeLayout *layout)
 }
 
 /*
- * Release all LWLocks before an error is told
- *
- * The server raises an error with LWLocks held if it can create no segment of
- * shared memory, even where no error is asked for.  It keeps them until the
- * client has read the error, and all sessions would wait for them, without
- * being able to end.
- */
-#define LE_RELEASE_ON_ERROR(action) \
-	do { \
-		PG_TRY(); \
-		{ \
-			action; \
-		} \
-		PG_CATCH(); \
-		{ \
-			LWLockReleaseAll(); \
-			PG_RE_THROW(); \
-		} \
-		PG_END_TRY(); \
-	} while (0)
-
-/*
  * Attach to the registry, creating it if it does not exist, under the lock for
  * that
  */
@@ -299,7 +278,7 @@ attach(void)
 	if (likely(attached))
 		return;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	LE_RELEASE_ON_ERROR(attach_locked());
+	attach_locked();
 	LWLockRelease(AddinShmemInitLock);
 	attached = true;
 }
@@ -319,11 +298,8 @@ le_registry_table(LeRegistryTable table)
 void *
 le_registry_insert(LeRegistryTable table, const void *key, bool *found)
 {
-	void	   *volatile entry;
-
 	attach();
-	LE_RELEASE_ON_ERROR(entry = dshash_find_or_insert(tables[table], key, found));
-	return entry;
+	return dshash_find_or_insert(tables[table], key, found);
 }
 
 /*
@@ -333,11 +309,8 @@ le_registry_insert(LeRegistryTable table, const void *key, bool *found)
 dsa_pointer
 le_registry_allocate(size_t size)
 {
-	volatile dsa_pointer place;
-
 	attach();
-	LE_RELEASE_ON_ERROR(place = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE));
-	return place;
+	return dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
 }
 
 /*

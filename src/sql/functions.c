@@ -53,45 +53,73 @@ le_own_token(const LeElection *election)
 	return held == NULL ? 0 : held->token;
 }
 
-PG_FUNCTION_INFO_V1(le_try_become_leader);
-PG_FUNCTION_INFO_V1(le_try_become_leader_xact);
-PG_FUNCTION_INFO_V1(le_become_leader);
-PG_FUNCTION_INFO_V1(le_become_leader_xact);
-PG_FUNCTION_INFO_V1(le_am_leader);
-PG_FUNCTION_INFO_V1(le_token);
-PG_FUNCTION_INFO_V1(le_resign);
-PG_FUNCTION_INFO_V1(le_resign_all);
-PG_FUNCTION_INFO_V1(le_lease);
-PG_FUNCTION_INFO_V1(le_renew);
-PG_FUNCTION_INFO_V1(le_proclaim);
-PG_FUNCTION_INFO_V1(le_assert_leader);
-PG_FUNCTION_INFO_V1(le_guard);
-PG_FUNCTION_INFO_V1(le_origin);
-PG_FUNCTION_INFO_V1(le_depose);
-PG_FUNCTION_INFO_V1(le_depose_role);
-PG_FUNCTION_INFO_V1(le_declare);
-PG_FUNCTION_INFO_V1(le_undeclare);
+LE_FUNCTION(le_try_become_leader);
+LE_FUNCTION(le_try_become_leader_xact);
+LE_FUNCTION(le_become_leader);
+LE_FUNCTION(le_become_leader_xact);
+LE_FUNCTION(le_am_leader);
+LE_FUNCTION(le_token);
+LE_FUNCTION(le_resign);
+LE_FUNCTION(le_resign_all);
+LE_FUNCTION(le_lease);
+LE_FUNCTION(le_renew);
+LE_FUNCTION(le_proclaim);
+LE_FUNCTION(le_assert_leader);
+LE_FUNCTION(le_guard);
+LE_FUNCTION(le_origin);
+LE_FUNCTION(le_depose);
+LE_FUNCTION(le_depose_role);
+LE_FUNCTION(le_declare);
+LE_FUNCTION(le_undeclare);
 
+/* A call of a function by SQL */
+typedef struct LeCall
+{
+	PGFunction	body;
+	FunctionCallInfo fcinfo;
+	Datum		result;
+} LeCall;
+
+static void
+do_call(void *argument)
+{
+	LeCall	   *call = argument;
+
+	call->result = call->body(call->fcinfo);
+}
+
+/*
+ * Call the body of a function.  For LE_FUNCTION.
+ */
 Datum
-le_try_become_leader(PG_FUNCTION_ARGS)
+le_call(PGFunction body, FunctionCallInfo fcinfo)
+{
+	LeCall		call = {.body = body,.fcinfo = fcinfo};
+
+	le_run_released(do_call, &call);
+	return call.result;
+}
+
+static Datum
+le_try_become_leader_body(PG_FUNCTION_ARGS)
 {
 	return make_bid(fcinfo, LE_SCOPE_SESSION, false);
 }
 
-Datum
-le_try_become_leader_xact(PG_FUNCTION_ARGS)
+static Datum
+le_try_become_leader_xact_body(PG_FUNCTION_ARGS)
 {
 	return make_bid(fcinfo, LE_SCOPE_TRANSACTION, false);
 }
 
-Datum
-le_become_leader(PG_FUNCTION_ARGS)
+static Datum
+le_become_leader_body(PG_FUNCTION_ARGS)
 {
 	return make_bid(fcinfo, LE_SCOPE_SESSION, true);
 }
 
-Datum
-le_become_leader_xact(PG_FUNCTION_ARGS)
+static Datum
+le_become_leader_xact_body(PG_FUNCTION_ARGS)
 {
 	return make_bid(fcinfo, LE_SCOPE_TRANSACTION, true);
 }
@@ -99,8 +127,8 @@ le_become_leader_xact(PG_FUNCTION_ARGS)
 /*
  * (name, token, identity)
  */
-Datum
-le_am_leader(PG_FUNCTION_ARGS)
+static Datum
+le_am_leader_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	LeHeldTerm *held;
@@ -121,8 +149,8 @@ le_am_leader(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(held != NULL && le_is_led_as(&election, held->token, identity, &as));
 }
 
-Datum
-le_token(PG_FUNCTION_ARGS)
+static Datum
+le_token_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	int64		token;
@@ -137,8 +165,8 @@ le_token(PG_FUNCTION_ARGS)
 /*
  * (name, token, identity)
  */
-Datum
-le_resign(PG_FUNCTION_ARGS)
+static Datum
+le_resign_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	int64		token = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
@@ -150,8 +178,8 @@ le_resign(PG_FUNCTION_ARGS)
 				   le_resign_by_token(&election, token));
 }
 
-Datum
-le_resign_all(PG_FUNCTION_ARGS)
+static Datum
+le_resign_all_body(PG_FUNCTION_ARGS)
 {
 	le_prepare(fcinfo);
 	PG_RETURN_INT32(le_resign_terms());
@@ -160,8 +188,8 @@ le_resign_all(PG_FUNCTION_ARGS)
 /*
  * (name, ttl, token, identity): become or stay leader
  */
-Datum
-le_lease(PG_FUNCTION_ARGS)
+static Datum
+le_lease_body(PG_FUNCTION_ARGS)
 {
 	LeBid		bid;
 	int64		token;
@@ -187,8 +215,8 @@ le_lease(PG_FUNCTION_ARGS)
 /*
  * (name, token, ttl)
  */
-Datum
-le_renew(PG_FUNCTION_ARGS)
+static Datum
+le_renew_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	int64		token;
@@ -207,8 +235,8 @@ le_renew(PG_FUNCTION_ARGS)
 /*
  * (name, value, token)
  */
-Datum
-le_proclaim(PG_FUNCTION_ARGS)
+static Datum
+le_proclaim_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	text	   *value;
@@ -223,8 +251,8 @@ le_proclaim(PG_FUNCTION_ARGS)
 /*
  * (name, token)
  */
-Datum
-le_assert_leader(PG_FUNCTION_ARGS)
+static Datum
+le_assert_leader_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	bool		own = PG_ARGISNULL(1);
@@ -255,8 +283,8 @@ get_trigger(FunctionCallInfo fcinfo, const char *function)
  *
  * For use before or after each row or statement.  A row is not changed.
  */
-Datum
-le_guard(PG_FUNCTION_ARGS)
+static Datum
+le_guard_body(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = get_trigger(fcinfo, "le_guard");
 	LeElection	election;
@@ -292,8 +320,8 @@ le_guard(PG_FUNCTION_ARGS)
 /*
  * For the installation script
  */
-Datum
-le_origin(PG_FUNCTION_ARGS pg_attribute_unused())
+static Datum
+le_origin_body(PG_FUNCTION_ARGS pg_attribute_unused())
 {
 	PG_RETURN_INT64(le_origin_now(InvalidOid));
 }
@@ -301,8 +329,8 @@ le_origin(PG_FUNCTION_ARGS pg_attribute_unused())
 /*
  * (name, reason)
  */
-Datum
-le_depose(PG_FUNCTION_ARGS)
+static Datum
+le_depose_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
@@ -313,8 +341,8 @@ le_depose(PG_FUNCTION_ARGS)
 /*
  * (role, reason)
  */
-Datum
-le_depose_role(PG_FUNCTION_ARGS)
+static Datum
+le_depose_role_body(PG_FUNCTION_ARGS)
 {
 	le_prepare(fcinfo);
 	if (PG_ARGISNULL(0))
@@ -325,8 +353,8 @@ le_depose_role(PG_FUNCTION_ARGS)
 /*
  * (name, candidates, grace, max_ttl, private)
  */
-Datum
-le_declare(PG_FUNCTION_ARGS)
+static Datum
+le_declare_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	bool		private_value = !PG_ARGISNULL(4) && PG_GETARG_BOOL(4);
@@ -339,8 +367,8 @@ le_declare(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-Datum
-le_undeclare(PG_FUNCTION_ARGS)
+static Datum
+le_undeclare_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 
@@ -348,15 +376,15 @@ le_undeclare(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(le_undeclare_election(&election));
 }
 
-PG_FUNCTION_INFO_V1(le_heartbeat);
-PG_FUNCTION_INFO_V1(le_once);
-PG_FUNCTION_INFO_V1(le_renew_many);
+LE_FUNCTION(le_heartbeat);
+LE_FUNCTION(le_once);
+LE_FUNCTION(le_renew_many);
 
 /*
  * (name, token)
  */
-Datum
-le_heartbeat(PG_FUNCTION_ARGS)
+static Datum
+le_heartbeat_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	LeHeldTerm *held;
@@ -376,8 +404,8 @@ le_heartbeat(PG_FUNCTION_ARGS)
 /*
  * (name, due, token)
  */
-Datum
-le_once(PG_FUNCTION_ARGS)
+static Datum
+le_once_body(PG_FUNCTION_ARGS)
 {
 	LeElection	election;
 	int64		token;
@@ -392,8 +420,8 @@ le_once(PG_FUNCTION_ARGS)
 /*
  * (names, tokens): renew leases, and return which of them run
  */
-Datum
-le_renew_many(PG_FUNCTION_ARGS)
+static Datum
+le_renew_many_body(PG_FUNCTION_ARGS)
 {
 	ArrayType  *name_array = le_arg_array(fcinfo, 0, "election names");
 	ArrayType  *token_array = le_arg_array(fcinfo, 1, "tokens");

@@ -64,12 +64,21 @@ update_watch(void)
 		le_unwatch_client();
 }
 
-/*
- * Do what is to be done before a commit, for all but the session's terms
- */
 static void
-finish_before_commit(void)
+do_before_prepare(void *argument pg_attribute_unused())
 {
+	le_terms_before_prepare();
+	le_grants_before_prepare();
+	le_verify_terms(NULL);
+	le_guards_before_commit();
+}
+
+static void
+do_before_commit(void *argument pg_attribute_unused())
+{
+	le_verify_terms(NULL);
+	if (!le_has_pending())
+		return;
 	if (le_xact_has_items())
 	{
 		le_guards_before_commit();
@@ -79,7 +88,8 @@ finish_before_commit(void)
 }
 
 /*
- * Do what is to be done at a commit likewise.  Never raises an error.
+ * Do what is to be done at a commit, for all but the session's terms.  Never
+ * raises an error.
  */
 static void
 finish_at_commit(void)
@@ -110,10 +120,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 	switch (event)
 	{
 		case XACT_EVENT_PRE_PREPARE:
-			le_terms_before_prepare();
-			le_grants_before_prepare();
-			le_verify_terms(NULL);
-			le_guards_before_commit();
+			le_run_released(do_before_prepare, NULL);
 			break;
 		case XACT_EVENT_PREPARE:
 			le_guards_at_xact_end();
@@ -121,9 +128,7 @@ at_xact_event(XactEvent event, void *arg pg_attribute_unused())
 			update_watch();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
-			le_verify_terms(NULL);
-			if (le_has_pending())
-				finish_before_commit();
+			le_run_released(do_before_commit, NULL);
 			break;
 		case XACT_EVENT_COMMIT:
 			if (le_has_pending())

@@ -19,9 +19,9 @@
 #include "bid/bid.h"
 #include "sql/sql.h"
 
-PG_FUNCTION_INFO_V1(le_campaign);
-PG_FUNCTION_INFO_V1(le_campaign_names);
-PG_FUNCTION_INFO_V1(le_observe);
+LE_FUNCTION(le_campaign);
+LE_FUNCTION(le_campaign_names);
+LE_FUNCTION(le_observe);
 
 /*
  * End the transaction that the procedure was called in, and with it the
@@ -109,8 +109,8 @@ get_bid(FunctionCallInfo fcinfo, LeBid *bid)
 /*
  * (name, timeout, ttl, heartbeat, identity, INOUT token): wait to be elected
  */
-Datum
-le_campaign(PG_FUNCTION_ARGS)
+static Datum
+le_campaign_body(PG_FUNCTION_ARGS)
 {
 	TupleDesc	type = output_row_type(fcinfo);
 	LeBid		bid;
@@ -179,8 +179,8 @@ deny_other_client(LeBid *bid, const LeElection *elections, int count)
  * (names, timeout, ttl, heartbeat, identity, INOUT token, INOUT name): wait to
  * be elected in any
  */
-Datum
-le_campaign_names(PG_FUNCTION_ARGS)
+static Datum
+le_campaign_names_body(PG_FUNCTION_ARGS)
 {
 	TupleDesc	type = output_row_type(fcinfo);
 	LeBid		bid;
@@ -213,8 +213,8 @@ le_campaign_names(PG_FUNCTION_ARGS)
  * wait until the state of the election has another version; return the leader,
  * if there is one, and what it publishes
  */
-Datum
-le_observe(PG_FUNCTION_ARGS)
+static Datum
+le_observe_body(PG_FUNCTION_ARGS)
 {
 	TupleDesc	type = output_row_type(fcinfo);
 	LeElection	election;

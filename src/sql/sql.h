@@ -13,6 +13,21 @@
 
 #include "registry/registry.h"
 
+/*
+ * Define a function that SQL can call, whose body is called NAME_body
+ *
+ * An error in it is told when no LWLock is held: see le_run_released.
+ */
+#define LE_FUNCTION(name) \
+PG_FUNCTION_INFO_V1(name); \
+static Datum name##_body(PG_FUNCTION_ARGS); \
+Datum \
+name(PG_FUNCTION_ARGS) \
+{ \
+	return le_call(name##_body, fcinfo); \
+} \
+static Datum name##_body(PG_FUNCTION_ARGS)
+
 /* arguments.c */
 pg_noreturn extern void le_raise_null(const char *what);
 extern void le_check_name(const text *name);
@@ -38,6 +53,7 @@ extern ReturnSetInfo *le_begin_rows(FunctionCallInfo fcinfo, int columns);
 extern void le_register_callbacks(void);
 
 /* functions.c */
+extern Datum le_call(PGFunction body, FunctionCallInfo fcinfo);
 extern int64 le_own_token(const LeElection *election);
 
 #endif							/* LE_SQL_H */

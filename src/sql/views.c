@@ -30,14 +30,14 @@
 #include "lead/lead.h"
 #include "sql/sql.h"
 
-PG_FUNCTION_INFO_V1(le_leader);
-PG_FUNCTION_INFO_V1(le_registry_terms);
-PG_FUNCTION_INFO_V1(le_registry_candidates);
-PG_FUNCTION_INFO_V1(le_registry_statistics);
-PG_FUNCTION_INFO_V1(le_registry_info);
-PG_FUNCTION_INFO_V1(le_list_declarations);
-PG_FUNCTION_INFO_V1(le_list_once_done);
-PG_FUNCTION_INFO_V1(pg_stat_leader_election_reset);
+LE_FUNCTION(le_leader);
+LE_FUNCTION(le_registry_terms);
+LE_FUNCTION(le_registry_candidates);
+LE_FUNCTION(le_registry_statistics);
+LE_FUNCTION(le_registry_info);
+LE_FUNCTION(le_list_declarations);
+LE_FUNCTION(le_list_once_done);
+LE_FUNCTION(pg_stat_leader_election_reset);
 
 /* key and name */
 #define LE_ELECTION_COLUMNS	2
@@ -200,8 +200,8 @@ put_replicated(ReturnSetInfo *rsinfo, const LeElection *election)
  * recorded term was released without the extension's knowledge.  The lock is
  * looked at first: a term that is recorded after that was led in between.
  */
-Datum
-le_leader(PG_FUNCTION_ARGS)
+static Datum
+le_leader_body(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_LEADER_COLUMNS);
 	LeElection	election;
@@ -253,8 +253,8 @@ put_term_row(ReturnSetInfo *rsinfo, const LeTerm *term)
  *
  * A standby has no registry entries, but the leases that were replicated.
  */
-Datum
-le_registry_terms(PG_FUNCTION_ARGS)
+static Datum
+le_registry_terms_body(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_TERMS_COLUMNS);
 	bool		on_standby = RecoveryInProgress();
@@ -337,8 +337,8 @@ put_record_for_many(ReturnSetInfo *rsinfo, const LeCandidate *candidate)
 /*
  * Return the recorded candidates; with true, only those that wait in line
  */
-Datum
-le_registry_candidates(PG_FUNCTION_ARGS)
+static Datum
+le_registry_candidates_body(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_RECORD_COLUMNS);
 	bool		only_in_line = !PG_ARGISNULL(0) && PG_GETARG_BOOL(0);
@@ -414,8 +414,8 @@ put_statistics(ReturnSetInfo *rsinfo, const LeStatistics *row)
 /*
  * Return the statistics of each election
  */
-Datum
-le_registry_statistics(PG_FUNCTION_ARGS)
+static Datum
+le_registry_statistics_body(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = le_begin_rows(fcinfo, LE_STATISTICS_COLUMNS);
 	LeStatistics *rows;
@@ -435,8 +435,8 @@ le_registry_statistics(PG_FUNCTION_ARGS)
  * Return the numbers of elections and evictions, and when the statistics were
  * reset
  */
-Datum
-le_registry_info(PG_FUNCTION_ARGS)
+static Datum
+le_registry_info_body(PG_FUNCTION_ARGS)
 {
 	Datum		values[3];
 	bool		nulls[3] = {0};
@@ -452,8 +452,8 @@ le_registry_info(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-Datum
-pg_stat_leader_election_reset(PG_FUNCTION_ARGS)
+static Datum
+pg_stat_leader_election_reset_body(PG_FUNCTION_ARGS)
 {
 	le_prepare(fcinfo);
 	le_registry_reset_statistics();
@@ -485,14 +485,14 @@ list_rows(FunctionCallInfo fcinfo, LeRelationId which)
 	return (Datum) 0;
 }
 
-Datum
-le_list_declarations(PG_FUNCTION_ARGS)
+static Datum
+le_list_declarations_body(PG_FUNCTION_ARGS)
 {
 	return list_rows(fcinfo, LE_DECLARATIONS);
 }
 
-Datum
-le_list_once_done(PG_FUNCTION_ARGS)
+static Datum
+le_list_once_done_body(PG_FUNCTION_ARGS)
 {
 	return list_rows(fcinfo, LE_ONCE);
 }
