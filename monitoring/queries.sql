@@ -188,7 +188,7 @@ ORDER BY used::numeric / most DESC NULLS LAST;
 
 \echo '10. Jobs of le_once: the first 20, the oldest last_due first'
 \echo 'If last_due is older than the interval of the job, look for the leader of its election in 1 and 4.'
-\echo 'To have a job done again, set due back in table _le_once_done (SQL edition: le_once_done).'
+\echo 'To have a job done again, set due back in table _le_once_done.'
 SELECT regexp_replace(name, '^(.{29})..+', :'le_begins') AS election, date_trunc('second', due) AS last_due,
        date_trunc('second', clock_timestamp() - due) AS age,
        regexp_replace(pg_get_userbyid(role)::text, '^(.{15})..+', :'le_begins') AS role

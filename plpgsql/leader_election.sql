@@ -63,6 +63,12 @@
  * search_path of its own, so procedures contain COMMIT, SET TRANSACTION and
  * calls with a schema, but no operator, cast or table.  The functions that
  * they call are open to all roles, and trust no argument.
+ *
+ * A transaction that fails at SERIALIZABLE can hold the lock of a page until its
+ * client has read the error.  Each function that reads or changes the tables for
+ * another role therefore ends with EXCEPTION WHEN OTHERS THEN RAISE: the lock is
+ * released with the subtransaction, before that.  Its declarations come before the
+ * subtransaction, and read no table.  No other role reads a table itself.
  */
 
 --
@@ -129,7 +135,7 @@ BEGIN
 		FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
 			AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
-			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_leaders,_le_candidates,_le_take_beacon}')
+			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_leaders,_le_candidates,_le_once_done,_le_take_beacon}')
 	LOOP
 		IF internal.old THEN
 			-- DROP would wait for transactions that have read a view
@@ -225,14 +231,14 @@ COMMENT ON COLUMN le.le_elections.shows_client
 COMMENT ON COLUMN le.le_elections.ended IS 'end reason of the term, if it was ended explicitly';
 COMMENT ON TABLE le.le_values IS 'values of le_proclaim, each for the term with that token';
 
-CREATE TABLE IF NOT EXISTS le.le_once_done (
+CREATE TABLE IF NOT EXISTS le._le_once_done (
 	name text COLLATE "C" PRIMARY KEY,
 	due timestamptz NOT NULL CHECK (isfinite(due)),
 	token bigint NOT NULL,
 	role oid NOT NULL
 );
-COMMENT ON TABLE le.le_once_done IS
-'the time of the last completed job of each election; written by le_once';
+COMMENT ON TABLE le._le_once_done IS
+'the rows of le_once_done; may be corrected here, to have a job done again';
 
 CREATE SEQUENCE IF NOT EXISTS le.le_token_seq MINVALUE 1 MAXVALUE 9007199254740991;
 CREATE SEQUENCE IF NOT EXISTS le.le_origin_seq MINVALUE 0;
@@ -270,7 +276,6 @@ BEGIN
 		EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s CASCADE', others.relation, others.grantee);
 	END LOOP;
 END $$;
-GRANT SELECT ON le.le_once_done TO PUBLIC;
 
 --
 -- The caller and its arguments
@@ -733,9 +738,12 @@ BEGIN
 		RAISE insufficient_privilege USING
 			MESSAGE = format('permission denied for a trigger on table "%s"', TG_TABLE_NAME);
 	END IF;
-	SELECT * INTO e FROM le.le_elections t WHERE t.name = NEW.name AND t.token = NEW.token
-		AND t.beacon = NEW.beacon
-		AND t.scope = 'session' AND t.ended IS NULL AND t.pid = pg_backend_pid();
+	BEGIN
+		SELECT * INTO e FROM le.le_elections t WHERE t.name = NEW.name AND t.token = NEW.token
+			AND t.beacon = NEW.beacon
+			AND t.scope = 'session' AND t.ended IS NULL AND t.pid = pg_backend_pid();
+	EXCEPTION WHEN OTHERS THEN RAISE;
+	END;
 	RETURN CASE WHEN e.name IS NULL OR setval('le.le_beacon_seq', e.beacon) IS NULL
 		THEN NULL::le.le_elections
 		WHEN pg_try_advisory_lock(e.beacon) AND pg_try_advisory_lock(e.beacon)
@@ -1134,6 +1142,7 @@ BEGIN
 	identity := le._le_text('identity', identity, 1, 255);
 	RETURN le._le_bid(name, 'session', le._le_span('heartbeat', heartbeat, '1 day'), identity, NULL)
 		IS NOT NULL;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_try_become_leader(text, interval, text) IS
 'lead the election for the rest of the session, or until no heartbeat comes for that long, if '
@@ -1149,6 +1158,7 @@ BEGIN
 	RETURN le._le_wait(name, 'session', le._le_span('heartbeat', heartbeat, '1 day'), identity,
 		timeout,
 		current_setting('lock_timeout')) IS NOT NULL;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_become_leader(text, interval, interval, text) IS
 'wait to lead the election for the rest of the session, or until no heartbeat comes for that long; '
@@ -1187,6 +1197,7 @@ BEGIN
 		RETURN le._le_require_role(name, e.role) AND COALESCE(identity = e.identity, true);
 	END IF;
 	RETURN COALESCE(identity = e.identity, true);
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_am_leader(text, bigint, text) IS
 'true if this session leads the election (token NULL), or if the lease with that token runs; with '
@@ -1202,6 +1213,7 @@ BEGIN
 	name := le._le_name(name);
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
 	RETURN CASE WHEN le._le_mine(e) THEN e.token END;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_token(text) IS
 'fencing token of the term that this session leads; NULL if it does not lead the election';
@@ -1287,6 +1299,7 @@ BEGIN
 	identity := le._le_text('identity', identity, 1, 255);
 	e := le._le_led(name, token, identity);
 	RETURN e.name IS NOT NULL AND le._le_end(e, 'resigned');
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_resign(text, bigint, text) IS
 'end this session''s leadership of the election (token NULL), or the lease with that token, at '
@@ -1307,6 +1320,7 @@ BEGIN
 		END IF;
 	END LOOP;
 	RETURN resigned;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_resign_all() IS
 'end all leadership of this session in session scope; returns the number of elections';
@@ -1339,6 +1353,7 @@ BEGIN
 	WHERE t.name = name COLLATE "C" AND t.token = e.token AND t.ended IS NULL
 		AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts);
 	RETURN FOUND;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_heartbeat(text, bigint) IS
 'give a heartbeat for the term that this session leads (token NULL), or for the term with that '
@@ -1362,6 +1377,7 @@ BEGIN
 	name := le._le_name(name);
 	identity := le._le_text('identity', identity, 1, 255);
 	RETURN le._le_elected(name, le._le_bid(name, 'transaction', NULL, identity, NULL));
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_try_become_leader_xact(text, text) IS
 'lead the election until the end of the transaction, if there is no other leader; does not wait';
@@ -1375,6 +1391,7 @@ BEGIN
 	identity := le._le_text('identity', identity, 1, 255);
 	RETURN le._le_elected(name, le._le_wait(name, 'transaction', NULL, identity, timeout,
 		current_setting('lock_timeout')));
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_become_leader_xact(text, interval, text) IS
 'wait to lead the election until the end of the transaction; returns false after the timeout '
@@ -1461,6 +1478,7 @@ BEGIN
 	token := le._le_bid(name, 'lease', ttl, identity, NULL);
 	PERFORM le._le_warn_block(name) WHERE token IS NOT NULL;
 	RETURN token;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_lease(text, interval, bigint, text) IS
 'become or stay leader for the ttl (from 100 ms to max_ttl of le_settings): renew the lease with '
@@ -1478,6 +1496,7 @@ BEGIN
 		ttl := le._le_ttl(ttl);
 	END IF;
 	RETURN le._le_renew(name, token, ttl, NULL);
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_renew(text, bigint, interval) IS
 'renew the lease with that token, for its ttl (NULL) or another one, at commit; returns false if '
@@ -1510,6 +1529,7 @@ BEGIN
 		renewed[lease.i] := le._le_renew(lease.name, lease.token, NULL, NULL);
 	END LOOP;
 	RETURN renewed;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_renew_many(text[], bigint[]) IS
 'renew the lease of each election that has the token at the same place, for its ttl, at commit; '
@@ -1595,6 +1615,7 @@ DECLARE
 BEGIN
 	e := le._le_guard_by(le._le_name(name), token);
 	told := le._le_tell_guard(e.token);
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_assert_leader(text, bigint) IS
 'raise error LE001 unless the term with that token runs (NULL: unless this session leads); '
@@ -1635,6 +1656,7 @@ BEGIN
 		RETURN OLD;
 	END IF;
 	RETURN NEW;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_guard() IS
 'trigger with the name of an election as its argument: the writing session must lead that '
@@ -1650,7 +1672,7 @@ RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, 
 DECLARE
 	e le.le_elections;
 	caller oid := quote_ident(le._le_caller())::regrole;
-	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
+	most integer;
 	told boolean;
 BEGIN
 	name := le._le_name(name);
@@ -1666,29 +1688,48 @@ BEGIN
 	END IF;
 	e := le._le_guard_by(name, token);
 	told := le._le_tell_guard(e.token);
-	UPDATE le.le_once_done o SET due = due, token = e.token, role = caller WHERE o.name = name COLLATE "C"
+	UPDATE le._le_once_done o SET due = due, token = e.token, role = caller WHERE o.name = name COLLATE "C"
 		AND o.due < due;
 	IF FOUND THEN
 		RETURN true;
-	ELSIF EXISTS (SELECT FROM le.le_once_done o WHERE o.name = name COLLATE "C" AND o.due >= due) THEN
+	ELSIF EXISTS (SELECT FROM le._le_once_done o WHERE o.name = name COLLATE "C" AND o.due >= due) THEN
 		RETURN false;
 	END IF;
-	IF (SELECT count(*) FROM le.le_once_done o WHERE o.role = caller) >= most THEN
+	most := (SELECT s.max_elections_per_role FROM le.le_settings s);
+	IF (SELECT count(*) FROM le._le_once_done o WHERE o.role = caller) >= most THEN
 		RAISE configuration_limit_exceeded USING
 			MESSAGE = format('too many elections with jobs that role "%s" has done: at most %s',
 				le._le_caller(), most),
-			HINT = 'Ask the owner of the schema to delete rows of "le_once_done", or to raise '
+			HINT = 'Ask the owner of the schema to delete rows of "_le_once_done", or to raise '
 				'max_elections_per_role in "le_settings".';
 	END IF;
-	INSERT INTO le.le_once_done AS o VALUES (name, due, e.token, caller)
-	ON CONFLICT ON CONSTRAINT le_once_done_pkey DO UPDATE SET due = due, token = e.token,
+	INSERT INTO le._le_once_done AS o VALUES (name, due, e.token, caller)
+	ON CONFLICT ON CONSTRAINT _le_once_done_pkey DO UPDATE SET due = due, token = e.token,
 		role = caller WHERE o.due < due;
 	RETURN FOUND;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_once(text, timestamptz, bigint) IS
 'true if the job for that time must be done now, in this transaction, which is then guarded as by '
 'le_assert_leader; false if that job, or a later one, is done already; raises error LE001 unless '
 'the term with that token runs (NULL: unless this session leads)';
+
+CREATE OR REPLACE FUNCTION le._le_once_done()
+	RETURNS TABLE (name text, due timestamptz, token bigint, role oid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY SELECT * FROM le._le_once_done;
+EXCEPTION WHEN OTHERS THEN RAISE;
+END $$;
+DO $$
+BEGIN
+	IF pg_catalog.to_regclass('le.le_once_done') IS NULL THEN
+		CREATE VIEW le.le_once_done AS SELECT * FROM le._le_once_done();
+	END IF;
+END $$;
+GRANT SELECT ON le.le_once_done TO PUBLIC;
+COMMENT ON VIEW le.le_once_done IS
+'the time of the last completed job of each election; written by le_once';
 
 CREATE OR REPLACE FUNCTION le.le_seats(name text, n integer)
 RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -1758,6 +1799,7 @@ BEGIN
 		waits := token IS NULL AND COALESCE(clock_timestamp() < started + timeout, true);
 	END IF;
 	PERFORM le._le_warn_block(name) WHERE token IS NOT NULL AND scope = 'lease';
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, ttl interval,
@@ -1812,6 +1854,7 @@ BEGIN
 			RETURN;
 		END IF;
 	END LOOP;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 
 -- What a procedure must know when it begins.  If it can commit, it does so first
@@ -1935,6 +1978,7 @@ BEGIN
 			RETURN;
 		END IF;
 	END LOOP;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 
 CREATE OR REPLACE PROCEDURE le.le_observe(name text, INOUT version bigint DEFAULT NULL,
@@ -1990,19 +2034,22 @@ BEGIN
 		RETURN true;
 	END IF;
 	RETURN false;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_proclaim(text, text, bigint) IS
 'publish a value (at most 8 kB, NULL: no value) as the leader, from commit to the end of the term; '
 'on another connection, and with a lease, pass the token; returns false, with a warning, if that '
 'term does not run';
 
--- Say which process has an open transaction that has locked the row, if it is one
-CREATE OR REPLACE FUNCTION le._le_locker(name text) RETURNS text LANGUAGE plpgsql AS $$
-#variable_conflict use_variable
+-- Say which processes have open transactions that may have locked a row.  The row
+-- itself tells the subtransaction only.
+CREATE OR REPLACE FUNCTION le._le_lockers() RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-	RETURN (SELECT format('It is locked by a transaction of the process with ID %s.', l.pid)
-		FROM le.le_elections t JOIN pg_locks l ON l.transactionid = t.xmax AND l.mode = 'ExclusiveLock'
-		WHERE t.name = name COLLATE "C");
+	RETURN (SELECT format('It may be locked by open transactions, of processes with these IDs: %s.',
+			string_agg(DISTINCT l.pid::text, ', '))
+		FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+		WHERE l.relation = 'le.le_elections'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+			AND l.pid <> pg_backend_pid() HAVING count(*) > 0);
 END $$;
 
 -- End the term, and return the process that leads, which only the caller's own
@@ -2032,7 +2079,7 @@ BEGIN
 					AND w.relation = 'le.le_elections'::regclass);
 		IF NOT FOUND THEN
 			RAISE WARNING USING MESSAGE = format('election %s has no leader to depose', le._le_quote(name)),
-				DETAIL = COALESCE(le._le_locker(name), 'The election is vacant.');
+				DETAIL = concat_ws(' ', 'The election is vacant.', le._le_lockers());
 			RETURN;
 		END IF;
 	END IF;
@@ -2058,7 +2105,7 @@ EXCEPTION WHEN lock_not_available THEN
 	IF pid IS NULL THEN
 		RAISE lock_not_available USING
 			MESSAGE = format('could not end the term of election %s', le._le_quote(name)),
-			DETAIL = COALESCE(le._le_locker(name), 'It is locked by several transactions.'),
+			DETAIL = COALESCE(le._le_lockers(), 'It was locked by another transaction.'),
 			HINT = 'Terminate that session, and try again.';
 	END IF;
 END $$;
@@ -2103,10 +2150,7 @@ CREATE OR REPLACE FUNCTION le._le_terms(one text)
 		renewed_at timestamptz, renewals bigint, expires_in interval, value text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	names text[] := CASE WHEN one IS NULL
-		THEN ARRAY(SELECT e.name FROM le.le_elections e WHERE e.token IS NOT NULL
-		AND e.ended IS NULL)
-		ELSE ARRAY[one] END;
+	names text[];
 	void bigint := COALESCE(pg_sequence_last_value('le.le_void_seq'), 0);
 	now timestamptz := clock_timestamp();
 BEGIN
@@ -2114,6 +2158,10 @@ BEGIN
 	IF le._le_is_copy() THEN
 		RETURN;
 	END IF;
+	names := CASE WHEN one IS NULL
+		THEN ARRAY(SELECT e.name FROM le.le_elections e WHERE e.token IS NOT NULL
+		AND e.ended IS NULL)
+		ELSE ARRAY[one] END;
 	RETURN QUERY
 	WITH locks AS MATERIALIZED (
 		SELECT l.key, l.pid, bool_or(l.granted) AS granted FROM le._le_locks() l GROUP BY 1, 2)
@@ -2133,6 +2181,7 @@ BEGIN
 				OR now >= le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN false
 			ELSE e.scope = 'lease' OR EXISTS (SELECT FROM locks l WHERE l.key = e.beacon
 				AND l.pid = e.pid AND l.granted) END;
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 
 -- The views consist of functions, which an upgrade replaces without a lock on the
@@ -2201,6 +2250,7 @@ BEGIN
 	WHERE l.pid <> pg_backend_pid()
 		AND NOT EXISTS (SELECT FROM locks b WHERE b.pid = l.pid
 			AND (b.key = e.beacon OR b.key = l.key AND b.mode = 'ShareLock'));
+EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 
 CREATE OR REPLACE FUNCTION le._le_candidates()

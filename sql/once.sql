@@ -15,8 +15,7 @@
 \i :abs_srcdir/sql/include/outcome.psql
 SELECT open_other();
 CREATE TABLE done (due timestamptz, who text DEFAULT current_setting('application_name'));
--- the table of the edition
-DO $$ BEGIN EXECUTE format('CREATE VIEW recorded AS TABLE %s', coalesce(to_regclass('_le_once_done'), to_regclass('le_once_done'))); END $$;
+CREATE VIEW recorded AS TABLE _le_once_done;
 -- what le_once has recorded
 CREATE VIEW once AS SELECT name, due FROM le_once_done ORDER BY name;
 CREATE FUNCTION last_once(text) RETURNS timestamptz LANGUAGE sql AS $$ SELECT due FROM public.le_once_done WHERE name = $1 $$;

@@ -4,7 +4,7 @@
 # stays vacant because of a bid that was refused, rolled back or canceled, or because of a session
 # that takes the lock without leading; a candidate that fails because of another one; a lease that is
 # granted, or runs anew, too early; code of another role that runs with the rights of a caller or of
-# the owner.
+# the owner; a page of the tables that stays locked until a client has read why its transaction failed.
 
 use strict;
 use warnings;
@@ -403,6 +403,46 @@ subtest 'no message is sent while all calls wait' => sub {
 	end_session($client);
 };
 
+subtest 'a client that does not read why its transaction has failed' => sub {
+	my ($leader, $candidate) = map { session($node, %as_app) } 1 .. 2;
+	ask($admin, 'ALTER ROLE mallory SET log_min_messages = panic');
+	my ($stranger, $reader, $writer) = map { session($node, user => 'mallory') } 1 .. 3;
+	my $token = ask($leader, q{SELECT le_lease('unread', '1 min')});
+	ask($leader, qq{SELECT le_proclaim('unread', 'v', $token), le_once('unread', now(), $token)});
+	post($candidate, q{CALL le_campaign('unread', ttl => '1 min')});
+	ok(ask_until($admin, q{SELECT position FROM le_candidates WHERE name = 'unread'}, '1'), 'a candidate');
+	ask($admin, 'CREATE SCHEMA AUTHORIZATION mallory', 'CREATE TABLE mallory.seen AS SELECT 1 AS v', 'CREATE TABLE mallory.written AS SELECT 1 AS v',
+		'GRANT ALL ON ALL TABLES IN SCHEMA mallory TO mallory', 'VACUUM FULL le.le_elections');
+	my @calls = ((map { "SELECT $_" } q{le_try_become_leader('unread')}, q{le_become_leader('unread', '1 s')}, q{le_am_leader('unread')}, q{le_am_leader('unread', t)},
+		q{le_token('unread')}, q{le_resign('unread', t)}, q{le_resign_all()}, q{le_heartbeat('unread', t)}, q{le_try_become_leader_xact('unread')},
+		q{le_become_leader_xact('unread', '1 s')}, q{le_lease('unread', '1 s')}, q{le_renew('unread', t)}, q{le_renew('unread', t, '1 s')},
+		q{le_renew_many('{unread}', '{t}')}, q{le_assert_leader('unread', t)}, q{le_once('unread', now(), t)}, q{le_proclaim('unread', 'v', t)}, q{le_depose('unread')},
+		q{le_leader('unread')}, q{* FROM le_leaders}, q{* FROM le_candidates}, q{* FROM le_once_done}),
+		q{CALL le_campaign('unread', '1 s')}, q{CALL le_campaign('{unread}'::text[], '1 s')}, q{CALL le_observe('unread')}, q{INSERT INTO invoice VALUES (1)},
+		q{SET CONSTRAINTS ALL IMMEDIATE});
+	foreach my $call (map { s/\bt\b/$token/r } @calls)
+	{
+		ask($stranger, 'BEGIN ISOLATION LEVEL SERIALIZABLE', 'SELECT v FROM seen', 'UPDATE written SET v = v + 1');
+		is(ask($stranger, q{SELECT le_try_become_leader('own')}), 't', 'a term that the commit would begin') if $call =~ /CONSTRAINTS/;
+		ask($reader, 'BEGIN ISOLATION LEVEL SERIALIZABLE', 'SELECT FROM seen LIMIT 0');
+		ask($writer, 'BEGIN ISOLATION LEVEL SERIALIZABLE', 'UPDATE seen SET v = v + 1', 'COMMIT');
+		ask($reader, 'SELECT v FROM written', 'COMMIT');
+		# the error contains the statement, which is longer than what the server can send
+		post($stranger, "DO \$\$ BEGIN EXECUTE \$x\$$call\$x\$ || ' /*' || repeat('x', 1000000) || '*/'; END \$\$");
+		ok(ask_until($admin, "SELECT wait_event FROM pg_stat_activity WHERE pid = $stranger->{pid}", 'ClientWrite', 5), "it fails: $call");
+		post($_->[0], $_->[1]) foreach my @others = ([ $leader, "SELECT le_renew('unread', $token), le_proclaim('unread', 'v', $token), le_once('unread', clock_timestamp(), $token)" ],
+			[ $admin, 'UPDATE le.le_settings SET elects = true' ]);
+		is(join(' ', map { collect($_->[0], 3) // 'waits' } @others), 't|t|t ', 'others go on');
+		collect($_) foreach $stranger, map { $_->[0] } @others;
+		is($stranger->{code}, '40001', 'it was a serialization failure') or diag($stranger->{messages});
+		ask($stranger, 'ROLLBACK');
+	}
+	is(ask($admin, q{SELECT count(DISTINCT (ctid::text::point)[0]) FROM le.le_elections WHERE name IN ('unread', 'own')}), '1', 'the rows are on one page');
+	ask($leader, "SELECT le_resign('unread', $token)");
+	ask($admin, 'DROP SCHEMA mallory CASCADE', 'ALTER ROLE mallory RESET log_min_messages');
+	end_session($leader, $candidate, $stranger, $reader, $writer);
+};
+
 subtest 'a leader whose deposition is not committed' => sub {
 	my ($leader, $next, $late) = map { session($node, %as_app) } 1 .. 3;
 	ask($leader, q{SELECT le_try_become_leader('deposed')});
@@ -693,7 +733,7 @@ subtest 'hostile roles' => sub {
 	my $token = ask($leader, q{SELECT le_token('crown')});
 	fails($mallory, $_, '42501', $_) foreach
 	  q{SELECT * FROM le.le_elections}, q{UPDATE le.le_elections SET ended = 'x'}, q{SELECT nextval('le.le_token_seq')},
-	  q{SELECT setval('le.le_token_seq', 1)}, q{DELETE FROM le.le_once_done}, q{UPDATE le.le_settings SET elects = false},
+	  q{SELECT setval('le.le_token_seq', 1)}, q{SELECT * FROM le._le_once_done}, q{DELETE FROM le._le_once_done}, q{UPDATE le.le_settings SET elects = false},
 	  q{CREATE TABLE le.mine ()}, "SELECT le_heartbeat('crown', $token)", "SELECT le_assert_leader('crown', $token)", q{SELECT le_depose('crown')},
 	  q{SELECT le._le_begin(NULL::le.le_elections, 'session', NULL, 'i', true)}, q{SELECT le._le_bid('crown', 'lease', '1 s', 'i', '0')},
 	  q{SELECT le._le_arrive()}, q{SELECT le._le_end(NULL::le.le_elections, 'x')};
