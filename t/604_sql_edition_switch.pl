@@ -26,7 +26,8 @@ my $admin = session($node);
 ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own', 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
 	'CREATE TABLE app.invoice (token bigint) PARTITION BY LIST (token)', 'CREATE TABLE app.part PARTITION OF app.invoice DEFAULT',
 	q{CREATE TRIGGER "Guard" BEFORE INSERT ON app.invoice FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')},
-	'ALTER TABLE app.invoice ENABLE ALWAYS TRIGGER "Guard"', 'RESET ROLE');
+	'ALTER TABLE app.invoice ENABLE ALWAYS TRIGGER "Guard"', 'CREATE VIEW app.entry AS TABLE app.invoice',
+	q{CREATE TRIGGER guard INSTEAD OF INSERT ON app.entry FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')}, 'RESET ROLE');
 die $admin->{error} if $admin->{error};
 
 # What psql prints that a role runs; it ends at an error
