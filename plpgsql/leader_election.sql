@@ -871,13 +871,13 @@ BEGIN
 		RAISE object_not_in_prerequisite_state USING
 			MESSAGE = format('cannot wait to lead election %s, which this session leads already',
 				le._le_quote(e.name)),
-			DETAIL = format('The session leads it in %s scope.', e.scope);
+			DETAIL = 'The session leads it without a lease.';
 	ELSIF scope = 'lease' THEN
 		RETURN NULL;
 	END IF;
 	IF scope <> e.scope THEN
 		RAISE object_not_in_prerequisite_state USING
-			MESSAGE = format('cannot lead election "%s" in two scopes at a time', e.name),
+			MESSAGE = format('cannot lead election %s in two scopes at a time', le._le_quote(e.name)),
 			DETAIL = CASE scope WHEN 'session' THEN 'This transaction leads it until its end.'
 				ELSE 'This session leads it in session scope.' END,
 			HINT = CASE scope WHEN 'session' THEN 'Commit first, or bid in session scope from the '
@@ -1334,11 +1334,7 @@ BEGIN
 	name := le._le_name(name);
 	PERFORM le._le_require_primary();
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
-	IF e.token = token AND e.scope = 'lease' AND le._le_over(e, false) IS NULL THEN
-		RAISE object_not_in_prerequisite_state USING
-			MESSAGE = format('election %s is led by a lease, which has no heartbeat', le._le_quote(name)),
-				HINT = 'Use le_renew().';
-	ELSIF NOT COALESCE(token = e.token, token IS NULL) THEN
+	IF NOT COALESCE(token = e.token, token IS NULL) THEN
 		RETURN false;
 	ELSIF NOT le._le_mine(e) THEN
 		IF token IS NULL OR le._le_over(e, random() < 0.2) IS NOT NULL THEN
@@ -1346,7 +1342,11 @@ BEGIN
 		END IF;
 		PERFORM le._le_require_role(name, e.role);
 	END IF;
-	IF e.lasts IS NULL THEN
+	IF e.scope = 'lease' THEN
+		RAISE object_not_in_prerequisite_state USING
+			MESSAGE = format('election %s is led by a lease, which has no heartbeat', le._le_quote(name)),
+				HINT = 'Use le_renew().';
+	ELSIF e.lasts IS NULL THEN
 		RETURN true;
 	END IF;
 	UPDATE le.le_elections t SET renewed_at = clock_timestamp()

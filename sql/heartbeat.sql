@@ -126,6 +126,7 @@ SELECT says('s', $$SELECT le_try_become_leader('hb', identity => 's', heartbeat 
        says('s', $$SELECT le_try_become_leader('hb none', identity => 's')$$), says('s', $$SELECT le_try_become_leader('short', identity => 's', heartbeat => '1 h')$$);
 SELECT token AS t FROM le_leader('hb') \gset
 SELECT token AS none_t FROM le_leader('hb none') \gset
+SELECT le_lease('hb lease', '1 h') AS lease_t \gset
 -- no other session's own
 SELECT le_heartbeat('hb'), le_heartbeat('hb none');
 SET ROLE regress_heartbeat_leader;
@@ -137,9 +138,12 @@ SELECT le_heartbeat('hb', :t);
 \echo :LAST_ERROR_SQLSTATE
 SELECT le_heartbeat('hb none', :none_t);
 \echo :LAST_ERROR_SQLSTATE
+SELECT le_heartbeat('hb lease', :lease_t);
+\echo :LAST_ERROR_SQLSTATE
 -- but to be wrong is no error
 SELECT le_heartbeat('hb', :t - 1), le_heartbeat('hb'), le_heartbeat('nobody', :t);
 RESET ROLE;
+SELECT le_resign('hb lease', :lease_t);
 -- in the session that leads, the term is the session's, whatever the role
 SELECT says('s', 'SET ROLE regress_heartbeat_leader'), says('s', format($$SELECT le_heartbeat('hb') AND le_heartbeat('hb', %s)$$, :t));
 -- the session's end comes first

@@ -190,6 +190,12 @@ SELECT le_try_become_leader('job');
 ROLLBACK TO b;
 SELECT le_become_leader('job', '1 s', heartbeat => '1 h');
 ROLLBACK TO b;
+CALL le_campaign('job', '1 s', ttl => '1 s');
+ROLLBACK TO b;
+-- on one line, whatever the name is
+SELECT le_try_become_leader_xact(E'jo"b\n');
+SELECT le_try_become_leader(E'jo"b\n');
+ROLLBACK TO b;
 SELECT le_resign('job');
 TABLE beside;
 ROLLBACK TO a;
