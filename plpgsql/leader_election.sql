@@ -1404,8 +1404,7 @@ COMMENT ON FUNCTION le.le_become_leader_xact(text, interval, text) IS
 -- WARNING, if it runs under another identity.
 -- With synchronous_commit = off, a crash can take a renewal back.  That does no
 -- harm, because all leases run anew for their ttl after a start.  But a ttl
--- that was raised must be durable.  The role is judged before the row is locked:
--- the lock would last until the client has read the error.
+-- that was raised must be durable.  The role is judged before the row is locked.
 CREATE OR REPLACE FUNCTION le._le_renew(name text, token bigint, ttl interval, identity text)
 	RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -1545,7 +1544,7 @@ COMMENT ON FUNCTION le.le_renew_many(text[], bigint[]) IS
 -- transaction began in time.
 --
 -- The row is locked only for a term that runs and is the caller's, and is then read
--- again: a lock would last until the client has read the error.
+-- again: others wait for no lock, and hold none.
 CREATE OR REPLACE FUNCTION le._le_guard_by(name text, token bigint) RETURNS le.le_elections
 	LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -1721,15 +1720,6 @@ BEGIN
 	RETURN QUERY SELECT * FROM le._le_once_done;
 EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
-DO $$
-BEGIN
-	IF pg_catalog.to_regclass('le.le_once_done') IS NULL THEN
-		CREATE VIEW le.le_once_done AS SELECT * FROM le._le_once_done();
-	END IF;
-END $$;
-GRANT SELECT ON le.le_once_done TO PUBLIC;
-COMMENT ON VIEW le.le_once_done IS
-'the time of the last completed job of each election; written by le_once';
 
 CREATE OR REPLACE FUNCTION le.le_seats(name text, n integer)
 RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -2205,9 +2195,12 @@ DO $$
 BEGIN
 	IF pg_catalog.to_regclass('le.le_leaders') IS NULL THEN
 		CREATE VIEW le.le_leaders AS SELECT * FROM le._le_leaders();
+		CREATE VIEW le.le_once_done AS SELECT * FROM le._le_once_done();
 	END IF;
 END $$;
-GRANT SELECT ON le.le_leaders TO PUBLIC;
+GRANT SELECT ON le.le_leaders, le.le_once_done TO PUBLIC;
+COMMENT ON VIEW le.le_once_done IS
+'the time of the last completed job of each election; written by le_once';
 COMMENT ON VIEW le.le_leaders IS 'leaders: one row for each running term in session or lease scope';
 COMMENT ON COLUMN le.le_leaders.pid
 	IS 'process that leads; NULL for a lease, which is bound to none';
