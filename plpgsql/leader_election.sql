@@ -65,10 +65,10 @@
  * they call are open to all roles, and trust no argument.
  *
  * A transaction that fails at SERIALIZABLE can hold the lock of a page until its
- * client has read the error.  Each function that reads or changes the tables for
- * another role therefore ends with EXCEPTION WHEN OTHERS THEN RAISE: the lock is
- * released with the subtransaction, before that.  Its declarations come before the
- * subtransaction, and read no table.  No other role reads a table itself.
+ * client has read the error.  What reads or changes the tables for another role is
+ * therefore followed by EXCEPTION WHEN OTHERS THEN RAISE: the lock is released with
+ * the subtransaction, before that.  Declarations come before the subtransaction, and
+ * read no table.  No other role reads a table itself.
  */
 
 --
@@ -1545,7 +1545,7 @@ COMMENT ON FUNCTION le.le_renew_many(text[], bigint[]) IS
 --
 -- The row is locked only for a term that runs and is the caller's, and is then read
 -- again: others wait for no lock, and hold none.
-CREATE OR REPLACE FUNCTION le._le_guard_by(name text, token bigint) RETURNS le.le_elections
+CREATE OR REPLACE FUNCTION le._le_guard_row(name text, token bigint) RETURNS le.le_elections
 	LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -1593,6 +1593,20 @@ BEGIN
 	RETURN e;
 END $$;
 
+-- The same, in a subtransaction only where that is needed: others would wait for the
+-- whole transaction after a rollback to a savepoint.
+CREATE OR REPLACE FUNCTION le._le_guard_by(name text, token bigint) RETURNS le.le_elections
+	LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('transaction_isolation') = 'serializable' THEN
+		BEGIN
+			RETURN le._le_guard_row(name, token);
+		EXCEPTION WHEN OTHERS THEN RAISE;
+		END;
+	END IF;
+	RETURN le._le_guard_row(name, token);
+END $$;
+
 -- Let the trigger le_guard know that the transaction is guarded by a term with that
 -- token.  A rollback to a savepoint takes back the setting with the guard.
 CREATE OR REPLACE FUNCTION le._le_tell_guard(token bigint) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -1614,7 +1628,6 @@ DECLARE
 BEGIN
 	e := le._le_guard_by(le._le_name(name), token);
 	told := le._le_tell_guard(e.token);
-EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_assert_leader(text, bigint) IS
 'raise error LE001 unless the term with that token runs (NULL: unless this session leads); '
@@ -1637,7 +1650,10 @@ BEGIN
 	END IF;
 	PERFORM le._le_name(TG_ARGV[0]);
 	IF setting <> '' OR guards <> '' THEN
-		SELECT * INTO e FROM le.le_elections t WHERE t.name = TG_ARGV[0];
+		BEGIN
+			SELECT * INTO e FROM le.le_elections t WHERE t.name = TG_ARGV[0];
+		EXCEPTION WHEN OTHERS THEN RAISE;
+		END;
 		IF position(' ' || e.token || ' ' IN guards) > 0 THEN
 			token := e.token;
 		ELSIF setting <> '' AND NOT le._le_mine(e) THEN
@@ -1655,7 +1671,6 @@ BEGIN
 		RETURN OLD;
 	END IF;
 	RETURN NEW;
-EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_guard() IS
 'trigger with the name of an election as its argument: the writing session must lead that '
@@ -1665,13 +1680,37 @@ COMMENT ON FUNCTION le.le_guard() IS
 --
 -- Jobs and seats
 --
-CREATE OR REPLACE FUNCTION le.le_once(name text, due timestamptz, token bigint DEFAULT NULL)
-RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION le._le_record_job(name text, due timestamptz, token bigint)
+	RETURNS boolean LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-	e le.le_elections;
 	caller oid := quote_ident(le._le_caller())::regrole;
-	most integer;
+	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
+BEGIN
+	UPDATE le._le_once_done o SET due = due, token = token, role = caller WHERE o.name = name COLLATE "C"
+		AND o.due < due;
+	IF FOUND THEN
+		RETURN true;
+	ELSIF EXISTS (SELECT FROM le._le_once_done o WHERE o.name = name COLLATE "C" AND o.due >= due) THEN
+		RETURN false;
+	END IF;
+	IF (SELECT count(*) FROM le._le_once_done o WHERE o.role = caller) >= most THEN
+		RAISE configuration_limit_exceeded USING
+			MESSAGE = format('too many elections with jobs that role "%s" has done: at most %s',
+				le._le_caller(), most),
+			HINT = 'Ask the owner of the schema to delete rows of "_le_once_done", or to raise '
+				'max_elections_per_role in "le_settings".';
+	END IF;
+	INSERT INTO le._le_once_done AS o VALUES (name, due, token, caller)
+	ON CONFLICT ON CONSTRAINT _le_once_done_pkey DO UPDATE SET due = due, token = token,
+		role = caller WHERE o.due < due;
+	RETURN FOUND;
+END $$;
+
+CREATE OR REPLACE FUNCTION le.le_once(name text, due timestamptz, token bigint DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	e le.le_elections;
 	told boolean;
 BEGIN
 	name := le._le_name(name);
@@ -1687,26 +1726,14 @@ BEGIN
 	END IF;
 	e := le._le_guard_by(name, token);
 	told := le._le_tell_guard(e.token);
-	UPDATE le._le_once_done o SET due = due, token = e.token, role = caller WHERE o.name = name COLLATE "C"
-		AND o.due < due;
-	IF FOUND THEN
-		RETURN true;
-	ELSIF EXISTS (SELECT FROM le._le_once_done o WHERE o.name = name COLLATE "C" AND o.due >= due) THEN
-		RETURN false;
+	-- as in _le_guard_by
+	IF current_setting('transaction_isolation') = 'serializable' THEN
+		BEGIN
+			RETURN le._le_record_job(name, due, e.token);
+		EXCEPTION WHEN OTHERS THEN RAISE;
+		END;
 	END IF;
-	most := (SELECT s.max_elections_per_role FROM le.le_settings s);
-	IF (SELECT count(*) FROM le._le_once_done o WHERE o.role = caller) >= most THEN
-		RAISE configuration_limit_exceeded USING
-			MESSAGE = format('too many elections with jobs that role "%s" has done: at most %s',
-				le._le_caller(), most),
-			HINT = 'Ask the owner of the schema to delete rows of "_le_once_done", or to raise '
-				'max_elections_per_role in "le_settings".';
-	END IF;
-	INSERT INTO le._le_once_done AS o VALUES (name, due, e.token, caller)
-	ON CONFLICT ON CONSTRAINT _le_once_done_pkey DO UPDATE SET due = due, token = e.token,
-		role = caller WHERE o.due < due;
-	RETURN FOUND;
-EXCEPTION WHEN OTHERS THEN RAISE;
+	RETURN le._le_record_job(name, due, e.token);
 END $$;
 COMMENT ON FUNCTION le.le_once(text, timestamptz, bigint) IS
 'true if the job for that time must be done now, in this transaction, which is then guarded as by '
