@@ -85,6 +85,19 @@ grows_little('20,000 transactions', 'CALL many(20000)', '');
 grows_little('20,000 statements',
 	[ map { "SELECT 1 WHERE NOT le_try_become_leader('m$_') OR NOT le_resign('m$_')" } 1 .. 20000 ], '');
 
+grows_little('50,000 roles that come and go', q{DO $$
+BEGIN
+	FOR i IN 1 .. 50000 LOOP
+		BEGIN
+			CREATE ROLE regress_short;
+			SET LOCAL ROLE regress_short;
+			PERFORM le_try_become_leader_xact('short');
+			RAISE division_by_zero;
+		EXCEPTION WHEN division_by_zero THEN NULL;
+		END;
+	END LOOP;
+END $$}, '');
+
 # Denied by a leader, at once and after a wait
 my $leader = session($node);
 ask($leader, q{SELECT le_try_become_leader('taken')});

@@ -116,7 +116,7 @@ le_make_room_to_wait(int count, int counted)
 	make_room_on_server(count);
 	if (!fits(le_registry_terms_here(), 1,
 			  le_registry_most_here(le_registry_reserve(false))) ||
-		!fits(le_registry_used_by(GetUserId(), NULL), counted, le_registry_most_for_role()))
+		!le_registry_role_fits(counted))
 		sweep_for_room();
 }
 
@@ -144,6 +144,6 @@ void
 le_make_room_to_observe(void)
 {
 	make_room_on_server(1);
-	if (!fits(le_registry_used_by(GetUserId(), NULL), 1, le_registry_most_for_role()))
+	if (!le_registry_role_fits(1))
 		sweep_for_room();
 }

@@ -171,6 +171,7 @@ load_once(Relation table)
 	PG_CATCH();
 	{
 		LWLockReleaseAll();
+		le_registry_uncharge();
 		CurrentResourceOwner = owner;
 		UnlockRelation(table, ShareUpdateExclusiveLock);
 		PG_RE_THROW();

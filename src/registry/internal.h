@@ -25,8 +25,8 @@ typedef enum LeRegistryTable
 
 /*
  * What counts toward a role's limit: its terms and leases, and what its
- * sessions pin.  The counter is never moved or freed, so that it can be
- * decreased under any lock.
+ * sessions pin.  The counter is neither moved nor freed until it is 0, so that
+ * it can be decreased under any lock.
  */
 typedef struct LeRole
 {
@@ -75,7 +75,8 @@ extern LeElectionEntry *le_registry_lock_or_add_within(const LeElectionKey *key,
 
 /* limits.c */
 extern bool le_count_within(pg_atomic_uint32 *counter, uint32 more, int64 most);
-extern bool le_count_term(LeElectionEntry *entry, dsa_pointer used, int64 most);
+extern void le_charge_term(Oid role, int64 most);
+extern void le_count_term(LeElectionEntry *entry);
 extern void le_uncount_term(LeElectionEntry *entry);
 
 /* terms.c */

@@ -17,6 +17,11 @@
  * that its sessions observe, or campaign for as one of many.  Superusers, and
  * leases that are loaded from their table, count, but have no limit.
  *
+ * A role has an entry with a counter.  The counter is raised under the entry's
+ * partition lock, and decreased without it.  From time to time, entries whose
+ * counter is 0 are removed, under the exclusive lock, so that roles that come
+ * and go leave nothing behind.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -116,30 +121,143 @@ le_registry_most_for_role(void)
 	return superuser() ? PG_INT32_MAX : le_max_elections_per_role;
 }
 
-/* What this session has reserved for a role, to pin elections */
-static pg_atomic_uint32 *charged_to = NULL;
-static uint32 charged = 0;
+/* After so many roles were added, those that are not used are forgotten */
+#define LE_ROLES_ADDED	100
 
 /*
- * Count a term for its role, unless the role then has more than "most"
+ * Forget the roles for which nothing counts any more
  *
- * If this session pins elections for that role, the term takes the place of
- * one of them: a campaign for many has won it.  The caller must hold the
- * partition lock exclusively.  Never raises an error.
+ * The exclusive lock excludes that one is counted for meanwhile.
+ */
+static void
+forget_roles(void)
+{
+	dshash_seq_status status;
+	LeRole	   *role;
+
+	dshash_seq_init(&status, le_registry_table(LE_ROLE_TABLE), true);
+	while ((role = dshash_seq_next(&status)) != NULL)
+	{
+		if (pg_atomic_read_u32(dsa_get_address(le_registry_area(), role->counter)) > 0)
+			continue;
+		le_registry_free(&role->counter);
+		dshash_delete_current(&status);
+	}
+	dshash_seq_term(&status);
+}
+
+/*
+ * Add the role, and return its entry with the partition locked
+ */
+static LeRole *
+add_role(Oid oid)
+{
+	uint32		added = pg_atomic_fetch_add_u32(&le_registry_counters()->roles_added, 1);
+	dsa_pointer counter;
+	LeRole	   *role;
+	bool		found;
+
+	if (added % LE_ROLES_ADDED == 0)
+		forget_roles();
+	counter = le_registry_allocate(sizeof(pg_atomic_uint32));
+	if (!DsaPointerIsValid(counter))
+		le_raise_registry_full();
+	pg_atomic_init_u32(dsa_get_address(le_registry_area(), counter), 0);
+	role = le_registry_insert(LE_ROLE_TABLE, &oid, &found);
+	if (found)
+		le_registry_free(&counter);
+	else
+		role->counter = counter;
+	return role;
+}
+
+/*
+ * Check whether so many more elections may count for the current user
  */
 bool
-le_count_term(LeElectionEntry *entry, dsa_pointer used, int64 most)
+le_registry_role_fits(uint32 more)
 {
-	pg_atomic_uint32 *counter = dsa_get_address(le_registry_area(), used);
+	dshash_table *table = le_registry_table(LE_ROLE_TABLE);
+	Oid			oid = GetUserId();
+	LeRole	   *role = dshash_find(table, &oid, false);
+	int64		used = 0;
 
+	if (role != NULL)
+	{
+		used = pg_atomic_read_u32(dsa_get_address(le_registry_area(), role->counter));
+		dshash_release_lock(table, role);
+	}
+	return used + more <= le_registry_most_for_role();
+}
+
+/* What this session has reserved for a role */
+typedef struct LeCharge
+{
+	Oid			role;
+	dsa_pointer counter;
+	pg_atomic_uint32 *used;
+	uint32		count;
+} LeCharge;
+
+static LeCharge pins;			/* to pin elections */
+static LeCharge next_term;
+
+/*
+ * Reserve room for so many elections that are to count for a role, or raise an
+ * error if these are more than "most"
+ */
+static void
+charge(LeCharge *what, Oid oid, uint32 count, int64 most)
+{
+	dshash_table *table = le_registry_table(LE_ROLE_TABLE);
+	LeRole	   *role = dshash_find(table, &oid, false);
+	bool		fits;
+
+	Assert(what->count == 0);
+	if (role == NULL)
+		role = add_role(oid);
+	what->role = oid;
+	what->counter = role->counter;
+	what->used = dsa_get_address(le_registry_area(), role->counter);
+	fits = le_count_within(what->used, count, most);
+	if (fits)
+		what->count = count;
+	dshash_release_lock(table, role);
+	if (!fits)
+		le_raise_role_full();
+}
+
+/*
+ * Reserve room for a term that is about to be recorded, or raise an error
+ *
+ * If this session pins elections for that role, the term takes the place of
+ * one of them: a campaign for many has won it.
+ */
+void
+le_charge_term(Oid role, int64 most)
+{
+	if (pins.count > 0 && pins.role == role)
+	{
+		next_term = pins;
+		next_term.count = 1;
+		pins.count--;
+	}
+	else
+		charge(&next_term, role, 1, most);
+}
+
+/*
+ * Count the term for which room was reserved
+ *
+ * The caller must hold the partition lock exclusively.  Never raises an error.
+ */
+void
+le_count_term(LeElectionEntry *entry)
+{
 	AssertPartitionLocked();
-	Assert(!DsaPointerIsValid(entry->used));
-	if (charged > 0 && charged_to == counter)
-		charged--;
-	else if (!le_count_within(counter, 1, most))
-		return false;
-	entry->used = used;
-	return true;
+	Assert(next_term.count == 1 && !DsaPointerIsValid(entry->used));
+	entry->used = next_term.counter;
+	next_term.count = 0;
 }
 
 /*
@@ -165,13 +283,15 @@ le_uncount_term(LeElectionEntry *entry)
 void
 le_registry_charge(uint32 count)
 {
-	int64		most = le_registry_most_for_role();
+	charge(&pins, GetUserId(), count, le_registry_most_for_role());
+}
 
-	Assert(charged == 0);
-	charged_to = le_registry_used_by(GetUserId(), NULL);
-	if (!le_count_within(charged_to, count, most))
-		le_raise_role_full();
-	charged = count;
+static void
+give_back(LeCharge *what)
+{
+	if (what->count > 0)
+		pg_atomic_fetch_sub_u32(what->used, what->count);
+	what->count = 0;
 }
 
 /*
@@ -180,8 +300,6 @@ le_registry_charge(uint32 count)
 void
 le_registry_uncharge(void)
 {
-	if (charged == 0)
-		return;
-	pg_atomic_fetch_sub_u32(charged_to, charged);
-	charged = 0;
+	give_back(&pins);
+	give_back(&next_term);
 }

@@ -71,10 +71,11 @@
  *				lease.c and wakeup.c for what they keep there.  The number of
  *				terms is atomic, and changed only by sessions of the database,
  *				or while it has none: see le_registry_forget_databases.
- *	roles		One entry per role that has ever been counted, never removed,
- *				as it takes some 50 bytes.  It points to a counter, which is
- *				atomic.  An entry with a term has a pointer to the counter in
- *				which the term is counted.
+ *	roles		One entry per role for which elections count.  It points to a
+ *				counter, which is atomic, and is raised under the shared lock.
+ *				What it counts points there, too, and decreases it without
+ *				that lock.  An entry whose counter is 0 may be removed by any
+ *				backend: see limits.c.
  *
  * Lock order: a lock of the lock manager is acquired before a partition lock,
  * never after it.  While a partition lock is held, no other lock but the
@@ -224,6 +225,7 @@ init_control(void *memory)
 	pg_atomic_init_u32(&counters->terms, 0);
 	pg_atomic_init_u32(&counters->pinned, 0);
 	pg_atomic_init_u32(&counters->many, 0);
+	pg_atomic_init_u32(&counters->roles_added, 0);
 	pg_atomic_init_u64(&counters->evictions, 0);
 	pg_atomic_init_u64(&counters->leases_over, 0);
 }
@@ -351,47 +353,6 @@ le_registry_area(void)
 {
 	attach();
 	return area;
-}
-
-/*
- * Return the counter of what counts toward the given role's limit.  The
- * counter never moves.
- *
- * *place, unless NULL, is set to its place in shared memory.  May raise an
- * error.
- */
-pg_atomic_uint32 *
-le_registry_used_by(Oid role, dsa_pointer *place)
-{
-	static Oid	last_role = InvalidOid;
-	static dsa_pointer last = InvalidDsaPointer;
-
-	attach();
-	if (role != last_role || !DsaPointerIsValid(last))
-	{
-		bool		found;
-		LeRole	   *entry = dshash_find(tables[LE_ROLE_TABLE], &role, false);
-
-		if (entry == NULL)
-		{
-			dsa_pointer counter = le_registry_allocate(sizeof(pg_atomic_uint32));
-
-			if (!DsaPointerIsValid(counter))
-				le_raise_registry_full();
-			pg_atomic_init_u32(dsa_get_address(area, counter), 0);
-			entry = le_registry_insert(LE_ROLE_TABLE, &role, &found);
-			if (!found)
-				entry->counter = counter;
-			else
-				dsa_free(area, counter);
-		}
-		last = entry->counter;
-		last_role = role;
-		dshash_release_lock(tables[LE_ROLE_TABLE], entry);
-	}
-	if (place != NULL)
-		*place = last;
-	return dsa_get_address(area, last);
 }
 
 /*

@@ -318,6 +318,7 @@ typedef struct LeCounters
 	pg_atomic_uint32 terms;		/* of which have a token */
 	pg_atomic_uint32 pinned;	/* without a term, could not be evicted */
 	pg_atomic_uint32 many;		/* candidates for many elections */
+	pg_atomic_uint32 roles_added;	/* each time a role was */
 	pg_atomic_uint64 evictions;
 	pg_atomic_uint64 leases_over;	/* that have ended or were rolled back */
 } LeCounters;
@@ -357,7 +358,6 @@ le_term_is_led(const LeTerm *term, int64 token)
 }
 
 /* registry.c */
-extern pg_atomic_uint32 *le_registry_used_by(Oid role, dsa_pointer *place);
 extern LeCounters *le_registry_counters(void);
 pg_noreturn extern void le_raise_registry_full(void);
 extern uint64 le_registry_primary_since(void);
@@ -385,6 +385,7 @@ pg_noreturn extern void le_raise_server_full(int reserved);
 pg_noreturn extern void le_raise_database_full(int reserved);
 pg_noreturn extern void le_raise_role_full(void);
 extern int64 le_registry_most_for_role(void);
+extern bool le_registry_role_fits(uint32 more);
 extern void le_registry_charge(uint32 count);
 extern void le_registry_uncharge(void);
 

@@ -83,16 +83,6 @@ le_remove_term(LeElectionEntry *entry, LeEndReason reason, pg_atomic_uint32 *ter
 }
 
 /*
- * Free what a term has that is not recorded after all, and unlock its entry
- */
-static void
-take_back(LeElectionEntry *entry, dsa_pointer *identity)
-{
-	le_registry_free(identity);
-	le_registry_unlock_entry(entry);
-}
-
-/*
  * Record a term in place of the one that is recorded, and return the entry
  * with its partition locked
  *
@@ -106,12 +96,11 @@ put_term(const LeTerm *term, bool loaded)
 	int			reserved = le_registry_reserve(term->declared);
 	LeElectionEntry *entry;
 	dsa_pointer identity;
-	dsa_pointer used;
 	int64		most_for_role = loaded ? PG_UINT32_MAX : le_registry_most_for_role();
 	int64		most_here = loaded ? PG_INT32_MAX : le_registry_most_here(reserved);
 	uint32		most_on_server = loaded ? PG_UINT32_MAX : (uint32) (le_max_elections - reserved);
 
-	(void) le_registry_used_by(loaded ? term->role : GetUserId(), &used);
+	le_charge_term(loaded ? term->role : GetUserId(), most_for_role);
 	entry = le_registry_lock_or_add_within(&term->election, term->name, term->declared,
 										   most_on_server);
 	if (entry == NULL)
@@ -126,16 +115,12 @@ put_term(const LeTerm *term, bool loaded)
 	}
 	if (!le_count_within(terms_here, 1, most_here))
 	{
-		take_back(entry, &identity);
+		le_registry_free(&identity);
+		le_registry_unlock_entry(entry);
 		le_raise_database_full(reserved);
 	}
-	if (!le_count_term(entry, used, most_for_role))
-	{
-		pg_atomic_fetch_sub_u32(terms_here, 1);
-		take_back(entry, &identity);
-		le_raise_role_full();
-	}
 
+	le_count_term(entry);
 	fill_entry(entry, term, identity);
 	pg_atomic_fetch_add_u32(&le_registry_counters()->terms, 1);
 	ConditionVariableBroadcast(&entry->changed);
