@@ -168,7 +168,7 @@ class Machine:
         self._refused |= ask.begun and error.sqlstate == "42501"
         if ask.kind in ("open", "bid", "observe") or self._phase == "confirming":
             self._fail_attempt(ask, error)
-        elif ask.kind == "resign" or self.opens and self._phase == "leaving":
+        elif ask.kind == "resign" or (self.opens and self._phase == "leaving"):
             self._report(error)
             token = None if self.opens or self._refused else self.term.token
             self._finish()
