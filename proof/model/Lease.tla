@@ -467,7 +467,7 @@ EndedStaysEnded ==
     reg.scope = "lease" /\ DeadlineRuns(reg.deadline) => lost_end \/ reg.token \notin ended
 
 \* doc/guarantees.md: "A lease survives a restart or crash of the server [...].
-\* No other candidate is elected until then."  While a holder works, its lease
+\* No candidate is elected before it has ended."  While a holder works, its lease
 \* is in the table, unless a promotion has lost it.
 WorksByRow ==
     \A c \in Clients : Works(c) /\ line = 1 =>
@@ -489,7 +489,7 @@ LongestTtlOnDisk ==
         LET disk == SubSeq(wal, 1, flushed)
         IN reg.token \in Inserted(disk) /\ RowTtl(disk, reg.token) >= reg.ttl
 
-\* doc/guarantees.md: "No other candidate is elected until then."  That holds for
+\* doc/guarantees.md: "No candidate is elected before it has ended."  That holds for
 \* all scopes as long as there is no failover.
 SessionAlone == reg.scope = "session" /\ line = 1 => \A c \in Clients : ~Works(c)
 
