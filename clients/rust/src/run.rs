@@ -10,6 +10,7 @@ use rustix::time::{clock_gettime, ClockId};
 use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::{pin, Pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -335,7 +336,11 @@ pub(crate) async fn drive<S: Server>(
                 Action::Ask(serial, statement) => {
                     let (mut link, sql) = (link.take(), handle.machine().sql(&statement));
                     asking = Some(Box::pin(async move {
-                        let begun = || drop(events.send(Box::new(move |m| m.begun(serial))));
+                        let has_begun = AtomicBool::new(false);
+                        let begun = || {
+                            has_begun.store(true, Relaxed);
+                            let _ = events.send(Box::new(move |m| m.begun(serial)));
+                        };
                         let answer = async {
                             if let Statement::Open = statement {
                                 link = Some(server.open().await?);
@@ -347,7 +352,13 @@ pub(crate) async fn drive<S: Server>(
                             link.ask(&sql).await
                         };
                         let answer = caught(answer).await.and_then(|answer| answer);
-                        let event: Event = Box::new(move |m| m.answer(serial, answer));
+                        let has_begun = has_begun.into_inner(); // the queue can tell that later
+                        let event: Event = Box::new(move |m| {
+                            if has_begun {
+                                m.begun(serial);
+                            }
+                            m.answer(serial, answer);
+                        });
                         (link, event)
                     }));
                 }

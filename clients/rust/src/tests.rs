@@ -407,6 +407,8 @@ struct Seen {
     term: Mutex<Option<Term>>,
     closed_while_leading: AtomicBool,
     answers: AtomicBool,
+    /// A statement fails before it has to wait.
+    refuses: AtomicBool,
     /// What panics once.
     panics: Mutex<&'static str>,
 }
@@ -433,6 +435,9 @@ impl Drop for Fake {
 impl Query for Fake {
     async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
         let bid = sql.contains("le_campaign") || sql.contains("le_lease");
+        if self.0.refuses.load(SeqCst) {
+            return Err(Error::server("42501", "permission denied", None, None));
+        }
         self.may_panic(if bid { "bid" } else { "ask" });
         Ok(vec![text(if bid { "7" } else { "true" }), text("t")])
     }
@@ -772,6 +777,20 @@ async fn ends_of_a_connection() {
     *fake.0.panics.lock().unwrap() = "ask";
     let mut leaders = crate::follow(fake, Options::new("e")).unwrap();
     assert_eq!(leaders.recv().await.unwrap().unwrap(), None);
+}
+
+/// An error that comes at once is one of the bid nevertheless, and not of its connection.
+#[tokio::test]
+async fn refused_at_once() {
+    for _ in 0..20 {
+        let fake = Fake::default();
+        fake.0.answers.store(true, SeqCst);
+        fake.0.refuses.store(true, SeqCst);
+        let elector = Elector::new(fake, Options::new("e").ttl(Duration::from_secs(6))).unwrap();
+        let job = |_| async { Ok::<_, BoxError>(()) };
+        let refused = elector.try_run(Duration::ZERO, job).await;
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Privilege);
+    }
 }
 
 /// A schedule may go back, as some do when the clocks are put back, but must get on.
