@@ -198,7 +198,7 @@ look_at_term(LeHeldTerm *held)
 		return PG_UINT64_MAX;
 	if (!le_entry_is_silent(entry, held->token))
 		return deadline;
-	(void) raise(SIGTERM);
+	(void) kill(MyProcPid, SIGTERM);
 	if (now >= deadline + USECS_PER_SEC && MyProcPort != NULL)
 		(void) shutdown(MyProcPort->sock, SHUT_RDWR);
 	return now + USECS_PER_SEC;
