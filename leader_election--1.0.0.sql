@@ -229,13 +229,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_renew(text, bigint, interval) IS
 'renew the lease with that token, for its ttl (NULL) or another one; returns false if it does not run';
 
-CREATE FUNCTION le_renew_many(names text[], tokens bigint[])
-RETURNS boolean[]
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_renew_many(text[], bigint[]) IS
-'renew the lease of each election that has the token at the same place, for its ttl; returns at that place false if it does not run';
-
 --
 -- Guards
 --
@@ -341,15 +334,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'le_depose'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION le_depose(text, text) IS
-'end the term of the election''s leader: terminate its session, or end its lease, and terminate the sessions whose transactions it guards; for superusers, and for roles with the privileges of the leader''s role or of pg_signal_backend, or with EXECUTE on le_depose_role; returns false, with a warning, if the election is vacant';
-
-CREATE FUNCTION le_depose_role(role regrole, reason text DEFAULT NULL)
-RETURNS integer
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION le_depose_role(regrole, text) IS
-'end all terms of a role in this database, as le_depose does, except those of this session; returns how many sessions and leases it has ended; only superusers can end those of a superuser';
-REVOKE ALL ON FUNCTION le_depose_role(regrole, text) FROM PUBLIC;
+'end the term of the election''s leader: terminate its session, or end its lease, and terminate the sessions whose transactions it guards; for superusers, and for roles with the privileges of the leader''s role or of pg_signal_backend; returns false, with a warning, if the election is vacant';
 
 --
 -- Publishing
@@ -595,8 +580,7 @@ GRANT SELECT ON _le_declarations, _le_once_done, le_token_seq, le_lease_origin_s
 --
 -- A role that has created the extension without being a superuser, as any
 -- role with CREATE on the database can, owns none of its objects, and is
--- granted these privileges instead.  le_depose_role() is not among them, since
--- it terminates sessions of other roles.  Only EXECUTE has a grant option: the
+-- granted these privileges instead.  Only EXECUTE has a grant option: the
 -- privileges to write to the relations are for restoring a dump, and for
 -- correcting rows of _le_once_done.
 --

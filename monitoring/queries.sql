@@ -156,7 +156,7 @@ SELECT regexp_replace(name, '^(.{21})..+', :'le_begins') AS election,
 FROM :le.le_leaders WHERE scope = 'lease' ORDER BY expires_in / extract(epoch FROM ttl) LIMIT 20;
 
 \echo '9. Limits: the most used first'
-\echo 'Above 80 percent, raise the setting, or end what uses it up: SELECT le_depose_role(''ROLE'').'
+\echo 'Above 80 percent, raise the setting, or end what uses it up by le_depose().'
 \echo 'Rows on a session or a role show the one with the most. One database can lead 45% of max_elections.'
 \echo 'If evictions grow, use names without a date or a number of the run, or raise max_tracked.'
 SELECT what, setting, used, most, round(100.0 * used / most) AS "used (%)"

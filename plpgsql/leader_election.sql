@@ -1501,39 +1501,6 @@ COMMENT ON FUNCTION le.le_renew(text, bigint, interval) IS
 'renew the lease with that token, for its ttl (NULL) or another one, at commit; returns false if '
 'it does not run';
 
-CREATE OR REPLACE FUNCTION le.le_renew_many(names text[], tokens bigint[])
-RETURNS boolean[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	renewed boolean[] := '{}';
-	lease record;
-BEGIN
-	IF array_ndims(names) > 1 OR array_ndims(tokens) > 1 THEN
-		RAISE array_subscript_error USING MESSAGE = CASE WHEN array_ndims(names) > 1
-			THEN 'election names'
-			ELSE 'tokens' END || ' must be a one-dimensional array';
-	ELSIF names IS NULL OR array_position(names, NULL) IS NOT NULL THEN
-		RAISE null_value_not_allowed USING MESSAGE = 'election names must not be null';
-	ELSIF tokens IS NULL OR array_position(tokens, NULL) IS NOT NULL THEN
-		RAISE null_value_not_allowed USING MESSAGE = 'tokens must not be null';
-	ELSIF cardinality(names) <> cardinality(tokens) THEN
-		RAISE array_subscript_error USING MESSAGE = format(
-			'there must be as many tokens as election names: %s, not %s', cardinality(names),
-				cardinality(tokens));
-	END IF;
-	-- in the order of the names, so that two calls do not wait for each other
-	FOR lease IN
-		SELECT le._le_name(u.name) AS name, u.token, u.i::integer
-		FROM unnest(names, tokens) WITH ORDINALITY u(name, token, i) ORDER BY u.name COLLATE "C"
-	LOOP
-		renewed[lease.i] := le._le_renew(lease.name, lease.token, NULL, NULL);
-	END LOOP;
-	RETURN renewed;
-EXCEPTION WHEN OTHERS THEN RAISE;
-END $$;
-COMMENT ON FUNCTION le.le_renew_many(text[], bigint[]) IS
-'renew the lease of each election that has the token at the same place, for its ttl, at commit; '
-'returns at that place false if it does not run';
-
 --
 -- Guards
 --
@@ -2311,8 +2278,7 @@ BEGIN
 	FOREACH signature IN ARRAY ARRAY[
 		'le_declare(name text, candidates regrole = NULL, grace interval = NULL, max_ttl interval '
 			'= NULL, private boolean = NULL) RETURNS void',
-		'le_undeclare(name text) RETURNS boolean',
-		'le_depose_role(role regrole, reason text = NULL) RETURNS integer'] LOOP
+		'le_undeclare(name text) RETURNS boolean'] LOOP
 		EXECUTE pg_catalog.format($f$CREATE OR REPLACE FUNCTION le.%s LANGUAGE plpgsql AS $b$
 			BEGIN
 				RAISE feature_not_supported

@@ -96,7 +96,7 @@ SELECT le_renew('job', :t6), le_renew('job', :t6, '2 hours');
 ROLLBACK;
 SELECT r.ttl, t.ttl, renewals FROM le_leader('job') r JOIN le_leases t USING (name, token);
 BEGIN;
-SELECT le_renew_many(ARRAY['job'], ARRAY[:t6]);
+SELECT le_renew(name, token) FROM unnest(ARRAY['job'], ARRAY[:t6]) AS held (name, token);
 ROLLBACK;
 SELECT renewals FROM le_leader('job');
 BEGIN;

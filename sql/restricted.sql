@@ -7,7 +7,7 @@ CREATE EXTENSION IF NOT EXISTS leader_election;
 CREATE ROLE regress_le_mallory;
 CREATE ROLE regress_le_boss;
 CREATE SCHEMA regress_restricted AUTHORIZATION regress_le_mallory;
-GRANT EXECUTE ON FUNCTION le_declare, le_undeclare, le_depose_role, pg_stat_leader_election_reset TO regress_le_mallory;
+GRANT EXECUTE ON FUNCTION le_declare, le_undeclare, pg_stat_leader_election_reset TO regress_le_mallory;
 SET ROLE regress_le_mallory;
 SET search_path = regress_restricted, public;
 CREATE TABLE statements (id int, statement text);
@@ -30,7 +30,6 @@ INSERT INTO statements VALUES
 	(16, $$SELECT public.le_depose('other')$$),
 	(18, $$SELECT public.le_declare('boss')$$),
 	(19, $$SELECT public.le_undeclare('boss')$$),
-	(20, $$SELECT public.le_depose_role('regress_le_mallory')$$),
 	(23, $$SELECT public.pg_stat_leader_election_reset()$$);
 CREATE TABLE guarded (i int);
 CREATE TRIGGER guard BEFORE INSERT ON guarded EXECUTE FUNCTION le_guard('boss');
@@ -77,5 +76,5 @@ SELECT le_resign_all();
 SELECT le_undeclare('boss');
 SET client_min_messages = warning;
 DROP SCHEMA regress_restricted CASCADE;
-REVOKE EXECUTE ON FUNCTION le_declare, le_undeclare, le_depose_role, pg_stat_leader_election_reset FROM regress_le_mallory;
+REVOKE EXECUTE ON FUNCTION le_declare, le_undeclare, pg_stat_leader_election_reset FROM regress_le_mallory;
 DROP ROLE regress_le_mallory, regress_le_boss;

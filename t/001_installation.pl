@@ -192,7 +192,7 @@ CALL le_observe(name, version, '0', t, i, v); CALL le_observe(name, version, '1 
 	like($session->{messages}, qr/ERROR:  25000: cannot execute le_observe\(\) during a parallel operation/, 'nor does a worker observe');
 	# a worker does not know the configured leader_election.max_ttl, and none may write to the table
 	my $lease = lease_take($session, 'leased', '1 h');
-	foreach my $call ("le_renew('leased', $lease, '2 h')", "le_renew_many('{leased}', '{$lease}')", "le_lease('leased', '2 h', $lease)",
+	foreach my $call ("le_renew('leased', $lease, '2 h')", "le_lease('leased', '2 h', $lease)",
 		"le_resign('leased', $lease)", q{le_depose('leased')})
 	{
 		ask($session, "CREATE OR REPLACE FUNCTION hidden() RETURNS text LANGUAGE plpgsql PARALLEL SAFE AS \$\$ BEGIN RETURN $call; END \$\$");

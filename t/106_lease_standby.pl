@@ -49,7 +49,7 @@ subtest 'a standby refuses all that takes a token' => sub {
 	{
 		foreach my $call ("le_lease('job', '1 s')", "le_lease('free', '1 s')",
 			"le_lease('job', '1 s', identity => 'holder', token => $job)", "le_lease('job', '1 s', identity => 'holder', token => 0)",
-			"le_renew('job', $job)", "le_renew('job', 0)", "le_renew_many('{job}', '{0}')", "le_renew('job', $job, '1 s')",
+			"le_renew('job', $job)", "le_renew('job', 0)", "le_renew('job', $job, '1 s')",
 			"le_am_leader('job', $job)", "le_am_leader('free', 1)",
 			"le_resign('job', $job)", "le_resign('free', 1)")
 		{

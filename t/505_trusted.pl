@@ -79,7 +79,7 @@ SELECT string_agg(format('%s %s', object, rights), E'\n' ORDER BY object COLLATE
 FROM (
 	SELECT p.oid::regprocedure::text AS object, p.proacl AS acl, i.initprivs
 	FROM pg_proc p LEFT JOIN pg_init_privs i ON i.objoid = p.oid AND i.classoid = 'pg_proc'::regclass
-	WHERE p.proname IN ('le_declare', 'le_undeclare', 'le_depose_role', 'pg_stat_leader_election_reset')
+	WHERE p.proname IN ('le_declare', 'le_undeclare', 'pg_stat_leader_election_reset')
 	UNION ALL
 	SELECT c.oid::regclass::text, c.relacl, i.initprivs
 	FROM pg_class c LEFT JOIN pg_init_privs i ON i.objoid = c.oid AND i.classoid = 'pg_class'::regclass
@@ -96,7 +96,6 @@ subtest 'the owner of a database installs it' => sub {
 	is($node->safe_psql($db, $rights), qq{_le_declarations "$owner":INSERT "$owner":SELECT pg_database_owner:SELECT
 _le_once_done "$owner":DELETE "$owner":INSERT "$owner":SELECT "$owner":UPDATE pg_database_owner:SELECT
 le_declare(text,regrole,interval,interval,boolean) "$owner":EXECUTE*
-le_depose_role(regrole,text) 
 le_lease_origin_seq "$owner":SELECT "$owner":UPDATE pg_database_owner:SELECT
 le_leases 
 le_token_seq "$owner":SELECT "$owner":UPDATE pg_database_owner:SELECT
@@ -109,7 +108,6 @@ AND coalesce(c.relowner, p.proowner) <> 10}), '0', 'but owns no object');
 
 	does($owner, $db, q{SELECT le_declare('scheduler', 'app', '1 s', '20 s'), le_declare('mailer'), le_declare('other'), le_undeclare('other')}, '|||t');
 	does($owner, $db, 'SELECT pg_stat_leader_election_reset()', '');
-	refused($owner, $db, q{SELECT le_depose_role('app')}, 'but does not end terms of all roles');
 	does('app', $db, q{SELECT le_try_become_leader('scheduler'), le_resign('scheduler')}, 't|t');
 	refused('stranger', $db, q{SELECT le_try_become_leader('scheduler')}, 'stranger may not bid');
 
@@ -184,10 +182,6 @@ subtest 'CREATE on a database suffices' => sub {
 	does('stranger', $db, 'CREATE SCHEMA mine', '', 'a schema');
 	does('stranger', $db, 'CREATE EXTENSION leader_election SCHEMA mine', '', 'and the extension in it');
 	does('stranger', $db, q{SELECT mine.le_declare('job')}, '', 'whose creator declares');
-	refused('stranger', $db, q{SELECT mine.le_depose_role('app')}, 'but does not end sessions of other roles');
-	refused('stranger', $db, q{GRANT EXECUTE ON FUNCTION mine.le_depose_role TO stranger}, 'nor grants itself that');
-	$node->safe_psql($db, 'GRANT EXECUTE ON FUNCTION mine.le_depose_role TO stranger');
-	does('stranger', $db, q{SELECT mine.le_depose_role('app')}, '0', 'unless a superuser does');
 };
 
 subtest 'a superuser\'s installation gives the owner nothing' => sub {
@@ -196,7 +190,6 @@ subtest 'a superuser\'s installation gives the owner nothing' => sub {
 	is($node->safe_psql($db, $rights), '_le_declarations pg_database_owner:SELECT
 _le_once_done pg_database_owner:SELECT
 le_declare(text,regrole,interval,interval,boolean) 
-le_depose_role(regrole,text) 
 le_lease_origin_seq pg_database_owner:SELECT
 le_leases 
 le_token_seq pg_database_owner:SELECT

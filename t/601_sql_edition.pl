@@ -109,7 +109,7 @@ subtest 'installation' => sub {
 
 subtest 'what needs the C extension' => sub {
 	my $client = session($node, %as_app);
-	foreach my $sql (q{le_declare('job', 'app')}, q{le_undeclare('job')}, q{le_depose_role('app')})
+	foreach my $sql (q{le_declare('job', 'app')}, q{le_undeclare('job')})
 	{
 		fails($client, "SELECT $sql", '0A000', $sql);
 		like($client->{messages}, qr/HINT:  This needs the C extension leader_election/, 'with a hint');

@@ -346,7 +346,7 @@ subtest 'the token of another role' => sub {
 	ask($stranger, q{SET statement_timeout = '5 s'});
 	fails($stranger, $_, '42501', "without the lock of the row: $_") foreach map { s/\bt\b/$token/r }
 	  map({ "SELECT $_" } q{le_assert_leader('guarded', t)}, q{le_once('guarded', now(), t)}, q{le_renew('guarded', t)}, q{le_renew('guarded', t, '2 s')},
-		q{le_renew_many('{guarded}', '{t}')}, q{le_lease('guarded', '1 s', t)}, q{le_lease('guarded', '1 s', t, 'another')}, q{le_resign('guarded', t)},
+		q{le_lease('guarded', '1 s', t)}, q{le_lease('guarded', '1 s', t, 'another')}, q{le_resign('guarded', t)},
 		q{le_am_leader('guarded', t)}, q{le_proclaim('guarded', 'v', t)}), q{CALL le_campaign('guarded', '1 s', '1 s', token => t)};
 	ask($admin, 'COMMIT');
 	is(ask($leader, "SELECT le_resign('guarded', $token)"), 't', 'the leader resigns');
@@ -416,7 +416,7 @@ subtest 'a client that does not read why its transaction has failed' => sub {
 	my @calls = ((map { "SELECT $_" } q{le_try_become_leader('unread')}, q{le_become_leader('unread', '1 s')}, q{le_am_leader('unread')}, q{le_am_leader('unread', t)},
 		q{le_token('unread')}, q{le_resign('unread', t)}, q{le_resign_all()}, q{le_heartbeat('unread', t)}, q{le_try_become_leader_xact('unread')},
 		q{le_become_leader_xact('unread', '1 s')}, q{le_lease('unread', '1 s')}, q{le_renew('unread', t)}, q{le_renew('unread', t, '1 s')},
-		q{le_renew_many('{unread}', '{t}')}, q{le_assert_leader('unread', t)}, q{le_once('unread', now(), t)}, q{le_proclaim('unread', 'v', t)}, q{le_depose('unread')},
+		q{le_assert_leader('unread', t)}, q{le_once('unread', now(), t)}, q{le_proclaim('unread', 'v', t)}, q{le_depose('unread')},
 		q{le_leader('unread')}, q{* FROM le_leaders}, q{* FROM le_candidates}, q{* FROM le_once_done}),
 		q{CALL le_campaign('unread', '1 s')}, q{CALL le_campaign('{unread}'::text[], '1 s')}, q{CALL le_observe('unread')}, q{INSERT INTO invoice VALUES (1)},
 		q{SET CONSTRAINTS ALL IMMEDIATE});
@@ -717,7 +717,7 @@ subtest 'a name with a collation' => sub {
 			"SELECT le_heartbeat($name)", "SELECT le_proclaim($name, 'v')", "SELECT le_assert_leader($name)", "SELECT le_once($name, now())", "SELECT le_once($name, now())",
 			"SELECT le_leader($name)", "SELECT le_seats($name, 2)", "CALL le_observe($name)", "CALL le_campaign($name)", "CALL le_campaign(ARRAY['also ' || $name])",
 			"SELECT le_resign($name)", "SELECT le_resign($name)", "CALL le_campaign($name, ttl => '1 min')", "SELECT le_lease($name, '1 min', token) FROM le_leader($name)",
-			"SELECT le_renew($name, token) FROM le_leader($name)", "SELECT le_renew_many(ARRAY[$name], ARRAY[token]) FROM le_leader($name)",
+			"SELECT le_renew($name, token) FROM le_leader($name)",
 			"SELECT le_resign($name, token), le_resign($name, token) FROM le_leader($name)", "SELECT le_depose($name)", "BEGIN; SELECT le_try_become_leader_xact($name); COMMIT", "SELECT le_become_leader_xact($name, '0')", 'SELECT le_resign_all()')
 		{
 			ask($app, $call);
@@ -816,7 +816,7 @@ SQL
 		q{SELECT le.le_assert_leader('v')}, q{SELECT le.le_once('v', pg_catalog.now())}, q{TABLE le.le_leaders}, q{TABLE le.le_candidates}, q{SELECT le.le_leader('v')},
 		q{CALL le.le_observe('v')}, q{CALL le.le_observe('v', 1, '200 ms')}, q{SELECT le.le_heartbeat('v')}, q{SELECT le.le_resign('v')}, q{CALL le.le_campaign('v')},
 		q{CALL le.le_campaign('crown', '200 ms')}, q{CALL le.le_campaign('{v2,v3}'::pg_catalog.text[])}, q{CALL le.le_campaign('{crown}'::pg_catalog.text[], '300 ms')},
-		q{CALL le.le_campaign('v4', ttl => '1 s')}, q{SELECT le.le_resign_all()}, q{SELECT le.le_lease('v', '1 s')}, q{SELECT le.le_renew('v', 1)}, q{SELECT le.le_renew_many('{v}', '{1}')},
+		q{CALL le.le_campaign('v4', ttl => '1 s')}, q{SELECT le.le_resign_all()}, q{SELECT le.le_lease('v', '1 s')}, q{SELECT le.le_renew('v', 1)},
 		q{SELECT le.le_try_become_leader_xact('v5')}, q{SELECT le.le_become_leader_xact('v5')}, q{SELECT le.le_become_leader('v5')}, q{SELECT le.le_seats('v', 3)},
 		q{SELECT le.le_depose('crown')}, q{SELECT le.le_version()})
 	{

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * lead/depose.c
- *	  Deposing leaders: of one election, or all of a role.
+ *	  Deposing leaders.
  *
  * A session that leads is terminated, as by pg_terminate_backend(), and a
  * lease is ended.  Then the transactions that are guarded by the term are
@@ -14,26 +14,20 @@
  * transaction was guarded before, because the mark that one may be is set
  * first.
  *
- * Terms are ended one after the other, with one wait for all that was written
- * of leases.  Until that is durable, no other candidate is elected there.
- * What was done stays done, however the transaction ends.
+ * Until the end of a lease is durable, no other candidate is elected.  What
+ * was done stays done, however the transaction ends.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include <signal.h>
-
 #include "catalog/pg_authid.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/syscache.h"
 
 #include "lock/lock.h"
 #include "tell/tell.h"
@@ -70,26 +64,8 @@ read_leader(const LeElection *election, LeTerm *term)
 }
 
 /*
- * Check whether the current user may call le_depose_role()
- */
-static bool
-may_depose_roles(void)
-{
-	const Oid	types[] = {REGROLEOID, TEXTOID};
-	oidvector  *arguments = buildoidvector(types, lengthof(types));
-	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
-										   CStringGetDatum("le_depose_role"),
-										   PointerGetDatum(arguments),
-										   ObjectIdGetDatum(le_extension_schema()));
-
-	return OidIsValid(function) && le_is_member(ProcedureRelationId, function) &&
-		function_aclcheck_compat(function, GetUserId(), ACL_EXECUTE) == ACLCHECK_OK;
-}
-
-/*
  * Check whether the current user may terminate the sessions and leases of the
- * given role: by the server's own rule for processes, or as a user that may
- * depose roles
+ * given role: by the server's own rule for processes
  */
 static bool
 may_terminate(Oid role)
@@ -97,27 +73,17 @@ may_terminate(Oid role)
 	if (!OidIsValid(role) || superuser_arg(role))
 		return superuser();
 	return has_privs_of_role(GetUserId(), role) ||
-		has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND) || may_depose_roles();
+		has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND);
 }
 
 /*
- * Terminate the process, as pg_terminate_backend() does, if the current user
- * may
- *
- * The server itself refuses roles that may depose roles but have no other
- * privilege.  If the process may not be terminated, the server's function says
- * why, by an error, or by a warning if there is no such process.
+ * Terminate the process.  Raises an error if the current user may not, and
+ * warns if there is no such process.
  */
 static void
 terminate_process(int pid)
 {
-	PGPROC	   *process = BackendPidGetProc(pid);
-
-	if (process == NULL || !may_terminate(process->roleId))
-		(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
-	else if (kill(-pid, SIGTERM) != 0)
-		ereport(WARNING,
-				(errmsg("could not send signal to process %d: %m", pid)));
+	(void) DirectFunctionCall2(pg_terminate_backend, Int32GetDatum(pid), Int64GetDatum(0));
 }
 
 static bool
@@ -354,9 +320,8 @@ require_right(const LeElection *election, Oid role)
 			 superuser_arg(role) ?
 			 errmsg("permission denied to depose the leader of election %s, which is a superuser",
 					le_label(election)) :
-			 errmsg("permission denied to depose the leader of election %s: only roles with the privileges of its role or of \"%s\", or with EXECUTE on %s, may",
-					le_label(election),
-					"pg_signal_backend", "le_depose_role()")));
+			 errmsg("permission denied to depose the leader of election %s: only roles with the privileges of its role or of \"%s\" may",
+					le_label(election), "pg_signal_backend")));
 }
 
 /*
@@ -412,86 +377,4 @@ le_depose_leader(const LeElection *election, const char *why)
 		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
 							has_prepared(election));
 	return deposed;
-}
-
-/*
- * Sort by process
- */
-static int
-compare_terms(const void *a, const void *b)
-{
-	const LeTerm *first = a;
-	const LeTerm *second = b;
-
-	return (first->pid > second->pid) - (first->pid < second->pid);
-}
-
-/*
- * End the leases of the given role in this database, or the sessions other
- * than this one that lead as this role, and return how many there were
- *
- * A session's first term is deposed, and the others end with the session.
- */
-static int
-end_terms_of(Oid role, bool leases, const char *by, const char *why, XLogRecPtr *written)
-{
-	int			count;
-	LeTerm	   *terms = le_registry_list_terms(&count);
-	int			ended_pid = 0;
-	int			ended = 0;
-
-	qsort(terms, count, sizeof(LeTerm), compare_terms);
-	for (int i = 0; i < count; i++)
-	{
-		LeTerm	   *term = &terms[i];
-		LeElection	election;
-
-		if (term->token == 0 || term->role != role || term->pid == MyProcPid ||
-			(term->pid == 0) != leases)
-			continue;
-		CHECK_FOR_INTERRUPTS();
-		le_election_by_name(&election, cstring_to_text(term->name));
-		if (!leases && term->pid == ended_pid)
-			(void) le_wait_until_gone(&election, &term->pid, 1, le_list_holders, PG_UINT64_MAX);
-		else if (depose_term(&election, term->token, by, why, written))
-		{
-			ended_pid = term->pid;
-			ended++;
-		}
-	}
-	return ended;
-}
-
-/*
- * End all terms of the given role in this database, except those of this
- * session, and return how many leases and sessions there were
- *
- * Returns after the terms have ended and nothing that the deposed ones guard
- * keeps the next ones from beginning.  May raise an error, wait, and end the
- * session if its client is gone; what was done by then stays done.
- */
-int
-le_depose_all(Oid role, const char *why)
-{
-	const char *by = GetUserNameFromId(GetUserId(), false);
-	const char *of = GetUserNameFromId(role, false);
-	XLogRecPtr	written = InvalidXLogRecPtr;
-	int			ended;
-
-	if (!may_terminate(role))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to depose role \"%s\"", of),
-				 superuser_arg(role) ?
-				 errdetail("Only superusers may depose a superuser.") : 0));
-	le_require_primary();
-	PreventCommandIfParallelMode("le_depose_role()");
-	(void) le_leases_ready(false);
-	le_registry_mark_guarded();
-
-	/* sessions first, as they may be about to take more leases */
-	ended = end_terms_of(role, false, by, why, &written);
-	ended += end_terms_of(role, true, by, why, &written);
-	le_make_durable(written);
-	return ended;
 }

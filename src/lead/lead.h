@@ -26,7 +26,6 @@
 
 /* depose.c */
 extern bool le_depose_leader(const LeElection *election, const char *why);
-extern int	le_depose_all(Oid role, const char *why);
 extern int	le_wait_until_gone(const LeElection *election, int *pids, int count,
 							   int *(*list) (const LeElection *election, int *count),
 							   uint64 until);

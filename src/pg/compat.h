@@ -86,7 +86,6 @@
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
-#include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
 #include "lib/dshash.h"
@@ -103,7 +102,6 @@
 #if PG_VERSION_NUM < 170000
 #include "storage/sinvaladt.h"
 #endif
-#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -375,17 +373,6 @@ table_tuple_try_delete_compat(Relation table, ItemPointer tid)
 #else
 	(void) table_tuple_delete(table, tid, command, InvalidSnapshot, InvalidSnapshot,
 							  false, &failure, false);
-#endif
-}
-
-/* Check whether the role has the privilege on the function */
-static inline AclResult
-function_aclcheck_compat(Oid function, Oid role, AclMode mode)
-{
-#if PG_VERSION_NUM >= 160000
-	return object_aclcheck(ProcedureRelationId, function, role, mode);
-#else
-	return pg_proc_aclcheck(function, role, mode);
 #endif
 }
 

@@ -55,7 +55,6 @@ extern bool le_await_durable(XLogRecPtr written, uint64 until);
 
 /* relation.c */
 extern Oid	le_extension_schema(void);
-extern bool le_is_member(Oid catalog, Oid object);
 extern bool le_extension_exists(void);
 extern Oid	le_sequence_oid(LeRelationId sequence);
 extern Oid	le_lease_table(void);

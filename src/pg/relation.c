@@ -131,16 +131,6 @@ le_extension_schema(void)
 }
 
 /*
- * Check whether the object is a member of the extension.  Raises an error if
- * the extension does not exist.
- */
-bool
-le_is_member(Oid catalog, Oid object)
-{
-	return getExtensionOfObject(catalog, object) == get_extension_oid(LE_EXTENSION, false);
-}
-
-/*
  * Return the OID of the relation with this name in the extension's schema.
  * Raises an error if there is none that is of the right kind and a member of
  * the extension.
@@ -162,7 +152,7 @@ find_relation(LeRelation *relation)
 
 	oid = get_relname_relid(relation->name, le_extension_schema());
 	if (!OidIsValid(oid) || get_rel_relkind(oid) != relation->kind ||
-		!le_is_member(RelationRelationId, oid))
+		getExtensionOfObject(RelationRelationId, oid) != get_extension_oid(LE_EXTENSION, false))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"%s\" of extension \"%s\" does not exist",

@@ -91,27 +91,6 @@ le_arg_name(FunctionCallInfo fcinfo)
 }
 
 /*
- * Return the array from the given argument, which must not contain nulls, and
- * must not have several dimensions
- */
-ArrayType *
-le_arg_array(FunctionCallInfo fcinfo, int argument, const char *what)
-{
-	ArrayType  *array;
-
-	if (PG_ARGISNULL(argument))
-		le_raise_null(what);
-	array = PG_GETARG_ARRAYTYPE_P(argument);
-	if (ARR_NDIM(array) > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("%s must be a one-dimensional array", what)));
-	if (array_contains_nulls(array))
-		le_raise_null(what);
-	return array;
-}
-
-/*
  * Return the text from the given argument, of min to max bytes, or NULL for
  * none
  */

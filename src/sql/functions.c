@@ -68,7 +68,6 @@ LE_FUNCTION(le_assert_leader);
 LE_FUNCTION(le_guard);
 LE_FUNCTION(le_origin);
 LE_FUNCTION(le_depose);
-LE_FUNCTION(le_depose_role);
 LE_FUNCTION(le_declare);
 LE_FUNCTION(le_undeclare);
 
@@ -339,18 +338,6 @@ le_depose_body(PG_FUNCTION_ARGS)
 }
 
 /*
- * (role, reason)
- */
-static Datum
-le_depose_role_body(PG_FUNCTION_ARGS)
-{
-	le_prepare(fcinfo);
-	if (PG_ARGISNULL(0))
-		le_raise_null("role");
-	PG_RETURN_INT32(le_depose_all(PG_GETARG_OID(0), le_arg_reason(fcinfo, 1)));
-}
-
-/*
  * (name, candidates, grace, max_ttl, private)
  */
 static Datum
@@ -378,7 +365,6 @@ le_undeclare_body(PG_FUNCTION_ARGS)
 
 LE_FUNCTION(le_heartbeat);
 LE_FUNCTION(le_once);
-LE_FUNCTION(le_renew_many);
 
 /*
  * (name, token)
@@ -415,43 +401,4 @@ le_once_body(PG_FUNCTION_ARGS)
 		le_raise_null("the time for which a job is due");
 	token = PG_ARGISNULL(2) ? le_own_token(&election) : PG_GETARG_INT64(2);
 	PG_RETURN_BOOL(le_do_once(&election, PG_GETARG_TIMESTAMPTZ(1), token));
-}
-
-/*
- * (names, tokens): renew leases, and return which of them run
- */
-static Datum
-le_renew_many_body(PG_FUNCTION_ARGS)
-{
-	ArrayType  *name_array = le_arg_array(fcinfo, 0, "election names");
-	ArrayType  *token_array = le_arg_array(fcinfo, 1, "tokens");
-	Datum	   *names;
-	Datum	   *tokens;
-	Datum	   *renewed;
-	int			count;
-	int			token_count;
-
-	deconstruct_array(name_array, TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &count);
-	deconstruct_array(token_array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
-					  &tokens, NULL, &token_count);
-	if (count != token_count)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("there must be as many tokens as election names: %d, not %d",
-						count, token_count)));
-	le_require_primary();
-	le_prepare_to_look();
-	renewed = palloc_array(Datum, count);
-	for (int i = 0; i < count; i++)
-	{
-		text	   *name = DatumGetTextPP(names[i]);
-		LeElection	election;
-
-		CHECK_FOR_INTERRUPTS();
-		le_check_name(name);
-		le_election_by_name(&election, name);
-		renewed[i] = BoolGetDatum(le_lease_renew(&election, DatumGetInt64(tokens[i]), 0));
-	}
-	PG_RETURN_ARRAYTYPE_P(construct_array(renewed, count, BOOLOID, sizeof(bool), true,
-										  TYPALIGN_CHAR));
 }

@@ -13,6 +13,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 
 #include "lead/lead.h"
@@ -134,14 +135,16 @@ le_campaign_body(PG_FUNCTION_ARGS)
 static LeElection *
 get_elections(FunctionCallInfo fcinfo, int *count)
 {
-	ArrayType  *array = le_arg_array(fcinfo, 0, "election names");
+	ArrayType  *array = PG_ARGISNULL(0) ? NULL : PG_GETARG_ARRAYTYPE_P(0);
 	Datum	   *names;
 	LeElection *elections;
 
-	if (ARR_NDIM(array) == 0)
+	if (array == NULL || array_contains_nulls(array))
+		le_raise_null("election names");
+	if (ARR_NDIM(array) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("election names must not be empty")));
+				 errmsg("election names must be a one-dimensional array, and not empty")));
 	le_require_countable(ARR_DIMS(array)[0]);
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, count);
 	elections = MemoryContextAllocHuge(CurrentMemoryContext,

@@ -9,7 +9,6 @@
 #define LE_SQL_H
 
 #include "funcapi.h"
-#include "utils/array.h"
 
 #include "registry/registry.h"
 
@@ -32,7 +31,6 @@ static Datum name##_body(PG_FUNCTION_ARGS)
 pg_noreturn extern void le_raise_null(const char *what);
 extern void le_check_name(const text *name);
 extern text *le_arg_name(FunctionCallInfo fcinfo);
-extern ArrayType *le_arg_array(FunctionCallInfo fcinfo, int argument, const char *what);
 extern text *le_arg_text(FunctionCallInfo fcinfo, int argument, const char *what,
 						 int min, int max);
 extern text *le_arg_identity(FunctionCallInfo fcinfo, int argument);
