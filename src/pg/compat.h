@@ -55,8 +55,6 @@
  *	  - pg/settings.c: config_generic.reset_source, reset_scontext and
  *	    reset_srole tell how, and by which role, a setting was made before the
  *	    library was loaded -> sql/security
- *	  - term/heartbeat.c: the server uses no real-time signal ->
- *	    t/108_heartbeat.pl
  *	  - pg/liveness.c: ClientConnectionLost with InterruptPending ends the
  *	    session; debug_query_string is NULL between statements; errors stop
  *	    all timers -> t/407_dead_peer.pl
