@@ -228,17 +228,15 @@ terminate_guarded(const LeElection *election)
 /*
  * End a lease.  Return false if it has ended already.
  *
- * *written is raised to up to where the WAL must be made durable.
+ * *written is set to up to where the WAL must be made durable.
  */
 static bool
 end_lease(const LeElection *election, const LeTerm *term, XLogRecPtr *written)
 {
 	const LeLeaseOrder depose = {.action = LE_LEASE_DEPOSE};
-	XLogRecPtr	end;
 
-	if (!le_lease_write_end(election, term->token, &depose, &end))
+	if (!le_lease_write_end(election, term->token, &depose, written))
 		return false;
-	*written = Max(*written, end);
 	le_log_end(term, LE_END_DEPOSED);
 	return true;
 }
@@ -286,28 +284,6 @@ end_running(const LeElection *election, int64 token, const char *by, const char 
 		terminate_until_gone(election, &term.pid, 1, le_list_holders);
 	le_announce_deposed(&term, by, why);
 	return true;
-}
-
-/*
- * End the term, and the transactions that it guards.  Return false if it has
- * ended already.
- *
- * *written is raised to up to where the WAL must be made durable before the
- * caller is told.
- */
-static bool
-depose_term(const LeElection *election, int64 token, const char *by, const char *why,
-			XLogRecPtr *written)
-{
-	bool		ended;
-
-	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
-	ended = end_running(election, token, by, why, written);
-	if (ended)
-		terminate_guarded(election);
-	le_release_guard(election, ShareUpdateExclusiveLock);
-	le_wake_many(&election->key);
-	return ended;
 }
 
 static void
@@ -371,7 +347,12 @@ le_depose_leader(const LeElection *election, const char *why)
 	 */
 	require_right(election, term.role);
 	le_registry_mark_guarded();
-	deposed = depose_term(election, term.token, by, why, &written);
+	(void) le_acquire_guard(election, ShareUpdateExclusiveLock, false);
+	deposed = end_running(election, term.token, by, why, &written);
+	if (deposed)
+		terminate_guarded(election);
+	le_release_guard(election, ShareUpdateExclusiveLock);
+	le_wake_many(&election->key);
 	le_make_durable(written);
 	if (!deposed)
 		le_warn_not_deposed(election, le_identity_shown(&term.identity, term.role),
