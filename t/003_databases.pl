@@ -63,6 +63,18 @@ subtest 'a database made of another has greater tokens' => sub {
 		'greater than those that the other has handed out');
 };
 
+subtest 'the leases that a copy has take no room of their role' => sub {
+	$node->safe_psql('postgres', q{CREATE ROLE regress_holder LOGIN; ALTER ROLE regress_holder SET leader_election.max_elections_per_role = 2;
+		SET ROLE regress_holder; SELECT le_lease('copied 1', '1 h'), le_lease('copied 2', '1 h')});
+	$node->safe_psql('template1', 'CREATE DATABASE second TEMPLATE postgres');
+	$node->safe_psql('postgres', q{SELECT le_resign(name, token) FROM le_leaders WHERE name LIKE 'copied _'});
+	is($node->safe_psql('second', q{SELECT le_am_leader('copied 1', 1)}), 'f', 'the copy is loaded');
+	my $holder = session($node, user => 'regress_holder');
+	is(ask($holder, q{SELECT count(le_lease(name, '1 h')) FROM unnest('{new 1,new 2}'::text[]) name}), '2', 'the role has its room') or diag($holder->{error});
+	is(ask($holder, q{SELECT count(le_resign(name, token)) FROM le_leaders WHERE usename = 'regress_holder'}), '2', 'and resigns');
+	end_session($holder);
+};
+
 sub token_of
 {
 	my ($session, $name) = @_;

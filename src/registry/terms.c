@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 
 #include "registry/internal.h"
@@ -100,7 +101,9 @@ put_term(const LeTerm *term, bool loaded)
 	int64		most_here = loaded ? PG_INT32_MAX : le_registry_most_here(reserved);
 	uint32		most_on_server = loaded ? PG_UINT32_MAX : (uint32) (le_max_elections - reserved);
 
-	le_charge_term(loaded ? term->role : GetUserId(), most_for_role);
+	/* a copied database has the ended leases of roles that never were there */
+	le_charge_term(!loaded ? GetUserId() : term->deadline == LE_DEADLINE_OVER ?
+				   BOOTSTRAP_SUPERUSERID : term->role, most_for_role);
 	entry = le_registry_lock_or_add_within(&term->election, term->name, term->declared,
 										   most_on_server);
 	if (entry == NULL)
