@@ -92,7 +92,10 @@ SET search_path = regress_guard, public;
 SET leader_election.token = 'scheduler';
 INSERT INTO work VALUES (4, 'invalid');
 SHOW leader_election.token;
--- for a role or a database
+-- not for a role or a database
+SELECT run(format('ALTER ROLE %I IN DATABASE %I SET leader_election.token = %L', current_user, current_database(), :'t1'));
+\c
+SET search_path = regress_guard, public;
 SELECT run(format('ALTER ROLE %I IN DATABASE %I SET leader_election.token = %L', current_user, current_database(), :'t1'));
 \c
 SET search_path = regress_guard, public;

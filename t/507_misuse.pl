@@ -62,6 +62,7 @@ subtest 'a token that code of another role has set' => sub {
 		[ 'by the session, as another role then, before it loads the library', '', $own, 'SET ROLE app' ],
 		[ 'by other code', 'LE001', $loaded, $set ],
 		[ 'by other code, before the session loads the library', 'LE001', $set ],
+		[ 'by other code, under that of the session, which ends after the library is loaded', 'LE001', $set, 'BEGIN', $own =~ s/SET/SET LOCAL/r, $loaded, 'COMMIT' ],
 		[ 'by both', '', $loaded, $set, $own ],
 		[ 'over that of the session', 'LE001', $loaded, $own, $set ],
 		[ 'over that of the session, until a rollback', '', $loaded, $own, 'BEGIN', $set, 'ROLLBACK' ],

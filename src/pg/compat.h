@@ -53,8 +53,8 @@
  *	  - registry/: a dshash entry stays in place until it is deleted ->
  *	    t/105_lease_many.pl
  *	  - pg/settings.c: config_generic.reset_source, reset_scontext and
- *	    reset_srole tell how, and by which role, a setting was made before the
- *	    library was loaded -> sql/security
+ *	    reset_srole, srole and the stack's roles tell how, and by which role,
+ *	    a setting was made before the library was loaded -> sql/security
  *	  - pg/liveness.c: ClientConnectionLost with InterruptPending ends the
  *	    session; debug_query_string is NULL between statements; errors stop
  *	    all timers -> t/407_dead_peer.pl

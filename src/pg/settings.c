@@ -87,10 +87,18 @@ static char *session_token = NULL;
 static Oid	early_role = InvalidOid;
 
 static bool
-check_session_token(char **value, void **extra, GucSource source pg_attribute_unused())
+check_session_token(char **value, void **extra, GucSource source)
 {
 	int64		token = 0;
 
+	/* the owner of a database could present a token for its sessions */
+	if (**value != '\0' && (source == PGC_S_DATABASE || source == PGC_S_USER ||
+							source == PGC_S_DATABASE_USER || source == PGC_S_TEST))
+	{
+		GUC_check_errmsg("parameter \"%s\" cannot be set for a database or role",
+						 "leader_election.token");
+		return false;
+	}
 	if (**value != '\0')
 	{
 		char	   *end;
@@ -200,6 +208,31 @@ refuse_setting_of_client(const char *name, GucContext context)
 }
 
 /*
+ * Return the role if the session has not chosen it, or else InvalidOid
+ */
+static Oid
+foreign(Oid role)
+{
+	return role == GetSessionUserId() || role == GetOuterUserId() ? InvalidOid : role;
+}
+
+/*
+ * Return the role whose code has set the setting, or a value of it that is
+ * only hidden now, before the library was loaded; invalid: none but the
+ * session's own roles
+ */
+static Oid
+foreign_setter(const struct config_generic *setting)
+{
+	Oid			role = foreign(setting->srole);
+
+	for (GucStack *hidden = setting->stack; hidden != NULL && !OidIsValid(role);
+		 hidden = hidden->prev)
+		role = Max(foreign(hidden->srole), foreign(hidden->masked_srole));
+	return role;
+}
+
+/*
  * Define the settings
  *
  * Raises an error if the client has set what only administrators may set.
@@ -227,11 +260,9 @@ le_define_settings(void)
 		DefineCustomBoolVariable(s->name, s->brief, NULL, s->value, *s->value, s->context,
 								 0, NULL, NULL, NULL);
 	}
-	/* what the session itself has set, under either role, is its own */
 	early = find_option_compat("leader_election.token");
-	if (early != NULL && IsTransactionState() && early->srole != GetSessionUserId() &&
-		early->srole != GetOuterUserId())
-		early_role = early->srole;
+	if (early != NULL && IsTransactionState())
+		early_role = foreign_setter(early);
 	DefineCustomStringVariable("leader_election.token",
 							   "Sets the token of a term that the session presents to the trigger function le_guard.",
 							   "If it is empty, the session itself must lead.",
