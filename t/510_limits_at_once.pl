@@ -339,6 +339,25 @@ subtest 'a role, by jobs' => sub {
 	fails($mallory[0], sprintf($jobs, 3, 4), '53400', 'which the other role may not take over');
 };
 
+subtest 'an error that the client does not read keeps no election' => sub {
+	start_anew('leader_election.max_elections_per_role' => 2);
+	my ($holder, $reckless) = @mallory;
+	is(ask($holder, q{SELECT le_try_become_leader('one'), le_try_become_leader('two')}), 't|t', 'all that it may have');
+	ask($postgres, q{SELECT le_declare('next')});
+	foreach my $call (map({ "SELECT $_" } q{le_try_become_leader('next')}, q{le_become_leader('next', '1 s')}, q{le_try_become_leader_xact('next')},
+			q{le_become_leader_xact('next', '1 s')}, q{le_lease('next', '1 h')}), q{CALL le_campaign('next', '1 s')}, q{CALL le_campaign('next', '1 s', ttl => '1 h')})
+	{
+		# the error contains the statement, which is longer than what the server can send
+		post($reckless, "DO \$\$ BEGIN EXECUTE \$x\$$call\$x\$ || ' /*' || repeat('x', 1000000) || '*/'; END \$\$");
+		ok(ask_until($postgres, "SELECT wait_event FROM pg_stat_activity WHERE pid = $reckless->{pid}", 'ClientWrite', 5), "it fails: $call");
+		is(ask($w1, q{SELECT le_try_become_leader('next'), le_resign('next')}), 't|t', 'another role is elected');
+		collect($reckless);
+		is($reckless->{code}, '53400', 'the limit') or diag($reckless->{messages});
+	}
+	is(ask($holder, q{SELECT le_resign('one')}), 't', 'there is room for one');
+	is(ask($reckless, q{SELECT le_try_become_leader('next'), le_resign('next')}), 't|t', 'and it is elected');
+};
+
 subtest 'the server, by a role with a limit of its own' => sub {
 	start_anew('leader_election.grace_period' => '1 h', 'leader_election.max_elections_per_role' => '1000000');
 	all_at_once($campaign =~ s/T#/Q#/r);

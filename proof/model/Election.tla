@@ -117,7 +117,7 @@ NoneGuarded == \A t \in Transactions : ~Shared(t)
 -----------------------------------------------------------------------------
 (* The candidate.                                                          *)
 
-\* le_acquire_now(), and wait_in_line() in src/bid/campaign.c.  A bid
+\* acquire_now(), and wait_in_line() in src/bid/campaign.c.  A bid
 \* that does not wait is one that gives up at once.
 Bid(b) ==
     /\ pc[b] = "idle"

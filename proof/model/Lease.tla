@@ -188,7 +188,7 @@ Answer(c, token) == client' = [client EXCEPT ![c].step = "answered", ![c].answer
 \* le_grants_from() in src/term/origin.c
 MustWait == KnownOrigin(wal) # line /\ since + MaxTtl > now
 
-\* le_acquire_now() in src/bid/campaign.c: no lease runs, and a bid begins.
+\* acquire_now() in src/bid/campaign.c: no lease runs, and a bid begins.
 \* A bid that is denied is one that has not begun.  In session scope, no client
 \* of a lease is concerned.
 Bid(scope, c, ttl) ==

@@ -404,8 +404,8 @@ take_lock_now(LeBid *bid, const LeTerm *term)
  * need not try the lock.  Raises an error if the only obstacle is that leases
  * are not granted yet, and the bid does not wait.
  */
-bool
-le_acquire_now(LeBid *bid)
+static bool
+acquire_now(LeBid *bid)
 {
 	const LeElection *election = &bid->election;
 	LeTerm		term;
@@ -425,9 +425,9 @@ le_acquire_now(LeBid *bid)
 	decision = clear_record_now(bid);
 	if (decision.obstacle == LE_MAY_LEAD && draw_token_now(bid))
 		return true;
+	le_release_unused(election);
 	if (decision.obstacle == LE_PROMOTION && bid->wait_ms == LE_NO_WAIT)
 		le_raise_not_yet(election, decision.until);
-	le_release_unused(election);
 	refuse_other_name(election);
 	return false;
 }
@@ -591,8 +591,8 @@ warn_not_begun(const LeElection *election)
  * This subtransaction must just have acquired the election's lock, and no
  * lease may run.
  */
-int64
-le_begin_elected(const LeBid *bid, const LeIdentity *identity)
+static int64
+begin_elected(const LeBid *bid, const LeIdentity *identity)
 {
 	int64		token;
 
@@ -605,6 +605,41 @@ le_begin_elected(const LeBid *bid, const LeIdentity *identity)
 	le_lease_sweep(false);
 	token = le_take_lease(bid, identity);
 	warn_not_begun(&bid->election);
+	return token;
+}
+
+/*
+ * Begin the term, or take the lease, if there is no obstacle, at once or, with
+ * in_line, after a wait.  Return the token, or 0.
+ *
+ * This session must not lead the election.  An error is told when the
+ * election's lock is released: a client need not read it.
+ */
+int64
+le_bid_now(LeBid *bid, const LeIdentity *identity, bool in_line)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile int64 token = 0;
+
+	PG_TRY();
+	{
+		if (acquire_now(bid) || (in_line && acquire_in_line(bid, identity)))
+			token = begin_elected(bid, identity);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		LWLockReleaseAll();
+		LockErrorCleanup();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		if (le_find_grant(&bid->election) == NULL)
+			le_abandon_term(&bid->election);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
 	return token;
 }
 
@@ -624,7 +659,7 @@ le_elect(LeBid *bid)
 	const LeElection *election = &bid->election;
 	LeHeldTerm *held;
 	LeIdentity	identity;
-	bool		acquired;
+	int64		token;
 
 	le_prepare_to_bid(bid);
 
@@ -650,14 +685,9 @@ le_elect(LeBid *bid)
 
 	/* the first try of a bid that waits leaves waiting to its place in line */
 	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? LE_PATIENCE_UNSET : LE_NO_PATIENCE;
-	acquired = le_acquire_now(bid);
 	le_identity_fill(&identity, bid->identity);
-	if (!acquired && bid->wait_ms != LE_NO_WAIT)
-		acquired = acquire_in_line(bid, &identity);
-	if (!acquired)
-	{
+	token = le_bid_now(bid, &identity, bid->wait_ms != LE_NO_WAIT);
+	if (token == 0)
 		le_registry_count_denial(election, &identity);
-		return 0;
-	}
-	return le_begin_elected(bid, &identity);
+	return token;
 }

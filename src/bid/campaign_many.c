@@ -180,9 +180,12 @@ is_due(const LeManyCampaign *campaign, int index, uint64 now)
 static int64
 bid_for(LeManyCampaign *campaign, int index)
 {
+	int64		token;
+
 	campaign->bid->election = campaign->elections[index];
-	if (le_acquire_now(campaign->bid))
-		return le_begin_elected(campaign->bid, &campaign->identity);
+	token = le_bid_now(campaign->bid, &campaign->identity, false);
+	if (token != 0)
+		return token;
 	campaign->elections[index].declared = campaign->bid->election.declared;
 	if (choices != NULL)
 		look_again(campaign->bid, &choices[index]);

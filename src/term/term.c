@@ -267,6 +267,26 @@ le_begin_term(const LeBid *bid, const LeIdentity *identity)
 }
 
 /*
+ * End the term that this transaction was about to begin, if any, and release
+ * the election's lock, if no running term has it
+ *
+ * Never raises an error.
+ */
+void
+le_abandon_term(const LeElection *election)
+{
+	LeXactItem *item = le_xact_list_next(&xact_held, &election->key, NULL);
+
+	if (item != NULL)
+		end_term(of_item(item), LE_END_TRANSACTION);
+	else if (le_count_held() > 0 &&
+			 hash_search(held_terms, &election->key, HASH_FIND, NULL) != NULL)
+		return;
+	if (le_has_lock(&election->key))
+		le_release_for_xact(election);
+}
+
+/*
  * Give the running term another heartbeat
  *
  * Does nothing if the term has that heartbeat already, or for 0: a bid is no

@@ -36,6 +36,7 @@ extern int	le_count_held(void);
 extern void le_fill_term(LeTerm *term, const LeBid *bid, const LeIdentity *identity);
 extern int64 le_begin_term(const LeBid *bid, const LeIdentity *identity);
 extern void le_set_heartbeat(LeHeldTerm *held, int64 heartbeat_us);
+extern void le_abandon_term(const LeElection *election);
 extern void le_let_go_for_session(LeHeldTerm *held);
 extern int	le_let_go_all_for_session(void);
 extern void le_terms_before_prepare(void);
