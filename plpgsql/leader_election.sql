@@ -296,10 +296,15 @@ END $$;
 -- Check whether the caller has the privileges of the role.  A superuser has
 -- only its own: code of any role can run in a session of a superuser, as
 -- autovacuum runs the functions of indexes.  A superuser can SET ROLE.
-CREATE OR REPLACE FUNCTION le._le_has_role(role oid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+--
+-- Such code must not use the caller's tokens, or bid in the caller's name.  The
+-- server refuses UNLISTEN in a security-restricted operation, as ANALYZE is.
+-- Elsewhere this does nothing.
+CREATE OR REPLACE FUNCTION le._le_has_role(role oid) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
 	caller name := le._le_caller();
 BEGIN
+	UNLISTEN le_restricted;
 	RETURN CASE current_setting('is_superuser') WHEN 'on' THEN quote_ident(caller)::regrole = role
 		ELSE pg_has_role(caller, role, 'USAGE') END;
 END $$;
@@ -556,9 +561,11 @@ EXCEPTION WHEN SQLSTATE 'LE000' THEN
 	NULL;
 END $$;
 
--- Ensure that this server may elect, and is known
+-- Ensure that this server may elect, and is known, and that the caller may act: see
+-- _le_has_role
 CREATE OR REPLACE FUNCTION le._le_require_primary() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
+	UNLISTEN le_restricted;
 	IF pg_is_in_recovery() THEN
 		RAISE read_only_sql_transaction USING MESSAGE = 'cannot elect a leader during recovery',
 			HINT = 'Connect to the primary server.';
@@ -665,6 +672,7 @@ CREATE OR REPLACE FUNCTION le._le_end(e le.le_elections, reason text, more text 
 	RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
+	UNLISTEN le_restricted;		-- see _le_has_role
 	UPDATE le.le_elections t SET ended = reason
 	WHERE t.name = e.name AND t.token = e.token AND t.ended IS NULL;
 	IF NOT FOUND THEN
@@ -1204,8 +1212,7 @@ COMMENT ON FUNCTION le.le_am_leader(text, bigint, text) IS
 'an identity, only if it leads under that identity';
 
 CREATE OR REPLACE FUNCTION le.le_token(name text)
-RETURNS bigint LANGUAGE plpgsql PARALLEL RESTRICTED
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
@@ -1534,6 +1541,7 @@ BEGIN
 			ELSE le._le_over(e, random() < 0.2) END;
 		IF over IN ('expired', 'silent')
 			AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+			AND e.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
 			AND transaction_timestamp() < le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN
 			over := NULL;
 		END IF;
@@ -1654,8 +1662,8 @@ DECLARE
 	caller oid := quote_ident(le._le_caller())::regrole;
 	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
 BEGIN
-	UPDATE le._le_once_done o SET due = due, token = token, role = caller WHERE o.name = name COLLATE "C"
-		AND o.due < due;
+	UPDATE le._le_once_done o SET due = due, token = token WHERE o.name = name COLLATE "C"
+		AND o.role = caller AND o.due < due;
 	IF FOUND THEN
 		RETURN true;
 	ELSIF EXISTS (SELECT FROM le._le_once_done o WHERE o.name = name COLLATE "C" AND o.due >= due) THEN

@@ -229,7 +229,12 @@ subtest 'dump, restore, copy' => sub {
 	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'no lease of the source is shown in a copy');
 	is(ask($there, 'BEGIN READ ONLY', "SELECT le_am_leader('source', $source)"), 'f', 'nor runs');
 	is(ask($there, 'COMMIT', "SELECT le_renew('source', $source)"), 'f', 'nor is renewed, by the first call');
-	fails($there, "SELECT le_assert_leader('source', $source)", 'LE001', 'nor guards');
+	foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
+	{
+		ask($there, "BEGIN ISOLATION LEVEL $level");
+		fails($there, "SELECT le_assert_leader('source', $source)", 'LE001', "nor guards at $level");
+		ask($there, 'ROLLBACK');
+	}
 	is(ask($there, "SELECT le_try_become_leader('source')"), 't', 'another is elected');
 	end_session($there);
 	end_session(again());
