@@ -92,22 +92,22 @@ write_metric(PQExpBuffer body, const char *name, const char *type,
 static void
 write_metrics(PQExpBuffer body, const HttpStatus *s)
 {
-	write_metric(body, "pg_leader_leading", "gauge",
+	write_metric(body, "leader_election_leading", "gauge",
 				 "1 if this process leads the election.", s, s->leading);
-	write_metric(body, "pg_leader_healthy", "gauge",
+	write_metric(body, "leader_election_healthy", "gauge",
 				 "1 if the process waits or leads, 0 in doubt.", s,
 				 s->healthy);
-	write_metric(body, "pg_leader_token", "gauge",
+	write_metric(body, "leader_election_token", "gauge",
 				 "Token of the present term, or 0.", s, s->token);
 	if (!s->follows)
 	{
-		write_metric(body, "pg_leader_terms_total", "counter",
+		write_metric(body, "leader_election_terms_total", "counter",
 					 "Terms that this process has led.", s, s->elector->terms);
-		write_metric(body, "pg_leader_confirmations_total", "counter",
+		write_metric(body, "leader_election_confirmations_total", "counter",
 					 "Confirmations of leadership.",
 					 s, s->elector->confirmations);
 	}
-	write_metric(body, "pg_leader_errors_total", "counter",
+	write_metric(body, "leader_election_errors_total", "counter",
 				 "Errors that were reported.", s, s->elector->errors);
 }
 

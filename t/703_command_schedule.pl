@@ -273,8 +273,8 @@ SKIP:
 		ok(!$json->{leading} && !defined $json->{token}, 'what it says');
 		is((get($two, $_))[0], 200, $_) foreach qw(/live /ready /health);
 		is((get($three, '/leader'))[0], 200, '/leader of a follower beside the leader');
-		like((get($one, '/metrics'))[1], qr/^pg_leader_leading\{election="http"\} 1$/m, '/metrics');
-		like((get($two, '/metrics'))[1], qr/^pg_leader_leading\{election="http"\} 0$/m, '/metrics of another one');
+		like((get($one, '/metrics'))[1], qr/^leader_election_leading\{election="http"\} 1$/m, '/metrics');
+		like((get($two, '/metrics'))[1], qr/^leader_election_leading\{election="http"\} 0$/m, '/metrics of another one');
 		is((get($one, '/nothing'))[0], 404, 'another path');
 		is((get($one, '/leader', '-X', 'DELETE'))[0], 405, 'another method');
 		is((get($one, '/leader', '-I'))[0], 200, 'HEAD');
