@@ -12,8 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from conftest import DIRECT, until
+from prometheus_client import generate_latest
+
+from leader_election import Elector
 
 pytestmark = [
     pytest.mark.server,
@@ -22,6 +26,8 @@ pytestmark = [
 HERE = Path(__file__).parent.parent
 EXAMPLES = HERE.parent.parent / "examples" / "python"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (HERE / "README.md").read_text(), re.S | re.M)
+METRICS = next(block for block in BLOCKS if "prometheus_client" in block)
+BLOCKS.remove(METRICS)
 LEADS = "leading with token"
 EXPECTED = [
     LEADS,
@@ -68,6 +74,33 @@ def test_readme(number: int, election: str, db: Any) -> None:
     assert not errors or errors.rstrip().endswith("KeyboardInterrupt"), errors
     assert "election" not in errors.split("Traceback")[0], errors
     assert not db.execute("SELECT FROM le_leader(%s)", (election,)).fetchall()
+
+
+def test_metrics(election: str) -> None:
+    shown: list[dict[str, str]] = []
+
+    def show() -> None:
+        text = generate_latest().decode().replace(f'election="{election}"', "E")
+        shown.append(dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#"))
+
+    def job(_: Any) -> None:
+        show()
+        if len(shown) == 1:
+            raise OSError
+        program["elector"].stop()
+
+    program: Any = {"Elector": Elector, "connect": lambda: psycopg.connect(DIRECT), "job": job}
+    exec(METRICS.replace('"scheduler"', repr(election)).replace("9100", "0"), program)
+    show()
+    for name, values in {
+        "leading{E}": ["1.0", "1.0", "0.0"],
+        "terms_total{E}": ["1.0", "2.0", "2.0"],
+        "errors_total{E}": ["0.0", "1.0", "1.0"],
+        'term_seconds_bucket{E,le="10.0",reason="job failed"}': [None, "1.0", "1.0"],
+        'term_seconds_count{E,reason="resigned"}': [None, None, "1.0"],
+    }.items():
+        assert [samples.get(f"leader_election_{name}") for samples in shown] == values, shown
+    assert float(shown[-1]["leader_election_confirmations_total{E}"]) >= 2
 
 
 @pytest.mark.parametrize("example", ["fastapi_app", "apscheduler_jobs", "django_command"])
