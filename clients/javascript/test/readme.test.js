@@ -8,6 +8,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
+import { register } from 'prom-client'
 
 const DIRECT = process.env.DATABASE_URL
 const skip = DIRECT ? false : 'DATABASE_URL is not set'
@@ -80,6 +81,10 @@ const text = process.env.LE_SQL_EDITION ? page.replaceAll("schema: 'public'", "s
 const programs = [...text.matchAll(/^```js\n(.*?)^```$/gms)]
   .map(([, program]) => program)
   .filter((program) => !program.includes("from 'knex'")) // libraries/ runs it
+const [metrics] = programs.splice(
+  programs.findIndex((program) => program.includes('prom-client')),
+  1,
+)
 
 test('README.md has its programs', () => assert.equal(programs.length, 7))
 
@@ -88,6 +93,43 @@ for (const [i, program] of programs.entries()) {
     goesOn(program.includes("from 'leader-election-pg'") ? program : PRELUDE + program),
   )
 }
+
+test(
+  'the metrics of README.md are those of a term that fails, and of one that ends',
+  { skip },
+  async () => {
+    const shown = []
+    globalThis.work = async () => {
+      shown.push(await register.metrics())
+      if (shown.length === 1) throw new Error('is reported')
+    }
+    const job = 'async () => (await globalThis.work()) ?? stop.abort()'
+    const head = PRELUDE.replace(/^const work.*$/m, `const work = ${job}`)
+    const file = path.join(folder, 'metrics.js')
+    await writeFile(
+      file,
+      (head + metrics).replaceAll("'billing'", `'m-${run}'`).replace('9100', '0'),
+    )
+    await import(file)
+    shown.push(await register.metrics())
+    for (const [name, ...values] of [
+      ['leading{E}', 1, 1, 0],
+      ['terms_total{E}', 1, 2, 2],
+      ['errors_total{E}', 0, 1, 1],
+      ['term_seconds_bucket{le="10",E,reason="job failed"}', undefined, 1, 1],
+      ['term_seconds_count{E,reason="resigned"}', undefined, undefined, 1],
+    ]) {
+      const line = `leader_election_${name.replace('E', `election="m-${run}"`)} `
+      const found = shown.map((text) => text.split('\n').find((other) => other.startsWith(line)))
+      assert.deepEqual(
+        found.map((other) => other && Number(other.slice(line.length))),
+        values,
+        shown.at(-1),
+      )
+    }
+    assert.match(shown.at(-1), /^leader_election_confirmations_total{/m)
+  },
+)
 
 test('examples/express.js answers, leads, and stops at SIGTERM', { skip }, async () => {
   const program = await readFile(path.join(root, 'examples/express.js'), 'utf8')
