@@ -146,10 +146,8 @@ load_leases(Relation table)
 	running = le_registry_start_loaded(oid);
 	set_loaded(oid, had_terms);
 	if (running > 0)
-		ereport(LOG_SERVER_ONLY,
-				(errmsg_internal("leader_election: %d leases still running in database \"%s\"",
-								 running, get_database_name(MyDatabaseId)),
-				 errhidestmt(true), errhidecontext(true)));
+		le_log("%d leases still running in database \"%s\"",
+			   running, get_database_name(MyDatabaseId));
 	RESUME_INTERRUPTS();
 }
 

@@ -74,6 +74,15 @@ extern void le_unwatch_client(void);
 extern void le_sleep(ConditionVariable *condition, uint64 until, LeSleep what);
 extern uint64 le_monotonic_us(void);
 
+/* Write a line to the server's log */
+#define le_log(...) \
+do { \
+	HOLD_INTERRUPTS(); \
+	ereport(LOG_SERVER_ONLY, (errmsg_internal("leader_election: " __VA_ARGS__), \
+							  errhidestmt(true), errhidecontext(true))); \
+	RESUME_INTERRUPTS(); \
+} while (0)
+
 /* safely.c */
 extern void le_run_released(void (*action) (void *), void *argument);
 extern bool le_try(void (*action) (void *), void *argument);

@@ -154,12 +154,8 @@ le_run_safely(void (*action) (void *), void *argument)
 
 	if (run(action, argument, &error))
 		return;
-	HOLD_INTERRUPTS();
-	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: could not bring the registry up to date"),
-			 error == NULL ? 0 : errdetail_internal("%s", error->message),
-			 errhidestmt(true), errhidecontext(true)));
-	RESUME_INTERRUPTS();
+	le_log("could not bring the registry up to date: %s",
+		   error == NULL ? "out of memory" : error->message);
 	if (error != NULL)
 		FreeErrorData(error);
 }

@@ -73,18 +73,12 @@ output_row_type(FunctionCallInfo fcinfo)
 }
 
 static Datum
-output(TupleDesc type, Datum *values, bool *nulls)
-{
-	return HeapTupleGetDatum(heap_form_tuple(type, values, nulls));
-}
-
-static Datum
 output_token(TupleDesc type, int64 token)
 {
 	Datum		value = Int64GetDatum(token);
 	bool		is_null = token == 0;
 
-	return output(type, &value, &is_null);
+	return HeapTupleGetDatum(heap_form_tuple(type, &value, &is_null));
 }
 
 /*
@@ -208,7 +202,7 @@ le_campaign_names_body(PG_FUNCTION_ARGS)
 		values[1] = CStringGetTextDatum(won->name);
 		nulls[0] = nulls[1] = false;
 	}
-	return output(type, values, nulls);
+	return HeapTupleGetDatum(heap_form_tuple(type, values, nulls));
 }
 
 /*
@@ -249,5 +243,5 @@ le_observe_body(PG_FUNCTION_ARGS)
 		values[3] = CStringGetTextDatum(value);
 		nulls[3] = false;
 	}
-	return output(type, values, nulls);
+	return HeapTupleGetDatum(heap_form_tuple(type, values, nulls));
 }

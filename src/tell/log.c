@@ -60,15 +60,9 @@ le_log_begin(const LeTerm *term)
 		ttl = psprintf(", %s " INT64_FORMAT " ms",
 					   term->scope == LE_SCOPE_LEASE ? "ttl" : "heartbeat",
 					   term->lasts_us / 1000);
-	HOLD_INTERRUPTS();
-	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d%s, %s scope%s",
-							 le_name_label(term->name),
-							 term->token, le_escape_line(term->identity.string),
-							 MyProcPid, client_clause(), scope_names[term->scope],
-							 ttl),
-			 errhidestmt(true), errhidecontext(true)));
-	RESUME_INTERRUPTS();
+	le_log("election %s: term " INT64_FORMAT " began: \"%s\" leads, process %d%s, %s scope%s",
+		   le_name_label(term->name), term->token, le_escape_line(term->identity.string),
+		   MyProcPid, client_clause(), scope_names[term->scope], ttl);
 }
 
 /*
@@ -111,15 +105,9 @@ le_log_end(const LeTerm *term, LeEndReason reason)
 {
 	if (!le_log_terms)
 		return;
-	HOLD_INTERRUPTS();
-	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: election %s: term " INT64_FORMAT " ended: %s, \"%s\" led for %s",
-							 le_name_label(term->name),
-							 term->token, le_reason_name(reason),
-							 le_escape_line(term->identity.string),
-							 format_duration(led_us(term, reason))),
-			 errhidestmt(true), errhidecontext(true)));
-	RESUME_INTERRUPTS();
+	le_log("election %s: term " INT64_FORMAT " ended: %s, \"%s\" led for %s",
+		   le_name_label(term->name), term->token, le_reason_name(reason),
+		   le_escape_line(term->identity.string), format_duration(led_us(term, reason)));
 }
 
 /*
@@ -131,12 +119,8 @@ le_log_deposed(const LeTerm *term, const char *by, const char *why)
 	const char *colon = why != NULL ? ": " : "";
 	const char *line = why != NULL ? le_escape_line(why) : "";
 
-	HOLD_INTERRUPTS();
-	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: election %s: leader \"%s\" with token " INT64_FORMAT " is deposed by role \"%s\", process %d%s%s",
-							 le_name_label(term->name),
-							 le_escape_line(term->identity.string), term->token,
-							 le_escape_line(by), MyProcPid, colon, line),
-			 errhidestmt(true), errhidecontext(true)));
-	RESUME_INTERRUPTS();
+	le_log("election %s: leader \"%s\" with token " INT64_FORMAT " is deposed by role \"%s\", process %d%s%s",
+		   le_name_label(term->name),
+		   le_escape_line(term->identity.string), term->token,
+		   le_escape_line(by), MyProcPid, colon, line);
 }

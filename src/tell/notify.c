@@ -266,9 +266,7 @@ queue_is_full(void)
 			LE_QUEUE_USAGE_MAX;
 		looked_at = now;
 		if (full)
-			ereport(LOG_SERVER_ONLY,
-					(errmsg_internal("leader_election: changes are not announced, because the queue of notifications is nearly full"),
-					 errhidestmt(true), errhidecontext(true)));
+			le_log("changes are not announced, because the queue of notifications is nearly full");
 	}
 	return full;
 }

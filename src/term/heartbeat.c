@@ -334,11 +334,9 @@ le_raise_silent(const LeHeldTerm *held)
 void
 le_log_silence(const LeHeldTerm *held)
 {
-	ereport(LOG_SERVER_ONLY,
-			(errmsg_internal("leader_election: connection terminated due to missing heartbeat in election %s: none has come for " INT64_FORMAT " ms",
-							 le_label(&held->election),
-							 held->heartbeat_us / 1000),
-			 errhidestmt(true), errhidecontext(true)));
+	le_log("connection terminated due to missing heartbeat in election %s: none has come for " INT64_FORMAT " ms",
+		   le_label(&held->election),
+		   held->heartbeat_us / 1000);
 }
 
 /*
