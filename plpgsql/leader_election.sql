@@ -1952,7 +1952,8 @@ BEGIN
 	PERFORM le._le_require_primary();
 	LOOP
 		SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
-		IF le._le_over(e, true) IS NULL THEN
+		IF le._le_over(e, true) IS NULL
+			AND (current_setting('transaction_read_only') = 'off' OR NOT le._le_is_copy()) THEN
 			token := e.token;
 			identity := le._le_shown_identity(e);
 			value := (SELECT v.value FROM le.le_values v WHERE v.name = e.name AND v.token = e.token);

@@ -228,6 +228,7 @@ subtest 'dump, restore, copy' => sub {
 	$there = session($node, %as_app, db => 'copied');
 	is(ask($there, q{SELECT count(*) FROM le_leaders}), '0', 'no lease of the source is shown in a copy');
 	is(ask($there, 'BEGIN READ ONLY', "SELECT le_am_leader('source', $source)"), 'f', 'nor runs');
+	like(ask($there, q{CALL le_observe('source', timeout => '0')}), qr/^\d+\|\|\|$/, 'nor is observed');
 	is(ask($there, 'COMMIT', "SELECT le_renew('source', $source)"), 'f', 'nor is renewed, by the first call');
 	foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 	{
