@@ -369,6 +369,20 @@ SKIP:
 		signal_command($leader, 'TERM');
 		is(wait_for_status($leader), 5, 'the end');
 	};
+
+	subtest 'HTTP: the server is restarted' => sub {
+		my @ports = map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. 2;
+		my @copies = map { start('--restart', '--listen', $_, 'restarted', 'sh', '-c', $until_term) } @ports;
+		my $all = sub { my ($code) = @_; return !grep { (get($_, '/health'))[0] ne $code } @ports };
+		ok(ask_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name = 'restarted'}, 1), 'one leads, and one waits');
+		$node->stop;
+		ok(wait_until(sub { $all->(503) }), 'both are in doubt');
+		$node->start;
+		ok(wait_until(sub { $all->(200) }, 3 * $bound), 'the one that waits is healthy again, too');
+		signal_command($_, 'TERM') foreach @copies;
+		wait_for_status($_) foreach @copies;
+		$watcher = session($node, app => 'watcher');
+	};
 }
 
 sub leads { return ask($watcher, "SELECT count(*) FROM le_leader('$_[0]')") eq '1'; }
