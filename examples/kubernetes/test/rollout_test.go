@@ -43,11 +43,10 @@ import (
 	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/disruption"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
+	"k8s.io/kubernetes/pkg/fieldpath"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
-
-const namespace = "default"
 
 // A cluster of one node.
 type cluster struct {
@@ -57,6 +56,8 @@ type cluster struct {
 	authority []byte
 	config    *rest.Config
 	client    *kubernetes.Clientset
+	namespace string // and name: those of the Deployment
+	name      string
 	mu        sync.Mutex
 	pods      map[types.UID]*pod
 	count     int
@@ -160,6 +161,10 @@ func check(t *testing.T, err error) {
 func (c *cluster) apply(folder string) {
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 	check(c.t, err)
+	name := resources.Resources()[0].GetNamespace()
+	_, err = c.client.CoreV1().Namespaces().
+		Create(c.ctx, &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: name}}, meta.CreateOptions{})
+	check(c.t, err)
 	client := dynamic.NewForConfigOrDie(c.config)
 	for _, r := range resources.Resources() {
 		text, err := r.MarshalJSON()
@@ -167,16 +172,19 @@ func (c *cluster) apply(folder string) {
 		object := &unstructured.Unstructured{}
 		check(c.t, object.UnmarshalJSON(text))
 		kind := object.GroupVersionKind()
+		if kind.Kind == "Deployment" {
+			c.namespace, c.name = object.GetNamespace(), object.GetName()
+		}
 		plural := strings.ToLower(kind.Kind) + "s"
 		_, err = client.Resource(schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: plural}).
-			Namespace(namespace).Create(c.ctx, object, meta.CreateOptions{FieldValidation: "Strict"})
+			Namespace(object.GetNamespace()).Create(c.ctx, object, meta.CreateOptions{FieldValidation: "Strict"})
 		check(c.t, err)
 	}
 }
 
 // look does what the scheduler and the kubelet do.
 func (c *cluster) look() {
-	list, err := c.client.CoreV1().Pods(namespace).List(c.ctx, meta.ListOptions{})
+	list, err := c.client.CoreV1().Pods("").List(c.ctx, meta.ListOptions{})
 	if err != nil {
 		return
 	}
@@ -187,7 +195,7 @@ func (c *cluster) look() {
 		p := c.pods[o.UID]
 		switch {
 		case o.Spec.NodeName == "":
-			c.client.CoreV1().Pods(namespace).Bind(c.ctx, &core.Binding{
+			c.client.CoreV1().Pods(o.Namespace).Bind(c.ctx, &core.Binding{
 				ObjectMeta: meta.ObjectMeta{Name: o.Name}, Target: core.ObjectReference{Kind: "Node", Name: "here"},
 			}, meta.CreateOptions{})
 		case p == nil && o.DeletionTimestamp == nil:
@@ -206,7 +214,7 @@ func (c *cluster) begin(o *core.Pod) {
 	p := &pod{name: o.Name, address: fmt.Sprintf("127.0.77.%d", c.count)}
 	c.pods[o.UID] = p
 	account := filepath.Join(c.folder, o.Name)
-	token, err := c.client.CoreV1().ServiceAccounts(namespace).
+	token, err := c.client.CoreV1().ServiceAccounts(o.Namespace).
 		CreateToken(c.ctx, o.Spec.ServiceAccountName, &authentication.TokenRequest{}, meta.CreateOptions{})
 	if err != nil {
 		c.t.Error(err)
@@ -214,26 +222,26 @@ func (c *cluster) begin(o *core.Pod) {
 	}
 	os.Mkdir(account, 0o700)
 	for name, text := range map[string]string{
-		"token": token.Status.Token, "namespace": namespace, "ca.crt": string(c.authority),
+		"token": token.Status.Token, "namespace": o.Namespace, "ca.crt": string(c.authority),
 	} {
 		os.WriteFile(filepath.Join(account, name), []byte(text), 0o600)
 	}
 	for _, spec := range o.Spec.Containers {
 		k := &container{spec: spec}
 		p.containers = append(p.containers, k)
-		c.run(p, k, account)
+		c.run(o, p, k, account)
 	}
 }
 
-func (c *cluster) run(p *pod, k *container, account string) {
+func (c *cluster) run(o *core.Pod, p *pod, k *container, account string) {
 	host, _ := url.Parse(c.config.Host)
 	env := []string{
 		"PATH=" + c.folder + ":" + os.Getenv("PATH"), "ACCOUNT=" + account, "RUNS=" + c.folder,
 		"KUBERNETES_SERVICE_HOST=" + host.Hostname(), "KUBERNETES_SERVICE_PORT=" + host.Port(),
 	}
-	expand := []string{"*:", p.address + ":", "$(POD)", p.name, "/scheduler", filepath.Join(c.folder, "scheduler")}
+	expand := []string{"*:", p.address + ":", "/scheduler", filepath.Join(c.folder, "scheduler")}
 	for _, from := range k.spec.EnvFrom {
-		secret, err := c.client.CoreV1().Secrets(namespace).Get(c.ctx, from.SecretRef.Name, meta.GetOptions{})
+		secret, err := c.client.CoreV1().Secrets(o.Namespace).Get(c.ctx, from.SecretRef.Name, meta.GetOptions{})
 		if err != nil {
 			c.t.Error(err)
 			continue
@@ -243,15 +251,18 @@ func (c *cluster) run(p *pod, k *container, account string) {
 		}
 	}
 	for _, e := range k.spec.Env {
-		if e.ValueFrom.FieldRef.FieldPath == "metadata.name" {
-			env = append(env, e.Name+"="+p.name)
+		value := e.Value
+		if e.ValueFrom != nil {
+			value, _ = fieldpath.ExtractFieldPathAsString(o, e.ValueFrom.FieldRef.FieldPath)
 		}
+		env = append(env, e.Name+"="+value)
+		expand = append(expand, "$("+e.Name+")", value)
 	}
 	var args []string
-	for _, a := range k.spec.Args {
+	for _, a := range k.spec.Command {
 		args = append(args, strings.NewReplacer(expand...).Replace(a))
 	}
-	k.process = exec.Command("pg_leader", args...)
+	k.process = exec.Command(args[0], args[1:]...)
 	k.process.Env = env
 	k.process.Stderr = os.Stderr
 	k.ended = make(chan struct{})
@@ -320,7 +331,7 @@ func (c *cluster) probe(o *core.Pod, p *pod) {
 	o.Status.Phase = core.PodRunning
 	o.Status.ContainerStatuses = statuses
 	o.Status.Conditions = []core.PodCondition{{Type: core.PodReady, Status: is, LastTransitionTime: meta.Now()}}
-	if _, err := c.client.CoreV1().Pods(namespace).UpdateStatus(c.ctx, o, meta.UpdateOptions{}); err == nil {
+	if _, err := c.client.CoreV1().Pods(o.Namespace).UpdateStatus(c.ctx, o, meta.UpdateOptions{}); err == nil {
 		p.ready = ready
 	}
 }
@@ -340,7 +351,7 @@ func (c *cluster) end(o *core.Pod, p *pod) {
 		}
 	}
 	now := int64(0)
-	c.client.CoreV1().Pods(namespace).Delete(c.ctx, p.name, meta.DeleteOptions{GracePeriodSeconds: &now})
+	c.client.CoreV1().Pods(o.Namespace).Delete(c.ctx, p.name, meta.DeleteOptions{GracePeriodSeconds: &now})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pods, o.UID)
@@ -348,9 +359,9 @@ func (c *cluster) end(o *core.Pod, p *pod) {
 
 // selected returns the pods to which the Service sends requests.
 func (c *cluster) selected() []string {
-	service, err := c.client.CoreV1().Services(namespace).Get(c.ctx, "scheduler", meta.GetOptions{})
+	service, err := c.client.CoreV1().Services(c.namespace).Get(c.ctx, c.name, meta.GetOptions{})
 	check(c.t, err)
-	list, err := c.client.CoreV1().Pods(namespace).List(c.ctx, meta.ListOptions{
+	list, err := c.client.CoreV1().Pods(c.namespace).List(c.ctx, meta.ListOptions{
 		LabelSelector: meta.FormatLabelSelector(&meta.LabelSelector{MatchLabels: service.Spec.Selector}),
 	})
 	check(c.t, err)
@@ -387,7 +398,7 @@ func (c *cluster) waitFor(what string, limit time.Duration, so func() bool) bool
 }
 
 func (c *cluster) rolledOut() bool {
-	d, err := c.client.AppsV1().Deployments(namespace).Get(c.ctx, "scheduler", meta.GetOptions{})
+	d, err := c.client.AppsV1().Deployments(c.namespace).Get(c.ctx, c.name, meta.GetOptions{})
 	check(c.t, err)
 	s, n := d.Status, *d.Spec.Replicas
 	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == n && s.Replicas == n && s.AvailableReplicas == n
@@ -397,8 +408,8 @@ func (c *cluster) rolledOut() bool {
 func (c *cluster) change(template any) {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
 	check(c.t, err)
-	_, err = c.client.AppsV1().Deployments(namespace).
-		Patch(c.ctx, "scheduler", types.StrategicMergePatchType, patch, meta.PatchOptions{FieldValidation: "Strict"})
+	_, err = c.client.AppsV1().Deployments(c.namespace).
+		Patch(c.ctx, c.name, types.StrategicMergePatchType, patch, meta.PatchOptions{FieldValidation: "Strict"})
 	check(c.t, err)
 }
 
@@ -409,6 +420,12 @@ func annotated(version string) any {
 func readyBy(path string) any {
 	return map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
 		"name": "scheduler", "readinessProbe": map[string]any{"httpGet": map[string]any{"path": path}},
+	}}}}
+}
+
+func connectAs(user string) any {
+	return map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
+		"name": "scheduler", "env": []any{map[string]any{"name": "PGUSER", "value": user}},
 	}}}}
 }
 
@@ -457,8 +474,8 @@ func TestRollout(t *testing.T) {
 
 	leader := c.running()[0]
 	evict := func(name string) error {
-		return c.client.PolicyV1().Evictions(namespace).
-			Evict(c.ctx, &policy.Eviction{ObjectMeta: meta.ObjectMeta{Name: name, Namespace: namespace}})
+		return c.client.PolicyV1().Evictions(c.namespace).
+			Evict(c.ctx, &policy.Eviction{ObjectMeta: meta.ObjectMeta{Name: name, Namespace: c.namespace}})
 	}
 	must("the budget allows a disruption", func() bool { return evict(leader) == nil })
 	must("another one leads", func() bool { return c.leads() && c.running()[0] != leader })
@@ -486,12 +503,20 @@ func TestRollout(t *testing.T) {
 	must("one leads again", c.leads)
 	must("all are ready", c.rolledOut)
 
+	// an update that cannot reach the database replaces no leader
+	c.change(connectAs("nobody"))
+	if c.waitFor("", 30*time.Second, c.rolledOut) || !c.leads() {
+		t.Error("an update to a user that does not exist is complete, or none leads")
+	}
+	c.change(connectAs("postgres"))
+	must("the update to one that exists", c.rolledOut)
+
 	// what this test can find: with the leader alone ready, no update gets to its end
 	c.change(readyBy("/leader"))
-	if c.waitFor("", 15*time.Second, c.rolledOut) {
+	if c.waitFor("", 30*time.Second, c.rolledOut) {
 		t.Error("an update to readiness by /leader is complete, so this test shows nothing")
 	}
-	c.change(readyBy("/ready"))
+	c.change(readyBy("/health"))
 	must("the next update", c.rolledOut)
 	must("the Service selects the leader", c.leads)
 	if two, err := os.ReadFile(filepath.Join(c.folder, "two")); err == nil {
