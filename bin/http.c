@@ -111,15 +111,56 @@ write_metrics(PQExpBuffer body, const HttpStatus *s)
 				 "Errors that were reported.", s, s->elector->errors);
 }
 
-static HttpResult
-answer_request(void *arg, struct MHD_Connection *connection, const char *url,
-			   const char *method,
-			   const char *version, const char *upload, size_t *upload_size,
-			   void **state)
+/* Write the body of an answer, and return its status */
+static int
+write_answer(PQExpBuffer body, const char *url, const char *method,
+			 const char **type)
 {
 	HttpStatus	status;
+	bool		good = true;
+
+	get_status(&status);
+	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 &&
+		strcmp(method, MHD_HTTP_METHOD_HEAD) != 0 &&
+		strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0)
+	{
+		appendPQExpBufferStr(body, "only GET, HEAD and OPTIONS are allowed\n");
+		return MHD_HTTP_METHOD_NOT_ALLOWED;
+	}
+	if (strcmp(url, "/leader") == 0)
+	{
+		good = status.leading;
+		*type = "application/json";
+		write_leader(body, &status);
+	}
+	else if (strcmp(url, "/live") == 0 || strcmp(url, "/ready") == 0 ||
+			 strcmp(url, "/health") == 0)
+	{
+		good = status.healthy || url[1] == 'l' ||
+			(url[1] == 'r' && clock_now() < began + READY_AT_FIRST);
+		appendPQExpBuffer(body, "%s\n", status.health);
+	}
+	else if (strcmp(url, "/metrics") == 0)
+	{
+		*type = "text/plain; version=0.0.4; charset=utf-8";
+		write_metrics(body, &status);
+	}
+	else
+	{
+		appendPQExpBufferStr(body,
+							 "not found: there are /live, /ready, /health, /leader and /metrics\n");
+		return MHD_HTTP_NOT_FOUND;
+	}
+	return good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
+}
+
+static HttpResult
+answer_request(void *arg, struct MHD_Connection *connection, const char *url,
+			   const char *method, const char *version,
+			   const char *upload, size_t *upload_size, void **state)
+{
 	PQExpBufferData body;
-	int			code = MHD_HTTP_NOT_FOUND;
+	int			code;
 	const char *type = "text/plain; charset=utf-8";
 	struct MHD_Response *response;
 	HttpResult	result;
@@ -137,40 +178,8 @@ answer_request(void *arg, struct MHD_Connection *connection, const char *url,
 		*state = &daemons;		/* at the first call, there are headers only */
 		return MHD_YES;
 	}
-	get_status(&status);
 	initPQExpBuffer(&body);
-	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 &&
-		strcmp(method, MHD_HTTP_METHOD_HEAD) != 0 &&
-		strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0)
-	{
-		code = MHD_HTTP_METHOD_NOT_ALLOWED;
-		appendPQExpBufferStr(&body, "only GET, HEAD and OPTIONS are allowed\n");
-	}
-	else if (strcmp(url, "/leader") == 0)
-	{
-		code = status.leading ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
-		type = "application/json";
-		write_leader(&body, &status);
-	}
-	else if (strcmp(url, "/live") == 0 || strcmp(url, "/ready") == 0 ||
-			 strcmp(url, "/health") == 0)
-	{
-		bool		good = status.healthy || url[1] == 'l' ||
-			(url[1] == 'r' && clock_now() < began + READY_AT_FIRST);
-
-		code = good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
-		appendPQExpBuffer(&body, "%s\n", status.health);
-	}
-	else if (strcmp(url, "/metrics") == 0)
-	{
-		code = MHD_HTTP_OK;
-		type = "text/plain; version=0.0.4; charset=utf-8";
-		write_metrics(&body, &status);
-	}
-	else
-		appendPQExpBufferStr(&body,
-							 "not found: there are /live, /ready, /health, /leader and /metrics\n");
-
+	code = write_answer(&body, url, method, &type);
 	response = MHD_create_response_from_buffer(body.len, body.data,
 											   MHD_RESPMEM_MUST_COPY);
 	termPQExpBuffer(&body);
@@ -244,24 +253,34 @@ note_connection(void *arg, struct MHD_Connection *connection, void **context,
 		end_connection(oldest);
 }
 
-static struct MHD_Daemon *
+static bool
 start_daemon(const struct addrinfo *address)
 {
-	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG |
-							(address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
-							0, NULL, NULL, answer_request, NULL,
-							MHD_OPTION_EXTERNAL_LOGGER, ignore_message, NULL,
-							MHD_OPTION_NOTIFY_CONNECTION, note_connection,
-							NULL,
-							MHD_OPTION_SOCK_ADDR, address->ai_addr,
-							MHD_OPTION_CONNECTION_LIMIT,
-							(unsigned int) MAX_CONNECTIONS +
-							CLOSING_CONNECTIONS,
-							MHD_OPTION_CONNECTION_TIMEOUT,
-							(unsigned int) MAX_SECONDS,
-							MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-							(size_t) MEMORY_LIMIT,
-							MHD_OPTION_END);
+	struct epoll_event event = {.events = EPOLLIN};
+	struct MHD_Daemon *started;
+
+	started = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG |
+							   (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+							   0, NULL, NULL, answer_request, NULL,
+							   MHD_OPTION_EXTERNAL_LOGGER, ignore_message, NULL,
+							   MHD_OPTION_NOTIFY_CONNECTION, note_connection,
+							   NULL,
+							   MHD_OPTION_SOCK_ADDR, address->ai_addr,
+							   MHD_OPTION_CONNECTION_LIMIT,
+							   (unsigned int) MAX_CONNECTIONS +
+							   CLOSING_CONNECTIONS,
+							   MHD_OPTION_CONNECTION_TIMEOUT,
+							   (unsigned int) MAX_SECONDS,
+							   MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+							   (size_t) MEMORY_LIMIT,
+							   MHD_OPTION_END);
+	if (!started)
+		return false;
+	epoll_ctl(http_epoll, EPOLL_CTL_ADD,
+			  MHD_get_daemon_info(started,
+								  MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, &event);
+	daemons[n_daemons++] = started;
+	return true;
 }
 
 /*
@@ -311,19 +330,9 @@ http_start(const char *address, void (*status) (HttpStatus *))
 	for (struct addrinfo *a = found; a && http_epoll >= 0 &&
 		 n_daemons < MAX_ADDRESSES; a = a->ai_next)
 	{
-		struct MHD_Daemon *started = start_daemon(a);
-		struct epoll_event event = {.events = EPOLLIN};
-
-		if (started)
-		{
-			epoll_ctl(http_epoll, EPOLL_CTL_ADD,
-					  MHD_get_daemon_info(started,
-										  MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
-					  &event);
-			daemons[n_daemons++] = started;
-		}
-		else if ((errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) ||
-				 (!a->ai_next && n_daemons == 0))
+		if (!start_daemon(a) &&
+			((errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) ||
+			 (!a->ai_next && n_daemons == 0)))
 		{
 			pg_log_error("could not listen on \"%s\": %m", address);
 			http_stop();

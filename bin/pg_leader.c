@@ -469,12 +469,42 @@ open_standard_descriptors(void)
 		close(fd);
 }
 
+/* Exit if the argument asks for help or the version */
+static void
+tell_if_asked(const char *progname, const char *argument)
+{
+	if (strcmp(argument, "--help") == 0 || strcmp(argument, "-?") == 0)
+		usage(progname);
+	else if (strcmp(argument, "--version") == 0 || strcmp(argument, "-V") == 0)
+		printf("pg_leader (leader_election) %s\n", LE_VERSION);
+	else
+		return;
+	exit(0);
+}
+
+/* Return the index of the command that the first argument names */
+static size_t
+find_command(const char *progname, const char *name)
+{
+	if (name)
+		tell_if_asked(progname, name);
+	for (size_t i = 0; name && i < lengthof(commands); i++)
+	{
+		if (strcmp(name, commands[i].name) == 0)
+			return i;
+	}
+	pg_log_error(name ? "unknown command \"%s\"" : "no command specified",
+				 name);
+	exit_for_help(1);
+	return 0;
+}
+
 int
 main(int argc, char *argv[])
 {
 	static Settings s = {.wait = NEVER,.grace = -1,
 	.not_elected = EXIT_NOT_ELECTED};
-	size_t		which = 0;
+	size_t		which;
 	int			option;
 	struct timespec now;
 
@@ -486,27 +516,7 @@ main(int argc, char *argv[])
 	clock_gettime(CLOCK_REALTIME, &now);
 	srandom((unsigned int) (now.tv_nsec ^ now.tv_sec ^ (getpid() << 8)));
 
-	if (argc > 1 && (strcmp(argv[1], "--help") == 0 ||
-					 strcmp(argv[1], "-?") == 0))
-	{
-		usage(s.progname);
-		exit(0);
-	}
-	if (argc > 1 && (strcmp(argv[1], "--version") == 0 ||
-					 strcmp(argv[1], "-V") == 0))
-	{
-		printf("pg_leader (leader_election) %s\n", LE_VERSION);
-		exit(0);
-	}
-	while (argc > 1 && which < lengthof(commands) &&
-		   strcmp(argv[1], commands[which].name) != 0)
-		which++;
-	if (argc < 2 || which == lengthof(commands))
-	{
-		pg_log_error(argc < 2 ? "no command specified" :
-					 "unknown command \"%s\"", argv[1]);
-		exit_for_help(1);
-	}
+	which = find_command(s.progname, argv[1]);
 	usage_status = commands[which].bit == RUN ? EXIT_FAILED : 1;
 	argc--;
 	argv++;
@@ -518,13 +528,10 @@ main(int argc, char *argv[])
 								 "d:h:p:U:wWvE:t:nV?",
 								 long_options, NULL)) != -1)
 	{
-		if (option == '?' && strcmp(argv[optind - 1], "--help") != 0 &&
-			strcmp(argv[optind - 1], "-?") != 0)
-			exit_for_help(usage_status);
-		if (option == '?')
+		if (option == '?' || option == 'V')
 		{
-			usage(s.progname);
-			exit(0);
+			tell_if_asked(s.progname, argv[optind - 1]);
+			exit_for_help(usage_status);
 		}
 		check_belongs(option, commands[which].bit, commands[which].name);
 		read_option(&s, option, optarg);

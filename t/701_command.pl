@@ -53,6 +53,7 @@ subtest 'the status of the command' => sub {
 	is((run_to_end($connstr, 'run', 'status', '/nonexistent'))[0], 127, 'not found');
 	is((run_to_end($connstr, 'run', 'status', '/etc/passwd'))[0], 126, 'not executable');
 	is((run_to_end($connstr, 'run', 'status', 'sh', '-c', 'exec cat'))[0], 0, 'its input is that of pg_leader');
+	like(join(' ', run_to_end($connstr, $_, '--version')), qr/^0 pg_leader .* \d/, "$_ --version") foreach qw(run list);
 	# the SQL edition counts nothing
 	is(ask($watcher, q{SELECT resigned > 5 AND session_ended = 0 AND expired = 0 FROM pg_stat_leader_election WHERE name = 'status'}),
 		't', 'each of these terms is resigned') unless ask($watcher, 'SELECT le_version()') =~ /SQL edition/;
