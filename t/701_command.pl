@@ -151,10 +151,10 @@ subtest 'what the command leaves behind' => sub {
 	foreach my $way ([], [ '--ttl', '3' ])
 	{
 		$command = start(@$way, '--grace', '1', 'left', 'sh', '-c',
-			'trap "" TERM; setsid sh -c "sleep 1000; sleep 1001" & sleep 1002 & sleep 0.2; echo pid $$; ' . $forever);
+			'trap "" TERM; setsid sh -c "sleep 1000; sleep 1001" & sleep 1002 & echo pid $$; ' . $forever);
 		my $pid = runs($command);
 		my $token = ask($watcher, "SELECT token FROM le_leader('left')");
-		cmp_ok(scalar(processes_of($command)), '>=', 6, "@$way: it has started processes");
+		ok(wait_until(sub { processes_of($command) >= 7 }), "@$way: it has started processes");
 		my $next = start(@$way, 'left', 'sh', '-c', "ls -d /proc/$pid 2>/dev/null; echo pid \$\$");
 		wait_until(sub { ask($watcher, "SELECT count(*) FROM le_candidates WHERE name = 'left'") > 0 }, 1);
 		my $asked = monotonic();
@@ -222,7 +222,7 @@ subtest 'pg_leader itself is stopped' => sub {
 		my $command = start(@$way, 'stopped', 'sh', '-c',
 			"trap 'date +%s.%N; exit 5' TERM; echo pid \$\$; while :; do echo >&\${LE_HEARTBEAT_FD:-1}; sleep 0.1; done");
 		my $pid = runs($command);
-		Time::HiRes::sleep(0.5) while !leads('stopped');
+		wait_until(sub { leads('stopped') });
 		my $asked = monotonic();
 		pause_process($command->{pid});
 		ok(wait_until(sub { !-d "/proc/$pid" }, $bound), "@$way: the command is stopped");

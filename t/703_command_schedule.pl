@@ -94,8 +94,16 @@ subtest 'what was missed' => sub {
 		ask($watcher, "SELECT le_once('$name', date_trunc('minute', clock_timestamp()) - interval '1 h')");
 		ask($watcher, "SELECT le_resign('$name')");
 		my $command = start('--every', '20 min', @options, $name, 'sh', '-c', "echo \$LE_DUE \$TZ >>$file");
-		wait_until(sub { lines_of($file) >= $count }, $count ? $PostgreSQL::Test::Utils::timeout_default : 1.5);
-		Time::HiRes::sleep(0.3);
+		if ($count)
+		{
+			wait_until(sub { lines_of($file) >= $count });
+			ask_until($watcher, "SELECT due > clock_timestamp() - interval '20 min' FROM le_once_done WHERE name = '$name'", 't');
+		}
+		else
+		{
+			ask_until($watcher, "SELECT count(*) FROM le_leader('$name')", 1);
+			Time::HiRes::sleep(1);    # what it would begin at once, it does not
+		}
 		signal_command($command, 'TERM');
 		is(wait_for_status($command, $bound), $count ? 0 : 128 + 15, "$name: the status");
 		return lines_of($file);
@@ -176,10 +184,12 @@ subtest 'the time zone of cron' => sub {
 	($status, $out, $err) = run_to_end($connstr, $local[0], 'run', '--timezone=UTC', @local[1, 2], $line->('UTC'), 'not tokyo', 'echo', 'ran');
 	is("$status $out$err", "0 ran\n", 'unless that is named');
 	# with a time to wait, while another one runs the command
-	my $slow = start($local[0], @local[1, 2], $tokyo, 'slow', 'sh', '-c', "echo pid; sleep 2");
+	my $slow = start($local[0], @local[1, 2], $tokyo, 'slow', 'sh', '-c', "echo pid; until test -e $dir/asked; do sleep 0.05; done");
 	wait_for_line($slow, qr/^pid/);
-	($status, $out, $err) = run_to_end($connstr, $local[0], 'run', '--wait', '30', '--every', $tokyo, 'slow', 'echo', 'ran');
-	is("$status $out$err", '124 ', 'nor does one that has waited for it');
+	my $waiting = start($local[0], '--wait', '30', '--every', $tokyo, 'slow', 'echo', 'ran');
+	ok(ask_until($watcher, q{SELECT count(*) FROM le_candidates WHERE name = 'slow'}, 1), 'another one waits');
+	append_to_file("$dir/asked", '');
+	is(wait_for_status($waiting) . ' ' . command_output($waiting) . command_output($waiting, 'err'), '124 ', 'nor does one that has waited for it');
 };
 
 # A time that is due, as the last one that is recorded is an hour and a half ago

@@ -57,10 +57,12 @@ subtest 'stopped and continued' => sub {
 	is(wait_for_status($command, $bound), 7, 'the status is that of the command');
 
 	# the command
-	$command = start('paused', 'sh', '-c', "echo pid \$\$; sleep 0.5; exit 8");
+	$command = start('paused', 'sh', '-c', "echo pid \$\$; until test -e $dir/later; do sleep 0.05; done; exit 8");
 	$pid = runs($command);
 	pause_process($pid);
-	Time::HiRes::sleep(1);
+	append_to_file("$dir/later", '');
+	my $paused = ask($watcher, 'SELECT clock_timestamp()');
+	ok(ask_until($watcher, "SELECT state_change > '$paused' FROM pg_stat_activity WHERE application_name = 'leader_election: paused'", 't'), 'leadership is confirmed');
 	kill 'CONT', $pid;
 	is(wait_for_status($command, $bound), 8, 'a command that was stopped and goes on');
 };
@@ -222,7 +224,7 @@ subtest 'names that are not looked up' => sub {
 	# what cannot connect ends at once, nevertheless
 	append_to_file($file, '');
 	my @starting = map { $begin->(@$_, 'names', 'true') } [], [ '--ttl', '15' ], [ '--wait', '60' ];
-	Time::HiRes::sleep(0.5);
+	ok(wait_until(sub { !grep { (() = glob "/proc/$_->{pid}/task/*") < 2 } @starting }), 'names are being looked up');
 	my $asked = monotonic();
 	signal_command($_, 'TERM') foreach $leader, $waiting, @starting;
 	is(wait_for_status($_), 128 + 15, 'TERM') foreach $waiting, @starting;
