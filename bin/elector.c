@@ -249,10 +249,22 @@ bid_interval(const Elector *e)
  * The campaign
  */
 
+/*
+ * Return how long a bid waits in the server
+ *
+ * The first one after an error is answered soon, since the health is in doubt
+ * until then.
+ */
+usec
+elector_round(const Elector *e)
+{
+	return e->way.bid == DO_BID && e->failures > 0 ? Min(e->way.round, SECOND) : e->way.round;
+}
+
 static void
 send_bid(Elector *e)
 {
-	Action	   *action = send_ask(e, e->way.bid, e->way.limit + e->way.round);
+	Action	   *action = send_ask(e, e->way.bid, e->way.limit + elector_round(e));
 
 	action->number = e->way.bid == DO_OBSERVE ? e->version : e->kept_token;
 }

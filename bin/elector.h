@@ -246,6 +246,7 @@ extern void follower_init(Elector *elector, const ElectorOptions *options,
 						  double (*random) (void));
 extern void elector_step(Elector *elector, usec now, const Event *event);
 extern usec elector_wakeup(const Elector *elector);
+extern usec elector_round(const Elector *elector);
 extern void elector_heartbeat(Elector *elector, usec now);
 extern usec elector_valid_until(const Elector *elector);
 extern bool elector_is_leading(const Elector *elector, usec now);

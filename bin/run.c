@@ -352,8 +352,7 @@ bid_round(void)
 	usec		left = run.give_up == NEVER ? NEVER :
 		run.give_up - clock_now();
 
-	return Max(0, Min(run.elector.failures > 0 ? SECOND :
-					  run.elector.way.round, left));
+	return Max(0, Min(elector_round(&run.elector), left));
 }
 
 static void

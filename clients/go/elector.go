@@ -313,6 +313,9 @@ func (m *machine) campaign() {
 // ask bids, or observes.
 func (m *machine) ask(version *int64) {
 	wait := min(m.round, max(m.lastBid-m.now, 0))
+	if m.failures > 0 && m.bid == "bid" {
+		wait = min(wait, time.Second)
+	}
 	m.send(action{what: m.bid, term: m.left, version: version, wait: wait}, m.limit+wait)
 }
 

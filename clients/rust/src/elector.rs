@@ -391,7 +391,8 @@ impl Machine {
     // The campaign
 
     fn bid(&mut self) {
-        let wait = (self.last_bid - self.now).clamp(0.0, self.way.round);
+        let longest = if self.failures > 0 { 1.0 } else { self.way.round };
+        let wait = (self.last_bid - self.now).clamp(0.0, self.way.round.min(longest));
         self.send(Statement::Bid(self.kept.clone(), wait));
     }
 

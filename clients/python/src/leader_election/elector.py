@@ -199,7 +199,8 @@ class Machine:
             self._bid()
 
     def _bid(self) -> None:
-        self.way.wait = min(self.way.round, max(0.0, self._last_bid - self._now))
+        longest = 1.0 if self._failures else self.way.round
+        self.way.wait = min(self.way.round, longest, max(0.0, self._last_bid - self._now))
         self._send("bid", self._token, limit=self.limit + self.way.wait)
 
     def _answer_open(self, ask: Ask, pid: Any, *_: Any) -> None:

@@ -110,7 +110,8 @@ final class ElectorMachine extends Machine {
   }
 
   private void bid() {
-    way.wait = Math.min(way.round, Math.max(0, lastAttempt - now));
+    double round = failures > 0 ? Math.min(way.round, 1) : way.round;
+    way.wait = Math.min(round, Math.max(0, lastAttempt - now));
     send("bid", token, way.limit + way.wait);
   }
 
