@@ -67,6 +67,8 @@ class ConformanceTest {
         0 > error job
         0 > ousted job failed
         0.5 > bid
+        1.5 < answer none
+        1.5 > bid
         70 < answer 8
         70 > confirm
         70 < answer false 11
