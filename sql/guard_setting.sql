@@ -96,9 +96,6 @@ SHOW leader_election.token;
 SELECT run(format('ALTER ROLE %I IN DATABASE %I SET leader_election.token = %L', current_user, current_database(), :'t1'));
 \c
 SET search_path = regress_guard, public;
-SELECT run(format('ALTER ROLE %I IN DATABASE %I SET leader_election.token = %L', current_user, current_database(), :'t1'));
-\c
-SET search_path = regress_guard, public;
 INSERT INTO work VALUES (4, 'of the role');
 SELECT run(format('ALTER ROLE %I IN DATABASE %I RESET leader_election.token', current_user, current_database()));
 \c

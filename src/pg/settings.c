@@ -93,7 +93,7 @@ check_session_token(char **value, void **extra, GucSource source)
 
 	/* the owner of a database could present a token for its sessions */
 	if (**value != '\0' && (source == PGC_S_DATABASE || source == PGC_S_USER ||
-							source == PGC_S_DATABASE_USER || source == PGC_S_TEST))
+							source == PGC_S_DATABASE_USER))
 	{
 		GUC_check_errmsg("parameter \"%s\" cannot be set for a database or role",
 						 "leader_election.token");
