@@ -23,11 +23,12 @@ my %back = $back =~ /^-- (\d)\.[^\n]*\n((?:(?!-- \d)[^\n]*\n)+)/mg;
 
 my $node = sql_edition_server('sql_edition_switch');
 my $admin = session($node);
-ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own', 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
+ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own', q{ALTER ROLE le_own SET lock_timeout = '10 s'}, 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
 	'CREATE TABLE app.invoice (token bigint) PARTITION BY LIST (token)', 'CREATE TABLE app.part PARTITION OF app.invoice DEFAULT',
 	q{CREATE TRIGGER "Guard" BEFORE INSERT ON app.invoice FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')},
 	'ALTER TABLE app.invoice ENABLE ALWAYS TRIGGER "Guard"', 'CREATE VIEW app.entry AS TABLE app.invoice',
-	q{CREATE TRIGGER guard INSTEAD OF INSERT ON app.entry FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')}, 'RESET ROLE');
+	q{CREATE TRIGGER guard INSTEAD OF INSERT ON app.entry FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')},
+	'RESET ROLE');
 die $admin->{error} if $admin->{error};
 
 # What psql prints that a role runs; it ends at an error
@@ -49,7 +50,7 @@ sub write_with
 sub moves
 {
 	my ($edition, $day, $to, %refused) = @_;
-	my ($client, $leader) = map { session($node, user => 'app') } 1 .. 2;
+	my ($client, $leader, $reader) = map { session($node, user => 'app') } 1 .. 3;
 
 	# a program that the move does not stop, and one in session scope; tokens that are ahead of the clock
 	my $stale = lease_take($client, 'biller', '4 s');
@@ -57,6 +58,8 @@ sub moves
 	is(ask($client, "SELECT le_once('biller', '2026-01-0$day', $stale)"), 't', 'a job');
 	is(ask($leader, q{SELECT le_try_become_leader('report')}), 't', 'a leader in session scope');
 	ask($client, 'CREATE VIEW app.leaders AS TABLE le_leaders');
+	is(write_with($reader, $stale), '', 'a write of a session that then reads');
+	ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'TABLE le_leaders');
 	my $last = run_as('le_own', q{SELECT setval('le.le_token_seq', last_value + 500000000000) FROM le.le_token_seq});
 
 	run_as('le_own', $to->{2});
@@ -66,6 +69,8 @@ sub moves
 	ok($node->poll_query_until('postgres', "SELECT NOT EXISTS ($to->{look})", 't'), 'all terms end');
 	is(run_as('le_own', $to->{3}), '', 'which is shown');
 	run_as('le_own', $to->{4});
+	is(write_with($reader, $stale), $refused{write}, 'a reader has not been waited for, and cannot write by its snapshot');
+	end_session($reader);
 	is(ask($client, 'SELECT le_version()'), "leader_election 1.0.0, $edition edition", 'another edition');
 	is(write_with($client, $stale), $refused{write}, 'no write by the old trigger');
 	run_as('app', run_as('le_own', $triggers));
@@ -90,15 +95,20 @@ sub moves
 
 subtest 'to the C extension' => sub {
 	my ($owner, $client) = map { session($node, user => $_) } qw(le_own app);
+	my $token = lease_take($client, 'guarded', '1 min');
 	foreach my $commands ($close, $move)
 	{
-		ask($client, 'BEGIN', q{SELECT le_try_become_leader_xact('open')});
-		post($owner, $commands);
-		ok(ask_until($admin, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $owner->{pid}", 'Lock', 5), 'waits for an open bid, job or guard');
-		ask($admin, "SELECT pg_cancel_backend($owner->{pid})");
-		collect($owner);
-		ask($_, 'ROLLBACK') foreach $owner, $client;
+		foreach my $open (q{le_try_become_leader_xact('open')}, "le_assert_leader('guarded', $token)")
+		{
+			ask($client, 'BEGIN', "SELECT $open");
+			post($owner, $commands);
+			ok(ask_until($admin, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $owner->{pid}", 'Lock', 5), 'waits for an open bid, job or guard');
+			ask($admin, "SELECT pg_cancel_backend($owner->{pid})");
+			collect($owner);
+			ask($_, 'ROLLBACK') foreach $owner, $client;
+		}
 	}
+	ask($client, "SELECT le_resign('guarded', $token)");
 	end_session($owner, $client);
 	moves('C', 1, { 2 => $close, 3 => $look, look => $look =~ s/;$//r, 4 => $move, 6 => $drop }, bid => '22012', write => '42883');
 };
