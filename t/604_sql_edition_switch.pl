@@ -1,8 +1,10 @@
 # The move from the SQL edition to the C extension, and back, by the commands of doc/managed.md as
 # they stand there.  A role runs them that owns the schema and may create others: no superuser.
+# Another role, mallory, may create schemas, and objects in "public".
 #
 # Wrong outcomes: a term begins while the programs are stopped; a job that was done is done again; a
-# token that does not grow; a stale writer that commits; a write that no trigger guards.
+# token that does not grow; a stale writer that commits; a write that no trigger guards; code of
+# mallory that runs.
 
 use strict;
 use warnings;
@@ -19,25 +21,43 @@ my ($page) = slurp_file('doc/managed.md') =~ /^## Move Between the Editions\n(.*
 my @blocks = $page =~ /^ *```sql skip=t\/604_sql_edition_switch.pl runs it\n(.*?)^ *```$/msg;
 is(scalar @blocks, 7, 'the page has six blocks, and one for the way back');
 my ($close, $look, $move, $triggers, $uses, $drop, $back) = @blocks;
+my ($options, $path) = $page =~ /`psql ([^`]+)`, after `(SET [^`]+)`/ or die 'the page does not say how to begin';
 my %back = $back =~ /^-- (\d)\.[^\n]*\n((?:(?!-- \d)[^\n]*\n)+)/mg;
 
 my $node = sql_edition_server('sql_edition_switch');
 my $admin = session($node);
-ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own', q{ALTER ROLE le_own SET lock_timeout = '10 s'}, 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
+ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own, mallory', q{ALTER ROLE le_own SET lock_timeout = '10 s'}, 'GRANT CREATE ON SCHEMA public TO mallory', 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
 	'CREATE TABLE app.invoice (token bigint) PARTITION BY LIST (token)', 'CREATE TABLE app.part PARTITION OF app.invoice DEFAULT',
 	q{CREATE TRIGGER "Guard" BEFORE INSERT ON app.invoice FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')},
 	'ALTER TABLE app.invoice ENABLE ALWAYS TRIGGER "Guard"', 'CREATE VIEW app.entry AS TABLE app.invoice',
 	q{CREATE TRIGGER guard INSTEAD OF INSERT ON app.entry FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')},
-	'RESET ROLE');
+	'RESET ROLE', 'SET ROLE mallory',
+	map({ "CREATE FUNCTION public.$_ LANGUAGE plpgsql AS 'BEGIN RAISE ''code of mallory''; END'" }
+		'setval(text, bigint) RETURNS bigint', 'same(oid, regproc) RETURNS boolean'),
+	'CREATE OPERATOR public.= (FUNCTION = public.same, LEFTARG = oid, RIGHTARG = regproc)', 'RESET ROLE');
 die $admin->{error} if $admin->{error};
 
-# What psql prints that a role runs; it ends at an error
+# The exit status of psql as the page has it, what it printed, and its errors
+sub psql_as
+{
+	my ($role, $commands) = @_;
+	return $node->psql('postgres', "$path;\n$commands", on_error_stop => 0, extra_params => [ '-U', $role, split ' ', $options ]);
+}
+
 sub run_as
 {
 	my ($role, $commands) = @_;
-	my ($status, $printed, $errors) = $node->psql('postgres', $commands, extra_params => [ '-U', $role ]);
+	my ($status, $printed, $errors) = psql_as($role, $commands);
 	is($status, 0, "commands of $role") or diag($errors);
 	return $printed;
+}
+
+sub fails_as
+{
+	my ($role, $commands, $expected, $test) = @_;
+	my ($status, $printed, $errors) = psql_as($role, $commands);
+	ok($status == 3 && $errors =~ $expected, $test) or diag("$status $printed $errors");
+	return;
 }
 
 sub write_with
@@ -62,7 +82,11 @@ sub moves
 	ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'TABLE le_leaders');
 	my $last = run_as('le_own', q{SELECT setval('le.le_token_seq', last_value + 500000000000) FROM le.le_token_seq});
 
+	ask($admin, 'CREATE SCHEMA le_old AUTHORIZATION mallory');
+	fails_as('le_own', join('', @$to{2 .. 4}), qr/"le_old" already exists\n*\z/, 'no move while another role has the name');
+	is(ask($admin, q{DROP SCHEMA le_old; SELECT count(*) FROM pg_namespace WHERE nspname = 'le'}), 1, 'the schema is there');
 	run_as('le_own', $to->{2});
+	fails($admin, 'SET ROLE mallory; CREATE SCHEMA le', '42P06', 'no other role has its name');
 	fails($client, q{SELECT 1 / count(le_lease('other', '1 s'))}, $refused{bid}, 'no term begins');
 	like(run_as('le_own', $to->{3}), qr/^report\|/m, 'a program that still runs is shown');
 	end_session($leader);
