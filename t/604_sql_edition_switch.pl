@@ -4,7 +4,8 @@
 #
 # Wrong outcomes: a term begins while the programs are stopped; a job that was done is done again; a
 # token that does not grow; a stale writer that commits; a write that no trigger guards; a trigger that
-# has become another one; code of mallory that runs.
+# has become another one; programs that start while something elects by the old edition; code of
+# mallory that runs.
 
 use strict;
 use warnings;
@@ -26,7 +27,8 @@ my %back = $back =~ /^-- (\d)\.[^\n]*\n((?:(?!-- \d)[^\n]*\n)+)/mg;
 
 my $node = sql_edition_server('sql_edition_switch');
 my $admin = session($node);
-ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own, mallory', q{ALTER ROLE le_own SET lock_timeout = '10 s'}, 'GRANT CREATE ON SCHEMA public TO mallory', 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
+ask($admin, 'GRANT CREATE ON DATABASE postgres TO le_own, mallory', q{ALTER ROLE le_own SET lock_timeout = '10 s'}, 'GRANT CREATE ON SCHEMA public TO mallory',
+	'CREATE SCHEMA sale_old AUTHORIZATION app', 'CREATE SCHEMA AUTHORIZATION app', 'SET ROLE app',
 	'CREATE TABLE app.invoice (token bigint) PARTITION BY LIST (token)', 'CREATE TABLE app.part PARTITION OF app.invoice DEFAULT',
 	q{CREATE TRIGGER "Guard" BEFORE INSERT ON app.invoice FOR EACH ROW EXECUTE FUNCTION le.le_guard('biller')},
 	'ALTER TABLE app.invoice ENABLE ALWAYS TRIGGER "Guard"', 'CREATE VIEW app.entry AS TABLE app.invoice',
@@ -85,7 +87,8 @@ sub moves
 	is(write_with($client, $stale), '', 'a write before the move');
 	is(ask($client, "SELECT le_once('biller', '2026-01-0$day', $stale)"), 't', 'a job');
 	is(ask($leader, q{SELECT le_try_become_leader('report')}), 't', 'a leader in session scope');
-	ask($client, 'CREATE VIEW app.leaders AS TABLE le_leaders');
+	ask($client, 'CREATE VIEW sale_old.leaders AS TABLE le_leaders', 'CREATE FUNCTION app.label(le_leaders) RETURNS text RETURN $1.name',
+		q{CREATE FUNCTION app.take() RETURNS bigint BEGIN ATOMIC SELECT le_lease('biller', '1 min'); END});
 	is(write_with($reader, $stale), '', 'a write of a session that then reads');
 	ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'TABLE le_leaders');
 	my $last = run_as('le_own', q{SELECT setval('le.le_token_seq', last_value + 500000000000) FROM le.le_token_seq});
@@ -105,20 +108,23 @@ sub moves
 	end_session($reader);
 	is(ask($client, 'SELECT le_version()'), "leader_election 1.0.0, $edition edition", 'another edition');
 	is(write_with($client, $stale), $refused{write}, 'no write by the old trigger');
+	fails_as('le_own', $to->{6}, qr/trigger Guard on table app.invoice depends/, 'the old edition cannot be dropped');
+	is(write_with($client, $stale), $refused{write}, 'nor a write');
 	run_as('app', run_as('le_own', $triggers));
 	is(guards(), $guards, 'the triggers are as before');
 	is(write_with($client, $stale), 'LE001', 'nor by the new one with the stale token');
 	is(ask($client, "SELECT le_renew('biller', $stale)"), 'f', 'which renews nothing');
 
+	is(join("\n", sort split /\n/, run_as('le_own', $uses)), "function app.label(le_old.le_leaders)\nfunction app.take()\nrule _RETURN on view sale_old.leaders", 'what else uses the old edition is shown');
+	ask($client, 'DROP VIEW sale_old.leaders', 'DROP FUNCTION app.label, app.take');
+	is(run_as('le_own', $uses), '', 'nothing does');
+	run_as('le_own', $to->{6});
+	is(ask($admin, q{SELECT to_regnamespace('le_old')}), '', 'the old edition is dropped');
+
 	my $token = lease_take($client, 'biller', '1 min');
 	cmp_ok($token, '>', $last, 'a token above all old ones');
 	is(write_with($client, $token), '', 'a write with it');
 	is(ask($client, "SELECT le_once('biller', '2026-01-0$day', $token), le_once('biller', '2026-01-0$day 12:00', $token)"), 'f|t', 'the job is still done, and the next is due');
-	is(run_as('le_own', $uses), 'rule|"_RETURN" on app.leaders', 'what else uses the old edition is shown');
-	ask($client, 'DROP VIEW app.leaders');
-	is(run_as('le_own', $uses), '', 'nothing does');
-	run_as('le_own', $to->{6});
-	is(ask($admin, q{SELECT to_regnamespace('le_old')}), '', 'the old edition is dropped');
 	is(write_with($client, $stale), 'LE001', 'the table stays guarded');
 	ask($client, "SELECT le_resign('biller', $token)");
 	end_session($client);
@@ -147,6 +153,7 @@ subtest 'to the C extension' => sub {
 subtest 'back to the SQL edition' => sub {
 	moves('SQL', 2, { %back, look => $back{3} =~ s/;$//r }, bid => '42883', write => 'LE001');
 };
+like($page, qr/\Q$uses\E.*then start the programs:.*\Q$drop\E/s, 'nothing elects by the old edition when programs start');
 is(ask($admin, q{SELECT rolsuper FROM pg_roles WHERE rolname = 'le_own'}), 'f', 'by no superuser');
 end_session($admin);
 done_testing();
