@@ -116,9 +116,10 @@ func (l *link) connect() (err error) {
 	return err
 }
 
-// watch reads from the connection until the next statement.
+// watch reads from the connection until the next statement, if the read can
+// then be ended: a socket, such as that of an SSH tunnel, can have no deadlines.
 func (l *link) watch() {
-	if l.unwatch = func() {}; l.conn.IsClosed() {
+	if l.unwatch = func() {}; l.conn.IsClosed() || l.conn.PgConn().Conn().SetDeadline(time.Time{}) != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(l.life)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"regexp"
@@ -440,6 +441,37 @@ func TestS07Every(t *testing.T) {
 	wrong := "SELECT count(*) - count(DISTINCT due) + count(*) FILTER (WHERE extract(epoch FROM due)::numeric % 2 <> 0) FROM " + table
 	if n := fetch[int](t, pool, wrong); n != 0 {
 		t.Errorf("%d are wrong", n)
+	}
+}
+
+// A tunnel has sockets without deadlines, as those of golang.org/x/crypto/ssh.
+type tunnel struct{ net.Conn }
+
+func (tunnel) SetDeadline(time.Time) error { return errors.New("tcpChan: deadline not supported") }
+
+func TestS01Tunnel(t *testing.T) {
+	config, election := connect(t, "DATABASE_URL").Config(), unique(t)
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		socket, err := dial(ctx, network, address)
+		return tunnel{socket}, err
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	c := run(t, pool, election, idle, Options{Heartbeat: ttl})
+	c.elected()
+	eventually(t, "two confirmations more", func() bool { return c.Stats().Confirmations > 2 || len(c.reasons) > 0 })
+	c.stop()
+	c = run(t, pool, election, idle, Options{})
+	c.elected()
+	exec(t, pool, "SELECT le_depose($1)", election)
+	eventually(t, "it leads again", func() bool { return c.Stats().Terms > 1 && c.working.Load() })
+	c.cancel()
+	if err := c.end(); err != nil || c.reasons[0] != ReasonLost {
+		t.Error(err, c.reasons)
 	}
 }
 
