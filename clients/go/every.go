@@ -122,8 +122,12 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 			if err != nil || !first {
 				return err
 			}
-			if err = task(ctx, tx, due); err == nil && tx.Conn().PgConn().TxStatus() == 'I' {
-				err = errors.New("the task has ended its transaction")
+			if err = task(ctx, tx, due); err != nil {
+				return err
+			}
+			// the task can have ended the transaction, and begun another
+			if first, err = term.Once(ctx, tx, due); err == nil && first {
+				err = errors.New("the task has rolled back")
 			}
 			return err
 		})

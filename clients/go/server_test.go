@@ -423,6 +423,9 @@ func TestS07Every(t *testing.T) {
 		case 2:
 			_, err := tx.Exec(ctx, "ROLLBACK")
 			return err
+		case 3: // and begins another one
+			_, err := tx.Exec(ctx, "ROLLBACK AND CHAIN")
+			return err
 		}
 		return nil
 	}
@@ -432,7 +435,7 @@ func TestS07Every(t *testing.T) {
 	count := func() int { return fetch[int](t, pool, "SELECT count(*) FROM "+table) }
 	eventually(t, "three", func() bool { return count() >= 3 })
 	one.cancel()
-	if err := one.end(); err != nil || len(one.errors) != 2 {
+	if err := one.end(); err != nil || len(one.errors) != 3 {
 		t.Error(err, one.errors)
 	}
 	before := count()
