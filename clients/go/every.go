@@ -162,7 +162,9 @@ func (t *Term) tick(ctx context.Context, schedule Schedule, last *time.Time, tas
 	var done *int64
 	q := query{`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
 		(SELECT (extract(epoch FROM due) * 1000000)::bigint FROM le_once_done WHERE name = $1::text)`, []any{t.election}, []any{&micros, &done}}
-	if err := q.ask(ctx, t.elector.opt, t.elector.pool); err != nil {
+	asking, cancel := context.WithTimeout(ctx, followWay.limit) // a pool can have none to give
+	defer cancel()
+	if err := q.ask(asking, t.elector.opt, t.elector.pool); err != nil {
 		return fmt.Errorf("cannot ask which task is due: %w", err)
 	}
 	if last.IsZero() {

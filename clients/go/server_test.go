@@ -520,6 +520,29 @@ func TestS07Settings(t *testing.T) {
 	}
 }
 
+// A pool that has no connection for the task is reported, and asked again.
+func TestS07Starved(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, "DATABASE_URL", "pool_max_conns", "1")
+	conn, err := pool.Acquire(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	var done atomic.Bool
+	c := run(t, pool, unique(t), every(t, pool, Interval(time.Second), func(context.Context, pgx.Tx, time.Time) error {
+		done.Store(true)
+		return nil
+	}), Options{})
+	eventually(t, "an error", func() bool { return c.Stats().Errors > 0 })
+	conn.Release()
+	eventually(t, "the task is done", done.Load)
+	c.cancel()
+	if err := c.end(); err != nil || c.Stats().Terms != 1 {
+		t.Error(err, c.Stats())
+	}
+}
+
 // What a task says for itself is reported, also when it was told to stop.
 func TestS07TaskFailsWhenStopped(t *testing.T) {
 	for what, reports := range map[string]int{"fails": 1, "is cancelled": 0} {
