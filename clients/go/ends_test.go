@@ -281,6 +281,49 @@ func TestEndsOfAHandler(t *testing.T) {
 	}
 }
 
+type acquireTracer struct{ end func() }
+
+func (a acquireTracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	a.end()
+	return ctx
+}
+func (acquireTracer) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}
+func (acquireTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (acquireTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A hook of the pool that hangs or panics does not keep a permanent error from being returned.
+func TestEndsOfAConclusion(t *testing.T) {
+	for name, end := range map[string]func(){"hangs": func() { select {} }, "panics": func() { panic("no") }, "goexit": runtime.Goexit} {
+		for _, cause := range []Cause{CauseExtension, CausePooler} {
+			t.Run(name+"/"+string(cause), func(t *testing.T) {
+				t.Parallel()
+				config, _ := pgxpool.ParseConfig("postgres://u@127.0.0.1:1/d")
+				config.ConnConfig.Tracer = acquireTracer{end}
+				pool, err := pgxpool.NewWithConfig(context.Background(), config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended := make(chan string, 1)
+				go func() {
+					ended <- caught(func() error {
+						return new(Options).conclude(pool, "x", &PermanentError{cause, errors.New("it is missing")})
+					}).Error()
+				}()
+				select {
+				case text := <-ended:
+					if !strings.HasPrefix(text, "leaderelection: ") {
+						t.Error(text)
+					}
+				case <-time.After(8 * time.Second):
+					t.Error("it hangs")
+				}
+			})
+		}
+	}
+}
+
 // Run does not wait for a handler that hangs when it closes the connection.
 func TestCloseOfAHandler(t *testing.T) {
 	l := &link{kill: func() {}, conn: new(pgx.Conn), unwatch: func() { select {} }}

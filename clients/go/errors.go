@@ -94,6 +94,16 @@ func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	ask := func(q query) error { // hooks of the pool can end in any way
+		answer := make(chan error, 1)
+		go func() { answer <- caught(func() error { return q.ask(ctx, o, pool) }) }()
+		select {
+		case err := <-answer:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	switch end.Cause {
 	case CausePooler:
 		end.Err = errPooler
@@ -101,14 +111,14 @@ func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error
 			AND name = ANY(CASE WHEN $3::int > 0 THEN le_seats($1::text, $3::int) ELSE ARRAY[$1::text] END)`,
 			[]any{election, o.Identity, o.Seats}, []any{nil}}
 		var failed *pgconn.PgError
-		for tries := 0; tries < 10 && errors.As(expel.ask(ctx, o, pool), &failed); tries++ {
+		for tries := 0; tries < 10 && errors.As(ask(expel), &failed); tries++ {
 			// it can run in the session that it ends, or in one that another elector ends
 		}
 	case CauseExtension:
 		var schema, database *string
-		failed := query{`SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+		failed := ask(query{`SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
 			WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1), current_database()`,
-			nil, []any{&schema, &database}}.ask(ctx, o, pool)
+			nil, []any{&schema, &database}})
 		if failed == nil && schema == nil {
 			end.Err = fmt.Errorf("leader_election is not installed in database %q: run CREATE EXTENSION leader_election, or install the SQL edition (%w)", *database, end.Err)
 		} else if failed == nil && *schema != o.Schema {
