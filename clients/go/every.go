@@ -126,8 +126,8 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 				return err
 			}
 			// the task can have ended the transaction, and begun another
-			if first, err = term.Once(ctx, tx, due); err == nil && first {
-				err = errors.New("the task has rolled back")
+			if first, err = term.Once(ctx, tx, due); err == nil && (first || tx.Conn().PgConn().TxStatus() == 'I') {
+				err = errors.New("the task has ended its transaction")
 			}
 			return err
 		})

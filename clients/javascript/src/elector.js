@@ -266,7 +266,12 @@ export class ElectorMachine extends Machine {
   #bid() {
     const { limit, round } = this.way
     const longest = this.failures > 0 ? 1000 : round
-    this.send('bid', this.#token, limit, Math.min(round, longest, Math.max(0, this.#lastBid - this.now)))
+    this.send(
+      'bid',
+      this.#token,
+      limit,
+      Math.min(round, longest, Math.max(0, this.#lastBid - this.now)),
+    )
   }
 
   answered(ask, ...row) {

@@ -121,7 +121,11 @@ export function every(db, schedule, task, options = {}) {
             const date = new Date(time)
             const query = (text) => present.client.query({ text, query_timeout: LIMIT })
             await query('BEGIN')
-            if (await term.once({ query }, date)) await task(present.client, date, term)
+            if (await term.once({ query }, date)) {
+              await task(present.client, date, term)
+              // it can have ended the transaction, and begun another
+              if (await term.once({ query }, date)) throw new Error('the task has rolled back')
+            }
             await query('SAVEPOINT le_done') // fails if the transaction has, or has ended
             await query('COMMIT')
           }

@@ -272,7 +272,7 @@ def test_s07_every(
     assert last.fetchone() == max(done)
 
 
-@pytest.mark.parametrize("ends", ["SELECT 1 / 0", "ROLLBACK"])
+@pytest.mark.parametrize("ends", ["SELECT 1 / 0", "ROLLBACK", "ROLLBACK AND CHAIN"])
 def test_task_that_ends_its_transaction(
     ends: str, begin: Any, flavour: str, election: str, db: Any
 ) -> None:

@@ -95,6 +95,10 @@ where
                         within(5.0, link.ask("BEGIN")).await?;
                         if is_true(&within(5.0, link.ask(&term.once_sql(at))).await?) {
                             task(link, at).await?;
+                            // it can have ended the transaction, and begun another
+                            if is_true(&within(5.0, link.ask(&term.once_sql(at))).await?) {
+                                return Err("the task has rolled back".into());
+                            }
                         }
                         // fails if the task has ended the transaction, or has hidden that a
                         // statement failed; COMMIT would not

@@ -139,7 +139,7 @@ impl Connect for TokioPostgres {
                     if first {
                         // a task that hides what it has done wrong is not taken for done
                         let _ = connection.client.batch_execute("SELECT 1 / 0").await;
-                        let _ = connection.client.batch_execute("ROLLBACK").await;
+                        let _ = connection.client.batch_execute("ROLLBACK AND CHAIN").await;
                     }
                     Ok(())
                 })

@@ -104,9 +104,12 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                     time, then = due(schedule, last, now)
                     if time:
                         async with entered(connection.transaction()):
-                            if await settled(term.once(connection, time)):
+                            if first := await settled(term.once(connection, time)):
                                 await settled(task(connection, time))
-                            if connection.info.transaction_status != TransactionStatus.INTRANS:
+                                # it can have ended the transaction, and begun another
+                                if connection.info.transaction_status == TransactionStatus.INTRANS:
+                                    first = await settled(term.once(connection, time))
+                            if first:
                                 text = "its transaction was rolled back, or the task has ended it"
                                 raise LeaderElectionError("task", text)
                     last = then
