@@ -64,7 +64,12 @@ class Connection {
    */
   async query([text, ...values], query_timeout = LIMIT) {
     const query = { text, values, rowMode: 'array', types, query_timeout }
-    return (await this.client.query(query)).rows[0] ?? []
+    let status = 'I' // idle
+    this.client.connection?.once?.('readyForQuery', (ready) => (status = ready.status))
+    const { rows } = await this.client.query(query)
+    // somebody could roll it back
+    must(status === 'I', 'the pool has given a connection that is in a transaction')
+    return rows[0] ?? []
   }
 
   /** Close it for good; at once if a statement is on its way. */

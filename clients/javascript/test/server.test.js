@@ -439,6 +439,20 @@ test('S10 a pool that is exhausted, and one that loses its connections', direct,
   assert.equal(one.elector.terms, terms, 'a lease depends on no connection')
 })
 
+test('S10 a pool whose connection is in a transaction gives no leadership', direct, async () => {
+  for (const options of [{ ttl: 3000 }, {}]) {
+    const pool = makePool({ max: 1 })
+    const client = await pool.connect()
+    await client.query('BEGIN')
+    client.release()
+    const one = start(pool, name(), options)
+    await one.leads()
+    assert.match(one.errors[0]?.message, /in a transaction/)
+    await one.stop()
+    assert.equal(one.errors.length, 1)
+  }
+})
+
 test(
   'S11 guard and once: a transaction of a term that is over does not commit',
   direct,
