@@ -453,6 +453,35 @@ def test_children_have_no_part_in_the_leadership(election: str, db: Any) -> None
             os.kill(int(helper), signal.SIGKILL)
 
 
+OPENS = """
+import os, sys, time, psycopg, leader_election
+children = []
+def connect():
+    connection = psycopg.connect(sys.argv[1])
+    if not children:
+        children.append(os.fork())
+        if not children[0]:
+            time.sleep(30)
+            os._exit(0)
+    return connection
+def job(term):
+    os.write(1, b"%d\\n" % children[0])
+    term.wait()
+leader_election.Elector(connect, sys.argv[2]).run(job)"""
+
+
+def test_children_of_an_opening_have_no_part_in_the_leadership(election: str, db: Any) -> None:
+    command = [sys.executable, "-c", OPENS, DIRECT, election]
+    with subprocess.Popen(command, stdout=-1, text=True) as program:
+        assert program.stdout
+        child = int(program.stdout.readline())
+        try:
+            program.kill()
+            until(lambda: not leads(db, election), 3)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 ENDS = """
 import atexit, sys, threading, psycopg, leader_election
 elected = threading.Event()

@@ -44,12 +44,19 @@ def leave_to_parent() -> None:
     os.close(null)
 
 
+def count_fork() -> None:
+    """Note a fork, whose child has the sockets of connections that are being opened."""
+    Link.forks += 1
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=leave_to_parent)
+    os.register_at_fork(before=count_fork, after_in_child=leave_to_parent)
 
 
 class Link:
     """A connection, on which at most one statement is on its way."""
+
+    forks = 0  # of this process
 
     def __init__(self, connection: Any, context: Any, beside: Callable[..., Any]) -> None:
         self.connection, self.pooled, self.asking = connection, context is not None, False

@@ -234,9 +234,12 @@ class Driver:
         assert task
         try:
             if not link:
+                forks = Link.forks
                 link = await Link.open(self.options.connect, self.beside)
                 if task.cancelling():  # and a function of the user has caught that
                     raise asyncio.CancelledError
+                if opens and forks != Link.forks:  # whose child would keep the session alive
+                    raise LeaderElectionError("broken", "forked while the connection was opened")
                 if opens:  # else a pooler may share the server connection
                     row = await link.ask(SETTINGS, f"leader_election: {self.options.election}")
             self.put("begun", serial)
