@@ -453,6 +453,28 @@ def test_children_have_no_part_in_the_leadership(election: str, db: Any) -> None
             os.kill(int(helper), signal.SIGKILL)
 
 
+FAILS = """
+import os, sys, psycopg, leader_election
+def job(term):
+    if child := os.fork():
+        os.waitpid(child, 0)
+        elector.stop()
+    else:
+        raise ValueError
+elector = leader_election.Elector(lambda: psycopg.connect(sys.argv[1]), sys.argv[2])
+parent = os.getpid()
+try:
+    elector.run(job)
+except ValueError:
+    os.write(1, b"parent\\n" if parent == os.getpid() else b"child\\n")"""
+
+
+def test_a_job_that_fails_in_a_child(election: str) -> None:
+    command = [sys.executable, "-c", FAILS, DIRECT, election]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    assert result.stdout == "child\n"
+
+
 OPENS = """
 import os, sys, time, psycopg, leader_election
 children = []

@@ -91,6 +91,8 @@ class ElectorDriver(ThreadDriver):
                 try:
                     plainly(function, *args)
                 except FAILURES as failure:
+                    if os.getpid() != process:  # nothing reports what has failed in a child
+                        raise
                     error = failure
                 self.put("returned", error, call=number)
             except BaseException as error:  # of the job, or of a signal handler
