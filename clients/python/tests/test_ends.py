@@ -277,6 +277,19 @@ def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
     assert all("coroutine" in str(error) for error in world.errors)
 
 
+def test_a_loop_that_breaks_tells_the_job(monkeypatch: Any) -> None:
+    world = World("threads", monkeypatch)
+    told: list[bool] = []
+
+    def job(term: Term) -> None:
+        world.elector._driver._loop._selector.close()  # as closing all files does
+        told.append(term.wait(5))
+
+    world.elector = Elector(print, "e", ttl=60)
+    world.call(world.elector.run, job)
+    assert told == [True] and isinstance(world.failure, Exception)
+
+
 @failures
 def test_try_run_raises_what_the_job_raises(error: BaseException, world: World) -> None:
     job, flavour = world.function("job", lambda _: throw(error)), World.flavours[world.threads]

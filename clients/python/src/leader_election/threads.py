@@ -65,6 +65,7 @@ class ElectorDriver(ThreadDriver):
                 self._failure = block(self.drive(*begin))
             except BaseException as error:
                 self._failure = error
+                self.machine.ended()  # also if the loop could not go on to its end
             self._over = True
             self._bell.put(None)
 
