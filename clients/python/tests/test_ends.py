@@ -277,6 +277,20 @@ def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
     assert all("coroutine" in str(error) for error in world.errors)
 
 
+def test_a_report_of_no_exception(world: World) -> None:
+    def job(term: Any) -> None:
+        world.elector.stop()
+        term.report("a text")
+
+    async def coroutine(term: Any) -> None:
+        job(term)
+
+    flavour = World.flavours[world.threads]
+    world.elector = flavour(print, "e", ttl=5, on_error=world.errors.append)
+    world.call(world.elector.run, job if world.threads else coroutine)
+    assert [error.kind for error in world.errors] == ["job"] and world.resigned()
+
+
 def test_a_loop_that_breaks_tells_the_job(monkeypatch: Any) -> None:
     world = World("threads", monkeypatch)
     told: list[bool] = []

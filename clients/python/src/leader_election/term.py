@@ -133,6 +133,8 @@ class BaseTerm:
 
     def report(self, error: BaseException) -> None:
         """Report an error of a part of the job, which goes on. Its kind is ``task``."""
+        if not isinstance(error, BaseException):
+            raise TypeError("error must be an exception")
         self._machine.driver.put("note", "task", error)
 
     @overload
