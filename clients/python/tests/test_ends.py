@@ -277,6 +277,21 @@ def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
     assert all("coroutine" in str(error) for error in world.errors)
 
 
+def test_no_function_is_no_job(world: World) -> None:
+    world.elector = World.flavours[world.threads](print, "e", ttl=5)
+    world.call(world.elector.run, None)
+    assert isinstance(world.failure, TypeError) and not world.server.asked
+
+
+def test_a_job_that_looks_false(world: World) -> None:
+    class Tasks(list[Any]):
+        __call__ = world.function("job", lambda _: world.elector.stop())
+
+    world.elector = World.flavours[world.threads](print, "e", ttl=5)
+    world.call(world.elector.run, Tasks())
+    assert world.called == ["job"] and world.failure is None
+
+
 def test_a_report_of_no_exception(world: World) -> None:
     def job(term: Any) -> None:
         world.elector.stop()

@@ -143,6 +143,8 @@ class Driver:
         """
         if self._loop:
             raise RuntimeError("can be run once only")
+        if not callable(job):
+            raise TypeError("the job must be a function")
         self._loop, self.job = asyncio.get_running_loop(), job
         cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
@@ -296,7 +298,8 @@ class Driver:
 
     def _begin(self, function: Callable[..., Any] | None, *args: Any) -> None:
         self._number = self._calls = self._calls + 1
-        self._call(self._number, function or bool, *(args if function else ()))
+        call = (bool,) if function is None else (function, *args)
+        self._call(self._number, *call)
 
     def _call(self, number: int, function: Callable[..., Any], *args: Any) -> None:
         def returned(call: asyncio.Future[Any]) -> None:
