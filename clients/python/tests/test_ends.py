@@ -292,6 +292,32 @@ def test_a_job_that_looks_false(world: World) -> None:
     assert world.called == ["job"] and world.failure is None
 
 
+@places
+def test_generator_functions(place: str, world: World) -> None:
+    def generator(_: Any) -> Any:
+        yield
+
+    async def asynchronous(_: Any) -> Any:
+        yield
+
+    def on_error(error: Any) -> None:
+        world.errors.append(error)
+        if len(world.errors) == 2:
+            world.elector.stop()
+
+    given: dict[str, Any] = {"job": bool, "on_error": on_error}
+    odd = {1: generator, 2: asynchronous}
+    for name in "job", "on_elected", "on_ousted":
+        given[name] = lambda term, *_, name=name: (
+            odd[world.elector.terms](term) if name == place else None
+        )
+    job, flavour = given.pop("job"), World.flavours[world.threads]
+    world.elector = flavour(print, "e", ttl=5, **given)
+    world.call(world.elector.run, job)
+    kind = "job" if place == "job" else "callback"
+    assert [(error.kind, "generator" in str(error)) for error in world.errors] == [(kind, True)] * 2
+
+
 def test_a_report_of_no_exception(world: World) -> None:
     def job(term: Any) -> None:
         world.elector.stop()
@@ -470,6 +496,21 @@ def test_failure_in_every(place: str, error: BaseException, world: World, monkey
         "task" if isinstance(error, Exception) else "job"
     ]
     assert world.elector.terms == 1 + (not isinstance(error, Exception))
+
+
+def test_generator_function_in_every(world: World) -> None:
+    def task(*_: Any) -> Any:
+        yield
+
+    def on_error(error: Any) -> None:
+        world.errors.append(error)
+        world.elector.stop()
+
+    make: Any = threads.every if world.threads else aio.every
+    job = make(SyncConnection if world.threads else AsyncConnection, 1, task)
+    world.elector = world.flavours[world.threads](print, "e", ttl=5, on_error=on_error)
+    world.call(world.elector.run, job)
+    assert "generator" in str(world.errors[0]) and world.errors[0].kind == "task"
 
 
 @raised

@@ -18,7 +18,7 @@ from .errors import POOLER, LeaderElectionError
 from .follow import Leader
 from .options import Statement
 from .psycopg import Link
-from .term import AsyncTerm, BaseTerm, settled
+from .term import AsyncTerm, BaseTerm, made, settled
 
 SETTINGS = """
 SELECT pg_backend_pid(),
@@ -57,7 +57,7 @@ def plainly(function: Callable[..., Any], *args: Any) -> Any:
     if inspect.iscoroutine(result := function(*args)):
         result.close()
         raise TypeError("a coroutine function was given to threads: use asyncio's names")
-    return result
+    return made(result)
 
 
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":
