@@ -424,6 +424,7 @@ class SyncConnection:
     def __init__(self) -> None:
         self.info, self.now = self, 0
         self.row: tuple[int, int] = (True, 0)
+        self.first = False
 
     def cursor(self, **_: Any) -> Any:
         return self
@@ -433,7 +434,8 @@ class SyncConnection:
     def execute(self, sql: str, _: Any) -> Any:
         self.now += 5
         self.transaction_status = TransactionStatus.INTRANS
-        self.row = (True, 0) if "once(" in sql else (self.now, 0)
+        self.first ^= "once(" in sql  # and not again
+        self.row = (self.first, 0) if "once(" in sql else (self.now, 0)
         return self
 
     def fetchone(self) -> Any:
@@ -443,7 +445,7 @@ class SyncConnection:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.transaction_status = TransactionStatus.IDLE
+        self.transaction_status, self.first = TransactionStatus.IDLE, False
 
 
 class AsyncConnection(SyncConnection):
@@ -459,7 +461,7 @@ class AsyncConnection(SyncConnection):
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        self.transaction_status = TransactionStatus.IDLE
+        self.__exit__()
 
 
 @pytest.mark.parametrize("place", ["connect", "schedule", "task"])
