@@ -59,6 +59,20 @@ class Silent(Exception):  # noqa: N818
     diag = sqlstate
 
 
+class Empty(Exception):  # noqa: N818
+    """An exception that looks false."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Undecided(Exception):  # noqa: N818
+    """An exception that does not say whether it is true."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither")
+
+
 class Other(BaseException):
     """An exception that is not an error, as test frameworks and greenlets have them."""
 
@@ -77,6 +91,8 @@ FAILURES: list[BaseException] = [
     OfAsyncpg("could not serialize access"),
     OddState(),
     Silent(),
+    Empty(),
+    Undecided(),
     LostError("over", "the term is over"),
 ]
 RAISED = [

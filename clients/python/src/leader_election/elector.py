@@ -313,13 +313,13 @@ class Machine:
     def _on_returned(self, error: BaseException | None = None) -> None:
         """Go on after a callback or the job has returned, or failed."""
         returned, self._phase = self._phase, CALLS[self._phase]
-        if error and returned == "job" and self._once and not self._over:
+        if error is not None and returned == "job" and self._once and not self._over:
             self._result = LeaderElectionError.of(error, "job")
-        elif error:
+        elif error is not None:
             self._on_note("job" if returned == "job" else "callback", error)
         if returned == "job":
             self._report_at = inf
-            self._cancel("job failed" if error else "job returned")
+            self._cancel("job returned" if error is None else "job failed")
         if self._phase == "job" and self._reason:
             self._phase = "ousted"
         if self._phase == "job":

@@ -66,6 +66,7 @@ def permanent(error: LeaderElectionError) -> PermanentError | None:
 def tried(error: BaseException | None) -> bool:
     """Return whether the job of ``try_run`` has run, or raise what it or the elector has raised."""
     kind = error.kind if isinstance(error, LeaderElectionError) else ""
-    if error and kind != "denied":
-        raise error.__cause__ if kind == "job" and error.__cause__ else error
-    return not error
+    if error is not None and kind != "denied":
+        cause = error.__cause__ if kind == "job" else None
+        raise error if cause is None else cause
+    return error is None

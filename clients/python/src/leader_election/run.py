@@ -306,7 +306,7 @@ class Driver:
             error = asyncio.CancelledError() if call.cancelled() else call.exception()
             if call.cancelled() and number == self._told:
                 error = None
-            elif error and not isinstance(error, FAILURES):
+            elif error is not None and not isinstance(error, FAILURES):
                 self._raised, error = error, None
                 self._put(("stop",))
             self._put(("returned", error), number)
