@@ -273,6 +273,21 @@ def test_raised_by_connect_of_threads(error: BaseException, monkeypatch: Any) ->
     assert type(error).__name__ in str(world.errors[0])
 
 
+def test_exit_within_a_group_of_tasks(monkeypatch: Any) -> None:
+    world = World("asyncio", monkeypatch)
+
+    async def leave() -> None:
+        sys.exit(3)
+
+    async def job(_: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leave())
+
+    world.elector = AsyncElector(print, "e", ttl=5, on_error=world.errors.append)
+    world.call(world.elector.run, job)  # which ends though a task of the group ends the loop
+    assert isinstance(world.failure, SystemExit) and world.resigned()
+
+
 def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
     async def job(_: Any) -> None:
         pass

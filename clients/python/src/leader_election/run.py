@@ -52,6 +52,15 @@ async def in_task(function: Callable[..., Any], *args: Any, late: Any = None) ->
     return await settled(function(*args))
 
 
+async def ended(function: Callable[..., Any], *args: Any) -> BaseException | None:
+    """Call a function. Returns what would end the event loop, and the elector with it."""
+    try:
+        await in_task(function, *args)
+    except (SystemExit, KeyboardInterrupt) as error:
+        return error
+    return None
+
+
 def plainly(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that must not be a coroutine function."""
     if inspect.iscoroutine(result := function(*args)):
@@ -303,7 +312,10 @@ class Driver:
 
     def _call(self, number: int, function: Callable[..., Any], *args: Any) -> None:
         def returned(call: asyncio.Future[Any]) -> None:
-            error = asyncio.CancelledError() if call.cancelled() else call.exception()
+            error: BaseException | None = asyncio.CancelledError()
+            if not call.cancelled():
+                failure = call.exception()
+                error = call.result() if failure is None else failure
             if call.cancelled() and number == self._told:
                 error = None
             elif error is not None and not isinstance(error, FAILURES):
@@ -311,7 +323,7 @@ class Driver:
                 self._put(("stop",))
             self._put(("returned", error), number)
 
-        self._calling = self._spawn(in_task(function, *args))
+        self._calling = self._spawn(ended(function, *args))
         self._calling.add_done_callback(returned)
 
     def _act_elected(self, term: BaseTerm, _: str) -> None:
