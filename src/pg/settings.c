@@ -208,28 +208,29 @@ refuse_setting_of_client(const char *name, GucContext context)
 }
 
 /*
- * Return the role if the session has not chosen it, or else InvalidOid
+ * Check whether the role is another than the session's, and does not have the
+ * privileges of that
  */
-static Oid
-foreign(Oid role)
+static bool
+is_foreign(Oid role)
 {
-	return role == GetSessionUserId() || role == GetOuterUserId() ? InvalidOid : role;
+	return OidIsValid(role) && role != GetSessionUserId() &&
+		!has_privs_of_role(role, GetOuterUserId());
 }
 
 /*
- * Return the role whose code has set the setting, or a value of it that is
- * only hidden now, before the library was loaded; invalid: none but the
- * session's own roles
+ * Return the foreign role whose code has set the setting, or a value that is
+ * hidden now, before the library was loaded; InvalidOid if there is none
  */
 static Oid
 foreign_setter(const struct config_generic *setting)
 {
-	Oid			role = foreign(setting->srole);
+	Oid			role = setting->srole;
 
-	for (GucStack *hidden = setting->stack; hidden != NULL && !OidIsValid(role);
+	for (GucStack *hidden = setting->stack; hidden != NULL && !is_foreign(role);
 		 hidden = hidden->prev)
-		role = Max(foreign(hidden->srole), foreign(hidden->masked_srole));
-	return role;
+		role = is_foreign(hidden->srole) ? hidden->srole : hidden->masked_srole;
+	return is_foreign(role) ? role : InvalidOid;
 }
 
 /*
