@@ -67,7 +67,7 @@ class Connection {
     let status = 'I' // idle
     this.client.connection?.once?.('readyForQuery', (ready) => (status = ready.status))
     const { rows } = await this.client.query(query)
-    // somebody could roll it back
+    // a rollback there would take back the lease
     must(status === 'I', 'the pool has given a connection that is in a transaction')
     return rows[0] ?? []
   }

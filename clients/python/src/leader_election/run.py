@@ -18,7 +18,7 @@ from .errors import POOLER, LeaderElectionError
 from .follow import Leader
 from .options import Statement
 from .psycopg import Link
-from .term import AsyncTerm, BaseTerm, made, settled
+from .term import AsyncTerm, BaseTerm, refuse_generator, settled
 
 SETTINGS = """
 SELECT pg_backend_pid(),
@@ -52,7 +52,7 @@ async def in_task(function: Callable[..., Any], *args: Any, late: Any = None) ->
     return await settled(function(*args))
 
 
-async def ended(function: Callable[..., Any], *args: Any) -> BaseException | None:
+async def without_exit(function: Callable[..., Any], *args: Any) -> BaseException | None:
     """Call a function. Returns what would end the event loop, and the elector with it."""
     try:
         await in_task(function, *args)
@@ -66,7 +66,7 @@ def plainly(function: Callable[..., Any], *args: Any) -> Any:
     if inspect.iscoroutine(result := function(*args)):
         result.close()
         raise TypeError("a coroutine function was given to threads: use asyncio's names")
-    return made(result)
+    return refuse_generator(result)
 
 
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":
@@ -323,7 +323,7 @@ class Driver:
                 self._put(("stop",))
             self._put(("returned", error), number)
 
-        self._calling = self._spawn(ended(function, *args))
+        self._calling = self._spawn(without_exit(function, *args))
         self._calling.add_done_callback(returned)
 
     def _act_elected(self, term: BaseTerm, _: str) -> None:

@@ -85,10 +85,10 @@ def commits_each(transaction: Any) -> bool:
 
 async def settled(value: Any) -> Any:
     """Return a value, which may have to be awaited."""
-    return await value if inspect.isawaitable(value) else made(value)
+    return await value if inspect.isawaitable(value) else refuse_generator(value)
 
 
-def made(value: Any) -> Any:
+def refuse_generator(value: Any) -> Any:
     """Return a value, unless it is a generator, which has done nothing yet."""
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         raise TypeError("a generator function only makes a generator, and so does nothing")
