@@ -57,7 +57,7 @@ typedef struct LeSituation
 pg_noreturn extern void le_raise_lock_timeout(void);
 extern bool le_deny_other_client(const LeBid *bid);
 extern void le_prepare_to_bid(const LeBid *bid);
-extern int64 le_bid_now(LeBid *bid, const LeIdentity *identity, bool in_line);
+extern int64 le_run_bid(LeBid *bid, const LeIdentity *identity, bool in_line);
 extern int64 le_elect(LeBid *bid);
 
 /* campaign_many.c */

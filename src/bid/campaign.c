@@ -616,7 +616,7 @@ begin_elected(const LeBid *bid, const LeIdentity *identity)
  * election's lock is released: a client need not read it.
  */
 int64
-le_bid_now(LeBid *bid, const LeIdentity *identity, bool in_line)
+le_run_bid(LeBid *bid, const LeIdentity *identity, bool in_line)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile int64 token = 0;
@@ -686,7 +686,7 @@ le_elect(LeBid *bid)
 	/* the first try of a bid that waits leaves waiting to its place in line */
 	bid->patience_until = bid->wait_ms == LE_NO_WAIT ? LE_PATIENCE_UNSET : LE_NO_PATIENCE;
 	le_identity_fill(&identity, bid->identity);
-	token = le_bid_now(bid, &identity, bid->wait_ms != LE_NO_WAIT);
+	token = le_run_bid(bid, &identity, bid->wait_ms != LE_NO_WAIT);
 	if (token == 0)
 		le_registry_count_denial(election, &identity);
 	return token;

@@ -183,7 +183,7 @@ bid_for(LeManyCampaign *campaign, int index)
 	int64		token;
 
 	campaign->bid->election = campaign->elections[index];
-	token = le_bid_now(campaign->bid, &campaign->identity, false);
+	token = le_run_bid(campaign->bid, &campaign->identity, false);
 	if (token != 0)
 		return token;
 	campaign->elections[index].declared = campaign->bid->election.declared;

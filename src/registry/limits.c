@@ -15,7 +15,8 @@
  * many as the server may know elections.
  * For a role count the terms that it begins and its leases, and the elections
  * that its sessions observe, or campaign for as one of many.  Superusers, and
- * leases that are loaded from their table, count, but have no limit.
+ * leases that are loaded from their table, count, but have no limit.  Loaded
+ * leases that have ended count for no role but the bootstrap superuser.
  *
  * A role has an entry with a counter.  The counter is raised under the entry's
  * partition lock, and decreased without it.  From time to time, entries whose

@@ -120,7 +120,6 @@ le_log_deposed(const LeTerm *term, const char *by, const char *why)
 	const char *line = why != NULL ? le_escape_line(why) : "";
 
 	le_log("election %s: leader \"%s\" with token " INT64_FORMAT " is deposed by role \"%s\", process %d%s%s",
-		   le_name_label(term->name),
-		   le_escape_line(term->identity.string), term->token,
+		   le_name_label(term->name), le_escape_line(term->identity.string), term->token,
 		   le_escape_line(by), MyProcPid, colon, line);
 }

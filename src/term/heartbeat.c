@@ -335,8 +335,7 @@ void
 le_log_silence(const LeHeldTerm *held)
 {
 	le_log("connection terminated due to missing heartbeat in election %s: none has come for " INT64_FORMAT " ms",
-		   le_label(&held->election),
-		   held->heartbeat_us / 1000);
+		   le_label(&held->election), held->heartbeat_us / 1000);
 }
 
 /*
