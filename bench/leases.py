@@ -14,10 +14,10 @@ AT_ONCE = 1000					# leases in one renewal
 TABLE = """CREATE TABLE IF NOT EXISTS lease (key text PRIMARY KEY,
  leader_id text NOT NULL, valid_until timestamptz NOT NULL)"""
 
-TAKE = "SELECT le_lease(:leased, '15 s', identity => 'me') AS token \\gset\n"
-PAIR = (NOTHING, TAKE + "SELECT le_resign(:leased, :token)")
-PAIR_BY_HAND = (NOTHING, UPSERT.format(key=":leased", leader="'me'")
-                + ";\nDELETE FROM lease WHERE key = :leased AND leader_id = 'me'")
+TAKE = "SELECT le_lease(:name, '15 s', identity => 'me') AS token \\gset\n"
+PAIR = (NOTHING, TAKE + "SELECT le_resign(:name, :token)")
+PAIR_BY_HAND = (NOTHING, UPSERT.format(key=":name", leader="'me'")
+                + ";\nDELETE FROM lease WHERE key = :name AND leader_id = 'me'")
 NEXT = "\\set turn :turn + 1\n"
 NAME = "'held ' || :client_id || '/' || :turn"
 # a lease long enough for what follows
