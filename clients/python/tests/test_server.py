@@ -177,6 +177,13 @@ def test_s06_leader_and_follow(election: str, db: Any) -> None:
     assert (leader.token, leader.identity, leader.value) == (term.token, "one", None)
     term.proclaim(db, "host:1")
     until(lambda: seen[-1].value == "host:1")
+    with pytest.raises(leader_election.PermanentError, match="schema") as wrong:
+        leader_election.leader(connect, election, schema="nowhere")
+    assert wrong.value.kind == "extension"
+    assert isinstance(wrong.value.__cause__, psycopg.errors.InvalidSchemaName)
+    with pytest.raises(leader_election.LeaderElectionError) as refused:
+        leader_election.leader(lambda: psycopg.connect("host=127.0.0.1 port=1"), election)
+    assert refused.value.kind == "broken"
     with pytest.raises(psycopg.errors.StringDataRightTruncation):
         term.proclaim(db, "x" * 8193)
     here = "pg_stat_activity WHERE datname = current_database() AND query LIKE %s"

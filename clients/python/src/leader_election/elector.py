@@ -353,7 +353,9 @@ class Machine:
     def _connection_lost(self, error: LeaderElectionError) -> None:
         if self._holds():
             text = f"leadership of {self.term.election} is lost: {error}"
-            self._lose(LostError("lost", text, error.sqlstate, error.hint))
+            lost = LostError("lost", text, error.sqlstate, error.hint)
+            lost.__cause__ = error.__cause__
+            self._lose(lost)
         elif self._over and self._over.kind == "in doubt":
             self._over = error
 

@@ -59,8 +59,12 @@ class PermanentError(LeaderElectionError):
 def permanent(error: LeaderElectionError) -> PermanentError | None:
     """Return the permanent error that an error of a bid is, or None."""
     cause = CAUSES.get(error.sqlstate, "argument" if error.sqlstate[:2] in ("22", "42") else "")
+    if not cause:
+        return None
     message = POOLED if cause == POOLER else str(error)
-    return PermanentError(cause, message, error.sqlstate, error.hint) if cause else None
+    made = PermanentError(cause, message, error.sqlstate, error.hint)
+    made.__cause__ = error.__cause__
+    return made
 
 
 def tried(error: BaseException | None) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from .elector import Machine
-from .errors import POOLER, LeaderElectionError
+from .errors import POOLER, LeaderElectionError, permanent
 from .follow import Leader
 from .options import Statement
 from .psycopg import Link
@@ -345,7 +345,12 @@ class Driver:
 
     async def now(self) -> Leader | None:
         """Return the present leader, or None."""
-        _, *found = await self.once(*self.machine.statement("observe"))
+        try:
+            _, *found = await self.once(*self.machine.statement("observe"))
+        except Exception as error:
+            kind = "timeout" if isinstance(error, TimeoutError) else "broken"
+            failed = LeaderElectionError.of(error, kind)
+            raise await self._conclude(permanent(failed) or failed) or failed from error
         return Leader(*found) if found[0] is not None else None
 
     def _act_told(self, *leader: Any) -> None:

@@ -150,7 +150,7 @@ class Follower(BaseFollower):
 
 
 def leader(connect: Connect, election: str, *, schema: str | None = None) -> Leader | None:
-    """Return the present leader, or None."""
+    """Return the present leader, or None. Raises ``LeaderElectionError``."""
     driver = ThreadDriver(FollowMachine(Options(connect, election, schema=schema)))
     found: Leader | None = start(lambda: block(driver.now())).result()
     return found
