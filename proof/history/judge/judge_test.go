@@ -324,6 +324,12 @@ var good = map[string]func(*script){
 		s.edition()
 		s.runsAnew("COMMIT", event.Unknown)
 	},
+	"a lease of the SQL edition runs anew, and an earlier bid of that session was canceled": func(s *script) {
+		s.edition()
+		s.runsAnew("ROLLBACK", event.True)
+		s.call(110, 120, event.Record{Client: 2, Do: event.Wait, Scope: event.Session}, event.Unknown, 0)
+		s.call(122, 125, event.Record{Client: 2, Do: event.Am}, event.False, 0)
+	},
 	"a heartbeat of the SQL edition is committed late": func(s *script) {
 		s.edition()
 		s.beatsLate()

@@ -87,13 +87,21 @@ func (e *election) addWin(c *call) {
 	} else {
 		t.session = c.session
 		for _, m := range e.mayWin {
-			if m.session == c.session && m.At < c.At && m.lasts() {
+			if m.session == c.session && m.At < c.At && m.lasts() && !e.foundOver(m, c) {
 				t.start = min(t.start, m.At)
 				t.mixed = t.mixed || m.scope() != t.scope
 			}
 		}
 	}
 	e.known[t.token] = t
+}
+
+// foundOver says whether the session has found between two of its calls that it does not lead.
+func (e *election) foundOver(m, c *call) bool {
+	return slices.ContainsFunc(e.calls, func(found *call) bool {
+		return found.session == c.session && found.Do == event.Am && found.scope() == event.Session &&
+			found.is(event.False) && m.At < found.At && found.At < c.At
+	})
 }
 
 // shown returns the term of a token that a call has shown.  If no bid is known to have won it, then one of those did
