@@ -158,6 +158,7 @@ type Elector struct {
 	ctx     context.Context
 	job     Job
 	cancel  context.CancelCauseFunc // of the job
+	result  error                   // of the job
 	reports chain
 }
 
@@ -189,7 +190,7 @@ func New(pool *pgxpool.Pool, election string, options *Options) (*Elector, error
 // Errors are reported to Options.OnError and do not end Run, except for a
 // [PermanentError], which it returns.
 func (e *Elector) Run(ctx context.Context, job Job) error {
-	_, err := e.run(ctx, job, e.m.campaign)
+	_, err := e.run(ctx, job, false, e.m.campaign)
 	return err
 }
 
@@ -199,17 +200,18 @@ func (e *Elector) Run(ctx context.Context, job Job) error {
 //
 // If another one leads, TryRun returns false and no error. It returns the error
 // of the job; [ErrLost] or [ErrInDoubt], if leadership was lost before the job
-// had ended; that of the last attempt, if that has failed; or a
-// [PermanentError]. Other errors are reported to Options.OnError.
+// had ended; that of the last attempt, if that has failed; a [PermanentError];
+// or that of ctx, if it has ended the campaign, or the job, which has returned
+// an error then. Other errors are reported to Options.OnError.
 func (e *Elector) TryRun(ctx context.Context, wait time.Duration, job Job) (ran bool, err error) {
-	ran, err = e.run(ctx, job, func() { e.m.onTry(wait) })
+	ran, err = e.run(ctx, job, true, func() { e.m.onTry(wait) })
 	if own, ok := err.(caughtError); ok { // the job's
 		err = own.error
 	}
 	return ran, err
 }
 
-func (e *Elector) run(ctx context.Context, job Job, begin func()) (ran bool, err error) {
+func (e *Elector) run(ctx context.Context, job Job, once bool, begin func()) (ran bool, err error) {
 	if job == nil || e.called.Swap(true) {
 		return false, errors.New("leaderelection: the job is nil, or Run or TryRun was called before")
 	}
@@ -222,7 +224,11 @@ func (e *Elector) run(ctx context.Context, job Job, begin func()) (ran bool, err
 	case <-e.reports.last:
 	case <-time.After(time.Second): // OnError hangs
 	}
-	if err == nil && e.m.stopping && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	cut := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	if once {
+		cut = !e.m.ran || e.result != nil
+	}
+	if err == nil && e.m.stopping && cut {
 		err = ctx.Err()
 	}
 	return e.m.ran, err
@@ -257,7 +263,7 @@ func (e *Elector) begin(term *Term) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(e.ctx))
 	e.cancel = cancel
 	go func() {
-		err := caughtIn(ctx, func() error { return e.job(ctx, term) })
+		err := caughtIn(ctx, func() error { e.result = e.job(ctx, term); return e.result })
 		cancel(nil)
 		e.post(func() { e.m.onReturned(err) })
 	}()

@@ -326,6 +326,29 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// A job that was cut short, or has not run, is not taken for one that is done.
+func TestCancelledTry(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(context.Background())
+		if early {
+			cancel()
+		}
+		ran, err := made(t, Options{}, none).TryRun(ctx, 0, func(ctx context.Context, _ *Term) error {
+			cancel()
+			<-ctx.Done()
+			return fmt.Errorf("step 2: %w", ctx.Err())
+		})
+		if ran == early || err != context.Canceled {
+			t.Error(early, ran, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ran, err := made(t, Options{}, none).TryRun(ctx, 0, func(context.Context, *Term) error { cancel(); return nil })
+	if !ran || err != nil {
+		t.Error("a job that has ended: ", ran, err)
+	}
+}
+
 func TestHealthHandler(t *testing.T) {
 	e, err := New(new(pgxpool.Pool), "billing", nil)
 	if err != nil {
