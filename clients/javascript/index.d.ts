@@ -117,7 +117,8 @@ export class Elector {
    * ran, and what it returned. Can be called once, instead of `run`.
    *
    * Fails with what the job fails with, also if it was stopped; with a {@link LostError} if
-   * leadership was lost before the job had ended; and with the last error if no bid was answered.
+   * leadership was lost before the job had ended; with the last error if no bid was answered; and
+   * with the signal's reason if that was aborted before the job has begun.
    *
    * @throws {PermanentError}
    */
@@ -144,6 +145,7 @@ export class LeaderElectionError extends Error {
   /** The SQLSTATE, if the server has reported the error. */
   readonly code: string | undefined
   readonly hint: string | undefined
+  readonly cause?: unknown
   readonly election?: string
 }
 

@@ -209,6 +209,7 @@ export class Elector {
       return { ran: true, value: await this.#drive(job, signal, 'try', wait) }
     } catch (/** @type {any} */ error) {
       if (error.kind !== 'denied') throw error.kind === 'job' ? error.cause : error
+      signal?.throwIfAborted()
       return { ran: false, value: undefined }
     }
   }

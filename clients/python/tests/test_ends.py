@@ -421,6 +421,22 @@ def test_run_inside_of_a_running_loop(monkeypatch: Any) -> None:
     assert asyncio.run(main()) is True and len(terms) == 1
 
 
+def test_a_job_that_a_stop_has_cancelled_has_not_run_to_its_end(monkeypatch: Any) -> None:
+    Server(monkeypatch).renews = True
+
+    async def main() -> None:
+        elector = AsyncElector(print, "e", ttl=5)
+
+        async def job(term: Any) -> None:
+            elector.stop()
+            await asyncio.sleep(60)
+
+        with pytest.raises(asyncio.CancelledError):
+            await elector.try_run(job)
+
+    asyncio.run(main())
+
+
 def test_runs_once(monkeypatch: Any) -> None:
     Server(monkeypatch).renews = True
     elector = Elector(print, "e", ttl=5)

@@ -31,9 +31,13 @@ class AsyncElector(BaseElector[AsyncTerm]):
         """Run the job once, if elected within a time. Returns whether it ran.
 
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
-        and the last error if the last attempt failed. Can be called once, instead of ``run``.
+        the last error if the last attempt failed, and ``CancelledError`` if a stop has cancelled
+        the job. Can be called once, instead of ``run``.
         """
-        return tried(await self._driver.drive(job, "try", seconds(wait)))
+        ran = tried(await self._driver.drive(job, "try", seconds(wait)))
+        if self._driver.cut:
+            raise asyncio.CancelledError
+        return ran
 
 
 class AsyncFollower(BaseFollower):
@@ -52,7 +56,7 @@ class AsyncFollower(BaseFollower):
 
 
 async def leader(connect: Connect, election: str, *, schema: str | None = None) -> Leader | None:
-    """Return the present leader, or None."""
+    """Return the present leader, or None. Raises ``LeaderElectionError``."""
     return await Driver(FollowMachine(Options(connect, election, schema=schema))).now()
 
 

@@ -119,6 +119,7 @@ class Driver:
     _raised: BaseException | None = None  # by the job or a callback
     # numbers of calls of the job and callbacks: that has not returned, the last, that was cancelled
     _number = _calls = _told = 0
+    cut = False  # was the job, by a stop or a lost term?
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.options = machine, machine.options
@@ -317,7 +318,7 @@ class Driver:
                 failure = call.exception()
                 error = call.result() if failure is None else failure
             if call.cancelled() and number == self._told:
-                error = None
+                error, self.cut = None, True
             elif error is not None and not isinstance(error, FAILURES):
                 self._raised, error = error, None
                 self._put(("stop",))
