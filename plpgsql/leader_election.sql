@@ -1337,6 +1337,7 @@ RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, 
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
+	runs boolean;
 BEGIN
 	name := le._le_name(name);
 	PERFORM le._le_require_primary();
@@ -1358,8 +1359,10 @@ BEGIN
 	END IF;
 	UPDATE le.le_elections t SET renewed_at = clock_timestamp()
 	WHERE t.name = name COLLATE "C" AND t.token = e.token AND t.ended IS NULL
-		AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts);
-	RETURN FOUND;
+		AND clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts)
+	-- as in _le_renew, after a wait
+	RETURNING clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts) INTO runs;
+	RETURN FOUND AND runs;
 EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 COMMENT ON FUNCTION le.le_heartbeat(text, bigint) IS
@@ -1411,13 +1414,16 @@ COMMENT ON FUNCTION le.le_become_leader_xact(text, interval, text) IS
 -- WARNING, if it runs under another identity.
 -- With synchronous_commit = off, a crash can take a renewal back.  That does no
 -- harm, because all leases run anew for their ttl after a start.  But a ttl
--- that was raised must be durable.  The role is judged before the row is locked.
+-- that was raised must be durable.  The role is judged before the row is locked.  If
+-- the row was locked by a transaction that was rolled back, the time when the renewal
+-- began counts, and may have been long ago.
 CREATE OR REPLACE FUNCTION le._le_renew(name text, token bigint, ttl interval, identity text)
 	RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
+	runs boolean;
 BEGIN
 	FOR i IN 1 .. 2 LOOP
 		UPDATE le.le_elections t
@@ -1428,12 +1434,13 @@ BEGIN
 			AND COALESCE(identity = t.identity, true) AND (i = 2 OR COALESCE(ttl <= t.lasts, true)
 				AND pg_sequence_last_value('le.le_origin_seq') = le._le_origin())
 			AND t.token > COALESCE(pg_sequence_last_value('le.le_void_seq'), 0)
-			AND le._le_has_role(t.role);
+			AND le._le_has_role(t.role)
+		RETURNING clock_timestamp() < le._le_deadline(t.scope, t.renewed_at, t.lasts) INTO runs;
 		IF FOUND THEN
 			IF i = 2 THEN
 				PERFORM le._le_durable();
 			END IF;
-			RETURN true;
+			RETURN runs;
 		END IF;
 		-- after a restart, a lease runs anew once the start was noticed; in a copy, none runs
 		PERFORM le._le_require_primary();

@@ -699,6 +699,27 @@ subtest 'a bid with another heartbeat waits until the term is over' => sub {
 	end_session($leader, $other);
 };
 
+# The row is unchanged then, so that the server does not judge it again
+subtest 'a renewal or heartbeat that waits until the term is over' => sub {
+	my ($leader, $open, $other) = map { session($node, %as_app) } 1 .. 3;
+	ask($leader, q{SELECT le_try_become_leader('waited', '500 ms')});
+	my %tokens = (waited => ask($leader, q{SELECT le_token('waited')}), leased => ask($leader, q{SELECT le_lease('leased', '500 ms')}));
+	foreach my $call ([ waited => 'le_heartbeat' ], [ leased => 'le_renew' ])
+	{
+		my ($name, $function) = @$call;
+		is(ask($open, 'BEGIN', "SELECT $function('$name', $tokens{$name})"), 't', "$function in an open transaction");
+		post($leader, "SELECT $function('$name', $tokens{$name})");
+		waits_for_lock($leader, 'another waits for it');
+		my $over = ask($admin, q{SELECT clock_timestamp() + interval '500 ms'});
+		ok(ask_until($admin, "SELECT clock_timestamp() > '$over'"), 'the term is over');
+		ask($open, 'ROLLBACK');
+		is(collect($leader), 'f', 'and is not said to run');
+		is(ask($other, "SELECT le_lease('$name', '1 min') > 0"), 't', 'another one is elected');
+		$tokens{leased} = ask($leader, q{SELECT le_lease('leased', '500 ms')}) if $name eq 'waited';
+	}
+	end_session($leader, $open, $other);
+};
+
 # As ANALYZE and autovacuum run the functions of indexes: the session's user is another role
 subtest 'code of another role in a security-restricted operation' => sub {
 	my $token = ask($admin, q{SELECT le_lease('mine', '1 min')});
