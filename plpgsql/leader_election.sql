@@ -405,29 +405,34 @@ BEGIN
 	RETURN timeout;
 END $$;
 
--- Return the text as JSON in ASCII, which every client's encoding contains
+-- Return the text as JSON in ASCII, which every client's encoding contains.  What
+-- cannot be converted, such as bytes in SQL_ASCII, is taken for Latin 1: the identity
+-- of a leader must not keep the next one from being elected.
 CREATE OR REPLACE FUNCTION le._le_json(value text) RETURNS text LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
 	json text := to_json(value)::text;
+	utf8 bytea := convert_to(json, 'SQL_ASCII');	-- as it is
 	ascii text := '';
-	c text;
-	b bytea;
+	b integer;
 	code integer;
 BEGIN
-	IF octet_length(convert_to(json, 'UTF8')) = char_length(json)
-		AND getdatabaseencoding() <> 'SQL_ASCII' THEN
+	IF json !~ '[^ -~]' THEN
 		RETURN json;
 	END IF;
-	FOREACH c IN ARRAY string_to_array(json, NULL) LOOP
-		b := convert_to(c, 'UTF8');
-		code := get_byte(b, 0);
-		IF octet_length(b) > 1 THEN
-			code := code & (127 >> octet_length(b));
-			FOR i IN 1 .. octet_length(b) - 1 LOOP
-				code := (code << 6) | (get_byte(b, i) & 63);
-			END LOOP;
+	BEGIN
+		IF getdatabaseencoding() = 'SQL_ASCII' THEN
+			RAISE untranslatable_character;
 		END IF;
-		ascii := ascii || CASE WHEN code < 128 THEN c
+		utf8 := convert_to(json, 'UTF8');
+	EXCEPTION WHEN OTHERS THEN
+		utf8 := convert(utf8, 'LATIN1', 'UTF8');
+	END;
+	FOR i IN 0 .. octet_length(utf8) - 1 LOOP
+		b := get_byte(utf8, i);
+		code := CASE WHEN b < 128 THEN b WHEN b < 192 THEN (code << 6) | (b & 63)
+			ELSE b & (CASE WHEN b < 224 THEN 31 WHEN b < 240 THEN 15 ELSE 7 END) END;
+		CONTINUE WHEN i + 1 < octet_length(utf8) AND (get_byte(utf8, i + 1) & 192) = 128;
+		ascii := ascii || CASE WHEN code < 128 THEN chr(code)
 			WHEN code < 65536 THEN chr(92) || 'u' || lpad(to_hex(code), 4, '0')
 			ELSE chr(92) || 'u' || to_hex(55232 + (code >> 10)) || chr(92) || 'u' ||
 				to_hex(56320 + (code & 1023)) END;

@@ -771,6 +771,21 @@ subtest 'a name with a collation' => sub {
 	end_session($app);
 };
 
+subtest 'an identity that UTF-8 lacks' => sub {
+	foreach my $case ([ windows => 'WIN1252', 'chr(129)', '81' ], [ ascii => 'SQL_ASCII', q{E'\\xff'}, 'ff' ])
+	{
+		my ($database, $encoding, $character, $code) = @$case;
+		$node->safe_psql('postgres', "CREATE DATABASE $database ENCODING '$encoding' LOCALE 'C' TEMPLATE template0; GRANT CREATE ON DATABASE $database TO le_own");
+		sql_edition_database($node, $database);
+		my ($mallory, $app) = map { session($node, user => $_, db => $database) } qw(mallory app);
+		ask($mallory, "SELECT le_lease('job', '100 ms', identity => $character)");
+		ask($app, 'SET leader_election.notify = on', 'LISTEN leader_election');
+		ok(ask_until($app, q{SELECT le_lease('job', '1 min') > 0}, 't', 10), "$encoding: the next leader is elected");
+		like((next_notification($app, 10, sub { 1 }) // { payload => 'none' })->{payload}, qr/"identity": "\\u00$code"/, 'and announces the end of that term');
+		end_session($mallory, $app);
+	}
+};
+
 subtest 'hostile roles' => sub {
 	my ($leader, $mallory) = (session($node, %as_app), session($node, user => 'mallory'));
 	ask($leader, q{SELECT le_try_become_leader('crown', identity => 'me')});
