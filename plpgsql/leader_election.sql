@@ -2172,20 +2172,22 @@ BEGIN
 		SELECT l.key, l.pid, bool_or(l.granted) AS granted FROM le._le_locks() l GROUP BY 1, 2)
 	SELECT e.name, hashtextextended(e.name, 0), e.scope, le._le_shown_identity(e), e.token,
 		CASE WHEN e.scope <> 'lease' THEN e.pid END, e.role, e.since,
-		(SELECT count(*) FROM locks l WHERE l.key = ~e.beacon
-			AND (l.pid <> e.pid OR e.scope = 'lease')),
+		count(c.key),
 		CASE e.scope WHEN 'lease' THEN e.lasts END, CASE e.scope WHEN 'session' THEN e.lasts END,
 		CASE e.scope WHEN 'lease' THEN e.renewed_at END, CASE e.scope WHEN 'lease'
 			THEN e.renewals END,
 		le._le_deadline(e.scope, e.renewed_at, e.lasts) - now,
 		(SELECT v.value FROM le.le_values v WHERE v.name = e.name AND v.token = e.token)
 	FROM le.le_elections e
+	-- a join and no subquery, as any role can take many locks and leases
+	LEFT JOIN locks c ON c.key = ~e.beacon AND (c.pid <> e.pid OR e.scope = 'lease')
 	WHERE e.name = ANY (names COLLATE "C") AND e.token > void AND e.ended IS NULL
 		AND CASE WHEN e.xact = pg_current_xact_id_if_assigned() THEN true
 			WHEN e.scope = 'transaction'
 				OR now >= le._le_deadline(e.scope, e.renewed_at, e.lasts) THEN false
 			ELSE e.scope = 'lease' OR EXISTS (SELECT FROM locks l WHERE l.key = e.beacon
-				AND l.pid = e.pid AND l.granted) END;
+				AND l.pid = e.pid AND l.granted) END
+	GROUP BY e.name;
 EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 

@@ -929,6 +929,13 @@ subtest 'limits' => sub {
 		ask($_, 'ROLLBACK') foreach $mallory, $app;
 		ask($admin, 'RESET lock_timeout', 'UPDATE le.le_settings SET elects = true');
 	}
+	# the view takes time in proportion to leases and locks, not to their product
+	ask($admin, q{INSERT INTO le.le_elections SELECT (jsonb_populate_record(e, jsonb_build_object('name', 'flood ' || i, 'token', nextval('le.le_token_seq'), 'beacon', i,
+		'lasts', '1 h', 'ended', NULL))).* FROM le.le_elections e, generate_series(1, 10000) i WHERE e.name = 'not of mallory'});
+	my $seconds = sub { my $from = monotonic(); is(ask($app, 'SELECT count(*) >= 10000 FROM le_leaders'), 't', 'all leases'); return monotonic() - $from; };
+	my $before = $seconds->();
+	ask($mallory, 'SELECT count(pg_advisory_lock(i)) FROM generate_series(1, 3000) i');
+	cmp_ok($seconds->(), '<', 1 + 5 * $before, 'and many locks');
 	end_session($mallory, $app);
 };
 
