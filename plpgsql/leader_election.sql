@@ -2258,8 +2258,8 @@ BEGIN
 	FROM locks l
 	JOIN le.le_elections e ON e.beacon = ~l.key
 	WHERE l.pid <> pg_backend_pid()
-		AND NOT EXISTS (SELECT FROM locks b WHERE b.pid = l.pid
-			AND (b.key = e.beacon OR b.key = l.key AND b.mode = 'ShareLock'));
+		AND NOT EXISTS (SELECT FROM locks b WHERE b.pid = l.pid AND b.key = e.beacon)
+		AND NOT EXISTS (SELECT FROM locks b WHERE b.pid = l.pid AND b.key = l.key AND b.mode = 'ShareLock');
 EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 
