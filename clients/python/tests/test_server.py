@@ -321,6 +321,9 @@ def test_every_with_a_connection_in_a_transaction(election: str, db: Any) -> Non
 
 def test_every_with_a_pool(election: str, db: Any) -> None:
     due: list[datetime] = []
+    db.execute("SELECT le_try_become_leader(%s)", (election,))
+    db.execute("SELECT le_once(%s, '0044-03-15 BC')", (election,))
+    db.execute("SELECT le_resign(%s)", (election,))
     with ConnectionPool(DIRECT, min_size=1) as pool:
         job = threads.every(pool.connection, 1, lambda _, time: due.append(time))
         program = Program("threads", election, job=job)

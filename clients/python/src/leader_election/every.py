@@ -99,7 +99,7 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                         cursor = connection.cursor(row_factory=tuple_row)
                         await settled(cursor.execute(times, (term.election,)))
                         row = await settled(cursor.fetchone())
-                    now, done = (e and datetime.fromtimestamp(float(e), UTC) for e in row)
+                    now, done = (e and datetime.fromtimestamp(max(float(e), 0), UTC) for e in row)
                     last = last or done or now
                     time, then = due(schedule, last, now)
                     if time:
