@@ -276,6 +276,16 @@ COMMIT;
 SELECT le_am_leader('again', :inner), le_am_leader('again', :outer);
 SELECT count(*), bool_and(token = :outer) FROM le_leases WHERE name = 'again' AND ttl > '0';
 SELECT le_resign('again', :outer);
+-- a bid that fails there before it takes the lock leaves that alone
+SELECT le_declare('again', max_ttl => '1 min');
+BEGIN;
+SELECT le_resign('again', le_lease('again', '1 min'));
+SAVEPOINT s;
+SELECT le_lease('again', '1 hour');
+ROLLBACK TO s;
+TABLE advisory;
+COMMIT;
+SELECT le_undeclare('again');
 
 -- what a transaction cleared away that was rolled back is cleared away later
 SELECT count(le_lease('one-off ' || i, '100 ms')) FROM generate_series(1, 60) i;

@@ -613,13 +613,15 @@ begin_elected(const LeBid *bid, const LeIdentity *identity)
  * in_line, after a wait.  Return the token, or 0.
  *
  * This session must not lead the election.  An error is told when the
- * election's lock is released: a client need not read it.
+ * election's lock is released: a client need not read it.  But the transaction
+ * keeps the lock of a lease that it has given up.
  */
 int64
 le_run_bid(LeBid *bid, const LeIdentity *identity, bool in_line)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile int64 token = 0;
+	bool		had_lock = le_has_lock(&bid->election.key);
 
 	PG_TRY();
 	{
@@ -635,7 +637,7 @@ le_run_bid(LeBid *bid, const LeIdentity *identity, bool in_line)
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
-		if (le_find_grant(&bid->election) == NULL)
+		if (!had_lock && le_find_grant(&bid->election) == NULL)
 			le_abandon_term(&bid->election);
 		ReThrowError(error);
 	}
