@@ -300,7 +300,9 @@ public final class LeaderElection {
   private static void checkBytes(String what, @Nullable String text, int most) {
     int length = text == null ? 1 : text.getBytes(UTF_8).length;
     boolean good = text == null || text.indexOf('\0') < 0 && length >= 1 && length <= most;
-    check(good, what + " must have 1 to " + most + " bytes, none of them zero");
+    // each half of a surrogate pair would become the same character
+    good &= text == null || UTF_8.newEncoder().canEncode(text);
+    check(good, what + " must have 1 to " + most + " bytes in UTF-8, none of them zero");
   }
 
   private static void checkLength(String what, @Nullable Duration length, Duration least) {
