@@ -230,7 +230,7 @@ public final class Elector extends Run {
     try {
       working.start();
     } catch (OutOfMemoryError e) { // there can be no thread now
-      returned(working, LeaderElectionException.of(kind, e));
+      returned(working, new LeaderElectionException(kind, "there is no thread for it", e));
     }
   }
 
@@ -248,8 +248,8 @@ public final class Elector extends Run {
     Thread thread = working;
     if (thread == null || !events.isEmpty()) return;
     if (!thread.isAlive()) {
-      Throwable dead = new IllegalStateException("its thread has died");
-      returned(thread, LeaderElectionException.of(ErrorKind.JOB, dead));
+      String dead = "the job's thread has died";
+      returned(thread, new LeaderElectionException(ErrorKind.JOB, dead, null));
     } else if (machine.stopping) {
       String stack = Arrays.toString(thread.getStackTrace());
       // a shutdown hook waits for this elector, and the thread for the hook

@@ -8,6 +8,7 @@ import java.time.LocalDateTime;
 import java.time.ZoneId;
 import java.time.temporal.ChronoUnit;
 import java.time.zone.ZoneOffsetTransition;
+import java.util.concurrent.Callable;
 import java.util.function.Function;
 import javax.sql.DataSource;
 
@@ -65,17 +66,17 @@ record Every(
   public void run(Term term) throws InterruptedException {
     for (Instant last = null; !term.cancelled; Thread.sleep(term.cancelled ? 0 : 1000)) {
       try {
-        Connection connection = dataSource.getConnection();
+        Connection connection = Jdbc.within(5, "connection", dataSource::getConnection, Jdbc::cut);
         // an interrupt does not reach a statement that waits for the server
         term.atCancellation(() -> Jdbc.cut(connection));
         try {
-          for (; ; Thread.sleep(1000)) last = look(connection, term, last);
+          for (; !term.cancelled; Thread.sleep(term.cancelled ? 0 : 1000))
+            last = look(connection, term, last);
         } finally {
           Jdbc.cut(connection); // a pool does not get it back in a transaction
         }
       } catch (Throwable e) {
         term.report(e);
-        Thread.interrupted(); // by the task; if by the elector, the term is cancelled
       }
     }
   }
@@ -84,19 +85,28 @@ record Every(
   private Instant look(Connection connection, Term term, Instant after) throws Exception {
     term.heartbeat();
     connection.setAutoCommit(true);
-    Object[] row = term.times(connection);
+    Object[] row = asked(() -> term.times(connection));
     Instant now = ((Timestamp) row[0]).toInstant();
     Instant recorded = row[1] == null ? now : ((Timestamp) row[1]).toInstant();
     Due due = due(after == null ? recorded : after, now);
     if (due.latest == null) return due.last;
     connection.setAutoCommit(false);
-    if (term.once(connection, due.latest)) {
+    if (asked(() -> term.once(connection, due.latest))) {
       task.run(connection, due.latest, term);
+      Thread.interrupted(); // by the task; if by the elector, the term is cancelled
       // a commit can roll back without a word, after an error that the task has caught
-      if (term.once(connection, due.latest))
+      if (asked(() -> term.once(connection, due.latest)))
         throw new IllegalStateException("the task has rolled back");
     }
-    connection.commit();
+    asked(
+        () -> {
+          connection.commit();
+          return null;
+        });
     return due.last;
+  }
+
+  private static <T> T asked(Callable<T> question) throws Exception {
+    return Jdbc.within(5, "answer", question, late -> {});
   }
 }

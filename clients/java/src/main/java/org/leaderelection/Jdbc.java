@@ -4,6 +4,7 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -11,6 +12,7 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.BiConsumer;
+import java.util.function.Consumer;
 import javax.sql.DataSource;
 import org.postgresql.PGConnection;
 import org.postgresql.PGStatement;
@@ -179,6 +181,36 @@ final class Jdbc {
     closed = true;
     thread.shutdownNow(); // also ends a wait for a pool's connection
     if (connection != null) cut(connection);
+  }
+
+  /**
+   * Calls what can hang on a thread of its own, for some seconds at most, and then interrupts it. A
+   * late result is given away.
+   */
+  static <T> T within(int seconds, String name, Callable<T> code, Consumer<T> late)
+      throws Exception {
+    CompletableFuture<T> result = new CompletableFuture<>();
+    Runnable call =
+        () -> {
+          try {
+            T value = code.call();
+            if (!result.complete(value)) late.accept(value);
+          } catch (Throwable e) {
+            result.completeExceptionally(e);
+          }
+        };
+    Thread thread = daemon(name, call);
+    thread.start();
+    try {
+      return result.get(seconds, TimeUnit.SECONDS);
+    } catch (ExecutionException e) {
+      throw Elector.<Exception>unchecked(e.getCause());
+    } catch (InterruptedException | TimeoutException e) {
+      if (!result.cancel(false)) return result.get();
+      thread.interrupt(); // also ends a wait for a pool's connection
+      String silent = "no " + name + " for " + seconds + " s";
+      throw e instanceof InterruptedException ? e : new TimeoutException(silent);
+    }
   }
 
   static void cut(Connection connection) {

@@ -18,6 +18,7 @@ import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
@@ -50,8 +51,12 @@ class EndsTest {
     ENDS.put("toString", BadText::new);
     ENDS.put("SQLSTATE", BadState::new);
     ENDS.put("getCause", BadCause::new);
+    ENDS.put("text that is null", NullText::new);
+    ENDS.put("text that hangs", HangingText::new);
+    ENDS.put("SQLSTATE that hangs", HangingState::new);
   }
 
+  private static volatile CountDownLatch hang = new CountDownLatch(1);
   private final List<Elector> electors = new ArrayList<>();
 
   private static int overflow() {
@@ -94,6 +99,45 @@ class EndsTest {
     }
   }
 
+  private static final class NullText extends Exception {
+    private static final long serialVersionUID = 1;
+
+    @Override
+    public String toString() {
+      return null;
+    }
+  }
+
+  private static final class HangingText extends Exception {
+    private static final long serialVersionUID = 1;
+
+    @Override
+    public String getMessage() {
+      return hang();
+    }
+  }
+
+  private static final class HangingState extends SQLException {
+    private static final long serialVersionUID = 1;
+
+    @Override
+    public String getSQLState() {
+      return hang();
+    }
+  }
+
+  /** Returns at the end of the test, whatever interrupts it. */
+  private static String hang() {
+    for (CountDownLatch end = hang; end.getCount() > 0; ) {
+      try {
+        end.await();
+      } catch (InterruptedException e) {
+        // go on
+      }
+    }
+    return "hung";
+  }
+
   /** An elector that runs, and whose user's code fails once, at one place. */
   private final class Copy {
     final FakeDatabase database = new FakeDatabase();
@@ -108,7 +152,7 @@ class EndsTest {
       LeaderElection.Builder election = LeaderElection.builder(database.source(), name);
       if (lease) election.ttl(Duration.ofSeconds(15));
       database.opening = () -> fail(place.equals("connect"), end);
-      database.asking = () -> fail(place.equals("statement"), end);
+      database.asking = sql -> fail(place.equals("statement"), end);
       election.onElected(term -> sneak(() -> fail(place.equals("elected"), end)));
       election.onOusted((term, reason) -> sneak(() -> fail(place.equals("ousted"), end)));
       if (!place.equals("logger")) {
@@ -295,6 +339,62 @@ class EndsTest {
     }
   }
 
+  /** A connection, or a question, that hangs is reported, and a stop does not wait for it. */
+  @ParameterizedTest
+  @CsvSource({
+    "connect, no connection for 5 s",
+    "SELECT clock, no answer for 5 s",
+    "SELECT le_once, no answer for 5 s",
+    "commit, no answer for 5 s"
+  })
+  void everyThatHangs(String place, String message) throws Exception {
+    FakeDatabase hanging = new FakeDatabase();
+    hanging.opening = () -> place.equals("connect") ? hang() : null;
+    hanging.asking = sql -> sql.startsWith(place) ? hang() : null;
+    List<String> errors = new CopyOnWriteArrayList<>();
+    Elector elector =
+        LeaderElection.builder(new FakeDatabase().source(), "e")
+            .onError(error -> errors.add(error.getMessage()))
+            .build()
+            .newElector();
+    electors.add(elector);
+    Job every =
+        LeaderElection.of(hanging.source(), "e")
+            .every(Duration.ofSeconds(1), (transaction, due, term) -> {});
+    Thread run = new Thread(() -> elector.run(every));
+    run.start();
+    UnitTest.until(() -> errors.size() == 1);
+    assertTrue(errors.get(0).endsWith(message), errors.get(0));
+    UnitTest.until(() -> hanging.opened.get() == 2); // it tries again
+    elector.stop();
+    run.join(1000);
+    assertFalse(run.isAlive());
+    assertEquals(1, elector.terms());
+    hang.countDown();
+    UnitTest.until(() -> hanging.aborted.get() >= 2);
+  }
+
+  /** What a task leaves behind in its thread is no reason to stop what comes after it. */
+  @Test
+  void everyWithATaskThatIsInterrupted() throws Exception {
+    List<Instant> done = new CopyOnWriteArrayList<>();
+    FakeDatabase database = new FakeDatabase();
+    LeaderElection election = LeaderElection.of(database.source(), "e");
+    Task task =
+        (transaction, due, term) -> {
+          done.add(due);
+          Thread.currentThread().interrupt();
+        };
+    Elector elector = election.newElector();
+    electors.add(elector);
+    Thread run = new Thread(() -> elector.run(election.every(Duration.ofSeconds(1), task)));
+    run.start();
+    UnitTest.until(() -> done.size() == 3);
+    assertEquals(0, elector.errors());
+    assertEquals(0, database.aborted.get());
+    elector.close();
+  }
+
   @ParameterizedTest
   @ValueSource(longs = {Long.MIN_VALUE, -1, 0, Long.MAX_VALUE})
   void scheduleThatStands(long seconds) throws Exception {
@@ -323,6 +423,8 @@ class EndsTest {
   @AfterEach
   void noThreadIsLeft() throws Exception {
     electors.forEach(Elector::stop);
+    hang.countDown();
+    hang = new CountDownLatch(1);
     new UnitTest().noThreadIsLeft();
   }
 }

@@ -22,10 +22,15 @@ final class FakeDatabase {
   volatile boolean autoCommit;
   private volatile long clock;
   volatile Callable<?> opening = () -> null;
-  volatile Callable<?> asking = () -> null;
+  volatile Asking asking = sql -> null;
   final AtomicInteger opened = new AtomicInteger();
   final AtomicInteger closed = new AtomicInteger();
   final AtomicInteger aborted = new AtomicInteger();
+
+  /** What the database does before it answers. */
+  interface Asking {
+    Object ask(String sql) throws Exception;
+  }
 
   /** Returns whether an elector runs its job. */
   static boolean leads() throws Exception {
@@ -55,11 +60,12 @@ final class FakeDatabase {
                     recorded.clear();
                     yield aborted.incrementAndGet();
                   }
+                  case "commit" -> asking.ask("commit");
                   case "getAutoCommit" -> autoCommit;
                   case "setAutoCommit" -> autoCommit = (Boolean) arguments[0];
                   case "prepareStatement" -> fake(PreparedStatement.class, (String) arguments[0]);
                   case "executeQuery" -> {
-                    asking.call();
+                    asking.ask(sql);
                     yield fake(ResultSet.class, sql);
                   }
                   case "getMetaData" -> fake(ResultSetMetaData.class, sql);
