@@ -8,6 +8,7 @@ import java.time.LocalDateTime;
 import java.time.ZoneId;
 import java.time.temporal.ChronoUnit;
 import java.time.zone.ZoneOffsetTransition;
+import java.util.Arrays;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
 import javax.sql.DataSource;
@@ -91,12 +92,14 @@ record Every(
     Due due = due(after == null ? recorded : after, now);
     if (due.latest == null) return due.last;
     connection.setAutoCommit(false);
-    if (asked(() -> term.once(connection, due.latest))) {
+    Object[] first = asked(() -> term.onceIn(connection, due.latest));
+    if (Boolean.TRUE.equals(first[0])) {
       task.run(connection, due.latest, term);
       Thread.interrupted(); // by the task; if by the elector, the term is cancelled
       // a commit can roll back without a word, after an error that the task has caught
-      if (asked(() -> term.once(connection, due.latest)))
-        throw new IllegalStateException("the task has rolled back");
+      Object[] again = asked(() -> term.onceIn(connection, due.latest));
+      if (!Arrays.equals(again, new Object[] {false, first[1]}))
+        throw new IllegalStateException("the task has ended its transaction");
     }
     asked(
         () -> {
@@ -106,7 +109,7 @@ record Every(
     return due.last;
   }
 
-  private static <T> T asked(Callable<T> question) throws Exception {
+  private static Object[] asked(Callable<Object[]> question) throws Exception {
     return Jdbc.within(5, "answer", question, late -> {});
   }
 }

@@ -80,7 +80,7 @@ public final class Term {
    * @throws IllegalStateException if autocommit is on
    */
   public boolean once(Connection transaction, Instant due) throws SQLException {
-    return Boolean.TRUE.equals(ask(transaction, onceSql(due)));
+    return Boolean.TRUE.equals(ask(transaction, onceSql(due))[0]);
   }
 
   /**
@@ -106,11 +106,16 @@ public final class Term {
     return machine.way.statement("once", election, "to_timestamp(" + time + "), " + token);
   }
 
-  private static Object ask(Connection transaction, String sql) throws SQLException {
+  /** Asks as {@link #once}, and which transaction this is. */
+  Object[] onceIn(Connection transaction, Instant due) throws SQLException {
+    return ask(transaction, onceSql(due) + ", txid_current()");
+  }
+
+  private static Object[] ask(Connection transaction, String sql) throws SQLException {
     if (transaction.getAutoCommit()) {
       throw new IllegalStateException("autocommit is on: there is no transaction to guard");
     }
-    return Jdbc.ask(transaction, new Way.Query(sql))[0];
+    return Jdbc.ask(transaction, new Way.Query(sql));
   }
 
   /**

@@ -2,6 +2,7 @@ package org.leaderelection;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -397,6 +398,23 @@ class ServerIT {
   @Test
   void s07EveryByCron() throws Exception {
     everyIsDoneOnce(LEASE, true);
+  }
+
+  @Test
+  void s07EveryReportsATaskThatHasCommitted() throws Exception {
+    List<Instant> times = new CopyOnWriteArrayList<>();
+    Task task =
+        (transaction, due, term) -> {
+          times.add(due);
+          transaction.commit();
+        };
+    Job every = LeaderElection.of(direct(), name).every(Duration.ofSeconds(1), task);
+    Copy one = new Copy(direct(), SESSION, every);
+    eventually(() -> one.errors.size() == 2);
+    assertEquals(
+        "the job has failed: java.lang.IllegalStateException: the task has ended its transaction",
+        one.errors.get(0).getMessage());
+    assertNotEquals(times.get(0), times.get(1)); // it was done
   }
 
   @ParameterizedTest
