@@ -9,9 +9,9 @@ import javax.sql.DataSource;
 import org.leaderelection.Elector;
 import org.leaderelection.LeaderElection;
 import org.springframework.beans.factory.ObjectProvider;
+import org.springframework.beans.factory.annotation.Qualifier;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
-import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.context.ApplicationEventPublisher;
 import org.springframework.context.annotation.Bean;
@@ -31,20 +31,22 @@ public class LeaderElectionAutoConfiguration {
   }
 
   @Bean
-  @ConditionalOnMissingBean
   LeaderElections leaderElections(
       LeaderOnlyPostProcessor methods,
-      ObjectProvider<DataSource> dataSource,
+      @Qualifier("leaderElectionDataSource") ObjectProvider<DataSource> own,
+      ObjectProvider<DataSource> usual,
       LeaderElectionProperties properties,
+      ObjectProvider<LeaderElectionCustomizer> customizers,
       ApplicationEventPublisher events) {
     return new LeaderElections(
         methods.names,
         name -> {
           LeaderElection.Builder election =
-              LeaderElection.builder(dataSource.getObject(), name)
+              LeaderElection.builder(own.getIfAvailable(usual::getObject), name)
                   .onElected(term -> events.publishEvent(new ElectedEvent(term)))
                   .onOusted((term, reason) -> events.publishEvent(new OustedEvent(term, reason)));
           properties.apply(election);
+          customizers.orderedStream().forEach(each -> each.customize(name, election));
           return election.build();
         });
   }

@@ -18,15 +18,18 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.leaderelection.Elector;
 import org.leaderelection.Term;
+import org.springframework.beans.factory.annotation.Value;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Import;
 import org.springframework.context.event.EventListener;
 import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.DataSourceUtils;
+import org.springframework.jdbc.datasource.DriverManagerDataSource;
 import org.springframework.scheduling.annotation.EnableScheduling;
 import org.springframework.scheduling.annotation.Scheduled;
 import org.springframework.transaction.annotation.Transactional;
@@ -115,6 +118,27 @@ class SpringBootTest {
   @EnableScheduling
   @Import({State.class, Inherits.class})
   static class InheritingApp {}
+
+  @Configuration
+  @EnableAutoConfiguration
+  @EnableScheduling
+  @Import({State.class, Inherits.class})
+  static class Customized {
+    @Bean
+    DataSource other() {
+      return new DriverManagerDataSource("jdbc:none:");
+    }
+
+    @Bean
+    DataSource leaderElectionDataSource(@Value("${spring.datasource.url}") String url) {
+      return new DriverManagerDataSource(url);
+    }
+
+    @Bean
+    LeaderElectionCustomizer customizer() {
+      return (election, options) -> options.identity("one of " + election);
+    }
+  }
 
   @Configuration
   @EnableAutoConfiguration
@@ -229,6 +253,14 @@ class SpringBootTest {
     int runs = one.runs.get();
     eventually(() -> one.runs.get() >= runs + 10);
     assertEquals(0, two.runs.get());
+  }
+
+  @Test
+  void customized() throws Exception {
+    State one = begin(Customized.class);
+    eventually(() -> one.runs.get() >= 1);
+    LeaderElections elections = copies.get(0).getBean(LeaderElections.class);
+    assertEquals("one of " + NAME, elections.electors().get(NAME).identity());
   }
 
   @Test
