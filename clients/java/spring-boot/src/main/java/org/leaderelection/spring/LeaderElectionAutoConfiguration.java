@@ -12,6 +12,7 @@ import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.annotation.Qualifier;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnExpression;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.context.ApplicationEventPublisher;
 import org.springframework.context.annotation.Bean;
@@ -21,6 +22,9 @@ import org.springframework.context.annotation.Configuration;
 @AutoConfiguration
 @EnableConfigurationProperties(LeaderElectionProperties.class)
 public class LeaderElectionAutoConfiguration {
+  private static final String HEALTH =
+      "${management.health.leader-election.enabled:${management.health.defaults.enabled:true}}";
+
   /** Is called by Spring. */
   public LeaderElectionAutoConfiguration() {}
 
@@ -90,6 +94,7 @@ public class LeaderElectionAutoConfiguration {
 
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(name = "org.springframework.boot.actuate.health.HealthIndicator")
+  @ConditionalOnExpression(HEALTH)
   static class HealthOfBoot3 {
     @Bean
     org.springframework.boot.actuate.health.HealthIndicator leaderElectionHealthIndicator(
@@ -110,6 +115,7 @@ public class LeaderElectionAutoConfiguration {
 
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(name = "org.springframework.boot.health.contributor.HealthIndicator")
+  @ConditionalOnExpression(HEALTH)
   static class HealthOfBoot4 {
     @Bean
     org.springframework.boot.health.contributor.HealthIndicator leaderElectionHealthIndicator(

@@ -16,6 +16,8 @@ import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.leaderelection.Elector;
 import org.leaderelection.Term;
 import org.springframework.beans.factory.annotation.Value;
@@ -261,6 +263,13 @@ class SpringBootTest {
     eventually(() -> one.runs.get() >= 1);
     LeaderElections elections = copies.get(0).getBean(LeaderElections.class);
     assertEquals("one of " + NAME, elections.electors().get(NAME).identity());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"leader-election", "defaults"})
+  void withoutHealth(String which) {
+    begin(InheritingApp.class, "management.health." + which + ".enabled=false");
+    assertFalse(copies.get(0).containsBean("leaderElectionHealthIndicator"));
   }
 
   @Test
