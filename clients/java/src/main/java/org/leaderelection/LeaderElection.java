@@ -12,6 +12,7 @@ import java.time.ZoneId;
 import java.util.HexFormat;
 import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -151,7 +152,7 @@ public final class LeaderElection {
 
     /**
      * Tells the candidates apart, in views, logs and warnings. By default the host name, the
-     * process ID and four random digits.
+     * process ID and four digits.
      *
      * @param identity the identity, of 1 to 255 bytes
      * @return this
@@ -286,15 +287,23 @@ public final class LeaderElection {
     }
   }
 
-  static String newIdentity() {
-    String host = "localhost";
-    try {
-      host = InetAddress.getLocalHost().getHostName();
-    } catch (UnknownHostException e) {
-      // it has no name
+  /** The default identities, of which the first asks for the name of the host. */
+  private static final class Identities {
+    static final AtomicInteger LAST = new AtomicInteger(ThreadLocalRandom.current().nextInt());
+    static final String PROCESS = host() + ":" + ProcessHandle.current().pid() + ":";
+
+    private static String host() {
+      try {
+        return InetAddress.getLocalHost().getHostName();
+      } catch (UnknownHostException e) {
+        return "localhost"; // it has no name
+      }
     }
-    short random = (short) ThreadLocalRandom.current().nextInt();
-    return host + ":" + ProcessHandle.current().pid() + ":" + HexFormat.of().toHexDigits(random);
+  }
+
+  static String newIdentity() {
+    short count = (short) Identities.LAST.incrementAndGet();
+    return Identities.PROCESS + HexFormat.of().toHexDigits(count);
   }
 
   private static void checkBytes(String what, @Nullable String text, int most) {

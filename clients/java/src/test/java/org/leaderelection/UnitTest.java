@@ -27,6 +27,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
+import java.util.stream.Stream;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -107,6 +108,7 @@ class UnitTest {
     Locale.setDefault(before);
     assertNotEquals(identity, election.build().newElector().identity());
     assertTrue(identity.matches(".+:" + ProcessHandle.current().pid() + ":[0-9a-f]{4}"), identity);
+    assertEquals(3000, Stream.generate(LeaderElection::newIdentity).limit(3000).distinct().count());
   }
 
   @Test
