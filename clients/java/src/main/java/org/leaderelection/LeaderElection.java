@@ -131,7 +131,7 @@ public final class LeaderElection {
   }
 
   /** The options for taking part in an election. */
-  public static final class Builder implements Cloneable {
+  public static final class Builder {
     final DataSource dataSource;
     final String election;
     @Nullable String identity;
@@ -148,6 +148,20 @@ public final class LeaderElection {
     private Builder(DataSource dataSource, String election) {
       this.dataSource = requireNonNull(dataSource, "dataSource");
       this.election = requireNonNull(election, "election");
+    }
+
+    private Builder(Builder from) {
+      this(from.dataSource, from.election);
+      identity = from.identity;
+      schema = from.schema;
+      seats = from.seats;
+      ttl = from.ttl;
+      heartbeat = from.heartbeat;
+      stopTimeout = from.stopTimeout;
+      logger = from.logger;
+      onElected = from.onElected;
+      onOusted = from.onOusted;
+      onError = from.onError;
     }
 
     /**
@@ -279,11 +293,7 @@ public final class LeaderElection {
       checkLength("heartbeat", heartbeat, SECOND);
       checkLength("ttl", ttl, SECOND);
       checkLength("stopTimeout", stopTimeout, Duration.ofNanos(1));
-      try {
-        return new LeaderElection((Builder) clone());
-      } catch (CloneNotSupportedException e) {
-        throw new AssertionError(e);
-      }
+      return new LeaderElection(new Builder(this));
     }
   }
 
