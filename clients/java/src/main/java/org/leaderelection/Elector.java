@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Campaigns for leadership, and runs a job while it leads.
@@ -134,9 +135,10 @@ public final class Elector extends Run {
    * @return what the job has returned; empty if it has not run, or has returned null
    * @throws Exception as tryRun
    */
-  public <T> Optional<T> tryCall(Duration wait, Callable<T> job) throws Exception {
+  public <T> Optional<T> tryCall(Duration wait, Callable<? extends @Nullable T> job)
+      throws Exception {
     requireNonNull(job, "job");
-    AtomicReference<T> value = new AtomicReference<>();
+    AtomicReference<@Nullable T> value = new AtomicReference<>();
     tryRun(wait, term -> value.set(job.call()));
     return Optional.ofNullable(value.get());
   }

@@ -12,10 +12,14 @@ import java.util.Arrays;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
 import javax.sql.DataSource;
+import org.jspecify.annotations.Nullable;
 
 /** A job that does a task once for each due time. */
 record Every(
-    DataSource dataSource, Function<Instant, Instant> schedule, Duration interval, Task task)
+    DataSource dataSource,
+    Function<? super Instant, ? extends @Nullable Instant> schedule,
+    @Nullable Duration interval,
+    Task task)
     implements Job {
   private static final Instant EPOCH = Instant.parse("2000-01-01T00:00:00Z");
   private static final int STEPS = 10_000;
@@ -33,8 +37,8 @@ record Every(
   }
 
   /** Returns the schedule of what the clocks of a zone show. */
-  static Function<Instant, Instant> inZone(
-      Function<LocalDateTime, LocalDateTime> schedule, ZoneId zone) {
+  static Function<Instant, @Nullable Instant> inZone(
+      Function<? super LocalDateTime, ? extends @Nullable LocalDateTime> schedule, ZoneId zone) {
     return last -> {
       LocalDateTime shown = LocalDateTime.ofInstant(last, zone);
       for (LocalDateTime next; (next = schedule.apply(shown)) != null; shown = next) {

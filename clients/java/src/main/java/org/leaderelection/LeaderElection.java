@@ -91,6 +91,7 @@ public final class LeaderElection {
    * @param interval the interval, from 1 s
    * @param task what is to be done
    * @return the job for {@link Elector#run}
+   * @throws IllegalArgumentException if the interval is shorter than 1 s
    */
   public Job every(Duration interval, Task task) {
     check(interval.compareTo(SECOND) >= 0, "interval must be at least 1 s");
@@ -105,12 +106,14 @@ public final class LeaderElection {
    * @param task what is to be done
    * @return the job for {@link Elector#run}
    */
-  public Job every(Function<Instant, @Nullable Instant> schedule, Task task) {
+  public Job every(Function<? super Instant, ? extends @Nullable Instant> schedule, Task task) {
     return every(requireNonNull(schedule, "schedule"), (Duration) null, task);
   }
 
   private Job every(
-      Function<Instant, @Nullable Instant> schedule, @Nullable Duration interval, Task task) {
+      Function<? super Instant, ? extends @Nullable Instant> schedule,
+      @Nullable Duration interval,
+      Task task) {
     return new Every(options.dataSource, schedule, interval, requireNonNull(task, "task"));
   }
 
@@ -125,7 +128,9 @@ public final class LeaderElection {
    * @return the job for {@link Elector#run}
    */
   public Job every(
-      Function<LocalDateTime, @Nullable LocalDateTime> schedule, ZoneId zone, Task task) {
+      Function<? super LocalDateTime, ? extends @Nullable LocalDateTime> schedule,
+      ZoneId zone,
+      Task task) {
     requireNonNull(schedule, "schedule");
     return every(Every.inZone(schedule, requireNonNull(zone, "zone")), task);
   }

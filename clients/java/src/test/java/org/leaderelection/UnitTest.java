@@ -21,6 +21,7 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -87,6 +88,8 @@ class UnitTest {
     assertThrows(NullPointerException.class, () -> built.every(Duration.ofSeconds(1), null));
     assertThrows(NullPointerException.class, () -> built.every(null, ZoneId.of("UTC"), task));
     assertThrows(NullPointerException.class, () -> built.every(last -> last, (ZoneId) null, task));
+    Function<Object, Instant> schedule = last -> null; // takes more, and returns less
+    election.build().every(schedule, task);
     election.build().every(Duration.ofSeconds(1), task);
     election.build().every(Duration.ofDays(7), task);
   }
@@ -268,6 +271,9 @@ class UnitTest {
     if (lease) election.ttl(Duration.ofSeconds(6));
     Duration forEver = ChronoUnit.FOREVER.getDuration();
     assertTrue(election.build().newElector().tryRun(forEver, term -> {}));
+    Callable<Integer> job = () -> 1;
+    Optional<Number> one = election.build().newElector().tryCall(forEver, job);
+    assertEquals(1, one.get());
   }
 
   /** The program may use the library's objects as monitors. */
