@@ -70,7 +70,7 @@ public final class Elector extends Run {
   }
 
   private final ElectorMachine elector;
-  private Job job;
+  private @Nullable Job job;
 
   Elector(LeaderElection.Builder options) {
     super(options, options.ttl == null);
@@ -112,7 +112,7 @@ public final class Elector extends Run {
     throw Elector.<Exception>unchecked(error.kind() == ErrorKind.JOB ? error.getCause() : error);
   }
 
-  private LeaderElectionException drive(Job job, Runnable begin) {
+  private @Nullable LeaderElectionException drive(Job job, Runnable begin) {
     requireNonNull(job, "job");
     return drive(
         () -> {
@@ -189,7 +189,7 @@ public final class Elector extends Run {
   }
 
   @Override
-  Way.Query query(String kind, Object value) {
+  Way.Query query(String kind, @Nullable Object value) {
     return way.query(kind, value, elector.term);
   }
 
@@ -219,7 +219,7 @@ public final class Elector extends Run {
   private void call(ErrorKind kind, Job code, Term term) {
     Runnable body =
         () -> {
-          Throwable failure = null;
+          @Nullable Throwable failure = null;
           try {
             code.run(term);
           } catch (Throwable e) {
@@ -236,7 +236,7 @@ public final class Elector extends Run {
     }
   }
 
-  private void returned(Thread from, LeaderElectionException error) {
+  private void returned(Thread from, @Nullable LeaderElectionException error) {
     post(
         () -> {
           if (from != working) return; // it was found dead before

@@ -1,5 +1,6 @@
 package org.leaderelection;
 
+import org.jspecify.annotations.Nullable;
 import org.leaderelection.Elector.Reason;
 
 /** The state machine of an elector. */
@@ -18,21 +19,21 @@ final class ElectorMachine extends Machine {
   }
 
   final Way way;
-  Term term;
+  @Nullable Term term;
   volatile int terms;
   volatile int confirmations;
   private Phase phase = Phase.STOPPED;
-  private Object pid; // of the server connection
-  private Long token; // of the lease that could not be resigned
+  private @Nullable Object pid; // of the server connection
+  private @Nullable Long token; // of the lease that could not be resigned
   private boolean refused; // the lease, to a role that has replaced another
-  private LeaderElectionException over; // that leadership is lost or in doubt
-  private Reason reason;
+  private @Nullable LeaderElectionException over; // that leadership is lost or in doubt
+  private @Nullable Reason reason;
   private double due = NEVER; // of the next question
   private double reportAt = NEVER;
   private double began; // when elected was called
   private int crashes; // of the job in a row
   private boolean once; // the job is to be run
-  private LeaderElectionException result; // of that
+  private @Nullable LeaderElectionException result; // of that
 
   ElectorMachine(World world, Way way) {
     super(world);
@@ -116,7 +117,7 @@ final class ElectorMachine extends Machine {
   }
 
   @Override
-  void answered(Ask ask, Object[] row) {
+  void answered(Ask ask, @Nullable Object[] row) {
     boolean yes = Boolean.TRUE.equals(row[0]);
     switch (ask.kind()) {
       case "open" -> {
@@ -133,7 +134,7 @@ final class ElectorMachine extends Machine {
     }
   }
 
-  private void bidden(Ask ask, Object[] row) {
+  private void bidden(Ask ask, @Nullable Object[] row) {
     token = null;
     if (row[0] != null) {
       term = new Term(this, row.length > 1 ? (String) row[1] : way.election, (Long) row[0]);
@@ -185,7 +186,7 @@ final class ElectorMachine extends Machine {
   // The term
 
   /** A callback or the job has returned, or failed. */
-  void returned(LeaderElectionException error) {
+  void returned(@Nullable LeaderElectionException error) {
     boolean job = phase == Phase.JOB;
     if (job && once && over == null && error != null) result = error;
     else if (error != null) report(error);
@@ -261,7 +262,7 @@ final class ElectorMachine extends Machine {
     else pause(pauseAfter(reason));
   }
 
-  private double pauseAfter(Reason reason) {
+  private double pauseAfter(@Nullable Reason reason) {
     if (reason == Reason.JOB_RETURNED) return 0.5 + world.random() / 2;
     return reason == Reason.JOB_FAILED ? backoff(60, crashes++) : backoff(15, failures);
   }
@@ -275,7 +276,7 @@ final class ElectorMachine extends Machine {
   }
 
   @Override
-  void end(LeaderElectionException error) {
+  void end(@Nullable LeaderElectionException error) {
     phase = Phase.STOPPED;
     super.end(error == null ? result : error);
   }

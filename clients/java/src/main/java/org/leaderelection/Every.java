@@ -25,7 +25,7 @@ record Every(
   private static final int STEPS = 10_000;
 
   /** The last time that is due, or null, and where to go on. */
-  record Due(Instant latest, Instant last) {}
+  record Due(@Nullable Instant latest, Instant last) {}
 
   /** Returns the schedule of an interval: its multiples. */
   static Function<Instant, Instant> multiples(Duration interval) {
@@ -87,10 +87,10 @@ record Every(
   }
 
   /** Does what is due; returns where to go on. */
-  private Instant look(Connection connection, Term term, Instant after) throws Exception {
+  private Instant look(Connection connection, Term term, @Nullable Instant after) throws Exception {
     term.heartbeat();
     connection.setAutoCommit(true);
-    Object[] row = asked(() -> term.times(connection));
+    @Nullable Object[] row = asked(() -> term.times(connection));
     Instant now = ((Timestamp) row[0]).toInstant();
     Instant recorded = row[1] == null ? now : ((Timestamp) row[1]).toInstant();
     Due due = due(after == null ? recorded : after, now);

@@ -1,10 +1,11 @@
 package org.leaderelection;
 
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /** The state machine of a follower. */
 final class FollowMachine extends Machine {
-  private Leader last;
+  private @Nullable Leader last;
   private boolean told;
 
   FollowMachine(World world) {
@@ -17,7 +18,7 @@ final class FollowMachine extends Machine {
   }
 
   @Override
-  void answered(Ask ask, Object[] row) {
+  void answered(Ask ask, @Nullable Object[] row) {
     boolean observed = ask.kind().equals("observe");
     Leader leader = observed ? Leader.of(row) : last;
     if (observed && !(told && Objects.equals(leader, last))) world.told(leader);

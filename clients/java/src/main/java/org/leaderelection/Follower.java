@@ -2,6 +2,7 @@ package org.leaderelection;
 
 import java.util.Optional;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 
 /** Follows an election, on a connection of its own. */
 public final class Follower extends Run {
@@ -25,7 +26,7 @@ public final class Follower extends Run {
   }
 
   @Override
-  Way.Query query(String kind, Object version) {
+  Way.Query query(String kind, @Nullable Object version) {
     String sql = "CALL le_observe(?::text, version => ?::bigint, timeout => '30 s')";
     return kind.equals("open")
         ? Jdbc.settings(way.election)
@@ -33,7 +34,7 @@ public final class Follower extends Run {
   }
 
   @Override
-  void told(Leader leader) {
+  void told(@Nullable Leader leader) {
     tell(() -> listener.accept(Optional.ofNullable(leader)));
   }
 }

@@ -14,6 +14,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import javax.sql.DataSource;
+import org.jspecify.annotations.Nullable;
 import org.postgresql.PGConnection;
 import org.postgresql.PGStatement;
 
@@ -33,15 +34,18 @@ final class Jdbc {
   private static final boolean PGJDBC = isThere("org.postgresql.PGConnection");
 
   private final DataSource dataSource;
-  private final BiConsumer<Jdbc, LeaderElectionException>
+  private final @Nullable BiConsumer<Jdbc, LeaderElectionException>
       ended; // null: each connection is used once
   private final ThreadPoolExecutor thread;
-  private Connection connection;
+  private @Nullable Connection connection;
   private boolean autoCommit; // of the connection, when it was opened
   private volatile boolean closed;
 
   /** Prepares to open a connection, which is kept if there is something to tell of its end. */
-  Jdbc(DataSource dataSource, String name, BiConsumer<Jdbc, LeaderElectionException> ended) {
+  Jdbc(
+      DataSource dataSource,
+      String name,
+      @Nullable BiConsumer<Jdbc, LeaderElectionException> ended) {
     this.dataSource = dataSource;
     this.ended = ended;
     this.thread = worker(name);
@@ -82,14 +86,14 @@ final class Jdbc {
   }
 
   /** Asks, after a connection was opened if there is none; {@code begun} is called in between. */
-  CompletableFuture<Object[]> ask(Way.Query query, Runnable begun) {
-    CompletableFuture<Object[]> answer = new CompletableFuture<>();
+  CompletableFuture<@Nullable Object[]> ask(Way.Query query, Runnable begun) {
+    CompletableFuture<@Nullable Object[]> answer = new CompletableFuture<>();
     thread.execute(
         () -> {
           try {
             Connection c = connect();
             begun.run();
-            Object[] row = ask(c, query);
+            @Nullable Object[] row = ask(c, query);
             if (ended == null) release(c);
             answer.complete(row);
           } catch (Throwable e) {
@@ -101,7 +105,7 @@ final class Jdbc {
   }
 
   /** Asks a statement that the driver prepares, and the server does not. */
-  static Object[] ask(Connection connection, Way.Query query) throws SQLException {
+  static @Nullable Object[] ask(Connection connection, Way.Query query) throws SQLException {
     try (PreparedStatement statement = connection.prepareStatement(query.sql())) {
       // by a name, which PgBouncer before 1.21 does not know
       if (PGJDBC && statement.isWrapperFor(PGStatement.class)) {
@@ -112,7 +116,7 @@ final class Jdbc {
       }
       try (ResultSet answer = statement.executeQuery()) {
         answer.next();
-        Object[] row = new Object[answer.getMetaData().getColumnCount()];
+        @Nullable Object[] row = new Object[answer.getMetaData().getColumnCount()];
         for (int i = 0; i < row.length; i++) row[i] = answer.getObject(i + 1);
         return row;
       }
@@ -161,7 +165,8 @@ final class Jdbc {
   }
 
   /** Asks one statement on a connection of its own, for 5 s at most. */
-  static Object[] once(DataSource dataSource, Way.Query query) throws InterruptedException {
+  static @Nullable Object[] once(DataSource dataSource, Way.Query query)
+      throws InterruptedException {
     Jdbc link = new Jdbc(dataSource, "question", null);
     try {
       return link.ask(query, () -> {}).get(5, TimeUnit.SECONDS);

@@ -1,6 +1,7 @@
 package org.leaderelection;
 
 import java.time.Duration;
+import org.jspecify.annotations.Nullable;
 
 /** To lead by a lease: each statement may use another connection. */
 final class Lease extends Way {
@@ -21,7 +22,7 @@ final class Lease extends Way {
   }
 
   @Override
-  Query query(String kind, Object value, Term term) {
+  Query query(String kind, @Nullable Object value, @Nullable Term term) {
     if (kind.equals("bid") && seats != null) return campaign("timeout => '0', ttl", ttl);
     if (kind.equals("bid")) return query(LEASE, election, ttl.toString(), identity, value);
     String name = term.election();

@@ -1,12 +1,13 @@
 package org.leaderelection;
 
 import java.util.Locale;
+import org.jspecify.annotations.Nullable;
 
 /** Leadership is lost, or in doubt. */
 public final class LostException extends LeaderElectionException {
   private static final long serialVersionUID = 1;
 
-  LostException(ErrorKind kind, Term term, Throwable cause) {
+  LostException(ErrorKind kind, Term term, @Nullable Throwable cause) {
     super(kind, message(kind, term) + (cause == null ? "" : ": " + cause.getMessage()), cause);
   }
 

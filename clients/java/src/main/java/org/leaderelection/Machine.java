@@ -4,6 +4,7 @@ import java.util.Locale;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /**
  * What the state machines have in common. They are pure: {@code step} gets the time and what has
@@ -21,7 +22,7 @@ abstract class Machine {
   double now;
   double until = NEVER; // the end of a pause
   double lastAttempt = NEVER; // when the last one begins
-  Ask asking;
+  @Nullable Ask asking;
   int failures; // in a row
   boolean stopping;
   volatile int errors;
@@ -36,7 +37,7 @@ abstract class Machine {
   /** Begins a campaign, or to follow. */
   abstract void run();
 
-  abstract void answered(Ask ask, Object[] row);
+  abstract void answered(Ask ask, @Nullable Object[] row);
 
   /** Lets time pass, and then an event happen: a call of a method of this. */
   synchronized void step(double now, Runnable event) {
@@ -57,7 +58,7 @@ abstract class Machine {
   }
 
   /** A statement was answered by a row, or has failed. */
-  void done(int serial, LeaderElectionException error, Object... row) {
+  void done(int serial, @Nullable LeaderElectionException error, @Nullable Object... row) {
     Ask ask = asking;
     if (ask == null || ask.serial != serial) return; // it was given up
     asking = null;
@@ -96,7 +97,7 @@ abstract class Machine {
     }
   }
 
-  void send(String kind, Object value, double limit) {
+  void send(String kind, @Nullable Object value, double limit) {
     asking = new Ask(++serial, kind, now, now + limit);
     begun = false;
     world.ask(serial, kind, value);
@@ -117,7 +118,7 @@ abstract class Machine {
   }
 
   /** Ends, or pauses, after an error, which can be a permanent one. */
-  void failAttempt(LeaderElectionException error, PermanentException permanent) {
+  void failAttempt(LeaderElectionException error, @Nullable PermanentException permanent) {
     disconnect();
     if (!stopping && (permanent != null || now >= lastAttempt)) {
       end(permanent != null ? permanent : error);
@@ -145,7 +146,7 @@ abstract class Machine {
     until = now + length;
   }
 
-  void end(LeaderElectionException error) {
+  void end(@Nullable LeaderElectionException error) {
     asking = null;
     until = NEVER;
     world.end(error);

@@ -1,5 +1,7 @@
 package org.leaderelection;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * An error that goes on until something is configured differently. It ends {@code run}. Its {@link
  * #kind kind} is {@code EXTENSION}, {@code PRIVILEGE}, {@code ARGUMENT} or {@code POOLER}.
@@ -10,16 +12,16 @@ public final class PermanentException extends LeaderElectionException {
       "session scope needs a connection of its own, and a pooler shares this one:"
           + " set a ttl, to lead by a lease";
 
-  PermanentException(ErrorKind kind, String message, Throwable cause) {
+  PermanentException(ErrorKind kind, String message, @Nullable Throwable cause) {
     super(kind, message, cause);
   }
 
-  static PermanentException pooler(Throwable cause) {
+  static PermanentException pooler(@Nullable Throwable cause) {
     return new PermanentException(ErrorKind.POOLER, SHARED, cause);
   }
 
   /** Returns the permanent error that an error of a bid is, or null. */
-  static PermanentException of(LeaderElectionException error) {
+  static @Nullable PermanentException of(LeaderElectionException error) {
     String state = String.valueOf(error.sqlState());
     return switch (state) {
       case "LE005" -> pooler(error);

@@ -10,6 +10,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Drives a state machine: a queue of what has happened, a timer, and a connection. All else happens
@@ -37,10 +38,10 @@ abstract class Run extends World implements AutoCloseable {
   private final AtomicBoolean started = new AtomicBoolean();
   private final CountDownLatch returned = new CountDownLatch(1);
   private volatile boolean ended;
-  private LeaderElectionException result;
+  private @Nullable LeaderElectionException result;
   private final boolean keeps; // the connection from one statement to the next
-  private Jdbc link;
-  volatile Thread working; // on the job, or a callback of a term
+  private @Nullable Jdbc link;
+  volatile @Nullable Thread working; // on the job, or a callback of a term
   Machine machine;
 
   Run(LeaderElection.Builder options, boolean keeps) {
@@ -50,10 +51,10 @@ abstract class Run extends World implements AutoCloseable {
     callbacks = Jdbc.worker("callbacks " + way.election);
   }
 
-  abstract Way.Query query(String kind, Object value);
+  abstract Way.Query query(String kind, @Nullable Object value);
 
   /** Drives the state machine to its end; returns the error that is its result, or null. */
-  final LeaderElectionException drive(Runnable begin) {
+  final @Nullable LeaderElectionException drive(Runnable begin) {
     if (!started.compareAndSet(false, true)) throw new IllegalStateException("it has run before");
     boolean interrupted = false;
     try {
@@ -142,7 +143,7 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   @Override
-  final void ask(int serial, String kind, Object value) {
+  final void ask(int serial, String kind, @Nullable Object value) {
     if (link == null || !keeps) {
       link = new Jdbc(options.dataSource, way.election, keeps ? this::broken : null);
     }
@@ -171,7 +172,7 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   @Override
-  final void end(LeaderElectionException error) {
+  final void end(@Nullable LeaderElectionException error) {
     if (ended) return;
     result = error;
     ended = true;
@@ -190,7 +191,7 @@ abstract class Run extends World implements AutoCloseable {
         });
   }
 
-  final void log(Level level, String what, Throwable error) {
+  final void log(Level level, String what, @Nullable Throwable error) {
     String message = "election " + way.election + ": " + what;
     tell(() -> options.logger.log(level, message, error));
   }
@@ -200,7 +201,7 @@ abstract class Run extends World implements AutoCloseable {
     ErrorKind kind = result instanceof PermanentException ? result.kind() : ErrorKind.OVER;
     try {
       if (kind == ErrorKind.EXTENSION) {
-        Object[] row = Jdbc.once(options.dataSource, new Way.Query(DIAGNOSE));
+        @Nullable Object[] row = Jdbc.once(options.dataSource, new Way.Query(DIAGNOSE));
         boolean there = row[0] != null;
         if (there && row[0].equals(options.schema)) return;
         String message = there ? ELSEWHERE.formatted(row[0]) : MISSING.formatted(row[1]);

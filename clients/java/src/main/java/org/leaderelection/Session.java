@@ -1,11 +1,12 @@
 package org.leaderelection;
 
 import java.time.Duration;
+import org.jspecify.annotations.Nullable;
 
 /** To lead in session scope, with a connection of its own, which is opened for each campaign. */
 final class Session extends Way {
   private static final String PID = ", pg_backend_pid()";
-  private final Duration beat;
+  private final @Nullable Duration beat;
 
   Session(LeaderElection.Builder options) {
     super(options, true);
@@ -18,7 +19,7 @@ final class Session extends Way {
   }
 
   @Override
-  Query query(String kind, Object value, Term term) {
+  Query query(String kind, @Nullable Object value, @Nullable Term term) {
     String name = term == null ? election : term.election();
     return switch (kind) {
       case "open" -> Jdbc.settings(election);

@@ -107,11 +107,11 @@ public final class Term {
   }
 
   /** Asks as {@link #once}, and which transaction this is. */
-  Object[] onceIn(Connection transaction, Instant due) throws SQLException {
+  @Nullable Object[] onceIn(Connection transaction, Instant due) throws SQLException {
     return ask(transaction, onceSql(due) + ", txid_current()");
   }
 
-  private static Object[] ask(Connection transaction, String sql) throws SQLException {
+  private static @Nullable Object[] ask(Connection transaction, String sql) throws SQLException {
     if (transaction.getAutoCommit()) {
       throw new IllegalStateException("autocommit is on: there is no transaction to guard");
     }
@@ -129,7 +129,7 @@ public final class Term {
    */
   public void proclaim(Connection connection, @Nullable String value) throws SQLException {
     String sql = "SELECT le_proclaim(?::text, ?::text, ?::bigint)";
-    Object[] row = Jdbc.ask(connection, machine.way.query(sql, election, value, token));
+    @Nullable Object[] row = Jdbc.ask(connection, machine.way.query(sql, election, value, token));
     if (!Boolean.TRUE.equals(row[0])) throw new LostException(ErrorKind.OVER, this, null);
   }
 
@@ -143,7 +143,7 @@ public final class Term {
   }
 
   /** Returns the server's time, and the last time whose job is recorded as done, or null. */
-  Object[] times(Connection connection) throws SQLException {
+  @Nullable Object[] times(Connection connection) throws SQLException {
     String times = "SELECT clock_timestamp(), (SELECT due FROM le_once_done WHERE name = ?::text)";
     return Jdbc.ask(connection, machine.way.query(times, election));
   }

@@ -5,17 +5,18 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.regex.Matcher;
+import org.jspecify.annotations.Nullable;
 
 /** A way to lead: its timers, in seconds, and its statements. */
 abstract class Way {
   /** A statement and its arguments. */
-  record Query(String sql, Object... arguments) {}
+  record Query(String sql, @Nullable Object... arguments) {}
 
   final String election;
   final String identity;
   final double heartbeat; // NEVER if there is none
   final double stopTimeout;
-  final Integer seats;
+  final @Nullable Integer seats;
   final String names; // in SQL, with the election as its parameter
   private final String prefix;
   final boolean opens; // a connection for each campaign
@@ -45,7 +46,7 @@ abstract class Way {
     return options.ttl == null ? new Session(options) : new Lease(options);
   }
 
-  static double seconds(Duration length) {
+  static double seconds(@Nullable Duration length) {
     return length == null ? Machine.NEVER : length.getSeconds() + length.getNano() / 1e9;
   }
 
@@ -54,7 +55,7 @@ abstract class Way {
   }
 
   /** Returns a statement with the schema before each name of the extension. */
-  Query query(String sql, Object... arguments) {
+  Query query(String sql, @Nullable Object... arguments) {
     return new Query(sql.replaceAll("\\ble_", Matcher.quoteReplacement(prefix)), arguments);
   }
 
@@ -69,12 +70,12 @@ abstract class Way {
   }
 
   /** Returns a bid that waits; the arguments are the election's name, a length and the identity. */
-  Query campaign(String lengths, Duration length) {
+  Query campaign(String lengths, @Nullable Duration length) {
     String sql =
         "CALL le_campaign(" + names + ", " + lengths + " => ?::interval, identity => ?::text)";
     return query(sql, election, length == null ? null : length.toString(), identity);
   }
 
   /** Returns a statement of the state machine; the term is null before the election. */
-  abstract Query query(String kind, Object value, Term term);
+  abstract Query query(String kind, @Nullable Object value, @Nullable Term term);
 }

@@ -1,5 +1,7 @@
 package org.leaderelection;
 
+import org.jspecify.annotations.Nullable;
+
 /** What a state machine acts on, in the order in which it is to be done. None of this waits. */
 abstract class World {
   abstract double clock();
@@ -10,13 +12,13 @@ abstract class World {
   abstract void post(Runnable event);
 
   /** Asks a statement of the table in clients/README.md. */
-  abstract void ask(int serial, String kind, Object value);
+  abstract void ask(int serial, String kind, @Nullable Object value);
 
   abstract void disconnect();
 
   abstract void error(LeaderElectionException error);
 
-  abstract void end(LeaderElectionException error);
+  abstract void end(@Nullable LeaderElectionException error);
 
   void elected(Term term) {}
 
@@ -26,5 +28,5 @@ abstract class World {
 
   void ousted(Term term, Elector.Reason reason) {}
 
-  void told(Leader leader) {}
+  void told(@Nullable Leader leader) {}
 }
