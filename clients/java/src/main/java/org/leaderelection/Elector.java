@@ -31,7 +31,12 @@ public final class Elector extends Run {
     /** It waits until it campaigns again. */
     PAUSED,
     /** It does not run yet, or not any more. */
-    STOPPED
+    STOPPED;
+
+    @Override
+    public String toString() {
+      return Way.words(this);
+    }
   }
 
   /** Whether an elector is well. */
@@ -53,6 +58,11 @@ public final class Elector extends Run {
     public boolean isHealthy() {
       return this == WAITING || this == LEADING;
     }
+
+    @Override
+    public String toString() {
+      return Way.words(this);
+    }
   }
 
   /** Why a term has ended. */
@@ -66,7 +76,12 @@ public final class Elector extends Run {
     /** The server has said that this elector does not lead, or the connection has ended. */
     LOST,
     /** The server has not confirmed leadership in time, or the job has not called heartbeat. */
-    IN_DOUBT
+    IN_DOUBT;
+
+    @Override
+    public String toString() {
+      return Way.words(this);
+    }
   }
 
   private final ElectorMachine elector;

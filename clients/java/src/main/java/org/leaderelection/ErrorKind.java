@@ -29,5 +29,10 @@ public enum ErrorKind {
   /** The server refuses an option. */
   ARGUMENT,
   /** A pooler shares the connection. */
-  POOLER
+  POOLER;
+
+  @Override
+  public String toString() {
+    return Way.words(this);
+  }
 }

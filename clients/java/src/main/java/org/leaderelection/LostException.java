@@ -1,6 +1,5 @@
 package org.leaderelection;
 
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /** Leadership is lost, or in doubt. */
@@ -12,7 +11,6 @@ public final class LostException extends LeaderElectionException {
   }
 
   private static String message(ErrorKind kind, Term term) {
-    String what = kind.name().toLowerCase(Locale.ROOT).replace('_', ' ');
-    return "leadership of " + term.election() + " is " + what;
+    return "leadership of " + term.election() + " is " + kind;
   }
 }

@@ -4,6 +4,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.time.Duration;
 import java.util.HexFormat;
+import java.util.Locale;
 import java.util.regex.Matcher;
 import org.jspecify.annotations.Nullable;
 
@@ -48,6 +49,11 @@ abstract class Way {
 
   static double seconds(@Nullable Duration length) {
     return length == null ? Machine.NEVER : length.getSeconds() + length.getNano() / 1e9;
+  }
+
+  /** Returns the words that a constant shows in all languages. */
+  static String words(Enum<?> constant) {
+    return constant.name().toLowerCase(Locale.ROOT).replace('_', ' ');
   }
 
   boolean beats() {

@@ -18,7 +18,6 @@ import java.util.Deque;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
@@ -325,9 +324,7 @@ class ConformanceTest {
     }
 
     private static String word(Object item) {
-      return item instanceof Enum<?> e
-          ? e.name().toLowerCase(Locale.ROOT).replace('_', ' ')
-          : item == null ? "none" : item.toString();
+      return item == null ? "none" : item.toString();
     }
 
     private void show(String what, Object... words) {

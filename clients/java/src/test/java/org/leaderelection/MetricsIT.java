@@ -12,7 +12,6 @@ import io.micrometer.prometheusmetrics.PrometheusMeterRegistry;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Collectors;
@@ -38,7 +37,7 @@ class MetricsIT {
     Elector elector =
         LeaderElection.builder(dataSource, election)
             .onElected(term -> length.set(Timer.start(registry)))
-            .onOusted((term, reason) -> length.get().stop(lengths.withTag("reason", name(reason))))
+            .onOusted((term, reason) -> length.get().stop(lengths.withTag("reason", "" + reason)))
             .build()
             .newElector();
     registry.gauge(
@@ -50,10 +49,6 @@ class MetricsIT {
     registry.more().counter("leader.election.confirmations", tags, elector, Elector::confirmations);
     registry.more().counter("leader.election.errors", tags, elector, Elector::errors);
     return elector;
-  }
-
-  static String name(Elector.Reason reason) {
-    return reason.name().toLowerCase(Locale.ROOT).replace('_', ' ');
   }
 
   /** Returns the samples by name and labels. */

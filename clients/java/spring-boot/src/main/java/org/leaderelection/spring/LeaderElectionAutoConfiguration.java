@@ -105,7 +105,7 @@ public class LeaderElectionAutoConfiguration {
             .electors()
             .forEach(
                 (name, elector) -> {
-                  health.withDetail(name, elector.health());
+                  health.withDetail(name, elector.health().toString());
                   if (!elector.health().isHealthy()) health.down();
                 });
         return health.build();
@@ -126,7 +126,7 @@ public class LeaderElectionAutoConfiguration {
             .electors()
             .forEach(
                 (name, elector) -> {
-                  health.withDetail(name, elector.health());
+                  health.withDetail(name, elector.health().toString());
                   if (!elector.health().isHealthy()) health.down();
                 });
         return health.build();

@@ -213,8 +213,8 @@ class SpringBootTest {
     assertEquals(0, meter(1, "leading"));
     assertEquals(1, meter(0, "terms"));
     assertTrue(meter(0, "confirmations") >= 1);
-    assertTrue(health(0).contains("UP") && health(0).contains("LEADING"), health(0));
-    assertTrue(health(1).contains("UP") && health(1).contains("WAITING"), health(1));
+    assertTrue(health(0).contains("UP") && health(0).contains("leading"), health(0));
+    assertTrue(health(1).contains("UP") && health(1).contains("waiting"), health(1));
     one.sleeps = true;
     eventually(() -> one.sleeping);
     Term term = one.term;
@@ -222,7 +222,7 @@ class SpringBootTest {
     copies.get(0).close();
     assertEquals(1, one.interrupts.get());
     assertFalse(term.isLeading() || one.sleeping);
-    assertEquals(List.of("elected " + NAME, "ousted RESIGNED"), one.events);
+    assertEquals(List.of("elected " + NAME, "ousted resigned"), one.events);
     eventually(() -> two.runs.get() >= 3);
     assertTrue(two.term.token() > term.token());
     LeaderElections elections = copies.get(1).getBean(LeaderElections.class);
