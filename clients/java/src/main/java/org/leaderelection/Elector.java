@@ -112,12 +112,12 @@ public final class Elector extends Run {
    *
    * @param wait for how long it campaigns; {@link Duration#ZERO} for one attempt
    * @param job what the leader does
-   * @return whether the job has run; false if another one leads, or after a stop before
+   * @return whether the job has returned; false if another one leads, or after a stop before
    * @throws PermanentException if something must be configured differently
    * @throws LostException if leadership was lost or in doubt before the job had ended
    * @throws LeaderElectionException if the last attempt failed
    * @throws IllegalStateException if the elector has run before
-   * @throws Exception what the job has thrown
+   * @throws Exception what the job has thrown, also when a stop has interrupted it
    */
   public boolean tryRun(Duration wait, Job job) throws Exception {
     double seconds = Way.seconds(requireNonNull(wait, "wait"));
@@ -238,8 +238,7 @@ public final class Elector extends Run {
           try {
             code.run(term);
           } catch (Throwable e) {
-            boolean told = e instanceof InterruptedException && term.cancelled;
-            failure = told && kind == ErrorKind.JOB ? null : e;
+            failure = e;
           }
           returned(Thread.currentThread(), LeaderElectionException.of(kind, failure));
         };

@@ -188,8 +188,10 @@ final class ElectorMachine extends Machine {
   /** A callback or the job has returned, or failed. */
   void returned(@Nullable LeaderElectionException error) {
     boolean job = phase == Phase.JOB;
+    boolean told = job && reason != null; // to stop, by an interrupt
     if (job && once && over == null && error != null) result = error;
-    else if (error != null) report(error);
+    else if (error != null && !(told && error.getCause() instanceof InterruptedException))
+      report(error);
     if (phase == Phase.OUSTED) {
       phase = Phase.LEAVING;
     } else if (job || reason != null) {

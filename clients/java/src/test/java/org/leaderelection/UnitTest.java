@@ -276,6 +276,21 @@ class UnitTest {
     assertEquals(1, one.get());
   }
 
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void tryRunThrowsTheInterruptByAStop(boolean lost) throws Exception {
+    Elector elector = election.onError(error -> {}).build().newElector();
+    Job job =
+        term -> {
+          if (lost) database.lost = true;
+          else elector.stop();
+          sleep(term);
+        };
+    Class<? extends Exception> thrown = lost ? LostException.class : InterruptedException.class;
+    assertThrows(thrown, () -> elector.tryRun(Duration.ZERO, job));
+    assertEquals(0, elector.errors());
+  }
+
   /** The program may use the library's objects as monitors. */
   @Test
   void monitorsOfTheProgram() throws Exception {
