@@ -34,3 +34,4 @@ pub use run::{Begun, BoxFuture, Elector, Handle, Link, Query, Row, Server, Trans
 pub use term::Term;
 #[cfg(feature = "tokio-postgres")]
 pub use tokio_postgres::{Connection, Connector};
+pub use tokio_util::sync::CancellationToken;
