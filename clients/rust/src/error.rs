@@ -62,17 +62,15 @@ impl Error {
         Error { kind, sqlstate: None, message, hint, cause: None }
     }
 
-    /// Make an error of another one, with the words of all its causes.
+    /// Make an error of another one, which is its source.
     pub(crate) fn caused(kind: ErrorKind, cause: impl Into<BoxError>) -> Self {
-        let cause = cause.into();
-        let mut message = cause.to_string();
-        for source in successors(cause.source(), |source| source.source()).take(20) {
-            let text = source.to_string();
-            if !message.contains(&text) {
-                message = format!("{message}: {text}");
-            }
-        }
-        Error { cause: Some(cause.into()), ..Error::new(kind, message) }
+        let message = match kind {
+            ErrorKind::Job => "the job has failed",
+            ErrorKind::Callback => "a callback has failed",
+            ErrorKind::NoConnection => "the pool has given no connection",
+            _ => "the connection has failed",
+        };
+        Error { cause: Some(cause.into().into()), ..Error::new(kind, message) }
     }
 
     /// Make an error of a panic.
@@ -130,14 +128,17 @@ impl Error {
     }
 }
 
+/// Shows the message, and by `{:#}` those of all sources, too.
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        let sources = successors(std::error::Error::source(self), |source| source.source());
+        sources.take(if f.alternate() { 20 } else { 0 }).try_for_each(|e| write!(f, ": {e}"))
     }
 }
 
 impl std::error::Error for Error {
-    /// Return the error of the job, the callback or the driver.
+    /// Return the error of the job or the driver. What the server has said is in the fields.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_deref().map(|cause| cause as _)
     }

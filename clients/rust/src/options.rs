@@ -51,7 +51,7 @@ impl Options {
             stop_timeout: 10.0,
             on_elected: Arc::new(|_| ()),
             on_ousted: Arc::new(|_, _| ()),
-            on_error: Arc::new(|error| tracing::error!("leader election: {error}")),
+            on_error: Arc::new(|error| tracing::error!("leader election: {error:#}")),
         }
     }
 

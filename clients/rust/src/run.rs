@@ -316,7 +316,7 @@ pub(crate) async fn drive<S: Server>(
             let (on_error, kept) = (on_error.clone(), error.clone());
             if let Err(error) = call(move || on_error(&error)).await {
                 let failed = "the callback for errors has failed";
-                let _ = call(move || tracing::error!("{failed}: {error}")).await;
+                let _ = call(move || tracing::error!("{failed}: {error:#}")).await;
             }
             // it can panic, too, which must not happen while another panic unwinds
             let _ = call(|| drop(kept)).await;

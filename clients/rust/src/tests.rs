@@ -670,13 +670,13 @@ type Fails = fn() -> Result<(), BoxError>;
 
 /// The ways in which a job, or a callback, can fail.
 const FAILURES: [(&str, Fails); 7] = [
-    ("error", || Err("error".into())),
+    ("the job has failed", || Err("error".into())),
     ("panicked: text", || panic!("text")),
     ("panicked: String", || std::panic::panic_any(String::from("String"))),
     ("panicked: with a value", || std::panic::panic_any(42)),
     ("panicked: with a value", || std::panic::panic_any(Bomb)),
-    ("panicked: a panic in Display", || Err(Odd(None).into())),
-    ("odd", || Err(Odd(Some(Bomb)).into())),
+    ("the job has failed", || Err(Odd(None).into())),
+    ("the job has failed", || Err(Odd(Some(Bomb)).into())),
 ];
 
 /// Run an elector that is asked to stop in its second term. Return what it has reported.
@@ -704,6 +704,13 @@ where
     tokio::time::timeout(Duration::from_secs(20), run).await.unwrap().unwrap();
     let log = log.lock().unwrap().clone();
     log
+}
+
+#[test]
+fn text_of_sources() {
+    let error = Error::caused(ErrorKind::Job, Error::caused(ErrorKind::Broken, "it"));
+    assert_eq!(error.to_string(), "the job has failed");
+    assert_eq!(format!("{error:#}"), "the job has failed: the connection has failed: it");
 }
 
 #[tokio::test]

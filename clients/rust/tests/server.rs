@@ -288,7 +288,7 @@ impl Run {
         let options = options
             .on_elected(move |term| kept.lock().unwrap().push(term.clone()))
             .on_ousted(move |_, reason| ousted.say(format!("ousted {reason}")))
-            .on_error(move |e| error.say(format!("error {} {e}", e.kind)));
+            .on_error(move |e| error.say(format!("error {} {e:#}", e.kind)));
         let elector = Elector::new(server, options).unwrap();
         let handle = elector.handle();
         let task = tokio::spawn(elector.run(move |term| {
@@ -671,7 +671,12 @@ async fn s07_panics<C: Connect>(connect: C) {
     let run = Run::start(connect.to(&direct), Options::new(&here).ttl(TTL), job);
     let done = format!("SELECT count(*) > 1 FROM rust_s07 WHERE election = '{here}'");
     until("due times", || async { ask(&admin, &done).await.unwrap() == "t" }).await;
-    assert_eq!(run.log.count("error job panicked: the first look"), 1, "{:?}", run.log);
+    assert_eq!(
+        run.log.count("error job the job has failed: panicked: the first look"),
+        1,
+        "{:?}",
+        run.log
+    );
     assert_eq!((run.log.count("job begins"), run.log.count("error")), (1, 2), "{:?}", run.log);
     run.stop().await;
 }
@@ -776,7 +781,7 @@ async fn s14<C: Connect>(connect: C) {
         let options = ttl.map_or(Options::new(&election), |ttl| Options::new(&election).ttl(ttl));
         let try_run = async |wait: u64, result: Result<u8, BoxError>| {
             let (began, log) = (Instant::now(), log.clone());
-            let options = options.clone().on_error(move |e| log.say(format!("error {e}")));
+            let options = options.clone().on_error(move |e| log.say(format!("error {e:#}")));
             let elector = Elector::new(connect.to(&direct), options).unwrap();
             let job = |_| async { result };
             (elector.try_run(Duration::from_secs(wait), job).await, began.elapsed())
@@ -793,7 +798,10 @@ async fn s14<C: Connect>(connect: C) {
         let ((ran, _), ()) = tokio::join!(try_run(9, Ok(2)), stop);
         assert_eq!(ran.unwrap(), Some(2));
         let failed = try_run(0, Err("its own error".into())).await.0.unwrap_err();
-        assert_eq!((failed.kind, failed.to_string().as_str()), (ErrorKind::Job, "its own error"));
+        assert_eq!(
+            (failed.kind, format!("{failed:#}")),
+            (ErrorKind::Job, "the job has failed: its own error".into())
+        );
         assert_eq!(log.count(""), 0, "{log:?}");
         let leaders = format!("SELECT count(*) FROM le_leaders WHERE name = '{election}'");
         assert_eq!(ask(&admin, &leaders).await.unwrap(), "0");

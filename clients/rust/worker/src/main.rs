@@ -42,7 +42,7 @@ async fn work<S: Server>(server: S, way: &str, election: &str, who: &str) -> Res
     let (identity, error) = (who.to_owned(), who.to_owned());
     let options = Options::new(election)
         .identity(who)
-        .on_error(move |e| say(&error, "error", e.to_string().replace('\n', " ")));
+        .on_error(move |e| say(&error, "error", format!("{e:#}").replace('\n', " ")));
     let options = match way {
         "session" => options,
         "heartbeat" => options.heartbeat(Duration::from_secs(5)),
