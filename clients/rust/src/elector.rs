@@ -16,25 +16,51 @@ use tokio_util::sync::CancellationToken;
 words! {
     /// What an elector does.
     State {
-        Stopped "stopped", Waiting "waiting", Leading "leading", Stopping "stopping", Paused "paused"
+        /// It does not run yet, or not any more.
+        Stopped "stopped",
+        /// It campaigns.
+        Waiting "waiting",
+        /// Its job may go on.
+        Leading "leading",
+        /// Its job was told to stop, or leadership is being resigned.
+        Stopping "stopping",
+        /// It waits until it campaigns again.
+        Paused "paused"
     }
 }
 
 words! {
     /// Whether an elector is well. Waiting and leading are healthy.
-    Health { Waiting "waiting", Leading "leading", InDoubt "in doubt", Stopped "stopped" }
+    Health {
+        /// It waits for its election.
+        Waiting "waiting",
+        /// It leads.
+        Leading "leading",
+        /// The last attempt has failed, or the job of a lost term has not stopped.
+        InDoubt "in doubt",
+        /// It does not run.
+        Stopped "stopped"
+    }
 }
 
 words! {
     /// Why a term has ended.
     Reason {
-        Resigned "resigned", JobReturned "job returned", JobFailed "job failed", Lost "lost",
+        /// The elector was stopped.
+        Resigned "resigned",
+        /// The job has returned.
+        JobReturned "job returned",
+        /// The job has failed.
+        JobFailed "job failed",
+        /// The server has said that this elector does not lead, or the connection has ended.
+        Lost "lost",
+        /// The server has not confirmed leadership in time, or the job has not called heartbeat.
         InDoubt "in doubt"
     }
 }
 
 /// What an elector has counted.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
     /// The terms that have begun.

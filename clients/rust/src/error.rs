@@ -18,11 +18,11 @@ macro_rules! debug {
 
 /// Define an enumeration of words, which are displayed as such.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident $word:literal),* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident $word:literal),* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum $name { $(#[doc = concat!("Displayed as *", $word, "*.")] $variant),* }
+        pub enum $name { $($(#[$about])* $variant),* }
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -35,9 +35,32 @@ macro_rules! words {
 words! {
     /// The kinds of [`Error`].
     ErrorKind {
-        Extension "extension", Privilege "privilege", Argument "argument", Pooler "pooler",
-        Server "server", Timeout "timeout", NoConnection "no-connection", Broken "broken",
-        Lost "lost", InDoubt "in doubt", Job "job", SlowJob "slow job", Callback "callback"
+        /// The server does not find the extension.
+        Extension "extension",
+        /// The role lacks a privilege.
+        Privilege "privilege",
+        /// An option is wrong, or the server refuses it.
+        Argument "argument",
+        /// A pooler shares the connection.
+        Pooler "pooler",
+        /// The server has refused a statement: see [`Error::sqlstate`].
+        Server "server",
+        /// A statement was not answered in time.
+        Timeout "timeout",
+        /// The server or the pool has given no connection in time.
+        NoConnection "no-connection",
+        /// A connection could not be opened, or has ended.
+        Broken "broken",
+        /// Leadership is lost.
+        Lost "lost",
+        /// Leadership is in doubt.
+        InDoubt "in doubt",
+        /// The job has failed.
+        Job "job",
+        /// The job has not stopped in time.
+        SlowJob "slow job",
+        /// A callback has failed.
+        Callback "callback"
     }
 }
 

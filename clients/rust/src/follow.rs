@@ -7,7 +7,7 @@ use crate::run::{drive, within, Handle, Row, Server};
 use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver};
 
 /// The leader of an election.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Leader {
     /// The identity under which it leads.
@@ -58,6 +58,10 @@ pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<L
 /// # Errors
 ///
 /// Fails if an option is wrong.
+///
+/// # Panics
+///
+/// Panics outside of a tokio runtime.
 pub fn follow<S: Server>(
     server: S, options: Options,
 ) -> Result<UnboundedReceiver<Result<Option<Leader>, Error>>, Error> {
