@@ -29,8 +29,11 @@ pub type Row = Vec<Option<String>>;
 /// What is called when a statement has got its connection.
 pub type Begun<'a> = &'a (dyn Fn() + Send + Sync);
 
-/// A connection or a transaction.
-pub trait Query: Send {
+/// What other crates cannot name, and so not implement.
+pub trait Sealed {}
+
+/// A connection or a transaction. Sealed: only this crate implements it.
+pub trait Query: Sealed + Send {
     /// Run a statement by the simple protocol, which a pooler cannot tear apart. Return the first
     /// row, which is empty if there is none.
     fn ask(&mut self, sql: &str) -> impl Future<Output = Result<Row, Error>> + Send;
@@ -48,8 +51,8 @@ pub trait Link: Query + 'static {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// How to reach the server: a `sqlx::PgPool`, or a [`Connector`](crate::Connector).
-pub trait Server: Send + Sync + 'static {
+/// How to reach the server: a `sqlx::PgPool`, or a [`Connector`](crate::Connector). Sealed, too.
+pub trait Server: Sealed + Send + Sync + 'static {
     /// A connection of its own.
     type Link: Link;
     /// Open a connection.

@@ -432,6 +432,8 @@ impl Drop for Fake {
     }
 }
 
+impl run::Sealed for Fake {}
+
 impl Query for Fake {
     async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
         let bid = sql.contains("le_campaign") || sql.contains("le_lease");
