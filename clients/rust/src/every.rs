@@ -3,7 +3,7 @@
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::options::literal;
 use crate::run::{caught, within, BoxFuture, Query, Server};
-use crate::term::{is_true, Term};
+use crate::term::Term;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
@@ -93,16 +93,17 @@ where
                     let (at, due) = schedule.due(begin, now)?;
                     if due {
                         within(5.0, link.ask("BEGIN")).await?;
-                        if is_true(&within(5.0, link.ask(&term.once_sql(at))).await?) {
+                        let once = format!("{}, txid_current()", term.once_sql(at));
+                        let mut row = within(5.0, link.ask(&once)).await?;
+                        if row.first() == Some(&Some("t".into())) {
                             task(link, at).await?;
-                            // it can have ended the transaction, and begun another
-                            if is_true(&within(5.0, link.ask(&term.once_sql(at))).await?) {
-                                return Err("the task has rolled back".into());
+                            // fails if the task has hidden that a statement failed, as COMMIT would
+                            // not; the task can also have begun another transaction
+                            row[0] = Some("f".into());
+                            if within(5.0, link.ask(&once)).await? != row {
+                                return Err("the task has ended its transaction".into());
                             }
                         }
-                        // fails if the task has ended the transaction, or has hidden that a
-                        // statement failed; COMMIT would not
-                        within(5.0, link.ask("SAVEPOINT done")).await?;
                         within(5.0, link.ask("COMMIT")).await?;
                     }
                     last = Some(at);

@@ -409,6 +409,8 @@ struct Seen {
     answers: AtomicBool,
     /// A statement fails before it has to wait.
     refuses: AtomicBool,
+    /// A task is recorded as done.
+    done: AtomicBool,
     /// What panics once.
     panics: Mutex<&'static str>,
 }
@@ -441,6 +443,14 @@ impl Query for Fake {
             return Err(Error::server("42501", "permission denied", None, None));
         }
         self.may_panic(if bid { "bid" } else { "ask" });
+        if sql.starts_with("SELECT extract") {
+            let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            return Ok(vec![Some(time.as_secs_f64().to_string()), None]);
+        }
+        if sql == "BEGIN" || sql.contains("le_once(") {
+            let first = !self.0.done.swap(sql != "BEGIN", SeqCst);
+            return Ok(vec![text(if first { "t" } else { "f" }), text("11")]);
+        }
         Ok(vec![text(if bid { "7" } else { "true" }), text("t")])
     }
 }
@@ -651,6 +661,29 @@ impl Drop for Bomb {
     }
 }
 
+/// An error that hangs when it is asked for its text, or for its cause.
+#[derive(Debug)]
+struct Hangs(bool);
+
+impl std::fmt::Display for Hangs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 {
+            loop {
+                std::thread::park();
+            }
+        }
+        f.write_str("hangs")
+    }
+}
+
+impl std::error::Error for Hangs {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
 /// An error that fails to say what it is, or to be dropped, and has no last cause.
 #[derive(Debug)]
 struct Odd(#[allow(dead_code)] Option<Bomb>);
@@ -671,7 +704,7 @@ impl std::error::Error for Odd {
 type Fails = fn() -> Result<(), BoxError>;
 
 /// The ways in which a job, or a callback, can fail.
-const FAILURES: [(&str, Fails); 7] = [
+const FAILURES: [(&str, Fails); 9] = [
     ("the job has failed", || Err("error".into())),
     ("panicked: text", || panic!("text")),
     ("panicked: String", || std::panic::panic_any(String::from("String"))),
@@ -679,6 +712,8 @@ const FAILURES: [(&str, Fails); 7] = [
     ("panicked: with a value", || std::panic::panic_any(Bomb)),
     ("the job has failed", || Err(Odd(None).into())),
     ("the job has failed", || Err(Odd(Some(Bomb)).into())),
+    ("the job has failed", || Err(Hangs(true).into())),
+    ("the job has failed", || Err(Hangs(false).into())),
 ];
 
 /// Run an elector that is asked to stop in its second term. Return what it has reported.
@@ -786,6 +821,42 @@ async fn ends_of_a_connection() {
     *fake.0.panics.lock().unwrap() = "ask";
     let mut leaders = crate::follow(fake, Options::new("e")).unwrap();
     assert_eq!(leaders.recv().await.unwrap().unwrap(), None);
+}
+
+/// A task that fails is reported, in the same term, and what its error does harms nothing.
+#[tokio::test]
+async fn ends_of_a_task() {
+    for (words, fails) in FAILURES {
+        let fake = Fake::default();
+        fake.0.answers.store(true, SeqCst);
+        let (log, count) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
+        let told = log.clone();
+        let options = Options::new("e").ttl(Duration::from_secs(6));
+        let options = options.on_error(move |error| {
+            told.lock().unwrap().push(error.to_string());
+        });
+        let elector = Elector::new(fake.clone(), options).unwrap();
+        let (handle, stop) = (elector.handle(), elector.handle());
+        let always = |last: SystemTime| Some(last + Duration::from_secs(1));
+        let job = every(fake, always, move |_: &mut Fake, _| {
+            let second = count.fetch_add(1, SeqCst) == 1;
+            if second {
+                stop.stop();
+            }
+            Box::pin(async move {
+                if second {
+                    Ok(())
+                } else {
+                    fails()
+                }
+            })
+        });
+        let run = elector.run(job.unwrap());
+        tokio::time::timeout(Duration::from_secs(20), run).await.unwrap().unwrap();
+        let log = log.lock().unwrap().clone();
+        assert_eq!(log[0], "the job has failed", "{words}");
+        assert_eq!(handle.counters().terms, 1, "{words}");
+    }
 }
 
 /// An error that comes at once is one of the bid nevertheless, and not of its connection.
