@@ -87,14 +87,16 @@ export function follow(db, election, options = {}) {
   /** @type {ReadableStreamDefaultController<Leader | null> | undefined} */
   let stream
   let forget = () => {}
+  const end = async (/** @type {any} */ error) => {
+    forget()
+    if (error) stream?.error(await explain(error, source, settings))
+    else stream?.close()
+    source.close()
+  }
   const driver = new Driver(new FollowMachine(Math.random), way, source, settings, {
     told: (...leader) => stream?.enqueue(leaderOf(...leader)),
-    async end(error) {
-      forget()
-      if (error) stream?.error(await explain(error, source, settings))
-      else stream?.close()
-      source.close()
-    },
+    end,
+    fail: end,
   })
   const stop = () => driver.post('stop')
   const changes = {

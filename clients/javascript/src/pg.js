@@ -25,14 +25,17 @@ const ignore = () => {}
  */
 export function failure(error) {
   try {
-    if (error instanceof LeaderElectionError) return error
-    const { message, code, severity, detail, hint } = error
+    const { kind: own, message, code, severity, detail, hint } = error
     // an error of a connection to several addresses has the messages in its parts only
     const first = message || error.errors?.[0]?.message || code || 'the connection has ended'
     const parts = [first, detail && `DETAIL: ${detail}`, hint && `HINT: ${hint}`]
-    const kind = severity && /^[0-9A-Z]{5}$/.test(code) ? 'server' : 'broken'
-    const details = kind === 'server' ? { code, hint, cause: error } : { cause: error }
-    return new LeaderElectionError(kind, parts.filter(Boolean).join(' '), details)
+    const isServer = severity && typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code)
+    const details = isServer ? { code, hint: hint && String(hint) } : {}
+    const kind = isServer ? 'server' : own === 'no-connection' ? own : 'broken'
+    return new LeaderElectionError(kind, parts.filter(Boolean).join(' '), {
+      ...details,
+      cause: error,
+    })
   } catch {
     return failedBy('broken', 'the connection', error) // it is no error of the driver
   }

@@ -52,11 +52,12 @@ export class Driver {
     this.machine = machine
     this.way = way
     this.source = source
+    /** @type {Record<string, (...args: any[]) => any>} */
     this.actions = {
       ask: (...args) => this.#ask(...args),
       close: () => this.#close(),
       error: async (error) => {
-        Reflect.set(error, 'election', election) // also one of the program's, which may be frozen
+        error.election = election
         try {
           await (onError ? onError(error) : logger.error(error))
         } catch (failed) {
@@ -72,14 +73,20 @@ export class Driver {
     this.#queue.push(event)
     if (this.#busy) return
     this.#busy = true
-    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-      for (const [kind, ...args] of this.machine.step(clock(), ...next)) this.actions[kind](...args)
+    try {
+      for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
+        const actions = this.machine.step(clock(), ...next)
+        for (const [kind, ...args] of actions) this.actions[kind](...args)
+      }
+      clearTimeout(this.#timer)
+      const rest = this.machine.wakeup() - clock()
+      // timers stand still while the machine is suspended, so look at the clock each second
+      if (rest < Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
+      this.#busy = false
+    } catch (error) {
+      this.#close()
+      this.actions.fail(error) // from now on, no event is looked at
     }
-    this.#busy = false
-    clearTimeout(this.#timer)
-    const rest = this.machine.wakeup() - clock()
-    // timers stand still while the machine is suspended, so look at the clock each second
-    if (rest < Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
   }
 
   async #ask(serial, kind, argument, wait) {
@@ -161,6 +168,8 @@ export class Elector {
   #job
   /** @type {any} */
   #present
+  /** @type {Promise<void> | undefined} */
+  #working
   /** @type {any} */
   #end
 
@@ -206,7 +215,8 @@ export class Elector {
   async tryRun(job, options = {}) {
     const { signal, wait = 0 } = checked(options, ['signal', 'wait'])
     try {
-      return { ran: true, value: await this.#drive(job, signal, 'try', wait) }
+      const { value } = await this.#drive(job, signal, 'try', wait)
+      return { ran: true, value }
     } catch (/** @type {any} */ error) {
       if (error.kind !== 'denied') throw error.kind === 'job' ? error.cause : error
       signal?.throwIfAborted()
@@ -240,13 +250,19 @@ export class Elector {
         this.#present = makeTerm(tenure, prefix, this.#driver.post)
         this.#call('elected', onElected)
       },
-      job: () => this.#call('job', this.#job),
+      job: () => (this.#working = this.#call('job', this.#job)),
       cancel: (error) => this.#present.cancel(error),
+      fail: async (error) => {
+        this.#machine.fail()
+        this.#present?.cancel(error)
+        await this.#working
+        this.#end.reject(error)
+      },
       ousted: (_tenure, reason) => {
         this.#present.cancel() // for what the job has left behind
         this.#call('ousted', onOusted, reason)
       },
-      end: (error) => (error ? this.#end.reject(error) : this.#end.resolve(this.#present?.value)),
+      end: (error) => (error ? this.#end.reject(error) : this.#end.resolve(this.#present ?? {})),
     }
   }
 

@@ -17,6 +17,7 @@ revoked.revoke()
 const withGetter = (name, target = new Error('x')) =>
   Object.defineProperty(target, name, { get: fail })
 
+let looks = 0
 /** What a program can throw. */
 const THROWN = {
   undefined,
@@ -34,6 +35,19 @@ const THROWN = {
     hint: {},
   }),
   'error with a symbol': Object.assign(new Error('odd'), { severity: 'high', code: Symbol('x') }),
+  'error of the library with symbols': Object.assign(new LostError('lost', 'odd'), {
+    code: Symbol('x'),
+    hint: Symbol('x'),
+  }),
+  'error of the library that cannot be changed': Object.defineProperty(
+    new LostError('lost', 'odd'),
+    'election',
+    { set: fail },
+  ),
+  'error with fields that change': Object.assign(new Error('odd'), {
+    severity: 'high',
+    code: { toString: () => (looks++ % 2 ? fail() : '42501') },
+  }),
   'throwing message': withGetter('message'),
   'throwing name': withGetter('name'),
   'throwing toString': Object.assign(new Error('x'), { toString: fail }),
@@ -162,6 +176,19 @@ test('a job may return anything', async () => {
     }).tryRun(() => value)
     assert.ok(ran && got === value)
   }
+  let thens = 0
+  const later = {
+    get then() {
+      return thens++ > 0 ? () => {} : undefined
+    },
+  }
+  const { value } = await Promise.race([
+    new Elector(makePool(), 'e', { ttl: 60_000, logger: { info() {}, error: fail } }).tryRun(
+      () => later,
+    ),
+    sleep(5000, {}),
+  ])
+  assert.ok(value === later)
   const twice = {
     then: (resolve, reject) => (resolve('first'), resolve('second'), reject('third')),
   }
@@ -222,7 +249,6 @@ for (const [way, options] of Object.entries({ session: {}, lease: { ttl: 60_000 
     await Promise.all(
       pools.map(async ([what, pool]) => {
         const errors = await untilErrors(pool, options)
-        if (what === 'error of the library') return
         assert.deepEqual(
           errors.map(({ kind, name }) => [name, kind]),
           [
@@ -398,3 +424,24 @@ test('what throws when the job is cancelled does not keep it from that', { skip 
   )
   assert.deepEqual([status, output.split('\n').sort()], [0, ['', 'ended', 'uncaught a listener']])
 })
+
+test(
+  'a clock that fails ends the elector with an error, after the job',
+  { skip: skip || (process.platform !== 'linux' && 'for Linux') },
+  async () => {
+    const [status, output] = await execute(
+      `import { closeSync, readdirSync, readlinkSync } from 'node:fs'
+     process.on('uncaughtException', () => {})
+     const elector = new Elector(process.argv[1], process.argv[2], options)
+     const isClock = (fd) => readlinkSync('/proc/self/fd/' + fd) === '/proc/uptime'
+     const all = readdirSync('/proc/self/fd').filter((fd) => fd > 2)
+     await elector.run((term) => new Promise((resolve) => {
+       for (const fd of all) try { if (isClock(fd)) closeSync(Number(fd)) } catch {}
+       term.signal.addEventListener('abort', () => setTimeout(resolve, 100))
+     }).then(() => console.log('cancelled'))).catch(({ code }) => console.log(code, elector.state))`,
+      db,
+      `js_clock_${process.pid}`,
+    )
+    assert.deepEqual([status, output], [0, 'cancelled\nEBADF stopped\n'])
+  },
+)
