@@ -51,10 +51,14 @@ class Connection {
   /** Called when the connection ends though it was not closed. @type {(error: any) => void} */
   onEnd = ignore
   #ended = (error = {}) => this.onEnd(error)
+  #release
 
   /** @param {any} client */
   constructor(client) {
     this.client = client
+    this.#release = client.release
+    // else a task could, and another one would then work in its transaction
+    client.release = () => must(false, 'the task must not release its client')
     client.on('error', this.#ended).on('end', this.#ended)
   }
 
@@ -75,16 +79,20 @@ class Connection {
     return rows[0] ?? []
   }
 
+  #giveBack(destroy = false) {
+    Object.assign(this.client, { release: this.#release }).release(destroy)
+  }
+
   /** Close it for good; at once if a statement is on its way. */
   close() {
     this.onEnd = ignore
-    safely(() => this.client.release(true)) // a listener of the pool can fail
+    safely(() => this.#giveBack(true)) // a listener of the pool can fail
     safely(() => closeSoon(this.client)) // another driver has no such socket
   }
 
   release() {
     this.client.off('error', this.#ended).off('end', this.#ended)
-    this.client.release()
+    this.#giveBack()
   }
 }
 
