@@ -48,9 +48,14 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
     options = elector(print, "e", ttl=timedelta(minutes=1), heartbeat=5)._driver.options
     assert (options.ttl, options.heartbeat) == (60, 5)
     name: Any = "Europe/Berlin"
+    texts: list[Any] = ["60", None, Decimal(60)]
     for every in threads.every, aio.every:
-        with pytest.raises(ValueError, match="schedule"):
-            every(print, 0.5, print)
+        for length in (0.5, 0, -60, timedelta.max, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match="schedule"):
+                every(print, length, print)
+        for text in texts:
+            with pytest.raises(TypeError, match="schedule"):
+                every(print, text, print)
         with pytest.raises(ValueError, match="zone"):
             every(print, 60, print, zone=UTC)
         with pytest.raises(TypeError, match="zone"):

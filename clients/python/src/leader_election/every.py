@@ -20,6 +20,7 @@ Task = Callable[[Any, datetime], object]
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 STEPS = 10_000
+LONGEST = 86_400 * timedelta.max.days
 
 
 def due(schedule: Schedule, last: datetime, now: datetime) -> tuple[datetime | None, datetime]:
@@ -123,8 +124,11 @@ def every(
     connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
 ) -> Callable[[Any], Any]:
     """Return a job, of either flavour, that does a task once for each time that is due."""
-    if not callable(schedule) and (zone or not seconds(schedule) >= 1):
-        raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
+    if not callable(schedule):
+        if not isinstance(length := seconds(schedule), int | float):
+            raise TypeError("schedule must be an interval, or a function")
+        if zone or not 1 <= length <= LONGEST:
+            raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
     if not isinstance(zone, tzinfo | None):
         raise TypeError("zone must be a tzinfo, such as a ZoneInfo")
     asked = in_zone(schedule, zone) if zone and callable(schedule) else schedule
