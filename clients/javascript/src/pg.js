@@ -76,6 +76,7 @@ class Connection {
     const { rows } = await this.client.query(query)
     // a rollback there would take back the lease
     must(status === 'I', 'the pool has given a connection that is in a transaction')
+    must(rows.length > 0, 'the server has returned no row')
     return rows[0] ?? []
   }
 

@@ -244,6 +244,7 @@ for (const [way, options] of Object.entries({ session: {}, lease: { ttl: 60_000 
       'no stream',
       makePool({ query: () => Promise.reject(new Error()), connection: {} }),
     ])
+    pools.push(['no row', makePool({ query: async () => ({ rows: [] }) })])
     pools.push(['no client', Object.assign(makePool(), { connect: () => undefined })])
     pools.push(['no promise', Object.assign(makePool(), { connect: () => ({}) })])
     await Promise.all(
