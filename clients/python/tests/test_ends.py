@@ -73,6 +73,40 @@ class Undecided(Exception):  # noqa: N818
         raise ValueError("neither")
 
 
+class OddText(str):
+    """A text that cannot be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not comparable")
+
+    __hash__ = str.__hash__
+
+
+class OddTexts(Exception):  # noqa: N818
+    """An exception whose SQLSTATE cannot be compared."""
+
+    sqlstate = OddText("40001")
+
+
+class Nameless(type):
+    """A class without a name."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class Liar(Exception, metaclass=Nameless):  # noqa: N818
+    """An exception that does not tell its class."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+
 class Other(BaseException):
     """An exception that is not an error, as test frameworks and greenlets have them."""
 
@@ -165,6 +199,15 @@ class World:
 @pytest.fixture
 def world(flavour: str, monkeypatch: Any) -> World:
     return World(flavour, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", ["broken", "job"])
+def test_any_exception_becomes_an_error(kind: str) -> None:
+    for error in Liar(), OddTexts():
+        made = LeaderElectionError.of(error, kind)
+        assert made.__cause__ is error
+        assert str(made)
+        assert made.sqlstate != "42501"
 
 
 def throw(error: BaseException) -> Any:

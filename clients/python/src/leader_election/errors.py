@@ -17,7 +17,7 @@ def said(error: BaseException, name: str) -> str:
     """Return the text that an error has by this name, if it is one and can be had."""
     with suppress(Exception):
         if isinstance(text := attrgetter(name)(error), str):
-            return text
+            return str.__str__(text)  # which compares as any other
     return ""
 
 
@@ -32,12 +32,14 @@ class LeaderElectionError(Exception):
         return type(self), (self.kind, str(self), self.sqlstate, self.hint)
 
     @classmethod
-    def of(cls, error: BaseException, kind: str = "broken") -> "LeaderElectionError":
+    def of(cls, error: Any, kind: str = "broken") -> "LeaderElectionError":
         """Return an error that another one has caused."""
-        if isinstance(error, LeaderElectionError) and kind == "broken":
-            return error
-        text = type(error).__name__
+        if kind == "broken" and issubclass(type(error), LeaderElectionError):
+            made: LeaderElectionError = error
+            return made
+        text = "an exception without a text"
         with suppress(Exception):
+            text = type(error).__name__
             text = (isinstance(error, Exception) and str(error)) or repr(error)
         state, hint = said(error, "sqlstate"), said(error, "diag.message_hint")
         made = cls("server" if state and kind == "broken" else kind, text, state, hint)
