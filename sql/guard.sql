@@ -284,5 +284,5 @@ SET client_min_messages = warning;
 DROP SCHEMA regress_guard CASCADE;
 DROP EXTENSION dblink;
 RESET search_path;
-SELECT name, le_resign(name, token) FROM le_leaders;
+SELECT name, le_resign(name, token) FROM le_leaders ORDER BY name;
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
