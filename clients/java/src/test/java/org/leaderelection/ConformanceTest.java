@@ -272,8 +272,7 @@ class ConformanceTest {
               () ->
                   machine.done(
                       serial,
-                      new LeaderElectionException(
-                          ErrorKind.SERVER, hint, new SQLException(hint, words.get(1)))));
+                      LeaderElectionException.ofStatement(new SQLException(hint, words.get(1)))));
         }
         case "broken" -> {
           asked = 0;
