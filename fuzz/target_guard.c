@@ -76,7 +76,7 @@ check_trigger(LeFuzzInput *input, uint8 flags)
 	Datum		result;
 	int			error;
 
-	le_session_token = le_fuzz_int64(input);
+	le_session_token.token = le_fuzz_int64(input);
 	for (int i = 0; i < ARGUMENTS; i++)
 		arguments[i] = le_fuzz_long_string(input, LE_TEXT_MAX + 20);
 	error = trigger.tgnargs == 1 ? expected_error(arguments[0]) :
@@ -87,7 +87,7 @@ check_trigger(LeFuzzInput *input, uint8 flags)
 	if (error == 0)
 		LE_FUZZ_CHECK(DatumGetPointer(result) ==
 					  (TRIGGER_FIRED_BY_UPDATE(data.tg_event) ? (Pointer) &new_row : (Pointer) &old_row));
-	le_session_token = 0;
+	le_session_token.token = 0;
 
 	fcinfo->context = NULL;
 	LE_FUZZ_CHECK(le_fuzz_call(le_guard, fcinfo, NULL) ==

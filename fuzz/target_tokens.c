@@ -114,7 +114,7 @@ set_token(void *value)
 {
 	(void) set_config_option("leader_election.token", value, PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_LOCAL, true, ERROR, false);
-	token_seen = le_session_token;
+	token_seen = le_session_token.token;
 }
 
 /*
@@ -146,5 +146,5 @@ le_fuzz_setting(LeFuzzInput *input)
 		LE_FUZZ_CHECK(token_seen == (int64) expected);
 
 	/* what was set ends with the subtransaction */
-	LE_FUZZ_CHECK(le_session_token == 0);
+	LE_FUZZ_CHECK(le_session_token.token == 0);
 }
