@@ -80,11 +80,13 @@ call_campaign(FunctionCallInfo fcinfo)
 static int
 expected_error(int dimensions, int count, Datum *names, bool *nulls)
 {
-	int			error = dimensions == 1 ? 0 : ERRCODE_ARRAY_SUBSCRIPT_ERROR;
+	int			error = 0;
 
 	/* first the array, then its elements */
 	for (int i = 0; i < count && error == 0; i++)
 		error = nulls[i] ? ERRCODE_NULL_VALUE_NOT_ALLOWED : 0;
+	if (error == 0 && dimensions != 1)
+		error = ERRCODE_ARRAY_SUBSCRIPT_ERROR;
 	for (int i = 0; i < count && error == 0; i++)
 		error = le_fuzz_name_error(text_to_cstring(DatumGetTextPP(names[i])));
 	return error;
