@@ -155,7 +155,7 @@ var (
 		`AddressSanitizer|runtime error:|Assertion .* failed`)
 	// what REINDEX CONCURRENTLY says after an earlier one was canceled, and what a former primary under Patroni is told
 	// before pg_rewind
-	explained = regexp.MustCompile(`XX002 WARNING:  cannot reindex invalid index .*_ccnew\d*" concurrently, skipping|` +
+	explained = regexp.MustCompile(`XX002 WARNING:  cannot reindex invalid index .*_cc(?:new|old)\d*" concurrently, skipping|` +
 		`XX000 ERROR:  requested starting point .* is not in this server's history`)
 	killed = regexp.MustCompile(`\(PID (\d+)\) was terminated by signal (\d+)`)
 	exited = regexp.MustCompile(`\(PID \d+\) exited with exit code (\d+)`)

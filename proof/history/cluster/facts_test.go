@@ -44,6 +44,7 @@ func TestLogAccidents(t *testing.T) {
 		"2026-11-22 19:00:00.000 UTC [7] 00000 LOG:  background worker \"x\" (PID 13) exited with exit code 1":            false,
 		"2026-11-22 19:00:00.000 UTC [7] 01000 WARNING:  relcache reference leak: relation \"le_leases\" not closed":      true,
 		"2026-11-22 19:00:00.000 UTC [7] XX002 WARNING:  cannot reindex invalid index \"i_ccnew\" concurrently, skipping": false,
+		"2026-11-22 19:00:00.000 UTC [7] XX002 WARNING:  cannot reindex invalid index \"i_ccold\" concurrently, skipping": false,
 		"TRAP: FailedAssertion(\"x\", File: \"y.c\", Line: 1, PID: 7)":                                                    true,
 		"2026-11-22 19:00:00.000 UTC [7] 57P01 FATAL:  terminating connection due to administrator command":               false,
 	} {
