@@ -119,7 +119,10 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 	}
 	return Due(schedule, func(ctx context.Context, term *Term, due time.Time) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			first, err := term.Once(ctx, tx, due)
+			var first, again bool
+			var begun, ends int64
+			once := term.OnceSQL(due) + ", txid_current()"
+			err := tx.QueryRow(ctx, once, pgx.QueryExecModeExec).Scan(&first, &begun)
 			if err != nil || !first {
 				return err
 			}
@@ -127,7 +130,8 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 				return err
 			}
 			// the task can have ended the transaction, and begun another
-			if first, err = term.Once(ctx, tx, due); err == nil && (first || tx.Conn().PgConn().TxStatus() == 'I') {
+			err = tx.QueryRow(ctx, once, pgx.QueryExecModeExec).Scan(&again, &ends)
+			if err == nil && (again || ends != begun) {
 				err = errors.New("the task has ended its transaction")
 			}
 			return err

@@ -426,6 +426,9 @@ func TestS07Every(t *testing.T) {
 		case 3: // and begins another one
 			_, err := tx.Exec(ctx, "ROLLBACK AND CHAIN")
 			return err
+		case 4:
+			_, err := tx.Exec(ctx, "COMMIT AND CHAIN")
+			return err
 		}
 		return nil
 	}
@@ -435,7 +438,7 @@ func TestS07Every(t *testing.T) {
 	count := func() int { return fetch[int](t, pool, "SELECT count(*) FROM "+table) }
 	eventually(t, "three", func() bool { return count() >= 3 })
 	one.cancel()
-	if err := one.end(); err != nil || len(one.errors) != 3 {
+	if err := one.end(); err != nil || len(one.errors) != 4 {
 		t.Error(err, one.errors)
 	}
 	before := count()

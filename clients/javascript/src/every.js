@@ -4,7 +4,7 @@ import { LostError } from './errors.js'
 import { callback, checked, must } from './options.js'
 import { LIMIT, Source } from './pg.js'
 import { onAbort } from './run.js'
-import { internals, isAbort } from './term.js'
+import { ask, internals, isAbort } from './term.js'
 
 /** @import { Database, Job, Schedule, Task } from '../index.js' */
 
@@ -91,12 +91,12 @@ export function every(db, schedule, task, options = {}) {
   callback('task', task)
   const { zone } = checked(options, ['zone'])
   must(!zone || !isInterval, 'an interval has no zone')
-  const times = zone ? inZone(/** @type {Schedule} */ (schedule), zone) : schedule
+  const dues = zone ? inZone(/** @type {Schedule} */ (schedule), zone) : schedule
 
   return async (term) => {
     const { signal, election } = term
     const { prefix, report } = term[internals]
-    const ask = `SELECT extract(epoch FROM clock_timestamp()),
+    const times = `SELECT extract(epoch FROM clock_timestamp()),
                         (SELECT extract(epoch FROM due) FROM ${prefix}le_once_done WHERE name = $1::text)`
     const source = new Source(db, `leader_election: ${election}`)
     let last
@@ -114,19 +114,21 @@ export function every(db, schedule, task, options = {}) {
         term.heartbeat()
         try {
           const present = (connection ??= await source.connect())
-          const [now, recorded] = await present.query([ask, election])
+          const [now, recorded] = await present.query([times, election])
           last ??= Math.round((recorded ?? now) * 1000)
-          const [time, next] = due(times, last, now * 1000)
+          const [time, next] = due(dues, last, now * 1000)
           if (time !== null && !signal.aborted) {
             const date = new Date(time)
             const query = (text) => present.client.query({ text, query_timeout: LIMIT })
             await query('BEGIN')
-            if (await term.once({ query }, date)) {
+            const once = () => ask({ query }, `${term.onceSql(date)}::text || txid_current()`)
+            const first = await once()
+            if (first.startsWith('true')) {
               await task(present.client, date, term)
               // it can have ended the transaction, and begun another
-              if (await term.once({ query }, date)) throw new Error('the task has rolled back')
+              if ((await once()) !== first.replace('true', 'false'))
+                throw new Error('the task has ended its transaction')
             }
-            await query('SAVEPOINT le_done') // fails if the transaction has, or has ended
             await query('COMMIT')
           }
           last = next

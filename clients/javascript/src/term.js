@@ -7,7 +7,7 @@ import { literal, must } from './options.js'
 export const internals = Symbol('internals')
 
 /** The first value of the first row that a statement returns as text, whatever makes rows. */
-async function ask(connection, text) {
+export async function ask(connection, text) {
   must(typeof connection?.query === 'function', 'this needs a client, or what runs a query as one')
   const result = await connection.query(text)
   const [row] = result.rows ?? result

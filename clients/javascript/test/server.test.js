@@ -324,7 +324,8 @@ test('S07 every: a task that fails leaves nothing, and is tried again', direct, 
     if (dues.length === 4) await client.query('ROLLBACK AND CHAIN')
     if (dues.length === 5) client.release()
     if (dues.length === 6) await client.end()
-    if (dues.length === 7) one.elector.stop()
+    if (dues.length === 7) await client.query('COMMIT AND CHAIN')
+    if (dues.length === 8) one.elector.stop()
   }
   let first
   const once = (last) => {

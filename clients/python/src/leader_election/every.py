@@ -79,6 +79,13 @@ async def entered(context: Any) -> AsyncGenerator[Any, None]:
             yield value
 
 
+async def ask(connection: Any, sql: str, *args: Any) -> tuple[Any, ...]:
+    """Ask a statement of one row on a connection of either flavour."""
+    cursor = connection.cursor(row_factory=tuple_row)
+    await settled(cursor.execute(sql, *args))
+    return await settled(cursor.fetchone())
+
+
 async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> None:
     """Do a task once for each time that is due, until the term ends.
 
@@ -97,22 +104,23 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                 while not term.cancelled:
                     term.heartbeat()
                     async with entered(connection.transaction()):
-                        cursor = connection.cursor(row_factory=tuple_row)
-                        await settled(cursor.execute(times, (term.election,)))
-                        row = await settled(cursor.fetchone())
+                        row = await ask(connection, times, (term.election,))
                     now, done = (e and datetime.fromtimestamp(max(float(e), 0), UTC) for e in row)
                     last = last or done or now
                     time, then = due(schedule, last, now)
                     if time:
                         async with entered(connection.transaction()):
-                            if first := await settled(term.once(connection, time)):
+                            once = f"{term.once_sql(time)}, txid_current()"
+                            first, begun = await ask(connection, once)
+                            if first:
                                 await settled(task(connection, time))
                                 # it can have ended the transaction, and begun another
-                                if connection.info.transaction_status == TransactionStatus.INTRANS:
-                                    first = await settled(term.once(connection, time))
-                            if first:
-                                text = "its transaction was rolled back, or the task has ended it"
-                                raise LeaderElectionError("task", text)
+                                status, same = connection.info.transaction_status, False
+                                if status == TransactionStatus.INTRANS:
+                                    same = await ask(connection, once) == (False, begun)
+                                if not same:
+                                    text = "its transaction was rolled back, or the task has ended it"
+                                    raise LeaderElectionError("task", text)
                     last = then
                     await settled(pause(1))
         except Exception as error:
