@@ -15,7 +15,7 @@ typedef enum TimerKind
 {
 	TIMER_DOUBT,
 	TIMER_DEADLINE,
-	TIMER_SLOW_JOB,
+	TIMER_SLOW,
 	TIMER_CAMPAIGN,
 	TIMER_QUESTION,
 	TIMER_PROCLAIM
@@ -328,6 +328,7 @@ begin_leading(Elector *e)
 	}
 	e->phase = PHASE_ELECTED;
 	e->term.began = e->now;
+	e->term.report_at = e->now + e->options.stop_timeout;
 	e->terms++;
 	add_action(e, DO_ELECTED)->number = e->term.token;
 }
@@ -697,29 +698,32 @@ note_returned(Elector *e, const ElectorError *error)
 	e->phase++;
 	if (error)
 		report(e, error);
+	e->term.report_at = NEVER;
 	if (returned == PHASE_JOB)
-	{
-		e->term.report_at = NEVER;
 		cancel_job(e, error ? "job failed" : "job returned");
-	}
 	if (e->phase == PHASE_JOB && e->term.reason)
 		e->phase = PHASE_OUSTED;
 	if (e->phase == PHASE_LEAVING)
 		return;
+	if (e->phase == PHASE_OUSTED)
+		e->term.report_at = e->now + e->options.stop_timeout;
 	action = add_action(e, e->phase == PHASE_JOB ? DO_JOB : DO_OUSTED);
 	action->number = e->term.token;
 	action->reason = e->term.reason;
 }
 
 static void
-report_slow_job(Elector *e)
+report_slow(Elector *e)
 {
+	bool		job = e->phase == PHASE_JOB;
 	ElectorError error;
 
 	e->term.report_at = NEVER;
-	elector_error(&error, ERROR_SLOW_JOB,
-				  "the command of election \"%s\" has not stopped within %.3g s",
-				  e->term.election, e->options.stop_timeout / (double) SECOND);
+	elector_error(&error, job ? ERROR_SLOW_JOB : ERROR_CALLBACK,
+				  "the %s of election \"%s\" has not %s within %.3g s",
+				  job ? "command" : "callback", e->term.election,
+				  job ? "stopped" : "returned",
+				  e->options.stop_timeout / (double) SECOND);
 	report(e, &error);
 }
 
@@ -840,7 +844,7 @@ timer_due(const Elector *e, TimerKind timer)
 			return holds(e) ? elector_valid_until(e) : NEVER;
 		case TIMER_DEADLINE:
 			return e->ask.asking ? e->ask.deadline : NEVER;
-		case TIMER_SLOW_JOB:
+		case TIMER_SLOW:
 			return e->term.report_at;
 		case TIMER_CAMPAIGN:
 			return e->until;
@@ -856,7 +860,7 @@ static void
 pass_time(Elector *e)
 {
 	static void (*const due[N_TIMERS]) (Elector *) = {
-		come_in_doubt, give_up, report_slow_job, begin_campaign, send_confirm,
+		come_in_doubt, give_up, report_slow, begin_campaign, send_confirm,
 		send_proclaim
 	};
 

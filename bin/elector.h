@@ -196,7 +196,7 @@ typedef struct Term
 	usec		due;			/* the next question */
 	bool		refused;		/* the lease, as the role was replaced */
 	usec		began;
-	usec		report_at;		/* a slow job */
+	usec		report_at;		/* a slow job or callback */
 	int			n_proclaims;
 	const char *proclaims[MAX_PROCLAIMS];
 } Term;

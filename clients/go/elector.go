@@ -156,7 +156,7 @@ func (m *machine) timers() []timer {
 	} else if m.holds() {
 		question = m.due
 	}
-	return []timer{{doubt, m.doubt}, {deadline, m.giveUp}, {m.reportAt, m.reportSlowJob},
+	return []timer{{doubt, m.doubt}, {deadline, m.giveUp}, {m.reportAt, m.reportSlow},
 		{m.until, m.campaign}, {question, m.confirm}}
 }
 
@@ -353,7 +353,7 @@ func (m *machine) lead() {
 		m.phase = leaving
 		return
 	}
-	m.phase, m.began = electing, m.now
+	m.phase, m.began, m.reportAt = electing, m.now, m.now+m.opt.StopTimeout
 	m.terms++
 	m.do(action{what: "elected", term: m.term})
 }
@@ -449,7 +449,7 @@ func (m *machine) confirmed(q *ask) {
 func (m *machine) onReturned(err error) {
 	kind, reason := ErrCallback, ReasonJobReturned
 	if m.phase == working {
-		kind, m.reportAt = ErrJob, never
+		kind = ErrJob
 	}
 	if err != nil {
 		reason = ReasonJobFailed
@@ -460,20 +460,28 @@ func (m *machine) onReturned(err error) {
 		}
 	}
 	m.phase++
+	m.reportAt = never
 	if m.phase == ousting {
 		m.cancel(reason, nil)
 	} else if m.phase == working && m.reason != "" {
 		m.phase = ousting
 	}
 	m.ran = m.ran || m.phase == working
+	if m.phase == ousting {
+		m.reportAt = m.now + m.opt.StopTimeout
+	}
 	if m.phase != leaving {
 		m.do(action{what: calls[m.phase], term: m.term, reason: m.reason})
 	}
 }
 
-func (m *machine) reportSlowJob() {
+func (m *machine) reportSlow() {
+	err := ErrSlowJob
+	if m.phase != working {
+		err = fmt.Errorf("%w: it has not returned", ErrCallback)
+	}
 	m.reportAt = never
-	m.report(fmt.Errorf("%w within %v", ErrSlowJob, m.opt.StopTimeout))
+	m.report(fmt.Errorf("%w within %v", err, m.opt.StopTimeout))
 }
 
 // The end of a term

@@ -41,8 +41,8 @@ type Options struct {
 	// cancelled after two thirds of it.
 	Heartbeat time.Duration
 
-	// StopTimeout is how long the job may take to stop before that is
-	// reported, 10 seconds by default.
+	// StopTimeout is how long the job may take to stop, and OnElected and
+	// OnOusted to return, before that is reported, 10 seconds by default.
 	StopTimeout time.Duration
 
 	// Logger gets elections and the ends of terms, and errors if OnError is

@@ -76,7 +76,7 @@ export interface ElectorOptions {
   ttl?: number | undefined
   /** The job must call `heartbeat` three times in this length, or is cancelled. From 1000. */
   heartbeat?: number | undefined
-  /** How long the job may take to stop before that is reported. Default: 10,000. */
+  /** How long the job may take to stop, or a callback, before that is reported. Default: 10,000. */
   stopTimeout?: number | undefined
   /** Gets elections and the ends of terms, and errors if there is no `onError`. Default: `console`. */
   logger?: Logger | undefined

@@ -230,8 +230,10 @@ export class ElectorMachine extends Machine {
     if (this.#phase === 'leaving' && !this.ask) this.#leave()
     if (now >= tenure?.reportAt) {
       tenure.reportAt = Infinity
-      const message = `the job has not stopped for ${this.settings.stopTimeout / 1000} s`
-      this.report(new LeaderElectionError('slow job', message))
+      const isJob = this.#phase === 'job'
+      const what = isJob ? 'the job has not stopped' : `${this.#phase} has not returned`
+      const message = `${what} within ${this.settings.stopTimeout / 1000} s`
+      this.report(new LeaderElectionError(isJob ? 'slow job' : 'callback', message))
     }
     if (now >= this.until) this.run()
     if (!this.ask && this.#holds() && now >= tenure.due) {
@@ -359,6 +361,7 @@ export class ElectorMachine extends Machine {
     }
     this.#enter('leading', 'elected')
     tenure.began = this.now
+    this.#reportLater()
     this.terms += 1
     this.do('elected', tenure)
   }
@@ -368,14 +371,18 @@ export class ElectorMachine extends Machine {
     const { tenure } = this
     if (error && what === 'job' && this.once && !tenure.over) this.#result = error
     else if (error) this.report(error)
+    tenure.reportAt = Infinity
     if (what === 'ousted') return this.#leave()
-    if (what === 'job') {
-      tenure.reportAt = Infinity
-      this.#cancel(error ? 'job failed' : 'job returned')
-    }
+    if (what === 'job') this.#cancel(error ? 'job failed' : 'job returned')
     this.#phase = tenure.reason ? 'ousted' : 'job'
     if (this.#phase === 'job') this.#result = undefined
+    else this.#reportLater()
     this.do(this.#phase, tenure, tenure.reason)
+  }
+
+  /** Report the job that is to stop, or a callback, if it takes long. */
+  #reportLater() {
+    this.tenure.reportAt = this.now + this.settings.stopTimeout
   }
 
   #cancel(reason, error) {
@@ -386,7 +393,7 @@ export class ElectorMachine extends Machine {
     if (reason === 'job returned' || this.now >= tenure.began + LASTING) this.#crashes = 0
     if (this.#phase === 'job' && !reason.startsWith('job')) {
       this.do('cancel', error)
-      tenure.reportAt = this.now + this.settings.stopTimeout
+      this.#reportLater()
     }
   }
 

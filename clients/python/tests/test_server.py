@@ -279,7 +279,10 @@ def test_s07_every(
     assert last.fetchone() == max(done)
 
 
-@pytest.mark.parametrize("ends", ["SELECT 1 / 0", "ROLLBACK", "ROLLBACK AND CHAIN", "COMMIT AND CHAIN"])
+ENDS = ["SELECT 1 / 0", "ROLLBACK", "ROLLBACK AND CHAIN", "COMMIT AND CHAIN"]
+
+
+@pytest.mark.parametrize("ends", ENDS)
 def test_task_that_ends_its_transaction(
     ends: str, begin: Any, flavour: str, election: str, db: Any
 ) -> None:

@@ -322,8 +322,12 @@ impl Machine {
             self.answer(ask.serial, Err(error));
         }
         if self.tenure.report_at.take_if(|time| now >= *time).is_some() {
-            self.report(Error::new(ErrorKind::SlowJob, "the job has not stopped in time"));
-            self.out.push(Action::Abort);
+            if self.phase == Phase::Job {
+                self.report(Error::new(ErrorKind::SlowJob, "the job has not stopped in time"));
+                self.out.push(Action::Abort);
+            } else {
+                self.report(Error::new(ErrorKind::Callback, "it has not returned in time"));
+            }
         }
         if self.until.take_if(|time| now >= *time).is_some() {
             self.campaign();
@@ -391,15 +395,17 @@ impl Machine {
             }
         }
         let Some(term) = self.tenure.term.clone() else { return };
+        self.tenure.report_at = None;
         match self.phase {
             Phase::Ousted => return self.leave(),
             Phase::Elected if self.tenure.reason.is_none() => {
                 (self.phase, self.result) = (Phase::Job, Ok(true));
                 return self.out.push(Action::Job(term));
             }
-            _ => (self.phase, self.tenure.report_at) = (Phase::Ousted, None),
+            _ => self.phase = Phase::Ousted,
         }
         self.cancel(reason);
+        self.report_later();
         self.out.push(Action::Ousted(term, self.tenure.reason.unwrap_or(reason)));
     }
 
@@ -550,8 +556,14 @@ impl Machine {
             return self.leave();
         }
         (self.phase, self.tenure.began) = (Phase::Elected, Some(self.now));
+        self.report_later();
         self.counters.terms += 1;
         self.out.push(Action::Elected(term));
+    }
+
+    /// Report the job that is to stop, or a callback, if it takes long.
+    fn report_later(&mut self) {
+        self.tenure.report_at = Some(self.now + self.options.stop_timeout);
     }
 
     /// Tell the job to stop.
@@ -566,7 +578,7 @@ impl Machine {
             self.crashes = 0;
         }
         if self.phase == Phase::Job {
-            self.tenure.report_at = Some(self.now + self.options.stop_timeout);
+            self.report_later();
             self.out.push(Action::Cancel);
         }
     }

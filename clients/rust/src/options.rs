@@ -67,7 +67,7 @@ impl Options {
         ttl: Duration => Some(ttl.as_secs_f64());
         /// Let the term end if the job does not call [`Term::heartbeat`] for so long.
         heartbeat: Duration => Some(heartbeat.as_secs_f64());
-        /// Set how long the job may take to stop, which is 10 s by default.
+        /// Set how long the job may take to stop, or a callback, which is 10 s by default.
         stop_timeout: Duration => stop_timeout.as_secs_f64();
         /// Set what is called before the job starts. It may block, as all callbacks may.
         on_elected: impl Fn(&Term) + Send + Sync + 'static => Arc::new(on_elected);

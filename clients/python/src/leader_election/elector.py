@@ -88,7 +88,7 @@ class Machine:
     def _timers(self) -> Iterator[tuple[float, Callable[[], None]]]:
         yield self.term._valid_until() if self._holds() else inf, self._doubt
         yield self._ask.deadline if self._ask else inf, self._give_up
-        yield self._report_at, self._report_slow_job
+        yield self._report_at, self._report_slow
         yield self._until, self._on_run
         yield self._due if self._holds() and not self._ask else inf, self._confirm
 
@@ -233,6 +233,7 @@ class Machine:
             self._phase = "leaving"
         else:
             self._phase, self._began = "elected", self._now
+            self._report_at = self._now + self.options.stop_timeout
             self.terms += 1
             self._do("elected", self.term, "")
 
@@ -317,24 +318,28 @@ class Machine:
             self._result = LeaderElectionError.of(error, "job")
         elif error is not None:
             self._on_note("job" if returned == "job" else "callback", error)
+        self._report_at = inf
         if returned == "job":
-            self._report_at = inf
             self._cancel("job returned" if error is None else "job failed")
         if self._phase == "job" and self._reason:
             self._phase = "ousted"
         if self._phase == "job":
             self._result = None
+        if self._phase == "ousted":
+            self._report_at = self._now + self.options.stop_timeout
         if self._phase != "leaving":
             self._do(self._phase, self.term, self._reason)
 
     def _on_note(self, kind: str, error: BaseException) -> None:
         self._report(LeaderElectionError.of(error, kind))
 
-    def _report_slow_job(self) -> None:
+    def _report_slow(self) -> None:
+        kind, what = "callback", f"{self._phase} has not returned"
+        if self._phase == "job":
+            kind, what = "slow job", f"the job of {self.term.election} has not stopped"
         self._report_at = inf
-        length = self.options.stop_timeout
-        text = f"the job of {self.term.election} has not stopped within {length:g} s"
-        self._report(LeaderElectionError("slow job", text))
+        text = f"{what} within {self.options.stop_timeout:g} s"
+        self._report(LeaderElectionError(kind, text))
 
     # The end of a term
 

@@ -18,8 +18,10 @@ Schedule = Length | Callable[[datetime], datetime | None]
 #: Is called with a connection in a transaction, and the time that is due.
 Task = Callable[[Any, datetime], object]
 
+IDLE, INTRANS = TransactionStatus.IDLE, TransactionStatus.INTRANS
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 STEPS = 10_000
+ENDED = "its transaction was rolled back, or the task has ended it"
 LONGEST = 86_400 * timedelta.max.days
 
 
@@ -99,7 +101,7 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
         try:
             async with entered(await settled(connect())) as connection:
                 connection.prepare_threshold = None
-                if connection.info.transaction_status != TransactionStatus.IDLE:
+                if connection.info.transaction_status != IDLE:
                     raise LeaderElectionError("task", "connect has begun a transaction")
                 while not term.cancelled:
                     term.heartbeat()
@@ -115,12 +117,10 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                             if first:
                                 await settled(task(connection, time))
                                 # it can have ended the transaction, and begun another
-                                status, same = connection.info.transaction_status, False
-                                if status == TransactionStatus.INTRANS:
-                                    same = await ask(connection, once) == (False, begun)
-                                if not same:
-                                    text = "its transaction was rolled back, or the task has ended it"
-                                    raise LeaderElectionError("task", text)
+                                open_still = connection.info.transaction_status == INTRANS
+                                same = open_still and await ask(connection, once)
+                                if same != (False, begun):
+                                    raise LeaderElectionError("task", ENDED)
                     last = then
                     await settled(pause(1))
         except Exception as error:

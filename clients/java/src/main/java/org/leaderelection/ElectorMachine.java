@@ -79,8 +79,11 @@ final class ElectorMachine extends Machine {
     super.passTime();
     if (now >= reportAt) {
       reportAt = NEVER;
-      String message = "the job has not stopped within " + way.stopTimeout + " s";
-      report(new LeaderElectionException(ErrorKind.SLOW_JOB, message, null));
+      boolean job = phase == Phase.JOB;
+      String what = job ? "the job has not stopped" : "a callback has not returned";
+      ErrorKind kind = job ? ErrorKind.SLOW_JOB : ErrorKind.CALLBACK;
+      String message = what + " within " + way.stopTimeout + " s";
+      report(new LeaderElectionException(kind, message, null));
     }
     if (phase == Phase.LEAVING) leave();
     if (asking == null && holds() && now >= due) {
@@ -179,6 +182,7 @@ final class ElectorMachine extends Machine {
     }
     phase = Phase.ELECTED;
     began = now;
+    reportAt = now + way.stopTimeout;
     terms++;
     world.elected(term);
   }
@@ -192,11 +196,12 @@ final class ElectorMachine extends Machine {
     if (job && once && over == null && error != null) result = error;
     else if (error != null && !(told && error.getCause() instanceof InterruptedException))
       report(error);
+    reportAt = NEVER;
     if (phase == Phase.OUSTED) {
       phase = Phase.LEAVING;
     } else if (job || reason != null) {
       phase = Phase.OUSTED;
-      reportAt = NEVER;
+      reportAt = now + way.stopTimeout;
       if (job) cancel(error == null ? Reason.JOB_RETURNED : Reason.JOB_FAILED);
       world.ousted(term, reason);
     } else {

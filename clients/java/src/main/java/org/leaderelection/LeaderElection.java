@@ -227,7 +227,7 @@ public final class LeaderElection {
     }
 
     /**
-     * Sets how long the job may take to stop before that is reported.
+     * Sets how long the job may take to stop, and a callback to return, before that is reported.
      *
      * @param stopTimeout the length, at most one day; 10 s by default
      * @return this
