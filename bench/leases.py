@@ -118,6 +118,7 @@ def compare_renewals(table, options, control):
 def measure_leases(options):
     control = Connection(f"{QUIET} {MANY} -c client_min_messages=error")
     control.ask(TABLE)
+    control.ask("VACUUM le_leases")		# of those of other tables: nothing else does that here
     table = Table("Leases", "-what", "-against", "ours", "theirs", "ratio", "asked")
     compare_pairs(table, options, control, "le_lease + le_resign", "")
     compare_pairs(table, options, control, "le_lease + le_resign, log_terms off", QUIET)

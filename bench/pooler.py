@@ -22,7 +22,7 @@ WARM_UP = 2						# seconds that do not count
 MEASURED = 10					# seconds that do
 
 INI = """[databases]
-* = host={server} user=postgres pool_size={servers}
+* = host={server} port={port} user=postgres pool_size={servers}
 [pgbouncer]
 unix_socket_dir = {directory}
 listen_port = 6432
@@ -53,8 +53,9 @@ class Pooler:
         self.directory = directory
         path = os.path.join(directory, "pgbouncer.ini")
         with open(path, "w") as file:
-            file.write(INI.format(server=os.environ["PGHOST"], directory=directory,
-                                  servers=SERVERS, clients=CLIENTS + 10))
+            file.write(INI.format(server=os.environ["PGHOST"], port=os.environ["PGPORT"],
+                                  directory=directory, servers=SERVERS,
+                                  clients=CLIENTS + 10))
         self.process = subprocess.Popen(
             ["pgbouncer", "-q", path], stderr=subprocess.DEVNULL,
             env=dict(os.environ, PATH=os.environ["PATH"] + ":/usr/sbin"))
@@ -63,7 +64,10 @@ class Pooler:
                 raise RuntimeError("PgBouncer does not start")
             time.sleep(0.01)
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.process.terminate()
         self.process.wait()
 
@@ -139,13 +143,12 @@ def renew_all(load, control):
 def measure_pooler(options):
     elections = max(options.scaled(ELECTIONS) // CLIENTS, 1) * CLIENTS
     control = Connection(f"{QUIET} {MANY} -c client_min_messages=error")
-    pooler = Pooler(options.directory)
-    renew = Load(pooler, elections, RENEW)
-    nothing = Load(pooler, elections, NOTHING)
-    for _ in range(options.rounds or ROUNDS):
-        nothing.run(0)
-        renew_all(renew, control)
-    pooler.close()
+    with Pooler(options.directory) as pooler:
+        renew = Load(pooler, elections, RENEW)
+        nothing = Load(pooler, elections, NOTHING)
+        for _ in range(options.rounds or ROUNDS):
+            nothing.run(0)
+            renew_all(renew, control)
     control.close()
 
     table = Table("Pooler", "-10,000 elections, 20 server connections", "per second",
