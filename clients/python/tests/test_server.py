@@ -279,10 +279,10 @@ def test_s07_every(
     assert last.fetchone() == max(done)
 
 
-ENDS = ["SELECT 1 / 0", "ROLLBACK", "ROLLBACK AND CHAIN", "COMMIT AND CHAIN"]
+ENDINGS = ["SELECT 1 / 0", "ROLLBACK", "ROLLBACK AND CHAIN", "COMMIT AND CHAIN"]
 
 
-@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("ends", ENDINGS)
 def test_task_that_ends_its_transaction(
     ends: str, begin: Any, flavour: str, election: str, db: Any
 ) -> None:

@@ -81,7 +81,7 @@ async def entered(context: Any) -> AsyncGenerator[Any, None]:
             yield value
 
 
-async def ask(connection: Any, sql: str, *args: Any) -> tuple[Any, ...]:
+async def ask(connection: Any, sql: str, *args: Any) -> Any:
     """Ask a statement of one row on a connection of either flavour."""
     cursor = connection.cursor(row_factory=tuple_row)
     await settled(cursor.execute(sql, *args))
