@@ -521,7 +521,7 @@ class SyncConnection:
 
     transaction: Any = cursor
 
-    def execute(self, sql: str, _: Any) -> Any:
+    def execute(self, sql: str, *_: Any) -> Any:
         self.now += 5
         self.transaction_status = TransactionStatus.INTRANS
         self.first ^= "once(" in sql  # and not again
@@ -541,8 +541,8 @@ class SyncConnection:
 class AsyncConnection(SyncConnection):
     """A connection for asyncio."""
 
-    async def execute(self, sql: str, parameters: Any) -> Any:
-        return super().execute(sql, parameters)
+    async def execute(self, sql: str, *parameters: Any) -> Any:
+        return super().execute(sql, *parameters)
 
     async def fetchone(self) -> Any:
         return self.row
