@@ -43,7 +43,7 @@ typedef struct LeFuzzTarget
 	} while (0)
 
 /* fuzz.c */
-extern void le_fuzz_fail(const char *what, const char *file, int line) pg_attribute_noreturn();
+pg_noreturn extern void le_fuzz_fail(const char *what, const char *file, int line);
 extern int	le_fuzz_try(void (*action) (void *), void *argument);
 extern int	le_fuzz_call(PGFunction function, FunctionCallInfo fcinfo, Datum *result);
 extern void *le_fuzz_alloc(size_t size);
