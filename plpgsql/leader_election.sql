@@ -523,9 +523,10 @@ END $$;
 -- Record that this server, or this start of it, is seen for the first time, or
 -- that its clock was set back.
 -- Tokens then continue from the clock: seconds since 2025 times 2^22, plus
--- microseconds times 4.  If tokens may be unknown and the clock is behind, a
--- large number of tokens is left out.  No message, as those of debug_print_plan, is
--- sent while all calls wait for the row: a client need not read it.
+-- microseconds times 4.  If the clock is behind, a large number of tokens is left
+-- out: some may be unknown, as those of transactions that a crash has ended.  No
+-- message, as those of debug_print_plan, is sent while all calls wait for the row: a
+-- client need not read it.
 CREATE OR REPLACE FUNCTION le._le_arrive() RETURNS void LANGUAGE plpgsql
 SET client_min_messages = error AS $$
 DECLARE
@@ -550,10 +551,10 @@ BEGIN
 		END IF;
 		IF known <> place THEN
 			PERFORM setval('le.le_lease_seq', us + most);
-			last := CASE WHEN clock > last THEN last ELSE last + 8589934592 END;
 		END IF;
-		PERFORM setval('le.le_token_seq', greatest(last + 1, clock)), setval('le.le_seen_seq', us),
-			setval('le.le_place_seq', place), setval('le.le_origin_seq', le._le_origin());
+		PERFORM setval('le.le_token_seq', CASE WHEN clock > last THEN clock ELSE last + 8589934592 END),
+			setval('le.le_seen_seq', us), setval('le.le_place_seq', place),
+			setval('le.le_origin_seq', le._le_origin());
 	ELSIF us < pg_sequence_last_value('le.le_seen_seq') THEN
 		-- the clock was set back
 		PERFORM setval('le.le_seen_seq', us);

@@ -267,7 +267,19 @@ subtest 'the clock is set' => sub {
 	is_new($next, 'set forward: the lease ends at once, another is granted');
 	is(ask($one, "SELECT le_renew('clock', $token)"), 'f', 'the former holder is told at its next renewal');
 	fails($one, "SELECT le_assert_leader('clock', $token)", 'LE001', 'and cannot write');
-	end_session($one, $two);
+	# behind at a crash: tokens of which nothing is on disk
+	set_clock(-7200);
+	my $last = q{SELECT le_token('open 100')};
+	pause_process(ask($admin, q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'}));
+	ask($two, 'BEGIN', q{SELECT le_try_become_leader_xact('open ' || i) FROM generate_series(1, 100) i});
+	is_new(ask($two, $last), 'the token of a leader in an open transaction');
+	kill_server($node);
+	start_with_clock($node);
+	kill_client($one, $two, $admin);
+	$one = again();
+	ask($one, 'BEGIN', q{SELECT le_try_become_leader_xact('open 100')});
+	is_new(ask($one, $last), 'the next one after a crash');
+	end_session($one);
 };
 
 done_testing();
