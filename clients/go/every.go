@@ -119,10 +119,9 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 	}
 	return Due(schedule, func(ctx context.Context, term *Term, due time.Time) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			var first, again bool
+			var first bool
 			var begun, ends int64
-			once := term.OnceSQL(due) + ", txid_current()"
-			err := tx.QueryRow(ctx, once, pgx.QueryExecModeExec).Scan(&first, &begun)
+			err := tx.QueryRow(ctx, term.OnceSQL(due)+", pg_catalog.txid_current()", pgx.QueryExecModeExec).Scan(&first, &begun)
 			if err != nil || !first {
 				return err
 			}
@@ -130,8 +129,8 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 				return err
 			}
 			// the task can have ended the transaction, and begun another
-			err = tx.QueryRow(ctx, once, pgx.QueryExecModeExec).Scan(&again, &ends)
-			if err == nil && (again || ends != begun) {
+			err = tx.QueryRow(ctx, "SELECT pg_catalog.txid_current()", pgx.QueryExecModeExec).Scan(&ends)
+			if err == nil && ends != begun {
 				err = errors.New("the task has ended its transaction")
 			}
 			return err

@@ -546,6 +546,24 @@ func TestS07Starved(t *testing.T) {
 	}
 }
 
+// A task may change the settings of its transaction, so that no call of the extension would succeed after it.
+func TestS07ChangedSettings(t *testing.T) {
+	for _, sql := range []string{"SET LOCAL search_path = pg_catalog", "SET LOCAL ROLE pg_monitor", "SET TRANSACTION READ ONLY"} {
+		t.Run(sql, func(t *testing.T) {
+			t.Parallel()
+			pool, election := connect(t, "DATABASE_URL"), unique(t)
+			c := run(t, pool, election, every(t, pool, Interval(time.Second), func(ctx context.Context, tx pgx.Tx, _ time.Time) error {
+				_, err := tx.Exec(ctx, sql)
+				return err
+			}), Options{})
+			eventually(t, "it is done or fails", func() bool {
+				return c.Stats().Errors > 0 || fetch[bool](t, pool, "SELECT EXISTS (SELECT FROM le_once_done WHERE name = $1)", election)
+			})
+			c.stop()
+		})
+	}
+}
+
 // What a task says for itself is reported, also when it was told to stop.
 func TestS07TaskFailsWhenStopped(t *testing.T) {
 	for what, reports := range map[string]int{"fails": 1, "is cancelled": 0} {
