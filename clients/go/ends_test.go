@@ -48,6 +48,7 @@ var ends = map[string]func() error{
 	"hostile":     func() error { return &hostile{} },
 	"narrow":      func() error { return narrow{} },
 	"typed nil":   func() error { return (*hostile)(nil) },
+	"nil pointer": func() error { return (*pgconn.PgError)(nil) },
 	"silencer":    func() error { return silencer{} },
 	"panic":       func() error { panic("it panics") },
 	"panic nil":   func() error { panic(nil) },

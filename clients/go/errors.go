@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,11 +67,11 @@ func permanent(code string) Cause {
 
 // serverError returns the error of the server that an error is, or an empty one.
 func serverError(err error) *pgconn.PgError {
-	known := caughtError{server: &pgconn.PgError{}}
+	var known caughtError
 	if !errors.As(err, &known) {
 		errors.As(err, &known.server)
 	}
-	return known.server
+	return cmp.Or(known.server, &pgconn.PgError{}) // an error can be a nil pointer of that type
 }
 
 // explained returns an error whose message has the detail and the hint of the
