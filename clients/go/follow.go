@@ -71,7 +71,7 @@ func Follow(ctx context.Context, pool *pgxpool.Pool, election string, options *O
 			return
 		}
 		items := make(chan action)
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, cancel := context.WithCancel(tame{ctx})
 		defer cancel()
 		var queue chain // the state machine does not wait for the caller's loop
 		put := func(a action) {

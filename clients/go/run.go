@@ -215,7 +215,7 @@ func (e *Elector) run(ctx context.Context, job Job, once bool, begin func()) (ra
 	if job == nil || e.called.Swap(true) {
 		return false, errors.New("leaderelection: the job is nil, or Run or TryRun was called before")
 	}
-	ctx, release := context.WithCancel(ctx) // whose methods are none of the caller's
+	ctx, release := context.WithCancel(tame{ctx}) // whose methods are none of the caller's
 	defer release()
 	e.ctx, e.job = ctx, job
 	err = e.drive(ctx, begin)
@@ -232,6 +232,20 @@ func (e *Elector) run(ctx context.Context, job Job, once bool, begin func()) (ra
 		err = ctx.Err()
 	}
 	return e.m.ran, err
+}
+
+// A tame context is a caller's, as package context asks it when it is done: in
+// a goroutine, where a panic, or no error, would end the process.
+type tame struct{ context.Context }
+
+func (t tame) Err() (err error) {
+	_ = caught(func() error { err = t.Context.Err(); return nil })
+	return cmp.Or(err, context.Canceled)
+}
+
+func (t tame) Value(key any) (v any) {
+	defer func() { _ = recover() }()
+	return t.Context.Value(key)
 }
 
 func (e *Elector) act(a action) {

@@ -195,10 +195,21 @@ func TestT5StopBeforeRun(t *testing.T) {
 	}
 }
 
-// A spent context panics when it is asked for a value.
+// A spent context panics when it is asked for a value, and its error is odd.
 type spent struct {
 	context.Context
-	now atomic.Bool
+	done chan struct{}
+	now  atomic.Bool
+	err  func() error
+}
+
+func (s *spent) Done() <-chan struct{} { return s.done }
+
+func (s *spent) Err() error {
+	if s.now.Load() {
+		return s.err()
+	}
+	return nil
 }
 
 func (s *spent) Value(key any) any {
@@ -210,15 +221,18 @@ func (s *spent) Value(key any) any {
 
 // A stop cancels the job, whatever has become of the context of Run.
 func TestSpentContext(t *testing.T) {
-	ctx, stop := context.WithCancel(context.Background())
-	odd := &spent{Context: ctx}
-	if err := made(t, Options{}, none).Run(odd, func(ctx context.Context, _ *Term) error {
-		odd.now.Store(true)
-		stop()
-		<-ctx.Done()
-		return nil
-	}); err != nil {
-		t.Error(err)
+	for name, end := range map[string]func() error{"panics": ends["panic"], "goexit": ends["goexit"], "none": func() error { return nil }} {
+		t.Run(name, func(t *testing.T) {
+			ctx := &spent{Context: context.Background(), done: make(chan struct{}), err: end}
+			if err := made(t, Options{}, none).Run(ctx, func(job context.Context, _ *Term) error {
+				ctx.now.Store(true)
+				close(ctx.done)
+				<-job.Done()
+				return job.Err()
+			}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
