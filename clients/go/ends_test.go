@@ -325,6 +325,43 @@ func TestEndsOfAConclusion(t *testing.T) {
 	}
 }
 
+// A frail socket must not be closed twice.
+type frail struct {
+	net.Conn
+	closed chan bool
+}
+
+func (f frail) Close() error { close(f.closed); return f.Conn.Close() }
+
+// A socket is closed once, also if a statement is given up or the server goes away, and a dial
+// function that panics when pgx wants to cancel what is asked then does not end the process.
+func TestEndsOfASocket(t *testing.T) {
+	for _, falls := range []bool{true, false} {
+		server := listen(t)
+		server.falls.Store(falls)
+		config := server.pool.Config()
+		dial, dials, told := config.ConnConfig.DialFunc, atomic.Int32{}, atomic.Int32{}
+		config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if falls && dials.Add(1)%3 == 0 {
+				panic("no")
+			}
+			socket, err := dial(ctx, network, address)
+			return frail{socket, make(chan bool)}, err
+		}
+		pool, err := pgxpool.NewWithConfig(context.Background(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, _ := New(pool, "billing", &Options{Heartbeat: time.Second, OnError: func(error) { told.Add(1) }})
+		stop := running(t, e, idle)
+		eventually(t, "four attempts", func() bool { return told.Load() == 4 })
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "all is closed", func() bool { return server.open.Load() == 0 })
+	}
+}
+
 // Run does not wait for a handler that hangs when it closes the connection.
 func TestCloseOfAHandler(t *testing.T) {
 	l := &link{kill: func() {}, conn: new(pgx.Conn), unwatch: func() { select {} }}

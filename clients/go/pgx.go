@@ -82,6 +82,17 @@ func (l *link) on(ctx context.Context, conn *pgx.Conn, q query) error {
 	return q.ask(ctx, l.opt, conn)
 }
 
+// A socket is closed once, by pgx or with its link, and survives what that does.
+type socket struct {
+	net.Conn
+	once sync.Once
+}
+
+func (s *socket) Close() (err error) {
+	s.once.Do(func() { err = caught(s.Conn.Close) })
+	return err
+}
+
 // connect opens a connection with the configuration of the pool.
 func (l *link) connect() (err error) {
 	hooks := l.pool.Config()
@@ -93,24 +104,23 @@ func (l *link) connect() (err error) {
 	}
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if err := l.life.Err(); err != nil { // no request to cancel is sent
+		if ctx.Value(l) == nil { // no request to cancel is sent
+			return nil, net.ErrClosed
+		}
+		conn, err := dial(ctx, network, address)
+		if err != nil {
 			return nil, err
+		} else if conn == nil { // panics in goroutines of pgx would follow
+			return nil, errors.New("DialFunc has returned no connection")
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(l.life, cancel)()
-		socket, err := dial(ctx, network, address)
-		if err == nil && socket == nil { // panics in goroutines of pgx would follow
-			err = errors.New("DialFunc has returned no connection")
-		} else if err == nil {
-			context.AfterFunc(l.life, func() { _ = socket.Close() })
-		}
-		return socket, err
+		s := &socket{Conn: conn}
+		context.AfterFunc(l.life, func() { _ = s.Close() })
+		return s, nil
 	}
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()} // so that unwatch leaves the connection open
 	}
-	if l.conn, err = pgx.ConnectConfig(l.life, config); err == nil && hooks.AfterConnect != nil {
+	if l.conn, err = pgx.ConnectConfig(context.WithValue(l.life, l, l), config); err == nil && hooks.AfterConnect != nil {
 		err = hooks.AfterConnect(l.life, l.conn)
 	}
 	return err
@@ -150,9 +160,8 @@ func (l *link) close() {
 	go func() { // a handler of the user's can hang
 		defer l.mu.Unlock()
 		defer cancel()
-		if l.conn != nil && l.unwatch != nil {
-			l.unwatch()
-			_ = l.conn.Close(ctx)
+		if l.unwatch != nil {
+			_ = caught(func() error { l.unwatch(); return l.conn.Close(ctx) })
 		}
 	}()
 	<-ctx.Done()

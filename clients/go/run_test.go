@@ -243,6 +243,7 @@ type silentServer struct {
 }
 
 const greeting = "R\x00\x00\x00\x08\x00\x00\x00\x00K\x00\x00\x00\x0c\x00\x00\x00\x01\x00\x00\x00\x01Z\x00\x00\x00\x05I"
+	falls                   atomic.Bool // it closes a connection when a statement comes
 
 func listen(t *testing.T) *silentServer {
 	t.Helper()
@@ -263,7 +264,11 @@ func listen(t *testing.T) *silentServer {
 				if greets {
 					_, _ = io.WriteString(socket, greeting)
 				}
-				_, _ = io.Copy(io.Discard, socket)
+				if s.falls.Load() {
+					_, _ = io.CopyN(io.Discard, socket, 200) // the startup, and some of the statement
+				} else {
+					_, _ = io.Copy(io.Discard, socket)
+				}
 				socket.Close()
 				s.open.Add(-1)
 			}(s.accepted.Add(1) > 1)
