@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -92,10 +93,10 @@ func (o *Options) check(election string) error {
 		good bool
 		what string
 	}{
-		{isName(election, 255) && isName(last, 255), "election must have 1 to 255 bytes, none of them zero"},
+		{isName(election, 255) && isName(last, 255), "election must have 1 to 255 bytes in UTF-8, none of them zero"},
 		{!strings.HasPrefix(election, "{") || !strings.HasSuffix(election, "}"), "election must not be enclosed in braces"},
-		{isName(o.Identity, 255), "Identity must have 1 to 255 bytes, none of them zero"},
-		{o.Schema == "" || isName(o.Schema, 63), "Schema must have 1 to 63 bytes, none of them zero"},
+		{isName(o.Identity, 255), "Identity must have 1 to 255 bytes in UTF-8, none of them zero"},
+		{o.Schema == "" || isName(o.Schema, 63), "Schema must have 1 to 63 bytes in UTF-8, none of them zero"},
 		{o.Seats >= 0 && o.Seats <= 10000, "Seats must be from 1 to 10000"},
 		{o.TTL == 0 || o.TTL >= time.Second && o.TTL <= day, "TTL must be from one second to one day"},
 		{o.Heartbeat == 0 || o.Heartbeat >= time.Second && o.Heartbeat <= day, "Heartbeat must be from one second to one day"},
@@ -111,7 +112,7 @@ func (o *Options) check(election string) error {
 const day = 24 * time.Hour
 
 func isName(s string, limit int) bool {
-	return s != "" && len(s) <= limit && !strings.Contains(s, "\x00")
+	return s != "" && len(s) <= limit && utf8.ValidString(s) && !strings.Contains(s, "\x00")
 }
 
 var functions = regexp.MustCompile(`\ble_`)

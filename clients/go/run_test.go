@@ -30,6 +30,9 @@ func TestT1WrongOption(t *testing.T) {
 	if _, err := New(nil, "billing", nil); err == nil {
 		t.Error("a pool may be nil")
 	}
+	if _, err := New(pool, "\xff", nil); err == nil {
+		t.Error("a name may be none in UTF-8")
+	}
 	e, err := New(pool, "billing", nil)
 	if err != nil || e.Run(context.Background(), nil) == nil {
 		t.Error(err, "a job may be nil")
@@ -240,10 +243,10 @@ func TestSpentContext(t *testing.T) {
 type silentServer struct {
 	pool                    *pgxpool.Pool
 	dialled, accepted, open atomic.Int32
+	falls                   atomic.Bool // it closes a connection when a statement comes
 }
 
 const greeting = "R\x00\x00\x00\x08\x00\x00\x00\x00K\x00\x00\x00\x0c\x00\x00\x00\x01\x00\x00\x00\x01Z\x00\x00\x00\x05I"
-	falls                   atomic.Bool // it closes a connection when a statement comes
 
 func listen(t *testing.T) *silentServer {
 	t.Helper()
