@@ -30,7 +30,7 @@ type PermanentError struct {
 	Err   error
 }
 
-func (e *PermanentError) Error() string { return "leaderelection: " + e.Err.Error() }
+func (e *PermanentError) Error() string { return fmt.Sprint("leaderelection: ", e.Err) }
 
 // Unwrap returns the error of the server, if it is one.
 func (e *PermanentError) Unwrap() error { return e.Err }
@@ -111,8 +111,7 @@ func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error
 		expel := query{`SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = $2::text
 			AND name = ANY(CASE WHEN $3::int > 0 THEN le_seats($1::text, $3::int) ELSE ARRAY[$1::text] END)`,
 			[]any{election, o.Identity, o.Seats}, []any{nil}}
-		var failed *pgconn.PgError
-		for tries := 0; tries < 10 && errors.As(ask(expel), &failed); tries++ {
+		for tries := 0; tries < 10 && serverError(ask(expel)).Code != ""; tries++ {
 			// it can run in the session that it ends, or in one that another elector ends
 		}
 	case CauseExtension:
