@@ -31,6 +31,9 @@ pub(crate) struct Times {
     /// How long a call of `heartbeat` counts by itself: by a lease only.
     pub length: Option<f64>,
     pub beats: u64,
+    /// The validity has been seen to have passed, and does not come back: the job, which was not
+    /// polled then, would not be polled again.
+    expired: bool,
 }
 
 debug!(Term, self: "election" &self.0.election, "token" &self.0.token);
@@ -136,12 +139,15 @@ impl Term {
     }
 
     pub(crate) fn is_confirmed(&self) -> bool {
-        (self.0.clock)() < self.valid_until()
+        let expired = (self.0.clock)() >= self.valid_until();
+        self.times().expired |= expired;
+        !expired
     }
 
     pub(crate) fn valid_until(&self) -> f64 {
         let times = self.times();
-        times.beaten.map_or(times.confirmed, |beaten| beaten.min(times.confirmed))
+        let until = if times.expired { f64::NEG_INFINITY } else { times.confirmed };
+        times.beaten.map_or(until, |beaten| beaten.min(until))
     }
 }
 

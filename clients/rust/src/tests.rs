@@ -607,6 +607,22 @@ async fn late_runtime() {
     assert_eq!((tried.unwrap_err().kind, stepped.load(SeqCst)), (ErrorKind::InDoubt, false));
 }
 
+/// A heartbeat that comes too late does not bring back a job that was not polled any more.
+#[test]
+fn late_heartbeat() {
+    let ((events, _queue), way) = (queue::unbounded_channel(), lease::way(6.0));
+    let machine = Machine::new(Options::new("e"), way, events, || TIME.get(), || 0.0);
+    let term = Term::new("e".into(), 7, &machine);
+    term.times().confirmed = 9.0;
+    term.times().length = Some(1.0);
+    for (time, leading) in [(0.0, true), (0.9, true), (2.0, false)] {
+        TIME.set(time);
+        let before = term.is_leading();
+        term.heartbeat();
+        assert_eq!((before, term.is_leading()), (leading, leading), "at {time}");
+    }
+}
+
 /// Calls of `stop` that never end keep nothing else from being done.
 #[tokio::test]
 async fn stop_again_and_again() {
