@@ -32,6 +32,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import leader_election
 from leader_election import LostError, PermanentError, aio, threads
+from leader_election.psycopg import Link
+from leader_election.run import in_task
 
 pytestmark = [
     pytest.mark.server,
@@ -676,6 +678,18 @@ def test_s10_pool_that_is_closed(election: str) -> None:
     assert program.ended[0][1] == "in doubt"
     assert "closed" in str(program.errors[0])
     program.stop(3)
+
+
+def test_s10_connection_in_a_transaction() -> None:
+    async def main() -> None:
+        with psycopg.connect(DIRECT) as conn:
+            link = await Link.open(lambda: conn, in_task)
+            assert await link.ask("SELECT 1") == [1]
+            conn.execute("SELECT 1")  # which begins a transaction
+            with pytest.raises(psycopg.OperationalError, match="in a transaction"):
+                await link.ask("SELECT 1")
+
+    asyncio.run(main())
 
 
 def test_s10_settings_of_the_user_do_not_matter(election: str, db: Any) -> None:

@@ -36,6 +36,10 @@ macro_rules! implement {
                     let mut lent = Lent(Some(self.acquire().await.map_err(error)?));
                     begun();
                     let row = lent.0.as_mut().unwrap().ask(sql).await?;
+                    if row.is_empty() {
+                        let what = "the pool has given a connection that is in a transaction";
+                        return Err(Error::new(ErrorKind::Broken, what));
+                    }
                     drop(lent.0.take());
                     Ok(row)
                 }

@@ -656,6 +656,25 @@ async fn s10_sqlx_0_8() {
     }
 }
 
+/// A lease that is granted in a transaction only begins at its commit.
+#[tokio::test]
+async fn s10_pool_in_a_transaction() {
+    let Some(direct) = url("DATABASE_URL") else { return };
+    let one = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+    for seats in [None, Some(2)] {
+        let pool = one.clone().connect_lazy(&direct).unwrap();
+        sqlx::raw_sql("BEGIN").execute(&pool).await.unwrap();
+        let mine = name("s10");
+        let options = Options::new(&mine).ttl(TTL);
+        let run = Run::idle(pool, seats.map_or(options.clone(), |seats| options.seats(seats)));
+        run.leads().await;
+        let leaders = format!("SELECT count(*) FROM le_leaders WHERE name LIKE '{mine}%'");
+        assert_eq!(ask(&admin(&direct).await, &leaders).await.unwrap(), "1");
+        assert_eq!(run.log.count("error"), 1, "{:?}", run.log);
+        run.stop().await;
+    }
+}
+
 /// A task or a schedule that panics is reported, and a schedule may go back for a while.
 async fn s07_panics<C: Connect>(connect: C) {
     let Some(direct) = url("DATABASE_URL") else { return };

@@ -74,15 +74,13 @@ class Link:
         else:
             enter = getattr(made, "__aenter__", None) or made.__enter__
             made = await beside(enter, late=lambda made: close_late(made, context))
-        link = cls(made, context, beside)
-        if link._pgconn.transaction_status != TransactionStatus.IDLE:
-            await link.close()
-            raise OperationalError("connect has returned a connection in a transaction")
-        return link
+        return cls(made, context, beside)
 
     async def ask(self, sql: str, *args: Any) -> list[Any]:
         """Send a statement. Returns the row of its answer, or the tag of a command."""
         self._unwatch()
+        if TransactionStatus.IDLE < self._pgconn.transaction_status < TransactionStatus.UNKNOWN:
+            raise OperationalError("the connection is in a transaction")  # where no lease begins
         encoding = self.connection.info.encoding
         encoding = "utf-8" if encoding == "ascii" else encoding  # of SQL_ASCII: any bytes will do
         try:

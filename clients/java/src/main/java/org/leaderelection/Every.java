@@ -89,7 +89,7 @@ record Every(
   /** Does what is due; returns where to go on. */
   private Instant look(Connection connection, Term term, @Nullable Instant after) throws Exception {
     term.heartbeat();
-    connection.setAutoCommit(true);
+    Jdbc.autoCommit(connection);
     @Nullable Object[] row = asked(() -> term.times(connection));
     Instant now = ((Timestamp) row[0]).toInstant();
     Instant recorded = row[1] == null ? now : ((Timestamp) row[1]).toInstant();

@@ -134,9 +134,17 @@ final class Jdbc {
       throw new SQLException("opened too late");
     }
     autoCommit = opened.getAutoCommit();
-    opened.setAutoCommit(true);
+    autoCommit(opened);
     if (ended != null) opened.setNetworkTimeout(Runnable::run, 0);
     return opened;
+  }
+
+  /** Ends the transaction that a pool's connection may be in: no lease would begin there. */
+  static void autoCommit(Connection connection) throws SQLException {
+    connection.setAutoCommit(false);
+    connection.rollback(); // which asks nothing if there is none
+    connection.setAutoCommit(true);
+    if (!connection.getAutoCommit()) throw new SQLException("autocommit cannot be turned on");
   }
 
   /** Gives a connection back as it was, unless it was cut. */

@@ -509,6 +509,17 @@ class ServerIT {
     }
   }
 
+  /** A lease that is granted in a transaction only begins at its commit. */
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void s10HikariInATransaction(boolean lease) throws Exception {
+    try (HikariDataSource pool = pool(url("DATABASE_URL"), 1)) {
+      execute(pool, "BEGIN");
+      new Copy(pool, lease ? LEASE : SESSION).elected();
+      assertEquals("copy-0", leader());
+    }
+  }
+
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void s10HikariThatIsClosed(boolean lease) throws Exception {
