@@ -1,7 +1,7 @@
 // Jobs of a point in time: the due times, which are pure, and the job around them.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { LostError } from './errors.js'
-import { callback, checked, must } from './options.js'
+import { callback, checked, done, must } from './options.js'
 import { LIMIT, Source } from './pg.js'
 import { onAbort } from './run.js'
 import { ask, internals, isAbort } from './term.js'
@@ -124,7 +124,7 @@ export function every(db, schedule, task, options = {}) {
             const once = () => ask({ query }, `${term.onceSql(date)}::text || txid_current()`)
             const first = await once()
             if (first.startsWith('true')) {
-              await task(present.client, date, term)
+              done(await task(present.client, date, term))
               // it can have ended the transaction, and begun another
               if ((await once()) !== first.replace('true', 'false'))
                 throw new Error('the task has ended its transaction')

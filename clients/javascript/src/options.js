@@ -1,6 +1,7 @@
 // The options, checked as the server would check them. All times are in milliseconds.
 import { randomInt } from 'node:crypto'
 import { hostname } from 'node:os'
+import { safely } from './errors.js'
 
 /** @import { ElectorOptions } from '../index.js' */
 /**
@@ -25,10 +26,14 @@ const between = (least, most) => (name, value) =>
     `${name} must be a number from ${least} to ${most}`,
   )
 const time = (least) => between(least, 86_400_000)
-/** A generator function only makes a generator, and so does nothing. */
-export function callback(name, value) {
-  const isOne = typeof value === 'function' && !/Generator/.test({}.toString.call(value))
-  must(isOne, `${name} must be a function`)
+/** Whether that is a generator, or a function that makes one. */
+const isGenerator = (value) =>
+  safely(() => /^\[object (Async)?Generator(Function)?\]$/.test({}.toString.call(value)), false)
+export const callback = (name, value) =>
+  must(typeof value === 'function' && !isGenerator(value), `${name} must be a function`)
+export function done(value) {
+  must(!isGenerator(value), 'it has returned a generator, which has done nothing yet')
+  return value
 }
 
 /** @type {Record<string, (name: string, value: any) => void>} */

@@ -3,7 +3,7 @@ import { clock } from './clock.js'
 import { ElectorMachine } from './elector.js'
 import { failedBy, LeaderElectionError } from './errors.js'
 import { Lease } from './lease.js'
-import { callback, checked, settingsOf } from './options.js'
+import { callback, checked, done, settingsOf } from './options.js'
 import { failure, Source } from './pg.js'
 import { Session } from './session.js'
 import { isAbort, makeTerm } from './term.js'
@@ -274,7 +274,7 @@ export class Elector {
     if (kind === 'callback') log(this.#settings.logger, 'info', text, ...args)
     let failed
     try {
-      const value = await callback?.(term, ...args)
+      const value = done(await callback?.(term, ...args))
       if (kind === 'job') this.#present.value = value
     } catch (cause) {
       // a job that has only stopped has not failed, but has no value for tryRun either

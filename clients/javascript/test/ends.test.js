@@ -195,6 +195,17 @@ test('a job may return anything', async () => {
   assert.deepEqual(await twoTerms({}, () => twice), [])
 })
 
+test('a generator is no result, as it has done nothing', async () => {
+  for (const make of [function* () {}, async function* () {}]) {
+    const returns = async () => make()
+    const errors = await twoTerms({ onElected: returns, onOusted: returns }, returns)
+    let calls = 0
+    errors.push(...(await untilDone(1000, () => (calls++ ? undefined : make())))[0])
+    assert.equal(errors.length, 7)
+    for (const { message } of errors) assert.match(message, /generator/)
+  }
+})
+
 test('tryRun fails with anything that the job fails with', async () => {
   for (const [what, cause] of Object.entries(THROWN)) {
     const elector = new Elector(makePool(), 'e', {
@@ -296,10 +307,10 @@ async function untilDone(schedule, task, change) {
   }
   const query = async ({ text }) => ({ command: text, rows: answers(text) })
   const errors = []
-  let done = 0
   const job = every(makePool({ query, ...change }), schedule, async (...args) => {
-    await task(...args)
-    if (++done === 1) elector.stop()
+    const result = await task(...args)
+    if (!result) elector.stop()
+    return result
   })
   const elector = new Elector(makePool(), 'e', {
     ttl: 60_000,

@@ -18,7 +18,7 @@ from .errors import POOLER, LeaderElectionError, permanent
 from .follow import Leader
 from .options import Statement
 from .psycopg import Link
-from .term import AsyncTerm, BaseTerm, refuse_generator, settled
+from .term import AsyncTerm, BaseTerm, done, settled
 
 SETTINGS = """
 SELECT pg_backend_pid(),
@@ -63,10 +63,10 @@ async def without_exit(function: Callable[..., Any], *args: Any) -> BaseExceptio
 
 def plainly(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that must not be a coroutine function."""
-    if inspect.iscoroutine(result := function(*args)):
-        result.close()
+    if inspect.isawaitable(result := function(*args)):
+        getattr(result, "close", bool)()
         raise TypeError("a coroutine function was given to threads: use asyncio's names")
-    return refuse_generator(result)
+    return done(result)
 
 
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":

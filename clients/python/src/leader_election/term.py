@@ -85,13 +85,13 @@ def commits_each(transaction: Any) -> bool:
 
 async def settled(value: Any) -> Any:
     """Return a value, which may have to be awaited."""
-    return await value if inspect.isawaitable(value) else refuse_generator(value)
+    return done(await value if inspect.isawaitable(value) else value)
 
 
-def refuse_generator(value: Any) -> Any:
-    """Return a value, unless it is a generator, which has done nothing yet."""
-    if inspect.isgenerator(value) or inspect.isasyncgen(value):
-        raise TypeError("a generator function only makes a generator, and so does nothing")
+def done(value: Any) -> Any:
+    """Return a value, unless it is a generator or coroutine, which has done nothing yet."""
+    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
+        raise TypeError(f"{type(value).__name__} returned, which has done nothing yet")
     return value
 
 
