@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { LostError } from './errors.js'
 import { callback, checked, done, must } from './options.js'
-import { LIMIT, Source } from './pg.js'
+import { LIMIT, Source, types } from './pg.js'
 import { onAbort } from './run.js'
 import { ask, internals, isAbort } from './term.js'
 
@@ -119,7 +119,7 @@ export function every(db, schedule, task, options = {}) {
           const [time, next] = due(dues, last, now * 1000)
           if (time !== null && !signal.aborted) {
             const date = new Date(time)
-            const query = (text) => present.client.query({ text, query_timeout: LIMIT })
+            const query = (text) => present.client.query({ text, types, query_timeout: LIMIT })
             await query('BEGIN')
             const once = () => ask({ query }, `${term.onceSql(date)}::text || txid_current()`)
             const first = await once()

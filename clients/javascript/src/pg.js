@@ -11,7 +11,7 @@ const PARSERS = {
   16: (text) => text === 't',
   20: (text) => (Number.isSafeInteger(Number(text)) ? Number(text) : text),
 }
-const types = { getTypeParser: (oid) => PARSERS[oid] ?? String }
+export const types = { getTypeParser: (oid) => PARSERS[oid] ?? String }
 
 /** For what has no deadline of a state machine. */
 export const LIMIT = 5000

@@ -305,7 +305,8 @@ async function untilDone(schedule, task, change) {
     recorded = true
     return [{ le_once: String(first) }]
   }
-  const query = async ({ text }) => ({ command: text, rows: answers(text) })
+  // whatever parsers the program has set
+  const query = async ({ text, types }) => ({ command: text, rows: types ? answers(text) : [] })
   const errors = []
   const job = every(makePool({ query, ...change }), schedule, async (...args) => {
     const result = await task(...args)
