@@ -1,4 +1,5 @@
 // What drives a state machine: a queue of what has happened, a timer, and a connection.
+import { clearTimeout, setTimeout } from 'node:timers' // not those that a test replaces
 import { clock } from './clock.js'
 import { ElectorMachine } from './elector.js'
 import { failedBy, LeaderElectionError } from './errors.js'

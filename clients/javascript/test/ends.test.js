@@ -206,6 +206,20 @@ test('a generator is no result, as it has done nothing', async () => {
   }
 })
 
+test('timers that a test has replaced keep no job from being cancelled', async (t) => {
+  const timers = { setTimeout, clearTimeout }
+  t.after(() => Object.assign(globalThis, timers))
+  const pool = makePool({
+    query: ({ text }) => (/le_lease/.test(text) ? { rows: [[7]] } : new Promise(() => {})),
+  })
+  const errors = await untilErrors(pool, { ttl: 1000 }, async ({ signal }) => {
+    Object.assign(globalThis, { setTimeout() {}, clearTimeout() {} })
+    await once(signal, 'abort')
+    Object.assign(globalThis, timers)
+  })
+  assert.equal(errors[0].kind, 'timeout')
+})
+
 test('tryRun fails with anything that the job fails with', async () => {
   for (const [what, cause] of Object.entries(THROWN)) {
     const elector = new Elector(makePool(), 'e', {

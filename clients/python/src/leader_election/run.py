@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .elector import Machine
+from .elector import Machine, clock
 from .errors import POOLER, LeaderElectionError, permanent
 from .follow import Leader
 from .options import Statement
@@ -99,9 +99,15 @@ async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) 
         raise
 
 
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop whose clock no test lets stand."""
+
+    time = staticmethod(clock)
+
+
 def block(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in an event loop of its own."""
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+    with asyncio.Runner(loop_factory=Loop) as runner:
         return runner.run(coroutine)
 
 
