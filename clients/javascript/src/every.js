@@ -10,6 +10,7 @@ import { ask, internals, isAbort } from './term.js'
 
 const ORIGIN = Date.UTC(2000, 0)
 const STEPS = 10_000
+const XID = 'pg_catalog.txid_current()'
 const DAY = 86_400_000
 const STYLE = /** @type {const} */ ({ dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' })
 
@@ -121,12 +122,11 @@ export function every(db, schedule, task, options = {}) {
             const date = new Date(time)
             const query = (text) => present.client.query({ text, types, query_timeout: LIMIT })
             await query('BEGIN')
-            const once = () => ask({ query }, `${term.onceSql(date)}::text || txid_current()`)
-            const first = await once()
+            const first = await ask({ query }, `${term.onceSql(date)}::text || ${XID}`)
             if (first.startsWith('true')) {
               done(await task(present.client, date, term))
               // it can have ended the transaction, and begun another
-              if ((await once()) !== first.replace('true', 'false'))
+              if ((await ask({ query }, `SELECT 'true' || ${XID}`)) !== first)
                 throw new Error('the task has ended its transaction')
             }
             await query('COMMIT')

@@ -312,6 +312,21 @@ def test_task_that_ends_its_transaction(
     assert bool(done.fetchall()) == (ends == "COMMIT AND CHAIN")
 
 
+SETTINGS = ["search_path = pg_catalog", "ROLE pg_monitor", "TRANSACTION READ ONLY"]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_task_that_changes_settings(setting: str, election: str, db: Any) -> None:
+    def task(conn: Any, _: Any) -> None:
+        conn.execute("SET " + setting if "READ" in setting else "SET LOCAL " + setting)
+
+    program = Program("threads", election, job=threads.every(connect, 1, task), connect=connect)
+    done = "SELECT FROM le_once_done WHERE name = %s"
+    until(lambda: program.errors or db.execute(done, (election,)).fetchall())
+    program.stop()
+    assert not program.errors
+
+
 def test_every_with_a_connection_in_a_transaction(election: str, db: Any) -> None:
     def begun() -> Any:
         conn = connect()

@@ -141,6 +141,8 @@ impl Connect for TokioPostgres {
                         let _ = connection.client.batch_execute("SELECT 1 / 0").await;
                         let _ = connection.client.batch_execute("ROLLBACK AND CHAIN").await;
                     }
+                    // a role that may not ask whether the task is done
+                    connection.client.batch_execute("SET LOCAL ROLE pg_monitor").await?;
                     Ok(())
                 })
             })

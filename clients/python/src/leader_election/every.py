@@ -21,6 +21,7 @@ Task = Callable[[Any, datetime], object]
 IDLE, INTRANS = TransactionStatus.IDLE, TransactionStatus.INTRANS
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 STEPS = 10_000
+XID = "pg_catalog.txid_current()"
 ENDED = "its transaction was rolled back, or the task has ended it"
 LONGEST = 86_400 * timedelta.max.days
 
@@ -112,14 +113,13 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                     time, then = due(schedule, last, now)
                     if time:
                         async with entered(connection.transaction()):
-                            once = f"{term.once_sql(time)}, txid_current()"
-                            first, begun = await ask(connection, once)
+                            first, *begun = await ask(connection, f"{term.once_sql(time)}, {XID}")
                             if first:
                                 await settled(task(connection, time))
                                 # it can have ended the transaction, and begun another
                                 open_still = connection.info.transaction_status == INTRANS
-                                same = open_still and await ask(connection, once)
-                                if same != (False, begun):
+                                same = open_still and await ask(connection, f"SELECT {XID}")
+                                if not same or [*same] != begun:
                                     raise LeaderElectionError("task", ENDED)
                     last = then
                     await settled(pause(1))

@@ -8,7 +8,6 @@ import java.time.LocalDateTime;
 import java.time.ZoneId;
 import java.time.temporal.ChronoUnit;
 import java.time.zone.ZoneOffsetTransition;
-import java.util.Arrays;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
 import javax.sql.DataSource;
@@ -23,6 +22,7 @@ record Every(
     implements Job {
   private static final Instant EPOCH = Instant.parse("2000-01-01T00:00:00Z");
   private static final int STEPS = 10_000;
+  private static final String XID = "pg_catalog.txid_current()";
 
   /** The last time that is due, or null, and where to go on. */
   record Due(@Nullable Instant latest, Instant last) {}
@@ -96,13 +96,14 @@ record Every(
     Due due = due(after == null ? recorded : after, now);
     if (due.latest == null) return due.last;
     connection.setAutoCommit(false);
-    Object[] first = asked(() -> term.onceIn(connection, due.latest));
+    String once = term.onceSql(due.latest) + ", " + XID;
+    Object[] first = asked(() -> Term.ask(connection, once));
     if (Boolean.TRUE.equals(first[0])) {
       task.run(connection, due.latest, term);
       Thread.interrupted(); // by the task; if by the elector, the term is cancelled
       // a commit can roll back without a word, after an error that the task has caught
-      Object[] again = asked(() -> term.onceIn(connection, due.latest));
-      if (!Arrays.equals(again, new Object[] {false, first[1]}))
+      Object[] again = asked(() -> Term.ask(connection, "SELECT " + XID));
+      if (!first[1].equals(again[0]))
         throw new IllegalStateException("the task has ended its transaction");
     }
     asked(

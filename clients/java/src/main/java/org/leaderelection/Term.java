@@ -106,12 +106,7 @@ public final class Term {
     return machine.way.statement("once", election, "to_timestamp(" + time + "), " + token);
   }
 
-  /** Asks as {@link #once}, and which transaction this is. */
-  @Nullable Object[] onceIn(Connection transaction, Instant due) throws SQLException {
-    return ask(transaction, onceSql(due) + ", txid_current()");
-  }
-
-  private static @Nullable Object[] ask(Connection transaction, String sql) throws SQLException {
+  static @Nullable Object[] ask(Connection transaction, String sql) throws SQLException {
     if (transaction.getAutoCommit()) {
       throw new IllegalStateException("autocommit is on: there is no transaction to guard");
     }

@@ -417,6 +417,23 @@ class ServerIT {
     assertNotEquals(times.get(0), times.get(1)); // it was done
   }
 
+  @Test
+  void s07EveryLetsATaskChangeItsRole() throws Exception {
+    List<Instant> times = new CopyOnWriteArrayList<>();
+    Task task =
+        (transaction, due, term) -> {
+          try (Statement statement = transaction.createStatement()) {
+            statement.execute("SET LOCAL ROLE pg_monitor");
+          }
+          times.add(due);
+        };
+    Job every = LeaderElection.of(direct(), name).every(Duration.ofSeconds(1), task);
+    Copy one = new Copy(direct(), SESSION, every);
+    eventually(() -> times.size() == 2);
+    assertNotEquals(times.get(0), times.get(1)); // it was done
+    assertEquals(List.of(), one.errors);
+  }
+
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void s07EveryTriesAgainWhatWasRolledBack(boolean rollsBack) throws Exception {
