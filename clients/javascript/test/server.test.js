@@ -324,9 +324,7 @@ test('S07 every: a task that fails leaves nothing, and is tried again', direct, 
     if (dues.length === 4) await client.query('ROLLBACK AND CHAIN')
     if (dues.length === 5) client.release()
     if (dues.length === 6) await client.end()
-    if (dues.length === 7) await client.query('COMMIT AND CHAIN')
-    if (dues.length === 8) await client.query('SET LOCAL ROLE pg_monitor') // which has no harm
-    if (dues.length === 8) one.elector.stop()
+    if (dues.length === 7) one.elector.stop()
   }
   let first
   const once = (last) => {
@@ -342,6 +340,19 @@ test('S07 every: a task that fails leaves nothing, and is tried again', direct, 
     Array(6).fill('job'),
   )
   assert.equal((await rows(`SELECT FROM ${election}`)).length, 1)
+})
+
+test('S07 every: a task may change its role, and has failed if it commits', direct, async () => {
+  const dues = []
+  const job = every(DIRECT, 1000, async (client, due) => {
+    dues.push(Number(due))
+    await client.query(dues.length === 2 ? 'COMMIT AND CHAIN' : 'SET LOCAL ROLE pg_monitor')
+    if (dues.length === 3) one.elector.stop()
+  })
+  const one = start(DIRECT, name(), {}, job)
+  await one.done
+  assert.equal(new Set(dues).size, 3) // each was done
+  assert.equal(one.errors.length, 1)
 })
 
 test('S07 every: a task that stops when it is told to has not failed', direct, async () => {

@@ -565,6 +565,7 @@ class SyncConnection:
         self.transaction_status = TransactionStatus.INTRANS
         self.first ^= "once(" in sql  # and not again
         self.row = (self.first, 0) if "once(" in sql else (self.now, 0)
+        self.row = self.row[1:] if sql.endswith("SELECT pg_catalog.txid_current()") else self.row
         return self
 
     def fetchone(self) -> Any:

@@ -16,8 +16,6 @@ pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>)
     let ttl = interval(options.ttl.unwrap_or_default());
     let (name, token) =
         term.map_or((String::new(), 0), |term| (quote(term.election()), term.token()));
-    // there is no row in the transaction of a pool's connection, in which no lease would begin
-    let alone = "WHERE now() = statement_timestamp()";
     match statement {
         Statement::Bid(..) if options.seats.is_some() => {
             let times = format!("timeout => '0', ttl => {ttl}");
@@ -25,10 +23,9 @@ pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>)
         }
         Statement::Bid(token, _) => {
             let token = token.as_deref().unwrap_or("NULL");
-            let more = format!("identity => {identity}, token => {token}");
-            format!("SELECT {le}le_lease({names}, {ttl}, {more}) {alone}")
+            format!("SELECT {le}le_lease({names}, {ttl}, identity => {identity}, token => {token})")
         }
-        Statement::Resign => format!("SELECT {le}le_resign({name}, {token}) {alone}"),
-        _ => format!("SELECT {le}le_renew({name}, {token}) {alone}"),
+        Statement::Resign => format!("SELECT {le}le_resign({name}, {token})"),
+        _ => format!("SELECT {le}le_renew({name}, {token})"),
     }
 }

@@ -9,6 +9,9 @@ macro_rules! implement {
             use ::$sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
             use ::$sqlx::{ConnectOptions, Connection, Executor, Postgres, Row as _, Transaction};
 
+            /// Has a row outside of a transaction. A lease would only begin at the commit of one.
+            const ALONE: &str = "SELECT 1 WHERE now() = statement_timestamp()";
+
             /// A connection out of the pool. It is closed unless it is handed back, lest one that
             /// has failed, or still waits for an answer, gets into other hands.
             struct Lent(Option<PoolConnection<Postgres>>);
@@ -35,11 +38,12 @@ macro_rules! implement {
                 async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
                     let mut lent = Lent(Some(self.acquire().await.map_err(error)?));
                     begun();
-                    let row = lent.0.as_mut().unwrap().ask(sql).await?;
-                    if row.is_empty() {
+                    let link = lent.0.as_mut().unwrap();
+                    if link.ask(ALONE).await?.is_empty() {
                         let what = "the pool has given a connection that is in a transaction";
                         return Err(Error::new(ErrorKind::Broken, what));
                     }
+                    let row = link.ask(sql).await?;
                     drop(lent.0.take());
                     Ok(row)
                 }
