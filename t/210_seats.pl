@@ -144,7 +144,8 @@ sub believers
 	return $count;
 }
 
-# Thirty workers that follow the script, and are killed at random, leaders most of all
+# Thirty workers that follow the script, and are killed at random once all seats are taken,
+# leaders most of all
 sub soak
 {
 	my ($scope, $script, $kill_every, %params) = @_;
@@ -154,7 +155,7 @@ sub soak
 	@actors = map { actor($node, $script, %params, app => "w$_") } 1 .. $workers;
 	my $late = [ play($seconds, sub {
 		believers();
-		return if monotonic() < $next_kill;
+		return if $most < $seats || monotonic() < $next_kill;
 		$next_kill = monotonic() + rand 2 * $kill_every;
 		my @leaders = grep { ($_->{leads_until} // 0) > monotonic() } @actors;
 		my $victim = some(@leaders && rand() < 0.8 ? @leaders : @actors);
