@@ -1561,6 +1561,15 @@ BEGIN
 		END IF;
 		EXIT WHEN over IS NOT NULL;
 	END LOOP;
+	-- VACUUM FULL forgets which versions of a row had their token changed (HEAP_KEYS_UPDATED)
+	IF over IS NULL AND current_setting('transaction_isolation') <> 'read committed'
+		AND (SELECT c.relfilenode FROM pg_class c WHERE c.oid = 'le.le_elections'::regclass)
+		<> pg_relation_filenode('le.le_elections') THEN
+		RAISE serialization_failure USING
+			MESSAGE = format('could not guard by the term of election %s', le._le_quote(name)),
+			DETAIL = 'The table was rewritten after the snapshot of the transaction, as by VACUUM FULL.',
+			HINT = 'Retry the transaction.';
+	END IF;
 	IF over IS NOT NULL THEN
 		IF e.name IS NULL AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name COLLATE "C"), 0) < token THEN

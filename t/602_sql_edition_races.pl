@@ -336,6 +336,13 @@ subtest 'an old snapshot, and a row that was changed since' => sub {
 	is(ask($old, q{SELECT le_lease('fresh', '1 s')}) . $old->{code}, '', 'a bid is denied');
 	ask($old, 'ROLLBACK');
 	ask($admin, 'SELECT pg_advisory_unlock_all()');
+	# of a table that was rewritten, the rows do not tell that their key was changed
+	my $token = ask($other, q{SELECT le_lease('fresh', '1 s')});
+	ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
+	ok(ask_until($other, q{SELECT le_lease('fresh', '1 min') > 0}), 'the lease ends, and another is granted');
+	ask($admin, 'VACUUM FULL le.le_elections');
+	fails($old, "SELECT le_assert_leader('fresh', $token)", '40001', 'a guard by the former token after VACUUM FULL');
+	ask($old, 'ROLLBACK');
 	end_session($old, $other);
 };
 
