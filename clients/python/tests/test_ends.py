@@ -552,7 +552,7 @@ class SyncConnection:
 
     def __init__(self) -> None:
         self.info, self.now = self, 0
-        self.row: tuple[int, int] = (True, 0)
+        self.row: tuple[int, ...] = (True, 0)
         self.first = False
 
     def cursor(self, **_: Any) -> Any:
