@@ -1525,6 +1525,30 @@ COMMENT ON FUNCTION le.le_renew(text, bigint, interval) IS
 --
 -- Guards
 --
+-- Keep a new term from beginning before the end of this transaction.  Returns the row of the
+-- term, or NULL if the snapshot has none with that token.  VACUUM FULL does not copy the mark of
+-- a row whose key was changed: an older snapshot could lock it, so that the table's file must be
+-- the one that the snapshot knows.
+CREATE OR REPLACE FUNCTION le._le_keep_term(name text, token bigint) RETURNS le.le_elections
+	LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	e le.le_elections;
+BEGIN
+	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = token
+		FOR KEY SHARE;
+	IF current_setting('transaction_isolation') <> 'read committed'
+		AND pg_relation_filenode('le.le_elections') <> (SELECT c.relfilenode FROM pg_class c
+			WHERE c.oid = 'le.le_elections'::regclass) THEN
+		RAISE serialization_failure USING
+			MESSAGE = format('could not look at the term of election %s with token %s',
+				le._le_quote(name), token),
+			DETAIL = 'The table was rewritten after the snapshot of the transaction was taken.',
+			HINT = 'Retry the transaction.';
+	END IF;
+	RETURN e;
+END $$;
+
 -- Guard the transaction by the term of this session (token NULL) or with that
 -- token.  At REPEATABLE READ and SERIALIZABLE, the row is read as of the
 -- snapshot: a term that has been replaced since is an error (40001), but later
@@ -1548,7 +1572,7 @@ BEGIN
 				AND t.token = COALESCE(token, t.token);
 		ELSE
 			mine := mine OR le._le_require_role(name, e.role);
-			SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = e.token FOR KEY SHARE;
+			e := le._le_keep_term(name, e.token);
 		END IF;
 		mine := le._le_mine(e);
 		over := CASE WHEN mine THEN NULL WHEN e.name IS NULL OR token IS NULL THEN 'resigned'
@@ -1561,15 +1585,6 @@ BEGIN
 		END IF;
 		EXIT WHEN over IS NOT NULL;
 	END LOOP;
-	-- VACUUM FULL forgets which versions of a row had their token changed (HEAP_KEYS_UPDATED)
-	IF over IS NULL AND current_setting('transaction_isolation') <> 'read committed'
-		AND (SELECT c.relfilenode FROM pg_class c WHERE c.oid = 'le.le_elections'::regclass)
-		<> pg_relation_filenode('le.le_elections') THEN
-		RAISE serialization_failure USING
-			MESSAGE = format('could not guard by the term of election %s', le._le_quote(name)),
-			DETAIL = 'The table was rewritten after the snapshot of the transaction, as by VACUUM FULL.',
-			HINT = 'Retry the transaction.';
-	END IF;
 	IF over IS NOT NULL THEN
 		IF e.name IS NULL AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 			AND COALESCE((SELECT t.token FROM le.le_elections t WHERE t.name = name COLLATE "C"), 0) < token THEN
@@ -2041,9 +2056,8 @@ BEGIN
 		e := le._le_led(name, NULLIF(token, le.le_token(name)), NULL);
 	END IF;
 	-- guards the transaction, so that no later leader waits for the row of the value
-	PERFORM FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = e.token
-		AND t.ended IS NULL FOR KEY SHARE;
-	IF FOUND THEN
+	e := le._le_keep_term(name, e.token);
+	IF e.name IS NOT NULL AND e.ended IS NULL THEN
 		INSERT INTO le.le_values AS v VALUES (name, e.token, value)
 		ON CONFLICT ON CONSTRAINT le_values_pkey DO UPDATE SET token = e.token, value = value;
 		PERFORM le._le_notify(e, 'proclaimed');
