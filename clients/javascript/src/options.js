@@ -31,6 +31,7 @@ const isGenerator = (value) =>
   safely(() => /^\[object (Async)?Generator(Function)?\]$/.test({}.toString.call(value)), false)
 export const callback = (name, value) =>
   must(typeof value === 'function' && !isGenerator(value), `${name} must be a function`)
+/** The result of the user's function, unless it has done nothing yet. */
 export function done(value) {
   must(!isGenerator(value), 'it has returned a generator, which has done nothing yet')
   return value
