@@ -392,7 +392,8 @@ def test_nothing_is_left_behind(options: Any, begin: Any, election: str, db: Any
     time.sleep(0.5)
     for program in sorted(programs, key=lambda program: program.working):
         program.stop()
-    until(lambda: left() == before, 3)
+    # what the test before has left can have ended since
+    until(lambda: all(now <= then for now, then in zip(left(), before, strict=True)), 9)
 
 
 HANGS = """
@@ -422,7 +423,7 @@ def test_signal_handler_raises_in_the_job(
     with subprocess.Popen(command, stdout=-1, stderr=-1) as program:
         assert program.stdout and program.stdout.readline() == b"leads\n"
         program.send_signal(number)
-        output, errors = program.communicate(timeout=5)
+        output, errors = program.communicate(timeout=15)
     assert output == b"job has ended True\nousted resigned\n"  # in this order
     assert program.returncode == status and (b"KeyboardInterrupt" in errors) == (status < 0)
     assert not leads(db, election)
@@ -439,7 +440,7 @@ def test_second_interrupt_ends_at_once(election: str, db: Any) -> None:
             program.wait(1)
         assert leads(db, election)  # as the job has not stopped
         program.send_signal(signal.SIGINT)
-        _, errors = program.communicate(timeout=5)
+        _, errors = program.communicate(timeout=15)
     assert errors.rstrip().endswith(b"KeyboardInterrupt")
     until(lambda: not leads(db, election))
 
@@ -477,7 +478,7 @@ def test_children_have_no_part_in_the_leadership(election: str, db: Any) -> None
             time.sleep(1.5)
             assert leads(db, election)  # the end of one child has ended no session
             program.kill()
-            until(lambda: not leads(db, election), 3)  # though the other one lives
+            until(lambda: not leads(db, election), 9)  # though the other one lives
         finally:
             program.kill()
             os.kill(int(helper), signal.SIGKILL)
@@ -529,7 +530,7 @@ def test_children_of_an_opening_have_no_part_in_the_leadership(election: str, db
         child = int(program.stdout.readline())
         try:
             program.kill()
-            until(lambda: not leads(db, election), 3)
+            until(lambda: not leads(db, election), 9)
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -559,7 +560,7 @@ def test_program_ends_while_a_daemon_thread_leads(
     how: str, options: Any, election: str, db: Any
 ) -> None:
     command = [sys.executable, "-W", "error", "-c", ENDS, DIRECT, election, repr(options), how]
-    program = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    program = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     assert (program.stdout, program.stderr) == ("stopped 0\n" if how == "stop" else "", "")
     if how == "stop" or not options:  # else the lease runs out
         until(lambda: not leads(db, election), 3 if how == "leave" else 0.5)
@@ -677,10 +678,15 @@ def test_s10_psycopg_pool_with_asyncio(election: str) -> None:
     async def main() -> None:
         async with AsyncConnectionPool(POOLER, min_size=1, open=False) as pool:
             elector = aio.AsyncElector(pool.connection, election, ttl=TTL)
-            asyncio.get_running_loop().call_later(TTL, elector.stop)
-            await elector.run(lambda _: asyncio.sleep(100))
+
+            async def job(_: Any) -> None:
+                while elector.confirmations < 3:
+                    await asyncio.sleep(0.1)
+                elector.stop()
+
+            await elector.run(job)
             assert await aio.leader(pool.connection, election) is None
-            assert (elector.terms, elector.errors) == (1, 0) and elector.confirmations > 2
+            assert (elector.terms, elector.errors) == (1, 0)
 
     asyncio.run(main())
 
