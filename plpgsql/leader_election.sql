@@ -80,8 +80,9 @@ DECLARE
 	other pg_catalog.record;
 BEGIN
 	-- names without a schema in this script must be the server's
-	IF (pg_catalog.current_schemas(true))[CASE WHEN pg_catalog.starts_with(
-		(pg_catalog.current_schemas(true))[1]::pg_catalog.text, 'pg_temp_') THEN 2 ELSE 1 END]
+	IF (pg_catalog.current_schemas(true))[CASE WHEN (SELECT n.oid FROM pg_catalog.pg_namespace n
+		WHERE n.nspname OPERATOR(pg_catalog.=) (pg_catalog.current_schemas(true))[1])
+		OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() THEN 2 ELSE 1 END]
 		OPERATOR(pg_catalog.<>) 'pg_catalog' THEN
 		RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
 			MESSAGE = 'search_path must not name pg_catalog after another schema';

@@ -897,14 +897,17 @@ SQL
 	# a name that LIKE takes for that of a temporary schema where backslashes are escapes: not in 19
 	my $strings = ask($admin, 'SHOW server_version_num') < 190000 ? 'SET standard_conforming_strings = off; ' : '';
 	ask($admin, 'CREATE SCHEMA pgxtempx; GRANT USAGE ON SCHEMA pgxtempx TO PUBLIC');
-	foreach my $path ('evil, pg_catalog', 'pg_temp, evil, pg_catalog', 'pgxtempx, pg_catalog')
+	# the temporary schema of another session, which such an installer can search
+	ask($admin, 'GRANT pg_read_all_data TO le_own');
+	my $others = ask($mallory, 'CREATE TEMP TABLE mine ()', 'SELECT pg_my_temp_schema()::regnamespace');
+	foreach my $path ('evil, pg_catalog', 'pg_temp, evil, pg_catalog', 'pgxtempx, pg_catalog', "$others, pg_catalog")
 	{
 		my ($status, $stderr) = run_script($node, 'postgres', options => [ '-c', "${strings}SET search_path = $path" ]);
 		like($stderr, qr/search_path must not name pg_catalog after another schema/, "the script refuses such a path: $path");
 	}
 	wait_for_end($leader, 5);
 	end_session($mallory, $victim);
-	ask($admin, 'DROP SCHEMA evil, pgxtempx CASCADE');
+	ask($admin, 'REVOKE pg_read_all_data FROM le_own', 'DROP SCHEMA evil, pgxtempx CASCADE');
 };
 
 subtest 'limits' => sub {
