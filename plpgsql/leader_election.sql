@@ -1538,9 +1538,9 @@ DECLARE
 BEGIN
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C" AND t.token = token
 		FOR KEY SHARE;
-	IF current_setting('transaction_isolation') <> 'read committed'
-		AND pg_relation_filenode('le.le_elections') <> (SELECT c.relfilenode FROM pg_class c
-			WHERE c.oid = 'le.le_elections'::regclass) THEN
+	IF token IS NOT NULL AND current_setting('transaction_isolation') <> 'read committed'
+		AND pg_relation_filenode('le.le_elections') IS DISTINCT FROM (SELECT c.relfilenode
+			FROM pg_class c WHERE c.oid = 'le.le_elections'::regclass) THEN
 		RAISE serialization_failure USING
 			MESSAGE = format('could not look at the term of election %s with token %s',
 				le._le_quote(name), token),
