@@ -114,7 +114,7 @@ sub go_on
 my $node = new_server('windows', conf => "leader_election.max_elections_per_role = 5\nleader_election.notify = on\n");
 my ($watcher, $other) = map { session($node, app => $_) } 'watcher', 'other';
 
-my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired terminate_process remove_elections begin_elected le_require_role);
+my @functions = qw(le_put_off_deadline le_monotonic_us on_timer le_has_expired terminate_process remove_elections le_begin_term le_require_role);
 
 # A function that has got another name would only make the test be skipped
 foreach my $function (@functions)
@@ -230,9 +230,9 @@ subtest 'a database gets the OID of a dropped one' => sub {
 
 subtest 'a place in the limit of the role' => sub {
 	my ($winner, $rival) = map { session($node, user => 'full', app => $_) } 'winner', 'rival';
-	arm($winner, 1, 'begin_elected');
+	arm($winner, 1, 'le_begin_term');
 	post($winner, q{CALL le_campaign(le_seats('seat', 5))});
-	stopped_in(1, 'begin_elected', 'le_campaign_names');
+	stopped_in(1, 'le_begin_term', 'le_campaign_names');
 	fails($rival, q{SELECT le_try_become_leader('rival')}, '53400', 'another session of the role has no place');
 	go_on(1, 1);
 	like(collect($winner), qr/\|seat\/1$/, 'which the winner of a campaign for many has') or diag($winner->{error});
