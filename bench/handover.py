@@ -82,8 +82,8 @@ class Bench:
         self.control.ask("SELECT le_lease('handover', '200 ms')")
         self.waiter.send(sql)
         before = time.perf_counter()
-        left = self.control.ask("SELECT extract(epoch FROM expires_in)::float8 FROM"
-                                " _le_registry_terms() WHERE name = 'handover'")[0]
+        left = self.control.ask("SELECT extract(epoch FROM expires_in)::float8"
+                                " FROM le_leader('handover')")[0]
         # the earliest that the deadline can be: the figure is no better than true
         deadline = before + left
         token = self.waiter.answer()[0]

@@ -96,7 +96,7 @@ def grow(table, options, control):
     """A million renewals, without and with an old snapshot."""
     for beside, number in (("", RENEWALS), (", beside an old snapshot", BESIDE)):
         renewals = max(options.scaled(number), 1000)
-        psql("TRUNCATE le.le_elections")
+        psql("TRUNCATE le.le_elections CASCADE")
         token = psql("SELECT le.le_lease('grown', '1 min')")
         reader = Connection()
         if beside:
