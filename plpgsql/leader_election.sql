@@ -426,7 +426,7 @@ BEGIN
 			RAISE untranslatable_character;
 		END IF;
 		utf8 := convert_to(json, 'UTF8');
-	EXCEPTION WHEN OTHERS THEN
+	EXCEPTION WHEN untranslatable_character OR character_not_in_repertoire OR undefined_function THEN
 		utf8 := convert(utf8, 'LATIN1', 'UTF8');
 	END;
 	FOR i IN 0 .. octet_length(utf8) - 1 LOOP
@@ -476,11 +476,15 @@ END $$;
 --
 -- The server: tokens, promotion, restores, copies
 --
--- Return the timeline; 0 on a standby, and where the provider has no such function
+-- Return the timeline; 0 on a standby, and where the provider has no such function.
+-- What the caller can bring about, such as a stack that is too small, is an error: a
+-- server that seems to be another one ends leases and tokens.
 CREATE OR REPLACE FUNCTION le._le_timeline() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	RETURN left(pg_walfile_name(pg_current_wal_lsn()), 8);
-EXCEPTION WHEN OTHERS THEN
+EXCEPTION WHEN lock_not_available THEN RAISE;
+WHEN object_not_in_prerequisite_state OR feature_not_supported OR insufficient_privilege OR
+	undefined_function THEN
 	RETURN '0';
 END $$;
 
@@ -501,7 +505,9 @@ DECLARE
 BEGIN
 	BEGIN
 		server := (SELECT c.system_identifier FROM pg_control_system() c)::text;
-	EXCEPTION WHEN OTHERS THEN
+	EXCEPTION WHEN lock_not_available THEN RAISE;
+	WHEN object_not_in_prerequisite_state OR feature_not_supported OR insufficient_privilege OR
+		undefined_function THEN
 		server := '';
 	END;
 	RETURN (('x' || le._le_timeline())::bit(32)::bigint & 4194303) << 40 |

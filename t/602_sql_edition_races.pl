@@ -785,6 +785,24 @@ subtest 'a name with a collation' => sub {
 	end_session($app);
 };
 
+# What the server is must not depend on where in the stack it is asked for first
+subtest 'at the limit of the stack' => sub {
+	my $deep = session($node);
+	ask($deep, 'CREATE FUNCTION pg_temp.deep(frames integer, what text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+		RETURN CASE WHEN frames > 0 THEN pg_temp.deep(frames - 1, what) WHEN what = \'timeline\' THEN le._le_timeline() ELSE le._le_place()::text END; END $$');
+	ask($deep, 'CREATE FUNCTION pg_temp.answers(what text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE answers text[] := \'{}\'; BEGIN
+		FOR frames IN 1 .. 60 LOOP FOR kilobytes IN 100 .. 140 LOOP BEGIN
+			DISCARD PLANS;
+			PERFORM set_config(\'max_stack_depth\', kilobytes || \'kB\', true);
+			answers := answers || pg_temp.deep(frames, what);
+		EXCEPTION WHEN statement_too_complex THEN
+			answers := answers || \'error\'::text;
+		END; END LOOP; END LOOP;
+		RETURN (SELECT string_agg(DISTINCT answer, \' or \') FROM unnest(answers) answer); END $$');
+	is(ask($deep, "SELECT pg_temp.answers('$_')"), ask($admin, "SELECT le._le_$_() || ' or error'"), "the $_, or an error") foreach qw(timeline place);
+	end_session($deep);
+};
+
 subtest 'an identity that UTF-8 lacks' => sub {
 	foreach my $case ([ windows => 'WIN1252', 'chr(129)', '81' ], [ ascii => 'SQL_ASCII', q{E'\\xff'}, 'ff' ])
 	{
