@@ -79,11 +79,19 @@ DECLARE
 	owner pg_catalog.oid;
 	other pg_catalog.record;
 BEGIN
-	-- names without a schema in this script must be the server's
-	IF (pg_catalog.current_schemas(true))[CASE WHEN (SELECT n.oid FROM pg_catalog.pg_namespace n
-		WHERE n.nspname OPERATOR(pg_catalog.=) (pg_catalog.current_schemas(true))[1])
-		OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() THEN 2 ELSE 1 END]
-		OPERATOR(pg_catalog.<>) 'pg_catalog' THEN
+	-- the database's owner chooses the settings of all sessions, and its code can RESET ROLE
+	IF EXISTS (SELECT FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a, pg_catalog.pg_roles r
+			   WHERE r.oid OPERATOR(pg_catalog.=) a.usesysid AND r.rolsuper)
+		AND NOT EXISTS (SELECT FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
+						WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+						  AND r.oid OPERATOR(pg_catalog.=) d.datdba AND r.rolsuper) THEN
+		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+			MESSAGE = 'a superuser cannot install leader_election in a database whose owner is not a superuser',
+			HINT = 'Connect as the owner of the database, or as a role that trusts it.';
+	END IF;
+	-- names without a schema in this script must be the server's, also in schemas yet to be created
+	IF pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.~*) 'pg_catalog'
+		AND pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.!~) '^ *(pg_catalog|"pg_catalog") *(,|$)' THEN
 		RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
 			MESSAGE = 'search_path must not name pg_catalog after another schema';
 	END IF;
@@ -92,8 +100,9 @@ BEGIN
 	END IF;
 	SELECT n.nspowner INTO owner FROM pg_catalog.pg_namespace n
 	WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid;
-	IF owner OPERATOR(pg_catalog.<>) (SELECT r.oid FROM pg_catalog.pg_roles r
-									  WHERE r.rolname OPERATOR(pg_catalog.=) current_user) THEN
+	-- NULL if the schema was renamed, or is newer than the snapshot
+	IF COALESCE(owner OPERATOR(pg_catalog.<>) (SELECT r.oid FROM pg_catalog.pg_roles r
+											   WHERE r.rolname OPERATOR(pg_catalog.=) current_user), true) THEN
 		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
 			MESSAGE = 'only the owner of schema "le" can install leader_election';
 	END IF;
