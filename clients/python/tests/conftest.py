@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from leader_election import AsyncElector, Elector, LeaderElectionError
-from leader_election.psycopg import Link
+from leader_election._psycopg import Link
 
 DIRECT, POOLER = (os.environ.get(name, "") for name in ("DATABASE_URL", "POOLER_URL"))
 
@@ -42,7 +42,7 @@ class Server:
         self.asked: list[str] = []
         self.real: Any = None
         self.closed = 0
-        monkeypatch.setattr("leader_election.run.Link.open", opened)
+        monkeypatch.setattr("leader_election._run.Link.open", opened)
 
     async def ask(self, sql: str, *_: Any) -> list[Any]:
         self.asked.append(sql)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from leader_election.elector import Machine
-from leader_election.errors import LeaderElectionError
-from leader_election.every import EPOCH, due
-from leader_election.follow import FollowMachine
-from leader_election.options import Options
+from leader_election._elector import Machine
+from leader_election._errors import LeaderElectionError
+from leader_election._every import EPOCH, due
+from leader_election._follow import FollowMachine
+from leader_election._options import Options
 
 CASES = Path(__file__).parents[2] / "conformance" / "cases.txt"
 SHOWN = ["job", "cancel", "ousted", "error", "end", "told", "refused"]

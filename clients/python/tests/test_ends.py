@@ -18,6 +18,7 @@ import pytest
 from conftest import Server, until
 from psycopg.pq import TransactionStatus
 
+import leader_election
 from leader_election import (
     AsyncElector,
     Elector,
@@ -26,7 +27,6 @@ from leader_election import (
     PermanentError,
     Term,
     aio,
-    threads,
 )
 
 
@@ -150,7 +150,7 @@ class World:
     def __init__(self, flavour: str, monkeypatch: Any) -> None:
         self.server = Server(monkeypatch)
         self.server.renews = True
-        monkeypatch.setattr("leader_election.elector.Machine.draw", lambda _: -0.98)
+        monkeypatch.setattr("leader_election._elector.Machine.draw", lambda _: -0.98)
         self.threads = flavour == "threads"
         self.errors: list[Any] = []
         self.called: list[str] = []
@@ -487,7 +487,7 @@ def test_no_thread_can_be_started(monkeypatch: Any) -> None:
 
     world = World("threads", monkeypatch)
     world.elector = Elector(print, "e", ttl=5)
-    monkeypatch.setattr("leader_election.threads._thread.start_new_thread", refuse)
+    monkeypatch.setattr("leader_election._threads._thread.start_new_thread", refuse)
     with pytest.raises(RuntimeError, match="start new thread"):
         world.elector.run(bool)
     assert world.elector.state == "stopped"
@@ -612,10 +612,9 @@ def test_failure_in_every(place: str, error: BaseException, world: World, monkey
             world.elector.stop()
         return value
 
-    every = sys.modules["leader_election.every"]  # the package's name is that of a function
-    monkeypatch.setattr(every, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("leader_election._every.asyncio", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(Term, "wait", lambda term, _: wait(term, 0.001))
-    make = threads.every if world.threads else aio.every
+    make = leader_election.every if world.threads else aio.every
     job: Any = make(
         lambda: act("connect", connection),
         lambda last: act("schedule", last + timedelta(seconds=5)),
@@ -638,7 +637,7 @@ def test_generator_function_in_every(world: World) -> None:
         world.errors.append(error)
         world.elector.stop()
 
-    make: Any = threads.every if world.threads else aio.every
+    make: Any = leader_election.every if world.threads else aio.every
     job = make(SyncConnection if world.threads else AsyncConnection, 1, task)
     world.elector = world.flavours[world.threads](print, "e", ttl=5, on_error=on_error)
     world.call(world.elector.run, job)
@@ -650,7 +649,7 @@ def test_raised_in_every(error: BaseException, world: World) -> None:
     def task(*_: Any) -> None:
         raise error
 
-    make: Any = threads.every if world.threads else aio.every
+    make: Any = leader_election.every if world.threads else aio.every
     job = make(SyncConnection if world.threads else AsyncConnection, 1, task)
     world.elector = world.flavours[world.threads](print, "e", ttl=5, on_error=world.errors.append)
     world.call(world.elector.run, job)
@@ -667,7 +666,7 @@ def test_every_of_the_wrong_flavour(monkeypatch: Any) -> None:
         world.errors.append(error)
         world.elector.stop()
 
-    job = threads.every(SyncConnection, 1, task)
+    job = leader_election.every(SyncConnection, 1, task)
     world.elector = Elector(print, "e", ttl=5, on_error=on_error)
     world.call(world.elector.run, job)
     assert "asyncio" in str(world.errors[0])

@@ -31,9 +31,9 @@ from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import leader_election
-from leader_election import LostError, PermanentError, aio, threads
-from leader_election.psycopg import Link
-from leader_election.run import in_task
+from leader_election import LostError, PermanentError, aio
+from leader_election._psycopg import Link
+from leader_election._run import in_task
 
 pytestmark = [
     pytest.mark.server,
@@ -145,7 +145,7 @@ def test_s05_settings_do_not_stay_in_a_pooler(
         due.append(time)
 
     opened = psycopg.connect if flavour == "threads" else psycopg.AsyncConnection.connect
-    every = (threads if flavour == "threads" else aio).every
+    every = (leader_election if flavour == "threads" else aio).every
     job: Any = every(
         lambda: opened(places["pooled"]),
         1,
@@ -261,7 +261,7 @@ def test_s07_every(
             await conn.execute(insert, (election, due, who))
             failing(due)
 
-        job: Any = threads.every(connect, schedule, task, zone=zone)
+        job: Any = leader_election.every(connect, schedule, task, zone=zone)
         if flavour == "asyncio":
             job = aio.every(async_connect, schedule, async_task, zone=zone)
         return begin(job=job, identity=who, **options)
@@ -300,7 +300,7 @@ def test_task_that_ends_its_transaction(
         with suppress(psycopg.Error):
             await conn.execute(ends)
 
-    job: Any = threads.every(connect, timedelta(seconds=1), task)
+    job: Any = leader_election.every(connect, timedelta(seconds=1), task)
     if flavour == "asyncio":
         job = aio.every(async_connect, timedelta(seconds=1), async_task)
     program = begin(job=job)
@@ -320,7 +320,9 @@ def test_task_that_changes_settings(setting: str, election: str, db: Any) -> Non
     def task(conn: Any, _: Any) -> None:
         conn.execute("SET " + setting if "READ" in setting else "SET LOCAL " + setting)
 
-    program = Program("threads", election, job=threads.every(connect, 1, task), connect=connect)
+    program = Program(
+        "threads", election, job=leader_election.every(connect, 1, task), connect=connect
+    )
     done = "SELECT FROM le_once_done WHERE name = %s"
     until(lambda: program.errors or db.execute(done, (election,)).fetchall())
     program.stop()
@@ -333,7 +335,9 @@ def test_every_with_a_connection_in_a_transaction(election: str, db: Any) -> Non
         conn.execute("SELECT 1")
         return conn
 
-    program = Program("threads", election, job=threads.every(begun, 1, print), connect=connect)
+    program = Program(
+        "threads", election, job=leader_election.every(begun, 1, print), connect=connect
+    )
     until(lambda: program.errors)
     program.stop()
     assert "begun a transaction" in str(program.errors[0])
@@ -345,7 +349,7 @@ def test_every_with_a_pool(election: str, db: Any) -> None:
     db.execute("SELECT le_once(%s, '0044-03-15 BC')", (election,))
     db.execute("SELECT le_resign(%s)", (election,))
     with ConnectionPool(DIRECT, min_size=1) as pool:
-        job = threads.every(pool.connection, 1, lambda _, time: due.append(time))
+        job = leader_election.every(pool.connection, 1, lambda _, time: due.append(time))
         program = Program("threads", election, job=job)
         until(lambda: len(due) > 1)
         program.stop()
@@ -790,7 +794,7 @@ def test_s12_permanent_errors(
     assert not program.errors
     if "ttl" not in options:
         with pytest.raises(PermanentError, match=text):
-            next(iter(threads.follow(lambda: connect(places[place]), election, **options)))
+            next(iter(leader_election.follow(lambda: connect(places[place]), election, **options)))
 
 
 @ways
@@ -805,10 +809,10 @@ def test_s12_option_schema(places: Any, options: Any, election: str) -> None:
     with opened() as conn:
         term.guard(conn)
         term.proclaim(conn, "host:1")
-    found = threads.leader(opened, election, schema="Le")
+    found = leader_election.leader(opened, election, schema="Le")
     assert found and found.value == "host:1"
     first.stop()
-    every = threads.every(opened, 1, lambda _, time: due.append(time))
+    every = leader_election.every(opened, 1, lambda _, time: due.append(time))
     second = Program("threads", election, job=every, **options)
     until(lambda: due)
     second.stop()
@@ -817,7 +821,7 @@ def test_s12_option_schema(places: Any, options: Any, election: str) -> None:
 
 def test_s13_settings_of_the_connection(places: Any, begin: Any, election: str, db: Any) -> None:
     programs = [begin(dsn=places["hasty"]) for _ in "ab"]
-    follower = threads.follow(lambda: connect(places["hasty"]), election)
+    follower = leader_election.follow(lambda: connect(places["hasty"]), election)
     threading.Thread(target=lambda: deque(follower), daemon=True).start()
     until(lambda: any(program.working for program in programs))
     time.sleep(2.5)

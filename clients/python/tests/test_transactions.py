@@ -24,9 +24,9 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sa
 
-from leader_election.elector import Machine
-from leader_election.options import Options
-from leader_election.term import Term
+from leader_election._elector import Machine
+from leader_election._options import Options
+from leader_election._term import Term
 
 pytestmark = [
     pytest.mark.server,

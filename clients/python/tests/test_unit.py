@@ -18,17 +18,11 @@ import pytest
 from conftest import Program, Server, until
 from croniter import croniter
 
-from leader_election import (
-    AsyncElector,
-    AsyncTerm,
-    Elector,
-    Term,
-    aio,
-    threads,
-)
-from leader_election.elector import Machine
-from leader_election.every import due, in_zone
-from leader_election.options import Options
+import leader_election
+from leader_election import AsyncElector, AsyncTerm, Elector, Term, aio
+from leader_election._elector import Machine
+from leader_election._every import due, in_zone
+from leader_election._options import Options
 
 async_connect = psycopg.AsyncConnection.connect
 
@@ -49,7 +43,7 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
     assert (options.ttl, options.heartbeat) == (60, 5)
     name: Any = "Europe/Berlin"
     texts: list[Any] = ["60", None, Decimal(60)]
-    for every in threads.every, aio.every:
+    for every in leader_election.every, aio.every:
         for length in (0.5, 0, -60, timedelta.max, float("inf"), float("nan")):
             with pytest.raises(ValueError, match="schedule"):
                 every(print, length, print)
@@ -155,7 +149,7 @@ def test_t5_stop_before_run(options: Any, flavour: str, election: str) -> None:
     elector.stop()
     if flavour == "threads":
         elector.run(print)
-        follower = threads.follow(lambda: opened.append(1), election)
+        follower = leader_election.follow(lambda: opened.append(1), election)
         follower.stop()
         assert list(follower) == []
     else:

@@ -4,12 +4,12 @@ The names of this module are those for threads; ``leader_election.aio`` has them
 extension ``leader_election`` must be installed in the database.
 """
 
+from ._errors import LeaderElectionError, LostError, PermanentError
+from ._follow import Leader
+from ._options import Health, Reason, State
+from ._term import AsyncTerm, Term
+from ._threads import Elector, every, follow, leader
 from .aio import AsyncElector
-from .errors import LeaderElectionError, LostError, PermanentError
-from .follow import Leader
-from .options import Health, Reason, State
-from .term import AsyncTerm, Term
-from .threads import Elector, every, follow, leader
 
 __version__ = "1.0.0"
 __all__ = ["AsyncElector", "AsyncTerm", "Elector", "Leader", "LeaderElectionError", "LostError"]

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-from .base import BaseElector, BaseFollower
-from .errors import tried
-from .every import every
-from .follow import FollowMachine, Leader
-from .options import Connect, Length, Options, seconds
-from .run import Driver
-from .term import AsyncTerm
+from ._base import BaseElector, BaseFollower
+from ._errors import tried
+from ._every import every
+from ._follow import FollowMachine, Leader
+from ._options import Connect, Length, Options, seconds
+from ._run import Driver
+from ._term import AsyncTerm
 
 
 class AsyncElector(BaseElector[AsyncTerm]):

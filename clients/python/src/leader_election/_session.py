@@ -3,7 +3,7 @@
 from math import inf
 from typing import Any
 
-from .options import Options, Statement
+from ._options import Options, Statement
 
 
 class Session:

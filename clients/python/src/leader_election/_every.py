@@ -9,9 +9,9 @@ from typing import Any
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from .errors import LeaderElectionError
-from .options import Connect, Length, seconds
-from .term import AsyncTerm, Term, finished, settled
+from ._errors import LeaderElectionError
+from ._options import Connect, Length, seconds
+from ._term import AsyncTerm, Term, finished, settled
 
 #: An interval, or a function from the last due time to the next, or None.
 Schedule = Length | Callable[[datetime], datetime | None]

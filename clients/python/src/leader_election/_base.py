@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from .elector import Machine
-from .errors import LeaderElectionError
-from .follow import FollowMachine
-from .options import LOGGER, Connect, Health, Length, Options, Reason, State
-from .run import Driver
-from .term import BaseTerm
+from ._elector import Machine
+from ._errors import LeaderElectionError
+from ._follow import FollowMachine
+from ._options import LOGGER, Connect, Health, Length, Options, Reason, State
+from ._run import Driver
+from ._term import BaseTerm
 
 T = TypeVar("T", bound=BaseTerm)
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from .base import BaseElector, BaseFollower
-from .elector import Machine
-from .errors import tried
-from .every import every
-from .follow import FollowMachine, Leader
-from .options import Connect, Length, Options, seconds
-from .run import FAILURES, Driver, block, in_thread, plainly, start
-from .term import Term
+from ._base import BaseElector, BaseFollower
+from ._elector import Machine
+from ._errors import tried
+from ._every import every
+from ._follow import FollowMachine, Leader
+from ._options import Connect, Length, Options, seconds
+from ._run import FAILURES, Driver, block, in_thread, plainly, start
+from ._term import Term
 
 
 class ThreadDriver(Driver):

@@ -9,7 +9,7 @@ from datetime import datetime
 from math import inf
 from typing import Any, Protocol, TypeVar, overload
 
-from .errors import LostError
+from ._errors import LostError
 
 Result = TypeVar("Result", covariant=True)  # noqa: PLC0105
 

@@ -1,7 +1,7 @@
 """The state machine of an elector.
 
 It is pure: ``step`` gets the time and what has happened, and returns what is to be done. The cases
-of clients/conformance run on it. ``session`` and ``lease`` have what the two ways to lead do
+of clients/conformance run on it. ``_session`` and ``_lease`` have what the two ways to lead do
 differently.
 """
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from .errors import POOLED, POOLER, LeaderElectionError, LostError, PermanentError, permanent
-from .lease import Lease
-from .options import Health, Options, State, Statement
-from .session import Session
-from .term import BaseTerm
+from ._errors import POOLED, POOLER, LeaderElectionError, LostError, PermanentError, permanent
+from ._lease import Lease
+from ._options import Health, Options, State, Statement
+from ._session import Session
+from ._term import BaseTerm
 
 LASTING = 60.0  # a term of this length shows that the job works
 STATES: dict[str, State] = {"campaign": "waiting", "confirming": "waiting"}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .options import Options, Statement
+from ._options import Options, Statement
 
 
 class Lease:

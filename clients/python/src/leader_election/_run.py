@@ -13,12 +13,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .elector import Machine, clock
-from .errors import POOLER, LeaderElectionError, permanent
-from .follow import Leader
-from .options import Statement
-from .psycopg import Link
-from .term import AsyncTerm, BaseTerm, done, settled
+from ._elector import Machine, clock
+from ._errors import POOLER, LeaderElectionError, permanent
+from ._follow import Leader
+from ._options import Statement
+from ._psycopg import Link
+from ._term import AsyncTerm, BaseTerm, done, settled
 
 SETTINGS = """
 SELECT pg_backend_pid(),

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from .elector import Ask, Machine
-from .options import Statement
+from ._elector import Ask, Machine
+from ._options import Statement
 
 
 class Leader(NamedTuple):
