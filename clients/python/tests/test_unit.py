@@ -65,6 +65,14 @@ def test_public_names() -> None:
         assert [name for name in dir(term) if name[0] != "_"] == [*names.split(), "token", *more]
 
 
+@pytest.mark.parametrize("length", [0.05, timedelta(milliseconds=50)])
+def test_lengths_of_waits(length: Any) -> None:
+    term, begun = Term(None, "e", 7), time.monotonic()
+    assert not term.wait(length) and time.monotonic() - begun > 0.04
+    term._told.set()
+    assert term.wait(timedelta(days=1)) and term.wait()
+
+
 def test_t2_identities_differ() -> None:
     assert len({Elector(print, "e").identity for _ in range(100)}) == 100
 

@@ -80,6 +80,12 @@ async def async_transactions(
     return wrong or await term.once(connection, DUE) or await term.once(session, DUE)
 
 
+def waits(term: Term) -> bool:
+    """Sleep for right lengths of time, and a wrong one."""
+    term.wait("1 s")  # type: ignore[arg-type]
+    return term.wait() or term.wait(0.5) or term.wait(timedelta(seconds=1))
+
+
 def wrong_transactions(term: Term) -> None:
     """None of these is a transaction."""
     term.guard("dsn")  # type: ignore[call-overload]

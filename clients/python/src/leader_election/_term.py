@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Protocol, TypeVar, overload
 
 from ._errors import LostError
+from ._options import Length, seconds
 
 Result = TypeVar("Result", covariant=True)  # noqa: PLC0105
 
@@ -241,9 +242,12 @@ class AsyncTerm(BaseTerm):
 class Term(BaseTerm):
     """A term of leadership, whose job runs in a thread."""
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Sleep, but not after the job is told to stop. Returns whether it is told to stop."""
-        return self._told.wait(inf if seconds is None else seconds)
+    def wait(self, length: Length | None = None) -> bool:
+        """Sleep for a length of time, or without end, but not after the job is told to stop.
+
+        Returns whether it is told to stop.
+        """
+        return self._told.wait(inf if length is None else seconds(length))
 
 
 def aware(due: datetime) -> datetime:
