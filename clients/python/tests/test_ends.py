@@ -22,6 +22,7 @@ import leader_election
 from leader_election import (
     AsyncElector,
     Elector,
+    Kind,
     LeaderElectionError,
     LostError,
     PermanentError,
@@ -204,7 +205,7 @@ def world(flavour: str, monkeypatch: Any) -> World:
 
 
 @pytest.mark.parametrize("kind", ["broken", "job"])
-def test_any_exception_becomes_an_error(kind: str) -> None:
+def test_any_exception_becomes_an_error(kind: Kind) -> None:
     for error in Liar(), OddTexts():
         made = LeaderElectionError.of(error, kind)
         assert made.__cause__ is error

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import socket
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
 import psycopg
@@ -19,7 +21,7 @@ from conftest import Program, Server, until
 from croniter import croniter
 
 import leader_election
-from leader_election import AsyncElector, AsyncTerm, Elector, Term, aio
+from leader_election import AsyncElector, AsyncTerm, Elector, Kind, Term, aio
 from leader_election._elector import Machine
 from leader_election._every import due, in_zone
 from leader_election._options import Options
@@ -71,6 +73,12 @@ def test_lengths_of_waits(length: Any) -> None:
     assert not term.wait(length) and time.monotonic() - begun > 0.04
     term._told.set()
     assert term.wait(timedelta(days=1)) and term.wait()
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_readme_tells_each_kind(kind: str) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert re.search(rf"^\| [^|]*`{kind}`.* \|$", readme, re.M)
 
 
 def test_t2_identities_differ() -> None:

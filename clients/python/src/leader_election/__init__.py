@@ -4,7 +4,7 @@ The names of this module are those for threads; ``leader_election.aio`` has them
 extension ``leader_election`` must be installed in the database.
 """
 
-from ._errors import LeaderElectionError, LostError, PermanentError
+from ._errors import Kind, LeaderElectionError, LostError, PermanentError
 from ._follow import Leader
 from ._options import Health, Reason, State
 from ._term import AsyncTerm, Term
@@ -13,4 +13,5 @@ from .aio import AsyncElector
 
 __version__ = "1.0.0"
 __all__ = ["AsyncElector", "AsyncTerm", "Elector", "Leader", "LeaderElectionError", "LostError"]
-__all__ += ["Health", "PermanentError", "Reason", "State", "Term", "every", "follow", "leader"]
+__all__ += ["Health", "Kind", "PermanentError", "Reason", "State", "Term"]
+__all__ += ["every", "follow", "leader"]

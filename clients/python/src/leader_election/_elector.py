@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from ._errors import POOLED, POOLER, LeaderElectionError, LostError, PermanentError, permanent
+from ._errors import POOLED, POOLER, Kind, LeaderElectionError, LostError, PermanentError, permanent
 from ._lease import Lease
 from ._options import Health, Options, State, Statement
 from ._session import Session
@@ -155,7 +155,8 @@ class Machine:
 
     def _give_up(self) -> None:
         if ask := self._ask:
-            kind, what = ("timeout", "answer") if ask.begun else ("no-connection", "connection")
+            kind: Kind = "timeout" if ask.begun else "no-connection"
+            what = "answer" if ask.begun else "connection"
             text = f"no {what} within {ask.deadline - ask.asked:.3g} s"
             text += "" if ask.begun else ": if it is from a pool, none was free"
             self._on_failed(ask.serial, LeaderElectionError(kind, text))
@@ -330,13 +331,13 @@ class Machine:
         if self._phase != "leaving":
             self._do(self._phase, self.term, self._reason)
 
-    def _on_note(self, kind: str, error: BaseException) -> None:
+    def _on_note(self, kind: Kind, error: BaseException) -> None:
         self._report(LeaderElectionError.of(error, kind))
 
     def _report_slow(self) -> None:
-        kind, what = "callback", f"{self._phase} has not returned"
-        if self._phase == "job":
-            kind, what = "slow job", f"the job of {self.term.election} has not stopped"
+        kind: Kind = "slow job" if self._phase == "job" else "callback"
+        slow = f"the job of {self.term.election} has not stopped"
+        what = slow if self._phase == "job" else f"{self._phase} has not returned"
         self._report_at = inf
         text = f"{what} within {self.options.stop_timeout:g} s"
         self._report(LeaderElectionError(kind, text))

@@ -2,10 +2,15 @@
 
 from contextlib import suppress
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
-POOLER = "pooler"
-CAUSES = dict.fromkeys(("42883", "42P01", "3F000"), "extension")
+Lasting = Literal["extension", "privilege", "argument", "pooler"]
+Passing = Literal["server", "broken", "timeout", "no-connection", "lost", "in doubt", "over"]
+#: What kind of error a ``LeaderElectionError`` is.
+Kind = Literal[Lasting, Passing, "job", "slow job", "task", "callback", "denied"]
+
+POOLER: Kind = "pooler"
+CAUSES: dict[str, Kind] = dict.fromkeys(("42883", "42P01", "3F000"), "extension")
 CAUSES |= {"42501": "privilege", "LE005": POOLER}
 POOLED = (
     "session scope needs a connection of its own, and a pooler shares this one: "
@@ -24,7 +29,7 @@ def said(error: BaseException, name: str) -> str:
 class LeaderElectionError(Exception):
     """An error. Its kind is ``server`` if it has an SQLSTATE of the server's."""
 
-    def __init__(self, kind: str, message: str, sqlstate: str = "", hint: str = "") -> None:
+    def __init__(self, kind: Kind, message: str, sqlstate: str = "", hint: str = "") -> None:
         super().__init__(message)
         self.kind, self.sqlstate, self.hint = kind, sqlstate, hint
 
@@ -32,7 +37,7 @@ class LeaderElectionError(Exception):
         return type(self), (self.kind, str(self), self.sqlstate, self.hint)
 
     @classmethod
-    def of(cls, error: Any, kind: str = "broken") -> "LeaderElectionError":
+    def of(cls, error: Any, kind: Kind = "broken") -> "LeaderElectionError":
         """Return an error that another one has caused."""
         if kind == "broken" and issubclass(type(error), LeaderElectionError):
             made: LeaderElectionError = error
@@ -60,7 +65,7 @@ class PermanentError(LeaderElectionError):
 
 def permanent(error: LeaderElectionError) -> PermanentError | None:
     """Return the permanent error that an error of a bid is, or None."""
-    cause = CAUSES.get(error.sqlstate, "argument" if error.sqlstate[:2] in ("22", "42") else "")
+    cause = CAUSES.get(error.sqlstate, "argument" if error.sqlstate[:2] in ("22", "42") else None)
     if not cause:
         return None
     message = POOLED if cause == POOLER else str(error)

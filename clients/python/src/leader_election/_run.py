@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ._elector import Machine, clock
-from ._errors import POOLER, LeaderElectionError, permanent
+from ._errors import POOLER, Kind, LeaderElectionError, permanent
 from ._follow import Leader
 from ._options import Statement
 from ._psycopg import Link
@@ -355,7 +355,7 @@ class Driver:
         try:
             _, *found = await self.once(*self.machine.statement("observe"))
         except Exception as error:
-            kind = "timeout" if isinstance(error, TimeoutError) else "broken"
+            kind: Kind = "timeout" if isinstance(error, TimeoutError) else "broken"
             failed = LeaderElectionError.of(error, kind)
             raise await self._conclude(permanent(failed) or failed) or failed from error
         return Leader(*found) if found[0] is not None else None
