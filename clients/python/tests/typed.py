@@ -9,7 +9,8 @@ import psycopg
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from leader_election import AsyncTerm, Elector, Kind, LeaderElectionError, Reason, Term
+import leader_election
+from leader_election import AsyncTerm, Elector, Kind, LeaderElectionError, Reason, Term, aio
 
 DUE = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -81,6 +82,27 @@ async def async_transactions(
     await term.proclaim(session, "host:1")
     wrong: bool = term.once(session, DUE)  # type: ignore[assignment]
     return wrong or await term.once(connection, DUE) or await term.once(session, DUE)
+
+
+def begin(
+    connect: leader_election.Connect,
+    length: leader_election.Length,
+    schedule: leader_election.Schedule,
+    task: leader_election.Task,
+) -> leader_election.Follower:
+    """Annotate what a program hands on."""
+    elector = Elector(connect, "e", ttl=length)
+    elector.run(leader_election.every(connect, schedule, task))
+    return leader_election.follow(connect, "e")
+
+
+async def async_begin(
+    connect: aio.Connect, length: aio.Length, schedule: aio.Schedule, task: aio.Task
+) -> aio.AsyncFollower:
+    """Do the same with asyncio."""
+    await aio.AsyncElector(connect, "e").try_run(aio.every(connect, schedule, task), length)
+    leader: aio.Leader | None = await aio.leader(connect, "e")
+    return aio.follow(connect, "e") if leader else aio.follow(connect, "f")
 
 
 def waits(term: Term) -> bool:

@@ -5,13 +5,14 @@ extension ``leader_election`` must be installed in the database.
 """
 
 from ._errors import Kind, LeaderElectionError, LostError, PermanentError
+from ._every import Schedule, Task
 from ._follow import Leader
-from ._options import Health, Reason, State
+from ._options import Connect, Health, Length, Reason, State
 from ._term import AsyncTerm, Term
-from ._threads import Elector, every, follow, leader
+from ._threads import Elector, Follower, every, follow, leader
 from .aio import AsyncElector
 
 __version__ = "1.0.0"
-__all__ = ["AsyncElector", "AsyncTerm", "Elector", "Leader", "LeaderElectionError", "LostError"]
-__all__ += ["Health", "Kind", "PermanentError", "Reason", "State", "Term"]
-__all__ += ["every", "follow", "leader"]
+__all__ = ["AsyncElector", "AsyncTerm", "Elector", "Follower", "Leader", "Term"]
+__all__ += ["Connect", "Health", "Kind", "Length", "Reason", "Schedule", "State", "Task"]
+__all__ += ["LeaderElectionError", "LostError", "PermanentError", "every", "follow", "leader"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from ._base import BaseElector, BaseFollower
 from ._errors import tried
-from ._every import every
+from ._every import Schedule, Task, every
 from ._follow import FollowMachine, Leader
 from ._options import Connect, Length, Options, seconds
 from ._run import Driver
@@ -61,4 +61,5 @@ async def leader(connect: Connect, election: str, *, schema: str | None = None) 
 
 
 follow = AsyncFollower
-__all__ = ["AsyncElector", "AsyncFollower", "every", "follow", "leader"]
+__all__ = ["AsyncElector", "AsyncFollower", "AsyncTerm", "every", "follow", "leader"]
+__all__ += ["Connect", "Leader", "Length", "Schedule", "Task"]
