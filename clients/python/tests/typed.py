@@ -102,7 +102,7 @@ async def async_begin(
     """Do the same with asyncio."""
     await aio.AsyncElector(connect, "e").try_run(aio.every(connect, schedule, task), length)
     leader: aio.Leader | None = await aio.leader(connect, "e")
-    return aio.follow(connect, "e") if leader else aio.follow(connect, "f")
+    return aio.follow(connect, leader.identity if leader else "e")
 
 
 def waits(term: Term) -> bool:

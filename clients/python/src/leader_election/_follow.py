@@ -10,7 +10,7 @@ class Leader(NamedTuple):
     """A leader, as the server knows it."""
 
     token: int
-    identity: str | None
+    identity: str
     value: str | None
 
 
