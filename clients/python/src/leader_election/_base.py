@@ -59,6 +59,32 @@ class BaseElector(Driven, Generic[T]):
         on_ousted: Callable[[T, Reason], object] | None = None,
         on_error: Callable[[LeaderElectionError], object] | None = None,
     ) -> None:
+        """Make an elector. Opens no connection.
+
+        A length of time is a number of seconds, or a ``timedelta``.
+
+        connect -- a function that opens a connection, see ``Connect``
+        election -- the name of the election, of 1 to 255 bytes in UTF-8
+        identity -- tells the candidates apart, in views, logs and warnings; 1 to 255 bytes (default
+            the host name, the process ID and four random hexadecimal digits)
+        schema -- the schema of the extension (default None: found by ``search_path``)
+        seats -- how many may lead, from 1 to 10,000: campaigns for the elections ``election/1``,
+            ``election/2`` and so on (default None: for one election)
+        ttl -- the length of a lease, from 1 s to one day, and at most ``leader_election.max_ttl``
+            of the server (default None: leads in session scope)
+        heartbeat -- a length, from 1 s to one day: the job is cancelled if it has not called
+            ``heartbeat`` of its term for 2/3 of it (default None: it need not call that)
+        stop_timeout -- how long the job may take to stop, and ``on_elected`` and ``on_ousted`` to
+            return, before this is reported; from 1 ms to one day (default 10 s)
+        logger -- gets elections and the ends of terms, and errors if there is no ``on_error``
+            (default the logger ``leader_election``)
+        on_elected -- is called with the term before the job starts
+        on_ousted -- is called with the term, and why it has ended, after the job has stopped
+        on_error -- is called with each error that is reported
+
+        Raises ``ValueError`` if an option is out of its range, and ``TypeError`` if it has a wrong
+        type.
+        """
         options = {name: value for name, value in locals().items() if name != "self"}
         self._driver = self._drives(Machine(Options(**options)))
 
@@ -90,5 +116,16 @@ class BaseFollower(Driven):
         logger: logging.Logger = LOGGER,
         on_error: Callable[[LeaderElectionError], object] | None = None,
     ) -> None:
+        """Make a follower. Opens no connection before the iteration.
+
+        connect -- a function that opens a connection, which the follower keeps, see ``Connect``
+        election -- the name of the election, of 1 to 255 bytes in UTF-8
+        schema -- the schema of the extension (default None: found by ``search_path``)
+        logger -- gets errors if there is no ``on_error`` (default the logger ``leader_election``)
+        on_error -- is called with each error that is reported
+
+        Raises ``ValueError`` if a name is too long or empty, and ``TypeError`` if an option has a
+        wrong type. The iteration raises ``PermanentError``.
+        """
         options: dict[str, Any] = {"schema": schema, "logger": logger, "on_error": on_error}
         self._driver = self._drives(FollowMachine(Options(connect, election, **options)))

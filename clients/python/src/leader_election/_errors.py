@@ -30,6 +30,12 @@ class LeaderElectionError(Exception):
     """An error. Its kind is ``server`` if it has an SQLSTATE of the server's."""
 
     def __init__(self, kind: Kind, message: str, sqlstate: str = "", hint: str = "") -> None:
+        """Make an error.
+
+        kind -- what kind of error it is
+        message -- the text
+        sqlstate, hint -- of the error that the server has reported (default "": none)
+        """
         super().__init__(message)
         self.kind, self.sqlstate, self.hint = kind, sqlstate, hint
 

@@ -131,7 +131,21 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
 def every(
     connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
 ) -> Callable[[Any], Any]:
-    """Return a job, of either flavour, that does a task once for each time that is due."""
+    """Return a job, of either flavour, that does a task once for each time that is due.
+
+    Of several times that were missed, only the last one is done.
+
+    connect -- a function that opens a connection of psycopg, in which the task is done
+    schedule -- an interval, in seconds or as a ``timedelta``, from 1 s, whose multiples since
+        2000-01-01 00:00 UTC are due; or a function from the last due time, in UTC, to the next
+        one, with a time zone, or None
+    task -- is called with the connection, in a transaction, and the due time, and does not commit
+    zone -- a function as the schedule is given, and returns, what clocks show in this zone, as if
+        it were UTC (default None: times in UTC)
+
+    Raises ``ValueError`` if the interval is out of range, or given with a zone, and ``TypeError``
+    if the schedule is neither an interval nor a function, or the zone no ``tzinfo``.
+    """
     if not callable(schedule):
         if not isinstance(length := seconds(schedule), int | float):
             raise TypeError("schedule must be an interval, or a function")

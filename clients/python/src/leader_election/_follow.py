@@ -7,7 +7,12 @@ from ._options import Statement
 
 
 class Leader(NamedTuple):
-    """A leader, as the server knows it."""
+    """A leader, as the server knows it.
+
+    token -- the fencing token of its term
+    identity -- under which it leads
+    value -- what it has published, or None
+    """
 
     token: int
     identity: str

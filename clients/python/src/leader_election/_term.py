@@ -116,6 +116,7 @@ class BaseTerm:
     """A term of leadership, whatever its flavour."""
 
     def __init__(self, machine: Any, election: str, token: int) -> None:
+        """Make a term, as only an elector does."""
         #: The name of the election; of the seat if the elector campaigns for seats.
         self.election = election
         #: The fencing token, which grows from term to term.

@@ -32,7 +32,8 @@ class AsyncElector(BaseElector[AsyncTerm]):
 
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
         the last error if the last attempt failed, and ``CancelledError`` if a stop has cancelled
-        the job. Can be called once, instead of ``run``.
+        the job. An ``asyncio.TaskGroup`` takes this for its own cancellation, so a task of one must
+        catch it. Can be called once, instead of ``run``.
         """
         ran = tried(await self._driver.drive(job, "try", seconds(wait)))
         if self._driver.cut:
