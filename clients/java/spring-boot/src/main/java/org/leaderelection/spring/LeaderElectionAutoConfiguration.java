@@ -1,5 +1,7 @@
 package org.leaderelection.spring;
 
+import static org.springframework.boot.autoconfigure.condition.SearchStrategy.CURRENT;
+
 import io.micrometer.core.instrument.FunctionCounter;
 import io.micrometer.core.instrument.Gauge;
 import io.micrometer.core.instrument.MeterRegistry;
@@ -13,6 +15,7 @@ import org.springframework.beans.factory.annotation.Qualifier;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnExpression;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.context.ApplicationEventPublisher;
 import org.springframework.context.annotation.Bean;
@@ -35,6 +38,7 @@ public class LeaderElectionAutoConfiguration {
   }
 
   @Bean
+  @ConditionalOnMissingBean(search = CURRENT)
   LeaderElections leaderElections(
       LeaderOnlyPostProcessor methods,
       @Qualifier("leaderElectionDataSource") ObjectProvider<DataSource> own,
@@ -59,6 +63,7 @@ public class LeaderElectionAutoConfiguration {
   @ConditionalOnClass(name = "io.micrometer.core.instrument.binder.MeterBinder")
   static class Metrics {
     @Bean
+    @ConditionalOnMissingBean(name = "leaderElectionMetrics", search = CURRENT)
     MeterBinder leaderElectionMetrics(LeaderElections elections) {
       return registry ->
           elections.electors().keySet().forEach(name -> bind(registry, elections, name));
@@ -97,6 +102,7 @@ public class LeaderElectionAutoConfiguration {
   @ConditionalOnExpression(HEALTH)
   static class HealthOfBoot3 {
     @Bean
+    @ConditionalOnMissingBean(name = "leaderElectionHealthIndicator", search = CURRENT)
     org.springframework.boot.actuate.health.HealthIndicator leaderElectionHealthIndicator(
         LeaderElections elections) {
       return () -> {
@@ -118,6 +124,7 @@ public class LeaderElectionAutoConfiguration {
   @ConditionalOnExpression(HEALTH)
   static class HealthOfBoot4 {
     @Bean
+    @ConditionalOnMissingBean(name = "leaderElectionHealthIndicator", search = CURRENT)
     org.springframework.boot.health.contributor.HealthIndicator leaderElectionHealthIndicator(
         LeaderElections elections) {
       return () -> {

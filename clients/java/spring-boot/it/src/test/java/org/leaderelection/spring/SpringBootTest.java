@@ -7,8 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.micrometer.core.instrument.MeterRegistry;
+import io.micrometer.core.instrument.binder.MeterBinder;
 import java.net.URI;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -20,6 +22,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.leaderelection.Elector;
 import org.leaderelection.Term;
+import org.mockito.Mockito;
 import org.springframework.beans.factory.annotation.Value;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
@@ -144,6 +147,26 @@ class SpringBootTest {
 
   @Configuration
   @EnableAutoConfiguration
+  @Import(State.class)
+  static class Replaced {
+    @Bean
+    LeaderElections mine() {
+      return Mockito.mock();
+    }
+
+    @Bean
+    MeterBinder leaderElectionMetrics() {
+      return registry -> registry.counter("mine");
+    }
+
+    @Bean
+    String leaderElectionHealthIndicator() { // of any type, as it differs between versions
+      return "mine";
+    }
+  }
+
+  @Configuration
+  @EnableAutoConfiguration
   static class Wrong {
     @LeaderOnly("x")
     int answers() {
@@ -263,6 +286,16 @@ class SpringBootTest {
     eventually(() -> one.runs.get() >= 1);
     LeaderElections elections = copies.get(0).getBean(LeaderElections.class);
     assertEquals("one of " + NAME, elections.electors().get(NAME).identity());
+  }
+
+  @Test
+  void beansOfTheApplicationWin() {
+    begin(Replaced.class);
+    ConfigurableApplicationContext copy = copies.get(0);
+    assertEquals(Set.of("mine"), copy.getBeansOfType(LeaderElections.class).keySet());
+    assertEquals("mine", copy.getBean("leaderElectionHealthIndicator"));
+    MeterRegistry registry = copy.getBean(MeterRegistry.class);
+    assertEquals(0, registry.get("mine").counter().count());
   }
 
   @ParameterizedTest
