@@ -11,7 +11,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Campaigns for leadership, and runs a job while it leads.
+ * Campaigns for leadership, and runs a job while it leads. All methods can be called from any
+ * thread.
  *
  * <pre>{@code
  * try (Elector elector = LeaderElection.of(dataSource, "billing").newElector()) {

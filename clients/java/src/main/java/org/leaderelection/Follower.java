@@ -4,7 +4,7 @@ import java.util.Optional;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** Follows an election, on a connection of its own. */
+/** Follows an election, on a connection of its own. All methods can be called from any thread. */
 public final class Follower extends Run {
   private final Consumer<? super Optional<Leader>> listener;
 

@@ -11,7 +11,10 @@ import org.leaderelection.LeaderElection;
 import org.leaderelection.Term;
 import org.springframework.context.SmartLifecycle;
 
-/** The elections of this application's {@link LeaderOnly} methods, while it runs. */
+/**
+ * The elections of this application's {@link LeaderOnly} methods, while it runs. {@link #term} and
+ * {@link #electors} can be called from any thread.
+ */
 public final class LeaderElections implements SmartLifecycle {
   private final Map<String, Candidate> candidates = new ConcurrentHashMap<>();
   private final Function<String, LeaderElection> elections;
