@@ -38,12 +38,12 @@ func (i Interval) Next(last time.Time) time.Time {
 // InZone makes a [Schedule] of one of times of the day, which is asked, as if it
 // was in UTC, for what the clocks of a zone show. A time that they show twice is
 // due the first time, and one that they leave out when they are put forward.
-// Returns nil, which [Every] refuses, if either is nil, and for an [Interval].
-func InZone(zone *time.Location, schedule Schedule) Schedule {
+// It returns an error if either is nil, and for an [Interval].
+func InZone(zone *time.Location, schedule Schedule) (Schedule, error) {
 	if _, ok := schedule.(Interval); ok || zone == nil || schedule == nil {
-		return nil
+		return nil, errors.New("leaderelection: a zone and a schedule must not be nil, and an interval has no zone")
 	}
-	return zoned{zone, schedule}
+	return zoned{zone, schedule}, nil
 }
 
 type zoned struct {

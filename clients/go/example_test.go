@@ -44,13 +44,16 @@ func ExampleInZone() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	night := leaderelection.InZone(zone, leaderelection.ScheduleFunc(func(last time.Time) time.Time {
+	night, err := leaderelection.InZone(zone, leaderelection.ScheduleFunc(func(last time.Time) time.Time {
 		next := time.Date(last.Year(), last.Month(), last.Day(), 2, 30, 0, 0, time.UTC)
 		if !next.After(last) {
 			next = next.AddDate(0, 0, 1)
 		}
 		return next
 	}))
+	if err != nil {
+		log.Fatal(err)
+	}
 	due := time.Date(2027, 3, 26, 12, 0, 0, 0, time.UTC)
 	for range 3 {
 		due = night.Next(due)

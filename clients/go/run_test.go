@@ -38,10 +38,16 @@ func TestT1WrongOption(t *testing.T) {
 		t.Error(err, "a job may be nil")
 	}
 	task := func(context.Context, pgx.Tx, time.Time) error { return nil }
-	for _, schedule := range []Schedule{nil, Interval(time.Second - 1), InZone(nil, Interval(day)), InZone(time.UTC, nil)} {
+	for _, schedule := range []Schedule{nil, Interval(time.Second - 1)} {
 		if _, err := Every(pool, schedule, task); err == nil {
 			t.Error(schedule)
 		}
+	}
+	_, noZone := InZone(nil, at(2, 30))
+	_, noSchedule := InZone(time.UTC, nil)
+	_, interval := InZone(time.UTC, Interval(day))
+	if noZone == nil || noSchedule == nil || interval == nil {
+		t.Error(noZone, noSchedule, interval)
 	}
 	_, noPool := Every(nil, Interval(day), task)
 	_, noTask := Every(pool, Interval(day), nil)
@@ -80,16 +86,20 @@ func TestT6Zones(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			schedule, err := InZone(zone, c.schedule)
+			if err != nil {
+				t.Fatal(err)
+			}
 			last, _ := time.Parse(time.RFC3339, c.last)
 			for _, want := range strings.Fields(c.want) {
-				if last = InZone(zone, c.schedule).Next(last); last.UTC().Format("01-02T15:04") != want {
+				if last = schedule.Next(last); last.UTC().Format("01-02T15:04") != want {
 					t.Error(last.UTC(), want)
 				}
 			}
 		})
 	}
-	back := ScheduleFunc(func(last time.Time) time.Time { return last.Add(-time.Hour) })
-	if _, _, err := dueTime(InZone(time.UTC, back), epoch, epoch.Add(day)); err == nil {
+	back, _ := InZone(time.UTC, ScheduleFunc(func(last time.Time) time.Time { return last.Add(-time.Hour) }))
+	if _, _, err := dueTime(back, epoch, epoch.Add(day)); err == nil {
 		t.Error("a schedule may go back")
 	}
 }

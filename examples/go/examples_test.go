@@ -146,10 +146,13 @@ func TestS07Cron(t *testing.T) {
 	if !gronx.IsValid(expression) {
 		t.Fatal(expression)
 	}
-	schedule := leaderelection.InZone(zone, leaderelection.ScheduleFunc(func(last time.Time) time.Time {
+	schedule, err := leaderelection.InZone(zone, leaderelection.ScheduleFunc(func(last time.Time) time.Time {
 		next, _ := gronx.NextTickAfter(expression, last, false)
 		return next
 	}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	elector, err := leaderelection.New(pool, fmt.Sprint("cron/", time.Now().UnixNano()), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -255,9 +255,13 @@ func TestT6Zones(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, schedule := range map[string]leaderelection.Schedule{"gronx": every(c.expression), "robfig/cron": robfig} {
+			zoned, err := leaderelection.InZone(zone, schedule)
+			if err != nil {
+				t.Fatal(err)
+			}
 			last, _ := time.Parse(time.RFC3339, c.last)
 			for _, want := range strings.Fields(c.want) {
-				if last = leaderelection.InZone(zone, schedule).Next(last); last.UTC().Format("01-02T15:04") != want {
+				if last = zoned.Next(last); last.UTC().Format("01-02T15:04") != want {
 					t.Error(name, c, last.UTC())
 				}
 			}
