@@ -26,12 +26,16 @@ type ScheduleFunc func(last time.Time) time.Time
 func (f ScheduleFunc) Next(last time.Time) time.Time { return f(last) }
 
 // An Interval is the [Schedule] of its multiples since 2000-01-01 00:00 UTC.
-// It is at least a second.
+// [Every] and [Due] refuse one below a second.
 type Interval time.Duration
 
-// Next returns the first multiple after a time.
+// Next returns the first multiple after a time, or the zero time if the
+// interval is not positive.
 func (i Interval) Next(last time.Time) time.Time {
 	d := time.Duration(i)
+	if d <= 0 {
+		return time.Time{}
+	}
 	return epoch.Add((last.Sub(epoch)/d + 1) * d)
 }
 

@@ -52,6 +52,11 @@ func TestT1WrongOption(t *testing.T) {
 	_, noPool := Every(nil, Interval(day), task)
 	_, noTask := Every(pool, Interval(day), nil)
 	_, noTaskEither := Due(Interval(day), nil)
+	for _, none := range []Interval{0, -Interval(time.Second)} {
+		if next := none.Next(epoch); !next.IsZero() {
+			t.Error(none, next)
+		}
+	}
 	if noPool == nil || noTask == nil || noTaskEither == nil {
 		t.Error(noPool, noTask, noTaskEither)
 	}
