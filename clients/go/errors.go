@@ -23,16 +23,17 @@ const (
 	CausePooler    Cause = "pooler"    // session scope needs a connection of its own
 )
 
-// A PermanentError goes on until something is configured differently. It ends
-// [Elector.Run], [Elector.TryRun] and [Follow].
+// A PermanentError goes on until something is configured differently.
+// [Elector.Run], [Elector.TryRun] and [LeaderOf] return it, and it is the last
+// error that [Follow] yields. Find it with [errors.As], by a *PermanentError.
 type PermanentError struct {
 	Cause Cause
-	Err   error
+	Err   error // wraps the [pgconn.PgError] of the server, except for CausePooler
 }
 
 func (e *PermanentError) Error() string { return fmt.Sprint("leaderelection: ", e.Err) }
 
-// Unwrap returns the error of the server, if it is one.
+// Unwrap returns Err.
 func (e *PermanentError) Unwrap() error { return e.Err }
 
 // The kinds of errors that Options.OnError gets, besides those of the server

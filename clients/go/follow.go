@@ -43,6 +43,10 @@ func observe(election string, version *int64, r *answer) query {
 
 // LeaderOf returns the present leader of the election, or nil if there is
 // none. Of the options, which may be nil, the schema counts.
+//
+// It returns a [PermanentError] if the extension is missing, or the role may
+// not ask; an error if an argument is wrong; and else that of the pool or the
+// server, or [context.DeadlineExceeded] if there is no answer within 5 seconds.
 func LeaderOf(ctx context.Context, pool *pgxpool.Pool, election string, options *Options) (*Leader, error) {
 	o, err := options.filled(pool, election)
 	if err != nil {

@@ -102,14 +102,20 @@ func (t sqlTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return t.QueryRowContext(ctx, sql, args...)
 }
 
-// Guard lets a transaction commit only as long as the term runs.
+// Guard lets a transaction commit only as long as the term runs. If the term is
+// over, Guard or the commit returns the server's error, with the code LE001: by
+// pgx a [pgconn.PgError]. Guard returns [pgx.ErrTxClosed] if a transaction of pgx has ended, also
+// by a statement, and [sql.ErrTxDone] if one of database/sql was committed or
+// rolled back. Test with [errors.As] and [errors.Is].
 func (t *Term) Guard(ctx context.Context, tx Tx) error {
 	return t.in(ctx, tx, query{`SELECT le_assert_leader($1::text, $2::bigint)`, []any{t.election, t.token}, []any{new(string)}})
 }
 
 // Once reports whether the job that is due at a time is to be done in this
 // transaction, because it has not been done by any other. It also guards the
-// transaction.
+// transaction, and returns the errors of [Term.Guard]; besides, the server's with
+// the code 22008 if the time is more than an hour ahead, and 40001 if another
+// transaction has recorded a job since the snapshot of this one was taken.
 func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err error) {
 	err = t.in(ctx, tx, query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{t.election, due.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano), t.token}, []any{&first}})
 	return first, err
