@@ -257,9 +257,10 @@ func (m *machine) onAnswer(serial int, a answer, err error) {
 }
 
 func (m *machine) giveUp() {
-	err := fmt.Errorf("%w within %v", ErrTimeout, m.asked.deadline-m.asked.at)
+	// %.0w wraps an error whose text would name the package within another one's
+	err := fmt.Errorf("no answer within %v%.0w", m.asked.deadline-m.asked.at, ErrTimeout)
 	if !m.asked.begun {
-		err = fmt.Errorf("%w within %v: if it is from the pool, none was free", ErrNoConnection, m.asked.deadline-m.asked.at)
+		err = fmt.Errorf("no connection within %v: if it is from the pool, none was free%.0w", m.asked.deadline-m.asked.at, ErrNoConnection)
 	}
 	m.onAnswer(m.asked.serial, answer{}, err)
 }

@@ -42,13 +42,13 @@ func (e *PermanentError) Unwrap() error { return e.Err }
 // [context.Cause] of a job's context returns ErrLost or ErrInDoubt, besides a
 // stop. [Term.Proclaim] returns ErrLost.
 var (
-	ErrLost         = errors.New("leadership is lost")
-	ErrInDoubt      = errors.New("leadership is in doubt")
-	ErrJob          = errors.New("the job failed")
-	ErrSlowJob      = errors.New("the job has not stopped")
-	ErrCallback     = errors.New("a callback failed")
-	ErrTimeout      = errors.New("no answer")
-	ErrNoConnection = errors.New("no connection")
+	ErrLost         = errors.New("leaderelection: leadership is lost")
+	ErrInDoubt      = errors.New("leaderelection: leadership is in doubt")
+	ErrJob          = errors.New("leaderelection: the job failed")
+	ErrSlowJob      = errors.New("leaderelection: the job has not stopped")
+	ErrCallback     = errors.New("leaderelection: a callback failed")
+	ErrTimeout      = errors.New("leaderelection: no answer")
+	ErrNoConnection = errors.New("leaderelection: no connection")
 )
 
 var errPooler = errors.New("session scope needs a connection of its own, and a pooler shares this one: set a TTL, to lead by a lease")

@@ -109,6 +109,34 @@ func TestT6Zones(t *testing.T) {
 	}
 }
 
+// The text of each kind of error names the package, once if one wraps another.
+func TestTexts(t *testing.T) {
+	told, forever := make(chan error, 1), make(chan struct{})
+	defer close(forever)
+	e := made(t, Options{Heartbeat: time.Second, OnError: func(err error) { told <- err }}, none)
+	e.m.way, e.query = sessionWay(time.Second), e.session
+	answer := e.answer
+	e.answer = func(l *link, q query, begun func()) error {
+		if strings.Contains(q.sql, "le_am_leader") {
+			begun()
+			<-forever
+		}
+		return answer(l, q, begun)
+	}
+	stop := running(t, e, idle)
+	if err := <-told; !errors.Is(err, ErrLost) || !errors.Is(err, ErrTimeout) || strings.Count(err.Error(), "leaderelection: ") != 1 {
+		t.Error(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	for _, err := range []error{ErrLost, ErrInDoubt, ErrJob, ErrSlowJob, ErrCallback, ErrTimeout, ErrNoConnection} {
+		if !strings.HasPrefix(err.Error(), "leaderelection: ") {
+			t.Error(err)
+		}
+	}
+}
+
 func TestT2Identities(t *testing.T) {
 	pool := new(pgxpool.Pool)
 	one, _ := (*Options)(nil).filled(pool, "e")
