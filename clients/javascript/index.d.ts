@@ -39,12 +39,13 @@ export interface Term {
   readonly heartbeat: () => void
   /**
    * Lets the transaction fail, now or when it commits, if the term is over: with an error of the
-   * server whose `code` is LE001. Fails with a `TypeError` for a pool, and outside of a transaction.
+   * server whose `code` is LE001. Fails with the `code` ERR_INVALID_STATE for a pool, and outside of
+   * a transaction.
    */
   readonly guard: (transaction: Transaction) => Promise<void>
   /**
    * Whether the job of a due time is to be done in this transaction, which records that, because it
-   * is not done yet. Guards the transaction, too.
+   * is not done yet. Guards the transaction, too, and fails as `guard` does.
    */
   readonly once: (transaction: Transaction, due: Time) => Promise<boolean>
   /** The whole statement of `guard`, without parameters, for a library that runs such. */
@@ -92,7 +93,10 @@ export type Logger = Pick<Console, 'info' | 'error'>
 
 /** Runs a job while this process leads an election. */
 export class Elector {
-  /** @throws {TypeError} if an option is wrong. */
+  /**
+   * @throws {TypeError} with the `code` ERR_INVALID_ARG_TYPE or ERR_INVALID_ARG_VALUE.
+   * @throws {RangeError} with the `code` ERR_OUT_OF_RANGE, if a number is out of its range.
+   */
   constructor(db: Database, election: string, options?: ElectorOptions)
   readonly election: string
   readonly identity: string
@@ -107,7 +111,8 @@ export class Elector {
     response: { statusCode: number; end(text: string): unknown },
   ) => void
   /**
-   * Campaigns, and runs the job in each term, until it is stopped. Can be called once.
+   * Campaigns, and runs the job in each term, until it is stopped. Can be called once: fails with
+   * the `code` ERR_INVALID_STATE after that.
    *
    * @throws {PermanentError}
    */
@@ -201,6 +206,8 @@ export type Task = (client: ClientBase, due: Date, term: Term) => unknown
  * With a *zone*, such as 'Europe/Berlin', the schedule is asked for what the clocks show there, as if
  * it were UTC. A time that they leave out is due when they are put forward, and one that they show
  * twice, the first time.
+ *
+ * @throws {TypeError} and `RangeError`, as the constructor of {@link Elector}.
  */
 export function every(
   db: Database,

@@ -1,7 +1,7 @@
 // Jobs of a point in time: the due times, which are pure, and the job around them.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { LostError } from './errors.js'
-import { callback, checked, done, must } from './options.js'
+import { between, callback, checked, done, must } from './options.js'
 import { LIMIT, Source, types } from './pg.js'
 import { onAbort } from './run.js'
 import { ask, internals, isAbort } from './term.js'
@@ -20,7 +20,7 @@ const floor = (time, length) => Math.floor(time / length) * length
 function following(/** @type {Schedule} */ schedule, /** @type {number} */ last) {
   const next = schedule(new Date(last))
   const time = next === null ? Infinity : Number(next)
-  if (!(time > last)) throw new TypeError('a schedule must return a later time')
+  must(time > last, 'a schedule must return a later time', 'ERR_INVALID_RETURN_VALUE')
   return time
 }
 
@@ -87,11 +87,12 @@ export function inZone(schedule, zone) {
  * @returns {Job}
  */
 export function every(db, schedule, task, options = {}) {
-  const isInterval = Number.isFinite(schedule) && Number(schedule) >= 1000
-  must(isInterval || typeof schedule === 'function', 'schedule must be a function, or from 1000 ms')
+  const isInterval = typeof schedule === 'number'
+  if (isInterval) between(1000, Number.MAX_SAFE_INTEGER)('schedule', schedule)
+  else must(typeof schedule === 'function', 'schedule must be a function, or milliseconds')
   callback('task', task)
   const { zone } = checked(options, ['zone'])
-  must(!zone || !isInterval, 'an interval has no zone')
+  must(!zone || !isInterval, 'an interval has no zone', 'ERR_INVALID_ARG_VALUE')
   const dues = zone ? inZone(/** @type {Schedule} */ (schedule), zone) : schedule
 
   return async (term) => {
@@ -126,8 +127,8 @@ export function every(db, schedule, task, options = {}) {
             if (first.startsWith('true')) {
               done(await task(present.client, date, term))
               // it can have ended the transaction, and begun another
-              if ((await ask({ query }, `SELECT 'true' || ${XID}`)) !== first)
-                throw new Error('the task has ended its transaction')
+              const still = await ask({ query }, `SELECT 'true' || ${XID}`)
+              must(still === first, 'the task has ended its transaction', 'ERR_INVALID_STATE')
             }
             await query('COMMIT')
           }

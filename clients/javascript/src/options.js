@@ -9,22 +9,25 @@ import { safely } from './errors.js'
  *   logger: NonNullable<ElectorOptions['logger']>, prefix: string, application: string }} Settings
  */
 
-/** Complain, unless that is true. */
-export function must(isTrue, what) {
-  if (!isTrue) throw new TypeError(what)
+/** Complain with an error of Node.js, unless that is true. */
+export function must(isTrue, what, code = 'ERR_INVALID_ARG_TYPE') {
+  const Kind = { ERR_OUT_OF_RANGE: RangeError, ERR_INVALID_STATE: Error }[code] ?? TypeError
+  if (!isTrue) throw Object.assign(new Kind(what), { code })
 }
 
 function mustHaveBytes(name, value, most) {
-  const length = typeof value === 'string' && !value.includes('\0') ? Buffer.byteLength(value) : 0
-  must(length >= 1 && length <= most, `${name} must have 1 to ${most} bytes, none of them zero`)
+  must(typeof value === 'string', `${name} must be a string`)
+  const length = value.includes('\0') ? 0 : Buffer.byteLength(value)
+  const what = `${name} must have 1 to ${most} bytes, none of them zero`
+  must(length >= 1 && length <= most, what, 'ERR_INVALID_ARG_VALUE')
 }
 
-/** A number, and no text that looks like one. */
-const between = (least, most) => (name, value) =>
-  must(
-    typeof value === 'number' && value >= least && value <= most,
-    `${name} must be a number from ${least} to ${most}`,
-  )
+/** A number, and no text that looks like one; a multiple of `step`, if there is one. */
+export const between = (least, most, step) => (name, value) => {
+  const what = `${name} must be ${step ? 'an integer' : 'a number'} from ${least} to ${most}`
+  must(typeof value === 'number', what)
+  must(value >= least && value <= most && !(value % step), what, 'ERR_OUT_OF_RANGE')
+}
 const time = (least) => between(least, 86_400_000)
 /** Whether that is a generator, or a function that makes one. */
 const isGenerator = (value) =>
@@ -33,7 +36,7 @@ export const callback = (name, value) =>
   must(typeof value === 'function' && !isGenerator(value), `${name} must be a function`)
 /** The result of the user's function, unless it has done nothing yet. */
 export function done(value) {
-  must(!isGenerator(value), 'it has returned a generator, which has done nothing yet')
+  must(!isGenerator(value), 'a generator has done nothing yet', 'ERR_INVALID_RETURN_VALUE')
   return value
 }
 
@@ -41,17 +44,18 @@ export function done(value) {
 const CHECKS = {
   identity: (name, value) => mustHaveBytes(name, value, 255),
   schema: (name, value) => mustHaveBytes(name, value, 63),
-  seats(name, value) {
-    must(Number.isInteger(value), `${name} must be an integer`)
-    between(1, 10_000)(name, value)
-  },
+  seats: between(1, 10_000, 1),
   ttl: time(1000),
   heartbeat: time(1000),
   stopTimeout: time(1),
   logger: (name, value) => must(value?.info && value.error, `${name} must have info and error`),
   signal: (name, value) => must(value instanceof AbortSignal, `${name} must be an AbortSignal`),
   wait: between(0, Infinity),
-  zone: (_name, value) => void new Intl.DateTimeFormat('en', { timeZone: value }),
+  zone(name, value) {
+    must(typeof value === 'string', `${name} must be a string`)
+    const isZone = safely(() => new Intl.DateTimeFormat('en', { timeZone: value }))
+    must(isZone, `${name} must be a time zone`, 'ERR_INVALID_ARG_VALUE')
+  },
   onElected: callback,
   onOusted: callback,
   onError: callback,
@@ -76,9 +80,10 @@ let serial = randomInt(0x10000)
  * @returns {any}
  */
 export function checked(options, known) {
+  must(options !== null && typeof options === 'object', 'options must be an object')
   const given = Object.entries(options).filter(([, value]) => value !== undefined)
   for (const [name, value] of given) {
-    must(known.includes(name), `${name} is no option`)
+    must(known.includes(name), `${name} is no option`, 'ERR_INVALID_ARG_VALUE')
     CHECKS[name](name, value)
   }
   return Object.fromEntries(given)
@@ -96,7 +101,7 @@ export function settingsOf(election, options, known = OF_ELECTOR) {
   const given = checked(options, known)
   const { schema, seats } = given
   mustHaveBytes('election', election, seats ? 254 - String(seats).length : 255)
-  must(!/^\{.*\}$/s.test(election), 'election must not be in braces')
+  must(!/^\{.*\}$/s.test(election), 'election must not be in braces', 'ERR_INVALID_ARG_VALUE')
   serial = (serial + 1) % 0x10000 // so that no two electors of a process have the same digits
   return {
     identity: `${hostname().slice(0, 200)}:${process.pid}:${serial.toString(16).padStart(4, '0')}`,

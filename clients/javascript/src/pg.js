@@ -58,7 +58,7 @@ class Connection {
     this.client = client
     this.#release = client.release
     // else a task could, and another one would then work in its transaction
-    client.release = () => must(false, 'the task must not release its client')
+    client.release = () => must(false, 'the task must not release its client', 'ERR_INVALID_STATE')
     client.on('error', this.#ended).on('end', this.#ended)
   }
 
@@ -75,8 +75,8 @@ class Connection {
     this.client.connection?.once?.('readyForQuery', (ready) => (status = ready.status))
     const { rows } = await this.client.query(query)
     // a rollback there would take back the lease
-    must(status === 'I', 'the pool has given a connection that is in a transaction')
-    must(rows.length > 0, 'the server has returned no row')
+    must(status === 'I', 'the connection of the pool is in a transaction', 'ERR_INVALID_STATE')
+    must(rows.length > 0, 'the server has returned no row', 'ERR_INVALID_RETURN_VALUE')
     return rows[0] ?? []
   }
 
@@ -112,7 +112,8 @@ export class Source {
    */
   constructor(db, application) {
     this.#pool = isPool(db) ? db : this.#makePool(db, application)
-    must(!(this.#pool.options?.binary ?? pg.defaults.binary), 'the option binary is not supported')
+    const isBinary = this.#pool.options?.binary ?? pg.defaults.binary
+    must(!isBinary, 'the option binary is not supported', 'ERR_INVALID_ARG_VALUE')
     // without a listener, the loss of an idle connection would end the process
     if (this.#pool.listenerCount('error') === 0) this.#pool.on('error', ignore)
   }

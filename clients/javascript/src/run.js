@@ -4,7 +4,7 @@ import { clock } from './clock.js'
 import { ElectorMachine } from './elector.js'
 import { failedBy, LeaderElectionError } from './errors.js'
 import { Lease } from './lease.js'
-import { callback, checked, done, settingsOf } from './options.js'
+import { callback, checked, done, must, settingsOf } from './options.js'
 import { failure, Source } from './pg.js'
 import { Session } from './session.js'
 import { isAbort, makeTerm } from './term.js'
@@ -227,7 +227,7 @@ export class Elector {
 
   async #drive(job, signal, ...begin) {
     callback('job', job)
-    if (this.#job) throw new Error('an elector can run only once')
+    must(!this.#job, 'an elector can run only once', 'ERR_INVALID_STATE')
     this.#job = job
     const forget = onAbort(signal, () => this.stop())
     try {

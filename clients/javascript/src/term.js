@@ -11,9 +11,9 @@ export async function ask(connection, text) {
   must(typeof connection?.query === 'function', 'this needs a client, or what runs a query as one')
   const result = await connection.query(text)
   const [row] = result.rows ?? result
-  must(row, 'no transaction is open there')
+  must(row, 'no transaction is open there', 'ERR_INVALID_STATE')
   const [value] = Object.values(row)
-  must(typeof value === 'string', 'query must return rows of a text')
+  must(typeof value === 'string', 'query must return rows of a text', 'ERR_INVALID_RETURN_VALUE')
   return value
 }
 
@@ -52,7 +52,8 @@ export function makeTerm(tenure, prefix, post) {
     guardSql: () => `SELECT ${prefix}le_assert_leader(${name}, ${token})`,
     onceSql(due) {
       const time = due?.valueOf() // of a Date, or what is like one
-      must(Number.isFinite(time), 'due must be a time')
+      must(typeof time === 'number', 'due must be a time')
+      must(Number.isFinite(time), 'due must be a time', 'ERR_OUT_OF_RANGE')
       return `SELECT ${prefix}le_once(${name}, to_timestamp(${time / 1000}), ${token})`
     },
     proclaim: async (connection, value) => {

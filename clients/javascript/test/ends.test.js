@@ -202,7 +202,10 @@ test('a generator is no result, as it has done nothing', async () => {
     let calls = 0
     errors.push(...(await untilDone(1000, () => (calls++ ? undefined : make())))[0])
     assert.equal(errors.length, 7)
-    for (const { message } of errors) assert.match(message, /generator/)
+    for (const { message, cause } of errors) {
+      assert.match(message, /generator/)
+      assert.equal(cause.code, 'ERR_INVALID_RETURN_VALUE')
+    }
   }
 })
 

@@ -506,7 +506,7 @@ test('S11 guard and once: what commits each statement by itself is refused', dir
   const client = await admin.connect()
   afterwards.push(() => client.release())
   for (const each of [client, admin, makePool({ pipeline: true })]) {
-    const wrong = { name: 'TypeError', message: 'no transaction is open there' }
+    const wrong = { code: 'ERR_INVALID_STATE', message: 'no transaction is open there' }
     await assert.rejects(guard(each), wrong)
     await assert.rejects(once(each, new Date()), wrong)
   }

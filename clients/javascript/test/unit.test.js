@@ -16,45 +16,72 @@ import { Driver, explain } from '../src/run.js'
 import { due, inZone } from '../src/every.js'
 import { Elector, every, follow } from '../src/index.js'
 
-test('T1 a wrong option raises a TypeError when the elector is made', async () => {
-  assert.throws(() => new Elector('', ''), TypeError)
-  assert.throws(() => new Elector('', 'e', { ttl: '15 s' }), TypeError)
-  assert.throws(() => new Elector('', 'e', { stopTimeout: '5000' }), TypeError)
-  assert.throws(() => new Elector('', 'e', { tll: 15_000 }), TypeError)
-  assert.throws(() => new Elector('', 'e', { onError: 'log' }), TypeError)
-  assert.throws(() => new Elector(new pg.Client(), 'e'), TypeError)
+// the errors of Node.js
+const TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' }
+const VALUE = { name: 'TypeError', code: 'ERR_INVALID_ARG_VALUE' }
+const RESULT = { name: 'TypeError', code: 'ERR_INVALID_RETURN_VALUE' }
+const RANGE = { name: 'RangeError', code: 'ERR_OUT_OF_RANGE' }
+const STATE = { name: 'Error', code: 'ERR_INVALID_STATE' }
+
+test('T1 a wrong option raises an error of Node.js when the elector is made', async () => {
+  for (const [error, election, options] of [
+    [TYPE, 1],
+    [VALUE, ''],
+    [VALUE, 'a\0b'],
+    [VALUE, '{a}'],
+    [VALUE, 'é'.repeat(128)],
+    [VALUE, 'e', { schema: '' }],
+    [TYPE, 'e', { identity: 7 }],
+    [TYPE, 'e', { ttl: '15 s' }],
+    [RANGE, 'e', { ttl: 999 }],
+    [RANGE, 'e', { heartbeat: NaN }],
+    [TYPE, 'e', { stopTimeout: '5000' }],
+    [RANGE, 'e', { stopTimeout: 0 }],
+    [TYPE, 'e', { seats: '3' }],
+    [RANGE, 'e', { seats: 0 }],
+    [RANGE, 'e', { seats: 1.5 }],
+    [VALUE, 'e', { tll: 15_000 }],
+    [TYPE, 'e', { onError: 'log' }],
+    [TYPE, 'e', { logger: 'console' }],
+    [TYPE, 'e', null],
+  ]) {
+    assert.throws(() => new Elector('', election, options), error, `${election} ${options}`)
+  }
+  assert.throws(() => new Elector(new pg.Client(), 'e'), TYPE)
   for (const name of ['signal', 'wait', 'zone']) {
     assert.throws(() => new Elector('', 'e', { [name]: AbortSignal.abort() }), /is no option/)
   }
-  assert.throws(() => follow('', 'e', { ttl: 15_000 }), TypeError)
-  assert.throws(
-    () =>
-      every(
-        '',
-        () => null,
-        () => {},
-        { zone: 'Mars/Olympus' },
-      ),
-    RangeError,
-  )
-  assert.throws(() => every('', 1000, () => {}, { zone: 'UTC' }), TypeError)
-  for (const interval of [999, NaN, Infinity, '60000']) {
-    assert.throws(() => every('', interval, () => {}), TypeError)
+  assert.throws(() => follow('', 'e', { ttl: 15_000 }), VALUE)
+  for (const [zone, error] of Object.entries({ 'Mars/Olympus': VALUE, '': VALUE, 1: TYPE })) {
+    const schedule = () => null
+    const options = { zone: error === TYPE ? 1 : zone }
+    assert.throws(() => every('', schedule, () => {}, options), error)
   }
-  assert.throws(() => new Elector({ binary: true }, 'e'), TypeError)
+  assert.throws(() => every('', 1000, () => {}, { zone: 'UTC' }), VALUE)
+  for (const interval of [999, NaN, Infinity, '60000']) {
+    assert.throws(() => every('', interval, () => {}), interval === '60000' ? TYPE : RANGE)
+  }
+  assert.throws(() => new Elector({ binary: true }, 'e'), VALUE)
   new Elector('', 'e', { ttl: undefined, heartbeat: 1000.5 })
   for (const job of [undefined, {}, function* () {}, async function* () {}]) {
-    await assert.rejects(new Elector('', 'e').run(job), TypeError)
-    await assert.rejects(new Elector('', 'e').tryRun(job), TypeError)
-    assert.throws(() => every('', 1000, job), TypeError)
-    if (job) assert.throws(() => new Elector('', 'e', { onElected: job }), TypeError)
+    await assert.rejects(new Elector('', 'e').run(job), TYPE)
+    await assert.rejects(new Elector('', 'e').tryRun(job), TYPE)
+    assert.throws(() => every('', 1000, job), TYPE)
+    if (job) assert.throws(() => new Elector('', 'e', { onElected: job }), TYPE)
   }
   for (const wait of [-1, NaN, '5', null]) {
     const tried = new Elector('', 'e').tryRun(() => {}, { wait })
     const run = new Elector('', 'e').run(() => {}, { signal: wait })
-    await assert.rejects(run, { name: 'TypeError', message: /^signal must be/ })
-    await assert.rejects(tried, { name: 'TypeError', message: /^wait must be/ })
+    await assert.rejects(run, { ...TYPE, message: /^signal must be/ })
+    const error = typeof wait === 'number' ? RANGE : TYPE
+    await assert.rejects(tried, { ...error, message: /^wait must be/ })
   }
+  const elector = new Elector('', 'e')
+  await elector.run(() => {}, { signal: AbortSignal.abort() })
+  await assert.rejects(
+    elector.run(() => {}),
+    STATE,
+  )
 })
 
 test('T2 two electors of one process have different identities', () => {
@@ -268,21 +295,29 @@ test('guard, once and proclaim refuse what they cannot use', async () => {
     logger: { info() {}, error: assert.fail },
   })
   await elector.run(async (term) => {
-    const rows = [[], [{ le_once: true }], [[{ le_once: 'true' }], {}]]
-    const odd = rows.map((found) => ({ query: async () => found }))
-    for (const none of [undefined, null, {}, 'BEGIN', ...odd]) {
-      await assert.rejects(term.guard(none), TypeError)
-      await assert.rejects(term.once(none, new Date()), TypeError)
+    const giving = (rows) => ({ query: async () => rows })
+    for (const [error, ...each] of [
+      [TYPE, undefined, null, {}, 'BEGIN'],
+      [STATE, giving([])],
+      [RESULT, giving([{ le_once: true }]), giving([[{ le_once: 'true' }], {}])],
+    ]) {
+      for (const none of each) {
+        await assert.rejects(term.guard(none), error)
+        await assert.rejects(term.once(none, new Date()), error)
+        await assert.rejects(term.proclaim(none, 'host-1'), error)
+      }
     }
-    for (const none of [undefined, null, {}, 'host-1', ...odd]) {
-      await assert.rejects(term.proclaim(none, 'host-1'), TypeError)
-    }
-    for (const time of [undefined, null, NaN, new Date(NaN), '2026-01-01', true, Infinity, {}]) {
-      await assert.rejects(term.once({ query: assert.fail }, time), TypeError)
-      assert.throws(() => term.onceSql(time), TypeError)
+    for (const [error, ...times] of [
+      [TYPE, undefined, null, '2026-01-01', true, {}],
+      [RANGE, NaN, new Date(NaN), Infinity],
+    ]) {
+      for (const time of times) {
+        await assert.rejects(term.once({ query: assert.fail }, time), error)
+        assert.throws(() => term.onceSql(time), error)
+      }
     }
     for (const value of [undefined, 8080, { port: 8080 }]) {
-      await assert.rejects(term.proclaim({ query: assert.fail }, value), TypeError)
+      await assert.rejects(term.proclaim({ query: assert.fail }, value), TYPE)
     }
     elector.stop()
   })
@@ -383,7 +418,10 @@ test('T6 every with a zone agrees with the clocks at each hour of a year', () =>
 test('a schedule that stands still, or is none, is an error', () => {
   for (const wrong of [undefined, NaN, new Date(NaN), 'x', Promise.resolve(), 0]) {
     for (const schedule of [() => wrong, inZone(() => wrong, 'Europe/Berlin')]) {
-      assert.throws(() => due(schedule, Date.UTC(2026, 0), Date.UTC(2027, 0)), /a later time/)
+      assert.throws(() => due(schedule, Date.UTC(2026, 0), Date.UTC(2027, 0)), {
+        ...RESULT,
+        message: /a later time/,
+      })
     }
   }
   assert.deepEqual(

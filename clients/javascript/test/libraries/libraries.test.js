@@ -103,8 +103,8 @@ for (const [library, { open, begin, once, guard, outside, close }] of Object.ent
         await begin(db, work)
         assert.deepEqual(results, [true, true, false])
         for (const none of outside?.(db) ?? []) {
-          await assert.rejects(guard(none, term), TypeError)
-          await assert.rejects(once(none, term, new Date()), TypeError)
+          await assert.rejects(guard(none, term), { code: 'ERR_INVALID_STATE' })
+          await assert.rejects(once(none, term, new Date()), { code: 'ERR_INVALID_STATE' })
           await term.proclaim(none, library)
         }
         return term
