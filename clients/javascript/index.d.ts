@@ -145,7 +145,11 @@ export type ErrorKind =
 
 /** An error of an elector or follower. */
 export class LeaderElectionError extends Error {
-  protected constructor()
+  protected constructor(
+    kind: ErrorKind,
+    message: string,
+    details?: { code?: string | undefined; hint?: string | undefined; cause?: unknown },
+  )
   readonly kind: ErrorKind
   /** The SQLSTATE, if the server has reported the error. */
   readonly code: string | undefined
@@ -166,7 +170,7 @@ export class LostError extends LeaderElectionError {
 
 export interface Leader {
   readonly token: number
-  readonly identity: string | null
+  readonly identity: string
   /** What the leader has published by `proclaim`. */
   readonly value: string | null
 }

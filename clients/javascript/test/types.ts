@@ -25,6 +25,13 @@ const names: Record<keyof typeof library, true> & Record<keyof typeof declared, 
 }
 
 declare const make: typeof declared.Elector
+class Refused extends LeaderElectionError {
+  constructor() {
+    super('broken', 'no such host', { cause: 1 })
+  }
+}
+// @ts-expect-error of the library only
+const refused = new LeaderElectionError('broken', 'no such host')
 const pool = new pg.Pool()
 const elector: Elector = new make(pool, 'billing', {
   ttl: 15_000,
@@ -80,13 +87,15 @@ export async function program(): Promise<void> {
   const now: Leader | null = await leader(pool, 'billing')
   // @ts-expect-error there may be none
   console.log(now.identity)
-  for await (const next of follow(pool, 'billing')) console.log(next?.value?.length)
+  for await (const next of follow(pool, 'billing'))
+    console.log(next?.value?.length, next?.identity.length)
   try {
     await elector.run(() => {})
   } catch (error) {
     // @ts-expect-error no such kind
     if (error instanceof LeaderElectionError && error.kind === 'lsot') console.log(error)
     if (error instanceof PermanentError && error.kind === 'pooler') console.log(error.message)
+    if (error instanceof Refused) console.log(error, refused)
     if (error instanceof LostError) console.log(error.kind)
   }
 }
