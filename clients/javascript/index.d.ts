@@ -111,8 +111,9 @@ export class Elector {
     response: { statusCode: number; end(text: string): unknown },
   ) => void
   /**
-   * Campaigns, and runs the job in each term, until it is stopped. Can be called once: fails with
-   * the `code` ERR_INVALID_STATE after that.
+   * Campaigns, and runs the job in each term, until it is stopped. An aborted signal stops it in
+   * order, as `stop` does: it resolves then, and does not reject. Can be called once: fails with the
+   * `code` ERR_INVALID_STATE after that.
    *
    * @throws {PermanentError}
    */
@@ -123,7 +124,8 @@ export class Elector {
    *
    * Fails with what the job fails with, also if it was stopped; with a {@link LostError} if
    * leadership was lost before the job had ended; with the last error if no bid was answered; and
-   * with the signal's reason if that was aborted before the job has begun.
+   * with `signal.reason` if the signal was aborted before the job has begun. After that, an aborted
+   * signal stops the job, as `stop` does, and its end is the result.
    *
    * @throws {PermanentError}
    */
@@ -177,7 +179,7 @@ export interface Leader {
 
 export interface FollowOptions {
   schema?: string | undefined
-  /** Ends the iteration when it aborts. */
+  /** Ends the iteration when it aborts, in order: as if there was no further change. */
   signal?: AbortSignal | undefined
   logger?: Logger | undefined
   /** Called with each error after which the connection is opened again. */
