@@ -11,7 +11,8 @@ use tokio::time::sleep;
 const XID: &str = "pg_catalog.txid_current()";
 
 /// When a task is due: an interval from 1 s, whose multiples since 2000-01-01 00:00 UTC are due,
-/// or a function from the last due time to the next, such as that of a cron library.
+/// or a function from the last due time to the next, such as that of a cron library. It is
+/// not for other crates to implement.
 pub trait Schedule: Send + Sync + 'static {
     /// Return the last time up to `now` that was looked at, and whether it is due.
     ///
@@ -19,6 +20,7 @@ pub trait Schedule: Send + Sync + 'static {
     ///
     /// Fails with [`ErrorKind::Argument`] if this is an interval below 1 s, or if a function does
     /// not get on.
+    #[doc(hidden)]
     fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error>;
 }
 

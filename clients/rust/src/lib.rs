@@ -30,7 +30,7 @@ pub use error::{BoxError, Error, ErrorKind};
 pub use every::{every, Schedule};
 pub use follow::{follow, leader, Leader};
 pub use options::Options;
-pub use run::{Begun, BoxFuture, Elector, Handle, Link, Query, Row, Server, Transaction};
+pub use run::{BoxFuture, Elector, Handle, Query, Server, Transaction};
 pub use term::Term;
 #[cfg(feature = "tokio-postgres")]
 pub use tokio_postgres::{Connection, Connector};

@@ -36,6 +36,7 @@ pub trait Sealed {}
 pub trait Query: Sealed + Send {
     /// Run a statement by the simple protocol, which a pooler cannot tear apart. Return the first
     /// row, which is empty if there is none.
+    #[doc(hidden)]
     fn ask(&mut self, sql: &str) -> impl Future<Output = Result<Row, Error>> + Send;
 }
 
@@ -53,11 +54,13 @@ pub trait Link: Query + 'static {
 
 /// How to reach the server: a `sqlx::PgPool`, or a [`Connector`](crate::Connector). Sealed, too.
 pub trait Server: Sealed + Send + Sync + 'static {
-    /// A connection of its own.
+    /// A connection of its own, as a task of [`every`](crate::every()) gets it.
     type Link: Link;
     /// Open a connection.
+    #[doc(hidden)]
     fn open(&self) -> impl Future<Output = Result<Self::Link, Error>> + Send;
     /// Run a statement on any connection, and call a function as soon as there is one.
+    #[doc(hidden)]
     fn ask(&self, sql: &str, begun: Begun<'_>) -> impl Future<Output = Result<Row, Error>> + Send;
 }
 
