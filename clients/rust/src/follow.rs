@@ -51,9 +51,25 @@ pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<L
     Ok(Leader::of(&within(5.0, server.ask(&sql, &|| ())).await?))
 }
 
-/// Follow the leader of an election, in a task that is spawned for that. The receiver gives the
-/// present leader, or `None` if there is none, then each change, and at last an error if that is
-/// permanent. Others are reported, and it connects again. Drop the receiver to stop.
+/// The leaders of an election, as [`follow`] finds them. Drop this to stop.
+pub struct Leaders(UnboundedReceiver<Result<Option<Leader>, Error>>);
+
+debug!(Leaders, self:);
+
+impl Leaders {
+    /// Return the present leader, which is `Some(Ok(None))` if there is none, then each change, and
+    /// at last an error if that is permanent. After it, return `None`.
+    ///
+    /// # Cancel Safety
+    ///
+    /// If the future is dropped, the next call returns what this one would have returned.
+    pub async fn recv(&mut self) -> Option<Result<Option<Leader>, Error>> {
+        self.0.recv().await
+    }
+}
+
+/// Follow the leader of an election, in a task that is spawned for that. Errors that are not
+/// permanent are reported, and it connects again.
 ///
 /// # Errors
 ///
@@ -62,9 +78,7 @@ pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<L
 /// # Panics
 ///
 /// Panics outside of a tokio runtime.
-pub fn follow<S: Server>(
-    server: S, options: Options,
-) -> Result<UnboundedReceiver<Result<Option<Leader>, Error>>, Error> {
+pub fn follow<S: Server>(server: S, options: Options) -> Result<Leaders, Error> {
     let (handle, queue) = Handle::new(options, way())?;
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
@@ -78,5 +92,5 @@ pub fn follow<S: Server>(
             () = tell.closed() => {}
         }
     });
-    Ok(told)
+    Ok(Leaders(told))
 }
