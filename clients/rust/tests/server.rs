@@ -629,9 +629,12 @@ async fn s11<C: Connect>(connect: C) {
             let once = |commit| connect.once(&direct, term.clone(), due, commit);
             assert!(once(false).await.unwrap() && once(true).await.unwrap(), "{count} {odd}");
             assert!(!once(true).await.unwrap(), "{count} {odd}");
-            let done = "SELECT (extract(epoch FROM due) * 1000000)::bigint FROM le_once_done \
-                        ORDER BY token DESC LIMIT 1";
-            assert_eq!(ask(&admin, done).await.unwrap(), micros.to_string());
+            let done = format!(
+                "SELECT (extract(epoch FROM due) * 1000000)::bigint FROM le_once_done \
+                 WHERE token = {}",
+                term.token()
+            );
+            assert_eq!(ask(&admin, &done).await.unwrap(), micros.to_string());
         }
         run.stop().await;
         let error = connect.once(&direct, term.clone(), SystemTime::now(), true).await.unwrap_err();
