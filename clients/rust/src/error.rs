@@ -66,23 +66,17 @@ words! {
 
 /// What has failed.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Error {
-    /// What has failed.
-    pub kind: ErrorKind,
-    /// The SQLSTATE, if this is an error of the server.
-    pub sqlstate: Option<String>,
-    /// In words. An error of the server has its message, detail and hint here.
-    pub message: String,
-    /// The server's hint.
-    pub hint: String,
+    pub(crate) kind: ErrorKind,
+    pub(crate) sqlstate: Option<String>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
     pub(crate) cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl ToString) -> Self {
-        let (message, hint) = (message.to_string(), String::new());
-        Error { kind, sqlstate: None, message, hint, cause: None }
+        Error { kind, sqlstate: None, message: message.to_string(), hint: None, cause: None }
     }
 
     /// Make an error of another one, which is its source.
@@ -103,6 +97,27 @@ impl Error {
         let text = text.unwrap_or_else(|| "with a value that is no text".into());
         std::mem::forget(payload); // it can panic when it is dropped
         Error::new(ErrorKind::Broken, format!("panicked: {text}"))
+    }
+
+    /// Return what has failed.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Return the SQLSTATE, if this is an error of the server.
+    pub fn sqlstate(&self) -> Option<&str> {
+        self.sqlstate.as_deref()
+    }
+
+    /// Return what has failed in words. An error of the server has its message, detail and hint
+    /// here.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Return the server's hint, if there is one.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     /// Return whether this is a permanent error, which ends [`Elector::run`](crate::Elector::run):
@@ -126,23 +141,23 @@ impl Error {
         state: &str, message: &str, detail: Option<&str>, hint: Option<&str>,
     ) -> Self {
         let parts: Vec<_> = [Some(message), detail, hint].into_iter().flatten().collect();
-        let (message, hint) = (parts.join("\n"), hint.unwrap_or_default().to_owned());
-        Error { sqlstate: Some(state.into()), hint, ..Error::new(ErrorKind::Server, message) }
+        let (sqlstate, hint) = (Some(state.into()), hint.map(str::to_owned));
+        Error { sqlstate, hint, ..Error::new(ErrorKind::Server, parts.join("\n")) }
     }
 
     /// Return the pause, in seconds, that the hint of LE003 names.
     pub(crate) fn named_pause(&self) -> Option<f64> {
-        let (text, _) = self.hint.split_once(" ms").filter(|_| self.is("LE003"))?;
+        let (text, _) = self.hint()?.split_once(" ms").filter(|_| self.is("LE003"))?;
         Some(text.rsplit(' ').next()?.parse::<f64>().ok()? / 1000.0)
     }
 
     pub(crate) fn is(&self, sqlstate: &str) -> bool {
-        self.sqlstate.as_deref() == Some(sqlstate)
+        self.sqlstate() == Some(sqlstate)
     }
 
     /// Return the kind of the permanent error that the error of a bid is.
     pub(crate) fn permanent(&self) -> Option<ErrorKind> {
-        match self.sqlstate.as_deref()? {
+        match self.sqlstate()? {
             "42883" | "42P01" | "3F000" => Some(ErrorKind::Extension),
             "42501" => Some(ErrorKind::Privilege),
             "LE005" => Some(ErrorKind::Pooler),
@@ -161,7 +176,7 @@ impl std::fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// Return the error of the job or the driver. What the server has said is in the fields.
+    /// Return the error of the job or the driver. The error itself has what the server has said.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_deref().map(|cause| cause as _)
     }
