@@ -45,6 +45,10 @@ pub(crate) fn sql(options: &Options, statement: &Statement) -> String {
 /// # Errors
 ///
 /// Fails if an option is wrong, the server cannot be asked, or does not answer within 5 s.
+///
+/// # Panics
+///
+/// The future panics outside of a tokio runtime with timers.
 pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<Leader>, Error> {
     options.check()?;
     let sql = sql(options, &Statement::Bid(None, 0.0));

@@ -211,6 +211,10 @@ impl<S: Server> Elector<S> {
     /// # Errors
     ///
     /// Fails with a permanent error only. All others are reported, and the elector goes on.
+    ///
+    /// # Panics
+    ///
+    /// The future panics outside of a tokio runtime.
     pub async fn run<J, F, E>(self, job: J) -> Result<(), Error>
     where
         J: Fn(Term) -> F + Send + Sync + 'static,
@@ -238,6 +242,10 @@ impl<S: Server> Elector<S> {
     /// [`ErrorKind::SlowJob`] if the job was dropped because it had not stopped in time, with a
     /// permanent error, and with the error of the last attempt. These are not reported; all others
     /// are.
+    ///
+    /// # Panics
+    ///
+    /// The future panics outside of a tokio runtime.
     pub async fn try_run<J, F, T, E>(self, wait: Duration, job: J) -> Result<Option<T>, Error>
     where
         J: FnOnce(Term) -> F + Send + 'static,
