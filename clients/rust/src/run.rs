@@ -179,6 +179,22 @@ impl Handle {
 debug!(Elector<S>, self: "handle" &self.handle);
 
 /// Campaigns in an election, and runs a job while it leads.
+///
+/// ```no_run
+/// # use leader_election::{BoxError, Elector, Options, Server, Term};
+/// # async fn example(server: impl Server) -> Result<(), BoxError> {
+/// let elector = Elector::new(server, Options::new("billing"))?; // of a `sqlx::PgPool`, say
+/// let handle = elector.handle(); // stops it, by `handle.stop()`
+/// let job = async |term: Term| {
+///     while !term.cancellation().is_cancelled() {
+///         println!("leading with token {}", term.token()); // one step of the job
+///         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+///     }
+///     Ok::<_, BoxError>(())
+/// };
+/// elector.run(job).await?;
+/// # Ok(()) }
+/// ```
 pub struct Elector<S> {
     server: S,
     handle: Handle,
