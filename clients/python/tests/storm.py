@@ -29,7 +29,7 @@ class Interrupted(BaseException):
     """What a handler raises, besides others."""
 
 
-class TooLongError(Exception):
+class TooLongError(RuntimeError):
     """What the handler of a timeout raises. A job that it hits has failed, and another begins."""
 
 

@@ -472,6 +472,30 @@ elector.run(job)
 os.write(1, b"parent\\n" if parent == os.getpid() else b"child\\n")"""
 
 
+@pytest.mark.parametrize("error", [RuntimeError, RecursionError])
+def test_error_while_the_end_of_the_job_is_told(error: Any, election: str, db: Any) -> None:
+    """Raised by a signal handler once, or by a full stack again and again."""
+
+    def job(term: Any) -> None:
+        loop = elector._driver._loop
+        tell = loop.call_soon_threadsafe
+
+        def fail(*what: Any) -> Any:
+            if threading.current_thread() is not running:
+                return tell(*what)
+            if error is RuntimeError:
+                loop.call_soon_threadsafe = tell
+            raise error("no stack")
+
+        loop.call_soon_threadsafe = fail
+
+    elector: Any = leader_election.Elector(connect, election)
+    running = threading.current_thread()
+    with pytest.raises(error, match="no stack"):
+        elector.run(job)
+    until(lambda: leads(db, election) is None and elector.state == "stopped")
+
+
 def test_children_have_no_part_in_the_leadership(election: str, db: Any) -> None:
     command = [sys.executable, "-c", FORKS, DIRECT, election]
     with subprocess.Popen(command, stdout=-1, text=True) as program:

@@ -136,11 +136,14 @@ class Driver:
 
     def put(self, *event: Any, call: int = 0) -> None:
         """Tell what has happened, such as the end of a call. May be called from any thread."""
-        with suppress(RuntimeError):  # the loop is closed
+        try:
             if self._loop:
                 self._loop.call_soon_threadsafe(self._put, event, call)
             else:
                 self._put(event)
+        except RuntimeError:  # which a signal handler can raise, too
+            if not self._loop or not self._loop.is_closed():
+                raise
 
     def _put(self, event: tuple[Any, ...], call: int = 0) -> None:
         if call:

@@ -72,7 +72,8 @@ class ElectorDriver(ThreadDriver):
     def _serve(self, *begin: Any) -> bool:
         done, told, process, raised = 0, 0, os.getpid(), list[BaseException]()
         while not self._over and (self._driving.locked() or not raised):
-            if os.getpid() != process:  # a child has returned from the job
+            # a child has returned from the job, or no stack is left to tell anything: see look
+            if os.getpid() != process or len(raised) > 99:
                 break
             try:
                 if not self._driving.locked():
