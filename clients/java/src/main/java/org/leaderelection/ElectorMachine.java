@@ -226,7 +226,10 @@ final class ElectorMachine extends Machine {
   synchronized void abandon() {
     stopping = true;
     try {
-      if (holds()) lose(new LostException(ErrorKind.LOST, term, null)); // the job must not go on
+      if (holds()) {
+        cancel(Reason.LOST); // the job must not go on, also if there is no memory for what follows
+        lose(new LostException(ErrorKind.LOST, term, null));
+      }
     } finally {
       super.abandon();
     }

@@ -89,6 +89,8 @@ final class Candidate {
     } finally {
       CURRENT.set(before);
       if (outermost) end(thread, during);
+      // one interrupt can have told of both terms
+      if (before != null && !before.isLeading()) thread.interrupt();
     }
   }
 

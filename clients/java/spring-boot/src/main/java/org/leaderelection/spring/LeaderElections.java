@@ -61,6 +61,7 @@ public final class LeaderElections implements SmartLifecycle {
 
   @Override
   public synchronized void start() {
+    if (running) return;
     names.forEach(this::candidate);
     running = true;
     candidates.values().forEach(Candidate::start);

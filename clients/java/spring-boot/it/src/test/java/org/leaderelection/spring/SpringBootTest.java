@@ -12,7 +12,9 @@ import java.net.URI;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
@@ -278,6 +280,40 @@ class SpringBootTest {
     int runs = one.runs.get();
     eventually(() -> one.runs.get() >= runs + 10);
     assertEquals(0, two.runs.get());
+  }
+
+  @Test
+  void oneInterruptTellsOfTwoTerms() throws Exception {
+    begin(InheritingApp.class);
+    LeaderElections elections = copies.get(0).getBean(LeaderElections.class);
+    elections.start(); // again
+    Candidate outer = elections.candidate(NAME);
+    Candidate inner = elections.candidate(NAME + " inner");
+    CountDownLatch begun = new CountDownLatch(1);
+    CompletableFuture<Boolean> told = new CompletableFuture<>();
+    Candidate.Work sleep =
+        () -> {
+          begun.countDown();
+          assertThrows(InterruptedException.class, () -> Thread.sleep(60_000));
+        };
+    Candidate.Work both =
+        () -> {
+          inner.ifLeading(sleep);
+          if (begun.getCount() == 0) told.complete(Thread.currentThread().isInterrupted());
+        };
+    Thread worker =
+        new Thread(
+            () -> {
+              try {
+                while (!told.isDone()) outer.ifLeading(both);
+              } catch (Throwable e) {
+                told.completeExceptionally(e);
+              }
+            });
+    worker.start();
+    begun.await();
+    elections.stop();
+    assertTrue(told.get());
   }
 
   @Test
