@@ -79,9 +79,10 @@ DECLARE
 	owner pg_catalog.oid;
 	other pg_catalog.record;
 BEGIN
-	-- the database's owner chooses the settings of all sessions, and its code can RESET ROLE
+	-- the database's owner chooses the settings of all sessions, and its code can RESET ROLE, or
+	-- set a superuser as the role if that of the connection can
 	IF EXISTS (SELECT FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a, pg_catalog.pg_roles r
-			   WHERE r.oid OPERATOR(pg_catalog.=) a.usesysid AND r.rolsuper)
+			   WHERE r.rolsuper AND pg_catalog.pg_has_role(a.usesysid, r.oid, 'MEMBER'))
 		AND NOT EXISTS (SELECT FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
 						WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
 						  AND r.oid OPERATOR(pg_catalog.=) d.datdba AND r.rolsuper) THEN

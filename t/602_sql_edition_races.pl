@@ -939,6 +939,9 @@ subtest 'who installs the script' => sub {
 		like($stderr, qr/a superuser cannot install leader_election in a database whose owner is not a superuser/, "no superuser in a database of another role: $setting");
 	}
 	ask($mallory, 'ALTER DATABASE theirs RESET ALL', 'DROP SCHEMA le');
+	ask($admin, 'GRANT ' . ask($admin, 'SELECT current_user') . ' TO le_own');
+	like((run_script($node, 'theirs'))[1], qr/a superuser cannot install/, 'nor one who can become one');
+	ask($admin, 'REVOKE ' . ask($admin, 'SELECT current_user') . ' FROM le_own');
 	my ($status, $stderr) = run_script($node, 'theirs');
 	is($status, 0, 'another role does') or diag($stderr);
 	end_session($mallory, $owner);
