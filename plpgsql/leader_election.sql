@@ -11,7 +11,7 @@
  *		GRANT USAGE ON SCHEMA le TO app;
  *		ALTER ROLE app SET search_path = "$user", public, le;
  *
- * A migration tool can run it in one transaction.  Running it again upgrades
+ * It runs in one transaction, or not at all.  Running it again upgrades
  * in place: signatures are never changed, since triggers and views depend on
  * them.  DROP SCHEMA le CASCADE removes everything.  For another schema, as
  * "election", replace one word everywhere:
@@ -74,20 +74,28 @@
 --
 -- The schema
 --
+-- In one transaction, which any error ends.  In transactions of their own, as by psql without -1,
+-- all statements fail, also those after a check that has failed.
+SET default_transaction_read_only = on;
 DO $$
 DECLARE
+	login pg_catalog.oid := (SELECT a.usesysid FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a);
 	owner pg_catalog.oid;
 	other pg_catalog.record;
 BEGIN
+	IF pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on' THEN
+		RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction',
+			MESSAGE = 'leader_election must be installed in one transaction that is not read-only',
+			HINT = 'Use psql -1.';
+	END IF;
 	-- the database's owner chooses the settings of all sessions, and its code can RESET ROLE, or
 	-- set a superuser as the role if that of the connection can
-	IF EXISTS (SELECT FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a, pg_catalog.pg_roles r
-			   WHERE r.rolsuper AND pg_catalog.pg_has_role(a.usesysid, r.oid, 'MEMBER'))
+	IF EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolsuper AND pg_catalog.pg_has_role(login, r.oid, 'MEMBER'))
 		AND NOT EXISTS (SELECT FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
 						WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
 						  AND r.oid OPERATOR(pg_catalog.=) d.datdba AND r.rolsuper) THEN
 		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-			MESSAGE = 'a superuser cannot install leader_election in a database whose owner is not a superuser',
+			MESSAGE = 'a superuser can install leader_election only in a database that a superuser owns',
 			HINT = 'Connect as the owner of the database, or as a role that trusts it.';
 	END IF;
 	-- names without a schema in this script must be the server's, also in schemas yet to be created
@@ -101,11 +109,13 @@ BEGIN
 	END IF;
 	SELECT n.nspowner INTO owner FROM pg_catalog.pg_namespace n
 	WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid;
-	-- NULL if the schema was renamed, or is newer than the snapshot
-	IF COALESCE(owner OPERATOR(pg_catalog.<>) (SELECT r.oid FROM pg_catalog.pg_roles r
-											   WHERE r.rolname OPERATOR(pg_catalog.=) current_user), true) THEN
+	-- NULL if the schema was renamed, or is newer than the snapshot.  Code of another owner could
+	-- RESET ROLE.
+	IF COALESCE(owner OPERATOR(pg_catalog.<>) login OR owner OPERATOR(pg_catalog.<>)
+		(SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) current_user), true) THEN
 		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-			MESSAGE = 'only the owner of schema "le" can install leader_election';
+			MESSAGE = 'only the owner of schema "le" can install leader_election',
+			HINT = 'Connect as that role: SET ROLE does not suffice.';
 	END IF;
 	IF EXISTS (SELECT FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
 			   WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid
@@ -129,6 +139,7 @@ BEGIN
 			DETAIL = pg_catalog.format('The owner of %s is "%s".', other.what, pg_catalog.pg_get_userbyid(other.role)),
 			HINT = 'Drop them, or use another schema.';
 	END IF;
+	RESET default_transaction_read_only;
 END $$;
 COMMENT ON SCHEMA le IS 'leader election (SQL edition)';
 
@@ -2388,7 +2399,7 @@ DECLARE
 	others pg_catalog.record;
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-	IF pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
+	IF pg_sequence_last_value('le.le_origin_seq') IS NULL AND current_setting('transaction_read_only') = 'off' THEN
 		-- default privileges again: others may only read the views
 		FOR others IN
 			SELECT a.privilege_type, c.oid::regclass AS relation, COALESCE(NULLIF(a.grantee, 0)::regrole::text, 'PUBLIC') AS grantee

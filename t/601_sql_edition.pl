@@ -23,8 +23,6 @@ my $admin = session($node);
 subtest 'installation' => sub {
 	my ($status, $stderr) = run_script($node, 'postgres');
 	is($status, 0, 'the script runs again') or diag($stderr);
-	($status, $stderr) = run_script($node, 'postgres', options => ['-1']);
-	is($status, 0, 'and in one transaction') or diag($stderr);
 	is(ask($admin, q{SELECT count(*) FROM pg_extension WHERE extname = 'leader_election'}), '0', 'there is no extension');
 	is(ask($admin, q{SELECT DISTINCT pg_get_userbyid(proowner) FROM pg_proc WHERE pronamespace = 'le'::regnamespace}), 'le_own', 'its owner owns all');
 	is(ask($admin, q{SELECT rolsuper OR rolcreaterole OR rolcreatedb FROM pg_roles WHERE rolname = 'le_own'}), 'f', 'and has no other rights');
@@ -50,13 +48,13 @@ subtest 'installation' => sub {
 		ask($before, "CREATE $object");
 		is($before->{code}, '', "$object: of another role");
 		ask($other, 'REVOKE CREATE ON SCHEMA le FROM mallory');
-		($status, $stderr) = run_script($node, 'other', options => ['-1']);
+		($status, $stderr) = run_script($node, 'other');
 		like($stderr, qr/schema "le" contains objects of other roles\nDETAIL:  The owner of .* is "mallory"/, 'nor beside it');
 		ask($other, 'DROP OWNED BY mallory', 'GRANT CREATE ON SCHEMA le TO mallory');
 	}
 	end_session($before);
 	ask($other, 'REVOKE CREATE ON SCHEMA le FROM mallory');
-	($status, $stderr) = run_script($node, 'other', options => ['-1']);
+	($status, $stderr) = run_script($node, 'other');
 	is($status, 0, 'the first installation in one transaction') or diag($stderr);
 	ask($other, 'DROP SCHEMA le CASCADE');
 	is(ask($other, q{SELECT count(*) FROM pg_proc WHERE proname ~ '^_?le_'}), '0', 'one statement removes all');
@@ -65,7 +63,7 @@ subtest 'installation' => sub {
 	run_script($node, 'other');
 	ask($other, 'SET ROLE le_own', 'DROP FUNCTION le._le_us()', 'CREATE FUNCTION le._le_us() RETURNS text RETURN NULL',
 		'CREATE FUNCTION le._le_obsolete() RETURNS text RETURN NULL', 'RESET ROLE');
-	($status, $stderr) = run_script($node, 'other', options => ['-1']);
+	($status, $stderr) = run_script($node, 'other');
 	is($status, 0, 'an upgrade in place, where the result of an internal function changes') or diag($stderr);
 	is(ask($other, q{SELECT count(*) FROM pg_proc WHERE proname = '_le_obsolete'}), '0', 'which removes others');
 	# beside objects of other roles that use internal functions, and are in use
@@ -76,7 +74,7 @@ subtest 'installation' => sub {
 	my $strings = ask($viewer, 'SHOW server_version_num') < 190000 ? '; SET standard_conforming_strings = off' : '';
 	foreach my $upgrade (1 .. 3)
 	{
-		($status, $stderr) = run_script($node, 'other', options => ['-1', '-c', "SET lock_timeout = '1 s'$strings"]);
+		($status, $stderr) = run_script($node, 'other', options => ['-c', "SET lock_timeout = '1 s'$strings"]);
 		is($status, 0, "upgrade $upgrade beside a view on an internal function") or diag($stderr);
 	}
 	end_session($viewer);
@@ -84,14 +82,14 @@ subtest 'installation' => sub {
 	# where the owner's default privileges give all to others
 	my $defaults = 'ALTER DEFAULT PRIVILEGES FOR ROLE le_own';
 	ask($other, 'CREATE SCHEMA le AUTHORIZATION le_own', map { ("$defaults GRANT ALL ON $_ TO mallory", "$defaults GRANT ALL ON $_ TO PUBLIC") } qw(TABLES SEQUENCES));
-	($status, $stderr) = run_script($node, 'other', options => ['-1']);
+	($status, $stderr) = run_script($node, 'other');
 	is($status, 0, 'beside default privileges') or diag($stderr);
 	is(ask($other, q{SELECT string_agg(relname || ' ' || a.privilege_type, ', ') FROM pg_class c, aclexplode(relacl) a
 		WHERE relnamespace = 'le'::regnamespace AND relkind IN ('r', 'S') AND a.grantee <> relowner}), '', 'no table or sequence is open to others');
 	is(ask($other, q{SELECT string_agg(DISTINCT a.privilege_type, ', ') FROM pg_class c, aclexplode(relacl) a
 		WHERE relnamespace = 'le'::regnamespace AND relkind = 'v' AND a.grantee <> relowner}), 'SELECT', 'and others may only read views');
 	ask($other, 'GRANT UPDATE ON le.le_settings TO mallory', 'GRANT EXECUTE ON ALL ROUTINES IN SCHEMA le TO app');
-	run_script($node, 'other', options => ['-1']);
+	run_script($node, 'other');
 	is(ask($other, q{SELECT count(*) > 50, count(*) FILTER (WHERE prosecdef) FROM pg_proc WHERE proname LIKE '\_le\_old%'}), 't|0', 'no function of before an upgrade has the rights of the owner');
 	is(ask($other, q{SELECT has_table_privilege('mallory', 'le.le_settings', 'UPDATE')}), 't', 'what the owner grants later stays after an upgrade');
 	ask($other, 'DROP SCHEMA le CASCADE', map { ("$defaults REVOKE ALL ON $_ FROM mallory", "$defaults REVOKE ALL ON $_ FROM PUBLIC") } qw(TABLES SEQUENCES));
@@ -128,7 +126,7 @@ subtest 'elections' => sub {
 	ok(ask_until($admin, q{SELECT identity, position, waits_for FROM le_candidates}, 'two|1|leader'), 'a candidate in line');
 	# an upgrade waits for no transaction, and no call waits for it
 	ask($one, 'BEGIN', q{SELECT le_assert_leader('job')}, 'TABLE le_leaders', 'TABLE le_candidates', 'TABLE le_once_done');
-	my ($status, $stderr) = run_script($node, 'postgres', options => ['-1', '-c', q{SET lock_timeout = '1 s'}]);
+	my ($status, $stderr) = run_script($node, 'postgres', options => ['-c', q{SET lock_timeout = '1 s'}]);
 	is($status, 0, 'an upgrade meanwhile') or diag($stderr);
 	ask($one, 'COMMIT');
 	is(ask($one, q{SELECT le_am_leader('job')}), 't', 'the leader leads on');

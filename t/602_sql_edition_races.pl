@@ -926,22 +926,42 @@ SQL
 };
 
 subtest 'who installs the script' => sub {
-	ask($admin, 'CREATE DATABASE theirs OWNER mallory', 'GRANT CREATE ON DATABASE theirs TO le_own');
+	my $super = ask($admin, 'SELECT current_user');
+	ask($admin, 'CREATE DATABASE theirs OWNER mallory', 'GRANT CREATE ON DATABASE theirs TO le_own', 'GRANT mallory TO le_own');
 	my ($mallory, $owner) = map { session($node, user => $_, db => 'theirs') } qw(mallory le_own);
 	ask($owner, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
-	ask($mallory, 'CREATE SCHEMA le');
+	# whose code would run in the statements after the checks
+	ask($mallory, 'CREATE SCHEMA le', 'CREATE TABLE le.le_settings (one boolean PRIMARY KEY DEFAULT true, max_ttl interval)',
+		'CREATE TABLE public.ran ()', 'GRANT USAGE ON SCHEMA le TO le_own', 'GRANT ALL ON le.le_settings TO le_own',
+		q{CREATE FUNCTION le.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RESET ROLE; ALTER TABLE public.ran ADD COLUMN IF NOT EXISTS x int; RETURN NULL; END'},
+		'CREATE TRIGGER f BEFORE INSERT ON le.le_settings EXECUTE FUNCTION le.f()');
 	ask($owner, slurp_file($SqlEdition::script));
 	like($owner->{error}, qr/only the owner of schema "le" can install/, 'nobody in a schema that is newer than the snapshot');
 	foreach my $setting ('search_path = missing, pg_catalog', 'role = mallory', q{search_path = ''})
 	{
 		ask($mallory, "ALTER DATABASE theirs SET $setting");
-		my ($status, $stderr) = run_script($node, 'theirs', user => ask($admin, 'SELECT current_user'));
-		like($stderr, qr/a superuser cannot install leader_election in a database whose owner is not a superuser/, "no superuser in a database of another role: $setting");
+		foreach my $stop (0, 1)
+		{
+			my ($status, $stderr) = run_script($node, 'theirs', user => $super, options => [ '-v', "ON_ERROR_STOP=$stop" ]);
+			like($stderr, qr/a superuser can install leader_election only in a database that a superuser owns/, "no superuser in a database of another role: $setting");
+		}
 	}
-	ask($mallory, 'ALTER DATABASE theirs RESET ALL', 'DROP SCHEMA le');
-	ask($admin, 'GRANT ' . ask($admin, 'SELECT current_user') . ' TO le_own');
-	like((run_script($node, 'theirs'))[1], qr/a superuser cannot install/, 'nor one who can become one');
-	ask($admin, 'REVOKE ' . ask($admin, 'SELECT current_user') . ' FROM le_own');
+	foreach my $user ($super, 'le_own')
+	{
+		my $stderr;
+		$node->psql('theirs', slurp_file($SqlEdition::script), on_error_stop => 0, extra_params => [ '-U', $user ], stderr => \$stderr);
+		like($stderr, qr/must be installed in one transaction/, "no statement runs alone: $user");
+	}
+	ask($admin, "ALTER DATABASE theirs OWNER TO $super");
+	like((run_script($node, 'theirs', user => $super))[1], qr/only the owner of schema/, 'nor with a role that the former owner has set');
+	ask($admin, 'ALTER DATABASE theirs RESET ALL');
+	like((run_script($node, 'theirs', user => $_, options => [ '-c', 'SET ROLE mallory' ]))[1], qr/only the owner of schema/, "nor by SET ROLE: $_")
+	  foreach $super, 'le_own';
+	is(ask($mallory, q{SELECT count(*) FROM pg_attribute WHERE attrelid = 'public.ran'::regclass AND attnum > 0}), 0, 'and no code of mallory');
+	ask($mallory, 'DROP SCHEMA le CASCADE');
+	ask($admin, 'ALTER DATABASE theirs OWNER TO mallory', "GRANT $super TO le_own");
+	like((run_script($node, 'theirs'))[1], qr/a superuser can install/, 'nor does one who can become a superuser');
+	ask($admin, "REVOKE $super FROM le_own", 'REVOKE mallory FROM le_own');
 	my ($status, $stderr) = run_script($node, 'theirs');
 	is($status, 0, 'another role does') or diag($stderr);
 	end_session($mallory, $owner);
