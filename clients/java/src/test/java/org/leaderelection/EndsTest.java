@@ -367,7 +367,7 @@ class EndsTest {
     assertTrue(errors.get(0).endsWith(message), errors.get(0));
     UnitTest.until(() -> hanging.opened.get() == 2); // it tries again
     elector.stop();
-    run.join(1000);
+    run.join(5000);
     assertFalse(run.isAlive());
     assertEquals(1, elector.terms());
     hang.countDown();
