@@ -27,7 +27,7 @@ SET search_path = pg_catalog;
 		\set le_schema ''
 	\endif
 \endif
--- The owners are those of the database, the schema, the extension and the relations. Role 6171 is pg_database_owner. A
+-- The owners are those of the database, the schema, the extension, its functions and relations. Role 6171 is pg_database_owner. A
 -- role that could set a superuser as its role counts as one, and so does the role of the connection: code of an owner
 -- could do that, or RESET SESSION AUTHORIZATION.
 SELECT quote_ident(:'le_schema') AS le,
@@ -36,6 +36,7 @@ SELECT quote_ident(:'le_schema') AS le,
                WHERE rolsuper AND pid = pg_backend_pid())
        AND EXISTS (SELECT FROM pg_roles r WHERE NOT rolsuper AND r.oid <> 6171
                    AND (r.oid IN (datdba, nspowner, (SELECT extowner FROM pg_extension WHERE extname = 'leader_election'))
+                        OR r.oid IN (SELECT proowner FROM pg_proc WHERE pronamespace = n.oid AND proname ~ '^_?le_')
                         OR r.oid IN (SELECT relowner FROM pg_class WHERE relnamespace = n.oid
                                      AND relname ~ '^(le|pg_stat_leader)_'))) AS le_is_refused
 FROM pg_database LEFT JOIN pg_namespace n ON nspname = :'le_schema'

@@ -340,6 +340,11 @@ subtest 'monitoring' => sub {
 	is($errors, '', 'the queries for psql');
 	like($output, qr/^1\. Leaders\b.*^s\|[^|\n]*\|\d+\|.*^10\. /ms, 'answer, in spite of the search_path of the database');
 	no_shadow('nor do they');
+	# in the schema of a superuser, whose view calls a function of another role
+	$node->safe_psql('postgres', q{CREATE SCHEMA mixed; CREATE FUNCTION mixed.le_names() RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
+ALTER FUNCTION mixed.le_names() OWNER TO regress_app; CREATE VIEW mixed.le_leaders AS SELECT mixed.le_names() AS name});
+	$node->psql('postgres', slurp_file('monitoring/queries.sql'), extra_params => [ '-v', 'schema=mixed' ], stdout => \$output, stderr => \$errors);
+	like($errors, qr/^A superuser must not query objects of an owner that is none/, 'nor may a superuser run a function of another owner');
 	# where the extension is not, the owner has made a view of its name
 	$node->safe_psql('postgres', 'CREATE DATABASE without OWNER regress_mallory TEMPLATE template0');
 	$node->safe_psql('without', q{SET SESSION AUTHORIZATION regress_mallory; CREATE SCHEMA trap;
