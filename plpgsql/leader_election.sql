@@ -86,7 +86,7 @@ BEGIN
 	IF pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on' THEN
 		RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction',
 			MESSAGE = 'leader_election must be installed in one transaction that is not read-only',
-			HINT = 'Use psql -1.';
+			HINT = 'Use psql -1. In a session that goes on, RESET default_transaction_read_only.';
 	END IF;
 	-- the database's owner chooses the settings of all sessions, and its code can RESET ROLE, or
 	-- set a superuser as the role if that of the connection can
