@@ -233,7 +233,7 @@ subtest 'workers are killed' => sub {
 		my @begun = map { /^begun (.*)/ ? $1 : () } @lines;
 		cmp_ok(scalar @ended, '>', 30, scalar(@ended) . ' jobs');
 		is(join(' ', grep { !$done{$_} } @ended), '', 'each that a leader has ended is done');
-		cmp_ok(@begun - @ended, '>', 10, @begun - @ended . ' were cut short');
+		cmp_ok(@begun - @ended, '>', 2, @begun - @ended . ' were cut short');
 		# all but the last, which is cut short, is as the last leader has left it
 		my $latest = ask($client, "SELECT due FROM le_once_done WHERE name = '$kind'");
 		is(join(' ', grep { !$done{$_} && $_ lt $latest } @begun), '', 'each that a leader has begun is done') if $kind eq 'all';
