@@ -440,6 +440,7 @@ def start(fleets):
 
 @phase("calm")
 def calm(fleets):
+    time.sleep(2)       # a bid that the start of all copies held up has failed by then
     before = {copy: copy.cpu() for fleet in fleets for copy in fleet.alive()}
     since = time.time()
     time.sleep(4)
