@@ -320,14 +320,13 @@ END $$;
 -- only its own: code of any role can run in a session of a superuser, as
 -- autovacuum runs the functions of indexes.  A superuser can SET ROLE.
 --
--- Such code must not use the caller's tokens, or bid in the caller's name.  The
--- server refuses UNLISTEN in a security-restricted operation, as ANALYZE is.
--- Elsewhere this does nothing.
+-- Such code must not use the caller's tokens, or bid in the caller's name.  So what
+-- acts begins with UNLISTEN, which the server refuses in a security-restricted
+-- operation, as ANALYZE is.  Elsewhere it does nothing.
 CREATE OR REPLACE FUNCTION le._le_has_role(role oid) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
 	caller name := le._le_caller();
 BEGIN
-	UNLISTEN le_restricted;
 	RETURN CASE current_setting('is_superuser') WHEN 'on' THEN quote_ident(caller)::regrole = role
 		ELSE pg_has_role(caller, role, 'USAGE') END;
 END $$;
@@ -402,7 +401,7 @@ BEGIN
 	RETURN make_interval(secs => (ms / 1000)::float8);
 END $$;
 
-CREATE OR REPLACE FUNCTION le._le_ttl(ttl interval) RETURNS interval LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION le._le_ttl(ttl interval) RETURNS interval LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
 	most interval := (SELECT s.max_ttl FROM le.le_settings s);
 BEGIN
@@ -1460,6 +1459,7 @@ DECLARE
 	e le.le_elections;
 	runs boolean;
 BEGIN
+	UNLISTEN le_restricted;		-- see _le_has_role
 	FOR i IN 1 .. 2 LOOP
 		UPDATE le.le_elections t
 		SET renewed_at = clock_timestamp(), renewals = t.renewals + 1,
@@ -1540,11 +1540,14 @@ BEGIN
 	IF token IS NULL THEN
 		RAISE null_value_not_allowed USING MESSAGE = 'token must not be null';
 	END IF;
-	IF ttl IS NOT NULL THEN
-		ttl := le._le_ttl(ttl);
+	-- a subtransaction only where that is needed: it takes a transaction ID of its own
+	IF current_setting('transaction_isolation') = 'serializable' THEN
+		BEGIN
+			RETURN le._le_renew(name, token, le._le_ttl(ttl), NULL);
+		EXCEPTION WHEN OTHERS THEN RAISE;
+		END;
 	END IF;
-	RETURN le._le_renew(name, token, ttl, NULL);
-EXCEPTION WHEN OTHERS THEN RAISE;
+	RETURN le._le_renew(name, token, le._le_ttl(ttl), NULL);
 END $$;
 COMMENT ON FUNCTION le.le_renew(text, bigint, interval) IS
 'renew the lease with that token, for its ttl (NULL) or another one, at commit; returns false if '
