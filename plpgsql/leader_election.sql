@@ -7,13 +7,13 @@
  *
  * A role that owns the schema "le", or may create it, installs this script:
  *
- *		psql -X -1 -f leader_election.sql
+ *		psql -X -f leader_election.sql
  *		GRANT USAGE ON SCHEMA le TO app;
  *		ALTER ROLE app SET search_path = "$user", public, le;
  *
- * It runs in one transaction, or not at all.  Running it again upgrades
- * in place: signatures are never changed, since triggers and views depend on
- * them.  DROP SCHEMA le CASCADE removes everything.  For another schema, as
+ * It is one statement, which runs to its end or has no effect.  Running it again
+ * upgrades in place: signatures are never changed, since triggers and views
+ * depend on them.  DROP SCHEMA le CASCADE removes everything.  For another schema, as
  * "election", replace one word everywhere:
  *
  *		sed 's/\<le\>/election/g' leader_election.sql
@@ -74,73 +74,56 @@
 --
 -- The schema
 --
--- In one transaction, which any error ends.  In transactions of their own, as by psql without -1,
--- all statements fail, also those after a check that has failed.
-SET default_transaction_read_only = on;
-DO $$
+-- One statement: clients go on after an error, also in a transaction, by savepoints.
+DO $install$
 DECLARE
-	login pg_catalog.oid := (SELECT a.usesysid FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a);
+	path pg_catalog.text := pg_catalog.current_setting('search_path');
+	login pg_catalog.oid;
 	owner pg_catalog.oid;
 	other pg_catalog.record;
 BEGIN
-	IF pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on' THEN
-		RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction',
-			MESSAGE = 'leader_election must be installed in one transaction that is not read-only',
-			HINT = 'Use psql -1. In a session that goes on, RESET default_transaction_read_only.';
-	END IF;
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	login := (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a);
 	-- the database's owner chooses the settings of all sessions, and its code can RESET ROLE, or
 	-- set a superuser as the role if that of the connection can
-	IF EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolsuper AND pg_catalog.pg_has_role(login, r.oid, 'MEMBER'))
-		AND NOT EXISTS (SELECT FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
-						WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-						  AND r.oid OPERATOR(pg_catalog.=) d.datdba AND r.rolsuper) THEN
-		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+	IF EXISTS (SELECT FROM pg_roles r WHERE r.rolsuper AND pg_has_role(login, r.oid, 'MEMBER'))
+		AND NOT EXISTS (SELECT FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba
+						WHERE d.datname = current_database() AND r.rolsuper) THEN
+		RAISE insufficient_privilege USING
 			MESSAGE = 'a superuser can install leader_election only in a database that a superuser owns',
 			HINT = 'Connect as the owner of the database, or as a role that trusts it.';
 	END IF;
-	-- names without a schema in this script must be the server's, also in schemas yet to be created
-	IF pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.~*) 'pg_catalog'
-		AND pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.!~) '^ *(pg_catalog|"pg_catalog") *(,|$)' THEN
-		RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-			MESSAGE = 'search_path must not name pg_catalog after another schema';
-	END IF;
-	IF pg_catalog.to_regnamespace('le') IS NULL THEN
+	IF to_regnamespace('le') IS NULL THEN
 		CREATE SCHEMA le;
 	END IF;
-	SELECT n.nspowner INTO owner FROM pg_catalog.pg_namespace n
-	WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid;
+	SELECT n.nspowner INTO owner FROM pg_namespace n WHERE n.oid = to_regnamespace('le')::oid;
 	-- NULL if the schema was renamed, or is newer than the snapshot.  Code of another owner could
 	-- RESET ROLE.
-	IF COALESCE(owner OPERATOR(pg_catalog.<>) login OR owner OPERATOR(pg_catalog.<>)
-		(SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) current_user), true) THEN
-		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+	IF COALESCE(owner <> login OR owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user),
+		true) THEN
+		RAISE insufficient_privilege USING
 			MESSAGE = 'only the owner of schema "le" can install leader_election',
 			HINT = 'Connect as that role: SET ROLE does not suffice.';
 	END IF;
-	IF EXISTS (SELECT FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
-			   WHERE n.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid
-				 AND a.privilege_type OPERATOR(pg_catalog.=) 'CREATE'
-				 AND a.grantee OPERATOR(pg_catalog.<>) owner) THEN
-		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+	IF EXISTS (SELECT FROM pg_namespace n, aclexplode(n.nspacl) a
+			   WHERE n.oid = 'le'::regnamespace AND a.privilege_type = 'CREATE' AND a.grantee <> owner) THEN
+		RAISE insufficient_privilege USING
 			MESSAGE = 'other roles can create objects in schema "le"',
 			HINT = 'Run REVOKE CREATE ON SCHEMA le FROM those roles, or use another schema.';
 	END IF;
 	-- their owners could change what the script keeps
-	SELECT pg_catalog.pg_describe_object(o.class, o.id, 0) AS what, o.role INTO other
-	FROM (SELECT c.tableoid AS class, c.oid AS id, c.relnamespace AS nsp, c.relowner AS role FROM pg_catalog.pg_class c
-		  UNION ALL SELECT p.tableoid, p.oid, p.pronamespace, p.proowner FROM pg_catalog.pg_proc p
-		  UNION ALL SELECT t.tableoid, t.oid, t.typnamespace, t.typowner FROM pg_catalog.pg_type t) o
-	WHERE o.nsp OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('le')::pg_catalog.oid
-		AND o.role OPERATOR(pg_catalog.<>) owner
+	SELECT pg_describe_object(o.class, o.id, 0) AS what, o.role INTO other
+	FROM (SELECT c.tableoid AS class, c.oid AS id, c.relnamespace AS nsp, c.relowner AS role FROM pg_class c
+		  UNION ALL SELECT p.tableoid, p.oid, p.pronamespace, p.proowner FROM pg_proc p
+		  UNION ALL SELECT t.tableoid, t.oid, t.typnamespace, t.typowner FROM pg_type t) o
+	WHERE o.nsp = 'le'::regnamespace AND o.role <> owner
 	LIMIT 1;
 	IF FOUND THEN
-		RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+		RAISE insufficient_privilege USING
 			MESSAGE = 'schema "le" contains objects of other roles',
-			DETAIL = pg_catalog.format('The owner of %s is "%s".', other.what, pg_catalog.pg_get_userbyid(other.role)),
+			DETAIL = format('The owner of %s is "%s".', other.what, pg_get_userbyid(other.role)),
 			HINT = 'Drop them, or use another schema.';
 	END IF;
-	RESET default_transaction_read_only;
-END $$;
 COMMENT ON SCHEMA le IS 'leader election (SQL edition)';
 
 -- The signatures of internal functions can change, except of those that views and
@@ -148,36 +131,32 @@ COMMENT ON SCHEMA le IS 'leader election (SQL edition)';
 -- next upgrade: calls that wait, as those of candidates, are executing them.  Those
 -- that objects of other roles use remain.  They keep their grants, and faults that the
 -- upgrade mends, so that they lose the rights of the owner.
-DO $$
 DECLARE
 	internal pg_catalog.record;
 BEGIN
 	FOR internal IN
-		SELECT p.oid::pg_catalog.regprocedure AS signature,
-			pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_old_') AS old
-		FROM pg_catalog.pg_proc p
-		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
-			AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
-			AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_leaders,_le_candidates,_le_once_done,_le_take_beacon}')
+		SELECT p.oid::regprocedure AS signature, starts_with(p.proname::text, '_le_old_') AS old
+		FROM pg_proc p
+		WHERE p.pronamespace = 'le'::regnamespace AND starts_with(p.proname::text, '_le_')
+			AND p.proname <> ALL ('{_le_leaders,_le_candidates,_le_once_done,_le_take_beacon}')
 	LOOP
 		IF internal.old THEN
 			-- DROP would wait for transactions that have read a view
-			CONTINUE WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
-				WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
-					AND d.refobjid OPERATOR(pg_catalog.=) internal.signature::pg_catalog.oid);
+			CONTINUE WHEN EXISTS (SELECT FROM pg_depend d
+				WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = internal.signature::oid);
 			BEGIN
-				EXECUTE pg_catalog.format('DROP FUNCTION %s', internal.signature);
+				EXECUTE format('DROP FUNCTION %s', internal.signature);
 			EXCEPTION WHEN dependent_objects_still_exist THEN
 				NULL;
 			END;
 		ELSE
-			EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal.signature);
-			EXECUTE pg_catalog.format('ALTER FUNCTION %s SECURITY INVOKER', internal.signature);
-			EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO _le_old_%s', internal.signature,
-				internal.signature::pg_catalog.oid);
+			EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal.signature);
+			EXECUTE format('ALTER FUNCTION %s SECURITY INVOKER', internal.signature);
+			EXECUTE format('ALTER FUNCTION %s RENAME TO _le_old_%s', internal.signature,
+				internal.signature::oid);
 		END IF;
 	END LOOP;
-END $$;
+END;
 
 CREATE OR REPLACE FUNCTION le.le_version() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'leader_election 1.0.0, SQL edition';
@@ -187,13 +166,15 @@ COMMENT ON FUNCTION le.le_version() IS
 --
 -- Tables and sequences
 --
-CREATE TABLE IF NOT EXISTS le.le_settings (
-	one boolean PRIMARY KEY DEFAULT true CHECK (one),
-	max_ttl interval NOT NULL DEFAULT '1 min',
-	max_elections_per_role integer NOT NULL DEFAULT 10000,
-	elects boolean NOT NULL DEFAULT true
-);
-INSERT INTO le.le_settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+IF to_regclass('le.le_settings') IS NULL THEN
+	CREATE TABLE le.le_settings (
+		one boolean PRIMARY KEY DEFAULT true CHECK (one),
+		max_ttl interval NOT NULL DEFAULT '1 min',
+		max_elections_per_role integer NOT NULL DEFAULT 10000,
+		elects boolean NOT NULL DEFAULT true
+	);
+	INSERT INTO le.le_settings DEFAULT VALUES;
+END IF;
 COMMENT ON TABLE le.le_settings IS 'settings, one row; the owner changes them by UPDATE';
 COMMENT ON COLUMN le.le_settings.max_ttl IS
 'longest ttl of a lease, and how long a server that was promoted or restored grants none';
@@ -204,38 +185,35 @@ COMMENT ON COLUMN le.le_settings.elects IS
 
 -- An upgrade must not lock the table: renewals would wait for transactions that
 -- have read it.
-DO $$
-BEGIN
-	IF pg_catalog.to_regclass('le.le_elections') IS NULL THEN
-		CREATE TABLE le.le_elections (
-			name text COLLATE "C" PRIMARY KEY,
-			token bigint UNIQUE,
-			scope text,
-			role oid,
-			login oid,
-			pid integer,
-			xact xid8,
-			beacon bigint NOT NULL,
-			since timestamptz,
-			renewed_at timestamptz,
-			renewals bigint,
-			lasts interval,
-			suspect_at timestamptz,
-			creator oid NOT NULL,
-			shows_client boolean,
-			ended text,
-			identity text
-		) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-		-- not in le_elections, where an open le_proclaim would keep the lease from being renewed
-		CREATE TABLE le.le_values (
-			name text COLLATE "C" PRIMARY KEY REFERENCES le.le_elections ON DELETE CASCADE,
-			token bigint NOT NULL,
-			value text
-		);
-		CREATE INDEX le_elections_creator ON le.le_elections (creator);
-		CREATE INDEX le_elections_beacon ON le.le_elections (beacon);
-	END IF;
-END $$;
+IF to_regclass('le.le_elections') IS NULL THEN
+	CREATE TABLE le.le_elections (
+		name text COLLATE "C" PRIMARY KEY,
+		token bigint UNIQUE,
+		scope text,
+		role oid,
+		login oid,
+		pid integer,
+		xact xid8,
+		beacon bigint NOT NULL,
+		since timestamptz,
+		renewed_at timestamptz,
+		renewals bigint,
+		lasts interval,
+		suspect_at timestamptz,
+		creator oid NOT NULL,
+		shows_client boolean,
+		ended text,
+		identity text
+	) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+	-- not in le_elections, where an open le_proclaim would keep the lease from being renewed
+	CREATE TABLE le.le_values (
+		name text COLLATE "C" PRIMARY KEY REFERENCES le.le_elections ON DELETE CASCADE,
+		token bigint NOT NULL,
+		value text
+	);
+	CREATE INDEX le_elections_creator ON le.le_elections (creator);
+	CREATE INDEX le_elections_beacon ON le.le_elections (beacon);
+END IF;
 COMMENT ON TABLE le.le_elections IS
 'elections with their last terms; le_leaders shows the leaders; never write to it';
 COMMENT ON COLUMN le.le_elections.token IS 'fencing token of the last term; NULL: none yet';
@@ -280,25 +258,6 @@ COMMENT ON SEQUENCE le.le_void_seq IS 'terms with tokens up to this one belong t
 COMMENT ON SEQUENCE le.le_beacon_seq IS 'currval() is the beacon that a session has taken last';
 COMMENT ON SEQUENCE le.le_suspect_seq IS
 'currval() is the beacon that a session has suspected last, in 32 bits, below the second';
-
--- Default privileges of the owner would let other roles write what the functions
--- trust, and run triggers with the owner's rights.  Later grants are its own choice.
-DO $$
-DECLARE
-	others pg_catalog.record;
-BEGIN
-	FOR others IN
-		SELECT c.oid::pg_catalog.regclass AS relation, CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0
-			THEN 'PUBLIC' ELSE a.grantee::pg_catalog.regrole::pg_catalog.text END AS grantee
-		FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
-		WHERE pg_catalog.pg_sequence_last_value('le.le_origin_seq') IS NULL
-			AND c.relnamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
-			AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
-		GROUP BY c.oid, a.grantee
-	LOOP
-		EXECUTE pg_catalog.format('REVOKE ALL ON %s FROM %s CASCADE', others.relation, others.grantee);
-	END LOOP;
-END $$;
 
 --
 -- The caller and its arguments
@@ -792,18 +751,13 @@ BEGIN
 			AND pg_try_advisory_lock(~e.beacon) THEN NULL
 		ELSE le._le_beacon_taken(e) END;
 END $$;
-DO $$
-BEGIN
-	IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
-		WHERE t.tgrelid OPERATOR(pg_catalog.=) 'le.le_elections'::pg_catalog.regclass
-				   AND t.tgname OPERATOR(pg_catalog.=) '_le_take_beacon') THEN
-		CREATE CONSTRAINT TRIGGER _le_take_beacon AFTER UPDATE OF token, scope ON le.le_elections
-			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-				WHEN (NEW.scope OPERATOR(pg_catalog.=) 'session')
-			EXECUTE FUNCTION le._le_take_beacon();
-		ALTER TABLE le.le_elections ENABLE ALWAYS TRIGGER _le_take_beacon;
-	END IF;
-END $$;
+IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'le.le_elections'::regclass
+			   AND t.tgname = '_le_take_beacon') THEN
+	CREATE CONSTRAINT TRIGGER _le_take_beacon AFTER UPDATE OF token, scope ON le.le_elections
+		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.scope = 'session')
+		EXECUTE FUNCTION le._le_take_beacon();
+	ALTER TABLE le.le_elections ENABLE ALWAYS TRIGGER _le_take_beacon;
+END IF;
 
 --
 -- Bids
@@ -2264,13 +2218,10 @@ BEGIN
 	LEFT JOIN pg_stat_activity a ON a.pid = e.pid
 	LEFT JOIN pg_roles r ON r.oid = e.role AND e.scope = 'lease';
 END $$;
-DO $$
-BEGIN
-	IF pg_catalog.to_regclass('le.le_leaders') IS NULL THEN
-		CREATE VIEW le.le_leaders AS SELECT * FROM le._le_leaders();
-		CREATE VIEW le.le_once_done AS SELECT * FROM le._le_once_done();
-	END IF;
-END $$;
+IF to_regclass('le.le_leaders') IS NULL THEN
+	CREATE VIEW le.le_leaders AS SELECT * FROM le._le_leaders();
+	CREATE VIEW le.le_once_done AS SELECT * FROM le._le_once_done();
+END IF;
 GRANT SELECT ON le.le_leaders, le.le_once_done TO PUBLIC;
 COMMENT ON VIEW le.le_once_done IS
 'the time of the last completed job of each election; written by le_once';
@@ -2330,12 +2281,9 @@ BEGIN
 	FROM le._le_lines() c
 	LEFT JOIN pg_stat_activity a ON a.pid = c.pid;
 END $$;
-DO $$
-BEGIN
-	IF pg_catalog.to_regclass('le.le_candidates') IS NULL THEN
-		CREATE VIEW le.le_candidates AS SELECT * FROM le._le_candidates();
-	END IF;
-END $$;
+IF to_regclass('le.le_candidates') IS NULL THEN
+	CREATE VIEW le.le_candidates AS SELECT * FROM le._le_candidates();
+END IF;
 GRANT SELECT ON le.le_candidates TO PUBLIC;
 COMMENT ON VIEW le.le_candidates IS
 'candidates: one row for each session that waits in line for one election; candidates for many '
@@ -2350,7 +2298,6 @@ COMMENT ON COLUMN le.le_candidates.waits_for IS
 --
 -- Calls that need the C extension
 --
-DO $$
 DECLARE
 	signature pg_catalog.text;
 BEGIN
@@ -2358,19 +2305,19 @@ BEGIN
 		'le_declare(name text, candidates regrole = NULL, grace interval = NULL, max_ttl interval '
 			'= NULL, private boolean = NULL) RETURNS void',
 		'le_undeclare(name text) RETURNS boolean'] LOOP
-		EXECUTE pg_catalog.format($f$CREATE OR REPLACE FUNCTION le.%s LANGUAGE plpgsql AS $b$
+		EXECUTE format($f$CREATE OR REPLACE FUNCTION le.%s LANGUAGE plpgsql AS $b$
 			BEGIN
 				RAISE feature_not_supported
 					USING MESSAGE = 'the SQL edition of leader_election does not support %s',
 					HINT = 'This needs the C extension leader_election.';
-			END $b$ $f$, signature, pg_catalog.split_part(signature, '(', 1) || '()');
+			END $b$ $f$, signature, split_part(signature, '(', 1) || '()');
 		EXECUTE
-			pg_catalog.format('COMMENT ON FUNCTION le.%s IS ''raises an error: this needs the C '
+			format('COMMENT ON FUNCTION le.%s IS ''raises an error: this needs the C '
 			'extension''',
-			pg_catalog.regexp_replace(pg_catalog.regexp_replace(signature, ' RETURNS.*', ''),
+			regexp_replace(regexp_replace(signature, ' RETURNS.*', ''),
 				' = NULL', '', 'g'));
 	END LOOP;
-END $$;
+END;
 
 --
 -- Internal functions
@@ -2378,39 +2325,37 @@ END $$;
 -- They run with the rights of their caller, which for others than the owner
 -- are none to the tables.  They are revoked as well, and so is the trigger's,
 -- which others would attach to their own tables.  Those of the views remain.
-DO $$
 DECLARE
 	internal pg_catalog.regprocedure;
 BEGIN
 	FOR internal IN
-		SELECT p.oid FROM pg_catalog.pg_proc p
-		WHERE p.pronamespace OPERATOR(pg_catalog.=) 'le'::pg_catalog.regnamespace
-		  AND pg_catalog.starts_with(p.proname::pg_catalog.text, '_le_')
-		  AND (NOT p.prosecdef OR p.proname OPERATOR(pg_catalog.=) '_le_take_beacon')
-		  AND p.proname OPERATOR(pg_catalog.<>) ALL ('{_le_leaders,_le_candidates}')
+		SELECT p.oid FROM pg_proc p
+		WHERE p.pronamespace = 'le'::regnamespace AND starts_with(p.proname::text, '_le_')
+		  AND (NOT p.prosecdef OR p.proname = '_le_take_beacon')
+		  AND p.proname <> ALL ('{_le_leaders,_le_candidates}')
 	LOOP
-		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal);
+		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal);
 	END LOOP;
-END $$;
+END;
 
 --
--- The first installation: tokens begin by the clock, and there is no lease to wait for
+-- The first installation
 --
-DO $$
-DECLARE
-	path pg_catalog.text := pg_catalog.current_setting('search_path');
-	others pg_catalog.record;
-BEGIN
-	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-	IF pg_sequence_last_value('le.le_origin_seq') IS NULL AND current_setting('transaction_read_only') = 'off' THEN
-		-- default privileges again: others may only read the views
-		FOR others IN
-			SELECT a.privilege_type, c.oid::regclass AS relation, COALESCE(NULLIF(a.grantee, 0)::regrole::text, 'PUBLIC') AS grantee
-			FROM pg_class c, aclexplode(c.relacl) a
-			WHERE c.relnamespace = 'le'::regnamespace AND c.relkind = 'v' AND a.grantee <> c.relowner AND a.privilege_type <> 'SELECT' LOOP
-			EXECUTE format('REVOKE %s ON %s FROM %s', others.privilege_type, others.relation, others.grantee);
-		END LOOP;
-		PERFORM le._le_arrive();
-	END IF;
-	PERFORM pg_catalog.set_config('search_path', path, true);
-END $$;
+-- Default privileges of the owner would let other roles write what the functions
+-- trust, and run triggers with the owner's rights.  Later grants are its own choice.
+-- Tokens begin by the clock, and there is no lease to wait for.
+IF pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
+	FOR other IN
+		SELECT a.privilege_type, c.oid::regclass AS relation,
+			COALESCE(NULLIF(a.grantee, 0)::regrole::text, 'PUBLIC') AS grantee
+		FROM pg_class c, aclexplode(c.relacl) a
+		WHERE c.relnamespace = 'le'::regnamespace AND a.grantee <> c.relowner
+			AND (c.relkind <> 'v' OR a.privilege_type <> 'SELECT')
+	LOOP
+		EXECUTE format('REVOKE %s ON %s FROM %s CASCADE', other.privilege_type, other.relation, other.grantee);
+	END LOOP;
+	PERFORM le._le_arrive();
+END IF;
+
+PERFORM set_config('search_path', path, true);
+END $install$;

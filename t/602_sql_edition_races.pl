@@ -914,12 +914,20 @@ SQL
 		ask($victim, $sql);
 		is($victim->{code}, '', $sql) or diag("$victim->{messages}");
 	}
-	# a schema can be created between the check and the next statement
-	foreach my $path ('evil, pg_catalog', 'missing, pg_catalog', '"PG_CATALOG", pg_catalog', 'pg_temp, evil, pg_catalog', 'evil, PG_CATALOG')
+	foreach my $schema ('le', 'election')
 	{
-		my ($status, $stderr) = run_script($node, 'postgres', options => [ '-c', "SET search_path = $path" ]);
-		like($stderr, qr/search_path must not name pg_catalog after another schema/, "the script refuses such a path: $path");
+		my $owner = session($node, user => 'le_own', options => '-c search_path=evil,pg_catalog');
+		ask($admin, 'CREATE SCHEMA IF NOT EXISTS election AUTHORIZATION le_own');
+		ask($owner, 'BEGIN', slurp_file($SqlEdition::script) =~ s/\ble\b/$schema/gr);
+		is($owner->{code}, '', "nor by the script, in schema $schema") or diag($owner->{messages});
+		is(ask($owner, 'SHOW search_path'), 'evil,pg_catalog', 'which leaves the path as it was');
+		ask($owner, 'COMMIT');
+		is(ask($admin, q{SELECT count(*) FROM pg_depend WHERE refobjid IN (SELECT oid FROM pg_type WHERE typnamespace = 'evil'::regnamespace)
+			AND (classid, objid) IN (SELECT 'pg_proc'::regclass, oid FROM pg_proc UNION ALL SELECT 'pg_class'::regclass, oid FROM pg_class)}),
+			0, 'without types of that schema');
+		end_session($owner);
 	}
+	ask($admin, 'DROP SCHEMA election CASCADE');
 	wait_for_end($leader, 5);
 	end_session($mallory, $victim);
 	ask($admin, 'DROP SCHEMA evil CASCADE');
@@ -946,13 +954,21 @@ subtest 'who installs the script' => sub {
 			like($stderr, qr/a superuser can install leader_election only in a database that a superuser owns/, "no superuser in a database of another role: $setting");
 		}
 	}
+	# clients that go on after an error, where code of mallory runs when a statement is planned, or by a trigger
+	ask($mallory, q{CREATE FUNCTION le.g() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN IF current_user <> ''mallory'' THEN COPY (SELECT) TO PROGRAM ''exit 1''; END IF; RETURN true; END'},
+		q{CREATE FUNCTION le.f(integer) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN le.g(); END'}, 'ALTER TABLE le.le_settings ALTER one SET DEFAULT le.f(1)');
+	ask($admin, "ALTER DATABASE theirs OWNER TO $super", 'ALTER DATABASE theirs RESET ALL');
 	foreach my $user ($super, 'le_own')
 	{
-		my $stderr;
-		$node->psql('theirs', slurp_file($SqlEdition::script), on_error_stop => 0, extra_params => [ '-U', $user ], stderr => \$stderr);
-		like($stderr, qr/must be installed in one transaction/, "no statement runs alone: $user");
+		foreach my $options ([], [ '-1' ], [ '-1', '-v', 'ON_ERROR_ROLLBACK=on' ])
+		{
+			my ($stdout, $stderr);
+			IPC::Run::run([ $node->installed_command('psql'), '-Xq', @$options, '-d', $node->connstr('theirs') . " user=$user", '-f', $SqlEdition::script ], '>', \$stdout, '2>', \$stderr);
+			like($stderr, qr/\A\S+ ERROR: .*only the owner of schema "le" can install/, "$user: psql @$options");
+			unlike($stderr, qr/\n\S+ ERROR:/, 'no other statement runs');
+		}
 	}
-	ask($admin, "ALTER DATABASE theirs OWNER TO $super");
+	ask($admin, 'ALTER DATABASE theirs SET role = mallory');
 	like((run_script($node, 'theirs', user => $super))[1], qr/only the owner of schema/, 'nor with a role that the former owner has set');
 	ask($admin, 'ALTER DATABASE theirs RESET ALL');
 	like((run_script($node, 'theirs', user => $_, options => [ '-c', 'SET ROLE mallory' ]))[1], qr/only the owner of schema/, "nor by SET ROLE: $_")
