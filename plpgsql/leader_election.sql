@@ -109,7 +109,8 @@ BEGIN
 			   WHERE n.oid = 'le'::regnamespace AND a.privilege_type = 'CREATE' AND a.grantee <> owner) THEN
 		RAISE insufficient_privilege USING
 			MESSAGE = 'other roles can create objects in schema "le"',
-			HINT = 'Run REVOKE CREATE ON SCHEMA le FROM those roles, or use another schema.';
+			HINT = 'Use another schema. Or run REVOKE CREATE ON SCHEMA le FROM those roles, and wait for '
+				'their transactions to end.';
 	END IF;
 	-- their owners could change what the script keeps
 	SELECT pg_describe_object(o.class, o.id, 0) AS what, o.role INTO other
@@ -2337,6 +2338,13 @@ BEGIN
 		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', internal);
 	END LOOP;
 END;
+
+-- A transaction can have created them before CREATE was revoked, and have ended after the check
+IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'le'::regnamespace AND c.relowner <> owner
+		   UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'le'::regnamespace AND p.proowner <> owner) THEN
+	RAISE insufficient_privilege USING
+		MESSAGE = 'another role has created objects in schema "le" meanwhile';
+END IF;
 
 --
 -- The first installation

@@ -980,7 +980,30 @@ subtest 'who installs the script' => sub {
 	ask($admin, "REVOKE $super FROM le_own", 'REVOKE mallory FROM le_own');
 	my ($status, $stderr) = run_script($node, 'theirs');
 	is($status, 0, 'another role does') or diag($stderr);
-	end_session($mallory, $owner);
+	ask($owner, 'ROLLBACK', 'DROP SCHEMA le CASCADE');
+	# objects that transactions of mallory have created before CREATE was revoked
+	ask($admin, "ALTER DATABASE theirs OWNER TO $super");
+	my $installer = session($node, db => 'theirs');
+	my $other = session($node, user => 'mallory', db => 'theirs');
+	foreach my $object (q{CREATE TABLE le.le_settings (one boolean PRIMARY KEY DEFAULT true, max_ttl interval, max_elections_per_role integer, elects boolean);
+		CREATE FUNCTION le.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN ALTER TABLE public.ran ADD COLUMN IF NOT EXISTS x int; RETURN NULL; END';
+		CREATE TRIGGER f BEFORE INSERT ON le.le_settings EXECUTE FUNCTION le.f()}, q{CREATE FUNCTION le._le_name(name text) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN name; END'})
+	{
+		ask($installer, 'CREATE SCHEMA le', 'GRANT USAGE, CREATE ON SCHEMA le TO mallory');
+		ask($mallory, 'BEGIN', $object);
+		ask($other, 'BEGIN', q{CREATE FUNCTION le.le_version() RETURNS text RETURN 'x'});
+		ask($installer, 'REVOKE CREATE ON SCHEMA le FROM mallory');
+		post($installer, slurp_file($SqlEdition::script));
+		waits_for_lock($installer, 'the script waits after its checks');
+		ask($mallory, 'COMMIT');
+		ask($other, 'ROLLBACK');
+		collect($installer);
+		like($installer->{error}, qr/another role has created objects in schema "le" meanwhile/, 'what is committed then is found');
+		is(ask($installer, q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'le'::regnamespace AND prosecdef}), 0, 'nothing is installed');
+		ask($installer, 'DROP SCHEMA le CASCADE');
+	}
+	is(ask($mallory, q{SELECT count(*) FROM pg_attribute WHERE attrelid = 'public.ran'::regclass AND attnum > 0}), 0, 'and no code of mallory has run');
+	end_session($mallory, $owner, $installer, $other);
 	ask($admin, 'DROP DATABASE theirs');
 };
 
