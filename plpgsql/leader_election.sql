@@ -79,7 +79,6 @@ DO $install$
 DECLARE
 	path pg_catalog.text := pg_catalog.current_setting('search_path');
 	login pg_catalog.oid;
-	owner pg_catalog.oid;
 	other pg_catalog.record;
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -96,17 +95,15 @@ BEGIN
 	IF to_regnamespace('le') IS NULL THEN
 		CREATE SCHEMA le;
 	END IF;
-	SELECT n.nspowner INTO owner FROM pg_namespace n WHERE n.oid = to_regnamespace('le')::oid;
-	-- NULL if the schema was renamed, or is newer than the snapshot.  Code of another owner could
-	-- RESET ROLE.
-	IF COALESCE(owner <> login OR owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user),
-		true) THEN
+	-- code of another owner could RESET ROLE; a schema that is newer than the snapshot has no row
+	IF NOT EXISTS (SELECT FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+				   WHERE n.oid = 'le'::regnamespace AND r.oid = login AND r.rolname = current_user) THEN
 		RAISE insufficient_privilege USING
 			MESSAGE = 'only the owner of schema "le" can install leader_election',
 			HINT = 'Connect as that role: SET ROLE does not suffice.';
 	END IF;
 	IF EXISTS (SELECT FROM pg_namespace n, aclexplode(n.nspacl) a
-			   WHERE n.oid = 'le'::regnamespace AND a.privilege_type = 'CREATE' AND a.grantee <> owner) THEN
+			   WHERE n.oid = 'le'::regnamespace AND a.privilege_type = 'CREATE' AND a.grantee <> login) THEN
 		RAISE insufficient_privilege USING
 			MESSAGE = 'other roles can create objects in schema "le"',
 			HINT = 'Use another schema. Or run REVOKE CREATE ON SCHEMA le FROM those roles, and wait for '
@@ -117,7 +114,7 @@ BEGIN
 	FROM (SELECT c.tableoid AS class, c.oid AS id, c.relnamespace AS nsp, c.relowner AS role FROM pg_class c
 		  UNION ALL SELECT p.tableoid, p.oid, p.pronamespace, p.proowner FROM pg_proc p
 		  UNION ALL SELECT t.tableoid, t.oid, t.typnamespace, t.typowner FROM pg_type t) o
-	WHERE o.nsp = 'le'::regnamespace AND o.role <> owner
+	WHERE o.nsp = 'le'::regnamespace AND o.role <> login
 	LIMIT 1;
 	IF FOUND THEN
 		RAISE insufficient_privilege USING
@@ -2340,8 +2337,8 @@ BEGIN
 END;
 
 -- A transaction can have created them before CREATE was revoked, and have ended after the check
-IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'le'::regnamespace AND c.relowner <> owner
-		   UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'le'::regnamespace AND p.proowner <> owner) THEN
+IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'le'::regnamespace AND c.relowner <> login
+		   UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'le'::regnamespace AND p.proowner <> login) THEN
 	RAISE insufficient_privilege USING
 		MESSAGE = 'another role has created objects in schema "le" meanwhile';
 END IF;
