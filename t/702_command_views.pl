@@ -27,7 +27,7 @@ my ($script) = grep { -e } "$FindBin::RealBin/../plpgsql/leader_election.sql", $
 if (defined $script)
 {
 	$node->safe_psql('postgres', 'CREATE DATABASE plain');
-	$node->command_ok([ 'psql', '-Xq1', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('plain'), '-f', $script ], 'the SQL edition');
+	$node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('plain'), '-f', $script ], 'the SQL edition');
 	$editions{'SQL edition'} = [ 'plain', [ '--schema', 'le' ] ];
 }
 

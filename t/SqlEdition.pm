@@ -44,7 +44,7 @@ sub run_script
 	my ($node, $database, %params) = @_;
 	my ($stdout, $stderr);
 	my @psql = (
-		$node->installed_command('psql'), '-X', '-q', '-1', '-v', 'ON_ERROR_STOP=1',
+		$node->installed_command('psql'), '-X', '-q', '-v', 'ON_ERROR_STOP=1',
 		'-d', $node->connstr($database) . ' user=' . ($params{user} // 'le_own'),
 		@{ $params{options} // [] }, '-f', $params{script} // $script);
 
