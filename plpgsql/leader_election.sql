@@ -106,15 +106,18 @@ BEGIN
 			   WHERE n.oid = 'le'::regnamespace AND a.privilege_type = 'CREATE' AND a.grantee <> login) THEN
 		RAISE insufficient_privilege USING
 			MESSAGE = 'other roles can create objects in schema "le"',
-			HINT = 'Use another schema. Or run REVOKE CREATE ON SCHEMA le FROM those roles, and wait for '
-				'their transactions to end.';
+			HINT = 'Use another schema. Or run REVOKE CREATE ON SCHEMA le FROM those roles, commit, and '
+				'wait for their transactions to end.';
 	END IF;
-	-- their owners could change what the script keeps
-	SELECT pg_describe_object(o.class, o.id, 0) AS what, o.role INTO other
-	FROM (SELECT c.tableoid AS class, c.oid AS id, c.relnamespace AS nsp, c.relowner AS role FROM pg_class c
-		  UNION ALL SELECT p.tableoid, p.oid, p.pronamespace, p.proowner FROM pg_proc p
-		  UNION ALL SELECT t.tableoid, t.oid, t.typnamespace, t.typowner FROM pg_type t) o
-	WHERE o.nsp = 'le'::regnamespace AND o.role <> login
+	-- their owners could change what the script keeps, or what roles find that search the schema.
+	-- Any role with CREATE on the database can create a trusted extension here.  Its objects are
+	-- the bootstrap superuser's, which pg_shdepend does not list.
+	SELECT pg_describe_object(classid, objid, 0) AS what, s.refobjid AS role INTO other
+	FROM pg_depend d JOIN pg_shdepend s USING (classid, objid)
+	JOIN pg_database b ON b.oid = s.dbid AND b.datname = current_database()
+	WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'le'::regnamespace
+		AND d.deptype = 'n' AND s.deptype = 'o' AND s.refobjid <> login
+		AND classid <> 'pg_extension'::regclass
 	LIMIT 1;
 	IF FOUND THEN
 		RAISE insufficient_privilege USING
@@ -2337,8 +2340,11 @@ BEGIN
 END;
 
 -- A transaction can have created them before CREATE was revoked, and have ended after the check
-IF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'le'::regnamespace AND c.relowner <> login
-		   UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'le'::regnamespace AND p.proowner <> login) THEN
+IF EXISTS (SELECT FROM pg_depend d JOIN pg_shdepend s USING (classid, objid)
+		   JOIN pg_database b ON b.oid = s.dbid AND b.datname = current_database()
+		   WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'le'::regnamespace
+			 AND d.deptype = 'n' AND s.deptype = 'o' AND s.refobjid <> login
+			 AND classid <> 'pg_extension'::regclass) THEN
 	RAISE insufficient_privilege USING
 		MESSAGE = 'another role has created objects in schema "le" meanwhile';
 END IF;
@@ -2354,7 +2360,7 @@ IF pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
 		SELECT a.privilege_type, c.oid::regclass AS relation,
 			COALESCE(NULLIF(a.grantee, 0)::regrole::text, 'PUBLIC') AS grantee
 		FROM pg_class c, aclexplode(c.relacl) a
-		WHERE c.relnamespace = 'le'::regnamespace AND a.grantee <> c.relowner
+		WHERE c.relnamespace = 'le'::regnamespace AND c.relowner = login AND a.grantee <> login
 			AND (c.relkind <> 'v' OR a.privilege_type <> 'SELECT')
 	LOOP
 		EXECUTE format('REVOKE %s ON %s FROM %s CASCADE', other.privilege_type, other.relation, other.grantee);

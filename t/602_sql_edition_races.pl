@@ -987,7 +987,8 @@ subtest 'who installs the script' => sub {
 	my $other = session($node, user => 'mallory', db => 'theirs');
 	foreach my $object (q{CREATE TABLE le.le_settings (one boolean PRIMARY KEY DEFAULT true, max_ttl interval, max_elections_per_role integer, elects boolean);
 		CREATE FUNCTION le.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN ALTER TABLE public.ran ADD COLUMN IF NOT EXISTS x int; RETURN NULL; END';
-		CREATE TRIGGER f BEFORE INSERT ON le.le_settings EXECUTE FUNCTION le.f()}, q{CREATE FUNCTION le._le_name(name text) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN name; END'})
+		CREATE TRIGGER f BEFORE INSERT ON le.le_settings EXECUTE FUNCTION le.f()}, q{CREATE FUNCTION le._le_name(name text) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN name; END'},
+		'CREATE OPERATOR le.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = texteq)')
 	{
 		ask($installer, 'CREATE SCHEMA le', 'GRANT USAGE, CREATE ON SCHEMA le TO mallory');
 		ask($mallory, 'BEGIN', $object);
