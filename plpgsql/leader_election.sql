@@ -82,6 +82,12 @@ DECLARE
 	other pg_catalog.record;
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	-- an older snapshot would hide what others commit while the script waits
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		RAISE object_not_in_prerequisite_state USING
+			MESSAGE = 'leader_election must be installed at isolation level READ COMMITTED',
+			HINT = 'Before that, SET default_transaction_isolation = ''read committed''.';
+	END IF;
 	login := (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a);
 	-- the database's owner chooses the settings of all sessions, and its code can RESET ROLE, or
 	-- set a superuser as the role if that of the connection can
@@ -95,7 +101,7 @@ BEGIN
 	IF to_regnamespace('le') IS NULL THEN
 		CREATE SCHEMA le;
 	END IF;
-	-- code of another owner could RESET ROLE; a schema that is newer than the snapshot has no row
+	-- code of another owner could RESET ROLE
 	IF NOT EXISTS (SELECT FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
 				   WHERE n.oid = 'le'::regnamespace AND r.oid = login AND r.rolname = current_user) THEN
 		RAISE insufficient_privilege USING
