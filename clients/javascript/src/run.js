@@ -76,13 +76,15 @@ export class Driver {
     this.#busy = true
     try {
       for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-        const actions = this.machine.step(clock(), ...next)
+        const now = clock()
+        must(now >= 0, 'the clock shows no time', 'ERR_INVALID_STATE')
+        const actions = this.machine.step(now, ...next)
         for (const [kind, ...args] of actions) this.actions[kind](...args)
       }
       clearTimeout(this.#timer)
       const rest = this.machine.wakeup() - clock()
       // timers stand still while the machine is suspended, so look at the clock each second
-      if (rest < Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
+      if (rest !== Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
       this.#busy = false
     } catch (error) {
       this.#close()

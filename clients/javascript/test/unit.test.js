@@ -2,6 +2,8 @@
 import { Cron } from 'croner'
 import assert from 'node:assert/strict'
 import { EventEmitter, once } from 'node:events'
+import fs from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -96,6 +98,44 @@ test('T3 the clock is that of the time since the boot, with suspensions', linux,
   const uptime = () => parseFloat(readFileSync('/proc/uptime', 'utf8')) * 1000
   const [before, now, after] = [uptime(), clock(), uptime()]
   assert.ok(before - 10 <= now && now <= after + 10, `${before} ${now} ${after}`)
+})
+
+/** Replace a function of node:fs, as hostile code can, while another one runs. */
+async function replacing(name, replaced, during) {
+  const own = fs[name]
+  const use = (value) => {
+    fs[name] = value
+    syncBuiltinESMExports()
+  }
+  use(replaced)
+  return during().finally(() => use(own))
+}
+
+test('T3 the clock of other platforms is not the one that a test replaces', async () => {
+  const { now } = performance
+  const { clock } = await replacing('openSync', assert.fail, () => import('../src/clock.js?other'))
+  performance.now = () => NaN
+  try {
+    assert.ok(clock() > 0)
+  } finally {
+    performance.now = now
+  }
+})
+
+test('a clock that shows no time ends the job', linux, async () => {
+  for (const options of [{ ttl: 1000 }, {}]) {
+    const settings = { ...options, logger: quiet }
+    const elector = new Elector(poolOf([7], [7], [true, 7], [true, 7]), 'e', settings)
+    const running = elector.run(({ signal }) =>
+      replacing(
+        'readSync',
+        () => 0,
+        () => once(signal, 'abort'),
+      ),
+    )
+    await assert.rejects(running, STATE)
+    assert.deepEqual([elector.terms, elector.state], [1, 'stopped'])
+  }
 })
 
 const quiet = { info() {}, error() {} }
