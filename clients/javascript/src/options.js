@@ -80,12 +80,16 @@ let serial = randomInt(0x10000)
  * @returns {any}
  */
 export function checked(options, known) {
-  must(options !== null && typeof options === 'object', 'options must be an object')
-  const given = Object.entries(options).filter(([, value]) => value !== undefined)
-  for (const [name, value] of given) {
-    must(known.includes(name), `${name} is no option`, 'ERR_INVALID_ARG_VALUE')
-    CHECKS[name](name, value)
+  // neither a signal nor a list, whose options would all be missing
+  const isObject = /^\[object (Object|Module)\]$/.test({}.toString.call(options))
+  must(isObject, 'options must be a plain object')
+  for (const name of Object.keys(options)) {
+    const isKnown = known.includes(name) || options[name] === undefined
+    must(isKnown, `${name} is no option`, 'ERR_INVALID_ARG_VALUE')
   }
+  const values = known.map((name) => [name, options[name]])
+  const given = values.filter(([, value]) => value !== undefined)
+  for (const [name, value] of given) CHECKS[name](name, value)
   return Object.fromEntries(given)
 }
 

@@ -16,7 +16,7 @@ import { Session } from '../src/session.js'
 import { Source } from '../src/pg.js'
 import { Driver, explain } from '../src/run.js'
 import { due, inZone } from '../src/every.js'
-import { Elector, every, follow } from '../src/index.js'
+import { Elector, every, follow, leader } from '../src/index.js'
 
 // the errors of Node.js
 const TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' }
@@ -77,6 +77,30 @@ test('T1 a wrong option raises an error of Node.js when the elector is made', as
     await assert.rejects(run, { ...TYPE, message: /^signal must be/ })
     const error = typeof wait === 'number' ? RANGE : TYPE
     await assert.rejects(tried, { ...error, message: /^wait must be/ })
+  }
+  for (const options of [AbortSignal.abort(), [], new Map(), new Date(), 5000, null]) {
+    await assert.rejects(
+      new Elector('', 'e').run(() => {}, options),
+      TYPE,
+    )
+    await assert.rejects(
+      new Elector('', 'e').tryRun(() => {}, options),
+      TYPE,
+    )
+    await assert.rejects(leader('', 'e', options), TYPE)
+    assert.throws(() => new Elector('', 'e', options), TYPE)
+    assert.throws(() => follow('', 'e', options), TYPE)
+    assert.throws(() => every('', 1000, () => {}, options), TYPE)
+  }
+  for (const inherited of [
+    Object.create({ ttl: 5 }),
+    new (class {
+      get ttl() {
+        return 5
+      }
+    })(),
+  ]) {
+    assert.throws(() => new Elector('', 'e', inherited), RANGE)
   }
   const elector = new Elector('', 'e')
   await elector.run(() => {}, { signal: AbortSignal.abort() })
