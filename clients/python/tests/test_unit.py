@@ -67,6 +67,18 @@ def test_public_names() -> None:
         assert [name for name in dir(term) if name[0] != "_"] == [*names.split(), "token", *more]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_term_is_over_in_a_forked_child() -> None:
+    term = Term(Machine(Options(print, "e")), "e", 7)
+    term._confirmed_until = float("inf")
+    if not (child := os.fork()):
+        begun = time.monotonic()
+        told = term.wait(5) and term.cancelled and not term.is_leading()
+        os._exit(0 if told and time.monotonic() - begun < 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not term.cancelled and term.is_leading()
+
+
 @pytest.mark.parametrize("length", [0.05, timedelta(milliseconds=50)])
 def test_lengths_of_waits(length: Any) -> None:
     term, begun = Term(None, "e", 7), time.monotonic()

@@ -1,6 +1,7 @@
 """What the job is given."""
 
 import inspect
+import os
 import re
 import threading
 import time
@@ -35,19 +36,23 @@ PLAIN = re.compile(r"[\w ./-]*", re.ASCII)  # in which no library finds a parame
 
 
 class Told:
-    """Whether a job was told to stop.
+    """Whether a job was told to stop, or runs in a forked child, which nothing else tells.
 
     An exception of a signal handler can leave the lock of a ``threading.Event`` locked for ever,
     and ``set`` would wait for it. Here, ``set`` waits for nothing, and ``wait`` looks each second.
     """
 
     def __init__(self) -> None:
-        self.told, self._lock = False, threading.Lock()
+        self._set, self._lock, self._process = False, threading.Lock(), os.getpid()
         self._lock.acquire()
 
+    @property
+    def told(self) -> bool:
+        return self._set or os.getpid() != self._process
+
     def set(self) -> None:
-        if not self.told:
-            self.told = True
+        if not self._set:
+            self._set = True
             self._lock.release()
 
     def wait(self, seconds: float) -> bool:
