@@ -594,6 +594,34 @@ def test_program_ends_while_a_daemon_thread_leads(
         until(lambda: not leads(db, election), 3 if how == "leave" else 0.5)
 
 
+@pytest.mark.parametrize("pooled", [False, True])
+def test_notice_handlers_are_not_called(pooled: bool, election: str, db: Any) -> None:
+    called: list[Any] = []
+
+    def configure(connection: Any) -> None:
+        connection.execute("SET client_min_messages = debug5")
+        connection.commit()
+        connection.add_notice_handler(called.append)
+
+    def connect_with_handler() -> Any:
+        connection = psycopg.connect(DIRECT)
+        configure(connection)
+        return connection
+
+    def asked(open_one: Any, **options: Any) -> None:
+        elector = leader_election.Elector(open_one, election, **options)
+        assert elector.try_run(lambda _: None) and not called
+
+    with ConnectionPool(DIRECT, min_size=1, max_size=1, configure=configure) as pool:
+        if pooled:
+            asked(pool.connection, ttl=TTL)
+        else:
+            asked(connect_with_handler)
+        with pool.connection() as connection:
+            connection.execute("SELECT 1")
+    assert called
+
+
 def test_socket_is_not_closed_while_the_loop_looks_at_it(election: str, monkeypatch: Any) -> None:
     closed: list[int] = []
 

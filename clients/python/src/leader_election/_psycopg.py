@@ -62,6 +62,8 @@ class Link:
         self.connection, self.pooled, self.asking = connection, context is not None, False
         self._context, self._beside, self._watched = context, beside, False
         self._pgconn, self._fd = connection.pgconn, connection.pgconn.socket
+        self._notice_handler = self._pgconn.notice_handler
+        self._pgconn.notice_handler = None  # which would block the loop
         self._loop = asyncio.get_running_loop()
         _links.add(self)
 
@@ -119,7 +121,9 @@ class Link:
     def close(self, keep: bool = False) -> Coroutine[Any, Any, None]:
         """Close the connection, unless its pool may keep it. Await the pool's context."""
         self._unwatch()
-        if not (keep and self.pooled):
+        if keep and self.pooled:
+            self._pgconn.notice_handler = self._notice_handler
+        else:
             self._pgconn.finish()
         return self._leave()
 
