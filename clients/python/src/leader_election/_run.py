@@ -125,6 +125,7 @@ class Driver:
     _raised: BaseException | None = None  # by the job or a callback
     # numbers of calls of the job and callbacks: that has not returned, the last, that was cancelled
     _number = _calls = _told = 0
+    _driven = False
     cut = False  # was the job, by a stop or a lost term?
 
     def __init__(self, machine: Machine) -> None:
@@ -160,11 +161,15 @@ class Driver:
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
         """
-        if self._loop:
+        if self._driven:
             raise RuntimeError("can be run once only")
         if not callable(job):
             raise TypeError("the job must be a function")
-        self._loop, self.job = asyncio.get_running_loop(), job
+        self._driven, self.job = True, job
+        return self._drive_on(*begin)
+
+    async def _drive_on(self, *begin: Any) -> BaseException | None:
+        self._loop = asyncio.get_running_loop()
         cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
         put(begin)
