@@ -7,6 +7,8 @@ import logging
 import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -347,6 +349,24 @@ def test_every_that_hangs_is_given_up(election: str, monkeypatch: Any) -> None:
         connection, _ = silent.accept()
         program.stop()
         connection.close()
+
+
+ENDS = """
+from leader_election import Elector, leader
+class Ending:
+    def __del__(self):
+        for end in Elector(print, "e").try_run, lambda _: leader(print, "e"):
+            try:
+                end(print)
+            except RuntimeError as error:
+                print(error)
+ending = Ending()"""
+
+
+def test_nothing_hangs_when_the_interpreter_ends() -> None:
+    command = [sys.executable, "-c", ENDS]
+    program = subprocess.run(command, capture_output=True, text=True, timeout=9, check=True)
+    assert program.stdout.count("interpreter") == 2 and not program.stderr
 
 
 def test_schedule_across_the_end_of_summer_time() -> None:

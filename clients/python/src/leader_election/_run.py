@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import inspect
 import logging
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -34,6 +35,8 @@ SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid =
         WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
        current_database()"""
 
+#: Python 3.11 would wait for the thread without end.
+ENDING = "no thread begins any more, as the interpreter ends"
 #: What ends a job without ending the program: its errors, and what has ended a coroutine in it.
 FAILURES = (Exception, asyncio.CancelledError, GeneratorExit)
 #: What a future does not carry, or takes for something else.
@@ -71,6 +74,8 @@ def plainly(function: Callable[..., Any], *args: Any) -> Any:
 
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":
     """Call a function in a thread of its own."""
+    if sys.is_finalizing():
+        raise RuntimeError(ENDING)
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
 

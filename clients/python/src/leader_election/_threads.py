@@ -4,6 +4,7 @@ import _thread
 import inspect
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,7 +16,7 @@ from ._errors import tried
 from ._every import every
 from ._follow import FollowMachine, Leader
 from ._options import Connect, Length, Options, seconds
-from ._run import FAILURES, Driver, block, in_thread, plainly, start
+from ._run import ENDING, FAILURES, Driver, block, in_thread, plainly, start
 from ._term import Term
 
 
@@ -48,6 +49,8 @@ class ElectorDriver(ThreadDriver):
             raise TypeError("the job is a coroutine function: use AsyncElector")
         if self._driving.locked() or self._serving.locked():
             raise RuntimeError("can be run once only")
+        if sys.is_finalizing():
+            raise RuntimeError(ENDING)
         with self._serving:  # whose end no exception can skip
             return self._serve(job, *begin)
 
