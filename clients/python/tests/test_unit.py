@@ -170,6 +170,24 @@ def test_t4_logger(flavour: str, begin: Any, hangs: bool, monkeypatch: Any) -> N
     release.set()
 
 
+def test_many_reports(flavour: str, begin: Any, monkeypatch: Any) -> None:
+    release = threading.Event()
+
+    def on_error(_: Any) -> Any:
+        return asyncio.sleep(100) if flavour == "asyncio" else release.wait()
+
+    Server(monkeypatch).renews = True
+    program = begin(ttl=60, on_error=on_error)
+    until(lambda: program.working)
+    for _ in range(40_000):
+        program.terms[0].report(ValueError())
+    until(lambda: program.elector.errors == 40_000)
+    began = time.monotonic()
+    program.stop()
+    assert time.monotonic() - began < 8  # of which 2 s are for what still runs
+    release.set()
+
+
 @pytest.mark.parametrize("options", [{}, {"ttl": 5}])
 def test_t5_stop_before_run(options: Any, flavour: str, election: str) -> None:
     opened: list[int] = []

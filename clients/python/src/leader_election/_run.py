@@ -9,6 +9,7 @@ import inspect
 import logging
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -138,7 +139,7 @@ class Driver:
         machine.driver, machine.new_term = self, self.new_term
         self._events: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._telling, self._logging = asyncio.Lock(), asyncio.Lock()
+        self._telling, self._logging = deque[Any](), deque[Any]()  # what is to be called
 
     def put(self, *event: Any, call: int = 0) -> None:
         """Tell what has happened, such as the end of a call. May be called from any thread."""
@@ -161,7 +162,7 @@ class Driver:
     def look(self) -> None:
         """Look whether all is well, once a second at least."""
 
-    async def drive(self, job: Callable[[Any], Any], *begin: Any) -> BaseException | None:
+    def drive(self, job: Callable[[Any], Any], *begin: Any) -> Coroutine[Any, Any, Any]:
         """Drive the state machine to its end. Returns what is to be raised.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
@@ -303,27 +304,37 @@ class Driver:
 
     def _act_error(self, error: LeaderElectionError) -> None:
         if self.options.on_error:
-            self._spawn(self._tell(self.options.on_error, error))
+            self._call_later(self._telling, self._tell, self.options.on_error, error)
         else:
             raised = error.__cause__ if error.kind in ("job", "callback", "task") else None
             what = "election %s: %s", self.options.election, error
             self._log(logging.ERROR, *what, exc_info=raised)
 
     async def _tell(self, on_error: Callable[[Any], Any], error: LeaderElectionError) -> None:
-        async with self._telling:  # in order
-            try:
-                await self.beside(on_error, error)
-            except (Exception, GeneratorExit) as failed:
-                self._log(logging.ERROR, "the error callback has failed", exc_info=failed)
+        try:
+            await self.beside(on_error, error)
+        except (Exception, GeneratorExit) as failed:
+            self._log(logging.ERROR, "the error callback has failed", exc_info=failed)
 
     def _log(self, level: int, *what: Any, exc_info: Any = None) -> None:
         """Log beside the state machine, whose loop a handler may block otherwise."""
-        self._spawn(self._write(partial(self.options.logger.log, level, *what, exc_info=exc_info)))
+        log = partial(self.options.logger.log, level, *what, exc_info=exc_info)
+        self._call_later(self._logging, in_thread, log)
 
-    async def _write(self, log: Callable[[], None]) -> None:
-        async with self._logging:  # in order
-            with suppress(Exception):
-                await in_thread(log)
+    def _call_later(self, calls: deque[Any], *call: Any) -> None:
+        """Call a coroutine function, in order, and by one task, however many calls wait."""
+        calls.append(call)
+        if len(calls) == 1:
+            self._spawn(self._call_each(calls))
+
+    async def _call_each(self, calls: deque[Any]) -> None:
+        try:
+            while calls:
+                with suppress(Exception):
+                    await calls[0][0](*calls[0][1:])
+                calls.popleft()
+        finally:
+            calls.clear()
 
     def _begin(self, function: Callable[..., Any] | None, *args: Any) -> None:
         self._number = self._calls = self._calls + 1
