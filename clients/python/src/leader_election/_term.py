@@ -163,8 +163,7 @@ class BaseTerm:
         The transaction is a connection or cursor of psycopg, psycopg2 or Django, a session or
         connection of SQLAlchemy, or a connection of asyncpg. Await the call if it is for asyncio.
         """
-        function = "le_assert_leader({}::text, {}::bigint)"
-        return self._ask(transaction, function, lambda _: None, self.token)
+        return self._ask(transaction, self.guard_sql(), lambda _: None)
 
     @overload
     def once(self, transaction: AsyncTransaction, due: datetime) -> Awaitable[bool]: ...
@@ -177,8 +176,7 @@ class BaseTerm:
 
         The transaction records that, and is guarded. It is one as for ``guard``.
         """
-        function = "le_once({}::text, {}::timestamptz, {}::bigint)"
-        return self._ask(transaction, function, first, aware(due), self.token)
+        return self._ask(transaction, self.once_sql(due), first)
 
     @overload
     def proclaim(self, connection: AsyncTransaction, value: str | None) -> Awaitable[None]: ...
@@ -191,11 +189,11 @@ class BaseTerm:
 
         The connection is one as for ``guard``.
         """
-        function = "le_proclaim({}::text, {}::text, {}::bigint)"
-        return self._ask(connection, function, succeeded, value, self.token)
+        text = "NULL" if value is None else literal(value)
+        return self._ask(connection, self._sql("le_proclaim", f"{text}, {self.token}"), succeeded)
 
     def guard_sql(self) -> str:
-        """Return the statement of ``guard``, without parameters, for any other library."""
+        """Return the statement of ``guard``, without parameters, for any library."""
         return self._sql("le_assert_leader", f"{self.token}")
 
     def once_sql(self, due: datetime) -> str:
@@ -215,10 +213,7 @@ class BaseTerm:
         waits = hasattr(transaction, "fetchval") or inspect.iscoroutinefunction(execute)
         return asking if waits else finished(asking)
 
-    async def _asked(self, transaction: Any, function: str, read: Any, *args: Any) -> Any:
-        values, prefix = (self.election, *args), self._machine.options.prefix
-        numbered = f"SELECT {prefix}{function.format('$1', '$2', '$3')}"
-        sql = f"SELECT {prefix.replace('%', '%%')}{function.format(*['%s'] * 3)}"
+    async def _asked(self, transaction: Any, sql: str, read: Any) -> Any:
         if hasattr(transaction, "get_bind"):  # a session of SQLAlchemy
             transaction = await settled(transaction.connection())
         cursor = transaction if hasattr(transaction, "execute") else transaction.cursor()
@@ -229,12 +224,9 @@ class BaseTerm:
         if alone:
             raise ValueError("guard and once need a transaction: this commits each statement")
         if hasattr(transaction, "fetchval"):  # of asyncpg
-            return read(await transaction.fetchrow(numbered, *values))
-        if hasattr(transaction, "exec_driver_sql"):
-            sql = numbered if transaction.dialect.paramstyle == "numeric_dollar" else sql
-            cursor = await settled(transaction.exec_driver_sql(sql, values))
-        else:
-            cursor = await settled(cursor.execute(sql, values)) or cursor
+            return read(await transaction.fetchrow(sql))
+        execute = getattr(transaction, "exec_driver_sql", cursor.execute)  # of SQLAlchemy
+        cursor = await settled(execute(sql)) or cursor
         return read(await settled(cursor.fetchone()))
 
     def _valid_until(self) -> float:
