@@ -5,11 +5,11 @@ extension ``leader_election`` must be installed in the database.
 """
 
 from ._errors import Kind, LeaderElectionError, LostError, PermanentError
-from ._every import Schedule, Task
+from ._every import Schedule, Task, every
 from ._follow import Leader
 from ._options import Connect, Health, Length, Reason, State
 from ._term import AsyncTerm, Term
-from ._threads import Elector, Follower, every, follow, leader
+from ._threads import Elector, Follower, follow, leader
 from .aio import AsyncElector
 
 __version__ = "1.0.0"

@@ -1,8 +1,7 @@
 """The state machine of an elector.
 
 It is pure: ``step`` gets the time and what has happened, and returns what is to be done. The cases
-of clients/conformance run on it. ``_session`` and ``_lease`` have what the two ways to lead do
-differently.
+of clients/conformance run on it. ``_ways`` has what the two ways to lead do differently.
 """
 
 import random
@@ -15,10 +14,9 @@ from math import inf
 from typing import Any
 
 from ._errors import POOLED, POOLER, Kind, LeaderElectionError, LostError, PermanentError, permanent
-from ._lease import Lease
 from ._options import Health, Options, State, Statement
-from ._session import Session
 from ._term import BaseTerm
+from ._ways import Lease, Session
 
 LASTING = 60.0  # a term of this length shows that the job works
 STATES: dict[str, State] = {"campaign": "waiting", "confirming": "waiting"}
@@ -156,9 +154,8 @@ class Machine:
     def _give_up(self) -> None:
         if ask := self._ask:
             kind: Kind = "timeout" if ask.begun else "no-connection"
-            what = "answer" if ask.begun else "connection"
+            what = "answer" if ask.begun else "connection from the pool or server"
             text = f"no {what} within {ask.deadline - ask.asked:.3g} s"
-            text += "" if ask.begun else ": if it is from a pool, none was free"
             self._on_failed(ask.serial, LeaderElectionError(kind, text))
 
     def _close(self) -> None:
@@ -335,10 +332,9 @@ class Machine:
         self._report(LeaderElectionError.of(error, kind))
 
     def _report_slow(self) -> None:
-        kind: Kind = "slow job" if self._phase == "job" else "callback"
-        slow = f"the job of {self.term.election} has not stopped"
-        what = slow if self._phase == "job" else f"{self._phase} has not returned"
-        self._report_at = inf
+        self._report_at, is_job = inf, self._phase == "job"
+        kind: Kind = "slow job" if is_job else "callback"
+        what = "the job has not stopped" if is_job else f"{self._phase} has not returned"
         text = f"{what} within {self.options.stop_timeout:g} s"
         self._report(LeaderElectionError(kind, text))
 

@@ -13,7 +13,6 @@ from typing import Any
 from ._base import BaseElector, BaseFollower
 from ._elector import Machine
 from ._errors import tried
-from ._every import every
 from ._follow import FollowMachine, Leader
 from ._options import Connect, Length, Options, seconds
 from ._run import ENDING, FAILURES, Driver, block, in_thread, plainly, start
@@ -161,4 +160,3 @@ def leader(connect: Connect, election: str, *, schema: str | None = None) -> Lea
 
 
 follow = Follower
-__all__ = ["Elector", "Follower", "every", "follow", "leader"]
