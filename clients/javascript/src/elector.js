@@ -17,100 +17,6 @@ const DENIED = '42501'
 /** A term of this length shows that the job works. */
 const LASTING = 60_000
 
-/** What the state machines of an elector and of a follower have in common. */
-export class Machine {
-  now = 0
-  /** @type {any[][]} */
-  actions = []
-  /** The statement on its way. @type {Ask | undefined} */
-  ask
-  serial = 0
-  /** Failures in a row. */
-  failures = 0
-  /** The end of a pause. */
-  until = Infinity
-
-  /** @param {() => number} random */
-  constructor(random) {
-    this.random = random
-  }
-
-  /**
-   * Let time pass, and note an event. Returns the actions.
-   *
-   * @param {number} now
-   * @param {string} [event]
-   * @param {...any} args
-   */
-  step(now, event, ...args) {
-    this.now = now
-    this.actions = []
-    this.passTime()
-    if (event) {
-      this[event](...args)
-      this.passTime()
-    }
-    return this.actions
-  }
-
-  /** When `step` is to be called although nothing has happened. */
-  wakeup() {
-    return Math.min(this.until, this.ask?.deadline ?? Infinity)
-  }
-
-  passTime() {
-    if (this.ask && this.now >= this.ask.deadline) {
-      const { serial, kind, begun, asked, deadline } = this.ask
-      this.failed(serial, (begun ? noAnswer : noConnection)(deadline - asked, kind))
-    }
-  }
-
-  do(...action) {
-    this.actions.push(action)
-  }
-
-  send(kind, argument, limit, wait = 0) {
-    const [serial, asked] = [++this.serial, this.now]
-    this.ask = { serial, kind, argument, asked, deadline: asked + limit + wait, begun: false }
-    this.do('ask', this.serial, kind, argument, wait)
-  }
-
-  /** Call a method for the statement with that number, if it was not given up. */
-  #finish(serial, method, ...args) {
-    const { ask } = this
-    if (ask?.serial !== serial) return
-    this.ask = undefined
-    this[method](ask, ...args)
-  }
-
-  answer(serial, ...row) {
-    this.#finish(serial, 'answered', ...row)
-  }
-
-  failed(serial, error) {
-    this.#finish(serial, 'unanswered', error)
-  }
-
-  begun(serial) {
-    if (this.ask && this.ask.serial === serial) this.ask.begun = true
-  }
-
-  broken(error) {
-    if (this.ask) this.failed(this.ask.serial, error)
-  }
-
-  close() {
-    this.ask = undefined
-    this.do('close')
-  }
-
-  /** How long to pause after a failure, if there were so many before. */
-  backoff(most = 15_000, before = this.failures) {
-    this.failures += 1
-    return Math.min(most, 500 * 2 ** before) * (0.5 + this.random() / 2)
-  }
-}
-
 /** What is known of a term. */
 class Tenure {
   /** Why the job is to stop, or has stopped. @type {OustedReason | undefined} */
@@ -152,7 +58,17 @@ class Tenure {
   }
 }
 
-export class ElectorMachine extends Machine {
+export class ElectorMachine {
+  now = 0
+  /** @type {any[][]} */
+  actions = []
+  /** The statement on its way. @type {Ask | undefined} */
+  ask
+  serial = 0
+  /** Failures in a row. */
+  failures = 0
+  /** The end of a pause. */
+  until = Infinity
   /** @type {ElectorState} */
   state = 'stopped'
   terms = 0
@@ -181,17 +97,35 @@ export class ElectorMachine extends Machine {
    * @param {() => number} [random]
    */
   constructor(way, clock, settings, random = Math.random) {
-    super(random)
     this.way = way
     this.clock = clock
     this.settings = settings
+    this.random = random
     this.beatLength = settings.heartbeat && (settings.heartbeat * 2) / 3
   }
 
-  /** @override */
+  /**
+   * Let time pass, and note an event. Returns the actions.
+   *
+   * @param {number} now
+   * @param {string} [event]
+   * @param {...any} args
+   */
+  step(now, event, ...args) {
+    this.now = now
+    this.actions = []
+    this.#passTime()
+    if (event) {
+      this[event](...args)
+      this.#passTime()
+    }
+    return this.actions
+  }
+
+  /** When `step` is to be called although nothing has happened. */
   wakeup() {
     const { due, reportAt } = this.tenure ?? { reportAt: Infinity }
-    const times = [super.wakeup(), reportAt]
+    const times = [this.until, this.ask?.deadline ?? Infinity, reportAt]
     if (this.#holds()) times.push(this.tenure.validUntil(), this.ask ? Infinity : due)
     return Math.min(...times)
   }
@@ -222,11 +156,13 @@ export class ElectorMachine extends Machine {
     this.until = until
   }
 
-  /** @override */
-  passTime() {
+  #passTime() {
     const { now, tenure, way } = this
     if (this.#holds()) this.#checkValidity()
-    super.passTime()
+    if (this.ask && now >= this.ask.deadline) {
+      const { serial, kind, begun, asked, deadline } = this.ask
+      this.failed(serial, (begun ? noAnswer : noConnection)(deadline - asked, kind))
+    }
     if (this.#phase === 'leaving' && !this.ask) this.#leave()
     if (now >= tenure?.reportAt) {
       tenure.reportAt = Infinity
@@ -240,6 +176,47 @@ export class ElectorMachine extends Machine {
       const beat = way.opens && this.beatLength && tenure.beats !== tenure.carried
       this.send(beat ? 'beat' : 'confirm', tenure.beats, way.patience)
     }
+  }
+
+  do(...action) {
+    this.actions.push(action)
+  }
+
+  send(kind, argument, limit, wait = 0) {
+    const [serial, asked] = [++this.serial, this.now]
+    this.ask = { serial, kind, argument, asked, deadline: asked + limit + wait, begun: false }
+    this.do('ask', this.serial, kind, argument, wait)
+  }
+
+  /** Call a method for the statement with that number, if it was not given up. */
+  #conclude(serial, method, ...args) {
+    const { ask } = this
+    if (ask?.serial !== serial) return
+    this.ask = undefined
+    this[method](ask, ...args)
+  }
+
+  answer(serial, ...row) {
+    this.#conclude(serial, 'answered', ...row)
+  }
+
+  failed(serial, error) {
+    this.#conclude(serial, 'unanswered', error)
+  }
+
+  begun(serial) {
+    if (this.ask && this.ask.serial === serial) this.ask.begun = true
+  }
+
+  close() {
+    this.ask = undefined
+    this.do('close')
+  }
+
+  /** How long to pause after a failure, if there were so many before. */
+  #backoff(most = 15_000, before = this.failures) {
+    this.failures += 1
+    return Math.min(most, 500 * 2 ** before) * (0.5 + this.random() / 2)
   }
 
   #checkValidity() {
@@ -262,10 +239,10 @@ export class ElectorMachine extends Machine {
     if (this.#stopping) return this.#end()
     this.#enter('waiting', 'campaign')
     if (this.way.opens) this.send('open', null, this.way.limit)
-    else this.#bid()
+    else this.bid()
   }
 
-  #bid() {
+  bid() {
     const { limit, round } = this.way
     const longest = this.failures > 0 ? 1000 : round
     this.send(
@@ -279,7 +256,7 @@ export class ElectorMachine extends Machine {
   answered(ask, ...row) {
     if (ask.kind === 'open') {
       this.#pid = row[0]
-      this.#bid()
+      this.bid()
     } else if (ask.kind === 'bid') {
       this.#bidAnswered(ask, ...row)
     } else if (ask.kind === 'resign') {
@@ -298,7 +275,7 @@ export class ElectorMachine extends Machine {
     this.#token = null
     if (token === null) {
       if (this.#stopping || this.now >= this.#lastBid) this.#finish()
-      else if (way.opens) this.#bid()
+      else if (way.opens) this.bid()
       else this.until = Math.min(ask.asked + way.between, this.#lastBid)
     } else if (way.opens) {
       this.tenure = new Tenure(name, token, this.clock)
@@ -315,7 +292,7 @@ export class ElectorMachine extends Machine {
   #failAttempt(ask, error) {
     this.close()
     this.tenure = undefined
-    const judged = ask.kind === 'bid' && ask.begun
+    const judged = ['bid', 'observe'].includes(ask.kind) && ask.begun
     const replaced = judged && error.code === DENIED && this.#token !== null
     if (replaced) this.#token = null
     const cause = judged && !this.#stopping && !replaced && permanent(error)
@@ -326,7 +303,7 @@ export class ElectorMachine extends Machine {
     if (this.#stopping) return this.#end()
     this.#toldNotYet = notYet
     const named = notYet && /(\d+) ms/.exec(error.hint ?? '')
-    this.#pause(named ? Number(named[1]) : this.backoff())
+    this.#pause(named ? Number(named[1]) : this.#backoff())
   }
 
   #pause(length) {
@@ -421,8 +398,8 @@ export class ElectorMachine extends Machine {
     if (over === 'pooler') this.#end(poolerError())
     else if (this.#stopping || this.once) this.#end()
     else if (reason === 'job returned') this.#pause(500 + 500 * this.random())
-    else if (reason === 'job failed') this.#pause(this.backoff(60_000, this.#crashes++))
-    else this.#pause(this.backoff())
+    else if (reason === 'job failed') this.#pause(this.#backoff(60_000, this.#crashes++))
+    else this.#pause(this.#backoff())
   }
 
   #end(error) {
@@ -449,16 +426,15 @@ export class ElectorMachine extends Machine {
 
   // Errors
 
-  /** @override */
   broken(error) {
-    if (this.ask) super.broken(error)
+    if (this.ask) this.failed(this.ask.serial, error)
     else this.#connectionLost(error)
   }
 
   unanswered(ask, error) {
     const { way, tenure } = this
     if (tenure && ask.begun && error.code === DENIED) tenure.refused = true
-    if (['open', 'bid'].includes(ask.kind) || this.#phase === 'confirming') {
+    if (['open', 'bid', 'observe'].includes(ask.kind) || this.#phase === 'confirming') {
       this.#failAttempt(ask, error)
     } else if (ask.kind === 'resign' || (way.opens && this.#phase === 'leaving')) {
       this.report(error)

@@ -1,50 +1,35 @@
 // Followers: the state machine, which is pure as that of an elector is, and what is around it.
-import { Machine } from './elector.js'
+import { clock } from './clock.js'
+import { ElectorMachine } from './elector.js'
 import { permanent } from './errors.js'
 import { settingsOf } from './options.js'
-import { failure, Source } from './pg.js'
+import { failure, LIMIT, Source } from './pg.js'
 import { Driver, explain, onAbort } from './run.js'
 import { SETTINGS } from './session.js'
 
 /** @import { Database, FollowOptions, Leader } from '../index.js' */
 
 const ROUND = 30_000
-const LIMIT = 5000
 
-export class FollowMachine extends Machine {
+/** Observes instead of bidding. */
+export class FollowMachine extends ElectorMachine {
   #told = ''
+  #version
 
   /** @override */
-  passTime() {
-    super.passTime()
-    if (this.now >= this.until) this.run()
+  bid() {
+    this.send('observe', this.#version, this.way.limit, ROUND)
   }
 
-  run() {
-    this.until = Infinity
-    this.send('open', null, LIMIT)
-  }
-
-  answered(ask, version, ...leader) {
-    if (ask.kind === 'open') return this.send('observe', null, LIMIT, ROUND)
-    this.failures = 0
-    if (JSON.stringify(leader) !== this.#told) this.do('told', ...leader)
-    this.#told = JSON.stringify(leader)
-    this.send('observe', version, LIMIT, ROUND)
-  }
-
-  unanswered(ask, error) {
-    const cause = ask.kind === 'observe' && permanent(error)
-    if (cause) return this.stop(cause)
-    this.close()
-    this.do('error', error)
-    this.until = this.now + this.backoff()
-  }
-
-  stop(/** @type {Error | undefined} */ error) {
-    this.close()
-    this.until = Infinity
-    this.do('end', error)
+  /** @override */
+  answered({ kind }, version, ...leader) {
+    this.#version = kind === 'open' ? null : version
+    if (kind === 'observe') {
+      this.failures = 0
+      if (JSON.stringify(leader) !== this.#told) this.do('told', ...leader)
+      this.#told = JSON.stringify(leader)
+    }
+    this.bid()
   }
 }
 
@@ -83,7 +68,7 @@ export function follow(db, election, options = {}) {
   const source = new Source(db, application)
   const statement = (kind, _term, version) =>
     kind === 'open' ? [SETTINGS, application] : [observe(prefix), election, version]
-  const way = { opens: true, statement }
+  const way = { opens: true, limit: LIMIT, statement }
   /** @type {ReadableStreamDefaultController<Leader | null> | undefined} */
   let stream
   let forget = () => {}
@@ -93,11 +78,17 @@ export function follow(db, election, options = {}) {
     else stream?.close()
     source.close()
   }
-  const driver = new Driver(new FollowMachine(Math.random), way, source, settings, {
-    told: (...leader) => stream?.enqueue(leaderOf(...leader)),
-    end,
-    fail: end,
-  })
+  const driver = new Driver(
+    new FollowMachine(/** @type {any} */ (way), clock, settings),
+    way,
+    source,
+    settings,
+    {
+      told: (...leader) => stream?.enqueue(leaderOf(...leader)),
+      end,
+      fail: end,
+    },
+  )
   const stop = () => driver.post('stop')
   const changes = {
     pull(controller) {

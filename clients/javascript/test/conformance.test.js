@@ -50,7 +50,7 @@ class World {
     const random = () => this.random
     let begin = ['run']
     if (kind === 'follow') {
-      this.machine = new FollowMachine(random)
+      this.machine = new FollowMachine({ opens: true, limit: 5000 }, () => this.time, {}, random)
     } else {
       const options = {}
       for (let i = 0; i < rest.length; i += 2) {
