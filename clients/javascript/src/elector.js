@@ -1,13 +1,6 @@
 // The state machine of an elector. It is pure: `step` gets the time and what has happened, and
 // returns what is to be done. The cases of ../../conformance run on it.
-import {
-  LeaderElectionError,
-  LostError,
-  noAnswer,
-  noConnection,
-  permanent,
-  poolerError,
-} from './errors.js'
+import { LeaderElectionError, LostError, permanent, poolerError, silence } from './errors.js'
 
 /** @import { ElectorState, OustedReason } from '../index.js' */
 /** @typedef {{ serial: number, kind: string, asked: number, deadline: number, argument: any, begun: boolean }} Ask */
@@ -161,7 +154,7 @@ export class ElectorMachine {
     if (this.#holds()) this.#checkValidity()
     if (this.ask && now >= this.ask.deadline) {
       const { serial, kind, begun, asked, deadline } = this.ask
-      this.failed(serial, (begun ? noAnswer : noConnection)(deadline - asked, kind))
+      this.failed(serial, silence(begun, deadline - asked, kind))
     }
     if (this.#phase === 'leaving' && !this.ask) this.#leave()
     if (now >= tenure?.reportAt) {
@@ -245,12 +238,8 @@ export class ElectorMachine {
   bid() {
     const { limit, round } = this.way
     const longest = this.failures > 0 ? 1000 : round
-    this.send(
-      'bid',
-      this.#token,
-      limit,
-      Math.min(round, longest, Math.max(0, this.#lastBid - this.now)),
-    )
+    const rest = Math.max(0, this.#lastBid - this.now)
+    this.send('bid', this.#token, limit, Math.min(round, longest, rest))
   }
 
   answered(ask, ...row) {

@@ -41,12 +41,13 @@ export function failedBy(kind, what, cause) {
   return new LeaderElectionError(kind, `${what} has failed: ${text}`, { cause })
 }
 
-const silence = (kind, what) => (length, detail) => {
-  const message = `${what} for ${Math.round(length / 100) / 10} s`
-  return new LeaderElectionError(kind, detail ? `${message} (${detail})` : message)
+/** There was no connection for so long, or no answer after the statement had `begun`. */
+export function silence(begun, length, detail) {
+  const kind = begun ? 'timeout' : 'no-connection'
+  const what = begun ? 'answer from the server' : 'connection from the pool or server'
+  const time = `${Math.round(length / 100) / 10} s`
+  return new LeaderElectionError(kind, `no ${what} for ${time} (${detail})`)
 }
-export const noAnswer = silence('timeout', 'no answer from the server')
-export const noConnection = silence('no-connection', 'no connection from the pool or server')
 
 export const poolerError = () =>
   new PermanentError(

@@ -32,12 +32,11 @@ export class Lease {
     const bid = seats
       ? `CALL ${prefix}le_campaign(${prefix}le_seats($1::text, $4::int), timeout => '0', ttl => $2::interval, identity => $3::text)`
       : `SELECT ${prefix}le_lease($1::text, $2::interval, identity => $3::text, token => $4::bigint)`
-    return (
-      {
-        bid: [bid, election, `${ttl} ms`, identity, seats ?? argument],
-        confirm: [`SELECT ${prefix}le_renew($1::text, $2::bigint)`, name, token],
-        resign: [`SELECT ${prefix}le_resign($1::text, $2::bigint)`, name, token],
-      }[kind] ?? []
-    )
+    const statements = {
+      bid: [bid, election, `${ttl} ms`, identity, seats ?? argument],
+      confirm: [`SELECT ${prefix}le_renew($1::text, $2::bigint)`, name, token],
+      resign: [`SELECT ${prefix}le_resign($1::text, $2::bigint)`, name, token],
+    }
+    return statements[kind]
   }
 }

@@ -1,7 +1,7 @@
 // The driver: node-postgres.
 import { once } from 'node:events'
 import pg from 'pg'
-import { failedBy, LeaderElectionError, noConnection, safely } from './errors.js'
+import { failedBy, LeaderElectionError, safely, silence } from './errors.js'
 import { must } from './options.js'
 
 /** @import { Database } from '../index.js' */
@@ -30,12 +30,10 @@ export function failure(error) {
     const first = message || error.errors?.[0]?.message || code || 'the connection has ended'
     const parts = [first, detail && `DETAIL: ${detail}`, hint && `HINT: ${hint}`]
     const isServer = severity && typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code)
+    const text = parts.filter(Boolean).join(' ')
     const details = isServer ? { code, hint: hint && String(hint) } : {}
     const kind = isServer ? 'server' : own === 'no-connection' ? own : 'broken'
-    return new LeaderElectionError(kind, parts.filter(Boolean).join(' '), {
-      ...details,
-      cause: error,
-    })
+    return new LeaderElectionError(kind, text, { ...details, cause: error })
   } catch {
     return failedBy('broken', 'the connection', error) // it is no error of the driver
   }
@@ -139,7 +137,7 @@ export class Source {
   /** When `signal` aborts, by default after 5 s, give up, and leave no connection behind. */
   async connect(signal = AbortSignal.timeout(LIMIT)) {
     const client = this.#pool.connect()
-    const aborted = once(signal, 'abort').then(() => Promise.reject(noConnection(LIMIT)))
+    const aborted = once(signal, 'abort').then(() => Promise.reject(silence(false, LIMIT, 'open')))
     aborted.catch(ignore)
     try {
       return new Connection(await Promise.race([client, aborted]))

@@ -150,11 +150,10 @@ export async function explain(error, source, { election, identity, schema, seats
       }
     } else if (error.kind === 'extension') {
       const [found, database] = await source.ask(DIAGNOSE)
-      if (!found) {
+      if (!found)
         error.message = `leader_election is not installed in database "${database}": run CREATE EXTENSION leader_election, or install the SQL edition`
-      } else if (found !== schema) {
+      else if (found !== schema)
         error.message = `leader_election is in schema "${found}": set the option schema to it, or add it to search_path`
-      }
     }
   } catch {
     // then it says what the server has said

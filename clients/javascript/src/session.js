@@ -44,14 +44,13 @@ export class Session {
     const confirm = `SELECT ${prefix}le_am_leader($1::text, identity => $2::text), pg_backend_pid()`
     const beat = heartbeat ? `${heartbeat} ms` : null
     const name = term?.election
-    return (
-      {
-        open: [SETTINGS, application],
-        bid: [bid, election, beat, identity, ...(seats ? [seats] : [])],
-        confirm: [confirm, name, identity],
-        beat: [`SELECT ${prefix}le_heartbeat($1::text), pg_backend_pid()`, name],
-        resign: [`SELECT ${prefix}le_resign($1::text, identity => $2::text)`, name, identity],
-      }[kind] ?? []
-    )
+    const statements = {
+      open: [SETTINGS, application],
+      bid: [bid, election, beat, identity, ...(seats ? [seats] : [])],
+      confirm: [confirm, name, identity],
+      beat: [`SELECT ${prefix}le_heartbeat($1::text), pg_backend_pid()`, name],
+      resign: [`SELECT ${prefix}le_resign($1::text, identity => $2::text)`, name, identity],
+    }
+    return statements[kind]
   }
 }
