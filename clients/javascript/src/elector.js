@@ -306,9 +306,9 @@ export class ElectorMachine {
     const { tenure, way, beatLength } = this
     tenure.due = asked + way.interval
     tenure.confirmedUntil = asked + way.validity
-    if (kind === 'beat') {
-      Object.assign(tenure, { carried: argument, beatenUntil: asked + (beatLength ?? 0) })
-    }
+    if (kind !== 'beat') return
+    tenure.carried = argument
+    tenure.beatenUntil = asked + beatLength
   }
 
   #confirmAnswered(ask, leads, pid) {

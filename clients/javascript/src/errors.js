@@ -55,7 +55,7 @@ export const poolerError = () =>
     'session scope needs a connection of its own, and a pooler shares this one: set a ttl, to lead by a lease',
   )
 
-const EXTENSION = ['42883', '42P01', '3F000']
+const KINDS = { 42501: 'privilege', 42883: 'extension', '42P01': 'extension', '3F000': 'extension' }
 
 /**
  * The permanent error that an error of a bid is, or undefined.
@@ -66,6 +66,5 @@ export function permanent(error) {
   const { code = '', hint, message, cause } = error
   if (code === 'LE005') return poolerError()
   if (!/^(22|42)/.test(code) && code !== '3F000') return undefined
-  const kind = EXTENSION.includes(code) ? 'extension' : code === '42501' ? 'privilege' : 'argument'
-  return new PermanentError(kind, message, { code, hint, cause })
+  return new PermanentError(KINDS[code] ?? 'argument', message, { code, hint, cause })
 }

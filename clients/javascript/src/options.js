@@ -83,13 +83,13 @@ export function checked(options, known) {
   // neither a signal nor a list, whose options would all be missing
   const isObject = /^\[object (Object|Module)\]$/.test({}.toString.call(options))
   must(isObject, 'options must be a plain object')
-  for (const name of Object.keys(options)) {
-    const isKnown = known.includes(name) || options[name] === undefined
-    must(isKnown, `${name} is no option`, 'ERR_INVALID_ARG_VALUE')
-  }
-  const values = known.map((name) => [name, options[name]])
+  const names = new Set([...known, ...Object.keys(options)])
+  const values = [...names].map((name) => [name, options[name]])
   const given = values.filter(([, value]) => value !== undefined)
-  for (const [name, value] of given) CHECKS[name](name, value)
+  for (const [name, value] of given) {
+    must(known.includes(name), `${name} is no option`, 'ERR_INVALID_ARG_VALUE')
+    CHECKS[name](name, value)
+  }
   return Object.fromEntries(given)
 }
 

@@ -163,7 +163,7 @@ class Driver:
         """Look whether all is well, once a second at least."""
 
     def drive(self, job: Callable[[Any], Any], *begin: Any) -> Coroutine[Any, Any, Any]:
-        """Drive the state machine to its end. Returns what is to be raised.
+        """Return a coroutine that drives the state machine, and returns what is to be raised.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
         """
