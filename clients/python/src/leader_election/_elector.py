@@ -1,7 +1,8 @@
 """The state machine of an elector.
 
 It is pure: ``step`` gets the time and what has happened, and returns what is to be done. The cases
-of clients/conformance run on it. ``_ways`` has what the two ways to lead do differently.
+of clients/conformance run on it. ``_session`` and ``_lease`` have what the two ways to lead do
+differently.
 """
 
 import random
@@ -14,9 +15,10 @@ from math import inf
 from typing import Any
 
 from ._errors import POOLED, POOLER, Kind, LeaderElectionError, LostError, PermanentError, permanent
+from ._lease import Lease
 from ._options import Health, Options, State, Statement
+from ._session import Session
 from ._term import BaseTerm
-from ._ways import Lease, Session
 
 LASTING = 60.0  # a term of this length shows that the job works
 STATES: dict[str, State] = {"campaign": "waiting", "confirming": "waiting"}
