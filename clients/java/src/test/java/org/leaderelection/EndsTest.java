@@ -30,7 +30,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Whatever the user's code ends by, that is reported, and the elector campaigns again. */
-@Timeout(60)
+@Timeout(300)
 class EndsTest {
   private static final Map<String, Supplier<Throwable>> ENDS = new LinkedHashMap<>();
 
@@ -188,8 +188,7 @@ class EndsTest {
 
     void stopsWell() throws InterruptedException {
       elector.stop();
-      run.join(5000);
-      assertFalse(run.isAlive());
+      UnitTest.ends(run);
       assertFalse(working);
       assertNull(result);
       assertEquals(Elector.State.STOPPED, elector.state());
@@ -363,12 +362,11 @@ class EndsTest {
             .every(Duration.ofSeconds(1), (transaction, due, term) -> {});
     Thread run = new Thread(() -> elector.run(every));
     run.start();
-    UnitTest.until(() -> errors.size() == 1);
+    UnitTest.until(() -> !errors.isEmpty());
     assertTrue(errors.get(0).endsWith(message), errors.get(0));
-    UnitTest.until(() -> hanging.opened.get() == 2); // it tries again
+    UnitTest.until(() -> hanging.opened.get() >= 2); // it tries again
     elector.stop();
-    run.join(5000);
-    assertFalse(run.isAlive());
+    UnitTest.ends(run);
     assertEquals(1, elector.terms());
     hang.countDown();
     UnitTest.until(() -> hanging.aborted.get() >= 2);
@@ -389,7 +387,7 @@ class EndsTest {
     electors.add(elector);
     Thread run = new Thread(() -> elector.run(election.every(Duration.ofSeconds(1), task)));
     run.start();
-    UnitTest.until(() -> done.size() == 3);
+    UnitTest.until(() -> done.size() >= 3);
     assertEquals(0, elector.errors());
     assertEquals(0, database.aborted.get());
     elector.close();
@@ -414,9 +412,10 @@ class EndsTest {
     electors.add(elector);
     Thread run = new Thread(() -> elector.run(every));
     run.start();
-    UnitTest.until(() -> elector.confirmations() >= 3);
+    boolean stands = seconds < Long.MAX_VALUE;
+    UnitTest.until(() -> elector.confirmations() >= 3 && (elector.errors() > 0 || !stands));
     assertEquals(1, elector.terms());
-    assertEquals(seconds < Long.MAX_VALUE, elector.errors() > 0);
+    assertEquals(stands, elector.errors() > 0);
     elector.close();
   }
 

@@ -65,9 +65,9 @@ class ReadmeIT {
       program.setUncaughtExceptionHandler((thread, e) -> end.completeExceptionally(e));
       program.start();
       String leads = "SELECT count(*) FROM le_leaders WHERE name = 'billing'";
-      ServerIT.eventually(() -> ServerIT.ask(leads).equals("1"));
+      UnitTest.until(() -> ServerIT.ask(leads).equals("1"));
       program.interrupt();
-      ServerIT.eventually(() -> ServerIT.ask(leads).equals("0") && !program.isAlive());
+      UnitTest.until(() -> ServerIT.ask(leads).equals("0") && !program.isAlive());
       assertEquals(false, end.isCompletedExceptionally());
     }
   }

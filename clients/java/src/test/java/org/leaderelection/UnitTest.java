@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.net.URL;
@@ -25,7 +26,6 @@ import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import java.util.stream.Stream;
@@ -38,7 +38,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.scheduling.support.CronExpression;
 
-@Timeout(60)
+@Timeout(300)
 class UnitTest {
   private final FakeDatabase database = new FakeDatabase();
   private volatile Throwable failure;
@@ -116,8 +116,13 @@ class UnitTest {
 
   @Test
   void t3ClockGoesOnInSuspension() throws Exception {
-    String uptime = Files.readString(Path.of("/proc/uptime"));
-    assertEquals(Double.parseDouble(uptime.split(" ")[0]), Clock.now(), 1);
+    double before = uptime();
+    double now = Clock.now();
+    assertTrue(before <= now && now <= uptime());
+  }
+
+  private static double uptime() throws IOException {
+    return Double.parseDouble(Files.readString(Path.of("/proc/uptime")).split(" ")[0]);
   }
 
   private static void await(CountDownLatch end) {
@@ -131,7 +136,6 @@ class UnitTest {
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void t4ErrorCallbackThatHangsOrFails(boolean fails) throws Exception {
-    CountDownLatch cancelled = new CountDownLatch(2);
     CountDownLatch end = new CountDownLatch(1);
     election.onError(
         error -> {
@@ -146,14 +150,10 @@ class UnitTest {
             Thread.sleep(60_000);
           } finally {
             database.lost = false;
-            cancelled.countDown();
+            if (elector.terms() == 2) elector.stop();
           }
         };
-    Thread run = new Thread(() -> elector.run(job));
-    run.start();
-    assertTrue(cancelled.await(20, TimeUnit.SECONDS));
-    elector.stop();
-    run.join(20_000);
+    ends(run(elector, job));
     assertEquals(Elector.State.STOPPED, elector.state());
     assertEquals(2, elector.errors());
     end.countDown();
@@ -168,8 +168,8 @@ class UnitTest {
     return run;
   }
 
-  private static void ends(Thread run) throws InterruptedException {
-    run.join(10_000);
+  static void ends(Thread run) throws InterruptedException {
+    run.join(60_000);
     assertFalse(run.isAlive());
   }
 
@@ -222,7 +222,7 @@ class UnitTest {
         () -> {
           throw new IllegalStateException("the library's");
         });
-    Term term = cancelled.get(10, TimeUnit.SECONDS);
+    Term term = cancelled.get();
     assertFalse(term.isLeading());
     ends(run);
     assertEquals("the library's", failure.getMessage());
@@ -325,7 +325,7 @@ class UnitTest {
         };
     Elector elector = election.build().newElector();
     Thread run = run(elector, UnitTest::sleep);
-    until(() -> elector.errors() == 2);
+    until(() -> elector.errors() >= 2);
     elector.stop();
     ends(run);
     assertNull(failure);
@@ -342,7 +342,7 @@ class UnitTest {
     Elector elector =
         election.heartbeat(Duration.ofSeconds(1)).build().newElector(); // opens in 1/3 s
     Thread run = run(elector, UnitTest::sleep);
-    until(() -> elector.errors() == 2);
+    until(() -> elector.errors() >= 2);
     elector.stop();
     ends(run);
     assertEquals(0, database.closed.get());
@@ -386,7 +386,7 @@ class UnitTest {
         };
     Elector elector = election.build().newElector();
     Thread run = run(elector, election.build().every(Duration.ofSeconds(1), task));
-    until(() -> database.aborted.get() == 1);
+    until(() -> database.aborted.get() >= 1);
     elector.stop();
     ends(run);
   }
@@ -421,7 +421,7 @@ class UnitTest {
           return null;
         };
     Thread run = run(election.build().newElector(), UnitTest::sleep);
-    until(() -> database.opened.get() == 3);
+    until(() -> database.opened.get() >= 3);
     run.interrupt();
     ends(run);
     assertEquals(ErrorKind.EXTENSION, ((PermanentException) failure).kind());
@@ -521,9 +521,9 @@ class UnitTest {
   }
 
   static void until(Callable<Boolean> condition) throws Exception {
-    long until = System.nanoTime() + 10_000_000_000L;
+    long until = System.nanoTime() + 60_000_000_000L;
     while (!condition.call()) {
-      assertTrue(System.nanoTime() < until, "not within 10 s");
+      assertTrue(System.nanoTime() < until, "not within 60 s");
       Thread.sleep(20);
     }
   }
