@@ -11,6 +11,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import javax.sql.DataSource;
@@ -192,8 +193,8 @@ final class Jdbc {
    */
   synchronized void close() {
     closed = true;
-    thread.shutdownNow(); // also ends a wait for a pool's connection
     if (connection != null) cut(connection);
+    thread.shutdownNow(); // also ends a wait for a pool's connection
   }
 
   /**
@@ -227,18 +228,26 @@ final class Jdbc {
   }
 
   static void cut(Connection connection) {
-    Runnable cut =
-        () -> {
-          try (connection) {
-            connection.abort(Runnable::run);
-          } catch (Throwable e) {
-            // it has ended already
-          }
-        };
     try {
-      daemon("close", cut).start();
+      daemon("close", () -> tryToCut(connection)).start();
     } catch (OutOfMemoryError e) { // there can be no thread now
-      cut.run();
+      tryToCut(connection);
+    }
+  }
+
+  /** Cuts a connection, for which there can be too little memory for a while. */
+  private static void tryToCut(Connection connection) {
+    try (connection) {
+      for (int tries = 0; tries < 10; tries++) {
+        try {
+          connection.abort(Runnable::run);
+          return;
+        } catch (OutOfMemoryError e) {
+          LockSupport.parkNanos(1_000_000_000);
+        }
+      }
+    } catch (Throwable e) {
+      // it has ended already
     }
   }
 }

@@ -58,6 +58,7 @@ final class FakeDatabase {
                   case "close" -> type == Connection.class ? closed.incrementAndGet() : null;
                   case "abort" -> {
                     recorded.clear();
+                    asking.ask("abort");
                     yield aborted.incrementAndGet();
                   }
                   case "commit" -> asking.ask("commit");

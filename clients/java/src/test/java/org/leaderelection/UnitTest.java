@@ -231,6 +231,19 @@ class UnitTest {
     until(() -> database.closed.get() >= database.opened.get());
   }
 
+  @Test
+  void cutWithoutMemory() throws Exception {
+    AtomicInteger tries = new AtomicInteger();
+    database.asking =
+        sql -> {
+          if (tries.incrementAndGet() < 3) throw new OutOfMemoryError("none is left");
+          return null;
+        };
+    Jdbc.cut(database.source().getConnection());
+    until(() -> database.aborted.get() == 1);
+    assertEquals(3, tries.get());
+  }
+
   @ParameterizedTest
   @ValueSource(strings = {"elected", "job", "ousted"})
   void closeFromWithin(String where) throws Exception {
