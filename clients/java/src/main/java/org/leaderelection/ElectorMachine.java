@@ -231,6 +231,7 @@ final class ElectorMachine extends Machine {
         lose(new LostException(ErrorKind.LOST, term, null));
       }
     } finally {
+      if (!inTerm()) phase = Phase.STOPPED; // else it is when the job has returned
       super.abandon();
     }
   }

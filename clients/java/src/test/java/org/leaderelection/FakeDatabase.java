@@ -23,6 +23,7 @@ final class FakeDatabase {
   private volatile long clock;
   volatile Callable<?> opening = () -> null;
   volatile Asking asking = sql -> null;
+  volatile Object token = 7L;
   final AtomicInteger opened = new AtomicInteger();
   final AtomicInteger closed = new AtomicInteger();
   final AtomicInteger aborted = new AtomicInteger();
@@ -84,8 +85,7 @@ final class FakeDatabase {
     if (sql.startsWith("SELECT le_once") && column == 1) return recorded.add(sql);
     if (sql.contains("txid_current")) return 9L;
     if (sql.startsWith("SELECT clock")) return column == 1 ? new Timestamp(clock += 1000) : null;
-    if (sql.contains("le_lease")) return column == 1 ? (Object) 7L : "e";
-    if (sql.startsWith("CALL")) return column == 1 ? (Object) 7L : "e";
+    if (sql.contains("le_lease") || sql.startsWith("CALL")) return column == 1 ? token : "e";
     return column == 1 && !sql.startsWith("SELECT pg_backend_pid") ? (Object) !lost : (Object) 11;
   }
 }

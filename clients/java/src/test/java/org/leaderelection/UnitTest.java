@@ -231,6 +231,17 @@ class UnitTest {
     until(() -> database.closed.get() >= database.opened.get());
   }
 
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void answerOfAnotherType(boolean lease) throws Exception {
+    if (lease) election.ttl(Duration.ofSeconds(6));
+    database.token = "7";
+    Elector elector = election.build().newElector();
+    assertThrows(ClassCastException.class, () -> elector.run(UnitTest::sleep));
+    assertEquals(Elector.State.STOPPED, elector.state());
+    assertEquals(Elector.Health.STOPPED, elector.health());
+  }
+
   @Test
   void cutWithoutMemory() throws Exception {
     AtomicInteger tries = new AtomicInteger();
