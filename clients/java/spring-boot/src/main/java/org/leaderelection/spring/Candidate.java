@@ -1,6 +1,7 @@
 package org.leaderelection.spring;
 
 import java.lang.System.Logger.Level;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
 import java.util.concurrent.CountDownLatch;
@@ -65,11 +66,17 @@ final class Candidate {
     working.forEach(Thread::interrupt);
     while (!working.isEmpty()) {
       try {
-        wait();
+        wait(1000);
+        working.removeIf(Candidate::waitsForExit);
       } catch (InterruptedException e) {
         // the work was told already
       }
     }
+  }
+
+  /** Returns whether a thread waits for the end of the application, and so for the elector. */
+  private static boolean waitsForExit(Thread thread) {
+    return Arrays.toString(thread.getStackTrace()).contains("java.lang.Runtime.exit(");
   }
 
   /** Does the work if this application leads. */

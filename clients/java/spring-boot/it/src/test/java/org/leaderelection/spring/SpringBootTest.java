@@ -9,18 +9,22 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.binder.MeterBinder;
 import java.net.URI;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.leaderelection.Elector;
@@ -177,16 +181,35 @@ class SpringBootTest {
     }
   }
 
-  private State begin(Class<?> type, String... properties) {
+  /** A program whose method ends it. */
+  @Configuration
+  @EnableAutoConfiguration
+  static class Exits {
+    @LeaderOnly("${election}")
+    void exit() {
+      System.exit(7);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+      SpringApplicationBuilder application = new SpringApplicationBuilder(Exits.class);
+      Exits bean = application.web(WebApplicationType.NONE).run(arguments).getBean(Exits.class);
+      for (; ; Thread.sleep(20)) bean.exit();
+    }
+  }
+
+  private static String url() {
     String url = System.getenv("DATABASE_URL");
     assumeTrue(url != null, "DATABASE_URL is not set");
     URI uri = URI.create(url);
-    String jdbc =
-        uri.getHost() + ":" + uri.getPort() + uri.getPath() + "?user=" + uri.getUserInfo();
+    String address = uri.getHost() + ":" + uri.getPort() + uri.getPath();
+    return "spring.datasource.url=jdbc:postgresql://" + address + "?user=" + uri.getUserInfo();
+  }
+
+  private State begin(Class<?> type, String... properties) {
     ConfigurableApplicationContext copy =
         new SpringApplicationBuilder(type)
             .web(WebApplicationType.NONE)
-            .properties("spring.datasource.url=jdbc:postgresql://" + jdbc, "election=" + NAME)
+            .properties(url(), "election=" + NAME)
             .properties("spring.datasource.hikari.maximum-pool-size=4")
             .properties(properties)
             .run();
@@ -318,6 +341,21 @@ class SpringBootTest {
     begun.await();
     elections.stop();
     told.get();
+  }
+
+  @Test
+  void exitInAMethod(@TempDir Path folder) throws Exception {
+    String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+    ProcessBuilder program = new ProcessBuilder(java, Exits.class.getName(), "--" + url());
+    program.command().add("--election=" + NAME);
+    program.command().add("--spring.lifecycle.timeout-per-shutdown-phase=1h");
+    program.environment().put("CLASSPATH", System.getProperty("java.class.path"));
+    Path output = folder.resolve("output");
+    Process process = program.redirectErrorStream(true).redirectOutput(output.toFile()).start();
+    boolean ended = process.waitFor(120, TimeUnit.SECONDS);
+    process.destroyForcibly();
+    assertTrue(ended, Files.readString(output));
+    assertEquals(7, process.exitValue());
   }
 
   @Test
