@@ -6,6 +6,7 @@ import io.micrometer.core.instrument.FunctionCounter;
 import io.micrometer.core.instrument.Gauge;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.binder.MeterBinder;
+import java.util.function.BiConsumer;
 import java.util.function.ToDoubleFunction;
 import javax.sql.DataSource;
 import org.leaderelection.Elector;
@@ -97,6 +98,18 @@ public class LeaderElectionAutoConfiguration {
     }
   }
 
+  private static void tell(
+      LeaderElections elections, BiConsumer<String, Object> detail, Runnable down) {
+    elections
+        .electors()
+        .forEach(
+            (name, elector) -> {
+              Elector.Health health = elector.health();
+              detail.accept(name, health.toString());
+              if (!health.isHealthy()) down.run();
+            });
+  }
+
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(name = "org.springframework.boot.actuate.health.HealthIndicator")
   @ConditionalOnExpression(HEALTH)
@@ -107,13 +120,7 @@ public class LeaderElectionAutoConfiguration {
         LeaderElections elections) {
       return () -> {
         var health = org.springframework.boot.actuate.health.Health.up();
-        elections
-            .electors()
-            .forEach(
-                (name, elector) -> {
-                  health.withDetail(name, elector.health().toString());
-                  if (!elector.health().isHealthy()) health.down();
-                });
+        tell(elections, health::withDetail, health::down);
         return health.build();
       };
     }
@@ -129,13 +136,7 @@ public class LeaderElectionAutoConfiguration {
         LeaderElections elections) {
       return () -> {
         var health = org.springframework.boot.health.contributor.Health.up();
-        elections
-            .electors()
-            .forEach(
-                (name, elector) -> {
-                  health.withDetail(name, elector.health().toString());
-                  if (!elector.health().isHealthy()) health.down();
-                });
+        tell(elections, health::withDetail, health::down);
         return health.build();
       };
     }
