@@ -5,9 +5,6 @@ import static java.util.Objects.requireNonNull;
 import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.Optional;
-import java.util.concurrent.Callable;
-import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -140,23 +137,6 @@ public final class Elector extends Run {
   @SuppressWarnings("unchecked")
   static <E extends Throwable> E unchecked(Throwable error) throws E {
     throw (E) error;
-  }
-
-  /**
-   * Calls the job once, if this elector is elected within a time, as {@link #tryRun} does.
-   *
-   * @param <T> the type of the result
-   * @param wait for how long it campaigns; {@link Duration#ZERO} for one attempt
-   * @param job what the leader does
-   * @return what the job has returned; empty if it has not run, or has returned null
-   * @throws Exception as tryRun
-   */
-  public <T> Optional<T> tryCall(Duration wait, Callable<? extends @Nullable T> job)
-      throws Exception {
-    requireNonNull(job, "job");
-    AtomicReference<@Nullable T> value = new AtomicReference<>();
-    tryRun(wait, term -> value.set(job.call()));
-    return Optional.ofNullable(value.get());
   }
 
   /**

@@ -22,7 +22,6 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
-import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -63,7 +62,6 @@ class UnitTest {
     Elector elector = LeaderElection.of(source, "e").newElector();
     assertThrows(NullPointerException.class, () -> elector.run(null));
     assertThrows(NullPointerException.class, () -> elector.tryRun(null, term -> {}));
-    assertThrows(NullPointerException.class, () -> elector.tryCall(Duration.ZERO, null));
     assertEquals(0, database.opened.get());
   }
 
@@ -295,9 +293,6 @@ class UnitTest {
     if (lease) election.ttl(Duration.ofSeconds(6));
     Duration forEver = ChronoUnit.FOREVER.getDuration();
     assertTrue(election.build().newElector().tryRun(forEver, term -> {}));
-    Callable<Integer> job = () -> 1;
-    Optional<Number> one = election.build().newElector().tryCall(forEver, job);
-    assertEquals(1, one.get());
   }
 
   @ParameterizedTest
