@@ -270,12 +270,8 @@ final class ElectorMachine extends Machine {
     disconnect();
     if (over instanceof PermanentException) end(over);
     else if (stopping || once) end(null);
-    else pause(pauseAfter(reason));
-  }
-
-  private double pauseAfter(@Nullable Reason reason) {
-    if (reason == Reason.JOB_RETURNED) return 0.5 + world.random() / 2;
-    return reason == Reason.JOB_FAILED ? backoff(60, crashes++) : backoff(15, failures);
+    else if (reason == Reason.JOB_RETURNED) pause(0.5 + world.random() / 2);
+    else pause(reason == Reason.JOB_FAILED ? backoff(60, crashes++) : backoff(15, failures));
   }
 
   @Override

@@ -95,7 +95,8 @@ public final class LeaderElection {
    */
   public Job every(Duration interval, Task task) {
     check(interval.compareTo(SECOND) >= 0, "interval must be at least 1 s");
-    return every(Every.multiples(interval), interval, task);
+    requireNonNull(task, "task");
+    return new Every(options.dataSource, Every.multiples(interval), interval, task);
   }
 
   /**
@@ -107,14 +108,8 @@ public final class LeaderElection {
    * @return the job for {@link Elector#run}
    */
   public Job every(Function<? super Instant, ? extends @Nullable Instant> schedule, Task task) {
-    return every(requireNonNull(schedule, "schedule"), (Duration) null, task);
-  }
-
-  private Job every(
-      Function<? super Instant, ? extends @Nullable Instant> schedule,
-      @Nullable Duration interval,
-      Task task) {
-    return new Every(options.dataSource, schedule, interval, requireNonNull(task, "task"));
+    requireNonNull(task, "task");
+    return new Every(options.dataSource, requireNonNull(schedule, "schedule"), null, task);
   }
 
   /**
@@ -322,10 +317,11 @@ public final class LeaderElection {
   }
 
   private static void checkBytes(String what, @Nullable String text, int most) {
-    int length = text == null ? 1 : text.getBytes(UTF_8).length;
-    boolean good = text == null || text.indexOf('\0') < 0 && length >= 1 && length <= most;
+    if (text == null) return;
+    int length = text.getBytes(UTF_8).length;
     // each half of a surrogate pair would become the same character
-    good &= text == null || UTF_8.newEncoder().canEncode(text);
+    boolean good = UTF_8.newEncoder().canEncode(text) && text.indexOf('\0') < 0;
+    good &= length >= 1 && length <= most;
     check(good, what + " must have 1 to " + most + " bytes in UTF-8, none of them zero");
   }
 
