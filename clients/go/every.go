@@ -36,7 +36,12 @@ func (i Interval) Next(last time.Time) time.Time {
 	if d <= 0 {
 		return time.Time{}
 	}
-	return epoch.Add((last.Sub(epoch)/d + 1) * d)
+	past := last.Sub(epoch)
+	count := past / d
+	if past%d < 0 {
+		count-- // before 2000
+	}
+	return epoch.Add((count + 1) * d)
 }
 
 // InZone makes a [Schedule] of one of times of the day, which is asked, as if it

@@ -62,6 +62,15 @@ func TestT1WrongOption(t *testing.T) {
 	}
 }
 
+// The multiples of an interval are those before 2000, too.
+func TestMultiples(t *testing.T) {
+	for last, want := range map[time.Duration]time.Duration{-121: -120, -120: -60, -61: -60, -60: 0, -59: 0, -1: 0, 0: 60, 59: 60, 60: 120} {
+		if next := Interval(time.Minute).Next(epoch.Add(last * time.Second)); !next.Equal(epoch.Add(want * time.Second)) {
+			t.Error(last, next)
+		}
+	}
+}
+
 // at is a schedule of a time of each day, in UTC.
 func at(hour, minute int) Schedule {
 	since := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute
