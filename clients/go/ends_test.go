@@ -2,6 +2,7 @@ package leaderelection
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -175,7 +176,7 @@ func TestEndsOfConnect(t *testing.T) {
 		all[name] = end
 	}
 	for name, end := range all {
-		for _, hook := range []string{"BeforeConnect", "DialFunc", "lease"} {
+		for _, hook := range []string{"BeforeConnect", "DialFunc", "DialFunc, typed", "lease"} {
 			if hook == "lease" && panics(func() error {
 				if name != "hangs" {
 					return end()
@@ -196,6 +197,8 @@ func TestEndsOfConnect(t *testing.T) {
 					config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return end() }
 				case "DialFunc":
 					config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, end() }
+				case "DialFunc, typed":
+					config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) { return (*tls.Conn)(nil), end() }
 				}
 				pool, err := pgxpool.NewWithConfig(context.Background(), config)
 				if err != nil {

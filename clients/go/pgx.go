@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"sync"
 	"time"
 
@@ -110,7 +111,8 @@ func (l *link) connect() (err error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
-		} else if conn == nil { // panics in goroutines of pgx would follow
+		} else if v := reflect.ValueOf(conn); v.Kind() == reflect.Invalid || v.Kind() == reflect.Pointer && v.IsNil() {
+			// panics in goroutines of pgx would follow
 			return nil, errors.New("DialFunc has returned no connection")
 		}
 		s := &socket{Conn: conn}
