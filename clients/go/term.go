@@ -3,6 +3,7 @@ package leaderelection
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"regexp"
 	"sync"
@@ -104,9 +105,9 @@ func (t sqlTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 // Guard lets a transaction commit only as long as the term runs. If the term is
 // over, Guard or the commit returns the server's error, with the code LE001: by
-// pgx a [pgconn.PgError]. Guard returns [pgx.ErrTxClosed] if a transaction of pgx has ended, also
-// by a statement, and [sql.ErrTxDone] if one of database/sql was committed or
-// rolled back. Test with [errors.As] and [errors.Is].
+// pgx a [pgconn.PgError]. If the transaction has ended, also by a statement such
+// as COMMIT, Guard returns [pgx.ErrTxClosed], or by database/sql [sql.ErrTxDone].
+// Test with [errors.As] and [errors.Is].
 func (t *Term) Guard(ctx context.Context, tx Tx) error {
 	return t.in(ctx, tx, query{`SELECT le_assert_leader($1::text, $2::bigint)`, []any{t.election, t.token}, []any{new(string)}})
 }
@@ -121,12 +122,24 @@ func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err 
 	return first, err
 }
 
-// in runs a statement in a transaction, unless another statement has ended that.
+// in runs a statement in a transaction, unless another statement has ended
+// that: pgx knows it, and elsewhere, two statements would begin at two times.
 func (t *Term) in(ctx context.Context, tx Tx, q query) error {
-	if c, ok := tx.(interface{ Conn() *pgx.Conn }); ok && c.Conn().PgConn().TxStatus() == 'I' {
-		return fmt.Errorf("%w: each statement would commit by itself", pgx.ErrTxClosed)
+	var began string
+	c, ok := tx.(interface{ Conn() *pgx.Conn })
+	if ok && c.Conn().PgConn().TxStatus() == 'I' {
+		return fmt.Errorf("%w: no transaction is open there", pgx.ErrTxClosed)
+	} else if ok {
+		return q.ask(ctx, t.elector.opt, tx)
+	} else if err := (query{`SELECT extract(epoch FROM now())::text`, nil, []any{&began}}).ask(ctx, t.elector.opt, tx); err != nil {
+		return err
 	}
-	return q.ask(ctx, t.elector.opt, tx)
+	q.sql += " WHERE extract(epoch FROM now())::text = '" + began + "'"
+	err := q.ask(ctx, t.elector.opt, tx)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = fmt.Errorf("%w: no transaction is open there", sql.ErrTxDone)
+	}
+	return err
 }
 
 // Proclaim publishes a value until the term ends: at once, also in a

@@ -176,6 +176,44 @@ func TestS10S11Transactions(t *testing.T) {
 	}
 }
 
+// A transaction that a statement has ended is refused. The first statement of one is not, see
+// TestS10S11Transactions.
+func TestS11EndedByAStatement(t *testing.T) {
+	pool := open(t, "")
+	elector, err := leaderelection.New(pool, fmt.Sprint("ended", time.Now().UnixNano()), &leaderelection.Options{TTL: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ran, err := elector.TryRun(ctx, 0, func(_ context.Context, term *leaderelection.Term) error {
+		for name, in := range map[string]way{
+			"pgx":         ofPgx(pool),
+			"SQL, pgx":    ofSQL(openSQL(t, "pgx")),
+			"SQL, simple": ofSQL(stdlib.OpenDBFromPool(open(t, "simple_protocol"))),
+			"SQL, pq":     ofSQL(openSQL(t, "postgres")),
+			"GORM":        ofGORM(openGORM(t, pool, gorm.Config{})),
+		} {
+			for call, fenced := range map[string]func(leaderelection.Tx) error{
+				"guard": func(tx leaderelection.Tx) error { return term.Guard(ctx, tx) },
+				"once":  func(tx leaderelection.Tx) error { _, err := term.Once(ctx, tx, time.Now()); return err },
+			} {
+				err := in(func(tx transaction) error { return errors.Join(tx.exec("COMMIT"), fenced(tx.Tx)) })
+				ended := errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone)
+				if !ended || !strings.Contains(err.Error(), "no transaction is open there") {
+					t.Error(name, call, err)
+				}
+			}
+		}
+		var recorded int
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM le_once_done WHERE name = $1", term.Election()).Scan(&recorded)
+		if recorded > 0 {
+			t.Error(recorded)
+		}
+		return err
+	}); !ran || err != nil {
+		t.Error(ran, err)
+	}
+}
+
 // What GORM has beside a transaction is none.
 func TestS11GORM(t *testing.T) {
 	for _, config := range []gorm.Config{{}, {PrepareStmt: true}, {SkipDefaultTransaction: true}} {
