@@ -448,7 +448,10 @@ async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Erro
             .into(),
         _ => return error,
     };
-    let ask = || within(5.0, async { server.open().await?.ask(&sql).await });
+    let ask = || async {
+        let asked = within(5.0, async { server.open().await?.ask(&sql).await });
+        caught(asked).await.and_then(|row| row)
+    };
     let (mut row, mut tries) = (ask().await, 1);
     let ended = |row: &Result<Row, Error>| matches!(row, Err(failed) if failed.sqlstate.is_some());
     // expel can run in the session that it ends, or in one that another elector ends

@@ -407,8 +407,8 @@ struct Seen {
     term: Mutex<Option<Term>>,
     closed_while_leading: AtomicBool,
     answers: AtomicBool,
-    /// A statement fails before it has to wait.
-    refuses: AtomicBool,
+    /// The SQLSTATE with which a bid fails before it has to wait.
+    refuses: Mutex<Option<&'static str>>,
     /// A task is recorded as done.
     done: AtomicBool,
     /// What panics once.
@@ -438,11 +438,15 @@ impl run::Sealed for Fake {}
 
 impl Query for Fake {
     async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
-        let bid = sql.contains("le_campaign") || sql.contains("le_lease");
-        if self.0.refuses.load(SeqCst) {
-            return Err(Error::server("42501", "permission denied", None, None));
+        let bid = ["le_campaign", "le_lease", "le_observe"].iter().any(|name| sql.contains(name));
+        let refused = *self.0.refuses.lock().unwrap();
+        if let Some(sqlstate) = refused.filter(|_| bid) {
+            return Err(Error::server(sqlstate, "refused", None, None));
         }
         self.may_panic(if bid { "bid" } else { "ask" });
+        if sql.contains("pg_proc") {
+            self.may_panic("explain");
+        }
         if sql.starts_with("SELECT extract") {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             return Ok(vec![Some(time.as_secs_f64().to_string()), None]);
@@ -881,11 +885,29 @@ async fn refused_at_once() {
     for _ in 0..20 {
         let fake = Fake::default();
         fake.0.answers.store(true, SeqCst);
-        fake.0.refuses.store(true, SeqCst);
+        *fake.0.refuses.lock().unwrap() = Some("42501");
         let elector = Elector::new(fake, Options::new("e").ttl(Duration::from_secs(6))).unwrap();
         let job = |_| async { Ok::<_, BoxError>(()) };
         let refused = elector.try_run(Duration::ZERO, job).await;
         assert_eq!(refused.unwrap_err().kind, ErrorKind::Privilege);
+    }
+}
+
+/// A panic of what opens a connection does not keep a permanent error from being returned.
+#[tokio::test]
+async fn ends_of_an_explanation() {
+    for follows in [false, true] {
+        let fake = Fake::default();
+        fake.0.answers.store(true, SeqCst);
+        *fake.0.refuses.lock().unwrap() = Some("42883");
+        *fake.0.panics.lock().unwrap() = "explain";
+        let error = if follows {
+            crate::follow(fake, Options::new("e")).unwrap().recv().await.unwrap().unwrap_err()
+        } else {
+            let elector = Elector::new(fake, Options::new("e")).unwrap();
+            elector.run(|_| std::future::ready(Ok::<_, BoxError>(()))).await.unwrap_err()
+        };
+        assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Extension, "refused"));
     }
 }
 
