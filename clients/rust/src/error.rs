@@ -49,7 +49,7 @@ words! {
         Timeout "timeout",
         /// The server or the pool has given no connection in time.
         NoConnection "no-connection",
-        /// A connection could not be opened, or has ended.
+        /// A connection could not be opened, or has ended, or a statement has ended a transaction.
         Broken "broken",
         /// Leadership is lost.
         Lost "lost",

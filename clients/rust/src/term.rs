@@ -1,7 +1,7 @@
 //! What a job is given.
 
 use crate::elector::{Event, Machine};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::options::{literal, quote};
 use crate::run::{Query, Row, Transaction};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -80,7 +80,7 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the term is over, and with the
+    /// Fails with [`ErrorKind::Lost`] if the term is over, and with the
     /// server's error if the value is too long.
     pub async fn proclaim(&self, connection: &mut impl Query, value: &str) -> Result<(), Error> {
         let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
@@ -93,7 +93,8 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// Fails with the server's error LE001 if the term is over.
+    /// Fails with the server's error LE001 if the term is over, and with
+    /// [`ErrorKind::Broken`] if a statement such as COMMIT has ended the transaction.
     ///
     /// A connection, which commits each statement by itself, does not compile:
     ///
@@ -103,7 +104,7 @@ impl Term {
     /// }
     /// ```
     pub async fn guard(&self, transaction: &mut impl Transaction) -> Result<(), Error> {
-        transaction.ask(&self.guard_sql()).await.map(drop)
+        ask_within(transaction, self.guard_sql()).await.map(drop)
     }
 
     /// Return the statement of [`Term::guard`], without parameters, for a transaction of another
@@ -118,11 +119,11 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// Fails with the server's error LE001 if the term is over.
+    /// Fails as [`Term::guard`] does.
     pub async fn once(
         &self, transaction: &mut impl Transaction, due: SystemTime,
     ) -> Result<bool, Error> {
-        transaction.ask(&self.once_sql(due)).await.map(|row| is_true(&row))
+        ask_within(transaction, self.once_sql(due)).await.map(|row| is_true(&row))
     }
 
     /// Return the statement of [`Term::once`], without parameters, for a transaction of another
@@ -149,6 +150,14 @@ impl Term {
         let until = if times.expired { f64::NEG_INFINITY } else { times.confirmed };
         times.beaten.map_or(until, |beaten| beaten.min(until))
     }
+}
+
+/// Run a statement that does nothing where no transaction is open: the one that a statement of the
+/// simple protocol has for itself begins at the same time.
+async fn ask_within(transaction: &mut impl Transaction, sql: String) -> Result<Row, Error> {
+    let row = transaction.ask(&format!("{sql} WHERE now() <> statement_timestamp()")).await?;
+    let ended = || Error::new(ErrorKind::Broken, "no transaction is open there");
+    (!row.is_empty()).then_some(row).ok_or_else(ended)
 }
 
 /// Return whether an answer is true.

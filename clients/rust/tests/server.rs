@@ -45,6 +45,8 @@ trait Connect: Copy + Send + Sync + 'static {
     fn once(
         self, url: &str, term: Term, due: SystemTime, commit: bool,
     ) -> impl Future<Output = Result<bool, BoxError>> + Send;
+    /// Return the errors of guard and once in a transaction that a statement has ended.
+    fn ended(self, url: &str, term: Term) -> impl Future<Output = [Error; 2]> + Send;
     /// Publish a value, on a connection or in a transaction, and commit.
     fn proclaim(
         self, url: &str, term: &Term, value: &str, begin: bool,
@@ -106,6 +108,14 @@ impl Connect for Sqlx {
         Ok(first)
     }
 
+    async fn ended(self, url: &str, term: Term) -> [Error; 2] {
+        let mut transaction = self.to(url).begin().await.unwrap();
+        sqlx::raw_sql("COMMIT").execute(&mut *transaction).await.unwrap();
+        let guarded = term.guard(&mut transaction).await;
+        let first = term.once(&mut transaction, SystemTime::now()).await;
+        [guarded.unwrap_err(), first.unwrap_err()]
+    }
+
     async fn proclaim(self, url: &str, term: &Term, value: &str, begin: bool) -> Result<(), Error> {
         let pool = self.to(url);
         if !begin {
@@ -164,6 +174,15 @@ impl Connect for TokioPostgres {
             transaction.commit().await?;
         }
         Ok(first)
+    }
+
+    async fn ended(self, url: &str, term: Term) -> [Error; 2] {
+        let mut client = admin(url).await;
+        let mut transaction = client.transaction().await.unwrap();
+        transaction.batch_execute("COMMIT").await.unwrap();
+        let guarded = term.guard(&mut transaction).await;
+        let first = term.once(&mut transaction, SystemTime::now()).await;
+        [guarded.unwrap_err(), first.unwrap_err()]
     }
 
     async fn proclaim(self, url: &str, term: &Term, value: &str, begin: bool) -> Result<(), Error> {
@@ -636,6 +655,12 @@ async fn s11<C: Connect>(connect: C) {
             );
             assert_eq!(ask(&admin, &done).await.unwrap(), micros.to_string());
         }
+        let recorded = format!("SELECT due FROM le_once_done WHERE token = {}", term.token());
+        let before = ask(&admin, &recorded).await;
+        for error in connect.ended(&direct, term.clone()).await {
+            assert_eq!(error.message(), "no transaction is open there");
+        }
+        assert_eq!(ask(&admin, &recorded).await, before);
         run.stop().await;
         let error = connect.once(&direct, term.clone(), SystemTime::now(), true).await.unwrap_err();
         let error = error.downcast::<Error>().unwrap();
