@@ -58,12 +58,10 @@ var causes = map[string]Cause{"42883": CauseExtension, "42P01": CauseExtension, 
 // permanent returns the cause of the permanent error that an SQLSTATE of a bid
 // is, or none.
 func permanent(code string) Cause {
-	if cause, ok := causes[code]; ok {
-		return cause
-	} else if strings.HasPrefix(code, "22") || strings.HasPrefix(code, "42") {
-		return CauseArgument
+	if strings.HasPrefix(code, "22") || strings.HasPrefix(code, "42") {
+		return cmp.Or(causes[code], CauseArgument)
 	}
-	return ""
+	return causes[code]
 }
 
 // serverError returns the error of the server that an error is, or an empty one.
@@ -96,30 +94,20 @@ func (o *Options) conclude(pool *pgxpool.Pool, election string, err error) error
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	ask := func(q query) error { // hooks of the pool can end in any way
-		answer := make(chan error, 1)
-		go func() { answer <- caught(func() error { return q.ask(ctx, o, pool) }) }()
-		select {
-		case err := <-answer:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	// hooks of the pool can hang
+	ask := func(q query) error { return within(ctx, func() error { return q.ask(ctx, o, pool) }) }
 	switch end.Cause {
 	case CausePooler:
 		end.Err = errPooler
 		expel := query{`SELECT pg_terminate_backend(pid) FROM le_leaders WHERE identity = $2::text
-			AND name = ANY(CASE WHEN $3::int > 0 THEN le_seats($1::text, $3::int) ELSE ARRAY[$1::text] END)`,
-			[]any{election, o.Identity, o.Seats}, []any{nil}}
+			AND name = ANY(CASE WHEN $3::int > 0 THEN le_seats($1::text, $3::int) ELSE ARRAY[$1::text] END)`, []any{election, o.Identity, o.Seats}, []any{nil}}
 		for tries := 0; tries < 10 && serverError(ask(expel)).Code != ""; tries++ {
 			// it can run in the session that it ends, or in one that another elector ends
 		}
 	case CauseExtension:
 		var schema, database *string
 		failed := ask(query{`SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
-			WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1), current_database()`,
-			nil, []any{&schema, &database}})
+			WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1), current_database()`, nil, []any{&schema, &database}})
 		if failed == nil && schema == nil {
 			end.Err = fmt.Errorf("leader_election is not installed in database %q: run CREATE EXTENSION leader_election, or install the SQL edition (%w)", *database, end.Err)
 		} else if failed == nil && *schema != o.Schema {

@@ -38,14 +38,11 @@ func interval(d time.Duration) any {
 // A link asks one statement at a time, in the background: each on any
 // connection of the pool, or all on one of its own, whose end it notices.
 type link struct {
-	pool    *pgxpool.Pool
-	opt     *Options
-	own     bool
+	driver  *driver
 	life    context.Context
 	kill    context.CancelFunc // closes all sockets, also those of requests to cancel
-	broken  func(error)
-	mu      sync.Mutex // held while a statement is on its way; protects the rest
-	conn    *pgx.Conn  // its own
+	mu      sync.Mutex         // held while a statement is on its way; protects the rest
+	conn    *pgx.Conn          // its own
 	unwatch func()
 }
 
@@ -53,8 +50,8 @@ type link struct {
 func (l *link) ask(q query, begun func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.own {
-		return l.pool.AcquireFunc(l.life, func(conn *pgxpool.Conn) error {
+	if !l.driver.m.opens {
+		return l.driver.pool.AcquireFunc(l.life, func(conn *pgxpool.Conn) error {
 			begun()
 			err := l.on(l.life, conn.Conn(), q)
 			if err != nil {
@@ -80,23 +77,20 @@ func (l *link) on(ctx context.Context, conn *pgx.Conn, q query) error {
 	if conn.PgConn().TxStatus() != 'I' {
 		return errors.New("the connection is in a transaction, by a hook of the pool")
 	}
-	return q.ask(ctx, l.opt, conn)
+	return q.ask(ctx, l.driver.m.opt, conn)
 }
 
 // A socket is closed once, by pgx or with its link, and survives what that does.
 type socket struct {
 	net.Conn
-	once sync.Once
+	close func() error
 }
 
-func (s *socket) Close() (err error) {
-	s.once.Do(func() { err = caught(s.Conn.Close) })
-	return err
-}
+func (s socket) Close() error { return s.close() }
 
 // connect opens a connection with the configuration of the pool.
 func (l *link) connect() (err error) {
-	hooks := l.pool.Config()
+	hooks := l.driver.pool.Config()
 	config := hooks.ConnConfig
 	if hooks.BeforeConnect != nil {
 		if err = hooks.BeforeConnect(l.life, config); err != nil {
@@ -115,7 +109,7 @@ func (l *link) connect() (err error) {
 			// panics in goroutines of pgx would follow
 			return nil, errors.New("DialFunc has returned no connection")
 		}
-		s := &socket{Conn: conn}
+		s := &socket{conn, sync.OnceValue(func() error { return caught(conn.Close) })}
 		context.AfterFunc(l.life, func() { _ = s.Close() })
 		return s, nil
 	}
@@ -146,7 +140,11 @@ func (l *link) watch() {
 			return err
 		})
 		if ctx.Err() == nil {
-			l.broken(err)
+			l.driver.post(func() {
+				if l.driver.link == l {
+					l.driver.m.onBroken(err)
+				}
+			})
 		}
 	}()
 }
@@ -158,13 +156,10 @@ func (l *link) close() {
 	if !l.mu.TryLock() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	go func() { // a handler of the user's can hang
-		defer l.mu.Unlock()
+	defer l.mu.Unlock() // a statement can still come
+	if l.unwatch != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if l.unwatch != nil {
-			_ = caught(func() error { l.unwatch(); return l.conn.Close(ctx) })
-		}
-	}()
-	<-ctx.Done()
+		_ = within(ctx, func() error { l.unwatch(); return l.conn.Close(ctx) })
+	}
 }

@@ -80,16 +80,8 @@ func (d *driver) drive(ctx context.Context, begin func()) error {
 
 func (d *driver) ask(a action) {
 	if d.link == nil {
-		l := &link{pool: d.pool, opt: d.m.opt, own: d.m.opens}
-		l.life, l.kill = context.WithCancel(context.Background())
-		l.broken = func(err error) {
-			d.post(func() {
-				if d.link == l {
-					d.m.onBroken(err)
-				}
-			})
-		}
-		d.link = l
+		d.link = &link{driver: d}
+		d.link.life, d.link.kill = context.WithCancel(context.Background())
 	}
 	var r answer
 	l, q := d.link, d.query(a, &r)
@@ -173,7 +165,7 @@ func New(pool *pgxpool.Pool, election string, options *Options) (*Elector, error
 	if err != nil {
 		return nil, err
 	}
-	e := &Elector{opt: o}
+	e := &Elector{opt: o, cancel: func(error) {}}
 	w, query := sessionWay(o.Heartbeat), e.session
 	if o.TTL > 0 {
 		w, query = leaseWay(o.TTL), e.lease
@@ -253,16 +245,20 @@ func (e *Elector) act(a action) {
 	case "elected":
 		a.term.elector = e
 		e.reports.add(func() { e.opt.Logger.Info("elected", "term", a.term.election, "token", a.term.token) })
-		e.beside(func() { e.opt.OnElected(a.term) })
+		e.beside(context.Background(), func() error { e.opt.OnElected(a.term); return nil })
 	case "job":
-		e.begin(a.term)
+		// the state machine hears of a stop before the job does
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(e.ctx))
+		e.cancel = cancel
+		e.beside(ctx, func() error { e.result = e.job(ctx, a.term); return e.result })
 	case "cancel":
 		e.cancel(cmp.Or(a.err, context.Cause(e.ctx)))
 	case "ousted":
+		e.cancel(nil)
 		e.reports.add(func() {
 			e.opt.Logger.Info("ousted", "term", a.term.election, "token", a.term.token, "reason", a.reason)
 		})
-		e.beside(func() { e.opt.OnOusted(a.term, a.reason) })
+		e.beside(context.Background(), func() error { e.opt.OnOusted(a.term, a.reason); return nil })
 	case "error":
 		e.reports.add(func() {
 			if failure := caught(func() error { e.opt.OnError(a.err); return nil }); failure != nil {
@@ -272,21 +268,10 @@ func (e *Elector) act(a action) {
 	}
 }
 
-// begin starts the job. The state machine hears of a stop before the job does.
-func (e *Elector) begin(term *Term) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(e.ctx))
-	e.cancel = cancel
+// beside calls a callback or the job in the background.
+func (e *Elector) beside(ctx context.Context, f func() error) {
 	go func() {
-		err := caughtIn(ctx, func() error { e.result = e.job(ctx, term); return e.result })
-		cancel(nil)
-		e.post(func() { e.m.onReturned(err) })
-	}()
-}
-
-// beside calls a callback in the background.
-func (e *Elector) beside(f func()) {
-	go func() {
-		err := caught(func() error { f(); return nil })
+		err := caughtIn(ctx, f)
 		e.post(func() { e.m.onReturned(err) })
 	}()
 }
@@ -311,12 +296,9 @@ func caughtIn(ctx context.Context, f func() error) error {
 				err = fmt.Errorf("panic: %s\n%s", message(p), debug.Stack())
 			}
 		}()
-		failure := f()
-		if failure != nil {
-			limit()
-		}
-		told := ctx.Err() != nil && (errors.Is(failure, context.Canceled) || errors.Is(failure, context.Cause(ctx)))
-		if failure == nil || told {
+		if failure := f(); failure == nil {
+			err = nil
+		} else if limit(); ctx.Err() != nil && (errors.Is(failure, context.Canceled) || errors.Is(failure, context.Cause(ctx))) {
 			err = nil
 		} else {
 			err = caughtError{failure, message(failure), serverError(failure)}
@@ -335,6 +317,18 @@ type caughtError struct {
 
 func (e caughtError) Error() string { return e.text }
 func (e caughtError) Unwrap() error { return e.error }
+
+// within likewise calls a function, but does not wait for one that hangs.
+func within(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- caught(f) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // message returns the text of an error or a panic, or its type if it has none.
 func message(v any) (s string) {
