@@ -20,8 +20,7 @@ func (e *Elector) lease(a action, r *answer) query {
 		r.name = &a.term.election
 		return query{leaseSQL, []any{a.term.election, ttl, who, a.term.token}, []any{&r.token}}
 	case e.opt.Seats > 0:
-		return forSeats(e.opt.Seats, r, query{`CALL le_campaign($1::text, timeout => '0', ttl => $2::interval, identity => $3::text)`,
-			[]any{e.m.election, ttl, who}, []any{&r.token}})
+		return e.bid(`CALL le_campaign($1::text, timeout => '0', ttl => $2::interval, identity => $3::text)`, e.opt.TTL, r)
 	}
 	return query{leaseSQL, []any{e.m.election, ttl, who, nil}, []any{&r.token}}
 }

@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -18,12 +19,10 @@ const settings = `SELECT pg_backend_pid(),
 
 // sessionWay leads by a connection of its own, whose end is that of the term.
 func sessionWay(heartbeat time.Duration) way {
-	w := way{bid: "bid", opens: true, interval: time.Second, limit: 5 * time.Second, validity: 6 * time.Second, retry: never, round: 300 * time.Second}
-	if heartbeat > 0 {
-		w.interval, w.limit = min(w.interval, heartbeat/4), min(w.limit, heartbeat/3)
-	}
-	w.patience = w.limit
-	return w
+	heartbeat = cmp.Or(heartbeat, never)
+	limit := min(5*time.Second, heartbeat/3)
+	return way{bid: "bid", opens: true, interval: min(time.Second, heartbeat/4), validity: 6 * time.Second,
+		limit: limit, patience: limit, retry: never, round: 300 * time.Second}
 }
 
 // session returns a statement in session scope.
@@ -33,25 +32,25 @@ func (e *Elector) session(a action, r *answer) query {
 		return open(e.m.election, r)
 	case "bid":
 		sql := fmt.Sprintf(`CALL le_campaign($1::text, timeout => '%.3f s', heartbeat => $2::interval, identity => $3::text)`, a.wait.Seconds())
-		return forSeats(e.opt.Seats, r, query{sql, []any{e.m.election, interval(e.opt.Heartbeat), e.opt.Identity}, []any{&r.token}})
+		return e.bid(sql, e.opt.Heartbeat, r)
 	case "beat":
 		return query{`SELECT le_heartbeat($1::text), pg_backend_pid()`, []any{a.term.election}, []any{&r.leads, &r.pid}}
 	case "resign":
 		return query{`SELECT le_resign($1::text, identity => $2::text)`, []any{a.term.election, e.opt.Identity}, []any{&r.leads}}
 	}
-	return query{`SELECT le_am_leader($1::text, identity => $2::text), pg_backend_pid()`,
-		[]any{a.term.election, e.opt.Identity}, []any{&r.leads, &r.pid}}
+	return query{`SELECT le_am_leader($1::text, identity => $2::text), pg_backend_pid()`, []any{a.term.election, e.opt.Identity}, []any{&r.leads, &r.pid}}
 }
 
 func open(election string, r *answer) query {
 	return query{settings, []any{"leader_election: " + election}, []any{&r.pid, nil}}
 }
 
-// forSeats makes a bid one for any of the seats, if there are seats.
-func forSeats(seats int, r *answer, q query) query {
-	if seats > 0 {
+// bid returns a bid for the election, or for any of its seats.
+func (e *Elector) bid(sql string, length time.Duration, r *answer) query {
+	q := query{sql, []any{e.m.election, interval(length), e.opt.Identity}, []any{&r.token}}
+	if e.opt.Seats > 0 {
 		q.sql = strings.Replace(q.sql, "$1::text", "le_seats($1::text, $4::int)", 1)
-		q.args, q.into = append(q.args, seats), append(q.into, &r.name)
+		q.args, q.into = append(q.args, e.opt.Seats), append(q.into, &r.name)
 	}
 	return q
 }
