@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // TestConformance runs the cases of clients/conformance on the state machine.
@@ -169,7 +170,7 @@ func (w *world) begin(given []string) {
 				*lengths[name] = seconds(word)
 			}
 		}
-		if err := o.check(election); err != nil {
+		if err := o.check(new(pgxpool.Pool), election); err != nil {
 			option := strings.Fields(strings.TrimPrefix(err.Error(), "leaderelection: "))[0]
 			w.out = append(w.out, "0s refused "+strings.ToLower(strings.Replace(option, "StopTimeout", "stop_timeout", 1)))
 			return

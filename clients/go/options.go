@@ -64,9 +64,6 @@ type Options struct {
 
 // filled returns the options with their defaults, and an error if one is wrong.
 func (o *Options) filled(pool *pgxpool.Pool, election string) (*Options, error) {
-	if pool == nil {
-		return nil, errors.New("leaderelection: pool must not be nil")
-	}
 	f := *cmp.Or(o, &Options{})
 	f.Identity = cmp.Or(f.Identity, newIdentity())
 	f.StopTimeout = cmp.Or(f.StopTimeout, 10*time.Second)
@@ -80,11 +77,11 @@ func (o *Options) filled(pool *pgxpool.Pool, election string) (*Options, error) 
 	if f.OnError == nil {
 		f.OnError = func(err error) { f.Logger.Error("leader election", "error", err) }
 	}
-	return &f, f.check(election)
+	return &f, f.check(pool, election)
 }
 
 // check returns an error if the server would refuse an option.
-func (o *Options) check(election string) error {
+func (o *Options) check(pool *pgxpool.Pool, election string) error {
 	last := election
 	if o.Seats > 0 {
 		last += "/" + strconv.Itoa(o.Seats)
@@ -93,6 +90,7 @@ func (o *Options) check(election string) error {
 		good bool
 		what string
 	}{
+		{pool != nil, "pool must not be nil"},
 		{isName(election, 255) && isName(last, 255), "election must have 1 to 255 bytes in UTF-8, none of them zero"},
 		{!strings.HasPrefix(election, "{") || !strings.HasSuffix(election, "}"), "election must not be enclosed in braces"},
 		{isName(o.Identity, 255), "Identity must have 1 to 255 bytes in UTF-8, none of them zero"},
@@ -125,17 +123,11 @@ func (o *Options) le(sql string) string {
 	return functions.ReplaceAllLiteralString(sql, pgx.Identifier{o.Schema}.Sanitize()+".le_")
 }
 
-var (
-	firstIdentity = rand.Uint32()
-	identities    atomic.Uint32
-)
+var identity = rand.Uint32()
 
 // newIdentity returns an identity that this process has not used before, nor
 // most probably another one with the same host name and process ID.
 func newIdentity() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%.200s:%d:%04x", host, os.Getpid(), uint16(firstIdentity+identities.Add(1)))
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%.200s:%d:%04x", cmp.Or(host, "unknown"), os.Getpid(), uint16(atomic.AddUint32(&identity, 1)))
 }
