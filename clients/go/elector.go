@@ -49,10 +49,9 @@ type answer struct {
 // and for which a bid waits in the server, and the deadlines of an answer and
 // of a confirmation.
 type way struct {
-	bid                                       string
-	opens                                     bool
-	interval, between, retry, validity, round time.Duration
-	limit, patience                           time.Duration
+	bid                                                        string
+	opens                                                      bool
+	interval, between, retry, validity, round, limit, patience time.Duration
 }
 
 // A phase says where in a campaign or a term a machine is.
@@ -69,10 +68,9 @@ const (
 	leaving    // leadership is to be resigned
 )
 
-var (
-	states = map[phase]State{stopped: StateStopped, paused: StatePaused, campaigning: StateWaiting, confirming: StateWaiting}
-	calls  = map[phase]string{electing: "elected", working: "job", ousting: "ousted"}
-)
+var states = map[phase]State{stopped: StateStopped, paused: StatePaused, campaigning: StateWaiting, confirming: StateWaiting, electing: StateLeading, working: StateLeading}
+
+var calls = map[phase]string{electing: "elected", working: "job", ousting: "ousted"}
 
 // A machine is the state machine of an elector or a follower. It is pure: step
 // gets the time and what has happened, and returns what is to be done.
@@ -98,13 +96,12 @@ type machine struct {
 	pid                          uint32        // of the connection
 	told                         []*Leader
 
-	term          *Term
-	over          error  // how leadership has ended
-	refused       bool   // the role may not use the token
-	reason        Reason // why the job is to stop
-	due, reportAt time.Duration
-	began         time.Duration // when elected was called
-	carried       int           // the calls of heartbeat that were told to the server
+	term                 *Term
+	over                 error         // how leadership has ended
+	refused              bool          // the role may not use the token
+	reason               Reason        // why the job is to stop
+	due, reportAt, began time.Duration // began: when elected was called
+	carried              int           // the calls of heartbeat that were told to the server
 }
 
 func newMachine(w way, election string, o *Options, clock func() time.Duration, random func() float64) *machine {
@@ -149,12 +146,10 @@ type timer struct {
 func (m *machine) timers() []timer {
 	doubt, deadline, question := never, never, never
 	if m.holds() {
-		doubt = m.term.validUntil()
+		doubt, question = m.term.validUntil(), m.due
 	}
 	if m.asked != nil {
-		deadline = m.asked.deadline
-	} else if m.holds() {
-		question = m.due
+		deadline, question = m.asked.deadline, never
 	}
 	return []timer{{doubt, m.doubt}, {deadline, m.giveUp}, {m.reportAt, m.reportSlow},
 		{m.until, m.campaign}, {question, m.confirm}}
@@ -172,12 +167,10 @@ func (m *machine) passTime() {
 }
 
 func (m *machine) state() State {
-	if state, ok := states[m.phase]; ok {
-		return state
-	} else if m.phase <= working && m.reason == "" {
-		return StateLeading
+	if m.reason != "" {
+		return StateStopping
 	}
-	return StateStopping
+	return cmp.Or(states[m.phase], StateStopping)
 }
 
 func (m *machine) health() Health {
@@ -233,21 +226,19 @@ func (m *machine) onAnswer(serial int, a answer, err error) {
 		return
 	}
 	m.asked = nil
-	if err != nil {
+	switch {
+	case err != nil:
 		m.fail(q, fmt.Errorf("cannot %s: %w", q.what, err))
-		return
-	}
-	switch q.what {
-	case "open":
+	case q.what == "open":
 		m.pid = a.pid
 		m.ask(nil)
-	case "observe":
+	case q.what == "observe":
 		m.answerObserve(a)
-	case "bid":
+	case q.what == "bid":
 		m.answerBid(q, a)
-	case "confirm", "beat":
+	case q.what == "confirm", q.what == "beat":
 		m.answerConfirm(q, a)
-	case "resign":
+	case q.what == "resign":
 		yields := m.over != nil && !m.opens
 		m.finish()
 		if yields && m.phase == paused { // to those that bid at this interval
@@ -462,13 +453,12 @@ func (m *machine) onReturned(err error) {
 	}
 	m.phase++
 	m.reportAt = never
-	if m.phase == ousting {
-		m.cancel(reason, nil)
-	} else if m.phase == working && m.reason != "" {
+	if m.phase == working && m.reason != "" {
 		m.phase = ousting
 	}
 	m.ran = m.ran || m.phase == working
 	if m.phase == ousting {
+		m.cancel(reason, nil)
 		m.reportAt = m.now + m.opt.StopTimeout
 	}
 	if m.phase != leaving {
@@ -491,9 +481,7 @@ func (m *machine) onStop() {
 	waits := m.phase > stopped && m.phase < electing && !m.stopping
 	m.stopping = true
 	if waits && (m.opens || m.asked == nil) {
-		m.forgetTerm()
-		m.close()
-		m.end(nil)
+		m.finish()
 	} else if m.holds() {
 		m.cancel(ReasonResigned, nil)
 	}

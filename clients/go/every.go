@@ -36,12 +36,12 @@ func (i Interval) Next(last time.Time) time.Time {
 	if d <= 0 {
 		return time.Time{}
 	}
-	past := last.Sub(epoch)
-	count := past / d
-	if past%d < 0 {
-		count-- // before 2000
+	since := last.Sub(epoch)
+	next := since.Truncate(d) // towards zero
+	if next <= since {
+		next += d
 	}
-	return epoch.Add((count + 1) * d)
+	return epoch.Add(next)
 }
 
 // InZone makes a [Schedule] of one of times of the day, which is asked, as if it
@@ -99,13 +99,12 @@ func dueTime(schedule Schedule, last, now time.Time) (due, next time.Time, err e
 	}
 	for passed := 0; ; passed++ {
 		following := schedule.Next(last)
-		if following.IsZero() || following.After(now) {
+		switch {
+		case following.IsZero() || following.After(now):
 			return due, last, nil
-		}
-		if !following.After(last) {
+		case !following.After(last):
 			return due, last, errors.New("a schedule must return a later time")
-		}
-		if passed == 10000 {
+		case passed == 10000:
 			return time.Time{}, last, nil
 		}
 		due, last = following, following

@@ -32,13 +32,11 @@ type Term struct {
 	token    int64
 	now      func() time.Duration
 
-	mu             *sync.Mutex // that of the state machine; protects the rest
-	cancelled      bool
-	beats          int
-	beatAt         time.Duration
-	beatLength     time.Duration // how long the job may go on after a call of Heartbeat, by a lease
-	confirmedUntil time.Duration
-	beatenUntil    time.Duration
+	mu                          *sync.Mutex // that of the state machine; protects the rest
+	cancelled                   bool
+	beats                       int
+	beatAt, beatLength          time.Duration // by a lease, how long the job may go on after a call of Heartbeat
+	confirmedUntil, beatenUntil time.Duration
 }
 
 // Election returns the name of the election that is led. If the elector
@@ -125,16 +123,15 @@ func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err 
 // in runs a statement in a transaction, unless another statement has ended
 // that: pgx knows it, and elsewhere, two statements would begin at two times.
 func (t *Term) in(ctx context.Context, tx Tx, q query) error {
-	var began string
-	c, ok := tx.(interface{ Conn() *pgx.Conn })
-	if ok && c.Conn().PgConn().TxStatus() == 'I' {
+	if c, ok := tx.(interface{ Conn() *pgx.Conn }); !ok {
+		var began string
+		if err := (query{`SELECT extract(epoch FROM now())::text`, nil, []any{&began}}).ask(ctx, t.elector.opt, tx); err != nil {
+			return err
+		}
+		q.sql += " WHERE extract(epoch FROM now())::text = '" + began + "'"
+	} else if c.Conn().PgConn().TxStatus() == 'I' {
 		return fmt.Errorf("%w: no transaction is open there", pgx.ErrTxClosed)
-	} else if ok {
-		return q.ask(ctx, t.elector.opt, tx)
-	} else if err := (query{`SELECT extract(epoch FROM now())::text`, nil, []any{&began}}).ask(ctx, t.elector.opt, tx); err != nil {
-		return err
 	}
-	q.sql += " WHERE extract(epoch FROM now())::text = '" + began + "'"
 	err := q.ask(ctx, t.elector.opt, tx)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("%w: no transaction is open there", sql.ErrTxDone)
