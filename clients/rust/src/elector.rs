@@ -470,8 +470,7 @@ impl Machine {
         self.tenure.term = Some(Term::new(name, token, self));
         if self.way.opens {
             self.phase = Phase::Confirming;
-            let beat = self.options.heartbeat.map(|_| Statement::Beat(0));
-            self.send(beat.unwrap_or(Statement::Confirm));
+            self.confirm();
         } else {
             self.confirmed(ask);
             self.lead();
@@ -517,7 +516,7 @@ impl Machine {
     fn confirm(&mut self) {
         let beats = self.tenure.term.as_ref().map_or(0, |term| term.times().beats);
         let beat = self.way.opens && self.options.heartbeat.is_some();
-        let beat = beat && beats != self.tenure.carried;
+        let beat = beat && (self.phase == Phase::Confirming || beats != self.tenure.carried);
         self.send(if beat { Statement::Beat(beats) } else { Statement::Confirm });
     }
 

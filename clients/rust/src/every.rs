@@ -113,8 +113,7 @@ where
                     last = Some(at);
                     Ok::<_, BoxError>(())
                 };
-                let looked = caught(looked).await.map_err(Into::into).and_then(|looked| looked);
-                if let Err(error) = looked {
+                if let Err(error) = caught(looked).await {
                     open = None; // closing the connection rolls back
                     let error = Error::caused(ErrorKind::Job, error);
                     let _ = term.0.events.send(Box::new(move |machine| machine.report(error)));

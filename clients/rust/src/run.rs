@@ -10,9 +10,8 @@ use rustix::time::{clock_gettime, ClockId};
 use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::{pin, Pin};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -92,13 +91,15 @@ pub(crate) async fn within<T>(
 }
 
 /// Turn a panic of a future into an error.
-pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Error> {
+pub(crate) async fn caught<T, E: From<Error>>(
+    future: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     let mut future = pin!(future);
-    let poll = |context: &mut Context<'_>| {
-        let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
-        poll.map_or_else(|payload| Poll::Ready(Err(Error::panicked(payload))), |poll| poll.map(Ok))
-    };
-    poll_fn(poll).await
+    let panicked = |payload| Poll::Ready(Err(Error::panicked(payload).into()));
+    poll_fn(|context| {
+        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))).unwrap_or_else(panicked)
+    })
+    .await
 }
 
 /// Return what a task has returned, or an error if it has panicked.
@@ -291,10 +292,8 @@ impl<S: Server> Elector<S> {
         self, begin: Event,
         mut job: impl FnMut(Term) -> BoxFuture<'static, Result<(), Error>> + Send + 'static,
     ) -> Result<bool, Error> {
-        let (options, gone) = {
-            let machine = self.handle.machine();
-            (machine.options.clone(), machine.gone.clone())
-        };
+        let options = self.handle.machine().options.clone();
+        let gone = self.handle.machine().gone.clone();
         let act = move |action, work: &mut JoinSet<_>| match action {
             Action::Elected(term) => {
                 let elected = options.on_elected.clone();
@@ -353,11 +352,11 @@ pub(crate) async fn drive<S: Server>(
         }
     });
     let (mut link, mut asking) = (None, None::<BoxFuture<'_, (Option<S::Link>, Event)>>);
-    let (server, events, mut work) = (&server, &handle.events, JoinSet::new());
+    let (server, handle, mut work) = (&server, &handle, JoinSet::new());
     // cancels the term if this future is dropped, and before the connection is
     let _gone = handle.machine().gone.clone().drop_guard();
     // behind what was sent before, which may be a stop
-    let _ = events.send(begin);
+    let _ = handle.events.send(begin);
     let mut event = None;
     let end = 'end: loop {
         let actions = handle.machine().step(now(), event.take());
@@ -366,11 +365,7 @@ pub(crate) async fn drive<S: Server>(
                 Action::Ask(serial, statement) => {
                     let (mut link, sql) = (link.take(), handle.machine().sql(&statement));
                     asking = Some(Box::pin(async move {
-                        let has_begun = AtomicBool::new(false);
-                        let begun = || {
-                            has_begun.store(true, Relaxed);
-                            let _ = events.send(Box::new(move |m| m.begun(serial)));
-                        };
+                        let begun = || handle.machine().begun(serial);
                         let answer = async {
                             if let Statement::Open = statement {
                                 link = Some(server.open().await?);
@@ -381,21 +376,18 @@ pub(crate) async fn drive<S: Server>(
                             begun();
                             link.ask(&sql).await
                         };
-                        let answer = caught(answer).await.and_then(|answer| answer);
-                        let has_begun = has_begun.into_inner(); // the queue can tell that later
-                        let event: Event = Box::new(move |m| {
-                            if has_begun {
-                                m.begun(serial);
-                            }
-                            m.answer(serial, answer);
-                        });
+                        let answer = caught(answer).await;
+                        let event: Event = Box::new(move |machine| machine.answer(serial, answer));
                         (link, event)
                     }));
                 }
                 Action::Close => {
                     asking = None;
                     if let Some(link) = link.take() {
-                        let close = caught(S::Link::close(link));
+                        let close = caught(async {
+                            link.close().await;
+                            Ok::<_, Error>(())
+                        });
                         let _ = timeout(Duration::from_secs(1), close).await;
                     }
                 }
@@ -412,8 +404,8 @@ pub(crate) async fn drive<S: Server>(
                 (link, asking) = (back, None);
                 Some(event)
             }
-            Ok(error) | Err(error) = caught(async {
-                link.as_mut().unwrap().ended().await
+            Err(error) = caught(async {
+                Err::<(), _>(link.as_mut().unwrap().ended().await)
             }), if link.is_some() => {
                 link = None;
                 Some(Box::new(move |machine| machine.broken(error)))
@@ -448,10 +440,7 @@ async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Erro
             .into(),
         _ => return error,
     };
-    let ask = || async {
-        let asked = within(5.0, async { server.open().await?.ask(&sql).await });
-        caught(asked).await.and_then(|row| row)
-    };
+    let ask = || caught(within(5.0, async { server.open().await?.ask(&sql).await }));
     let (mut row, mut tries) = (ask().await, 1);
     let ended = |row: &Result<Row, Error>| matches!(row, Err(failed) if failed.sqlstate.is_some());
     // expel can run in the session that it ends, or in one that another elector ends
