@@ -3,7 +3,7 @@
 //! It is pure: [`Machine::step`] gets the time and what has happened, and returns what is to be
 //! done. The cases of clients/conformance run on it.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::follow::{self, Leader};
 use crate::options::Options;
 use crate::run::{settings, Row};
@@ -87,7 +87,7 @@ pub(crate) enum Action {
     Error(Error),
     Told(Option<Leader>),
     /// With whether the job has run, if it was to run once.
-    End(Result<bool, Error>),
+    End(Result<bool>),
 }
 
 #[derive(Clone)]
@@ -182,7 +182,7 @@ pub(crate) struct Machine {
     /// When the last bid begins: never, unless the job is to run once.
     last_bid: f64,
     /// What the end is unless an error ends the machine.
-    result: Result<bool, Error>,
+    result: Result<bool>,
     stopping: bool,
     told_not_yet: bool,
     /// What the next bid gives back to the server.
@@ -363,7 +363,7 @@ impl Machine {
     }
 
     /// Take the answer to a statement, unless that was given up.
-    pub fn answer(&mut self, serial: u64, answer: Result<Row, Error>) {
+    pub fn answer(&mut self, serial: u64, answer: Result<Row>) {
         let Some(ask) = self.ask.take_if(|ask| ask.serial == serial) else { return };
         match answer {
             Ok(row) => self.answered(&ask, row),
@@ -383,7 +383,7 @@ impl Machine {
     }
 
     /// Note that a callback or the job has ended.
-    pub fn done(&mut self, result: Result<(), Error>) {
+    pub fn done(&mut self, result: Result<()>) {
         let job = self.phase == Phase::Job;
         let reason = if result.is_ok() { Reason::JobReturned } else { Reason::JobFailed };
         if let Err(error) = result {

@@ -5,6 +5,8 @@ use std::{any::Any, iter::successors, sync::Arc};
 /// Any error, as a job or a task may return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// Define Debug for a type, which shows some values only.
 macro_rules! debug {
     ($name:ident $(<$t:ident>)?, $self:ident: $($field:literal $value:expr),*) => {

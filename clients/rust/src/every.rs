@@ -1,6 +1,6 @@
 //! Jobs of a point in time.
 
-use crate::error::{BoxError, Error, ErrorKind};
+use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::options::literal;
 use crate::run::{caught, within, BoxFuture, Query, Server};
 use crate::term::Term;
@@ -21,11 +21,11 @@ pub trait Schedule: Send + Sync + 'static {
     /// Fails with [`ErrorKind::Argument`] if this is an interval below 1 s, or if a function does
     /// not get on.
     #[doc(hidden)]
-    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error>;
+    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool)>;
 }
 
 impl Schedule for Duration {
-    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error> {
+    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool)> {
         if *self < Duration::from_secs(1) {
             return Err(Error::new(ErrorKind::Argument, "an interval must be at least 1 s"));
         }
@@ -38,7 +38,7 @@ impl Schedule for Duration {
 }
 
 impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule for F {
-    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool), Error> {
+    fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool)> {
         let (mut time, mut asked, mut passed) = (last, last, 0);
         let next = |asked| self(asked).filter(|next| *next <= now);
         while let Some(next) = (last <= now).then(|| next(asked)).flatten() {
@@ -65,7 +65,7 @@ impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule f
 /// Fails with [`ErrorKind::Argument`] if the interval is below 1 s.
 pub fn every<S: Server, T>(
     server: S, schedule: impl Schedule, task: T,
-) -> Result<impl Fn(Term) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync + 'static, Error>
+) -> Result<impl Fn(Term) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync + 'static>
 where
     T: for<'a> Fn(&'a mut S::Link, SystemTime) -> BoxFuture<'a, Result<(), BoxError>>,
     T: Send + Sync + 'static,

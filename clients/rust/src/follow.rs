@@ -1,7 +1,7 @@
 //! The leader, as others see it.
 
 use crate::elector::{Action, Machine, Statement, Way};
-use crate::error::Error;
+use crate::error::Result;
 use crate::options::{quote, Options};
 use crate::run::{drive, within, Handle, Row, Server};
 use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver};
@@ -49,14 +49,14 @@ pub(crate) fn sql(options: &Options, statement: &Statement) -> String {
 /// # Panics
 ///
 /// The future panics outside of a tokio runtime with timers.
-pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<Leader>, Error> {
+pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<Leader>> {
     options.check()?;
     let sql = sql(options, &Statement::Bid(None, 0.0));
     Ok(Leader::of(&within(5.0, server.ask(&sql, &|| ())).await?))
 }
 
 /// The leaders of an election, as [`follow`] finds them. Drop this to stop.
-pub struct Leaders(UnboundedReceiver<Result<Option<Leader>, Error>>);
+pub struct Leaders(UnboundedReceiver<Result<Option<Leader>>>);
 
 debug!(Leaders, self:);
 
@@ -67,7 +67,7 @@ impl Leaders {
     /// # Cancel Safety
     ///
     /// If the future is dropped, the next call returns what this one would have returned.
-    pub async fn recv(&mut self) -> Option<Result<Option<Leader>, Error>> {
+    pub async fn recv(&mut self) -> Option<Result<Option<Leader>>> {
         self.0.recv().await
     }
 }
@@ -82,7 +82,7 @@ impl Leaders {
 /// # Panics
 ///
 /// Panics outside of a tokio runtime.
-pub fn follow<S: Server>(server: S, options: Options) -> Result<Leaders, Error> {
+pub fn follow<S: Server>(server: S, options: Options) -> Result<Leaders> {
     let (handle, queue) = Handle::new(options, way())?;
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {

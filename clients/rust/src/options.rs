@@ -1,7 +1,7 @@
 //! The options of an elector, checked as the server would check them.
 
 use crate::elector::Reason;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::term::Term;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -79,7 +79,7 @@ impl Options {
     }
 
     /// Fail if an option is wrong. The message begins with its name.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<()> {
         let fits = |text: &str, most| (1..=most).contains(&text.len()) && !text.contains('\0');
         let long = |time| (1.0..=86_400.0).contains(&time);
         let (name, stop) = (self.election.as_str(), self.stop_timeout);

@@ -1,7 +1,7 @@
 //! What drives the state machine: a queue of what has happened, a timer, and a connection.
 
 use crate::elector::{Action, Counters, Event, Health, Machine, State, Statement, Way};
-use crate::error::{BoxError, Error, ErrorKind};
+use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::options::{quote, random, Options};
 use crate::term::Term;
 use crate::{lease, session};
@@ -13,7 +13,6 @@ use std::pin::{pin, Pin};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
@@ -36,7 +35,7 @@ pub trait Query: Sealed + Send {
     /// Run a statement by the simple protocol, which a pooler cannot tear apart. Return the first
     /// row, which is empty if there is none.
     #[doc(hidden)]
-    fn ask(&mut self, sql: &str) -> impl Future<Output = Result<Row, Error>> + Send;
+    fn ask(&mut self, sql: &str) -> impl Future<Output = Result<Row>> + Send;
 }
 
 /// A transaction, unlike a connection, which commits each statement by itself.
@@ -57,10 +56,10 @@ pub trait Server: Sealed + Send + Sync + 'static {
     type Link: Link;
     /// Open a connection.
     #[doc(hidden)]
-    fn open(&self) -> impl Future<Output = Result<Self::Link, Error>> + Send;
+    fn open(&self) -> impl Future<Output = Result<Self::Link>> + Send;
     /// Run a statement on any connection, and call a function as soon as there is one.
     #[doc(hidden)]
-    fn ask(&self, sql: &str, begun: Begun<'_>) -> impl Future<Output = Result<Row, Error>> + Send;
+    fn ask(&self, sql: &str, begun: Begun<'_>) -> impl Future<Output = Result<Row>> + Send;
 }
 
 /// Return the seconds of a clock that goes on while the machine is suspended. That of macOS is
@@ -83,9 +82,7 @@ pub(crate) fn now() -> f64 {
 }
 
 /// Wait for an answer, or a connection, for so many seconds.
-pub(crate) async fn within<T>(
-    seconds: f64, answer: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+pub(crate) async fn within<T>(seconds: f64, answer: impl Future<Output = Result<T>>) -> Result<T> {
     let silent = |_| Error::new(ErrorKind::Timeout, format!("no answer for {seconds} s"));
     timeout(Duration::from_secs_f64(seconds), answer).await.map_err(silent)?
 }
@@ -103,13 +100,13 @@ pub(crate) async fn caught<T, E: From<Error>>(
 }
 
 /// Return what a task has returned, or an error if it has panicked.
-fn joined(result: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
+fn joined(result: Result<Result<()>, JoinError>) -> Result<()> {
     result.unwrap_or_else(|e| e.try_into_panic().map_or(Ok(()), |p| Err(Error::panicked(p))))
 }
 
 /// Call what may block, on a thread of its own: those of the runtime can all be blocked, and keep
 /// the runtime from ending.
-async fn call(function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+async fn call(function: impl FnOnce() + Send + 'static) -> Result<()> {
     let ((tell, told), runtime) = (oneshot::channel(), tokio::runtime::Handle::current());
     let thread = std::thread::Builder::new().spawn(move || {
         let _runtime = runtime.enter();
@@ -142,9 +139,7 @@ pub struct Handle {
 debug!(Handle, self: "state" &self.state());
 
 impl Handle {
-    pub(crate) fn new(
-        options: Options, way: Way,
-    ) -> Result<(Self, UnboundedReceiver<Event>), Error> {
+    pub(crate) fn new(options: Options, way: Way) -> Result<(Self, UnboundedReceiver<Event>)> {
         options.check()?;
         let (events, queue) = mpsc::unbounded_channel();
         let machine = Machine::new(options, way, events.clone(), now, random);
@@ -208,7 +203,7 @@ impl<S: Server> Elector<S> {
     /// # Errors
     ///
     /// Fails with [`ErrorKind::Argument`] if an option is wrong.
-    pub fn new(server: S, options: Options) -> Result<Self, Error> {
+    pub fn new(server: S, options: Options) -> Result<Self> {
         let way = options.ttl.map_or_else(|| session::way(options.heartbeat), lease::way);
         let (handle, queue) = Handle::new(options, way)?;
         Ok(Elector { server, handle, queue })
@@ -232,7 +227,7 @@ impl<S: Server> Elector<S> {
     /// # Panics
     ///
     /// The future panics outside of a tokio runtime.
-    pub async fn run<J, F, E>(self, job: J) -> Result<(), Error>
+    pub async fn run<J, F, E>(self, job: J) -> Result<()>
     where
         J: Fn(Term) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), E>> + Send + 'static,
@@ -263,7 +258,7 @@ impl<S: Server> Elector<S> {
     /// # Panics
     ///
     /// The future panics outside of a tokio runtime.
-    pub async fn try_run<J, F, T, E>(self, wait: Duration, job: J) -> Result<Option<T>, Error>
+    pub async fn try_run<J, F, T, E>(self, wait: Duration, job: J) -> Result<Option<T>>
     where
         J: FnOnce(Term) -> F + Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
@@ -290,8 +285,8 @@ impl<S: Server> Elector<S> {
     /// job must be stopped in time also if the caller does not poll for a while.
     async fn lead(
         self, begin: Event,
-        mut job: impl FnMut(Term) -> BoxFuture<'static, Result<(), Error>> + Send + 'static,
-    ) -> Result<bool, Error> {
+        mut job: impl FnMut(Term) -> BoxFuture<'static, Result<()>> + Send + 'static,
+    ) -> Result<bool> {
         let options = self.handle.machine().options.clone();
         let gone = self.handle.machine().gone.clone();
         let act = move |action, work: &mut JoinSet<_>| match action {
@@ -335,8 +330,8 @@ fn polled_in_time<T>(term: Term, mut job: BoxFuture<'static, T>) -> impl Future<
 /// happens beside it.
 pub(crate) async fn drive<S: Server>(
     server: S, handle: Handle, mut queue: UnboundedReceiver<Event>, begin: Event,
-    mut act: impl FnMut(Action, &mut JoinSet<Result<(), Error>>),
-) -> Result<bool, Error> {
+    mut act: impl FnMut(Action, &mut JoinSet<Result<()>>),
+) -> Result<bool> {
     let options = handle.machine().options.clone();
     let (report, mut errors) = mpsc::unbounded_channel::<Error>();
     let on_error = options.on_error.clone();
@@ -398,7 +393,7 @@ pub(crate) async fn drive<S: Server>(
         }
         // a timer stands still while the machine is suspended, so the clock is looked at
         let pause = (handle.machine().wakeup() - now()).clamp(0.0, 1.0);
-        event = select! {
+        event = tokio::select! {
             event = queue.recv() => event,
             (back, event) = async { asking.as_mut().unwrap().await }, if asking.is_some() => {
                 (link, asking) = (back, None);
@@ -442,7 +437,7 @@ async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Erro
     };
     let ask = || caught(within(5.0, async { server.open().await?.ask(&sql).await }));
     let (mut row, mut tries) = (ask().await, 1);
-    let ended = |row: &Result<Row, Error>| matches!(row, Err(failed) if failed.sqlstate.is_some());
+    let ended = |row: &Result<Row>| matches!(row, Err(failed) if failed.sqlstate.is_some());
     // expel can run in the session that it ends, or in one that another elector ends
     while error.kind == ErrorKind::Pooler && tries < 10 && ended(&row) {
         (row, tries) = (ask().await, tries + 1);

@@ -3,7 +3,7 @@
 macro_rules! implement {
     ($version:ident, $sqlx:ident, $sql:ident => $raw:expr) => {
         mod $version {
-            use crate::error::{Error, ErrorKind};
+            use crate::error::{Error, ErrorKind, Result};
             use crate::run::{self, Begun, Link, Query, Row, Server};
             use ::$sqlx::pool::PoolConnection;
             use ::$sqlx::postgres::{PgConnection, PgDatabaseError, PgPool, PgRow};
@@ -29,13 +29,13 @@ macro_rules! implement {
             impl Server for PgPool {
                 type Link = PgConnection;
 
-                async fn open(&self) -> Result<PgConnection, Error> {
+                async fn open(&self) -> Result<PgConnection> {
                     // a statement that waits for minutes is not slow
                     let options = (*self.connect_options()).clone().disable_statement_logging();
                     options.connect().await.map_err(error)
                 }
 
-                async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
+                async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row> {
                     let mut lent = Lent(Some(self.acquire().await.map_err(error)?));
                     begun();
                     let link = lent.0.as_mut().unwrap();
@@ -50,7 +50,7 @@ macro_rules! implement {
             }
 
             impl Query for PgConnection {
-                async fn ask(&mut self, $sql: &str) -> Result<Row, Error> {
+                async fn ask(&mut self, $sql: &str) -> Result<Row> {
                     let row = self.fetch_optional(::$sqlx::raw_sql($raw)).await.map_err(error)?;
                     // none is NULL
                     let text =
@@ -61,7 +61,7 @@ macro_rules! implement {
             }
 
             impl Query for Transaction<'_, Postgres> {
-                async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+                async fn ask(&mut self, sql: &str) -> Result<Row> {
                     Query::ask(&mut **self, sql).await
                 }
             }

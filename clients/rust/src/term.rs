@@ -1,7 +1,7 @@
 //! What a job is given.
 
 use crate::elector::{Event, Machine};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::{literal, quote};
 use crate::run::{Query, Row, Transaction};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -82,7 +82,7 @@ impl Term {
     ///
     /// Fails with [`ErrorKind::Lost`] if the term is over, and with the
     /// server's error if the value is too long.
-    pub async fn proclaim(&self, connection: &mut impl Query, value: &str) -> Result<(), Error> {
+    pub async fn proclaim(&self, connection: &mut impl Query, value: &str) -> Result<()> {
         let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
         let sql = format!("SELECT {le}le_proclaim({name}, {}, {token})", quote(value));
         is_true(&connection.ask(&sql).await?).then_some(()).ok_or_else(Error::lost)
@@ -103,7 +103,7 @@ impl Term {
     ///     term.guard(connection).await;
     /// }
     /// ```
-    pub async fn guard(&self, transaction: &mut impl Transaction) -> Result<(), Error> {
+    pub async fn guard(&self, transaction: &mut impl Transaction) -> Result<()> {
         ask_within(transaction, self.guard_sql()).await.map(drop)
     }
 
@@ -120,9 +120,7 @@ impl Term {
     /// # Errors
     ///
     /// Fails as [`Term::guard`] does.
-    pub async fn once(
-        &self, transaction: &mut impl Transaction, due: SystemTime,
-    ) -> Result<bool, Error> {
+    pub async fn once(&self, transaction: &mut impl Transaction, due: SystemTime) -> Result<bool> {
         ask_within(transaction, self.once_sql(due)).await.map(|row| is_true(&row))
     }
 
@@ -154,7 +152,7 @@ impl Term {
 
 /// Run a statement that does nothing where no transaction is open: the one that a statement of the
 /// simple protocol has for itself begins at the same time.
-async fn ask_within(transaction: &mut impl Transaction, sql: String) -> Result<Row, Error> {
+async fn ask_within(transaction: &mut impl Transaction, sql: String) -> Result<Row> {
     let row = transaction.ask(&format!("{sql} WHERE now() <> statement_timestamp()")).await?;
     let ended = || Error::new(ErrorKind::Broken, "no transaction is open there");
     (!row.is_empty()).then_some(row).ok_or_else(ended)

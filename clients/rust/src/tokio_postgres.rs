@@ -1,6 +1,6 @@
 //! The driver tokio-postgres.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::run::{self, Begun, Link, Query, Row, Server};
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
@@ -49,14 +49,14 @@ where
 {
     type Link = Connection;
 
-    async fn open(&self) -> Result<Connection, Error> {
+    async fn open(&self) -> Result<Connection> {
         let (client, driver) = self.config.connect(self.tls.clone()).await.map_err(error)?;
         let mut task = JoinSet::new();
         task.spawn(driver);
         Ok(Connection { client, task })
     }
 
-    async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row, Error> {
+    async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row> {
         let idle = self.idle.lock().unwrap().take().filter(|idle| !idle.client.is_closed());
         let mut link = match idle {
             Some(link) => link,
@@ -70,19 +70,19 @@ where
 }
 
 impl Query for Connection {
-    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+    async fn ask(&mut self, sql: &str) -> Result<Row> {
         self.client.ask(sql).await
     }
 }
 
 impl Query for Client {
-    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+    async fn ask(&mut self, sql: &str) -> Result<Row> {
         self.simple_query(sql).await.map(first).map_err(error)
     }
 }
 
 impl Query for Transaction<'_> {
-    async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
+    async fn ask(&mut self, sql: &str) -> Result<Row> {
         self.simple_query(sql).await.map(first).map_err(error)
     }
 }
