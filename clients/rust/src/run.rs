@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{yield_now, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 /// A boxed future, as a task of [`every`](crate::every()) returns it.
@@ -362,6 +362,7 @@ pub(crate) async fn drive<S: Server>(
                     asking = Some(Box::pin(async move {
                         let begun = || handle.machine().begun(serial);
                         let answer = async {
+                            yield_now().await; // as one may answer at once, again and again
                             if let Statement::Open = statement {
                                 link = Some(server.open().await?);
                             }
