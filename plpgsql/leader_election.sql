@@ -2345,7 +2345,8 @@ BEGIN
 	END LOOP;
 END;
 
--- A transaction can have created them before CREATE was revoked, and have ended after the check
+-- Look again: a transaction can have created objects before CREATE was revoked, and have ended
+-- after the first look, while the script waited
 IF EXISTS (SELECT FROM pg_depend d JOIN pg_shdepend s USING (classid, objid)
 		   JOIN pg_database b ON b.oid = s.dbid AND b.datname = current_database()
 		   WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'le'::regnamespace
