@@ -79,6 +79,7 @@ DO $install$
 DECLARE
 	path pg_catalog.text := pg_catalog.current_setting('search_path');
 	login pg_catalog.oid;
+	foreign_objects pg_catalog.text;	-- a query for them
 	other pg_catalog.record;
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -116,16 +117,16 @@ BEGIN
 				'wait for their transactions to end.';
 	END IF;
 	-- their owners could change what the script keeps, or what roles find that search the schema.
-	-- Any role with CREATE on the database can create a trusted extension here.  Its objects are
-	-- the bootstrap superuser's, which pg_shdepend does not list.
-	SELECT pg_describe_object(classid, objid, 0) AS what, s.refobjid AS role INTO other
-	FROM pg_depend d JOIN pg_shdepend s USING (classid, objid)
-	JOIN pg_database b ON b.oid = s.dbid AND b.datname = current_database()
-	WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'le'::regnamespace
-		AND d.deptype = 'n' AND s.deptype = 'o' AND s.refobjid <> login
-		AND classid <> 'pg_extension'::regclass
-	LIMIT 1;
-	IF FOUND THEN
+	-- pg_shdepend does not list roles that initdb has created, as pg_monitor.  Any role with CREATE on
+	-- the database can create a trusted extension here.  Its objects are the bootstrap superuser's.
+	SELECT string_agg(format('SELECT pg_describe_object(tableoid, oid, 0) AS what, %I AS role FROM %s '
+			'WHERE %I = ''le''::regnamespace AND %1$I NOT IN (%4$s, 10)', o.attname, c.oid::regclass,
+			n.attname, login), ' UNION ALL ') INTO foreign_objects
+	FROM pg_class c JOIN pg_attribute n ON n.attrelid = c.oid AND n.attname LIKE '%namespace'
+		JOIN pg_attribute o ON o.attrelid = c.oid AND o.attname LIKE '%owner'
+	WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r' AND c.relname <> 'pg_extension';
+	EXECUTE foreign_objects INTO other;
+	IF other.role IS NOT NULL THEN
 		RAISE insufficient_privilege USING
 			MESSAGE = 'schema "le" contains objects of other roles',
 			DETAIL = format('The owner of %s is "%s".', other.what, pg_get_userbyid(other.role)),
@@ -2347,11 +2348,8 @@ END;
 
 -- Look again: a transaction can have created objects before CREATE was revoked, and have ended
 -- after the first look, while the script waited
-IF EXISTS (SELECT FROM pg_depend d JOIN pg_shdepend s USING (classid, objid)
-		   JOIN pg_database b ON b.oid = s.dbid AND b.datname = current_database()
-		   WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'le'::regnamespace
-			 AND d.deptype = 'n' AND s.deptype = 'o' AND s.refobjid <> login
-			 AND classid <> 'pg_extension'::regclass) THEN
+EXECUTE foreign_objects INTO other;
+IF other.role IS NOT NULL THEN
 	RAISE insufficient_privilege USING
 		MESSAGE = 'another role has created objects in schema "le" meanwhile';
 END IF;

@@ -53,8 +53,19 @@ subtest 'installation' => sub {
 		like($stderr, qr/schema "le" contains objects of other roles\nDETAIL:  The owner of .* is "mallory"/, 'nor beside it');
 		ask($other, 'DROP OWNED BY mallory', 'GRANT CREATE ON SCHEMA le TO mallory');
 	}
+	# those of a role that initdb has created, and that pg_shdepend does not list
+	ask($other, 'GRANT pg_monitor TO mallory', 'GRANT USAGE, CREATE ON SCHEMA le TO pg_monitor');
+	ask($before, 'CREATE TABLE le.le_settings (one boolean)', 'ALTER TABLE le.le_settings OWNER TO pg_monitor');
+	is($before->{code}, '', 'a table of pg_monitor, in which mallory is');
+	ask($other, 'REVOKE ALL ON SCHEMA le FROM pg_monitor, mallory', 'REVOKE pg_monitor FROM mallory');
+	foreach my $installer ('le_own', ask($other, 'SELECT current_user'))
+	{
+		ask($other, "ALTER SCHEMA le OWNER TO $installer");
+		($status, $stderr) = run_script($node, 'other', user => $installer);
+		like($stderr, qr/schema "le" contains objects of other roles\nDETAIL:  The owner of .* is "pg_monitor"/, "not beside it: $installer");
+	}
+	ask($other, 'DROP TABLE le.le_settings', 'ALTER SCHEMA le OWNER TO le_own');
 	end_session($before);
-	ask($other, 'REVOKE CREATE ON SCHEMA le FROM mallory');
 	($status, $stderr) = run_script($node, 'other');
 	is($status, 0, 'the first installation') or diag($stderr);
 	SKIP: {
