@@ -2358,14 +2358,15 @@ END IF;
 -- The first installation
 --
 -- Default privileges of the owner would let other roles write what the functions
--- trust, and run triggers with the owner's rights.  Later grants are its own choice.
+-- trust, and run triggers with the owner's rights.  Later grants are its own choice, and so
+-- are those on its other tables.
 -- Tokens begin by the clock, and there is no lease to wait for.
 IF pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
 	FOR other IN
 		SELECT a.privilege_type, c.oid::regclass AS relation,
 			COALESCE(NULLIF(a.grantee, 0)::regrole::text, 'PUBLIC') AS grantee
 		FROM pg_class c, aclexplode(c.relacl) a
-		WHERE c.relnamespace = 'le'::regnamespace AND c.relowner = login AND a.grantee <> login
+		WHERE c.relnamespace = 'le'::regnamespace AND c.relname ~ '^_?le_' AND a.grantee <> c.relowner
 			AND (c.relkind <> 'v' OR a.privilege_type <> 'SELECT')
 	LOOP
 		EXECUTE format('REVOKE %s ON %s FROM %s CASCADE', other.privilege_type, other.relation, other.grantee);
