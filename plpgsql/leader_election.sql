@@ -121,7 +121,13 @@ BEGIN
 	-- the database can create a trusted extension here.  Its objects are the bootstrap superuser's.
 	SELECT string_agg(format('SELECT pg_describe_object(tableoid, oid, 0) AS what, %I AS role FROM %s '
 			'WHERE %I = ''le''::regnamespace AND %1$I NOT IN (%4$s, 10)', o.attname, c.oid::regclass,
-			n.attname, login), ' UNION ALL ') INTO foreign_objects
+			n.attname, login), ' UNION ALL ')
+		-- a range type that was moved to another schema leaves its constructors here, which are the
+		-- bootstrap superuser's, too: internal functions, as no others but superusers create
+		|| format(' UNION ALL SELECT pg_describe_object(t.tableoid, t.oid, 0), typowner '
+			'FROM pg_proc JOIN pg_type t ON t.oid = prorettype JOIN pg_language l ON l.oid = prolang '
+			'WHERE pronamespace = ''le''::regnamespace AND lanname = ''internal'' '
+			'AND typowner NOT IN (%s, 10)', login) INTO foreign_objects
 	FROM pg_class c JOIN pg_attribute n ON n.attrelid = c.oid AND n.attname LIKE '%namespace'
 		JOIN pg_attribute o ON o.attrelid = c.oid AND o.attname LIKE '%owner'
 	WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind = 'r' AND c.relname <> 'pg_extension';

@@ -53,6 +53,18 @@ subtest 'installation' => sub {
 		like($stderr, qr/schema "le" contains objects of other roles\nDETAIL:  The owner of .* is "mallory"/, 'nor beside it');
 		ask($other, 'DROP OWNED BY mallory', 'GRANT CREATE ON SCHEMA le TO mallory');
 	}
+	# a range type that was moved away leaves its constructors, which are the bootstrap superuser's
+	ask($other, 'CREATE SCHEMA elsewhere AUTHORIZATION mallory', 'GRANT USAGE ON SCHEMA le TO mallory');
+	ask($before, 'CREATE TYPE le.le_lease AS RANGE (SUBTYPE = text, MULTIRANGE_TYPE_NAME = elsewhere.m)', 'ALTER TYPE le.le_lease SET SCHEMA elsewhere');
+	is($before->{code}, '', 'a range type');
+	ask($other, 'REVOKE ALL ON SCHEMA le FROM mallory');
+	foreach my $installer ('le_own', ask($other, 'SELECT current_user'))
+	{
+		ask($other, "ALTER SCHEMA le OWNER TO $installer");
+		($status, $stderr) = run_script($node, 'other', user => $installer);
+		like($stderr, qr/schema "le" contains objects of other roles\nDETAIL:  The owner of type elsewhere\.le_lease is "mallory"/, "not beside its constructors: $installer");
+	}
+	ask($other, 'DROP OWNED BY mallory', 'ALTER SCHEMA le OWNER TO le_own');
 	# those of a role that initdb has created, and that pg_shdepend does not list
 	ask($other, 'GRANT pg_monitor TO mallory', 'GRANT USAGE, CREATE ON SCHEMA le TO pg_monitor');
 	ask($before, 'CREATE TABLE le.le_settings (one boolean)', 'ALTER TABLE le.le_settings OWNER TO pg_monitor');
