@@ -2372,8 +2372,8 @@ IF pg_sequence_last_value('le.le_origin_seq') IS NULL THEN
 		SELECT a.privilege_type, c.oid::regclass AS relation,
 			COALESCE(NULLIF(a.grantee, 0)::regrole::text, 'PUBLIC') AS grantee
 		FROM pg_class c, aclexplode(c.relacl) a
-		WHERE c.relnamespace = 'le'::regnamespace AND c.relname ~ '^_?le_' AND a.grantee <> c.relowner
-			AND (c.relkind <> 'v' OR a.privilege_type <> 'SELECT')
+		WHERE c.relnamespace = 'le'::regnamespace AND c.relowner = login AND c.relname ~ '^_?le_'
+			AND a.grantee <> login AND (c.relkind <> 'v' OR a.privilege_type <> 'SELECT')
 	LOOP
 		EXECUTE format('REVOKE %s ON %s FROM %s CASCADE', other.privilege_type, other.relation, other.grantee);
 	END LOOP;
