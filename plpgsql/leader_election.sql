@@ -138,6 +138,13 @@ BEGIN
 			DETAIL = format('The owner of %s is "%s".', other.what, pg_get_userbyid(other.role)),
 			HINT = 'Drop them, or use another schema.';
 	END IF;
+	-- whose leaders this edition would not see, and whose owner could drop what replaces its functions
+	IF EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'le'::regnamespace
+			   AND p.proname = '_le_origin' AND p.probin IS NOT NULL) THEN
+		RAISE object_not_in_prerequisite_state USING
+			MESSAGE = 'schema "le" contains the C extension leader_election',
+			HINT = 'Use another schema, or first move from that edition.';
+	END IF;
 COMMENT ON SCHEMA le IS 'leader election (SQL edition)';
 
 -- The signatures of internal functions can change, except of those that views and

@@ -150,6 +150,14 @@ subtest 'to the C extension' => sub {
 	end_session($owner, $client);
 	moves('C', 1, { 2 => $close, 3 => $look, look => $look =~ s/;$//r, 4 => $move, 6 => $drop }, bid => '22012', write => '42883');
 };
+# as a deployment does that was not told of the move
+foreach my $installer ('le_own', ask($admin, 'SELECT current_user'))
+{
+	ask($admin, "ALTER SCHEMA le OWNER TO $installer");
+	my ($status, $errors) = run_script($node, 'postgres', user => $installer);
+	like($errors, qr/schema "le" contains the C extension/, "the script does not replace the extension: $installer");
+}
+ask($admin, 'ALTER SCHEMA le OWNER TO le_own');
 subtest 'back to the SQL edition' => sub {
 	moves('SQL', 2, { %back, look => $back{3} =~ s/;$//r }, bid => '42883', write => 'LE001');
 };
