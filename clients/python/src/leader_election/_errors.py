@@ -1,7 +1,5 @@
 """The errors of the library."""
 
-from contextlib import suppress
-from operator import attrgetter
 from typing import Any, Literal
 
 Lasting = Literal["extension", "privilege", "argument", "pooler"]
@@ -16,14 +14,6 @@ POOLED = (
     "session scope needs a connection of its own, and a pooler shares this one: "
     "set a ttl, to lead by a lease"
 )
-
-
-def said(error: BaseException, name: str) -> str:
-    """Return the text that an error has by this name, if it is one and can be had."""
-    with suppress(Exception):
-        if isinstance(text := attrgetter(name)(error), str):
-            return str.__str__(text)  # which compares as any other
-    return ""
 
 
 class LeaderElectionError(Exception):
@@ -45,14 +35,14 @@ class LeaderElectionError(Exception):
     @classmethod
     def of(cls, error: Any, kind: Kind = "broken") -> "LeaderElectionError":
         """Return an error that another one has caused."""
-        if kind == "broken" and issubclass(type(error), LeaderElectionError):
-            made: LeaderElectionError = error
-            return made
-        text = "an exception without a text"
-        with suppress(Exception):
-            text = type(error).__name__
+        if kind == "broken" and isinstance(error, LeaderElectionError):
+            return error
+        try:
             text = (isinstance(error, Exception) and str(error)) or repr(error)
-        state, hint = said(error, "sqlstate"), said(error, "diag.message_hint")
+        except Exception:
+            text = type(error).__name__
+        state = getattr(error, "sqlstate", None) or ""
+        hint = getattr(getattr(error, "diag", None), "message_hint", None) or ""
         made = cls("server" if state and kind == "broken" else kind, text, state, hint)
         made.__cause__ = error
         return made

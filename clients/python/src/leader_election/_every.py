@@ -23,7 +23,6 @@ EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 STEPS = 10_000
 XID = "pg_catalog.txid_current()"
 ENDED = "its transaction was rolled back, or the task has ended it"
-LONGEST = 86_400 * timedelta.max.days
 
 
 def due(schedule: Schedule, last: datetime, now: datetime) -> tuple[datetime | None, datetime]:
@@ -143,20 +142,15 @@ def every(
     zone -- a function as the schedule is given, and returns, what clocks show in this zone, as if
         it were UTC (default None: times in UTC)
 
-    Raises ``ValueError`` if the interval is out of range, or given with a zone, and ``TypeError``
-    if the schedule is neither an interval nor a function, or the zone no ``tzinfo``.
+    Raises ``ValueError`` if the interval is below 1 s, or given with a zone.
     """
-    if not callable(schedule):
-        if not isinstance(length := seconds(schedule), int | float):
-            raise TypeError("schedule must be an interval, or a function")
-        if zone or not 1 <= length <= LONGEST:
-            raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
-    if not isinstance(zone, tzinfo | None):
-        raise TypeError("zone must be a tzinfo, such as a ZoneInfo")
-    asked = in_zone(schedule, zone) if zone and callable(schedule) else schedule
+    if callable(schedule):
+        schedule = in_zone(schedule, zone) if zone else schedule
+    elif zone or not seconds(schedule) >= 1:
+        raise ValueError("schedule must be an interval from 1 s, without zone, or a function")
 
     def job(term: Term | AsyncTerm) -> Any:
-        working = work(connect, asked, task, term)
+        working = work(connect, schedule, task, term)
         return finished(working) if isinstance(term, Term) else working
 
     return job

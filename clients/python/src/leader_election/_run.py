@@ -85,7 +85,7 @@ def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Futur
             future.set_result(plainly(function, *args))
         except BaseException as error:
             # an event loop that waits would end by some, and not take or mistake others
-            fit = issubclass(type(error), Exception) and not issubclass(type(error), UNFIT)
+            fit = isinstance(error, Exception) and not isinstance(error, UNFIT)
             future.set_exception(error if fit else LeaderElectionError.of(error))
 
     threading.Thread(target=call, name="leader_election", daemon=True).start()
