@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import pickle
-import re
 import sys
 import threading
 import time
@@ -271,12 +270,6 @@ def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
     assert all("coroutine" in str(error) for error in world.errors)
 
 
-def test_no_function_is_no_job(world: World) -> None:
-    world.elector = World.flavours[world.threads](print, "e", ttl=5)
-    world.call(world.elector.run, None)
-    assert isinstance(world.failure, TypeError) and not world.server.asked
-
-
 def test_a_job_that_looks_false(world: World) -> None:
     class Tasks(list[Any]):
         __call__ = world.function("job", lambda _: world.elector.stop())
@@ -284,65 +277,6 @@ def test_a_job_that_looks_false(world: World) -> None:
     world.elector = World.flavours[world.threads](print, "e", ttl=5)
     world.call(world.elector.run, Tasks())
     assert world.called == ["job"] and world.failure is None
-
-
-class Later:
-    """Can be awaited, and is no coroutine, as what Cython makes of one."""
-
-    __await__ = iter
-
-
-@places
-def test_functions_that_have_done_nothing(place: str, world: World) -> None:
-    def generator(_: Any) -> Any:
-        yield
-
-    async def asynchronous(_: Any) -> Any:
-        yield
-
-    async def coroutine(_: Any) -> Any:
-        await asyncio.sleep(0)
-
-    async def nested(_: Any) -> Any:
-        return coroutine(_)
-
-    async def of_generator(_: Any) -> Any:
-        return generator(_)
-
-    def on_error(error: Any) -> None:
-        world.errors.append(error)
-        if len(world.errors) == 4:
-            world.elector.stop()
-
-    given: dict[str, Any] = {"job": bool, "on_error": on_error}
-    odd: dict[int, Any] = {1: generator, 2: asynchronous, 3: nested, 4: of_generator}
-    if world.threads:
-        odd |= {3: coroutine, 4: lambda _: Later()}
-    for name in "job", "on_elected", "on_ousted":
-        given[name] = lambda term, *_, name=name: (
-            odd[world.elector.terms](term) if name == place else None
-        )
-    job, flavour = given.pop("job"), World.flavours[world.threads]
-    world.elector = flavour(print, "e", ttl=5, **given)
-    world.call(world.elector.run, job)
-    kind = "job" if place == "job" else "callback"
-    wrong = re.compile("generator returned|coroutine (returned|function)")
-    told = [(error.kind, bool(wrong.search(str(error)))) for error in world.errors]
-    assert told == [(kind, True)] * 4
-
-
-def test_a_report_of_no_exception(world: World) -> None:
-    def job(term: Any) -> None:
-        world.elector.stop()
-        term.report("a text")
-
-    async def coroutine(term: Any) -> None:
-        job(term)
-
-    flavour = World.flavours[world.threads]
-    world.elector = flavour(print, "e", ttl=5, on_error=world.errors.append)
-    world.call(world.elector.run, job if world.threads else coroutine)
-    assert [error.kind for error in world.errors] == ["job"] and world.resigned()
 
 
 def test_a_loop_that_breaks_tells_the_job(monkeypatch: Any) -> None:
@@ -390,13 +324,6 @@ def test_errors_go_from_process_to_process() -> None:
         error = pickle.loads(pickle.dumps(kind("pooler", "a text", "LE005", "a hint")))
         assert type(error) is kind and str(error) == "a text"
         assert (error.kind, error.sqlstate, error.hint) == ("pooler", "LE005", "a hint")
-
-
-@pytest.mark.parametrize("wait", [float("nan"), -1, "5"])
-def test_try_run_with_a_wrong_wait(wait: Any, world: World) -> None:
-    world.elector = World.flavours[world.threads](print, "e", ttl=5)
-    world.call(world.elector.try_run, world.function("job", bool), wait)
-    assert isinstance(world.failure, ValueError | TypeError) and not world.server.asked
 
 
 def test_no_thread_can_be_started(monkeypatch: Any) -> None:
@@ -545,21 +472,6 @@ def test_failure_in_every(place: str, error: BaseException, world: World, monkey
         "task" if isinstance(error, Exception) else "job"
     ]
     assert world.elector.terms == 1 + (not isinstance(error, Exception))
-
-
-def test_generator_function_in_every(world: World) -> None:
-    def task(*_: Any) -> Any:
-        yield
-
-    def on_error(error: Any) -> None:
-        world.errors.append(error)
-        world.elector.stop()
-
-    make: Any = leader_election.every if world.threads else aio.every
-    job = make(SyncConnection if world.threads else AsyncConnection, 1, task)
-    world.elector = world.flavours[world.threads](print, "e", ttl=5, on_error=on_error)
-    world.call(world.elector.run, job)
-    assert "generator" in str(world.errors[0]) and world.errors[0].kind == "task"
 
 
 @raised

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -97,15 +95,6 @@ def psycopg_cursor_of_named_tuples() -> Any:
 @kind
 def psycopg2_connection() -> Any:
     with psycopg2.connect(DIRECT) as connection:
-        yield connection
-    connection.close()
-
-
-@kind
-def psycopg2_block_on_autocommit() -> Any:
-    connection: Any = psycopg2.connect(DIRECT)
-    connection.autocommit = True
-    with connection:
         yield connection
     connection.close()
 
@@ -385,28 +374,6 @@ def test_whole_statements(name: str, election: str, db: Any) -> None:
         row = db.execute("SELECT due FROM le_once_done WHERE name = %s", (evil,)).fetchone()
         assert row == (due,), count
         program.stop()
-
-
-@pytest.mark.skipif(bool(os.environ.get("LE_SQL_EDITION")), reason="not run, needs the extension")
-def test_whole_statements_with_an_odd_schema(db: Any) -> None:
-    name, schema = f"python_{uuid.uuid4().hex}", 'o"d:d %s $1 \\ é'
-    db.execute(f"CREATE DATABASE {name}")
-    dsn = DIRECT.replace(f"/{WHERE['dbname']}", f"/{name}")
-    try:
-        quoted = '"' + schema.replace('"', '""') + '"'
-        with psycopg.connect(dsn, autocommit=True) as other:
-            other.execute(f"CREATE SCHEMA {quoted}")
-            other.execute(f"CREATE EXTENSION leader_election SCHEMA {quoted}")
-        program = Program("threads", "e", dsn=dsn, schema=schema, ttl=9)
-        term = until(lambda: program.terms)[0]
-        made = sqlalchemy.create_engine(f"postgresql+psycopg://{dsn.split('//')[1]}")
-        with made.begin() as connection:
-            connection.execute(sqlalchemy.text(term.guard_sql()))
-            term.guard(connection)
-        made.dispose()
-        program.stop()
-    finally:
-        db.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def test_a_due_time_needs_a_time_zone() -> None:

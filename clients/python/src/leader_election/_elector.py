@@ -183,8 +183,6 @@ class Machine:
     # The campaign
 
     def _on_try(self, wait: float) -> None:
-        if not wait >= 0:
-            raise ValueError("wait must be 0 or more")
         self._once, self._last_bid = True, self._now + wait
         self._result = LeaderElectionError("denied", "another one leads")
         self._on_run()

@@ -20,7 +20,7 @@ from ._errors import POOLER, Kind, LeaderElectionError, permanent
 from ._follow import Leader
 from ._options import Statement
 from ._psycopg import Link
-from ._term import AsyncTerm, BaseTerm, done, settled
+from ._term import AsyncTerm, BaseTerm, settled
 
 SETTINGS = """
 SELECT pg_backend_pid(),
@@ -68,9 +68,8 @@ async def without_exit(function: Callable[..., Any], *args: Any) -> BaseExceptio
 def plainly(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that must not be a coroutine function."""
     if inspect.isawaitable(result := function(*args)):
-        getattr(result, "close", bool)()
         raise TypeError("a coroutine function was given to threads: use asyncio's names")
-    return done(result)
+    return result
 
 
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":
@@ -169,8 +168,6 @@ class Driver:
         """
         if self._driven:
             raise RuntimeError("can be run once only")
-        if not callable(job):
-            raise TypeError("the job must be a function")
         self._driven, self.job = True, job
         return self._drive_on(*begin)
 

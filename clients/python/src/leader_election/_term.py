@@ -91,14 +91,7 @@ def commits_each(transaction: Any) -> bool:
 
 async def settled(value: Any) -> Any:
     """Return a value, which may have to be awaited."""
-    return done(await value if inspect.isawaitable(value) else value)
-
-
-def done(value: Any) -> Any:
-    """Return a value, unless it is a generator or coroutine, which has done nothing yet."""
-    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
-        raise TypeError(f"{type(value).__name__} returned, which has done nothing yet")
-    return value
+    return await value if inspect.isawaitable(value) else value
 
 
 def finished(doing: Coroutine[Any, Any, Any]) -> Any:
@@ -147,8 +140,6 @@ class BaseTerm:
 
     def report(self, error: BaseException) -> None:
         """Report an error of a part of the job, which goes on. Its kind is ``task``."""
-        if not isinstance(error, BaseException):
-            raise TypeError("error must be an exception")
         self._machine.driver.put("note", "task", error)
 
     @overload
@@ -198,14 +189,13 @@ class BaseTerm:
 
     def once_sql(self, due: datetime) -> str:
         """Return the statement of ``once``, which returns true or false."""
-        return self._sql("le_once", f"to_timestamp({aware(due).timestamp()!r}), {self.token}")
+        if due.tzinfo is None:
+            raise ValueError("a due time must have a time zone")
+        return self._sql("le_once", f"to_timestamp({due.timestamp()!r}), {self.token}")
 
     def _sql(self, function: str, arguments: str) -> str:
-        prefix, schema = self._machine.options.prefix, self._machine.options.schema or ""
-        if not PLAIN.fullmatch(schema):
-            escaped = (f"\\+{ord(letter):06x}" for letter in schema)
-            prefix = f'U&"{"".join(escaped)}".'
-        return f"SELECT {prefix}{function}({literal(self.election)}, {arguments})"
+        function = self._machine.options.prefix + function
+        return f"SELECT {function}({literal(self.election)}, {arguments})"
 
     def _ask(self, transaction: Any, *what: Any) -> Any:
         """Ask something, to be awaited if the transaction is for asyncio."""
@@ -217,11 +207,7 @@ class BaseTerm:
         if hasattr(transaction, "get_bind"):  # a session of SQLAlchemy
             transaction = await settled(transaction.connection())
         cursor = transaction if hasattr(transaction, "execute") else transaction.cursor()
-        alone = read is not succeeded and commits_each(transaction)
-        if alone and hasattr(cursor, "mogrify"):  # of psycopg2, whose blocks begin by a statement
-            await settled(cursor.execute("SELECT"))
-            alone = commits_each(transaction)
-        if alone:
+        if read is not succeeded and commits_each(transaction):
             raise ValueError("guard and once need a transaction: this commits each statement")
         if hasattr(transaction, "fetchval"):  # of asyncpg
             return read(await transaction.fetchrow(sql))
@@ -246,10 +232,3 @@ class Term(BaseTerm):
         Returns whether it is told to stop.
         """
         return self._told.wait(inf if length is None else seconds(length))
-
-
-def aware(due: datetime) -> datetime:
-    """Return a time that has a time zone."""
-    if due.tzinfo is None:
-        raise ValueError("a due time must have a time zone")
-    return due
