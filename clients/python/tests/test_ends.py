@@ -7,7 +7,6 @@ import concurrent.futures
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -290,24 +289,6 @@ def test_a_loop_that_breaks_tells_the_job(monkeypatch: Any) -> None:
     world.elector = Elector(print, "e", ttl=60)
     world.call(world.elector.run, job)
     assert told == [True] and isinstance(world.failure, Exception)
-
-
-def test_a_clock_that_a_test_lets_stand(monkeypatch: Any) -> None:
-    world = World("threads", monkeypatch)
-    told: list[bool] = []
-
-    def job(term: Term) -> None:
-        world.server.renews = False
-        with monkeypatch.context() as frozen:
-            frozen.setattr(time, "monotonic", lambda: 5.0)
-            for _ in range(30):
-                time.sleep(0 if term.cancelled else 0.1)
-        told.append(term.cancelled)
-        world.elector.stop()
-
-    world.elector = Elector(print, "e", ttl=1, on_error=world.errors.append)
-    world.call(world.elector.run, job)
-    assert told == [True]
 
 
 @failures

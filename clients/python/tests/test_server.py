@@ -594,34 +594,6 @@ def test_program_ends_while_a_daemon_thread_leads(
         until(lambda: not leads(db, election), 3 if how == "leave" else 0.5)
 
 
-@pytest.mark.parametrize("pooled", [False, True])
-def test_notice_handlers_are_not_called(pooled: bool, election: str, db: Any) -> None:
-    called: list[Any] = []
-
-    def configure(connection: Any) -> None:
-        connection.execute("SET client_min_messages = debug5")
-        connection.commit()
-        connection.add_notice_handler(called.append)
-
-    def connect_with_handler() -> Any:
-        connection = psycopg.connect(DIRECT)
-        configure(connection)
-        return connection
-
-    def asked(open_one: Any, **options: Any) -> None:
-        elector = leader_election.Elector(open_one, election, **options)
-        assert elector.try_run(lambda _: None) and not called
-
-    with ConnectionPool(DIRECT, min_size=1, max_size=1, configure=configure) as pool:
-        if pooled:
-            asked(pool.connection, ttl=TTL)
-        else:
-            asked(connect_with_handler)
-        with pool.connection() as connection:
-            connection.execute("SELECT 1")
-    assert called
-
-
 def test_socket_is_not_closed_while_the_loop_looks_at_it(election: str, monkeypatch: Any) -> None:
     closed: list[int] = []
 
@@ -646,24 +618,6 @@ def test_socket_is_not_closed_while_the_loop_looks_at_it(election: str, monkeypa
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())
     assert not closed
-
-
-def test_connect_that_catches_its_cancellation(election: str, db: Any) -> None:
-    async def connect_late() -> Any:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(100)
-        return await async_connect()
-
-    async def main() -> None:
-        elector = aio.AsyncElector(connect_late, election, ttl=3)
-        running = asyncio.create_task(elector.run(lambda _: asyncio.sleep(100)))
-        await asyncio.sleep(0.2)
-        elector.stop()
-        await running
-        await asyncio.sleep(0.5)
-        assert not leads(db, election)
-
-    asyncio.run(main())
 
 
 def test_socket_that_has_got_the_number_of_one_that_ended(election: str, db: Any) -> None:
@@ -699,21 +653,6 @@ def test_socket_that_has_got_the_number_of_one_that_ended(election: str, db: Any
         server.close()
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_texts_that_the_connection_cannot_send(
-    encoding: str, begin: Any, election: str, db: Any
-) -> None:
-    dsn, single = make_conninfo(DIRECT, client_encoding=encoding), encoding == "LATIN1"
-    program = begin(dsn=dsn, identity="\u00e9")
-    until(lambda: program.terms)
-    assert leads(db, election) == ("\u00e9", "session")
-    if single:
-        another = begin(dsn=dsn, identity="\u20ac")
-        another.join()
-        assert (another.failure.kind, another.failure.sqlstate) == ("argument", "22P05")
-    assert not program.errors
 
 
 @pytest.mark.parametrize("url", [DIRECT, POOLER], ids=["direct", "pooler"])

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from psycopg import OperationalError
-from psycopg.errors import UntranslatableCharacter, error_from_result
+from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.waiting import wait_async
@@ -62,8 +62,6 @@ class Link:
         self.connection, self.pooled, self.asking = connection, context is not None, False
         self._context, self._beside, self._watched = context, beside, False
         self._pgconn, self._fd = connection.pgconn, connection.pgconn.socket
-        self._notice_handler = self._pgconn.notice_handler
-        self._pgconn.notice_handler = None  # which would block the loop
         self._loop = asyncio.get_running_loop()
         _links.add(self)
 
@@ -84,11 +82,7 @@ class Link:
         if TransactionStatus.IDLE < self._pgconn.transaction_status < TransactionStatus.UNKNOWN:
             raise OperationalError("the connection is in a transaction")  # where no lease begins
         encoding = self.connection.info.encoding
-        encoding = "utf-8" if encoding == "ascii" else encoding  # of SQL_ASCII: any bytes will do
-        try:
-            values = [None if arg is None else str(arg).encode(encoding) for arg in args]
-        except ValueError as error:
-            raise UntranslatableCharacter(str(error)) from error
+        values = [None if arg is None else str(arg).encode(encoding) for arg in args]
         self.asking = True
         self._pgconn.send_query_params(sql.encode(encoding), values)
         result = (await wait_async(execute(self._pgconn), self._fd, 1.0))[-1]
@@ -121,9 +115,7 @@ class Link:
     def close(self, keep: bool = False) -> Coroutine[Any, Any, None]:
         """Close the connection, unless its pool may keep it. Await the pool's context."""
         self._unwatch()
-        if keep and self.pooled:
-            self._pgconn.notice_handler = self._notice_handler
-        else:
+        if not (keep and self.pooled):
             self._pgconn.finish()
         return self._leave()
 

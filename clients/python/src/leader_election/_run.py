@@ -9,13 +9,12 @@ import inspect
 import logging
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ._elector import Machine, clock
+from ._elector import Machine
 from ._errors import POOLER, Kind, LeaderElectionError, permanent
 from ._follow import Leader
 from ._options import Statement
@@ -104,15 +103,9 @@ async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) 
         raise
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """An event loop whose clock no test lets stand."""
-
-    time = staticmethod(clock)
-
-
 def block(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in an event loop of its own."""
-    with asyncio.Runner(loop_factory=Loop) as runner:
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(coroutine)
 
 
@@ -130,7 +123,6 @@ class Driver:
     _raised: BaseException | None = None  # by the job or a callback
     # numbers of calls of the job and callbacks: that has not returned, the last, that was cancelled
     _number = _calls = _told = 0
-    _driven = False
     cut = False  # was the job, by a stop or a lost term?
 
     def __init__(self, machine: Machine) -> None:
@@ -138,7 +130,7 @@ class Driver:
         machine.driver, machine.new_term = self, self.new_term
         self._events: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._telling, self._logging = deque[Any](), deque[Any]()  # what is to be called
+        self._telling, self._logging = asyncio.Lock(), asyncio.Lock()  # which keep the order
 
     def put(self, *event: Any, call: int = 0) -> None:
         """Tell what has happened, such as the end of a call. May be called from any thread."""
@@ -161,18 +153,14 @@ class Driver:
     def look(self) -> None:
         """Look whether all is well, once a second at least."""
 
-    def drive(self, job: Callable[[Any], Any], *begin: Any) -> Coroutine[Any, Any, Any]:
-        """Return a coroutine that drives the state machine, and returns what is to be raised.
+    async def drive(self, job: Callable[[Any], Any], *begin: Any) -> BaseException | None:
+        """Drive the state machine. Returns what is to be raised.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
         """
-        if self._driven:
+        if self._loop:
             raise RuntimeError("can be run once only")
-        self._driven, self.job = True, job
-        return self._drive_on(*begin)
-
-    async def _drive_on(self, *begin: Any) -> BaseException | None:
-        self._loop = asyncio.get_running_loop()
+        self.job, self._loop = job, asyncio.get_running_loop()
         cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
         put(begin)
@@ -265,8 +253,6 @@ class Driver:
             if not link:
                 forks = Link.forks
                 link = await Link.open(self.options.connect, self.beside)
-                if task.cancelling():  # and a function of the user has caught that
-                    raise asyncio.CancelledError
                 if opens and forks != Link.forks:  # whose child would keep the session alive
                     raise LeaderElectionError("broken", "forked while the connection was opened")
                 if opens:  # else a pooler may share the server connection
@@ -301,7 +287,7 @@ class Driver:
 
     def _act_error(self, error: LeaderElectionError) -> None:
         if self.options.on_error:
-            self._call_later(self._telling, self._tell, self.options.on_error, error)
+            self._spawn(self._tell(self.options.on_error, error))
         else:
             raised = error.__cause__ if error.kind in ("job", "callback", "task") else None
             what = "election %s: %s", self.options.election, error
@@ -309,29 +295,20 @@ class Driver:
 
     async def _tell(self, on_error: Callable[[Any], Any], error: LeaderElectionError) -> None:
         try:
-            await self.beside(on_error, error)
+            async with self._telling:
+                await self.beside(on_error, error)
         except (Exception, GeneratorExit) as failed:
             self._log(logging.ERROR, "the error callback has failed", exc_info=failed)
 
     def _log(self, level: int, *what: Any, exc_info: Any = None) -> None:
-        """Log beside the state machine, whose loop a handler may block otherwise."""
         log = partial(self.options.logger.log, level, *what, exc_info=exc_info)
-        self._call_later(self._logging, in_thread, log)
+        self._spawn(self._log_beside(log))
 
-    def _call_later(self, calls: deque[Any], *call: Any) -> None:
-        """Call a coroutine function, in order, and by one task, however many calls wait."""
-        calls.append(call)
-        if len(calls) == 1:
-            self._spawn(self._call_each(calls))
-
-    async def _call_each(self, calls: deque[Any]) -> None:
-        try:
-            while calls:
-                with suppress(Exception):
-                    await calls[0][0](*calls[0][1:])
-                calls.popleft()
-        finally:
-            calls.clear()
+    async def _log_beside(self, log: Callable[[], None]) -> None:
+        """Log in a thread, as a handler may block the loop otherwise."""
+        with suppress(Exception):
+            async with self._logging:
+                await in_thread(log)
 
     def _begin(self, function: Callable[..., Any] | None, *args: Any) -> None:
         self._number = self._calls = self._calls + 1
