@@ -79,7 +79,7 @@ def test_a_term_is_over_in_a_forked_child() -> None:
 def test_lengths_of_waits(length: Any) -> None:
     term, begun = Term(None, "e", 7), time.monotonic()
     assert not term.wait(length) and time.monotonic() - begun > 0.04
-    term._told.set()
+    term._tell()
     assert term.wait(timedelta(days=1)) and term.wait()
 
 

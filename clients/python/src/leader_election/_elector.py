@@ -275,7 +275,7 @@ class Machine:
         """Note that nothing drives this any more."""
         self._phase = "stopped"
         if self.term:
-            self.term._told.set()
+            self.term._tell()
 
     # The term
 
@@ -374,7 +374,7 @@ class Machine:
     def _cancel(self, reason: str) -> None:
         if not self._reason:
             self._reason = reason
-            self.term._told.set()
+            self.term._tell()
             if reason == "job returned" or self._now >= self._began + LASTING:
                 self._crashes = 0
             if self._phase == "job":

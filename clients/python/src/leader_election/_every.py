@@ -56,15 +56,13 @@ def in_zone(schedule: Callable[[datetime], datetime | None], zone: tzinfo) -> Sc
             if found <= shown:
                 raise ValueError("a schedule must return a later time")
             shown = found.astimezone(UTC)
-            early, late = (shown.replace(tzinfo=zone, fold=f).astimezone(UTC) for f in (1, 0))
-            if late > early:  # left out: the change is between them
-                while late - early > timedelta(seconds=1):
-                    middle = early + (late - early) / 2
-                    before = middle.astimezone(zone).replace(tzinfo=UTC) < shown
-                    early, late = (middle, late) if before else (early, middle)
-                late = late.replace(microsecond=0)
-            if late > last:
-                return late
+            first, other = (shown.replace(tzinfo=zone, fold=f).astimezone(UTC) for f in (0, 1))
+            if first > other:  # left out: the change is between them, at a full minute
+                first = other.replace(second=0, microsecond=0)
+                while first.astimezone(zone).replace(tzinfo=UTC) < shown:
+                    first += timedelta(minutes=1)
+            if first > last:
+                return first
         return None
 
     return following

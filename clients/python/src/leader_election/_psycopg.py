@@ -77,7 +77,7 @@ class Link:
         return cls(made, context, beside)
 
     async def ask(self, sql: str, *args: Any) -> list[Any]:
-        """Send a statement. Returns the row of its answer, or the tag of a command."""
+        """Send a statement. Returns the row of its answer."""
         self._unwatch()
         if TransactionStatus.IDLE < self._pgconn.transaction_status < TransactionStatus.UNKNOWN:
             raise OperationalError("the connection is in a transaction")  # where no lease begins
@@ -87,8 +87,6 @@ class Link:
         self._pgconn.send_query_params(sql.encode(encoding), values)
         result = (await wait_async(execute(self._pgconn), self._fd, 1.0))[-1]
         self.asking = False
-        if result.status == ExecStatus.COMMAND_OK:
-            return [(result.command_status or b"").decode()]
         if result.status != ExecStatus.TUPLES_OK:
             raise error_from_result(result, encoding)
         text, fields = partial(str, encoding=encoding), range(result.nfields * result.ntuples)

@@ -1,6 +1,7 @@
 """Drives a state machine: a queue of what has happened, a timer, and a connection.
 
-All else happens beside it, in tasks or threads, and puts its result into the queue.
+All else happens beside it, in tasks or threads, and puts its result into the queue. At the end is
+what the electors and followers of both flavours have.
 """
 
 import asyncio
@@ -12,15 +13,16 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ._elector import Machine
 from ._errors import POOLER, Kind, LeaderElectionError, permanent
-from ._follow import Leader
-from ._options import Statement
+from ._follow import FollowMachine, Leader
+from ._options import LOGGER, Connect, Health, Length, Options, Reason, State, Statement
 from ._psycopg import Link
 from ._term import AsyncTerm, BaseTerm, settled
 
+T = TypeVar("T", bound=BaseTerm)
 SETTINGS = """
 SELECT pg_backend_pid(),
        count(set_config(name, CASE name WHEN 'application_name' THEN $1::text
@@ -41,13 +43,10 @@ ENDING = "no thread begins any more, as the interpreter ends"
 FAILURES = (Exception, asyncio.CancelledError, GeneratorExit)
 #: What a future does not carry, or takes for something else.
 UNFIT = StopIteration, concurrent.futures.CancelledError
-MISSING = (
-    'leader_election is not installed in database "{}": '
-    "run CREATE EXTENSION leader_election, or install the SQL edition"
-)
-ELSEWHERE = (
-    'leader_election is in schema "{}": set the option schema to it, or add it to search_path'
-)
+MISSING = """leader_election is not installed in database "{}": \
+run CREATE EXTENSION leader_election, or install the SQL edition"""
+ELSEWHERE = """leader_election is in schema "{}": \
+set the option schema to it, or add it to search_path"""
 
 
 async def in_task(function: Callable[..., Any], *args: Any, late: Any = None) -> Any:
@@ -291,21 +290,18 @@ class Driver:
         else:
             raised = error.__cause__ if error.kind in ("job", "callback", "task") else None
             what = "election %s: %s", self.options.election, error
-            self._log(logging.ERROR, *what, exc_info=raised)
+            self._spawn(self._log(logging.ERROR, *what, exc_info=raised))
 
     async def _tell(self, on_error: Callable[[Any], Any], error: LeaderElectionError) -> None:
         try:
             async with self._telling:
                 await self.beside(on_error, error)
         except (Exception, GeneratorExit) as failed:
-            self._log(logging.ERROR, "the error callback has failed", exc_info=failed)
+            await self._log(logging.ERROR, "the error callback has failed", exc_info=failed)
 
-    def _log(self, level: int, *what: Any, exc_info: Any = None) -> None:
-        log = partial(self.options.logger.log, level, *what, exc_info=exc_info)
-        self._spawn(self._log_beside(log))
-
-    async def _log_beside(self, log: Callable[[], None]) -> None:
+    async def _log(self, level: int, *what: Any, exc_info: Any = None) -> None:
         """Log in a thread, as a handler may block the loop otherwise."""
+        log = partial(self.options.logger.log, level, *what, exc_info=exc_info)
         with suppress(Exception):
             async with self._logging:
                 await in_thread(log)
@@ -332,14 +328,15 @@ class Driver:
         self._calling.add_done_callback(returned)
 
     def _act_elected(self, term: BaseTerm, _: str) -> None:
-        self._log(logging.INFO, "elected in %s, with token %d", term.election, term.token)
+        what = "elected in %s, with token %d", term.election, term.token
+        self._spawn(self._log(logging.INFO, *what))
         self._begin(self.options.on_elected, term)
 
     def _act_job(self, term: BaseTerm, _: str) -> None:
         self._begin(self.job, term)
 
     def _act_ousted(self, term: BaseTerm, reason: str) -> None:
-        self._log(logging.INFO, "the term in %s is over: %s", term.election, reason)
+        self._spawn(self._log(logging.INFO, "the term in %s is over: %s", term.election, reason))
         self._begin(self.options.on_ousted, term, reason)
 
     def _act_cancel(self) -> None:
@@ -360,3 +357,120 @@ class Driver:
 
     def _act_told(self, *leader: Any) -> None:
         self.job(Leader(*leader) if leader[0] is not None else None)
+
+
+class Driven:
+    """What electors and followers have."""
+
+    _drives: type[Driver] = Driver
+    _driver: Driver
+
+    def stop(self) -> None:
+        """Let it end. Does not wait. May be called by any thread and signal handler."""
+        self._driver.put("stop")
+
+    @property
+    def state(self) -> State:
+        """Either waiting, leading, stopping, paused or stopped."""
+        return self._driver.machine.state
+
+    @property
+    def health(self) -> Health:
+        """Either waiting, leading, in doubt or stopped. The first two are healthy."""
+        return self._driver.machine.health
+
+    @property
+    def errors(self) -> int:
+        """How many errors were reported."""
+        return self._driver.machine.errors
+
+
+class BaseElector(Driven, Generic[T]):
+    """Campaigns for an election, and runs a job while it leads."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        election: str,
+        *,
+        identity: str | None = None,
+        schema: str | None = None,
+        seats: int | None = None,
+        ttl: Length | None = None,
+        heartbeat: Length | None = None,
+        stop_timeout: Length = 10,
+        logger: logging.Logger = LOGGER,
+        on_elected: Callable[[T], object] | None = None,
+        on_ousted: Callable[[T, Reason], object] | None = None,
+        on_error: Callable[[LeaderElectionError], object] | None = None,
+    ) -> None:
+        """Make an elector. Opens no connection.
+
+        A length of time is a number of seconds, or a ``timedelta``.
+
+        connect -- a function that opens a connection, see ``Connect``
+        election -- the name of the election, of 1 to 255 bytes in UTF-8
+        identity -- tells the candidates apart, in views, logs and warnings; 1 to 255 bytes (default
+            the host name, the process ID and four random hexadecimal digits)
+        schema -- the schema of the extension (default None: found by ``search_path``)
+        seats -- how many may lead, from 1 to 10,000: campaigns for the elections ``election/1``,
+            ``election/2`` and so on (default None: for one election)
+        ttl -- the length of a lease, from 1 s to one day, and at most ``leader_election.max_ttl``
+            of the server (default None: leads in session scope)
+        heartbeat -- a length, from 1 s to one day: the job is cancelled if it has not called
+            ``heartbeat`` of its term for 2/3 of it (default None: it need not call that)
+        stop_timeout -- how long the job may take to stop, and ``on_elected`` and ``on_ousted`` to
+            return, before this is reported; from 1 ms to one day (default 10 s)
+        logger -- gets elections and the ends of terms, and errors if there is no ``on_error``
+            (default the logger ``leader_election``)
+        on_elected -- is called with the term before the job starts
+        on_ousted -- is called with the term, and why it has ended, after the job has stopped
+        on_error -- is called with each error that is reported
+
+        Raises ``ValueError`` if an option is out of its range, and ``TypeError`` if it has a wrong
+        type.
+        """
+        options = {name: value for name, value in locals().items() if name != "self"}
+        self._driver = self._drives(Machine(Options(**options)))
+
+    @property
+    def identity(self) -> str:
+        """The name that tells this elector apart."""
+        return self._driver.options.name
+
+    @property
+    def terms(self) -> int:
+        """In how many terms this was elected."""
+        return self._driver.machine.terms
+
+    @property
+    def confirmations(self) -> int:
+        """How often the server has confirmed that this leads."""
+        return self._driver.machine.confirmations
+
+
+class BaseFollower(Driven):
+    """Gives the present leader, or None, and then each change, until ``stop``."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        election: str,
+        *,
+        schema: str | None = None,
+        logger: logging.Logger = LOGGER,
+        on_error: Callable[[LeaderElectionError], object] | None = None,
+    ) -> None:
+        """Make a follower. Opens no connection before the iteration.
+
+        connect -- a function that opens a connection, which the follower keeps, see ``Connect``
+        election -- the name of the election, of 1 to 255 bytes in UTF-8
+        schema -- the schema of the extension (default None: found by ``search_path``)
+        logger -- gets errors if there is no ``on_error`` (default the logger ``leader_election``)
+        on_error -- is called with each error that is reported
+
+        Raises ``ValueError`` if a name is too long or empty, and ``TypeError`` if an option has a
+        wrong type. The iteration raises ``PermanentError``.
+        """
+        options: dict[str, Any] = {"schema": schema, "logger": logger, "on_error": on_error}
+        self._driver = self._drives(FollowMachine(Options(connect, election, **options)))

@@ -5,62 +5,15 @@ import os
 import re
 import threading
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from datetime import datetime
 from math import inf
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any
 
 from ._errors import LostError
 from ._options import Length, seconds
 
-Result = TypeVar("Result", covariant=True)  # noqa: PLC0105
-
-
-class Executing(Protocol[Result]):
-    """A connection, cursor or session, in a transaction."""
-
-    def execute(self, statement: Any, parameters: Any = ..., /) -> Result:
-        """Run a statement."""
-
-
-class Connected(Protocol):
-    """A connection, in a transaction, whose cursors run statements."""
-
-    def cursor(self) -> Any:
-        """Return a cursor."""
-
-
-AsyncTransaction = Executing[Awaitable[Any]]
-Transaction = Executing[Any] | Connected
 PLAIN = re.compile(r"[\w ./-]*", re.ASCII)  # in which no library finds a parameter
-
-
-class Told:
-    """Whether a job was told to stop, or runs in a forked child, which nothing else tells.
-
-    An exception of a signal handler can leave the lock of a ``threading.Event`` locked for ever,
-    and ``set`` would wait for it. Here, ``set`` waits for nothing, and ``wait`` looks each second.
-    """
-
-    def __init__(self) -> None:
-        self._set, self._lock, self._process = False, threading.Lock(), os.getpid()
-        self._lock.acquire()
-
-    @property
-    def told(self) -> bool:
-        return self._set or os.getpid() != self._process
-
-    def set(self) -> None:
-        if not self._set:
-            self._set = True
-            self._lock.release()
-
-    def wait(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while not self.told and (rest := end - time.monotonic()) > 0:
-            if self._lock.acquire(timeout=min(rest, 1)):
-                self._lock.release()
-        return self.told
 
 
 def literal(text: str) -> str:
@@ -119,14 +72,26 @@ class BaseTerm:
         self.election = election
         #: The fencing token, which grows from term to term.
         self.token = token
-        self._machine, self._told = machine, Told()
+        self._machine, self._told, self._process = machine, False, os.getpid()
+        self._untold = threading.Lock()  # is held until the job is told to stop
+        self._untold.acquire()
         self._beats, self._last_beat, self._beat_length = 0, -inf, inf
         self._confirmed_until, self._beaten_until = -inf, inf
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job was told to stop."""
-        return self._told.told
+        """Whether the job was told to stop, or runs in a forked child, which nothing else tells."""
+        return self._told or os.getpid() != self._process
+
+    def _tell(self) -> None:
+        """Tell the job to stop. Waits for nothing.
+
+        An exception of a signal handler can leave the lock of a ``threading.Event`` locked for
+        ever, and ``set`` would wait for it.
+        """
+        if not self._told:
+            self._told = True
+            self._untold.release()
 
     def is_leading(self) -> bool:
         """Return whether the job may go on. Looks at the clock, and sends nothing."""
@@ -142,25 +107,14 @@ class BaseTerm:
         """Report an error of a part of the job, which goes on. Its kind is ``task``."""
         self._machine.driver.put("note", "task", error)
 
-    @overload
-    def guard(self, transaction: AsyncTransaction) -> Awaitable[None]: ...
-
-    @overload
-    def guard(self, transaction: Transaction) -> None: ...
-
     def guard(self, transaction: Any) -> Any:
         """Let a transaction commit only if the term still runs.
 
         The transaction is a connection or cursor of psycopg, psycopg2 or Django, a session or
-        connection of SQLAlchemy, or a connection of asyncpg. Await the call if it is for asyncio.
+        connection of SQLAlchemy, or a connection of pg8000 or asyncpg. Await the call if it is for
+        asyncio.
         """
         return self._ask(transaction, self.guard_sql(), lambda _: None)
-
-    @overload
-    def once(self, transaction: AsyncTransaction, due: datetime) -> Awaitable[bool]: ...
-
-    @overload
-    def once(self, transaction: Transaction, due: datetime) -> bool: ...
 
     def once(self, transaction: Any, due: datetime) -> Any:
         """Return whether the job of a due time is to be done in a transaction.
@@ -168,12 +122,6 @@ class BaseTerm:
         The transaction records that, and is guarded. It is one as for ``guard``.
         """
         return self._ask(transaction, self.once_sql(due), first)
-
-    @overload
-    def proclaim(self, connection: AsyncTransaction, value: str | None) -> Awaitable[None]: ...
-
-    @overload
-    def proclaim(self, connection: Transaction, value: str | None) -> None: ...
 
     def proclaim(self, connection: Any, value: str | None) -> Any:
         """Publish a value until the term ends. Raises ``LostError`` if the term is over.
@@ -231,4 +179,8 @@ class Term(BaseTerm):
 
         Returns whether it is told to stop.
         """
-        return self._told.wait(inf if length is None else seconds(length))
+        end = time.monotonic() + (inf if length is None else seconds(length))
+        while not self.cancelled and (rest := end - time.monotonic()) > 0:
+            if self._untold.acquire(timeout=min(rest, 1)):  # looks each second
+                self._untold.release()
+        return self.cancelled

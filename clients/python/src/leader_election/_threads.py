@@ -10,12 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from ._base import BaseElector, BaseFollower
 from ._elector import Machine
 from ._errors import tried
 from ._follow import FollowMachine, Leader
 from ._options import Connect, Length, Options, seconds
-from ._run import ENDING, FAILURES, Driver, block, in_thread, plainly, start
+from ._run import (
+    ENDING,
+    FAILURES,
+    BaseElector,
+    BaseFollower,
+    Driver,
+    block,
+    in_thread,
+    plainly,
+    start,
+)
 from ._term import Term
 
 

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-from ._base import BaseElector, BaseFollower
 from ._errors import tried
 from ._every import Schedule, Task, every
 from ._follow import FollowMachine, Leader
 from ._options import Connect, Length, Options, seconds
-from ._run import Driver
+from ._run import BaseElector, BaseFollower, Driver
 from ._term import AsyncTerm
 
 
