@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -55,7 +57,7 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
 
 
 def test_public_names() -> None:
-    names = "confirmations errors health identity run state stop terms try_run"
+    names = "confirmations errors health run state stop terms try_run"
     for elector in Elector(print, "e"), AsyncElector(print, "e"):
         assert [name for name in dir(elector) if name[0] != "_"] == names.split()
     names = "cancelled election guard guard_sql heartbeat is_leading once once_sql proclaim report"
@@ -90,30 +92,31 @@ def test_readme_tells_each_kind(kind: str) -> None:
 
 
 def test_t2_identities_differ() -> None:
-    assert len({Elector(print, "e").identity for _ in range(100)}) == 100
+    assert len({Elector(print, "e")._driver.options.name for _ in range(100)}) == 100
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_t2_identities_differ_after_a_fork() -> None:
     default, chosen = Elector(print, "e"), Elector(print, "e", identity="i")
-    made, (reading, writing) = default.identity, os.pipe()
+    names = default._driver.options, chosen._driver.options
+    made, (reading, writing) = names[0].name, os.pipe()
     child = os.fork()
     if not child:
         try:
             for elector in default, chosen:
                 elector.stop()
                 elector.run(print)
-            os.write(writing, f"{default.identity}\n{chosen.identity}".encode())
+            os.write(writing, "\n".join(each.name for each in names).encode())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)
     with open(reading) as pipe:
         other, same = pipe.read().split("\n")
-    assert f":{child}:" in other and made == default.identity and same == "i"
+    assert f":{child}:" in other and made == names[0].name and same == "i"
     default.stop()
     default.run(print)
-    assert default.identity == made
+    assert names[0].name == made
 
 
 def test_t3_clock_goes_on_during_a_suspension() -> None:
@@ -181,35 +184,31 @@ def test_t5_stop_before_run(options: Any, flavour: str, election: str) -> None:
     assert not opened and (elector.state, elector.errors) == ("stopped", 0)
 
 
-class Opened:
-    """A connection, or the context of one in a pool, that opens after its deadline."""
-
-    def __init__(self) -> None:
-        self.pgconn, self.release, self.seen = self, threading.Event(), set[str]()
-
-    def __enter__(self) -> Any:
-        self.release.wait(20)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.seen.add("left")
-
-    def close(self) -> None:
-        self.seen.add("closed")
-
-
 @pytest.mark.parametrize("pooled", [False, True])
-def test_connection_that_opens_too_late_is_closed(pooled: bool, election: str) -> None:
-    opened = Opened()
-    if pooled:
-        del opened.pgconn
-    connect = (lambda: opened) if pooled else opened.__enter__
-    program = Program("threads", election, connect=connect, ttl=1.5)
+def test_connection_that_opens_too_late_is_dropped(pooled: bool, election: str) -> None:
+    release, seen = threading.Event(), list[str]()
+
+    class Opened:
+        def __init__(self) -> None:
+            release.wait(20)
+            self.pgconn = seen
+
+        def __del__(self) -> None:
+            seen.append("closed")
+
+    @contextmanager
+    def pool() -> Iterator[Any]:
+        try:
+            yield Opened()
+        finally:
+            seen.append("left")
+
+    program = Program("threads", election, connect=pool if pooled else Opened, ttl=1.5)
     until(lambda: program.errors)
     program.stop()
-    assert program.errors[0].kind == "no-connection"
-    opened.release.set()
-    until(lambda: opened.seen == ({"closed", "left"} if pooled else {"closed"}))
+    assert program.errors[0].kind == "no-connection" and not seen
+    release.set()
+    until(lambda: sorted(seen) == (["closed", "left"] if pooled else ["closed"]))
 
 
 def test_cancelled_with_all_tasks(election: str, monkeypatch: Any) -> None:

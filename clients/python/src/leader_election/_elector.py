@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from ._errors import POOLED, POOLER, Kind, LeaderElectionError, LostError, PermanentError, permanent
+from ._errors import POOLED, Kind, LeaderElectionError, LostError, PermanentError, permanent
 from ._lease import Lease
 from ._options import Health, Options, State, Statement
 from ._session import Session
@@ -68,8 +68,7 @@ class Machine:
         self.term: Any = None
         self._over: LeaderElectionError | None = None
         self._reason, self._due, self._report_at, self._began = "", inf, inf, inf
-        self._refused = False
-        self._carried = self._carrying = 0
+        self._refused, self._carried, self._carrying = False, 0, 0
 
     def step(self, now: float, event: str = "", *args: Any) -> list[tuple[Any, ...]]:
         """Let time pass, and note an event. Returns the actions."""
@@ -291,7 +290,7 @@ class Machine:
         if self._over:
             return
         if self.opens and pid != self._pid:
-            self._lose(PermanentError(POOLER, POOLED))
+            self._lose(PermanentError("pooler", POOLED))
         elif leads:
             self._confirmed(ask)
         else:
@@ -355,9 +354,7 @@ class Machine:
     def _connection_lost(self, error: LeaderElectionError) -> None:
         if self._holds():
             text = f"leadership of {self.term.election} is lost: {error}"
-            lost = LostError("lost", text, error.sqlstate, error.hint)
-            lost.__cause__ = error.__cause__
-            self._lose(lost)
+            self._lose(LostError("lost", text, error.sqlstate, error.hint, error.__cause__))
         elif self._over and self._over.kind == "in doubt":
             self._over = error
 
@@ -365,7 +362,7 @@ class Machine:
         self._over = error
         if self._once and (self._phase == "job" or not self._reason):
             self._result = error
-        elif error.kind != POOLER:
+        elif error.kind != "pooler":
             self._report(error)
         if not self.opens and self._ask:
             self._close()

@@ -7,9 +7,8 @@ Passing = Literal["server", "broken", "timeout", "no-connection", "lost", "in do
 #: What kind of error a ``LeaderElectionError`` is.
 Kind = Literal[Lasting, Passing, "job", "slow job", "task", "callback", "denied"]
 
-POOLER: Kind = "pooler"
 CAUSES: dict[str, Kind] = dict.fromkeys(("42883", "42P01", "3F000"), "extension")
-CAUSES |= {"42501": "privilege", "LE005": POOLER}
+CAUSES |= {"42501": "privilege", "LE005": "pooler"}
 POOLED = """session scope needs a connection of its own, and a pooler shares this one: \
 set a ttl, to lead by a lease"""
 
@@ -17,15 +16,18 @@ set a ttl, to lead by a lease"""
 class LeaderElectionError(Exception):
     """An error. Its kind is ``server`` if it has an SQLSTATE of the server's."""
 
-    def __init__(self, kind: Kind, message: str, sqlstate: str = "", hint: str = "") -> None:
+    def __init__(
+        self, kind: Kind, message: str, sqlstate: str = "", hint: str = "", cause: Any = None
+    ) -> None:
         """Make an error.
 
         kind -- what kind of error it is
         message -- the text
         sqlstate, hint -- of the error that the server has reported (default "": none)
+        cause -- the exception that has caused it (default None)
         """
         super().__init__(message)
-        self.kind, self.sqlstate, self.hint = kind, sqlstate, hint
+        self.kind, self.sqlstate, self.hint, self.__cause__ = kind, sqlstate, hint, cause
 
     def __reduce__(self) -> Any:  # to go to another process
         return type(self), (self.kind, str(self), self.sqlstate, self.hint)
@@ -41,9 +43,8 @@ class LeaderElectionError(Exception):
             text = type(error).__name__
         state = getattr(error, "sqlstate", None) or ""
         hint = getattr(getattr(error, "diag", None), "message_hint", None) or ""
-        made = cls("server" if state and kind == "broken" else kind, text, state, hint)
-        made.__cause__ = error
-        return made
+        kind = "server" if state and kind == "broken" else kind
+        return cls(kind, text, state, hint, error)
 
 
 class LostError(LeaderElectionError):
@@ -62,10 +63,8 @@ def permanent(error: LeaderElectionError) -> PermanentError | None:
     cause = CAUSES.get(error.sqlstate, "argument" if error.sqlstate[:2] in ("22", "42") else None)
     if not cause:
         return None
-    message = POOLED if cause == POOLER else str(error)
-    made = PermanentError(cause, message, error.sqlstate, error.hint)
-    made.__cause__ = error.__cause__
-    return made
+    message = POOLED if cause == "pooler" else str(error)
+    return PermanentError(cause, message, error.sqlstate, error.hint, error.__cause__)
 
 
 def tried(error: BaseException | None) -> bool:

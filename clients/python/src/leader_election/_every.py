@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
-from psycopg.pq import TransactionStatus
+from psycopg.pq import TransactionStatus as Status
 from psycopg.rows import tuple_row
 
 from ._errors import LeaderElectionError
@@ -17,8 +17,9 @@ from ._term import AsyncTerm, Term, finished, settled
 Schedule = Length | Callable[[datetime], datetime | None]
 #: Is called with a connection in a transaction, and the time that is due.
 Task = Callable[[Any, datetime], object]
+#: Of either flavour.
+Job = Callable[[Any], Any]
 
-IDLE, INTRANS = TransactionStatus.IDLE, TransactionStatus.INTRANS
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 STEPS = 10_000
 XID = "pg_catalog.txid_current()"
@@ -71,12 +72,11 @@ def in_zone(schedule: Callable[[datetime], datetime | None], zone: tzinfo) -> Sc
 @asynccontextmanager
 async def entered(context: Any) -> AsyncGenerator[Any, None]:
     """Enter a context of either flavour."""
-    if hasattr(context, "__aenter__"):
-        async with context as value:
-            yield value
-    else:
-        with context as value:
-            yield value
+    async with AsyncExitStack() as stack:
+        if hasattr(context, "__aenter__"):
+            yield await stack.enter_async_context(context)
+        else:
+            yield stack.enter_context(context)
 
 
 async def ask(connection: Any, sql: str, *args: Any) -> Any:
@@ -93,13 +93,13 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
     """
     pause, last = getattr(term, "wait", asyncio.sleep), None
     le = term._machine.options.prefix.replace("%", "%%")
-    recorded = f"SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = %s::text"
-    times = f"SELECT extract(epoch FROM clock_timestamp()), ({recorded})"
+    times = f"""SELECT extract(epoch FROM clock_timestamp()),
+        (SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = %s::text)"""
     while not term.cancelled:
         try:
             async with entered(await settled(connect())) as connection:
                 connection.prepare_threshold = None
-                if connection.info.transaction_status != IDLE:
+                if connection.info.transaction_status != Status.IDLE:
                     raise LeaderElectionError("task", "connect has begun a transaction")
                 while not term.cancelled:
                     term.heartbeat()
@@ -114,7 +114,7 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                             if first:
                                 await settled(task(connection, time))
                                 # it can have ended the transaction, and begun another
-                                open_still = connection.info.transaction_status == INTRANS
+                                open_still = connection.info.transaction_status == Status.INTRANS
                                 same = open_still and await ask(connection, f"SELECT {XID}")
                                 if not same or [*same] != begun:
                                     raise LeaderElectionError("task", ENDED)
@@ -125,9 +125,7 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
             await settled(pause(1))
 
 
-def every(
-    connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None
-) -> Callable[[Any], Any]:
+def every(connect: Connect, schedule: Schedule, task: Task, *, zone: tzinfo | None = None) -> Job:
     """Return a job, of either flavour, that does a task once for each time that is due.
 
     Of several times that were missed, only the last one is done.

@@ -21,14 +21,6 @@ from psycopg.waiting import wait_async
 VALUES: dict[int, Callable[[bytes], Any]] = {16: b"t".__eq__, 20: int, 23: int}  # by type
 
 
-def close_late(made: Any, context: Any = None) -> None:
-    """Close what a thread has opened after it was given up."""
-    if hasattr(made, "pgconn") or context:
-        made.close()
-    if context:
-        context.__exit__(None, None, None)
-
-
 _links: "weakref.WeakSet[Link]" = weakref.WeakSet()
 
 
@@ -62,18 +54,17 @@ class Link:
         self.connection, self.pooled, self.asking = connection, context is not None, False
         self._context, self._beside, self._watched = context, beside, False
         self._pgconn, self._fd = connection.pgconn, connection.pgconn.socket
-        self._loop = asyncio.get_running_loop()
         _links.add(self)
 
     @classmethod
     async def open(cls, connect: Callable[[], Any], beside: Callable[..., Any]) -> "Link":
         """Open a connection, or enter the context manager that ``connect`` returns."""
-        made = context = await beside(connect, late=close_late)
+        made = context = await beside(connect)
         if hasattr(made, "pgconn"):
             context, made.prepare_threshold = None, None  # for the tasks of ``every``
         else:
             enter = getattr(made, "__aenter__", None) or made.__enter__
-            made = await beside(enter, late=lambda made: close_late(made, context))
+            made = await beside(enter, late=lambda _: context.__exit__(None, None, None))
         return cls(made, context, beside)
 
     async def ask(self, sql: str, *args: Any) -> list[Any]:
@@ -95,7 +86,7 @@ class Link:
 
     def watch(self, on_end: Callable[[], Any]) -> None:
         """Call a function when the connection ends while no statement is on its way."""
-        self._loop.add_reader(self._fd, self._look, on_end)
+        asyncio.get_running_loop().add_reader(self._fd, self._look, on_end)
         self._watched = True
 
     def _look(self, on_end: Callable[[], Any]) -> None:
@@ -107,7 +98,7 @@ class Link:
 
     def _unwatch(self) -> None:
         if self._watched:  # else another socket may have this number by now
-            self._loop.remove_reader(self._fd)
+            asyncio.get_running_loop().remove_reader(self._fd)
         self._watched = False
 
     def close(self, keep: bool = False) -> Coroutine[Any, Any, None]:

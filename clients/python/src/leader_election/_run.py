@@ -15,8 +15,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from psycopg import OperationalError
+
 from ._elector import Machine
-from ._errors import POOLER, Kind, LeaderElectionError, permanent
+from ._errors import Kind, LeaderElectionError, permanent
 from ._follow import FollowMachine, Leader
 from ._options import LOGGER, Connect, Health, Length, Options, Reason, State, Statement
 from ._psycopg import Link
@@ -92,7 +94,8 @@ def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Futur
 async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) -> Any:
     """Call a function in a thread of its own, and wait for it.
 
-    If it is given up, late is called with what it returns then.
+    If it is given up, late is called with what it returns then, and this dropped, which closes a
+    connection.
     """
     call = start(function, *args)
     try:
@@ -194,9 +197,11 @@ class Driver:
     async def _conclude(self, error: LeaderElectionError | None) -> LeaderElectionError | None:
         """Say in words what is wrong, and wait a moment for what still runs."""
         with suppress(Exception):
-            if error and error.kind == POOLER:
-                async with asyncio.timeout(self.machine.limit):
-                    await self._expel()
+            if error and error.kind == "pooler":
+                for _ in range(10):  # it can run in the session that it ends, as can another
+                    with suppress(OperationalError):
+                        await self.once(*self.machine.statement("expel"))
+                        break
             elif error and error.kind == "extension":
                 schema, base = await self.once(DIAGNOSE)
                 if schema is None:
@@ -209,12 +214,6 @@ class Driver:
                 for task in late:
                     task.cancel()
         return error
-
-    async def _expel(self) -> None:
-        for _ in range(10):  # it can run in the session that it ends, or in one that another ends
-            with suppress(Exception):
-                await self.once(*self.machine.statement("expel"))
-                break
 
     def _abandon(self) -> None:
         """Leave nothing behind, also if the state machine has not come to its end."""
@@ -432,11 +431,6 @@ class BaseElector(Driven, Generic[T]):
         """
         options = {name: value for name, value in locals().items() if name != "self"}
         self._driver = self._drives(Machine(Options(**options)))
-
-    @property
-    def identity(self) -> str:
-        """The name that tells this elector apart."""
-        return self._driver.options.name
 
     @property
     def terms(self) -> int:

@@ -11,11 +11,13 @@ from ._options import Connect, Length, Options, seconds
 from ._run import BaseElector, BaseFollower, Driver
 from ._term import AsyncTerm
 
+Job = Callable[[AsyncTerm], Awaitable[object]]
+
 
 class AsyncElector(BaseElector[AsyncTerm]):
     """Campaigns for an election, and runs a job while it leads."""
 
-    async def run(self, job: Callable[[AsyncTerm], Awaitable[object]]) -> None:
+    async def run(self, job: Job) -> None:
         """Campaign, and run the job in each term, in a task that is cancelled at its end.
 
         Returns after ``stop``. If it is cancelled, it stops as well, and at once if it is cancelled
@@ -24,9 +26,7 @@ class AsyncElector(BaseElector[AsyncTerm]):
         """
         tried(await self._driver.drive(job, "run"))
 
-    async def try_run(
-        self, job: Callable[[AsyncTerm], Awaitable[object]], wait: Length = 0
-    ) -> bool:
+    async def try_run(self, job: Job, wait: Length = 0) -> bool:
         """Run the job once, if elected within a time. Returns whether it ran.
 
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
