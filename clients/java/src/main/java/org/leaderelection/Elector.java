@@ -215,13 +215,13 @@ public final class Elector extends Run {
   private void call(ErrorKind kind, Job code, Term term) {
     Runnable body =
         () -> {
-          @Nullable Throwable failure = null;
+          LeaderElectionException error = null;
           try {
             code.run(term);
           } catch (Throwable e) {
-            failure = e;
+            error = LeaderElectionException.of(kind, e);
           }
-          returned(Thread.currentThread(), LeaderElectionException.of(kind, failure));
+          returned(Thread.currentThread(), error);
         };
     working = Jdbc.daemon("job " + term.election(), body);
     try {

@@ -81,6 +81,7 @@ record Every(
           Jdbc.cut(connection); // a pool does not get it back in a transaction
         }
       } catch (Throwable e) {
+        Thread.interrupted(); // by the task; if by the elector, the term is cancelled
         term.report(e);
       }
     }

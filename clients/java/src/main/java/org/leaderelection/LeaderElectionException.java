@@ -1,7 +1,6 @@
 package org.leaderelection;
 
 import java.sql.SQLException;
-import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
 
 /** An error of an election. */
@@ -15,50 +14,38 @@ public class LeaderElectionException extends RuntimeException {
   private final @Nullable String sqlState;
 
   LeaderElectionException(ErrorKind kind, String message, @Nullable Throwable cause) {
-    this(kind, message, cause, cause instanceof LeaderElectionException e ? e.sqlState : null);
-  }
-
-  private LeaderElectionException(
-      ErrorKind kind, String message, @Nullable Throwable cause, @Nullable String sqlState) {
     super(message, cause);
     this.kind = kind;
-    this.sqlState = sqlState;
+    this.sqlState = state(cause);
   }
 
-  /** Returns the error that the user's code has ended by; null if it has none. */
-  static @Nullable LeaderElectionException of(ErrorKind kind, @Nullable Throwable error) {
-    if (error == null) return null;
+  /** Returns the error that the user's code has ended by. */
+  static LeaderElectionException of(ErrorKind kind, Throwable error) {
     String what = kind == ErrorKind.JOB ? "the job" : "a callback";
-    String[] said = said(error);
-    return new LeaderElectionException(kind, what + " has failed: " + said[0], error, said[1]);
+    return new LeaderElectionException(kind, what + " has failed: " + text(error), error);
   }
 
   /** Returns the error of a statement. */
   static LeaderElectionException ofStatement(Throwable error) {
-    String[] said = said(error);
-    boolean broken = said[1] == null || said[1].startsWith("08");
+    String state = state(error);
+    boolean broken = state == null || state.startsWith("08");
     return new LeaderElectionException(
-        broken ? ErrorKind.BROKEN : ErrorKind.SERVER, said[0], error, said[1]);
+        broken ? ErrorKind.BROKEN : ErrorKind.SERVER, text(error), error);
   }
 
-  /** Returns what an exception says, and its SQLSTATE, though its methods can throw, or hang. */
-  static String[] said(Throwable error) {
-    Thread.interrupted(); // which was by, or to, code that has ended
-    if (error instanceof LeaderElectionException e) return new String[] {e.toString(), e.sqlState};
-    String[] said = {error.getClass().getName(), null};
+  private static @Nullable String state(@Nullable Throwable error) {
+    if (error instanceof LeaderElectionException e) return e.sqlState;
+    return error instanceof SQLException e ? e.getSQLState() : null;
+  }
+
+  /** Returns what an exception says, though its methods can throw. */
+  static String text(Throwable error) {
     try {
-      Callable<String> ask =
-          () -> {
-            SQLException sql = error instanceof SQLException e ? e : null;
-            said[1] = sql == null ? null : sql.getSQLState();
-            String message = sql == null ? null : sql.getMessage();
-            return said[0] = "" + (message == null ? error : message);
-          };
-      Jdbc.within(1, "what it says", ask, late -> {});
+      String message = error instanceof SQLException ? error.getMessage() : null;
+      return "" + (message == null ? error : message);
     } catch (Throwable e) {
-      // what is known remains
+      return error.getClass().getName();
     }
-    return said;
   }
 
   /**

@@ -185,7 +185,7 @@ abstract class Run extends World implements AutoCloseable {
           try {
             callback.run();
           } catch (Throwable e) {
-            String what = "a callback has failed: " + LeaderElectionException.said(e)[0];
+            String what = "a callback has failed: " + LeaderElectionException.text(e);
             options.logger.log(Level.ERROR, what);
           }
         });

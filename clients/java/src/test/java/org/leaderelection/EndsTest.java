@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import java.sql.SQLException;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -49,11 +48,8 @@ class EndsTest {
     ENDS.put("lost", () -> new LeaderElectionException(ErrorKind.LOST, "of another elector", null));
     ENDS.put("getMessage", BadMessage::new);
     ENDS.put("toString", BadText::new);
-    ENDS.put("SQLSTATE", BadState::new);
     ENDS.put("getCause", BadCause::new);
     ENDS.put("text that is null", NullText::new);
-    ENDS.put("text that hangs", HangingText::new);
-    ENDS.put("SQLSTATE that hangs", HangingState::new);
   }
 
   private static volatile CountDownLatch hang = new CountDownLatch(1);
@@ -81,15 +77,6 @@ class EndsTest {
     }
   }
 
-  private static final class BadState extends SQLException {
-    private static final long serialVersionUID = 1;
-
-    @Override
-    public String getSQLState() {
-      throw new IllegalStateException("in getSQLState");
-    }
-  }
-
   private static final class BadCause extends RuntimeException {
     private static final long serialVersionUID = 1;
 
@@ -105,24 +92,6 @@ class EndsTest {
     @Override
     public String toString() {
       return null;
-    }
-  }
-
-  private static final class HangingText extends Exception {
-    private static final long serialVersionUID = 1;
-
-    @Override
-    public String getMessage() {
-      return hang();
-    }
-  }
-
-  private static final class HangingState extends SQLException {
-    private static final long serialVersionUID = 1;
-
-    @Override
-    public String getSQLState() {
-      return hang();
     }
   }
 
