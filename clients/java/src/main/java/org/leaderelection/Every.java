@@ -8,7 +8,6 @@ import java.time.LocalDateTime;
 import java.time.ZoneId;
 import java.time.temporal.ChronoUnit;
 import java.time.zone.ZoneOffsetTransition;
-import java.util.concurrent.Callable;
 import java.util.function.Function;
 import javax.sql.DataSource;
 import org.jspecify.annotations.Nullable;
@@ -70,16 +69,11 @@ record Every(
   @Override
   public void run(Term term) throws InterruptedException {
     for (Instant last = null; !term.cancelled; Thread.sleep(term.cancelled ? 0 : 1000)) {
-      try {
-        Connection connection = Jdbc.within(5, "connection", dataSource::getConnection, Jdbc::cut);
+      try (Jdbc link = new Jdbc(dataSource, "every " + term.election(), null)) {
         // an interrupt does not reach a statement that waits for the server
-        term.atCancellation(() -> Jdbc.cut(connection));
-        try {
-          for (; !term.cancelled; Thread.sleep(term.cancelled ? 0 : 1000))
-            last = look(connection, term, last);
-        } finally {
-          Jdbc.cut(connection); // a pool does not get it back in a transaction
-        }
+        term.atCancellation(link::close);
+        for (; !term.cancelled; Thread.sleep(term.cancelled ? 0 : 1000))
+          last = look(link, term, last);
       } catch (Throwable e) {
         Thread.interrupted(); // by the task; if by the elector, the term is cancelled
         term.report(e);
@@ -88,34 +82,31 @@ record Every(
   }
 
   /** Does what is due; returns where to go on. */
-  private Instant look(Connection connection, Term term, @Nullable Instant after) throws Exception {
+  private Instant look(Jdbc link, Term term, @Nullable Instant after) throws Exception {
     term.heartbeat();
-    Jdbc.autoCommit(connection);
-    @Nullable Object[] row = asked(() -> term.times(connection));
+    Connection connection = link.open();
+    @Nullable Object[] row = link.answer(() -> term.times(connection));
     Instant now = ((Timestamp) row[0]).toInstant();
     Instant recorded = row[1] == null ? now : ((Timestamp) row[1]).toInstant();
     Due due = due(after == null ? recorded : after, now);
     if (due.latest == null) return due.last;
     connection.setAutoCommit(false);
     String once = term.onceSql(due.latest) + ", " + XID;
-    Object[] first = asked(() -> Term.ask(connection, once));
+    Object[] first = link.answer(() -> Term.ask(connection, once));
     if (Boolean.TRUE.equals(first[0])) {
       task.run(connection, due.latest, term);
       Thread.interrupted(); // by the task; if by the elector, the term is cancelled
       // a commit can roll back without a word, after an error that the task has caught
-      Object[] again = asked(() -> Term.ask(connection, "SELECT " + XID));
+      Object[] again = link.answer(() -> Term.ask(connection, "SELECT " + XID));
       if (!first[1].equals(again[0]))
         throw new IllegalStateException("the task has ended its transaction");
     }
-    asked(
+    link.answer(
         () -> {
           connection.commit();
+          connection.setAutoCommit(true);
           return null;
         });
     return due.last;
-  }
-
-  private static Object[] asked(Callable<Object[]> question) throws Exception {
-    return Jdbc.within(5, "answer", question, late -> {});
   }
 }

@@ -7,20 +7,18 @@ import java.sql.SQLException;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.locks.LockSupport;
-import java.util.function.BiConsumer;
-import java.util.function.Consumer;
 import javax.sql.DataSource;
 import org.jspecify.annotations.Nullable;
 import org.postgresql.PGConnection;
 import org.postgresql.PGStatement;
 
 /** A connection, or one that is being opened, and the thread that asks on it. */
-final class Jdbc {
+final class Jdbc implements AutoCloseable {
   private static final String SETTINGS =
       """
       SELECT pg_backend_pid(),
@@ -35,20 +33,15 @@ final class Jdbc {
   private static final boolean PGJDBC = isThere("org.postgresql.PGConnection");
 
   private final DataSource dataSource;
-  private final @Nullable BiConsumer<Jdbc, LeaderElectionException>
-      ended; // null: each connection is used once
+  private final @Nullable Run keeper; // is told of the end; null: not kept for the next statement
   private final ThreadPoolExecutor thread;
   private @Nullable Connection connection;
   private boolean autoCommit; // of the connection, when it was opened
   private volatile boolean closed;
 
-  /** Prepares to open a connection, which is kept if there is something to tell of its end. */
-  Jdbc(
-      DataSource dataSource,
-      String name,
-      @Nullable BiConsumer<Jdbc, LeaderElectionException> ended) {
+  Jdbc(DataSource dataSource, String name, @Nullable Run keeper) {
     this.dataSource = dataSource;
-    this.ended = ended;
+    this.keeper = keeper;
     this.thread = worker(name);
   }
 
@@ -95,12 +88,12 @@ final class Jdbc {
             Connection c = connect();
             begun.run();
             @Nullable Object[] row = ask(c, query);
-            if (ended == null) release(c);
+            if (keeper == null) release(c);
             answer.complete(row);
           } catch (Throwable e) {
             answer.completeExceptionally(LeaderElectionException.ofStatement(e));
           }
-          if (ended != null) watch();
+          if (keeper != null) watch();
         });
     return answer;
   }
@@ -136,7 +129,7 @@ final class Jdbc {
     }
     autoCommit = opened.getAutoCommit();
     autoCommit(opened);
-    if (ended != null) opened.setNetworkTimeout(Runnable::run, 0);
+    if (keeper != null) opened.setNetworkTimeout(Runnable::run, 0);
     return opened;
   }
 
@@ -169,85 +162,61 @@ final class Jdbc {
         connection.unwrap(PGConnection.class).getNotifications(100);
       }
     } catch (Throwable e) {
-      ended.accept(this, LeaderElectionException.ofStatement(e));
+      keeper.broken(this, LeaderElectionException.ofStatement(e));
     }
   }
 
   /** Asks one statement on a connection of its own, for 5 s at most. */
   static @Nullable Object[] once(DataSource dataSource, Way.Query query)
       throws InterruptedException {
-    Jdbc link = new Jdbc(dataSource, "question", null);
+    try (Jdbc link = new Jdbc(dataSource, "question", null)) {
+      return await("answer", link.ask(query, () -> {}));
+    }
+  }
+
+  /** Opens the connection, for 5 s at most. */
+  Connection open() throws InterruptedException {
+    return await("connection", thread.submit(this::connect));
+  }
+
+  /** Asks a question, which can hang, for 5 s at most. */
+  <T> T answer(Callable<T> question) throws InterruptedException {
+    return await("answer", thread.submit(question));
+  }
+
+  private static <T> T await(String what, Future<T> result) throws InterruptedException {
     try {
-      return link.ask(query, () -> {}).get(5, TimeUnit.SECONDS);
+      return result.get(5, TimeUnit.SECONDS);
     } catch (ExecutionException e) {
-      throw (LeaderElectionException) e.getCause();
+      throw Elector.<RuntimeException>unchecked(e.getCause());
     } catch (TimeoutException e) {
-      throw new LeaderElectionException(ErrorKind.TIMEOUT, "no answer for 5 s", e);
-    } finally {
-      link.close();
+      throw new LeaderElectionException(ErrorKind.TIMEOUT, "no " + what + " for 5 s", null);
     }
   }
 
   /**
    * Cuts the connection: a pool does not get it back in use, and nothing that hangs is waited for.
    */
-  synchronized void close() {
+  @Override
+  public synchronized void close() {
     closed = true;
     if (connection != null) cut(connection);
     thread.shutdownNow(); // also ends a wait for a pool's connection
   }
 
-  /**
-   * Calls what can hang on a thread of its own, for some seconds at most, and then interrupts it. A
-   * late result is given away.
-   */
-  static <T> T within(int seconds, String name, Callable<T> code, Consumer<T> late)
-      throws Exception {
-    CompletableFuture<T> result = new CompletableFuture<>();
-    Runnable call =
+  private static void cut(Connection connection) {
+    Runnable abort =
         () -> {
-          try {
-            T value = code.call();
-            if (!result.complete(value)) late.accept(value);
+          try (connection) {
+            connection.abort(Runnable::run);
           } catch (Throwable e) {
-            result.completeExceptionally(e);
+            // it has ended already
           }
         };
-    Thread thread = daemon(name, call);
-    thread.start();
     try {
-      return result.get(seconds, TimeUnit.SECONDS);
-    } catch (ExecutionException e) {
-      throw Elector.<Exception>unchecked(e.getCause());
-    } catch (InterruptedException | TimeoutException e) {
-      if (!result.cancel(false)) return result.get();
-      thread.interrupt(); // also ends a wait for a pool's connection
-      String silent = "no " + name + " for " + seconds + " s";
-      throw e instanceof InterruptedException ? e : new TimeoutException(silent);
-    }
-  }
-
-  static void cut(Connection connection) {
-    try {
-      daemon("close", () -> tryToCut(connection)).start();
+      daemon("close", abort).start();
     } catch (OutOfMemoryError e) { // there can be no thread now
-      tryToCut(connection);
-    }
-  }
-
-  /** Cuts a connection, for which there can be too little memory for a while. */
-  private static void tryToCut(Connection connection) {
-    try (connection) {
-      for (int tries = 0; tries < 10; tries++) {
-        try {
-          connection.abort(Runnable::run);
-          return;
-        } catch (OutOfMemoryError e) {
-          LockSupport.parkNanos(1_000_000_000);
-        }
-      }
-    } catch (Throwable e) {
-      // it has ended already
+      abort.run();
     }
   }
 }

@@ -145,14 +145,15 @@ abstract class Run extends World implements AutoCloseable {
   @Override
   final void ask(int serial, String kind, @Nullable Object value) {
     if (link == null || !keeps) {
-      link = new Jdbc(options.dataSource, way.election, keeps ? this::broken : null);
+      link = new Jdbc(options.dataSource, way.election, keeps ? this : null);
     }
     link.ask(query(kind, value), () -> post(() -> machine.begun(serial)))
         .whenComplete(
             (row, error) -> post(() -> machine.done(serial, (LeaderElectionException) error, row)));
   }
 
-  private void broken(Jdbc from, LeaderElectionException error) {
+  /** The connection has ended while nothing was asked. */
+  final void broken(Jdbc from, LeaderElectionException error) {
     post(
         () -> {
           if (from == link) machine.broken(error);

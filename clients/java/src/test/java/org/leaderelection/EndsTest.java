@@ -338,7 +338,7 @@ class EndsTest {
     UnitTest.ends(run);
     assertEquals(1, elector.terms());
     hang.countDown();
-    UnitTest.until(() -> hanging.aborted.get() >= 2);
+    UnitTest.until(() -> hanging.closed.get() >= hanging.opened.get());
   }
 
   /** What a task leaves behind in its thread is no reason to stop what comes after it. */

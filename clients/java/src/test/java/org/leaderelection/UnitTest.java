@@ -240,19 +240,6 @@ class UnitTest {
     assertEquals(Elector.Health.STOPPED, elector.health());
   }
 
-  @Test
-  void cutWithoutMemory() throws Exception {
-    AtomicInteger tries = new AtomicInteger();
-    database.asking =
-        sql -> {
-          if (tries.incrementAndGet() < 3) throw new OutOfMemoryError("none is left");
-          return null;
-        };
-    Jdbc.cut(database.source().getConnection());
-    until(() -> database.aborted.get() == 1);
-    assertEquals(3, tries.get());
-  }
-
   @ParameterizedTest
   @ValueSource(strings = {"elected", "job", "ousted"})
   void closeFromWithin(String where) throws Exception {
