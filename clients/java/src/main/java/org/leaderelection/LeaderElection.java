@@ -319,9 +319,7 @@ public final class LeaderElection {
   private static void checkBytes(String what, @Nullable String text, int most) {
     if (text == null) return;
     int length = text.getBytes(UTF_8).length;
-    // each half of a surrogate pair would become the same character
-    boolean good = UTF_8.newEncoder().canEncode(text) && text.indexOf('\0') < 0;
-    good &= length >= 1 && length <= most;
+    boolean good = length >= 1 && length <= most && text.indexOf('\0') < 0;
     check(good, what + " must have 1 to " + most + " bytes in UTF-8, none of them zero");
   }
 
