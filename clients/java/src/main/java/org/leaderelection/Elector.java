@@ -4,7 +4,6 @@ import static java.util.Objects.requireNonNull;
 
 import java.lang.System.Logger.Level;
 import java.time.Duration;
-import java.util.Arrays;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -243,14 +242,8 @@ public final class Elector extends Run {
   @Override
   void look() {
     Thread thread = working;
-    if (thread == null || !events.isEmpty()) return;
-    if (!thread.isAlive()) {
-      String dead = "the job's thread has died";
-      returned(thread, new LeaderElectionException(ErrorKind.JOB, dead, null));
-    } else if (machine.stopping) {
-      String stack = Arrays.toString(thread.getStackTrace());
-      // a shutdown hook waits for this elector, and the thread for the hook
-      if (stack.contains("java.lang.Runtime.exit(")) returned(thread, null);
-    }
+    if (thread == null || thread.isAlive() || !events.isEmpty()) return;
+    String dead = "the job's thread has died";
+    returned(thread, new LeaderElectionException(ErrorKind.JOB, dead, null));
   }
 }

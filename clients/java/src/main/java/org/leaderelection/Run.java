@@ -95,14 +95,19 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   /**
-   * Stops, and waits until {@code run} has returned, or this thread is interrupted. Does not wait
-   * if the job, or a callback of its election or of the end of its term, calls this.
+   * Stops, and waits until {@code run} has returned, for the stop timeout and 5 s more at most, or
+   * until this thread is interrupted. Does not wait if the job, or a callback of its election or of
+   * the end of its term, calls this.
    */
   @Override
   public void close() {
     stop();
     try {
-      if (started.get() && Thread.currentThread() != working) returned.await();
+      // a shutdown hook can call this, while the job waits for that hook in System.exit
+      long most = (long) way.stopTimeout + 5;
+      if (started.get() && Thread.currentThread() != working) {
+        returned.await(most, TimeUnit.SECONDS);
+      }
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }

@@ -41,7 +41,7 @@ class ProcessTest {
   static final class Exits {
     public static void main(String[] place) {
       LeaderElection.Builder election = LeaderElection.builder(new FakeDatabase().source(), "e");
-      election.logger(System.getLogger("none")).onError(error -> {});
+      election.stopTimeout(Duration.ofSeconds(1)).onError(error -> {});
       election.onElected(term -> exitIf(place[0].equals("elected")));
       election.onOusted((term, reason) -> exitIf(place[0].equals("ousted")));
       Elector elector = election.build().newElector();

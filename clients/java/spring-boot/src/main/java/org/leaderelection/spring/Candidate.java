@@ -1,7 +1,6 @@
 package org.leaderelection.spring;
 
 import java.lang.System.Logger.Level;
-import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
 import java.util.concurrent.CountDownLatch;
@@ -66,17 +65,11 @@ final class Candidate {
     working.forEach(Thread::interrupt);
     while (!working.isEmpty()) {
       try {
-        wait(1000);
-        working.removeIf(Candidate::waitsForExit);
+        wait();
       } catch (InterruptedException e) {
         // the work was told already
       }
     }
-  }
-
-  /** Returns whether a thread waits for the end of the application, and so for the elector. */
-  private static boolean waitsForExit(Thread thread) {
-    return Arrays.toString(thread.getStackTrace()).contains("java.lang.Runtime.exit(");
   }
 
   /** Does the work if this application leads. */
