@@ -28,12 +28,7 @@ public final class Elector extends Run {
     /** It waits until it campaigns again. */
     PAUSED,
     /** It does not run yet, or not any more. */
-    STOPPED;
-
-    @Override
-    public String toString() {
-      return Way.words(this);
-    }
+    STOPPED
   }
 
   /** Whether an elector is well. */
@@ -54,11 +49,6 @@ public final class Elector extends Run {
      */
     public boolean isHealthy() {
       return this == WAITING || this == LEADING;
-    }
-
-    @Override
-    public String toString() {
-      return Way.words(this);
     }
   }
 

@@ -29,10 +29,5 @@ public enum ErrorKind {
   /** The server refuses an option. */
   ARGUMENT,
   /** A pooler shares the connection. */
-  POOLER;
-
-  @Override
-  public String toString() {
-    return Way.words(this);
-  }
+  POOLER
 }

@@ -11,6 +11,6 @@ public final class LostException extends LeaderElectionException {
   }
 
   private static String message(ErrorKind kind, Term term) {
-    return "leadership of " + term.election() + " is " + kind;
+    return "leadership of " + term.election() + " is " + Way.words(kind);
   }
 }

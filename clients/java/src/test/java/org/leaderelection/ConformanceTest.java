@@ -323,6 +323,7 @@ class ConformanceTest {
     }
 
     private static String word(Object item) {
+      if (item instanceof Enum<?> constant) return Way.words(constant);
       return item == null ? "none" : item.toString();
     }
 

@@ -262,8 +262,8 @@ class SpringBootTest {
     assertEquals(0, meter(1, "leading"));
     assertEquals(1, meter(0, "terms"));
     assertTrue(meter(0, "confirmations") >= 1);
-    assertTrue(health(0).contains("UP") && health(0).contains("leading"), health(0));
-    assertTrue(health(1).contains("UP") && health(1).contains("waiting"), health(1));
+    assertTrue(health(0).contains("UP") && health(0).contains("LEADING"), health(0));
+    assertTrue(health(1).contains("UP") && health(1).contains("WAITING"), health(1));
     one.sleeps = true;
     eventually(() -> one.sleeping);
     Term term = one.term;
